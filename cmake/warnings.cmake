@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+# posenc_warnings(target): what the project's own code must be free of, with gcc 12 and clang 14.
+function(posenc_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+                         -Woverloaded-virtual -Wimplicit-fallthrough -Wno-psabi)
+  if(POSENC_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+endfunction()

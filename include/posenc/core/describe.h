@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a definition describes itself, once. From one `describe` come the grammar of the command
+// line, JSON, printing, hashing, the docs and the bindings.
+//
+//   struct Linear {
+//     static constexpr Card card{"linear", "position interpolation", "arXiv:2306.15595", "eq. 4"};
+//     double factor = 0;
+//     bool operator==(const Linear&) const = default;
+//     template <class S, class V> static constexpr void describe(S& s, V&& v) {
+//       v("factor", s.factor, Field{.doc = "new length over old", .min = 0, .required = true});
+//     }
+//   };
+//
+// A field is a double, Index, bool, an enum with EnumNames, a string, an optional of these, or a
+// vector of doubles or Indices.
+#pragma once
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "posenc/core/dtype.h"
+#include "posenc/core/export.h"
+
+namespace posenc {
+
+struct Card {
+  std::string_view name;       // the word in the SCHEME grammar
+  std::string_view title;      // what people call it
+  std::string_view paper;      // arXiv id or source
+  std::string_view equations;  // where in it
+};
+
+struct Field {
+  std::string_view doc;
+  std::string_view unit{};
+  double min = -1e300, max = 1e300;  // inclusive; of every element of a list
+  bool required = false;
+};
+
+// Text of an enum's values, in order of the values, which start at 0 and have no gaps.
+template <class E>
+struct EnumNames;
+template <class E>
+concept NamedEnum = std::is_enum_v<E> && requires {
+  EnumNames<E>::value.size();
+};
+
+template <NamedEnum E>
+constexpr std::string_view enum_text(E e) {
+  return EnumNames<E>::value[static_cast<std::size_t>(e)];
+}
+
+namespace detail {
+struct AnyVisitor {
+  void operator()(std::string_view, auto&, const Field&) const {}
+};
+}  // namespace detail
+
+template <class T>
+concept Described = std::equality_comparable<T> && std::default_initializable<T> &&
+    requires(T& t, const T& c) {
+  { T::card } -> std::convertible_to<Card>;
+  T::describe(t, detail::AnyVisitor{});
+  T::describe(c, detail::AnyVisitor{});
+};
+
+// A family: one type a line in registry.h.
+template <class... T>
+struct TypeList {
+  using Variant = std::variant<T...>;
+  static constexpr std::size_t size = sizeof...(T);
+};
+template <class... T, class F>
+constexpr void for_each(TypeList<T...>, F&& f) {
+  (f.template operator()<T>(), ...);
+}
+template <class A, class B>
+struct Concat;
+template <class... A, class... B>
+struct Concat<TypeList<A...>, TypeList<B...>> {
+  using type = TypeList<A..., B...>;
+};
+
+// Two channels turned together. unset is refused: there is no default anywhere.
+enum class Pairing : std::uint8_t { unset, half_split, interleaved };
+template <>
+struct EnumNames<Pairing> {
+  static constexpr std::array<std::string_view, 3> value{"unset", "half_split", "interleaved"};
+};
+
+// DeepSeek-V3 in transformers takes interleaved pairs and leaves them half-split: even_then_odd.
+enum class OutputOrder : std::uint8_t { in_place, even_then_odd };
+template <>
+struct EnumNames<OutputOrder> {
+  static constexpr std::array<std::string_view, 2> value{"in_place", "even_then_odd"};
+};
+
+}  // namespace posenc

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who runs the parts of a large call: the library's own pool, or the host's.
+#pragma once
+#include <cstddef>
+#include <span>
+
+#include "posenc/core/dtype.h"
+#include "posenc/core/export.h"
+
+namespace posenc {
+
+// Fork-join over [0, n), callable from C. `run` calls task(arg, i) once for every i, on any thread,
+// and returns when all are done; the tasks never throw. run == nullptr: the caller's thread alone.
+struct Executor {
+  void* context = nullptr;
+  Index concurrency = 1;  // how many tasks may run at once; calls are split into at most this many
+  void (*run)(void* context, Index n, void (*task)(void* arg, Index i), void* arg) = nullptr;
+};
+
+// The library's pool: started by the first large call, POSENC_NUM_THREADS threads (default: the
+// cores this process may use), re-created after fork(). Results never depend on the thread count.
+POSENC_API const Executor& default_executor();
+// The caller's thread alone.
+POSENC_API const Executor& inline_executor() noexcept;
+
+// Scratch that the caller owns; whatever needs some says how much.
+using Workspace = std::span<std::byte>;
+
+}  // namespace posenc

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// POSENC_API marks what the shared library exports; everything else is hidden.
+#pragma once
+#if defined(POSENC_STATIC)
+#define POSENC_API
+#elif defined(__GNUC__)
+#define POSENC_API __attribute__((visibility("default")))
+#else
+#define POSENC_API
+#endif

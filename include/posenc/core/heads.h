@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queries, keys or values with NAMED axes, so that layouts cannot be mixed up.
+#pragma once
+#include "posenc/core/tensor_view.h"
+
+namespace posenc {
+
+// [batch, tokens, heads, dim]; every stride is free (elements, any sign). dim_stride is 1 in nearly
+// every program; other values work and are slower.
+struct Heads {
+  void* data = nullptr;
+  Index batch = 1, tokens = 0, heads = 0, dim = 0;
+  Index batch_stride = 0, token_stride = 0, head_stride = 0, dim_stride = 1;
+  DType dtype = DType::f32;
+  bool read_only = false;
+};
+
+// Order of the axes of a tensor: b batch, t tokens, h heads, d channels.
+enum class Layout : std::uint8_t { thd, bthd, bhtd, tbhd, htd };
+
+POSENC_API std::string_view name(Layout) noexcept;
+POSENC_API Layout layout_from_name(std::string_view);
+
+// Throws std::invalid_argument("[heads] ..."): wrong rank, integer dtype, CUDA memory.
+POSENC_API Heads heads(const TensorView&, Layout);
+// One q, k or v inside a packed [.., heads_total, dim] tensor: heads [first, first + count).
+POSENC_API Heads slice_heads(const Heads&, Index first, Index count);
+
+// Dense [tokens, heads, dim].
+template <class T>
+Heads heads(T* p, Index tokens, Index n_heads, Index dim) {
+  const Index shape[] = {tokens, n_heads, dim};
+  if constexpr (std::is_const_v<T>)
+    return heads(tensor(static_cast<const void*>(p), dtype_of<std::remove_const_t<T>>, shape),
+                 Layout::thd);
+  else
+    return heads(tensor(static_cast<void*>(p), dtype_of<T>, shape), Layout::thd);
+}
+
+// Queries and keys turned in one call: equal batch and tokens, any head counts. k.data null: q
+// alone; q.data null: k alone. Values or an attention output turn as q. Only xPos tells q from k.
+struct QK {
+  Heads q, k;
+};
+
+}  // namespace posenc

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// An owning dense array, and files of them.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "posenc/core/tensor_view.h"
+
+namespace posenc {
+
+struct Array {
+  DType dtype = DType::f32;
+  std::vector<Index> shape;      // any rank; view() refuses more than 5 axes
+  std::vector<std::byte> bytes;  // row-major, little-endian
+
+  POSENC_API Index count() const;
+  POSENC_API TensorView view();
+  POSENC_API TensorView view() const;              // read-only
+  POSENC_API std::vector<double> doubles() const;  // every dtype, widened
+  POSENC_API std::vector<Index> integers() const;  // refuses fractions
+};
+POSENC_API Array make_array(DType, std::vector<Index> shape);  // zeros
+POSENC_API Array make_array(const TensorView&);                // dense copy
+
+using Arrays = std::map<std::string, Array>;
+
+// .npy versions 1 to 3, C or Fortran order, both byte orders. Throws FormatError.
+POSENC_API Array read_npy(const std::filesystem::path&);
+// bf16 is refused: .npy has no such type. Written aside and renamed.
+POSENC_API void write_npy(const std::filesystem::path&, const Array&);
+POSENC_API std::vector<std::byte> npy_bytes(const Array&);
+
+// safetensors: 8-byte header length, JSON, data. Every length is checked before it is used.
+POSENC_API Arrays read_safetensors(const std::filesystem::path&);
+POSENC_API void write_safetensors(const std::filesystem::path&, const Arrays&,
+                                  const std::map<std::string, std::string>& metadata = {});
+POSENC_API std::vector<std::byte> safetensors_bytes(
+    const Arrays&, const std::map<std::string, std::string>& metadata = {});
+
+// The same from memory, for fuzzers and pipes; `file` is named in errors.
+POSENC_API Array parse_npy(std::span<const std::byte>, const std::string& file);
+POSENC_API Arrays parse_safetensors(std::span<const std::byte>, const std::string& file);
+
+// Whole file in memory, at most `limit` bytes. Throws FormatError.
+POSENC_API std::vector<std::byte> read_file(const std::filesystem::path&, std::size_t limit);
+// Written to a temporary file beside it, flushed and renamed; on failure nothing is left.
+POSENC_API void write_file_atomically(const std::filesystem::path&, std::span<const std::byte>);
+
+}  // namespace posenc

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small JSON value. Objects keep the order of the file. Strict: no NaN or Infinity, no duplicate
+// keys, at most 200 levels; numbers without fraction or exponent that fit are integers.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "posenc/core/export.h"
+
+namespace posenc {
+
+class POSENC_API Json {
+ public:
+  using Array = std::vector<Json>;
+  using Member = std::pair<std::string, Json>;
+  using Object = std::vector<Member>;
+  using Value =
+      std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object>;
+
+  Json() = default;
+  Json(std::nullptr_t) {}
+  Json(bool b) : value(b) {}
+  Json(int i) : value(std::int64_t{i}) {}
+  Json(std::int64_t i) : value(i) {}
+  Json(double d) : value(d) {}
+  Json(const char* s) : value(std::string(s)) {}
+  Json(std::string s) : value(std::move(s)) {}
+  Json(std::string_view s) : value(std::string(s)) {}
+  Json(Array a) : value(std::move(a)) {}
+  Json(Object o) : value(std::move(o)) {}
+  static Json object(std::initializer_list<Member> m = {}) { return Json(Object(m)); }
+  static Json array(std::initializer_list<Json> a = {}) { return Json(Array(a)); }
+
+  bool is_null() const { return value.index() == 0; }
+  bool is_bool() const { return value.index() == 1; }
+  bool is_integer() const { return value.index() == 2; }
+  bool is_number() const { return value.index() == 2 || value.index() == 3; }
+  bool is_string() const { return value.index() == 4; }
+  bool is_array() const { return value.index() == 5; }
+  bool is_object() const { return value.index() == 6; }
+
+  bool as_bool() const;  // these throw std::invalid_argument("[json] ...") on another type
+  std::int64_t as_integer() const;
+  double as_number() const;
+  const std::string& as_string() const;
+  const Array& as_array() const;
+  const Object& as_object() const;
+  Array& as_array();
+  Object& as_object();
+
+  const Json* find(std::string_view key) const;    // null when absent or not an object
+  const Json& at(std::string_view key) const;      // throws when absent
+  const Json* at_pointer(std::string_view) const;  // "/layers/0/rotary"; null when absent
+  void set(std::string_view key, Json);            // replaces or appends
+  void push(Json);
+  bool operator==(const Json&) const = default;
+
+  // indent < 0: one line. Doubles in their shortest round-trip form; NaN and infinities are
+  // refused.
+  std::string dump(int indent = -1) const;
+
+  Value value = nullptr;
+};
+
+// Throws FormatError(file, "byte N" or "#/path", problem).
+POSENC_API Json parse_json(std::string_view text, const std::string& file);
+// At most 100 MB. `-` is not treated specially here.
+POSENC_API Json read_json(const std::filesystem::path&);
+
+}  // namespace posenc

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a model: a config.json of any era, a directory that holds one, or a GGUF file. A file
+// means what its reference program computes (transformers 5.23; llama.cpp), even where that ignores
+// or rounds what the file says; the difference is a finding. The reader collects findings, never
+// guesses, and throws FormatError only for what is no JSON or no GGUF at all. Callers refuse on
+// has_error().
+#pragma once
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "posenc/model/spec.h"
+
+namespace posenc {
+
+struct ReadOptions {
+  std::optional<Index> context;               // length for length rules; default: the model's own
+  std::map<std::string, std::string> assume;  // KEY=VALUE decided by a person; origin `user`
+  std::string reader;                         // "", transformers, llama_cpp
+};
+POSENC_API ModelSpec read_model(const std::filesystem::path&, const ReadOptions& = {});
+POSENC_API ModelSpec read_hugging_face(const Json& config, const std::string& file,
+                                       const ReadOptions& = {});
+POSENC_API ModelSpec read_gguf(std::span<const std::byte>, const std::string& file,
+                               const ReadOptions& = {});
+
+// The findings that only the doctor looks for (risks at the context), appended to the reader's own.
+POSENC_API std::vector<Finding> doctor(const ModelSpec&);
+
+// posenc.explain/1 and posenc.doctor/1 of docs/interfaces.md.
+POSENC_API Json explain_json(const ModelSpec&, std::optional<Index> layer = {});
+POSENC_API Json doctor_json(const std::vector<Finding>&);
+
+// Throws std::runtime_error listing the errors of the model, if any.
+POSENC_API void require_readable(const ModelSpec&);
+
+}  // namespace posenc

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a model's files say about positions, layer by layer, each value with where it came from.
+#pragma once
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "posenc/core/describe.h"
+#include "posenc/io/json.h"
+#include "posenc/registry.h"
+
+namespace posenc {
+
+enum class Origin : std::uint8_t { stated, class_default, derived, user };
+template <>
+struct EnumNames<Origin> {
+  static constexpr std::array<std::string_view, 4> value{"stated", "class_default", "derived",
+                                                         "user"};
+};
+
+template <class T>
+struct Sourced {
+  T value{};
+  Origin origin = Origin::derived;
+  std::string where;  // config.json#/rope_scaling/factor, llama.rope.freq_base, a class, a formula
+};
+
+enum class Severity : std::uint8_t { note, warning, error };
+template <>
+struct EnumNames<Severity> {
+  static constexpr std::array<std::string_view, 3> value{"note", "warning", "error"};
+};
+// code: docs/doctor.md has a paragraph on each.
+struct Finding {
+  Severity severity = Severity::note;
+  std::string code, message, where, fix;
+  std::optional<double> value{};
+};
+
+// Multiplies q by a function of the position (reference forms):
+//   llama4      1 + beta * ln(1 + floor((p + 1) / period))
+//   ministral   1 + beta * ln(1 + floor(p / period))
+//   log_n       max(1, ln(p + 1) / ln(period))
+enum class TemperatureForm : std::uint8_t { llama4, ministral, log_n };
+template <>
+struct EnumNames<TemperatureForm> {
+  static constexpr std::array<std::string_view, 3> value{"llama4", "ministral", "log_n"};
+};
+struct QueryTemperature {
+  TemperatureForm form = TemperatureForm::llama4;
+  double beta = 0;
+  Index period = 0;
+  bool operator==(const QueryTemperature&) const = default;
+};
+// The factor on q at position p.
+POSENC_API double query_factor(const QueryTemperature&, double position);
+
+enum class AttentionKind : std::uint8_t { full, sliding, chunked, linear, none };
+template <>
+struct EnumNames<AttentionKind> {
+  static constexpr std::array<std::string_view, 5> value{"full", "sliding", "chunked", "linear",
+                                                         "none"};
+};
+struct AttentionSpec {
+  AttentionKind kind = AttentionKind::full;
+  std::optional<Index> left, right, chunk;  // visible keys beside the query's own; none = unbounded
+};
+
+struct FieldValue {
+  std::string name;  // a SCHEME name: head_dim, base, pairing, yarn.factor, window ...
+  Json value;
+  Origin origin = Origin::derived;
+  std::string where;
+};
+
+struct LayerSpec {
+  Index index = 0;
+  AttentionSpec attention;
+  std::string scheme = "none";  // acting on q, k or the score: rope, alibi, t5, ... none
+  std::vector<Sourced<Encoding>> encodings;
+  std::optional<RotarySpec> rotary;  // resolved for the context that was asked
+  // value or attention output turned too (RoFormer's and CLVP's v, DeepSeek-V4's output by -p)
+  bool rotates_value = false, unrotates_output = false;
+  std::optional<QueryTemperature> query_temperature;
+  std::vector<FieldValue> fields;
+  const FieldValue* field(std::string_view name) const;
+};
+
+struct Tower {
+  std::string name;  // vision, audio
+  std::vector<LayerSpec> layers;
+};
+
+struct ModelSpec {
+  std::string file, model_type, reader;  // reader: transformers | llama_cpp
+  Sourced<Index> context;
+  std::optional<Index> trained_context;
+  std::vector<Sourced<Encoding>> input;  // what acts at the embedding
+  std::vector<LayerSpec> layers;
+  std::vector<Tower> towers;
+  std::vector<Finding> findings;
+  bool has_error() const;
+};
+
+}  // namespace posenc

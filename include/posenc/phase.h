@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The phase: sine and cosine of position x frequency, the first of the two sources of position.
+//
+// THE DOUBLES OF A SPECTRUM ARE THE DEFINITION; every error bound is relative to them.
+// position x frequency / 2 pi is formed as a binary fraction of a turn by integer arithmetic, so
+// that there is no largest position and no table: frequency / 2 pi in 64 bits (f32 work) or 128
+// (f64).
+#pragma once
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "posenc/core/describe.h"
+#include "posenc/core/executor.h"
+#include "posenc/core/precision.h"
+#include "posenc/core/tensor_view.h"
+#include "posenc/positions.h"
+
+namespace posenc {
+
+// frequency[i] = base^(-2i/width): what NTK, YaRN and LongRoPE start from. width is the rotary
+// width.
+struct Geometric {
+  double base = 0;
+  Index width = 0;
+  bool operator==(const Geometric&) const = default;
+};
+
+// How ggml would be told of the same frequencies (arguments of ggml_rope_ext): what precision
+// `ggml` computes with. A scaling that ggml cannot express drops it, and the precision is then
+// refused.
+struct GgmlForm {
+  double base = 10000;
+  Index n_dims = 0;  // theta_scale = base^(-2/n_dims)
+  double freq_scale = 1, ext_factor = 0, attn_factor = 1, beta_fast = 32, beta_slow = 1;
+  Index original_context = 0;
+  std::vector<double> factors;  // divisors of the frequency, one a pair; empty: none
+  std::vector<Index> restart;   // pairs at which the iterated angle starts anew (VISION)
+  bool operator==(const GgmlForm&) const = default;
+};
+
+struct Spectrum {
+  std::vector<double> frequency;  // [heads, axes, pairs], rad per position; 0 = not turned
+  Index heads = 1;                // 1: shared by all heads
+  Index axes = 1;                 // phase = sum over axes of position[a] * frequency[h, a, i]
+  double gain = 1;                // on cos and sin, of q and of k. Only scalings write it
+  double logit_factor = 1;        // on the softmax scale, the whole logit. Only scalings write it
+  std::optional<Geometric> geometric;           // dropped when no longer true
+  std::optional<GgmlForm> ggml;                 // dropped when ggml cannot say it
+  Index valid_from = 0, valid_to = kUnbounded;  // lengths for which a length rule gives just this
+
+  Index pairs() const noexcept {
+    return heads * axes == 0 ? 0 : static_cast<Index>(frequency.size()) / (heads * axes);
+  }
+  bool operator==(const Spectrum&) const = default;
+};
+
+// base^(-2i/width) for i < pairs (default width / 2). [phase] refuses base <= 0 or not finite,
+// width odd or not positive.
+POSENC_API Spectrum geometric_spectrum(double base, Index width, Index pairs = -1);
+
+// Throws [phase]: frequency not finite, sizes that disagree, gain or logit_factor not finite.
+POSENC_API void check(const Spectrum&);
+
+// frequency / 2 pi as a 128-bit fraction of a turn, hi:lo = round(2^128 * (frequency / 2 pi mod
+// 1)); per_unit is frequency / 2 pi as a double, for fractions of a position (f64 positions).
+struct Turns {
+  std::uint64_t hi = 0, lo = 0;
+  double per_unit = 0;
+};
+POSENC_API std::vector<Turns> exact_turns(const Spectrum&);  // same order as frequency
+
+// Layout of rows of cosine and sine, for n pairs.
+//   half        n columns: one a pair
+//   duplicated  2n columns: f0..fn-1, f0..fn-1       (transformers, half-split models)
+//   repeated    2n columns: f0, f0, f1, f1 ..        (interleaved models)
+//   pairs       2n columns: c0, s0, c1, s1 ..        (cos_sin only: complex numbers)
+enum class TableLayout : std::uint8_t { half, duplicated, repeated, pairs };
+template <>
+struct EnumNames<TableLayout> {
+  static constexpr std::array<std::string_view, 4> value{"half", "duplicated", "repeated", "pairs"};
+};
+
+// Rows of cosine and sine for any list of positions: cos, sin [batch * tokens, (heads,) columns] of
+// f64, f32, f16 or bf16; either may be empty. The gain of the spectrum is multiplied in.
+// exact: in double from 128-bit turns, rounded once to the output: f32 within 3.0e-8, f64 within
+// 2.3e-16 for |p| <= 2^37 (integer positions), f16 and bf16 half a unit in the last place.
+// compatibility precisions: see precision.h and docs/numerics.md. Throws [rows] on shape or dtype.
+POSENC_API void phase_rows(const Spectrum&, const Positions&, const TensorView& cos,
+                           const TensorView& sin, TableLayout = TableLayout::half,
+                           Precision = Precision::exact, const Executor& = default_executor());
+// The two interleaved in one tensor: `pairs` as above, the other layouts as [cos | sin].
+POSENC_API void phase_rows(const Spectrum&, const Positions&, const TensorView& cos_sin,
+                           TableLayout, Precision = Precision::exact,
+                           const Executor& = default_executor());
+
+}  // namespace posenc

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every scheme and every scaling, one line each; nothing else lists them.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "posenc/core/describe.h"
+#include "posenc/rotary/rope.h"
+#include "posenc/scaling/linear.h"
+
+namespace posenc {
+
+using Scalings = TypeList<Linear>;
+
+using RotarySchemes = TypeList<Rope>;
+
+using Schemes = RotarySchemes;
+
+// One scaling of the registry, by value.
+struct Scaling : Scalings::Variant {
+  using Scalings::Variant::variant;
+  POSENC_API Spectrum rescale(Spectrum, Context) const;
+  POSENC_API const Card& card() const;
+};
+using Scheme = Schemes::Variant;
+
+struct Encoding {
+  Scheme scheme;
+  std::vector<Scaling> scalings;
+  bool operator==(const Encoding&) const = default;
+};
+
+// The SCHEME grammar: "rope head_dim=128 pairing=half_split + yarn factor=4 original_context=4096".
+// ` + ` stands alone between blanks; lists are [1.1,1.2]; @name takes an array from `arrays`.
+// parse_encoding(to_text(e)) == e. Throws [scheme] naming word, rule and value.
+using ArrayLookup = std::function<std::vector<double>(std::string_view name)>;
+POSENC_API Encoding parse_encoding(std::string_view, const ArrayLookup& arrays = {});
+POSENC_API std::string to_text(const Encoding&);
+POSENC_API std::string to_text(const Scheme&);
+POSENC_API std::string to_text(const Scaling&);
+POSENC_API const Card& card(const Scheme&);
+
+POSENC_API bool is_rotary(const Scheme&);
+// Throws [NAME] when the scheme is not rotary.
+POSENC_API RotarySpec resolve(const Encoding&, Context = {});
+
+}  // namespace posenc

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan: spec and dtype, checked and prepared. Immutable, thread-safe, cheap to copy and to make.
+// Positions come with each call, whose own checks are O(1); a call allocates nothing.
+#pragma once
+#include <memory>
+
+#include "posenc/core/executor.h"
+#include "posenc/core/heads.h"
+#include "posenc/positions.h"
+#include "posenc/rotary/spec.h"
+
+namespace posenc {
+
+// forward g R(p) | gradient g R(-p) (the transpose) | inverse R(-p)/g | shift R(p) (moves cached
+// keys by p positions). Four different things as soon as g is not 1.
+enum class Sense : std::uint8_t { forward, gradient, inverse, shift };
+template <>
+struct EnumNames<Sense> {
+  static constexpr std::array<std::string_view, 4> value{"forward", "gradient", "inverse", "shift"};
+};
+
+// The plan's half of the kernel arguments, one per block. POD; host or device pointers.
+struct RotaryTables {
+  const std::uint32_t *turns_hi = nullptr,
+                      *turns_lo = nullptr;                     // [heads, axes, pairs], 64-bit turns
+  const std::uint64_t *wide_hi = nullptr, *wide_lo = nullptr;  // the same in 128 bits (f64 work)
+  const double* per_unit = nullptr;                            // turns a position, for fractions
+  const double* log2_decay = nullptr;                          // [pairs] or null
+  double gain = 1, decay_center = 0, decay_scale = 512;
+  Index head_dim = 0, offset = 0, pairs = 0;
+  std::int32_t heads = 1, axes = 1, direction = 1;
+  Pairing pairing = Pairing::unset;
+  OutputOrder output_order = OutputOrder::in_place;
+};
+
+// Cosine and sine given by the caller, never assumed orthonormal: y_a = x_a cos_a - x_b sin_a,
+// y_b = x_b cos_b + x_a sin_b. `half`: cos_a = cos_b, one column a pair; `duplicated` and
+// `repeated` have a column for each member. cos, sin: [tokens, columns], [batch, tokens, columns]
+// or [batch, tokens, heads, columns] of f32 or the dtype of the plan (f64 plans: f64).
+struct CallerRows {
+  TensorView cos, sin;
+  TableLayout layout = TableLayout::half;
+  Positions index;  // row of each token when given (a cache [positions, columns]); else row = token
+};
+
+// Gradients of whatever made the phase; empty = not wanted. All f64, accumulated into (+=),
+// deterministic for any number of threads. Shapes: frequency [heads|1, axes, pairs] of block
+// `block`; gain [1]; position [axes, batch, tokens] (real-valued positions).
+struct PhaseGradients {
+  Index block = 0;
+  TensorView frequency, gain, position;
+};
+// cos, sin: the shapes of the CallerRows, f64 or f32; accumulated into.
+struct RowGradients {
+  TensorView cos, sin;
+};
+
+class POSENC_API RotaryPlan {
+ public:
+  // Throws [rotary] ... (check(spec)), integer dtype.
+  RotaryPlan(const RotarySpec&, DType);
+
+  // Table-free. out may be in (same memory and strides); other overlap is refused. f32, f16, bf16:
+  // cos and sin within 1.0e-7 (1.1e-7 without FMA) for |p| <= 2^37, arithmetic in f32, one
+  // rounding; f64 within 3e-16. Zero tokens or heads: nothing happens.
+  void apply(const QK& in, const QK& out, const Positions&, Sense = Sense::forward,
+             const Executor& = default_executor()) const;
+  void apply(const QK& x, const Positions& p, Sense s = Sense::forward) const { apply(x, x, p, s); }
+
+  // In two steps: exact rows once per step for all layers (within 3.0e-8) ...
+  // out: [batch * tokens, row_columns()] f32 (f64 for f64 plans); gain in, decay not.
+  Index row_columns() const noexcept;  // sum over blocks of heads * 2 * pairs: [cos | sin] a block
+  void rows(const Positions&, const TensorView& out, const Executor& = default_executor()) const;
+  // ... then the turn. (xPos needs positions too: refused here.)
+  void apply_rows(const QK& in, const QK& out, const TensorView& rows, Sense = Sense::forward,
+                  const Executor& = default_executor()) const;
+  // Anybody's cos and sin (one block): the spectrum is not used. inverse and shift: refused when
+  // the rows are no rotation would be guessing, so inverse divides by cos^2 + sin^2 and shift is
+  // refused.
+  void apply_rows(const QK& in, const QK& out, const CallerRows&, Sense = Sense::forward,
+                  const Executor& = default_executor()) const;
+
+  // x and d_out are q and k (or q alone) before the turn and the gradient of what came out.
+  void phase_gradients(const QK& x, const QK& d_out, const Positions&, const PhaseGradients&,
+                       Workspace, const Executor& = default_executor()) const;
+  std::size_t phase_gradients_workspace(const QK& x) const;
+  void row_gradients(const QK& x, const QK& d_out, const CallerRows&, const RowGradients&,
+                     const Executor& = default_executor()) const;
+
+  const RotarySpec& spec() const noexcept;
+  std::span<const RotaryTables> tables() const noexcept;
+  DType dtype() const noexcept;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace posenc

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotary position embedding. Su et al., arXiv:2104.09864v5, eq. 15 and 34:
+//   theta_i = base^(-2i/rotary_dim),  i = 0 .. rotary_dim/2 - 1;  pair i turns by position *
+//   theta_i
+// rotary_dim < head_dim is a partial rotary (exponents over rotary_dim, prefix or any offset):
+// GPT-NeoX, GPT-J, Phi, GLM; DeepSeek's multi-head latent attention turns the tail. It is NOT
+// `proportional`.
+#pragma once
+#include "posenc/core/error.h"
+#include "posenc/rotary/spec.h"
+
+namespace posenc {
+
+struct Rope {
+  static constexpr Card card{"rope", "rotary position embedding", "arXiv:2104.09864v5", "15, 34"};
+  Index head_dim = 0, rotary_dim = 0, offset = 0;
+  double base = 10000;
+  Pairing pairing = Pairing::unset;
+  Index direction = 1;
+  OutputOrder output_order = OutputOrder::in_place;
+
+  Index width() const noexcept { return rotary_dim == 0 ? head_dim - offset : rotary_dim; }
+  Spectrum spectrum() const { return geometric_spectrum(base, width()); }
+  RotarySpec place(const Spectrum& s) const {
+    RotarySpec spec;
+    spec.head_dim = head_dim;
+    RotaryBlock b;
+    b.offset = offset;
+    b.pairing = pairing;
+    b.direction = static_cast<std::int32_t>(direction);
+    b.output_order = output_order;
+    b.spectrum = s;
+    spec.blocks.push_back(std::move(b));
+    return spec;
+  }
+  bool operator==(const Rope&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("head_dim", s.head_dim,
+      Field{.doc = "channels of a head", .min = 1, .max = 65536, .required = true});
+    v("rotary_dim", s.rotary_dim,
+      Field{.doc = "turned channels, 0 = all behind offset", .min = 0, .max = 65536});
+    v("offset", s.offset, Field{.doc = "first turned channel", .min = 0, .max = 65536});
+    v("base", s.base, Field{.doc = "theta", .min = 1e-300});
+    v("pairing", s.pairing, Field{.doc = "which channels turn together", .required = true});
+    v("direction", s.direction,
+      Field{.doc = "1 counter-clockwise, -1 clockwise", .min = -1, .max = 1});
+    v("output_order", s.output_order, Field{.doc = "where turned channels are left"});
+  }
+};
+static_assert(RotaryScheme<Rope>);
+
+}  // namespace posenc

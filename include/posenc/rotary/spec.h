@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotary, lowered: plain structs that say which channels turn by which phase. A rotary definition
+// is two small functions: the spectrum that scalings act on, and where its pairs stand in a head.
+#pragma once
+#include <concepts>
+#include <span>
+#include <vector>
+
+#include "posenc/core/describe.h"
+#include "posenc/core/precision.h"
+#include "posenc/phase.h"
+#include "posenc/scaling/policy.h"
+
+namespace posenc {
+
+// One window [offset, offset + 2 * pairs) of a head. Pair k of it is
+//   half_split   (offset + k, offset + pairs + k)        interleaved  (offset + 2k, offset + 2k +
+//   1)
+// and becomes, with phi = sum over axes of position * frequency,
+//   y_a = gain * (x_a cos phi - direction * x_b sin phi),  y_b = gain * (direction * x_a sin phi +
+//   x_b cos phi)
+// output_order even_then_odd (interleaved only): y_a goes to offset + k, y_b to offset + pairs + k.
+struct RotaryBlock {
+  Index offset = 0;
+  Pairing pairing = Pairing::unset;
+  std::int32_t direction = 1;  // 1 counter-clockwise (nearly everybody), -1 clockwise
+  OutputOrder output_order = OutputOrder::in_place;
+  Spectrum spectrum;
+  // xPos (arXiv:2212.10554): q grows by 2^(log2_decay[k] * (p - decay_center) / decay_scale), k
+  // shrinks by it. Empty: none. The centre must stay the same for the life of a key cache.
+  std::vector<double> log2_decay;
+  double decay_center = 0, decay_scale = 512;
+
+  Index pairs() const noexcept { return spectrum.pairs(); }
+  Index width() const noexcept { return 2 * spectrum.pairs(); }
+  bool operator==(const RotaryBlock&) const = default;
+};
+
+// Resolved for one range of lengths; holds no policy. No blocks: no rotation (NoPE).
+struct RotarySpec {
+  Index head_dim = 0;
+  std::vector<RotaryBlock> blocks;  // must not overlap; channels outside all are copied untouched
+  Precision precision = Precision::exact;
+  // hf_bfloat16_table only: true rounds once (products in float32), false rounds x cos, x sin and
+  // their sum one by one. conformance layouts.json says which model type does which.
+  bool bfloat16_rounds_once = false;
+
+  POSENC_API double logit_factor() const;  // of the blocks; refuses blocks that disagree
+  POSENC_API Index axes() const noexcept;  // position streams needed (at least 1)
+  POSENC_API Index valid_from() const noexcept;
+  POSENC_API Index valid_to() const noexcept;
+  POSENC_API std::uint64_t hash() const;
+  bool operator==(const RotarySpec&) const = default;
+};
+
+// Throws std::invalid_argument("[rotary] ..."): head_dim odd, 0, negative or > 65536; pairing
+// unset; direction not 1 or -1; block outside the head; blocks that overlap; spectrum not finite;
+// ...
+POSENC_API void check(const RotarySpec&);
+
+// A rotary definition: the spectrum that scalings act on, and its placement in a head.
+template <class S>
+concept RotaryScheme = Described<S> && requires(const S& s, const Spectrum& scaled) {
+  { s.spectrum() } -> std::same_as<Spectrum>;
+  { s.place(scaled) } -> std::same_as<RotarySpec>;
+};
+
+// Definition x scalings x length -> spec. Anything callable as Spectrum(Spectrum, Context) may
+// stand in the chain; Scaling (registry.h) does.
+template <RotaryScheme S, class Chain>
+RotarySpec resolve(const S& scheme, const Chain& chain, Context context = {}) {
+  Spectrum s = scheme.spectrum();
+  for (const auto& scaling : chain) s = scaling.rescale(std::move(s), context);
+  RotarySpec spec = scheme.place(s);
+  check(spec);
+  return spec;
+}
+template <RotaryScheme S>
+RotarySpec resolve(const S& scheme) {
+  RotarySpec spec = scheme.place(scheme.spectrum());
+  check(spec);
+  return spec;
+}
+
+}  // namespace posenc

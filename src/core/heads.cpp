@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/core/heads.h"
+
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+constexpr std::array<std::string_view, 5> kNames{"thd", "bthd", "bhtd", "tbhd", "htd"};
+}  // namespace
+
+std::string_view name(Layout l) noexcept {
+  return kNames[static_cast<std::size_t>(l)];
+}
+
+Layout layout_from_name(std::string_view text) {
+  for (std::size_t i = 0; i < kNames.size(); ++i)
+    if (kNames[i] == text) return static_cast<Layout>(i);
+  refuse("heads", "order of the axes must be thd, bthd, bhtd, tbhd or htd", text);
+}
+
+Heads heads(const TensorView& v, Layout layout) {
+  const std::string_view axes = name(layout);
+  if (v.rank != static_cast<std::int32_t>(axes.size()))
+    refuse("heads", "rank must fit the order " + std::string(axes), Index{v.rank});
+  if (!is_float(v.dtype)) refuse("heads", "dtype must be f64, f32, f16 or bf16", name(v.dtype));
+  if (v.device != Device::cpu) refuse("heads", "memory must be the CPU's");
+  Heads h;
+  h.data = v.data;
+  h.dtype = v.dtype;
+  h.read_only = v.read_only;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const Index n = v.shape[i], s = v.stride[i];
+    switch (axes[i]) {
+      case 'b':
+        h.batch = n, h.batch_stride = s;
+        break;
+      case 't':
+        h.tokens = n, h.token_stride = s;
+        break;
+      case 'h':
+        h.heads = n, h.head_stride = s;
+        break;
+      default:
+        h.dim = n, h.dim_stride = s;
+        break;
+    }
+  }
+  return h;
+}
+
+Heads slice_heads(const Heads& h, Index first, Index count) {
+  if (first < 0 || count < 0 || first > h.heads - count)
+    refuse("heads", "slice must lie inside the " + std::to_string(h.heads) + " heads",
+           first + count);
+  Heads r = h;
+  r.heads = count;
+  if (r.data) r.data = static_cast<std::byte*>(h.data) + first * h.head_stride * size_of(h.dtype);
+  return r;
+}
+
+}  // namespace posenc

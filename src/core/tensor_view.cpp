@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/core/tensor_view.h"
+
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+TensorView make(void* data, DType dtype, bool read_only, std::span<const Index> shape) {
+  if (shape.size() > static_cast<std::size_t>(TensorView::kMaxRank))
+    refuse("tensor", "rank must be at most 5", static_cast<Index>(shape.size()));
+  TensorView v;
+  v.data = data;
+  v.dtype = dtype;
+  v.read_only = read_only;
+  v.rank = static_cast<std::int32_t>(shape.size());
+  Index step = 1;
+  bool none = false;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] < 0) refuse("tensor", "sizes must not be negative", shape[i]);
+    none = none || shape[i] == 0;
+    v.shape[i] = shape[i];
+    v.stride[i] = step;
+    if (shape[i] > 0 && step > kUnbounded / size_of(dtype) / shape[i])
+      refuse("tensor", "the product of the sizes must fit 2^63 bytes, too large at a size",
+             shape[i]);
+    step *= shape[i] > 0 ? shape[i] : 1;
+  }
+  if (data == nullptr && !none) refuse("tensor", "data must not be null when there are elements");
+  return v;
+}
+
+}  // namespace
+
+TensorView tensor(void* data, DType dtype, std::span<const Index> shape) {
+  return make(data, dtype, false, shape);
+}
+TensorView tensor(const void* data, DType dtype, std::span<const Index> shape) {
+  return make(const_cast<void*>(data), dtype, true, shape);
+}
+TensorView tensor(void* data, DType dtype, std::span<const Index> shape,
+                  std::span<const Index> stride) {
+  TensorView v = make(data, dtype, false, shape);
+  if (stride.size() != shape.size())
+    refuse("tensor", "one stride an axis", static_cast<Index>(stride.size()));
+  for (std::size_t i = 0; i < stride.size(); ++i) v.stride[i] = stride[i];
+  return v;
+}
+
+bool is_dense(const TensorView& v) noexcept {
+  Index step = 1;
+  for (std::int32_t i = v.rank; i-- > 0;) {
+    const auto a = static_cast<std::size_t>(i);
+    if (v.shape[a] == 0) return true;
+    if (v.shape[a] != 1 && v.stride[a] != step) return false;
+    step *= v.shape[a];
+  }
+  return true;
+}
+
+}  // namespace posenc
