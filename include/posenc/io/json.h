@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small JSON value. Objects keep the order of the file. Strict: no NaN or Infinity, no duplicate
-// keys, at most 200 levels; numbers without fraction or exponent that fit are integers.
+// keys, at most 200 levels and 10 million values; numbers without fraction or exponent that fit 64
+// bits are integers, all others doubles (refused where they overflow).
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -24,6 +25,12 @@ class POSENC_API Json {
       std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object>;
 
   Json() = default;
+  // Out of line: less code at every use, and gcc 12 warns falsely about inlined variants.
+  Json(const Json&);
+  Json(Json&&) noexcept;
+  Json& operator=(const Json&);
+  Json& operator=(Json&&) noexcept;
+  ~Json();
   Json(std::nullptr_t) {}
   Json(bool b) : value(b) {}
   Json(int i) : value(std::int64_t{i}) {}

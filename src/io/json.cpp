@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text to Json. The only source that includes nlohmann-json, and of it only the SAX parser, which
+// does not recurse. What it lets pass and we do not: duplicate keys, byte order marks, a NUL byte
+// taken for the end, unbounded depth.
+#include "posenc/io/json.h"
+
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "posenc/core/error.h"
+#include "posenc/io/array.h"
+
+namespace posenc {
+namespace {
+
+constexpr std::size_t kMaxBytes = 100'000'000;
+constexpr std::size_t kMaxDepth = 200;
+constexpr std::size_t kMaxValues = 10'000'000;  // [[],[],...]: 40 bytes of memory for 3 of text
+constexpr std::size_t kLinearKeys = 16;         // from here on keys are looked up by hash
+constexpr std::size_t kMaxShown = 160;
+
+// Errors show what stood there, in printable ASCII and not all of it.
+std::string shown(std::string_view text, std::size_t limit) {
+  std::string s(text.substr(0, limit));
+  for (char& c : s)
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
+  if (text.size() > limit) s += "...";
+  return s;
+}
+
+std::string escaped_token(std::string_view key) {
+  std::string s;
+  for (const char c : shown(key, kMaxShown)) {
+    if (c == '~')
+      s += "~0";
+    else if (c == '/')
+      s += "~1";
+    else
+      s += c;
+  }
+  return s;
+}
+
+class Builder {
+ public:
+  using number_integer_t = nlohmann::json::number_integer_t;
+  using number_unsigned_t = nlohmann::json::number_unsigned_t;
+  using number_float_t = nlohmann::json::number_float_t;
+  using string_t = nlohmann::json::string_t;
+  using binary_t = nlohmann::json::binary_t;
+
+  explicit Builder(const std::string& file) : file_(file) {}
+  Json take() { return std::move(root_); }
+
+  bool null() { return add(Json(nullptr)); }
+  bool boolean(bool b) { return add(Json(b)); }
+  bool number_integer(number_integer_t i) { return add(Json(std::int64_t{i})); }
+  bool number_unsigned(number_unsigned_t u) {
+    if (u <= static_cast<number_unsigned_t>(std::numeric_limits<std::int64_t>::max()))
+      return add(Json(static_cast<std::int64_t>(u)));
+    return add(Json(static_cast<double>(u)));
+  }
+  bool number_float(number_float_t d, const string_t&) { return add(Json(d)); }
+  bool string(string_t& s) { return add(Json(std::move(s))); }
+  bool binary(binary_t&) { return false; }  // not in text
+  bool start_object(std::size_t) { return open(Json(Json::Object())); }
+  bool start_array(std::size_t) { return open(Json(Json::Array())); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+
+  bool key(string_t& k) {
+    Level& level = levels_.back();
+    Json::Object& members = level.json->as_object();
+    if (is_known(level, members, k)) {
+      members.emplace_back(k, Json());
+      throw FormatError(file_, path(), "the key stands twice in its object");
+    }
+    members.emplace_back(std::move(k), Json());
+    return true;
+  }
+
+  bool parse_error(std::size_t byte, const std::string&, const nlohmann::detail::exception& e) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while ..."
+    std::string_view what = e.what();
+    if (const auto end = what.find("] "); end != std::string_view::npos)
+      what.remove_prefix(end + 2);
+    constexpr std::string_view kPrefix = "parse error at ";
+    if (what.substr(0, kPrefix.size()) == kPrefix) what.remove_prefix(kPrefix.size());
+    throw FormatError(file_, "byte " + std::to_string(byte), shown(what, 2 * kMaxShown));
+  }
+
+ private:
+  struct Level {
+    Json* json;  // stable: a container grows only while no child of it is open
+    std::unordered_set<std::string> keys;
+  };
+
+  static bool is_known(Level& level, const Json::Object& members, const std::string& k) {
+    if (members.size() < kLinearKeys)
+      return std::any_of(members.begin(), members.end(),
+                         [&](const auto& m) { return m.first == k; });
+    if (level.keys.empty())
+      for (const auto& m : members) level.keys.insert(m.first);
+    return !level.keys.insert(k).second;
+  }
+
+  Json* place(Json v) {
+    if (++values_ > kMaxValues)
+      throw FormatError(file_, path(), "more than 10 million values in one text");
+    if (levels_.empty()) {
+      root_ = std::move(v);
+      return &root_;
+    }
+    Json& parent = *levels_.back().json;
+    if (parent.is_array()) {
+      parent.as_array().push_back(std::move(v));
+      return &parent.as_array().back();
+    }
+    Json& slot = parent.as_object().back().second;
+    slot = std::move(v);
+    return &slot;
+  }
+  bool add(Json v) {
+    place(std::move(v));
+    return true;
+  }
+  bool open(Json v) {
+    if (levels_.size() >= kMaxDepth)
+      throw FormatError(file_, path(), "nested deeper than 200 levels");
+    Json* at = place(std::move(v));
+    levels_.push_back({at, {}});
+    return true;
+  }
+  bool close() {
+    levels_.pop_back();
+    return true;
+  }
+
+  // JSON pointer of the value being read.
+  std::string path() const {
+    std::string s = "#";
+    for (const Level& level : levels_) {
+      if (s.size() > 2 * kMaxShown) return s + "/...";
+      if (level.json->is_object()) {
+        const auto& members = level.json->as_object();
+        if (!members.empty()) s += "/" + escaped_token(members.back().first);
+      } else {
+        const auto n = level.json->as_array().size();
+        const bool innermost = &level == &levels_.back();
+        s += "/" + std::to_string(innermost || n == 0 ? n : n - 1);
+      }
+    }
+    return s;
+  }
+
+  const std::string& file_;
+  Json root_;
+  std::vector<Level> levels_;
+  std::size_t values_ = 0;
+};
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& file) {
+  if (text.size() > kMaxBytes)
+    throw FormatError(
+        file, "byte 100000000",
+        "JSON may have at most 100 MB, got " + std::to_string(text.size()) + " bytes");
+  if (text.substr(0, 3) == "\xef\xbb\xbf")
+    throw FormatError(file, "byte 0", "JSON must not begin with a byte order mark");
+  if (const auto nul = text.find('\0'); nul != std::string_view::npos)
+    throw FormatError(file, "byte " + std::to_string(nul), "JSON must not hold a NUL byte");
+  if (std::all_of(text.begin(), text.end(),
+                  [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }))
+    throw FormatError(file, "byte " + std::to_string(text.size()),
+                      "is empty where JSON must stand");
+  Builder builder(file);
+  nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
+}
+
+Json read_json(const std::filesystem::path& path) {
+  const std::vector<std::byte> bytes = read_file(path, kMaxBytes);
+  return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
+}
+
+}  // namespace posenc
