@@ -2,39 +2,10 @@
 // Positions are always explicit: 64-bit integers or doubles; negative, repeated and huge values are
 // legal. Order (where a token stands in storage) is another thing: masks go by order.
 #pragma once
-#include <span>
-#include <variant>
-#include <vector>
-
-#include "posenc/core/dtype.h"
-#include "posenc/core/export.h"
-#include "posenc/core/tensor_view.h"
-
-namespace posenc {
-
-// A view: [axes][batch][tokens] of i64, i32 or f64. batch_stride 0: every row has the same.
-struct Positions {
-  const void* data = nullptr;
-  DType type = DType::i64;
-  std::int32_t axes = 1;
-  Index count = 0;  // tokens
-  Index batch = 1;  // rows; 1 with batch_stride 0 fits every batch
-  Index token_stride = 1, batch_stride = 0, axis_stride = 0;
-};
-
-POSENC_API Positions positions(std::span<const Index>);
-POSENC_API Positions positions(std::span<const std::int32_t>);
-POSENC_API Positions positions(std::span<const double>);
-// From a tensor [t], [b, t] or [axes, b, t] of i64, i32 or f64, any strides. Throws [positions] ...
-POSENC_API Positions positions(const TensorView&);
-
-// Owning: [axes][batch][tokens], dense.
-struct OwnedPositions {
-  std::variant<std::vector<Index>, std::vector<double>> value;
-  std::int32_t axes = 1;
-  Index batch = 1;
-  POSENC_API Index count() const noexcept;         // tokens a row
-  POSENC_API operator Positions() const noexcept;  // NOLINT(google-explicit-constructor): a view
-};
-
-}  // namespace posenc
+#include "posenc/positions/cache.h"
+#include "posenc/positions/distance_map.h"
+#include "posenc/positions/grid.h"
+#include "posenc/positions/mrope.h"
+#include "posenc/positions/sequence.h"
+#include "posenc/positions/shard.h"
+#include "posenc/positions/view.h"

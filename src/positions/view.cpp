@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "posenc/positions.h"
+#include "posenc/positions/view.h"
 
 #include "posenc/core/error.h"
 

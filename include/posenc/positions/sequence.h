@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Positions of text: plain, padded, packed, decoded; and what is made of positions. All exact in
+// int64; a result beyond int64 is refused.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "posenc/positions/view.h"
+
+namespace posenc {
+
+// first, first + step, ... (count of them). Throws [arange]: count < 0, beyond int64.
+POSENC_API OwnedPositions arange(Index first, Index count, Index step = 1);
+
+// Any list, dense [axes][batch][tokens]. Throws [explicit]: a size that batch and axes do not
+// divide; NaN or infinity.
+POSENC_API OwnedPositions explicit_positions(std::vector<Index>, Index batch = 1,
+                                             std::int32_t axes = 1);
+POSENC_API OwnedPositions explicit_positions(std::vector<double>, Index batch = 1,
+                                             std::int32_t axes = 1);
+
+// Running count of the real tokens of each row: first + cumsum(mask) - 1 where mask is 1, `padded`
+// where it is 0. mask [t] or [b, t] of u8, i32 or i64 holds 0 and 1, in any pattern.
+//   transformers 5: padded 0; 4: padded 1; OPT's rows: first 2, padded 1.
+// Throws [from_mask]: dtype, rank, a value that is not 0 or 1.
+POSENC_API OwnedPositions from_mask(const TensorView& mask, Index padded, Index first = 0);
+// The same, and refuses a row whose real tokens are not all on the right ([left_padded]) or on the
+// left ([right_padded]).
+POSENC_API OwnedPositions left_padded(const TensorView& mask, Index padded);
+POSENC_API OwnedPositions right_padded(const TensorView& mask, Index padded);
+// fairseq, RoBERTa: real tokens count from padding_idx + 1 (+ past), the padding token itself gets
+// padding_idx. ids [t] or [b, t] of i32 or i64.
+POSENC_API OwnedPositions from_tokens(const TensorView& ids, Index padding_idx, Index past = 0);
+
+// Documents packed in one row: positions restart at `first` at every boundary. cu_seqlens is 0, end
+// of the first document, ..., number of tokens. Throws [packed]: fewer than one entry, not starting
+// at 0, decreasing.
+POSENC_API OwnedPositions packed(std::span<const Index> cu_seqlens, Index first = 0);
+// Which document each token belongs to (0-based): for masks.
+POSENC_API std::vector<Index> document_index(std::span<const Index> cu_seqlens);
+// The way back, from the positions of one row of packed documents: a document starts wherever the
+// position does not grow by exactly 1.
+POSENC_API std::vector<Index> document_index_of_positions(std::span<const Index> positions);
+POSENC_API std::vector<Index> cu_seqlens_of_positions(std::span<const Index> positions);
+
+// Decode: row b gets lengths[b], lengths[b] + 1, ... (count of them): positions of the tokens that
+// follow what each row's cache holds. Throws [decode]: negative length or count.
+POSENC_API OwnedPositions decode(std::span<const Index> lengths, Index count = 1);
+
+// Every position plus delta. Throws [shifted]: beyond int64; not finite.
+POSENC_API OwnedPositions shifted(const Positions&, Index delta);
+POSENC_API OwnedPositions shifted(const Positions&, double delta);  // gives doubles
+// Row b plus deltas[b]: M-RoPE's decode step, K-shift of a batch. A single row is repeated.
+POSENC_API OwnedPositions shifted(const Positions&, std::span<const Index> deltas);
+
+// Rows on top of each other: equal axes and tokens; doubles if any part is. Throws [batched].
+POSENC_API OwnedPositions batched(std::span<const OwnedPositions> rows);
+// Axes on top of each other (t, h, w ...): equal rows and tokens. Throws [stacked].
+POSENC_API OwnedPositions stacked(std::span<const OwnedPositions> axes);
+// One axis given to `axes` streams, as text has in M-RoPE.
+POSENC_API OwnedPositions repeated_axes(const Positions&, std::int32_t axes);
+// Tokens after each other: equal axes and rows. Throws [joined].
+POSENC_API OwnedPositions joined(std::span<const OwnedPositions> parts);
+// `before` and `after` more tokens at `value` on all axes: class and register tokens, which stay
+// unturned at 0.
+POSENC_API OwnedPositions with_special_tokens(const Positions&, Index before, Index after,
+                                              Index value = 0);
+
+// A dense copy; i32 becomes i64. Throws [positions].
+POSENC_API OwnedPositions owned(const Positions&);
+// One number, widened: axis, row, token. No checks.
+POSENC_API double position_at(const Positions&, std::int32_t axis, Index row, Index token) noexcept;
+POSENC_API Index integer_position_at(const Positions&, std::int32_t axis, Index row,
+                                     Index token) noexcept;
+
+}  // namespace posenc

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A list of positions, as a view and as an owner of its memory.
+#pragma once
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "posenc/core/dtype.h"
+#include "posenc/core/export.h"
+#include "posenc/core/tensor_view.h"
+
+namespace posenc {
+
+// A view: [axes][batch][tokens] of i64, i32 or f64. batch_stride 0: every row has the same.
+struct Positions {
+  const void* data = nullptr;
+  DType type = DType::i64;
+  std::int32_t axes = 1;
+  Index count = 0;  // tokens
+  Index batch = 1;  // rows; 1 with batch_stride 0 fits every batch
+  Index token_stride = 1, batch_stride = 0, axis_stride = 0;
+};
+
+POSENC_API Positions positions(std::span<const Index>);
+POSENC_API Positions positions(std::span<const std::int32_t>);
+POSENC_API Positions positions(std::span<const double>);
+// From a tensor [t], [b, t] or [axes, b, t] of i64, i32 or f64, any strides. Throws [positions] ...
+POSENC_API Positions positions(const TensorView&);
+
+// Owning: [axes][batch][tokens], dense.
+struct OwnedPositions {
+  std::variant<std::vector<Index>, std::vector<double>> value;
+  std::int32_t axes = 1;
+  Index batch = 1;
+  POSENC_API Index count() const noexcept;         // tokens a row
+  POSENC_API operator Positions() const noexcept;  // NOLINT(google-explicit-constructor): a view
+};
+
+}  // namespace posenc

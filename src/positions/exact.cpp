@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "positions/exact.h"
+
+namespace posenc {
+
+IntegerRows integer_rows(const TensorView& v, std::string_view who) {
+  if (v.dtype != DType::u8 && v.dtype != DType::i32 && v.dtype != DType::i64)
+    refuse(who, "dtype must be u8, i32 or i64", name(v.dtype));
+  if (v.device != Device::cpu) refuse(who, "memory must be the CPU's");
+  if (v.rank != 1 && v.rank != 2) refuse(who, "must be [t] or [b, t], rank", Index{v.rank});
+  IntegerRows r;
+  const auto last = static_cast<std::size_t>(v.rank - 1);
+  r.tokens = v.shape[last];
+  r.batch = v.rank == 2 ? v.shape[0] : 1;
+  const Index row_stride = v.rank == 2 ? v.stride[0] : 0;
+  r.value.reserve(static_cast<std::size_t>(r.batch * r.tokens));
+  for (Index b = 0; b < r.batch; ++b) {
+    for (Index t = 0; t < r.tokens; ++t) {
+      const Index at = b * row_stride + t * v.stride[last];
+      if (v.dtype == DType::u8)
+        r.value.push_back(static_cast<const std::uint8_t*>(v.data)[at]);
+      else if (v.dtype == DType::i32)
+        r.value.push_back(static_cast<const std::int32_t*>(v.data)[at]);
+      else
+        r.value.push_back(static_cast<const Index*>(v.data)[at]);
+    }
+  }
+  return r;
+}
+
+IntegerRows mask_rows(const TensorView& v, std::string_view who) {
+  IntegerRows r = integer_rows(v, who);
+  for (const Index x : r.value)
+    if (x != 0 && x != 1) refuse(who, "mask must hold 0 and 1 only", x);
+  return r;
+}
+
+void check_cu_seqlens(std::span<const Index> cu, std::string_view who) {
+  if (cu.empty()) refuse(who, "cu_seqlens must have at least one entry", Index{0});
+  if (cu[0] != 0) refuse(who, "cu_seqlens must start at 0", cu[0]);
+  for (std::size_t i = 1; i < cu.size(); ++i)
+    if (cu[i] < cu[i - 1]) refuse(who, "cu_seqlens must not decrease", cu[i]);
+}
+
+}  // namespace posenc

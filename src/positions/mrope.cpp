@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/positions/mrope.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "positions/exact.h"
+
+namespace posenc {
+namespace {
+
+constexpr std::string_view kWho = "mrope";
+
+struct Token {
+  Index t, h, w;
+};
+
+void check_rule(const MropeRule& r) {
+  if (r.merge < 1) refuse(kWho, "merge must be positive", r.merge);
+  if (!std::isfinite(r.tokens_per_second) || r.tokens_per_second < 0)
+    refuse(kWho, "tokens_per_second must be finite and not negative", r.tokens_per_second);
+}
+
+void check_grid(const MropeRule& rule, const VisionGrid& g) {
+  if (g.frames < 1) refuse(kWho, "a grid must have at least one frame", g.frames);
+  if (g.rows < 1 || g.rows % rule.merge != 0)
+    refuse(kWho, "rows of a grid must be positive and divided by merge", g.rows);
+  if (g.columns < 1 || g.columns % rule.merge != 0)
+    refuse(kWho, "columns of a grid must be positive and divided by merge", g.columns);
+  if (!std::isfinite(g.seconds) || g.seconds < 0)
+    refuse(kWho, "seconds must be finite and not negative", g.seconds);
+}
+
+// The grids of one kind, used up in order; with frames_apart a video is so many single frames.
+class Grids {
+ public:
+  Grids(const MropeRule& rule, std::span<const VisionGrid> grids, std::string_view kind)
+      : kind_(kind) {
+    for (VisionGrid g : grids) {
+      check_grid(rule, g);
+      const Index pieces = rule.frames_apart ? g.frames : 1;
+      if (rule.frames_apart) g.frames = 1;
+      queue_.insert(queue_.end(), static_cast<std::size_t>(pieces), g);
+    }
+  }
+  const VisionGrid& next() {
+    if (used_ == queue_.size())
+      refuse(kWho, std::string("there are more runs of tokens than grids of ") + kind_);
+    return queue_[used_++];
+  }
+  void check_used_up() const {
+    if (used_ != queue_.size())
+      refuse(kWho, std::string("every grid must have its run of tokens, left over of ") + kind_,
+             static_cast<Index>(queue_.size() - used_));
+  }
+
+ private:
+  std::vector<VisionGrid> queue_;
+  std::size_t used_ = 0;
+  std::string kind_;
+};
+
+// Appends one grid at `start`; returns where the text behind it goes on.
+Index append_grid(const MropeRule& rule, const VisionGrid& g, bool video, Index start,
+                  std::vector<Token>& out) {
+  const Index rows = g.rows / rule.merge, columns = g.columns / rule.merge;
+  const double seconds = rule.whole_seconds ? std::trunc(g.seconds) : g.seconds;
+  const double interval = video ? rule.tokens_per_second * seconds : 1;
+  Index last = 0;
+  for (Index f = 0; f < g.frames; ++f) {
+    const double time = std::trunc(static_cast<double>(f) * interval);
+    if (!(time < 0x1p62)) refuse(kWho, "positions must stay inside 64 bits, time", time);
+    last = static_cast<Index>(time);
+    for (Index r = 0; r < rows; ++r)
+      for (Index c = 0; c < columns; ++c) out.push_back({start + last, start + r, start + c});
+  }
+  const Index space = std::max(rows, columns);
+  if (rule.next_text == NextText::after_space) return start + space;
+  return start + std::max(space, last + 1);
+}
+
+// The real tokens of one row.
+std::vector<Token> row_tokens(const MropeRule& rule, const std::vector<Index>& types, Grids& images,
+                              Grids& videos) {
+  std::vector<Token> tokens;
+  Index next = 0;
+  while (tokens.size() < types.size()) {
+    const std::size_t first = tokens.size();
+    const Index type = types[first];
+    if (type == 0) {
+      tokens.push_back({next, next, next});
+      ++next;
+      continue;
+    }
+    if (type != 1 && type != 2)
+      refuse(kWho, "token types must be 0 text, 1 image or 2 video", type);
+    const VisionGrid& g = type == 2 ? videos.next() : images.next();
+    const double need = static_cast<double>(g.frames) * static_cast<double>(g.rows / rule.merge) *
+                        static_cast<double>(g.columns / rule.merge);
+    std::size_t run = first;
+    while (run < types.size() && types[run] == type) ++run;
+    if (need > static_cast<double>(run - first))
+      refuse(kWho, "a grid must fit its run of tokens, grid of", need);
+    next = append_grid(rule, g, type == 2, next, tokens);
+  }
+  return tokens;
+}
+
+}  // namespace
+
+MropeRule qwen2_vl_rule() {
+  return {};
+}
+MropeRule qwen2_vl_classic_rule() {
+  MropeRule r;
+  r.next_text = NextText::after_all_axes;
+  r.delta_count = DeltaCount::all_tokens;
+  r.padded = 1;
+  return r;
+}
+MropeRule qwen2_5_vl_rule(double tokens_per_second) {
+  MropeRule r;
+  r.tokens_per_second = tokens_per_second;
+  return r;
+}
+MropeRule qwen3_vl_rule() {
+  MropeRule r;
+  r.frames_apart = true;
+  return r;
+}
+
+MropePositions mrope_positions(const MropeRule& rule, const TensorView& token_types,
+                               const TensorView& mask, std::span<const VisionGrid> images,
+                               std::span<const VisionGrid> videos) {
+  check_rule(rule);
+  const IntegerRows types = integer_rows(token_types, kWho);
+  IntegerRows real = types;
+  std::fill(real.value.begin(), real.value.end(), 1);
+  if (!mask.empty()) {
+    real = mask_rows(mask, kWho);
+    if (real.batch != types.batch || real.tokens != types.tokens)
+      refuse(kWho, "mask must have the shape of the token types, tokens", real.tokens);
+  }
+  Grids image_grids(rule, images, "images"), video_grids(rule, videos, "videos");
+  MropePositions result;
+  std::vector<Index> v(static_cast<std::size_t>(3 * types.batch * types.tokens), rule.padded);
+  for (Index b = 0; b < types.batch; ++b) {
+    std::vector<Index> places, row_types;
+    for (Index t = 0; t < types.tokens; ++t)
+      if (real(b, t) != 0) places.push_back(t), row_types.push_back(types(b, t));
+    const std::vector<Token> row = row_tokens(rule, row_types, image_grids, video_grids);
+    Index largest = -1;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::array<Index, 3> token{row[i].t, row[i].h, row[i].w};
+      for (std::size_t a = 0; a < 3; ++a) {
+        largest = std::max(largest, token[a]);
+        const Index at = (static_cast<Index>(a) * types.batch + b) * types.tokens + places[i];
+        v[static_cast<std::size_t>(at)] = token[a];
+      }
+    }
+    const Index counted =
+        rule.delta_count == DeltaCount::real_tokens ? static_cast<Index>(row.size()) : types.tokens;
+    result.delta.push_back(largest + 1 - counted);
+  }
+  image_grids.check_used_up();
+  video_grids.check_used_up();
+  result.positions = own(std::move(v), types.batch, 3);
+  return result;
+}
+
+}  // namespace posenc

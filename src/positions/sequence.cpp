@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/positions/sequence.h"
+
+#include <cmath>
+
+#include "positions/exact.h"
+
+namespace posenc {
+namespace {
+
+constexpr Index kMostTokens = Index{1} << 40;
+
+template <class T>
+OwnedPositions checked(std::vector<T> v, Index batch, std::int32_t axes) {
+  if (batch < 1) refuse("explicit", "batch must be positive", batch);
+  if (axes < 1) refuse("explicit", "axes must be positive", Index{axes});
+  const Index n = static_cast<Index>(v.size());
+  if (batch > kUnbounded / axes || n % (batch * axes) != 0)
+    refuse("explicit", "the list must fill [axes][batch][tokens], size", n);
+  if constexpr (std::is_same_v<T, double>)
+    for (const double x : v)
+      if (!std::isfinite(x)) refuse("explicit", "positions must be finite", x);
+  return own(std::move(v), batch, axes);
+}
+
+OwnedPositions running_count(const IntegerRows& mask, Index padded, Index first,
+                             std::string_view who) {
+  std::vector<Index> v;
+  v.reserve(mask.value.size());
+  for (Index b = 0; b < mask.batch; ++b) {
+    Index count = 0;
+    for (Index t = 0; t < mask.tokens; ++t)
+      v.push_back(mask(b, t) != 0 ? add_exact(first, count++, who) : padded);
+  }
+  return own(std::move(v), mask.batch);
+}
+
+}  // namespace
+
+OwnedPositions arange(Index first, Index count, Index step) {
+  if (count < 0 || count > kMostTokens)
+    refuse("arange", "count must lie between 0 and 2^40", count);
+  if (count > 0) add_exact(first, multiply_exact(count - 1, step, "arange"), "arange");
+  std::vector<Index> v(static_cast<std::size_t>(count));
+  for (Index i = 0; i < count; ++i) v[static_cast<std::size_t>(i)] = first + i * step;
+  return own(std::move(v));
+}
+
+OwnedPositions explicit_positions(std::vector<Index> v, Index batch, std::int32_t axes) {
+  return checked(std::move(v), batch, axes);
+}
+OwnedPositions explicit_positions(std::vector<double> v, Index batch, std::int32_t axes) {
+  return checked(std::move(v), batch, axes);
+}
+
+OwnedPositions from_mask(const TensorView& mask, Index padded, Index first) {
+  return running_count(mask_rows(mask, "from_mask"), padded, first, "from_mask");
+}
+
+OwnedPositions left_padded(const TensorView& mask, Index padded) {
+  const IntegerRows m = mask_rows(mask, "left_padded");
+  for (Index b = 0; b < m.batch; ++b)
+    for (Index t = 1; t < m.tokens; ++t)
+      if (m(b, t) < m(b, t - 1))
+        refuse("left_padded", "padding must stand left of all real tokens, padded at token", t);
+  return running_count(m, padded, 0, "left_padded");
+}
+
+OwnedPositions right_padded(const TensorView& mask, Index padded) {
+  const IntegerRows m = mask_rows(mask, "right_padded");
+  for (Index b = 0; b < m.batch; ++b)
+    for (Index t = 1; t < m.tokens; ++t)
+      if (m(b, t) > m(b, t - 1))
+        refuse("right_padded", "padding must stand right of all real tokens, real at token", t);
+  return running_count(m, padded, 0, "right_padded");
+}
+
+OwnedPositions from_tokens(const TensorView& ids, Index padding_idx, Index past) {
+  if (past < 0) refuse("from_tokens", "past must not be negative", past);
+  IntegerRows rows = integer_rows(ids, "from_tokens");
+  for (Index& id : rows.value) id = id != padding_idx ? 1 : 0;
+  const Index first = add_exact(add_exact(padding_idx, 1, "from_tokens"), past, "from_tokens");
+  return running_count(rows, padding_idx, first, "from_tokens");
+}
+
+OwnedPositions packed(std::span<const Index> cu, Index first) {
+  check_cu_seqlens(cu, "packed");
+  std::vector<Index> v;
+  v.reserve(static_cast<std::size_t>(cu.back()));
+  for (std::size_t d = 1; d < cu.size(); ++d)
+    for (Index t = cu[d - 1]; t < cu[d]; ++t)
+      v.push_back(add_exact(first, t - cu[d - 1], "packed"));
+  return own(std::move(v));
+}
+
+std::vector<Index> document_index(std::span<const Index> cu) {
+  check_cu_seqlens(cu, "document_index");
+  std::vector<Index> v;
+  v.reserve(static_cast<std::size_t>(cu.back()));
+  for (std::size_t d = 1; d < cu.size(); ++d)
+    v.insert(v.end(), static_cast<std::size_t>(cu[d] - cu[d - 1]), static_cast<Index>(d) - 1);
+  return v;
+}
+
+std::vector<Index> document_index_of_positions(std::span<const Index> p) {
+  std::vector<Index> v(p.size());
+  for (std::size_t i = 1; i < p.size(); ++i)
+    v[i] = v[i - 1] + (p[i - 1] < kUnbounded && p[i] == p[i - 1] + 1 ? 0 : 1);
+  return v;
+}
+
+std::vector<Index> cu_seqlens_of_positions(std::span<const Index> p) {
+  const std::vector<Index> document = document_index_of_positions(p);
+  std::vector<Index> cu{0};
+  for (std::size_t i = 1; i < p.size(); ++i)
+    if (document[i] != document[i - 1]) cu.push_back(static_cast<Index>(i));
+  if (!p.empty()) cu.push_back(static_cast<Index>(p.size()));
+  return cu;
+}
+
+OwnedPositions decode(std::span<const Index> lengths, Index count) {
+  if (count < 0 || count > kMostTokens)
+    refuse("decode", "count must lie between 0 and 2^40", count);
+  std::vector<Index> v;
+  for (const Index n : lengths) {
+    if (n < 0) refuse("decode", "lengths must not be negative", n);
+    for (Index i = 0; i < count; ++i) v.push_back(add_exact(n, i, "decode"));
+  }
+  return own(std::move(v), static_cast<Index>(lengths.size()));
+}
+
+}  // namespace posenc
