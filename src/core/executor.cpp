@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library's pool: fork-join over an atomic counter. A job is joined only by workers that are
+// awake while it is open, so that a short one never waits for a sleeper to come and go.
+#include "posenc/core/executor.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "posenc/core/error.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace posenc {
+namespace {
+
+constexpr Index kMaxThreads = 1024;
+constexpr int kSpins = 600;         // about 25 us on current x86
+constexpr int kOpen = 1 << 30;      // in gate_, above the number of workers inside
+constexpr std::size_t kLine = 128;  // two cache lines: neighbours are prefetched in pairs
+
+void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+// True on a thread that is inside a task: calls from there stay on it.
+thread_local bool inside_task = false;
+
+class Pool {
+ public:
+  explicit Pool(Index threads) : max_workers_(threads - 1) {
+    pool_of_process.store(this, std::memory_order_release);
+    pthread_atfork(nullptr, nullptr, [] {
+      if (Pool* p = pool_of_process.load(std::memory_order_acquire)) p->forget_workers();
+    });
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  ~Pool() {
+    pool_of_process.store(nullptr, std::memory_order_release);
+    stop_.store(true, std::memory_order_release);
+    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.notify_all();
+    const Index n = workers_.load(std::memory_order_acquire);
+    for (Index i = 0; i < n; ++i) pthread_join(threads_[static_cast<std::size_t>(i)], nullptr);
+  }
+
+  void run(Index n, void (*task)(void*, Index), void* arg) {
+    // One job at a time: whoever comes second does its own work, and so do tasks of tasks.
+    if (n <= 1 || inside_task || stop_.load(std::memory_order_acquire) ||
+        busy_.exchange(true, std::memory_order_acquire)) {
+      for (Index i = 0; i < n; ++i) task(arg, i);
+      return;
+    }
+    start_workers();
+    task_ = task;
+    arg_ = arg;
+    n_ = n;
+    next_.store(0, std::memory_order_relaxed);
+    gate_.store(kOpen, std::memory_order_release);
+    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.notify_all();
+    work();
+    gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
+    for (int spins = 0, g; (g = gate_.load(std::memory_order_acquire)) != 0;)
+      if (++spins < kSpins)
+        relax();
+      else
+        gate_.wait(g, std::memory_order_acquire);
+    busy_.store(false, std::memory_order_release);
+  }
+
+ private:
+  static std::atomic<Pool*> pool_of_process;
+
+  // In the child of a fork the workers do not exist and nobody holds the pool. Only atomics are
+  // touched: nothing else is allowed there.
+  void forget_workers() noexcept {
+    workers_.store(0, std::memory_order_relaxed);
+    gate_.store(0, std::memory_order_relaxed);
+    busy_.store(false, std::memory_order_relaxed);
+  }
+
+  void start_workers() {
+    Index n = workers_.load(std::memory_order_relaxed);
+    if (n == max_workers_) return;
+    sigset_t all, before;  // the host's signals are the host's
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (; n < max_workers_; ++n) {
+      const auto loop = [](void* self) -> void* {
+        static_cast<Pool*>(self)->worker();
+        return nullptr;
+      };
+      // A system that gives fewer threads gets its work done by fewer.
+      if (pthread_create(&threads_[static_cast<std::size_t>(n)], nullptr, loop, this) != 0) break;
+      workers_.store(n + 1, std::memory_order_release);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  void work() noexcept {
+    inside_task = true;
+    for (Index i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < n_;) task_(arg_, i);
+    inside_task = false;
+  }
+
+  bool join_job() noexcept {
+    int g = gate_.load(std::memory_order_acquire);
+    while (g & kOpen)
+      if (gate_.compare_exchange_weak(g, g + 1, std::memory_order_acquire)) return true;
+    return false;
+  }
+
+  void worker() noexcept {
+    for (;;) {
+      const int seen = epoch_.load(std::memory_order_acquire);
+      if (stop_.load(std::memory_order_acquire)) return;
+      if (join_job()) {
+        work();
+        // The last one out of a closed job wakes its caller.
+        if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
+      }
+      int spins = 0;
+      while (epoch_.load(std::memory_order_acquire) == seen && ++spins < kSpins) relax();
+      epoch_.wait(seen, std::memory_order_acquire);
+    }
+  }
+
+  const Index max_workers_;
+  std::atomic<Index> workers_{0};
+  std::atomic<bool> stop_{false};
+  std::array<pthread_t, kMaxThreads> threads_{};
+  alignas(kLine) std::atomic<bool> busy_{false};
+  // The job: written while gate_ is 0, read by those who came through it.
+  void (*task_)(void*, Index) = nullptr;
+  void* arg_ = nullptr;
+  Index n_ = 0;
+  alignas(kLine) std::atomic<Index> next_{0};
+  alignas(kLine) std::atomic<int> gate_{0};   // kOpen | workers inside
+  alignas(kLine) std::atomic<int> epoch_{0};  // one up with each job
+};
+
+std::atomic<Pool*> Pool::pool_of_process{nullptr};
+
+Index usable_cores() noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  const Index n = CPU_COUNT(&set);
+  return n < 1 ? 1 : n < kMaxThreads ? n : kMaxThreads;
+}
+
+Index thread_count() {
+  const char* text = std::getenv("POSENC_NUM_THREADS");
+  if (text == nullptr || *text == '\0') return usable_cores();
+  Index n = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, n);
+  if (error != std::errc() || stop != end || n < 1 || n > kMaxThreads)
+    refuse("POSENC_NUM_THREADS", "must be 1 to 1024", text);
+  return n;
+}
+
+void run_on_pool(void* pool, Index n, void (*task)(void*, Index), void* arg) {
+  static_cast<Pool*>(pool)->run(n, task, arg);
+}
+
+Executor make_default() {
+  const Index threads = thread_count();
+  if (threads == 1) return {};
+  static Pool pool(threads);
+  return {&pool, threads, run_on_pool};
+}
+
+}  // namespace
+
+const Executor& default_executor() {
+  static const Executor executor = make_default();
+  return executor;
+}
+
+const Executor& inline_executor() noexcept {
+  static constexpr Executor executor{};
+  return executor;
+}
+
+}  // namespace posenc

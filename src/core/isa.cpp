@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Isa over Highway's targets.
+#include "posenc/core/isa.h"
+
+#include <hwy/targets.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "core/isa_table.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+constexpr std::array<std::string_view, 8> kNames{"scalar", "ssse3", "sse4", "avx2",
+                                                 "avx512", "neon",  "sve",  "sve2"};
+// Better targets have lower bits. g++ has HWY_SCALAR as its fall-back, clang HWY_EMU128.
+constexpr std::array<std::int64_t, 8> kTargets{HWY_SCALAR | HWY_EMU128,
+                                               HWY_SSSE3,
+                                               HWY_SSE4,
+                                               HWY_AVX2,
+                                               HWY_AVX3_DL | HWY_AVX3,
+                                               HWY_NEON,
+                                               HWY_SVE_256 | HWY_SVE,
+                                               HWY_SVE2_128 | HWY_SVE2};
+
+constexpr int kUndecided = -1;
+// The instruction set in use, and whether native entries are.
+std::atomic<int> active{kUndecided};
+std::atomic<bool> native{true};
+
+// The target that serves `isa` on this machine in this build, 0 when none does.
+std::int64_t target_of(Isa isa) noexcept {
+  const std::int64_t runs = hwy::SupportedTargets() | HWY_SCALAR | HWY_EMU128;
+  const std::int64_t both =
+      kTargets[static_cast<std::size_t>(isa)] & static_cast<std::int64_t>(HWY_TARGETS) & runs;
+  return both & -both;
+}
+
+std::string list_supported() {
+  std::string s;
+  for (const Isa isa : supported_isas()) s += (s.empty() ? "" : ", ") + std::string(name(isa));
+  return s;
+}
+
+[[noreturn]] void refuse_isa(std::string_view who, std::string_view got) {
+  refuse(who, "this machine and build can run " + list_supported(), got);
+}
+
+Isa from_environment() {
+  const char* text = std::getenv("POSENC_ISA");
+  if (text == nullptr || *text == '\0') return supported_isas().back();
+  for (const Isa isa : supported_isas())
+    if (name(isa) == text) return isa;
+  refuse_isa("POSENC_ISA", text);
+}
+
+bool cpu_has_bf16() noexcept {
+#if HWY_ARCH_X86
+  // Asks the processor and whether the system keeps the wide registers.
+  static const bool has = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512bw");
+  }();
+  return has;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+std::string_view name(Isa isa) noexcept {
+  return kNames[static_cast<std::size_t>(isa)];
+}
+
+Isa isa_from_name(std::string_view text) {
+  for (std::size_t i = 0; i < kNames.size(); ++i)
+    if (kNames[i] == text) return static_cast<Isa>(i);
+  refuse("isa", "must be one of scalar, ssse3, sse4, avx2, avx512, neon, sve, sve2", text);
+}
+
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> list;
+  for (std::size_t i = 0; i < kNames.size(); ++i)
+    if (target_of(static_cast<Isa>(i)) != 0) list.push_back(static_cast<Isa>(i));
+  return list;
+}
+
+Isa active_isa() {
+  const int now = active.load(std::memory_order_relaxed);
+  if (now != kUndecided) return static_cast<Isa>(now);
+  const Isa isa = from_environment();
+  int expected = kUndecided;  // a force_isa meanwhile wins
+  active.compare_exchange_strong(expected, static_cast<int>(isa), std::memory_order_relaxed);
+  return expected == kUndecided ? isa : static_cast<Isa>(expected);
+}
+
+void force_isa(Isa isa) {
+  if (target_of(isa) == 0) refuse_isa("isa", name(isa));
+  active.store(static_cast<int>(isa), std::memory_order_relaxed);
+}
+
+void reset_isa() {
+  active.store(kUndecided, std::memory_order_relaxed);
+}
+
+std::vector<std::string_view> native_features() {
+  if (has_native_bf16(Isa::avx512)) return {"avx512_bf16"};
+  return {};
+}
+
+void enable_native_features(bool on) {
+  native.store(on, std::memory_order_relaxed);
+}
+
+bool has_native_bf16(Isa isa) noexcept {
+  return isa == Isa::avx512 && native.load(std::memory_order_relaxed) && cpu_has_bf16() &&
+         target_of(isa) != 0;
+}
+
+std::size_t isa_dispatch_index(Isa isa) {
+  const std::int64_t target = target_of(isa);
+  if (target == 0) refuse_isa("isa", name(isa));
+  if (target == HWY_SCALAR || target == HWY_EMU128) return HWY_MAX_DYNAMIC_TARGETS + 1;
+  return static_cast<std::size_t>(
+      std::countr_zero(static_cast<std::uint64_t>(HWY_CHOSEN_TARGET_SHIFT(target))));
+}
+
+}  // namespace posenc
