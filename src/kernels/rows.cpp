@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/rows.h"
+
+#include "core/isa_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/rows.cpp"
+#include <hwy/foreach_target.h>  // NOLINT: includes this file once a target
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<double>;
+using DU = hn::RebindToUnsigned<D>;
+
+HWY_INLINE Index lanes() {
+  return static_cast<Index>(hn::Lanes(D()));
+}
+
+// Lower 64 bits of the product.
+HWY_INLINE hn::Vec<DU> multiply(hn::Vec<DU> a, hn::Vec<DU> b) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(DU(), hn::GetLane(a) * hn::GetLane(b));
+#else
+  const DU du;
+  const hn::Repartition<std::uint32_t, D> d32;
+  const auto a_low = hn::BitCast(d32, a), a_high = hn::BitCast(d32, hn::ShiftRight<32>(a));
+  const auto b_low = hn::BitCast(d32, b), b_high = hn::BitCast(d32, hn::ShiftRight<32>(b));
+  const auto cross = hn::Add(hn::MulEven(a_high, b_low), hn::MulEven(a_low, b_high));
+  return hn::Add(hn::BitCast(du, hn::MulEven(a_low, b_low)),
+                 hn::ShiftLeft<32>(hn::BitCast(du, cross)));
+#endif
+}
+
+void add_turns(const std::uint64_t* turns, std::uint64_t position, Index n, std::uint64_t* phase) {
+  const DU du;
+  const auto p = hn::Set(du, position);
+  Index i = 0;
+  for (; i + lanes() <= n; i += lanes())
+    hn::StoreU(hn::Add(hn::LoadU(du, phase + i), multiply(hn::LoadU(du, turns + i), p)), du,
+               phase + i);
+  for (; i < n; ++i) phase[i] += turns[i] * position;
+}
+
+// The nearest quarter turn by integers; sin(pi/2 q) and cos(pi/2 q) for |q| <= 1/2 by polynomials
+// in z = q^2 (interpolated at Chebyshev's points of [0, 1/4], within 1e-17), pi/2 in two parts.
+void sincos(const std::uint64_t* phase, Index n, double gain, double* c, double* s) {
+  const D d;
+  const DU du;
+  const hn::RebindToSigned<D> di;
+  const auto g = hn::Set(d, gain);
+  const auto one = hn::Set(du, std::uint64_t{1}), two = hn::Set(du, std::uint64_t{2});
+  for (Index i = 0; i < n; i += lanes()) {
+    const auto turn = hn::LoadU(du, phase + i);
+    const auto quarter = hn::ShiftRight<62>(hn::Add(turn, hn::Set(du, std::uint64_t{1} << 61)));
+    const auto rest = hn::BitCast(di, hn::Sub(turn, hn::ShiftLeft<62>(quarter)));
+    const auto q = hn::Mul(hn::ConvertTo(d, rest), hn::Set(d, 0x1p-62));
+    const auto z = hn::Mul(q, q);
+    auto a = hn::MulAdd(z, hn::Set(d, 0x1.e4a9d9166f052p-25), hn::Set(d, -0x1.e3027dea82bd7p-19));
+    a = hn::MulAdd(z, a, hn::Set(d, 0x1.50783208843ebp-13));
+    a = hn::MulAdd(z, a, hn::Set(d, -0x1.32d2cce500387p-8));
+    a = hn::MulAdd(z, a, hn::Set(d, 0x1.466bc6775a476p-4));
+    a = hn::MulAdd(z, a, hn::Set(d, -0x1.4abbce625be52p-1));
+    a = hn::Mul(q, hn::MulAdd(z, a, hn::Set(d, 0x1.1a62633145c07p-54)));
+    a = hn::MulAdd(q, hn::Set(d, 0x1.921fb54442d18p+0), a);
+    auto b = hn::MulAdd(z, hn::Set(d, -0x1.b2f3eb054afcdp-28), hn::Set(d, 0x1.f9ce245cada0bp-22));
+    b = hn::MulAdd(z, b, hn::Set(d, -0x1.a6d1eef479be1p-16));
+    b = hn::MulAdd(z, b, hn::Set(d, 0x1.e1f5068688d5bp-11));
+    b = hn::MulAdd(z, b, hn::Set(d, -0x1.55d3c7e3cb241p-6));
+    b = hn::MulAdd(z, b, hn::Set(d, 0x1.03c1f081b5ac0p-2));
+    b = hn::MulAdd(z, b, hn::Set(d, -0x1.3bd3cc9be45dep+0));
+    b = hn::MulAdd(z, b, hn::Set(d, 1.0));
+    const auto odd = hn::RebindMask(d, hn::TestBit(quarter, one));
+    const auto sine_sign = hn::ShiftLeft<62>(hn::And(quarter, two));
+    const auto cosine_sign = hn::ShiftLeft<62>(hn::And(hn::Add(quarter, one), two));
+    const auto sine = hn::BitCast(du, hn::IfThenElse(odd, b, a));
+    const auto cosine = hn::BitCast(du, hn::IfThenElse(odd, a, b));
+    hn::StoreU(hn::Mul(hn::BitCast(d, hn::Xor(cosine, cosine_sign)), g), d, c + i);
+    hn::StoreU(hn::Mul(hn::BitCast(d, hn::Xor(sine, sine_sign)), g), d, s + i);
+  }
+}
+
+// Two vectors of doubles become one of the output's type; `Out` writes it, whole or in part.
+struct ToF32 {
+  using T = float;
+  static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return x; }
+};
+// Rounded to odd at float32's last bit, so that the second rounding is as the first from double.
+HWY_INLINE hn::Vec<D> round_to_odd(hn::Vec<D> x) {
+  const DU du;
+  const auto bits = hn::BitCast(du, x), low = hn::Set(du, (std::uint64_t{1} << 29) - 1);
+  const auto odd = hn::Set(du, std::uint64_t{1} << 29);
+  const auto rest = hn::And(bits, low);
+  // any bit of the rest carries into bit 29 when `low` is added to it
+  const auto sticky = hn::And(hn::Add(rest, low), odd);
+  return hn::BitCast(D(), hn::Or(hn::AndNot(low, bits), sticky));
+}
+struct ToBF16 {
+  using T = std::uint16_t;
+  static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return round_to_odd(x); }
+  template <class V, class D32>
+  static HWY_INLINE hn::Vec<D32> narrow(D32 d32, V x) {
+    const auto u = hn::BitCast(d32, x);
+    const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(d32, 1u));
+    return hn::ShiftRight<16>(hn::Add(u, hn::Add(odd, hn::Set(d32, 0x7fffu))));
+  }
+};
+struct ToF16 {
+  using T = std::uint16_t;
+  static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return round_to_odd(x); }
+  template <class V, class D32>
+  static HWY_INLINE hn::Vec<D32> narrow(D32 d32, V x) {
+    const hn::RebindToFloat<D32> df;
+    const hn::RebindToSigned<D32> di;
+    const auto u = hn::BitCast(d32, x);
+    const auto sign = hn::And(hn::ShiftRight<16>(u), hn::Set(d32, 0x8000u));
+    const auto a = hn::And(u, hn::Set(d32, 0x7fffffffu));
+    // normal: the exponent moves from bias 127 to 15; a carry runs into it, up to infinity
+    const auto odd = hn::And(hn::ShiftRight<13>(a), hn::Set(d32, 1u));
+    const auto normal = hn::ShiftRight<13>(
+        hn::Add(hn::Sub(a, hn::Set(d32, 112u << 23)), hn::Add(odd, hn::Set(d32, 0xfffu))));
+    // subnormal: 1/2 + x is rounded at 2^-24, the last bit of a float16 subnormal
+    const auto small = hn::Sub(hn::BitCast(d32, hn::Add(hn::BitCast(df, a), hn::Set(df, 0.5f))),
+                               hn::Set(d32, 0x3f000000u));
+    const auto ai = hn::BitCast(di, a);
+    const auto is_small = hn::Gt(hn::Set(di, 0x38800000), ai);
+    const auto is_huge = hn::Gt(ai, hn::Set(di, 0x477fefff));  // 65520 and more: infinity
+    auto r = hn::IfThenElse(is_small, hn::BitCast(di, small), hn::BitCast(di, normal));
+    r = hn::IfThenElse(is_huge, hn::Set(di, 0x7c00), r);
+    return hn::Or(hn::BitCast(d32, r), sign);
+  }
+};
+
+#if HWY_TARGET == HWY_SCALAR
+constexpr Index kParts = 1;
+template <class Out, class Put>
+HWY_INLINE void write_block(const hn::Vec<D>* x, Put put) {
+  const hn::Sisd<float> df;
+  const auto f = hn::DemoteTo(df, Out::prepare(x[0]));
+  if constexpr (sizeof(typename Out::T) == 4) {
+    put(df, f);
+  } else {
+    const hn::Sisd<std::uint32_t> d32;
+    const hn::Sisd<std::uint16_t> d16;
+    put(d16, hn::Set(d16, static_cast<std::uint16_t>(hn::GetLane(Out::narrow(d32, f)))));
+  }
+}
+#else
+constexpr Index kParts = 2;
+template <class Out, class Put>
+HWY_INLINE void write_block(const hn::Vec<D>* x, Put put) {
+  const hn::Repartition<float, D> df;
+  const hn::Half<decltype(df)> dh;
+  const auto f =
+      hn::Combine(df, hn::DemoteTo(dh, Out::prepare(x[1])), hn::DemoteTo(dh, Out::prepare(x[0])));
+  if constexpr (sizeof(typename Out::T) == 4) {
+    put(df, f);
+  } else {
+    const hn::RebindToUnsigned<decltype(df)> d32;
+    const hn::RebindToSigned<decltype(df)> di;
+    const hn::Rebind<std::uint16_t, decltype(df)> d16;
+    put(d16, hn::DemoteTo(d16, hn::BitCast(di, Out::narrow(d32, f))));
+  }
+}
+#endif
+constexpr Index kBlockMax = HWY_MAX_BYTES / 4;
+
+// n elements at x, the last block by way of the stack.
+template <class Out>
+void store(const double* x, Index n, void* out) {
+  using T = typename Out::T;
+  const D d;
+  T* to = static_cast<T*>(out);
+  const Index block = kParts * lanes();
+  for (Index i = 0; i < n; i += block) {
+    hn::Vec<D> v[kParts];
+    for (Index k = 0; k < kParts; ++k) v[k] = hn::LoadU(d, x + i + k * lanes());
+    write_block<Out>(v, [&](auto dt, auto y) HWY_ATTR {
+      if (i + block <= n) {
+        hn::StoreU(y, dt, to + i);
+      } else {
+        HWY_ALIGN T part[kBlockMax];
+        hn::StoreU(y, dt, part);
+        for (Index k = 0; i + k < n; ++k) to[i + k] = part[k];
+      }
+    });
+  }
+}
+
+// Adds angles: (c, s) <- (c dc - s ds, s dc + c ds).
+template <class Out, bool kStream>
+void walk_blocks(const RowWalk& w) {
+  using T = typename Out::T;
+  const D d;
+  const Index block = kParts * lanes();
+  for (Index r = 0; r < w.rows; ++r) {
+    T* cos = w.cos ? static_cast<T*>(w.cos) + r * w.cos_stride : nullptr;
+    T* sin = w.sin ? static_cast<T*>(w.sin) + r * w.sin_stride : nullptr;
+    for (Index i = 0; i < w.n; i += block) {
+      hn::Vec<D> c[kParts], s[kParts];
+      for (Index k = 0; k < kParts; ++k) {
+        const Index j = i + k * lanes();
+        c[k] = hn::LoadU(d, w.c + j), s[k] = hn::LoadU(d, w.s + j);
+        const auto dc = hn::LoadU(d, w.step_c + j), ds = hn::LoadU(d, w.step_s + j);
+        hn::StoreU(hn::NegMulAdd(s[k], ds, hn::Mul(c[k], dc)), d, w.c + j);
+        hn::StoreU(hn::MulAdd(s[k], dc, hn::Mul(c[k], ds)), d, w.s + j);
+      }
+      const auto put = [&](T* to) HWY_ATTR {
+        return [&w, to, i, block](auto dt, auto y) HWY_ATTR {
+          if (i + block <= w.n) {
+            if constexpr (kStream) {
+              hn::Stream(y, dt, to + i);
+            } else {
+              hn::StoreU(y, dt, to + i);
+            }
+            if (w.copy != 0) hn::StoreU(y, dt, to + i + w.copy);
+          } else {
+            HWY_ALIGN T part[kBlockMax];
+            hn::StoreU(y, dt, part);
+            for (Index k = 0; i + k < w.n; ++k) to[i + k] = part[k];
+            if (w.copy != 0)
+              for (Index k = 0; i + k < w.n; ++k) to[i + k + w.copy] = part[k];
+          }
+        };
+      };
+      if (cos) write_block<Out>(c, put(cos));
+      if (sin) write_block<Out>(s, put(sin));
+    }
+  }
+}
+
+// Streaming needs addresses that are whole vectors.
+bool streams(const void* data, Index stride, Index size) {
+  return data == nullptr ||
+         (reinterpret_cast<std::uintptr_t>(data) % 64 == 0 && stride * size % 64 == 0);
+}
+
+template <class Out>
+void walk(const RowWalk& w) {
+  const Index size = sizeof(typename Out::T);
+  if (w.stream && w.copy == 0 && streams(w.cos, w.cos_stride, size) &&
+      streams(w.sin, w.sin_stride, size)) {
+    walk_blocks<Out, true>(w);
+    hwy::FlushStream();
+  } else {
+    walk_blocks<Out, false>(w);
+  }
+}
+
+constexpr RowKernels kKernels{add_turns,     sincos,      store<ToF32>, store<ToF16>,
+                              store<ToBF16>, walk<ToF32>, walk<ToF16>,  walk<ToBF16>};
+}  // namespace
+
+const RowKernels* table_of_rows() {
+  return &kKernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace posenc::detail {
+HWY_EXPORT(table_of_rows);
+const RowKernels& row_kernels(Isa isa) {
+  return *isa_entry(HWY_DISPATCH_TABLE(table_of_rows), isa)();
+}
+}  // namespace posenc::detail
+#endif

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of cosine and sine for plans, tables and the public functions.
+#pragma once
+#include <cstdint>
+
+#include "kernels/rows.h"
+#include "posenc/core/executor.h"
+#include "posenc/core/isa.h"
+#include "posenc/phase.h"
+#include "posenc/positions.h"
+
+namespace posenc::detail {
+
+// frequency / 2 pi of [heads, axes, pairs] as in `Turns`, each part an array of its own.
+struct PhaseTurns {
+  const std::uint64_t *hi = nullptr, *lo = nullptr;
+  const double* per_unit = nullptr;
+  Index heads = 1, axes = 1, pairs = 0;
+  double gain = 1;
+};
+
+// Where the cosines (or sines) go: pair i of head h of row [batch, token] at column step * i, and
+// once more at + copy unless that is 0. Strides in elements. data null: not wanted.
+struct RowPlane {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  Index batch_stride = 0, token_stride = 0, head_stride = 0, column_stride = 1;
+  Index step = 1, copy = 0;
+};
+
+// Rows [begin, end) of batch x tokens. Positions have at least `axes` streams.
+void exact_rows(const RowKernels&, const PhaseTurns&, const Positions&, const RowPlane& cos,
+                const RowPlane& sin, bool stream, Index begin, Index end) noexcept;
+// The same by compat_phase (rotary/compat.h).
+void compat_rows(const Spectrum&, Precision, const Positions&, const RowPlane& cos,
+                 const RowPlane& sin, Index begin, Index end) noexcept;
+
+// Most streams that the compatibility precisions take.
+inline constexpr Index kMaxCompatAxes = 16;
+
+// Throws [who]: real positions that are not finite or beyond 2^62.
+void check_positions(const Positions&, std::string_view who);
+
+// Splits rows at fixed places, so that results do not depend on the number of threads.
+// work(begin, end) must not throw; elements: written a row.
+template <class Work>
+void split_rows(const Executor& executor, Index rows, Index elements, const Work& work) {
+  constexpr Index kBlock = 1024;  // rows; a multiple of those between anchors
+  constexpr Index kSmall = 1 << 15;
+  const Index blocks = (rows + kBlock - 1) / kBlock;
+  const Index tasks = executor.concurrency < blocks ? executor.concurrency : blocks;
+  if (executor.run == nullptr || tasks < 2 || rows * elements < kSmall) {
+    for (Index b = 0; b < blocks; ++b)
+      work(b * kBlock, (b + 1) * kBlock < rows ? (b + 1) * kBlock : rows);
+    return;
+  }
+  struct Call {
+    const Work* work;
+    Index rows, blocks, tasks;
+  } call{&work, rows, blocks, tasks};
+  executor.run(
+      executor.context, tasks,
+      [](void* arg, Index i) {
+        const Call& c = *static_cast<const Call*>(arg);
+        for (Index b = c.blocks * i / c.tasks; b < c.blocks * (i + 1) / c.tasks; ++b)
+          (*c.work)(b * kBlock, (b + 1) * kBlock < c.rows ? (b + 1) * kBlock : c.rows);
+      },
+      &call);
+}
+
+}  // namespace posenc::detail

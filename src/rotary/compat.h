@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cosine and sine as other programs make them, in their float32 arithmetic
+// (posenc/core/precision.h).
+#pragma once
+#include "posenc/core/precision.h"
+#include "posenc/phase.h"
+
+namespace posenc::detail {
+
+// Throws when this precision cannot be had of this spectrum: [ggml] without a GgmlForm, with heads
+// of their own, with more than four axes or several axes in one pair. exact always can.
+void check_compat(const Spectrum&, Precision);
+
+// cos and sin of pairs [pair_begin, pair_end) of one head, gain included; position: one an axis.
+// The spectrum has passed check_compat; precision is not exact.
+void compat_phase(const Spectrum&, Precision, Index head, const double* position, Index pair_begin,
+                  Index pair_end, float* cos, float* sin) noexcept;
+
+}  // namespace posenc::detail
