@@ -13,11 +13,23 @@
 
 namespace posenc {
 
-using Scalings = TypeList<Linear>;
+// clang-format off
+using Scalings = TypeList<
+    Linear
+>;
 
-using RotarySchemes = TypeList<Rope>;
+using RotarySchemes = TypeList<
+    Rope
+>;
 
-using Schemes = RotarySchemes;
+using AbsoluteSchemes = TypeList<
+>;
+
+using RelativeSchemes = TypeList<
+>;
+// clang-format on
+
+using Schemes = Concat<RotarySchemes, AbsoluteSchemes, RelativeSchemes>::type;
 
 // One scaling of the registry, by value.
 struct Scaling : Scalings::Variant {
@@ -34,8 +46,10 @@ struct Encoding {
 };
 
 // The SCHEME grammar: "rope head_dim=128 pairing=half_split + yarn factor=4 original_context=4096".
-// ` + ` stands alone between blanks; lists are [1.1,1.2]; @name takes an array from `arrays`.
-// parse_encoding(to_text(e)) == e. Throws [scheme] naming word, rule and value.
+// ` + ` stands alone between blanks, so 1e+5 stays a number; lists are [1.1,1.2]; @name takes a
+// list from `arrays`; text with blanks stands in double quotes; an optional field may be none.
+// parse_encoding(to_text(e)) == e; to_text leaves out what is not required and has its default.
+// Throws std::invalid_argument("[scheme] ...") naming word, rule and value.
 using ArrayLookup = std::function<std::vector<double>(std::string_view name)>;
 POSENC_API Encoding parse_encoding(std::string_view, const ArrayLookup& arrays = {});
 POSENC_API std::string to_text(const Encoding&);

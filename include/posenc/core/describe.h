@@ -81,11 +81,16 @@ template <class... T, class F>
 constexpr void for_each(TypeList<T...>, F&& f) {
   (f.template operator()<T>(), ...);
 }
-template <class A, class B>
+// Families joined: Concat<A, B, ...>::type.
+template <class... Lists>
 struct Concat;
-template <class... A, class... B>
-struct Concat<TypeList<A...>, TypeList<B...>> {
-  using type = TypeList<A..., B...>;
+template <class... A>
+struct Concat<TypeList<A...>> {
+  using type = TypeList<A...>;
+};
+template <class... A, class... B, class... Rest>
+struct Concat<TypeList<A...>, TypeList<B...>, Rest...> {
+  using type = typename Concat<TypeList<A..., B...>, Rest...>::type;
 };
 
 // Two channels turned together. unset is refused: there is no default anywhere.

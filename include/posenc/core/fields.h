@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the registry holds, as data: for `posenc list`, JSON, docs and bindings.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "posenc/core/describe.h"
+#include "posenc/io/json.h"
+#include "posenc/registry.h"
+
+namespace posenc {
+
+struct FieldInfo {
+  std::string_view name;
+  std::string type;  // number, integer, boolean, text, list of numbers, list of integers, a|b|c
+  std::string_view doc, unit;
+  std::optional<double> min, max;  // inclusive; none = unbounded
+  bool required = false;
+  bool optional = false;                  // may be none
+  std::string default_text;               // as the SCHEME grammar writes it
+  std::vector<std::string_view> choices;  // of a named enum, else empty
+};
+
+struct SchemeInfo {
+  Card card;
+  std::string_view family;  // rotary, absolute, relative, scaling
+  std::vector<FieldInfo> fields;
+};
+
+// In the order of the registry.
+POSENC_API std::vector<SchemeInfo> all_schemes();
+POSENC_API std::vector<SchemeInfo> all_scalings();
+
+// Every field with its value, in the order of describe: {"name": "rope", "fields": {...}}; enums as
+// their text, empty optionals as null. An encoding adds "scalings": [...].
+POSENC_API Json to_json(const Scheme&);
+POSENC_API Json to_json(const Scaling&);
+POSENC_API Json to_json(const Encoding&);
+
+// Equal values have equal hashes, on every machine.
+POSENC_API std::uint64_t hash(const Scheme&);
+POSENC_API std::uint64_t hash(const Scaling&);
+POSENC_API std::uint64_t hash(const Encoding&);
+
+}  // namespace posenc

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of the SCHEME grammar, and what is said when one is wrong.
+#include "core/grammar.h"
+
+#include <algorithm>
+
+#include "core/grammar_value.h"
+#include "posenc/core/error.h"
+
+namespace posenc::grammar {
+namespace {
+
+constexpr std::string_view kWho = "scheme";
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+// Ends at the next blank outside brackets and quotes.
+std::string_view next_token(std::string_view& rest) {
+  while (!rest.empty() && is_blank(rest.front())) rest.remove_prefix(1);
+  bool quoted = false, bracket = false;
+  std::size_t i = 0;
+  for (; i < rest.size(); ++i) {
+    const char c = rest[i];
+    if (quoted) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == ']') {
+      bracket = c == '[';
+    } else if (is_blank(c) && !bracket) {
+      break;
+    }
+  }
+  const std::string_view token = rest.substr(0, std::min(i, rest.size()));
+  if (quoted) refuse(kWho, "a double quote must be closed", shown(token));
+  if (bracket) refuse(kWho, "a list must be closed by ]", shown(token));
+  rest.remove_prefix(token.size());
+  return token;
+}
+
+// Levenshtein's distance.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t corner = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t change = corner + (a[i] != b[j]);
+      corner = row[j + 1];
+      row[j + 1] = std::min({change, row[j + 1] + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string joined(const std::vector<std::string_view>& words) {
+  std::string s;
+  for (const std::string_view w : words) s.append(s.empty() ? "" : ", ").append(w);
+  return s.empty() ? "none" : s;
+}
+
+}  // namespace
+
+std::vector<Part> split(std::string_view text) {
+  std::vector<Part> parts;
+  bool at_start = true;  // of a part
+  for (std::string_view token; !(token = next_token(text)).empty();) {
+    if (token == "+") {
+      if (at_start) refuse(kWho, "a name must stand before +");
+      at_start = true;
+    } else if (at_start) {
+      if (token.find_first_of("=[]@\",") != std::string_view::npos)
+        refuse(kWho, "a part must begin with the name of a scheme or scaling", shown(token));
+      parts.push_back({std::string(token), {}});
+      at_start = false;
+    } else {
+      const std::size_t equals = token.find('=');
+      if (equals == 0 || equals == std::string_view::npos)
+        refuse(kWho, parts.back().name + ": fields are written key=value", shown(token));
+      parts.back().values.emplace_back(token.substr(0, equals), token.substr(equals + 1));
+    }
+  }
+  if (parts.empty()) refuse(kWho, "must begin with the name of a scheme");
+  if (at_start) refuse(kWho, "a scaling must follow the last +");
+  return parts;
+}
+
+void refuse_unknown(std::string_view what, std::string_view got,
+                    const std::vector<std::string_view>& known) {
+  std::string rule(what);
+  rule += " must be one that posenc knows (" + joined(known) + ")";
+  const std::string word = shown(got);
+  std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
+  std::string_view nearest;
+  for (const std::string_view k : known)
+    if (const std::size_t d = distance(word, k); d < best && d < k.size()) best = d, nearest = k;
+  if (!nearest.empty()) rule.append("; did you mean ").append(nearest).append("?");
+  refuse(kWho, rule, word);
+}
+
+void assign(const Part& part, const std::vector<FieldRef>& fields, const ArrayLookup& arrays) {
+  std::vector<bool> given(fields.size(), false);
+  for (const auto& [key, text] : part.values) {
+    const auto at = std::find_if(fields.begin(), fields.end(),
+                                 [&k = key](const FieldRef& f) { return f.name == k; });
+    if (at == fields.end()) {
+      std::vector<std::string_view> known;
+      for (const FieldRef& f : fields) known.push_back(f.name);
+      refuse_unknown("a field of " + part.name, key, known);
+    }
+    const auto i = static_cast<std::size_t>(at - fields.begin());
+    if (given[i]) refuse(kWho, part.name + ": a field must be given once", key);
+    given[i] = true;
+    parse_value({part.name + ": " + key, at->field, arrays}, text, at->value);
+  }
+  for (std::size_t i = 0; i < fields.size(); ++i)
+    if (fields[i].field.required && !given[i])
+      refuse(kWho, part.name + ": " + std::string(fields[i].name) + " must be given (" +
+                       std::string(fields[i].field.doc) + ")");
+}
+
+std::string print(std::string_view name, const std::vector<FieldRef>& fields,
+                  const std::vector<FieldRef>& defaults) {
+  std::string s(name);
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const std::string text = value_text(fields[i].value);
+    if (!fields[i].field.required && text == value_text(defaults[i].value)) continue;
+    s.append(" ").append(fields[i].name).append("=").append(text);
+  }
+  return s;
+}
+
+}  // namespace posenc::grammar

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The SCHEME grammar without types: words, values, text. registry.cpp puts the types in.
+//   encoding = part *(" + " part)      part = name *(blank key "=" value)
+//   value = number | word | "text" | [number,number] | @array | none
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/field_ref.h"
+#include "posenc/core/fields.h"
+
+namespace posenc::grammar {
+
+struct Part {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> values;  // key, value as written
+};
+// At least one part. Throws [scheme] on a stray "+", a missing "=", an open bracket or quote.
+std::vector<Part> split(std::string_view text);
+
+// Sets the fields that `part` gives and checks all of it: unknown and repeated keys, types, ranges,
+// what is required. `fields` must refer to a value that holds the defaults.
+void assign(const Part& part, const std::vector<FieldRef>& fields, const ArrayLookup& arrays);
+
+// "name key=value ...": required fields, and those whose text differs from the default's.
+std::string print(std::string_view name, const std::vector<FieldRef>& fields,
+                  const std::vector<FieldRef>& defaults);
+
+// Throws [scheme]: unknown, the nearest of `known` if one is near, and all of them.
+[[noreturn]] void refuse_unknown(std::string_view what, std::string_view got,
+                                 const std::vector<std::string_view>& known);
+
+std::string value_text(const ValueRef&);
+Json value_json(const ValueRef&);
+FieldInfo field_info(const FieldRef& of_default);
+
+}  // namespace posenc::grammar

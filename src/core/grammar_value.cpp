@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/grammar_value.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "posenc/core/error.h"
+
+namespace posenc::grammar {
+namespace {
+
+constexpr std::string_view kNone = "none", kUnset = "unset";
+
+[[noreturn]] void fail(const ValueContext& c, std::string_view rule, std::string_view got) {
+  refuse("scheme", c.what + " " + std::string(rule), shown(got));
+}
+
+// Also true for a NaN that has no place in the range.
+void check_range(const ValueContext& c, double x, std::string_view text) {
+  if (x >= c.field.min && x <= c.field.max) return;
+  std::string rule = "must be finite";
+  if (c.field.min > -1e300 && c.field.max < 1e300)
+    rule = "must be within " + number_text(c.field.min) + " and " + number_text(c.field.max);
+  else if (c.field.min > -1e300)
+    rule = "must be finite and at least " + number_text(c.field.min);
+  else if (c.field.max < 1e300)
+    rule = "must be finite and at most " + number_text(c.field.max);
+  fail(c, rule, text);
+}
+
+double number(const ValueContext& c, std::string_view text) {
+  double x = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
+  if (error == std::errc::result_out_of_range) fail(c, "must fit a double", text);
+  if (error != std::errc() || end != text.data() + text.size()) fail(c, "must be a number", text);
+  return x;
+}
+
+Index whole(const ValueContext& c, double x, std::string_view text) {
+  if (!(x >= -0x1p53 && x <= 0x1p53) || x != std::floor(x)) fail(c, "must be a whole number", text);
+  return static_cast<Index>(x);
+}
+
+Index integer(const ValueContext& c, std::string_view text) {
+  Index i = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), i);
+  if (error == std::errc() && end == text.data() + text.size()) return i;
+  return whole(c, number(c, text), text);  // 1e6
+}
+
+std::string_view trimmed(std::string_view s) {
+  while (!s.empty() && (s.front() == ' ' || s.front() == '\t')) s.remove_prefix(1);
+  while (!s.empty() && (s.back() == ' ' || s.back() == '\t')) s.remove_suffix(1);
+  return s;
+}
+
+// [a,b,c], or the array that @name names.
+template <class T, class Element, class FromDouble>
+std::vector<T> list(const ValueContext& c, std::string_view text, Element element,
+                    FromDouble from_double) {
+  std::vector<T> values;
+  if (text.size() > 1 && text.front() == '@') {
+    if (!c.arrays) fail(c, "takes an array by name, and no arrays are given", text);
+    for (const double x : c.arrays(text.substr(1))) values.push_back(from_double(x, text));
+    return values;
+  }
+  if (text.size() < 2 || text.front() != '[' || text.back() != ']')
+    fail(c, "must be a list [a,b,...] or @array", text);
+  std::string_view rest = trimmed(text.substr(1, text.size() - 2));
+  while (!rest.empty()) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    values.push_back(element(trimmed(rest.substr(0, comma))));
+    if (comma == rest.size()) break;
+    rest.remove_prefix(comma + 1);
+    if (trimmed(rest).empty()) fail(c, "must have a number after each comma", text);
+  }
+  return values;
+}
+
+// Letters and digits as they stand; everything else in double quotes, \" and \\ inside.
+std::string unquoted(const ValueContext& c, std::string_view text) {
+  if (text.empty() || text.front() != '"') {
+    if (text.empty() || text.find_first_of("\"[]@,") != std::string_view::npos)
+      fail(c, "must be a word or \"text\" in double quotes", text);
+    return std::string(text);
+  }
+  std::string s;
+  std::size_t i = 1;
+  for (; i < text.size() && text[i] != '"'; ++i) {
+    if (text[i] == '\\' && i + 1 < text.size()) ++i;
+    s += text[i];
+  }
+  if (i + 1 != text.size()) fail(c, "must end with its closing quote", text);
+  return s;
+}
+
+std::string text_value(std::string_view text) {
+  const bool plain = !text.empty() && text != kNone && text != "+" &&
+                     text.find_first_of(" \t\n\r\"\\[]@,") == std::string_view::npos;
+  if (plain) return std::string(text);
+  std::string s = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') s += '\\';
+    s += c;
+  }
+  return s + '"';
+}
+
+void parse_enum(const ValueContext& c, std::string_view text, const EnumRef& e) {
+  std::vector<std::string_view> choices;
+  for (std::size_t i = 0; i < e.names.size(); ++i) {
+    if (e.names[i] == kUnset) continue;  // what nobody may choose
+    if (e.names[i] == text) return e.set(e.value, i);
+    choices.push_back(e.names[i]);
+  }
+  refuse_unknown(c.what, text, choices);
+}
+
+struct Parse {
+  const ValueContext& c;
+  std::string_view text;
+
+  double checked(std::string_view t) const {
+    const double x = number(c, t);
+    check_range(c, x, t);
+    return x;
+  }
+  Index checked_integer(std::string_view t) const {
+    const Index i = integer(c, t);
+    check_range(c, static_cast<double>(i), t);
+    return i;
+  }
+  void operator()(double* x) const { *x = checked(text); }
+  void operator()(Index* x) const { *x = checked_integer(text); }
+  void operator()(bool* x) const {
+    if (text != "true" && text != "false") fail(c, "must be true or false", text);
+    *x = text == "true";
+  }
+  void operator()(std::string* x) const { *x = unquoted(c, text); }
+  void operator()(std::vector<double>* x) const {
+    *x = list<double>(
+        c, text, [this](std::string_view t) { return checked(t); },
+        [this](double d, std::string_view) {
+          check_range(c, d, number_text(d));
+          return d;
+        });
+  }
+  void operator()(std::vector<Index>* x) const {
+    *x = list<Index>(
+        c, text, [this](std::string_view t) { return checked_integer(t); },
+        [this](double d, std::string_view) {
+          check_range(c, d, number_text(d));
+          return whole(c, d, number_text(d));
+        });
+  }
+  void operator()(const EnumRef& e) const { parse_enum(c, text, e); }
+  void operator()(const OptionalRef& o) const {
+    if (text == kNone)
+      o.reset(o.value);
+    else
+      std::visit(*this, o.engage(o.value).target);
+  }
+};
+
+template <class T, class ToText>
+std::string list_text(const std::vector<T>& values, ToText to_text) {
+  std::string s = "[";
+  for (const T& v : values) s.append(s.size() > 1 ? "," : "").append(to_text(v));
+  return s + "]";
+}
+
+struct Text {
+  std::string operator()(const double* x) const { return number_text(*x); }
+  std::string operator()(const Index* x) const { return std::to_string(*x); }
+  std::string operator()(const bool* x) const { return *x ? "true" : "false"; }
+  std::string operator()(const std::string* x) const { return text_value(*x); }
+  std::string operator()(const std::vector<double>* x) const { return list_text(*x, number_text); }
+  std::string operator()(const std::vector<Index>* x) const {
+    return list_text(*x, [](Index i) { return std::to_string(i); });
+  }
+  std::string operator()(const EnumRef& e) const { return std::string(e.names[e.get(e.value)]); }
+  std::string operator()(const OptionalRef& o) const {
+    return o.has(o.value) ? std::visit(*this, o.engage(o.value).target) : std::string(kNone);
+  }
+};
+
+struct ToJson {
+  template <class T>
+  Json operator()(const T* x) const {
+    return Json(*x);
+  }
+  template <class T>
+  Json operator()(const std::vector<T>* x) const {
+    Json::Array a;
+    for (const T& v : *x) a.emplace_back(v);
+    return Json(std::move(a));
+  }
+  Json operator()(const EnumRef& e) const { return Json(e.names[e.get(e.value)]); }
+  Json operator()(const OptionalRef& o) const {
+    return o.has(o.value) ? std::visit(*this, o.engage(o.value).target) : Json();
+  }
+};
+
+struct Type {
+  std::string operator()(const double*) const { return "number"; }
+  std::string operator()(const Index*) const { return "integer"; }
+  std::string operator()(const bool*) const { return "boolean"; }
+  std::string operator()(const std::string*) const { return "text"; }
+  std::string operator()(const std::vector<double>*) const { return "list of numbers"; }
+  std::string operator()(const std::vector<Index>*) const { return "list of integers"; }
+  std::string operator()(const EnumRef& e) const {
+    std::string s;
+    for (const std::string_view n : e.names)
+      if (n != kUnset) s.append(s.empty() ? "" : "|").append(n);
+    return s;
+  }
+  std::string operator()(const OptionalRef& o) const {
+    const bool had = o.has(o.value);
+    std::string s = std::visit(*this, o.engage(o.value).target);
+    if (!had) o.reset(o.value);
+    return s;
+  }
+};
+
+}  // namespace
+
+std::string shown(std::string_view text) {
+  std::string s(text.substr(0, 60));
+  for (char& c : s)
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
+  if (text.size() > 60) s += "...";
+  return s;
+}
+
+void parse_value(const ValueContext& c, std::string_view text, const ValueRef& v) {
+  std::visit(Parse{c, text}, v.target);
+}
+
+std::string value_text(const ValueRef& v) {
+  return std::visit(Text{}, v.target);
+}
+
+Json value_json(const ValueRef& v) {
+  return std::visit(ToJson{}, v.target);
+}
+
+FieldInfo field_info(const FieldRef& f) {
+  FieldInfo info;
+  info.name = f.name;
+  info.type = std::visit(Type{}, f.value.target);
+  info.doc = f.field.doc;
+  info.unit = f.field.unit;
+  if (f.field.min > -1e300) info.min = f.field.min;
+  if (f.field.max < 1e300) info.max = f.field.max;
+  info.required = f.field.required;
+  info.optional = std::holds_alternative<OptionalRef>(f.value.target);
+  info.default_text = value_text(f.value);
+  if (const auto* e = std::get_if<EnumRef>(&f.value.target))
+    for (const std::string_view n : e->names)
+      if (n != kUnset) info.choices.push_back(n);
+  return info;
+}
+
+}  // namespace posenc::grammar

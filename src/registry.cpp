@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registry put to work: every function here is one walk over the TypeLists.
+#include "posenc/registry.h"
+
+#include "core/grammar.h"
+#include "core/hash.h"
+#include "posenc/core/error.h"
+#include "posenc/core/fields.h"
+
+namespace posenc {
+namespace {
+
+using Visitable = Scalings::Variant;  // the base of Scaling, which std::visit takes
+
+template <class List>
+std::vector<std::string_view> names() {
+  std::vector<std::string_view> list;
+  for_each(List{}, [&]<class T>() { list.push_back(T::card.name); });
+  return list;
+}
+
+template <class List>
+bool has_name(std::string_view name) {
+  bool found = false;
+  for_each(List{}, [&]<class T>() { found = found || T::card.name == name; });
+  return found;
+}
+
+// The part as the type of `List` that has its name.
+template <class List, class Result>
+Result read(const grammar::Part& part, const ArrayLookup& arrays) {
+  Result result;
+  for_each(List{}, [&]<class T>() {
+    if (part.name != T::card.name) return;
+    T value{};
+    grammar::assign(part, field_refs(value), arrays);
+    result = Result(std::move(value));
+  });
+  return result;
+}
+
+template <class T>
+std::string print(const T& value) {
+  T copy = value, fallback{};
+  return grammar::print(T::card.name, field_refs(copy), field_refs(fallback));
+}
+
+template <class T>
+Json json(const T& value) {
+  T copy = value;
+  Json fields = Json::object();
+  for (const FieldRef& f : field_refs(copy)) fields.set(f.name, grammar::value_json(f.value));
+  return Json::object({{"name", T::card.name}, {"fields", std::move(fields)}});
+}
+
+template <class List>
+void describe_all(std::string_view family, std::vector<SchemeInfo>& out) {
+  for_each(List{}, [&]<class T>() {
+    T fallback{};
+    SchemeInfo info{T::card, family, {}};
+    for (const FieldRef& f : field_refs(fallback)) info.fields.push_back(grammar::field_info(f));
+    out.push_back(std::move(info));
+  });
+}
+
+}  // namespace
+
+Spectrum Scaling::rescale(Spectrum s, Context c) const {
+  return std::visit([&](const auto& policy) { return policy.rescale(std::move(s), c); },
+                    static_cast<const Visitable&>(*this));
+}
+
+const Card& Scaling::card() const {
+  return std::visit([](const auto& x) -> const Card& { return std::decay_t<decltype(x)>::card; },
+                    static_cast<const Visitable&>(*this));
+}
+
+const Card& card(const Scheme& s) {
+  return std::visit([](const auto& x) -> const Card& { return std::decay_t<decltype(x)>::card; },
+                    s);
+}
+
+Encoding parse_encoding(std::string_view text, const ArrayLookup& arrays) {
+  const std::vector<grammar::Part> parts = grammar::split(text);
+  Encoding e;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string& name = parts[i].name;
+    if (i == 0) {
+      if (has_name<Scalings>(name))
+        refuse("scheme", "must begin with a scheme; this is a scaling, which follows a +", name);
+      if (!has_name<Schemes>(name)) grammar::refuse_unknown("a scheme", name, names<Schemes>());
+      e.scheme = read<Schemes, Scheme>(parts[i], arrays);
+    } else {
+      if (has_name<Schemes>(name))
+        refuse("scheme", "must have scalings after +; this is a scheme", name);
+      if (!has_name<Scalings>(name)) grammar::refuse_unknown("a scaling", name, names<Scalings>());
+      e.scalings.push_back(read<Scalings, Scaling>(parts[i], arrays));
+    }
+  }
+  return e;
+}
+
+std::string to_text(const Scheme& s) {
+  return std::visit([](const auto& x) { return print(x); }, s);
+}
+
+std::string to_text(const Scaling& s) {
+  return std::visit([](const auto& x) { return print(x); }, static_cast<const Visitable&>(s));
+}
+
+std::string to_text(const Encoding& e) {
+  std::string s = to_text(e.scheme);
+  for (const Scaling& scaling : e.scalings) s += " + " + to_text(scaling);
+  return s;
+}
+
+bool is_rotary(const Scheme& s) {
+  return std::visit([](const auto& x) { return RotaryScheme<std::decay_t<decltype(x)>>; }, s);
+}
+
+RotarySpec resolve(const Encoding& e, Context context) {
+  return std::visit(
+      [&](const auto& scheme) -> RotarySpec {
+        using T = std::decay_t<decltype(scheme)>;
+        if constexpr (RotaryScheme<T>)
+          return resolve(scheme, e.scalings, context);
+        else
+          refuse(T::card.name, "is not rotary: it has no rotation to resolve");
+      },
+      e.scheme);
+}
+
+std::vector<SchemeInfo> all_schemes() {
+  static_assert(
+      Schemes::size == RotarySchemes::size + AbsoluteSchemes::size + RelativeSchemes::size,
+      "every family is listed here");
+  std::vector<SchemeInfo> list;
+  describe_all<RotarySchemes>("rotary", list);
+  describe_all<AbsoluteSchemes>("absolute", list);
+  describe_all<RelativeSchemes>("relative", list);
+  return list;
+}
+
+std::vector<SchemeInfo> all_scalings() {
+  std::vector<SchemeInfo> list;
+  describe_all<Scalings>("scaling", list);
+  return list;
+}
+
+Json to_json(const Scheme& s) {
+  return std::visit([](const auto& x) { return json(x); }, s);
+}
+
+Json to_json(const Scaling& s) {
+  return std::visit([](const auto& x) { return json(x); }, static_cast<const Visitable&>(s));
+}
+
+Json to_json(const Encoding& e) {
+  Json j = to_json(e.scheme);
+  Json scalings = Json::array();
+  for (const Scaling& s : e.scalings) scalings.push(to_json(s));
+  j.set("scalings", std::move(scalings));
+  return j;
+}
+
+std::uint64_t hash(const Scheme& s) {
+  return std::visit([](const auto& x) { return hash_of(x); }, s);
+}
+
+std::uint64_t hash(const Scaling& s) {
+  return std::visit([](const auto& x) { return hash_of(x); }, static_cast<const Visitable&>(s));
+}
+
+std::uint64_t hash(const Encoding& e) {
+  Hasher h;
+  h.word(hash(e.scheme)).word(e.scalings.size());
+  for (const Scaling& s : e.scalings) h.word(hash(s));
+  return h.value();
+}
+
+}  // namespace posenc

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/core/isa.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/isa_table.h"
+
+namespace posenc {
+namespace {
+
+class IsaTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    ::unsetenv("POSENC_ISA");
+    enable_native_features(true);
+    reset_isa();
+  }
+};
+
+Isa unsupported() {
+  const auto list = supported_isas();
+  for (int i = 0; i < 8; ++i)
+    if (std::find(list.begin(), list.end(), static_cast<Isa>(i)) == list.end())
+      return static_cast<Isa>(i);
+  ADD_FAILURE() << "no machine has all";
+  return Isa::scalar;
+}
+
+TEST_F(IsaTest, NamesGoBothWays) {
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(isa_from_name(name(static_cast<Isa>(i))), static_cast<Isa>(i));
+  EXPECT_THROW(isa_from_name("avx"), std::invalid_argument);
+}
+
+TEST_F(IsaTest, BestIsUsedUnlessForced) {
+  const auto list = supported_isas();
+  ASSERT_FALSE(list.empty());
+  EXPECT_TRUE(std::is_sorted(list.begin(), list.end()));
+  EXPECT_EQ(active_isa(), list.back());
+  for (const Isa isa : list) {
+    force_isa(isa);
+    EXPECT_EQ(active_isa(), isa);
+  }
+  reset_isa();
+  EXPECT_EQ(active_isa(), list.back());
+}
+
+TEST_F(IsaTest, EnvironmentChooses) {
+  ::setenv("POSENC_ISA", std::string(name(supported_isas().front())).c_str(), 1);
+  reset_isa();
+  EXPECT_EQ(active_isa(), supported_isas().front());
+  force_isa(supported_isas().back());
+  EXPECT_EQ(active_isa(), supported_isas().back()) << "code goes before the environment";
+  ::setenv("POSENC_ISA", "", 1);
+  reset_isa();
+  EXPECT_EQ(active_isa(), supported_isas().back());
+  for (const char* bad : {"mmx", std::string(name(unsupported())).c_str()}) {
+    ::setenv("POSENC_ISA", bad, 1);
+    reset_isa();
+    EXPECT_THROW(active_isa(), std::invalid_argument);
+  }
+}
+
+TEST_F(IsaTest, WhatTheMachineLacksIsRefused) {
+  const Isa before = active_isa();
+  EXPECT_THROW(force_isa(unsupported()), std::invalid_argument);
+  EXPECT_THROW(isa_dispatch_index(unsupported()), std::invalid_argument);
+  EXPECT_EQ(active_isa(), before);
+}
+
+TEST_F(IsaTest, NativeFeaturesCanBeSwitchedOff) {
+  const auto features = native_features();
+  EXPECT_EQ(has_native_bf16(Isa::avx512), !features.empty());
+  EXPECT_FALSE(has_native_bf16(Isa::avx2));
+  EXPECT_FALSE(has_native_bf16(Isa::scalar));
+  enable_native_features(false);
+  EXPECT_TRUE(native_features().empty());
+  EXPECT_FALSE(has_native_bf16(Isa::avx512));
+  enable_native_features(true);
+  EXPECT_EQ(native_features(), features);
+}
+
+}  // namespace
+}  // namespace posenc
