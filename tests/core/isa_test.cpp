@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <string>
 
 #include "core/isa_table.h"
 
@@ -57,8 +59,8 @@ TEST_F(IsaTest, EnvironmentChooses) {
   ::setenv("POSENC_ISA", "", 1);
   reset_isa();
   EXPECT_EQ(active_isa(), supported_isas().back());
-  for (const char* bad : {"mmx", std::string(name(unsupported())).c_str()}) {
-    ::setenv("POSENC_ISA", bad, 1);
+  for (const std::string& bad : {std::string("mmx"), std::string(name(unsupported()))}) {
+    ::setenv("POSENC_ISA", bad.c_str(), 1);
     reset_isa();
     EXPECT_THROW(active_isa(), std::invalid_argument);
   }
