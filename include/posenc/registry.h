@@ -8,18 +8,59 @@
 #include <vector>
 
 #include "posenc/core/describe.h"
+#include "posenc/rotary/axial.h"
+#include "posenc/rotary/mixed_axes.h"
+#include "posenc/rotary/mrope.h"
 #include "posenc/rotary/rope.h"
+#include "posenc/rotary/xpos.h"
+#include "posenc/scaling/dynamic.h"
+#include "posenc/scaling/dynamic_linear.h"
+#include "posenc/scaling/dynamic_longrope.h"
+#include "posenc/scaling/dynamic_yarn.h"
+#include "posenc/scaling/fope.h"
+#include "posenc/scaling/frequencies.h"
 #include "posenc/scaling/linear.h"
+#include "posenc/scaling/llama3.h"
+#include "posenc/scaling/longrope.h"
+#include "posenc/scaling/mscale_logit.h"
+#include "posenc/scaling/ntk.h"
+#include "posenc/scaling/ntk_by_parts.h"
+#include "posenc/scaling/proportional.h"
+#include "posenc/scaling/qwen_dynamic.h"
+#include "posenc/scaling/raised_base.h"
+#include "posenc/scaling/yarn.h"
 
 namespace posenc {
 
 // clang-format off
 using Scalings = TypeList<
-    Linear
+    Linear,
+    RaisedBase,
+    Ntk,
+    NtkByParts,
+    Yarn,
+    Llama3,
+    LongRope,
+    Proportional,
+    Dynamic,
+    QwenDynamic,
+    DynamicLinear,
+    DynamicYarn,
+    DynamicNtkByParts,
+    DynamicLongRope,
+    Fope,
+    Frequencies,
+    Divisors,
+    LearnedStretch,
+    MscaleLogit
 >;
 
 using RotarySchemes = TypeList<
-    Rope
+    Rope,
+    Mrope,
+    Axial,
+    MixedAxes,
+    Xpos
 >;
 
 using AbsoluteSchemes = TypeList<

@@ -3,8 +3,7 @@
 // The frequency is divided; positions stay whole. (transformers divides inv_freq, vLLM and
 // CTranslate2 the position, ggml multiplies the angle by 1/s: 1 to 2 ulp apart.)
 #pragma once
-#include "posenc/core/error.h"
-#include "posenc/scaling/policy.h"
+#include "posenc/scaling/checks.h"
 
 namespace posenc {
 
@@ -13,10 +12,12 @@ struct Linear {
   double factor = 0;
 
   Spectrum rescale(Spectrum s, Context) const {
-    if (!(factor > 0) || factor > 1e300)
-      refuse("linear", "factor must be finite and positive", factor);
+    detail::need_positive("linear", "factor", factor);
+    if (factor == 1) return s;
     for (double& f : s.frequency) f /= factor;
     s.geometric.reset();
+    // Behind YaRN ggml would mix and amplify by the new scale as well.
+    if (s.ggml && s.ggml->ext_factor != 0) s.ggml.reset();
     if (s.ggml) s.ggml->freq_scale /= factor;
     return s;
   }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dynamic linear scaling: theta' = theta M / n for a length n beyond the trained length M.
+// jquesnelle/yarn, LlamaDynamicScaledRotaryEmbedding (which multiplies positions by M / n).
+#pragma once
+#include "posenc/scaling/length_rule.h"
+#include "posenc/scaling/linear.h"
+
+namespace posenc {
+
+struct DynamicLinear {
+  static constexpr Card card{"dynamic_linear", "dynamic position interpolation",
+                             "jquesnelle/yarn @ 995db5b", "LlamaDynamicScaledRotaryEmbedding"};
+  Index trained_length = 0;
+  LengthRule length_rule = LengthRule::unset;
+  Index declared_length = 0;
+
+  Spectrum rescale(Spectrum s, Context context) const {
+    detail::need_positive("dynamic_linear", "trained_length", trained_length);
+    const Index n = detail::ruled_length("dynamic_linear", length_rule, declared_length, context);
+    if (n <= trained_length) {
+      detail::hold(s, length_rule, 0, trained_length);
+      return s;
+    }
+    s = Linear{static_cast<double>(n) / static_cast<double>(trained_length)}.rescale(std::move(s),
+                                                                                     context);
+    detail::hold(s, length_rule, n, n);
+    return s;
+  }
+  bool operator==(const DynamicLinear&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("trained_length", s.trained_length,
+      Field{.doc = "M, up to which nothing changes", .unit = "tokens", .min = 1, .required = true});
+    v("length_rule", s.length_rule, Field{.doc = "whose length decides", .required = true});
+    v("declared_length", s.declared_length,
+      Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
+  }
+};
+static_assert(ScalingPolicy<DynamicLinear>);
+
+}  // namespace posenc

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dynamic LongRoPE of its authors: the divisors grow linearly with the length n beyond L.
+//   x = (n / L - 1) / (S - 1),   factor_i(n) = 1 + (long_factor_i - 1) x,   theta' = theta /
+//   factor_i
+// with S = `factor`, the stretch that long_factor was searched for; n above S L extrapolates. Up to
+// L nothing changes (their formula would make divisors below 1). The gain is that of S, or of n / L
+// (gain_of=current, as their first code for Llama has it). microsoft/LongRoPE, rope/longrope.py.
+#pragma once
+#include "posenc/scaling/longrope.h"
+
+namespace posenc {
+
+enum class LongRopeGainOf : std::uint8_t { factor, current };
+template <>
+struct EnumNames<LongRopeGainOf> {
+  static constexpr std::array<std::string_view, 2> value{"factor", "current"};
+};
+
+struct DynamicLongRope {
+  static constexpr Card card{"dynamic_longrope", "dynamic LongRoPE", "arXiv:2402.13753",
+                             "microsoft/LongRoPE, rope/longrope.py"};
+  std::vector<double> long_factor;
+  double factor = 0;
+  Index original_context = 0;
+  LongRopeMagnitude magnitude = LongRopeMagnitude::su;
+  LongRopeGainOf gain_of = LongRopeGainOf::factor;
+  LengthRule length_rule = LengthRule::unset;
+  Index declared_length = 0;
+
+  Spectrum rescale(Spectrum s, Context context) const {
+    detail::need_positive("dynamic_longrope", "original_context", original_context);
+    detail::need_positive("dynamic_longrope", "factor", factor);
+    if (factor <= 1) refuse("dynamic_longrope", "factor must be above 1", factor);
+    detail::need_positive_list("dynamic_longrope", "long_factor", long_factor, s.pairs());
+    const Index n = detail::ruled_length("dynamic_longrope", length_rule, declared_length, context);
+    if (n <= original_context) {
+      detail::hold(s, length_rule, 0, original_context);
+      return s;
+    }
+    const double stretch = static_cast<double>(n) / static_cast<double>(original_context);
+    LongRope at;
+    at.long_factor = long_factor;
+    for (double& f : at.long_factor) f = 1 + (f - 1) * (stretch - 1) / (factor - 1);
+    at.original_context = original_context;
+    at.switch_rule = LongRopeSwitch::always_long;
+    at.factor = gain_of == LongRopeGainOf::factor ? factor : stretch;
+    at.magnitude = magnitude;
+    s = at.rescale(std::move(s), context);
+    detail::hold(s, length_rule, n, n);
+    return s;
+  }
+  bool operator==(const DynamicLongRope&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("long_factor", s.long_factor,
+      Field{.doc = "divisors at S L, one a pair", .min = 1e-300, .required = true});
+    v("factor", s.factor,
+      Field{.doc = "S, the stretch that long_factor is for", .min = 1, .required = true});
+    v("original_context", s.original_context,
+      Field{.doc = "L, trained length", .unit = "tokens", .min = 1, .required = true});
+    v("magnitude", s.magnitude, Field{.doc = "formula of the gain"});
+    v("gain_of", s.gain_of, Field{.doc = "the gain is that of S or of n / L"});
+    v("length_rule", s.length_rule, Field{.doc = "whose length decides", .required = true});
+    v("declared_length", s.declared_length,
+      Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
+  }
+};
+static_assert(ScalingPolicy<DynamicLongRope>);
+
+}  // namespace posenc

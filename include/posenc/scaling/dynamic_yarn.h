@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dynamic YaRN and dynamic NTK-by-parts: s = n / L for a length n beyond max_context; up to it
+// nothing (finetuned=false) or s = max_context / L (finetuned=true).
+// jquesnelle/yarn, LlamaDynamicYaRNScaledRotaryEmbedding and LlamaDynamicPartNTKScaledRotary...
+#pragma once
+#include "posenc/scaling/length_rule.h"
+#include "posenc/scaling/ntk_by_parts.h"
+#include "posenc/scaling/yarn.h"
+
+namespace posenc {
+namespace detail {
+
+// s for the length that the rule goes by; 0: leave the spectrum alone.
+struct GrowingFactor {
+  double factor = 0;
+  Index from = 0, to = 0;
+};
+inline GrowingFactor growing_factor(std::string_view who, Index original, Index max_context,
+                                    bool finetuned, Index n) {
+  need_positive(who, "original_context", original);
+  if (max_context < 0) refuse(who, "max_context must not be negative", max_context);
+  const Index limit = max_context == 0 ? original : max_context;
+  if (n <= limit)
+    return {finetuned ? static_cast<double>(limit) / static_cast<double>(original) : 0.0, 0, limit};
+  return {static_cast<double>(n) / static_cast<double>(original), n, n};
+}
+
+}  // namespace detail
+
+// `Base` is the scaling whose factor grows; its own fields but the factor are those of the dynamic
+// one.
+template <class Base>
+struct DynamicOf {
+  static constexpr Card card =
+      std::is_same_v<Base, Yarn>
+          ? Card{"dynamic_yarn", "dynamic YaRN", "arXiv:2309.00071", "section 3.3"}
+          : Card{"dynamic_ntk_by_parts", "dynamic NTK-by-parts", "jquesnelle/yarn @ 995db5b",
+                 "LlamaDynamicPartNTKScaledRotaryEmbedding"};
+  Base scaling;  // its factor stays 0
+  Index max_context = 0;
+  bool finetuned = false;
+  LengthRule length_rule = LengthRule::unset;
+  Index declared_length = 0;
+
+  Spectrum rescale(Spectrum s, Context context) const {
+    const Index n = detail::ruled_length(card.name, length_rule, declared_length, context);
+    const auto now =
+        detail::growing_factor(card.name, scaling.original_context, max_context, finetuned, n);
+    if (now.factor > 0) {
+      Base at = scaling;
+      at.factor = now.factor;
+      s = at.rescale(std::move(s), context);
+    }
+    detail::hold(s, length_rule, now.from, now.to);
+    return s;
+  }
+  bool operator==(const DynamicOf&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    Base::describe(s.scaling, [&](std::string_view name, auto& field, const Field& about) {
+      if (name != "factor") v(name, field, about);
+    });
+    v("max_context", s.max_context,
+      Field{.doc = "length beyond which s = n / L, 0 = L", .unit = "tokens", .min = 0});
+    v("finetuned", s.finetuned, Field{.doc = "up to max_context: s = max_context / L"});
+    v("length_rule", s.length_rule, Field{.doc = "whose length decides", .required = true});
+    v("declared_length", s.declared_length,
+      Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
+  }
+};
+using DynamicYarn = DynamicOf<Yarn>;
+using DynamicNtkByParts = DynamicOf<NtkByParts>;
+static_assert(ScalingPolicy<DynamicYarn> && ScalingPolicy<DynamicNtkByParts>);
+
+}  // namespace posenc

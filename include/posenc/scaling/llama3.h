@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Llama-3.1's scaling (the reference code of meta-llama/llama-models). With lambda = 2 pi / theta:
+//   lambda < L/hi  theta        lambda > L/lo  theta / s
+//   else           theta ((1 - m)/s + m),   m = (L/lambda - lo) / (hi - lo)
+// hi = lo is a pure step at L/lo (published Llama-4-Scout), hi < lo one too: as transformers runs.
+// ggml has no such rule: its files carry the divisors (rope_freqs.weight).
+#pragma once
+#include "posenc/scaling/checks.h"
+
+namespace posenc {
+
+struct Llama3 {
+  static constexpr Card card{"llama3", "Llama-3.1 scaling", "meta-llama/llama-models", ""};
+  double factor = 0, low_freq_factor = 0, high_freq_factor = 0;
+  Index original_context = 0;
+
+  Spectrum rescale(Spectrum s, Context) const {
+    detail::need_positive("llama3", "factor", factor);
+    detail::need_positive("llama3", "low_freq_factor", low_freq_factor);
+    detail::need_positive("llama3", "high_freq_factor", high_freq_factor);
+    detail::need_positive("llama3", "original_context", original_context);
+    std::vector<double> divisors(static_cast<std::size_t>(s.pairs()), 1.0);
+    detail::change_frequencies(s, [&](Index i, double theta) {
+      const double d = divisor(theta);
+      divisors[static_cast<std::size_t>(i)] = d;
+      return theta / d;
+    });
+    if (s.heads * s.axes == 1)
+      detail::divide_ggml(s, divisors);
+    else
+      s.ggml.reset();
+    if (factor != 1) s.geometric.reset();
+    return s;
+  }
+  // What the frequency is divided by: 1, s, or between.
+  double divisor(double theta) const {
+    const double length = static_cast<double>(original_context);
+    const double wavelength = 2 * std::numbers::pi / std::abs(theta);
+    if (wavelength > length / low_freq_factor) return factor;
+    if (wavelength < length / high_freq_factor || high_freq_factor < low_freq_factor) return 1;
+    if (high_freq_factor == low_freq_factor) return factor;
+    const double m = (length / wavelength - low_freq_factor) / (high_freq_factor - low_freq_factor);
+    return 1 / ((1 - m) / factor + m);
+  }
+  bool operator==(const Llama3&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("factor", s.factor, Field{.doc = "s", .min = 1e-300, .required = true});
+    v("low_freq_factor", s.low_freq_factor,
+      Field{.doc = "pairs of fewer turns within L are divided by s",
+            .unit = "turns",
+            .min = 1e-300,
+            .required = true});
+    v("high_freq_factor", s.high_freq_factor,
+      Field{.doc = "pairs of more turns are left alone",
+            .unit = "turns",
+            .min = 1e-300,
+            .required = true});
+    v("original_context", s.original_context,
+      Field{.doc = "L, trained length", .unit = "tokens", .min = 1, .required = true});
+  }
+};
+static_assert(ScalingPolicy<Llama3>);
+
+}  // namespace posenc

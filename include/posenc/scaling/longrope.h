@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// LongRoPE. Ding et al., arXiv:2402.13753, eq. 3; Phi-3, MiniCPM-3 ("longrope", once "su").
+//   theta'_i = theta_i / factor_i,  factor_i of long_factor beyond L, of short_factor up to L
+//   gain: attention_factor; or short_mscale, long_mscale; or by `magnitude` of f (`factor`):
+//     su    1 for f <= 1, else sqrt(1 + ln f / ln L)
+//     yarn  1 for f <= 1, else 0.1 ln f + 1
+// f is the file's `factor`, or max_position_embeddings / L. The same gain for short and long but
+// for the two mscales. The rule that switches must be named: transformers decides per call (its
+// longest row), vLLM, llama.cpp and TensorRT-LLM by the declared maximum. Lists have one number for
+// each pair. PhiMoE never uses its long list: give the short one twice. The authors' start tokens
+// (positions below a few keep the plain rotary) are another spectrum for those positions: see
+// rotary/by_position.h.
+#pragma once
+#include "posenc/scaling/length_rule.h"
+
+namespace posenc {
+
+enum class LongRopeSwitch : std::uint8_t {
+  unset,
+  per_call,
+  declared,
+  held,
+  always_short,
+  always_long
+};
+template <>
+struct EnumNames<LongRopeSwitch> {
+  static constexpr std::array<std::string_view, 6> value{"unset", "per_call",     "declared",
+                                                         "held",  "always_short", "always_long"};
+};
+enum class LongRopeMagnitude : std::uint8_t { su, yarn };
+template <>
+struct EnumNames<LongRopeMagnitude> {
+  static constexpr std::array<std::string_view, 2> value{"su", "yarn"};
+};
+
+struct LongRope {
+  static constexpr Card card{"longrope", "LongRoPE", "arXiv:2402.13753", "3"};
+  std::vector<double> short_factor, long_factor;
+  Index original_context = 0;
+  LongRopeSwitch switch_rule = LongRopeSwitch::unset;
+  Index declared_length = 0;
+  std::optional<double> factor, attention_factor, short_mscale, long_mscale;
+  LongRopeMagnitude magnitude = LongRopeMagnitude::su;
+
+  Spectrum rescale(Spectrum s, Context context) const {
+    detail::need_positive("longrope", "original_context", original_context);
+    const bool uses_long = choose(context);
+    // Only the list in use must be there; a list that is there must be whole.
+    if (uses_long || !long_factor.empty())
+      detail::need_positive_list("longrope", "long_factor", long_factor, s.pairs());
+    if (!uses_long || !short_factor.empty())
+      detail::need_positive_list("longrope", "short_factor", short_factor, s.pairs());
+    const std::vector<double>& list = uses_long ? long_factor : short_factor;
+    detail::change_frequencies(
+        s, [&](Index i, double f) { return f / list[static_cast<std::size_t>(i)]; });
+    detail::divide_ggml(s, list);
+    detail::multiply_gain(s, gain(uses_long));
+    if (std::any_of(list.begin(), list.end(), [](double f) { return f != 1; })) s.geometric.reset();
+    if (switch_rule == LongRopeSwitch::per_call)
+      narrow_validity(s, uses_long ? original_context + 1 : 0,
+                      uses_long ? kUnbounded : original_context);
+    return s;
+  }
+  // true: the long list.
+  bool choose(Context context) const {
+    const auto by = [&](LengthRule rule) {
+      return detail::ruled_length("longrope", rule, declared_length, context) > original_context;
+    };
+    if (declared_length != 0 && switch_rule != LongRopeSwitch::declared)
+      refuse("longrope", "declared_length belongs to switch_rule=declared", declared_length);
+    switch (switch_rule) {
+      case LongRopeSwitch::per_call:
+        return by(LengthRule::per_call);
+      case LongRopeSwitch::declared:
+        return by(LengthRule::declared);
+      case LongRopeSwitch::held:
+        return by(LengthRule::held);
+      case LongRopeSwitch::always_short:
+        return false;
+      case LongRopeSwitch::always_long:
+        return true;
+      case LongRopeSwitch::unset:
+        break;
+    }
+    refuse("longrope", "switch_rule must be per_call, declared, held, always_short or always_long",
+           "unset");
+  }
+  double gain(bool uses_long) const {
+    using namespace detail;
+    if (attention_factor) {
+      need_positive("longrope", "attention_factor", *attention_factor);
+      return *attention_factor;
+    }
+    if (short_mscale.has_value() != long_mscale.has_value())
+      refuse("longrope", "short_mscale and long_mscale must be given together");
+    if (short_mscale) {
+      need_positive("longrope", "short_mscale", *short_mscale);
+      need_positive("longrope", "long_mscale", *long_mscale);
+      return uses_long ? *long_mscale : *short_mscale;
+    }
+    if (!factor)
+      refuse("longrope", "needs factor, attention_factor, or short_mscale and long_mscale");
+    need_positive("longrope", "factor", *factor);
+    if (*factor <= 1) return 1;
+    if (magnitude == LongRopeMagnitude::yarn) return mscale_amplitude(*factor, 1);
+    if (original_context <= 1)
+      refuse("longrope", "original_context must be above 1 for the gain", original_context);
+    return std::sqrt(1 + std::log(*factor) / std::log(static_cast<double>(original_context)));
+  }
+  bool operator==(const LongRope&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("short_factor", s.short_factor, Field{.doc = "divisors up to L, one a pair", .min = 1e-300});
+    v("long_factor", s.long_factor, Field{.doc = "divisors beyond L, one a pair", .min = 1e-300});
+    v("original_context", s.original_context,
+      Field{.doc = "L, trained length", .unit = "tokens", .min = 1, .required = true});
+    v("switch_rule", s.switch_rule, Field{.doc = "whose length decides", .required = true});
+    v("declared_length", s.declared_length,
+      Field{.doc = "length of switch_rule=declared", .unit = "tokens", .min = 0});
+    v("factor", s.factor,
+      Field{.doc = "f of the gain, usually maximum length over L", .min = 1e-300});
+    v("attention_factor", s.attention_factor, Field{.doc = "the gain itself", .min = 1e-300});
+    v("short_mscale", s.short_mscale, Field{.doc = "the gain with short_factor", .min = 1e-300});
+    v("long_mscale", s.long_mscale, Field{.doc = "the gain with long_factor", .min = 1e-300});
+    v("magnitude", s.magnitude, Field{.doc = "formula of the gain"});
+  }
+};
+static_assert(ScalingPolicy<LongRope>);
+
+}  // namespace posenc

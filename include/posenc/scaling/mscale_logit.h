@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeepSeek's factor on the softmax scale, g(s, mscale_all_dim)^2 with g of yarn.h, for scalings
+// other than YaRN: transformers 5.23 applies it for any rope_type but default. It multiplies the
+// whole logit, the unturned channels' part too, so that it cannot be folded into cos and sin.
+#pragma once
+#include "posenc/scaling/checks.h"
+
+namespace posenc {
+
+struct MscaleLogit {
+  static constexpr Card card{"mscale_logit", "DeepSeek's logit factor", "arXiv:2405.04434", ""};
+  double factor = 0, mscale_all_dim = 0;
+
+  Spectrum rescale(Spectrum s, Context) const {
+    detail::need_positive("mscale_logit", "factor", factor);
+    detail::need_positive("mscale_logit", "mscale_all_dim", mscale_all_dim);
+    const double g = detail::mscale_amplitude(factor, mscale_all_dim);
+    s.logit_factor *= g * g;
+    return s;
+  }
+  bool operator==(const MscaleLogit&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("factor", s.factor, Field{.doc = "s", .min = 1e-300, .required = true});
+    v("mscale_all_dim", s.mscale_all_dim, Field{.doc = "m", .min = 1e-300, .required = true});
+  }
+};
+static_assert(ScalingPolicy<MscaleLogit>);
+
+}  // namespace posenc

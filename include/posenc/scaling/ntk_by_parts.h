@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// NTK-by-parts: YaRN's frequencies without its gain, and the two-ramp code that came before.
+//   one_ramp   as yarn.h (ramp index: the codes; ramp rotations: arXiv:2309.00071, section 3.2)
+//   two_ramps  bloc97's "NTKv2" (jquesnelle/yarn, PartNTK), with m = 1 - ramp:
+//                f = (theta/s)(1 - m1 n) + theta_ntk m1 n,   theta_ntk of base s^(d/(d-2)) base
+//                theta' = f (1 - m2 x) + theta m2 x
+//              m1 over the correction range of (1.25, 0.75) turns, m2 over that of (16, 2)
+#pragma once
+#include "posenc/scaling/yarn.h"
+
+namespace posenc {
+
+enum class PartsForm : std::uint8_t { one_ramp, two_ramps };
+template <>
+struct EnumNames<PartsForm> {
+  static constexpr std::array<std::string_view, 2> value{"one_ramp", "two_ramps"};
+};
+
+struct NtkByParts {
+  static constexpr Card card{"ntk_by_parts", "NTK-by-parts", "arXiv:2309.00071", "section 3.2"};
+  double factor = 0;
+  Index original_context = 0;
+  PartsForm form = PartsForm::one_ramp;
+  Ramp ramp = Ramp::index;
+  double beta_fast = 32, beta_slow = 1;
+  double ntk_factor = 1, extrapolation = 1;
+
+  Spectrum rescale(Spectrum s, Context context) const {
+    detail::need_positive("ntk_by_parts", "factor", factor);
+    detail::need_positive("ntk_by_parts", "original_context", original_context);
+    detail::need_positive("ntk_by_parts", "beta_fast", beta_fast);
+    detail::need_positive("ntk_by_parts", "beta_slow", beta_slow);
+    detail::need_not_negative("ntk_by_parts", "ntk_factor", ntk_factor);
+    detail::need_not_negative("ntk_by_parts", "extrapolation", extrapolation);
+    if (form == PartsForm::two_ramps) return two_ramps(std::move(s));
+    if (ntk_factor != 1) refuse("ntk_by_parts", "ntk_factor belongs to form=two_ramps", ntk_factor);
+    Yarn yarn;
+    yarn.factor = factor;
+    yarn.original_context = original_context;
+    yarn.ramp = ramp;
+    yarn.beta_fast = beta_fast;
+    yarn.beta_slow = beta_slow;
+    yarn.extrapolation = extrapolation;
+    yarn.apply_scale = false;
+    if (ramp == Ramp::index) (void)needs_geometric(s, "ntk_by_parts");
+    return yarn.rescale(std::move(s), context);
+  }
+  bool operator==(const NtkByParts&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("factor", s.factor,
+      Field{.doc = "s, new length over trained length", .min = 1e-300, .required = true});
+    v("original_context", s.original_context,
+      Field{.doc = "L, trained length", .unit = "tokens", .min = 1, .required = true});
+    v("form", s.form, Field{.doc = "one ramp (YaRN's) or bloc97's two"});
+    v("ramp", s.ramp, Field{.doc = "one_ramp: linear in the pair index or in turns"});
+    v("beta_fast", s.beta_fast,
+      Field{.doc = "one_ramp: upper end", .unit = "turns", .min = 1e-300});
+    v("beta_slow", s.beta_slow,
+      Field{.doc = "one_ramp: lower end", .unit = "turns", .min = 1e-300});
+    v("ntk_factor", s.ntk_factor, Field{.doc = "two_ramps: weight of the NTK part", .min = 0});
+    v("extrapolation", s.extrapolation, Field{.doc = "weight of the unscaled frequency", .min = 0});
+  }
+
+ private:
+  Spectrum two_ramps(Spectrum s) const {
+    if (ramp != Ramp::index || beta_fast != 32 || beta_slow != 1)
+      refuse("ntk_by_parts", "ramp and betas belong to form=one_ramp");
+    const Geometric law = needs_geometric(s, "ntk_by_parts");
+    if (law.base == 1) refuse("ntk_by_parts", "the base must not be 1", law.base);
+    const double length = static_cast<double>(original_context);
+    const CorrectionRange first = correction_range(law, length, 1.25, 0.75, true);
+    const CorrectionRange second = correction_range(law, length, 16, 2, true);
+    const Spectrum ntk = detail::with_alpha(s, factor, "ntk_by_parts");
+    const std::vector<double> plain = s.frequency;
+    for (std::size_t k = 0; k < plain.size(); ++k) {
+      const double i = static_cast<double>(static_cast<Index>(k) % s.pairs());
+      const double m1 = (1 - correction_ramp(first, i, ReversedRange::formula)) * ntk_factor;
+      const double m2 = (1 - correction_ramp(second, i, ReversedRange::formula)) * extrapolation;
+      const double f = plain[k] / factor * (1 - m1) + ntk.frequency[k] * m1;
+      s.frequency[k] = f * (1 - m2) + plain[k] * m2;
+    }
+    if (factor != 1) {
+      s.geometric.reset();
+      s.ggml.reset();
+    }
+    return s;
+  }
+};
+static_assert(ScalingPolicy<NtkByParts>);
+
+}  // namespace posenc
