@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles and runs every snippet of the README and the docs.
+
+```cpp   a whole program, or statements that are put into main() behind the spine's headers
+```sh    run line by line with the built `posenc` first on PATH; `./run ARGS` means that program
+Other fences (text, json) are left alone. A page without a snippet is fine; no snippet at all is not.
+"""
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.M | re.S)
+SPINE = '#include <cstdio>\n#include <vector>\n#include "posenc/posenc.h"\n#include "posenc/registry.h"\n' \
+        '#include "posenc/model/read.h"\nusing namespace posenc;\n'
+
+
+def snippets(path):
+    text = path.read_text()
+    for match in FENCE.finditer(text):
+        yield match.group(1), match.group(2), text[: match.start()].count("\n") + 1
+
+
+def run_cpp(code, args, folder):
+    if "int main" not in code:
+        code = SPINE + "int main() {\n" + code + "}\n"
+    source = folder / "snippet.cpp"
+    source.write_text(code)
+    program = folder / "snippet"
+    subprocess.run([args.compiler, "-std=c++20", "-O0", "-Wall", "-Wextra", f"-I{args.source}/include",
+                    f"-I{args.build}/include", str(source), "-o", str(program), *args.link], check=True)
+    subprocess.run([str(program)], cwd=args.source, check=True, stdout=subprocess.DEVNULL)
+
+
+def run_sh(code, args, folder):
+    if "apt-get" in code or "git clone" in code or re.search(r"^\./(run|test)( --full)?\s*(#.*)?$", code, re.M):
+        return False  # the two commands themselves, and set-up: what ./run and ./test do
+    environment = dict(os.environ, PATH=f"{args.build}/bin:" + os.environ["PATH"], TMPDIR=str(folder))
+    code = re.sub(r"^\./run ", "posenc ", code, flags=re.M)
+    code = re.sub(r"\bout/", f"{folder}/", code)
+    result = subprocess.run(["bash", "-eu", "-c", code], cwd=args.source, env=environment,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if result.returncode != 0:
+        print(result.stdout)
+        raise subprocess.CalledProcessError(result.returncode, "sh snippet")
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--compiler", default="g++")
+    parser.add_argument("link", nargs="*")
+    args = parser.parse_args()
+    root = pathlib.Path(args.source)
+    ran, failed = 0, 0
+    for page in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
+        for language, code, line in snippets(page):
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    if language == "cpp":
+                        run_cpp(code, args, pathlib.Path(folder))
+                        ran += 1
+                    elif language == "sh":
+                        ran += bool(run_sh(code, args, pathlib.Path(folder)))
+                except subprocess.CalledProcessError as error:
+                    failed += 1
+                    print(f"{page.name}:{line}: {language} snippet failed: {error}")
+    print(f"{ran} snippets ran, {failed} failed")
+    sys.exit(1 if failed or not ran else 0)
+
+
+if __name__ == "__main__":
+    main()
