@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// positions: every builder of posenc/positions.h by name.
+#include "conformance/runner/axes.h"
+#include "conformance/runner/position_list.h"
+#include "conformance/runner/rule.h"
+#include "conformance/runner/tensors.h"
+#include "posenc/core/error.h"
+
+namespace posenc::conformance {
+namespace {
+
+std::vector<Index> whole_numbers(const Slice& s) {
+  if (s.is_float()) refuse("case", "the array must hold integers", s.text);
+  std::vector<Index> out;
+  for (const double v : s.values()) out.push_back(static_cast<Index>(v));
+  return out;
+}
+
+std::vector<Index> numbers_in(const Check& check, std::string_view ours) {
+  return whole_numbers(check.input(ours));
+}
+
+// Integers of a slice as a dense tensor.
+struct Integers {
+  std::vector<Index> values;
+  TensorView view;
+};
+Integers tensor_in(const Check& check, std::string_view ours) {
+  const Slice s = check.input(ours);
+  Integers out;
+  out.values = whole_numbers(s);
+  out.view = tensor(static_cast<void*>(out.values.data()), DType::i64, s.shape);
+  return out;
+}
+
+std::vector<VisionGrid> grids_in(const Check& check, std::string_view ours,
+                                 std::string_view seconds) {
+  std::vector<VisionGrid> grids;
+  if (check.array_name("in", ours) == nullptr) return grids;
+  const std::vector<Index> thw = numbers_in(check, ours);
+  for (std::size_t i = 0; i + 2 < thw.size(); i += 3)
+    grids.push_back({thw[i], thw[i + 1], thw[i + 2], 1});
+  if (check.array_name("in", seconds) != nullptr) {
+    const std::vector<double> values = check.input(seconds).values();
+    for (std::size_t i = 0; i < grids.size(); ++i) grids[i].seconds = values.at(i);
+  }
+  return grids;
+}
+
+BuiltPositions build_mrope(const Check& check, const Rule& rule) {
+  MropeRule m;
+  m.merge = rule.integer("merge", m.merge);
+  m.tokens_per_second = rule.number("tokens_per_second", m.tokens_per_second);
+  m.next_text = rule.choice("next_text", m.next_text);
+  m.delta_count = rule.choice("delta_count", m.delta_count);
+  m.padded = rule.integer("padded", m.padded);
+  m.frames_apart = rule.flag("frames_apart");
+  m.whole_seconds = rule.flag("whole_seconds");
+  Integers types = tensor_in(check, "token_types"), mask;
+  if (check.array_name("in", "mask") != nullptr) mask = tensor_in(check, "mask");
+  const MropePositions built =
+      mrope_positions(m, types.view, mask.view, grids_in(check, "image_grid", "none"),
+                      grids_in(check, "video_grid", "seconds"));
+  return {built.positions, {built.delta.begin(), built.delta.end()}};
+}
+
+// What every grid may have on top: merged blocks, the other order, tokens that stay unturned.
+OwnedPositions finished_grid(OwnedPositions p, const Rule& rule, const std::vector<Index>& shape) {
+  if (rule.has("merge") && shape.size() >= 2)
+    p = merge_blocks(p, shape[shape.size() - 2], shape.back(), rule.integer("merge"));
+  if (rule.flag("swap_xy")) p = swap_xy(p);
+  if (rule.has("before") || rule.has("after"))
+    p = with_special_tokens(p, rule.integer("before", 0), rule.integer("after", 0),
+                            rule.integer("value", 0));
+  return p;
+}
+
+OwnedPositions build_centres(const Check& check, const Rule& rule) {
+  OwnedPositions p = patch_centres(rule.integer("rows"), rule.integer("columns"),
+                                   rule.choice("normalisation", CentreNormalisation::separate));
+  GridAugmentation drawn;
+  if (check.array_name("in", "shift") != nullptr) drawn.shift = check.input("shift").values();
+  if (check.array_name("in", "log_jitter") != nullptr)
+    drawn.log_jitter = check.input("log_jitter").values();
+  if (check.array_name("in", "log_rescale") != nullptr)
+    drawn.log_rescale = check.input("log_rescale").values().at(0);
+  return augmented(p, drawn);
+}
+
+OwnedPositions build_grid(const Check& check, const Rule& rule, bool& known) {
+  const std::string& name = rule.name();
+  known = true;
+  if (name == "patch_centres")
+    return finished_grid(build_centres(check, rule), rule,
+                         {rule.integer("rows"), rule.integer("columns")});
+  if (name != "grid" && name != "scaled_grid" && name != "linspace_grid") {
+    known = false;
+    return {};
+  }
+  const std::vector<Index> shape = rule.integers("shape");
+  OwnedPositions p;
+  if (name == "grid") p = grid(shape, rule.integer("first", 0));
+  if (name == "scaled_grid")
+    p = scaled_grid(shape, rule.numbers("reference"), rule.number("offset", 0));
+  if (name == "linspace_grid")
+    p = linspace_grid(shape, rule.number("low", -1), rule.number("high", 1));
+  return finished_grid(p, rule, shape);
+}
+
+OwnedPositions build_dual_chunk(const Check& check, const Rule& rule) {
+  const std::vector<Index> positions = numbers_in(check, "positions");
+  const DualChunkPositions all =
+      dual_chunk_positions(positions, {rule.integer("chunk_size"), rule.integer("local_size")});
+  const auto which = rule.name().substr(rule.name().find('.') + 1);
+  if (which == "key") return all.key;
+  if (which == "intra") return all.intra;
+  if (which == "successive") return all.successive;
+  if (which == "inter") return all.inter;
+  if (which == "successive_critical") return all.successive_critical;
+  if (which == "inter_critical") return all.inter_critical;
+  refuse("case", "dual_chunk has no such list", which);
+}
+
+OwnedPositions build_text(const Check& check, const Rule& rule) {
+  const std::string& name = rule.name();
+  if (name == "arange")
+    return arange(rule.integer("first", 0), rule.integer("count"), rule.integer("step", 1));
+  if (name == "from_mask")
+    return from_mask(tensor_in(check, "mask").view, rule.integer("padded"),
+                     rule.integer("first", 0));
+  if (name == "left_padded")
+    return left_padded(tensor_in(check, "mask").view, rule.integer("padded"));
+  if (name == "right_padded")
+    return right_padded(tensor_in(check, "mask").view, rule.integer("padded"));
+  if (name == "fairseq")
+    return from_tokens(tensor_in(check, "tokens").view, rule.integer("padding_idx"),
+                       rule.integer("past", 0));
+  if (name == "packed") return packed(numbers_in(check, "cu_seqlens"), rule.integer("first", 0));
+  if (name == "decode") return decode(numbers_in(check, "lengths"), rule.integer("count", 1));
+  if (name == "shard")
+    return shard_positions(rule.integer("tokens"), rule.integer("ranks"), rule.integer("rank"),
+                           rule.choice("layout", ShardLayout::contiguous),
+                           rule.integer("first", 0));
+  if (name.rfind("dual_chunk.", 0) == 0) return build_dual_chunk(check, rule);
+  throw NotExpressible("no rule for positions is called " + name);
+}
+
+}  // namespace
+
+BuiltPositions build_positions(const Check& check, std::string_view text) {
+  const Rule rule(text);
+  BuiltPositions built;
+  bool is_grid = false;
+  if (rule.name() == "mrope") {
+    built = build_mrope(check, rule);
+  } else {
+    built.positions = build_grid(check, rule, is_grid);
+    if (!is_grid) built.positions = build_text(check, rule);
+  }
+  rule.all_used();
+  return built;
+}
+
+void run_positions(Check& check) {
+  const BuiltPositions built = build_positions(check, check.text("rule"));
+  const std::string* name = check.array_name("out", "positions");
+  if (name != nullptr) {
+    const Slice want = slice(check.in_case, *name);
+    const char* usual[] = {"t", "t", "bt", "abt"};
+    const std::size_t rank = std::min<std::size_t>(want.shape.size(), 3);
+    const Axes axes(want.shape, letters_of(check, want, usual[rank]), {});
+    const OwnedPositions& p = built.positions;
+    const std::vector<Index> to = axes.walk("abt");
+    if (static_cast<Index>(to.size()) != p.axes * p.batch * p.count())
+      refuse("case", "the rule gives another number of positions than " + want.text,
+             p.axes * p.batch * p.count());
+    std::vector<double> ordered(to.size());
+    const Positions view = p;
+    std::size_t i = 0;
+    for (std::int32_t a = 0; a < p.axes; ++a)
+      for (Index b = 0; b < p.batch; ++b)
+        for (Index t = 0; t < p.count(); ++t)
+          ordered[static_cast<std::size_t>(to[i++])] = position_at(view, a, b, t);
+    check.expect(want, ordered);
+  }
+  check.expect("delta", built.deltas);
+}
+
+}  // namespace posenc::conformance

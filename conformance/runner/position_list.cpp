@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/runner/position_list.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "conformance/runner/axes.h"
+#include "posenc/core/error.h"
+
+namespace posenc::conformance {
+namespace {
+
+OwnedPositions own(std::vector<double> values, bool real, Index axes, Index batch) {
+  OwnedPositions out;
+  out.axes = static_cast<std::int32_t>(axes);
+  out.batch = batch;
+  if (real) {
+    out.value = std::move(values);
+  } else {
+    std::vector<Index> whole(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) whole[i] = static_cast<Index>(values[i]);
+    out.value = std::move(whole);
+  }
+  return out;
+}
+
+std::string default_letters(std::size_t rank) {
+  if (rank == 1) return "t";
+  if (rank == 2) return "bt";
+  if (rank == 3) return "abt";
+  refuse("case", "positions must have 1, 2 or 3 axes", static_cast<Index>(rank));
+}
+
+OwnedPositions from_array(const Check& check, const std::string& text) {
+  const std::size_t plus = text.find('+');
+  const Slice s = slice(check.in_case, text.substr(0, plus));
+  std::vector<double> values = s.values();
+  if (plus != std::string::npos) {
+    const std::vector<double> more = slice(check.in_case, text.substr(plus + 1)).values();
+    if (more.size() != values.size() && more.size() != 1)
+      refuse("case", "positions that are added must be equally many", text);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] += more[more.size() == 1 ? 0 : i];
+  }
+  std::string letters = default_letters(s.shape.size());
+  if (const Json* axes = check.find("axes"))
+    for (const std::string& name : {text, s.text, s.name})
+      if (const Json* given = axes->find(name)) letters = given->as_string();
+  const Axes axes(s.shape, letters, {});
+  std::vector<double> ordered;
+  for (const Index i : axes.walk("abt")) ordered.push_back(values[static_cast<std::size_t>(i)]);
+  return own(std::move(ordered), s.is_float(), axes['a'].size, axes['b'].size);
+}
+
+OwnedPositions from_range(std::string_view text) {
+  std::vector<Index> parts;
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t to = std::min(text.find(':', from), text.size());
+    Index value = 0;
+    const auto [end, error] = std::from_chars(text.data() + from, text.data() + to, value);
+    if (error != std::errc{} || end != text.data() + to)
+      refuse("case", "a range of positions is A:B or A:B:STEP", text);
+    parts.push_back(value);
+    from = to + 1;
+  }
+  if (parts.size() < 2 || parts.size() > 3 || (parts.size() == 3 && parts[2] == 0))
+    refuse("case", "a range of positions is A:B or A:B:STEP", text);
+  const Index step = parts.size() == 3 ? parts[2] : 1;
+  std::vector<double> values;
+  for (Index p = parts[0]; step > 0 ? p < parts[1] : p > parts[1]; p += step)
+    values.push_back(static_cast<double>(p));
+  return own(std::move(values), false, 1, 1);
+}
+
+OwnedPositions from_list(const Json& list) {
+  std::vector<double> values;
+  bool real = false;
+  Index axes = 1;
+  const auto add = [&](const Json& number) {
+    real = real || !number.is_integer();
+    values.push_back(number.as_number());
+  };
+  if (!list.as_array().empty() && list.as_array()[0].is_array()) {
+    axes = static_cast<Index>(list.as_array().size());
+    for (const Json& row : list.as_array())
+      for (const Json& number : row.as_array()) add(number);
+  } else {
+    for (const Json& number : list.as_array()) add(number);
+  }
+  return own(std::move(values), real, axes, 1);
+}
+
+// Several arrays, one a position axis.
+OwnedPositions from_arrays(const Check& check, const Json& names) {
+  std::vector<OwnedPositions> axes;
+  for (const Json& name : names.as_array()) axes.push_back(from_array(check, name.as_string()));
+  return stacked(axes);
+}
+
+const Json* named_in(const Check& check, std::string_view key) {
+  const Json* in = check.find("in");
+  return in == nullptr ? nullptr : in->find(key);
+}
+
+OwnedPositions given_positions(const Check& check, std::string_view key) {
+  if (const Json* name = named_in(check, key))
+    return name->is_array() ? from_arrays(check, *name) : from_array(check, name->as_string());
+  const Json* given = check.find(key);
+  if (given == nullptr) refuse("case", "the check needs positions", key);
+  if (given->is_string()) {
+    const Json value = check.in_case.parameter(given->as_string());
+    return value.is_string() ? from_range(value.as_string()) : from_list(value);
+  }
+  if (given->is_array()) return from_list(*given);
+  const Check nested(check.in_case, *given);  // its own `in`
+  return build_positions(nested, nested.text("rule")).positions;
+}
+
+}  // namespace
+
+bool has_positions(const Check& check, std::string_view key) {
+  return named_in(check, key) != nullptr || check.find(key) != nullptr;
+}
+
+OwnedPositions positions_of(const Check& check, std::string_view key) {
+  OwnedPositions p = given_positions(check, key);
+  const auto axes = static_cast<std::int32_t>(check.number("repeat_axes", 1));
+  return axes > 1 ? repeated_axes(p, axes) : p;
+}
+
+}  // namespace posenc::conformance

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <regex>
+#include <stdexcept>
+
+#include "conformance/runner/check.h"
+#include "conformance/runner/runner.h"
+#include "posenc/core/error.h"
+
+namespace posenc::conformance {
+namespace {
+
+struct Outcome {
+  std::string outcome = "pass", reason;  // pass | fail | not_expressible
+};
+
+Json number(double v) {
+  if (std::isfinite(v)) return Json(v);
+  return Json(number_text(v));
+}
+
+Json worst_json(const Comparison& c) {
+  if (c.worst.ratio < 0) return Json(nullptr);
+  Json index = Json::array();
+  for (const Index i : c.worst.index) index.push(Json(i));
+  return Json::object({{"array", Json(c.worst.array)},
+                       {"index", index},
+                       {"got", number(c.worst.got)},
+                       {"want", number(c.worst.want)},
+                       {"allowed", number(c.worst.allowed)}});
+}
+
+std::string position_text(const Worst& w) {
+  std::string text = w.array;
+  for (const Index i : w.index) text += "[" + std::to_string(i) + "]";
+  return text;
+}
+
+Outcome finish(const Check& check) {
+  const Comparison& c = check.comparison;
+  if (c.compared == 0) return {"fail", "the check compares nothing"};
+  if (!c.failed) return {};
+  if (!check.failure.empty()) return {"fail", check.failure};
+  return {"fail", position_text(c.worst) + ": got " + number_text(c.worst.got) + ", want " +
+                      number_text(c.worst.want) + ", allowed " + number_text(c.worst.allowed)};
+}
+
+Outcome run_check(const Case& c, const Json& json, Json& report) {
+  Check check(c, json);
+  Outcome o;
+  std::string op;
+  try {
+    op = check.text("op");
+    const Operation operation = find_operation(op);
+    if (operation == nullptr) throw NotExpressible("operation " + op + " is not known");
+    operation(check);
+    o = finish(check);
+  } catch (const NotExpressible& e) {
+    o = {"not_expressible", e.what()};
+  } catch (const std::exception& e) {
+    o = {"fail", e.what()};
+  }
+  report = Json::object({{"op", Json(op)}, {"outcome", Json(o.outcome)}});
+  if (!o.reason.empty()) report.set("reason", Json(o.reason));
+  report.set("worst", worst_json(check.comparison));
+  return o;
+}
+
+// A case that states how near a named precision comes must be run in it: the exact tolerance of
+// such a case may be so wide that it proves nothing.
+std::string missing_precision(const Case& c, const Json& checks) {
+  const Json* compat = c.json.at_pointer("/tolerance/compat/mode");
+  if (compat == nullptr) return {};
+  bool named = false, exact = false;
+  const auto look = [&](const Json& check, const auto& self) -> void {
+    const Json* precision = check.find("precision");
+    const bool is_exact = precision == nullptr || precision->as_string() == "exact";
+    exact = exact || is_exact;
+    named = named || (!is_exact && precision->as_string() == compat->as_string());
+    if (const Json* steps = check.find("steps"))
+      for (const Json& step : steps->as_array()) self(step, self);
+  };
+  for (const Json& check : checks.as_array()) look(check, look);
+  if (!named) return "no check runs in the precision " + compat->as_string();
+  return exact ? "" : "no check runs in exact arithmetic";
+}
+
+Json run_case(const Suite& suite, const Json& json, const Json* checks, Outcome& total) {
+  const Case c{suite, json, json.at("name").as_string()};
+  Json reports = Json::array();
+  if (checks == nullptr) {
+    const Json* why = json.find("posenc_not_expressible");
+    total = {"not_expressible", why == nullptr ? "no operation given" : why->as_string()};
+  } else if (!checks->is_array() || checks->as_array().empty()) {
+    total = {"fail", "posenc must be a list of checks"};
+  } else {
+    try {
+      const std::string missing = missing_precision(c, *checks);
+      if (!missing.empty()) total = {"fail", missing};
+    } catch (const std::exception& e) {
+      total = {"fail", e.what()};
+    }
+    for (const Json& check : checks->as_array()) {
+      Json report;
+      const Outcome o = run_check(c, check, report);
+      reports.push(std::move(report));
+      const bool worse = o.outcome == "fail"
+                             ? total.outcome != "fail"
+                             : o.outcome == "not_expressible" && total.outcome == "pass";
+      if (worse) total = o;
+    }
+  }
+  return Json::object({{"name", Json(c.name)},
+                       {"outcome", Json(total.outcome)},
+                       {"reason", Json(total.reason)},
+                       {"checks", reports}});
+}
+
+struct Selection {
+  const Options& options;
+  Json map;
+  std::regex filter;
+};
+
+bool selected(const Selection& s, const std::string& suite, const std::string& name) {
+  return s.options.filter.empty() || std::regex_search(suite + "/" + name, s.filter);
+}
+
+Json run_suite(const std::filesystem::path& dir, const Selection& selection) {
+  const Suite suite = load_suite(dir);
+  std::vector<const Json*> chosen;
+  for (const Json& json : suite.cases.as_array())
+    if (selected(selection, suite.name, json.at("name").as_string())) chosen.push_back(&json);
+  std::int64_t passed = 0, failed = 0, not_expressible = 0, done = 0;
+  Json cases = Json::array();
+  for (const Json* json : chosen) {
+    const std::string& name = json->at("name").as_string();
+    const Json* checks = selection.map.find(name);
+    if (checks == nullptr) checks = json->find("posenc");
+    Outcome outcome;
+    cases.push(run_case(suite, *json, checks, outcome));
+    passed += outcome.outcome == "pass" ? 1 : 0;
+    failed += outcome.outcome == "fail" ? 1 : 0;
+    not_expressible += outcome.outcome == "not_expressible" ? 1 : 0;
+    if (selection.options.progress)
+      selection.options.progress(suite.name, name, ++done,
+                                 static_cast<std::int64_t>(chosen.size()));
+  }
+  return Json::object({{"suite", Json(suite.name)},
+                       {"passed", Json(passed)},
+                       {"failed", Json(failed)},
+                       {"not_expressible", Json(not_expressible)},
+                       {"cases", cases}});
+}
+
+}  // namespace
+
+Json run_suites(const std::vector<std::filesystem::path>& suites, const Options& options) {
+  Selection selection{options, Json::object(), {}};
+  if (!options.map.empty()) {
+    selection.map = read_json(options.map);
+    if (!selection.map.is_object())
+      throw FormatError(options.map.string(), "#", "must be an object: case name to checks");
+  }
+  try {
+    selection.filter = std::regex(options.filter);
+  } catch (const std::regex_error&) {
+    refuse("selftest", "the filter must be a regular expression", options.filter);
+  }
+  Json reports = Json::array();
+  for (const auto& dir : suites) reports.push(run_suite(dir, selection));
+  return Json::object({{"schema", Json("posenc.selftest/1")}, {"suites", reports}});
+}
+
+bool all_passed(const Json& report) {
+  std::int64_t passed = 0;
+  for (const Json& suite : report.at("suites").as_array()) {
+    if (suite.at("failed").as_integer() > 0) return false;
+    passed += suite.at("passed").as_integer();
+  }
+  return passed > 0;
+}
+
+std::vector<std::filesystem::path> suites_under(const std::filesystem::path& root) {
+  std::vector<std::filesystem::path> suites;
+  for (const char* name : {"rotary_hugging_face", "rotary_engines", "gguf", "absolute",
+                           "relative_bias", "relative_content", "attention", "tiny_models"})
+    if (std::filesystem::exists(root / name / "cases.json")) suites.push_back(root / name);
+  return suites;
+}
+
+}  // namespace posenc::conformance

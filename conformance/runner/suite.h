@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A suite in memory, a case of it, and parts of its arrays.
+#pragma once
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "posenc/io/array.h"
+#include "posenc/io/json.h"
+
+namespace posenc::conformance {
+
+// Thrown by an operation that posenc cannot express yet; the text is the reason.
+struct NotExpressible : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Suite {
+  std::filesystem::path dir;
+  std::string name;
+  Json cases;  // the list
+  Arrays arrays;
+};
+// Reads cases.json and, where there, arrays.safetensors. Throws FormatError.
+Suite load_suite(const std::filesystem::path& dir);
+
+struct Case {
+  const Suite& suite;
+  const Json& json;
+  std::string name;
+
+  // An array by the short name of the inputs or outputs, or by its full name. Throws
+  // std::invalid_argument("[case] no array ...").
+  const Array& array(std::string_view name) const;
+  bool has_array(std::string_view name) const;
+  // "$a/b": a member of params; anything else: itself.
+  Json parameter(std::string_view text) const;
+};
+
+// A part of an array, written as in NumPy: name, name[3], name[:, 1:4], name[:, 0::2]; negative
+// numbers count from the end, a leading - negates the values.
+struct Slice {
+  std::string text, name;  // as written; the short name of the array
+  const Array* array = nullptr;
+  bool negative = false;
+  Index offset = 0;                  // elements
+  std::vector<Index> shape, stride;  // elements
+
+  Index count() const;
+  bool is_float() const { return posenc::is_float(array->dtype); }
+  std::vector<double> values() const;             // row-major over `shape`
+  std::vector<Index> offsets() const;             // flat index in the array of each of those
+  std::vector<Index> index_of(Index flat) const;  // in the axes of the whole array
+};
+Slice slice(const Case&, std::string_view text);
+
+}  // namespace posenc::conformance

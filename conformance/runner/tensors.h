@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays of a case made ready for a plan, and results put back in the order of the wanted array.
+#pragma once
+#include "conformance/runner/axes.h"
+#include "conformance/runner/check.h"
+#include "posenc/core/heads.h"
+
+namespace posenc::conformance {
+
+// The dtype a check runs in: the wider of what goes in and what is wanted. Nothing is narrowed.
+DType wider(DType, DType);
+// Dense copy of a slice in `dtype`, which must hold its values exactly.
+Array dense(const Slice&, DType);
+
+// Queries, keys or gradients: letters b, t, h, d.
+struct HeadsArray {
+  Array data;
+  Axes axes;
+  Heads view();
+};
+// The letters of an array: `axes` of the check by name, else `fallback`, else thd for three axes.
+std::string letters_of(const Check&, const Slice&, std::string_view fallback = {});
+HeadsArray heads_of(const Slice&, DType, std::string_view letters, Index head_dim);
+// Compares with out[ours]; its letters default to those that went in.
+void expect_heads(Check&, std::string_view ours, HeadsArray& got, std::string_view letters,
+                  Index head_dim);
+
+}  // namespace posenc::conformance
