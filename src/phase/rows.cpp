@@ -23,13 +23,14 @@ double position_at(const Positions& p, Index at) noexcept {
   }
 }
 
-void put(const RowPlane& plane, Index at, float x) noexcept {
+template <class T>
+void put(const RowPlane& plane, Index at, T x) noexcept {
   switch (plane.dtype) {
     case DType::f64:
       static_cast<double*>(plane.data)[at] = x;
       break;
     case DType::f32:
-      static_cast<float*>(plane.data)[at] = x;
+      static_cast<float*>(plane.data)[at] = static_cast<float>(x);
       break;
     case DType::f16:
       static_cast<std::uint16_t*>(plane.data)[at] = f16_from(x);
@@ -40,9 +41,10 @@ void put(const RowPlane& plane, Index at, float x) noexcept {
   }
 }
 
+template <class T>
 void put_row(const RowPlane& plane, Index batch, Index token, Index head, Index first, Index n,
-             const float* x) noexcept {
-  if (plane.data == nullptr) return;
+             const T* x) noexcept {
+  if (plane.data == nullptr || (plane.dtype == DType::f64) != (sizeof(T) == 8)) return;
   const Index at = batch * plane.batch_stride + token * plane.token_stride +
                    head * plane.head_stride + first * plane.step * plane.column_stride;
   for (Index i = 0; i < n; ++i) {
@@ -57,7 +59,9 @@ void put_row(const RowPlane& plane, Index batch, Index token, Index head, Index 
 void compat_rows(const Spectrum& s, Precision precision, const Positions& p, const RowPlane& cos,
                  const RowPlane& sin, Index begin, Index end) noexcept {
   float c[kRowChunk], d[kRowChunk];
+  double wide_c[kRowChunk], wide_d[kRowChunk];
   double position[kMaxCompatAxes];
+  const bool wide = (cos.data && cos.dtype == DType::f64) || (sin.data && sin.dtype == DType::f64);
   for (Index r = begin; r < end; ++r) {
     const Index batch = r / p.count, token = r % p.count;
     const Index at = batch * p.batch_stride + token * p.token_stride;
@@ -68,6 +72,14 @@ void compat_rows(const Spectrum& s, Precision precision, const Positions& p, con
         compat_phase(s, precision, head, position, first, first + n, c, d);
         put_row(cos, batch, token, head, first, n, c);
         put_row(sin, batch, token, head, first, n, d);
+        if (!wide) continue;
+        if (precision == Precision::hf_float32) {
+          hf_phase(s, head, position, first, first + n, wide_c, wide_d);
+        } else {
+          std::copy_n(c, n, wide_c), std::copy_n(d, n, wide_d);
+        }
+        put_row(cos, batch, token, head, first, n, wide_c);
+        put_row(sin, batch, token, head, first, n, wide_d);
       }
   }
 }

@@ -24,19 +24,23 @@ float to_bfloat16(float x) noexcept {
 }
 
 // transformers, modeling_rope_utils and the models' forward: float32(inverse frequency) times
-// float32(position), rounded to float32; cosine and sine; times the attention factor in float32.
-// The cosine is rounded correctly; theirs is within 1 ulp of that.
+// float32(position), rounded to float32.
+float hf_angle(const double* frequency, Index axes, Index pairs, const double* position) noexcept {
+  float angle = 0;
+  for (Index a = 0; a < axes; ++a)
+    if (const double w = frequency[a * pairs]; w != 0)
+      angle += static_cast<float>(w) * static_cast<float>(position[a]);
+  return angle;
+}
+
+// ... cosine and sine; times the attention factor in float32. The cosine is rounded correctly;
+// theirs is within 1 ulp of that.
 void hugging_face(const Spectrum& s, bool bfloat16, Index head, const double* position,
                   Index pair_begin, Index pair_end, float* c, float* s_out) noexcept {
   const double* f = frequencies(s, head);
-  const Index pairs = s.pairs();
   const auto gain = static_cast<float>(s.gain);
   for (Index i = pair_begin; i < pair_end; ++i) {
-    float angle = 0;
-    for (Index a = 0; a < s.axes; ++a)
-      if (const double w = f[a * pairs + i]; w != 0)
-        angle += static_cast<float>(w) * static_cast<float>(position[a]);
-    const double x = angle;
+    const double x = hf_angle(f + i, s.axes, s.pairs(), position);
     float cosine = static_cast<float>(std::cos(x)) * gain;
     float sine = static_cast<float>(std::sin(x)) * gain;
     if (bfloat16) cosine = to_bfloat16(cosine), sine = to_bfloat16(sine);
@@ -153,6 +157,16 @@ void compat_phase(const Spectrum& s, Precision p, Index head, const double* posi
   } else {
     hugging_face(s, p == Precision::hf_bfloat16_table, head, position, pair_begin, pair_end, cos,
                  sin);
+  }
+}
+
+void hf_phase(const Spectrum& s, Index head, const double* position, Index pair_begin,
+              Index pair_end, double* cos, double* sin) noexcept {
+  const double* f = frequencies(s, head);
+  const double gain = s.gain;
+  for (Index i = pair_begin; i < pair_end; ++i) {
+    const double x = hf_angle(f + i, s.axes, s.pairs(), position);
+    cos[i - pair_begin] = std::cos(x) * gain, sin[i - pair_begin] = std::sin(x) * gain;
   }
 }
 

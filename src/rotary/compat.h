@@ -16,4 +16,8 @@ void check_compat(const Spectrum&, Precision);
 void compat_phase(const Spectrum&, Precision, Index head, const double* position, Index pair_begin,
                   Index pair_end, float* cos, float* sin) noexcept;
 
+// hf_float32 before its last roundings: the exact cosine of the float32 angle times the gain.
+void hf_phase(const Spectrum&, Index head, const double* position, Index pair_begin, Index pair_end,
+              double* cos, double* sin) noexcept;
+
 }  // namespace posenc::detail

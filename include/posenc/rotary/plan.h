@@ -91,8 +91,10 @@ class POSENC_API RotaryPlan {
   std::span<const RotaryTables> tables() const noexcept;
   DType dtype() const noexcept;
 
+  struct State;  // the library's own
+  const State& state() const noexcept { return *state_; }
+
  private:
-  struct State;
   std::shared_ptr<const State> state_;
 };
 

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Coefficients of one token read from rows of cosine and sine.
+#include <cmath>
+
+#include "kernels/rotate.h"
+#include "kernels/turn-inl.h"
+
+#ifndef POSENC_KERNELS_COEFFICIENTS_ONCE_H_
+#define POSENC_KERNELS_COEFFICIENTS_ONCE_H_
+namespace posenc::detail {
+
+// What is multiplied into the rows of a block, or into the phase.
+struct Factor {
+  double cosine = 1, sine = 1;
+};
+// The phase has no gain yet; rows have it already. R(-p) turns the sine round.
+[[gnu::always_inline]] inline Factor FactorOf(const RotaryTables& t, Sense sense, bool rows) {
+  const bool back = sense == Sense::gradient || sense == Sense::inverse;
+  double g = rows ? 1 : t.gain;
+  if (sense == Sense::inverse) g = rows ? 1 / (t.gain * t.gain) : 1 / t.gain;
+  if (sense == Sense::shift) g = rows ? 1 / t.gain : 1;
+  return {g, (back ? -g : g) * t.direction};
+}
+
+[[gnu::always_inline]] inline double ReadRow(const void* base, DType type, Index i) {
+  switch (type) {
+    case DType::f64:
+      return static_cast<const double*>(base)[i];
+    case DType::f16:
+      return f32_from_f16(static_cast<const std::uint16_t*>(base)[i]);
+    case DType::bf16:
+      return f32_from_bf16(static_cast<const std::uint16_t*>(base)[i]);
+    default:
+      return static_cast<double>(static_cast<const float*>(base)[i]);
+  }
+}
+[[gnu::always_inline]] inline Index RowOfToken(const Positions& p, Index axis, Index batch,
+                                               Index token) {
+  const Index i = batch * p.batch_stride + token * p.token_stride + axis * p.axis_stride;
+  return p.type == DType::i32 ? static_cast<const std::int32_t*>(p.data)[i]
+                              : static_cast<const std::int64_t*>(p.data)[i];
+}
+[[gnu::always_inline]] inline Index RowOffset(const RowSource& r, const RowView& v, Index batch,
+                                              Index token, Index head) {
+  const Index at = r.index != nullptr ? RowOfToken(*r.index, 0, batch, token) * v.token_stride
+                                      : batch * v.batch_stride + token * v.token_stride;
+  return at + head * v.head_stride;
+}
+
+}  // namespace posenc::detail
+#endif
+
+#if defined(POSENC_KERNELS_COEFFICIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_COEFFICIENTS_INL_H_
+#undef POSENC_KERNELS_COEFFICIENTS_INL_H_
+#else
+#define POSENC_KERNELS_COEFFICIENTS_INL_H_
+#endif
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// n numbers of a dense row as C, times factor.
+template <class C, class T>
+HWY_INLINE void ScaleRow(const T* from, Index n, double factor, C* to) {
+  const C f = static_cast<C>(factor);
+  for (Index i = 0; i < n; ++i) to[i] = static_cast<C>(Widen(from[i])) * f;
+}
+template <class C>
+HWY_INLINE void ScaleRow(const void* base, DType type, Index offset, Index n, double factor,
+                         C* to) {
+  switch (type) {
+    case DType::f64:
+      return ScaleRow(static_cast<const double*>(base) + offset, n, factor, to);
+    case DType::f16:
+      return ScaleRow(static_cast<const Float16*>(base) + offset, n, factor, to);
+    case DType::bf16:
+      return ScaleRow(static_cast<const BFloat16*>(base) + offset, n, factor, to);
+    default:
+      return ScaleRow(static_cast<const float*>(base) + offset, n, factor, to);
+  }
+}
+
+// One token of a table in parts: base of its row in the part that holds it.
+HWY_INLINE const void* PartOf(const RowSource& r, Index* row) {
+  if (r.segments == nullptr) return r.cos.data;
+  const Index part = *row >> r.segment_shift;
+  *row -= part << r.segment_shift;
+  return r.segments[part];
+}
+
+// Pairs [first, first + n) of a plan's rows; c and s may point into the row itself.
+template <class C>
+HWY_INLINE void PlanRow(const RotateCall& call, Index block, Index batch, Index token, Index head,
+                        Index first, Index n, C* buffer_c, C* buffer_s, const C** c, const C** s) {
+  const RowSource& r = call.rows;
+  const RotaryTables& t = call.blocks[block];
+  const Factor f = FactorOf(t, call.sense, true);
+  const Index across = r.block_column[block] + head * t.pairs + first;
+  const Index to_sine = t.heads * t.pairs;
+  *c = buffer_c, *s = buffer_s;
+  if (r.index != nullptr && r.pair_axis != nullptr && r.pair_axis[block] != nullptr) {
+    for (Index i = 0; i < n; ++i) {
+      Index row = RowOfToken(*r.index, r.pair_axis[block][first + i], batch, token);
+      const void* base = PartOf(r, &row);
+      const Index at = row * r.cos.token_stride + across + i;
+      buffer_c[i] = static_cast<C>(ReadRow(base, r.cos.dtype, at) * f.cosine);
+      buffer_s[i] = static_cast<C>(ReadRow(base, r.cos.dtype, at + to_sine) * f.sine);
+    }
+    return;
+  }
+  const void* base = r.cos.data;
+  Index at = batch * r.cos.batch_stride + token * r.cos.token_stride;
+  if (r.index != nullptr) {
+    Index row = RowOfToken(*r.index, 0, batch, token);
+    base = PartOf(r, &row);
+    at = row * r.cos.token_stride;
+  }
+  at += across;
+  const DType direct = sizeof(C) == 8 ? DType::f64 : DType::f32;
+  if (r.cos.dtype == direct && f.cosine == 1 && f.sine == 1) {
+    *c = static_cast<const C*>(base) + at;
+    *s = *c + to_sine;
+    return;
+  }
+  ScaleRow(base, r.cos.dtype, at, n, f.cosine, buffer_c);
+  ScaleRow(base, r.cos.dtype, at + to_sine, n, f.sine, buffer_s);
+}
+
+// Column of a pair's first and second member.
+struct Columns {
+  Index step, member;
+};
+HWY_INLINE Columns ColumnsOf(TableLayout layout, Index pairs) {
+  if (layout == TableLayout::duplicated) return {1, pairs};
+  if (layout == TableLayout::repeated) return {2, 1};
+  return {1, 0};
+}
+
+// Pairs [first, first + n) of the caller's rows: ca, sa, cb, sb as the sense wants them. True when
+// both members of every pair have the same.
+template <class C>
+HWY_INLINE bool CallerRow(const RotateCall& call, const RotaryTables& t, Index batch, Index token,
+                          Index head, Index first, Index n, C* ca, C* sa, C* cb, C* sb) {
+  const RowSource& r = call.rows;
+  const Columns col = ColumnsOf(r.layout, t.pairs);
+  const Index cos_at = RowOffset(r, r.cos, batch, token, head);
+  const Index sin_at = RowOffset(r, r.sin, batch, token, head);
+  bool same = true;
+  for (Index i = 0; i < n; ++i) {
+    const Index a = (first + i) * col.step, b = a + col.member;
+    const C cos_a =
+        static_cast<C>(ReadRow(r.cos.data, r.cos.dtype, cos_at + a * r.cos.column_stride));
+    const C cos_b =
+        static_cast<C>(ReadRow(r.cos.data, r.cos.dtype, cos_at + b * r.cos.column_stride));
+    const C turn = static_cast<C>(t.direction);
+    const C sin_a =
+        turn * static_cast<C>(ReadRow(r.sin.data, r.sin.dtype, sin_at + a * r.sin.column_stride));
+    const C sin_b =
+        turn * static_cast<C>(ReadRow(r.sin.data, r.sin.dtype, sin_at + b * r.sin.column_stride));
+    same = same && cos_a == cos_b && sin_a == sin_b;
+    if (call.sense == Sense::gradient) {
+      ca[i] = cos_a, sa[i] = -sin_b, cb[i] = cos_b, sb[i] = -sin_a;
+    } else if (call.sense == Sense::inverse) {
+      const double det = static_cast<double>(cos_a) * static_cast<double>(cos_b) +
+                         static_cast<double>(sin_a) * static_cast<double>(sin_b);
+      ca[i] = static_cast<C>(static_cast<double>(cos_b) / det);
+      sa[i] = static_cast<C>(-static_cast<double>(sin_a) / det);
+      cb[i] = static_cast<C>(static_cast<double>(cos_a) / det);
+      sb[i] = static_cast<C>(-static_cast<double>(sin_b) / det);
+    } else {
+      ca[i] = cos_a, sa[i] = sin_a, cb[i] = cos_b, sb[i] = sin_b;
+    }
+  }
+  return same;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rotation of tokens [begin, end): for each token the coefficients of its pairs (phase, rows
+// or the caller's), then all heads of q and k with the coefficients in registers.
+#include <cmath>
+#include <cstring>
+
+#include "kernels/coefficients-inl.h"
+#include "kernels/phase-inl.h"
+#include "kernels/reorder.h"
+#include "kernels/rotate.h"
+#include "kernels/turn-inl.h"
+#include "kernels/turn_bf16-inl.h"
+
+#if defined(POSENC_KERNELS_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_ROTATE_INL_H_
+#undef POSENC_KERNELS_ROTATE_INL_H_
+#else
+#define POSENC_KERNELS_ROTATE_INL_H_
+#endif
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class C>
+struct Scratch {
+  alignas(64) C cos_a[kChunk + kPadding], sin_a[kChunk + kPadding];
+  alignas(64) C cos_b[kChunk + kPadding], sin_b[kChunk + kPadding];
+  alignas(64) C along[2 * (kChunk + kPadding)], across[2 * (kChunk + kPadding)];
+};
+
+// Coefficients of one chunk, and what the interleaved kernel makes of them when it is used.
+template <class C>
+struct Chunk {
+  Coefficients<C> f;
+  Index first, n;
+  bool same;    // both members of every pair have the same coefficients
+  bool zipped;  // scratch.along and scratch.across hold them
+};
+
+HWY_INLINE PairLayout LayoutOf(const RotaryTables& t, bool output, Sense sense) {
+  bool interleaved = t.pairing == Pairing::interleaved;
+  // even_then_odd: what comes out is half-split; a cache that is shifted already is.
+  if (t.output_order == OutputOrder::even_then_odd) {
+    const bool back = sense == Sense::gradient || sense == Sense::inverse;
+    interleaved = sense != Sense::shift && output == back;
+  }
+  return interleaved ? PairLayout{2, 1} : PairLayout{1, t.pairs};
+}
+
+template <class C>
+HWY_INLINE void Zip(Chunk<C>& chunk, Scratch<C>& scratch) {
+  for (Index i = 0; i < chunk.n; ++i) {
+    scratch.along[2 * i] = chunk.f.cos_a[i];
+    scratch.along[2 * i + 1] = chunk.f.cos_b[i];
+    scratch.across[2 * i] = -chunk.f.sin_a[i];
+    scratch.across[2 * i + 1] = chunk.f.sin_b[i];
+  }
+  chunk.zipped = true;
+}
+
+// Whether every row of the tensor may be written by whole aligned vectors.
+template <class T>
+HWY_INLINE bool Streams(const TokenHeads<T>& h, Index member) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)h, (void)member;
+  return false;
+#else
+  const auto mask = static_cast<Index>(hn::Lanes(hn::ScalableTag<std::uint8_t>())) - 1;
+  const auto size = static_cast<Index>(sizeof(T));
+  return ((static_cast<Index>(reinterpret_cast<std::uintptr_t>(h.y)) | h.y_stride * size |
+           member * size) &
+          mask) == 0;
+#endif
+}
+
+template <bool kStream, class T>
+HWY_INLINE void TurnFast(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T>>& scratch,
+                         const TokenHeads<T>& h, PairLayout layout) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)scratch;
+  if (layout.step == 2) return TurnPlain<T>(chunk.f, h, layout, layout, 0, chunk.n);
+  if constexpr (kIsBFloat16<T>)
+    TurnPlain<T>(chunk.f, h, layout, layout, 0, chunk.n);
+  else
+    TurnHalf<kStream, T>(chunk.f, h, layout.member, chunk.n);
+#else
+  if constexpr (kIsBFloat16<T>) {
+    (void)scratch;
+    if (layout.step == 2)
+      TurnInterleavedBFloat16<kStream, T>(chunk.f, h, chunk.n);
+    else
+      TurnHalfBFloat16<kStream, T>(chunk.f, h, layout.member, chunk.n);
+  } else {
+    if (layout.step == 2)
+      TurnInterleaved<kStream, T>(chunk.f, scratch.along, scratch.across, h, chunk.n);
+    else
+      TurnHalf<kStream, T>(chunk.f, h, layout.member, chunk.n);
+  }
+#endif
+}
+
+// One token of one tensor, heads [head, head + count).
+template <class T>
+HWY_INLINE void TurnTensor(const RotateCall& call, const RotaryTables& t, const Heads& in,
+                           const Heads& out, Index batch, Index token, Index head, Index count,
+                           Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch) {
+  PairLayout from = LayoutOf(t, true, call.sense), to = from;
+  const Index in_dim = in.dim_stride, out_dim = out.dim_stride;
+  TokenHeads<T> h;
+  h.x = static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride +
+        head * in.head_stride + (t.offset + chunk.first * from.step) * in_dim;
+  h.y = static_cast<T*>(out.data) + batch * out.batch_stride + token * out.token_stride +
+        head * out.head_stride + (t.offset + chunk.first * to.step) * out_dim;
+  h.heads = count, h.x_stride = in.head_stride, h.y_stride = out.head_stride;
+  const bool exact_members = chunk.same || (from.step == 2 && !kIsBFloat16<T>);
+  if (in_dim == 1 && out_dim == 1 && exact_members) {
+    if (from.step == 2 && !kIsBFloat16<T> && !chunk.zipped) Zip(chunk, scratch);
+    if (call.stream && Streams(h, from.step == 2 ? 0 : to.member))
+      TurnFast<true, T>(chunk, scratch, h, from);
+    else
+      TurnFast<false, T>(chunk, scratch, h, from);
+    return;
+  }
+  from.step *= in_dim, from.member *= in_dim;
+  to.step *= out_dim, to.member *= out_dim;
+  TurnPlain<T>(chunk.f, h, from, to, 0, chunk.n);
+}
+
+// xPos (arXiv:2212.10554, eq. 16): q grows by 2^(log2_decay * (p - centre) / scale), k shrinks.
+template <class C>
+HWY_INLINE void Decay(const RotateCall& call, const RotaryTables& t, const TokenPosition& p,
+                      bool key, const Chunk<C>& chunk, C* cosine, C* sine) {
+  const double center = call.sense == Sense::shift ? 0 : t.decay_center;
+  double power = (RealPosition(p, 0) - center) / t.decay_scale;
+  if (key != (call.sense == Sense::inverse)) power = -power;
+  for (Index i = 0; i < chunk.n; ++i) {
+    const C decay = static_cast<C>(std::exp2(t.log2_decay[chunk.first + i] * power));
+    cosine[i] = chunk.f.cos_a[i] * decay;
+    sine[i] = chunk.f.sin_a[i] * decay;
+  }
+}
+
+template <class T>
+HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const TokenPosition& p,
+                         Index batch, Index token, Index head, Chunk<Compute<T>>& chunk,
+                         Scratch<Compute<T>>& scratch) {
+  using C = Compute<T>;
+  const bool each = t.heads > 1 || call.rows.cos.head_stride != 0;
+  const bool reordered = LayoutOf(t, false, call.sense).step != LayoutOf(t, true, call.sense).step;
+  for (int which = 0; which < 2; ++which) {
+    const Heads& out = which == 0 ? call.out->q : call.out->k;
+    const Heads& in = reordered ? out : which == 0 ? call.in->q : call.in->k;
+    if (in.data == nullptr || head >= in.heads) continue;
+    const Index count = each ? 1 : in.heads;
+    if (t.log2_decay == nullptr) {
+      TurnTensor<T>(call, t, in, out, batch, token, head, count, chunk, scratch);
+      continue;
+    }
+    Chunk<C> decayed = chunk;
+    decayed.zipped = false;
+    decayed.f = {scratch.cos_b, scratch.sin_b, scratch.cos_b, scratch.sin_b};
+    Decay(call, t, p, which == 1, chunk, scratch.cos_b, scratch.sin_b);
+    TurnTensor<T>(call, t, in, out, batch, token, head, count, decayed, scratch);
+  }
+}
+
+// Blocks that leave pairs in another order: they are brought into it first, then turned there.
+template <class T>
+HWY_NOINLINE void Reorder(const RotateCall& call, const RotaryTables& t, Index batch, Index token) {
+  const bool split = LayoutOf(t, true, call.sense).step == 1;
+  for (int which = 0; which < 2; ++which) {
+    const Heads& in = which == 0 ? call.in->q : call.in->k;
+    const Heads& out = which == 0 ? call.out->q : call.out->k;
+    if (in.data == nullptr) continue;
+    const T* x = static_cast<const T*>(in.data) + batch * in.batch_stride +
+                 token * in.token_stride + t.offset * in.dim_stride;
+    T* y = static_cast<T*>(out.data) + batch * out.batch_stride + token * out.token_stride +
+           t.offset * out.dim_stride;
+    for (Index h = 0; h < in.heads; ++h, x += in.head_stride, y += out.head_stride) {
+      if (in.data == out.data)
+        split ? Unzip(y, out.dim_stride, t.pairs) : ZipPairs(y, out.dim_stride, t.pairs);
+      else
+        CopyPairs(x, in.dim_stride, y, out.dim_stride, t.pairs, split);
+    }
+  }
+}
+
+template <class T>
+HWY_INLINE void TurnToken(const RotateCall& call, Index block, Index batch, Index token,
+                          Index heads, Scratch<Compute<T>>& scratch) {
+  using C = Compute<T>;
+  const RotaryTables& t = call.blocks[block];
+  TokenPosition p;
+  p.fractional = false;
+  if (call.positions != nullptr) read_position(*call.positions, t.axes, batch, token, p);
+  if (LayoutOf(t, false, call.sense).step != LayoutOf(t, true, call.sense).step)
+    Reorder<T>(call, t, batch, token);
+  for (Index head = 0; head < heads; ++head) {
+    for (Index first = 0; first < t.pairs; first += kChunk) {
+      Chunk<C> chunk;
+      chunk.first = first, chunk.n = t.pairs - first < kChunk ? t.pairs - first : kChunk;
+      chunk.same = true, chunk.zipped = false;
+      const C *c = scratch.cos_a, *s = scratch.sin_a;
+      chunk.f = {c, s, c, s};
+      if (call.rows.kind == RowSource::Kind::plan) {
+        PlanRow(call, block, batch, token, head, first, chunk.n, scratch.cos_a, scratch.sin_a, &c,
+                &s);
+        chunk.f = {c, s, c, s};
+      } else if (call.rows.kind == RowSource::Kind::caller) {
+        chunk.same = CallerRow(call, t, batch, token, head, first, chunk.n, scratch.cos_a,
+                               scratch.sin_a, scratch.cos_b, scratch.sin_b);
+        if (!chunk.same) chunk.f.cos_b = scratch.cos_b, chunk.f.sin_b = scratch.sin_b;
+      } else {
+        const Factor f = FactorOf(t, call.sense, false);
+        Phase(t, t.heads > 1 ? head : 0, p, first, chunk.n, f.cosine, f.sine, scratch.cos_a,
+              scratch.sin_a);
+      }
+      TurnBoth<T>(call, t, p, batch, token, head, chunk, scratch);
+    }
+  }
+}
+
+template <class T>
+HWY_NOINLINE void CopyGaps(const RotateCall& call, Index batch, Index token) {
+  for (int which = 0; which < 2; ++which) {
+    const Heads& in = which == 0 ? call.in->q : call.in->k;
+    const Heads& out = which == 0 ? call.out->q : call.out->k;
+    if (in.data == nullptr || in.data == out.data) continue;
+    const T* x = static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride;
+    T* y = static_cast<T*>(out.data) + batch * out.batch_stride + token * out.token_stride;
+    for (Index h = 0; h < in.heads; ++h, x += in.head_stride, y += out.head_stride)
+      for (std::int32_t g = 0; g < call.gap_count; ++g) {
+        const Gap gap = call.gaps[g];
+        if (in.dim_stride == 1 && out.dim_stride == 1)
+          std::memcpy(y + gap.begin, x + gap.begin,
+                      static_cast<std::size_t>(gap.end - gap.begin) * sizeof(T));
+        else
+          for (Index i = gap.begin; i < gap.end; ++i) y[i * out.dim_stride] = x[i * in.dim_stride];
+      }
+  }
+}
+
+template <class T>
+HWY_INLINE void RotateTokens(const RotateCall& call, Index begin, Index end) {
+  Scratch<Compute<T>> scratch;
+  const Heads& shape = call.in->q.data != nullptr ? call.in->q : call.in->k;
+  const Index most = call.in->q.data == nullptr || call.in->k.heads > call.in->q.heads
+                         ? call.in->k.heads
+                         : call.in->q.heads;
+  Index batch = begin / shape.tokens, token = begin % shape.tokens;
+  for (Index r = begin; r < end; ++r) {
+    if (call.gap_count > 0) CopyGaps<T>(call, batch, token);
+    for (std::int32_t n = 0; n < call.block_count; ++n) {
+      const bool each = call.blocks[n].heads > 1 || call.rows.cos.head_stride != 0;
+      TurnToken<T>(call, n, batch, token, each ? most : 1, scratch);
+    }
+    if (++token == shape.tokens) token = 0, ++batch;
+  }
+  if (call.stream) hwy::FlushStream();
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+#endif

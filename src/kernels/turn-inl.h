@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turning the pairs of one token in all heads; the coefficients stay in registers over the heads.
+#include <cstdint>
+
+#include "kernels/element-inl.h"
+
+#ifndef POSENC_KERNELS_TURN_ONCE_H_
+#define POSENC_KERNELS_TURN_ONCE_H_
+namespace posenc::detail {
+
+// y_a = x_a cos_a - x_b sin_a,  y_b = x_b cos_b + x_a sin_b; one each a pair.
+template <class C>
+struct Coefficients {
+  const C *cos_a, *sin_a, *cos_b, *sin_b;
+};
+// Where the pairs of a head stand: pair k's members at k * step and member + k * step.
+struct PairLayout {
+  Index step, member;
+};
+// One token of one tensor: first pair of the first head, elements from head to head.
+template <class T>
+struct TokenHeads {
+  const T* x;
+  T* y;
+  Index heads, x_stride, y_stride;
+};
+
+}  // namespace posenc::detail
+#endif
+
+#if defined(POSENC_KERNELS_TURN_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_TURN_INL_H_
+#undef POSENC_KERNELS_TURN_INL_H_
+#else
+#define POSENC_KERNELS_TURN_INL_H_
+#endif
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Pairs [begin, end) one by one: any strides, any layout, members that differ. In place only when
+// both layouts are the same.
+template <class T>
+HWY_NOINLINE void TurnPlain(const Coefficients<Compute<T>>& f, const TokenHeads<T>& h,
+                            PairLayout from, PairLayout to, Index begin, Index end) {
+  const T* x = h.x;
+  T* y = h.y;
+  for (Index head = 0; head < h.heads; ++head, x += h.x_stride, y += h.y_stride) {
+    for (Index k = begin; k < end; ++k) {
+      const Compute<T> a = Widen(x[k * from.step]), b = Widen(x[from.member + k * from.step]);
+      y[k * to.step] = Narrow<T>(a * f.cos_a[k] - b * f.sin_a[k]);
+      y[to.member + k * to.step] = Narrow<T>(b * f.cos_b[k] + a * f.sin_b[k]);
+    }
+  }
+}
+
+template <bool kStream, class D, class T>
+HWY_INLINE void TurnVector(D d, const T* x, T* y, Index half, hn::Vec<D> c, hn::Vec<D> s) {
+  const auto a = Load(d, x), b = Load(d, x + half);
+  Store<kStream>(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, y);
+  Store<kStream>(hn::MulAdd(a, s, hn::Mul(b, c)), d, y + half);
+}
+
+// kVectors vectors of pairs, members `half` elements apart.
+template <int kVectors, bool kStream, class D, class T>
+HWY_INLINE void TurnHalfGroup(D d, const Compute<T>* c, const Compute<T>* s, TokenHeads<T> h,
+                              Index half) {
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  const auto c0 = hn::LoadU(d, c), s0 = hn::LoadU(d, s);
+  auto c1 = c0, s1 = s0, c2 = c0, s2 = s0, c3 = c0, s3 = s0;
+  if constexpr (kVectors > 1) c1 = hn::LoadU(d, c + n), s1 = hn::LoadU(d, s + n);
+  if constexpr (kVectors > 2) {
+    c2 = hn::LoadU(d, c + 2 * n), s2 = hn::LoadU(d, s + 2 * n);
+    c3 = hn::LoadU(d, c + 3 * n), s3 = hn::LoadU(d, s + 3 * n);
+  }
+  for (Index i = 0; i < h.heads; ++i, h.x += h.x_stride, h.y += h.y_stride) {
+    TurnVector<kStream>(d, h.x, h.y, half, c0, s0);
+    if constexpr (kVectors > 1) TurnVector<kStream>(d, h.x + n, h.y + n, half, c1, s1);
+    if constexpr (kVectors > 2) {
+      TurnVector<kStream>(d, h.x + 2 * n, h.y + 2 * n, half, c2, s2);
+      TurnVector<kStream>(d, h.x + 3 * n, h.y + 3 * n, half, c3, s3);
+    }
+  }
+}
+template <class T>
+HWY_INLINE TokenHeads<T> Advance(TokenHeads<T> h, Index elements) {
+  h.x += elements, h.y += elements;
+  return h;
+}
+
+template <bool kStream, class T>
+HWY_INLINE void TurnHalf(const Coefficients<Compute<T>>& f, const TokenHeads<T>& h, Index half,
+                         Index pairs) {
+  using C = Compute<T>;
+  const hn::ScalableTag<C> d;
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  const C *c = f.cos_a, *s = f.sin_a;
+  Index i = 0;
+  for (; i + 4 * n <= pairs; i += 4 * n)
+    TurnHalfGroup<4, kStream>(d, c + i, s + i, Advance(h, i), half);
+  if (i + 2 * n <= pairs) {
+    TurnHalfGroup<2, kStream>(d, c + i, s + i, Advance(h, i), half);
+    i += 2 * n;
+  }
+  if (i + n <= pairs) {
+    TurnHalfGroup<1, kStream>(d, c + i, s + i, Advance(h, i), half);
+    i += n;
+  }
+  const hn::CappedTag<C, 4> d4;
+  const auto n4 = static_cast<Index>(hn::Lanes(d4));
+  if (n4 < n)
+    for (; i + n4 <= pairs; i += n4) TurnHalfGroup<1, false>(d4, c + i, s + i, Advance(h, i), half);
+  if (i < pairs) TurnPlain<T>(f, h, {1, half}, {1, half}, i, pairs);
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Interleaved pairs: y = x * along + (x with members exchanged) * across; the coefficients of
+// both members stand side by side, the minus of the first in `across`.
+template <bool kStream, class D, class T>
+HWY_INLINE void CrossVector(D d, const T* x, T* y, hn::Vec<D> along, hn::Vec<D> across) {
+  const auto v = Load(d, x);
+  Store<kStream>(hn::MulAdd(hn::Reverse2(d, v), across, hn::Mul(v, along)), d, y);
+}
+template <int kVectors, bool kStream, class D, class T>
+HWY_INLINE void CrossGroup(D d, const Compute<T>* u, const Compute<T>* w, TokenHeads<T> h) {
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  const auto u0 = hn::LoadU(d, u), w0 = hn::LoadU(d, w);
+  auto u1 = u0, w1 = w0, u2 = u0, w2 = w0, u3 = u0, w3 = w0;
+  auto u4 = u0, w4 = w0, u5 = u0, w5 = w0, u6 = u0, w6 = w0, u7 = u0, w7 = w0;
+  if constexpr (kVectors > 1) u1 = hn::LoadU(d, u + n), w1 = hn::LoadU(d, w + n);
+  if constexpr (kVectors > 2) {
+    u2 = hn::LoadU(d, u + 2 * n), w2 = hn::LoadU(d, w + 2 * n);
+    u3 = hn::LoadU(d, u + 3 * n), w3 = hn::LoadU(d, w + 3 * n);
+  }
+  if constexpr (kVectors > 4) {
+    u4 = hn::LoadU(d, u + 4 * n), w4 = hn::LoadU(d, w + 4 * n);
+    u5 = hn::LoadU(d, u + 5 * n), w5 = hn::LoadU(d, w + 5 * n);
+    u6 = hn::LoadU(d, u + 6 * n), w6 = hn::LoadU(d, w + 6 * n);
+    u7 = hn::LoadU(d, u + 7 * n), w7 = hn::LoadU(d, w + 7 * n);
+  }
+  for (Index i = 0; i < h.heads; ++i, h.x += h.x_stride, h.y += h.y_stride) {
+    CrossVector<kStream>(d, h.x, h.y, u0, w0);
+    if constexpr (kVectors > 1) CrossVector<kStream>(d, h.x + n, h.y + n, u1, w1);
+    if constexpr (kVectors > 2) {
+      CrossVector<kStream>(d, h.x + 2 * n, h.y + 2 * n, u2, w2);
+      CrossVector<kStream>(d, h.x + 3 * n, h.y + 3 * n, u3, w3);
+    }
+    if constexpr (kVectors > 4) {
+      CrossVector<kStream>(d, h.x + 4 * n, h.y + 4 * n, u4, w4);
+      CrossVector<kStream>(d, h.x + 5 * n, h.y + 5 * n, u5, w5);
+      CrossVector<kStream>(d, h.x + 6 * n, h.y + 6 * n, u6, w6);
+      CrossVector<kStream>(d, h.x + 7 * n, h.y + 7 * n, u7, w7);
+    }
+  }
+}
+
+// u, w: 2 * pairs coefficients each, as CrossVector takes them; f: the same for what is left over.
+template <bool kStream, class T>
+HWY_INLINE void TurnInterleaved(const Coefficients<Compute<T>>& f, const Compute<T>* u,
+                                const Compute<T>* w, const TokenHeads<T>& h, Index pairs) {
+  using C = Compute<T>;
+  const hn::ScalableTag<C> d;
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  const Index width = 2 * pairs;
+  constexpr int kMost = HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 ? 8 : 4;  // 32 registers or 16
+  Index i = 0;
+  for (; i + kMost * n <= width; i += kMost * n)
+    CrossGroup<kMost, kStream>(d, u + i, w + i, Advance(h, i));
+  if constexpr (kMost == 8)
+    if (i + 4 * n <= width) {
+      CrossGroup<4, kStream>(d, u + i, w + i, Advance(h, i));
+      i += 4 * n;
+    }
+  if (i + 2 * n <= width) {
+    CrossGroup<2, kStream>(d, u + i, w + i, Advance(h, i));
+    i += 2 * n;
+  }
+  if (i + n <= width) {
+    CrossGroup<1, kStream>(d, u + i, w + i, Advance(h, i));
+    i += n;
+  }
+  const hn::CappedTag<C, 4> d4;
+  const auto n4 = static_cast<Index>(hn::Lanes(d4));
+  if (n4 < n)
+    for (; i + n4 <= width; i += n4) CrossGroup<1, false>(d4, u + i, w + i, Advance(h, i));
+  if (i < width) TurnPlain<T>(f, h, {2, 1}, {2, 1}, i / 2, pairs);
+}
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+#endif

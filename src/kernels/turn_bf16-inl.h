@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// bfloat16: a vector of 32-bit words holds two numbers a lane; shifting and masking widens them
+// without a shuffle, so even and odd elements are turned apart and packed again.
+#include <type_traits>
+
+#include "kernels/turn-inl.h"
+
+#if defined(POSENC_KERNELS_TURN_BF16_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_TURN_BF16_INL_H_
+#undef POSENC_KERNELS_TURN_BF16_INL_H_
+#else
+#define POSENC_KERNELS_TURN_BF16_INL_H_
+#endif
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class D, class B>
+HWY_INLINE void LoadWords(D d, const B* p, hn::Vec<D>& even, hn::Vec<D>& odd) {
+  const hn::RebindToUnsigned<D> du;
+  const auto u = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(p));
+  even = hn::BitCast(d, hn::ShiftLeft<16>(u));
+  odd = hn::BitCast(d, hn::And(u, hn::Set(du, 0xffff0000u)));
+}
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Pack(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16) {
+  const hn::RebindToUnsigned<D> du;
+  return hn::Or(hn::ShiftRight<16>(RoundToUpperHalf(d, even)),
+                hn::And(RoundToUpperHalf(d, odd), hn::Set(du, 0xffff0000u)));
+}
+// The machine's conversion: to nearest even; numbers below 2^-126 become 0. Narrower vectors, for
+// what is left over, are rounded by integers.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Pack(D d, hn::Vec<D> even, hn::Vec<D> odd,
+                                                 NativeBFloat16) {
+#if defined(__AVX512BF16__) && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (std::is_same_v<D, hn::ScalableTag<float>>) {
+    alignas(64) static constexpr std::uint16_t kZip[32] = {
+        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    const __m512bh both = _mm512_cvtne2ps_pbh(odd.raw, even.raw);
+    __m512i bits;
+    __builtin_memcpy(&bits, &both, sizeof bits);
+    return hn::Vec<hn::RebindToUnsigned<D>>{
+        _mm512_permutexvar_epi16(_mm512_load_si512(kZip), bits)};
+  }
+#endif
+  return Pack(d, even, odd, BFloat16{});
+}
+template <bool kStream, class D, class B>
+HWY_INLINE void StoreWords(hn::Vec<D> even, hn::Vec<D> odd, D d, B* p) {
+  const hn::RebindToUnsigned<D> du;
+  const auto u = Pack(d, even, odd, B{});
+  auto* to = reinterpret_cast<std::uint32_t*>(p);
+  if constexpr (kStream)
+    hn::Stream(u, du, to);
+  else
+    hn::StoreU(u, du, to);
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// One vector of words of each member: pairs 2j (even coefficients) and 2j + 1 (odd).
+template <bool kStream, class D, class B>
+HWY_INLINE void TurnWords(D d, const B* x, B* y, Index half, hn::Vec<D> ce, hn::Vec<D> se,
+                          hn::Vec<D> co, hn::Vec<D> so) {
+  hn::Vec<D> ae, ao, be, bo;
+  LoadWords(d, x, ae, ao);
+  LoadWords(d, x + half, be, bo);
+  StoreWords<kStream>(hn::NegMulAdd(be, se, hn::Mul(ae, ce)),
+                      hn::NegMulAdd(bo, so, hn::Mul(ao, co)), d, y);
+  StoreWords<kStream>(hn::MulAdd(ae, se, hn::Mul(be, ce)), hn::MulAdd(ao, so, hn::Mul(bo, co)), d,
+                      y + half);
+}
+template <int kVectors, bool kStream, class D, class B>
+HWY_INLINE void TurnHalfWords(D d, const float* c, const float* s, TokenHeads<B> h, Index half) {
+  const Index n = 2 * static_cast<Index>(hn::Lanes(d));
+  hn::Vec<D> c0, s0, c1, s1, c2, s2, c3, s3;
+  hn::LoadInterleaved2(d, c, c0, c1);
+  hn::LoadInterleaved2(d, s, s0, s1);
+  c2 = c0, c3 = c1, s2 = s0, s3 = s1;
+  if constexpr (kVectors > 1) {
+    hn::LoadInterleaved2(d, c + n, c2, c3);
+    hn::LoadInterleaved2(d, s + n, s2, s3);
+  }
+  for (Index i = 0; i < h.heads; ++i, h.x += h.x_stride, h.y += h.y_stride) {
+    TurnWords<kStream>(d, h.x, h.y, half, c0, s0, c1, s1);
+    if constexpr (kVectors > 1) TurnWords<kStream>(d, h.x + n, h.y + n, half, c2, s2, c3, s3);
+  }
+}
+template <bool kStream, class B>
+HWY_INLINE void TurnHalfBFloat16(const Coefficients<float>& f, const TokenHeads<B>& h, Index half,
+                                 Index pairs) {
+  const hn::ScalableTag<float> d;
+  const Index n = 2 * static_cast<Index>(hn::Lanes(d));
+  const float *c = f.cos_a, *s = f.sin_a;
+  Index i = 0;
+  for (; i + 2 * n <= pairs; i += 2 * n)
+    TurnHalfWords<2, kStream>(d, c + i, s + i, Advance(h, i), half);
+  if (i + n <= pairs) {
+    TurnHalfWords<1, kStream>(d, c + i, s + i, Advance(h, i), half);
+    i += n;
+  }
+  const hn::CappedTag<float, 4> d4;
+  if (8 < n)
+    for (; i + 8 <= pairs; i += 8) TurnHalfWords<1, false>(d4, c + i, s + i, Advance(h, i), half);
+  if (i < pairs) TurnPlain<B>(f, h, {1, half}, {1, half}, i, pairs);
+}
+
+// Interleaved: even elements are the first members, odd the second.
+template <bool kStream, class D, class B>
+HWY_INLINE void CrossWords(D d, const B* x, B* y, hn::Vec<D> ca, hn::Vec<D> sa, hn::Vec<D> cb,
+                           hn::Vec<D> sb) {
+  hn::Vec<D> a, b;
+  LoadWords(d, x, a, b);
+  StoreWords<kStream>(hn::NegMulAdd(b, sa, hn::Mul(a, ca)), hn::MulAdd(a, sb, hn::Mul(b, cb)), d,
+                      y);
+}
+template <int kVectors, bool kStream, class D, class B>
+HWY_INLINE void CrossGroupWords(D d, const float* c, const float* s, TokenHeads<B> h) {
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  const auto c0 = hn::LoadU(d, c), s0 = hn::LoadU(d, s);
+  auto c1 = c0, s1 = s0, c2 = c0, s2 = s0, c3 = c0, s3 = s0;
+  if constexpr (kVectors > 1) {
+    c1 = hn::LoadU(d, c + n), s1 = hn::LoadU(d, s + n);
+    c2 = hn::LoadU(d, c + 2 * n), s2 = hn::LoadU(d, s + 2 * n);
+    c3 = hn::LoadU(d, c + 3 * n), s3 = hn::LoadU(d, s + 3 * n);
+  }
+  for (Index i = 0; i < h.heads; ++i, h.x += h.x_stride, h.y += h.y_stride) {
+    CrossWords<kStream>(d, h.x, h.y, c0, s0, c0, s0);
+    if constexpr (kVectors > 1) {
+      CrossWords<kStream>(d, h.x + 2 * n, h.y + 2 * n, c1, s1, c1, s1);
+      CrossWords<kStream>(d, h.x + 4 * n, h.y + 4 * n, c2, s2, c2, s2);
+      CrossWords<kStream>(d, h.x + 6 * n, h.y + 6 * n, c3, s3, c3, s3);
+    }
+  }
+}
+template <bool kStream, class B>
+HWY_INLINE void TurnInterleavedBFloat16(const Coefficients<float>& f, const TokenHeads<B>& h,
+                                        Index pairs) {
+  const hn::ScalableTag<float> d;
+  const auto n = static_cast<Index>(hn::Lanes(d));
+  const float *c = f.cos_a, *s = f.sin_a;
+  Index i = 0;
+  for (; i + 4 * n <= pairs; i += 4 * n)
+    CrossGroupWords<4, kStream>(d, c + i, s + i, Advance(h, 2 * i));
+  for (; i + n <= pairs; i += n) CrossGroupWords<1, kStream>(d, c + i, s + i, Advance(h, 2 * i));
+  const hn::CappedTag<float, 4> d4;
+  if (4 < n)
+    for (; i + 4 <= pairs; i += 4) CrossGroupWords<1, false>(d4, c + i, s + i, Advance(h, 2 * i));
+  if (i < pairs) TurnPlain<B>(f, h, {2, 1}, {2, 1}, i, pairs);
+}
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+#endif

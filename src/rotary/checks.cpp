@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks of a call: a few comparisons each, and everything that words an error out of line.
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "posenc/core/error.h"
+#include "rotary/plan_state.h"
+
+namespace posenc::detail {
+namespace {
+
+[[noreturn, gnu::cold, gnu::noinline]] void wrong(std::string_view rule, Index got) {
+  refuse("rotary", rule, got);
+}
+
+// First byte and the one behind the last.
+struct Extent {
+  std::uintptr_t begin, end;
+};
+Extent extent_of(const Heads& h, Index size) noexcept {
+  const auto at = reinterpret_cast<std::uintptr_t>(h.data);
+  Index low = 0, high = size;
+  const Index steps[4] = {(h.batch - 1) * h.batch_stride, (h.tokens - 1) * h.token_stride,
+                          (h.heads - 1) * h.head_stride, (h.dim - 1) * h.dim_stride};
+  for (const Index s : steps) (s < 0 ? low : high) += s * size;
+  return {at + static_cast<std::uintptr_t>(low), at + static_cast<std::uintptr_t>(high)};
+}
+
+bool one_shape(const Heads& a, const Heads& b) noexcept {
+  return a.batch_stride == b.batch_stride && a.token_stride == b.token_stride &&
+         a.head_stride == b.head_stride && a.dim_stride == b.dim_stride;
+}
+
+// Whether `distance` elements can be the difference of an element of a and one of b: from the
+// longest stride down, as for strides where each is longer than all below it.
+bool reaches(const Heads& a, const Heads& b, Index distance) noexcept {
+  struct Axis {
+    Index stride, most;
+  } axes[4] = {{a.batch_stride, std::max(a.batch, b.batch) - 1},
+               {a.token_stride, std::max(a.tokens, b.tokens) - 1},
+               {a.head_stride, std::max(a.heads, b.heads) - 1},
+               {a.dim_stride, std::max(a.dim, b.dim) - 1}};
+  for (Axis& x : axes) x.stride = std::abs(x.stride);
+  for (int i = 1; i < 4; ++i)
+    for (int j = i; j > 0 && axes[j].stride > axes[j - 1].stride; --j)
+      std::swap(axes[j], axes[j - 1]);
+  // Below an axis the others span `span`: its multiple is one of at most two.
+  Index low = distance;
+  for (const Axis& x : axes) {
+    if (x.stride == 0 || x.most == 0) continue;
+    Index steps = low / x.stride;
+    const Index rest = low % x.stride;
+    if (2 * std::abs(rest) > x.stride) steps += rest < 0 ? -1 : 1;
+    steps = std::min(std::max(steps, -x.most), x.most);
+    low -= steps * x.stride;
+  }
+  return low == 0;
+}
+
+// Two tensors that share an element, as far as their extents and strides tell.
+bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
+  const Extent x = extent_of(a, size), y = extent_of(b, size);
+  if (x.end <= y.begin || y.end <= x.begin) return false;
+  if (!one_shape(a, b)) return true;
+  const auto bytes = static_cast<Index>(reinterpret_cast<std::uintptr_t>(a.data) -
+                                        reinterpret_cast<std::uintptr_t>(b.data));
+  return bytes % size != 0 || reaches(a, b, bytes / size);
+}
+
+void check_pair(const RotaryPlan::State& s, const Heads& in, const Heads& out) {
+  if (in.dtype != s.dtype || out.dtype != s.dtype)
+    refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
+           name(in.dtype != s.dtype ? in.dtype : out.dtype));
+  if (in.dim != s.spec.head_dim || out.dim != s.spec.head_dim)
+    wrong("head size must be the plan's " + std::to_string(s.spec.head_dim),
+          in.dim != s.spec.head_dim ? in.dim : out.dim);
+  if (out.data == nullptr) refuse("rotary", "an output must have memory where its input has");
+  if (in.batch != out.batch) wrong("in and out must have the same batch", out.batch);
+  if (in.tokens != out.tokens) wrong("in and out must have the same tokens", out.tokens);
+  if (in.heads != out.heads) wrong("in and out must have the same heads", out.heads);
+  if (in.batch < 0 || in.tokens < 0 || in.heads < 0)
+    wrong("sizes must not be negative", std::min(in.batch, std::min(in.tokens, in.heads)));
+  if (s.heads > 1 && in.heads != s.heads)
+    wrong("the spectrum is per head: heads must be " + std::to_string(s.heads), in.heads);
+  if (out.read_only) refuse("rotary", "an output must not be read-only");
+  if ((out.batch_stride == 0 && out.batch > 1) || (out.token_stride == 0 && out.tokens > 1) ||
+      (out.head_stride == 0 && out.heads > 1) || out.dim_stride == 0)
+    wrong("elements of an output must not share memory: a stride must not be", 0);
+}
+
+// In place is the very same view; any other overlap would read what was already turned.
+void check_overlap(const Heads& in, const Heads& out, Index size) {
+  if (in.data == out.data && one_shape(in, out)) return;
+  if (overlap(in, out, size))
+    refuse("rotary", "in and out must be the same view or not overlap at all");
+}
+
+[[gnu::noinline]] void check_separate(const QK& in, const QK& out, Index size) {
+  check_overlap(in.q, out.q, size);
+  check_overlap(in.k, out.k, size);
+  if (in.q.data != out.q.data && overlap(in.k, out.q, size))
+    refuse("rotary", "the output of q must not overlap k");
+  if (in.k.data != out.k.data && overlap(in.q, out.k, size))
+    refuse("rotary", "the output of k must not overlap q");
+}
+
+[[gnu::noinline]] void check_finite(const Positions& p) {
+  for (std::int32_t a = 0; a < p.axes; ++a)
+    for (Index b = 0; b < p.batch; ++b)
+      for (Index t = 0; t < p.count; ++t) {
+        const double x = static_cast<const double*>(
+            p.data)[a * p.axis_stride + b * p.batch_stride + t * p.token_stride];
+        if (!(std::fabs(x) <= 0x1p62))
+          refuse("rotary", "positions must be finite and at most 2^62", x);
+      }
+}
+
+}  // namespace
+
+Index check_tensors(const RotaryPlan::State& s, const QK& in, const QK& out) {
+  const bool q = in.q.data != nullptr, k = in.k.data != nullptr;
+  if (q) check_pair(s, in.q, out.q);
+  if (k) check_pair(s, in.k, out.k);
+  if (!q && !k) return 0;
+  const Heads& h = q ? in.q : in.k;
+  if (q && k && (in.k.tokens != h.tokens || in.k.batch != h.batch))
+    wrong("q and k must have the same batch and tokens, k has tokens", in.k.tokens);
+  const Index tokens = h.batch * h.tokens;
+  if (tokens == 0) return 0;
+  const Index size = size_of(s.dtype);
+  const bool some_q = q && in.q.heads > 0, some_k = k && in.k.heads > 0;
+  if (some_q && some_k) {
+    if (overlap(out.q, out.k, size)) refuse("rotary", "q and k must not overlap");
+    if (in.q.data != out.q.data || in.k.data != out.k.data || !one_shape(in.q, out.q) ||
+        !one_shape(in.k, out.k))
+      check_separate(in, out, size);
+  } else if (some_q) {
+    check_overlap(in.q, out.q, size);
+  } else if (some_k) {
+    check_overlap(in.k, out.k, size);
+  }
+  return some_q || some_k ? tokens : 0;
+}
+
+void check_positions(const RotaryPlan::State& s, const QK& in, const Positions& p) {
+  const Heads& h = in.q.data != nullptr ? in.q : in.k;
+  if (h.data == nullptr) return;
+  if (p.count != h.tokens)
+    wrong("one position for each token, the tensors have another count", p.count);
+  if (p.axes != s.axes)
+    wrong("positions must have " + std::to_string(s.axes) + " axes", Index{p.axes});
+  if (p.batch != h.batch && !(p.batch == 1 && p.batch_stride == 0))
+    wrong("positions must have one row, or one for each of the batch", p.batch);
+  if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
+    refuse("rotary", "positions must be i64, i32 or f64", name(p.type));
+  if (p.count == 0 || h.batch == 0) return;
+  if (p.data == nullptr) refuse("rotary", "positions must have memory");
+  if (p.type == DType::f64) check_finite(p);
+}
+
+}  // namespace posenc::detail

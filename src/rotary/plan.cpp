@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/rotary/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/core/error.h"
+#include "rotary/plan_state.h"
+
+namespace posenc {
+namespace {
+
+using detail::Gap;
+using detail::RotateCall;
+using detail::RowSource;
+using State = RotaryPlan::State;
+
+// Vectors read whole: room behind the last pair.
+constexpr std::size_t kPadding = 64;
+// What one more thread must have to do: below, waking it costs more than it saves.
+constexpr Index kBytesPerTask = Index{1} << 18;
+// Outputs beyond this are written around the cache.
+constexpr Index kStreamBytes = Index{1} << 24;
+
+std::vector<Gap> gaps_between(const RotarySpec& spec) {
+  std::vector<Gap> turned;
+  for (const RotaryBlock& b : spec.blocks) turned.push_back({b.offset, b.offset + b.width()});
+  std::sort(turned.begin(), turned.end(),
+            [](const Gap& a, const Gap& b) { return a.begin < b.begin; });
+  std::vector<Gap> gaps;
+  Index at = 0;
+  for (const Gap& t : turned) {
+    if (t.begin > at) gaps.push_back({at, t.begin});
+    at = t.end;
+  }
+  if (at < spec.head_dim) gaps.push_back({at, spec.head_dim});
+  return gaps;
+}
+
+RotaryTables table_of(const RotaryBlock& b, Index head_dim) {
+  RotaryTables t;
+  t.log2_decay = b.log2_decay.empty() ? nullptr : b.log2_decay.data();
+  t.gain = b.spectrum.gain;
+  t.decay_center = b.decay_center;
+  t.decay_scale = b.decay_scale;
+  t.head_dim = head_dim;
+  t.offset = b.offset;
+  t.pairs = b.pairs();
+  t.heads = static_cast<std::int32_t>(b.spectrum.heads);
+  t.axes = static_cast<std::int32_t>(b.spectrum.axes);
+  t.direction = b.direction;
+  t.pairing = b.pairing;
+  t.output_order = b.output_order;
+  return t;
+}
+
+void fill_turns(State& s) {
+  std::size_t count = 0;
+  for (const RotaryBlock& b : s.spec.blocks) count += b.spectrum.frequency.size();
+  const std::size_t half = count + kPadding;
+  s.turns.assign(2 * half, 0);
+  s.wide.assign(2 * half, 0);
+  s.per_unit.assign(half, 0);
+  std::size_t at = 0;
+  for (std::size_t n = 0; n < s.spec.blocks.size(); ++n) {
+    RotaryTables& t = s.tables[n];
+    t.turns_hi = s.turns.data() + at, t.turns_lo = t.turns_hi + half;
+    t.wide_hi = s.wide.data() + at, t.wide_lo = t.wide_hi + half;
+    t.per_unit = s.per_unit.data() + at;
+    for (const Turns& turn : exact_turns(s.spec.blocks[n].spectrum)) {
+      // 64 bits, rounded, for float work.
+      const std::uint64_t narrow = turn.hi + (turn.lo >> 63);
+      s.turns[at] = static_cast<std::uint32_t>(narrow >> 32);
+      s.turns[half + at] = static_cast<std::uint32_t>(narrow);
+      s.wide[at] = turn.hi, s.wide[half + at] = turn.lo;
+      s.per_unit[at] = turn.per_unit;
+      ++at;
+    }
+  }
+}
+
+void check_precision(const State& s) {
+  if (s.spec.precision == Precision::exact || s.spec.blocks.empty()) return;
+  refuse("rotary", "plans compute exactly, precision must be exact", enum_text(s.spec.precision));
+  if (s.dtype == DType::f64)
+    refuse("rotary", "a compatibility precision computes in float32, dtype must not be",
+           name(s.dtype));
+  if (s.spec.precision == Precision::hf_bfloat16_table && s.dtype != DType::bf16)
+    refuse("rotary", "precision hf_bfloat16_table is that of bf16 tensors", name(s.dtype));
+}
+
+}  // namespace
+
+RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype) {
+  if (!is_float(dtype)) refuse("rotary", "dtype must be f64, f32, f16 or bf16", name(dtype));
+  check(spec);
+  auto s = std::make_shared<State>();
+  s->spec = spec;
+  s->dtype = dtype;
+  check_precision(*s);
+  s->kernel = detail::rotate_kernel(dtype, active_isa());
+  s->axes = spec.axes();
+  for (const RotaryBlock& b : s->spec.blocks) {
+    if (s->heads > 1 && b.spectrum.heads > 1 && b.spectrum.heads != s->heads)
+      refuse("rotary", "blocks must agree on the heads of their spectra", b.spectrum.heads);
+    s->heads = std::max(s->heads, b.spectrum.heads);
+    s->decays = s->decays || !b.log2_decay.empty();
+    s->tables.push_back(table_of(b, spec.head_dim));
+    s->block_column.push_back(s->row_columns);
+    s->row_columns += b.spectrum.heads * 2 * b.pairs();
+  }
+  s->gaps = gaps_between(spec);
+  fill_turns(*s);
+  state_ = std::move(s);
+}
+
+const RotarySpec& RotaryPlan::spec() const noexcept {
+  return state_->spec;
+}
+std::span<const RotaryTables> RotaryPlan::tables() const noexcept {
+  return state_->tables;
+}
+DType RotaryPlan::dtype() const noexcept {
+  return state_->dtype;
+}
+Index RotaryPlan::row_columns() const noexcept {
+  return state_->row_columns;
+}
+
+namespace detail {
+namespace {
+
+struct Work {
+  const State* state;
+  const RotateCall* call;
+  Index tokens, tasks;
+};
+
+void turn(const State& s, const RotateCall& call, Index begin, Index end) noexcept {
+  s.kernel(call, begin, end);
+}
+
+void run_task(void* arg, Index i) {
+  const Work& w = *static_cast<const Work*>(arg);
+  const Index each = w.tokens / w.tasks, rest = w.tokens % w.tasks;
+  const Index begin = i * each + std::min(i, rest);
+  turn(*w.state, *w.call, begin, begin + each + (i < rest ? 1 : 0));
+}
+
+}  // namespace
+
+void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor& executor) {
+  call.blocks = s.tables.data();
+  call.block_count = static_cast<std::int32_t>(s.tables.size());
+  call.gaps = s.gaps.data();
+  call.gap_count = static_cast<std::int32_t>(s.gaps.size());
+  const Index heads = (call.in->q.data != nullptr ? call.in->q.heads : 0) +
+                      (call.in->k.data != nullptr ? call.in->k.heads : 0);
+  const Index token_bytes = heads * s.spec.head_dim * size_of(s.dtype);
+  const bool in_place = call.in->q.data == call.out->q.data && call.in->k.data == call.out->k.data;
+  call.stream = !in_place && token_bytes > 0 && tokens > kStreamBytes / token_bytes;
+  if (executor.run != nullptr && executor.concurrency > 1 && token_bytes > 0) {
+    const Index least = std::max<Index>(1, kBytesPerTask / token_bytes);
+    Work work{&s, &call, tokens, std::min(executor.concurrency, tokens / least)};
+    if (work.tasks > 1) return executor.run(executor.context, work.tasks, run_task, &work);
+  }
+  turn(s, call, 0, tokens);
+}
+
+void apply_lookup(const State& s, const QK& in, const QK& out, const RowSource& rows, Sense sense,
+                  const Executor& executor) {
+  const Index tokens = check_tensors(s, in, out);
+  if (tokens == 0) return;
+  RotateCall call;
+  call.in = &in, call.out = &out, call.sense = sense, call.rows = rows;
+  call.rows.kind = RowSource::Kind::plan;
+  call.rows.block_column = s.block_column.data();
+  run_rotation(s, call, tokens, executor);
+}
+
+}  // namespace detail
+
+void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, Sense sense,
+                       const Executor& executor) const {
+  const State& s = *state_;
+  const Index tokens = detail::check_tensors(s, in, out);
+  detail::check_positions(s, in, positions);
+  if (tokens == 0) return;
+  RotateCall call;
+  call.in = &in, call.out = &out, call.sense = sense;
+  call.positions = &positions;
+  detail::run_rotation(s, call, tokens, executor);
+}
+
+}  // namespace posenc

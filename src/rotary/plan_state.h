@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan prepares, and the checks that its calls share.
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "kernels/rotate.h"
+#include "posenc/rotary/plan.h"
+
+namespace posenc {
+
+struct RotaryPlan::State {
+  RotarySpec spec;
+  DType dtype = DType::f32;
+  detail::RotateKernel kernel = nullptr;
+  Index axes = 1;
+  Index heads = 1;  // of the spectra; more than 1: tensors must have just these
+  Index row_columns = 0;
+  bool decays = false;
+  std::vector<RotaryTables> tables;
+  std::vector<Index> block_column;
+  std::vector<detail::Gap> gaps;
+  // What the tables point into.
+  std::vector<std::uint32_t> turns;
+  std::vector<std::uint64_t> wide;
+  std::vector<double> per_unit;
+};
+
+namespace detail {
+
+// Throws [rotary]: dtype, head_dim, shapes that disagree, read-only outputs, overlap.
+// Returns batch * tokens, 0 when there is nothing to do.
+Index check_tensors(const RotaryPlan::State&, const QK& in, const QK& out);
+// Throws [rotary]: axes, count or batch that do not fit, not i32, i64 or f64, not finite.
+void check_positions(const RotaryPlan::State&, const QK&, const Positions&);
+
+// Rows looked up by position, for tables: cos and sin of position p in row p of `rows` (kind plan).
+// The caller has checked that every position has a row.
+void apply_lookup(const RotaryPlan::State&, const QK& in, const QK& out, const RowSource& rows,
+                  Sense, const Executor&);
+void run_rotation(const RotaryPlan::State&, RotateCall&, Index tokens, const Executor&);
+
+}  // namespace detail
+}  // namespace posenc
