@@ -234,7 +234,7 @@ void walk_blocks(const RowWalk& w) {
   }
 }
 
-// Streaming needs addresses that are whole vectors.
+// Streaming needs addresses that are whole vectors, and may write 16 bytes at least.
 bool streams(const void* data, Index stride, Index size) {
   return data == nullptr ||
          (reinterpret_cast<std::uintptr_t>(data) % 64 == 0 && stride * size % 64 == 0);
@@ -243,8 +243,8 @@ bool streams(const void* data, Index stride, Index size) {
 template <class Out>
 void walk(const RowWalk& w) {
   const Index size = sizeof(typename Out::T);
-  if (w.stream && w.copy == 0 && streams(w.cos, w.cos_stride, size) &&
-      streams(w.sin, w.sin_stride, size)) {
+  if (w.stream && w.copy == 0 && kParts * lanes() * size >= HWY_STREAM_MULTIPLE &&
+      streams(w.cos, w.cos_stride, size) && streams(w.sin, w.sin_stride, size)) {
     walk_blocks<Out, true>(w);
     hwy::FlushStream();
   } else {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rotary/rows.h"
+
+#include <string>
+
+#include "phase/rows.h"
+#include "posenc/core/error.h"
+
+namespace posenc::detail {
+namespace {
+
+constexpr Index kStreamBytes = Index{8} << 20;  // outputs beyond are written around the cache
+
+RowPlane plane_at(const TensorView& out, const Positions& p, Index column, Index pairs) {
+  RowPlane r;
+  r.dtype = out.dtype;
+  r.token_stride = out.stride[0];
+  r.batch_stride = p.count * out.stride[0];
+  r.column_stride = out.stride[1];
+  r.head_stride = pairs * out.stride[1];
+  r.data = static_cast<std::byte*>(out.data) + column * out.stride[1] * size_of(out.dtype);
+  return r;
+}
+
+void check_rows(const RotarySpec& spec, Index columns, const Positions& p, const TensorView& out,
+                std::string_view who) {
+  check_positions(p, who);
+  if (p.axes != spec.axes())
+    refuse(who, "positions must have " + std::to_string(spec.axes()) + " axes", Index{p.axes});
+  const Index rows = p.batch * p.count;
+  if (out.rank != 2 || out.shape[0] != rows || out.shape[1] != columns)
+    refuse(
+        who,
+        "rows must be [" + std::to_string(rows) + ", " + std::to_string(columns) + "], first size",
+        out.rank > 0 ? out.shape[0] : 0);
+  if (!is_float(out.dtype)) refuse(who, "rows must be f64, f32, f16 or bf16", name(out.dtype));
+  if (out.device != Device::cpu) refuse(who, "memory must be the CPU's");
+  if (out.read_only) refuse(who, "rows must be writable");
+}
+
+}  // namespace
+
+Index row_columns(std::span<const RotaryTables> blocks) noexcept {
+  Index n = 0;
+  for (const RotaryTables& t : blocks) n += 2 * t.heads * t.pairs;
+  return n;
+}
+
+void spec_rows(const RotarySpec& spec, std::span<const RotaryTables> blocks, Isa isa,
+               const Positions& p, const TensorView& out, const Executor& executor,
+               std::string_view who) {
+  const Index columns = row_columns(blocks), rows = p.batch * p.count;
+  check_rows(spec, columns, p, out, who);
+  if (rows == 0 || columns == 0) return;
+  const RowKernels& kernels = row_kernels(isa);
+  const bool stream = rows * columns * size_of(out.dtype) > kStreamBytes;
+  split_rows(executor, rows, columns, [&](Index begin, Index end) {
+    Index column = 0;
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      const RotaryTables& t = blocks[b];
+      const RowPlane cos = plane_at(out, p, column, t.pairs);
+      const RowPlane sin = plane_at(out, p, column + t.heads * t.pairs, t.pairs);
+      column += 2 * t.heads * t.pairs;
+      if (spec.precision == Precision::exact) {
+        const PhaseTurns turns{t.wide_hi, t.wide_lo, t.per_unit, t.heads, t.axes, t.pairs, t.gain};
+        exact_rows(kernels, turns, p, cos, sin, stream, begin, end);
+      } else {
+        compat_rows(spec.blocks[b].spectrum, spec.precision, p, cos, sin, begin, end);
+      }
+    }
+  });
+}
+
+}  // namespace posenc::detail
