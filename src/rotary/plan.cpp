@@ -98,7 +98,8 @@ RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype) {
   s->spec = spec;
   s->dtype = dtype;
   check_precision(*s);
-  s->kernel = detail::rotate_kernel(dtype, active_isa());
+  s->isa = active_isa();
+  s->kernel = detail::rotate_kernel(dtype, s->isa);
   s->axes = spec.axes();
   for (const RotaryBlock& b : s->spec.blocks) {
     if (s->heads > 1 && b.spectrum.heads > 1 && b.spectrum.heads != s->heads)

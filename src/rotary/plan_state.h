@@ -13,6 +13,7 @@ namespace posenc {
 struct RotaryPlan::State {
   RotarySpec spec;
   DType dtype = DType::f32;
+  Isa isa = Isa::scalar;  // in use when the plan was made
   detail::RotateKernel kernel = nullptr;
   Index axes = 1;
   Index heads = 1;  // of the spectra; more than 1: tensors must have just these

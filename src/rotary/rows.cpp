@@ -5,6 +5,7 @@
 
 #include "phase/rows.h"
 #include "posenc/core/error.h"
+#include "rotary/plan_state.h"
 
 namespace posenc::detail {
 namespace {
@@ -72,3 +73,16 @@ void spec_rows(const RotarySpec& spec, std::span<const RotaryTables> blocks, Isa
 }
 
 }  // namespace posenc::detail
+
+namespace posenc {
+
+void RotaryPlan::rows(const Positions& positions, const TensorView& out,
+                      const Executor& executor) const {
+  const State& s = state();
+  const DType want = s.dtype == DType::f64 ? DType::f64 : DType::f32;
+  if (out.dtype != want)
+    refuse("rotary", "rows must be " + std::string(name(want)), name(out.dtype));
+  detail::spec_rows(s.spec, s.tables, s.isa, positions, out, executor, "rotary");
+}
+
+}  // namespace posenc
