@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// .npy. The golden bytes were written by numpy 1.24 (numpy.save); hostile ones are made by hand.
+// .npy. The golden bytes were written by numpy.save (2.4); hostile ones are made by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
