@@ -11,7 +11,7 @@
 namespace posenc {
 
 struct Frequencies {
-  static constexpr Card card{"frequencies", "given frequencies", "", ""};
+  static constexpr Card card{"frequencies", "given frequencies", "transformers inv_freq", ""};
   std::vector<double> values;
   double attention_factor = 1;
 
