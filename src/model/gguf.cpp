@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/gguf_lower.h"
+#include "posenc/model/read.h"
+
+namespace posenc {
+namespace {
+
+using namespace gguf;
+
+std::optional<Architecture> architecture_of(Keys& keys) {
+  constexpr const char* key = "general.architecture";
+  const auto name = keys.text(key);
+  if (!name) {
+    if (!keys.failed())
+      keys.error("missing_key", key, "the file does not name its architecture",
+                 "--assume general.architecture=NAME");
+    return std::nullopt;
+  }
+  auto arch = find_architecture(name->value);
+  if (!arch) {
+    keys.error("unknown_model_type", key,
+               "llama.cpp (0c1e57098) knows no architecture '" + printable(name->value) + "'");
+    return std::nullopt;
+  }
+  if (arch->flag("unsupported")) {
+    keys.error("unknown_model_type", key,
+               "'" + arch->name() + "' is no language model that llama.cpp runs");
+    return std::nullopt;
+  }
+  keys.architecture = arch->name();
+  return arch;
+}
+
+// A file that names one architecture and carries another's keys.
+bool carries_own_keys(const Architecture& arch, Keys& keys) {
+  const std::string prefix = arch.name() + ".";
+  std::string other;
+  for (const GgufValue& v : keys.file().metadata) {
+    if (v.key.substr(0, prefix.size()) == prefix) return true;
+    if (other.empty() && v.key.substr(0, 8) != "general.") other = other_prefix(v.key);
+  }
+  if (other.empty()) return true;
+  keys.error("contradiction", "general.architecture",
+             "the file names " + arch.name() + " but its keys are those of " + other,
+             "--assume general.architecture=" + other);
+  return false;
+}
+
+// Every divisor list must have one number for each pair of the layers that use it.
+void check_divisors(const Architecture& arch, const Hparams& h, const Divisors& d, Keys& keys) {
+  Index widest = 0;
+  for (Index il = 0; il < h.run_layers; ++il)
+    if (const auto op = rope_operator(arch, h, il); op && op->uses_divisors)
+      widest = std::max(widest, op->n_dims.value / 2);
+  for (const Divisor* v : {&d.always, &d.beyond, &d.within})
+    if (widest > 0 && !v->values.empty() && static_cast<Index>(v->values.size()) != widest)
+      keys.error("list_length", v->tensor,
+                 v->tensor + " must have " + std::to_string(widest) + " numbers, one a pair, got " +
+                     std::to_string(v->values.size()));
+}
+
+void add_input(const Architecture& arch, const Hparams& h, Keys& keys, ModelSpec& m);
+
+void read_into(Keys& keys, const ReadOptions& options, ModelSpec& m) {
+  const auto arch = architecture_of(keys);
+  if (!arch) return;
+  m.model_type = arch->name();
+  if (!carries_own_keys(*arch, keys)) return;
+  const Hparams h = read_hparams(*arch, keys);
+  m.context = h.context;
+  if (h.original_context.value > 0) m.trained_context = h.original_context.value;
+  if (options.context) m.context = {*options.context, Origin::user, "--context"};
+  if (options.context && *options.context < 1)
+    keys.error("out_of_range", "--context", "the context must be positive");
+  if (m.context.value < 1 && !keys.failed())
+    keys.error("out_of_range", keys.full("context_length"), "the context must be positive",
+               "--context N");
+  if (keys.failed()) return;
+  const Divisors divisors = read_divisors(*arch, keys);
+  check_divisors(*arch, h, divisors, keys);
+  if (keys.failed()) return;
+  for (Index il = 0; il < h.run_layers && !keys.failed(); ++il)
+    m.layers.push_back(lower_layer(*arch, h, divisors, keys, il, m.context.value));
+  add_input(*arch, h, keys, m);
+  note_losses(*arch, h, divisors, keys, m);
+}
+
+void add_input(const Architecture&, const Hparams&, Keys&, ModelSpec&) {}
+
+}  // namespace
+
+ModelSpec read_gguf(std::span<const std::byte> bytes, const std::string& file,
+                    const ReadOptions& options) {
+  const GgufFile container = parse_gguf(bytes, file);
+  ModelSpec m;
+  m.file = file;
+  m.reader = "llama_cpp";
+  Keys keys(container, options, m.findings);
+  if (!options.reader.empty() && options.reader != "llama_cpp") {
+    keys.error("reader_refused", "--reader",
+               "a GGUF file means what llama.cpp computes; it cannot be read as " +
+                   printable(options.reader));
+    return m;
+  }
+  read_into(keys, options, m);
+  keys.refuse_unused_assumptions();
+  return m;
+}
+
+}  // namespace posenc

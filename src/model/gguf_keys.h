@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Typed access to GGUF metadata. llama.cpp takes a key only in its exact type (u32, f32, bool,
+// string); another type is an error here as there. What a person assumes comes first.
+#pragma once
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "posenc/io/gguf.h"
+#include "posenc/model/read.h"
+
+namespace posenc::gguf {
+
+class Keys {
+ public:
+  Keys(const GgufFile& file, const ReadOptions& options, std::vector<Finding>& findings)
+      : file_(file), options_(options), findings_(findings) {}
+
+  std::string architecture;  // "{architecture}." is put before every key but general.*
+  std::string full(std::string_view key) const;
+
+  bool has(std::string_view key) const;
+  std::optional<Sourced<Index>> integer(std::string_view key);
+  std::optional<Sourced<double>> number(std::string_view key);
+  std::optional<Sourced<bool>> boolean(std::string_view key);
+  std::optional<Sourced<std::string>> text(std::string_view key);
+  // One u32 for all layers, or an array of u32, i32 or bool with at least `count` elements.
+  std::optional<Sourced<std::vector<Index>>> each(std::string_view key, Index count);
+
+  void error(std::string code, std::string_view key, std::string message, std::string fix = {});
+  void add(Severity, std::string code, std::string_view key, std::string message,
+           std::string fix = {}, std::optional<double> value = {});
+  bool failed() const noexcept { return failed_; }
+  // An error for every --assume that nothing asked for.
+  void refuse_unused_assumptions();
+  const GgufFile& file() const noexcept { return file_; }
+
+ private:
+  const std::string* assumed(std::string_view key);
+  void wrong_type(std::string_view key, std::string_view wanted, std::string_view got);
+
+  const GgufFile& file_;
+  const ReadOptions& options_;
+  std::vector<Finding>& findings_;
+  std::set<std::string> used_;
+  bool failed_ = false;
+};
+
+// Printable ASCII and valid UTF-8 pass; other bytes become '?', so that any report stays text.
+std::string printable(std::string_view);
+
+}  // namespace posenc::gguf
