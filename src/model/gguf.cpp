@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include "model/gguf_lower.h"
 #include "posenc/model/read.h"
 
@@ -47,7 +48,8 @@ bool carries_own_keys(const Architecture& arch, Keys& keys) {
 }
 
 // Every divisor list must have one number for each pair of the layers that use it.
-void check_divisors(const Architecture& arch, const Hparams& h, const Divisors& d, Keys& keys) {
+void check_divisors(const Architecture& arch, const Hparams& h, const DivisorTensors& d,
+                    Keys& keys) {
   Index widest = 0;
   for (Index il = 0; il < h.run_layers; ++il)
     if (const auto op = rope_operator(arch, h, il); op && op->uses_divisors)
@@ -76,7 +78,7 @@ void read_into(Keys& keys, const ReadOptions& options, ModelSpec& m) {
     keys.error("out_of_range", keys.full("context_length"), "the context must be positive",
                "--context N");
   if (keys.failed()) return;
-  const Divisors divisors = read_divisors(*arch, keys);
+  const DivisorTensors divisors = read_divisors(*arch, keys);
   check_divisors(*arch, h, divisors, keys);
   if (keys.failed()) return;
   for (Index il = 0; il < h.run_layers && !keys.failed(); ++il)

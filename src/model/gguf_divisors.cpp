@@ -41,8 +41,8 @@ Divisor read_divisor(Keys& keys, std::string_view name) {
 
 }  // namespace
 
-Divisors read_divisors(const Architecture& arch, Keys& keys) {
-  Divisors d;
+DivisorTensors read_divisors(const Architecture& arch, Keys& keys) {
+  DivisorTensors d;
   const std::string_view rule = arch.text("factors");
   const bool all = rule == "all" || rule == "full";
   const auto read = [&](std::string_view name, bool used) -> Divisor {

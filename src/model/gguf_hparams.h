@@ -48,15 +48,15 @@ Hparams read_hparams(const Architecture&, Keys&);
 void read_scaling(const Architecture&, Keys&, Hparams&);
 void read_layers(const Architecture&, Keys&, Hparams&);
 
-// Divisors of the frequency, as the file's tensors give them; empty: not there.
+// DivisorTensors of the frequency, as the file's tensors give them; empty: not there.
 struct Divisor {
   std::vector<double> values;
   std::string tensor;
 };
-struct Divisors {
+struct DivisorTensors {
   Divisor always, beyond, within;  // rope_freqs, rope_factors_long, rope_factors_short
 };
-Divisors read_divisors(const Architecture&, Keys&);
+DivisorTensors read_divisors(const Architecture&, Keys&);
 
 // What llama.cpp passes to ggml_rope_ext on one layer.
 struct RopeOperator {

@@ -66,7 +66,7 @@ void note_truncation(const Architecture& arch, const Hparams& h, Keys& keys, con
   (void)h;
 }
 
-void note_factors(const Hparams& h, const Divisors& d, Keys& keys) {
+void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {
   if (!any(h.rotated)) return;
   if (!d.always.values.empty())
     keys.add(Severity::note, "gguf_factors_only", d.always.tensor,
@@ -134,7 +134,7 @@ void note_still_pairs(const Hparams& h, Keys& keys, const ModelSpec& m) {
 
 }  // namespace
 
-void note_losses(const Architecture& arch, const Hparams& h, const Divisors& d, Keys& keys,
+void note_losses(const Architecture& arch, const Hparams& h, const DivisorTensors& d, Keys& keys,
                  const ModelSpec& m) {
   note_known_by_name(arch, h, keys);
   note_factors(h, d, keys);

@@ -69,7 +69,7 @@ class Chain {
     missing_ = 1;
   }
 
-  void divisors(const Divisors& d) {
+  void divisors(const DivisorTensors& d) {
     const auto pairs = static_cast<std::size_t>(op_.n_dims.value / 2);
     if (same(missing_, 1)) missing_ = 1;
     const auto first = [&](const Divisor& v) {
@@ -169,7 +169,7 @@ class Chain {
       fields_.add("yarn.reversed_range", Json("step"), Origin::class_default, "llama.cpp");
   }
 
-  void describe(const LongRope& l, const Divisors& d) {
+  void describe(const LongRope& l, const DivisorTensors& d) {
     const auto source = [](const Divisor& v) {
       return v.values.empty() ? Origin::class_default : Origin::stated;
     };
@@ -270,7 +270,7 @@ AttentionSpec attention_of(const Architecture& arch, const Hparams& h, Index lay
 
 }  // namespace
 
-Encoding lower_operator(const Architecture& arch, const Hparams& h, const Divisors& divisors,
+Encoding lower_operator(const Architecture& arch, const Hparams& h, const DivisorTensors& divisors,
                         const RopeOperator& op, LayerSpec& layer) {
   Fields fields(layer);
   Chain chain(arch, h, op, layer);
@@ -347,7 +347,7 @@ void add_temperature(const Architecture& arch, const Hparams& h, Keys& keys, Lay
 
 }  // namespace
 
-LayerSpec lower_layer(const Architecture& arch, const Hparams& h, const Divisors& divisors,
+LayerSpec lower_layer(const Architecture& arch, const Hparams& h, const DivisorTensors& divisors,
                       Keys& keys, Index layer, Index length) {
   LayerSpec out;
   out.index = layer;

@@ -6,12 +6,13 @@
 namespace posenc::gguf {
 
 // One layer, resolved for a context of `length` tokens. Refusals become findings of `keys`.
-LayerSpec lower_layer(const Architecture&, const Hparams&, const Divisors&, Keys&, Index layer,
-                      Index length);
+LayerSpec lower_layer(const Architecture&, const Hparams&, const DivisorTensors&, Keys&,
+                      Index layer, Index length);
 // The encoding of an operator: scheme and chain of scalings; fields are appended to `layer`.
-Encoding lower_operator(const Architecture&, const Hparams&, const Divisors&, const RopeOperator&,
-                        LayerSpec& layer);
+Encoding lower_operator(const Architecture&, const Hparams&, const DivisorTensors&,
+                        const RopeOperator&, LayerSpec& layer);
 // What GGUF loses, what llama.cpp ignores or does otherwise: findings about the whole file.
-void note_losses(const Architecture&, const Hparams&, const Divisors&, Keys&, const ModelSpec&);
+void note_losses(const Architecture&, const Hparams&, const DivisorTensors&, Keys&,
+                 const ModelSpec&);
 
 }  // namespace posenc::gguf
