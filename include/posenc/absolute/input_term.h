@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an absolute scheme becomes: rows composed with the token embeddings.
+//
+//   y_i = compose(input_gain * x_i, gain * row(p_i))      on channels [first, first + width)
+//
+// The rows come from a phase (sine and cosine of position x frequency), from a table picked by the
+// position, or from the caller, one a token.
+#pragma once
+#include <array>
+#include <concepts>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "posenc/core/describe.h"
+#include "posenc/core/tensor_view.h"
+#include "posenc/phase.h"
+#include "posenc/positions/view.h"
+#include "posenc/relative/term.h"
+
+namespace posenc {
+
+// add x + p, multiply x p, one_plus x (1 + p), concat [x | p].
+enum class Compose : std::uint8_t { add, multiply, one_plus, concat };
+template <>
+struct EnumNames<Compose> {
+  static constexpr std::array<std::string_view, 4> value{"add", "multiply", "one_plus", "concat"};
+};
+
+// Channels of a row of a phase, pairs (s_m, c_m) = (sin, cos)(p * frequency_m):
+//   interleaved s0 c0 s1 c1 ..; halves s0 s1 .. c0 c1 ..; halves_cos_first c0 c1 .. s0 s1 ..
+enum class SineLayout : std::uint8_t { interleaved, halves, halves_cos_first };
+template <>
+struct EnumNames<SineLayout> {
+  static constexpr std::array<std::string_view, 3> value{"interleaved", "halves",
+                                                         "halves_cos_first"};
+};
+
+// A position that the table has no row for.
+enum class Beyond : std::uint8_t { error, clamp, zero };
+template <>
+struct EnumNames<Beyond> {
+  static constexpr std::array<std::string_view, 3> value{"error", "clamp", "zero"};
+};
+
+struct InputTerm {
+  const Spectrum* phase = nullptr;  // rows of a phase; its gain is not applied; one head, or ...
+  SineLayout layout = SineLayout::interleaved;
+  TensorView table;       // ... [N, width] f64: row position + offset, or ...
+  TensorView rows;        // ... the caller's rows [t, width] or [b, t, width], f64 or f32
+  std::int32_t axis = 0;  // of the positions: tables, and phases of one axis
+  Index offset = 0;       // added to the position: OPT and BART 2, CTranslate2 1
+  Beyond beyond = Beyond::error;
+  std::optional<Index> zero_position;  // this position's row is zero and gets no gradient (padding)
+  Index first = 0, width = 0;          // channel window of x; concat appends `width` channels
+  Compose compose = Compose::add;
+  double gain = 1;
+};
+// A phase of n pairs fills `width` channels: with width 2n - 1 the last cosine is dropped, with
+// width above 2n zeros are appended.
+
+// Terms and what they point into. Nothing that was added moves; may be moved, not copied.
+struct LoweredInput {
+  std::deque<Spectrum> spectra;
+  std::deque<std::vector<double>> values;
+  std::vector<InputTerm> terms;
+  double input_gain = 1;
+
+  LoweredInput() = default;
+  LoweredInput(LoweredInput&&) = default;
+  LoweredInput& operator=(LoweredInput&&) = default;
+  LoweredInput(const LoweredInput&) = delete;
+  LoweredInput& operator=(const LoweredInput&) = delete;
+
+  POSENC_API const Spectrum* spectrum(Spectrum);
+  POSENC_API TensorView table(std::vector<double> v, Index rows, Index width);
+};
+
+// Gradients of one term, f64, ACCUMULATED; empty: not wanted.
+struct InputGradient {
+  TensorView table;     // [N, width]
+  TensorView rows;      // of the shape of the caller's rows
+  TensorView gain;      // [1]
+  TensorView position;  // [axes, B, T]: phases of real-valued positions
+};
+
+// parameters: names, shapes, published initialisers. lower: in double. pull_back: its transpose,
+// accumulating into dp; `g` has an entry for each term that lower appended.
+template <class S>
+concept AbsoluteScheme = Described<S> &&
+    requires(const S& s, std::span<const TensorView> p, LoweredInput& out,
+             std::span<const InputGradient> g, std::span<const TensorView> dp) {
+  { s.parameters() } -> std::same_as<std::vector<Parameter>>;
+  { s.lower(p, out) } -> std::same_as<void>;
+  { s.pull_back(p, g, dp) } -> std::same_as<void>;
+};
+
+// y = compose(x, rows) for every token, term after term. x [t, C] or [b, t, C], y the same with the
+// channels that concat appends; f64 or f32, in double arithmetic, rounded once (f32 within half a
+// unit in the last place of the double result). y may be x unless something is appended. x empty:
+// y gets the composition with zeros (add: the rows themselves). Throws [apply_input]: shapes,
+// dtypes, a position that the table has no row for, positions whose batch does not fit.
+POSENC_API void apply_input(const TensorView& x, const Positions&, const LoweredInput&,
+                            const TensorView& y);
+// The transpose: d_x (may be empty) = of the shape and dtype of x, overwritten; gradients of the
+// terms accumulated (one each, or none). d_y may be d_x unless something is appended.
+POSENC_API void input_gradient(const TensorView& x, const Positions&, const LoweredInput&,
+                               const TensorView& d_y, const TensorView& d_x,
+                               std::span<const InputGradient>);
+
+}  // namespace posenc

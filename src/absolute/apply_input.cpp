@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "absolute/rows.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+constexpr const char* kWho = "apply_input";
+
+struct Call {
+  TokenView x, y;
+  bool with_x = false;
+  Index width = 0;  // of x, or of what the rows alone make
+};
+
+// Channels of x and y, windows inside, appended ones counted.
+Call check_call(const TensorView& x, const LoweredInput& lowered, const TensorView& y) {
+  Call c;
+  c.y = tokens_of(y, "y");
+  if (y.read_only) refuse(kWho, "y must be writable");
+  if (!std::isfinite(lowered.input_gain))
+    refuse(kWho, "input_gain must be finite", lowered.input_gain);
+  Index appended = 0;
+  for (const InputTerm& t : lowered.terms) appended += t.compose == Compose::concat ? t.width : 0;
+  c.with_x = !x.empty();
+  c.width = c.y.width - appended;
+  if (c.with_x) {
+    c.x = tokens_of(x, "x");
+    if (c.x.is_double != c.y.is_double) refuse(kWho, "y must have the dtype of x", name(y.dtype));
+    if (c.x.batch != c.y.batch || c.x.tokens != c.y.tokens)
+      refuse(kWho, "y must have the tokens of x", c.y.tokens);
+    if (c.x.width != c.width)
+      refuse(kWho, "y must have the channels of x and of what is appended", c.y.width);
+  }
+  Index have = c.width;
+  if (have < 0) refuse(kWho, "y must have the channels that are appended", c.y.width);
+  for (const InputTerm& t : lowered.terms) {
+    if (!std::isfinite(t.gain)) refuse(kWho, "gain must be finite", t.gain);
+    if (t.compose == Compose::concat)
+      have += t.width;
+    else if (t.first < 0 || t.first > have - t.width)
+      refuse(kWho, "the channels of a term must lie inside those of x, first", t.first);
+  }
+  return c;
+}
+
+// Channel of y where the window of term n starts.
+Index start_of(const LoweredInput& lowered, std::size_t n, Index width) {
+  if (lowered.terms[n].compose != Compose::concat) return lowered.terms[n].first;
+  for (std::size_t i = 0; i < n; ++i)
+    if (lowered.terms[i].compose == Compose::concat) width += lowered.terms[i].width;
+  return width;
+}
+
+void compose(const InputTerm& t, Index start, const std::vector<double>& row,
+             std::vector<double>& y) {
+  for (std::size_t c = 0; c < row.size(); ++c) {
+    double& to = y[static_cast<std::size_t>(start) + c];
+    const double p = t.gain * row[c];
+    switch (t.compose) {
+      case Compose::add:
+        to += p;
+        break;
+      case Compose::multiply:
+        to *= p;
+        break;
+      case Compose::one_plus:
+        to *= 1 + p;
+        break;
+      case Compose::concat:
+        to = p;
+        break;
+    }
+  }
+}
+
+// d holds d y, becomes d of what stood there before the term; returns d row (without the gain).
+std::vector<double> pull_compose(const InputTerm& t, Index start, const std::vector<double>& row,
+                                 const std::vector<double>& before, std::vector<double>& d) {
+  std::vector<double> d_row(row.size());
+  for (std::size_t c = 0; c < row.size(); ++c) {
+    const std::size_t at = static_cast<std::size_t>(start) + c;
+    const bool product = t.compose == Compose::multiply || t.compose == Compose::one_plus;
+    d_row[c] = product ? d[at] * before[at] : d[at];
+    if (t.compose == Compose::multiply) d[at] *= t.gain * row[c];
+    if (t.compose == Compose::one_plus) d[at] *= 1 + t.gain * row[c];
+    if (t.compose == Compose::concat) d[at] = 0;
+  }
+  return d_row;
+}
+
+void read(const Call& c, const LoweredInput& lowered, Index b, Index t, std::vector<double>& y) {
+  y.assign(static_cast<std::size_t>(c.y.width), 0.0);
+  for (Index i = 0; c.with_x && i < c.width; ++i)
+    y[static_cast<std::size_t>(i)] = lowered.input_gain * c.x.get(b, t, i);
+}
+
+void check_gradients(const LoweredInput& lowered, const Positions& p,
+                     std::span<const InputGradient> g) {
+  if (!g.empty() && g.size() != lowered.terms.size())
+    refuse(kWho, "there must be a gradient for each term, or none", static_cast<Index>(g.size()));
+  for (std::size_t n = 0; n < g.size(); ++n) {
+    const InputTerm& t = lowered.terms[n];
+    for (const TensorView* v : {&g[n].table, &g[n].gain, &g[n].position})
+      if (!v->empty() && (v->dtype != DType::f64 || v->read_only))
+        refuse(kWho, "gradients of terms must be f64 and writable", name(v->dtype));
+    if (!g[n].table.empty() &&
+        (t.table.empty() || g[n].table.rank != 2 || g[n].table.shape[0] != t.table.shape[0] ||
+         g[n].table.shape[1] != t.table.shape[1]))
+      refuse(kWho, "gradient of a table must have its shape, rank", Index{g[n].table.rank});
+    if (!g[n].gain.empty() && g[n].gain.count() != 1)
+      refuse(kWho, "gradient of a gain must be one number", g[n].gain.count());
+    const TensorView& q = g[n].position;
+    if (!q.empty() &&
+        (q.rank != 3 || q.shape[0] != p.axes || q.shape[1] != p.batch || q.shape[2] != p.count))
+      refuse(kWho, "gradient of positions must be [axes, b, t], rank", Index{q.rank});
+    if (g[n].rows.empty()) continue;
+    const TokenView rows = tokens_of(g[n].rows, "gradient of rows");
+    if (t.rows.empty() || g[n].rows.read_only || rows.tokens != tokens_of(t.rows, "rows").tokens ||
+        rows.width != t.width || rows.batch != tokens_of(t.rows, "rows").batch)
+      refuse(kWho, "gradient of rows must have their shape, tokens", rows.tokens);
+  }
+}
+
+}  // namespace
+
+void apply_input(const TensorView& x, const Positions& p, const LoweredInput& lowered,
+                 const TensorView& y) {
+  const Call c = check_call(x, lowered, y);
+  const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
+  std::vector<double> value, row;
+  // Every row is looked up before anything is written: a refused position leaves y as it was.
+  for (std::size_t n = 0; n < lowered.terms.size(); ++n)
+    if (!lowered.terms[n].table.empty())
+      for (Index b = 0; b < c.y.batch; ++b)
+        for (Index t = 0; t < c.y.tokens; ++t) rows.row(n, b, t, row);
+  for (Index b = 0; b < c.y.batch; ++b)
+    for (Index t = 0; t < c.y.tokens; ++t) {
+      read(c, lowered, b, t, value);
+      for (std::size_t n = 0; n < lowered.terms.size(); ++n) {
+        rows.row(n, b, t, row);
+        compose(lowered.terms[n], start_of(lowered, n, c.width), row, value);
+      }
+      for (Index i = 0; i < c.y.width; ++i) c.y.put(b, t, i, value[static_cast<std::size_t>(i)]);
+    }
+}
+
+void input_gradient(const TensorView& x, const Positions& p, const LoweredInput& lowered,
+                    const TensorView& d_y, const TensorView& d_x,
+                    std::span<const InputGradient> g) {
+  TensorView as_output = d_y;
+  as_output.read_only = false;
+  const Call c = check_call(x, lowered, as_output);
+  check_gradients(lowered, p, g);
+  TokenView to;
+  if (!d_x.empty()) {
+    to = tokens_of(d_x, "d_x");
+    if (d_x.read_only) refuse(kWho, "d_x must be writable");
+    if (to.batch != c.y.batch || to.tokens != c.y.tokens || to.width != c.width ||
+        to.is_double != c.y.is_double)
+      refuse(kWho, "d_x must have the shape and dtype of x, tokens", to.tokens);
+  }
+  const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
+  std::vector<double> value, d(static_cast<std::size_t>(c.y.width)), row;
+  for (Index b = 0; b < c.y.batch; ++b)
+    for (Index t = 0; t < c.y.tokens; ++t) {
+      read(c, lowered, b, t, value);
+      std::vector<std::vector<double>> before, row_of;
+      for (std::size_t n = 0; n < lowered.terms.size(); ++n) {
+        rows.row(n, b, t, row);
+        before.push_back(value);
+        row_of.push_back(row);
+        compose(lowered.terms[n], start_of(lowered, n, c.width), row, value);
+      }
+      for (Index i = 0; i < c.y.width; ++i) d[static_cast<std::size_t>(i)] = c.y.get(b, t, i);
+      for (std::size_t n = lowered.terms.size(); n-- > 0;) {
+        const InputTerm& term = lowered.terms[n];
+        std::vector<double> d_row =
+            pull_compose(term, start_of(lowered, n, c.width), row_of[n], before[n], d);
+        if (g.empty()) continue;
+        double by_gain = 0;
+        for (std::size_t i = 0; i < d_row.size(); ++i) {
+          by_gain += d_row[i] * row_of[n][i];
+          d_row[i] *= term.gain;
+        }
+        if (!g[n].gain.empty()) *static_cast<double*>(g[n].gain.data) += by_gain;
+        rows.pull(n, b, t, d_row, g[n]);
+      }
+      for (Index i = 0; !d_x.empty() && i < c.width; ++i)
+        to.put(b, t, i, lowered.input_gain * d[static_cast<std::size_t>(i)]);
+    }
+}
+
+}  // namespace posenc

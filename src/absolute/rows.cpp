@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "absolute/rows.h"
+
+#include <algorithm>
+
+#include "posenc/core/error.h"
+#include "posenc/positions/sequence.h"
+
+namespace posenc {
+namespace {
+
+constexpr const char* kWho = "apply_input";
+
+void check_term(const InputTerm& t, const Positions& p, Index batch, Index tokens) {
+  const int sources =
+      (t.phase != nullptr ? 1 : 0) + (t.table.empty() ? 0 : 1) + (t.rows.empty() ? 0 : 1);
+  if (sources != 1)
+    refuse(kWho, "a term must have one source of rows: phase, table or rows", Index{sources});
+  if (t.width < 1) refuse(kWho, "width of a term must be positive", t.width);
+  if (!t.rows.empty()) {
+    const TokenView r = tokens_of(t.rows, "rows");
+    if (r.tokens != tokens || r.width != t.width || (r.batch != 1 && r.batch != batch))
+      refuse(kWho, "the caller's rows must have the tokens and width of the term, tokens",
+             r.tokens);
+    return;
+  }
+  if (p.count != tokens) refuse(kWho, "there must be one position a token", p.count);
+  if (p.batch != 1 && p.batch != batch)
+    refuse(kWho, "positions must have one row or the batch of x", p.batch);
+  const bool many = t.phase != nullptr && t.phase->axes > 1;
+  if (many ? t.phase->axes != p.axes : t.axis < 0 || t.axis >= p.axes)
+    refuse(kWho, "positions must have the axes of the term", Index{p.axes});
+  if (p.type == DType::f64 && (!t.table.empty() || t.zero_position.has_value()))
+    refuse(kWho, "a table needs integer positions", name(p.type));
+  if (t.phase != nullptr) {
+    if (t.phase->heads != 1) refuse(kWho, "a phase must be of one head", t.phase->heads);
+    if (t.width < 2 * t.phase->pairs() - 1)
+      refuse(kWho, "width must hold the pairs of the phase but for one cosine", t.width);
+    return;
+  }
+  if (t.table.rank != 2 || t.table.shape[1] != t.width || t.table.dtype != DType::f64)
+    refuse(kWho, "a table must be [rows, width] of f64", Index{t.table.rank});
+}
+
+}  // namespace
+
+TokenView tokens_of(const TensorView& v, const char* what) {
+  if (v.dtype != DType::f64 && v.dtype != DType::f32)
+    refuse(kWho, std::string(what) + " must be f64 or f32", name(v.dtype));
+  if (v.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
+  if (v.rank != 2 && v.rank != 3)
+    refuse(kWho, std::string(what) + " must be [t, c] or [b, t, c], rank", Index{v.rank});
+  const auto last = static_cast<std::size_t>(v.rank - 1);
+  TokenView t;
+  t.data = v.data;
+  t.is_double = v.dtype == DType::f64;
+  t.width = v.shape[last];
+  t.width_stride = v.stride[last];
+  t.tokens = v.shape[last - 1];
+  t.token_stride = v.stride[last - 1];
+  if (v.rank == 3) t.batch = v.shape[0], t.batch_stride = v.stride[0];
+  return t;
+}
+
+SineChannel sine_channel(SineLayout layout, Index pairs, Index width, Index channel) {
+  const Index used = std::min(width, 2 * pairs);
+  if (channel >= used) return {};
+  if (layout == SineLayout::interleaved) return {channel / 2, channel % 2 != 0};
+  // Of an odd number of channels the sines get one more.
+  const Index cosines = used / 2, sines = used - cosines;
+  if (layout == SineLayout::halves)
+    return channel < sines ? SineChannel{channel, false} : SineChannel{channel - sines, true};
+  return channel < cosines ? SineChannel{channel, true} : SineChannel{channel - cosines, false};
+}
+
+InputRows::InputRows(const LoweredInput& lowered, const Positions& p, Index batch, Index tokens)
+    : lowered_(lowered), positions_(p), tokens_(tokens) {
+  for (const InputTerm& t : lowered.terms) {
+    check_term(t, p, batch, tokens);
+    sine_.emplace_back();
+    cosine_.emplace_back();
+    if (t.phase == nullptr) continue;
+    OwnedPositions moved = owned(p);
+    if (t.phase->axes == 1) {  // the stream of the term
+      const Index plane = moved.batch * moved.count();
+      moved = std::visit(
+          [&](const auto& v) {
+            const auto begin = v.begin() + static_cast<std::ptrdiff_t>(t.axis * plane);
+            return explicit_positions(
+                std::decay_t<decltype(v)>(begin, begin + static_cast<std::ptrdiff_t>(plane)),
+                std::max<Index>(p.batch, 1));
+          },
+          moved.value);
+    }
+    if (t.offset != 0) moved = shifted(moved, t.offset);
+    const Index rows = std::max<Index>(p.batch, 1) * tokens, pairs = t.phase->pairs();
+    sine_.back().resize(static_cast<std::size_t>(rows * pairs));
+    cosine_.back().resize(static_cast<std::size_t>(rows * pairs));
+    if (rows * pairs > 0)
+      phase_rows(*t.phase, moved, tensor(cosine_.back().data(), {rows, pairs}),
+                 tensor(sine_.back().data(), {rows, pairs}));
+  }
+}
+
+std::size_t InputRows::phase_at(const InputTerm& t, Index b, Index token, Index pair) const {
+  const Index row = (positions_.batch == 1 ? 0 : b) * tokens_ + token;
+  return static_cast<std::size_t>(row * t.phase->pairs() + pair);
+}
+
+bool InputRows::is_zero(const InputTerm& t, Index b, Index token) const {
+  return t.zero_position.has_value() &&
+         integer_position_at(positions_, t.axis, positions_.batch == 1 ? 0 : b, token) ==
+             *t.zero_position;
+}
+
+Index InputRows::table_row(const InputTerm& t, Index b, Index token) const {
+  const Index p = integer_position_at(positions_, t.axis, positions_.batch == 1 ? 0 : b, token);
+  const Index n = t.table.shape[0];
+  Index row = 0;
+  const bool outside = __builtin_add_overflow(p, t.offset, &row) || row < 0 || row >= n;
+  if (!outside) return row;
+  if (t.beyond == Beyond::error || (n == 0 && t.beyond == Beyond::clamp))
+    refuse(kWho, "position must have a row in the table of " + std::to_string(n), p);
+  if (t.beyond == Beyond::zero) return -1;
+  return p < 0 ? 0 : n - 1;
+}
+
+void InputRows::row(std::size_t n, Index b, Index token, std::vector<double>& out) const {
+  const InputTerm& t = lowered_.terms[n];
+  out.assign(static_cast<std::size_t>(t.width), 0.0);
+  if (!t.rows.empty()) {
+    const TokenView r = tokens_of(t.rows, "rows");
+    for (Index c = 0; c < t.width; ++c)
+      out[static_cast<std::size_t>(c)] = r.get(r.batch == 1 ? 0 : b, token, c);
+    return;
+  }
+  if (is_zero(t, b, token)) return;
+  if (t.phase != nullptr) {
+    for (Index c = 0; c < t.width; ++c) {
+      const SineChannel s = sine_channel(t.layout, t.phase->pairs(), t.width, c);
+      if (s.pair >= 0)
+        out[static_cast<std::size_t>(c)] =
+            (s.cosine ? cosine_ : sine_)[n][phase_at(t, b, token, s.pair)];
+    }
+    return;
+  }
+  const Index row = table_row(t, b, token);
+  for (Index c = 0; row >= 0 && c < t.width; ++c)
+    out[static_cast<std::size_t>(c)] =
+        static_cast<const double*>(t.table.data)[row * t.table.stride[0] + c * t.table.stride[1]];
+}
+
+void InputRows::pull(std::size_t n, Index b, Index token, const std::vector<double>& d,
+                     const InputGradient& g) const {
+  const InputTerm& t = lowered_.terms[n];
+  if (!t.rows.empty()) {
+    if (g.rows.empty()) return;
+    const TokenView r = tokens_of(g.rows, "gradient of rows");
+    for (Index c = 0; c < t.width; ++c) {
+      const Index row = r.batch == 1 ? 0 : b;
+      r.put(row, token, c, r.get(row, token, c) + d[static_cast<std::size_t>(c)]);
+    }
+    return;
+  }
+  if (is_zero(t, b, token)) return;
+  if (t.phase == nullptr) {
+    const Index row = g.table.empty() ? -1 : table_row(t, b, token);
+    for (Index c = 0; row >= 0 && c < t.width; ++c)
+      static_cast<double*>(g.table.data)[row * g.table.stride[0] + c * g.table.stride[1]] +=
+          d[static_cast<std::size_t>(c)];
+    return;
+  }
+  if (g.position.empty()) return;
+  const Index pairs = t.phase->pairs();
+  for (Index c = 0; c < t.width; ++c) {
+    const SineChannel s = sine_channel(t.layout, pairs, t.width, c);
+    if (s.pair < 0) continue;
+    const std::size_t at = phase_at(t, b, token, s.pair);
+    const double by_angle = s.cosine ? -sine_[n][at] : cosine_[n][at];
+    for (Index a = 0; a < t.phase->axes; ++a) {
+      const double f = t.phase->frequency[static_cast<std::size_t>(a * pairs + s.pair)];
+      const Index axis = t.phase->axes == 1 ? t.axis : a;
+      static_cast<double*>(g.position.data)[axis * g.position.stride[0] +
+                                            (positions_.batch == 1 ? 0 : b) * g.position.stride[1] +
+                                            token * g.position.stride[2]] +=
+          d[static_cast<std::size_t>(c)] * by_angle * f;
+    }
+  }
+}
+
+}  // namespace posenc

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The row of one input term at one token, and what flows back through it.
+#pragma once
+#include <vector>
+
+#include "posenc/absolute/input_term.h"
+
+namespace posenc {
+
+// [b, t, c] of f64 or f32; [t, c] is one row of tokens.
+struct TokenView {
+  void* data = nullptr;
+  bool is_double = true;
+  Index batch = 1, tokens = 0, width = 0;
+  Index batch_stride = 0, token_stride = 0, width_stride = 1;
+
+  double get(Index b, Index t, Index c) const {
+    const Index at = b * batch_stride + t * token_stride + c * width_stride;
+    return is_double ? static_cast<const double*>(data)[at] : static_cast<const float*>(data)[at];
+  }
+  void put(Index b, Index t, Index c, double x) const {
+    const Index at = b * batch_stride + t * token_stride + c * width_stride;
+    if (is_double)
+      static_cast<double*>(data)[at] = x;
+    else
+      static_cast<float*>(data)[at] = static_cast<float>(x);
+  }
+};
+TokenView tokens_of(const TensorView&, const char* what);
+
+// Rows of all terms for all tokens of a call; sine and cosine are made once.
+class InputRows {
+ public:
+  InputRows(const LoweredInput&, const Positions&, Index batch, Index tokens);
+  // [width] of term n.
+  void row(std::size_t n, Index b, Index t, std::vector<double>& out) const;
+  // d row -> table, rows and position gradients (the gain is already in d).
+  void pull(std::size_t n, Index b, Index t, const std::vector<double>& d,
+            const InputGradient&) const;
+
+ private:
+  Index table_row(const InputTerm&, Index b, Index t) const;  // -1: zeros
+  bool is_zero(const InputTerm&, Index b, Index t) const;
+  std::size_t phase_at(const InputTerm&, Index b, Index t, Index pair) const;
+  const LoweredInput& lowered_;
+  Positions positions_;
+  Index tokens_;
+  std::vector<std::vector<double>> sine_,
+      cosine_;  // a term each, [rows of positions * tokens, pairs]
+};
+
+// Sine or cosine, and of which pair, at a channel of a row of n pairs and `width` channels; pair
+// -1: an appended zero.
+struct SineChannel {
+  Index pair = -1;
+  bool cosine = false;
+};
+SineChannel sine_channel(SineLayout, Index pairs, Index width, Index channel);
+
+}  // namespace posenc
