@@ -7,7 +7,12 @@
 #include <variant>
 #include <vector>
 
+#include "posenc/absolute/learned.h"
+#include "posenc/absolute/sinusoidal.h"
 #include "posenc/core/describe.h"
+#include "posenc/relative/alibi.h"
+#include "posenc/relative/t5.h"
+#include "posenc/relative/transformer_xl.h"
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mixed_axes.h"
 #include "posenc/rotary/mrope.h"
@@ -64,9 +69,14 @@ using RotarySchemes = TypeList<
 >;
 
 using AbsoluteSchemes = TypeList<
+    Sinusoidal,
+    Learned
 >;
 
 using RelativeSchemes = TypeList<
+    Alibi,
+    T5,
+    TransformerXl
 >;
 // clang-format on
 

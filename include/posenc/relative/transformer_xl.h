@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transformer-XL's relative positions. Dai et al., arXiv:1901.02860, section 3.3:
+//   S_ij = s [ (q_i + u_h) . k_j + (q_i + v_h) . (W_kR R_delta)_h ],   s = 1 / sqrt(head_dim)
+//   R_delta = [sin(delta w_m) | cos(delta w_m)], w_m = base^(-2m / d_model), m < d_model / 2
+// q.k is the score of the call (its scale must be s); u.k and (q + v).R are two terms. Distances of
+// both signs are right here, where the authors' shift is right for the past only (XLNet's for
+// both).
+#pragma once
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/core/error.h"
+#include "posenc/relative/term.h"
+
+namespace posenc {
+
+struct TransformerXl {
+  static constexpr Card card{"transformer_xl", "Transformer-XL relative positions",
+                             "arXiv:1901.02860", "sec. 3.3"};
+  Index d_model = 0;
+  double base = 10000;
+  Index clamp_len = 0;  // distances above it count as it; 0: none
+  double init = 0.02;
+
+  // R_delta, [d_model].
+  std::vector<double> sinusoid(Index delta) const {
+    const Index half = d_model / 2;
+    std::vector<double> r(static_cast<std::size_t>(d_model));
+    for (Index m = 0; m < half; ++m) {
+      const double angle =
+          static_cast<double>(delta) *
+          std::pow(base, -2 * static_cast<double>(m) / static_cast<double>(d_model));
+      r[static_cast<std::size_t>(m)] = std::sin(angle);
+      r[static_cast<std::size_t>(half + m)] = std::cos(angle);
+    }
+    return r;
+  }
+
+  // w_kr [heads * head_dim, d_model], u and v_bias [heads, head_dim]; all N(0, 0.02).
+  std::vector<Parameter> parameters(const Shape& s) const {
+    check_fields(s);
+    const Initial normal{InitialKind::normal, 0, init};
+    return {{"w_kr", {s.heads * s.head_dim, d_model}, normal, {}},
+            {"u", {s.heads, s.head_dim}, normal, {}},
+            {"v_bias", {s.heads, s.head_dim}, normal, {}}};
+  }
+
+  void lower(const Shape& s, std::span<const TensorView> p, Lowered& out) const {
+    const std::vector<Parameter> needed = parameters(s);
+    check_parameter_count("transformer_xl", needed.size(), p.size());
+    const std::vector<double> w = parameter_values("transformer_xl", needed[0], p[0]);
+    const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
+    const Index lo = low(s), n = high(s) - lo + 1, rows = s.heads * s.head_dim;
+    std::vector<double> table(static_cast<std::size_t>(rows * n), 0.0);
+    std::vector<std::int32_t> row;
+    for (Index r = 0; r < n; ++r) {
+      row.push_back(static_cast<std::int32_t>(r));
+      const std::vector<double> sine = sinusoid(lo + r);
+      for (Index hx = 0; hx < rows; ++hx)
+        for (Index m = 0; m < d_model; ++m)
+          table[at(s, n, hx, r)] +=
+              w[static_cast<std::size_t>(hx * d_model + m)] * sine[static_cast<std::size_t>(m)];
+    }
+    Term keys;
+    keys.kind = TermKind::query_bias;
+    keys.scale = scale;
+    keys.query_bias =
+        out.table(parameter_values("transformer_xl", needed[1], p[1]), {s.heads, s.head_dim});
+    out.terms.push_back(keys);
+    Term distance;
+    distance.kind = TermKind::query_rows;
+    distance.scale = scale;
+    distance.lines[0] = out.line(std::move(row), lo);
+    distance.table = out.table(std::move(table), {s.heads, n, s.head_dim});
+    distance.query_bias =
+        out.table(parameter_values("transformer_xl", needed[2], p[2]), {s.heads, s.head_dim});
+    out.terms.push_back(distance);
+  }
+
+  void pull_back(const Shape& s, std::span<const TensorView> p, std::span<const TermGradient> g,
+                 std::span<const TensorView> dp) const {
+    const std::vector<Parameter> needed = parameters(s);
+    check_parameter_count("transformer_xl", needed.size(), p.size());
+    check_parameter_count("transformer_xl", needed.size(), dp.size());
+    const Index lo = low(s), n = high(s) - lo + 1, rows = s.heads * s.head_dim;
+    const std::vector<double> d = gradient_values(g[1].table, rows * n);
+    std::vector<double> dw(static_cast<std::size_t>(rows * d_model), 0.0);
+    for (Index r = 0; r < n; ++r) {
+      const std::vector<double> sine = sinusoid(lo + r);
+      for (Index hx = 0; hx < rows; ++hx)
+        for (Index m = 0; m < d_model; ++m)
+          dw[static_cast<std::size_t>(hx * d_model + m)] +=
+              d[at(s, n, hx, r)] * sine[static_cast<std::size_t>(m)];
+    }
+    accumulate("transformer_xl", needed[0], dp[0], dw);
+    accumulate("transformer_xl", needed[1], dp[1], gradient_values(g[0].query_bias, rows));
+    accumulate("transformer_xl", needed[2], dp[2], gradient_values(g[1].query_bias, rows));
+  }
+
+  bool operator==(const TransformerXl&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("d_model", s.d_model,
+      Field{.doc = "width of the sinusoid", .min = 2, .max = 1e6, .required = true});
+    v("base", s.base, Field{.doc = "of the sinusoid", .min = 1e-300});
+    v("clamp_len", s.clamp_len, Field{.doc = "largest distance, 0 = none", .min = 0});
+    v("init", s.init, Field{.doc = "deviation of the parameters at the start", .min = 0});
+  }
+
+ private:
+  // Table [heads, n, head_dim] from hx = head * head_dim + channel.
+  static std::size_t at(const Shape& s, Index n, Index hx, Index r) {
+    return static_cast<std::size_t>((hx / s.head_dim * n + r) * s.head_dim + hx % s.head_dim);
+  }
+  Index low(const Shape& s) const { return clamped(s.min_delta); }
+  Index high(const Shape& s) const { return clamped(s.max_delta); }
+  Index clamped(Index delta) const { return clamp_len > 0 ? std::min(delta, clamp_len) : delta; }
+  void check_fields(const Shape& s) const {
+    check(s, "transformer_xl");
+    if (d_model < 2 || d_model % 2 != 0)
+      refuse("transformer_xl", "d_model must be positive and even", d_model);
+    if (!std::isfinite(base) || base <= 0)
+      refuse("transformer_xl", "base must be finite and positive", base);
+    if (clamp_len < 0) refuse("transformer_xl", "clamp_len must not be negative", clamp_len);
+    if (high(s) - low(s) >= Index{1} << 31)
+      refuse("transformer_xl", "a table must have fewer than 2^31 distances", high(s) - low(s));
+  }
+};
+static_assert(RelativeScheme<TransformerXl>);
+
+}  // namespace posenc
