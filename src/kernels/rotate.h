@@ -58,4 +58,7 @@ using RotateKernel = void (*)(const RotateCall&, Index begin, Index end);
 // The entry of the table for one dtype in the instruction set in use, or in the replaced form.
 RotateKernel rotate_kernel(DType, Isa);
 
+// The same in the arithmetic of the program that spec.precision names.
+void rotate_compat(const RotateCall&, const RotarySpec&, Index begin, Index end) noexcept;
+
 }  // namespace posenc::detail

@@ -80,12 +80,11 @@ void fill_turns(State& s) {
 }
 
 void check_precision(const State& s) {
-  if (s.spec.precision == Precision::exact || s.spec.blocks.empty()) return;
-  refuse("rotary", "plans compute exactly, precision must be exact", enum_text(s.spec.precision));
-  if (s.dtype == DType::f64)
-    refuse("rotary", "a compatibility precision computes in float32, dtype must not be",
-           name(s.dtype));
-  if (s.spec.precision == Precision::hf_bfloat16_table && s.dtype != DType::bf16)
+  const Precision p = s.spec.precision;
+  if (p == Precision::exact || s.spec.blocks.empty()) return;
+  if (p == Precision::ggml && s.dtype == DType::f64)
+    refuse("rotary", "precision ggml computes in float32, dtype must not be", name(s.dtype));
+  if (p == Precision::hf_bfloat16_table && s.dtype != DType::bf16)
     refuse("rotary", "precision hf_bfloat16_table is that of bf16 tensors", name(s.dtype));
 }
 
@@ -138,7 +137,10 @@ struct Work {
 };
 
 void turn(const State& s, const RotateCall& call, Index begin, Index end) noexcept {
-  s.kernel(call, begin, end);
+  if (s.spec.precision == Precision::exact)
+    s.kernel(call, begin, end);
+  else
+    rotate_compat(call, s.spec, begin, end);
 }
 
 void run_task(void* arg, Index i) {

@@ -33,6 +33,10 @@ namespace detail {
 // Throws [rotary]: dtype, head_dim, shapes that disagree, read-only outputs, overlap.
 // Returns batch * tokens, 0 when there is nothing to do.
 Index check_tensors(const RotaryPlan::State&, const QK& in, const QK& out);
+// Throws [rotary]: rows that do not fit in shape, dtype or layout, rows outside a cache.
+
+void check_caller_rows(const RotaryPlan::State&, const QK&, const CallerRows&);
+RowView row_view(const TensorView&, bool indexed) noexcept;
 // Throws [rotary]: axes, count or batch that do not fit, not i32, i64 or f64, not finite.
 void check_positions(const RotaryPlan::State&, const QK&, const Positions&);
 

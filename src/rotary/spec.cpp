@@ -8,6 +8,7 @@
 
 #include "kernels/token.h"
 #include "posenc/core/error.h"
+#include "rotary/compat.h"
 
 namespace posenc {
 namespace {
@@ -49,8 +50,7 @@ void check_precision(const RotarySpec& spec) {
   for (const RotaryBlock& b : spec.blocks) {
     if (!b.log2_decay.empty())
       refuse("rotary", "decay (xPos) has no compatibility precision", enum_text(spec.precision));
-    if (spec.precision == Precision::ggml && !b.spectrum.ggml)
-      refuse("rotary", "precision ggml needs a spectrum that ggml can be told of");
+    detail::check_compat(b.spectrum, spec.precision);
   }
 }
 

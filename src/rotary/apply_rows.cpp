@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turning by rows of cosine and sine: the plan's own, or anybody's.
+#include <string>
+
+#include "posenc/core/error.h"
+#include "posenc/rotary/plan.h"
+#include "rotary/plan_state.h"
+
+namespace posenc {
+namespace detail {
+namespace {
+
+const Heads& shape_of(const QK& x) noexcept {
+  return x.q.data != nullptr ? x.q : x.k;
+}
+
+void check_rows_dtype(const RotaryPlan::State& s, const TensorView& v) {
+  const bool fits =
+      s.dtype == DType::f64 ? v.dtype == DType::f64 : v.dtype == DType::f32 || v.dtype == s.dtype;
+  if (!fits)
+    refuse("rotary",
+           s.dtype == DType::f64 ? std::string("cos and sin must be f64")
+                                 : "cos and sin must be f32 or " + std::string(name(s.dtype)),
+           name(v.dtype));
+  if (v.device != Device::cpu) refuse("rotary", "memory must be the CPU's");
+}
+
+// [tokens, C], [batch, tokens, C], [batch, tokens, heads, C], or [positions, C] with an index.
+void check_rows_shape(const TensorView& v, const Heads& h, Index columns, bool indexed) {
+  const auto size = [&](int i) { return v.shape[static_cast<std::size_t>(i)]; };
+  bool fits = v.rank >= 2 && v.rank <= 4 && size(v.rank - 1) == columns;
+  if (indexed)
+    fits = fits && v.rank == 2;
+  else if (v.rank == 2)
+    fits = fits && size(0) == h.tokens;
+  else
+    fits = fits && size(0) == h.batch && size(1) == h.tokens;
+  if (!fits)
+    refuse("rotary",
+           indexed ? "with an index cos and sin must be [positions, " + std::to_string(columns) +
+                         "], rank"
+                   : "cos and sin must be [tokens, C], [batch, tokens, C] or [batch, tokens, "
+                     "heads, C] with C = " +
+                         std::to_string(columns) + " and the tensors' sizes, rank",
+           Index{v.rank});
+}
+
+void check_index(const Positions& p, const Heads& h, Index rows) {
+  if (p.type != DType::i64 && p.type != DType::i32)
+    refuse("rotary", "rows are numbered by i64 or i32", name(p.type));
+  if (p.count != h.tokens || p.axes != 1 ||
+      (p.batch != h.batch && !(p.batch == 1 && p.batch_stride == 0)))
+    refuse("rotary", "index must have one row number for each token, tokens", p.count);
+  if (p.data == nullptr) refuse("rotary", "index must have memory");
+  for (Index b = 0; b < p.batch; ++b)
+    for (Index t = 0; t < p.count; ++t) {
+      const Index at = b * p.batch_stride + t * p.token_stride;
+      const Index row = p.type == DType::i32 ? static_cast<const std::int32_t*>(p.data)[at]
+                                             : static_cast<const Index*>(p.data)[at];
+      if (row < 0 || row >= rows)
+        refuse("rotary", "row numbers must lie in the " + std::to_string(rows) + " rows given",
+               row);
+    }
+}
+
+}  // namespace
+
+RowView row_view(const TensorView& v, bool indexed) noexcept {
+  RowView r;
+  r.data = v.data, r.dtype = v.dtype;
+  const auto last = static_cast<std::size_t>(v.rank - 1);
+  r.column_stride = v.stride[last];
+  if (indexed || v.rank == 2) {
+    r.token_stride = v.stride[0];
+  } else {
+    r.batch_stride = v.stride[0], r.token_stride = v.stride[1];
+    if (v.rank == 4 && v.shape[2] > 1) r.head_stride = v.stride[2];
+  }
+  return r;
+}
+
+void check_caller_rows(const RotaryPlan::State& s, const QK& x, const CallerRows& rows) {
+  if (s.tables.size() != 1)
+    refuse("rotary", "the caller's cos and sin serve a spec of one block, blocks",
+           static_cast<Index>(s.tables.size()));
+  if (rows.layout == TableLayout::pairs)
+    refuse("rotary", "cos and sin apart have layout half, duplicated or repeated",
+           enum_text(rows.layout));
+  const Heads& h = shape_of(x);
+  const Index columns = s.tables[0].pairs * (rows.layout == TableLayout::half ? 1 : 2);
+  const bool indexed = rows.index.data != nullptr;
+  for (const TensorView* v : {&rows.cos, &rows.sin}) {
+    check_rows_dtype(s, *v);
+    check_rows_shape(*v, h, columns, indexed);
+    if (v->data == nullptr && h.batch * h.tokens > 0)
+      refuse("rotary", "cos and sin must have memory");
+  }
+  if (rows.cos.rank != rows.sin.rank || rows.cos.shape != rows.sin.shape)
+    refuse("rotary", "cos and sin must have one shape, rank of sin", Index{rows.sin.rank});
+  if (rows.cos.rank == 4)
+    for (const Heads* t : {&x.q, &x.k})
+      if (t->data != nullptr && rows.cos.shape[2] != 1 && t->heads != rows.cos.shape[2])
+        refuse("rotary", "heads of cos and sin must be the tensors'", rows.cos.shape[2]);
+  if (indexed) check_index(rows.index, h, rows.cos.shape[0]);
+}
+
+}  // namespace detail
+
+void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows, Sense sense,
+                            const Executor& executor) const {
+  const State& s = *state_;
+  const Index tokens = detail::check_tensors(s, in, out);
+  if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
+  const Heads& h = detail::shape_of(in);
+  const DType type = s.dtype == DType::f64 ? DType::f64 : DType::f32;
+  const Index all = h.batch * h.tokens;
+  if (rows.rank != 2 || rows.shape[1] != s.row_columns || rows.stride[1] != 1 ||
+      (rows.shape[0] != all && rows.shape[0] != h.tokens))
+    refuse("rotary",
+           "rows must be a dense [" + std::to_string(all) + " (or " + std::to_string(h.tokens) +
+               " for every batch), " + std::to_string(s.row_columns) + "], rank",
+           Index{rows.rank});
+  if (rows.dtype != type)
+    refuse("rotary", "rows must be " + std::string(name(type)), name(rows.dtype));
+  if (tokens == 0) return;
+  if (rows.data == nullptr) refuse("rotary", "rows must have memory");
+  detail::RotateCall call;
+  call.in = &in, call.out = &out, call.sense = sense;
+  call.rows.kind = detail::RowSource::Kind::plan;
+  call.rows.block_column = s.block_column.data();
+  call.rows.cos.data = rows.data, call.rows.cos.dtype = rows.dtype;
+  call.rows.cos.token_stride = rows.stride[0];
+  call.rows.cos.batch_stride = rows.shape[0] == all ? h.tokens * rows.stride[0] : 0;
+  detail::run_rotation(s, call, tokens, executor);
+}
+
+void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows, Sense sense,
+                            const Executor& executor) const {
+  const State& s = *state_;
+  const Index tokens = detail::check_tensors(s, in, out);
+  if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
+  if (sense == Sense::shift)
+    refuse("rotary", "a shift by rows that may be no rotation would be a guess");
+  detail::check_caller_rows(s, in, rows);
+  if (tokens == 0) return;
+  const bool indexed = rows.index.data != nullptr;
+  detail::RotateCall call;
+  call.in = &in, call.out = &out, call.sense = sense;
+  call.rows.kind = detail::RowSource::Kind::caller;
+  call.rows.layout = rows.layout;
+  call.rows.cos = detail::row_view(rows.cos, indexed);
+  call.rows.sin = detail::row_view(rows.sin, indexed);
+  if (indexed) call.rows.index = &rows.index;
+  detail::run_rotation(s, call, tokens, executor);
+}
+
+}  // namespace posenc

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of what the rotation was made of, in double. With u = y / (gain * decay),
+//   u_a = x_a cos phi - d x_b sin phi,   u_b = d x_a sin phi + x_b cos phi      (d the direction)
+//   dL/dphi   = gain decay d (g_b u_a - g_a u_b)          phi = sum of position * frequency
+//   dL/dgain  = decay (g_a u_a + g_b u_b)
+//   dL/dp     = sum frequency dL/dphi + ln 2 (+-log2_decay / scale) gain decay (g_a u_a + g_b u_b)
+// Tokens are cut into slices by the shape alone, and these are added in order: the result does not
+// depend on the number of threads.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "kernels/read.h"
+#include "kernels/token.h"
+#include "posenc/core/error.h"
+#include "rotary/plan_state.h"
+
+namespace posenc {
+namespace {
+
+using State = RotaryPlan::State;
+constexpr Index kSlices = 64;
+constexpr double kTwoPi = 6.283185307179586476925;
+constexpr double kLn2 = 0.693147180559945309417;
+
+const Heads& shape_of(const QK& x) noexcept {
+  return x.q.data != nullptr ? x.q : x.k;
+}
+
+void check_one(const State& s, const Heads& x, const Heads& g) {
+  if (x.data == nullptr) return;
+  if (g.data == nullptr) refuse("rotary", "d_out must have memory where x has");
+  if (x.dtype != s.dtype || g.dtype != s.dtype)
+    refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
+           name(x.dtype != s.dtype ? x.dtype : g.dtype));
+  if (x.dim != s.spec.head_dim || g.dim != s.spec.head_dim)
+    refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim), x.dim);
+  if (x.batch != g.batch || x.tokens != g.tokens || x.heads != g.heads)
+    refuse("rotary", "x and d_out must have one shape, d_out has tokens", g.tokens);
+  if (s.heads > 1 && x.heads != s.heads)
+    refuse("rotary", "the spectrum is per head: heads must be " + std::to_string(s.heads), x.heads);
+}
+
+void check_tensors(const State& s, const QK& x, const QK& g) {
+  check_one(s, x.q, g.q);
+  check_one(s, x.k, g.k);
+  if (x.q.data != nullptr && x.k.data != nullptr &&
+      (x.q.tokens != x.k.tokens || x.q.batch != x.k.batch))
+    refuse("rotary", "q and k must have the same batch and tokens, k has tokens", x.k.tokens);
+}
+
+void check_gradient(const TensorView& v, std::string_view what,
+                    std::initializer_list<Index> shape) {
+  if (v.empty()) return;
+  if (v.dtype != DType::f64 || v.read_only || v.device != Device::cpu)
+    refuse("rotary", std::string(what) + " gradient must be writable f64", name(v.dtype));
+  bool fits = v.rank == static_cast<std::int32_t>(shape.size());
+  std::size_t i = 0;
+  std::string text;
+  for (const Index n : shape) {
+    fits = fits && v.shape[i++] == n;
+    text += (text.empty() ? "[" : ", ") + std::to_string(n);
+  }
+  if (!fits)
+    refuse("rotary", std::string(what) + " gradient must be " + text + "], rank", Index{v.rank});
+}
+
+double& at(const TensorView& v, Index i, Index j, Index k) noexcept {
+  return static_cast<double*>(v.data)[i * v.stride[0] + j * v.stride[1] + k * v.stride[2]];
+}
+
+Index slices_of(Index tokens) noexcept {
+  return std::min(kSlices, tokens);
+}
+
+// Where the two members of pair k stand before and after the turn.
+struct Members {
+  Index a, b;
+};
+Members members(const RotaryTables& t, bool output, Index k) noexcept {
+  const bool side_by_side = t.pairing == Pairing::interleaved &&
+                            !(output && t.output_order == OutputOrder::even_then_odd);
+  if (side_by_side) return {t.offset + 2 * k, t.offset + 2 * k + 1};
+  return {t.offset + k, t.offset + t.pairs + k};
+}
+
+struct Call {
+  const State* state;
+  const RotaryTables* table;
+  const Spectrum* spectrum;
+  const QK *x, *g;
+  const Positions* positions;
+  const PhaseGradients* want;
+  double* partial;  // [slices, columns]: frequency, then gain
+  Index tokens, slices, columns, tasks;
+};
+
+double element(const Heads& h, Index batch, Index token, Index head, Index channel) noexcept {
+  return detail::ReadRow(h.data, h.dtype,
+                         batch * h.batch_stride + token * h.token_stride + head * h.head_stride +
+                             channel * h.dim_stride);
+}
+
+// Sums over the heads of one tensor that share pair k's phase, of g_b u_a - g_a u_b and
+// g_a u_a + g_b u_b.
+struct Sums {
+  double turn = 0, grow = 0;
+};
+Sums sum_heads(const RotaryTables& t, const Heads& x, const Heads& g, Index batch, Index token,
+               Index first, Index last, Index k, double c, double s) noexcept {
+  const Members in = members(t, false, k), out = members(t, true, k);
+  const double d = t.direction;
+  Sums r;
+  for (Index h = first; h < last; ++h) {
+    const double xa = element(x, batch, token, h, in.a), xb = element(x, batch, token, h, in.b);
+    const double ga = element(g, batch, token, h, out.a), gb = element(g, batch, token, h, out.b);
+    const double ua = xa * c - d * xb * s, ub = d * xa * s + xb * c;
+    r.turn += gb * ua - ga * ub;
+    r.grow += ga * ua + gb * ub;
+  }
+  return r;
+}
+
+void add_token(const Call& call, Index batch, Index token, double* partial) noexcept {
+  const RotaryTables& t = *call.table;
+  detail::TokenPosition p{};
+  detail::read_position(*call.positions, t.axes, batch, token, p);
+  const double real = detail::RealPosition(p, 0);
+  double d_position[detail::kMaxAxes] = {};
+  for (Index h = 0; h < t.heads; ++h)
+    for (Index k = 0; k < t.pairs; ++k) {
+      const Index column = h * t.axes * t.pairs + k;
+      std::uint64_t turn = 0;
+      for (Index a = 0; a < t.axes; ++a)
+        turn += detail::WideTurn(t, column + a * t.pairs, p.whole[a]);
+      if (p.fractional)
+        turn += static_cast<std::uint64_t>(detail::FractionOfTurn(t, column, p) * 0x1p64);
+      const double phi = static_cast<double>(static_cast<std::int64_t>(turn)) * 0x1p-64 * kTwoPi;
+      const double c = std::cos(phi), s = std::sin(phi);
+      const double power =
+          t.log2_decay ? t.log2_decay[k] * (real - t.decay_center) / t.decay_scale : 0;
+      double d_phi = 0;
+      for (int key = 0; key < 2; ++key) {
+        const Heads& x = key ? call.x->k : call.x->q;
+        const Heads& g = key ? call.g->k : call.g->q;
+        if (x.data == nullptr) continue;
+        const Index first = t.heads > 1 ? h : 0, last = t.heads > 1 ? h + 1 : x.heads;
+        const Sums sums = sum_heads(t, x, g, batch, token, first, last, k, c, s);
+        const double decay = t.log2_decay ? std::exp2(key ? -power : power) : 1;
+        d_phi += t.gain * decay * t.direction * sums.turn;
+        partial[call.columns - 1] += decay * sums.grow;
+        if (t.log2_decay)
+          d_position[0] +=
+              (key ? -kLn2 : kLn2) * t.log2_decay[k] / t.decay_scale * t.gain * decay * sums.grow;
+      }
+      for (Index a = 0; a < t.axes; ++a) {
+        const Index i = column + a * t.pairs;
+        partial[i] += detail::RealPosition(p, a) * d_phi;
+        d_position[a] += call.spectrum->frequency[static_cast<std::size_t>(i)] * d_phi;
+      }
+    }
+  if (!call.want->position.empty())
+    for (Index a = 0; a < t.axes; ++a) at(call.want->position, a, batch, token) += d_position[a];
+}
+
+void run_slices(void* arg, Index task) {
+  const Call& call = *static_cast<const Call*>(arg);
+  const Index count = shape_of(*call.x).tokens;
+  for (Index i = call.slices * task / call.tasks; i < call.slices * (task + 1) / call.tasks; ++i) {
+    double* partial = call.partial + i * call.columns;
+    std::fill_n(partial, call.columns, 0.0);
+    const Index end = call.tokens * (i + 1) / call.slices;
+    for (Index r = call.tokens * i / call.slices; r < end; ++r)
+      add_token(call, r / count, r % count, partial);
+  }
+}
+
+}  // namespace
+
+std::size_t RotaryPlan::phase_gradients_workspace(const QK& x) const {
+  const Heads& h = shape_of(x);
+  std::size_t most = 0;
+  for (const RotaryBlock& b : state_->spec.blocks)
+    most = std::max(most, b.spectrum.frequency.size());
+  const auto slices = static_cast<std::size_t>(h.data ? slices_of(h.batch * h.tokens) : 0);
+  return slices * (most + 1) * sizeof(double) + alignof(double);
+}
+
+void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
+                                 const PhaseGradients& want, Workspace workspace,
+                                 const Executor& executor) const {
+  const State& s = *state_;
+  if (s.spec.precision != Precision::exact)
+    refuse("rotary", "gradients of the phase are those of precision exact",
+           enum_text(s.spec.precision));
+  if (want.block < 0 || want.block >= static_cast<Index>(s.tables.size()))
+    refuse("rotary", "block must be one of the plan's", want.block);
+  const RotaryTables& t = s.tables[static_cast<std::size_t>(want.block)];
+  check_tensors(s, x, g);
+  detail::check_positions(s, x, p);
+  const Heads& h = shape_of(x);
+  check_gradient(want.frequency, "frequency", {t.heads, t.axes, t.pairs});
+  check_gradient(want.gain, "gain", {1});
+  check_gradient(want.position, "position", {t.axes, h.batch, h.tokens});
+  if (workspace.size() < phase_gradients_workspace(x))
+    refuse("rotary",
+           "workspace must have " + std::to_string(phase_gradients_workspace(x)) + " bytes",
+           static_cast<Index>(workspace.size()));
+  if (h.data == nullptr || h.batch * h.tokens == 0) return;
+  void* memory = workspace.data();
+  std::size_t room = workspace.size();
+  std::align(alignof(double), sizeof(double), memory, room);
+  Call call{&s,
+            &t,
+            &s.spec.blocks[static_cast<std::size_t>(want.block)].spectrum,
+            &x,
+            &g,
+            &p,
+            &want,
+            static_cast<double*>(memory),
+            h.batch * h.tokens,
+            0,
+            0,
+            1};
+  call.slices = slices_of(call.tokens);
+  call.columns = Index{t.heads} * t.axes * t.pairs + 1;
+  call.tasks = executor.run ? std::min(executor.concurrency, call.slices) : 1;
+  if (call.tasks > 1)
+    executor.run(executor.context, call.tasks, run_slices, &call);
+  else
+    call.tasks = 1, run_slices(&call, 0);
+  for (Index i = 0; i < call.slices; ++i) {
+    const double* partial = call.partial + i * call.columns;
+    if (!want.gain.empty()) *static_cast<double*>(want.gain.data) += partial[call.columns - 1];
+    if (want.frequency.empty()) continue;
+    for (Index head = 0; head < t.heads; ++head)
+      for (Index a = 0; a < t.axes; ++a)
+        for (Index k = 0; k < t.pairs; ++k)
+          at(want.frequency, head, a, k) += partial[(head * t.axes + a) * t.pairs + k];
+  }
+}
+
+}  // namespace posenc

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of the caller's cosines and sines. With y_a = x_a cos_a - d x_b sin_a and
+// y_b = x_b cos_b + d x_a sin_b (d the direction):
+//   dcos_a = g_a x_a   dsin_a = -d g_a x_b   dcos_b = g_b x_b   dsin_b = d g_b x_a
+// summed over everything that a number is shared by. Pairs are shared out between threads, and
+// each pair meets the tokens in order: the result does not depend on the number of threads.
+#include <algorithm>
+#include <string>
+
+#include "kernels/read.h"
+#include "posenc/core/error.h"
+#include "rotary/plan_state.h"
+
+namespace posenc {
+namespace {
+
+using State = RotaryPlan::State;
+
+struct Call {
+  const RotaryTables* table;
+  const QK *x, *g;
+  const CallerRows* rows;
+  detail::RowView cos, sin;  // of the gradients
+  Index batch, tokens, tasks;
+};
+
+void add(const detail::RowView& v, Index at, double x) noexcept {
+  if (v.dtype == DType::f64)
+    static_cast<double*>(const_cast<void*>(v.data))[at] += x;
+  else
+    static_cast<float*>(const_cast<void*>(v.data))[at] += static_cast<float>(x);
+}
+
+double element(const Heads& h, Index batch, Index token, Index head, Index channel) noexcept {
+  return detail::ReadRow(h.data, h.dtype,
+                         batch * h.batch_stride + token * h.token_stride + head * h.head_stride +
+                             channel * h.dim_stride);
+}
+
+struct Sums {
+  double cos_a = 0, sin_a = 0, cos_b = 0, sin_b = 0;
+};
+void sum_head(const RotaryTables& t, const Heads& x, const Heads& g, Index batch, Index token,
+              Index head, Index k, Sums& r) noexcept {
+  const bool zipped = t.pairing == Pairing::interleaved;
+  const bool out_zipped = zipped && t.output_order == OutputOrder::in_place;
+  const Index a = t.offset + (zipped ? 2 * k : k), b = zipped ? a + 1 : a + t.pairs;
+  const Index oa = t.offset + (out_zipped ? 2 * k : k), ob = out_zipped ? oa + 1 : oa + t.pairs;
+  const double xa = element(x, batch, token, head, a), xb = element(x, batch, token, head, b);
+  const double ga = element(g, batch, token, head, oa), gb = element(g, batch, token, head, ob);
+  r.cos_a += ga * xa, r.sin_a -= t.direction * ga * xb;
+  r.cos_b += gb * xb, r.sin_b += t.direction * gb * xa;
+}
+
+// Adds what one row (of one head, or of all) collects for pair k.
+void put(const Call& call, Index batch, Index token, Index head, Index k, const Sums& r) noexcept {
+  const TableLayout layout = call.rows->layout;
+  const Index a = layout == TableLayout::repeated ? 2 * k : k;
+  const Index b = layout == TableLayout::half         ? a
+                  : layout == TableLayout::duplicated ? a + call.table->pairs
+                                                      : a + 1;
+  detail::RowSource source;
+  source.index = call.rows->index.data ? &call.rows->index : nullptr;
+  const double values[2][2] = {{r.cos_a, r.cos_b}, {r.sin_a, r.sin_b}};
+  const detail::RowView* views[2] = {&call.cos, &call.sin};
+  for (int i = 0; i < 2; ++i) {
+    const detail::RowView& v = *views[i];
+    if (v.data == nullptr) continue;
+    const Index at = detail::RowOffset(source, v, batch, token, head);
+    if (a == b) {
+      add(v, at + a * v.column_stride, values[i][0] + values[i][1]);
+    } else {
+      add(v, at + a * v.column_stride, values[i][0]);
+      add(v, at + b * v.column_stride, values[i][1]);
+    }
+  }
+}
+
+void run_pairs(void* arg, Index task) {
+  const Call& call = *static_cast<const Call*>(arg);
+  const RotaryTables& t = *call.table;
+  const bool indexed = call.rows->index.data != nullptr;
+  const bool by_head = !indexed && call.rows->cos.rank == 4 && call.rows->cos.shape[2] > 1;
+  const bool by_batch = indexed || call.rows->cos.rank > 2;
+  const Heads &xq = call.x->q, &xk = call.x->k;
+  const Index heads = by_head ? call.rows->cos.shape[2] : 1;
+  for (Index k = t.pairs * task / call.tasks; k < t.pairs * (task + 1) / call.tasks; ++k)
+    for (Index token = 0; token < call.tokens; ++token)
+      for (Index head = 0; head < heads; ++head) {
+        Sums r;
+        for (Index batch = 0; batch < call.batch; ++batch) {
+          for (const bool key : {false, true}) {
+            const Heads &x = key ? xk : xq, &g = key ? call.g->k : call.g->q;
+            if (x.data == nullptr) continue;
+            if (by_head)
+              sum_head(t, x, g, batch, token, head, k, r);
+            else
+              for (Index i = 0; i < x.heads; ++i) sum_head(t, x, g, batch, token, i, k, r);
+          }
+          if (by_batch) put(call, batch, token, head, k, r), r = Sums{};
+        }
+        if (!by_batch) put(call, 0, token, head, k, r);
+      }
+}
+
+void check_shapes(const State& s, const QK& x, const QK& g) {
+  for (const bool key : {false, true}) {
+    const Heads &a = key ? x.k : x.q, &b = key ? g.k : g.q;
+    if (a.data == nullptr) continue;
+    if (b.data == nullptr) refuse("rotary", "d_out must have memory where x has");
+    if (a.dtype != s.dtype || b.dtype != s.dtype)
+      refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
+             name(a.dtype != s.dtype ? a.dtype : b.dtype));
+    if (a.dim != s.spec.head_dim || b.dim != s.spec.head_dim)
+      refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim), a.dim);
+    if (a.batch != b.batch || a.tokens != b.tokens || a.heads != b.heads)
+      refuse("rotary", "x and d_out must have one shape, d_out has tokens", b.tokens);
+  }
+  if (x.q.data && x.k.data && (x.q.tokens != x.k.tokens || x.q.batch != x.k.batch))
+    refuse("rotary", "q and k must have the same batch and tokens, k has tokens", x.k.tokens);
+}
+
+void check_gradient(const TensorView& v, const TensorView& rows) {
+  if (v.empty()) return;
+  if ((v.dtype != DType::f64 && v.dtype != DType::f32) || v.read_only || v.device != Device::cpu)
+    refuse("rotary", "gradients of cos and sin must be writable f64 or f32", name(v.dtype));
+  if (v.rank != rows.rank || v.shape != rows.shape)
+    refuse("rotary", "gradients of cos and sin must have their shapes, rank", Index{v.rank});
+}
+
+}  // namespace
+
+void RotaryPlan::row_gradients(const QK& x, const QK& g, const CallerRows& rows,
+                               const RowGradients& want, const Executor& executor) const {
+  const State& s = *state_;
+  check_shapes(s, x, g);
+  if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do");
+  detail::check_caller_rows(s, x, rows);
+  check_gradient(want.cos, rows.cos);
+  check_gradient(want.sin, rows.sin);
+  const Heads& h = x.q.data ? x.q : x.k;
+  if (h.data == nullptr || h.batch * h.tokens == 0) return;
+  const bool indexed = rows.index.data != nullptr;
+  Call call{&s.tables[0], &x, &g, &rows, {}, {}, h.batch, h.tokens, 1};
+  if (!want.cos.empty()) call.cos = detail::row_view(want.cos, indexed);
+  if (!want.sin.empty()) call.sin = detail::row_view(want.sin, indexed);
+  if (executor.run != nullptr) call.tasks = std::min(executor.concurrency, s.tables[0].pairs);
+  if (call.tasks > 1)
+    executor.run(executor.context, call.tasks, run_pairs, &call);
+  else
+    run_pairs(&call, 0);
+}
+
+}  // namespace posenc
