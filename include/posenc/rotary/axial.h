@@ -203,7 +203,7 @@ inline RotarySpec Axial::place(const Spectrum& scaled) const {
   RotaryBlock block;
   block.offset = offset;
   block.pairing = pairing;
-  block.direction = static_cast<std::int32_t>(direction);
+  block.direction = block_direction(direction);
   const auto open = [&](Index pairs) {
     block.spectrum = scaled;
     block.spectrum.geometric.reset();

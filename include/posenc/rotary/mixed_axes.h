@@ -40,7 +40,7 @@ struct MixedAxes {
     RotaryBlock b;
     b.offset = offset;
     b.pairing = pairing;
-    b.direction = static_cast<std::int32_t>(direction);
+    b.direction = block_direction(direction);
     b.spectrum = scaled;
     spec.blocks.push_back(std::move(b));
     return spec;

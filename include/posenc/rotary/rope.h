@@ -27,7 +27,7 @@ struct Rope {
     RotaryBlock b;
     b.offset = offset;
     b.pairing = pairing;
-    b.direction = static_cast<std::int32_t>(direction);
+    b.direction = block_direction(direction);
     b.output_order = output_order;
     b.spectrum = s;
     spec.blocks.push_back(std::move(b));

@@ -53,6 +53,12 @@ struct RotarySpec {
   bool operator==(const RotarySpec&) const = default;
 };
 
+// The direction of a definition as a block holds it; what fits no block becomes 0, which check
+// refuses.
+constexpr std::int32_t block_direction(Index direction) noexcept {
+  return direction == 1 || direction == -1 ? static_cast<std::int32_t>(direction) : 0;
+}
+
 // Throws std::invalid_argument("[rotary] ..."): head_dim odd, 0, negative or > 65536; pairing
 // unset; direction not 1 or -1; block outside the head; blocks that overlap; spectrum not finite;
 // ...

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/rotary/by_position.h"
+
+namespace posenc {
+namespace {
+
+const void* at(const Positions& p, Index row, Index token) {
+  const Index element = row * p.batch_stride + token * p.token_stride;
+  return static_cast<const char*>(p.data) + element * size_of(p.type);
+}
+
+bool is_below(const Positions& p, Index row, Index token, Index bound) {
+  const void* x = at(p, row, token);
+  if (p.type == DType::i32) return *static_cast<const std::int32_t*>(x) < bound;
+  if (p.type == DType::i64) return *static_cast<const std::int64_t*>(x) < bound;
+  return *static_cast<const double*>(x) < static_cast<double>(bound);
+}
+
+// Tokens [first, first + count) of one row.
+Heads part(Heads h, Index row, Index first, Index count) {
+  if (h.data == nullptr) return h;
+  h.data = static_cast<char*>(h.data) +
+           (row * h.batch_stride + first * h.token_stride) * size_of(h.dtype);
+  h.batch = 1;
+  h.tokens = count;
+  return h;
+}
+QK part(const QK& x, Index row, Index first, Index count) {
+  return {part(x.q, row, first, count), part(x.k, row, first, count)};
+}
+
+void check_call(const RotaryPlan& below, const RotaryPlan& from, const Heads& x,
+                const Positions& p) {
+  if (p.axes != 1) refuse("by position", "positions must have one axis", Index{p.axes});
+  if (p.type != DType::i32 && p.type != DType::i64 && p.type != DType::f64)
+    refuse("by position", "positions must be i32, i64 or f64", name(p.type));
+  if (p.count != x.tokens)
+    refuse("by position", "positions must be one a token: " + std::to_string(x.tokens), p.count);
+  if (p.batch != 1 && p.batch != x.batch)
+    refuse("by position", "positions must have one row or one a row of the batch", p.batch);
+  if (below.spec().head_dim != from.spec().head_dim)
+    refuse("by position", "the two plans must have one head_dim", from.spec().head_dim);
+  if (below.dtype() != from.dtype())
+    refuse("by position", "the two plans must have one dtype", name(from.dtype()));
+}
+
+}  // namespace
+
+void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const QK& in,
+           const QK& out, const Positions& p, Sense sense, const Executor& executor) {
+  const Heads& x = in.q.data != nullptr ? in.q : in.k;
+  check_call(below, from, x, p);
+  const Index rows = x.batch, tokens = x.tokens;
+  for (Index row = 0; row < rows; ++row) {
+    const Index position_row = p.batch == 1 ? 0 : row;
+    for (Index first = 0, end; first < tokens; first = end) {
+      const bool side = is_below(p, position_row, first, bound);
+      for (end = first + 1; end < tokens && is_below(p, position_row, end, bound) == side;) ++end;
+      Positions run = p;
+      run.data = at(p, position_row, first);
+      run.count = end - first;
+      run.batch = 1;
+      run.batch_stride = 0;
+      (side ? below : from)
+          .apply(part(in, row, first, end - first), part(out, row, first, end - first), run, sense,
+                 executor);
+    }
+  }
+}
+
+}  // namespace posenc
