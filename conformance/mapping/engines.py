@@ -1,0 +1,603 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rotary_engines: ggml, ONNX and onnxruntime, vLLM, rotary-embedding-torch, x-transformers, timm."""
+
+from mapping.words import all_axes, chain, check, turned, words
+
+PAIRINGS = {True: "half_split", False: "interleaved"}
+
+
+def checks(case, arrays):
+    name = case["name"]
+    for prefix, rule in (
+        ("ggml_", ggml), ("onnx_", onnx), ("ort_mrope", onnx_mrope), ("ort", onnx),
+        ("vllm_", vllm), ("lr_", lucidrains), ("xt_", x_transformers), ("timm_", timm),
+    ):
+        if name.startswith(prefix):
+            return rule(case, arrays)
+    raise KeyError(name)
+
+
+# ggml ------------------------------------------------------------------------------------------
+
+
+def ggml_scheme(p):
+    """What ggml_rope_ext's arguments say (ggml.h)."""
+    head, n = p["head_dim"], p["n_dims"]
+    mode = p["mode"]
+    where = dict(head_dim=head, rotary_dim=n, offset=p["n_offs"] or None, base=p["freq_base"])
+    if mode in ("NORMAL", "NEOX"):
+        scheme = words("rope", **where, pairing=PAIRINGS[mode == "NEOX"])
+    elif mode == "VISION":
+        # Two streams (y, x) of four, n_dims channels each, pairs half a head apart.
+        scheme = words("axial", head_dim=head, axes_dim=[n, n], base=p["freq_base"],
+                       pairing="half_split", streams=4)
+    else:
+        scheme = words("mrope", **where, pairing="half_split", sections=p["sections"],
+                       layout={"MROPE": "ggml_mrope", "IMROPE": "ggml_imrope"}[mode])
+    divisors = scaling = None
+    amplitude = p["attn_factor"] if p["attn_factor"] != 1 else None
+    if p["freq_factors"]:
+        divisors = words("divisors", values="@freq_factors",
+                         attention_factor=amplitude if p["ext_factor"] == 0 else None)
+    if p["ext_factor"] != 0:
+        scaling = words("yarn", factor=1 / p["freq_scale"], original_context=p["n_ctx_orig"],
+                        beta_fast=p["beta_fast"], beta_slow=p["beta_slow"],
+                        extrapolation=p["ext_factor"], attn_factor=amplitude,
+                        reversed_range="step")
+    elif p["freq_scale"] != 1:
+        scaling = words("linear", factor=1 / p["freq_scale"])
+    return chain(scheme, divisors, scaling)
+
+
+def ggml(case, arrays):
+    p = case["params"]
+    if case["name"] == "ggml_corr_dims":
+        return [check("correction_range", rows="$rows", out={"range": "corr_dims"})]
+    about = {"scheme": ggml_scheme(p)}
+    if case["scheme"] == "rope_shift":
+        return ggml_shift(about)
+    axes = {"positions": "at"} if len(arrays.shape("positions")) == 2 else None
+    out = []
+    for precision in ({}, {"precision": "ggml", "tolerance": "compat"}):
+        out.append(turned(arrays, about, axes, "positions", q=("x", "out"), **precision))
+        out.append(turned(arrays, about, axes, "positions", q=("grad_out", "grad_x"),
+                          sense="gradient", **precision))
+    return out
+
+
+def ggml_shift(about):
+    def rotate(source, positions, result, **more):
+        return check("rotate", **about, **more,
+                     **{"in": {"q": source, "positions": positions}, "out": {"q": result}})
+
+    return [
+        rotate("k", "positions", "cached"),
+        rotate("k", "positions+delta", "direct"),
+        # The peer turns the cache by the very operator that made it, amplitude and all ...
+        rotate("cached", "delta", "shifted"),
+        # ... a shift must not have it.
+        rotate("cached", "delta", "pure", sense="shift"),
+        rotate("cached", "delta", "direct", sense="shift"),
+        check("shift", **about, **{
+            "in": {"k": "cached", "positions": "positions", "new_positions": "positions+delta"},
+            "out": {"k": "direct"}}),
+    ]
+
+
+# ONNX, onnxruntime -----------------------------------------------------------------------------
+
+
+def onnx(case, arrays):
+    p = case["params"]
+    x, y = ("input", "output") if arrays.has("input") else ("X", "Y")
+    shape = arrays.shape(x)
+    attributes = p["attributes"]
+    letters, head = "bhtd", shape[-1]
+    if len(shape) == 3:
+        letters, head = "bt(hd)", shape[-1] // attributes["num_heads"]
+    width = attributes.get("rotary_embedding_dim") or head
+    scheme = words("rope", head_dim=head, rotary_dim=width if width != head else None,
+                   pairing=PAIRINGS[not attributes.get("interleaved")])
+    ins = {"q": x, "cos": "cos_cache", "sin": "sin_cache"}
+    members = {}
+    if arrays.has("position_ids"):
+        if len(arrays.shape("position_ids")) == 1:  # one number: where the first token stands
+            tokens = shape[1] if len(shape) == 3 else shape[2]
+            members["positions"] = {"rule": words("decode", count=tokens),
+                                    "in": {"lengths": "position_ids"}}
+        else:
+            ins["positions"] = "position_ids"
+    return [check("rotate_rows", scheme=scheme, axes={x: letters}, **members,
+                  **{"in": ins, "out": {"q": y}})]
+
+
+def onnx_mrope(case, arrays):
+    scheme = words("rope", head_dim=case["params"]["head_dim"], pairing="half_split")
+    return [check("rotate_rows", scheme=scheme, axes={"X": "bhtd"},
+                  axis_of_pair="$axis_of_pair",
+                  **{"in": {"q": "X", "cos": "cos_cache", "sin": "sin_cache",
+                            "positions": "position_ids"}, "out": {"q": "Y"}})]
+
+
+# vLLM ------------------------------------------------------------------------------------------
+
+
+def vllm_scaling(p, rope, max_position):
+    kind = rope.get("rope_type", "default")
+    original = rope.get("original_max_position_embeddings")
+    if kind == "linear":
+        return words("linear", factor=rope["factor"])
+    if kind == "dynamic" and "alpha" in rope:
+        return words("ntk", factor=rope["alpha"], formula="alpha")
+    if kind == "dynamic":
+        # One table of max_position rows; trained on as many unless the file says otherwise.
+        return words("dynamic", factor=rope["factor"],
+                     trained_length=rope.get("max_trained_positions", max_position),
+                     length_rule="declared", declared_length=max_position)
+    if kind == "ntk":
+        mixed = rope.get("mixed_b")
+        return words("ntk", factor=rope["factor"], formula="mixed" if mixed else "fixed",
+                     mixed_b=mixed)
+    if kind in ("yarn", "deepseek_yarn"):
+        latent = kind == "deepseek_yarn"  # mscale and mscale_all_dim are numbers there, 0 too
+        both = latent or (rope.get("mscale") and rope.get("mscale_all_dim"))
+        return words("yarn", factor=rope["factor"], original_context=original,
+                     beta_fast=rope.get("beta_fast"), beta_slow=rope.get("beta_slow"),
+                     truncate=rope.get("truncate"), attention_factor=rope.get("attention_factor"),
+                     mscale=rope["mscale"] if both else None,
+                     mscale_all_dim=rope["mscale_all_dim"] if both else None)
+    if kind == "llama3":
+        return words("llama3", factor=rope["factor"], low_freq_factor=rope["low_freq_factor"],
+                     high_freq_factor=rope["high_freq_factor"], original_context=original)
+    if kind == "longrope":
+        return words("longrope", short_factor=rope["short_factor"],
+                     long_factor=rope["long_factor"], original_context=original,
+                     switch_rule="declared", declared_length=p["max_model_len"],
+                     factor=max_position / original)
+    if kind == "proportional":
+        return words("proportional", fraction=rope["partial_rotary_factor"])
+    return None
+
+
+def vllm_scheme(p):
+    rope = p["rope_parameters"] or {}
+    arguments = p.get("arguments", {})
+    head = p["head_size"]
+    width = head
+    if rope.get("rope_type") != "proportional":
+        width = int(head * rope.get("partial_rotary_factor", 1))
+    offset = None
+    if "rope_dim" in rope:  # the tail of the head
+        width = rope["rope_dim"]
+        offset = head - width
+    where = dict(head_dim=head, rotary_dim=width if width != head else None, offset=offset,
+                 base=rope.get("rope_theta", arguments.get("base")),
+                 pairing=PAIRINGS[p.get("is_neox_style", True)])
+    sections = rope.get("mrope_section", arguments.get("mrope_section"))
+    if sections:
+        layout = "interleaved" if rope.get("mrope_interleaved") else "chunked"
+        scheme = words("mrope", **where, sections=sections,
+                       layout="ernie" if arguments else layout)
+    else:
+        scheme = words("rope", **where)
+    return chain(scheme, vllm_scaling(p, rope, p["max_position"]))
+
+
+def vllm(case, arrays):
+    p = case["params"]
+    rope = p["rope_parameters"] or {}
+    flat = all_axes("t(hd)", "q", "k")
+    if p.get("dual_chunk_attention_config"):
+        return vllm_dual_chunk(p, flat)
+    if rope.get("rope_type") == "mllama4":
+        return vllm_llama4(p, arrays, flat)
+    if rope.get("use_fope"):
+        return vllm_fope(p, flat)
+    about = {"scheme": vllm_scheme(p)}
+    axes = dict(flat)
+    if len(arrays.shape("positions")) == 2:
+        axes["positions"] = "at"
+    sense = {"sense": "inverse"} if case["name"].endswith("_inverse") else {}
+    out = []
+    for suffix in ("", "_f64"):
+        if not arrays.has("q_out" + suffix):
+            continue
+        out.append(turned(arrays, about, axes, "positions", q=("q", "q_out" + suffix),
+                          k=("k", "k_out" + suffix), **sense))
+        if arrays.has("inv_freq" + suffix):
+            out.append(check("frequencies", **about, out={"inv_freq": "inv_freq" + suffix}))
+        if arrays.has("cache_rows" + suffix):
+            out += vllm_rows(p, arrays, about, suffix)
+        for which in ("short", "long"):
+            if arrays.has("inv_freq_" + which + suffix):
+                out.append(check("frequencies", scheme=longrope_of(p, which),
+                                 out={"inv_freq": "inv_freq_" + which + suffix}))
+    if p.get("dtype") == "bfloat16":
+        compat = {"precision": "hf_bfloat16_table", "tolerance": "compat"}
+        out.append(turned(arrays, about, axes, "positions", **compat))
+        out.append(check("rows", **about, **compat,
+                         **{"in": {"positions": "positions"}, "out": {"cos_sin": "cache_rows"}}))
+    if "mscale_of_the_object" in p and not rope.get("mrope_section") and rope:
+        out.append(check("frequencies", **about, equal={"gain": "$mscale_of_the_object"}))
+    return out
+
+
+def longrope_of(p, which):
+    """The same scheme with the list that the peer keeps beside the one in use."""
+    rope = p["rope_parameters"]
+    chosen = dict(p, max_model_len=rope["original_max_position_embeddings"] + (which == "long"))
+    return vllm_scheme(chosen)
+
+
+def vllm_rows(p, arrays, about, suffix):
+    name = "cache_rows" + suffix
+    if not arrays.has("rows"):  # a row a token
+        return [check("rows", **about, **{"in": {"positions": "positions"},
+                                          "out": {"cos_sin": name}})]
+    rope = p["rope_parameters"] or {}
+    if rope.get("rope_type") != "longrope":
+        return [check("rows", **about, **{"in": {"positions": "rows"}, "out": {"cos_sin": name}})]
+    # The cache holds L rows of the short list, then the rows of the long one.
+    original = rope["original_max_position_embeddings"]
+    out = []
+    for i, row in enumerate(arrays.integers("rows")):
+        which, position = ("short", row) if row < original else ("long", row - original)
+        out.append(check("rows", scheme=longrope_of(p, which), positions=[position],
+                         out={"cos_sin": "%s[%d]" % (name, i)}))
+    return out
+
+
+def vllm_dual_chunk(p, flat):
+    config = p["dual_chunk_attention_config"]
+    about = {"scheme": vllm_scheme(p), "axes": flat}
+    width = p["num_heads"] * p["head_size"]
+
+    def rule(which):
+        return {"rule": words("dual_chunk." + which, chunk_size=config["chunk_size"],
+                              local_size=config["local_size"]), "in": {"positions": "positions"}}
+
+    out = []
+    for suffix in ("", "_f64"):
+        for i, which in enumerate(("intra", "successive", "inter", "successive_critical",
+                                   "inter_critical")):
+            part = "q_out%s[:,%d:%d]" % (suffix, i * width, (i + 1) * width)
+            out.append(check("rotate", **about, positions=rule(which),
+                             **{"in": {"q": "q"}, "out": {"q": part}}))
+        out.append(check("rotate", **about, positions=rule("key"),
+                         **{"in": {"k": "k"}, "out": {"k": "k_out" + suffix}}))
+        out.append(check("frequencies", scheme=about["scheme"],
+                         out={"inv_freq": "inv_freq" + suffix}))
+    return out
+
+
+def vllm_llama4(p, arrays, flat):
+    head = p["head_size"]
+    side = round(p["max_position"] ** 0.5)
+    base = p["rope_parameters"]["rope_theta"]
+    scheme = words("axial", head_dim=head, axes_dim=[head // 2, head // 2], base=base,
+                   pairing="interleaved")
+    one = words("axial", head_dim=head // 2, axes_dim=[head // 2], base=base,
+                pairing="interleaved")
+    rule = {"rule": words("grid", shape=[side, side], first=1, swap_xy=True, after=1)}
+    return [turned(arrays, {"scheme": scheme}, flat, rule),
+            check("frequencies", scheme=one, out={"inv_freq": "inv_freq"})]
+
+
+def vllm_fope(p, flat):
+    head = p["head_size"]
+    rope = p["rope_parameters"]
+    plain = words("rope", head_dim=head, base=rope["rope_theta"], pairing="half_split")
+    kept = words("fope", keep=rope["num_inv_freq"])
+    half = head // 2
+    # [row, kv head, (cos | sin)], each doubled for the two members of a pair.
+    pieces = {"cos": ("cache_rows[:,:,0:%d]" % half, "cache_rows[:,:,%d:%d]" % (half, head)),
+              "sin": ("cache_rows[:,:,%d:%d]" % (head, head + half),
+                      "cache_rows[:,:,%d:%d]" % (head + half, 2 * head))}
+    out = []
+    for member in (0, 1):
+        out.append(check("rows", scheme=chain(plain, kept), **{
+            "in": {"positions": "positions", "cos_coef": "cos_coef", "sin_coef": "sin_coef"},
+            "out": {"cos": pieces["cos"][member], "sin": pieces["sin"][member]}}))
+    axes = dict(flat)
+    axes.update({pieces["cos"][0]: "thd", pieces["sin"][0]: "thd", "q_out": "thd", "k_out": "thd"})
+    out.append(check("rotate_rows", scheme=plain, axes=axes, **{
+        "in": {"q": "q", "k": "k", "cos": pieces["cos"][0], "sin": pieces["sin"][0]},
+        "out": {"q": "q_out", "k": "k_out"}}))
+    return out
+
+
+# rotary-embedding-torch ------------------------------------------------------------------------
+
+
+def lucidrains(case, arrays):
+    name, p = case["name"], case["params"]
+    if name == "lr_learned_rotations":
+        return learned_rotations(p)
+    if case["scheme"] == "xpos":
+        return lucidrains_xpos(p, arrays)
+    if case["scheme"] == "axial":
+        return lucidrains_axial(p, arrays)
+    dim, head = p["dim"], p["head_dim"]
+    kind = p.get("freqs_for", "lang")
+    if kind == "lang":
+        plain = words("rope", head_dim=head, rotary_dim=dim if dim != head else None, base=10000,
+                      pairing="interleaved")
+    else:
+        plain = spaced(head, [dim], kind, p)
+    # base 10000 * s^(d/(d-2)); positions divided.
+    raised = None
+    if "theta_rescale_factor" in p:
+        raised = words("ntk", factor=p["theta_rescale_factor"], formula="alpha")
+    divided = None
+    if "interpolate_factor" in p:
+        divided = words("linear", factor=p["interpolate_factor"])
+    about = {"scheme": chain(plain, raised, divided)}
+    letters = "bthd" if p["seq_before_head_dim"] else "bhtd"
+    positions = "%d:%d" % (p["offset"], p["offset"] + p["n"])
+    axes = all_axes(letters, "x", "grad_out")
+    out = [turned(arrays, about, axes, positions, q=("x", "out")),
+           turned(arrays, about, axes, positions, q=("grad_out", "grad_x"), sense="gradient"),
+           check("frequencies", scheme=chain(plain, raised), out={"inv_freq": "freqs"})]
+    if arrays.has("grad_freqs"):
+        out.append(check("phase_gradients", **about, axes=axes, positions=positions,
+                         **{"in": {"q": "x", "grad_q": "grad_out"},
+                            "out": {"frequency": "grad_freqs"}}))
+    return out
+
+
+def spaced(head, axes_dim, kind, p):
+    """freqs_for of rotary-embedding-torch: lang, pixel, constant."""
+    more = dict(base=10000)
+    if kind == "pixel":
+        more = dict(spacing="linear", first=1, last=p["max_freq"] / 2)
+    elif kind == "constant":
+        more = dict(spacing="constant")
+    return words("axial", head_dim=head, axes_dim=axes_dim, pairing="interleaved", **more)
+
+
+def lucidrains_axial(p, arrays):
+    dims = [p["dim_per_axis"]] * len(p["shape"])
+    kind = p.get("freqs_for", "lang")
+    about = {"scheme": spaced(p["head_dim"], dims, kind, p)}
+    one = {"scheme": spaced(dims[0], dims[:1], kind, p)}
+    rule = {"rule": words("linspace_grid" if kind == "pixel" else "grid", shape=p["shape"])}
+    axes = all_axes("b" + "t" * len(dims) + "d", "x", "grad_out")
+    every = "[" + ":," * len(dims)
+    out = [turned(arrays, about, axes, rule, q=("x", "out")),
+           turned(arrays, about, axes, rule, q=("grad_out", "grad_x"), sense="gradient"),
+           check("frequencies", **one, out={"inv_freq": "freqs"})]
+    for member in ("0::2]", "1::2]"):  # each angle stands twice
+        out.append(check("rows", **about, positions=rule,
+                         out={"angles": "angles" + every + member}))
+    return out
+
+
+def learned_rotations(p):
+    # One axis a pair, each turning by 1 rad per position: the angles are the positions.
+    scheme = words("axial", head_dim=12, axes_dim=[2] * p["pairs"], offset=p["start_index"],
+                   spacing="constant", pairing="interleaved")
+    axes = {"x": "btd", "grad_out": "btd", "rotations": "bta", "grad_rotations": "bta"}
+
+    def rotate(source, result, **more):
+        return check("rotate", scheme=scheme, axes=axes, **more,
+                     **{"in": {"q": source, "positions": "rotations"}, "out": {"q": result}})
+
+    return [rotate("x", "out"), rotate("grad_out", "grad_x", sense="gradient"),
+            check("phase_gradients", scheme=scheme, axes=axes,
+                  **{"in": {"q": "x", "grad_q": "grad_out", "positions": "rotations"},
+                     "out": {"position": "grad_rotations"}})]
+
+
+def lucidrains_xpos(p, arrays):
+    n, base = p["n"], p.get("xpos_scale_base", 512)
+
+    def scheme(centre):
+        return words("xpos", head_dim=p["dim"], base=10000, pairing="interleaved", center=centre,
+                     scale_base=base)
+
+    about = {"scheme": scheme(n // 2)}
+    axes = all_axes("bhtd", "q", "k", "grad_q_out", "grad_k_out")
+    positions = "0:%d" % n
+    out = xpos_checks(arrays, about, axes, positions, positions)
+    out.append(check("rows", **about, positions=[n // 2 + base], out={"decay": "scale"}))
+    if p["cached_q_len"]:
+        # The last queries with a centre of their own, by their own length.
+        m = p["cached_q_len"]
+        last = "q[:,:,%d:%d,:]" % (n - m, n)
+        tail = "%d:%d" % (n - m, n)
+        own = scheme(m // 2)
+        axes = {last: "bhtd", "k": "bhtd", "cached_q_out": "bhtd", "cached_k_out": "bhtd"}
+        out += [
+            check("rotate", scheme=own, axes=axes, positions=tail,
+                  **{"in": {"q": last}, "out": {"q": "cached_q_out"}}),
+            check("rotate", **about, axes=axes, positions=positions,
+                  **{"in": {"k": "k"}, "out": {"k": "cached_k_out"}}),
+            check("scores", scheme=own, k_scheme=about["scheme"], axes=axes, scale=1,
+                  q_positions=tail, k_positions=positions,
+                  **{"in": {"q": last, "k": "k"}, "out": {"scores": "cached_scores"}}),
+        ]
+    return out
+
+
+def xpos_checks(arrays, about, axes, q_positions, k_positions):
+    """Rotations, gradients and scores of q and k that may stand elsewhere."""
+    out = []
+    for ours, where in (("q", q_positions), ("k", k_positions)):
+        for source, result, sense in ((ours, ours + "_out", None),
+                                      ("grad_%s_out" % ours, "grad_" + ours, "gradient")):
+            if not arrays.has(result):
+                continue
+            members = {"positions": where}
+            ins = {ours: source}
+            if arrays.has(where):
+                members, ins = {}, {ours: source, "positions": where}
+            out.append(check("rotate", **about, axes=axes, sense=sense, **members,
+                             **{"in": ins, "out": {ours: result}}))
+    if arrays.has("scores"):
+        ins, members = {"q": "q", "k": "k"}, {}
+        for key, where in (("q_positions", q_positions), ("k_positions", k_positions)):
+            (ins if arrays.has(where) else members)[key] = where
+        out.append(check("scores", **about, axes=axes, scale=1, **members,
+                         **{"in": ins, "out": {"scores": "scores"}}))
+    return out
+
+
+# x-transformers --------------------------------------------------------------------------------
+
+
+def x_transformers(case, arrays):
+    p = case["params"]
+    if case["scheme"] == "pope":
+        return pope(p)
+    dim, head = p["rotary_emb_dim"], p["head_dim"]
+    width = dim if dim != head else None
+    raised = divided = None
+    if "base_rescale_factor" in p:
+        raised = words("ntk", factor=p["base_rescale_factor"], formula="alpha")
+    if "interpolation_factor" in p:
+        divided = words("linear", factor=p["interpolation_factor"])
+    if p.get("use_xpos"):
+        plain = words("xpos", head_dim=head, rotary_dim=width, base=10000, pairing="interleaved",
+                      center=(max(p["positions"]) + 1) // 2, scale_base=p.get("scale_base", 512))
+    else:
+        plain = words("rope", head_dim=head, rotary_dim=width, base=10000, pairing="interleaved")
+    about = {"scheme": chain(plain, raised, divided)}
+    axes = all_axes("bhtd", "q", "k", "grad_q_out", "grad_k_out")
+    out = xpos_checks(arrays, about, axes, "positions", "positions")
+    out.append(check("frequencies", scheme=chain(plain, raised), out={"inv_freq": "inv_freq"}))
+    return out
+
+
+def pope(p):
+    scheme = words("pope", head_dim=p["dim"], base=p["base"])
+    axes = all_axes("bhtd", "q", "k", "q_out", "k_out")
+    return [check("pope", scheme=scheme, axes=axes, **{
+        "in": {"q": "q", "k": "k", "bias": "bias", "positions": "positions",
+               "grad_scores": "grad_scores"},
+        "out": {"q": "q_out", "k": "k_out", "scores": "scores", "grad_q": "grad_q",
+                "grad_k": "grad_k", "grad_bias": "grad_bias", "inv_freq": "inv_freq"}})]
+
+
+# timm ------------------------------------------------------------------------------------------
+
+
+def timm_axial(p, dims, dinov3):
+    """Bands of RotaryEmbeddingCat (pixels or a temperature) and of DINOv3 (periods)."""
+    half = p.get("rotate_half", dinov3)
+    more = dict(pairing=PAIRINGS[bool(half)])
+    if dinov3 and "min_period" in p:
+        more.update(spacing="periods", first=p["min_period"], last=p["max_period"])
+    elif dinov3:
+        more.update(base=100, scale=6.283185307179586)
+    elif p.get("in_pixels", True):
+        more.update(spacing="linear" if p.get("linear_bands") else "logarithmic", first=1,
+                    last=p.get("max_res", 224) / 2)
+    else:
+        more.update(base=10000)
+    return words("axial", head_dim=sum(dims), axes_dim=dims, **more)
+
+
+def timm_positions(p, arrays, dinov3):
+    rows, columns = p["feat_shape"]
+    ins = {}
+    if dinov3 or p.get("grid_type") == "centered":
+        rule = words("patch_centres", rows=rows, columns=columns,
+                     normalisation=p.get("normalize_coords", "separate"))
+        ins = {n: n for n in ("shift", "log_jitter", "log_rescale") if arrays.has(n)}
+    elif p.get("in_pixels", True):
+        rule = words("linspace_grid", shape=[rows, columns])
+    elif "ref_feat_shape" in p:
+        rule = words("scaled_grid", shape=[rows, columns], reference=p["ref_feat_shape"])
+    else:
+        rule = words("grid", shape=[rows, columns], first=p.get("grid_offset"),
+                     swap_xy=True if p.get("grid_indexing") == "xy" else None)
+    return {"rule": rule, "in": ins} if ins else {"rule": rule}
+
+
+def timm(case, arrays):
+    name, p = case["name"], case["params"]
+    if case["scheme"] == "mixed_2d":
+        return timm_mixed(p)
+    if case["scheme"] == "mrope":
+        return timm_mrope(p, arrays)
+    if name == "timm_batch":
+        return timm_batch(p, arrays)
+    dinov3 = name.startswith("timm_dinov3")
+    dim = p["dim"]
+    about = {"scheme": timm_axial(p, [dim // 2, dim // 2], dinov3)}
+    one = {"scheme": timm_axial(p, [dim // 2], dinov3)}
+    rule = timm_positions(p, arrays, dinov3)
+    out = vision_checks(arrays, about, rule, bool(p.get("rotate_half", dinov3)), dim)
+    out.append(check("frequencies", **one,
+                     out={"periods": "periods"} if dinov3 else {"inv_freq": "bands"}))
+    return out
+
+
+def vision_checks(arrays, about, rule, half, dim):
+    axes = all_axes("bhtd", "x", "grad_out")
+    return [turned(arrays, about, axes, rule, q=("x", "out")),
+            turned(arrays, about, axes, rule, q=("grad_out", "grad_x"), sense="gradient"),
+            check("rows", **about, positions=rule, layout="duplicated" if half else "repeated",
+                  out={"sin": "embed[:,0:%d]" % dim, "cos": "embed[:,%d:%d]" % (dim, 2 * dim)})]
+
+
+def timm_mixed(p):
+    head = p["dim"] // p["heads"]
+    rule = {"rule": words("grid", shape=p["feat_shape"], swap_xy=True)}
+    out = []
+    for i in range(p["depth"]):
+        freqs, x = "freqs[:,%d]" % i, "x[%d]" % i
+        grad_out, grad_freqs = "grad_out[%d]" % i, "grad_freqs[:,%d]" % i
+        sin = "embed[%d,:,:,0:%d]" % (i, head)
+        cos = "embed[%d,:,:,%d:%d]" % (i, head, 2 * head)
+        about = {"scheme": words("mixed_axes", head_dim=head, heads=p["heads"], axes=2,
+                                 frequencies="@" + freqs, pairing="interleaved"),
+                 "axes": {x: "bhtd", grad_out: "bhtd", freqs: "ahd", grad_freqs: "ahd",
+                          sin: "htd", cos: "htd"}}
+        out += [
+            check("rotate", **about, positions=rule,
+                  **{"in": {"q": x}, "out": {"q": "out[%d]" % i}}),
+            check("rotate", **about, positions=rule, sense="gradient",
+                  **{"in": {"q": grad_out}, "out": {"q": "grad_x[%d]" % i}}),
+            check("rows", **about, positions=rule, layout="repeated",
+                  out={"sin": sin, "cos": cos}),
+            check("phase_gradients", **about, positions=rule,
+                  **{"in": {"q": x, "grad_q": grad_out}, "out": {"frequency": grad_freqs}}),
+        ]
+    return out
+
+
+def timm_mrope(p, arrays):
+    dim = p["dim"]
+    where = dict(head_dim=dim, base=p["temperature"], pairing="half_split")
+    about = {"scheme": words("mrope", **where, sections=p["mrope_section"], layout="interleaved")}
+    rule = {"rule": words("grid", shape=[1] + p["feat_shape"])}
+    out = vision_checks(arrays, about, rule, True, dim)
+    out.append(check("frequencies", **about, out={"inv_freq": "inv_freq"}))
+    return out
+
+
+def timm_batch(p, arrays):
+    """One padded batch of grids, and rows kept by number."""
+    dim = p["dim"]
+    scheme = timm_axial(p, [dim // 2, dim // 2], False)
+
+    def rows(name, positions):
+        return check("rows", scheme=scheme, positions=positions, layout="repeated",
+                     out={"sin": "%s:%d]" % (name + ",0", dim),
+                          "cos": "%s:%d]" % (name + ",%d" % dim, 2 * dim)})
+
+    out = []
+    for i, (height, width) in enumerate(p["shapes"]):
+        tokens = height * width
+        out.append(rows("embed[%d,0:%d" % (i, tokens),
+                        {"rule": words("grid", shape=[height, width])}))
+    images, kept = arrays.shape("keep_indices")
+    numbers = arrays.integers("keep_indices")
+    for i in range(images):
+        width = p["shapes"][i][1]
+        own = numbers[i * kept : (i + 1) * kept]
+        inside = [n for n in own if n < p["shapes"][i][0] * width]
+        out.append(rows("kept_embed[%d,0:%d" % (i, len(inside)),
+                        [[n // width for n in inside], [n % width for n in inside]]))
+    return out

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rotary_hugging_face: transformers' modules, functions, layers, positions and broken files."""
+
+import json
+import pathlib
+
+from mapping.words import all_axes, chain, check, turned, words
+
+EXPECTED = pathlib.Path(__file__).resolve().parents[2] / "tests" / "model" / "expected_doctor.json"
+
+
+def checks(case, arrays):
+    name = case["name"]
+    for prefix, rule in (
+        ("spectrum_", spectrum), ("no_rotary_", no_rotary), ("apply_", apply), ("vision_", vision),
+        ("positions_", positions), ("bfloat16_", bfloat16), ("layers_", layers),
+        ("temperature_", temperature), ("softmax_scale_", softmax_scale), ("state_", state),
+        ("doctor_", doctor),
+    ):
+        if name.startswith(prefix):
+            return rule(case, arrays)
+    raise KeyError(name)
+
+
+# Frequencies and tables -------------------------------------------------------------------------
+
+LAYOUTS = {"half": "duplicated", "interleaved": "repeated", "one column a pair": "half"}
+
+
+def variants(case):
+    """(suffix of the arrays, members of a check): a layer type, a length, or neither."""
+    out = []
+    for name in case["outputs"]:
+        if not name.startswith("cos") or name.endswith("_f64"):
+            continue
+        suffix = name[len("cos"):]
+        if suffix.startswith("_at_"):
+            out.append((suffix, {"context": int(suffix[len("_at_"):])}))
+        elif suffix:
+            out.append((suffix, {"layer_type": suffix[1:]}))
+        else:
+            out.append((suffix, {}))
+    return out
+
+
+def streams(config):
+    """How many position axes the text model reads; a text gives all of them the same."""
+    text = config.get("text_config") or config
+    rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    return {"repeat_axes": 3} if rope.get("mrope_section") else {}
+
+
+def facts(case, members):
+    """What the peer's module says of itself, by JSON pointer."""
+    expect = case["expect"]
+    layer = 0
+    if "layer_type" in members:
+        layer = expect["layers"].index(members["layer_type"])
+    rotary = "/layers/%d/rotary/" % layer
+    equal = {}
+    key = members.get("layer_type", "all")
+    if "context" in members:
+        key = "all_at_%d" % members["context"]
+    factor = expect.get("attention_factor", {}).get(key)
+    if factor is not None:
+        equal[rotary + "attention_factor"] = factor
+    layout = expect.get("layout", {})
+    layout = layout.get(members.get("layer_type"), layout)
+    if "pairing" in layout:
+        equal[rotary + "pairing"] = layout["pairing"]
+        equal[rotary + "direction"] = layout["direction"]
+        if "output_order" in layout:
+            equal[rotary + "output_order"] = "even_then_odd"
+    elif "pairing" in expect:
+        equal[rotary + "pairing"] = expect["pairing"]
+    equal[rotary + "rotary_dim"] = expect["rotary_width"]
+    if "base" in expect:
+        equal[rotary + "base"] = expect["base"]
+    return rotary, equal
+
+
+def spectrum(case, arrays):
+    about = {"model": "$config_file"}
+    out = []
+    repeat = streams(case["params"]["config"])
+    columns = case["expect"].get("table_columns")
+    for suffix, members in variants(case):
+        inv_freq = "inv_freq" + suffix
+        layout = LAYOUTS[columns[0]] if columns else "half"
+        at = "positions" + (suffix if "context" in members else "")
+        rotary, equal = facts(case, members)
+        explain = {k: v for k, v in members.items() if k == "context"}
+        if arrays.has(inv_freq):
+            equal[rotary + "inv_freq"] = inv_freq + "_f64"
+            for name in (inv_freq, inv_freq + "_f64"):
+                out.append(check("frequencies", **about, **members, out={"inv_freq": name}))
+        out.append(check("explain", **about, **explain, equal=equal))
+
+        def rows(end, ins=None, **more):
+            return check("rows", **about, **members, **repeat, layout=layout, **more, **{
+                "in": dict(ins or {}, positions=at),
+                "out": {"cos": "cos" + suffix + end, "sin": "sin" + suffix + end}})
+
+        out += [rows("_f64"), rows(""), rows("", precision="hf_float32")]
+        if "hf_float32" in case["tolerance"] and arrays.has(inv_freq):
+            # From the peer's own float32 frequencies its table is reproduced almost to the bit.
+            out.append(rows("", {"frequencies": inv_freq}, precision="hf_float32",
+                            tolerance="hf_float32"))
+    return out
+
+
+def no_rotary(case, arrays):
+    scheme = case["expect"]["scheme"]
+    equal = {"/layers/0/rotary": None}
+    if scheme == "learned":
+        equal["/input/0/scheme"] = "learned"
+        equal["/layers/0/scheme"] = "none"
+    else:
+        equal["/layers/0/scheme"] = scheme
+    return [check("explain", model="$config_file", equal=equal)]
+
+
+# Rotation ---------------------------------------------------------------------------------------
+
+ORDERS = {
+    "[batch, heads, tokens, head_dim]": "bhtd", "[batch, tokens, heads, head_dim]": "bthd",
+    "[batch, heads, tokens, qk_rope_head_dim]": "bhtd", "[tokens, heads, head_dim]": "thd",
+    "[heads, tokens, head_dim]": "htd",
+}
+
+
+def turned_both_ways(arrays, about, axes, positions):
+    out = []
+    for suffix in ("", "_f64"):
+        out.append(turned(arrays, about, axes, positions, q=("q", "q_out" + suffix),
+                          k=("k", "k_out" + suffix)))
+    out.append(turned(arrays, about, axes, positions, q=("grad_q_out", "grad_q"),
+                      k=("grad_k_out", "grad_k"), sense="gradient"))
+    return out
+
+
+def table(arrays, about, positions, layout, cos="table_cos", sin="table_sin", **more):
+    ins = {"positions": positions} if isinstance(positions, str) else {}
+    members = {} if ins else {"positions": positions}
+    return check("rows", **about, **members, layout=layout, **more,
+                 **{"in": ins, "out": {"cos": cos, "sin": sin}})
+
+
+def table_layout(arrays, width, pairing, model_type):
+    """One column a pair, or two in the order the module writes them."""
+    columns = arrays.shape("table_cos")[-1]
+    if columns * 2 == width:
+        return "half"
+    return "repeated" if model_type in ("cohere", "cohere2") else "duplicated"
+
+
+def apply(case, arrays):
+    p = case["params"]
+    name = case["name"]
+    if name == "apply_roformer_with_value":
+        return roformer(p, arrays)
+    axes = {}
+    if arrays.has("hidden"):
+        return hidden_states(p, arrays)
+    letters = ORDERS[p["q_k_layout"]]
+    axes = all_axes(letters, "q", "k", "grad_q_out", "grad_k_out")
+    config = p["config"]
+    about = {"model": "$config"}
+    if p.get("layer_type"):
+        about["layer_type"] = p["layer_type"]
+    if rule_of_length(config):
+        about["context"] = max(arrays.integers("position_ids")) + 1
+    # The function gets the turned window alone where latent attention splits the head before.
+    if "qk_rope_head_dim" in config:
+        about["part"] = "rotary"
+    out = turned_both_ways(arrays, about, axes, "position_ids")
+    if arrays.has("table_cos"):
+        width = rotary_width(config, arrays)
+        out.append(table(arrays, about, "position_ids",
+                         table_layout(arrays, width, p["pairing"], p["model_type"])))
+    return out
+
+
+def rule_of_length(config):
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return rope.get("rope_type", rope.get("type")) in ("longrope", "su", "dynamic")
+
+
+def rotary_width(config, arrays):
+    """Turned channels: what the table can cover at most twice."""
+    columns = arrays.shape("table_cos")[-1]
+    head = arrays.shape("q")[-1]
+    rope = config.get("rope_parameters") or {}
+    fraction = config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1))
+    if rope.get("rope_type") == "proportional" or fraction is None:
+        fraction = 1
+    width = int(head * fraction)
+    return width if width in (columns, 2 * columns) else columns
+
+
+def roformer(p, arrays):
+    about = {"scheme": words("rope", head_dim=p["dim"], base=10000, pairing=p["pairing"])}
+    axes = all_axes("bhtd", "q", "k", "v", "grad_q_out", "grad_k_out", "grad_v_out")
+    out = turned_both_ways(arrays, about, axes, "position_ids")
+    for suffix in ("", "_f64"):
+        out.append(turned(arrays, about, axes, "position_ids", q=("v", "v_out" + suffix), k=None))
+    out.append(turned(arrays, about, axes, "position_ids", q=("grad_v_out", "grad_v"), k=None,
+                      sense="gradient"))
+    half = p["dim"] // 2
+    out.append(table(arrays, about, "position_ids", "half",
+                     cos="table_cos[0,0,:,%d:%d]" % (half, p["dim"]),
+                     sin="table_cos[0,0,:,0:%d]" % half))
+    return out
+
+
+def hidden_states(p, arrays):
+    """Hidden states turned head by head before the projections."""
+    config = p["config"]
+    head = config["hidden_size"] // config["num_attention_heads"]
+    about = {"scheme": words("rope", head_dim=head, base=config.get("rotary_embedding_base", 10000),
+                             pairing="half_split")}
+    axes = all_axes("bt(hd)", "hidden", "grad_hidden_out")
+    out = []
+    for suffix in ("", "_f64"):
+        out.append(turned(arrays, about, axes, "position_ids",
+                          q=("hidden", "hidden_out" + suffix), k=None))
+    out.append(turned(arrays, about, axes, "position_ids", q=("grad_hidden_out", "grad_hidden"),
+                      k=None, sense="gradient"))
+    return out
+
+
+# Vision towers ----------------------------------------------------------------------------------
+
+
+def vision(case, arrays):
+    """The towers' definitions, each said in full: a tower's own configuration is no model file."""
+    p = case["params"]
+    config = p["config"]
+    head = arrays.shape("q")[-1]
+    half = head // 2
+    kind = p["model_type"]
+    where = dict(head_dim=head, axes_dim=[half, half])
+    letters = ORDERS[p["q_k_layout"]]
+    axes = all_axes(letters, "q", "k", "grad_q_out", "grad_k_out")
+    ids, layout = "position_ids", "duplicated"
+    if kind == "qwen2_vl_vision":
+        scheme = words("axial", **where, base=10000, pairing="half_split")
+        axes["position_ids"] = "ta"
+    elif kind == "pixtral":
+        scheme = words("axial", **where, base=10000, pairing="half_split", spacing="interlaced")
+        axes["position_ids"] = "ta"
+    elif kind == "llama4_vision_model":
+        side = config["image_size"] // config["patch_size"]
+        scheme = words("axial", **where, base=10000, pairing="interleaved")
+        ids = {"rule": words("grid", shape=[side, side], first=1, swap_xy=True, after=1)}
+        layout = "half"
+    elif kind == "dinov3_vit":
+        return dinov3(p, arrays, where, axes)
+    elif kind == "gemma4_vision":
+        scheme = words("axial", **where, base=100, pairing="half_split", order="blocks")
+        axes["position_ids"] = "bta"
+        about = {"scheme": scheme, "axes": axes}
+        out = turned_both_ways(arrays, {"scheme": scheme}, axes, ids)
+        for block in (0, 1):
+            part = "[:,:,%d:%d]" % (block * half, (block + 1) * half)
+            out.append(table(arrays, about, ids, layout, cos="table_cos" + part,
+                             sin="table_sin" + part, block=block))
+        return out
+    else:
+        raise KeyError(kind)
+    about = {"scheme": scheme}
+    return turned_both_ways(arrays, about, axes, ids) + [
+        table(arrays, dict(about, axes=axes), ids, layout)]
+
+
+def dinov3(p, arrays, where, axes):
+    patch = p["config"]["patch_size"]
+    rows, columns = (side // patch for side in p["image"])
+    scheme = words("axial", **where, base=100, scale=6.283185307179586, pairing="half_split")
+    centres = words("patch_centres", rows=rows, columns=columns)
+    tokens = {"rule": centres + " before=%d" % p["prefix_tokens"]}
+    about = {"scheme": scheme}
+    return turned_both_ways(arrays, about, axes, tokens) + [
+        table(arrays, about, {"rule": centres}, "duplicated")]
+
+
+def positions(case, arrays):
+    p = case["params"]
+    rule = words("mrope", merge=p["spatial_merge_size"], tokens_per_second=p["tokens_per_second"])
+    ins = {"token_types": "mm_token_type_ids", "mask": "attention_mask"}
+    for ours, theirs in (("image_grid", "image_grid_thw"), ("video_grid", "video_grid_thw"),
+                         ("seconds", "second_per_grid_ts")):
+        if arrays.has(theirs):
+            ins[ours] = theirs
+    return [check("positions", rule=rule, **{
+        "in": ins, "out": {"positions": "position_ids", "delta": "rope_deltas"}})]
+
+
+def bfloat16(case, arrays):
+    about = {"model": "$config"}
+    axes = all_axes("bhtd", "q", "k")
+    named = {"precision": "hf_bfloat16_table"}
+    layout = table_layout(arrays, arrays.shape("q")[-1], None, case["params"]["model_type"])
+    exact = {"abs": 0, "rel": 0}
+    return [
+        # From the peer's own table: bit for bit.
+        check("rotate_rows", **about, **named, axes=axes, layout=layout, tolerance=exact,
+              **{"in": {"q": "q", "k": "k", "cos": "table_cos", "sin": "table_sin"},
+                 "out": {"q": "q_out", "k": "k_out"}}),
+        turned(arrays, about, axes, "position_ids", **named),
+        table(arrays, dict(about, **named), "position_ids", layout),
+    ]
+
+
+# Layers, magnitudes, state ----------------------------------------------------------------------
+
+
+def layers(case, arrays):
+    p = case["params"]
+    tokens = p["tokens"]
+    about = {"model": "$config", "tokens": tokens, "context": tokens}
+    columns = arrays.shape("angles_at_position_1")[-1]
+    head = p["config"].get("head_dim") or p["config"]["hidden_size"] // p["config"][
+        "num_attention_heads"]
+    interleaved = p["model_type"] in ("cohere2", "cohere")
+    layout = "half" if columns * 2 == head else "repeated" if interleaved else "duplicated"
+    equal = {}
+    for entry in case["expect"]["layers"]:
+        scheme = "/layers/%d/scheme" % entry["layer"]
+        equal[scheme] = "rope" if entry["rotary"] else "none"
+        if entry.get("amplitude") is not None and entry["amplitude"] == 1:
+            equal["/layers/%d/rotary/attention_factor" % entry["layer"]] = 1.0
+    out = [check("explain", **about, equal=equal, query=tokens - 1, layout=layout,
+                 out={"visible": "visible", "angles": "angles_at_position_1"}),
+           check("explain", **about, query=tokens // 2, out={"visible": "visible_middle"})]
+    if arrays.has("q_scale"):
+        out.append(check("explain", **about, out={"query_factor": "q_scale"}))
+    return out
+
+
+def temperature(case, arrays):
+    return [check("temperature", form="ministral", beta="$llama_4_scaling_beta",
+                  period="$original_max_position_embeddings",
+                  **{"in": {"positions": "position_ids"}, "out": {"factor": name}})
+            for name in ("scale", "scale_f64")]
+
+
+def softmax_scale(case, arrays):
+    out = []
+    for i, row in enumerate(case["params"]["rows"]):
+        rope = row["rope_parameters"]
+        scaling = None
+        # The peer asks only whether the type is scaled and mscale_all_dim is there.
+        if rope["rope_type"] != "default" and rope.get("mscale_all_dim"):
+            scaling = words("mscale_logit", factor=rope["factor"],
+                            mscale_all_dim=rope["mscale_all_dim"])
+        scheme = chain(words("rope", head_dim=64, base=10000, pairing="interleaved"), scaling)
+        out.append(check("frequencies", scheme=scheme, qk_head_dim=row["qk_head_dim"],
+                         out={"softmax_scale": "scaling[%d]" % i}))
+    return out
+
+
+def state(case, arrays):
+    p = case["params"]
+    members = {"model": "$config", "in": {"lengths": "lengths"}}
+    if case["name"] == "state_dynamic_ntk":
+        members.update(hold="hugging_face", trained=p["config"]["max_position_embeddings"])
+    return [check("calls", **members, out={"inv_freq": name})
+            for name in ("inv_freq", "inv_freq_f64")]
+
+
+# Broken files -----------------------------------------------------------------------------------
+
+
+def doctor(case, arrays):
+    """The codes that our own list expects (tests/model/expected_doctor.json): transformers' verdict
+    is not ours. Where the file can be read, its frequencies are the peer's."""
+    expected = json.loads(EXPECTED.read_text())[case["name"]]
+    about = {"model": "$config"}
+    out = [check("doctor", **about, codes=expected)]
+    if any(c.get("severity") == "error" for c in expected):
+        return out + [check("refuse", **about)]
+    for name in case["outputs"]:
+        if "older" in name or not name.startswith("inv_freq"):
+            continue
+        suffix = name[len("inv_freq"):]
+        members = {}
+        if suffix == "_after_9000":
+            members["context"] = 9000
+        elif suffix:
+            members["layer_type"] = suffix[1:]
+        elif "inv_freq_after_9000" in case["outputs"]:
+            members["context"] = 16
+        out.append(check("frequencies", **about, **members, out={"inv_freq": name}))
+    return out
