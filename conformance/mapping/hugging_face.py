@@ -375,6 +375,8 @@ def state(case, arrays):
 def doctor(case, arrays):
     """The codes that our own list expects (tests/model/expected_doctor.json): transformers' verdict
     is not ours. Where the file can be read, its frequencies are the peer's."""
+    if not EXPECTED.exists():
+        return "no expected codes"
     expected = json.loads(EXPECTED.read_text())[case["name"]]
     about = {"model": "$config"}
     out = [check("doctor", **about, codes=expected)]

@@ -120,6 +120,16 @@ void run_explain(Check& check) {
   if (const Json* equal = check.find("equal"))
     for (const auto& [pointer, want] : equal->as_object())
       expect_member(check, explained, pointer, want);
+  if (check.find("same_as") != nullptr) {
+    Json other = check.json;
+    other.set("model", *check.find("same_as"));
+    const ModelSpec twin = read_case_model(Check(check.in_case, other));
+    const Json* own = explained.find("layers");
+    const Json theirs = explain_json(twin);
+    check.expect(
+        own != nullptr && theirs.find("layers") != nullptr && *own == *theirs.find("layers"),
+        "the layers should be those of " + check.text("same_as"));
+  }
   const auto tokens = static_cast<Index>(check.number("tokens", 0));
   expect_visible(check, model, "visible", static_cast<Index>(check.number("query", 0)), tokens);
   expect_angles(check, model);
