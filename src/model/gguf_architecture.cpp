@@ -36,11 +36,20 @@ std::optional<Architecture> Architecture::group(std::string_view field) const {
   return Architecture(name_, *j);
 }
 
+// The file has one architecture a line, so that one line is parsed and not all.
 std::optional<Architecture> find_architecture(std::string_view name) {
-  const Json table = parse_json(data::gguf_architectures, "gguf_architectures.json");
-  const Json* facts = table.at("architectures").find(name);
-  if (facts == nullptr) return std::nullopt;
-  return Architecture(std::string(name), *facts);
+  constexpr std::string_view allowed = "abcdefghijklmnopqrstuvwxyz0123456789_-.";
+  if (name.empty() || name.find_first_not_of(allowed) != std::string_view::npos)
+    return std::nullopt;
+  std::string_view text = data::gguf_architectures;
+  text.remove_prefix(text.find("\"architectures\": {"));
+  const std::string key = "\n    \"" + std::string(name) + "\": ";
+  const std::size_t at = text.find(key);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::string_view line = text.substr(at + key.size());
+  line = line.substr(0, line.find_first_of("\n"));
+  line = line.substr(0, line.find_last_of('}') + 1);
+  return Architecture(std::string(name), parse_json(line, "gguf_architectures.json"));
 }
 
 std::string other_prefix(std::string_view key) {
