@@ -61,7 +61,49 @@ void check_divisors(const Architecture& arch, const Hparams& h, const DivisorTen
                      std::to_string(v->values.size()));
 }
 
-void add_input(const Architecture& arch, const Hparams& h, Keys& keys, ModelSpec& m);
+// Learned positions: one row a position, added to the embedding (tensor position_embd.weight).
+void add_input(const Architecture& arch, const Hparams& h, Keys& keys, ModelSpec& m) {
+  const std::string_view rule = arch.text("positions");
+  const GgufTensor* table = keys.file().tensor("position_embd.weight");
+  if (rule.empty() || (rule == "learned_if_present" && table == nullptr)) return;
+  Learned learned;
+  const auto width = keys.integer("embedding_length");
+  learned.width = width ? width->value : 0;
+  learned.rows = h.context.value;
+  if (learned.width < 1 || learned.width > 1000000) {
+    keys.error("out_of_range", keys.full("embedding_length"), "must be 1 to 1000000");
+    return;
+  }
+  Sourced<Encoding> e;
+  e.value.scheme = learned;
+  e.origin = Origin::class_default;
+  e.where = "llama.cpp (" + arch.name() + ")";
+  m.input.push_back(std::move(e));
+}
+
+// T5: the decoder's layers are the model's, the encoder's stand in a tower.
+void add_layers(const Architecture& arch, const Hparams& h, const DivisorTensors& divisors,
+                Keys& keys, ModelSpec& m) {
+  const Index length = m.context.value;
+  const auto decoder = arch.name() == "t5" ? keys.integer("decoder_block_count") : std::nullopt;
+  const Index layers = decoder ? decoder->value : h.run_layers;
+  if (layers < 1 || layers > 512) {
+    keys.error("out_of_range", keys.full("decoder_block_count"), "must be 1 to 512");
+    return;
+  }
+  for (Index il = 0; il < layers && !keys.failed(); ++il) {
+    m.layers.push_back(lower_layer(arch, h, divisors, keys, il % h.run_layers, length));
+    m.layers.back().index = il;
+  }
+  if (arch.name() != "t5") return;
+  Hparams both_ways = h;
+  both_ways.causal = {false, Origin::class_default, "llama.cpp (t5)"};
+  Tower encoder;
+  encoder.name = "encoder";
+  for (Index il = 0; il < h.run_layers && !keys.failed(); ++il)
+    encoder.layers.push_back(lower_layer(arch, both_ways, divisors, keys, il, length));
+  m.towers.push_back(std::move(encoder));
+}
 
 void read_into(Keys& keys, const ReadOptions& options, ModelSpec& m) {
   const auto arch = architecture_of(keys);
@@ -81,13 +123,10 @@ void read_into(Keys& keys, const ReadOptions& options, ModelSpec& m) {
   const DivisorTensors divisors = read_divisors(*arch, keys);
   check_divisors(*arch, h, divisors, keys);
   if (keys.failed()) return;
-  for (Index il = 0; il < h.run_layers && !keys.failed(); ++il)
-    m.layers.push_back(lower_layer(*arch, h, divisors, keys, il, m.context.value));
+  add_layers(*arch, h, divisors, keys, m);
   add_input(*arch, h, keys, m);
   note_losses(*arch, h, divisors, keys, m);
 }
-
-void add_input(const Architecture&, const Hparams&, Keys&, ModelSpec&) {}
 
 }  // namespace
 

@@ -157,6 +157,8 @@ Hparams read_hparams(const Architecture& arch, Keys& keys) {
     h.causal = {false, Origin::class_default, "llama.cpp (" + arch.name() + ")"};
   else if (const auto v = keys.boolean("attention.causal"))
     h.causal = *v;
+  if (arch.name() == "t5encoder")
+    h.causal = {false, Origin::class_default, "llama.cpp (t5encoder)"};
   read_sections(arch, keys, h);
   read_heads(arch, keys, h);
   read_latent(arch, keys, h);

@@ -292,22 +292,49 @@ Encoding lower_operator(const Architecture& arch, const Hparams& h, const Diviso
 
 namespace {
 
+void add_encoding(LayerSpec& layer, Scheme scheme, const std::string& where) {
+  Sourced<Encoding> e;
+  e.value.scheme = std::move(scheme);
+  e.where = where;
+  layer.encodings.push_back(std::move(e));
+}
+
+// What acts in the score: T5's buckets, ALiBi.
 void add_bias(const Architecture& arch, const Hparams& h, Keys& keys, LayerSpec& layer) {
   Fields f(layer);
   const std::string who = "llama.cpp (" + arch.name() + ")";
   if (arch.flag("t5")) {
+    T5 t5;
+    t5.bidirectional = !h.causal.value;
+    t5.max_distance = arch.number("t5_max_distance", 128);
+    const auto buckets = keys.integer("attention.relative_buckets_count");
+    if (!buckets || buckets->value < 4 || buckets->value % 4 != 0 || buckets->value > 4096) {
+      keys.error(buckets ? "out_of_range" : "missing_key",
+                 keys.full("attention.relative_buckets_count"),
+                 "attention.relative_buckets_count must be a multiple of 4, 4096 at most");
+      return;
+    }
+    t5.num_buckets = buckets->value;
     layer.scheme = "t5";
-    if (const auto v = keys.integer("attention.relative_buckets_count")) f.add("t5.buckets", *v);
-    f.add("t5.max_distance", Json(static_cast<std::int64_t>(arch.number("t5_max_distance", 128))),
-          Origin::class_default, who);
+    f.add("num_buckets", *buckets);
+    f.add("max_distance", Json(t5.max_distance), Origin::class_default, who);
+    f.add("bidirectional", Json(t5.bidirectional), h.causal.origin, h.causal.where);
+    add_encoding(layer, t5, who);
   }
   Sourced<double> bias{static_cast<double>(arch.number("alibi", 0)), Origin::class_default, who};
   if (arch.text("alibi") == "key")
     if (const auto v = keys.number("attention.max_alibi_bias")) bias = *v;
   if (arch.has("alibi_layers") && arch.number("alibi_layers", 0) != h.layers) bias.value = 0;
   if (!(bias.value > 0)) return;
+  if (bias.value > 1000) {
+    keys.error("out_of_range", bias.where, "the largest ALiBi exponent must be at most 1000");
+    return;
+  }
+  Alibi alibi;
+  alibi.max_bias = bias.value;
   layer.scheme = "alibi";
-  f.add("alibi.max_bias", bias);
+  f.add("max_bias", bias);
+  add_encoding(layer, alibi, bias.where);
 }
 
 void add_temperature(const Architecture& arch, const Hparams& h, Keys& keys, LayerSpec& layer) {

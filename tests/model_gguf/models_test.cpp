@@ -314,8 +314,15 @@ TEST(GgufModels, BiasesAndTables) {
   EXPECT_EQ(Writer("baichuan").set("block_count", 30u).read().layers[0].scheme, "none");
   const ModelSpec t5 = Writer("t5").set("attention.relative_buckets_count", 32u).read();
   EXPECT_EQ(t5.layers[0].scheme, "t5");
-  EXPECT_EQ(field(t5.layers[0], "t5.max_distance")->value.as_integer(), 128);
-  EXPECT_EQ(Writer("gpt2").read().layers[0].scheme, "none");
+  EXPECT_EQ(field(t5.layers[0], "max_distance")->value.as_integer(), 128);
+  EXPECT_EQ(to_text(t5.layers[0].encodings.at(0).value), "t5 bidirectional=false");
+  EXPECT_EQ(to_text(t5.towers.at(0).layers.at(0).encodings.at(0).value), "t5 bidirectional=true");
+  EXPECT_EQ(to_text(bloom.layers[0].encodings.at(0).value), "alibi");
+  const ModelSpec gpt2 = Writer("gpt2").read();
+  EXPECT_EQ(gpt2.layers[0].scheme, "none");
+  EXPECT_EQ(to_text(gpt2.input.at(0).value), "learned width=4096 rows=4096");
+  EXPECT_TRUE(Writer("mpt").read().input.empty());
+  EXPECT_TRUE(Writer("llama").read().input.empty());
 }
 
 TEST(GgufModels, HunYuanRaisesItsBaseByAlpha) {

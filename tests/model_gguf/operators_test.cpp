@@ -109,7 +109,7 @@ TEST(GgufOperators, AreWhatLlamaCppRan) {
             ++ropes;
           } else {
             const double bias = op.at("max_bias").as_number();
-            const FieldValue* f = field(layer, "alibi.max_bias");
+            const FieldValue* f = field(layer, "max_bias");
             EXPECT_EQ(f != nullptr ? f->value.as_number() : 0.0, bias) << who;
             EXPECT_EQ(layer.scheme == "alibi", bias > 0) << who;
             const double unscaled = op.at("scale").as_number() * std::sqrt(192.0);
