@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts on how transformers 5.23.0 places positions, by model type, that neither layouts.json nor
+the defaults of the classes say. Found by reading and running the program (reference: the suite
+conformance/rotary_hugging_face and its notes; file and class are those of the model type)."""
+
+# The classes whose default rotary obeys partial_rotary_factor (all obey it once scaled).
+PARTIAL = """glm glm4 glm4_moe glm4v_text glm4v_moe_text glm_image_text glm_ocr_text glmasr_encoder
+gpt_neox minimax_m2 moonshine phi phi3 qwen3_next solar_open dots3_note_audio_encoder glm4_moe_lite
+minimax_m3_vl_text moonshine_streaming musicflamingo nemotron3_5_transcribe_asr_audio
+nemotron3_5_transcribe_word_timestamp nemotron3_diarization_audio phi4_multimodal qwen3_5_text
+qwen3_5_moe_text qwen4_exp_text deepseek_v4 laguna mellum neomme step3p5 zaya diffusion_gemma_text
+dots3_note_text mimo_v2_flash efficientloftr gpt_neox_japanese nemotron persimmon recurrent_gemma
+bamba stablelm""".split()
+
+SLIDING, FULL, LINEAR = "sliding_attention", "full_attention", "linear_attention"
+
+
+def every(n, key=None, hit=FULL, other=SLIDING, **more):
+    """Layer i is `hit` where (i + 1) % n == 0 (phase last) or i % n == 0 (phase first)."""
+    rule = {"rule": "every", "n": n, "hit": hit, "other": other}
+    if key:
+        rule["key"] = key
+    rule.update(more)
+    return rule
+
+
+# How layer types follow when the file has no `layer_types`.
+LAYERS = {
+    "afmoe": every(4, "global_attn_every_n_layers"),
+    "beam": every(6, force_last=True),
+    "cohere2": every(4, "sliding_window_pattern"),
+    "cohere2_moe": every(4, "sliding_window_pattern"),
+    "cwm": every(4, phase="first"),
+    "diffusion_gemma_text": every(6, force_last=True),
+    "embedding_gemma2_text": every(6, "sliding_window_pattern", force_last=True),
+    "exaone4": every(4, "sliding_window_pattern", zero_without_window=True),
+    "exaone_moe": every(4, "sliding_window_pattern", zero_without_window=True),
+    "gemma2": every(2),
+    "gemma3_text": every(6, "sliding_window_pattern"),
+    "gemma3n_text": every(5),
+    "gemma4_text": every(6, force_last=True),
+    "gemma4_unified_text": every(6, force_last=True),
+    "gpt_oss": every(2),
+    "granite_swa": every(4, phase="first"),
+    "granitemoe_swa": every(4, phase="first"),
+    "kolibri1": every(5),
+    "minimax": every(2, hit=LINEAR, other=FULL),
+    "mimo_v2_flash": every(6, also_first=True),
+    "modernbert": every(3, "global_attn_every_n_layers", phase="first"),
+    "modernbert-decoder": every(3, "global_attn_every_n_layers", phase="first"),
+    "muse_glimmer_text": every(4, phase="from_end"),
+    "neomme": every(6, force_last=True),
+    "olmo3": every(4),
+    "olmo_hybrid": every(4, other=LINEAR),
+    "qwen3_next": every(4, "full_attention_interval", other=LINEAR),
+    "qwen3_5_text": every(4, "full_attention_interval", other=LINEAR),
+    "qwen3_5_moe_text": every(4, "full_attention_interval", other=LINEAR),
+    "qwen4_exp_text": every(4, "full_attention_interval", hit="indexed_attention", other=LINEAR),
+    "bailing_hybrid": every(6, "layer_group_size", other=LINEAR),
+    "t5_gemma_module": every(2),
+    "t5gemma2_text": every(6, "sliding_window_pattern"),
+    "t5gemma2_decoder": every(6, "sliding_window_pattern"),
+    "ultrabert": every(3),
+    "vaultgemma": every(2),
+    "jamba": {"rule": "period", "period": "attn_layer_period", "offset": "attn_layer_offset",
+              "hit": FULL, "other": LINEAR},
+    "qwen2": {"rule": "windows_from"},
+    "dots1": {"rule": "windows_from"},
+    "smollm3": {"rule": "no_rope_layers", "without": "sliding_if_used", "with": FULL},
+    "llama4_text": {"rule": "no_rope_layers", "without": FULL, "with": "chunked_attention"},
+    "mistral_large4_text": {"rule": "no_rope_layers", "without": FULL, "with": FULL},
+    "ministral": {"rule": "sliding_if_window"},
+    "lfm2": {"rule": "listed", "key": "full_attn_idxs", "hit": FULL, "other": "conv"},
+    "lfm2_moe": {"rule": "listed", "key": "full_attn_idxs", "hit": FULL, "other": "conv"},
+    "mllama_text_model": {"rule": "listed", "key": "cross_attention_layers",
+                          "hit": "cross_attention", "other": FULL, "always": True},
+    "nemotron_h": {"rule": "letters", "key": "hybrid_override_pattern",
+                   "letters": {"M": LINEAR, "*": FULL, "E": "moe", "-": "mlp"}},
+    "recurrent_gemma": {"rule": "cycle", "key": "block_types",
+                        "cycle": ["recurrent", "recurrent", "attention"],
+                        "names": {"recurrent": LINEAR, "attention": SLIDING}},
+    "bamba": {"rule": "listed", "key": "attn_layer_indices", "hit": FULL, "other": LINEAR},
+    "falcon_h1": {"rule": "all", "type": "hybrid"},
+    "zaya": {"rule": "all", "type": "hybrid"},
+    "granitemoehybrid": {"rule": "all", "type": LINEAR},
+    "kimi_linear": every(4, phase="first", other=LINEAR, not_first=True),
+    "deepseek_v32": {"rule": "all", "type": "indexed_attention"},
+    "glm_moe_dsa": {"rule": "all", "type": "indexed_attention"},
+    "axk2": {"rule": "all", "type": "indexed_attention"},
+    "unlimited_ocr_text": {"rule": "all", "type": "reference_sliding_attention"},
+    "deepseek_v4": {"rule": "deepseek_v4"},
+    "flint": {"rule": "flint"},
+    "lfm3": {"rule": "lfm3"},
+    "zamba2": {"rule": "zamba2"},
+}
+for name in """qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talker qwen3
+qwen3_omni_moe_talker_code_predictor deepseek_ocr2_encoder""".split():
+    LAYERS[name] = {"rule": "windows_from"}
+LAYERS["qwen2_moe"] = {"rule": "windows_until"}
+
+# Windows on every layer (a model with layer types has them on its sliding ones).
+WINDOW_ON_ALL = """mistral mixtral ministral3 phi3 phi4_multimodal phimoe starcoder2 minimax olmoe
+qwen3_moe voxtral_realtime_text voxtral_realtime_encoder mimi recurrent_gemma moshi
+openai_privacy_filter kyutai_speech_to_text pocket_tts_audio_tokenizer qwen3_omni_moe_talker_text
+blt_patcher blt_local_encoder""".split()
+# A window takes effect only with use_sliding_window.
+WINDOW_SWITCH = """qwen2 qwen2_moe qwen3 qwen3_moe qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text
+qwen2_5_omni_talker deepseek_ocr2_encoder smollm3""".split()
+# Windows counted to both sides: key // divide keys each way.
+WINDOW_BOTH = {"modernbert": {"key": "local_attention", "divide": 2},
+               "openai_privacy_filter": {"key": "sliding_window", "divide": 1},
+               "ultrabert": {"key": "sliding_window", "divide": 1},
+               "neomme": {"key": "sliding_window", "divide": 1}}
+# The causal sibling: a window of local_attention // 2 keys, the query's own among them.
+WINDOW_HALVED = {"modernbert-decoder": {"key": "local_attention", "divide": 2}}
+BIDIRECTIONAL = """modernbert ultrabert openai_privacy_filter eurobert esm esmc nomic_bert roformer gte
+jina_embeddings_v3 neomme bert roberta xlm-roberta camembert electra distilbert albert mpnet deberta
+deberta-v2 clip_vision_model siglip_vision_model vit deit beit dinov2 dinov3_vit pixtral
+llama4_vision_model qwen2_vl_vision qwen2_5_vl_vision qwen3_vl_vision qwen3_vl_moe_vision
+qwen3_5_vision qwen3_5_moe_vision gemma4_vision glmasr_encoder lasr_encoder dia_encoder mlcd
+wav2vec2 hubert wav2vec2-conformer xlnet layoutlm ernie megatron-bert big_bird data2vec-text
+embedding_gemma2_text clvp_encoder vjepa2 eomt_dinov3 xlm-roberta-xl mobilebert squeezebert""".split()
+
+# Layers that turn, when not all with attention do.
+ROTARY_ON = {
+    "afmoe": "sliding", "cohere2": "sliding", "cohere2_moe": "sliding", "flint": "sliding",
+    "exaone4": "sliding_or_no_window", "exaone_moe": "sliding_or_no_window",
+    "kolibri1": "sliding_or_no_window",
+    "llama4_text": "no_rope_layers", "smollm3": "no_rope_layers",
+    "mistral_large4_text": "no_rope_layers",
+    "granite_swa": "layer_rope_theta", "granitemoe_swa": "layer_rope_theta",
+    "muse_glimmer_text": "layer_rope_theta",
+}
+# Rotary only if a key of the file has a value; otherwise the other scheme stands in its place.
+ROTARY_IF = {
+    "falcon": {"key": "alibi", "equals": False, "otherwise": "alibi"},
+    "esm": {"key": "position_embedding_type", "equals": "rotary", "otherwise": "learned"},
+    "granitemoehybrid": {"key": "position_embedding_type", "equals": "rope", "otherwise": "none"},
+    "zamba2": {"key": "use_mem_rope", "equals": True, "otherwise": "none"},
+}
+
+# Where theta and fraction stand outside of rope_parameters, when not rope_theta and
+# partial_rotary_factor.
+KEYS = {
+    "gpt_neox": {"theta": ["rotary_emb_base"], "partial": ["rotary_pct"]},
+    "gpt_neox_japanese": {"theta": ["rotary_emb_base"], "partial": ["rotary_pct"]},
+}
+# Rules for rope_parameters that differ from the common one.
+#   by_layer_type  always nested: each type has its theta key and default, flat scaling goes to
+#                  some of them and a null entry is filled in
+#   as_stated      taken as it stands, or the class default whole; a top-level theta is not read
+GEMMA3 = {"rule": "by_layer_type", "scaling_to": [FULL],
+          "thetas": {FULL: {"key": "rope_theta", "default": 1000000.0},
+                     SLIDING: {"key": "rope_local_base_freq", "default": 10000.0}}}
+MODERNBERT = {"rule": "by_layer_type", "scaling_to": [FULL, SLIDING],
+              "thetas": {FULL: {"key": "global_rope_theta", "default": 160000.0},
+                         SLIDING: {"key": "local_rope_theta", "default": 10000.0}}}
+ROPE = {
+    "gemma3_text": GEMMA3, "gemma3n_text": GEMMA3, "t5gemma2_text": GEMMA3,
+    "t5gemma2_decoder": GEMMA3,
+    "modernbert": MODERNBERT, "modernbert-decoder": MODERNBERT,
+    # the top-level theta is taken by the first reader, which is full_attention
+    "olmo3": {"rule": "by_layer_type", "scaling_to": [FULL],
+              "thetas": {FULL: {"key": "rope_theta", "default": 500000.0},
+                         SLIDING: {"default": 500000.0}}},
+    "gemma4_text": {"rule": "as_stated"}, "gemma4_unified_text": {"rule": "as_stated"},
+    "diffusion_gemma_text": {"rule": "as_stated"}, "embedding_gemma2_text": {"rule": "as_stated"},
+    "beam": {"rule": "as_stated"}, "laguna": {"rule": "as_stated"}, "mellum": {"rule": "as_stated"},
+    "mimo_v2_flash": {"rule": "as_stated"}, "zaya": {"rule": "as_stated"},
+    "lfm3": {"rule": "flat", "labels": [FULL, SLIDING]},
+    "phi3": {"rule": "flat", "rename_late": {"su": "longrope", "yarn": "longrope"},
+             "only": ["default", "longrope"], "fixed_original": True},
+    "phi4_multimodal": {"rule": "flat", "rename_late": {"su": "longrope", "yarn": "longrope"},
+                        "only": ["default", "longrope"], "fixed_original": True},
+    "qwen2_vl_text": {"rule": "flat", "rename": {"mrope": "default"}},
+    "qwen2_5_vl_text": {"rule": "flat", "rename": {"mrope": "default"}},
+    "hunyuan_vl_text": {"rule": "flat", "rename": {"xdrope": "dynamic"},
+                        "aliases": {"xdrope_section": "mrope_section"}},
+    "minimax_m2": {"rule": "flat", "partial_from": "rotary_dim"},
+    "bamba": {"rule": "flat", "partial_forced": 0.5},
+    "mistral4": {"rule": "flat", "partial_is_mla": True},
+    "gptj": {"rule": "fixed_base", "width": "rotary_dim"},
+    "codegen": {"rule": "fixed_base", "width": "rotary_dim"},
+    "roformer": {"rule": "fixed_base"},
+    "clvp_encoder": {"rule": "fixed_base", "width_rule": "clvp"},
+    "clvp_decoder": {"rule": "fixed_base", "width_rule": "clvp"},
+    "esm": {"rule": "top_level"},
+    "granite_swa": {"rule": "flat", "theta_list": "layer_rope_theta"},
+    "granitemoe_swa": {"rule": "flat", "theta_list": "layer_rope_theta"},
+    "muse_glimmer_text": {"rule": "flat", "theta_list": "layer_rope_theta",
+                          "theta_zero": "from_end"},
+    "deepseek_v4": {"rule": "refused", "why": "rope_parameters by main and compress"},
+    "step3p5": {"rule": "per_layer_lists"},
+    "dots3_note_text": {"rule": "refused", "why": "fractions from per-layer head sizes"},
+    "neomme": {"rule": "refused", "why": "two-axis text layers"},
+    "cohere_compass_text": {"rule": "refused", "why": "nested M-RoPE"},
+    "molmo2_text": {"rule": "refused", "why": "a scaling on some layers only"},
+    "efficientloftr": {"rule": "refused", "why": "one-based image axes"},
+    "musicflamingo": {"rule": "refused", "why": "audio time stamps"},
+}
+# rope_parameters of the class when the file has none.
+YARN_OSS = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            "truncate": False, "original_max_position_embeddings": 4096}
+ROPE_DEFAULT_FROM_CLASS = """apertus cwm gpt_oss higgs_audio_v2 ministral3 mistral4
+mistral_large4_text openai_privacy_filter moonshine_streaming cosmos3_edge_text gemma4_text
+gemma4_unified_text diffusion_gemma_text embedding_gemma2_text beam laguna mellum mimo_v2_flash zaya
+lfm3 ultrabert step3p5""".split()
+
+# Head sizes. own: head_dim, else hidden_size // num_attention_heads.
+HEAD = {name: "hidden_over_heads" for name in """cohere2 cohere_compass_text blt_local_decoder
+blt_global_transformer blt_patcher pixtral recurrent_gemma deepseek_ocr2_text unlimited_ocr_text gptj
+codegen roformer esm dots3_note_audio_encoder""".split()}
+HEAD["zamba2"] = "zamba2"
+for name in """deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa longcat_flash minicpm3
+mistral4 mistral_large4_text youtu axk1 axk2 bailing_hybrid hy_v4""".split():
+    HEAD[name] = "latent"
+HEAD["hunyuan_v1_dense"] = HEAD["hunyuan_v1_moe"] = "stated"
+for name in "gemma4_text gemma4_unified_text diffusion_gemma_text embedding_gemma2_text".split():
+    HEAD[name] = "global"  # full layers: global_head_dim, 512
+# The attention multiplies its softmax scale by g(factor, mscale_all_dim)^2.
+LOGIT_FACTOR = [n for n, rule in HEAD.items() if rule == "latent"]
+TEMPERATURE = {"llama4_text": "llama4", "ministral3": "ministral", "mistral4": "ministral"}
+
+MROPE = {
+    "qwen2_vl_text": ("chunked", [16, 24, 24]), "qwen2_5_vl_text": ("chunked", [16, 24, 24]),
+    "qwen2_5_omni_text": ("chunked", [16, 24, 24]), "paddleocr_vl_text": ("chunked", [16, 24, 24]),
+    "qwen2_5_omni_talker": ("chunked", [16, 24, 24]),
+    "glm4v_text": ("chunked", [8, 12, 12]), "glm4v_moe_text": ("chunked", [8, 12, 12]),
+    "glm_ocr_text": ("chunked", [8, 12, 12]), "glm_image_text": ("chunked", [8, 12, 12]),
+    "qwen3_vl_text": ("interleaved", [24, 20, 20]),
+    "qwen3_vl_moe_text": ("interleaved", [24, 20, 20]),
+    "qwen3_omni_moe_text": ("interleaved", [24, 20, 20]),
+    "qwen3_5_text": ("interleaved", [11, 11, 10]), "qwen3_5_moe_text": ("interleaved", [11, 11, 10]),
+    "qwen4_exp_text": ("interleaved", [11, 11, 10]),
+    "cosmos3_edge_text": ("interleaved", [24, 20, 20]),
+    "ernie4_5_vl_moe_text": ("ernie", [22, 22, 20]),
+}
+# The layout where layouts.json could not run the class.
+HALF, INTER = "half_split", "interleaved"
+PAIRING = {"glm4v_text": INTER, "glm4v_moe_text": HALF, "glm_image_text": HALF, "gptj": INTER,
+           "codegen": INTER, "roformer": INTER, "clvp_encoder": HALF, "clvp_decoder": HALF,
+           "granite4_vision_text": HALF, "higgs_audio_v2": HALF, "internlm3": HALF,
+           "iquestcoder": HALF, "hunyuan_vl_text": HALF, "pe_audio_encoder": INTER,
+           "pe_audio_video_encoder": INTER, "pe_video_encoder": INTER, "lasr_encoder": HALF,
+           "pocket_tts_audio_tokenizer": HALF, "qwen2_5_omni_dit": HALF, "molmo2_text": HALF,
+           "cohere_compass_text": HALF, "mistral_large4_text": INTER}
+# V turned too, or the attention output turned back.
+ROTATES_VALUE = {"clvp_encoder": True, "clvp_decoder": True, "roformer": "rotary_value"}
+UNROTATES_OUTPUT = ["deepseek_v4"]
+# What these call rotary is no rotation: the two members of a pair get other angles.
+NOT_A_ROTATION = {
+    "hunyuan_vl_text": "the doubled table is split by section * 2, so that the two members of a "
+                       "pair follow different axes and norms change",
+    "vjepa2": "angles are tiled for half-split pairs but channels are paired interleaved"}
+# The text part's keys may stand at the top level of the file.
+FLAT_TEXT = ["qwen2_vl", "qwen2_5_vl", "paddleocr_vl", "hunyuan_vl", "fuyu"]
+
+# Vision towers: axial layouts (reference 8.1).
+VISION = {}
+for name in """qwen2_vl_vision qwen2_5_vl_vision qwen2_5_omni_vision_encoder qwen3_vl_vision
+qwen3_vl_moe_vision qwen3_5_vision qwen3_5_moe_vision qwen3_omni_moe_vision_encoder qwen4_exp_vision
+glm4v_vision glm4v_moe_vision glm_ocr_vision paddleocr_vl_vision ernie4_5_vl_moe_vision
+exaone4_5_vision video_llama_3_vision mlcd mlcd_vision_model glm5_next_vision""".split():
+    VISION[name] = "qwen2_vl"
+VISION.update({"pixtral": "pixtral", "llama4_vision_model": "llama4", "gemma4_vision": "gemma4",
+               "dinov3_vit": "dinov3"})
+
+# Models without rotary: what stands at the input, and what acts in the score.
+LEARNED = """gpt2 bert roberta xlm-roberta camembert electra distilbert albert opt gpt_neo gpt_bigcode
+openai-gpt bart mbart blenderbot blenderbot-small plbart led longformer big_bird bigbird_pegasus
+biogpt layoutlm ernie megatron-bert data2vec-text xlm-roberta-xl mobilebert squeezebert bark
+clip_text_model clip_vision_model siglip_text_model siglip_vision_model vit deit dinov2 vit_mae
+vit_msn whisper decision_transformer imagegpt rembert roc_bert flaubert xlm mvp lilt splinter xmod
+canine bert-generation luke mpnet""".split()
+SINUSOIDAL = """xglm m2m_100 marian pegasus pegasus_x fsmt speech_to_text ctrl musicgen_decoder
+musicgen_melody_decoder nllb-moe informer autoformer time_series_transformer""".split()
+T5 = "t5 mt5 umt5 longt5 switch_transformers udop pop2piano mpnet".split()
+ALIBI = ["bloom", "mpt"]
+NONE = """mamba mamba2 falcon_mamba rwkv xlstm jamba nemotron_h zamba kimi_linear""".split()
+RELATIVE = {"deberta": "deberta", "deberta-v2": "deberta", "xlnet": "xlnet", "funnel": "funnel",
+            "wav2vec2": "convolutional", "hubert": "convolutional", "wavlm": "convolutional"}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes src/model/data/hugging_face_models.json: what a model type of transformers 5.23 means.
+
+    python make_table.py ../../conformance/rotary_hugging_face > ../../src/model/data/hugging_face_models.json
+
+From layouts.json and class_defaults.json of the conformance suite, class_facts.json (written by
+read_classes.py) and facts.py beside this script. One model type a line. Adding a model: one line
+in the table by hand, or a fact here and this script again.
+"""
+import json
+import pathlib
+import sys
+
+import facts as F
+
+here = pathlib.Path(__file__).parent
+suite = pathlib.Path(sys.argv[1])
+layouts = json.loads((suite / "layouts.json").read_text())["model_types"]
+defaults = json.loads((suite / "class_defaults.json").read_text())["model_types"]
+classes = json.loads((here / "class_facts.json").read_text())
+type_of_class = {}
+for name, c in classes.items():
+    type_of_class.setdefault(c["class"], name)
+
+NOT_ROTARY = {}
+for names, scheme in ((F.T5, "t5"), (F.ALIBI, "alibi"), (F.NONE, "none")):
+    for name in names:
+        NOT_ROTARY[name] = {"scheme": scheme}
+for name in F.LEARNED:
+    NOT_ROTARY.setdefault(name, {"scheme": "none"})["input"] = "learned"
+for name in F.SINUSOIDAL:
+    NOT_ROTARY.setdefault(name, {"scheme": "none"})["input"] = "sinusoidal"
+for name, scheme in F.RELATIVE.items():
+    NOT_ROTARY.setdefault(name, {})["scheme"] = scheme
+OTHER_ROTARY = """gptj codegen roformer esm clvp_encoder clvp_decoder dinov3_vit""".split()
+
+DROP = {"layer_types", "partial_rotary_factor", "rope_theta"}
+
+
+def layout_of(name, entry):
+    plain, inter = layouts.get(name), layouts.get(name + ".apply_rotary_pos_emb_interleave")
+    pick = inter or plain
+    if pick:
+        entry["pairing"] = pick["pairing"]
+        if pick["direction"] != 1:
+            entry["direction"] = pick["direction"]
+        if pick.get("output_order"):
+            entry["output_order"] = "even_then_odd"
+        if inter and "rope_interleave" in classes[name]["defaults"]:
+            entry["interleave_key"] = "rope_interleave"
+        if pick["bfloat16_products"] == "float32, rounded once":
+            entry["bfloat16_once"] = True
+    elif name in F.PAIRING:
+        entry["pairing"] = F.PAIRING[name]
+
+
+def rotary(name):
+    c = classes[name]
+    d = defaults.get(name, {})
+    entry = {"class": c["class"], "scheme": "rope"}
+    layout_of(name, entry)
+    rp = d.get("rope_parameters") or {}
+    theta = c.get("default_theta", 10000.0)
+    if isinstance(theta, dict):
+        theta = 10000.0  # by_layer_type rules carry their own
+    entry["theta"] = theta
+    flat = "rope_theta" in rp
+    if flat and rp["rope_theta"] != theta and name not in F.ROPE_DEFAULT_FROM_CLASS:
+        entry["theta"] = rp["rope_theta"]
+    if flat and rp.get("partial_rotary_factor") is not None and name not in F.ROPE_DEFAULT_FROM_CLASS:
+        entry["fraction"] = rp["partial_rotary_factor"]
+    if name in F.PARTIAL:
+        entry["partial"] = True
+    if name in F.ROPE_DEFAULT_FROM_CLASS:
+        entry["rope_parameters"] = rp
+    for table, key in ((F.KEYS, "keys"), (F.ROPE, "rope"), (F.HEAD, "head"), (F.LAYERS, "layers"),
+                       (F.ROTARY_ON, "rotary_on"), (F.ROTARY_IF, "rotary_if"),
+                       (F.TEMPERATURE, "temperature"), (F.ROTATES_VALUE, "rotates_value"),
+                       (F.NOT_A_ROTATION, "not_a_rotation"), (F.VISION, "vision")):
+        if name in table:
+            entry[key] = table[name]
+    if name in F.MROPE:
+        entry["mrope"] = {"layout": F.MROPE[name][0], "sections": F.MROPE[name][1]}
+    if name in F.LOGIT_FACTOR:
+        entry["logit_factor"] = True
+    if name in F.UNROTATES_OUTPUT:
+        entry["unrotates_output"] = True
+    window(name, entry, c)
+    common(name, entry, c)
+    return entry
+
+
+def window(name, entry, c):
+    known = c["defaults"]
+    if name in F.WINDOW_BOTH:
+        entry["window"] = dict(F.WINDOW_BOTH[name], both=True)
+    elif name in F.WINDOW_HALVED:
+        entry["window"] = dict(F.WINDOW_HALVED[name])
+    elif name == "mimo_v2_flash":
+        entry["window"] = {"key": "sliding_window", "first": {"key": "sliding_window_size", "plus": 1}}
+    elif "sliding_window" in known or "sliding_window_size" in known:
+        entry["window"] = {"key": "sliding_window"}
+    if "window" in entry:
+        if name in F.WINDOW_ON_ALL:
+            entry["window"]["on"] = "all"
+        if name in F.WINDOW_SWITCH:
+            entry["window"]["switch"] = "use_sliding_window"
+
+
+def common(name, entry, c):
+    entry["defaults"] = {k: v for k, v in c["defaults"].items() if k not in DROP}
+    if c.get("names"):
+        entry["names"] = c["names"]
+    if name in F.BIDIRECTIONAL:
+        entry["bidirectional"] = True
+
+
+table = {}
+for name in sorted(classes):
+    c = classes[name]
+    if name in NOT_ROTARY:
+        entry = {"class": c["class"], **NOT_ROTARY[name]}
+        if name in F.LAYERS:
+            entry["layers"] = F.LAYERS[name]
+        common(name, entry, c)
+    elif c["is_rope"] or name in OTHER_ROTARY:
+        entry = rotary(name)
+    elif c.get("parts") or c.get("auto_parts"):
+        entry = {"class": c["class"]}
+    else:
+        continue
+    parts = {}
+    for part, kind in c.get("parts", {}).items():
+        parts[part] = {"type": kind}
+    for part, kind in c.get("auto_parts", {}).items():
+        known = defaults.get(f"{name}.{part}", {}).get("class")
+        parts[part] = {"by_model_type": True, "type": kind or type_of_class.get(known, "")}
+    if parts:
+        entry["parts"] = parts
+    if name in F.FLAT_TEXT:
+        entry["flat_text"] = True
+    table[name] = entry
+
+for names in (NOT_ROTARY, F.PAIRING, F.HEAD, F.LAYERS, F.ROPE, F.MROPE):
+    for name in names:
+        assert name in table, name
+for name in layouts:
+    assert name.split(".")[0] in table, name
+
+print('{"about": "what a model type means to transformers 5.23.0; written by tools/model_table/make_table.py",')
+print(' "model_types": {')
+print(",\n".join(f"  {json.dumps(k)}: {json.dumps(v, separators=(', ', ': '))}"
+                 for k, v in table.items()))
+print(" }\n}")

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the configuration classes of transformers 5.23.0 hold, as facts: names, defaults, parts.
+
+    pip install transformers==5.23.0      (PyTorch is not needed)
+    python read_classes.py > class_facts.json
+
+For every model type: the class, what each attribute that decides positions holds when the file says
+nothing (before the class fills it in), other names of those attributes in files, and the model
+types of its parts. Nothing else is taken from transformers.
+"""
+import dataclasses
+import json
+import sys
+
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+ATTRIBUTES = """hidden_size num_attention_heads num_hidden_layers head_dim max_position_embeddings
+sliding_window sliding_window_size layer_types qk_rope_head_dim qk_nope_head_dim qk_head_dim
+original_max_position_embeddings rope_theta partial_rotary_factor rotary_dim local_attention
+attention_chunk_size no_rope_layer_interval attn_temperature_tuning floor_scale attn_scale
+rope_interleave use_sliding_window max_window_layers sliding_window_pattern global_attn_every_n_layers
+attention_window_size alibi position_embedding_type rotary_value use_bidirectional_attention
+is_decoder num_nextn_predict_layers layer_group_size full_attn_idxs attn_layer_period
+attn_layer_offset relative_attention_num_buckets relative_attention_max_distance
+use_mem_rope cross_attention_layers embed_dim d_model temporal_patch_size spatial_merge_size
+pos_emb_type rotary_embedding_base position_embeddings_type swa_head_dim""".split()
+PLAIN = (int, float, str, bool, list, dict, type(None))
+
+
+def facts(name, cls):
+    fields = {f.name: f for f in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else {}
+    defaults = {}
+    for attribute in ATTRIBUTES:
+        attribute = cls.attribute_map.get(attribute, attribute)
+        f = fields.get(attribute)
+        if f is not None and f.default is not dataclasses.MISSING and isinstance(f.default, PLAIN):
+            defaults[attribute] = f.default
+    # keys are written with the attribute's common name
+    back = {v: k for k, v in cls.attribute_map.items() if k in ATTRIBUTES}
+    out = {"class": cls.__name__, "defaults": {back.get(k, k): v for k, v in defaults.items()}}
+    names = {k: v for k, v in cls.attribute_map.items() if k in ATTRIBUTES}
+    if names:
+        out["names"] = names
+    theta = cls.__dict__.get("default_theta", getattr(cls, "default_theta", None))
+    if theta is not None and theta != 10000.0:
+        out["default_theta"] = theta
+    try:
+        out["is_rope"] = "rope_parameters" in fields or hasattr(cls(), "rope_parameters")
+    except Exception:  # a class that cannot be built without its parts
+        out["is_rope"] = "rope_parameters" in fields
+    if getattr(cls, "sub_configs", None):
+        parts, auto = {}, {}
+        for part, sub in cls.sub_configs.items():
+            kind = getattr(sub, "model_type", "")
+            if sub.__name__ == "AutoConfig":  # its class is that of the model_type in the part
+                spec = (getattr(cls, "sub_configs_defaults", None) or {}).get(part)
+                auto[part] = getattr(getattr(spec, "config_class", None), "model_type", "") or ""
+            elif kind:
+                parts[part] = kind
+        if parts:
+            out["parts"] = parts
+        if auto:
+            out["auto_parts"] = auto
+    return out
+
+
+table = {}
+for name in sorted(CONFIG_MAPPING.keys()):
+    try:
+        table[name] = facts(name, CONFIG_MAPPING[name])
+    except Exception as problem:  # said, not hidden
+        print(name, repr(problem)[:200], file=sys.stderr)
+json.dump(table, sys.stdout, indent=None, separators=(",", ":"), sort_keys=True)
