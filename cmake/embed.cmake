@@ -23,5 +23,7 @@ const std::string_view @name@ =
 @pieces@;
 }
 ")
+  # clang -Wpedantic: literals above 65536 characters
+  set_source_files_properties(${out} PROPERTIES COMPILE_OPTIONS -Wno-overlength-strings)
   target_sources(${target} PRIVATE ${out})
 endfunction()

@@ -184,7 +184,7 @@ ROPE = {
     "roformer": {"rule": "fixed_base"},
     "clvp_encoder": {"rule": "fixed_base", "width_rule": "clvp"},
     "clvp_decoder": {"rule": "fixed_base", "width_rule": "clvp"},
-    "esm": {"rule": "top_level"},
+    "esm": {"rule": "top_level"}, "dinov3_vit": {"rule": "top_level"},
     "granite_swa": {"rule": "flat", "theta_list": "layer_rope_theta"},
     "granitemoe_swa": {"rule": "flat", "theta_list": "layer_rope_theta"},
     "muse_glimmer_text": {"rule": "flat", "theta_list": "layer_rope_theta",

@@ -64,6 +64,9 @@ def rotary(name):
     if isinstance(theta, dict):
         theta = 10000.0  # by_layer_type rules carry their own
     entry["theta"] = theta
+    own = c["defaults"].get("rope_theta")
+    if isinstance(own, (int, float)) and "rope_parameters" not in d:
+        theta = entry["theta"] = float(own)  # one top-level key: ESM, DINOv3
     flat = "rope_theta" in rp
     if flat and rp["rope_theta"] != theta and name not in F.ROPE_DEFAULT_FROM_CLASS:
         entry["theta"] = rp["rope_theta"]
@@ -111,6 +114,9 @@ def common(name, entry, c):
     entry["defaults"] = {k: v for k, v in c["defaults"].items() if k not in DROP}
     if c.get("names"):
         entry["names"] = c["names"]
+    if "head_dim" in c["defaults"] and c["defaults"]["head_dim"] is None and (
+            defaults.get(name, {}).get("head_dim", 1) is None):
+        entry["head_null"] = True  # the class leaves it null
     if name in F.BIDIRECTIONAL:
         entry["bidirectional"] = True
 

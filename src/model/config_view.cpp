@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/config_view.h"
+
+#include <cmath>
+
+namespace posenc::hf {
+namespace {
+
+std::string escaped(std::string_view key) {  // RFC 6901
+  std::string text;
+  for (const char c : key) {
+    if (c == '~')
+      text += "~0";
+    else if (c == '/')
+      text += "~1";
+    else
+      text += c;
+  }
+  return text;
+}
+
+}  // namespace
+
+void Reading::add(Severity severity, std::string code, std::string message, std::string where,
+                  std::string fix, std::optional<double> value) {
+  for (const Finding& f : findings)
+    if (f.code == code && f.where == where && f.message == message) return;
+  findings.push_back({severity, std::move(code), std::move(message), std::move(where),
+                      std::move(fix), value});
+}
+
+std::optional<Value> Reading::assumed(std::string_view key) {
+  const auto it = assume.find(std::string(key));
+  if (it == assume.end()) return std::nullopt;
+  used.insert(it->first);
+  Json json;
+  try {
+    json = parse_json(it->second, "--assume");
+  } catch (const FormatError&) {
+    json = it->second;
+  }
+  return Value{std::move(json), Origin::user, "--assume " + it->first};
+}
+
+std::string shown(const Json& j) {
+  std::string text = j.dump();
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+bool truthy(const Json& j) {
+  if (j.is_null()) return false;
+  if (j.is_bool()) return j.as_bool();
+  if (j.is_number()) return j.as_number() != 0;
+  if (j.is_string()) return !j.as_string().empty();
+  if (j.is_array()) return !j.as_array().empty();
+  return !j.as_object().empty();
+}
+
+const Value* Dict::find(std::string_view key) const {
+  for (const auto& item : items_)
+    if (item.first == key) return &item.second;
+  return nullptr;
+}
+
+void Dict::set(std::string_view key, Value v) {
+  for (auto& item : items_)
+    if (item.first == key) {
+      item.second = std::move(v);
+      return;
+    }
+  items_.emplace_back(std::string(key), std::move(v));
+}
+
+bool Dict::set_default(std::string_view key, Value v) {
+  if (find(key)) return false;
+  items_.emplace_back(std::string(key), std::move(v));
+  return true;
+}
+
+std::string ConfigView::pointer(std::string_view key) const {
+  return key.empty() ? path_ : path_ + "/" + escaped(key);
+}
+
+std::string ConfigView::where(std::string_view key) const {
+  return reading_->file + "#" + pointer(key);
+}
+
+std::string ConfigView::class_name() const {
+  const Json* name = entry_->find("class");
+  return name ? name->as_string() : "transformers";
+}
+
+std::optional<Value> ConfigView::stated(std::string_view key) const {
+  if (auto v = reading_->assumed(key)) return v;
+  const auto look = [&](std::string_view name) -> std::optional<Value> {
+    const Json* found = object_->find(name);
+    if (!found) return std::nullopt;
+    const std::string place = where(name);
+    const bool user = reading_->used.count("\n" + place) != 0;  // patched by --assume /path=value
+    return Value{*found, user ? Origin::user : Origin::stated, user ? "--assume" : place};
+  };
+  if (const Json* names = entry_->find("names"))
+    if (const Json* name = names->find(key))
+      if (auto v = look(name->as_string())) return v;
+  return look(key);
+}
+
+std::optional<Value> ConfigView::value(std::string_view key) const {
+  if (auto v = stated(key)) return v;
+  const Json* defaults = entry_->find("defaults");
+  const Json* held = defaults ? defaults->find(key) : nullptr;
+  if (!held || held->is_null()) return std::nullopt;
+  return Value{*held, Origin::class_default, class_name()};
+}
+
+std::optional<Index> whole_number(const Json& j) {
+  if (j.is_integer()) return j.as_integer();
+  if (!j.is_number()) return std::nullopt;
+  const double d = j.as_number();
+  if (d != std::floor(d) || std::abs(d) > 9e15) return std::nullopt;
+  return static_cast<Index>(d);
+}
+
+std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index low, Index high,
+                                                  bool required) const {
+  const auto v = value(key);
+  if (!v || v->value.is_null()) {
+    if (required)
+      reading_->error("missing_key",
+                      std::string(key) + (v ? " is null" : " is missing") + " and " + class_name() +
+                          " has no default for it",
+                      v ? v->where : where(key), "state " + std::string(key));
+    return std::nullopt;
+  }
+  const auto whole = whole_number(v->value);
+  if (!whole || *whole < low || *whole > high) {
+    reading_->error("wrong_type",
+                    std::string(key) + " must be a whole number from " + std::to_string(low) +
+                        " to " + std::to_string(high) + ", got " + shown(v->value),
+                    v->where, "write a plain number");
+    return std::nullopt;
+  }
+  return Sourced<Index>{*whole, v->origin, v->where};
+}
+
+bool ConfigView::flag(std::string_view key, bool otherwise) const {
+  const auto v = value(key);
+  return v ? truthy(v->value) : otherwise;
+}
+
+}  // namespace posenc::hf

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// One object of a config.json seen with the names and defaults of its class, each value with where
+// it came from; and what a reading collects.
+#pragma once
+#include <cstddef>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "posenc/model/read.h"
+
+namespace posenc::hf {
+
+using Value = Sourced<Json>;
+
+// What one reading collects: findings, and which of the person's assumptions were asked for.
+struct Reading {
+  std::string file;  // for `where`: the name without folders
+  std::map<std::string, std::string> assume;
+  std::set<std::string> used{};
+  std::vector<Finding> findings{};
+
+  void add(Severity, std::string code, std::string message, std::string where, std::string fix = "",
+           std::optional<double> value = {});
+  void error(std::string code, std::string message, std::string where, std::string fix = "",
+             std::optional<double> value = {}) {
+    add(Severity::error, std::move(code), std::move(message), std::move(where), std::move(fix),
+        value);
+  }
+  void warn(std::string code, std::string message, std::string where, std::string fix = "",
+            std::optional<double> value = {}) {
+    add(Severity::warning, std::move(code), std::move(message), std::move(where), std::move(fix),
+        value);
+  }
+  void note(std::string code, std::string message, std::string where, std::string fix = "",
+            std::optional<double> value = {}) {
+    add(Severity::note, std::move(code), std::move(message), std::move(where), std::move(fix),
+        value);
+  }
+  // The value a person gave for `key` (a SCHEME field or a plain config key), read as JSON where it
+  // is JSON and as text otherwise.
+  std::optional<Value> assumed(std::string_view key);
+};
+
+// Short text of a value for a message.
+std::string shown(const Json&);
+// What Python takes as true.
+bool truthy(const Json&);
+
+// A dictionary whose values remember where they came from (rope_parameters after merging).
+class Dict {
+ public:
+  const Value* find(std::string_view key) const;
+  void set(std::string_view key, Value);
+  bool set_default(std::string_view key, Value);  // false when the key is there already
+  const std::vector<std::pair<std::string, Value>>& items() const { return items_; }
+
+ private:
+  std::vector<std::pair<std::string, Value>> items_;
+};
+
+class ConfigView {
+ public:
+  // path: JSON pointer of the object in the file ("" or "/text_config"); entry: its model type.
+  ConfigView(const Json& object, std::string path, const Json& entry, Reading& reading)
+      : object_(&object), path_(std::move(path)), entry_(&entry), reading_(&reading) {}
+
+  const Json& object() const { return *object_; }
+  const Json& entry() const { return *entry_; }
+  Reading& reading() const { return *reading_; }
+  std::string where(std::string_view key = {}) const;  // config.json#/text_config/key
+  std::string pointer(std::string_view key) const;  // /text_config/key
+  std::string class_name() const;
+
+  // What the file (or a person) says; null counts. Looks at the attribute's other names too.
+  std::optional<Value> stated(std::string_view key) const;
+  // The same, or what the class holds. Absent and a null default: none.
+  std::optional<Value> value(std::string_view key) const;
+
+  // A whole number in [low, high]; a finding and none when it is something else. `null` and absent
+  // (with no default) give none; with `required` also a finding.
+  std::optional<Sourced<Index>> integer(std::string_view key, Index low, Index high,
+                                        bool required = false) const;
+  bool flag(std::string_view key, bool otherwise) const;
+
+ private:
+  const Json* object_;
+  std::string path_;
+  const Json* entry_;
+  Reading* reading_;
+};
+
+// Whole number of a JSON value: 8 and 8.0; none for anything else.
+std::optional<Index> whole_number(const Json&);
+inline Value derived(Json value, std::string where) {
+  return {std::move(value), Origin::derived, std::move(where)};
+}
+
+// The table of model types (data/hugging_face_models.json), null when the type is not known.
+const Json* model_entry(std::string_view model_type);
+
+}  // namespace posenc::hf

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes of a head by the rules of the table: own, hidden_over_heads, latent, global, stated, zamba2.
+#include "model/rotary_text.h"
+
+namespace posenc::hf {
+namespace {
+
+constexpr Index kMost = 65536;
+
+std::optional<Sourced<Index>> hidden_over_heads(const ConfigView& view) {
+  const auto hidden = view.integer("hidden_size", 1, 1'000'000'000, true);
+  const auto heads = view.integer("num_attention_heads", 1, 1'000'000, true);
+  if (!hidden || !heads) return std::nullopt;
+  const Index size = hidden->value / heads->value;
+  if (size < 1 || size > kMost) {
+    view.reading().error("wrong_type",
+                         "hidden_size // num_attention_heads gives a head of " +
+                             std::to_string(size),
+                         view.where("num_attention_heads"), "state the sizes of the model",
+                         static_cast<double>(size));
+    return std::nullopt;
+  }
+  return Sourced<Index>{size, Origin::derived, "hidden_size // num_attention_heads"};
+}
+
+// head_dim of the file, of the class, or hidden_size // num_attention_heads.
+std::optional<Sourced<Index>> own(const ConfigView& view) {
+  const auto v = view.stated("head_dim");
+  const bool null = v && v->value.is_null();
+  const auto held = null ? std::nullopt : view.value("head_dim");
+  if (held && !held->value.is_null()) {
+    auto size = view.integer("head_dim", 1, kMost);
+    if (size && size->value > 4 && size->value % 2 != 0) {
+      view.reading().error("wrong_type", "head_dim must be even, got " + shown(held->value),
+                           held->where, "state the size of a head",
+                           static_cast<double>(size->value));
+      return std::nullopt;
+    }
+    return size;
+  }
+  return hidden_over_heads(view);
+}
+
+std::optional<Head> latent(const ConfigView& view) {
+  const auto nope = view.integer("qk_nope_head_dim", 0, kMost, true);
+  const auto rope = view.integer("qk_rope_head_dim", 2, kMost, true);
+  if (!nope || !rope) return std::nullopt;
+  Head head;
+  head.offset = *nope;
+  head.rope_dim = *rope;
+  head.q_dim = {nope->value + rope->value, Origin::derived, "qk_nope_head_dim + qk_rope_head_dim"};
+  return head;
+}
+
+std::optional<Sourced<Index>> global(const ConfigView& view, const std::string& layer_type) {
+  if (layer_type != "full_attention") return own(view);
+  if (const auto v = view.stated("global_head_dim"); v && !v->value.is_null())
+    return view.integer("global_head_dim", 1, kMost);
+  if (const auto layers = view.stated("per_layer_config"); layers && layers->value.is_object())
+    for (const auto& [index, about] : layers->value.as_object())
+      if (const Json* size = about.find("head_dim"); size && size->is_integer())
+        return Sourced<Index>{size->as_integer(), layers->origin,
+                              layers->where + "/" + index + "/head_dim"};
+  return Sourced<Index>{512, Origin::class_default, view.class_name()};
+}
+
+}  // namespace
+
+std::optional<Head> head_of(const ConfigView& view, const std::string& layer_type) {
+  const Json* rule = view.entry().find("head");
+  const std::string name = rule ? rule->as_string() : "own";
+  if (name == "latent") return latent(view);
+  std::optional<Sourced<Index>> size;
+  if (name == "hidden_over_heads") {
+    size = hidden_over_heads(view);
+    if (const auto v = view.stated("head_dim"); v && size && whole_number(v->value) != size->value)
+      view.reading().warn("key_ignored",
+                          "head_dim is not read by " + view.class_name() +
+                              ": hidden_size // num_attention_heads counts",
+                          v->where, "remove it");
+  } else if (name == "global") {
+    size = global(view, layer_type);
+  } else if (name == "zamba2") {
+    size = hidden_over_heads(view);
+    if (size) size = Sourced<Index>{2 * size->value, Origin::derived,
+                                    "2 * hidden_size // num_attention_heads"};
+  } else {
+    size = own(view);
+  }
+  if (!size) return std::nullopt;
+  Head head{*size, *size, {0, Origin::class_default, view.class_name()}, false};
+  const auto v = view.stated("head_dim");
+  const bool null = !v || v->value.is_null();
+  head.null_head_dim = null && view.entry().find("head_null");
+  return head;
+}
+
+}  // namespace posenc::hf

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// A config.json as transformers 5.23 understands it.
+#include <algorithm>
+#include <filesystem>
+
+#include "model/layers.h"
+
+namespace posenc {
+namespace {
+
+using namespace hf;
+
+// SCHEME fields that --assume may give; other names are keys of the file.
+bool is_scheme_field(const std::string& key) {
+  static constexpr std::string_view kNames[] = {"pairing", "base",         "rotary_dim", "offset",
+                                                "direction", "output_order", "sections"};
+  return key.find('.') != std::string::npos ||
+         std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
+}
+
+// --assume /rope_scaling/factor=8: written into a copy of the file, and remembered as the person's.
+void patch(Json& config, const std::string& pointer, const Json& value) {
+  Json* at = &config;
+  std::size_t from = pointer[0] == '#' ? 2 : 1;
+  for (;;) {
+    const auto cut = pointer.find('/', from);
+    const std::string key = pointer.substr(from, cut == std::string::npos ? cut : cut - from);
+    if (!at->is_object())
+      refuse("assume", "the path must lead through objects of the file", pointer);
+    if (cut == std::string::npos) {
+      at->set(key, value);
+      return;
+    }
+    if (!at->find(key)) at->set(key, Json::object());
+    for (auto& member : at->as_object())
+      if (member.first == key) at = &member.second;
+    from = cut + 1;
+  }
+}
+
+void apply_paths(Json& config, Reading& reading) {
+  for (const auto& [key, text] : reading.assume) {
+    if (key.empty() || (key[0] != '/' && key.rfind("#/", 0) != 0)) continue;
+    const auto v = reading.assumed(key);
+    patch(config, key, v->value);
+    reading.used.insert("\n" + reading.file + "#" + key.substr(key[0] == '#' ? 1 : 0));
+  }
+}
+
+// The part that holds the text model: its key, its entry, its object.
+struct TextPart {
+  std::string key, pointer, model_type;
+  const Json* object = nullptr;
+  const Json* entry = nullptr;
+};
+
+const Json& empty_object() {
+  static const Json empty = Json::object();
+  return empty;
+}
+
+// text_config before decoder before the thinker of an omni model.
+std::string text_key(const Json& parts) {
+  for (const char* key : {"text_config", "decoder", "llm_config", "language_config",
+                          "thinker_config", "decoder_config", "talker_config"})
+    if (parts.find(key)) return key;
+  return "";
+}
+
+bool descend(TextPart& at, Reading& reading, bool first) {
+  const Json* parts = at.entry->find("parts");
+  const std::string key = parts ? text_key(*parts) : "";
+  if (key.empty()) {
+    reading.error("unknown_model_type",
+                  at.model_type + " is known, but not where its positions come from",
+                  reading.file + "#" + at.pointer + "/model_type",
+                  "read the model's code; --assume model_type=... takes another class's rules");
+    return false;
+  }
+  const Json& about = parts->at(key);
+  const Json* object = at.object->find(key);
+  if (object && !object->is_object() && !object->is_null()) {
+    reading.error("wrong_type", key + " must be an object, got " + shown(*object),
+                  reading.file + "#" + at.pointer + "/" + key, "state the text model");
+    return false;
+  }
+  const bool flat = at.entry->find("flat_text") && (!object || object->is_null());
+  std::string type = about.at("type").as_string();
+  if (about.find("by_model_type") && object)
+    if (const Json* stated = object->find("model_type"); stated && stated->is_string())
+      type = stated->as_string();
+  const Json* entry = type.empty() ? nullptr : model_entry(type);
+  if (!entry) {
+    reading.error("unknown_model_type",
+                  type.empty() ? key + " has no model_type" : "model_type " + type + " is not known",
+                  reading.file + "#" + at.pointer + "/" + key + "/model_type",
+                  "--assume /" + key + "/model_type=... takes a known class's rules");
+    return false;
+  }
+  if (!flat) {
+    at.pointer += "/" + key;
+    at.object = object && object->is_object() ? object : &empty_object();
+  }
+  if (first) at.key = key;
+  at.entry = entry;
+  at.model_type = type;
+  return true;
+}
+
+// A Llama-like class for a type nobody knows, when a person says which channels pair.
+const Json* generic_entry() {
+  static const Json entry = [] {
+    Json e = *model_entry("llama");
+    e.set("class", "a Llama-like class (--assume pairing)");
+    return e;
+  }();
+  return &entry;
+}
+
+std::optional<TextPart> find_text(const Json& config, Reading& reading) {
+  TextPart at;
+  at.object = &config;
+  std::optional<Value> type = reading.assumed("model_type");
+  if (!type)
+    if (const Json* stated = config.find("model_type"))
+      type = Value{*stated, Origin::stated, reading.file + "#/model_type"};
+  const std::string fix =
+      "--assume pairing=half_split or interleaved reads it like Llama; --assume model_type=... "
+      "takes a known class's rules";
+  if (type && type->value.is_string()) at.model_type = type->value.as_string();
+  at.entry = type && type->value.is_string() ? model_entry(at.model_type) : nullptr;
+  if (!at.entry) {
+    if (reading.assume.count("pairing")) {
+      reading.warn("unknown_model_type",
+                   "model_type " + (type ? shown(type->value) : std::string("is missing")) +
+                       ": read like Llama, as --assume pairing asks",
+                   reading.file + "#/model_type", "check it against the model's code");
+      at.entry = generic_entry();
+      return at;
+    }
+    reading.error("unknown_model_type",
+                  !type ? "the file has no model_type"
+                        : "model_type " + shown(type->value) + " is not known",
+                  reading.file + "#/model_type", fix);
+    return std::nullopt;
+  }
+  for (int depth = 0; depth < 4 && !at.entry->find("scheme"); ++depth)
+    if (!descend(at, reading, depth == 0)) return std::nullopt;
+  return at;
+}
+
+Sourced<Index> context_of(const ConfigView& view, const ReadOptions& options) {
+  if (options.context) return {*options.context, Origin::user, "--context"};
+  if (auto n = view.integer("max_position_embeddings", 1, kUnbounded / 4)) return *n;
+  return {0, Origin::derived, "no length is stated"};
+}
+
+void unused_assumptions(Reading& reading) {
+  for (const auto& [key, text] : reading.assume)
+    if (!reading.used.count(key))
+      reading.error("assume_unused", "--assume " + key + "=" + text + " names nothing that was read",
+                    "--assume " + key,
+                    is_scheme_field(key) ? "this model has no such field"
+                                         : "name a SCHEME field, or a key as /path/in/the/file");
+    else
+      reading.note("assumed", key + " = " + text + " is a person's decision, not the file's",
+                   "--assume " + key);
+}
+
+}  // namespace
+
+ModelSpec read_hugging_face(const Json& config, const std::string& file,
+                            const ReadOptions& options) {
+  if (!options.reader.empty() && options.reader != "transformers")
+    refuse("read", "a config.json is read as transformers does; reader llama_cpp reads GGUF",
+           options.reader);
+  if (options.context && (*options.context < 1 || *options.context > kUnbounded / 4))
+    refuse("read", "context must be positive", *options.context);
+  ModelSpec spec;
+  spec.file = file;
+  spec.reader = "transformers";
+  const std::string name = std::filesystem::path(file).filename().string();
+  Reading reading{name.empty() ? "config.json" : name, options.assume};
+  Json copy = config;
+  if (!config.is_object()) {
+    reading.error("wrong_type", "a config.json must be an object, got " + shown(config),
+                  reading.file + "#", "this is not a model's config");
+  } else {
+    apply_paths(copy, reading);
+    if (const Json* type = copy.find("model_type"); type && type->is_string())
+      spec.model_type = type->as_string();
+    if (const auto text = find_text(copy, reading)) {
+      const ConfigView view(*text->object, text->pointer, *text->entry, reading);
+      spec.context = context_of(view, options);
+      PartLayers part = read_layers(view, spec.context.value);
+      spec.layers = std::move(part.layers);
+      spec.input = std::move(part.input);
+      spec.trained_context = part.original_context;
+      if (!spec.trained_context)
+        if (auto n = view.integer("max_position_embeddings", 1, kUnbounded / 4))
+          spec.trained_context = n->value;
+      if (const Json* whole = model_entry(spec.model_type))
+        spec.towers = read_towers(ConfigView(copy, "", *whole, reading), text->key,
+                                  spec.context.value);
+    }
+  }
+  unused_assumptions(reading);
+  spec.findings = std::move(reading.findings);
+  return spec;
+}
+
+}  // namespace posenc

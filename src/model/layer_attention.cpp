@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/layer_rules.h"
+
+namespace posenc::hf {
+namespace {
+
+bool attends(const std::string& type) {
+  return type != "linear_attention" && type != "conv" && type != "moe" && type != "mlp" &&
+         type != "recurrent";
+}
+
+struct Window {
+  std::optional<Sourced<Index>> size;  // as the mask counts: the query's own included
+  bool both = false, on_all = false;
+};
+
+Window window_of(const ConfigView& view) {
+  Window w;
+  const Json* about = view.entry().find("window");
+  if (!about) return w;
+  w.both = about->find("both") != nullptr;
+  w.on_all = about->find("on") != nullptr;
+  if (const Json* on = about->find("switch"))
+    if (!view.flag(on->as_string(), false)) return w;
+  if (const Json* first = about->find("first")) {  // MiMo-V2-Flash: sliding_window_size + 1
+    const std::string key = first->at("key").as_string();
+    if (const auto v = view.stated(key); v && !v->value.is_null()) {
+      if (auto n = view.integer(key, 0, kUnbounded / 4)) {
+        n->value += first->at("plus").as_integer();
+        n->where += " + 1";
+        n->origin = n->origin == Origin::user ? n->origin : Origin::derived;
+        w.size = n;
+      }
+      return w;
+    }
+  }
+  auto n = view.integer(about->at("key").as_string(), 0, kUnbounded / 4);
+  if (n && n->value == 0) n.reset();
+  if (n)
+    if (const Json* divide = about->find("divide"); divide && divide->as_integer() != 1) {
+      n->value /= divide->as_integer();
+      n->where += " // " + std::to_string(divide->as_integer());
+      n->origin = n->origin == Origin::user ? n->origin : Origin::derived;
+    }
+  if (n && view.flag("use_bidirectional_attention", false) && !w.both) {
+    const auto how = view.value("use_bidirectional_attention");
+    const bool all = how->value.is_bool() || how->value == Json("all");
+    if (all) {  // Gemma-3 as an encoder: half the window to both sides
+      n->value /= 2;
+      n->where += " // 2";
+      n->origin = Origin::derived;
+      w.both = true;
+    }
+  }
+  w.size = n;
+  return w;
+}
+
+bool slides(const std::string& type) {
+  return type == "sliding_attention" || type == "hybrid_sliding" ||
+         type == "reference_sliding_attention" || type == "compressed_sparse_attention" ||
+         type == "heavily_compressed_attention";
+}
+
+void say(LayerPlan& p, std::string name, Json value, Origin origin, std::string where) {
+  p.fields.push_back({std::move(name), std::move(value), origin, std::move(where)});
+}
+
+bool turns(const std::string& on, const LayerPlan& p, const Window& w) {
+  if (!attends(p.type) || p.type == "cross_attention") return false;
+  if (on == "sliding") return slides(p.type) && w.size;
+  if (on == "sliding_or_no_window") return slides(p.type) || !w.size;
+  return p.turns;
+}
+
+}  // namespace
+
+void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
+  const Window w = window_of(view);
+  const Json* on = view.entry().find("rotary_on");
+  const std::string rotary_on = on ? on->as_string() : "";
+  const bool bidirectional = view.entry().find("bidirectional") != nullptr || w.both;
+  const auto chunk = view.integer("attention_chunk_size", 1, kUnbounded / 4);
+  for (LayerPlan& p : plans) {
+    AttentionSpec& a = p.attention;
+    if (!attends(p.type)) {
+      a.kind = p.type == "linear_attention" || p.type == "recurrent" ? AttentionKind::linear
+                                                                     : AttentionKind::none;
+      p.turns = false;
+      say(p, "attention", std::string(enum_text(a.kind)), p.origin, p.where);
+      continue;
+    }
+    p.turns = turns(rotary_on, p, w);
+    const bool windowed = w.size && (w.on_all ? p.type == "full_attention" || slides(p.type)
+                                              : slides(p.type));
+    if (p.type == "chunked_attention") {
+      a.kind = AttentionKind::chunked;
+      if (chunk) a.chunk = chunk->value;
+      a.right = 0;
+    } else if (windowed) {
+      a.kind = AttentionKind::sliding;
+      a.left = w.both ? w.size->value : w.size->value - 1;
+      a.right = w.both ? w.size->value : 0;
+    } else if (!bidirectional) {
+      a.right = 0;
+    }
+    say(p, "attention", std::string(enum_text(a.kind)), p.origin, p.where);
+    if (windowed)
+      say(p, "window", w.size->value, w.size->origin, w.size->where);
+    else
+      say(p, "window", nullptr, p.origin, p.where);
+    if (a.chunk) say(p, "chunk", *a.chunk, chunk->origin, chunk->where);
+    say(p, "causal", !bidirectional, Origin::class_default, view.class_name());
+  }
+}
+
+}  // namespace posenc::hf

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "model/layer_rules.h"
+
+namespace posenc::hf {
+namespace {
+
+constexpr Index kMostLayers = 10'000;
+
+// transformers 5.23 renames old layer types on loading.
+std::string renamed(const std::string& type) {
+  if (type == "mamba") return "linear_attention";
+  if (type == "attention") return "full_attention";
+  if (type == "deepseek_sparse_attention" || type == "qwen_sparse_attention")
+    return "indexed_attention";
+  return type;
+}
+
+std::string text(const Json& rule, std::string_view key, std::string otherwise = "") {
+  const Json* v = rule.find(key);
+  return v && v->is_string() ? v->as_string() : otherwise;
+}
+
+struct Rules {
+  const ConfigView& view;
+  const Json& rule;
+  Index count;
+  std::vector<LayerPlan> plans;
+  std::string why;
+  Origin origin = Origin::derived;
+
+  void set(Index i, std::string type) {
+    LayerPlan& p = plans[static_cast<std::size_t>(i)];
+    p.type = std::move(type);
+    p.origin = origin;
+    p.where = why;
+  }
+
+  bool every() {
+    Index n = rule.at("n").as_integer();
+    why = view.class_name() + ": every layer " + std::to_string(n);
+    origin = Origin::class_default;
+    if (const Json* key = rule.find("key")) {
+      const auto v = view.stated(key->as_string());
+      if (v && !v->value.is_null()) {
+        const auto stated = view.integer(key->as_string(), 1, kMostLayers);
+        if (!stated) return false;
+        n = stated->value;
+        why = stated->where;
+        origin = Origin::derived;
+      }
+    }
+    if (rule.find("zero_without_window"))
+      if (const auto w = view.stated("sliding_window"); w && w->value.is_null()) {
+        view.reading().error("missing_key",
+                             "sliding_window is null and there is no layer_types: " +
+                                 view.class_name() + " divides by zero",
+                             w->where, "state layer_types");
+        return false;
+      }
+    const std::string phase = text(rule, "phase", "last");
+    const std::string hit = text(rule, "hit"), other = text(rule, "other");
+    for (Index i = 0; i < count; ++i) {
+      bool is_hit = phase == "last"    ? (i + 1) % n == 0
+                    : phase == "first" ? i % n == 0
+                                       : (count - 1 - i) % n == 0;
+      if (rule.find("also_first") && i == 0) is_hit = true;
+      if (rule.find("not_first") && i == 0) is_hit = false;
+      set(i, is_hit ? hit : other);
+    }
+    return true;
+  }
+
+  // qwen2: sliding from layer max_window_layers on; qwen2_moe: every other layer below it
+  bool windows(bool from) {
+    const bool used = view.entry().find("window") && view.entry().at("window").find("switch")
+                          ? view.flag("use_sliding_window", false)
+                          : true;
+    const auto window = view.value("sliding_window");
+    const auto first = view.integer("max_window_layers", 0, kMostLayers);
+    why = view.class_name() + ": use_sliding_window, max_window_layers";
+    for (Index i = 0; i < count; ++i) {
+      bool sliding = used && window && !window->value.is_null();
+      if (sliding && first) sliding = from ? i >= first->value : i % 2 == 0 && i < first->value;
+      set(i, sliding ? "sliding_attention" : "full_attention");
+    }
+    return true;
+  }
+
+  bool by_no_rope_layers(const std::vector<bool>& rope) {
+    why = view.class_name() + ": no_rope_layers";
+    const std::string with = text(rule, "with"), without = text(rule, "without");
+    const auto window = view.value("sliding_window");
+    const bool slides = view.flag("use_sliding_window", false) && window &&
+                        !window->value.is_null();
+    for (Index i = 0; i < count; ++i) {
+      if (rope[static_cast<std::size_t>(i)])
+        set(i, with);
+      else if (without == "sliding_if_used")
+        set(i, slides ? "sliding_attention" : "full_attention");
+      else
+        set(i, without);
+    }
+    return true;
+  }
+
+  bool period() {
+    const auto every_n = view.integer(text(rule, "period"), 1, kMostLayers, true);
+    const auto offset = view.integer(text(rule, "offset"), 0, kMostLayers, true);
+    if (!every_n || !offset) return false;
+    why = every_n->where;
+    for (Index i = 0; i < count; ++i)
+      set(i, i % every_n->value == offset->value ? text(rule, "hit") : text(rule, "other"));
+    return true;
+  }
+
+  bool listed() {
+    const auto v = view.value(text(rule, "key"));
+    why = v ? v->where : view.class_name();
+    std::vector<Index> hits;
+    if (v && v->value.is_array()) {
+      for (const Json& x : v->value.as_array()) {
+        const auto n = whole_number(x);
+        if (!n || *n < 0 || *n >= count) {
+          view.reading().error("wrong_type",
+                               text(rule, "key") + " must hold layer numbers below " +
+                                   std::to_string(count) + ", got " + shown(x),
+                               v->where, "state the layers of the model");
+          return false;
+        }
+        hits.push_back(*n);
+      }
+    } else if (v && !v->value.is_null()) {
+      view.reading().error("wrong_type",
+                           text(rule, "key") + " must be a list, got " + shown(v->value), v->where,
+                           "state a list of layer numbers");
+      return false;
+    }
+    const bool none_stated = !v || v->value.is_null();
+    for (Index i = 0; i < count; ++i) {
+      const bool hit = std::find(hits.begin(), hits.end(), i) != hits.end() ||
+                       (none_stated && !rule.find("always") && text(rule, "other") == "conv");
+      set(i, hit ? text(rule, "hit") : text(rule, "other"));
+    }
+    return true;
+  }
+
+  bool letters() {
+    const auto v = view.stated(text(rule, "key"));
+    if (!v || !v->value.is_string()) {
+      view.reading().error("missing_key", "the kinds of layers are not stated",
+                           view.where(text(rule, "key")), "state layers_block_type");
+      return false;
+    }
+    const std::string& pattern = v->value.as_string();
+    if (static_cast<Index>(pattern.size()) > kMostLayers) return false;
+    why = v->where;
+    count = static_cast<Index>(pattern.size());
+    plans.assign(pattern.size(), {});
+    for (Index i = 0; i < count; ++i) {
+      const Json* type = rule.at("letters").find(pattern.substr(static_cast<std::size_t>(i), 1));
+      if (!type) {
+        view.reading().error("wrong_type",
+                             text(rule, "key") + " holds an unknown letter " +
+                                 pattern.substr(static_cast<std::size_t>(i), 1),
+                             v->where, "letters are those of nemotron_h: M, *, E, -");
+        return false;
+      }
+      set(i, type->as_string());
+    }
+    return true;
+  }
+
+  bool cycle() {
+    const auto v = view.stated(text(rule, "key"));
+    const Json& list = v ? v->value : rule.at("cycle");
+    why = v ? v->where : view.class_name();
+    if (!list.is_array() || list.as_array().empty()) {
+      view.reading().error("wrong_type", text(rule, "key") + " must be a list of names", why,
+                           "state the kinds of layers");
+      return false;
+    }
+    for (Index i = 0; i < count; ++i) {
+      const Json& name = list.as_array()[static_cast<std::size_t>(i) % list.as_array().size()];
+      const Json* type = name.is_string() ? rule.at("names").find(name.as_string()) : nullptr;
+      if (!type) {
+        view.reading().error("wrong_type", "unknown kind of layer " + shown(name), why,
+                             "state the kinds of layers");
+        return false;
+      }
+      set(i, type->as_string());
+    }
+    return true;
+  }
+
+  bool special(const std::string& name) {
+    why = view.class_name();
+    origin = Origin::class_default;
+    const std::string full = "full_attention", sliding = "sliding_attention";
+    for (Index i = 0; i < count; ++i) {
+      if (name == "flint")
+        set(i, i < 2 || i % 4 == 1 || i == count - 1 ? full : sliding);
+      else if (name == "lfm3")
+        set(i, i % 4 == 2 ? full : i % 4 == 0 && i > 0 ? sliding : "conv");
+      else if (name == "sliding_if_window") {
+        const auto w = view.value("sliding_window");
+        set(i, w && !w->value.is_null() ? sliding : full);
+      } else if (name == "deepseek_v4")
+        set(i, i < 2 || i % 2 ? "heavily_compressed_attention" : "compressed_sparse_attention");
+      else if (name == "zamba2") {  // 5 after the first, then every 6th up to layer 47, then 51 ..
+        static constexpr Index kHybrid[] = {6, 12, 18, 24, 30, 36, 42, 47, 51};
+        set(i, std::find(std::begin(kHybrid), std::end(kHybrid), i) != std::end(kHybrid)
+                   ? "hybrid"
+                   : "linear_attention");
+      } else
+        set(i, text(rule, "type", full));
+    }
+    return true;
+  }
+};
+
+// no_rope_layers: 1 = with rotary. Stated, or by no_rope_layer_interval.
+std::optional<std::vector<bool>> rope_flags(const ConfigView& view, Index count) {
+  std::vector<bool> flags(static_cast<std::size_t>(count));
+  const auto v = view.stated("no_rope_layers");
+  if (v && truthy(v->value)) {
+    if (!v->value.is_array() || static_cast<Index>(v->value.as_array().size()) < count) {
+      view.reading().error("layer_types_length",
+                           "no_rope_layers must have an entry for each of the " +
+                               std::to_string(count) + " layers, got " + shown(v->value),
+                           v->where, "1 = this layer has rotary, 0 = it has none");
+      return std::nullopt;
+    }
+    Index with = 0;
+    for (Index i = 0; i < count; ++i) {
+      flags[static_cast<std::size_t>(i)] =
+          truthy(v->value.as_array()[static_cast<std::size_t>(i)]);
+      with += flags[static_cast<std::size_t>(i)];
+    }
+    if (2 * with < count)
+      view.reading().warn("nope_polarity",
+                          "no_rope_layers gives rotary to " + std::to_string(with) + " of " +
+                              std::to_string(count) +
+                              " layers. The name is inverted: 1 means with rotary, 0 without",
+                          v->where, "swap 0 and 1 if most layers should have rotary",
+                          static_cast<double>(with));
+    else
+      view.reading().note("nope_polarity",
+                          "in no_rope_layers 1 means with rotary, 0 without; ports have read it "
+                          "the other way round",
+                          v->where, "", static_cast<double>(with));
+    return flags;
+  }
+  const auto interval = view.integer("no_rope_layer_interval", 1, kMostLayers);
+  const Index n = interval ? interval->value : 4;
+  for (Index i = 0; i < count; ++i) flags[static_cast<std::size_t>(i)] = (i + 1) % n != 0;
+  return flags;
+}
+
+bool apply_rule(Rules& r, const std::optional<std::vector<bool>>& flags) {
+  const std::string name = text(r.rule, "rule");
+  if (name == "every") return r.every();
+  if (name == "windows_from") return r.windows(true);
+  if (name == "windows_until") return r.windows(false);
+  if (name == "no_rope_layers") return flags && r.by_no_rope_layers(*flags);
+  if (name == "period") return r.period();
+  if (name == "listed") return r.listed();
+  if (name == "letters") return r.letters();
+  if (name == "cycle") return r.cycle();
+  return r.special(name);
+}
+
+bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
+  const auto v = view.stated("layer_types");
+  if (!v || v->value.is_null()) return false;
+  if (!v->value.is_array()) {
+    view.reading().error("wrong_type", "layer_types must be a list, got " + shown(v->value),
+                         v->where, "one name a layer");
+    return true;
+  }
+  const auto& list = v->value.as_array();
+  if (static_cast<Index>(list.size()) != count) {
+    view.reading().error("layer_types_length",
+                         "layer_types has " + std::to_string(list.size()) + " entries for " +
+                             std::to_string(count) + " layers",
+                         v->where, "one entry a layer", static_cast<double>(list.size()));
+    return true;
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_string()) {
+      view.reading().error("wrong_type", "layer_types must hold names, got " + shown(list[i]),
+                           v->where + "/" + std::to_string(i), "one name a layer");
+      return true;
+    }
+    plans[i].type = renamed(list[i].as_string());
+    plans[i].origin = v->origin;
+    plans[i].where = v->where + "/" + std::to_string(i);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
+  const Json* rule = view.entry().find("layers");
+  const auto layers = view.integer("num_hidden_layers", 0, kMostLayers, false);
+  const bool counts_itself = rule && text(*rule, "rule") == "letters";
+  if (!layers && !counts_itself && !view.stated("layer_types")) {
+    (void)view.integer("num_hidden_layers", 0, kMostLayers, true);
+    return std::nullopt;
+  }
+  Index count = layers ? layers->value : 0;
+  if (!layers && !counts_itself)
+    if (const auto v = view.stated("layer_types"); v && v->value.is_array())
+      count = static_cast<Index>(v->value.as_array().size());
+  const std::size_t before = view.reading().findings.size();
+  std::vector<LayerPlan> plans(static_cast<std::size_t>(count));
+  for (auto& p : plans) p.where = view.class_name(), p.origin = Origin::class_default;
+  const std::string on = text(view.entry(), "rotary_on");
+  std::optional<std::vector<bool>> flags;
+  if (on == "no_rope_layers") {
+    flags = rope_flags(view, count);
+    if (!flags) return std::nullopt;
+  }
+  if (!stated_types(view, count, plans) && rule) {
+    Rules r{view, *rule, count, plans, ""};
+    if (!apply_rule(r, flags)) return std::nullopt;
+    plans = std::move(r.plans);
+  }
+  if (rule && rule->find("force_last") && !plans.empty() &&
+      plans.back().type != "full_attention") {
+    plans.back().type = "full_attention";
+    plans.back().origin = Origin::class_default;
+    plans.back().where = view.class_name() + ": the last layer is full";
+  }
+  if (flags)
+    for (std::size_t i = 0; i < plans.size() && i < flags->size(); ++i)
+      plans[i].turns = (*flags)[i];
+  for (std::size_t i = before; i < view.reading().findings.size(); ++i)
+    if (view.reading().findings[i].severity == Severity::error) return std::nullopt;
+  plan_attention(view, plans);
+  return plans;
+}
+
+}  // namespace posenc::hf

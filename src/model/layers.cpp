@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/layers.h"
+
+#include <algorithm>
+
+#include "model/layer_rules.h"
+#include "model/rope_parameters.h"
+#include "model/rotary_text.h"
+
+namespace posenc::hf {
+namespace {
+
+// Resolved once for each different text.
+struct Resolved {
+  std::string key;
+  RotaryText text;
+  Encoding encoding;
+  RotarySpec spec;
+};
+
+class LayerReader {
+ public:
+  LayerReader(const ConfigView& view, Index context) : view_(view), context_(context) {}
+
+  PartLayers read() {
+    PartLayers out;
+    auto plans = plan_layers(view_);
+    if (!plans) return out;
+    const auto types = kinds(*plans);
+    const RopeSet set = standardise_rope(view_, types);
+    if (set.parts.empty() && any_turn(*plans)) return out;
+    if (!layer_thetas(set, *plans)) return out;
+    for (std::size_t i = 0; i < plans->size(); ++i) {
+      LayerSpec layer;
+      layer.index = static_cast<Index>(i);
+      if (!one(set, (*plans)[i], i, layer)) return out;
+      out.layers.push_back(std::move(layer));
+    }
+    for (const auto& r : resolved_) {
+      if (r.text.original_context && !out.original_context)
+        out.original_context = r.text.original_context;
+      if (out.rope_type.empty()) out.rope_type = r.text.type;
+    }
+    return out;
+  }
+
+ private:
+  static bool any_turn(const std::vector<LayerPlan>& plans) {
+    return std::any_of(plans.begin(), plans.end(), [](const LayerPlan& p) { return p.turns; });
+  }
+  static std::vector<std::string> kinds(const std::vector<LayerPlan>& plans) {
+    std::vector<std::string> types;
+    for (const auto& p : plans)
+      if (std::find(types.begin(), types.end(), p.type) == types.end()) types.push_back(p.type);
+    return types;
+  }
+
+  // Granite-SWA, Muse: one theta a layer, 0 = no rotary.
+  bool layer_thetas(const RopeSet& set, const std::vector<LayerPlan>& plans) {
+    const Json* rule = view_.entry().find("rope");
+    const Json* key = rule ? rule->find("theta_list") : nullptr;
+    if (!key) return true;
+    const auto v = view_.stated(key->as_string());
+    if (v && !v->value.is_null()) {
+      if (!v->value.is_array() || v->value.as_array().size() < plans.size()) {
+        view_.reading().error("layer_types_length",
+                              key->as_string() + " must have one theta a layer, got " +
+                                  shown(v->value),
+                              v->where, "one number a layer, 0 for none");
+        return false;
+      }
+      for (std::size_t i = 0; i < plans.size(); ++i)
+        thetas_.push_back({v->value.as_array()[i], v->origin, v->where + "/" + std::to_string(i)});
+    } else if (!set.parts.empty()) {
+      const Value* theta = set.parts.front().dict.find("rope_theta");
+      const bool some_zero = rule->find("theta_zero") != nullptr;
+      for (std::size_t i = 0; i < plans.size(); ++i)
+        thetas_.push_back(some_zero && (plans.size() - 1 - i) % 4 == 0
+                              ? Value{0, Origin::class_default, view_.class_name()}
+                              : theta ? *theta
+                                      : Value{});
+    }
+    return true;
+  }
+
+  bool one(const RopeSet& set, LayerPlan& plan, std::size_t index, LayerSpec& layer) {
+    layer.attention = plan.attention;
+    layer.fields = plan.fields;
+    bool turns = plan.turns;
+    const RopeSet::Part* part = turns ? set.find(plan.type) : nullptr;
+    if (turns && !part) {
+      view_.reading().error("missing_key", "rope_parameters has no entry for " + plan.type,
+                            view_.where("rope_parameters") + "/" + plan.type,
+                            "state one, or null for no rotary");
+      return false;
+    }
+    if (part && !part->turns) turns = false;
+    const Value* theta = thetas_.empty() ? nullptr : &thetas_[index];
+    if (theta && theta->value.is_number() && theta->value.as_number() == 0) turns = false;
+    if (turns) {
+      const Resolved* r = resolve_part(*part, set.nested, plan.type, theta);
+      if (!r) return false;
+      layer.scheme = "rope";
+      layer.encodings.push_back({r->encoding, Origin::derived, r->text.where});
+      layer.rotary = r->spec;
+      layer.fields.insert(layer.fields.end(), r->text.fields.begin(), r->text.fields.end());
+      value_and_output(layer);
+    }
+    temperature(part ? &part->dict : set.parts.empty() ? nullptr : &set.parts.front().dict, turns,
+                layer);
+    layer.fields.push_back({"scheme", layer.scheme, plan.origin, plan.where});
+    return true;
+  }
+
+  void value_and_output(LayerSpec& layer) const {
+    const Json& entry = view_.entry();
+    if (const Json* v = entry.find("rotates_value"))
+      layer.rotates_value = v->is_bool() ? v->as_bool() : view_.flag(v->as_string(), false);
+    layer.unrotates_output = entry.find("unrotates_output") != nullptr;
+  }
+
+  const Resolved* resolve_part(const RopeSet::Part& part, bool nested, const std::string& type,
+                               const Value* theta) {
+    const bool by_type = view_.entry().find("head") &&
+                         view_.entry().at("head").as_string() == "global";
+    std::string key = part.label + "\n" + (by_type ? type : "");
+    if (theta) key += "\n" + theta->value.dump();
+    for (const auto& r : resolved_)
+      if (r.key == key) return &r;
+    Dict dict = part.dict;
+    if (theta) dict.set("rope_theta", *theta);
+    const auto head = head_of(view_, type);
+    if (!head) return nullptr;
+    auto text = RotaryWriter(view_, dict, nested).write(*head);
+    if (!text) return nullptr;
+    try {
+      Encoding encoding = parse_encoding(text->text);
+      RotarySpec spec = resolve(encoding, Context{context_});
+      for (auto& block : spec.blocks) finish(block);
+      spec.bfloat16_rounds_once = view_.entry().find("bfloat16_once") != nullptr;
+      derived_fields(spec, *text);
+      resolved_.push_back({key, std::move(*text), std::move(encoding), std::move(spec)});
+      return &resolved_.back();
+    } catch (const std::invalid_argument& problem) {
+      view_.reading().error("refused", problem.what(), text->where,
+                            "the numbers of this file make no rotary: " + text->text);
+      return nullptr;
+    }
+  }
+  static void finish(RotaryBlock&) {}
+
+  static void derived_fields(const RotarySpec& spec, RotaryText& text) {
+    const auto& s = spec.blocks.front().spectrum;
+    text.fields.push_back({"attention_factor", s.gain, Origin::derived, text.text});
+    text.fields.push_back({"logit_factor", s.logit_factor, Origin::derived, text.text});
+    text.fields.push_back({"inv_freq", text.text, Origin::derived, "the text, resolved"});
+  }
+
+  void temperature(const Dict* dict, bool turns, LayerSpec& layer) {
+    const Json* rule = view_.entry().find("temperature");
+    if (!rule || layer.attention.kind == AttentionKind::none) return;
+    QueryTemperature t;
+    Value beta, period;
+    if (rule->as_string() == "llama4") {
+      if (turns || !view_.flag("attn_temperature_tuning", true)) return;
+      beta = view_.value("attn_scale").value_or(Value{});
+      period = view_.value("floor_scale").value_or(Value{});
+    } else {
+      t.form = TemperatureForm::ministral;
+      const Value* b = dict ? dict->find("llama_4_scaling_beta") : nullptr;
+      const Value* l = dict ? dict->find("original_max_position_embeddings") : nullptr;
+      if (b) beta = *b;
+      if (l) period = *l;
+    }
+    const auto length = whole_number(period.value);
+    if (!beta.value.is_number() || !length || *length < 1) {
+      view_.reading().error("missing_key",
+                            "the query temperature needs a factor and a length, got " +
+                                shown(beta.value) + " and " + shown(period.value),
+                            beta.where.empty() ? view_.where("llama_4_scaling_beta") : beta.where,
+                            "state llama_4_scaling_beta and original_max_position_embeddings (or "
+                            "attn_scale and floor_scale)");
+      return;
+    }
+    t.beta = beta.value.as_number();
+    t.period = *length;
+    layer.query_temperature = t;
+    layer.fields.push_back({"query_temperature.form", std::string(enum_text(t.form)),
+                            Origin::class_default, view_.class_name()});
+    layer.fields.push_back({"query_temperature.beta", beta.value, beta.origin, beta.where});
+    layer.fields.push_back({"query_temperature.period", t.period, period.origin, period.where});
+  }
+
+  const ConfigView& view_;
+  Index context_;
+  std::vector<Value> thetas_;
+  std::vector<Resolved> resolved_;
+};
+
+// Rotary only if a key has a value (Falcon's alibi, ESM's position_embedding_type).
+std::optional<std::string> instead_of_rotary(const ConfigView& view) {
+  const Json* rule = view.entry().find("rotary_if");
+  if (!rule) return std::nullopt;
+  const auto v = view.value(rule->at("key").as_string());
+  if (v && v->value == rule->at("equals")) return std::nullopt;
+  return rule->at("otherwise").as_string();
+}
+
+}  // namespace
+
+PartLayers read_layers(const ConfigView& view, Index context) {
+  const std::string scheme = view.entry().at("scheme").as_string();
+  PartLayers out;
+  if (scheme != "rope") {
+    read_not_rotary(view, scheme, out);
+    return out;
+  }
+  if (view.entry().find("vision")) return read_vision(view);
+  if (const auto other = instead_of_rotary(view)) {
+    read_not_rotary(view, *other, out);
+    return out;
+  }
+  if (const Json* why = view.entry().find("not_a_rotation"))
+    view.reading().warn("not_a_rotation",
+                        "what " + view.class_name() + " computes is no rotation: " +
+                            why->as_string() + ". The definition below is the rotation that is "
+                            "meant, not those numbers",
+                        view.where("model_type"),
+                        "use the program's own cos and sin to reproduce it");
+  return LayerReader(view, context).read();
+}
+
+}  // namespace posenc::hf

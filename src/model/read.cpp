@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/model/read.h"
+
+#include <fstream>
+#include <stdexcept>
+
+#include "posenc/core/error.h"
+#include "posenc/io/array.h"
+
+namespace posenc {
+namespace {
+
+bool is_gguf(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  char magic[4] = {};
+  in.read(magic, 4);
+  return in.gcount() == 4 && std::string_view(magic, 4) == "GGUF";
+}
+
+}  // namespace
+
+ModelSpec read_model(const std::filesystem::path& given, const ReadOptions& options) {
+  std::filesystem::path path = given;
+  std::error_code problem;
+  if (std::filesystem::is_directory(path, problem)) path /= "config.json";
+  if (!std::filesystem::is_regular_file(path, problem))
+    throw FormatError(given.string(), "file",
+                      path == given ? "no such file" : "the directory holds no config.json");
+  if (is_gguf(path)) {
+    const MappedFile file(path);
+    return read_gguf(file.bytes(), path.string(), options);
+  }
+  return read_hugging_face(read_json(path), path.string(), options);
+}
+
+const FieldValue* LayerSpec::field(std::string_view name) const {
+  for (const FieldValue& f : fields)
+    if (f.name == name) return &f;
+  return nullptr;
+}
+
+bool ModelSpec::has_error() const {
+  for (const Finding& f : findings)
+    if (f.severity == Severity::error) return true;
+  return false;
+}
+
+void require_readable(const ModelSpec& spec) {
+  std::string text;
+  for (const Finding& f : spec.findings)
+    if (f.severity == Severity::error)
+      text += "\n  " + f.code + " at " + f.where + ": " + f.message +
+              (f.fix.empty() ? "" : " (" + f.fix + ")");
+  if (!text.empty())
+    throw std::runtime_error(spec.file + ": positions cannot be determined:" + text);
+}
+
+}  // namespace posenc

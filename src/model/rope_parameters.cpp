@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/rope_parameters.h"
+
+#include <algorithm>
+
+namespace posenc::hf {
+namespace {
+
+const Json* rule_of(const ConfigView& view, std::string_view key) {
+  const Json* rule = view.entry().find("rope");
+  return rule ? rule->find(key) : nullptr;
+}
+
+// A dictionary of the file at `place`, values with their paths.
+Dict dict_of(const ConfigView& view, const Json& object, const std::string& place, Origin origin) {
+  Dict d;
+  for (const auto& [key, value] : object.as_object()) {
+    const std::string at = origin == Origin::stated ? place + "/" + key : place;
+    const bool user = view.reading().used.count("\n" + at) != 0;
+    d.set(key, {value, user ? Origin::user : origin, user ? "--assume" : at});
+  }
+  return d;
+}
+
+// rope_scaling or rope_parameters as the file has them: an object, or none after a finding.
+struct Stated {
+  std::optional<Value> scaling, parameters;
+};
+Stated stated_dicts(const ConfigView& view) {
+  Stated s{view.stated("rope_scaling"), view.stated("rope_parameters")};
+  for (auto* v : {&s.scaling, &s.parameters}) {
+    if (!*v || (*v)->value.is_object()) continue;
+    if (truthy((*v)->value))
+      view.reading().error("wrong_type",
+                           "must be an object with rope_type and its keys, got " +
+                               shown((*v)->value),
+                           (*v)->where, "write {\"rope_type\": ..., ...} or null");
+    if (!(*v)->value.is_null() || truthy((*v)->value)) v->reset();
+  }
+  return s;
+}
+
+void compare_spellings(const ConfigView& view, const Stated& s) {
+  if (!s.scaling || !s.parameters || !truthy(s.scaling->value) || !truthy(s.parameters->value))
+    return;
+  std::string differ;
+  for (const auto& [key, value] : s.parameters->value.as_object()) {
+    const Json* other = s.scaling->value.find(key);
+    if (other ? !(*other == value) : key != "rope_theta" && key != "type")
+      differ += (differ.empty() ? "" : ", ") + key;
+  }
+  const std::string both = "the file has rope_scaling and rope_parameters; transformers takes "
+                           "rope_scaling whole and drops rope_parameters";
+  if (differ.empty())
+    view.reading().note("both_spellings", both + ". Here they agree", view.where("rope_scaling"),
+                        "keep one of them");
+  else
+    view.reading().warn("both_spellings", both + ". They differ in " + differ,
+                        view.where("rope_scaling"), "keep the one that is right");
+}
+
+Value theta_outside(const ConfigView& view) {
+  const Json* keys = view.entry().find("keys");
+  const Json* names = keys ? keys->find("theta") : nullptr;
+  if (names) {
+    for (const Json& name : names->as_array())
+      if (auto v = view.stated(name.as_string())) return *v;
+    if (auto v = view.stated("rope_theta"))
+      view.reading().warn("alias_not_read",
+                          "rope_theta is not read by " + view.class_name() + ", whose key is " +
+                              names->as_array().front().as_string(),
+                          v->where, "rename the key");
+  } else if (auto v = view.stated("rope_theta")) {
+    return *v;
+  }
+  return {view.entry().at("theta"), Origin::class_default, view.class_name()};
+}
+
+std::optional<Value> fraction_outside(const ConfigView& view) {
+  if (const Json* forced = rule_of(view, "partial_forced"))
+    return Value{*forced, Origin::class_default, view.class_name()};
+  std::vector<std::string> names{"partial_rotary_factor"};
+  if (const Json* keys = view.entry().find("keys"))
+    if (const Json* given = keys->find("partial")) names = {given->as_array().front().as_string()};
+  for (const auto& name : names)
+    if (auto v = view.stated(name); v && !v->value.is_null()) return v;
+  if (const Json* from = rule_of(view, "partial_from"))  // MiniMax-M2: rotary_dim / head_dim
+    if (auto width = view.integer(from->as_string(), 1, 65536))
+      if (auto head = view.integer("head_dim", 1, 65536))
+        return Value{static_cast<double>(width->value) / static_cast<double>(head->value),
+                     Origin::derived, width->where + " / head_dim"};
+  if (const Json* held = view.entry().find("fraction"))
+    return Value{*held, Origin::class_default, view.class_name()};
+  return std::nullopt;
+}
+
+bool needs_original(const std::string& type) {
+  return type == "llama3" || type == "yarn" || type == "longrope";
+}
+
+// What stands in for a missing original_max_position_embeddings.
+std::optional<Value> maximum_as_original(const ConfigView& view) {
+  const auto v = view.value("max_position_embeddings");
+  if (!v || v->value.is_null()) return std::nullopt;
+  return Value{v->value, v->origin == Origin::user ? Origin::user : Origin::derived,
+               "max_position_embeddings (" + v->where + ") stands in"};
+}
+
+void complete(const ConfigView& view, Dict& d, bool nested) {
+  const Value* type = d.find("type");
+  d.set_default("rope_type", type ? *type
+                                  : Value{"default", Origin::class_default, view.class_name()});
+  const auto name = rope_type(d);
+  if (!name || !needs_original(*name)) return;
+  if (!nested) {
+    auto outside = view.stated("original_max_position_embeddings");
+    if (!outside && rule_of(view, "fixed_original"))
+      outside = view.value("original_max_position_embeddings");
+    if (outside) {
+      d.set("original_max_position_embeddings", *outside);
+      return;
+    }
+  }
+  if (auto stand_in = maximum_as_original(view))
+    d.set_default("original_max_position_embeddings", *stand_in);
+}
+
+void rename_type(Dict& d, const Json* names) {
+  const auto name = rope_type(d);
+  const Json* to = names && name ? names->find(*name) : nullptr;
+  if (!to) return;
+  const Value* old = d.find("rope_type") ? d.find("rope_type") : d.find("type");
+  d.set("rope_type", {*to, Origin::derived, old->where + " (" + *name + " means " +
+                                                to->as_string() + " here)"});
+}
+
+std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
+                                   const std::vector<std::string>& layer_types) {
+  std::vector<std::string> known = layer_types;
+  if (const Json* labels = rule_of(view, "labels"))
+    for (const Json& l : labels->as_array()) known.push_back(l.as_string());
+  std::vector<std::string> found;
+  for (const auto& [key, value] : object.as_object())
+    if (std::find(known.begin(), known.end(), key) != known.end()) found.push_back(key);
+  return found;
+}
+
+// The object that will be read, with the place it came from.
+std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
+  const Stated s = stated_dicts(view);
+  compare_spellings(view, s);
+  if (s.scaling && truthy(s.scaling->value)) {
+    set.spelling = "rope_scaling";
+    return s.scaling;
+  }
+  if (s.parameters && s.parameters->value.is_object()) {
+    set.spelling = "rope_parameters";
+    return s.parameters;
+  }
+  if (const Json* held = view.entry().find("rope_parameters")) {
+    set.spelling = "class";
+    return Value{*held, Origin::class_default, view.class_name()};
+  }
+  return std::nullopt;
+}
+
+bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
+                const std::vector<std::string>& labels) {
+  set.nested = true;
+  for (const auto& label : labels) {
+    const Json& object = *all.value.find(label);
+    RopeSet::Part part{label, true, {}};
+    if (object.is_null()) {
+      part.turns = false;
+    } else if (!object.is_object()) {
+      view.reading().error("wrong_type", "must be an object or null, got " + shown(object),
+                           all.where + "/" + label, "write {\"rope_type\": ...}");
+      return false;
+    } else {
+      part.dict = dict_of(view, object, all.where + (all.origin == Origin::stated ? "/" + label : ""),
+                          all.origin);
+    }
+    set.parts.push_back(std::move(part));
+  }
+  for (const auto& [key, value] : all.value.as_object())
+    if (std::find(labels.begin(), labels.end(), key) == labels.end() &&
+        all.origin == Origin::stated && key != "rope_theta" && key != "rope_type")
+      view.reading().warn("key_ignored",
+                          key + " stands beside the layer types and is not read there",
+                          all.where + "/" + key, "move it into each layer type");
+  return true;
+}
+
+RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types) {
+  RopeSet set;
+  const auto all = chosen(view, set);
+  const auto labels = all ? labels_of(view, all->value, layer_types) : std::vector<std::string>{};
+  if (!labels.empty()) {
+    if (!add_nested(view, set, *all, labels)) return set;
+  } else {
+    Dict d;
+    if (all) d = dict_of(view, all->value, all->where, all->origin);
+    set.parts.push_back({"", true, std::move(d)});
+  }
+  const Value theta = theta_outside(view);
+  const auto fraction = fraction_outside(view);
+  for (auto& part : set.parts) {
+    if (!part.turns) continue;
+    part.dict.set_default("rope_theta", theta);
+    if (fraction) part.dict.set_default("partial_rotary_factor", *fraction);
+    rename_type(part.dict, rule_of(view, "rename"));
+    complete(view, part.dict, set.nested);
+    rename_type(part.dict, rule_of(view, "rename_late"));
+    if (const Json* aliases = rule_of(view, "aliases"))
+      for (const auto& [from, to] : aliases->as_object())
+        if (const Value* v = part.dict.find(from)) part.dict.set_default(to.as_string(), *v);
+  }
+  return set;
+}
+
+// Gemma-3, OLMo-3, ModernBERT: always by layer type.
+RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
+  RopeSet set;
+  set.nested = true;
+  const Stated s = stated_dicts(view);
+  const Json* object = s.parameters && s.parameters->value.is_object() ? &s.parameters->value
+                                                                       : nullptr;
+  if (object) set.spelling = "rope_parameters";
+  if (s.scaling && truthy(s.scaling->value)) set.spelling = "rope_scaling";
+  const Json& thetas = rule.at("thetas");
+  if (object)
+    for (const auto& [key, value] : object->as_object())
+      if (!thetas.find(key))
+        view.reading().warn("key_ignored",
+                            "rope_parameters of " + view.class_name() +
+                                " is read by layer type; " + key + " beside them is not",
+                            s.parameters->where + "/" + key, "move it into the layer types");
+  for (const auto& [label, about] : thetas.as_object()) {
+    RopeSet::Part part{label, true, {}};
+    const Json* mine = object ? object->find(label) : nullptr;
+    if (mine && mine->is_object())
+      part.dict = dict_of(view, *mine, s.parameters->where + "/" + label, Origin::stated);
+    else if (mine && !mine->is_null())
+      view.reading().error("wrong_type", "must be an object or null, got " + shown(*mine),
+                           s.parameters->where + "/" + label, "write {\"rope_type\": ...}");
+    bool scaled = false;
+    for (const Json& to : rule.at("scaling_to").as_array()) scaled |= to.as_string() == label;
+    if (scaled && s.scaling && s.scaling->value.is_object()) {
+      const Dict scaling = dict_of(view, s.scaling->value, s.scaling->where, Origin::stated);
+      for (const auto& [name, value] : scaling.items()) part.dict.set(name, value);
+    }
+    const Json* key = about.find("key");
+    const auto outside = key ? view.stated(key->as_string()) : std::nullopt;
+    part.dict.set_default("rope_theta", outside ? *outside
+                                                : Value{about.at("default"), Origin::class_default,
+                                                        view.class_name()});
+    complete(view, part.dict, true);
+    set.parts.push_back(std::move(part));
+  }
+  return set;
+}
+
+// Gemma-4, Laguna, MiMo: as it stands, or the class default whole. Keys beside it are not read.
+RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_types) {
+  RopeSet set;
+  const auto all = chosen(view, set);
+  for (const char* key : {"rope_theta", "partial_rotary_factor", "swa_rope_theta"})
+    if (const auto v = view.stated(key))
+      view.reading().warn("key_ignored",
+                          std::string(key) + " is not read by " + view.class_name() +
+                              ": only rope_parameters is",
+                          v->where, "state it in rope_parameters, by layer type");
+  if (!all) return set;
+  const auto labels = labels_of(view, all->value, layer_types);
+  if (labels.empty()) {
+    for (const auto& type : layer_types)
+      view.reading().error("missing_key", "rope_parameters has no entry for " + type,
+                           all->where + "/" + type, "state rope_parameters by layer type");
+    return set;
+  }
+  if (!add_nested(view, set, *all, labels)) return set;
+  for (auto& part : set.parts)
+    if (part.turns) complete(view, part.dict, true);
+  return set;
+}
+
+// Bases fixed in the code (GPT-J, CodeGen, RoFormer, CLVP) or one top-level key (ESM).
+RopeSet fixed(const ConfigView& view, bool top_level) {
+  RopeSet set;
+  Dict d;
+  d.set("rope_type", {"default", Origin::class_default, view.class_name()});
+  d.set("rope_theta", top_level
+                          ? theta_outside(view)
+                          : Value{view.entry().at("theta"), Origin::class_default,
+                                  view.class_name() + ": fixed in the code"});
+  if (!top_level)
+    for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"})
+      if (const auto v = view.stated(key); v && truthy(v->value))
+        view.reading().warn("key_ignored",
+                            std::string(key) + " is not read: the base is fixed in the code of " +
+                                view.class_name(),
+                            v->where, "remove the key");
+  set.parts.push_back({"", true, std::move(d)});
+  return set;
+}
+
+}  // namespace
+
+const RopeSet::Part* RopeSet::find(const std::string& layer_type) const {
+  for (const Part& p : parts)
+    if (!nested || p.label == layer_type) return &p;
+  return nullptr;
+}
+
+std::optional<std::string> rope_type(const Dict& d) {
+  const Value* v = d.find("rope_type");
+  if (!v) v = d.find("type");
+  if (!v || !v->value.is_string()) return std::nullopt;
+  return v->value.as_string();
+}
+
+RopeSet standardise_rope(const ConfigView& view, const std::vector<std::string>& layer_types) {
+  const Json* rule = view.entry().find("rope");
+  const std::string name = rule ? rule->at("rule").as_string() : "flat";
+  if (name == "by_layer_type") return by_layer_type(view, *rule);
+  if (name == "as_stated") return as_stated(view, layer_types);
+  if (name == "fixed_base") return fixed(view, false);
+  if (name == "top_level") return fixed(view, true);
+  if (name == "refused") {
+    view.reading().error("layout_not_covered",
+                         "positions of " + view.class_name() + " are not covered: " +
+                             rule->at("why").as_string(),
+                         view.where(), "read its rotary from the model's code");
+    return {};
+  }
+  return flat(view, layer_types);
+}
+
+}  // namespace posenc::hf

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scheme of a RotaryWriter: type, head, width, base, pairing.
+#include <algorithm>
+#include <cmath>
+
+#include "model/rotary_text.h"
+
+namespace posenc::hf {
+namespace {
+
+constexpr std::string_view kTypes[] = {"default", "linear",   "dynamic", "yarn",
+                                       "llama3",  "longrope", "proportional"};
+
+}  // namespace
+
+std::optional<RotaryText> RotaryWriter::write(const Head& head) {
+  const auto type = type_of_dict();
+  if (!type) return std::nullopt;
+  out_.type = *type;
+  if (std::find(std::begin(kTypes), std::end(kTypes), *type) == std::end(kTypes)) {
+    unknown_type(*type);
+    return std::nullopt;
+  }
+  if (head.null_head_dim && (*type == "dynamic" || *type == "yarn" || *type == "longrope")) {
+    reading().error("wrong_type",
+                    "head_dim is null, " + view_.class_name() +
+                        " does not fill it in, and transformers fails on it with rope_type " +
+                        *type,
+                    view_.where("head_dim"), "state head_dim");
+    return std::nullopt;
+  }
+  if (!scheme(head) || !scaling()) return std::nullopt;
+  logit_factor();
+  unread_keys();
+  theta_place();
+  return out_;
+}
+
+std::optional<std::string> RotaryWriter::type_of_dict() {
+  Reading& r = reading();
+  const Value* v = dict_.find("rope_type");
+  if (v && v->value.is_string()) {
+    const Value* old = dict_.find("type");
+    if (old && old->value.is_string() && old->value != v->value &&
+        old->origin == Origin::stated && v->origin == Origin::stated)
+      r.warn("both_spellings",
+             "type says " + shown(old->value) + " and rope_type " + shown(v->value) +
+                 ": transformers 5 takes rope_type, transformers 4 took type",
+             old->where, "remove type");
+    return v->value.as_string();
+  }
+  if (v)
+    r.error(v->value.is_null() ? "unknown_rope_type" : "wrong_type",
+            "rope_type must be a name, got " + shown(v->value), v->where,
+            "write one of default, linear, dynamic, yarn, llama3, longrope, proportional");
+  else
+    r.error("missing_key", "no rope_type", place("rope_type"), "state rope_type");
+  return std::nullopt;
+}
+
+void RotaryWriter::unknown_type(const std::string& type) {
+  const Value* v = dict_.find("rope_type");
+  std::string message = "rope_type " + type + " is not known to transformers";
+  if (type == "su")
+    message += " 5.23 outside of Phi-3; it is the old name of longrope";
+  else if (type == "ntk" || type == "mllama4" || type == "xdrope" || type == "deepseek_yarn")
+    message += "; it is a name of vLLM";
+  else if (type == "mrope")
+    message += " for this class";
+  reading().error("unknown_rope_type", message, v ? v->where : place("rope_type"),
+                  "write the transformers name, or --assume " +
+                      std::string(v && v->where.find("rope_scaling") != std::string::npos
+                                      ? "/rope_scaling/rope_type"
+                                      : "/rope_parameters/rope_type") +
+                      "=NAME");
+}
+
+bool RotaryWriter::width(const Head& head, Index& out) {
+  const Value* fraction = dict_.find("partial_rotary_factor");
+  const bool obeyed = out_.type != "default" || view_.entry().find("partial");
+  out = head.rope_dim.value;
+  Origin origin = Origin::derived;
+  std::string where = "the whole " + head.rope_dim.where;
+  if (const auto v = assumed("rotary_dim")) {
+    const auto w = whole_number(v->value);
+    out = w.value_or(0);
+    origin = Origin::user;
+    where = v->where;
+  } else if (const Json* own = own_width_rule()) {
+    const auto w = view_.integer(own->as_string(), 1, 65536, true);
+    if (!w) return false;
+    out = w->value;
+    origin = w->origin;
+    where = w->where;
+  } else if (fraction && !fraction->value.is_null() && out_.type != "proportional") {
+    if (!fraction->value.is_number()) {
+      reading().error("wrong_type",
+                      "partial_rotary_factor must be a number, got " + shown(fraction->value),
+                      fraction->where, "write a fraction from 0 to 1");
+      return false;
+    }
+    const double f = fraction->value.as_number();
+    // int(head_dim * factor): truncated towards zero as Python does
+    const double product = static_cast<double>(head.rope_dim.value) * f;
+    if (!(f > 0 && f <= 1) || !(product >= 1)) {
+      const bool fatal = obeyed;
+      reading().add(fatal ? Severity::error : Severity::warning, "partial_out_of_range",
+                    "partial_rotary_factor must be above 0 and at most 1, got " + shown(fraction->value),
+                    fraction->where, "write the fraction of the head that turns", f);
+      if (fatal) return false;
+    } else if (!obeyed && f != 1) {
+      reading().warn("partial_ignored",
+                     view_.class_name() + " ignores partial_rotary_factor while rope_type is " +
+                         "default: the whole head turns (a scaled type would obey it)",
+                     fraction->where, "remove the key, or use a class that reads it", f);
+    } else if (obeyed) {
+      out = static_cast<Index>(product);
+      if (f != 1) {
+        where = "int(" + head.rope_dim.where + " * " + fraction->where + ")";
+        if (!view_.entry().find("partial") && !latent())
+          reading().warn("partial_conflict",
+                         "the table covers int(head_dim * partial_rotary_factor) channels, but the "
+                         "attention of " + view_.class_name() + " multiplies the whole head by it "
+                         "and fails; with rope_type default it ignores the fraction",
+                         fraction->where, "remove partial_rotary_factor", f);
+      }
+    }
+  }
+  if (out < 2 || out % 2 != 0 || out > head.q_dim.value - head.offset.value) {
+    reading().error("partial_out_of_range",
+                    "the turned width must be even and fit in the head of " +
+                        std::to_string(head.q_dim.value) + ", got " + std::to_string(out),
+                    where, "state head_dim and the fraction so that an even number of channels turns",
+                    static_cast<double>(out));
+    return false;
+  }
+  field("rotary_dim", {out, origin, where});
+  return true;
+}
+
+
+const Json* RotaryWriter::own_width_rule() const {
+  const Json* rule = view_.entry().find("rope");
+  return rule ? rule->find("width") : nullptr;
+}
+
+bool RotaryWriter::latent() const {
+  const Json* head = view_.entry().find("head");
+  return head && head->as_string() == "latent";
+}
+
+Value RotaryWriter::pairing() const {
+  if (auto v = reading().assumed("pairing")) return *v;
+  const Json& entry = view_.entry();
+  const Json* held = entry.find("pairing");
+  if (!held) return {nullptr, Origin::derived, ""};
+  if (const Json* key = entry.find("interleave_key"))
+    if (!view_.flag(key->as_string(), true)) {
+      const auto v = view_.value(key->as_string());
+      return {"half_split", v->origin == Origin::class_default ? v->origin : Origin::derived,
+              v->where};
+    }
+  return {*held, Origin::class_default, view_.class_name() + " (layouts.json)"};
+}
+
+bool RotaryWriter::scheme(const Head& head) {
+  const Json& entry = view_.entry();
+  begin(entry.find("mrope") ? "mrope" : "rope", false);
+  field("head_dim", {head.q_dim.value, head.q_dim.origin, head.q_dim.where});
+  Index turned = 0;
+  if (!width(head, turned)) return false;
+  pairs_ = turned / 2;
+  const auto offset = reading().assumed("offset");
+  if (offset)
+    field("offset", *offset);
+  else
+    field("offset", {head.offset.value, head.offset.origin, head.offset.where});
+  const auto base = number("rope_theta", "base", {true, 0});
+  if (!base) return false;
+  base_ = base->value.as_number();
+  field("base", *base);
+  const Value pair = pairing();
+  if (!pair.value.is_string()) {
+    reading().error("layout_not_covered",
+                    "it is not known which channels " + view_.class_name() + " turns together",
+                    view_.where("model_type"), "--assume pairing=half_split or interleaved");
+    return false;
+  }
+  field("pairing", pair);
+  const Value by_class{nullptr, Origin::class_default, view_.class_name() + " (layouts.json)"};
+  const auto of_class = [&](const char* name, Json otherwise) {
+    if (const auto v = reading().assumed(name)) return *v;
+    const Json* held = entry.find(name);
+    const bool plain = pair.value == Json("half_split");
+    return Value{held && !(plain && std::string_view(name) == "output_order") ? *held : otherwise,
+                 by_class.origin, by_class.where};
+  };
+  field("direction", of_class("direction", 1));
+  field("output_order", of_class("output_order", "in_place"));
+  return !entry.find("mrope") || mrope(turned);
+}
+
+bool RotaryWriter::mrope(Index turned) {
+  const Json& about = view_.entry().at("mrope");
+  Value sections{about.at("sections"), Origin::class_default, view_.class_name()};
+  if (const auto v = reading().assumed("sections"))
+    sections = *v;
+  else if (const Value* found = dict_.find("mrope_section"))
+    sections = *found;
+  Index sum = 0;
+  bool fine = sections.value.is_array() && sections.value.as_array().size() == 3;
+  if (fine)
+    for (const Json& x : sections.value.as_array()) {
+      fine = fine && x.is_integer() && x.as_integer() >= 0 && x.as_integer() < 65536;
+      if (fine) sum += x.as_integer();
+    }
+  if (!fine) {
+    reading().error("wrong_type",
+                    "mrope_section must be three whole numbers, got " + shown(sections.value),
+                    sections.where, "write pairs for time, height, width");
+    return false;
+  }
+  if (sum != turned / 2) {
+    reading().error("sections_sum",
+                    "mrope_section adds up to " + std::to_string(sum) + ", and " +
+                        std::to_string(turned / 2) + " pairs turn",
+                    sections.where, "sections count pairs, and all pairs", static_cast<double>(sum));
+    return false;
+  }
+  const std::string layout = about.at("layout").as_string();
+  field("sections", sections);
+  field("layout", {layout, Origin::class_default, view_.class_name()});
+  if (const Value* said = dict_.find("mrope_interleaved");
+      said && said->value.is_bool() && said->value.as_bool() != (layout == "interleaved"))
+    reading().warn("key_ignored",
+                   "mrope_interleaved is not read: " + view_.class_name() + " always uses the " +
+                       layout + " layout",
+                   said->where, "use the class whose layout is meant");
+  return true;
+}
+
+}  // namespace posenc::hf

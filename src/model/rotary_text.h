@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// One dictionary of rope_parameters becomes one SCHEME text, with where each field came from.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/config_view.h"
+
+namespace posenc::hf {
+
+// Sizes of a head: of the q that attention multiplies, and what the rotary functions see.
+struct Head {
+  Sourced<Index> q_dim, rope_dim, offset;
+  bool null_head_dim = false;  // the class leaves head_dim null: its scaled types fail on it
+};
+// Head sizes of a layer type; none after a finding.
+std::optional<Head> head_of(const ConfigView&, const std::string& layer_type);
+
+struct RotaryText {
+  std::string text;   // "rope head_dim=128 ... + llama3 ..."
+  std::string where;  // what decided it, for people
+  std::vector<FieldValue> fields;
+  std::string type;                       // rope_type after all renaming
+  std::optional<Index> original_context;  // of the scaling, if it has one
+};
+
+class RotaryWriter {
+ public:
+  RotaryWriter(const ConfigView& view, const Dict& dict, bool nested)
+      : view_(view), dict_(dict), nested_(nested) {}
+  // None after a finding of severity error.
+  std::optional<RotaryText> write(const Head&);
+
+ private:
+  struct Rule {
+    bool required = false;
+    double above = -1e300;  // exclusive
+  };
+  std::optional<Value> number(std::string_view key, std::string_view field, Rule);
+  std::optional<Value> whole(std::string_view key, std::string_view field, bool required);
+  std::optional<Value> list(std::string_view key, std::string_view field, Index length);
+  std::optional<std::string> type_of_dict();
+  void unknown_type(const std::string&);
+  const Json* own_width_rule() const;
+  bool latent() const;
+  Value pairing() const;
+  bool scheme(const Head&);
+  bool width(const Head&, Index& out);
+  bool mrope(Index width);
+  bool scaling();
+  bool linear();
+  bool dynamic();
+  bool yarn();
+  bool yarn_options(double factor);
+  bool longrope();
+  bool llama3();
+  bool proportional();
+  bool missing_null(std::string_view key);
+  void logit_factor();
+  void check_factor(const Value&, std::string_view key);
+  void check_ratio(const Value& factor, const Value& original);
+  void unread_keys();
+  void theta_place();
+  void begin(std::string_view name, bool is_scaling);
+  void field(std::string_view name, const Value&);
+  std::optional<Value> assumed(std::string_view field);
+  Reading& reading() const { return view_.reading(); }
+  std::string place(std::string_view key) const;
+
+  const ConfigView& view_;
+  const Dict& dict_;
+  bool nested_;
+  std::string prefix_;
+  Index pairs_ = 0;
+  double base_ = 0;
+  RotaryText out_{};
+};
+
+}  // namespace posenc::hf
