@@ -25,8 +25,8 @@ void Reading::add(Severity severity, std::string code, std::string message, std:
                   std::string fix, std::optional<double> value) {
   for (const Finding& f : findings)
     if (f.code == code && f.where == where && f.message == message) return;
-  findings.push_back({severity, std::move(code), std::move(message), std::move(where),
-                      std::move(fix), value});
+  findings.push_back(
+      {severity, std::move(code), std::move(message), std::move(where), std::move(fix), value});
 }
 
 std::optional<Value> Reading::assumed(std::string_view key) {

@@ -73,7 +73,7 @@ class ConfigView {
   const Json& entry() const { return *entry_; }
   Reading& reading() const { return *reading_; }
   std::string where(std::string_view key = {}) const;  // config.json#/text_config/key
-  std::string pointer(std::string_view key) const;  // /text_config/key
+  std::string pointer(std::string_view key) const;     // /text_config/key
   std::string class_name() const;
 
   // What the file (or a person) says; null counts. Looks at the attribute's other names too.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes of a head by the rules of the table: own, hidden_over_heads, latent, global, stated, zamba2.
+// Sizes of a head by the rules of the table: own, hidden_over_heads, latent, global, stated,
+// zamba2.
 #include "model/rotary_text.h"
 
 namespace posenc::hf {
@@ -13,11 +14,10 @@ std::optional<Sourced<Index>> hidden_over_heads(const ConfigView& view) {
   if (!hidden || !heads) return std::nullopt;
   const Index size = hidden->value / heads->value;
   if (size < 1 || size > kMost) {
-    view.reading().error("wrong_type",
-                         "hidden_size // num_attention_heads gives a head of " +
-                             std::to_string(size),
-                         view.where("num_attention_heads"), "state the sizes of the model",
-                         static_cast<double>(size));
+    view.reading().error(
+        "wrong_type", "hidden_size // num_attention_heads gives a head of " + std::to_string(size),
+        view.where("num_attention_heads"), "state the sizes of the model",
+        static_cast<double>(size));
     return std::nullopt;
   }
   return Sourced<Index>{size, Origin::derived, "hidden_size // num_attention_heads"};
@@ -82,8 +82,9 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
     size = global(view, layer_type);
   } else if (name == "zamba2") {
     size = hidden_over_heads(view);
-    if (size) size = Sourced<Index>{2 * size->value, Origin::derived,
-                                    "2 * hidden_size // num_attention_heads"};
+    if (size)
+      size = Sourced<Index>{2 * size->value, Origin::derived,
+                            "2 * hidden_size // num_attention_heads"};
   } else {
     size = own(view);
   }

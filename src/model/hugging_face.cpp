@@ -12,7 +12,7 @@ using namespace hf;
 
 // SCHEME fields that --assume may give; other names are keys of the file.
 bool is_scheme_field(const std::string& key) {
-  static constexpr std::string_view kNames[] = {"pairing", "base",         "rotary_dim", "offset",
+  static constexpr std::string_view kNames[] = {"pairing",   "base",         "rotary_dim", "offset",
                                                 "direction", "output_order", "sections"};
   return key.find('.') != std::string::npos ||
          std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
@@ -91,10 +91,11 @@ bool descend(TextPart& at, Reading& reading, bool first) {
       type = stated->as_string();
   const Json* entry = type.empty() ? nullptr : model_entry(type);
   if (!entry) {
-    reading.error("unknown_model_type",
-                  type.empty() ? key + " has no model_type" : "model_type " + type + " is not known",
-                  reading.file + "#" + at.pointer + "/" + key + "/model_type",
-                  "--assume /" + key + "/model_type=... takes a known class's rules");
+    reading.error(
+        "unknown_model_type",
+        type.empty() ? key + " has no model_type" : "model_type " + type + " is not known",
+        reading.file + "#" + at.pointer + "/" + key + "/model_type",
+        "--assume /" + key + "/model_type=... takes a known class's rules");
     return false;
   }
   if (!flat) {
@@ -138,10 +139,10 @@ std::optional<TextPart> find_text(const Json& config, Reading& reading) {
       at.entry = generic_entry();
       return at;
     }
-    reading.error("unknown_model_type",
-                  !type ? "the file has no model_type"
-                        : "model_type " + shown(type->value) + " is not known",
-                  reading.file + "#/model_type", fix);
+    reading.error(
+        "unknown_model_type",
+        !type ? "the file has no model_type" : "model_type " + shown(type->value) + " is not known",
+        reading.file + "#/model_type", fix);
     return std::nullopt;
   }
   for (int depth = 0; depth < 4 && !at.entry->find("scheme"); ++depth)
@@ -158,7 +159,8 @@ Sourced<Index> context_of(const ConfigView& view, const ReadOptions& options) {
 void unused_assumptions(Reading& reading) {
   for (const auto& [key, text] : reading.assume)
     if (!reading.used.count(key))
-      reading.error("assume_unused", "--assume " + key + "=" + text + " names nothing that was read",
+      reading.error("assume_unused",
+                    "--assume " + key + "=" + text + " names nothing that was read",
                     "--assume " + key,
                     is_scheme_field(key) ? "this model has no such field"
                                          : "name a SCHEME field, or a key as /path/in/the/file");
@@ -200,8 +202,8 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
         if (auto n = view.integer("max_position_embeddings", 1, kUnbounded / 4))
           spec.trained_context = n->value;
       if (const Json* whole = model_entry(spec.model_type))
-        spec.towers = read_towers(ConfigView(copy, "", *whole, reading), text->key,
-                                  spec.context.value);
+        spec.towers =
+            read_towers(ConfigView(copy, "", *whole, reading), text->key, spec.context.value);
     }
   }
   unused_assumptions(reading);

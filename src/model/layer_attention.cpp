@@ -91,8 +91,8 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
       continue;
     }
     p.turns = turns(rotary_on, p, w);
-    const bool windowed = w.size && (w.on_all ? p.type == "full_attention" || slides(p.type)
-                                              : slides(p.type));
+    const bool windowed =
+        w.size && (w.on_all ? p.type == "full_attention" || slides(p.type) : slides(p.type));
     if (p.type == "chunked_attention") {
       a.kind = AttentionKind::chunked;
       if (chunk) a.chunk = chunk->value;

@@ -92,8 +92,8 @@ struct Rules {
     why = view.class_name() + ": no_rope_layers";
     const std::string with = text(rule, "with"), without = text(rule, "without");
     const auto window = view.value("sliding_window");
-    const bool slides = view.flag("use_sliding_window", false) && window &&
-                        !window->value.is_null();
+    const bool slides =
+        view.flag("use_sliding_window", false) && window && !window->value.is_null();
     for (Index i = 0; i < count; ++i) {
       if (rope[static_cast<std::size_t>(i)])
         set(i, with);
@@ -234,8 +234,7 @@ std::optional<std::vector<bool>> rope_flags(const ConfigView& view, Index count)
     }
     Index with = 0;
     for (Index i = 0; i < count; ++i) {
-      flags[static_cast<std::size_t>(i)] =
-          truthy(v->value.as_array()[static_cast<std::size_t>(i)]);
+      flags[static_cast<std::size_t>(i)] = truthy(v->value.as_array()[static_cast<std::size_t>(i)]);
       with += flags[static_cast<std::size_t>(i)];
     }
     if (2 * with < count)
@@ -328,8 +327,7 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
     if (!apply_rule(r, flags)) return std::nullopt;
     plans = std::move(r.plans);
   }
-  if (rule && rule->find("force_last") && !plans.empty() &&
-      plans.back().type != "full_attention") {
+  if (rule && rule->find("force_last") && !plans.empty() && plans.back().type != "full_attention") {
     plans.back().type = "full_attention";
     plans.back().origin = Origin::class_default;
     plans.back().where = view.class_name() + ": the last layer is full";

@@ -63,10 +63,10 @@ class LayerReader {
     const auto v = view_.stated(key->as_string());
     if (v && !v->value.is_null()) {
       if (!v->value.is_array() || v->value.as_array().size() < plans.size()) {
-        view_.reading().error("layer_types_length",
-                              key->as_string() + " must have one theta a layer, got " +
-                                  shown(v->value),
-                              v->where, "one number a layer, 0 for none");
+        view_.reading().error(
+            "layer_types_length",
+            key->as_string() + " must have one theta a layer, got " + shown(v->value), v->where,
+            "one number a layer, 0 for none");
         return false;
       }
       for (std::size_t i = 0; i < plans.size(); ++i)
@@ -77,8 +77,8 @@ class LayerReader {
       for (std::size_t i = 0; i < plans.size(); ++i)
         thetas_.push_back(some_zero && (plans.size() - 1 - i) % 4 == 0
                               ? Value{0, Origin::class_default, view_.class_name()}
-                              : theta ? *theta
-                                      : Value{});
+                          : theta ? *theta
+                                  : Value{});
     }
     return true;
   }
@@ -106,8 +106,10 @@ class LayerReader {
       layer.fields.insert(layer.fields.end(), r->text.fields.begin(), r->text.fields.end());
       value_and_output(layer);
     }
-    temperature(part ? &part->dict : set.parts.empty() ? nullptr : &set.parts.front().dict, turns,
-                layer);
+    temperature(part                ? &part->dict
+                : set.parts.empty() ? nullptr
+                                    : &set.parts.front().dict,
+                turns, layer);
     layer.fields.push_back({"scheme", layer.scheme, plan.origin, plan.where});
     return true;
   }
@@ -121,8 +123,8 @@ class LayerReader {
 
   const Resolved* resolve_part(const RopeSet::Part& part, bool nested, const std::string& type,
                                const Value* theta) {
-    const bool by_type = view_.entry().find("head") &&
-                         view_.entry().at("head").as_string() == "global";
+    const bool by_type =
+        view_.entry().find("head") && view_.entry().at("head").as_string() == "global";
     std::string key = part.label + "\n" + (by_type ? type : "");
     if (theta) key += "\n" + theta->value.dump();
     for (const auto& r : resolved_)
@@ -221,12 +223,12 @@ PartLayers read_layers(const ConfigView& view, Index context) {
     return out;
   }
   if (const Json* why = view.entry().find("not_a_rotation"))
-    view.reading().warn("not_a_rotation",
-                        "what " + view.class_name() + " computes is no rotation: " +
-                            why->as_string() + ". The definition below is the rotation that is "
-                            "meant, not those numbers",
-                        view.where("model_type"),
-                        "use the program's own cos and sin to reproduce it");
+    view.reading().warn(
+        "not_a_rotation",
+        "what " + view.class_name() + " computes is no rotation: " + why->as_string() +
+            ". The definition below is the rotation that is "
+            "meant, not those numbers",
+        view.where("model_type"), "use the program's own cos and sin to reproduce it");
   return LayerReader(view, context).read();
 }
 

@@ -43,10 +43,10 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
   if (scheme == "learned") scheme = "none", input = "learned";
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
     if (const auto v = view.stated(key); v && truthy(v->value))
-      view.reading().warn("key_ignored",
-                          std::string(key) + " is in the file, but " + view.class_name() +
-                              " has no rotary",
-                          v->where, "the key does nothing");
+      view.reading().warn(
+          "key_ignored",
+          std::string(key) + " is in the file, but " + view.class_name() + " has no rotary",
+          v->where, "the key does nothing");
   if (!input.empty()) {
     if (auto encoding = written(table_text(view, input)))
       out.input.push_back({*encoding, Origin::class_default, view.class_name()});
@@ -74,8 +74,7 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
     layer.scheme = acts ? scheme : "none";
     if (acts && encoding)
       layer.encodings.push_back({*encoding, Origin::class_default, view.class_name()});
-    layer.fields.push_back(
-        {"scheme", layer.scheme, Origin::class_default, view.class_name()});
+    layer.fields.push_back({"scheme", layer.scheme, Origin::class_default, view.class_name()});
     out.layers.push_back(std::move(layer));
   }
 }

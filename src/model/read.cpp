@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "posenc/core/error.h"
-#include "posenc/io/array.h"
+#include "posenc/io/gguf.h"
 
 namespace posenc {
 namespace {

@@ -31,10 +31,9 @@ Stated stated_dicts(const ConfigView& view) {
   for (auto* v : {&s.scaling, &s.parameters}) {
     if (!*v || (*v)->value.is_object()) continue;
     if (truthy((*v)->value))
-      view.reading().error("wrong_type",
-                           "must be an object with rope_type and its keys, got " +
-                               shown((*v)->value),
-                           (*v)->where, "write {\"rope_type\": ..., ...} or null");
+      view.reading().error(
+          "wrong_type", "must be an object with rope_type and its keys, got " + shown((*v)->value),
+          (*v)->where, "write {\"rope_type\": ..., ...} or null");
     if (!(*v)->value.is_null() || truthy((*v)->value)) v->reset();
   }
   return s;
@@ -49,8 +48,9 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
     if (other ? !(*other == value) : key != "rope_theta" && key != "type")
       differ += (differ.empty() ? "" : ", ") + key;
   }
-  const std::string both = "the file has rope_scaling and rope_parameters; transformers takes "
-                           "rope_scaling whole and drops rope_parameters";
+  const std::string both =
+      "the file has rope_scaling and rope_parameters; transformers takes "
+      "rope_scaling whole and drops rope_parameters";
   if (differ.empty())
     view.reading().note("both_spellings", both + ". Here they agree", view.where("rope_scaling"),
                         "keep one of them");
@@ -108,8 +108,8 @@ std::optional<Value> maximum_as_original(const ConfigView& view) {
 
 void complete(const ConfigView& view, Dict& d, bool nested) {
   const Value* type = d.find("type");
-  d.set_default("rope_type", type ? *type
-                                  : Value{"default", Origin::class_default, view.class_name()});
+  d.set_default("rope_type",
+                type ? *type : Value{"default", Origin::class_default, view.class_name()});
   const auto name = rope_type(d);
   if (!name || !needs_original(*name)) return;
   if (!nested) {
@@ -130,8 +130,8 @@ void rename_type(Dict& d, const Json* names) {
   const Json* to = names && name ? names->find(*name) : nullptr;
   if (!to) return;
   const Value* old = d.find("rope_type") ? d.find("rope_type") : d.find("type");
-  d.set("rope_type", {*to, Origin::derived, old->where + " (" + *name + " means " +
-                                                to->as_string() + " here)"});
+  d.set("rope_type",
+        {*to, Origin::derived, old->where + " (" + *name + " means " + to->as_string() + " here)"});
 }
 
 std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
@@ -177,8 +177,8 @@ bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
                            all.where + "/" + label, "write {\"rope_type\": ...}");
       return false;
     } else {
-      part.dict = dict_of(view, object, all.where + (all.origin == Origin::stated ? "/" + label : ""),
-                          all.origin);
+      part.dict = dict_of(
+          view, object, all.where + (all.origin == Origin::stated ? "/" + label : ""), all.origin);
     }
     set.parts.push_back(std::move(part));
   }
@@ -223,8 +223,8 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
   RopeSet set;
   set.nested = true;
   const Stated s = stated_dicts(view);
-  const Json* object = s.parameters && s.parameters->value.is_object() ? &s.parameters->value
-                                                                       : nullptr;
+  const Json* object =
+      s.parameters && s.parameters->value.is_object() ? &s.parameters->value : nullptr;
   if (object) set.spelling = "rope_parameters";
   if (s.scaling && truthy(s.scaling->value)) set.spelling = "rope_scaling";
   const Json& thetas = rule.at("thetas");
@@ -232,8 +232,8 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
     for (const auto& [key, value] : object->as_object())
       if (!thetas.find(key))
         view.reading().warn("key_ignored",
-                            "rope_parameters of " + view.class_name() +
-                                " is read by layer type; " + key + " beside them is not",
+                            "rope_parameters of " + view.class_name() + " is read by layer type; " +
+                                key + " beside them is not",
                             s.parameters->where + "/" + key, "move it into the layer types");
   for (const auto& [label, about] : thetas.as_object()) {
     RopeSet::Part part{label, true, {}};
@@ -251,9 +251,9 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
     }
     const Json* key = about.find("key");
     const auto outside = key ? view.stated(key->as_string()) : std::nullopt;
-    part.dict.set_default("rope_theta", outside ? *outside
-                                                : Value{about.at("default"), Origin::class_default,
-                                                        view.class_name()});
+    part.dict.set_default(
+        "rope_theta",
+        outside ? *outside : Value{about.at("default"), Origin::class_default, view.class_name()});
     complete(view, part.dict, true);
     set.parts.push_back(std::move(part));
   }
@@ -266,10 +266,10 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
   const auto all = chosen(view, set);
   for (const char* key : {"rope_theta", "partial_rotary_factor", "swa_rope_theta"})
     if (const auto v = view.stated(key))
-      view.reading().warn("key_ignored",
-                          std::string(key) + " is not read by " + view.class_name() +
-                              ": only rope_parameters is",
-                          v->where, "state it in rope_parameters, by layer type");
+      view.reading().warn(
+          "key_ignored",
+          std::string(key) + " is not read by " + view.class_name() + ": only rope_parameters is",
+          v->where, "state it in rope_parameters, by layer type");
   if (!all) return set;
   const auto labels = labels_of(view, all->value, layer_types);
   if (labels.empty()) {
@@ -289,10 +289,9 @@ RopeSet fixed(const ConfigView& view, bool top_level) {
   RopeSet set;
   Dict d;
   d.set("rope_type", {"default", Origin::class_default, view.class_name()});
-  d.set("rope_theta", top_level
-                          ? theta_outside(view)
-                          : Value{view.entry().at("theta"), Origin::class_default,
-                                  view.class_name() + ": fixed in the code"});
+  d.set("rope_theta", top_level ? theta_outside(view)
+                                : Value{view.entry().at("theta"), Origin::class_default,
+                                        view.class_name() + ": fixed in the code"});
   if (!top_level)
     for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"})
       if (const auto v = view.stated(key); v && truthy(v->value))
@@ -327,10 +326,10 @@ RopeSet standardise_rope(const ConfigView& view, const std::vector<std::string>&
   if (name == "fixed_base") return fixed(view, false);
   if (name == "top_level") return fixed(view, true);
   if (name == "refused") {
-    view.reading().error("layout_not_covered",
-                         "positions of " + view.class_name() + " are not covered: " +
-                             rule->at("why").as_string(),
-                         view.where(), "read its rotary from the model's code");
+    view.reading().error(
+        "layout_not_covered",
+        "positions of " + view.class_name() + " are not covered: " + rule->at("why").as_string(),
+        view.where(), "read its rotary from the model's code");
     return {};
   }
   return flat(view, layer_types);

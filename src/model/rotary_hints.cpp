@@ -31,8 +31,9 @@ struct Alias {
   std::string_view key, means;
 };
 constexpr Alias kAliases[] = {
-    {"attn_factor", "vLLM's and the YaRN repository's factor on the gain; here attention_factor, "
-                    "which replaces it"},
+    {"attn_factor",
+     "vLLM's and the YaRN repository's factor on the gain; here attention_factor, "
+     "which replaces it"},
     {"extrapolation_factor", "vLLM's and the YaRN repository's weight of the ramp"},
     {"yarn_attn_factor", "llama.cpp's name"},
     {"yarn_ext_factor", "llama.cpp's name"},
@@ -81,8 +82,10 @@ void RotaryWriter::unread_keys() {
                                      [&](const Alias& a) { return a.key == key; });
     if (alias != std::end(kAliases))
       reading().warn("alias_not_read",
-                     key + " (" + std::string(alias->means) + ") is not read by transformers with "
-                     "rope_type " + out_.type,
+                     key + " (" + std::string(alias->means) +
+                         ") is not read by transformers with "
+                         "rope_type " +
+                         out_.type,
                      value.where, "write the transformers name, if it is meant");
     else
       reading().warn("key_ignored", key + " is not read with rope_type " + out_.type, value.where,
@@ -107,7 +110,8 @@ void RotaryWriter::theta_place() {
     if (has_dict && out_.type != "default")
       reading().warn(code,
                      "the file scales positions but states no rope_theta: " + view_.class_name() +
-                         "'s " + number_text(value) + " counts, and a theta the model was trained "
+                         "'s " + number_text(value) +
+                         " counts, and a theta the model was trained "
                          "with is lost",
                      theta->where, "state rope_theta", value);
     else if (has_dict && v5)
@@ -116,10 +120,10 @@ void RotaryWriter::theta_place() {
                          view_.class_name() + "'s " + number_text(value) + " counts",
                      theta->where, "state rope_theta", value);
     else
-      reading().note("missing_key",
-                     "no rope_theta: " + view_.class_name() + "'s " + number_text(value) +
-                         " counts",
-                     theta->where, "state rope_theta", value);
+      reading().note(
+          "missing_key",
+          "no rope_theta: " + view_.class_name() + "'s " + number_text(value) + " counts",
+          theta->where, "state rope_theta", value);
     return;
   }
   if (theta->origin != Origin::stated || value == 10000) return;

@@ -154,9 +154,8 @@ bool RotaryWriter::yarn_options(double factor) {
   }
   if (!truncate)
     reading().note("truncate_rounded",
-                   "truncate is false: llama.cpp has no such key and rounds the ramp",
-                   said.where, "other frequencies there, up to a factor between 1 and " +
-                                   number_text(factor));
+                   "truncate is false: llama.cpp has no such key and rounds the ramp", said.where,
+                   "other frequencies there, up to a factor between 1 and " + number_text(factor));
   field("truncate", said);
   double low = correction(beta[0], 2.0 * static_cast<double>(pairs_), base_,
                           static_cast<double>(*out_.original_context));
@@ -270,8 +269,7 @@ bool RotaryWriter::proportional() {
     if (const Value* v = dict_.find("partial_rotary_factor"); v && !v->value.is_null())
       return false;
     fraction = Value{1.0, Origin::class_default, "transformers"};
-    reading().note("missing_key",
-                   "proportional without partial_rotary_factor: 1, every pair turns",
+    reading().note("missing_key", "proportional without partial_rotary_factor: 1, every pair turns",
                    place("partial_rotary_factor"), "state partial_rotary_factor", 1.0);
   }
   if (fraction->value.as_number() > 1) {

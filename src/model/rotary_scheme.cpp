@@ -8,7 +8,7 @@
 namespace posenc::hf {
 namespace {
 
-constexpr std::string_view kTypes[] = {"default", "linear",   "dynamic", "yarn",
+constexpr std::string_view kTypes[] = {"default", "linear",   "dynamic",     "yarn",
                                        "llama3",  "longrope", "proportional"};
 
 }  // namespace
@@ -41,8 +41,8 @@ std::optional<std::string> RotaryWriter::type_of_dict() {
   const Value* v = dict_.find("rope_type");
   if (v && v->value.is_string()) {
     const Value* old = dict_.find("type");
-    if (old && old->value.is_string() && old->value != v->value &&
-        old->origin == Origin::stated && v->origin == Origin::stated)
+    if (old && old->value.is_string() && old->value != v->value && old->origin == Origin::stated &&
+        v->origin == Origin::stated)
       r.warn("both_spellings",
              "type says " + shown(old->value) + " and rope_type " + shown(v->value) +
                  ": transformers 5 takes rope_type, transformers 4 took type",
@@ -104,9 +104,10 @@ bool RotaryWriter::width(const Head& head, Index& out) {
     const double product = static_cast<double>(head.rope_dim.value) * f;
     if (!(f > 0 && f <= 1) || !(product >= 1)) {
       const bool fatal = obeyed;
-      reading().add(fatal ? Severity::error : Severity::warning, "partial_out_of_range",
-                    "partial_rotary_factor must be above 0 and at most 1, got " + shown(fraction->value),
-                    fraction->where, "write the fraction of the head that turns", f);
+      reading().add(
+          fatal ? Severity::error : Severity::warning, "partial_out_of_range",
+          "partial_rotary_factor must be above 0 and at most 1, got " + shown(fraction->value),
+          fraction->where, "write the fraction of the head that turns", f);
       if (fatal) return false;
     } else if (!obeyed && f != 1) {
       reading().warn("partial_ignored",
@@ -120,8 +121,10 @@ bool RotaryWriter::width(const Head& head, Index& out) {
         if (!view_.entry().find("partial") && !latent())
           reading().warn("partial_conflict",
                          "the table covers int(head_dim * partial_rotary_factor) channels, but the "
-                         "attention of " + view_.class_name() + " multiplies the whole head by it "
-                         "and fails; with rope_type default it ignores the fraction",
+                         "attention of " +
+                             view_.class_name() +
+                             " multiplies the whole head by it "
+                             "and fails; with rope_type default it ignores the fraction",
                          fraction->where, "remove partial_rotary_factor", f);
       }
     }
@@ -130,14 +133,14 @@ bool RotaryWriter::width(const Head& head, Index& out) {
     reading().error("partial_out_of_range",
                     "the turned width must be even and fit in the head of " +
                         std::to_string(head.q_dim.value) + ", got " + std::to_string(out),
-                    where, "state head_dim and the fraction so that an even number of channels turns",
+                    where,
+                    "state head_dim and the fraction so that an even number of channels turns",
                     static_cast<double>(out));
     return false;
   }
   field("rotary_dim", {out, origin, where});
   return true;
 }
-
 
 const Json* RotaryWriter::own_width_rule() const {
   const Json* rule = view_.entry().find("rope");
@@ -224,7 +227,8 @@ bool RotaryWriter::mrope(Index turned) {
     reading().error("sections_sum",
                     "mrope_section adds up to " + std::to_string(sum) + ", and " +
                         std::to_string(turned / 2) + " pairs turn",
-                    sections.where, "sections count pairs, and all pairs", static_cast<double>(sum));
+                    sections.where, "sections count pairs, and all pairs",
+                    static_cast<double>(sum));
     return false;
   }
   const std::string layout = about.at("layout").as_string();

@@ -54,8 +54,7 @@ std::optional<Value> RotaryWriter::number(std::string_view key, std::string_view
   if (!v) {
     if (rule.required)
       reading().error("missing_key", "rope_type " + out_.type + " needs " + name, place(key),
-                      "state " + name + ", or --assume " + prefix_ + std::string(field) +
-                          "=VALUE");
+                      "state " + name + ", or --assume " + prefix_ + std::string(field) + "=VALUE");
     return std::nullopt;
   }
   if (v->value.is_null() && !rule.required) return std::nullopt;
@@ -70,8 +69,7 @@ std::optional<Value> RotaryWriter::number(std::string_view key, std::string_view
   }
   if (!(v->value.as_number() > rule.above)) {
     reading().error(key == "rope_theta" ? "theta_not_positive" : "wrong_type",
-                    name + " must be above " + number_text(rule.above) + ", got " +
-                        shown(v->value),
+                    name + " must be above " + number_text(rule.above) + ", got " + shown(v->value),
                     v->where, "write the value the model was trained with", v->value.as_number());
     return std::nullopt;
   }
@@ -115,15 +113,15 @@ std::optional<Value> RotaryWriter::list(std::string_view key, std::string_view f
   const auto size = static_cast<Index>(v->value.as_array().size());
   if (size != length) {
     reading().error("list_length",
-                    name + " must have one number a pair, " + std::to_string(length) + ", and has " +
-                        std::to_string(size),
+                    name + " must have one number a pair, " + std::to_string(length) +
+                        ", and has " + std::to_string(size),
                     v->where, "take the list of the model's own file", static_cast<double>(size));
     return std::nullopt;
   }
   for (const Json& x : v->value.as_array())
     if (!(x.as_number() > 0) || !std::isfinite(x.as_number())) {
-      reading().error("table_zero", name + " holds " + shown(x) + ", and frequencies are divided " +
-                                        "by it",
+      reading().error("table_zero",
+                      name + " holds " + shown(x) + ", and frequencies are divided " + "by it",
                       v->where, "take the list of the model's own file", x.as_number());
       return std::nullopt;
     }

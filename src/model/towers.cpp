@@ -75,10 +75,10 @@ PartLayers read_vision(const ConfigView& view) {
   const auto count = view.integer("num_hidden_layers", 0, 10'000, true);
   if (!size || !theta || !count) return out;
   if (size->value % 4 != 0) {
-    view.reading().error("wrong_type",
-                         "a head of " + std::to_string(size->value) +
-                             " channels cannot be shared by two axes",
-                         size->where, "state head_dim", static_cast<double>(size->value));
+    view.reading().error(
+        "wrong_type",
+        "a head of " + std::to_string(size->value) + " channels cannot be shared by two axes",
+        size->where, "state head_dim", static_cast<double>(size->value));
     return out;
   }
   const std::string half = std::to_string(size->value / 2);
@@ -99,8 +99,8 @@ PartLayers read_vision(const ConfigView& view) {
   const Value by_class{nullptr, Origin::class_default, view.class_name()};
   layer.fields = {{"head_dim", size->value, size->origin, size->where},
                   {"base", theta->value, theta->origin, theta->where},
-                  {"pairing", layout == "llama4" ? "interleaved" : "half_split",
-                   by_class.origin, by_class.where},
+                  {"pairing", layout == "llama4" ? "interleaved" : "half_split", by_class.origin,
+                   by_class.where},
                   {"layout", layout, by_class.origin, by_class.where},
                   {"scheme", "rope", by_class.origin, by_class.where},
                   {"attention", "full", by_class.origin, by_class.where}};
