@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// posenc apply: turn queries and keys from files as the model's layer would.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "enum_words.h"
+#include "posenc/rotary/plan.h"
+#include "verbs.h"
+
+namespace posenc::cli {
+namespace {
+
+Layout order_of(const Array& a, const std::string& word, const char* which) {
+  if (!word.empty()) {
+    const Layout l = layout_from_name(word);
+    if (name(l).size() != a.shape.size())
+      throw UsageError(fmt::format("--order {} has {} axes, {} has {}", word, name(l).size(), which,
+                                   a.shape.size()));
+    return l;
+  }
+  if (a.shape.size() == 3) return Layout::thd;
+  if (a.shape.size() == 4)
+    throw UsageError(fmt::format("{} has four axes: --order bthd, bhtd or tbhd must say which is which", which));
+  throw InputError(fmt::format("{} must have three or four axes, got {}", which, a.shape.size()));
+}
+
+template <class T, class F>
+void scale_rows(const Heads& q, F&& factor) {
+  for (Index b = 0; b < q.batch; ++b)
+    for (Index t = 0; t < q.tokens; ++t) {
+      const double f = factor(b, t);
+      for (Index h = 0; h < q.heads; ++h)
+        for (Index d = 0; d < q.dim; ++d) {
+          T& x = static_cast<T*>(q.data)[b * q.batch_stride + t * q.token_stride + h * q.head_stride +
+                                         d * q.dim_stride];
+          x = static_cast<T>(x * f);
+        }
+    }
+}
+
+void apply_temperature(const Subject& s, const ApplyOptions& o, const Heads& q, const Positions& p) {
+  if (!s.model) throw UsageError("--temperature needs a model: a SCHEME has none");
+  const LayerSpec& layer = chosen_layer(*s.model, o.subject);
+  if (!layer.query_temperature)
+    throw InputError(fmt::format("{}: layer {} has no query temperature", s.model->file, layer.index));
+  if (q.dtype != DType::f32 && q.dtype != DType::f64)
+    throw InputError("--temperature works on f32 and f64 queries: a sixteen-bit q would be rounded twice");
+  const auto factor = [&](Index b, Index t) {
+    const Index at = b * p.batch_stride + t * p.token_stride;
+    const double position = p.type == DType::i64 ? static_cast<double>(static_cast<const Index*>(p.data)[at])
+                                                 : static_cast<const double*>(p.data)[at];
+    return query_factor(*layer.query_temperature, position);
+  };
+  if (q.dtype == DType::f32)
+    scale_rows<float>(q, factor);
+  else
+    scale_rows<double>(q, factor);
+}
+
+}  // namespace
+
+int apply_verb(const ApplyOptions& o) {
+  if (o.q.empty() && o.k.empty()) throw UsageError("apply needs --q or --k");
+  const Subject subject = read_subject(o.subject);
+  RotarySpec spec = rotary_of(subject, o.subject);
+  spec.precision = enum_word<Precision>("--precision", o.precision);
+  const Sense sense = enum_word<Sense>("--sense", o.sense);
+  const PositionList list = read_positions(o.positions);
+  Arrays out;
+  QK x;
+  const auto load = [&](const std::string& file, const char* which, Heads& to) {
+    if (file.empty()) return;
+    Array& a = out.emplace(which, read_array(file, which)).first->second;
+    to = heads(a.view(), order_of(a, o.order, which));
+  };
+  load(o.q, "q", x.q);
+  load(o.k, "k", x.k);
+  if (x.q.data && x.k.data && x.q.dtype != x.k.dtype)
+    throw InputError(fmt::format("q is {} and k is {}: they must have one dtype", name(x.q.dtype), name(x.k.dtype)));
+  const RotaryPlan plan(spec, out.begin()->second.dtype);
+  const Positions p = spread_over_axes(list, spec.axes());
+  plan.apply(x, x, p, sense);
+  if (o.temperature) {
+    if (o.q.empty()) throw UsageError("--temperature multiplies q: give --q");
+    apply_temperature(subject, o, x.q, p);
+  }
+  write_arrays(o.output, out);
+  return kSuccess;
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+
+#include "posenc/core/error.h"
+
+namespace posenc::cli {
+namespace {
+
+bool looks_like_a_path(const std::string& text) {
+  const std::filesystem::path p(text);
+  const std::string e = p.extension().string();
+  return text.find(' ') == std::string::npos &&
+         (text.find('/') != std::string::npos || e == ".json" || e == ".gguf");
+}
+
+ReadOptions read_options(const SubjectOptions& o) {
+  ReadOptions r;
+  r.context = o.context;
+  r.reader = o.reader;
+  for (const std::string& a : o.assume) {
+    const auto eq = a.find('=');
+    if (eq == std::string::npos || eq == 0)
+      throw UsageError("--assume takes KEY=VALUE, got \"" + a + "\"");
+    r.assume[a.substr(0, eq)] = a.substr(eq + 1);
+  }
+  return r;
+}
+
+ModelSpec read_stdin_model(const ReadOptions& options) {
+  const std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
+  if (text.rfind("GGUF", 0) == 0)
+    return read_gguf(std::as_bytes(std::span(text.data(), text.size())), "-", options);
+  return read_hugging_face(parse_json(text, "-"), "-", options);
+}
+
+Index integer(std::string_view text) {
+  Index v = 0;
+  const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
+  if (text.empty() || r.ec != std::errc() || r.ptr != text.data() + text.size())
+    throw UsageError(fmt::format("positions must be A:B[:STEP], a list or an .npy file; \"{}\" is no "
+                                 "64-bit integer", text));
+  return v;
+}
+
+double real(std::string_view text) {
+  double v = 0;
+  const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
+  if (text.empty() || r.ec != std::errc() || r.ptr != text.data() + text.size() || !std::isfinite(v))
+    throw UsageError(fmt::format("positions must be finite numbers, got \"{}\"", text));
+  return v;
+}
+
+std::vector<std::string_view> split(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  for (std::size_t from = 0;;) {
+    const std::size_t to = text.find(at, from);
+    parts.push_back(text.substr(from, to - from));
+    if (to == std::string_view::npos) return parts;
+    from = to + 1;
+  }
+}
+
+constexpr Index kMostPositions = Index{1} << 32;
+
+PositionList position_range(std::string_view text) {
+  const auto parts = split(text, ':');
+  if (parts.size() > 3) throw UsageError("positions must be A:B or A:B:STEP");
+  const Index first = integer(parts[0]), last = integer(parts[1]);
+  const Index step = parts.size() == 3 ? integer(parts[2]) : 1;
+  if (step == 0) throw UsageError("the step of the positions must not be 0");
+  // Counted in 128 bits: A:B may span the whole 64-bit range.
+  const __int128 span = step > 0 ? static_cast<__int128>(last) - first
+                                 : static_cast<__int128>(first) - last;
+  const __int128 width = step > 0 ? step : -static_cast<__int128>(step);
+  const __int128 count = span <= 0 ? 0 : (span + width - 1) / width;
+  if (count > kMostPositions)
+    throw UsageError(fmt::format("at most {} positions in one call", kMostPositions));
+  PositionList list;
+  std::vector<Index> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<Index>(i) * step;
+  list.shape = {static_cast<Index>(count)};
+  list.owned.value = std::move(values);
+  return list;
+}
+
+PositionList position_list(std::string_view text) {
+  if (text.front() == '[') {
+    if (text.back() != ']') throw UsageError("a list of positions ends with ]");
+    text = text.substr(1, text.size() - 2);
+  }
+  PositionList list;
+  const auto parts = text.empty() ? std::vector<std::string_view>{} : split(text, ',');
+  bool whole = true;
+  for (auto part : parts) whole = whole && part.find_first_of(".eE") == std::string_view::npos;
+  if (whole) {
+    std::vector<Index> values;
+    for (auto part : parts) values.push_back(integer(part));
+    list.owned.value = std::move(values);
+  } else {
+    std::vector<double> values;
+    for (auto part : parts) values.push_back(real(part));
+    list.owned.value = std::move(values);
+  }
+  list.shape = {static_cast<Index>(parts.size())};
+  return list;
+}
+
+PositionList position_file(const std::string& file) {
+  const Array a = read_npy(file);
+  if (a.shape.empty() || a.shape.size() > 3)
+    throw InputError(file + ": positions must be [t], [b, t] or [axes, b, t]");
+  PositionList list;
+  list.shape = a.shape;
+  if (a.dtype == DType::i64 || a.dtype == DType::i32)
+    list.owned.value = a.integers();
+  else if (a.dtype == DType::f64)
+    list.owned.value = a.doubles();
+  else
+    throw InputError(fmt::format("{}: positions must be i32, i64 or f64, got {}", file, name(a.dtype)));
+  if (a.shape.size() > 1) list.owned.batch = a.shape[a.shape.size() - 2];
+  if (a.shape.size() > 2) list.owned.axes = static_cast<std::int32_t>(a.shape[0]);
+  return list;
+}
+
+}  // namespace
+
+ModelSpec read_model_argument(const SubjectOptions& o) {
+  const ReadOptions options = read_options(o);
+  if (o.text == "-") return read_stdin_model(options);
+  if (!std::filesystem::exists(o.text)) throw InputError(o.text + ": no such file or directory");
+  return read_model(o.text, options);
+}
+
+Subject read_subject(const SubjectOptions& o) {
+  Subject s;
+  if (o.text == "-" || std::filesystem::exists(o.text) || looks_like_a_path(o.text)) {
+    s.model = read_model_argument(o);
+    s.title = s.model->model_type.empty() ? o.text : s.model->model_type;
+    return s;
+  }
+  ArrayLookup lookup;
+  if (!o.arrays.empty())
+    lookup = [file = read_safetensors(o.arrays), &o](std::string_view key) {
+      const auto it = file.find(std::string(key));
+      if (it == file.end()) throw InputError(fmt::format("{}: no array \"{}\"", o.arrays, key));
+      return it->second.doubles();
+    };
+  try {
+    s.encoding = parse_encoding(o.text, lookup);
+  } catch (const std::invalid_argument& e) {
+    throw InputError(std::string(e.what()) + "\n(\"" + o.text + "\" is no file, so it was read as a SCHEME)");
+  }
+  s.title = o.text;
+  return s;
+}
+
+const LayerSpec& chosen_layer(const ModelSpec& m, const SubjectOptions& o) {
+  const std::vector<LayerSpec>* layers = &m.layers;
+  if (!o.tower.empty()) {
+    layers = nullptr;
+    std::string known;
+    for (const Tower& t : m.towers) {
+      known += (known.empty() ? "" : ", ") + t.name;
+      if (t.name == o.tower) layers = &t.layers;
+    }
+    if (!layers)
+      throw InputError(fmt::format("{}: no tower \"{}\"; it has: {}", m.file, o.tower,
+                                   known.empty() ? "none" : known));
+  }
+  if (o.layer) {
+    if (*o.layer < 0 || *o.layer >= static_cast<Index>(layers->size()))
+      throw InputError(fmt::format("{}: --layer must be 0 to {}, got {}", m.file,
+                                   static_cast<Index>(layers->size()) - 1, *o.layer));
+    return (*layers)[static_cast<std::size_t>(*o.layer)];
+  }
+  for (const LayerSpec& l : *layers)
+    if (l.rotary) return l;
+  if (layers->empty()) throw InputError(m.file + ": no layers are described");
+  return layers->front();
+}
+
+RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
+  if (s.encoding) {
+    if (!is_rotary(s.encoding->scheme))
+      throw InputError(fmt::format("\"{}\" turns nothing: it is no rotary scheme", s.title));
+    return resolve(*s.encoding, {o.context.value_or(0)});
+  }
+  require_readable(*s.model);
+  const LayerSpec& layer = chosen_layer(*s.model, o);
+  if (!layer.rotary)
+    throw InputError(fmt::format("{}: layer {} has no rotary encoding (it uses {})", s.model->file,
+                                 layer.index, layer.scheme));
+  return *layer.rotary;
+}
+
+PositionList read_positions(std::string_view text) {
+  if (text.size() > 4 && text.substr(text.size() - 4) == ".npy") return position_file(std::string(text));
+  if (text.empty()) throw UsageError("--positions must not be empty");
+  if (text.find(':') != std::string_view::npos) return position_range(text);
+  return position_list(text);
+}
+
+Positions spread_over_axes(const PositionList& list, Index axes) {
+  Positions p = list;
+  if (p.axes == axes) return p;
+  if (p.axes != 1)
+    throw InputError(fmt::format("positions have {} axes, this layer turns by {}", p.axes, axes));
+  fmt::print(stderr, "one list of positions for {} axes: every axis takes it, as for text\n", axes);
+  p.axes = static_cast<std::int32_t>(axes);
+  p.axis_stride = 0;
+  return p;
+}
+
+Array read_array(const std::string& argument, const std::string& preferred) {
+  const auto dot = argument.rfind(".safetensors");
+  if (dot == std::string::npos) {
+    if (std::filesystem::path(argument).extension() != ".npy")
+      throw InputError(argument + ": must end in .npy or .safetensors");
+    return read_npy(argument);
+  }
+  const auto end = dot + std::string_view(".safetensors").size();
+  const std::string file = argument.substr(0, end);
+  Arrays arrays = read_safetensors(file);
+  if (end < argument.size()) {
+    if (argument[end] != ':') throw InputError(argument + ": must end in .npy or .safetensors");
+    const auto it = arrays.find(argument.substr(end + 1));
+    if (it == arrays.end()) throw InputError(file + ": no tensor \"" + argument.substr(end + 1) + "\"");
+    return std::move(it->second);
+  }
+  if (const auto it = arrays.find(preferred); it != arrays.end()) return std::move(it->second);
+  if (arrays.size() != 1)
+    throw InputError(fmt::format("{}: holds {} tensors and none is called {}; name one as {}:NAME", file,
+                                 arrays.size(), preferred, file));
+  return std::move(arrays.begin()->second);
+}
+
+std::string with_commas(Index n) {
+  std::string s = std::to_string(n);
+  for (std::ptrdiff_t i = static_cast<std::ptrdiff_t>(s.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3)
+    s.insert(static_cast<std::size_t>(i), ",");
+  return s;
+}
+
+std::string bytes_text(double bytes) {
+  const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  int u = 0;
+  while (bytes >= 1024 && u < 4) bytes /= 1024, ++u;
+  return u == 0 ? fmt::format("{:.0f} {}", bytes, units[u]) : fmt::format("{:.3g} {}", bytes, units[u]);
+}
+
+std::string short_number(double x, int digits) {
+  if (x == std::floor(x) && std::abs(x) < 1e15) return with_commas(static_cast<Index>(x));
+  return fmt::format("{:.{}g}", x, digits);
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the verbs share: the subject (a model's file or a SCHEME), positions, outputs, exit codes.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "posenc/io/array.h"
+#include "posenc/io/json.h"
+#include "posenc/model/read.h"
+#include "posenc/positions.h"
+#include "posenc/registry.h"
+
+namespace posenc::cli {
+
+enum Exit : int { kSuccess = 0, kNegative = 1, kUsage = 2, kBadInput = 3, kResources = 4 };
+
+// Wrong words on the command line: exit 2. Wrong files and values: exit 3.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct InputError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// MODEL|SCHEME and the words that choose within it.
+struct SubjectOptions {
+  std::string text;                  // a path, `-` (a config.json on stdin) or a SCHEME
+  std::optional<Index> context;      // length for length rules
+  std::optional<Index> layer;        // default: the first layer that turns anything
+  std::string tower;                 // "": the decoder
+  std::vector<std::string> assume;   // KEY=VALUE
+  std::string reader;                // "", transformers, llama_cpp
+  std::string arrays;                // file for @name in a SCHEME
+};
+
+struct Subject {
+  std::string title;
+  std::optional<ModelSpec> model;
+  std::optional<Encoding> encoding;  // SCHEME
+  bool is_model() const { return model.has_value(); }
+};
+
+// Reads the model (findings and all) or parses the SCHEME.
+Subject read_subject(const SubjectOptions&);
+ModelSpec read_model_argument(const SubjectOptions&);
+// The layer that --layer, --tower and the default choose. Throws InputError.
+const LayerSpec& chosen_layer(const ModelSpec&, const SubjectOptions&);
+// What turns q and k there, for --context. Refuses models with errors and layers without rotary.
+RotarySpec rotary_of(const Subject&, const SubjectOptions&);
+
+// A:B[:STEP] (half-open, may be negative), 1,2,3 or [1,2,3], or an .npy of [t], [b,t], [axes,b,t].
+struct PositionList {
+  OwnedPositions owned;
+  std::vector<Index> shape;  // of the source
+  operator Positions() const { return owned; }  // NOLINT(google-explicit-constructor)
+};
+PositionList read_positions(std::string_view);
+// One list of positions for a spec with several axes: every axis takes it (text tokens of M-RoPE);
+// said on stderr. Any other disagreement is refused.
+Positions spread_over_axes(const PositionList&, Index axes);
+
+// FILE.npy, FILE.safetensors (its only tensor, or the one called `preferred`), FILE.safetensors:NAME.
+Array read_array(const std::string& argument, const std::string& preferred);
+
+// Where data go: a file by its ending, or `-` with --format. Written aside and renamed.
+struct Output {
+  std::string path, format;
+};
+void write_arrays(const Output&, const Arrays&);
+void write_text(const std::string& path, std::string_view text);  // `-` is stdout
+
+// A person at a terminal.
+bool stdout_is_terminal();
+bool stderr_is_terminal();
+struct Style {
+  bool color = false;
+  std::string bold(std::string_view) const;
+  std::string dim(std::string_view) const;
+  std::string red(std::string_view) const;
+  std::string yellow(std::string_view) const;
+  std::string green(std::string_view) const;
+  std::string cyan(std::string_view) const;
+};
+Style style_for_stdout();
+
+// One line on stderr that rewrites itself; silent when stderr is no terminal.
+class Progress {
+ public:
+  explicit Progress(std::string what);
+  ~Progress();
+  void step(Index done, Index total, std::string_view detail = {});
+
+ private:
+  std::string what_;
+  bool active_;
+  int last_ = -1;
+};
+
+// 131072 -> "131,072"; 1.5e9 bytes -> "1.40 GiB"; at most `digits` significant digits.
+std::string with_commas(Index);
+std::string bytes_text(double bytes);
+std::string short_number(double, int digits = 4);
+
+}  // namespace posenc::cli

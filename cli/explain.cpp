@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// posenc explain: which positions a model uses, for a person or as posenc.explain/1.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <numbers>
+
+#include "findings.h"
+#include "verbs.h"
+
+namespace posenc::cli {
+namespace {
+
+// Layers that print the same stand together: "layers 0-4, 6-10".
+struct Group {
+  std::vector<Index> layers;
+  std::string text;
+};
+
+std::string ranges(const std::vector<Index>& v) {
+  std::string s;
+  for (std::size_t i = 0; i < v.size();) {
+    std::size_t j = i;
+    while (j + 1 < v.size() && v[j + 1] == v[j] + 1) ++j;
+    if (!s.empty()) s += ", ";
+    s += i == j ? fmt::format("{}", v[i]) : fmt::format("{}-{}", v[i], v[j]);
+    i = j + 1;
+  }
+  return s;
+}
+
+std::string attention_text(const AttentionSpec& a) {
+  switch (a.kind) {
+    case AttentionKind::full:
+      return a.right && *a.right == 0 ? "sees every earlier token" : "sees every token";
+    case AttentionKind::sliding:
+      if (a.left && a.right && *a.right == 0)
+        return fmt::format("sliding window: itself and {} tokens back", with_commas(*a.left));
+      return fmt::format("sliding window: {} back, {} ahead",
+                         a.left ? with_commas(*a.left) : "all", a.right ? with_commas(*a.right) : "all");
+    case AttentionKind::chunked:
+      return fmt::format("chunks of {} tokens", a.chunk ? with_commas(*a.chunk) : "?");
+    case AttentionKind::linear: return "no softmax attention (linear or state-space layer)";
+    case AttentionKind::none: return "no attention";
+  }
+  return "";
+}
+
+std::string rotary_text(const RotarySpec& r) {
+  std::string s;
+  for (const RotaryBlock& b : r.blocks) {
+    const std::vector<double>& f = b.spectrum.frequency;
+    double slowest = 0;
+    Index still = 0;
+    const Index pairs = b.pairs();
+    for (Index i = 0; i < pairs; ++i) {
+      double sum = 0;
+      for (Index a = 0; a < b.spectrum.heads * b.spectrum.axes; ++a)
+        sum = std::max(sum, std::abs(f[static_cast<std::size_t>(a * pairs + i)]));
+      if (sum == 0) ++still;
+      else if (slowest == 0 || sum < slowest) slowest = sum;
+    }
+    s += fmt::format("      turns channels {}-{} of {}, {}{}{}\n", b.offset, b.offset + b.width() - 1,
+                     r.head_dim, b.pairing == Pairing::interleaved ? "interleaved pairs" : "half-split pairs",
+                     b.direction < 0 ? ", clockwise" : "",
+                     b.spectrum.axes > 1 ? fmt::format(", {} position axes", b.spectrum.axes) : "");
+    if (slowest > 0)
+      s += fmt::format("      slowest pair: one turn in {} positions{}\n",
+                       short_number(std::round(2 * std::numbers::pi / slowest)),
+                       still ? fmt::format("; {} of {} pairs never turn", still, pairs) : "");
+    if (b.spectrum.gain != 1)
+      s += fmt::format("      cos and sin times {} (attention factor)\n", short_number(b.spectrum.gain, 8));
+    if (b.spectrum.logit_factor != 1)
+      s += fmt::format("      softmax scale times {}\n", short_number(b.spectrum.logit_factor, 8));
+  }
+  return s;
+}
+
+std::string layer_text(const LayerSpec& l) {
+  std::string s;
+  if (l.encodings.empty()) s += "      no position encoding (NoPE)\n";
+  for (const auto& e : l.encodings) s += fmt::format("      {}\n", to_text(e.value));
+  if (l.rotary) s += rotary_text(*l.rotary);
+  s += fmt::format("      {}\n", attention_text(l.attention));
+  if (l.rotates_value) s += "      values are turned too\n";
+  if (l.unrotates_output) s += "      the attention output is turned back\n";
+  if (l.query_temperature)
+    s += fmt::format("      queries times a temperature of position ({}: beta {}, period {})\n",
+                     enum_text(l.query_temperature->form), short_number(l.query_temperature->beta),
+                     with_commas(l.query_temperature->period));
+  return s;
+}
+
+std::string where_text(const LayerSpec& l) {
+  std::string s;
+  for (const FieldValue& f : l.fields)
+    s += fmt::format("        {:<28} {:<22} {:<13} {}\n", f.name, f.value.dump().substr(0, 60),
+                     enum_text(f.origin), f.where);
+  return s;
+}
+
+std::vector<Group> groups(const std::vector<LayerSpec>& layers) {
+  std::vector<Group> out;
+  for (const LayerSpec& l : layers) {
+    const std::string text = layer_text(l);
+    auto it = out.begin();
+    while (it != out.end() && it->text != text) ++it;
+    if (it == out.end()) it = out.insert(it, {{}, text});
+    it->layers.push_back(l.index);
+  }
+  return out;
+}
+
+void print_layers(const std::vector<LayerSpec>& layers, const Style& style, bool details) {
+  for (const Group& g : groups(layers)) {
+    fmt::print("  {} {}\n{}", style.bold(g.layers.size() == 1 ? "layer" : "layers"),
+               style.bold(ranges(g.layers)), g.text);
+    if (!details) continue;
+    for (const LayerSpec& l : layers)
+      if (l.index == g.layers.front()) fmt::print("      where each value comes from:\n{}", where_text(l));
+  }
+}
+
+void print_head(const ModelSpec& m, const Style& style) {
+  Index turned = 0;
+  for (const LayerSpec& l : m.layers) turned += l.rotary ? 1 : 0;
+  fmt::print("{}  {} tokens of context\n", style.bold(m.model_type.empty() ? "model" : m.model_type),
+             style.bold(with_commas(m.context.value)));
+  fmt::print("  {} layers, {} with rotary positions; read as {} does, from {}\n", m.layers.size(), turned,
+             m.reader, m.file);
+  for (const auto& e : m.input) fmt::print("  at the input: {} ({})\n", to_text(e.value), e.where);
+}
+
+}  // namespace
+
+int explain(const ExplainOptions& o) {
+  const ModelSpec m = read_model_argument(o.subject);
+  if (m.has_error()) {
+    print_findings(m.findings, stderr);
+    throw InputError(m.file + ": the positions of this model cannot be determined");
+  }
+  const std::optional<Index> layer = o.subject.layer;
+  if (layer) chosen_layer(m, o.subject);  // refuses a layer that is not there
+  if (o.json) {
+    write_text("-", explain_json(m, layer).dump(2) + "\n");
+    return kSuccess;
+  }
+  const Style style = style_for_stdout();
+  print_head(m, style);
+  fmt::print("\n");
+  if (layer)
+    print_layers({chosen_layer(m, o.subject)}, style, true);
+  else
+    print_layers(m.layers, style, false);
+  for (const Tower& t : m.towers) {
+    fmt::print("\n  {} tower, {} layers\n", style.bold(t.name), t.layers.size());
+    print_layers(t.layers, style, false);
+  }
+  if (!m.findings.empty()) {
+    fmt::print("\n");
+    print_findings(m.findings, stdout);
+  }
+  if (!layer)
+    fmt::print("\n  {}\n", style.dim("--layer N shows where each value comes from; --json has everything"));
+  return kSuccess;
+}
+
+int doctor_verb(const ExplainOptions& o) {
+  const ModelSpec m = read_model_argument(o.subject);
+  const std::vector<Finding> findings = doctor(m);
+  bool error = false;
+  for (const Finding& f : findings) error = error || f.severity == Severity::error;
+  if (o.json) {
+    write_text("-", doctor_json(findings).dump(2) + "\n");
+    return error ? kNegative : kSuccess;
+  }
+  if (findings.empty()) {
+    fmt::print("{}: nothing wrong with its positions\n", m.file);
+    return kSuccess;
+  }
+  print_findings(findings, stdout);
+  return error ? kNegative : kSuccess;
+}
+
+}  // namespace posenc::cli

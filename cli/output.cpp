@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files, terminal colours and the progress line.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "common.h"
+#include "posenc/core/error.h"
+
+namespace posenc::cli {
+namespace {
+
+std::string csv(const Array& a) {
+  if (a.shape.size() > 2)
+    throw InputError("a .csv holds one or two axes; choose .npy or .safetensors for more");
+  const std::vector<double> v = a.doubles();
+  const Index columns = a.shape.size() == 2 ? a.shape[1] : 1;
+  std::string text;
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    // f32 and 16-bit values print as the shortest text of their own type.
+    text += a.dtype == DType::f64 ? number_text(v[i]) : fmt::format("{}", static_cast<float>(v[i]));
+    text += (static_cast<Index>(i) + 1) % columns == 0 ? '\n' : ',';
+  }
+  return text;
+}
+
+void write_stdout(std::span<const std::byte> bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() || std::fflush(stdout) != 0)
+    throw std::runtime_error("stdout cannot be written");
+}
+
+std::string paint(bool on, const char* code, std::string_view text) {
+  return on ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
+}  // namespace
+
+void write_arrays(const Output& out, const Arrays& arrays) {
+  const bool to_stdout = out.path == "-";
+  std::string format = out.format;
+  if (format.empty() && !to_stdout) {
+    format = std::filesystem::path(out.path).extension().string();
+    if (!format.empty()) format.erase(0, 1);
+  }
+  if (to_stdout && format.empty()) throw UsageError("-o - needs --format npy, safetensors or csv");
+  std::vector<std::byte> bytes;
+  if (format == "safetensors") {
+    bytes = safetensors_bytes(arrays);
+  } else if (format == "npy" || format == "csv") {
+    if (arrays.size() != 1)
+      throw UsageError(fmt::format("a .{} file holds one array, not {}; write .safetensors", format,
+                                   arrays.size()));
+    const Array& a = arrays.begin()->second;
+    if (format == "npy") {
+      bytes = npy_bytes(a);
+    } else {
+      const std::string text = csv(a);
+      bytes.resize(text.size());
+      std::memcpy(bytes.data(), text.data(), text.size());
+    }
+  } else {
+    throw UsageError(fmt::format("the output must end in .npy, .safetensors or .csv, got \"{}\"", out.path));
+  }
+  if (to_stdout)
+    write_stdout(bytes);
+  else
+    write_file_atomically(out.path, bytes);
+}
+
+void write_text(const std::string& path, std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+  if (path == "-")
+    write_stdout(bytes);
+  else
+    write_file_atomically(path, bytes);
+}
+
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+
+Style style_for_stdout() {
+  const char* no = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  return {stdout_is_terminal() && !(no && *no) && !(term && std::strcmp(term, "dumb") == 0)};
+}
+std::string Style::bold(std::string_view t) const { return paint(color, "1", t); }
+std::string Style::dim(std::string_view t) const { return paint(color, "2", t); }
+std::string Style::red(std::string_view t) const { return paint(color, "31", t); }
+std::string Style::yellow(std::string_view t) const { return paint(color, "33", t); }
+std::string Style::green(std::string_view t) const { return paint(color, "32", t); }
+std::string Style::cyan(std::string_view t) const { return paint(color, "36", t); }
+
+Progress::Progress(std::string what) : what_(std::move(what)), active_(stderr_is_terminal()) {}
+Progress::~Progress() {
+  if (active_ && last_ >= 0) fmt::print(stderr, "\r\x1b[K");
+}
+void Progress::step(Index done, Index total, std::string_view detail) {
+  if (!active_) return;
+  const int percent = total > 0 ? static_cast<int>(100 * done / total) : 0;
+  if (percent == last_) return;
+  last_ = percent;
+  fmt::print(stderr, "\r\x1b[K{} {:3d} % {}", what_, percent, detail);
+  std::fflush(stderr);
+}
+
+}  // namespace posenc::cli

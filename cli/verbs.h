@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// One function a verb. Each returns the exit code; errors are thrown and said once, in main.cpp.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "common.h"
+
+namespace posenc::cli {
+
+struct ListOptions {
+  std::string name;  // one scheme or scaling; empty: all
+  bool json = false;
+};
+int list(const ListOptions&);
+
+struct ExplainOptions {
+  SubjectOptions subject;
+  bool json = false;
+};
+int explain(const ExplainOptions&);
+int doctor_verb(const ExplainOptions&);
+
+struct TableOptions {
+  SubjectOptions subject;
+  std::string positions, what = "cos_sin", layout = "half", precision = "exact", dtype;
+  Output output;
+  bool json = false;
+};
+int table(const TableOptions&);
+
+struct ApplyOptions {
+  SubjectOptions subject;
+  std::string q, k, positions, order, precision = "exact", sense = "forward";
+  bool temperature = false;
+  Output output;
+  bool json = false;
+};
+int apply_verb(const ApplyOptions&);
+
+struct PlotOptions {
+  SubjectOptions subject;
+  std::string kind = "wavelengths", positions;
+  std::string output;  // .svg or .html
+  bool json = false;
+};
+int plot(const PlotOptions&);
+
+struct SelftestOptions {
+  std::vector<std::string> suites, onnx;
+  std::string map, filter;
+  bool json = false;
+};
+int selftest(const SelftestOptions&);
+
+struct BenchOptions {
+  std::string filter;
+  bool json = false, quick = false;
+};
+int bench(const BenchOptions&);
+
+}  // namespace posenc::cli
