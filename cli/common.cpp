@@ -69,7 +69,7 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   }
 }
 
-constexpr Index kMostPositions = Index{1} << 32;
+constexpr std::uint64_t kMostPositions = std::uint64_t{1} << 32;
 
 PositionList position_range(std::string_view text) {
   const auto parts = split(text, ':');
@@ -77,11 +77,12 @@ PositionList position_range(std::string_view text) {
   const Index first = integer(parts[0]), last = integer(parts[1]);
   const Index step = parts.size() == 3 ? integer(parts[2]) : 1;
   if (step == 0) throw UsageError("the step of the positions must not be 0");
-  // Counted in 128 bits: A:B may span the whole 64-bit range.
-  const __int128 span = step > 0 ? static_cast<__int128>(last) - first
-                                 : static_cast<__int128>(first) - last;
-  const __int128 width = step > 0 ? step : -static_cast<__int128>(step);
-  const __int128 count = span <= 0 ? 0 : (span + width - 1) / width;
+  // Unsigned differences: A:B may span the whole 64-bit range.
+  const auto u = [](Index v) { return static_cast<std::uint64_t>(v); };
+  const bool empty = step > 0 ? last <= first : last >= first;
+  const std::uint64_t span = step > 0 ? u(last) - u(first) : u(first) - u(last);
+  const std::uint64_t width = step > 0 ? u(step) : 0 - u(step);
+  const std::uint64_t count = empty ? 0 : (span - 1) / width + 1;
   if (count > kMostPositions)
     throw UsageError(fmt::format("at most {} positions in one call", kMostPositions));
   PositionList list;

@@ -91,9 +91,9 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
   auto* t = app.add_subcommand("table", "frequencies, turns, angles, cos and sin, exact or as a program computes them");
   add_subject(t, v.table.subject, true);
   t->add_option("--positions", v.table.positions, "A:B[:STEP] (half-open), a list 0,1,2 or an .npy")->type_name("P");
-  t->add_option("--what", v.table.what, "inv_freq, turns, angles, cos, sin or cos_sin", true)->type_name("WHAT");
-  t->add_option("--layout", v.table.layout, "half, duplicated, repeated or pairs", true)->type_name("LAYOUT");
-  t->add_option("--precision", v.table.precision, "exact, hf_float32, hf_bfloat16_table or ggml", true)->type_name("P");
+  t->add_option("--what", v.table.what, "inv_freq, turns, angles, cos, sin or cos_sin")->type_name("WHAT")->capture_default_str();
+  t->add_option("--layout", v.table.layout, "half, duplicated, repeated or pairs")->type_name("LAYOUT")->capture_default_str();
+  t->add_option("--precision", v.table.precision, "exact, hf_float32, hf_bfloat16_table or ggml")->type_name("P")->capture_default_str();
   t->add_option("--dtype", v.table.dtype, "f64, f32, f16 or bf16 (default: f64 when exact, else f32)")->type_name("T");
   add_output(t, v.table.output, "F.npy, F.safetensors, F.csv or -");
   t->footer(
@@ -108,8 +108,8 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
   a->add_option("--k", v.apply.k, "keys, likewise")->type_name("F");
   a->add_option("--positions", v.apply.positions, "A:B[:STEP], a list or an .npy")->type_name("P")->required();
   a->add_option("--order", v.apply.order, "axes: thd (rank 3), bthd, bhtd or tbhd (rank 4, must be given)")->type_name("ORDER");
-  a->add_option("--precision", v.apply.precision, "exact, hf_float32, hf_bfloat16_table or ggml", true)->type_name("P");
-  a->add_option("--sense", v.apply.sense, "forward, gradient, inverse or shift", true)->type_name("SENSE");
+  a->add_option("--precision", v.apply.precision, "exact, hf_float32, hf_bfloat16_table or ggml")->type_name("P")->capture_default_str();
+  a->add_option("--sense", v.apply.sense, "forward, gradient, inverse or shift")->type_name("SENSE")->capture_default_str();
   a->add_flag("--temperature", v.apply.temperature, "multiply q by the layer's query temperature too");
   add_output(a, v.apply.output, "F.safetensors: q and k in the dtype that was read");
   a->footer(
@@ -121,7 +121,7 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
   add_subject(p, v.plot.subject, true);
   p->add_option("--kind", v.plot.kind,
                 "rows (heat map of cos and sin), wavelengths (against the context), decay (score by "
-                "distance), error (angle error by precision), scaling (before and after)", true)->type_name("KIND");
+                "distance), error (angle error by precision), scaling (before and after)")->type_name("KIND")->capture_default_str();
   p->add_option("--positions", v.plot.positions, "range to draw, A:B (default: fits the kind)")->type_name("P");
   p->add_option("-o,--output", v.plot.output, "F.svg, or F.html: one file, self-contained")->type_name("F")->required();
   add_json(p, v.plot.json);

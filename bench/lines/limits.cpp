@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "limits.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <new>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+// One loop for every machine: the dynamic linker picks the widest the processor has.
+#define POSENC_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
+#else
+#define POSENC_CLONES
+#endif
+
+namespace posenc::bench {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class F>
+double best_seconds(F&& f, int samples = 5) {
+  double best = 1e30;
+  for (int i = 0; i < samples; ++i) {
+    const double t = now();
+    f();
+    best = std::min(best, now() - t);
+  }
+  return best;
+}
+
+void copy_libc_floats(float* to, const float* from, std::size_t n) { copy_libc(to, from, 4 * n); }
+
+}  // namespace
+
+Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
+  constexpr std::size_t kHuge = std::size_t{2} << 20;
+  const std::size_t align = bytes >= kHuge ? kHuge : 64;
+  data_ = std::aligned_alloc(align, (bytes + align - 1) / align * align);
+  if (!data_) throw std::bad_alloc();
+  if (bytes >= kHuge) madvise(data_, bytes, MADV_HUGEPAGE);
+  std::memset(data_, 0, bytes);
+}
+Buffer::~Buffer() { std::free(data_); }
+SharedBuffer buffer(std::size_t bytes) { return std::make_shared<Buffer>(bytes); }
+
+POSENC_CLONES void scale_in_place(float* x, std::size_t n, float factor) {
+  for (std::size_t i = 0; i < n; ++i) x[i] *= factor;
+}
+POSENC_CLONES void copy_plain(float* __restrict to, const float* __restrict from, std::size_t n) {
+  // A multiplication keeps the compiler from calling memcpy, which is measured beside it.
+  for (std::size_t i = 0; i < n; ++i) to[i] = from[i] * 1.0000001f;
+}
+void copy_libc(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+POSENC_CLONES void fill_plain(float* to, std::size_t n, float value) {
+  for (std::size_t i = 0; i < n; ++i) to[i] = value + static_cast<float>(i & 1);
+}
+POSENC_CLONES float read_all(const float* from, std::size_t n) {
+  float sum[64] = {};
+  for (std::size_t i = 0; i + 64 <= n; i += 64)
+    for (std::size_t j = 0; j < 64; ++j) sum[j] += from[i + j];
+  float total = 0;
+  for (float s : sum) total += s;
+  return total;
+}
+POSENC_CLONES double fused_multiply_adds(std::size_t n) {
+  float x[192];
+  for (int j = 0; j < 192; ++j) x[j] = 1.0f + static_cast<float>(j) * 1e-6f;
+  for (std::size_t i = 0; i < n / 192; ++i)
+    for (int j = 0; j < 192; ++j) x[j] = __builtin_fmaf(x[j], 0.999999f, 1e-6f);
+  double sum = 0;
+  for (float v : x) sum += v;
+  return sum;
+}
+
+#if defined(__x86_64__)
+namespace {
+__attribute__((target("avx512f"))) void stream512(float* to, const float* from, std::size_t n) {
+  for (std::size_t i = 0; i + 16 <= n; i += 16) _mm512_stream_ps(to + i, _mm512_loadu_ps(from + i));
+}
+__attribute__((target("avx512f"))) void stream_fill512(float* to, std::size_t n, float v) {
+  for (std::size_t i = 0; i + 16 <= n; i += 16) _mm512_stream_ps(to + i, _mm512_set1_ps(v));
+}
+}  // namespace
+void copy_streaming(float* to, const float* from, std::size_t n) {
+  if (__builtin_cpu_supports("avx512f")) {
+    stream512(to, from, n);
+  } else {
+    for (std::size_t i = 0; i + 4 <= n; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
+  }
+  _mm_sfence();
+}
+void fill_streaming(float* to, std::size_t n, float v) {
+  if (__builtin_cpu_supports("avx512f")) {
+    stream_fill512(to, n, v);
+  } else {
+    for (std::size_t i = 0; i + 4 <= n; i += 4) _mm_stream_ps(to + i, _mm_set1_ps(v));
+  }
+  _mm_sfence();
+}
+#else
+void copy_streaming(float* to, const float* from, std::size_t n) { copy_plain(to, from, n); }
+void fill_streaming(float* to, std::size_t n, float v) { fill_plain(to, n, v); }
+#endif
+
+POSENC_CLONES void plain_rotation(float* __restrict q, int q_heads, float* __restrict k, int k_heads, int pairs,
+                                  const float* __restrict cos, const float* __restrict sin) {
+  for (int h = 0; h < q_heads + k_heads; ++h) {
+    float* x = h < q_heads ? q + 2 * pairs * h : k + 2 * pairs * (h - q_heads);
+    for (int i = 0; i < pairs; ++i) {
+      const float a = x[i], b = x[i + pairs];
+      x[i] = a * cos[i] - b * sin[i];
+      x[i + pairs] = a * sin[i] + b * cos[i];
+    }
+  }
+}
+
+Copy best_copy(std::size_t bytes) {
+  static std::mutex mutex;
+  static std::map<std::size_t, Copy> known;
+  const std::lock_guard lock(mutex);
+  if (const auto it = known.find(bytes); it != known.end()) return it->second;
+  const SharedBuffer a = buffer(bytes), b = buffer(bytes);
+  Copy best = copy_plain;
+  double seconds = 1e30;
+  for (const Copy c : {Copy{copy_plain}, Copy{copy_streaming}, Copy{copy_libc_floats}}) {
+    const double t = best_seconds([&] { c(b->as<float>(), a->as<float>(), bytes / 4); });
+    if (t < seconds) seconds = t, best = c;
+  }
+  return known[bytes] = best;
+}
+
+Fill best_fill(std::size_t bytes) {
+  const SharedBuffer a = buffer(bytes);
+  const double plain = best_seconds([&] { fill_plain(a->as<float>(), bytes / 4, 1); });
+  const double streaming = best_seconds([&] { fill_streaming(a->as<float>(), bytes / 4, 1); });
+  return plain <= streaming ? Fill{fill_plain} : Fill{fill_streaming};
+}
+
+std::vector<Limit> machine_limits() {
+  constexpr std::size_t kBytes = std::size_t{256} << 20;
+  const SharedBuffer a = buffer(kBytes), b = buffer(kBytes);
+  const std::size_t n = kBytes / 4;
+  volatile float sink = 0;
+  volatile double sink_double = 0;
+  const auto rate = [&](double bytes, auto&& f) { return bytes / best_seconds(f) / 1e9; };
+  const double once = static_cast<double>(kBytes);
+  return {{"in_place", rate(2 * once, [&] { scale_in_place(a->as<float>(), n, 1.0000001f); })},
+          {"copy_plain", rate(2 * once, [&] { copy_plain(b->as<float>(), a->as<float>(), n); })},
+          {"copy_nt", rate(2 * once, [&] { copy_streaming(b->as<float>(), a->as<float>(), n); })},
+          {"copy_libc", rate(2 * once, [&] { copy_libc(b->data(), a->data(), kBytes); })},
+          {"write", std::max(rate(once, [&] { fill_plain(b->as<float>(), n, 1); }),
+                             rate(once, [&] { fill_streaming(b->as<float>(), n, 1); }))},
+          {"read", rate(once, [&] { sink = read_all(a->as<float>(), n); })},
+          {"fma_f32", rate(2.0 * 192e6, [&] { sink_double = fused_multiply_adds(std::size_t{192} * 1000000); })}};
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+}  // namespace posenc::bench

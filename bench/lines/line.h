@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is measured, once: `posenc bench` prints it for users, bench/main.cpp gives the same lines to
+// Google Benchmark. A line carries its own limit (the same bytes moved by the plainest possible loop, in
+// the same run, in turns) and its own check: nothing is timed before its result is right.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace posenc::bench {
+
+struct Prepared {
+  std::function<void()> run;    // one call
+  std::function<void()> limit;  // the same bytes, plainly; empty: no limit (null ratio)
+  double max_error = 0;         // against a double reference, found before timing
+  double bound = 0;             // what max_error must not exceed
+};
+
+struct Line {
+  std::string name;        // rotate/f32/half_split/in_place/8192/threads:1
+  double bytes = 0;        // read once + written once
+  double flops = 0;
+  std::string limit_name;  // in_place, copy, write, plain_loop, ...
+  double goal = 0;         // ratio aimed at; 0: none
+  std::function<Prepared()> prepare;
+};
+
+std::vector<Line> lines();
+std::vector<Line> rotation_lines();
+std::vector<Line> table_lines();
+std::vector<Line> small_lines();  // plans, overhead
+
+// Medians of samples taken in turns, so that a noisy neighbour hits both alike.
+struct Measured {
+  double seconds = 0, limit_seconds = 0, max_error = 0;
+  int samples = 0;
+};
+// Throws std::runtime_error when the check fails.
+Measured measure(const Line&, double seconds_to_spend);
+
+}  // namespace posenc::bench

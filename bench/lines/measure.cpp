@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+
+#include "line.h"
+#include "posenc/core/error.h"
+
+namespace posenc::bench {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double>& v) {
+  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
+  std::nth_element(v.begin(), middle, v.end());
+  return *middle;
+}
+
+// A sample is many calls of a short function, so that the clock's own 30 ns do not count.
+double sample(const std::function<void()>& f, int calls) {
+  const double t = now();
+  for (int i = 0; i < calls; ++i) f();
+  return (now() - t) / calls;
+}
+
+int calls_for(const std::function<void()>& f) {
+  f();
+  const double once = std::max(sample(f, 1), 1e-9);
+  return static_cast<int>(std::clamp(50e-6 / once, 1.0, 10000.0));
+}
+
+}  // namespace
+
+std::vector<Line> lines() {
+  std::vector<Line> all = rotation_lines();
+  for (auto more : {table_lines(), small_lines()}) all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+Measured measure(const Line& line, double seconds) {
+  const Prepared p = line.prepare();
+  if (!(p.max_error <= p.bound))
+    throw std::runtime_error(line.name + ": wrong result, error " + number_text(p.max_error) + " above " +
+                             number_text(p.bound));
+  const int calls = calls_for(p.run), limit_calls = p.limit ? calls_for(p.limit) : 0;
+  std::vector<double> run, limit;
+  for (const double end = now() + seconds; now() < end || run.size() < 7;) {
+    run.push_back(sample(p.run, calls));
+    if (p.limit) limit.push_back(sample(p.limit, limit_calls));
+  }
+  Measured m;
+  m.samples = static_cast<int>(run.size());
+  m.seconds = median(run);
+  m.limit_seconds = limit.empty() ? 0 : median(limit);
+  m.max_error = p.max_error;
+  return m;
+}
+
+}  // namespace posenc::bench

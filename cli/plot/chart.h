@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Charts as SVG: lines on linear or logarithmic axes, and heat maps. Every picture names its axes with
+// their units, has a legend, and carries its numbers as JSON in <metadata> so that they can be read
+// back. Colours are those of Okabe and Ito, which most colour-blind readers can tell apart.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "posenc/io/json.h"
+
+namespace posenc::cli {
+
+struct Axis {
+  std::string label, unit;
+  bool logarithmic = false;
+  std::optional<double> min{}, max{};
+};
+
+struct Series {
+  std::string name;
+  std::vector<double> x, y;
+  bool dashed = false;
+  bool points = false;
+};
+
+// A labelled line across the plot: a context length, a bound.
+struct Rule {
+  std::string label;
+  double at = 0;
+  bool vertical = false;
+};
+
+struct LineChart {
+  std::string title, subtitle;
+  Axis x, y;
+  std::vector<Series> series;
+  std::vector<Rule> rules;
+};
+
+// values [rows, columns], first row on top; colours from -limit (blue) over white to limit (orange).
+struct HeatMap {
+  std::string title, subtitle;
+  Axis x, y;
+  std::string value_label;
+  int rows = 0, columns = 0;
+  double x_min = 0, x_max = 1, y_min = 0, y_max = 1, limit = 1;
+  std::vector<float> values;
+};
+
+std::string svg(const LineChart&);
+std::string svg(const HeatMap&);
+Json data(const LineChart&);
+Json data(const HeatMap&);
+
+// One self-contained page: the pictures, a line of text under each, the numbers under the pointer.
+struct Figure {
+  std::string svg, caption;
+  Json data;
+};
+std::string html_page(const std::string& title, const std::vector<Figure>&);
+// Several pictures above each other in one SVG.
+std::string stacked_svg(const std::vector<Figure>&);
+
+std::string escape_xml(std::string_view);
+
+}  // namespace posenc::cli

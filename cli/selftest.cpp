@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// posenc selftest: numbers made by other people's programs, on this machine.
+#include <fmt/format.h>
+
+#include "runner/runner.h"
+#include "verbs.h"
+
+namespace posenc::cli {
+namespace {
+
+std::vector<std::filesystem::path> default_suites() {
+  for (const char* root : {POSENC_SUITES_SOURCE, POSENC_SUITES_INSTALLED}) {
+    std::vector<std::filesystem::path> found = conformance::suites_under(root);
+    if (!found.empty()) return found;
+  }
+  throw InputError("no conformance suites found beside posenc; name one with --suite DIR");
+}
+
+void print_failure(const Json& c, const Style& style) {
+  fmt::print("    {} {}\n", style.red("fail"), c.at("name").as_string());
+  if (const Json* reason = c.find("reason"); reason && reason->is_string() && !reason->as_string().empty())
+    fmt::print("      {}\n", reason->as_string());
+  const Json* checks = c.find("checks");
+  if (!checks || !checks->is_array()) return;
+  for (const Json& check : checks->as_array()) {
+    const Json* worst = check.find("worst");
+    if (check.at("outcome").as_string() == "fail" && worst && worst->is_object())
+      fmt::print("      {}: {}\n", check.at("op").as_string(), worst->dump());
+  }
+}
+
+void print_report(const Json& report, const Style& style) {
+  std::int64_t passed = 0, failed = 0;
+  for (const Json& suite : report.at("suites").as_array()) {
+    const std::int64_t p = suite.at("passed").as_integer(), f = suite.at("failed").as_integer(),
+                       n = suite.at("not_expressible").as_integer();
+    passed += p, failed += f;
+    fmt::print("  {:<24} {} passed, {} failed{}\n", suite.at("suite").as_string(), p, f,
+               n ? fmt::format(", {} not expressible", n) : "");
+    for (const Json& c : suite.at("cases").as_array())
+      if (c.at("outcome").as_string() == "fail") print_failure(c, style);
+  }
+  fmt::print("{}\n", failed == 0 && passed > 0 ? style.green(fmt::format("{} cases passed", passed))
+                                               : style.red(fmt::format("{} cases failed, {} passed", failed, passed)));
+}
+
+}  // namespace
+
+int selftest(const SelftestOptions& o) {
+  conformance::Options options;
+  options.map = o.map;
+  options.filter = o.filter;
+  Progress progress("selftest");
+  options.progress = [&](std::string_view suite, std::string_view name, std::int64_t done, std::int64_t total) {
+    progress.step(done, total, fmt::format("{}/{}", suite, name));
+  };
+  std::vector<std::filesystem::path> suites(o.suites.begin(), o.suites.end());
+  if (suites.empty() && o.onnx.empty()) suites = default_suites();
+  Json report = suites.empty() ? Json::object({{"schema", "posenc.selftest/1"}, {"suites", Json::array()}})
+                               : conformance::run_suites(suites, options);
+  for (const std::string& dir : o.onnx) {
+    const Json more = conformance::run_onnx(dir, options);
+    Json all = report.at("suites");
+    for (const Json& s : more.at("suites").as_array()) all.push(s);
+    report.set("suites", std::move(all));
+  }
+  if (o.json)
+    write_text("-", report.dump(2) + "\n");
+  else
+    print_report(report, style_for_stdout());
+  return conformance::all_passed(report) ? kSuccess : kNegative;
+}
+
+}  // namespace posenc::cli

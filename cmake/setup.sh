@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# Shared by ./run and ./test: Debian packages, the build folder, times. Sourced, not run.
+
+say() { printf '%s\n' "$*" >&2; }
+
+# need PACKAGE...: installs what is missing as root or with sudo; otherwise prints the line and stops.
+need() {
+  local missing=() p
+  for p in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  if ! command -v apt-get >/dev/null; then
+    say "posenc builds from Debian 12's packages and this system has no apt-get."
+    say "It needs what Debian calls: ${missing[*]}"
+    exit 4
+  fi
+  local as=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+      as=(sudo)
+    else
+      say "These packages are missing. Install them and start again:"
+      say "  sudo apt-get install -y --no-install-recommends ${missing[*]}"
+      exit 4
+    fi
+  fi
+  say "installing: ${missing[*]}"
+  "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
+  "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    "${missing[@]}" >/dev/null
+}
+
+BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev)
+TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev libmpfr-dev libgmp-dev python3 git)
+CLANG_PACKAGES=(clang-14 clang-tidy-14 clang-format-14 libclang-rt-14-dev)
+
+# configure FOLDER ARGUMENT...: once; again when the arguments change.
+configure() {
+  local folder=$1 stamp=$1/.arguments
+  shift
+  if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$*" ]; then
+    mkdir -p "$folder"
+    cmake -S . -B "$folder" -G Ninja "$@" >"$folder/configure.log" 2>&1 || {
+      cat "$folder/configure.log" >&2
+      exit 1
+    }
+    printf '%s' "$*" >"$stamp"
+  fi
+}
+
+# build FOLDER [TARGET...]: quiet unless it fails.
+build() {
+  local folder=$1
+  shift
+  ninja -C "$folder" "$@" >"$folder/build.log" 2>&1 || {
+    grep -vE '^\[[0-9]+/[0-9]+\]' "$folder/build.log" | tail -n 60 >&2
+    say "build failed; the whole log: $folder/build.log"
+    exit 1
+  }
+}
