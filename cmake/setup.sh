@@ -35,6 +35,9 @@ BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libhwy-dev nlohmann-json3-dev l
 TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev libmpfr-dev libgmp-dev python3 git)
 CLANG_PACKAGES=(clang-14 clang-tidy-14 clang-format-14 libclang-rt-14-dev)
 
+# One Release build serves both commands.
+RELEASE=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=g++)
+
 # configure FOLDER ARGUMENT...: once; again when the arguments change.
 configure() {
   local folder=$1 stamp=$1/.arguments
