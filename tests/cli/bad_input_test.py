@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every verb, every bad file: one clear error, exit 3, nothing written, nobody crashed."""
+from command_line import *
+
+
+class BadInput(Case):
+    def bad(self, content, says, name="config.json"):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        out = self.folder / "out.safetensors"
+        for verb in [["explain", path], ["doctor", path], ["table", path, "--positions", "0:4", "-o", out],
+                     ["plot", path, "-o", self.folder / "p.svg"]]:
+            self.error(*verb, code=3, says=says)
+        self.assertFalse(out.exists())
+        self.assertFalse((self.folder / "p.svg").exists())
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name != name], [])
+
+    def test_json(self):
+        self.bad("", "config.json")
+        self.bad("{", "byte")
+        self.bad('{"rope_theta": NaN}', "NaN")
+        self.bad('{"rope_theta": Infinity}', "Infinity")
+        self.bad('{"rope_theta": 1, "rope_theta": 2}', "rope_theta")
+        self.bad("[" * 100000, "levels")
+        self.bad('{"a": 1} trailing', "byte")
+        self.bad(b'{"model_type": "\xff\xfe"}', "config.json")
+        self.bad("[1, 2]", "config.json")
+
+    def test_too_large(self):
+        self.bad(b'{"a": "' + b"x" * (100 << 20) + b'"}', "MB")
+
+    def test_gguf(self):
+        sound = (SOURCE / "conformance" / "gguf" / "files" / "llama2.gguf").read_bytes()
+        self.bad(sound[:40], "m.gguf", name="m.gguf")
+        self.bad(b"GGUF", "m.gguf", name="m.gguf")
+
+    def test_what_cannot_be_determined(self):
+        """Readable, but no plan: explain, table exit 3; doctor lists all findings and exits 1."""
+        config = json.loads((LLAMA / "config.json").read_text())
+        for key, value in [("rope_theta", -1), ("rope_theta", "many"), ("num_attention_heads", 0), ("head_dim", 7),
+                           ("rope_scaling", {"rope_type": "stretchy", "factor": 2})]:
+            with self.subTest(key=key, value=value):
+                path = self.folder / "config.json"
+                path.write_text(json.dumps({**config, key: value}))
+                out = self.folder / "o.npy"
+                self.posenc("explain", path, code=3)
+                self.posenc("table", path, "--positions", "0:2", "--what", "cos", "-o", out, code=3)
+                report = json.loads(self.posenc("doctor", path, "--json", code=1))
+                self.assertTrue([f for f in report["findings"] if f["severity"] == "error"])
+                self.assertFalse(out.exists())
+
+    def test_paths(self):
+        self.error("explain", self.folder / "nothing.json", code=3, says="nothing.json")
+        self.error("explain", self.folder, code=3, says=str(self.folder))
+        self.error("explain", LLAMA, "--assume", "pairing", code=2, says="KEY=VALUE")
+        self.error("explain", LLAMA, "--context", "0", code=2, says="--context")
+        self.error("selftest", "--suite", self.folder, code=3, says=str(self.folder))
+        self.error("bench", "--filter", "(", code=2, says="--filter")
+        self.error("bench", "--filter", "no such line", code=2, says="no line")
+
+
+main()

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Help texts are golden: what a user reads changes only on purpose."""
+import os
+import pathlib
+
+from command_line import *
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+VERBS = ["list", "explain", "doctor", "table", "apply", "plot", "selftest", "bench", "completion", "man"]
+
+
+class Help(Case):
+    def test_golden(self):
+        for verb in [None, *VERBS]:
+            with self.subTest(verb=verb):
+                text = self.posenc(*([verb] if verb else []), "--help").decode()
+                path = GOLDEN / f"{verb or 'posenc'}.txt"
+                if os.environ.get("POSENC_UPDATE_GOLDEN"):
+                    GOLDEN.mkdir(exist_ok=True)
+                    path.write_text(text)
+                self.assertEqual(text, path.read_text())
+                self.assertIn("posenc", text)
+
+    def test_every_verb_has_an_example(self):
+        for verb in VERBS:
+            self.assertIn("Example", self.posenc(verb, "--help").decode(), verb)
+
+    def test_version_goes_to_stdout(self):
+        self.assertRegex(self.posenc("--version").decode(), r"posenc \d+\.\d+\.\d+")
+
+    def test_usage_errors(self):
+        self.error(code=2, says="subcommand")
+        self.error("frobnicate", code=2, says="posenc:")
+        self.error("explain", code=2, says="subject")
+        self.error("table", SCHEME, "--positions", "0:4", "--nonsense", "1", "-o", "-", code=2, says="nonsense")
+
+    def test_completion_and_man(self):
+        for shell in ["bash", "zsh", "fish"]:
+            text = self.posenc("completion", shell).decode()
+            for verb in VERBS:
+                self.assertIn(verb, text)
+        page = self.posenc("man").decode()
+        self.assertTrue(page.startswith(".TH POSENC 1"))
+        self.assertIn("posenc table", page)
+
+
+main()

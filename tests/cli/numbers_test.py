@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""table and apply: forms of INTERFACES section 3, values against Python's own doubles."""
+from command_line import *
+
+
+class Table(Case):
+    def table(self, *arguments, suffix="npy"):
+        path = self.folder / f"out.{suffix}"
+        self.posenc("table", *arguments, "-o", path)
+        return path
+
+    def test_inv_freq(self):
+        shape, values = read_npy(self.table(SCHEME, "--what", "inv_freq").read_bytes())
+        self.assertEqual(shape, (4,))
+        for i, v in enumerate(values):
+            self.assertAlmostEqual(v, 10000 ** (-2 * i / 8), delta=1e-15)
+
+    def test_cos_in_every_layout(self):
+        angles = [[p * 10000 ** (-2 * i / 8) for i in range(4)] for p in range(-2, 3)]
+        order = {"half": [0, 1, 2, 3], "duplicated": [0, 1, 2, 3] * 2, "repeated": [0, 0, 1, 1, 2, 2, 3, 3]}
+        for layout, pairs in order.items():
+            path = self.table(SCHEME, "--positions=-2:3", "--what", "cos", "--layout", layout)
+            shape, values = read_npy(path.read_bytes())
+            self.assertEqual(shape, (5, len(pairs)))
+            want = [math.cos(row[i]) for row in angles for i in pairs]
+            for got, expected in zip(values, want):
+                self.assertAlmostEqual(got, expected, delta=1e-15)
+
+    def test_pairs_layout(self):
+        path = self.table(SCHEME, "--positions", "1,3", "--what", "cos_sin", "--layout", "pairs")
+        shape, values = read_npy(path.read_bytes())
+        self.assertEqual(shape, (2, 8))
+        self.assertAlmostEqual(values[0], math.cos(1), delta=1e-15)
+        self.assertAlmostEqual(values[1], math.sin(1), delta=1e-15)
+        self.assertAlmostEqual(values[8], math.cos(3), delta=1e-15)
+
+    def test_turns_are_128_bit_fractions(self):
+        shape, values = read_npy(self.table(SCHEME, "--what", "turns").read_bytes())
+        self.assertEqual(shape, (4, 16))
+        fraction = sum(b << (8 * i) for i, b in enumerate(values[:16])) / 2 ** 128
+        self.assertAlmostEqual(fraction, 1 / (2 * math.pi), delta=1e-16)
+
+    def test_angles_and_dtypes_and_formats(self):
+        _, values = read_npy(self.table(SCHEME, "--positions", "0:9:4", "--what", "angles").read_bytes())
+        self.assertEqual(list(values[0::4]), [0.0, 4.0, 8.0])
+        for dtype, code in [("f32", "F32"), ("f16", "F16"), ("bf16", "BF16"), ("f64", "F64")]:
+            path = self.table(SCHEME, "--positions", "0:4", "--what", "cos", "--dtype", dtype, suffix="safetensors")
+            self.assertEqual(read_safetensors(path)["cos"][0], code)
+        text = self.table(SCHEME, "--positions", "0:2", "--what", "cos", suffix="csv").read_text()
+        self.assertEqual(text.splitlines()[0], "1,1,1,1")
+        data = self.posenc("table", SCHEME, "--positions", "0:2", "--what", "cos", "-o", "-", "--format", "npy")
+        self.assertEqual(read_npy(data)[0], (2, 4))
+
+    def test_far_positions_stay_exact(self):
+        path = self.table(SCHEME, "--positions", "131071", "--what", "cos")
+        _, values = read_npy(path.read_bytes())
+        self.assertAlmostEqual(values[0], math.cos(131071), delta=1e-15)
+
+    def test_refusals(self):
+        out = self.folder / "o.npy"
+        self.error("table", SCHEME, "--positions", "0:4", "--dtype", "bf16", "-o", out, code=3, says="bf16")
+        self.error("table", SCHEME, "--positions", "0:4", "-o", "-", code=2, says="--format")
+        self.error("table", SCHEME, "-o", out, code=2, says="--positions")
+        self.error("table", SCHEME, "--positions", "0:4:0", "-o", out, code=2, says="step")
+        self.error("table", SCHEME, "--positions", "0:99999999999999", "-o", out, code=2, says="at most")
+        self.error("table", SCHEME, "--positions", "a:b", "-o", out, code=2, says="positions")
+        self.error("table", SCHEME, "--positions", "0:4", "--layout", "wide", "-o", out, code=2, says="half")
+        self.error("table", "rope head_dim=7 pairing=half_split", "--positions", "0:4", "-o", out, code=3, says="7")
+        self.error("table", "rope head_dim=8", "--positions", "0:4", "-o", out, code=3, says="pairing")
+        self.error("table", "rope head_dim=8 pairing=half_split base=nan", "--positions", "0:4", "-o", out, code=3, says="base")
+        self.error("table", "rpoe head_dim=8", "--positions", "0:4", "-o", out, code=3, says=["rpoe", "rope"])
+        self.assertFalse(out.exists())
+        self.error("table", SCHEME, "--positions", "0:4", "-o", self.folder / "no" / "o.npy", code=3, says="no")
+
+
+class Apply(Case):
+    def test_e1_of_the_reference(self):
+        # d = 8, base 10000, x = [1..8], position 3; half-split and interleaved.
+        q = self.write_npy("q.npy", [float(i) for i in range(1, 9)], (1, 1, 8), "<f8", "d")
+        want = {"half_split": [-1.69559253689978, 0.137551738283174, 2.78868159982949, 3.97598203601348,
+                               -4.80884247494236, 6.32305934807632, 7.0868367368504, 8.01196398202701],
+                "interleaved": [-1.27223251272018, -1.83886498514102, 1.68392864073146, 4.70790657648644,
+                                4.81777716752996, 6.1472777035064, 6.97596853602361, 8.02096396852701]}
+        for pairing, values in want.items():
+            out = self.folder / "o.safetensors"
+            self.posenc("apply", f"rope head_dim=8 pairing={pairing}", "--q", q, "--positions", "3", "-o", out)
+            dtype, shape, got = read_safetensors(out)["q"]
+            self.assertEqual((dtype, shape), ("F64", [1, 1, 8]))
+            for a, b in zip(got, values):
+                self.assertAlmostEqual(a, b, delta=1e-12)
+
+    def test_inverse_undoes_forward(self):
+        values = [((i * 37) % 19) / 7 - 1 for i in range(2 * 3 * 8)]
+        q = self.write_npy("q.npy", values, (2, 3, 8), "<f8", "d")
+        turned, back = self.folder / "t.safetensors", self.folder / "b.safetensors"
+        scheme = SCHEME + " + yarn factor=4 original_context=256"
+        self.posenc("apply", scheme, "--q", q, "--positions", "5,9", "-o", turned)
+        self.posenc("apply", scheme, "--q", turned, "--positions", "5,9", "--sense", "inverse", "-o", back)
+        for a, b in zip(read_safetensors(back)["q"][2], values):
+            self.assertAlmostEqual(a, b, delta=1e-14)
+
+    def test_refusals(self):
+        q = self.write_npy("q.npy", [0.0] * 16, (1, 1, 2, 8))
+        out = self.folder / "o.safetensors"
+        self.error("apply", SCHEME, "--q", q, "--positions", "0", "-o", out, code=2, says="--order")
+        self.error("apply", SCHEME, "--q", q, "--order", "thd", "--positions", "0", "-o", out, code=2, says="order")
+        self.error("apply", SCHEME, "--positions", "0", "-o", out, code=2, says="--q")
+        self.error("apply", SCHEME, "--q", q, "--order", "bthd", "--positions", "0:5", "-o", out, code=3, says="5")
+        self.error("apply", SCHEME, "--q", self.folder / "none.npy", "--positions", "0", "-o", out, code=3, says="none.npy")
+        whole = self.write_npy("i.npy", [0] * 8, (1, 1, 8), "<i8", "q")
+        self.error("apply", SCHEME, "--q", whole, "--positions", "0", "-o", out, code=3, says="i64")
+        wide = self.write_npy("w.npy", [0.0] * 10, (1, 1, 10))
+        self.error("apply", SCHEME, "--q", wide, "--positions", "0", "-o", out, code=3, says="10")
+        self.error("apply", SCHEME, "--q", wide, "--positions", "0", "--temperature", "-o", out, code=3, says="10")
+        cut = self.folder / "cut.npy"
+        cut.write_bytes(q.read_bytes()[:-3])
+        self.error("apply", SCHEME, "--q", cut, "--order", "bthd", "--positions", "0", "-o", out, code=3, says="cut.npy")
+        self.assertFalse(out.exists())
+
+    def test_no_tokens_is_nothing_to_do(self):
+        q = self.write_npy("q.npy", [], (0, 2, 8))
+        out = self.folder / "o.safetensors"
+        self.posenc("apply", SCHEME, "--q", q, "--positions", "0:0", "-o", out)
+        self.assertEqual(read_safetensors(out)["q"][1], [0, 2, 8])
+
+
+main()

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plots are read back: labels, units, legend, number of series, values."""
+import xml.etree.ElementTree as tree
+
+from command_line import *
+
+SVG = "{http://www.w3.org/2000/svg}"
+YARN = "rope head_dim=64 pairing=half_split + yarn factor=4 original_context=2048"
+
+
+class Plots(Case):
+    def plot(self, subject, kind, *more):
+        path = self.folder / f"{kind}.svg"
+        self.posenc("plot", subject, "--kind", kind, "-o", path, *more)
+        root = tree.parse(path).getroot()
+        panels = [root] if root.find(f"{SVG}metadata") is not None else root.findall(f"{SVG}svg")
+        return [(p, json.loads(p.find(f"{SVG}metadata").text)) for p in panels]
+
+    def labels(self, panel):
+        found = {t.get("class"): t.text for t in panel.iter(f"{SVG}text") if t.get("class")}
+        return found["x-label"], found["y-label"]
+
+    def test_wavelengths(self):
+        (panel, data), = self.plot(YARN, "wavelengths", "--context", "8192")
+        self.assertEqual(self.labels(panel), ("pair [index]", "wavelength [positions a turn]"))
+        self.assertEqual([s["name"] for s in data["series"]], ["as the model turns", "before scaling"])
+        before = data["series"][1]
+        self.assertAlmostEqual(before["y"][0], 2 * math.pi, delta=1e-12)
+        self.assertAlmostEqual(before["y"][16], 2 * math.pi * 100, delta=1e-9)
+        self.assertAlmostEqual(data["series"][0]["y"][31], 4 * before["y"][31], delta=1e-6)
+        self.assertIn("context 8,192", [t.text for t in panel.iter(f"{SVG}text")])
+        self.assertEqual(len([g for g in panel.iter(f"{SVG}g") if g.get("class") == "series"]), 2)
+
+    def test_decay(self):
+        (panel, data), = self.plot("rope head_dim=64 pairing=half_split", "decay")
+        self.assertEqual(self.labels(panel)[0], "distance [positions]")
+        self.assertEqual(len(data["series"]), 2)
+        mean = sum(math.cos(10000 ** (-i / 32)) for i in range(32)) / 32
+        self.assertAlmostEqual(data["series"][0]["y"][0], mean, delta=1e-12)
+        self.assertTrue(all(v <= 1 + 1e-12 for v in data["series"][1]["y"]))
+
+    def test_error(self):
+        (panel, data), = self.plot("rope head_dim=128 pairing=half_split", "error")
+        names = [s["name"] for s in data["series"]]
+        self.assertEqual(names, ["exact rows, f32", "hf_float32", "hf_bfloat16_table", "ggml"])
+        self.assertLess(max(data["series"][0]["y"]), 3.1e-8)
+        self.assertGreater(data["series"][1]["y"][-1], 0.1)
+
+    def test_scaling(self):
+        panels = self.plot(YARN, "scaling")
+        self.assertEqual(len(panels), 2)
+        ratio = panels[0][1]["series"][0]["y"]
+        self.assertAlmostEqual(ratio[0], 1, delta=1e-12)
+        self.assertAlmostEqual(ratio[-1], 0.25, delta=1e-12)
+
+    def test_rows(self):
+        panels = self.plot("rope head_dim=16 pairing=interleaved", "rows", "--positions", "0:12")
+        self.assertEqual([d["value"] for _, d in panels], ["cos", "sin"])
+        self.assertEqual(len(panels[0][1]["rows"]), 12)
+        self.assertAlmostEqual(panels[0][1]["rows"][3][0], math.cos(3), delta=1e-4)
+        self.assertAlmostEqual(panels[1][1]["rows"][3][0], math.sin(3), delta=1e-4)
+
+    def test_html_is_self_contained(self):
+        path = self.folder / "p.html"
+        self.posenc("plot", YARN, "--kind", "scaling", "-o", path)
+        text = path.read_text()
+        self.assertEqual(text.count("<figure>"), 2)
+        for outside in ["src=", "@import", "<link"]:
+            self.assertNotIn(outside, text)
+        self.assertNotIn("https://", text)
+
+    def test_refusals(self):
+        out = self.folder / "p.svg"
+        self.error("plot", YARN, "--kind", "pie", "-o", out, code=2, says="wavelengths")
+        self.error("plot", YARN, "-o", self.folder / "p.png", code=2, says=".svg")
+        self.error("plot", SCHEME, "--kind", "scaling", "-o", out, code=3, says="no scaling")
+        self.error("plot", SCHEME, "--kind", "rows", "--positions", "0:99999", "-o", out, code=2, says="2048")
+        self.assertFalse(out.exists())
+
+
+main()

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""explain, doctor, list: schemas of docs/interfaces.md, and what a person reads."""
+from command_line import *
+
+
+class Explain(Case):
+    def explain(self, path, *more):
+        return json.loads(self.posenc("explain", path, "--json", *more))
+
+    def test_schema(self):
+        report = self.explain(LLAMA)
+        self.assertEqual(report["schema"], "posenc.explain/1")
+        self.assertEqual(report["reader"], "transformers")
+        for key in ["model_type", "context", "input", "layers", "towers", "memory", "findings"]:
+            self.assertIn(key, report)
+        layer = report["layers"][0]
+        for key in ["index", "attention", "scheme", "encodings", "rotary", "query_temperature", "fields"]:
+            self.assertIn(key, layer)
+        rotary = layer["rotary"]
+        self.assertEqual(rotary["pairing"], "half_split")
+        self.assertEqual(len(rotary["inv_freq"]), 64)
+        self.assertEqual(rotary["inv_freq"][0], 1.0)
+        # Llama-3.1: the slowest pairs are divided by 8.
+        self.assertAlmostEqual(rotary["inv_freq"][63] / 500000 ** (-126 / 128), 1 / 8, delta=1e-14)
+        for field in layer["fields"].values():
+            self.assertIn(field["source"], ["stated", "class_default", "derived", "user"])
+        self.assertEqual(layer["fields"]["base"]["source"], "stated")
+        self.assertIn("rope_theta", layer["fields"]["base"]["where"])
+
+    def test_scheme_text_means_the_same(self):
+        layer = self.explain(LLAMA)["layers"][0]
+        text = next(e["text"] for e in layer["encodings"] if e["scheme"] == "rope")
+        out = self.folder / "f.npy"
+        self.posenc("table", text, "--what", "inv_freq", "-o", out)
+        for a, b in zip(read_npy(out.read_bytes())[1], layer["rotary"]["inv_freq"]):
+            self.assertAlmostEqual(a, b, delta=1e-15)
+
+    def test_one_layer_and_context(self):
+        report = self.explain(LLAMA, "--layer", "3", "--context", "4096")
+        self.assertEqual([l["index"] for l in report["layers"]], [3])
+        self.assertEqual(report["context"], {"value": 4096, "source": "given"})
+        self.error("explain", LLAMA, "--layer", "999", code=3, says="999")
+
+    def test_a_person_reads_groups(self):
+        text = self.posenc("explain", MODELS / "gemma-3-1b").decode()
+        self.assertIn("layers 0-4", text)
+        self.assertIn("sliding window", text)
+        self.assertNotIn("\x1b[", text)  # no colour into a pipe
+        detail = self.posenc("explain", LLAMA, "--layer", "0").decode()
+        self.assertIn("config.json#/rope_theta", detail)
+
+    def test_stdin_and_file_and_directory(self):
+        config = (LLAMA / "config.json").read_bytes()
+        a = json.loads(self.posenc("explain", "-", "--json", stdin=config))
+        b = self.explain(LLAMA / "config.json")
+        self.assertEqual(a["layers"][0]["rotary"], b["layers"][0]["rotary"])
+
+    def test_assume_is_said(self):
+        config = json.loads((LLAMA / "config.json").read_text())
+        config["model_type"] = "nobody_knows_this"
+        path = self.folder / "config.json"
+        path.write_text(json.dumps(config))
+        self.error("explain", path, code=3, says="unknown_model_type")
+        report = self.explain(path, "--assume", "pairing=half_split")
+        self.assertEqual(report["layers"][0]["fields"]["pairing"]["source"], "user")
+
+
+class Doctor(Case):
+    def test_a_broken_file(self):
+        report = json.loads(self.posenc("doctor", MODELS / "broken", "--json", code=1))
+        self.assertEqual(report["schema"], "posenc.doctor/1")
+        worst = [f for f in report["findings"] if f["severity"] == "error"]
+        self.assertTrue(worst)
+        for finding in report["findings"]:
+            for key in ["severity", "code", "message", "where", "fix", "value"]:
+                self.assertIn(key, finding)
+        self.assertIn(worst[0]["code"], self.posenc("doctor", MODELS / "broken", code=1).decode())
+
+    def test_every_code_has_a_paragraph(self):
+        page = (SOURCE / "docs" / "doctor.md").read_text()
+        words = (SOURCE / "docs" / "interfaces.md").read_text()
+        codes = words.split("Codes are stable: ")[1].split(" More may be added")[0]
+        for code in codes.replace("\n", " ").replace("(its `value`: largest angle error in rad at the context)", "").split(","):
+            code = code.strip(" .`")
+            self.assertIn(code, page)
+
+    def test_a_sound_model_exits_zero(self):
+        self.posenc("doctor", LLAMA)
+
+
+class List(Case):
+    def test_lists_everything_once(self):
+        report = json.loads(self.posenc("list", "--json"))
+        names = [s["name"] for s in report["schemes"]] + [s["name"] for s in report["scalings"]]
+        self.assertEqual(len(names), len(set(names)))
+        for name in ["rope", "yarn", "linear"]:
+            self.assertIn(name, names)
+            text = self.posenc("list", name).decode()
+            self.assertIn(name, text)
+        for entry in report["schemes"] + report["scalings"]:
+            self.assertTrue(entry["paper"] and entry["title"], entry["name"])
+            for field in entry["fields"]:
+                self.assertTrue(field["doc"], (entry["name"], field["name"]))
+        self.error("list", "yran", code=3, says=["yran", "yarn"])
+
+    def test_the_table_of_the_readme(self):
+        readme = (SOURCE / "README.md").read_text()
+        table = readme.split("<!-- schemes -->\n")[1].split("<!-- /schemes -->")[0]
+        self.assertEqual(table, self.posenc("list", "--markdown").decode(), "posenc list --markdown makes it")
+
+
+main()
