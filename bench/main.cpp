@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines of `posenc bench` under Google Benchmark: its repetitions, filters and JSON. Every line is
-// followed by its limit, so that only ratios within one run are compared.
+// The lines of `posenc bench` under Google Benchmark: its repetitions, filters and JSON. Every line
+// is followed by its limit, so that only ratios within one run are compared.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -23,8 +23,9 @@ int main(int argc, char** argv) {
           if (!(p.max_error <= p.bound)) return state.SkipWithError("wrong result");
           const auto& f = limit ? p.limit : p.run;
           for (auto _ : state) f();
-          state.counters["GB/s"] = benchmark::Counter(
-              line.bytes * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
+          state.counters["GB/s"] =
+              benchmark::Counter(line.bytes * static_cast<double>(state.iterations()) / 1e9,
+                                 benchmark::Counter::kIsRate);
           if (!limit) state.counters["max_error"] = p.max_error;
         } catch (const std::exception& e) {
           state.SkipWithError(e.what());

@@ -21,7 +21,8 @@ Layout order_of(const Array& a, const std::string& word, const char* which) {
   }
   if (a.shape.size() == 3) return Layout::thd;
   if (a.shape.size() == 4)
-    throw UsageError(fmt::format("{} has four axes: --order bthd, bhtd or tbhd must say which is which", which));
+    throw UsageError(
+        fmt::format("{} has four axes: --order bthd, bhtd or tbhd must say which is which", which));
   throw InputError(fmt::format("{} must have three or four axes, got {}", which, a.shape.size()));
 }
 
@@ -32,24 +33,28 @@ void scale_rows(const Heads& q, F&& factor) {
       const double f = factor(b, t);
       for (Index h = 0; h < q.heads; ++h)
         for (Index d = 0; d < q.dim; ++d) {
-          T& x = static_cast<T*>(q.data)[b * q.batch_stride + t * q.token_stride + h * q.head_stride +
-                                         d * q.dim_stride];
+          T& x = static_cast<T*>(q.data)[b * q.batch_stride + t * q.token_stride +
+                                         h * q.head_stride + d * q.dim_stride];
           x = static_cast<T>(x * f);
         }
     }
 }
 
-void apply_temperature(const Subject& s, const ApplyOptions& o, const Heads& q, const Positions& p) {
+void apply_temperature(const Subject& s, const ApplyOptions& o, const Heads& q,
+                       const Positions& p) {
   if (!s.model) throw UsageError("--temperature needs a model: a SCHEME has none");
   const LayerSpec& layer = chosen_layer(*s.model, o.subject);
   if (!layer.query_temperature)
-    throw InputError(fmt::format("{}: layer {} has no query temperature", s.model->file, layer.index));
+    throw InputError(
+        fmt::format("{}: layer {} has no query temperature", s.model->file, layer.index));
   if (q.dtype != DType::f32 && q.dtype != DType::f64)
-    throw InputError("--temperature works on f32 and f64 queries: a sixteen-bit q would be rounded twice");
+    throw InputError(
+        "--temperature works on f32 and f64 queries: a sixteen-bit q would be rounded twice");
   const auto factor = [&](Index b, Index t) {
     const Index at = b * p.batch_stride + t * p.token_stride;
-    const double position = p.type == DType::i64 ? static_cast<double>(static_cast<const Index*>(p.data)[at])
-                                                 : static_cast<const double*>(p.data)[at];
+    const double position = p.type == DType::i64
+                                ? static_cast<double>(static_cast<const Index*>(p.data)[at])
+                                : static_cast<const double*>(p.data)[at];
     return query_factor(*layer.query_temperature, position);
   };
   if (q.dtype == DType::f32)
@@ -77,7 +82,8 @@ int apply_verb(const ApplyOptions& o) {
   load(o.q, "q", x.q);
   load(o.k, "k", x.k);
   if (x.q.data && x.k.data && x.q.dtype != x.k.dtype)
-    throw InputError(fmt::format("q is {} and k is {}: they must have one dtype", name(x.q.dtype), name(x.k.dtype)));
+    throw InputError(fmt::format("q is {} and k is {}: they must have one dtype", name(x.q.dtype),
+                                 name(x.k.dtype)));
   const RotaryPlan plan(spec, out.begin()->second.dtype);
   const Positions p = spread_over_axes(list, spec.axes());
   plan.apply(x, x, p, sense);

@@ -14,8 +14,9 @@ namespace posenc::cli {
 namespace {
 
 std::string time_text(double s) {
-  return s < 1e-6 ? fmt::format("{:.0f} ns", s * 1e9) : s < 1e-3 ? fmt::format("{:.2f} us", s * 1e6)
-                                                                : fmt::format("{:.2f} ms", s * 1e3);
+  return s < 1e-6   ? fmt::format("{:.0f} ns", s * 1e9)
+         : s < 1e-3 ? fmt::format("{:.2f} us", s * 1e6)
+                    : fmt::format("{:.2f} ms", s * 1e3);
 }
 
 Json machine(const std::vector<bench::Limit>& limits) {
@@ -25,16 +26,26 @@ Json machine(const std::vector<bench::Limit>& limits) {
   for (const Isa isa : supported_isas()) isas.push(name(isa));
   Json native = Json::array();
   for (const std::string_view f : native_features()) native.push(f);
-  return Json::object({{"cpu", bench::cpu_name()}, {"isa", name(active_isa())}, {"isas", isas},
-                       {"native", native}, {"threads", default_executor().concurrency}, {"limits", values}});
+  return Json::object({{"cpu", bench::cpu_name()},
+                       {"isa", name(active_isa())},
+                       {"isas", isas},
+                       {"native", native},
+                       {"threads", default_executor().concurrency},
+                       {"limits", values}});
 }
 
 Json result(const bench::Line& l, const bench::Measured& m) {
   const bool limited = m.limit_seconds > 0;
-  return Json::object({{"name", l.name}, {"seconds", m.seconds}, {"bytes", l.bytes}, {"flops", l.flops},
-                       {"limit", limited ? Json::object({{"name", l.limit_name}, {"seconds", m.limit_seconds}}) : Json()},
-                       {"ratio", limited ? Json(m.seconds / m.limit_seconds) : Json()},
-                       {"goal", l.goal > 0 ? Json(l.goal) : Json()}, {"max_error", m.max_error}});
+  return Json::object(
+      {{"name", l.name},
+       {"seconds", m.seconds},
+       {"bytes", l.bytes},
+       {"flops", l.flops},
+       {"limit",
+        limited ? Json::object({{"name", l.limit_name}, {"seconds", m.limit_seconds}}) : Json()},
+       {"ratio", limited ? Json(m.seconds / m.limit_seconds) : Json()},
+       {"goal", l.goal > 0 ? Json(l.goal) : Json()},
+       {"max_error", m.max_error}});
 }
 
 void print_result(const bench::Line& l, const bench::Measured& m, const Style& style) {
@@ -42,11 +53,13 @@ void print_result(const bench::Line& l, const bench::Measured& m, const Style& s
   if (m.limit_seconds > 0) {
     const double r = m.seconds / m.limit_seconds;
     const std::string text = fmt::format("{:.2f} x {}", r, l.limit_name);
-    ratio = l.goal > 0 ? (r <= l.goal ? style.green(text) : style.yellow(text)) + fmt::format(" (goal {:g})", l.goal)
+    ratio = l.goal > 0 ? (r <= l.goal ? style.green(text) : style.yellow(text)) +
+                             fmt::format(" (goal {:g})", l.goal)
                        : text;
   }
   fmt::print("  {:<52} {:>10}  {:>7}  {:>8.1e}  {}\n", l.name, time_text(m.seconds),
-             l.bytes > 0 ? fmt::format("{:.1f}", l.bytes / m.seconds / 1e9) : "-", m.max_error, ratio);
+             l.bytes > 0 ? fmt::format("{:.1f}", l.bytes / m.seconds / 1e9) : "-", m.max_error,
+             ratio);
 }
 
 }  // namespace
@@ -68,7 +81,8 @@ int bench(const BenchOptions& o) {
   if (!o.json) {
     fmt::print("{}, kernels {}\n", about.at("cpu").as_string(), about.at("isa").as_string());
     for (const bench::Limit& l : limits)
-      fmt::print("  limit {:<12} {:.1f} {}\n", l.name, l.value, l.name.rfind("fma", 0) == 0 ? "GFLOP/s" : "GB/s");
+      fmt::print("  limit {:<12} {:.1f} {}\n", l.name, l.value,
+                 l.name.rfind("fma", 0) == 0 ? "GFLOP/s" : "GB/s");
     fmt::print("  {:<52} {:>10}  {:>7}  {:>8}  {}\n", "line", "median", "GB/s", "error", "against");
   }
   Json results = Json::array();
@@ -81,7 +95,10 @@ int bench(const BenchOptions& o) {
       results.push(result(chosen[i], m));
       if (!o.json) print_result(chosen[i], m, style);
     } catch (const std::invalid_argument& e) {  // this machine lacks what the line needs
-      results.push(Json::object({{"name", chosen[i].name}, {"seconds", Json()}, {"ratio", Json()}, {"reason", e.what()}}));
+      results.push(Json::object({{"name", chosen[i].name},
+                                 {"seconds", Json()},
+                                 {"ratio", Json()},
+                                 {"reason", e.what()}}));
       if (!o.json) fmt::print("  {:<52} {}\n", chosen[i].name, e.what());
     } catch (const std::runtime_error& e) {
       wrong = true;
@@ -89,7 +106,10 @@ int bench(const BenchOptions& o) {
     }
   }
   if (o.json)
-    write_text("-", Json::object({{"schema", "posenc.bench/1"}, {"machine", about}, {"results", results}}).dump(2) + "\n");
+    write_text(
+        "-", Json::object({{"schema", "posenc.bench/1"}, {"machine", about}, {"results", results}})
+                     .dump(2) +
+                 "\n");
   return wrong ? kNegative : kSuccess;
 }
 

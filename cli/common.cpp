@@ -36,7 +36,8 @@ ReadOptions read_options(const SubjectOptions& o) {
 }
 
 ModelSpec read_stdin_model(const ReadOptions& options) {
-  const std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
+  const std::string text((std::istreambuf_iterator<char>(std::cin)),
+                         std::istreambuf_iterator<char>());
   if (text.rfind("GGUF", 0) == 0)
     return read_gguf(std::as_bytes(std::span(text.data(), text.size())), "-", options);
   return read_hugging_face(parse_json(text, "-"), "-", options);
@@ -46,15 +47,18 @@ Index integer(std::string_view text) {
   Index v = 0;
   const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
   if (text.empty() || r.ec != std::errc() || r.ptr != text.data() + text.size())
-    throw UsageError(fmt::format("positions must be A:B[:STEP], a list or an .npy file; \"{}\" is no "
-                                 "64-bit integer", text));
+    throw UsageError(
+        fmt::format("positions must be A:B[:STEP], a list or an .npy file; \"{}\" is no "
+                    "64-bit integer",
+                    text));
   return v;
 }
 
 double real(std::string_view text) {
   double v = 0;
   const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
-  if (text.empty() || r.ec != std::errc() || r.ptr != text.data() + text.size() || !std::isfinite(v))
+  if (text.empty() || r.ec != std::errc() || r.ptr != text.data() + text.size() ||
+      !std::isfinite(v))
     throw UsageError(fmt::format("positions must be finite numbers, got \"{}\"", text));
   return v;
 }
@@ -126,7 +130,8 @@ PositionList position_file(const std::string& file) {
   else if (a.dtype == DType::f64)
     list.owned.value = a.doubles();
   else
-    throw InputError(fmt::format("{}: positions must be i32, i64 or f64, got {}", file, name(a.dtype)));
+    throw InputError(
+        fmt::format("{}: positions must be i32, i64 or f64, got {}", file, name(a.dtype)));
   if (a.shape.size() > 1) list.owned.batch = a.shape[a.shape.size() - 2];
   if (a.shape.size() > 2) list.owned.axes = static_cast<std::int32_t>(a.shape[0]);
   return list;
@@ -158,7 +163,8 @@ Subject read_subject(const SubjectOptions& o) {
   try {
     s.encoding = parse_encoding(o.text, lookup);
   } catch (const std::invalid_argument& e) {
-    throw InputError(std::string(e.what()) + "\n(\"" + o.text + "\" is no file, so it was read as a SCHEME)");
+    throw InputError(std::string(e.what()) + "\n(\"" + o.text +
+                     "\" is no file, so it was read as a SCHEME)");
   }
   s.title = o.text;
   return s;
@@ -204,7 +210,8 @@ RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
 }
 
 PositionList read_positions(std::string_view text) {
-  if (text.size() > 4 && text.substr(text.size() - 4) == ".npy") return position_file(std::string(text));
+  if (text.size() > 4 && text.substr(text.size() - 4) == ".npy")
+    return position_file(std::string(text));
   if (text.empty()) throw UsageError("--positions must not be empty");
   if (text.find(':') != std::string_view::npos) return position_range(text);
   return position_list(text);
@@ -234,13 +241,14 @@ Array read_array(const std::string& argument, const std::string& preferred) {
   if (end < argument.size()) {
     if (argument[end] != ':') throw InputError(argument + ": must end in .npy or .safetensors");
     const auto it = arrays.find(argument.substr(end + 1));
-    if (it == arrays.end()) throw InputError(file + ": no tensor \"" + argument.substr(end + 1) + "\"");
+    if (it == arrays.end())
+      throw InputError(file + ": no tensor \"" + argument.substr(end + 1) + "\"");
     return std::move(it->second);
   }
   if (const auto it = arrays.find(preferred); it != arrays.end()) return std::move(it->second);
   if (arrays.size() != 1)
-    throw InputError(fmt::format("{}: holds {} tensors and none is called {}; name one as {}:NAME", file,
-                                 arrays.size(), preferred, file));
+    throw InputError(fmt::format("{}: holds {} tensors and none is called {}; name one as {}:NAME",
+                                 file, arrays.size(), preferred, file));
   return std::move(arrays.begin()->second);
 }
 
@@ -255,7 +263,8 @@ std::string bytes_text(double bytes) {
   const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   int u = 0;
   while (bytes >= 1024 && u < 4) bytes /= 1024, ++u;
-  return u == 0 ? fmt::format("{:.0f} {}", bytes, units[u]) : fmt::format("{:.3g} {}", bytes, units[u]);
+  return u == 0 ? fmt::format("{:.0f} {}", bytes, units[u])
+                : fmt::format("{:.3g} {}", bytes, units[u]);
 }
 
 std::string short_number(double x, int digits) {

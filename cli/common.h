@@ -28,13 +28,13 @@ struct InputError : std::runtime_error {
 
 // MODEL|SCHEME and the words that choose within it.
 struct SubjectOptions {
-  std::string text;                  // a path, `-` (a config.json on stdin) or a SCHEME
-  std::optional<Index> context;      // length for length rules
-  std::optional<Index> layer;        // default: the first layer that turns anything
-  std::string tower;                 // "": the decoder
-  std::vector<std::string> assume;   // KEY=VALUE
-  std::string reader;                // "", transformers, llama_cpp
-  std::string arrays;                // file for @name in a SCHEME
+  std::string text;                 // a path, `-` (a config.json on stdin) or a SCHEME
+  std::optional<Index> context;     // length for length rules
+  std::optional<Index> layer;       // default: the first layer that turns anything
+  std::string tower;                // "": the decoder
+  std::vector<std::string> assume;  // KEY=VALUE
+  std::string reader;               // "", transformers, llama_cpp
+  std::string arrays;               // file for @name in a SCHEME
 };
 
 struct Subject {
@@ -55,7 +55,7 @@ RotarySpec rotary_of(const Subject&, const SubjectOptions&);
 // A:B[:STEP] (half-open, may be negative), 1,2,3 or [1,2,3], or an .npy of [t], [b,t], [axes,b,t].
 struct PositionList {
   OwnedPositions owned;
-  std::vector<Index> shape;  // of the source
+  std::vector<Index> shape;                     // of the source
   operator Positions() const { return owned; }  // NOLINT(google-explicit-constructor)
 };
 PositionList read_positions(std::string_view);
@@ -63,7 +63,8 @@ PositionList read_positions(std::string_view);
 // said on stderr. Any other disagreement is refused.
 Positions spread_over_axes(const PositionList&, Index axes);
 
-// FILE.npy, FILE.safetensors (its only tensor, or the one called `preferred`), FILE.safetensors:NAME.
+// FILE.npy, FILE.safetensors (its only tensor, or the one called `preferred`),
+// FILE.safetensors:NAME.
 Array read_array(const std::string& argument, const std::string& preferred);
 
 // Where data go: a file by its ending, or `-` with --format. Written aside and renamed.

@@ -39,7 +39,8 @@ std::string bash(const CLI::App& app) {
       "    COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$word\")); return\n  fi\n"
       "  case \"${{COMP_WORDS[1]}}\" in\n{}  esac\n"
       "  case \"$word\" in\n    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
-      "    *) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n  esac\n}}\ncomplete -o filenames -F _posenc posenc\n",
+      "    *) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n  esac\n}}\ncomplete -o filenames -F "
+      "_posenc posenc\n",
       joined(names, " "), cases);
 }
 
@@ -47,11 +48,13 @@ std::string zsh(const CLI::App& app) {
   std::string verbs_text, cases;
   for (const CLI::App* v : verbs(app)) {
     verbs_text += fmt::format("    '{}:{}'\n", v->get_name(), v->get_description());
-    cases += fmt::format("    {}) compadd -- {}; _files ;;\n", v->get_name(), joined(words(*v), " "));
+    cases +=
+        fmt::format("    {}) compadd -- {}; _files ;;\n", v->get_name(), joined(words(*v), " "));
   }
   return fmt::format(
       "#compdef posenc\n_posenc() {{\n  local -a verbs\n  verbs=(\n{}  )\n"
-      "  if (( CURRENT == 2 )); then _describe verb verbs; return; fi\n  case $words[2] in\n{}  esac\n}}\n"
+      "  if (( CURRENT == 2 )); then _describe verb verbs; return; fi\n  case $words[2] in\n{}  "
+      "esac\n}}\n"
       "_posenc \"$@\"\n",
       verbs_text, cases);
 }
@@ -63,7 +66,8 @@ std::string fish(const CLI::App& app) {
                        v->get_description());
     for (const CLI::Option* o : v->get_options())
       for (const std::string& l : o->get_lnames())
-        out += fmt::format("complete -c posenc -n '__fish_seen_subcommand_from {}' -l {}\n", v->get_name(), l);
+        out += fmt::format("complete -c posenc -n '__fish_seen_subcommand_from {}' -l {}\n",
+                           v->get_name(), l);
   }
   return out;
 }
@@ -90,19 +94,22 @@ std::string completion_script(const CLI::App& app, const std::string& shell) {
 }
 
 std::string manual_page(const CLI::App& app) {
-  std::string out = fmt::format(".TH POSENC 1 \"\" \"posenc {}\" \"User Commands\"\n.SH NAME\nposenc \\- {}\n"
-                                ".SH SYNOPSIS\n.B posenc\n.I VERB\n[options]\n.SH VERBS\n",
-                                kVersion, roff(app.get_description()));
+  std::string out = fmt::format(
+      ".TH POSENC 1 \"\" \"posenc {}\" \"User Commands\"\n.SH NAME\nposenc \\- {}\n"
+      ".SH SYNOPSIS\n.B posenc\n.I VERB\n[options]\n.SH VERBS\n",
+      kVersion, roff(app.get_description()));
   for (const CLI::App* v : verbs(app)) {
     out += fmt::format(".SS posenc {}\n{}\n", v->get_name(), roff(v->get_description()));
     for (const CLI::Option* o : v->get_options())
       out += fmt::format(".TP\n.B {} {}\n{}\n", roff(o->get_name(true)),
-                         o->get_type_size() == 0 ? "" : roff(o->get_type_name()), roff(o->get_description()));
+                         o->get_type_size() == 0 ? "" : roff(o->get_type_name()),
+                         roff(o->get_description()));
     if (!v->get_footer().empty()) out += ".PP\n.nf\n" + roff(v->get_footer()) + "\n.fi\n";
   }
-  out += ".SH EXIT STATUS\n0 success, 1 a negative answer, 2 usage, 3 bad input, 4 resources.\n"
-         ".SH ENVIRONMENT\n.TP\n.B POSENC_NUM_THREADS\nthreads of the pool\n.TP\n.B POSENC_ISA\n"
-         "instruction set of the kernels (posenc bench prints the choices)\n";
+  out +=
+      ".SH EXIT STATUS\n0 success, 1 a negative answer, 2 usage, 3 bad input, 4 resources.\n"
+      ".SH ENVIRONMENT\n.TP\n.B POSENC_NUM_THREADS\nthreads of the pool\n.TP\n.B POSENC_ISA\n"
+      "instruction set of the kernels (posenc bench prints the choices)\n";
   return out;
 }
 

@@ -16,7 +16,8 @@ E enum_word(std::string_view option, std::string_view word) {
     if (EnumNames<E>::value[i] == word) return static_cast<E>(i);
     known += (known.empty() ? "" : ", ") + std::string(EnumNames<E>::value[i]);
   }
-  throw UsageError(std::string(option) + " must be one of " + known + ", got \"" + std::string(word) + "\"");
+  throw UsageError(std::string(option) + " must be one of " + known + ", got \"" +
+                   std::string(word) + "\"");
 }
 
 }  // namespace posenc::cli

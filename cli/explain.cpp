@@ -37,12 +37,14 @@ std::string attention_text(const AttentionSpec& a) {
     case AttentionKind::sliding:
       if (a.left && a.right && *a.right == 0)
         return fmt::format("sliding window: itself and {} tokens back", with_commas(*a.left));
-      return fmt::format("sliding window: {} back, {} ahead",
-                         a.left ? with_commas(*a.left) : "all", a.right ? with_commas(*a.right) : "all");
+      return fmt::format("sliding window: {} back, {} ahead", a.left ? with_commas(*a.left) : "all",
+                         a.right ? with_commas(*a.right) : "all");
     case AttentionKind::chunked:
       return fmt::format("chunks of {} tokens", a.chunk ? with_commas(*a.chunk) : "?");
-    case AttentionKind::linear: return "no softmax attention (linear or state-space layer)";
-    case AttentionKind::none: return "no attention";
+    case AttentionKind::linear:
+      return "no softmax attention (linear or state-space layer)";
+    case AttentionKind::none:
+      return "no attention";
   }
   return "";
 }
@@ -58,11 +60,14 @@ std::string rotary_text(const RotarySpec& r) {
       double sum = 0;
       for (Index a = 0; a < b.spectrum.heads * b.spectrum.axes; ++a)
         sum = std::max(sum, std::abs(f[static_cast<std::size_t>(a * pairs + i)]));
-      if (sum == 0) ++still;
-      else if (slowest == 0 || sum < slowest) slowest = sum;
+      if (sum == 0)
+        ++still;
+      else if (slowest == 0 || sum < slowest)
+        slowest = sum;
     }
-    s += fmt::format("      turns channels {}-{} of {}, {}{}{}\n", b.offset, b.offset + b.width() - 1,
-                     r.head_dim, b.pairing == Pairing::interleaved ? "interleaved pairs" : "half-split pairs",
+    s += fmt::format("      turns channels {}-{} of {}, {}{}{}\n", b.offset,
+                     b.offset + b.width() - 1, r.head_dim,
+                     b.pairing == Pairing::interleaved ? "interleaved pairs" : "half-split pairs",
                      b.direction < 0 ? ", clockwise" : "",
                      b.spectrum.axes > 1 ? fmt::format(", {} position axes", b.spectrum.axes) : "");
     if (slowest > 0)
@@ -70,7 +75,8 @@ std::string rotary_text(const RotarySpec& r) {
                        short_number(std::round(2 * std::numbers::pi / slowest)),
                        still ? fmt::format("; {} of {} pairs never turn", still, pairs) : "");
     if (b.spectrum.gain != 1)
-      s += fmt::format("      cos and sin times {} (attention factor)\n", short_number(b.spectrum.gain, 8));
+      s += fmt::format("      cos and sin times {} (attention factor)\n",
+                       short_number(b.spectrum.gain, 8));
     if (b.spectrum.logit_factor != 1)
       s += fmt::format("      softmax scale times {}\n", short_number(b.spectrum.logit_factor, 8));
   }
@@ -118,17 +124,19 @@ void print_layers(const std::vector<LayerSpec>& layers, const Style& style, bool
                style.bold(ranges(g.layers)), g.text);
     if (!details) continue;
     for (const LayerSpec& l : layers)
-      if (l.index == g.layers.front()) fmt::print("      where each value comes from:\n{}", where_text(l));
+      if (l.index == g.layers.front())
+        fmt::print("      where each value comes from:\n{}", where_text(l));
   }
 }
 
 void print_head(const ModelSpec& m, const Style& style) {
   Index turned = 0;
   for (const LayerSpec& l : m.layers) turned += l.rotary ? 1 : 0;
-  fmt::print("{}  {} tokens of context\n", style.bold(m.model_type.empty() ? "model" : m.model_type),
+  fmt::print("{}  {} tokens of context\n",
+             style.bold(m.model_type.empty() ? "model" : m.model_type),
              style.bold(with_commas(m.context.value)));
-  fmt::print("  {} layers, {} with rotary positions; read as {} does, from {}\n", m.layers.size(), turned,
-             m.reader, m.file);
+  fmt::print("  {} layers, {} with rotary positions; read as {} does, from {}\n", m.layers.size(),
+             turned, m.reader, m.file);
   for (const auto& e : m.input) fmt::print("  at the input: {} ({})\n", to_text(e.value), e.where);
 }
 
@@ -162,7 +170,8 @@ int explain(const ExplainOptions& o) {
     print_findings(m.findings, stdout);
   }
   if (!layer)
-    fmt::print("\n  {}\n", style.dim("--layer N shows where each value comes from; --json has everything"));
+    fmt::print("\n  {}\n",
+               style.dim("--layer N shows where each value comes from; --json has everything"));
   return kSuccess;
 }
 

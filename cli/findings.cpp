@@ -20,7 +20,8 @@ void print_findings(const std::vector<Finding>& findings, std::FILE* to) {
   const auto many = [](std::size_t n, const char* what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };
-  fmt::print(to, "{}, {}, {}\n", many(count[2], "error"), many(count[1], "warning"), many(count[0], "note"));
+  fmt::print(to, "{}, {}, {}\n", many(count[2], "error"), many(count[1], "warning"),
+             many(count[0], "note"));
   for (const Finding* f : sorted) {
     const std::string label(enum_text(f->severity));
     const std::string shown = f->severity == Severity::error     ? style.red(label)

@@ -26,14 +26,17 @@ void add_subject(CLI::App* verb, SubjectOptions& o, bool scheme) {
   verb->add_option("subject", o.text, scheme ? kSubject : kModel)
       ->type_name(scheme ? "MODEL|SCHEME" : "MODEL")
       ->required();
-  verb->add_option("--context", o.context, "sequence length for length rules (default: the model's own)")
+  verb->add_option("--context", o.context,
+                   "sequence length for length rules (default: the model's own)")
       ->type_name("N")
       ->check(CLI::Range(Index{1}, Index{1} << 50));
   verb->add_option("--layer", o.layer, "one layer, counted from 0")->type_name("L");
-  verb->add_option("--assume", o.assume, "decide what the file does not say, as KEY=VALUE; repeatable")
+  verb->add_option("--assume", o.assume,
+                   "decide what the file does not say, as KEY=VALUE; repeatable")
       ->type_name("K=V")
       ->allow_extra_args(false);
-  verb->add_option("--reader", o.reader, "whose meaning: transformers or llama_cpp (default: by the file)")
+  verb->add_option("--reader", o.reader,
+                   "whose meaning: transformers or llama_cpp (default: by the file)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"transformers", "llama_cpp"}));
   if (!scheme) return;
@@ -63,97 +66,158 @@ struct Verbs {
 };
 
 void add_reading_verbs(CLI::App& app, Verbs& v) {
-  auto* list_verb = app.add_subcommand("list", "schemes and scalings: fields, units, defaults, sources");
+  auto* list_verb =
+      app.add_subcommand("list", "schemes and scalings: fields, units, defaults, sources");
   list_verb->add_option("name", v.list.name, "one scheme or scaling")->type_name("NAME");
+  list_verb->add_flag("--markdown", v.list.markdown, "the table of the README");
   add_json(list_verb, v.list.json);
   list_verb->footer("Examples:\n  posenc list\n  posenc list yarn");
   list_verb->callback([&v] { v.chosen = [&v] { return list(v.list); }; });
 
-  auto* explain_verb = app.add_subcommand("explain", "what positions a model uses, and where each value came from");
+  auto* explain_verb =
+      app.add_subcommand("explain", "what positions a model uses, and where each value came from");
   add_subject(explain_verb, v.explain.subject, false);
   add_json(explain_verb, v.explain.json);
   explain_verb->footer(
-      "Examples:\n  posenc explain models/llama/config.json\n  posenc explain model.gguf --layer 5\n"
+      "Examples:\n  posenc explain models/llama/config.json\n  posenc explain model.gguf --layer "
+      "5\n"
       "  posenc explain models/phi --context 8192 --json\n"
       "Exit: 0, 3 when the positions cannot be determined.");
   explain_verb->callback([&v] { v.chosen = [&v] { return explain(v.explain); }; });
 
-  auto* doctor = app.add_subcommand("doctor", "what is wrong, risky or ambiguous in a model's positions");
+  auto* doctor =
+      app.add_subcommand("doctor", "what is wrong, risky or ambiguous in a model's positions");
   add_subject(doctor, v.doctor.subject, false);
   add_json(doctor, v.doctor.json);
   doctor->footer(
-      "Examples:\n  posenc doctor models/llama\n  posenc doctor model.gguf --context 131072 --json\n"
+      "Examples:\n  posenc doctor models/llama\n  posenc doctor model.gguf --context 131072 "
+      "--json\n"
       "Exit: 1 when a finding is an error, 0 otherwise; docs/doctor.md explains every code.");
   doctor->callback([&v] { v.chosen = [&v] { return doctor_verb(v.doctor); }; });
 }
 
 void add_number_verbs(CLI::App& app, Verbs& v) {
-  auto* t = app.add_subcommand("table", "frequencies, turns, angles, cos and sin, exact or as a program computes them");
+  auto* t = app.add_subcommand(
+      "table", "frequencies, turns, angles, cos and sin, exact or as a program computes them");
   add_subject(t, v.table.subject, true);
-  t->add_option("--positions", v.table.positions, "A:B[:STEP] (half-open), a list 0,1,2 or an .npy")->type_name("P");
-  t->add_option("--what", v.table.what, "inv_freq, turns, angles, cos, sin or cos_sin")->type_name("WHAT")->capture_default_str();
-  t->add_option("--layout", v.table.layout, "half, duplicated, repeated or pairs")->type_name("LAYOUT")->capture_default_str();
-  t->add_option("--precision", v.table.precision, "exact, hf_float32, hf_bfloat16_table or ggml")->type_name("P")->capture_default_str();
-  t->add_option("--dtype", v.table.dtype, "f64, f32, f16 or bf16 (default: f64 when exact, else f32)")->type_name("T");
+  t->add_option("--positions", v.table.positions, "A:B[:STEP] (half-open), a list 0,1,2 or an .npy")
+      ->type_name("P");
+  t->add_option("--what", v.table.what, "inv_freq, turns, angles, cos, sin or cos_sin")
+      ->type_name("WHAT")
+      ->capture_default_str();
+  t->add_option("--layout", v.table.layout, "half, duplicated, repeated or pairs")
+      ->type_name("LAYOUT")
+      ->capture_default_str();
+  t->add_option("--precision", v.table.precision, "exact, hf_float32, hf_bfloat16_table or ggml")
+      ->type_name("P")
+      ->capture_default_str();
+  t->add_option("--dtype", v.table.dtype,
+                "f64, f32, f16 or bf16 (default: f64 when exact, else f32)")
+      ->type_name("T");
   add_output(t, v.table.output, "F.npy, F.safetensors, F.csv or -");
   t->footer(
-      "Examples:\n  posenc table config.json --positions 0:4096 --what cos --layout duplicated -o cos.npy\n"
+      "Examples:\n  posenc table config.json --positions 0:4096 --what cos --layout duplicated -o "
+      "cos.npy\n"
       "  posenc table \"rope head_dim=128 pairing=half_split\" --what inv_freq -o - --format csv\n"
       "  posenc table model.gguf --positions=-5:5 --precision ggml -o rows.safetensors");
   t->callback([&v] { v.chosen = [&v] { return table(v.table); }; });
 
-  auto* a = app.add_subcommand("apply", "turn queries and keys from files as the model's layer would");
+  auto* a =
+      app.add_subcommand("apply", "turn queries and keys from files as the model's layer would");
   add_subject(a, v.apply.subject, true);
-  a->add_option("--q", v.apply.q, "queries: F.npy, F.safetensors or F.safetensors:NAME")->type_name("F");
+  a->add_option("--q", v.apply.q, "queries: F.npy, F.safetensors or F.safetensors:NAME")
+      ->type_name("F");
   a->add_option("--k", v.apply.k, "keys, likewise")->type_name("F");
-  a->add_option("--positions", v.apply.positions, "A:B[:STEP], a list or an .npy")->type_name("P")->required();
-  a->add_option("--order", v.apply.order, "axes: thd (rank 3), bthd, bhtd or tbhd (rank 4, must be given)")->type_name("ORDER");
-  a->add_option("--precision", v.apply.precision, "exact, hf_float32, hf_bfloat16_table or ggml")->type_name("P")->capture_default_str();
-  a->add_option("--sense", v.apply.sense, "forward, gradient, inverse or shift")->type_name("SENSE")->capture_default_str();
-  a->add_flag("--temperature", v.apply.temperature, "multiply q by the layer's query temperature too");
+  a->add_option("--positions", v.apply.positions, "A:B[:STEP], a list or an .npy")
+      ->type_name("P")
+      ->required();
+  a->add_option("--order", v.apply.order,
+                "axes: thd (rank 3), bthd, bhtd or tbhd (rank 4, must be given)")
+      ->type_name("ORDER");
+  a->add_option("--precision", v.apply.precision, "exact, hf_float32, hf_bfloat16_table or ggml")
+      ->type_name("P")
+      ->capture_default_str();
+  a->add_option("--sense", v.apply.sense, "forward, gradient, inverse or shift")
+      ->type_name("SENSE")
+      ->capture_default_str();
+  a->add_flag("--temperature", v.apply.temperature,
+              "multiply q by the layer's query temperature too");
   add_output(a, v.apply.output, "F.safetensors: q and k in the dtype that was read");
   a->footer(
-      "Examples:\n  posenc apply config.json --layer 3 --q q.npy --k k.npy --positions 0:128 -o turned.safetensors\n"
-      "  posenc apply model.gguf --q x.safetensors:q --positions 7 --order bhtd --sense inverse -o out.safetensors");
+      "Examples:\n  posenc apply config.json --layer 3 --q q.npy --k k.npy --positions 0:128 -o "
+      "turned.safetensors\n"
+      "  posenc apply model.gguf --q x.safetensors:q --positions 7 --order bhtd --sense inverse -o "
+      "out.safetensors");
   a->callback([&v] { v.chosen = [&v] { return apply_verb(v.apply); }; });
 
   auto* p = app.add_subcommand("plot", "pictures: rows, wavelengths, decay, error, scaling");
   add_subject(p, v.plot.subject, true);
-  p->add_option("--kind", v.plot.kind,
-                "rows (heat map of cos and sin), wavelengths (against the context), decay (score by "
-                "distance), error (angle error by precision), scaling (before and after)")->type_name("KIND")->capture_default_str();
-  p->add_option("--positions", v.plot.positions, "range to draw, A:B (default: fits the kind)")->type_name("P");
-  p->add_option("-o,--output", v.plot.output, "F.svg, or F.html: one file, self-contained")->type_name("F")->required();
+  p->add_option(
+       "--kind", v.plot.kind,
+       "rows (heat map of cos and sin), wavelengths (against the context), decay (score by "
+       "distance), error (angle error by precision), scaling (before and after)")
+      ->type_name("KIND")
+      ->capture_default_str();
+  p->add_option("--positions", v.plot.positions, "range to draw, A:B (default: fits the kind)")
+      ->type_name("P");
+  p->add_option("-o,--output", v.plot.output, "F.svg, or F.html: one file, self-contained")
+      ->type_name("F")
+      ->required();
   add_json(p, v.plot.json);
-  p->footer("Examples:\n  posenc plot config.json --kind wavelengths -o wavelengths.svg\n"
-            "  posenc plot \"rope head_dim=64 pairing=interleaved\" --kind rows --positions 0:256 -o rows.html");
+  p->footer(
+      "Examples:\n  posenc plot config.json --kind wavelengths -o wavelengths.svg\n"
+      "  posenc plot \"rope head_dim=64 pairing=interleaved\" --kind rows --positions 0:256 -o "
+      "rows.html");
   p->callback([&v] { v.chosen = [&v] { return plot(v.plot); }; });
 }
 
 void add_checking_verbs(CLI::App& app, Verbs& v) {
   auto* s = app.add_subcommand("selftest", "the conformance suites, on this machine");
-  s->add_option("--suite", v.selftest.suites, "a suite's folder; repeatable (default: those that came with posenc)")->type_name("DIR");
-  s->add_option("--map", v.selftest.map, "JSON file that adds the `posenc` field by case name")->type_name("F");
-  s->add_option("--onnx", v.selftest.onnx, "a folder of ONNX RotaryEmbedding node tests; repeatable")->type_name("DIR");
-  s->add_option("--filter", v.selftest.filter, "only cases whose name matches this expression")->type_name("RE");
+  s->add_option("--suite", v.selftest.suites,
+                "a suite's folder; repeatable (default: those that came with posenc)")
+      ->type_name("DIR");
+  s->add_option("--map", v.selftest.map, "JSON file that adds the `posenc` field by case name")
+      ->type_name("F");
+  s->add_option("--onnx", v.selftest.onnx,
+                "a folder of ONNX RotaryEmbedding node tests; repeatable")
+      ->type_name("DIR");
+  s->add_option("--filter", v.selftest.filter, "only cases whose name matches this expression")
+      ->type_name("RE");
   add_json(s, v.selftest.json);
-  s->footer("Examples:\n  posenc selftest\n  posenc selftest --suite conformance/gguf --json\nExit: 1 on any failure.");
+  s->footer(
+      "Examples:\n  posenc selftest\n  posenc selftest --suite conformance/gguf --json\nExit: 1 on "
+      "any failure.");
   s->callback([&v] { v.chosen = [&v] { return selftest(v.selftest); }; });
 
-  auto* b = app.add_subcommand("bench", "speed beside this machine's own limits, and the error at once");
-  b->add_option("--filter", v.bench.filter, "only lines whose name matches this expression")->type_name("RE");
+  auto* b =
+      app.add_subcommand("bench", "speed beside this machine's own limits, and the error at once");
+  b->add_option("--filter", v.bench.filter, "only lines whose name matches this expression")
+      ->type_name("RE");
   b->add_flag("--quick", v.bench.quick, "fewer samples: a look, not a measurement");
   add_json(b, v.bench.json);
   b->footer("Examples:\n  posenc bench\n  posenc bench --filter rotate/f32 --json");
   b->callback([&v] { v.chosen = [&v] { return bench(v.bench); }; });
 
   auto* c = app.add_subcommand("completion", "a completion script for bash, zsh or fish");
-  c->add_option("shell", v.shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  c->footer("Example:\n  posenc completion bash > ~/.local/share/bash-completion/completions/posenc");
-  c->callback([&app, &v] { v.chosen = [&app, &v] { write_text("-", completion_script(app, v.shell)); return 0; }; });
+  c->add_option("shell", v.shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  c->footer(
+      "Example:\n  posenc completion bash > ~/.local/share/bash-completion/completions/posenc");
+  c->callback([&app, &v] {
+    v.chosen = [&app, &v] {
+      write_text("-", completion_script(app, v.shell));
+      return 0;
+    };
+  });
   auto* m = app.add_subcommand("man", "the manual page, in roff");
   m->footer("Example:\n  posenc man | man -l -");
-  m->callback([&app, &v] { v.chosen = [&app, &v] { write_text("-", manual_page(app)); return 0; }; });
+  m->callback([&app, &v] {
+    v.chosen = [&app, &v] {
+      write_text("-", manual_page(app));
+      return 0;
+    };
+  });
 }
 
 int fail(int code, std::string_view message) {
@@ -166,8 +230,9 @@ int run(int argc, char** argv) {
   app.name("posenc");
   app.set_version_flag("--version", std::string("posenc ") + kVersion);
   app.require_subcommand(1);
-  app.footer("posenc VERB --help has options and examples. Data go to stdout, messages to stderr.\n"
-             "Exit: 0 success, 1 a negative answer, 2 usage, 3 bad input, 4 resources.");
+  app.footer(
+      "posenc VERB --help has options and examples. Data go to stdout, messages to stderr.\n"
+      "Exit: 0 success, 1 a negative answer, 2 usage, 3 bad input, 4 resources.");
   Verbs v;
   add_reading_verbs(app, v);
   add_number_verbs(app, v);

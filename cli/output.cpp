@@ -28,7 +28,8 @@ std::string csv(const Array& a) {
 }
 
 void write_stdout(std::span<const std::byte> bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() || std::fflush(stdout) != 0)
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() ||
+      std::fflush(stdout) != 0)
     throw std::runtime_error("stdout cannot be written");
 }
 
@@ -62,7 +63,8 @@ void write_arrays(const Output& out, const Arrays& arrays) {
       std::memcpy(bytes.data(), text.data(), text.size());
     }
   } else {
-    throw UsageError(fmt::format("the output must end in .npy, .safetensors or .csv, got \"{}\"", out.path));
+    throw UsageError(
+        fmt::format("the output must end in .npy, .safetensors or .csv, got \"{}\"", out.path));
   }
   if (to_stdout)
     write_stdout(bytes);
@@ -78,20 +80,36 @@ void write_text(const std::string& path, std::string_view text) {
     write_file_atomically(path, bytes);
 }
 
-bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
-bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+bool stdout_is_terminal() {
+  return isatty(STDOUT_FILENO) == 1;
+}
+bool stderr_is_terminal() {
+  return isatty(STDERR_FILENO) == 1;
+}
 
 Style style_for_stdout() {
   const char* no = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
   return {stdout_is_terminal() && !(no && *no) && !(term && std::strcmp(term, "dumb") == 0)};
 }
-std::string Style::bold(std::string_view t) const { return paint(color, "1", t); }
-std::string Style::dim(std::string_view t) const { return paint(color, "2", t); }
-std::string Style::red(std::string_view t) const { return paint(color, "31", t); }
-std::string Style::yellow(std::string_view t) const { return paint(color, "33", t); }
-std::string Style::green(std::string_view t) const { return paint(color, "32", t); }
-std::string Style::cyan(std::string_view t) const { return paint(color, "36", t); }
+std::string Style::bold(std::string_view t) const {
+  return paint(color, "1", t);
+}
+std::string Style::dim(std::string_view t) const {
+  return paint(color, "2", t);
+}
+std::string Style::red(std::string_view t) const {
+  return paint(color, "31", t);
+}
+std::string Style::yellow(std::string_view t) const {
+  return paint(color, "33", t);
+}
+std::string Style::green(std::string_view t) const {
+  return paint(color, "32", t);
+}
+std::string Style::cyan(std::string_view t) const {
+  return paint(color, "36", t);
+}
 
 Progress::Progress(std::string what) : what_(std::move(what)), active_(stderr_is_terminal()) {}
 Progress::~Progress() {

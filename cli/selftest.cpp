@@ -18,7 +18,8 @@ std::vector<std::filesystem::path> default_suites() {
 
 void print_failure(const Json& c, const Style& style) {
   fmt::print("    {} {}\n", style.red("fail"), c.at("name").as_string());
-  if (const Json* reason = c.find("reason"); reason && reason->is_string() && !reason->as_string().empty())
+  if (const Json* reason = c.find("reason");
+      reason && reason->is_string() && !reason->as_string().empty())
     fmt::print("      {}\n", reason->as_string());
   const Json* checks = c.find("checks");
   if (!checks || !checks->is_array()) return;
@@ -40,8 +41,9 @@ void print_report(const Json& report, const Style& style) {
     for (const Json& c : suite.at("cases").as_array())
       if (c.at("outcome").as_string() == "fail") print_failure(c, style);
   }
-  fmt::print("{}\n", failed == 0 && passed > 0 ? style.green(fmt::format("{} cases passed", passed))
-                                               : style.red(fmt::format("{} cases failed, {} passed", failed, passed)));
+  fmt::print("{}\n", failed == 0 && passed > 0
+                         ? style.green(fmt::format("{} cases passed", passed))
+                         : style.red(fmt::format("{} cases failed, {} passed", failed, passed)));
 }
 
 }  // namespace
@@ -51,13 +53,15 @@ int selftest(const SelftestOptions& o) {
   options.map = o.map;
   options.filter = o.filter;
   Progress progress("selftest");
-  options.progress = [&](std::string_view suite, std::string_view name, std::int64_t done, std::int64_t total) {
+  options.progress = [&](std::string_view suite, std::string_view name, std::int64_t done,
+                         std::int64_t total) {
     progress.step(done, total, fmt::format("{}/{}", suite, name));
   };
   std::vector<std::filesystem::path> suites(o.suites.begin(), o.suites.end());
   if (suites.empty() && o.onnx.empty()) suites = default_suites();
-  Json report = suites.empty() ? Json::object({{"schema", "posenc.selftest/1"}, {"suites", Json::array()}})
-                               : conformance::run_suites(suites, options);
+  Json report = suites.empty()
+                    ? Json::object({{"schema", "posenc.selftest/1"}, {"suites", Json::array()}})
+                    : conformance::run_suites(suites, options);
   for (const std::string& dir : o.onnx) {
     const Json more = conformance::run_onnx(dir, options);
     Json all = report.at("suites");

@@ -89,8 +89,8 @@ Array angles(const RotarySpec& spec, const PositionList& list) {
     for (Index i = 0; i < s.pairs(); ++i) {
       double sum = 0;
       for (Index a = 0; a < s.axes; ++a) {
-        const Index at = (r / p.count) * p.batch_stride + (r % p.count) * p.token_stride +
-                         a * p.axis_stride;
+        const Index at =
+            (r / p.count) * p.batch_stride + (r % p.count) * p.token_stride + a * p.axis_stride;
         const double position = p.type == DType::i64
                                     ? static_cast<double>(static_cast<const Index*>(p.data)[at])
                                     : static_cast<const double*>(p.data)[at];
@@ -101,7 +101,9 @@ Array angles(const RotarySpec& spec, const PositionList& list) {
   return out;
 }
 
-DType default_dtype(Precision p) { return p == Precision::exact ? DType::f64 : DType::f32; }
+DType default_dtype(Precision p) {
+  return p == Precision::exact ? DType::f64 : DType::f32;
+}
 
 Arrays rows(const RotarySpec& spec, const PositionList& list, const TableOptions& o) {
   const Precision precision = enum_word<Precision>("--precision", o.precision);
@@ -139,7 +141,8 @@ int table(const TableOptions& o) {
   const RotarySpec spec = rotary_of(subject, o.subject);
   Arrays out;
   if (o.what == "inv_freq") {
-    out.emplace("inv_freq", frequencies(spec, o.dtype.empty() ? DType::f64 : dtype_from_name(o.dtype)));
+    out.emplace("inv_freq",
+                frequencies(spec, o.dtype.empty() ? DType::f64 : dtype_from_name(o.dtype)));
   } else if (o.what == "turns") {
     if (!o.dtype.empty()) throw UsageError("--what turns is always u8[.., 16]; leave --dtype out");
     out.emplace("turns", turns(spec));
@@ -152,7 +155,8 @@ int table(const TableOptions& o) {
     } else if (o.what == "cos" || o.what == "sin" || o.what == "cos_sin") {
       out = rows(spec, list, o);
     } else {
-      throw UsageError("--what must be inv_freq, turns, angles, cos, sin or cos_sin, got " + o.what);
+      throw UsageError("--what must be inv_freq, turns, angles, cos, sin or cos_sin, got " +
+                       o.what);
     }
   }
   write_arrays(o.output, out);

@@ -10,7 +10,7 @@ namespace posenc::cli {
 
 struct ListOptions {
   std::string name;  // one scheme or scaling; empty: all
-  bool json = false;
+  bool json = false, markdown = false;
 };
 int list(const ListOptions&);
 

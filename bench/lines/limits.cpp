@@ -37,7 +37,9 @@ double best_seconds(F&& f, int samples = 5) {
   return best;
 }
 
-void copy_libc_floats(float* to, const float* from, std::size_t n) { copy_libc(to, from, 4 * n); }
+void copy_libc_floats(float* to, const float* from, std::size_t n) {
+  copy_libc(to, from, 4 * n);
+}
 
 }  // namespace
 
@@ -49,8 +51,12 @@ Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
   if (bytes >= kHuge) madvise(data_, bytes, MADV_HUGEPAGE);
   std::memset(data_, 0, bytes);
 }
-Buffer::~Buffer() { std::free(data_); }
-SharedBuffer buffer(std::size_t bytes) { return std::make_shared<Buffer>(bytes); }
+Buffer::~Buffer() {
+  std::free(data_);
+}
+SharedBuffer buffer(std::size_t bytes) {
+  return std::make_shared<Buffer>(bytes);
+}
 
 POSENC_CLONES void scale_in_place(float* x, std::size_t n, float factor) {
   for (std::size_t i = 0; i < n; ++i) x[i] *= factor;
@@ -59,7 +65,9 @@ POSENC_CLONES void copy_plain(float* __restrict to, const float* __restrict from
   // A multiplication keeps the compiler from calling memcpy, which is measured beside it.
   for (std::size_t i = 0; i < n; ++i) to[i] = from[i] * 1.0000001f;
 }
-void copy_libc(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+void copy_libc(void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
 POSENC_CLONES void fill_plain(float* to, std::size_t n, float value) {
   for (std::size_t i = 0; i < n; ++i) to[i] = value + static_cast<float>(i & 1);
 }
@@ -107,12 +115,17 @@ void fill_streaming(float* to, std::size_t n, float v) {
   _mm_sfence();
 }
 #else
-void copy_streaming(float* to, const float* from, std::size_t n) { copy_plain(to, from, n); }
-void fill_streaming(float* to, std::size_t n, float v) { fill_plain(to, n, v); }
+void copy_streaming(float* to, const float* from, std::size_t n) {
+  copy_plain(to, from, n);
+}
+void fill_streaming(float* to, std::size_t n, float v) {
+  fill_plain(to, n, v);
+}
 #endif
 
-POSENC_CLONES void plain_rotation(float* __restrict q, int q_heads, float* __restrict k, int k_heads, int pairs,
-                                  const float* __restrict cos, const float* __restrict sin) {
+POSENC_CLONES void plain_rotation(float* __restrict q, int q_heads, float* __restrict k,
+                                  int k_heads, int pairs, const float* __restrict cos,
+                                  const float* __restrict sin) {
   for (int h = 0; h < q_heads + k_heads; ++h) {
     float* x = h < q_heads ? q + 2 * pairs * h : k + 2 * pairs * (h - q_heads);
     for (int i = 0; i < pairs; ++i) {
@@ -160,7 +173,9 @@ std::vector<Limit> machine_limits() {
           {"write", std::max(rate(once, [&] { fill_plain(b->as<float>(), n, 1); }),
                              rate(once, [&] { fill_streaming(b->as<float>(), n, 1); }))},
           {"read", rate(once, [&] { sink = read_all(a->as<float>(), n); })},
-          {"fma_f32", rate(2.0 * 192e6, [&] { sink_double = fused_multiply_adds(std::size_t{192} * 1000000); })}};
+          {"fma_f32", rate(2.0 * 192e6, [&] {
+             sink_double = fused_multiply_adds(std::size_t{192} * 1000000);
+           })}};
 }
 
 std::string cpu_name() {

@@ -17,7 +17,9 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   void* data() const { return data_; }
   template <class T>
-  T* as() const { return static_cast<T*>(data_); }
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
   std::size_t bytes() const { return bytes_; }
 
  private:
@@ -27,9 +29,9 @@ class Buffer {
 using SharedBuffer = std::shared_ptr<Buffer>;
 SharedBuffer buffer(std::size_t bytes);
 
-void scale_in_place(float* x, std::size_t n, float factor);         // x *= factor
+void scale_in_place(float* x, std::size_t n, float factor);  // x *= factor
 void copy_plain(float* to, const float* from, std::size_t n);
-void copy_streaming(float* to, const float* from, std::size_t n);   // non-temporal stores
+void copy_streaming(float* to, const float* from, std::size_t n);  // non-temporal stores
 void copy_libc(void* to, const void* from, std::size_t bytes);
 void fill_plain(float* to, std::size_t n, float value);
 void fill_streaming(float* to, std::size_t n, float value);
@@ -37,7 +39,8 @@ float read_all(const float* from, std::size_t n);
 double fused_multiply_adds(std::size_t n);  // does n of them, returns something
 
 // Rotary, half-split, one token: the loop every engine starts from (cos and sin given).
-void plain_rotation(float* q, int q_heads, float* k, int k_heads, int pairs, const float* cos, const float* sin);
+void plain_rotation(float* q, int q_heads, float* k, int k_heads, int pairs, const float* cos,
+                    const float* sin);
 
 // Which of the three copies is fastest here for this size, found once.
 using Copy = void (*)(float*, const float*, std::size_t);

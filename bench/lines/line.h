@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured, once: `posenc bench` prints it for users, bench/main.cpp gives the same lines to
-// Google Benchmark. A line carries its own limit (the same bytes moved by the plainest possible loop, in
-// the same run, in turns) and its own check: nothing is timed before its result is right.
+// What is measured, once: `posenc bench` prints it for users, bench/main.cpp gives the same lines
+// to Google Benchmark. A line carries its own limit (the same bytes moved by the plainest possible
+// loop, in the same run, in turns) and its own check: nothing is timed before its result is right.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -19,8 +19,8 @@ struct Prepared {
 };
 
 struct Line {
-  std::string name;        // rotate/f32/half_split/in_place/8192/threads:1
-  double bytes = 0;        // read once + written once
+  std::string name;  // rotate/f32/half_split/in_place/8192/threads:1
+  double bytes = 0;  // read once + written once
   double flops = 0;
   std::string limit_name;  // in_place, copy, write, plain_loop, ...
   double goal = 0;         // ratio aimed at; 0: none

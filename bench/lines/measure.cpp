@@ -44,8 +44,8 @@ std::vector<Line> lines() {
 Measured measure(const Line& line, double seconds) {
   const Prepared p = line.prepare();
   if (!(p.max_error <= p.bound))
-    throw std::runtime_error(line.name + ": wrong result, error " + number_text(p.max_error) + " above " +
-                             number_text(p.bound));
+    throw std::runtime_error(line.name + ": wrong result, error " + number_text(p.max_error) +
+                             " above " + number_text(p.bound));
   const int calls = calls_for(p.run), limit_calls = p.limit ? calls_for(p.limit) : 0;
   std::vector<double> run, limit;
   for (const double end = now() + seconds; now() < end || run.size() < 7;) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotation through the public API: 32 query heads, 8 key heads, 128 channels, as Llama-3 8B decodes.
+// Rotation through the public API: 32 query heads, 8 key heads, 128 channels, as Llama-3 8B
+// decodes.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -30,8 +31,8 @@ struct Shape {
 
 float widen(DType t, const void* data, Index i) {
   if (t == DType::f32) return static_cast<const float*>(data)[i];
-  const Array one = make_array(tensor(static_cast<std::uint16_t*>(const_cast<void*>(data)) + i, t,
-                                      std::vector<Index>{1}));
+  const Array one = make_array(
+      tensor(static_cast<std::uint16_t*>(const_cast<void*>(data)) + i, t, std::vector<Index>{1}));
   return static_cast<float>(one.doubles()[0]);
 }
 
@@ -39,7 +40,8 @@ float widen(DType t, const void* data, Index i) {
 struct Case {
   Case(const Shape& s, Index base_position)
       : shape(s),
-        spec(resolve(Rope{.head_dim = kDim, .rotary_dim = s.rotary_dim, .base = 500000, .pairing = s.pairing})),
+        spec(resolve(Rope{
+            .head_dim = kDim, .rotary_dim = s.rotary_dim, .base = 500000, .pairing = s.pairing})),
         plan(spec, s.dtype),
         elements(kRow * s.tokens),
         in(buffer(static_cast<std::size_t>(elements * size_of(s.dtype)))),
@@ -71,22 +73,32 @@ struct Case {
   }
   static float value(Index i) { return static_cast<float>(i * 2654435761u % 1000) / 500.0f - 1.0f; }
   QK view(const SharedBuffer& b) const {
-    const Index q_shape[] = {shape.tokens, kQueryHeads, kDim}, k_shape[] = {shape.tokens, kKeyHeads, kDim};
+    const Index q_shape[] = {shape.tokens, kQueryHeads, kDim},
+                k_shape[] = {shape.tokens, kKeyHeads, kDim};
     std::byte* data = b->as<std::byte>();
     QK x;
     x.q = heads(tensor(static_cast<void*>(data), shape.dtype, q_shape), Layout::thd);
-    x.k = heads(tensor(static_cast<void*>(data + shape.tokens * kQueryHeads * kDim * size_of(shape.dtype)),
-                       shape.dtype, k_shape), Layout::thd);
+    x.k = heads(
+        tensor(static_cast<void*>(data + shape.tokens * kQueryHeads * kDim * size_of(shape.dtype)),
+               shape.dtype, k_shape),
+        Layout::thd);
     return x;
   }
-  TensorView row_view() const { return tensor(rows->as<float>(), {shape.tokens, plan.row_columns()}); }
+  TensorView row_view() const {
+    return tensor(rows->as<float>(), {shape.tokens, plan.row_columns()});
+  }
   void call() const {
     const QK a = view(in), b = view(out);
     const Positions p = positions(std::span<const Index>(position));
     switch (shape.path) {
-      case Path::table_free: plan.apply(a, b, p, Sense::forward, executor); break;
-      case Path::rows: plan.apply_rows(a, b, row_view(), Sense::forward, executor); break;
-      default: apply(plan, a, b, *table, p, Sense::forward, executor);
+      case Path::table_free:
+        plan.apply(a, b, p, Sense::forward, executor);
+        break;
+      case Path::rows:
+        plan.apply_rows(a, b, row_view(), Sense::forward, executor);
+        break;
+      default:
+        apply(plan, a, b, *table, p, Sense::forward, executor);
     }
   }
   // One call on fresh data against double arithmetic, at tokens spread over the whole.
@@ -98,17 +110,21 @@ struct Case {
     double worst = 0;
     const Index pairs = shape.rotary_dim / 2, step = std::max<Index>(1, shape.tokens / 16);
     for (Index t = 0; t < shape.tokens; t += step)
-      for (const Index first : {t * kQueryHeads * kDim, shape.tokens * kQueryHeads * kDim + t * kKeyHeads * kDim})
-        for (Index i = 0; i < pairs; ++i) worst = std::max(worst, pair_error(before->data(), first, t, i, pairs));
+      for (const Index first :
+           {t * kQueryHeads * kDim, shape.tokens * kQueryHeads * kDim + t * kKeyHeads * kDim})
+        for (Index i = 0; i < pairs; ++i)
+          worst = std::max(worst, pair_error(before->data(), first, t, i, pairs));
     return worst;
   }
   double pair_error(const void* before, Index first, Index t, Index i, Index pairs) const {
     const bool half = shape.pairing == Pairing::half_split;
     const Index ia = first + (half ? i : 2 * i), ib = first + (half ? i + pairs : 2 * i + 1);
-    const double phi = static_cast<double>(position[static_cast<std::size_t>(t)]) *
-                       std::pow(500000.0, -2.0 * static_cast<double>(i) / static_cast<double>(shape.rotary_dim));
+    const double phi =
+        static_cast<double>(position[static_cast<std::size_t>(t)]) *
+        std::pow(500000.0, -2.0 * static_cast<double>(i) / static_cast<double>(shape.rotary_dim));
     const double a = widen(shape.dtype, before, ia), b = widen(shape.dtype, before, ib);
-    const double ya = a * std::cos(phi) - b * std::sin(phi), yb = a * std::sin(phi) + b * std::cos(phi);
+    const double ya = a * std::cos(phi) - b * std::sin(phi),
+                 yb = a * std::sin(phi) + b * std::cos(phi);
     return std::max(std::abs(widen(shape.dtype, out->data(), ia) - ya),
                     std::abs(widen(shape.dtype, out->data(), ib) - yb));
   }
@@ -123,7 +139,9 @@ struct Case {
   Executor executor;
 };
 
-double bound_of(DType t) { return t == DType::f32 ? 1e-6 : t == DType::f16 ? 2.1e-3 : 1.7e-2; }
+double bound_of(DType t) {
+  return t == DType::f32 ? 1e-6 : t == DType::f16 ? 2.1e-3 : 1.7e-2;
+}
 
 std::function<void()> plain_tokens(const std::shared_ptr<Case>& c) {
   const auto cos = buffer(static_cast<std::size_t>(c->shape.tokens) * 64 * 4);
@@ -138,8 +156,8 @@ std::function<void()> plain_tokens(const std::shared_ptr<Case>& c) {
     float* q = c->in->as<float>();
     float* k = q + c->shape.tokens * kQueryHeads * kDim;
     for (Index t = 0; t < c->shape.tokens; ++t)
-      plain_rotation(q + t * kQueryHeads * kDim, kQueryHeads, k + t * kKeyHeads * kDim, kKeyHeads, 64,
-                     cos->as<float>() + t * 64, sin->as<float>() + t * 64);
+      plain_rotation(q + t * kQueryHeads * kDim, kQueryHeads, k + t * kKeyHeads * kDim, kKeyHeads,
+                     64, cos->as<float>() + t * 64, sin->as<float>() + t * 64);
   };
 }
 
@@ -161,11 +179,14 @@ std::function<void()> limit_of(const std::shared_ptr<Case>& c, const std::string
 
 Line line(const Shape& s, const std::string& limit, double goal) {
   Line l;
-  const char* path = s.path == Path::rows ? "rotate_rows" : s.path == Path::table ? "rotate_table"
-                     : s.path == Path::table_random ? "rotate_table_random" : "rotate";
-  l.name = std::string(path) + "/" + std::string(name(s.dtype)) + "/" + std::string(enum_text(s.pairing)) +
-           (s.rotary_dim < kDim ? "_partial" : "") + (s.in_place ? "/in_place/" : "/out_of_place/") +
-           std::to_string(s.tokens) + "/threads:" + std::to_string(s.threads);
+  const char* path = s.path == Path::rows           ? "rotate_rows"
+                     : s.path == Path::table        ? "rotate_table"
+                     : s.path == Path::table_random ? "rotate_table_random"
+                                                    : "rotate";
+  l.name = std::string(path) + "/" + std::string(name(s.dtype)) + "/" +
+           std::string(enum_text(s.pairing)) + (s.rotary_dim < kDim ? "_partial" : "") +
+           (s.in_place ? "/in_place/" : "/out_of_place/") + std::to_string(s.tokens) +
+           "/threads:" + std::to_string(s.threads);
   const double share = s.in_place ? static_cast<double>(s.rotary_dim) / kDim : 1;
   l.bytes = 2 * share * static_cast<double>(kRow * s.tokens * size_of(s.dtype));
   l.flops = 3.0 * share * static_cast<double>(kRow * s.tokens);

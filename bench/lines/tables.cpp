@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precompute or compute? The cost of a table: cold start, growth, replacement, beside the write limit.
+// Precompute or compute? The cost of a table: cold start, growth, replacement, beside the write
+// limit.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -17,8 +18,9 @@ namespace {
 constexpr Index kPairs = 64;
 
 RotarySpec llama31() {
-  return resolve(parse_encoding("rope head_dim=128 base=500000 pairing=half_split + llama3 factor=8 "
-                                "low_freq_factor=1 high_freq_factor=4 original_context=8192"));
+  return resolve(
+      parse_encoding("rope head_dim=128 base=500000 pairing=half_split + llama3 factor=8 "
+                     "low_freq_factor=1 high_freq_factor=4 original_context=8192"));
 }
 
 double table_error(const RotaryTable& t, const RotarySpec& spec) {
@@ -59,7 +61,8 @@ Line build_line(Index n, double goal) {
     const auto plan = std::make_shared<RotaryPlan>(spec, DType::f32);
     Prepared r;
     r.run = [=] {
-      plan->rows(positions(std::span<const Index>(*owned)), tensor(out->as<float>(), {n, 2 * kPairs}), inline_executor());
+      plan->rows(positions(std::span<const Index>(*owned)),
+                 tensor(out->as<float>(), {n, 2 * kPairs}), inline_executor());
     };
     r.run();
     const std::vector<double>& f = spec.blocks.front().spectrum.frequency;
@@ -120,7 +123,8 @@ Line grow_line() {
 }  // namespace
 
 std::vector<Line> table_lines() {
-  return {build_line(131072, 1.35), build_line(1048576, 0), cold_line(131072), cold_line(1048576), grow_line()};
+  return {build_line(131072, 1.35), build_line(1048576, 0), cold_line(131072), cold_line(1048576),
+          grow_line()};
 }
 
 std::vector<Line> small_lines() {
@@ -137,7 +141,8 @@ std::vector<Line> small_lines() {
   Line rescaled = plan;
   rescaled.name = "plan/f32/llama3/resolve_and_plan";
   rescaled.prepare = [] {
-    const Encoding e = parse_encoding("rope head_dim=128 base=500000 pairing=half_split + yarn factor=4 original_context=8192");
+    const Encoding e = parse_encoding(
+        "rope head_dim=128 base=500000 pairing=half_split + yarn factor=4 original_context=8192");
     Prepared p;
     p.bound = 1;
     p.run = [e] { const RotaryPlan made(resolve(e), DType::f32); };

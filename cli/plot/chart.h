@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts as SVG: lines on linear or logarithmic axes, and heat maps. Every picture names its axes with
-// their units, has a legend, and carries its numbers as JSON in <metadata> so that they can be read
-// back. Colours are those of Okabe and Ito, which most colour-blind readers can tell apart.
+// Charts as SVG: lines on linear or logarithmic axes, and heat maps. Every picture names its axes
+// with their units, has a legend, and carries its numbers as JSON in <metadata> so that they can be
+// read back. Colours are those of Okabe and Ito, which most colour-blind readers can tell apart.
 #pragma once
 #include <optional>
 #include <string>
@@ -38,7 +38,8 @@ struct LineChart {
   std::vector<Rule> rules;
 };
 
-// values [rows, columns], first row on top; colours from -limit (blue) over white to limit (orange).
+// values [rows, columns], first row on top; colours from -limit (blue) over white to limit
+// (orange).
 struct HeatMap {
   std::string title, subtitle;
   Axis x, y;

@@ -64,7 +64,9 @@ Series wavelengths(const std::string& name, const std::vector<double>& f, bool d
   return s;
 }
 
-Figure figure(const LineChart& c, std::string caption) { return {svg(c), std::move(caption), data(c)}; }
+Figure figure(const LineChart& c, std::string caption) {
+  return {svg(c), std::move(caption), data(c)};
+}
 
 std::vector<Figure> plot_wavelengths(const Drawn& d) {
   LineChart c;
@@ -72,11 +74,15 @@ std::vector<Figure> plot_wavelengths(const Drawn& d) {
   c.subtitle = d.title;
   c.x = {"pair", "index", false};
   c.y = {"wavelength", "positions a turn", true};
-  c.series.push_back(wavelengths(d.scaled ? "as the model turns" : "wavelength", flat(d.spec), false));
+  c.series.push_back(
+      wavelengths(d.scaled ? "as the model turns" : "wavelength", flat(d.spec), false));
   if (d.scaled) c.series.push_back(wavelengths("before scaling", flat(d.unscaled), true));
-  c.rules.push_back({fmt::format("context {}", with_commas(d.context)), static_cast<double>(d.context), false});
-  return {figure(c, "Pairs above the line never complete a turn within the context: they act as coarse position; "
-                    "pairs far below it turn many times and tell neighbours apart.")};
+  c.rules.push_back(
+      {fmt::format("context {}", with_commas(d.context)), static_cast<double>(d.context), false});
+  return {figure(
+      c,
+      "Pairs above the line never complete a turn within the context: they act as coarse position; "
+      "pairs far below it turn many times and tell neighbours apart.")};
 }
 
 // Log-spaced whole distances from 1 to last, and 0 left out: the axis is logarithmic.
@@ -96,13 +102,15 @@ std::vector<Figure> plot_decay(const Drawn& d) {
   c.subtitle = d.title;
   c.x = {"distance", "positions", true};
   c.y = {"score relative to distance 0", "", false};
-  Series score{"all channels equal: mean of cos(distance x frequency)", {}, {}}, bound{"long-term decay bound, RoFormer eq. 37", {}, {}, true};
+  Series score{"all channels equal: mean of cos(distance x frequency)", {}, {}},
+      bound{"long-term decay bound, RoFormer eq. 37", {}, {}, true};
   const std::vector<double> f = flat(d.spec);
   const RotaryBlock& b = d.spec.blocks.front();
   for (const double delta : distances(d.context)) {
     double sum = 0, s_re = 0, s_im = 0, total = 0;
     for (std::size_t i = 0; i < f.size(); ++i) {
-      const double decay = i < b.log2_decay.size() ? std::exp2(b.log2_decay[i] * delta / b.decay_scale) : 1;
+      const double decay =
+          i < b.log2_decay.size() ? std::exp2(b.log2_decay[i] * delta / b.decay_scale) : 1;
       sum += decay * std::cos(delta * f[i]);
       s_re += decay * std::cos(delta * f[i]), s_im += decay * std::sin(delta * f[i]);
       total += std::hypot(s_re, s_im);
@@ -113,8 +121,10 @@ std::vector<Figure> plot_decay(const Drawn& d) {
   }
   c.series = {std::move(score), std::move(bound)};
   c.rules.push_back({"0", 0, false});
-  return {figure(c, "What rotation alone makes of the score of two equal vectors. Turned channels only; the bound is "
-                    "the mean length of the partial sums, divided by its value at distance 0.")};
+  return {figure(c,
+                 "What rotation alone makes of the score of two equal vectors. Turned channels "
+                 "only; the bound is "
+                 "the mean length of the partial sums, divided by its value at distance 0.")};
 }
 
 double worst(const std::vector<double>& exact, const std::vector<double>& other) {
@@ -162,15 +172,19 @@ std::vector<Figure> plot_error(const Drawn& d) {
     for (std::size_t k = 0; k < kinds.size(); ++k)
       c.series[k].x.push_back(decade), c.series[k].y.push_back(std::max(w[k], 1e-17));
   }
-  c.rules.push_back({fmt::format("context {}", with_commas(d.context)), static_cast<double>(d.context), true});
-  return {figure(c, "Against the exact rows in double. Float32 angles lose about 6e-8 of the position; a bfloat16 "
-                    "table loses eight bits everywhere.")};
+  c.rules.push_back(
+      {fmt::format("context {}", with_commas(d.context)), static_cast<double>(d.context), true});
+  return {figure(c,
+                 "Against the exact rows in double. Float32 angles lose about 6e-8 of the "
+                 "position; a bfloat16 "
+                 "table loses eight bits everywhere.")};
 }
 
 std::vector<Figure> plot_scaling(const Drawn& d) {
   if (!d.scaled) throw InputError("this encoding has no scaling: before and after are the same");
   const std::vector<double> before = flat(d.unscaled), after = flat(d.spec);
-  if (before.size() != after.size()) throw InputError("the scaling changes the number of pairs: nothing to compare");
+  if (before.size() != after.size())
+    throw InputError("the scaling changes the number of pairs: nothing to compare");
   LineChart c;
   c.title = "What the scaling does to every pair";
   c.subtitle = d.title;
@@ -182,9 +196,10 @@ std::vector<Figure> plot_scaling(const Drawn& d) {
   c.series = {std::move(s)};
   const Spectrum& spectrum = d.spec.blocks.front().spectrum;
   c.rules.push_back({"1: unchanged", 1, false});
-  std::vector<Figure> out{figure(c, fmt::format("cos and sin are multiplied by {} (attention factor), the softmax "
-                                                "scale by {}.", short_number(spectrum.gain, 8),
-                                                short_number(spectrum.logit_factor, 8)))};
+  std::vector<Figure> out{figure(
+      c, fmt::format("cos and sin are multiplied by {} (attention factor), the softmax "
+                     "scale by {}.",
+                     short_number(spectrum.gain, 8), short_number(spectrum.logit_factor, 8)))};
   for (Figure& f : plot_wavelengths(d)) out.push_back(std::move(f));
   return out;
 }
@@ -207,7 +222,8 @@ std::vector<Figure> plot_rows(const Drawn& d, const std::string& text) {
   std::vector<Figure> out;
   for (const bool sine : {false, true}) {
     Array a = make_array(DType::f32, {rows, s.pairs()});
-    phase_rows(s, view, sine ? TensorView{} : a.view(), sine ? a.view() : TensorView{}, TableLayout::half);
+    phase_rows(s, view, sine ? TensorView{} : a.view(), sine ? a.view() : TensorView{},
+               TableLayout::half);
     HeatMap h;
     h.title = sine ? "Sine of every pair and position" : "Cosine of every pair and position";
     h.subtitle = d.title;
@@ -243,12 +259,17 @@ int plot(const PlotOptions& o) {
   else if (o.kind == "rows")
     figures = plot_rows(d, o.positions);
   else
-    throw UsageError("--kind must be rows, wavelengths, decay, error or scaling, got \"" + o.kind + "\"");
-  write_text(o.output, ending == ".svg" ? stacked_svg(figures) : html_page("posenc: " + d.title, figures));
+    throw UsageError("--kind must be rows, wavelengths, decay, error or scaling, got \"" + o.kind +
+                     "\"");
+  write_text(o.output,
+             ending == ".svg" ? stacked_svg(figures) : html_page("posenc: " + d.title, figures));
   if (o.json) {
     Json all = Json::array();
     for (const Figure& f : figures) all.push(f.data);
-    write_text("-", Json::object({{"schema", "posenc.plot/1"}, {"kind", o.kind}, {"figures", all}}).dump() + "\n");
+    write_text(
+        "-",
+        Json::object({{"schema", "posenc.plot/1"}, {"kind", o.kind}, {"figures", all}}).dump() +
+            "\n");
   } else {
     fmt::print(stderr, "{}: {}\n", o.output, o.kind);
   }

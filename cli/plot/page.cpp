@@ -34,7 +34,8 @@ document.querySelectorAll('figure').forEach(f=>{
 
 // </script> must not end the data early.
 std::string script_safe(std::string text) {
-  for (std::size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) text.replace(at, 2, "<\\/");
+  for (std::size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3)
+    text.replace(at, 2, "<\\/");
   return text;
 }
 
@@ -43,15 +44,18 @@ std::string script_safe(std::string text) {
 std::string html_page(const std::string& title, const std::vector<Figure>& figures) {
   std::string body;
   for (const Figure& f : figures)
-    body += fmt::format("<figure>\n{}<output>&nbsp;</output>\n<figcaption>{}</figcaption>\n"
-                        "<script type=\"application/json\">{}</script>\n</figure>\n",
-                        f.svg, escape_xml(f.caption), script_safe(f.data.dump()));
+    body += fmt::format(
+        "<figure>\n{}<output>&nbsp;</output>\n<figcaption>{}</figcaption>\n"
+        "<script type=\"application/json\">{}</script>\n</figure>\n",
+        f.svg, escape_xml(f.caption), script_safe(f.data.dump()));
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n<style>\n"
-      "body{{font-family:Helvetica,Arial,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#222}}\n"
+      "body{{font-family:Helvetica,Arial,sans-serif;max-width:900px;margin:2em auto;padding:0 "
+      "1em;color:#222}}\n"
       "svg{{max-width:100%;height:auto}} figure{{margin:0 0 2em}} figcaption{{color:#444}}\n"
-      "output{{display:block;min-height:1.4em;font:13px monospace;color:#0072B2;white-space:pre-wrap}}\n"
+      "output{{display:block;min-height:1.4em;font:13px "
+      "monospace;color:#0072B2;white-space:pre-wrap}}\n"
       "</style>\n</head>\n<body>\n<h1>{0}</h1>\n{1}<script>{2}</script>\n</body>\n</html>\n",
       escape_xml(title), body, kScript);
 }
@@ -66,8 +70,10 @@ std::string stacked_svg(const std::vector<Figure>& figures) {
     inner += fmt::format("<svg y=\"{:.0f}\" {}", y, f.svg.substr(5));
     y += height;
   }
-  return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"{0:.0f}\" "
-                     "viewBox=\"0 0 860 {0:.0f}\">\n{1}</svg>\n", y, inner);
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"{0:.0f}\" "
+      "viewBox=\"0 0 860 {0:.0f}\">\n{1}</svg>\n",
+      y, inner);
 }
 
 }  // namespace posenc::cli

@@ -37,9 +37,12 @@ Bytes stored(const Bytes& raw) {
   for (std::size_t at = 0; at < raw.size() || at == 0;) {
     const std::size_t n = std::min<std::size_t>(65535, raw.size() - at);
     z.push_back(at + n == raw.size() ? 1 : 0);
-    const std::uint8_t low = static_cast<std::uint8_t>(n & 255), high = static_cast<std::uint8_t>(n >> 8);
-    z.insert(z.end(), {low, high, static_cast<std::uint8_t>(~low), static_cast<std::uint8_t>(~high)});
-    z.insert(z.end(), raw.begin() + static_cast<std::ptrdiff_t>(at), raw.begin() + static_cast<std::ptrdiff_t>(at + n));
+    const std::uint8_t low = static_cast<std::uint8_t>(n & 255),
+                       high = static_cast<std::uint8_t>(n >> 8);
+    z.insert(z.end(),
+             {low, high, static_cast<std::uint8_t>(~low), static_cast<std::uint8_t>(~high)});
+    z.insert(z.end(), raw.begin() + static_cast<std::ptrdiff_t>(at),
+             raw.begin() + static_cast<std::ptrdiff_t>(at + n));
     at += n;
     if (raw.empty()) break;
   }
@@ -67,7 +70,8 @@ Bytes png(const Bytes& rgb, int width, int height) {
 }
 
 std::string base64(const Bytes& in) {
-  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr std::string_view digits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   for (std::size_t i = 0; i < in.size(); i += 3) {
     const std::uint32_t v = static_cast<std::uint32_t>(in[i]) << 16 |

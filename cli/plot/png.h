@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest PNG that every viewer reads: 8-bit RGB, stored (uncompressed) blocks. RFC 2083, 1950, 1951.
+// The smallest PNG that every viewer reads: 8-bit RGB, stored (uncompressed) blocks. RFC 2083,
+// 1950, 1951.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -9,7 +9,11 @@
 namespace posenc::cli {
 
 Scale::Scale(const Axis& axis, double low, double high, double from, double to)
-    : log_(axis.logarithmic), low_(axis.min.value_or(low)), high_(axis.max.value_or(high)), from_(from), to_(to) {
+    : log_(axis.logarithmic),
+      low_(axis.min.value_or(low)),
+      high_(axis.max.value_or(high)),
+      from_(from),
+      to_(to) {
   if (log_) {
     low_ = std::max(low_, 1e-300);
     high_ = std::max(high_, low_);

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// posenc list: what the registry holds, for a person, a machine or the README.
+#include <fmt/format.h>
+
+#include "posenc/core/error.h"
+#include "posenc/core/fields.h"
+#include "verbs.h"
+
+namespace posenc::cli {
+namespace {
+
+std::string range(const FieldInfo& f) {
+  const std::string low = f.min ? number_text(*f.min) : "", high = f.max ? number_text(*f.max) : "";
+  if (!f.min && !f.max) return "";
+  return !f.max ? ">= " + low : !f.min ? "<= " + high : low + " to " + high;
+}
+
+Json json_of(const SchemeInfo& s) {
+  Json fields = Json::array();
+  for (const FieldInfo& f : s.fields) {
+    Json choices = Json::array();
+    for (const std::string_view c : f.choices) choices.push(c);
+    fields.push(Json::object({{"name", f.name},
+                              {"type", f.type},
+                              {"doc", f.doc},
+                              {"unit", f.unit},
+                              {"min", f.min ? Json(*f.min) : Json()},
+                              {"max", f.max ? Json(*f.max) : Json()},
+                              {"required", f.required},
+                              {"default", f.required ? Json() : Json(f.default_text)},
+                              {"choices", std::move(choices)}}));
+  }
+  return Json::object({{"name", s.card.name},
+                       {"family", s.family},
+                       {"title", s.card.title},
+                       {"paper", s.card.paper},
+                       {"equations", s.card.equations},
+                       {"fields", std::move(fields)}});
+}
+
+void print_one(const SchemeInfo& s, const Style& style) {
+  fmt::print("{}  {} ({})\n  {}{}\n", style.bold(s.card.name), s.card.title, s.family, s.card.paper,
+             s.card.equations.empty() || s.card.equations == "-"
+                 ? ""
+                 : fmt::format(", {}", s.card.equations));
+  for (const FieldInfo& f : s.fields) {
+    std::string tail = f.required                             ? "required"
+                       : f.optional && f.default_text.empty() ? "default: none"
+                                                              : "default " + f.default_text;
+    if (!range(f).empty()) tail += ", " + range(f);
+    if (!f.unit.empty()) tail += ", in " + std::string(f.unit);
+    fmt::print("    {:<22} {:<16} {}  {}\n", f.name, f.choices.empty() ? f.type : "word", f.doc,
+               style.dim(tail));
+    if (!f.choices.empty())
+      fmt::print("    {:<22} {:<16} one of {}\n", "", "", fmt::join(f.choices, ", "));
+  }
+}
+
+void print_all(const char* title, const std::vector<SchemeInfo>& all, const Style& style) {
+  fmt::print("{}\n", style.bold(title));
+  for (const SchemeInfo& s : all)
+    fmt::print("  {:<20} {:<46} {}\n", s.card.name, s.card.title, style.dim(s.card.paper));
+}
+
+// The state of a family is a property of the library, not of a page.
+const char* state(std::string_view family) {
+  if (family == "rotary") return "definition, plan, kernels, gradients";
+  if (family == "scaling") return "definition; acts on every rotary scheme";
+  return "definition, lowering, gradient of parameters";
+}
+
+void print_markdown(const std::vector<SchemeInfo>& all) {
+  fmt::print("| name | what | family | state | source |\n|---|---|---|---|---|\n");
+  for (const SchemeInfo& s : all)
+    fmt::print("| `{}` | {} | {} | {} | {} |\n", s.card.name, s.card.title, s.family,
+               state(s.family), s.card.paper);
+}
+
+}  // namespace
+
+int list(const ListOptions& o) {
+  const std::vector<SchemeInfo> schemes = all_schemes(), scalings = all_scalings();
+  std::vector<SchemeInfo> both = schemes;
+  both.insert(both.end(), scalings.begin(), scalings.end());
+  const Style style = style_for_stdout();
+  if (!o.name.empty()) {
+    std::string names;
+    for (const SchemeInfo& s : both) {
+      if (s.card.name == o.name) {
+        if (o.json)
+          write_text("-", json_of(s).dump(2) + "\n");
+        else
+          print_one(s, style);
+        return kSuccess;
+      }
+      names += (names.empty() ? "" : ", ") + std::string(s.card.name);
+    }
+    throw InputError(fmt::format("nothing is called \"{}\"; there are: {}", o.name, names));
+  }
+  if (o.markdown) {
+    print_markdown(both);
+    return kSuccess;
+  }
+  if (o.json) {
+    Json a = Json::array(), b = Json::array();
+    for (const SchemeInfo& s : schemes) a.push(json_of(s));
+    for (const SchemeInfo& s : scalings) b.push(json_of(s));
+    write_text(
+        "-", Json::object({{"schema", "posenc.list/1"}, {"schemes", a}, {"scalings", b}}).dump(2) +
+                 "\n");
+    return kSuccess;
+  }
+  print_all("schemes", schemes, style);
+  print_all("scalings, after \" + \"", scalings, style);
+  fmt::print(
+      "\nposenc list NAME shows the fields. As one argument:\n"
+      "  \"rope head_dim=128 pairing=half_split + yarn factor=4 original_context=4096\"\n");
+  return kSuccess;
+}
+
+}  // namespace posenc::cli
