@@ -2,7 +2,7 @@
 // posenc selftest: numbers made by other people's programs, on this machine.
 #include <fmt/format.h>
 
-#include "runner/runner.h"
+#include "conformance/runner/runner.h"
 #include "verbs.h"
 
 namespace posenc::cli {
