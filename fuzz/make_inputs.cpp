@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// First inputs and dictionaries of the fuzz targets, from the conformance suites and the registry:
+//   make_inputs CONFORMANCE OUT     writes OUT/<target>/* and OUT/<target>.dict
+#include <cstdio>
+#include <exception>
+#include <set>
+
+#include "posenc/core/fields.h"
+#include "posenc/io/array.h"
+
+namespace posenc {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::size_t kLargest = 16384;  // fuzzers work best on small inputs
+
+class Inputs {
+ public:
+  explicit Inputs(fs::path out) : out_(std::move(out)) {}
+
+  void add(const std::string& target, std::span<const std::byte> bytes) {
+    if (bytes.size() > kLargest) return;
+    fs::create_directories(out_ / target);
+    write_file_atomically(out_ / target / std::to_string(count_++), bytes);
+  }
+  void add(const std::string& target, std::string_view text) {
+    add(target, std::as_bytes(std::span(text.data(), text.size())));
+  }
+  void dictionary(const std::string& target, const std::set<std::string>& words) {
+    std::string text;
+    for (const std::string& w : words) {
+      text += '"';
+      for (const char c : w) {
+        if (c == '"' || c == '\\') text += '\\';
+        text += c;
+      }
+      text += "\"\n";
+    }
+    write_file_atomically(out_ / (target + ".dict"),
+                          std::as_bytes(std::span(text.data(), text.size())));
+  }
+  int count() const { return count_; }
+
+ private:
+  fs::path out_;
+  int count_ = 0;
+};
+
+void collect_schemes(const Json& j, Inputs& inputs) {
+  if (j.is_array())
+    for (const Json& e : j.as_array()) collect_schemes(e, inputs);
+  if (!j.is_object()) return;
+  for (const auto& [key, value] : j.as_object()) {
+    if (key == "scheme" && value.is_string()) inputs.add("scheme", value.as_string());
+    collect_schemes(value, inputs);
+  }
+}
+
+void collect_keys(const Json& j, std::set<std::string>& words) {
+  if (j.is_array())
+    for (const Json& e : j.as_array()) collect_keys(e, words);
+  if (!j.is_object()) return;
+  for (const auto& [key, value] : j.as_object()) {
+    const bool plain =
+        key.size() < 40 &&
+        key.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") == std::string::npos;
+    if (plain) words.insert("\"" + key + "\":");
+    collect_keys(value, words);
+  }
+}
+
+// Each case alone, as a suite of one.
+void add_cases(const fs::path& path, Inputs& inputs, std::set<std::string>& words) {
+  const Json file = read_json(path);
+  const Json* cases = file.is_array() ? &file : file.find("cases");
+  if (cases == nullptr) return;
+  for (const Json& one : cases->as_array()) {
+    const std::string text = Json::object({{"cases", Json::array({one})}}).dump();
+    inputs.add("cases", text);
+    if (const Json* checks = one.find("posenc")) {
+      collect_schemes(*checks, inputs);
+      collect_keys(*checks, words);
+    }
+    if (const Json* config = one.at_pointer("/params/config"); config && config->is_object())
+      inputs.add("config", config->dump());
+  }
+}
+
+void add_arrays(const fs::path& path, Inputs& inputs) {
+  std::size_t taken = 0;
+  for (const auto& [name, a] : read_safetensors(path)) {
+    if (a.bytes.size() > 512 || taken++ > 40) continue;
+    inputs.add("safetensors", safetensors_bytes({{name, a}, {"again", a}}, {{"k", "v"}}));
+    if (a.dtype != DType::bf16) inputs.add("npy", npy_bytes(a));
+  }
+}
+
+void add_registry(Inputs& inputs) {
+  std::set<std::string> words{"+",    "[",     "]",  ",",    "@",     "none",
+                              "true", "false", "\"", "1e+5", "=[1,2]"};
+  auto all = all_schemes();
+  for (const SchemeInfo& s : all_scalings()) all.push_back(s);
+  for (const SchemeInfo& s : all) {
+    words.insert(std::string(s.card.name));
+    std::string text = s.family == "scaling" ? "rope head_dim=8 pairing=half_split + " : "";
+    text += s.card.name;
+    for (const FieldInfo& f : s.fields) {
+      words.insert(std::string(f.name) + "=");
+      for (const std::string_view c : f.choices) words.insert(std::string(c));
+      std::string value = f.default_text;
+      if (!f.choices.empty() && value == "unset") value = f.choices.front();
+      if (f.type == "integer" && f.required) value = "8";
+      if (f.type == "number" && f.required) value = "2";
+      if (f.type.starts_with("list") && f.required) value = "[1,2,3,4]";
+      text.append(" ").append(f.name).append("=").append(value);
+    }
+    inputs.add("scheme", text);
+  }
+  inputs.dictionary("scheme", words);
+}
+
+void make(const fs::path& suites, const fs::path& out) {
+  Inputs inputs(out);
+  std::set<std::string> words{"NaN", "Infinity", "null", "true", "false", "1e400", "\\u0000"};
+  for (const auto& entry : fs::recursive_directory_iterator(suites)) {
+    const fs::path& p = entry.path();
+    if (!entry.is_regular_file()) continue;
+    if (p.filename() == "cases.json") {
+      add_cases(p, inputs, words);
+    } else if (p.extension() == ".json" && entry.file_size() <= kLargest) {
+      const auto bytes = read_file(p, kLargest);
+      inputs.add("config", bytes);
+      inputs.add("json", bytes);
+      collect_keys(read_json(p), words);
+    } else if (p.extension() == ".gguf" && entry.file_size() <= kLargest) {
+      inputs.add("gguf", read_file(p, kLargest));
+    } else if (p.filename() == "arrays.safetensors") {
+      add_arrays(p, inputs);
+    } else if ((p.extension() == ".pb" || p.extension() == ".onnx") &&
+               entry.file_size() <= kLargest) {
+      inputs.add("onnx", read_file(p, kLargest));
+    }
+  }
+  add_registry(inputs);
+  for (const char* target : {"json", "config", "cases"}) inputs.dictionary(target, words);
+  std::printf("%d inputs\n", inputs.count());
+}
+
+}  // namespace
+}  // namespace posenc
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: make_inputs CONFORMANCE OUT\n");
+    return 2;
+  }
+  try {
+    posenc::make(argv[1], argv[2]);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "make_inputs: %s\n", e.what());
+    return 3;
+  }
+  return 0;
+}
