@@ -34,7 +34,7 @@ class Hasher {
       word(static_cast<std::uint64_t>(x));
     } else if constexpr (Described<T>) {
       add(std::string_view(T::card.name));
-      T::describe(x, [this](std::string_view, const auto& v, const Field&) { add(v); });
+      T::describe(x, [this](std::string_view, const auto& v, const Field&) { this->add(v); });
     } else {
       sequence(x);
     }
