@@ -16,10 +16,6 @@ __extension__ using I128 = __int128;
 constexpr Index kAnchor = 256;
 // Below this length of a run of consecutive positions every row is made on its own.
 constexpr Index kShortRun = 6;
-// |position| for which the upper 64 bits of the turns suffice, at 2^-64 of a turn (3.4e-19 rad)
-// each: 9.2e-11 in float32 work, 1.4e-18 in double work.
-constexpr std::uint64_t kNear32 = std::uint64_t{1} << 28, kNear64 = 4;
-
 struct Position {
   std::uint64_t whole = 0;    // two's complement
   std::int64_t fraction = 0;  // x 2^63, |fraction| <= 2^62
@@ -86,19 +82,7 @@ struct Rows {
 
   void make_phase(Index at) noexcept {
     clear_phase();
-    for (Index a = 0; a < turns.axes; ++a) {
-      const Index base = (head * turns.axes + a) * turns.pairs + first;
-      const Position p = read(positions, at + a * positions.axis_stride);
-      if (p.whole + near < 2 * near) {
-        kernels.add_turns(turns.hi + base, p.whole, n, phase);
-      } else {
-        for (Index i = 0; i < n; ++i)
-          phase[i] += wide_turn(turns.hi[base + i], turns.lo[base + i], p.whole);
-      }
-      if (p.fraction != 0)
-        for (Index i = 0; i < n; ++i)
-          phase[i] += fraction_turn(turns.hi[base + i], turns.per_unit[base + i], p.fraction);
-    }
+    add_phases(kernels, turns, positions, at, head, first, n, near, phase);
   }
 
   void make_step() noexcept {
@@ -226,6 +210,24 @@ struct Rows {
 };
 
 }  // namespace
+
+void add_phases(const RowKernels& kernels, const PhaseTurns& turns, const Positions& positions,
+                Index at, Index head, Index first, Index n, std::uint64_t near,
+                std::uint64_t* phase) noexcept {
+  for (Index a = 0; a < turns.axes; ++a) {
+    const Index base = (head * turns.axes + a) * turns.pairs + first;
+    const Position p = read(positions, at + a * positions.axis_stride);
+    if (p.whole + near < 2 * near) {
+      kernels.add_turns(turns.hi + base, p.whole, n, phase);
+    } else {
+      for (Index i = 0; i < n; ++i)
+        phase[i] += wide_turn(turns.hi[base + i], turns.lo[base + i], p.whole);
+    }
+    if (p.fraction != 0)
+      for (Index i = 0; i < n; ++i)
+        phase[i] += fraction_turn(turns.hi[base + i], turns.per_unit[base + i], p.fraction);
+  }
+}
 
 void exact_rows(const RowKernels& kernels, const PhaseTurns& turns, const Positions& positions,
                 const RowPlane& cos, const RowPlane& sin, bool stream, Index begin,

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moving cached keys: to other positions, or to another scaling.
 //   exact        every turned pair keeps its pair and decay; k' = R'(p') R(p)^-1 k * gain'/gain
-//   approximate  frequencies differ only beyond what was cached (dynamic NTK keys of several
-//   lengths) impossible   another pairing, block, width or decay centre: the reason says which
+//   approximate  `from` holds only from some length on (dynamic NTK at one length, LongRoPE's long
+//                factors): keys cached while the sequence was shorter were turned by others. Who
+//                knows that all keys were turned by `from` (one prefill at that length) says so by
+//                setting its valid_from to 0.
+//   impossible   another pairing, block, width or decay centre: the reason says which
+// A rule that holds up to some length (LongRoPE's short factors) has turned all that was cached up
+// to there: exact.
 #pragma once
 #include <string>
 
@@ -19,7 +24,11 @@ struct Rerotation {
   std::string reason;
 };
 POSENC_API Rerotation can_rerotate(const RotarySpec& from, const RotarySpec& to);
-// In place. Throws [rerotate] with the reason unless the verdict is exact.
+// In place, any dtype and strides: angles p' f' - p f from exact turns, one rounding. f32: within
+// 1.0e-7 of the turned key's size; f64 3e-16; f16 and bf16 half a unit in the last place and 1e-7.
+// Keys made in a compatibility precision are turned back by that precision's own cosines. Throws
+// [rerotate] with the reason unless the verdict is exact; positions at or beyond valid_to of their
+// spec.
 POSENC_API void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_positions,
                          const RotarySpec& to, const Positions& new_positions,
                          const Executor& = default_executor());

@@ -5,6 +5,8 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "posenc/rotary/plan.h"
 
@@ -22,32 +24,62 @@ class POSENC_API RotaryTable {
   RotaryTable(RotaryTable&&) noexcept;
   RotaryTable& operator=(RotaryTable&&) noexcept;
 
-  void grow(Index positions, const Executor& = default_executor());
-  void replace(const RotarySpec&, const Executor& = default_executor());
+  // Another handle of the same table: what grows or is replaced in one is so in all.
+  RotaryTable share() const;
+
+  // Readers go on meanwhile; they wait for nothing. The default stays on the caller's thread, so
+  // that building does not take the readers' cores. Up to 2^20 positions (and at least the size at
+  // the start) rows are appended where they are; beyond, a larger table is built aside.
+  void grow(Index positions, const Executor& = inline_executor());
+  // Rows of another spec, as many; published in one step. Who holds a snapshot keeps the old ones.
+  void replace(const RotarySpec&, const Executor& = inline_executor());
   Index size() const noexcept;
-  std::size_t bytes() const noexcept;
+  std::size_t bytes() const noexcept;  // of the rows
 
   // What a reader holds: [positions, columns] of one version; valid as long as `keep_alive` lives.
   struct Snapshot {
     std::shared_ptr<const void> keep_alive;
-    TensorView cos_sin;  // [positions, 2 * pairs], [cos | sin]
+    TensorView cos_sin;  // [positions, columns], read-only; for each block cos [heads, pairs] | sin
     Index size = 0;
   };
   Snapshot snapshot() const;
-  // cos and sin of the table in any layout of INTERFACES, to .npy or .safetensors (atomic).
+  // cos_sin [positions, columns] in any layout of rows (a block after the other, [cos | sin] or
+  // pairs), to .npy or .safetensors by the name's ending (atomic). .npy has no bf16.
   void save(const std::filesystem::path&, TableLayout = TableLayout::half) const;
-  // Maps a file that save() wrote (layout half); the spec must be the one it was built from.
-  static RotaryTable map(const std::filesystem::path&, const RotarySpec&);
+  // Maps a file that save() wrote (layout half); the spec must be the one it was built from: by the
+  // hash in the file (.safetensors) and by rows made anew. Growing it makes it a table in memory.
+  static RotaryTable map(const std::filesystem::path&, const RotarySpec&,
+                         BeyondTable = BeyondTable::refuse);
 
   struct State;
   const State& state() const noexcept { return *state_; }
 
  private:
-  explicit RotaryTable(std::unique_ptr<State>);
-  std::unique_ptr<State> state_;
+  explicit RotaryTable(std::shared_ptr<State>);
+  std::shared_ptr<State> state_;
 };
 
-// Rotate with rows looked up by position. A position outside [0, size): BeyondTable says.
+// One table for each layer, built once where the rows are equal (same spectrum and precision; the
+// pairing does not matter).
+class POSENC_API RotaryTableSet {
+ public:
+  RotaryTableSet(std::span<const RotarySpec> layers, Index positions, DType = DType::f32,
+                 BeyondTable = BeyondTable::refuse, const Executor& = default_executor());
+  const RotaryTable& operator[](Index layer) const;  // throws [rotary table] out of range
+  Index layers() const noexcept { return static_cast<Index>(of_layer_.size()); }
+  Index distinct() const noexcept { return static_cast<Index>(tables_.size()); }
+  std::size_t bytes() const noexcept;  // of the distinct ones
+
+ private:
+  std::vector<RotaryTable> tables_;
+  std::vector<std::size_t> of_layer_;
+};
+
+// Rotate with rows looked up by position (i32 or i64). The plan says which channels turn, the table
+// by how much: it must hold the rows of the plan's spec, or have held them before it was replaced
+// (then it turns by the new ones; inverse and shift want the same gain). A position below 0 is
+// refused; one at or beyond size() is refused or grows the table (to at most 2^24 positions).
+// Products are rounded once: precision hf_bfloat16_table with its own roundings is refused here.
 POSENC_API void apply(const RotaryPlan&, const QK& in, const QK& out, const RotaryTable&,
                       const Positions&, Sense = Sense::forward,
                       const Executor& = default_executor());

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables in files: cos_sin [positions, columns] in .npy or .safetensors, mapped back.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "posenc/core/error.h"
+#include "posenc/core/isa.h"
+#include "posenc/io/array.h"
+#include "posenc/io/json.h"
+#include "rotary/rows.h"
+#include "rotary/table_state.h"
+
+namespace posenc {
+namespace {
+
+using detail::TableVersion;
+
+constexpr std::string_view kName = "cos_sin";
+
+std::string hex(std::uint64_t x) {
+  char text[17];
+  const auto end = std::to_chars(text, text + sizeof text, x, 16);
+  return std::string(text, end.ptr);
+}
+
+// Column of pair i of cos (part 0) or sin (1), first copy and second.
+void scatter(const std::byte* from, Index pairs, Index part, TableLayout layout, Index size,
+             std::byte* to) {
+  for (Index i = 0; i < pairs; ++i) {
+    const auto put = [&](Index column) {
+      std::memcpy(to + column * size, from + i * size, static_cast<std::size_t>(size));
+    };
+    switch (layout) {
+      case TableLayout::half:
+        put(part * pairs + i);
+        break;
+      case TableLayout::pairs:
+        put(2 * i + part);
+        break;
+      case TableLayout::duplicated:
+        put(2 * part * pairs + i);
+        put(2 * part * pairs + pairs + i);
+        break;
+      case TableLayout::repeated:
+        put(2 * part * pairs + 2 * i);
+        put(2 * part * pairs + 2 * i + 1);
+        break;
+    }
+  }
+}
+
+Array laid_out(const TableVersion& v, Index rows, TableLayout layout) {
+  const bool twice = layout == TableLayout::duplicated || layout == TableLayout::repeated;
+  const Index columns = v.columns * (twice ? 2 : 1), size = size_of(v.dtype);
+  Array a = make_array(v.dtype, {rows, columns});
+  if (layout == TableLayout::half) {
+    if (!a.bytes.empty()) std::memcpy(a.bytes.data(), v.base, a.bytes.size());
+    return a;
+  }
+  for (Index r = 0; r < rows; ++r) {
+    const std::byte* from = v.base + r * v.columns * size;
+    std::byte* to = a.bytes.data() + r * columns * size;
+    for (const RotaryBlock& b : v.spec.blocks) {
+      // heads as well are laid out one by one: their cosines, then their sines
+      const Index n = b.spectrum.heads * b.pairs();
+      scatter(from, n, 0, layout, size, to);
+      scatter(from + n * size, n, 1, layout, size, to);
+      from += 2 * n * size, to += 2 * n * size * (twice ? 2 : 1);
+    }
+  }
+  return a;
+}
+
+// Where the rows lie in a file, and of what kind.
+struct Place {
+  DType dtype = DType::f32;
+  Index rows = 0, columns = 0;
+  std::size_t offset = 0;
+};
+
+std::uint64_t little(std::span<const std::byte> bytes, std::size_t at, std::size_t n) {
+  std::uint64_t x = 0;
+  for (std::size_t i = n; i-- > 0;) x = x << 8 | std::to_integer<std::uint64_t>(bytes[at + i]);
+  return x;
+}
+
+void check_size(const Place& p, std::size_t end, const std::string& file) {
+  const Index row = p.columns * size_of(p.dtype);
+  if (p.rows < 0 || p.columns < 0 || (row > 0 && p.rows > kUnbounded / row) || end < p.offset ||
+      end - p.offset != static_cast<std::size_t>(p.rows * row))
+    throw FormatError(file, "#", "the data must be just as long as the shape needs");
+  if (p.offset % static_cast<std::size_t>(size_of(p.dtype)) != 0)
+    throw FormatError(file, "#", "the data must be aligned to their type");
+}
+
+Place find_safetensors(std::span<const std::byte> bytes, const std::string& file,
+                       const std::string& hash) {
+  if (bytes.size() < 8) throw FormatError(file, "byte 0", "is no safetensors file");
+  const std::uint64_t length = little(bytes, 0, 8);
+  if (length > bytes.size() - 8 || length > 1'000'000)
+    throw FormatError(file, "byte 0", "the header must end inside the file and be below 1 MB");
+  const Json header =
+      parse_json({reinterpret_cast<const char*>(bytes.data()) + 8, std::size_t(length)}, file);
+  const Json* built = header.at_pointer("/__metadata__/posenc.rows");
+  if (built == nullptr || !built->is_string())
+    throw FormatError(file, "#/__metadata__", "is no table of posenc: posenc.rows is missing");
+  if (built->as_string() != hash)
+    refuse("rotary table", "the file must have been built from this spec, whose rows are " + hash,
+           built->as_string());
+  const Json* entry = header.find(kName);
+  const Json* dtype = entry ? entry->find("dtype") : nullptr;
+  const Json* shape = entry ? entry->find("shape") : nullptr;
+  const Json* offsets = entry ? entry->find("data_offsets") : nullptr;
+  const auto two = [](const Json* j) {
+    return j && j->is_array() && j->as_array().size() == 2 && j->as_array()[0].is_integer() &&
+           j->as_array()[1].is_integer();
+  };
+  if (!dtype || !dtype->is_string() || !two(shape) || !two(offsets))
+    throw FormatError(file, "#/cos_sin", "must have dtype, a shape of two and data_offsets");
+  Place p;
+  const std::string& type = dtype->as_string();
+  if (type != "F32" && type != "F16" && type != "BF16")
+    throw FormatError(file, "#/cos_sin/dtype", "must be F32, F16 or BF16, got " + type);
+  p.dtype = type == "F32" ? DType::f32 : type == "F16" ? DType::f16 : DType::bf16;
+  p.rows = shape->as_array()[0].as_integer(), p.columns = shape->as_array()[1].as_integer();
+  const Index begin = offsets->as_array()[0].as_integer(),
+              end = offsets->as_array()[1].as_integer();
+  const auto base = 8 + static_cast<std::size_t>(length);
+  if (begin < 0 || end < begin || static_cast<std::size_t>(end) > bytes.size() - base)
+    throw FormatError(file, "#/cos_sin/data_offsets", "must lie in order inside the file");
+  p.offset = base + static_cast<std::size_t>(begin);
+  check_size(p, base + static_cast<std::size_t>(end), file);
+  return p;
+}
+
+// .npy version 1 as save() writes it: NumPy's format, "NEP 1".
+Place find_npy(std::span<const std::byte> bytes, const std::string& file) {
+  const auto fail = [&](const char* problem) { throw FormatError(file, "byte 0", problem); };
+  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01", 7) != 0)
+    fail("is no .npy file of version 1");
+  const std::size_t length = little(bytes, 8, 2), base = 10 + length;
+  if (base > bytes.size()) fail("the header must end inside the file");
+  std::string text(reinterpret_cast<const char*>(bytes.data()) + 10, length);
+  std::erase(text, ' ');
+  Place p;
+  p.offset = base;
+  if (text.find("'descr':'<f4'") != std::string::npos) {
+    p.dtype = DType::f32;
+  } else if (text.find("'descr':'<f2'") != std::string::npos) {
+    p.dtype = DType::f16;
+  } else {
+    fail("must hold little-endian float32 or float16");
+  }
+  if (text.find("'fortran_order':False") == std::string::npos) fail("must be row-major");
+  const std::string key = "'shape':(";
+  const std::size_t at = text.find(key);
+  const char* stop = text.data() + text.size();
+  if (at == std::string::npos) fail("must have a shape");
+  auto r = std::from_chars(text.data() + at + key.size(), stop, p.rows);
+  if (r.ec != std::errc() || r.ptr == stop || *r.ptr != ',') fail("must have a shape of two");
+  r = std::from_chars(r.ptr + 1, stop, p.columns);
+  if (r.ec != std::errc() || r.ptr == stop || *r.ptr != ')') fail("must have a shape of two");
+  check_size(p, bytes.size(), file);
+  return p;
+}
+
+// Some rows made anew: .npy keeps no hash, and a file may be damaged.
+void check_sample(const RotarySpec& spec, const Place& p, const std::byte* base,
+                  const std::string& file) {
+  detail::TableVersion v;
+  detail::describe_version(v, spec, p.dtype);
+  if (v.columns != p.columns)
+    refuse("rotary table",
+           "the file must have the columns of the spec, " + std::to_string(v.columns), p.columns);
+  const Index row = p.columns * size_of(p.dtype);
+  const Index blocks[] = {0, p.rows / 2, p.rows - 16};
+  for (const Index at : blocks) {
+    const Index begin = std::max<Index>(0, at), end = std::min(p.rows, begin + 16);
+    if (begin >= end) continue;
+    // rows of a run are made from the run's first: compare as numbers, within two roundings
+    v.memory =
+        detail::Reservation(static_cast<std::size_t>(std::max<Index>(1, (end - begin) * row)));
+    v.memory.commit(v.memory.size());
+    detail::build_rows(v, begin, end, v.memory.data(), inline_executor());
+    const Index shape[] = {end - begin, p.columns};
+    const auto as_doubles = [&](const std::byte* from) {
+      return make_array(tensor(static_cast<const void*>(from), p.dtype, shape)).doubles();
+    };
+    const auto want = as_doubles(v.memory.data());
+    const auto got = as_doubles(base + begin * row);
+    const double unit = p.dtype == DType::f32 ? 1.2e-7 : p.dtype == DType::f16 ? 1e-3 : 8e-3;
+    for (std::size_t i = 0; i < want.size(); ++i)
+      if (!(std::abs(got[i] - want[i]) <= unit * std::max(1.0, std::abs(want[i]))))
+        refuse("rotary table",
+               "the file must have been built from this spec (row " +
+                   std::to_string(begin + static_cast<Index>(i) / p.columns) + " of " + file +
+                   " should be " + number_text(want[i]) + ")",
+               got[i]);
+  }
+}
+
+}  // namespace
+
+void RotaryTable::save(const std::filesystem::path& path, TableLayout layout) const {
+  const detail::TableStore::Pin v(*state_->store);
+  const std::string ending = path.extension().string();
+  if (ending != ".npy" && ending != ".safetensors")
+    refuse("rotary table", "the file's name must end in .npy or .safetensors", path.string());
+  const Array a = laid_out(*v, v->size.load(std::memory_order_acquire), layout);
+  if (ending == ".npy") return write_npy(path, a);
+  write_safetensors(path, {{std::string(kName), a}},
+                    {{"posenc.rows", hex(detail::rows_hash(v->spec))},
+                     {"posenc.layout", std::string(enum_text(layout))}});
+}
+
+RotaryTable RotaryTable::map(const std::filesystem::path& path, const RotarySpec& spec,
+                             BeyondTable beyond) {
+  check(spec);
+  MappedFile file(path);
+  const std::string name = path.string();
+  const Place p = path.extension() == ".npy"
+                      ? find_npy(file.bytes(), name)
+                      : find_safetensors(file.bytes(), name, hex(detail::rows_hash(spec)));
+  const std::byte* base = file.bytes().data() + p.offset;
+  check_sample(spec, p, base, name);
+  return RotaryTable(std::make_shared<State>(spec, p.rows, p.dtype, beyond, std::move(file), base));
+}
+
+}  // namespace posenc

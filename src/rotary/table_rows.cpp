@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a table holds: for each pair the rows of its own stream of positions.
+#include <bit>
+#include <cmath>
+#include <string>
+
+#include "posenc/core/error.h"
+#include "posenc/core/isa.h"
+#include "rotary/compat.h"
+#include "rotary/rows.h"
+#include "rotary/table_store.h"
+
+namespace posenc::detail {
+namespace {
+
+// FNV-1a, 64 bits, by words.
+struct Hash {
+  std::uint64_t state = 0xcbf29ce484222325u;
+  void word(std::uint64_t x) {
+    for (int i = 0; i < 64; i += 8) state = (state ^ (x >> i & 0xff)) * 0x100000001b3u;
+  }
+  void number(double x) { word(std::bit_cast<std::uint64_t>(x)); }
+  void number(Index x) { word(static_cast<std::uint64_t>(x)); }
+};
+
+// The stream of pair i: that of its only frequency that is not 0.
+std::int32_t axis_of(const Spectrum& s, Index pair) {
+  std::int32_t axis = 0;
+  Index used = 0;
+  for (Index a = 0; a < s.axes; ++a) {
+    bool here = false;
+    for (Index h = 0; h < s.heads; ++h)
+      here =
+          here || s.frequency[static_cast<std::size_t>((h * s.axes + a) * s.pairs() + pair)] != 0;
+    if (here) axis = static_cast<std::int32_t>(a), ++used;
+  }
+  if (used > 1)
+    refuse("rotary table",
+           "a pair must turn by one position stream: no row of one position holds a sum, pair",
+           pair);
+  return axis;
+}
+
+// The spectrum by one stream of positions.
+Spectrum flatten(const Spectrum& s, const std::vector<std::int32_t>& axis) {
+  if (s.axes == 1) return s;
+  Spectrum r = s;
+  r.axes = 1;
+  r.frequency.clear();
+  for (Index h = 0; h < s.heads; ++h)
+    for (Index i = 0; i < s.pairs(); ++i)
+      r.frequency.push_back(s.frequency[static_cast<std::size_t>(
+          (h * s.axes + axis[static_cast<std::size_t>(i)]) * s.pairs() + i)]);
+  r.geometric.reset();
+  return r;
+}
+
+struct FlatTurns {
+  std::vector<std::uint64_t> hi, lo;
+  std::vector<double> per_unit;
+};
+
+}  // namespace
+
+std::uint64_t rows_hash(const RotarySpec& spec) {
+  Hash h;
+  h.number(static_cast<Index>(spec.precision));
+  for (const RotaryBlock& b : spec.blocks) {
+    const Spectrum& s = b.spectrum;
+    h.number(s.heads), h.number(s.axes), h.number(s.pairs()), h.number(s.gain);
+    for (const double f : s.frequency) h.number(f);
+    if (spec.precision != Precision::ggml || !s.ggml) continue;
+    const GgmlForm& g = *s.ggml;
+    for (const double x :
+         {g.base, g.freq_scale, g.ext_factor, g.attn_factor, g.beta_fast, g.beta_slow})
+      h.number(x);
+    h.number(g.n_dims), h.number(g.original_context);
+    for (const double x : g.factors) h.number(x);
+    for (const Index x : g.restart) h.number(x);
+  }
+  return h.state;
+}
+
+bool same_rows(const RotarySpec& a, const RotarySpec& b) {
+  if (a.precision != b.precision || a.blocks.size() != b.blocks.size()) return false;
+  for (std::size_t i = 0; i < a.blocks.size(); ++i) {
+    const Spectrum &s = a.blocks[i].spectrum, &t = b.blocks[i].spectrum;
+    if (s.frequency != t.frequency || s.heads != t.heads || s.axes != t.axes || s.gain != t.gain)
+      return false;
+    if (a.precision == Precision::ggml && s.ggml != t.ggml) return false;
+  }
+  return true;
+}
+
+void describe_version(TableVersion& v, const RotarySpec& spec, DType dtype) {
+  check(spec);
+  Index columns = 0;
+  std::vector<std::vector<std::int32_t>> axes;
+  for (const RotaryBlock& b : spec.blocks) {
+    if (!b.log2_decay.empty())
+      refuse("rotary table", "xPos has no table: its decay grows without bound with the position");
+    check_compat(b.spectrum, spec.precision);
+    columns += 2 * b.spectrum.heads * b.pairs();
+    std::vector<std::int32_t> axis;
+    for (Index i = 0; i < b.pairs(); ++i) axis.push_back(axis_of(b.spectrum, i));
+    axes.push_back(std::move(axis));
+  }
+  v.spec = spec, v.dtype = dtype, v.columns = columns;
+  v.axes = std::move(axes);
+  v.pair_axis.clear();
+  if (spec.axes() > 1)
+    for (const auto& a : v.axes) v.pair_axis.push_back(a.data());
+}
+
+void build_rows(const TableVersion& v, Index begin, Index end, std::byte* to,
+                const Executor& executor) {
+  if (begin >= end || v.columns == 0) return;
+  RotarySpec flat = v.spec;
+  std::vector<FlatTurns> turns(flat.blocks.size());
+  std::vector<RotaryTables> tables;
+  for (std::size_t n = 0; n < flat.blocks.size(); ++n) {
+    Spectrum& s = flat.blocks[n].spectrum;
+    s = flatten(s, v.axes[n]);
+    for (const Turns& t : exact_turns(s)) {
+      turns[n].hi.push_back(t.hi), turns[n].lo.push_back(t.lo);
+      turns[n].per_unit.push_back(t.per_unit);
+    }
+    RotaryTables t;
+    t.wide_hi = turns[n].hi.data(), t.wide_lo = turns[n].lo.data();
+    t.per_unit = turns[n].per_unit.data();
+    t.gain = s.gain;
+    t.pairs = s.pairs(), t.heads = static_cast<std::int32_t>(s.heads);
+    tables.push_back(t);
+  }
+  std::vector<Index> position(static_cast<std::size_t>(end - begin));
+  for (std::size_t i = 0; i < position.size(); ++i) position[i] = begin + static_cast<Index>(i);
+  const Index shape[] = {end - begin, v.columns};
+  spec_rows(flat, tables, active_isa(), positions(position),
+            tensor(static_cast<void*>(to), v.dtype, shape), executor, "rotary table");
+}
+
+}  // namespace posenc::detail

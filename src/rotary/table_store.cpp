@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rotary/table_store.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "posenc/core/error.h"
+
+namespace posenc::detail {
+namespace {
+
+constexpr std::size_t kPage = std::size_t{2} << 20;  // of memory given at once: a huge page
+constexpr Index kLeastCapacity = Index{1} << 20;     // rows: address space costs nothing
+
+std::size_t round_up(std::size_t n) {
+  return (n + kPage - 1) / kPage * kPage;
+}
+
+std::size_t bytes_of(Index rows, Index columns, DType dtype) {
+  const Index row = std::max<Index>(1, columns) * size_of(dtype);
+  if (rows > (Index{1} << 46) / row)
+    refuse("rotary table", "positions must fit an address space of 2^46 bytes", rows);
+  return static_cast<std::size_t>(rows * row);
+}
+
+}  // namespace
+
+Reservation::Reservation(std::size_t bytes) : size_(round_up(std::max<std::size_t>(bytes, 1))) {
+  void* p = ::mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    refuse("rotary table", "the system must have address space, bytes",
+           static_cast<Index>(std::exchange(size_, 0)));
+  data_ = static_cast<std::byte*>(p);
+#ifdef MADV_HUGEPAGE
+  ::madvise(p, size_, MADV_HUGEPAGE);  // fewer page faults while rows are first written
+#endif
+}
+Reservation::~Reservation() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+Reservation::Reservation(Reservation&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      committed_(std::exchange(other.committed_, 0)) {}
+Reservation& Reservation::operator=(Reservation&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(committed_, other.committed_);
+  return *this;
+}
+void Reservation::commit(std::size_t bytes) {
+  bytes = std::min(size_, round_up(bytes));
+  if (bytes <= committed_) return;
+  if (::mprotect(data_ + committed_, bytes - committed_, PROT_READ | PROT_WRITE) != 0)
+    refuse("rotary table", "the system must have the memory, bytes", static_cast<Index>(bytes));
+  committed_ = bytes;
+}
+
+TableVersion* TableStore::pin() noexcept {
+  // A version that was current after its pin went up is not freed before the pin goes down. One
+  // that was not is only counted, never read.
+  for (;;) {
+    TableVersion* v = current_.load();
+    v->pins.fetch_add(1);
+    if (current_.load() == v) return v;
+    unpin(*v);
+  }
+}
+
+void TableStore::unpin(TableVersion& v) noexcept {
+  if (v.pins.fetch_sub(1) == 1 && v.state.load() == TableVersion::kRetired) reclaim(v);
+}
+
+void TableStore::reclaim(TableVersion& v) noexcept {
+  for (;;) {
+    int expected = TableVersion::kRetired;
+    if (!v.state.compare_exchange_strong(expected, TableVersion::kFreeing)) return;
+    if (v.pins.load() == 0) break;
+    // A reader holds it, or only looked: whoever leaves last, or this loop, frees it.
+    v.state.store(TableVersion::kRetired);
+    if (v.pins.load() != 0) return;
+  }
+  v.memory = Reservation();
+  v.file.reset();
+  v.state.store(TableVersion::kFree);
+}
+
+TableVersion& TableStore::unused() {
+  for (const auto& v : versions_)
+    if (v->state.load() == TableVersion::kFree) return *v;
+  versions_.push_back(std::make_unique<TableVersion>());
+  return *versions_.back();
+}
+
+void TableStore::publish(TableVersion& v) noexcept {
+  TableVersion* old = current_.load();
+  v.state.store(TableVersion::kLive);
+  current_.store(&v);
+  if (old == nullptr) return;
+  old->state.store(TableVersion::kRetired);
+  if (old->pins.load() == 0) reclaim(*old);
+}
+
+void TableStore::rebuild(const RotarySpec& spec, Index positions, Index capacity,
+                         const Executor& executor) {
+  const TableVersion* old = current_.load();
+  TableVersion& v = unused();
+  describe_version(v, spec, old ? old->dtype : v.dtype);
+  v.lineage = old ? old->lineage : std::vector<std::uint64_t>{};
+  const std::uint64_t hash = rows_hash(spec);
+  if (std::find(v.lineage.begin(), v.lineage.end(), hash) == v.lineage.end())
+    v.lineage.push_back(hash);
+  v.capacity = std::max({positions, capacity, kLeastCapacity});
+  v.memory = Reservation(bytes_of(v.capacity, v.columns, v.dtype));
+  v.memory.commit(bytes_of(positions, v.columns, v.dtype));
+  v.base = v.memory.data();
+  Index have = 0;
+  if (old != nullptr && same_rows(old->spec, spec)) {  // the rows are known already
+    have = std::min(old->size.load(), positions);
+    std::memcpy(v.memory.data(), old->base, bytes_of(have, v.columns, v.dtype));
+  }
+  build_rows(v, have, positions, v.memory.data() + bytes_of(have, v.columns, v.dtype), executor);
+  v.size.store(positions, std::memory_order_release);
+  publish(v);
+}
+
+TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, BeyondTable beyond,
+                       const Executor& executor)
+    : beyond_(beyond) {
+  if (positions < 0) refuse("rotary table", "positions must not be negative", positions);
+  if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16)
+    refuse("rotary table", "dtype must be f32, f16 or bf16", name(dtype));
+  unused().dtype = dtype;
+  rebuild(spec, positions, 0, executor);
+}
+
+TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, BeyondTable beyond,
+                       MappedFile file, const std::byte* base)
+    : beyond_(beyond) {
+  TableVersion& v = unused();
+  describe_version(v, spec, dtype);
+  v.lineage.push_back(rows_hash(spec));
+  v.capacity = positions;
+  v.file = std::move(file);
+  v.base = base;
+  v.size.store(positions);
+  publish(v);
+}
+
+void TableStore::grow(Index positions, const Executor& executor) {
+  const std::lock_guard<std::mutex> lock(writer_);
+  TableVersion& v = *current_.load();
+  const Index size = v.size.load();
+  if (positions <= size) return;
+  if (positions > v.capacity || v.memory.data() == nullptr) {
+    rebuild(RotarySpec(v.spec), positions, 2 * v.capacity, executor);
+    return;
+  }
+  v.memory.commit(bytes_of(positions, v.columns, v.dtype));
+  build_rows(v, size, positions, v.memory.data() + bytes_of(size, v.columns, v.dtype), executor);
+  v.size.store(positions, std::memory_order_release);
+}
+
+void TableStore::replace(const RotarySpec& spec, const Executor& executor) {
+  const std::lock_guard<std::mutex> lock(writer_);
+  const TableVersion& v = *current_.load();
+  rebuild(spec, v.size.load(), v.capacity, executor);
+}
+
+Index TableStore::size() const noexcept {
+  const Pin p(const_cast<TableStore&>(*this));
+  return p->size.load(std::memory_order_acquire);
+}
+
+}  // namespace posenc::detail

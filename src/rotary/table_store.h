@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a RotaryTable: address space that is reserved once and filled as the table grows, and
+// versions of it that readers pin without a lock.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "posenc/core/executor.h"
+#include "posenc/io/gguf.h"
+#include "posenc/rotary/table.h"
+
+namespace posenc::detail {
+
+// Address space without memory; commit() gives a prefix of it memory. Nothing ever moves.
+class Reservation {
+ public:
+  Reservation() = default;
+  explicit Reservation(std::size_t bytes);  // throws [rotary table]
+  ~Reservation();
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept;
+  void commit(std::size_t bytes);  // throws [rotary table] when the system refuses
+  std::byte* data() const noexcept { return data_; }
+  std::size_t size() const noexcept { return size_; }
+  std::size_t committed() const noexcept { return committed_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0, committed_ = 0;
+};
+
+// What rows are made of: frequencies, gain, heads, axes, precision; not pairing nor place.
+std::uint64_t rows_hash(const RotarySpec&);
+bool same_rows(const RotarySpec&, const RotarySpec&);
+
+// Rows of one spec. All but the atomics is written before publication and not after.
+struct TableVersion {
+  RotarySpec spec;
+  DType dtype = DType::f32;
+  Index columns = 0, capacity = 0;
+  const std::byte* base = nullptr;
+  Reservation memory;                           // or
+  std::optional<MappedFile> file;               // of a mapped table, which cannot be appended to
+  std::vector<std::vector<std::int32_t>> axes;  // of each pair, a block each
+  std::vector<const std::int32_t*> pair_axis;   // empty: one axis
+  std::vector<std::uint64_t> lineage;           // hashes of the specs before and this
+
+  enum : int { kFree, kLive, kRetired, kFreeing };
+  std::atomic<Index> size{0};
+  std::atomic<Index> pins{0};
+  std::atomic<int> state{kFree};
+};
+
+// Readers pin the current version: two atomic operations, never a lock. Writers build aside,
+// publish by one store and free the old version when its last reader leaves.
+class TableStore {
+ public:
+  class Pin {
+   public:
+    explicit Pin(TableStore& store) noexcept : version_(store.pin()) {}
+    ~Pin() {
+      if (version_) unpin(*version_);
+    }
+    Pin(Pin&& other) noexcept : version_(std::exchange(other.version_, nullptr)) {}
+    Pin(const Pin&) = delete;
+    Pin& operator=(const Pin&) = delete;
+    Pin& operator=(Pin&&) = delete;
+    const TableVersion& operator*() const noexcept { return *version_; }
+    const TableVersion* operator->() const noexcept { return version_; }
+
+   private:
+    TableVersion* version_;
+  };
+
+  TableStore(const RotarySpec&, Index positions, DType, BeyondTable, const Executor&);
+  TableStore(const RotarySpec&, Index positions, DType, BeyondTable, MappedFile,
+             const std::byte* base);
+
+  void grow(Index positions, const Executor&);
+  void replace(const RotarySpec&, const Executor&);
+  Index size() const noexcept;
+  BeyondTable beyond() const noexcept { return beyond_; }
+
+ private:
+  friend class Pin;
+  TableVersion* pin() noexcept;
+  static void unpin(TableVersion&) noexcept;
+  static void reclaim(TableVersion&) noexcept;
+  TableVersion& unused();  // under writer_
+  void publish(TableVersion&) noexcept;
+  void rebuild(const RotarySpec&, Index positions, Index capacity, const Executor&);
+
+  BeyondTable beyond_ = BeyondTable::refuse;
+  std::mutex writer_;  // never taken by a reader
+  std::vector<std::unique_ptr<TableVersion>> versions_;
+  std::atomic<TableVersion*> current_{nullptr};
+};
+
+// Rows [begin, end) of the version's spec, written from `to` on.
+void build_rows(const TableVersion&, Index begin, Index end, std::byte* to, const Executor&);
+// Sets spec, dtype, columns and axes. Throws [rotary table] on what no table can hold.
+void describe_version(TableVersion&, const RotarySpec&, DType);
+
+}  // namespace posenc::detail
