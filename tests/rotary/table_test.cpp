@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/rotary/table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "phase/reference.h"
+#include "posenc/io/array.h"
+#include "posenc/rotary/rope.h"
+#include "support/random.h"
+#include "support/temporary_directory.h"
+
+namespace posenc {
+namespace {
+
+RotarySpec plain(Index dim = 16, double base = 1e4, Pairing pairing = Pairing::half_split) {
+  Rope r;
+  r.head_dim = dim, r.base = base, r.pairing = pairing;
+  return resolve(r);
+}
+RotarySpec scaled(double factor, double gain, Index dim = 16) {
+  RotarySpec s = plain(dim);
+  for (double& f : s.blocks[0].spectrum.frequency) f /= factor;
+  s.blocks[0].spectrum.gain = gain;
+  return s;
+}
+// Two streams: the even pairs follow the first, the odd ones the second.
+RotarySpec two_axes() {
+  RotarySpec s = plain();
+  Spectrum& p = s.blocks[0].spectrum;
+  const std::vector<double> f = p.frequency;
+  p.axes = 2;
+  p.frequency.assign(2 * f.size(), 0);
+  for (std::size_t i = 0; i < f.size(); ++i) p.frequency[i % 2 * f.size() + i] = f[i];
+  return s;
+}
+
+std::vector<double> values(const RotaryTable::Snapshot& s) {
+  return make_array(s.cos_sin).doubles();
+}
+
+void expect_rows(const RotaryTable& table, const RotarySpec& spec, double allowed) {
+  const auto s = table.snapshot();
+  const auto v = values(s);
+  const Spectrum& p = spec.blocks[0].spectrum;
+  const Index n = p.pairs();
+  ASSERT_EQ(s.cos_sin.shape[1], 2 * n);
+  test::Angle angle;
+  for (Index t = 0; t < s.size; t += t < 40 || t > s.size - 20 ? 1 : 97)
+    for (Index i = 0; i < n; ++i) {
+      double f = 0;
+      for (Index a = 0; a < p.axes; ++a) f += p.frequency[static_cast<std::size_t>(a * n + i)];
+      angle.clear();
+      angle.add(std::int64_t{t}, f);
+      angle.done();
+      const auto at = static_cast<std::size_t>(t * 2 * n + i);
+      ASSERT_LE(angle.cos_error(v[at], p.gain), allowed) << t << " " << i;
+      ASSERT_LE(angle.sin_error(v[at + static_cast<std::size_t>(n)], p.gain), allowed) << t;
+    }
+}
+
+struct Tensors {
+  std::vector<float> q, k;
+  QK qk;
+};
+Tensors tensors(Index tokens, Index dim = 16) {
+  Tensors t;
+  test::Random random(3);
+  t.q = random.normals<float>(static_cast<std::size_t>(tokens * 3 * dim));
+  t.k = random.normals<float>(static_cast<std::size_t>(tokens * 2 * dim));
+  t.qk.q = heads(t.q.data(), tokens, 3, dim), t.qk.k = heads(t.k.data(), tokens, 2, dim);
+  return t;
+}
+// By the table and by the plan's own phase, both of the same start.
+double worst_difference(const RotarySpec& spec, const RotaryTable& table, const Positions& p,
+                        Sense sense = Sense::forward) {
+  const RotaryPlan plan(spec, DType::f32);
+  Tensors a = tensors(p.count), b = tensors(p.count);
+  apply(plan, a.qk, a.qk, table, p, sense);
+  plan.apply(b.qk, p, sense);
+  double e = 0;
+  for (std::size_t i = 0; i < a.q.size(); ++i)
+    e = std::max(e, std::fabs(static_cast<double>(a.q[i]) - b.q[i]));
+  for (std::size_t i = 0; i < a.k.size(); ++i)
+    e = std::max(e, std::fabs(static_cast<double>(a.k[i]) - b.k[i]));
+  return e;
+}
+
+TEST(RotaryTable, HoldsTheRowsOfEachPosition) {
+  for (const Index n : {Index{0}, Index{1}, Index{255}, Index{5000}}) {
+    const RotaryTable t(plain(), n);
+    EXPECT_EQ(t.size(), n);
+    EXPECT_EQ(t.bytes(), static_cast<std::size_t>(n * 16 * 4));
+    expect_rows(t, plain(), 3.0e-8);
+  }
+  expect_rows(RotaryTable(plain(), 3000, DType::f16), plain(), 0x1p-12 + 1e-12);
+  expect_rows(RotaryTable(plain(), 3000, DType::bf16), plain(), 0x1p-9 + 1e-12);
+  expect_rows(RotaryTable(scaled(4, 1.1386), 3000), scaled(4, 1.1386), 6.0e-8);
+  expect_rows(RotaryTable(two_axes(), 3000), two_axes(), 3.0e-8);
+}
+
+TEST(RotaryTable, TurnsAsThePlanDoes) {
+  const std::vector<Index> p{0, 1, 5, 4999, 3, 3, 1024, 77};
+  const std::vector<std::int32_t> p32(p.begin(), p.end());
+  for (const Pairing pairing : {Pairing::half_split, Pairing::interleaved}) {
+    const RotarySpec spec = plain(16, 5e5, pairing);
+    const RotaryTable table(spec, 5000);
+    EXPECT_LE(worst_difference(spec, table, positions(p)), 1.2e-6);
+    EXPECT_LE(worst_difference(spec, table, positions(p32)), 1.2e-6);
+  }
+  const RotarySpec gained = scaled(2, 1.19);
+  const RotaryTable table(gained, 5000);
+  for (const Sense sense : {Sense::forward, Sense::gradient, Sense::inverse, Sense::shift})
+    EXPECT_LE(worst_difference(gained, table, positions(p), sense), 2e-6) << enum_text(sense);
+}
+
+TEST(RotaryTable, EachPairReadsItsOwnStream) {
+  const std::vector<Index> p{0, 7, 4000, 12, 9, 9, 3, 4999};  // [2 axes, 4 tokens]
+  Positions view = positions(p);
+  view.axes = 2, view.count = 4, view.axis_stride = 4;
+  EXPECT_LE(worst_difference(two_axes(), RotaryTable(two_axes(), 5000), view), 1.2e-6);
+}
+
+TEST(RotaryTable, BeyondIsRefusedOrGrows) {
+  const RotarySpec spec = plain();
+  const RotaryPlan plan(spec, DType::f32);
+  const auto turn = [&](const RotaryTable& table, Index position) -> std::string {
+    Tensors t = tensors(1);
+    const std::vector<float> before = t.q;
+    const std::vector<Index> p{position};
+    try {
+      apply(plan, t.qk, t.qk, table, positions(p));
+      return "";
+    } catch (const std::invalid_argument& e) {
+      EXPECT_EQ(t.q, before);
+      return e.what();
+    }
+  };
+  const RotaryTable fixed(spec, 10);
+  EXPECT_EQ(turn(fixed, 9), "");
+  EXPECT_EQ(turn(fixed, 10),
+            "[rotary table] position must lie in the table of 10 positions, got 10");
+  EXPECT_EQ(turn(fixed, -1), "[rotary table] position must not be negative, got -1");
+  const RotaryTable grows(spec, 10, DType::f32, BeyondTable::grow);
+  EXPECT_EQ(turn(grows, 1000), "");
+  EXPECT_GE(grows.size(), 1001);
+  expect_rows(grows, spec, 3.0e-8);
+  EXPECT_NE(turn(grows, Index{1} << 37), "");
+  EXPECT_NE(turn(grows, Index{1} << 31), "");
+  EXPECT_NE(turn(grows, -5), "");
+}
+
+TEST(RotaryTable, GrowthMovesNothing) {
+  RotaryTable t(plain(), 100);
+  const auto before = t.snapshot();
+  const auto kept = values(before);
+  t.grow(50000);
+  t.grow(10);  // never shrinks
+  EXPECT_EQ(t.size(), 50000);
+  EXPECT_EQ(before.size, 100);
+  EXPECT_EQ(before.cos_sin.data, t.snapshot().cos_sin.data);
+  EXPECT_EQ(values(before), kept);
+  expect_rows(t, plain(), 3.0e-8);
+  // Beyond the reserved addresses the rows are copied to a larger place.
+  RotaryTable small(plain(2), 10);
+  const auto old = small.snapshot();
+  small.grow((Index{1} << 20) + 1);
+  EXPECT_NE(old.cos_sin.data, small.snapshot().cos_sin.data);
+  EXPECT_EQ(values(old).size(), 20u);
+  const auto v = small.snapshot();
+  const auto* rows = static_cast<const float*>(v.cos_sin.data);
+  EXPECT_NEAR(rows[2 * (1 << 20)], std::cos(1048576.0), 3e-8);
+}
+
+TEST(RotaryTable, IsReplacedInOneStep) {
+  const RotarySpec first = plain(), second = scaled(4, 1.25);
+  RotaryTable t(first, 300);
+  const RotaryTable other = t.share();
+  const auto old = t.snapshot();
+  t.replace(second);
+  EXPECT_EQ(other.size(), 300);
+  expect_rows(other, second, 8.0e-8);
+  const auto kept = values(old);
+  EXPECT_EQ(kept[8], 0.0);
+  EXPECT_NEAR(kept[16], std::cos(1.0), 3e-8);
+  const std::vector<Index> p{3, 299};
+  EXPECT_LE(worst_difference(second, t, positions(p)), 2e-6);
+  // A plan of the old spec turns by the new rows, until it is made anew.
+  const RotaryPlan plan(first, DType::f32), fresh(second, DType::f32);
+  Tensors a = tensors(2), b = tensors(2);
+  apply(plan, a.qk, a.qk, t, positions(p));
+  apply(fresh, b.qk, b.qk, t, positions(p));
+  EXPECT_EQ(a.q, b.q);
+  EXPECT_THROW(apply(plan, a.qk, a.qk, t, positions(p), Sense::inverse), std::invalid_argument);
+  const RotaryPlan stranger(scaled(3, 1), DType::f32);
+  EXPECT_THROW(apply(stranger, a.qk, a.qk, t, positions(p)), std::invalid_argument);
+}
+
+TEST(RotaryTable, ManyVersionsKeepOneAlive) {
+  RotaryTable t(plain(), 64);
+  RotaryTable::Snapshot held = t.snapshot();
+  for (int i = 0; i < 200; ++i) t.replace(scaled(1 + i, 1));
+  EXPECT_NEAR(values(held)[16], std::cos(1.0), 3e-8);
+  held = {};
+  t.replace(plain());
+  expect_rows(t, plain(), 3.0e-8);
+  {
+    const RotaryTable dying(plain(), 64);
+    held = dying.snapshot();
+  }
+  EXPECT_NEAR(values(held)[16], std::cos(1.0), 3e-8);  // outlives its table
+}
+
+TEST(RotaryTable, Refusals) {
+  const auto says = [](auto&& make) -> std::string {
+    try {
+      make();
+      return "";
+    } catch (const std::invalid_argument& e) {
+      return std::string(e.what()).substr(0, 15);
+    }
+  };
+  const std::string who = "[rotary table] ";
+  EXPECT_EQ(says([] { RotaryTable(plain(), -1); }), who);
+  EXPECT_EQ(says([] { RotaryTable(plain(), 10, DType::f64); }), who);
+  EXPECT_EQ(says([] { RotaryTable(plain(), 10, DType::i32); }), who);
+  EXPECT_EQ(says([] { RotaryTable(plain(), Index{1} << 60); }), who);
+  RotarySpec xpos = plain();
+  xpos.blocks[0].log2_decay.assign(8, -0.1);
+  EXPECT_EQ(says([&] { RotaryTable(xpos, 10); }), who);
+  RotarySpec mixed = two_axes();
+  std::fill(mixed.blocks[0].spectrum.frequency.begin(), mixed.blocks[0].spectrum.frequency.end(),
+            0.5);
+  EXPECT_EQ(says([&] { RotaryTable(mixed, 10); }), who);
+  const RotaryTable t(plain(), 10);
+  const std::vector<double> real{0.5};
+  Tensors x = tensors(1);
+  const RotaryPlan plan(plain(), DType::f32);
+  EXPECT_EQ(says([&] { apply(plan, x.qk, x.qk, t, positions(real)); }), who);
+  EXPECT_EQ(says([&] { t.save("/tmp/table.csv"); }), who);
+  RotaryTable moved(plain(), 10);
+  EXPECT_EQ(says([&] { moved.replace(xpos); }), who);
+  expect_rows(moved, plain(), 3.0e-8);
+}
+
+TEST(RotaryTableSet, SharesWhatIsEqual) {
+  const std::vector<RotarySpec> layers{plain(), scaled(8, 1), plain(),
+                                       plain(16, 1e4, Pairing::interleaved), scaled(8, 1)};
+  const RotaryTableSet set(layers, 100);
+  EXPECT_EQ(set.layers(), 5);
+  EXPECT_EQ(set.distinct(), 2);
+  EXPECT_EQ(&set[0], &set[3]);
+  EXPECT_NE(&set[0], &set[1]);
+  EXPECT_EQ(set.bytes(), 2 * set[0].bytes());
+  EXPECT_THROW(set[5], std::invalid_argument);
+  expect_rows(set[4], layers[4], 3.0e-8);
+}
+
+TEST(RotaryTableFile, IsMappedBack) {
+  const test::TemporaryDirectory directory;
+  const RotarySpec spec = scaled(2, 1.1);
+  const RotaryTable t(spec, 700);
+  for (const char* name : {"t.npy", "t.safetensors"}) {
+    const auto path = directory.path() / name;
+    t.save(path);
+    RotaryTable back = RotaryTable::map(path, spec);
+    EXPECT_EQ(values(back.snapshot()), values(t.snapshot()));
+    const std::vector<Index> p{0, 699};
+    EXPECT_LE(worst_difference(spec, back, positions(p)), 2e-6);
+    EXPECT_THROW(RotaryTable::map(path, plain()), std::invalid_argument) << name;
+    EXPECT_THROW(RotaryTable::map(path, plain(32)), std::invalid_argument) << name;
+    back.grow(2000);
+    expect_rows(back, spec, 7.0e-8);
+  }
+  RotaryTable(spec, 50, DType::bf16).save(directory.path() / "b.safetensors");
+  EXPECT_EQ(RotaryTable::map(directory.path() / "b.safetensors", spec).size(), 50);
+  EXPECT_THROW(RotaryTable(spec, 50, DType::bf16).save(directory.path() / "b.npy"),
+               std::invalid_argument);
+}
+
+TEST(RotaryTableFile, EveryLayout) {
+  const test::TemporaryDirectory directory;
+  const RotaryTable t(plain(8), 3);
+  const auto half = values(t.snapshot());
+  const auto file = directory.path() / "x.safetensors";
+  const auto saved = [&](TableLayout layout) {
+    t.save(file, layout);
+    return read_safetensors(file).at("cos_sin").doubles();
+  };
+  const auto twice = saved(TableLayout::duplicated), repeated = saved(TableLayout::repeated),
+             pairs = saved(TableLayout::pairs);
+  EXPECT_EQ(saved(TableLayout::half), half);
+  for (std::size_t r = 0; r < 3; ++r)
+    for (std::size_t i = 0; i < 4; ++i) {
+      const double c = half[8 * r + i], s = half[8 * r + 4 + i];
+      EXPECT_EQ(twice[16 * r + i], c);
+      EXPECT_EQ(twice[16 * r + 4 + i], c);
+      EXPECT_EQ(twice[16 * r + 8 + i], s);
+      EXPECT_EQ(twice[16 * r + 12 + i], s);
+      EXPECT_EQ(repeated[16 * r + 2 * i + 1], c);
+      EXPECT_EQ(repeated[16 * r + 8 + 2 * i], s);
+      EXPECT_EQ(pairs[8 * r + 2 * i], c);
+      EXPECT_EQ(pairs[8 * r + 2 * i + 1], s);
+    }
+}
+
+TEST(RotaryTableFile, DamagedFilesAreRefused) {
+  const test::TemporaryDirectory directory;
+  const RotarySpec spec = plain();
+  for (const char* name : {"t.npy", "t.safetensors"}) {
+    const auto path = directory.path() / name;
+    RotaryTable(spec, 40).save(path);
+    std::vector<std::byte> good = read_file(path, 1 << 20);
+    const auto refused = [&](std::vector<std::byte> bytes) {
+      write_file_atomically(path, bytes);
+      EXPECT_ANY_THROW(RotaryTable::map(path, spec)) << name << " of " << bytes.size();
+    };
+    for (const std::size_t n :
+         {std::size_t{0}, std::size_t{7}, std::size_t{9}, std::size_t{60}, good.size() - 1})
+      refused({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n)});
+    auto bad = good;
+    bad.push_back(std::byte{0});
+    refused(bad);
+    bad = good;
+    bad[bad.size() - 3] ^= std::byte{0x70};  // a value of the last row
+    refused(bad);
+    bad = good;
+    bad[0] ^= std::byte{0xff};
+    refused(bad);
+  }
+  EXPECT_THROW(RotaryTable::map(directory.path() / "absent.npy", spec), FormatError);
+}
+
+// Readers see whole rows of one version while it grows and is replaced; TSan watches.
+TEST(RotaryTableThreads, ReadersGoOnWhileItGrowsAndIsReplaced) {
+  const RotarySpec one = plain(8), two = scaled(16, 2, 8);
+  RotaryTable table(one, 256);
+  std::atomic<bool> stop{false};
+  std::atomic<Index> reads{0};
+  std::atomic<int> wrong{0};
+  const auto reader = [&](unsigned seed) {
+    const RotaryPlan plan(one, DType::f32);
+    test::Random random(seed);
+    const RotaryTable handle = table.share();
+    while (!stop.load()) {
+      const Index size = handle.size();
+      const std::vector<Index> p{random.integer(0, size - 1), 0};
+      std::vector<float> x{1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0};
+      QK qk;
+      qk.q = heads(x.data(), 2, 1, 8);
+      apply(plan, qk, qk, handle, positions(p), Sense::forward, inline_executor());
+      const double at = static_cast<double>(p[0]);
+      const double gain = x[8] > 1.5f ? 2 : 1, angle = gain > 1.5 ? at / 16 : at;
+      wrong += std::fabs(x[0] - gain * std::cos(angle)) > 1e-6 || x[8] != gain;
+      const auto s = handle.snapshot();
+      const float* rows = static_cast<const float*>(s.cos_sin.data);
+      const auto last = static_cast<double>(s.size - 1);
+      const float* row = rows + 8 * (s.size - 1);
+      const double g = rows[0];
+      wrong += std::fabs(row[0] - g * std::cos(g > 1.5 ? last / 16 : last)) > 1e-6;
+      ++reads;
+    }
+  };
+  std::vector<std::thread> readers;
+  for (unsigned i = 0; i < 3; ++i) readers.emplace_back(reader, i);
+  while (reads.load() < 10) std::this_thread::yield();
+  for (int i = 0; i < 60; ++i) {
+    table.grow(256 + 200 * i);
+    table.replace(i % 2 == 0 ? two : one);
+  }
+  const Index enough = reads.load() + 50;
+  while (reads.load() < enough) std::this_thread::yield();
+  stop = true;
+  for (std::thread& t : readers) t.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+}  // namespace
+}  // namespace posenc
