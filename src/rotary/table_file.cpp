@@ -129,8 +129,8 @@ Place find_safetensors(std::span<const std::byte> bytes, const std::string& file
   const Index begin = offsets->as_array()[0].as_integer(),
               end = offsets->as_array()[1].as_integer();
   const auto base = 8 + static_cast<std::size_t>(length);
-  if (begin < 0 || end < begin || static_cast<std::size_t>(end) > bytes.size() - base)
-    throw FormatError(file, "#/cos_sin/data_offsets", "must lie in order inside the file");
+  if (begin < 0 || end < begin || static_cast<std::size_t>(end) != bytes.size() - base)
+    throw FormatError(file, "#/cos_sin/data_offsets", "must lie in order and end with the file");
   p.offset = base + static_cast<std::size_t>(begin);
   check_size(p, base + static_cast<std::size_t>(end), file);
   return p;
