@@ -16,7 +16,7 @@ struct Learned {
   Index width = 0, rows = 0;
   Index offset = 0;
   Beyond beyond = Beyond::error;  // BERT, GPT-2 fail; OpenNMT-tf, Marian clamp; tensor2tensor zero
-  std::optional<Index> zero_position;  // padding: zero and without gradient
+  std::optional<Index> zero_position{};  // padding: zero and without gradient
   double gain = 1, input_gain = 1;
   double init = 0.02;  // BERT, GPT-2 in transformers, DeBERTa
   Compose compose = Compose::add;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal positions. Vaswani et al., arXiv:1706.03762, section 3.5:
 //   PE(p) of pair m = (sin(p w_m), cos(p w_m)),  y = input_gain x + gain PE(p)
-//   paper  w_m = min_timescale base^(-2m / width)
+//   paper  w_m = min_timescale base^(-2m / exponent_width), exponent_width = width unless given
 //   t2t    w_m = min_timescale (base / min_timescale)^(-m / max(n - 1, 1)), n pairs: tensor2tensor,
 //          fairseq, Marian, CTranslate2. min_timescale MULTIPLIES, as in tensor2tensor.
 #pragma once
@@ -31,11 +31,12 @@ struct Sinusoidal {
   SineLayout layout = SineLayout::interleaved;
   SineSpacing spacing = SineSpacing::paper;
   double base = 10000, min_timescale = 1;
+  Index exponent_width = 0;  // 0: width; tatp22 rounds an odd width up
   OddWidth odd = OddWidth::refuse;
-  Index offset = 0;                    // added to the position: 1 in CTranslate2, OpenNMT-tf
-  std::optional<Index> zero_position;  // this position's row is zero (padding)
-  double gain = 1, input_gain = 1;     // input_gain sqrt(width) in the paper's section 3.4
-  bool learned_gain = false;           // the gain is a parameter, first width^-1/2
+  Index offset = 0;                      // added to the position: 1 in CTranslate2, OpenNMT-tf
+  std::optional<Index> zero_position{};  // this position's row is zero (padding)
+  double gain = 1, input_gain = 1;       // input_gain sqrt(width) in the paper's section 3.4
+  bool learned_gain = false;             // the gain is a parameter, first width^-1/2
   Compose compose = Compose::add;
   Index axis = 0, first = 0;
 
@@ -47,7 +48,9 @@ struct Sinusoidal {
       const auto i = static_cast<double>(m);
       s.frequency.push_back(
           spacing == SineSpacing::paper
-              ? min_timescale * std::pow(base, -2 * i / static_cast<double>(width))
+              ? min_timescale * std::pow(base, -2 * i /
+                                                   static_cast<double>(
+                                                       exponent_width > 0 ? exponent_width : width))
               : min_timescale *
                     std::pow(base / min_timescale, -i / static_cast<double>(n > 1 ? n - 1 : 1)));
     }
@@ -97,6 +100,8 @@ struct Sinusoidal {
     v("spacing", s.spacing, Field{.doc = "law of the frequencies"});
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("min_timescale", s.min_timescale, Field{.doc = "multiplies the frequencies", .min = 1e-300});
+    v("exponent_width", s.exponent_width,
+      Field{.doc = "divides the exponents of paper spacing, 0 = width", .min = 0, .max = 1e6});
     v("odd", s.odd, Field{.doc = "what an odd width does"});
     v("offset", s.offset, Field{.doc = "added to the position", .unit = "tokens"});
     v("zero_position", s.zero_position, Field{.doc = "position whose row is zero"});
@@ -117,6 +122,8 @@ struct Sinusoidal {
       refuse("sinusoidal", "base must be finite and positive", base);
     if (!std::isfinite(min_timescale) || min_timescale <= 0)
       refuse("sinusoidal", "min_timescale must be finite and positive", min_timescale);
+    if (exponent_width < 0)
+      refuse("sinusoidal", "exponent_width must not be negative", exponent_width);
     if (!std::isfinite(gain)) refuse("sinusoidal", "gain must be finite", gain);
     if (!std::isfinite(input_gain)) refuse("sinusoidal", "input_gain must be finite", input_gain);
     if (axis < 0 || axis > 7) refuse("sinusoidal", "axis must lie between 0 and 7", axis);
