@@ -84,11 +84,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Not called Load: argument-dependent look-up would prefer Highway's, which wants aligned memory.
 template <class D>
-HWY_INLINE hn::Vec<D> LoadElements(D d, const hn::TFromD<D>* p) {
+HWY_INLINE hn::Vec<D> ReadVector(D d, const hn::TFromD<D>* p) {
   return hn::LoadU(d, p);
 }
 template <bool kStream, class D>
-HWY_INLINE void Store(hn::Vec<D> v, D d, hn::TFromD<D>* p) {
+HWY_INLINE void WriteVector(hn::Vec<D> v, D d, hn::TFromD<D>* p) {
   if constexpr (kStream)
     hn::Stream(v, d, p);
   else
@@ -113,11 +113,11 @@ HWY_INLINE hn::Vec<D> LoadBFloat16(D d, const B* p) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, u)));
 }
 template <class D>
-HWY_INLINE hn::Vec<D> LoadElements(D d, const BFloat16* p) {
+HWY_INLINE hn::Vec<D> ReadVector(D d, const BFloat16* p) {
   return LoadBFloat16(d, p);
 }
 template <class D>
-HWY_INLINE hn::Vec<D> LoadElements(D d, const NativeBFloat16* p) {
+HWY_INLINE hn::Vec<D> ReadVector(D d, const NativeBFloat16* p) {
   return LoadBFloat16(d, p);
 }
 
@@ -125,12 +125,12 @@ HWY_INLINE hn::Vec<D> LoadElements(D d, const NativeBFloat16* p) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || \
     (HWY_ARCH_ARM_A64 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128)
 template <class D>
-HWY_INLINE hn::Vec<D> LoadElements(D d, const Float16* p) {
+HWY_INLINE hn::Vec<D> ReadVector(D d, const Float16* p) {
   const hn::Rebind<hwy::float16_t, D> d16;
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
 }
 template <bool kStream, class D>
-HWY_INLINE void Store(hn::Vec<D> v, D d, Float16* p) {
+HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
   (void)d;
   const hn::Rebind<hwy::float16_t, D> d16;
   const hn::Rebind<std::uint16_t, D> du16;
@@ -143,7 +143,7 @@ HWY_INLINE void Store(hn::Vec<D> v, D d, Float16* p) {
 }
 #else
 template <class D>
-HWY_INLINE hn::Vec<D> LoadElements(D d, const Float16* p) {
+HWY_INLINE hn::Vec<D> ReadVector(D d, const Float16* p) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
   const hn::Rebind<std::uint16_t, D> d16;
@@ -161,7 +161,7 @@ HWY_INLINE hn::Vec<D> LoadElements(D d, const Float16* p) {
   return hn::BitCast(d, hn::Or(r, sign));
 }
 template <bool kStream, class D>
-HWY_INLINE void Store(hn::Vec<D> v, D d, Float16* p) {
+HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
   const hn::Rebind<std::uint16_t, D> d16;

@@ -59,9 +59,9 @@ HWY_NOINLINE void TurnPlain(const Coefficients<Compute<T>>& f, const TokenHeads<
 
 template <bool kStream, class D, class T>
 HWY_INLINE void TurnVector(D d, const T* x, T* y, Index half, hn::Vec<D> c, hn::Vec<D> s) {
-  const auto a = LoadElements(d, x), b = LoadElements(d, x + half);
-  Store<kStream>(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, y);
-  Store<kStream>(hn::MulAdd(a, s, hn::Mul(b, c)), d, y + half);
+  const auto a = ReadVector(d, x), b = ReadVector(d, x + half);
+  WriteVector<kStream>(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, y);
+  WriteVector<kStream>(hn::MulAdd(a, s, hn::Mul(b, c)), d, y + half);
 }
 
 // kVectors vectors of pairs, members `half` elements apart.
@@ -121,8 +121,8 @@ HWY_INLINE void TurnHalf(const Coefficients<Compute<T>>& f, const TokenHeads<T>&
 // both members stand side by side, the minus of the first in `across`.
 template <bool kStream, class D, class T>
 HWY_INLINE void CrossVector(D d, const T* x, T* y, hn::Vec<D> along, hn::Vec<D> across) {
-  const auto v = LoadElements(d, x);
-  Store<kStream>(hn::MulAdd(hn::Reverse2(d, v), across, hn::Mul(v, along)), d, y);
+  const auto v = ReadVector(d, x);
+  WriteVector<kStream>(hn::MulAdd(hn::Reverse2(d, v), across, hn::Mul(v, along)), d, y);
 }
 template <int kVectors, bool kStream, class D, class T>
 HWY_INLINE void CrossGroup(D d, const Compute<T>* u, const Compute<T>* w, TokenHeads<T> h) {
