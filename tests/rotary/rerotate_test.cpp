@@ -68,7 +68,6 @@ double worst(const RotarySpec& from, const RotarySpec& to,
              const std::vector<std::vector<Index>>& new_positions, DType dtype, Index count = 3) {
   const Index dim = from.head_dim, tokens = static_cast<Index>(old_positions[0].size());
   test::Random random(11);
-  Heads keys;
   std::vector<double> wide;
   std::vector<double> want;
   for (Index t = 0; t < tokens; ++t)
