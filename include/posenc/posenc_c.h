@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C interface: rotary plans and tables on DLPack tensors. No C++ exception crosses it, nothing
+   is printed, and no call keeps a tensor. Plans are immutable and may be used by any number of
+   threads at once; a table may be read by any number of threads while one grows it.
+
+   Every call that can fail returns a posenc_status and, where `error` is not null, writes one
+   sentence there ("[rope] head_dim must be positive and even, got 7"). Out parameters are written
+   only on success. */
+#ifndef POSENC_C_H_
+#define POSENC_C_H_
+#include <stddef.h>
+#include <stdint.h>
+
+#include "posenc/core/export.h"
+#include "posenc/dlpack_abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum posenc_status {
+  POSENC_OK = 0,
+  POSENC_INVALID_ARGUMENT = 1, /* a wrong argument: who, rule, value */
+  POSENC_BAD_FILE = 2, /* a file that cannot be read, or whose positions are not determined */
+  POSENC_OUT_OF_MEMORY = 3,
+  POSENC_FAILED = 4 /* anything else; the message says what */
+} posenc_status;
+
+typedef struct posenc_error {
+  char message[512]; /* always terminated; cut when longer */
+} posenc_error;
+
+/* Element types of plans and tables. */
+typedef enum posenc_dtype {
+  POSENC_F64 = 0,
+  POSENC_F32 = 1,
+  POSENC_F16 = 2,
+  POSENC_BF16 = 3
+} posenc_dtype;
+
+/* g is the plan's gain. */
+typedef enum posenc_sense {
+  POSENC_FORWARD = 0,  /* g R(p) */
+  POSENC_GRADIENT = 1, /* g R(-p), the transpose */
+  POSENC_INVERSE = 2,  /* R(-p) / g */
+  POSENC_SHIFT = 3     /* R(p): moves cached keys by p positions */
+} posenc_sense;
+
+typedef struct posenc_plan posenc_plan;
+typedef struct posenc_table posenc_table;
+
+typedef struct posenc_plan_info {
+  int64_t head_dim;        /* channels of a head */
+  int64_t axes;            /* position streams that a call must give */
+  int64_t blocks;          /* windows of a head that turn; 0: none does */
+  int64_t row_columns;     /* columns of posenc_rows */
+  int64_t valid_from;      /* context lengths for which the plan holds */
+  int64_t valid_to;        /* INT64_MAX: no end */
+  double attention_factor; /* gain of block 0 on cos and sin */
+  double logit_factor;     /* on the softmax scale; the caller multiplies it in */
+} posenc_plan_info;
+
+/* "0.1.0" */
+POSENC_API const char* posenc_version(void);
+
+/* Instruction sets that this build and machine can run, worst first, separated by blanks, into
+   `text` of `size` bytes. `needed` (may be null) gets the bytes that it takes. */
+POSENC_API posenc_status posenc_isas(char* text, size_t size, size_t* needed, posenc_error* error);
+/* Forces one; null: the best again. Plans made before keep what they have. */
+POSENC_API posenc_status posenc_force_isa(const char* name, posenc_error* error);
+
+/* scheme: "rope head_dim=128 base=500000 pairing=half_split + linear factor=4". context: the length
+   that rules of length go by, 0: not known. */
+POSENC_API posenc_status posenc_plan_from_scheme(const char* scheme, int64_t context, posenc_dtype,
+                                                 posenc_plan** plan, posenc_error* error);
+/* path: a config.json, a directory that holds one, or a .gguf file. context 0: the model's own. A
+   layer without rotary, and a model whose positions cannot be determined, are refused. */
+POSENC_API posenc_status posenc_plan_from_model(const char* path, int64_t layer, int64_t context,
+                                                posenc_dtype, posenc_plan** plan,
+                                                posenc_error* error);
+POSENC_API void posenc_plan_free(posenc_plan* plan); /* null is allowed */
+POSENC_API posenc_status posenc_plan_describe(const posenc_plan* plan, posenc_plan_info* info,
+                                              posenc_error* error);
+
+/* layout: order of the axes of q and k: "thd" (rank 3), "bthd", "bhtd" or "tbhd" (rank 4).
+   q or k may be null, not both. q_out, k_out: null, or the input itself: in place; other overlap is
+   refused. positions: [t], [b, t] or [axes, b, t] of int32, int64 or float64. */
+POSENC_API posenc_status posenc_apply(const posenc_plan* plan, const char* layout,
+                                      const PosencDLTensor* q, const PosencDLTensor* k,
+                                      const PosencDLTensor* q_out, const PosencDLTensor* k_out,
+                                      const PosencDLTensor* positions, posenc_sense,
+                                      posenc_error* error);
+
+/* Cosine and sine once for all layers of a step. rows: [batch * tokens, row_columns] of float32
+   (float64 for plans of float64). */
+POSENC_API posenc_status posenc_rows(const posenc_plan* plan, const PosencDLTensor* positions,
+                                     const PosencDLTensor* rows, posenc_error* error);
+POSENC_API posenc_status posenc_apply_rows(const posenc_plan* plan, const char* layout,
+                                           const PosencDLTensor* q, const PosencDLTensor* k,
+                                           const PosencDLTensor* q_out, const PosencDLTensor* k_out,
+                                           const PosencDLTensor* rows, posenc_sense,
+                                           posenc_error* error);
+
+/* Rows of positions 0 .. count - 1 kept for all batches and layers. grows != 0: a position beyond
+   the end extends it, else it is refused. */
+POSENC_API posenc_status posenc_table_create(const posenc_plan* plan, int64_t count, posenc_dtype,
+                                             int grows, posenc_table** table, posenc_error* error);
+POSENC_API posenc_status posenc_table_grow(posenc_table* table, int64_t count, posenc_error* error);
+POSENC_API int64_t posenc_table_size(const posenc_table* table); /* 0 for null */
+POSENC_API posenc_status posenc_apply_table(const posenc_plan* plan, const char* layout,
+                                            const PosencDLTensor* q, const PosencDLTensor* k,
+                                            const PosencDLTensor* q_out,
+                                            const PosencDLTensor* k_out, const posenc_table* table,
+                                            const PosencDLTensor* positions, posenc_sense,
+                                            posenc_error* error);
+POSENC_API void posenc_table_free(posenc_table* table); /* null is allowed */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

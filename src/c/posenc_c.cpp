@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/posenc_c.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "posenc/core/error.h"
+#include "posenc/core/isa.h"
+#include "posenc/io/dlpack.h"
+#include "posenc/model/read.h"
+#include "posenc/registry.h"
+#include "posenc/rotary/plan.h"
+#include "posenc/rotary/table.h"
+#include "posenc/version.h"
+
+using posenc::Index;
+
+struct posenc_plan {
+  posenc::RotaryPlan plan;
+};
+struct posenc_table {
+  posenc::RotaryTable table;
+};
+
+namespace {
+
+posenc_status report(posenc_error* error, posenc_status status, const char* what) noexcept {
+  if (error == nullptr) return status;
+  const std::size_t n = std::min(std::strlen(what), sizeof error->message - 1);
+  std::memcpy(error->message, what, n);
+  error->message[n] = '\0';
+  return status;
+}
+
+// Runs f and turns whatever it throws into a status.
+template <class F>
+posenc_status guarded(posenc_error* error, F&& f) noexcept {
+  try {
+    f();
+    return POSENC_OK;
+  } catch (const posenc::FormatError& e) {
+    return report(error, POSENC_BAD_FILE, e.what());
+  } catch (const std::invalid_argument& e) {
+    return report(error, POSENC_INVALID_ARGUMENT, e.what());
+  } catch (const std::bad_alloc&) {
+    return report(error, POSENC_OUT_OF_MEMORY, "[c] out of memory");
+  } catch (const std::exception& e) {
+    return report(error, POSENC_FAILED, e.what());
+  } catch (...) {
+    return report(error, POSENC_FAILED, "[c] an exception of unknown type");
+  }
+}
+
+template <class T>
+T& need(T* p, const char* name) {
+  if (p == nullptr) posenc::refuse("c", std::string(name) + " must not be null");
+  return *p;
+}
+
+posenc::DType dtype_of(posenc_dtype t) {
+  switch (t) {
+    case POSENC_F64:
+      return posenc::DType::f64;
+    case POSENC_F32:
+      return posenc::DType::f32;
+    case POSENC_F16:
+      return posenc::DType::f16;
+    case POSENC_BF16:
+      return posenc::DType::bf16;
+  }
+  posenc::refuse("c", "the dtype must be one of posenc_dtype", static_cast<Index>(t));
+}
+
+posenc::Sense sense_of(posenc_sense s) {
+  switch (s) {
+    case POSENC_FORWARD:
+      return posenc::Sense::forward;
+    case POSENC_GRADIENT:
+      return posenc::Sense::gradient;
+    case POSENC_INVERSE:
+      return posenc::Sense::inverse;
+    case POSENC_SHIFT:
+      return posenc::Sense::shift;
+  }
+  posenc::refuse("c", "the sense must be one of posenc_sense", static_cast<Index>(s));
+}
+
+posenc::Context context_of(std::int64_t length) {
+  if (length < 0) posenc::refuse("c", "context must not be negative", Index{length});
+  return posenc::Context{length};
+}
+
+// Input and output of one call.
+struct Operands {
+  posenc::QK in, out;
+};
+Operands operands(const char* layout, const PosencDLTensor* q, const PosencDLTensor* k,
+                  const PosencDLTensor* q_out, const PosencDLTensor* k_out) {
+  const posenc::Layout order = posenc::layout_from_name(std::string_view(&need(layout, "layout")));
+  if (q == nullptr && k == nullptr) posenc::refuse("c", "q or k must be given");
+  if ((q == nullptr && q_out != nullptr) || (k == nullptr && k_out != nullptr))
+    posenc::refuse("c", "an output needs its input");
+  const auto heads = [&](const PosencDLTensor& t) {
+    return posenc::heads(posenc::from_dlpack(t), order);
+  };
+  Operands o;
+  if (q != nullptr) {
+    o.in.q = heads(*q);
+    o.out.q = q_out == nullptr ? o.in.q : heads(*q_out);
+  }
+  if (k != nullptr) {
+    o.in.k = heads(*k);
+    o.out.k = k_out == nullptr ? o.in.k : heads(*k_out);
+  }
+  return o;
+}
+
+posenc::Positions positions_of(const PosencDLTensor* p) {
+  return posenc::positions(posenc::from_dlpack(need(p, "positions")));
+}
+
+void make_plan(const posenc::RotarySpec& spec, posenc_dtype dtype, posenc_plan** out) {
+  posenc::RotaryPlan plan(spec, dtype_of(dtype));
+  need(out, "plan") = new posenc_plan{std::move(plan)};
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* posenc_version(void) {
+  return posenc::kVersion;
+}
+
+posenc_status posenc_isas(char* text, size_t size, size_t* needed, posenc_error* error) {
+  return guarded(error, [&] {
+    std::string all;
+    for (const posenc::Isa isa : posenc::supported_isas())
+      all += (all.empty() ? "" : " ") + std::string(posenc::name(isa));
+    if (needed != nullptr) *needed = all.size() + 1;
+    if (text == nullptr && size == 0) return;
+    if (size < all.size() + 1)
+      posenc::refuse("c", "text must have " + std::to_string(all.size() + 1) + " bytes",
+                     static_cast<Index>(size));
+    std::memcpy(&need(text, "text"), all.c_str(), all.size() + 1);
+  });
+}
+
+posenc_status posenc_force_isa(const char* name, posenc_error* error) {
+  return guarded(error, [&] {
+    if (name == nullptr)
+      posenc::reset_isa();
+    else
+      posenc::force_isa(posenc::isa_from_name(name));
+  });
+}
+
+posenc_status posenc_plan_from_scheme(const char* scheme, int64_t context, posenc_dtype dtype,
+                                      posenc_plan** plan, posenc_error* error) {
+  return guarded(error, [&] {
+    const std::string_view text(&need(scheme, "scheme"));
+    make_plan(posenc::resolve(posenc::parse_encoding(text), context_of(context)), dtype, plan);
+  });
+}
+
+posenc_status posenc_plan_from_model(const char* path, int64_t layer, int64_t context,
+                                     posenc_dtype dtype, posenc_plan** plan, posenc_error* error) {
+  const posenc_status read = guarded(error, [&] {
+    posenc::ReadOptions options;
+    if (context_of(context).length > 0) options.context = context;
+    const posenc::ModelSpec model = posenc::read_model(&need(path, "path"), options);
+    if (model.has_error())
+      for (const posenc::Finding& f : model.findings)
+        if (f.severity == posenc::Severity::error)
+          throw posenc::FormatError(model.file, f.where, f.message);
+    const auto layers = static_cast<Index>(model.layers.size());
+    if (layer < 0 || layer >= layers)
+      posenc::refuse("c", "layer must be 0 to " + std::to_string(layers - 1), Index{layer});
+    const auto& rotary = model.layers[static_cast<std::size_t>(layer)].rotary;
+    if (!rotary) posenc::refuse("c", "the layer must have rotary", Index{layer});
+    make_plan(*rotary, dtype, plan);
+  });
+  return read;
+}
+
+void posenc_plan_free(posenc_plan* plan) {
+  delete plan;
+}
+
+posenc_status posenc_plan_describe(const posenc_plan* plan, posenc_plan_info* info,
+                                   posenc_error* error) {
+  return guarded(error, [&] {
+    const posenc::RotarySpec& spec = need(plan, "plan").plan.spec();
+    posenc_plan_info i{};
+    i.head_dim = spec.head_dim;
+    i.axes = spec.axes();
+    i.blocks = static_cast<std::int64_t>(spec.blocks.size());
+    i.row_columns = plan->plan.row_columns();
+    i.valid_from = spec.valid_from();
+    i.valid_to = spec.valid_to();
+    i.attention_factor = spec.blocks.empty() ? 1.0 : spec.blocks[0].spectrum.gain;
+    i.logit_factor = spec.blocks.empty() ? 1.0 : spec.logit_factor();
+    need(info, "info") = i;
+  });
+}
+
+posenc_status posenc_apply(const posenc_plan* plan, const char* layout, const PosencDLTensor* q,
+                           const PosencDLTensor* k, const PosencDLTensor* q_out,
+                           const PosencDLTensor* k_out, const PosencDLTensor* positions,
+                           posenc_sense sense, posenc_error* error) {
+  return guarded(error, [&] {
+    const Operands o = operands(layout, q, k, q_out, k_out);
+    need(plan, "plan").plan.apply(o.in, o.out, positions_of(positions), sense_of(sense));
+  });
+}
+
+posenc_status posenc_rows(const posenc_plan* plan, const PosencDLTensor* positions,
+                          const PosencDLTensor* rows, posenc_error* error) {
+  return guarded(error, [&] {
+    need(plan, "plan").plan.rows(positions_of(positions), posenc::from_dlpack(need(rows, "rows")));
+  });
+}
+
+posenc_status posenc_apply_rows(const posenc_plan* plan, const char* layout,
+                                const PosencDLTensor* q, const PosencDLTensor* k,
+                                const PosencDLTensor* q_out, const PosencDLTensor* k_out,
+                                const PosencDLTensor* rows, posenc_sense sense,
+                                posenc_error* error) {
+  return guarded(error, [&] {
+    const Operands o = operands(layout, q, k, q_out, k_out);
+    need(plan, "plan")
+        .plan.apply_rows(o.in, o.out, posenc::from_dlpack(need(rows, "rows")), sense_of(sense));
+  });
+}
+
+posenc_status posenc_table_create(const posenc_plan* plan, int64_t count, posenc_dtype dtype,
+                                  int grows, posenc_table** table, posenc_error* error) {
+  return guarded(error, [&] {
+    const auto beyond = grows != 0 ? posenc::BeyondTable::grow : posenc::BeyondTable::refuse;
+    posenc::RotaryTable made(need(plan, "plan").plan.spec(), count, dtype_of(dtype), beyond);
+    need(table, "table") = new posenc_table{std::move(made)};
+  });
+}
+
+posenc_status posenc_table_grow(posenc_table* table, int64_t count, posenc_error* error) {
+  return guarded(error, [&] { need(table, "table").table.grow(count); });
+}
+
+int64_t posenc_table_size(const posenc_table* table) {
+  return table == nullptr ? 0 : table->table.size();
+}
+
+posenc_status posenc_apply_table(const posenc_plan* plan, const char* layout,
+                                 const PosencDLTensor* q, const PosencDLTensor* k,
+                                 const PosencDLTensor* q_out, const PosencDLTensor* k_out,
+                                 const posenc_table* table, const PosencDLTensor* positions,
+                                 posenc_sense sense, posenc_error* error) {
+  return guarded(error, [&] {
+    const Operands o = operands(layout, q, k, q_out, k_out);
+    posenc::apply(need(plan, "plan").plan, o.in, o.out, need(table, "table").table,
+                  positions_of(positions), sense_of(sense));
+  });
+}
+
+void posenc_table_free(posenc_table* table) {
+  delete table;
+}
+
+}  // extern "C"
