@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 std::vector<std::byte> bytes_of(std::string_view s) {
   std::vector<std::byte> b(s.size());
-  std::memcpy(b.data(), s.data(), s.size());
+  if (!s.empty()) std::memcpy(b.data(), s.data(), s.size());
   return b;
 }
 
