@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxBytes = 100'000'000;
 constexpr std::size_t kMaxDepth = 200;
-constexpr std::size_t kMaxValues = 10'000'000;  // [[],[],...]: 40 bytes of memory for 3 of text
+constexpr std::size_t kMaxValues = 4'000'000;  // [[],[],...]: 40 bytes of memory for 3 of text
 constexpr std::size_t kLinearKeys = 16;         // from here on keys are looked up by hash
 constexpr std::size_t kMaxShown = 160;
 
@@ -108,7 +108,7 @@ class Builder {
 
   Json* place(Json v) {
     if (++values_ > kMaxValues)
-      throw FormatError(file_, path(), "more than 10 million values in one text");
+      throw FormatError(file_, path(), "more than 4 million values in one text");
     if (levels_.empty()) {
       root_ = std::move(v);
       return &root_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small JSON value. Objects keep the order of the file. Strict: no NaN or Infinity, no duplicate
-// keys, at most 200 levels and 10 million values; numbers without fraction or exponent that fit 64
+// keys, at most 200 levels and 4 million values; numbers without fraction or exponent that fit 64
 // bits are integers, all others doubles (refused where they overflow).
 #pragma once
 #include <cstdint>
