@@ -273,6 +273,11 @@ bool apply_rule(Rules& r, const std::optional<std::vector<bool>>& flags) {
 bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
   const auto v = view.stated("layer_types");
   if (!v || v->value.is_null()) return false;
+  if (!view.entry().find("typed")) {
+    view.reading().warn("key_ignored", "layer_types is not read by " + view.class_name(), v->where,
+                        "use the class that has layer types");
+    return false;
+  }
   if (!v->value.is_array()) {
     view.reading().error("wrong_type", "layer_types must be a list, got " + shown(v->value),
                          v->where, "one name a layer");

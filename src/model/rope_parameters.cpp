@@ -136,7 +136,9 @@ void rename_type(Dict& d, const Json* names) {
 
 std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
                                    const std::vector<std::string>& layer_types) {
-  std::vector<std::string> known = layer_types;
+  // Only a class that has layer types reads nested dictionaries.
+  const bool typed = view.entry().find("typed") != nullptr;
+  std::vector<std::string> known = typed ? layer_types : std::vector<std::string>{};
   if (const Json* labels = rule_of(view, "labels"))
     for (const Json& l : labels->as_array()) known.push_back(l.as_string());
   std::vector<std::string> found;
@@ -191,6 +193,19 @@ bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
   return true;
 }
 
+// The value inside the dictionary wins over the one beside it.
+void stated_twice(const ConfigView& view, const Dict& d, std::string_view key, const Value& outside,
+                  const char* code) {
+  const Value* inside = d.find(key);
+  if (!inside || inside->origin != Origin::stated || outside.origin != Origin::stated ||
+      inside->value == outside.value)
+    return;
+  view.reading().warn(code,
+                      std::string(key) + " is " + shown(inside->value) + " inside and " +
+                          shown(outside.value) + " beside: the inner one counts",
+                      outside.where, "keep the one that is right");
+}
+
 RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types) {
   RopeSet set;
   const auto all = chosen(view, set);
@@ -206,8 +221,12 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
   const auto fraction = fraction_outside(view);
   for (auto& part : set.parts) {
     if (!part.turns) continue;
+    stated_twice(view, part.dict, "rope_theta", theta, "both_spellings");
     part.dict.set_default("rope_theta", theta);
-    if (fraction) part.dict.set_default("partial_rotary_factor", *fraction);
+    if (fraction) {
+      stated_twice(view, part.dict, "partial_rotary_factor", *fraction, "partial_conflict");
+      part.dict.set_default("partial_rotary_factor", *fraction);
+    }
     rename_type(part.dict, rule_of(view, "rename"));
     complete(view, part.dict, set.nested);
     rename_type(part.dict, rule_of(view, "rename_late"));
@@ -243,6 +262,10 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
     else if (mine && !mine->is_null())
       view.reading().error("wrong_type", "must be an object or null, got " + shown(*mine),
                            s.parameters->where + "/" + label, "write {\"rope_type\": ...}");
+    if (mine && mine->is_null())
+      view.reading().warn(
+          "key_ignored", "null does not mean no rotary here: " + view.class_name() + " fills it in",
+          s.parameters->where + "/" + label, "state its rope_type and rope_theta");
     bool scaled = false;
     for (const Json& to : rule.at("scaling_to").as_array()) scaled |= to.as_string() == label;
     if (scaled && s.scaling && s.scaling->value.is_object()) {

@@ -35,7 +35,7 @@ void RotaryWriter::check_factor(const Value& v, std::string_view key) {
 bool RotaryWriter::linear() {
   begin("linear", true);
   const auto factor = number("factor", "factor", {true, 0});
-  if (!factor) return missing_null("factor");
+  if (!factor) return false;
   check_factor(*factor, "factor");
   field("factor", *factor);
   return true;
@@ -56,7 +56,7 @@ bool RotaryWriter::dynamic() {
   }
   begin("dynamic", true);
   const auto factor = number("factor", "factor", {true, 0});
-  if (!factor) return missing_null("factor");
+  if (!factor) return false;
   check_factor(*factor, "factor");
   const auto longest = view_.integer("max_position_embeddings", 1, kUnbounded / 4, true);
   if (!longest) return false;
@@ -82,13 +82,12 @@ void RotaryWriter::check_ratio(const Value& factor, const Value& original) {
 bool RotaryWriter::yarn() {
   begin("yarn", true);
   for (const char* key : {"short_factor", "long_factor"})
-    if (const Value* v = dict_.find(key)) {
-      reading().error("yarn_with_lists",
-                      std::string("rope_type yarn with ") + key +
-                          ": such files mean longrope, and this class computes YaRN from them",
-                      v->where, "write rope_type longrope");
-      return false;
-    }
+    if (const Value* v = dict_.find(key))
+      reading().warn("yarn_with_lists",
+                     std::string("rope_type yarn with ") + key +
+                         ": Phi's old files mean longrope by it, but " + view_.class_name() +
+                         " computes YaRN and ignores the list",
+                     v->where, "write rope_type longrope if the lists are meant");
   const auto original = whole("original_max_position_embeddings", "original_context", true);
   if (!original) return false;
   auto factor = number("factor", "factor", {false, 0});
@@ -99,7 +98,11 @@ bool RotaryWriter::yarn() {
       return false;
     }
     const auto longest = view_.value("max_position_embeddings");
-    if (!longest || !longest->value.is_number()) return missing_null("factor");
+    if (!longest || !longest->value.is_number()) {
+      reading().error("missing_key", "factor is null, and there is no max_position_embeddings",
+                      null->where, "state factor");
+      return false;
+    }
     factor = Value{longest->value.as_number() / original->value.as_number(), Origin::derived,
                    "max_position_embeddings / original_max_position_embeddings"};
     reading().warn("missing_key",
@@ -230,9 +233,7 @@ bool RotaryWriter::llama3() {
   const auto low = number("low_freq_factor", "low_freq_factor", {true, 0});
   const auto high = number("high_freq_factor", "high_freq_factor", {true, 0});
   const auto original = whole("original_max_position_embeddings", "original_context", true);
-  if (!factor || !low || !high || !original)
-    return missing_null("factor") && missing_null("low_freq_factor") &&
-           missing_null("high_freq_factor");
+  if (!factor || !low || !high || !original) return false;
   check_factor(*factor, "factor");
   if (high->value.as_number() <= low->value.as_number())
     reading().warn("range_reversed",
@@ -287,15 +288,6 @@ bool RotaryWriter::proportional() {
   else
     field("factor", {1.0, Origin::class_default, "transformers"});
   return true;
-}
-
-// A required key that is null gets its own word.
-bool RotaryWriter::missing_null(std::string_view key) {
-  const Value* v = dict_.find(key);
-  if (v && v->value.is_null())
-    reading().error("missing_key", std::string(key) + " is null", v->where,
-                    "state " + std::string(key));
-  return false;
 }
 
 // DeepSeek's factor on the softmax scale: for any type but default with a truthy mscale_all_dim.

@@ -21,6 +21,7 @@ std::optional<RotaryText> RotaryWriter::write(const Head& head) {
     unknown_type(*type);
     return std::nullopt;
   }
+  if (!allowed_by_class(*type)) return std::nullopt;
   if (head.null_head_dim && (*type == "dynamic" || *type == "yarn" || *type == "longrope")) {
     reading().error("wrong_type",
                     "head_dim is null, " + view_.class_name() +
@@ -140,6 +141,20 @@ bool RotaryWriter::width(const Head& head, Index& out) {
   }
   field("rotary_dim", {out, origin, where});
   return true;
+}
+
+// Phi-3 takes longrope only.
+bool RotaryWriter::allowed_by_class(const std::string& type) const {
+  const Json* rule = view_.entry().find("rope");
+  const Json* only = rule ? rule->find("only") : nullptr;
+  if (!only) return true;
+  for (const Json& name : only->as_array())
+    if (name.as_string() == type) return true;
+  const Value* v = dict_.find("rope_type");
+  reading().error("unknown_rope_type",
+                  view_.class_name() + " knows no rope_type " + type + ", only longrope",
+                  v ? v->where : view_.where(), "write longrope with its lists, or null");
+  return false;
 }
 
 const Json* RotaryWriter::own_width_rule() const {

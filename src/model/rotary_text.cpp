@@ -87,6 +87,11 @@ std::optional<Value> RotaryWriter::whole(std::string_view key, std::string_view 
                     "write a whole number of tokens");
     return std::nullopt;
   }
+  if (v->origin == Origin::derived)
+    reading().warn("missing_key",
+                   std::string(key) + " is missing: transformers lets max_position_embeddings, " +
+                       std::to_string(*n) + ", stand in",
+                   place(key), "state the length of the pre-training", static_cast<double>(*n));
   v->value = *n;
   return v;
 }

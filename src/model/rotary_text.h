@@ -42,6 +42,7 @@ class RotaryWriter {
   std::optional<Value> list(std::string_view key, std::string_view field, Index length);
   std::optional<std::string> type_of_dict();
   void unknown_type(const std::string&);
+  bool allowed_by_class(const std::string& type) const;
   const Json* own_width_rule() const;
   bool latent() const;
   Value pairing() const;
@@ -56,7 +57,6 @@ class RotaryWriter {
   bool longrope();
   bool llama3();
   bool proportional();
-  bool missing_null(std::string_view key);
   void logit_factor();
   void check_factor(const Value&, std::string_view key);
   void check_ratio(const Value& factor, const Value& original);

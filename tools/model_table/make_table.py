@@ -117,6 +117,8 @@ def common(name, entry, c):
     if "head_dim" in c["defaults"] and c["defaults"]["head_dim"] is None and (
             defaults.get(name, {}).get("head_dim", 1) is None):
         entry["head_null"] = True  # the class leaves it null
+    if "layer_types" in c["defaults"] or "layer_types" in c.get("names", {}) or name in F.LAYERS:
+        entry["typed"] = True  # the class reads layer_types, and rope_parameters nested by them
     if name in F.BIDIRECTIONAL:
         entry["bidirectional"] = True
 

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every doctor_ case of the suite: which codes, how severe. expected_doctor.json is our verdict: it
+// names what is wrong, not what transformers accepts without a word.
+#include <map>
+#include <set>
+
+#include "hugging_face_suite.h"
+
+namespace posenc {
+namespace {
+
+using namespace test;
+
+// Said of nearly every sound model: not part of a verdict.
+bool everywhere(const Finding& f) {
+  return f.code == "float32_angle" || f.code == "pair_never_turns" || f.code == "pairing_risk";
+}
+
+std::set<std::string> verdict(const ModelSpec& spec) {
+  std::set<std::string> out;
+  for (const auto& f : doctor(spec))
+    if (!everywhere(f)) out.insert(f.code + " " + std::string(enum_text(f.severity)));
+  return out;
+}
+
+TEST(Doctor, EveryCaseGetsItsVerdict) {
+  const Json expected = read_json(std::filesystem::path(POSENC_SOURCE_DIR) / "tests" / "model" /
+                                  "expected_doctor.json");
+  const auto cases = cases_with("doctor_");
+  EXPECT_EQ(cases.size(), 53u);
+  for (const Json* c : cases) {
+    const ModelSpec spec = read_case(*c);
+    std::set<std::string> want;
+    const Json* entry = expected.at("cases").find(name_of(*c));
+    ASSERT_TRUE(entry) << name_of(*c);
+    for (const Json& code : entry->as_array()) want.insert(code.as_string());
+    std::string got;
+    for (const auto& v : verdict(spec)) got += "\"" + v + "\", ";
+    EXPECT_EQ(verdict(spec), want) << name_of(*c) << " got [" << got << "]\n" << errors_of(spec);
+    for (const auto& f : spec.findings) {
+      EXPECT_FALSE(f.message.empty() || f.where.empty()) << f.code;
+      EXPECT_TRUE(f.severity != Severity::error || !f.fix.empty()) << f.code << f.message;
+    }
+  }
+}
+
+// Where the peer built a rotary, ours is the same; where it raised, ours has an error.
+TEST(Doctor, WhatThePeerBuiltIsWhatWeRead) {
+  int compared = 0;
+  for (const Json* c : cases_with("doctor_")) {
+    const ModelSpec spec = read_case(*c);
+    const bool raises = c->at("expect").at("outcome").as_string() == "raises";
+    if (raises) {
+      EXPECT_TRUE(spec.has_error()) << name_of(*c);
+      continue;
+    }
+    ASSERT_FALSE(spec.has_error()) << name_of(*c) << errors_of(spec);
+    for (const auto& [key, full] : c->at("outputs").as_object()) {
+      if (key.rfind("inv_freq", 0) != 0 || key.find("_older") != std::string::npos) continue;
+      std::string type = key.substr(8);
+      std::optional<Index> context = 1;
+      if (type == "_after_9000") context = 9000, type = "";
+      const ModelSpec at = read_case(*c, context);
+      const bool sliding = type == "_sliding_attention";
+      const LayerSpec* layer = nullptr;
+      for (const auto& l : at.layers)
+        if (!layer && (l.attention.kind == AttentionKind::sliding) == sliding) layer = &l;
+      ASSERT_TRUE(layer) << name_of(*c) << key;
+      const auto got = frequencies(*layer);
+      const Numbers want = numbers(full.as_string());
+      ASSERT_EQ(got.size(), want.values.size()) << name_of(*c) << key;
+      for (std::size_t i = 0; i < got.size(); ++i)  // the peer's are float32
+        EXPECT_NEAR(got[i], want.values[i], 5e-7 * std::abs(want.values[i])) << name_of(*c) << key;
+      const Json* factor =
+          c->at("expect").find(type.empty() ? "attention_factor" : "attention_factor" + type);
+      if (factor && factor->is_number()) {
+        EXPECT_NEAR(gain(*layer), factor->as_number(), 4e-16) << name_of(*c);
+      }
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 30);
+}
+
+TEST(Doctor, AssumptionsResolveAndAreSaid) {
+  Json config = Json::object({{"model_type", "brand_new"},
+                              {"hidden_size", 64},
+                              {"num_attention_heads", 4},
+                              {"num_hidden_layers", 2},
+                              {"max_position_embeddings", 4096}});
+  EXPECT_TRUE(read_hugging_face(config, "config.json").has_error());
+  ReadOptions options;
+  options.assume["pairing"] = "interleaved";
+  const ModelSpec spec = read_hugging_face(config, "config.json", options);
+  ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+  EXPECT_EQ(spec.layers.front().rotary->blocks.front().pairing, Pairing::interleaved);
+  EXPECT_EQ(spec.layers.front().field("pairing")->origin, Origin::user);
+  std::set<std::string> codes;
+  for (const auto& f : spec.findings) codes.insert(f.code);
+  EXPECT_TRUE(codes.count("unknown_model_type") && codes.count("assumed"));
+
+  config.set("model_type", "llama");
+  config.set("rope_scaling",
+             Json::object({{"rope_type", "yarn"}, {"original_max_position_embeddings", 1024}}));
+  EXPECT_TRUE(read_hugging_face(config, "config.json").has_error());
+  for (const char* key : {"yarn.factor", "/rope_scaling/factor"}) {
+    ReadOptions by_field;
+    by_field.assume[key] = "4";
+    const ModelSpec fixed = read_hugging_face(config, "config.json", by_field);
+    ASSERT_FALSE(fixed.has_error()) << key << errors_of(fixed);
+    ASSERT_TRUE(fixed.layers.front().field("yarn.factor"));
+    EXPECT_EQ(fixed.layers.front().field("yarn.factor")->origin, Origin::user) << key;
+    EXPECT_EQ(fixed.layers.front().field("yarn.factor")->value.as_number(), 4);
+  }
+  ReadOptions unused;
+  unused.assume["yarn.facto"] = "4";
+  unused.assume["yarn.factor"] = "4";
+  EXPECT_TRUE(read_hugging_face(config, "config.json", unused).has_error());
+}
+
+TEST(Doctor, RisksAtTheContext) {
+  const auto find = [](const std::vector<Finding>& all, std::string_view code) -> const Finding* {
+    for (const auto& f : all)
+      if (f.code == code) return &f;
+    return nullptr;
+  };
+  ReadOptions options;
+  const auto folder = suite_folder() / "configs";
+  auto findings = doctor(read_model(folder / "llama_3_1_8b", options));
+  const Finding* angle = find(findings, "float32_angle");
+  ASSERT_TRUE(angle && angle->value);
+  // reference 12.2: base 5e5 at 128k, 8.9e-3 over a sample of positions
+  EXPECT_GT(*angle->value, 1e-3);
+  EXPECT_LT(*angle->value, 2e-2);
+  EXPECT_FALSE(find(findings, "context_beyond_table"));
+  options.context = 2'000'000;
+  findings = doctor(read_model(folder / "llama_2_7b", options));
+  ASSERT_TRUE(find(findings, "context_beyond_table"));
+  EXPECT_EQ(find(findings, "context_beyond_table")->severity, Severity::warning);
+  EXPECT_EQ(find(findings, "float32_angle")->severity, Severity::warning);
+  EXPECT_TRUE(find(doctor(read_model(folder / "llama_2_7b_dynamic")), "dynamic_cache"));
+  EXPECT_TRUE(find(doctor(read_model(folder / "phi_3_mini_128k")), "switch_length"));
+  EXPECT_TRUE(find(doctor(read_model(folder / "exaone_4_32b")), "scaling_hidden_by_window"));
+  const Finding* logit = nullptr;
+  findings = doctor(read_model(folder / "deepseek_v3"));
+  logit = find(findings, "mla_logit_factor");
+  ASSERT_TRUE(logit && logit->value);
+  EXPECT_NEAR(*logit->value, 1.8738542070926265, 1e-15);
+}
+
+}  // namespace
+}  // namespace posenc
