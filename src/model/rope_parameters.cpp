@@ -274,6 +274,13 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
     }
     const Json* key = about.find("key");
     const auto outside = key ? view.stated(key->as_string()) : std::nullopt;
+    const auto top = view.stated("rope_theta");
+    if (!key && top && !part.dict.find("rope_theta") && top->value.is_number() &&
+        top->value.as_number() != about.at("default").as_number())
+      view.reading().warn("key_ignored",
+                          "rope_theta reaches the other layer types only: " + label + " keeps " +
+                              shown(about.at("default")),
+                          top->where, "state rope_parameters by layer type");
     part.dict.set_default(
         "rope_theta",
         outside ? *outside : Value{about.at("default"), Origin::class_default, view.class_name()});
