@@ -151,7 +151,10 @@ std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
 std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
   const Stated s = stated_dicts(view);
   compare_spellings(view, s);
-  if (s.scaling && truthy(s.scaling->value)) {
+  if (rule_of(view, "ignores_scaling") && s.scaling && truthy(s.scaling->value)) {
+    view.reading().warn("key_ignored", "rope_scaling is not read by " + view.class_name(),
+                        s.scaling->where, "write rope_parameters");
+  } else if (s.scaling && truthy(s.scaling->value)) {
     set.spelling = "rope_scaling";
     return s.scaling;
   }
@@ -266,11 +269,19 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
       view.reading().warn(
           "key_ignored", "null does not mean no rotary here: " + view.class_name() + " fills it in",
           s.parameters->where + "/" + label, "state its rope_type and rope_theta");
+    // The class starts from {"rope_type": "default"}, which a scaling's old key `type` never beats.
+    if (!mine || mine->is_null())
+      part.dict.set("rope_type", {"default", Origin::class_default, view.class_name()});
     bool scaled = false;
     for (const Json& to : rule.at("scaling_to").as_array()) scaled |= to.as_string() == label;
     if (scaled && s.scaling && s.scaling->value.is_object()) {
       const Dict scaling = dict_of(view, s.scaling->value, s.scaling->where, Origin::stated);
       for (const auto& [name, value] : scaling.items()) part.dict.set(name, value);
+      if (const Value* old = scaling.find("type"); old && !scaling.find("rope_type"))
+        view.reading().warn(
+            "key_ignored",
+            "type is not read by " + view.class_name() + ", so that this scaling does nothing",
+            old->where, "write rope_type");
     }
     const Json* key = about.find("key");
     const auto outside = key ? view.stated(key->as_string()) : std::nullopt;

@@ -238,6 +238,21 @@ bool RotaryWriter::mrope(Index turned) {
                     sections.where, "write pairs for time, height, width");
     return false;
   }
+  if (sum != turned / 2 && about.at("layout").as_string() == "interleaved" && sum > 0) {
+    // the pairs that height and width do not take follow time
+    const auto& list = sections.value.as_array();
+    const Index rest = turned / 2 - list[1].as_integer() - list[2].as_integer();
+    if (3 * std::max(list[1].as_integer(), list[2].as_integer()) <= turned / 2 + 1 && rest >= 0) {
+      reading().warn("sections_sum",
+                     "mrope_section adds up to " + std::to_string(sum) + ", and " +
+                         std::to_string(turned / 2) + " pairs turn: the rest follow time",
+                     sections.where, "sections count pairs, and all pairs",
+                     static_cast<double>(sum));
+      sections = {Json::array({Json(rest), list[1], list[2]}), Origin::derived,
+                  sections.where + ", the rest to time"};
+      sum = turned / 2;
+    }
+  }
   if (sum != turned / 2) {
     reading().error("sections_sum",
                     "mrope_section adds up to " + std::to_string(sum) + ", and " +

@@ -190,7 +190,8 @@ ROPE = {
     "muse_glimmer_text": {"rule": "flat", "theta_list": "layer_rope_theta",
                           "theta_zero": "from_end"},
     "deepseek_v4": {"rule": "refused", "why": "rope_parameters by main and compress"},
-    "step3p5": {"rule": "per_layer_lists"},
+    "step3p5": {"rule": "refused", "why": "theta and fraction by lists of layers"},
+    "cohere2_moe": {"rule": "flat", "ignores_scaling": True},
     "dots3_note_text": {"rule": "refused", "why": "fractions from per-layer head sizes"},
     "neomme": {"rule": "refused", "why": "two-axis text layers"},
     "cohere_compass_text": {"rule": "refused", "why": "nested M-RoPE"},
@@ -199,12 +200,14 @@ ROPE = {
     "musicflamingo": {"rule": "refused", "why": "audio time stamps"},
 }
 # rope_parameters of the class when the file has none.
-YARN_OSS = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
-            "truncate": False, "original_max_position_embeddings": 4096}
 ROPE_DEFAULT_FROM_CLASS = """apertus cwm gpt_oss higgs_audio_v2 ministral3 mistral4
 mistral_large4_text openai_privacy_filter moonshine_streaming cosmos3_edge_text gemma4_text
 gemma4_unified_text diffusion_gemma_text embedding_gemma2_text beam laguna mellum mimo_v2_flash zaya
-lfm3 ultrabert step3p5""".split()
+lfm3 ultrabert nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_word_timestamp
+muse_spark_text""".split()
+
+# Theta is not part of that default: a top-level one counts.
+DEFAULT_WITHOUT_THETA = ["gpt_oss", "openai_privacy_filter"]
 
 # Head sizes. own: head_dim, else hidden_size // num_attention_heads.
 HEAD = {name: "hidden_over_heads" for name in """cohere2 cohere_compass_text blt_local_decoder

@@ -76,6 +76,8 @@ def rotary(name):
         entry["partial"] = True
     if name in F.ROPE_DEFAULT_FROM_CLASS:
         entry["rope_parameters"] = rp
+        if name in F.DEFAULT_WITHOUT_THETA:
+            entry["rope_parameters"] = {k: v for k, v in rp.items() if k != "rope_theta"}
     for table, key in ((F.KEYS, "keys"), (F.ROPE, "rope"), (F.HEAD, "head"), (F.LAYERS, "layers"),
                        (F.ROTARY_ON, "rotary_on"), (F.ROTARY_IF, "rotary_if"),
                        (F.TEMPERATURE, "temperature"), (F.ROTATES_VALUE, "rotates_value"),
@@ -113,7 +115,9 @@ def window(name, entry, c):
 def common(name, entry, c):
     entry["defaults"] = {k: v for k, v in c["defaults"].items() if k not in DROP}
     if c.get("names"):
-        entry["names"] = c["names"]
+        entry["names"] = {k: v for k, v in c["names"].items() if v != "qk_rope_head_dim"}
+        if c["names"].get("head_dim") == "qk_rope_head_dim":  # GLM-4 MoE Lite
+            entry["defaults"]["qk_rope_head_dim"] = entry["defaults"].pop("head_dim")
     if "head_dim" in c["defaults"] and c["defaults"]["head_dim"] is None and (
             defaults.get(name, {}).get("head_dim", 1) is None):
         entry["head_null"] = True  # the class leaves it null
