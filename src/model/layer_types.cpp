@@ -304,11 +304,24 @@ bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& p
   return true;
 }
 
+std::optional<Sourced<Index>> layer_count(const ConfigView& view) {
+  const Json* other = view.entry().find("layer_count");
+  if (!other) return view.integer("num_hidden_layers", 0, kMostLayers, false);
+  const std::string key = other->at("key").as_string();
+  const Index times = other->at("times").as_integer();
+  if (!view.stated(key))
+    return Sourced<Index>{times * other->at("default").as_integer(), Origin::class_default,
+                          view.class_name()};
+  auto n = view.integer(key, 0, kMostLayers / times, true);
+  if (n) n->value *= times;
+  return n;
+}
+
 }  // namespace
 
 std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
   const Json* rule = view.entry().find("layers");
-  const auto layers = view.integer("num_hidden_layers", 0, kMostLayers, false);
+  const auto layers = layer_count(view);
   const bool counts_itself = rule && text(*rule, "rule") == "letters";
   if (!layers && !counts_itself && !view.stated("layer_types")) {
     (void)view.integer("num_hidden_layers", 0, kMostLayers, true);

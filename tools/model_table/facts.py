@@ -48,7 +48,7 @@ LAYERS = {
     "mimo_v2_flash": every(6, also_first=True),
     "modernbert": every(3, "global_attn_every_n_layers", phase="first"),
     "modernbert-decoder": every(3, "global_attn_every_n_layers", phase="first"),
-    "muse_glimmer_text": every(4, phase="from_end"),
+    "muse_glimmer_text": every(4, phase="from_end"), "muse_spark_text": every(4, phase="from_end"),
     "neomme": every(6, force_last=True),
     "olmo3": every(4),
     "olmo_hybrid": every(4, other=LINEAR),
@@ -89,6 +89,7 @@ LAYERS = {
     "axk2": {"rule": "all", "type": "indexed_attention"},
     "unlimited_ocr_text": {"rule": "all", "type": "reference_sliding_attention"},
     "deepseek_v4": {"rule": "deepseek_v4"},
+    "muse_glimmer_assistant": {"rule": "all", "type": SLIDING},
     "flint": {"rule": "flint"},
     "lfm3": {"rule": "lfm3"},
     "zamba2": {"rule": "zamba2"},
@@ -97,6 +98,9 @@ for name in """qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talk
 qwen3_omni_moe_talker_code_predictor deepseek_ocr2_encoder""".split():
     LAYERS[name] = {"rule": "windows_from"}
 LAYERS["qwen2_moe"] = {"rule": "windows_until"}
+
+# Layers counted by another key: LongCat-Flash has two attentions a layer.
+LAYER_COUNT = {"longcat_flash": {"key": "num_layers", "times": 2, "default": 28}}
 
 # Windows on every layer (a model with layer types has them on its sliding ones).
 WINDOW_ON_ALL = """mistral mixtral ministral3 phi3 phi4_multimodal phimoe starcoder2 minimax olmoe
@@ -129,7 +133,7 @@ ROTARY_ON = {
     "llama4_text": "no_rope_layers", "smollm3": "no_rope_layers",
     "mistral_large4_text": "no_rope_layers",
     "granite_swa": "layer_rope_theta", "granitemoe_swa": "layer_rope_theta",
-    "muse_glimmer_text": "layer_rope_theta",
+    "muse_glimmer_text": "layer_rope_theta", "muse_spark_text": "layer_rope_theta",
 }
 # Rotary only if a key of the file has a value; otherwise the other scheme stands in its place.
 ROTARY_IF = {
@@ -189,6 +193,8 @@ ROPE = {
     "granitemoe_swa": {"rule": "flat", "theta_list": "layer_rope_theta"},
     "muse_glimmer_text": {"rule": "flat", "theta_list": "layer_rope_theta",
                           "theta_zero": "from_end"},
+    "muse_spark_text": {"rule": "flat", "theta_list": "layer_rope_theta",
+                        "theta_zero": "from_end"},
     "deepseek_v4": {"rule": "refused", "why": "rope_parameters by main and compress"},
     "step3p5": {"rule": "refused", "why": "theta and fraction by lists of layers"},
     "cohere2_moe": {"rule": "flat", "ignores_scaling": True},

@@ -81,7 +81,7 @@ def rotary(name):
     for table, key in ((F.KEYS, "keys"), (F.ROPE, "rope"), (F.HEAD, "head"), (F.LAYERS, "layers"),
                        (F.ROTARY_ON, "rotary_on"), (F.ROTARY_IF, "rotary_if"),
                        (F.TEMPERATURE, "temperature"), (F.ROTATES_VALUE, "rotates_value"),
-                       (F.NOT_A_ROTATION, "not_a_rotation"), (F.VISION, "vision")):
+                       (F.NOT_A_ROTATION, "not_a_rotation"), (F.LAYER_COUNT, "layer_count"), (F.VISION, "vision")):
         if name in table:
             entry[key] = table[name]
     if name in F.MROPE:
