@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """rotary_engines, the cases named paper_*: the authors' own code."""
 
-from mapping.engines import PAIRINGS, xpos_checks
-from mapping.words import all_axes, chain, check, turned, words
+from mapping.engines import xpos_checks
+from mapping.words import PAIRINGS, all_axes, chain, check, turned, words
 
 
 def checks(case, arrays):

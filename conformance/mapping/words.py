@@ -4,6 +4,8 @@
 import json
 import struct
 
+PAIRINGS = {True: "half_split", False: "interleaved"}  # by "is it the NeoX style"
+
 
 def value(v):
     if isinstance(v, bool):

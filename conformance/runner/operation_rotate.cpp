@@ -124,7 +124,10 @@ Rows gathered(const Rows& table, const OwnedPositions& owned, const std::vector<
 // Rows of another definition ("rows": a check of its own with scheme, positions, layout), for
 // programs that put a table to channels it was not made for.
 Rows computed(const Check& check, const Json& made, bool cosine, DType run) {
-  const Check inner(check.in_case, made);
+  Json own = made;
+  if (const Json* sine = made.find("sin_scheme"))
+    if (!cosine) own.set("scheme", *sine);
+  const Check inner(check.in_case, own);
   const RotarySpec spec = rotary_of(inner);
   const Spectrum& s = spec.blocks.at(0).spectrum;
   const OwnedPositions positions = positions_of(inner);

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// A suite whose numbers are wrong must fail: one element of every expected array is moved, and
+// every case that holds one must notice.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <iostream>
+#include <set>
+
+#include "conformance/runner/runner.h"
+#include "posenc/io/array.h"
+#include "support/temporary_directory.h"
+
+namespace posenc::conformance {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class T>
+void add_one(Array& a, std::size_t i) {
+  T v{};
+  std::memcpy(&v, a.bytes.data() + sizeof(T) * i, sizeof(T));
+  v = static_cast<T>(v + T{1});
+  std::memcpy(a.bytes.data() + sizeof(T) * i, &v, sizeof(T));
+}
+
+void move_one_element(Array& a) {
+  const std::size_t i = static_cast<std::size_t>(a.count()) / 2;
+  switch (a.dtype) {
+    case DType::f64:
+      return add_one<double>(a, i);
+    case DType::f32:
+      return add_one<float>(a, i);
+    case DType::i64:
+      return add_one<std::int64_t>(a, i);
+    case DType::i32:
+      return add_one<std::int32_t>(a, i);
+    case DType::u8:
+      return add_one<std::uint8_t>(a, i);
+    case DType::f16:
+    case DType::bf16:  // another exponent
+      a.bytes[2 * i + 1] ^= std::byte{0x08};
+      return;
+  }
+}
+
+// The suite with one element of each expected array of each case moved. Returns the cases that
+// hold such an array.
+std::set<std::string> spoil(const fs::path& from, const fs::path& to) {
+  fs::create_directories(to);
+  for (const auto& entry : fs::directory_iterator(from))
+    if (entry.path().filename() != "arrays.safetensors")
+      fs::copy(entry.path(), to / entry.path().filename(), fs::copy_options::recursive);
+  Arrays arrays = read_safetensors(from / "arrays.safetensors");
+  const Json cases = read_json(from / "cases.json");
+  std::set<std::string> spoiled;
+  for (const Json& c : cases.at("cases").as_array()) {
+    if (c.find("posenc") == nullptr) continue;
+    for (const auto& [name, stored] : c.at("outputs").as_object()) {
+      move_one_element(arrays.at(stored.as_string()));
+      spoiled.insert(c.at("name").as_string());
+    }
+  }
+  write_safetensors(to / "arrays.safetensors", arrays);
+  return spoiled;
+}
+
+void expect_teeth(const std::string& name, const std::set<std::string>& nothing_compared) {
+  const fs::path suite = fs::path(POSENC_SOURCE_DIR) / "conformance" / name;
+  const test::TemporaryDirectory dir;
+  const std::set<std::string> spoiled = spoil(suite, dir / name);
+  const Json report = run_suites({dir / name});
+  EXPECT_FALSE(all_passed(report));
+  std::size_t noticed = 0;
+  for (const Json& c : report.at("suites").as_array().at(0).at("cases").as_array()) {
+    const std::string& own = c.at("name").as_string();
+    if (spoiled.count(own) == 0) continue;
+    const bool fails = c.at("outcome").as_string() == "fail";
+    noticed += fails ? 1 : 0;
+    if (nothing_compared.count(own) == 0)
+      EXPECT_TRUE(fails || c.at("outcome").as_string() == "not_expressible") << own;
+  }
+  std::cout << name << ": " << noticed << " of " << spoiled.size() << " spoiled cases fail\n";
+  EXPECT_GT(noticed, spoiled.size() / 2);
+}
+
+TEST(Teeth, Engines) { expect_teeth("rotary_engines", {}); }
+
+TEST(Teeth, HuggingFace) {
+  // Their arrays are biases of the score, or of a file that is refused.
+  expect_teeth("rotary_hugging_face", {});
+}
+
+TEST(Teeth, Gguf) { expect_teeth("gguf", {}); }
+
+}  // namespace
+}  // namespace posenc::conformance
