@@ -14,7 +14,7 @@ namespace {
                        " needs a part of posenc that is not built");
 }
 
-constexpr std::array<std::pair<std::string_view, Operation>, 19> kOperations{{
+constexpr std::array<std::pair<std::string_view, Operation>, 25> kOperations{{
     {"rows", run_rows},
     {"rotate", run_rotate},
     {"rotate_rows", run_rotate_rows},
@@ -33,7 +33,13 @@ constexpr std::array<std::pair<std::string_view, Operation>, 19> kOperations{{
     {"refuse", run_refuse},
     {"sequence", run_sequence},
     {"scores", run_scores},
+    {"encode", run_encode},
+    {"bias", run_bias},
+    {"buckets", run_buckets},
+    {"pope", later},
     {"extend", later},
+    {"attend", later},
+    {"merge", later},
 }};
 
 }  // namespace

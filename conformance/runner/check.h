@@ -53,5 +53,8 @@ void run_doctor(Check&);
 void run_refuse(Check&);
 void run_sequence(Check&);
 void run_scores(Check&);
+void run_encode(Check&);
+void run_bias(Check&);
+void run_buckets(Check&);
 
 }  // namespace posenc::conformance

@@ -67,14 +67,22 @@ std::vector<double> listed(const Check& check, std::string_view name) {
   return ordered;
 }
 
+// One value a pair goes to the axis that turns it; or all of them as the spectrum holds them.
 void put_frequencies(RotarySpec& spec, const Slice& given) {
   if (spec.blocks.empty()) refuse("case", "frequencies need a scheme that turns");
-  std::vector<double>& own = spec.blocks[0].spectrum.frequency;
-  if (given.count() != static_cast<Index>(own.size()))
+  Spectrum& s = spec.blocks[0].spectrum;
+  const std::vector<double> values = given.values();
+  const auto pairs = static_cast<std::size_t>(s.pairs());
+  if (values.size() == s.frequency.size()) {
+    s.frequency = values;
+  } else if (values.size() == pairs) {
+    for (std::size_t i = 0; i < s.frequency.size(); ++i)
+      if (s.frequency[i] != 0) s.frequency[i] = values[i % pairs];
+  } else {
     refuse("case", "frequencies must be as many as the pairs", given.count());
-  own = given.values();
-  spec.blocks[0].spectrum.geometric.reset();
-  spec.blocks[0].spectrum.ggml.reset();
+  }
+  s.geometric.reset();
+  s.ggml.reset();
 }
 
 }  // namespace

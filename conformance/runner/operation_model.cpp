@@ -31,7 +31,8 @@ bool same(const Json& got, const Json& want) {
 void expect_member(Check& check, const Json& explained, const std::string& pointer,
                    const Json& want) {
   const Json* got = explained.at_pointer(pointer);
-  if (want.is_string() && check.in_case.has_array(want.as_string())) {
+  const bool numbers = got == nullptr || got->is_number() || got->is_array();
+  if (numbers && want.is_string() && check.in_case.has_array(want.as_string())) {
     const Slice array = slice(check.in_case, want.as_string());
     std::vector<double> values;
     if (got != nullptr && got->is_number()) values.push_back(got->as_number());
@@ -45,6 +46,12 @@ void expect_member(Check& check, const Json& explained, const std::string& point
   }
   check.expect(got != nullptr && same(*got, want),
                pointer + " should be " + want.dump() + ", got " + shown(got));
+}
+
+// "/layer/..." is the layer that the check means.
+std::string of_the_layer(const Check& check, const ModelSpec& model, const std::string& pointer) {
+  if (pointer.rfind("/layer/", 0) != 0) return pointer;
+  return "/layers/" + std::to_string(layer_of(check, model).index) + pointer.substr(6);
 }
 
 // 1 where the query at `q` sees the key at `k`, as the layer's attention says.
@@ -119,7 +126,7 @@ void run_explain(Check& check) {
   const Json explained = explain_json(model);
   if (const Json* equal = check.find("equal"))
     for (const auto& [pointer, want] : equal->as_object())
-      expect_member(check, explained, pointer, want);
+      expect_member(check, explained, of_the_layer(check, model, pointer), want);
   if (check.find("same_as") != nullptr) {
     Json other = check.json;
     other.set("model", *check.find("same_as"));

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // rotate, rotate_rows: q and k through a plan, and the gradients of what made the phase.
+#include <algorithm>
+#include <cmath>
+
 #include "conformance/runner/encoding.h"
 #include "conformance/runner/position_list.h"
 #include "conformance/runner/tensors.h"
@@ -192,6 +195,43 @@ void expect_streams(Check& check, Stream& q, Stream& k, Index head_dim) {
   if (k.out) expect_heads(check, "k", *k.out, k.letters, head_dim);
 }
 
+struct Turned {
+  Stream q, k;
+};
+Turned turn_by_rows(const Check& check, const RotarySpec& spec, DType dtype) {
+  Turned t{stream_of(check, "q", dtype, spec.head_dim),
+           stream_of(check, "k", dtype, spec.head_dim)};
+  Given given;
+  given_rows(check, dtype, given);
+  RotaryPlan(spec, dtype)
+      .apply_rows(QK{t.q.in_view(), t.k.in_view()}, QK{t.q.out_view(), t.k.out_view()}, given.rows,
+                  sense_of(check));
+  return t;
+}
+Turned turn(const Check& check, const RotarySpec& spec, DType dtype,
+            const OwnedPositions& positions) {
+  Turned t{stream_of(check, "q", dtype, spec.head_dim),
+           stream_of(check, "k", dtype, spec.head_dim)};
+  RotaryPlan(spec, dtype)
+      .apply(QK{t.q.in_view(), t.k.in_view()}, QK{t.q.out_view(), t.k.out_view()}, positions,
+             sense_of(check));
+  return t;
+}
+
+// plan.h: cosine and sine within 1.1e-7, arithmetic in float32, one rounding.
+void expect_agreement(Check& check, const Stream& own, const Stream& truth, DType dtype) {
+  const std::vector<double> got = own.out->data.doubles(), want = truth.out->data.doubles();
+  const std::vector<double> x = truth.in->data.doubles();
+  double largest = 0;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    largest = std::max({largest, std::abs(x[i]), std::abs(want[i])});
+  const double unit = dtype == DType::f32 ? 0x1p-23 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    check.comparison.element(got[i], want[i], unit * std::abs(want[i]) + 4e-7 * largest,
+                             "the same in double",
+                             [&] { return std::vector<Index>{static_cast<Index>(i)}; });
+}
+
 Workspace scratch(std::vector<std::byte>& memory, std::size_t size) {
   memory.resize(size + 64);
   return memory;
@@ -199,29 +239,30 @@ Workspace scratch(std::vector<std::byte>& memory, std::size_t size) {
 
 }  // namespace
 
+// Exact: first in double, since the tolerance of a case is its distance from an exact rotation;
+// then in the dtype of the tensors, which must agree with the double result as it promises to.
+// Named precisions: in the dtype of the tensors alone.
+template <class Turn>
+void run_both(Check& check, const RotarySpec& spec, Turn&& made) {
+  const DType dtype = dtype_of_run(check);
+  Turned native = made(dtype);
+  if (spec.precision != Precision::exact || dtype == DType::f64)
+    return expect_streams(check, native.q, native.k, spec.head_dim);
+  Turned wide = made(DType::f64);
+  expect_streams(check, wide.q, wide.k, spec.head_dim);
+  for (const auto& [own, truth] : {std::pair(&native.q, &wide.q), std::pair(&native.k, &wide.k)})
+    if (own->out) expect_agreement(check, *own, *truth, dtype);
+}
+
 void run_rotate(Check& check) {
   const RotarySpec spec = rotary_of(check);
-  const DType dtype = dtype_of_run(check);
-  Stream q = stream_of(check, "q", dtype, spec.head_dim);
-  Stream k = stream_of(check, "k", dtype, spec.head_dim);
-  const RotaryPlan plan(spec, dtype);
   const OwnedPositions positions = positions_of(check);
-  plan.apply(QK{q.in_view(), k.in_view()}, QK{q.out_view(), k.out_view()}, positions,
-             sense_of(check));
-  expect_streams(check, q, k, spec.head_dim);
+  run_both(check, spec, [&](DType dtype) { return turn(check, spec, dtype, positions); });
 }
 
 void run_rotate_rows(Check& check) {
   const RotarySpec spec = rotary_of(check);
-  const DType dtype = dtype_of_run(check);
-  Stream q = stream_of(check, "q", dtype, spec.head_dim);
-  Stream k = stream_of(check, "k", dtype, spec.head_dim);
-  Given given;
-  given_rows(check, dtype, given);
-  const RotaryPlan plan(spec, dtype);
-  plan.apply_rows(QK{q.in_view(), k.in_view()}, QK{q.out_view(), k.out_view()}, given.rows,
-                  sense_of(check));
-  expect_streams(check, q, k, spec.head_dim);
+  run_both(check, spec, [&](DType dtype) { return turn_by_rows(check, spec, dtype); });
 }
 
 void run_phase_gradients(Check& check) {

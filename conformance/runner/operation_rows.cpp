@@ -114,30 +114,63 @@ void expect_rows(Check& check, std::string_view ours, const std::vector<double>&
 
 }  // namespace
 
+namespace {
+
+// Rows in `dtype`: cos, sin, or both side by side.
+Array made_rows(const RotarySpec& spec, const Spectrum& s, const OwnedPositions& positions,
+                std::string_view ours, TableLayout layout, DType dtype) {
+  const Index columns = layout == TableLayout::half ? s.pairs() : 2 * s.pairs();
+  if (ours == "cos_sin") {
+    const Index width = layout == TableLayout::pairs ? columns : 2 * columns;
+    Array rows = row_array(s, positions, dtype, width);
+    phase_rows(s, positions, rows.view(), layout, spec.precision);
+    return rows;
+  }
+  Array rows = row_array(s, positions, dtype, columns);
+  const bool cosine = ours == "cos";
+  phase_rows(s, positions, cosine ? rows.view() : TensorView{}, cosine ? TensorView{} : rows.view(),
+             layout, spec.precision);
+  return rows;
+}
+
+// phase.h: rounded once to the dtype of the output (twice where the peer rounds cosine and
+// product).
+void expect_rounded(Check& check, const Array& own, const std::vector<double>& truth, int times) {
+  const double unit = own.dtype == DType::f32   ? 0x1p-24
+                      : own.dtype == DType::f16 ? 0x1p-11
+                                                : 0x1p-8;
+  const std::vector<double> got = own.doubles();
+  for (std::size_t i = 0; i < got.size(); ++i)
+    check.comparison.element(got[i], truth[i], times * unit * 1.0001 * std::abs(truth[i]) + 0x1p-25,
+                             "the same in double",
+                             [&] { return std::vector<Index>{static_cast<Index>(i)}; });
+}
+
+}  // namespace
+
+// Exact: first in double, since the tolerance of a case is its distance from exact rows; then in
+// the dtype of the wanted array, which must be the double result rounded once.
 void run_rows(Check& check) {
   const RotarySpec spec = rotary_of(check);
   const RotaryBlock& block = block_of(check, spec);
   const Spectrum& s = block.spectrum;
   const OwnedPositions positions = positions_of(check);
   const TableLayout layout = layout_of(check);
-  const Index columns = layout == TableLayout::half ? s.pairs() : 2 * s.pairs();
-  for (const char* ours : {"cos", "sin"}) {
+  for (const char* ours : {"cos", "sin", "cos_sin"}) {
     if (check.array_name("out", ours) == nullptr) continue;
-    Array rows = row_array(s, positions, dtype_of_rows(check, ours), columns);
-    const bool cosine = std::string_view(ours) == "cos";
-    phase_rows(s, positions, cosine ? rows.view() : TensorView{},
-               cosine ? TensorView{} : rows.view(), layout, spec.precision);
+    const DType dtype = dtype_of_rows(check, ours);
+    const bool exact = spec.precision == Precision::exact;
+    const Array native = made_rows(spec, s, positions, ours, layout, dtype);
+    std::vector<double> rows = native.doubles();
+    // The bound of hf_float32, too, is that of its product before rounding.
+    if ((exact || spec.precision == Precision::hf_float32) && dtype != DType::f64) {
+      rows = made_rows(spec, s, positions, ours, layout, DType::f64).doubles();
+      expect_rounded(check, native, rows, exact ? 1 : 2);
+    }
     const std::string coefficients = std::string(ours) + "_coef";
     if (check.array_name("in", coefficients) != nullptr)
-      expect_rows(check, ours, mixed(rows.doubles(), check.input(coefficients)));
-    else
-      expect_rows(check, ours, rows.doubles());
-  }
-  if (check.array_name("out", "cos_sin") != nullptr) {
-    const Index width = layout == TableLayout::pairs ? columns : 2 * columns;
-    Array rows = row_array(s, positions, dtype_of_rows(check, "cos_sin"), width);
-    phase_rows(s, positions, rows.view(), layout, spec.precision);
-    expect_rows(check, "cos_sin", rows.doubles());
+      rows = mixed(rows, check.input(coefficients));
+    expect_rows(check, ours, rows);
   }
   if (check.array_name("out", "angles") != nullptr)
     expect_rows(check, "angles", angles(s, positions));

@@ -173,12 +173,12 @@ Json run_suites(const std::vector<std::filesystem::path>& suites, const Options&
 }
 
 bool all_passed(const Json& report) {
-  std::int64_t passed = 0;
+  std::size_t cases = 0;
   for (const Json& suite : report.at("suites").as_array()) {
     if (suite.at("failed").as_integer() > 0) return false;
-    passed += suite.at("passed").as_integer();
+    cases += suite.at("cases").as_array().size();
   }
-  return passed > 0;
+  return cases > 0;
 }
 
 std::vector<std::filesystem::path> suites_under(const std::filesystem::path& root) {

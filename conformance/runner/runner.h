@@ -35,7 +35,7 @@ Json run_suites(const std::vector<std::filesystem::path>& suites, const Options&
 // nothing of that kind is found.
 Json run_onnx(const std::filesystem::path& dir, const Options& = {});
 
-// What either returned: no case failed and at least one passed.
+// What either returned: no case failed, and there was one at all.
 bool all_passed(const Json& report);
 
 // The suites of this source tree or installation, in order; empty when `root` holds none.

@@ -107,7 +107,8 @@ TEST_F(OneCase, TolerancesOfArraysAndPositionsWin) {
   arrays_["out"] = f64({2, 1, 2}, {1, 0, std::cos(5.0), std::sin(5.0) + 1e-3});
   const auto with = [&](const std::string& rows) {
     return outcome(run(R"("tolerance": {"abs": 0, "rel": 0, "arrays": {"out": {"abs": 0,
-        "rel": 0, "abs_by_position": )" + rows + "}}}, \"posenc\": [" + rotate_ + "}]"));
+        "rel": 0, "abs_by_position": )" +
+                       rows + "}}}, \"posenc\": [" + rotate_ + "}]"));
   };
   EXPECT_EQ(with("[1e-12, 2e-3]"), "pass");
   EXPECT_EQ(with("[2e-3, 1e-12]"), "fail");

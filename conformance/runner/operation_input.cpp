@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// encode, bias: what stands at the input and in the score, as far as schemes of both are there.
+#include <algorithm>
+
+#include "conformance/runner/axes.h"
+#include "conformance/runner/encoding.h"
+#include "conformance/runner/position_list.h"
+#include "conformance/runner/tensors.h"
+#include "posenc/absolute/input_term.h"
+#include "posenc/core/error.h"
+
+namespace posenc::conformance {
+namespace {
+
+// Parameters of a scheme, from `in` by their own names, in double.
+struct Given {
+  std::vector<Array> arrays;
+  std::vector<TensorView> views;
+};
+Given given_parameters(const Check& check, const std::vector<Parameter>& parameters) {
+  Given given;
+  for (const Parameter& p : parameters)
+    given.arrays.push_back(dense(check.input(p.name), DType::f64));
+  for (Array& a : given.arrays) given.views.push_back(a.view());
+  return given;
+}
+
+// y of the scheme at the check's positions; x zeros where there is none.
+template <class S>
+void encode(Check& check, const S& scheme) {
+  const Given given = given_parameters(check, scheme.parameters());
+  LoweredInput lowered;
+  scheme.lower(given.views, lowered);
+  const OwnedPositions positions = positions_of(check);
+  const bool with_x = check.array_name("in", "x") != nullptr;
+  const char* ours = with_x ? "out" : "rows";
+  const std::string* name = check.array_name("out", ours);
+  if (name == nullptr) refuse("case", "encode compares rows, or out where x is given");
+  const Slice want = slice(check.in_case, *name);
+  Array x;
+  DType dtype = want.array->dtype;
+  if (with_x) {
+    const Slice s = check.input("x");
+    dtype = wider(s.array->dtype, dtype);
+    x = dense(s, dtype);
+  }
+  Array y = make_array(dtype, want.shape);
+  apply_input(with_x ? static_cast<const Array&>(x).view() : TensorView{}, positions, lowered,
+              y.view());
+  check.expect(want, y.doubles());
+}
+
+// A term that depends on the distance alone, as term.h writes it.
+double distance_bias(const Term& t, Index h, Index delta) {
+  const std::vector<double> table = make_array(t.table).doubles();
+  const Index columns = t.table.shape[1], row = t.table.shape[0] == 1 ? 0 : h;
+  const auto at = [&](Index c) { return table[static_cast<std::size_t>(row * columns + c)]; };
+  if (t.kind == TermKind::linear) {
+    const auto past = static_cast<double>(std::max<Index>(delta, 0));
+    const auto future = static_cast<double>(std::max<Index>(-delta, 0));
+    return t.scale * (at(0) * past + at(1) * future);
+  }
+  if (t.kind != TermKind::line || t.lines[1].row != nullptr || t.pair.row != nullptr)
+    throw NotExpressible("bias compares terms that depend on one distance alone");
+  const IndexLine& line = t.lines[0];
+  const std::int32_t r = line.row[std::clamp(delta, line.lo, line.hi) - line.lo];
+  return r < 0 ? 0 : t.scale * at(r);
+}
+
+// Value of the lowered terms that depend on the distance alone, [head, query, key].
+std::vector<double> biases(const Lowered& lowered, const OwnedPositions& query,
+                           const OwnedPositions& key, Index heads) {
+  const Positions q = query, k = key;
+  std::vector<double> out;
+  for (Index h = 0; h < heads; ++h)
+    for (Index i = 0; i < query.count(); ++i)
+      for (Index j = 0; j < key.count(); ++j) {
+        const Index delta = integer_position_at(q, 0, 0, i) - integer_position_at(k, 0, 0, j);
+        double sum = 0;
+        for (const Term& t : lowered.terms) sum += distance_bias(t, h, delta);
+        out.push_back(sum);
+      }
+  return out;
+}
+
+}  // namespace
+
+void run_encode(Check& check) {
+  const Encoding encoding = encoding_of(check);
+  std::visit(
+      [&](const auto& scheme) {
+        using S = std::decay_t<decltype(scheme)>;
+        if constexpr (AbsoluteScheme<S>)
+          encode(check, scheme);
+        else
+          refuse("case", "encode needs an absolute scheme", S::card.name);
+      },
+      encoding.scheme);
+}
+
+// The bias of a relative scheme, [heads, queries, keys].
+void run_bias(Check& check) {
+  const Encoding encoding = encoding_of(check);
+  const OwnedPositions query = positions_of(check, "q_positions");
+  const OwnedPositions key = positions_of(check, "k_positions");
+  Shape shape;
+  shape.heads = static_cast<Index>(check.number("heads", 0));
+  shape.head_dim = static_cast<Index>(check.number("head_dim", 1));
+  shape.min_delta = -(Index{1} << 20);
+  shape.max_delta = Index{1} << 20;
+  std::visit(
+      [&](const auto& scheme) {
+        using S = std::decay_t<decltype(scheme)>;
+        if constexpr (RelativeScheme<S>) {
+          const Given given = given_parameters(check, scheme.parameters(shape));
+          Lowered lowered;
+          scheme.lower(shape, given.views, lowered);
+          check.expect("bias", biases(lowered, query, key, shape.heads));
+        } else {
+          refuse("case", "bias needs a relative scheme", S::card.name);
+        }
+      },
+      encoding.scheme);
+}
+
+// T5's bucket of every distance query - key in `positions`.
+void run_buckets(Check& check) {
+  const Encoding encoding = encoding_of(check);
+  const T5* scheme = std::get_if<T5>(&encoding.scheme);
+  if (scheme == nullptr) refuse("case", "buckets needs the scheme t5");
+  const OwnedPositions distances = positions_of(check);
+  std::vector<double> buckets;
+  for (const Index d : std::get<std::vector<Index>>(distances.value))
+    buckets.push_back(static_cast<double>(scheme->bucket(d)));
+  check.expect("bucket", buckets);
+}
+
+}  // namespace posenc::conformance
