@@ -5,8 +5,8 @@
     python3 conformance/map_cases.py            write
     python3 conformance/map_cases.py --check    fail when writing would change a file
 
-The checks follow from a case's params, scheme and array shapes by rules per family of peers; nothing
-is looked up by what the peer answered. Only the Python standard library is needed.
+The checks follow from a case's params, scheme and array shapes by rules per family of peers;
+nothing is looked up by what the peer answered. Only the Python standard library is needed.
 """
 
 import json

@@ -137,7 +137,7 @@ def flash(p, arrays):
 
 
 def table_of(p, scaling, frequencies=None, context=None):
-    """inv_freq and rows of a table; frequencies: of another scheme where the peer scales positions."""
+    """inv_freq and rows of a table. frequencies="": the plain ones, where positions are scaled."""
     plain = words("rope", head_dim=p["dim"], base=p.get("base", 10000), pairing="half_split")
     scheme = chain(plain, scaling)
     gain = {"gain": "$mscale_of_the_object"} if "mscale_of_the_object" in p else None

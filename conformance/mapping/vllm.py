@@ -157,9 +157,9 @@ def vllm_dual_chunk(p, flat):
 
 
 def vllm_llama4(p, arrays, flat):
-    """The class keeps its complex table in the dtype of the queries, so that of float32 queries only
-    the cosines are left: channels are multiplied, nothing is turned. Given as cosines with sines
-    of 0."""
+    """The class keeps its complex table in the dtype of the queries, so that of float32 queries
+    only the cosines are left: channels are multiplied, nothing is turned. Given as cosines with
+    sines of 0."""
     head = p["head_size"]
     side = round(p["max_position"] ** 0.5)
     base = p["rope_parameters"]["rope_theta"]
