@@ -50,6 +50,8 @@ Outcome run_check(const Case& c, const Json& json, Json& report) {
   Outcome o;
   std::string op;
   try {
+    if (json.find("op") == nullptr)
+      refuse("case", "a check must be an object with op", json.dump());
     op = check.text("op");
     const Operation operation = find_operation(op);
     if (operation == nullptr) throw NotExpressible("operation " + op + " is not known");

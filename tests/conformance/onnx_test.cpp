@@ -123,7 +123,8 @@ void write_case(const fs::path& dir, const Json& c, const Arrays& arrays, bool t
 
 std::vector<Json> node_cases() {
   std::vector<Json> cases;
-  for (const Json& c : read_json(kSuite / "cases.json").at("cases").as_array()) {
+  const Json suite = read_json(kSuite / "cases.json");
+  for (const Json& c : suite.at("cases").as_array()) {
     const Json* opset = c.at("params").find("opset");
     if (opset != nullptr && opset->as_integer() == 23) cases.push_back(c);
   }
@@ -168,7 +169,7 @@ TEST_F(Onnx, AWrongOutputFails) {
 
 std::string reason_of(const fs::path& dir) {
   const Json report = run_onnx(dir);
-  const Json c = report.at("suites").as_array().at(0).at("cases").as_array().at(0);
+  const Json& c = report.at("suites").as_array().at(0).at("cases").as_array().at(0);
   return c.at("outcome").as_string() + ": " + c.at("reason").as_string();
 }
 
