@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# POSENC_CUDA: AUTO builds the CUDA kernels where a working nvcc is found, ON demands one, OFF never.
+set(POSENC_CUDA_ARCHITECTURES 80 90 CACHE STRING "CUDA architectures to compile for")
+set(POSENC_BUILD_CUDA OFF)
+if(POSENC_CUDA STREQUAL "AUTO")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT POSENC_SANITIZED)
+    set(POSENC_BUILD_CUDA ON)
+  endif()
+elseif(POSENC_CUDA)
+  set(POSENC_BUILD_CUDA ON)
+endif()
+if(POSENC_BUILD_CUDA)
+  enable_language(CUDA)
+  # CMake 3.25 does not know that nvcc 12 and 13 have C++20.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  add_subdirectory(src/cuda)
+endif()
