@@ -49,7 +49,7 @@ struct DynamicOf {
     if (now.factor > 0) {
       Base at = scaling;
       at.factor = now.factor;
-      s = at.rescale(std::move(s), context);
+      s = at.rescale_as(card.name, std::move(s));
     }
     detail::hold(s, length_rule, now.from, now.to);
     return s;

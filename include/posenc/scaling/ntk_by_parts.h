@@ -25,15 +25,17 @@ struct NtkByParts {
   double beta_fast = 32, beta_slow = 1;
   double ntk_factor = 1, extrapolation = 1;
 
-  Spectrum rescale(Spectrum s, Context context) const {
-    detail::need_positive("ntk_by_parts", "factor", factor);
-    detail::need_positive("ntk_by_parts", "original_context", original_context);
-    detail::need_positive("ntk_by_parts", "beta_fast", beta_fast);
-    detail::need_positive("ntk_by_parts", "beta_slow", beta_slow);
-    detail::need_not_negative("ntk_by_parts", "ntk_factor", ntk_factor);
-    detail::need_not_negative("ntk_by_parts", "extrapolation", extrapolation);
-    if (form == PartsForm::two_ramps) return two_ramps(std::move(s));
-    if (ntk_factor != 1) refuse("ntk_by_parts", "ntk_factor belongs to form=two_ramps", ntk_factor);
+  Spectrum rescale(Spectrum s, Context) const { return rescale_as("ntk_by_parts", std::move(s)); }
+  // The same on behalf of another scaling, which refuses in its own name.
+  Spectrum rescale_as(std::string_view who, Spectrum s) const {
+    detail::need_positive(who, "factor", factor);
+    detail::need_positive(who, "original_context", original_context);
+    detail::need_positive(who, "beta_fast", beta_fast);
+    detail::need_positive(who, "beta_slow", beta_slow);
+    detail::need_not_negative(who, "ntk_factor", ntk_factor);
+    detail::need_not_negative(who, "extrapolation", extrapolation);
+    if (form == PartsForm::two_ramps) return two_ramps(who, std::move(s));
+    if (ntk_factor != 1) refuse(who, "ntk_factor belongs to form=two_ramps", ntk_factor);
     Yarn yarn;
     yarn.factor = factor;
     yarn.original_context = original_context;
@@ -42,8 +44,7 @@ struct NtkByParts {
     yarn.beta_slow = beta_slow;
     yarn.extrapolation = extrapolation;
     yarn.apply_scale = false;
-    if (ramp == Ramp::index) (void)needs_geometric(s, "ntk_by_parts");
-    return yarn.rescale(std::move(s), context);
+    return yarn.rescale_as(who, std::move(s));
   }
   bool operator==(const NtkByParts&) const = default;
   template <class S, class V>
@@ -63,15 +64,15 @@ struct NtkByParts {
   }
 
  private:
-  Spectrum two_ramps(Spectrum s) const {
+  Spectrum two_ramps(std::string_view who, Spectrum s) const {
     if (ramp != Ramp::index || beta_fast != 32 || beta_slow != 1)
-      refuse("ntk_by_parts", "ramp and betas belong to form=one_ramp");
-    const Geometric law = needs_geometric(s, "ntk_by_parts");
-    if (law.base == 1) refuse("ntk_by_parts", "the base must not be 1", law.base);
+      refuse(who, "ramp and betas belong to form=one_ramp");
+    const Geometric law = needs_geometric(s, who);
+    if (law.base == 1) refuse(who, "the base must not be 1", law.base);
     const double length = static_cast<double>(original_context);
     const CorrectionRange first = correction_range(law, length, 1.25, 0.75, true);
     const CorrectionRange second = correction_range(law, length, 16, 2, true);
-    const Spectrum ntk = detail::with_alpha(s, factor, "ntk_by_parts");
+    const Spectrum ntk = detail::with_alpha(s, factor, who);
     const std::vector<double> plain = s.frequency;
     for (std::size_t k = 0; k < plain.size(); ++k) {
       const double i = static_cast<double>(static_cast<Index>(k) % s.pairs());

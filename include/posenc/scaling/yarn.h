@@ -39,12 +39,14 @@ struct Yarn {
   ReversedRange reversed_range = ReversedRange::formula;
   Index range_context = 0;  // vLLM's M-RoPE takes the range from 4 L
 
-  Spectrum rescale(Spectrum s, Context) const {
-    check();
+  Spectrum rescale(Spectrum s, Context) const { return rescale_as("yarn", std::move(s)); }
+  // The same on behalf of another scaling, which refuses in its own name.
+  Spectrum rescale_as(std::string_view who, Spectrum s) const {
+    check(who);
     const double length =
         static_cast<double>(range_context == 0 ? original_context : range_context);
     CorrectionRange range;
-    if (ramp == Ramp::index) range = range_of(needs_geometric(s, "yarn"), length);
+    if (ramp == Ramp::index) range = range_of(needs_geometric(s, who), length, who);
     detail::change_frequencies(s, [&](Index i, double theta) {
       const double weight = ramp == Ramp::index
                                 ? 1 - correction_ramp(range, static_cast<double>(i), reversed_range)
@@ -73,8 +75,9 @@ struct Yarn {
     if (!mscale_all_dim) refuse("yarn", "logit_from_mscale needs mscale_all_dim");
     return g(*mscale_all_dim) * g(*mscale_all_dim);
   }
-  CorrectionRange range_of(const Geometric& law, double length) const {
-    if (law.base == 1) refuse("yarn", "the base must not be 1", law.base);
+  CorrectionRange range_of(const Geometric& law, double length,
+                           std::string_view who = "yarn") const {
+    if (law.base == 1) refuse(who, "the base must not be 1", law.base);
     return correction_range(law, length, beta_fast, beta_slow, truncate);
   }
 
@@ -112,23 +115,23 @@ struct Yarn {
  private:
   double g(double m) const { return detail::mscale_amplitude(factor, m, mscale_slope); }
 
-  void check() const {
+  void check(std::string_view who) const {
     using namespace detail;
-    need_positive("yarn", "factor", factor);
-    need_positive("yarn", "original_context", original_context);
-    need_positive("yarn", "beta_fast", beta_fast);
-    need_positive("yarn", "beta_slow", beta_slow);
-    need_not_negative("yarn", "extrapolation", extrapolation);
-    need_positive("yarn", "attn_factor", attn_factor);
-    need_not_negative("yarn", "mscale_slope", mscale_slope);
-    if (attention_factor) need_positive("yarn", "attention_factor", *attention_factor);
-    if (mscale) need_not_negative("yarn", "mscale", *mscale);
-    if (mscale_all_dim) need_not_negative("yarn", "mscale_all_dim", *mscale_all_dim);
-    if (range_context < 0) refuse("yarn", "range_context must not be negative", range_context);
+    need_positive(who, "factor", factor);
+    need_positive(who, "original_context", original_context);
+    need_positive(who, "beta_fast", beta_fast);
+    need_positive(who, "beta_slow", beta_slow);
+    need_not_negative(who, "extrapolation", extrapolation);
+    need_positive(who, "attn_factor", attn_factor);
+    need_not_negative(who, "mscale_slope", mscale_slope);
+    if (attention_factor) need_positive(who, "attention_factor", *attention_factor);
+    if (mscale) need_not_negative(who, "mscale", *mscale);
+    if (mscale_all_dim) need_not_negative(who, "mscale_all_dim", *mscale_all_dim);
+    if (range_context < 0) refuse(who, "range_context must not be negative", range_context);
     if (!apply_scale && attention_factor)
-      refuse("yarn", "attention_factor contradicts apply_scale=false", *attention_factor);
+      refuse(who, "attention_factor contradicts apply_scale=false", *attention_factor);
     if (ramp == Ramp::rotations && range_context != 0)
-      refuse("yarn", "range_context belongs to ramp=index", range_context);
+      refuse(who, "range_context belongs to ramp=index", range_context);
   }
 
   // ggml rounds the range always, mixes arithmetically, makes a reversed range a step, and
