@@ -36,6 +36,10 @@ void print_report(const Json& report, const Style& style) {
     const std::int64_t p = suite.at("passed").as_integer(), f = suite.at("failed").as_integer(),
                        n = suite.at("not_expressible").as_integer();
     passed += p, failed += f;
+    if (p + f == 0) {
+      fmt::print("  {:<24} {} cases, no operations given yet\n", suite.at("suite").as_string(), n);
+      continue;
+    }
     fmt::print("  {:<24} {} passed, {} failed{}\n", suite.at("suite").as_string(), p, f,
                n ? fmt::format(", {} not expressible", n) : "");
     for (const Json& c : suite.at("cases").as_array())

@@ -56,7 +56,7 @@ std::string Scale::tick_text(double v) const {
   if (log_) {
     const double e = std::round(std::log10(v));
     if (e >= 0 && e <= 3) return fmt::format("{:g}", v);
-    if (e == 6) return "1M";
+    if (e >= 6 && e <= 8) return fmt::format("{:g}M", v / 1e6);
     if (e == 4 || e == 5) return fmt::format("{:g}k", v / 1000);
     return fmt::format("1e{:g}", e);
   }

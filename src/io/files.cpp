@@ -99,8 +99,10 @@ std::vector<std::byte> read_file(const fs::path& path, std::size_t limit) {
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0) fail(errno);
   const auto too_large = [&] {
-    throw FormatError(path.string(), "byte " + std::to_string(limit),
-                      "the file is larger than " + std::to_string(limit) + " bytes");
+    throw FormatError(
+        path.string(), "byte " + std::to_string(limit),
+        "the file is larger than " + (limit >= 1000000 ? std::to_string(limit / 1000000) + " MB"
+                                                       : std::to_string(limit) + " bytes"));
   };
   const std::size_t size = S_ISREG(info.st_mode) ? static_cast<std::size_t>(info.st_size) : 0;
   if (size > limit) too_large();

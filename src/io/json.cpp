@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMaxBytes = 100'000'000;
 constexpr std::size_t kMaxDepth = 200;
 constexpr std::size_t kMaxValues = 4'000'000;  // [[],[],...]: 40 bytes of memory for 3 of text
-constexpr std::size_t kLinearKeys = 16;         // from here on keys are looked up by hash
+constexpr std::size_t kLinearKeys = 16;        // from here on keys are looked up by hash
 constexpr std::size_t kMaxShown = 160;
 
 // Errors show what stood there, in printable ASCII and not all of it.
@@ -88,7 +88,12 @@ class Builder {
       what.remove_prefix(end + 2);
     constexpr std::string_view kPrefix = "parse error at ";
     if (what.substr(0, kPrefix.size()) == kPrefix) what.remove_prefix(kPrefix.size());
-    throw FormatError(file_, "byte " + std::to_string(byte), shown(what, 2 * kMaxShown));
+    std::string problem = shown(what, 2 * kMaxShown);
+    // Python writes NaN and Infinity into JSON unless told otherwise; the last token read shows it.
+    const std::string_view token = what.substr(std::min(what.rfind("last read"), what.size()));
+    if (token.find('N') != std::string_view::npos || token.find('I') != std::string_view::npos)
+      problem += " (JSON has no NaN or Infinity)";
+    throw FormatError(file_, "byte " + std::to_string(byte), problem);
   }
 
  private:

@@ -2,6 +2,7 @@
 // Risks at the context that a sound file still carries. docs/doctor.md has a paragraph on each.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <numbers>
 
 #include "posenc/core/error.h"
@@ -72,9 +73,8 @@ class Doctor {
       const double error = float32_error(*layer.rotary, length_);
       const bool much = error > 0.05;
       add(much ? Severity::warning : Severity::note, "float32_angle",
-          "angles formed in float32 are wrong by up to " + number_text(rounded(error)) +
-              " rad at position " + std::to_string(length_ - 1) +
-              (much ? ": neighbouring tokens blur" : ""),
+          "angles formed in float32 are wrong by up to " + rounded(error) + " rad at position " +
+              std::to_string(length_ - 1) + (much ? ": neighbouring tokens blur" : ""),
           "form angles in double or by exact turns (precision=exact)", error, &layer);
       slow_pairs(layer);
     }
@@ -116,10 +116,11 @@ class Doctor {
            std::find(std::begin(kTypes), std::end(kTypes), spec_.model_type) != std::end(kTypes);
   }
 
-  static double rounded(double x) {
-    if (x == 0) return 0;
-    const double unit = std::pow(10, std::floor(std::log10(x)) - 1);
-    return std::round(x / unit) * unit;
+  // Two digits: 0.0058.
+  static std::string rounded(double x) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2g", x);
+    return text;
   }
 
   void slow_pairs(const LayerSpec& layer) {
