@@ -43,7 +43,9 @@ HWY_INLINE hn::Vec<DU> TurnOf(DU du, const std::uint32_t* hi, const std::uint32_
 #endif
 }
 
-// turn: 2^32 is a whole one. Coefficients: minimax in (quarter turns)^2 on [0, 1/4].
+// turn: 2^32 is a whole one. Coefficients: floats searched for the smallest largest error of this
+// very arithmetic over 1/8 of a turn, 7.9e-8 with FMA and 8.6e-8 without (rounded minimax
+// ones: 9.9e-8 and 1.06e-7).
 template <class D, class VU>
 HWY_INLINE void SinCosOfTurn(D d, VU turn, hn::Vec<D>& sine, hn::Vec<D>& cosine) {
   const hn::RebindToUnsigned<D> du;
@@ -52,13 +54,13 @@ HWY_INLINE void SinCosOfTurn(D d, VU turn, hn::Vec<D>& sine, hn::Vec<D>& cosine)
   const auto rest = hn::BitCast(di, hn::Sub(turn, hn::ShiftLeft<30>(quarter)));
   const auto q = hn::Mul(hn::ConvertTo(d, rest), hn::Set(d, 0x1p-30f));
   const auto z = hn::Mul(q, q);
-  auto s = hn::MulAdd(z, hn::Set(d, 1.58206746e-4f), hn::Set(d, -4.68126648e-3f));
-  s = hn::MulAdd(z, s, hn::Set(d, 0.0796925828f));
-  s = hn::MulAdd(z, s, hn::Set(d, -0.645964096f));
-  s = hn::Mul(q, hn::MulAdd(z, s, hn::Set(d, 1.57079633f)));
-  auto c = hn::MulAdd(z, hn::Set(d, 9.19161767e-4f), hn::Set(d, -0.020863468f));
-  c = hn::MulAdd(z, c, hn::Set(d, 0.253669507f));
-  c = hn::MulAdd(z, c, hn::Set(d, -1.23370055f));
+  auto s = hn::MulAdd(z, hn::Set(d, 1.58209659e-4f), hn::Set(d, -4.67789872e-3f));
+  s = hn::MulAdd(z, s, hn::Set(d, 0.079692021f));
+  s = hn::MulAdd(z, s, hn::Set(d, -0.645964324f));
+  s = hn::Mul(q, hn::MulAdd(z, s, hn::Set(d, 1.57079637f)));
+  auto c = hn::MulAdd(z, hn::Set(d, 9.18655132e-4f), hn::Set(d, -0.0208606068f));
+  c = hn::MulAdd(z, c, hn::Set(d, 0.253668398f));
+  c = hn::MulAdd(z, c, hn::Set(d, -1.23370051f));
   c = hn::MulAdd(z, c, hn::Set(d, 1.0f));
   const auto odd = hn::RebindMask(d, hn::TestBit(quarter, hn::Set(du, 1u)));
   const auto two = hn::Set(du, 2u);

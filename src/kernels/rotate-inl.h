@@ -53,11 +53,19 @@ HWY_INLINE PairLayout LayoutOf(const RotaryTables& t, bool output, Sense sense) 
 
 template <class C>
 HWY_INLINE void Zip(Chunk<C>& chunk, Scratch<C>& scratch) {
-  for (Index i = 0; i < chunk.n; ++i) {
-    scratch.along[2 * i] = chunk.f.cos_a[i];
-    scratch.along[2 * i + 1] = chunk.f.cos_b[i];
-    scratch.across[2 * i] = -chunk.f.sin_a[i];
-    scratch.across[2 * i + 1] = chunk.f.sin_b[i];
+  const Coefficients<C>& f = chunk.f;
+  const hn::ScalableTag<C> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  Index i = 0;
+  for (; i + lanes <= chunk.n; i += lanes) {  // rows may end at the last pair
+    hn::StoreInterleaved2(hn::LoadU(d, f.cos_a + i), hn::LoadU(d, f.cos_b + i), d,
+                          scratch.along + 2 * i);
+    hn::StoreInterleaved2(hn::Neg(hn::LoadU(d, f.sin_a + i)), hn::LoadU(d, f.sin_b + i), d,
+                          scratch.across + 2 * i);
+  }
+  for (; i < chunk.n; ++i) {
+    scratch.along[2 * i] = f.cos_a[i], scratch.along[2 * i + 1] = f.cos_b[i];
+    scratch.across[2 * i] = -f.sin_a[i], scratch.across[2 * i + 1] = f.sin_b[i];
   }
   chunk.zipped = true;
 }

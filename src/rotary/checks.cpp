@@ -19,13 +19,15 @@ namespace {
 struct Extent {
   std::uintptr_t begin, end;
 };
-Extent extent_of(const Heads& h, Index size) noexcept {
+inline Extent extent_of(const Heads& h, Index size) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(h.data);
-  Index low = 0, high = size;
-  const Index steps[4] = {(h.batch - 1) * h.batch_stride, (h.tokens - 1) * h.token_stride,
-                          (h.heads - 1) * h.head_stride, (h.dim - 1) * h.dim_stride};
-  for (const Index s : steps) (s < 0 ? low : high) += s * size;
-  return {at + static_cast<std::uintptr_t>(low), at + static_cast<std::uintptr_t>(high)};
+  const Index b = (h.batch - 1) * h.batch_stride, t = (h.tokens - 1) * h.token_stride;
+  const Index n = (h.heads - 1) * h.head_stride, d = (h.dim - 1) * h.dim_stride;
+  const Index low =
+      std::min<Index>(b, 0) + std::min<Index>(t, 0) + std::min<Index>(n, 0) + std::min<Index>(d, 0);
+  const Index high = b + t + n + d - low + 1;
+  return {at + static_cast<std::uintptr_t>(low * size),
+          at + static_cast<std::uintptr_t>(high * size)};
 }
 
 bool one_shape(const Heads& a, const Heads& b) noexcept {
@@ -59,17 +61,22 @@ bool reaches(const Heads& a, const Heads& b, Index distance) noexcept {
   return low == 0;
 }
 
-// Two tensors that share an element, as far as their extents and strides tell.
-bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
-  const Extent x = extent_of(a, size), y = extent_of(b, size);
-  if (x.end <= y.begin || y.end <= x.begin) return false;
+[[gnu::noinline]] bool share(const Heads& a, const Heads& b, Index size) noexcept {
   if (!one_shape(a, b)) return true;
   const auto bytes = static_cast<Index>(reinterpret_cast<std::uintptr_t>(a.data) -
                                         reinterpret_cast<std::uintptr_t>(b.data));
   return bytes % size != 0 || reaches(a, b, bytes / size);
 }
 
-void check_pair(const RotaryPlan::State& s, const Heads& in, const Heads& out) {
+// Two tensors that share an element, as far as their extents and strides tell.
+inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
+  const Extent x = extent_of(a, size), y = extent_of(b, size);
+  return x.begin < y.end && y.begin < x.end && share(a, b, size);
+}
+
+// What is wrong with a pair of tensors that is not as check_pair wants it.
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_pair(const RotaryPlan::State& s, const Heads& in,
+                                                        const Heads& out) {
   if (in.dtype != s.dtype || out.dtype != s.dtype)
     refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
            name(in.dtype != s.dtype ? in.dtype : out.dtype));
@@ -85,9 +92,20 @@ void check_pair(const RotaryPlan::State& s, const Heads& in, const Heads& out) {
   if (s.heads > 1 && in.heads != s.heads)
     wrong("the spectrum is per head: heads must be " + std::to_string(s.heads), in.heads);
   if (out.read_only) refuse("rotary", "an output must not be read-only");
-  if ((out.batch_stride == 0 && out.batch > 1) || (out.token_stride == 0 && out.tokens > 1) ||
-      (out.head_stride == 0 && out.heads > 1) || out.dim_stride == 0)
-    wrong("elements of an output must not share memory: a stride must not be", 0);
+  wrong("elements of an output must not share memory: a stride must not be", 0);
+}
+
+// No branch but the last: cheap however long the list.
+inline void check_pair(const RotaryPlan::State& s, const Heads& in, const Heads& out) {
+  const bool fits = (in.dtype == s.dtype) & (out.dtype == s.dtype) & (in.dim == s.spec.head_dim) &
+                    (out.dim == s.spec.head_dim) & (out.data != nullptr) & (in.batch == out.batch) &
+                    (in.tokens == out.tokens) & (in.heads == out.heads) &
+                    ((in.batch | in.tokens | in.heads) >= 0) &
+                    ((s.heads == 1) | (in.heads == s.heads)) & !out.read_only &
+                    ((out.batch_stride != 0) | (out.batch <= 1)) &
+                    ((out.token_stride != 0) | (out.tokens <= 1)) &
+                    ((out.head_stride != 0) | (out.heads <= 1)) & (out.dim_stride != 0);
+  if (!fits) refuse_pair(s, in, out);
 }
 
 // In place is the very same view; any other overlap would read what was already turned.
@@ -129,7 +147,7 @@ Index check_tensors(const RotaryPlan::State& s, const QK& in, const QK& out) {
     wrong("q and k must have the same batch and tokens, k has tokens", in.k.tokens);
   const Index tokens = h.batch * h.tokens;
   if (tokens == 0) return 0;
-  const Index size = size_of(s.dtype);
+  const Index size = s.element_size;
   const bool some_q = q && in.q.heads > 0, some_k = k && in.k.heads > 0;
   if (some_q && some_k) {
     if (overlap(out.q, out.k, size)) refuse("rotary", "q and k must not overlap");

@@ -96,6 +96,7 @@ RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype) {
   auto s = std::make_shared<State>();
   s->spec = spec;
   s->dtype = dtype;
+  s->element_size = size_of(dtype);
   check_precision(*s);
   s->isa = active_isa();
   s->kernel = detail::rotate_kernel(dtype, s->isa);
@@ -159,12 +160,13 @@ void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor
   call.gap_count = static_cast<std::int32_t>(s.gaps.size());
   const Index heads = (call.in->q.data != nullptr ? call.in->q.heads : 0) +
                       (call.in->k.data != nullptr ? call.in->k.heads : 0);
-  const Index token_bytes = heads * s.spec.head_dim * size_of(s.dtype);
-  const bool in_place = call.in->q.data == call.out->q.data && call.in->k.data == call.out->k.data;
-  call.stream = !in_place && token_bytes > 0 && tokens > kStreamBytes / token_bytes;
-  if (executor.run != nullptr && executor.concurrency > 1 && token_bytes > 0) {
-    const Index least = std::max<Index>(1, kBytesPerTask / token_bytes);
-    Work work{&s, &call, tokens, std::min(executor.concurrency, tokens / least)};
+  // The tensors lie in memory, so the product fits.
+  const Index bytes = tokens * heads * s.spec.head_dim * s.element_size;
+  call.stream = bytes > kStreamBytes &&
+                (call.in->q.data != call.out->q.data || call.in->k.data != call.out->k.data);
+  if (bytes >= 2 * kBytesPerTask && executor.run != nullptr) {
+    Work work{&s, &call, tokens, std::min(executor.concurrency, bytes / kBytesPerTask)};
+    work.tasks = std::min(work.tasks, tokens);
     if (work.tasks > 1) return executor.run(executor.context, work.tasks, run_task, &work);
   }
   turn(s, call, 0, tokens);

@@ -96,7 +96,7 @@ void backward_row(const Call& c, const detail::TokenPosition& p, Index x, Index 
     const double gs =
         detail::ReadRow(c.out->data, c.out->dtype, y + (c.channels + i) * c.out->dim_stride);
     write(*c.d_in, d + i * c.d_in->dim_stride, sigmoid(value) * (gc * co + gs * si));
-    if (c.d_bias->empty() || raw < -kTwoPi || raw > 0) continue;
+    if (c.d_bias->empty() || raw <= -kTwoPi || raw >= 0) continue;
     static_cast<double*>(c.d_bias->data)[head * c.d_bias->stride[0] + i * c.d_bias->stride[1]] +=
         softplus(value) * (gs * co - gc * si);
   }

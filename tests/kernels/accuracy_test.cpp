@@ -114,7 +114,7 @@ TEST_P(Accuracy, FastFrequencies) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Accuracy, ::testing::ValuesIn(supported_isas()),
-                         [](const auto& info) { return std::string(name(info.param)); });
+                         [](const auto& isa) { return std::string(name(isa.param)); });
 
 }  // namespace
 }  // namespace posenc

@@ -233,7 +233,8 @@ TEST(RowGradients, EveryLayoutAndShape) {
         for (std::size_t i = 0; i < back.size(); ++i) EXPECT_NEAR(back[i], p.q[i], 1e-9) << i;
         std::vector<double> a(cos.size()), b(cos.size());
         plan.row_gradients(x, g, table, {view(a), view(b)}, threads(3));
-        EXPECT_EQ(a, d_cos), EXPECT_EQ(b, d_sin);
+        EXPECT_EQ(a, d_cos);
+        EXPECT_EQ(b, d_sin);
       }
 }
 

@@ -46,8 +46,8 @@ class POSENC_API PopePlan {
   // queries.
   void apply(const Heads& in, const Heads& out, const Positions&, const TensorView& bias = {},
              const Executor& = default_executor()) const;
-  // d_in is written, d_bias (f64 [heads, d], may be empty) is added to; zero where the bias was
-  // clamped. The same for any number of threads.
+  // d_in is written, d_bias (f64 [heads, d], may be empty) is added to; zero at and beyond the ends
+  // of [-2 pi, 0], as the peer has it. The same for any number of threads.
   void gradient(const Heads& in, const Heads& d_out, const Positions&, const TensorView& bias,
                 const Heads& d_in, const TensorView& d_bias = {},
                 const Executor& = default_executor()) const;
