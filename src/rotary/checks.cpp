@@ -95,16 +95,21 @@ inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
   wrong("elements of an output must not share memory: a stride must not be", 0);
 }
 
-// No branch but the last: cheap however long the list.
+// One branch: cheap however long the list.
+inline bool tensor_fits(const RotaryPlan::State& s, const Heads& h) noexcept {
+  return (h.dtype == s.dtype) & (h.dim == s.spec.head_dim) & ((h.batch | h.tokens | h.heads) >= 0) &
+         ((s.heads == 1) | (h.heads == s.heads));
+}
+inline bool writable(const Heads& h) noexcept {
+  return (h.read_only == false) & ((h.batch_stride != 0) | (h.batch <= 1)) &
+         ((h.token_stride != 0) | (h.tokens <= 1)) & ((h.head_stride != 0) | (h.heads <= 1)) &
+         (h.dim_stride != 0);
+}
 inline void check_pair(const RotaryPlan::State& s, const Heads& in, const Heads& out) {
-  const bool fits = (in.dtype == s.dtype) & (out.dtype == s.dtype) & (in.dim == s.spec.head_dim) &
-                    (out.dim == s.spec.head_dim) & (out.data != nullptr) & (in.batch == out.batch) &
-                    (in.tokens == out.tokens) & (in.heads == out.heads) &
-                    ((in.batch | in.tokens | in.heads) >= 0) &
-                    ((s.heads == 1) | (in.heads == s.heads)) & !out.read_only &
-                    ((out.batch_stride != 0) | (out.batch <= 1)) &
-                    ((out.token_stride != 0) | (out.tokens <= 1)) &
-                    ((out.head_stride != 0) | (out.heads <= 1)) & (out.dim_stride != 0);
+  bool fits = tensor_fits(s, in) & writable(out);
+  if (&in != &out)
+    fits = fits & (out.dtype == s.dtype) & (out.dim == in.dim) & (out.data != nullptr) &
+           (in.batch == out.batch) & (in.tokens == out.tokens) & (in.heads == out.heads);
   if (!fits) refuse_pair(s, in, out);
 }
 
@@ -116,6 +121,9 @@ void check_overlap(const Heads& in, const Heads& out, Index size) {
 }
 
 [[gnu::noinline]] void check_separate(const QK& in, const QK& out, Index size) {
+  if (in.q.data == out.q.data && in.k.data == out.k.data && one_shape(in.q, out.q) &&
+      one_shape(in.k, out.k))
+    return;
   check_overlap(in.q, out.q, size);
   check_overlap(in.k, out.k, size);
   if (in.q.data != out.q.data && overlap(in.k, out.q, size))
@@ -151,9 +159,9 @@ Index check_tensors(const RotaryPlan::State& s, const QK& in, const QK& out) {
   const bool some_q = q && in.q.heads > 0, some_k = k && in.k.heads > 0;
   if (some_q && some_k) {
     if (overlap(out.q, out.k, size)) refuse("rotary", "q and k must not overlap");
-    if (in.q.data != out.q.data || in.k.data != out.k.data || !one_shape(in.q, out.q) ||
-        !one_shape(in.k, out.k))
-      check_separate(in, out, size);
+    if (&in != &out) check_separate(in, out, size);
+  } else if (&in == &out) {
+    return some_q || some_k ? tokens : 0;
   } else if (some_q) {
     check_overlap(in.q, out.q, size);
   } else if (some_k) {
