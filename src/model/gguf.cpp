@@ -144,7 +144,7 @@ ModelSpec read_gguf(std::span<const std::byte> bytes, const std::string& file,
     return m;
   }
   read_into(keys, options, m);
-  keys.refuse_unused_assumptions();
+  keys.report_assumptions();
   return m;
 }
 

@@ -30,7 +30,7 @@ Divisor read_divisor(Keys& keys, std::string_view name) {
   for (std::size_t i = 0; i < d.values.size(); ++i) {
     const double v = d.values[i];
     if (std::isfinite(v) && v > 0) continue;
-    keys.error(std::isfinite(v) ? "divisor_not_positive" : "not_finite", name,
+    keys.error(std::isfinite(v) ? "table_zero" : "not_finite", name,
                d.tensor + "[" + std::to_string(i) +
                    "] divides a frequency and must be positive, got " + number_text(v));
     break;

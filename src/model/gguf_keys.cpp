@@ -65,11 +65,15 @@ const std::string* Keys::assumed(std::string_view key) {
   return nullptr;
 }
 
-void Keys::refuse_unused_assumptions() {
+void Keys::report_assumptions() {
   for (const auto& [key, value] : options_.assume)
     if (used_.count(key) == 0)
       error("assume_unused", key, "nothing asks for '" + printable(key) + "' in this file",
             "name a GGUF key, with or without '" + architecture + ".'");
+    else
+      add(Severity::note, "assumed", key,
+          printable(key) + " = " + printable(value) + " is a person's decision, not the file's",
+          "--assume " + printable(key));
 }
 
 bool Keys::has(std::string_view key) const {

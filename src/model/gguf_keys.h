@@ -32,8 +32,8 @@ class Keys {
   void add(Severity, std::string code, std::string_view key, std::string message,
            std::string fix = {}, std::optional<double> value = {});
   bool failed() const noexcept { return failed_; }
-  // An error for every --assume that nothing asked for.
-  void refuse_unused_assumptions();
+  // A note for every --assume that counted, an error for every one that nothing asked for.
+  void report_assumptions();
   const GgufFile& file() const noexcept { return file_; }
 
  private:

@@ -398,7 +398,7 @@ LayerSpec lower_layer(const Architecture& arch, const Hparams& h, const DivisorT
       fields.add("logit_factor", Json(out.rotary->logit_factor()), Origin::derived,
                  "the chain of scalings");
     } catch (const std::invalid_argument& e) {
-      keys.error("plan_refused", arch.name() + ".rope", e.what());
+      keys.error("refused", arch.name() + ".rope", e.what());
     }
   }
   if (attends) add_temperature(arch, h, keys, out);

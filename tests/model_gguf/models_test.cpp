@@ -368,6 +368,7 @@ TEST(GgufModels, APersonMayDecide) {
   EXPECT_EQ(field(m.layers[0], "base")->value.as_number(), 500000);
   EXPECT_EQ(field(m.layers[0], "base")->origin, Origin::user);
   EXPECT_EQ(m.context.value, 8192);
+  EXPECT_NE(finding(m, "assumed"), nullptr);
   options.assume["nonsense"] = "1";
   EXPECT_NE(finding(Writer("llama").read(options), "assume_unused"), nullptr);
   options.assume = {{"rope.freq_base", "fast"}};
