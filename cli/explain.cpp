@@ -2,6 +2,7 @@
 // posenc explain: which positions a model uses, for a person or as posenc.explain/1.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <numbers>
@@ -83,10 +84,38 @@ std::string rotary_text(const RotarySpec& r) {
   return s;
 }
 
-std::string layer_text(const LayerSpec& l) {
+// Lists of more than eight numbers are cut: --json and --layer have them whole.
+std::string without_long_lists(const std::string& text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t open = text.find('[', at), close = text.find(']', open);
+    if (open == std::string::npos || close == std::string::npos) return out + text.substr(at);
+    const std::string list = text.substr(open, close + 1 - open);
+    const auto commas = std::count(list.begin(), list.end(), ',');
+    out += text.substr(at, open - at);
+    if (commas < 8) {
+      out += list;
+    } else {
+      std::size_t end = 0;
+      for (int i = 0; i < 3; ++i) end = list.find(',', end + 1);
+      out += fmt::format("{},.. {} numbers]", list.substr(0, end), commas + 1);
+    }
+    at = close + 1;
+  }
+  return out;
+}
+
+std::string layer_text(const LayerSpec& l, bool positions_at_input) {
   std::string s;
-  if (l.encodings.empty()) s += "      no position encoding (NoPE)\n";
-  for (const auto& e : l.encodings) s += fmt::format("      {}\n", to_text(e.value));
+  if (l.encodings.empty()) {
+    if (l.scheme != "none" && !l.scheme.empty() && !positions_at_input)
+      s += fmt::format("      positions act in the score: {}\n", l.scheme);
+    else
+      s += positions_at_input ? "      q and k are not turned\n"
+                              : "      no position encoding (NoPE)\n";
+  }
+  for (const auto& e : l.encodings)
+    s += fmt::format("      {}\n", without_long_lists(to_text(e.value)));
   if (l.rotary) s += rotary_text(*l.rotary);
   s += fmt::format("      {}\n", attention_text(l.attention));
   if (l.rotates_value) s += "      values are turned too\n";
@@ -106,10 +135,10 @@ std::string where_text(const LayerSpec& l) {
   return s;
 }
 
-std::vector<Group> groups(const std::vector<LayerSpec>& layers) {
+std::vector<Group> groups(const std::vector<LayerSpec>& layers, bool positions_at_input) {
   std::vector<Group> out;
   for (const LayerSpec& l : layers) {
-    const std::string text = layer_text(l);
+    const std::string text = layer_text(l, positions_at_input);
     auto it = out.begin();
     while (it != out.end() && it->text != text) ++it;
     if (it == out.end()) it = out.insert(it, {{}, text});
@@ -118,8 +147,9 @@ std::vector<Group> groups(const std::vector<LayerSpec>& layers) {
   return out;
 }
 
-void print_layers(const std::vector<LayerSpec>& layers, const Style& style, bool details) {
-  for (const Group& g : groups(layers)) {
+void print_layers(const std::vector<LayerSpec>& layers, const Style& style, bool details,
+                  bool positions_at_input) {
+  for (const Group& g : groups(layers, positions_at_input)) {
     fmt::print("  {} {}\n{}", style.bold(g.layers.size() == 1 ? "layer" : "layers"),
                style.bold(ranges(g.layers)), g.text);
     if (!details) continue;
@@ -132,9 +162,10 @@ void print_layers(const std::vector<LayerSpec>& layers, const Style& style, bool
 void print_head(const ModelSpec& m, const Style& style) {
   Index turned = 0;
   for (const LayerSpec& l : m.layers) turned += l.rotary ? 1 : 0;
-  fmt::print("{}  {} tokens of context\n",
-             style.bold(m.model_type.empty() ? "model" : m.model_type),
-             style.bold(with_commas(m.context.value)));
+  const std::string context = m.context.value > 0
+                                  ? style.bold(with_commas(m.context.value)) + " tokens of context"
+                                  : "no longest context is stated";
+  fmt::print("{}  {}\n", style.bold(m.model_type.empty() ? "model" : m.model_type), context);
   fmt::print("  {} layers, {} with rotary positions; read as {} does, from {}\n", m.layers.size(),
              turned, m.reader, m.file);
   for (const auto& e : m.input) fmt::print("  at the input: {} ({})\n", to_text(e.value), e.where);
@@ -158,12 +189,12 @@ int explain(const ExplainOptions& o) {
   print_head(m, style);
   fmt::print("\n");
   if (layer)
-    print_layers({chosen_layer(m, o.subject)}, style, true);
+    print_layers({chosen_layer(m, o.subject)}, style, true, !m.input.empty());
   else
-    print_layers(m.layers, style, false);
+    print_layers(m.layers, style, false, !m.input.empty());
   for (const Tower& t : m.towers) {
     fmt::print("\n  {} tower, {} layers\n", style.bold(t.name), t.layers.size());
-    print_layers(t.layers, style, false);
+    print_layers(t.layers, style, false, false);
   }
   if (!m.findings.empty()) {
     fmt::print("\n");
