@@ -479,6 +479,9 @@ TEST(Proportional, ExponentsOverTheWholeHead) {
   ASSERT_TRUE(gemma.ggml);
   EXPECT_EQ(gemma.ggml->factors[63], 1);
   EXPECT_EQ(gemma.ggml->factors[64], 1e30);
+  const Spectrum third = Proportional{0.3}.rescale(geometric_spectrum(10000, 16), {});
+  EXPECT_NE(third.frequency[1], 0);  // floor(0.3 * 16 / 2) = 2 pairs turn
+  EXPECT_EQ(third.frequency[2], 0);
   const Proportional all{1, 8};
   EXPECT_EQ(all.rescale(llama2(), {}).frequency, Linear{8}.rescale(llama2(), {}).frequency);
 }
