@@ -4,6 +4,8 @@
 #include "kernels/rotate.h"
 
 #if defined(__AVX512BF16__)
+// One instruction set, chosen by the flags, whatever the other kernels leave out.
+#undef HWY_DISABLED_TARGETS
 #define HWY_COMPILE_ONLY_STATIC 1
 #include <hwy/highway.h>
 
