@@ -27,8 +27,9 @@ int main() {
         const float other = whole[static_cast<std::size_t>(mine[t]) * kDim + d];
         difference = std::max(difference, static_cast<double>(std::abs(q[t * kDim + d] - other)));
       }
-    std::printf("rank %d owns tokens %d to %d and %d to %d\n", static_cast<int>(rank), static_cast<int>(mine[0]),
-                static_cast<int>(mine[3]), static_cast<int>(mine[4]), static_cast<int>(mine[7]));
+    std::printf("rank %d owns tokens %d to %d and %d to %d\n", static_cast<int>(rank),
+                static_cast<int>(mine[0]), static_cast<int>(mine[3]), static_cast<int>(mine[4]),
+                static_cast<int>(mine[7]));
   }
   std::printf("largest difference from the whole: %g\n", difference);
   return difference == 0 ? 0 : 1;

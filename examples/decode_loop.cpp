@@ -12,20 +12,23 @@ int main() {
   const RotaryPlan plan(resolve(rope), DType::f32);
 
   std::vector<float> q(kQueryHeads * kDim), rows(static_cast<std::size_t>(plan.row_columns()));
-  std::vector<float> cache(kLayers * kMostTokens * kKeyHeads * kDim);  // [layer, token, head, channel]
+  std::vector<float> cache(kLayers * kMostTokens * kKeyHeads *
+                           kDim);  // [layer, token, head, channel]
   const TensorView row_view = tensor(rows.data(), {1, plan.row_columns()});
 
   for (Index position = 0; position < kMostTokens; ++position) {
     plan.rows(arange(position, 1), row_view);  // one exact row for this step
     for (Index layer = 0; layer < kLayers; ++layer) {
       // Your projections write q, and k straight into its place in the cache.
-      float* k = &cache[static_cast<std::size_t>((layer * kMostTokens + position) * kKeyHeads * kDim)];
+      float* k =
+          &cache[static_cast<std::size_t>((layer * kMostTokens + position) * kKeyHeads * kDim)];
       for (float& x : q) x = 1;
       for (Index i = 0; i < kKeyHeads * kDim; ++i) k[i] = 1;
       const QK qk{heads(q.data(), 1, kQueryHeads, kDim), heads(k, 1, kKeyHeads, kDim)};
       plan.apply_rows(qk, qk, row_view);
     }
   }
-  std::printf("key of token 15 in layer 3: %.6f %.6f\n", cache[(3 * kMostTokens + 15) * kKeyHeads * kDim],
+  std::printf("key of token 15 in layer 3: %.6f %.6f\n",
+              cache[(3 * kMostTokens + 15) * kKeyHeads * kDim],
               cache[(3 * kMostTokens + 15) * kKeyHeads * kDim + kDim / 2]);
 }

@@ -23,7 +23,8 @@ int main(int argc, char** argv) {
       p.value = std::vector<Index>(static_cast<std::size_t>(p.axes), 1000);  // a text token
       plan.apply(qk, p);
       std::printf("%s, layer %d at position 1000: first channel %.6f\n", model.model_type.c_str(),
-                  static_cast<int>(layer.index), q[static_cast<std::size_t>(layer.rotary->blocks[0].offset)]);
+                  static_cast<int>(layer.index),
+                  q[static_cast<std::size_t>(layer.rotary->blocks[0].offset)]);
       return 0;
     }
     std::printf("%s: no layer is rotary\n", model.model_type.c_str());

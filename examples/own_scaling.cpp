@@ -6,7 +6,8 @@
 
 #include "posenc/posenc.h"
 
-// Stretches pairs that would not complete a turn within the trained length; leaves the others alone.
+// Stretches pairs that would not complete a turn within the trained length; leaves the others
+// alone.
 struct StretchSlowPairs {
   static constexpr posenc::Card card{"stretch_slow", "stretch the slow pairs", "this example", "-"};
   double factor = 1, trained = 8192;
