@@ -25,7 +25,12 @@ class LayerReader {
   PartLayers read() {
     PartLayers out;
     auto plans = plan_layers(view_);
-    if (!plans) return out;
+    if (!plans) {  // the rest of the file is still looked at, so that all findings are listed
+      const RopeSet set = standardise_rope(view_, {"full_attention", "sliding_attention"});
+      for (const auto& part : set.parts)
+        if (part.turns) (void)resolve_part(part, set.nested, part.label, nullptr);
+      return out;
+    }
     const auto types = kinds(*plans);
     const RopeSet set = standardise_rope(view_, types);
     if (set.parts.empty() && any_turn(*plans)) return out;
@@ -33,8 +38,7 @@ class LayerReader {
     for (std::size_t i = 0; i < plans->size(); ++i) {
       LayerSpec layer;
       layer.index = static_cast<Index>(i);
-      if (!one(set, (*plans)[i], i, layer)) return out;
-      out.layers.push_back(std::move(layer));
+      if (one(set, (*plans)[i], i, layer)) out.layers.push_back(std::move(layer));
     }
     for (const auto& r : resolved_) {
       if (r.text.original_context && !out.original_context)
