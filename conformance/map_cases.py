@@ -16,7 +16,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from mapping import engines, gguf, hugging_face, papers  # noqa: E402
+from mapping import absolute, engines, gguf, hugging_face, papers  # noqa: E402
 from mapping.words import Arrays  # noqa: E402
 
 
@@ -29,6 +29,7 @@ SUITES = {
     "rotary_hugging_face": hugging_face.checks,
     "rotary_engines": engines_or_papers,
     "gguf": gguf.checks,
+    "absolute": absolute.checks,
 }
 
 
@@ -48,6 +49,11 @@ def whole(suite):
     return text
 
 
+def unfinished(suite):
+    """The same without the last end of line."""
+    return whole(suite)[:-1]
+
+
 def line_a_case(suite):
     """As rotary_hugging_face is written: a line a case."""
     head = {k: v for k, v in suite.items() if k != "cases"}
@@ -58,7 +64,7 @@ def line_a_case(suite):
 
 def form_of(suite, text):
     """The form of the file, so that the field is all that changes."""
-    for form in (whole, line_a_case):
+    for form in (whole, unfinished, line_a_case):
         if form(suite) == text:
             return form
     raise SystemExit("cases.json is written in a form that is not known here")
@@ -76,7 +82,7 @@ def mapped(name):
         found = SUITES[name](case, arrays.of(case))
         if isinstance(found, str):
             case["posenc_not_expressible"] = found
-        else:
+        elif found is not None:
             case["posenc"] = found
     return path, text, form(suite)
 
