@@ -87,12 +87,9 @@ template <class D>
 HWY_INLINE hn::Vec<D> ReadVector(D d, const hn::TFromD<D>* p) {
   return hn::LoadU(d, p);
 }
-template <bool kStream, class D>
+template <class D>
 HWY_INLINE void WriteVector(hn::Vec<D> v, D d, hn::TFromD<D>* p) {
-  if constexpr (kStream)
-    hn::Stream(v, d, p);
-  else
-    hn::StoreU(v, d, p);
+  hn::StoreU(v, d, p);
 }
 
 // bfloat16 is the upper half of a float. (Highway 1.0.3 truncates.)
@@ -129,17 +126,13 @@ HWY_INLINE hn::Vec<D> ReadVector(D d, const Float16* p) {
   const hn::Rebind<hwy::float16_t, D> d16;
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
 }
-template <bool kStream, class D>
+template <class D>
 HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
   (void)d;
   const hn::Rebind<hwy::float16_t, D> d16;
   const hn::Rebind<std::uint16_t, D> du16;
   const auto h = hn::BitCast(du16, hn::DemoteTo(d16, v));
-  auto* to = reinterpret_cast<std::uint16_t*>(p);
-  if constexpr (kStream)
-    hn::Stream(h, du16, to);
-  else
-    hn::StoreU(h, du16, to);
+  hn::StoreU(h, du16, reinterpret_cast<std::uint16_t*>(p));
 }
 #else
 template <class D>
@@ -160,7 +153,7 @@ HWY_INLINE hn::Vec<D> ReadVector(D d, const Float16* p) {
   r = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x7c00))), quiet, r);
   return hn::BitCast(d, hn::Or(r, sign));
 }
-template <bool kStream, class D>
+template <class D>
 HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
@@ -185,11 +178,7 @@ HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
                      r);
   r = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x7f800000))), nan, r);
   const auto h = hn::DemoteTo(d16, hn::BitCast(di, hn::Or(r, sign)));
-  auto* to = reinterpret_cast<std::uint16_t*>(p);
-  if constexpr (kStream)
-    hn::Stream(h, d16, to);
-  else
-    hn::StoreU(h, d16, to);
+  hn::StoreU(h, d16, reinterpret_cast<std::uint16_t*>(p));
 }
 #endif
 

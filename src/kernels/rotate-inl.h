@@ -25,11 +25,22 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Bytes that are turned before they are streamed (more than that, and reading waits for writing),
+// the widest head that is streamed, and a line of the cache.
+inline constexpr Index kStreamGroup = 1024, kStreamBuffer = 8 * 1024, kLine = 64;
+
+struct Streamer {
+  alignas(64) std::uint8_t memory[kLine + kStreamBuffer];
+  std::uint8_t* next = nullptr;  // behind the last byte given
+  Index pending = 0;             // of these not written yet, before memory + kLine
+};
+
 template <class C>
 struct Scratch {
   alignas(64) C cos_a[kChunk + kPadding], sin_a[kChunk + kPadding];
   alignas(64) C cos_b[kChunk + kPadding], sin_b[kChunk + kPadding];
   alignas(64) C along[2 * (kChunk + kPadding)], across[2 * (kChunk + kPadding)];
+  Streamer stream[2];  // q and k
 };
 
 // Coefficients of one chunk, and what the interleaved kernel makes of them when it is used.
@@ -70,22 +81,7 @@ HWY_INLINE void Zip(Chunk<C>& chunk, Scratch<C>& scratch) {
   chunk.zipped = true;
 }
 
-// Whether every row of the tensor may be written by whole aligned vectors.
 template <class T>
-HWY_INLINE bool Streams(const TokenHeads<T>& h, Index member) {
-#if HWY_TARGET == HWY_SCALAR
-  (void)h, (void)member;
-  return false;
-#else
-  const auto mask = static_cast<Index>(hn::Lanes(hn::ScalableTag<std::uint8_t>())) - 1;
-  const auto size = static_cast<Index>(sizeof(T));
-  return ((static_cast<Index>(reinterpret_cast<std::uintptr_t>(h.y)) | h.y_stride * size |
-           member * size) &
-          mask) == 0;
-#endif
-}
-
-template <bool kStream, class T>
 HWY_INLINE void TurnFast(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T>>& scratch,
                          const TokenHeads<T>& h, PairLayout layout) {
 #if HWY_TARGET == HWY_SCALAR
@@ -94,48 +90,120 @@ HWY_INLINE void TurnFast(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T
   if constexpr (kIsBFloat16<T>)
     TurnPlain<T>(chunk.f, h, layout, layout, 0, chunk.n);
   else
-    TurnHalf<kStream, T>(chunk.f, h, layout.member, chunk.n);
+    TurnHalf<T>(chunk.f, h, layout.member, chunk.n);
 #else
   if constexpr (kIsBFloat16<T>) {
     (void)scratch;
     if (layout.step == 2)
-      TurnInterleavedBFloat16<kStream, T>(chunk.f, h, chunk.n);
+      TurnInterleavedBFloat16<T>(chunk.f, h, chunk.n);
     else
-      TurnHalfBFloat16<kStream, T>(chunk.f, h, layout.member, chunk.n);
+      TurnHalfBFloat16<T>(chunk.f, h, layout.member, chunk.n);
   } else {
     if (layout.step == 2)
-      TurnInterleaved<kStream, T>(chunk.f, scratch.along, scratch.across, h, chunk.n);
+      TurnInterleaved<T>(chunk.f, scratch.along, scratch.across, h, chunk.n);
     else
-      TurnHalf<kStream, T>(chunk.f, h, layout.member, chunk.n);
+      TurnHalf<T>(chunk.f, h, layout.member, chunk.n);
   }
 #endif
 }
 
+// Any strides and members: by vectors where it can be.
+template <class T>
+HWY_INLINE void TurnHeads(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T>>& scratch,
+                          const TokenHeads<T>& h, PairLayout order, Index in_dim, Index out_dim) {
+  const bool exact_members = chunk.same || (order.step == 2 && !kIsBFloat16<T>);
+  if (in_dim == 1 && out_dim == 1 && exact_members)
+    TurnFast<T>(chunk, scratch, h, order);
+  else
+    TurnPlain<T>(chunk.f, h, {order.step * in_dim, order.member * in_dim},
+                 {order.step * out_dim, order.member * out_dim}, 0, chunk.n);
+}
+
+// Writes `bytes` new ones, which lie at line + kLine, to `to`: whole lines around the cache. The
+// rest waits for what follows it; a line that is half streamed, half stored costs 200 ns.
+HWY_INLINE void Flush(Streamer& s) {
+  if (s.pending > 0)
+    std::memcpy(s.next - s.pending, s.memory + kLine - s.pending,
+                static_cast<std::size_t>(s.pending));
+  s.pending = 0;
+}
+HWY_INLINE void StreamBytes(Streamer& s, std::uint8_t* to, Index bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const Index unit = lanes > kLine ? lanes : kLine;
+  if (to != s.next) Flush(s);
+  const std::uint8_t* from = s.memory + kLine - s.pending;
+  to -= s.pending;
+  bytes += s.pending;
+  Index i = -static_cast<Index>(reinterpret_cast<std::uintptr_t>(to)) & (unit - 1);
+  if (i > bytes) i = bytes;
+  std::memcpy(to, from, static_cast<std::size_t>(i));
+  for (; i + unit <= bytes; i += unit)
+    for (Index j = i; j < i + unit; j += lanes) hn::Stream(hn::LoadU(d, from + j), d, to + j);
+  s.pending = bytes - i;
+  if (s.pending > kLine) {  // vectors longer than a line
+    std::memcpy(to + i, from + i, static_cast<std::size_t>(s.pending));
+    s.pending = 0;
+  }
+  std::memmove(s.memory + kLine - s.pending, from + i, static_cast<std::size_t>(s.pending));
+  s.next = to + bytes;
+}
+
+// Whether a tensor is written around the cache: one block that turns all heads alike.
+template <class T>
+HWY_INLINE bool Streamed(const RotateCall& call, const Heads& in, const Heads& out) {
+  if (!call.stream || in.data == out.data || call.block_count != 1) return false;
+  const RotaryTables& t = call.blocks[0];
+  return in.dim_stride == 1 && out.dim_stride == 1 && t.pairs <= kChunk && t.heads == 1 &&
+         t.output_order == OutputOrder::in_place && call.rows.cos.head_stride == 0 &&
+         in.dim * static_cast<Index>(sizeof(T)) <= kStreamBuffer;
+}
+
+// A few heads at a time are turned into a buffer and streamed from there in the order of memory.
+// Streaming straight from the turn leaves lines half written wherever the output is not aligned
+// or only a part of a head turns.
+template <class T>
+HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& chunk,
+                              const Scratch<Compute<T>>& scratch, const TokenHeads<T>& h,
+                              PairLayout order, Index dim, Index offset, Streamer& streamer) {
+  auto* buffer = reinterpret_cast<T*>(streamer.memory + kLine);
+  const auto size = static_cast<Index>(sizeof(T));
+  const bool dense = h.y_stride == dim;
+  Index group = dense ? kStreamGroup / (dim * size) : 1;
+  if (group < 1) group = 1;
+  for (Index first = 0; first < h.heads; first += group) {
+    TokenHeads<T> part = h;
+    part.heads = h.heads - first < group ? h.heads - first : group;
+    part.x = h.x + first * h.x_stride;
+    part.y = buffer + offset, part.y_stride = dim;
+    for (Index i = 0; i < part.heads; ++i)
+      for (std::int32_t g = 0; g < call.gap_count; ++g)
+        std::memcpy(buffer + i * dim + call.gaps[g].begin,
+                    part.x - offset + i * h.x_stride + call.gaps[g].begin,
+                    static_cast<std::size_t>((call.gaps[g].end - call.gaps[g].begin) * size));
+    TurnHeads<T>(chunk, scratch, part, order, 1, 1);
+    StreamBytes(streamer, reinterpret_cast<std::uint8_t*>(h.y - offset + first * h.y_stride),
+                part.heads * dim * size);
+  }
+}
+
 // One token of one tensor, heads [head, head + count).
 template <class T>
-HWY_INLINE void TurnTensor(const RotateCall& call, const RotaryTables& t, const Heads& in,
-                           const Heads& out, Index batch, Index token, Index head, Index count,
-                           Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch) {
-  PairLayout from = LayoutOf(t, true, call.sense), to = from;
-  const Index in_dim = in.dim_stride, out_dim = out.dim_stride;
+HWY_INLINE void TurnTensor(const RotateCall& call, const RotaryTables& t, int which,
+                           const Heads& in, const Heads& out, Index batch, Index token, Index head,
+                           Index count, Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch) {
+  const PairLayout order = LayoutOf(t, true, call.sense);
   TokenHeads<T> h;
   h.x = static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride +
-        head * in.head_stride + (t.offset + chunk.first * from.step) * in_dim;
+        head * in.head_stride + (t.offset + chunk.first * order.step) * in.dim_stride;
   h.y = static_cast<T*>(out.data) + batch * out.batch_stride + token * out.token_stride +
-        head * out.head_stride + (t.offset + chunk.first * to.step) * out_dim;
+        head * out.head_stride + (t.offset + chunk.first * order.step) * out.dim_stride;
   h.heads = count, h.x_stride = in.head_stride, h.y_stride = out.head_stride;
-  const bool exact_members = chunk.same || (from.step == 2 && !kIsBFloat16<T>);
-  if (in_dim == 1 && out_dim == 1 && exact_members) {
-    if (from.step == 2 && !kIsBFloat16<T> && !chunk.zipped) Zip(chunk, scratch);
-    if (call.stream && Streams(h, from.step == 2 ? 0 : to.member))
-      TurnFast<true, T>(chunk, scratch, h, from);
-    else
-      TurnFast<false, T>(chunk, scratch, h, from);
-    return;
-  }
-  from.step *= in_dim, from.member *= in_dim;
-  to.step *= out_dim, to.member *= out_dim;
-  TurnPlain<T>(chunk.f, h, from, to, 0, chunk.n);
+  if (order.step == 2 && !kIsBFloat16<T> && !chunk.zipped) Zip(chunk, scratch);
+  if (Streamed<T>(call, in, out))
+    StreamHeads<T>(call, chunk, scratch, h, order, in.dim, t.offset, scratch.stream[which]);
+  else
+    TurnHeads<T>(chunk, scratch, h, order, in.dim_stride, out.dim_stride);
 }
 
 // xPos (arXiv:2212.10554, eq. 16): q grows by 2^(log2_decay * (p - centre) / scale), k shrinks.
@@ -165,14 +233,14 @@ HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const To
     if (in.data == nullptr || head >= in.heads) continue;
     const Index count = each ? 1 : in.heads;
     if (t.log2_decay == nullptr) {
-      TurnTensor<T>(call, t, in, out, batch, token, head, count, chunk, scratch);
+      TurnTensor<T>(call, t, which, in, out, batch, token, head, count, chunk, scratch);
       continue;
     }
     Chunk<C> decayed = chunk;
     decayed.zipped = false;
     decayed.f = {scratch.cos_b, scratch.sin_b, scratch.cos_b, scratch.sin_b};
     Decay(call, t, p, which == 1, chunk, scratch.cos_b, scratch.sin_b);
-    TurnTensor<T>(call, t, in, out, batch, token, head, count, decayed, scratch);
+    TurnTensor<T>(call, t, which, in, out, batch, token, head, count, decayed, scratch);
   }
 }
 
@@ -237,7 +305,7 @@ HWY_NOINLINE void CopyGaps(const RotateCall& call, Index batch, Index token) {
   for (int which = 0; which < 2; ++which) {
     const Heads& in = which == 0 ? call.in->q : call.in->k;
     const Heads& out = which == 0 ? call.out->q : call.out->k;
-    if (in.data == nullptr || in.data == out.data) continue;
+    if (in.data == nullptr || in.data == out.data || Streamed<T>(call, in, out)) continue;
     const T* x = static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride;
     T* y = static_cast<T*>(out.data) + batch * out.batch_stride + token * out.token_stride;
     for (Index h = 0; h < in.heads; ++h, x += in.head_stride, y += out.head_stride)
@@ -253,22 +321,32 @@ HWY_NOINLINE void CopyGaps(const RotateCall& call, Index batch, Index token) {
 }
 
 template <class T>
+HWY_INLINE void RotateToken(const RotateCall& call, Index batch, Index token, Index heads,
+                            Scratch<Compute<T>>& scratch) {
+  if (call.gap_count > 0) CopyGaps<T>(call, batch, token);
+  for (std::int32_t n = 0; n < call.block_count; ++n) {
+    const bool each = call.blocks[n].heads > 1 || call.rows.cos.head_stride != 0;
+    TurnToken<T>(call, n, batch, token, each ? heads : 1, scratch);
+  }
+}
+
+template <class T>
 HWY_INLINE void RotateTokens(const RotateCall& call, Index begin, Index end) {
+  const QK& in = *call.in;
+  const Heads& shape = in.q.data != nullptr ? in.q : in.k;
+  const Index most = in.q.data == nullptr || (in.k.data != nullptr && in.k.heads > in.q.heads)
+                         ? in.k.heads
+                         : in.q.heads;
   Scratch<Compute<T>> scratch;
-  const Heads& shape = call.in->q.data != nullptr ? call.in->q : call.in->k;
-  const Index most = call.in->q.data == nullptr || call.in->k.heads > call.in->q.heads
-                         ? call.in->k.heads
-                         : call.in->q.heads;
   Index batch = begin / shape.tokens, token = begin % shape.tokens;
   for (Index r = begin; r < end; ++r) {
-    if (call.gap_count > 0) CopyGaps<T>(call, batch, token);
-    for (std::int32_t n = 0; n < call.block_count; ++n) {
-      const bool each = call.blocks[n].heads > 1 || call.rows.cos.head_stride != 0;
-      TurnToken<T>(call, n, batch, token, each ? most : 1, scratch);
-    }
+    RotateToken<T>(call, batch, token, most, scratch);
     if (++token == shape.tokens) token = 0, ++batch;
   }
-  if (call.stream) hwy::FlushStream();
+  if (call.stream) {
+    for (Streamer& s : scratch.stream) Flush(s);
+    hwy::FlushStream();
+  }
 }
 
 }  // namespace HWY_NAMESPACE
