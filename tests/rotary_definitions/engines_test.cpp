@@ -1,214 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotations that other programs computed (conformance/), from our definitions and a dumb reference:
-// what is tested is where every pair stands, which stream it follows and how fast it turns.
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <numbers>
-
-#include "posenc/registry.h"
-#include "rotary_definitions/reference.h"
-#include "support/suite.h"
+// Rotations of ggml, vLLM, rotary-embedding-torch, timm and papers' own code.
+#include "rotary_definitions/peers.h"
 
 namespace posenc {
 namespace {
 
-using test::Role;
-// Position of token t of row b, one number a stream.
-using PositionOf = std::function<std::vector<double>(Index b, Index t)>;
-
-const support::Suite& hugging_face() {
-  static const support::Suite suite("rotary_hugging_face");
-  return suite;
-}
-const support::Suite& engines() {
-  static const support::Suite suite("rotary_engines");
-  return suite;
-}
-
-struct Check {
-  const support::Suite& suite;
-  std::string test_case, in, out;
-  std::string letters;  // of the axes: b t h d, each at most once
-  double tolerance = 1e-10;
-  Role role = Role::query;
-  std::vector<Index> shape = {};  // instead of the array's own, for merged axes
-};
-
-void expect_rotation(const Check& c, const RotarySpec& spec, const PositionOf& position) {
-  SCOPED_TRACE(c.test_case + "/" + c.out);
-  const support::SuiteArray x = c.suite(c.test_case, c.in), y = c.suite(c.test_case, c.out);
-  const std::vector<Index> shape = c.shape.empty() ? x.shape : c.shape;
-  ASSERT_EQ(shape.size(), c.letters.size());
-  const auto axis = [&](char letter, Index& size, Index& stride) {
-    size = 1;
-    stride = 0;
-    Index dense = 1;
-    for (std::size_t i = shape.size(); i-- > 0; dense *= shape[i])
-      if (c.letters[i] == letter) size = shape[i], stride = dense;
-  };
-  Index batch, tokens, heads, dim, b_stride, t_stride, h_stride, d_stride;
-  axis('b', batch, b_stride);
-  axis('t', tokens, t_stride);
-  axis('h', heads, h_stride);
-  axis('d', dim, d_stride);
-  ASSERT_EQ(static_cast<Index>(x.value.size()), batch * tokens * heads * dim);
-  ASSERT_EQ(dim, spec.head_dim);
-  for (Index b = 0; b < batch; ++b)
-    for (Index t = 0; t < tokens; ++t)
-      for (Index h = 0; h < heads; ++h) {
-        const Index base = b * b_stride + t * t_stride + h * h_stride;
-        std::vector<double> v;
-        for (Index d = 0; d < dim; ++d)
-          v.push_back(x.value[static_cast<std::size_t>(base + d * d_stride)]);
-        const std::vector<double> r = test::reference_rotate(spec, v, position(b, t), h, c.role);
-        for (Index d = 0; d < dim; ++d)
-          ASSERT_NEAR(r[static_cast<std::size_t>(d)],
-                      y.value[static_cast<std::size_t>(base + d * d_stride)], c.tolerance)
-              << "row " << b << " token " << t << " head " << h << " channel " << d;
-      }
-}
-
-RotarySpec spec_of(const std::string& scheme, Index length = 0, const ArrayLookup& arrays = {}) {
-  return resolve(parse_encoding(scheme, arrays), Context{length});
-}
-
-// positions [t], [b, t], or [streams, b, t], [streams, t] when `streams` stand first.
-PositionOf from_array(const support::SuiteArray& p, bool streams_first = false) {
-  return [p, streams_first](Index b, Index t) {
-    std::vector<double> v;
-    const Index streams = streams_first ? p.shape.front() : 1;
-    const Index tokens = p.shape.back();
-    const Index rows = static_cast<Index>(p.value.size()) / (streams * tokens);
-    for (Index s = 0; s < streams; ++s)
-      v.push_back(p.value[static_cast<std::size_t>((s * rows + b % rows) * tokens + t)]);
-    return v;
-  };
-}
-// positions [t, streams], in the order given.
-PositionOf token_major(const support::SuiteArray& p, std::vector<std::size_t> order = {0, 1}) {
-  return [p, order](Index, Index t) {
-    std::vector<double> v;
-    const auto streams = static_cast<std::size_t>(p.shape.back());
-    for (const std::size_t s : order)
-      v.push_back(p.value[static_cast<std::size_t>(t) * streams + s]);
-    return v;
-  };
-}
-PositionOf counted(double from = 0) {
-  return [from](Index, Index t) { return std::vector{from + static_cast<double>(t)}; };
-}
-// (row, column) of token t of a grid, row by row, through f.
-PositionOf grid(Index columns, std::function<std::vector<double>(double, double)> f) {
-  return [columns, f](Index, Index t) {
-    return f(static_cast<double>(t / columns), static_cast<double>(t % columns));
-  };
-}
-std::vector<double> row_column(double r, double c) {
-  return {r, c};
-}
-std::vector<double> column_row(double r, double c) {
-  return {c, r};
-}
-
-struct Named {
-  const char* test_case;
-  const char* scheme;
-  Index length = 0;
-};
-
-TEST(HuggingFace, OneAxis) {
-  const Named rows[] = {
-      {"apply_llama_half", "rope head_dim=8 pairing=half_split"},
-      {"apply_llama_half_far", "rope head_dim=8 pairing=half_split base=500000"},
-      {"apply_gpt_neox_partial", "rope head_dim=16 rotary_dim=4 pairing=half_split"},
-      {"apply_glm_partial_interleaved", "rope head_dim=16 rotary_dim=8 pairing=interleaved"},
-      {"apply_cohere_interleaved", "rope head_dim=8 pairing=interleaved base=500000"},
-      {"apply_ernie_4_5_interleaved", "rope head_dim=8 pairing=interleaved base=500000"},
-      {"apply_olmo2_half", "rope head_dim=8 pairing=half_split"},
-      {"apply_gpt_oss_half_yarn",
-       "rope head_dim=16 pairing=half_split base=150000 + yarn factor=32 original_context=4096 "
-       "truncate=false"},
-      {"apply_phi4_mini_partial_longrope",
-       "rope head_dim=16 rotary_dim=12 pairing=half_split + longrope "
-       "long_factor=[1,1.5,2.5,4,8,16] original_context=32 switch_rule=always_long factor=128"},
-      {"apply_deepseek_v3_interleave",
-       "rope head_dim=8 pairing=interleaved output_order=even_then_odd"},
-      {"apply_modernbert_half_float32", "rope head_dim=8 pairing=half_split base=160000"},
-      {"apply_gemma4_proportional",
-       "rope head_dim=16 pairing=half_split base=1e6 + proportional fraction=0.25"},
-      {"apply_phi_partial", "rope head_dim=16 rotary_dim=8 pairing=half_split"},
-      {"apply_stablelm_partial", "rope head_dim=16 rotary_dim=4 pairing=half_split"},
-      {"apply_gptj_interleaved_partial", "rope head_dim=16 rotary_dim=8 pairing=interleaved"},
-      {"apply_deepseek_v2_complex",
-       "rope head_dim=8 pairing=interleaved + yarn factor=40 original_context=4096 mscale=0.707 "
-       "mscale_all_dim=0.5"},
-      {"apply_moonshine_partial_interleaved", "rope head_dim=20 rotary_dim=18 pairing=interleaved"},
-  };
-  for (const Named& row : rows) {
-    const RotarySpec spec = spec_of(row.scheme, row.length);
-    const PositionOf p = from_array(hugging_face()(row.test_case, "position_ids"));
-    for (const char* x : {"q", "k"})
-      expect_rotation({hugging_face(), row.test_case, x, x + std::string("_out_f64"), "bhtd"}, spec,
-                      p);
-  }
-  const PositionOf p = from_array(hugging_face()("apply_llama4_complex", "position_ids"));
-  expect_rotation({hugging_face(), "apply_llama4_complex", "q", "q_out_f64", "bthd"},
-                  spec_of("rope head_dim=8 pairing=interleaved base=500000"), p);
-}
-
-TEST(HuggingFace, ThreeStreams) {
-  const Named rows[] = {
-      {"apply_qwen2_vl_mrope_chunked",
-       "mrope head_dim=16 pairing=half_split base=1e6 sections=[2,3,3] layout=chunked"},
-      {"apply_qwen3_vl_mrope_interleaved",
-       "mrope head_dim=16 pairing=half_split base=500000 sections=[4,2,2] layout=interleaved"},
-      {"apply_ernie_4_5_vl_three_axes",
-       "mrope head_dim=16 pairing=interleaved base=10000 sections=[3,3,2] layout=ernie"},
-  };
-  for (const Named& row : rows)
-    for (const char* x : {"q", "k"})
-      expect_rotation({hugging_face(), row.test_case, x, x + std::string("_out_f64"), "bhtd"},
-                      spec_of(row.scheme),
-                      from_array(hugging_face()(row.test_case, "position_ids"), true));
-}
-
-TEST(HuggingFace, VisionTowers) {
-  using namespace axial_presets;
-  const auto positions = [&](const char* test_case) {
-    return token_major(hugging_face()(test_case, "position_ids"));
-  };
-  for (const char* x : {"q", "k"}) {
-    const std::string out = x + std::string("_out_f64");
-    expect_rotation({hugging_face(), "vision_qwen2_vl_axial", x, out, "thd"},
-                    resolve(qwen2_vl_vision(8)), positions("vision_qwen2_vl_axial"));
-    expect_rotation({hugging_face(), "vision_pixtral_axial", x, out, "htd"},
-                    resolve(pixtral_vision(8)), positions("vision_pixtral_axial"));
-    expect_rotation({hugging_face(), "vision_gemma4_blocks", x, out, "bthd"},
-                    resolve(gemma4_vision(16)), positions("vision_gemma4_blocks"));
-    expect_rotation({hugging_face(), "vision_llama4_complex", x, out, "bthd"},
-                    resolve(llama4_vision(16)), [](Index, Index t) {
-                      if (t == 9) return std::vector<double>{0, 0};  // the class token
-                      return std::vector<double>{static_cast<double>(t % 3 + 1),
-                                                 static_cast<double>(t / 3 + 1)};
-                    });
-    expect_rotation({hugging_face(), "vision_dinov3_axial", x, out, "bhtd"}, resolve(dinov3(16)),
-                    [](Index, Index t) {
-                      if (t < 3) return std::vector<double>{0, 0};  // class and registers
-                      // Even the peer's double run rounds 2 pi times the coordinate to float32.
-                      const auto rounded = [](double coordinate) {
-                        constexpr double kTurn = 2 * std::numbers::pi;
-                        // volatile: gcc 12.2 -O2 drops the rounding of two neighbours.
-                        const volatile float narrow = static_cast<float>(kTurn * coordinate);
-                        return static_cast<double>(narrow) / kTurn;
-                      };
-                      const double row = static_cast<double>((t - 3) / 4);
-                      const double column = static_cast<double>((t - 3) % 4);
-                      return std::vector<double>{rounded((row + 0.5) / 2 * 2 - 1),
-                                                 rounded((column + 0.5) / 4 * 2 - 1)};
-                    });
-  }
-}
+using namespace test;
 
 // float32 peers: the tolerance is the suite's own.
 TEST(Ggml, StreamsOfEveryMode) {
@@ -390,9 +187,9 @@ TEST(Timm, MixedAxesPerHead) {
         const std::size_t base = ((block * 2 + head) * 12 + t) * 16;
         const std::vector<double> v(x.value.begin() + static_cast<std::ptrdiff_t>(base),
                                     x.value.begin() + static_cast<std::ptrdiff_t>(base + 16));
-        const std::vector<double> r = test::reference_rotate(
-            spec, v, {static_cast<double>(t % 4), static_cast<double>(t / 4)},
-            static_cast<Index>(head));
+        const std::vector<double> r =
+            reference_rotate(spec, v, {static_cast<double>(t % 4), static_cast<double>(t / 4)},
+                             static_cast<Index>(head));
         for (std::size_t d = 0; d < 16; ++d) ASSERT_NEAR(r[d], y.value[base + d], 4.1e-6);
       }
   }
@@ -452,8 +249,8 @@ TEST(Xpos, CentresOfKnownPrograms) {
   const RotarySpec plain = spec_of(with("interleaved head_dim=8 scale_base=64", 4));
   const std::vector<double> x = {1, 2, 3, 4, 5, 6, 7, 8};
   for (const Role role : {Role::query, Role::key}) {
-    const std::vector<double> a = test::reference_rotate(divided, x, {14}, 0, role);
-    const std::vector<double> b = test::reference_rotate(plain, x, {7}, 0, role);
+    const std::vector<double> a = reference_rotate(divided, x, {14}, 0, role);
+    const std::vector<double> b = reference_rotate(plain, x, {7}, 0, role);
     for (std::size_t d = 0; d < 8; ++d) EXPECT_NEAR(a[d], b[d], 1e-14);
   }
 }
