@@ -97,19 +97,29 @@ void read(const Call& c, const LoweredInput& lowered, Index b, Index t, std::vec
     y[static_cast<std::size_t>(i)] = lowered.input_gain * c.x.get(b, t, i);
 }
 
+void check_shape(const TensorView& g, const TensorView& of) {
+  if (!g.empty() &&
+      (of.empty() || g.rank != 2 || g.shape[0] != of.shape[0] || g.shape[1] != of.shape[1]))
+    refuse(kWho, "gradient of a table must have its shape, rank", Index{g.rank});
+}
+
 void check_gradients(const LoweredInput& lowered, const Positions& p,
                      std::span<const InputGradient> g) {
   if (!g.empty() && g.size() != lowered.terms.size())
     refuse(kWho, "there must be a gradient for each term, or none", static_cast<Index>(g.size()));
   for (std::size_t n = 0; n < g.size(); ++n) {
     const InputTerm& t = lowered.terms[n];
-    for (const TensorView* v : {&g[n].table, &g[n].gain, &g[n].position})
+    for (const TensorView* v :
+         {&g[n].table, &g[n].affine, &g[n].frequency, &g[n].gain, &g[n].position})
       if (!v->empty() && (v->dtype != DType::f64 || v->read_only))
         refuse(kWho, "gradients of terms must be f64 and writable", name(v->dtype));
-    if (!g[n].table.empty() &&
-        (t.table.empty() || g[n].table.rank != 2 || g[n].table.shape[0] != t.table.shape[0] ||
-         g[n].table.shape[1] != t.table.shape[1]))
-      refuse(kWho, "gradient of a table must have its shape, rank", Index{g[n].table.rank});
+    check_shape(g[n].table, t.table);
+    check_shape(g[n].affine, t.affine);
+    const TensorView& f = g[n].frequency;
+    if (!f.empty() && (t.phase == nullptr || f.rank != 2 || f.shape[0] != t.phase->axes ||
+                       f.shape[1] != t.phase->pairs()))
+      refuse(kWho, "gradient of frequencies must be [axes, pairs], rank", Index{f.rank});
+    check_layer_gradients(t.layers, g[n].layers);
     if (!g[n].gain.empty() && g[n].gain.count() != 1)
       refuse(kWho, "gradient of a gain must be one number", g[n].gain.count());
     const TensorView& q = g[n].position;
@@ -119,7 +129,7 @@ void check_gradients(const LoweredInput& lowered, const Positions& p,
     if (g[n].rows.empty()) continue;
     const TokenView rows = tokens_of(g[n].rows, "gradient of rows");
     if (t.rows.empty() || g[n].rows.read_only || rows.tokens != tokens_of(t.rows, "rows").tokens ||
-        rows.width != t.width || rows.batch != tokens_of(t.rows, "rows").batch)
+        rows.width != source_width(t) || rows.batch != tokens_of(t.rows, "rows").batch)
       refuse(kWho, "gradient of rows must have their shape, tokens", rows.tokens);
   }
 }

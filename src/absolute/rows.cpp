@@ -2,6 +2,7 @@
 #include "absolute/rows.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
@@ -11,15 +12,34 @@ namespace {
 
 constexpr const char* kWho = "apply_input";
 
+// A phase or an affine map of the position; layers may follow.
+void check_source(const InputTerm& t, const Positions& p) {
+  const Index width = source_width(t);
+  if (t.phase != nullptr) {
+    if (t.phase->heads != 1) refuse(kWho, "a phase must be of one head", t.phase->heads);
+    if (width < sine_channels(t.layout, t.phase->pairs()) - 1)
+      refuse(kWho, "width must hold the pairs of the phase but for one channel", width);
+    return;
+  }
+  const TensorView& v = t.table.empty() ? t.affine : t.table;
+  if (v.rank != 2 || v.shape[1] != width || v.dtype != DType::f64)
+    refuse(kWho, "a table must be [rows, width] of f64", Index{v.rank});
+  if (!t.affine.empty() && v.shape[0] != p.axes + 1)
+    refuse(kWho, "an affine map needs a row for every axis of the positions and one more",
+           v.shape[0]);
+}
+
 void check_term(const InputTerm& t, const Positions& p, Index batch, Index tokens) {
-  const int sources =
-      (t.phase != nullptr ? 1 : 0) + (t.table.empty() ? 0 : 1) + (t.rows.empty() ? 0 : 1);
+  const int sources = (t.phase != nullptr ? 1 : 0) + (t.table.empty() ? 0 : 1) +
+                      (t.affine.empty() ? 0 : 1) + (t.rows.empty() ? 0 : 1);
   if (sources != 1)
-    refuse(kWho, "a term must have one source of rows: phase, table or rows", Index{sources});
+    refuse(kWho, "a term must have one source of rows: phase, table, affine or rows",
+           Index{sources});
   if (t.width < 1) refuse(kWho, "width of a term must be positive", t.width);
+  check_layers(t.layers, source_width(t), t.width);
   if (!t.rows.empty()) {
     const TokenView r = tokens_of(t.rows, "rows");
-    if (r.tokens != tokens || r.width != t.width || (r.batch != 1 && r.batch != batch))
+    if (r.tokens != tokens || r.width != source_width(t) || (r.batch != 1 && r.batch != batch))
       refuse(kWho, "the caller's rows must have the tokens and width of the term, tokens",
              r.tokens);
     return;
@@ -30,16 +50,7 @@ void check_term(const InputTerm& t, const Positions& p, Index batch, Index token
   const bool many = t.phase != nullptr && t.phase->axes > 1;
   if (many ? t.phase->axes != p.axes : t.axis < 0 || t.axis >= p.axes)
     refuse(kWho, "positions must have the axes of the term", Index{p.axes});
-  if (p.type == DType::f64 && (!t.table.empty() || t.zero_position.has_value()))
-    refuse(kWho, "a table needs integer positions", name(p.type));
-  if (t.phase != nullptr) {
-    if (t.phase->heads != 1) refuse(kWho, "a phase must be of one head", t.phase->heads);
-    if (t.width < 2 * t.phase->pairs() - 1)
-      refuse(kWho, "width must hold the pairs of the phase but for one cosine", t.width);
-    return;
-  }
-  if (t.table.rank != 2 || t.table.shape[1] != t.width || t.table.dtype != DType::f64)
-    refuse(kWho, "a table must be [rows, width] of f64", Index{t.table.rank});
+  check_source(t, p);
 }
 
 }  // namespace
@@ -63,8 +74,10 @@ TokenView tokens_of(const TensorView& v, const char* what) {
 }
 
 SineChannel sine_channel(SineLayout layout, Index pairs, Index width, Index channel) {
-  const Index used = std::min(width, 2 * pairs);
+  const Index used = std::min(width, sine_channels(layout, pairs));
   if (channel >= used) return {};
+  if (layout == SineLayout::sines) return {channel, false};
+  if (layout == SineLayout::cosines) return {channel, true};
   if (layout == SineLayout::interleaved) return {channel / 2, channel % 2 != 0};
   // Of an odd number of channels the sines get one more.
   const Index cosines = used / 2, sines = used - cosines;
@@ -79,6 +92,7 @@ InputRows::InputRows(const LoweredInput& lowered, const Positions& p, Index batc
     check_term(t, p, batch, tokens);
     sine_.emplace_back();
     cosine_.emplace_back();
+    if (!t.affine.empty()) owned(p);  // refuses NaN and infinities
     if (t.phase == nullptr) continue;
     OwnedPositions moved = owned(p);
     if (t.phase->axes == 1) {  // the stream of the term
@@ -107,13 +121,24 @@ std::size_t InputRows::phase_at(const InputTerm& t, Index b, Index token, Index 
   return static_cast<std::size_t>(row * t.phase->pairs() + pair);
 }
 
+double InputRows::position(std::int32_t axis, Index b, Index token) const {
+  return position_at(positions_, axis, positions_.batch == 1 ? 0 : b, token);
+}
+
 bool InputRows::is_zero(const InputTerm& t, Index b, Index token) const {
-  return t.zero_position.has_value() &&
-         integer_position_at(positions_, t.axis, positions_.batch == 1 ? 0 : b, token) ==
-             *t.zero_position;
+  if (!t.zero_position.has_value()) return false;
+  if (positions_.type == DType::f64)
+    return position(t.axis, b, token) == static_cast<double>(*t.zero_position);
+  return integer_position_at(positions_, t.axis, positions_.batch == 1 ? 0 : b, token) ==
+         *t.zero_position;
 }
 
 Index InputRows::table_row(const InputTerm& t, Index b, Index token) const {
+  if (positions_.type == DType::f64) {
+    const double x = position(t.axis, b, token);
+    if (!(std::fabs(x) <= 0x1p62) || x != std::floor(x))
+      refuse(kWho, "a table needs integer positions", x);
+  }
   const Index p = integer_position_at(positions_, t.axis, positions_.batch == 1 ? 0 : b, token);
   const Index n = t.table.shape[0];
   Index row = 0;
@@ -125,67 +150,127 @@ Index InputRows::table_row(const InputTerm& t, Index b, Index token) const {
   return p < 0 ? 0 : n - 1;
 }
 
-void InputRows::row(std::size_t n, Index b, Index token, std::vector<double>& out) const {
+void InputRows::source_row(std::size_t n, Index b, Index token, std::vector<double>& out) const {
   const InputTerm& t = lowered_.terms[n];
-  out.assign(static_cast<std::size_t>(t.width), 0.0);
+  const Index width = source_width(t);
+  out.assign(static_cast<std::size_t>(width), 0.0);
+  const auto add = [&](const TensorView& v, Index row, double factor) {
+    for (Index c = 0; c < width; ++c)
+      out[static_cast<std::size_t>(c)] +=
+          factor * static_cast<const double*>(v.data)[row * v.stride[0] + c * v.stride[1]];
+  };
   if (!t.rows.empty()) {
     const TokenView r = tokens_of(t.rows, "rows");
-    for (Index c = 0; c < t.width; ++c)
+    for (Index c = 0; c < width; ++c)
       out[static_cast<std::size_t>(c)] = r.get(r.batch == 1 ? 0 : b, token, c);
-    return;
-  }
-  if (is_zero(t, b, token)) return;
-  if (t.phase != nullptr) {
-    for (Index c = 0; c < t.width; ++c) {
-      const SineChannel s = sine_channel(t.layout, t.phase->pairs(), t.width, c);
+  } else if (t.phase != nullptr) {
+    for (Index c = 0; c < width; ++c) {
+      const SineChannel s = sine_channel(t.layout, t.phase->pairs(), width, c);
       if (s.pair >= 0)
         out[static_cast<std::size_t>(c)] =
             (s.cosine ? cosine_ : sine_)[n][phase_at(t, b, token, s.pair)];
     }
+  } else if (!t.affine.empty()) {
+    add(t.affine, positions_.axes, 1);
+    for (std::int32_t a = 0; a < positions_.axes; ++a) add(t.affine, a, position(a, b, token));
+  } else {
+    const Index row = table_row(t, b, token);
+    if (row >= 0) add(t.table, row, 1);
+  }
+}
+
+void InputRows::row(std::size_t n, Index b, Index token, std::vector<double>& out) const {
+  const InputTerm& t = lowered_.terms[n];
+  if (t.rows.empty() && is_zero(t, b, token)) {
+    out.assign(static_cast<std::size_t>(t.width), 0.0);
     return;
   }
-  const Index row = table_row(t, b, token);
-  for (Index c = 0; row >= 0 && c < t.width; ++c)
-    out[static_cast<std::size_t>(c)] =
-        static_cast<const double*>(t.table.data)[row * t.table.stride[0] + c * t.table.stride[1]];
+  source_row(n, b, token, out);
+  apply_layers(t.layers, out);
 }
 
 void InputRows::pull(std::size_t n, Index b, Index token, const std::vector<double>& d,
                      const InputGradient& g) const {
   const InputTerm& t = lowered_.terms[n];
+  if (t.rows.empty() && is_zero(t, b, token)) return;
+  if (t.layers.empty()) {
+    pull_source(n, b, token, d, g);
+    return;
+  }
+  std::vector<double> row, back = d;
+  source_row(n, b, token, row);
+  pull_layers(t.layers, row, back, g.layers);
+  pull_source(n, b, token, back, g);
+}
+
+void InputRows::pull_source(std::size_t n, Index b, Index token, const std::vector<double>& d,
+                            const InputGradient& g) const {
+  const InputTerm& t = lowered_.terms[n];
+  const Index width = source_width(t);
   if (!t.rows.empty()) {
     if (g.rows.empty()) return;
     const TokenView r = tokens_of(g.rows, "gradient of rows");
-    for (Index c = 0; c < t.width; ++c) {
+    for (Index c = 0; c < width; ++c) {
       const Index row = r.batch == 1 ? 0 : b;
       r.put(row, token, c, r.get(row, token, c) + d[static_cast<std::size_t>(c)]);
     }
-    return;
-  }
-  if (is_zero(t, b, token)) return;
-  if (t.phase == nullptr) {
+  } else if (t.phase != nullptr) {
+    pull_phase(n, b, token, d, g);
+  } else if (!t.affine.empty()) {
+    pull_affine(t, b, token, d, g);
+  } else {
     const Index row = g.table.empty() ? -1 : table_row(t, b, token);
-    for (Index c = 0; row >= 0 && c < t.width; ++c)
+    for (Index c = 0; row >= 0 && c < width; ++c)
       static_cast<double*>(g.table.data)[row * g.table.stride[0] + c * g.table.stride[1]] +=
           d[static_cast<std::size_t>(c)];
-    return;
   }
-  if (g.position.empty()) return;
-  const Index pairs = t.phase->pairs();
-  for (Index c = 0; c < t.width; ++c) {
-    const SineChannel s = sine_channel(t.layout, pairs, t.width, c);
+}
+
+// d sin(p w + ..)/dp = w cos, /dw = p cos; d cos = minus the same with sin.
+void InputRows::pull_phase(std::size_t n, Index b, Index token, const std::vector<double>& d,
+                           const InputGradient& g) const {
+  if (g.position.empty() && g.frequency.empty()) return;
+  const InputTerm& t = lowered_.terms[n];
+  const Index pairs = t.phase->pairs(), width = source_width(t);
+  for (Index c = 0; c < width; ++c) {
+    const SineChannel s = sine_channel(t.layout, pairs, width, c);
     if (s.pair < 0) continue;
     const std::size_t at = phase_at(t, b, token, s.pair);
-    const double by_angle = s.cosine ? -sine_[n][at] : cosine_[n][at];
-    for (Index a = 0; a < t.phase->axes; ++a) {
+    const double by_angle =
+        d[static_cast<std::size_t>(c)] * (s.cosine ? -sine_[n][at] : cosine_[n][at]);
+    for (std::int32_t a = 0; a < t.phase->axes; ++a) {
       const double f = t.phase->frequency[static_cast<std::size_t>(a * pairs + s.pair)];
-      const Index axis = t.phase->axes == 1 ? t.axis : a;
-      static_cast<double*>(g.position.data)[axis * g.position.stride[0] +
-                                            (positions_.batch == 1 ? 0 : b) * g.position.stride[1] +
-                                            token * g.position.stride[2]] +=
-          d[static_cast<std::size_t>(c)] * by_angle * f;
+      const std::int32_t axis = t.phase->axes == 1 ? t.axis : a;
+      if (!g.position.empty()) position_gradient(g, axis, b, token) += by_angle * f;
+      if (!g.frequency.empty())
+        static_cast<double*>(
+            g.frequency.data)[a * g.frequency.stride[0] + s.pair * g.frequency.stride[1]] +=
+            by_angle * (position(axis, b, token) + static_cast<double>(t.offset));
     }
   }
+}
+
+void InputRows::pull_affine(const InputTerm& t, Index b, Index token, const std::vector<double>& d,
+                            const InputGradient& g) const {
+  const auto at = [](const TensorView& v, Index row, Index c) -> double& {
+    return static_cast<double*>(v.data)[row * v.stride[0] + c * v.stride[1]];
+  };
+  for (Index c = 0; c < source_width(t); ++c) {
+    const double up = d[static_cast<std::size_t>(c)];
+    for (std::int32_t a = 0; a < positions_.axes; ++a) {
+      if (!g.affine.empty()) at(g.affine, a, c) += up * position(a, b, token);
+      if (!g.position.empty()) position_gradient(g, a, b, token) += up * at(t.affine, a, c);
+    }
+    if (!g.affine.empty()) at(g.affine, positions_.axes, c) += up;
+  }
+}
+
+double& InputRows::position_gradient(const InputGradient& g, std::int32_t axis, Index b,
+                                     Index token) const {
+  return static_cast<double*>(
+      g.position.data)[axis * g.position.stride[0] +
+                       (positions_.batch == 1 ? 0 : b) * g.position.stride[1] +
+                       token * g.position.stride[2]];
 }
 
 }  // namespace posenc

@@ -40,14 +40,38 @@ class InputRows {
 
  private:
   Index table_row(const InputTerm&, Index b, Index t) const;  // -1: zeros
+  double position(std::int32_t axis, Index b, Index t) const;
+  void source_row(std::size_t n, Index b, Index t, std::vector<double>& out) const;
+  void pull_source(std::size_t n, Index b, Index t, const std::vector<double>& d,
+                   const InputGradient&) const;
+  void pull_phase(std::size_t n, Index b, Index t, const std::vector<double>& d,
+                  const InputGradient&) const;
+  void pull_affine(const InputTerm&, Index b, Index t, const std::vector<double>& d,
+                   const InputGradient&) const;
   bool is_zero(const InputTerm&, Index b, Index t) const;
   std::size_t phase_at(const InputTerm&, Index b, Index t, Index pair) const;
+  double& position_gradient(const InputGradient&, std::int32_t axis, Index b, Index t) const;
   const LoweredInput& lowered_;
   Positions positions_;
   Index tokens_;
   std::vector<std::vector<double>> sine_,
       cosine_;  // a term each, [rows of positions * tokens, pairs]
 };
+
+// The width of what a term's source makes.
+inline Index source_width(const InputTerm& t) {
+  return t.layers.empty() || t.source_width == 0 ? t.width : t.source_width;
+}
+
+// y becomes act(W y + b), layer after layer.
+void apply_layers(const std::vector<DenseLayer>&, std::vector<double>& y);
+// The transpose at the input x: d (of the output) becomes that of the input; gradients of the
+// layers accumulated (one a layer, or none).
+void pull_layers(const std::vector<DenseLayer>&, const std::vector<double>& x,
+                 std::vector<double>& d, const std::vector<DenseGradient>&);
+// Shapes that follow each other from `width` to `out`. Throws [apply_input].
+void check_layers(const std::vector<DenseLayer>&, Index width, Index out);
+void check_layer_gradients(const std::vector<DenseLayer>&, const std::vector<DenseGradient>&);
 
 // Sine or cosine, and of which pair, at a channel of a row of n pairs and `width` channels; pair
 // -1: an appended zero.

@@ -243,66 +243,6 @@ TEST(Learned, RowsOfAMaskAsOpt) {
   expect_near(dt, suite()(name, "grad_weight"), 1e-13, name);
 }
 
-template <class S>
-S small() {
-  return S{};
-}
-template <>
-Sinusoidal small() {
-  return {.width = 6, .gain = 1.5, .learned_gain = true};
-}
-template <>
-Learned small() {
-  return {.width = 3, .rows = 4};
-}
-
-TEST(AbsoluteLaws, PullBackIsTheTransposeOfLower) {
-  for_each(AbsoluteSchemes{}, []<class S>() {
-    const S s = small<S>();
-    const std::vector<Parameter> parameters = s.parameters();
-    ASSERT_EQ(parameters.size(), 1u) << S::card.name;
-    Index n = 1;
-    for (const Index x : parameters[0].shape) n *= x;
-    std::vector<double> value, d(static_cast<std::size_t>(n), 0);
-    for (Index i = 0; i < n; ++i) value.push_back(std::sin(static_cast<double>(i + 1)));
-    const TensorView p = view(value, parameters[0].shape), dp = view(d, parameters[0].shape);
-    const auto lowered = [&](const auto& read) {
-      LoweredInput low;
-      s.lower(std::span(&p, 1), low);
-      return read(low.terms[0]);
-    };
-    // Loss: a weight for every number of the table and for the gain.
-    const auto loss = [&] {
-      return lowered([](const InputTerm& t) {
-        double total = 0.3 * t.gain;
-        for (Index i = 0; i < (t.table.empty() ? 0 : t.table.count()); ++i)
-          total += std::cos(static_cast<double>(i)) * static_cast<const double*>(t.table.data)[i];
-        return total;
-      });
-    };
-    std::vector<double> table_weight, gain_weight{0.3};
-    InputGradient g;
-    g.gain = view(gain_weight, {1});
-    lowered([&](const InputTerm& t) {
-      if (t.table.empty()) return 0;
-      for (Index i = 0; i < t.table.count(); ++i)
-        table_weight.push_back(std::cos(static_cast<double>(i)));
-      g.table = view(table_weight, {t.table.shape[0], t.table.shape[1]});
-      return 0;
-    });
-    s.pull_back(std::span(&p, 1), std::span(&g, 1), std::span(&dp, 1));
-    for (std::size_t i = 0; i < value.size(); ++i) {
-      const double kept = value[i];
-      value[i] = kept + 1e-5;
-      const double above = loss();
-      value[i] = kept - 1e-5;
-      const double below = loss();
-      value[i] = kept;
-      EXPECT_NEAR(d[i], (above - below) / 2e-5, 1e-9) << S::card.name;
-    }
-  });
-}
-
 TEST(ApplyInput, SeveralTermsWindowsAndInPlace) {
   std::vector<double> x{1, 2, 3, 4, 5, 6, 7, 8}, rows_of{10, 20, 30, 40};
   LoweredInput low;

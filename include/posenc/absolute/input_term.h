@@ -4,7 +4,8 @@
 //   y_i = compose(input_gain * x_i, gain * row(p_i))      on channels [first, first + width)
 //
 // The rows come from a phase (sine and cosine of position x frequency), from a table picked by the
-// position, or from the caller, one a token.
+// position, from the position itself (affine), or from the caller, one a token; a few schemes send
+// them through dense layers first.
 #pragma once
 #include <array>
 #include <concepts>
@@ -29,13 +30,18 @@ struct EnumNames<Compose> {
 };
 
 // Channels of a row of a phase, pairs (s_m, c_m) = (sin, cos)(p * frequency_m):
-//   interleaved s0 c0 s1 c1 ..; halves s0 s1 .. c0 c1 ..; halves_cos_first c0 c1 .. s0 s1 ..
-enum class SineLayout : std::uint8_t { interleaved, halves, halves_cos_first };
+//   interleaved s0 c0 s1 c1 ..; halves s0 s1 .. c0 c1 ..; halves_cos_first c0 c1 .. s0 s1 ..;
+//   sines s0 s1 ..; cosines c0 c1 .. (one channel a pair)
+enum class SineLayout : std::uint8_t { interleaved, halves, halves_cos_first, sines, cosines };
 template <>
 struct EnumNames<SineLayout> {
-  static constexpr std::array<std::string_view, 3> value{"interleaved", "halves",
-                                                         "halves_cos_first"};
+  static constexpr std::array<std::string_view, 5> value{"interleaved", "halves",
+                                                         "halves_cos_first", "sines", "cosines"};
 };
+// Channels of n pairs.
+constexpr Index sine_channels(SineLayout layout, Index pairs) noexcept {
+  return layout == SineLayout::sines || layout == SineLayout::cosines ? pairs : 2 * pairs;
+}
 
 // A position that the table has no row for.
 enum class Beyond : std::uint8_t { error, clamp, zero };
@@ -44,21 +50,37 @@ struct EnumNames<Beyond> {
   static constexpr std::array<std::string_view, 3> value{"error", "clamp", "zero"};
 };
 
+// out = activation(weight in + bias). gelu is x (1 + erf(x / sqrt 2)) / 2, silu x / (1 + e^-x).
+enum class Activation : std::uint8_t { identity, gelu, silu, relu };
+template <>
+struct EnumNames<Activation> {
+  static constexpr std::array<std::string_view, 4> value{"identity", "gelu", "silu", "relu"};
+};
+struct DenseLayer {
+  TensorView weight;  // [out, in] f64
+  TensorView bias;    // [1, out] f64; empty: none
+  Activation activation = Activation::identity;
+};
+
 struct InputTerm {
   const Spectrum* phase = nullptr;  // rows of a phase; its gain is not applied; one head, or ...
   SineLayout layout = SineLayout::interleaved;
-  TensorView table;       // ... [N, width] f64: row position + offset, or ...
-  TensorView rows;        // ... the caller's rows [t, width] or [b, t, width], f64 or f32
-  std::int32_t axis = 0;  // of the positions: tables, and phases of one axis
-  Index offset = 0;       // added to the position: OPT and BART 2, CTranslate2 1
+  TensorView table;  // ... [N, width] f64: row position + offset, or ...
+  TensorView
+      affine;       // ... [axes + 1, width] f64: sum over axes of position[a] affine[a] + last, or
+  TensorView rows;  // ... the caller's rows [t, width] or [b, t, width], f64 or f32
+  std::vector<DenseLayer> layers;  // what the row goes through before it meets x
+  Index source_width = 0;          // of the row before the layers; 0: width
+  std::int32_t axis = 0;           // of the positions: tables, and phases of one axis
+  Index offset = 0;                // added to the position: OPT and BART 2, CTranslate2 1
   Beyond beyond = Beyond::error;
   std::optional<Index> zero_position;  // this position's row is zero and gets no gradient (padding)
   Index first = 0, width = 0;          // channel window of x; concat appends `width` channels
   Compose compose = Compose::add;
   double gain = 1;
 };
-// A phase of n pairs fills `width` channels: with width 2n - 1 the last cosine is dropped, with
-// width above 2n zeros are appended.
+// A phase of n pairs fills `width` channels: with one channel less than its layout has the last is
+// dropped, with more zeros are appended. A table takes real positions that are whole numbers.
 
 // Terms and what they point into. Nothing that was added moves; may be moved, not copied.
 struct LoweredInput {
@@ -75,15 +97,37 @@ struct LoweredInput {
 
   POSENC_API const Spectrum* spectrum(Spectrum);
   POSENC_API TensorView table(std::vector<double> v, Index rows, Index width);
+  // weight [out, in], bias [out] or empty. Throws [lowered] when sizes disagree.
+  POSENC_API DenseLayer dense(std::vector<double> weight, std::vector<double> bias, Index out,
+                              Activation);
 };
 
 // Gradients of one term, f64, ACCUMULATED; empty: not wanted.
-struct InputGradient {
-  TensorView table;     // [N, width]
-  TensorView rows;      // of the shape of the caller's rows
-  TensorView gain;      // [1]
-  TensorView position;  // [axes, B, T]: phases of real-valued positions
+struct DenseGradient {
+  TensorView weight, bias;  // of the shapes of the layer's
 };
+struct InputGradient {
+  TensorView table;                   // [N, width]
+  TensorView affine;                  // [axes + 1, width]
+  TensorView rows;                    // of the shape of the caller's rows
+  TensorView frequency;               // [axes of the phase, pairs]
+  std::vector<DenseGradient> layers;  // one a layer, or none
+  TensorView gain;                    // [1]
+  TensorView position;                // [axes, B, T]: phases and affine rows of real positions
+};
+
+// Zeros for every gradient that the terms have; those of positions where there are positions.
+struct OwnedInputGradients {
+  std::deque<std::vector<double>> values;
+  std::vector<InputGradient> terms;
+
+  OwnedInputGradients() = default;
+  OwnedInputGradients(OwnedInputGradients&&) = default;
+  OwnedInputGradients& operator=(OwnedInputGradients&&) = default;
+  OwnedInputGradients(const OwnedInputGradients&) = delete;
+  OwnedInputGradients& operator=(const OwnedInputGradients&) = delete;
+};
+POSENC_API OwnedInputGradients zero_gradients(const LoweredInput&, const Positions& = {});
 
 // parameters: names, shapes, published initialisers. lower: in double. pull_back: its transpose,
 // accumulating into dp; `g` has an entry for each term that lower appended.

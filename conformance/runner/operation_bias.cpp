@@ -1,54 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// encode, bias: what stands at the input and in the score, as far as schemes of both are there.
+// bias, buckets: what stands in the score, as far as schemes of it are there.
 #include <algorithm>
 
-#include "conformance/runner/axes.h"
 #include "conformance/runner/encoding.h"
+#include "conformance/runner/parameters.h"
 #include "conformance/runner/position_list.h"
 #include "conformance/runner/tensors.h"
-#include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
 
 namespace posenc::conformance {
 namespace {
-
-// Parameters of a scheme, from `in` by their own names, in double.
-struct Given {
-  std::vector<Array> arrays;
-  std::vector<TensorView> views;
-};
-Given given_parameters(const Check& check, const std::vector<Parameter>& parameters) {
-  Given given;
-  for (const Parameter& p : parameters)
-    given.arrays.push_back(dense(check.input(p.name), DType::f64));
-  for (Array& a : given.arrays) given.views.push_back(a.view());
-  return given;
-}
-
-// y of the scheme at the check's positions; x zeros where there is none.
-template <class S>
-void encode(Check& check, const S& scheme) {
-  const Given given = given_parameters(check, scheme.parameters());
-  LoweredInput lowered;
-  scheme.lower(given.views, lowered);
-  const OwnedPositions positions = positions_of(check);
-  const bool with_x = check.array_name("in", "x") != nullptr;
-  const char* ours = with_x ? "out" : "rows";
-  const std::string* name = check.array_name("out", ours);
-  if (name == nullptr) refuse("case", "encode compares rows, or out where x is given");
-  const Slice want = slice(check.in_case, *name);
-  Array x;
-  DType dtype = want.array->dtype;
-  if (with_x) {
-    const Slice s = check.input("x");
-    dtype = wider(s.array->dtype, dtype);
-    x = dense(s, dtype);
-  }
-  Array y = make_array(dtype, want.shape);
-  apply_input(with_x ? static_cast<const Array&>(x).view() : TensorView{}, positions, lowered,
-              y.view());
-  check.expect(want, y.doubles());
-}
 
 // A term that depends on the distance alone, as term.h writes it.
 double distance_bias(const Term& t, Index h, Index delta) {
@@ -84,19 +45,6 @@ std::vector<double> biases(const Lowered& lowered, const OwnedPositions& query,
 }
 
 }  // namespace
-
-void run_encode(Check& check) {
-  const Encoding encoding = encoding_of(check);
-  std::visit(
-      [&](const auto& scheme) {
-        using S = std::decay_t<decltype(scheme)>;
-        if constexpr (AbsoluteScheme<S>)
-          encode(check, scheme);
-        else
-          refuse("case", "encode needs an absolute scheme", S::card.name);
-      },
-      encoding.scheme);
-}
 
 // The bias of a relative scheme, [heads, queries, keys].
 void run_bias(Check& check) {

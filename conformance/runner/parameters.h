@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of a scheme in double, by their own names: arrays of `in`, or numbers of `parameters`.
+#pragma once
+#include <vector>
+
+#include "conformance/runner/tensors.h"
+#include "posenc/relative/term.h"
+
+namespace posenc::conformance {
+
+struct Given {
+  std::vector<Array> arrays;
+  std::vector<TensorView> views;
+};
+// An array may have other axes than the parameter when it has as many elements, in its order.
+Given given_parameters(const Check&, const std::vector<Parameter>&);
+
+}  // namespace posenc::conformance

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dense layers behind a row: y = act(W x + b), in double.
+#include <cmath>
+#include <numbers>
+
+#include "absolute/rows.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+constexpr const char* kWho = "apply_input";
+
+double number_at(const TensorView& v, Index i, Index j) {
+  return static_cast<const double*>(v.data)[i * v.stride[0] + j * v.stride[1]];
+}
+double& slot(const TensorView& v, Index i, Index j) {
+  return static_cast<double*>(v.data)[i * v.stride[0] + j * v.stride[1]];
+}
+
+double activated(Activation a, double x) {
+  switch (a) {
+    case Activation::gelu:
+      return x * std::erfc(-x / std::numbers::sqrt2) / 2;
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    case Activation::relu:
+      return x > 0 ? x : 0;
+    default:
+      return x;
+  }
+}
+
+double slope(Activation a, double x) {
+  switch (a) {
+    case Activation::gelu:  // Phi(x) + x phi(x)
+      return std::erfc(-x / std::numbers::sqrt2) / 2 +
+             x * std::exp(-x * x / 2) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+    case Activation::silu: {
+      const double s = 1 / (1 + std::exp(-x));
+      return s * (1 + x * (1 - s));
+    }
+    case Activation::relu:
+      return x > 0 ? 1 : 0;
+    default:
+      return 1;
+  }
+}
+
+// W x + b, before the activation.
+std::vector<double> product(const DenseLayer& l, const std::vector<double>& x) {
+  std::vector<double> z(static_cast<std::size_t>(l.weight.shape[0]), 0.0);
+  for (Index i = 0; i < l.weight.shape[0]; ++i) {
+    double& sum = z[static_cast<std::size_t>(i)];
+    for (Index j = 0; j < l.weight.shape[1]; ++j)
+      sum += number_at(l.weight, i, j) * x[static_cast<std::size_t>(j)];
+    if (!l.bias.empty()) sum += number_at(l.bias, 0, i);
+  }
+  return z;
+}
+
+void check_like(const TensorView& v, const TensorView& of) {
+  if (v.empty()) return;
+  if (v.dtype != DType::f64 || v.read_only || v.rank != 2 || of.empty() ||
+      v.shape[0] != of.shape[0] || v.shape[1] != of.shape[1])
+    refuse(kWho, "gradients of layers must be f64, writable and of their shapes, rank",
+           Index{v.rank});
+}
+
+}  // namespace
+
+void check_layers(const std::vector<DenseLayer>& layers, Index width, Index out) {
+  for (const DenseLayer& l : layers) {
+    if (l.weight.empty() || l.weight.rank != 2 || l.weight.dtype != DType::f64 ||
+        l.weight.shape[1] != width)
+      refuse(kWho, "weight of a layer must be [out, in] of f64, in", width);
+    width = l.weight.shape[0];
+    if (!l.bias.empty() && (l.bias.rank != 2 || l.bias.dtype != DType::f64 ||
+                            l.bias.shape[0] != 1 || l.bias.shape[1] != width))
+      refuse(kWho, "bias of a layer must be [1, out] of f64, out", width);
+  }
+  if (width != out) refuse(kWho, "the last layer must have the width of the term", width);
+}
+
+void check_layer_gradients(const std::vector<DenseLayer>& layers,
+                           const std::vector<DenseGradient>& g) {
+  if (g.empty()) return;
+  if (g.size() != layers.size())
+    refuse(kWho, "there must be a gradient for each layer, or none", static_cast<Index>(g.size()));
+  for (std::size_t n = 0; n < g.size(); ++n) {
+    check_like(g[n].weight, layers[n].weight);
+    check_like(g[n].bias, layers[n].bias);
+  }
+}
+
+void apply_layers(const std::vector<DenseLayer>& layers, std::vector<double>& y) {
+  for (const DenseLayer& l : layers) {
+    y = product(l, y);
+    for (double& v : y) v = activated(l.activation, v);
+  }
+}
+
+void pull_layers(const std::vector<DenseLayer>& layers, const std::vector<double>& x,
+                 std::vector<double>& d, const std::vector<DenseGradient>& g) {
+  std::vector<std::vector<double>> in{x}, before;
+  for (const DenseLayer& l : layers) {
+    before.push_back(product(l, in.back()));
+    in.push_back(before.back());
+    for (double& v : in.back()) v = activated(l.activation, v);
+  }
+  for (std::size_t n = layers.size(); n-- > 0;) {
+    const DenseLayer& l = layers[n];
+    std::vector<double> back(in[n].size(), 0.0);
+    for (Index i = 0; i < l.weight.shape[0]; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const double up = d[at] * slope(l.activation, before[n][at]);
+      if (!g.empty() && !g[n].bias.empty()) slot(g[n].bias, 0, i) += up;
+      for (Index j = 0; j < l.weight.shape[1]; ++j) {
+        const auto from = static_cast<std::size_t>(j);
+        if (!g.empty() && !g[n].weight.empty()) slot(g[n].weight, i, j) += up * in[n][from];
+        back[from] += number_at(l.weight, i, j) * up;
+      }
+    }
+    d = std::move(back);
+  }
+}
+
+}  // namespace posenc

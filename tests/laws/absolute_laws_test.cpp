@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// What holds for every absolute scheme of the registry: gradients of parameters, positions and x
+// against finite differences, the same rows however tokens are batched, refused positions.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "laws/absolute_samples.h"
+
+namespace posenc {
+namespace {
+
+constexpr Index kBatch = 2, kTokens = 3;
+
+struct Numbers {
+  std::vector<double> value;
+  std::vector<Index> shape;
+  TensorView view() { return tensor(static_cast<void*>(value.data()), DType::f64, shape); }
+};
+Numbers waves(std::vector<Index> shape, double size, double phase) {
+  Numbers n{{}, std::move(shape)};
+  Index count = 1;
+  for (const Index s : n.shape) count *= s;
+  for (Index i = 0; i < count; ++i)
+    n.value.push_back(size * std::sin(static_cast<double>(i) * 1.7 + phase));
+  return n;
+}
+template <class T>
+std::vector<TensorView> views(std::vector<T>& all) {
+  std::vector<TensorView> v;
+  for (T& x : all) v.push_back(x.view());
+  return v;
+}
+
+// One call of a scheme: x of some channels more than the terms need, and everything it gives.
+template <class S>
+struct Call {
+  S scheme;
+  std::vector<Numbers> parameters, d_parameters;
+  Numbers x, up, d_x;
+  OwnedPositions at;
+  Index channels = 0, appended = 0;
+
+  explicit Call(const S& s) : scheme(s), at(test::positions_for(s)) {
+    double phase = 0.3;
+    for (const Parameter& p : s.parameters()) {
+      parameters.push_back(waves(p.shape, 0.6, phase += 0.9));
+      d_parameters.push_back(waves(p.shape, 0, 0));
+    }
+    const LoweredInput low = lowered();
+    for (const InputTerm& t : low.terms) {
+      if (t.compose == Compose::concat)
+        appended += t.width;
+      else
+        channels = std::max(channels, t.first + t.width);
+    }
+    channels += 1;
+    x = waves({kBatch, kTokens, channels}, 0.8, 0.1);
+    d_x = x;
+    up = waves({kBatch, kTokens, channels + appended}, 1, 2.2);
+  }
+  LoweredInput lowered() {
+    LoweredInput low;
+    scheme.lower(views(parameters), low);
+    return low;
+  }
+  std::vector<double> forward() {
+    Numbers y = up;
+    apply_input(x.view(), at, lowered(), y.view());
+    return y.value;
+  }
+  double loss() {
+    const std::vector<double> y = forward();
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) sum += up.value[i] * y[i];
+    return sum;
+  }
+};
+
+template <class F>
+double slope(double& number, const F& loss) {
+  const double kept = number, e = 1e-5;
+  number = kept + e;
+  const double above = loss();
+  number = kept - e;
+  const double below = loss();
+  number = kept;
+  return (above - below) / (2 * e);
+}
+
+template <class S>
+void check_gradients(const S& scheme) {
+  Call<S> c(scheme);
+  const LoweredInput low = c.lowered();
+  const OwnedInputGradients g = zero_gradients(low, c.at);
+  input_gradient(c.x.view(), c.at, low, c.up.view(), c.d_x.view(), g.terms);
+  scheme.pull_back(views(c.parameters), g.terms, views(c.d_parameters));
+  const auto loss = [&] { return c.loss(); };
+  for (std::size_t a = 0; a < c.parameters.size(); ++a)
+    for (std::size_t i = 0; i < c.parameters[a].value.size(); ++i)
+      EXPECT_NEAR(c.d_parameters[a].value[i], slope(c.parameters[a].value[i], loss), 2e-8)
+          << scheme.parameters()[a].name << " " << i;
+  for (std::size_t i = 0; i < c.x.value.size(); ++i)
+    EXPECT_NEAR(c.d_x.value[i], slope(c.x.value[i], loss), 2e-8) << "x " << i;
+  auto* real = std::get_if<std::vector<double>>(&c.at.value);
+  for (std::size_t i = 0; real != nullptr && i < real->size(); ++i) {
+    double sum = 0;
+    for (const InputGradient& t : g.terms)
+      if (!t.position.empty()) sum += static_cast<const double*>(t.position.data)[i];
+    EXPECT_NEAR(sum, slope((*real)[i], loss), 2e-8) << "position " << i;
+  }
+  // Accumulates, and takes nothing where nothing is wanted.
+  const std::vector<Numbers> once = c.d_parameters;
+  scheme.pull_back(views(c.parameters), g.terms, views(c.d_parameters));
+  for (std::size_t a = 0; a < once.size(); ++a)
+    for (std::size_t i = 0; i < once[a].value.size(); ++i)
+      EXPECT_NEAR(c.d_parameters[a].value[i], 2 * once[a].value[i], 1e-12);
+  scheme.pull_back(views(c.parameters), g.terms, std::vector<TensorView>(c.parameters.size()));
+}
+
+// Row `b` of the positions, alone.
+OwnedPositions row_of(const OwnedPositions& p, Index b) {
+  return std::visit(
+      [&](const auto& v) {
+        std::decay_t<decltype(v)> out;
+        for (std::int32_t a = 0; a < p.axes; ++a)
+          for (Index t = 0; t < p.count(); ++t)
+            out.push_back(v[static_cast<std::size_t>((a * p.batch + b) * p.count() + t)]);
+        return explicit_positions(std::move(out), 1, p.axes);
+      },
+      p.value);
+}
+
+template <class S>
+void check_batches(const S& scheme) {
+  Call<S> c(scheme);
+  const std::vector<double> whole = c.forward();
+  const LoweredInput low = c.lowered();
+  const Index wide = c.channels + c.appended;
+  std::vector<double> split;
+  std::vector<OwnedPositions> rows;
+  for (Index b = 0; b < kBatch; ++b) {
+    rows.push_back(row_of(c.at, b));
+    std::vector<double> y(static_cast<std::size_t>(kTokens * wide));
+    apply_input(tensor(c.x.value.data() + b * kTokens * c.channels, {kTokens, c.channels}),
+                rows.back(), low, tensor(y.data(), {kTokens, wide}));
+    split.insert(split.end(), y.begin(), y.end());
+  }
+  EXPECT_EQ(whole, split) << "row by row";
+  std::vector<double> packed(whole.size());
+  apply_input(tensor(c.x.value.data(), {kBatch * kTokens, c.channels}), joined(rows), low,
+              tensor(packed.data(), {kBatch * kTokens, wide}));
+  EXPECT_EQ(whole, packed) << "packed in one row";
+}
+
+template <class S>
+void check_refusals(const S& scheme) {
+  Call<S> c(scheme);
+  auto* real = std::get_if<std::vector<double>>(&c.at.value);
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    if (real == nullptr) return;
+    const double kept = (*real)[1];
+    (*real)[1] = bad;
+    EXPECT_THROW(c.forward(), std::invalid_argument);
+    (*real)[1] = kept;
+  }
+}
+
+template <class F>
+void for_every_sample(F&& f) {
+  test::for_absolute_samples([&](const auto& s) {
+    SCOPED_TRACE(to_text(Scheme(s)));
+    f(s);
+  });
+}
+
+TEST(AbsoluteLaws, GradientsAreThoseOfFiniteDifferences) {
+  for_every_sample([](const auto& s) { check_gradients(s); });
+}
+TEST(AbsoluteLaws, EveryBatchSplitAndPackingGivesTheSameBits) {
+  for_every_sample([](const auto& s) { check_batches(s); });
+}
+TEST(AbsoluteLaws, PositionsThatAreNoNumbersAreRefused) {
+  for_every_sample([](const auto& s) { check_refusals(s); });
+}
+TEST(AbsoluteLaws, InitialisersFitTheirParameters) {
+  for_every_sample([](const auto& s) {
+    for (const Parameter& p : s.parameters()) {
+      EXPECT_FALSE(p.name.empty());
+      Index n = 1;
+      for (const Index size : p.shape) n *= size;
+      EXPECT_TRUE(p.initial_values.empty() || static_cast<Index>(p.initial_values.size()) == n)
+          << p.name;
+    }
+  });
+}
+TEST(AbsoluteLaws, TextReadsBack) {
+  for_every_sample([](const auto& s) {
+    const Encoding e{Scheme(s), {}};
+    EXPECT_EQ(parse_encoding(to_text(e)), e);
+  });
+}
+
+}  // namespace
+}  // namespace posenc
