@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """absolute: what the operations of today cover; the other cases have no field yet (None)."""
 
+from mapping import absolute_tables
 from mapping.words import check, words
 
 
 def checks(case, arrays):
+    tables = absolute_tables.checks(case, arrays)
+    if tables is not None:
+        return tables
     name, p = case["name"], case["params"]
     if name.startswith("sin_t2t_") and arrays.has("signal"):
         return tensor2tensor(p)

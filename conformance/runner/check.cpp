@@ -37,7 +37,7 @@ constexpr std::array<std::pair<std::string_view, Operation>, 25> kOperations{{
     {"bias", run_bias},
     {"buckets", run_buckets},
     {"pope", later},
-    {"extend", later},
+    {"extend", run_extend},
     {"attend", later},
     {"merge", later},
 }};

@@ -56,5 +56,6 @@ void run_scores(Check&);
 void run_encode(Check&);
 void run_bias(Check&);
 void run_buckets(Check&);
+void run_extend(Check&);
 
 }  // namespace posenc::conformance

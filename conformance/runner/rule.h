@@ -23,6 +23,7 @@ class Rule {
   double number(std::string_view key) const;
   double number(std::string_view key, double fallback) const;
   bool flag(std::string_view key) const;  // key=true
+  const std::string& word(std::string_view key) const { return text(key); }
   std::vector<double> numbers(std::string_view key) const;
   std::vector<Index> integers(std::string_view key) const;
   template <NamedEnum E>

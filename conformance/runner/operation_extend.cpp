@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// extend: a table of positions at another size, its gradient, and rows of packed images.
+#include <charconv>
+
+#include "conformance/runner/axes.h"
+#include "conformance/runner/rule.h"
+#include "conformance/runner/tensors.h"
+#include "posenc/absolute/extend.h"
+#include "posenc/core/error.h"
+
+namespace posenc::conformance {
+namespace {
+
+// "7" or "6x4": one number or two.
+std::vector<Index> sizes_of(std::string_view text) {
+  std::vector<Index> sizes;
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t to = std::min(text.find('x', from), text.size());
+    Index n = 0;
+    const auto [end, error] = std::from_chars(text.data() + from, text.data() + to, n);
+    if (error != std::errc{} || end != text.data() + to) refuse("case", "a size is N or HxW", text);
+    sizes.push_back(n);
+    from = to + 1;
+  }
+  if (sizes.size() > 2) refuse("case", "a size is N or HxW", text);
+  return sizes;
+}
+
+TableLayout layout_of(std::string_view size, Index prefix, Index suffix) {
+  const std::vector<Index> sizes = sizes_of(size);
+  return {sizes[0], sizes.size() > 1 ? sizes[1] : 1, prefix, suffix};
+}
+
+Extension extension_of(const std::string& text) {
+  const Rule rule(text);
+  Extension e;
+  bool known = false;
+  for (std::size_t i = 0; i < EnumNames<ExtendHow>::value.size(); ++i)
+    if (EnumNames<ExtendHow>::value[i] == rule.name())
+      e.how = static_cast<ExtendHow>(i), known = true;
+  if (!known) refuse("case", "no such way to extend a table", rule.name());
+  e.align_corners = rule.flag("align_corners");
+  e.antialias = rule.flag("antialias");
+  if (rule.has("a")) e.a = rule.number("a");
+  if (rule.has("border")) e.border = rule.choice("border", ResizeBorder::repeat);
+  e.offset = rule.number("offset", e.offset);
+  if (rule.has("scale_y")) e.scale_y = rule.number("scale_y");
+  if (rule.has("scale_x")) e.scale_x = rule.number("scale_x");
+  e.alpha = rule.number("alpha", e.alpha);
+  rule.all_used();
+  return e;
+}
+
+// An array as tables [rows, channels], one a batch entry.
+struct Tables {
+  std::vector<double> values;
+  Index batch = 1, rows = 0, channels = 0;
+  TensorView view(Index b) { return tensor(values.data() + b * rows * channels, {rows, channels}); }
+};
+
+Axes table_axes(const Check& check, const Slice& s) {
+  const char* usual[] = {"", "d", "td", "btd", "bttd"};
+  return {s.shape, letters_of(check, s, usual[std::min<std::size_t>(s.shape.size(), 4)]), {}};
+}
+
+Tables tables_of(const Check& check, const Slice& s) {
+  const Axes axes = table_axes(check, s);
+  Tables t;
+  t.batch = axes['b'].size, t.rows = axes['t'].size, t.channels = axes['d'].size;
+  const std::vector<double> values = s.values();
+  for (const Index i : axes.walk("btd")) t.values.push_back(values[static_cast<std::size_t>(i)]);
+  return t;
+}
+
+void expect_tables(Check& check, const Slice& want, const Tables& got) {
+  const std::vector<Index> to = table_axes(check, want).walk("btd");
+  if (to.size() != got.values.size())
+    refuse("case", "the result has another number of elements than " + want.text,
+           static_cast<Index>(got.values.size()));
+  std::vector<double> ordered(to.size());
+  for (std::size_t i = 0; i < to.size(); ++i)
+    ordered[static_cast<std::size_t>(to[i])] = got.values[i];
+  check.expect(want, ordered);
+}
+
+void run_packed(Check& check, const TableLayout& from, const Extension& e) {
+  std::vector<VisionGrid> images;
+  const std::vector<double> thw = check.input("grids").values();
+  for (std::size_t i = 0; i + 2 < thw.size(); i += 3)
+    images.push_back({static_cast<Index>(thw[i]), static_cast<Index>(thw[i + 1]),
+                      static_cast<Index>(thw[i + 2]), 1});
+  const auto merge = static_cast<Index>(check.number("merge", 1));
+  Tables table = tables_of(check, check.input("table"));
+  Tables out{{}, 1, 0, table.channels};
+  for (const VisionGrid& g : images) out.rows += g.frames * g.rows * g.columns;
+  out.values.resize(static_cast<std::size_t>(out.rows * out.channels));
+  extend_packed(table.view(0), from, images, merge, out.view(0), e);
+  check.expect("rows", out.values);
+}
+
+}  // namespace
+
+void run_extend(Check& check) {
+  const Rule scheme(check.text("scheme"));
+  if (scheme.name() != "learned") refuse("case", "extend needs a learned table", scheme.name());
+  const TableLayout from =
+      layout_of(scheme.word("grid"), scheme.integer("prefix", 0), scheme.integer("suffix", 0));
+  scheme.all_used();
+  const Extension e = extension_of(check.text("how"));
+  if (check.array_name("in", "grids") != nullptr) return run_packed(check, from, e);
+  const TableLayout to = layout_of(check.text("to"), from.prefix, from.suffix);
+  if (const std::string* name = check.array_name("out", "table")) {
+    Tables table = tables_of(check, check.input("table"));
+    Tables out{{}, table.batch, to.rows(), table.channels};
+    out.values.resize(static_cast<std::size_t>(out.batch * out.rows * out.channels));
+    for (Index b = 0; b < table.batch; ++b) extend_table(table.view(b), from, out.view(b), to, e);
+    expect_tables(check, slice(check.in_case, *name), out);
+  }
+  if (const std::string* name = check.array_name("out", "grad_table")) {
+    Tables grad = tables_of(check, check.input("grad_out"));
+    Tables out{{}, grad.batch, from.rows(), grad.channels};
+    out.values.resize(static_cast<std::size_t>(out.batch * out.rows * out.channels));
+    for (Index b = 0; b < grad.batch; ++b) extend_gradient(grad.view(b), to, out.view(b), from, e);
+    expect_tables(check, slice(check.in_case, *name), out);
+  }
+}
+
+}  // namespace posenc::conformance

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which old rows a new row is made of, and with what weights.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "posenc/absolute/extend.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+constexpr const char* kWho = "extend";
+
+// Keys, eq. 15: (a + 2)|x|^3 - (a + 3)|x|^2 + 1 within 1, a |x|^3 - 5a |x|^2 + 8a |x| - 4a to 2; by
+// its factors, so that the zeros are exact.
+double cubic(double x, double a) {
+  x = std::fabs(x);
+  if (x < 1) return (1 - x) * (1 + x - (a + 2) * x * x);
+  return x < 2 ? a * (x - 1) * (2 - x) * (2 - x) : 0;
+}
+double triangle(double x) {
+  return std::max(0.0, 1 - std::fabs(x));
+}
+
+struct Sampling {
+  double step = 1;   // old rows a new row
+  bool plus = true;  // step (o + 1/2) - 1/2, else step o
+  double at(Index o) const {
+    const auto x = static_cast<double>(o);
+    return plus ? step * (x + 0.5) - 0.5 : step * x;
+  }
+};
+
+Sampling sampling(Index old_size, Index new_size, const Extension& e, std::optional<double> scale) {
+  const auto from = static_cast<double>(old_size), to = static_cast<double>(new_size);
+  if (e.align_corners) {
+    if (scale || e.offset != 0)
+      refuse(kWho, "align_corners takes its points from the sizes: no factor and no offset");
+    return {new_size > 1 ? (from - 1) / (to - 1) : 0, e.antialias};
+  }
+  if (scale) {
+    if (!std::isfinite(*scale) || *scale <= 0)
+      refuse(kWho, "a factor must be finite and positive", *scale);
+    if (e.offset != 0) refuse(kWho, "a factor has no offset", e.offset);
+    return {1 / *scale, true};
+  }
+  if (!std::isfinite(e.offset) || to + e.offset <= 0)
+    refuse(kWho, "offset must leave a positive size", e.offset);
+  // The factor (new + offset) / old is what those programs pass on.
+  return {e.offset != 0 ? 1 / ((to + e.offset) / from) : from / to, true};
+}
+
+void put(AxisTaps& t, Index o, Index k, Index index, double weight) {
+  const auto at = static_cast<std::size_t>(o * t.taps + k);
+  t.index[at] = std::clamp<Index>(index, 0, t.old_size - 1);
+  t.weight[at] = weight;
+}
+
+AxisTaps empty_taps(Index old_size, Index new_size, Index taps) {
+  AxisTaps t{old_size, new_size, taps, {}, {}};
+  t.index.resize(static_cast<std::size_t>(new_size * taps));
+  t.weight.resize(t.index.size());
+  return t;
+}
+
+// Two taps of a line between neighbours.
+AxisTaps linear_taps(Index old_size, Index new_size, const Sampling& s) {
+  AxisTaps t = empty_taps(old_size, new_size, 2);
+  for (Index o = 0; o < new_size; ++o) {
+    const double x = std::clamp(s.at(o), 0.0, static_cast<double>(old_size - 1));
+    const auto low = static_cast<Index>(x);
+    const double part = x - static_cast<double>(low);
+    put(t, o, 0, low, 1 - part);
+    put(t, o, 1, low + 1, part);
+  }
+  return t;
+}
+
+AxisTaps cubic_taps(Index old_size, Index new_size, const Sampling& s, double a) {
+  AxisTaps t = empty_taps(old_size, new_size, 4);
+  for (Index o = 0; o < new_size; ++o) {
+    const double x = s.at(o), low = std::floor(x), part = x - low;
+    for (Index k = 0; k < 4; ++k)
+      put(t, o, k, static_cast<Index>(low) + k - 1, cubic(part + 1 - static_cast<double>(k), a));
+  }
+  return t;
+}
+
+// Any width of the kernel, weights divided by their sum; rows outside left out, or the nearest.
+AxisTaps wide_taps(Index old_size, Index new_size, const Sampling& s, const Extension& e, double a,
+                   bool repeat) {
+  const double reach = e.how == ExtendHow::bicubic ? 2 : 1;
+  const double widen = e.antialias ? std::max(s.step, 1.0) : 1;
+  if (reach * widen > 1e6) refuse(kWho, "a new row must be made of at most 10^6 old ones");
+  const auto count = static_cast<Index>(std::ceil(reach * widen)) * 2 + 1;
+  AxisTaps t = empty_taps(old_size, new_size, count);
+  for (Index o = 0; o < new_size; ++o) {
+    const double centre = s.at(o) + 0.5;
+    auto first = static_cast<Index>(std::floor(centre - reach * widen + 0.5));
+    auto last = static_cast<Index>(std::floor(centre + reach * widen + 0.5));
+    if (!repeat) first = std::max<Index>(first, 0), last = std::min(last, old_size);
+    double sum = 0;
+    for (Index i = first; i < last && i - first < count; ++i) {
+      const double x = (static_cast<double>(i) - centre + 0.5) / widen;
+      const double w = e.how == ExtendHow::bicubic ? cubic(x, a) : triangle(x);
+      put(t, o, i - first, i, w);
+      sum += w;
+    }
+    if (sum == 0) refuse(kWho, "a sampling point must lie near the table, new row", o);
+    for (Index k = 0; k < count; ++k) t.weight[static_cast<std::size_t>(o * count + k)] /= sum;
+  }
+  return t;
+}
+
+// Points 0, 1, 1 + q, 1 + q + q^2 ... to both sides. q by bisection on [1.01, 1.5] until 1e-6, as
+// BEiT's code does: tables carried over by it depend on where the bisection stops.
+AxisTaps geometric_taps(Index old_size, Index new_size) {
+  if (old_size % 2 == 0) refuse(kWho, "geometric needs a middle: an odd number of rows", old_size);
+  if (new_size % 2 == 0) refuse(kWho, "geometric needs a middle: an odd number of rows", new_size);
+  const Index half = old_size / 2;
+  const auto target = static_cast<double>(new_size / 2);
+  double low = 1.01, high = 1.5, q = 1;
+  while (high - low > 1e-6) {
+    q = (low + high) / 2;
+    (((1 - std::pow(q, static_cast<double>(half))) / (1 - q)) > target ? high : low) = q;
+  }
+  std::vector<double> point(static_cast<std::size_t>(old_size));
+  double at = 1;
+  for (Index i = 0; i < half; ++i) {
+    point[static_cast<std::size_t>(half + 1 + i)] = at;
+    point[static_cast<std::size_t>(half - 1 - i)] = -at;
+    at += std::pow(q, static_cast<double>(i + 1));
+  }
+  AxisTaps t = empty_taps(old_size, new_size, 2);
+  for (Index o = 0; o < new_size; ++o) {
+    const double x = std::clamp(static_cast<double>(o - new_size / 2), point.front(), point.back());
+    const auto above = std::upper_bound(point.begin(), point.end(), x);
+    const Index low_row = std::max<Index>(0, static_cast<Index>(above - point.begin()) - 1);
+    if (low_row + 1 == old_size) {
+      put(t, o, 0, low_row, 1);
+      continue;
+    }
+    const double from = point[static_cast<std::size_t>(low_row)];
+    const double part = (x - from) / (point[static_cast<std::size_t>(low_row + 1)] - from);
+    put(t, o, 0, low_row, 1 - part);
+    put(t, o, 1, low_row + 1, part);
+  }
+  return t;
+}
+
+// p_y + b (p_x - p_0), b = alpha / (1 - alpha): the first n rows are copies.
+AxisTaps hierarchical_taps(Index n, Index new_size, double alpha) {
+  if (!(alpha > 0 && alpha < 1) || alpha == 0.5)
+    refuse(kWho, "alpha must lie between 0 and 1 and not be 1/2", alpha);
+  if ((new_size - 1) / n >= n)
+    refuse(kWho, "hierarchical reaches n^2 positions, n = " + std::to_string(n), new_size);
+  const double b = alpha / (1 - alpha);
+  AxisTaps t = empty_taps(n, new_size, 3);
+  for (Index o = 0; o < new_size; ++o) {
+    const Index x = o / n, y = o % n;
+    put(t, o, 0, y, 1);
+    put(t, o, 1, x, x == 0 ? 0 : b);
+    put(t, o, 2, 0, x == 0 ? 0 : -b);
+  }
+  return t;
+}
+
+}  // namespace
+
+AxisTaps axis_taps(Index old_size, Index new_size, const Extension& e,
+                   std::optional<double> scale) {
+  for (const Index n : {old_size, new_size})
+    if (n < 1 || n > Index{1} << 31) refuse(kWho, "an axis must have 1 to 2^31 rows", n);
+  if (e.how == ExtendHow::geometric || e.how == ExtendHow::hierarchical) {
+    if (e.align_corners || e.antialias || e.border || e.a || e.offset != 0 || scale)
+      refuse(kWho, "has no sampling options", enum_text(e.how));
+    return e.how == ExtendHow::geometric ? geometric_taps(old_size, new_size)
+                                         : hierarchical_taps(old_size, new_size, e.alpha);
+  }
+  const Sampling s = sampling(old_size, new_size, e, scale);
+  if (e.a && e.how != ExtendHow::bicubic) refuse(kWho, "a belongs to bicubic", *e.a);
+  const double a = e.a.value_or(e.antialias ? -0.5 : -0.75);
+  if (!std::isfinite(a) || a < -10 || a > 10) refuse(kWho, "a must lie between -10 and 10", a);
+  const ResizeBorder border =
+      e.border.value_or(e.antialias ? ResizeBorder::renormalise : ResizeBorder::repeat);
+  if (e.antialias || border == ResizeBorder::renormalise)
+    return wide_taps(old_size, new_size, s, e, a, border == ResizeBorder::repeat);
+  return e.how == ExtendHow::bicubic ? cubic_taps(old_size, new_size, s, a)
+                                     : linear_taps(old_size, new_size, s);
+}
+
+}  // namespace posenc

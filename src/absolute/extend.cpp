@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both axes of a resize, one after the other: for every new row of the grid the old rows are
+// weighed along y into a buffer, then the buffer along x. The gradient is the same walk with the
+// transposed lists.
+#include "posenc/absolute/extend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/convert.h"
+#include "kernels/weigh.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+constexpr const char* kWho = "extend";
+constexpr Index kValuesPerTask = 1 << 16;   // below this a task costs more than it saves
+const Extension kGrid{ExtendHow::bicubic};  // any way that takes grids
+
+// Row o is the sum of weight[k] x row index[k], start[o] <= k < start[o + 1].
+struct RowMap {
+  Index rows = 0;
+  std::vector<Index> start, index;
+  std::vector<double> weight;
+};
+
+RowMap forward(const AxisTaps& t) {
+  RowMap m{t.new_size, {0}, {}, {}};
+  for (std::size_t at = 0; at < t.weight.size();) {
+    for (Index k = 0; k < t.taps; ++k, ++at)
+      if (t.weight[at] != 0) m.index.push_back(t.index[at]), m.weight.push_back(t.weight[at]);
+    m.start.push_back(static_cast<Index>(m.index.size()));
+  }
+  return m;
+}
+
+RowMap transposed(const AxisTaps& t) {
+  RowMap m{t.old_size, {}, {}, {}};
+  m.start.assign(static_cast<std::size_t>(t.old_size) + 1, 0);
+  for (std::size_t at = 0; at < t.weight.size(); ++at)
+    if (t.weight[at] != 0) ++m.start[static_cast<std::size_t>(t.index[at]) + 1];
+  for (std::size_t i = 1; i < m.start.size(); ++i) m.start[i] += m.start[i - 1];
+  m.index.resize(static_cast<std::size_t>(m.start.back()));
+  m.weight.resize(m.index.size());
+  std::vector<Index> next(m.start.begin(), m.start.end() - 1);
+  for (std::size_t at = 0; at < t.weight.size(); ++at) {
+    if (t.weight[at] == 0) continue;
+    const auto to = static_cast<std::size_t>(next[static_cast<std::size_t>(t.index[at])]++);
+    m.index[to] = static_cast<Index>(at) / t.taps;
+    m.weight[to] = t.weight[at];
+  }
+  return m;
+}
+
+struct Side {
+  std::byte* data = nullptr;  // of the first row of the grid
+  bool is_double = true;
+  Index stride = 0, width = 1;  // elements a row of the table; columns of the grid
+  std::byte* at(Index row) const {
+    return data + row * stride * (is_double ? Index{sizeof(double)} : Index{sizeof(float)});
+  }
+};
+
+struct Walk {
+  Side in, out;
+  RowMap y, x;
+  Index channels = 0, tasks = 1;
+  void (*first)(const detail::Weigh&) = nullptr;   // in -> buffer, or in -> out of one column
+  void (*second)(const detail::Weigh&) = nullptr;  // buffer -> out
+};
+
+detail::Weigh weigh(const RowMap& m, Index row, const void* in, Index stride, Index width,
+                    void* out) {
+  const auto o = static_cast<std::size_t>(row);
+  const Index begin = m.start[o];
+  return {
+      in, m.index.data() + begin, m.weight.data() + begin, m.start[o + 1] - begin, stride, width,
+      out};
+}
+
+void walk_rows(void* arg, Index task) {
+  const Walk& w = *static_cast<const Walk*>(arg);
+  const Index from = w.y.rows * task / w.tasks, to = w.y.rows * (task + 1) / w.tasks;
+  const Index c = w.channels, columns = w.in.width;
+  if (columns == 1 && w.out.width == 1) {
+    for (Index o = from; o < to; ++o)
+      w.first(weigh(w.y, o, w.in.data, w.in.stride, c, w.out.at(o)));
+    return;
+  }
+  std::vector<double> buffer(static_cast<std::size_t>(columns * c));
+  for (Index o = from; o < to; ++o) {
+    if (w.in.stride == c)
+      w.first(weigh(w.y, o, w.in.data, columns * c, columns * c, buffer.data()));
+    else
+      for (Index i = 0; i < columns; ++i)
+        w.first(weigh(w.y, o, w.in.at(i), columns * w.in.stride, c, buffer.data() + i * c));
+    for (Index i = 0; i < w.out.width; ++i)
+      w.second(weigh(w.x, i, buffer.data(), c, c, w.out.at(o * w.out.width + i)));
+  }
+}
+
+void run(Walk& w, const Executor& executor) {
+  const detail::WeighKernels& k = detail::weigh_kernels(active_isa());
+  const bool line = w.in.width == 1 && w.out.width == 1;
+  if (w.in.is_double)
+    w.first = line && !w.out.is_double ? k.f64_f32 : k.f64_f64;
+  else
+    w.first = line && !w.out.is_double ? k.f32_f32 : k.f32_f64;
+  w.second = w.out.is_double ? k.f64_f64 : k.f64_f32;
+  const Index values = w.y.rows * std::max(w.in.width, w.out.width) * w.channels;
+  w.tasks = 1;
+  if (executor.run != nullptr)
+    w.tasks =
+        std::max<Index>(1, std::min({executor.concurrency, w.y.rows, values / kValuesPerTask}));
+  if (w.tasks > 1) return executor.run(executor.context, w.tasks, walk_rows, &w);
+  walk_rows(&w, 0);
+}
+
+void check_layout(const TableLayout& l, const Extension& e) {
+  for (const Index n : {l.height, l.width})
+    if (n < 1 || n > Index{1} << 31) refuse(kWho, "height and width must be 1 to 2^31", n);
+  for (const Index n : {l.prefix, l.suffix})
+    if (n < 0 || n > Index{1} << 31) refuse(kWho, "prefix and suffix must be 0 to 2^31", n);
+  if ((e.how == ExtendHow::linear || e.how == ExtendHow::hierarchical) && l.width != 1)
+    refuse(kWho, std::string(enum_text(e.how)) + " is for one axis: width must be 1", l.width);
+}
+
+void check_table(const TensorView& t, const TableLayout& l, Index channels, const char* what) {
+  const std::string who(what);
+  if (!is_float(t.dtype)) refuse(kWho, who + " must be f64, f32, f16 or bf16", name(t.dtype));
+  if (t.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
+  if (t.rank != 2) refuse(kWho, who + " must be [rows, channels], rank", Index{t.rank});
+  if (t.shape[0] != l.rows())
+    refuse(kWho, who + " must have the " + std::to_string(l.rows()) + " rows of its layout",
+           t.shape[0]);
+  if (t.shape[1] < 1 || (channels > 0 && t.shape[1] != channels))
+    refuse(kWho, who + " must have channels, as many as the other table", t.shape[1]);
+  if (t.stride[1] != 1 && t.shape[1] != 1)
+    refuse(kWho, who + " must have its channels together, stride", t.stride[1]);
+}
+
+double read_value(const void* p, DType t, Index i) {
+  switch (t) {
+    case DType::f64:
+      return static_cast<const double*>(p)[i];
+    case DType::f32:
+      return static_cast<double>(static_cast<const float*>(p)[i]);
+    case DType::f16:
+      return static_cast<double>(f32_from_f16(static_cast<const std::uint16_t*>(p)[i]));
+    default:
+      return static_cast<double>(f32_from_bf16(static_cast<const std::uint16_t*>(p)[i]));
+  }
+}
+void write_value(void* p, DType t, Index i, double v) {
+  switch (t) {
+    case DType::f64:
+      static_cast<double*>(p)[i] = v;
+      return;
+    case DType::f32:
+      static_cast<float*>(p)[i] = static_cast<float>(v);
+      return;
+    case DType::f16:
+      static_cast<std::uint16_t*>(p)[i] = f16_from(v);
+      return;
+    default:
+      static_cast<std::uint16_t*>(p)[i] = bf16_from(v);
+  }
+}
+
+std::vector<double> widened(const TensorView& t) {
+  std::vector<double> v(static_cast<std::size_t>(t.shape[0] * t.shape[1]));
+  for (Index r = 0; r < t.shape[0]; ++r)
+    for (Index c = 0; c < t.shape[1]; ++c)
+      v[static_cast<std::size_t>(r * t.shape[1] + c)] =
+          read_value(t.data, t.dtype, r * t.stride[0] + c);
+  return v;
+}
+void narrow(const std::vector<double>& v, const TensorView& t) {
+  for (Index r = 0; r < t.shape[0]; ++r)
+    for (Index c = 0; c < t.shape[1]; ++c)
+      write_value(t.data, t.dtype, r * t.stride[0] + c,
+                  v[static_cast<std::size_t>(r * t.shape[1] + c)]);
+}
+
+Side side(const TensorView& t, const TableLayout& l) {
+  Side s{static_cast<std::byte*>(t.data), t.dtype == DType::f64, t.stride[0], l.width};
+  s.data = s.at(l.prefix);
+  return s;
+}
+
+void copy_rows(const TensorView& from, Index first, const TensorView& to, Index to_first,
+               Index count) {
+  const Index size = size_of(from.dtype);
+  for (Index r = 0; r < count; ++r)
+    std::memcpy(static_cast<std::byte*>(to.data) + (to_first + r) * to.stride[0] * size,
+                static_cast<const std::byte*>(from.data) + (first + r) * from.stride[0] * size,
+                static_cast<std::size_t>(from.shape[1] * size));
+}
+
+bool unchanged(const TableLayout& a, const TableLayout& b, const Extension& e) {
+  return a == b && e.offset == 0 && !e.scale_y && !e.scale_x;
+}
+
+// From `in` of layout a to `out` of layout b; the taps are those of small -> large either way.
+void resize(const TensorView& in, const TableLayout& a, const TensorView& out, const TableLayout& b,
+            const AxisTaps& y, const AxisTaps& x, bool gradient, const Executor& executor) {
+  if (size_of(in.dtype) == 2) {
+    std::vector<double> wide = widened(in),
+                        result(static_cast<std::size_t>(out.shape[0] * out.shape[1]));
+    resize(tensor(wide.data(), {in.shape[0], in.shape[1]}), a,
+           tensor(result.data(), {out.shape[0], out.shape[1]}), b, y, x, gradient, executor);
+    return narrow(result, out);
+  }
+  Walk w{side(in, a), side(out, b), gradient ? transposed(y) : forward(y),
+         gradient ? transposed(x) : forward(x), in.shape[1]};
+  run(w, executor);
+  copy_rows(in, 0, out, 0, a.prefix);
+  copy_rows(in, a.rows() - a.suffix, out, b.rows() - b.suffix, a.suffix);
+}
+
+void check_call(const TensorView& table, const TableLayout& from, const TensorView& out,
+                const TableLayout& to, const Extension& e, const TensorView& written) {
+  check_layout(from, e);
+  check_layout(to, e);
+  check_table(table, from, 0, "the table");
+  check_table(out, to, table.shape[1], "the resized table");
+  if (table.dtype != out.dtype)
+    refuse(kWho, "both tables must be of one dtype, " + std::string(name(table.dtype)),
+           name(out.dtype));
+  if (written.read_only) refuse(kWho, "the result must be writable");
+  if (from.prefix != to.prefix || from.suffix != to.suffix)
+    refuse(kWho, "prefix and suffix are kept: both layouts must have the same, rows",
+           to.prefix + to.suffix);
+}
+
+AxisTaps y_taps(const TableLayout& from, const TableLayout& to, const Extension& e) {
+  return axis_taps(from.height, to.height, e, e.scale_y);
+}
+// A line has one column, which no way touches.
+AxisTaps x_taps(const TableLayout& from, const TableLayout& to, const Extension& e) {
+  if (e.how == ExtendHow::linear || e.how == ExtendHow::hierarchical) {
+    if (e.scale_x) refuse(kWho, "a line has no factor of x", *e.scale_x);
+    return {1, 1, 1, {0}, {1}};
+  }
+  return axis_taps(from.width, to.width, e, e.scale_x);
+}
+
+Index packed_rows(std::span<const VisionGrid> images, Index merge) {
+  if (merge < 1) refuse(kWho, "merge must be positive", merge);
+  Index rows = 0;
+  for (const VisionGrid& g : images) {
+    for (const Index n : {g.frames, g.rows, g.columns})
+      if (n < 1 || n > Index{1} << 20) refuse(kWho, "a grid must have 1 to 2^20 on each axis", n);
+    if (g.rows % merge != 0 || g.columns % merge != 0)
+      refuse(kWho, "merge must divide the rows and columns of a grid", merge);
+    rows += g.frames * g.rows * g.columns;
+  }
+  return rows;
+}
+
+// Grid row of patch i of a frame in the order of merge x merge blocks.
+Index merged(const VisionGrid& g, Index merge, Index i) {
+  const Index in_block = i % (merge * merge), block = i / (merge * merge);
+  const Index across = g.columns / merge;
+  return ((block / across) * merge + in_block / merge) * g.columns + (block % across) * merge +
+         in_block % merge;
+}
+
+}  // namespace
+
+void extend_table(const TensorView& table, const TableLayout& from, const TensorView& out,
+                  const TableLayout& to, const Extension& e, const Executor& executor) {
+  check_call(table, from, out, to, e, out);
+  const AxisTaps y = y_taps(from, to, e), x = x_taps(from, to, e);
+  if (unchanged(from, to, e)) return copy_rows(table, 0, out, 0, from.rows());
+  resize(table, from, out, to, y, x, false, executor);
+}
+
+void extend_gradient(const TensorView& d_out, const TableLayout& to, const TensorView& d_table,
+                     const TableLayout& from, const Extension& e, const Executor& executor) {
+  check_call(d_table, from, d_out, to, e, d_table);
+  const AxisTaps y = y_taps(from, to, e), x = x_taps(from, to, e);
+  if (unchanged(from, to, e)) return copy_rows(d_out, 0, d_table, 0, from.rows());
+  resize(d_out, to, d_table, from, y, x, true, executor);
+}
+
+void extend_packed(const TensorView& table, const TableLayout& from,
+                   std::span<const VisionGrid> images, Index merge, const TensorView& out,
+                   const Extension& e, const Executor& executor) {
+  const Index rows = packed_rows(images, merge);
+  check_call(table, from, out, {rows, 1, 0, 0}, kGrid, out);
+  if (from.prefix != 0 || from.suffix != 0) refuse(kWho, "packed images have no prefix or suffix");
+  Index at = 0;
+  for (const VisionGrid& g : images) {
+    const TableLayout to{g.rows, g.columns, 0, 0};
+    std::vector<std::byte> part(
+        static_cast<std::size_t>(to.rows() * table.shape[1] * size_of(table.dtype)));
+    const Index shape[] = {to.rows(), table.shape[1]};
+    const TensorView grid = tensor(static_cast<void*>(part.data()), table.dtype, shape);
+    extend_table(table, from, grid, to, e, executor);
+    for (Index f = 0; f < g.frames; ++f)
+      for (Index i = 0; i < to.rows(); ++i) copy_rows(grid, merged(g, merge, i), out, at++, 1);
+  }
+}
+
+void extend_packed_gradient(const TensorView& d_out, std::span<const VisionGrid> images,
+                            Index merge, const TensorView& d_table, const TableLayout& from,
+                            const Extension& e, const Executor& executor) {
+  const Index rows = packed_rows(images, merge);
+  check_call(d_table, from, d_out, {rows, 1, 0, 0}, kGrid, d_table);
+  if (from.prefix != 0 || from.suffix != 0) refuse(kWho, "packed images have no prefix or suffix");
+  const Index c = d_table.shape[1];
+  std::vector<double> sum(static_cast<std::size_t>(from.rows() * c)), one(sum.size());
+  Index at = 0;
+  for (const VisionGrid& g : images) {
+    const TableLayout to{g.rows, g.columns, 0, 0};
+    std::vector<double> grid(static_cast<std::size_t>(to.rows() * c));
+    for (Index f = 0; f < g.frames; ++f)
+      for (Index i = 0; i < to.rows(); ++i, ++at)
+        for (Index k = 0; k < c; ++k)
+          grid[static_cast<std::size_t>(merged(g, merge, i) * c + k)] +=
+              read_value(d_out.data, d_out.dtype, at * d_out.stride[0] + k);
+    extend_gradient(tensor(grid.data(), {to.rows(), c}), to, tensor(one.data(), {from.rows(), c}),
+                    from, e, executor);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
+  }
+  narrow(sum, d_table);
+}
+
+}  // namespace posenc

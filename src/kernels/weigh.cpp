@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/weigh.h"
+
+#include "core/isa_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/weigh.cpp"
+#include <hwy/foreach_target.h>  // NOLINT: includes this file once a target
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<double>;
+
+HWY_INLINE hn::Vec<D> load(const double* p) {
+  return hn::LoadU(D(), p);
+}
+HWY_INLINE hn::Vec<D> load(const float* p) {
+  return hn::PromoteTo(D(), hn::LoadU(hn::Rebind<float, D>(), p));
+}
+HWY_INLINE void store(hn::Vec<D> v, double* p) {
+  hn::StoreU(v, D(), p);
+}
+HWY_INLINE void store(hn::Vec<D> v, float* p) {
+  const hn::Rebind<float, D> df;
+  hn::StoreU(hn::DemoteTo(df, v), df, p);
+}
+
+// Four vectors at once hide the latency of the sums.
+template <int kParts, class In, class Out>
+HWY_INLINE void block(const Weigh& w, Index c) {
+  const D d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const In* in = static_cast<const In*>(w.in) + c;
+  hn::Vec<D> sum[kParts];
+  for (int j = 0; j < kParts; ++j)
+    sum[j] = hn::Mul(hn::Set(d, w.weight[0]), load(in + w.index[0] * w.stride + j * lanes));
+  for (Index k = 1; k < w.taps; ++k) {
+    const In* row = in + w.index[k] * w.stride;
+    const auto weight = hn::Set(d, w.weight[k]);
+    for (int j = 0; j < kParts; ++j) sum[j] = hn::MulAdd(weight, load(row + j * lanes), sum[j]);
+  }
+  for (int j = 0; j < kParts; ++j) store(sum[j], static_cast<Out*>(w.out) + c + j * lanes);
+}
+
+template <class In, class Out>
+void weigh(const Weigh& w) {
+  Out* out = static_cast<Out*>(w.out);
+  if (w.taps == 0) {
+    for (Index c = 0; c < w.width; ++c) out[c] = 0;
+    return;
+  }
+  const auto lanes = static_cast<Index>(hn::Lanes(D()));
+  Index c = 0;
+  for (; c + 4 * lanes <= w.width; c += 4 * lanes) block<4, In, Out>(w, c);
+  for (; c + lanes <= w.width; c += lanes) block<1, In, Out>(w, c);
+  if (c == w.width) return;
+  // The last few through a buffer of one vector, so that every channel is summed alike.
+  HWY_ALIGN In part[hn::MaxLanes(D())] = {};
+  HWY_ALIGN Out result[hn::MaxLanes(D())];
+  const D d;
+  auto sum = hn::Zero(d);
+  for (Index k = 0; k < w.taps; ++k) {
+    const In* row = static_cast<const In*>(w.in) + w.index[k] * w.stride;
+    for (Index i = 0; c + i < w.width; ++i) part[i] = row[c + i];
+    const auto weight = hn::Set(d, w.weight[k]);
+    sum = k == 0 ? hn::Mul(weight, load(part)) : hn::MulAdd(weight, load(part), sum);
+  }
+  store(sum, result);
+  for (Index i = 0; c + i < w.width; ++i) out[c + i] = result[i];
+}
+
+constexpr WeighKernels kKernels{weigh<double, double>, weigh<double, float>, weigh<float, double>,
+                                weigh<float, float>};
+}  // namespace
+
+const WeighKernels* table_of_weigh() {
+  return &kKernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace posenc::detail {
+HWY_EXPORT(table_of_weigh);
+const WeighKernels& weigh_kernels(Isa isa) {
+  return *isa_entry(HWY_DISPATCH_TABLE(table_of_weigh), isa)();
+}
+}  // namespace posenc::detail
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weighted sums of rows, in double, rounded once: what every resize of a table is made of.
+#pragma once
+#include "posenc/core/dtype.h"
+#include "posenc/core/isa.h"
+
+namespace posenc::detail {
+
+// out[c] = sum over k < taps of weight[k] in[index[k] * stride + c], c < width, in the order of k.
+struct Weigh {
+  const void* in;
+  const Index* index;
+  const double* weight;
+  Index taps, stride, width;  // stride in elements
+  void* out;
+};
+
+struct WeighKernels {
+  void (*f64_f64)(const Weigh&);
+  void (*f64_f32)(const Weigh&);
+  void (*f32_f64)(const Weigh&);
+  void (*f32_f32)(const Weigh&);
+};
+// Throws what isa_dispatch_index throws.
+const WeighKernels& weigh_kernels(Isa);
+
+}  // namespace posenc::detail
