@@ -11,3 +11,17 @@ function(posenc_warnings target)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
 endfunction()
+
+# posenc_quick_build(target [header ...]): for programs that are built oftener than they run long (tests,
+# conformance runner, command line): cheap optimisation, and the headers that all their files share
+# parsed once. Together they halve the time of a build from nothing.
+function(posenc_quick_build target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  # gcc 12 at -O1 sees "literal" + std::string reach beyond the string (same bug).
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds;-Wno-stringop-overflow>")
+  endif()
+  if(ARGN)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
