@@ -26,7 +26,7 @@ std::vector<Index> sizes_of(std::string_view text) {
   return sizes;
 }
 
-TableLayout layout_of(std::string_view size, Index prefix, Index suffix) {
+TableShape layout_of(std::string_view size, Index prefix, Index suffix) {
   const std::vector<Index> sizes = sizes_of(size);
   return {sizes[0], sizes.size() > 1 ? sizes[1] : 1, prefix, suffix};
 }
@@ -83,7 +83,7 @@ void expect_tables(Check& check, const Slice& want, const Tables& got) {
   check.expect(want, ordered);
 }
 
-void run_packed(Check& check, const TableLayout& from, const Extension& e) {
+void run_packed(Check& check, const TableShape& from, const Extension& e) {
   std::vector<VisionGrid> images;
   const std::vector<double> thw = check.input("grids").values();
   for (std::size_t i = 0; i + 2 < thw.size(); i += 3)
@@ -103,12 +103,12 @@ void run_packed(Check& check, const TableLayout& from, const Extension& e) {
 void run_extend(Check& check) {
   const Rule scheme(check.text("scheme"));
   if (scheme.name() != "learned") refuse("case", "extend needs a learned table", scheme.name());
-  const TableLayout from =
+  const TableShape from =
       layout_of(scheme.word("grid"), scheme.integer("prefix", 0), scheme.integer("suffix", 0));
   scheme.all_used();
   const Extension e = extension_of(check.text("how"));
   if (check.array_name("in", "grids") != nullptr) return run_packed(check, from, e);
-  const TableLayout to = layout_of(check.text("to"), from.prefix, from.suffix);
+  const TableShape to = layout_of(check.text("to"), from.prefix, from.suffix);
   if (const std::string* name = check.array_name("out", "table")) {
     Tables table = tables_of(check, check.input("table"));
     Tables out{{}, table.batch, to.rows(), table.channels};

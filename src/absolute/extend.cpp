@@ -118,7 +118,7 @@ void run(Walk& w, const Executor& executor) {
   walk_rows(&w, 0);
 }
 
-void check_layout(const TableLayout& l, const Extension& e) {
+void check_layout(const TableShape& l, const Extension& e) {
   for (const Index n : {l.height, l.width})
     if (n < 1 || n > Index{1} << 31) refuse(kWho, "height and width must be 1 to 2^31", n);
   for (const Index n : {l.prefix, l.suffix})
@@ -127,7 +127,7 @@ void check_layout(const TableLayout& l, const Extension& e) {
     refuse(kWho, std::string(enum_text(e.how)) + " is for one axis: width must be 1", l.width);
 }
 
-void check_table(const TensorView& t, const TableLayout& l, Index channels, const char* what) {
+void check_table(const TensorView& t, const TableShape& l, Index channels, const char* what) {
   const std::string who(what);
   if (!is_float(t.dtype)) refuse(kWho, who + " must be f64, f32, f16 or bf16", name(t.dtype));
   if (t.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
@@ -184,7 +184,7 @@ void narrow(const std::vector<double>& v, const TensorView& t) {
                   v[static_cast<std::size_t>(r * t.shape[1] + c)]);
 }
 
-Side side(const TensorView& t, const TableLayout& l) {
+Side side(const TensorView& t, const TableShape& l) {
   Side s{static_cast<std::byte*>(t.data), t.dtype == DType::f64, t.stride[0], l.width};
   s.data = s.at(l.prefix);
   return s;
@@ -199,12 +199,12 @@ void copy_rows(const TensorView& from, Index first, const TensorView& to, Index 
                 static_cast<std::size_t>(from.shape[1] * size));
 }
 
-bool unchanged(const TableLayout& a, const TableLayout& b, const Extension& e) {
+bool unchanged(const TableShape& a, const TableShape& b, const Extension& e) {
   return a == b && e.offset == 0 && !e.scale_y && !e.scale_x;
 }
 
 // From `in` of layout a to `out` of layout b; the taps are those of small -> large either way.
-void resize(const TensorView& in, const TableLayout& a, const TensorView& out, const TableLayout& b,
+void resize(const TensorView& in, const TableShape& a, const TensorView& out, const TableShape& b,
             const AxisTaps& y, const AxisTaps& x, bool gradient, const Executor& executor) {
   if (size_of(in.dtype) == 2) {
     std::vector<double> wide = widened(in),
@@ -220,8 +220,8 @@ void resize(const TensorView& in, const TableLayout& a, const TensorView& out, c
   copy_rows(in, a.rows() - a.suffix, out, b.rows() - b.suffix, a.suffix);
 }
 
-void check_call(const TensorView& table, const TableLayout& from, const TensorView& out,
-                const TableLayout& to, const Extension& e, const TensorView& written) {
+void check_call(const TensorView& table, const TableShape& from, const TensorView& out,
+                const TableShape& to, const Extension& e, const TensorView& written) {
   check_layout(from, e);
   check_layout(to, e);
   check_table(table, from, 0, "the table");
@@ -235,11 +235,11 @@ void check_call(const TensorView& table, const TableLayout& from, const TensorVi
            to.prefix + to.suffix);
 }
 
-AxisTaps y_taps(const TableLayout& from, const TableLayout& to, const Extension& e) {
+AxisTaps y_taps(const TableShape& from, const TableShape& to, const Extension& e) {
   return axis_taps(from.height, to.height, e, e.scale_y);
 }
 // A line has one column, which no way touches.
-AxisTaps x_taps(const TableLayout& from, const TableLayout& to, const Extension& e) {
+AxisTaps x_taps(const TableShape& from, const TableShape& to, const Extension& e) {
   if (e.how == ExtendHow::linear || e.how == ExtendHow::hierarchical) {
     if (e.scale_x) refuse(kWho, "a line has no factor of x", *e.scale_x);
     return {1, 1, 1, {0}, {1}};
@@ -270,23 +270,23 @@ Index merged(const VisionGrid& g, Index merge, Index i) {
 
 }  // namespace
 
-void extend_table(const TensorView& table, const TableLayout& from, const TensorView& out,
-                  const TableLayout& to, const Extension& e, const Executor& executor) {
+void extend_table(const TensorView& table, const TableShape& from, const TensorView& out,
+                  const TableShape& to, const Extension& e, const Executor& executor) {
   check_call(table, from, out, to, e, out);
   const AxisTaps y = y_taps(from, to, e), x = x_taps(from, to, e);
   if (unchanged(from, to, e)) return copy_rows(table, 0, out, 0, from.rows());
   resize(table, from, out, to, y, x, false, executor);
 }
 
-void extend_gradient(const TensorView& d_out, const TableLayout& to, const TensorView& d_table,
-                     const TableLayout& from, const Extension& e, const Executor& executor) {
+void extend_gradient(const TensorView& d_out, const TableShape& to, const TensorView& d_table,
+                     const TableShape& from, const Extension& e, const Executor& executor) {
   check_call(d_table, from, d_out, to, e, d_table);
   const AxisTaps y = y_taps(from, to, e), x = x_taps(from, to, e);
   if (unchanged(from, to, e)) return copy_rows(d_out, 0, d_table, 0, from.rows());
   resize(d_out, to, d_table, from, y, x, true, executor);
 }
 
-void extend_packed(const TensorView& table, const TableLayout& from,
+void extend_packed(const TensorView& table, const TableShape& from,
                    std::span<const VisionGrid> images, Index merge, const TensorView& out,
                    const Extension& e, const Executor& executor) {
   const Index rows = packed_rows(images, merge);
@@ -294,7 +294,7 @@ void extend_packed(const TensorView& table, const TableLayout& from,
   if (from.prefix != 0 || from.suffix != 0) refuse(kWho, "packed images have no prefix or suffix");
   Index at = 0;
   for (const VisionGrid& g : images) {
-    const TableLayout to{g.rows, g.columns, 0, 0};
+    const TableShape to{g.rows, g.columns, 0, 0};
     std::vector<std::byte> part(
         static_cast<std::size_t>(to.rows() * table.shape[1] * size_of(table.dtype)));
     const Index shape[] = {to.rows(), table.shape[1]};
@@ -306,7 +306,7 @@ void extend_packed(const TensorView& table, const TableLayout& from,
 }
 
 void extend_packed_gradient(const TensorView& d_out, std::span<const VisionGrid> images,
-                            Index merge, const TensorView& d_table, const TableLayout& from,
+                            Index merge, const TensorView& d_table, const TableShape& from,
                             const Extension& e, const Executor& executor) {
   const Index rows = packed_rows(images, merge);
   check_call(d_table, from, d_out, {rows, 1, 0, 0}, kGrid, d_table);
@@ -315,7 +315,7 @@ void extend_packed_gradient(const TensorView& d_out, std::span<const VisionGrid>
   std::vector<double> sum(static_cast<std::size_t>(from.rows() * c)), one(sum.size());
   Index at = 0;
   for (const VisionGrid& g : images) {
-    const TableLayout to{g.rows, g.columns, 0, 0};
+    const TableShape to{g.rows, g.columns, 0, 0};
     std::vector<double> grid(static_cast<std::size_t>(to.rows() * c));
     for (Index f = 0; f < g.frames; ++f)
       for (Index i = 0; i < to.rows(); ++i, ++at)

@@ -27,8 +27,8 @@ TensorView view(std::vector<double>& v, Index channels) {
   return tensor(v.data(), {static_cast<Index>(v.size()) / channels, channels});
 }
 
-std::vector<double> extended(std::vector<double> table, const TableLayout& from,
-                             const TableLayout& to, const Extension& e, Index channels,
+std::vector<double> extended(std::vector<double> table, const TableShape& from,
+                             const TableShape& to, const Extension& e, Index channels,
                              const Executor& executor = default_executor()) {
   std::vector<double> out(static_cast<std::size_t>(to.rows() * channels));
   extend_table(view(table, channels), from, view(out, channels), to, e, executor);
@@ -36,7 +36,7 @@ std::vector<double> extended(std::vector<double> table, const TableLayout& from,
 }
 
 // Tables of relative positions by the three methods of the suite `relative_bias`.
-void expect_resized(const std::string& name, const TableLayout& from, const TableLayout& to,
+void expect_resized(const std::string& name, const TableShape& from, const TableShape& to,
                     const Extension& e, double tolerance) {
   const support::Suite suite("relative_bias");
   const support::SuiteArray table = suite(name, "table"), want = suite(name, "resized");
@@ -66,7 +66,7 @@ TEST(Extend, LineByHand) {
 struct Way {
   const char* name;
   Extension e;
-  TableLayout from, to;
+  TableShape from, to;
 };
 std::vector<Way> ways() {
   Extension corners{ExtendHow::bilinear}, antialias{ExtendHow::bicubic}, factor{ExtendHow::bicubic};
@@ -194,7 +194,7 @@ TEST(Extend, BicubicAgainstTheWholeSum) {
 // Nothing depends on who runs it; float and half tables are the double result rounded once.
 TEST(Extend, ThreadsAndDtypes) {
   constexpr Index channels = 67;
-  const TableLayout from{14, 14, 1, 0}, to{37, 35, 1, 0};
+  const TableShape from{14, 14, 1, 0}, to{37, 35, 1, 0};
   Extension e{ExtendHow::bicubic};
   std::vector<double> table = random_table(from.rows(), channels, 9);
   for (double& v : table) v = static_cast<double>(static_cast<float>(v));
@@ -253,9 +253,9 @@ TEST(Extend, PackedImages) {
 }
 
 TEST(Extend, Refusals) {
-  const auto refused = [](const TableLayout& from, const TableLayout& to, const Extension& e) {
+  const auto refused = [](const TableShape& from, const TableShape& to, const Extension& e) {
     std::vector<double> table(1000), out(1000);
-    const auto rows = [](std::vector<double>& v, const TableLayout& l) {
+    const auto rows = [](std::vector<double>& v, const TableShape& l) {
       return tensor(v.data(), {std::max<Index>(l.rows(), 0), 1});
     };
     try {

@@ -57,10 +57,10 @@ struct Extension {
 
 // Rows of a table: `prefix` (class, register tokens; rows before position 0), height x width of a
 // grid row by row, `suffix` (BEiT's three class rows). 1-D: width 1. Prefix and suffix are copied.
-struct TableLayout {
+struct TableShape {
   Index height = 0, width = 1, prefix = 0, suffix = 0;
   Index rows() const noexcept { return prefix + height * width + suffix; }
-  bool operator==(const TableLayout&) const = default;
+  bool operator==(const TableShape&) const = default;
 };
 
 // New row o is the sum over k of weight[o taps + k] times old row index[o taps + k]; taps outside
@@ -80,25 +80,25 @@ POSENC_API AxisTaps axis_taps(Index old_size, Index new_size, const Extension&,
 // together, rows any stride; no overlap. Arithmetic in double, rounded once. Equal sizes without
 // factor or offset copy bit for bit. Results do not depend on the executor. Throws [extend]:
 // shapes, dtypes, prefixes or suffixes that differ, a grid for a 1-D way, and as axis_taps.
-POSENC_API void extend_table(const TensorView& table, const TableLayout& from,
-                             const TensorView& out, const TableLayout& to, const Extension&,
+POSENC_API void extend_table(const TensorView& table, const TableShape& from, const TensorView& out,
+                             const TableShape& to, const Extension&,
                              const Executor& = default_executor());
 // The transpose: d_table overwritten; deterministic.
-POSENC_API void extend_gradient(const TensorView& d_out, const TableLayout& to,
-                                const TensorView& d_table, const TableLayout& from,
-                                const Extension&, const Executor& = default_executor());
+POSENC_API void extend_gradient(const TensorView& d_out, const TableShape& to,
+                                const TensorView& d_table, const TableShape& from, const Extension&,
+                                const Executor& = default_executor());
 
 // Rows for images packed behind each other (Qwen3-VL: bilinear, align_corners, merge 2; Kimi K2.5:
 // bicubic, merge 1): the table resized to each image's grid, frames repeated, patches of a frame in
 // blocks of merge x merge, row by row. out [sum of frames x rows x columns, c]. `from` without
 // prefix and suffix. Throws [extend]: also a grid that merge does not divide.
-POSENC_API void extend_packed(const TensorView& table, const TableLayout& from,
+POSENC_API void extend_packed(const TensorView& table, const TableShape& from,
                               std::span<const VisionGrid> images, Index merge,
                               const TensorView& out, const Extension&,
                               const Executor& = default_executor());
 POSENC_API void extend_packed_gradient(const TensorView& d_out, std::span<const VisionGrid> images,
                                        Index merge, const TensorView& d_table,
-                                       const TableLayout& from, const Extension&,
+                                       const TableShape& from, const Extension&,
                                        const Executor& = default_executor());
 
 }  // namespace posenc
