@@ -13,6 +13,8 @@ namespace {
 
 Layout order_of(const Array& a, const std::string& word, const char* which) {
   if (!word.empty()) {
+    if (word != "thd" && word != "bthd" && word != "bhtd" && word != "tbhd")
+      throw UsageError("--order must be one of thd, bthd, bhtd, tbhd, got \"" + word + "\"");
     const Layout l = layout_from_name(word);
     if (name(l).size() != a.shape.size())
       throw UsageError(fmt::format("--order {} has {} axes, {} has {}", word, name(l).size(), which,
@@ -91,7 +93,10 @@ int apply_verb(const ApplyOptions& o) {
     if (o.q.empty()) throw UsageError("--temperature multiplies q: give --q");
     apply_temperature(subject, o, x.q, p);
   }
+  if (o.json && is_stdout(o.output.path))
+    throw UsageError("--json and the data cannot both go to stdout");
   write_arrays(o.output, out);
+  if (o.json) write_report("posenc.apply/1", o.output.path, out);
   return kSuccess;
 }
 

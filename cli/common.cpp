@@ -149,10 +149,20 @@ ModelSpec read_model_argument(const SubjectOptions& o) {
 Subject read_subject(const SubjectOptions& o) {
   Subject s;
   if (o.text == "-" || std::filesystem::exists(o.text) || looks_like_a_path(o.text)) {
+    if (!o.arrays.empty())
+      throw UsageError("--arrays goes with a SCHEME, " + o.text + " is a model");
     s.model = read_model_argument(o);
     s.title = s.model->model_type.empty() ? o.text : s.model->model_type;
     return s;
   }
+  const char* of_a_model = o.layer             ? "--layer"
+                           : !o.tower.empty()  ? "--tower"
+                           : !o.reader.empty() ? "--reader"
+                           : !o.assume.empty() ? "--assume"
+                                               : nullptr;
+  if (of_a_model)
+    throw UsageError(fmt::format("{} goes with a model; \"{}\" is no file, so it is a SCHEME",
+                                 of_a_model, o.text));
   ArrayLookup lookup;
   if (!o.arrays.empty())
     lookup = [file = read_safetensors(o.arrays), &o](std::string_view key) {

@@ -71,7 +71,13 @@ Array read_array(const std::string& argument, const std::string& preferred);
 struct Output {
   std::string path, format;
 };
+bool is_stdout(const std::string& path);
+// --format, or the ending of the path; `known` is said when neither is there. Refuses a --format
+// that contradicts the ending.
+std::string output_format(const Output&, const char* known);
 void write_arrays(const Output&, const Arrays&);
+// For --json: what was written, {"schema", "output", "arrays": {NAME: {"dtype", "shape"}}}.
+void write_report(const char* schema, const std::string& path, const Arrays&);
 void write_text(const std::string& path, std::string_view text);  // `-` is stdout
 
 // A person at a terminal.

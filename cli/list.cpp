@@ -64,7 +64,7 @@ void print_all(const char* title, const std::vector<SchemeInfo>& all, const Styl
 
 // The state of a family is a property of the library, not of a page.
 const char* state(std::string_view family) {
-  if (family == "rotary") return "definition, plan, kernels, gradients";
+  if (family == "rotary" || family == "polar") return "definition, plan, kernels, gradients";
   if (family == "scaling") return "definition; acts on every rotary scheme";
   return "definition, lowering, gradient of parameters";
 }

@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <functional>
+#include <iostream>
 #include <new>
+#include <system_error>
 
 #include "completion.h"
 #include "posenc/core/error.h"
@@ -22,7 +27,10 @@ constexpr const char* kSubject =
     "a model's file (config.json, directory, .gguf, -) or a SCHEME such as\n"
     "\"rope head_dim=128 pairing=half_split + yarn factor=4 original_context=4096\"";
 
-void add_subject(CLI::App* verb, SubjectOptions& o, bool scheme) {
+enum class Takes { model, layer_of_model, model_or_scheme };
+
+void add_subject(CLI::App* verb, SubjectOptions& o, Takes takes) {
+  const bool scheme = takes == Takes::model_or_scheme;
   verb->add_option("subject", o.text, scheme ? kSubject : kModel)
       ->type_name(scheme ? "MODEL|SCHEME" : "MODEL")
       ->required();
@@ -30,7 +38,8 @@ void add_subject(CLI::App* verb, SubjectOptions& o, bool scheme) {
                    "sequence length for length rules (default: the model's own)")
       ->type_name("N")
       ->check(CLI::Range(Index{1}, Index{1} << 50));
-  verb->add_option("--layer", o.layer, "one layer, counted from 0")->type_name("L");
+  if (takes != Takes::model)
+    verb->add_option("--layer", o.layer, "one layer, counted from 0")->type_name("L");
   verb->add_option("--assume", o.assume,
                    "decide what the file does not say, as KEY=VALUE; repeatable")
       ->type_name("K=V")
@@ -76,7 +85,7 @@ void add_reading_verbs(CLI::App& app, Verbs& v) {
 
   auto* explain_verb =
       app.add_subcommand("explain", "what positions a model uses, and where each value came from");
-  add_subject(explain_verb, v.explain.subject, false);
+  add_subject(explain_verb, v.explain.subject, Takes::layer_of_model);
   add_json(explain_verb, v.explain.json);
   explain_verb->footer(
       "Examples:\n  posenc explain models/llama/config.json\n  posenc explain model.gguf --layer "
@@ -87,7 +96,7 @@ void add_reading_verbs(CLI::App& app, Verbs& v) {
 
   auto* doctor =
       app.add_subcommand("doctor", "what is wrong, risky or ambiguous in a model's positions");
-  add_subject(doctor, v.doctor.subject, false);
+  add_subject(doctor, v.doctor.subject, Takes::model);
   add_json(doctor, v.doctor.json);
   doctor->footer(
       "Examples:\n  posenc doctor models/llama\n  posenc doctor model.gguf --context 131072 "
@@ -99,7 +108,7 @@ void add_reading_verbs(CLI::App& app, Verbs& v) {
 void add_number_verbs(CLI::App& app, Verbs& v) {
   auto* t = app.add_subcommand(
       "table", "frequencies, turns, angles, cos and sin, exact or as a program computes them");
-  add_subject(t, v.table.subject, true);
+  add_subject(t, v.table.subject, Takes::model_or_scheme);
   t->add_option("--positions", v.table.positions, "A:B[:STEP] (half-open), a list 0,1,2 or an .npy")
       ->type_name("P");
   t->add_option("--what", v.table.what, "inv_freq, turns, angles, cos, sin or cos_sin")
@@ -115,6 +124,7 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
                 "f64, f32, f16 or bf16 (default: f64 when exact, else f32)")
       ->type_name("T");
   add_output(t, v.table.output, "F.npy, F.safetensors, F.csv or -");
+  add_json(t, v.table.json);
   t->footer(
       "Examples:\n  posenc table config.json --positions 0:4096 --what cos --layout duplicated -o "
       "cos.npy\n"
@@ -124,7 +134,7 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
 
   auto* a =
       app.add_subcommand("apply", "turn queries and keys from files as the model's layer would");
-  add_subject(a, v.apply.subject, true);
+  add_subject(a, v.apply.subject, Takes::model_or_scheme);
   a->add_option("--q", v.apply.q, "queries: F.npy, F.safetensors or F.safetensors:NAME")
       ->type_name("F");
   a->add_option("--k", v.apply.k, "keys, likewise")->type_name("F");
@@ -143,6 +153,7 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
   a->add_flag("--temperature", v.apply.temperature,
               "multiply q by the layer's query temperature too");
   add_output(a, v.apply.output, "F.safetensors: q and k in the dtype that was read");
+  add_json(a, v.apply.json);
   a->footer(
       "Examples:\n  posenc apply config.json --layer 3 --q q.npy --k k.npy --positions 0:128 -o "
       "turned.safetensors\n"
@@ -151,18 +162,19 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
   a->callback([&v] { v.chosen = [&v] { return apply_verb(v.apply); }; });
 
   auto* p = app.add_subcommand("plot", "pictures: rows, wavelengths, decay, error, scaling");
-  add_subject(p, v.plot.subject, true);
+  add_subject(p, v.plot.subject, Takes::model_or_scheme);
   p->add_option(
        "--kind", v.plot.kind,
        "rows (heat map of cos and sin), wavelengths (against the context), decay (score by "
        "distance), error (angle error by precision), scaling (before and after)")
       ->type_name("KIND")
       ->capture_default_str();
-  p->add_option("--positions", v.plot.positions, "range to draw, A:B (default: fits the kind)")
+  p->add_option("--positions", v.plot.positions, "of rows: A:B[:STEP], a list or an .npy")
       ->type_name("P");
-  p->add_option("-o,--output", v.plot.output, "F.svg, or F.html: one file, self-contained")
+  p->add_option("-o,--output", v.plot.output, "F.svg, or F.html: one file, self-contained; or -")
       ->type_name("F")
       ->required();
+  p->add_option("--format", v.plot.format, "for -o -: svg or html")->type_name("FORMAT");
   add_json(p, v.plot.json);
   p->footer(
       "Examples:\n  posenc plot config.json --kind wavelengths -o wavelengths.svg\n"
@@ -240,11 +252,29 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
-    return app.exit(e);
+    app.exit(e);
+    std::cout.flush();
+    return kSuccess;
   } catch (const CLI::ParseError& e) {
     return fail(kUsage, std::string(e.what()) + " (posenc --help shows how)");
   }
   return v.chosen();
+}
+
+// A full disk is not the user's mistake in the words.
+int code_of(const std::system_error& e) {
+  for (const std::errc full :
+       {std::errc::no_space_on_device, std::errc::file_too_large, std::errc::io_error,
+        std::errc::not_enough_memory, std::errc::too_many_files_open,
+        std::errc::too_many_files_open_in_system})
+    if (e.code() == full) return kResources;
+  return e.code().value() == EDQUOT ? kResources : kBadInput;
+}
+
+// What a person reads is buffered: a full disk shows when the buffer goes out.
+int finished(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return code;
+  return fail(kResources, fmt::format("stdout cannot be written: {}", std::strerror(errno)));
 }
 
 }  // namespace
@@ -253,11 +283,14 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace posenc::cli;
   try {
-    return run(argc, argv);
+    std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write, said like others
+    return finished(run(argc, argv));
   } catch (const UsageError& e) {
     return fail(kUsage, e.what());
   } catch (const std::bad_alloc&) {
     return fail(kResources, "not enough memory");
+  } catch (const std::system_error& e) {
+    return fail(code_of(e), e.what());
   } catch (const std::exception& e) {  // FormatError, InputError, std::invalid_argument
     return fail(kBadInput, e.what());
   }

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 
 #include "common.h"
 #include "posenc/core/error.h"
@@ -30,7 +32,7 @@ std::string csv(const Array& a) {
 void write_stdout(std::span<const std::byte> bytes) {
   if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() ||
       std::fflush(stdout) != 0)
-    throw std::runtime_error("stdout cannot be written");
+    throw std::system_error(errno, std::generic_category(), "stdout cannot be written");
 }
 
 std::string paint(bool on, const char* code, std::string_view text) {
@@ -39,14 +41,37 @@ std::string paint(bool on, const char* code, std::string_view text) {
 
 }  // namespace
 
-void write_arrays(const Output& out, const Arrays& arrays) {
-  const bool to_stdout = out.path == "-";
-  std::string format = out.format;
-  if (format.empty() && !to_stdout) {
-    format = std::filesystem::path(out.path).extension().string();
-    if (!format.empty()) format.erase(0, 1);
+bool is_stdout(const std::string& path) {
+  return path == "-" || path == "/dev/stdout";
+}
+
+std::string output_format(const Output& out, const char* known) {
+  std::string ending = std::filesystem::path(out.path).extension().string();
+  if (is_stdout(out.path)) {
+    if (out.format.empty()) throw UsageError(fmt::format("-o - needs --format {}", known));
+    return out.format;
   }
-  if (to_stdout && format.empty()) throw UsageError("-o - needs --format npy, safetensors or csv");
+  if (ending.empty()) return out.format;
+  ending.erase(0, 1);
+  if (!out.format.empty() && out.format != ending)
+    throw UsageError(fmt::format("--format {} contradicts -o {}", out.format, out.path));
+  return ending;
+}
+
+void write_report(const char* schema, const std::string& path, const Arrays& arrays) {
+  Json shapes = Json::object();
+  for (const auto& [name, array] : arrays) {
+    Json shape = Json::array();
+    for (const Index n : array.shape) shape.push(Json(n));
+    shapes.set(name, Json::object({{"dtype", posenc::name(array.dtype)}, {"shape", shape}}));
+  }
+  write_text(
+      "-", Json::object({{"schema", schema}, {"output", path}, {"arrays", shapes}}).dump(2) + "\n");
+}
+
+void write_arrays(const Output& out, const Arrays& arrays) {
+  const bool to_stdout = is_stdout(out.path);
+  const std::string format = output_format(out, "npy, safetensors or csv");
   std::vector<std::byte> bytes;
   if (format == "safetensors") {
     bytes = safetensors_bytes(arrays);
@@ -63,8 +88,8 @@ void write_arrays(const Output& out, const Arrays& arrays) {
       std::memcpy(bytes.data(), text.data(), text.size());
     }
   } else {
-    throw UsageError(
-        fmt::format("the output must end in .npy, .safetensors or .csv, got \"{}\"", out.path));
+    throw UsageError(fmt::format("the output must be .npy, .safetensors or .csv, got \"{}\"",
+                                 out.format.empty() ? out.path : out.format));
   }
   if (to_stdout)
     write_stdout(bytes);
@@ -74,7 +99,7 @@ void write_arrays(const Output& out, const Arrays& arrays) {
 
 void write_text(const std::string& path, std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
-  if (path == "-")
+  if (is_stdout(path))
     write_stdout(bytes);
   else
     write_file_atomically(path, bytes);

@@ -2,6 +2,8 @@
 // posenc selftest: numbers made by other people's programs, on this machine.
 #include <fmt/format.h>
 
+#include <regex>
+
 #include "conformance/runner/runner.h"
 #include "verbs.h"
 
@@ -53,6 +55,11 @@ void print_report(const Json& report, const Style& style) {
 }  // namespace
 
 int selftest(const SelftestOptions& o) {
+  try {
+    std::regex(o.filter);
+  } catch (const std::regex_error& e) {
+    throw UsageError("--filter is no regular expression: " + std::string(e.what()));
+  }
   conformance::Options options;
   options.map = o.map;
   options.filter = o.filter;
@@ -72,6 +79,9 @@ int selftest(const SelftestOptions& o) {
     for (const Json& s : more.at("suites").as_array()) all.push(s);
     report.set("suites", std::move(all));
   }
+  std::size_t cases = 0;
+  for (const Json& s : report.at("suites").as_array()) cases += s.at("cases").as_array().size();
+  if (cases == 0 && !o.filter.empty()) throw UsageError("no case matches --filter " + o.filter);
   if (o.json)
     write_text("-", report.dump(2) + "\n");
   else

@@ -11,6 +11,21 @@
 namespace posenc::cli {
 namespace {
 
+// What is tabled of a scheme that is no rotation are its frequencies: one block that nothing turns.
+RotarySpec turned_by(const Subject& s, const SubjectOptions& o) {
+  if (!s.encoding || !std::holds_alternative<Pope>(s.encoding->scheme)) return rotary_of(s, o);
+  RotarySpec spec;
+  spec.blocks.emplace_back();
+  spec.blocks.back().spectrum = resolve_spectrum(*s.encoding, {o.context.value_or(0)});
+  return spec;
+}
+
+DType dtype_word(const std::string& word) {
+  for (const DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
+    if (name(t) == word) return t;
+  throw UsageError("--dtype must be one of f64, f32, f16, bf16, got \"" + word + "\"");
+}
+
 const RotaryBlock& only_block(const RotarySpec& spec) {
   if (spec.blocks.empty()) throw InputError("this layer turns nothing: there is no table");
   return spec.blocks.front();
@@ -108,7 +123,7 @@ DType default_dtype(Precision p) {
 Arrays rows(const RotarySpec& spec, const PositionList& list, const TableOptions& o) {
   const Precision precision = enum_word<Precision>("--precision", o.precision);
   const TableLayout layout = enum_word<TableLayout>("--layout", o.layout);
-  const DType dtype = o.dtype.empty() ? default_dtype(precision) : dtype_from_name(o.dtype);
+  const DType dtype = o.dtype.empty() ? default_dtype(precision) : dtype_word(o.dtype);
   const Spectrum& s = only_block(spec).spectrum;
   if (spec.blocks.size() > 1)
     throw InputError("this layer turns several blocks of a head; write inv_freq, or use apply");
@@ -138,11 +153,10 @@ Arrays rows(const RotarySpec& spec, const PositionList& list, const TableOptions
 
 int table(const TableOptions& o) {
   const Subject subject = read_subject(o.subject);
-  const RotarySpec spec = rotary_of(subject, o.subject);
+  const RotarySpec spec = turned_by(subject, o.subject);
   Arrays out;
   if (o.what == "inv_freq") {
-    out.emplace("inv_freq",
-                frequencies(spec, o.dtype.empty() ? DType::f64 : dtype_from_name(o.dtype)));
+    out.emplace("inv_freq", frequencies(spec, o.dtype.empty() ? DType::f64 : dtype_word(o.dtype)));
   } else if (o.what == "turns") {
     if (!o.dtype.empty()) throw UsageError("--what turns is always u8[.., 16]; leave --dtype out");
     out.emplace("turns", turns(spec));
@@ -159,8 +173,12 @@ int table(const TableOptions& o) {
                        o.what);
     }
   }
+  if (o.json && is_stdout(o.output.path))
+    throw UsageError("--json and the data cannot both go to stdout");
   write_arrays(o.output, out);
-  if (o.output.path != "-") {
+  if (o.json) {
+    write_report("posenc.table/1", o.output.path, out);
+  } else if (!is_stdout(o.output.path)) {
     const auto& [name, array] = *out.begin();
     std::string shape;
     for (Index n : array.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(n);

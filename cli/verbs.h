@@ -41,7 +41,7 @@ int apply_verb(const ApplyOptions&);
 struct PlotOptions {
   SubjectOptions subject;
   std::string kind = "wavelengths", positions;
-  std::string output;  // .svg or .html
+  std::string output, format;  // .svg or .html
   bool json = false;
 };
 int plot(const PlotOptions&);

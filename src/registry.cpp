@@ -130,12 +130,30 @@ RotarySpec resolve(const Encoding& e, Context context) {
       e.scheme);
 }
 
+Spectrum resolve_spectrum(const Encoding& e, Context context) {
+  return std::visit(
+      [&](const auto& scheme) -> Spectrum {
+        using T = std::decay_t<decltype(scheme)>;
+        if constexpr (requires {
+                        { scheme.spectrum() } -> std::same_as<Spectrum>;
+                      }) {
+          Spectrum s = scheme.spectrum();
+          for (const Scaling& scaling : e.scalings) s = scaling.rescale(std::move(s), context);
+          return s;
+        } else {
+          refuse(T::card.name, "has no frequencies");
+        }
+      },
+      e.scheme);
+}
+
 std::vector<SchemeInfo> all_schemes() {
-  static_assert(
-      Schemes::size == RotarySchemes::size + AbsoluteSchemes::size + RelativeSchemes::size,
-      "every family is listed here");
+  static_assert(Schemes::size == RotarySchemes::size + PolarSchemes::size + AbsoluteSchemes::size +
+                                     RelativeSchemes::size,
+                "every family is listed here");
   std::vector<SchemeInfo> list;
   describe_all<RotarySchemes>("rotary", list);
+  describe_all<PolarSchemes>("polar", list);
   describe_all<AbsoluteSchemes>("absolute", list);
   describe_all<RelativeSchemes>("relative", list);
   return list;

@@ -39,9 +39,16 @@ std::string open_svg(double height, const std::string& title, const Json& number
       kWidth, height, escape_xml(title), escape_xml(numbers.dump()));
 }
 
+// As many characters as fit beside each other; what is cut ends in dots.
+std::string fitting(const std::string& words, double width, double character) {
+  const auto most = static_cast<std::size_t>(width / character);
+  return words.size() <= most ? words : words.substr(0, most - 3) + "...";
+}
+
 std::string heading(const std::string& title, const std::string& subtitle) {
   return text(kLeft, 26, "start", 17, title, "font-weight=\"bold\"") +
-         text(kLeft, 46, "start", 12, subtitle, "fill=\"#555\"");
+         text(kLeft, 46, "start", 12, fitting(subtitle, kWidth - kLeft - kRight, 6.6),
+              "fill=\"#555\"");
 }
 
 std::string frame(const Scale& sx, const Scale& sy, const Axis& x, const Axis& y, double bottom,

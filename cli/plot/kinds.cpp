@@ -103,7 +103,7 @@ std::vector<Figure> plot_decay(const Drawn& d) {
   c.x = {"distance", "positions", true};
   c.y = {"score relative to distance 0", "", false};
   Series score{"all channels equal: mean of cos(distance x frequency)", {}, {}},
-      bound{"long-term decay bound, RoFormer eq. 37", {}, {}, true};
+      bound{"shape of the long-term decay bound, RoFormer eq. 37", {}, {}, true};
   const std::vector<double> f = flat(d.spec);
   const RotaryBlock& b = d.spec.blocks.front();
   for (const double delta : distances(d.context)) {
@@ -121,10 +121,11 @@ std::vector<Figure> plot_decay(const Drawn& d) {
   }
   c.series = {std::move(score), std::move(bound)};
   c.rules.push_back({"0", 0, false});
-  return {figure(c,
-                 "What rotation alone makes of the score of two equal vectors. Turned channels "
-                 "only; the bound is "
-                 "the mean length of the partial sums, divided by its value at distance 0.")};
+  return {
+      figure(c,
+             "What rotation alone makes of the score of two equal vectors. Turned channels "
+             "only; the bound's shape is the mean length of the partial sums, divided by its value "
+             "at distance 0 (the bound itself is that times the largest step between pairs).")};
 }
 
 double worst(const std::vector<double>& exact, const std::vector<double>& other) {
@@ -243,9 +244,14 @@ std::vector<Figure> plot_rows(const Drawn& d, const std::string& text) {
 }  // namespace
 
 int plot(const PlotOptions& o) {
-  const std::string ending = std::filesystem::path(o.output).extension().string();
-  if (ending != ".svg" && ending != ".html")
-    throw UsageError("the picture must end in .svg or .html, got \"" + o.output + "\"");
+  const std::string format = output_format({o.output, o.format}, "svg or html");
+  if (format != "svg" && format != "html")
+    throw UsageError("the picture must be .svg or .html, got \"" +
+                     (o.format.empty() ? o.output : o.format) + "\"");
+  if (o.json && is_stdout(o.output))
+    throw UsageError("--json and the picture cannot both go to stdout");
+  if (!o.positions.empty() && o.kind != "rows")
+    throw UsageError("--positions goes with --kind rows; --context sets the range of the others");
   const Drawn d = subject_of(o);
   std::vector<Figure> figures;
   if (o.kind == "wavelengths")
@@ -262,7 +268,7 @@ int plot(const PlotOptions& o) {
     throw UsageError("--kind must be rows, wavelengths, decay, error or scaling, got \"" + o.kind +
                      "\"");
   write_text(o.output,
-             ending == ".svg" ? stacked_svg(figures) : html_page("posenc: " + d.title, figures));
+             format == "svg" ? stacked_svg(figures) : html_page("posenc: " + d.title, figures));
   if (o.json) {
     Json all = Json::array();
     for (const Figure& f : figures) all.push(f.data);
@@ -270,7 +276,7 @@ int plot(const PlotOptions& o) {
         "-",
         Json::object({{"schema", "posenc.plot/1"}, {"kind", o.kind}, {"figures", all}}).dump() +
             "\n");
-  } else {
+  } else if (!is_stdout(o.output)) {
     fmt::print(stderr, "{}: {}\n", o.output, o.kind);
   }
   return kSuccess;

@@ -36,7 +36,7 @@ constexpr std::array<std::pair<std::string_view, Operation>, 25> kOperations{{
     {"encode", run_encode},
     {"bias", run_bias},
     {"buckets", run_buckets},
-    {"pope", later},
+    {"pope", run_pope},
     {"extend", run_extend},
     {"attend", later},
     {"merge", later},

@@ -57,5 +57,6 @@ void run_encode(Check&);
 void run_bias(Check&);
 void run_buckets(Check&);
 void run_extend(Check&);
+void run_pope(Check&);
 
 }  // namespace posenc::conformance

@@ -16,6 +16,12 @@ ReadOptions options_of(const Check& check) {
   return options;
 }
 
+Context context_of(const Check& check) {
+  Context context;
+  if (const Json* length = check.find("context")) context.length = length->as_integer();
+  return context;
+}
+
 std::vector<const LayerSpec*> layers_of(const Check& check, const ModelSpec& model) {
   std::vector<const LayerSpec*> layers;
   const std::string tower = check.text("tower");
@@ -125,12 +131,14 @@ Encoding encoding_of(const Check& check, std::string_view key) {
   return parse_encoding(text, [&](std::string_view name) { return listed(check, name); });
 }
 
+Spectrum spectrum_of(const Check& check) {
+  return resolve_spectrum(encoding_of(check), context_of(check));
+}
+
 RotarySpec rotary_of(const Check& check) {
   RotarySpec spec;
   if (check.find("scheme") != nullptr) {
-    Context context;
-    if (const Json* length = check.find("context")) context.length = length->as_integer();
-    spec = resolve(encoding_of(check), context);
+    spec = resolve(encoding_of(check), context_of(check));
   } else {
     const ModelSpec model = read_case_model(check);
     require_readable(model);

@@ -19,6 +19,8 @@ const LayerSpec& layer_of(const Check&, const ModelSpec&);
 // `scheme` or `model` resolved for `context`; then `frequencies` (an array instead of those of the
 // first block), `part: rotary` (the turned window alone) and `precision` are put in.
 RotarySpec rotary_of(const Check&);
+// The frequencies of `scheme` after its scalings, for schemes that are no rotation.
+Spectrum spectrum_of(const Check&);
 // The scheme as written, parsed with the case's arrays behind @name.
 Encoding encoding_of(const Check&, std::string_view key = "scheme");
 

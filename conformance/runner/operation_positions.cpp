@@ -56,12 +56,67 @@ BuiltPositions build_mrope(const Check& check, const Rule& rule) {
   m.padded = rule.integer("padded", m.padded);
   m.frames_apart = rule.flag("frames_apart");
   m.whole_seconds = rule.flag("whole_seconds");
+  m.float32_times = rule.flag("float32_times");
   Integers types = tensor_in(check, "token_types"), mask;
   if (check.array_name("in", "mask") != nullptr) mask = tensor_in(check, "mask");
   const MropePositions built =
       mrope_positions(m, types.view, mask.view, grids_in(check, "image_grid", "none"),
                       grids_in(check, "video_grid", "seconds"));
   return {built.positions, {built.delta.begin(), built.delta.end()}};
+}
+
+BuiltPositions build_omni(const Check& check, const Rule& rule) {
+  OmniRule o;
+  o.merge = rule.integer("merge", o.merge);
+  o.positions_per_second = rule.number("positions_per_second");
+  o.interleave = rule.choice("interleave", o.interleave);
+  o.seconds_per_chunk = rule.number("seconds_per_chunk", o.seconds_per_chunk);
+  o.whole_positions = rule.flag("whole_positions");
+  o.shared_marks = rule.flag("shared_marks");
+  o.padded = rule.integer("padded", o.padded);
+  o.padded_without_grids = rule.integer("padded_without_grids", o.padded_without_grids);
+  Integers types = tensor_in(check, "token_types"), mask;
+  if (check.array_name("in", "mask") != nullptr) mask = tensor_in(check, "mask");
+  OmniPositions built =
+      omni_positions(o, types.view, mask.view, grids_in(check, "image_grid", "none"),
+                     grids_in(check, "video_grid", "seconds"));
+  return {std::move(built.positions), std::move(built.delta)};
+}
+
+BuiltPositions build_xd_rope(const Check& check, const Rule& rule) {
+  XdRopeRule x;
+  x.axes = rule.integer("axes", x.axes);
+  x.merge = rule.integer("merge", x.merge);
+  x.image_number = rule.choice("image_number", x.image_number);
+  x.padded = rule.integer("padded", x.padded);
+  Integers types = tensor_in(check, "token_types"), mask;
+  if (check.array_name("in", "mask") != nullptr) mask = tensor_in(check, "mask");
+  const MropePositions built =
+      xd_rope_positions(x, types.view, mask.view, grids_in(check, "image_grid", "none"));
+  return {built.positions, {built.delta.begin(), built.delta.end()}};
+}
+
+OwnedPositions build_chatglm(const Check& check, const Rule& rule) {
+  ChatGlmRule c;
+  c.tokens.start = rule.integer("start", c.tokens.start);
+  c.tokens.mask = rule.integer("mask", c.tokens.mask);
+  c.tokens.gmask = rule.integer("gmask", c.tokens.gmask);
+  c.tokens.smask = rule.integer("smask", c.tokens.smask);
+  c.two_streams = !rule.has("two_streams") || rule.flag("two_streams");
+  c.gmask_counts_on = rule.flag("gmask_counts_on");
+  c.padded = rule.integer("padded", c.padded);
+  Integers ids = tensor_in(check, "tokens"), mask;
+  if (check.array_name("in", "mask") != nullptr) mask = tensor_in(check, "mask");
+  return chatglm_positions(c, ids.view, mask.view);
+}
+
+OwnedPositions build_glm(const Rule& rule) {
+  const std::vector<Index> masks = rule.integers("masks"), tokens = rule.integers("tokens");
+  if (masks.size() != tokens.size())
+    refuse("case", "glm needs as many masks as spans", static_cast<Index>(masks.size()));
+  std::vector<GlmSpan> spans;
+  for (std::size_t i = 0; i < masks.size(); ++i) spans.push_back({masks[i], tokens[i]});
+  return glm_positions(rule.integer("context"), spans);
 }
 
 // What every grid may have on top: merged blocks, the other order, tokens that stay unturned.
@@ -135,6 +190,8 @@ OwnedPositions build_text(const Check& check, const Rule& rule) {
   if (name == "fairseq")
     return from_tokens(tensor_in(check, "tokens").view, rule.integer("padding_idx"),
                        rule.integer("past", 0));
+  if (name == "chatglm") return build_chatglm(check, rule);
+  if (name == "glm") return build_glm(rule);
   if (name == "packed") return packed(numbers_in(check, "cu_seqlens"), rule.integer("first", 0));
   if (name == "decode") return decode(numbers_in(check, "lengths"), rule.integer("count", 1));
   if (name == "shard")
@@ -153,6 +210,10 @@ BuiltPositions build_positions(const Check& check, std::string_view text) {
   bool is_grid = false;
   if (rule.name() == "mrope") {
     built = build_mrope(check, rule);
+  } else if (rule.name() == "omni") {
+    built = build_omni(check, rule);
+  } else if (rule.name() == "xd_rope") {
+    built = build_xd_rope(check, rule);
   } else {
     built.positions = build_grid(check, rule, is_grid);
     if (!is_grid) built.positions = build_text(check, rule);

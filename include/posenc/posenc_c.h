@@ -46,6 +46,21 @@ typedef enum posenc_sense {
   POSENC_SHIFT = 3     /* R(p): moves cached keys by p positions */
 } posenc_sense;
 
+/* How columns of cosine and sine stand for n pairs. */
+typedef enum posenc_row_layout {
+  POSENC_HALF = 0,       /* n columns, one a pair */
+  POSENC_DUPLICATED = 1, /* f0 .. fn-1, f0 .. fn-1 */
+  POSENC_REPEATED = 2,   /* f0, f0, f1, f1 .. */
+  POSENC_PAIRS = 3       /* c0, s0, c1, s1 ..: of a saved table only */
+} posenc_row_layout;
+
+/* Whether cached keys can be moved, see rotary/rerotate.h. */
+typedef enum posenc_verdict {
+  POSENC_EXACT = 0,
+  POSENC_APPROXIMATE = 1,
+  POSENC_IMPOSSIBLE = 2
+} posenc_verdict;
+
 typedef struct posenc_plan posenc_plan;
 typedef struct posenc_table posenc_table;
 
@@ -101,11 +116,62 @@ POSENC_API posenc_status posenc_apply_rows(const posenc_plan* plan, const char* 
                                            const PosencDLTensor* rows, posenc_sense,
                                            posenc_error* error);
 
+/* Anybody's cosines and sines, never assumed to be a rotation: [tokens, columns], [batch, tokens,
+   columns] or [batch, tokens, heads, columns] of float32 or the plan's dtype. index (may be null):
+   the row of each token, [t] or [b, t] of int32 or int64. */
+POSENC_API posenc_status posenc_apply_caller_rows(
+    const posenc_plan* plan, const char* layout, const PosencDLTensor* q, const PosencDLTensor* k,
+    const PosencDLTensor* q_out, const PosencDLTensor* k_out, const PosencDLTensor* cos,
+    const PosencDLTensor* sin, posenc_row_layout, const PosencDLTensor* index, posenc_sense,
+    posenc_error* error);
+
+/* Gradients of what made the phase, added to what stands there; null: not wanted. float64:
+   frequency [heads or 1, axes, pairs] of block `block`, gain [1], position [axes, batch, tokens]. q
+   and k before the turn, d_q and d_k the gradients of what came out. workspace: as many bytes as
+   posenc_phase_gradients_workspace says. The same for any number of threads. */
+POSENC_API posenc_status posenc_phase_gradients_workspace(const posenc_plan* plan,
+                                                          const char* layout,
+                                                          const PosencDLTensor* q,
+                                                          const PosencDLTensor* k, size_t* bytes,
+                                                          posenc_error* error);
+POSENC_API posenc_status posenc_phase_gradients(
+    const posenc_plan* plan, const char* layout, const PosencDLTensor* q, const PosencDLTensor* k,
+    const PosencDLTensor* d_q, const PosencDLTensor* d_k, const PosencDLTensor* positions,
+    int64_t block, const PosencDLTensor* frequency, const PosencDLTensor* gain,
+    const PosencDLTensor* position, void* workspace, size_t workspace_bytes, posenc_error* error);
+/* Gradients of the caller's cosines and sines, in their shapes, float64 or float32, added. */
+POSENC_API posenc_status posenc_row_gradients(const posenc_plan* plan, const char* layout,
+                                              const PosencDLTensor* q, const PosencDLTensor* k,
+                                              const PosencDLTensor* d_q, const PosencDLTensor* d_k,
+                                              const PosencDLTensor* cos, const PosencDLTensor* sin,
+                                              posenc_row_layout, const PosencDLTensor* index,
+                                              const PosencDLTensor* d_cos,
+                                              const PosencDLTensor* d_sin, posenc_error* error);
+
+/* Cached keys, in place, from one plan's positions to another's. Refused unless the verdict is
+   exact. reason (may be null) gets the sentence that goes with the verdict. */
+POSENC_API posenc_status posenc_can_rerotate(const posenc_plan* from, const posenc_plan* to,
+                                             posenc_verdict* verdict, posenc_error* reason,
+                                             posenc_error* error);
+POSENC_API posenc_status posenc_rerotate(const posenc_plan* from, const posenc_plan* to,
+                                         const char* layout, const PosencDLTensor* keys,
+                                         const PosencDLTensor* old_positions,
+                                         const PosencDLTensor* new_positions, posenc_error* error);
+
 /* Rows of positions 0 .. count - 1 kept for all batches and layers. grows != 0: a position beyond
    the end extends it, else it is refused. */
 POSENC_API posenc_status posenc_table_create(const posenc_plan* plan, int64_t count, posenc_dtype,
                                              int grows, posenc_table** table, posenc_error* error);
 POSENC_API posenc_status posenc_table_grow(posenc_table* table, int64_t count, posenc_error* error);
+/* Rows of another plan's spec, as many, published in one step. */
+POSENC_API posenc_status posenc_table_replace(posenc_table* table, const posenc_plan* plan,
+                                              posenc_error* error);
+/* To .npy or .safetensors by the ending, complete or not at all. A file of layout POSENC_HALF is
+   loaded back by mmap; the plan must be the one it was made with. */
+POSENC_API posenc_status posenc_table_save(const posenc_table* table, const char* path,
+                                           posenc_row_layout, posenc_error* error);
+POSENC_API posenc_status posenc_table_map(const char* path, const posenc_plan* plan, int grows,
+                                          posenc_table** table, posenc_error* error);
 POSENC_API int64_t posenc_table_size(const posenc_table* table); /* 0 for null */
 POSENC_API posenc_status posenc_apply_table(const posenc_plan* plan, const char* layout,
                                             const PosencDLTensor* q, const PosencDLTensor* k,

@@ -4,8 +4,11 @@
 #pragma once
 #include "posenc/positions/cache.h"
 #include "posenc/positions/distance_map.h"
+#include "posenc/positions/glm.h"
 #include "posenc/positions/grid.h"
 #include "posenc/positions/mrope.h"
+#include "posenc/positions/omni.h"
 #include "posenc/positions/sequence.h"
 #include "posenc/positions/shard.h"
 #include "posenc/positions/view.h"
+#include "posenc/positions/xd_rope.h"

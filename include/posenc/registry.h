@@ -16,6 +16,7 @@
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mixed_axes.h"
 #include "posenc/rotary/mrope.h"
+#include "posenc/rotary/pope.h"
 #include "posenc/rotary/rope.h"
 #include "posenc/rotary/xpos.h"
 #include "posenc/scaling/dynamic.h"
@@ -68,6 +69,11 @@ using RotarySchemes = TypeList<
     Xpos
 >;
 
+// Turned by a phase, but no rotation of pairs: frequencies that scalings act on, a plan of its own.
+using PolarSchemes = TypeList<
+    Pope
+>;
+
 using AbsoluteSchemes = TypeList<
     Sinusoidal,
     Learned
@@ -80,7 +86,7 @@ using RelativeSchemes = TypeList<
 >;
 // clang-format on
 
-using Schemes = Concat<RotarySchemes, AbsoluteSchemes, RelativeSchemes>::type;
+using Schemes = Concat<RotarySchemes, PolarSchemes, AbsoluteSchemes, RelativeSchemes>::type;
 
 // One scaling of the registry, by value.
 struct Scaling : Scalings::Variant {
@@ -111,5 +117,8 @@ POSENC_API const Card& card(const Scheme&);
 POSENC_API bool is_rotary(const Scheme&);
 // Throws [NAME] when the scheme is not rotary.
 POSENC_API RotarySpec resolve(const Encoding&, Context = {});
+// The frequencies of a scheme after its scalings: every rotary scheme, pope, sinusoidal. Throws
+// [NAME] when the scheme has none.
+POSENC_API Spectrum resolve_spectrum(const Encoding&, Context = {});
 
 }  // namespace posenc

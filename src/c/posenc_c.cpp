@@ -1,124 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/posenc_c.h"
 
-#include <algorithm>
-#include <cstring>
-#include <new>
-#include <string>
-
-#include "posenc/core/error.h"
+#include "c/support.h"
 #include "posenc/core/isa.h"
-#include "posenc/io/dlpack.h"
 #include "posenc/model/read.h"
 #include "posenc/registry.h"
-#include "posenc/rotary/plan.h"
-#include "posenc/rotary/table.h"
 #include "posenc/version.h"
 
+using namespace posenc::c;
 using posenc::Index;
 
-struct posenc_plan {
-  posenc::RotaryPlan plan;
-};
-struct posenc_table {
-  posenc::RotaryTable table;
-};
-
 namespace {
-
-posenc_status report(posenc_error* error, posenc_status status, const char* what) noexcept {
-  if (error == nullptr) return status;
-  const std::size_t n = std::min(std::strlen(what), sizeof error->message - 1);
-  std::memcpy(error->message, what, n);
-  error->message[n] = '\0';
-  return status;
-}
-
-// Runs f and turns whatever it throws into a status.
-template <class F>
-posenc_status guarded(posenc_error* error, F&& f) noexcept {
-  try {
-    f();
-    return POSENC_OK;
-  } catch (const posenc::FormatError& e) {
-    return report(error, POSENC_BAD_FILE, e.what());
-  } catch (const std::invalid_argument& e) {
-    return report(error, POSENC_INVALID_ARGUMENT, e.what());
-  } catch (const std::bad_alloc&) {
-    return report(error, POSENC_OUT_OF_MEMORY, "[c] out of memory");
-  } catch (const std::exception& e) {
-    return report(error, POSENC_FAILED, e.what());
-  } catch (...) {
-    return report(error, POSENC_FAILED, "[c] an exception of unknown type");
-  }
-}
-
-template <class T>
-T& need(T* p, const char* name) {
-  if (p == nullptr) posenc::refuse("c", std::string(name) + " must not be null");
-  return *p;
-}
-
-posenc::DType dtype_of(posenc_dtype t) {
-  switch (t) {
-    case POSENC_F64:
-      return posenc::DType::f64;
-    case POSENC_F32:
-      return posenc::DType::f32;
-    case POSENC_F16:
-      return posenc::DType::f16;
-    case POSENC_BF16:
-      return posenc::DType::bf16;
-  }
-  posenc::refuse("c", "the dtype must be one of posenc_dtype", static_cast<Index>(t));
-}
-
-posenc::Sense sense_of(posenc_sense s) {
-  switch (s) {
-    case POSENC_FORWARD:
-      return posenc::Sense::forward;
-    case POSENC_GRADIENT:
-      return posenc::Sense::gradient;
-    case POSENC_INVERSE:
-      return posenc::Sense::inverse;
-    case POSENC_SHIFT:
-      return posenc::Sense::shift;
-  }
-  posenc::refuse("c", "the sense must be one of posenc_sense", static_cast<Index>(s));
-}
 
 posenc::Context context_of(std::int64_t length) {
   if (length < 0) posenc::refuse("c", "context must not be negative", Index{length});
   return posenc::Context{length};
-}
-
-// Input and output of one call.
-struct Operands {
-  posenc::QK in, out;
-};
-Operands operands(const char* layout, const PosencDLTensor* q, const PosencDLTensor* k,
-                  const PosencDLTensor* q_out, const PosencDLTensor* k_out) {
-  const posenc::Layout order = posenc::layout_from_name(std::string_view(&need(layout, "layout")));
-  if (q == nullptr && k == nullptr) posenc::refuse("c", "q or k must be given");
-  if ((q == nullptr && q_out != nullptr) || (k == nullptr && k_out != nullptr))
-    posenc::refuse("c", "an output needs its input");
-  const auto heads = [&](const PosencDLTensor& t) {
-    return posenc::heads(posenc::from_dlpack(t), order);
-  };
-  Operands o;
-  if (q != nullptr) {
-    o.in.q = heads(*q);
-    o.out.q = q_out == nullptr ? o.in.q : heads(*q_out);
-  }
-  if (k != nullptr) {
-    o.in.k = heads(*k);
-    o.out.k = k_out == nullptr ? o.in.k : heads(*k_out);
-  }
-  return o;
-}
-
-posenc::Positions positions_of(const PosencDLTensor* p) {
-  return posenc::positions(posenc::from_dlpack(need(p, "positions")));
 }
 
 void make_plan(const posenc::RotarySpec& spec, posenc_dtype dtype, posenc_plan** out) {

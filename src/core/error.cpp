@@ -17,7 +17,7 @@ std::string sentence(std::string_view who, std::string_view rule) {
 }  // namespace
 
 FormatError::FormatError(std::string file, std::string place, std::string_view problem)
-    : std::runtime_error(file + ": " + place + ": " + std::string(problem)),
+    : std::runtime_error(file + ": " + (place.empty() ? "" : place + ": ") + std::string(problem)),
       file_(std::move(file)),
       place_(std::move(place)) {}
 

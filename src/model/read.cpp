@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "posenc/core/error.h"
+#include "posenc/io/array.h"
 #include "posenc/io/gguf.h"
 
 namespace posenc {
@@ -17,16 +18,28 @@ bool is_gguf(const std::filesystem::path& path) {
   return in.gcount() == 4 && std::string_view(magic, 4) == "GGUF";
 }
 
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+
+// A pipe: read once, whole.
+ModelSpec read_stream(const std::filesystem::path& path, const ReadOptions& options) {
+  const std::vector<std::byte> bytes = read_file(path, kMostBytes);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.substr(0, 4) == "GGUF") return read_gguf(bytes, path.string(), options);
+  return read_hugging_face(parse_json(text, path.string()), path.string(), options);
+}
+
 }  // namespace
 
 ModelSpec read_model(const std::filesystem::path& given, const ReadOptions& options) {
   std::filesystem::path path = given;
   std::error_code problem;
   if (std::filesystem::is_directory(path, problem)) path /= "config.json";
-  if (!std::filesystem::is_regular_file(path, problem))
+  if (!std::filesystem::exists(path, problem))
     throw FormatError(given.string(), "file",
                       path == given ? "no such file" : "the directory holds no config.json");
-  if (is_gguf(path)) {
+  if (!std::filesystem::is_regular_file(path, problem)) return read_stream(path, options);
+  // A file that is called so and does not begin so is a broken one.
+  if (is_gguf(path) || path.extension() == ".gguf") {
     const MappedFile file(path);
     return read_gguf(file.bytes(), path.string(), options);
   }

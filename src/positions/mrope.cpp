@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "positions/exact.h"
+#include "positions/vision_grids.h"
 
 namespace posenc {
 namespace {
@@ -22,54 +22,20 @@ void check_rule(const MropeRule& r) {
     refuse(kWho, "tokens_per_second must be finite and not negative", r.tokens_per_second);
 }
 
-void check_grid(const MropeRule& rule, const VisionGrid& g) {
-  if (g.frames < 1) refuse(kWho, "a grid must have at least one frame", g.frames);
-  if (g.rows < 1 || g.rows % rule.merge != 0)
-    refuse(kWho, "rows of a grid must be positive and divided by merge", g.rows);
-  if (g.columns < 1 || g.columns % rule.merge != 0)
-    refuse(kWho, "columns of a grid must be positive and divided by merge", g.columns);
-  if (!std::isfinite(g.seconds) || g.seconds < 0)
-    refuse(kWho, "seconds must be finite and not negative", g.seconds);
-}
-
-// The grids of one kind, used up in order; with frames_apart a video is so many single frames.
-class Grids {
- public:
-  Grids(const MropeRule& rule, std::span<const VisionGrid> grids, std::string_view kind)
-      : kind_(kind) {
-    for (VisionGrid g : grids) {
-      check_grid(rule, g);
-      const Index pieces = rule.frames_apart ? g.frames : 1;
-      if (rule.frames_apart) g.frames = 1;
-      queue_.insert(queue_.end(), static_cast<std::size_t>(pieces), g);
-    }
-  }
-  const VisionGrid& next() {
-    if (used_ == queue_.size())
-      refuse(kWho, std::string("there are more runs of tokens than grids of ") + kind_);
-    return queue_[used_++];
-  }
-  void check_used_up() const {
-    if (used_ != queue_.size())
-      refuse(kWho, std::string("every grid must have its run of tokens, left over of ") + kind_,
-             static_cast<Index>(queue_.size() - used_));
-  }
-
- private:
-  std::vector<VisionGrid> queue_;
-  std::size_t used_ = 0;
-  std::string kind_;
-};
-
 // Appends one grid at `start`; returns where the text behind it goes on.
 Index append_grid(const MropeRule& rule, const VisionGrid& g, bool video, Index start,
                   std::vector<Token>& out) {
   const Index rows = g.rows / rule.merge, columns = g.columns / rule.merge;
   const double seconds = rule.whole_seconds ? std::trunc(g.seconds) : g.seconds;
-  const double interval = video ? rule.tokens_per_second * seconds : 1;
+  // In a program that multiplies in float32 a product next to an integer may fall on its other
+  // side.
+  const auto held = [&](double x) {
+    return rule.float32_times ? static_cast<double>(static_cast<float>(x)) : x;
+  };
+  const double interval = video ? held(rule.tokens_per_second * held(seconds)) : 1;
   Index last = 0;
   for (Index f = 0; f < g.frames; ++f) {
-    const double time = std::trunc(static_cast<double>(f) * interval);
+    const double time = std::trunc(held(static_cast<double>(f) * interval));
     if (!(time < 0x1p62)) refuse(kWho, "positions must stay inside 64 bits, time", time);
     last = static_cast<Index>(time);
     for (Index r = 0; r < rows; ++r)
@@ -81,8 +47,8 @@ Index append_grid(const MropeRule& rule, const VisionGrid& g, bool video, Index 
 }
 
 // The real tokens of one row.
-std::vector<Token> row_tokens(const MropeRule& rule, const std::vector<Index>& types, Grids& images,
-                              Grids& videos) {
+std::vector<Token> row_tokens(const MropeRule& rule, const std::vector<Index>& types,
+                              VisionGrids& images, VisionGrids& videos) {
   std::vector<Token> tokens;
   Index next = 0;
   while (tokens.size() < types.size()) {
@@ -95,9 +61,8 @@ std::vector<Token> row_tokens(const MropeRule& rule, const std::vector<Index>& t
     }
     if (type != 1 && type != 2)
       refuse(kWho, "token types must be 0 text, 1 image or 2 video", type);
-    const VisionGrid& g = type == 2 ? videos.next() : images.next();
-    const double need = static_cast<double>(g.frames) * static_cast<double>(g.rows / rule.merge) *
-                        static_cast<double>(g.columns / rule.merge);
+    const VisionGrid g = type == 2 ? videos.next() : images.next();
+    const double need = merged_tokens(g, rule.merge);
     std::size_t run = first;
     while (run < types.size() && types[run] == type) ++run;
     if (need > static_cast<double>(run - first))
@@ -122,6 +87,7 @@ MropeRule qwen2_vl_classic_rule() {
 MropeRule qwen2_5_vl_rule(double tokens_per_second) {
   MropeRule r;
   r.tokens_per_second = tokens_per_second;
+  r.float32_times = true;
   return r;
 }
 MropeRule qwen3_vl_rule() {
@@ -134,21 +100,16 @@ MropePositions mrope_positions(const MropeRule& rule, const TensorView& token_ty
                                const TensorView& mask, std::span<const VisionGrid> images,
                                std::span<const VisionGrid> videos) {
   check_rule(rule);
-  const IntegerRows types = integer_rows(token_types, kWho);
-  IntegerRows real = types;
-  std::fill(real.value.begin(), real.value.end(), 1);
-  if (!mask.empty()) {
-    real = mask_rows(mask, kWho);
-    if (real.batch != types.batch || real.tokens != types.tokens)
-      refuse(kWho, "mask must have the shape of the token types, tokens", real.tokens);
-  }
-  Grids image_grids(rule, images, "images"), video_grids(rule, videos, "videos");
+  const TypedRows rows(kWho, token_types, mask);
+  const IntegerRows& types = rows.types;
+  VisionGrids image_grids(kWho, rule.merge, rule.frames_apart, images, "images");
+  VisionGrids video_grids(kWho, rule.merge, rule.frames_apart, videos, "videos");
   MropePositions result;
   std::vector<Index> v(static_cast<std::size_t>(3 * types.batch * types.tokens), rule.padded);
   for (Index b = 0; b < types.batch; ++b) {
-    std::vector<Index> places, row_types;
-    for (Index t = 0; t < types.tokens; ++t)
-      if (real(b, t) != 0) places.push_back(t), row_types.push_back(types(b, t));
+    const std::vector<Index> places = rows.places(b);
+    std::vector<Index> row_types;
+    for (const Index t : places) row_types.push_back(types(b, t));
     const std::vector<Token> row = row_tokens(rule, row_types, image_grids, video_grids);
     Index largest = -1;
     for (std::size_t i = 0; i < row.size(); ++i) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every call of posenc_c.h, from C11: the worked example of the paper's rotation, its senses, rows,
-   tables, a model's file, and what wrong arguments get. */
+/* Every call of posenc_c.h, from C11 (the other half in rows_test.c): the worked example of the
+   paper's rotation, its senses, rows, tables, a model's file, and what wrong arguments get. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "posenc/posenc_c.h"
+#include "rows_test.h"
 
 static int failures = 0;
 
@@ -234,6 +235,7 @@ int main(void) {
   model_files();
   wrong_arguments();
   instruction_sets();
+  failures += rows_gradients_caches_and_files();
   if (failures != 0) fprintf(stderr, "%d checks failed\n", failures);
   return failures != 0;
 }

@@ -25,7 +25,7 @@ struct FieldInfo {
 
 struct SchemeInfo {
   Card card;
-  std::string_view family;  // rotary, absolute, relative, scaling
+  std::string_view family;  // rotary, polar, absolute, relative, scaling
   std::vector<FieldInfo> fields;
 };
 

@@ -36,6 +36,7 @@ struct MropeRule {
   Index padded = 0;            // at masked tokens: 0 (transformers 5) or 1 (4)
   bool frames_apart = false;   // Qwen3-VL: each frame is a grid of its own; times are text
   bool whole_seconds = false;  // some releases cut the seconds to an integer first
+  bool float32_times = false;  // products of seconds in float32, as transformers 5.23 forms them
   bool operator==(const MropeRule&) const = default;
 };
 // The rules as programs run them. tokens_per_second of Qwen2.5-VL is a number of its config.

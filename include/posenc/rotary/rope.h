@@ -20,7 +20,13 @@ struct Rope {
   OutputOrder output_order = OutputOrder::in_place;
 
   Index width() const noexcept { return rotary_dim == 0 ? head_dim - offset : rotary_dim; }
-  Spectrum spectrum() const { return geometric_spectrum(base, width()); }
+  Spectrum spectrum() const {
+    if (head_dim <= 0 || head_dim % 2 != 0)
+      refuse("rope", "head_dim must be positive and even", head_dim);
+    if (width() <= 0 || width() % 2 != 0)
+      refuse("rope", "the turned channels must be positive and even", width());
+    return geometric_spectrum(base, width());
+  }
   RotarySpec place(const Spectrum& s) const {
     RotarySpec spec;
     spec.head_dim = head_dim;

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sources of the C interface share.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "posenc/core/error.h"
+#include "posenc/io/dlpack.h"
+#include "posenc/posenc_c.h"
+#include "posenc/rotary/plan.h"
+#include "posenc/rotary/table.h"
+
+struct posenc_plan {
+  posenc::RotaryPlan plan;
+};
+struct posenc_table {
+  posenc::RotaryTable table;
+};
+
+namespace posenc::c {
+
+inline posenc_status report(posenc_error* error, posenc_status status, const char* what) noexcept {
+  if (error == nullptr) return status;
+  const std::size_t n = std::min(std::strlen(what), sizeof error->message - 1);
+  std::memcpy(error->message, what, n);
+  error->message[n] = '\0';
+  return status;
+}
+
+// Runs f and turns whatever it throws into a status.
+template <class F>
+posenc_status guarded(posenc_error* error, F&& f) noexcept {
+  try {
+    f();
+    return POSENC_OK;
+  } catch (const FormatError& e) {
+    return report(error, POSENC_BAD_FILE, e.what());
+  } catch (const std::invalid_argument& e) {
+    return report(error, POSENC_INVALID_ARGUMENT, e.what());
+  } catch (const std::bad_alloc&) {
+    return report(error, POSENC_OUT_OF_MEMORY, "[c] out of memory");
+  } catch (const std::exception& e) {
+    return report(error, POSENC_FAILED, e.what());
+  } catch (...) {
+    return report(error, POSENC_FAILED, "[c] an exception of unknown type");
+  }
+}
+
+template <class T>
+T& need(T* p, const char* name) {
+  if (p == nullptr) refuse("c", std::string(name) + " must not be null");
+  return *p;
+}
+
+inline DType dtype_of(posenc_dtype t) {
+  switch (t) {
+    case POSENC_F64:
+      return DType::f64;
+    case POSENC_F32:
+      return DType::f32;
+    case POSENC_F16:
+      return DType::f16;
+    case POSENC_BF16:
+      return DType::bf16;
+  }
+  refuse("c", "the dtype must be one of posenc_dtype", static_cast<Index>(t));
+}
+
+inline Sense sense_of(posenc_sense s) {
+  switch (s) {
+    case POSENC_FORWARD:
+      return Sense::forward;
+    case POSENC_GRADIENT:
+      return Sense::gradient;
+    case POSENC_INVERSE:
+      return Sense::inverse;
+    case POSENC_SHIFT:
+      return Sense::shift;
+  }
+  refuse("c", "the sense must be one of posenc_sense", static_cast<Index>(s));
+}
+
+// Input and output of one call.
+struct Operands {
+  QK in, out;
+};
+inline Operands operands(const char* layout, const PosencDLTensor* q, const PosencDLTensor* k,
+                         const PosencDLTensor* q_out, const PosencDLTensor* k_out) {
+  const Layout order = layout_from_name(std::string_view(&need(layout, "layout")));
+  if (q == nullptr && k == nullptr) refuse("c", "q or k must be given");
+  if ((q == nullptr && q_out != nullptr) || (k == nullptr && k_out != nullptr))
+    refuse("c", "an output needs its input");
+  const auto heads = [&](const PosencDLTensor& t) { return posenc::heads(from_dlpack(t), order); };
+  Operands o;
+  if (q != nullptr) {
+    o.in.q = heads(*q);
+    o.out.q = q_out == nullptr ? o.in.q : heads(*q_out);
+  }
+  if (k != nullptr) {
+    o.in.k = heads(*k);
+    o.out.k = k_out == nullptr ? o.in.k : heads(*k_out);
+  }
+  return o;
+}
+
+inline Positions positions_of(const PosencDLTensor* p) {
+  return positions(from_dlpack(need(p, "positions")));
+}
+
+}  // namespace posenc::c
