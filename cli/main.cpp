@@ -160,7 +160,9 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
       "  posenc apply model.gguf --q x.safetensors:q --positions 7 --order bhtd --sense inverse -o "
       "out.safetensors");
   a->callback([&v] { v.chosen = [&v] { return apply_verb(v.apply); }; });
+}
 
+void add_plot(CLI::App& app, Verbs& v) {
   auto* p = app.add_subcommand("plot", "pictures: rows, wavelengths, decay, error, scaling");
   add_subject(p, v.plot.subject, Takes::model_or_scheme);
   p->add_option(
@@ -248,6 +250,7 @@ int run(int argc, char** argv) {
   Verbs v;
   add_reading_verbs(app, v);
   add_number_verbs(app, v);
+  add_plot(app, v);
   add_checking_verbs(app, v);
   try {
     app.parse(argc, argv);

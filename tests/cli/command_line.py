@@ -76,4 +76,4 @@ def main():
     unittest.main(argv=[sys.argv[0]], verbosity=1)
 
 
-__all__ = ["Case", "LLAMA", "MODELS", "SCHEME", "SOURCE", "json", "main", "math", "read_npy", "read_safetensors", "struct"]
+__all__ = ["Case", "LLAMA", "MODELS", "PROGRAM", "SCHEME", "SOURCE", "json", "main", "math", "read_npy", "read_safetensors", "struct"]
