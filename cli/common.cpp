@@ -207,6 +207,10 @@ const LayerSpec& chosen_layer(const ModelSpec& m, const SubjectOptions& o) {
 
 RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
   if (s.encoding) {
+    if (std::holds_alternative<Pope>(s.encoding->scheme))
+      throw InputError(
+          "pope is no rotation: it doubles the width and adds a learned bias; table gives its "
+          "phase, PopePlan of posenc/rotary/pope.h applies it");
     if (!is_rotary(s.encoding->scheme))
       throw InputError(fmt::format("\"{}\" turns nothing: it is no rotary scheme", s.title));
     return resolve(*s.encoding, {o.context.value_or(0)});

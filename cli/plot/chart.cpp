@@ -231,7 +231,7 @@ std::array<std::uint8_t, 3> diverging(double v) {  // -1 blue, 0 white, 1 orange
 
 std::string svg(const HeatMap& h) {
   const double bottom = kHeight - kBottom, right = kWidth - 110;
-  const Axis x{h.x.label, h.x.unit, false, h.x_min, h.x_max},
+  const Axis x{h.x.label, h.x.unit, false, h.x_min, h.x_max, h.x.whole},
       y{h.y.label, h.y.unit, false, h.y_min, h.y_max};
   const Scale sx(x, h.x_min, h.x_max, kLeft, right), sy(y, h.y_min, h.y_max, kTop, bottom);
   std::vector<std::uint8_t> pixels;

@@ -15,6 +15,7 @@ struct Axis {
   std::string label, unit;
   bool logarithmic = false;
   std::optional<double> min{}, max{};
+  bool whole = false;  // no ticks between integers
 };
 
 struct Series {

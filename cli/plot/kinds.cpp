@@ -72,7 +72,7 @@ std::vector<Figure> plot_wavelengths(const Drawn& d) {
   LineChart c;
   c.title = "Wavelength of every pair";
   c.subtitle = d.title;
-  c.x = {"pair", "index", false};
+  c.x = {"pair", "index", false, {}, {}, true};
   c.y = {"wavelength", "positions a turn", true};
   c.series.push_back(
       wavelengths(d.scaled ? "as the model turns" : "wavelength", flat(d.spec), false));
@@ -189,7 +189,7 @@ std::vector<Figure> plot_scaling(const Drawn& d) {
   LineChart c;
   c.title = "What the scaling does to every pair";
   c.subtitle = d.title;
-  c.x = {"pair", "index", false};
+  c.x = {"pair", "index", false, {}, {}, true};
   c.y = {"frequency after over before", "ratio", false, 0.0};
   Series s{"ratio", {}, {}, false, true};
   for (std::size_t i = 0; i < before.size(); ++i)
@@ -228,7 +228,7 @@ std::vector<Figure> plot_rows(const Drawn& d, const std::string& text) {
     HeatMap h;
     h.title = sine ? "Sine of every pair and position" : "Cosine of every pair and position";
     h.subtitle = d.title;
-    h.x = {"pair", "index"};
+    h.x = {"pair", "index", false, {}, {}, true};
     h.y = {"position", text.empty() ? "tokens" : "tokens, row of the list"};
     h.value_label = sine ? "sin" : "cos";
     h.rows = static_cast<int>(rows), h.columns = static_cast<int>(s.pairs());

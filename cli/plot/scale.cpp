@@ -10,6 +10,7 @@ namespace posenc::cli {
 
 Scale::Scale(const Axis& axis, double low, double high, double from, double to)
     : log_(axis.logarithmic),
+      whole_(axis.whole),
       low_(axis.min.value_or(low)),
       high_(axis.max.value_or(high)),
       from_(from),
@@ -46,7 +47,8 @@ std::vector<double> Scale::ticks() const {
   }
   const double raw = (high_ - low_) / 6, power = std::pow(10.0, std::floor(std::log10(raw)));
   const double m = raw / power;
-  const double step = power * (m < 1.5 ? 1 : m < 3.5 ? 2 : m < 7.5 ? 5 : 10);
+  double step = power * (m < 1.5 ? 1 : m < 3.5 ? 2 : m < 7.5 ? 5 : 10);
+  if (whole_) step = std::max(1.0, step);
   for (double v = std::ceil(low_ / step - 1e-9) * step; v <= high_ + 1e-9 * step; v += step)
     t.push_back(std::abs(v) < 1e-12 * step ? 0 : v);
   return t;

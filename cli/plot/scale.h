@@ -19,7 +19,7 @@ class Scale {
   double high() const { return high_; }
 
  private:
-  bool log_;
+  bool log_, whole_;
   double low_, high_, from_, to_;
 };
 

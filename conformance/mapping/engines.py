@@ -285,7 +285,7 @@ def pope(p):
     scheme = words("pope", head_dim=p["dim"], base=p["base"])
     axes = all_axes("bhtd", "q", "k", "q_out", "k_out")
     return [check("pope", scheme=scheme, axes=axes, **{
-        "in": {"q": "q", "k": "k", "bias": "bias", "positions": "positions",
+        "in": {"q": "q", "k": "k", "bias": "bias[:,0]", "positions": "positions",
                "grad_scores": "grad_scores"},
         "out": {"q": "q_out", "k": "k_out", "scores": "scores", "grad_q": "grad_q",
-                "grad_k": "grad_k", "grad_bias": "grad_bias", "inv_freq": "inv_freq"}})]
+                "grad_k": "grad_k", "grad_bias": "grad_bias[:,0]", "inv_freq": "inv_freq"}})]
