@@ -18,6 +18,12 @@ struct Prepared {
   double bound = 0;             // what max_error must not exceed
 };
 
+// Medians of samples taken in turns, so that a noisy neighbour hits both alike.
+struct Measured {
+  double seconds = 0, limit_seconds = 0, max_error = 0;
+  int samples = 0;
+};
+
 struct Line {
   std::string name;  // rotate/f32/half_split/in_place/8192/threads:1
   double bytes = 0;  // read once + written once
@@ -25,18 +31,15 @@ struct Line {
   std::string limit_name;  // in_place, copy, write, plain_loop, ...
   double goal = 0;         // ratio aimed at; 0: none
   std::function<Prepared()> prepare;
+  std::function<Measured(double seconds)> measured;  // instead: a line that times itself
 };
 
 std::vector<Line> lines();
 std::vector<Line> rotation_lines();
 std::vector<Line> table_lines();
-std::vector<Line> small_lines();  // plans, overhead
+std::vector<Line> small_lines();  // plans
+std::vector<Line> stall_lines();  // the worst call of a reader
 
-// Medians of samples taken in turns, so that a noisy neighbour hits both alike.
-struct Measured {
-  double seconds = 0, limit_seconds = 0, max_error = 0;
-  int samples = 0;
-};
 // Throws std::runtime_error when the check fails.
 Measured measure(const Line&, double seconds_to_spend);
 

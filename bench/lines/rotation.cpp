@@ -53,11 +53,14 @@ struct Case {
           s.path == Path::table_random ? (t * 7919 + 13) % s.tokens : base_position + t;
     if (s.path == Path::rows) {
       rows = buffer(static_cast<std::size_t>(s.tokens * plan.row_columns()) * sizeof(float));
-      plan.rows(positions(std::span<const Index>(position)), row_view());
+      rows_view = tensor(rows->as<float>(), {s.tokens, plan.row_columns()});
+      plan.rows(positions(std::span<const Index>(position)), rows_view);
     }
     if (s.path == Path::table || s.path == Path::table_random)
       table = std::make_unique<RotaryTable>(spec, base_position + s.tokens);
     executor = s.threads == 1 ? inline_executor() : default_executor();
+    from_view = view(in), to_view = view(out);
+    where = positions(std::span<const Index>(position));
   }
   void fill() const {
     if (shape.dtype == DType::f32) {
@@ -84,21 +87,18 @@ struct Case {
         Layout::thd);
     return x;
   }
-  TensorView row_view() const {
-    return tensor(rows->as<float>(), {shape.tokens, plan.row_columns()});
-  }
+  // As an engine calls: views of buffers that stay are made once.
   void call() const {
-    const QK a = view(in), b = view(out);
-    const Positions p = positions(std::span<const Index>(position));
+    const QK& to = shape.in_place ? from_view : to_view;
     switch (shape.path) {
       case Path::table_free:
-        plan.apply(a, b, p, Sense::forward, executor);
+        plan.apply(from_view, to, where, Sense::forward, executor);
         break;
       case Path::rows:
-        plan.apply_rows(a, b, row_view(), Sense::forward, executor);
+        plan.apply_rows(from_view, to, rows_view, Sense::forward, executor);
         break;
       default:
-        apply(plan, a, b, *table, p, Sense::forward, executor);
+        apply(plan, from_view, to, *table, where, Sense::forward, executor);
     }
   }
   // One call on fresh data against double arithmetic, at tokens spread over the whole.
@@ -137,6 +137,9 @@ struct Case {
   std::vector<Index> position;
   std::unique_ptr<RotaryTable> table;
   Executor executor;
+  QK from_view, to_view;
+  TensorView rows_view;
+  Positions where;
 };
 
 double bound_of(DType t) {

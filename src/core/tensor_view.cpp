@@ -14,17 +14,18 @@ TensorView make(void* data, DType dtype, bool read_only, std::span<const Index> 
   v.dtype = dtype;
   v.read_only = read_only;
   v.rank = static_cast<std::int32_t>(shape.size());
-  Index step = 1;
+  Index step = 1, bytes = size_of(dtype);
   bool none = false;
   for (std::size_t i = shape.size(); i-- > 0;) {
     if (shape[i] < 0) refuse("tensor", "sizes must not be negative", shape[i]);
     none = none || shape[i] == 0;
     v.shape[i] = shape[i];
     v.stride[i] = step;
-    if (shape[i] > 0 && step > kUnbounded / size_of(dtype) / shape[i])
-      refuse("tensor", "the product of the sizes must fit 2^63 bytes, too large at a size",
-             shape[i]);
-    step *= shape[i] > 0 ? shape[i] : 1;
+    const Index n = shape[i] > 0 ? shape[i] : 1;
+    // No division: it would be most of the cost of a view.
+    if (__builtin_mul_overflow(bytes, n, &bytes))
+      refuse("tensor", "the product of the sizes must fit 2^63 bytes, too large at a size", n);
+    step *= n;
   }
   if (data == nullptr && !none) refuse("tensor", "data must not be null when there are elements");
   return v;

@@ -87,9 +87,12 @@ template <class D>
 HWY_INLINE hn::Vec<D> ReadVector(D d, const hn::TFromD<D>* p) {
   return hn::LoadU(d, p);
 }
-template <class D>
+template <bool kStream, class D>
 HWY_INLINE void WriteVector(hn::Vec<D> v, D d, hn::TFromD<D>* p) {
-  hn::StoreU(v, d, p);
+  if constexpr (kStream)
+    hn::Stream(v, d, p);
+  else
+    hn::StoreU(v, d, p);
 }
 
 // bfloat16 is the upper half of a float. (Highway 1.0.3 truncates.)
@@ -126,13 +129,17 @@ HWY_INLINE hn::Vec<D> ReadVector(D d, const Float16* p) {
   const hn::Rebind<hwy::float16_t, D> d16;
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
 }
-template <class D>
+template <bool kStream, class D>
 HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
   (void)d;
   const hn::Rebind<hwy::float16_t, D> d16;
   const hn::Rebind<std::uint16_t, D> du16;
   const auto h = hn::BitCast(du16, hn::DemoteTo(d16, v));
-  hn::StoreU(h, du16, reinterpret_cast<std::uint16_t*>(p));
+  auto* to = reinterpret_cast<std::uint16_t*>(p);
+  if constexpr (kStream && hn::MaxLanes(du16) >= 8)
+    hn::Stream(h, du16, to);
+  else
+    hn::StoreU(h, du16, to);
 }
 #else
 template <class D>
@@ -153,7 +160,7 @@ HWY_INLINE hn::Vec<D> ReadVector(D d, const Float16* p) {
   r = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x7c00))), quiet, r);
   return hn::BitCast(d, hn::Or(r, sign));
 }
-template <class D>
+template <bool kStream, class D>
 HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
@@ -178,7 +185,11 @@ HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
                      r);
   r = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x7f800000))), nan, r);
   const auto h = hn::DemoteTo(d16, hn::BitCast(di, hn::Or(r, sign)));
-  hn::StoreU(h, d16, reinterpret_cast<std::uint16_t*>(p));
+  auto* to = reinterpret_cast<std::uint16_t*>(p);
+  if constexpr (kStream && hn::MaxLanes(d16) >= 8)  // 16 bytes is the least
+    hn::Stream(h, d16, to);
+  else
+    hn::StoreU(h, d16, to);
 }
 #endif
 

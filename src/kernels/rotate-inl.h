@@ -8,6 +8,7 @@
 #include "kernels/phase-inl.h"
 #include "kernels/reorder.h"
 #include "kernels/rotate.h"
+#include "kernels/route-inl.h"
 #include "kernels/turn-inl.h"
 #include "kernels/turn_bf16-inl.h"
 
@@ -24,16 +25,6 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Bytes that are turned before they are streamed (more than that, and reading waits for writing),
-// the widest head that is streamed, and a line of the cache.
-inline constexpr Index kStreamGroup = 1024, kStreamBuffer = 8 * 1024, kLine = 64;
-
-struct Streamer {
-  alignas(64) std::uint8_t memory[kLine + kStreamBuffer];
-  std::uint8_t* next = nullptr;  // behind the last byte given
-  Index pending = 0;             // of these not written yet, before memory + kLine
-};
 
 template <class C>
 struct Scratch {
@@ -81,107 +72,74 @@ HWY_INLINE void Zip(Chunk<C>& chunk, Scratch<C>& scratch) {
   chunk.zipped = true;
 }
 
-template <class T>
-HWY_INLINE void TurnFast(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T>>& scratch,
-                         const TokenHeads<T>& h, PairLayout layout) {
+// Not inlined: it is the bulk of a kernel, and called from several places.
+template <class T, class H>
+HWY_NOINLINE void TurnFast(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T>>& scratch,
+                           const H& heads, PairLayout layout) {
 #if HWY_TARGET == HWY_SCALAR
   (void)scratch;
-  if (layout.step == 2) return TurnPlain<T>(chunk.f, h, layout, layout, 0, chunk.n);
+  if (layout.step == 2) return TurnPlainRuns<T>(chunk.f, heads, layout, layout, 0, chunk.n);
   if constexpr (kIsBFloat16<T>)
-    TurnPlain<T>(chunk.f, h, layout, layout, 0, chunk.n);
+    TurnPlainRuns<T>(chunk.f, heads, layout, layout, 0, chunk.n);
   else
-    TurnHalf<T>(chunk.f, h, layout.member, chunk.n);
+    TurnHalf<T>(chunk.f, heads, layout.member, chunk.n);
 #else
   if constexpr (kIsBFloat16<T>) {
     (void)scratch;
     if (layout.step == 2)
-      TurnInterleavedBFloat16<T>(chunk.f, h, chunk.n);
+      TurnInterleavedBFloat16<T>(chunk.f, heads, chunk.n);
     else
-      TurnHalfBFloat16<T>(chunk.f, h, layout.member, chunk.n);
+      TurnHalfBFloat16<T>(chunk.f, heads, layout.member, chunk.n);
   } else {
     if (layout.step == 2)
-      TurnInterleaved<T>(chunk.f, scratch.along, scratch.across, h, chunk.n);
+      TurnInterleaved<T>(chunk.f, scratch.along, scratch.across, heads, chunk.n);
     else
-      TurnHalf<T>(chunk.f, h, layout.member, chunk.n);
+      TurnHalf<T>(chunk.f, heads, layout.member, chunk.n);
   }
 #endif
 }
 
+template <class T, class H>
+HWY_NOINLINE void TurnStrided(const Coefficients<Compute<T>>& f, const H& heads, PairLayout order,
+                              Index in_dim, Index out_dim, Index pairs) {
+  TurnPlainRuns<T>(f, heads, {order.step * in_dim, order.member * in_dim},
+                   {order.step * out_dim, order.member * out_dim}, 0, pairs);
+}
+
 // Any strides and members: by vectors where it can be.
-template <class T>
-HWY_INLINE void TurnHeads(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T>>& scratch,
-                          const TokenHeads<T>& h, PairLayout order, Index in_dim, Index out_dim) {
+template <class T, class H>
+HWY_INLINE void TurnRuns(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T>>& scratch,
+                         const H& heads, PairLayout order, Index in_dim, Index out_dim) {
   const bool exact_members = chunk.same || (order.step == 2 && !kIsBFloat16<T>);
   if (in_dim == 1 && out_dim == 1 && exact_members)
-    TurnFast<T>(chunk, scratch, h, order);
+    TurnFast<T>(chunk, scratch, heads, order);
   else
-    TurnPlain<T>(chunk.f, h, {order.step * in_dim, order.member * in_dim},
-                 {order.step * out_dim, order.member * out_dim}, 0, chunk.n);
-}
-
-// Writes `bytes` new ones, which lie at line + kLine, to `to`: whole lines around the cache. The
-// rest waits for what follows it; a line that is half streamed, half stored costs 200 ns.
-HWY_INLINE void Flush(Streamer& s) {
-  if (s.pending > 0)
-    std::memcpy(s.next - s.pending, s.memory + kLine - s.pending,
-                static_cast<std::size_t>(s.pending));
-  s.pending = 0;
-}
-HWY_INLINE void StreamBytes(Streamer& s, std::uint8_t* to, Index bytes) {
-  const hn::ScalableTag<std::uint8_t> d;
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const Index unit = lanes > kLine ? lanes : kLine;
-  if (to != s.next) Flush(s);
-  const std::uint8_t* from = s.memory + kLine - s.pending;
-  to -= s.pending;
-  bytes += s.pending;
-  Index i = -static_cast<Index>(reinterpret_cast<std::uintptr_t>(to)) & (unit - 1);
-  if (i > bytes) i = bytes;
-  std::memcpy(to, from, static_cast<std::size_t>(i));
-  for (; i + unit <= bytes; i += unit)
-    for (Index j = i; j < i + unit; j += lanes) hn::Stream(hn::LoadU(d, from + j), d, to + j);
-  s.pending = bytes - i;
-  if (s.pending > kLine) {  // vectors longer than a line
-    std::memcpy(to + i, from + i, static_cast<std::size_t>(s.pending));
-    s.pending = 0;
-  }
-  std::memmove(s.memory + kLine - s.pending, from + i, static_cast<std::size_t>(s.pending));
-  s.next = to + bytes;
-}
-
-// Whether a tensor is written around the cache: one block that turns all heads alike.
-template <class T>
-HWY_INLINE bool Streamed(const RotateCall& call, const Heads& in, const Heads& out) {
-  if (!call.stream || in.data == out.data || call.block_count != 1) return false;
-  const RotaryTables& t = call.blocks[0];
-  return in.dim_stride == 1 && out.dim_stride == 1 && t.pairs <= kChunk && t.heads == 1 &&
-         t.output_order == OutputOrder::in_place && call.rows.cos.head_stride == 0 &&
-         in.dim * static_cast<Index>(sizeof(T)) <= kStreamBuffer;
+    TurnStrided<T>(chunk.f, heads, order, in_dim, out_dim, chunk.n);
 }
 
 // A few heads at a time are turned into a buffer and streamed from there in the order of memory.
-// Streaming straight from the turn leaves lines half written wherever the output is not aligned
-// or only a part of a head turns.
+// Streaming straight from the turn leaves lines half written where heads are not made of whole
+// lines or only a part of a head turns.
 template <class T>
 HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& chunk,
                               const Scratch<Compute<T>>& scratch, const TokenHeads<T>& h,
-                              PairLayout order, Index dim, Index offset, Streamer& streamer) {
+                              PairLayout order, Streamer& streamer) {
   auto* buffer = reinterpret_cast<T*>(streamer.memory + kLine);
   const auto size = static_cast<Index>(sizeof(T));
-  const bool dense = h.y_stride == dim;
-  Index group = dense ? kStreamGroup / (dim * size) : 1;
+  const Index dim = call.blocks[0].head_dim, offset = call.blocks[0].offset;
+  Index group = h.y_stride == dim ? kStreamGroup / (dim * size) : 1;
   if (group < 1) group = 1;
+  Runs<T> part;
+  part.count = 1, part.ahead = kAheadAlone / size;
   for (Index first = 0; first < h.heads; first += group) {
-    TokenHeads<T> part = h;
     part.heads = h.heads - first < group ? h.heads - first : group;
-    part.x = h.x + first * h.x_stride;
-    part.y = buffer + offset, part.y_stride = dim;
+    part.run[0] = {h.x + first * h.x_stride, buffer + offset, part.heads, h.x_stride, dim};
     for (Index i = 0; i < part.heads; ++i)
       for (std::int32_t g = 0; g < call.gap_count; ++g)
         std::memcpy(buffer + i * dim + call.gaps[g].begin,
-                    part.x - offset + i * h.x_stride + call.gaps[g].begin,
+                    part.run[0].x - offset + i * h.x_stride + call.gaps[g].begin,
                     static_cast<std::size_t>((call.gaps[g].end - call.gaps[g].begin) * size));
-    TurnHeads<T>(chunk, scratch, part, order, 1, 1);
+    TurnRuns<T>(chunk, scratch, part, order, 1, 1);
     StreamBytes(streamer, reinterpret_cast<std::uint8_t*>(h.y - offset + first * h.y_stride),
                 part.heads * dim * size);
   }
@@ -189,21 +147,28 @@ HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& c
 
 // One token of one tensor, heads [head, head + count).
 template <class T>
-HWY_INLINE void TurnTensor(const RotateCall& call, const RotaryTables& t, int which,
-                           const Heads& in, const Heads& out, Index batch, Index token, Index head,
-                           Index count, Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch) {
-  const PairLayout order = LayoutOf(t, true, call.sense);
+HWY_INLINE TokenHeads<T> HeadsOf(const RotaryTables& t, const Heads& in, const Heads& out,
+                                 Index batch, Index token, Index head, Index count,
+                                 Index first_pair, PairLayout order) {
+  const Index channel = t.offset + first_pair * order.step;
   TokenHeads<T> h;
   h.x = static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride +
-        head * in.head_stride + (t.offset + chunk.first * order.step) * in.dim_stride;
+        head * in.head_stride + channel * in.dim_stride;
   h.y = static_cast<T*>(out.data) + batch * out.batch_stride + token * out.token_stride +
-        head * out.head_stride + (t.offset + chunk.first * order.step) * out.dim_stride;
+        head * out.head_stride + channel * out.dim_stride;
   h.heads = count, h.x_stride = in.head_stride, h.y_stride = out.head_stride;
-  if (order.step == 2 && !kIsBFloat16<T> && !chunk.zipped) Zip(chunk, scratch);
-  if (Streamed<T>(call, in, out))
-    StreamHeads<T>(call, chunk, scratch, h, order, in.dim, t.offset, scratch.stream[which]);
-  else
-    TurnHeads<T>(chunk, scratch, h, order, in.dim_stride, out.dim_stride);
+  return h;
+}
+// `per` heads a run (0: all), behind those that are there.
+template <class T>
+HWY_INLINE void AddRuns(TokenHeads<T> h, Index per, Runs<T>& runs) {
+  Index left = h.heads;
+  runs.heads += left;
+  if (per == 0) per = left;
+  for (; left > 0; left -= per, h.x += per * h.x_stride, h.y += per * h.y_stride) {
+    h.heads = left < per ? left : per;
+    runs.run[runs.count++] = h;
+  }
 }
 
 // xPos (arXiv:2212.10554, eq. 16): q grows by 2^(log2_decay * (p - centre) / scale), k shrinks.
@@ -220,27 +185,60 @@ HWY_INLINE void Decay(const RotateCall& call, const RotaryTables& t, const Token
   }
 }
 
+// A call whose tensors lie in memory.
 template <class T>
-HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const TokenPosition& p,
-                         Index batch, Index token, Index head, Chunk<Compute<T>>& chunk,
-                         Scratch<Compute<T>>& scratch) {
+HWY_NOINLINE void TurnLarge(const RotateCall& call, const Route& route, int which,
+                            const Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch,
+                            const StreamedRuns<T>& runs, PairLayout order) {
+  const Heads& in = which == 0 ? call.in->q : call.in->k;
+  const Heads& out = which == 0 ? call.out->q : call.out->k;
+  if (route.together && route.stream[which])
+    TurnRuns<T>(chunk, scratch, runs, order, 1, 1);
+  else if (route.stream[which])
+    StreamHeads<T>(call, chunk, scratch, runs.run[0], order, scratch.stream[which]);
+  else
+    TurnRuns<T>(chunk, scratch, Stored(runs), order, route.together ? 1 : in.dim_stride,
+                route.together ? 1 : out.dim_stride);
+}
+
+template <class T>
+HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const Route& route,
+                         const TokenPosition& p, Index batch, Index token, Index head,
+                         Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch) {
   using C = Compute<T>;
   const bool each = t.heads > 1 || call.rows.cos.head_stride != 0;
-  const bool reordered = LayoutOf(t, false, call.sense).step != LayoutOf(t, true, call.sense).step;
+  const PairLayout order = LayoutOf(t, true, call.sense);
+  const bool reordered = LayoutOf(t, false, call.sense).step != order.step;
+  StreamedRuns<T> runs;
   for (int which = 0; which < 2; ++which) {
     const Heads& out = which == 0 ? call.out->q : call.out->k;
     const Heads& in = reordered ? out : which == 0 ? call.in->q : call.in->k;
-    if (in.data == nullptr || head >= in.heads) continue;
-    const Index count = each ? 1 : in.heads;
-    if (t.log2_decay == nullptr) {
-      TurnTensor<T>(call, t, which, in, out, batch, token, head, count, chunk, scratch);
+    const bool there = in.data != nullptr && head < in.heads;
+    const bool gathered = which == 1 && route.together && runs.count > 0;
+    if (!there && !gathered) continue;
+    const Chunk<C>* turned = &chunk;
+    Chunk<C> decayed;
+    if (t.log2_decay != nullptr) {
+      decayed = chunk;
+      decayed.zipped = false;
+      decayed.f = {scratch.cos_b, scratch.sin_b, scratch.cos_b, scratch.sin_b};
+      Decay(call, t, p, which == 1, chunk, scratch.cos_b, scratch.sin_b);
+      turned = &decayed;
+    }
+    if (order.step == 2 && !kIsBFloat16<T> && !turned->zipped)
+      Zip(t.log2_decay != nullptr ? decayed : chunk, scratch);
+    TokenHeads<T> h;
+    if (there)
+      h = HeadsOf<T>(t, in, out, batch, token, head, each ? 1 : in.heads, chunk.first, order);
+    if (!call.large) {
+      TurnRuns<T>(*turned, scratch, h, order, in.dim_stride, out.dim_stride);
       continue;
     }
-    Chunk<C> decayed = chunk;
-    decayed.zipped = false;
-    decayed.f = {scratch.cos_b, scratch.sin_b, scratch.cos_b, scratch.sin_b};
-    Decay(call, t, p, which == 1, chunk, scratch.cos_b, scratch.sin_b);
-    TurnTensor<T>(call, t, which, in, out, batch, token, head, count, decayed, scratch);
+    if (there) AddRuns(h, route.per[which], runs);
+    if (route.together && which == 0) continue;
+    runs.ahead = route.ahead / static_cast<Index>(sizeof(T));
+    TurnLarge<T>(call, route, which, *turned, scratch, runs, order);
+    runs.count = runs.heads = 0;
   }
 }
 
@@ -266,8 +264,8 @@ HWY_NOINLINE void Reorder(const RotateCall& call, const RotaryTables& t, Index b
 }
 
 template <class T>
-HWY_INLINE void TurnToken(const RotateCall& call, Index block, Index batch, Index token,
-                          Index heads, Scratch<Compute<T>>& scratch) {
+HWY_INLINE void TurnToken(const RotateCall& call, Index block, const Route& route, Index batch,
+                          Index token, Index heads, Scratch<Compute<T>>& scratch) {
   using C = Compute<T>;
   const RotaryTables& t = call.blocks[block];
   TokenPosition p;
@@ -295,17 +293,17 @@ HWY_INLINE void TurnToken(const RotateCall& call, Index block, Index batch, Inde
         Phase(t, t.heads > 1 ? head : 0, p, first, chunk.n, f.cosine, f.sine, scratch.cos_a,
               scratch.sin_a);
       }
-      TurnBoth<T>(call, t, p, batch, token, head, chunk, scratch);
+      TurnBoth<T>(call, t, route, p, batch, token, head, chunk, scratch);
     }
   }
 }
 
 template <class T>
-HWY_NOINLINE void CopyGaps(const RotateCall& call, Index batch, Index token) {
+HWY_NOINLINE void CopyGaps(const RotateCall& call, const Route& route, Index batch, Index token) {
   for (int which = 0; which < 2; ++which) {
     const Heads& in = which == 0 ? call.in->q : call.in->k;
     const Heads& out = which == 0 ? call.out->q : call.out->k;
-    if (in.data == nullptr || in.data == out.data || Streamed<T>(call, in, out)) continue;
+    if (in.data == nullptr || in.data == out.data || route.stream[which]) continue;
     const T* x = static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride;
     T* y = static_cast<T*>(out.data) + batch * out.batch_stride + token * out.token_stride;
     for (Index h = 0; h < in.heads; ++h, x += in.head_stride, y += out.head_stride)
@@ -321,12 +319,12 @@ HWY_NOINLINE void CopyGaps(const RotateCall& call, Index batch, Index token) {
 }
 
 template <class T>
-HWY_INLINE void RotateToken(const RotateCall& call, Index batch, Index token, Index heads,
-                            Scratch<Compute<T>>& scratch) {
-  if (call.gap_count > 0) CopyGaps<T>(call, batch, token);
+HWY_INLINE void RotateToken(const RotateCall& call, const Route& route, Index batch, Index token,
+                            Index heads, Scratch<Compute<T>>& scratch) {
+  if (call.gap_count > 0) CopyGaps<T>(call, route, batch, token);
   for (std::int32_t n = 0; n < call.block_count; ++n) {
     const bool each = call.blocks[n].heads > 1 || call.rows.cos.head_stride != 0;
-    TurnToken<T>(call, n, batch, token, each ? heads : 1, scratch);
+    TurnToken<T>(call, n, route, batch, token, each ? heads : 1, scratch);
   }
 }
 
@@ -337,10 +335,11 @@ HWY_INLINE void RotateTokens(const RotateCall& call, Index begin, Index end) {
   const Index most = in.q.data == nullptr || (in.k.data != nullptr && in.k.heads > in.q.heads)
                          ? in.k.heads
                          : in.q.heads;
+  const Route route = RouteOf<T>(call);
   Scratch<Compute<T>> scratch;
   Index batch = begin / shape.tokens, token = begin % shape.tokens;
   for (Index r = begin; r < end; ++r) {
-    RotateToken<T>(call, batch, token, most, scratch);
+    RotateToken<T>(call, route, batch, token, most, scratch);
     if (++token == shape.tokens) token = 0, ++batch;
   }
   if (call.stream) {

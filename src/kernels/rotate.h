@@ -50,7 +50,8 @@ struct RotateCall {
   RowSource rows;
   std::int32_t block_count = 0, gap_count = 0;
   Sense sense = Sense::forward;
-  bool stream = false;  // out is far larger than the cache: write around it
+  bool large = false;   // tensors lie in memory rather than in the cache: its ways count
+  bool stream = false;  // and out is far larger than the cache: write around it
 };
 
 using RotateKernel = void (*)(const RotateCall&, Index begin, Index end);

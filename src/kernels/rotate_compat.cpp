@@ -19,6 +19,7 @@ using HWY_NAMESPACE::CopyGaps;
 using HWY_NAMESPACE::LayoutOf;
 using HWY_NAMESPACE::PlanRow;
 using HWY_NAMESPACE::Reorder;
+using HWY_NAMESPACE::Route;
 using HWY_NAMESPACE::Scratch;
 
 template <class C>
@@ -116,7 +117,7 @@ void rotate(const RotateCall& call, const RotarySpec& spec, Index begin, Index e
   const Heads& shape = call.in->q.data != nullptr ? call.in->q : call.in->k;
   for (Index r = begin; r < end; ++r) {
     const Index batch = r / shape.tokens, token = r % shape.tokens;
-    if (call.gap_count > 0) CopyGaps<T>(call, batch, token);
+    if (call.gap_count > 0) CopyGaps<T>(call, Route{}, batch, token);
     for (std::int32_t n = 0; n < call.block_count; ++n)
       turn_block<T>(call, spec, n, batch, token, scratch);
   }

@@ -25,9 +25,85 @@ struct TokenHeads {
   Index heads, x_stride, y_stride;
 };
 
-// Input is asked for this many heads early: 12 % in place and 10 % out of place when it comes from
-// memory, lost in the noise when it is in the cache. (A prefetch beyond the tensor does nothing.)
-inline constexpr Index kHeadsAhead = 3;
+// The heads of one token, in runs that are visited in turns: run 0, run 1, .. and round again.
+// Memory gives more to a core that reads several pages at once (see bench/NOTES.md).
+inline constexpr Index kMostRuns = 8;
+template <class T>
+struct Runs {
+  TokenHeads<T> run[kMostRuns];
+  Index count = 0, heads = 0;
+  Index ahead = 0;  // elements that input is asked for early; 0: not at all
+};
+
+// Stands on one head after the other, x and y `offset` elements from their first.
+template <class T>
+struct Walk {
+  const Runs<T>& runs;
+  const Index offset, ahead;
+  const T* x;
+  T* y;
+  Index left, run = 0, head = 0;
+  [[gnu::always_inline]] Walk(const Runs<T>& all, Index at)
+      : runs(all),
+        offset(at),
+        ahead(all.ahead),
+        x(all.run[0].x + at),
+        y(all.run[0].y + at),
+        left(all.heads) {}
+  [[gnu::always_inline]] void next() {
+    if (--left == 0) return;
+    do {
+      if (++run == runs.count) run = 0, ++head;
+    } while (head >= runs.run[run].heads);
+    const TokenHeads<T>& h = runs.run[run];
+    x = h.x + (offset + head * h.x_stride), y = h.y + (offset + head * h.y_stride);
+  }
+};
+// The same for runs that are written around the cache: each vector makes whole lines of it, or
+// parts of two that are completed at once.
+template <class T>
+struct StreamedRuns : Runs<T> {};
+template <class T>
+struct StreamedWalk : Walk<T> {
+  using Walk<T>::Walk;
+};
+// The same for one run in the cache: every nanosecond counts.
+template <class T>
+struct Step {
+  const Index x_stride, y_stride;
+  static constexpr Index ahead = 0;
+  const T* x;
+  T* y;
+  Index left;
+  [[gnu::always_inline]] Step(const TokenHeads<T>& h, Index at)
+      : x_stride(h.x_stride), y_stride(h.y_stride), x(h.x + at), y(h.y + at), left(h.heads) {}
+  [[gnu::always_inline]] void next() { --left, x += x_stride, y += y_stride; }
+};
+template <class H>
+inline constexpr bool kStreamed = false;
+template <class T>
+inline constexpr bool kStreamed<StreamedRuns<T>> = true;
+// Vectors narrower than the machine's are stored as ever.
+template <class T>
+[[gnu::always_inline]] inline const Runs<T>& Stored(const Runs<T>& runs) {
+  return runs;
+}
+template <class T>
+[[gnu::always_inline]] inline const TokenHeads<T>& Stored(const TokenHeads<T>& h) {
+  return h;
+}
+template <class T>
+[[gnu::always_inline]] inline Walk<T> WalkFrom(const Runs<T>& runs, Index at) {
+  return {runs, at};
+}
+template <class T>
+[[gnu::always_inline]] inline StreamedWalk<T> WalkFrom(const StreamedRuns<T>& runs, Index at) {
+  return {runs, at};
+}
+template <class T>
+[[gnu::always_inline]] inline Step<T> WalkFrom(const TokenHeads<T>& h, Index at) {
+  return {h, at};
+}
 
 }  // namespace posenc::detail
 #endif
@@ -62,20 +138,35 @@ HWY_NOINLINE void TurnPlain(const Coefficients<Compute<T>>& f, const TokenHeads<
   }
 }
 
-template <class D, class T>
-HWY_INLINE void TurnVector(D d, const T* x, T* y, Index half, Index ahead, hn::Vec<D> c,
-                           hn::Vec<D> s) {
-  hwy::Prefetch(x + ahead);
-  hwy::Prefetch(x + half + ahead);
+template <class T>
+HWY_INLINE void TurnPlainRuns(const Coefficients<Compute<T>>& f, const TokenHeads<T>& h,
+                              PairLayout from, PairLayout to, Index begin, Index end) {
+  TurnPlain<T>(f, h, from, to, begin, end);
+}
+template <class T>
+HWY_INLINE void TurnPlainRuns(const Coefficients<Compute<T>>& f, const Runs<T>& runs,
+                              PairLayout from, PairLayout to, Index begin, Index end) {
+  for (Index r = 0; r < runs.count; ++r) TurnPlain<T>(f, runs.run[r], from, to, begin, end);
+}
+
+// The lines of n elements. (A prefetch beyond the tensor does nothing.)
+template <class T>
+HWY_INLINE void AskFor(const T* x, Index n) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(x);
+  for (Index i = 0; i < n * static_cast<Index>(sizeof(T)); i += 64) hwy::Prefetch(bytes + i);
+}
+
+template <bool kStream, class D, class T>
+HWY_INLINE void TurnVector(D d, const T* x, T* y, Index half, hn::Vec<D> c, hn::Vec<D> s) {
   const auto a = ReadVector(d, x), b = ReadVector(d, x + half);
-  WriteVector(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, y);
-  WriteVector(hn::MulAdd(a, s, hn::Mul(b, c)), d, y + half);
+  WriteVector<kStream>(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, y);
+  WriteVector<kStream>(hn::MulAdd(a, s, hn::Mul(b, c)), d, y + half);
 }
 
 // kVectors vectors of pairs, members `half` elements apart.
-template <int kVectors, class D, class T>
-HWY_INLINE void TurnHalfGroup(D d, const Compute<T>* c, const Compute<T>* s, TokenHeads<T> h,
-                              Index half) {
+template <class T, int kVectors, class D, class H>
+HWY_INLINE void TurnHalfGroup(D d, const Compute<T>* c, const Compute<T>* s, const H& heads,
+                              Index offset, Index half) {
   const auto n = static_cast<Index>(hn::Lanes(d));
   const auto c0 = hn::LoadU(d, c), s0 = hn::LoadU(d, s);
   auto c1 = c0, s1 = s0, c2 = c0, s2 = s0, c3 = c0, s3 = s0;
@@ -84,58 +175,55 @@ HWY_INLINE void TurnHalfGroup(D d, const Compute<T>* c, const Compute<T>* s, Tok
     c2 = hn::LoadU(d, c + 2 * n), s2 = hn::LoadU(d, s + 2 * n);
     c3 = hn::LoadU(d, c + 3 * n), s3 = hn::LoadU(d, s + 3 * n);
   }
-  const Index ahead = kHeadsAhead * h.x_stride;
-  for (Index i = 0; i < h.heads; ++i, h.x += h.x_stride, h.y += h.y_stride) {
-    TurnVector(d, h.x, h.y, half, ahead, c0, s0);
-    if constexpr (kVectors > 1) TurnVector(d, h.x + n, h.y + n, half, ahead, c1, s1);
+  for (auto h = WalkFrom(heads, offset); h.left > 0; h.next()) {
+    if (h.ahead != 0) {
+      AskFor(h.x + h.ahead, kVectors * n);
+      AskFor(h.x + half + h.ahead, kVectors * n);
+    }
+    TurnVector<kStreamed<H>>(d, h.x, h.y, half, c0, s0);
+    if constexpr (kVectors > 1) TurnVector<kStreamed<H>>(d, h.x + n, h.y + n, half, c1, s1);
     if constexpr (kVectors > 2) {
-      TurnVector(d, h.x + 2 * n, h.y + 2 * n, half, ahead, c2, s2);
-      TurnVector(d, h.x + 3 * n, h.y + 3 * n, half, ahead, c3, s3);
+      TurnVector<kStreamed<H>>(d, h.x + 2 * n, h.y + 2 * n, half, c2, s2);
+      TurnVector<kStreamed<H>>(d, h.x + 3 * n, h.y + 3 * n, half, c3, s3);
     }
   }
 }
-template <class T>
-HWY_INLINE TokenHeads<T> Advance(TokenHeads<T> h, Index elements) {
-  h.x += elements, h.y += elements;
-  return h;
-}
 
-template <class T>
-HWY_INLINE void TurnHalf(const Coefficients<Compute<T>>& f, const TokenHeads<T>& h, Index half,
+template <class T, class H>
+HWY_INLINE void TurnHalf(const Coefficients<Compute<T>>& f, const H& heads, Index half,
                          Index pairs) {
   using C = Compute<T>;
   const hn::ScalableTag<C> d;
   const auto n = static_cast<Index>(hn::Lanes(d));
   const C *c = f.cos_a, *s = f.sin_a;
   Index i = 0;
-  for (; i + 4 * n <= pairs; i += 4 * n) TurnHalfGroup<4>(d, c + i, s + i, Advance(h, i), half);
+  for (; i + 4 * n <= pairs; i += 4 * n) TurnHalfGroup<T, 4>(d, c + i, s + i, heads, i, half);
   if (i + 2 * n <= pairs) {
-    TurnHalfGroup<2>(d, c + i, s + i, Advance(h, i), half);
+    TurnHalfGroup<T, 2>(d, c + i, s + i, heads, i, half);
     i += 2 * n;
   }
   if (i + n <= pairs) {
-    TurnHalfGroup<1>(d, c + i, s + i, Advance(h, i), half);
+    TurnHalfGroup<T, 1>(d, c + i, s + i, heads, i, half);
     i += n;
   }
   const hn::CappedTag<C, 4> d4;
   const auto n4 = static_cast<Index>(hn::Lanes(d4));
   if (n4 < n)
-    for (; i + n4 <= pairs; i += n4) TurnHalfGroup<1>(d4, c + i, s + i, Advance(h, i), half);
-  if (i < pairs) TurnPlain<T>(f, h, {1, half}, {1, half}, i, pairs);
+    for (; i + n4 <= pairs; i += n4) TurnHalfGroup<T, 1>(d4, c + i, s + i, Stored(heads), i, half);
+  if (i < pairs) TurnPlainRuns<T>(f, heads, {1, half}, {1, half}, i, pairs);
 }
 
 #if HWY_TARGET != HWY_SCALAR
 // Interleaved pairs: y = x * along + (x with members exchanged) * across; the coefficients of
 // both members stand side by side, the minus of the first in `across`.
-template <class D, class T>
-HWY_INLINE void CrossVector(D d, const T* x, T* y, Index ahead, hn::Vec<D> along,
-                            hn::Vec<D> across) {
-  hwy::Prefetch(x + ahead);
+template <bool kStream, class D, class T>
+HWY_INLINE void CrossVector(D d, const T* x, T* y, hn::Vec<D> along, hn::Vec<D> across) {
   const auto v = ReadVector(d, x);
-  WriteVector(hn::MulAdd(hn::Reverse2(d, v), across, hn::Mul(v, along)), d, y);
+  WriteVector<kStream>(hn::MulAdd(hn::Reverse2(d, v), across, hn::Mul(v, along)), d, y);
 }
-template <int kVectors, class D, class T>
-HWY_INLINE void CrossGroup(D d, const Compute<T>* u, const Compute<T>* w, TokenHeads<T> h) {
+template <class T, int kVectors, class D, class H>
+HWY_INLINE void CrossGroup(D d, const Compute<T>* u, const Compute<T>* w, const H& heads,
+                           Index offset) {
   const auto n = static_cast<Index>(hn::Lanes(d));
   const auto u0 = hn::LoadU(d, u), w0 = hn::LoadU(d, w);
   auto u1 = u0, w1 = w0, u2 = u0, w2 = w0, u3 = u0, w3 = w0;
@@ -151,52 +239,52 @@ HWY_INLINE void CrossGroup(D d, const Compute<T>* u, const Compute<T>* w, TokenH
     u6 = hn::LoadU(d, u + 6 * n), w6 = hn::LoadU(d, w + 6 * n);
     u7 = hn::LoadU(d, u + 7 * n), w7 = hn::LoadU(d, w + 7 * n);
   }
-  const Index ahead = kHeadsAhead * h.x_stride;
-  for (Index i = 0; i < h.heads; ++i, h.x += h.x_stride, h.y += h.y_stride) {
-    CrossVector(d, h.x, h.y, ahead, u0, w0);
-    if constexpr (kVectors > 1) CrossVector(d, h.x + n, h.y + n, ahead, u1, w1);
+  for (auto h = WalkFrom(heads, offset); h.left > 0; h.next()) {
+    if (h.ahead != 0) AskFor(h.x + h.ahead, kVectors * n);
+    CrossVector<kStreamed<H>>(d, h.x, h.y, u0, w0);
+    if constexpr (kVectors > 1) CrossVector<kStreamed<H>>(d, h.x + n, h.y + n, u1, w1);
     if constexpr (kVectors > 2) {
-      CrossVector(d, h.x + 2 * n, h.y + 2 * n, ahead, u2, w2);
-      CrossVector(d, h.x + 3 * n, h.y + 3 * n, ahead, u3, w3);
+      CrossVector<kStreamed<H>>(d, h.x + 2 * n, h.y + 2 * n, u2, w2);
+      CrossVector<kStreamed<H>>(d, h.x + 3 * n, h.y + 3 * n, u3, w3);
     }
     if constexpr (kVectors > 4) {
-      CrossVector(d, h.x + 4 * n, h.y + 4 * n, ahead, u4, w4);
-      CrossVector(d, h.x + 5 * n, h.y + 5 * n, ahead, u5, w5);
-      CrossVector(d, h.x + 6 * n, h.y + 6 * n, ahead, u6, w6);
-      CrossVector(d, h.x + 7 * n, h.y + 7 * n, ahead, u7, w7);
+      CrossVector<kStreamed<H>>(d, h.x + 4 * n, h.y + 4 * n, u4, w4);
+      CrossVector<kStreamed<H>>(d, h.x + 5 * n, h.y + 5 * n, u5, w5);
+      CrossVector<kStreamed<H>>(d, h.x + 6 * n, h.y + 6 * n, u6, w6);
+      CrossVector<kStreamed<H>>(d, h.x + 7 * n, h.y + 7 * n, u7, w7);
     }
   }
 }
 
 // u, w: 2 * pairs coefficients each, as CrossVector takes them; f: the same for what is left over.
-template <class T>
+template <class T, class H>
 HWY_INLINE void TurnInterleaved(const Coefficients<Compute<T>>& f, const Compute<T>* u,
-                                const Compute<T>* w, const TokenHeads<T>& h, Index pairs) {
+                                const Compute<T>* w, const H& heads, Index pairs) {
   using C = Compute<T>;
   const hn::ScalableTag<C> d;
   const auto n = static_cast<Index>(hn::Lanes(d));
   const Index width = 2 * pairs;
   constexpr int kMost = HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 ? 8 : 4;  // 32 registers or 16
   Index i = 0;
-  for (; i + kMost * n <= width; i += kMost * n) CrossGroup<kMost>(d, u + i, w + i, Advance(h, i));
+  for (; i + kMost * n <= width; i += kMost * n) CrossGroup<T, kMost>(d, u + i, w + i, heads, i);
   if constexpr (kMost == 8)
     if (i + 4 * n <= width) {
-      CrossGroup<4>(d, u + i, w + i, Advance(h, i));
+      CrossGroup<T, 4>(d, u + i, w + i, heads, i);
       i += 4 * n;
     }
   if (i + 2 * n <= width) {
-    CrossGroup<2>(d, u + i, w + i, Advance(h, i));
+    CrossGroup<T, 2>(d, u + i, w + i, heads, i);
     i += 2 * n;
   }
   if (i + n <= width) {
-    CrossGroup<1>(d, u + i, w + i, Advance(h, i));
+    CrossGroup<T, 1>(d, u + i, w + i, heads, i);
     i += n;
   }
   const hn::CappedTag<C, 4> d4;
   const auto n4 = static_cast<Index>(hn::Lanes(d4));
   if (n4 < n)
-    for (; i + n4 <= width; i += n4) CrossGroup<1>(d4, u + i, w + i, Advance(h, i));
-  if (i < width) TurnPlain<T>(f, h, {2, 1}, {2, 1}, i / 2, pairs);
+    for (; i + n4 <= width; i += n4) CrossGroup<T, 1>(d4, u + i, w + i, Stored(heads), i);
+  if (i < width) TurnPlainRuns<T>(f, heads, {2, 1}, {2, 1}, i / 2, pairs);
 }
 #endif
 

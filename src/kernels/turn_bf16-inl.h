@@ -50,28 +50,32 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Pack(D d, hn::Vec<D> even, hn::Vec<D
 #endif
   return Pack(d, even, odd, BFloat16{});
 }
-template <class D, class B>
+template <bool kStream, class D, class B>
 HWY_INLINE void StoreWords(hn::Vec<D> even, hn::Vec<D> odd, D d, B* p) {
   const hn::RebindToUnsigned<D> du;
   const auto u = Pack(d, even, odd, B{});
-  hn::StoreU(u, du, reinterpret_cast<std::uint32_t*>(p));
+  if constexpr (kStream)
+    hn::Stream(u, du, reinterpret_cast<std::uint32_t*>(p));
+  else
+    hn::StoreU(u, du, reinterpret_cast<std::uint32_t*>(p));
 }
 
 #if HWY_TARGET != HWY_SCALAR
 // One vector of words of each member: pairs 2j (even coefficients) and 2j + 1 (odd).
-template <class D, class B>
-HWY_INLINE void TurnWords(D d, const B* x, B* y, Index half, Index ahead, hn::Vec<D> ce,
-                          hn::Vec<D> se, hn::Vec<D> co, hn::Vec<D> so) {
+template <bool kStream, class D, class B>
+HWY_INLINE void TurnWords(D d, const B* x, B* y, Index half, hn::Vec<D> ce, hn::Vec<D> se,
+                          hn::Vec<D> co, hn::Vec<D> so) {
   hn::Vec<D> ae, ao, be, bo;
-  hwy::Prefetch(x + ahead);
-  hwy::Prefetch(x + half + ahead);
   LoadWords(d, x, ae, ao);
   LoadWords(d, x + half, be, bo);
-  StoreWords(hn::NegMulAdd(be, se, hn::Mul(ae, ce)), hn::NegMulAdd(bo, so, hn::Mul(ao, co)), d, y);
-  StoreWords(hn::MulAdd(ae, se, hn::Mul(be, ce)), hn::MulAdd(ao, so, hn::Mul(bo, co)), d, y + half);
+  StoreWords<kStream>(hn::NegMulAdd(be, se, hn::Mul(ae, ce)),
+                      hn::NegMulAdd(bo, so, hn::Mul(ao, co)), d, y);
+  StoreWords<kStream>(hn::MulAdd(ae, se, hn::Mul(be, ce)), hn::MulAdd(ao, so, hn::Mul(bo, co)), d,
+                      y + half);
 }
-template <int kVectors, class D, class B>
-HWY_INLINE void TurnHalfWords(D d, const float* c, const float* s, TokenHeads<B> h, Index half) {
+template <class B, int kVectors, class D, class H>
+HWY_INLINE void TurnHalfWords(D d, const float* c, const float* s, const H& heads, Index offset,
+                              Index half) {
   const Index n = 2 * static_cast<Index>(hn::Lanes(d));
   hn::Vec<D> c0, s0, c1, s1, c2, s2, c3, s3;
   hn::LoadInterleaved2(d, c, c0, c1);
@@ -81,41 +85,44 @@ HWY_INLINE void TurnHalfWords(D d, const float* c, const float* s, TokenHeads<B>
     hn::LoadInterleaved2(d, c + n, c2, c3);
     hn::LoadInterleaved2(d, s + n, s2, s3);
   }
-  const Index ahead = kHeadsAhead * h.x_stride;
-  for (Index i = 0; i < h.heads; ++i, h.x += h.x_stride, h.y += h.y_stride) {
-    TurnWords(d, h.x, h.y, half, ahead, c0, s0, c1, s1);
-    if constexpr (kVectors > 1) TurnWords(d, h.x + n, h.y + n, half, ahead, c2, s2, c3, s3);
+  for (auto h = WalkFrom(heads, offset); h.left > 0; h.next()) {
+    if (h.ahead != 0) {
+      AskFor(h.x + h.ahead, kVectors * n);
+      AskFor(h.x + half + h.ahead, kVectors * n);
+    }
+    TurnWords<kStreamed<H>>(d, h.x, h.y, half, c0, s0, c1, s1);
+    if constexpr (kVectors > 1) TurnWords<kStreamed<H>>(d, h.x + n, h.y + n, half, c2, s2, c3, s3);
   }
 }
-template <class B>
-HWY_INLINE void TurnHalfBFloat16(const Coefficients<float>& f, const TokenHeads<B>& h, Index half,
+template <class B, class H>
+HWY_INLINE void TurnHalfBFloat16(const Coefficients<float>& f, const H& heads, Index half,
                                  Index pairs) {
   const hn::ScalableTag<float> d;
   const Index n = 2 * static_cast<Index>(hn::Lanes(d));
   const float *c = f.cos_a, *s = f.sin_a;
   Index i = 0;
-  for (; i + 2 * n <= pairs; i += 2 * n) TurnHalfWords<2>(d, c + i, s + i, Advance(h, i), half);
+  for (; i + 2 * n <= pairs; i += 2 * n) TurnHalfWords<B, 2>(d, c + i, s + i, heads, i, half);
   if (i + n <= pairs) {
-    TurnHalfWords<1>(d, c + i, s + i, Advance(h, i), half);
+    TurnHalfWords<B, 1>(d, c + i, s + i, heads, i, half);
     i += n;
   }
   const hn::CappedTag<float, 4> d4;
   if (8 < n)
-    for (; i + 8 <= pairs; i += 8) TurnHalfWords<1>(d4, c + i, s + i, Advance(h, i), half);
-  if (i < pairs) TurnPlain<B>(f, h, {1, half}, {1, half}, i, pairs);
+    for (; i + 8 <= pairs; i += 8) TurnHalfWords<B, 1>(d4, c + i, s + i, Stored(heads), i, half);
+  if (i < pairs) TurnPlainRuns<B>(f, heads, {1, half}, {1, half}, i, pairs);
 }
 
 // Interleaved: even elements are the first members, odd the second.
-template <class D, class B>
-HWY_INLINE void CrossWords(D d, const B* x, B* y, Index ahead, hn::Vec<D> ca, hn::Vec<D> sa,
-                           hn::Vec<D> cb, hn::Vec<D> sb) {
+template <bool kStream, class D, class B>
+HWY_INLINE void CrossWords(D d, const B* x, B* y, hn::Vec<D> ca, hn::Vec<D> sa, hn::Vec<D> cb,
+                           hn::Vec<D> sb) {
   hn::Vec<D> a, b;
-  hwy::Prefetch(x + ahead);
   LoadWords(d, x, a, b);
-  StoreWords(hn::NegMulAdd(b, sa, hn::Mul(a, ca)), hn::MulAdd(a, sb, hn::Mul(b, cb)), d, y);
+  StoreWords<kStream>(hn::NegMulAdd(b, sa, hn::Mul(a, ca)), hn::MulAdd(a, sb, hn::Mul(b, cb)), d,
+                      y);
 }
-template <int kVectors, class D, class B>
-HWY_INLINE void CrossGroupWords(D d, const float* c, const float* s, TokenHeads<B> h) {
+template <class B, int kVectors, class D, class H>
+HWY_INLINE void CrossGroupWords(D d, const float* c, const float* s, const H& heads, Index offset) {
   const auto n = static_cast<Index>(hn::Lanes(d));
   const auto c0 = hn::LoadU(d, c), s0 = hn::LoadU(d, s);
   auto c1 = c0, s1 = s0, c2 = c0, s2 = s0, c3 = c0, s3 = s0;
@@ -124,29 +131,28 @@ HWY_INLINE void CrossGroupWords(D d, const float* c, const float* s, TokenHeads<
     c2 = hn::LoadU(d, c + 2 * n), s2 = hn::LoadU(d, s + 2 * n);
     c3 = hn::LoadU(d, c + 3 * n), s3 = hn::LoadU(d, s + 3 * n);
   }
-  const Index ahead = kHeadsAhead * h.x_stride;
-  for (Index i = 0; i < h.heads; ++i, h.x += h.x_stride, h.y += h.y_stride) {
-    CrossWords(d, h.x, h.y, ahead, c0, s0, c0, s0);
+  for (auto h = WalkFrom(heads, offset); h.left > 0; h.next()) {
+    if (h.ahead != 0) AskFor(h.x + h.ahead, 2 * kVectors * n);
+    CrossWords<kStreamed<H>>(d, h.x, h.y, c0, s0, c0, s0);
     if constexpr (kVectors > 1) {
-      CrossWords(d, h.x + 2 * n, h.y + 2 * n, ahead, c1, s1, c1, s1);
-      CrossWords(d, h.x + 4 * n, h.y + 4 * n, ahead, c2, s2, c2, s2);
-      CrossWords(d, h.x + 6 * n, h.y + 6 * n, ahead, c3, s3, c3, s3);
+      CrossWords<kStreamed<H>>(d, h.x + 2 * n, h.y + 2 * n, c1, s1, c1, s1);
+      CrossWords<kStreamed<H>>(d, h.x + 4 * n, h.y + 4 * n, c2, s2, c2, s2);
+      CrossWords<kStreamed<H>>(d, h.x + 6 * n, h.y + 6 * n, c3, s3, c3, s3);
     }
   }
 }
-template <class B>
-HWY_INLINE void TurnInterleavedBFloat16(const Coefficients<float>& f, const TokenHeads<B>& h,
-                                        Index pairs) {
+template <class B, class H>
+HWY_INLINE void TurnInterleavedBFloat16(const Coefficients<float>& f, const H& heads, Index pairs) {
   const hn::ScalableTag<float> d;
   const auto n = static_cast<Index>(hn::Lanes(d));
   const float *c = f.cos_a, *s = f.sin_a;
   Index i = 0;
-  for (; i + 4 * n <= pairs; i += 4 * n) CrossGroupWords<4>(d, c + i, s + i, Advance(h, 2 * i));
-  for (; i + n <= pairs; i += n) CrossGroupWords<1>(d, c + i, s + i, Advance(h, 2 * i));
+  for (; i + 4 * n <= pairs; i += 4 * n) CrossGroupWords<B, 4>(d, c + i, s + i, heads, 2 * i);
+  for (; i + n <= pairs; i += n) CrossGroupWords<B, 1>(d, c + i, s + i, heads, 2 * i);
   const hn::CappedTag<float, 4> d4;
   if (4 < n)
-    for (; i + 4 <= pairs; i += 4) CrossGroupWords<1>(d4, c + i, s + i, Advance(h, 2 * i));
-  if (i < pairs) TurnPlain<B>(f, h, {2, 1}, {2, 1}, i, pairs);
+    for (; i + 4 <= pairs; i += 4) CrossGroupWords<B, 1>(d4, c + i, s + i, Stored(heads), 2 * i);
+  if (i < pairs) TurnPlainRuns<B>(f, heads, {2, 1}, {2, 1}, i, pairs);
 }
 #endif
 

@@ -19,6 +19,8 @@ using State = RotaryPlan::State;
 constexpr std::size_t kPadding = 64;
 // What one more thread must have to do: below, waking it costs more than it saves.
 constexpr Index kBytesPerTask = Index{1} << 18;
+// Calls beyond this find their tensors in memory rather than in the cache.
+constexpr Index kLargeBytes = Index{1} << 22;
 // Outputs beyond this are written around the cache.
 constexpr Index kStreamBytes = Index{1} << 24;
 
@@ -162,6 +164,7 @@ void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor
                       (call.in->k.data != nullptr ? call.in->k.heads : 0);
   // The tensors lie in memory, so the product fits.
   const Index bytes = tokens * heads * s.spec.head_dim * s.element_size;
+  call.large = bytes > kLargeBytes;
   call.stream = bytes > kStreamBytes &&
                 (call.in->q.data != call.out->q.data || call.in->k.data != call.out->k.data);
   if (bytes >= 2 * kBytesPerTask && executor.run != nullptr) {

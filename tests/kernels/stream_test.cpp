@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <tuple>
 
 #include "posenc/core/isa.h"
 #include "posenc/rotary/plan.h"
@@ -25,13 +26,13 @@ Heads place(void* data, DType t, Index heads_count, Layout layout) {
   return heads(tensor(data, t, layout == Layout::thd ? thd : htd), layout);
 }
 
-class Stream : public ::testing::TestWithParam<Isa> {
+class StreamCalls : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override { force_isa(GetParam()); }
   void TearDown() override { reset_isa(); }
 };
 
-TEST_P(Stream, SameBitsAsInPlace) {
+TEST_P(StreamCalls, SameBitsAsInPlace) {
   std::vector<Index> p;
   for (Index t = 0; t < kTokens; ++t) p.push_back(3 * t - 100);
   const auto size = static_cast<std::size_t>(kCount) * 4;
@@ -64,7 +65,106 @@ TEST_P(Stream, SameBitsAsInPlace) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Stream, ::testing::ValuesIn(supported_isas()),
+// 64 heads of 192 bytes in 4 runs beside 3 of their own; lines that are whole and lines that are
+// not.
+struct Large {
+  DType dtype;
+  Pairing pairing;
+  Index q, k, dim, rotary_dim;
+};
+void PrintTo(const Large& x, std::ostream* out) {
+  *out << name(x.dtype) << " " << enum_text(x.pairing) << " " << x.q << "+" << x.k << " of "
+       << x.dim;
+}
+class LargeCalls : public ::testing::TestWithParam<std::tuple<Isa, Large>> {
+ protected:
+  void SetUp() override { force_isa(std::get<0>(GetParam())); }
+  void TearDown() override { reset_isa(); }
+};
+
+// Heads are visited in another order when a call is large: the same bits as token by token.
+TEST_P(LargeCalls, SameBitsAsTokenByToken) {
+  const Large& c = std::get<1>(GetParam());
+  const Index size = size_of(c.dtype), row = (c.q + c.k) * c.dim;
+  const Index tokens = (Index{17} << 20) / (row * size) + 3;
+  const auto bytes = static_cast<std::size_t>(tokens * row * size);
+  std::vector<std::uint8_t> in(bytes), want, out(bytes + 64, 0x5a);
+  for (std::size_t i = 0; i < bytes; ++i)  // halves and floats between 2^-9 and 2, either sign
+    in[i] = static_cast<std::uint8_t>(i % static_cast<std::size_t>(size) ==
+                                              static_cast<std::size_t>(size) - 1
+                                          ? 0x38 + i / 7 % 8 + (i / 3 % 2) * 0x80
+                                          : i * 37 % 251);
+  const RotaryPlan plan(
+      resolve(Rope{.head_dim = c.dim, .rotary_dim = c.rotary_dim, .pairing = c.pairing}), c.dtype);
+  std::vector<Index> p;
+  for (Index t = 0; t < tokens; ++t) p.push_back(5 * t - 1000);
+  const auto view = [&](std::uint8_t* data, Index first, Index count) {
+    const Index q_shape[] = {count, c.q, c.dim}, k_shape[] = {count, c.k, c.dim};
+    QK x;
+    if (c.q > 0)
+      x.q = heads(tensor(static_cast<void*>(data + first * c.q * c.dim * size), c.dtype, q_shape),
+                  Layout::thd);
+    if (c.k > 0)
+      x.k = heads(tensor(static_cast<void*>(data + (tokens * c.q + first * c.k) * c.dim * size),
+                         c.dtype, k_shape),
+                  Layout::thd);
+    return x;
+  };
+  want = in;
+  for (Index t = 0; t < tokens; ++t)
+    plan.apply(view(want.data(), t, 1),
+               positions(std::span<const Index>(&p[static_cast<std::size_t>(t)], 1)));
+  const auto at = reinterpret_cast<std::uintptr_t>(out.data());
+  std::uint8_t* y = out.data() + (64 - at % 64) % 64;  // on a line
+  plan.apply(view(in.data(), 0, tokens), view(y, 0, tokens), positions(std::span<const Index>(p)));
+  EXPECT_EQ(std::memcmp(y, want.data(), bytes), 0) << "out of place";
+  for (std::uint8_t* i = out.data(); i < out.data() + out.size(); ++i)
+    if (i < y || i >= y + bytes) {
+      ASSERT_EQ(*i, 0x5a) << i - y;
+    }
+  plan.apply(view(in.data(), 0, tokens), positions(std::span<const Index>(p)));
+  EXPECT_EQ(std::memcmp(in.data(), want.data(), bytes), 0) << "in place";
+}
+
+constexpr Pairing kHalf = Pairing::half_split, kInter = Pairing::interleaved;
+INSTANTIATE_TEST_SUITE_P(
+    All, LargeCalls,
+    ::testing::Combine(
+        ::testing::ValuesIn(supported_isas()),
+        ::testing::Values(
+            Large{DType::f32, kHalf, 32, 8, 128, 128}, Large{DType::f32, kInter, 32, 8, 128, 128},
+            Large{DType::f32, kHalf, 0, 40, 128, 128}, Large{DType::f32, kHalf, 71, 0, 64, 64},
+            Large{DType::f32, kHalf, 7, 29, 96, 96}, Large{DType::f32, kInter, 33, 5, 80, 40},
+            Large{DType::bf16, kHalf, 32, 8, 128, 128}, Large{DType::bf16, kInter, 64, 3, 96, 96},
+            Large{DType::f16, kHalf, 32, 8, 128, 128}, Large{DType::f16, kInter, 21, 21, 72, 72},
+            Large{DType::f64, kHalf, 9, 2, 128, 128})),
+    [](const auto& x) {
+      const Large& c = std::get<1>(x.param);
+      return std::string(name(std::get<0>(x.param))) + "_" + std::string(name(c.dtype)) +
+             (c.pairing == kHalf ? "_half_" : "_interleaved_") + std::to_string(c.q) + "_" +
+             std::to_string(c.k) + "_" + std::to_string(c.dim);
+    });
+
+// The named precisions do not stream: what does not turn is copied all the same.
+TEST(Stream, NamedPrecisionsCopyTheRest) {
+  Rope rope{.head_dim = kDim, .rotary_dim = 40, .pairing = Pairing::half_split};
+  RotarySpec spec = resolve(rope);
+  spec.precision = Precision::hf_float32;
+  const RotaryPlan plan(spec, DType::f32);
+  std::vector<float> in(static_cast<std::size_t>(kCount)), out(in.size(), -9.0f);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 509) / 256.0f - 1;
+  std::vector<Index> p(static_cast<std::size_t>(kTokens), 7);
+  const Index q = kTokens * kQ * kDim;
+  const auto view = [&](std::vector<float>& v) {
+    return QK{place(v.data(), DType::f32, kQ, Layout::thd),
+              place(v.data() + q, DType::f32, kK, Layout::thd)};
+  };
+  plan.apply(view(in), view(out), positions(std::span<const Index>(p)));
+  for (std::size_t i = 0; i < in.size(); i += kDim)
+    ASSERT_EQ(std::memcmp(&in[i + 40], &out[i + 40], (kDim - 40) * sizeof(float)), 0) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StreamCalls, ::testing::ValuesIn(supported_isas()),
                          [](const auto& isa) { return std::string(name(isa.param)); });
 
 }  // namespace

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way through tensors that lie in memory rather than in the cache: the heads of a token in
+// runs a page apart, outputs around the cache.
+#include <cstring>
+
+#include "kernels/rotate.h"
+#include "kernels/token.h"
+#include "kernels/turn-inl.h"
+
+#if defined(POSENC_KERNELS_ROUTE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_ROUTE_INL_H_
+#undef POSENC_KERNELS_ROUTE_INL_H_
+#else
+#define POSENC_KERNELS_ROUTE_INL_H_
+#endif
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Bytes that are turned before they are streamed (more than that, and reading waits for writing),
+// the widest head that is streamed, and a line of the cache.
+inline constexpr Index kStreamGroup = 1024, kStreamBuffer = 8 * 1024, kLine = 64;
+// A run of heads is a page or more. Bytes that input is asked for early, in one run and in several;
+// beside streams of writing nothing is asked for, they compete.
+inline constexpr Index kPage = 4096, kAheadAlone = 2048, kAheadOfRun = 512;
+
+// The way through the heads of a token, the same for all tokens of a call.
+struct Route {
+  bool together = false;  // q and k in one, else one after the other
+  Index per[2] = {0, 0};  // heads a run, of q and k; 0: all
+  bool stream[2] = {false, false};
+  Index ahead = 0;  // bytes
+};
+
+struct Streamer {
+  alignas(64) std::uint8_t memory[kLine + kStreamBuffer];
+  std::uint8_t* next = nullptr;  // behind the last byte given
+  Index pending = 0;             // of these not written yet, before memory + kLine
+};
+
+// Writes `bytes` new ones, which lie at line + kLine, to `to`: whole lines around the cache. The
+// rest waits for what follows it; a line that is half streamed, half stored costs 200 ns.
+HWY_INLINE void Flush(Streamer& s) {
+  if (s.pending > 0)
+    std::memcpy(s.next - s.pending, s.memory + kLine - s.pending,
+                static_cast<std::size_t>(s.pending));
+  s.pending = 0;
+}
+HWY_INLINE void StreamBytes(Streamer& s, std::uint8_t* to, Index bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const Index unit = lanes > kLine ? lanes : kLine;
+  if (to != s.next) Flush(s);
+  const std::uint8_t* from = s.memory + kLine - s.pending;
+  to -= s.pending;
+  bytes += s.pending;
+  Index i = -static_cast<Index>(reinterpret_cast<std::uintptr_t>(to)) & (unit - 1);
+  if (i > bytes) i = bytes;
+  if (i > 0) std::memcpy(to, from, static_cast<std::size_t>(i));
+  for (; i + unit <= bytes; i += unit)
+    for (Index j = i; j < i + unit; j += lanes) hn::Stream(hn::LoadU(d, from + j), d, to + j);
+  s.pending = bytes - i;
+  if (s.pending > kLine) {  // vectors longer than a line
+    std::memcpy(to + i, from + i, static_cast<std::size_t>(s.pending));
+    s.pending = 0;
+  }
+  if (s.pending > 0)
+    std::memmove(s.memory + kLine - s.pending, from + i, static_cast<std::size_t>(s.pending));
+  s.next = to + bytes;
+}
+
+// Whether a tensor is written around the cache: one block that turns all heads alike.
+template <class T>
+HWY_INLINE bool Streamed(const RotateCall& call, const Heads& in, const Heads& out) {
+  if (!call.stream || in.data == out.data || call.block_count != 1) return false;
+  const RotaryTables& t = call.blocks[0];
+  return in.dim_stride == 1 && out.dim_stride == 1 && t.pairs <= kChunk && t.heads == 1 &&
+         t.output_order == OutputOrder::in_place && call.rows.cos.head_stride == 0 &&
+         in.dim * static_cast<Index>(sizeof(T)) <= kStreamBuffer;
+}
+
+// Whether the members of the pairs of each head are whole lines of the cache.
+template <class T>
+HWY_INLINE bool WholeLines(const RotateCall& call, const Heads& out) {
+  const auto size = static_cast<Index>(sizeof(T));
+  const Index bytes =
+      (call.blocks[0].pairs | out.head_stride | out.token_stride | out.batch_stride) * size;
+  if (call.gap_count > 0) return false;
+  return ((reinterpret_cast<std::uintptr_t>(out.data) | static_cast<std::uintptr_t>(bytes)) &
+          (kLine - 1)) == 0;
+}
+
+template <class T>
+HWY_INLINE Route RouteOf(const RotateCall& call) {
+  Route r;
+  if (!call.large) return r;
+  const auto size = static_cast<Index>(sizeof(T));
+  Index bytes = 0;
+  bool runs = call.rows.cos.head_stride == 0, first = true, stream = false;
+  for (std::int32_t n = 0; n < call.block_count; ++n)
+    runs = runs && call.blocks[n].heads == 1 && call.blocks[n].log2_decay == nullptr;
+  for (int which = 0; which < 2; ++which) {
+    const Heads& in = which == 0 ? call.in->q : call.in->k;
+    const Heads& out = which == 0 ? call.out->q : call.out->k;
+    if (in.data == nullptr || in.heads == 0) continue;
+    r.stream[which] = Streamed<T>(call, in, out);
+    runs = runs && (first || r.stream[which] == stream) && in.dim_stride == 1 &&
+           out.dim_stride == 1 && in.head_stride > 0 && in.head_stride * size < kPage &&
+           (!r.stream[which] || WholeLines<T>(call, out));
+    first = false, stream = r.stream[which];
+    bytes += in.heads * in.head_stride * size;
+  }
+  r.ahead = kAheadAlone;
+  if (!runs || bytes < 2 * kPage) return r;
+  const Index run = bytes / (kMostRuns - 2) > kPage ? bytes / (kMostRuns - 2) : kPage;
+  for (int which = 0; which < 2; ++which) {
+    const Heads& in = which == 0 ? call.in->q : call.in->k;
+    if (in.data != nullptr && in.heads > 0)
+      r.per[which] = (run + in.head_stride * size - 1) / (in.head_stride * size);
+  }
+  r.ahead = stream ? 0 : kAheadOfRun;
+  r.together = true;
+  r.stream[0] = r.stream[1] = stream;
+  return r;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+#endif
