@@ -154,7 +154,8 @@ def onnxruntime_operator(torch, np, q, k):
                                             value("cos", TensorProto.FLOAT, [tokens, DIM // 2]),
                                             value("sin", TensorProto.FLOAT, [tokens, DIM // 2])],
                               [value("y", TensorProto.FLOAT, [1, heads, tokens, DIM])])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets)
     model.ir_version = 9
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -216,7 +217,8 @@ def main():
     parser.add_argument("--library", default=str(LIBRARY))
     args = parser.parse_args()
     if not pathlib.Path(args.library).exists():
-        sys.exit(f"{args.library} does not exist: cmake --preset shared && cmake --build --preset shared --target posenc")
+        sys.exit(f"{args.library} does not exist: cmake --preset shared, "
+                 "cmake --build --preset shared --target posenc")
     enter_environment()
     os.environ["POSENC_NUM_THREADS"] = "1"
     import numpy as np

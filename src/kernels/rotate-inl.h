@@ -123,14 +123,14 @@ HWY_INLINE void TurnRuns(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T
 template <class T>
 HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& chunk,
                               const Scratch<Compute<T>>& scratch, const TokenHeads<T>& h,
-                              PairLayout order, Streamer& streamer) {
+                              PairLayout order, Index ahead, Streamer& streamer) {
   auto* buffer = reinterpret_cast<T*>(streamer.memory + kLine);
   const auto size = static_cast<Index>(sizeof(T));
   const Index dim = call.blocks[0].head_dim, offset = call.blocks[0].offset;
   Index group = h.y_stride == dim ? kStreamGroup / (dim * size) : 1;
   if (group < 1) group = 1;
   Runs<T> part;
-  part.count = 1, part.ahead = kAheadAlone / size;
+  part.count = 1, part.ahead = ahead;
   for (Index first = 0; first < h.heads; first += group) {
     part.heads = h.heads - first < group ? h.heads - first : group;
     part.run[0] = {h.x + first * h.x_stride, buffer + offset, part.heads, h.x_stride, dim};
@@ -195,7 +195,7 @@ HWY_NOINLINE void TurnLarge(const RotateCall& call, const Route& route, int whic
   if (route.together && route.stream[which])
     TurnRuns<T>(chunk, scratch, runs, order, 1, 1);
   else if (route.stream[which])
-    StreamHeads<T>(call, chunk, scratch, runs.run[0], order, scratch.stream[which]);
+    StreamHeads<T>(call, chunk, scratch, runs.run[0], order, runs.ahead, scratch.stream[which]);
   else
     TurnRuns<T>(chunk, scratch, Stored(runs), order, route.together ? 1 : in.dim_stride,
                 route.together ? 1 : out.dim_stride);
@@ -236,7 +236,7 @@ HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const Ro
     }
     if (there) AddRuns(h, route.per[which], runs);
     if (route.together && which == 0) continue;
-    runs.ahead = route.ahead / static_cast<Index>(sizeof(T));
+    runs.ahead = route.ahead[which] / static_cast<Index>(sizeof(T));
     TurnLarge<T>(call, route, which, *turned, scratch, runs, order);
     runs.count = runs.heads = 0;
   }

@@ -25,15 +25,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 // the widest head that is streamed, and a line of the cache.
 inline constexpr Index kStreamGroup = 1024, kStreamBuffer = 8 * 1024, kLine = 64;
 // A run of heads is a page or more. Bytes that input is asked for early, in one run and in several;
-// beside streams of writing nothing is asked for, they compete.
-inline constexpr Index kPage = 4096, kAheadAlone = 2048, kAheadOfRun = 512;
+// beside streams of writing nothing is asked for, they compete. Heads a page and more apart: that
+// many of them early.
+inline constexpr Index kPage = 4096, kAheadAlone = 2048, kAheadOfRun = 512, kHeadsAhead = 3;
 
 // The way through the heads of a token, the same for all tokens of a call.
 struct Route {
   bool together = false;  // q and k in one, else one after the other
   Index per[2] = {0, 0};  // heads a run, of q and k; 0: all
   bool stream[2] = {false, false};
-  Index ahead = 0;  // bytes
+  Index ahead[2] = {0, 0};  // bytes
 };
 
 struct Streamer {
@@ -112,9 +113,11 @@ HWY_INLINE Route RouteOf(const RotateCall& call) {
            out.dim_stride == 1 && in.head_stride > 0 && in.head_stride * size < kPage &&
            (!r.stream[which] || WholeLines<T>(call, out));
     first = false, stream = r.stream[which];
-    bytes += in.heads * in.head_stride * size;
+    const Index stride = in.head_stride * size;
+    const bool far = stride >= kPage || stride <= -kPage;
+    r.ahead[which] = far ? kHeadsAhead * stride : kAheadAlone;
+    bytes += in.heads * stride;
   }
-  r.ahead = kAheadAlone;
   if (!runs || bytes < 2 * kPage) return r;
   const Index run = bytes / (kMostRuns - 2) > kPage ? bytes / (kMostRuns - 2) : kPage;
   for (int which = 0; which < 2; ++which) {
@@ -122,7 +125,7 @@ HWY_INLINE Route RouteOf(const RotateCall& call) {
     if (in.data != nullptr && in.heads > 0)
       r.per[which] = (run + in.head_stride * size - 1) / (in.head_stride * size);
   }
-  r.ahead = stream ? 0 : kAheadOfRun;
+  r.ahead[0] = r.ahead[1] = stream ? 0 : kAheadOfRun;
   r.together = true;
   r.stream[0] = r.stream[1] = stream;
   return r;
