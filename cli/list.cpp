@@ -30,12 +30,16 @@ Json json_of(const SchemeInfo& s) {
                               {"default", f.required ? Json() : Json(f.default_text)},
                               {"choices", std::move(choices)}}));
   }
+  Json presets = Json::array();
+  for (const PresetInfo& p : s.presets)
+    presets.push(Json::object({{"name", p.name}, {"text", p.text}}));
   return Json::object({{"name", s.card.name},
                        {"family", s.family},
                        {"title", s.card.title},
                        {"paper", s.card.paper},
                        {"equations", s.card.equations},
-                       {"fields", std::move(fields)}});
+                       {"fields", std::move(fields)},
+                       {"presets", std::move(presets)}});
 }
 
 void print_one(const SchemeInfo& s, const Style& style) {
@@ -54,6 +58,8 @@ void print_one(const SchemeInfo& s, const Style& style) {
     if (!f.choices.empty())
       fmt::print("    {:<22} {:<16} one of {}\n", "", "", fmt::join(f.choices, ", "));
   }
+  if (!s.presets.empty()) fmt::print("  as programs have it, at one width:\n");
+  for (const PresetInfo& p : s.presets) fmt::print("    {:<22} {}\n", p.name, p.text);
 }
 
 void print_all(const char* title, const std::vector<SchemeInfo>& all, const Style& style) {
@@ -65,6 +71,7 @@ void print_all(const char* title, const std::vector<SchemeInfo>& all, const Styl
 // The state of a family is a property of the library, not of a page.
 const char* state(std::string_view family) {
   if (family == "rotary" || family == "polar") return "definition, plan, kernels, gradients";
+  if (family == "input module") return "definition, functions with gradients";
   if (family == "scaling") return "definition; acts on every rotary scheme";
   return "definition, lowering, gradient of parameters";
 }

@@ -57,8 +57,10 @@ template <class List>
 void describe_all(std::string_view family, std::vector<SchemeInfo>& out) {
   for_each(List{}, [&]<class T>() {
     T fallback{};
-    SchemeInfo info{T::card, family, {}};
+    SchemeInfo info{T::card, family, {}, {}};
     for (const FieldRef& f : field_refs(fallback)) info.fields.push_back(grammar::field_info(f));
+    if constexpr (requires { T::presets(); })
+      for (const auto& [name, value] : T::presets()) info.presets.push_back({name, print(value)});
     out.push_back(std::move(info));
   });
 }
@@ -149,12 +151,13 @@ Spectrum resolve_spectrum(const Encoding& e, Context context) {
 
 std::vector<SchemeInfo> all_schemes() {
   static_assert(Schemes::size == RotarySchemes::size + PolarSchemes::size + AbsoluteSchemes::size +
-                                     RelativeSchemes::size,
+                                     InputModules::size + RelativeSchemes::size,
                 "every family is listed here");
   std::vector<SchemeInfo> list;
   describe_all<RotarySchemes>("rotary", list);
   describe_all<PolarSchemes>("polar", list);
   describe_all<AbsoluteSchemes>("absolute", list);
+  describe_all<InputModules>("input module", list);
   describe_all<RelativeSchemes>("relative", list);
   return list;
 }

@@ -14,7 +14,7 @@ namespace {
                        " needs a part of posenc that is not built");
 }
 
-constexpr std::array<std::pair<std::string_view, Operation>, 25> kOperations{{
+constexpr std::array<std::pair<std::string_view, Operation>, 28> kOperations{{
     {"rows", run_rows},
     {"rotate", run_rotate},
     {"rotate_rows", run_rotate_rows},
@@ -34,6 +34,9 @@ constexpr std::array<std::pair<std::string_view, Operation>, 25> kOperations{{
     {"sequence", run_sequence},
     {"scores", run_scores},
     {"encode", run_encode},
+    {"complex_embedding", run_complex_embedding},
+    {"complex_attention", run_complex_attention},
+    {"convolve", run_convolve},
     {"bias", run_bias},
     {"buckets", run_buckets},
     {"pope", run_pope},

@@ -124,6 +124,7 @@ OwnedPositions finished_grid(OwnedPositions p, const Rule& rule, const std::vect
   if (rule.has("merge") && shape.size() >= 2)
     p = merge_blocks(p, shape[shape.size() - 2], shape.back(), rule.integer("merge"));
   if (rule.flag("swap_xy")) p = swap_xy(p);
+  if (rule.flag("float32")) p = in_float32(p);
   if (rule.has("before") || rule.has("after"))
     p = with_special_tokens(p, rule.integer("before", 0), rule.integer("after", 0),
                             rule.integer("value", 0));
@@ -192,7 +193,6 @@ OwnedPositions build_text(const Check& check, const Rule& rule) {
                        rule.integer("past", 0));
   if (name == "chatglm") return build_chatglm(check, rule);
   if (name == "glm") return build_glm(rule);
-  if (name == "packed") return packed(numbers_in(check, "cu_seqlens"), rule.integer("first", 0));
   if (name == "decode") return decode(numbers_in(check, "lengths"), rule.integer("count", 1));
   if (name == "shard")
     return shard_positions(rule.integer("tokens"), rule.integer("ranks"), rule.integer("rank"),
@@ -216,7 +216,8 @@ BuiltPositions build_positions(const Check& check, std::string_view text) {
     built = build_xd_rope(check, rule);
   } else {
     built.positions = build_grid(check, rule, is_grid);
-    if (!is_grid) built.positions = build_text(check, rule);
+    if (!is_grid && !build_drawn_positions(check, rule, built.positions))
+      built.positions = build_text(check, rule);
   }
   rule.all_used();
   return built;

@@ -41,10 +41,11 @@ OwnedPositions from_array(const Check& check, const std::string& text) {
       refuse("case", "positions that are added must be equally many", text);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] += more[more.size() == 1 ? 0 : i];
   }
-  std::string letters = default_letters(s.shape.size());
+  std::string letters;
   if (const Json* axes = check.find("axes"))
     for (const std::string& name : {text, s.text, s.name})
       if (const Json* given = axes->find(name)) letters = given->as_string();
+  if (letters.empty()) letters = default_letters(s.shape.size());
   const Axes axes(s.shape, letters, {});
   std::vector<double> ordered;
   for (const Index i : axes.walk("abt")) ordered.push_back(values[static_cast<std::size_t>(i)]);

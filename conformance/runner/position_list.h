@@ -18,5 +18,8 @@ struct BuiltPositions {
   std::vector<double> deltas;  // rope delta of each row, where the rule has one
 };
 BuiltPositions build_positions(const Check&, std::string_view rule);
+// The rules of drawn_positions.cpp; false: none of them.
+class Rule;
+bool build_drawn_positions(const Check&, const Rule&, OwnedPositions&);
 
 }  // namespace posenc::conformance

@@ -7,8 +7,17 @@
 #include <variant>
 #include <vector>
 
+#include "posenc/absolute/cape2d.h"
+#include "posenc/absolute/complex_order.h"
+#include "posenc/absolute/continuous_axial.h"
+#include "posenc/absolute/convolutional.h"
+#include "posenc/absolute/coordinates.h"
+#include "posenc/absolute/crossmodal.h"
+#include "posenc/absolute/fourier_features.h"
+#include "posenc/absolute/learnable_fourier.h"
 #include "posenc/absolute/learned.h"
 #include "posenc/absolute/sinusoidal.h"
+#include "posenc/absolute/sinusoidal_nd.h"
 #include "posenc/core/describe.h"
 #include "posenc/relative/alibi.h"
 #include "posenc/relative/t5.h"
@@ -76,7 +85,20 @@ using PolarSchemes = TypeList<
 
 using AbsoluteSchemes = TypeList<
     Sinusoidal,
+    SinusoidalNd,
+    FourierFeatures,
+    LearnableFourier,
+    ContinuousAxial,
+    Coordinates,
+    Cape2d,
+    CrossModal,
     Learned
+>;
+
+// At the input too, but no row that is composed with x: functions of their own.
+using InputModules = TypeList<
+    ComplexOrder,
+    Convolutional
 >;
 
 using RelativeSchemes = TypeList<
@@ -86,7 +108,8 @@ using RelativeSchemes = TypeList<
 >;
 // clang-format on
 
-using Schemes = Concat<RotarySchemes, PolarSchemes, AbsoluteSchemes, RelativeSchemes>::type;
+using Schemes =
+    Concat<RotarySchemes, PolarSchemes, AbsoluteSchemes, InputModules, RelativeSchemes>::type;
 
 // One scaling of the registry, by value.
 struct Scaling : Scalings::Variant {

@@ -51,6 +51,12 @@ void check_term(const InputTerm& t, const Positions& p, Index batch, Index token
   if (many ? t.phase->axes != p.axes : t.axis < 0 || t.axis >= p.axes)
     refuse(kWho, "positions must have the axes of the term", Index{p.axes});
   check_source(t, p);
+  if (p.type != DType::f64) return;
+  for (std::int32_t a = 0; a < p.axes; ++a)
+    for (Index b = 0; b < p.batch; ++b)
+      for (Index i = 0; i < p.count; ++i)
+        if (const double x = position_at(p, a, b, i); !std::isfinite(x))
+          refuse(kWho, "positions must be finite", x);
 }
 
 }  // namespace
@@ -92,7 +98,6 @@ InputRows::InputRows(const LoweredInput& lowered, const Positions& p, Index batc
     check_term(t, p, batch, tokens);
     sine_.emplace_back();
     cosine_.emplace_back();
-    if (!t.affine.empty()) owned(p);  // refuses NaN and infinities
     if (t.phase == nullptr) continue;
     OwnedPositions moved = owned(p);
     if (t.phase->axes == 1) {  // the stream of the term

@@ -57,6 +57,34 @@ OwnedPositions from_mask(const TensorView& mask, Index padded, Index first) {
   return running_count(mask_rows(mask, "from_mask"), padded, first, "from_mask");
 }
 
+OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index padded, Index first,
+                            const TensorView& mask) {
+  constexpr const char* who = "from_lengths";
+  const auto batch = static_cast<Index>(lengths.size());
+  if (batch < 1) refuse(who, "there must be a length for every row");
+  if (tokens < 0 || tokens > kMostTokens / batch)
+    refuse(who, "tokens must not be negative and at most 2^40 in all", tokens);
+  IntegerRows seen;
+  if (!mask.empty()) {
+    seen = mask_rows(mask, who);
+    if (seen.batch != batch || seen.tokens != tokens)
+      refuse(who, "mask must have the rows and tokens of the lengths, tokens", seen.tokens);
+  }
+  std::vector<Index> v;
+  v.reserve(static_cast<std::size_t>(batch * tokens));
+  for (Index b = 0; b < batch; ++b) {
+    const Index length = lengths[static_cast<std::size_t>(b)];
+    if (length < 0 || length > tokens)
+      refuse(who, "lengths must lie between 0 and the number of tokens", length);
+    for (Index t = 0; t < tokens; ++t) {
+      if (!mask.empty() && (seen(b, t) != 0) != (t < length))
+        refuse(who, "mask contradicts the length of its row, token", t);
+      v.push_back(t < length ? add_exact(first, t, who) : padded);
+    }
+  }
+  return own(std::move(v), batch);
+}
+
 OwnedPositions left_padded(const TensorView& mask, Index padded) {
   const IntegerRows m = mask_rows(mask, "left_padded");
   for (Index b = 0; b < m.batch; ++b)

@@ -1,28 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoidal positions. Vaswani et al., arXiv:1706.03762, section 3.5:
 //   PE(p) of pair m = (sin(p w_m), cos(p w_m)),  y = input_gain x + gain PE(p)
-//   paper  w_m = min_timescale base^(-2m / exponent_width), exponent_width = width unless given
-//   t2t    w_m = min_timescale (base / min_timescale)^(-m / max(n - 1, 1)), n pairs: tensor2tensor,
-//          fairseq, Marian, CTranslate2. min_timescale MULTIPLIES, as in tensor2tensor.
+//   paper    w_m = scale min_timescale base^(-2m / exponent_width), exponent_width = width unless
+//            given
+//   t2t      w_m = scale min_timescale (base / min_timescale)^(-m / max(n - 1, 1)), n pairs:
+//            tensor2tensor, fairseq, Marian, CTranslate2. min_timescale MULTIPLIES, as in
+//            tensor2tensor
+//   shifted  w_m = scale min_timescale (base / min_timescale)^(-m / (n - shift)): diffusers'
+//            timesteps; shift 0 is paper spacing, 1 is t2t without its guard
 #pragma once
+#include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
 
-enum class SineSpacing : std::uint8_t { paper, t2t };
+enum class SineSpacing : std::uint8_t { paper, t2t, shifted };
 template <>
 struct EnumNames<SineSpacing> {
-  static constexpr std::array<std::string_view, 2> value{"paper", "t2t"};
+  static constexpr std::array<std::string_view, 3> value{"paper", "t2t", "shifted"};
 };
 // What an odd width does: refuse; floor(width / 2) pairs and a zero at the end (tensor2tensor,
-// fairseq); or ceil(width / 2) pairs without the last cosine (tatp22, transformers' Marian).
-enum class OddWidth : std::uint8_t { refuse, zero_pad, truncate };
+// fairseq); ceil(width / 2) pairs without the last cosine (tatp22, transformers' Marian); or as the
+// Marian program, n = floor(width / 2) sines, n cosines and the first cosine again, with the
+// exponents of t2t over width / 2 - 1, a fraction.
+enum class OddWidth : std::uint8_t { refuse, zero_pad, truncate, marian };
 template <>
 struct EnumNames<OddWidth> {
-  static constexpr std::array<std::string_view, 3> value{"refuse", "zero_pad", "truncate"};
+  static constexpr std::array<std::string_view, 4> value{"refuse", "zero_pad", "truncate",
+                                                         "marian"};
 };
 
 struct Sinusoidal {
@@ -31,6 +42,8 @@ struct Sinusoidal {
   SineLayout layout = SineLayout::interleaved;
   SineSpacing spacing = SineSpacing::paper;
   double base = 10000, min_timescale = 1;
+  double scale = 1;          // multiplies the position: 1000 for timesteps in [0, 1]
+  double shift = 0;          // of spacing shifted
   Index exponent_width = 0;  // 0: width; tatp22 rounds an odd width up
   OddWidth odd = OddWidth::refuse;
   Index offset = 0;                      // added to the position: 1 in CTranslate2, OpenNMT-tf
@@ -44,16 +57,8 @@ struct Sinusoidal {
   Spectrum spectrum() const {
     const Index n = pairs();
     Spectrum s;
-    for (Index m = 0; m < n; ++m) {
-      const auto i = static_cast<double>(m);
-      s.frequency.push_back(
-          spacing == SineSpacing::paper
-              ? min_timescale * std::pow(base, -2 * i /
-                                                   static_cast<double>(
-                                                       exponent_width > 0 ? exponent_width : width))
-              : min_timescale *
-                    std::pow(base / min_timescale, -i / static_cast<double>(n > 1 ? n - 1 : 1)));
-    }
+    for (Index m = 0; m < n; ++m)
+      s.frequency.push_back(scale * min_timescale * power_of(static_cast<double>(m)));
     return s;
   }
 
@@ -68,16 +73,28 @@ struct Sinusoidal {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("sinusoidal", needed.size(), p.size());
     InputTerm t;
-    t.phase = out.spectrum(spectrum());
     t.layout = layout;
     t.axis = static_cast<std::int32_t>(axis);
     t.offset = offset;
     t.zero_position = zero_position;
-    t.first = first;
-    t.width = width;
     t.compose = compose;
     t.gain = learned_gain ? gain * parameter_values("sinusoidal", needed[0], p[0])[0] : gain;
-    out.terms.push_back(t);
+    const auto add = [&](Spectrum s, Index from, Index count) {
+      t.phase = out.spectrum(std::move(s));
+      t.first = from;
+      t.width = count;
+      out.terms.push_back(t);
+    };
+    Spectrum s = spectrum();
+    if (wraps()) {
+      t.layout = SineLayout::sines;
+      add(s, first, pairs());
+      s.frequency.push_back(s.frequency[0]);
+      t.layout = SineLayout::cosines;
+      add(std::move(s), first + pairs(), pairs() + 1);
+    } else {
+      add(std::move(s), first, width);
+    }
     out.input_gain *= input_gain;
   }
 
@@ -87,7 +104,9 @@ struct Sinusoidal {
     check_parameter_count("sinusoidal", needed.size(), p.size());
     check_parameter_count("sinusoidal", needed.size(), dp.size());
     if (!learned_gain) return;
-    const double d = gain * gradient_values(g[0].gain, 1)[0];
+    double d = 0;
+    for (std::size_t n = 0; n < (wraps() ? 2u : 1u); ++n)
+      d += gain * gradient_values(g[n].gain, 1)[0];
     accumulate("sinusoidal", needed[0], dp[0], std::span(&d, 1));
   }
 
@@ -100,6 +119,8 @@ struct Sinusoidal {
     v("spacing", s.spacing, Field{.doc = "law of the frequencies"});
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("min_timescale", s.min_timescale, Field{.doc = "multiplies the frequencies", .min = 1e-300});
+    v("scale", s.scale, Field{.doc = "multiplies the position"});
+    v("shift", s.shift, Field{.doc = "taken from the pairs in the exponents of shifted spacing"});
     v("exponent_width", s.exponent_width,
       Field{.doc = "divides the exponents of paper spacing, 0 = width", .min = 0, .max = 1e6});
     v("odd", s.odd, Field{.doc = "what an odd width does"});
@@ -113,9 +134,25 @@ struct Sinusoidal {
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 
+  // Named settings of programs, at width 512 (sinusoidal_presets.h).
+  POSENC_API static std::vector<std::pair<std::string_view, Sinusoidal>> presets();
+
  private:
+  bool wraps() const noexcept { return odd == OddWidth::marian && width % 2 != 0; }
+  // The power of the base, exponent -2m/width and its kin.
+  double power_of(double m) const {
+    const auto n = static_cast<double>(pairs());
+    if (spacing == SineSpacing::paper)
+      return std::pow(base,
+                      -2 * m / static_cast<double>(exponent_width > 0 ? exponent_width : width));
+    const double steps = wraps()                           ? static_cast<double>(width) / 2 - 1
+                         : spacing == SineSpacing::shifted ? n - shift
+                                                           : std::max(n - 1, 1.0);
+    return std::pow(base / min_timescale, -m / steps);
+  }
   void check_fields() const {
-    if (width < 1) refuse("sinusoidal", "width must be positive", width);
+    if (width < 1 || width > 1000000)
+      refuse("sinusoidal", "width must lie between 1 and 1000000", width);
     if (width % 2 != 0 && odd == OddWidth::refuse)
       refuse("sinusoidal", "width must be even unless odd says what to do", width);
     if (!std::isfinite(base) || base <= 0)
@@ -124,6 +161,14 @@ struct Sinusoidal {
       refuse("sinusoidal", "min_timescale must be finite and positive", min_timescale);
     if (exponent_width < 0)
       refuse("sinusoidal", "exponent_width must not be negative", exponent_width);
+    if (!std::isfinite(scale)) refuse("sinusoidal", "scale must be finite", scale);
+    if (spacing == SineSpacing::shifted && !(static_cast<double>(pairs()) - shift > 0))
+      refuse("sinusoidal", "shift must be below the number of pairs", shift);
+    if (wraps() && (spacing != SineSpacing::t2t || layout != SineLayout::halves || width < 3))
+      refuse("sinusoidal", "odd=marian needs spacing=t2t, layout=halves and at least 3 channels",
+             width);
+    if (layout == SineLayout::sines || layout == SineLayout::cosines)
+      refuse("sinusoidal", "layout must hold sines and cosines", enum_text(layout));
     if (!std::isfinite(gain)) refuse("sinusoidal", "gain must be finite", gain);
     if (!std::isfinite(input_gain)) refuse("sinusoidal", "input_gain must be finite", input_gain);
     if (axis < 0 || axis > 7) refuse("sinusoidal", "axis must lie between 0 and 7", axis);

@@ -23,10 +23,17 @@ struct FieldInfo {
   std::vector<std::string_view> choices;  // of a named enum, else empty
 };
 
+// Settings that a program uses, by name, as the SCHEME grammar writes them at a usual width.
+struct PresetInfo {
+  std::string_view name;
+  std::string text;
+};
+
 struct SchemeInfo {
   Card card;
-  std::string_view family;  // rotary, polar, absolute, relative, scaling
+  std::string_view family;  // rotary, polar, absolute, input module, relative, scaling
   std::vector<FieldInfo> fields;
+  std::vector<PresetInfo> presets;
 };
 
 // In the order of the registry.

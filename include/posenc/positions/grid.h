@@ -57,6 +57,25 @@ POSENC_API OwnedPositions augmented(const Positions&, const GridAugmentation&);
 // The last two axes exchanged: column before row ("xy" order). Tokens stay row by row.
 POSENC_API OwnedPositions swap_xy(const Positions&);
 
+// Running counts of the visible pixels along each axis, from 1, axes (row, column): DETR
+// (arXiv:2005.12872, appendix A.4) and its descendants. mask [b, rows, columns] of u8, i32 or i64,
+// 1 = visible. Normalised: count / (last count of the column or row + eps) * scale; a row that is
+// all padding stays near 0. Throws [counted_grid].
+struct CountedGrid {
+  bool normalise = true;
+  double scale = 6.283185307179586, eps = 1e-6;
+};
+POSENC_API OwnedPositions counted_grid(const TensorView& mask, const CountedGrid& = {});
+
+// c / size[axis] * (high - low) + low: points in pixels to coordinates (SAM: -1 to 1). Throws
+// [normalised]: one size an axis, finite and not 0.
+POSENC_API OwnedPositions normalised(const Positions&, std::span<const double> size,
+                                     double low = -1, double high = 1);
+
+// Every coordinate rounded to float32, as programs have them that make their grids in float32
+// (diffusers' sincos grids: the table is double, its coordinates are not).
+POSENC_API OwnedPositions in_float32(const Positions&);
+
 // Tokens of each frame in the order of merge x merge blocks (blocks row by row, inside a block row
 // by row), as the patch mergers of Qwen2-VL and its descendants want them. The positions of one row
 // are those of frames x rows x columns tokens. Throws [merge_blocks]: sizes that merge does not

@@ -28,6 +28,11 @@ POSENC_API OwnedPositions from_mask(const TensorView& mask, Index padded, Index 
 // left ([right_padded]).
 POSENC_API OwnedPositions left_padded(const TensorView& mask, Index padded);
 POSENC_API OwnedPositions right_padded(const TensorView& mask, Index padded);
+// The same of rows whose first lengths[b] tokens are real (fairseq2: padded -1). A mask, where one
+// is given too, must say the same. Throws [from_lengths]: a length that is negative or above
+// tokens; a mask that contradicts them.
+POSENC_API OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index padded,
+                                       Index first = 0, const TensorView& mask = {});
 // fairseq, RoBERTa: real tokens count from padding_idx + 1 (+ past), the padding token itself gets
 // padding_idx. ids [t] or [b, t] of i32 or i64.
 POSENC_API OwnedPositions from_tokens(const TensorView& ids, Index padding_idx, Index past = 0);
@@ -52,6 +57,10 @@ POSENC_API OwnedPositions shifted(const Positions&, Index delta);
 POSENC_API OwnedPositions shifted(const Positions&, double delta);  // gives doubles
 // Row b plus deltas[b]: M-RoPE's decode step, K-shift of a batch. A single row is repeated.
 POSENC_API OwnedPositions shifted(const Positions&, std::span<const Index> deltas);
+
+// Every row from its end: token t gets the position of token count - 1 - t (complex word order as
+// its authors' Transformer has it).
+POSENC_API OwnedPositions reversed(const Positions&);
 
 // Rows on top of each other: equal axes and tokens; doubles if any part is. Throws [batched].
 POSENC_API OwnedPositions batched(std::span<const OwnedPositions> rows);

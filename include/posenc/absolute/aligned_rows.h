@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokens that stand where several others do: a region of an image at the mean of the positions of
+// the words that it is aligned to. VisualBERT, arXiv:1908.03557, section 3.2:
+//   row_i = mean over the entries j of alignment i of table[j];  no entry: zeros
+#pragma once
+#include "posenc/core/tensor_view.h"
+
+namespace posenc {
+
+// table [n, c] of f64 or f32; alignment [t, k] or [b, t, k] of i64 or i32, a negative entry is
+// none; y [t, c] or [b, t, c] of the dtype of the table, in double, rounded once. The rows then
+// stand in an InputTerm or an embedding like any other. Throws [aligned_rows]: shapes, dtypes, an
+// entry without a row.
+POSENC_API void aligned_rows(const TensorView& table, const TensorView& alignment,
+                             const TensorView& y);
+// Its transpose, ACCUMULATED into d_table [n, c] of f64 or f32.
+POSENC_API void aligned_rows_gradient(const TensorView& d_y, const TensorView& alignment,
+                                      const TensorView& d_table);
+
+}  // namespace posenc

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Complex-valued word order. Wang et al., ICLR 2020, arXiv:1912.12333, eq. 5 to 7:
+//   f(w, p)[c] = r[w, c] exp(i (omega p + theta)),   re = r cos, im = r sin
+// amplitude r, frequency omega and initial phase theta of word w and channel c, each possibly
+// shared. Not a row added to x but arithmetic of its own; the algebra is the paper's. The authors'
+// public code departs from it in places: docs/disagreements.md lists them.
+#pragma once
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "posenc/core/describe.h"
+#include "posenc/core/heads.h"
+#include "posenc/positions/view.h"
+#include "posenc/relative/term.h"
+
+namespace posenc {
+
+enum class WordSharing : std::uint8_t { none, per_word_and_channel, per_channel, per_word };
+template <>
+struct EnumNames<WordSharing> {
+  static constexpr std::array<std::string_view, 4> value{"none", "per_word_and_channel",
+                                                         "per_channel", "per_word"};
+};
+
+struct ComplexOrder {
+  static constexpr Card card{"complex_order", "complex-valued word order", "arXiv:1912.12333",
+                             "eq. 5"};
+  Index width = 0, vocabulary = 0;
+  WordSharing frequency = WordSharing::per_word_and_channel;
+  WordSharing phase = WordSharing::none;  // none: no initial phase, as in the public code
+  double amplitude_gain = 1;              // sqrt(width) in the authors' language model
+  std::optional<Index> padding_word{};    // its amplitude gets no gradient
+  double init = 1;                        // deviation of the amplitudes at the start
+
+  // amplitude [vocabulary, width]; frequency and phase [vocabulary, width], [width] or
+  // [vocabulary, 1]. Throws [complex_order].
+  POSENC_API std::vector<Parameter> parameters() const;
+
+  bool operator==(const ComplexOrder&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("width", s.width,
+      Field{.doc = "channels of each part", .min = 1, .max = 1e6, .required = true});
+    v("vocabulary", s.vocabulary, Field{.doc = "words", .min = 1, .max = 1e9, .required = true});
+    v("frequency", s.frequency, Field{.doc = "which words and channels share a frequency"});
+    v("phase", s.phase, Field{.doc = "which share an initial phase, none = there is none"});
+    v("amplitude_gain", s.amplitude_gain, Field{.doc = "multiplies the amplitudes"});
+    v("padding_word", s.padding_word, Field{.doc = "word whose amplitude gets no gradient"});
+    v("init", s.init, Field{.doc = "deviation of the amplitudes at the start", .min = 0});
+  }
+};
+
+// How the authors start frequencies: their Transformer for all words alike (10000^(-2 floor(c / 2)
+// / D)), their convolutional network by the number of the word (w 10000^(-2c / D)). In the shape of
+// the parameter; sharing takes word 1 or channel 0. Throws [complex_order].
+enum class ComplexStart : std::uint8_t { transformer, convolutional };
+POSENC_API std::vector<double> complex_frequencies(const ComplexOrder&, ComplexStart);
+
+// Real and imaginary part, of equal shape: [t, d] or [b, t, d], f64 or f32.
+struct ComplexParts {
+  TensorView re, im;
+};
+
+// y of words ids ([t] or [b, t] of i32 or i64) at positions (one row, or a row a batch). The angles
+// are exact at any position (phase.h). The authors' Transformer takes reversed positions, their
+// language model 1 .. length. Throws [complex_order]: shapes, dtypes, an id without a row.
+POSENC_API void complex_embedding(const ComplexOrder&, std::span<const TensorView> parameters,
+                                  const TensorView& ids, const Positions&, const ComplexParts& y);
+// Its transpose: gradients of the parameters, f64, ACCUMULATED (empty views: not wanted), in the
+// order of parameters(); d_position [b, t] f64 accumulated, or empty.
+POSENC_API void complex_embedding_gradient(const ComplexOrder&,
+                                           std::span<const TensorView> parameters,
+                                           const TensorView& ids, const Positions&,
+                                           const ComplexParts& d_y,
+                                           std::span<const TensorView> d_parameters,
+                                           const TensorView& d_position = {});
+
+// (A + iB)(x + iy) + (a + ib): re = A x - B y + a, im = B x + A y + b. weight.re A, weight.im B
+// [out, in]; B empty: 0, one real map for both parts (the authors' Transformer); bias [out] each,
+// or empty. Tokens as above. Throws [complex_linear].
+struct ComplexMap {
+  ComplexParts weight, bias;
+};
+POSENC_API void complex_linear(const ComplexMap&, const ComplexParts& x, const ComplexParts& y);
+// d_x overwritten (empty: not wanted); d_map f64, ACCUMULATED (empty parts: not wanted).
+POSENC_API void complex_linear_gradient(const ComplexMap&, const ComplexParts& x,
+                                        const ComplexParts& d_y, const ComplexParts& d_x,
+                                        const ComplexMap& d_map);
+
+// Attention over complex q, k, v: S = scale |z|, a real softmax, applied to both parts of v.
+//   hermitian  z = sum q conj(k): depends on the difference of positions (the paper's product)
+//   bilinear   z = sum q k: depends on their sum (the public code)
+enum class ComplexScore : std::uint8_t { hermitian, bilinear };
+template <>
+struct EnumNames<ComplexScore> {
+  static constexpr std::array<std::string_view, 2> value{"hermitian", "bilinear"};
+};
+struct ComplexHeads {
+  Heads re, im;
+};
+struct ComplexAttention {
+  ComplexScore score = ComplexScore::hermitian;
+  double scale = 0;  // 0: 1 / sqrt(dim)
+  TensorView mask;   // [b|1, h|1, q, k] of u8, 1 = visible; empty: all. A row without any: zeros
+};
+// out of the shape of q; probabilities [b, h, q, k] f64, or empty. f64 or f32, in double, rounded
+// once; memory of one row of scores. Throws [complex_attention].
+POSENC_API void complex_attention(const ComplexAttention&, const ComplexHeads& q,
+                                  const ComplexHeads& k, const ComplexHeads& v,
+                                  const ComplexHeads& out, const TensorView& probabilities = {});
+// d_q, d_k, d_v overwritten, of the dtypes of q, k, v. Where z = 0 the gradient of |z| is 0.
+POSENC_API void complex_attention_gradient(const ComplexAttention&, const ComplexHeads& q,
+                                           const ComplexHeads& k, const ComplexHeads& v,
+                                           const ComplexHeads& d_out, const ComplexHeads& d_q,
+                                           const ComplexHeads& d_k, const ComplexHeads& d_v);
+
+}  // namespace posenc

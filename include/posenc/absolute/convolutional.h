@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutional positions: wav2vec 2.0, arXiv:2006.11477, section 2; HuBERT, WavLM, data2vec:
+//   e_t = gelu(bias + sum over k of W_k x_(t + k - kernel / 2)),   y = x + e
+// a grouped convolution over time, zeros beyond the ends; the kernel's window has one token more on
+// the left when it is even (the peers pad both sides and drop the last output). W_k = g_k v_k /
+// |v_k| with weight normalisation, the norm over all channels for each place of the kernel. It says
+// where a token stands among its neighbours and at the ends; no position goes in.
+#pragma once
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "posenc/core/describe.h"
+#include "posenc/core/error.h"
+#include "posenc/core/tensor_view.h"
+#include "posenc/relative/term.h"
+
+namespace posenc {
+
+struct Convolutional {
+  static constexpr Card card{"convolutional", "convolutional positions", "arXiv:2006.11477",
+                             "sec. 2"};
+  Index width = 0, kernel = 128, groups = 16;
+  bool weight_norm = true;
+  bool add = true;  // y = x + e; false: e alone
+
+  // weight_g [kernel] and weight_v [width, width / groups, kernel], or weight of that shape without
+  // weight normalisation; bias [width].
+  std::vector<Parameter> parameters() const {
+    if (width < 1 || width > 1000000) refuse("convolutional", "width must be positive", width);
+    if (groups < 1 || width % groups != 0)
+      refuse("convolutional", "groups must be positive and divide width", groups);
+    if (kernel < 1 || kernel > 1000000) refuse("convolutional", "kernel must be positive", kernel);
+    const double deviation =
+        std::sqrt(4 / (static_cast<double>(kernel) * static_cast<double>(width)));
+    const std::vector<Index> shape{width, width / groups, kernel};
+    const Initial normal{InitialKind::normal, 0, deviation};
+    std::vector<Parameter> all;
+    if (weight_norm) {  // g starts as the norms of v: about deviation sqrt(count)
+      all.push_back({"weight_g",
+                     {kernel},
+                     {InitialKind::constant,
+                      deviation * std::sqrt(static_cast<double>(width * (width / groups))), 0},
+                     {}});
+      all.push_back({"weight_v", shape, normal, {}});
+    } else {
+      all.push_back({"weight", shape, normal, {}});
+    }
+    all.push_back({"bias", {width}, {}, {}});
+    return all;
+  }
+
+  bool operator==(const Convolutional&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("width", s.width, Field{.doc = "channels", .min = 1, .max = 1e6, .required = true});
+    v("kernel", s.kernel,
+      Field{.doc = "places of the kernel", .unit = "tokens", .min = 1, .max = 1e6});
+    v("groups", s.groups, Field{.doc = "groups of channels", .min = 1, .max = 1e6});
+    v("weight_norm", s.weight_norm, Field{.doc = "weights are directions and lengths"});
+    v("add", s.add, Field{.doc = "the result is x plus the encoding, not the encoding alone"});
+  }
+};
+
+// y of x, [t, c] or [b, t, c], f64 or f32, in double, rounded once; y must not be x. Tokens of
+// padding are the caller's to zero, as the peers do. Throws [convolutional]: shapes, dtypes, a
+// place of the kernel whose weights are all 0 under weight normalisation.
+POSENC_API void convolutional_positions(const Convolutional&,
+                                        std::span<const TensorView> parameters, const TensorView& x,
+                                        const TensorView& y);
+// d_x overwritten (empty: not wanted); gradients of the parameters f64 or f32, ACCUMULATED (empty
+// views: not wanted), in the order of parameters().
+POSENC_API void convolutional_gradient(const Convolutional&, std::span<const TensorView> parameters,
+                                       const TensorView& x, const TensorView& d_y,
+                                       const TensorView& d_x,
+                                       std::span<const TensorView> d_parameters);
+
+}  // namespace posenc

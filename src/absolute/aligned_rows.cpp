@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/absolute/aligned_rows.h"
+
+#include <vector>
+
+#include "absolute/rows.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+constexpr const char* kWho = "aligned_rows";
+
+Index entry(const TensorView& v, Index at) {
+  return v.dtype == DType::i64 ? static_cast<const std::int64_t*>(v.data)[at]
+                               : static_cast<const std::int32_t*>(v.data)[at];
+}
+
+// The rows that token t of row b is aligned to.
+struct Alignment {
+  TensorView v;
+  Index batch = 1, tokens = 0, entries = 0, rows = 0;
+
+  Alignment(const TensorView& given, const TokenView& y, Index n) : v(given), rows(n) {
+    if ((v.rank != 2 && v.rank != 3) || (v.dtype != DType::i64 && v.dtype != DType::i32))
+      refuse(kWho, "alignment must be [t, k] or [b, t, k] of i64 or i32, rank", Index{v.rank});
+    const auto last = static_cast<std::size_t>(v.rank - 1);
+    entries = v.shape[last];
+    tokens = v.shape[last - 1];
+    if (v.rank == 3) batch = v.shape[0];
+    if (batch != y.batch || tokens != y.tokens)
+      refuse(kWho, "alignment and y must have the same tokens", tokens);
+  }
+  std::vector<Index> of(Index b, Index t) const {
+    const auto last = static_cast<std::size_t>(v.rank - 1);
+    const Index from = (v.rank == 3 ? b * v.stride[0] : 0) + t * v.stride[last - 1];
+    std::vector<Index> out;
+    for (Index k = 0; k < entries; ++k) {
+      const Index row = entry(v, from + k * v.stride[last]);
+      if (row >= rows) refuse(kWho, "an entry must have a row", row);
+      if (row >= 0) out.push_back(row);
+    }
+    return out;
+  }
+};
+
+}  // namespace
+
+void aligned_rows(const TensorView& table, const TensorView& alignment, const TensorView& y) {
+  const TokenView from = tokens_of(table, "table"), to = tokens_of(y, "y");
+  if (table.rank != 2 || from.width != to.width || from.is_double != to.is_double || y.read_only)
+    refuse(kWho, "table must be [n, c], y writable and of its width and dtype", to.width);
+  const Alignment a(alignment, to, from.tokens);
+  for (Index b = 0; b < to.batch; ++b)
+    for (Index t = 0; t < to.tokens; ++t) a.of(b, t);  // refuses before anything is written
+  for (Index b = 0; b < to.batch; ++b)
+    for (Index t = 0; t < to.tokens; ++t) {
+      const std::vector<Index> rows = a.of(b, t);
+      for (Index c = 0; c < to.width; ++c) {
+        double sum = 0;
+        for (const Index row : rows) sum += from.get(0, row, c);
+        to.put(b, t, c, rows.empty() ? 0 : sum / static_cast<double>(rows.size()));
+      }
+    }
+}
+
+void aligned_rows_gradient(const TensorView& d_y, const TensorView& alignment,
+                           const TensorView& d_table) {
+  const TokenView from = tokens_of(d_y, "d_y"), to = tokens_of(d_table, "d_table");
+  if (d_table.rank != 2 || d_table.read_only || from.width != to.width)
+    refuse(kWho, "d_table must be [n, c], writable and of the width of d_y", to.width);
+  const Alignment a(alignment, from, to.tokens);
+  for (Index b = 0; b < from.batch; ++b)
+    for (Index t = 0; t < from.tokens; ++t) {
+      const std::vector<Index> rows = a.of(b, t);
+      for (const Index row : rows)
+        for (Index c = 0; c < to.width; ++c)
+          to.put(0, row, c,
+                 to.get(0, row, c) + from.get(b, t, c) / static_cast<double>(rows.size()));
+    }
+}
+
+}  // namespace posenc

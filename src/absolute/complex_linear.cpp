@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "absolute/rows.h"
+#include "posenc/absolute/complex_order.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+constexpr const char* kWho = "complex_linear";
+
+// [out, in] or [out], f64 or f32; empty reads 0.
+struct Matrix {
+  TensorView v;
+  double get(Index i, Index j = 0) const {
+    if (v.empty()) return 0;
+    const Index at = i * v.stride[0] + (v.rank == 2 ? j * v.stride[1] : 0);
+    return v.dtype == DType::f64 ? static_cast<const double*>(v.data)[at]
+                                 : static_cast<const float*>(v.data)[at];
+  }
+  void add(Index i, Index j, double x) const {
+    if (v.empty()) return;
+    static_cast<double*>(v.data)[i * v.stride[0] + (v.rank == 2 ? j * v.stride[1] : 0)] += x;
+  }
+};
+
+void check_matrix(const TensorView& v, Index out, Index in, bool wanted) {
+  const bool fits =
+      v.rank == (in > 0 ? 2 : 1) && v.shape[0] == out && (in == 0 || v.shape[1] == in);
+  if (v.empty() ? wanted : !fits || (v.dtype != DType::f64 && v.dtype != DType::f32))
+    refuse(kWho, "weights must be [out, in] and biases [out] of f64 or f32, out", out);
+}
+
+struct Call {
+  TokenView x_re, x_im, y_re, y_im;
+  Matrix a, b, bias_re, bias_im;
+};
+Call check_call(const ComplexMap& m, const ComplexParts& x, const ComplexParts& y) {
+  Call c{tokens_of(x.re, "x re"),
+         tokens_of(x.im, "x im"),
+         tokens_of(y.re, "y re"),
+         tokens_of(y.im, "y im"),
+         {m.weight.re},
+         {m.weight.im},
+         {m.bias.re},
+         {m.bias.im}};
+  for (const TokenView* t : {&c.x_im, &c.y_re, &c.y_im})
+    if (t->batch != c.x_re.batch || t->tokens != c.x_re.tokens)
+      refuse(kWho, "all parts must have the same tokens", t->tokens);
+  if (c.x_re.width != c.x_im.width || c.y_re.width != c.y_im.width)
+    refuse(kWho, "real and imaginary part must have the same width", c.x_im.width);
+  check_matrix(m.weight.re, c.y_re.width, c.x_re.width, true);
+  check_matrix(m.weight.im, c.y_re.width, c.x_re.width, false);
+  check_matrix(m.bias.re, c.y_re.width, 0, false);
+  check_matrix(m.bias.im, c.y_re.width, 0, false);
+  return c;
+}
+
+void check_gradient(const TensorView& v, Index out, Index in) {
+  check_matrix(v, out, in, false);
+  if (!v.empty() && (v.dtype != DType::f64 || v.read_only))
+    refuse(kWho, "gradients of a map must be f64 and writable", name(v.dtype));
+}
+
+}  // namespace
+
+void complex_linear(const ComplexMap& m, const ComplexParts& x, const ComplexParts& y) {
+  const Call c = check_call(m, x, y);
+  if (y.re.read_only || y.im.read_only) refuse(kWho, "y must be writable");
+  for (Index b = 0; b < c.x_re.batch; ++b)
+    for (Index t = 0; t < c.x_re.tokens; ++t)
+      for (Index i = 0; i < c.y_re.width; ++i) {
+        double re = c.bias_re.get(i), im = c.bias_im.get(i);
+        for (Index j = 0; j < c.x_re.width; ++j) {
+          const double u = c.x_re.get(b, t, j), v = c.x_im.get(b, t, j);
+          re += c.a.get(i, j) * u - c.b.get(i, j) * v;
+          im += c.b.get(i, j) * u + c.a.get(i, j) * v;
+        }
+        c.y_re.put(b, t, i, re);
+        c.y_im.put(b, t, i, im);
+      }
+}
+
+void complex_linear_gradient(const ComplexMap& m, const ComplexParts& x, const ComplexParts& d_y,
+                             const ComplexParts& d_x, const ComplexMap& d_map) {
+  const Call c = check_call(m, x, d_y);
+  const Index out = c.y_re.width, in = c.x_re.width;
+  check_gradient(d_map.weight.re, out, in);
+  check_gradient(d_map.weight.im, out, in);
+  check_gradient(d_map.bias.re, out, 0);
+  check_gradient(d_map.bias.im, out, 0);
+  const bool want_x = !d_x.re.empty() || !d_x.im.empty();
+  if (want_x) check_call(m, d_x, d_y);
+  const Matrix a{d_map.weight.re}, w{d_map.weight.im}, bias_re{d_map.bias.re},
+      bias_im{d_map.bias.im};
+  for (Index b = 0; b < c.x_re.batch; ++b)
+    for (Index t = 0; t < c.x_re.tokens; ++t) {
+      for (Index i = 0; i < out; ++i) {
+        const double re = c.y_re.get(b, t, i), im = c.y_im.get(b, t, i);
+        bias_re.add(i, 0, re);
+        bias_im.add(i, 0, im);
+        for (Index j = 0; j < in; ++j) {
+          const double u = c.x_re.get(b, t, j), v = c.x_im.get(b, t, j);
+          a.add(i, j, re * u + im * v);
+          w.add(i, j, im * u - re * v);
+        }
+      }
+      for (Index j = 0; want_x && j < in; ++j) {
+        double u = 0, v = 0;
+        for (Index i = 0; i < out; ++i) {
+          const double re = c.y_re.get(b, t, i), im = c.y_im.get(b, t, i);
+          u += c.a.get(i, j) * re + c.b.get(i, j) * im;
+          v += c.a.get(i, j) * im - c.b.get(i, j) * re;
+        }
+        tokens_of(d_x.re, "d_x re").put(b, t, j, u);
+        tokens_of(d_x.im, "d_x im").put(b, t, j, v);
+      }
+    }
+}
+
+}  // namespace posenc
