@@ -47,8 +47,9 @@ class Row {
   void marks(std::size_t count, bool shared);
   void text_run(std::size_t end);
   std::vector<Token> frames(const VisionGrid&) const;
-  Order order_of(const std::vector<Token>& video, std::size_t sounds) const;
-  std::vector<std::size_t> chunk_ends(std::size_t count, const std::vector<Token>* video) const;
+  using Times = std::vector<double>;
+  Order order_of(const Times& video, const Times& sound, double start) const;
+  std::vector<std::size_t> chunk_ends(const Times& at, double start) const;
   void vision(const VisionGrid&, std::size_t end);
   void video_with_sound(const VisionGrid&, std::size_t end);
   void go_on_behind(std::size_t from);
@@ -148,26 +149,23 @@ void Row::vision(const VisionGrid& g, std::size_t end) {
 
 // Where the chunks of a list end. A new one begins at the first token at or behind its time; one
 // token begins one chunk at most, so that a long step leaves chunks of a single token behind it.
-std::vector<std::size_t> Row::chunk_ends(std::size_t count, const std::vector<Token>* video) const {
+std::vector<std::size_t> Row::chunk_ends(const Times& at, double start) const {
   const double length = std::trunc(rule_.positions_per_second * rule_.seconds_per_chunk);
   std::vector<std::size_t> ends;
-  for (std::size_t i = 0; i < count; ++i) {
-    const double time = video == nullptr ? static_cast<double>(i) : (*video)[i][0] - next_;
-    if (time >= static_cast<double>(ends.size() + 1) * length) ends.push_back(i);
-  }
-  ends.push_back(count);
+  for (std::size_t i = 0; i < at.size(); ++i)
+    if (at[i] - start >= static_cast<double>(ends.size() + 1) * length) ends.push_back(i);
+  ends.push_back(at.size());
   return ends;
 }
 
-Row::Order Row::order_of(const std::vector<Token>& video, std::size_t sounds) const {
+Row::Order Row::order_of(const Times& video, const Times& sound, double start) const {
   Order order;
   const auto piece = [&](std::size_t count, bool is_video) {
     order.last_piece = order.video.size();
     order.video.insert(order.video.end(), count, is_video);
   };
   if (rule_.interleave == SoundInterleave::by_chunk) {
-    const std::vector<std::size_t> v = chunk_ends(video.size(), &video);
-    const std::vector<std::size_t> s = chunk_ends(sounds, nullptr);
+    const std::vector<std::size_t> v = chunk_ends(video, start), s = chunk_ends(sound, start);
     for (std::size_t j = 0; j < std::max(v.size(), s.size()); ++j) {
       if (j < v.size()) piece(v[j] - (j == 0 ? 0 : v[j - 1]), true);
       if (j < s.size()) piece(s[j] - (j == 0 ? 0 : s[j - 1]), false);
@@ -175,12 +173,12 @@ Row::Order Row::order_of(const std::vector<Token>& video, std::size_t sounds) co
     return order;
   }
   std::size_t v = 0, s = 0;
-  while (v < video.size() && s < sounds) {
-    const bool frame_first = video[v][0] <= held(next_ + static_cast<double>(s));
+  while (v < video.size() && s < sound.size()) {
+    const bool frame_first = video[v] <= sound[s];
     piece(1, frame_first);
     ++(frame_first ? v : s);
   }
-  piece(video.size() + sounds - v - s, v < video.size());
+  piece(video.size() + sound.size() - v - s, v < video.size());
   return order;
 }
 
@@ -193,18 +191,34 @@ void Row::video_with_sound(const VisionGrid& g, std::size_t end) {
     refuse(kWho, "a grid must fill the video tokens of its run, grid of",
            merged_tokens(g, rule_.merge));
   const std::vector<Token> video = frames(g);
-  const Order order = order_of(video, sounds);
+  // Two orders, as the peer has them: its processor lays the tokens by times in double, its model
+  // numbers them by the positions that they get, in float32. Near a tie they differ.
+  Times video_at, sound_at, laid_video, laid_sound;
+  const std::size_t frame = video.size() / static_cast<std::size_t>(g.frames);
+  for (std::size_t v = 0; v < video.size(); ++v) {
+    video_at.push_back(video[v][0]);
+    laid_video.push_back(static_cast<double>(v / frame) * g.seconds * rule_.positions_per_second);
+  }
+  for (std::size_t s = 0; s < sounds; ++s) {
+    sound_at.push_back(held(next_ + static_cast<double>(s)));
+    laid_sound.push_back(static_cast<double>(s));
+  }
+  const Order order = order_of(video_at, sound_at, next_);
+  std::vector<bool> kinds;
+  for (std::size_t i = from; i < end; ++i) kinds.push_back(types_[i] == 2);
+  if (kinds != order.video && kinds != order_of(laid_video, laid_sound, 0).video) {
+    const auto at = std::mismatch(kinds.begin(), kinds.end(), order.video.begin()).first;
+    refuse(kWho,
+           "video and sound must lie in the order of their times (" +
+               std::string(enum_text(rule_.interleave)) + "), first not at real token",
+           static_cast<Index>(from) + (at - kinds.begin()));
+  }
   std::size_t v = 0, s = 0;
-  for (std::size_t i = 0; i < order.video.size(); ++i) {
-    if ((types_[from + i] == 2) != order.video[i])
-      refuse(kWho,
-             "video and sound must lie in the order of their times (" +
-                 std::string(enum_text(rule_.interleave)) + "), first not at real token",
-             static_cast<Index>(from + i));
-    if (order.video[i])
+  for (const bool is_video : order.video) {
+    if (is_video)
       out_.push_back(video[v++]);
     else
-      put(held(next_ + static_cast<double>(s++)));
+      put(sound_at[s++]);
   }
   go_on_behind(from + order.last_piece);
 }
@@ -317,7 +331,9 @@ OmniPositions omni_positions(const OmniRule& rule, const TensorView& token_types
     const std::vector<Token> row =
         only_counts ? counted(own_types.size())
                     : Row(rule, std::move(own_types)).built(image_grids, video_grids);
-    double largest = -1;
+    // Without grids the peer takes the largest of the padding too.
+    const bool counts_padding = no_grids && static_cast<Index>(row.size()) < types.tokens;
+    double largest = counts_padding ? static_cast<double>(padded) : -1;
     for (std::size_t i = 0; i < row.size(); ++i)
       for (std::size_t a = 0; a < 3; ++a) {
         largest = std::max(largest, row[i][a]);
