@@ -185,7 +185,7 @@ bool all_passed(const Json& report) {
 
 std::vector<std::filesystem::path> suites_under(const std::filesystem::path& root) {
   std::vector<std::filesystem::path> suites;
-  for (const char* name : {"rotary_hugging_face", "rotary_engines", "gguf", "absolute",
+  for (const char* name : {"rotary_hugging_face", "rotary_engines", "gguf", "positions", "absolute",
                            "relative_bias", "relative_content", "attention", "tiny_models"})
     if (std::filesystem::exists(root / name / "cases.json")) suites.push_back(root / name);
   return suites;

@@ -59,6 +59,12 @@ TEST(Suites, Gguf) {
   EXPECT_EQ(r.passed, 102);
 }
 
+TEST(Suites, Positions) {
+  const Result r = run("positions");
+  EXPECT_EQ(r.not_expressible, std::set<std::string>{});
+  EXPECT_EQ(r.passed, 60);
+}
+
 TEST(Suites, Absolute) {
   const Result r = run("absolute");
   EXPECT_EQ(r.passed + static_cast<std::int64_t>(r.not_expressible.size()), 221);

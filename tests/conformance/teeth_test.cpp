@@ -98,6 +98,10 @@ TEST(Teeth, HuggingFace) {
   expect_teeth("rotary_hugging_face");
 }
 
+TEST(Teeth, Positions) {
+  expect_teeth("positions");
+}
+
 TEST(Teeth, Gguf) {
   expect_teeth("gguf");
 }
