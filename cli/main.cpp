@@ -227,7 +227,7 @@ void add_checking_verbs(CLI::App& app, Verbs& v) {
   auto* m = app.add_subcommand("man", "the manual page, in roff");
   m->footer("Example:\n  posenc man | man -l -");
   m->callback([&app, &v] {
-    v.chosen = [&app, &v] {
+    v.chosen = [&app] {
       write_text("-", manual_page(app));
       return 0;
     };

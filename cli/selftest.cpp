@@ -11,7 +11,13 @@ namespace posenc::cli {
 namespace {
 
 std::vector<std::filesystem::path> default_suites() {
-  for (const char* root : {POSENC_SUITES_SOURCE, POSENC_SUITES_INSTALLED}) {
+  // Installed, wherever the tree was moved to; else where the program was built.
+  std::error_code problem;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", problem);
+  const std::filesystem::path beside =
+      program.parent_path().parent_path() / "share" / "posenc" / "conformance";
+  for (const std::filesystem::path& root : {beside, std::filesystem::path(POSENC_SUITES_SOURCE),
+                                            std::filesystem::path(POSENC_SUITES_INSTALLED)}) {
     std::vector<std::filesystem::path> found = conformance::suites_under(root);
     if (!found.empty()) return found;
   }
@@ -38,6 +44,7 @@ void print_report(const Json& report, const Style& style) {
     const std::int64_t p = suite.at("passed").as_integer(), f = suite.at("failed").as_integer(),
                        n = suite.at("not_expressible").as_integer();
     passed += p, failed += f;
+    if (p + f + n == 0) continue;  // the filter left nothing of it
     if (p + f == 0) {
       fmt::print("  {:<24} {} cases, no operations given yet\n", suite.at("suite").as_string(), n);
       continue;

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """explain, doctor, list: schemas of docs/interfaces.md, and what a person reads."""
+import shutil
+import subprocess
+
 from command_line import *
 
 
@@ -107,6 +110,21 @@ class List(Case):
         readme = (SOURCE / "README.md").read_text()
         table = readme.split("<!-- schemes -->\n")[1].split("<!-- /schemes -->")[0]
         self.assertEqual(table, self.posenc("list", "--markdown").decode(), "posenc list --markdown makes it")
+
+
+class Installed(Case):
+    def test_the_suites_are_found_beside_the_program(self):
+        """As `cmake --install` leaves them, wherever the tree was moved to."""
+        program = self.folder / "bin" / "posenc"
+        program.parent.mkdir()
+        shutil.copy(PROGRAM, program)
+        suites = self.folder / "share" / "posenc" / "conformance"
+        suites.mkdir(parents=True)
+        shutil.copytree(SOURCE / "conformance" / "positions", suites / "positions")
+        done = subprocess.run([program, "selftest", "--json"], stdout=subprocess.PIPE, timeout=120)
+        self.assertEqual(done.returncode, 0)
+        report = json.loads(done.stdout)
+        self.assertEqual([s["suite"] for s in report["suites"]], ["positions"])
 
 
 main()
