@@ -105,6 +105,16 @@ std::string without_long_lists(const std::string& text) {
   return out;
 }
 
+// Theta as a person writes it, when it is one number.
+std::string theta_text(const LayerSpec& l) {
+  const FieldValue* base = l.field("base");
+  if (!l.rotary || !base || !base->value.is_number()) return "";
+  const double theta = base->value.as_number();
+  return fmt::format("      theta {}\n", theta >= 1e15 || theta != std::floor(theta)
+                                             ? short_number(theta, 8)
+                                             : with_commas(static_cast<Index>(theta)));
+}
+
 std::string layer_text(const LayerSpec& l, bool positions_at_input) {
   std::string s;
   if (l.encodings.empty()) {
@@ -116,7 +126,7 @@ std::string layer_text(const LayerSpec& l, bool positions_at_input) {
   }
   for (const auto& e : l.encodings)
     s += fmt::format("      {}\n", without_long_lists(to_text(e.value)));
-  if (l.rotary) s += rotary_text(*l.rotary);
+  if (l.rotary) s += theta_text(l) + rotary_text(*l.rotary);
   s += fmt::format("      {}\n", attention_text(l.attention));
   if (l.rotates_value) s += "      values are turned too\n";
   if (l.unrotates_output) s += "      the attention output is turned back\n";
@@ -171,6 +181,26 @@ void print_head(const ModelSpec& m, const Style& style) {
   for (const auto& e : m.input) fmt::print("  at the input: {} ({})\n", to_text(e.value), e.where);
 }
 
+// What positions cost in memory: cached keys, and a table of cosine and sine if one is kept.
+void print_memory(const ModelSpec& m, const Style& style) {
+  const Json json = explain_json(m);
+  const Json& memory = json.at("memory");
+  const Json &token = memory.at("key_cache_bytes_per_token"),
+             &all = memory.at("key_cache_bytes_at_context");
+  if (token.is_number() && token.as_number() > 0)
+    fmt::print("\n  {} {} a token{} ({} bytes a number)\n", style.bold("cached keys"),
+               bytes_text(token.as_number()),
+               all.is_number()
+                   ? fmt::format(", {} for the whole context", bytes_text(all.as_number()))
+                   : "",
+               memory.at("key_cache_element").at("bytes").as_integer());
+  const double table = memory.at("table_bytes_at_context").as_number();
+  if (table > 0)
+    fmt::print("  {} {} as a float32 table of the context, {} without a table\n",
+               style.bold("cos and sin"), bytes_text(table),
+               bytes_text(memory.at("table_free_bytes").as_number()));
+}
+
 }  // namespace
 
 int explain(const ExplainOptions& o) {
@@ -192,8 +222,10 @@ int explain(const ExplainOptions& o) {
     print_layers({chosen_layer(m, o.subject)}, style, true, !m.input.empty());
   else
     print_layers(m.layers, style, false, !m.input.empty());
+  if (!layer) print_memory(m, style);
   for (const Tower& t : m.towers) {
-    fmt::print("\n  {} tower, {} layers\n", style.bold(t.name), t.layers.size());
+    fmt::print("\n  {}{}, {} layers\n", style.bold(t.name), t.name == "encoder" ? "" : " tower",
+               t.layers.size());
     print_layers(t.layers, style, false, false);
   }
   if (!m.findings.empty()) {

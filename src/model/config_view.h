@@ -69,6 +69,9 @@ class ConfigView {
   ConfigView(const Json& object, std::string path, const Json& entry, Reading& reading)
       : object_(&object), path_(std::move(path)), entry_(&entry), reading_(&reading) {}
 
+  // The same object, read into another list of findings.
+  ConfigView(const ConfigView& other, Reading& reading) : ConfigView(other) { reading_ = &reading; }
+
   const Json& object() const { return *object_; }
   const Json& entry() const { return *entry_; }
   Reading& reading() const { return *reading_; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // posenc.explain/1 and posenc.doctor/1.
+#include <algorithm>
 #include <cmath>
 
 #include "posenc/core/error.h"
@@ -123,8 +124,33 @@ Json findings_json(const std::vector<Finding>& findings) {
   return out;
 }
 
+// Bytes of keys in the caches of all layers: of one token while no window is full, and of the whole
+// context with windows full; null where a layer's keys are not known (encoders keep none).
+struct KeyCache {
+  Json per_token = nullptr, at_context = nullptr;
+};
+KeyCache key_cache(const ModelSpec& spec) {
+  double token = 0, all = 0;
+  for (const auto& layer : spec.layers) {
+    if (!layer.cached_key_channels) return {};
+    const auto channels = static_cast<double>(layer.cached_key_channels->value);
+    Index kept = spec.context.value;
+    const auto& a = layer.attention;
+    if (a.left) kept = std::min(kept, *a.left + 1);
+    if (a.chunk) kept = std::min(kept, *a.chunk);
+    token += channels;
+    all += channels * static_cast<double>(kept);
+  }
+  const auto bytes = static_cast<double>(spec.cache_element_bytes.value);
+  if (spec.layers.empty() || all * bytes > 9e15) return {};
+  KeyCache out;
+  out.per_token = static_cast<std::int64_t>(token * bytes);  // at most 2^53
+  if (spec.context.value > 0) out.at_context = static_cast<std::int64_t>(all * bytes);
+  return out;
+}
+
 // Bytes of a float32 table of cosine and sine for the whole context, one for each different
-// rotary, and of what the table-free path keeps (64-bit turns).
+// rotary; of what the table-free path keeps (64-bit turns); of cached keys.
 Json memory_json(const ModelSpec& spec) {
   std::vector<const RotarySpec*> different;
   for (const auto& layer : spec.layers) {
@@ -136,16 +162,29 @@ Json memory_json(const ModelSpec& spec) {
   double pairs = 0;
   for (const auto* d : different)
     for (const auto& b : d->blocks) pairs += static_cast<double>(b.pairs());
+  const double table = pairs * 8 * static_cast<double>(spec.context.value);
+  const KeyCache keys = key_cache(spec);
+  const Sourced<Index>& element = spec.cache_element_bytes;
   return Json::object(
       {{"different_rotaries", static_cast<std::int64_t>(different.size())},
        {"table_bytes_at_context",
-        static_cast<std::int64_t>(pairs * 8 * static_cast<double>(spec.context.value))},
-       {"table_free_bytes", static_cast<std::int64_t>(pairs * 8)}});
+        table < 9e15 ? Json(static_cast<std::int64_t>(table)) : Json(table)},
+       {"table_free_bytes", static_cast<std::int64_t>(pairs * 8)},
+       {"key_cache_bytes_per_token", keys.per_token},
+       {"key_cache_bytes_at_context", keys.at_context},
+       {"key_cache_element", Json::object({{"bytes", element.value},
+                                           {"source", std::string(enum_text(element.origin))},
+                                           {"where", element.where}})}});
 }
 
-std::string context_source(const Sourced<Index>& context) {
-  if (context.origin == Origin::user) return "given";
-  return std::string(enum_text(context.origin));
+// No length is stated anywhere: null, null.
+Json context_json(const Sourced<Index>& context) {
+  Json value = nullptr, source = nullptr;
+  if (context.value > 0) {
+    value = context.value;
+    source = context.origin == Origin::user ? "given" : std::string(enum_text(context.origin));
+  }
+  return Json::object({{"value", std::move(value)}, {"source", std::move(source)}});
 }
 
 }  // namespace
@@ -167,8 +206,7 @@ Json explain_json(const ModelSpec& spec, std::optional<Index> only) {
   return Json::object({{"schema", "posenc.explain/1"},
                        {"model_type", spec.model_type},
                        {"reader", spec.reader},
-                       {"context", Json::object({{"value", spec.context.value},
-                                                 {"source", context_source(spec.context)}})},
+                       {"context", context_json(spec.context)},
                        {"input", std::move(input)},
                        {"layers", std::move(layers)},
                        {"towers", std::move(towers)},

@@ -52,6 +52,38 @@ std::optional<Head> latent(const ConfigView& view) {
   return head;
 }
 
+// dots3-note: full layers as latent(), sliding ones by the swa_ keys, or by per_layer_config.
+std::optional<Head> latent_by_kind(const ConfigView& view, const std::string& layer_type) {
+  if (layer_type != "sliding_attention") return latent(view);
+  const auto size = [&](const char* key, Index otherwise) -> Sourced<Index> {
+    if (const auto all = view.stated("per_layer_config"); all && all->value.is_object())
+      for (const auto& [index, about] : all->value.as_object())
+        if (const Json* n = about.is_object() ? about.find(key) : nullptr; n && n->is_integer())
+          return {n->as_integer(), all->origin, all->where + "/" + index + "/" + key};
+    const std::string name = std::string("swa_") + key;
+    if (const auto v = view.stated(name); v && v->value.is_integer())
+      return {v->value.as_integer(), v->origin, v->where};
+    return {otherwise, Origin::class_default, view.class_name()};
+  };
+  Head head;
+  head.q_dim = size("head_dim", 256);
+  head.offset = size("qk_nope_head_dim", 192);
+  head.rope_dim = size("qk_rope_head_dim", head.q_dim.value - head.offset.value);
+  if (head.rope_dim.origin == Origin::class_default)
+    head.rope_dim = {head.rope_dim.value, Origin::derived, "head_dim - qk_nope_head_dim"};
+  if (head.offset.value >= 0 && head.rope_dim.value > 0 && head.q_dim.value <= kMost &&
+      head.offset.value + head.rope_dim.value == head.q_dim.value)
+    return head;
+  view.reading().error("wrong_type",
+                       "a sliding layer's head must be its qk_nope_head_dim and qk_rope_head_dim "
+                       "together, got " +
+                           std::to_string(head.q_dim.value) + ", " +
+                           std::to_string(head.offset.value) + " and " +
+                           std::to_string(head.rope_dim.value),
+                       view.where("swa_head_dim"), "state the sizes of the model");
+  return std::nullopt;
+}
+
 std::optional<Sourced<Index>> global(const ConfigView& view, const std::string& layer_type) {
   if (layer_type != "full_attention") return own(view);
   if (const auto v = view.stated("global_head_dim"); v && !v->value.is_null())
@@ -67,9 +99,18 @@ std::optional<Sourced<Index>> global(const ConfigView& view, const std::string& 
 }  // namespace
 
 std::optional<Head> head_of(const ConfigView& view, const std::string& layer_type) {
+  if (const auto v = view.stated("head_dim");
+      v && v->value.is_null() && view.entry().find("head_strict")) {
+    view.reading().error("wrong_type",
+                         "head_dim is null, and " + view.class_name() +
+                             " takes a number only: transformers refuses the file",
+                         v->where, "state head_dim, or leave the key out");
+    return std::nullopt;
+  }
   const Json* rule = view.entry().find("head");
   const std::string name = rule ? rule->as_string() : "own";
   if (name == "latent") return latent(view);
+  if (name == "latent_by_kind") return latent_by_kind(view, layer_type);
   std::optional<Sourced<Index>> size;
   if (name == "hidden_over_heads") {
     size = hidden_over_heads(view);

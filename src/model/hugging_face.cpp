@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "model/gguf_convert.h"
 #include "model/layers.h"
 
 namespace posenc {
@@ -173,15 +174,16 @@ void unused_assumptions(Reading& reading) {
 
 ModelSpec read_hugging_face(const Json& config, const std::string& file,
                             const ReadOptions& options) {
-  if (!options.reader.empty() && options.reader != "transformers")
-    refuse("read", "a config.json is read as transformers does; reader llama_cpp reads GGUF",
-           options.reader);
+  if (!options.reader.empty() && options.reader != "transformers" && options.reader != "llama_cpp")
+    refuse("read", "reader must be transformers or llama_cpp", options.reader);
   if (options.context && (*options.context < 1 || *options.context > kUnbounded / 4))
     refuse("read", "context must be positive", *options.context);
   ModelSpec spec;
   spec.file = file;
   spec.reader = "transformers";
   const std::string name = std::filesystem::path(file).filename().string();
+  if (options.reader == "llama_cpp" && config.is_object())
+    return read_as_llama_cpp(config, file, name.empty() ? "config.json" : name, options);
   Reading reading{name.empty() ? "config.json" : name, options.assume};
   Json copy = config;
   if (!config.is_object()) {
@@ -192,7 +194,11 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
     if (const Json* type = copy.find("model_type"); type && type->is_string())
       spec.model_type = type->as_string();
     if (const auto text = find_text(copy, reading)) {
-      const ConfigView view(*text->object, text->pointer, *text->entry, reading);
+      const ConfigView read(*text->object, text->pointer, *text->entry, reading);
+      std::optional<Json> decoder;
+      if (text->entry->find("decoder")) decoder = decoder_entry(read);
+      const ConfigView view(*text->object, text->pointer, decoder ? *decoder : *text->entry,
+                            reading);
       spec.context = context_of(view, options);
       PartLayers part = read_layers(view, spec.context.value);
       spec.layers = std::move(part.layers);
@@ -201,9 +207,11 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
       if (!spec.trained_context)
         if (auto n = view.integer("max_position_embeddings", 1, kUnbounded / 4))
           spec.trained_context = n->value;
-      if (const Json* whole = model_entry(spec.model_type))
-        spec.towers =
-            read_towers(ConfigView(copy, "", *whole, reading), text->key, spec.context.value);
+      if (const Json* whole = model_entry(spec.model_type)) {
+        const ConfigView all(copy, "", *whole, reading);
+        spec.towers = read_towers(all, text->key, spec.context.value);
+        spec.cache_element_bytes = cache_element_bytes(view, all);
+      }
     }
   }
   unused_assumptions(reading);

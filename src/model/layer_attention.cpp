@@ -73,15 +73,35 @@ bool turns(const std::string& on, const LayerPlan& p, const Window& w) {
   return p.turns;
 }
 
+// per_layer_config of a file, or every second sliding layer of NeoMME, has a window of its own.
+std::optional<Sourced<Index>> own_window(const ConfigView& view, std::size_t layer, Index slid) {
+  if (const auto all = view.stated("per_layer_config"); all && all->value.is_object()) {
+    const std::string index = std::to_string(layer);
+    const Json* mine = all->value.find(index);
+    const Json* size = mine && mine->is_object() ? mine->find("sliding_window") : nullptr;
+    if (size && size->is_integer() && size->as_integer() > 0)
+      return Sourced<Index>{size->as_integer(), all->origin,
+                            all->where + "/" + index + "/sliding_window"};
+    return std::nullopt;
+  }
+  const Json* about = view.entry().find("window");
+  const Json* other = about ? about->find("every_second") : nullptr;
+  if (!other || slid % 2 == 0) return std::nullopt;
+  return Sourced<Index>{other->as_integer(), Origin::class_default, view.class_name()};
+}
+
 }  // namespace
 
 void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
   const Window w = window_of(view);
   const Json* on = view.entry().find("rotary_on");
   const std::string rotary_on = on ? on->as_string() : "";
-  const bool bidirectional = view.entry().find("bidirectional") != nullptr || w.both;
+  const bool bidirectional =
+      (view.entry().find("bidirectional") != nullptr && !view.flag("is_decoder", false)) || w.both;
   const auto chunk = view.integer("attention_chunk_size", 1, kUnbounded / 4);
-  for (LayerPlan& p : plans) {
+  Index slid = 0;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    LayerPlan& p = plans[i];
     AttentionSpec& a = p.attention;
     if (!attends(p.type)) {
       a.kind = p.type == "linear_attention" || p.type == "recurrent" ? AttentionKind::linear
@@ -93,20 +113,23 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
     p.turns = turns(rotary_on, p, w);
     const bool windowed =
         w.size && (w.on_all ? p.type == "full_attention" || slides(p.type) : slides(p.type));
+    const Sourced<Index> window =
+        windowed ? own_window(view, i, slid).value_or(*w.size) : Sourced<Index>{};
+    slid += windowed ? 1 : 0;
     if (p.type == "chunked_attention") {
       a.kind = AttentionKind::chunked;
       if (chunk) a.chunk = chunk->value;
       a.right = 0;
     } else if (windowed) {
       a.kind = AttentionKind::sliding;
-      a.left = w.both ? w.size->value : w.size->value - 1;
-      a.right = w.both ? w.size->value : 0;
+      a.left = w.both ? window.value : window.value - 1;
+      a.right = w.both ? window.value : 0;
     } else if (!bidirectional) {
       a.right = 0;
     }
     say(p, "attention", std::string(enum_text(a.kind)), p.origin, p.where);
     if (windowed)
-      say(p, "window", w.size->value, w.size->origin, w.size->where);
+      say(p, "window", window.value, window.origin, window.where);
     else
       say(p, "window", nullptr, p.origin, p.where);
     if (a.chunk) say(p, "chunk", *a.chunk, chunk->origin, chunk->where);

@@ -9,6 +9,8 @@
 
 namespace posenc::hf {
 
+inline constexpr Index kMostLayers = 10'000;
+
 struct LayerPlan {
   std::string type = "full_attention";
   Origin origin = Origin::derived;  // of the type
@@ -20,6 +22,13 @@ struct LayerPlan {
 
 // One plan a layer; none after a finding.
 std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView&);
+// How many layers; none when nothing says so (layer_count.cpp).
+std::optional<Sourced<Index>> layer_count(const ConfigView&);
+// Types from layer_types or the class's older key; false when the file has neither. What is wrong
+// with them becomes a finding.
+bool stated_types(const ConfigView&, Index count, std::vector<LayerPlan>&);
+// Old names of layer types, as the class renames them on loading.
+void rename_types(const ConfigView&, std::vector<LayerPlan>&);
 // Fills attention, fields and turns of the plans.
 void plan_attention(const ConfigView&, std::vector<LayerPlan>&);
 

@@ -6,17 +6,6 @@
 namespace posenc::hf {
 namespace {
 
-constexpr Index kMostLayers = 10'000;
-
-// transformers 5.23 renames old layer types on loading.
-std::string renamed(const std::string& type) {
-  if (type == "mamba") return "linear_attention";
-  if (type == "attention") return "full_attention";
-  if (type == "deepseek_sparse_attention" || type == "qwen_sparse_attention")
-    return "indexed_attention";
-  return type;
-}
-
 std::string text(const Json& rule, std::string_view key, std::string otherwise = "") {
   const Json* v = rule.find(key);
   return v && v->is_string() ? v->as_string() : otherwise;
@@ -207,7 +196,10 @@ struct Rules {
         const auto w = view.value("sliding_window");
         set(i, w && !w->value.is_null() ? sliding : full);
       } else if (name == "deepseek_v4")
-        set(i, i < 2 || i % 2 ? "heavily_compressed_attention" : "compressed_sparse_attention");
+        set(i,
+            i < 2 || i % 2 == 0 ? "heavily_compressed_attention" : "compressed_sparse_attention");
+      else if (name == "dots3")
+        set(i, !view.flag("use_sliding_window", true) || i < 2 || i % 4 == 1 ? full : sliding);
       else if (name == "zamba2") {  // 5 after the first, then every 6th up to layer 47, then 51 ..
         static constexpr Index kHybrid[] = {6, 12, 18, 24, 30, 36, 42, 47, 51};
         set(i, std::find(std::begin(kHybrid), std::end(kHybrid), i) != std::end(kHybrid)
@@ -270,53 +262,6 @@ bool apply_rule(Rules& r, const std::optional<std::vector<bool>>& flags) {
   return r.special(name);
 }
 
-bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
-  const auto v = view.stated("layer_types");
-  if (!v || v->value.is_null()) return false;
-  if (!view.entry().find("typed")) {
-    view.reading().warn("key_ignored", "layer_types is not read by " + view.class_name(), v->where,
-                        "use the class that has layer types");
-    return false;
-  }
-  if (!v->value.is_array()) {
-    view.reading().error("wrong_type", "layer_types must be a list, got " + shown(v->value),
-                         v->where, "one name a layer");
-    return true;
-  }
-  const auto& list = v->value.as_array();
-  if (static_cast<Index>(list.size()) != count) {
-    view.reading().error("layer_types_length",
-                         "layer_types has " + std::to_string(list.size()) + " entries for " +
-                             std::to_string(count) + " layers",
-                         v->where, "one entry a layer", static_cast<double>(list.size()));
-    return true;
-  }
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    if (!list[i].is_string()) {
-      view.reading().error("wrong_type", "layer_types must hold names, got " + shown(list[i]),
-                           v->where + "/" + std::to_string(i), "one name a layer");
-      return true;
-    }
-    plans[i].type = renamed(list[i].as_string());
-    plans[i].origin = v->origin;
-    plans[i].where = v->where + "/" + std::to_string(i);
-  }
-  return true;
-}
-
-std::optional<Sourced<Index>> layer_count(const ConfigView& view) {
-  const Json* other = view.entry().find("layer_count");
-  if (!other) return view.integer("num_hidden_layers", 0, kMostLayers, false);
-  const std::string key = other->at("key").as_string();
-  const Index times = other->at("times").as_integer();
-  if (!view.stated(key))
-    return Sourced<Index>{times * other->at("default").as_integer(), Origin::class_default,
-                          view.class_name()};
-  auto n = view.integer(key, 0, kMostLayers / times, true);
-  if (n) n->value *= times;
-  return n;
-}
-
 }  // namespace
 
 std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
@@ -350,6 +295,7 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
     plans.back().origin = Origin::class_default;
     plans.back().where = view.class_name() + ": the last layer is full";
   }
+  rename_types(view, plans);
   if (flags)
     for (std::size_t i = 0; i < plans.size() && i < flags->size(); ++i)
       plans[i].turns = (*flags)[i];

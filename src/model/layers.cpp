@@ -24,6 +24,12 @@ class LayerReader {
 
   PartLayers read() {
     PartLayers out;
+    std::vector<std::string> layer_types;
+    if (const Json* rule = view_.entry().find("rope");
+        rule && rule->at("rule") == Json("refused")) {
+      (void)standardise_rope(view_, {});
+      return out;
+    }
     auto plans = plan_layers(view_);
     if (!plans) {  // the rest of the file is still looked at, so that all findings are listed
       const RopeSet set = standardise_rope(view_, {"full_attention", "sliding_attention"});
@@ -38,8 +44,11 @@ class LayerReader {
     for (std::size_t i = 0; i < plans->size(); ++i) {
       LayerSpec layer;
       layer.index = static_cast<Index>(i);
-      if (one(set, (*plans)[i], i, layer)) out.layers.push_back(std::move(layer));
+      if (!one(set, (*plans)[i], i, layer)) continue;
+      layer_types.push_back((*plans)[i].type);
+      out.layers.push_back(std::move(layer));
     }
+    count_cached_keys(view_, layer_types, out.layers);
     for (const auto& r : resolved_) {
       if (r.text.original_context && !out.original_context)
         out.original_context = r.text.original_context;
@@ -87,6 +96,25 @@ class LayerReader {
     return true;
   }
 
+  // Molmo-2: layers that rope_scaling_layers does not name keep the theta without the scaling.
+  std::optional<RopeSet::Part> unscaled(const RopeSet::Part& part, std::size_t index) const {
+    const Json* rule = view_.entry().find("rope");
+    const Json* key = rule ? rule->find("scaled_layers") : nullptr;
+    const auto listed = key ? view_.stated(key->as_string()) : std::nullopt;
+    if (!listed || listed->value.is_null()) return std::nullopt;
+    if (!listed->value.is_array()) {
+      view_.reading().error("wrong_type", "must be a list of layers, got " + shown(listed->value),
+                            listed->where, "state the layers that are scaled");
+      return std::nullopt;
+    }
+    for (const Json& n : listed->value.as_array())
+      if (n == Json(static_cast<std::int64_t>(index))) return std::nullopt;
+    RopeSet::Part plain{"unscaled", true, {}};
+    if (const Value* theta = part.dict.find("rope_theta")) plain.dict.set("rope_theta", *theta);
+    plain.dict.set("rope_type", {"default", Origin::derived, "not in " + listed->where});
+    return plain;
+  }
+
   bool one(const RopeSet& set, LayerPlan& plan, std::size_t index, LayerSpec& layer) {
     layer.attention = plan.attention;
     layer.fields = plan.fields;
@@ -99,6 +127,8 @@ class LayerReader {
       return false;
     }
     if (part && !part->turns) turns = false;
+    std::optional<RopeSet::Part> plain;
+    if (part && turns && (plain = unscaled(*part, index))) part = &*plain;
     const Value* theta = thetas_.empty() ? nullptr : &thetas_[index];
     if (theta && theta->value.is_number() && theta->value.as_number() == 0) turns = false;
     if (turns) {
@@ -115,6 +145,7 @@ class LayerReader {
                                     : &set.parts.front().dict,
                 turns, layer);
     layer.fields.push_back({"scheme", layer.scheme, plan.origin, plan.where});
+    complete_fields(layer);
     return true;
   }
 
@@ -142,9 +173,7 @@ class LayerReader {
     try {
       Encoding encoding = parse_encoding(text->text);
       RotarySpec spec = resolve(encoding, Context{context_});
-      for (auto& block : spec.blocks) finish(block);
       spec.bfloat16_rounds_once = view_.entry().find("bfloat16_once") != nullptr;
-      derived_fields(spec, *text);
       resolved_.push_back({key, std::move(*text), std::move(encoding), std::move(spec)});
       return &resolved_.back();
     } catch (const std::invalid_argument& problem) {
@@ -153,15 +182,6 @@ class LayerReader {
       return nullptr;
     }
   }
-  static void finish(RotaryBlock&) {}
-
-  static void derived_fields(const RotarySpec& spec, RotaryText& text) {
-    const auto& s = spec.blocks.front().spectrum;
-    text.fields.push_back({"attention_factor", s.gain, Origin::derived, text.text});
-    text.fields.push_back({"logit_factor", s.logit_factor, Origin::derived, text.text});
-    text.fields.push_back({"inv_freq", text.text, Origin::derived, "the text, resolved"});
-  }
-
   void temperature(const Dict* dict, bool turns, LayerSpec& layer) {
     const Json* rule = view_.entry().find("temperature");
     if (!rule || layer.attention.kind == AttentionKind::none) return;

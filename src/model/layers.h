@@ -18,6 +18,13 @@ PartLayers read_layers(const ConfigView&, Index context);
 
 // Schemes other than rotary: what acts at the input and in the score (not_rotary.cpp).
 void read_not_rotary(const ConfigView&, const std::string& scheme, PartLayers&);
+// cached_key_channels of each layer (key_cache.cpp); layer_types: the type of each.
+void count_cached_keys(const ConfigView&, const std::vector<std::string>& layer_types,
+                       std::vector<LayerSpec>&);
+// Bytes of one number of the cache, by the dtype of the text part or of the whole file.
+Sourced<Index> cache_element_bytes(const ConfigView& text, const ConfigView& whole);
+// The entry of the table as the decoder of the same file sees it (decoder.cpp).
+Json decoder_entry(const ConfigView& encoder);
 // A vision tower with an axial rotary (towers.cpp).
 PartLayers read_vision(const ConfigView&);
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,

@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <stdexcept>
+#include <vector>
 
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"
@@ -28,15 +29,35 @@ ModelSpec read_stream(const std::filesystem::path& path, const ReadOptions& opti
   return read_hugging_face(parse_json(text, path.string()), path.string(), options);
 }
 
+// What a directory holds: config.json, or else its only GGUF file; the reader llama_cpp takes them
+// the other way round.
+std::filesystem::path model_in(const std::filesystem::path& folder, bool gguf_first) {
+  std::error_code problem;
+  const bool config = std::filesystem::exists(folder / "config.json", problem);
+  if (config && !gguf_first) return folder / "config.json";
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, problem))
+    if (entry.path().extension() == ".gguf") found.push_back(entry.path());
+  if (found.size() == 1) return found.front();
+  if (config) return folder / "config.json";
+  throw FormatError(folder.string(), "file",
+                    found.empty()
+                        ? "the directory holds no config.json and no GGUF file"
+                        : "the directory holds no config.json and " + std::to_string(found.size()) +
+                              " GGUF files: name the one that is meant");
+}
+
 }  // namespace
 
 ModelSpec read_model(const std::filesystem::path& given, const ReadOptions& options) {
   std::filesystem::path path = given;
   std::error_code problem;
-  if (std::filesystem::is_directory(path, problem)) path /= "config.json";
+  if (std::filesystem::is_directory(path, problem))
+    path = model_in(path, options.reader == "llama_cpp");
   if (!std::filesystem::exists(path, problem))
-    throw FormatError(given.string(), "file",
-                      path == given ? "no such file" : "the directory holds no config.json");
+    throw FormatError(given.string(), "file", "no such file");
+  if (std::filesystem::is_directory(path, problem))
+    throw FormatError(given.string(), "file", path.filename().string() + " is a directory");
   if (!std::filesystem::is_regular_file(path, problem)) return read_stream(path, options);
   // A file that is called so and does not begin so is a broken one.
   if (is_gguf(path) || path.extension() == ".gguf") {

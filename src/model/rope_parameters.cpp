@@ -3,15 +3,15 @@
 
 #include <algorithm>
 
+#include "model/rope_parts.h"
+
 namespace posenc::hf {
-namespace {
 
 const Json* rule_of(const ConfigView& view, std::string_view key) {
   const Json* rule = view.entry().find("rope");
   return rule ? rule->find(key) : nullptr;
 }
 
-// A dictionary of the file at `place`, values with their paths.
 Dict dict_of(const ConfigView& view, const Json& object, const std::string& place, Origin origin) {
   Dict d;
   for (const auto& [key, value] : object.as_object()) {
@@ -22,10 +22,6 @@ Dict dict_of(const ConfigView& view, const Json& object, const std::string& plac
   return d;
 }
 
-// rope_scaling or rope_parameters as the file has them: an object, or none after a finding.
-struct Stated {
-  std::optional<Value> scaling, parameters;
-};
 Stated stated_dicts(const ConfigView& view) {
   Stated s{view.stated("rope_scaling"), view.stated("rope_parameters")};
   for (auto* v : {&s.scaling, &s.parameters}) {
@@ -38,6 +34,8 @@ Stated stated_dicts(const ConfigView& view) {
   }
   return s;
 }
+
+namespace {
 
 void compare_spellings(const ConfigView& view, const Stated& s) {
   if (!s.scaling || !s.parameters || !truthy(s.scaling->value) || !truthy(s.parameters->value))
@@ -59,6 +57,8 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
                         view.where("rope_scaling"), "keep the one that is right");
 }
 
+}  // namespace
+
 Value theta_outside(const ConfigView& view) {
   const Json* keys = view.entry().find("keys");
   const Json* names = keys ? keys->find("theta") : nullptr;
@@ -75,6 +75,8 @@ Value theta_outside(const ConfigView& view) {
   }
   return {view.entry().at("theta"), Origin::class_default, view.class_name()};
 }
+
+namespace {
 
 std::optional<Value> fraction_outside(const ConfigView& view) {
   if (const Json* forced = rule_of(view, "partial_forced"))
@@ -106,6 +108,8 @@ std::optional<Value> maximum_as_original(const ConfigView& view) {
                "max_position_embeddings (" + v->where + ") stands in"};
 }
 
+}  // namespace
+
 void complete(const ConfigView& view, Dict& d, bool nested) {
   const Value* type = d.find("type");
   d.set_default("rope_type",
@@ -125,6 +129,8 @@ void complete(const ConfigView& view, Dict& d, bool nested) {
     d.set_default("original_max_position_embeddings", *stand_in);
 }
 
+namespace {
+
 void rename_type(Dict& d, const Json* names) {
   const auto name = rope_type(d);
   const Json* to = names && name ? names->find(*name) : nullptr;
@@ -134,10 +140,13 @@ void rename_type(Dict& d, const Json* names) {
         {*to, Origin::derived, old->where + " (" + *name + " means " + to->as_string() + " here)"});
 }
 
+}  // namespace
+
 std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
                                    const std::vector<std::string>& layer_types) {
   // Only a class that has layer types reads nested dictionaries.
-  const bool typed = view.entry().find("typed") != nullptr;
+  const bool typed = view.entry().find("typed") != nullptr &&
+                     (!view.entry().find("labels_if_typed") || view.stated("layer_types"));
   std::vector<std::string> known = typed ? layer_types : std::vector<std::string>{};
   if (const Json* labels = rule_of(view, "labels"))
     for (const Json& l : labels->as_array()) known.push_back(l.as_string());
@@ -147,7 +156,6 @@ std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
   return found;
 }
 
-// The object that will be read, with the place it came from.
 std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
   const Stated s = stated_dicts(view);
   compare_spellings(view, s);
@@ -196,6 +204,8 @@ bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
   return true;
 }
 
+namespace {
+
 // The value inside the dictionary wins over the one beside it.
 void stated_twice(const ConfigView& view, const Dict& d, std::string_view key, const Value& outside,
                   const char* code) {
@@ -213,6 +223,14 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
   RopeSet set;
   const auto all = chosen(view, set);
   const auto labels = all ? labels_of(view, all->value, layer_types) : std::vector<std::string>{};
+  if (!labels.empty() && view.entry().find("flat_only")) {
+    view.reading().error("wrong_type",
+                         view.class_name() +
+                             " keeps one set of rope_parameters for all layers, and "
+                             "transformers fails on one by layer type",
+                         all->where, "state rope_type and its keys in rope_parameters itself");
+    return set;
+  }
   if (!labels.empty()) {
     if (!add_nested(view, set, *all, labels)) return set;
   } else {
@@ -240,110 +258,6 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
   return set;
 }
 
-// Gemma-3, OLMo-3, ModernBERT: always by layer type.
-RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
-  RopeSet set;
-  set.nested = true;
-  const Stated s = stated_dicts(view);
-  const Json* object =
-      s.parameters && s.parameters->value.is_object() ? &s.parameters->value : nullptr;
-  if (object) set.spelling = "rope_parameters";
-  if (s.scaling && truthy(s.scaling->value)) set.spelling = "rope_scaling";
-  const Json& thetas = rule.at("thetas");
-  if (object)
-    for (const auto& [key, value] : object->as_object())
-      if (!thetas.find(key))
-        view.reading().warn("key_ignored",
-                            "rope_parameters of " + view.class_name() + " is read by layer type; " +
-                                key + " beside them is not",
-                            s.parameters->where + "/" + key, "move it into the layer types");
-  for (const auto& [label, about] : thetas.as_object()) {
-    RopeSet::Part part{label, true, {}};
-    const Json* mine = object ? object->find(label) : nullptr;
-    if (mine && mine->is_object())
-      part.dict = dict_of(view, *mine, s.parameters->where + "/" + label, Origin::stated);
-    else if (mine && !mine->is_null())
-      view.reading().error("wrong_type", "must be an object or null, got " + shown(*mine),
-                           s.parameters->where + "/" + label, "write {\"rope_type\": ...}");
-    if (mine && mine->is_null())
-      view.reading().warn(
-          "key_ignored", "null does not mean no rotary here: " + view.class_name() + " fills it in",
-          s.parameters->where + "/" + label, "state its rope_type and rope_theta");
-    // The class starts from {"rope_type": "default"}, which a scaling's old key `type` never beats.
-    if (!mine || mine->is_null())
-      part.dict.set("rope_type", {"default", Origin::class_default, view.class_name()});
-    bool scaled = false;
-    for (const Json& to : rule.at("scaling_to").as_array()) scaled |= to.as_string() == label;
-    if (scaled && s.scaling && s.scaling->value.is_object()) {
-      const Dict scaling = dict_of(view, s.scaling->value, s.scaling->where, Origin::stated);
-      for (const auto& [name, value] : scaling.items()) part.dict.set(name, value);
-      if (const Value* old = scaling.find("type"); old && !scaling.find("rope_type"))
-        view.reading().warn(
-            "key_ignored",
-            "type is not read by " + view.class_name() + ", so that this scaling does nothing",
-            old->where, "write rope_type");
-    }
-    const Json* key = about.find("key");
-    const auto outside = key ? view.stated(key->as_string()) : std::nullopt;
-    const auto top = view.stated("rope_theta");
-    if (!key && top && !part.dict.find("rope_theta") && top->value.is_number() &&
-        top->value.as_number() != about.at("default").as_number())
-      view.reading().warn("key_ignored",
-                          "rope_theta reaches the other layer types only: " + label + " keeps " +
-                              shown(about.at("default")),
-                          top->where, "state rope_parameters by layer type");
-    part.dict.set_default(
-        "rope_theta",
-        outside ? *outside : Value{about.at("default"), Origin::class_default, view.class_name()});
-    complete(view, part.dict, true);
-    set.parts.push_back(std::move(part));
-  }
-  return set;
-}
-
-// Gemma-4, Laguna, MiMo: as it stands, or the class default whole. Keys beside it are not read.
-RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_types) {
-  RopeSet set;
-  const auto all = chosen(view, set);
-  for (const char* key : {"rope_theta", "partial_rotary_factor", "swa_rope_theta"})
-    if (const auto v = view.stated(key))
-      view.reading().warn(
-          "key_ignored",
-          std::string(key) + " is not read by " + view.class_name() + ": only rope_parameters is",
-          v->where, "state it in rope_parameters, by layer type");
-  if (!all) return set;
-  const auto labels = labels_of(view, all->value, layer_types);
-  if (labels.empty()) {
-    for (const auto& type : layer_types)
-      view.reading().error("missing_key", "rope_parameters has no entry for " + type,
-                           all->where + "/" + type, "state rope_parameters by layer type");
-    return set;
-  }
-  if (!add_nested(view, set, *all, labels)) return set;
-  for (auto& part : set.parts)
-    if (part.turns) complete(view, part.dict, true);
-  return set;
-}
-
-// Bases fixed in the code (GPT-J, CodeGen, RoFormer, CLVP) or one top-level key (ESM).
-RopeSet fixed(const ConfigView& view, bool top_level) {
-  RopeSet set;
-  Dict d;
-  d.set("rope_type", {"default", Origin::class_default, view.class_name()});
-  d.set("rope_theta", top_level ? theta_outside(view)
-                                : Value{view.entry().at("theta"), Origin::class_default,
-                                        view.class_name() + ": fixed in the code"});
-  if (!top_level)
-    for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"})
-      if (const auto v = view.stated(key); v && truthy(v->value))
-        view.reading().warn("key_ignored",
-                            std::string(key) + " is not read: the base is fixed in the code of " +
-                                view.class_name(),
-                            v->where, "remove the key");
-  set.parts.push_back({"", true, std::move(d)});
-  return set;
-}
-
 }  // namespace
 
 const RopeSet::Part* RopeSet::find(const std::string& layer_type) const {
@@ -362,17 +276,7 @@ std::optional<std::string> rope_type(const Dict& d) {
 RopeSet standardise_rope(const ConfigView& view, const std::vector<std::string>& layer_types) {
   const Json* rule = view.entry().find("rope");
   const std::string name = rule ? rule->at("rule").as_string() : "flat";
-  if (name == "by_layer_type") return by_layer_type(view, *rule);
-  if (name == "as_stated") return as_stated(view, layer_types);
-  if (name == "fixed_base") return fixed(view, false);
-  if (name == "top_level") return fixed(view, true);
-  if (name == "refused") {
-    view.reading().error(
-        "layout_not_covered",
-        "positions of " + view.class_name() + " are not covered: " + rule->at("why").as_string(),
-        view.where(), "read its rotary from the model's code");
-    return {};
-  }
+  if (auto own = rope_by_class(view, layer_types, name)) return std::move(*own);
   return flat(view, layer_types);
 }
 

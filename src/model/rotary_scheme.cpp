@@ -93,6 +93,8 @@ bool RotaryWriter::width(const Head& head, Index& out) {
     out = w->value;
     origin = w->origin;
     where = w->where;
+  } else if (view_.entry().find("rope") && view_.entry().at("rope").find("partial_is_mla")) {
+    return latent_width(head, fraction, out);
   } else if (fraction && !fraction->value.is_null() && out_.type != "proportional") {
     if (!fraction->value.is_number()) {
       reading().error("wrong_type",
@@ -143,7 +145,27 @@ bool RotaryWriter::width(const Head& head, Index& out) {
   return true;
 }
 
-// Phi-3 takes longrope only.
+// Mistral-4 cuts the whole head by the fraction, and it must come to the turned part.
+bool RotaryWriter::latent_width(const Head& head, const Value* fraction, Index& out) {
+  out = head.rope_dim.value;
+  const double f = fraction && fraction->value.is_number() ? fraction->value.as_number() : 1;
+  const auto turned = static_cast<Index>(static_cast<double>(head.q_dim.value) * f);
+  if (f > 0 && f <= 1 && turned == out) {
+    field("rotary_dim", {out, Origin::derived, "int(" + head.q_dim.where + " * fraction)"});
+    return true;
+  }
+  reading().error("partial_conflict",
+                  "the table covers " + std::to_string(turned) + " channels of the head of " +
+                      std::to_string(head.q_dim.value) + ", and qk_rope_head_dim is " +
+                      std::to_string(out) + ": the attention fails",
+                  fraction ? fraction->where : place("partial_rotary_factor"),
+                  "state partial_rotary_factor as qk_rope_head_dim / (qk_nope_head_dim + "
+                  "qk_rope_head_dim)",
+                  f);
+  return false;
+}
+
+// Some classes take few types only: Phi-3 longrope, Ernie-4.5-VL none.
 bool RotaryWriter::allowed_by_class(const std::string& type) const {
   const Json* rule = view_.entry().find("rope");
   const Json* only = rule ? rule->find("only") : nullptr;
@@ -151,9 +173,11 @@ bool RotaryWriter::allowed_by_class(const std::string& type) const {
   for (const Json& name : only->as_array())
     if (name.as_string() == type) return true;
   const Value* v = dict_.find("rope_type");
+  std::string names;
+  for (const Json& name : only->as_array()) names += (names.empty() ? "" : ", ") + name.as_string();
   reading().error("unknown_rope_type",
-                  view_.class_name() + " knows no rope_type " + type + ", only longrope",
-                  v ? v->where : view_.where(), "write longrope with its lists, or null");
+                  view_.class_name() + " knows no rope_type " + type + ", only " + names,
+                  v ? v->where : view_.where(), "write one of these, or null");
   return false;
 }
 
@@ -164,7 +188,7 @@ const Json* RotaryWriter::own_width_rule() const {
 
 bool RotaryWriter::latent() const {
   const Json* head = view_.entry().find("head");
-  return head && head->as_string() == "latent";
+  return head && head->as_string().rfind("latent", 0) == 0;
 }
 
 Value RotaryWriter::pairing() const {
@@ -191,6 +215,8 @@ bool RotaryWriter::scheme(const Head& head) {
   const auto offset = reading().assumed("offset");
   if (offset)
     field("offset", *offset);
+  else if (entry.find("tail"))  // DeepSeek-V4: the last channels turn
+    field("offset", {head.q_dim.value - turned, Origin::derived, "head_dim - rotary_dim"});
   else
     field("offset", {head.offset.value, head.offset.origin, head.offset.where});
   const auto base = number("rope_theta", "base", {true, 0});
@@ -221,21 +247,28 @@ bool RotaryWriter::scheme(const Head& head) {
 bool RotaryWriter::mrope(Index turned) {
   const Json& about = view_.entry().at("mrope");
   Value sections{about.at("sections"), Origin::class_default, view_.class_name()};
+  const bool halves = sections.value.is_null();  // two axes that share the pairs
+  if (halves && turned % 4 == 0)
+    sections = {Json::array({turned / 4, turned / 4}), Origin::derived, "half of the pairs each"};
   if (const auto v = reading().assumed("sections"))
     sections = *v;
-  else if (const Value* found = dict_.find("mrope_section"))
+  else if (const Value* found = halves ? nullptr : dict_.find("mrope_section"))
     sections = *found;
   Index sum = 0;
-  bool fine = sections.value.is_array() && sections.value.as_array().size() == 3;
+  bool fine = sections.value.is_array() && sections.value.as_array().size() == (halves ? 2 : 3);
   if (fine)
     for (const Json& x : sections.value.as_array()) {
       fine = fine && x.is_integer() && x.as_integer() >= 0 && x.as_integer() < 65536;
       if (fine) sum += x.as_integer();
     }
   if (!fine) {
-    reading().error("wrong_type",
-                    "mrope_section must be three whole numbers, got " + shown(sections.value),
-                    sections.where, "write pairs for time, height, width");
+    reading().error(
+        "wrong_type",
+        halves ? "two axes share the turned channels, which must be a multiple of 4, got " +
+                     std::to_string(turned)
+               : "mrope_section must be three whole numbers, got " + shown(sections.value),
+        halves ? place("partial_rotary_factor") : sections.where,
+        halves ? "state another fraction" : "write pairs for time, height, width");
     return false;
   }
   if (sum != turned / 2 && about.at("layout").as_string() == "interleaved" && sum > 0) {

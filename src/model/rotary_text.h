@@ -48,6 +48,7 @@ class RotaryWriter {
   Value pairing() const;
   bool scheme(const Head&);
   bool width(const Head&, Index& out);
+  bool latent_width(const Head&, const Value* fraction, Index& out);
   bool mrope(Index width);
   bool scaling();
   bool linear();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vision and audio parts. Axial layouts of vision towers: reference 8.1 and Radford et al.'s
 // successors; positions (row, column) are the caller's.
+#include <algorithm>
 #include <numbers>
 
 #include "model/layers.h"
@@ -10,15 +11,22 @@ namespace posenc::hf {
 namespace {
 
 struct Axes {
-  std::string_view layout, options;
+  std::string_view layout;
+  Index axes;
+  std::string_view options;
 };
-// What follows "axial head_dim=D axes_dim=[D/2,D/2] base=B".
+// What follows "axial head_dim=D axes_dim=[..] base=B": found by running transformers 5.23 (cases
+// vision_ of the suite) and reading the rest.
 const Axes kLayouts[] = {
-    {"qwen2_vl", " pairing=half_split"},                       // h then w, same frequencies
-    {"pixtral", " pairing=half_split spacing=interlaced"},     // h even, w odd frequencies
-    {"llama4", " pairing=interleaved"},                        // angles of coordinate + 1
-    {"gemma4", " pairing=half_split order=blocks"},            // x block, y block
-    {"dinov3", " pairing=half_split scale=6.283185307179586"}  // centres in [-1, 1]
+    {"qwen2_vl", 2, " pairing=half_split"},                        // h then w, same frequencies
+    {"pixtral", 2, " pairing=half_split spacing=interlaced"},      // h even, w odd frequencies
+    {"llama4", 2, " pairing=interleaved"},                         // angles of coordinate + 1
+    {"gemma4", 2, " pairing=half_split order=blocks"},             // x block, y block
+    {"dinov3", 2, " pairing=half_split scale=6.283185307179586"},  // centres in [-1, 1]
+    {"step3p7", 2, " pairing=half_split stream=[1,0]"},            // w then h
+    {"inkling2", 2, " pairing=interleaved stream=[1,0]"},
+    {"kimi_k25", 2, " pairing=half_split order=alternate stream=[1,0]"},  // w, h in turn
+    {"minimax_m3", 3, " pairing=half_split"}  // t, h, w; the channels that are left stay
 };
 
 std::optional<Sourced<Index>> head_size(const ConfigView& view) {
@@ -54,6 +62,42 @@ std::optional<Value> vision_theta(const ConfigView& view) {
   return *theta;
 }
 
+// Windows of patches that attend among themselves, and the layers that do not have them.
+struct ImageWindows {
+  Sourced<Index> tokens;
+  std::vector<Index> full;
+  std::string full_where;
+};
+std::optional<ImageWindows> image_windows(const ConfigView& view) {
+  if (!view.entry().find("vision_windows")) return std::nullopt;
+  const auto pixels = view.integer("window_size", 1, 1'000'000);
+  const auto patch = view.integer("patch_size", 1, 1'000'000);
+  const auto full = view.value("fullatt_block_indexes");
+  if (!pixels || !patch || !full || !full->value.is_array() || pixels->value < patch->value)
+    return std::nullopt;
+  ImageWindows out;
+  const Index side = pixels->value / patch->value;
+  out.tokens = {side * side, Origin::derived,
+                "(" + pixels->where + " // patch_size)^2, fewer at the edges of an image"};
+  for (const Json& n : full->value.as_array())
+    if (n.is_integer()) out.full.push_back(n.as_integer());
+  out.full_where = full->where;
+  return out;
+}
+
+void attend(const ConfigView& view, const std::optional<ImageWindows>& windows, LayerSpec& layer) {
+  const bool full = !windows || std::find(windows->full.begin(), windows->full.end(),
+                                          layer.index) != windows->full.end();
+  layer.attention.kind = full ? AttentionKind::full : AttentionKind::chunked;
+  layer.fields.push_back({"attention", std::string(enum_text(layer.attention.kind)),
+                          Origin::class_default,
+                          windows ? windows->full_where : view.class_name()});
+  if (full) return;
+  layer.attention.chunk = windows->tokens.value;
+  layer.fields.push_back(
+      {"chunk", windows->tokens.value, windows->tokens.origin, windows->tokens.where});
+}
+
 bool is_tower(const Json* entry) {
   return entry && entry->find("scheme") &&
          (entry->at("scheme").as_string() != "rope" || entry->find("vision") ||
@@ -74,18 +118,23 @@ PartLayers read_vision(const ConfigView& view) {
   const auto theta = vision_theta(view);
   const auto count = view.integer("num_hidden_layers", 0, 10'000, true);
   if (!size || !theta || !count) return out;
-  if (size->value % 4 != 0) {
+  const Axes* about = std::find_if(std::begin(kLayouts), std::end(kLayouts),
+                                   [&](const Axes& a) { return a.layout == layout; });
+  if (about == std::end(kLayouts)) refuse("read", "no axial layout has the name", layout);
+  if (about->axes == 2 && size->value % 4 != 0) {
     view.reading().error(
         "wrong_type",
         "a head of " + std::to_string(size->value) + " channels cannot be shared by two axes",
         size->where, "state head_dim", static_cast<double>(size->value));
     return out;
   }
-  const std::string half = std::to_string(size->value / 2);
-  std::string text = "axial head_dim=" + std::to_string(size->value) + " axes_dim=[" + half + "," +
-                     half + "] base=" + number_text(theta->value.as_number());
-  for (const Axes& a : kLayouts)
-    if (a.layout == layout) text += a.options;
+  const Axes& axes = *about;
+  const Index width = 2 * (size->value / axes.axes / 2);  // of one axis
+  std::string dims;
+  for (Index a = 0; a < axes.axes; ++a) dims += (a > 0 ? "," : "") + std::to_string(width);
+  const std::string text = "axial head_dim=" + std::to_string(size->value) + " axes_dim=[" + dims +
+                           "] base=" + number_text(theta->value.as_number()) +
+                           std::string(axes.options);
   LayerSpec layer;
   try {
     const Encoding encoding = parse_encoding(text);
@@ -96,17 +145,23 @@ PartLayers read_vision(const ConfigView& view) {
     return out;
   }
   layer.scheme = "rope";
-  const Value by_class{nullptr, Origin::class_default, view.class_name()};
+  const auto by_class = [&](const char* name, Json value) {
+    layer.fields.push_back({name, std::move(value), Origin::class_default, view.class_name()});
+  };
   layer.fields = {{"head_dim", size->value, size->origin, size->where},
-                  {"base", theta->value, theta->origin, theta->where},
-                  {"pairing", layout == "llama4" ? "interleaved" : "half_split", by_class.origin,
-                   by_class.where},
-                  {"layout", layout, by_class.origin, by_class.where},
-                  {"scheme", "rope", by_class.origin, by_class.where},
-                  {"attention", "full", by_class.origin, by_class.where}};
+                  {"base", theta->value, theta->origin, theta->where}};
+  by_class("pairing", std::string(enum_text(layer.rotary->blocks.front().pairing)));
+  by_class("layout", layout);
+  by_class("direction", 1);
+  by_class("output_order", "in_place");
+  by_class("scheme", "rope");
+  const auto windows = image_windows(view);
   for (Index i = 0; i < count->value; ++i) {
-    layer.index = i;
-    out.layers.push_back(layer);
+    LayerSpec one = layer;
+    one.index = i;
+    attend(view, windows, one);
+    complete_fields(one);
+    out.layers.push_back(std::move(one));
   }
   return out;
 }
@@ -116,6 +171,16 @@ PartLayers read_vision(const ConfigView& view) {
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
                                Index context) {
   std::vector<Tower> towers;
+  if (whole.entry().find("decoder")) {
+    Reading own{whole.reading().file, whole.reading().assume, whole.reading().used, {}};
+    const PartLayers part = read_layers(ConfigView(whole, own), context);
+    for (const auto& e : part.input)
+      if (whole.entry().find("decoder_input"))
+        whole.reading().note("no_rotary",
+                             "the encoder adds positions of its own: " + to_text(e.value),
+                             whole.where("model_type"));
+    towers.push_back({"encoder", part.layers});
+  }
   const Json* parts = whole.entry().find("parts");
   if (!parts) return towers;
   for (const auto& [part, about] : parts->as_object()) {

@@ -170,6 +170,55 @@ TEST(HuggingFace, QueryTemperature) {
               std::log(16384.) / std::log(8192.), 3e-16);
 }
 
+// What Llama-4's own layers multiplied q by, token by token: NoPE layers only.
+TEST(HuggingFace, QueryTemperatureOfEveryLayer) {
+  const auto cases = cases_with("layers_llama4_scout");
+  ASSERT_EQ(cases.size(), 1u);
+  const Numbers scale = numbers("layers_llama4_scout/q_scale");
+  const ModelSpec spec = read_case(*cases[0], cases[0]->at("params").at("tokens").as_integer());
+  ASSERT_EQ(scale.shape.size(), 2u);
+  int tempered = 0;
+  std::vector<const LayerSpec*> with;
+  for (const auto& layer : spec.layers) {
+    EXPECT_EQ(layer.query_temperature.has_value(), layer.scheme == "none") << layer.index;
+    if (layer.query_temperature || scale.shape[0] == static_cast<Index>(spec.layers.size()))
+      with.push_back(&layer);
+  }
+  ASSERT_EQ(scale.shape[0], static_cast<Index>(with.size()));
+  for (Index r = 0; r < scale.shape[0]; ++r)
+    for (Index t = 0; t < scale.shape[1]; ++t) {
+      const auto& own = with[static_cast<std::size_t>(r)]->query_temperature;
+      const double got = own ? query_factor(*own, static_cast<double>(t)) : 1.0;
+      // the peer's numbers are float32
+      EXPECT_NEAR(got, scale.values[static_cast<std::size_t>(r * scale.shape[1] + t)], 2e-7)
+          << "layer " << with[static_cast<std::size_t>(r)]->index << " token " << t;
+      tempered += got != 1;
+    }
+  EXPECT_GT(tempered, 100);
+}
+
+// One module, call after call: frequencies are those of the longest call since the last one that
+// was shorter than max_position_embeddings.
+TEST(HuggingFace, DynamicNtkOfEveryCall) {
+  const auto cases = cases_with("state_dynamic_ntk");
+  ASSERT_EQ(cases.size(), 1u);
+  const Numbers lengths = numbers("state_dynamic_ntk/lengths");
+  const Numbers want = numbers("state_dynamic_ntk/inv_freq_f64");
+  ASSERT_EQ(want.shape.size(), 2u);
+  const auto pairs = static_cast<std::ptrdiff_t>(want.shape[1]);
+  Index held = 64;
+  for (std::size_t call = 0; call < lengths.values.size(); ++call) {
+    const auto length = static_cast<Index>(lengths.values[call]);
+    if (length > held) held = length;
+    if (length < 64) held = 64;
+    const ModelSpec spec = read_case(*cases[0], held);
+    ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+    const auto from = want.values.begin() + static_cast<std::ptrdiff_t>(call) * pairs;
+    expect_same_frequencies(spec.layers.front(), {{want.shape[1]}, {from, from + pairs}},
+                            "call " + std::to_string(call));
+  }
+}
+
 TEST(HuggingFace, SoftmaxScaleOfLatentAttention) {
   const auto cases = cases_with("softmax_scale_mla");
   ASSERT_EQ(cases.size(), 1u);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cases of conformance/gguf, and files made on the spot.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -52,6 +54,18 @@ inline std::string report(const ModelSpec& m) {
     out += std::string(enum_text(f.severity)) + " " + f.code + " at " + f.where + ": " + f.message +
            "\n";
   return out;
+}
+
+inline const Spectrum& spectrum(const ModelSpec& m, std::size_t layer = 0) {
+  return m.layers.at(layer).rotary->blocks.at(0).spectrum;
+}
+
+inline void expect_error(const ModelSpec& m, const std::string& code, const std::string& where) {
+  ASSERT_TRUE(refused(m));
+  const Finding* f = finding(m, code);
+  ASSERT_NE(f, nullptr) << report(m);
+  EXPECT_EQ(f->severity, Severity::error);
+  EXPECT_EQ(f->where, where);
 }
 
 inline const FieldValue* field(const LayerSpec& layer, const std::string& name) {

@@ -89,6 +89,7 @@ LAYERS = {
     "axk2": {"rule": "all", "type": "indexed_attention"},
     "unlimited_ocr_text": {"rule": "all", "type": "reference_sliding_attention"},
     "deepseek_v4": {"rule": "deepseek_v4"},
+    "dots3_note_text": {"rule": "dots3"},
     "muse_glimmer_assistant": {"rule": "all", "type": SLIDING},
     "flint": {"rule": "flint"},
     "lfm3": {"rule": "lfm3"},
@@ -99,8 +100,16 @@ qwen3_omni_moe_talker_code_predictor deepseek_ocr2_encoder""".split():
     LAYERS[name] = {"rule": "windows_from"}
 LAYERS["qwen2_moe"] = {"rule": "windows_until"}
 
-# Layers counted by another key: LongCat-Flash has two attentions a layer.
-LAYER_COUNT = {"longcat_flash": {"key": "num_layers", "times": 2, "default": 28}}
+# Layers counted by another key: LongCat-Flash has two attentions a layer; HRM runs its stacks in
+# cycles, and each run has keys of its own.
+LAYER_COUNT = {"longcat_flash": {"key": "num_layers", "times": 2, "default": 28},
+               "hrm_text": {"cycles": True},
+               "swin": {"sum": "depths"}, "swinv2": {"sum": "depths"}}
+# Layer types in another key, or in a list that is longer than the model.
+TYPES_FROM = {"deepseek_v4": {"key": "compress_ratios", "names": {
+    "0": SLIDING, "4": "compressed_sparse_attention", "128": "heavily_compressed_attention"}}}
+TYPES_PADDED = {"deepseek_v4": True, "step3p5": "num_nextn_predict_layers"}
+INDEXED_FULL = ["dots3_note_text"]  # full_attention becomes indexed_attention
 
 # Windows on every layer (a model with layer types has them on its sliding ones).
 WINDOW_ON_ALL = """mistral mixtral ministral3 phi3 phi4_multimodal phimoe starcoder2 minimax olmoe
@@ -114,7 +123,7 @@ qwen2_5_omni_talker deepseek_ocr2_encoder smollm3""".split()
 WINDOW_BOTH = {"modernbert": {"key": "local_attention", "divide": 2},
                "openai_privacy_filter": {"key": "sliding_window", "divide": 1},
                "ultrabert": {"key": "sliding_window", "divide": 1},
-               "neomme": {"key": "sliding_window", "divide": 1}}
+               "neomme": {"key": "sliding_window", "divide": 1, "every_second": 1024}}
 # The causal sibling: a window of local_attention // 2 keys, the query's own among them.
 WINDOW_HALVED = {"modernbert-decoder": {"key": "local_attention", "divide": 2}}
 BIDIRECTIONAL = """modernbert ultrabert openai_privacy_filter eurobert esm esmc nomic_bert roformer gte
@@ -123,7 +132,11 @@ deberta-v2 clip_vision_model siglip_vision_model vit deit beit dinov2 dinov3_vit
 llama4_vision_model qwen2_vl_vision qwen2_5_vl_vision qwen3_vl_vision qwen3_vl_moe_vision
 qwen3_5_vision qwen3_5_moe_vision gemma4_vision glmasr_encoder lasr_encoder dia_encoder mlcd
 wav2vec2 hubert wav2vec2-conformer xlnet layoutlm ernie megatron-bert big_bird data2vec-text
-embedding_gemma2_text clvp_encoder vjepa2 eomt_dinov3 xlm-roberta-xl mobilebert squeezebert""".split()
+embedding_gemma2_text clvp_encoder vjepa2 eomt_dinov3 xlm-roberta-xl mobilebert squeezebert visual_bert ibert
+nystromformer mra yoso dpr lxmert roberta-prelayernorm swin swinv2 beit data2vec-vision rembert roc_bert
+canine lilt longformer luke splinter flaubert xlm funnel wavlm vit_mae vit_msn siglip_text_model xmod
+cohere_compass_vision dots3_note_vision_encoder lfm3_vl_vision step3p5_vision kimi_k25_vision
+inkling2_vision minimax_m3_vl_vision""".split()
 
 # Layers that turn, when not all with attention do.
 ROTARY_ON = {
@@ -168,10 +181,9 @@ ROPE = {
               "thetas": {FULL: {"key": "rope_theta", "default": 500000.0},
                          SLIDING: {"default": 500000.0}}},
     "gemma4_text": {"rule": "as_stated"}, "gemma4_unified_text": {"rule": "as_stated"},
-    "diffusion_gemma_text": {"rule": "as_stated"}, "embedding_gemma2_text": {"rule": "as_stated"},
+    "diffusion_gemma_text": {"rule": "as_stated", "fills": ["partial_rotary_factor"]}, "embedding_gemma2_text": {"rule": "as_stated"},
     "beam": {"rule": "as_stated"}, "laguna": {"rule": "as_stated"}, "mellum": {"rule": "as_stated"},
     "mimo_v2_flash": {"rule": "as_stated"}, "zaya": {"rule": "as_stated"},
-    "lfm3": {"rule": "flat", "labels": [FULL, SLIDING]},
     "phi3": {"rule": "flat", "rename_late": {"su": "longrope", "yarn": "longrope"},
              "only": ["default", "longrope"], "fixed_original": True},
     "phi4_multimodal": {"rule": "flat", "rename_late": {"su": "longrope", "yarn": "longrope"},
@@ -181,6 +193,12 @@ ROPE = {
     "hunyuan_vl_text": {"rule": "flat", "rename": {"xdrope": "dynamic"},
                         "aliases": {"xdrope_section": "mrope_section"}},
     "minimax_m2": {"rule": "flat", "partial_from": "rotary_dim"},
+    "lfm3": {"rule": "as_stated", "fills": ["rope_theta"]},
+    "ultrabert": {"rule": "as_stated", "fills": ["rope_theta"]},
+    "ernie4_5_vl_moe_text": {"rule": "flat", "only": ["default"]},
+    "cosmos3_edge_text": {"rule": "flat", "only": ["default"]},
+    "recurrent_gemma": {"rule": "flat", "only": ["default"]},
+    "phimoe": {"rule": "flat", "only": ["default", "longrope"]},
     "bamba": {"rule": "flat", "partial_forced": 0.5},
     "mistral4": {"rule": "flat", "partial_is_mla": True},
     "gptj": {"rule": "fixed_base", "width": "rotary_dim"},
@@ -195,15 +213,21 @@ ROPE = {
                           "theta_zero": "from_end"},
     "muse_spark_text": {"rule": "flat", "theta_list": "layer_rope_theta",
                         "theta_zero": "from_end"},
-    "deepseek_v4": {"rule": "refused", "why": "rope_parameters by main and compress"},
-    "step3p5": {"rule": "refused", "why": "theta and fraction by lists of layers"},
+    "deepseek_v4": {"rule": "main_and_compress"},
+    "step3p5": {"rule": "lists_of_layers"},
     "cohere2_moe": {"rule": "flat", "ignores_scaling": True},
-    "dots3_note_text": {"rule": "refused", "why": "fractions from per-layer head sizes"},
-    "neomme": {"rule": "refused", "why": "two-axis text layers"},
-    "cohere_compass_text": {"rule": "refused", "why": "nested M-RoPE"},
-    "molmo2_text": {"rule": "refused", "why": "a scaling on some layers only"},
-    "efficientloftr": {"rule": "refused", "why": "one-based image axes"},
-    "musicflamingo": {"rule": "refused", "why": "audio time stamps"},
+    "dots3_note_text": {"rule": "thetas_of_kinds"},
+    "neomme": {"rule": "filled_in", "thetas": {FULL: 1000000.0, SLIDING: 10000.0},
+               "fractions": {FULL: 0.25, SLIDING: 1.0}},
+    "cohere_compass_text": {"rule": "named_types"},
+    "molmo2_text": {"rule": "flat", "scaled_layers": "rope_scaling_layers"},
+    "efficientloftr": {
+        "rule": "refused",
+        "why": "an image matcher, whose features are turned before they are split into heads: pair "
+               "p of all hidden_size / 2 follows the row (p even) or the column (p odd), counted "
+               "from 1, with theta^(-2 (p // 2) / (hidden_size / 2))",
+        "mend": "posenc table \"axial head_dim=256 axes_dim=[128,128] order=alternate "
+                "pairing=interleaved\" (hidden_size 256) has those numbers"},
 }
 # rope_parameters of the class when the file has none.
 ROPE_DEFAULT_FROM_CLASS = """apertus cwm gpt_oss higgs_audio_v2 ministral3 mistral4
@@ -212,17 +236,19 @@ gemma4_unified_text diffusion_gemma_text embedding_gemma2_text beam laguna mellu
 lfm3 ultrabert nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_word_timestamp
 muse_spark_text""".split()
 
+# A fraction that the class gives to dictionaries which state none.
+FRACTION = {"mimo_v2_flash": 0.334}
 # Theta is not part of that default: a top-level one counts.
 DEFAULT_WITHOUT_THETA = ["gpt_oss", "openai_privacy_filter"]
 
 # Head sizes. own: head_dim, else hidden_size // num_attention_heads.
-HEAD = {name: "hidden_over_heads" for name in """cohere2 cohere_compass_text blt_local_decoder
-blt_global_transformer blt_patcher pixtral recurrent_gemma deepseek_ocr2_text unlimited_ocr_text gptj
+HEAD = {name: "hidden_over_heads" for name in """pixtral deepseek_ocr2_text unlimited_ocr_text gptj
 codegen roformer esm dots3_note_audio_encoder""".split()}
 HEAD["zamba2"] = "zamba2"
 for name in """deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa longcat_flash minicpm3
 mistral4 mistral_large4_text youtu axk1 axk2 bailing_hybrid hy_v4""".split():
     HEAD[name] = "latent"
+HEAD["dots3_note_text"] = "latent_by_kind"
 HEAD["hunyuan_v1_dense"] = HEAD["hunyuan_v1_moe"] = "stated"
 for name in "gemma4_text gemma4_unified_text diffusion_gemma_text embedding_gemma2_text".split():
     HEAD[name] = "global"  # full layers: global_head_dim, 512
@@ -243,6 +269,9 @@ MROPE = {
     "qwen4_exp_text": ("interleaved", [11, 11, 10]),
     "cosmos3_edge_text": ("interleaved", [24, 20, 20]),
     "ernie4_5_vl_moe_text": ("ernie", [22, 22, 20]),
+    "cohere_compass_text": ("interleaved", [24, 20, 20]),
+    # two axes in turn, row first; sections follow from the width
+    "neomme": ("openpangu", None),
 }
 # The layout where layouts.json could not run the class.
 HALF, INTER = "half_split", "interleaved"
@@ -256,6 +285,39 @@ PAIRING = {"glm4v_text": INTER, "glm4v_moe_text": HALF, "glm_image_text": HALF, 
 # V turned too, or the attention output turned back.
 ROTATES_VALUE = {"clvp_encoder": True, "clvp_decoder": True, "roformer": "rotary_value"}
 UNROTATES_OUTPUT = ["deepseek_v4"]
+TAIL = ["deepseek_v4"]  # the last channels of the head turn
+# Keys are compressed in the cache: how many bytes a token leaves depends on the length.
+KEY_CACHE_UNKNOWN = ["deepseek_v4"]
+# Has layer types, but one set of rope_parameters: nested ones make its rotary fail (run).
+FLAT_ONLY = """afmoe bailing_hybrid cohere2 cohere2_moe cwm deepseek_ocr2_encoder dots1 exaone4
+exaone_moe flint gemma2 gpt_oss granite_swa granitemoe_swa kolibri1 lfm2 llama4_text minimax
+ministral muse_glimmer_assistant muse_glimmer_text muse_spark_text olmo_hybrid qwen2
+qwen2_5_omni_talker qwen2_5_omni_text qwen2_5_vl_text qwen2_moe qwen2_vl_text qwen3 qwen3_5_moe_text
+qwen3_5_text qwen3_next qwen3_omni_moe_talker_code_predictor recurrent_gemma smollm3 t5_gemma_module
+vaultgemma""".split()
+# head_dim must be a number: null is refused on loading (run).
+HEAD_STRICT = """axk2 bailing_hybrid beam cohere2_moe cosmos3_edge_text cwm deepseek_v32 deepseek_v4
+dia_decoder dia_encoder diffusion_gemma_text dots3_note_text embedding_gemma2_text falcon flint
+gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text glm4 glm_moe_dsa gpt_oss
+helium hrm_text hy_v3 hy_v4 kolibri1 laguna lfm3 llama4_text longcat_flash mellum mimo_v2_flash
+minimax_m2 minimax_m3_vl_text ministral3 mistral_large4_text molmo2_text muse_glimmer_assistant
+muse_glimmer_text muse_spark_text neomme neucodec openai_privacy_filter pe_audio_encoder
+pe_audio_video_encoder pe_video_encoder qwen2_5_omni_dit qwen2_5_omni_talker qwen3 qwen3_5_moe_text
+qwen3_5_text qwen3_next qwen3_omni_moe_talker_code_predictor qwen3_vl_text qwen4_exp_text seed_oss
+solar_open step3p5 t5_gemma_module t5gemma2_decoder t5gemma2_text timesfm2_5 vaultgemma
+voxtral_realtime_encoder xcodec2 zaya""".split()
+# rope_parameters may hold layer types only (run).
+STRICT_LABELS = ["modernbert", "modernbert-decoder", "neomme"]
+# Nested rope_parameters count only when the file states layer_types (run).
+LABELS_IF_TYPED = "hy_v4 lfm2_moe minimax_m3_vl_text mistral_large4_text mllama_text_model".split()
+# Names of keys in older files.
+EXTRA_NAMES = {"step3p5": {"num_key_value_heads": "num_attention_groups"},
+               "dots3_note_text": {"sliding_window": "sliding_window_size"},
+               "mpt": {"max_position_embeddings": "max_seq_len"}}
+# What the class fills in for null.
+EXTRA_DEFAULTS = {"dots3_note_text": {"sliding_window": 512}, "mpt": {"max_position_embeddings": 2048}}
+# A rotary of another part, which the text model does not have.
+NOT_THE_TEXT = ["musicflamingo"]
 # What these call rotary is no rotation: the two members of a pair get other angles.
 NOT_A_ROTATION = {
     "hunyuan_vl_text": "the doubled table is split by section * 2, so that the two members of a "
@@ -269,22 +331,54 @@ VISION = {}
 for name in """qwen2_vl_vision qwen2_5_vl_vision qwen2_5_omni_vision_encoder qwen3_vl_vision
 qwen3_vl_moe_vision qwen3_5_vision qwen3_5_moe_vision qwen3_omni_moe_vision_encoder qwen4_exp_vision
 glm4v_vision glm4v_moe_vision glm_ocr_vision paddleocr_vl_vision ernie4_5_vl_moe_vision
-exaone4_5_vision video_llama_3_vision mlcd mlcd_vision_model glm5_next_vision""".split():
+exaone4_5_vision video_llama_3_vision mlcd mlcd_vision_model glm5_next_vision
+cohere_compass_vision dots3_note_vision_encoder lfm3_vl_vision""".split():
     VISION[name] = "qwen2_vl"
 VISION.update({"pixtral": "pixtral", "llama4_vision_model": "llama4", "gemma4_vision": "gemma4",
-               "dinov3_vit": "dinov3"})
+               "dinov3_vit": "dinov3", "step3p5_vision": "step3p7", "kimi_k25_vision": "kimi_k25",
+               "inkling2_vision": "inkling2", "minimax_m3_vl_vision": "minimax_m3"})
+# Windows of window_size pixels a side on all layers but fullatt_block_indexes.
+VISION_WINDOWS = "qwen2_5_vl_vision qwen2_5_omni_vision_encoder exaone4_5_vision".split()
 
 # Models without rotary: what stands at the input, and what acts in the score.
 LEARNED = """gpt2 bert roberta xlm-roberta camembert electra distilbert albert opt gpt_neo gpt_bigcode
 openai-gpt bart mbart blenderbot blenderbot-small plbart led longformer big_bird bigbird_pegasus
-biogpt layoutlm ernie megatron-bert data2vec-text xlm-roberta-xl mobilebert squeezebert bark
+biogpt layoutlm ernie megatron-bert roberta-prelayernorm ibert visual_bert gpt-sw3 nystromformer mra
+yoso dpr lxmert data2vec-text xlm-roberta-xl mobilebert squeezebert bark
 clip_text_model clip_vision_model siglip_text_model siglip_vision_model vit deit dinov2 vit_mae
-vit_msn whisper decision_transformer imagegpt rembert roc_bert flaubert xlm mvp lilt splinter xmod
+vit_msn decision_transformer imagegpt rembert roc_bert flaubert xlm mvp lilt splinter xmod
 canine bert-generation luke mpnet""".split()
 SINUSOIDAL = """xglm m2m_100 marian pegasus pegasus_x fsmt speech_to_text ctrl musicgen_decoder
-musicgen_melody_decoder nllb-moe informer autoformer time_series_transformer""".split()
+musicgen_melody_decoder nllb-moe whisper informer autoformer time_series_transformer""".split()
 T5 = "t5 mt5 umt5 longt5 switch_transformers udop pop2piano mpnet".split()
 ALIBI = ["bloom", "mpt"]
 NONE = """mamba mamba2 falcon_mamba rwkv xlstm jamba nemotron_h zamba kimi_linear""".split()
+# Rows that stand before position 0: the table has as many more than max_position_embeddings ...
+INPUT_OFFSET = {name: 2 for name in "opt bart mbart plbart mvp biogpt".split()}
+# ... or positions start behind pad_token_id, and the table has max_position_embeddings rows.
+INPUT_PADDING = """roberta xlm-roberta camembert data2vec-text ibert lilt longformer luke mpnet
+roberta-prelayernorm xlm-roberta-xl xmod""".split()
+INPUT_WIDTH = {"albert": "embedding_size", "electra": "embedding_size",
+               "rembert": "input_embedding_size"}
+# Rows of images: patches and the tokens before them.
+INPUT_PATCHES = {"vit": 1, "deit": 2, "clip_vision_model": 1, "siglip_vision_model": 0, "dinov2": 1,
+                 "vit_msn": 1}
+# Sinusoids: where sines and cosines stand, the law of the frequencies, the first position.
+FAIRSEQ, PAPER = " layout=halves spacing=t2t offset=2", " layout=halves"
+INPUT_TEXT = {"marian": PAPER, "pegasus": PAPER, "informer": PAPER, "autoformer": PAPER,
+              "time_series_transformer": PAPER, "ctrl": PAPER,
+              "pegasus_x": " layout=halves spacing=t2t", "whisper": " layout=halves spacing=t2t",
+              "musicgen_decoder": " layout=halves_cos_first spacing=t2t",
+              "musicgen_melody_decoder": " layout=halves_cos_first spacing=t2t"}
+for name in "xglm m2m_100 fsmt speech_to_text nllb-moe".split():
+    INPUT_TEXT[name] = FAIRSEQ
+# Encoder and decoder in one file: `layers` are the encoder's; the decoder's count stands here.
+DECODER = {name: "decoder_layers" for name in """bart mbart plbart blenderbot blenderbot-small led
+bigbird_pegasus mvp marian pegasus pegasus_x fsmt m2m_100 nllb-moe whisper speech_to_text""".split()}
+DECODER.update({name: "num_decoder_layers" for name in
+                "t5 mt5 umt5 longt5 switch_transformers udop pop2piano".split()})
+# Whisper: its encoder has sinusoids, its decoder learned rows.
+DECODER_INPUT = {"whisper": ("learned", "max_target_positions")}
 RELATIVE = {"deberta": "deberta", "deberta-v2": "deberta", "xlnet": "xlnet", "funnel": "funnel",
+            "swin": "swin", "swinv2": "log_cpb", "beit": "beit", "data2vec-vision": "beit",
             "wav2vec2": "convolutional", "hubert": "convolutional", "wavlm": "convolutional"}

@@ -72,6 +72,8 @@ def rotary(name):
         entry["theta"] = rp["rope_theta"]
     if flat and rp.get("partial_rotary_factor") is not None and name not in F.ROPE_DEFAULT_FROM_CLASS:
         entry["fraction"] = rp["partial_rotary_factor"]
+    if name in F.FRACTION:
+        entry["fraction"] = F.FRACTION[name]
     if name in F.PARTIAL:
         entry["partial"] = True
     if name in F.ROPE_DEFAULT_FROM_CLASS:
@@ -84,6 +86,15 @@ def rotary(name):
                        (F.NOT_A_ROTATION, "not_a_rotation"), (F.LAYER_COUNT, "layer_count"), (F.VISION, "vision")):
         if name in table:
             entry[key] = table[name]
+    for table, key in ((F.TYPES_FROM, "types_from"), (F.TYPES_PADDED, "types_padded")):
+        if name in table:
+            entry[key] = table[name]
+    for names, key in ((F.TAIL, "tail"), (F.KEY_CACHE_UNKNOWN, "key_cache_unknown"),
+                       (F.INDEXED_FULL, "indexed_full"), (F.FLAT_ONLY, "flat_only"),
+                       (F.HEAD_STRICT, "head_strict"), (F.STRICT_LABELS, "strict_labels"),
+                       (F.LABELS_IF_TYPED, "labels_if_typed"), (F.VISION_WINDOWS, "vision_windows")):
+        if name in names:
+            entry[key] = True
     if name in F.MROPE:
         entry["mrope"] = {"layout": F.MROPE[name][0], "sections": F.MROPE[name][1]}
     if name in F.LOGIT_FACTOR:
@@ -114,10 +125,16 @@ def window(name, entry, c):
 
 def common(name, entry, c):
     entry["defaults"] = {k: v for k, v in c["defaults"].items() if k not in DROP}
+    longest = defaults.get(name, {}).get("max_position_embeddings")
+    if longest and "max_position_embeddings" not in entry["defaults"] and c["is_rope"]:
+        entry["defaults"]["max_position_embeddings"] = longest
     if c.get("names"):
         entry["names"] = {k: v for k, v in c["names"].items() if v != "qk_rope_head_dim"}
-        if c["names"].get("head_dim") == "qk_rope_head_dim":  # GLM-4 MoE Lite
+        if "head_dim" in entry["defaults"] and c["names"].get("head_dim") == "qk_rope_head_dim":
             entry["defaults"]["qk_rope_head_dim"] = entry["defaults"].pop("head_dim")
+    entry["defaults"].update(F.EXTRA_DEFAULTS.get(name, {}))
+    if name in F.EXTRA_NAMES:
+        entry["names"] = {**entry.get("names", {}), **F.EXTRA_NAMES[name]}
     if "head_dim" in c["defaults"] and c["defaults"]["head_dim"] is None and (
             defaults.get(name, {}).get("head_dim", 1) is None):
         entry["head_null"] = True  # the class leaves it null
@@ -132,10 +149,19 @@ for name in sorted(classes):
     c = classes[name]
     if name in NOT_ROTARY:
         entry = {"class": c["class"], **NOT_ROTARY[name]}
-        if name in F.LAYERS:
-            entry["layers"] = F.LAYERS[name]
+        for facts_of, key in ((F.LAYERS, "layers"), (F.LAYER_COUNT, "layer_count"),
+                           (F.INPUT_OFFSET, "input_offset"),
+                           (F.INPUT_WIDTH, "input_width"), (F.INPUT_PATCHES, "input_patches"),
+                           (F.INPUT_TEXT, "input_text"), (F.DECODER, "decoder"),
+                           (F.DECODER_INPUT, "decoder_input")):
+            if name in facts_of:
+                entry[key] = facts_of[name]
+        if name in F.INPUT_PADDING:
+            entry["input_padding"] = True
+        if name in F.DECODER:
+            entry["bidirectional"] = True
         common(name, entry, c)
-    elif c["is_rope"] or name in OTHER_ROTARY:
+    elif (c["is_rope"] or name in OTHER_ROTARY) and name not in F.NOT_THE_TEXT:
         entry = rotary(name)
     elif c.get("parts") or c.get("auto_parts"):
         entry = {"class": c["class"]}

@@ -23,7 +23,12 @@ attention_window_size alibi position_embedding_type rotary_value use_bidirection
 is_decoder num_nextn_predict_layers layer_group_size full_attn_idxs attn_layer_period
 attn_layer_offset relative_attention_num_buckets relative_attention_max_distance
 use_mem_rope cross_attention_layers embed_dim d_model temporal_patch_size spatial_merge_size
-pos_emb_type rotary_embedding_base position_embeddings_type swa_head_dim""".split()
+pos_emb_type rotary_embedding_base position_embeddings_type swa_head_dim num_key_value_heads
+num_kv_heads num_global_key_value_heads num_kv_shared_layers multi_query new_decoder_architecture
+kv_lora_rank compress_rope_theta rope_scaling_layers H_cycles L_cycles num_layers_per_stack
+window_size fullatt_block_indexes patch_size decoder_layers decoder_attention_heads
+num_decoder_layers max_source_positions max_target_positions max_seq_len embedding_size
+input_embedding_size image_size pad_token_id""".split()
 PLAIN = (int, float, str, bool, list, dict, type(None))
 
 
@@ -36,7 +41,11 @@ def facts(name, cls):
         if f is not None and f.default is not dataclasses.MISSING and isinstance(f.default, PLAIN):
             defaults[attribute] = f.default
     # keys are written with the attribute's common name
-    back = {v: k for k, v in cls.attribute_map.items() if k in ATTRIBUTES}
+    back = {}
+    for k in ATTRIBUTES:  # the first name counts; a target that stands before its alias stays
+        target = cls.attribute_map.get(k, k)
+        if target not in ATTRIBUTES or ATTRIBUTES.index(target) > ATTRIBUTES.index(k):
+            back.setdefault(target, k)
     out = {"class": cls.__name__, "defaults": {back.get(k, k): v for k, v in defaults.items()}}
     names = {k: v for k, v in cls.attribute_map.items() if k in ATTRIBUTES}
     if names:
@@ -70,4 +79,6 @@ for name in sorted(CONFIG_MAPPING.keys()):
         table[name] = facts(name, CONFIG_MAPPING[name])
     except Exception as problem:  # said, not hidden
         print(name, repr(problem)[:200], file=sys.stderr)
-json.dump(table, sys.stdout, indent=None, separators=(",", ":"), sort_keys=True)
+lines = [f"{json.dumps(name)}: {json.dumps(table[name], sort_keys=True)}"
+         for name in sorted(table)]
+print("{\n" + ",\n".join(lines) + "\n}")

@@ -83,12 +83,19 @@ struct LayerSpec {
   // value or attention output turned too (RoFormer's and CLVP's v, DeepSeek-V4's output by -p)
   bool rotates_value = false, unrotates_output = false;
   std::optional<QueryTemperature> query_temperature;
+  // Channels of keys that one token leaves in the cache of this layer, over all key heads (the
+  // latent and the turned part of multi-head latent attention); none: no cache, or not known.
+  std::optional<Sourced<Index>> cached_key_channels;
   std::vector<FieldValue> fields;
   const FieldValue* field(std::string_view name) const;
 };
 
+// Fields for every value of `rotary` and `attention` that a reader has not given one: what the
+// definition made of the stated ones (inv_freq, axes, the factors) and what it leaves at 0.
+POSENC_API void complete_fields(LayerSpec&);
+
 struct Tower {
-  std::string name;  // vision, audio
+  std::string name;  // vision, audio, decoder
   std::vector<LayerSpec> layers;
 };
 
@@ -96,6 +103,7 @@ struct ModelSpec {
   std::string file, model_type, reader;  // reader: transformers | llama_cpp
   Sourced<Index> context;
   std::optional<Index> trained_context;
+  Sourced<Index> cache_element_bytes{2, Origin::derived, "no dtype is stated: 16 bit taken"};
   std::vector<Sourced<Encoding>> input;  // what acts at the embedding
   std::vector<LayerSpec> layers;
   std::vector<Tower> towers;

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// A config.json read as llama.cpp reads the model after its converter: the same as the GGUF file
+// that the converter wrote of that config (the suite holds both).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "posenc/core/error.h"
+#include "suite.h"
+
+namespace posenc {
+namespace {
+
+using namespace test;
+
+ModelSpec as_llama_cpp(const Json& config, std::optional<Index> context = {}) {
+  ReadOptions options;
+  options.reader = "llama_cpp";
+  options.context = context;
+  return read_hugging_face(config, "config.json", options);
+}
+
+void expect_same_rotary(const LayerSpec& x, const LayerSpec& y, const std::string& who) {
+  ASSERT_EQ(x.rotary.has_value(), y.rotary.has_value()) << who;
+  if (!x.rotary) return;
+  EXPECT_EQ(x.rotary->head_dim, y.rotary->head_dim) << who;
+  EXPECT_EQ(x.rotary->blocks.size(), y.rotary->blocks.size()) << who;
+  const RotaryBlock &p = x.rotary->blocks.at(0), &q = y.rotary->blocks.at(0);
+  EXPECT_EQ(p.offset, q.offset) << who;
+  EXPECT_EQ(p.pairing, q.pairing) << who;
+  EXPECT_EQ(p.spectrum.axes, q.spectrum.axes) << who;
+  EXPECT_NEAR(p.spectrum.gain, q.spectrum.gain, 1e-12) << who;
+  EXPECT_NEAR(x.rotary->logit_factor(), y.rotary->logit_factor(), 1e-12) << who;
+  ASSERT_EQ(p.spectrum.frequency.size(), q.spectrum.frequency.size()) << who;
+  // The converter forms Llama-3's divisors in float32, here they are rounded once.
+  for (std::size_t k = 0; k < p.spectrum.frequency.size(); ++k)
+    EXPECT_NEAR(p.spectrum.frequency[k], q.spectrum.frequency[k],
+                4e-7 * std::abs(q.spectrum.frequency[k]))
+        << who << " pair " << k;
+}
+
+TEST(Convert, ReadsWhatTheConverterWrote) {
+  const std::set<std::string> kUnknown{"falcon", "nomic_bert"};
+  int compared = 0;
+  std::set<std::string> refusals;
+  for (const Json& c : cases()) {
+    if (c.at("scheme").as_string() != "gguf") continue;
+    const std::string name = c.at("name").as_string();
+    const ModelSpec file = read_suite_file(name);
+    const ModelSpec config = as_llama_cpp(*c.at_pointer("/params/hf_config"));
+    if (refused(config)) {
+      EXPECT_TRUE(finding(config, "layout_not_covered")) << name << '\n' << report(config);
+      refusals.insert(name);
+      continue;
+    }
+    ++compared;
+    EXPECT_EQ(config.reader, "llama_cpp");
+    EXPECT_TRUE(finding(config, "converted")) << name;
+    EXPECT_EQ(config.model_type, file.model_type) << name;
+    EXPECT_EQ(config.context.value, file.context.value) << name;
+    EXPECT_EQ(config.input.size(), file.input.size()) << name;
+    ASSERT_EQ(config.layers.size(), file.layers.size()) << name << '\n' << report(config);
+    for (std::size_t i = 0; i < file.layers.size(); ++i) {
+      const LayerSpec &x = config.layers[i], &y = file.layers[i];
+      const std::string who = name + " layer " + std::to_string(i);
+      EXPECT_EQ(x.scheme, y.scheme) << who;
+      EXPECT_EQ(x.attention.kind, y.attention.kind) << who;
+      EXPECT_EQ(x.attention.left, y.attention.left) << who;
+      EXPECT_EQ(x.attention.right, y.attention.right) << who;
+      expect_same_rotary(x, y, who);
+    }
+  }
+  EXPECT_EQ(refusals, kUnknown);
+  EXPECT_EQ(compared, 23);
+}
+
+Json llama(Json scaling) {
+  return Json::object({{"model_type", "llama"},
+                       {"hidden_size", 512},
+                       {"num_attention_heads", 4},
+                       {"num_hidden_layers", 2},
+                       {"max_position_embeddings", 4096},
+                       {"rope_scaling", std::move(scaling)}});
+}
+
+TEST(Convert, SaysWhatTheConverterDrops) {
+  const ModelSpec dynamic =
+      as_llama_cpp(llama(Json::object({{"rope_type", "dynamic"}, {"factor", 2.0}})), 16384);
+  ASSERT_FALSE(refused(dynamic)) << report(dynamic);
+  EXPECT_TRUE(finding(dynamic, "gguf_lost"));
+  EXPECT_EQ(dynamic.layers.at(0).encodings.at(0).value.scalings.size(), 0u);
+  // llama's q and k are permuted on the way: neighbours turn together there
+  EXPECT_EQ(dynamic.layers.at(0).rotary->blocks.at(0).pairing, Pairing::interleaved);
+  const ModelSpec odd =
+      as_llama_cpp(llama(Json::object({{"rope_type", "brand_new"}, {"factor", 2.0}})));
+  EXPECT_TRUE(refused(odd));
+  const ModelSpec unknown = as_llama_cpp(Json::object({{"model_type", "brand_new"}}));
+  EXPECT_TRUE(finding(unknown, "layout_not_covered"));
+}
+
+// A directory: config.json before GGUF, except for the reader llama_cpp.
+TEST(Convert, ADirectoryOfBothKinds) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / "posenc_both_kinds";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  EXPECT_THROW(read_model(folder), FormatError);
+  fs::copy_file(kSuite / "files" / "llama31.gguf", folder / "model.gguf");
+  EXPECT_EQ(read_model(folder).reader, "llama_cpp");
+  std::ofstream(folder / "config.json") << llama(nullptr).dump();
+  EXPECT_EQ(read_model(folder).reader, "transformers");
+  ReadOptions options;
+  options.reader = "llama_cpp";
+  EXPECT_EQ(read_model(folder, options).layers.size(), 32u);  // the file's own
+  fs::remove(folder / "config.json");
+  fs::copy_file(kSuite / "files" / "llama2.gguf", folder / "other.gguf");
+  EXPECT_THROW(read_model(folder), FormatError);
+  std::ofstream(folder / "broken.gguf") << "{}";
+  EXPECT_THROW(read_model(folder / "broken.gguf"), FormatError);
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace posenc
