@@ -5,19 +5,31 @@
 #include "posenc/core/error.h"
 #include "posenc/model/read.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+namespace {
+
+void examine(const posenc::Json& config, const char* reader) {
   using namespace posenc;
-  ModelSpec model;
-  try {
-    model = read_hugging_face(parse_json(fuzz::text(data, size), "input"), "input");
-  } catch (const FormatError&) {
-    return 0;
-  }
+  ReadOptions options;
+  options.reader = reader;
+  const ModelSpec model = read_hugging_face(config, "input", options);
   const Json explained = explain_json(model);
   fuzz::law(parse_json(explained.dump(), "explain") == explained, "parse(dump(x)) == x");
   const Json examined = doctor_json(doctor(model));
   fuzz::law(parse_json(examined.dump(), "doctor") == examined, "parse(dump(x)) == x");
   for (const LayerSpec& layer : model.layers)
     if (layer.rotary) check(*layer.rotary);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  posenc::Json config;
+  try {
+    config = posenc::parse_json(posenc::fuzz::text(data, size), "input");
+  } catch (const posenc::FormatError&) {
+    return 0;
+  }
+  examine(config, "");
+  examine(config, "llama_cpp");  // the converter's file must always be one that can be parsed
   return 0;
 }

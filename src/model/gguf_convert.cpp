@@ -180,6 +180,15 @@ class Converter {
     if (!v || !v->value.is_number() || !std::isfinite(v->value.as_number())) return std::nullopt;
     return v->value.as_number();
   }
+  // A number of tokens that fits a u32.
+  std::optional<double> length_of(const Dict& d) const {
+    auto v = given(d, "original_max_position_embeddings");
+    if (!v)  // Phi-3 files of the first days state it beside the dictionary
+      if (const auto beside = view_.stated("original_max_position_embeddings");
+          beside && beside->value.is_number())
+        v = beside->value.as_number();
+    return v && *v >= 1 && *v < 4294967296.0 ? v : std::nullopt;
+  }
   bool lacks(std::string_view name, const std::string& type) {
     view_.reading().error(
         "missing_key", "the converter needs " + std::string(name) + " for " + type,
@@ -215,7 +224,7 @@ class Converter {
   }
 
   bool yarn(const Dict& d, double factor) {
-    const auto length = given(d, "original_max_position_embeddings");
+    const auto length = length_of(d);
     if (!length) return lacks("original_max_position_embeddings", "yarn");
     out_.text(key("rope.scaling.type"), "yarn");
     real("rope.scaling.factor", factor);
@@ -231,8 +240,7 @@ class Converter {
   // Divisors of the frequencies, reference 4.7.
   bool llama3(const Dict& d) {
     const auto s = given(d, "factor"), lo = given(d, "low_freq_factor"),
-               hi = given(d, "high_freq_factor"),
-               length = given(d, "original_max_position_embeddings");
+               hi = given(d, "high_freq_factor"), length = length_of(d);
     if (!s || !lo || !hi || !length) return lacks("factor, low_, high_freq_factor", "llama3");
     std::vector<float> divisors;
     for (Index i = 0; i < head_ / 2; ++i) {
@@ -250,7 +258,7 @@ class Converter {
   }
 
   bool longrope(const Dict& d) {
-    const auto original = given(d, "original_max_position_embeddings");
+    const auto original = length_of(d);
     const auto longest = view_.integer("max_position_embeddings", 1, std::int64_t{1} << 31, true);
     if (!original || !longest) return lacks("original_max_position_embeddings", "longrope");
     number("rope.scaling.original_context_length", static_cast<Index>(*original));

@@ -96,6 +96,20 @@ std::optional<Sourced<Index>> global(const ConfigView& view, const std::string& 
   return Sourced<Index>{512, Origin::class_default, view.class_name()};
 }
 
+// Some classes check it on loading, whether the heads come from it or not.
+bool heads_divide(const ConfigView& view) {
+  if (!view.entry().find("heads_divide")) return true;
+  const auto hidden = view.integer("hidden_size", 1, 1'000'000'000);
+  const auto heads = view.integer("num_attention_heads", 1, 1'000'000);
+  if (!hidden || !heads || hidden->value % heads->value == 0) return true;
+  view.reading().error("wrong_type",
+                       "hidden_size " + std::to_string(hidden->value) +
+                           " is no multiple of num_attention_heads " +
+                           std::to_string(heads->value) + ": transformers refuses the file",
+                       heads->where, "state the sizes of the model");
+  return false;
+}
+
 }  // namespace
 
 std::optional<Head> head_of(const ConfigView& view, const std::string& layer_type) {
@@ -107,6 +121,7 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
                          v->where, "state head_dim, or leave the key out");
     return std::nullopt;
   }
+  if (!heads_divide(view)) return std::nullopt;
   const Json* rule = view.entry().find("head");
   const std::string name = rule ? rule->as_string() : "own";
   if (name == "latent") return latent(view);

@@ -189,8 +189,8 @@ TEST(HuggingFace, QueryTemperatureOfEveryLayer) {
     for (Index t = 0; t < scale.shape[1]; ++t) {
       const auto& own = with[static_cast<std::size_t>(r)]->query_temperature;
       const double got = own ? query_factor(*own, static_cast<double>(t)) : 1.0;
-      // the peer's numbers are float32
-      EXPECT_NEAR(got, scale.values[static_cast<std::size_t>(r * scale.shape[1] + t)], 2e-7)
+      // measured as the ratio of two float32 norms: the case allows 2e-6
+      EXPECT_NEAR(got, scale.values[static_cast<std::size_t>(r * scale.shape[1] + t)], 2e-6)
           << "layer " << with[static_cast<std::size_t>(r)]->index << " token " << t;
       tempered += got != 1;
     }

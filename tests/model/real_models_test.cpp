@@ -50,9 +50,10 @@ TEST(RealModels, SayWhatTheyAre) {
     std::set<std::string> codes;
     for (const auto& f : doctor(spec))
       codes.insert(f.code + " " + std::string(enum_text(f.severity)));
-    if (const Json* wanted = m.find("codes"))
-      for (const Json& code : wanted->as_array())
-        EXPECT_TRUE(codes.count(code.as_string())) << who << " lacks " << code.as_string();
+    const Json* wanted = m.find("codes");
+    for (const Json& code : wanted ? wanted->as_array() : Json::Array{}) {
+      EXPECT_TRUE(codes.count(code.as_string())) << who << " lacks " << code.as_string();
+    }
     if (const Json* error = m.find("error")) {
       ++refused;
       EXPECT_TRUE(codes.count(error->as_string() + " error")) << who << "\n" << errors_of(spec);

@@ -34,6 +34,7 @@ struct VisionCase {
   const char* name;
   bool heads_first;  // [.., heads, tokens, head_dim]; otherwise [.., tokens, heads, head_dim]
   std::function<std::vector<double>(Index token)> position;
+  double allowed = 1e-12;
 };
 
 std::vector<double> row(const Numbers& table, Index token) {
@@ -63,7 +64,9 @@ TEST(Vision, EveryTowerTurnsAsThePeers) {
          if (t < 3) return std::vector<double>{0, 0};
          const double r = double((t - 3) / 4), c = double((t - 3) % 4);
          return std::vector<double>{(r + 0.5) / 2 * 2 - 1, (c + 0.5) / 4 * 2 - 1};
-       }},
+       },
+       // the peer forms DINOv3's frequencies in float32 in its double run too
+       2.4e-7},
   };
   EXPECT_EQ(cases_with("vision_").size(), std::size(kCases));
   for (const VisionCase& c : kCases) {
@@ -88,7 +91,7 @@ TEST(Vision, EveryTowerTurnsAsThePeers) {
         turn(rotary, c.position(token), x.data());
         for (Index i = 0; i < width; ++i)
           EXPECT_NEAR(x[static_cast<std::size_t>(i)], want.values[static_cast<std::size_t>(at + i)],
-                      1e-12)
+                      c.allowed)
               << c.name << " " << which << " row " << r << " channel " << i;
       }
     }

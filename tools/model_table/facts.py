@@ -306,6 +306,13 @@ pe_audio_video_encoder pe_video_encoder qwen2_5_omni_dit qwen2_5_omni_talker qwe
 qwen3_5_text qwen3_next qwen3_omni_moe_talker_code_predictor qwen3_vl_text qwen4_exp_text seed_oss
 solar_open step3p5 t5_gemma_module t5gemma2_decoder t5gemma2_text timesfm2_5 vaultgemma
 voxtral_realtime_encoder xcodec2 zaya""".split()
+# hidden_size must be a multiple of num_attention_heads, even beside head_dim (run).
+HEADS_DIVIDE = """arcee aria_text cosmos3_edge_text cwm deepseek_ocr2_text deepseek_v2
+dots3_note_audio_encoder esmc eurobert gemma2 gemma3_text gemma3n_text gpt_neox gradium_phonon_tts
+higgs_audio_v2 hrm_text hyperclovax internlm3 iquestcoder jais2 llama minicpm3 muse_glimmer_text
+muse_spark_text nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_word_timestamp
+nemotron3_diarization_audio neucodec pocket_tts t5_gemma_module t5gemma2_decoder t5gemma2_text ultrabert
+unlimited_ocr_text vaultgemma xcodec2""".split()
 # rope_parameters may hold layer types only (run).
 STRICT_LABELS = ["modernbert", "modernbert-decoder", "neomme"]
 # Nested rope_parameters count only when the file states layer_types (run).

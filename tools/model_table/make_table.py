@@ -91,7 +91,7 @@ def rotary(name):
             entry[key] = table[name]
     for names, key in ((F.TAIL, "tail"), (F.KEY_CACHE_UNKNOWN, "key_cache_unknown"),
                        (F.INDEXED_FULL, "indexed_full"), (F.FLAT_ONLY, "flat_only"),
-                       (F.HEAD_STRICT, "head_strict"), (F.STRICT_LABELS, "strict_labels"),
+                       (F.HEAD_STRICT, "head_strict"), (F.STRICT_LABELS, "strict_labels"), (F.HEADS_DIVIDE, "heads_divide"),
                        (F.LABELS_IF_TYPED, "labels_if_typed"), (F.VISION_WINDOWS, "vision_windows")):
         if name in names:
             entry[key] = True
