@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include "model/gguf_convert.h"
 #include "model/gguf_lower.h"
 #include "posenc/model/read.h"
 
@@ -137,12 +138,9 @@ ModelSpec read_gguf(std::span<const std::byte> bytes, const std::string& file,
   m.file = file;
   m.reader = "llama_cpp";
   Keys keys(container, options, m.findings);
-  if (!options.reader.empty() && options.reader != "llama_cpp") {
-    keys.error("reader_refused", "--reader",
-               "a GGUF file means what llama.cpp computes; it cannot be read as " +
-                   printable(options.reader));
-    return m;
-  }
+  if (options.reader == "transformers") return hf::read_as_transformers(container, file, options);
+  if (!options.reader.empty() && options.reader != "llama_cpp")
+    refuse("read", "reader must be transformers or llama_cpp", options.reader);
   read_into(keys, options, m);
   keys.report_assumptions();
   return m;

@@ -188,6 +188,14 @@ class LayerReader {
     QueryTemperature t;
     Value beta, period;
     if (rule->as_string() == "llama4") {
+      const auto on = view_.stated("attn_temperature_tuning");
+      if (on && !on->value.is_bool())
+        view_.reading().warn("wrong_type",
+                             "attn_temperature_tuning must be true or false, got " +
+                                 shown(on->value) +
+                                 ": read as Python does, true unless 0; transformers "
+                                 "5.23 refuses the file",
+                             on->where, "write true");
       if (turns || !view_.flag("attn_temperature_tuning", true)) return;
       beta = view_.value("attn_scale").value_or(Value{});
       period = view_.value("floor_scale").value_or(Value{});

@@ -102,6 +102,31 @@ TEST(Convert, SaysWhatTheConverterDrops) {
   EXPECT_TRUE(finding(unknown, "layout_not_covered"));
 }
 
+// The other way: a GGUF file as transformers loads it, half-split again and without its scaling.
+TEST(Convert, LoadsAsTransformersDoes) {
+  ReadOptions options;
+  options.reader = "transformers";
+  const ModelSpec llama31 = read_suite_file("llama31", options);
+  ASSERT_FALSE(refused(llama31)) << report(llama31);
+  EXPECT_EQ(llama31.reader, "transformers");
+  EXPECT_EQ(llama31.model_type, "llama");
+  EXPECT_EQ(llama31.layers.size(), 32u);
+  EXPECT_EQ(llama31.context.value, 131072);
+  EXPECT_TRUE(finding(llama31, "gguf_lost"));
+  const RotaryBlock& b = llama31.layers[0].rotary->blocks.at(0);
+  EXPECT_EQ(b.pairing, Pairing::half_split);
+  EXPECT_EQ(b.width(), 128);
+  EXPECT_NEAR(b.spectrum.frequency.back(), std::pow(500000., -126. / 128), 1e-20);
+  const ModelSpec gemma = read_suite_file("gemma3", options);
+  ASSERT_FALSE(refused(gemma)) << report(gemma);
+  EXPECT_EQ(gemma.layers[0].attention.left, Index{1023});
+  EXPECT_EQ(gemma.layers[5].attention.left, std::nullopt);
+  const ModelSpec t5 = read_suite_file("t5", options);
+  ASSERT_FALSE(refused(t5)) << report(t5);
+  EXPECT_EQ(t5.layers[0].scheme, "t5");
+  EXPECT_TRUE(refused(read_suite_file("deepseek_v3", options)));
+}
+
 // A directory: config.json before GGUF, except for the reader llama_cpp.
 TEST(Convert, ADirectoryOfBothKinds) {
   namespace fs = std::filesystem;

@@ -167,9 +167,11 @@ TEST(GgufModels, RefusesWhatItCannotMean) {
   expect_error(Writer("clip").read(), "unknown_model_type", "general.architecture");
   expect_error(Writer("qwen2").set("rope.freq_base", 10000u).read(), "wrong_type",
                "qwen2.rope.freq_base");
-  ReadOptions transformers;
-  transformers.reader = "transformers";
-  EXPECT_TRUE(refused(Writer("llama").read(transformers)));
+  ReadOptions reader;
+  reader.reader = "transformers";
+  EXPECT_TRUE(finding(Writer("jais").read(reader), "reader_refused"));
+  reader.reader = "vllm";
+  EXPECT_THROW((void)Writer("llama").read(reader), std::invalid_argument);
 }
 
 TEST(GgufModels, APersonMayDecide) {

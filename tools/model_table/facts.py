@@ -99,6 +99,8 @@ for name in """qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talk
 qwen3_omni_moe_talker_code_predictor deepseek_ocr2_encoder""".split():
     LAYERS[name] = {"rule": "windows_from"}
 LAYERS["qwen2_moe"] = {"rule": "windows_until"}
+for name in "mamba mamba2 falcon_mamba rwkv xlstm".split():  # no softmax attention anywhere
+    LAYERS[name] = {"rule": "all", "type": LINEAR}
 
 # Layers counted by another key: LongCat-Flash has two attentions a layer; HRM runs its stacks in
 # cycles, and each run has keys of its own.
@@ -113,7 +115,7 @@ INDEXED_FULL = ["dots3_note_text"]  # full_attention becomes indexed_attention
 
 # Windows on every layer (a model with layer types has them on its sliding ones).
 WINDOW_ON_ALL = """mistral mixtral ministral3 phi3 phi4_multimodal phimoe starcoder2 minimax olmoe
-qwen3_moe voxtral_realtime_text voxtral_realtime_encoder mimi recurrent_gemma moshi
+qwen3_moe voxtral_realtime_text voxtral_realtime_encoder mimi mimi_encoder mimi_decoder recurrent_gemma moshi
 openai_privacy_filter kyutai_speech_to_text pocket_tts_audio_tokenizer qwen3_omni_moe_talker_text
 blt_patcher blt_local_encoder""".split()
 # A window takes effect only with use_sliding_window.
