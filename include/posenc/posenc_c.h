@@ -30,12 +30,17 @@ typedef struct posenc_error {
   char message[512]; /* always terminated; cut when longer */
 } posenc_error;
 
+/* None of the choices below. Being the least int it makes every int a value that may be passed, so
+   that a wrong one is refused. */
+enum { POSENC_NONE = -2147483647 - 1 };
+
 /* Element types of plans and tables. */
 typedef enum posenc_dtype {
   POSENC_F64 = 0,
   POSENC_F32 = 1,
   POSENC_F16 = 2,
-  POSENC_BF16 = 3
+  POSENC_BF16 = 3,
+  POSENC_DTYPE_NONE = POSENC_NONE
 } posenc_dtype;
 
 /* g is the plan's gain. */
@@ -43,7 +48,8 @@ typedef enum posenc_sense {
   POSENC_FORWARD = 0,  /* g R(p) */
   POSENC_GRADIENT = 1, /* g R(-p), the transpose */
   POSENC_INVERSE = 2,  /* R(-p) / g */
-  POSENC_SHIFT = 3     /* R(p): moves cached keys by p positions */
+  POSENC_SHIFT = 3,    /* R(p): moves cached keys by p positions */
+  POSENC_SENSE_NONE = POSENC_NONE
 } posenc_sense;
 
 /* How columns of cosine and sine stand for n pairs. */
@@ -51,7 +57,8 @@ typedef enum posenc_row_layout {
   POSENC_HALF = 0,       /* n columns, one a pair */
   POSENC_DUPLICATED = 1, /* f0 .. fn-1, f0 .. fn-1 */
   POSENC_REPEATED = 2,   /* f0, f0, f1, f1 .. */
-  POSENC_PAIRS = 3       /* c0, s0, c1, s1 ..: of a saved table only */
+  POSENC_PAIRS = 3,      /* c0, s0, c1, s1 ..: of a saved table only */
+  POSENC_ROW_LAYOUT_NONE = POSENC_NONE
 } posenc_row_layout;
 
 /* Whether cached keys can be moved, see rotary/rerotate.h. */

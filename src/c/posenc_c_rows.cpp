@@ -18,6 +18,8 @@ posenc::TableLayout row_layout(posenc_row_layout layout) {
       return posenc::TableLayout::repeated;
     case POSENC_PAIRS:
       return posenc::TableLayout::pairs;
+    case POSENC_ROW_LAYOUT_NONE:
+      break;
   }
   posenc::refuse("c", "the layout of rows must be one of posenc_row_layout",
                  static_cast<Index>(layout));

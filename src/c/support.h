@@ -64,6 +64,8 @@ inline DType dtype_of(posenc_dtype t) {
       return DType::f16;
     case POSENC_BF16:
       return DType::bf16;
+    case POSENC_DTYPE_NONE:
+      break;
   }
   refuse("c", "the dtype must be one of posenc_dtype", static_cast<Index>(t));
 }
@@ -78,6 +80,8 @@ inline Sense sense_of(posenc_sense s) {
       return Sense::inverse;
     case POSENC_SHIFT:
       return Sense::shift;
+    case POSENC_SENSE_NONE:
+      break;
   }
   refuse("c", "the sense must be one of posenc_sense", static_cast<Index>(s));
 }

@@ -23,8 +23,8 @@ void check_block(const RotarySpec& spec, const RotaryBlock& b) {
   if (b.offset < 0 || b.pairs() > spec.head_dim || b.offset > spec.head_dim - b.width())
     refuse("rotary",
            "a block must lie inside the " + std::to_string(spec.head_dim) +
-               " channels of a head, its end",
-           b.offset + b.width());
+               " channels of a head; its width is " + std::to_string(b.width()) + ", its offset",
+           b.offset);
   if (b.output_order == OutputOrder::even_then_odd && b.pairing != Pairing::interleaved)
     refuse("rotary", "output_order even_then_odd needs interleaved pairs", enum_text(b.pairing));
   if (b.spectrum.axes > detail::kMaxAxes)

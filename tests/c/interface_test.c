@@ -204,6 +204,12 @@ static void wrong_arguments(void) {
   CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, &q.t, &p.t, f, &error) != POSENC_OK);
   CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, (posenc_sense)9, &error) !=
         POSENC_OK);
+  CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, (posenc_sense)-1, &error) !=
+        POSENC_OK);
+  posenc_plan* none = NULL;
+  CHECK(posenc_plan_from_scheme("rope head_dim=8 pairing=half_split", 0, (posenc_dtype)99, &none,
+                                &error) != POSENC_OK);
+  CHECK(strstr(error.message, "posenc_dtype, got 99") != NULL && none == NULL);
   q.t.dtype.lanes = 4;
   CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, f, &error) != POSENC_OK);
   q.t.dtype.lanes = 1;
