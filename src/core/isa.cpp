@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::array<std::string_view, 8> kNames{"scalar", "ssse3", "sse4", "avx2",
                                                  "avx512", "neon",  "sve",  "sve2"};
-// Better targets have lower bits. g++ has HWY_SCALAR as its fall-back, clang HWY_EMU128.
+// Better targets have lower bits. The build takes HWY_SCALAR as its fall-back, others HWY_EMU128.
 constexpr std::array<std::int64_t, 8> kTargets{HWY_SCALAR | HWY_EMU128,
                                                HWY_SSSE3,
                                                HWY_SSE4,

@@ -79,7 +79,7 @@ void RotaryWriter::unread_keys() {
       continue;
     }
     const auto* alias = std::find_if(std::begin(kAliases), std::end(kAliases),
-                                     [&](const Alias& a) { return a.key == key; });
+                                     [&name = key](const Alias& a) { return a.key == name; });
     if (alias != std::end(kAliases))
       reading().warn("alias_not_read",
                      key + " (" + std::string(alias->means) +

@@ -106,7 +106,8 @@ inline bool writable(const Heads& h) noexcept {
          (h.dim_stride != 0);
 }
 inline void check_pair(const RotaryPlan::State& s, const Heads& in, const Heads& out) {
-  bool fits = tensor_fits(s, in) & writable(out);
+  const bool fits_in = tensor_fits(s, in), fits_out = writable(out);
+  bool fits = fits_in & fits_out;
   if (&in != &out)
     fits = fits & (out.dtype == s.dtype) & (out.dim == in.dim) & (out.data != nullptr) &
            (in.batch == out.batch) & (in.tokens == out.tokens) & (in.heads == out.heads);

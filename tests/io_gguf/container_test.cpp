@@ -23,7 +23,7 @@ std::vector<std::byte> slurp(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string s((std::istreambuf_iterator<char>(in)), {});
   std::vector<std::byte> out(s.size());
-  std::memcpy(out.data(), s.data(), s.size());
+  if (!s.empty()) std::memcpy(out.data(), s.data(), s.size());
   return out;
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A key deleted never leaves a changed value that still claims to be stated; a value replaced by
 // nonsense never crashes.
+#include <algorithm>
 #include <functional>
 #include <map>
 
 #include "hugging_face_suite.h"
 #include "posenc/core/error.h"
+#include "support/sanitized.h"
 
 namespace posenc {
 namespace {
@@ -65,11 +67,16 @@ Fields fields_of(const ModelSpec& spec) {
   return out;
 }
 
+// All of the suite's files; every eighth under sanitizers.
 std::vector<std::filesystem::path> files() {
   std::vector<std::filesystem::path> out;
   for (const auto& e : std::filesystem::directory_iterator(suite_folder() / "configs"))
     if (e.is_directory()) out.push_back(e.path() / "config.json");
-  return out;
+  std::sort(out.begin(), out.end());
+  if (!kSanitized) return out;
+  std::vector<std::filesystem::path> some;
+  for (std::size_t i = 0; i < out.size(); i += 8) some.push_back(out[i]);
+  return some;
 }
 
 // The value at a pointer of the file (config.json#/rope_scaling/factor); null when it is not there.
@@ -140,8 +147,8 @@ TEST(Robust, ADeletedKeyIsNeverStillStated) {
       }
     });
   }
-  EXPECT_GT(deletions, 1000);
-  EXPECT_GT(changes, 100);
+  EXPECT_GT(deletions, kSanitized ? 100 : 1000);
+  EXPECT_GT(changes, kSanitized ? 10 : 100);
   RecordProperty("stated_elsewhere", elsewhere);
 }
 
@@ -180,8 +187,8 @@ TEST(Robust, NonsenseNeverCrashes) {
       }
     });
   }
-  EXPECT_GT(reads, 10000);
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(reads, kSanitized ? 1000 : 10000);
+  EXPECT_GT(refused, kSanitized ? 100 : 1000);
 }
 
 TEST(Robust, WhatIsNoModel) {

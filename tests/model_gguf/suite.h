@@ -24,7 +24,7 @@ inline std::vector<std::byte> slurp(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string s((std::istreambuf_iterator<char>(in)), {});
   std::vector<std::byte> out(s.size());
-  std::memcpy(out.data(), s.data(), s.size());
+  if (!s.empty()) std::memcpy(out.data(), s.data(), s.size());
   return out;
 }
 
