@@ -3,10 +3,12 @@
 //   make_inputs CONFORMANCE OUT     writes OUT/<target>/* and OUT/<target>.dict
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <set>
 
 #include "posenc/core/fields.h"
 #include "posenc/io/array.h"
+#include "tests/support/onnx_writer.h"
 
 namespace posenc {
 namespace {
@@ -21,7 +23,10 @@ class Inputs {
   void add(const std::string& target, std::span<const std::byte> bytes) {
     if (bytes.size() > kLargest) return;
     fs::create_directories(out_ / target);
-    write_file_atomically(out_ / target / std::to_string(count_++), bytes);
+    // Thousands of small files that can be made again: not worth waiting for the disk each.
+    std::ofstream(out_ / target / std::to_string(count_++), std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
   }
   void add(const std::string& target, std::string_view text) {
     add(target, std::as_bytes(std::span(text.data(), text.size())));
@@ -92,6 +97,9 @@ void add_arrays(const fs::path& path, Inputs& inputs) {
     if (a.bytes.size() > 512 || taken++ > 40) continue;
     inputs.add("safetensors", safetensors_bytes({{name, a}, {"again", a}}, {{"k", "v"}}));
     if (a.dtype != DType::bf16) inputs.add("npy", npy_bytes(a));
+    inputs.add("onnx", test::onnx::tensor_pb(a, name));
+    if (a.dtype != DType::i32 && a.dtype != DType::u8)
+      inputs.add("onnx", test::onnx::typed_tensor_pb(a));
   }
 }
 
@@ -119,6 +127,14 @@ void add_registry(Inputs& inputs) {
   inputs.dictionary("scheme", words);
 }
 
+void add_onnx_models(Inputs& inputs) {
+  Json attributes = Json::object();
+  inputs.add("onnx", test::onnx::model_pb({"X", "cos", "sin"}, attributes));
+  attributes.set("num_heads", 2);
+  attributes.set("interleaved", 1);
+  inputs.add("onnx", test::onnx::model_pb({"X", "cos", "sin", "positions"}, attributes));
+}
+
 void make(const fs::path& suites, const fs::path& out) {
   Inputs inputs(out);
   std::set<std::string> words{"NaN", "Infinity", "null", "true", "false", "1e400", "\\u0000"};
@@ -142,6 +158,7 @@ void make(const fs::path& suites, const fs::path& out) {
     }
   }
   add_registry(inputs);
+  add_onnx_models(inputs);
   for (const char* target : {"json", "config", "cases"}) inputs.dictionary(target, words);
   std::printf("%d inputs\n", inputs.count());
 }
