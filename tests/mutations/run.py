@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Breaks one line of a formula or kernel at a time and shows which test catches it.
 
-    python3 tests/mutations/run.py [--jobs N] [--only TEXT]
+    python3 tests/mutations/run.py [--jobs N] [--only TEXT]... [--clean]
 
 Each entry of mutations.json: `file`, `find` (a text that stands there exactly once), `replace`, `what` it
-breaks and the test programs (ctest -R expression) that should notice. The tree is copied, built once, and only
-what a mutation touches is built again. A mutation that no test catches fails the run.
+breaks and the test programs that should notice. A copy of the tree is built once in build-mutations (kept for
+the next run), for one vector and the one-lane instruction set, kernels alone with optimization. Only what a
+mutation touches is built again, and put back from a copy of the first build afterwards. A mutation that no test
+catches fails the run.
 """
 import argparse
 import json
@@ -15,24 +17,70 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
+WORK = SOURCE / "build-mutations"
+TREE, BUILD, FIRST = WORK / "tree", WORK / "build", WORK / "first"
+PARTS = ["CMakeLists.txt", "bench", "cli", "cmake", "conformance", "examples", "fuzz", "include", "src", "tests"]
 
 
 def run(command, **more):
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
 
 
-def build(folder, jobs, targets):
-    return run(["ninja", "-C", str(folder), "-j", str(jobs), *targets])
+def files(root):
+    return {p.relative_to(root): p for p in root.rglob("*") if p.is_file() and not p.is_symlink()}
 
 
-def catchers(build_folder, programs):
-    """Names of the failing tests, run program by program until one fails."""
+def differs(a, b):
+    x, y = a.stat(), b.stat()
+    return x.st_size != y.st_size or x.st_mtime_ns != y.st_mtime_ns
+
+
+def mirror(source, target):
+    """Makes target what source is, times included, so that ninja sees nothing to do."""
+    wanted = files(source)
+    for name, path in files(target).items() if target.exists() else ():
+        if name not in wanted:
+            path.unlink()
+    for name, path in wanted.items():
+        to = target / name
+        if not to.exists() or differs(path, to):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, to)
+
+
+def copy_tree():
+    for part in PARTS:
+        if (SOURCE / part).is_dir():
+            mirror(SOURCE / part, TREE / part)
+        elif not (TREE / part).exists() or differs(SOURCE / part, TREE / part):
+            TREE.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(SOURCE / part, TREE / part)
+
+
+def configure():
+    launcher = shutil.which("ccache")
+    return run(["cmake", "-G", "Ninja", "-S", str(TREE), "-B", str(BUILD), "-DCMAKE_BUILD_TYPE=Debug",
+                "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DPOSENC_WERROR=OFF",
+                "-DPOSENC_DISABLED_TARGETS=HWY_AVX3|HWY_SSE4|HWY_SSSE3", "-DPOSENC_CUDA=OFF",
+                "-DPOSENC_CLI=OFF", "-DPOSENC_BENCH=OFF", "-DPOSENC_EXAMPLES=OFF",
+                *([f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}"] if launcher else [])])
+
+
+def build(jobs, targets):
+    return run(["ninja", "-C", str(BUILD), "-j", str(jobs), *targets])
+
+
+def catchers(programs):
+    """The first program that fails, and the names of its failing tests."""
     for program in programs:
-        result = run([str(next(build_folder.rglob(program))), "--gtest_brief=1"], timeout=600)
+        try:
+            result = run([str(next(BUILD.rglob(program))), "--gtest_brief=1", "--gtest_fail_fast"], timeout=600)
+        except subprocess.TimeoutExpired:
+            return program, ["does not end"]
         failed = [line.split("] ")[1].split(" (")[0].split(",")[0] for line in result.stdout.splitlines()
                   if line.startswith("[  FAILED  ]") and "." in line]
         if result.returncode != 0:
@@ -40,44 +88,64 @@ def catchers(build_folder, programs):
     return None, []
 
 
+def first_build(jobs, programs):
+    copy_tree()
+    if FIRST.exists():  # a run that was cut short leaves something broken
+        mirror(FIRST, BUILD)
+    configured = configure()
+    if configured.returncode:
+        sys.exit(configured.stdout)
+    built = build(jobs, programs)
+    if built.returncode:
+        sys.exit(built.stdout[-4000:])
+    program, failed = catchers(programs)
+    if program:
+        sys.exit(f"{program} fails before anything is broken: {failed}")
+    mirror(BUILD, FIRST)
+
+
+def try_mutation(m, jobs):
+    """Breaks, builds, tests and puts everything back; the program that caught it and its failing test."""
+    path = TREE / m["file"]
+    text, times = path.read_text(), path.stat()
+    if text.count(m["find"]) != 1:
+        sys.exit(f"{m['file']}: {m['find']!r} stands there {text.count(m['find'])} times, not once")
+    path.write_text(text.replace(m["find"], m["replace"]))
+    try:
+        built = build(jobs, m["tests"])
+        if built.returncode:
+            sys.exit(f"{m['file']}: the mutation does not compile\n{built.stdout[-2000:]}")
+        return catchers(m["tests"])
+    finally:
+        path.write_text(text)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        mirror(FIRST, BUILD)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", action="append", default=[], help="text in the file or in what is broken")
+    parser.add_argument("--clean", action="store_true", help="build anew")
     args = parser.parse_args()
-    mutations = [m for m in json.loads((HERE / "mutations.json").read_text()) if args.only in m["file"] + m["what"]]
-    assert mutations, "no mutation chosen"
-    programs = sorted({p for m in mutations for p in m["tests"]})
-    with tempfile.TemporaryDirectory() as scratch:
-        tree, folder = pathlib.Path(scratch) / "tree", pathlib.Path(scratch) / "build"
-        shutil.copytree(SOURCE, tree, ignore=shutil.ignore_patterns("build*", ".git", "out", "tiny_models"))
-        configured = run(["cmake", "-G", "Ninja", "-S", str(tree), "-B", str(folder), "-DPOSENC_BENCH=OFF",
-                          "-DPOSENC_EXAMPLES=OFF", "-DPOSENC_WERROR=OFF", "-DCMAKE_CXX_FLAGS_RELEASE=-O1"])
-        if configured.returncode:
-            sys.exit(configured.stdout)
-        first = build(folder, args.jobs, programs)
-        if first.returncode:
-            sys.exit(first.stdout[-4000:])
-        program, failed = catchers(folder, programs)
-        if program:
-            sys.exit(f"{program} fails before anything is broken: {failed}")
-        survived = 0
-        for number, m in enumerate(mutations, 1):
-            path = tree / m["file"]
-            text = path.read_text()
-            if text.count(m["find"]) != 1:
-                sys.exit(f"{m['file']}: {m['find']!r} stands there {text.count(m['find'])} times, not once")
-            path.write_text(text.replace(m["find"], m["replace"]))
-            built = build(folder, args.jobs, m["tests"])
-            if built.returncode:
-                sys.exit(f"{m['file']}: the mutation does not compile\n{built.stdout[-2000:]}")
-            program, failed = catchers(folder, m["tests"])
-            path.write_text(text)
-            verdict = f"caught by {program}: {failed[0]} (+{len(failed) - 1} more)" if program else "SURVIVED"
-            survived += program is None
-            print(f"{number:2d} {m['file']}: {m['what']}: {verdict}", flush=True)
-        print(f"{len(mutations) - survived} of {len(mutations)} mutations caught")
-        sys.exit(1 if survived else 0)
+    mutations = [m for m in json.loads((HERE / "mutations.json").read_text())
+                 if not args.only or any(o in m["file"] + ": " + m["what"] for o in args.only)]
+    if not mutations:
+        sys.exit("no mutation is called that")
+    if args.clean:
+        shutil.rmtree(WORK, ignore_errors=True)
+    started = time.monotonic()
+    first_build(args.jobs, sorted({p for m in mutations for p in m["tests"]}))
+    print(f"   built in {time.monotonic() - started:.0f} s", flush=True)
+    survived = 0
+    for number, m in enumerate(mutations, 1):
+        begin = time.monotonic()
+        program, failed = try_mutation(m, args.jobs)
+        survived += program is None
+        verdict = f"caught by {program}: {failed[0]}" if program else "SURVIVED"
+        print(f"{number:2d} {m['file']}: {m['what']}: {verdict}  ({time.monotonic() - begin:.0f} s)", flush=True)
+    print(f"{len(mutations) - survived} of {len(mutations)} mutations caught")
+    sys.exit(1 if survived else 0)
 
 
 if __name__ == "__main__":
