@@ -67,6 +67,7 @@ struct Verbs {
   ExplainOptions explain, doctor;
   TableOptions table;
   ApplyOptions apply;
+  ExtendOptions extend;
   PlotOptions plot;
   SelftestOptions selftest;
   BenchOptions bench;
@@ -185,6 +186,64 @@ void add_plot(CLI::App& app, Verbs& v) {
   p->callback([&v] { v.chosen = [&v] { return plot(v.plot); }; });
 }
 
+void add_extend_options(CLI::App* x, ExtendOptions& o) {
+  x->add_option("weights", o.weights, "a .safetensors file")->type_name("WEIGHTS")->required();
+  x->add_option("--tensor", o.tensor, "the table's name in the file")
+      ->type_name("NAME")
+      ->required();
+  x->add_option("--to", o.to,
+                "rows wanted: N of a line, kept rows included; HxW of a grid, without them")
+      ->type_name("N|HxW")
+      ->required();
+  x->add_option("--how", o.how,
+                "linear, hierarchical (lines); bilinear, bicubic, geometric (grids)")
+      ->type_name("HOW")
+      ->required();
+  x->add_option("--prefix", o.prefix, "rows kept in front: class and register tokens, offset rows")
+      ->type_name("N");
+  x->add_option("--suffix", o.suffix, "rows kept at the end")->type_name("N");
+  x->add_option("--grid", o.grid, "the table's own grid (default: the square of its rows)")
+      ->type_name("HxW");
+  x->add_option("--order", o.order,
+                "its axes: t rows, y x of a grid, c channels, 1 of size one\n"
+                "(default: tc, 1tc or 1yxc by its shape)")
+      ->type_name("ORDER");
+  x->add_flag("--align-corners", o.align_corners, "ends on ends");
+  x->add_flag("--antialias", o.antialias, "as timm and JAX: a = -0.5, border renormalised");
+  x->add_option("--keys", o.a, "bicubic's a (default: -0.75, with --antialias -0.5)")
+      ->type_name("A");
+  x->add_option("--border", o.border, "repeat or renormalise (default: by --antialias)")
+      ->type_name("B");
+  x->add_option("--offset", o.offset, "added to the new size where the factor is made: DINO 0.1")
+      ->type_name("X");
+  x->add_option("--scale", o.scale, "factor that sets the sampling points instead of the size")
+      ->type_name("F|FyxFx");
+  x->add_option("--alpha", o.alpha, "hierarchical (default: 0.4)")->type_name("A");
+  x->add_option("-o,--output", o.output, "the new file, written whole or not at all")
+      ->type_name("F")
+      ->required();
+  add_json(x, o.json);
+}
+
+void add_extend_verb(CLI::App& app, Verbs& v) {
+  auto* x = app.add_subcommand("extend", "a learned table of positions in a file at another size");
+  add_extend_options(x, v.extend);
+  x->footer(
+      "Everything else in the file is copied bit for bit.\n"
+      "Examples:\n"
+      "  posenc extend bert.safetensors --tensor bert.embeddings.position_embeddings.weight \\\n"
+      "    --to 2048 --how hierarchical -o longer.safetensors\n"
+      "  posenc extend roberta.safetensors --tensor roberta.embeddings.position_embeddings.weight "
+      "\\\n"
+      "    --prefix 2 --to 1026 --how linear -o longer.safetensors\n"
+      "  posenc extend vit.safetensors --tensor vit.embeddings.position_embeddings --prefix 1 \\\n"
+      "    --to 24x24 --how bicubic -o larger.safetensors\n"
+      "  posenc extend sam.safetensors --tensor image_encoder.pos_embed --to 32x48 --how bilinear "
+      "-o "
+      "o.safetensors");
+  x->callback([&v] { v.chosen = [&v] { return extend_verb(v.extend); }; });
+}
+
 void add_checking_verbs(CLI::App& app, Verbs& v) {
   auto* s = app.add_subcommand("selftest", "the conformance suites, on this machine");
   s->add_option("--suite", v.selftest.suites,
@@ -250,6 +309,7 @@ int run(int argc, char** argv) {
   Verbs v;
   add_reading_verbs(app, v);
   add_number_verbs(app, v);
+  add_extend_verb(app, v);
   add_plot(app, v);
   add_checking_verbs(app, v);
   try {

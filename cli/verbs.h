@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One function a verb. Each returns the exit code; errors are thrown and said once, in main.cpp.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,15 @@ struct ApplyOptions {
   bool json = false;
 };
 int apply_verb(const ApplyOptions&);
+
+struct ExtendOptions {
+  std::string weights, tensor, to, how, grid, order, border, scale, output;
+  Index prefix = 0, suffix = 0;
+  bool align_corners = false, antialias = false, json = false;
+  std::optional<double> a, alpha;
+  double offset = 0;
+};
+int extend_verb(const ExtendOptions&);
 
 struct PlotOptions {
   SubjectOptions subject;

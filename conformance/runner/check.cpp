@@ -14,7 +14,7 @@ namespace {
                        " needs a part of posenc that is not built");
 }
 
-constexpr std::array<std::pair<std::string_view, Operation>, 28> kOperations{{
+constexpr std::array<std::pair<std::string_view, Operation>, 30> kOperations{{
     {"rows", run_rows},
     {"rotate", run_rotate},
     {"rotate_rows", run_rotate_rows},
@@ -41,6 +41,8 @@ constexpr std::array<std::pair<std::string_view, Operation>, 28> kOperations{{
     {"buckets", run_buckets},
     {"pope", run_pope},
     {"extend", run_extend},
+    {"embed", run_embed},
+    {"documents", run_documents},
     {"attend", later},
     {"merge", later},
 }};

@@ -44,10 +44,8 @@ std::vector<double> biases(const Lowered& lowered, const OwnedPositions& query,
   return out;
 }
 
-}  // namespace
-
-// The bias of a relative scheme, [heads, queries, keys].
-void run_bias(Check& check) {
+// The bias of one scheme of a check, [heads, queries, keys].
+std::vector<double> bias_of(const Check& check) {
   const Encoding encoding = encoding_of(check);
   const OwnedPositions query = positions_of(check, "q_positions");
   const OwnedPositions key = positions_of(check, "k_positions");
@@ -56,14 +54,14 @@ void run_bias(Check& check) {
   shape.head_dim = static_cast<Index>(check.number("head_dim", 1));
   shape.min_delta = -(Index{1} << 20);
   shape.max_delta = Index{1} << 20;
-  std::visit(
-      [&](const auto& scheme) {
+  return std::visit(
+      [&](const auto& scheme) -> std::vector<double> {
         using S = std::decay_t<decltype(scheme)>;
         if constexpr (RelativeScheme<S>) {
           const Given given = given_parameters(check, scheme.parameters(shape));
           Lowered lowered;
           scheme.lower(shape, given.views, lowered);
-          check.expect("bias", biases(lowered, query, key, shape.heads));
+          return biases(lowered, query, key, shape.heads);
         } else {
           refuse("case", "bias needs a relative scheme", S::card.name);
         }
@@ -71,15 +69,41 @@ void run_bias(Check& check) {
       encoding.scheme);
 }
 
-// T5's bucket of every distance query - key in `positions`.
+}  // namespace
+
+// The bias of a relative scheme, or the sum of several (`sum`: checks that inherit this one).
+void run_bias(Check& check) {
+  const Json* terms = check.find("sum");
+  if (terms == nullptr) return check.expect("bias", bias_of(check));
+  std::vector<double> total;
+  for (const Json& term : terms->as_array()) {
+    Json whole = term;
+    for (const auto& [key, value] : check.json.as_object())
+      if (whole.find(key) == nullptr) whole.set(key, value);
+    const std::vector<double> one = bias_of(Check(check.in_case, whole));
+    total.resize(one.size(), 0.0);
+    for (std::size_t i = 0; i < one.size(); ++i) total[i] += one[i];
+  }
+  check.expect("bias", total);
+}
+
+// T5's bucket of every distance query - key in `positions`, or of every two of q_positions and
+// k_positions.
 void run_buckets(Check& check) {
   const Encoding encoding = encoding_of(check);
   const T5* scheme = std::get_if<T5>(&encoding.scheme);
   if (scheme == nullptr) refuse("case", "buckets needs the scheme t5");
-  const OwnedPositions distances = positions_of(check);
+  std::vector<Index> distances;
+  if (has_positions(check, "q_positions")) {
+    const OwnedPositions query = positions_of(check, "q_positions");
+    const OwnedPositions key = positions_of(check, "k_positions");
+    for (const Index i : std::get<std::vector<Index>>(query.value))
+      for (const Index j : std::get<std::vector<Index>>(key.value)) distances.push_back(i - j);
+  } else {
+    distances = std::get<std::vector<Index>>(positions_of(check).value);
+  }
   std::vector<double> buckets;
-  for (const Index d : std::get<std::vector<Index>>(distances.value))
-    buckets.push_back(static_cast<double>(scheme->bucket(d)));
+  for (const Index d : distances) buckets.push_back(static_cast<double>(scheme->bucket(d)));
   check.expect("bucket", buckets);
 }
 

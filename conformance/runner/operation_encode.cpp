@@ -24,6 +24,16 @@ Array written_parameter(const Check& check, const Json& given) {
   return make_array(tensor(std::span<const double>(numbers)));
 }
 
+Array scattered_rows(const Array& rows, const Slice& at, const std::vector<Index>& shape) {
+  std::vector<double> table(static_cast<std::size_t>(shape.at(0) * shape.at(1)), 0.0);
+  const std::vector<double> from = rows.doubles();
+  std::size_t next = 0;
+  for (const double row : at.values())
+    for (Index c = 0; c < shape[1]; ++c)
+      table.at(static_cast<std::size_t>(static_cast<Index>(row) * shape[1] + c)) = from.at(next++);
+  return make_array(tensor(std::span<const double>(table)));
+}
+
 }  // namespace
 
 Given given_parameters(const Check& check, const std::vector<Parameter>& parameters) {
@@ -33,6 +43,10 @@ Given given_parameters(const Check& check, const std::vector<Parameter>& paramet
     const Json* here = written == nullptr ? nullptr : written->find(p.name);
     Array a =
         here == nullptr ? dense(check.input(p.name), DType::f64) : written_parameter(check, *here);
+    // Some rows of a table, where `rows_at` names which: the others are zero.
+    const Json* at =
+        check.find("rows_at") == nullptr ? nullptr : check.find("rows_at")->find(p.name);
+    if (at != nullptr) a = scattered_rows(a, slice(check.in_case, at->as_string()), p.shape);
     Index n = 1;
     for (const Index size : p.shape) n *= size;
     if (a.view().count() != n)

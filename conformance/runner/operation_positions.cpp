@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // positions: every builder of posenc/positions.h by name.
+#include <algorithm>
+
 #include "conformance/runner/axes.h"
 #include "conformance/runner/position_list.h"
 #include "conformance/runner/rule.h"
@@ -177,13 +179,80 @@ OwnedPositions build_dual_chunk(const Check& check, const Rule& rule) {
   refuse("case", "dual_chunk has no such list", which);
 }
 
+// The tokens from `first` on.
+OwnedPositions without_first(const OwnedPositions& p, Index first) {
+  std::vector<Index> v;
+  const auto& from = std::get<std::vector<Index>>(p.value);
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (static_cast<Index>(i) % p.count() >= first) v.push_back(from[i]);
+  return explicit_positions(std::move(v), p.batch, p.axes);
+}
+
+// Lengths one behind the other: 0, l0, l0 + l1, ...
+std::vector<Index> boundaries(const std::vector<Index>& lengths) {
+  std::vector<Index> cu{0};
+  for (const Index n : lengths) cu.push_back(cu.back() + n);
+  return cu;
+}
+
+// (y, x) or (t, y, x) of every patch of images and clips, frames in blocks of merge x merge.
+OwnedPositions build_patches(const Check& check, const Rule& rule) {
+  const Index merge = rule.integer("merge", 1), axes = rule.integer("axes", 2);
+  std::vector<OwnedPositions> images;
+  for (const VisionGrid& g : grids_in(check, "grids", "none")) {
+    const OwnedPositions all =
+        merge_blocks(grid({g.frames, g.rows, g.columns}), g.rows, g.columns, merge);
+    const auto& v = std::get<std::vector<Index>>(all.value);
+    const auto begin = v.begin() + (axes == 2 ? static_cast<std::ptrdiff_t>(all.count()) : 0);
+    images.push_back(
+        explicit_positions(std::vector<Index>(begin, v.end()), 1, static_cast<std::int32_t>(axes)));
+  }
+  return joined(images);
+}
+
+// Lists of arrays, one an axis, each joined along the tokens: memory first.
+OwnedPositions build_distance_to_largest(const Check& check) {
+  std::vector<OwnedPositions> axes;
+  const Json* ids = check.find("ids");
+  if (ids == nullptr) refuse("case", "distance_to_largest needs ids");
+  for (const Json& parts : ids->as_array()) {
+    std::vector<OwnedPositions> list;
+    for (const Json& part : parts.as_array()) {
+      Json one = check.json;
+      one.set("in", Json::object({{"positions", part}}));
+      list.push_back(positions_of(Check(check.in_case, one)));
+    }
+    axes.push_back(joined(list));
+  }
+  return distance_to_largest(stacked(axes));
+}
+
+OwnedPositions build_counted(const Check& check, const Rule& rule, bool& known) {
+  const std::string& name = rule.name();
+  known = true;
+  if (name == "from_starts")
+    return from_starts(numbers_in(check, "starts"), rule.integer("count"),
+                       rule.integer("first", 0));
+  if (name == "cells")
+    return cell_positions(tensor_in(check, "column").view, tensor_in(check, "row").view,
+                          rule.integer("limit"));
+  if (name == "distance_to_largest") return build_distance_to_largest(check);
+  if (name == "patches") return build_patches(check, rule);
+  known = false;
+  return {};
+}
+
 OwnedPositions build_text(const Check& check, const Rule& rule) {
   const std::string& name = rule.name();
+  bool known = false;
+  OwnedPositions counted = build_counted(check, rule, known);
+  if (known) return counted;
   if (name == "arange")
     return arange(rule.integer("first", 0), rule.integer("count"), rule.integer("step", 1));
   if (name == "from_mask")
-    return from_mask(tensor_in(check, "mask").view, rule.integer("padded"),
-                     rule.integer("first", 0));
+    return without_first(
+        from_mask(tensor_in(check, "mask").view, rule.integer("padded"), rule.integer("first", 0)),
+        rule.integer("drop", 0));
   if (name == "left_padded")
     return left_padded(tensor_in(check, "mask").view, rule.integer("padded"));
   if (name == "right_padded")
@@ -246,6 +315,36 @@ void run_positions(Check& check) {
     check.expect(want, ordered);
   }
   check.expect("delta", built.deltas);
+}
+
+// Documents of packed rows, from the positions of each row, or from their lengths.
+void run_documents(Check& check) {
+  std::vector<double> documents, cu_seqlens;
+  Index longest = 0;
+  const auto add = [&](const std::vector<Index>& cu, const std::vector<Index>& document) {
+    documents.insert(documents.end(), document.begin(), document.end());
+    cu_seqlens.assign(cu.begin(), cu.end());
+    for (std::size_t i = 1; i < cu.size(); ++i) longest = std::max(longest, cu[i] - cu[i - 1]);
+  };
+  if (const Json* lengths = check.find("lengths")) {
+    std::vector<Index> list;
+    const Json given = check.in_case.parameter(lengths->as_string());
+    for (const Json& n : given.as_array()) list.push_back(n.as_integer());
+    const std::vector<Index> cu = boundaries(list);
+    add(cu, document_index(cu));
+  } else {
+    const OwnedPositions p = positions_of(check);
+    const auto& v = std::get<std::vector<Index>>(p.value);
+    for (Index b = 0; b < p.batch; ++b) {
+      const std::span<const Index> row(v.data() + b * p.count(),
+                                       static_cast<std::size_t>(p.count()));
+      add(cu_seqlens_of_positions(row), document_index_of_positions(row));
+    }
+  }
+  const double most = static_cast<double>(longest);
+  check.expect("documents", documents);
+  check.expect("cu_seqlens", cu_seqlens);
+  check.expect("max_length", std::span(&most, 1));
 }
 
 }  // namespace posenc::conformance

@@ -112,6 +112,11 @@ OwnedPositions given_positions(const Check& check, std::string_view key) {
     return value.is_string() ? from_range(value.as_string()) : from_list(value);
   }
   if (given->is_array()) return from_list(*given);
+  if (const Json* rows = given->find("batch")) {
+    OwnedPositions p = from_list(*rows);
+    p.batch = p.axes, p.axes = 1;
+    return p;
+  }
   const Check nested(check.in_case, *given);  // its own `in`
   return build_positions(nested, nested.text("rule")).positions;
 }

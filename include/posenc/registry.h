@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "posenc/absolute/boxes.h"
 #include "posenc/absolute/cape2d.h"
 #include "posenc/absolute/complex_order.h"
 #include "posenc/absolute/continuous_axial.h"
@@ -14,12 +15,16 @@
 #include "posenc/absolute/coordinates.h"
 #include "posenc/absolute/crossmodal.h"
 #include "posenc/absolute/fourier_features.h"
+#include "posenc/absolute/hierarchy.h"
 #include "posenc/absolute/learnable_fourier.h"
 #include "posenc/absolute/learned.h"
+#include "posenc/absolute/learned_axes.h"
+#include "posenc/absolute/paragraph_offset.h"
 #include "posenc/absolute/sinusoidal.h"
 #include "posenc/absolute/sinusoidal_nd.h"
 #include "posenc/core/describe.h"
 #include "posenc/relative/alibi.h"
+#include "posenc/relative/local_window.h"
 #include "posenc/relative/t5.h"
 #include "posenc/relative/transformer_xl.h"
 #include "posenc/rotary/axial.h"
@@ -92,7 +97,11 @@ using AbsoluteSchemes = TypeList<
     Coordinates,
     Cape2d,
     CrossModal,
-    Learned
+    Learned,
+    LearnedAxes,
+    Boxes,
+    Hierarchy,
+    ParagraphOffset
 >;
 
 // At the input too, but no row that is composed with x: functions of their own.
@@ -104,7 +113,8 @@ using InputModules = TypeList<
 using RelativeSchemes = TypeList<
     Alibi,
     T5,
-    TransformerXl
+    TransformerXl,
+    LocalWindow
 >;
 // clang-format on
 

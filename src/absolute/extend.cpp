@@ -58,9 +58,10 @@ struct Side {
   std::byte* data = nullptr;  // of the first row of the grid
   bool is_double = true;
   Index stride = 0, width = 1;  // elements a row of the table; columns of the grid
-  std::byte* at(Index row) const {
-    return data + row * stride * (is_double ? Index{sizeof(double)} : Index{sizeof(float)});
+  Index step() const {          // bytes
+    return stride * (is_double ? Index{sizeof(double)} : Index{sizeof(float)});
   }
+  std::byte* at(Index row) const { return data + row * step(); }
 };
 
 struct Walk {
@@ -71,33 +72,36 @@ struct Walk {
   void (*second)(const detail::Weigh&) = nullptr;  // buffer -> out
 };
 
-detail::Weigh weigh(const RowMap& m, Index row, const void* in, Index stride, Index width,
-                    void* out) {
+// One new row; `rows` keeps the memory of its pointers.
+void weigh(void (*kernel)(const detail::Weigh&), const RowMap& m, Index row, const std::byte* in,
+           Index step, Index width, void* out, std::vector<const void*>& rows) {
   const auto o = static_cast<std::size_t>(row);
-  const Index begin = m.start[o];
-  return {
-      in, m.index.data() + begin, m.weight.data() + begin, m.start[o + 1] - begin, stride, width,
-      out};
+  rows.clear();
+  for (Index k = m.start[o]; k < m.start[o + 1]; ++k)
+    rows.push_back(in + m.index[static_cast<std::size_t>(k)] * step);
+  kernel({rows.data(), m.weight.data() + m.start[o], m.start[o + 1] - m.start[o], width, out});
 }
 
 void walk_rows(void* arg, Index task) {
   const Walk& w = *static_cast<const Walk*>(arg);
   const Index from = w.y.rows * task / w.tasks, to = w.y.rows * (task + 1) / w.tasks;
-  const Index c = w.channels, columns = w.in.width;
+  const Index c = w.channels, columns = w.in.width, step = w.in.step();
+  std::vector<const void*> rows;
   if (columns == 1 && w.out.width == 1) {
-    for (Index o = from; o < to; ++o)
-      w.first(weigh(w.y, o, w.in.data, w.in.stride, c, w.out.at(o)));
+    for (Index o = from; o < to; ++o) weigh(w.first, w.y, o, w.in.data, step, c, w.out.at(o), rows);
     return;
   }
   std::vector<double> buffer(static_cast<std::size_t>(columns * c));
+  const auto* kept = reinterpret_cast<const std::byte*>(buffer.data());
   for (Index o = from; o < to; ++o) {
     if (w.in.stride == c)
-      w.first(weigh(w.y, o, w.in.data, columns * c, columns * c, buffer.data()));
+      weigh(w.first, w.y, o, w.in.data, columns * step, columns * c, buffer.data(), rows);
     else
       for (Index i = 0; i < columns; ++i)
-        w.first(weigh(w.y, o, w.in.at(i), columns * w.in.stride, c, buffer.data() + i * c));
+        weigh(w.first, w.y, o, w.in.at(i), columns * step, c, buffer.data() + i * c, rows);
     for (Index i = 0; i < w.out.width; ++i)
-      w.second(weigh(w.x, i, buffer.data(), c, c, w.out.at(o * w.out.width + i)));
+      weigh(w.second, w.x, i, kept, c * Index{sizeof(double)}, c, w.out.at(o * w.out.width + i),
+            rows);
   }
 }
 

@@ -50,6 +50,8 @@ void check_term(const InputTerm& t, const Positions& p, Index batch, Index token
   const bool many = t.phase != nullptr && t.phase->axes > 1;
   if (many ? t.phase->axes != p.axes : t.axis < 0 || t.axis >= p.axes)
     refuse(kWho, "positions must have the axes of the term", Index{p.axes});
+  if (t.minus >= p.axes || t.divide < 1 || t.wrap < 0)
+    refuse(kWho, "positions must have the axis that a term takes off", Index{t.minus});
   check_source(t, p);
   if (p.type != DType::f64) return;
   for (std::int32_t a = 0; a < p.axes; ++a)
@@ -138,23 +140,6 @@ bool InputRows::is_zero(const InputTerm& t, Index b, Index token) const {
          *t.zero_position;
 }
 
-Index InputRows::table_row(const InputTerm& t, Index b, Index token) const {
-  if (positions_.type == DType::f64) {
-    const double x = position(t.axis, b, token);
-    if (!(std::fabs(x) <= 0x1p62) || x != std::floor(x))
-      refuse(kWho, "a table needs integer positions", x);
-  }
-  const Index p = integer_position_at(positions_, t.axis, positions_.batch == 1 ? 0 : b, token);
-  const Index n = t.table.shape[0];
-  Index row = 0;
-  const bool outside = __builtin_add_overflow(p, t.offset, &row) || row < 0 || row >= n;
-  if (!outside) return row;
-  if (t.beyond == Beyond::error || (n == 0 && t.beyond == Beyond::clamp))
-    refuse(kWho, "position must have a row in the table of " + std::to_string(n), p);
-  if (t.beyond == Beyond::zero) return -1;
-  return p < 0 ? 0 : n - 1;
-}
-
 void InputRows::source_row(std::size_t n, Index b, Index token, std::vector<double>& out) const {
   const InputTerm& t = lowered_.terms[n];
   const Index width = source_width(t);
@@ -179,8 +164,12 @@ void InputRows::source_row(std::size_t n, Index b, Index token, std::vector<doub
     add(t.affine, positions_.axes, 1);
     for (std::int32_t a = 0; a < positions_.axes; ++a) add(t.affine, a, position(a, b, token));
   } else {
-    const Index row = table_row(t, b, token);
-    if (row >= 0) add(t.table, row, 1);
+    const Index row = table_row(t, b, token), n_rows = t.table.shape[0];
+    if (row < 0) return;
+    if (row < n_rows) return add(t.table, row, 1);
+    add(t.table, row % n_rows, 1);
+    add(t.table, row / n_rows, t.extension);
+    add(t.table, 0, -t.extension);
   }
 }
 
@@ -224,10 +213,7 @@ void InputRows::pull_source(std::size_t n, Index b, Index token, const std::vect
   } else if (!t.affine.empty()) {
     pull_affine(t, b, token, d, g);
   } else {
-    const Index row = g.table.empty() ? -1 : table_row(t, b, token);
-    for (Index c = 0; row >= 0 && c < width; ++c)
-      static_cast<double*>(g.table.data)[row * g.table.stride[0] + c * g.table.stride[1]] +=
-          d[static_cast<std::size_t>(c)];
+    pull_table(t, b, token, d, g);
   }
 }
 

@@ -39,7 +39,10 @@ class InputRows {
             const InputGradient&) const;
 
  private:
-  Index table_row(const InputTerm&, Index b, Index t) const;  // -1: zeros
+  Index table_row(const InputTerm&, Index b, Index t) const;  // -1: zeros; N and above: extended
+  Index table_position(std::int32_t axis, Index b, Index t) const;
+  void pull_table(const InputTerm&, Index b, Index t, const std::vector<double>& d,
+                  const InputGradient&) const;
   double position(std::int32_t axis, Index b, Index t) const;
   void source_row(std::size_t n, Index b, Index t, std::vector<double>& out) const;
   void pull_source(std::size_t n, Index b, Index t, const std::vector<double>& d,

@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <system_error>
 
+#include "io/files.h"
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"
 
@@ -72,9 +74,10 @@ class Temporary {
     if (!renamed_) ::unlink(path_.c_str());
   }
 
-  void write(std::span<const std::byte> bytes) {
+  template <class Write>
+  void write(Write&& parts) {
     Descriptor file(fd_);
-    write_all(file.get(), bytes, target_);
+    parts(file.get());
     if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
       cannot("written", target_, errno);
     if (!file.close()) cannot("written", target_, errno);
@@ -124,19 +127,35 @@ std::vector<std::byte> read_file(const fs::path& path, std::size_t limit) {
 }
 
 void write_file_atomically(const fs::path& path, std::span<const std::byte> bytes) {
+  write_parts_atomically(path, std::span(&bytes, 1), {});
+}
+
+void write_parts_atomically(const fs::path& path, std::span<const std::span<const std::byte>> parts,
+                            const std::function<void(std::size_t)>& progress) {
   std::error_code ignored;
   // A link keeps pointing; what it points to is replaced.
   const fs::path target = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path) : path;
+  const auto write = [&](int fd) {
+    constexpr std::size_t kChunk = std::size_t{1} << 26;
+    std::size_t done = 0;
+    for (const std::span<const std::byte> part : parts)
+      for (std::size_t at = 0; at < part.size(); at += kChunk) {
+        const auto chunk = part.subspan(at, std::min(kChunk, part.size() - at));
+        write_all(fd, chunk, path);
+        done += chunk.size();
+        if (progress) progress(done);
+      }
+  };
   struct stat info {};
   if (::stat(target.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     if (S_ISDIR(info.st_mode)) cannot("written", path, EISDIR);
     // A terminal, a pipe, /dev/null: there is nothing to rename over.
     Descriptor file(::open(target.c_str(), O_WRONLY | O_CLOEXEC));
     if (file.get() < 0) cannot("written", path, errno);
-    write_all(file.get(), bytes, path);
+    write(file.get());
     return;
   }
-  Temporary(target).write(bytes);
+  Temporary(target).write(write);
 }
 
 }  // namespace posenc

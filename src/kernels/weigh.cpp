@@ -35,14 +35,14 @@ template <int kParts, class In, class Out>
 HWY_INLINE void block(const Weigh& w, Index c) {
   const D d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const In* in = static_cast<const In*>(w.in) + c;
+  const auto row = [&](Index k) { return static_cast<const In*>(w.rows[k]) + c; };
   hn::Vec<D> sum[kParts];
   for (int j = 0; j < kParts; ++j)
-    sum[j] = hn::Mul(hn::Set(d, w.weight[0]), load(in + w.index[0] * w.stride + j * lanes));
+    sum[j] = hn::Mul(hn::Set(d, w.weight[0]), load(row(0) + j * lanes));
   for (Index k = 1; k < w.taps; ++k) {
-    const In* row = in + w.index[k] * w.stride;
+    const In* from = row(k);
     const auto weight = hn::Set(d, w.weight[k]);
-    for (int j = 0; j < kParts; ++j) sum[j] = hn::MulAdd(weight, load(row + j * lanes), sum[j]);
+    for (int j = 0; j < kParts; ++j) sum[j] = hn::MulAdd(weight, load(from + j * lanes), sum[j]);
   }
   for (int j = 0; j < kParts; ++j) store(sum[j], static_cast<Out*>(w.out) + c + j * lanes);
 }
@@ -65,7 +65,7 @@ void weigh(const Weigh& w) {
   const D d;
   auto sum = hn::Zero(d);
   for (Index k = 0; k < w.taps; ++k) {
-    const In* row = static_cast<const In*>(w.in) + w.index[k] * w.stride;
+    const In* row = static_cast<const In*>(w.rows[k]);
     for (Index i = 0; c + i < w.width; ++i) part[i] = row[c + i];
     const auto weight = hn::Set(d, w.weight[k]);
     sum = k == 0 ? hn::Mul(weight, load(part)) : hn::MulAdd(weight, load(part), sum);

@@ -6,12 +6,11 @@
 
 namespace posenc::detail {
 
-// out[c] = sum over k < taps of weight[k] in[index[k] * stride + c], c < width, in the order of k.
+// out[c] = sum over k < taps of weight[k] rows[k][c], c < width, in the order of k.
 struct Weigh {
-  const void* in;
-  const Index* index;
+  const void* const* rows;
   const double* weight;
-  Index taps, stride, width;  // stride in elements
+  Index taps, width;
   void* out;
 };
 

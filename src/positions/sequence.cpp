@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/positions/sequence.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
 
 #include "positions/exact.h"
 
@@ -109,6 +113,57 @@ OwnedPositions from_tokens(const TensorView& ids, Index padding_idx, Index past)
   for (Index& id : rows.value) id = id != padding_idx ? 1 : 0;
   const Index first = add_exact(add_exact(padding_idx, 1, "from_tokens"), past, "from_tokens");
   return running_count(rows, padding_idx, first, "from_tokens");
+}
+
+OwnedPositions from_starts(std::span<const Index> starts, Index count, Index first) {
+  if (count < 0 || count > kMostTokens)
+    refuse("from_starts", "count must lie between 0 and 2^40", count);
+  std::vector<Index> v;
+  for (const Index start : starts) {
+    if (start == std::numeric_limits<Index>::min())
+      refuse("from_starts", "a start must be above -2^63", start);
+    for (Index t = 0; t < count; ++t)
+      v.push_back(
+          std::max<Index>(0, add_exact(add_exact(first, t, "from_starts"), -start, "from_starts")));
+  }
+  return own(std::move(v), static_cast<Index>(starts.size()));
+}
+
+OwnedPositions cell_positions(const TensorView& column, const TensorView& row, Index limit) {
+  const IntegerRows c = integer_rows(column, "cell_positions");
+  const IntegerRows r = integer_rows(row, "cell_positions");
+  if (c.batch != r.batch || c.tokens != r.tokens)
+    refuse("cell_positions", "columns and rows must have one shape, tokens", r.tokens);
+  if (limit < 0) refuse("cell_positions", "limit must not be negative", limit);
+  std::vector<Index> v;
+  for (Index b = 0; b < c.batch; ++b) {
+    std::map<std::pair<Index, Index>, Index> first;
+    for (Index t = 0; t < c.tokens; ++t)
+      v.push_back(std::min(limit, t - first.try_emplace({c(b, t), r(b, t)}, t).first->second));
+  }
+  return own(std::move(v), c.batch);
+}
+
+OwnedPositions distance_to_largest(const Positions& p) {
+  OwnedPositions out = owned(p);
+  std::visit(
+      [&](auto& v) {
+        const auto n = static_cast<std::ptrdiff_t>(out.count());
+        if (n == 0) return;
+        for (auto at = v.begin(); at != v.end(); at += n) {
+          const auto largest = *std::max_element(at, at + n);
+          for (auto i = at; i != at + n; ++i) {
+            if constexpr (std::is_same_v<std::decay_t<decltype(*i)>, Index>) {
+              if (__builtin_sub_overflow(largest, *i, &*i))
+                refuse("distance_to_largest", "distances must fit 64 bits", *i);
+            } else {
+              *i = largest - *i;
+            }
+          }
+        }
+      },
+      out.value);
+  return out;
 }
 
 OwnedPositions packed(std::span<const Index> cu, Index first) {

@@ -6,7 +6,7 @@ import pathlib
 from command_line import *
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-VERBS = ["list", "explain", "doctor", "table", "apply", "plot", "selftest", "bench", "completion", "man"]
+VERBS = ["list", "explain", "doctor", "table", "apply", "extend", "plot", "selftest", "bench", "completion", "man"]
 
 
 class Help(Case):

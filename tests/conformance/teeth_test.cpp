@@ -102,6 +102,10 @@ TEST(Teeth, Positions) {
   expect_teeth("positions");
 }
 
+TEST(Teeth, Absolute) {
+  expect_teeth("absolute");
+}
+
 TEST(Teeth, Gguf) {
   expect_teeth("gguf");
 }

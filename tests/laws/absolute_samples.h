@@ -167,7 +167,87 @@ inline std::vector<Learned> samples(Type<Learned>) {
       [](Learned& x) { x.rows = 2, x.beyond = Beyond::clamp; },
       [](Learned& x) { x.rows = 2, x.beyond = Beyond::zero; },
       [](Learned& x) { x.compose = Compose::one_plus; },
-      [](Learned& x) { x.compose = Compose::concat, x.offset = -1, x.beyond = Beyond::zero; });
+      [](Learned& x) { x.compose = Compose::concat, x.offset = -1, x.beyond = Beyond::zero; },
+      [](Learned& x) { x.rows = 2, x.beyond = Beyond::extend, x.compose = Compose::one_plus; },
+      [](Learned& x) { x.l2norm = true, x.initializer = TableInitial::glorot_uniform; });
+}
+
+// Two rows of three tokens on several axes, below `limit`.
+inline OwnedPositions whole_positions(std::int32_t axes, Index limit) {
+  std::vector<Index> v;
+  for (Index i = 0; i < 6 * axes; ++i) v.push_back((i * i + 2 * i) % limit);
+  return explicit_positions(v, 2, axes);
+}
+
+inline std::vector<LearnedAxes> samples(Type<LearnedAxes>) {
+  LearnedAxes s;
+  s.width = 5;
+  s.shape = {4, 4};
+  return variants(
+      s,
+      [](LearnedAxes& x) {
+        x.gain = 0.5, x.input_gain = 2, x.shape = {2, 3}, x.flat = true;
+      },
+      [](LearnedAxes& x) {
+        x.widths = {2, 3}, x.order = {1, 0}, x.compose = Compose::one_plus;
+      },
+      [](LearnedAxes& x) {
+        x.widths = {2, 3}, x.compose = Compose::concat;
+      },
+      [](LearnedAxes& x) {
+        x.shape = {2, 3}, x.beyond = Beyond::zero;
+      },
+      [](LearnedAxes& x) {
+        x.shape = {2, 1, 2}, x.widths = {1, 1, 3}, x.flat = true;
+      });
+}
+inline OwnedPositions positions_for(const LearnedAxes& s) {
+  return whole_positions(s.flat ? 1 : static_cast<std::int32_t>(s.shape.size()), 4);
+}
+
+inline std::vector<Boxes> samples(Type<Boxes>) {
+  Boxes s;
+  s.width = 6;
+  s.rows = 9;
+  return variants(
+      s, [](Boxes& x) { x.coordinate = x.shape = 1; }, [](Boxes& x) { x.rows = 8, x.clip = true; });
+}
+// Corners x0, y0, x1, y1 of six boxes.
+inline OwnedPositions positions_for(const Boxes&) {
+  return explicit_positions(
+      std::vector<Index>{0, 1, 2, 3, 4, 5, 2, 2, 0, 1, 7, 0, 5, 1, 2, 4, 7, 6, 3, 7, 1, 1, 7, 4}, 2,
+      4);
+}
+
+inline std::vector<Hierarchy> samples(Type<Hierarchy>) {
+  Hierarchy s;
+  s.width = 6;
+  s.rows = {4, 4, 4};
+  return variants(
+      s,
+      [](Hierarchy& x) {
+        x.rows = {0, 2, 4}, x.beyond = Beyond::clamp, x.input_gain = 2;
+      },
+      [](Hierarchy& x) {
+        x.rows = {0, 4, 0}, x.widths = {2, 2, 2}, x.layout = SineLayout::halves;
+      });
+}
+inline OwnedPositions positions_for(const Hierarchy&) {
+  return whole_positions(3, 4);
+}
+
+inline std::vector<ParagraphOffset> samples(Type<ParagraphOffset>) {
+  ParagraphOffset s;
+  s.width = 6;
+  s.paragraphs = 4;
+  return variants(
+      s, [](ParagraphOffset& x) { x.mode = ParagraphMode::shift, x.paragraphs = 0, x.omega = 2.5; },
+      [](ParagraphOffset& x) {
+        x.mode = ParagraphMode::shift, x.paragraphs = 0, x.learned_omega = true, x.input_gain = 2;
+      });
+}
+inline OwnedPositions positions_for(const ParagraphOffset&) {
+  return whole_positions(2, 4);
 }
 
 // Every sample of every absolute scheme. (Stands last: it finds the overloads above.)

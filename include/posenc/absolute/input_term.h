@@ -43,11 +43,12 @@ constexpr Index sine_channels(SineLayout layout, Index pairs) noexcept {
   return layout == SineLayout::sines || layout == SineLayout::cosines ? pairs : 2 * pairs;
 }
 
-// A position that the table has no row for.
-enum class Beyond : std::uint8_t { error, clamp, zero };
+// A position that the table has no row for. extend: rows n .. n^2 - 1 of the hierarchical
+// decomposition (extend.h), P[r mod n] + extension (P[r / n] - P[0]).
+enum class Beyond : std::uint8_t { error, clamp, zero, extend };
 template <>
 struct EnumNames<Beyond> {
-  static constexpr std::array<std::string_view, 3> value{"error", "clamp", "zero"};
+  static constexpr std::array<std::string_view, 4> value{"error", "clamp", "zero", "extend"};
 };
 
 // out = activation(weight in + bias). gelu is x (1 + erf(x / sqrt 2)) / 2, silu x / (1 + e^-x).
@@ -65,15 +66,18 @@ struct DenseLayer {
 struct InputTerm {
   const Spectrum* phase = nullptr;  // rows of a phase; its gain is not applied; one head, or ...
   SineLayout layout = SineLayout::interleaved;
-  TensorView table;  // ... [N, width] f64: row position + offset, or ...
-  TensorView
-      affine;       // ... [axes + 1, width] f64: sum over axes of position[a] affine[a] + last, or
-  TensorView rows;  // ... the caller's rows [t, width] or [b, t, width], f64 or f32
+  TensorView table;  // ... [N, width] f64, row floor((p - p[minus]) / divide) mod wrap + offset, or
+  TensorView affine;  // ... [axes + 1, width] f64: sum over axes of p[a] affine[a] + last, or ...
+  TensorView rows;    // ... the caller's rows [t, width] or [b, t, width], f64 or f32
   std::vector<DenseLayer> layers;  // what the row goes through before it meets x
   Index source_width = 0;          // of the row before the layers; 0: width
   std::int32_t axis = 0;           // of the positions: tables, and phases of one axis
   Index offset = 0;                // added to the position: OPT and BART 2, CTranslate2 1
+  std::int32_t minus = -1;         // tables: axis taken off (a box's height is y1 - y0); -1: none
+  Index divide = 1, wrap = 0;      // tables: of one number that counts a grid; wrap 0: none
   Beyond beyond = Beyond::error;
+  double extension = 0;                // alpha / (1 - alpha) of Beyond::extend
+  std::optional<Index> frozen_row;     // this row of the table gets no gradient
   std::optional<Index> zero_position;  // this position's row is zero and gets no gradient (padding)
   Index first = 0, width = 0;          // channel window of x; concat appends `width` channels
   Compose compose = Compose::add;

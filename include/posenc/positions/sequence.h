@@ -37,6 +37,17 @@ POSENC_API OwnedPositions from_lengths(std::span<const Index> lengths, Index tok
 // padding_idx. ids [t] or [b, t] of i32 or i64.
 POSENC_API OwnedPositions from_tokens(const TensorView& ids, Index padding_idx, Index past = 0);
 
+// Rows whose text begins at token starts[b] (padding on the left): max(0, first + t - starts[b]).
+// x-transformers. Throws [from_starts]: count, beyond int64.
+POSENC_API OwnedPositions from_starts(std::span<const Index> starts, Index count, Index first = 0);
+// Tokens counted within their cell of a table, from its first token of the row on, at most limit:
+// min(t - first t' with the same column and row, limit). TAPAS (limit = rows of the table - 1; text
+// and padding are cell (0, 0)). column, row [t] or [b, t] of i32 or i64. Throws [cell_positions].
+POSENC_API OwnedPositions cell_positions(const TensorView& column, const TensorView& row,
+                                         Index limit);
+// The largest position of the row minus each, an axis at a time: Segatron-XL's rows of keys.
+POSENC_API OwnedPositions distance_to_largest(const Positions&);
+
 // Documents packed in one row: positions restart at `first` at every boundary. cu_seqlens is 0, end
 // of the first document, ..., number of tokens. Throws [packed]: fewer than one entry, not starting
 // at 0, decreasing.

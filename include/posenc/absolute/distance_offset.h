@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// An offset a token from a table of distance rows, added to the position embedding before the first
+// layer. OUR OWN DEFINITION: surveys mention it without a formula. For token i of a document of n
+//   offset_i = mean over visible j of E[clip(i - j, -window, window) + window],
+// E [2 window + 1, width] learned (N(0, 0.02)); visible are the tokens j <= i (causal) or all of
+// the document. O(tokens x width) by prefix sums over the rows of E, whatever the window.
+#pragma once
+#include <span>
+
+#include "posenc/core/tensor_view.h"
+
+namespace posenc {
+
+struct DistanceOffset {
+  Index window = 0;
+  bool causal = false;
+  bool operator==(const DistanceOffset&) const = default;
+};
+
+// y = x + offset for tokens of documents packed in one row (cu_seqlens as in positions/sequence.h;
+// a batch of equal lengths is 0, n, 2n ...). x and y [tokens, width] of f64 or f32, y may be x; x
+// empty: the offsets themselves. table [2 window + 1, width] of f64 or f32. In double, rounded
+// once. Throws [distance_offset]: shapes, dtypes, boundaries, window negative or above 2^30.
+POSENC_API void add_distance_offset(const DistanceOffset&, const TensorView& table,
+                                    const TensorView& x, std::span<const Index> cu_seqlens,
+                                    const TensorView& y);
+// d_table [2 window + 1, width], f64 or f32, accumulated; d x is d y.
+POSENC_API void distance_offset_gradient(const DistanceOffset&, const TensorView& d_y,
+                                         std::span<const Index> cu_seqlens,
+                                         const TensorView& d_table);
+
+}  // namespace posenc

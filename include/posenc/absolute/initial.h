@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The published initialisers, drawn the same on every machine (core/philox.h).
+#pragma once
+#include <cmath>
+#include <vector>
+
+#include "posenc/core/philox.h"
+#include "posenc/relative/term.h"
+
+namespace posenc {
+
+// How a table of positions starts, `init` its deviation or half its range where it has one.
+//   normal            N(0, init): BERT, RoBERTa, GPT-2 in transformers 0.02, OpenAI's GPT-2 0.01,
+//                     ConvS2S 0.1, fairseq and tensor2tensor width^-1/2
+//   truncated_normal  within two deviations: BERT's authors 0.02, timm's ViT 0.02
+//   uniform           -init .. init
+//   glorot_uniform    +- sqrt(6 / (rows + width)): Marian, keras-hub, Glorot and Bengio 2010
+//   zeros             bert4keras
+enum class TableInitial : std::uint8_t { normal, truncated_normal, uniform, glorot_uniform, zeros };
+template <>
+struct EnumNames<TableInitial> {
+  static constexpr std::array<std::string_view, 5> value{"normal", "truncated_normal", "uniform",
+                                                         "glorot_uniform", "zeros"};
+};
+inline Initial initial_of(TableInitial kind, double init, Index rows, Index width) {
+  switch (kind) {
+    case TableInitial::normal:
+      return {InitialKind::normal, 0, init};
+    case TableInitial::truncated_normal:
+      return {InitialKind::truncated_normal, 0, init};
+    case TableInitial::uniform:
+      return {InitialKind::uniform, -init, init};
+    case TableInitial::glorot_uniform: {
+      const double limit = std::sqrt(6 / (static_cast<double>(rows) + static_cast<double>(width)));
+      return {InitialKind::uniform, -limit, limit};
+    }
+    default:
+      return {};
+  }
+}
+
+// Element i of the parameter from draw i. Parameters of one model take Draws of different
+// sequences or purposes.
+POSENC_API std::vector<double> initial_values(const Parameter&, const Draws&);
+
+}  // namespace posenc

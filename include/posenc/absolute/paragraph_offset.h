@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Position and paragraph. OUR OWN DEFINITION: tutorials speak of "base, paragraph and local window"
+// without a formula or a source. Position axes: 0 the token, p; 1 its paragraph, s.
+//   table   row = PE(p) + S[s],          S [paragraphs, width], learned
+//   shift   row = PE(p + omega s),       omega in tokens a paragraph, fixed or learned
+// PE is the sinusoid of arXiv:1706.03762. The local window is relative/local_window.h.
+#pragma once
+#include <cmath>
+
+#include "posenc/absolute/input_term.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+
+enum class ParagraphMode : std::uint8_t { table, shift };
+template <>
+struct EnumNames<ParagraphMode> {
+  static constexpr std::array<std::string_view, 2> value{"table", "shift"};
+};
+
+struct ParagraphOffset {
+  static constexpr Card card{"paragraph_offset", "position and paragraph", "posenc",
+                             "own definition"};
+  Index width = 0;
+  ParagraphMode mode = ParagraphMode::table;
+  Index paragraphs = 0;        // rows of the table
+  double omega = 0;            // shift: tokens a paragraph; where it is learned, its start
+  bool learned_omega = false;  // a parameter, `omega`
+  SineLayout layout = SineLayout::interleaved;
+  double base = 10000, input_gain = 1, init = 0.02;
+  Index first = 0;
+
+  std::vector<Parameter> parameters() const {
+    check_fields();
+    if (mode == ParagraphMode::table)
+      return {{"paragraph", {paragraphs, width}, {InitialKind::normal, 0, init}, {}}};
+    if (learned_omega) return {{"omega", {1}, {InitialKind::constant, omega, 0}, {}}};
+    return {};
+  }
+
+  void lower(std::span<const TensorView> p, LoweredInput& out) const {
+    const std::vector<Parameter> needed = parameters();
+    check_parameter_count("paragraph_offset", needed.size(), p.size());
+    InputTerm t;
+    t.layout = layout;
+    t.first = first;
+    t.width = width;
+    Spectrum s = geometric_spectrum(base, width);
+    if (mode == ParagraphMode::shift) {  // (p + omega s) w = p w + s (omega w)
+      const double o =
+          learned_omega ? parameter_values("paragraph_offset", needed[0], p[0])[0] : omega;
+      s.axes = 2;
+      for (Index m = 0; m < width / 2; ++m)
+        s.frequency.push_back(o * s.frequency[static_cast<std::size_t>(m)]);
+      s.geometric.reset();
+      s.ggml.reset();
+    }
+    t.phase = out.spectrum(std::move(s));
+    out.terms.push_back(t);
+    if (mode == ParagraphMode::table) {
+      InputTerm table;
+      table.table =
+          out.table(parameter_values("paragraph_offset", needed[0], p[0]), paragraphs, width);
+      table.axis = 1;
+      table.first = first;
+      table.width = width;
+      out.terms.push_back(table);
+    }
+    out.input_gain *= input_gain;
+  }
+
+  void pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+                 std::span<const TensorView> dp) const {
+    const std::vector<Parameter> needed = parameters();
+    check_parameter_count("paragraph_offset", needed.size(), p.size());
+    check_parameter_count("paragraph_offset", needed.size(), dp.size());
+    if (needed.empty()) return;
+    if (mode == ParagraphMode::table)
+      return accumulate("paragraph_offset", needed[0], dp[0],
+                        gradient_values(g[1].table, paragraphs * width));
+    const std::vector<double> d = gradient_values(g[0].frequency, width);
+    const Spectrum s = geometric_spectrum(base, width);
+    double sum = 0;  // the second axis' frequencies are omega w_m
+    for (Index m = 0; m < width / 2; ++m)
+      sum += d[static_cast<std::size_t>(width / 2 + m)] * s.frequency[static_cast<std::size_t>(m)];
+    accumulate("paragraph_offset", needed[0], dp[0], std::span(&sum, 1));
+  }
+
+  bool operator==(const ParagraphOffset&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("width", s.width,
+      Field{.doc = "channels of the encoding", .min = 2, .max = 1e6, .required = true});
+    v("mode", s.mode, Field{.doc = "a table of paragraphs, or a shift of the position"});
+    v("paragraphs", s.paragraphs, Field{.doc = "rows of the table", .min = 0, .max = 1e9});
+    v("omega", s.omega, Field{.doc = "shift of a paragraph", .unit = "tokens"});
+    v("learned_omega", s.learned_omega, Field{.doc = "the shift is learned"});
+    v("layout", s.layout, Field{.doc = "where sines and cosines stand"});
+    v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
+    v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
+    v("init", s.init, Field{.doc = "deviation of the table at the start", .min = 0});
+    v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
+  }
+
+ private:
+  void check_fields() const {
+    if (width < 2 || width % 2 != 0)
+      refuse("paragraph_offset", "width must be positive and even", width);
+    const bool table = mode == ParagraphMode::table;
+    if (table ? paragraphs < 1 || paragraphs > kUnbounded / 16 / width : paragraphs != 0)
+      refuse("paragraph_offset", "paragraphs must be the rows of the table, 0 without one",
+             paragraphs);
+    if (!std::isfinite(omega) || (table && (omega != 0 || learned_omega)))
+      refuse("paragraph_offset", "omega must be finite, and belongs to mode=shift", omega);
+    if (layout == SineLayout::sines || layout == SineLayout::cosines)
+      refuse("paragraph_offset", "layout must hold sines and cosines", enum_text(layout));
+    if (!std::isfinite(base) || base <= 0)
+      refuse("paragraph_offset", "base must be finite and positive", base);
+    if (!std::isfinite(input_gain))
+      refuse("paragraph_offset", "input_gain must be finite", input_gain);
+  }
+};
+static_assert(AbsoluteScheme<ParagraphOffset>);
+
+}  // namespace posenc

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/absolute/embed.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absolute/embed_call.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace detail {
+namespace {
+
+constexpr const char* kWho = "embed";
+
+std::vector<double> vector_of(const TensorView& v, DType dtype, Index width, const char* what,
+                              double missing) {
+  if (v.empty()) return std::vector<double>(static_cast<std::size_t>(width), missing);
+  if (v.dtype != dtype || v.rank != 1 || v.shape[0] != width || v.device != Device::cpu)
+    refuse(kWho, std::string(what) + " must be [width] of the dtype of y, width", width);
+  std::vector<double> out;
+  for (Index c = 0; c < width; ++c) out.push_back(widen_value(v.data, dtype, c * v.stride[0]));
+  return out;
+}
+
+Index id_at(const TensorView& ids, Index b, Index t) {
+  const Index at = ids.rank == 1 ? t * ids.stride[0] : b * ids.stride[0] + t * ids.stride[1];
+  return ids.dtype == DType::i64 ? static_cast<const std::int64_t*>(ids.data)[at]
+                                 : Index{static_cast<const std::int32_t*>(ids.data)[at]};
+}
+
+std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
+  if (p.table.rank != 2 || p.table.shape[1] != c.width || p.table.dtype != c.dtype ||
+      p.table.device != Device::cpu || (p.table.stride[1] != 1 && c.width > 1))
+    refuse(kWho, "a table must be [n, width] of the dtype of y, channels together, width", c.width);
+  const TensorView& i = p.ids;
+  if (i.dtype != DType::i64 && i.dtype != DType::i32)
+    refuse(kWho, "ids must be i64 or i32", name(i.dtype));
+  if (i.device != Device::cpu) refuse(kWho, "ids must be in the CPU's memory");
+  if ((i.rank != 1 && i.rank != 2) || i.shape[i.rank == 1 ? 0 : 1] != c.tokens ||
+      (i.rank == 2 && i.shape[0] != 1 && i.shape[0] != c.batch))
+    refuse(kWho, "ids must be [t] or [b, t], tokens", c.tokens);
+  std::vector<Index> row;
+  row.reserve(static_cast<std::size_t>(c.count()));
+  const Index n = p.table.shape[0];
+  for (Index b = 0; b < c.batch; ++b)
+    for (Index t = 0; t < c.tokens; ++t) {
+      const Index id = id_at(i, i.rank == 2 && i.shape[0] == 1 ? 0 : b, t);
+      Index r = 0;
+      if (__builtin_add_overflow(id, p.offset, &r) || r < 0 || r >= n)
+        refuse(kWho, "an id must have a row in its table of " + std::to_string(n), id);
+      row.push_back(r);
+    }
+  return row;
+}
+
+}  // namespace
+
+EmbedTokens embed_tokens(const TensorView& v, Index batch, Index tokens, Index width,
+                         const char* what) {
+  const std::string who(what);
+  if (v.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
+  if (v.rank != 2 && v.rank != 3)
+    refuse(kWho, who + " must be [t, c] or [b, t, c], rank", Index{v.rank});
+  const auto last = static_cast<std::size_t>(v.rank - 1);
+  if (v.shape[last] != width || v.shape[last - 1] != tokens ||
+      (v.rank == 3 && v.shape[0] != batch && v.shape[0] != 1) || (v.stride[last] != 1 && width > 1))
+    refuse(kWho, who + " must have the tokens and width of y, channels together, tokens", tokens);
+  const Index size = size_of(v.dtype);
+  return {static_cast<std::byte*>(v.data), v.rank == 3 && v.shape[0] != 1 ? v.stride[0] * size : 0,
+          v.stride[last - 1] * size};
+}
+
+EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
+                      const TensorView& y) {
+  if (parts.empty()) refuse(kWho, "there must be a part");
+  if (!is_float(y.dtype)) refuse(kWho, "y must be f64, f32, f16 or bf16", name(y.dtype));
+  if (y.rank != 2 && y.rank != 3)
+    refuse(kWho, "y must be [t, c] or [b, t, c], rank", Index{y.rank});
+  EmbedCall c;
+  c.dtype = y.dtype;
+  c.batch = y.rank == 3 ? y.shape[0] : 1;
+  c.tokens = y.shape[static_cast<std::size_t>(y.rank - 2)];
+  c.width = y.shape[static_cast<std::size_t>(y.rank - 1)];
+  if (c.width < 1) refuse(kWho, "width must be positive", c.width);
+  c.y = embed_tokens(y, c.batch, c.tokens, c.width, "y");
+  c.parts = parts.data();
+  for (const EmbedPart& p : parts) {
+    if (!std::isfinite(p.scale)) refuse(kWho, "scale must be finite", p.scale);
+    c.scale.push_back(p.scale);
+    c.row.emplace_back();
+    c.given.emplace_back();
+    if (p.table.empty() == p.rows.empty() || p.table.empty() != p.ids.empty())
+      refuse(kWho, "a part must have a table and ids, or rows");
+    if (p.rows.empty()) {
+      c.row.back() = looked_up(p, c);
+      continue;
+    }
+    if (p.rows.dtype != c.dtype) refuse(kWho, "rows must be of the dtype of y", name(p.rows.dtype));
+    c.given.back() = embed_tokens(p.rows, c.batch, c.tokens, c.width, "rows");
+  }
+  if (!norm) return c;
+  if (!(norm->epsilon >= 0) || !std::isfinite(norm->epsilon))
+    refuse(kWho, "epsilon must be finite and not negative", norm->epsilon);
+  c.epsilon = norm->epsilon;
+  c.gamma = vector_of(norm->gamma, c.dtype, c.width, "gamma", 1);
+  c.beta = vector_of(norm->beta, c.dtype, c.width, "beta", 0);
+  return c;
+}
+
+void EmbedCall::rows_of(Index token, std::vector<const void*>& rows) const {
+  rows.clear();
+  for (std::size_t n = 0; n < scale.size(); ++n) {
+    if (row[n].empty()) {
+      rows.push_back(given[n].at(token / tokens, token % tokens));
+      continue;
+    }
+    const TensorView& t = parts[n].table;
+    rows.push_back(static_cast<const std::byte*>(t.data) +
+                   row[n][static_cast<std::size_t>(token)] * t.stride[0] * size_of(dtype));
+  }
+}
+
+void EmbedCall::sum(const WeighKernels& k, Index token, double* out, std::vector<const void*>& rows,
+                    std::vector<double>& scratch) const {
+  rows_of(token, rows);
+  const auto n = static_cast<Index>(rows.size());
+  if (size_of(dtype) > 2) {
+    (dtype == DType::f64 ? k.f64_f64 : k.f32_f64)({rows.data(), scale.data(), n, width, out});
+    return;
+  }
+  scratch.resize(static_cast<std::size_t>(n * width));
+  for (Index i = 0; i < n; ++i) {
+    double* to = scratch.data() + i * width;
+    widen_row(rows[static_cast<std::size_t>(i)], dtype, width, to);
+    rows[static_cast<std::size_t>(i)] = to;
+  }
+  k.f64_f64({rows.data(), scale.data(), n, width, out});
+}
+
+Moments moments(const double* s, Index n, double epsilon) {
+  const auto total = [&](auto&& value) {
+    double part[8] = {};
+    Index i = 0;
+    for (; i + 8 <= n; i += 8)
+      for (Index j = 0; j < 8; ++j) part[j] += value(s[i + j]);
+    for (; i < n; ++i) part[i % 8] += value(s[i]);
+    return ((part[0] + part[1]) + (part[2] + part[3])) +
+           ((part[4] + part[5]) + (part[6] + part[7]));
+  };
+  const auto count = static_cast<double>(n);
+  const double mean = total([](double x) { return x; }) / count;
+  const double variance = total([mean](double x) { return (x - mean) * (x - mean); }) / count;
+  return {mean, 1 / std::sqrt(variance + epsilon)};
+}
+
+}  // namespace detail
+
+namespace {
+
+constexpr Index kValuesPerTask = 1 << 15;
+
+struct Forward {
+  const detail::EmbedCall& call;
+  const detail::WeighKernels& kernels;
+  Index tasks = 1;
+};
+
+void embed_tokens_of(void* arg, Index task) {
+  const Forward& f = *static_cast<const Forward*>(arg);
+  const detail::EmbedCall& c = f.call;
+  std::vector<double> sum(static_cast<std::size_t>(c.width)), scratch;
+  std::vector<const void*> rows;
+  const Index end = c.count() * (task + 1) / f.tasks;
+  for (Index i = c.count() * task / f.tasks; i < end; ++i) {
+    std::byte* y = c.y.at(i / c.tokens, i % c.tokens);
+    if (!c.has_norm() && size_of(c.dtype) > 2) {
+      c.rows_of(i, rows);
+      (c.dtype == DType::f64 ? f.kernels.f64_f64 : f.kernels.f32_f32)(
+          {rows.data(), c.scale.data(), static_cast<Index>(rows.size()), c.width, y});
+      continue;
+    }
+    c.sum(f.kernels, i, sum.data(), rows, scratch);
+    if (c.has_norm()) {
+      const detail::Moments m = detail::moments(sum.data(), c.width, c.epsilon);
+      for (std::size_t k = 0; k < sum.size(); ++k)
+        sum[k] = (sum[k] - m.mean) * m.scale * c.gamma[k] + c.beta[k];
+    }
+    detail::narrow_row(sum.data(), c.dtype, c.width, y);
+  }
+}
+
+}  // namespace
+
+void embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
+           const TensorView& y, const Executor& executor) {
+  if (y.read_only) refuse("embed", "y must be writable");
+  const detail::EmbedCall call = detail::check_embed(parts, norm, y);
+  if (call.count() == 0) return;
+  Forward f{call, detail::weigh_kernels(active_isa())};
+  if (executor.run != nullptr)
+    f.tasks = std::max<Index>(1, std::min({executor.concurrency, call.count(),
+                                           call.count() * call.width / kValuesPerTask}));
+  if (f.tasks > 1) return executor.run(executor.context, f.tasks, embed_tokens_of, &f);
+  embed_tokens_of(&f, 0);
+}
+
+}  // namespace posenc

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient of embed. Back through the norm token by token; then for every table the tokens that
+// read a row, in order, are summed at once.
+#include <algorithm>
+#include <string>
+
+#include "absolute/embed_call.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+using detail::EmbedCall;
+constexpr const char* kWho = "embed";
+constexpr Index kBlock = 64;  // tokens of a partial sum of gamma and beta, whatever the threads
+
+template <class F>
+void shared_out(const Executor& executor, Index n, Index work, const F& part) {
+  struct Job {
+    const F& part;
+    Index n, tasks;
+  } job{part, n, 1};
+  if (executor.run != nullptr)
+    job.tasks = std::max<Index>(1, std::min({executor.concurrency, n, work / (1 << 15)}));
+  const auto run = [](void* arg, Index task) {
+    const Job& j = *static_cast<const Job*>(arg);
+    j.part(j.n * task / j.tasks, j.n * (task + 1) / j.tasks);
+  };
+  if (job.tasks > 1) return executor.run(executor.context, job.tasks, run, &job);
+  run(&job, 0);
+}
+
+void check_gradient(const TensorView& g, const char* what) {
+  if ((g.dtype != DType::f64 && g.dtype != DType::f32) || g.read_only || g.device != Device::cpu)
+    refuse(kWho, std::string(what) + " must be f64 or f32 and writable", name(g.dtype));
+}
+
+void add_to(const TensorView& to, Index at, double v) {
+  if (to.dtype == DType::f64)
+    static_cast<double*>(to.data)[at] += v;
+  else
+    static_cast<float*>(to.data)[at] =
+        static_cast<float>(static_cast<double>(static_cast<float*>(to.data)[at]) + v);
+}
+
+// d s of every token: [count, width] in double behind a norm or for 16-bit dtypes, else d_y itself;
+// and the sums of gamma and beta, a partial sum a block of tokens.
+struct Back {
+  std::vector<double> d, gamma, beta;  // gamma, beta [blocks, width]
+
+  bool direct() const { return d.empty(); }
+  const void* row(const EmbedCall& c, Index token) const {
+    if (direct()) return c.y.at(token / c.tokens, token % c.tokens);
+    return d.data() + token * c.width;
+  }
+};
+
+void back_block(const EmbedCall& c, const detail::WeighKernels& k, Index block, Back& back) {
+  std::vector<double> s(static_cast<std::size_t>(c.width)), scratch;
+  std::vector<const void*> rows;
+  const auto n = static_cast<double>(c.width);
+  for (Index i = block * kBlock; i < std::min(c.count(), (block + 1) * kBlock); ++i) {
+    const std::byte* up = c.y.at(i / c.tokens, i % c.tokens);
+    double* d = back.d.data() + i * c.width;
+    detail::widen_row(up, c.dtype, c.width, d);
+    if (!c.has_norm()) continue;
+    c.sum(k, i, s.data(), rows, scratch);
+    const detail::Moments m = detail::moments(s.data(), c.width, c.epsilon);
+    double* gamma = back.gamma.data() + block * c.width;
+    double* beta = back.beta.data() + block * c.width;
+    double mean = 0, along = 0;
+    for (Index x = 0; x < c.width; ++x) {
+      double& z = s[static_cast<std::size_t>(x)];
+      z = (z - m.mean) * m.scale;
+      gamma[x] += d[x] * z;
+      beta[x] += d[x];
+      d[x] *= c.gamma[static_cast<std::size_t>(x)];
+      mean += d[x];
+      along += d[x] * z;
+    }
+    for (Index x = 0; x < c.width; ++x)
+      d[x] = m.scale * (d[x] - mean / n - s[static_cast<std::size_t>(x)] * along / n);
+  }
+}
+
+// Tokens by the row they read: those of row r are token[start[r]] .. token[start[r + 1] - 1], in
+// order.
+struct ByRow {
+  std::vector<Index> start, token, row;  // row: those that are read, ascending
+};
+ByRow by_row(const std::vector<Index>& row_of, Index rows, std::optional<Index> frozen) {
+  ByRow s;
+  s.start.assign(static_cast<std::size_t>(rows) + 1, 0);
+  for (const Index r : row_of) ++s.start[static_cast<std::size_t>(r) + 1];
+  for (Index r = 0; r < rows; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    if (s.start[at + 1] > 0 && frozen != r) s.row.push_back(r);
+    s.start[at + 1] += s.start[at];
+  }
+  s.token.resize(row_of.size());
+  std::vector<Index> next(s.start.begin(), s.start.end() - 1);
+  for (std::size_t i = 0; i < row_of.size(); ++i)
+    s.token[static_cast<std::size_t>(next[static_cast<std::size_t>(row_of[i])]++)] =
+        static_cast<Index>(i);
+  return s;
+}
+
+void table_gradient(const EmbedCall& c, std::size_t part, const Back& back, const TensorView& to,
+                    const Executor& executor) {
+  const ByRow sorted = by_row(c.row[part], c.parts[part].table.shape[0], c.parts[part].frozen);
+  const detail::WeighKernels& k = detail::weigh_kernels(active_isa());
+  const bool narrow = back.direct() && c.dtype == DType::f32;
+  const auto kernel = narrow ? k.f32_f64 : k.f64_f64;
+  const Index size = narrow ? sizeof(float) : sizeof(double);
+  // Few rows (segments): channels are shared out; many: rows. Each sum is the same either way.
+  const bool by_channel = static_cast<Index>(sorted.row.size()) < 4 * executor.concurrency;
+  const auto sum = [&](Index row_from, Index row_to, Index from, Index to_channel) {
+    std::vector<const void*> rows;
+    std::vector<double> weight, out(static_cast<std::size_t>(to_channel - from));
+    for (Index i = row_from; i < row_to; ++i) {
+      const Index r = sorted.row[static_cast<std::size_t>(i)];
+      rows.clear();
+      for (Index t = sorted.start[static_cast<std::size_t>(r)];
+           t < sorted.start[static_cast<std::size_t>(r) + 1]; ++t)
+        rows.push_back(
+            static_cast<const std::byte*>(back.row(c, sorted.token[static_cast<std::size_t>(t)])) +
+            from * size);
+      weight.assign(rows.size(), c.scale[part]);
+      kernel({rows.data(), weight.data(), static_cast<Index>(rows.size()), to_channel - from,
+              out.data()});
+      for (Index x = from; x < to_channel; ++x)
+        add_to(to, r * to.stride[0] + x * to.stride[1], out[static_cast<std::size_t>(x - from)]);
+    }
+  };
+  const auto rows = static_cast<Index>(sorted.row.size());
+  const Index work = c.count() * c.width;
+  if (by_channel)  // whole vectors of 16, so that no channel changes its place in one
+    shared_out(executor, (c.width + 15) / 16, work, [&](Index from, Index end) {
+      sum(0, rows, from * 16, std::min(end * 16, c.width));
+    });
+  else
+    shared_out(executor, rows, work, [&](Index from, Index end) { sum(from, end, 0, c.width); });
+}
+
+void rows_gradient(const EmbedCall& c, std::size_t part, const Back& back, const TensorView& to) {
+  std::vector<double> d(static_cast<std::size_t>(c.width));
+  for (Index i = 0; i < c.count(); ++i) {
+    detail::widen_row(back.row(c, i), back.direct() ? c.dtype : DType::f64, c.width, d.data());
+    const bool one = to.rank == 2 || to.shape[0] == 1;
+    const Index token = to.stride[static_cast<std::size_t>(to.rank - 2)];
+    const Index at = (one ? 0 : i / c.tokens * to.stride[0]) + i % c.tokens * token;
+    for (Index x = 0; x < c.width; ++x)
+      add_to(to, at + x * to.stride[static_cast<std::size_t>(to.rank - 1)],
+             c.scale[part] * d[static_cast<std::size_t>(x)]);
+  }
+}
+
+void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const EmbedGradients& g) {
+  if (!g.parts.empty() && g.parts.size() != parts.size())
+    refuse(kWho, "there must be a gradient for each part, or none",
+           static_cast<Index>(g.parts.size()));
+  for (std::size_t n = 0; n < g.parts.size(); ++n) {
+    const TensorView& d = g.parts[n];
+    if (d.empty()) continue;
+    check_gradient(d, "a gradient");
+    const TensorView& of = parts[n].rows.empty() ? parts[n].table : parts[n].rows;
+    bool same = d.rank == of.rank;
+    for (std::int32_t i = 0; same && i < d.rank; ++i)
+      same = d.shape[static_cast<std::size_t>(i)] == of.shape[static_cast<std::size_t>(i)];
+    if (!same) refuse(kWho, "a gradient must have the shape of its part, rank", Index{d.rank});
+  }
+  for (const TensorView* v : {&g.gamma, &g.beta}) {
+    if (v->empty()) continue;
+    check_gradient(*v, "a gradient of the norm");
+    if (!c.has_norm() || v->rank != 1 || v->shape[0] != c.width)
+      refuse(kWho, "a gradient of the norm must be [width], width", c.width);
+  }
+}
+
+}  // namespace
+
+void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
+                    const TensorView& d_y, const EmbedGradients& g, const Executor& executor) {
+  const EmbedCall c = detail::check_embed(parts, norm, d_y);
+  check_parts(c, parts, g);
+  if (c.count() == 0) return;
+  const Index blocks = (c.count() + kBlock - 1) / kBlock;
+  Back back;
+  if (c.has_norm() || size_of(c.dtype) == 2)
+    back.d.resize(static_cast<std::size_t>(c.count() * c.width));
+  if (c.has_norm()) {
+    back.gamma.resize(static_cast<std::size_t>(blocks * c.width));
+    back.beta.resize(back.gamma.size());
+  }
+  const detail::WeighKernels& k = detail::weigh_kernels(active_isa());
+  if (!back.direct())
+    shared_out(executor, blocks, c.count() * c.width, [&](Index from, Index to) {
+      for (Index b = from; b < to; ++b) back_block(c, k, b, back);
+    });
+  const auto add_blocks = [&](const TensorView& to, const std::vector<double>& from) {
+    for (Index x = 0; !to.empty() && x < c.width; ++x) {
+      double sum = 0;
+      for (Index b = 0; b < blocks; ++b) sum += from[static_cast<std::size_t>(b * c.width + x)];
+      add_to(to, x * to.stride[0], sum);
+    }
+  };
+  add_blocks(g.gamma, back.gamma);
+  add_blocks(g.beta, back.beta);
+  for (std::size_t n = 0; n < g.parts.size(); ++n) {
+    if (g.parts[n].empty()) continue;
+    if (c.row[n].empty())
+      rows_gradient(c, n, back, g.parts[n]);
+    else
+      table_gradient(c, n, back, g.parts[n], executor);
+  }
+}
+
+}  // namespace posenc

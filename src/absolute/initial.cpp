@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/absolute/initial.h"
+
+#include "posenc/core/error.h"
+
+namespace posenc {
+
+std::vector<double> initial_values(const Parameter& p, const Draws& draws) {
+  Index count = 1;
+  for (const Index n : p.shape) {
+    if (n < 0 || (n > 0 && count > kUnbounded / 16 / n))
+      refuse("initial", "a parameter must fit memory, size", n);
+    count *= n;
+  }
+  if (!p.initial_values.empty()) {
+    if (static_cast<Index>(p.initial_values.size()) != count)
+      refuse("initial", "given values must fill their parameter", count);
+    return p.initial_values;
+  }
+  std::vector<double> v(static_cast<std::size_t>(count), 0.0);
+  const double a = p.initial.a, b = p.initial.b;
+  for (std::size_t i = 0; i < v.size(); ++i) switch (p.initial.kind) {
+      case InitialKind::zeros:
+        break;
+      case InitialKind::constant:
+        v[i] = a;
+        break;
+      case InitialKind::normal:
+        v[i] = a + b * draws.normal(i);
+        break;
+      case InitialKind::truncated_normal:
+        v[i] = a + b * draws.truncated_normal(i);
+        break;
+      case InitialKind::uniform:
+        v[i] = a + (b - a) * draws.uniform(i);
+        break;
+    }
+  return v;
+}
+
+}  // namespace posenc

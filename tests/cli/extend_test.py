@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""posenc extend on files: numbers, what stays byte for byte, what is refused and leaves nothing behind."""
+from command_line import *
+
+
+def write_file(path, tensors, metadata=None):
+    """tensors: name -> (dtype, shape, bytes), in the order of the data."""
+    header, data = {}, b""
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+def read_file(path):
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    header, data = json.loads(raw[8:8 + size]), raw[8 + size:]
+    metadata = header.pop("__metadata__", None)
+    covered = 0
+    for e in sorted(header.values(), key=lambda e: e["data_offsets"]):
+        assert e["data_offsets"][0] == covered
+        covered = e["data_offsets"][1]
+    assert covered == len(data)
+    return metadata, {n: (e["dtype"], e["shape"], data[slice(*e["data_offsets"])]) for n, e in header.items()}
+
+
+def f32(values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def floats(content):
+    return struct.unpack(f"<{len(content) // 4}f", content)
+
+
+class Extend(Case):
+    def setUp(self):
+        super().setUp()
+        self.file = self.folder / "in.safetensors"
+        self.out = self.folder / "out.safetensors"
+        # A float8 tensor, an empty one and an odd number of bytes: all copied, none understood.
+        self.tensors = {
+            "word.weight": ("F8_E4M3", [3], b"\x01\x80\xff"),
+            "position.weight": ("F32", [4, 2], f32([0, 10, 1, 11, 4, 14, 9, 19])),
+            "none": ("F32", [0, 7], b""),
+            "embeddings.position_ids": ("I64", [1, 4], struct.pack("<4q", 0, 1, 2, 3)),
+            "norm": ("BF16", [2], b"\x80\x3f\xc0\x7f"),
+        }
+        write_file(self.file, self.tensors, {"format": "pt", "é": "\u2028\"\\"})
+
+    def refused(self, *options, says, code=3, tensor="position.weight", file=None):
+        self.error("extend", file or self.file, "--tensor", tensor, *options, "-o", self.out, code=code, says=says)
+        self.assertFalse(self.out.exists())
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name.endswith(".part")], [])
+
+    def test_linear_and_everything_else(self):
+        text = self.posenc("extend", self.file, "--tensor", "position.weight", "--to", 8, "--how", "linear",
+                           "-o", self.out).decode()
+        self.assertIn("[4, 2] -> [8, 2]", text)
+        self.assertIn("position_ids", self.last.stderr.decode())
+        metadata, got = read_file(self.out)
+        self.assertEqual(metadata, {"format": "pt", "é": "\u2028\"\\"})
+        self.assertEqual(list(got), list(self.tensors))
+        for name, tensor in self.tensors.items():
+            if name != "position.weight":
+                self.assertEqual((got[name][0], got[name][1], got[name][2]), tensor, name)
+        dtype, shape, content = got["position.weight"]
+        self.assertEqual((dtype, shape), ("F32", [8, 2]))
+        want = [0, .25, .75, 1.75, 3.25, 5.25, 7.75, 9]
+        self.assertEqual(list(floats(content))[::2], want)
+        for a, b in zip(floats(content)[1::2], want):
+            self.assertAlmostEqual(a, b + 10, places=5)
+
+    def test_hierarchical_keeps_the_old_rows(self):
+        report = json.loads(self.posenc("extend", self.file, "--tensor", "position.weight", "--to", 16, "--how",
+                                        "hierarchical", "--json", "-o", self.out))
+        self.assertEqual(report["schema"], "posenc.extend/1")
+        self.assertEqual(report["to"]["shape"], [16, 2])
+        self.assertEqual(report["tensors_copied"], 4)
+        content = read_file(self.out)[1]["position.weight"][2]
+        self.assertEqual(content[:32], self.tensors["position.weight"][2])
+        self.assertAlmostEqual(floats(content)[2 * 7], 9 + 2 / 3 * (1 - 0), places=5)
+        self.out.unlink()
+        self.refused("--to", 17, "--how", "hierarchical", says="n^2")
+
+    def test_grid_with_a_class_row(self):
+        table = f32([7, 7] + [float(i) for i in range(18)])
+        write_file(self.file, {"pos": ("F32", [1, 10, 2], table)})
+        self.refused("--to", "6x6", "--how", "bicubic", tensor="pos", says=["10 rows", "3x3 with --prefix 1"])
+        self.posenc("extend", self.file, "--tensor", "pos", "--to", "2x5", "--how", "bilinear", "--prefix", 1,
+                    "--align-corners", "-o", self.out)
+        dtype, shape, content = read_file(self.out)[1]["pos"]
+        self.assertEqual(shape, [1, 11, 2])
+        got = floats(content)
+        self.assertEqual(got[:2], (7, 7))
+        for y in range(2):
+            for x in range(5):
+                self.assertAlmostEqual(got[2 + 2 * (5 * y + x)], 12 * y + x, places=5)
+
+    def test_stored_as_channels_first(self):
+        values = [float(v) for v in range(2 * 9)]
+        write_file(self.file, {"pos": ("F32", [1, 2, 3, 3], f32(values))})
+        self.refused("--to", "3x3", "--how", "bicubic", "--order", "1tc", tensor="pos", says="axes")
+        self.posenc("extend", self.file, "--tensor", "pos", "--to", "5x5", "--how", "bilinear", "--align-corners",
+                    "--order", "1cyx", "-o", self.out)
+        dtype, shape, content = read_file(self.out)[1]["pos"]
+        self.assertEqual(shape, [1, 2, 5, 5])
+        got = floats(content)
+        for c in range(2):
+            for y in range(5):
+                for x in range(5):
+                    self.assertAlmostEqual(got[25 * c + 5 * y + x], 9 * c + 1.5 * y + .5 * x, places=5)
+
+    def test_bfloat16_in_place(self):
+        write_file(self.file, {"a": ("U8", [1], b"x"), "pos": ("BF16", [2, 1], b"\x80\x3f\x00\x40"),
+                               "b": ("U8", [1], b"y")})
+        self.posenc("extend", self.file, "--tensor", "pos", "--to", 3, "--how", "linear", "--align-corners", "-o",
+                    self.file)
+        got = read_file(self.file)[1]
+        self.assertEqual(got["pos"], ("BF16", [3, 1], b"\x80\x3f\xc0\x3f\x00\x40"))
+        self.assertEqual((got["a"][2], got["b"][2]), (b"x", b"y"))
+
+    def test_what_does_not_fit(self):
+        self.refused("--to", 8, "--how", "linear", tensor="positions.weight",
+                     says=["no tensor \"positions.weight\"", "position.weight [4, 2]"])
+        self.refused("--to", 8, "--how", "linear", tensor="embeddings.position_ids", says="I64")
+        self.refused("--to", 8, "--how", "linear", tensor="norm", says="--order")
+        self.refused("--to", "8x8", "--how", "linear", code=2, says="--to N")
+        self.refused("--to", 8, "--how", "bicubic", code=2, says="--to HxW")
+        self.refused("--to", 8, "--how", "cubic", code=2, says="--how")
+        self.refused("--to", 0, "--how", "linear", code=2, says="--to")
+        self.refused("--to", "1000000000x1000000000", "--how", "bicubic", code=2, says="2^40")
+        self.refused("--to", 8, "--how", "linear", "--prefix", 4, says="leave none")
+        self.refused("--to", 8, "--how", "linear", "--alpha", 0.4, code=2, says="--alpha")
+        self.refused("--to", 8, "--how", "hierarchical", "--alpha", 0.5, says="1/2")
+        self.refused("--to", 8, "--how", "hierarchical", "--offset", 0.1, code=2, says="--offset")
+        self.refused("--to", "3x3", "--how", "bicubic", "--grid", "3x3", says="4 rows")
+        write_file(self.file, {"position.weight": ("F32", [2, 1], f32([1, math.nan]))})
+        self.refused("--to", 8, "--how", "linear", says=["nan", "row 1"])
+
+    def test_broken_files(self):
+        sound = self.file.read_bytes()
+        for size in [0, 7, 8, 40, len(sound) - 1]:
+            self.file.write_bytes(sound[:size])
+            self.refused("--to", 8, "--how", "linear", says="in.safetensors")
+        self.file.write_bytes(sound + b"\0")
+        self.refused("--to", 8, "--how", "linear", says="cover")
+        self.file.write_bytes(b"\xff" * 8 + sound[8:])
+        self.refused("--to", 8, "--how", "linear", says="header")
+        self.refused("--to", 8, "--how", "linear", file=self.folder / "missing.safetensors", says="missing")
+        write_file(self.file, {"position.weight": ("F32", [4, 3], f32([0] * 8))})
+        self.refused("--to", 8, "--how", "linear", says="bytes")
+        write_file(self.file, {"position.weight": ("F32", [4, 2], f32([0] * 8))})
+        self.error("extend", self.file, "--tensor", "position.weight", "--to", 8, "--how", "linear", "-o",
+                   self.folder / "no" / "folder.safetensors", code=3, says="folder.safetensors")
+
+
+main()
