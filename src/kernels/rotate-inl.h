@@ -4,13 +4,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/coefficients-inl.h"
-#include "kernels/phase-inl.h"
+#include "kernels/chunk-inl.h"
 #include "kernels/reorder.h"
 #include "kernels/rotate.h"
 #include "kernels/route-inl.h"
-#include "kernels/turn-inl.h"
-#include "kernels/turn_bf16-inl.h"
 
 #if defined(POSENC_KERNELS_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_ROTATE_INL_H_
@@ -26,104 +23,13 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class C>
-struct Scratch {
-  alignas(64) C cos_a[kChunk + kPadding], sin_a[kChunk + kPadding];
-  alignas(64) C cos_b[kChunk + kPadding], sin_b[kChunk + kPadding];
-  alignas(64) C along[2 * (kChunk + kPadding)], across[2 * (kChunk + kPadding)];
-  Streamer stream[2];  // q and k
-};
-
-// Coefficients of one chunk, and what the interleaved kernel makes of them when it is used.
-template <class C>
-struct Chunk {
-  Coefficients<C> f;
-  Index first, n;
-  bool same;    // both members of every pair have the same coefficients
-  bool zipped;  // scratch.along and scratch.across hold them
-};
-
-HWY_INLINE PairLayout LayoutOf(const RotaryTables& t, bool output, Sense sense) {
-  bool interleaved = t.pairing == Pairing::interleaved;
-  // even_then_odd: what comes out is half-split; a cache that is shifted already is.
-  if (t.output_order == OutputOrder::even_then_odd) {
-    const bool back = sense == Sense::gradient || sense == Sense::inverse;
-    interleaved = sense != Sense::shift && output == back;
-  }
-  return interleaved ? PairLayout{2, 1} : PairLayout{1, t.pairs};
-}
-
-template <class C>
-HWY_INLINE void Zip(Chunk<C>& chunk, Scratch<C>& scratch) {
-  const Coefficients<C>& f = chunk.f;
-  const hn::ScalableTag<C> d;
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
-  Index i = 0;
-  for (; i + lanes <= chunk.n; i += lanes) {  // rows may end at the last pair
-    hn::StoreInterleaved2(hn::LoadU(d, f.cos_a + i), hn::LoadU(d, f.cos_b + i), d,
-                          scratch.along + 2 * i);
-    hn::StoreInterleaved2(hn::Neg(hn::LoadU(d, f.sin_a + i)), hn::LoadU(d, f.sin_b + i), d,
-                          scratch.across + 2 * i);
-  }
-  for (; i < chunk.n; ++i) {
-    scratch.along[2 * i] = f.cos_a[i], scratch.along[2 * i + 1] = f.cos_b[i];
-    scratch.across[2 * i] = -f.sin_a[i], scratch.across[2 * i + 1] = f.sin_b[i];
-  }
-  chunk.zipped = true;
-}
-
-// Not inlined: it is the bulk of a kernel, and called from several places.
-template <class T, class H>
-HWY_NOINLINE void TurnFast(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T>>& scratch,
-                           const H& heads, PairLayout layout) {
-#if HWY_TARGET == HWY_SCALAR
-  (void)scratch;
-  if (layout.step == 2) return TurnPlainRuns<T>(chunk.f, heads, layout, layout, 0, chunk.n);
-  if constexpr (kIsBFloat16<T>)
-    TurnPlainRuns<T>(chunk.f, heads, layout, layout, 0, chunk.n);
-  else
-    TurnHalf<T>(chunk.f, heads, layout.member, chunk.n);
-#else
-  if constexpr (kIsBFloat16<T>) {
-    (void)scratch;
-    if (layout.step == 2)
-      TurnInterleavedBFloat16<T>(chunk.f, heads, chunk.n);
-    else
-      TurnHalfBFloat16<T>(chunk.f, heads, layout.member, chunk.n);
-  } else {
-    if (layout.step == 2)
-      TurnInterleaved<T>(chunk.f, scratch.along, scratch.across, heads, chunk.n);
-    else
-      TurnHalf<T>(chunk.f, heads, layout.member, chunk.n);
-  }
-#endif
-}
-
-template <class T, class H>
-HWY_NOINLINE void TurnStrided(const Coefficients<Compute<T>>& f, const H& heads, PairLayout order,
-                              Index in_dim, Index out_dim, Index pairs) {
-  TurnPlainRuns<T>(f, heads, {order.step * in_dim, order.member * in_dim},
-                   {order.step * out_dim, order.member * out_dim}, 0, pairs);
-}
-
-// Any strides and members: by vectors where it can be.
-template <class T, class H>
-HWY_INLINE void TurnRuns(const Chunk<Compute<T>>& chunk, const Scratch<Compute<T>>& scratch,
-                         const H& heads, PairLayout order, Index in_dim, Index out_dim) {
-  const bool exact_members = chunk.same || (order.step == 2 && !kIsBFloat16<T>);
-  if (in_dim == 1 && out_dim == 1 && exact_members)
-    TurnFast<T>(chunk, scratch, heads, order);
-  else
-    TurnStrided<T>(chunk.f, heads, order, in_dim, out_dim, chunk.n);
-}
-
 // A few heads at a time are turned into a buffer and streamed from there in the order of memory.
 // Streaming straight from the turn leaves lines half written where heads are not made of whole
 // lines or only a part of a head turns.
 template <class T>
 HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& chunk,
-                              const Scratch<Compute<T>>& scratch, const TokenHeads<T>& h,
-                              PairLayout order, Index ahead, Streamer& streamer) {
+                              const TokenHeads<T>& h, PairLayout order, Index ahead,
+                              Streamer& streamer) {
   auto* buffer = reinterpret_cast<T*>(streamer.memory + kLine);
   const auto size = static_cast<Index>(sizeof(T));
   const Index dim = call.blocks[0].head_dim, offset = call.blocks[0].offset;
@@ -139,35 +45,9 @@ HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& c
         std::memcpy(buffer + i * dim + call.gaps[g].begin,
                     part.run[0].x - offset + i * h.x_stride + call.gaps[g].begin,
                     static_cast<std::size_t>((call.gaps[g].end - call.gaps[g].begin) * size));
-    TurnRuns<T>(chunk, scratch, part, order, 1, 1);
+    TurnRuns<T>(chunk, part, order, 1, 1);
     StreamBytes(streamer, reinterpret_cast<std::uint8_t*>(h.y - offset + first * h.y_stride),
                 part.heads * dim * size);
-  }
-}
-
-// One token of one tensor, heads [head, head + count).
-template <class T>
-HWY_INLINE TokenHeads<T> HeadsOf(const RotaryTables& t, const Heads& in, const Heads& out,
-                                 Index batch, Index token, Index head, Index count,
-                                 Index first_pair, PairLayout order) {
-  const Index channel = t.offset + first_pair * order.step;
-  TokenHeads<T> h;
-  h.x = static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride +
-        head * in.head_stride + channel * in.dim_stride;
-  h.y = static_cast<T*>(out.data) + batch * out.batch_stride + token * out.token_stride +
-        head * out.head_stride + channel * out.dim_stride;
-  h.heads = count, h.x_stride = in.head_stride, h.y_stride = out.head_stride;
-  return h;
-}
-// `per` heads a run (0: all), behind those that are there.
-template <class T>
-HWY_INLINE void AddRuns(TokenHeads<T> h, Index per, Runs<T>& runs) {
-  Index left = h.heads;
-  runs.heads += left;
-  if (per == 0) per = left;
-  for (; left > 0; left -= per, h.x += per * h.x_stride, h.y += per * h.y_stride) {
-    h.heads = left < per ? left : per;
-    runs.run[runs.count++] = h;
   }
 }
 
@@ -193,11 +73,11 @@ HWY_NOINLINE void TurnLarge(const RotateCall& call, const Route& route, int whic
   const Heads& in = which == 0 ? call.in->q : call.in->k;
   const Heads& out = which == 0 ? call.out->q : call.out->k;
   if (route.together && route.stream[which])
-    TurnRuns<T>(chunk, scratch, runs, order, 1, 1);
+    TurnRuns<T>(chunk, runs, order, 1, 1);
   else if (route.stream[which])
-    StreamHeads<T>(call, chunk, scratch, runs.run[0], order, runs.ahead, scratch.stream[which]);
+    StreamHeads<T>(call, chunk, runs.run[0], order, runs.ahead, scratch.stream[which]);
   else
-    TurnRuns<T>(chunk, scratch, Stored(runs), order, route.together ? 1 : in.dim_stride,
+    TurnRuns<T>(chunk, Stored(runs), order, route.together ? 1 : in.dim_stride,
                 route.together ? 1 : out.dim_stride);
 }
 
@@ -226,12 +106,12 @@ HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const Ro
       turned = &decayed;
     }
     if (order.step == 2 && !kIsBFloat16<T> && !turned->zipped)
-      Zip(t.log2_decay != nullptr ? decayed : chunk, scratch);
+      Zip(t.log2_decay != nullptr ? decayed : chunk);
     TokenHeads<T> h;
     if (there)
       h = HeadsOf<T>(t, in, out, batch, token, head, each ? 1 : in.heads, chunk.first, order);
     if (!call.large) {
-      TurnRuns<T>(*turned, scratch, h, order, in.dim_stride, out.dim_stride);
+      TurnRuns<T>(*turned, h, order, in.dim_stride, out.dim_stride);
       continue;
     }
     if (there) AddRuns(h, route.per[which], runs);
@@ -266,36 +146,19 @@ HWY_NOINLINE void Reorder(const RotateCall& call, const RotaryTables& t, Index b
 template <class T>
 HWY_INLINE void TurnToken(const RotateCall& call, Index block, const Route& route, Index batch,
                           Index token, Index heads, Scratch<Compute<T>>& scratch) {
-  using C = Compute<T>;
   const RotaryTables& t = call.blocks[block];
   TokenPosition p;
   p.fractional = false;
   if (call.positions != nullptr) read_position(*call.positions, t.axes, batch, token, p);
   if (LayoutOf(t, false, call.sense).step != LayoutOf(t, true, call.sense).step)
     Reorder<T>(call, t, batch, token);
-  for (Index head = 0; head < heads; ++head) {
+  const Room<Compute<T>> room = {scratch.cos_a, scratch.sin_a, scratch.cos_b,
+                                 scratch.sin_b, scratch.along, scratch.across};
+  for (Index head = 0; head < heads; ++head)
     for (Index first = 0; first < t.pairs; first += kChunk) {
-      Chunk<C> chunk;
-      chunk.first = first, chunk.n = t.pairs - first < kChunk ? t.pairs - first : kChunk;
-      chunk.same = true, chunk.zipped = false;
-      const C *c = scratch.cos_a, *s = scratch.sin_a;
-      chunk.f = {c, s, c, s};
-      if (call.rows.kind == RowSource::Kind::plan) {
-        PlanRow(call, block, batch, token, head, first, chunk.n, scratch.cos_a, scratch.sin_a, &c,
-                &s);
-        chunk.f = {c, s, c, s};
-      } else if (call.rows.kind == RowSource::Kind::caller) {
-        chunk.same = CallerRow(call, t, batch, token, head, first, chunk.n, scratch.cos_a,
-                               scratch.sin_a, scratch.cos_b, scratch.sin_b);
-        if (!chunk.same) chunk.f.cos_b = scratch.cos_b, chunk.f.sin_b = scratch.sin_b;
-      } else {
-        const Factor f = FactorOf(t, call.sense, false);
-        Phase(t, t.heads > 1 ? head : 0, p, first, chunk.n, f.cosine, f.sine, scratch.cos_a,
-              scratch.sin_a);
-      }
+      Chunk<Compute<T>> chunk = CoefficientsOf<T>(call, block, p, batch, token, head, first, room);
       TurnBoth<T>(call, t, route, p, batch, token, head, chunk, scratch);
     }
-  }
 }
 
 template <class T>
@@ -315,6 +178,47 @@ HWY_NOINLINE void CopyGaps(const RotateCall& call, const Route& route, Index bat
         else
           for (Index i = gap.begin; i < gap.end; ++i) y[i * out.dim_stride] = x[i * in.dim_stride];
       }
+  }
+}
+
+// Tokens [token, token + count) where heads lie far apart: a few heads of all of them, then the
+// next heads, so that memory is read by more than a head of one token at a place.
+template <class T>
+HWY_NOINLINE void TurnBlock(const RotateCall& call, const Route& route, Index batch, Index token,
+                            Index count) {
+  using C = Compute<T>;
+  const RotaryTables& t = call.blocks[0];
+  const PairLayout order = LayoutOf(t, true, call.sense);
+  constexpr Index n = kBlockPairs + kPadding;
+  alignas(64) C memory[kBlockTokens][8 * n];
+  Chunk<C> chunks[kBlockTokens];
+  for (Index j = 0; j < count; ++j) {
+    C* m = memory[j];
+    TokenPosition p;
+    p.fractional = false;
+    if (call.positions != nullptr) read_position(*call.positions, t.axes, batch, token + j, p);
+    if (call.gap_count > 0) CopyGaps<T>(call, route, batch, token + j);
+    chunks[j] = CoefficientsOf<T>(call, 0, p, batch, token + j, 0, 0,
+                                  {m, m + n, m + 2 * n, m + 3 * n, m + 4 * n, m + 6 * n});
+    if (order.step == 2 && !kIsBFloat16<T>) Zip(chunks[j]);
+  }
+  StreamedRuns<T> runs;
+  runs.count = 1;
+  for (int which = 0; which < 2; ++which) {
+    const Heads& in = which == 0 ? call.in->q : call.in->k;
+    const Heads& out = which == 0 ? call.out->q : call.out->k;
+    if (in.data == nullptr) continue;
+    runs.ahead = route.ahead[which] / static_cast<Index>(sizeof(T));
+    for (Index head = 0; head < in.heads; head += kBlockHeads) {
+      runs.heads = in.heads - head < kBlockHeads ? in.heads - head : kBlockHeads;
+      for (Index j = 0; j < count; ++j) {
+        runs.run[0] = HeadsOf<T>(t, in, out, batch, token + j, head, runs.heads, 0, order);
+        if (route.stream[which])
+          TurnRuns<T>(chunks[j], runs, order, 1, 1);
+        else
+          TurnRuns<T>(chunks[j], Stored(runs), order, 1, 1);
+      }
+    }
   }
 }
 
@@ -338,7 +242,14 @@ HWY_INLINE void RotateTokens(const RotateCall& call, Index begin, Index end) {
   const Route route = RouteOf<T>(call);
   Scratch<Compute<T>> scratch;
   Index batch = begin / shape.tokens, token = begin % shape.tokens;
-  for (Index r = begin; r < end; ++r) {
+  for (Index r = begin; r < end && route.block;) {
+    Index count = shape.tokens - token < end - r ? shape.tokens - token : end - r;
+    if (count > kBlockTokens) count = kBlockTokens;
+    TurnBlock<T>(call, route, batch, token, count);
+    r += count, token += count;
+    if (token == shape.tokens) token = 0, ++batch;
+  }
+  for (Index r = begin; r < end && !route.block; ++r) {
     RotateToken<T>(call, route, batch, token, most, scratch);
     if (++token == shape.tokens) token = 0, ++batch;
   }

@@ -29,8 +29,13 @@ inline constexpr Index kStreamGroup = 1024, kStreamBuffer = 8 * 1024, kLine = 64
 // many of them early.
 inline constexpr Index kPage = 4096, kAheadAlone = 2048, kAheadOfRun = 512, kHeadsAhead = 3;
 
+// Where heads lie far apart: tokens held at once, the pairs of each at most, and heads that are
+// turned for one of them before the next.
+inline constexpr Index kBlockTokens = 8, kBlockPairs = 128, kBlockHeads = 4;
+
 // The way through the heads of a token, the same for all tokens of a call.
 struct Route {
+  bool block = false;     // heads far apart: several tokens at once
   bool together = false;  // q and k in one, else one after the other
   Index per[2] = {0, 0};  // heads a run, of q and k; 0: all
   bool stream[2] = {false, false};
@@ -101,9 +106,12 @@ HWY_INLINE Route RouteOf(const RotateCall& call) {
   if (!call.large) return r;
   const auto size = static_cast<Index>(sizeof(T));
   Index bytes = 0;
+  const RotaryTables* t = call.block_count == 1 ? call.blocks : nullptr;
+  r.block = t != nullptr && t->pairs <= kBlockPairs && t->output_order == OutputOrder::in_place;
   bool runs = call.rows.cos.head_stride == 0, first = true, stream = false;
   for (std::int32_t n = 0; n < call.block_count; ++n)
     runs = runs && call.blocks[n].heads == 1 && call.blocks[n].log2_decay == nullptr;
+  const bool of_call = runs;
   for (int which = 0; which < 2; ++which) {
     const Heads& in = which == 0 ? call.in->q : call.in->k;
     const Heads& out = which == 0 ? call.out->q : call.out->k;
@@ -116,8 +124,13 @@ HWY_INLINE Route RouteOf(const RotateCall& call) {
     const Index stride = in.head_stride * size;
     const bool far = stride >= kPage || stride <= -kPage;
     r.ahead[which] = far ? kHeadsAhead * stride : kAheadAlone;
+    const Index step = in.token_stride * size;
+    r.block = r.block && far && step < kPage && step > -kPage && in.dim_stride == 1 &&
+              out.dim_stride == 1 && (!r.stream[which] || WholeLines<T>(call, out));
     bytes += in.heads * stride;
   }
+  // As far as the conditions of runs are of the call rather than of memory, blocks have them too.
+  r.block = r.block && of_call;
   if (!runs || bytes < 2 * kPage) return r;
   const Index run = bytes / (kMostRuns - 2) > kPage ? bytes / (kMostRuns - 2) : kPage;
   for (int which = 0; which < 2; ++which) {

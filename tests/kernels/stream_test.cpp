@@ -71,6 +71,7 @@ struct Large {
   DType dtype;
   Pairing pairing;
   Index q, k, dim, rotary_dim;
+  Layout layout = Layout::thd;  // htd: heads far apart, 8 tokens at once
 };
 void PrintTo(const Large& x, std::ostream* out) {
   *out << name(x.dtype) << " " << enum_text(x.pairing) << " " << x.q << "+" << x.k << " of "
@@ -98,17 +99,18 @@ TEST_P(LargeCalls, SameBitsAsTokenByToken) {
       resolve(Rope{.head_dim = c.dim, .rotary_dim = c.rotary_dim, .pairing = c.pairing}), c.dtype);
   std::vector<Index> p;
   for (Index t = 0; t < tokens; ++t) p.push_back(5 * t - 1000);
+  const auto part = [&](std::uint8_t* data, Index heads_count, Index first, Index count) {
+    if (heads_count == 0) return Heads{};
+    const bool thd = c.layout == Layout::thd;
+    const Index token = thd ? heads_count * c.dim : c.dim, head = thd ? c.dim : tokens * c.dim;
+    const Index shape[] = {thd ? count : heads_count, thd ? heads_count : count, c.dim};
+    const Index stride[] = {thd ? token : head, thd ? head : token, 1};
+    return heads(tensor(static_cast<void*>(data + first * token * size), c.dtype, shape, stride),
+                 c.layout);
+  };
   const auto view = [&](std::uint8_t* data, Index first, Index count) {
-    const Index q_shape[] = {count, c.q, c.dim}, k_shape[] = {count, c.k, c.dim};
-    QK x;
-    if (c.q > 0)
-      x.q = heads(tensor(static_cast<void*>(data + first * c.q * c.dim * size), c.dtype, q_shape),
-                  Layout::thd);
-    if (c.k > 0)
-      x.k = heads(tensor(static_cast<void*>(data + (tokens * c.q + first * c.k) * c.dim * size),
-                         c.dtype, k_shape),
-                  Layout::thd);
-    return x;
+    return QK{part(data, c.q, first, count),
+              part(data + tokens * c.q * c.dim * size, c.k, first, count)};
   };
   want = in;
   for (Index t = 0; t < tokens; ++t)
@@ -137,12 +139,18 @@ INSTANTIATE_TEST_SUITE_P(
             Large{DType::f32, kHalf, 7, 29, 96, 96}, Large{DType::f32, kInter, 33, 5, 80, 40},
             Large{DType::bf16, kHalf, 32, 8, 128, 128}, Large{DType::bf16, kInter, 64, 3, 96, 96},
             Large{DType::f16, kHalf, 32, 8, 128, 128}, Large{DType::f16, kInter, 21, 21, 72, 72},
-            Large{DType::f64, kHalf, 9, 2, 128, 128})),
+            Large{DType::f64, kHalf, 9, 2, 128, 128},
+            Large{DType::f32, kHalf, 32, 8, 128, 128, Layout::htd},
+            Large{DType::f32, kInter, 7, 2, 80, 64, Layout::htd},
+            Large{DType::f32, kHalf, 6, 0, 256, 256, Layout::htd},
+            Large{DType::bf16, kInter, 5, 1, 128, 128, Layout::htd},
+            Large{DType::f16, kHalf, 0, 3, 72, 72, Layout::htd},
+            Large{DType::f64, kInter, 3, 3, 64, 64, Layout::htd})),
     [](const auto& x) {
       const Large& c = std::get<1>(x.param);
       return std::string(name(std::get<0>(x.param))) + "_" + std::string(name(c.dtype)) +
-             (c.pairing == kHalf ? "_half_" : "_interleaved_") + std::to_string(c.q) + "_" +
-             std::to_string(c.k) + "_" + std::to_string(c.dim);
+             (c.pairing == kHalf ? "_half_" : "_interleaved_") + std::string(name(c.layout)) + "_" +
+             std::to_string(c.q) + "_" + std::to_string(c.k) + "_" + std::to_string(c.dim);
     });
 
 // The named precisions do not stream: what does not turn is copied all the same.

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coefficients of a token, a chunk of pairs at a time, and the turn of heads by them.
+#include <cstdint>
+
+#include "kernels/coefficients-inl.h"
+#include "kernels/phase-inl.h"
+#include "kernels/rotate.h"
+#include "kernels/route-inl.h"
+#include "kernels/turn-inl.h"
+#include "kernels/turn_bf16-inl.h"
+
+#if defined(POSENC_KERNELS_CHUNK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_CHUNK_INL_H_
+#undef POSENC_KERNELS_CHUNK_INL_H_
+#else
+#define POSENC_KERNELS_CHUNK_INL_H_
+#endif
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class C>
+struct Scratch {
+  alignas(64) C cos_a[kChunk + kPadding], sin_a[kChunk + kPadding];
+  alignas(64) C cos_b[kChunk + kPadding], sin_b[kChunk + kPadding];
+  alignas(64) C along[2 * (kChunk + kPadding)], across[2 * (kChunk + kPadding)];
+  Streamer stream[2];  // q and k
+};
+
+// Coefficients of one chunk, and what the interleaved kernel makes of them when it is used.
+template <class C>
+struct Chunk {
+  Coefficients<C> f;
+  Index first, n;
+  bool same;    // both members of every pair have the same coefficients
+  bool zipped;  // along and across hold them
+  C *along, *across;
+};
+// Where the coefficients of a token can be put.
+template <class C>
+struct Room {
+  C *cos_a, *sin_a, *cos_b, *sin_b, *along, *across;
+};
+
+HWY_INLINE PairLayout LayoutOf(const RotaryTables& t, bool output, Sense sense) {
+  bool interleaved = t.pairing == Pairing::interleaved;
+  // even_then_odd: what comes out is half-split; a cache that is shifted already is.
+  if (t.output_order == OutputOrder::even_then_odd) {
+    const bool back = sense == Sense::gradient || sense == Sense::inverse;
+    interleaved = sense != Sense::shift && output == back;
+  }
+  return interleaved ? PairLayout{2, 1} : PairLayout{1, t.pairs};
+}
+
+template <class C>
+HWY_INLINE void Zip(Chunk<C>& chunk) {
+  const Coefficients<C>& f = chunk.f;
+  const hn::ScalableTag<C> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  Index i = 0;
+  for (; i + lanes <= chunk.n; i += lanes) {  // rows may end at the last pair
+    hn::StoreInterleaved2(hn::LoadU(d, f.cos_a + i), hn::LoadU(d, f.cos_b + i), d,
+                          chunk.along + 2 * i);
+    hn::StoreInterleaved2(hn::Neg(hn::LoadU(d, f.sin_a + i)), hn::LoadU(d, f.sin_b + i), d,
+                          chunk.across + 2 * i);
+  }
+  for (; i < chunk.n; ++i) {
+    chunk.along[2 * i] = f.cos_a[i], chunk.along[2 * i + 1] = f.cos_b[i];
+    chunk.across[2 * i] = -f.sin_a[i], chunk.across[2 * i + 1] = f.sin_b[i];
+  }
+  chunk.zipped = true;
+}
+
+// Not inlined: it is the bulk of a kernel, and called from several places.
+template <class T, class H>
+HWY_NOINLINE void TurnFast(const Chunk<Compute<T>>& chunk, const H& heads, PairLayout layout) {
+#if HWY_TARGET == HWY_SCALAR
+  if (layout.step == 2) return TurnPlainRuns<T>(chunk.f, heads, layout, layout, 0, chunk.n);
+  if constexpr (kIsBFloat16<T>)
+    TurnPlainRuns<T>(chunk.f, heads, layout, layout, 0, chunk.n);
+  else
+    TurnHalf<T>(chunk.f, heads, layout.member, chunk.n);
+#else
+  if constexpr (kIsBFloat16<T>) {
+    if (layout.step == 2)
+      TurnInterleavedBFloat16<T>(chunk.f, heads, chunk.n);
+    else
+      TurnHalfBFloat16<T>(chunk.f, heads, layout.member, chunk.n);
+  } else {
+    if (layout.step == 2)
+      TurnInterleaved<T>(chunk.f, chunk.along, chunk.across, heads, chunk.n);
+    else
+      TurnHalf<T>(chunk.f, heads, layout.member, chunk.n);
+  }
+#endif
+}
+
+template <class T, class H>
+HWY_NOINLINE void TurnStrided(const Coefficients<Compute<T>>& f, const H& heads, PairLayout order,
+                              Index in_dim, Index out_dim, Index pairs) {
+  TurnPlainRuns<T>(f, heads, {order.step * in_dim, order.member * in_dim},
+                   {order.step * out_dim, order.member * out_dim}, 0, pairs);
+}
+
+// Any strides and members: by vectors where it can be.
+template <class T, class H>
+HWY_INLINE void TurnRuns(const Chunk<Compute<T>>& chunk, const H& heads, PairLayout order,
+                         Index in_dim, Index out_dim) {
+  const bool exact_members = chunk.same || (order.step == 2 && !kIsBFloat16<T>);
+  if (in_dim == 1 && out_dim == 1 && exact_members)
+    TurnFast<T>(chunk, heads, order);
+  else
+    TurnStrided<T>(chunk.f, heads, order, in_dim, out_dim, chunk.n);
+}
+
+// One token of one tensor, heads [head, head + count).
+template <class T>
+HWY_INLINE TokenHeads<T> HeadsOf(const RotaryTables& t, const Heads& in, const Heads& out,
+                                 Index batch, Index token, Index head, Index count,
+                                 Index first_pair, PairLayout order) {
+  const Index channel = t.offset + first_pair * order.step;
+  TokenHeads<T> h;
+  h.x = static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride +
+        head * in.head_stride + channel * in.dim_stride;
+  h.y = static_cast<T*>(out.data) + batch * out.batch_stride + token * out.token_stride +
+        head * out.head_stride + channel * out.dim_stride;
+  h.heads = count, h.x_stride = in.head_stride, h.y_stride = out.head_stride;
+  return h;
+}
+// `per` heads a run (0: all), behind those that are there.
+template <class T>
+HWY_INLINE void AddRuns(TokenHeads<T> h, Index per, Runs<T>& runs) {
+  Index left = h.heads;
+  runs.heads += left;
+  if (per == 0) per = left;
+  for (; left > 0; left -= per, h.x += per * h.x_stride, h.y += per * h.y_stride) {
+    h.heads = left < per ? left : per;
+    runs.run[runs.count++] = h;
+  }
+}
+
+// Coefficients of pairs from `first` on, at most kChunk.
+template <class T>
+HWY_INLINE Chunk<Compute<T>> CoefficientsOf(const RotateCall& call, Index block,
+                                            const TokenPosition& p, Index batch, Index token,
+                                            Index head, Index first, const Room<Compute<T>>& room) {
+  using C = Compute<T>;
+  const RotaryTables& t = call.blocks[block];
+  Chunk<C> chunk;
+  chunk.first = first, chunk.n = t.pairs - first < kChunk ? t.pairs - first : kChunk;
+  chunk.same = true, chunk.zipped = false;
+  chunk.along = room.along, chunk.across = room.across;
+  const C *c = room.cos_a, *s = room.sin_a;
+  chunk.f = {c, s, c, s};
+  if (call.rows.kind == RowSource::Kind::plan) {
+    PlanRow(call, block, batch, token, head, first, chunk.n, room.cos_a, room.sin_a, &c, &s);
+    chunk.f = {c, s, c, s};
+  } else if (call.rows.kind == RowSource::Kind::caller) {
+    chunk.same = CallerRow(call, t, batch, token, head, first, chunk.n, room.cos_a, room.sin_a,
+                           room.cos_b, room.sin_b);
+    if (!chunk.same) chunk.f.cos_b = room.cos_b, chunk.f.sin_b = room.sin_b;
+  } else {
+    const Factor f = FactorOf(t, call.sense, false);
+    Phase(t, t.heads > 1 ? head : 0, p, first, chunk.n, f.cosine, f.sine, room.cos_a, room.sin_a);
+  }
+  return chunk;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+#endif
