@@ -70,6 +70,7 @@ typedef enum posenc_verdict {
 
 typedef struct posenc_plan posenc_plan;
 typedef struct posenc_table posenc_table;
+typedef struct posenc_pope posenc_pope; /* PoPE: no rotation, the width doubles */
 
 typedef struct posenc_plan_info {
   int64_t head_dim;        /* channels of a head */
@@ -187,6 +188,23 @@ POSENC_API posenc_status posenc_apply_table(const posenc_plan* plan, const char*
                                             const PosencDLTensor* positions, posenc_sense,
                                             posenc_error* error);
 POSENC_API void posenc_table_free(posenc_table* table); /* null is allowed */
+
+/* scheme: "pope head_dim=128 base=10000", scalings behind it. in [.., d] and out [.., 2 d] in one
+   layout, apart from each other; bias (null for queries): [heads, d] of float32 or float64. */
+POSENC_API posenc_status posenc_pope_from_scheme(const char* scheme, int64_t context, posenc_dtype,
+                                                 posenc_pope** pope, posenc_error* error);
+POSENC_API void posenc_pope_free(posenc_pope* pope); /* null is allowed */
+POSENC_API posenc_status posenc_pope_apply(const posenc_pope* pope, const char* layout,
+                                           const PosencDLTensor* in, const PosencDLTensor* out,
+                                           const PosencDLTensor* positions,
+                                           const PosencDLTensor* bias, posenc_error* error);
+/* d_in is written; d_bias (may be null) is float64 and added to. */
+POSENC_API posenc_status posenc_pope_gradient(const posenc_pope* pope, const char* layout,
+                                              const PosencDLTensor* in, const PosencDLTensor* d_out,
+                                              const PosencDLTensor* positions,
+                                              const PosencDLTensor* bias,
+                                              const PosencDLTensor* d_in,
+                                              const PosencDLTensor* d_bias, posenc_error* error);
 
 #ifdef __cplusplus
 }

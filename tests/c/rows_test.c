@@ -238,7 +238,59 @@ static void tables_in_files(void) {
   posenc_plan_free(stretched);
 }
 
+/* y = [mu cos phi | mu sin phi], mu = ln(1 + e^x), phi = p base^(-i/d) + bias; its gradients by
+   finite differences. */
+static void pope(void) {
+  enum { kWide = 2 * kDim, kOut = kTokens * kHeads * kWide };
+  posenc_pope* plan = NULL;
+  OK(posenc_pope_from_scheme("pope head_dim=8 base=10000", 0, POSENC_F64, &plan, &error));
+  double x[kSize], y[kOut], w[kOut], bias[kHeads * kDim], dx[kSize], d_bias[kHeads * kDim] = {0};
+  int64_t at[kTokens] = {0, 5, 131071};
+  for (int i = 0; i < kSize; ++i) x[i] = 2 * sin(i);
+  for (int i = 0; i < kOut; ++i) w[i] = cos(3.0 * i);
+  for (int i = 0; i < kHeads * kDim; ++i) bias[i] = -0.3 * (i + 1);
+  Tensor in, out, p, b, d, gx, gb;
+  f64(&in, x, 3, kTokens, kHeads, kDim);
+  f64(&out, y, 3, kTokens, kHeads, kWide);
+  f64(&d, w, 3, kTokens, kHeads, kWide);
+  f64(&gx, dx, 3, kTokens, kHeads, kDim);
+  f64(&b, bias, 2, kHeads, kDim, 0);
+  f64(&gb, d_bias, 2, kHeads, kDim, 0);
+  i64(&p, at, kTokens);
+  OK(posenc_pope_apply(plan, "thd", &in.t, &out.t, &p.t, &b.t, &error));
+  const int t = 1, h = 1, i = 3, from = (t * kHeads + h) * kDim + i;
+  const double phi = 5 * pow(10000, -3.0 / kDim) + bias[h * kDim + i], mu = log(1 + exp(x[from]));
+  CHECK(fabs(y[(t * kHeads + h) * kWide + i] - mu * cos(phi)) < 1e-14);
+  CHECK(fabs(y[(t * kHeads + h) * kWide + kDim + i] - mu * sin(phi)) < 1e-14);
+  OK(posenc_pope_gradient(plan, "thd", &in.t, &d.t, &p.t, &b.t, &gx.t, &gb.t, &error));
+  double* moved[2] = {x + from, bias + h * kDim + i};
+  const double got[2] = {dx[from], d_bias[h * kDim + i]};
+  for (int which = 0; which < 2; ++which) {
+    double slope = 0;
+    for (int sign = -1; sign <= 1; sign += 2) {
+      const double kept = *moved[which];
+      *moved[which] += sign * 1e-5;
+      OK(posenc_pope_apply(plan, "thd", &in.t, &out.t, &p.t, &b.t, &error));
+      *moved[which] = kept;
+      for (int j = 0; j < kOut; ++j) slope += sign * w[j] * y[j] / 2e-5;
+    }
+    CHECK(fabs(slope - got[which]) < 1e-8);
+  }
+  OK(posenc_pope_apply(plan, "thd", &in.t, &out.t, &p.t, NULL, &error));
+  REFUSED(posenc_pope_apply(plan, "thd", &in.t, &in.t, &p.t, NULL, &error));
+  REFUSED(posenc_pope_apply(plan, "thd", &in.t, NULL, &p.t, NULL, &error));
+  REFUSED(posenc_pope_apply(NULL, "thd", &in.t, &out.t, &p.t, NULL, &error));
+  posenc_pope* none = NULL;
+  REFUSED(
+      posenc_pope_from_scheme("rope head_dim=8 pairing=half_split", 0, POSENC_F64, &none, &error));
+  REFUSED(posenc_pope_from_scheme("pope head_dim=8", -1, POSENC_F64, &none, &error));
+  CHECK(none == NULL);
+  posenc_pope_free(plan);
+  posenc_pope_free(NULL);
+}
+
 int rows_gradients_caches_and_files(void) {
+  pope();
   posenc_plan* plan = plan_of("rope head_dim=8 base=10000 pairing=half_split");
   caller_rows(plan);
   phase_gradients(plan);
