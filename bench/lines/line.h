@@ -37,6 +37,7 @@ struct Line {
 std::vector<Line> lines();
 std::vector<Line> rotation_lines();
 std::vector<Line> table_lines();
+std::vector<Line> input_lines();
 std::vector<Line> small_lines();  // plans
 std::vector<Line> stall_lines();  // the worst call of a reader
 

@@ -48,7 +48,7 @@ struct Alignment {
 
 void aligned_rows(const TensorView& table, const TensorView& alignment, const TensorView& y) {
   const TokenView from = tokens_of(table, "table"), to = tokens_of(y, "y");
-  if (table.rank != 2 || from.width != to.width || from.is_double != to.is_double || y.read_only)
+  if (table.rank != 2 || from.width != to.width || from.dtype != to.dtype || y.read_only)
     refuse(kWho, "table must be [n, c], y writable and of its width and dtype", to.width);
   const Alignment a(alignment, to, from.tokens);
   for (Index b = 0; b < to.batch; ++b)

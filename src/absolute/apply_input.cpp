@@ -28,7 +28,7 @@ Call check_call(const TensorView& x, const LoweredInput& lowered, const TensorVi
   c.width = c.y.width - appended;
   if (c.with_x) {
     c.x = tokens_of(x, "x");
-    if (c.x.is_double != c.y.is_double) refuse(kWho, "y must have the dtype of x", name(y.dtype));
+    if (c.x.dtype != c.y.dtype) refuse(kWho, "y must have the dtype of x", name(y.dtype));
     if (c.x.batch != c.y.batch || c.x.tokens != c.y.tokens)
       refuse(kWho, "y must have the tokens of x", c.y.tokens);
     if (c.x.width != c.width)
@@ -169,7 +169,7 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
     to = tokens_of(d_x, "d_x");
     if (d_x.read_only) refuse(kWho, "d_x must be writable");
     if (to.batch != c.y.batch || to.tokens != c.y.tokens || to.width != c.width ||
-        to.is_double != c.y.is_double)
+        to.dtype != c.y.dtype)
       refuse(kWho, "d_x must have the shape and dtype of x, tokens", to.tokens);
   }
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);

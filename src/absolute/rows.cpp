@@ -64,15 +64,15 @@ void check_term(const InputTerm& t, const Positions& p, Index batch, Index token
 }  // namespace
 
 TokenView tokens_of(const TensorView& v, const char* what) {
-  if (v.dtype != DType::f64 && v.dtype != DType::f32)
-    refuse(kWho, std::string(what) + " must be f64 or f32", name(v.dtype));
+  if (!is_float(v.dtype))
+    refuse(kWho, std::string(what) + " must be f64, f32, f16 or bf16", name(v.dtype));
   if (v.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
     refuse(kWho, std::string(what) + " must be [t, c] or [b, t, c], rank", Index{v.rank});
   const auto last = static_cast<std::size_t>(v.rank - 1);
   TokenView t;
   t.data = v.data;
-  t.is_double = v.dtype == DType::f64;
+  t.dtype = v.dtype;
   t.width = v.shape[last];
   t.width_stride = v.stride[last];
   t.tokens = v.shape[last - 1];

@@ -3,27 +3,30 @@
 #pragma once
 #include <vector>
 
+#include "kernels/read.h"
 #include "posenc/absolute/input_term.h"
 
 namespace posenc {
 
-// [b, t, c] of f64 or f32; [t, c] is one row of tokens.
+// [b, t, c] of floats; [t, c] is one row of tokens.
 struct TokenView {
   void* data = nullptr;
-  bool is_double = true;
+  DType dtype = DType::f64;
   Index batch = 1, tokens = 0, width = 0;
   Index batch_stride = 0, token_stride = 0, width_stride = 1;
 
   double get(Index b, Index t, Index c) const {
-    const Index at = b * batch_stride + t * token_stride + c * width_stride;
-    return is_double ? static_cast<const double*>(data)[at] : static_cast<const float*>(data)[at];
+    return detail::ReadRow(data, dtype, b * batch_stride + t * token_stride + c * width_stride);
   }
+  // One rounding to the dtype.
   void put(Index b, Index t, Index c, double x) const {
     const Index at = b * batch_stride + t * token_stride + c * width_stride;
-    if (is_double)
+    if (dtype == DType::f64)
       static_cast<double*>(data)[at] = x;
-    else
+    else if (dtype == DType::f32)
       static_cast<float*>(data)[at] = static_cast<float>(x);
+    else
+      static_cast<std::uint16_t*>(data)[at] = dtype == DType::f16 ? f16_from(x) : bf16_from(x);
   }
 };
 TokenView tokens_of(const TensorView&, const char* what);

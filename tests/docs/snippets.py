@@ -15,8 +15,8 @@ import sys
 import tempfile
 
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.M | re.S)
-SPINE = '#include <cstdio>\n#include <vector>\n#include "posenc/posenc.h"\n#include "posenc/registry.h"\n' \
-        '#include "posenc/model/read.h"\nusing namespace posenc;\n'
+SPINE = '#include <cmath>\n#include <cstdio>\n#include <vector>\n#include "posenc/posenc.h"\n#include "posenc/registry.h"\n' \
+        '#include "posenc/absolute/plan.h"\n#include "posenc/model/read.h"\nusing namespace posenc;\n'
 
 
 def snippets(path):

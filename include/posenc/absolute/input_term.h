@@ -145,10 +145,10 @@ concept AbsoluteScheme = Described<S> &&
 };
 
 // y = compose(x, rows) for every token, term after term. x [t, C] or [b, t, C], y the same with the
-// channels that concat appends; f64 or f32, in double arithmetic, rounded once (f32 within half a
-// unit in the last place of the double result). y may be x unless something is appended. x empty:
-// y gets the composition with zeros (add: the rows themselves). Throws [apply_input]: shapes,
-// dtypes, a position that the table has no row for, positions whose batch does not fit.
+// channels that concat appends; f64, f32, f16 or bf16, in double arithmetic, rounded once. y may be
+// x unless something is appended. x empty: y gets the composition with zeros (add: the rows
+// themselves). Throws [apply_input]: shapes, dtypes, a position that the table has no row for,
+// positions whose batch does not fit.
 POSENC_API void apply_input(const TensorView& x, const Positions&, const LoweredInput&,
                             const TensorView& y);
 // The transpose: d_x (may be empty) = of the shape and dtype of x, overwritten; gradients of the

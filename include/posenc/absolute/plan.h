@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Composition with the token embeddings, prepared: the terms that absolute schemes lower to,
+// checked and rounded to one dtype. Immutable, thread-safe, cheap to copy. No table of sines
+// exists: the rows of a phase are made from exact turns where they are added.
+//
+//   InputPlan plan(lowered, DType::f32);
+//   plan.apply(x, positions, x);                      // y = compose(input_gain x, rows), in place
+//
+// Arithmetic in f32 (f64 for f64 tensors), rounded once to the dtype: with u = 2^-24, for one term
+// that is added, |y - exact| <= |gain| e + u |y| (+ u |input_gain x| without FMA) before that
+// rounding. e of a table is u |row|; e of a phase 6e-8 for f32 (3.1e-8 where the gain is a power of
+// two) and 6e-7 for f16 and bf16; real positions, several axes, and a phase among other
+// terms: 1.1e-7. For |p| <= 2^37; f64: 4e-16, any position.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "posenc/absolute/input_term.h"
+#include "posenc/core/executor.h"
+
+namespace posenc {
+
+class POSENC_API InputPlan {
+ public:
+  // Copies what the terms point to but the caller's rows, which must outlive the plan; tables are
+  // kept in `dtype` and in f64. Throws [input_plan]: integer dtype, a term without just one source
+  // of rows, a phase of several heads, gains that are not finite, tables that are no [rows, width]
+  // of f64.
+  InputPlan(const LoweredInput&, DType);
+
+  // y = compose(input_gain x, rows). x, y: [t, c] or [b, t, c] of the plan's dtype, any strides; y
+  // has the channels of x and those that concat appends. y may be x (same memory and strides)
+  // unless something is appended; other overlap is refused where the two begin at the same address.
+  // x empty: the rows alone. positions: one row for all batches or one a batch. Nothing is
+  // allocated; results do not depend on the number of threads, nor on how a batch is split. Throws
+  // [input_plan]: dtype, shapes, positions that do not fit or are not finite, and a position
+  // without a row in its table (before anything is written).
+  void apply(const TensorView& x, const Positions&, const TensorView& y,
+             const Executor& = default_executor()) const;
+
+  // The transpose. d_x (may be empty, may be d_y unless something is appended): overwritten.
+  // Gradients of the terms, one each or none: f64, accumulated. Where every term is added or
+  // appended d_x and the gradients of tables are made at the speed of memory; gains, positions, the
+  // caller's rows and products take the double path of input_gradient, on the calling thread. The
+  // same for any number of threads. x is read where a product needs it, else may be empty.
+  void gradient(const TensorView& x, const Positions&, const TensorView& d_y, const TensorView& d_x,
+                std::span<const InputGradient>, Workspace,
+                const Executor& = default_executor()) const;
+  // Bytes that `gradient` needs for so many tokens.
+  std::size_t gradient_workspace(Index batch, Index tokens) const;
+
+  DType dtype() const noexcept;
+  Index appended() const noexcept;  // channels of y beyond those of x
+
+  struct State;  // the library's own
+
+ private:
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace posenc

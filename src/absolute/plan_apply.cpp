@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of an input plan: checks, then tokens split over the executor.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absolute/plan_state.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+using State = InputPlan::State;
+constexpr const char* kWho = "input_plan";
+// What one more thread must have to do: below, waking it costs more than it saves.
+constexpr Index kBytesPerTask = Index{1} << 18;
+// Outputs beyond this are written around the cache.
+constexpr Index kStreamBytes = Index{1} << 24;
+constexpr double kLargestReal = 0x1p62;
+
+struct Work {
+  const State* state;
+  const detail::ComposeCall* call;
+  Index items, tasks;
+};
+
+void run_task(void* arg, Index i) {
+  const Work& w = *static_cast<const Work*>(arg);
+  const Index each = w.items / w.tasks, rest = w.items % w.tasks;
+  const Index begin = i * each + std::min(i, rest);
+  w.state->kernels.compose(*w.call, begin, begin + each + (i < rest ? 1 : 0));
+}
+
+void check_real(const Positions& p) {
+  for (Index a = 0; a < p.axes; ++a)
+    for (Index b = 0; b < p.batch; ++b)
+      for (Index t = 0; t < p.count; ++t) {
+        const double x = static_cast<const double*>(
+            p.data)[a * p.axis_stride + b * p.batch_stride + t * p.token_stride];
+        if (!(std::abs(x) <= kLargestReal))
+          refuse(kWho, "positions must be finite and at most 2^62 in size", x);
+      }
+}
+
+bool has_axes(const detail::ComposeSource& s, const Positions& p) {
+  if (s.kind == detail::ComposeSource::Kind::affine) return p.axes == s.phase.axes;
+  const bool many = s.kind == detail::ComposeSource::Kind::phase && s.phase.axes > 1;
+  return many ? s.phase.axes == p.axes : s.axis < p.axes;
+}
+
+void check_whole(const detail::ComposeSource& s, const Positions& p) {
+  for (Index b = 0; b < p.batch; ++b)
+    for (Index t = 0; t < p.count; ++t) {
+      const double x = static_cast<const double*>(
+          p.data)[s.axis * p.axis_stride + b * p.batch_stride + t * p.token_stride];
+      if (x != std::floor(x)) refuse(kWho, "a table needs positions that are whole numbers", x);
+    }
+}
+
+void check_rows_exist(const detail::ComposeSource& s, const Positions& p) {
+  for (Index b = 0; b < p.batch; ++b)
+    for (Index t = 0; t < p.count; ++t) {
+      const Index at = detail::integer_at(p, s.axis, b, t);
+      if (detail::table_row(s, at) == -2)
+        refuse(kWho, "position must have a row in the table of " + std::to_string(s.table_rows),
+               at);
+    }
+}
+
+// The channels of a term lie inside those of x and of what was appended before it.
+void check_windows(const State& s, Index width) {
+  Index have = width;
+  for (const detail::ComposeSource& t : s.sources) {
+    if (t.compose == Compose::concat)
+      have += t.width;
+    else if (t.first < 0 || t.first > have - t.width)
+      refuse(kWho, "the channels of a term must lie inside those of x, first", t.first);
+  }
+}
+
+void check_caller_rows(const State& s, Index batch, Index tokens) {
+  for (std::size_t n = 0; n < s.sources.size(); ++n) {
+    const TensorView& v = s.lowered.terms[n].rows;
+    if (v.empty()) continue;
+    const Index t = v.shape[static_cast<std::size_t>(v.rank - 2)], b = v.rank == 3 ? v.shape[0] : 1;
+    if (t != tokens) refuse(kWho, "the caller's rows must have the tokens of x", t);
+    if (b != 1 && b != batch)
+      refuse(kWho, "the caller's rows must have one batch or those of x", b);
+  }
+}
+
+}  // namespace
+
+namespace detail {
+
+ComposeView compose_view(const State& s, const TensorView& v, const char* what) {
+  const std::string name_of(what);
+  if (v.dtype != s.dtype)
+    refuse(kWho, name_of + " must be of the plan's dtype " + std::string(name(s.dtype)),
+           name(v.dtype));
+  if (v.device != Device::cpu) refuse(kWho, name_of + " must be in the CPU's memory");
+  if (v.rank != 2 && v.rank != 3)
+    refuse(kWho, name_of + " must be [t, c] or [b, t, c], rank", Index{v.rank});
+  const auto last = static_cast<std::size_t>(v.rank - 1);
+  ComposeView out;
+  out.tensor = {v.data, v.rank == 3 ? v.stride[0] : 0, v.stride[last - 1], v.stride[last]};
+  out.batch = v.rank == 3 ? v.shape[0] : 1;
+  out.tokens = v.shape[last - 1];
+  out.width = v.shape[last];
+  return out;
+}
+
+void check_positions(const State& s, const Positions& p, Index batch, Index tokens) {
+  check_caller_rows(s, batch, tokens);
+  if (!s.needs_positions) return;
+  if (p.count != tokens) refuse(kWho, "there must be one position a token", p.count);
+  if (p.batch != 1 && p.batch != batch)
+    refuse(kWho, "positions must have one row or the batch of x", p.batch);
+  if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
+    refuse(kWho, "positions must be i32, i64 or f64", name(p.type));
+  if (p.type == DType::f64) check_real(p);
+  for (const ComposeSource& t : s.sources) {
+    if (t.kind == ComposeSource::Kind::rows) continue;
+    if (!has_axes(t, p)) refuse(kWho, "positions must have the axes of the term", Index{p.axes});
+    const bool table = t.kind == ComposeSource::Kind::table;
+    if (table && p.type == DType::f64) check_whole(t, p);
+    if (table) check_rows_exist(t, p);
+  }
+}
+
+void run_compose(const State& s, ComposeCall& call, const Executor& executor) {
+  const Index items = call.shared ? call.tokens : call.batch * call.tokens;
+  if (items == 0 || call.batch == 0 || call.y_width == 0) return;
+  // The tensors lie in memory, so the product fits.
+  const Index bytes = call.batch * call.tokens * call.y_width * s.element_size;
+  call.stream = call.x.data != call.y.data && bytes > kStreamBytes;
+  if (bytes >= 2 * kBytesPerTask && executor.run != nullptr) {
+    Work work{&s, &call, items, std::min({executor.concurrency, bytes / kBytesPerTask, items})};
+    if (work.tasks > 1) return executor.run(executor.context, work.tasks, run_task, &work);
+  }
+  s.kernels.compose(call, 0, items);
+}
+
+}  // namespace detail
+
+namespace {
+
+bool differs_by_batch(const State& s, const Positions& p) {
+  for (const detail::ComposeSource& t : s.sources)
+    if (t.kind == detail::ComposeSource::Kind::rows && t.rows.batch_stride != 0) return true;
+  return s.needs_positions && p.batch != 1;
+}
+
+// In place the two have the same strides; what is appended has no place there.
+void check_overlap(const State& s, const detail::ComposeView& x, const detail::ComposeView& y) {
+  if (x.tensor.data == nullptr || x.tensor.data != y.tensor.data) return;
+  if (s.appended != 0) refuse(kWho, "y must not be x where channels are appended", s.appended);
+  if ((x.batch > 1 && x.tensor.batch_stride != y.tensor.batch_stride) ||
+      (x.tokens > 1 && x.tensor.token_stride != y.tensor.token_stride) ||
+      (x.width > 1 && x.tensor.channel_stride != y.tensor.channel_stride))
+    refuse(kWho, "y in the memory of x must have its strides, stride of tokens",
+           y.tensor.token_stride);
+}
+
+}  // namespace
+
+void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView& y,
+                      const Executor& executor) const {
+  const State& s = *state_;
+  const detail::ComposeView to = detail::compose_view(s, y, "y");
+  if (y.read_only) refuse(kWho, "y must be writable");
+  const Index width = to.width - s.appended;
+  if (width < 0) refuse(kWho, "y must have the channels that are appended", to.width);
+  detail::ComposeView from;
+  if (!x.empty()) {
+    from = detail::compose_view(s, x, "x");
+    if (from.batch != to.batch || from.tokens != to.tokens)
+      refuse(kWho, "y must have the batch and tokens of x, tokens", to.tokens);
+    if (from.width != width)
+      refuse(kWho, "y must have the channels of x and of what is appended", to.width);
+    check_overlap(s, from, to);
+  }
+  check_windows(s, width);
+  detail::check_positions(s, p, to.batch, to.tokens);
+  if (s.layered) return apply_input(x, p, s.lowered, y);
+  // Appended terms begin behind the channels of x and of those appended before them. A call of few
+  // terms keeps them on the stack.
+  constexpr std::size_t kFew = 16;
+  detail::ComposeSource few[kFew];
+  std::vector<detail::ComposeSource> many;
+  const detail::ComposeSource* sources = s.sources.data();
+  if (s.appended != 0) {
+    detail::ComposeSource* placed = few;
+    if (s.sources.size() > kFew) {
+      many.resize(s.sources.size());
+      placed = many.data();
+    }
+    Index next = width;
+    for (std::size_t n = 0; n < s.sources.size(); ++n) {
+      placed[n] = s.sources[n];
+      if (placed[n].compose != Compose::concat) continue;
+      placed[n].first = next;
+      next += placed[n].width;
+    }
+    sources = placed;
+  }
+  detail::ComposeCall call;
+  call.x = from.tensor;
+  call.y = to.tensor;
+  call.batch = to.batch, call.tokens = to.tokens;
+  call.x_width = x.empty() ? 0 : width, call.y_width = to.width;
+  call.sources = sources, call.count = static_cast<Index>(s.sources.size());
+  Positions list = p;
+  if (list.batch == 1) list.batch_stride = 0;
+  call.positions = &list;
+  call.input_gain = s.lowered.input_gain;
+  call.shared = !differs_by_batch(s, p);
+  detail::run_compose(s, call, executor);
+}
+
+}  // namespace posenc

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of a composition. Of y = a x + gain P[p]:  d x = a d y,  d P[r] = gain sum over the
+// tokens that read row r of d y, in their order and in double: tokens are sorted by row, a row
+// belongs to one task, so that the sum does not depend on the number of threads. A row that very
+// many tokens read is split by channels, not by tokens.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "absolute/plan_state.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+using State = InputPlan::State;
+constexpr const char* kWho = "input_plan";
+constexpr Index kChannelsPerTask = 256;
+
+bool fast_table(const InputTerm& t, const InputGradient& g) {
+  return !t.table.empty() && !g.table.empty() && t.layers.empty() &&
+         (t.compose == Compose::add || t.compose == Compose::concat);
+}
+
+void check_table_gradient(const InputTerm& t, const TensorView& g) {
+  if (g.dtype != DType::f64 || g.read_only)
+    refuse(kWho, "gradients of terms must be f64 and writable", name(g.dtype));
+  if (g.rank != 2 || g.shape[0] != t.table.shape[0] || g.shape[1] != t.table.shape[1])
+    refuse(kWho, "gradient of a table must have its shape, rank", Index{g.rank});
+}
+
+// Offsets of tokens sorted by the row that they read: those of row r stand in [start[r], start[r +
+// 1]).
+struct Sorted {
+  Index* start;   // rows + 1
+  Index* offset;  // batch * tokens, elements
+};
+
+void sort_tokens(const detail::ComposeSource& s, const Positions& p, const detail::ComposeView& y,
+                 Sorted& out) {
+  const Index rows = s.table_rows;
+  std::fill_n(out.start, rows + 1, Index{0});
+  const auto each = [&](auto&& use) {
+    for (Index b = 0; b < y.batch; ++b)
+      for (Index t = 0; t < y.tokens; ++t) {
+        const Index row =
+            detail::table_row(s, detail::integer_at(p, s.axis, p.batch == 1 ? 0 : b, t));
+        if (row >= 0) use(row, b * y.tensor.batch_stride + t * y.tensor.token_stride);
+      }
+  };
+  each([&](Index row, Index) { ++out.start[row + 1]; });
+  for (Index r = 0; r < rows; ++r) out.start[r + 1] += out.start[r];
+  // start[r] moves to the end of row r while it fills, and is moved back.
+  each([&](Index row, Index offset) { out.offset[out.start[row]++] = offset; });
+  for (Index r = rows; r > 0; --r) out.start[r] = out.start[r - 1];
+  out.start[0] = 0;
+}
+
+struct Work {
+  const State* state;
+  const detail::ComposeSource* source;
+  const detail::ComposeView* y;
+  const TensorView* table;  // its gradient
+  Sorted sorted;
+  Index first;  // channel of y where the row stands
+  Index row_tasks, channel_tasks;
+};
+
+// Rows are dealt by the tokens that read them, so that tasks have equal work.
+Index row_at(const Work& w, Index part) {
+  const Index rows = w.source->table_rows, total = w.sorted.start[rows];
+  if (part >= w.row_tasks) return rows;
+  const Index wanted = total / w.row_tasks * part + total % w.row_tasks * part / w.row_tasks;
+  return std::lower_bound(w.sorted.start, w.sorted.start + rows, wanted) - w.sorted.start;
+}
+
+void sum_task(void* arg, Index i) {
+  const Work& w = *static_cast<const Work*>(arg);
+  const Index part = i / w.channel_tasks, slice = i % w.channel_tasks;
+  const Index begin = w.source->width * slice / w.channel_tasks;
+  const Index end = w.source->width * (slice + 1) / w.channel_tasks;
+  const auto* at =
+      static_cast<const std::byte*>(w.y->tensor.data) + (w.first + begin) * w.state->element_size;
+  const TensorView& g = *w.table;
+  for (Index r = part == 0 ? 0 : row_at(w, part); r < row_at(w, part + 1); ++r) {
+    const Index count = w.sorted.start[r + 1] - w.sorted.start[r];
+    if (count == 0) continue;
+    w.state->kernels.sum_rows(at, w.sorted.offset + w.sorted.start[r], count, end - begin,
+                              w.source->gain,
+                              static_cast<double*>(g.data) + r * g.stride[0] + begin);
+  }
+}
+
+void table_gradient(const State& s, const detail::ComposeSource& source, Index first,
+                    const Positions& p, const detail::ComposeView& y, const TensorView& g,
+                    Index* scratch, const Executor& executor) {
+  Work w{&s, &source, &y, &g, {scratch, scratch + source.table_rows + 1}, first, 1, 1};
+  sort_tokens(source, p, y, w.sorted);
+  const Index tasks = executor.run == nullptr ? 1 : executor.concurrency;
+  if (tasks > 1) {
+    w.row_tasks = std::min(source.table_rows, 4 * tasks);
+    w.channel_tasks = std::max<Index>(1, source.width / kChannelsPerTask);
+    executor.run(executor.context, w.row_tasks * w.channel_tasks, sum_task, &w);
+  } else {
+    sum_task(&w, 0);
+  }
+}
+
+}  // namespace
+
+std::size_t InputPlan::gradient_workspace(Index batch, Index tokens) const {
+  Index most = 0;
+  for (const detail::ComposeSource& t : state_->sources)
+    if (t.kind == detail::ComposeSource::Kind::table)
+      most = std::max(most, t.table_rows + 1 + batch * tokens);
+  return most == 0 ? 0 : static_cast<std::size_t>(most) * sizeof(Index) + alignof(Index);
+}
+
+void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorView& d_y,
+                         const TensorView& d_x, std::span<const InputGradient> g,
+                         Workspace workspace, const Executor& executor) const {
+  const State& s = *state_;
+  const detail::ComposeView y = detail::compose_view(s, d_y, "d_y");
+  if (!g.empty() && g.size() != s.sources.size())
+    refuse(kWho, "there must be a gradient for each term, or none", static_cast<Index>(g.size()));
+  const Index width = y.width - s.appended;
+  if (width < 0) refuse(kWho, "d_y must have the channels that are appended", y.width);
+  detail::check_positions(s, p, y.batch, y.tokens);
+  if (workspace.size() < gradient_workspace(y.batch, y.tokens))
+    refuse(
+        kWho,
+        "workspace must have " + std::to_string(gradient_workspace(y.batch, y.tokens)) + " bytes",
+        static_cast<Index>(workspace.size()));
+  // What the double path is left to do.
+  std::vector<InputGradient> rest(g.begin(), g.end());
+  bool slow = !s.additive && (!d_x.empty() || !g.empty());
+  for (std::size_t n = 0; n < rest.size(); ++n) {
+    if (fast_table(s.lowered.terms[n], rest[n]) && rest[n].table.rank == 2 &&
+        rest[n].table.stride[1] == 1 && y.tensor.channel_stride == 1 && s.additive) {
+      check_table_gradient(s.lowered.terms[n], rest[n].table);
+      rest[n].table = {};
+    }
+    const InputGradient& r = rest[n];
+    slow = slow || !r.table.empty() || !r.affine.empty() || !r.rows.empty() || !r.gain.empty() ||
+           !r.position.empty() || !r.frequency.empty() || !r.layers.empty();
+  }
+  // The double path reads d_y; it goes first, because d_x may be written over it.
+  if (s.additive) {
+    if (slow) input_gradient(x, p, s.lowered, d_y, {}, rest);
+  } else if (slow) {
+    return input_gradient(x, p, s.lowered, d_y, d_x, rest);
+  }
+  void* memory = workspace.data();
+  std::size_t room = workspace.size();
+  if (memory != nullptr) std::align(alignof(Index), sizeof(Index), memory, room);
+  Index next = width;
+  for (std::size_t n = 0; n < g.size(); ++n) {
+    const detail::ComposeSource& source = s.sources[n];
+    const bool appended = source.compose == Compose::concat;
+    if (!g[n].table.empty() && rest[n].table.empty() && y.batch * y.tokens > 0)
+      table_gradient(s, source, appended ? next : source.first, p, y, g[n].table,
+                     static_cast<Index*>(memory), executor);
+    next += appended ? source.width : 0;
+  }
+  if (d_x.empty()) return;
+  const detail::ComposeView to = detail::compose_view(s, d_x, "d_x");
+  if (d_x.read_only) refuse(kWho, "d_x must be writable");
+  if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
+    refuse(kWho, "d_x must have the shape of x, tokens", to.tokens);
+  detail::ComposeCall call;
+  call.x = y.tensor, call.y = to.tensor;
+  call.batch = y.batch, call.tokens = y.tokens;
+  call.x_width = call.y_width = width;
+  call.positions = &p;
+  call.input_gain = s.lowered.input_gain;
+  call.shared = true;
+  detail::run_compose(s, call, executor);
+}
+
+}  // namespace posenc

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an input plan prepares, and the checks that its calls share.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "kernels/compose.h"
+#include "posenc/absolute/plan.h"
+
+namespace posenc {
+
+struct InputPlan::State {
+  DType dtype = DType::f32;
+  Index element_size = 4;
+  detail::ComposeKernels kernels{};
+  LoweredInput lowered;  // a copy: what the double path reads
+  std::vector<detail::ComposeSource> sources;
+  Index appended = 0;
+  bool additive = true;          // every term is added or appended
+  bool needs_positions = false;  // some term has no rows of the caller's
+  bool layered = false;          // some term has dense layers: the double path takes the calls
+  // What the sources point into.
+  std::vector<std::vector<std::uint32_t>> turns;
+  std::vector<std::vector<std::uint64_t>> wide;
+  std::vector<std::vector<double>> per_unit, steps;
+  std::vector<std::vector<std::byte>> tables;
+};
+
+namespace detail {
+
+// A tensor of tokens as the kernels take it, with its shape.
+struct ComposeView {
+  ComposeTensor tensor;
+  Index batch = 1, tokens = 0, width = 0;
+};
+// Throws [input_plan] "`what` must ...".
+ComposeView compose_view(const InputPlan::State&, const TensorView&, const char* what);
+// Throws [input_plan]: positions that do not fit the tokens, are not finite, or have no row.
+void check_positions(const InputPlan::State&, const Positions&, Index batch, Index tokens);
+// Runs items of a call, on several threads when there is enough to do.
+void run_compose(const InputPlan::State&, ComposeCall&, const Executor&);
+
+}  // namespace detail
+}  // namespace posenc

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Composition of rows with token embeddings: arguments and the table of entries. However many terms
+// add, multiply or append, y is M x + A a channel; the kernel makes A (and M) of one position and
+// applies them to every token that stands there. Arithmetic on pointers and strides: no policy, no
+// allocation, nothing thrown.
+#pragma once
+#include "kernels/rotate.h"
+#include "posenc/absolute/input_term.h"
+#include "posenc/core/isa.h"
+
+namespace posenc::detail {
+
+// One term, prepared. The channels [first, first + width) of y.
+struct ComposeSource {
+  enum class Kind : std::uint8_t { phase, table, affine, rows } kind = Kind::phase;
+  Compose compose = Compose::add;
+  SineLayout layout = SineLayout::interleaved;
+  Beyond beyond = Beyond::error;
+  bool has_zero = false;  // zero_position counts
+  std::int32_t axis = 0;  // of the positions; phases of several axes take all of them
+  RotaryTables phase;     // axes, pairs and turns
+  // Cosine and sine of one position a pair, padded as the turns are.
+  const double *step_cosine = nullptr, *step_sine = nullptr;
+  const void* table = nullptr;  // dense [table_rows, width] of the plan's dtype
+  Index table_rows = 0;
+  const double* affine = nullptr;  // dense [axes of the positions + 1, width]
+  RowView rows;                    // the caller's
+  Index offset = 0, zero_position = 0, first = 0, width = 0;
+  double gain = 1;
+};
+
+// [batch, tokens, channels] of the plan's dtype, strides in elements.
+struct ComposeTensor {
+  void* data = nullptr;
+  Index batch_stride = 0, token_stride = 0, channel_stride = 1;
+};
+
+struct ComposeCall {
+  ComposeTensor x, y;  // x without data: zeros
+  Index batch = 1, tokens = 0, x_width = 0, y_width = 0;
+  const ComposeSource* sources = nullptr;
+  Index count = 0;
+  const Positions* positions = nullptr;
+  bool shared =
+      false;  // every batch stands at the same positions, and no source differs between them
+  bool stream = false;  // y is another tensor than x and far larger than the cache
+  double input_gain = 1;
+};
+
+// Items [begin, end): tokens when shared, else batch * tokens.
+using ComposeKernel = void (*)(const ComposeCall&, Index begin, Index end);
+// out[i] += gain * sum over k < count of at[offset[k] + i], i < n, summed in that order in double.
+using SumRowsKernel = void (*)(const void* at, const Index* offset, Index count, Index n,
+                               double gain, double* out);
+
+struct ComposeKernels {
+  ComposeKernel compose;
+  SumRowsKernel sum_rows;
+};
+ComposeKernels compose_kernels(DType, Isa);
+
+// The row of a table that a position picks: -1 for zeros, -2 where there is none (error).
+[[gnu::always_inline]] inline Index table_row(const ComposeSource& s, Index position) noexcept {
+  if (s.has_zero && position == s.zero_position) return -1;
+  Index row = 0;
+  const bool outside =
+      __builtin_add_overflow(position, s.offset, &row) || row < 0 || row >= s.table_rows;
+  if (!outside) return row;
+  if (s.beyond == Beyond::zero) return -1;
+  if (s.beyond == Beyond::error || s.table_rows == 0) return -2;
+  return position < 0 ? 0 : s.table_rows - 1;
+}
+
+// Position of a token as an integer, on one axis; real ones are whole numbers here.
+[[gnu::always_inline]] inline Index integer_at(const Positions& p, std::int32_t axis, Index batch,
+                                               Index token) noexcept {
+  const Index at = axis * p.axis_stride + batch * p.batch_stride + token * p.token_stride;
+  if (p.type == DType::i32) return static_cast<const std::int32_t*>(p.data)[at];
+  if (p.type == DType::i64) return static_cast<const std::int64_t*>(p.data)[at];
+  return static_cast<Index>(static_cast<const double*>(p.data)[at]);
+}
+
+[[gnu::always_inline]] inline double real_at(const Positions& p, std::int32_t axis, Index batch,
+                                             Index token) noexcept {
+  const Index at = axis * p.axis_stride + batch * p.batch_stride + token * p.token_stride;
+  return p.type == DType::f64 ? static_cast<const double*>(p.data)[at]
+                              : static_cast<double>(integer_at(p, axis, batch, token));
+}
+
+// Whether the token stands where the term has no row.
+[[gnu::always_inline]] inline bool is_zero(const ComposeSource& s, const Positions& p, Index batch,
+                                           Index token) noexcept {
+  if (!s.has_zero) return false;
+  if (p.type == DType::f64)
+    return real_at(p, s.axis, batch, token) == static_cast<double>(s.zero_position);
+  return integer_at(p, s.axis, batch, token) == s.zero_position;
+}
+
+}  // namespace posenc::detail
