@@ -103,6 +103,7 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
   for (std::size_t i = 0; i < plans.size(); ++i) {
     LayerPlan& p = plans[i];
     AttentionSpec& a = p.attention;
+    say(p, "layer_type", p.type, p.origin, p.where);
     if (!attends(p.type)) {
       a.kind = p.type == "linear_attention" || p.type == "recurrent" ? AttentionKind::linear
                                                                      : AttentionKind::none;

@@ -108,8 +108,8 @@ void expect_truthful(const Json& config, const Fields& fields, const std::string
     const Json* there = at_place(config, seen.where);
     EXPECT_TRUE(there) << who << ": " << name << " says " << seen.where;
     const std::string field = name.substr(name.rfind('/') + 1);
-    if (!there || field == "attention" || field == "scheme" || field == "window" ||
-        field == "yarn.truncate" || field == "causal")
+    if (!there || field == "attention" || field == "layer_type" || field == "scheme" ||
+        field == "window" || field == "yarn.truncate" || field == "causal")
       continue;
     EXPECT_EQ(*there, seen.value) << who << ": " << name << " says " << seen.where;
   }
