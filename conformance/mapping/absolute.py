@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""absolute: the two halves, and what neither can say."""
+"""absolute: tables, sinusoids of one axis, everything else with a phase; and what none can say."""
 
-from mapping import absolute_phase, absolute_tables
+from mapping import absolute_phase, absolute_sinusoids, absolute_tables
 
 
 def checks(case, arrays):
-    tables = absolute_tables.checks(case, arrays)
-    found = tables if tables is not None else absolute_phase.checks(case, arrays)
-    return found if found is not None else NOT_EXPRESSIBLE.get(case["name"])
+    for rules in (absolute_tables, absolute_phase, absolute_sinusoids):
+        found = rules.checks(case, arrays)
+        if found is not None:
+            return found
+    return NOT_EXPRESSIBLE.get(case["name"])
 
 
 NOT_EXPRESSIBLE = {
