@@ -168,8 +168,9 @@ void add_plot(CLI::App& app, Verbs& v) {
   add_subject(p, v.plot.subject, Takes::model_or_scheme);
   p->add_option(
        "--kind", v.plot.kind,
-       "rows (heat map of cos and sin), wavelengths (against the context), decay (score by "
-       "distance), error (angle error by precision), scaling (before and after)")
+       "rows (heat map of cos and sin, or of a sinusoid), wavelengths (against the context), decay "
+       "(score, or a sinusoid's inner product, by distance), error (angle error by precision), "
+       "scaling (before and after)")
       ->type_name("KIND")
       ->capture_default_str();
   p->add_option("--positions", v.plot.positions, "of rows: A:B[:STEP], a list or an .npy")
@@ -182,7 +183,8 @@ void add_plot(CLI::App& app, Verbs& v) {
   p->footer(
       "Examples:\n  posenc plot config.json --kind wavelengths -o wavelengths.svg\n"
       "  posenc plot \"rope head_dim=64 pairing=interleaved\" --kind rows --positions 0:256 -o "
-      "rows.html");
+      "rows.html\n"
+      "  posenc plot \"sinusoidal width=128\" --kind decay -o inner_products.svg");
   p->callback([&v] { v.chosen = [&v] { return plot(v.plot); }; });
 }
 

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "chart.h"
+#include "sinusoid.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -19,8 +20,7 @@ struct Drawn {
   Index context = 0;
 };
 
-Drawn subject_of(const PlotOptions& o) {
-  const Subject s = read_subject(o.subject);
+Drawn drawn_of(const Subject& s, const PlotOptions& o) {
   Drawn d;
   d.spec = rotary_of(s, o.subject);
   if (d.spec.blocks.empty()) throw InputError("this layer turns nothing: there is nothing to draw");
@@ -241,6 +241,16 @@ std::vector<Figure> plot_rows(const Drawn& d, const std::string& text) {
   return out;
 }
 
+std::vector<Figure> plot_rotary(const Drawn& d, const PlotOptions& o) {
+  if (o.kind == "wavelengths") return plot_wavelengths(d);
+  if (o.kind == "decay") return plot_decay(d);
+  if (o.kind == "error") return plot_error(d);
+  if (o.kind == "scaling") return plot_scaling(d);
+  if (o.kind == "rows") return plot_rows(d, o.positions);
+  throw UsageError("--kind must be rows, wavelengths, decay, error or scaling, got \"" + o.kind +
+                   "\"");
+}
+
 }  // namespace
 
 int plot(const PlotOptions& o) {
@@ -252,23 +262,20 @@ int plot(const PlotOptions& o) {
     throw UsageError("--json and the picture cannot both go to stdout");
   if (!o.positions.empty() && o.kind != "rows")
     throw UsageError("--positions goes with --kind rows; --context sets the range of the others");
-  const Drawn d = subject_of(o);
+  const Subject subject = read_subject(o.subject);
+  const auto* sinusoid =
+      subject.encoding ? std::get_if<Sinusoidal>(&subject.encoding->scheme) : nullptr;
+  std::string title = subject.title;
   std::vector<Figure> figures;
-  if (o.kind == "wavelengths")
-    figures = plot_wavelengths(d);
-  else if (o.kind == "decay")
-    figures = plot_decay(d);
-  else if (o.kind == "error")
-    figures = plot_error(d);
-  else if (o.kind == "scaling")
-    figures = plot_scaling(d);
-  else if (o.kind == "rows")
-    figures = plot_rows(d, o.positions);
-  else
-    throw UsageError("--kind must be rows, wavelengths, decay, error or scaling, got \"" + o.kind +
-                     "\"");
+  if (sinusoid != nullptr) {
+    figures = plot_sinusoid(*sinusoid, title, o);
+  } else {
+    const Drawn d = drawn_of(subject, o);
+    title = d.title;
+    figures = plot_rotary(d, o);
+  }
   write_text(o.output,
-             format == "svg" ? stacked_svg(figures) : html_page("posenc: " + d.title, figures));
+             format == "svg" ? stacked_svg(figures) : html_page("posenc: " + title, figures));
   if (o.json) {
     Json all = Json::array();
     for (const Figure& f : figures) all.push(f.data);

@@ -60,6 +60,21 @@ class Plots(Case):
         self.assertAlmostEqual(panels[0][1]["rows"][3][0], math.cos(3), delta=1e-4)
         self.assertAlmostEqual(panels[1][1]["rows"][3][0], math.sin(3), delta=1e-4)
 
+    def test_sinusoids(self):
+        (panel, data), = self.plot("sinusoidal width=4", "rows", "--positions", "0:2")
+        self.assertEqual(self.labels(panel)[0], "channel [index]")
+        for got, want in zip(data["rows"][1], [math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)]):
+            self.assertAlmostEqual(got, want, delta=1e-4)
+        (panel, data), = self.plot("sinusoidal width=512", "decay", "--context", "10000")
+        exact, law = data["series"]
+        self.assertAlmostEqual(exact["y"][0], 0.97306, delta=5e-6)
+        self.assertAlmostEqual(exact["y"][-1], -0.06442, delta=5e-6)
+        self.assertAlmostEqual(law["y"][law["x"].index(100)], 0.4373, delta=5e-5)
+        (panel, data), = self.plot("sinusoidal width=512", "wavelengths")
+        self.assertAlmostEqual(data["series"][0]["y"][-1], 60611.5, delta=0.05)
+        out = self.folder / "p.svg"
+        self.error("plot", "sinusoidal width=512", "--kind", "error", "-o", out, code=2, says="sinusoid")
+
     def test_html_is_self_contained(self):
         path = self.folder / "p.html"
         self.posenc("plot", YARN, "--kind", "scaling", "-o", path)

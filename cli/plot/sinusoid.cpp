@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sinusoid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "posenc/absolute/sinusoidal_laws.h"
+
+namespace posenc::cli {
+namespace {
+
+Figure heat_map(Sinusoidal s, const std::string& title, const PlotOptions& o) {
+  PositionList list;
+  list.owned = arange(0, 100);
+  if (!o.positions.empty()) list = read_positions(o.positions);
+  const Index rows = list.owned.batch * list.owned.count();
+  if (rows < 1 || rows > 2048 || list.owned.axes != 1 || list.owned.batch != 1)
+    throw UsageError("rows draws 1 to 2048 positions, of one row and axis");
+  s.compose = Compose::add;
+  s.first = 0;
+  std::vector<double> gain{1 / std::sqrt(static_cast<double>(s.width))};  // where it starts
+  const TensorView start = tensor(gain.data(), {1});
+  LoweredInput lowered;
+  s.lower(std::span(&start, s.learned_gain ? 1 : 0), lowered);
+  std::vector<double> y(static_cast<std::size_t>(rows * s.width));
+  apply_input({}, list.owned, lowered, tensor(y.data(), {rows, s.width}));
+  HeatMap h;
+  h.title = "Encoding of every position and channel";
+  h.subtitle = title;
+  h.x = {"channel", "index", false, {}, {}, true};
+  h.y = {"position", o.positions.empty() ? "tokens" : "tokens, row of the list"};
+  h.value_label = "encoding";
+  h.rows = static_cast<int>(rows), h.columns = static_cast<int>(s.width);
+  h.x_max = static_cast<double>(s.width), h.y_max = static_cast<double>(rows);
+  h.limit = 0;
+  for (const double v : y) h.limit = std::max(h.limit, std::abs(v));
+  h.limit = h.limit > 0 ? h.limit : 1;
+  h.values.assign(y.begin(), y.end());
+  return {svg(h),
+          "A row is one position. Fast channels change from row to row; slow ones hardly change "
+          "within the picture.",
+          data(h)};
+}
+
+Figure wavelengths(const Sinusoidal& s, const std::string& title, Index context) {
+  LineChart c;
+  c.title = "Wavelength of every pair";
+  c.subtitle = title;
+  c.x = {"pair", "index", false, {}, {}, true};
+  c.y = {"wavelength", "positions a turn", true};
+  Series series{"wavelength", {}, {}, false, true};
+  const std::vector<double> f = s.spectrum().frequency;
+  for (std::size_t i = 0; i < f.size(); ++i) {
+    series.x.push_back(static_cast<double>(i));
+    series.y.push_back(2 * std::numbers::pi / std::abs(f[i]));
+  }
+  c.series = {std::move(series)};
+  c.rules.push_back({fmt::format("context {}", context), static_cast<double>(context), false});
+  return {svg(c), "From 2 pi positions a turn to 2 pi times the last divisor.", data(c)};
+}
+
+Figure inner_products(const Sinusoidal& s, const std::string& title, Index context) {
+  LineChart c;
+  c.title = "Inner product of two rows by distance";
+  c.subtitle = title;
+  c.x = {"distance", "positions", true};
+  c.y = {"inner product relative to distance 0", ""};
+  const bool has_law = s.spacing == SineSpacing::paper && s.base != 1;
+  Series exact{"sum of cos(distance x frequency)", {}, {}};
+  Series law{"1 - (ln distance + 0.5772) / ln base", {}, {}, true};
+  const double at_zero = inner_product(s, 0);
+  const double top = std::log(static_cast<double>(std::max<Index>(context, 2)));
+  double before = 0;
+  for (int i = 0; i <= 400; ++i) {
+    const double d = std::round(std::exp(top * i / 400));
+    if (d == before) continue;
+    before = d;
+    exact.x.push_back(d), exact.y.push_back(inner_product(s, d) / at_zero);
+    if (has_law) law.x.push_back(d), law.y.push_back(inner_product_law(s, d) / at_zero);
+  }
+  c.series = {std::move(exact)};
+  if (has_law) c.series.push_back(std::move(law));
+  c.rules.push_back({"0", 0, false});
+  return {svg(c),
+          "It depends on the distance alone and not on its sign, falls like the logarithm of the "
+          "distance, rises again here and there, and is negative later.",
+          data(c)};
+}
+
+}  // namespace
+
+std::vector<Figure> plot_sinusoid(const Sinusoidal& s, const std::string& title,
+                                  const PlotOptions& o) {
+  s.parameters();  // refuses fields that cannot be
+  const Index context = o.subject.context.value_or(4096);
+  if (o.kind == "rows") return {heat_map(s, title, o)};
+  if (o.kind == "wavelengths") return {wavelengths(s, title, context)};
+  if (o.kind == "decay") return {inner_products(s, title, context)};
+  throw UsageError("--kind of a sinusoid must be rows, wavelengths or decay, got \"" + o.kind +
+                   "\"");
+}
+
+}  // namespace posenc::cli
