@@ -164,6 +164,27 @@ TEST(Rerotate, KeysOfXpos) {
   EXPECT_LE(worst(s, s, a, b, DType::f64), 4e-15);
 }
 
+// 32-bit and real positions, alone and mixed, move keys as 64-bit ones do; xPos decays by them too.
+TEST(Rerotate, PositionsOfEveryType) {
+  RotarySpec s = rope(8);
+  s.blocks[0].log2_decay = {-1.8, -1.1, -0.6, -0.2};
+  const std::vector<Index> from{0, 50, 300}, to{10, 51, 20};
+  const std::vector<std::int32_t> from32(from.begin(), from.end()), to32(to.begin(), to.end());
+  const std::vector<double> from_real(from.begin(), from.end()), to_real(to.begin(), to.end());
+  const auto moved = [&](const Positions& p, const Positions& q) {
+    std::vector<double> keys = test::Random(5).normals(3 * 8);
+    rerotate(heads(keys.data(), 3, 1, 8), s, p, s, q);
+    return keys;
+  };
+  const std::vector<double> want = moved(positions(from), positions(to));
+  EXPECT_EQ(moved(positions(from32), positions(to32)), want);
+  EXPECT_EQ(moved(positions(from32), positions(to)), want);
+  for (const Positions& p : {positions(from32), positions(from_real)}) {
+    const std::vector<double> got = moved(p, positions(to_real));
+    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-13) << i;
+  }
+}
+
 TEST(Rerotate, ManyTokensAndThreads) {
   const RotarySpec a = rope(64), b = stretched(rope(64), 4, 1.2);
   std::vector<Index> p(333), q(333);

@@ -104,6 +104,15 @@ TEST(Yarn, CorrectionRangesOfModels) {
   }
 }
 
+// The range ends at d - 1 though there are only d / 2 pairs, as every code has it: beyond the last
+// pair the ramp just never reaches 1. 64 ln(10^6 / 2 pi) / ln 10^4 = 83.229..; for 10^9 131.2.
+TEST(Yarn, TheRangeIsClampedByTheWidthNotThePairs) {
+  const Geometric law{1e4, 128};
+  EXPECT_EQ(correction_range(law, 1e6, 32, 1, true).high, 84);
+  EXPECT_EQ(correction_range(law, 1e9, 32, 1, true).high, 127);
+  EXPECT_EQ(correction_range(law, 1, 32, 1, true).low, 0);
+}
+
 TEST(Yarn, SmallExample) {
   const Spectrum s = yarn(4, 256).rescale(geometric_spectrum(10000, 8), {});
   expect_frequencies(s.frequency, {1, 0.0625, 0.0025, 0.00025}, 1e-15);
