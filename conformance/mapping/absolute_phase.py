@@ -229,9 +229,25 @@ def wav2vec2(p, arrays):
         "out": {n: n for n in ("out", "grad_x") + tuple("grad_" + w for w in weights)}})]
 
 
+def visual_bert(p, arrays):
+    """Words and regions stand behind each other in one output."""
+    count, norm = arrays.shape("input_ids")[1], {"gamma": "gamma", "beta": "beta"}
+    text = [{"table": "word", "in": {"ids": "input_ids"}},
+            {"table": "position", "ids": "0:%d" % count}, {"table": "type", "ids": [0] * count}]
+    epsilon = p["layer_norm_eps"]
+    ins = {"features": "visual_embeds", "weight": "visual_projection_weight",
+           "bias": "visual_projection_bias", "alignment": "alignment", "position": "position",
+           "type": "visual_type", "own_position": "visual_position", **norm}
+    return [check("embed", parts=text, norm={**norm, "epsilon": epsilon},
+                  out={"out": "out[:, 0:%d]" % count}),
+            check("regions", type_id=1, epsilon=epsilon,
+                  **{"in": ins, "out": {"out": "out[:, %d:]" % count}})]
+
+
 RULES = (
     ("complex_order_embedding_", complex_embedding), ("complex_order_attention", complex_attention),
-    ("conv_hf_wav2vec2", wav2vec2), ("sin_t2t_nd_", tensor2tensor_nd), ("sin2d_detr_", detr),
+    ("conv_hf_wav2vec2", wav2vec2), ("crossmodal_hf_visualbert", visual_bert),
+    ("sin_t2t_nd_", tensor2tensor_nd), ("sin2d_detr_", detr),
     ("sin2d_hf_detr_", detr), ("sin2d_diffusers_", diffusers_2d), ("sin2d_hf_build_", hf_build),
     ("sin2d_hf_vitmae_", vit_mae), ("sin2d_mae", mae), ("sin2d_timm_", timm),
     ("sin3d_diffusers", diffusers_3d), ("sin_tatp22_", tatp22),

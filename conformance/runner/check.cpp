@@ -14,7 +14,7 @@ namespace {
                        " needs a part of posenc that is not built");
 }
 
-constexpr std::array<std::pair<std::string_view, Operation>, 30> kOperations{{
+constexpr std::array<std::pair<std::string_view, Operation>, 31> kOperations{{
     {"rows", run_rows},
     {"rotate", run_rotate},
     {"rotate_rows", run_rotate_rows},
@@ -42,6 +42,7 @@ constexpr std::array<std::pair<std::string_view, Operation>, 30> kOperations{{
     {"pope", run_pope},
     {"extend", run_extend},
     {"embed", run_embed},
+    {"regions", run_regions},
     {"documents", run_documents},
     {"attend", later},
     {"merge", later},

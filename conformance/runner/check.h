@@ -62,6 +62,7 @@ void run_buckets(Check&);
 void run_extend(Check&);
 void run_pope(Check&);
 void run_embed(Check&);
+void run_regions(Check&);
 void run_documents(Check&);
 
 }  // namespace posenc::conformance
