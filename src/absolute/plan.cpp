@@ -31,6 +31,10 @@ void check_term(const InputTerm& t) {
   if (!std::isfinite(t.gain)) refuse(kWho, "gain must be finite", t.gain);
   if (t.axis < 0 || t.axis >= detail::kMaxAxes)
     refuse(kWho, "axis must lie between 0 and 15", Index{t.axis});
+  if (t.minus >= 0 || t.divide != 1 || t.wrap != 0 || t.beyond == Beyond::extend)
+    refuse(kWho,
+           "a row picked by a difference, a digit or beyond=extend is served by apply_input, width",
+           t.width);
   const Index width = source_width(t);
   if (t.phase != nullptr) {
     if (t.phase->heads != 1) refuse(kWho, "a phase must be of one head", t.phase->heads);
@@ -158,6 +162,7 @@ InputPlan::InputPlan(const LoweredInput& lowered, DType dtype) {
     source.beyond = t.beyond;
     source.has_zero = t.zero_position.has_value();
     source.zero_position = t.zero_position.value_or(0);
+    source.frozen_row = t.frozen_row.value_or(-1);
     source.axis = t.axis;
     source.offset = t.offset;
     source.first = t.first;

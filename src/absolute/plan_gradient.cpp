@@ -45,7 +45,8 @@ void sort_tokens(const detail::ComposeSource& s, const Positions& p, const detai
       for (Index t = 0; t < y.tokens; ++t) {
         const Index row =
             detail::table_row(s, detail::integer_at(p, s.axis, p.batch == 1 ? 0 : b, t));
-        if (row >= 0) use(row, b * y.tensor.batch_stride + t * y.tensor.token_stride);
+        if (row >= 0 && row != s.frozen_row)
+          use(row, b * y.tensor.batch_stride + t * y.tensor.token_stride);
       }
   };
   each([&](Index row, Index) { ++out.start[row + 1]; });

@@ -27,6 +27,7 @@ struct ComposeSource {
   RowView rows;                    // the caller's
   Index offset = 0, zero_position = 0, first = 0, width = 0;
   double gain = 1;
+  Index frozen_row = -1;  // of the table: no gradient
 };
 
 // [batch, tokens, channels] of the plan's dtype, strides in elements.

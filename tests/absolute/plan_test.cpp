@@ -386,6 +386,10 @@ TEST(InputPlan, BadCallsAreRefusedByName) {
   scheme.lower(std::span(&table, 1), low);
   EXPECT_THAT(refusal([&] { InputPlan(low, DType::i32); }),
               HasSubstr("[input_plan] dtype must be"));
+  LoweredInput other;
+  const Learned extended{.width = 8, .rows = 4, .beyond = Beyond::extend};
+  extended.lower(std::span(&table, 1), other);
+  EXPECT_THAT(refusal([&] { InputPlan(other, DType::f32); }), HasSubstr("beyond=extend"));
   const InputPlan plan(low, DType::f32);
   std::vector<float> x(24, 3.f), before = x;
   const TensorView v = tensor(x.data(), {3, 8});
@@ -426,6 +430,27 @@ TEST(InputPlan, BadCallsAreRefusedByName) {
                 plan.gradient({}, arange(0, 3), v, {}, std::span(&g, 1), {});
               }),
               HasSubstr("workspace must have"));
+}
+
+// A frozen row is read and gets no gradient, as in input_gradient.
+TEST(InputPlan, FrozenRowsAreNotTrained) {
+  const std::vector<double> table{1, 2, 3, 4};
+  const TensorView p = tensor(table.data(), {4, 1});
+  Learned scheme{.width = 1, .rows = 4};
+  scheme.frozen_row = 1;
+  LoweredInput low;
+  scheme.lower(std::span(&p, 1), low);
+  const InputPlan plan(low, DType::f64);
+  const std::vector<Index> at{0, 1, 1, 3, 0};
+  std::vector<double> d_y{1, 2, 3, 4, 5}, d_table(4), y(5);
+  plan.apply({}, positions(std::span(at)), tensor(y.data(), {5, 1}));
+  EXPECT_EQ(y, (std::vector<double>{1, 2, 2, 4, 1}));
+  InputGradient g;
+  g.table = tensor(d_table.data(), {4, 1});
+  std::vector<std::byte> scratch(plan.gradient_workspace(1, 5));
+  plan.gradient({}, positions(std::span(at)), tensor(d_y.data(), {5, 1}), {}, std::span(&g, 1),
+                scratch);
+  EXPECT_EQ(d_table, (std::vector<double>{6, 0, 0, 4}));
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ class POSENC_API InputPlan {
   // Copies what the terms point to but the caller's rows, which must outlive the plan; tables are
   // kept in `dtype` and in f64. Throws [input_plan]: integer dtype, a term without just one source
   // of rows, a phase of several heads, gains that are not finite, tables that are no [rows, width]
-  // of f64.
+  // of f64, rows picked by more than position + offset (boxes, flat grids, beyond=extend): those
+  // are apply_input's.
   InputPlan(const LoweredInput&, DType);
 
   // y = compose(input_gain x, rows). x, y: [t, c] or [b, t, c] of the plan's dtype, any strides; y
