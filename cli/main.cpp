@@ -112,9 +112,10 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
   add_subject(t, v.table.subject, Takes::model_or_scheme);
   t->add_option("--positions", v.table.positions, "A:B[:STEP] (half-open), a list 0,1,2 or an .npy")
       ->type_name("P");
-  t->add_option("--what", v.table.what, "inv_freq, turns, angles, cos, sin or cos_sin")
-      ->type_name("WHAT")
-      ->capture_default_str();
+  t->add_option(
+       "--what", v.table.what,
+       "inv_freq, turns, angles, cos, sin or cos_sin (default); schemes at the input: rows")
+      ->type_name("WHAT");
   t->add_option("--layout", v.table.layout, "half, duplicated, repeated or pairs")
       ->type_name("LAYOUT")
       ->capture_default_str();
@@ -130,6 +131,7 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
       "Examples:\n  posenc table config.json --positions 0:4096 --what cos --layout duplicated -o "
       "cos.npy\n"
       "  posenc table \"rope head_dim=128 pairing=half_split\" --what inv_freq -o - --format csv\n"
+      "  posenc table \"sinusoidal width=512 layout=halves\" --positions 0:512 -o pe.npy\n"
       "  posenc table model.gguf --positions=-5:5 --precision ggml -o rows.safetensors");
   t->callback([&v] { v.chosen = [&v] { return table(v.table); }; });
 

@@ -149,10 +149,19 @@ Arrays rows(const RotarySpec& spec, const PositionList& list, const TableOptions
   return out;
 }
 
-}  // namespace
+// A scheme at the input has rows and nothing else.
+Arrays input_table(const Encoding& e, const TableOptions& o) {
+  if (o.what != "rows") throw UsageError("a scheme at the input has --what rows, got " + o.what);
+  if (o.layout != "half" || o.precision != "exact")
+    throw UsageError("--layout and --precision are for cos and sin, not for rows");
+  if (o.positions.empty()) throw UsageError("--what rows needs --positions");
+  Arrays out;
+  out.emplace("rows", input_rows(e, read_positions(o.positions),
+                                 o.dtype.empty() ? DType::f64 : dtype_word(o.dtype)));
+  return out;
+}
 
-int table(const TableOptions& o) {
-  const Subject subject = read_subject(o.subject);
+Arrays rotary_table(const Subject& subject, const TableOptions& o) {
   const RotarySpec spec = turned_by(subject, o.subject);
   Arrays out;
   if (o.what == "inv_freq") {
@@ -173,6 +182,16 @@ int table(const TableOptions& o) {
                        o.what);
     }
   }
+  return out;
+}
+
+}  // namespace
+
+int table(TableOptions o) {
+  const Subject subject = read_subject(o.subject);
+  const bool input = subject.encoding && is_input_scheme(*subject.encoding);
+  if (o.what.empty()) o.what = input ? "rows" : "cos_sin";
+  const Arrays out = input ? input_table(*subject.encoding, o) : rotary_table(subject, o);
   if (o.json && is_stdout(o.output.path))
     throw UsageError("--json and the data cannot both go to stdout");
   write_arrays(o.output, out);

@@ -24,11 +24,14 @@ int doctor_verb(const ExplainOptions&);
 
 struct TableOptions {
   SubjectOptions subject;
-  std::string positions, what = "cos_sin", layout = "half", precision = "exact", dtype;
+  std::string positions, what, layout = "half", precision = "exact", dtype;
   Output output;
   bool json = false;
 };
-int table(const TableOptions&);
+int table(TableOptions);
+// Whether the scheme enters at the input, and its rows alone, [batch * tokens, width].
+bool is_input_scheme(const Encoding&);
+Array input_rows(const Encoding&, const PositionList&, DType);
 
 struct ApplyOptions {
   SubjectOptions subject;

@@ -51,6 +51,22 @@ class Table(Case):
         data = self.posenc("table", SCHEME, "--positions", "0:2", "--what", "cos", "-o", "-", "--format", "npy")
         self.assertEqual(read_npy(data)[0], (2, 4))
 
+    def test_rows_of_schemes_at_the_input(self):
+        shape, values = read_npy(self.table("sinusoidal width=4", "--positions", "0:2").read_bytes())
+        self.assertEqual(shape, (2, 4))
+        want = [0, 1, 0, 1, math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)]
+        for got, expected in zip(values, want):
+            self.assertAlmostEqual(got, expected, delta=1e-15)
+        path = self.table("sinusoidal width=6 compose=one_plus", "--positions", "0,7", "--dtype", "bf16", suffix="safetensors")
+        self.assertEqual(read_safetensors(path)["rows"][0], "BF16")
+        out = self.folder / "x.npy"
+        at = ["--positions", "0:2", "-o", out]
+        self.error("table", "sinusoidal width=4", *at, "--what", "cos", code=2, says="--what rows")
+        self.error("table", "sinusoidal width=4", *at, "--layout", "pairs", code=2, says="--layout and --precision")
+        self.error("table", "learned width=4 rows=8", *at, code=3, says="learned learns its")
+        self.error("table", "sinusoidal width=7", *at, code=3, says="width must be even")
+        self.assertFalse(out.exists())
+
     def test_far_positions_stay_exact(self):
         path = self.table(SCHEME, "--positions", "131071", "--what", "cos")
         _, values = read_npy(path.read_bytes())

@@ -9,6 +9,7 @@
 #include "posenc/core/error.h"
 #include "posenc/io/json.h"
 #include "posenc/model/read.h"
+#include "support/temporary_directory.h"
 
 namespace posenc {
 namespace {
@@ -28,16 +29,12 @@ std::string config(const std::string& more, const std::string& from = "",
 
 class HostileFile : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / "posenc_hostile_config";
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   ModelSpec read(const std::string& text) const {
     std::ofstream(folder_ / "config.json", std::ios::binary) << text;
     return read_model(folder_);
   }
-  fs::path folder_;
+  const test::TemporaryDirectory directory_;  // tests run beside each other
+  const fs::path folder_ = directory_.path();
 };
 
 TEST_F(HostileFile, NoJson) {

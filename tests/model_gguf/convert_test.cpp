@@ -11,6 +11,7 @@
 
 #include "posenc/core/error.h"
 #include "suite.h"
+#include "support/temporary_directory.h"
 
 namespace posenc {
 namespace {
@@ -130,9 +131,8 @@ TEST(Convert, LoadsAsTransformersDoes) {
 // A directory: config.json before GGUF, except for the reader llama_cpp.
 TEST(Convert, ADirectoryOfBothKinds) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::path(testing::TempDir()) / "posenc_both_kinds";
-  fs::remove_all(folder);
-  fs::create_directories(folder);
+  const test::TemporaryDirectory directory;
+  const fs::path folder = directory.path();
   EXPECT_THROW(read_model(folder), FormatError);
   fs::copy_file(kSuite / "files" / "llama31.gguf", folder / "model.gguf");
   EXPECT_EQ(read_model(folder).reader, "llama_cpp");
@@ -146,7 +146,6 @@ TEST(Convert, ADirectoryOfBothKinds) {
   EXPECT_THROW(read_model(folder), FormatError);
   std::ofstream(folder / "broken.gguf") << "{}";
   EXPECT_THROW(read_model(folder / "broken.gguf"), FormatError);
-  fs::remove_all(folder);
 }
 
 }  // namespace
