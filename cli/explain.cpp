@@ -226,7 +226,9 @@ int explain(const ExplainOptions& o) {
   for (const Tower& t : m.towers) {
     fmt::print("\n  {}{}, {} layers\n", style.bold(t.name), t.name == "encoder" ? "" : " tower",
                t.layers.size());
-    print_layers(t.layers, style, false, false);
+    for (const auto& e : t.input)
+      fmt::print("  at the input: {} ({})\n", to_text(e.value), e.where);
+    print_layers(t.layers, style, false, !t.input.empty());
   }
   if (!m.findings.empty()) {
     fmt::print("\n");

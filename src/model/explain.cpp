@@ -199,9 +199,11 @@ Json explain_json(const ModelSpec& spec, std::optional<Index> only) {
            *only);
   Json towers = Json::object();
   for (const auto& tower : spec.towers) {
-    Json::Array own;
+    Json::Array own, at_input;
     for (const auto& layer : tower.layers) own.push_back(layer_json(layer));
-    towers.set(tower.name, Json::object({{"layers", std::move(own)}}));
+    for (const auto& e : tower.input) at_input.push_back(encoding_json(e));
+    towers.set(tower.name,
+               Json::object({{"input", std::move(at_input)}, {"layers", std::move(own)}}));
   }
   return Json::object({{"schema", "posenc.explain/1"},
                        {"model_type", spec.model_type},

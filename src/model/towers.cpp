@@ -179,7 +179,7 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
         whole.reading().note("no_rotary",
                              "the encoder adds positions of its own: " + to_text(e.value),
                              whole.where("model_type"));
-    towers.push_back({"encoder", part.layers});
+    towers.push_back({"encoder", part.layers, part.input});
   }
   const Json* parts = whole.entry().find("parts");
   if (!parts) return towers;
@@ -200,7 +200,8 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
     }
     Reading own{whole.reading().file, whole.reading().assume, whole.reading().used, {}};
     const ConfigView view(*object, whole.pointer(part), *entry, own);
-    Tower tower{tower_name(part), read_layers(view, context).layers};
+    const PartLayers read = read_layers(view, context);
+    Tower tower{tower_name(part), read.layers, read.input};
     for (Finding f : own.findings) {
       if (f.severity == Severity::error) f.severity = Severity::warning;
       f.message = "in " + part + ": " + f.message;

@@ -97,6 +97,7 @@ POSENC_API void complete_fields(LayerSpec&);
 struct Tower {
   std::string name;  // vision, audio, decoder
   std::vector<LayerSpec> layers;
+  std::vector<Sourced<Encoding>> input{};  // what acts at its embedding
 };
 
 struct ModelSpec {
