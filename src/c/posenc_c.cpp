@@ -19,7 +19,8 @@ posenc::Context context_of(std::int64_t length) {
 
 void make_plan(const posenc::RotarySpec& spec, posenc_dtype dtype, posenc_plan** out) {
   posenc::RotaryPlan plan(spec, dtype_of(dtype));
-  need(out, "plan") = new posenc_plan{std::move(plan)};
+  posenc_plan*& made = need(out, "plan");  // before anything is allocated
+  made = new posenc_plan{std::move(plan)};
 }
 
 }  // namespace
@@ -136,7 +137,8 @@ posenc_status posenc_table_create(const posenc_plan* plan, int64_t count, posenc
   return guarded(error, [&] {
     const auto beyond = grows != 0 ? posenc::BeyondTable::grow : posenc::BeyondTable::refuse;
     posenc::RotaryTable made(need(plan, "plan").plan.spec(), count, dtype_of(dtype), beyond);
-    need(table, "table") = new posenc_table{std::move(made)};
+    posenc_table*& out = need(table, "table");
+    out = new posenc_table{std::move(made)};
   });
 }
 

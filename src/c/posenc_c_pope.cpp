@@ -33,7 +33,8 @@ posenc_status posenc_pope_from_scheme(const char* scheme, int64_t context, posen
       posenc::refuse("c", "the scheme must be pope", posenc::card(e.scheme).name);
     if (context < 0) posenc::refuse("c", "context must not be negative", posenc::Index{context});
     posenc::PopePlan plan(posenc::resolve_spectrum(e, posenc::Context{context}), dtype_of(dtype));
-    need(pope, "pope") = new posenc_pope{std::move(plan)};
+    posenc_pope*& out = need(pope, "pope");
+    out = new posenc_pope{std::move(plan)};
   });
 }
 

@@ -150,7 +150,8 @@ posenc_status posenc_table_map(const char* path, const posenc_plan* plan, int gr
     const auto beyond = grows != 0 ? posenc::BeyondTable::grow : posenc::BeyondTable::refuse;
     posenc::RotaryTable made =
         posenc::RotaryTable::map(&need(path, "path"), need(plan, "plan").plan.spec(), beyond);
-    need(table, "table") = new posenc_table{std::move(made)};
+    posenc_table*& out = need(table, "table");
+    out = new posenc_table{std::move(made)};
   });
 }
 

@@ -124,6 +124,7 @@ class BadArrays(Case):
         self.assertIn(b"File too large", done.stderr)
         self.assertEqual(list(self.out.parent.iterdir()), [])
 
+    @unittest.skipIf("POSENC_SANITIZED" in os.environ, "a sanitizer maps more than any limit that a test could set")
     def test_not_enough_memory(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
