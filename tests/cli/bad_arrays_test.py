@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import subprocess
+import unittest
 
 from command_line import *
 
