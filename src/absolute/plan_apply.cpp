@@ -67,17 +67,6 @@ void check_rows_exist(const detail::ComposeSource& s, const Positions& p) {
     }
 }
 
-// The channels of a term lie inside those of x and of what was appended before it.
-void check_windows(const State& s, Index width) {
-  Index have = width;
-  for (const detail::ComposeSource& t : s.sources) {
-    if (t.compose == Compose::concat)
-      have += t.width;
-    else if (t.first < 0 || t.first > have - t.width)
-      refuse(kWho, "the channels of a term must lie inside those of x, first", t.first);
-  }
-}
-
 void check_caller_rows(const State& s, Index batch, Index tokens) {
   for (std::size_t n = 0; n < s.sources.size(); ++n) {
     const TensorView& v = s.lowered.terms[n].rows;
@@ -92,6 +81,16 @@ void check_caller_rows(const State& s, Index batch, Index tokens) {
 }  // namespace
 
 namespace detail {
+
+void check_windows(const State& s, Index width) {
+  Index have = width;
+  for (const ComposeSource& t : s.sources) {
+    if (t.compose == Compose::concat)
+      have += t.width;
+    else if (t.first < 0 || t.first > have - t.width)
+      refuse(kWho, "the channels of a term must lie inside those of x, first", t.first);
+  }
+}
 
 ComposeView compose_view(const State& s, const TensorView& v, const char* what) {
   const std::string name_of(what);
@@ -128,6 +127,16 @@ void check_positions(const State& s, const Positions& p, Index batch, Index toke
   }
 }
 
+void check_overlap(const State& s, const ComposeView& x, const ComposeView& y) {
+  if (x.tensor.data == nullptr || x.tensor.data != y.tensor.data) return;
+  if (s.appended != 0) refuse(kWho, "y must not be x where channels are appended", s.appended);
+  if ((x.batch > 1 && x.tensor.batch_stride != y.tensor.batch_stride) ||
+      (x.tokens > 1 && x.tensor.token_stride != y.tensor.token_stride) ||
+      (x.width > 1 && x.tensor.channel_stride != y.tensor.channel_stride))
+    refuse(kWho, "y in the memory of x must have its strides, stride of tokens",
+           y.tensor.token_stride);
+}
+
 void run_compose(const State& s, ComposeCall& call, const Executor& executor) {
   const Index items = call.shared ? call.tokens : call.batch * call.tokens;
   if (items == 0 || call.batch == 0 || call.y_width == 0) return;
@@ -151,17 +160,6 @@ bool differs_by_batch(const State& s, const Positions& p) {
   return s.needs_positions && p.batch != 1;
 }
 
-// In place the two have the same strides; what is appended has no place there.
-void check_overlap(const State& s, const detail::ComposeView& x, const detail::ComposeView& y) {
-  if (x.tensor.data == nullptr || x.tensor.data != y.tensor.data) return;
-  if (s.appended != 0) refuse(kWho, "y must not be x where channels are appended", s.appended);
-  if ((x.batch > 1 && x.tensor.batch_stride != y.tensor.batch_stride) ||
-      (x.tokens > 1 && x.tensor.token_stride != y.tensor.token_stride) ||
-      (x.width > 1 && x.tensor.channel_stride != y.tensor.channel_stride))
-    refuse(kWho, "y in the memory of x must have its strides, stride of tokens",
-           y.tensor.token_stride);
-}
-
 }  // namespace
 
 void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView& y,
@@ -178,9 +176,9 @@ void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView&
       refuse(kWho, "y must have the batch and tokens of x, tokens", to.tokens);
     if (from.width != width)
       refuse(kWho, "y must have the channels of x and of what is appended", to.width);
-    check_overlap(s, from, to);
+    detail::check_overlap(s, from, to);
   }
-  check_windows(s, width);
+  detail::check_windows(s, width);
   detail::check_positions(s, p, to.batch, to.tokens);
   if (s.layered) return apply_input(x, p, s.lowered, y);
   // Appended terms begin behind the channels of x and of those appended before them. A call of few

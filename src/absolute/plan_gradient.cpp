@@ -126,7 +126,16 @@ void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorVi
     refuse(kWho, "there must be a gradient for each term, or none", static_cast<Index>(g.size()));
   const Index width = y.width - s.appended;
   if (width < 0) refuse(kWho, "d_y must have the channels that are appended", y.width);
+  detail::check_windows(s, width);
   detail::check_positions(s, p, y.batch, y.tokens);
+  detail::ComposeView to;
+  if (!d_x.empty()) {
+    to = detail::compose_view(s, d_x, "d_x");
+    if (d_x.read_only) refuse(kWho, "d_x must be writable");
+    if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
+      refuse(kWho, "d_x must have the shape of x, tokens", to.tokens);
+    detail::check_overlap(s, y, to);
+  }
   if (workspace.size() < gradient_workspace(y.batch, y.tokens))
     refuse(
         kWho,
@@ -164,10 +173,6 @@ void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorVi
     next += appended ? source.width : 0;
   }
   if (d_x.empty()) return;
-  const detail::ComposeView to = detail::compose_view(s, d_x, "d_x");
-  if (d_x.read_only) refuse(kWho, "d_x must be writable");
-  if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
-    refuse(kWho, "d_x must have the shape of x, tokens", to.tokens);
   detail::ComposeCall call;
   call.x = y.tensor, call.y = to.tensor;
   call.batch = y.batch, call.tokens = y.tokens;

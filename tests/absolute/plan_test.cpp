@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fused composition against the double path, which shares no code with its kernels: every
 // instruction set, dtype, layout, way of composing, awkward width, stride, in and out of place.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <numeric>
 #include <set>
 
@@ -25,7 +23,6 @@ namespace {
 using test::Tokens;
 using test::ulp;
 
-using ::testing::HasSubstr;
 constexpr DType kTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
 struct Shape {
   Index batch, tokens, width;
@@ -291,89 +288,6 @@ TEST(InputPlan, GradientsAreThoseOfTheDoublePathForAnyNumberOfThreads) {
         EXPECT_EQ(got, first) << tasks << " tasks";
       }
     }
-}
-
-TEST(InputPlan, BadCallsAreRefusedByName) {
-  const auto refusal = [](const auto& f) -> std::string {
-    try {
-      f();
-    } catch (const std::invalid_argument& e) {
-      return e.what();
-    }
-    return "accepted";
-  };
-  LoweredInput low;
-  std::vector<double> values(4 * 8, 1.0);
-  const Learned scheme{.width = 8, .rows = 4};
-  const TensorView table = tensor(values.data(), {4, 8});
-  scheme.lower(std::span(&table, 1), low);
-  EXPECT_THAT(refusal([&] { InputPlan(low, DType::i32); }),
-              HasSubstr("[input_plan] dtype must be"));
-  LoweredInput other;
-  const Learned extended{.width = 8, .rows = 4, .beyond = Beyond::extend};
-  extended.lower(std::span(&table, 1), other);
-  EXPECT_THAT(refusal([&] { InputPlan(other, DType::f32); }), HasSubstr("beyond=extend"));
-  const InputPlan plan(low, DType::f32);
-  std::vector<float> x(24, 3.f), before = x;
-  const TensorView v = tensor(x.data(), {3, 8});
-  const auto call = [&](std::vector<Index> at) {
-    return refusal([&] { plan.apply(v, positions(std::span<const Index>(at)), v); });
-  };
-  EXPECT_THAT(call({0, 1, 4}), HasSubstr("position must have a row in the table of 4, got 4"));
-  EXPECT_THAT(call({0, 1, -1}), HasSubstr("got -1"));
-  EXPECT_THAT(call({0, 1}), HasSubstr("one position a token, got 2"));
-  EXPECT_EQ(x, before) << "nothing is written by a refused call";
-  const double nan[] = {0, std::numeric_limits<double>::quiet_NaN(), 1}, real[] = {0, 1, 2};
-  EXPECT_THAT(refusal([&] { plan.apply(v, positions(std::span(real)), v); }),
-              HasSubstr("accepted"));
-  const double half[] = {0, 0.5, 1};
-  EXPECT_THAT(refusal([&] { plan.apply(v, positions(std::span(half)), v); }),
-              HasSubstr("whole numbers, got 0.5"));
-  LoweredInput sines;
-  Sinusoidal{.width = 8}.lower({}, sines);
-  const InputPlan phase(sines, DType::f32);
-  EXPECT_THAT(refusal([&] { phase.apply(v, positions(std::span(nan)), v); }),
-              HasSubstr("must be finite"));
-  std::vector<double> wide(24);
-  EXPECT_THAT(refusal([&] {
-                phase.apply(tensor(wide.data(), {3, 8}), arange(0, 3), v);
-              }),
-              HasSubstr("x must be of the plan's dtype f32"));
-  EXPECT_THAT(refusal([&] {
-                phase.apply(tensor(x.data(), {4, 6}), arange(0, 4), tensor(x.data(), {4, 6}));
-              }),
-              HasSubstr("channels of a term must lie inside those of x"));
-  before = x;
-  phase.apply(tensor(x.data(), {0, 8}), arange(0, 0), tensor(x.data(), {0, 8}));
-  EXPECT_EQ(x, before) << "zero tokens: nothing happens";
-  EXPECT_THAT(refusal([&] {
-                InputGradient g;
-                std::vector<double> d(32);
-                g.table = tensor(d.data(), {4, 8});
-                plan.gradient({}, arange(0, 3), v, {}, std::span(&g, 1), {});
-              }),
-              HasSubstr("workspace must have"));
-}
-
-// A frozen row is read and gets no gradient, as in input_gradient.
-TEST(InputPlan, FrozenRowsAreNotTrained) {
-  const std::vector<double> table{1, 2, 3, 4};
-  const TensorView p = tensor(table.data(), {4, 1});
-  Learned scheme{.width = 1, .rows = 4};
-  scheme.frozen_row = 1;
-  LoweredInput low;
-  scheme.lower(std::span(&p, 1), low);
-  const InputPlan plan(low, DType::f64);
-  const std::vector<Index> at{0, 1, 1, 3, 0};
-  std::vector<double> d_y{1, 2, 3, 4, 5}, d_table(4), y(5);
-  plan.apply({}, positions(std::span(at)), tensor(y.data(), {5, 1}));
-  EXPECT_EQ(y, (std::vector<double>{1, 2, 2, 4, 1}));
-  InputGradient g;
-  g.table = tensor(d_table.data(), {4, 1});
-  std::vector<std::byte> scratch(plan.gradient_workspace(1, 5));
-  plan.gradient({}, positions(std::span(at)), tensor(d_y.data(), {5, 1}), {}, std::span(&g, 1),
-                scratch);
-  EXPECT_EQ(d_table, (std::vector<double>{6, 0, 0, 4}));
 }
 
 }  // namespace
