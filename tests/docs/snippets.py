@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles and runs every snippet of the README and the docs.
 
-```cpp   a whole program, or statements that are put into main() behind the spine's headers
+```cpp   a whole program, or statements behind the spine's headers; lines of #include may stand before them. All
+         statements of all pages are one program, a function each, so that they cost one compilation
 ```sh    run line by line with the built `posenc` first on PATH; `./run ARGS` means that program
 Other fences (text, json) are left alone. A page without a snippet is fine; no snippet at all is not.
 """
@@ -25,9 +26,24 @@ def snippets(path):
         yield match.group(1), match.group(2), text[: match.start()].count("\n") + 1
 
 
+def one_program(parts):
+    """One program of (place, line, statements): a function each, called in turn, named on stderr before it runs."""
+    includes, functions, calls = [], [], []
+    for i, (place, line, code) in enumerate(parts):
+        kept = []
+        for text in code.splitlines():
+            hoisted = text.startswith("#include") or text == "using namespace posenc;"
+            if text.startswith("#include") and text not in SPINE and text not in includes:
+                includes.append(text)
+            kept.append("" if hoisted else text)
+        functions.append(f'static void snippet_{i}() {{\n#line {line + 1} "{place}"\n' + "\n".join(kept) + "\n}\n")
+        calls.append(f'  std::fprintf(stderr, "%s\\n", "{place}:{line}");\n  snippet_{i}();\n')
+    spine = SPINE.replace("using namespace posenc;\n", "")
+    return spine + "\n".join(includes) + "\nusing namespace posenc;\n" + "".join(functions) + \
+        "int main() {\n" + "".join(calls) + "}\n"
+
+
 def run_cpp(code, args, folder):
-    if "int main" not in code:
-        code = SPINE + "int main() {\n" + code + "}\n"
     source = folder / "snippet.cpp"
     source.write_text(code)
     program = folder / "snippet"
@@ -58,19 +74,27 @@ def main():
     parser.add_argument("link", nargs="*")
     args = parser.parse_args()
     root = pathlib.Path(args.source)
-    ran, failed = 0, 0
-    for page in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
+    ran, failed, statements, jobs = 0, 0, [], []
+    for page in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:
+        place = page.relative_to(root).as_posix()
         for language, code, line in snippets(page):
-            with tempfile.TemporaryDirectory() as folder:
-                try:
-                    if language == "cpp":
-                        run_cpp(code, args, pathlib.Path(folder))
-                        ran += 1
-                    elif language == "sh":
-                        ran += bool(run_sh(code, args, pathlib.Path(folder)))
-                except subprocess.CalledProcessError as error:
-                    failed += 1
-                    print(f"{page.name}:{line}: {language} snippet failed: {error}")
+            if language == "cpp" and "int main" not in code:
+                statements.append((place, line, code))
+            elif language in ("cpp", "sh"):
+                jobs.append((language, f"{place}:{line}", code))
+    if statements:
+        jobs.append(("cpp", f"{len(statements)} pieces", one_program(statements)))
+    for language, place, code in jobs:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                if language == "cpp":
+                    run_cpp(code, args, pathlib.Path(folder))
+                    ran += len(statements) if place.endswith("pieces") else 1
+                else:
+                    ran += bool(run_sh(code, args, pathlib.Path(folder)))
+            except subprocess.CalledProcessError as error:
+                failed += 1
+                print(f"{place}: {language} snippet failed: {error}")
     print(f"{ran} snippets ran, {failed} failed")
     sys.exit(1 if failed or not ran else 0)
 

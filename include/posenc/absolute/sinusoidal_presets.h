@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sinusoids as programs make them, by name. `width` is the model's; positions as the program makes
-// them. docs/absolute.md says who uses what; where two programs agree, one name serves both.
+// them. docs/absolute/sinusoidal.md says who uses what; programs that agree share a name.
 #pragma once
 #include "posenc/absolute/sinusoidal.h"
 
