@@ -156,6 +156,51 @@ def biases():
     yield MYTHS, "only the trained length", [f"{log(1000) / slopes(8)[0]:.0f}", f"{log(1000) / slopes(8)[-1]:.0f}"]
 
 
+def rotary():
+    x = list(range(1, 9))
+
+    def turn(pairs, thetas):
+        y = [float(v) for v in x]
+        for (a, b), t in zip(pairs, thetas):
+            c, s = cos(3 * t), sin(3 * t)
+            y[a], y[b] = c * x[a] - s * x[b], s * x[a] + c * x[b]
+        return " ".join(f"{v:.6f}".replace("-", "−") for v in y)
+
+    yield "rotary/rope.md", "| interleaved |", [turn([(2 * k, 2 * k + 1) for k in range(4)], paper(8))]
+    yield "rotary/rope.md", "| half_split |", [turn([(k, k + 4) for k in range(4)], paper(8))]
+    yield "rotary/rope.md", "`rotary_dim=4` gives", [turn([(0, 2), (1, 3)], paper(4)).replace(".000000", "")]
+    rises = [d for d in range(2, 101) if product(128, d) > product(128, d - 1)]
+    negative = next(d for d in range(1, 10000) if product(128, d) < 0)
+    yield "rotary/rope.md", "score decays", [f"at {rises[0]} ", str(negative)]
+    yield "rotary/mrope.md", "262 144", [f"{262144 * 5e6 ** (-122 / 128):.3f} rad"]
+    zeta = [(2 * i / 64 + .4) / 1.4 for i in range(32)]
+    yield "rotary/xpos.md", "At d = 64", [f"{z:.6f}" for i in (0, 31) for z in (zeta[i], zeta[i] ** 4)]
+    yield "rotary/xpos.md", "16 bits", [f"{zeta[0] ** 16:.2e}".replace("e-0", "e-"), "5e8"]
+    for model, d, base, length, s in (("Yarn-Llama-2", 128, 1e4, 4096, 16), ("Qwen-3", 128, 1e6, 32768, 4),
+                                      ("DeepSeek-V3", 64, 1e4, 4096, 40), ("gpt-oss", 64, 150000, 4096, 32)):
+        low, high = (d * log(length / (2 * pi * n)) / (2 * log(base)) for n in (32, 1))
+        ends = f"{low:.6f}, {high:.6f}" if model == "gpt-oss" else f"{math.floor(low)}, {math.ceil(high)}"
+        gain = .1 * log(s) + 1
+        yield "rotary/yarn.md", "| " + model, [ends, f"{gain ** 2:.6f}" if s == 40 else f"{gain:.6f}"]
+    low, high, theta = 20, 46, 1e4 ** (-76 / 128)
+    turns = (4096 * theta / (2 * pi) - 1) / 31
+    for weight in (min(max(turns, 0), 1), 1 - (38 - low) / (high - low)):
+        yield "rotary/yarn.md", "pair 38", [f"{theta * weight + theta / 16 * (1 - weight):.6f}"]
+    for n in (5000, 8192, 16384):
+        base = 1e4 * (2 * n / 4096 - 1) ** (128 / 126)
+        yield "rotary/ntk.md", "`dynamic factor=2", [spaced(f"{base:.2f}")]
+    yield "rotary/ntk.md", "alpha 1000", [f"{1e4 * 1000 ** (128 / 126):,.2f}".replace(",", " ")]
+    ratios = []
+    for i in range(64):
+        wave = 2 * pi * 5e5 ** (2 * i / 128)
+        m = min(max((8192 / wave - 1) / 3, 0), 1)
+        ratios.append((1 - m) / 8 + m)
+    between = [i for i, r in enumerate(ratios) if 1 / 8 < r < 1]
+    yield "rotary/llama3.md", "(d = 128", [f"0 .. {between[0] - 1} stay", f"{between[-1] + 1} .. 63"]
+    yield "rotary/llama3.md", "0.828168", [f"{ratios[i]:.6f}" for i in between]
+    yield "rotary/longrope.md", "Phi-3 to", [f"{sqrt(1 + log(f) / log(n)):.6f}" for f, n in ((32, 4096), (16, 8192))]
+
+
 def tables():
     for old, new in ((14, 28), (14, 24), (14, 7)):
         gap = max(abs((t + .5) * old / new - (t + .5) * old / (new + .1)) for t in range(new))
@@ -177,7 +222,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
     docs, wrong, count = pathlib.Path(args.source) / "docs", [], 0
-    for group in (sinusoids, float32_angles, shifts, biases, tables):
+    for group in (sinusoids, float32_angles, shifts, biases, rotary, tables):
         for page, anchor, needed in group():
             if args.list:
                 print(page, "|", anchor, "|", needed)

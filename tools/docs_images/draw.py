@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the pictures of docs/absolute/ into docs/images/absolute/.
+"""Draws the pictures of docs/absolute/ and docs/rotary/ into docs/images/.
 
     python3 tools/docs_images/draw.py                  all of them
     python3 tools/docs_images/draw.py cape extend      these
@@ -11,6 +11,7 @@ which is compiled against the library in --build. Plain Python, no packages.
 """
 import argparse
 import base64
+import os
 import pathlib
 import struct
 import subprocess
@@ -20,12 +21,21 @@ import zlib
 from xml.sax.saxutils import escape
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-KEPT = ROOT / "docs/images/absolute"
+KEPT = ROOT / "docs/images"
 BLUE, ORANGE = (0, 96, 178), (213, 94, 0)  # Okabe and Ito, as `posenc plot`
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 
+ROPE = "rope head_dim=128 pairing=half_split"
 # name: arguments of `posenc plot`
 PLOTTED = {
+    "rope": [ROPE, "--kind", "decay", "--context", "32768"],
+    "rope_rows": ["rope head_dim=32 pairing=interleaved", "--kind", "rows", "--positions", "0:64"],
+    "xpos": ["xpos head_dim=64 pairing=half_split center=0", "--kind", "decay", "--context", "4096"],
+    "dynamic": [f"{ROPE} + dynamic factor=2 trained_length=4096 length_rule=per_call", "--kind", "scaling",
+                "--context", "16384"],
+    "yarn": [f"{ROPE} + yarn factor=4 original_context=4096", "--kind", "scaling", "--context", "16384"],
+    "llama3": ["examples/models/llama-3.1-8b", "--kind", "scaling"],
+    "proportional": [f"{ROPE} + proportional fraction=0.25", "--kind", "scaling"],
     "sinusoidal": ["sinusoidal width=64", "--kind", "rows", "--positions", "0:64"],
     "inner_products": ["sinusoidal width=512", "--kind", "decay", "--context", "10000"],
 }
@@ -251,7 +261,26 @@ def crossmodal(n):
     return lines("Likeness to the word at 1.5 s", series, "seconds", "cosine", (2, -9, -5))
 
 
-DRAWN = [compose, sinusoidal_nd, fourier_features, learnable_fourier, learned_axes, coordinates, cape, cape2d,
+def mrope(n):
+    names = ["chunked [16,24,24]", "interleaved [24,20,20]", "ernie [22,22,20]", "openpangu [24,20,20]"]
+    return maps("Which stream turns each pair: t blue, h white, w orange", [
+        ("rows: " + ", ".join(names), n["mrope"], "pair", "layout")], "stream", 120, [640])
+
+
+def axial(n):
+    return maps("Score of equal q and k with the middle of 15 × 15 patches", [
+        ("axial, base 10000", n["axial_10000"], "column", "row"), ("axial, base 100", n["axial_100"], "column", "row"),
+        ("mixed axes, base 100", n["mixed_axes"], "column", "row")], "score", 220)
+
+
+def scalings(n):
+    names = ["linear", "ntk alpha", "ntk fixed", "yarn", "llama3"]
+    return lines("Frequency after over before, factor 4", [
+        (name, list(range(64)), row) for name, row in zip(names, n["scalings"])], "pair", "ratio")
+
+
+ROTARY = ["rope", "rope_rows", "xpos", "dynamic", "yarn", "llama3", "proportional", "mrope", "axial", "scalings"]
+DRAWN = [mrope, axial, scalings, compose, sinusoidal_nd, fourier_features, learnable_fourier, learned_axes, coordinates, cape, cape2d,
          drawn_positions, extend, extend_down, hierarchy, paragraph_offset, local_window, distance_offset, complex_order,
          convolutional, crossmodal]
 
@@ -275,10 +304,10 @@ def numbers(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--build", default=str(ROOT / "build"))
+    parser.add_argument("--build", default=str(ROOT / "build"), type=os.path.abspath)
     parser.add_argument("--library", help="default: BUILD/src/libposenc.a")
     parser.add_argument("--compiler", default="g++")
-    parser.add_argument("--out", default=str(KEPT))
+    parser.add_argument("--out", default=str(KEPT), type=os.path.abspath)
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     if args.check:
@@ -291,9 +320,10 @@ def check(args):
     with tempfile.TemporaryDirectory() as folder:
         args.out, args.names = folder, []
         draw(args)
-        new, kept = ({p.name: p.stat().st_size for p in pathlib.Path(f).glob("*.svg")} for f in (folder, KEPT))
+        new, kept = ({f"{p.parent.name}/{p.name}": p.stat().st_size for p in pathlib.Path(f).glob("*/*.svg")}
+                     for f in (folder, KEPT))
     wrong = sorted(new.keys() ^ kept.keys()) + [n for n in new if n in kept and abs(new[n] - kept[n]) > 0.1 * kept[n]]
-    sys.exit(f"not as kept in docs/images/absolute: {', '.join(wrong)}" if wrong else 0)
+    sys.exit(f"not as kept in docs/images: {', '.join(wrong)}" if wrong else 0)
 
 
 def draw(args):
@@ -302,13 +332,12 @@ def draw(args):
     unknown = [n for n in wanted if n not in drawn and n not in PLOTTED]
     if unknown:
         sys.exit(f"no picture called {', '.join(unknown)}; there are {', '.join([*PLOTTED, *drawn])}")
-    out = pathlib.Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
     values = numbers(args) if any(n in drawn for n in wanted) else {}
     for name in wanted:
-        file = out / f"{name}.svg"
+        file = pathlib.Path(args.out) / ("rotary" if name in ROTARY else "absolute") / f"{name}.svg"
+        file.parent.mkdir(parents=True, exist_ok=True)
         if name in PLOTTED:
-            subprocess.run([f"{args.build}/bin/posenc", "plot", *PLOTTED[name], "-o", str(file)], check=True)
+            subprocess.run([f"{args.build}/bin/posenc", "plot", *PLOTTED[name], "-o", str(file)], check=True, cwd=ROOT)
         else:
             file.write_text(drawn[name](values))
         print(f"{file}: {file.stat().st_size} bytes")

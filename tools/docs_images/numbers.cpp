@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers behind the pictures of docs/absolute/, from the library itself: blocks of
+// The numbers behind the pictures of docs/absolute/ and docs/rotary/, from the library itself:
+// blocks of
 //   # name rows columns
 // and comma-separated rows. draw.py compiles this, runs it and draws.
 #include <algorithm>
@@ -23,7 +24,11 @@
 #include "posenc/absolute/paragraph_offset.h"
 #include "posenc/absolute/sinusoidal_nd_presets.h"
 #include "posenc/positions.h"
+#include "posenc/registry.h"
 #include "posenc/relative/local_window.h"
+#include "posenc/rotary/axial.h"
+#include "posenc/rotary/mixed_axes.h"
+#include "posenc/rotary/mrope.h"
 
 using namespace posenc;
 
@@ -316,9 +321,74 @@ void modalities() {
   print("crossmodal", table, 3);
 }
 
+// Which stream each of 64 pairs follows: -1 t, 0 h, 1 w; one row a layout.
+void streams() {
+  const std::pair<MropeLayout, std::vector<Index>> cases[] = {
+      {MropeLayout::chunked, {16, 24, 24}},
+      {MropeLayout::interleaved, {24, 20, 20}},
+      {MropeLayout::ernie, {22, 22, 20}},
+      {MropeLayout::openpangu, {24, 20, 20}}};
+  Values all;
+  for (const auto& [layout, sections] : cases)
+    for (const Index axis : mrope_axes(layout, sections, 64))
+      all.push_back(static_cast<double>(axis - 1));
+  print("mrope", all, 64);
+}
+
+// Score of q = k = ones of the middle patch with every patch of 15 x 15: the mean of the cosines.
+void scores() {
+  const auto map = [](const char* name, const RotarySpec& spec) {
+    const Index n = 15;
+    Values v;
+    for (Index y = 0; y < n; ++y)
+      for (Index x = 0; x < n; ++x) {
+        double sum = 0, count = 0;
+        for (const RotaryBlock& b : spec.blocks)
+          for (Index i = 0; i < b.pairs(); ++i, ++count)
+            sum +=
+                std::cos(static_cast<double>(y - n / 2) * b.spectrum.frequency[at(i)] +
+                         static_cast<double>(x - n / 2) * b.spectrum.frequency[at(b.pairs() + i)]);
+        v.push_back(sum / count);
+      }
+    print(name, v, n);
+  };
+  const Axial wide = axial_presets::qwen2_vl_vision(64), narrow = axial_presets::rope_vit(64);
+  map("axial_10000", wide.place(wide.spectrum()));
+  map("axial_100", narrow.place(narrow.spectrum()));
+  MixedAxes mixed;  // the frequencies of the second, each in a direction of its own
+  mixed.head_dim = 64, mixed.axes = 2, mixed.pairing = Pairing::interleaved;
+  mixed.frequencies.resize(64);
+  for (Index i = 0; i < 32; ++i) {
+    const double f = std::pow(100, -static_cast<double>(i / 2) / 16);
+    const double turn = 6.283185307179586 * Draws(3).uniform(static_cast<std::uint64_t>(i));
+    mixed.frequencies[at(i)] = f * std::cos(turn),
+    mixed.frequencies[at(32 + i)] = f * std::sin(turn);
+  }
+  map("mixed_axes", mixed.place(mixed.spectrum()));
+}
+
+// Frequency after over before, 64 pairs, everything by 4.
+void scalings() {
+  const char* chains[] = {
+      "linear factor=4", "ntk factor=4 formula=alpha", "ntk factor=4 formula=fixed",
+      "yarn factor=4 original_context=4096",
+      "llama3 factor=4 low_freq_factor=1 high_freq_factor=4 original_context=4096"};
+  const std::string rope = "rope head_dim=128 pairing=half_split";
+  const Values before = resolve(parse_encoding(rope)).blocks[0].spectrum.frequency;
+  Values all;
+  for (const char* chain : chains) {
+    const Values after = resolve(parse_encoding(rope + " + " + chain)).blocks[0].spectrum.frequency;
+    for (std::size_t i = 0; i < 64; ++i) all.push_back(after[i] / before[i]);
+  }
+  print("scalings", all, 64);
+}
+
 }  // namespace
 
 int main() {
+  streams();
+  scores();
+  scalings();
   compose();
   grids();
   fourier();
