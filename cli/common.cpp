@@ -15,6 +15,16 @@
 namespace posenc::cli {
 namespace {
 
+// A SCHEME with lists is soon longer than any name of a file: too long is not there. What cannot be
+// looked at otherwise (no right to, a circle of links) is said.
+bool exists(const std::string& text) {
+  std::error_code problem;
+  const bool there = std::filesystem::exists(text, problem);
+  if (!problem || problem == std::errc::filename_too_long) return there && !problem;
+  throw std::filesystem::filesystem_error("cannot be looked at",
+                                          std::filesystem::path(text.substr(0, 255)), problem);
+}
+
 bool looks_like_a_path(const std::string& text) {
   const std::filesystem::path p(text);
   const std::string e = p.extension().string();
@@ -83,7 +93,10 @@ PositionList position_range(std::string_view text) {
   if (step == 0) throw UsageError("the step of the positions must not be 0");
   // Unsigned differences: A:B may span the whole 64-bit range.
   const auto u = [](Index v) { return static_cast<std::uint64_t>(v); };
-  const bool empty = step > 0 ? last <= first : last >= first;
+  if (step > 0 ? last < first : last > first)
+    throw UsageError(fmt::format("positions {} never get from {} to {}: such a range holds none",
+                                 text, first, last));
+  const bool empty = last == first;  // said so: a call without tokens
   const std::uint64_t span = step > 0 ? u(last) - u(first) : u(first) - u(last);
   const std::uint64_t width = step > 0 ? u(step) : 0 - u(step);
   const std::uint64_t count = empty ? 0 : (span - 1) / width + 1;
@@ -119,6 +132,13 @@ PositionList position_list(std::string_view text) {
   return list;
 }
 
+std::vector<double> finite(const std::string& file, std::vector<double> values) {
+  for (const double v : values)
+    if (!std::isfinite(v))
+      throw InputError(fmt::format("{}: positions must be finite, got {}", file, v));
+  return values;
+}
+
 PositionList position_file(const std::string& file) {
   const Array a = read_npy(file);
   if (a.shape.empty() || a.shape.size() > 3)
@@ -128,7 +148,7 @@ PositionList position_file(const std::string& file) {
   if (a.dtype == DType::i64 || a.dtype == DType::i32)
     list.owned.value = a.integers();
   else if (a.dtype == DType::f64)
-    list.owned.value = a.doubles();
+    list.owned.value = finite(file, a.doubles());
   else
     throw InputError(
         fmt::format("{}: positions must be i32, i64 or f64, got {}", file, name(a.dtype)));
@@ -142,13 +162,13 @@ PositionList position_file(const std::string& file) {
 ModelSpec read_model_argument(const SubjectOptions& o) {
   const ReadOptions options = read_options(o);
   if (o.text == "-") return read_stdin_model(options);
-  if (!std::filesystem::exists(o.text)) throw InputError(o.text + ": no such file or directory");
+  if (!exists(o.text)) throw InputError(o.text + ": no such file or directory");
   return read_model(o.text, options);
 }
 
 Subject read_subject(const SubjectOptions& o) {
   Subject s;
-  if (o.text == "-" || std::filesystem::exists(o.text) || looks_like_a_path(o.text)) {
+  if (o.text == "-" || exists(o.text) || looks_like_a_path(o.text)) {
     if (!o.arrays.empty())
       throw UsageError("--arrays goes with a SCHEME, " + o.text + " is a model");
     s.model = read_model_argument(o);
@@ -164,8 +184,10 @@ Subject read_subject(const SubjectOptions& o) {
     throw UsageError(fmt::format("{} goes with a model; \"{}\" is no file, so it is a SCHEME",
                                  of_a_model, o.text));
   ArrayLookup lookup;
+  bool looked_up = false;
   if (!o.arrays.empty())
-    lookup = [file = read_safetensors(o.arrays), &o](std::string_view key) {
+    lookup = [file = read_safetensors(o.arrays), &o, &looked_up](std::string_view key) {
+      looked_up = true;
       const auto it = file.find(std::string(key));
       if (it == file.end()) throw InputError(fmt::format("{}: no array \"{}\"", o.arrays, key));
       return it->second.doubles();
@@ -176,6 +198,8 @@ Subject read_subject(const SubjectOptions& o) {
     throw InputError(std::string(e.what()) + "\n(\"" + o.text +
                      "\" is no file, so it was read as a SCHEME)");
   }
+  if (!o.arrays.empty() && !looked_up)
+    throw UsageError("--arrays " + o.arrays + ": the SCHEME takes no @array from it");
   s.title = o.text;
   return s;
 }

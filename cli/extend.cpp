@@ -257,6 +257,8 @@ Json side(const std::vector<Index>& shape, const TableShape& s) {
 }  // namespace
 
 int extend_verb(const ExtendOptions& o) {
+  if (std::filesystem::path(o.output).extension() != ".safetensors")
+    throw UsageError("-o must be a file that ends in .safetensors, got \"" + o.output + "\"");
   const Extension how = extension_of(o);
   const bool line = how.how == ExtendHow::linear || how.how == ExtendHow::hierarchical;
   const std::vector<Index> to_size = sizes("--to", o.to);

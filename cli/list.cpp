@@ -90,6 +90,9 @@ int list(const ListOptions& o) {
   std::vector<SchemeInfo> both = schemes;
   both.insert(both.end(), scalings.begin(), scalings.end());
   const Style style = style_for_stdout();
+  if (o.json && o.markdown) throw UsageError("--json and --markdown are two forms: choose one");
+  if (o.markdown && !o.name.empty())
+    throw UsageError("--markdown is the table of everything: it takes no NAME");
   if (!o.name.empty()) {
     std::string names;
     for (const SchemeInfo& s : both) {
@@ -102,7 +105,7 @@ int list(const ListOptions& o) {
       }
       names += (names.empty() ? "" : ", ") + std::string(s.card.name);
     }
-    throw InputError(fmt::format("nothing is called \"{}\"; there are: {}", o.name, names));
+    throw UsageError(fmt::format("nothing is called \"{}\"; there are: {}", o.name, names));
   }
   if (o.markdown) {
     print_markdown(both);

@@ -19,7 +19,9 @@ constexpr std::string_view kNone = "none", kUnset = "unset";
 void check_range(const ValueContext& c, double x, std::string_view text) {
   if (x >= c.field.min && x <= c.field.max) return;
   std::string rule = "must be finite";
-  if (c.field.min > -1e300 && c.field.max < 1e300)
+  // A finite number beyond the usual end of a range breaks that end, not the other.
+  const bool beyond_usual = std::isfinite(x) && (x > 1e300 || x < -1e300);
+  if (beyond_usual || (c.field.min > -1e300 && c.field.max < 1e300))
     rule = "must be within " + number_text(c.field.min) + " and " + number_text(c.field.max);
   else if (c.field.min > -1e300)
     rule = "must be finite and at least " + number_text(c.field.min);

@@ -48,7 +48,13 @@ void read_sections(const Architecture& arch, Keys& keys, Hparams& h) {
   const auto& s = sections->value;
   const bool multi = arch.name() == "dflash" ? s[0] + s[1] + s[2] + s[3] > 0 : s[0] > 0 && s[1] > 0;
   if (multi && arch.has("with_sections")) h.mode = mode_from(arch.text("with_sections"));
-  if (h.mode == Mode::mrope || h.mode == Mode::imrope) h.sections = std::move(sections);
+  if (h.mode != Mode::mrope && h.mode != Mode::imrope) return;
+  // ggml divides by their sum.
+  if (s[0] + s[1] + s[2] + s[3] == 0)
+    keys.error("sections_sum", keys.full(key),
+               keys.full(key) + " must name at least one pair, all of its sections are 0");
+  else
+    h.sections = std::move(sections);
 }
 
 void read_counts(const Architecture& arch, Keys& keys, Hparams& h) {

@@ -110,6 +110,43 @@ void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
              "the multiplier needs rope.scaling.type yarn");
 }
 
+// Keys of the scaling that contradict each other: llama.cpp takes one and says nothing.
+void note_contradictions(const Hparams& h, const DivisorTensors& d, Keys& keys) {
+  const std::string& type = h.scaling_type.value;
+  const auto factor = keys.number("rope.scaling.factor");
+  if (type == "none" && factor && factor->value > 0 && factor->value != 1)
+    keys.add(Severity::warning, "key_ignored", factor->where,
+             "rope.scaling.type is none: llama.cpp leaves the factor " +
+                 number_text(factor->value) + " out",
+             "write the type that the factor belongs to, or remove it", factor->value);
+  const GgufValue* old = keys.file().find(keys.full("rope.scale_linear"));
+  if (factor && old != nullptr && old->number() != factor->value)
+    keys.add(Severity::warning, "key_ignored", old->key,
+             "rope.scaling.factor " + number_text(factor->value) +
+                 " stands beside it: llama.cpp does not read the older key",
+             "keep the key that is meant", old->number());
+  if (type == "longrope" && d.always.values.empty() && d.beyond.values.empty() &&
+      d.within.values.empty())
+    keys.add(Severity::warning, "missing_key", h.scaling_type.where,
+             "rope.scaling.type is longrope and no tensor holds its factors "
+             "(rope_factors_long.weight, rope_factors_short.weight): llama.cpp divides by none",
+             "convert the model again");
+}
+
+// The sections of M-RoPE are meant to share out all pairs; ggml counts modulo their sum instead.
+void note_sections(const Hparams& h, Keys& keys) {
+  if (!h.sections) return;
+  Index sum = 0;
+  for (const Index n : h.sections->value) sum += n;
+  const Index pairs = h.rotary_dim.value / 2;
+  if (sum == pairs) return;
+  keys.add(Severity::warning, "sections_sum", h.sections->where,
+           "the sections add up to " + std::to_string(sum) + ", the pairs that turn are " +
+               std::to_string(pairs) + ": llama.cpp counts modulo the sum",
+           "read config.json for the sections that the model was trained with",
+           static_cast<double>(sum));
+}
+
 void note_still_pairs(const Hparams& h, Keys& keys, const ModelSpec& m) {
   if (h.mode != Mode::imrope && h.mode != Mode::mrope) return;
   for (const LayerSpec& layer : m.layers) {
@@ -140,8 +177,10 @@ void note_losses(const Architecture& arch, const Hparams& h, const DivisorTensor
   note_factors(h, d, keys);
   note_ignored(arch, h, keys);
   if (keys.failed()) return;
+  note_contradictions(h, d, keys);
   note_truncation(arch, h, keys, m);
   note_still_pairs(h, keys, m);
+  note_sections(h, keys);
 }
 
 }  // namespace posenc::gguf

@@ -47,8 +47,18 @@ class BadArrays(Case):
                            ("0:", 2), (":", 2), ("1:2:3:4", 2), ("0:4:0", 2), ("[0,1,2,3", 2), ("1e20,1,2,3", 3),
                            ("0:3", 3), ("none.npy", 3)]:
             self.apply(positions=text, code=code, says="position" if text != "none.npy" else text)
-        nan = self.write_npy("nan.npy", [math.nan] * 4, (4,), "<f8", "d")
-        self.apply(positions=nan, code=3, says=["positions must be finite", "nan"])
+        for text in ["4:0", "0:4:-1", "-1:-2"]:
+            self.apply(positions=text, code=2, says=["positions", text, "holds none"])
+        for bad in [math.nan, math.inf, -math.inf]:
+            path = self.write_npy("bad.npy", [0, 1, 2, bad], (4,), "<f8", "d")
+            self.apply(positions=path, code=3, says=["bad.npy", "positions must be finite", str(bad)])
+            for what in ["angles", "cos", "sin", "cos_sin"]:
+                self.error("table", SCHEME, "--positions", path, "--what", what, "-o", self.out, code=3,
+                           says=["bad.npy", "positions must be finite"])
+            self.error("table", "sinusoidal width=8", "--positions", path, "-o", self.out, code=3, says="must be finite")
+            self.error("plot", SCHEME, "--kind", "rows", "--positions", path, "-o", self.out.parent / "p.svg", code=3,
+                       says="must be finite")
+        self.assertEqual(list(self.out.parent.iterdir()), [])
         self.apply(positions=self.write_npy("f4.npy", [1] * 4, (4,)), code=3, says=["i32, i64 or f64", "f32"])
         self.apply(positions=self.write_npy("many.npy", [1] * 4, (1, 1, 1, 4), "<i8", "q"), code=3, says="[t]")
 

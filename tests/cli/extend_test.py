@@ -155,6 +155,10 @@ class Extend(Case):
         write_file(self.file, {"position.weight": ("F32", [4, 3], f32([0] * 8))})
         self.refused("--to", 8, "--how", "linear", says="bytes")
         write_file(self.file, {"position.weight": ("F32", [4, 2], f32([0] * 8))})
+        for out in ["-", self.folder / "o.npy", self.folder / "o"]:
+            self.error("extend", self.file, "--tensor", "position.weight", "--to", 8, "--how", "linear", "-o", out,
+                       code=2, says=[".safetensors", str(out)])
+            self.assertFalse((self.folder / out).exists())
         self.error("extend", self.file, "--tensor", "position.weight", "--to", 8, "--how", "linear", "-o",
                    self.folder / "no" / "folder.safetensors", code=3, says="folder.safetensors")
 

@@ -67,6 +67,28 @@ class Table(Case):
         self.error("table", "sinusoidal width=7", *at, code=3, says="width must be even")
         self.assertFalse(out.exists())
 
+    def test_a_scheme_may_be_longer_than_the_name_of_a_file(self):
+        """A whole list of divisors, up to 100 thousand characters: Linux ends names at 255 bytes, paths at 4096."""
+        for pairs in [32, 400, 5000]:
+            divisors = [1 + i / 7 for i in range(pairs)]
+            scheme = f"rope head_dim={2 * pairs} pairing=half_split + divisors values=[{','.join(map(repr, divisors))}]"
+            _, values = read_npy(self.table(scheme, "--what", "inv_freq").read_bytes())
+            for i in [0, 1, pairs - 1]:
+                want = 10000 ** (-i / pairs) / divisors[i]
+                self.assertAlmostEqual(values[i], want, delta=1e-14 * want)
+        out = self.folder / "o.svg"
+        self.posenc("plot", scheme, "-o", out)
+        long = "rope head_dim=8 pairing=half_split divisors=" + "x" * 5000
+        self.error("table", long, "--positions", "0:2", "-o", out.with_suffix(".npy"), code=3, says="SCHEME")
+        self.error("explain", "a/" * 300 + "config.json", code=3, says="no such file")
+
+    def test_arrays_that_the_scheme_does_not_take(self):
+        lists = self.folder / "lists.safetensors"
+        self.posenc("table", SCHEME, "--what", "inv_freq", "-o", lists)
+        self.table(SCHEME + " + divisors values=@inv_freq", "--what", "inv_freq", "--arrays", lists)
+        self.error("table", SCHEME, "--what", "inv_freq", "--arrays", lists, "-o", self.folder / "o.npy", code=2,
+                   says=["--arrays", "@"])
+
     def test_far_positions_stay_exact(self):
         path = self.table(SCHEME, "--positions", "131071", "--what", "cos")
         _, values = read_npy(path.read_bytes())
@@ -84,6 +106,10 @@ class Table(Case):
         self.error("table", "rope head_dim=7 pairing=half_split", "--positions", "0:4", "-o", out, code=3, says="7")
         self.error("table", "rope head_dim=8", "--positions", "0:4", "-o", out, code=3, says="pairing")
         self.error("table", "rope head_dim=8 pairing=half_split base=nan", "--positions", "0:4", "-o", out, code=3, says="base")
+        self.error("table", "rope head_dim=8 pairing=half_split base=1e308", "--positions", "0:4", "-o", out, code=3,
+                   says=["base", "1e-300", "1e+300", "1e308"])
+        self.error("table", "rope head_dim=8 pairing=half_split base=0", "--positions", "0:4", "-o", out, code=3,
+                   says="base must be finite and at least 1e-300")
         self.error("table", "rpoe head_dim=8", "--positions", "0:4", "-o", out, code=3, says=["rpoe", "rope"])
         self.assertFalse(out.exists())
         self.error("table", SCHEME, "--positions", "0:4", "-o", self.folder / "no" / "o.npy", code=3, says="no")

@@ -104,7 +104,9 @@ class List(Case):
             self.assertTrue(entry["paper"] and entry["title"], entry["name"])
             for field in entry["fields"]:
                 self.assertTrue(field["doc"], (entry["name"], field["name"]))
-        self.error("list", "yran", code=3, says=["yran", "yarn"])
+        self.error("list", "yran", code=2, says=["yran", "yarn"])
+        self.error("list", "--json", "--markdown", code=2, says=["--json", "--markdown"])
+        self.error("list", "yarn", "--markdown", code=2, says=["--markdown", "NAME"])
 
     def test_the_table_of_the_readme(self):
         readme = (SOURCE / "README.md").read_text()

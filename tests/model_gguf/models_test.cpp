@@ -137,6 +137,54 @@ TEST(GgufModels, SectionsChooseTheLayout) {
   EXPECT_NE(f->message.find("61, 62"), std::string::npos);
 }
 
+TEST(GgufModels, SectionsThatDoNotShareOutThePairs) {
+  const auto with = [](const char* arch, std::vector<std::int32_t> sections) {
+    return Writer(arch).set("rope.dimension_sections", sections).read();
+  };
+  for (const char* arch : {"qwen2vl", "qwen3vl"}) {
+    EXPECT_EQ(finding(with(arch, {16, 24, 24, 0}), "sections_sum"), nullptr) << arch;
+    for (const std::int32_t more : {-4, 8}) {
+      const ModelSpec m = with(arch, {16, 24, 24 + more, 0});
+      const Finding* f = finding(m, "sections_sum");
+      ASSERT_NE(f, nullptr) << arch;
+      EXPECT_EQ(f->severity, Severity::warning);
+      EXPECT_EQ(f->value, 64.0 + more);
+      EXPECT_NE(f->message.find("the pairs that turn are 64"), std::string::npos) << f->message;
+      EXPECT_TRUE(m.layers.at(0).rotary);
+    }
+    expect_error(with(arch, {0, 0, 0, 0}), "sections_sum",
+                 std::string(arch) + ".rope.dimension_sections");
+  }
+}
+
+TEST(GgufModels, ScalingKeysThatContradictEachOther) {
+  const auto none = [](float factor) {
+    return Writer("llama")
+        .set("rope.scaling.type", std::string("none"))
+        .set("rope.scaling.factor", factor)
+        .read();
+  };
+  const ModelSpec ignored = none(4);
+  EXPECT_EQ(spectrum(ignored).frequency[0], 1);
+  ASSERT_NE(finding(ignored, "key_ignored"), nullptr) << report(ignored);
+  EXPECT_EQ(finding(ignored, "key_ignored")->value, 4.0);
+  EXPECT_EQ(finding(none(1), "key_ignored"), nullptr);
+  const auto both = [](float old) {
+    return Writer("llama").set("rope.scaling.factor", 2.0f).set("rope.scale_linear", old).read();
+  };
+  EXPECT_EQ(spectrum(both(4)).frequency[0], 0.5);
+  ASSERT_NE(finding(both(4), "key_ignored"), nullptr);
+  EXPECT_EQ(finding(both(4), "key_ignored")->where, "llama.rope.scale_linear");
+  EXPECT_EQ(finding(both(2), "key_ignored"), nullptr);
+  Writer longrope("phi3");
+  longrope.set("rope.scaling.type", std::string("longrope"));
+  ASSERT_NE(finding(longrope.read(), "missing_key"), nullptr);
+  EXPECT_EQ(finding(longrope.read(), "missing_key")->severity, Severity::warning);
+  longrope.tensor("rope_factors_long.weight", std::vector<float>(64, 4.0f));
+  longrope.tensor("rope_factors_short.weight", std::vector<float>(64, 2.0f));
+  EXPECT_EQ(finding(longrope.read(), "missing_key"), nullptr) << report(longrope.read());
+}
+
 TEST(GgufModels, HunYuanRaisesItsBaseByAlpha) {
   const ModelSpec m = Writer("hunyuan_vl").set("rope.scaling.alpha", 1000.0f).read();
   EXPECT_NEAR(spectrum(m).geometric->base, 11158839.92507748, 1e-3);  // reference 4.2
