@@ -69,6 +69,11 @@ void apply_temperature(const Subject& s, const ApplyOptions& o, const Heads& q,
 
 int apply_verb(const ApplyOptions& o) {
   if (o.q.empty() && o.k.empty()) throw UsageError("apply needs --q or --k");
+  if (array_format(o.output) != "safetensors" && !o.q.empty() && !o.k.empty())
+    throw UsageError("q and k are two arrays: write .safetensors");
+  if (o.temperature && o.q.empty()) throw UsageError("--temperature multiplies q: give --q");
+  if (o.json && is_stdout(o.output.path))
+    throw UsageError("--json and the data cannot both go to stdout");
   const Subject subject = read_subject(o.subject);
   RotarySpec spec = rotary_of(subject, o.subject);
   spec.precision = enum_word<Precision>("--precision", o.precision);
@@ -89,12 +94,7 @@ int apply_verb(const ApplyOptions& o) {
   const RotaryPlan plan(spec, out.begin()->second.dtype);
   const Positions p = spread_over_axes(list, spec.axes());
   plan.apply(x, x, p, sense);
-  if (o.temperature) {
-    if (o.q.empty()) throw UsageError("--temperature multiplies q: give --q");
-    apply_temperature(subject, o, x.q, p);
-  }
-  if (o.json && is_stdout(o.output.path))
-    throw UsageError("--json and the data cannot both go to stdout");
+  if (o.temperature) apply_temperature(subject, o, x.q, p);
   write_arrays(o.output, out);
   if (o.json) write_report("posenc.apply/1", o.output.path, out);
   return kSuccess;

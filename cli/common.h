@@ -75,6 +75,8 @@ bool is_stdout(const std::string& path);
 // --format, or the ending of the path; `known` is said when neither is there. Refuses a --format
 // that contradicts the ending.
 std::string output_format(const Output&, const char* known);
+// npy, safetensors or csv; anything else is refused. Asked before anything is read.
+std::string array_format(const Output&);
 void write_arrays(const Output&, const Arrays&);
 // For --json: what was written, {"schema", "output", "arrays": {NAME: {"dtype", "shape"}}}.
 void write_report(const char* schema, const std::string& path, const Arrays&);

@@ -118,10 +118,10 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
       ->type_name("WHAT");
   t->add_option("--layout", v.table.layout, "half, duplicated, repeated or pairs")
       ->type_name("LAYOUT")
-      ->capture_default_str();
+      ->default_str("half");
   t->add_option("--precision", v.table.precision, "exact, hf_float32, hf_bfloat16_table or ggml")
       ->type_name("P")
-      ->capture_default_str();
+      ->default_str("exact");
   t->add_option("--dtype", v.table.dtype,
                 "f64, f32, f16 or bf16 (default: f64 when exact, else f32)")
       ->type_name("T");

@@ -69,13 +69,20 @@ void write_report(const char* schema, const std::string& path, const Arrays& arr
       "-", Json::object({{"schema", schema}, {"output", path}, {"arrays", shapes}}).dump(2) + "\n");
 }
 
+std::string array_format(const Output& out) {
+  const std::string format = output_format(out, "npy, safetensors or csv");
+  if (format == "npy" || format == "safetensors" || format == "csv") return format;
+  throw UsageError(fmt::format("the output must be .npy, .safetensors or .csv, got \"{}\"",
+                               out.format.empty() ? out.path : out.format));
+}
+
 void write_arrays(const Output& out, const Arrays& arrays) {
   const bool to_stdout = is_stdout(out.path);
-  const std::string format = output_format(out, "npy, safetensors or csv");
+  const std::string format = array_format(out);
   std::vector<std::byte> bytes;
   if (format == "safetensors") {
     bytes = safetensors_bytes(arrays);
-  } else if (format == "npy" || format == "csv") {
+  } else {
     if (arrays.size() != 1)
       throw UsageError(fmt::format("a .{} file holds one array, not {}; write .safetensors", format,
                                    arrays.size()));
@@ -87,9 +94,6 @@ void write_arrays(const Output& out, const Arrays& arrays) {
       bytes.resize(text.size());
       std::memcpy(bytes.data(), text.data(), text.size());
     }
-  } else {
-    throw UsageError(fmt::format("the output must be .npy, .safetensors or .csv, got \"{}\"",
-                                 out.format.empty() ? out.path : out.format));
   }
   if (to_stdout)
     write_stdout(bytes);

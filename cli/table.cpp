@@ -2,10 +2,12 @@
 // posenc table: frequencies, turns, angles, cosine and sine of what a model or SCHEME turns by.
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "enum_words.h"
+#include "table_angles.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -28,6 +30,8 @@ DType dtype_word(const std::string& word) {
 
 const RotaryBlock& only_block(const RotarySpec& spec) {
   if (spec.blocks.empty()) throw InputError("this layer turns nothing: there is no table");
+  if (spec.blocks.size() > 1)
+    throw InputError("this layer turns several blocks of a head; write inv_freq, or use apply");
   return spec.blocks.front();
 }
 
@@ -62,8 +66,6 @@ Array frequencies(const RotarySpec& spec, DType dtype) {
     f = s.frequency;
     shape = {s.heads, s.axes, s.pairs()};
   }
-  if (dtype != DType::f64 && dtype != DType::f32)
-    throw UsageError("frequencies are f64 or f32: sixteen bits do not hold them");
   Array out = make_array(dtype, shape);
   if (dtype == DType::f64)
     std::memcpy(out.bytes.data(), f.data(), out.bytes.size());
@@ -92,28 +94,44 @@ Array turns(const RotarySpec& spec) {
   return out;
 }
 
-// position x frequency in rad, each product rounded once; sums over axes. f64 [tokens, pairs].
-Array angles(const RotarySpec& spec, const PositionList& list) {
-  const Spectrum& s = only_block(spec).spectrum;
-  const Positions p = spread_over_axes(list, s.axes);
-  if (s.heads != 1) throw InputError("angles of a spectrum per head: write inv_freq instead");
-  const Index rows = p.batch * p.count;
-  Array out = make_array(DType::f64, {rows, s.pairs()});
-  double* to = reinterpret_cast<double*>(out.bytes.data());
-  for (Index r = 0; r < rows; ++r)
-    for (Index i = 0; i < s.pairs(); ++i) {
-      double sum = 0;
-      for (Index a = 0; a < s.axes; ++a) {
-        const Index at =
-            (r / p.count) * p.batch_stride + (r % p.count) * p.token_stride + a * p.axis_stride;
-        const double position = p.type == DType::i64
-                                    ? static_cast<double>(static_cast<const Index*>(p.data)[at])
-                                    : static_cast<const double*>(p.data)[at];
-        sum += position * s.frequency[static_cast<std::size_t>(a * s.pairs() + i)];
-      }
-      to[r * s.pairs() + i] = sum;
-    }
-  return out;
+// What each --what reads beside the subject; the others would do nothing and are refused.
+struct Reads {
+  std::string_view what;
+  bool positions, rows;  // rows: --layout and --precision
+  std::string_view dtypes;
+};
+constexpr std::array<Reads, 7> kReads{{{"rows", true, false, "f64 f32 f16 bf16"},
+                                       {"inv_freq", false, false, "f64 f32"},
+                                       {"turns", false, false, ""},
+                                       {"angles", true, false, "f64"},
+                                       {"cos", true, true, "f64 f32 f16 bf16"},
+                                       {"sin", true, true, "f64 f32 f16 bf16"},
+                                       {"cos_sin", true, true, "f64 f32 f16 bf16"}}};
+
+void check_options(const TableOptions& o) {
+  const auto found =
+      std::find_if(kReads.begin(), kReads.end(), [&](const Reads& r) { return r.what == o.what; });
+  if (found == kReads.end())
+    throw UsageError("--what must be inv_freq, turns, angles, cos, sin, cos_sin or rows, got " +
+                     o.what);
+  const auto refuse_unread = [&](bool read, const char* option, const std::string& given) {
+    if (!read && !given.empty())
+      throw UsageError(fmt::format("{} means nothing for --what {}", option, o.what));
+  };
+  refuse_unread(found->positions, "--positions", o.positions);
+  refuse_unread(found->rows, "--layout", o.layout);
+  refuse_unread(found->rows, "--precision", o.precision);
+  refuse_unread(!found->dtypes.empty(), "--dtype", o.dtype);
+  if (found->positions && o.positions.empty())
+    throw UsageError("--what " + o.what + " needs --positions");
+  if (o.dtype.empty()) return;
+  const std::string_view word = name(dtype_word(o.dtype));
+  if ((" " + std::string(found->dtypes) + " ").find(" " + std::string(word) + " ") ==
+      std::string::npos)
+    throw UsageError(
+        fmt::format("--what {} has --dtype {}, got {}", o.what, found->dtypes, o.dtype));
+  if (word == "bf16" && array_format(o.output) == "npy")
+    throw UsageError("--dtype bf16: .npy has no bfloat16; write .safetensors");
 }
 
 DType default_dtype(Precision p) {
@@ -121,12 +139,12 @@ DType default_dtype(Precision p) {
 }
 
 Arrays rows(const RotarySpec& spec, const PositionList& list, const TableOptions& o) {
-  const Precision precision = enum_word<Precision>("--precision", o.precision);
-  const TableLayout layout = enum_word<TableLayout>("--layout", o.layout);
+  const Precision precision =
+      o.precision.empty() ? Precision::exact : enum_word<Precision>("--precision", o.precision);
+  const TableLayout layout =
+      o.layout.empty() ? TableLayout::half : enum_word<TableLayout>("--layout", o.layout);
   const DType dtype = o.dtype.empty() ? default_dtype(precision) : dtype_word(o.dtype);
   const Spectrum& s = only_block(spec).spectrum;
-  if (spec.blocks.size() > 1)
-    throw InputError("this layer turns several blocks of a head; write inv_freq, or use apply");
   const Positions p = spread_over_axes(list, s.axes);
   const Index columns = s.heads * (layout == TableLayout::half ? s.pairs() : 2 * s.pairs());
   std::vector<Index> shape = {p.batch * p.count, columns};
@@ -152,9 +170,8 @@ Arrays rows(const RotarySpec& spec, const PositionList& list, const TableOptions
 // A scheme at the input has rows and nothing else.
 Arrays input_table(const Encoding& e, const TableOptions& o) {
   if (o.what != "rows") throw UsageError("a scheme at the input has --what rows, got " + o.what);
-  if (o.layout != "half" || o.precision != "exact")
-    throw UsageError("--layout and --precision are for cos and sin, not for rows");
-  if (o.positions.empty()) throw UsageError("--what rows needs --positions");
+  if (o.subject.context)
+    throw UsageError("--context is for rules of length: rows of a SCHEME have none");
   Arrays out;
   out.emplace("rows", input_rows(e, read_positions(o.positions),
                                  o.dtype.empty() ? DType::f64 : dtype_word(o.dtype)));
@@ -164,23 +181,16 @@ Arrays input_table(const Encoding& e, const TableOptions& o) {
 Arrays rotary_table(const Subject& subject, const TableOptions& o) {
   const RotarySpec spec = turned_by(subject, o.subject);
   Arrays out;
+  if (o.what == "rows")
+    throw UsageError("--what rows is for schemes at the input; what turns has cos, sin or cos_sin");
   if (o.what == "inv_freq") {
-    out.emplace("inv_freq", frequencies(spec, o.dtype.empty() ? DType::f64 : dtype_word(o.dtype)));
+    out.emplace(o.what, frequencies(spec, o.dtype.empty() ? DType::f64 : dtype_word(o.dtype)));
   } else if (o.what == "turns") {
-    if (!o.dtype.empty()) throw UsageError("--what turns is always u8[.., 16]; leave --dtype out");
-    out.emplace("turns", turns(spec));
+    out.emplace(o.what, turns(spec));
+  } else if (o.what == "angles") {
+    out.emplace(o.what, angles(only_block(spec).spectrum, read_positions(o.positions)));
   } else {
-    if (o.positions.empty()) throw UsageError("--what " + o.what + " needs --positions");
-    const PositionList list = read_positions(o.positions);
-    if (o.what == "angles") {
-      if (!o.dtype.empty() && o.dtype != "f64") throw UsageError("--what angles is f64");
-      out.emplace("angles", angles(spec, list));
-    } else if (o.what == "cos" || o.what == "sin" || o.what == "cos_sin") {
-      out = rows(spec, list, o);
-    } else {
-      throw UsageError("--what must be inv_freq, turns, angles, cos, sin or cos_sin, got " +
-                       o.what);
-    }
+    out = rows(spec, read_positions(o.positions), o);
   }
   return out;
 }
@@ -188,12 +198,14 @@ Arrays rotary_table(const Subject& subject, const TableOptions& o) {
 }  // namespace
 
 int table(TableOptions o) {
+  (void)array_format(o.output);  // refused before anything is read
+  if (o.json && is_stdout(o.output.path))
+    throw UsageError("--json and the data cannot both go to stdout");
   const Subject subject = read_subject(o.subject);
   const bool input = subject.encoding && is_input_scheme(*subject.encoding);
   if (o.what.empty()) o.what = input ? "rows" : "cos_sin";
+  check_options(o);
   const Arrays out = input ? input_table(*subject.encoding, o) : rotary_table(subject, o);
-  if (o.json && is_stdout(o.output.path))
-    throw UsageError("--json and the data cannot both go to stdout");
   write_arrays(o.output, out);
   if (o.json) {
     write_report("posenc.table/1", o.output.path, out);

@@ -24,7 +24,7 @@ int doctor_verb(const ExplainOptions&);
 
 struct TableOptions {
   SubjectOptions subject;
-  std::string positions, what, layout = "half", precision = "exact", dtype;
+  std::string positions, what, layout, precision, dtype;  // "": the default
   Output output;
   bool json = false;
 };

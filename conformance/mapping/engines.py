@@ -180,8 +180,9 @@ def lucidrains_axial(p, arrays):
            turned(arrays, about, axes, rule, q=("grad_out", "grad_x"), sense="gradient"),
            check("frequencies", **one, out={"inv_freq": "freqs"})]
     for member in ("0::2]", "1::2]"):  # each angle stands twice
-        out.append(check("rows", **about, positions=rule,
-                         out={"angles": "angles" + every + member}))
+        angles = "angles" + every + member
+        out.append(check("rows", **about, positions=rule, axes={angles: "t" * len(dims) + "d"},
+                         out={"angles": angles}))
     return out
 
 

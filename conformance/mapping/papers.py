@@ -39,7 +39,8 @@ def llama(p, arrays):
     about = {"scheme": words("rope", head_dim=p["dim"], base=p["theta"], pairing="interleaved")}
     positions = "%d:%d" % (p["start_pos"], p["start_pos"] + p["seqlen"])
     return both(arrays, about, qk_axes("bthd"), positions) + [
-        check("rows", **about, positions=positions, layout="pairs", out={"cos_sin": "freqs_cis"})]
+        check("rows", **about, positions=positions, layout="pairs", axes={"freqs_cis": "td2"},
+              out={"cos_sin": "freqs_cis"})]
 
 
 def llama31(p, arrays):
@@ -53,7 +54,7 @@ def llama31(p, arrays):
     for suffix in ("", "_f64"):
         out.append(check("frequencies", scheme=plain, out={"inv_freq": "freqs" + suffix}))
         out.append(check("frequencies", scheme=scaled, out={"inv_freq": "scaled" + suffix}))
-    out.append(check("rows", scheme=scaled, layout="pairs",
+    out.append(check("rows", scheme=scaled, layout="pairs", axes={"freqs_cis": "td2"},
                      **{"in": {"positions": "rows"}, "out": {"cos_sin": "freqs_cis"}}))
     return out
 
@@ -230,8 +231,9 @@ def deepseek_v3(p, arrays):
                          beta_fast=p["beta_fast"], beta_slow=p["beta_slow"], apply_scale=False))
     out = [turned(arrays, {"scheme": scheme}, {"x": "bthd"}, "positions", q=("x", "out"), k=None)]
     for suffix in ("", "_f64"):
-        out.append(check("rows", scheme=scheme, layout="pairs", **{
-            "in": {"positions": "positions"}, "out": {"cos_sin": "freqs_cis" + suffix}}))
+        rows = "freqs_cis" + suffix
+        out.append(check("rows", scheme=scheme, layout="pairs", axes={rows: "td2"}, **{
+            "in": {"positions": "positions"}, "out": {"cos_sin": rows}}))
     return out
 
 
@@ -259,7 +261,7 @@ def flux(p, arrays):
     for name, tolerance in (("pe", None), ("pe_from_float32_ids", "from_float32_ids")):
         # [[cos, -sin], [sin, cos]] of each pair
         for cos, sin in (("%s[:,:,0,0]", "%s[:,:,1,0]"), ("%s[:,:,1,1]", "-%s[:,:,0,1]")):
-            out.append(check("rows", **about, axes=axes, tolerance=tolerance, **{
+            out.append(check("rows", **about, axes={"ids": "ta"}, tolerance=tolerance, **{
                 "in": {"positions": "ids"}, "out": {"cos": cos % name, "sin": sin % name}}))
     return out
 
@@ -270,7 +272,8 @@ def pixtral(p, arrays):
                              spacing="interlaced", pairing="interleaved")}
     rule = {"rule": words("grid", shape=[p["height"], p["width"]])}
     return both(arrays, about, qk_axes("thd"), rule) + [
-        check("rows", **about, positions=rule, layout="pairs", out={"cos_sin": "freqs_cis"})]
+        check("rows", **about, positions=rule, layout="pairs", axes={"freqs_cis": "ttd2"},
+              out={"cos_sin": "freqs_cis"})]
 
 
 def eva02(p, arrays):

@@ -82,6 +82,8 @@ def turned(arrays, about, axes=None, positions=None, q=("q", "q_out"), k=("k", "
         ins["positions"] = positions
     elif positions is not None:
         members["positions"] = positions
+    if axes is not None:
+        axes = {name: letters for name, letters in axes.items() if arrays.has(name.split("[")[0])}
     return check("rotate", **members, axes=axes, **more, **{"in": ins, "out": outs})
 
 

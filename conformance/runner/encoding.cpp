@@ -64,8 +64,7 @@ RotarySpec window_of(RotarySpec spec) {
 std::vector<double> listed(const Check& check, std::string_view name) {
   const Slice s = slice(check.in_case, name);
   const std::vector<double> values = s.values();
-  const Json* axes = check.find("axes");
-  const Json* letters = axes == nullptr ? nullptr : axes->find(name);
+  const Json* letters = check.member("axes", name);
   if (letters == nullptr) return values;
   std::vector<double> ordered;
   for (const Index i : Axes(s.shape, letters->as_string(), {}).walk("had"))

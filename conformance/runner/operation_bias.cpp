@@ -45,7 +45,11 @@ std::vector<double> biases(const Lowered& lowered, const OwnedPositions& query,
 }
 
 // The bias of one scheme of a check, [heads, queries, keys].
-std::vector<double> bias_of(const Check& check) {
+struct Bias {
+  std::vector<double> value;
+  std::vector<Index> shape;
+};
+Bias bias_of(const Check& check) {
   const Encoding encoding = encoding_of(check);
   const OwnedPositions query = positions_of(check, "q_positions");
   const OwnedPositions key = positions_of(check, "k_positions");
@@ -55,13 +59,14 @@ std::vector<double> bias_of(const Check& check) {
   shape.min_delta = -(Index{1} << 20);
   shape.max_delta = Index{1} << 20;
   return std::visit(
-      [&](const auto& scheme) -> std::vector<double> {
+      [&](const auto& scheme) -> Bias {
         using S = std::decay_t<decltype(scheme)>;
         if constexpr (RelativeScheme<S>) {
           const Given given = given_parameters(check, scheme.parameters(shape));
           Lowered lowered;
           scheme.lower(shape, given.views, lowered);
-          return biases(lowered, query, key, shape.heads);
+          return {biases(lowered, query, key, shape.heads),
+                  {shape.heads, query.count(), key.count()}};
         } else {
           refuse("case", "bias needs a relative scheme", S::card.name);
         }
@@ -73,18 +78,21 @@ std::vector<double> bias_of(const Check& check) {
 
 // The bias of a relative scheme, or the sum of several (`sum`: checks that inherit this one).
 void run_bias(Check& check) {
-  const Json* terms = check.find("sum");
-  if (terms == nullptr) return check.expect("bias", bias_of(check));
-  std::vector<double> total;
-  for (const Json& term : terms->as_array()) {
-    Json whole = term;
-    for (const auto& [key, value] : check.json.as_object())
-      if (whole.find(key) == nullptr) whole.set(key, value);
-    const std::vector<double> one = bias_of(Check(check.in_case, whole));
-    total.resize(one.size(), 0.0);
-    for (std::size_t i = 0; i < one.size(); ++i) total[i] += one[i];
+  const Json* terms = check.part("sum");
+  Bias total;
+  if (terms == nullptr) {
+    total = bias_of(check);
+  } else {
+    for (std::size_t n = 0; n < terms->as_array().size(); ++n) {
+      const Bias one = bias_of(check.inherited(terms->as_array()[n], Check::place("sum", n)));
+      if (n > 0 && one.shape != total.shape)
+        refuse("case", "the terms of a sum must have one shape", static_cast<Index>(n));
+      total.shape = one.shape;
+      total.value.resize(one.value.size(), 0.0);
+      for (std::size_t i = 0; i < one.value.size(); ++i) total.value[i] += one.value[i];
+    }
   }
-  check.expect("bias", total);
+  check.expect("bias", total.value, total.shape);
 }
 
 // T5's bucket of every distance query - key in `positions`, or of every two of q_positions and
@@ -93,18 +101,21 @@ void run_buckets(Check& check) {
   const Encoding encoding = encoding_of(check);
   const T5* scheme = std::get_if<T5>(&encoding.scheme);
   if (scheme == nullptr) refuse("case", "buckets needs the scheme t5");
-  std::vector<Index> distances;
+  std::vector<Index> distances, shape;
   if (has_positions(check, "q_positions")) {
     const OwnedPositions query = positions_of(check, "q_positions");
     const OwnedPositions key = positions_of(check, "k_positions");
     for (const Index i : std::get<std::vector<Index>>(query.value))
       for (const Index j : std::get<std::vector<Index>>(key.value)) distances.push_back(i - j);
+    shape = {query.count(), key.count()};
   } else {
-    distances = std::get<std::vector<Index>>(positions_of(check).value);
+    const OwnedPositions given = positions_of(check);
+    distances = std::get<std::vector<Index>>(given.value);
+    shape = {given.axes, given.batch, given.count()};
   }
   std::vector<double> buckets;
   for (const Index d : distances) buckets.push_back(static_cast<double>(scheme->bucket(d)));
-  check.expect("bucket", buckets);
+  check.expect("bucket", buckets, shape);
 }
 
 }  // namespace posenc::conformance

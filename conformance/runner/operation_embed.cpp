@@ -37,7 +37,7 @@ TensorView view(std::vector<double>& v, const std::vector<Index>& shape) {
 // The patches of images [b, channel, y, x] through a square convolution without overlap, row by
 // row, behind a class token: what a vision tower adds its positions to.
 Table& patches(const Check& check, const Json& words, Tables& tables) {
-  const Check part(check.in_case, words);
+  const Check part(check, words, "patches");
   const Slice pixels = slice(check.in_case, part.text("pixels"));
   const Slice weight = slice(check.in_case, part.text("weight"));
   const std::vector<double> image = pixels.values(), kernel = weight.values();
@@ -74,14 +74,15 @@ struct Call {
   std::vector<TensorView> gradients;
 };
 
-Call call_of(const Check& check, const Json& parts, Tables& tables) {
+Call call_of(const Check& check, const Json& parts, std::string_view place, Tables& tables) {
   Call c;
-  for (const Json& json : parts.as_array()) {
-    const Check part(check.in_case, json);
+  for (std::size_t n = 0; n < parts.as_array().size(); ++n) {
+    const Json& json = parts.as_array()[n];
+    const Check part(check, json, Check::place(place, n));
     EmbedPart p;
     const bool is_table = json.find("table") != nullptr;
     const Json* images = json.find("patches");
-    Table& t = images != nullptr ? patches(check, *images, tables)
+    Table& t = images != nullptr ? patches(part, *images, tables)
                                  : tables.get(check, part.text(is_table ? "table" : "rows"));
     (is_table ? p.table : p.rows) = view(t.value, t.shape);
     p.scale = part.number("scale", 1);
@@ -114,8 +115,8 @@ std::vector<double> ordered(const Check& check, const Slice& s, std::vector<doub
 }
 
 std::vector<Json> calls_of(const Check& check) {
-  if (const Json* calls = check.find("calls")) return calls->as_array();
-  const Json* parts = check.find("parts");
+  if (const Json* calls = check.part("calls")) return calls->as_array();
+  const Json* parts = check.part("parts");
   if (parts == nullptr) refuse("case", "embed needs parts, or a list of calls");
   return {*parts};
 }
@@ -127,8 +128,8 @@ void run_embed(Check& check) {
   std::optional<EmbedNorm> norm;
   Table* gamma = nullptr;
   Table* beta = nullptr;
-  if (const Json* given = check.find("norm")) {
-    const Check words(check.in_case, *given);
+  if (const Json* given = check.part("norm")) {
+    const Check words(check, *given, "norm");
     gamma = &tables.get(check, words.text("gamma"));
     beta = &tables.get(check, words.text("beta"));
     norm = EmbedNorm{view(gamma->value, gamma->shape), view(beta->value, beta->shape),
@@ -136,7 +137,8 @@ void run_embed(Check& check) {
   }
   const std::vector<Json> calls = calls_of(check);
   for (std::size_t n = 0; n < calls.size(); ++n) {
-    Call call = call_of(check, calls[n], tables);
+    const std::string place = check.part("calls") == nullptr ? "parts" : Check::place("calls", n);
+    Call call = call_of(check, calls[n], place, tables);
     const std::string ours = calls.size() == 1 ? "out" : "out" + std::to_string(n);
     if (const std::string* name = check.array_name("out", ours)) {
       const Slice want = slice(check.in_case, *name);
@@ -158,7 +160,7 @@ void run_embed(Check& check) {
     if (beta != nullptr) g.beta = view(beta->gradient, beta->shape);
     embed_gradient(call.parts, norm, view(d, shape), g);
   }
-  for (const Table& t : tables.all) check.expect("grad_" + t.name, t.gradient);
+  for (const Table& t : tables.all) check.expect("grad_" + t.name, t.gradient, t.shape);
 }
 
 }  // namespace posenc::conformance

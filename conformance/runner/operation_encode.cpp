@@ -38,14 +38,12 @@ Array scattered_rows(const Array& rows, const Slice& at, const std::vector<Index
 
 Given given_parameters(const Check& check, const std::vector<Parameter>& parameters) {
   Given given;
-  const Json* written = check.find("parameters");
   for (const Parameter& p : parameters) {
-    const Json* here = written == nullptr ? nullptr : written->find(p.name);
+    const Json* here = check.member("parameters", p.name);
     Array a =
         here == nullptr ? dense(check.input(p.name), DType::f64) : written_parameter(check, *here);
     // Some rows of a table, where `rows_at` names which: the others are zero.
-    const Json* at =
-        check.find("rows_at") == nullptr ? nullptr : check.find("rows_at")->find(p.name);
+    const Json* at = check.member("rows_at", p.name);
     if (at != nullptr) a = scattered_rows(a, slice(check.in_case, at->as_string()), p.shape);
     Index n = 1;
     for (const Index size : p.shape) n *= size;
@@ -171,7 +169,7 @@ void gradients(Check& check, const S& scheme, const Given& given, Input& in, con
       for (std::size_t i = 0; i < sum.size(); ++i)
         sum[i] += static_cast<const double*>(t.position.data)[i];
     }
-    check.expect("grad_position", sum);
+    check.expect("grad_position", sum, {p.axes, p.batch, p.count});
   }
   std::vector<Array> back;
   std::vector<TensorView> views;
@@ -180,7 +178,7 @@ void gradients(Check& check, const S& scheme, const Given& given, Input& in, con
   scheme.pull_back(given.views, g.terms, views);
   const std::vector<Parameter> parameters = scheme.parameters();
   for (std::size_t i = 0; i < back.size(); ++i)
-    check.expect("grad_" + parameters[i].name, back[i].doubles());
+    check.expect("grad_" + parameters[i].name, back[i].doubles(), back[i].shape);
 }
 
 template <class S>

@@ -73,10 +73,10 @@ Tables tables_of(const Check& check, const Slice& s) {
 }
 
 void expect_tables(Check& check, const Slice& want, const Tables& got) {
-  const std::vector<Index> to = table_axes(check, want).walk("btd");
-  if (to.size() != got.values.size())
-    refuse("case", "the result has another number of elements than " + want.text,
-           static_cast<Index>(got.values.size()));
+  const Axes axes = table_axes(check, want);
+  if (axes['b'].size != got.batch || axes['t'].size != got.rows || axes['d'].size != got.channels)
+    refuse("case", "the result has another shape than " + want.text);
+  const std::vector<Index> to = axes.walk("btd");
   std::vector<double> ordered(to.size());
   for (std::size_t i = 0; i < to.size(); ++i)
     ordered[static_cast<std::size_t>(to[i])] = got.values[i];
@@ -95,7 +95,7 @@ void run_packed(Check& check, const TableShape& from, const Extension& e) {
   for (const VisionGrid& g : images) out.rows += g.frames * g.rows * g.columns;
   out.values.resize(static_cast<std::size_t>(out.rows * out.channels));
   extend_packed(table.view(0), from, images, merge, out.view(0), e);
-  check.expect("rows", out.values);
+  check.expect("rows", out.values, {out.rows, out.channels});
 }
 
 }  // namespace

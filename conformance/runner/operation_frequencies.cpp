@@ -33,6 +33,18 @@ std::vector<double> frequencies_of(const RotarySpec& spec) {
   return all;
 }
 
+// [heads, pairs] where there is one block, else one behind the other.
+std::vector<Index> shape_of(const RotarySpec& spec) {
+  Index all = 0;
+  for (const RotaryBlock& block : spec.blocks) all += block.spectrum.heads * block.pairs();
+  if (spec.blocks.size() != 1) return {all};
+  return {spec.blocks[0].spectrum.heads, spec.blocks[0].pairs()};
+}
+
+void expect_as_held(Check& check, const Spectrum& s) {
+  check.expect("frequency", s.frequency, {s.heads, s.axes, s.pairs()});
+}
+
 void expect_equal(Check& check, const RotarySpec& spec) {
   const Json* equal = check.find("equal");
   if (equal == nullptr) return;
@@ -60,17 +72,18 @@ void expect_equal(Check& check, const RotarySpec& spec) {
 void run_frequencies(Check& check) {
   const RotarySpec spec = rotary_of(check);
   const std::vector<double> all = frequencies_of(spec);
-  check.expect("inv_freq", all);
+  const std::vector<Index> shape = shape_of(spec);
+  check.expect("inv_freq", all, shape);
   std::vector<double> periods;
   for (const double f : all) periods.push_back(2 * std::acos(-1.0) / f);
-  check.expect("periods", periods);
+  check.expect("periods", periods, shape);
   if (check.array_name("out", "frequency") != nullptr)
-    check.expect("frequency", block_of(check, spec).spectrum.frequency);
+    expect_as_held(check, block_of(check, spec).spectrum);
   if (check.array_name("out", "gain") != nullptr)
-    check.expect("gain", std::vector<double>{block_of(check, spec).spectrum.gain});
+    check.expect("gain", std::vector<double>{block_of(check, spec).spectrum.gain}, {1});
   if (check.array_name("out", "softmax_scale") != nullptr) {
     const double width = check.number("qk_head_dim", 0);
-    check.expect("softmax_scale", std::vector<double>{spec.logit_factor() / std::sqrt(width)});
+    check.expect("softmax_scale", std::vector<double>{spec.logit_factor() / std::sqrt(width)}, {1});
   }
   expect_equal(check, spec);
 }
@@ -88,7 +101,7 @@ void run_correction_range(Check& check) {
     ends.push_back(range.low);
     ends.push_back(range.high);
   }
-  check.expect("range", ends);
+  check.expect("range", ends, {static_cast<Index>(ends.size()) / 2, 2});
 }
 
 // One module called with `lengths` in turn: inv_freq [call, pair]. hold hugging_face: what
@@ -102,12 +115,12 @@ void run_calls(Check& check) {
   for (const double length : lengths.values()) {
     held = hold ? hugging_face_held_length(held, static_cast<Index>(length), trained)
                 : static_cast<Index>(length);
-    Json with_context = check.json;
-    with_context.set("context", Json(held));
-    const std::vector<double> now = frequencies_of(rotary_of(Check(check.in_case, with_context)));
+    const Check called = check.inherited(Json::object({{"context", Json(held)}}));
+    const std::vector<double> now = frequencies_of(rotary_of(called));
     all.insert(all.end(), now.begin(), now.end());
   }
-  check.expect("inv_freq", all);
+  const Index calls = lengths.count();
+  check.expect("inv_freq", all, {calls, calls == 0 ? 0 : static_cast<Index>(all.size()) / calls});
 }
 
 }  // namespace posenc::conformance

@@ -44,9 +44,11 @@ void expect_part(Check& check, std::string_view ours, const Part& got) {
   const std::string* name = check.array_name("out", ours);
   if (name == nullptr) return;
   const Slice want = slice(check.in_case, *name);
-  const std::vector<Index> to = axes_of(check, want).walk("btd");
-  if (to.size() != got.value.size())
-    refuse("case", "the result has another shape than the array", ours);
+  const Axes axes = axes_of(check, want);
+  for (std::size_t i = 0; i < 3; ++i)
+    if (axes["btd"[i]].size != got.shape.at(i))
+      refuse("case", "the result has another shape than the array", ours);
+  const std::vector<Index> to = axes.walk("btd");
   std::vector<double> ordered(to.size());
   for (std::size_t i = 0; i < to.size(); ++i)
     ordered[static_cast<std::size_t>(to[i])] = got.value[i];
@@ -63,7 +65,7 @@ struct Back {
   }
   void expect(Check& check, const std::vector<Parameter>& parameters) const {
     for (std::size_t i = 0; i < arrays.size(); ++i)
-      check.expect("grad_" + parameters[i].name, arrays[i].doubles());
+      check.expect("grad_" + parameters[i].name, arrays[i].doubles(), arrays[i].shape);
   }
 };
 
@@ -118,9 +120,9 @@ void run_complex_attention(Check& check) {
   Array re = make_array(DType::f64, shape), im = re;
   Array probabilities = make_array(DType::f64, {shape[0], shape[1], shape[2], in[2].shape[2]});
   complex_attention(a, q, k, v, {heads_of(re), heads_of(im)}, probabilities.view());
-  check.expect("out_re", re.doubles());
-  check.expect("out_im", im.doubles());
-  check.expect("probabilities", probabilities.doubles());
+  check.expect("out_re", re.doubles(), re.shape);
+  check.expect("out_im", im.doubles(), im.shape);
+  check.expect("probabilities", probabilities.doubles(), probabilities.shape);
   if (check.array_name("in", "grad_re") == nullptr) return;
   Array up_re = dense(check.input("grad_re"), DType::f64);
   Array up_im = dense(check.input("grad_im"), DType::f64);
@@ -129,7 +131,7 @@ void run_complex_attention(Check& check) {
       {heads_of(out[2]), heads_of(out[3])}, {heads_of(out[4]), heads_of(out[5])});
   const char* names[] = {"grad_q_re", "grad_q_im", "grad_k_re",
                          "grad_k_im", "grad_v_re", "grad_v_im"};
-  for (std::size_t i = 0; i < 6; ++i) check.expect(names[i], out[i].doubles());
+  for (std::size_t i = 0; i < 6; ++i) check.expect(names[i], out[i].doubles(), out[i].shape);
 }
 
 void run_convolve(Check& check) {

@@ -153,9 +153,7 @@ bool turns(const Json& operators, std::int64_t layer) {
 void run_operators(Check& check) {
   const Json graphs = check.in_case.parameter(check.text("of"));
   for (const Json& graph : graphs.as_array()) {
-    Json with_context = check.json;
-    with_context.set("context", graph.at("n_ctx"));
-    Check inner(check.in_case, with_context);
+    const Check inner = check.inherited(Json::object({{"context", graph.at("n_ctx")}}));
     const ModelSpec model = read_case_model(inner);
     require_readable(model);
     const Json& operators = graph.at("operators");

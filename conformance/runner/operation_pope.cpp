@@ -86,7 +86,7 @@ std::vector<double> scores(Side& q, Side& k, const std::vector<double>& grad) {
 void run_pope(Check& check) {
   const Spectrum spectrum = spectrum_of(check);
   const PopePlan plan(spectrum, DType::f64);
-  check.expect("inv_freq", spectrum.frequency);
+  check.expect("inv_freq", spectrum.frequency, {spectrum.heads, spectrum.axes, spectrum.pairs()});
   const OwnedPositions positions = positions_of(check);
   Array bias;
   if (check.array_name("in", "bias") != nullptr) bias = dense(check.input("bias"), DType::f64);
@@ -96,12 +96,13 @@ void run_pope(Check& check) {
   if (!q.in || !k.in) return;
   std::vector<double> grad;
   if (check.array_name("in", "grad_scores") != nullptr) grad = check.input("grad_scores").values();
-  check.expect("scores", scores(q, k, grad));
+  const Axes &a = q.out->axes, &b = k.out->axes;
+  check.expect("scores", scores(q, k, grad), {a['b'].size, a['h'].size, a['t'].size, b['t'].size});
   if (grad.empty()) return;
   Array grad_bias = make_array(DType::f64, bias.shape);
   pass.backward("grad_q", q, nullptr);
   pass.backward("grad_k", k, bias.shape.empty() ? nullptr : &grad_bias);
-  if (!bias.shape.empty()) check.expect("grad_bias", grad_bias.doubles());
+  if (!bias.shape.empty()) check.expect("grad_bias", grad_bias.doubles(), grad_bias.shape);
 }
 
 }  // namespace posenc::conformance

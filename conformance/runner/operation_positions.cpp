@@ -218,9 +218,8 @@ OwnedPositions build_distance_to_largest(const Check& check) {
   for (const Json& parts : ids->as_array()) {
     std::vector<OwnedPositions> list;
     for (const Json& part : parts.as_array()) {
-      Json one = check.json;
-      one.set("in", Json::object({{"positions", part}}));
-      list.push_back(positions_of(Check(check.in_case, one)));
+      list.push_back(positions_of(
+          check.inherited(Json::object({{"in", Json::object({{"positions", part}})}}))));
     }
     axes.push_back(joined(list));
   }
@@ -302,8 +301,8 @@ void run_positions(Check& check) {
     const Axes axes(want.shape, letters_of(check, want, usual[rank]), {});
     const OwnedPositions& p = built.positions;
     const std::vector<Index> to = axes.walk("abt");
-    if (static_cast<Index>(to.size()) != p.axes * p.batch * p.count())
-      refuse("case", "the rule gives another number of positions than " + want.text,
+    if (axes['a'].size != p.axes || axes['b'].size != p.batch || axes['t'].size != p.count())
+      refuse("case", "the rule gives positions of another shape than " + want.text,
              p.axes * p.batch * p.count());
     std::vector<double> ordered(to.size());
     const Positions view = p;
@@ -314,13 +313,13 @@ void run_positions(Check& check) {
           ordered[static_cast<std::size_t>(to[i++])] = position_at(view, a, b, t);
     check.expect(want, ordered);
   }
-  check.expect("delta", built.deltas);
+  check.expect("delta", built.deltas, {static_cast<Index>(built.deltas.size())});
 }
 
 // Documents of packed rows, from the positions of each row, or from their lengths.
 void run_documents(Check& check) {
   std::vector<double> documents, cu_seqlens;
-  Index longest = 0;
+  Index longest = 0, rows = 1;
   const auto add = [&](const std::vector<Index>& cu, const std::vector<Index>& document) {
     documents.insert(documents.end(), document.begin(), document.end());
     cu_seqlens.assign(cu.begin(), cu.end());
@@ -335,6 +334,7 @@ void run_documents(Check& check) {
   } else {
     const OwnedPositions p = positions_of(check);
     const auto& v = std::get<std::vector<Index>>(p.value);
+    rows = std::max<Index>(p.batch, 1);
     for (Index b = 0; b < p.batch; ++b) {
       const std::span<const Index> row(v.data() + b * p.count(),
                                        static_cast<std::size_t>(p.count()));
@@ -342,9 +342,10 @@ void run_documents(Check& check) {
     }
   }
   const double most = static_cast<double>(longest);
-  check.expect("documents", documents);
-  check.expect("cu_seqlens", cu_seqlens);
-  check.expect("max_length", std::span(&most, 1));
+  const auto tokens = static_cast<Index>(documents.size());
+  check.expect("documents", documents, {rows, tokens / rows});
+  check.expect("cu_seqlens", cu_seqlens, {static_cast<Index>(cu_seqlens.size())});
+  check.expect("max_length", std::span(&most, 1), {1});
 }
 
 }  // namespace posenc::conformance

@@ -65,7 +65,7 @@ void run_regions(Check& check) {
   parts[3].ids = tensor(zeros.data(), {tokens});
   Rows out = region;
   embed(parts, EmbedNorm{gamma.view(), beta.view(), check.number("epsilon", 1e-12)}, out.view());
-  check.expect("out", out.value);
+  check.expect("out", out.value, out.shape);
 }
 
 }  // namespace posenc::conformance

@@ -127,10 +127,10 @@ Rows gathered(const Rows& table, const OwnedPositions& owned, const std::vector<
 // Rows of another definition ("rows": a check of its own with scheme, positions, layout), for
 // programs that put a table to channels it was not made for.
 Rows computed(const Check& check, const Json& made, bool cosine, DType run) {
-  Json own = made;
-  if (const Json* sine = made.find("sin_scheme"))
-    if (!cosine) own.set("scheme", *sine);
-  const Check inner(check.in_case, own);
+  const Check given(check, made, "rows");
+  const Json* sine = given.find("sin_scheme");
+  const Check inner = given.inherited(
+      cosine || sine == nullptr ? Json::object() : Json::object({{"scheme", *sine}}));
   const RotarySpec spec = rotary_of(inner);
   const Spectrum& s = spec.blocks.at(0).spectrum;
   const OwnedPositions positions = positions_of(inner);
@@ -165,7 +165,7 @@ struct Given {
 };
 
 void given_rows(const Check& check, DType run, Given& given) {
-  if (const Json* made = check.find("rows")) {
+  if (const Json* made = check.part("rows")) {
     given.cos = computed(check, *made, true, run);
     given.sin = computed(check, *made, false, run);
   } else {
@@ -324,8 +324,8 @@ void run_row_gradients(Check& check) {
   Array sin = make_array(DType::f64, given.sin.data.shape);
   RotaryPlan(spec, dtype)
       .row_gradients(QK{in.view(), {}}, QK{d_out.view(), {}}, given.rows, {cos.view(), sin.view()});
-  check.expect("cos", cos.doubles());
-  check.expect("sin", sin.doubles());
+  check.expect("cos", cos.doubles(), cos.shape);
+  check.expect("sin", sin.doubles(), sin.shape);
 }
 
 }  // namespace posenc::conformance

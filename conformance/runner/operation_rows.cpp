@@ -99,14 +99,19 @@ std::vector<double> mixed(const std::vector<double>& rows, const Slice& coeffici
 }
 
 // Compares [tokens, heads, columns]; another order of the wanted array is said in `axes`.
-void expect_rows(Check& check, std::string_view ours, const std::vector<double>& got) {
+void expect_rows(Check& check, std::string_view ours, const std::vector<double>& got,
+                 const OwnedPositions& positions, Index heads) {
   const Slice want = slice(check.in_case, *check.array_name("out", ours));
-  const Json* axes = check.find("axes");
-  const Json* letters = axes == nullptr ? nullptr : axes->find(want.text);
-  if (letters == nullptr) return check.expect(want, got);
-  const std::vector<Index> to = Axes(want.shape, letters->as_string(), {}).walk("bthd");
-  if (to.size() != got.size())
-    refuse("case", "the rows have another size than " + want.text, static_cast<Index>(got.size()));
+  const Index rows = positions.batch * positions.count() * heads;
+  const std::vector<Index> shape{positions.batch, positions.count(), heads,
+                                 rows == 0 ? 0 : static_cast<Index>(got.size()) / rows};
+  const Json* letters = check.member("axes", want.text);
+  if (letters == nullptr) return check.expect(want, got, shape);
+  const Axes axes(want.shape, letters->as_string(), {});
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (axes["bthd"[i]].size != shape[i])
+      refuse("case", "the rows have another shape than " + want.text, shape[i]);
+  const std::vector<Index> to = axes.walk("bthd");
   std::vector<double> ordered(got.size());
   for (std::size_t i = 0; i < to.size(); ++i) ordered[static_cast<std::size_t>(to[i])] = got[i];
   check.expect(want, ordered);
@@ -167,15 +172,16 @@ void run_rows(Check& check) {
       rows = made_rows(spec, s, positions, ours, layout, DType::f64).doubles();
       expect_rounded(check, native, rows, exact ? 1 : 2);
     }
-    const std::string coefficients = std::string(ours) + "_coef";
-    if (check.array_name("in", coefficients) != nullptr)
-      rows = mixed(rows, check.input(coefficients));
-    expect_rows(check, ours, rows);
+    const std::string name = std::string(ours) + "_coef";
+    const bool mixing = check.array_name("in", name) != nullptr;
+    Slice coefficients;
+    if (mixing) rows = mixed(rows, coefficients = check.input(name));
+    expect_rows(check, ours, rows, positions, mixing ? coefficients.shape.at(0) : s.heads);
   }
   if (check.array_name("out", "angles") != nullptr)
-    expect_rows(check, "angles", angles(s, positions));
+    expect_rows(check, "angles", angles(s, positions), positions, s.heads);
   if (check.array_name("out", "decay") != nullptr)
-    expect_rows(check, "decay", decays(block, positions, layout));
+    expect_rows(check, "decay", decays(block, positions, layout), positions, 1);
 }
 
 void run_temperature(Check& check) {
@@ -202,7 +208,7 @@ void run_temperature(Check& check) {
     for (const auto p : list) factors.push_back(query_factor(temperature, static_cast<double>(p)));
   };
   std::visit(add, positions.value);
-  check.expect("factor", factors);
+  check.expect("factor", factors, {positions.axes, positions.batch, positions.count()});
 }
 
 // Cached keys moved from `positions` to `new_positions`, or to the scheme `to`.

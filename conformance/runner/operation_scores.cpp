@@ -109,7 +109,7 @@ void expect_distances(Check& check, const DistanceMap& map, const OwnedPositions
       distances.push_back(
           hidden ? 0 : mapped_distance(map, q, k, static_cast<Index>(i), static_cast<Index>(j)));
     }
-  check.expect("distance", distances);
+  check.expect("distance", distances, {query.count(), key.count()});
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ void run_scores(Check& check) {
             scores[at] = scale * factors[static_cast<std::size_t>(i)] * dot(tq, tk, b, h, i, j);
           }
   }
-  check.expect("scores", scores);
+  check.expect("scores", scores, {batch, heads, rows, columns});
   expect_distances(check, map, query, key);
 }
 

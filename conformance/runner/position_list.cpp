@@ -42,9 +42,8 @@ OwnedPositions from_array(const Check& check, const std::string& text) {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] += more[more.size() == 1 ? 0 : i];
   }
   std::string letters;
-  if (const Json* axes = check.find("axes"))
-    for (const std::string& name : {text, s.text, s.name})
-      if (const Json* given = axes->find(name)) letters = given->as_string();
+  for (const std::string& name : {s.name, s.text, text})
+    if (const Json* given = check.member("axes", name)) letters = given->as_string();
   if (letters.empty()) letters = default_letters(s.shape.size());
   const Axes axes(s.shape, letters, {});
   std::vector<double> ordered;
@@ -98,33 +97,34 @@ OwnedPositions from_arrays(const Check& check, const Json& names) {
 }
 
 const Json* named_in(const Check& check, std::string_view key) {
-  const Json* in = check.find("in");
-  return in == nullptr ? nullptr : in->find(key);
+  return check.member("in", key);
 }
 
 OwnedPositions given_positions(const Check& check, std::string_view key) {
   if (const Json* name = named_in(check, key))
     return name->is_array() ? from_arrays(check, *name) : from_array(check, name->as_string());
-  const Json* given = check.find(key);
+  const Json* given = check.part(key);
   if (given == nullptr) refuse("case", "the check needs positions", key);
+  const Check nested(check, *given, key);  // its own `in`
+  if (!given->is_object()) (void)check.find(key);
   if (given->is_string()) {
     const Json value = check.in_case.parameter(given->as_string());
     return value.is_string() ? from_range(value.as_string()) : from_list(value);
   }
   if (given->is_array()) return from_list(*given);
-  if (const Json* rows = given->find("batch")) {
+  if (const Json* rows = nested.find("batch")) {
     OwnedPositions p = from_list(*rows);
     p.batch = p.axes, p.axes = 1;
     return p;
   }
-  const Check nested(check.in_case, *given);  // its own `in`
   return build_positions(nested, nested.text("rule")).positions;
 }
 
 }  // namespace
 
 bool has_positions(const Check& check, std::string_view key) {
-  return named_in(check, key) != nullptr || check.find(key) != nullptr;
+  const Json* in = check.part("in");
+  return (in != nullptr && in->find(key) != nullptr) || check.part(key) != nullptr;
 }
 
 OwnedPositions positions_of(const Check& check, std::string_view key) {

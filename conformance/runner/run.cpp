@@ -57,6 +57,9 @@ Outcome run_check(const Case& c, const Json& json, Json& report) {
     if (operation == nullptr) throw NotExpressible("operation " + op + " is not known");
     operation(check);
     o = finish(check);
+    const std::string unread = check.unread();
+    if (o.outcome == "pass" && !unread.empty())
+      o = {"fail", "the operation " + op + " does not read the member \"" + unread + "\""};
   } catch (const NotExpressible& e) {
     o = {"not_expressible", e.what()};
   } catch (const std::exception& e) {

@@ -62,9 +62,8 @@ Heads HeadsArray::view() {
 }
 
 std::string letters_of(const Check& check, const Slice& s, std::string_view fallback) {
-  if (const Json* axes = check.find("axes"))
-    for (const std::string& name : {s.text, s.name})
-      if (const Json* given = axes->find(name)) return given->as_string();
+  for (const std::string& name : {s.text, s.name})
+    if (const Json* given = check.member("axes", name)) return given->as_string();
   if (!fallback.empty()) return std::string(fallback);
   if (s.shape.size() == 3) return "thd";
   refuse("case", "the order of the axes must be given", s.text);

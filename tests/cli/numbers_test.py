@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """table and apply: forms of INTERFACES section 3, values against Python's own doubles."""
+from fractions import Fraction
+
 from command_line import *
 
 
@@ -62,7 +64,7 @@ class Table(Case):
         out = self.folder / "x.npy"
         at = ["--positions", "0:2", "-o", out]
         self.error("table", "sinusoidal width=4", *at, "--what", "cos", code=2, says="--what rows")
-        self.error("table", "sinusoidal width=4", *at, "--layout", "pairs", code=2, says="--layout and --precision")
+        self.error("table", "sinusoidal width=4", *at, "--layout", "pairs", code=2, says=["--layout", "--what rows"])
         self.error("table", "learned width=4 rows=8", *at, code=3, says="learned learns its")
         self.error("table", "sinusoidal width=7", *at, code=3, says="width must be even")
         self.assertFalse(out.exists())
@@ -89,6 +91,39 @@ class Table(Case):
         self.error("table", SCHEME, "--what", "inv_freq", "--arrays", lists, "-o", self.folder / "o.npy", code=2,
                    says=["--arrays", "@"])
 
+    def test_angles_are_products_rounded_once(self):
+        """Whole positions of all 64 bits and fractions against rational arithmetic."""
+        scheme = "rope head_dim=64 pairing=half_split base=500000"
+        _, frequencies = read_npy(self.table(scheme, "--what", "inv_freq").read_bytes())
+        whole = [2 ** 53 + 1, -2 ** 53 - 1, 2 ** 62 + 2 ** 8 + 1, 2 ** 63 - 1, -2 ** 63, 137438953472, 0, -7, 9007199254740995]
+        text = ",".join(map(str, whole))
+        _, got = read_npy(self.table(scheme, f"--positions={text}", "--what", "angles").read_bytes())
+        self.assertEqual(list(got), [float(Fraction(p) * Fraction(f)) for p in whole for f in frequencies])
+        part = [0.1, -2.5, 1e15 + 0.125, 3e200]
+        path = self.write_npy("p.npy", part, (4,), "<f8", "d")
+        _, got = read_npy(self.table(scheme, "--positions", path, "--what", "angles").read_bytes())
+        self.assertEqual(list(got), [p * f for p in part for f in frequencies])
+        path = self.write_npy("p.npy", [1e300], (1,), "<f8", "d")
+        self.error("table", "rope head_dim=4 pairing=half_split + linear factor=1e-20", "--positions", path, "--what",
+                   "angles", "-o", self.folder / "o.npy", code=3, says="beyond")
+
+    def test_options_that_a_kind_does_not_read(self):
+        out = self.folder / "o.npy"
+        positions, layout, precision = ["--positions", "0:4"], ["--layout", "half"], ["--precision", "exact"]
+        for what, unread in [("inv_freq", [positions, layout, precision]), ("turns", [positions, layout, precision]),
+                             ("angles", [layout, precision])]:
+            read = positions if what == "angles" else []
+            for option in unread:
+                self.error("table", SCHEME, "--what", what, *read, *option, "-o", out, code=2, says=[option[0], what])
+        for what, dtype in [("inv_freq", "f16"), ("inv_freq", "bf16"), ("turns", "f64"), ("angles", "f32")]:
+            read = positions if what == "angles" else []
+            self.error("table", SCHEME, "--what", what, *read, "--dtype", dtype, "-o", out, code=2, says=["--dtype", what])
+        self.error("table", SCHEME, "--what", "angles", "-o", out, code=2, says="--positions")
+        self.error("table", SCHEME, "--what", "rows", *positions, "-o", out, code=2, says="rows")
+        self.error("table", SCHEME, "--what", "all", *positions, "-o", out, code=2, says=["--what", "all"])
+        self.error("table", "sinusoidal width=8", "--context", "9", *positions, "-o", out, code=2, says="--context")
+        self.assertFalse(out.exists())
+
     def test_far_positions_stay_exact(self):
         path = self.table(SCHEME, "--positions", "131071", "--what", "cos")
         _, values = read_npy(path.read_bytes())
@@ -96,7 +131,7 @@ class Table(Case):
 
     def test_refusals(self):
         out = self.folder / "o.npy"
-        self.error("table", SCHEME, "--positions", "0:4", "--dtype", "bf16", "-o", out, code=3, says="bf16")
+        self.error("table", SCHEME, "--positions", "0:4", "--dtype", "bf16", "-o", out, code=2, says=["bf16", ".npy"])
         self.error("table", SCHEME, "--positions", "0:4", "-o", "-", code=2, says="--format")
         self.error("table", SCHEME, "-o", out, code=2, says="--positions")
         self.error("table", SCHEME, "--positions", "0:4:0", "-o", out, code=2, says="step")
@@ -151,6 +186,11 @@ class Apply(Case):
         self.error("apply", SCHEME, "--q", self.folder / "none.npy", "--positions", "0", "-o", out, code=3, says="none.npy")
         whole = self.write_npy("i.npy", [0] * 8, (1, 1, 8), "<i8", "q")
         self.error("apply", SCHEME, "--q", whole, "--positions", "0", "-o", out, code=3, says="i64")
+        heads = self.write_npy("h.npy", [0.0] * 8, (1, 1, 8))
+        self.error("apply", SCHEME, "--q", heads, "--k", heads, "--positions", "0", "-o", self.folder / "o.npy", code=2,
+                   says="two arrays")
+        self.error("apply", SCHEME, "--q", self.folder / "none.npy", "--positions", "0", "-o", self.folder / "o.txt", code=2,
+                   says="o.txt")
         wide = self.write_npy("w.npy", [0.0] * 10, (1, 1, 10))
         self.error("apply", SCHEME, "--q", wide, "--positions", "0", "-o", out, code=3, says="10")
         self.error("apply", SCHEME, "--q", wide, "--positions", "0", "--temperature", "-o", out, code=3, says="10")

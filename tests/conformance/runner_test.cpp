@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <set>
 
 #include "conformance/runner/axes.h"
 #include "conformance/runner/check.h"
@@ -173,6 +174,93 @@ TEST_F(OneCase, ASequenceHandsItsMembersDown) {
       "scheme": "rope head_dim=2 pairing=interleaved", "in": {"q": "x"}, "out": {"q": "out"},
       "steps": [{"op": "rotate", "positions": [0, 5]}, {"op": "rotate", "positions": [0, 5]}]}])");
   EXPECT_EQ(outcome(c), "pass") << reason(c);
+}
+
+TEST_F(OneCase, AMemberThatNothingReadsFailsByItsName) {
+  const std::string scheme = R"("scheme": "rope head_dim=2 pairing=interleaved")";
+  const std::string turned = R"({"op": "rotate", )" + scheme + R"(, "positions": [0, 5], )";
+  const std::string both = R"("in": {"q": "x"}, "out": {"q": "out"})";
+  for (const auto& [check, name] : std::vector<std::pair<std::string, std::string>>{
+           {rotate_ + R"(, "sens": "gradient"})", "sens"},
+           {rotate_ + R"(, "precission": "ggml"})", "precission"},
+           {rotate_ + R"(, "layout": "half"})", "layout"},
+           {rotate_ + R"(, "model": "$config"})", "model"},
+           {rotate_ + R"(, "layer": 0})", "layer"},
+           {turned + R"("in": {"q": "x", "kk": "x"}, "out": {"q": "out"}})", "in.kk"},
+           {turned + R"("in": {"q": "x"}, "out": {"q": "out", "qq": "out"}})", "out.qq"},
+           {turned + both + R"(, "axes": {"x": "thd", "y": "thd"}})", "axes.y"},
+           {R"({"op": "rotate", )" + scheme + ", " + both +
+                R"(, "positions": {"batch": [[0, 5]], "rows": 1}})",
+            "positions.rows"},
+           {R"({"op": "rotate", )" + scheme + ", " + both +
+                R"(, "positions": {"rule": "arange count=2 step=5", "in": {"mask": "x"}}})",
+            "positions.in"},
+           {R"({"op": "sequence", "sense": "forward", "steps": [)" + rotate_ + "}, " + rotate_ +
+                R"(, "sens": "inverse"}]})",
+            "steps.1.sens"},
+           {R"({"op": "sequence", "sens": "forward", "steps": [)" + rotate_ + "}]}", "sens"},
+           {R"({"op": "refuse", "scheme": "rope head_dim=3 pairing=interleaved", "say": "even"})",
+            "say"}}) {
+    const Json c = run(tight_ + ", \"posenc\": [" + check + "]");
+    EXPECT_EQ(outcome(c), "fail") << check;
+    EXPECT_THAT(reason(c), HasSubstr("\"" + name + "\"")) << check;
+  }
+  // Read by a step: handed down for good reason.
+  const Json c = run(tight_ + R"(, "posenc": [{"op": "sequence", "sense": "forward", "steps": [)" +
+                     rotate_ + "}]}]");
+  EXPECT_EQ(outcome(c), "pass") << reason(c);
+}
+
+TEST_F(OneCase, EveryOperationNamesWhatItDoesNotRead) {
+  // What each reads is found by what it asks for, so no list can fall behind: whatever runs to its
+  // end is held to it. One of every suite, with one member more.
+  const std::filesystem::path root = std::filesystem::path(POSENC_SOURCE_DIR) / "conformance";
+  std::set<std::string> tried;
+  for (const std::filesystem::path& dir : suites_under(root)) {
+    const Suite suite = load_suite(dir);
+    Options options;
+    Json map = Json::object();
+    std::string filter;
+    for (const Json& one : suite.cases.as_array()) {
+      const Json* checks = one.find("posenc");
+      if (checks == nullptr || checks->as_array().empty()) continue;
+      Json check = checks->as_array()[0];
+      const Json* op = check.find("op");
+      if (check.find("precision") != nullptr || one.at_pointer("/tolerance/compat") != nullptr ||
+          op->as_string() == "attend" || op->as_string() == "merge" ||
+          !tried.insert(op->as_string()).second)
+        continue;
+      check.set("surplus", Json(true));
+      map.set(one.at("name").as_string(), Json::array({check}));
+      filter += (filter.empty() ? "/(" : "|") + one.at("name").as_string();
+    }
+    if (filter.empty()) continue;
+    options.filter = filter + ")$";
+    options.map = dir_ / "map.json";
+    std::ofstream(options.map) << map.dump();
+    const Json report = run_suites({dir}, options);
+    for (const Json& c : report.at("suites").as_array()[0].at("cases").as_array()) {
+      EXPECT_EQ(outcome(c), "fail") << c.at("name").dump();
+      EXPECT_THAT(reason(c), HasSubstr("\"surplus\"")) << c.at("name").dump();
+    }
+  }
+  EXPECT_GE(tried.size(), 20u);
+}
+
+TEST_F(OneCase, ShapesAreCompared) {
+  const auto rows = [&](std::vector<Index> shape) {
+    arrays_["out"] = f64(std::move(shape), {1, 1, std::cos(5.0), std::cos(0.05)});
+    return run(tight_ + R"(, "posenc": [{"op": "rows", "positions": [0, 5],
+        "scheme": "rope head_dim=4 pairing=interleaved", "out": {"cos": "out"}}])");
+  };
+  EXPECT_EQ(outcome(rows({2, 2})), "pass");
+  EXPECT_EQ(outcome(rows({1, 2, 1, 2})), "pass");
+  for (const std::vector<Index>& shape :
+       {std::vector<Index>{4}, std::vector<Index>{1, 4}, std::vector<Index>{4, 1}}) {
+    const Json c = rows(shape);
+    EXPECT_EQ(outcome(c), "fail");
+    EXPECT_THAT(reason(c), HasSubstr("shape"));
+  }
 }
 
 TEST_F(OneCase, BadReferencesAreTheCasesFailure) {
