@@ -89,20 +89,40 @@ void narrow(double x, DType type, std::byte* to) {
   }
 }
 
+// Cosines and sines of what 1 and phase_run positions turn a channel by.
+void prepare_turning(State& s, const InputTerm& t, ComposeSource& source) {
+  const std::vector<double>& frequency = t.phase->frequency;
+  const auto [sines, cosines] = detail::sine_counts(t.layout, t.phase->pairs(), t.width);
+  const Index first = detail::cosine_first(t.layout) ? cosines : sines;
+  const auto used = static_cast<std::size_t>(sines + cosines), size = used + kTurnPadding;
+  const auto run = static_cast<double>(detail::phase_run(s.dtype));
+  auto& steps = s.steps.emplace_back(4 * size);
+  for (std::size_t c = 0; c < used; ++c) {
+    const auto channel = static_cast<Index>(c);
+    const Index pair = t.layout == SineLayout::interleaved ? channel / 2
+                       : channel < first                   ? channel
+                                                           : channel - first;
+    const double f = frequency[static_cast<std::size_t>(pair)];
+    steps[c] = std::cos(f), steps[size + c] = std::sin(f);
+    steps[2 * size + c] = std::cos(run * f);
+    steps[3 * size + c] = std::sin(run * f);
+  }
+  source.by_one = {steps.data(), steps.data() + size};
+  source.by_run = {steps.data() + 2 * size, steps.data() + 3 * size};
+}
+
 void prepare_phase(State& s, const InputTerm& t, ComposeSource& source) {
   const std::vector<Turns> turns = exact_turns(*t.phase);
   const std::size_t half = turns.size() + kTurnPadding;
   auto& narrow = s.turns.emplace_back(2 * half);
   auto& wide = s.wide.emplace_back(2 * half);
   auto& per_unit = s.per_unit.emplace_back(half);
-  auto& steps = s.steps.emplace_back(2 * half);
   for (std::size_t i = 0; i < turns.size(); ++i) {
     const std::uint64_t rounded = turns[i].hi + (turns[i].lo >> 63);
     narrow[i] = static_cast<std::uint32_t>(rounded >> 32);
     narrow[half + i] = static_cast<std::uint32_t>(rounded);
     wide[i] = turns[i].hi, wide[half + i] = turns[i].lo;
     per_unit[i] = turns[i].per_unit;
-    steps[i] = std::cos(t.phase->frequency[i]), steps[half + i] = std::sin(t.phase->frequency[i]);
   }
   RotaryTables& p = source.phase;
   p.turns_hi = narrow.data(), p.turns_lo = narrow.data() + half;
@@ -110,9 +130,9 @@ void prepare_phase(State& s, const InputTerm& t, ComposeSource& source) {
   p.per_unit = per_unit.data();
   p.pairs = t.phase->pairs();
   p.axes = static_cast<std::int32_t>(t.phase->axes);
-  source.step_cosine = steps.data(), source.step_sine = steps.data() + half;
   source.kind = ComposeSource::Kind::phase;
   source.layout = t.layout;
+  if (p.axes == 1) prepare_turning(s, t, source);
 }
 
 void prepare_table(State& s, const InputTerm& t, ComposeSource& source) {

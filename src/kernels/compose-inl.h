@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/compose_phase-inl.h"
+#include "kernels/compose_table-inl.h"
 #include "kernels/read.h"
 
 #if defined(POSENC_KERNELS_COMPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -19,31 +20,6 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// gain * row of a table, widened, in windows.
-template <class T>
-void AddTable(const ComposeCall& call, const ComposeSource& s, const Item& item) {
-  using C = Compute<T>;
-  const Index row = table_row(s, integer_at(*call.positions, s.axis, item.first, item.token));
-  if (row < 0) return AddNothing<T>(call, item, 0, call.y_width);
-  const hn::ScalableTag<C> d;
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const T* from = static_cast<const T*>(s.table) + row * s.width;
-  const auto gain = static_cast<C>(s.gain);
-  alignas(64) C window[kComposeWindow];
-  for (Index c = 0; c < s.width; c += kComposeWindow) {
-    const Index n = HWY_MIN(kComposeWindow, s.width - c);
-    Index i = 0;
-    for (; i + lanes <= n; i += lanes) {
-      hwy::Prefetch(from + c + i + kComposeAhead / static_cast<Index>(sizeof(T)));
-      hn::StoreU(hn::Mul(ReadVector(d, from + c + i), hn::Set(d, gain)), d, window + i);
-    }
-    for (; i < n; ++i) window[i] = Widen(from[c + i]) * gain;
-    AddWindow<T>(call, item, s.first + c, window, n);
-  }
-  AddNothing<T>(call, item, 0, s.first);
-  AddNothing<T>(call, item, s.first + s.width, call.y_width);
-}
 
 // Channels [begin, end) of the row of a term, without its gain.
 template <class T>
@@ -73,18 +49,18 @@ struct RowWindow {
   }
   void PhaseRow(Index begin, Index end, C* out) const {
     TokenPosition at;
-    const SineCounts count = CountsOf(s);
+    const SineCounts count = sine_counts(s.layout, s.phase.pairs, s.width);
     const Index used = count.sines + count.cosines;
     for (Index c = begin; c < end; ++c) out[c - begin] = 0;
     if (begin >= used || !PhasePosition(s, *call.positions, batch, token, at)) return;
     end = HWY_MIN(end, used);
     if (s.layout == SineLayout::interleaved) return Pairs(at, begin, end, out);
-    const bool cosine_first = CosineFirst(s.layout);
-    const Index split = cosine_first ? count.cosines : count.sines;
-    if (begin < split) Half(at, cosine_first, begin, HWY_MIN(end, split), out);
+    const bool cosines_first = cosine_first(s.layout);
+    const Index split = cosines_first ? count.cosines : count.sines;
+    if (begin < split) Half(at, cosines_first, begin, HWY_MIN(end, split), out);
     if (end > split) {
       const Index from = HWY_MAX(begin, split);
-      Half(at, !cosine_first, from - split, end - split, out + (from - begin));
+      Half(at, !cosines_first, from - split, end - split, out + (from - begin));
     }
   }
   void Affine(Index begin, Index end, C* out) const {
@@ -167,16 +143,16 @@ void ComposeTokens(const ComposeCall& call, Index begin, Index end) {
       (s->kind == ComposeSource::Kind::phase || s->kind == ComposeSource::Kind::table);
   if (simple && s->kind == ComposeSource::Kind::phase) {
     AddPhases<T>(call, *s, begin, end);
-    begin = end;
-  }
-  for (Index i = begin; i < end; ++i) {
-    const Item item = ItemOf(call, i);
-    if (dense && call.count == 0)
-      AddNothing<T>(call, item, 0, call.y_width);
-    else if (simple)
-      AddTable<T>(call, *s, item);
-    else
-      ComposeAny<T>(call, item);
+  } else if (simple) {
+    AddTables<T>(call, *s, begin, end);
+  } else {
+    for (Index i = begin; i < end; ++i) {
+      const Item item = ItemOf(call, i);
+      if (dense && call.count == 0)
+        AddNothing<T>(call, item, 0, call.y_width);
+      else
+        ComposeAny<T>(call, item);
+    }
   }
   if (call.stream) hwy::FlushStream();
 }

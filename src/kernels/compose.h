@@ -10,6 +10,13 @@
 
 namespace posenc::detail {
 
+// Rows of consecutive positions are walked: by one position at a time from a start, starts by
+// phase_run positions from the exact row of a multiple of kPhaseGroup.
+inline constexpr Index kPhaseGroup = 64;
+constexpr Index phase_run(DType type) noexcept {
+  return size_of(type) == 2 ? 16 : 8;
+}
+
 // One term, prepared. The channels [first, first + width) of y.
 struct ComposeSource {
   enum class Kind : std::uint8_t { phase, table, affine, rows } kind = Kind::phase;
@@ -19,8 +26,11 @@ struct ComposeSource {
   bool has_zero = false;  // zero_position counts
   std::int32_t axis = 0;  // of the positions; phases of several axes take all of them
   RotaryTables phase;     // axes, pairs and turns
-  // Cosine and sine of one position a pair, padded as the turns are.
-  const double *step_cosine = nullptr, *step_sine = nullptr;
+  // How far one position and kPhaseRun positions turn a channel of a phase; padded as the turns
+  // are.
+  struct Turning {
+    const double *cosine = nullptr, *sine = nullptr;
+  } by_one, by_run;
   const void* table = nullptr;  // dense [table_rows, width] of the plan's dtype
   Index table_rows = 0;
   const double* affine = nullptr;  // dense [axes of the positions + 1, width]
@@ -29,6 +39,22 @@ struct ComposeSource {
   double gain = 1;
   Index frozen_row = -1;  // of the table: no gradient
 };
+
+// How many sines and cosines a row of a phase has: with one channel less than the layout has the
+// last one is dropped.
+struct SineCounts {
+  Index sines, cosines;
+};
+[[gnu::always_inline]] inline SineCounts sine_counts(SineLayout layout, Index pairs,
+                                                     Index width) noexcept {
+  const Index most = sine_channels(layout, pairs), used = width < most ? width : most;
+  if (layout == SineLayout::sines) return {used, 0};
+  if (layout == SineLayout::cosines) return {0, used};
+  return {used - used / 2, used / 2};
+}
+[[gnu::always_inline]] inline bool cosine_first(SineLayout layout) noexcept {
+  return layout == SineLayout::halves_cos_first || layout == SineLayout::cosines;
+}
 
 // [batch, tokens, channels] of the plan's dtype, strides in elements.
 struct ComposeTensor {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One phase that is added: cosines and sines of some pairs are made, then met by x, while x of the
-// next ones is on its way.
+// One phase that is added: rows of consecutive positions are walked, channel by channel, where they
+// meet x.
 #include <cstdint>
+#include <type_traits>
 
-#include "kernels/compose_window-inl.h"
+#include "kernels/compose_walk-inl.h"
 
 #if defined(POSENC_KERNELS_COMPOSE_PHASE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_COMPOSE_PHASE_INL_H_
@@ -19,124 +20,183 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of up to 8 consecutive positions from one exact row: that of the position's multiple of 8,
-// turned by one position at a time. What a position gets depends on nothing but the position. For
-// f32 in double, so that a row is within 3e-8; for 16 bits in float, within 6e-7. (Exact sines of
-// every row in float instead: 1e-7, and 1.6 times the time in bfloat16.)
-inline constexpr Index kRun = 8;
-inline constexpr Index kRunRow = 2 * kComposePairs + kPadding;
-using RunTag = hn::ScalableTag<float>;
-
-// As many pairs as a vector of floats has, in double: two vectors, with one lane one.
-struct WideRun {
-  using D = hn::ScalableTag<double>;
-  static constexpr int kParts = HWY_TARGET == HWY_SCALAR ? 1 : 2;
-  hn::Vec<D> c[kParts], s[kParts], dc[kParts], ds[kParts];
-
-  HWY_INLINE WideRun(const ComposeSource& source, std::uint64_t anchor, Index first) {
-    const D d;
-    const auto lanes = static_cast<Index>(hn::Lanes(d));
-    std::uint64_t quarter[kPadding];
-    std::int64_t rest[kPadding];
-    for (Index i = 0; i < kParts * lanes; ++i) {
-      const std::uint64_t turns = (std::uint64_t{source.phase.turns_hi[first + i]} << 32) |
-                                  source.phase.turns_lo[first + i];
-      const std::uint64_t turn = turns * anchor;
-      quarter[i] = (turn + (std::uint64_t{1} << 61)) >> 62;
-      rest[i] = static_cast<std::int64_t>(turn - (quarter[i] << 62));
-    }
-    for (int k = 0; k < kParts; ++k) {
-      SinCosOfQuarters(d, quarter + k * lanes, rest + k * lanes, s[k], c[k]);
-      c[k] = hn::Mul(c[k], hn::Set(d, source.gain)), s[k] = hn::Mul(s[k], hn::Set(d, source.gain));
-      dc[k] = hn::LoadU(d, source.step_cosine + first + k * lanes);
-      ds[k] = hn::LoadU(d, source.step_sine + first + k * lanes);
-    }
-  }
-  HWY_INLINE void Step() {
-    for (int k = 0; k < kParts; ++k) {
-      const auto next = hn::NegMulAdd(s[k], ds[k], hn::Mul(c[k], dc[k]));
-      s[k] = hn::MulAdd(s[k], dc[k], hn::Mul(c[k], ds[k]));
-      c[k] = next;
-    }
-  }
-  static HWY_INLINE hn::Vec<RunTag> Narrowed(const hn::Vec<D>* x) {
-#if HWY_TARGET == HWY_SCALAR
-    return hn::DemoteTo(RunTag(), x[0]);
-#else
-    const hn::Half<RunTag> half;
-    return hn::Combine(RunTag(), hn::DemoteTo(half, x[1]), hn::DemoteTo(half, x[0]));
-#endif
-  }
-  HWY_INLINE hn::Vec<RunTag> Cosine() const {
-    return Narrowed(c);
-  }
-  HWY_INLINE hn::Vec<RunTag> Sine() const {
-    return Narrowed(s);
-  }
+// Where a walk goes on: tokens, and the channel that is met first.
+template <class T>
+struct Next {
+  const Token<T>* token;
+  Index channel;
 };
 
-struct NarrowRun {
-  hn::Vec<RunTag> c, s, dc, ds;
+template <class T>
+using WalkOf = std::conditional_t<sizeof(T) == 4, WideWalk, NarrowWalk>;
+// Vectors of a visit to a row: whole lines of memory.
+inline constexpr int kVisit = 2;
 
-  HWY_INLINE NarrowRun(const ComposeSource& source, std::uint64_t anchor, Index first) {
-    const RunTag d;
-    const hn::RebindToUnsigned<RunTag> du;
-    SinCosOfTurn(
-        d, TurnOf(du, source.phase.turns_hi + first, source.phase.turns_lo + first, anchor), s, c);
-    const auto gain = hn::Set(d, static_cast<float>(source.gain));
-    c = hn::Mul(c, gain), s = hn::Mul(s, gain);
-    dc = Steps(source.step_cosine + first), ds = Steps(source.step_sine + first);
+// The rows [from, to) of a run meet their tokens in a visit's channels from `channel` on; `token`
+// is that of row `from`. What `ahead` meets is asked for.
+template <class T, bool kHasX, bool kStream, class Walk>
+HWY_INLINE void WalkVisit(Walk* walk, const Token<T>* token, Index from, Index to, Index channel,
+                          Next<T> ahead, Compute<T> gain) {
+  const RowTag d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const auto a = hn::Set(d, gain);
+  for (Index r = 0; r < to; ++r) {
+    if (r >= from) {
+      const Token<T> at = token[r - from];
+      auto low = walk[0].Row(), high = walk[1].Row();
+      const T* x = at.x + channel;
+      if (kHasX) {
+        const T* ask = ahead.token[r - from].x + ahead.channel;
+        hwy::Prefetch(ask);
+        if (sizeof(T) == 4) hwy::Prefetch(ask + lanes);
+        low = hn::MulAdd(ReadVector(d, x), a, low);
+        high = hn::MulAdd(ReadVector(d, x + lanes), a, high);
+      }
+      WritePair<kStream>(low, high, d, at.y + channel);
+    }
+    walk[0].Step(), walk[1].Step();
   }
-  static HWY_INLINE hn::Vec<RunTag> Steps(const double* from) {
-    const hn::ScalableTag<double> d;
-    hn::Vec<decltype(d)> v[WideRun::kParts];
-    for (int k = 0; k < WideRun::kParts; ++k)
-      v[k] = hn::LoadU(d, from + k * static_cast<Index>(hn::Lanes(d)));
-    return WideRun::Narrowed(v);
-  }
-  HWY_INLINE void Step() {
-    const auto next = hn::NegMulAdd(s, ds, hn::Mul(c, dc));
-    s = hn::MulAdd(s, dc, hn::Mul(c, ds));
-    c = next;
-  }
-  HWY_INLINE hn::Vec<RunTag> Cosine() const { return c; }
-  HWY_INLINE hn::Vec<RunTag> Sine() const { return s; }
-};
-
-HWY_INLINE void StoreRunPairs(hn::Vec<RunTag> sine, hn::Vec<RunTag> cosine, bool interleaved,
-                              Index i, float* row) {
-  const RunTag d;
-  if (!interleaved) {
-    hn::StoreU(sine, d, row + i);
-    hn::StoreU(cosine, d, row + kComposePairs + i);
-    return;
-  }
-#if HWY_TARGET == HWY_SCALAR
-  row[2 * i] = hn::GetLane(sine), row[2 * i + 1] = hn::GetLane(cosine);
-#else
-  hn::StoreInterleaved2(sine, cosine, d, row + 2 * i);
-#endif
 }
 
-// Sines and cosines of pairs [first, first + n) at positions anchor + [from, to), gain in:
-// interleaved side by side, else the cosines kComposePairs behind the sines. Two vectors at once,
-// because a step waits for the one before.
-template <class Run>
-HWY_INLINE void MakeRun(const ComposeSource& s, std::uint64_t anchor, Index first, Index n,
-                        Index from, Index to, float* rows) {
-  const auto lanes = static_cast<Index>(hn::Lanes(RunTag()));
-  const bool interleaved = s.layout == SineLayout::interleaved;
-  for (Index i = 0; i < n; i += 2 * lanes) {
-    Run a(s, anchor, first + i), b(s, anchor, first + i + lanes);
-    for (Index row = 0; row < to; ++row) {
-      if (row >= from) {
-        float* out = rows + (row - from) * kRunRow;
-        StoreRunPairs(a.Sine(), a.Cosine(), interleaved, i, out);
-        StoreRunPairs(b.Sine(), b.Cosine(), interleaved, i + lanes, out);
-      }
-      a.Step(), b.Step();
+// The last channels of a span, less than a visit.
+template <class T, class Walk>
+HWY_INLINE void WalkRest(Walk& walk, const Token<T>* token, Index from, Index to, Index channel,
+                         Index n, Compute<T> gain) {
+  const RowTag d;
+  alignas(64) float row[kPadding];
+  for (Index r = 0; r < to; ++r) {
+    if (r >= from) {
+      const Token<T> at = token[r - from];
+      hn::StoreU(walk.Row(), d, row);
+      for (Index c = 0; c < n; ++c)
+        at.y[channel + c] =
+            Narrow<T>((at.x != nullptr ? Widen(at.x[channel + c]) * gain : 0) + row[c]);
+    }
+    walk.Step();
+  }
+}
+
+// A span, rows [from, to) of a run of kWalk. Its channels begin at `first` in the tokens.
+template <class T, class Walk, Index kWalk, bool kHasX, bool kStream>
+HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart& start, const Span& span,
+                         const Token<T>* token, Index from, Index to, Index first, Next<T> next,
+                         Compute<T> gain) {
+  const auto lanes = static_cast<Index>(hn::Lanes(RowTag()));
+  constexpr Index kAhead = kPhaseAhead / static_cast<Index>(sizeof(T));
+  Index i = 0;
+  for (; i + kVisit * lanes <= span.n; i += kVisit * lanes) {
+    Walk walk[kVisit];
+    for (int v = 0; v < kVisit; ++v) NextStart(s, span, i + v * lanes, start, &walk[v]);
+    const Index left = span.n - i - kAhead;
+    const Next<T> ahead =
+        left > 0 ? Next<T>{token, first + i + kAhead} : Next<T>{next.token, next.channel - left};
+    if (from == 0 && to == kWalk)  // the usual one, unrolled
+      WalkVisit<T, kHasX, kStream>(walk, token, 0, kWalk, first + i, ahead, gain);
+    else
+      WalkVisit<T, kHasX, kStream>(walk, token, from, to, first + i, ahead, gain);
+  }
+  for (; i < span.n; i += lanes) {
+    Walk walk;
+    NextStart(s, span, i, start, &walk);
+    WalkRest<T>(walk, token, from, to, first + i, HWY_MIN(lanes, span.n - i), gain);
+  }
+}
+
+// Rows of a start for all batches of their items: made once, then met.
+template <class T>
+HWY_NOINLINE void WalkShared(const ComposeCall& call, const ComposeSource& s, PhaseStart& start,
+                             const Span& span, Index item, Index from, Index to) {
+  constexpr Index kPart = 256;
+  alignas(64) float rows[kRun<T>][kPart + kPadding];
+  Token<float> token[kRun<T>];
+  for (Index r = from; r < to; ++r) token[r - from] = {nullptr, rows[r - from]};
+  for (Index i = 0; i < span.n; i += kPart) {
+    const Span part{span.at + i, span.channel + i, HWY_MIN(kPart, span.n - i)};
+    WalkSpan<float, WalkOf<T>, kRun<T>, false, false>(s, start, part, token, from, to, 0,
+                                                      {token, 0}, 0);
+    for (Index r = 0; r < to - from; ++r)
+      AddWindow<T>(call, ItemOf(call, item + r), s.first + part.channel, rows[r], part.n);
+  }
+}
+
+// Tokens at consecutive positions of one group; x null: rows alone.
+template <class T>
+struct PhaseRun {
+  const ComposeCall& call;
+  const ComposeSource& s;
+  Index begin;                  // the first item
+  Index from = 0, to = 0;       // positions in the group
+  Token<T> token[kPhaseGroup];  // from `from` on
+  bool stream = false;
+};
+
+// A block of a run, from its exact start on.
+template <class T>
+HWY_NOINLINE void WalkBlock(const PhaseRun<T>& run, PhaseStart& start, const Span* spans,
+                            int count) {
+  const auto lanes = static_cast<Index>(hn::Lanes(RowTag()));
+  const ComposeSource& s = run.s;
+  const auto gain = static_cast<Compute<T>>(run.call.input_gain);
+  Index base = 0;
+  for (; base + kRun<T> <= run.from; base += kRun<T>)
+    for (int k = 0; k < count; ++k)
+      for (Index i = 0; i < spans[k].n; i += lanes)
+        NextStart<WalkOf<T>>(s, spans[k], i, start, nullptr);
+  for (; base < run.to; base += kRun<T>) {
+    const Index from = HWY_MAX(run.from, base) - base, to = HWY_MIN(run.to - base, kRun<T>);
+    const Index skipped = base + from - run.from;
+    const Token<T>* token = run.token + skipped;
+    // Whole runs are followed by the next run of the block, the last one by the next block.
+    const bool more = base + 2 * kRun<T> <= run.to;
+    for (int k = 0; k < count; ++k) {
+      const Span& span = spans[k];
+      const Index after =
+          k + 1 < count ? spans[k + 1].channel : spans[0].channel + (more ? 0 : spans[0].n);
+      const Next<T> next{k + 1 < count || !more || from != 0 ? token : token + kRun<T>,
+                         s.first + after};
+      const auto walk = [&](auto has_x, auto stream) {
+        WalkSpan<T, WalkOf<T>, kRun<T>, decltype(has_x)::value, decltype(stream)::value>(
+            s, start, span, token, from, to, s.first + span.channel, next, gain);
+      };
+      if (run.call.shared && run.call.batch > 1)
+        WalkShared<T>(run.call, s, start, span, run.begin + skipped, from, to);
+      else if (token->x == nullptr)
+        walk(std::false_type(), std::false_type());
+      else if (run.stream && span.channel % lanes == 0)
+        walk(std::true_type(), std::true_type());
+      else
+        walk(std::true_type(), std::false_type());
     }
   }
+}
+
+template <class T>
+HWY_INLINE void AddAround(const ComposeCall& call, const ComposeSource& s, const Item& item) {
+  const SineCounts count = sine_counts(s.layout, s.phase.pairs, s.width);
+  AddNothing<T>(call, item, 0, s.first);
+  AddNothing<T>(call, item, s.first + count.sines + count.cosines, call.y_width);
+}
+
+// Items [begin, begin + count) stand at consecutive whole positions, the first at `position`, in
+// one group.
+template <class T>
+void AddPhaseRun(const ComposeCall& call, const ComposeSource& s, Index begin, Index count,
+                 std::uint64_t position) {
+  const auto from = static_cast<Index>(position % kPhaseGroup);
+  const std::uint64_t exact = position - static_cast<std::uint64_t>(from);
+  PhaseRun<T> run{call, s, begin, from, from + count, {}, call.stream};
+  for (Index k = 0; k < count; ++k) {
+    const Item item = ItemOf(call, begin + k);
+    run.token[k] = TokenAt<T>(call, item.first, item.token);
+    run.stream = run.stream && Streams(call, run.token[k].y + s.first, 0);
+  }
+  PhaseStart start{};
+  for (Index pair = 0; pair < s.phase.pairs; pair += kSpan) {
+    Span spans[2];
+    const int n = ExactStart(s, exact, pair, HWY_MIN(kSpan, s.phase.pairs - pair), start, spans);
+    WalkBlock<T>(run, start, spans, n);
+  }
+  for (Index k = 0; k < count; ++k) AddAround<T>(call, s, ItemOf(call, begin + k));
 }
 
 // The sines and cosines of pairs [i, i + n) meet x.
@@ -144,43 +204,14 @@ template <class T>
 HWY_INLINE void AddPairs(const ComposeCall& call, const ComposeSource& s, const Item& item, Index i,
                          Index n, const Compute<T>* zipped, const Compute<T>* sine,
                          const Compute<T>* c) {
-  const SineCounts count = CountsOf(s);
+  const SineCounts count = sine_counts(s.layout, s.phase.pairs, s.width);
   const Index sines = HWY_MAX(0, HWY_MIN(n, count.sines - i));
   const Index cosines = HWY_MAX(0, HWY_MIN(n, count.cosines - i));
-  const bool cosine_first = CosineFirst(s.layout);
+  const bool cosines_first = cosine_first(s.layout);
   if (s.layout == SineLayout::interleaved)
     return AddWindow<T>(call, item, s.first + 2 * i, zipped, sines + cosines);
-  AddWindow<T>(call, item, s.first + i + (cosine_first ? count.cosines : 0), sine, sines);
-  AddWindow<T>(call, item, s.first + i + (cosine_first ? 0 : count.sines), c, cosines);
-}
-
-template <class T>
-HWY_INLINE void AddAround(const ComposeCall& call, const ComposeSource& s, const Item& item) {
-  const SineCounts count = CountsOf(s);
-  AddNothing<T>(call, item, 0, s.first);
-  AddNothing<T>(call, item, s.first + count.sines + count.cosines, call.y_width);
-}
-
-// Items [begin, begin + count) stand at consecutive whole positions, the first at `position`, in
-// one group of kRun.
-template <class T>
-void AddPhaseRun(const ComposeCall& call, const ComposeSource& s, Index begin, Index count,
-                 std::uint64_t position) {
-  alignas(64) float rows[kRun * kRunRow];
-  const auto from = static_cast<Index>(position % kRun);
-  for (Index i = 0; i < s.phase.pairs; i += kComposePairs) {
-    const Index n = HWY_MIN(kComposePairs, s.phase.pairs - i);
-    const std::uint64_t anchor = position - static_cast<std::uint64_t>(from);
-    if constexpr (sizeof(T) == 4)
-      MakeRun<WideRun>(s, anchor, i, n, from, from + count, rows);
-    else
-      MakeRun<NarrowRun>(s, anchor, i, n, from, from + count, rows);
-    for (Index k = 0; k < count; ++k) {
-      const float* row = rows + k * kRunRow;
-      AddPairs<T>(call, s, ItemOf(call, begin + k), i, n, row, row, row + kComposePairs);
-    }
-  }
-  for (Index k = 0; k < count; ++k) AddAround<T>(call, s, ItemOf(call, begin + k));
+  AddWindow<T>(call, item, s.first + i + (cosines_first ? count.cosines : 0), sine, sines);
+  AddWindow<T>(call, item, s.first + i + (cosines_first ? 0 : count.sines), c, cosines);
 }
 
 // One item at any position, double work too.
@@ -214,7 +245,7 @@ HWY_INLINE Index RunLength(const ComposeCall& call, const ComposeSource& s, Inde
   };
   position = whole(first);
   Index n = 1;
-  const Index most = HWY_MIN(end - begin, kRun - static_cast<Index>(position % kRun));
+  const Index most = HWY_MIN(end - begin, kPhaseGroup - static_cast<Index>(position % kPhaseGroup));
   for (; n < most; ++n) {
     const Item next = ItemOf(call, begin + n);
     if (whole(next) != position + static_cast<std::uint64_t>(n) ||

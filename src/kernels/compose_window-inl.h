@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = a x + row on a window of channels, for every token that an item has.
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/compose.h"
 #include "kernels/element-inl.h"
@@ -33,6 +34,33 @@ HWY_INLINE void WriteVector(hn::Vec<D> v, D d, BFloat16* p) {
   const hn::Rebind<std::uint16_t, D> d16;
   const auto upper = hn::BitCast(di, hn::ShiftRight<16>(RoundToUpperHalf(d, v)));
   hn::StoreU(hn::DemoteTo(d16, upper), d16, reinterpret_cast<std::uint16_t*>(p));
+}
+
+// The machine's conversion: to nearest even; numbers below 2^-126 become 0.
+template <bool kStream, class D>
+HWY_INLINE void WriteVector(hn::Vec<D> v, D d, NativeBFloat16* p) {
+#if defined(__AVX512BF16__) && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (std::is_same_v<D, hn::ScalableTag<float>>) {
+    const __m256bh bits = _mm512_cvtneps_pbh(v.raw);
+    __builtin_memcpy(p, &bits, sizeof bits);
+    return;
+  }
+#endif
+  WriteVector<kStream>(v, d, reinterpret_cast<BFloat16*>(p));
+}
+
+// Two vectors side by side.
+template <bool kStream, class D, class T>
+HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, T* p) {
+#if defined(__AVX512BF16__) && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (std::is_same_v<T, NativeBFloat16>) {
+    const __m512bh bits = _mm512_cvtne2ps_pbh(high.raw, low.raw);
+    __builtin_memcpy(p, &bits, sizeof bits);
+    return;
+  }
+#endif
+  WriteVector<kStream>(low, d, p);
+  WriteVector<kStream>(high, d, p + hn::Lanes(d));
 }
 
 // One axis of a list of positions as a list of its own.
@@ -123,25 +151,10 @@ HWY_INLINE void AddWindow(const ComposeCall& call, const Item& item, Index chann
 // Channels that no term reaches: y = a x.
 template <class T>
 HWY_INLINE void AddNothing(const ComposeCall& call, const Item& item, Index begin, Index end) {
-  Compute<T> zero[kComposeWindow] = {};
+  if (begin >= end) return;
+  const Compute<T> zero[kComposeWindow] = {};
   for (Index c = begin; c < end; c += kComposeWindow)
     AddWindow<T>(call, item, c, zero, HWY_MIN(kComposeWindow, end - c));
-}
-
-// How many sines and cosines a row of a phase has: with one channel less than the layout has the
-// last one is dropped.
-struct SineCounts {
-  Index sines, cosines;
-};
-HWY_INLINE SineCounts CountsOf(const ComposeSource& s) {
-  const Index used = HWY_MIN(s.width, sine_channels(s.layout, s.phase.pairs));
-  if (s.layout == SineLayout::sines) return {used, 0};
-  if (s.layout == SineLayout::cosines) return {0, used};
-  return {used - used / 2, used / 2};
-}
-
-HWY_INLINE bool CosineFirst(SineLayout layout) {
-  return layout == SineLayout::halves_cos_first || layout == SineLayout::cosines;
 }
 
 // c0 s0 c1 s1 .. or s0 c0 s1 c1 ..: n pairs of `even` and `odd` side by side; reads whole vectors.

@@ -70,14 +70,15 @@ HWY_INLINE void SinCosOfTurn(D d, VU turn, hn::Vec<D>& sine, hn::Vec<D>& cosine)
   cosine = hn::BitCast(d, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, s, c)), cosine_sign));
 }
 
-// The same in double; quarter in 0..4 and q in quarter turns, both in memory.
+// The same in double; a turn is 2^64.
 template <class D>
-HWY_INLINE void SinCosOfQuarters(D d, const std::uint64_t* quarter_turns, const std::int64_t* rest,
-                                 hn::Vec<D>& sine, hn::Vec<D>& cosine) {
+HWY_INLINE void SinCosOfWideTurn(D d, hn::Vec<hn::RebindToUnsigned<D>> turn, hn::Vec<D>& sine,
+                                 hn::Vec<D>& cosine) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
-  const auto quarter = hn::LoadU(du, quarter_turns);
-  const auto q = hn::Mul(hn::ConvertTo(d, hn::LoadU(di, rest)), hn::Set(d, 0x1p-62));
+  const auto quarter = hn::ShiftRight<62>(hn::Add(turn, hn::Set(du, std::uint64_t{1} << 61)));
+  const auto rest = hn::BitCast(di, hn::Sub(turn, hn::ShiftLeft<62>(quarter)));
+  const auto q = hn::Mul(hn::ConvertTo(d, rest), hn::Set(d, 0x1p-62));
   const auto z = hn::Mul(q, q);
   auto s = hn::MulAdd(z, hn::Set(d, 0x1.e4a9d9166f052p-25), hn::Set(d, -0x1.e3027dea82bd7p-19));
   s = hn::MulAdd(z, s, hn::Set(d, 0x1.50783208843ebp-13));
@@ -100,8 +101,9 @@ HWY_INLINE void SinCosOfQuarters(D d, const std::uint64_t* quarter_turns, const 
   cosine = hn::BitCast(d, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, s, c)), cosine_sign));
 }
 
-// Pairs [first, first + n) of one head: c = gain_cos * cos, s = gain_sin * sin. Stores whole
-// vectors: c and s have room for n rounded up to a vector, and the plan's turns are padded.
+// Pairs [first, first + n) of one head, at most kChunk: c = gain_cos * cos, s = gain_sin * sin.
+// Stores whole vectors: c and s have room for n rounded up to a vector, and the plan's turns are
+// padded.
 HWY_INLINE void Phase(const RotaryTables& t, Index head, const TokenPosition& p, Index first,
                       Index n, double gain_cos, double gain_sin, float* c, float* s) {
   const hn::ScalableTag<float> d;
@@ -135,19 +137,18 @@ HWY_INLINE void Phase(const RotaryTables& t, Index head, const TokenPosition& p,
   const hn::ScalableTag<double> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
   const Index base = head * t.axes * t.pairs + first;
-  std::uint64_t quarter[kChunk + kPadding];
-  std::int64_t rest[kChunk + kPadding];
-  for (Index i = 0; i < n; ++i) {
-    std::uint64_t turn = 0;
-    for (Index a = 0; a < t.axes; ++a) turn += WideTurn(t, base + a * t.pairs + i, p.whole[a]);
-    if (p.fractional) turn += static_cast<std::uint64_t>(FractionOfTurn(t, base + i, p) * 0x1p64);
-    quarter[i] = (turn + (std::uint64_t{1} << 61)) >> 62;
-    rest[i] = static_cast<std::int64_t>(turn - (quarter[i] << 62));
-  }
-  for (Index i = n; i < n + lanes; ++i) quarter[i] = 0, rest[i] = 0;
+  std::uint64_t turn[kChunk + kPadding];
+  for (Index i = 0; i < n; ++i) turn[i] = WideTurn(t, base + i, p.whole[0]);
+  for (Index a = 1; a < t.axes; ++a)
+    for (Index i = 0; i < n; ++i) turn[i] += WideTurn(t, base + a * t.pairs + i, p.whole[a]);
+  if (p.fractional)
+    for (Index i = 0; i < n; ++i)
+      turn[i] += static_cast<std::uint64_t>(FractionOfTurn(t, base + i, p) * 0x1p64);
+  for (Index i = n; i < n + lanes; ++i) turn[i] = 0;
+  const hn::RebindToUnsigned<decltype(d)> du;
   for (Index i = 0; i < n; i += lanes) {
     hn::Vec<decltype(d)> sine, cosine;
-    SinCosOfQuarters(d, quarter + i, rest + i, sine, cosine);
+    SinCosOfWideTurn(d, hn::LoadU(du, turn + i), sine, cosine);
     hn::StoreU(hn::Mul(cosine, hn::Set(d, gain_cos)), d, c + i);
     hn::StoreU(hn::Mul(sine, hn::Set(d, gain_sin)), d, s + i);
   }

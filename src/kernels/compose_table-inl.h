@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// One table row that is added: several tokens are met in turns, straight from the table.
+#include <cstdint>
+
+#include "kernels/compose_window-inl.h"
+
+#if defined(POSENC_KERNELS_COMPOSE_TABLE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_COMPOSE_TABLE_INL_H_
+#undef POSENC_KERNELS_COMPOSE_TABLE_INL_H_
+#else
+#define POSENC_KERNELS_COMPOSE_TABLE_INL_H_
+#endif
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Memory gives more when several pages are read in turns, some lines of each at a time.
+inline constexpr Index kTableTokens = 8;
+inline constexpr Index kTableBytes = 512;
+
+// A token and the row of the table that it gets; null: none.
+template <class T>
+struct Gathered {
+  Token<T> at;
+  const T* row;
+};
+
+// The n-th token. Tokens of all batches side by side, so that a row that several of them read is
+// read from memory once.
+template <class T>
+HWY_INLINE Gathered<T> Gather(const ComposeCall& call, const ComposeSource& s, Index n) {
+  const Index token = n / call.batch, batch = n % call.batch;
+  const Index row = table_row(s, integer_at(*call.positions, s.axis, batch, token));
+  return {TokenAt<T>(call, batch, token),
+          row < 0 ? nullptr : static_cast<const T*>(s.table) + row * s.width};
+}
+
+// y = a x + gain row over n channels; x null: zeros.
+template <class T, bool kStream>
+HWY_INLINE void AddTableRow(const T* x, T* y, const T* row, const T* ahead, Index n, Compute<T> a,
+                            Compute<T> gain) {
+  const hn::ScalableTag<Compute<T>> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const auto va = hn::Set(d, a), vg = hn::Set(d, gain);
+  Index i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    auto v = hn::Mul(ReadVector(d, row + i), vg);
+    if (x != nullptr) {
+      hwy::Prefetch(ahead + i);
+      v = hn::MulAdd(ReadVector(d, x + i), va, v);
+    }
+    WriteVector<kStream>(v, d, y + i);
+  }
+  for (; i < n; ++i) y[i] = Narrow<T>((x != nullptr ? Widen(x[i]) * a : 0) + Widen(row[i]) * gain);
+}
+
+template <class T>
+HWY_INLINE void AddTableWindow(const ComposeCall& call, const ComposeSource& s,
+                               const Gathered<T>& token, const T* ahead, Index c, Index n) {
+  const auto a = static_cast<Compute<T>>(call.input_gain), gain = static_cast<Compute<T>>(s.gain);
+  T* y = token.at.y + s.first + c;
+  const T* x = token.at.x == nullptr ? nullptr : token.at.x + s.first + c;
+  if (Streams(call, y, n))
+    AddTableRow<T, true>(x, y, token.row + c, ahead, n, a, gain);
+  else
+    AddTableRow<T, false>(x, y, token.row + c, ahead, n, a, gain);
+}
+
+// Items [begin, end).
+template <class T>
+void AddTables(const ComposeCall& call, const ComposeSource& s, Index begin, Index end) {
+  if (call.shared) begin *= call.batch, end *= call.batch;
+  constexpr Index kWindow = kTableBytes / static_cast<Index>(sizeof(T));
+  Gathered<T> token[2 * kTableTokens];  // those that are met, and the next
+  Index have = HWY_MIN(kTableTokens, end - begin);
+  for (Index k = 0; k < have; ++k) token[k] = Gather<T>(call, s, begin + k);
+  while (have > 0) {
+    const Index next = HWY_MIN(kTableTokens, end - begin - have);
+    Gathered<T>* following = token + kTableTokens;
+    for (Index k = 0; k < next; ++k) following[k] = Gather<T>(call, s, begin + have + k);
+    for (Index c = 0; c < s.width; c += kWindow) {
+      const Index n = HWY_MIN(kWindow, s.width - c);
+      for (Index k = 0; k < have; ++k) {
+        if (token[k].row == nullptr) continue;
+        const bool last = c + kWindow >= s.width && k < next;
+        const T* ahead = last ? following[k].at.x + s.first : token[k].at.x + s.first + c + kWindow;
+        AddTableWindow<T>(call, s, token[k], ahead, c, n);
+      }
+    }
+    for (Index k = 0; k < have; ++k) {
+      const Index t = (begin + k) / call.batch, b = (begin + k) % call.batch;
+      const Item item{t, b, b + 1};
+      const Index used = token[k].row == nullptr ? 0 : s.width;
+      AddNothing<T>(call, item, 0, used == 0 ? call.y_width : s.first);
+      if (used != 0) AddNothing<T>(call, item, s.first + s.width, call.y_width);
+    }
+    begin += have, have = next;
+    for (Index k = 0; k < next; ++k) token[k] = following[k];
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+#endif
