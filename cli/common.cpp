@@ -10,7 +10,9 @@
 #include <iostream>
 #include <iterator>
 
+#include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
+#include "posenc/relative/term.h"
 
 namespace posenc::cli {
 namespace {
@@ -157,6 +159,28 @@ PositionList position_file(const std::string& file) {
   return list;
 }
 
+// Of a scheme that turns neither q nor k: where it acts instead.
+std::string what_it_does(const Encoding& e) {
+  return std::visit(
+      [](const auto& scheme) -> std::string {
+        using S = std::decay_t<decltype(scheme)>;
+        const std::string name(S::card.name);
+        if constexpr (AbsoluteScheme<S>)
+          return name + " acts at the input; table --what rows and plot --kind rows show it";
+        else if constexpr (RelativeScheme<S>)
+          return name +
+                 " is added to the score, head by head; it has no frequencies and no rows that "
+                 "could "
+                 "be tabled, drawn or applied";
+        else
+          return name +
+                 " is a module with weights of its own; it has no frequencies and no rows that "
+                 "could "
+                 "be tabled, drawn or applied";
+      },
+      e.scheme);
+}
+
 }  // namespace
 
 ModelSpec read_model_argument(const SubjectOptions& o) {
@@ -236,7 +260,7 @@ RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
           "pope is no rotation: it doubles the width and adds a learned bias; table gives its "
           "phase, PopePlan of posenc/rotary/pope.h applies it");
     if (!is_rotary(s.encoding->scheme))
-      throw InputError(fmt::format("\"{}\" turns nothing: it is no rotary scheme", s.title));
+      throw InputError(fmt::format("\"{}\" turns nothing: {}", s.title, what_it_does(*s.encoding)));
     return resolve(*s.encoding, {o.context.value_or(0)});
   }
   require_readable(*s.model);
@@ -245,6 +269,19 @@ RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
     throw InputError(fmt::format("{}: layer {} has no rotary encoding (it uses {})", s.model->file,
                                  layer.index, layer.scheme));
   return *layer.rotary;
+}
+
+RotarySpec turned_by(const Encoding& e, Context context) {
+  if (!std::holds_alternative<Pope>(e.scheme)) return resolve(e, context);
+  RotarySpec spec;
+  spec.blocks.emplace_back();
+  spec.blocks.back().spectrum = resolve_spectrum(e, context);
+  return spec;
+}
+
+RotarySpec turned_by(const Subject& s, const SubjectOptions& o) {
+  if (!s.encoding || !std::holds_alternative<Pope>(s.encoding->scheme)) return rotary_of(s, o);
+  return turned_by(*s.encoding, {o.context.value_or(0)});
 }
 
 PositionList read_positions(std::string_view text) {

@@ -51,6 +51,10 @@ ModelSpec read_model_argument(const SubjectOptions&);
 const LayerSpec& chosen_layer(const ModelSpec&, const SubjectOptions&);
 // What turns q and k there, for --context. Refuses models with errors and layers without rotary.
 RotarySpec rotary_of(const Subject&, const SubjectOptions&);
+// The same, and for a scheme with frequencies that is no rotation (pope) one block that holds them
+// and that nothing turns: for tables and pictures.
+RotarySpec turned_by(const Subject&, const SubjectOptions&);
+RotarySpec turned_by(const Encoding&, Context);
 
 // A:B[:STEP] (half-open, may be negative), 1,2,3 or [1,2,3], or an .npy of [t], [b,t], [axes,b,t].
 struct PositionList {

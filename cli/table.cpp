@@ -13,15 +13,6 @@
 namespace posenc::cli {
 namespace {
 
-// What is tabled of a scheme that is no rotation are its frequencies: one block that nothing turns.
-RotarySpec turned_by(const Subject& s, const SubjectOptions& o) {
-  if (!s.encoding || !std::holds_alternative<Pope>(s.encoding->scheme)) return rotary_of(s, o);
-  RotarySpec spec;
-  spec.blocks.emplace_back();
-  spec.blocks.back().spectrum = resolve_spectrum(*s.encoding, {o.context.value_or(0)});
-  return spec;
-}
-
 DType dtype_word(const std::string& word) {
   for (const DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
     if (name(t) == word) return t;

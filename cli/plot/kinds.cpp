@@ -22,7 +22,7 @@ struct Drawn {
 
 Drawn drawn_of(const Subject& s, const PlotOptions& o) {
   Drawn d;
-  d.spec = rotary_of(s, o.subject);
+  d.spec = turned_by(s, o.subject);
   if (d.spec.blocks.empty()) throw InputError("this layer turns nothing: there is nothing to draw");
   const Encoding* encoding = s.encoding ? &*s.encoding : nullptr;
   if (s.model) {
@@ -36,7 +36,7 @@ Drawn drawn_of(const Subject& s, const PlotOptions& o) {
   }
   if (o.subject.context) d.context = *o.subject.context;
   if (d.context <= 0) d.context = 4096;
-  d.unscaled = encoding ? resolve(Encoding{encoding->scheme, {}}) : d.spec;
+  d.unscaled = encoding ? turned_by(Encoding{encoding->scheme, {}}, {}) : d.spec;
   d.scaled = encoding && !encoding->scalings.empty();
   return d;
 }
@@ -105,12 +105,15 @@ std::vector<Figure> plot_decay(const Drawn& d) {
   Series score{"all channels equal: mean of cos(distance x frequency)", {}, {}},
       bound{"shape of the long-term decay bound, RoFormer eq. 37", {}, {}, true};
   const std::vector<double> f = flat(d.spec);
-  const RotaryBlock& b = d.spec.blocks.front();
+  std::vector<double> rate;  // log2 of the decay by one position, pair by pair
+  for (const RotaryBlock& b : d.spec.blocks)
+    for (Index i = 0; i < b.pairs(); ++i)
+      rate.push_back(
+          b.log2_decay.empty() ? 0 : b.log2_decay[static_cast<std::size_t>(i)] / b.decay_scale);
   for (const double delta : distances(d.context)) {
     double sum = 0, s_re = 0, s_im = 0, total = 0;
     for (std::size_t i = 0; i < f.size(); ++i) {
-      const double decay =
-          i < b.log2_decay.size() ? std::exp2(b.log2_decay[i] * delta / b.decay_scale) : 1;
+      const double decay = std::exp2(rate[i] * delta);
       sum += decay * std::cos(delta * f[i]);
       s_re += decay * std::cos(delta * f[i]), s_im += decay * std::sin(delta * f[i]);
       total += std::hypot(s_re, s_im);
@@ -119,8 +122,11 @@ std::vector<Figure> plot_decay(const Drawn& d) {
     score.x.push_back(delta), score.y.push_back(sum / n);
     bound.x.push_back(delta), bound.y.push_back(2 * total / (n * (n + 1)));
   }
-  c.series = {std::move(score), std::move(bound)};
+  c.series = {std::move(score)};
+  if (d.spec.head_dim > 0) c.series.push_back(std::move(bound));  // of rotations
   c.rules.push_back({"0", 0, false});
+  if (d.spec.head_dim == 0)
+    return {figure(c, "What the phases alone make of the score of two vectors of equal lengths.")};
   return {
       figure(c,
              "What rotation alone makes of the score of two equal vectors. Turned channels "
@@ -158,17 +164,21 @@ std::vector<Figure> plot_error(const Drawn& d) {
   std::vector<Kind> kinds{{"exact rows, f32", Precision::exact, DType::f32},
                           {"hf_float32", Precision::hf_float32, DType::f32},
                           {"hf_bfloat16_table", Precision::hf_bfloat16_table, DType::f32}};
-  const Spectrum& s = d.spec.blocks.front().spectrum;
-  if (s.ggml) kinds.push_back({"ggml", Precision::ggml, DType::f32});
+  bool ggml = true;
+  for (const RotaryBlock& b : d.spec.blocks) ggml = ggml && b.spectrum.ggml;
+  if (ggml) kinds.push_back({"ggml", Precision::ggml, DType::f32});
   for (const Kind& k : kinds) c.series.push_back({k.name, {}, {}, false, true});
   for (double decade = 2; decade < 2e7; decade *= 2) {
     // The worst of a few neighbours: one position alone may be lucky.
     std::vector<double> w(kinds.size(), 0);
     for (Index j = 0; j < 8; ++j) {
       const Index p = static_cast<Index>(decade) - 1 - j * (decade >= 16 ? 1 : 0);
-      const std::vector<double> truth = row(s, p, Precision::exact, DType::f64);
-      for (std::size_t k = 0; k < kinds.size(); ++k)
-        w[k] = std::max(w[k], worst(truth, row(s, p, kinds[k].precision, kinds[k].dtype)));
+      for (const RotaryBlock& b : d.spec.blocks) {
+        const std::vector<double> truth = row(b.spectrum, p, Precision::exact, DType::f64);
+        for (std::size_t k = 0; k < kinds.size(); ++k)
+          w[k] =
+              std::max(w[k], worst(truth, row(b.spectrum, p, kinds[k].precision, kinds[k].dtype)));
+      }
     }
     for (std::size_t k = 0; k < kinds.size(); ++k)
       c.series[k].x.push_back(decade), c.series[k].y.push_back(std::max(w[k], 1e-17));
@@ -205,6 +215,26 @@ std::vector<Figure> plot_scaling(const Drawn& d) {
   return out;
 }
 
+Figure heat_map(const Spectrum& s, const Positions& view, bool sine, const std::string& title,
+                bool tokens) {
+  const Index rows = view.batch * view.count;
+  Array a = make_array(DType::f32, {rows, s.pairs()});
+  phase_rows(s, view, sine ? TensorView{} : a.view(), sine ? a.view() : TensorView{},
+             TableLayout::half);
+  HeatMap h;
+  h.title = sine ? "Sine of every pair and position" : "Cosine of every pair and position";
+  h.subtitle = title;
+  h.x = {"pair", "index", false, {}, {}, true};
+  h.y = {"position", tokens ? "tokens" : "tokens, row of the list"};
+  h.value_label = sine ? "sin" : "cos";
+  h.rows = static_cast<int>(rows), h.columns = static_cast<int>(s.pairs());
+  h.x_max = static_cast<double>(s.pairs()), h.y_max = static_cast<double>(rows);
+  h.limit = std::max(1.0, std::abs(s.gain));
+  const std::vector<double> v = a.doubles();
+  h.values.assign(v.begin(), v.end());
+  return {svg(h), "Fast pairs on the left, slow ones on the right.", data(h)};
+}
+
 std::vector<Figure> plot_rows(const Drawn& d, const std::string& text) {
   PositionList list;
   if (text.empty()) {
@@ -215,28 +245,17 @@ std::vector<Figure> plot_rows(const Drawn& d, const std::string& text) {
   } else {
     list = read_positions(text);
   }
-  const Spectrum& s = d.spec.blocks.front().spectrum;
-  const Positions view = spread_over_axes(list, s.axes);
-  const Index rows = view.batch * view.count;
-  if (rows < 1 || rows > 2048) throw UsageError("rows draws 1 to 2048 positions");
-  if (s.heads != 1) throw InputError("rows draws one spectrum for all heads");
   std::vector<Figure> out;
-  for (const bool sine : {false, true}) {
-    Array a = make_array(DType::f32, {rows, s.pairs()});
-    phase_rows(s, view, sine ? TensorView{} : a.view(), sine ? a.view() : TensorView{},
-               TableLayout::half);
-    HeatMap h;
-    h.title = sine ? "Sine of every pair and position" : "Cosine of every pair and position";
-    h.subtitle = d.title;
-    h.x = {"pair", "index", false, {}, {}, true};
-    h.y = {"position", text.empty() ? "tokens" : "tokens, row of the list"};
-    h.value_label = sine ? "sin" : "cos";
-    h.rows = static_cast<int>(rows), h.columns = static_cast<int>(s.pairs());
-    h.x_max = static_cast<double>(s.pairs()), h.y_max = static_cast<double>(rows);
-    h.limit = std::max(1.0, std::abs(s.gain));
-    const std::vector<double> v = a.doubles();
-    h.values.assign(v.begin(), v.end());
-    out.push_back({svg(h), "Fast pairs on the left, slow ones on the right.", data(h)});
+  for (std::size_t b = 0; b < d.spec.blocks.size(); ++b) {
+    const Spectrum& s = d.spec.blocks[b].spectrum;
+    const Positions view = spread_over_axes(list, s.axes);
+    const Index rows = view.batch * view.count;
+    if (rows < 1 || rows > 2048) throw UsageError("rows draws 1 to 2048 positions");
+    if (s.heads != 1) throw InputError("rows draws one spectrum for all heads");
+    const std::string title =
+        d.spec.blocks.size() == 1 ? d.title : fmt::format("{}, block {}", d.title, b);
+    for (const bool sine : {false, true})
+      out.push_back(heat_map(s, view, sine, title, text.empty()));
   }
   return out;
 }

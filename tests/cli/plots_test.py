@@ -60,6 +60,34 @@ class Plots(Case):
         self.assertAlmostEqual(panels[0][1]["rows"][3][0], math.cos(3), delta=1e-4)
         self.assertAlmostEqual(panels[1][1]["rows"][3][0], math.sin(3), delta=1e-4)
 
+    def test_pope(self):
+        """Its phase in every kind; it is no rotation, so no bound of rotations is drawn."""
+        pope = "pope head_dim=8 base=100"
+        cosine, sine = self.plot(pope, "rows", "--positions", "0:5")
+        self.assertEqual(len(cosine[1]["rows"][0]), 8)
+        self.assertAlmostEqual(sine[1]["rows"][3][2], math.sin(3 * 100 ** (-2 / 8)), delta=1e-4)
+        (_, data), = self.plot(pope, "wavelengths")
+        self.assertAlmostEqual(data["series"][0]["y"][7], 2 * math.pi * 100 ** (7 / 8), delta=1e-9)
+        (_, data), = self.plot(pope, "decay", "--context", "64")
+        self.assertEqual(len(data["series"]), 1)
+        mean = sum(math.cos(100 ** (-i / 8)) for i in range(8)) / 8
+        self.assertAlmostEqual(data["series"][0]["y"][0], mean, delta=1e-12)
+        self.plot(pope, "error")
+        self.error("plot", pope, "--kind", "scaling", "-o", self.folder / "p.svg", code=3, says="no scaling")
+
+    def test_what_has_no_picture_says_where_it_acts(self):
+        out = self.folder / "p.svg"
+        for scheme, says in [("alibi", ["alibi", "added to the score"]),
+                             ("t5 bidirectional=true", ["t5", "added to the score"]),
+                             ("convolutional width=8", ["convolutional", "weights of its own"])]:
+            for kind in ["rows", "decay", "wavelengths"]:
+                self.error("plot", scheme, "--kind", kind, "-o", out, code=3, says=says)
+            self.error("table", scheme, "--positions", "0:2", "-o", self.folder / "o.npy", code=3, says=says)
+        q = self.write_npy("q.npy", [0.0] * 8, (1, 1, 8))
+        self.error("apply", "sinusoidal width=8", "--q", q, "--positions", "0", "-o", self.folder / "o.safetensors", code=3,
+                   says=["acts at the input", "--what rows"])
+        self.assertFalse(out.exists())
+
     def test_sinusoids(self):
         (panel, data), = self.plot("sinusoidal width=4", "rows", "--positions", "0:2")
         self.assertEqual(self.labels(panel)[0], "channel [index]")
