@@ -31,10 +31,10 @@ void check_term(const InputTerm& t) {
   if (!std::isfinite(t.gain)) refuse(kWho, "gain must be finite", t.gain);
   if (t.axis < 0 || t.axis >= detail::kMaxAxes)
     refuse(kWho, "axis must lie between 0 and 15", Index{t.axis});
-  if (t.minus >= 0 || t.divide != 1 || t.wrap != 0 || t.beyond == Beyond::extend)
-    refuse(kWho,
-           "a row picked by a difference, a digit or beyond=extend is served by apply_input, width",
-           t.width);
+  if (t.minus >= detail::kMaxAxes) refuse(kWho, "minus must be below 16", Index{t.minus});
+  if (t.divide < 1) refuse(kWho, "divide must be positive", t.divide);
+  if (t.wrap < 0) refuse(kWho, "wrap must not be negative", t.wrap);
+  if (!std::isfinite(t.extension)) refuse(kWho, "extension must be finite", t.extension);
   const Index width = source_width(t);
   if (t.phase != nullptr) {
     if (t.phase->heads != 1) refuse(kWho, "a phase must be of one head", t.phase->heads);
@@ -144,6 +144,10 @@ void prepare_table(State& s, const InputTerm& t, ComposeSource& source) {
   source.kind = ComposeSource::Kind::table;
   source.table = table.data();
   source.table_rows = t.table.shape[0];
+  source.wide_table = from;
+  source.extension = t.extension;
+  source.minus = t.minus, source.divide = t.divide, source.wrap = t.wrap;
+  source.picks = t.minus >= 0 || t.divide != 1 || t.wrap != 0;
 }
 
 void prepare_affine(const InputTerm& t, ComposeSource& source) {

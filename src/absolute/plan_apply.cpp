@@ -45,26 +45,25 @@ void check_real(const Positions& p) {
 bool has_axes(const detail::ComposeSource& s, const Positions& p) {
   if (s.kind == detail::ComposeSource::Kind::affine) return p.axes == s.phase.axes;
   const bool many = s.kind == detail::ComposeSource::Kind::phase && s.phase.axes > 1;
-  return many ? s.phase.axes == p.axes : s.axis < p.axes;
+  return many ? s.phase.axes == p.axes : s.axis < p.axes && s.minus < p.axes;
 }
 
 void check_whole(const detail::ComposeSource& s, const Positions& p) {
-  for (Index b = 0; b < p.batch; ++b)
-    for (Index t = 0; t < p.count; ++t) {
-      const double x = static_cast<const double*>(
-          p.data)[s.axis * p.axis_stride + b * p.batch_stride + t * p.token_stride];
-      if (x != std::floor(x)) refuse(kWho, "a table needs positions that are whole numbers", x);
-    }
+  for (const std::int32_t axis : {s.axis, s.minus < 0 ? s.axis : s.minus})
+    for (Index b = 0; b < p.batch; ++b)
+      for (Index t = 0; t < p.count; ++t) {
+        const double x = static_cast<const double*>(
+            p.data)[axis * p.axis_stride + b * p.batch_stride + t * p.token_stride];
+        if (x != std::floor(x)) refuse(kWho, "a table needs positions that are whole numbers", x);
+      }
 }
 
 void check_rows_exist(const detail::ComposeSource& s, const Positions& p) {
   for (Index b = 0; b < p.batch; ++b)
-    for (Index t = 0; t < p.count; ++t) {
-      const Index at = detail::integer_at(p, s.axis, b, t);
-      if (detail::table_row(s, at) == -2)
+    for (Index t = 0; t < p.count; ++t)
+      if (detail::table_row(s, p, b, t) == -2)
         refuse(kWho, "position must have a row in the table of " + std::to_string(s.table_rows),
-               at);
-    }
+               detail::integer_at(p, s.axis, b, t));
 }
 
 void check_caller_rows(const State& s, Index batch, Index tokens) {

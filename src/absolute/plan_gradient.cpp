@@ -18,7 +18,7 @@ constexpr const char* kWho = "input_plan";
 constexpr Index kChannelsPerTask = 256;
 
 bool fast_table(const InputTerm& t, const InputGradient& g) {
-  return !t.table.empty() && !g.table.empty() && t.layers.empty() &&
+  return !t.table.empty() && !g.table.empty() && t.layers.empty() && t.beyond != Beyond::extend &&
          (t.compose == Compose::add || t.compose == Compose::concat);
 }
 
@@ -43,8 +43,7 @@ void sort_tokens(const detail::ComposeSource& s, const Positions& p, const detai
   const auto each = [&](auto&& use) {
     for (Index b = 0; b < y.batch; ++b)
       for (Index t = 0; t < y.tokens; ++t) {
-        const Index row =
-            detail::table_row(s, detail::integer_at(p, s.axis, p.batch == 1 ? 0 : b, t));
+        const Index row = detail::table_row(s, p, p.batch == 1 ? 0 : b, t);
         if (row >= 0 && row != s.frozen_row)
           use(row, b * y.tensor.batch_stride + t * y.tensor.token_stride);
       }

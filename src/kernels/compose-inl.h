@@ -83,7 +83,18 @@ struct RowWindow {
             static_cast<C>(ReadRow(s.rows.data, s.rows.dtype, at + c * s.rows.column_stride));
       return;
     }
-    const Index row = table_row(s, integer_at(*call.positions, s.axis, batch, token));
+    TableRow(table_row(s, *call.positions, batch, token), begin, end, out);
+  }
+  // Rows behind the table are made of three: P[r mod n] + extension (P[r / n] - P[0]).
+  void TableRow(Index row, Index begin, Index end, C* out) const {
+    if (row >= s.table_rows) {
+      const double *low = s.wide_table + row % s.table_rows * s.width,
+                   *high = s.wide_table + row / s.table_rows * s.width;
+      for (Index c = begin; c < end; ++c)
+        out[c - begin] =
+            static_cast<C>(low[c] + s.extension * high[c] - s.extension * s.wide_table[c]);
+      return;
+    }
     const T* from = static_cast<const T*>(s.table) + (row < 0 ? 0 : row) * s.width;
     for (Index c = begin; c < end; ++c) out[c - begin] = row < 0 ? 0 : Widen(from[c]);
   }
@@ -137,10 +148,10 @@ void ComposeTokens(const ComposeCall& call, Index begin, Index end) {
   const bool dense =
       call.y.channel_stride == 1 && (call.x.data == nullptr || call.x.channel_stride == 1);
   // Appended channels have no x beside them.
-  const bool simple =
-      dense && call.count == 1 && s->compose == Compose::add &&
-      (call.x.data == nullptr || call.x_width == call.y_width) &&
-      (s->kind == ComposeSource::Kind::phase || s->kind == ComposeSource::Kind::table);
+  const bool simple = dense && call.count == 1 && s->compose == Compose::add &&
+                      (call.x.data == nullptr || call.x_width == call.y_width) &&
+                      (s->kind == ComposeSource::Kind::phase ||
+                       (s->kind == ComposeSource::Kind::table && s->beyond != Beyond::extend));
   if (simple && s->kind == ComposeSource::Kind::phase) {
     AddPhases<T>(call, *s, begin, end);
   } else if (simple) {

@@ -33,6 +33,12 @@ struct ComposeSource {
   } by_one, by_run;
   const void* table = nullptr;  // dense [table_rows, width] of the plan's dtype
   Index table_rows = 0;
+  const double* wide_table = nullptr;  // the same in f64: Beyond::extend reads it
+  double extension = 0;
+  // Row floor((p - p[minus]) / divide) mod wrap + offset; picks: not only p + offset.
+  bool picks = false;
+  std::int32_t minus = -1;
+  Index divide = 1, wrap = 0;
   const double* affine = nullptr;  // dense [axes of the positions + 1, width]
   RowView rows;                    // the caller's
   Index offset = 0, zero_position = 0, first = 0, width = 0;
@@ -86,18 +92,6 @@ struct ComposeKernels {
 };
 ComposeKernels compose_kernels(DType, Isa);
 
-// The row of a table that a position picks: -1 for zeros, -2 where there is none (error).
-[[gnu::always_inline]] inline Index table_row(const ComposeSource& s, Index position) noexcept {
-  if (s.has_zero && position == s.zero_position) return -1;
-  Index row = 0;
-  const bool outside =
-      __builtin_add_overflow(position, s.offset, &row) || row < 0 || row >= s.table_rows;
-  if (!outside) return row;
-  if (s.beyond == Beyond::zero) return -1;
-  if (s.beyond == Beyond::error || s.table_rows == 0) return -2;
-  return position < 0 ? 0 : s.table_rows - 1;
-}
-
 // Position of a token as an integer, on one axis; real ones are whole numbers here.
 [[gnu::always_inline]] inline Index integer_at(const Positions& p, std::int32_t axis, Index batch,
                                                Index token) noexcept {
@@ -112,6 +106,33 @@ ComposeKernels compose_kernels(DType, Isa);
   const Index at = axis * p.axis_stride + batch * p.batch_stride + token * p.token_stride;
   return p.type == DType::f64 ? static_cast<const double*>(p.data)[at]
                               : static_cast<double>(integer_at(p, axis, batch, token));
+}
+
+// Rounded down, for a positive divisor.
+[[gnu::always_inline]] inline Index floor_divide(Index a, Index n) noexcept {
+  return a / n - (a % n < 0 ? 1 : 0);
+}
+
+// The row of a table that a token picks: -1 for zeros, -2 where there is none (error); the number
+// of rows and above: extended.
+[[gnu::always_inline]] inline Index table_row(const ComposeSource& s, const Positions& p,
+                                              Index batch, Index token) noexcept {
+  const Index at = integer_at(p, s.axis, batch, token), rows = s.table_rows;
+  if (s.has_zero && at == s.zero_position) return -1;
+  Index row = at;
+  bool fits = true;
+  if (s.picks) {
+    if (s.minus >= 0)
+      fits = !__builtin_sub_overflow(at, integer_at(p, s.minus, batch, token), &row);
+    row = floor_divide(row, s.divide);
+    if (s.wrap > 0) row -= floor_divide(row, s.wrap) * s.wrap;
+  }
+  fits = fits && !__builtin_add_overflow(row, s.offset, &row);
+  if (fits && row >= 0 && row < rows) return row;
+  if (s.beyond == Beyond::extend && fits && rows > 0 && row >= 0 && row / rows < rows) return row;
+  if (s.beyond == Beyond::zero) return -1;
+  if (s.beyond != Beyond::clamp || rows == 0) return -2;
+  return (fits ? row : at) < 0 ? 0 : rows - 1;
 }
 
 // Whether the token stands where the term has no row.

@@ -34,7 +34,7 @@ struct Gathered {
 template <class T>
 HWY_INLINE Gathered<T> Gather(const ComposeCall& call, const ComposeSource& s, Index n) {
   const Index token = n / call.batch, batch = n % call.batch;
-  const Index row = table_row(s, integer_at(*call.positions, s.axis, batch, token));
+  const Index row = table_row(s, *call.positions, batch, token);
   return {TokenAt<T>(call, batch, token),
           row < 0 ? nullptr : static_cast<const T*>(s.table) + row * s.width};
 }

@@ -31,10 +31,21 @@ TEST(InputPlan, BadCallsAreRefusedByName) {
   scheme.lower(std::span(&table, 1), low);
   EXPECT_THAT(refusal([&] { InputPlan(low, DType::i32); }),
               HasSubstr("[input_plan] dtype must be"));
-  LoweredInput other;
-  const Learned extended{.width = 8, .rows = 4, .beyond = Beyond::extend};
-  extended.lower(std::span(&table, 1), other);
-  EXPECT_THAT(refusal([&] { InputPlan(other, DType::f32); }), HasSubstr("beyond=extend"));
+  const auto changed = [&](auto change) {
+    LoweredInput other;
+    scheme.lower(std::span(&table, 1), other);
+    change(other.terms[0]);
+    return refusal([&] { InputPlan(other, DType::f32); });
+  };
+  EXPECT_THAT(changed([](InputTerm& t) { t.divide = 0; }),
+              HasSubstr("divide must be positive, got 0"));
+  EXPECT_THAT(changed([](InputTerm& t) { t.wrap = -1; }), HasSubstr("wrap must not be negative"));
+  EXPECT_THAT(changed([](InputTerm& t) { t.minus = 16; }), HasSubstr("minus must be below 16"));
+  EXPECT_THAT(changed([](InputTerm& t) {
+                t.beyond = Beyond::extend;
+                t.extension = std::numeric_limits<double>::infinity();
+              }),
+              HasSubstr("extension must be finite"));
   const InputPlan plan(low, DType::f32);
   std::vector<float> x(24, 3.f), before = x;
   const TensorView v = tensor(x.data(), {3, 8});

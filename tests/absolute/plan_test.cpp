@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "absolute/token_memory.h"
 #include "posenc/absolute/learned.h"
@@ -164,6 +165,76 @@ TEST(InputPlan, TablesByEveryRuleBeyondTheirEnd) {
       scheme.lower(std::span(&p, 1), low);
       for (const DType type : kTypes)
         expect_apply(low, type, positions(std::span(at)), {3, 7, width}, 1, 0, true, 2, "table");
+    }
+}
+
+// Boxes (differences of axes), flat grids (digits of one number), extended tables, every rule
+// beyond the end, alone and beside another term.
+TEST(InputPlan, RowsPickedByDifferencesDigitsAndBeyondTheTable) {
+  test::Random random(12);
+  const std::vector<Index> at{3, 17, -4, 8, 99, 5, 40, 12,  // axis 0
+                              1, 20, 6,  8, 2,  7, 39, -3};
+  Positions p = positions(std::span(at));
+  p.count = 8, p.axes = 2, p.axis_stride = 8;
+  const Index width = 37;
+  std::vector<double> values(static_cast<std::size_t>(10 * width));
+  for (double& v : values) v = static_cast<double>(random.integer(-64, 64)) / 32;
+  for (const bool beside : {false, true})
+    for (const Beyond beyond : {Beyond::clamp, Beyond::zero, Beyond::extend})
+      for (const Index offset : {-6, 0, 3})
+        for (const auto& [minus, divide, wrap] : {std::tuple{1, 1, 0}, std::tuple{-1, 4, 0},
+                                                  std::tuple{-1, 3, 5}, std::tuple{1, 2, 7}}) {
+          LoweredInput low;
+          InputTerm t;
+          t.table = low.table(values, 10, width);
+          t.width = width, t.minus = minus, t.divide = divide, t.wrap = wrap, t.offset = offset;
+          t.beyond = beyond, t.extension = 0.25;
+          low.terms.push_back(t);
+          if (beside) {
+            t.minus = -1, t.divide = 1, t.wrap = 0, t.axis = 1, t.beyond = Beyond::clamp;
+            low.terms.push_back(t);
+          }
+          std::vector<double> row(static_cast<std::size_t>(8 * width));
+          const auto run = [&](const auto& f) -> std::string {
+            try {
+              f();
+            } catch (const std::invalid_argument& e) {
+              return std::string(e.what()).substr(std::string(e.what()).find(']'));
+            }
+            return "";
+          };
+          const std::string refused = run([&] {
+            apply_input({}, p, low, tensor(row.data(), {8, width}));
+          });
+          const InputPlan plan(low, DType::f64);
+          ASSERT_EQ(run([&] { plan.apply({}, p, tensor(row.data(), {8, width})); }), refused);
+          if (!refused.empty()) continue;
+          for (const DType type : kTypes)
+            expect_apply(low, type, p, {2, 8, width + 3}, 1, 2, true, 8, "picked");
+        }
+}
+
+TEST(InputPlan, GradientsOfPickedRowsAreThoseOfTheDoublePath) {
+  test::Random random(13);
+  const std::vector<Index> at{3, 17, 4, 8, 9, 5, 14, 12};
+  std::vector<double> values = random.normals(10 * 6), d_y = random.normals(8 * 6);
+  for (const Beyond beyond : {Beyond::zero, Beyond::extend})
+    for (const Index divide : {1, 3}) {
+      LoweredInput low;
+      InputTerm t;
+      t.table = low.table(values, 10, 6);
+      t.width = 6, t.divide = divide, t.wrap = divide == 1 ? 0 : 4, t.offset = 1;
+      t.beyond = beyond, t.extension = 0.5, t.frozen_row = 4, t.gain = 2;
+      low.terms.push_back(t);
+      const InputPlan plan(low, DType::f64);
+      std::vector<double> got(60), want(60);
+      InputGradient g, w;
+      g.table = tensor(got.data(), {10, 6}), w.table = tensor(want.data(), {10, 6});
+      const TensorView d = tensor(d_y.data(), {8, 6});
+      std::vector<std::byte> scratch(plan.gradient_workspace(1, 8));
+      plan.gradient({}, positions(std::span(at)), d, {}, std::span(&g, 1), scratch);
+      input_gradient({}, positions(std::span(at)), low, d, {}, std::span(&w, 1));
+      for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-14) << i;
     }
 }
 

@@ -26,8 +26,7 @@ class POSENC_API InputPlan {
   // Copies what the terms point to but the caller's rows, which must outlive the plan; tables are
   // kept in `dtype` and in f64. Throws [input_plan]: integer dtype, a term without just one source
   // of rows, a phase of several heads, gains that are not finite, tables that are no [rows, width]
-  // of f64, rows picked by more than position + offset (boxes, flat grids, beyond=extend): those
-  // are apply_input's.
+  // of f64, rules for rows out of range.
   InputPlan(const LoweredInput&, DType);
 
   // y = compose(input_gain x, rows). x, y: [t, c] or [b, t, c] of the plan's dtype, any strides; y
@@ -43,8 +42,9 @@ class POSENC_API InputPlan {
   // The transpose. d_x (may be empty, may be d_y unless something is appended): overwritten.
   // Gradients of the terms, one each or none: f64, accumulated. Where every term is added or
   // appended d_x and the gradients of tables are made at the speed of memory; gains, positions, the
-  // caller's rows and products take the double path of input_gradient, on the calling thread. The
-  // same for any number of threads. x is read where a product needs it, else may be empty.
+  // caller's rows, extended tables and products take the double path of input_gradient, on the
+  // calling thread. The same for any number of threads. x is read where a product needs it, else
+  // may be empty.
   void gradient(const TensorView& x, const Positions&, const TensorView& d_y, const TensorView& d_x,
                 std::span<const InputGradient>, Workspace,
                 const Executor& = default_executor()) const;
