@@ -201,6 +201,7 @@ Subject read_subject(const SubjectOptions& o) {
   }
   const char* of_a_model = o.layer             ? "--layer"
                            : !o.tower.empty()  ? "--tower"
+                           : o.input           ? "--input"
                            : !o.reader.empty() ? "--reader"
                            : !o.assume.empty() ? "--assume"
                                                : nullptr;
@@ -266,8 +267,11 @@ RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
   require_readable(*s.model);
   const LayerSpec& layer = chosen_layer(*s.model, o);
   if (!layer.rotary)
-    throw InputError(fmt::format("{}: layer {} has no rotary encoding (it uses {})", s.model->file,
-                                 layer.index, layer.scheme));
+    throw InputError(fmt::format(
+        "{}: layer {} has no rotary encoding (it uses {}){}", s.model->file, layer.index,
+        layer.scheme,
+        s.model->input.empty() ? ""
+                               : "; what acts at the input: table --what rows, plot --kind rows"));
   return *layer.rotary;
 }
 

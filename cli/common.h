@@ -32,6 +32,7 @@ struct SubjectOptions {
   std::optional<Index> context;     // length for length rules
   std::optional<Index> layer;       // default: the first layer that turns anything
   std::string tower;                // "": the decoder
+  std::optional<Index> input;       // which of several encodings at the input
   std::vector<std::string> assume;  // KEY=VALUE
   std::string reader;               // "", transformers, llama_cpp
   std::string arrays;               // file for @name in a SCHEME

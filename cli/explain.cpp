@@ -169,6 +169,28 @@ void print_layers(const std::vector<LayerSpec>& layers, const Style& style, bool
   }
 }
 
+// The scheme, and below it what a program has to know beside it.
+void print_input(const std::vector<InputEncoding>& input) {
+  for (const InputEncoding& e : input) {
+    fmt::print("  at the input: {} ({})\n", to_text(e.value), e.where);
+    std::vector<std::string> about;
+    if (e.positions && e.image_prefix)
+      about.push_back(fmt::format("{} rows: {} in front, then patches row by row",
+                                  with_commas(*e.positions), *e.image_prefix));
+    else if (e.positions && *e.positions > 0)
+      about.push_back(fmt::format("positions 0 to {}", with_commas(*e.positions - 1)));
+    else if (std::holds_alternative<Sinusoidal>(e.value.scheme))
+      about.push_back("any position");
+    if (!e.image_prefix && !std::holds_alternative<Boxes>(e.value.scheme))
+      about.push_back(e.counts == PositionRule::arange ? "every slot counts, padding too"
+                      : e.counts == PositionRule::mask ? "what the mask shows counts"
+                                                       : "tokens that are not padding count");
+    if (e.padding_row) about.push_back(fmt::format("padding reads row {}", *e.padding_row));
+    if (!e.tensors.empty()) about.push_back(fmt::format("tensor {}", fmt::join(e.tensors, ", ")));
+    if (!about.empty()) fmt::print("      {}\n", fmt::join(about, "; "));
+  }
+}
+
 void print_head(const ModelSpec& m, const Style& style) {
   Index turned = 0;
   for (const LayerSpec& l : m.layers) turned += l.rotary ? 1 : 0;
@@ -178,7 +200,7 @@ void print_head(const ModelSpec& m, const Style& style) {
   fmt::print("{}  {}\n", style.bold(m.model_type.empty() ? "model" : m.model_type), context);
   fmt::print("  {} layers, {} with rotary positions; read as {} does, from {}\n", m.layers.size(),
              turned, m.reader, m.file);
-  for (const auto& e : m.input) fmt::print("  at the input: {} ({})\n", to_text(e.value), e.where);
+  print_input(m.input);
 }
 
 // What positions cost in memory: cached keys, and a table of cosine and sine if one is kept.
@@ -226,8 +248,7 @@ int explain(const ExplainOptions& o) {
   for (const Tower& t : m.towers) {
     fmt::print("\n  {}{}, {} layers\n", style.bold(t.name), t.name == "encoder" ? "" : " tower",
                t.layers.size());
-    for (const auto& e : t.input)
-      fmt::print("  at the input: {} ({})\n", to_text(e.value), e.where);
+    print_input(t.input);
     print_layers(t.layers, style, false, !t.input.empty());
   }
   if (!m.findings.empty()) {

@@ -2,225 +2,11 @@
 // posenc extend: a learned table of positions in a real file at another size.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstring>
-
-#include "enum_words.h"
-#include "posenc/absolute/extend.h"
+#include "extend_rows.h"
 #include "posenc/io/gguf.h"
-#include "posenc/io/safetensors_edit.h"
-#include "verbs.h"
 
 namespace posenc::cli {
 namespace {
-
-std::vector<double> numbers(std::string_view option, std::string_view text) {
-  std::vector<double> list;
-  for (std::size_t from = 0; from <= text.size();) {
-    const std::size_t to = std::min(text.find('x', from), text.size());
-    double n = 0;
-    const auto [end, error] = std::from_chars(text.data() + from, text.data() + to, n);
-    if (error != std::errc{} || end != text.data() + to || list.size() == 2)
-      throw UsageError(
-          fmt::format("{} must be one number, or two as AxB, got \"{}\"", option, text));
-    list.push_back(n);
-    from = to + 1;
-  }
-  return list;
-}
-
-std::vector<Index> sizes(std::string_view option, std::string_view text) {
-  std::vector<Index> list;
-  for (const double n : numbers(option, text)) {
-    if (!(n >= 1 && n <= 1e9) || n != std::floor(n))
-      throw UsageError(fmt::format("{} must be N or HxW, got \"{}\"", option, text));
-    list.push_back(static_cast<Index>(n));
-  }
-  return list;
-}
-
-Extension extension_of(const ExtendOptions& o) {
-  Extension e;
-  e.how = enum_word<ExtendHow>("--how", o.how);
-  e.align_corners = o.align_corners;
-  e.antialias = o.antialias;
-  e.a = o.a;
-  if (!o.border.empty()) e.border = enum_word<ResizeBorder>("--border", o.border);
-  e.offset = o.offset;
-  e.alpha = o.alpha.value_or(e.alpha);
-  if (!o.scale.empty()) {
-    const std::vector<double> s = numbers("--scale", o.scale);
-    const bool line = e.how == ExtendHow::linear || e.how == ExtendHow::hierarchical;
-    if (line && s.size() > 1) throw UsageError("--scale of a line must be one number");
-    e.scale_y = s[0];
-    if (!line) e.scale_x = s.back();
-  }
-  const bool hierarchical = e.how == ExtendHow::hierarchical;
-  if (o.alpha && !hierarchical) throw UsageError("--alpha belongs to --how hierarchical");
-  if (!hierarchical && e.how != ExtendHow::geometric) return e;
-  if (o.align_corners || o.antialias || o.a || !o.border.empty() || o.offset != 0 || e.scale_y)
-    throw UsageError(fmt::format(
-        "--how {} has none of --align-corners, --antialias, --keys, --border, --offset, --scale",
-        o.how));
-  return e;
-}
-
-// How far apart two names are: insertions, deletions, changes.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
-    }
-  }
-  return row.back();
-}
-
-const SafetensorsEntry& tensor_named(const SafetensorsIndex& index, const std::string& name) {
-  if (const SafetensorsEntry* e = index.find(name)) return *e;
-  struct Near {
-    std::size_t far;
-    const SafetensorsEntry* entry;
-  };
-  std::vector<Near> near;
-  for (const SafetensorsEntry& e : index.tensors) {
-    const bool inside = e.name.find(name) != std::string::npos;
-    const bool position = e.name.find("pos") != std::string::npos && e.shape.size() >= 2;
-    if (e.name.size() < 500 && name.size() < 500)
-      near.push_back({inside ? 0 : distance(e.name, name) + (position ? 0 : 8), &e});
-  }
-  std::stable_sort(near.begin(), near.end(),
-                   [](const Near& a, const Near& b) { return a.far < b.far; });
-  std::string list;
-  for (std::size_t i = 0; i < std::min<std::size_t>(near.size(), 5); ++i)
-    list += fmt::format("{}{} [{}]", i == 0 ? "" : ", ", near[i].entry->name,
-                        fmt::join(near[i].entry->shape, ", "));
-  throw InputError(fmt::format("{}: has no tensor \"{}\"; nearest: {}", index.file, name,
-                               list.empty() ? "it has none at all" : list));
-}
-
-DType dtype_of_entry(const SafetensorsIndex& index, const SafetensorsEntry& e) {
-  for (const auto& [word, type] : {std::pair{"F64", DType::f64}, std::pair{"F32", DType::f32},
-                                   std::pair{"F16", DType::f16}, std::pair{"BF16", DType::bf16}})
-    if (e.dtype == word) return type;
-  throw InputError(fmt::format("{}: {} is {}: a table must be F64, F32, F16 or BF16", index.file,
-                               e.name, e.dtype));
-}
-
-// Axes of the stored tensor: 1 (size one), t rows, y and x of a grid, c channels.
-std::string order_of(const ExtendOptions& o, const SafetensorsEntry& e) {
-  std::string order = o.order;
-  const std::size_t rank = e.shape.size();
-  if (order.empty()) {
-    if (rank == 2) order = "tc";
-    if (rank == 3 && e.shape[0] == 1) order = "1tc";
-    if (rank == 4 && e.shape[0] == 1) order = "1yxc";
-    if (order.empty())
-      throw InputError(
-          fmt::format("{} has shape [{}]: --order must name its axes (t rows, y and x of a grid, c "
-                      "channels, 1 for size one), as in tc, 1tc, 1yxc, 1cyx",
-                      e.name, fmt::join(e.shape, ", ")));
-  }
-  const auto count = [&](char c) { return std::count(order.begin(), order.end(), c); };
-  const bool grid = count('y') == 1 && count('x') == 1 && count('t') == 0;
-  const bool rows = count('t') == 1 && count('y') == 0 && count('x') == 0;
-  if ((!grid && !rows) || count('c') != 1 ||
-      count('1') + (grid ? 3 : 2) != static_cast<std::ptrdiff_t>(order.size()))
-    throw UsageError("--order must have c, and t or y and x, once each, got \"" + order + "\"");
-  if (order.size() != rank)
-    throw InputError(fmt::format("--order {} has {} axes, {} has shape [{}]", order, order.size(),
-                                 e.name, fmt::join(e.shape, ", ")));
-  for (std::size_t i = 0; i < rank; ++i) {
-    if (order[i] == '1' && e.shape[i] != 1)
-      throw InputError(
-          fmt::format("axis {} of {} must have size 1, got {}", i, e.name, e.shape[i]));
-    if (e.shape[i] < 1) throw InputError(fmt::format("{} has an axis of size 0", e.name));
-  }
-  return order;
-}
-
-Index size_at(const SafetensorsEntry& e, const std::string& order, char letter) {
-  const std::size_t at = order.find(letter);
-  return at == std::string::npos ? 1 : e.shape[at];
-}
-
-// What the rows are: told, a square, or refused with the way to say it.
-TableShape shape_of(const ExtendOptions& o, const SafetensorsEntry& e, const std::string& order,
-                    bool line) {
-  TableShape s;
-  s.prefix = o.prefix, s.suffix = o.suffix;
-  if (order.find('y') != std::string::npos) {
-    if (line)
-      throw InputError(fmt::format("{} is a grid: --how {} is for one axis", e.name, o.how));
-    if (s.prefix != 0 || s.suffix != 0)
-      throw UsageError("a tensor stored as a grid has no --prefix and no --suffix");
-    s.height = size_at(e, order, 'y'), s.width = size_at(e, order, 'x');
-    if (!o.grid.empty() && sizes("--grid", o.grid) != std::vector<Index>{s.height, s.width})
-      throw InputError(
-          fmt::format("{} stores a grid of {}x{}, not {}", e.name, s.height, s.width, o.grid));
-    return s;
-  }
-  const Index rows = size_at(e, order, 't'), own = rows - s.prefix - s.suffix;
-  if (own < 1)
-    throw InputError(fmt::format("{} has {} rows: --prefix {} and --suffix {} leave none", e.name,
-                                 rows, s.prefix, s.suffix));
-  if (line) {
-    if (!o.grid.empty()) throw UsageError(fmt::format("--grid is not for --how {}", o.how));
-    s.height = own;
-    return s;
-  }
-  if (!o.grid.empty()) {
-    const std::vector<Index> g = sizes("--grid", o.grid);
-    if (g.size() != 2) throw UsageError("--grid must be HxW, got \"" + o.grid + "\"");
-    s.height = g[0], s.width = g[1];
-    if (s.rows() != rows)
-      throw InputError(fmt::format("{} has {} rows; --grid {} with {} kept rows makes {}", e.name,
-                                   rows, o.grid, s.prefix + s.suffix, s.rows()));
-    return s;
-  }
-  const auto root = [](Index n) { return static_cast<Index>(std::sqrt(static_cast<double>(n))); };
-  const Index side = root(own);
-  if (side * side == own) {
-    s.height = s.width = side;
-    return s;
-  }
-  std::string hint;
-  for (Index more = 1; more <= 8 && hint.empty() && own > more; ++more)
-    if (const Index n = root(own - more); n * n == own - more)
-      hint = fmt::format(" ({}x{} with --prefix {}: class and register rows in front?)", n, n,
-                         s.prefix + more);
-  throw InputError(
-      fmt::format("{} has {} rows{}, which are no square{}: --grid HxW or --prefix N "
-                  "must say what they are",
-                  e.name, own, s.prefix + s.suffix > 0 ? " beside those that are kept" : "", hint));
-}
-
-// Elements of a tensor in `order` -> [rows, channels] and back, by moving bytes.
-void move_elements(const std::string& order, const std::vector<Index>& stored_shape,
-                   const TableShape& s, Index channels, std::size_t size, const std::byte* from,
-                   std::byte* to, bool into_rows) {
-  std::vector<Index> stride(order.size(), 1);
-  for (std::size_t i = order.size(); i-- > 1;) stride[i - 1] = stride[i] * stored_shape[i];
-  const auto step = [&](char c) {
-    const std::size_t at = order.find(c);
-    return at == std::string::npos ? Index{0} : stride[at];
-  };
-  const bool grid = order.find('y') != std::string::npos;
-  for (Index r = 0; r < s.rows(); ++r)
-    for (Index c = 0; c < channels; ++c) {
-      const Index place = grid ? r / s.width * step('y') + r % s.width * step('x') : r * step('t');
-      const auto stored = static_cast<std::size_t>(place + c * step('c')) * size;
-      const auto row = static_cast<std::size_t>(r * channels + c) * size;
-      std::memcpy(to + (into_rows ? row : stored), from + (into_rows ? stored : row), size);
-    }
-}
 
 std::vector<std::string> notes_of(const SafetensorsIndex& index, const SafetensorsEntry& table,
                                   Index old_rows, Index new_rows) {
@@ -259,56 +45,23 @@ Json side(const std::vector<Index>& shape, const TableShape& s) {
 int extend_verb(const ExtendOptions& o) {
   if (std::filesystem::path(o.output).extension() != ".safetensors")
     throw UsageError("-o must be a file that ends in .safetensors, got \"" + o.output + "\"");
-  const Extension how = extension_of(o);
-  const bool line = how.how == ExtendHow::linear || how.how == ExtendHow::hierarchical;
-  const std::vector<Index> to_size = sizes("--to", o.to);
-  if ((to_size.size() == 1) != line)
-    throw UsageError(
-        fmt::format("--how {} needs --to {}, got \"{}\"", o.how, line ? "N" : "HxW", o.to));
-  if (o.prefix < 0 || o.suffix < 0) throw UsageError("--prefix and --suffix must not be negative");
   const MappedFile file{std::filesystem::path(o.weights)};
   const SafetensorsIndex index = index_safetensors(file.bytes(), o.weights);
-  const SafetensorsEntry& table = tensor_named(index, o.tensor);
-  const DType dtype = dtype_of_entry(index, table);
-  const std::string order = order_of(o, table);
-  const TableShape from = shape_of(o, table, order, line);
-  // --to counts all rows of a line, as the file will store them; a grid without its kept rows.
-  TableShape to{to_size[0], line ? 1 : to_size[1], from.prefix, from.suffix};
-  if (line) to.height -= to.prefix + to.suffix;
-  if (to.height < 1)
-    throw UsageError(fmt::format("--to {} leaves no rows beside those that are kept", o.to));
-  const Index channels = size_at(table, order, 'c');
-  if (to.rows() > (Index{1} << 40) / channels)
-    throw UsageError(
-        fmt::format("--to {} with {} channels is more than 2^40 numbers", o.to, channels));
-  const auto size = static_cast<std::size_t>(size_of(dtype));
-  if (table.data.size() != static_cast<std::size_t>(from.rows() * channels) * size)
-    throw InputError(
-        fmt::format("{}: {} must have {} bytes for its shape, got {}", index.file, table.name,
-                    static_cast<std::size_t>(from.rows() * channels) * size, table.data.size()));
-  Array rows = make_array(dtype, {from.rows(), channels});
-  Array wanted = make_array(dtype, {to.rows(), channels});
-  move_elements(order, table.shape, from, channels, size, table.data.data(), rows.bytes.data(),
-                true);
-  const std::vector<double> values = rows.doubles();
-  for (std::size_t i = 0; i < values.size(); ++i)
-    if (!std::isfinite(values[i]))
-      throw InputError(fmt::format("{}: {} holds {} in row {}", index.file, table.name,
-                                   short_number(values[i]),
-                                   i / static_cast<std::size_t>(channels)));
-  extend_table(rows.view(), from, wanted.view(), to, how);
+  const ExtendedRows x = extended_rows(index, o);
+  const SafetensorsEntry& table = *x.table;
   std::vector<Index> shape = table.shape;
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (order[i] == 't') shape[i] = to.rows();
-    if (order[i] == 'y') shape[i] = to.height;
-    if (order[i] == 'x') shape[i] = to.width;
+    if (x.order[i] == 't') shape[i] = x.to.rows();
+    if (x.order[i] == 'y') shape[i] = x.to.height;
+    if (x.order[i] == 'x') shape[i] = x.to.width;
   }
-  std::vector<std::byte> stored(wanted.bytes.size());
-  move_elements(order, shape, to, channels, size, wanted.bytes.data(), stored.data(), false);
+  std::vector<std::byte> stored(x.after.bytes.size());
+  move_elements(x.order, shape, x.to, x.channels, static_cast<std::size_t>(size_of(x.dtype)),
+                x.after.bytes.data(), stored.data(), false);
   Progress progress("writing");
   replace_tensor(o.output, index, table.name, shape, stored,
                  [&](Index done, Index total) { progress.step(done, total); });
-  const std::vector<std::string> notes = notes_of(index, table, from.rows(), to.rows());
+  const std::vector<std::string> notes = notes_of(index, table, x.from.rows(), x.to.rows());
   if (o.json) {
     Json list = Json::array();
     for (const std::string& n : notes) list.push(Json(n));
@@ -318,9 +71,9 @@ int extend_verb(const ExtendOptions& o) {
                       {"output", Json(o.output)},
                       {"tensor", Json(table.name)},
                       {"dtype", Json(table.dtype)},
-                      {"how", Json(enum_text(how.how))},
-                      {"from", side(table.shape, from)},
-                      {"to", side(shape, to)},
+                      {"how", Json(enum_text(x.how.how))},
+                      {"from", side(table.shape, x.from)},
+                      {"to", side(shape, x.to)},
                       {"tensors_copied", Json(static_cast<Index>(index.tensors.size()) - 1)},
                       {"notes", list}});
     write_text("-", report.dump(2) + "\n");

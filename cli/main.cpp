@@ -114,8 +114,13 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
       ->type_name("P");
   t->add_option(
        "--what", v.table.what,
-       "inv_freq, turns, angles, cos, sin or cos_sin (default); schemes at the input: rows")
+       "inv_freq, turns, angles, cos, sin or cos_sin (default); rows (default where nothing "
+       "turns):\n"
+       "what acts at the input, learned rows from the *.safetensors beside the config or the .gguf")
       ->type_name("WHAT");
+  t->add_option("--input", v.table.subject.input,
+                "which of several encodings at the input, counted from 0")
+      ->type_name("K");
   t->add_option("--layout", v.table.layout, "half, duplicated, repeated or pairs")
       ->type_name("LAYOUT")
       ->default_str("half");
@@ -132,6 +137,7 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
       "cos.npy\n"
       "  posenc table \"rope head_dim=128 pairing=half_split\" --what inv_freq -o - --format csv\n"
       "  posenc table \"sinusoidal width=512 layout=halves\" --positions 0:512 -o pe.npy\n"
+      "  posenc table models/bert --what rows --positions 0:512 -o rows.npy\n"
       "  posenc table model.gguf --positions=-5:5 --precision ggml -o rows.safetensors");
   t->callback([&v] { v.chosen = [&v] { return table(v.table); }; });
 
@@ -165,18 +171,77 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
   a->callback([&v] { v.chosen = [&v] { return apply_verb(v.apply); }; });
 }
 
+// What names a table in a file and its other size. `needed`: of extend; plot asks by --kind.
+std::vector<CLI::Option*> add_table_options(CLI::App* x, ExtendOptions& o, bool needed) {
+  std::vector<CLI::Option*> all;
+  const auto add = [&](auto&& option, const char* type, bool required = false) {
+    option->required(required);
+    if (*type) option->type_name(type);
+    all.push_back(option);
+  };
+  add(x->add_option("--tensor", o.tensor, "the table's name in the file"), "NAME", needed);
+  add(x->add_option("--to", o.to,
+                    "rows wanted: N of a line, kept rows included; HxW of a grid, without them"),
+      "N|HxW", needed);
+  add(x->add_option("--how", o.how,
+                    "linear, hierarchical (lines); bilinear, bicubic, geometric (grids)"),
+      "HOW", needed);
+  add(x->add_option("--prefix", o.prefix,
+                    "rows kept in front: class and register tokens, offset rows"),
+      "N");
+  add(x->add_option("--suffix", o.suffix, "rows kept at the end"), "N");
+  add(x->add_option("--grid", o.grid, "the table's own grid (default: the square of its rows)"),
+      "HxW");
+  add(x->add_option("--order", o.order,
+                    "its axes: t rows, y x of a grid, c channels, 1 of size one\n"
+                    "(default: tc, 1tc or 1yxc by its shape)"),
+      "ORDER");
+  add(x->add_flag("--align-corners", o.align_corners, "ends on ends"), "");
+  add(x->add_flag("--antialias", o.antialias, "as timm and JAX: a = -0.5, border renormalised"),
+      "");
+  add(x->add_option("--keys", o.a, "bicubic's a (default: -0.75, with --antialias -0.5)"), "A");
+  add(x->add_option("--border", o.border, "repeat or renormalise (default: by --antialias)"), "B");
+  add(x->add_option("--offset", o.offset,
+                    "added to the new size where the factor is made: DINO 0.1"),
+      "X");
+  add(x->add_option("--scale", o.scale, "factor that sets the sampling points instead of the size"),
+      "F|FyxFx");
+  add(x->add_option("--alpha", o.alpha, "hierarchical (default: 0.4)"), "A");
+  return all;
+}
+
+void add_extend_options(CLI::App* x, ExtendOptions& o) {
+  x->add_option("weights", o.weights, "a .safetensors file")->type_name("WEIGHTS")->required();
+  add_table_options(x, o, true);
+  x->add_option("-o,--output", o.output, "the new file, written whole or not at all")
+      ->type_name("F")
+      ->required();
+  add_json(x, o.json);
+}
+
 void add_plot(CLI::App& app, Verbs& v) {
-  auto* p = app.add_subcommand("plot", "pictures: rows, wavelengths, decay, error, scaling");
+  auto* p = app.add_subcommand(
+      "plot", "pictures: rows, wavelengths, decay, error, scaling, a table before and after");
   add_subject(p, v.plot.subject, Takes::model_or_scheme);
   p->add_option(
        "--kind", v.plot.kind,
-       "rows (heat map of cos and sin, or of a sinusoid), wavelengths (against the context), decay "
-       "(score, or a sinusoid's inner product, by distance), error (angle error by precision), "
-       "scaling (before and after)")
+       "rows (heat map of cos and sin, or of what acts at the input, learned tables too), "
+       "wavelengths (against the context), decay (score, inner product of a sinusoid or similarity "
+       "of learned rows, by distance), error (angle error by precision), scaling (before and "
+       "after), "
+       "extend (a table in a .safetensors file before and after `posenc extend`)")
       ->type_name("KIND")
       ->capture_default_str();
   p->add_option("--positions", v.plot.positions, "of rows: A:B[:STEP], a list or an .npy")
       ->type_name("P");
+  p->add_option("--input", v.plot.subject.input,
+                "which of several encodings at the input, counted from 0")
+      ->type_name("K");
+  std::vector<CLI::Option*> of_tables = add_table_options(p, v.plot.extend, false);
+  of_tables.push_back(p->add_option("--at", v.plot.at,
+                                    "of extend: the position, or patch, that similarity is to "
+                                    "(default: the middle)")
+                          ->type_name("N|YxX"));
   p->add_option("-o,--output", v.plot.output, "F.svg, or F.html: one file, self-contained; or -")
       ->type_name("F")
       ->required();
@@ -186,47 +251,15 @@ void add_plot(CLI::App& app, Verbs& v) {
       "Examples:\n  posenc plot config.json --kind wavelengths -o wavelengths.svg\n"
       "  posenc plot \"rope head_dim=64 pairing=interleaved\" --kind rows --positions 0:256 -o "
       "rows.html\n"
-      "  posenc plot \"sinusoidal width=128\" --kind decay -o inner_products.svg");
-  p->callback([&v] { v.chosen = [&v] { return plot(v.plot); }; });
-}
-
-void add_extend_options(CLI::App* x, ExtendOptions& o) {
-  x->add_option("weights", o.weights, "a .safetensors file")->type_name("WEIGHTS")->required();
-  x->add_option("--tensor", o.tensor, "the table's name in the file")
-      ->type_name("NAME")
-      ->required();
-  x->add_option("--to", o.to,
-                "rows wanted: N of a line, kept rows included; HxW of a grid, without them")
-      ->type_name("N|HxW")
-      ->required();
-  x->add_option("--how", o.how,
-                "linear, hierarchical (lines); bilinear, bicubic, geometric (grids)")
-      ->type_name("HOW")
-      ->required();
-  x->add_option("--prefix", o.prefix, "rows kept in front: class and register tokens, offset rows")
-      ->type_name("N");
-  x->add_option("--suffix", o.suffix, "rows kept at the end")->type_name("N");
-  x->add_option("--grid", o.grid, "the table's own grid (default: the square of its rows)")
-      ->type_name("HxW");
-  x->add_option("--order", o.order,
-                "its axes: t rows, y x of a grid, c channels, 1 of size one\n"
-                "(default: tc, 1tc or 1yxc by its shape)")
-      ->type_name("ORDER");
-  x->add_flag("--align-corners", o.align_corners, "ends on ends");
-  x->add_flag("--antialias", o.antialias, "as timm and JAX: a = -0.5, border renormalised");
-  x->add_option("--keys", o.a, "bicubic's a (default: -0.75, with --antialias -0.5)")
-      ->type_name("A");
-  x->add_option("--border", o.border, "repeat or renormalise (default: by --antialias)")
-      ->type_name("B");
-  x->add_option("--offset", o.offset, "added to the new size where the factor is made: DINO 0.1")
-      ->type_name("X");
-  x->add_option("--scale", o.scale, "factor that sets the sampling points instead of the size")
-      ->type_name("F|FyxFx");
-  x->add_option("--alpha", o.alpha, "hierarchical (default: 0.4)")->type_name("A");
-  x->add_option("-o,--output", o.output, "the new file, written whole or not at all")
-      ->type_name("F")
-      ->required();
-  add_json(x, o.json);
+      "  posenc plot \"sinusoidal width=128\" --kind decay -o inner_products.svg\n"
+      "  posenc plot models/bert --kind decay -o learned.svg\n"
+      "  posenc plot bert.safetensors --kind extend --tensor "
+      "bert.embeddings.position_embeddings.weight \\\n"
+      "    --to 1024 --how linear -o longer.svg");
+  p->callback([&v, of_tables] {
+    for (const CLI::Option* o : of_tables) v.plot.extend_given |= o->count() > 0;
+    v.chosen = [&v] { return plot(v.plot); };
+  });
 }
 
 void add_extend_verb(CLI::App& app, Verbs& v) {

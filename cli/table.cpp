@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// posenc table: frequencies, turns, angles, cosine and sine of what a model or SCHEME turns by.
+// posenc table: frequencies, turns, angles, cosine and sine of what a model or SCHEME turns by, and
+// the rows of what acts at its input.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -158,15 +159,31 @@ Arrays rows(const RotarySpec& spec, const PositionList& list, const TableOptions
   return out;
 }
 
-// A scheme at the input has rows and nothing else.
-Arrays input_table(const Encoding& e, const TableOptions& o) {
+// What acts at the input has rows and nothing else.
+Arrays input_table(const Subject& subject, const TableOptions& o) {
   if (o.what != "rows") throw UsageError("a scheme at the input has --what rows, got " + o.what);
   if (o.subject.context)
-    throw UsageError("--context is for rules of length: rows of a SCHEME have none");
+    throw UsageError("--context is for rules of length: rows at the input have none");
+  const PositionList list = read_positions(o.positions);
+  const DType dtype = o.dtype.empty() ? DType::f64 : dtype_word(o.dtype);
   Arrays out;
-  out.emplace("rows", input_rows(e, read_positions(o.positions),
-                                 o.dtype.empty() ? DType::f64 : dtype_word(o.dtype)));
+  if (subject.encoding)
+    out.emplace("rows", input_rows(*subject.encoding, list, dtype));
+  else
+    out.emplace("rows",
+                model_rows(*subject.model, chosen_input(*subject.model, o.subject), list, dtype));
   return out;
+}
+
+// Rows unless something else is asked for: of a SCHEME at the input, and of a model or tower that
+// turns nothing.
+bool means_rows(const Subject& subject, const TableOptions& o) {
+  if (subject.encoding) return is_input_scheme(*subject.encoding);
+  if (!o.what.empty()) return o.what == "rows";
+  if (o.subject.input) return true;
+  require_readable(*subject.model);
+  return !o.subject.layer && !inputs_of(*subject.model, o.subject).empty() &&
+         !chosen_layer(*subject.model, o.subject).rotary;
 }
 
 Arrays rotary_table(const Subject& subject, const TableOptions& o) {
@@ -193,10 +210,11 @@ int table(TableOptions o) {
   if (o.json && is_stdout(o.output.path))
     throw UsageError("--json and the data cannot both go to stdout");
   const Subject subject = read_subject(o.subject);
-  const bool input = subject.encoding && is_input_scheme(*subject.encoding);
+  const bool input = means_rows(subject, o);
   if (o.what.empty()) o.what = input ? "rows" : "cos_sin";
   check_options(o);
-  const Arrays out = input ? input_table(*subject.encoding, o) : rotary_table(subject, o);
+  if (!input && o.subject.input) throw UsageError("--input goes with --what rows");
+  const Arrays out = input ? input_table(subject, o) : rotary_table(subject, o);
   write_arrays(o.output, out);
   if (o.json) {
     write_report("posenc.table/1", o.output.path, out);

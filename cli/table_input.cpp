@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// posenc table SCHEME --what rows: what a scheme at the input adds, multiplies or appends.
+// posenc table --what rows: what a scheme at the input, or a model's own, adds, multiplies or
+// appends.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <variant>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
+#include "posenc/model/weights.h"
 #include "posenc/registry.h"
 #include "verbs.h"
 
@@ -16,6 +20,7 @@ Index axes_of(const LoweredInput& lowered) {
   Index axes = 1;
   for (const InputTerm& t : lowered.terms) {
     axes = std::max<Index>(axes, t.axis + 1);
+    axes = std::max<Index>(axes, t.minus + 1);
     if (t.phase != nullptr) axes = std::max(axes, t.phase->axes);
     if (!t.affine.empty()) axes = std::max(axes, t.affine.shape[0] - 1);
   }
@@ -34,12 +39,10 @@ Index width_of(const LoweredInput& lowered) {
 }
 
 template <class S>
-Array rows_of(const S& scheme, const PositionList& list, DType dtype) {
-  if (!scheme.parameters().empty())
-    throw InputError(std::string(S::card.name) + " learns its \"" + scheme.parameters()[0].name +
-                     "\": the rows stand in a model's weights, not in the scheme");
+Array rows_of(const S& scheme, std::span<const TensorView> parameters, const PositionList& list,
+              DType dtype) {
   LoweredInput lowered;
-  scheme.lower({}, lowered);
+  scheme.lower(parameters, lowered);
   for (InputTerm& t : lowered.terms)
     // Alone, a row is what it is: a product with nothing would be zero.
     if (t.compose != Compose::concat) t.compose = Compose::add;
@@ -48,6 +51,13 @@ Array rows_of(const S& scheme, const PositionList& list, DType dtype) {
   const Index shape[] = {p.batch, p.count, width_of(lowered)};
   apply_input({}, p, lowered, tensor(static_cast<void*>(out.bytes.data()), dtype, shape));
   return out;
+}
+
+std::string list_of(const std::vector<InputEncoding>& all) {
+  std::string text;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    text += fmt::format("{}{} {}", i == 0 ? "" : ", ", i, to_text(all[i].value));
+  return text;
 }
 
 }  // namespace
@@ -60,12 +70,80 @@ bool is_input_scheme(const Encoding& e) {
 Array input_rows(const Encoding& e, const PositionList& list, DType dtype) {
   return std::visit(
       [&](const auto& s) -> Array {
-        if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>)
-          return rows_of(s, list, dtype);
-        else
+        using S = std::decay_t<decltype(s)>;
+        if constexpr (AbsoluteScheme<S>) {
+          if (const auto needed = s.parameters(); !needed.empty())
+            throw InputError(fmt::format(
+                "{} learns its \"{}\": the rows stand in a model's weights, not in the scheme; "
+                "give the model whose weights lie beside its config",
+                S::card.name, needed[0].name));
+          return rows_of(s, {}, list, dtype);
+        } else {
           throw UsageError("--what rows is for schemes at the input");
+        }
       },
       e.scheme);
+}
+
+const std::vector<InputEncoding>& inputs_of(const ModelSpec& m, const SubjectOptions& o) {
+  if (o.tower.empty()) return m.input;
+  (void)chosen_layer(m, o);  // refuses a tower that is not there
+  for (const Tower& t : m.towers)
+    if (t.name == o.tower) return t.input;
+  return m.input;
+}
+
+const InputEncoding& chosen_input(const ModelSpec& m, const SubjectOptions& o) {
+  require_readable(m);
+  const std::vector<InputEncoding>& all = inputs_of(m, o);
+  if (o.layer)
+    throw UsageError("--layer goes with what turns q and k; what acts at the input has no layer");
+  if (all.empty()) {
+    std::string elsewhere;
+    for (const Tower& t : m.towers)
+      if (!t.input.empty()) elsewhere += " (--tower " + t.name + " has some)";
+    throw InputError(m.file + ": nothing is known to act at its input: there are no rows" +
+                     (o.tower.empty() ? elsewhere : ""));
+  }
+  if (!o.input && all.size() > 1)
+    throw InputError(fmt::format("{}: {} encodings act at its input: --input K must say which: {}",
+                                 m.file, all.size(), list_of(all)));
+  const Index which = o.input.value_or(0);
+  if (which < 0 || which >= static_cast<Index>(all.size()))
+    throw InputError(
+        fmt::format("{}: --input must be 0 to {}, got {}", m.file, all.size() - 1, which));
+  return all[static_cast<std::size_t>(which)];
+}
+
+Array model_rows(const ModelSpec& m, const InputEncoding& e, const PositionList& list,
+                 DType dtype) {
+  ModelWeights weights(m.weights);
+  std::vector<TableValues> tables;
+  try {
+    tables = read_tables(weights, e);
+  } catch (const FormatError&) {
+    throw;
+  } catch (const std::runtime_error& problem) {
+    throw InputError(
+        fmt::format("{}: {} is learned: {}", m.file, to_text(e.value), problem.what()));
+  }
+  std::vector<TensorView> parameters;
+  for (TableValues& t : tables) parameters.push_back(tensor(t.values.data(), {t.rows, t.width}));
+  return std::visit(
+      [&](const auto& s) -> Array {
+        if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>) {
+          try {
+            return rows_of(s, parameters, list, dtype);
+          } catch (const std::invalid_argument& problem) {
+            throw InputError(
+                fmt::format("{}: {}; posenc doctor --context N names the ways to reach farther",
+                            m.file, problem.what()));
+          }
+        } else {
+          throw InputError("this encoding does not act at the input");
+        }
+      },
+      e.value.scheme);
 }
 
 }  // namespace posenc::cli

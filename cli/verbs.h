@@ -32,6 +32,11 @@ int table(TableOptions);
 // Whether the scheme enters at the input, and its rows alone, [batch * tokens, width].
 bool is_input_scheme(const Encoding&);
 Array input_rows(const Encoding&, const PositionList&, DType);
+// What acts at the input of the model or of --tower; --input chooses where there are several.
+const std::vector<InputEncoding>& inputs_of(const ModelSpec&, const SubjectOptions&);
+const InputEncoding& chosen_input(const ModelSpec&, const SubjectOptions&);
+// Its rows, learned ones from the weights beside the model's file.
+Array model_rows(const ModelSpec&, const InputEncoding&, const PositionList&, DType);
 
 struct ApplyOptions {
   SubjectOptions subject;
@@ -55,6 +60,9 @@ struct PlotOptions {
   SubjectOptions subject;
   std::string kind = "wavelengths", positions;
   std::string output, format;  // .svg or .html
+  ExtendOptions extend;        // of kind extend: the table's options
+  std::string at;              // of kind extend: what the similarity is to
+  bool extend_given = false;   // one of those was on the command line
   bool json = false;
 };
 int plot(const PlotOptions&);

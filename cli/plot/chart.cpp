@@ -18,6 +18,11 @@ constexpr double kWidth = 860, kHeight = 480, kLeft = 84, kRight = 26, kTop = 64
 constexpr std::array<const char*, 7> kColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                              "#56B4E9", "#E69F00", "#000000"};
 
+const char* color_of(const std::vector<Series>& all, std::size_t i) {
+  const auto at = static_cast<std::size_t>(all[i].color.value_or(static_cast<int>(i)));
+  return kColors[at % kColors.size()];
+}
+
 std::string axis_title(const Axis& a) {
   return a.unit.empty() ? a.label : a.label + " [" + a.unit + "]";
 }
@@ -128,7 +133,7 @@ std::string legend(const LineChart& c, double top, double& used) {
     const double width = 40 + 7.0 * static_cast<double>(c.series[i].name.size());
     if (x + width > kWidth - kRight && x > kLeft) x = kLeft, y += 20;
     s += fmt::format("<path d=\"M{:.0f} {:.0f}h22\" stroke=\"{}\" stroke-width=\"3\"{}/>\n", x,
-                     y - 4, kColors[i % kColors.size()],
+                     y - 4, color_of(c.series, i),
                      c.series[i].dashed ? " stroke-dasharray=\"6 4\"" : "");
     s += text(x + 28, y, "start", 12, c.series[i].name);
     x += width;
@@ -195,7 +200,7 @@ std::string svg(const LineChart& c) {
     }
   }
   for (std::size_t i = 0; i < c.series.size(); ++i)
-    s += line(c.series[i], c, sx, sy, kColors[i % kColors.size()]);
+    s += line(c.series[i], c, sx, sy, color_of(c.series, i));
   return s + keys + "</svg>\n";
 }
 

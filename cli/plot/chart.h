@@ -23,6 +23,7 @@ struct Series {
   std::vector<double> x, y;
   bool dashed = false;
   bool points = false;
+  std::optional<int> color{};  // of two lines that belong together; none: the next one
 };
 
 // A labelled line across the plot: a context length, a bound.

@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "chart.h"
-#include "sinusoid.h"
+#include "input.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -266,8 +266,31 @@ std::vector<Figure> plot_rotary(const Drawn& d, const PlotOptions& o) {
   if (o.kind == "error") return plot_error(d);
   if (o.kind == "scaling") return plot_scaling(d);
   if (o.kind == "rows") return plot_rows(d, o.positions);
-  throw UsageError("--kind must be rows, wavelengths, decay, error or scaling, got \"" + o.kind +
-                   "\"");
+  throw UsageError("--kind must be rows, wavelengths, decay, error, scaling or extend, got \"" +
+                   o.kind + "\"");
+}
+
+// What draws a file of weights has no use for what chooses within a model.
+void refuse_of_a_model(const SubjectOptions& s) {
+  if (s.context || s.layer || s.input || !s.tower.empty() || !s.assume.empty() ||
+      !s.reader.empty() || !s.arrays.empty())
+    throw UsageError(
+        "--context, --layer, --input, --tower, --assume, --reader and --arrays go with a model or "
+        "SCHEME; --kind extend draws a file of weights");
+}
+
+std::vector<Figure> figures_of(const PlotOptions& o, std::string& title) {
+  if (o.kind == "extend") {
+    refuse_of_a_model(o.subject);
+    return plot_extend(o);
+  }
+  if (o.extend_given) throw UsageError("--at and the options of a table go with --kind extend");
+  const Subject subject = read_subject(o.subject);
+  title = subject.title;
+  if (is_drawn_by_rows(subject, o)) return plot_input(subject, o, title);
+  const Drawn d = drawn_of(subject, o);
+  title = d.title;
+  return plot_rotary(d, o);
 }
 
 }  // namespace
@@ -281,18 +304,8 @@ int plot(const PlotOptions& o) {
     throw UsageError("--json and the picture cannot both go to stdout");
   if (!o.positions.empty() && o.kind != "rows")
     throw UsageError("--positions goes with --kind rows; --context sets the range of the others");
-  const Subject subject = read_subject(o.subject);
-  const auto* sinusoid =
-      subject.encoding ? std::get_if<Sinusoidal>(&subject.encoding->scheme) : nullptr;
-  std::string title = subject.title;
-  std::vector<Figure> figures;
-  if (sinusoid != nullptr) {
-    figures = plot_sinusoid(*sinusoid, title, o);
-  } else {
-    const Drawn d = drawn_of(subject, o);
-    title = d.title;
-    figures = plot_rotary(d, o);
-  }
+  std::string title = o.subject.text;
+  const std::vector<Figure> figures = figures_of(o, title);
   write_text(o.output,
              format == "svg" ? stacked_svg(figures) : html_page("posenc: " + title, figures));
   if (o.json) {

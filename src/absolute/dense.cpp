@@ -26,6 +26,10 @@ double activated(Activation a, double x) {
       return x / (1 + std::exp(-x));
     case Activation::relu:
       return x > 0 ? x : 0;
+    case Activation::square:
+      return x * x;
+    case Activation::root:
+      return std::sqrt(x);
     default:
       return x;
   }
@@ -42,6 +46,10 @@ double slope(Activation a, double x) {
     }
     case Activation::relu:
       return x > 0 ? 1 : 0;
+    case Activation::square:
+      return 2 * x;
+    case Activation::root:
+      return x > 0 ? 0.5 / std::sqrt(x) : 0;
     default:
       return 1;
   }

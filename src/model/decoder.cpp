@@ -9,12 +9,15 @@ namespace posenc::hf {
 Json decoder_entry(const ConfigView& encoder) {
   const std::string count = encoder.entry().at("decoder").as_string();
   Json entry = Json::object();
+  entry.set("side", "decoder");
   const auto own = encoder.stated(count);
   const Json* held = encoder.entry().at("defaults").find(count);
   // BART counts the layers of its decoder by themselves; T5 as its encoder's unless stated.
   const bool apart = (own && !own->value.is_null()) || (held && !held->is_null());
   for (const auto& [key, value] : encoder.entry().as_object()) {
-    if (key == "bidirectional" || key == "decoder" || key == "decoder_input") continue;
+    if (key == "bidirectional" || key == "decoder" || key == "decoder_input" ||
+        (key == "input_keeps" && encoder.entry().find("decoder_input")))
+      continue;
     if (key == "names" && apart) {
       Json names = value;
       names.set("num_hidden_layers", count);

@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <numbers>
 
+#include "model/doctor_input.h"
 #include "posenc/core/error.h"
 #include "posenc/model/read.h"
+#include "posenc/model/weights.h"
 
 namespace posenc {
 namespace {
@@ -218,17 +220,15 @@ class Doctor {
     for (const auto& layer : spec_.layers)
       if (const auto* f = scaling_field(layer, "factor"); f && layer.rotary)
         limit = std::max(limit, number(f) * static_cast<double>(*spec_.trained_context));
-    const bool learned = std::any_of(spec_.input.begin(), spec_.input.end(), [](const auto& e) {
-      return card(e.value.scheme).name == "learned";
-    });
+    // Learned rows and kept sinusoids have findings of their own.
+    if (std::any_of(spec_.input.begin(), spec_.input.end(),
+                    [](const InputEncoding& e) { return e.positions.has_value(); }))
+      return;
     if (static_cast<double>(length_) > limit)
-      add(learned ? Severity::error : Severity::warning, "context_beyond_table",
+      add(Severity::warning, "context_beyond_table",
           "the context of " + std::to_string(length_) + " is beyond the " + number_text(limit) +
-              " positions the file speaks of" +
-              (learned ? "; the learned table has no row there" : ""),
-          learned ? "extend the table, or stay below"
-                  : "scale positions, or do not expect more than the trained length",
-          limit);
+              " positions the file speaks of",
+          "scale positions, or do not expect more than the trained length", limit);
   }
 
   const ModelSpec& spec_;
@@ -243,6 +243,9 @@ std::vector<Finding> doctor(const ModelSpec& spec) {
   std::vector<Finding> all = spec.findings;
   const auto risks = Doctor(spec).run();
   all.insert(all.end(), risks.begin(), risks.end());
+  find_input_risks(spec, all);
+  const auto tables = check_tables(spec);
+  all.insert(all.end(), tables.begin(), tables.end());
   return all;
 }
 

@@ -20,6 +20,18 @@ Json encoding_json(const Sourced<Encoding>& e) {
                        {"where", e.where}});
 }
 
+// At the input also: which positions have a row, how tokens are counted, where the rows lie.
+Json encoding_json(const InputEncoding& e) {
+  Json out = encoding_json(static_cast<const Sourced<Encoding>&>(e));
+  Json tensors = Json::array();
+  for (const std::string& t : e.tensors) tensors.push(t);
+  out.set("positions", or_null(e.positions));
+  out.set("counts", std::string(enum_text(e.counts)));
+  out.set("padding_row", or_null(e.padding_row));
+  out.set("tensors", std::move(tensors));
+  return out;
+}
+
 // The frequency of each pair and the stream it follows; a pair of several streams (mixed axes) has
 // the axis null and the norm of its frequencies.
 struct Pairs {

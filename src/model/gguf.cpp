@@ -75,8 +75,10 @@ void add_input(const Architecture& arch, const Hparams& h, Keys& keys, ModelSpec
     keys.error("out_of_range", keys.full("embedding_length"), "must be 1 to 1000000");
     return;
   }
-  Sourced<Encoding> e;
+  InputEncoding e;
   e.value.scheme = learned;
+  e.tensors = {"position_embd.weight"};
+  e.positions = learned.rows;
   e.origin = Origin::class_default;
   e.where = "llama.cpp (" + arch.name() + ")";
   m.input.push_back(std::move(e));

@@ -9,7 +9,7 @@ namespace posenc::hf {
 
 struct PartLayers {
   std::vector<LayerSpec> layers;
-  std::vector<Sourced<Encoding>> input;
+  std::vector<InputEncoding> input;
   std::optional<Index> original_context;  // of the scaling
   std::string rope_type;                  // of the first layer that turns
 };
@@ -18,6 +18,8 @@ PartLayers read_layers(const ConfigView&, Index context);
 
 // Schemes other than rotary: what acts at the input and in the score (not_rotary.cpp).
 void read_not_rotary(const ConfigView&, const std::string& scheme, PartLayers&);
+// What stands at the input (input_side.cpp): `kind` learned or sinusoidal.
+void read_input(const ConfigView&, const std::string& kind, PartLayers&);
 // cached_key_channels of each layer (key_cache.cpp); layer_types: the type of each.
 void count_cached_keys(const ConfigView&, const std::vector<std::string>& layer_types,
                        std::vector<LayerSpec>&);

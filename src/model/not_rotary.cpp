@@ -18,49 +18,6 @@ std::optional<Encoding> written(const std::string& text) {
   }
 }
 
-// Rows of learned positions of an image: its patches and the tokens before them.
-std::optional<Index> patch_rows(const ConfigView& view, Index before) {
-  const auto image = view.integer("image_size", 1, 1'000'000);
-  const auto patch = view.integer("patch_size", 1, 1'000'000);
-  if (!image || !patch) return std::nullopt;
-  const Index side = image->value / patch->value;
-  return side * side + before;
-}
-
-// "learned rows=514 width=768 offset=2", with the number of positions that have a row.
-std::string learned_text(const ConfigView& view, std::optional<Index>& positions) {
-  const Json& entry = view.entry();
-  std::optional<Index> rows;
-  Index offset = 0;
-  if (const Json* before = entry.find("input_patches"))
-    rows = patch_rows(view, before->as_integer());
-  else if (const auto stated = view.integer("max_position_embeddings", 1, kUnbounded / 4))
-    rows = stated->value;
-  if (!rows) return "learned";
-  positions = rows;
-  if (const Json* more = entry.find("input_offset")) {  // OPT, BART
-    offset = more->as_integer();
-    *rows += offset;
-  } else if (entry.find("input_padding")) {  // RoBERTa
-    const auto padding = view.integer("pad_token_id", 0, 1'000'000'000);
-    offset = padding ? padding->value + 1 : 0;
-    *positions = std::max<Index>(0, *rows - offset);
-  }
-  return "learned rows=" + std::to_string(*rows) +
-         (offset > 0 ? " offset=" + std::to_string(offset) : "");
-}
-
-std::string table_text(const ConfigView& view, const std::string& kind, PartLayers& out) {
-  const Json& entry = view.entry();
-  const Json* narrow = entry.find("input_width");
-  const auto width = view.integer(narrow ? narrow->as_string() : "hidden_size", 1, 1'000'000'000);
-  const Json* more = entry.find("input_text");
-  std::string text = kind == "learned" ? learned_text(view, out.original_context)
-                                       : kind + (more ? more->as_string() : std::string());
-  if (width) text += " width=" + std::to_string(width->value);
-  return text;
-}
-
 // T5: encoders split their buckets between past and future, decoders do not.
 std::string score_text(const ConfigView& view, const std::string& scheme) {
   if (scheme != "t5") return scheme;
@@ -77,9 +34,28 @@ std::string score_text(const ConfigView& view, const std::string& scheme) {
 std::string mpt_scheme(const ConfigView& view, std::string& input) {
   const auto config = view.stated("attn_config");
   const Json* alibi = config ? config->value.find("alibi") : nullptr;
-  if (!alibi || truthy(*alibi)) return "alibi";
+  if (!alibi || truthy(*alibi)) {
+    const Json* most = config ? config->value.find("alibi_bias_max") : nullptr;
+    if (most && most->is_number() && most->as_number() != 8)
+      view.reading().warn("key_ignored",
+                          "alibi_bias_max is " + shown(*most) +
+                              ", and transformers 5.23 makes the slopes of 8 all the same; "
+                              "llama.cpp and the authors' code obey it",
+                          config->where + "/alibi_bias_max",
+                          "check which program the model was trained with", most->as_number());
+    return "alibi";
+  }
   input = "learned";
   return "none";
+}
+
+// BEiT: a table of rows, a bias in the score, both or none, by three flags.
+std::string beit_scheme(const ConfigView& view, std::string& input) {
+  if (view.flag(view.entry().at("input_if").as_string(), false)) input = "learned";
+  return view.flag("use_relative_position_bias", false) ||
+                 view.flag("use_shared_relative_position_bias", false)
+             ? "beit"
+             : "none";
 }
 
 }  // namespace
@@ -89,6 +65,7 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
   if (const Json* held = view.entry().find("input")) input = held->as_string();
   if (view.class_name() == "MptConfig") scheme = mpt_scheme(view, input);
   if (scheme == "learned") scheme = "none", input = "learned";
+  if (scheme == "beit") scheme = beit_scheme(view, input);
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
     if (const auto v = view.stated(key); v && truthy(v->value))
       view.reading().warn(
@@ -96,8 +73,7 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
           std::string(key) + " is in the file, but " + view.class_name() + " has no rotary",
           v->where, "the key does nothing");
   if (!input.empty()) {
-    if (auto encoding = written(table_text(view, input, out)))
-      out.input.push_back({*encoding, Origin::class_default, view.class_name()});
+    read_input(view, input, out);
     view.reading().note("no_rotary",
                         "positions are added at the input (" + input + "); q and k are not turned",
                         view.where("model_type"));

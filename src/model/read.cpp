@@ -62,9 +62,15 @@ ModelSpec read_model(const std::filesystem::path& given, const ReadOptions& opti
   // A file that is called so and does not begin so is a broken one.
   if (is_gguf(path) || path.extension() == ".gguf") {
     const MappedFile file(path);
-    return read_gguf(file.bytes(), path.string(), options);
+    ModelSpec spec = read_gguf(file.bytes(), path.string(), options);
+    if (spec.reader == "llama_cpp") spec.weights = path.string();
+    return spec;
   }
-  return read_hugging_face(read_json(path), path.string(), options);
+  ModelSpec spec = read_hugging_face(read_json(path), path.string(), options);
+  // Beside a config lie weights with the names of its own program.
+  if (spec.reader == "transformers")
+    spec.weights = path.has_parent_path() ? path.parent_path().string() : std::string(".");
+  return spec;
 }
 
 const FieldValue* LayerSpec::field(std::string_view name) const {

@@ -179,6 +179,13 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
         whole.reading().note("no_rotary",
                              "the encoder adds positions of its own: " + to_text(e.value),
                              whole.where("model_type"));
+    // What its sinusoid cannot be is said where the decoder has rows of another kind.
+    for (Finding f : own.findings)
+      if (f.code == "sinusoid_width" && whole.entry().find("decoder_input")) {
+        f.severity = Severity::warning;
+        f.message = "in the encoder: " + f.message;
+        whole.reading().findings.push_back(std::move(f));
+      }
     towers.push_back({"encoder", part.layers, part.input});
   }
   const Json* parts = whole.entry().find("parts");

@@ -339,6 +339,37 @@ TEST(Coordinates, AreChannels) {
   EXPECT_THAT(r[4], ::testing::ElementsAre(1, 0));
 }
 
+// Liu et al., with_r. The middle of the grid is 0 by the paper, 1/2 on both axes in the authors'
+// code, although the coordinates run from -1 to 1: rr = sqrt((xx - 0.5)^2 + (yy - 0.5)^2).
+TEST(Coordinates, RadiusOfThePaperAndOfTheCode) {
+  const OwnedPositions grid = linspace_grid({{3, 5}});
+  const auto paper = rows(Coordinates{.radius = CoordinateRadius::middle}, grid, 3);
+  const auto code = rows(Coordinates{.radius = CoordinateRadius::code, .gain = 2}, grid, 3);
+  for (std::size_t i = 0; i < 15; ++i) {
+    const double y = static_cast<double>(i / 5) - 1, x = static_cast<double>(i % 5) / 2 - 1;
+    EXPECT_THAT(paper[i], ::testing::ElementsAre(y, x, std::hypot(x, y)));
+    EXPECT_EQ(code[i][0], 2 * y);
+    EXPECT_NEAR(code[i][2], 2 * std::hypot(x - 0.5, y - 0.5), 5e-16);
+  }
+  EXPECT_EQ(paper[7][2], 0);
+  EXPECT_NEAR(code[0][2] / 2, 2.1213203435596424, 1e-15);
+  EXPECT_NEAR(code[7][2] / 2, 0.7071067811865476, 1e-15);
+  // The slope at the centre is 0, not NaN.
+  LoweredInput lowered;
+  Coordinates{.radius = CoordinateRadius::middle}.lower({}, lowered);
+  OwnedInputGradients g = zero_gradients(lowered, grid);
+  std::vector<double> d(15 * 3, 1.0);
+  input_gradient({}, grid, lowered, tensor(d.data(), {15, 3}), {}, g.terms);
+  const auto* slope = static_cast<const double*>(g.terms[1].position.data);
+  EXPECT_EQ(slope[7], 0);
+  EXPECT_EQ(slope[15 + 7], 0);
+  EXPECT_NEAR(slope[4], -1 / std::sqrt(2.0), 1e-15);  // upper right corner: y = -1, x = 1
+  EXPECT_NEAR(slope[15 + 4], 1 / std::sqrt(2.0), 1e-15);
+  ContinuousAxial hidden;
+  hidden.width = 1, hidden.activation = Activation::root;
+  EXPECT_THROW((void)hidden.parameters(), std::invalid_argument);
+}
+
 TEST(Cape2d, BothRadii) {
   const OwnedPositions at = real({0.4, -0.3}, 2);
   for (const CapeRadius radius : {CapeRadius::from_zero, CapeRadius::from_one}) {

@@ -126,7 +126,10 @@ inline OwnedPositions positions_for(const ContinuousAxial& c) {
 inline std::vector<Coordinates> samples(Type<Coordinates>) {
   return variants(
       Coordinates{}, [](Coordinates& x) { x.axes = 3, x.gain = 0.5; },
-      [](Coordinates& x) { x.compose = Compose::multiply, x.axes = 1; });
+      [](Coordinates& x) { x.compose = Compose::multiply, x.axes = 1; },
+      [](Coordinates& x) { x.radius = CoordinateRadius::middle, x.axes = 3; },
+      [](Coordinates& x) { x.radius = CoordinateRadius::code, x.gain = -2; },
+      [](Coordinates& x) { x.radius = CoordinateRadius::code, x.compose = Compose::add; });
 }
 inline OwnedPositions positions_for(const Coordinates& c) {
   return real_positions(static_cast<std::int32_t>(c.axes));

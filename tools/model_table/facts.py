@@ -138,7 +138,7 @@ embedding_gemma2_text clvp_encoder vjepa2 eomt_dinov3 xlm-roberta-xl mobilebert 
 nystromformer mra yoso dpr lxmert roberta-prelayernorm swin swinv2 beit data2vec-vision rembert roc_bert
 canine lilt longformer luke splinter flaubert xlm funnel wavlm vit_mae vit_msn siglip_text_model xmod
 cohere_compass_vision dots3_note_vision_encoder lfm3_vl_vision step3p5_vision kimi_k25_vision
-inkling2_vision minimax_m3_vl_vision""".split()
+inkling2_vision minimax_m3_vl_vision dinov2_with_registers""".split()
 
 # Layers that turn, when not all with attention do.
 ROTARY_ON = {
@@ -322,9 +322,12 @@ LABELS_IF_TYPED = "hy_v4 lfm2_moe minimax_m3_vl_text mistral_large4_text mllama_
 # Names of keys in older files.
 EXTRA_NAMES = {"step3p5": {"num_key_value_heads": "num_attention_groups"},
                "dots3_note_text": {"sliding_window": "sliding_window_size"},
-               "mpt": {"max_position_embeddings": "max_seq_len"}}
+               "mpt": {"max_position_embeddings": "max_seq_len"},
+               "led": {"max_position_embeddings": "max_encoder_position_embeddings"}}
 # What the class fills in for null.
-EXTRA_DEFAULTS = {"dots3_note_text": {"sliding_window": 512}, "mpt": {"max_position_embeddings": 2048}}
+EXTRA_DEFAULTS = {"dots3_note_text": {"sliding_window": 512}, "mpt": {"max_position_embeddings": 2048},
+                  "led": {"max_position_embeddings": 16384, "max_decoder_position_embeddings": 1024},
+                  "layoutlm": {"max_2d_position_embeddings": 1024}}
 # A rotary of another part, which the text model does not have.
 NOT_THE_TEXT = ["musicflamingo"]
 # What these call rotary is no rotation: the two members of a pair get other angles.
@@ -356,24 +359,68 @@ biogpt layoutlm ernie megatron-bert roberta-prelayernorm ibert visual_bert gpt-s
 yoso dpr lxmert data2vec-text xlm-roberta-xl mobilebert squeezebert bark
 clip_text_model clip_vision_model siglip_text_model siglip_vision_model vit deit dinov2 vit_mae
 vit_msn decision_transformer imagegpt rembert roc_bert flaubert xlm mvp lilt splinter xmod
-canine bert-generation luke mpnet""".split()
+canine bert-generation luke mpnet dinov2_with_registers""".split()
 SINUSOIDAL = """xglm m2m_100 marian pegasus pegasus_x fsmt speech_to_text ctrl musicgen_decoder
 musicgen_melody_decoder nllb-moe whisper informer autoformer time_series_transformer""".split()
 T5 = "t5 mt5 umt5 longt5 switch_transformers udop pop2piano mpnet".split()
 ALIBI = ["bloom", "mpt"]
 NONE = """mamba mamba2 falcon_mamba rwkv xlstm jamba nemotron_h zamba kimi_linear""".split()
 # Rows that stand before position 0: the table has as many more than max_position_embeddings ...
-INPUT_OFFSET = {name: 2 for name in "opt bart mbart plbart mvp biogpt".split()}
+INPUT_OFFSET = {name: 2 for name in
+                "opt bart mbart plbart mvp biogpt mra nystromformer yoso xglm".split()}
 # ... or positions start behind pad_token_id, and the table has max_position_embeddings rows.
 INPUT_PADDING = """roberta xlm-roberta camembert data2vec-text ibert lilt longformer luke mpnet
-roberta-prelayernorm xlm-roberta-xl xmod""".split()
+roberta-prelayernorm xlm-roberta-xl xmod esm fsmt m2m_100 nllb-moe speech_to_text""".split()
+# Positions count the tokens that the mask shows; all others count from the first slot of a row.
+INPUT_MASK = "opt biogpt".split()
 INPUT_WIDTH = {"albert": "embedding_size", "electra": "embedding_size",
                "rembert": "input_embedding_size"}
 # Rows of images: patches and the tokens before them.
 INPUT_PATCHES = {"vit": 1, "deit": 2, "clip_vision_model": 1, "siglip_vision_model": 0, "dinov2": 1,
-                 "vit_msn": 1}
+                 "vit_msn": 1, "vit_mae": 1, "dinov2_with_registers": 1, "beit": 1}
+# Read only where this key is true.
+INPUT_IF = {name: "use_absolute_position_embeddings" for name in ("beit", "data2vec-vision")}
+INPUT_PATCHES["data2vec-vision"] = 1
+# Boxes of words: rows of each table, the tensors of x, y, height and width.
+INPUT_BOXES = {"layoutlm": "max_2d_position_embeddings"}
+# How the name of the tensor ends that holds the table; with an encoder and a decoder in one file
+# "encoder." or "decoder." stands before it. All others: BERT's.
+INPUT_TENSOR = {name: "wpe.weight" for name in
+                "gpt2 gpt-sw3 gpt_bigcode gpt_neo imagegpt decision_transformer mpt".split()}
+INPUT_TENSOR.update({name: "embed_positions.weight" for name in """bart mbart plbart blenderbot
+blenderbot-small led bigbird_pegasus mvp marian pegasus whisper opt biogpt""".split()})
+INPUT_TENSOR.update({name: "embeddings.position_embeddings" for name in
+                     "vit deit dinov2 dinov2_with_registers vit_msn vit_mae beit data2vec-vision".split()})
+INPUT_TENSOR.update({
+    "openai-gpt": "positions_embed.weight", "xlm": "position_embeddings.weight",
+    "flaubert": "position_embeddings.weight",
+    "canine": "char_position_embeddings.weight",
+    "clip_text_model": "text_model.embeddings.position_embedding.weight",
+    "siglip_text_model": "text_model.embeddings.position_embedding.weight",
+    "clip_vision_model": "vision_model.embeddings.position_embedding.weight",
+    "siglip_vision_model": "vision_model.embeddings.position_embedding.weight"})
+# scale_embedding: what the class holds and, beside a sinusoid, what published checkpoints say;
+# ignored: the class has the key and multiplies nothing; always: it multiplies without a key.
+INPUT_SCALE = {name: {"default": False} for name in
+               "bart blenderbot blenderbot-small mbart mvp".split()}
+INPUT_SCALE.update({name: {"default": True} for name in "bigbird_pegasus biogpt plbart".split()})
+INPUT_SCALE.update({name: {"default": True, "published": True} for name in
+                    "fsmt m2m_100 nllb-moe pegasus_x speech_to_text xglm".split()})
+INPUT_SCALE.update({name: {"default": False, "published": True} for name in "marian pegasus".split()})
+INPUT_SCALE.update({name: {"ignored": True} for name in
+                    "musicgen_decoder musicgen_melody_decoder whisper".split()})
+INPUT_SCALE["ctrl"] = {"always": True}
+# Sinusoids of which the class keeps as many rows as this key says and fails beyond; all others
+# make the rows that they need.
+INPUT_KEEPS = {name: "max_position_embeddings" for name in "marian pegasus ctrl".split()}
+INPUT_KEEPS["whisper"] = "max_source_positions"
+# Sinusoids: what an odd width does; all others fail.
+INPUT_ODD = {name: "truncate" for name in
+             "marian pegasus ctrl informer autoformer time_series_transformer".split()}
+INPUT_ODD.update({name: "zero_pad" for name in """xglm m2m_100 fsmt speech_to_text nllb-moe
+musicgen_decoder musicgen_melody_decoder""".split()})
 # Sinusoids: where sines and cosines stand, the law of the frequencies, the first position.
-FAIRSEQ, PAPER = " layout=halves spacing=t2t offset=2", " layout=halves"
+FAIRSEQ, PAPER = " layout=halves spacing=t2t", " layout=halves"
 INPUT_TEXT = {"marian": PAPER, "pegasus": PAPER, "informer": PAPER, "autoformer": PAPER,
               "time_series_transformer": PAPER, "ctrl": PAPER,
               "pegasus_x": " layout=halves spacing=t2t", "whisper": " layout=halves spacing=t2t",
@@ -387,7 +434,8 @@ bigbird_pegasus mvp marian pegasus pegasus_x fsmt m2m_100 nllb-moe whisper speec
 DECODER.update({name: "num_decoder_layers" for name in
                 "t5 mt5 umt5 longt5 switch_transformers udop pop2piano".split()})
 # Whisper: its encoder has sinusoids, its decoder learned rows.
-DECODER_INPUT = {"whisper": ("learned", "max_target_positions")}
+DECODER_INPUT = {"whisper": ("learned", "max_target_positions"),
+                 "led": ("learned", "max_decoder_position_embeddings")}
 RELATIVE = {"deberta": "deberta", "deberta-v2": "deberta", "xlnet": "xlnet", "funnel": "funnel",
             "swin": "swin", "swinv2": "log_cpb", "beit": "beit", "data2vec-vision": "beit",
             "wav2vec2": "convolutional", "hubert": "convolutional", "wavlm": "convolutional"}

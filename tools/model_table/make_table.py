@@ -153,11 +153,14 @@ for name in sorted(classes):
                            (F.INPUT_OFFSET, "input_offset"),
                            (F.INPUT_WIDTH, "input_width"), (F.INPUT_PATCHES, "input_patches"),
                            (F.INPUT_TEXT, "input_text"), (F.DECODER, "decoder"),
-                           (F.DECODER_INPUT, "decoder_input")):
+                           (F.DECODER_INPUT, "decoder_input"), (F.INPUT_IF, "input_if"),
+                           (F.INPUT_BOXES, "input_boxes"), (F.INPUT_TENSOR, "input_tensor"),
+                           (F.INPUT_SCALE, "input_scale"), (F.INPUT_KEEPS, "input_keeps"),
+                           (F.INPUT_ODD, "input_odd")):
             if name in facts_of:
                 entry[key] = facts_of[name]
-        if name in F.INPUT_PADDING:
-            entry["input_padding"] = True
+        if name in F.INPUT_MASK:
+            entry["input_mask"] = True
         if name in F.DECODER:
             entry["bidirectional"] = True
         common(name, entry, c)
@@ -177,6 +180,8 @@ for name in sorted(classes):
         entry["parts"] = parts
     if name in F.FLAT_TEXT:
         entry["flat_text"] = True
+    if name in F.INPUT_PADDING:
+        entry["input_padding"] = True
     table[name] = entry
 
 for names in (NOT_ROTARY, F.PAIRING, F.HEAD, F.LAYERS, F.ROPE, F.MROPE):

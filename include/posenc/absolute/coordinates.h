@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinates themselves as channels. Liu et al., CoordConv, arXiv:1807.03247, section 3:
-//   y = [x | gain c_0 | gain c_1 ..]
+//   y = [x | gain c_0 | gain c_1 .. | gain r]
 // in [-1, 1] by linspace_grid. (CoordConv's own code divides each axis by the other's size, wrong
-// on grids that are not square; positions made here are not.)
+// on grids that are not square; positions made here are not.) The radius r is the option with_r:
+//   middle  sqrt(sum of c_a^2): section 3, sqrt((i - h/2)^2 + (j - w/2)^2), in the same units
+//   code    sqrt(sum of (c_a - 1/2)^2): the authors' code, whose centre is that of [0, 1] although
+//           its coordinates run over [-1, 1]; checkpoints have this one
+// d r is 0 at the centre itself.
 #pragma once
 #include <cmath>
 
@@ -11,9 +15,16 @@
 
 namespace posenc {
 
+enum class CoordinateRadius : std::uint8_t { none, middle, code };
+template <>
+struct EnumNames<CoordinateRadius> {
+  static constexpr std::array<std::string_view, 3> value{"none", "middle", "code"};
+};
+
 struct Coordinates {
   static constexpr Card card{"coordinates", "coordinate channels", "arXiv:1807.03247", "sec. 3"};
   Index axes = 2;
+  CoordinateRadius radius = CoordinateRadius::none;
   double gain = 1, input_gain = 1;
   Compose compose = Compose::concat;
   Index first = 0;
@@ -37,6 +48,19 @@ struct Coordinates {
     t.gain = gain;
     t.first = first;
     out.terms.push_back(t);
+    if (radius != CoordinateRadius::none) {
+      const double centre = radius == CoordinateRadius::code ? 0.5 : 0.0;
+      const auto n = static_cast<std::size_t>(axes);
+      std::vector<double> same(n * n, 0.0);
+      for (std::size_t a = 0; a < n; ++a) same[a * n + a] = 1;
+      t.layers = {out.dense(std::move(same), std::vector<double>(n, -centre), axes,
+                            Activation::square),
+                  out.dense(std::vector<double>(n, 1.0), {}, 1, Activation::root)};
+      t.source_width = axes;
+      t.width = 1;
+      t.first = first + axes;
+      out.terms.push_back(std::move(t));
+    }
     out.input_gain *= input_gain;
   }
 
@@ -50,6 +74,7 @@ struct Coordinates {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("axes", s.axes, Field{.doc = "axes of the positions", .min = 1, .max = 8});
+    v("radius", s.radius, Field{.doc = "one more channel, the distance from the centre"});
     v("gain", s.gain, Field{.doc = "multiplies the coordinates"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
     v("compose", s.compose, Field{.doc = "how the coordinates meet the embedding"});

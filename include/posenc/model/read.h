@@ -24,7 +24,8 @@ POSENC_API ModelSpec read_hugging_face(const Json& config, const std::string& fi
 POSENC_API ModelSpec read_gguf(std::span<const std::byte>, const std::string& file,
                                const ReadOptions& = {});
 
-// The findings that only the doctor looks for (risks at the context), appended to the reader's own.
+// The findings that only the doctor looks for, appended to the reader's own: risks at the context,
+// and the tables of positions in the weights that lie at ModelSpec::weights (read for this alone).
 POSENC_API std::vector<Finding> doctor(const ModelSpec&);
 
 // posenc.explain/1 and posenc.doctor/1 of docs/interfaces.md.

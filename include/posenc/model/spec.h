@@ -56,6 +56,24 @@ struct QueryTemperature {
 // The factor on q at position p.
 POSENC_API double query_factor(const QueryTemperature&, double position);
 
+// Which position a program gives a token when its caller gives none: its place in the row, padding
+// included; how many tokens before it the mask shows; how many before it are not padding.
+enum class PositionRule : std::uint8_t { arange, mask, tokens };
+template <>
+struct EnumNames<PositionRule> {
+  static constexpr std::array<std::string_view, 3> value{"arange", "mask", "tokens"};
+};
+// What acts at the embedding, and what its program knows of it beside the scheme.
+struct InputEncoding : Sourced<Encoding> {
+  // Where the scheme's parameters stand among the weights, in its order: names, or how names end
+  // (behind a dot). Of a sinusoid: the table that some checkpoints store. Empty: nowhere.
+  std::vector<std::string> tensors{};
+  PositionRule counts = PositionRule::arange;
+  std::optional<Index> positions{};     // 0 .. positions - 1 have a row; none: no end
+  std::optional<Index> padding_row{};   // of the table: what padding reads, never trained
+  std::optional<Index> image_prefix{};  // rows of an image: class tokens, then a square of patches
+};
+
 enum class AttentionKind : std::uint8_t { full, sliding, chunked, linear, none };
 template <>
 struct EnumNames<AttentionKind> {
@@ -97,15 +115,17 @@ POSENC_API void complete_fields(LayerSpec&);
 struct Tower {
   std::string name;  // vision, audio, decoder
   std::vector<LayerSpec> layers;
-  std::vector<Sourced<Encoding>> input{};  // what acts at its embedding
+  std::vector<InputEncoding> input{};  // what acts at its embedding
 };
 
 struct ModelSpec {
   std::string file, model_type, reader;  // reader: transformers | llama_cpp
+  // The folder of the config, or the GGUF file: where weights may lie. Empty: read from a pipe.
+  std::string weights;
   Sourced<Index> context;
   std::optional<Index> trained_context;
   Sourced<Index> cache_element_bytes{2, Origin::derived, "no dtype is stated: 16 bit taken"};
-  std::vector<Sourced<Encoding>> input;  // what acts at the embedding
+  std::vector<InputEncoding> input;  // what acts at the embedding
   std::vector<LayerSpec> layers;
   std::vector<Tower> towers;
   std::vector<Finding> findings;

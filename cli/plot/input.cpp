@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "input.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sinusoid.h"
+
+namespace posenc::cli {
+namespace {
+
+// The rows of the subject at these positions, f64.
+struct RowSource {
+  const Encoding* scheme = nullptr;
+  const ModelSpec* model = nullptr;
+  const InputEncoding* input = nullptr;
+  Array at(const PositionList& list) const {
+    return scheme ? input_rows(*scheme, list, DType::f64)
+                  : model_rows(*model, *input, list, DType::f64);
+  }
+};
+
+PositionList first_positions(Index count) {
+  PositionList list;
+  std::vector<Index> p(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<Index>(i);
+  list.shape = {count};
+  list.owned.value = std::move(p);
+  return list;
+}
+
+Figure heat_map(const RowSource& source, const std::string& title, const PlotOptions& o,
+                std::optional<Index> most) {
+  const PositionList list = o.positions.empty()
+                                ? first_positions(std::min<Index>(most.value_or(100), 512))
+                                : read_positions(o.positions);
+  const Index count = list.owned.batch * list.owned.count();
+  if (count < 1 || count > 2048) throw UsageError("rows draws 1 to 2048 positions");
+  const Array rows = source.at(list);
+  const std::vector<double> v = rows.doubles();
+  HeatMap h;
+  h.title = "Encoding of every position and channel";
+  h.subtitle = title;
+  h.x = {"channel", "index", false, {}, {}, true};
+  h.y = {"position", o.positions.empty() ? "tokens" : "row of the list", false, {}, {}, true};
+  if (source.input && source.input->image_prefix && o.positions.empty())
+    h.y.unit = "row of the table";
+  h.value_label = "encoding";
+  h.rows = static_cast<int>(rows.shape[0]), h.columns = static_cast<int>(rows.shape[1]);
+  h.x_max = static_cast<double>(rows.shape[1]), h.y_max = static_cast<double>(rows.shape[0]);
+  // A few large numbers would leave the rest white: the scale ends at twice the 98th percentile.
+  std::vector<double> size(v.size());
+  std::transform(v.begin(), v.end(), size.begin(), [](double x) { return std::abs(x); });
+  const auto nth = size.begin() + static_cast<std::ptrdiff_t>(size.size() * 98 / 100);
+  std::nth_element(size.begin(), nth, size.end());
+  const double typical = *nth, largest = *std::max_element(nth, size.end());
+  h.limit = largest > 2 * typical && typical > 0 ? 2 * typical : largest;
+  if (!(h.limit > 0)) h.limit = 1;
+  h.limit = std::stod(fmt::format("{:.2g}", h.limit));
+  h.values.assign(v.begin(), v.end());
+  return {
+      svg(h),
+      fmt::format("A row is one position. The largest number is {:.3g}; the colours end at {:g}.",
+                  largest, h.limit),
+      data(h)};
+}
+
+// The mean over at most 256 pairs of rows for each distance.
+Figure similarities(const RowSource& source, const std::string& title, Index count) {
+  const std::vector<double> v = source.at(first_positions(count)).doubles();
+  const Index width = static_cast<Index>(v.size()) / count;
+  LineChart c;
+  c.title = "Cosine similarity of two rows by distance";
+  c.subtitle = title;
+  c.x = {"distance", "positions", true};
+  c.y = {"cosine similarity", ""};
+  Series mean{fmt::format("mean over the pairs of {} rows", count), {}, {}};
+  Series low{"least", {}, {}, true}, high{"largest", {}, {}, true};
+  const double top = std::log(static_cast<double>(count - 1));
+  Index before = 0;
+  for (int i = 0; i <= 200; ++i) {
+    const Index d = count > 2 ? static_cast<Index>(std::round(std::exp(top * i / 200))) : 1;
+    if (d == before) continue;
+    before = d;
+    const Index pairs = count - d, step = std::max<Index>(1, pairs / 256);
+    double sum = 0, least = 2, largest = -2;
+    Index used = 0;
+    for (Index p = 0; p < pairs; p += step, ++used) {
+      const double s = similarity(v.data() + p * width, v.data() + (p + d) * width, width);
+      sum += s, least = std::min(least, s), largest = std::max(largest, s);
+    }
+    for (Series* s : {&mean, &low, &high}) s->x.push_back(static_cast<double>(d));
+    mean.y.push_back(sum / static_cast<double>(used));
+    low.y.push_back(least), high.y.push_back(largest);
+  }
+  c.series = {std::move(mean), std::move(low), std::move(high)};
+  c.rules.push_back({"0", 0, false});
+  return {svg(c),
+          "What the rows alone say of distance: neighbours that look alike, and how soon that "
+          "ends. Rows that no text was long enough to train stay near 0.",
+          data(c)};
+}
+
+}  // namespace
+
+double similarity(const double* a, const double* b, Index width) {
+  double ab = 0, aa = 0, bb = 0;
+  for (Index c = 0; c < width; ++c) ab += a[c] * b[c], aa += a[c] * a[c], bb += b[c] * b[c];
+  return aa > 0 && bb > 0 ? ab / std::sqrt(aa) / std::sqrt(bb) : 0;
+}
+
+bool is_drawn_by_rows(const Subject& s, const PlotOptions& o) {
+  if (s.encoding) return is_input_scheme(*s.encoding);
+  if (o.subject.input) return true;
+  require_readable(*s.model);
+  return !o.subject.layer && !inputs_of(*s.model, o.subject).empty() &&
+         !chosen_layer(*s.model, o.subject).rotary;
+}
+
+std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::string& title) {
+  RowSource source;
+  std::optional<Index> most;
+  PlotOptions own = o;
+  if (s.encoding) {
+    source.scheme = &*s.encoding;
+  } else {
+    source.model = &*s.model;
+    source.input = &chosen_input(*s.model, o.subject);
+    title += ": " + to_text(source.input->value);
+    most = source.input->positions;
+    if (!own.subject.context && most) own.subject.context = *most;
+  }
+  const Encoding& e = s.encoding ? *s.encoding : source.input->value;
+  if (const auto* sinusoid = std::get_if<Sinusoidal>(&e.scheme))
+    return plot_sinusoid(*sinusoid, title, own);
+  if (o.kind == "rows") return {heat_map(source, title, o, most)};
+  const bool by_number = source.input && !source.input->image_prefix && most && *most >= 2;
+  if (o.kind == "decay" && by_number)
+    return {similarities(
+        source, title, std::min<Index>({*most, own.subject.context.value_or(*most), Index{8192}}))};
+  throw UsageError(fmt::format("--kind of \"{}\" must be rows{}, got \"{}\"", title,
+                               by_number ? " or decay" : "", o.kind));
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers of a model's tables, from the weights beside its config (*.safetensors; sharded ones
+// by the index beside them) or from the GGUF file itself. Only headers are read until a tensor is
+// asked for; files are mapped.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "posenc/model/spec.h"
+
+namespace posenc {
+
+struct StoredTensor {
+  std::string file, name, dtype;  // dtype as the file writes it: F32, BF16, f16 ...
+  std::vector<Index> shape;       // outermost first
+  std::size_t at = 0;             // which file and tensor, for ModelWeights
+  bool readable = false;          // of a float type that `values` widens
+};
+
+class POSENC_API ModelWeights {
+ public:
+  // ModelSpec::weights: a folder, a GGUF file, or empty (nothing is found then). Throws FormatError
+  // for an index that is broken or names no file beside it.
+  explicit ModelWeights(const std::string& where);
+  ~ModelWeights();
+  ModelWeights(ModelWeights&&) noexcept;
+  ModelWeights& operator=(ModelWeights&&) noexcept;
+
+  bool any() const noexcept;  // weights lie there
+  std::string place() const;  // for messages: the files, or where they would lie
+  // Tensors called `name` or "....name", in the order of the files. Throws FormatError for a file
+  // that is no safetensors file (a pointer of git LFS, a file that was cut off).
+  std::vector<StoredTensor> find(std::string_view name);
+  // Every element, widened. Throws FormatError: another dtype, more than 2^27 elements, data that
+  // contradict the shape or that the file lacks.
+  std::vector<double> values(const StoredTensor&);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The table of a scheme's parameter number `k` as [rows, width]: [1, rows, width] counts too.
+// Throws FormatError where the tensor has another shape than the scheme needs, std::runtime_error
+// where none or several are there; both name tensor and files.
+struct TableValues {
+  StoredTensor tensor;
+  Index rows = 0, width = 0;
+  std::vector<double> values;
+};
+POSENC_API std::vector<TableValues> read_tables(ModelWeights&, const InputEncoding&);
+
+// What is wrong with the stored tables of everything that acts at the input of the model and its
+// towers: part of doctor(). Empty when no weights lie there.
+POSENC_API std::vector<Finding> check_tables(const ModelSpec&);
+
+}  // namespace posenc

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands at the input: the scheme with its offset, width and scale, which position a token
+// gets, and where the rows lie among the weights. What the classes do was read in transformers
+// 5.23 and stands in the table as facts (tools/model_table/facts.py, INPUT_*).
+#include <cmath>
+
+#include "model/layers.h"
+#include "posenc/core/error.h"
+
+namespace posenc::hf {
+namespace {
+
+class InputReader {
+ public:
+  InputReader(const ConfigView& view, std::string kind, PartLayers& out)
+      : view_(view), kind_(std::move(kind)), out_(out) {}
+
+  void read() {
+    const Json* narrow = fact("input_width");
+    width_ = view_.integer(narrow ? narrow->as_string() : "hidden_size", 1, 1'000'000'000);
+    encoding_.origin = Origin::class_default;
+    encoding_.where = view_.class_name();
+    if (fact("input_padding"))
+      encoding_.counts = PositionRule::tokens;
+    else if (fact("input_mask"))
+      encoding_.counts = PositionRule::mask;
+    const std::string text = kind_ == "learned" ? learned() : sinusoid();
+    push(text);
+    if (const Json* rows = fact("input_boxes")) boxes(rows->as_string());
+  }
+
+ private:
+  const Json* fact(std::string_view name) const { return view_.entry().find(name); }
+  Reading& reading() const { return view_.reading(); }
+
+  // A text that the registry cannot read is not written: what is missing is a finding already.
+  void push(const std::string& text) {
+    try {
+      encoding_.value = parse_encoding(text);
+    } catch (const std::invalid_argument&) {
+      return;
+    }
+    out_.input.push_back(encoding_);
+  }
+
+  std::string tensor(const char* otherwise) const {
+    const Json* named = fact("input_tensor");
+    const Json* side = fact("side");
+    const std::string part = side              ? side->as_string() + "."
+                             : fact("decoder") ? std::string("encoder.")
+                                               : std::string();
+    return named || *otherwise ? part + (named ? named->as_string() : otherwise) : "";
+  }
+
+  // Height and width in pixels or patches: one number or two.
+  std::optional<std::pair<Index, Index>> sides(const char* key) const {
+    const auto v = view_.value(key);
+    if (!v || !v->value.is_array()) {
+      const auto n = view_.integer(key, 1, 1'000'000);
+      return n ? std::optional(std::pair{n->value, n->value}) : std::nullopt;
+    }
+    const Json::Array& list = v->value.as_array();
+    const auto h = list.size() == 2 ? whole_number(list[0]) : std::nullopt;
+    const auto w = list.size() == 2 ? whole_number(list[1]) : std::nullopt;
+    if (h && w && *h > 0 && *w > 0 && *h <= 1'000'000 && *w <= 1'000'000) return std::pair{*h, *w};
+    reading().error("wrong_type",
+                    std::string(key) + " must be one size or two, got " + shown(v->value), v->where,
+                    "write a whole number");
+    return std::nullopt;
+  }
+  // Rows of learned positions of an image: its patches and the tokens before them.
+  std::optional<Index> image_rows(Index before) {
+    const auto image = sides("image_size"), patch = sides("patch_size");
+    if (!image || !patch) return std::nullopt;
+    encoding_.image_prefix = before;
+    return image->first / patch->first * (image->second / patch->second) + before;
+  }
+
+  // pad_token_id of a class that counts positions from behind it; a finding and none without one.
+  std::optional<Index> padding() {
+    const auto stated = view_.stated("pad_token_id");
+    const auto id = view_.integer("pad_token_id", 0, 1'000'000'000);
+    if (!id) {
+      if (!stated || stated->value.is_null())
+        reading().error("missing_key",
+                        std::string("pad_token_id is ") + (stated ? "null" : "missing") + ": " +
+                            view_.class_name() +
+                            " counts positions from pad_token_id + 1, so no token has a position",
+                        stated ? stated->where : view_.where("pad_token_id"),
+                        "state the id that the model was trained with (RoBERTa, fairseq: 1)");
+      return std::nullopt;
+    }
+    const Json* defaults = fact("defaults");
+    const Json* held = defaults ? defaults->find("pad_token_id") : nullptr;
+    if (held && held->is_integer() && held->as_integer() != id->value)
+      reading().warn("padding_offset",
+                     "pad_token_id is " + std::to_string(id->value) +
+                         ": the first token reads row " + std::to_string(id->value + 1) +
+                         " of the positions; checkpoints of this class were trained with padding " +
+                         std::to_string(held->as_integer()) + ", first row " +
+                         std::to_string(held->as_integer() + 1),
+                     id->where, "state the padding that the model was trained with",
+                     static_cast<double>(id->value));
+    return id->value;
+  }
+
+  // "learned rows=514 width=768 offset=2", with the number of positions that have a row.
+  std::string learned() {
+    encoding_.tensors = {tensor("embeddings.position_embeddings.weight")};
+    std::optional<Index> rows;
+    if (const Json* before = fact("input_patches"))
+      rows = image_rows(before->as_integer());
+    else if (const auto stated = view_.integer("max_position_embeddings", 1, kUnbounded / 4))
+      rows = stated->value;
+    if (!rows) return kind_;
+    Index offset = 0, positions = *rows;
+    if (const Json* more = fact("input_offset")) {
+      offset = more->as_integer();
+      *rows += offset;
+    } else if (fact("input_padding")) {
+      const auto pad = padding();
+      if (!pad) return kind_;
+      offset = *pad + 1;
+      positions = std::max<Index>(0, *rows - offset);
+      encoding_.padding_row = *pad;
+      if (*pad >= *rows)
+        reading().error("padding_offset",
+                        "positions count from row " + std::to_string(offset) +
+                            " (pad_token_id + 1), and the table has " + std::to_string(*rows),
+                        view_.where("pad_token_id"),
+                        "state the pad_token_id that the model was trained with",
+                        static_cast<double>(*pad));
+    }
+    encoding_.positions = positions;
+    out_.original_context = positions;
+    return "learned rows=" + std::to_string(*rows) +
+           (offset > 0 ? " offset=" + std::to_string(offset) : "") + width_text() + scale_text();
+  }
+
+  std::string sinusoid() {
+    if (fact("input_tensor")) encoding_.tensors = {tensor("")};
+    const Json* more = fact("input_text");
+    std::string text = kind_ + (more ? more->as_string() : std::string());
+    if (const Json* offset =
+            fact("input_offset")) {  // XGLM: fixed; padding's row is zero all the same
+      const Index first = offset->as_integer();
+      text += " offset=" + std::to_string(first);
+      if (const auto pad = view_.integer("pad_token_id", 0, 1'000'000'000)) {
+        text += " zero_position=" + std::to_string(pad->value - first);
+        encoding_.padding_row = pad->value;
+        if (pad->value >= first)
+          reading().warn("padding_offset",
+                         "the row of pad_token_id " + std::to_string(pad->value) +
+                             " is set to zero, and positions start at row " +
+                             std::to_string(first) + " whatever padding is: position " +
+                             std::to_string(pad->value - first) + " of every text adds nothing",
+                         pad->where, "the class is written for pad_token_id 1",
+                         static_cast<double>(pad->value));
+      }
+    } else if (fact("input_padding")) {
+      const auto pad = padding();
+      if (!pad) return kind_;
+      encoding_.padding_row = *pad;
+      text += " offset=" + std::to_string(*pad + 1) + " zero_position=-1";
+    }
+    if (const Json* key = fact("input_keeps"))
+      if (const auto rows = view_.integer(key->as_string(), 1, kUnbounded / 4))
+        encoding_.positions = rows->value;
+    return text + width_text() + odd_text(text) + scale_text();
+  }
+
+  std::string width_text() const { return width_ ? " width=" + std::to_string(width_->value) : ""; }
+
+  // What the class does with a width that its code cannot halve.
+  std::string odd_text(const std::string& text) const {
+    if (!width_) return "";
+    const Index width = width_->value;
+    const auto number = static_cast<double>(width);
+    const bool t2t = text.find("spacing=t2t") != std::string::npos;
+    if (t2t && (width == 2 || width == 3)) {
+      reading().error("sinusoid_width",
+                      view_.class_name() + " divides by zero at width " + std::to_string(width) +
+                          ": its spacing divides by width // 2 - 1",
+                      width_->where, "use a width of 4 or more", number);
+      return "";
+    }
+    if (width % 2 == 0) return "";
+    const Json* odd = fact("input_odd");
+    if (!odd) {
+      reading().error("sinusoid_width",
+                      view_.class_name() + " cannot make a sinusoid of odd width " +
+                          std::to_string(width) + ": transformers fails",
+                      width_->where, "use an even width", number);
+      return "";
+    }
+    const bool pads = odd->as_string() == "zero_pad";
+    reading().warn("sinusoid_width",
+                   "odd width " + std::to_string(width) + ": " + view_.class_name() +
+                       (pads ? " appends a zero (as fairseq and tensor2tensor)"
+                             : " drops the last cosine (the Marian program wraps instead)") +
+                       "; OpenNMT and MLX refuse it",
+                   width_->where, "use an even width, or odd=" + odd->as_string() + " everywhere",
+                   number);
+    return " odd=" + odd->as_string();
+  }
+
+  // sqrt(width) on the embedding, and what that means beside a sinusoid of norm sqrt(width / 2).
+  std::string scale_text() const {
+    const Json* rule = fact("input_scale");
+    if (!rule || !width_) return "";
+    const auto stated = view_.stated("scale_embedding");
+    const bool learned = kind_ == "learned";
+    if (rule->find("ignored")) {
+      if (stated && truthy(stated->value))
+        reading().warn("key_ignored",
+                       "scale_embedding is true in the file, but " + view_.class_name() +
+                           " multiplies nothing by it",
+                       stated->where, "the key does nothing");
+      return "";
+    }
+    const double root = std::sqrt(static_cast<double>(width_->value));
+    const bool scales = rule->find("always") ||
+                        (stated && !stated->value.is_null() ? truthy(stated->value)
+                                                            : rule->at("default").as_bool());
+    if (!learned) said_scale(*rule, stated, scales, root);
+    return scales ? " input_gain=" + number_text(root) : "";
+  }
+
+  void said_scale(const Json& rule, const std::optional<Value>& stated, bool scales,
+                  double root) const {
+    const Json* published = rule.find("published");
+    const std::string says = rule.find("always")
+                                 ? std::string("the class always scales")
+                                 : (stated ? "scale_embedding is " + shown(stated->value)
+                                           : std::string("no scale_embedding, and the class has ") +
+                                                 (scales ? "true" : "false"));
+    const std::string where = stated ? stated->where : view_.class_name();
+    const std::string sizes = "rows of the sinusoid have norm " +
+                              number_text(rounded(root / std::sqrt(2.0))) +
+                              ", embeddings that start with deviation 0.02 have norm " +
+                              number_text(rounded(0.02 * root));
+    if (published && published->as_bool() != scales)
+      reading().warn("embedding_scale",
+                     says + ": token embeddings are not multiplied by sqrt(" +
+                         std::to_string(width_->value) + ") = " + number_text(rounded(root)) +
+                         ", as they are in published checkpoints of this class; " + sizes,
+                     where, "state scale_embedding as the model was trained", scales ? root : 1);
+    else
+      reading().note("embedding_scale",
+                     says + ": token embeddings are multiplied by " +
+                         (scales ? "sqrt(" + std::to_string(width_->value) +
+                                       ") = " + number_text(rounded(root))
+                                 : std::string("1")) +
+                         "; a program that forgets it drowns the tokens: " + sizes,
+                     where, "", scales ? root : 1);
+  }
+
+  // Three digits behind the point.
+  static double rounded(double x) { return std::round(x * 1000) / 1000; }
+
+  void boxes(const std::string& key) {
+    const auto rows = view_.integer(key, 1, 1'000'000'000);
+    if (!rows || !width_) return;
+    encoding_.tensors.clear();
+    for (const char* axis : {"x", "y", "h", "w"})
+      encoding_.tensors.push_back(std::string("embeddings.") + axis +
+                                  "_position_embeddings.weight");
+    encoding_.positions.reset();
+    encoding_.counts = PositionRule::arange;
+    push("boxes rows=" + std::to_string(rows->value) + width_text());
+  }
+
+  const ConfigView& view_;
+  std::string kind_;
+  PartLayers& out_;
+  std::optional<Sourced<Index>> width_;
+  InputEncoding encoding_;
+};
+
+}  // namespace
+
+void read_input(const ConfigView& view, const std::string& kind, PartLayers& out) {
+  InputReader(view, kind, out).read();
+}
+
+}  // namespace posenc::hf

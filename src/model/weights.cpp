@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/model/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <stdexcept>
+
+#include "posenc/core/error.h"
+#include "posenc/io/array.h"
+#include "posenc/io/gguf.h"
+#include "posenc/io/safetensors_edit.h"
+
+namespace posenc {
+namespace {
+
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 27;
+constexpr std::size_t kInFile = std::size_t{1} << 32;  // StoredTensor::at = file * 2^32 + tensor
+
+bool is_called(std::string_view full, std::string_view name) {
+  if (full.size() < name.size() || full.substr(full.size() - name.size()) != name) return false;
+  return full.size() == name.size() || full[full.size() - name.size() - 1] == '.';
+}
+
+std::optional<DType> float_type(std::string_view word) {
+  for (const auto& [name, type] : {std::pair{"F64", DType::f64}, std::pair{"F32", DType::f32},
+                                   std::pair{"F16", DType::f16}, std::pair{"BF16", DType::bf16}})
+    if (word == name) return type;
+  return std::nullopt;
+}
+
+std::string gguf_type(std::uint32_t type) {
+  return type == 0    ? "f32"
+         : type == 1  ? "f16"
+         : type == 28 ? "f64"
+         : type == 30 ? "bf16"
+                      : "type " + std::to_string(type);
+}
+
+struct OpenFile {
+  explicit OpenFile(const std::filesystem::path& path)
+      : map(path), index(index_safetensors(map.bytes(), path.string())) {}
+  MappedFile map;
+  SafetensorsIndex index;
+};
+
+// Files that a folder's index names, each once, with the tensors it says they hold.
+std::map<std::string, std::string> shards(const std::filesystem::path& path) {
+  const Json index = read_json(path);
+  const Json* all = index.find("weight_map");
+  if (all == nullptr || !all->is_object())
+    throw FormatError(path.string(), "#/weight_map", "must be an object of names and files");
+  std::map<std::string, std::string> out;
+  for (const auto& [name, file] : all->as_object()) {
+    if (!file.is_string() || file.as_string().empty() ||
+        file.as_string().find_first_of("/\\") != std::string::npos || file.as_string()[0] == '.')
+      throw FormatError(path.string(), "#/weight_map/" + name, "must be a file beside the index");
+    out[name] = file.as_string();
+  }
+  return out;
+}
+
+}  // namespace
+
+struct ModelWeights::State {
+  std::filesystem::path where;
+  std::vector<std::filesystem::path> files;     // of a folder
+  std::map<std::string, std::string> shard_of;  // by the index, where there is one
+  std::map<std::size_t, std::unique_ptr<OpenFile>> open;
+  std::unique_ptr<MappedFile> map;  // of a GGUF file
+  GgufFile gguf;
+
+  OpenFile& file(std::size_t i) {
+    auto& slot = open[i];
+    if (!slot) slot = std::make_unique<OpenFile>(files[i]);
+    return *slot;
+  }
+  void look_into_folder() {
+    std::error_code problem;
+    std::filesystem::path index;
+    for (const auto& entry : std::filesystem::directory_iterator(where, problem)) {
+      const std::string name = entry.path().filename().string();
+      if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+      if (name == "model.safetensors.index.json") index = entry.path();
+    }
+    std::sort(files.begin(), files.end());
+    if (index.empty()) {
+      // A whole model before what else lies there (adapters, other programs' copies).
+      if (std::filesystem::exists(where / "model.safetensors", problem))
+        files = {where / "model.safetensors"};
+      return;
+    }
+    shard_of = shards(index);
+    files.clear();
+    for (const auto& [name, file] : shard_of)
+      if (std::find(files.begin(), files.end(), where / file) == files.end())
+        files.push_back(where / file);
+  }
+};
+
+ModelWeights::ModelWeights(const std::string& where) : state_(std::make_unique<State>()) {
+  state_->where = where;
+  std::error_code problem;
+  if (where.empty() || !std::filesystem::exists(where, problem)) return;
+  if (std::filesystem::is_directory(where, problem)) {
+    state_->look_into_folder();
+    return;
+  }
+  state_->map = std::make_unique<MappedFile>(std::filesystem::path(where));
+  state_->gguf = parse_gguf(state_->map->bytes(), where);
+}
+ModelWeights::~ModelWeights() = default;
+ModelWeights::ModelWeights(ModelWeights&&) noexcept = default;
+ModelWeights& ModelWeights::operator=(ModelWeights&&) noexcept = default;
+
+bool ModelWeights::any() const noexcept {
+  return !state_->gguf.tensors.empty() || !state_->files.empty();
+}
+
+std::string ModelWeights::place() const {
+  if (state_->map != nullptr) return state_->where.string();
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(state_->files.size(), 3); ++i)
+    text += (i > 0 ? ", " : "") + state_->files[i].string();
+  if (state_->files.size() > 3)
+    text += " and " + std::to_string(state_->files.size() - 3) + " more files";
+  return text.empty() ? state_->where.string() : text;
+}
+
+std::vector<StoredTensor> ModelWeights::find(std::string_view name) {
+  std::vector<StoredTensor> out;
+  for (std::size_t t = 0; t < state_->gguf.tensors.size(); ++t) {
+    const GgufTensor& g = state_->gguf.tensors[t];
+    if (g.name != name) continue;
+    StoredTensor s{state_->gguf.file,
+                   std::string(g.name),
+                   gguf_type(g.type),
+                   {},
+                   t,
+                   gguf_type(g.type).substr(0, 4) != "type"};
+    for (std::size_t i = g.shape.size(); i-- > 0;)
+      s.shape.push_back(static_cast<Index>(g.shape[i]));
+    out.push_back(std::move(s));
+  }
+  for (std::size_t i = 0; i < state_->files.size(); ++i) {
+    if (!state_->shard_of.empty()) {  // only the shard that has it is opened
+      const std::string own = state_->files[i].filename().string();
+      const bool holds = std::any_of(
+          state_->shard_of.begin(), state_->shard_of.end(),
+          [&](const auto& entry) { return entry.second == own && is_called(entry.first, name); });
+      if (!holds) continue;
+    }
+    const SafetensorsIndex& index = state_->file(i).index;
+    for (std::size_t t = 0; t < index.tensors.size(); ++t) {
+      const SafetensorsEntry& e = index.tensors[t];
+      if (is_called(e.name, name))
+        out.push_back({index.file, e.name, e.dtype, e.shape, i * kInFile + t,
+                       float_type(e.dtype).has_value()});
+    }
+  }
+  return out;
+}
+
+std::vector<double> ModelWeights::values(const StoredTensor& t) {
+  if (state_->map != nullptr) return state_->gguf.values(state_->gguf.tensors[t.at], kMostElements);
+  const SafetensorsEntry& e = state_->file(t.at / kInFile).index.tensors[t.at % kInFile];
+  const auto type = float_type(e.dtype);
+  if (!type) throw FormatError(t.file, t.name, "must be F64, F32, F16 or BF16, got " + e.dtype);
+  std::uint64_t count = 1;
+  for (const Index n : e.shape) {
+    if (n > 0 && count > kMostElements / static_cast<std::uint64_t>(n))
+      throw FormatError(t.file, t.name, "at most 2^27 elements are read");
+    count *= static_cast<std::uint64_t>(n);
+  }
+  if (count * static_cast<std::uint64_t>(size_of(*type)) != e.data.size())
+    throw FormatError(t.file, t.name, "has other data than its shape needs");
+  Array a = make_array(*type, {static_cast<Index>(count)});
+  if (!e.data.empty()) std::memcpy(a.bytes.data(), e.data.data(), e.data.size());
+  return a.doubles();
+}
+
+namespace {
+
+std::vector<Parameter> parameters_of(const Encoding& e) {
+  return std::visit(
+      [](const auto& s) -> std::vector<Parameter> {
+        if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>)
+          return s.parameters();
+        else
+          return {};
+      },
+      e.scheme);
+}
+
+std::string shape_text(const std::vector<Index>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+}  // namespace
+
+std::vector<TableValues> read_tables(ModelWeights& weights, const InputEncoding& e) {
+  const std::vector<Parameter> needed = parameters_of(e.value);
+  std::vector<TableValues> out;
+  for (std::size_t k = 0; k < needed.size(); ++k) {
+    if (k >= e.tensors.size() || e.tensors[k].empty())
+      throw std::runtime_error("where the weights keep \"" + needed[k].name + "\" is not known");
+    const std::string& name = e.tensors[k];
+    if (!weights.any())
+      throw std::runtime_error(
+          "the rows are those of the tensor " + name + ", and no weights lie beside the config" +
+          (weights.place().empty() ? "" : " (*.safetensors in " + weights.place() + ")"));
+    const std::vector<StoredTensor> found = weights.find(name);
+    if (found.size() != 1) {
+      std::string list;
+      for (const StoredTensor& t : found) list += (list.empty() ? ": " : ", ") + t.name;
+      throw std::runtime_error(weights.place() + ": " +
+                               (found.empty() ? "has no tensor called " + name
+                                              : "has several tensors called " + name + list));
+    }
+    TableValues table;
+    table.tensor = found.front();
+    std::vector<Index> shape = table.tensor.shape;
+    while (shape.size() > 2 && shape.front() == 1) shape.erase(shape.begin());
+    if (shape.size() != 2 || needed[k].shape != shape)
+      throw FormatError(table.tensor.file, table.tensor.name,
+                        "has shape " + shape_text(table.tensor.shape) + ", the config means " +
+                            shape_text(needed[k].shape));
+    table.rows = shape[0], table.width = shape[1];
+    table.values = weights.values(table.tensor);
+    out.push_back(std::move(table));
+  }
+  return out;
+}
+
+}  // namespace posenc

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands at the input: configs as their authors publish them (their keys and values), with
+// what transformers 5.23's classes make of them: rows, offsets, scales, and what the doctor says.
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "core/convert.h"
+#include "hugging_face_suite.h"
+#include "posenc/model/weights.h"
+
+namespace posenc {
+namespace {
+
+using namespace test;
+
+Json config(const char* text) {
+  return parse_json(text, "config.json");
+}
+Json with(Json c, const char* key, Json value) {
+  c.set(key, std::move(value));
+  return c;
+}
+ModelSpec read(const Json& c, std::optional<Index> context = {}) {
+  ReadOptions o;
+  o.context = context;
+  return read_hugging_face(c, "config.json", o);
+}
+const Finding* find(const std::vector<Finding>& all, std::string_view code) {
+  for (const Finding& f : all)
+    if (f.code == code) return &f;
+  return nullptr;
+}
+std::string severity_of(const std::vector<Finding>& all, std::string_view code) {
+  const Finding* f = find(all, code);
+  return f ? std::string(enum_text(f->severity)) : "none";
+}
+std::string text_of(const ModelSpec& spec) {
+  return spec.input.empty() ? "" : to_text(spec.input[0].value);
+}
+
+const Json& bert() {
+  static const Json c = config(R"({"architectures": ["BertForMaskedLM"], "hidden_size": 768,
+    "max_position_embeddings": 512, "model_type": "bert", "num_attention_heads": 12,
+    "num_hidden_layers": 12, "pad_token_id": 0, "type_vocab_size": 2, "vocab_size": 30522})");
+  return c;
+}
+const Json& roberta() {
+  static const Json c = config(R"({"architectures": ["RobertaForMaskedLM"], "bos_token_id": 0,
+    "eos_token_id": 2, "hidden_size": 768, "max_position_embeddings": 514, "model_type": "roberta",
+    "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 1, "vocab_size": 50265})");
+  return c;
+}
+const Json& opus_mt() {
+  static const Json c = config(R"({"model_type": "marian", "d_model": 512, "encoder_layers": 6,
+    "decoder_layers": 6, "encoder_attention_heads": 8, "decoder_attention_heads": 8,
+    "max_position_embeddings": 512, "pad_token_id": 58100, "scale_embedding": true,
+    "static_position_embeddings": true, "vocab_size": 58101})");
+  return c;
+}
+
+TEST(Input, ContextBeyondALearnedTableNamesTheWays) {
+  EXPECT_FALSE(find(doctor(read(bert(), 512)), "context_beyond_table"));
+  const auto far = doctor(read(bert(), 2048));
+  const Finding* f = find(far, "context_beyond_table");
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->severity, Severity::error);
+  EXPECT_EQ(f->value, 512.0);
+  for (const char* word : {"posenc extend", "--to 2048", "linear", "hierarchical", "262144"})
+    EXPECT_NE(f->fix.find(word), std::string::npos) << word << " in " << f->fix;
+  const auto farther = doctor(read(bert(), 300'000));
+  EXPECT_NE(find(farther, "context_beyond_table")->fix.find("ends at n^2 = 262144"),
+            std::string::npos);
+  // 514 rows hold 512 tokens.
+  EXPECT_FALSE(find(doctor(read(roberta(), 512)), "context_beyond_table"));
+  const auto padded = doctor(read(roberta(), 513));
+  ASSERT_TRUE(find(padded, "context_beyond_table"));
+  EXPECT_NE(find(padded, "context_beyond_table")->fix.find("--prefix 2 --to 515"),
+            std::string::npos);
+}
+
+TEST(Input, PaddingMovesTheFirstRow) {
+  const ModelSpec spec = read(roberta());
+  ASSERT_EQ(spec.input.size(), 1u);
+  EXPECT_EQ(text_of(spec), "learned width=768 rows=514 offset=2");
+  EXPECT_EQ(spec.input[0].positions, 512);
+  EXPECT_EQ(spec.input[0].padding_row, 1);
+  EXPECT_EQ(spec.input[0].counts, PositionRule::tokens);
+  EXPECT_EQ(severity_of(doctor(spec), "padding_offset"), "note");
+  // Another padding, none, one outside the table.
+  EXPECT_EQ(severity_of(read(with(roberta(), "pad_token_id", 0)).findings, "padding_offset"),
+            "warning");
+  const ModelSpec none = read(with(roberta(), "pad_token_id", nullptr));
+  EXPECT_EQ(severity_of(none.findings, "missing_key"), "error");
+  EXPECT_TRUE(none.input.empty());
+  EXPECT_EQ(severity_of(read(with(roberta(), "pad_token_id", 600)).findings, "missing_key"),
+            "none");
+  EXPECT_TRUE(read(with(roberta(), "pad_token_id", 600)).has_error());
+  // ESM's class has no padding of its own, its checkpoints state 1.
+  const Json esm = config(R"({"model_type": "esm", "hidden_size": 320, "num_attention_heads": 20,
+    "num_hidden_layers": 6, "max_position_embeddings": 1026,
+    "position_embedding_type": "absolute"})");
+  EXPECT_TRUE(read(esm).has_error());
+  EXPECT_EQ(text_of(read(with(esm, "pad_token_id", 1))), "learned width=320 rows=1026 offset=2");
+  EXPECT_FALSE(read(with(esm, "position_embedding_type", "rotary")).has_error());
+}
+
+TEST(Input, OffsetsThatDoNotFollowPadding) {
+  const Json opt = config(R"({"model_type": "opt", "hidden_size": 768, "ffn_dim": 3072,
+    "num_attention_heads": 12, "num_hidden_layers": 12, "max_position_embeddings": 2048,
+    "pad_token_id": 1, "word_embed_proj_dim": 768})");
+  const ModelSpec spec = read(opt);
+  EXPECT_EQ(text_of(spec), "learned width=768 rows=2050 offset=2");
+  EXPECT_EQ(spec.input[0].counts, PositionRule::mask);
+  EXPECT_EQ(text_of(read(with(opt, "pad_token_id", 0))), text_of(spec));
+  EXPECT_EQ(severity_of(doctor(spec), "padding_offset"), "note");
+  EXPECT_EQ(severity_of(doctor(spec), "left_padding"), "none");  // it counts by the mask
+  // mBART's checkpoints scale although the class does not.
+  const Json bart = config(R"({"model_type": "mbart", "d_model": 1024, "encoder_layers": 12,
+    "decoder_layers": 12, "encoder_attention_heads": 16, "decoder_attention_heads": 16,
+    "max_position_embeddings": 1024, "scale_embedding": true, "pad_token_id": 1})");
+  EXPECT_EQ(text_of(read(bart)), "learned width=1024 rows=1026 offset=2 input_gain=32");
+  EXPECT_EQ(read(bart).input[0].tensors,
+            std::vector<std::string>{"decoder.embed_positions.weight"});
+  EXPECT_EQ(read(bart).towers.at(0).input.at(0).tensors,
+            std::vector<std::string>{"encoder.embed_positions.weight"});
+  const Json nystrom = config(R"({"model_type": "nystromformer", "hidden_size": 768,
+    "num_attention_heads": 12, "num_hidden_layers": 12, "max_position_embeddings": 510})");
+  EXPECT_EQ(text_of(read(nystrom)), "learned width=768 rows=512 offset=2");
+  // XGLM: offset 2 whatever padding is, and padding's row is zero: row 3 is position 1.
+  const Json xglm = config(R"({"model_type": "xglm", "d_model": 1024, "attention_heads": 16,
+    "num_layers": 24, "max_position_embeddings": 2048, "scale_embedding": true,
+    "pad_token_id": 1})");
+  EXPECT_NE(text_of(read(xglm)).find("offset=2 zero_position=-1 input_gain=32"), std::string::npos)
+      << text_of(read(xglm));
+  EXPECT_EQ(severity_of(doctor(read(xglm)), "peer_bug"), "note");
+  EXPECT_EQ(severity_of(doctor(read(xglm)), "left_padding"), "note");
+  const ModelSpec moved = read(with(xglm, "pad_token_id", 3));
+  EXPECT_NE(text_of(moved).find("offset=2 zero_position=1"), std::string::npos) << text_of(moved);
+  EXPECT_EQ(severity_of(moved.findings, "padding_offset"), "warning");
+}
+
+TEST(Input, LeftPaddingIsSaidOfDecodersOnly) {
+  const Json gpt2 = config(R"({"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12,
+    "n_positions": 1024, "n_ctx": 1024})");
+  EXPECT_EQ(severity_of(doctor(read(gpt2)), "left_padding"), "note");
+  EXPECT_EQ(severity_of(doctor(read(bert())), "left_padding"), "none");
+  EXPECT_EQ(severity_of(doctor(read(opus_mt())), "left_padding"), "none");
+}
+
+TEST(Input, OddAndTinyWidthsOfSinusoids) {
+  const ModelSpec odd = read(with(opus_mt(), "d_model", 511));
+  EXPECT_FALSE(odd.has_error());
+  EXPECT_NE(text_of(odd).find("odd=truncate"), std::string::npos) << text_of(odd);
+  EXPECT_EQ(severity_of(odd.findings, "sinusoid_width"), "warning");
+  const Json m2m = config(R"({"model_type": "m2m_100", "d_model": 1024, "encoder_layers": 12,
+    "decoder_layers": 12, "encoder_attention_heads": 16, "decoder_attention_heads": 16,
+    "max_position_embeddings": 1024, "scale_embedding": true, "pad_token_id": 1})");
+  EXPECT_EQ(text_of(read(m2m)),
+            "sinusoidal width=1024 layout=halves spacing=t2t offset=2 zero_position=-1 "
+            "input_gain=32");
+  EXPECT_NE(text_of(read(with(m2m, "d_model", 1023))).find("odd=zero_pad"), std::string::npos);
+  for (const int width : {2, 3})
+    EXPECT_EQ(severity_of(read(with(m2m, "d_model", width)).findings, "sinusoid_width"), "error");
+  EXPECT_FALSE(read(with(opus_mt(), "d_model", 2)).has_error());  // its spacing divides by nothing
+  const Json whisper = config(R"({"model_type": "whisper", "d_model": 385, "encoder_layers": 4,
+    "decoder_layers": 4, "encoder_attention_heads": 5, "decoder_attention_heads": 5,
+    "max_source_positions": 1500, "max_target_positions": 448})");
+  EXPECT_EQ(severity_of(read(whisper).findings, "sinusoid_width"), "warning");
+}
+
+TEST(Input, ScaleBesideASinusoid) {
+  EXPECT_NE(text_of(read(opus_mt())).find("input_gain=22.6274"), std::string::npos);
+  EXPECT_EQ(severity_of(read(opus_mt()).findings, "embedding_scale"), "note");
+  const ModelSpec off = read(with(opus_mt(), "scale_embedding", false));
+  EXPECT_EQ(text_of(off).find("input_gain"), std::string::npos);
+  const Finding* f = find(off.findings, "embedding_scale");
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->severity, Severity::warning);
+  for (const char* word : {"22.627", "norm 16", "0.453"})  // reference section 2
+    EXPECT_NE(f->message.find(word), std::string::npos) << f->message;
+  // MusicGen's class has the key and multiplies nothing.
+  const Json musicgen = config(R"({"model_type": "musicgen_decoder", "hidden_size": 1024,
+    "num_attention_heads": 16, "num_hidden_layers": 24, "max_position_embeddings": 2048})");
+  EXPECT_EQ(severity_of(read(musicgen).findings, "key_ignored"), "none");
+  const ModelSpec said = read(with(musicgen, "scale_embedding", true));
+  EXPECT_EQ(severity_of(said.findings, "key_ignored"), "warning");
+  EXPECT_EQ(text_of(said).find("input_gain"), std::string::npos);
+}
+
+TEST(Input, SinusoidsThatAreKeptEnd) {
+  const auto far = doctor(read(opus_mt(), 1000));
+  ASSERT_TRUE(find(far, "context_beyond_table"));
+  EXPECT_EQ(find(far, "context_beyond_table")->severity, Severity::warning);
+  EXPECT_EQ(find(far, "context_beyond_table")->value, 512.0);
+  EXPECT_TRUE(find(doctor(read(opus_mt())), "peer_bug"));  // Marian's own spacing is another
+  EXPECT_LT(*find(doctor(read(opus_mt())), "float32_angle")->value, 1e-4);
+}
+
+TEST(Input, ImagesBoxesAndTwoTables) {
+  const Json vit = config(R"({"model_type": "vit", "hidden_size": 768, "num_attention_heads": 12,
+    "num_hidden_layers": 12, "image_size": 224, "patch_size": 16})");
+  EXPECT_EQ(text_of(read(vit)), "learned width=768 rows=197");
+  EXPECT_EQ(read(vit).input[0].image_prefix, 1);
+  EXPECT_EQ(text_of(read(with(vit, "image_size", Json::array({384, 224})))),
+            "learned width=768 rows=337");
+  EXPECT_TRUE(read(with(vit, "image_size", Json::array({384, "x"}))).has_error());
+  EXPECT_NE(find(doctor(read(vit, 500)), "context_beyond_table")->fix.find("bicubic"),
+            std::string::npos);
+  const Json mae = with(with(vit, "model_type", "vit_mae"), "decoder_hidden_size", 512);
+  EXPECT_EQ(severity_of(doctor(read(mae)), "peer_bug"), "note");
+  const Json layoutlm = config(R"({"model_type": "layoutlm", "hidden_size": 768,
+    "num_attention_heads": 12, "num_hidden_layers": 12, "max_position_embeddings": 512,
+    "max_2d_position_embeddings": 1024})");
+  ASSERT_EQ(read(layoutlm).input.size(), 2u);
+  EXPECT_EQ(to_text(read(layoutlm).input[1].value), "boxes width=768");
+  const Json led = config(R"({"model_type": "led", "d_model": 768, "encoder_layers": 6,
+    "decoder_layers": 6, "encoder_attention_heads": 12, "decoder_attention_heads": 12,
+    "max_encoder_position_embeddings": 16384, "max_decoder_position_embeddings": 1024})");
+  EXPECT_EQ(text_of(read(led)), "learned width=768 rows=1024");
+  EXPECT_EQ(to_text(read(led).towers.at(0).input.at(0).value), "learned width=768 rows=16384");
+  // BEiT: by its flags.
+  const Json beit = config(R"({"model_type": "beit", "hidden_size": 768, "num_attention_heads": 12,
+    "num_hidden_layers": 12, "image_size": 224, "patch_size": 16,
+    "use_absolute_position_embeddings": false, "use_relative_position_bias": true})");
+  EXPECT_TRUE(read(beit).input.empty());
+  EXPECT_EQ(read(beit).layers.at(0).scheme, "beit");
+  const ModelSpec rows = read(with(with(beit, "use_absolute_position_embeddings", true),
+                                   "use_relative_position_bias", false));
+  EXPECT_EQ(text_of(rows), "learned width=768 rows=197");
+  EXPECT_EQ(rows.layers.at(0).scheme, "none");
+  const Json mpt = config(R"({"model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32,
+    "max_seq_len": 2048, "attn_config": {"alibi": true, "alibi_bias_max": 16}})");
+  EXPECT_EQ(severity_of(read(mpt).findings, "key_ignored"), "warning");
+}
+
+// A folder with a config and, beside it, weights.
+class Folder {
+ public:
+  Folder(const char* name, const Json& c, const Arrays& weights)
+      : path_(std::filesystem::path(::testing::TempDir()) / name) {
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+    std::ofstream(path_ / "config.json") << c.dump();
+    if (!weights.empty()) write_safetensors(path_ / "model.safetensors", weights);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+  std::vector<Finding> findings() const { return doctor(read_model(path_)); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+Array table(Index rows, Index width, DType dtype = DType::f32, Index zero_from = -1) {
+  Array a = make_array(DType::f32, {rows, width});
+  auto* v = reinterpret_cast<float*>(a.bytes.data());
+  for (Index i = 0; i < rows * width; ++i)
+    v[i] = zero_from >= 0 && i / width >= zero_from ? 0.0f : 0.01f * static_cast<float>(i % 97 + 1);
+  if (dtype == DType::f32) return a;
+  Array other = make_array(DType::bf16, {rows, width});
+  const std::vector<double> d = a.doubles();
+  for (std::size_t i = 0; i < d.size(); ++i) {
+    const std::uint16_t bits = bf16_from(d[i]);
+    std::memcpy(other.bytes.data() + 2 * i, &bits, 2);
+  }
+  return other;
+}
+
+Json small(const char* type, Index rows) {
+  Json c = with(with(bert(), "model_type", type), "max_position_embeddings", rows);
+  return with(with(with(c, "hidden_size", 8), "num_attention_heads", 2), "pad_token_id", 1);
+}
+const char* const kName = "roberta.embeddings.position_embeddings.weight";
+
+TEST(StoredTables, SoundOnesAreSilent) {
+  Array sound = table(18, 8);
+  std::fill(sound.bytes.begin() + 32, sound.bytes.begin() + 64, std::byte{0});  // row 1: padding
+  const Folder f("posenc_sound", small("roberta", 18), {{kName, sound}});
+  for (const char* code : {"table_missing", "table_shape", "table_zero", "table_constant",
+                           "not_finite", "padding_row", "weights_unreadable"})
+    EXPECT_EQ(severity_of(f.findings(), code), "none") << code;
+  EXPECT_FALSE(read_model(f.path()).has_error());
+}
+
+TEST(StoredTables, WhatIsWrongWithThem) {
+  const Json c = small("roberta", 18);
+  const auto says = [&](const Arrays& weights, const char* code) {
+    return severity_of(Folder("posenc_wrong", c, weights).findings(), code);
+  };
+  EXPECT_EQ(says({{"roberta.word_embeddings.weight", table(4, 8)}}, "table_missing"), "warning");
+  EXPECT_EQ(says({{"position_embeddings.weight", table(18, 8)}}, "table_missing"), "warning");
+  EXPECT_EQ(says({{kName, table(16, 8)}}, "table_shape"), "error");
+  EXPECT_EQ(says({{kName, table(20, 8)}}, "table_shape"), "error");
+  EXPECT_EQ(says({{kName, table(18, 4)}}, "table_shape"), "error");
+  EXPECT_EQ(says({{kName, table(18, 8, DType::f32, 0)}}, "table_zero"), "error");
+  EXPECT_EQ(says({{kName, table(18, 8, DType::f32, 12)}}, "table_zero"), "warning");
+  EXPECT_EQ(says({{kName, table(18, 8)}}, "padding_row"), "note");
+  Array same = table(18, 8);
+  for (Index r = 1; r < 18; ++r)
+    std::copy(same.bytes.begin(), same.bytes.begin() + 32, same.bytes.begin() + 32 * r);
+  EXPECT_EQ(says({{kName, same}}, "table_constant"), "warning");
+  for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    Array broken = table(18, 8);
+    std::memcpy(broken.bytes.data() + 4 * 47, &bad, 4);
+    const auto all = Folder("posenc_wrong", c, {{kName, broken}}).findings();
+    EXPECT_EQ(severity_of(all, "not_finite"), "error");
+    EXPECT_EQ(find(all, "not_finite")->value, 5.0);  // 47 / 8
+  }
+  // What the first row of the message says can be done.
+  const auto all = Folder("posenc_wrong", c, {{kName, table(16, 8)}}).findings();
+  EXPECT_NE(find(all, "table_shape")->fix.find("max_position_embeddings 16"), std::string::npos);
+  EXPECT_NE(find(all, "table_shape")->fix.find("--prefix 2 --to 18"), std::string::npos);
+  // Both sides of an encoder and decoder.
+  const Json bart = config(R"({"model_type": "bart", "d_model": 8, "encoder_layers": 1,
+    "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "max_position_embeddings": 16})");
+  const auto two = Folder("posenc_wrong", bart,
+                          {{"model.encoder.embed_positions.weight", table(16, 8)},
+                           {"model.decoder.embed_positions.weight", table(18, 8)}})
+                       .findings();
+  ASSERT_TRUE(find(two, "table_shape"));
+  EXPECT_NE(find(two, "table_shape")->where.find("encoder"), std::string::npos);
+  EXPECT_EQ(severity_of(two, "table_missing"), "none");
+}
+
+TEST(StoredTables, FilesThatAreNone) {
+  const Folder f("posenc_pointer", small("roberta", 18), {});
+  EXPECT_EQ(severity_of(f.findings(), "weights_unreadable"), "none");
+  std::ofstream(f.path() / "model.safetensors") << "version https://git-lfs.github.com/spec/v1\n";
+  EXPECT_EQ(severity_of(f.findings(), "weights_unreadable"), "warning");
+  for (const char* index :
+       {R"({"weight_map": {"x": "../elsewhere.safetensors"}})", R"({"weight_map": 3})",
+        R"({"weight_map": {"roberta.embeddings.position_embeddings.weight": "gone.safetensors"}})",
+        "{"}) {
+    std::ofstream(f.path() / "model.safetensors.index.json") << index;
+    EXPECT_EQ(severity_of(f.findings(), "weights_unreadable"), "warning") << index;
+  }
+}
+
+TEST(StoredTables, ShardsAndNames) {
+  const Folder f("posenc_shards", small("roberta", 18), {});
+  write_safetensors(f.path() / "a.safetensors", {{"roberta.x", table(2, 2)}});
+  write_safetensors(f.path() / "b.safetensors",
+                    {{kName, table(18, 8, DType::bf16)},
+                     {"roberta.entity_embeddings.position_embeddings.weight", table(2, 2)}});
+  std::ofstream(f.path() / "model.safetensors.index.json")
+      << R"({"weight_map": {"roberta.x": "a.safetensors", ")" << kName
+      << R"(": "b.safetensors", "roberta.entity_embeddings.position_embeddings.weight": "b.safetensors"}})";
+  const ModelSpec spec = read_model(f.path());
+  ModelWeights weights(spec.weights);
+  EXPECT_TRUE(weights.any());
+  EXPECT_EQ(weights.find("embeddings.position_embeddings.weight").size(), 1u);
+  const auto tables = read_tables(weights, spec.input.at(0));
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_EQ(tables[0].tensor.name, kName);
+  EXPECT_EQ(tables[0].tensor.dtype, "BF16");
+  EXPECT_NEAR(tables[0].values[8 * 3 + 1], 0.26, 0.26 / 256);
+  EXPECT_FALSE(ModelWeights("").any());
+  EXPECT_FALSE(ModelWeights("/nowhere/at/all").any());
+}
+
+// A sinusoid that was stored (Whisper's encoder) is held against the formula.
+TEST(StoredTables, SinusoidsAreHeldAgainstTheFormula) {
+  const Json c = config(R"({"model_type": "whisper", "d_model": 8, "encoder_layers": 1,
+    "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "max_source_positions": 30, "max_target_positions": 10})");
+  Array rows = make_array(DType::f32, {30, 8});
+  auto* v = reinterpret_cast<float*>(rows.bytes.data());
+  for (int p = 0; p < 30; ++p)
+    for (int m = 0; m < 4; ++m) {
+      const double angle = p * std::pow(10000.0, -m / 3.0);
+      v[8 * p + m] = static_cast<float>(std::sin(angle));
+      v[8 * p + 4 + m] = static_cast<float>(std::cos(angle));
+    }
+  Arrays weights{{"model.encoder.embed_positions.weight", rows},
+                 {"model.decoder.embed_positions.weight", table(10, 8)}};
+  EXPECT_EQ(severity_of(Folder("posenc_whisper", c, weights).findings(), "table_differs"), "none");
+  v[8 * 7 + 1] += 0.05f;
+  weights["model.encoder.embed_positions.weight"] = rows;
+  EXPECT_EQ(severity_of(Folder("posenc_whisper", c, weights).findings(), "table_differs"),
+            "warning");
+}
+
+}  // namespace
+}  // namespace posenc
