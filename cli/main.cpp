@@ -50,7 +50,9 @@ void add_subject(CLI::App* verb, SubjectOptions& o, Takes takes) {
       ->check(CLI::IsMember({"transformers", "llama_cpp"}));
   if (!scheme) return;
   verb->add_option("--tower", o.tower, "vision or audio instead of the decoder")->type_name("T");
-  verb->add_option("--arrays", o.arrays, ".safetensors file for @name in a SCHEME")->type_name("F");
+  verb->add_option("--arrays", o.arrays,
+                   ".safetensors file for @name in a SCHEME, and for what it learns")
+      ->type_name("F");
 }
 
 void add_output(CLI::App* verb, Output& o, const char* what) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <variant>
 
 #include "posenc/absolute/input_term.h"
@@ -53,6 +54,35 @@ Array rows_of(const S& scheme, std::span<const TensorView> parameters, const Pos
   return out;
 }
 
+// What the scheme learns, by name from the file of --arrays, widened.
+Arrays learned_arrays(std::string_view scheme, const std::vector<Parameter>& needed,
+                      const std::string& file) {
+  Arrays out;
+  if (needed.empty()) return out;
+  std::string names;
+  for (const Parameter& p : needed) names += (names.empty() ? "" : ", ") + p.name;
+  if (file.empty())
+    throw InputError(fmt::format(
+        "{} learns its {}: the rows stand in a model's weights, not in the scheme; give the model "
+        "whose weights lie beside its config, or --arrays F.safetensors with arrays of those names",
+        scheme, names));
+  const Arrays held = read_safetensors(file);
+  for (const Parameter& p : needed) {
+    const auto found = held.find(p.name);
+    if (found == held.end())
+      throw InputError(fmt::format("{}: {} needs arrays named {}; there is no \"{}\"", file, scheme,
+                                   names, p.name));
+    if (found->second.shape != p.shape)
+      throw InputError(fmt::format("{}: {} must have shape [{}], got [{}]", file, p.name,
+                                   fmt::join(p.shape, ", "), fmt::join(found->second.shape, ", ")));
+    Array wide = make_array(DType::f64, p.shape);
+    const std::vector<double> v = found->second.doubles();
+    if (!v.empty()) std::memcpy(wide.bytes.data(), v.data(), wide.bytes.size());
+    out.emplace(p.name, std::move(wide));
+  }
+  return out;
+}
+
 std::string list_of(const std::vector<InputEncoding>& all) {
   std::string text;
   for (std::size_t i = 0; i < all.size(); ++i)
@@ -67,17 +97,16 @@ bool is_input_scheme(const Encoding& e) {
                     e.scheme);
 }
 
-Array input_rows(const Encoding& e, const PositionList& list, DType dtype) {
+Array input_rows(const Encoding& e, const PositionList& list, DType dtype,
+                 const std::string& arrays) {
   return std::visit(
       [&](const auto& s) -> Array {
         using S = std::decay_t<decltype(s)>;
         if constexpr (AbsoluteScheme<S>) {
-          if (const auto needed = s.parameters(); !needed.empty())
-            throw InputError(fmt::format(
-                "{} learns its \"{}\": the rows stand in a model's weights, not in the scheme; "
-                "give the model whose weights lie beside its config",
-                S::card.name, needed[0].name));
-          return rows_of(s, {}, list, dtype);
+          const Arrays held = learned_arrays(S::card.name, s.parameters(), arrays);
+          std::vector<TensorView> parameters;
+          for (const Parameter& p : s.parameters()) parameters.push_back(held.at(p.name).view());
+          return rows_of(s, parameters, list, dtype);
         } else {
           throw UsageError("--what rows is for schemes at the input");
         }

@@ -29,9 +29,10 @@ struct TableOptions {
   bool json = false;
 };
 int table(TableOptions);
-// Whether the scheme enters at the input, and its rows alone, [batch * tokens, width].
+// Whether the scheme enters at the input, and its rows alone, [batch * tokens, width]; what it
+// learns comes from the file `arrays`, by name.
 bool is_input_scheme(const Encoding&);
-Array input_rows(const Encoding&, const PositionList&, DType);
+Array input_rows(const Encoding&, const PositionList&, DType, const std::string& arrays);
 // What acts at the input of the model or of --tower; --input chooses where there are several.
 const std::vector<InputEncoding>& inputs_of(const ModelSpec&, const SubjectOptions&);
 const InputEncoding& chosen_input(const ModelSpec&, const SubjectOptions&);

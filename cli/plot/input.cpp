@@ -16,8 +16,9 @@ struct RowSource {
   const Encoding* scheme = nullptr;
   const ModelSpec* model = nullptr;
   const InputEncoding* input = nullptr;
+  std::string arrays{};  // of --arrays
   Array at(const PositionList& list) const {
-    return scheme ? input_rows(*scheme, list, DType::f64)
+    return scheme ? input_rows(*scheme, list, DType::f64, arrays)
                   : model_rows(*model, *input, list, DType::f64);
   }
 };
@@ -125,6 +126,7 @@ std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::stri
   PlotOptions own = o;
   if (s.encoding) {
     source.scheme = &*s.encoding;
+    source.arrays = o.subject.arrays;
   } else {
     source.model = &*s.model;
     source.input = &chosen_input(*s.model, o.subject);

@@ -148,8 +148,20 @@ class Input(Case):
         self.error("table", path, "--what", "rows", "--input", "2", "--positions", "0:4", *out, code=3, says="--input")
         self.error("table", LLAMA, "--what", "rows", "--positions", "0:4", *out, code=3, says="no rows")
         self.error("table", SCHEME, "--input", "0", "--positions", "0:4", *out, code=2, says="--input")
-        self.error("table", "learned width=4 rows=8", "--positions", "0", *out, code=3, says="weights")
+        self.error("table", "learned width=4 rows=8", "--positions", "0", *out, code=3, says=["weights", "--arrays"])
+        self.error("table", "complex_order width=4 vocabulary=3", "--positions", "0", *out, code=3, says="complex_order.h")
         self.assertFalse((self.folder / "x.npy").exists())
+
+    def test_what_a_scheme_learns_from_a_file(self):
+        v = values(8, 4)
+        path = self.folder / "learned.safetensors"
+        path.write_bytes(safetensors({"table": ("BF16", [8, 4], v), "other": ("F32", [4, 8], v)}))
+        self.assertEqual(list(self.rows("learned width=4 rows=8 offset=1", "--arrays", path, "--positions", "2:4")[1]), v[12:20])
+        out = ["--positions", "0", "-o", self.folder / "x.npy"]
+        self.error("table", "learned width=4 rows=9", "--arrays", path, *out, code=3, says=["[9, 4]", "[8, 4]"])
+        self.error("table", "learned_axes width=4 shape=[2,4]", "--arrays", path, *out, code=3, says="axis0")
+        (panel, data), = self.plot("learned width=4 rows=8", "--arrays", path, "--kind", "rows", "--positions", "0:8")
+        self.assertAlmostEqual(data["rows"][7][3], v[31], delta=1e-4)
 
     def test_two_encodings(self):
         config = dict(BERT, model_type="layoutlm", max_2d_position_embeddings=6)

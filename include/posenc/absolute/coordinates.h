@@ -53,9 +53,9 @@ struct Coordinates {
       const auto n = static_cast<std::size_t>(axes);
       std::vector<double> same(n * n, 0.0);
       for (std::size_t a = 0; a < n; ++a) same[a * n + a] = 1;
-      t.layers = {out.dense(std::move(same), std::vector<double>(n, -centre), axes,
-                            Activation::square),
-                  out.dense(std::vector<double>(n, 1.0), {}, 1, Activation::root)};
+      t.layers = {
+          out.dense(std::move(same), std::vector<double>(n, -centre), axes, Activation::square),
+          out.dense(std::vector<double>(n, 1.0), {}, 1, Activation::root)};
       t.source_width = axes;
       t.width = 1;
       t.first = first + axes;

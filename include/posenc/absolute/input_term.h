@@ -52,12 +52,12 @@ struct EnumNames<Beyond> {
 };
 
 // out = activation(weight in + bias). gelu is x (1 + erf(x / sqrt 2)) / 2, silu x / (1 + e^-x),
-// square x^2, root sqrt(x) for x >= 0 with slope 0 at 0, as of a norm.
+// square x^2, root sqrt(x) for x >= 0 with slope 0 at 0, as of a norm. The last two make distances
+// and have no name: they are no scheme's to choose.
 enum class Activation : std::uint8_t { identity, gelu, silu, relu, square, root };
 template <>
 struct EnumNames<Activation> {
-  static constexpr std::array<std::string_view, 6> value{"identity", "gelu", "silu",
-                                                         "relu",     "square", "root"};
+  static constexpr std::array<std::string_view, 4> value{"identity", "gelu", "silu", "relu"};
 };
 struct DenseLayer {
   TensorView weight;  // [out, in] f64
