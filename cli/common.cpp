@@ -190,6 +190,22 @@ ModelSpec read_model_argument(const SubjectOptions& o) {
   return read_model(o.text, options);
 }
 
+namespace {
+
+// A scheme at the input whose rows depend on what a model learned.
+bool learns(const Encoding& e) {
+  return std::visit(
+      [](const auto& s) {
+        if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>)
+          return !s.parameters().empty();
+        else
+          return false;
+      },
+      e.scheme);
+}
+
+}  // namespace
+
 Subject read_subject(const SubjectOptions& o) {
   Subject s;
   if (o.text == "-" || exists(o.text) || looks_like_a_path(o.text)) {
@@ -223,7 +239,7 @@ Subject read_subject(const SubjectOptions& o) {
     throw InputError(std::string(e.what()) + "\n(\"" + o.text +
                      "\" is no file, so it was read as a SCHEME)");
   }
-  if (!o.arrays.empty() && !looked_up)
+  if (!o.arrays.empty() && !looked_up && !learns(*s.encoding))
     throw UsageError("--arrays " + o.arrays + ": the SCHEME takes no @array from it");
   s.title = o.text;
   return s;

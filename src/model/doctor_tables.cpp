@@ -3,6 +3,7 @@
 // on each code.
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
@@ -237,6 +238,13 @@ std::vector<Finding> check_tables(const ModelSpec& spec) {
                    std::string("the weights could not be checked: ") + problem.what(),
                    spec.weights,
                    "fetch the file again: it may be cut off, or a pointer of git LFS",
+                   {}});
+  } catch (const std::invalid_argument& problem) {  // sizes that make no table
+    out.push_back({Severity::warning,
+                   "weights_unreadable",
+                   std::string("the weights could not be checked: ") + problem.what(),
+                   spec.weights,
+                   "state the sizes of the checkpoint in the config",
                    {}});
   }
   return out;

@@ -25,7 +25,7 @@ class InputReader {
     else if (fact("input_mask"))
       encoding_.counts = PositionRule::mask;
     const std::string text = kind_ == "learned" ? learned() : sinusoid();
-    push(text);
+    if (!refused_) push(text);
     if (const Json* rows = fact("input_boxes")) boxes(rows->as_string());
   }
 
@@ -172,7 +172,7 @@ class InputReader {
   std::string width_text() const { return width_ ? " width=" + std::to_string(width_->value) : ""; }
 
   // What the class does with a width that its code cannot halve.
-  std::string odd_text(const std::string& text) const {
+  std::string odd_text(const std::string& text) {
     if (!width_) return "";
     const Index width = width_->value;
     const auto number = static_cast<double>(width);
@@ -182,6 +182,7 @@ class InputReader {
                       view_.class_name() + " divides by zero at width " + std::to_string(width) +
                           ": its spacing divides by width // 2 - 1",
                       width_->where, "use a width of 4 or more", number);
+      refused_ = true;
       return "";
     }
     if (width % 2 == 0) return "";
@@ -191,6 +192,7 @@ class InputReader {
                       view_.class_name() + " cannot make a sinusoid of odd width " +
                           std::to_string(width) + ": transformers fails",
                       width_->where, "use an even width", number);
+      refused_ = true;
       return "";
     }
     const bool pads = odd->as_string() == "zero_pad";
@@ -275,6 +277,7 @@ class InputReader {
   PartLayers& out_;
   std::optional<Sourced<Index>> width_;
   InputEncoding encoding_;
+  bool refused_ = false;  // the class makes no rows of this width
 };
 
 }  // namespace

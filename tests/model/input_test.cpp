@@ -167,6 +167,7 @@ TEST(Input, OddAndTinyWidthsOfSinusoids) {
     "decoder_layers": 4, "encoder_attention_heads": 5, "decoder_attention_heads": 5,
     "max_source_positions": 1500, "max_target_positions": 448})");
   EXPECT_EQ(severity_of(read(whisper).findings, "sinusoid_width"), "warning");
+  EXPECT_TRUE(read(whisper).towers.at(0).input.empty());
 }
 
 TEST(Input, ScaleBesideASinusoid) {

@@ -97,8 +97,8 @@ struct ContinuousAxial {
  private:
   void check_fields() const {
     constexpr const char* who = "continuous_axial";
-    if (activation == Activation::square || activation == Activation::root)
-      refuse(who, "activation must be identity, gelu, silu or relu", enum_text(activation));
+    if (activation > Activation::relu)
+      refuse(who, "activation must be identity, gelu, silu or relu");
     if (width < 1 || width > 1000000) refuse(who, "width must be positive", width);
     if (axes < 1 || axes > 8) refuse(who, "axes must lie between 1 and 8", axes);
     if (hidden < 1 || hidden > 1000000) refuse(who, "hidden must be positive", hidden);
