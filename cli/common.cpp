@@ -276,12 +276,6 @@ RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
       throw InputError(
           "pope is no rotation: it doubles the width and adds a learned bias; table gives its "
           "phase, PopePlan of posenc/rotary/pope.h applies it");
-    if (std::holds_alternative<ComplexOrder>(s.encoding->scheme) ||
-        std::holds_alternative<Convolutional>(s.encoding->scheme))
-      throw InputError(fmt::format(
-          "{0} turns nothing and has no rows of positions alone: it is a module with functions and "
-          "gradients of its own, posenc/absolute/{0}.h",
-          card(s.encoding->scheme).name));
     if (!is_rotary(s.encoding->scheme))
       throw InputError(fmt::format("\"{}\" turns nothing: {}", s.title, what_it_does(*s.encoding)));
     return resolve(*s.encoding, {o.context.value_or(0)});
