@@ -228,7 +228,7 @@ void add_plot(CLI::App& app, Verbs& v) {
   p->add_option(
        "--kind", v.plot.kind,
        "rows (heat map of cos and sin, or of what acts at the input, learned tables too), "
-       "wavelengths (against the context), decay (score, inner product of a sinusoid or similarity "
+       "wavelengths (against the context), decay (score, inner product of sinusoids or similarity "
        "of learned rows, by distance), error (angle error by precision), scaling (before and "
        "after), "
        "extend (a table in a .safetensors file before and after `posenc extend`)")

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "phases.h"
 #include "sinusoid.h"
 
 namespace posenc::cli {
@@ -138,12 +139,20 @@ std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::stri
   if (const auto* sinusoid = std::get_if<Sinusoidal>(&e.scheme))
     return plot_sinusoid(*sinusoid, title, own);
   if (o.kind == "rows") return {heat_map(source, title, o, most)};
+  const std::optional<LoweredInput> phases = phases_of(e);
+  if (phases && o.kind == "wavelengths")
+    return {phase_wavelengths(*phases, title, own.subject.context)};
+  if (phases && o.kind == "decay")
+    return {phase_inner_products(*phases, title, own.subject.context)};
   const bool by_number = source.input && !source.input->image_prefix && most && *most >= 2;
   if (o.kind == "decay" && by_number)
     return {similarities(
         source, title, std::min<Index>({*most, own.subject.context.value_or(*most), Index{8192}}))};
   throw UsageError(fmt::format("--kind of \"{}\" must be rows{}, got \"{}\"", title,
-                               by_number ? " or decay" : "", o.kind));
+                               phases      ? ", wavelengths or decay"
+                               : by_number ? " or decay"
+                                           : "",
+                               o.kind));
 }
 
 }  // namespace posenc::cli

@@ -60,6 +60,43 @@ class Plots(Case):
         self.assertAlmostEqual(panels[0][1]["rows"][3][0], math.cos(3), delta=1e-4)
         self.assertAlmostEqual(panels[1][1]["rows"][3][0], math.sin(3), delta=1e-4)
 
+    def test_schemes_at_the_input(self):
+        """Every one whose rows can be made has a picture of them, with the numbers of the table."""
+        for scheme in ["sinusoidal_nd widths=[8,8]", "fourier_features axes=2 bands=4 law=log last=[8,8]", "cape2d width=8",
+                       "hierarchy width=12 rows=[0,0] widths=[8,4]", "coordinates axes=2 compose=add",
+                       "paragraph_offset width=4 mode=shift omega=100"]:
+            csv = self.posenc("table", scheme, "--positions", "0:5", "-o", "-", "--format", "csv").decode()
+            rows = [[float(v) for v in line.split(",")] for line in csv.split()]
+            (_, data), = self.plot(scheme, "rows", "--positions", "0:5")
+            self.assertEqual([len(r) for r in data["rows"]], [len(r) for r in rows], scheme)
+            for got, want in zip(sum(data["rows"], []), sum(rows, [])):
+                self.assertAlmostEqual(got, want, delta=1e-4)
+        self.plot("coordinates axes=1", "rows")
+
+    def test_phases_at_the_input(self):
+        scheme = "sinusoidal_nd widths=[8,4] layout=halves"
+        (_, data), = self.plot(scheme, "wavelengths")
+        self.assertEqual([s["name"] for s in data["series"]], ["wavelength along axis 0", "wavelength along axis 1"])
+        self.assertEqual([s["x"] for s in data["series"]], [[0, 1, 2, 3], [4, 5]])
+        self.assertAlmostEqual(data["series"][0]["y"][1], 2 * math.pi * 10, delta=1e-9)
+        # The inner product of two rows themselves, from the table.
+        (_, data), = self.plot(scheme, "decay", "--context", "50")
+        first, second = data["series"]
+        self.assertEqual(first["x"][:3], [1, 2, 3])
+        at = self.write_npy("at.npy", [0, 3, 0, 0, 0, 3], (2, 1, 3), "<i8", "q")
+        csv = self.posenc("table", scheme, "--positions", at, "-o", "-", "--format", "csv").decode()
+        base, along, across = [[float(v) for v in line.split(",")] for line in csv.split()]
+        dot = lambda a, b: sum(x * y for x, y in zip(a, b))
+        self.assertAlmostEqual(first["y"][2], dot(base, along) / dot(base, base), delta=1e-12)
+        self.assertAlmostEqual(second["y"][2], dot(base, across) / dot(base, base), delta=1e-12)
+        # Without a length: over all wavelengths, real distances.
+        (_, data), = self.plot("fourier_features axes=1 bands=4 law=log last=[8] layout=interleaved", "decay")
+        self.assertLess(data["series"][0]["x"][0], 0.1)
+        out = self.folder / "p.svg"
+        self.error("plot", "coordinates axes=1", "--kind", "decay", "-o", out, code=2, says=["coordinates", "rows"])
+        self.error("plot", scheme, "--kind", "error", "-o", out, code=2, says="wavelengths or decay")
+        self.error("plot", "learned width=4 rows=8", "--kind", "rows", "-o", out, code=3, says="learned")
+
     def test_pope(self):
         """Its phase in every kind; it is no rotation, so no bound of rotations is drawn."""
         pope = "pope head_dim=8 base=100"
