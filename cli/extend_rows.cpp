@@ -55,11 +55,22 @@ Extension extension_of(const ExtendOptions& o) {
     const std::vector<double> s = numbers("--scale", o.scale);
     const bool line = e.how == ExtendHow::linear || e.how == ExtendHow::hierarchical;
     if (line && s.size() > 1) throw UsageError("--scale of a line must be one number");
+    for (const double factor : s)
+      if (!std::isfinite(factor) || factor <= 0)
+        throw UsageError("--scale must be finite and positive, got \"" + o.scale + "\"");
     e.scale_y = s[0];
     if (!line) e.scale_x = s.back();
   }
   const bool hierarchical = e.how == ExtendHow::hierarchical;
   if (o.alpha && !hierarchical) throw UsageError("--alpha belongs to --how hierarchical");
+  if (!(e.alpha > 0 && e.alpha < 1) || e.alpha == 0.5)
+    throw UsageError(
+        fmt::format("--alpha must lie between 0 and 1 and not be 1/2, got {}", e.alpha));
+  if (o.a && e.how != ExtendHow::bicubic) throw UsageError("--keys belongs to --how bicubic");
+  if ((o.a && !std::isfinite(*o.a)) || !std::isfinite(o.offset))
+    throw UsageError("--keys and --offset must be finite");
+  if (o.align_corners && (o.offset != 0 || e.scale_y))
+    throw UsageError("--align-corners takes its points from the sizes: no --offset, no --scale");
   if (!hierarchical && e.how != ExtendHow::geometric) return e;
   if (o.align_corners || o.antialias || o.a || !o.border.empty() || o.offset != 0 || e.scale_y)
     throw UsageError(fmt::format(

@@ -136,7 +136,13 @@ class Extend(Case):
         self.refused("--to", "1000000000x1000000000", "--how", "bicubic", code=2, says="2^40")
         self.refused("--to", 8, "--how", "linear", "--prefix", 4, says="leave none")
         self.refused("--to", 8, "--how", "linear", "--alpha", 0.4, code=2, says="--alpha")
-        self.refused("--to", 8, "--how", "hierarchical", "--alpha", 0.5, says="1/2")
+        for alpha in [0.5, 0, 1, 1.5, "nan"]:
+            self.refused("--to", 8, "--how", "hierarchical", "--alpha", alpha, code=2, says=["--alpha", "1/2"])
+        self.refused("--to", 8, "--how", "linear", "--keys", -0.5, code=2, says="--keys")
+        self.refused("--to", 8, "--how", "linear", "--offset", "nan", code=2, says="--offset")
+        self.refused("--to", 8, "--how", "linear", "--align-corners", "--offset", 0.1, code=2, says="--align-corners")
+        for scale in ["nan", 0, -1, "inf"]:
+            self.refused("--to", 8, "--how", "linear", "--scale", scale, code=2, says="--scale")
         self.refused("--to", 8, "--how", "hierarchical", "--offset", 0.1, code=2, says="--offset")
         self.refused("--to", "3x3", "--how", "bicubic", "--grid", "3x3", says="4 rows")
         write_file(self.file, {"position.weight": ("F32", [2, 1], f32([1, math.nan]))})
