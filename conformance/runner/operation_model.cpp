@@ -112,6 +112,10 @@ void expect_codes(Check& check, const std::vector<Finding>& findings) {
   for (const Json& code : codes->as_array()) {
     const std::string name = code.is_string() ? code.as_string() : code.at("code").as_string();
     const Json* severity = code.find("severity");
+    if (code.is_object())
+      for (const auto& [key, value] : code.as_object())
+        if (key != "code" && key != "severity")
+          refuse("case", "a code to be found has code and severity", key);
     bool found = false;
     for (const Finding& f : findings)
       found = found || (f.code == name &&

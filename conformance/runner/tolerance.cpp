@@ -50,6 +50,9 @@ Tolerance tolerance_for(const Case& c, const Json& check, const Slice& array) {
         refuse("case", "the tolerance has no block of that name", named->as_string());
       t = from_block(*block);
     } else {
+      for (const auto& [key, value] : named->as_object())
+        if (key != "abs" && key != "rel")
+          refuse("case", "a tolerance written in a check has abs and rel", key);
       const Tolerance tight = from_block(*named);
       t.abs = std::min(t.abs, tight.abs);
       t.rel = std::min(t.rel, tight.rel);
