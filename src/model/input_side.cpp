@@ -26,7 +26,7 @@ class InputReader {
       encoding_.counts = PositionRule::mask;
     const std::string text = kind_ == "learned" ? learned() : sinusoid();
     if (!refused_) push(text);
-    if (const Json* rows = fact("input_boxes")) boxes(rows->as_string());
+    if (const Json* about = fact("input_boxes")) boxes(*about);
   }
 
  private:
@@ -260,16 +260,26 @@ class InputReader {
   // Three digits behind the point.
   static double rounded(double x) { return std::round(x * 1000) / 1000; }
 
-  void boxes(const std::string& key) {
-    const auto rows = view_.integer(key, 1, 1'000'000'000);
+  void boxes(const Json& about) {
+    const auto rows = view_.integer("max_2d_position_embeddings", 1, 1'000'000'000);
     if (!rows || !width_) return;
+    std::string text = "boxes rows=" + std::to_string(rows->value) + width_text();
+    if (about.find("split")) {
+      const auto corner = view_.integer("coordinate_size", 1, 1'000'000);
+      const auto size = view_.integer("shape_size", 1, 1'000'000);
+      if (!corner || !size) return;
+      text +=
+          " coordinate=" + std::to_string(corner->value) + " shape=" + std::to_string(size->value);
+    }
+    if (about.find("clip")) text += " clip=true";
     encoding_.tensors.clear();
     for (const char* axis : {"x", "y", "h", "w"})
       encoding_.tensors.push_back(std::string("embeddings.") + axis +
                                   "_position_embeddings.weight");
     encoding_.positions.reset();
     encoding_.counts = PositionRule::arange;
-    push("boxes rows=" + std::to_string(rows->value) + width_text());
+    encoding_.padding_row.reset();
+    push(text);
   }
 
   const ConfigView& view_;

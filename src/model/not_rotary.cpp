@@ -66,6 +66,10 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
   if (view.class_name() == "MptConfig") scheme = mpt_scheme(view, input);
   if (scheme == "learned") scheme = "none", input = "learned";
   if (scheme == "beit") scheme = beit_scheme(view, input);
+  if (const Json* keys = view.entry().find("score_if");
+      keys && std::none_of(keys->as_array().begin(), keys->as_array().end(),
+                           [&](const Json& key) { return view.flag(key.as_string(), false); }))
+    scheme = "none";
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
     if (const auto v = view.stated(key); v && truthy(v->value))
       view.reading().warn(

@@ -138,7 +138,7 @@ embedding_gemma2_text clvp_encoder vjepa2 eomt_dinov3 xlm-roberta-xl mobilebert 
 nystromformer mra yoso dpr lxmert roberta-prelayernorm swin swinv2 beit data2vec-vision rembert roc_bert
 canine lilt longformer luke splinter flaubert xlm funnel wavlm vit_mae vit_msn siglip_text_model xmod
 cohere_compass_vision dots3_note_vision_encoder lfm3_vl_vision step3p5_vision kimi_k25_vision
-inkling2_vision minimax_m3_vl_vision dinov2_with_registers""".split()
+inkling2_vision minimax_m3_vl_vision dinov2_with_registers layoutlmv2 layoutlmv3""".split()
 
 # Layers that turn, when not all with attention do.
 ROTARY_ON = {
@@ -328,6 +328,9 @@ EXTRA_NAMES = {"step3p5": {"num_key_value_heads": "num_attention_groups"},
 EXTRA_DEFAULTS = {"dots3_note_text": {"sliding_window": 512}, "mpt": {"max_position_embeddings": 2048},
                   "led": {"max_position_embeddings": 16384, "max_decoder_position_embeddings": 1024},
                   "layoutlm": {"max_2d_position_embeddings": 1024}}
+for name in ("layoutlmv2", "layoutlmv3"):
+    EXTRA_DEFAULTS[name] = {"max_2d_position_embeddings": 1024, "coordinate_size": 128, "shape_size": 128,
+                            "has_relative_attention_bias": True, "has_spatial_attention_bias": True}
 # A rotary of another part, which the text model does not have.
 NOT_THE_TEXT = ["musicflamingo"]
 # What these call rotary is no rotation: the two members of a pair get other angles.
@@ -359,7 +362,7 @@ biogpt layoutlm ernie megatron-bert roberta-prelayernorm ibert visual_bert gpt-s
 yoso dpr lxmert data2vec-text xlm-roberta-xl mobilebert squeezebert bark
 clip_text_model clip_vision_model siglip_text_model siglip_vision_model vit deit dinov2 vit_mae
 vit_msn decision_transformer imagegpt rembert roc_bert flaubert xlm mvp lilt splinter xmod
-canine bert-generation luke mpnet dinov2_with_registers""".split()
+canine bert-generation luke mpnet dinov2_with_registers layoutlmv2 layoutlmv3""".split()
 SINUSOIDAL = """xglm m2m_100 marian pegasus pegasus_x fsmt speech_to_text ctrl musicgen_decoder
 musicgen_melody_decoder nllb-moe whisper informer autoformer time_series_transformer""".split()
 T5 = "t5 mt5 umt5 longt5 switch_transformers udop pop2piano mpnet".split()
@@ -370,7 +373,7 @@ INPUT_OFFSET = {name: 2 for name in
                 "opt bart mbart plbart mvp biogpt mra nystromformer yoso xglm".split()}
 # ... or positions start behind pad_token_id, and the table has max_position_embeddings rows.
 INPUT_PADDING = """roberta xlm-roberta camembert data2vec-text ibert lilt longformer luke mpnet
-roberta-prelayernorm xlm-roberta-xl xmod esm fsmt m2m_100 nllb-moe speech_to_text""".split()
+roberta-prelayernorm xlm-roberta-xl xmod esm fsmt m2m_100 nllb-moe speech_to_text layoutlmv3""".split()
 # Positions count the tokens that the mask shows; all others count from the first slot of a row.
 INPUT_MASK = "opt biogpt".split()
 INPUT_WIDTH = {"albert": "embedding_size", "electra": "embedding_size",
@@ -381,8 +384,12 @@ INPUT_PATCHES = {"vit": 1, "deit": 2, "clip_vision_model": 1, "siglip_vision_mod
 # Read only where this key is true.
 INPUT_IF = {name: "use_absolute_position_embeddings" for name in ("beit", "data2vec-vision")}
 INPUT_PATCHES["data2vec-vision"] = 1
-# Boxes of words: rows of each table, the tensors of x, y, height and width.
-INPUT_BOXES = {"layoutlm": "max_2d_position_embeddings"}
+# Boxes of words: six rows added, or side by side (then coordinate_size and shape_size channels
+# each); heights and widths clipped into the table.
+INPUT_BOXES = {"layoutlm": {}, "layoutlmv2": {"split": True}, "layoutlmv3": {"split": True, "clip": True}}
+# The bias in the score is there only where one of these is true.
+SCORE_IF = {name: ["has_relative_attention_bias", "has_spatial_attention_bias"]
+            for name in ("layoutlmv2", "layoutlmv3")}
 # How the name of the tensor ends that holds the table; with an encoder and a decoder in one file
 # "encoder." or "decoder." stands before it. All others: BERT's.
 INPUT_TENSOR = {name: "wpe.weight" for name in
@@ -436,6 +443,6 @@ DECODER.update({name: "num_decoder_layers" for name in
 # Whisper: its encoder has sinusoids, its decoder learned rows.
 DECODER_INPUT = {"whisper": ("learned", "max_target_positions"),
                  "led": ("learned", "max_decoder_position_embeddings")}
-RELATIVE = {"deberta": "deberta", "deberta-v2": "deberta", "xlnet": "xlnet", "funnel": "funnel",
+RELATIVE = {"layoutlmv2": "layoutlm", "layoutlmv3": "layoutlm", "deberta": "deberta", "deberta-v2": "deberta", "xlnet": "xlnet", "funnel": "funnel",
             "swin": "swin", "swinv2": "log_cpb", "beit": "beit", "data2vec-vision": "beit",
             "wav2vec2": "convolutional", "hubert": "convolutional", "wavlm": "convolutional"}

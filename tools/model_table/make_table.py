@@ -156,7 +156,7 @@ for name in sorted(classes):
                            (F.DECODER_INPUT, "decoder_input"), (F.INPUT_IF, "input_if"),
                            (F.INPUT_BOXES, "input_boxes"), (F.INPUT_TENSOR, "input_tensor"),
                            (F.INPUT_SCALE, "input_scale"), (F.INPUT_KEEPS, "input_keeps"),
-                           (F.INPUT_ODD, "input_odd")):
+                           (F.INPUT_ODD, "input_odd"), (F.SCORE_IF, "score_if")):
             if name in facts_of:
                 entry[key] = facts_of[name]
         if name in F.INPUT_MASK:
