@@ -33,8 +33,12 @@ fi
 configure build-arm/build -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/arm64_under_qemu.cmake" -DPOSENC_ARM_ROOT="$root" \
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DPOSENC_CUDA=OFF -DPOSENC_CLI=OFF -DPOSENC_BENCH=OFF \
   -DPOSENC_EXAMPLES=OFF -DPOSENC_INSTALL=OFF "-DPOSENC_DISABLED_TARGETS=HWY_SVE_256|HWY_SVE2_128"
-build build-arm/build test_kernels
+build build-arm/build test_kernels test_absolute
 qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static)
 # A vector of SVE is as long as the machine wants: 256 bits here, no multiple of a NEON register only.
-"$qemu" -cpu max,sve-default-vector-length=32 -L /usr/aarch64-linux-gnu \
-  -E LD_LIBRARY_PATH="$root/usr/lib/aarch64-linux-gnu" build-arm/build/tests/test_kernels --gtest_brief=1
+under_qemu() {
+  "$qemu" -cpu max,sve-default-vector-length=32 -L /usr/aarch64-linux-gnu \
+    -E LD_LIBRARY_PATH="$root/usr/lib/aarch64-linux-gnu" "build-arm/build/tests/$1" --gtest_brief=1 "${@:2}"
+}
+under_qemu test_kernels
+under_qemu test_absolute --gtest_filter='InputPlan.Phases*:InputPlan.EveryComposition*:InputPlan.Rows*:InputPlan.Sines*'

@@ -7,6 +7,7 @@
 
 #include "limits.h"
 #include "line.h"
+#include "posenc/absolute/extend.h"
 #include "posenc/absolute/learned.h"
 #include "posenc/absolute/plan.h"
 #include "posenc/absolute/sinusoidal.h"
@@ -148,6 +149,51 @@ Line table_gradient_line(Index batch, Index rows, Index width) {
   return l;
 }
 
+// A grid of learned rows at another size, against writing what it makes.
+Line extend_line(Index from, Index to, Index width) {
+  Line l;
+  const auto grid = [](Index n) { return std::to_string(n) + 'x' + std::to_string(n); };
+  l.name = "input/f32/extend_bicubic/" + grid(from) + "->" + grid(to) + 'x' + std::to_string(width);
+  const auto in = static_cast<std::size_t>(from * from * width);
+  const auto out = static_cast<std::size_t>(to * to * width);
+  l.bytes = 4 * static_cast<double>(out);
+  l.limit_name = "write";
+  l.prepare = [=] {
+    const auto table = buffer(4 * in), resized = buffer(4 * out), other = buffer(4 * out);
+    for (std::size_t i = 0; i < in; ++i)
+      table->as<float>()[i] = static_cast<float>(i * 37 % 101) / 101.0f;
+    const Extension how{.how = ExtendHow::bicubic};
+    Prepared r;
+    r.run = [=] {
+      extend_table(tensor(table->as<float>(), {from * from, width}), {from, from},
+                   tensor(resized->as<float>(), {to * to, width}), {to, to}, how,
+                   inline_executor());
+    };
+    r.run();
+    const AxisTaps taps = axis_taps(from, to, how);
+    for (Index row = 0; row < to * to; row += 7)
+      for (Index c = 0; c < width; c += 51) {
+        double want = 0;
+        for (Index i = 0; i < taps.taps; ++i)
+          for (Index j = 0; j < taps.taps; ++j) {
+            const auto y = static_cast<std::size_t>(row / to * taps.taps + i);
+            const auto x = static_cast<std::size_t>(row % to * taps.taps + j);
+            want += taps.weight[y] * taps.weight[x] *
+                    static_cast<double>(
+                        table->as<float>()[(taps.index[y] * from + taps.index[x]) * width + c]);
+          }
+        r.max_error =
+            std::max(r.max_error,
+                     std::abs(static_cast<double>(resized->as<float>()[row * width + c]) - want));
+      }
+    r.bound = 1e-7;
+    const Fill fill = best_fill(4 * out);
+    r.limit = [=] { fill(other->as<float>(), out, 1.0f); };
+    return r;
+  };
+  return l;
+}
+
 }  // namespace
 
 std::vector<Line> input_lines() {
@@ -156,7 +202,8 @@ std::vector<Line> input_lines() {
           sinusoidal_line(DType::bf16, SineLayout::interleaved, 8192, 4096),
           sinusoidal_line(DType::bf16, SineLayout::halves, 8192, 4096),
           learned_line(8, 2048, 1024),
-          table_gradient_line(8, 2048, 1024)};
+          table_gradient_line(8, 2048, 1024),
+          extend_line(14, 37, 768)};
 }
 
 }  // namespace posenc::bench

@@ -20,88 +20,6 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Where a walk goes on: tokens, and the channel that is met first.
-template <class T>
-struct Next {
-  const Token<T>* token;
-  Index channel;
-};
-
-template <class T>
-using WalkOf = std::conditional_t<sizeof(T) == 4, WideWalk, NarrowWalk>;
-// Vectors of a visit to a row: whole lines of memory.
-inline constexpr int kVisit = 2;
-
-// The rows [from, to) of a run meet their tokens in a visit's channels from `channel` on; `token`
-// is that of row `from`. What `ahead` meets is asked for.
-template <class T, bool kHasX, bool kStream, class Walk>
-HWY_INLINE void WalkVisit(Walk* walk, const Token<T>* token, Index from, Index to, Index channel,
-                          Next<T> ahead, Compute<T> gain) {
-  const RowTag d;
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const auto a = hn::Set(d, gain);
-  for (Index r = 0; r < to; ++r) {
-    if (r >= from) {
-      const Token<T> at = token[r - from];
-      auto low = walk[0].Row(), high = walk[1].Row();
-      const T* x = at.x + channel;
-      if (kHasX) {
-        const T* ask = ahead.token[r - from].x + ahead.channel;
-        hwy::Prefetch(ask);
-        if (sizeof(T) == 4) hwy::Prefetch(ask + lanes);
-        low = hn::MulAdd(ReadVector(d, x), a, low);
-        high = hn::MulAdd(ReadVector(d, x + lanes), a, high);
-      }
-      WritePair<kStream>(low, high, d, at.y + channel);
-    }
-    walk[0].Step(), walk[1].Step();
-  }
-}
-
-// The last channels of a span, less than a visit.
-template <class T, class Walk>
-HWY_INLINE void WalkRest(Walk& walk, const Token<T>* token, Index from, Index to, Index channel,
-                         Index n, Compute<T> gain) {
-  const RowTag d;
-  alignas(64) float row[kPadding];
-  for (Index r = 0; r < to; ++r) {
-    if (r >= from) {
-      const Token<T> at = token[r - from];
-      hn::StoreU(walk.Row(), d, row);
-      for (Index c = 0; c < n; ++c)
-        at.y[channel + c] =
-            Narrow<T>((at.x != nullptr ? Widen(at.x[channel + c]) * gain : 0) + row[c]);
-    }
-    walk.Step();
-  }
-}
-
-// A span, rows [from, to) of a run of kWalk. Its channels begin at `first` in the tokens.
-template <class T, class Walk, Index kWalk, bool kHasX, bool kStream>
-HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart& start, const Span& span,
-                         const Token<T>* token, Index from, Index to, Index first, Next<T> next,
-                         Compute<T> gain) {
-  const auto lanes = static_cast<Index>(hn::Lanes(RowTag()));
-  constexpr Index kAhead = kPhaseAhead / static_cast<Index>(sizeof(T));
-  Index i = 0;
-  for (; i + kVisit * lanes <= span.n; i += kVisit * lanes) {
-    Walk walk[kVisit];
-    for (int v = 0; v < kVisit; ++v) NextStart(s, span, i + v * lanes, start, &walk[v]);
-    const Index left = span.n - i - kAhead;
-    const Next<T> ahead =
-        left > 0 ? Next<T>{token, first + i + kAhead} : Next<T>{next.token, next.channel - left};
-    if (from == 0 && to == kWalk)  // the usual one, unrolled
-      WalkVisit<T, kHasX, kStream>(walk, token, 0, kWalk, first + i, ahead, gain);
-    else
-      WalkVisit<T, kHasX, kStream>(walk, token, from, to, first + i, ahead, gain);
-  }
-  for (; i < span.n; i += lanes) {
-    Walk walk;
-    NextStart(s, span, i, start, &walk);
-    WalkRest<T>(walk, token, from, to, first + i, HWY_MIN(lanes, span.n - i), gain);
-  }
-}
-
 // Rows of a start for all batches of their items: made once, then met.
 template <class T>
 HWY_NOINLINE void WalkShared(const ComposeCall& call, const ComposeSource& s, PhaseStart& start,
@@ -134,14 +52,12 @@ struct PhaseRun {
 template <class T>
 HWY_NOINLINE void WalkBlock(const PhaseRun<T>& run, PhaseStart& start, const Span* spans,
                             int count) {
-  const auto lanes = static_cast<Index>(hn::Lanes(RowTag()));
+  const auto lanes = static_cast<Index>(hn::Lanes(hn::ScalableTag<float>()));
   const ComposeSource& s = run.s;
   const auto gain = static_cast<Compute<T>>(run.call.input_gain);
   Index base = 0;
   for (; base + kRun<T> <= run.from; base += kRun<T>)
-    for (int k = 0; k < count; ++k)
-      for (Index i = 0; i < spans[k].n; i += lanes)
-        NextStart<WalkOf<T>>(s, spans[k], i, start, nullptr);
+    for (int k = 0; k < count; ++k) SkipRun<WalkOf<T>>(s, spans[k], start);
   for (; base < run.to; base += kRun<T>) {
     const Index from = HWY_MAX(run.from, base) - base, to = HWY_MIN(run.to - base, kRun<T>);
     const Index skipped = base + from - run.from;
