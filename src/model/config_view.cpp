@@ -125,6 +125,13 @@ std::optional<Index> whole_number(const Json& j) {
 std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index low, Index high,
                                                   bool required) const {
   const auto v = value(key);
+  if (v && v->value.is_null() && refuses_null(key)) {
+    reading_->error("wrong_type",
+                    std::string(key) + " is null, and " + class_name() +
+                        " takes a number only: transformers refuses the file",
+                    v->where, "state " + std::string(key) + ", or leave the key out");
+    return std::nullopt;
+  }
   if (!v || v->value.is_null()) {
     if (required)
       reading_->error("missing_key",
@@ -141,12 +148,63 @@ std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index lo
                     v->where, "write a plain number");
     return std::nullopt;
   }
+  if (!v->value.is_integer() && v->origin == Origin::stated && holds(key)) {
+    reading_->error("wrong_type",
+                    std::string(key) + " must be written without a point, got " + shown(v->value) +
+                        ": " + class_name() + " refuses the file",
+                    v->where, "write " + std::to_string(*whole), static_cast<double>(*whole));
+    return std::nullopt;
+  }
   return Sourced<Index>{*whole, v->origin, v->where};
+}
+
+bool ConfigView::holds(std::string_view key) const {
+  const Json* defaults = entry_->find("defaults");
+  return defaults && defaults->find(key);
+}
+
+bool ConfigView::refuses_null(std::string_view key) const {
+  if (!holds(key) || entry_->at("defaults").at(key).is_null()) return false;
+  if (const Json* nullable = entry_->find("nullable"))
+    for (const Json& name : nullable->as_array())
+      if (name.as_string() == key) return false;
+  return true;
+}
+
+void ConfigView::not_a_flag(std::string_view key, const Json& value,
+                            const std::string& where) const {
+  reading_->error("wrong_type",
+                  std::string(key) + " must be true or false, got " + shown(value) + ": " +
+                      class_name() + " refuses the file",
+                  where, "write true or false");
 }
 
 bool ConfigView::flag(std::string_view key, bool otherwise) const {
   const auto v = value(key);
-  return v ? truthy(v->value) : otherwise;
+  if (!v) return otherwise;
+  if (v->value.is_bool()) return v->value.as_bool();
+  if (v->value.is_null()) {
+    if (refuses_null(key)) not_a_flag(key, v->value, v->where);
+    return false;
+  }
+  if (holds(key))
+    not_a_flag(key, v->value, v->where);
+  else
+    reading_->warn("wrong_type",
+                   std::string(key) + " must be true or false, got " + shown(v->value) +
+                       ": taken as Python takes it, " + (truthy(v->value) ? "true" : "false"),
+                   v->where, "write true or false");
+  return truthy(v->value);
+}
+
+bool is_decoder(const ConfigView& view) {
+  if (view.holds("is_decoder")) return view.flag("is_decoder", false);
+  if (const auto v = view.stated("is_decoder"); v && truthy(v->value))
+    view.reading().warn(
+        "key_ignored",
+        "is_decoder is not read by " + view.class_name() + ": its attention sees both sides",
+        v->where, "the key does nothing");
+  return false;
 }
 
 }  // namespace posenc::hf

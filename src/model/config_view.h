@@ -88,7 +88,16 @@ class ConfigView {
   // (with no default) give none; with `required` also a finding.
   std::optional<Sourced<Index>> integer(std::string_view key, Index low, Index high,
                                         bool required = false) const;
+  // A switch. transformers' classes take true and false only, null where they say so (it is off
+  // then): anything else is a finding. A key that the class does not hold is taken as Python takes
+  // it, with a finding.
   bool flag(std::string_view key, bool otherwise) const;
+  // The finding of a value that is no switch.
+  void not_a_flag(std::string_view key, const Json& value, const std::string& where) const;
+  // The class holds the attribute, so that transformers checks its type on loading.
+  bool holds(std::string_view key) const;
+  // null is refused on loading: the class holds a value and does not say that null may stand there.
+  bool refuses_null(std::string_view key) const;
 
  private:
   const Json* object_;
@@ -96,6 +105,9 @@ class ConfigView {
   const Json* entry_;
   Reading* reading_;
 };
+
+// BERT's kin as decoders; a class without the attribute is none, whatever a file says.
+bool is_decoder(const ConfigView&);
 
 // Whole number of a JSON value: 8 and 8.0; none for anything else.
 std::optional<Index> whole_number(const Json&);

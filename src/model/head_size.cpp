@@ -41,10 +41,37 @@ std::optional<Sourced<Index>> own(const ConfigView& view) {
   return hidden_over_heads(view);
 }
 
+// head_dim of a file: another name of qk_rope_head_dim (GLM-4-MoE-Lite, where it wins), overwritten
+// by it (DeepSeek-V3.2), or an attribute that the table follows and the attention does not.
+bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope) {
+  const auto v = view.stated("head_dim");
+  const Json* what = view.entry().find("head_dim_is");
+  if (!v || v->value.is_null() || !what) return true;
+  const auto size = view.integer("head_dim", 1, kMost, true);
+  if (!size) return false;
+  if (what->as_string() == "rope") {
+    if (view.stated("qk_rope_head_dim") && size->value != rope->value)
+      view.reading().warn("both_spellings",
+                          "head_dim is " + std::to_string(size->value) + " and qk_rope_head_dim " +
+                              std::to_string(rope->value) +
+                              ": head_dim is its other name here, and counts",
+                          v->where, "keep one of them");
+    rope = size;
+    return true;
+  }
+  if (size->value == rope->value) return true;
+  view.reading().error("partial_conflict",
+                       "the table covers head_dim, " + std::to_string(size->value) +
+                           ", and the attention turns qk_rope_head_dim, " +
+                           std::to_string(rope->value) + ": it fails",
+                       v->where, "leave head_dim out", static_cast<double>(size->value));
+  return false;
+}
+
 std::optional<Head> latent(const ConfigView& view) {
   const auto nope = view.integer("qk_nope_head_dim", 0, kMost, true);
-  const auto rope = view.integer("qk_rope_head_dim", 2, kMost, true);
-  if (!nope || !rope) return std::nullopt;
+  auto rope = view.integer("qk_rope_head_dim", 2, kMost, true);
+  if (!nope || !rope || !latent_head_dim(view, rope)) return std::nullopt;
   Head head;
   head.offset = *nope;
   head.rope_dim = *rope;
@@ -148,7 +175,8 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
   Head head{*size, *size, {0, Origin::class_default, view.class_name()}, false};
   const auto v = view.stated("head_dim");
   const bool null = !v || v->value.is_null();
-  head.null_head_dim = null && view.entry().find("head_null");
+  head.null_head_dim = (null && view.entry().find("head_null")) ||
+                       (v && null && !view.holds("head_dim"));  // an attribute of the file's own
   return head;
 }
 

@@ -63,7 +63,7 @@ const Json& empty_object() {
 // text_config before decoder before the thinker of an omni model.
 std::string text_key(const Json& parts) {
   for (const char* key : {"text_config", "decoder", "llm_config", "language_config",
-                          "thinker_config", "decoder_config", "talker_config"})
+                          "thinker_config", "decoder_config", "talker_config", "semantic_config"})
     if (parts.find(key)) return key;
   return "";
 }

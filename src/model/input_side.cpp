@@ -10,23 +10,28 @@
 namespace posenc::hf {
 namespace {
 
+constexpr Index kMost = 1'000'000'000;
+
 class InputReader {
  public:
   InputReader(const ConfigView& view, std::string kind, PartLayers& out)
       : view_(view), kind_(std::move(kind)), out_(out) {}
 
   void read() {
-    const Json* narrow = fact("input_width");
-    width_ = view_.integer(narrow ? narrow->as_string() : "hidden_size", 1, 1'000'000'000);
+    width_ = view_.integer(width_key(), 1, kMost, true);
+    if (!width_) return;
     encoding_.origin = Origin::class_default;
     encoding_.where = view_.class_name();
     if (fact("input_padding"))
       encoding_.counts = PositionRule::tokens;
     else if (fact("input_mask"))
       encoding_.counts = PositionRule::mask;
-    const std::string text = kind_ == "learned" ? learned() : sinusoid();
+    const std::string text = kind_ == "learned"         ? learned()
+                             : kind_ == "sinusoidal"    ? sinusoid()
+                             : kind_ == "sinusoidal_nd" ? frozen_grid()
+                                                        : convolution();
     if (!refused_) push(text);
-    if (const Json* about = fact("input_boxes")) boxes(*about);
+    if (const Json* rows = fact("input_boxes")) boxes(rows->as_string());
   }
 
  private:
@@ -40,7 +45,28 @@ class InputReader {
     } catch (const std::invalid_argument&) {
       return;
     }
+    try {
+      std::visit(
+          [](const auto& s) {
+            if constexpr (requires { s.parameters(); }) (void)s.parameters();
+          },
+          encoding_.value.scheme);
+    } catch (const std::invalid_argument& problem) {
+      reading().error("refused", problem.what(), view_.where(),
+                      "the numbers of this file make no encoding: " + text);
+      return;
+    }
     out_.input.push_back(encoding_);
+  }
+
+  // The key of the width; of several the first that the file states, else the last.
+  std::string width_key() const {
+    const Json* names = fact("input_width");
+    if (!names) return "hidden_size";
+    for (const Json& name : names->as_array())
+      if (const auto v = view_.stated(name.as_string()); v && !v->value.is_null())
+        return name.as_string();
+    return names->as_array().back().as_string();
   }
 
   std::string tensor(const char* otherwise) const {
@@ -60,14 +86,60 @@ class InputReader {
       return n ? std::optional(std::pair{n->value, n->value}) : std::nullopt;
     }
     const Json::Array& list = v->value.as_array();
-    const auto h = list.size() == 2 ? whole_number(list[0]) : std::nullopt;
-    const auto w = list.size() == 2 ? whole_number(list[1]) : std::nullopt;
-    if (h && w && *h > 0 && *w > 0 && *h <= 1'000'000 && *w <= 1'000'000) return std::pair{*h, *w};
+    if (list.size() >= 2 && !fact("input_square") && list[0].is_integer() && list[1].is_integer()) {
+      const Index h = list[0].as_integer(), w = list[1].as_integer();  // more are not looked at
+      if (h > 0 && w > 0 && h <= 1'000'000 && w <= 1'000'000) return std::pair{h, w};
+    }
     reading().error("wrong_type",
-                    std::string(key) + " must be one size or two, got " + shown(v->value), v->where,
-                    "write a whole number");
+                    std::string(key) +
+                        (fact("input_square") ? " must be one size: " + view_.class_name() +
+                                                    " cannot divide a list, got "
+                                              : std::string(" must be one size or two, got ")) +
+                        shown(v->value),
+                    v->where, "write a whole number");
     return std::nullopt;
   }
+  // ViT-MAE: [sin x | cos x | sin y | cos y] over a square grid, a row of zeros before it.
+  std::string frozen_grid() {
+    const auto image = sides("image_size"), patch = sides("patch_size");
+    refused_ = true;
+    if (!image || !patch) return "";
+    const Index rows = image->first / patch->first, columns = image->second / patch->second;
+    if (rows != columns || width_->value % 4 != 0) {
+      reading().error(
+          "refused",
+          rows != columns
+              ? "transformers lays a square grid over the patches, which are " +
+                    std::to_string(rows) + " x " + std::to_string(columns)
+              : "hidden_size must be a multiple of 4, got " + std::to_string(width_->value),
+          rows != columns ? view_.where("image_size") : width_->where,
+          "state the sizes of the model");
+      return "";
+    }
+    refused_ = false;
+    encoding_.image_prefix = 1;
+    const std::string half = std::to_string(width_->value / 2);
+    return "sinusoidal_nd widths=[" + half + "," + half + "] stream=[1,0] layout=halves";
+  }
+
+  // wav2vec 2.0 and its kin.
+  std::string convolution() {
+    refused_ = true;
+    if (view_.flag("conv_pos_batch_norm", false)) {  // HuBERT
+      reading().note("encoding_not_covered",
+                     "positions are convolutional, behind a batch normalisation that has no scheme "
+                     "here",
+                     view_.where("conv_pos_batch_norm"));
+      return "";
+    }
+    const auto kernel = view_.integer("num_conv_pos_embeddings", 1, 1'000'000, true);
+    const auto groups = view_.integer("num_conv_pos_embedding_groups", 1, 1'000'000, true);
+    if (!kernel || !groups) return "";
+    refused_ = false;
+    return "convolutional kernel=" + std::to_string(kernel->value) +
+           " groups=" + std::to_string(groups->value) + width_text();
+  }
+
   // Rows of learned positions of an image: its patches and the tokens before them.
   std::optional<Index> image_rows(Index before) {
     const auto image = sides("image_size"), patch = sides("patch_size");
@@ -79,7 +151,7 @@ class InputReader {
   // pad_token_id of a class that counts positions from behind it; a finding and none without one.
   std::optional<Index> padding() {
     const auto stated = view_.stated("pad_token_id");
-    const auto id = view_.integer("pad_token_id", 0, 1'000'000'000);
+    const auto id = view_.integer("pad_token_id", -1, kMost);
     if (!id) {
       if (!stated || stated->value.is_null())
         reading().error("missing_key",
@@ -104,13 +176,18 @@ class InputReader {
     return id->value;
   }
 
+  std::string rows_key() const {
+    const Json* key = fact("side") && fact("decoder_input") ? nullptr : fact("input_rows");
+    return key ? key->as_string() : "max_position_embeddings";
+  }
+
   // "learned rows=514 width=768 offset=2", with the number of positions that have a row.
   std::string learned() {
     encoding_.tensors = {tensor("embeddings.position_embeddings.weight")};
     std::optional<Index> rows;
     if (const Json* before = fact("input_patches"))
       rows = image_rows(before->as_integer());
-    else if (const auto stated = view_.integer("max_position_embeddings", 1, kUnbounded / 4))
+    else if (const auto stated = view_.integer(rows_key(), 1, kUnbounded / 4, true))
       rows = stated->value;
     if (!rows) return kind_;
     Index offset = 0, positions = *rows;
@@ -122,7 +199,7 @@ class InputReader {
       if (!pad) return kind_;
       offset = *pad + 1;
       positions = std::max<Index>(0, *rows - offset);
-      encoding_.padding_row = *pad;
+      if (*pad >= 0) encoding_.padding_row = *pad;
       if (*pad >= *rows)
         reading().error("padding_offset",
                         "positions count from row " + std::to_string(offset) +
@@ -209,8 +286,10 @@ class InputReader {
   // sqrt(width) on the embedding, and what that means beside a sinusoid of norm sqrt(width / 2).
   std::string scale_text() const {
     const Json* rule = fact("input_scale");
-    if (!rule || !width_) return "";
-    const auto stated = view_.stated("scale_embedding");
+    if (!rule || !width_ || (fact("side") && fact("decoder_unscaled"))) return "";
+    const Json* named = rule->find("key");
+    const std::string key = named ? named->as_string() : "scale_embedding";
+    const auto stated = view_.stated(key);
     const bool learned = kind_ == "learned";
     if (rule->find("ignored")) {
       if (stated && truthy(stated->value))
@@ -221,9 +300,7 @@ class InputReader {
       return "";
     }
     const double root = std::sqrt(static_cast<double>(width_->value));
-    const bool scales = rule->find("always") ||
-                        (stated && !stated->value.is_null() ? truthy(stated->value)
-                                                            : rule->at("default").as_bool());
+    const bool scales = rule->find("always") || view_.flag(key, rule->at("default").as_bool());
     if (!learned) said_scale(*rule, stated, scales, root);
     return scales ? " input_gain=" + number_text(root) : "";
   }
@@ -260,18 +337,9 @@ class InputReader {
   // Three digits behind the point.
   static double rounded(double x) { return std::round(x * 1000) / 1000; }
 
-  void boxes(const Json& about) {
-    const auto rows = view_.integer("max_2d_position_embeddings", 1, 1'000'000'000);
+  void boxes(const std::string& key) {
+    const auto rows = view_.integer(key, 1, 1'000'000'000);
     if (!rows || !width_) return;
-    std::string text = "boxes rows=" + std::to_string(rows->value) + width_text();
-    if (about.find("split")) {
-      const auto corner = view_.integer("coordinate_size", 1, 1'000'000);
-      const auto size = view_.integer("shape_size", 1, 1'000'000);
-      if (!corner || !size) return;
-      text +=
-          " coordinate=" + std::to_string(corner->value) + " shape=" + std::to_string(size->value);
-    }
-    if (about.find("clip")) text += " clip=true";
     encoding_.tensors.clear();
     for (const char* axis : {"x", "y", "h", "w"})
       encoding_.tensors.push_back(std::string("embeddings.") + axis +
@@ -279,7 +347,25 @@ class InputReader {
     encoding_.positions.reset();
     encoding_.counts = PositionRule::arange;
     encoding_.padding_row.reset();
-    push(text);
+    const Json* parts = fact("input_box_parts");
+    if (!parts) {
+      push("boxes rows=" + std::to_string(rows->value) + width_text());
+      return;
+    }
+    const auto corner = view_.integer("coordinate_size", 1, kMost, true);
+    const auto size = view_.integer("shape_size", 1, kMost, true);
+    if (!corner || !size) return;
+    const Index all = 4 * corner->value + 2 * size->value;
+    if (all == width_->value)
+      push("boxes rows=" + std::to_string(rows->value) + width_text() + " coordinate=" +
+           std::to_string(corner->value) + " shape=" + std::to_string(size->value) +
+           (parts->as_string() == "clipped" ? " clip=true" : ""));
+    else
+      reading().error("wrong_type",
+                      "4 coordinate_size + 2 shape_size is " + std::to_string(all) +
+                          " and hidden_size " + std::to_string(width_->value) +
+                          ": transformers cannot add them",
+                      corner->where, "state the sizes of the model");
   }
 
   const ConfigView& view_;
@@ -294,6 +380,8 @@ class InputReader {
 
 void read_input(const ConfigView& view, const std::string& kind, PartLayers& out) {
   InputReader(view, kind, out).read();
+  if (const Json* note = view.entry().find("input_note"))
+    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
 }
 
 }  // namespace posenc::hf

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "model/layer_rules.h"
 
 namespace posenc::hf {
@@ -13,6 +15,14 @@ struct Window {
   std::optional<Sourced<Index>> size;  // as the mask counts: the query's own included
   bool both = false, on_all = false;
 };
+
+// use_bidirectional_attention: true or false, or (Gemma-4) "all", "vision".
+bool sees_all(const ConfigView& view) {
+  const auto how = view.value("use_bidirectional_attention");
+  if (how && how->value.is_string() && (how->value == Json("all") || how->value == Json("vision")))
+    return how->value == Json("all");
+  return view.flag("use_bidirectional_attention", false);
+}
 
 Window window_of(const ConfigView& view) {
   Window w;
@@ -34,23 +44,19 @@ Window window_of(const ConfigView& view) {
       return w;
     }
   }
-  auto n = view.integer(about->at("key").as_string(), 0, kUnbounded / 4);
-  if (n && n->value == 0) n.reset();
+  const std::string key = about->at("key").as_string();
+  auto n = view.integer(key, 0, kUnbounded / 4);
   if (n)
     if (const Json* divide = about->find("divide"); divide && divide->as_integer() != 1) {
       n->value /= divide->as_integer();
       n->where += " // " + std::to_string(divide->as_integer());
       n->origin = n->origin == Origin::user ? n->origin : Origin::derived;
     }
-  if (n && view.flag("use_bidirectional_attention", false) && !w.both) {
-    const auto how = view.value("use_bidirectional_attention");
-    const bool all = how->value.is_bool() || how->value == Json("all");
-    if (all) {  // Gemma-3 as an encoder: half the window to both sides
-      n->value /= 2;
-      n->where += " // 2";
-      n->origin = Origin::derived;
-      w.both = true;
-    }
+  if (n && sees_all(view) && !w.both) {  // Gemma-3 as an encoder: half the window to both sides
+    n->value /= 2;
+    n->where += " // 2";
+    n->origin = Origin::derived;
+    w.both = true;
   }
   w.size = n;
   return w;
@@ -97,7 +103,7 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
   const Json* on = view.entry().find("rotary_on");
   const std::string rotary_on = on ? on->as_string() : "";
   const bool bidirectional =
-      (view.entry().find("bidirectional") != nullptr && !view.flag("is_decoder", false)) || w.both;
+      (view.entry().find("bidirectional") != nullptr && !is_decoder(view)) || w.both;
   const auto chunk = view.integer("attention_chunk_size", 1, kUnbounded / 4);
   Index slid = 0;
   for (std::size_t i = 0; i < plans.size(); ++i) {
@@ -117,13 +123,17 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
     const Sourced<Index> window =
         windowed ? own_window(view, i, slid).value_or(*w.size) : Sourced<Index>{};
     slid += windowed ? 1 : 0;
+    if (windowed && window.value == 0 && !w.both)
+      view.reading().error("wrong_type",
+                           "a window of 0 leaves no key to any query: transformers masks them all",
+                           window.where, "write null for no window");
     if (p.type == "chunked_attention") {
       a.kind = AttentionKind::chunked;
       if (chunk) a.chunk = chunk->value;
       a.right = 0;
     } else if (windowed) {
       a.kind = AttentionKind::sliding;
-      a.left = w.both ? window.value : window.value - 1;
+      a.left = w.both ? window.value : std::max<Index>(0, window.value - 1);
       a.right = w.both ? window.value : 0;
     } else if (!bidirectional) {
       a.right = 0;

@@ -57,8 +57,11 @@ std::optional<Sourced<Index>> cycles(const ConfigView& view) {
 }
 
 // Swin: layers by stage.
-std::optional<Sourced<Index>> summed(const ConfigView& view, const std::string& key) {
-  const auto v = view.stated(key);
+std::optional<Sourced<Index>> summed(const ConfigView& view, const Json& rule) {
+  const std::string key = rule.at("sum").as_string();
+  auto v = view.stated(key);
+  if (const Json* held = rule.find("default"); held && !v)
+    v = Value{*held, Origin::class_default, view.class_name()};
   if (!v || !v->value.is_array()) {
     view.reading().error(
         v ? "wrong_type" : "missing_key",
@@ -130,7 +133,7 @@ bool fits(const ConfigView& view, const Json::Array& list, Index count) {
 std::optional<Sourced<Index>> layer_count(const ConfigView& view) {
   const Json* rule = view.entry().find("layer_count");
   if (!rule) return view.integer("num_hidden_layers", 0, kMostLayers, false);
-  if (const Json* key = rule->find("sum")) return summed(view, key->as_string());
+  if (rule->find("sum")) return summed(view, *rule);
   return rule->find("cycles") ? cycles(view) : doubled(view, *rule);
 }
 

@@ -183,6 +183,15 @@ struct Rules {
     return true;
   }
 
+  Index zamba_period() const {
+    const auto n = view.integer("attn_layer_period", 1, kMostLayers);
+    return n ? n->value : 1;
+  }
+  Index zamba_offset() const {
+    const auto n = view.integer("attn_layer_offset", 0, kMostLayers);
+    return n ? n->value : 0;
+  }
+
   bool special(const std::string& name) {
     why = view.class_name();
     origin = Origin::class_default;
@@ -200,6 +209,10 @@ struct Rules {
             i < 2 || i % 2 == 0 ? "heavily_compressed_attention" : "compressed_sparse_attention");
       else if (name == "dots3")
         set(i, !view.flag("use_sliding_window", true) || i < 2 || i % 4 == 1 ? full : sliding);
+      else if (name == "zamba")
+        set(i, i == 2 || (i > 2 && (i - 3) % zamba_period() == zamba_offset())
+                   ? "hybrid"
+                   : "linear_attention");
       else if (name == "zamba2") {  // 5 after the first, then every 6th up to layer 47, then 51 ..
         static constexpr Index kHybrid[] = {6, 12, 18, 24, 30, 36, 42, 47, 51};
         set(i, std::find(std::begin(kHybrid), std::end(kHybrid), i) != std::end(kHybrid)
@@ -226,7 +239,15 @@ std::optional<std::vector<bool>> rope_flags(const ConfigView& view, Index count)
     }
     Index with = 0;
     for (Index i = 0; i < count; ++i) {
-      flags[static_cast<std::size_t>(i)] = truthy(v->value.as_array()[static_cast<std::size_t>(i)]);
+      const Json& one = v->value.as_array()[static_cast<std::size_t>(i)];
+      if (!one.is_integer()) {
+        view.reading().error("wrong_type",
+                             "no_rope_layers must hold 1 and 0, got " + shown(one) + ": " +
+                                 view.class_name() + " refuses the file",
+                             v->where + "/" + std::to_string(i), "1 = this layer has rotary");
+        return std::nullopt;
+      }
+      flags[static_cast<std::size_t>(i)] = one.as_integer() != 0;
       with += flags[static_cast<std::size_t>(i)];
     }
     if (2 * with < count)

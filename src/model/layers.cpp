@@ -182,21 +182,25 @@ class LayerReader {
       return nullptr;
     }
   }
+  // Llama-4-Maverick's own file has the number 4 here, which transformers 5.23 refuses.
+  bool tempered() const {
+    const auto on = view_.stated("attn_temperature_tuning");
+    if (!on || !on->value.is_number()) return view_.flag("attn_temperature_tuning", true);
+    view_.reading().warn("wrong_type",
+                         "attn_temperature_tuning must be true or false, got " + shown(on->value) +
+                             ": read as Python does, true unless 0; transformers 5.23 refuses the "
+                             "file",
+                         on->where, "write true");
+    return truthy(on->value);
+  }
+
   void temperature(const Dict* dict, bool turns, LayerSpec& layer) {
     const Json* rule = view_.entry().find("temperature");
     if (!rule || layer.attention.kind == AttentionKind::none) return;
     QueryTemperature t;
     Value beta, period;
     if (rule->as_string() == "llama4") {
-      const auto on = view_.stated("attn_temperature_tuning");
-      if (on && !on->value.is_bool())
-        view_.reading().warn("wrong_type",
-                             "attn_temperature_tuning must be true or false, got " +
-                                 shown(on->value) +
-                                 ": read as Python does, true unless 0; transformers "
-                                 "5.23 refuses the file",
-                             on->where, "write true");
-      if (turns || !view_.flag("attn_temperature_tuning", true)) return;
+      if (!tempered() || turns) return;
       beta = view_.value("attn_scale").value_or(Value{});
       period = view_.value("floor_scale").value_or(Value{});
     } else {
@@ -235,8 +239,17 @@ class LayerReader {
 std::optional<std::string> instead_of_rotary(const ConfigView& view) {
   const Json* rule = view.entry().find("rotary_if");
   if (!rule) return std::nullopt;
-  const auto v = view.value(rule->at("key").as_string());
-  if (v && v->value == rule->at("equals")) return std::nullopt;
+  const std::string key = rule->at("key").as_string();
+  const Json& wanted = rule->at("equals");
+  if (wanted.is_bool()) {
+    if (view.flag(key, !wanted.as_bool()) == wanted.as_bool()) return std::nullopt;
+    return rule->at("otherwise").as_string();
+  }
+  const auto v = view.value(key);
+  if (v && v->value == wanted) return std::nullopt;
+  // a third value stands for nothing at all
+  const Json* other = rule->find("other_equals");
+  if (other && !(v && v->value == *other)) return "none";
   return rule->at("otherwise").as_string();
 }
 

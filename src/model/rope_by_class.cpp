@@ -41,6 +41,14 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
       part.dict.set("rope_type", {"default", Origin::class_default, view.class_name()});
     bool scaled = false;
     for (const Json& to : rule.at("scaling_to").as_array()) scaled |= to.as_string() == label;
+    if (scaled && s.scaling && truthy(s.scaling->value) && object && (!mine || mine->is_null())) {
+      view.reading().error("missing_key",
+                           "rope_scaling goes into rope_parameters/" + label +
+                               ", which rope_parameters does not have: transformers fails on it",
+                           s.parameters->where,
+                           "state " + label + " there, or leave one of the two out");
+      return RopeSet{};
+    }
     if (scaled && s.scaling && s.scaling->value.is_object()) {
       const Dict scaling = dict_of(view, s.scaling->value, s.scaling->where, Origin::stated);
       for (const auto& [name, value] : scaling.items()) part.dict.set(name, value);

@@ -219,6 +219,28 @@ void stated_twice(const ConfigView& view, const Dict& d, std::string_view key, c
                       outside.where, "keep the one that is right");
 }
 
+// 500000 where JSON's shortest text is 5e+05.
+std::string plain(const Json& j) {
+  const auto whole = whole_number(j);
+  return whole ? std::to_string(*whole) : shown(j);
+}
+
+// A class without layer types takes a dictionary by layer type for a flat one: its thetas and
+// scalings are lost, also beside a list of layer_types.
+void lost_theta(const ConfigView& view, const Value& all, const Value& theta) {
+  for (const auto& [key, inner] : all.value.as_object()) {
+    const Json* lost = inner.is_object() ? inner.find("rope_theta") : nullptr;
+    if (!lost || all.value.find("rope_theta")) continue;
+    view.reading().warn(
+        "theta_lost_v5",
+        "rope_theta " + plain(*lost) + " stands under " + key + ", and " + view.class_name() +
+            " keeps one set of rope_parameters for all layers: " + plain(theta.value) +
+            " counts, and the scaling there does nothing",
+        all.where + "/" + key + "/rope_theta", "state rope_parameters flat",
+        theta.value.is_number() ? std::optional<double>(theta.value.as_number()) : std::nullopt);
+  }
+}
+
 RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types) {
   RopeSet set;
   const auto all = chosen(view, set);
@@ -239,6 +261,7 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
     set.parts.push_back({"", true, std::move(d)});
   }
   const Value theta = theta_outside(view);
+  if (labels.empty() && all) lost_theta(view, *all, theta);
   const auto fraction = fraction_outside(view);
   for (auto& part : set.parts) {
     if (!part.turns) continue;

@@ -146,6 +146,11 @@ bool RotaryWriter::yarn_options(double factor) {
   if (const Value* v = dict_.find("truncate")) {
     said = *v;
     said.value = truthy(v->value);
+    if (!v->value.is_bool())
+      reading().warn("wrong_type",
+                     "truncate must be true or false, got " + shown(v->value) +
+                         ": transformers takes it as " + (truthy(v->value) ? "true" : "false"),
+                     v->where, "write true or false");
     if (nested_ && !truthy(v->value)) {
       reading().warn("truncate_ignored",
                      "truncate is looked up beside the layer types, so that a nested false is "
@@ -199,6 +204,15 @@ bool RotaryWriter::yarn_options(double factor) {
 
 bool RotaryWriter::longrope() {
   begin("longrope", true);
+  if (const Json* needed = view_.entry().find("rope"); needed && needed->find("mscales"))
+    for (const char* key : {"short_mscale", "long_mscale"})
+      if (const Value* v = dict_.find(key); !v || !v->value.is_number()) {
+        reading().error(v ? "wrong_type" : "missing_key",
+                        std::string(key) + " must be a number: " + view_.class_name() +
+                            " refuses longrope without it" + (v ? ", got " + shown(v->value) : ""),
+                        v ? v->where : place(key), "state short_mscale and long_mscale");
+        return false;
+      }
   const auto shorter = list("short_factor", "short_factor", pairs_);
   const auto longer = list("long_factor", "long_factor", pairs_);
   const auto original = whole("original_max_position_embeddings", "original_context", true);
@@ -281,8 +295,14 @@ bool RotaryWriter::proportional() {
     return false;
   }
   field("fraction", *fraction);
+  const Value* stated = dict_.find("factor");
+  if (stated && stated->value.is_null()) {
+    reading().error("wrong_type", "factor is null, and transformers divides by it", stated->where,
+                    "state factor, or leave the key out");
+    return false;
+  }
   const auto factor = number("factor", "factor", {false, 0});
-  if (const Value* v = dict_.find("factor"); v && !factor && !v->value.is_null()) return false;
+  if (stated && !factor) return false;
   if (factor)
     field("factor", *factor);
   else

@@ -30,7 +30,9 @@ std::optional<RotaryText> RotaryWriter::write(const Head& head) {
                     view_.where("head_dim"), "state head_dim");
     return std::nullopt;
   }
-  if (!scheme(head) || !scaling()) return std::nullopt;
+  if (!scheme(head)) return std::nullopt;
+  odd_frequencies();
+  if (!scaling()) return std::nullopt;
   logit_factor();
   unread_keys();
   theta_place();
@@ -132,6 +134,9 @@ bool RotaryWriter::width(const Head& head, Index& out) {
       }
     }
   }
+  if (out > 1 && out % 2 != 0 && origin == Origin::derived && odd_width(head, out)) {
+    where += ", rounded up: the table has a pair more than half of it";
+  }
   if (out < 2 || out % 2 != 0 || out > head.q_dim.value - head.offset.value) {
     reading().error("partial_out_of_range",
                     "the turned width must be even and fit in the head of " +
@@ -143,6 +148,31 @@ bool RotaryWriter::width(const Head& head, Index& out) {
   }
   field("rotary_dim", {out, origin, where});
   return true;
+}
+
+// An odd int(head_dim * fraction): the table has ceil(d / 2) pairs with exponents over d, and a
+// class that splits heads by its table turns one channel more. Of the scalings only those that take
+// frequencies one by one fit such a table.
+bool RotaryWriter::odd_width(const Head& head, Index& out) {
+  const bool alone = out_.type == "default" || out_.type == "linear" || out_.type == "llama3" ||
+                     out_.type == "longrope";
+  if (!view_.entry().find("splits_by_table") || !alone || view_.entry().find("mrope") ||
+      out + 1 > head.q_dim.value - head.offset.value)
+    return false;
+  odd_ = out;
+  out += 1;
+  return true;
+}
+
+// The frequencies of an odd width, theta^(-2i / d) for ceil(d / 2) pairs.
+void RotaryWriter::odd_frequencies() {
+  if (odd_ == 0) return;
+  Json::Array values;
+  for (Index i = 0; i < pairs_; ++i)
+    values.emplace_back(std::pow(base_, -2 * static_cast<double>(i) / static_cast<double>(odd_)));
+  begin("frequencies", true);
+  field("values", {Json(std::move(values)), Origin::derived,
+                   "rope_theta^(-2i / " + std::to_string(odd_) + ")"});
 }
 
 // Mistral-4 cuts the whole head by the fraction, and it must come to the turned part.

@@ -48,6 +48,8 @@ class RotaryWriter {
   Value pairing() const;
   bool scheme(const Head&);
   bool width(const Head&, Index& out);
+  bool odd_width(const Head&, Index& out);
+  void odd_frequencies();
   bool latent_width(const Head&, const Value* fraction, Index& out);
   bool mrope(Index width);
   bool scaling();
@@ -74,6 +76,7 @@ class RotaryWriter {
   bool nested_;
   std::string prefix_;
   Index pairs_ = 0;
+  Index odd_ = 0;  // the width before it was rounded up
   double base_ = 0;
   RotaryText out_{};
 };

@@ -174,6 +174,10 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
   if (whole.entry().find("decoder")) {
     Reading own{whole.reading().file, whole.reading().assume, whole.reading().used, {}};
     const PartLayers part = read_layers(ConfigView(whole, own), context);
+    for (const Finding& f : own.findings)  // the decoder is of the same class: neither is built
+      if (f.severity == Severity::error &&
+          !(f.code == "sinusoid_width" && whole.entry().find("decoder_input")))
+        whole.reading().add(f.severity, f.code, f.message, f.where, f.fix, f.value);
     for (const auto& e : part.input)
       if (whole.entry().find("decoder_input"))
         whole.reading().note("no_rotary",

@@ -93,6 +93,9 @@ TEST_F(HostileFile, WrongValues) {
       {config("", layers, "\"num_hidden_layers\":1000000000"), "wrong_type", "#/num_hidden_layers"},
       {config("", "4096", "9223372036854775807"), "wrong_type", "#/max_position_embeddings"},
       {config("", "4096", "-1"), "wrong_type", "#/max_position_embeddings"},
+      {config("", "\"num_hidden_layers\":2", "\"num_hidden_layers\":2.0"), "wrong_type",
+       "#/num_hidden_layers"},
+      {config("", "4096", "null"), "wrong_type", "#/max_position_embeddings"},
       {config("", "\"llama\"", "7"), "unknown_model_type", "#/model_type"},
       {config("", "\"llama\"", "null"), "unknown_model_type", "#/model_type"},
   };
@@ -110,12 +113,10 @@ TEST_F(HostileFile, WrongValues) {
 
 // Odd, and right all the same.
 TEST_F(HostileFile, SoundAllTheSame) {
-  for (const std::string& text :
-       {config("", "\"num_hidden_layers\":2", "\"num_hidden_layers\":2.0"),
-        config("\"rope_scaling\":null"), config("\"rope_scaling\":{}"),
-        config("\"rope_parameters\":null"), config("\"head_dim\":null"),
-        config("\"a key nobody knows\":{\"deep\":[1,2,{\"x\":null}]}"),
-        config("", "4096", "1000000000000000000")}) {
+  for (const std::string& text : {config("\"rope_scaling\":null"), config("\"rope_scaling\":{}"),
+                                  config("\"rope_parameters\":null"), config("\"head_dim\":null"),
+                                  config("\"a key nobody knows\":{\"deep\":[1,2,{\"x\":null}]}"),
+                                  config("", "4096", "1000000000000000000")}) {
     const ModelSpec spec = read(text);
     EXPECT_FALSE(spec.has_error()) << text;
     ASSERT_EQ(spec.layers.size(), 2u) << text;

@@ -81,6 +81,7 @@ LAYERS = {
                         "names": {"recurrent": LINEAR, "attention": SLIDING}},
     "bamba": {"rule": "listed", "key": "attn_layer_indices", "hit": FULL, "other": LINEAR},
     "falcon_h1": {"rule": "all", "type": "hybrid"},
+    "zamba": {"rule": "zamba"},
     "zaya": {"rule": "all", "type": "hybrid"},
     "granitemoehybrid": {"rule": "all", "type": LINEAR},
     "kimi_linear": every(4, phase="first", other=LINEAR, not_first=True),
@@ -106,7 +107,9 @@ for name in "mamba mamba2 falcon_mamba rwkv xlstm".split():  # no softmax attent
 # cycles, and each run has keys of its own.
 LAYER_COUNT = {"longcat_flash": {"key": "num_layers", "times": 2, "default": 28},
                "hrm_text": {"cycles": True},
-               "swin": {"sum": "depths"}, "swinv2": {"sum": "depths"}}
+               "swin": {"sum": "depths", "default": [2, 2, 6, 2]},
+               "swinv2": {"sum": "depths", "default": [2, 2, 6, 2]},
+               "funnel": {"sum": "block_sizes", "default": [4, 4, 4]}}
 # Layer types in another key, or in a list that is longer than the model.
 TYPES_FROM = {"deepseek_v4": {"key": "compress_ratios", "names": {
     "0": SLIDING, "4": "compressed_sparse_attention", "128": "heavily_compressed_attention"}}}
@@ -138,7 +141,8 @@ embedding_gemma2_text clvp_encoder vjepa2 eomt_dinov3 xlm-roberta-xl mobilebert 
 nystromformer mra yoso dpr lxmert roberta-prelayernorm swin swinv2 beit data2vec-vision rembert roc_bert
 canine lilt longformer luke splinter flaubert xlm funnel wavlm vit_mae vit_msn siglip_text_model xmod
 cohere_compass_vision dots3_note_vision_encoder lfm3_vl_vision step3p5_vision kimi_k25_vision
-inkling2_vision minimax_m3_vl_vision dinov2_with_registers layoutlmv2 layoutlmv3""".split()
+inkling2_vision minimax_m3_vl_vision dinov2_with_registers bert-generation layoutlmv2 layoutlmv3
+fine_acoustics""".split()
 
 # Layers that turn, when not all with attention do.
 ROTARY_ON = {
@@ -153,7 +157,8 @@ ROTARY_ON = {
 # Rotary only if a key of the file has a value; otherwise the other scheme stands in its place.
 ROTARY_IF = {
     "falcon": {"key": "alibi", "equals": False, "otherwise": "alibi"},
-    "esm": {"key": "position_embedding_type", "equals": "rotary", "otherwise": "learned"},
+    "esm": {"key": "position_embedding_type", "equals": "rotary", "otherwise": "learned",
+            "other_equals": "absolute"},
     "granitemoehybrid": {"key": "position_embedding_type", "equals": "rope", "otherwise": "none"},
     "zamba2": {"key": "use_mem_rope", "equals": True, "otherwise": "none"},
 }
@@ -200,7 +205,7 @@ ROPE = {
     "ernie4_5_vl_moe_text": {"rule": "flat", "only": ["default"]},
     "cosmos3_edge_text": {"rule": "flat", "only": ["default"]},
     "recurrent_gemma": {"rule": "flat", "only": ["default"]},
-    "phimoe": {"rule": "flat", "only": ["default", "longrope"]},
+    "phimoe": {"rule": "flat", "only": ["default", "longrope"], "mscales": True},
     "bamba": {"rule": "flat", "partial_forced": 0.5},
     "mistral4": {"rule": "flat", "partial_is_mla": True},
     "gptj": {"rule": "fixed_base", "width": "rotary_dim"},
@@ -323,14 +328,12 @@ LABELS_IF_TYPED = "hy_v4 lfm2_moe minimax_m3_vl_text mistral_large4_text mllama_
 EXTRA_NAMES = {"step3p5": {"num_key_value_heads": "num_attention_groups"},
                "dots3_note_text": {"sliding_window": "sliding_window_size"},
                "mpt": {"max_position_embeddings": "max_seq_len"},
-               "led": {"max_position_embeddings": "max_encoder_position_embeddings"}}
+               "led": {"max_position_embeddings": "max_encoder_position_embeddings"},
+               "lxmert": {"num_hidden_layers": "l_layers"}}
 # What the class fills in for null.
 EXTRA_DEFAULTS = {"dots3_note_text": {"sliding_window": 512}, "mpt": {"max_position_embeddings": 2048},
                   "led": {"max_position_embeddings": 16384, "max_decoder_position_embeddings": 1024},
-                  "layoutlm": {"max_2d_position_embeddings": 1024}}
-for name in ("layoutlmv2", "layoutlmv3"):
-    EXTRA_DEFAULTS[name] = {"max_2d_position_embeddings": 1024, "coordinate_size": 128, "shape_size": 128,
-                            "has_relative_attention_bias": True, "has_spatial_attention_bias": True}
+                  "lxmert": {"num_hidden_layers": 9}}
 # A rotary of another part, which the text model does not have.
 NOT_THE_TEXT = ["musicflamingo"]
 # What these call rotary is no rotation: the two members of a pair get other angles.
@@ -355,14 +358,33 @@ VISION.update({"pixtral": "pixtral", "llama4_vision_model": "llama4", "gemma4_vi
 # Windows of window_size pixels a side on all layers but fullatt_block_indexes.
 VISION_WINDOWS = "qwen2_5_vl_vision qwen2_5_omni_vision_encoder exaone4_5_vision".split()
 
+# Heads are split by the width of the table, so that an odd int(head_dim * fraction) runs (run).
+SPLITS_BY_TABLE = """glm glm4 glm4_moe gpt_neox minimax_m2 minimax_m3_vl_text nemotron phi3
+phi4_multimodal qwen3_next qwen3_5_text qwen3_5_moe_text recurrent_gemma""".split()
+# A head_dim in the file of a class with latent attention: another name of qk_rope_head_dim, or an
+# attribute that the table follows and the attention does not (run).
+HEAD_DIM_IS = {"glm4_moe_lite": "rope", "deepseek_v3": "table", "longcat_flash": "table",
+               "youtu": "table", "axk1": "table"}
+
+# Classes of parts that have no model type of their own in transformers' list.
+BARK = {"semantic": "BarkSemanticConfig", "coarse_acoustics": "BarkCoarseConfig",
+        "fine_acoustics": "BarkFineConfig"}
+OTHER_CLASSES = {name: {
+    "class": cls, "is_rope": False,
+    "defaults": {"block_size": 1024, "hidden_size": 768, "num_attention_heads": 12,
+                 "num_hidden_layers": 12},
+    "names": {"max_position_embeddings": "block_size", "num_attention_heads": "num_heads",
+              "num_hidden_layers": "num_layers"}} for name, cls in BARK.items()}
+
 # Models without rotary: what stands at the input, and what acts in the score.
 LEARNED = """gpt2 bert roberta xlm-roberta camembert electra distilbert albert opt gpt_neo gpt_bigcode
 openai-gpt bart mbart blenderbot blenderbot-small plbart led longformer big_bird bigbird_pegasus
 biogpt layoutlm ernie megatron-bert roberta-prelayernorm ibert visual_bert gpt-sw3 nystromformer mra
-yoso dpr lxmert data2vec-text xlm-roberta-xl mobilebert squeezebert bark
-clip_text_model clip_vision_model siglip_text_model siglip_vision_model vit deit dinov2 vit_mae
-vit_msn decision_transformer imagegpt rembert roc_bert flaubert xlm mvp lilt splinter xmod
-canine bert-generation luke mpnet dinov2_with_registers layoutlmv2 layoutlmv3""".split()
+yoso dpr lxmert data2vec-text xlm-roberta-xl mobilebert squeezebert semantic
+coarse_acoustics fine_acoustics deberta deberta-v2 layoutlmv2 layoutlmv3
+clip_text_model clip_vision_model siglip_text_model siglip_vision_model vit deit dinov2 swin swinv2
+beit data2vec-vision vit_msn decision_transformer imagegpt rembert roc_bert flaubert xlm mvp lilt splinter xmod
+canine bert-generation luke mpnet dinov2_with_registers""".split()
 SINUSOIDAL = """xglm m2m_100 marian pegasus pegasus_x fsmt speech_to_text ctrl musicgen_decoder
 musicgen_melody_decoder nllb-moe whisper informer autoformer time_series_transformer""".split()
 T5 = "t5 mt5 umt5 longt5 switch_transformers udop pop2piano mpnet".split()
@@ -373,31 +395,46 @@ INPUT_OFFSET = {name: 2 for name in
                 "opt bart mbart plbart mvp biogpt mra nystromformer yoso xglm".split()}
 # ... or positions start behind pad_token_id, and the table has max_position_embeddings rows.
 INPUT_PADDING = """roberta xlm-roberta camembert data2vec-text ibert lilt longformer luke mpnet
-roberta-prelayernorm xlm-roberta-xl xmod esm fsmt m2m_100 nllb-moe speech_to_text layoutlmv3""".split()
+roberta-prelayernorm xlm-roberta-xl xmod layoutlmv3 esm fsmt m2m_100 nllb-moe speech_to_text""".split()
 # Positions count the tokens that the mask shows; all others count from the first slot of a row.
 INPUT_MASK = "opt biogpt".split()
-INPUT_WIDTH = {"albert": "embedding_size", "electra": "embedding_size",
-               "rembert": "input_embedding_size"}
+# The key of the width; of several the first that the file states. All others: hidden_size.
+INPUT_WIDTH = {"albert": ["embedding_size"], "electra": ["embedding_size"],
+               "squeezebert": ["embedding_size"], "rembert": ["input_embedding_size"],
+               "swin": ["embed_dim"], "swinv2": ["embed_dim"],
+               "deberta": ["embedding_size", "hidden_size"],
+               "deberta-v2": ["embedding_size", "hidden_size"]}
+# The key of the number of positions; all others: max_position_embeddings.
+INPUT_ROWS = {"canine": "num_hash_buckets", "decision_transformer": "max_ep_len",
+              **{name: "block_size" for name in BARK}}
+# Schemes other than learned and sinusoidal.
+INPUT_KIND = {"wav2vec2": "convolutional", "hubert": "convolutional", "wavlm": "convolutional",
+              "vit_mae": "sinusoidal_nd"}
+# image_size and patch_size are one number: a list cannot be divided (run).
+INPUT_SQUARE = ["clip_vision_model", "siglip_vision_model"]
 # Rows of images: patches and the tokens before them.
 INPUT_PATCHES = {"vit": 1, "deit": 2, "clip_vision_model": 1, "siglip_vision_model": 0, "dinov2": 1,
-                 "vit_msn": 1, "vit_mae": 1, "dinov2_with_registers": 1, "beit": 1}
+                 "vit_msn": 1, "vit_mae": 1, "dinov2_with_registers": 1, "beit": 1, "swin": 0,
+                 "swinv2": 1}
 # Read only where this key is true.
 INPUT_IF = {name: "use_absolute_position_embeddings" for name in ("beit", "data2vec-vision")}
+INPUT_IF.update({"deberta": "position_biased_input", "deberta-v2": "position_biased_input",
+                 "swin": "use_absolute_embeddings", "swinv2": "use_absolute_embeddings"})
 INPUT_PATCHES["data2vec-vision"] = 1
-# Boxes of words: six rows added, or side by side (then coordinate_size and shape_size channels
-# each); heights and widths clipped into the table.
-INPUT_BOXES = {"layoutlm": {}, "layoutlmv2": {"split": True}, "layoutlmv3": {"split": True, "clip": True}}
-# The bias in the score is there only where one of these is true.
-SCORE_IF = {name: ["has_relative_attention_bias", "has_spatial_attention_bias"]
-            for name in ("layoutlmv2", "layoutlmv3")}
+# Boxes of words: rows of each table, the tensors of x, y, height and width.
+INPUT_BOXES = {name: "max_2d_position_embeddings" for name in "layoutlm layoutlmv2 layoutlmv3".split()}
+# LayoutLM 2 and 3 put them side by side, coordinate_size and shape_size channels each; 3 clips.
+INPUT_BOX_PARTS = {"layoutlmv2": "beside", "layoutlmv3": "clipped"}
 # How the name of the tensor ends that holds the table; with an encoder and a decoder in one file
 # "encoder." or "decoder." stands before it. All others: BERT's.
 INPUT_TENSOR = {name: "wpe.weight" for name in
-                "gpt2 gpt-sw3 gpt_bigcode gpt_neo imagegpt decision_transformer mpt".split()}
+                "gpt2 gpt-sw3 gpt_bigcode gpt_neo imagegpt".split()}
+INPUT_TENSOR["decision_transformer"] = "embed_timestep.weight"
+INPUT_TENSOR.update({name: "position_embeds_layer.weight" for name in BARK})
 INPUT_TENSOR.update({name: "embed_positions.weight" for name in """bart mbart plbart blenderbot
 blenderbot-small led bigbird_pegasus mvp marian pegasus whisper opt biogpt""".split()})
 INPUT_TENSOR.update({name: "embeddings.position_embeddings" for name in
-                     "vit deit dinov2 dinov2_with_registers vit_msn vit_mae beit data2vec-vision".split()})
+                     "vit deit dinov2 dinov2_with_registers vit_msn beit data2vec-vision swin swinv2".split()})
 INPUT_TENSOR.update({
     "openai-gpt": "positions_embed.weight", "xlm": "position_embeddings.weight",
     "flaubert": "position_embeddings.weight",
@@ -417,6 +454,7 @@ INPUT_SCALE.update({name: {"default": False, "published": True} for name in "mar
 INPUT_SCALE.update({name: {"ignored": True} for name in
                     "musicgen_decoder musicgen_melody_decoder whisper".split()})
 INPUT_SCALE["ctrl"] = {"always": True}
+INPUT_SCALE["big_bird"] = {"default": False, "key": "rescale_embeddings"}
 # Sinusoids of which the class keeps as many rows as this key says and fails beyond; all others
 # make the rows that they need.
 INPUT_KEEPS = {name: "max_position_embeddings" for name in "marian pegasus ctrl".split()}
@@ -440,9 +478,36 @@ DECODER = {name: "decoder_layers" for name in """bart mbart plbart blenderbot bl
 bigbird_pegasus mvp marian pegasus pegasus_x fsmt m2m_100 nllb-moe whisper speech_to_text""".split()}
 DECODER.update({name: "num_decoder_layers" for name in
                 "t5 mt5 umt5 longt5 switch_transformers udop pop2piano".split()})
+for name in "informer autoformer time_series_transformer".split():
+    DECODER[name] = "decoder_layers"
+# Decoders whose embedding is normalised before positions meet it: no factor is left (run).
+DECODER_UNSCALED = ["blenderbot-small"]
 # Whisper: its encoder has sinusoids, its decoder learned rows.
 DECODER_INPUT = {"whisper": ("learned", "max_target_positions"),
                  "led": ("learned", "max_decoder_position_embeddings")}
-RELATIVE = {"layoutlmv2": "layoutlm", "layoutlmv3": "layoutlm", "deberta": "deberta", "deberta-v2": "deberta", "xlnet": "xlnet", "funnel": "funnel",
+# The score acts only with one of these switches.
+SCORE_IF = {"deberta": ["relative_attention"], "deberta-v2": ["relative_attention"],
+            "beit": ["use_relative_position_bias", "use_shared_relative_position_bias"],
+            "data2vec-vision": ["use_relative_position_bias", "use_shared_relative_position_bias"]}
+# ... and only with one of these terms, names joined by | or a list.
+SCORE_TERMS = {name: {"key": "pos_att_type", "any": ["c2p", "p2c"]}
+               for name in ("deberta", "deberta-v2")}
+RELATIVE = {"deberta": "deberta", "deberta-v2": "deberta", "xlnet": "xlnet", "funnel": "funnel",
             "swin": "swin", "swinv2": "log_cpb", "beit": "beit", "data2vec-vision": "beit",
-            "wav2vec2": "convolutional", "hubert": "convolutional", "wavlm": "convolutional"}
+            "wav2vec2": "none", "hubert": "none", "wavlm": "wavlm", "layoutlmv2": "layoutlm",
+            "layoutlmv3": "layoutlm"}
+
+# What else acts, and has no scheme here.
+INPUT_NOTE = {
+    "lilt": "the second flow has box tables and positions of its own, joined by a projection",
+    "layoutlmv3": "patches of the image have a learned table of their own (pos_embed)",
+    "layoutlmv2": "regions of the image read the same tables as words",
+    "udop": "the encoder adds tables of the corners of boxes, and its score buckets of boxes",
+    "visual_bert": "regions of the image have a second table of the same shape",
+    "luke": "entities have a second table of the same shape, averaged over their words",
+    "decision_transformer": "the table is read by time steps; the wpe of its GPT-2 gives row 0 to all",
+    "vit_mae": "the token before the patches has a row of zeros; the table is fixed, and stored in "
+               "checkpoints; the decoder has one of decoder_hidden_size",
+    "wavlm": "the score adds T5 buckets (num_buckets, max_bucket_distance) of the first layer to "
+             "every layer, times a gate of each query",
+}

@@ -18,6 +18,7 @@ suite = pathlib.Path(sys.argv[1])
 layouts = json.loads((suite / "layouts.json").read_text())["model_types"]
 defaults = json.loads((suite / "class_defaults.json").read_text())["model_types"]
 classes = json.loads((here / "class_facts.json").read_text())
+classes.update(F.OTHER_CLASSES)
 type_of_class = {}
 for name, c in classes.items():
     type_of_class.setdefault(c["class"], name)
@@ -26,6 +27,8 @@ NOT_ROTARY = {}
 for names, scheme in ((F.T5, "t5"), (F.ALIBI, "alibi"), (F.NONE, "none")):
     for name in names:
         NOT_ROTARY[name] = {"scheme": scheme}
+for name, kind in F.INPUT_KIND.items():
+    NOT_ROTARY.setdefault(name, {"scheme": "none"})["input"] = kind
 for name in F.LEARNED:
     NOT_ROTARY.setdefault(name, {"scheme": "none"})["input"] = "learned"
 for name in F.SINUSOIDAL:
@@ -83,7 +86,8 @@ def rotary(name):
     for table, key in ((F.KEYS, "keys"), (F.ROPE, "rope"), (F.HEAD, "head"), (F.LAYERS, "layers"),
                        (F.ROTARY_ON, "rotary_on"), (F.ROTARY_IF, "rotary_if"),
                        (F.TEMPERATURE, "temperature"), (F.ROTATES_VALUE, "rotates_value"),
-                       (F.NOT_A_ROTATION, "not_a_rotation"), (F.LAYER_COUNT, "layer_count"), (F.VISION, "vision")):
+                       (F.NOT_A_ROTATION, "not_a_rotation"), (F.LAYER_COUNT, "layer_count"), (F.VISION, "vision"),
+                       (F.HEAD_DIM_IS, "head_dim_is")):
         if name in table:
             entry[key] = table[name]
     for table, key in ((F.TYPES_FROM, "types_from"), (F.TYPES_PADDED, "types_padded")):
@@ -92,7 +96,8 @@ def rotary(name):
     for names, key in ((F.TAIL, "tail"), (F.KEY_CACHE_UNKNOWN, "key_cache_unknown"),
                        (F.INDEXED_FULL, "indexed_full"), (F.FLAT_ONLY, "flat_only"),
                        (F.HEAD_STRICT, "head_strict"), (F.STRICT_LABELS, "strict_labels"), (F.HEADS_DIVIDE, "heads_divide"),
-                       (F.LABELS_IF_TYPED, "labels_if_typed"), (F.VISION_WINDOWS, "vision_windows")):
+                       (F.LABELS_IF_TYPED, "labels_if_typed"), (F.VISION_WINDOWS, "vision_windows"),
+                       (F.SPLITS_BY_TABLE, "splits_by_table")):
         if name in names:
             entry[key] = True
     if name in F.MROPE:
@@ -128,6 +133,8 @@ def common(name, entry, c):
     longest = defaults.get(name, {}).get("max_position_embeddings")
     if longest and "max_position_embeddings" not in entry["defaults"] and c["is_rope"]:
         entry["defaults"]["max_position_embeddings"] = longest
+    if c.get("nullable"):
+        entry["nullable"] = c["nullable"]
     if c.get("names"):
         entry["names"] = {k: v for k, v in c["names"].items() if v != "qk_rope_head_dim"}
         if "head_dim" in entry["defaults"] and c["names"].get("head_dim") == "qk_rope_head_dim":
@@ -156,9 +163,15 @@ for name in sorted(classes):
                            (F.DECODER_INPUT, "decoder_input"), (F.INPUT_IF, "input_if"),
                            (F.INPUT_BOXES, "input_boxes"), (F.INPUT_TENSOR, "input_tensor"),
                            (F.INPUT_SCALE, "input_scale"), (F.INPUT_KEEPS, "input_keeps"),
-                           (F.INPUT_ODD, "input_odd"), (F.SCORE_IF, "score_if")):
+                           (F.INPUT_ODD, "input_odd"), (F.INPUT_ROWS, "input_rows"),
+                           (F.INPUT_BOX_PARTS, "input_box_parts"), (F.INPUT_NOTE, "input_note"),
+                           (F.SCORE_IF, "score_if"), (F.SCORE_TERMS, "score_terms")):
             if name in facts_of:
                 entry[key] = facts_of[name]
+        if name in F.INPUT_SQUARE:
+            entry["input_square"] = True
+        if name in F.DECODER_UNSCALED:
+            entry["decoder_unscaled"] = True
         if name in F.INPUT_MASK:
             entry["input_mask"] = True
         if name in F.DECODER:

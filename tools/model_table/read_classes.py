@@ -28,8 +28,23 @@ num_kv_heads num_global_key_value_heads num_kv_shared_layers multi_query new_dec
 kv_lora_rank compress_rope_theta rope_scaling_layers H_cycles L_cycles num_layers_per_stack
 window_size fullatt_block_indexes patch_size decoder_layers decoder_attention_heads
 num_decoder_layers max_source_positions max_target_positions max_seq_len embedding_size
-input_embedding_size image_size pad_token_id""".split()
+input_embedding_size image_size pad_token_id scale_embedding rescale_embeddings
+position_biased_input relative_attention pos_att_type max_relative_positions position_buckets
+use_absolute_position_embeddings use_relative_position_bias use_shared_relative_position_bias
+use_absolute_embeddings num_hash_buckets max_ep_len max_encoder_position_embeddings
+max_decoder_position_embeddings max_2d_position_embeddings coordinate_size shape_size
+num_conv_pos_embeddings num_conv_pos_embedding_groups conv_pos_batch_norm num_buckets
+max_bucket_distance has_relative_attention_bias has_spatial_attention_bias rel_pos_bins
+max_rel_pos rel_2d_pos_bins max_rel_2d_pos""".split()
 PLAIN = (int, float, str, bool, list, dict, type(None))
+
+
+def takes_null(cls, key):
+    try:
+        cls.from_dict({key: None})
+        return True
+    except Exception as problem:  # not of another check: null may stand there beside other keys
+        return type(problem).__name__ != "StrictDataclassFieldValidationError"
 
 
 def facts(name, cls):
@@ -47,6 +62,9 @@ def facts(name, cls):
         if target not in ATTRIBUTES or ATTRIBUTES.index(target) > ATTRIBUTES.index(k):
             back.setdefault(target, k)
     out = {"class": cls.__name__, "defaults": {back.get(k, k): v for k, v in defaults.items()}}
+    null = [back.get(k, k) for k, v in defaults.items() if v is not None and takes_null(cls, k)]
+    if null:
+        out["nullable"] = sorted(null)
     names = {k: v for k, v in cls.attribute_map.items() if k in ATTRIBUTES}
     if names:
         out["names"] = names

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of single classes, against what transformers 5.23 did with the same file: its rotary module
+// was built, and where it says so a model of that class ran. The numbers are float32 there.
+#include "hugging_face_suite.h"
+
+namespace posenc {
+namespace {
+
+using namespace test;
+
+ModelSpec read(const std::string& text) {
+  return read_hugging_face(parse_json(text, "config.json"), "config.json");
+}
+const Finding* finding(const ModelSpec& spec, const std::string& code) {
+  for (const auto& f : spec.findings)
+    if (f.code == code) return &f;
+  return nullptr;
+}
+
+// Number of pairs, second and last frequency of the first layer that turns.
+void expect_spectrum(const std::string& text, std::size_t pairs, double second, double last) {
+  const ModelSpec spec = read(text);
+  ASSERT_FALSE(spec.has_error()) << text << errors_of(spec);
+  for (const auto& layer : spec.layers) {
+    if (!layer.rotary) continue;
+    const auto f = frequencies(layer);
+    ASSERT_EQ(f.size(), pairs) << text;
+    EXPECT_NEAR(f[1], second, 2e-7 * second) << text;
+    EXPECT_NEAR(f.back(), last, 1e-6 * last) << text;
+    return;
+  }
+  FAIL() << text;
+}
+
+void expect_refused(const std::string& text, const std::string& code) {
+  const ModelSpec spec = read(text);
+  EXPECT_TRUE(spec.has_error()) << text;
+  const Finding* f = finding(spec, code);
+  EXPECT_TRUE(f && f->severity == Severity::error) << text << errors_of(spec);
+}
+
+// The class keeps one dictionary: what stands by layer type is lost, layer_types or not, and the
+// model is built with the class's theta. Qwen2, which has layer types, cannot be built (KeyError).
+TEST(ClassRules, AThetaByLayerTypeIsLostAloud) {
+  const std::string nested =
+      R"("rope_parameters":{"full_attention":{"rope_type":"linear","factor":2.0,"rope_theta":500000.0}})";
+  for (const std::string& types :
+       {std::string(), std::string(R"("layer_types":["full_attention"],)")}) {
+    const std::string text =
+        R"({"model_type":"llama","num_hidden_layers":1,)" + types + nested + "}";
+    expect_spectrum(text, 64, 0.8659643530845642, 0.00011547819303814322);
+    const ModelSpec spec = read(text);
+    const Finding* f = finding(spec, "theta_lost_v5");
+    ASSERT_TRUE(f && f->severity == Severity::warning) << text;
+    EXPECT_EQ(f->value, 10000.0);
+    EXPECT_NE(f->message.find("500000"), std::string::npos) << f->message;
+    EXPECT_NE(f->where.find("/rope_parameters/full_attention/rope_theta"), std::string::npos);
+  }
+  expect_refused(R"({"model_type":"qwen2","num_hidden_layers":1,)" + nested + "}", "wrong_type");
+}
+
+// rope_scaling is put into rope_parameters' entry, which must be there (KeyError).
+TEST(ClassRules, AScalingNeedsTheEntryItGoesTo) {
+  for (const char* type : {"gemma3_text", "gemma3n_text", "olmo3", "t5gemma2_text"}) {
+    const std::string begin = std::string("{\"model_type\":\"") + type + "\",";
+    expect_refused(
+        begin + R"("rope_parameters":{"rope_type":"linear","factor":2.0,"rope_theta":500000.0},)"
+                R"("rope_scaling":{"rope_type":"linear","factor":4.0}})",
+        "missing_key");
+    EXPECT_FALSE(
+        read(begin + R"("rope_scaling":{"rope_type":"linear","factor":4.0}})").has_error());
+  }
+}
+
+// GLM-4-MoE-Lite: head_dim is another name of qk_rope_head_dim and wins. DeepSeek-V3.2 overwrites
+// it. DeepSeek-V3, Youtu, A.X-K1 and LongCat-Flash: the table follows it and the attention does
+// not.
+TEST(ClassRules, HeadDimOfLatentAttention) {
+  expect_spectrum(R"({"model_type":"glm4_moe_lite","head_dim":32})", 16, 0.5623413324356079,
+                  0.00017782794020604342);
+  expect_spectrum(R"({"model_type":"glm4_moe_lite","head_dim":32,"qk_rope_head_dim":16})", 16,
+                  0.5623413324356079, 0.00017782794020604342);
+  expect_spectrum(R"({"model_type":"glm4_moe_lite","qk_rope_head_dim":16})", 8, 0.3162277638912201,
+                  0.0003162277862429619);
+  expect_spectrum(R"({"model_type":"deepseek_v32","head_dim":32})", 32, 0.7498942017555237,
+                  0.0001333521504420787);
+  for (const char* type : {"deepseek_v3", "youtu", "axk1", "longcat_flash"}) {
+    const std::string begin = std::string("{\"model_type\":\"") + type + "\",\"head_dim\":";
+    expect_refused(begin + "32}", "partial_conflict");
+    EXPECT_FALSE(read(begin + "64}").has_error()) << type;
+  }
+}
+
+// int(64 * 0.3) = 19 channels: ten pairs with exponents over 19, twenty channels turn where the
+// class splits heads by its table (run); Phi, StableLM, Persimmon fail, and so does YaRN's ramp.
+TEST(ClassRules, OddWidths) {
+  for (const char* type :
+       {"gpt_neox", "glm", "glm4", "glm4_moe", "nemotron", "phi3", "qwen3_next"}) {
+    const std::string size =
+        R"(,"hidden_size":768,"num_attention_heads":12,"head_dim":64,"rotary_pct":0.3,"partial_rotary_factor":0.3})";
+    const std::string text = std::string("{\"model_type\":\"") + type + "\"" + size;
+    expect_spectrum(text, 10, 0.3792690336704254, 0.00016237763338722289);
+    for (const auto& layer : read(text).layers)
+      if (layer.rotary) {
+        EXPECT_EQ(layer.rotary->blocks.front().width(), 20) << type;
+      }
+  }
+  for (const char* type : {"phi", "stablelm", "persimmon", "gpt_neox_japanese"})
+    expect_refused(
+        std::string("{\"model_type\":\"") + type +
+            R"(","hidden_size":768,"num_attention_heads":12,"rotary_pct":0.3,"partial_rotary_factor":0.3})",
+        "partial_out_of_range");
+  expect_refused(R"({"model_type":"glm","head_dim":64,"partial_rotary_factor":0.3,"rope_scaling":)"
+                 R"({"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32}})",
+                 "partial_out_of_range");
+}
+
+TEST(ClassRules, WhatTransformersRefuses) {
+  const std::string yarn =
+      R"("rope_scaling":{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":512})";
+  for (const char* type : {"phi", "starcoder2", "bitnet"}) {  // TypeError: None * float
+    const std::string begin = std::string("{\"model_type\":\"") + type + "\",\"head_dim\":null,";
+    expect_refused(begin + yarn + "}", "wrong_type");
+    EXPECT_FALSE(
+        read(begin + R"("rope_scaling":{"rope_type":"linear","factor":2.0}})").has_error());
+  }
+  expect_refused(R"({"model_type":"llama","rope_parameters":{"rope_type":"proportional",)"
+                 R"("rope_theta":10000.0,"factor":null,"partial_rotary_factor":0.5}})",
+                 "wrong_type");
+  expect_refused(R"({"model_type":"mistral","sliding_window":0})", "wrong_type");
+  expect_refused(R"({"model_type":"llama","max_position_embeddings":null})", "wrong_type");
+  expect_refused(R"({"model_type":"llama","head_dim":64.0})", "wrong_type");
+  std::string ones, twos;
+  for (int i = 0; i < 64; ++i) ones += i > 0 ? ",1.0" : "1.0", twos += i > 0 ? ",2.0" : "2.0";
+  const std::string longrope =
+      R"({"model_type":"phimoe","rope_scaling":{"rope_type":"longrope","factor":4.0,)"
+      R"("original_max_position_embeddings":4096,"short_factor":[)" +
+      ones + "],\"long_factor\":[" + twos + "]";
+  expect_refused(longrope + "}}", "missing_key");
+  expect_refused(longrope + R"(,"short_mscale":1.2}})", "missing_key");
+  EXPECT_FALSE(read(longrope + R"(,"short_mscale":1.2,"long_mscale":1.3}})").has_error());
+}
+
+// A string is true and null is off, as Python takes them; both are said.
+TEST(ClassRules, TruncateIsTakenAsPythonTakesIt) {
+  const auto at = [](const std::string& value) {
+    const ModelSpec spec = read(
+        R"({"model_type":"llama","max_position_embeddings":163840,"rope_scaling":{"rope_type":"yarn",)"
+        R"("factor":40.0,"original_max_position_embeddings":4096,"truncate":)" +
+        value + "}}");
+    EXPECT_EQ(finding(spec, "wrong_type") != nullptr, value != "true" && value != "false") << value;
+    return frequencies(spec.layers.at(0)).at(24);
+  };
+  for (const char* value : {"true", "\"false\"", "1"})
+    EXPECT_NEAR(at(value), 0.026879360899329185, 4e-9) << value;
+  for (const char* value : {"false", "null", "0"})
+    EXPECT_NEAR(at(value), 0.02771085873246193, 4e-9) << value;
+}
+
+}  // namespace
+}  // namespace posenc
