@@ -371,7 +371,7 @@ BARK = {"semantic": "BarkSemanticConfig", "coarse_acoustics": "BarkCoarseConfig"
         "fine_acoustics": "BarkFineConfig"}
 OTHER_CLASSES = {name: {
     "class": cls, "is_rope": False,
-    "defaults": {"block_size": 1024, "hidden_size": 768, "num_attention_heads": 12,
+    "defaults": {"hidden_size": 768, "max_position_embeddings": 1024, "num_attention_heads": 12,
                  "num_hidden_layers": 12},
     "names": {"max_position_embeddings": "block_size", "num_attention_heads": "num_heads",
               "num_hidden_layers": "num_layers"}} for name, cls in BARK.items()}
@@ -405,8 +405,7 @@ INPUT_WIDTH = {"albert": ["embedding_size"], "electra": ["embedding_size"],
                "deberta": ["embedding_size", "hidden_size"],
                "deberta-v2": ["embedding_size", "hidden_size"]}
 # The key of the number of positions; all others: max_position_embeddings.
-INPUT_ROWS = {"canine": "num_hash_buckets", "decision_transformer": "max_ep_len",
-              **{name: "block_size" for name in BARK}}
+INPUT_ROWS = {"canine": "num_hash_buckets", "decision_transformer": "max_ep_len"}
 # Schemes other than learned and sinusoidal.
 INPUT_KIND = {"wav2vec2": "convolutional", "hubert": "convolutional", "wavlm": "convolutional",
               "vit_mae": "sinusoidal_nd"}
