@@ -46,7 +46,18 @@ std::optional<Sourced<Index>> own(const ConfigView& view) {
 bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope) {
   const auto v = view.stated("head_dim");
   const Json* what = view.entry().find("head_dim_is");
-  if (!v || v->value.is_null() || !what) return true;
+  if (!v || !what) return true;
+  if (v->value.is_null()) {  // the table falls back to hidden_size // num_attention_heads
+    const auto size = hidden_over_heads(view);
+    if (size && size->value == rope->value && what->as_string() == "table") return true;
+    view.reading().error(
+        "partial_conflict",
+        "head_dim is null: the table covers hidden_size // num_attention_heads, and "
+        "the attention turns qk_rope_head_dim, " +
+            std::to_string(rope->value) + ": it fails",
+        v->where, "leave head_dim out");
+    return false;
+  }
   const auto size = view.integer("head_dim", 1, kMost, true);
   if (!size) return false;
   if (what->as_string() == "rope") {

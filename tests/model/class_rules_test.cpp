@@ -87,6 +87,8 @@ TEST(ClassRules, HeadDimOfLatentAttention) {
   for (const char* type : {"deepseek_v3", "youtu", "axk1", "longcat_flash"}) {
     const std::string begin = std::string("{\"model_type\":\"") + type + "\",\"head_dim\":";
     expect_refused(begin + "32}", "partial_conflict");
+    EXPECT_TRUE(read(begin + "null}").has_error())
+        << type;  // hidden_size // heads is another width
     EXPECT_FALSE(read(begin + "64}").has_error()) << type;
   }
 }
