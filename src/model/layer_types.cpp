@@ -161,6 +161,46 @@ struct Rules {
     return true;
   }
 
+  // GPT-Neo: [[["global", "local"], 12]], each list of names as often as its number says.
+  bool repeated() {
+    const std::string key = text(rule, "key");
+    const auto v = view.stated(key);
+    const bool held = !v || v->value.is_null();
+    const Json& list = held ? rule.at("default") : v->value;
+    why = held ? view.class_name() : v->where;
+    const auto refuse_list = [&](const Json& got) {
+      view.reading().error("wrong_type",
+                           key + " must be a list of [[names], times] with the names " +
+                               shown(rule.at("names")) + ", got " + shown(got),
+                           why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
+      return false;
+    };
+    if (!list.is_array()) return refuse_list(list);
+    std::vector<std::string> types;
+    for (const Json& part : list.as_array()) {
+      const bool pair = part.is_array() && part.as_array().size() == 2 &&
+                        part.as_array()[0].is_array() && !part.as_array()[0].as_array().empty();
+      const auto times = pair ? whole_number(part.as_array()[1]) : std::nullopt;
+      if (!times || *times < 0 || *times > kMostLayers) return refuse_list(part);
+      for (Index n = 0; n < *times && static_cast<Index>(types.size()) <= count; ++n)
+        for (const Json& name : part.as_array()[0].as_array()) {
+          const Json* type = name.is_string() ? rule.at("names").find(name.as_string()) : nullptr;
+          if (!type) return refuse_list(name);
+          types.push_back(type->as_string());
+        }
+    }
+    if (static_cast<Index>(types.size()) != count) {
+      view.reading().error("layer_types_length",
+                           key + " must name each of the " + std::to_string(count) +
+                               " layers once: " + view.class_name() + " refuses the file",
+                           why, "make the times of its lists add up to the layers");
+      return false;
+    }
+    origin = held ? Origin::class_default : Origin::derived;
+    for (Index i = 0; i < count; ++i) set(i, types[static_cast<std::size_t>(i)]);
+    return true;
+  }
+
   bool cycle() {
     const auto v = view.stated(text(rule, "key"));
     const Json& list = v ? v->value : rule.at("cycle");
@@ -280,6 +320,7 @@ bool apply_rule(Rules& r, const std::optional<std::vector<bool>>& flags) {
   if (name == "listed") return r.listed();
   if (name == "letters") return r.letters();
   if (name == "cycle") return r.cycle();
+  if (name == "repeated") return r.repeated();
   return r.special(name);
 }
 

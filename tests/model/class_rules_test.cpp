@@ -159,5 +159,28 @@ TEST(ClassRules, TruncateIsTakenAsPythonTakesIt) {
     EXPECT_NEAR(at(value), 0.02771085873246193, 4e-9) << value;
 }
 
+// GPT-Neo's lists are repeated (transformers: attention_layers of the config), and a local layer
+// sees window_size keys, its own included.
+TEST(ClassRules, GptNeoRepeatsItsListsOfLayers) {
+  const ModelSpec spec = read(R"({"model_type":"gpt_neo","num_layers":5,"window_size":128,)"
+                              R"("attention_types":[[["global","local"],2],[["global"],1]]})");
+  ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+  ASSERT_EQ(spec.layers.size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) {
+    const AttentionSpec& a = spec.layers[i].attention;
+    EXPECT_EQ(a.kind, i % 2 != 0 ? AttentionKind::sliding : AttentionKind::full) << i;
+    EXPECT_EQ(a.left, i % 2 != 0 ? std::optional<Index>(127) : std::nullopt) << i;
+    EXPECT_EQ(a.right, Index{0});
+  }
+  const ModelSpec held = read(R"({"model_type":"gpt_neo"})");
+  ASSERT_EQ(held.layers.size(), 24u);
+  EXPECT_EQ(held.layers[23].attention.left, Index{255});
+  expect_refused(R"({"model_type":"gpt_neo","num_layers":12})", "layer_types_length");
+  expect_refused(R"({"model_type":"gpt_neo","attention_types":[[["global","x"],12]]})",
+                 "wrong_type");
+  expect_refused(R"({"model_type":"gpt_neo","attention_types":[["global",24]]})", "wrong_type");
+  expect_refused(R"({"model_type":"gpt_neo","attention_types":"global"})", "wrong_type");
+}
+
 }  // namespace
 }  // namespace posenc

@@ -96,6 +96,8 @@ LAYERS = {
     "lfm3": {"rule": "lfm3"},
     "zamba2": {"rule": "zamba2"},
 }
+LAYERS["gpt_neo"] = {"rule": "repeated", "key": "attention_types", "default": [[["global", "local"], 12]],
+                     "names": {"global": FULL, "local": SLIDING}}
 for name in """qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talker qwen3
 qwen3_omni_moe_talker_code_predictor deepseek_ocr2_encoder""".split():
     LAYERS[name] = {"rule": "windows_from"}
@@ -130,6 +132,7 @@ WINDOW_BOTH = {"modernbert": {"key": "local_attention", "divide": 2},
                "ultrabert": {"key": "sliding_window", "divide": 1},
                "neomme": {"key": "sliding_window", "divide": 1, "every_second": 1024}}
 # The causal sibling: a window of local_attention // 2 keys, the query's own among them.
+WINDOW_NAMED = {"gpt_neo": {"key": "window_size"}}  # local layers see so many keys, their own included
 WINDOW_HALVED = {"modernbert-decoder": {"key": "local_attention", "divide": 2}}
 BIDIRECTIONAL = """modernbert ultrabert openai_privacy_filter eurobert esm esmc nomic_bert roformer gte
 jina_embeddings_v3 neomme bert roberta xlm-roberta camembert electra distilbert albert mpnet deberta

@@ -145,7 +145,8 @@ def common(name, entry, c):
     if "head_dim" in c["defaults"] and c["defaults"]["head_dim"] is None and (
             defaults.get(name, {}).get("head_dim", 1) is None):
         entry["head_null"] = True  # the class leaves it null
-    if "layer_types" in c["defaults"] or "layer_types" in c.get("names", {}) or name in F.LAYERS:
+    if "layer_types" in c["defaults"] or "layer_types" in c.get("names", {}) or (
+            F.LAYERS.get(name, {}).get("rule", "repeated") != "repeated"):
         entry["typed"] = True  # the class reads layer_types, and rope_parameters nested by them
     if name in F.BIDIRECTIONAL:
         entry["bidirectional"] = True
@@ -168,6 +169,8 @@ for name in sorted(classes):
                            (F.SCORE_IF, "score_if"), (F.SCORE_TERMS, "score_terms")):
             if name in facts_of:
                 entry[key] = facts_of[name]
+        if name in F.WINDOW_NAMED:
+            entry["window"] = dict(F.WINDOW_NAMED[name])
         if name in F.INPUT_SQUARE:
             entry["input_square"] = True
         if name in F.DECODER_UNSCALED:
