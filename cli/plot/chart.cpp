@@ -206,12 +206,11 @@ std::string svg(const LineChart& c) {
 
 Json data(const HeatMap& h) {
   Json rows = Json::array();
+  std::size_t at = 0;
   for (int r = 0; r < h.rows; ++r) {
     Json row = Json::array();
     for (int c = 0; c < h.columns; ++c)
-      row.push(Json(std::round(1e4 * static_cast<double>(
-                                         h.values[static_cast<std::size_t>(r * h.columns + c)])) /
-                    1e4));
+      row.push(Json(std::round(1e4 * static_cast<double>(h.values[at++])) / 1e4));
     rows.push(std::move(row));
   }
   return Json::object({{"title", h.title},
