@@ -87,9 +87,9 @@ void read_counts(const Architecture& arch, Keys& keys, Hparams& h) {
 }
 
 void read_heads(const Architecture& arch, Keys& keys, Hparams& h) {
-  const auto per_layer = [&](std::string_view key, std::vector<Index> absent) {
+  const auto per_layer = [&](std::string_view key, const std::vector<Index>& absent) {
     const auto v = keys.each(key, h.layers);
-    return v ? v->value : std::move(absent);
+    return v ? v->value : absent;
   };
   const std::vector<Index> zeros(static_cast<std::size_t>(h.layers), 0);
   h.heads = per_layer("attention.head_count", zeros);

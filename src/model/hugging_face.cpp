@@ -71,7 +71,7 @@ std::string text_key(const Json& parts) {
 bool descend(TextPart& at, Reading& reading, bool first) {
   const Json* parts = at.entry->find("parts");
   const std::string key = parts ? text_key(*parts) : "";
-  if (key.empty()) {
+  if (parts == nullptr || key.empty()) {
     reading.error("unknown_model_type",
                   at.model_type + " is known, but not where its positions come from",
                   reading.file + "#" + at.pointer + "/model_type",

@@ -88,7 +88,7 @@ void check_positions(const Positions& p, std::string_view who) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
     refuse(who, "positions must be i64, i32 or f64", name(p.type));
   if (p.count < 0 || p.batch < 0 || p.axes < 1) refuse(who, "positions must have axes and sizes");
-  if (p.data == nullptr && p.count * p.batch > 0)
+  if (p.data == nullptr && p.count > 0 && p.batch > 0)
     refuse(who, "positions must not be null when there are tokens");
   if (p.type != DType::f64) return;
   for (Index a = 0; a < p.axes; ++a)

@@ -34,14 +34,12 @@ struct Convolutional {
     const double deviation =
         std::sqrt(4 / (static_cast<double>(kernel) * static_cast<double>(width)));
     const std::vector<Index> shape{width, width / groups, kernel};
+    const auto taps = static_cast<double>(shape[0] * shape[1]);  // of one place of the kernel
     const Initial normal{InitialKind::normal, 0, deviation};
     std::vector<Parameter> all;
     if (weight_norm) {  // g starts as the norms of v: about deviation sqrt(count)
-      all.push_back({"weight_g",
-                     {kernel},
-                     {InitialKind::constant,
-                      deviation * std::sqrt(static_cast<double>(width * (width / groups))), 0},
-                     {}});
+      all.push_back(
+          {"weight_g", {kernel}, {InitialKind::constant, deviation * std::sqrt(taps), 0}, {}});
       all.push_back({"weight_v", shape, normal, {}});
     } else {
       all.push_back({"weight", shape, normal, {}});
