@@ -46,7 +46,7 @@ inline void need_positive_list(std::string_view who, std::string_view field,
 // frequency = f(pair, frequency), for every head and axis.
 template <class F>
 void change_frequencies(Spectrum& s, F&& f) {
-  const Index pairs = s.pairs();
+  const Index pairs = std::max<Index>(s.pairs(), 1);
   for (std::size_t k = 0; k < s.frequency.size(); ++k)
     s.frequency[k] = f(static_cast<Index>(k) % pairs, s.frequency[k]);
 }

@@ -74,8 +74,9 @@ struct NtkByParts {
     const CorrectionRange second = correction_range(law, length, 16, 2, true);
     const Spectrum ntk = detail::with_alpha(s, factor, who);
     const std::vector<double> plain = s.frequency;
+    const Index pairs = std::max<Index>(s.pairs(), 1);
     for (std::size_t k = 0; k < plain.size(); ++k) {
-      const double i = static_cast<double>(static_cast<Index>(k) % s.pairs());
+      const double i = static_cast<double>(static_cast<Index>(k) % pairs);
       const double m1 = (1 - correction_ramp(first, i, ReversedRange::formula)) * ntk_factor;
       const double m2 = (1 - correction_ramp(second, i, ReversedRange::formula)) * extrapolation;
       const double f = plain[k] / factor * (1 - m1) + ntk.frequency[k] * m1;
