@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Composition of bf16 tensors with AVX512_BF16's conversion (compiled with its own flags: see
-// kernels.cmake): 0.16 ns an element in cache where rounding by integers takes 0.24.
+// kernels.cmake).
 #include "kernels/compose.h"
 
 #if defined(__AVX512BF16__)

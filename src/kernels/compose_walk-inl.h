@@ -188,7 +188,7 @@ struct WideWalk {
 };
 
 // The same in float, for 16 bits: the difference of two rows is walked too, which keeps the error
-// of a step from growing with its square (Reinsch): within 6e-7.
+// of a step from growing with its square (Reinsch): within 7e-7.
 struct NarrowWalk {
   hn::Vec<StartTag> wide[3][kParts];
   hn::Vec<RowTag> now, step, bend;

@@ -33,7 +33,8 @@ class POSENC_API InputPlan {
   // has the channels of x and those that concat appends. y may be x (same memory and strides)
   // unless something is appended; other overlap is refused where the two begin at the same address.
   // x empty: the rows alone. positions: one row for all batches or one a batch. Nothing is
-  // allocated; results do not depend on the number of threads, nor on how a batch is split. Throws
+  // allocated, but where a term has dense layers: those calls take the double path of apply_input;
+  // results do not depend on the number of threads, nor on how a batch is split. Throws
   // [input_plan]: dtype, shapes, positions that do not fit or are not finite, and a position
   // without a row in its table (before anything is written).
   void apply(const TensorView& x, const Positions&, const TensorView& y,
