@@ -22,11 +22,7 @@ constexpr const char* kWho = "input_plan";
 constexpr std::size_t kTurnPadding = 64;
 
 void check_term(const InputTerm& t) {
-  const int sources = (t.phase != nullptr ? 1 : 0) + (t.table.empty() ? 0 : 1) +
-                      (t.affine.empty() ? 0 : 1) + (t.rows.empty() ? 0 : 1);
-  if (sources != 1)
-    refuse(kWho, "a term must have one source of rows: phase, table, affine or rows",
-           Index{sources});
+  check_one_source(kWho, t);
   if (t.width < 1) refuse(kWho, "width of a term must be positive", t.width);
   if (!std::isfinite(t.gain)) refuse(kWho, "gain must be finite", t.gain);
   if (t.axis < 0 || t.axis >= detail::kMaxAxes)

@@ -30,11 +30,7 @@ void check_source(const InputTerm& t, const Positions& p) {
 }
 
 void check_term(const InputTerm& t, const Positions& p, Index batch, Index tokens) {
-  const int sources = (t.phase != nullptr ? 1 : 0) + (t.table.empty() ? 0 : 1) +
-                      (t.affine.empty() ? 0 : 1) + (t.rows.empty() ? 0 : 1);
-  if (sources != 1)
-    refuse(kWho, "a term must have one source of rows: phase, table, affine or rows",
-           Index{sources});
+  check_one_source(kWho, t);
   if (t.width < 1) refuse(kWho, "width of a term must be positive", t.width);
   check_layers(t.layers, source_width(t), t.width);
   if (!t.rows.empty()) {
@@ -62,6 +58,14 @@ void check_term(const InputTerm& t, const Positions& p, Index batch, Index token
 }
 
 }  // namespace
+
+void check_one_source(const char* who, const InputTerm& t) {
+  const int sources = (t.phase != nullptr ? 1 : 0) + (t.table.empty() ? 0 : 1) +
+                      (t.affine.empty() ? 0 : 1) + (t.rows.empty() ? 0 : 1);
+  if (sources != 1)
+    refuse(who, "a term must have one source of rows: phase, table, affine or rows",
+           Index{sources});
+}
 
 TokenView tokens_of(const TensorView& v, const char* what) {
   if (!is_float(v.dtype))

@@ -31,6 +31,9 @@ struct TokenView {
 };
 TokenView tokens_of(const TensorView&, const char* what);
 
+// Throws [who]: a term without just one source of rows.
+void check_one_source(const char* who, const InputTerm&);
+
 // Rows of all terms for all tokens of a call; sine and cosine are made once.
 class InputRows {
  public:

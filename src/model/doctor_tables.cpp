@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "model/learned_tables.h"
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
 #include "posenc/model/weights.h"
@@ -24,13 +25,6 @@ struct Rows {
     return std::all_of(at(r), at(r) + width, [](double v) { return std::isfinite(v); });
   }
 };
-
-std::string shape_text(const std::vector<Index>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
 
 class TableDoctor {
  public:
@@ -70,7 +64,7 @@ class TableDoctor {
     std::vector<Index> shape = t.shape;
     while (shape.size() > 2 && shape.front() == 1) shape.erase(shape.begin());
     const std::vector<Index> wanted = expected(e, k, shape);
-    if (shape != wanted) {
+    if (shape != wanted || shape.size() != 2) {
       misshapen(e, t, shape, wanted);
       return;
     }
@@ -98,17 +92,11 @@ class TableDoctor {
   // Rows and channels that the config means; of a sinusoid that has no end whatever is stored.
   static std::vector<Index> expected(const InputEncoding& e, std::size_t k,
                                      const std::vector<Index>& stored) {
-    const std::vector<Parameter> all = std::visit(
-        [](const auto& s) -> std::vector<Parameter> {
-          if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>)
-            return s.parameters();
-          else
-            return {};
-        },
-        e.value.scheme);
+    const std::vector<Parameter> all = learned_parameters(e.value);
     if (k < all.size()) return all[k].shape;
-    const Index width = std::get<Sinusoidal>(e.value.scheme).width;
-    return {e.positions.value_or(stored.empty() ? 0 : stored[0]), width};
+    const auto* sinusoid = std::get_if<Sinusoidal>(&e.value.scheme);
+    if (sinusoid == nullptr) return stored;
+    return {e.positions.value_or(stored.empty() ? 0 : stored[0]), sinusoid->width};
   }
 
   void misshapen(const InputEncoding& e, const StoredTensor& t, const std::vector<Index>& shape,

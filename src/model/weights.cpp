@@ -7,6 +7,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "model/learned_tables.h"
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"
 #include "posenc/io/gguf.h"
@@ -180,30 +181,8 @@ std::vector<double> ModelWeights::values(const StoredTensor& t) {
   return a.doubles();
 }
 
-namespace {
-
-std::vector<Parameter> parameters_of(const Encoding& e) {
-  return std::visit(
-      [](const auto& s) -> std::vector<Parameter> {
-        if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>)
-          return s.parameters();
-        else
-          return {};
-      },
-      e.scheme);
-}
-
-std::string shape_text(const std::vector<Index>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
-}  // namespace
-
 std::vector<TableValues> read_tables(ModelWeights& weights, const InputEncoding& e) {
-  const std::vector<Parameter> needed = parameters_of(e.value);
+  const std::vector<Parameter> needed = learned_parameters(e.value);
   std::vector<TableValues> out;
   for (std::size_t k = 0; k < needed.size(); ++k) {
     if (k >= e.tensors.size() || e.tensors[k].empty())

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree as tree
 
 PROGRAM, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 MODELS = SOURCE / "examples" / "models"
 LLAMA = MODELS / "llama-3.1-8b"
 SCHEME = "rope head_dim=8 pairing=half_split"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Case(unittest.TestCase):
@@ -22,6 +24,18 @@ class Case(unittest.TestCase):
 
     def tearDown(self):
         self._folder.cleanup()
+
+    def plot(self, *arguments):
+        """Draws it; returns each panel with its numbers."""
+        path = self.folder / "plot.svg"
+        self.posenc("plot", *arguments, "-o", path)
+        root = tree.parse(path).getroot()
+        panels = [root] if root.find(f"{SVG}metadata") is not None else root.findall(f"{SVG}svg")
+        return [(p, json.loads(p.find(f"{SVG}metadata").text)) for p in panels]
+
+    def labels(self, panel):
+        found = {t.get("class"): t.text for t in panel.iter(f"{SVG}text") if t.get("class")}
+        return found["x-label"], found["y-label"]
 
     def posenc(self, *arguments, code=0, stdin=None):
         """Runs it; returns stdout. Checks the exit code, and that nobody crashed."""
@@ -76,4 +90,5 @@ def main():
     unittest.main(argv=[sys.argv[0]], verbosity=1)
 
 
-__all__ = ["Case", "LLAMA", "MODELS", "PROGRAM", "SCHEME", "SOURCE", "json", "main", "math", "read_npy", "read_safetensors", "struct"]
+__all__ = ["Case", "LLAMA", "MODELS", "PROGRAM", "SCHEME", "SOURCE", "SVG", "json", "main", "math", "read_npy",
+           "read_safetensors", "struct"]

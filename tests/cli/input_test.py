@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """table, plot and explain of what stands at a model's input; learned rows come from its weights."""
-import xml.etree.ElementTree as tree
-
 from command_line import *
 
-SVG = "{http://www.w3.org/2000/svg}"
 BERT = {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2,
         "max_position_embeddings": 16, "pad_token_id": 0}
 NAME = "embeddings.position_embeddings.weight"
@@ -188,17 +185,6 @@ class Input(Case):
             self.assertIn(words, text)
 
     # Plots.
-    def plot(self, *arguments):
-        path = self.folder / "p.svg"
-        self.posenc("plot", *arguments, "-o", path)
-        root = tree.parse(path).getroot()
-        panels = [root] if root.find(f"{SVG}metadata") is not None else root.findall(f"{SVG}svg")
-        return [(p, json.loads(p.find(f"{SVG}metadata").text)) for p in panels]
-
-    def labels(self, panel):
-        found = {t.get("class"): t.text for t in panel.iter(f"{SVG}text") if t.get("class")}
-        return found["x-label"], found["y-label"]
-
     def test_pictures_of_learned_rows(self):
         v = values(16, 8)
         path = self.model(BERT, {"bert." + NAME: ("F32", [16, 8], v)})

@@ -1,27 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plots are read back: labels, units, legend, number of series, values."""
-import xml.etree.ElementTree as tree
-
 from command_line import *
 
-SVG = "{http://www.w3.org/2000/svg}"
 YARN = "rope head_dim=64 pairing=half_split + yarn factor=4 original_context=2048"
 
 
 class Plots(Case):
-    def plot(self, subject, kind, *more):
-        path = self.folder / f"{kind}.svg"
-        self.posenc("plot", subject, "--kind", kind, "-o", path, *more)
-        root = tree.parse(path).getroot()
-        panels = [root] if root.find(f"{SVG}metadata") is not None else root.findall(f"{SVG}svg")
-        return [(p, json.loads(p.find(f"{SVG}metadata").text)) for p in panels]
-
-    def labels(self, panel):
-        found = {t.get("class"): t.text for t in panel.iter(f"{SVG}text") if t.get("class")}
-        return found["x-label"], found["y-label"]
-
     def test_wavelengths(self):
-        (panel, data), = self.plot(YARN, "wavelengths", "--context", "8192")
+        (panel, data), = self.plot(YARN, "--kind", "wavelengths", "--context", "8192")
         self.assertEqual(self.labels(panel), ("pair [index]", "wavelength [positions a turn]"))
         self.assertEqual([s["name"] for s in data["series"]], ["as the model turns", "before scaling"])
         before = data["series"][1]
@@ -32,7 +18,7 @@ class Plots(Case):
         self.assertEqual(len([g for g in panel.iter(f"{SVG}g") if g.get("class") == "series"]), 2)
 
     def test_decay(self):
-        (panel, data), = self.plot("rope head_dim=64 pairing=half_split", "decay")
+        (panel, data), = self.plot("rope head_dim=64 pairing=half_split", "--kind", "decay")
         self.assertEqual(self.labels(panel)[0], "distance [positions]")
         self.assertEqual(len(data["series"]), 2)
         mean = sum(math.cos(10000 ** (-i / 32)) for i in range(32)) / 32
@@ -40,21 +26,21 @@ class Plots(Case):
         self.assertTrue(all(v <= 1 + 1e-12 for v in data["series"][1]["y"]))
 
     def test_error(self):
-        (panel, data), = self.plot("rope head_dim=128 pairing=half_split", "error")
+        (panel, data), = self.plot("rope head_dim=128 pairing=half_split", "--kind", "error")
         names = [s["name"] for s in data["series"]]
         self.assertEqual(names, ["exact rows, f32", "hf_float32", "hf_bfloat16_table", "ggml"])
         self.assertLess(max(data["series"][0]["y"]), 3.1e-8)
         self.assertGreater(data["series"][1]["y"][-1], 0.1)
 
     def test_scaling(self):
-        panels = self.plot(YARN, "scaling")
+        panels = self.plot(YARN, "--kind", "scaling")
         self.assertEqual(len(panels), 2)
         ratio = panels[0][1]["series"][0]["y"]
         self.assertAlmostEqual(ratio[0], 1, delta=1e-12)
         self.assertAlmostEqual(ratio[-1], 0.25, delta=1e-12)
 
     def test_rows(self):
-        panels = self.plot("rope head_dim=16 pairing=interleaved", "rows", "--positions", "0:12")
+        panels = self.plot("rope head_dim=16 pairing=interleaved", "--kind", "rows", "--positions", "0:12")
         self.assertEqual([d["value"] for _, d in panels], ["cos", "sin"])
         self.assertEqual(len(panels[0][1]["rows"]), 12)
         self.assertAlmostEqual(panels[0][1]["rows"][3][0], math.cos(3), delta=1e-4)
@@ -67,20 +53,20 @@ class Plots(Case):
                        "paragraph_offset width=4 mode=shift omega=100"]:
             csv = self.posenc("table", scheme, "--positions", "0:5", "-o", "-", "--format", "csv").decode()
             rows = [[float(v) for v in line.split(",")] for line in csv.split()]
-            (_, data), = self.plot(scheme, "rows", "--positions", "0:5")
+            (_, data), = self.plot(scheme, "--kind", "rows", "--positions", "0:5")
             self.assertEqual([len(r) for r in data["rows"]], [len(r) for r in rows], scheme)
             for got, want in zip(sum(data["rows"], []), sum(rows, [])):
                 self.assertAlmostEqual(got, want, delta=1e-4)
-        self.plot("coordinates axes=1", "rows")
+        self.plot("coordinates axes=1", "--kind", "rows")
 
     def test_phases_at_the_input(self):
         scheme = "sinusoidal_nd widths=[8,4] layout=halves"
-        (_, data), = self.plot(scheme, "wavelengths")
+        (_, data), = self.plot(scheme, "--kind", "wavelengths")
         self.assertEqual([s["name"] for s in data["series"]], ["wavelength along axis 0", "wavelength along axis 1"])
         self.assertEqual([s["x"] for s in data["series"]], [[0, 1, 2, 3], [4, 5]])
         self.assertAlmostEqual(data["series"][0]["y"][1], 2 * math.pi * 10, delta=1e-9)
         # The inner product of two rows themselves, from the table.
-        (_, data), = self.plot(scheme, "decay", "--context", "50")
+        (_, data), = self.plot(scheme, "--kind", "decay", "--context", "50")
         first, second = data["series"]
         self.assertEqual(first["x"][:3], [1, 2, 3])
         at = self.write_npy("at.npy", [0, 3, 0, 0, 0, 3], (2, 1, 3), "<i8", "q")
@@ -90,7 +76,7 @@ class Plots(Case):
         self.assertAlmostEqual(first["y"][2], dot(base, along) / dot(base, base), delta=1e-12)
         self.assertAlmostEqual(second["y"][2], dot(base, across) / dot(base, base), delta=1e-12)
         # Without a length: over all wavelengths, real distances.
-        (_, data), = self.plot("fourier_features axes=1 bands=4 law=log last=[8] layout=interleaved", "decay")
+        (_, data), = self.plot("fourier_features axes=1 bands=4 law=log last=[8] layout=interleaved", "--kind", "decay")
         self.assertLess(data["series"][0]["x"][0], 0.1)
         out = self.folder / "p.svg"
         self.error("plot", "coordinates axes=1", "--kind", "decay", "-o", out, code=2, says=["coordinates", "rows"])
@@ -100,16 +86,16 @@ class Plots(Case):
     def test_pope(self):
         """Its phase in every kind; it is no rotation, so no bound of rotations is drawn."""
         pope = "pope head_dim=8 base=100"
-        cosine, sine = self.plot(pope, "rows", "--positions", "0:5")
+        cosine, sine = self.plot(pope, "--kind", "rows", "--positions", "0:5")
         self.assertEqual(len(cosine[1]["rows"][0]), 8)
         self.assertAlmostEqual(sine[1]["rows"][3][2], math.sin(3 * 100 ** (-2 / 8)), delta=1e-4)
-        (_, data), = self.plot(pope, "wavelengths")
+        (_, data), = self.plot(pope, "--kind", "wavelengths")
         self.assertAlmostEqual(data["series"][0]["y"][7], 2 * math.pi * 100 ** (7 / 8), delta=1e-9)
-        (_, data), = self.plot(pope, "decay", "--context", "64")
+        (_, data), = self.plot(pope, "--kind", "decay", "--context", "64")
         self.assertEqual(len(data["series"]), 1)
         mean = sum(math.cos(100 ** (-i / 8)) for i in range(8)) / 8
         self.assertAlmostEqual(data["series"][0]["y"][0], mean, delta=1e-12)
-        self.plot(pope, "error")
+        self.plot(pope, "--kind", "error")
         self.error("plot", pope, "--kind", "scaling", "-o", self.folder / "p.svg", code=3, says="no scaling")
 
     def test_what_has_no_picture_says_where_it_acts(self):
@@ -126,16 +112,16 @@ class Plots(Case):
         self.assertFalse(out.exists())
 
     def test_sinusoids(self):
-        (panel, data), = self.plot("sinusoidal width=4", "rows", "--positions", "0:2")
+        (panel, data), = self.plot("sinusoidal width=4", "--kind", "rows", "--positions", "0:2")
         self.assertEqual(self.labels(panel)[0], "channel [index]")
         for got, want in zip(data["rows"][1], [math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)]):
             self.assertAlmostEqual(got, want, delta=1e-4)
-        (panel, data), = self.plot("sinusoidal width=512", "decay", "--context", "10000")
+        (panel, data), = self.plot("sinusoidal width=512", "--kind", "decay", "--context", "10000")
         exact, law = data["series"]
         self.assertAlmostEqual(exact["y"][0], 0.97306, delta=5e-6)
         self.assertAlmostEqual(exact["y"][-1], -0.06442, delta=5e-6)
         self.assertAlmostEqual(law["y"][law["x"].index(100)], 0.4373, delta=5e-5)
-        (panel, data), = self.plot("sinusoidal width=512", "wavelengths")
+        (panel, data), = self.plot("sinusoidal width=512", "--kind", "wavelengths")
         self.assertAlmostEqual(data["series"][0]["y"][-1], 60611.5, delta=0.05)
         out = self.folder / "p.svg"
         self.error("plot", "sinusoidal width=512", "--kind", "error", "-o", out, code=2, says="sinusoid")
