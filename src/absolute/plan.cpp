@@ -86,25 +86,27 @@ void narrow(double x, DType type, std::byte* to) {
 }
 
 // Cosines and sines of what 1 and phase_run positions turn a channel by.
-void prepare_turning(State& s, const InputTerm& t, ComposeSource& source) {
+template <class S>
+detail::PhaseTurning<S> turning(DType dtype, const InputTerm& t, std::vector<S>& steps) {
   const std::vector<double>& frequency = t.phase->frequency;
   const auto [sines, cosines] = detail::sine_counts(t.layout, t.phase->pairs(), t.width);
   const Index first = detail::cosine_first(t.layout) ? cosines : sines;
   const auto used = static_cast<std::size_t>(sines + cosines), size = used + kTurnPadding;
-  const auto run = static_cast<double>(detail::phase_run(s.dtype));
-  auto& steps = s.steps.emplace_back(4 * size);
+  const auto run = static_cast<double>(detail::phase_run(dtype));
+  steps.resize(4 * size);
   for (std::size_t c = 0; c < used; ++c) {
     const auto channel = static_cast<Index>(c);
     const Index pair = t.layout == SineLayout::interleaved ? channel / 2
                        : channel < first                   ? channel
                                                            : channel - first;
-    const double f = frequency[static_cast<std::size_t>(pair)];
-    steps[c] = std::cos(f), steps[size + c] = std::sin(f);
-    steps[2 * size + c] = std::cos(run * f);
-    steps[3 * size + c] = std::sin(run * f);
+    const double f = frequency[static_cast<std::size_t>(pair)], half = std::sin(f / 2);
+    steps[c] = static_cast<S>(sizeof(S) == 8 ? std::cos(f) : -2 * half * half);
+    steps[size + c] = static_cast<S>(std::sin(f));
+    steps[2 * size + c] = static_cast<S>(std::cos(run * f));
+    steps[3 * size + c] = static_cast<S>(std::sin(run * f));
   }
-  source.by_one = {steps.data(), steps.data() + size};
-  source.by_run = {steps.data() + 2 * size, steps.data() + 3 * size};
+  const S* at = steps.data();
+  return {{at, at + size}, {at + 2 * size, at + 3 * size}};
 }
 
 void prepare_phase(State& s, const InputTerm& t, ComposeSource& source) {
@@ -128,7 +130,11 @@ void prepare_phase(State& s, const InputTerm& t, ComposeSource& source) {
   p.axes = static_cast<std::int32_t>(t.phase->axes);
   source.kind = ComposeSource::Kind::phase;
   source.layout = t.layout;
-  if (p.axes == 1) prepare_turning(s, t, source);
+  if (p.axes != 1) return;
+  if (s.element_size != 2)
+    source.wide = turning(s.dtype, t, s.wide_steps.emplace_back());
+  else if (std::ranges::all_of(t.phase->frequency, [](double f) { return std::cos(f) >= 0; }))
+    source.narrow = turning(s.dtype, t, s.narrow_steps.emplace_back());
 }
 
 void prepare_table(State& s, const InputTerm& t, ComposeSource& source) {

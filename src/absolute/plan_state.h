@@ -22,7 +22,8 @@ struct InputPlan::State {
   // What the sources point into.
   std::vector<std::vector<std::uint32_t>> turns;
   std::vector<std::vector<std::uint64_t>> wide;
-  std::vector<std::vector<double>> per_unit, steps;
+  std::vector<std::vector<double>> per_unit, wide_steps;
+  std::vector<std::vector<float>> narrow_steps;
   std::vector<std::vector<std::byte>> tables;
 };
 

@@ -130,14 +130,17 @@ HWY_INLINE TokenHeads<T> HeadsOf(const RotaryTables& t, const Heads& in, const H
   h.heads = count, h.x_stride = in.head_stride, h.y_stride = out.head_stride;
   return h;
 }
-// `per` heads a run (0: all), behind those that are there.
+// `per` heads a run (0: all, alone), behind those that are there.
 template <class T>
-HWY_INLINE void AddRuns(TokenHeads<T> h, Index per, Runs<T>& runs) {
+HWY_INLINE void AddRuns(TokenHeads<T> h, Index per, Index token_stride, Runs<T>& runs) {
   Index left = h.heads;
   runs.heads += left;
-  if (per == 0) per = left;
+  const bool alone = per == 0;
+  if (alone) per = left;
   for (; left > 0; left -= per, h.x += per * h.x_stride, h.y += per * h.y_stride) {
     h.heads = left < per ? left : per;
+    const Index length = h.heads * h.x_stride;
+    runs.around[runs.count] = alone ? 0 : token_stride - HWY_MAX(length, runs.ahead);
     runs.run[runs.count++] = h;
   }
 }

@@ -17,20 +17,28 @@ constexpr Index phase_run(DType type) noexcept {
   return size_of(type) == 2 ? 16 : 8;
 }
 
+// How far one position and phase_run positions turn each channel of a phase; padded as the turns
+// are. 16 bits are walked in float from cos(w) - 1: `cosine` of one position is that. Nothing here:
+// each row is made alone (several axes; 16 bits, where a position turns a channel by more than a
+// quarter: a walk in float would be off by 3e-5 near a half).
+template <class S>
+struct PhaseTurning {
+  struct {
+    const S *cosine = nullptr, *sine = nullptr;
+  } by_one, by_run;
+};
+
 // One term, prepared. The channels [first, first + width) of y.
 struct ComposeSource {
   enum class Kind : std::uint8_t { phase, table, affine, rows } kind = Kind::phase;
   Compose compose = Compose::add;
   SineLayout layout = SineLayout::interleaved;
   Beyond beyond = Beyond::error;
-  bool has_zero = false;  // zero_position counts
-  std::int32_t axis = 0;  // of the positions; phases of several axes take all of them
-  RotaryTables phase;     // axes, pairs and turns
-  // How far one position and kPhaseRun positions turn a channel of a phase; padded as the turns
-  // are.
-  struct Turning {
-    const double *cosine = nullptr, *sine = nullptr;
-  } by_one, by_run;
+  bool has_zero = false;        // zero_position counts
+  std::int32_t axis = 0;        // of the positions; phases of several axes take all of them
+  RotaryTables phase;           // axes, pairs and turns
+  PhaseTurning<double> wide;    // f32
+  PhaseTurning<float> narrow;   // f16 and bf16
   const void* table = nullptr;  // dense [table_rows, width] of the plan's dtype
   Index table_rows = 0;
   const double* wide_table = nullptr;  // the same in f64: Beyond::extend reads it

@@ -22,8 +22,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows of a start for all batches of their items: made once, then met.
 template <class T>
-HWY_NOINLINE void WalkShared(const ComposeCall& call, const ComposeSource& s, PhaseStart& start,
-                             const Span& span, Index item, Index from, Index to) {
+HWY_NOINLINE void WalkShared(const ComposeCall& call, const ComposeSource& s,
+                             PhaseStart<typename WalkOf<T>::Start>& start, const Span& span,
+                             Index item, Index from, Index to) {
   constexpr Index kPart = 256;
   alignas(64) float rows[kRun<T>][kPart + kPadding];
   Token<float> token[kRun<T>];
@@ -50,8 +51,8 @@ struct PhaseRun {
 
 // A block of a run, from its exact start on.
 template <class T>
-HWY_NOINLINE void WalkBlock(const PhaseRun<T>& run, PhaseStart& start, const Span* spans,
-                            int count) {
+HWY_NOINLINE void WalkBlock(const PhaseRun<T>& run, PhaseStart<typename WalkOf<T>::Start>& start,
+                            const Span* spans, int count) {
   const auto lanes = static_cast<Index>(hn::Lanes(hn::ScalableTag<float>()));
   const ComposeSource& s = run.s;
   const auto gain = static_cast<Compute<T>>(run.call.input_gain);
@@ -106,7 +107,7 @@ void AddPhaseRun(const ComposeCall& call, const ComposeSource& s, Index begin, I
     run.token[k] = TokenAt<T>(call, item.first, item.token);
     run.stream = run.stream && Streams(call, run.token[k].y + s.first, 0);
   }
-  PhaseStart start{};
+  PhaseStart<typename WalkOf<T>::Start> start{};
   for (Index pair = 0; pair < s.phase.pairs; pair += kSpan) {
     Span spans[2];
     const int n = ExactStart(s, exact, pair, HWY_MIN(kSpan, s.phase.pairs - pair), start, spans);
@@ -149,10 +150,11 @@ void AddPhase(const ComposeCall& call, const ComposeSource& s, const Item& item)
 }
 
 // How many items from `begin` stand in one run; 0: the first has a position of its own kind.
+template <class T>
 HWY_INLINE Index RunLength(const ComposeCall& call, const ComposeSource& s, Index begin, Index end,
                            std::uint64_t& position) {
   const Positions& p = *call.positions;
-  if (s.phase.axes != 1 || p.type == DType::f64) return 0;
+  if (!Walks<T>(s) || p.type == DType::f64) return 0;
   const Item first = ItemOf(call, begin);
   if (is_zero(s, p, first.first, first.token)) return 0;
   const auto whole = [&](const Item& item) {
@@ -176,7 +178,7 @@ void AddPhases(const ComposeCall& call, const ComposeSource& s, Index begin, Ind
   while (begin < end) {
     if constexpr (sizeof(Compute<T>) == 4) {
       std::uint64_t position = 0;
-      const Index run = RunLength(call, s, begin, end, position);
+      const Index run = RunLength<T>(call, s, begin, end, position);
       if (run > 0) {
         AddPhaseRun<T>(call, s, begin, run, position);
         begin += run;

@@ -20,9 +20,9 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // What a position gets depends on nothing but the position: the exact row of the multiple of
-// kPhaseGroup below it, turned in double by kRun positions at a time to a start, from there walked
-// by one position at a time. Every step is arithmetic on one channel, so that no layout needs its
-// channels exchanged.
+// kPhaseGroup below it, turned by kRun positions at a time to a start, from there walked by one
+// position at a time; in double, or in float for 16 bits. Every step is arithmetic on one channel,
+// so that no layout needs its channels exchanged.
 template <class T>
 inline constexpr Index kRun = sizeof(T) == 2 ? phase_run(DType::f16) : phase_run(DType::f32);
 // Channels whose starts stay in the first cache while a group of positions is walked: one span of
@@ -34,8 +34,9 @@ inline constexpr Index kPhaseAhead = 256;
 
 // A block of channels at a start: the row and, for each channel, the sine or cosine of a quarter
 // of a turn more, gain in.
+template <class S>
 struct PhaseStart {
-  alignas(64) double row[kPhaseBlock + kPadding], quarter[kPhaseBlock + kPadding];
+  alignas(64) S row[kPhaseBlock + kPadding], quarter[kPhaseBlock + kPadding];
 };
 
 // Channels [channel, channel + n) of a phase, kept from `at` on in a start.
@@ -44,15 +45,16 @@ struct Span {
 };
 
 // The exact start of pairs [first, first + n), at most kSpan; returns how many spans they are.
+template <class S>
 HWY_INLINE int ExactStart(const ComposeSource& s, std::uint64_t position, Index first, Index n,
-                          PhaseStart& start, Span* span) {
-  alignas(64) double c[kSpan + kPadding], sine[kSpan + kPadding];
+                          PhaseStart<S>& start, Span* span) {
+  alignas(64) S c[kSpan + kPadding], sine[kSpan + kPadding];
   TokenPosition where{};
   where.whole[0] = position;
   for (Index i = 0; i < n; i += kChunk)
     Phase(s.phase, 0, where, first + i, HWY_MIN(kChunk, n - i), s.gain, s.gain, c + i, sine + i);
   const SineCounts count = sine_counts(s.layout, s.phase.pairs, s.width);
-  double *row = start.row, *quarter = start.quarter;
+  S *row = start.row, *quarter = start.quarter;
   if (s.layout == SineLayout::interleaved) {
     for (Index m = 0; m < n; ++m) {
       row[2 * m] = sine[m], row[2 * m + 1] = c[m];
@@ -73,6 +75,15 @@ HWY_INLINE int ExactStart(const ComposeSource& s, std::uint64_t position, Index 
   return spans;
 }
 
+// How far one position and a run turn a channel, in what the walk starts in.
+template <class S>
+HWY_INLINE const PhaseTurning<S>& Turns(const ComposeSource& s) {
+  if constexpr (sizeof(S) == 8)
+    return s.wide;
+  else
+    return s.narrow;
+}
+
 // Where a walk goes on: tokens, and the channel that is met first.
 template <class T>
 struct Next {
@@ -86,10 +97,11 @@ struct Next {
 inline constexpr Index kWalkLanes = 16;
 
 struct WideWalk {
+  using Start = double;
   double now[kWalkLanes], next[kWalkLanes], twice[kWalkLanes];
 
-  HWY_INLINE void Begin(Index l, double row, double after, double cosine) {
-    now[l] = row, next[l] = after, twice[l] = cosine + cosine;
+  HWY_INLINE void Begin(Index l, double row, double quarter, double cosine, double sine) {
+    now[l] = row, next[l] = row * cosine + quarter * sine, twice[l] = cosine + cosine;
   }
   HWY_INLINE float Row(Index l) const { return static_cast<float>(now[l]); }
   HWY_INLINE void Step(Index l) {
@@ -99,11 +111,11 @@ struct WideWalk {
 };
 
 struct NarrowWalk {
+  using Start = float;
   float now[kWalkLanes], step[kWalkLanes], bend[kWalkLanes];
 
-  HWY_INLINE void Begin(Index l, double row, double after, double cosine) {
-    now[l] = static_cast<float>(row), step[l] = static_cast<float>(after - row);
-    bend[l] = static_cast<float>(2 * cosine - 2);
+  HWY_INLINE void Begin(Index l, float row, float quarter, float less, float sine) {
+    now[l] = row, step[l] = row * less + quarter * sine, bend[l] = less + less;
   }
   HWY_INLINE float Row(Index l) const { return now[l]; }
   HWY_INLINE void Step(Index l) {
@@ -113,23 +125,24 @@ struct NarrowWalk {
 };
 
 // The start of n channels from i on moves on by a run; `walk` begins where it was.
-template <class Walk>
+template <class Walk, class S = typename Walk::Start>
 HWY_INLINE void NextStart(const ComposeSource& s, const Span& span, Index i, Index n,
-                          PhaseStart& start, Walk& walk) {
+                          PhaseStart<S>& start, Walk& walk) {
+  const auto &one = Turns<S>(s).by_one, &run = Turns<S>(s).by_run;
   for (Index l = 0; l < n; ++l) {
-    double &row = start.row[span.at + i + l], &quarter = start.quarter[span.at + i + l];
+    S &row = start.row[span.at + i + l], &quarter = start.quarter[span.at + i + l];
     const Index c = span.channel + i + l;
-    walk.Begin(l, row, row * s.by_one.cosine[c] + quarter * s.by_one.sine[c], s.by_one.cosine[c]);
-    const double next = row * s.by_run.cosine[c] + quarter * s.by_run.sine[c];
-    quarter = quarter * s.by_run.cosine[c] - row * s.by_run.sine[c];
+    walk.Begin(l, row, quarter, one.cosine[c], one.sine[c]);
+    const S next = row * run.cosine[c] + quarter * run.sine[c];
+    quarter = quarter * run.cosine[c] - row * run.sine[c];
     row = next;
   }
 }
 
 template <class T, class Walk, Index kWalk, bool kHasX, bool kStream>
-HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart& start, const Span& span,
-                         const Token<T>* token, Index from, Index to, Index first, Next<T>,
-                         Compute<T> gain) {
+HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart<typename Walk::Start>& start,
+                         const Span& span, const Token<T>* token, Index from, Index to, Index first,
+                         Next<T>, Compute<T> gain) {
   for (Index i = 0; i < span.n; i += kWalkLanes) {
     const Index n = HWY_MIN(kWalkLanes, span.n - i);
     Walk walk;
@@ -147,7 +160,8 @@ HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart& start, const Span& 
 }
 
 template <class Walk>
-HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span, PhaseStart& start) {
+HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span,
+                        PhaseStart<typename Walk::Start>& start) {
   for (Index i = 0; i < span.n; i += kWalkLanes) {
     Walk walk;
     NextStart(s, span, i, HWY_MIN(kWalkLanes, span.n - i), start, walk);
@@ -155,30 +169,28 @@ HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span, PhaseStart& st
 }
 #else
 using RowTag = hn::ScalableTag<float>;
-using StartTag = hn::ScalableTag<double>;
-// Vectors of doubles for one of floats.
-inline constexpr int kParts = HWY_TARGET == HWY_SCALAR ? 1 : 2;
-
-HWY_INLINE hn::Vec<RowTag> Narrowed(const hn::Vec<StartTag>* x) {
-#if HWY_TARGET == HWY_SCALAR
-  return hn::DemoteTo(RowTag(), x[0]);
-#else
-  const hn::Half<RowTag> half;
-  return hn::Combine(RowTag(), hn::DemoteTo(half, x[1]), hn::DemoteTo(half, x[0]));
-#endif
-}
 
 // Channel values of one vector of floats, walked in double: x(n+1) = 2 cos(w) x(n) - x(n-1). Eight
 // steps lose less than 64 units in the last place of a double: what a float gets is within 3e-8.
 struct WideWalk {
+  using Start = double;
+  using StartTag = hn::ScalableTag<double>;
+  static constexpr int kParts = HWY_TARGET == HWY_SCALAR ? 1 : 2;  // of doubles for one of floats
   hn::Vec<StartTag> now[kParts], next[kParts], twice[kParts];
 
-  HWY_INLINE void Begin(int k, hn::Vec<StartTag> row, hn::Vec<StartTag> after,
-                        hn::Vec<StartTag> cosine) {
-    now[k] = row, next[k] = after, twice[k] = hn::Add(cosine, cosine);
+  HWY_INLINE void Begin(int k, hn::Vec<StartTag> row, hn::Vec<StartTag> quarter,
+                        hn::Vec<StartTag> cosine, hn::Vec<StartTag> sine) {
+    now[k] = row, next[k] = hn::MulAdd(quarter, sine, hn::Mul(row, cosine));
+    twice[k] = hn::Add(cosine, cosine);
   }
-  HWY_INLINE void Ready() {}
-  HWY_INLINE hn::Vec<RowTag> Row() const { return Narrowed(now); }
+  HWY_INLINE hn::Vec<RowTag> Row() const {
+#if HWY_TARGET == HWY_SCALAR
+    return hn::DemoteTo(RowTag(), now[0]);
+#else
+    const hn::Half<RowTag> half;
+    return hn::Combine(RowTag(), hn::DemoteTo(half, now[1]), hn::DemoteTo(half, now[0]));
+#endif
+  }
   HWY_INLINE void Step() {
     for (int k = 0; k < kParts; ++k) {
       const auto after = hn::MulSub(twice[k], next[k], now[k]);
@@ -188,19 +200,17 @@ struct WideWalk {
 };
 
 // The same in float, for 16 bits: the difference of two rows is walked too, which keeps the error
-// of a step from growing with its square (Reinsch): within 7e-7.
+// of a step from growing with its square (Reinsch). It begins from cos(w) - 1, so that it is as
+// exact as it is small.
 struct NarrowWalk {
-  hn::Vec<StartTag> wide[3][kParts];
+  using Start = float;
+  using StartTag = RowTag;
+  static constexpr int kParts = 1;
   hn::Vec<RowTag> now, step, bend;
 
-  HWY_INLINE void Begin(int k, hn::Vec<StartTag> row, hn::Vec<StartTag> after,
-                        hn::Vec<StartTag> cosine) {
-    const StartTag d;
-    wide[0][k] = row, wide[1][k] = hn::Sub(after, row);
-    wide[2][k] = hn::MulSub(hn::Set(d, 2.0), cosine, hn::Set(d, 2.0));
-  }
-  HWY_INLINE void Ready() {
-    now = Narrowed(wide[0]), step = Narrowed(wide[1]), bend = Narrowed(wide[2]);
+  HWY_INLINE void Begin(int, hn::Vec<RowTag> row, hn::Vec<RowTag> quarter, hn::Vec<RowTag> less,
+                        hn::Vec<RowTag> sine) {
+    now = row, step = hn::MulAdd(quarter, sine, hn::Mul(row, less)), bend = hn::Add(less, less);
   }
   HWY_INLINE hn::Vec<RowTag> Row() const { return now; }
   HWY_INLINE void Step() {
@@ -211,25 +221,23 @@ struct NarrowWalk {
 
 // The start of the vector of channels that begins i channels into a span moves on by a run;
 // `walk`, if any, begins where it was.
-template <class Walk>
-HWY_INLINE void NextStart(const ComposeSource& s, const Span& span, Index i, PhaseStart& start,
+template <class Walk, class S = typename Walk::Start>
+HWY_INLINE void NextStart(const ComposeSource& s, const Span& span, Index i, PhaseStart<S>& start,
                           Walk* walk) {
-  const StartTag d;
+  const typename Walk::StartTag d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
-  for (int k = 0; k < kParts; ++k, i += lanes) {
-    double *at_row = start.row + span.at + i, *at_quarter = start.quarter + span.at + i;
+  const auto &one = Turns<S>(s).by_one, &run = Turns<S>(s).by_run;
+  for (int k = 0; k < Walk::kParts; ++k, i += lanes) {
+    S *at_row = start.row + span.at + i, *at_quarter = start.quarter + span.at + i;
+    const Index channel = span.channel + i;
     const auto row = hn::Load(d, at_row), quarter = hn::Load(d, at_quarter);
-    if (walk != nullptr) {
-      const auto c = hn::LoadU(d, s.by_one.cosine + span.channel + i);
-      const auto sine = hn::LoadU(d, s.by_one.sine + span.channel + i);
-      walk->Begin(k, row, hn::MulAdd(quarter, sine, hn::Mul(row, c)), c);
-    }
-    const auto c = hn::LoadU(d, s.by_run.cosine + span.channel + i);
-    const auto sine = hn::LoadU(d, s.by_run.sine + span.channel + i);
+    if (walk != nullptr)
+      walk->Begin(k, row, quarter, hn::LoadU(d, one.cosine + channel),
+                  hn::LoadU(d, one.sine + channel));
+    const auto c = hn::LoadU(d, run.cosine + channel), sine = hn::LoadU(d, run.sine + channel);
     hn::Store(hn::MulAdd(quarter, sine, hn::Mul(row, c)), d, at_row);
     hn::Store(hn::NegMulAdd(row, sine, hn::Mul(quarter, c)), d, at_quarter);
   }
-  if (walk != nullptr) walk->Ready();
 }
 
 // Vectors of a visit to a row: whole lines of memory.
@@ -281,9 +289,9 @@ HWY_INLINE void WalkRest(Walk& walk, const Token<T>* token, Index from, Index to
 
 // A span, rows [from, to) of a run of kWalk. Its channels begin at `first` in the tokens.
 template <class T, class Walk, Index kWalk, bool kHasX, bool kStream>
-HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart& start, const Span& span,
-                         const Token<T>* token, Index from, Index to, Index first, Next<T> next,
-                         Compute<T> gain) {
+HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart<typename Walk::Start>& start,
+                         const Span& span, const Token<T>* token, Index from, Index to, Index first,
+                         Next<T> next, Compute<T> gain) {
   const auto lanes = static_cast<Index>(hn::Lanes(RowTag()));
   constexpr Index kAhead = kPhaseAhead / static_cast<Index>(sizeof(T));
   Index i = 0;
@@ -307,7 +315,8 @@ HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart& start, const Span& 
 
 // The start of a span moves on by a run.
 template <class Walk>
-HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span, PhaseStart& start) {
+HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span,
+                        PhaseStart<typename Walk::Start>& start) {
   const auto lanes = static_cast<Index>(hn::Lanes(RowTag()));
   for (Index i = 0; i < span.n; i += lanes) NextStart<Walk>(s, span, i, start, nullptr);
 }
@@ -315,6 +324,12 @@ HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span, PhaseStart& st
 
 template <class T>
 using WalkOf = std::conditional_t<sizeof(T) == 4, WideWalk, NarrowWalk>;
+
+// Whether the plan has prepared a phase for walking.
+template <class T>
+HWY_INLINE bool Walks(const ComposeSource& s) {
+  return Turns<typename WalkOf<T>::Start>(s).by_one.cosine != nullptr;
+}
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::detail
 HWY_AFTER_NAMESPACE();

@@ -36,7 +36,7 @@ HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& c
   Index group = h.y_stride == dim ? kStreamGroup / (dim * size) : 1;
   if (group < 1) group = 1;
   Runs<T> part;
-  part.count = 1, part.ahead = ahead;
+  part.count = 1, part.ahead = ahead, part.around[0] = 0;
   for (Index first = 0; first < h.heads; first += group) {
     part.heads = h.heads - first < group ? h.heads - first : group;
     part.run[0] = {h.x + first * h.x_stride, buffer + offset, part.heads, h.x_stride, dim};
@@ -114,9 +114,9 @@ HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const Ro
       TurnRuns<T>(*turned, h, order, in.dim_stride, out.dim_stride);
       continue;
     }
-    if (there) AddRuns(h, route.per[which], runs);
-    if (route.together && which == 0) continue;
     runs.ahead = route.ahead[which] / static_cast<Index>(sizeof(T));
+    if (there) AddRuns(h, route.per[which], in.token_stride, runs);
+    if (route.together && which == 0) continue;
     TurnLarge<T>(call, route, which, *turned, scratch, runs, order);
     runs.count = runs.heads = 0;
   }
@@ -203,7 +203,7 @@ HWY_NOINLINE void TurnBlock(const RotateCall& call, const Route& route, Index ba
     if (order.step == 2 && !kIsBFloat16<T>) Zip(chunks[j]);
   }
   StreamedRuns<T> runs;
-  runs.count = 1;
+  runs.count = 1, runs.around[0] = 0;
   for (int which = 0; which < 2; ++which) {
     const Heads& in = which == 0 ? call.in->q : call.in->k;
     const Heads& out = which == 0 ? call.out->q : call.out->k;

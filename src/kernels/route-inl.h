@@ -24,10 +24,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Bytes that are turned before they are streamed (more than that, and reading waits for writing),
 // the widest head that is streamed, and a line of the cache.
 inline constexpr Index kStreamGroup = 1024, kStreamBuffer = 8 * 1024, kLine = 64;
-// A run of heads is a page or more. Bytes that input is asked for early, in one run and in several;
-// beside streams of writing nothing is asked for, they compete. Heads a page and more apart: that
-// many of them early.
-inline constexpr Index kPage = 4096, kAheadAlone = 2048, kAheadOfRun = 512, kHeadsAhead = 3;
+// A run of heads is a page or more. Bytes that input is asked for early, in one run and in several
+// (there what would lie behind the end of a run is asked for in the next token); beside streams of
+// writing nothing is asked for, they compete. Heads a page and more apart: that many of them early.
+inline constexpr Index kPage = 4096, kAheadAlone = 2048, kAheadOfRun = 1024, kHeadsAhead = 3;
 
 // Where heads lie far apart: tokens held at once, the pairs of each at most, and heads that are
 // turned for one of them before the next.

@@ -31,6 +31,7 @@ inline constexpr Index kMostRuns = 8;
 template <class T>
 struct Runs {
   TokenHeads<T> run[kMostRuns];
+  Index around[kMostRuns];  // from the end of each run to its beginning in the next token, or 0
   Index count = 0, heads = 0;
   Index ahead = 0;  // elements that input is asked for early; 0: not at all
 };
@@ -39,7 +40,8 @@ struct Runs {
 template <class T>
 struct Walk {
   const Runs<T>& runs;
-  const Index offset, ahead;
+  const Index offset;
+  Index ahead;
   const T* x;
   T* y;
   Index left, run = 0, head = 0;
@@ -56,7 +58,11 @@ struct Walk {
       if (++run == runs.count) run = 0, ++head;
     } while (head >= runs.run[run].heads);
     const TokenHeads<T>& h = runs.run[run];
-    x = h.x + (offset + head * h.x_stride), y = h.y + (offset + head * h.y_stride);
+    const Index at = head * h.x_stride;
+    x = h.x + (offset + at), y = h.y + (offset + head * h.y_stride);
+    // What lies behind a run is the next run, read already: the next token's is asked for instead.
+    ahead = runs.ahead;
+    if (at + ahead >= h.heads * h.x_stride) ahead += runs.around[run];
   }
 };
 // The same for runs that are written around the cache: each vector makes whole lines of it, or

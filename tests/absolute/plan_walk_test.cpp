@@ -61,6 +61,51 @@ TEST(InputPlan, WalksStayWithinTheirBounds) {
   reset_isa();
 }
 
+// 16 bits: x takes the rounded row away, and what is left shows the row before it is rounded.
+// Frequencies up to a quarter of a turn are walked; where one is beyond, each row is made alone.
+TEST(InputPlan, RowsOf16BitsStandWithinTheirBoundBeforeTheyAreRounded) {
+  test::Random random(21);
+  std::vector<double> walked, alone{3.1415, 3.14159265, 3.15, 9.42, 1.58, 1.9};
+  for (int k = 0; k < 300; ++k) walked.push_back(std::pow(1e-5, k / 299.));
+  for (int k = 0; k < 300; ++k) {
+    walked.push_back(random.uniform(0, 1.57));
+    walked.push_back(random.uniform(4.72, 7.85));
+    alone.push_back(random.uniform(0, 30));
+  }
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const std::vector<double>* frequency : {&walked, &alone})
+      for (const Index first : {Index{0}, Index{-100}, Index{1} << 30}) {
+        constexpr Index kTokens = 128;
+        const auto width = static_cast<Index>(2 * frequency->size());
+        LoweredInput low;
+        InputTerm t;
+        Spectrum spectrum;
+        spectrum.frequency = *frequency;
+        t.phase = low.spectrum(spectrum);
+        t.width = width;
+        low.terms.push_back(t);
+        std::vector<double> row(static_cast<std::size_t>(kTokens * width));
+        apply_input({}, arange(first, kTokens), low, tensor(row.data(), {kTokens, width}));
+        Tokens x(DType::f16, 1, kTokens, width);
+        for (Index n = 0, i = 0; n < kTokens; ++n)
+          for (Index c = 0; c < width; ++c, ++i)
+            test::narrow(-row[static_cast<std::size_t>(i)], DType::f16, x.pointer(0, n, c));
+        Tokens y = x;
+        InputPlan(low, DType::f16).apply(y.view(), arange(first, kTokens), y.view());
+        double worst = 0;
+        for (Index n = 0, i = 0; n < kTokens; ++n)
+          for (Index c = 0; c < width; ++c, ++i) {
+            const double left = x.get(0, n, c) + row[static_cast<std::size_t>(i)];
+            worst = std::max(worst, std::abs(y.get(0, n, c) - left) - std::abs(left) * 0x1p-11);
+          }
+        EXPECT_LE(worst, 0x1p-25 + (frequency == &walked ? 9e-7 : 1.1e-7))
+            << name(isa) << " from " << first;
+      }
+  }
+  reset_isa();
+}
+
 // One call, batch by batch, in pieces of 1, 7, 63 and 65 tokens, backwards, positions of each batch
 // its own: always the same bits.
 TEST(InputPlan, AnyPieceOfAWalkGivesTheSameBits) {

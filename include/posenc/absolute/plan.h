@@ -9,7 +9,7 @@
 // Arithmetic in f32 (f64 for f64 tensors), rounded once to the dtype: with u = 2^-24, for one term
 // that is added, |y - exact| <= |gain| e + u |y| (+ u |input_gain x| without FMA) before that
 // rounding. e of a table is u |row|; e of a phase 6e-8 for f32 (3.1e-8 where the gain is a power of
-// two) and 7e-7 for f16 and bf16; real positions, several axes, and a phase among other
+// two) and 9e-7 for f16 and bf16; real positions, several axes, and a phase among other
 // terms: 1.1e-7. For |p| <= 2^37; f64: 4e-16, any position.
 #pragma once
 #include <cstddef>
