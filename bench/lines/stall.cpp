@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <stdexcept>
 #include <thread>
 
@@ -90,9 +91,9 @@ Measured stall(double) {
   }
   if (apart.seconds > kAllowed)
     throw std::invalid_argument("n/a: this machine holds a reader up for " +
-                                number_text(apart.seconds * 1e6) +
+                                number_text(std::round(apart.seconds * 1e6)) +
                                 " us while a table grows that is not its own (its own: " +
-                                number_text(shared.seconds * 1e6) + " us)");
+                                number_text(std::round(shared.seconds * 1e6)) + " us)");
   Measured m;
   m.seconds = shared.seconds;
   m.limit_seconds = kAllowed;

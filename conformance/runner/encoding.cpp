@@ -80,7 +80,7 @@ void put_frequencies(RotarySpec& spec, const Slice& given) {
   const auto pairs = static_cast<std::size_t>(s.pairs());
   if (values.size() == s.frequency.size()) {
     s.frequency = values;
-  } else if (values.size() == pairs) {
+  } else if (pairs > 0 && values.size() == pairs) {
     for (std::size_t i = 0; i < s.frequency.size(); ++i)
       if (s.frequency[i] != 0) s.frequency[i] = values[i % pairs];
   } else {

@@ -8,6 +8,7 @@
 
 #include "posenc/positions.h"
 #include "posenc/registry.h"
+#include "support/refusal.h"
 #include "support/suite.h"
 
 namespace posenc {
@@ -15,20 +16,12 @@ namespace {
 
 using support::Suite;
 using support::SuiteArray;
+using test::refusal;
 using ::testing::HasSubstr;
 
 const Suite& suite() {
   static const Suite s("absolute");
   return s;
-}
-template <class F>
-std::string refusal(const F& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 TensorView view(std::vector<double>& v, std::vector<Index> shape) {
   return tensor(static_cast<void*>(v.data()), DType::f64, shape);

@@ -11,12 +11,14 @@
 #include <functional>
 
 #include "posenc/positions.h"
+#include "support/refusal.h"
 #include "support/suite.h"
 
 namespace posenc {
 namespace {
 
 using support::Suite;
+using test::refusal;
 using ::testing::HasSubstr;
 
 const Suite& suite() {
@@ -57,15 +59,6 @@ double slope(double& x, const std::function<double()>& loss) {
   const double below = loss();
   x = kept;
   return (above - below) / (2 * e);
-}
-template <class F>
-std::string refusal(const F& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 double dot(const Numbers& a, const Numbers& b) {
   double s = 0;

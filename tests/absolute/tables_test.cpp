@@ -12,19 +12,12 @@
 #include "posenc/absolute/learned_presets.h"
 #include "posenc/absolute/paragraph_offset.h"
 #include "posenc/positions/sequence.h"
+#include "support/refusal.h"
 
 namespace posenc {
 namespace {
 
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
-}
+using test::refusal;
 
 template <class S>
 std::vector<double> rows_of(const S& s, std::vector<std::vector<double>> p, const Positions& at,

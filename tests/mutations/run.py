@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Breaks one line of a formula or kernel at a time and shows which test catches it.
 
-    python3 tests/mutations/run.py [--jobs N] [--only TEXT]... [--clean]
+    python3 tests/mutations/run.py [--jobs N] [--only TEXT]... [--every N] [--clean]
 
 Each entry of mutations.json: `file`, `find` (a text that stands there exactly once), `replace`, `what` it
 breaks and the test programs that should notice. A copy of the tree is built once in build-mutations (kept for
@@ -126,10 +126,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", action="append", default=[], help="text in the file or in what is broken")
+    parser.add_argument("--every", type=int, default=1, help="one mutation in N")
     parser.add_argument("--clean", action="store_true", help="build anew")
     args = parser.parse_args()
     mutations = [m for m in json.loads((HERE / "mutations.json").read_text())
-                 if not args.only or any(o in m["file"] + ": " + m["what"] for o in args.only)]
+                 if not args.only or any(o in m["file"] + ": " + m["what"] for o in args.only)][::args.every]
     if not mutations:
         sys.exit("no mutation is called that")
     if args.clean:

@@ -7,11 +7,13 @@
 #include <cmath>
 
 #include "posenc/positions/sequence.h"
+#include "support/refusal.h"
 #include "support/suite.h"
 
 namespace posenc {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Integers = std::vector<Index>;
@@ -121,16 +123,6 @@ TEST(DistanceMap, FarAndNegativePositions) {
   EXPECT_EQ(integer_position_at(
                 self_extend(negative, negative, 8, 4, SelfExtendRatio::floored)[1].key, 0, 0, 0),
             -2);
-}
-
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(DistanceMap, BadRulesAreRefused) {

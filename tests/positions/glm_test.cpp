@@ -7,11 +7,13 @@
 #include <gtest/gtest.h>
 
 #include "posenc/positions/sequence.h"
+#include "support/refusal.h"
 #include "support/suite.h"
 
 namespace posenc {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Integers = std::vector<Index>;
@@ -85,16 +87,6 @@ TEST(Glm, PositionsOfTheSuite) {
   Integers want = first;
   want.insert(want.end(), second.begin(), second.end());
   EXPECT_EQ(std::get<Integers>(glm_positions(context, {&span, 1}).value), want);
-}
-
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(Glm, WhatDoesNotFitIsRefused) {

@@ -7,11 +7,13 @@
 #include <cmath>
 
 #include "posenc/positions.h"
+#include "support/refusal.h"
 #include "support/suite.h"
 
 namespace posenc {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Integers = std::vector<Index>;
@@ -181,16 +183,6 @@ TEST(Grid, Eva02StretchesItsTrainedGrid) {
       EXPECT_NEAR(out.value[i], x.value[i] * std::cos(angle) - x.value[i + 1] * std::sin(angle),
                   1e-5);
     }
-}
-
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(Grid, BadSizesAreRefused) {

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "posenc/positions/sequence.h"
+#include "support/refusal.h"
 #include "support/suite.h"
 
 namespace posenc {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Integers = std::vector<Index>;
@@ -92,16 +94,6 @@ TEST(Mrope, Qwen3FramesAreGridsOfTheirOwnBetweenTextTimestamps) {
   const Index deltas[] = {p.delta[0]};
   EXPECT_THAT(std::get<Integers>(shifted(repeated_axes(arange(11, 1), 3), deltas).value),
               ElementsAre(7, 7, 7));
-}
-
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(Mrope, WhatDoesNotFitIsRefused) {

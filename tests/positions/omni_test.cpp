@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include "positions/mixed_numbers.h"
+#include "support/refusal.h"
 
 namespace posenc {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Integers = std::vector<Index>;
@@ -91,16 +93,6 @@ TEST(Omni, DecodeGoesOnBehindTheLargestPosition) {
                                                                  0, 1, 1, 1, 1, 1, 1, 7,  //
                                                                  0, 1, 2, 3, 4, 5, 6, 7));
   EXPECT_THAT(p.delta, ElementsAre(0));
-}
-
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(Omni, WhatDoesNotFitIsRefused) {

@@ -10,22 +10,15 @@
 
 #include "posenc/positions/grid.h"
 #include "posenc/positions/sequence.h"
+#include "support/refusal.h"
 
 namespace posenc {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-template <class F>
-std::string refusal(const F& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
-}
 const std::vector<double>& reals(const OwnedPositions& p) {
   return std::get<std::vector<double>>(p.value);
 }

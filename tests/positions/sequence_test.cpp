@@ -7,11 +7,13 @@
 #include <cmath>
 
 #include "posenc/positions.h"
+#include "support/refusal.h"
 #include "support/suite.h"
 
 namespace posenc {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Integers = std::vector<Index>;
@@ -28,15 +30,6 @@ const support::Suite& absolute() {
 }
 TensorView rows(const Integers& v, Index batch) {
   return tensor(v.data(), {batch, static_cast<Index>(v.size()) / batch});
-}
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(Positions, FromMaskAsTransformers5And4) {

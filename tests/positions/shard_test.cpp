@@ -6,11 +6,13 @@
 
 #include "posenc/positions/mrope.h"
 #include "posenc/positions/sequence.h"
+#include "support/refusal.h"
 #include "support/suite.h"
 
 namespace posenc {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Integers = std::vector<Index>;
@@ -84,16 +86,6 @@ TEST(Shard, PickedTakesWhatARankHoldsOfAnyPositions) {
   const OwnedPositions p = repeated_axes(arange(10, 8), 3);
   EXPECT_THAT(list(picked(p, shard_tokens(8, 4, 0, ShardLayout::zigzag))),
               ElementsAre(10, 17, 10, 17, 10, 17));
-}
-
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(Shard, WhatDoesNotDivideIsRefused) {

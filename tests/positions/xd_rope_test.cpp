@@ -7,10 +7,12 @@
 #include <cmath>
 
 #include "positions/mixed_numbers.h"
+#include "support/refusal.h"
 
 namespace posenc {
 namespace {
 
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Integers = std::vector<Index>;
@@ -65,16 +67,6 @@ TEST(XdRope, PaddingStandsAtZeroAndChangesNothingElse) {
                 integer_position_at(p.positions, a, 0, t));
   }
   EXPECT_EQ(padded.delta, p.delta);
-}
-
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(XdRope, WhatDoesNotFitIsRefused) {

@@ -9,12 +9,14 @@
 #include "posenc/relative/t5.h"
 #include "posenc/relative/transformer_xl.h"
 #include "support/attention_case.h"
+#include "support/refusal.h"
 
 namespace posenc {
 namespace {
 
 using support::AttentionCase;
 using support::Suite;
+using test::refusal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -25,15 +27,6 @@ const Suite& bias_suite() {
 const Suite& attention_suite() {
   static const Suite s("attention");
   return s;
-}
-template <class F>
-std::string refusal(const F& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(T5, BucketsOfTransformersAndMeshTensorflow) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <numbers>
 #include <stdexcept>
 #include <string>
@@ -18,16 +17,6 @@ inline void expect_frequencies(const std::vector<double>& got, const std::vector
   ASSERT_EQ(got.size(), want.size());
   for (std::size_t i = 0; i < got.size(); ++i)
     EXPECT_NEAR(got[i], want[i], relative * std::abs(want[i])) << "pair " << i;
-}
-
-// what() of the refusal, "" when nothing was thrown.
-inline std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "";
 }
 
 // Llama-2: what the published numbers start from.

@@ -386,18 +386,8 @@ void scalings() {
 }  // namespace
 
 int main() {
-  streams();
-  scores();
-  scalings();
-  compose();
-  grids();
-  fourier();
-  drawn();
-  resized();
-  text();
-  window();
-  distances();
-  complex_words();
-  convolution();
-  modalities();
+  for (void (*const print_block)() :
+       {streams, scores, scalings, compose, grids, fourier, drawn, resized, text, window, distances,
+        complex_words, convolution, modalities})
+    print_block();
 }
