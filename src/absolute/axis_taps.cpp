@@ -118,8 +118,8 @@ AxisTaps wide_taps(Index old_size, Index new_size, const Sampling& s, const Exte
 AxisTaps geometric_taps(Index old_size, Index new_size) {
   if (old_size % 2 == 0) refuse(kWho, "geometric needs a middle: an odd number of rows", old_size);
   if (new_size % 2 == 0) refuse(kWho, "geometric needs a middle: an odd number of rows", new_size);
-  const Index half = old_size / 2;
-  const auto target = static_cast<double>(new_size / 2);
+  const Index half = old_size / 2, new_half = new_size / 2;
+  const auto target = static_cast<double>(new_half);
   double low = 1.01, high = 1.5, q = 1;
   while (high - low > 1e-6) {
     q = (low + high) / 2;
@@ -134,7 +134,7 @@ AxisTaps geometric_taps(Index old_size, Index new_size) {
   }
   AxisTaps t = empty_taps(old_size, new_size, 2);
   for (Index o = 0; o < new_size; ++o) {
-    const double x = std::clamp(static_cast<double>(o - new_size / 2), point.front(), point.back());
+    const double x = std::clamp(static_cast<double>(o - new_half), point.front(), point.back());
     const auto above = std::upper_bound(point.begin(), point.end(), x);
     const Index low_row = std::max<Index>(0, static_cast<Index>(above - point.begin()) - 1);
     if (low_row + 1 == old_size) {

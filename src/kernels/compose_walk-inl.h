@@ -178,6 +178,7 @@ struct WideWalk {
   static constexpr int kParts = HWY_TARGET == HWY_SCALAR ? 1 : 2;  // of doubles for one of floats
   hn::Vec<StartTag> now[kParts], next[kParts], twice[kParts];
 
+  HWY_INLINE WideWalk() {}  // one of the compiler's own would not be for this target
   HWY_INLINE void Begin(int k, hn::Vec<StartTag> row, hn::Vec<StartTag> quarter,
                         hn::Vec<StartTag> cosine, hn::Vec<StartTag> sine) {
     now[k] = row, next[k] = hn::MulAdd(quarter, sine, hn::Mul(row, cosine));
@@ -208,6 +209,7 @@ struct NarrowWalk {
   static constexpr int kParts = 1;
   hn::Vec<RowTag> now, step, bend;
 
+  HWY_INLINE NarrowWalk() {}
   HWY_INLINE void Begin(int, hn::Vec<RowTag> row, hn::Vec<RowTag> quarter, hn::Vec<RowTag> less,
                         hn::Vec<RowTag> sine) {
     now = row, step = hn::MulAdd(quarter, sine, hn::Mul(row, less)), bend = hn::Add(less, less);

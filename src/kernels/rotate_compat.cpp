@@ -11,6 +11,7 @@
 #include "kernels/rotate-inl.h"
 #include "rotary/compat.h"
 
+HWY_BEFORE_NAMESPACE();  // what is inlined here is compiled for Highway's baseline
 namespace posenc::detail {
 namespace {
 
@@ -139,3 +140,4 @@ void rotate_compat(const RotateCall& call, const RotarySpec& spec, Index begin,
 }
 
 }  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();

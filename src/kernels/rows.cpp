@@ -136,12 +136,14 @@ struct ToF16 {
   }
 };
 
+// A block is two vectors of doubles, one of floats; with one lane, one and one. (Two variables, no
+// array: vectors of SVE have no size known here.)
 #if HWY_TARGET == HWY_SCALAR
 constexpr Index kParts = 1;
 template <class Out, class Put>
-HWY_INLINE void write_block(const hn::Vec<D>* x, Put put) {
+HWY_INLINE void write_block(hn::Vec<D> x, hn::Vec<D>, Put put) {
   const hn::Sisd<float> df;
-  const auto f = hn::DemoteTo(df, Out::prepare(x[0]));
+  const auto f = hn::DemoteTo(df, Out::prepare(x));
   if constexpr (sizeof(typename Out::T) == 4) {
     put(df, f);
   } else {
@@ -153,11 +155,11 @@ HWY_INLINE void write_block(const hn::Vec<D>* x, Put put) {
 #else
 constexpr Index kParts = 2;
 template <class Out, class Put>
-HWY_INLINE void write_block(const hn::Vec<D>* x, Put put) {
+HWY_INLINE void write_block(hn::Vec<D> low, hn::Vec<D> high, Put put) {
   const hn::Repartition<float, D> df;
   const hn::Half<decltype(df)> dh;
   const auto f =
-      hn::Combine(df, hn::DemoteTo(dh, Out::prepare(x[1])), hn::DemoteTo(dh, Out::prepare(x[0])));
+      hn::Combine(df, hn::DemoteTo(dh, Out::prepare(high)), hn::DemoteTo(dh, Out::prepare(low)));
   if constexpr (sizeof(typename Out::T) == 4) {
     put(df, f);
   } else {
@@ -178,9 +180,8 @@ void store(const double* x, Index n, void* out) {
   T* to = static_cast<T*>(out);
   const Index block = kParts * lanes();
   for (Index i = 0; i < n; i += block) {
-    hn::Vec<D> v[kParts];
-    for (Index k = 0; k < kParts; ++k) v[k] = hn::LoadU(d, x + i + k * lanes());
-    write_block<Out>(v, [&](auto dt, auto y) HWY_ATTR {
+    const auto low = hn::LoadU(d, x + i), high = hn::LoadU(d, x + i + (kParts - 1) * lanes());
+    write_block<Out>(low, high, [&](auto dt, auto y) HWY_ATTR {
       if (i + block <= n) {
         hn::StoreU(y, dt, to + i);
       } else {
@@ -192,24 +193,26 @@ void store(const double* x, Index n, void* out) {
   }
 }
 
-// Adds angles: (c, s) <- (c dc - s ds, s dc + c ds).
+// Adds angles: (c, s) <- (c dc - s ds, s dc + c ds); what was there goes out.
+HWY_INLINE void turn(const RowWalk& w, Index i, hn::Vec<D>& c, hn::Vec<D>& s) {
+  const D d;
+  c = hn::LoadU(d, w.c + i), s = hn::LoadU(d, w.s + i);
+  const auto dc = hn::LoadU(d, w.step_c + i), ds = hn::LoadU(d, w.step_s + i);
+  hn::StoreU(hn::NegMulAdd(s, ds, hn::Mul(c, dc)), d, w.c + i);
+  hn::StoreU(hn::MulAdd(s, dc, hn::Mul(c, ds)), d, w.s + i);
+}
 template <class Out, bool kStream>
 void walk_blocks(const RowWalk& w) {
   using T = typename Out::T;
-  const D d;
   const Index block = kParts * lanes();
   for (Index r = 0; r < w.rows; ++r) {
     T* cos = w.cos ? static_cast<T*>(w.cos) + r * w.cos_stride : nullptr;
     T* sin = w.sin ? static_cast<T*>(w.sin) + r * w.sin_stride : nullptr;
     for (Index i = 0; i < w.n; i += block) {
-      hn::Vec<D> c[kParts], s[kParts];
-      for (Index k = 0; k < kParts; ++k) {
-        const Index j = i + k * lanes();
-        c[k] = hn::LoadU(d, w.c + j), s[k] = hn::LoadU(d, w.s + j);
-        const auto dc = hn::LoadU(d, w.step_c + j), ds = hn::LoadU(d, w.step_s + j);
-        hn::StoreU(hn::NegMulAdd(s[k], ds, hn::Mul(c[k], dc)), d, w.c + j);
-        hn::StoreU(hn::MulAdd(s[k], dc, hn::Mul(c[k], ds)), d, w.s + j);
-      }
+      hn::Vec<D> c, s, next_c, next_s;
+      turn(w, i, c, s);
+      next_c = c, next_s = s;
+      if constexpr (kParts > 1) turn(w, i + lanes(), next_c, next_s);
       const auto put = [&](T* to) HWY_ATTR {
         return [&w, to, i, block](auto dt, auto y) HWY_ATTR {
           if (i + block <= w.n) {
@@ -228,8 +231,8 @@ void walk_blocks(const RowWalk& w) {
           }
         };
       };
-      if (cos) write_block<Out>(c, put(cos));
-      if (sin) write_block<Out>(s, put(sin));
+      if (cos) write_block<Out>(c, next_c, put(cos));
+      if (sin) write_block<Out>(s, next_s, put(sin));
     }
   }
 }

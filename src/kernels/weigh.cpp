@@ -30,21 +30,37 @@ HWY_INLINE void store(hn::Vec<D> v, float* p) {
   hn::StoreU(hn::DemoteTo(df, v), df, p);
 }
 
-// Four vectors at once hide the latency of the sums.
-template <int kParts, class In, class Out>
-HWY_INLINE void block(const Weigh& w, Index c) {
+// A vector of channels from c on.
+template <class In, class Out>
+HWY_INLINE void one_vector(const Weigh& w, Index c) {
+  const D d;
+  const auto row = [&](Index k) { return static_cast<const In*>(w.rows[k]) + c; };
+  auto sum = hn::Mul(hn::Set(d, w.weight[0]), load(row(0)));
+  for (Index k = 1; k < w.taps; ++k) sum = hn::MulAdd(hn::Set(d, w.weight[k]), load(row(k)), sum);
+  store(sum, static_cast<Out*>(w.out) + c);
+}
+
+// Four at once hide the latency of the sums. (No array of them: vectors of SVE have no size here.)
+template <class In, class Out>
+HWY_INLINE void four_vectors(const Weigh& w, Index c) {
   const D d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
   const auto row = [&](Index k) { return static_cast<const In*>(w.rows[k]) + c; };
-  hn::Vec<D> sum[kParts];
-  for (int j = 0; j < kParts; ++j)
-    sum[j] = hn::Mul(hn::Set(d, w.weight[0]), load(row(0) + j * lanes));
+  const In* from = row(0);
+  const auto first = hn::Set(d, w.weight[0]);
+  auto a = hn::Mul(first, load(from)), b = hn::Mul(first, load(from + lanes));
+  auto e = hn::Mul(first, load(from + 2 * lanes)), f = hn::Mul(first, load(from + 3 * lanes));
   for (Index k = 1; k < w.taps; ++k) {
-    const In* from = row(k);
+    from = row(k);
     const auto weight = hn::Set(d, w.weight[k]);
-    for (int j = 0; j < kParts; ++j) sum[j] = hn::MulAdd(weight, load(from + j * lanes), sum[j]);
+    a = hn::MulAdd(weight, load(from), a);
+    b = hn::MulAdd(weight, load(from + lanes), b);
+    e = hn::MulAdd(weight, load(from + 2 * lanes), e);
+    f = hn::MulAdd(weight, load(from + 3 * lanes), f);
   }
-  for (int j = 0; j < kParts; ++j) store(sum[j], static_cast<Out*>(w.out) + c + j * lanes);
+  Out* out = static_cast<Out*>(w.out) + c;
+  store(a, out), store(b, out + lanes);
+  store(e, out + 2 * lanes), store(f, out + 3 * lanes);
 }
 
 template <class In, class Out>
@@ -56,8 +72,8 @@ void weigh(const Weigh& w) {
   }
   const auto lanes = static_cast<Index>(hn::Lanes(D()));
   Index c = 0;
-  for (; c + 4 * lanes <= w.width; c += 4 * lanes) block<4, In, Out>(w, c);
-  for (; c + lanes <= w.width; c += lanes) block<1, In, Out>(w, c);
+  for (; c + 4 * lanes <= w.width; c += 4 * lanes) four_vectors<In, Out>(w, c);
+  for (; c + lanes <= w.width; c += lanes) one_vector<In, Out>(w, c);
   if (c == w.width) return;
   // The last few through a buffer of one vector, so that every channel is summed alike.
   HWY_ALIGN In part[hn::MaxLanes(D())] = {};

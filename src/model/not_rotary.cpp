@@ -35,7 +35,8 @@ std::optional<double> head_scale(const ConfigView& view) {
   const auto hidden = view.integer("hidden_size", 1, 1'000'000'000, true);
   const auto heads = view.integer("num_attention_heads", 1, 1'000'000, true);
   if (!hidden || !heads || hidden->value < heads->value) return std::nullopt;
-  return 1 / std::sqrt(static_cast<double>(hidden->value / heads->value));
+  const Index head_dim = hidden->value / heads->value;
+  return 1 / std::sqrt(static_cast<double>(head_dim));
 }
 
 // Falcon scales q.k and the bias together, with slopes rounded to bfloat16.

@@ -197,7 +197,8 @@ void Row::video_with_sound(const VisionGrid& g, std::size_t end) {
   const std::size_t frame = video.size() / static_cast<std::size_t>(g.frames);
   for (std::size_t v = 0; v < video.size(); ++v) {
     video_at.push_back(video[v][0]);
-    laid_video.push_back(static_cast<double>(v / frame) * g.seconds * rule_.positions_per_second);
+    const std::size_t number = v / frame;
+    laid_video.push_back(static_cast<double>(number) * g.seconds * rule_.positions_per_second);
   }
   for (std::size_t s = 0; s < sounds; ++s) {
     sound_at.push_back(held(next_ + static_cast<double>(s)));

@@ -12,7 +12,6 @@ namespace {
 
 using detail::Gap;
 using detail::RotateCall;
-using detail::RowSource;
 using State = RotaryPlan::State;
 
 // Vectors read whole: room behind the last pair.

@@ -309,9 +309,10 @@ void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_po
             keys.batch * ((keys.tokens + kTokens - 1) / kTokens),
             1,
             {}};
-  if (executor.run != nullptr) call.tasks = std::min(executor.concurrency, call.chunks);
+  const bool threads = executor.run != nullptr && executor.concurrency > 1;
+  if (threads) call.tasks = std::min(executor.concurrency, call.chunks);
   call.rows.resize(static_cast<std::size_t>(call.tasks * kTokens * call.columns * 8));
-  if (call.tasks > 1) {
+  if (threads && call.tasks > 1) {
     executor.run(executor.context, call.tasks, run_chunks, &call);
   } else {
     run_chunks(&call, 0);
