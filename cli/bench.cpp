@@ -8,6 +8,7 @@
 #include "lines/line.h"
 #include "posenc/core/executor.h"
 #include "posenc/core/isa.h"
+#include "streams.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -102,7 +103,7 @@ int bench(const BenchOptions& o) {
       if (!o.json) fmt::print("  {:<52} {}\n", chosen[i].name, e.what());
     } catch (const std::runtime_error& e) {
       wrong = true;
-      fmt::print(stderr, "{}\n", e.what());
+      say(fmt::format("{}\n", e.what()));
     }
   }
   if (o.json)

@@ -13,6 +13,7 @@
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
 #include "posenc/relative/term.h"
+#include "streams.h"
 
 namespace posenc::cli {
 namespace {
@@ -317,7 +318,7 @@ Positions spread_over_axes(const PositionList& list, Index axes) {
   if (p.axes == axes) return p;
   if (p.axes != 1)
     throw InputError(fmt::format("positions have {} axes, this layer turns by {}", p.axes, axes));
-  fmt::print(stderr, "one list of positions for {} axes: every axis takes it, as for text\n", axes);
+  say(fmt::format("one list of positions for {} axes: every axis takes it, as for text\n", axes));
   p.axes = static_cast<std::int32_t>(axes);
   p.axis_stride = 0;
   return p;

@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "findings.h"
+#include "streams.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -228,7 +229,7 @@ void print_memory(const ModelSpec& m, const Style& style) {
 int explain(const ExplainOptions& o) {
   const ModelSpec m = read_model_argument(o.subject);
   if (m.has_error()) {
-    print_findings(m.findings, stderr);
+    say(findings_text(m.findings));
     throw InputError(m.file + ": the positions of this model cannot be determined");
   }
   const std::optional<Index> layer = o.subject.layer;
@@ -253,7 +254,7 @@ int explain(const ExplainOptions& o) {
   }
   if (!m.findings.empty()) {
     fmt::print("\n");
-    print_findings(m.findings, stdout);
+    fmt::print("{}", findings_text(m.findings, style_for_stdout()));
   }
   if (!layer)
     fmt::print("\n  {}\n",
@@ -274,7 +275,7 @@ int doctor_verb(const ExplainOptions& o) {
     fmt::print("{}: nothing wrong with its positions\n", m.file);
     return kSuccess;
   }
-  print_findings(findings, stdout);
+  fmt::print("{}", findings_text(findings, style_for_stdout()));
   return error ? kNegative : kSuccess;
 }
 

@@ -4,6 +4,7 @@
 
 #include "extend_rows.h"
 #include "posenc/io/gguf.h"
+#include "streams.h"
 
 namespace posenc::cli {
 namespace {
@@ -81,7 +82,7 @@ int extend_verb(const ExtendOptions& o) {
     fmt::print("{} [{}] -> [{}], {}; {} other tensors copied\n", table.name,
                fmt::join(table.shape, ", "), fmt::join(shape, ", "), o.how,
                index.tensors.size() - 1);
-    for (const std::string& n : notes) fmt::print(stderr, "posenc: note: {}\n", n);
+    for (const std::string& n : notes) say(fmt::format("posenc: note: {}\n", n));
   }
   return kSuccess;
 }

@@ -5,12 +5,9 @@
 
 #include <algorithm>
 
-#include "common.h"
-
 namespace posenc::cli {
 
-void print_findings(const std::vector<Finding>& findings, std::FILE* to) {
-  const Style style = to == stdout ? style_for_stdout() : Style{};
+std::string findings_text(const std::vector<Finding>& findings, const Style& style) {
   std::vector<const Finding*> sorted;
   for (const Finding& f : findings) sorted.push_back(&f);
   std::stable_sort(sorted.begin(), sorted.end(),
@@ -20,17 +17,18 @@ void print_findings(const std::vector<Finding>& findings, std::FILE* to) {
   const auto many = [](std::size_t n, const char* what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };
-  fmt::print(to, "{}, {}, {}\n", many(count[2], "error"), many(count[1], "warning"),
-             many(count[0], "note"));
+  std::string text = fmt::format("{}, {}, {}\n", many(count[2], "error"), many(count[1], "warning"),
+                                 many(count[0], "note"));
   for (const Finding* f : sorted) {
     const std::string label(enum_text(f->severity));
     const std::string shown = f->severity == Severity::error     ? style.red(label)
                               : f->severity == Severity::warning ? style.yellow(label)
                                                                  : style.cyan(label);
-    fmt::print(to, "  {} {}: {}\n", shown, style.bold(f->code), f->message);
-    if (!f->where.empty()) fmt::print(to, "      where: {}\n", f->where);
-    if (!f->fix.empty()) fmt::print(to, "      mend:  {}\n", f->fix);
+    text += fmt::format("  {} {}: {}\n", shown, style.bold(f->code), f->message);
+    if (!f->where.empty()) text += fmt::format("      where: {}\n", f->where);
+    if (!f->fix.empty()) text += fmt::format("      mend:  {}\n", f->fix);
   }
+  return text;
 }
 
 }  // namespace posenc::cli

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Findings for a person: worst first, what, where, how to mend.
 #pragma once
-#include <cstdio>
+#include <string>
 #include <vector>
 
+#include "common.h"
 #include "posenc/model/spec.h"
 
 namespace posenc::cli {
 
-void print_findings(const std::vector<Finding>&, std::FILE*);
+std::string findings_text(const std::vector<Finding>&, const Style& = {});
 
 }  // namespace posenc::cli

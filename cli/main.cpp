@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <functional>
 #include <iostream>
@@ -14,8 +12,10 @@
 #include <system_error>
 
 #include "completion.h"
+#include "exit.h"
 #include "posenc/core/error.h"
 #include "posenc/version.h"
+#include "streams.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -332,9 +332,14 @@ void add_checking_verbs(CLI::App& app, Verbs& v) {
   });
 }
 
-int fail(int code, std::string_view message) {
-  fmt::print(stderr, "posenc: {}\n", message);
-  return code;
+// An empty value is a variable that was not set, no wish for the default.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; }))
+    for (CLI::Option* o : verb->get_options())
+      if (o->get_items_expected_max() > 0)
+        o->check([](const std::string& v) {
+          return v.empty() ? std::string("must not be empty") : std::string();
+        });
 }
 
 int run(int argc, char** argv) {
@@ -351,6 +356,11 @@ int run(int argc, char** argv) {
   add_extend_verb(app, v);
   add_plot(app, v);
   add_checking_verbs(app, v);
+  refuse_empty_values(app);
+  const auto called = [&](CLI::App* verb) { return verb->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(called).empty())
+    return fail(kUsage,
+                fmt::format("no verb is called \"{}\" (posenc --help lists them)", argv[1]));
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
@@ -363,27 +373,12 @@ int run(int argc, char** argv) {
   return v.chosen();
 }
 
-// A full disk is not the user's mistake in the words.
-int code_of(const std::system_error& e) {
-  for (const std::errc full :
-       {std::errc::no_space_on_device, std::errc::file_too_large, std::errc::io_error,
-        std::errc::not_enough_memory, std::errc::too_many_files_open,
-        std::errc::too_many_files_open_in_system})
-    if (e.code() == full) return kResources;
-  return e.code().value() == EDQUOT ? kResources : kBadInput;
-}
-
-// What a person reads is buffered: a full disk shows when the buffer goes out.
-int finished(int code) {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return code;
-  return fail(kResources, fmt::format("stdout cannot be written: {}", std::strerror(errno)));
-}
-
 }  // namespace
 }  // namespace posenc::cli
 
 int main(int argc, char** argv) {
   using namespace posenc::cli;
+  open_standard_streams();
   try {
     std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write, said like others
     return finished(run(argc, argv));

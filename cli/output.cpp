@@ -11,6 +11,7 @@
 
 #include "common.h"
 #include "posenc/core/error.h"
+#include "streams.h"
 
 namespace posenc::cli {
 namespace {
@@ -142,15 +143,14 @@ std::string Style::cyan(std::string_view t) const {
 
 Progress::Progress(std::string what) : what_(std::move(what)), active_(stderr_is_terminal()) {}
 Progress::~Progress() {
-  if (active_ && last_ >= 0) fmt::print(stderr, "\r\x1b[K");
+  if (active_ && last_ >= 0) say("\r\x1b[K");
 }
 void Progress::step(Index done, Index total, std::string_view detail) {
   if (!active_) return;
   const int percent = total > 0 ? static_cast<int>(100 * done / total) : 0;
   if (percent == last_) return;
   last_ = percent;
-  fmt::print(stderr, "\r\x1b[K{} {:3d} % {}", what_, percent, detail);
-  std::fflush(stderr);
+  say(fmt::format("\r\x1b[K{} {:3d} % {}", what_, percent, detail));
 }
 
 }  // namespace posenc::cli

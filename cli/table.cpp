@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "enum_words.h"
+#include "streams.h"
 #include "table_angles.h"
 #include "verbs.h"
 
@@ -222,7 +223,7 @@ int table(TableOptions o) {
     const auto& [name, array] = *out.begin();
     std::string shape;
     for (Index n : array.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(n);
-    fmt::print(stderr, "{}: {} {} [{}]\n", o.output.path, name, posenc::name(array.dtype), shape);
+    say(fmt::format("{}: {} {} [{}]\n", o.output.path, name, posenc::name(array.dtype), shape));
   }
   return kSuccess;
 }

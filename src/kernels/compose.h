@@ -55,7 +55,7 @@ struct ComposeSource {
 };
 
 // How many sines and cosines a row of a phase has: with one channel less than the layout has the
-// last one is dropped.
+// last cosine is dropped, of sines alone the last sine.
 struct SineCounts {
   Index sines, cosines;
 };

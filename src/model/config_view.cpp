@@ -97,6 +97,7 @@ std::optional<Value> ConfigView::stated(std::string_view key) const {
     const Json* found = object_->find(name);
     if (!found) return std::nullopt;
     const std::string place = where(name);
+    reading_->looked.insert(place);
     const bool user = reading_->used.count("\n" + place) != 0;  // patched by --assume /path=value
     return Value{*found, user ? Origin::user : Origin::stated, user ? "--assume" : place};
   };

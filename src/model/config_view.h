@@ -23,6 +23,7 @@ struct Reading {
   std::map<std::string, std::string> assume;
   std::set<std::string> used{};
   std::vector<Finding> findings{};
+  std::set<std::string> looked{};  // `where` of every key that was found
 
   void add(Severity, std::string code, std::string message, std::string where, std::string fix = "",
            std::optional<double> value = {});

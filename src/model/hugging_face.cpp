@@ -11,14 +11,6 @@ namespace {
 
 using namespace hf;
 
-// SCHEME fields that --assume may give; other names are keys of the file.
-bool is_scheme_field(const std::string& key) {
-  static constexpr std::string_view kNames[] = {"pairing",   "base",         "rotary_dim", "offset",
-                                                "direction", "output_order", "sections"};
-  return key.find('.') != std::string::npos ||
-         std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
-}
-
 // --assume /rope_scaling/factor=8: written into a copy of the file, and remembered as the person's.
 void patch(Json& config, const std::string& pointer, const Json& value) {
   Json* at = &config;
@@ -58,14 +50,6 @@ struct TextPart {
 const Json& empty_object() {
   static const Json empty = Json::object();
   return empty;
-}
-
-// text_config before decoder before the thinker of an omni model.
-std::string text_key(const Json& parts) {
-  for (const char* key : {"text_config", "decoder", "llm_config", "language_config",
-                          "thinker_config", "decoder_config", "talker_config", "semantic_config"})
-    if (parts.find(key)) return key;
-  return "";
 }
 
 bool descend(TextPart& at, Reading& reading, bool first) {
@@ -157,19 +141,6 @@ Sourced<Index> context_of(const ConfigView& view, const ReadOptions& options) {
   return {0, Origin::derived, "no length is stated"};
 }
 
-void unused_assumptions(Reading& reading) {
-  for (const auto& [key, text] : reading.assume)
-    if (!reading.used.count(key))
-      reading.error("assume_unused",
-                    "--assume " + key + "=" + text + " names nothing that was read",
-                    "--assume " + key,
-                    is_scheme_field(key) ? "this model has no such field"
-                                         : "name a SCHEME field, or a key as /path/in/the/file");
-    else
-      reading.note("assumed", key + " = " + text + " is a person's decision, not the file's",
-                   "--assume " + key);
-}
-
 }  // namespace
 
 ModelSpec read_hugging_face(const Json& config, const std::string& file,
@@ -201,6 +172,7 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
                             reading);
       spec.context = context_of(view, options);
       PartLayers part = read_layers(view, spec.context.value);
+      unread_positions(view);
       spec.layers = std::move(part.layers);
       spec.input = std::move(part.input);
       spec.trained_context = part.original_context;

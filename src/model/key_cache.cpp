@@ -52,6 +52,8 @@ Count head_size(const ConfigView& view, const LayerSpec& layer) {
 Count channels(const ConfigView& view, const std::string& layer_type, const LayerSpec& layer) {
   if (layer.attention.kind == AttentionKind::linear || layer.attention.kind == AttentionKind::none)
     return Sourced<Index>{0, Origin::derived, "the layer keeps no keys"};
+  if (layer_type == "cross_attention")  // mllama
+    return Sourced<Index>{0, Origin::derived, "the keys are of the image, none of a text token"};
   const Json* head = view.entry().find("head");
   if (head && head->as_string().rfind("latent", 0) == 0 && layer.rotary) {
     auto latent = view.integer("kv_lora_rank", 1, 1'000'000);
@@ -90,6 +92,7 @@ void count_cached_keys(const ConfigView& view, const std::vector<std::string>& l
           channels(own, i < layer_types.size() ? layer_types[i] : "", layers[i]);
   }
   view.reading().used.insert(quiet.used.begin(), quiet.used.end());
+  view.reading().looked.insert(quiet.looked.begin(), quiet.looked.end());
 }
 
 Sourced<Index> cache_element_bytes(const ConfigView& text, const ConfigView& whole) {

@@ -29,7 +29,15 @@ Sourced<Index> cache_element_bytes(const ConfigView& text, const ConfigView& who
 Json decoder_entry(const ConfigView& encoder);
 // A vision tower with an axial rotary (towers.cpp).
 PartLayers read_vision(const ConfigView&);
+// Which of a type's parts holds the text: text_config before decoder before an omni model's
+// thinker.
+std::string text_key(const Json& parts);
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
                                Index context);
+
+// Keys about positions that the class does not read, and assumptions that name nothing
+// (unread.cpp).
+void unread_positions(const ConfigView&);
+void unused_assumptions(Reading&);
 
 }  // namespace posenc::hf

@@ -166,6 +166,13 @@ PartLayers read_vision(const ConfigView& view) {
   return out;
 }
 
+std::string text_key(const Json& parts) {
+  for (const char* key : {"text_config", "decoder", "llm_config", "language_config",
+                          "thinker_config", "decoder_config", "talker_config", "semantic_config"})
+    if (parts.find(key)) return key;
+  return "";
+}
+
 // Every other part that is stated. What is wrong with a tower does not make the text unreadable:
 // its errors become warnings.
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
@@ -174,6 +181,7 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
   if (whole.entry().find("decoder")) {
     Reading own{whole.reading().file, whole.reading().assume, whole.reading().used, {}};
     const PartLayers part = read_layers(ConfigView(whole, own), context);
+    whole.reading().looked.insert(own.looked.begin(), own.looked.end());
     for (const Finding& f : own.findings)  // the decoder is of the same class: neither is built
       if (f.severity == Severity::error &&
           !(f.code == "sinusoid_width" && whole.entry().find("decoder_input")))
@@ -195,9 +203,18 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
   const Json* parts = whole.entry().find("parts");
   if (!parts) return towers;
   for (const auto& [part, about] : parts->as_object()) {
-    if (part == text_part) continue;
     const Json* object = whole.object().find(part);
     if (!object || !object->is_object()) continue;
+    if (part == text_part) {
+      // The thinker of an omni model has parts of its own.
+      const Json* inner = model_entry(about.at("type").as_string());
+      if (const Json* own = inner ? inner->find("parts") : nullptr)
+        for (Tower& t :
+             read_towers(ConfigView(*object, whole.pointer(part), *inner, whole.reading()),
+                         text_key(*own), context))
+          towers.push_back(std::move(t));
+      continue;
+    }
     std::string type = about.at("type").as_string();
     if (about.find("by_model_type"))
       if (const Json* stated = object->find("model_type"); stated && stated->is_string())
@@ -219,6 +236,7 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
       whole.reading().findings.push_back(std::move(f));
     }
     whole.reading().used.insert(own.used.begin(), own.used.end());
+    whole.reading().looked.insert(own.looked.begin(), own.looked.end());
     towers.push_back(std::move(tower));
   }
   return towers;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checks of a call: a few comparisons each, and everything that words an error out of line.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -35,37 +36,51 @@ bool one_shape(const Heads& a, const Heads& b) noexcept {
          a.head_stride == b.head_stride && a.dim_stride == b.dim_stride;
 }
 
-// Whether `distance` elements can be the difference of an element of a and one of b: from the
-// longest stride down, as for strides where each is longer than all below it.
-bool reaches(const Heads& a, const Heads& b, Index distance) noexcept {
-  struct Axis {
-    Index stride, most;
-  } axes[4] = {{a.batch_stride, std::max(a.batch, b.batch) - 1},
-               {a.token_stride, std::max(a.tokens, b.tokens) - 1},
-               {a.head_stride, std::max(a.heads, b.heads) - 1},
-               {a.dim_stride, std::max(a.dim, b.dim) - 1}};
-  for (Axis& x : axes) x.stride = std::abs(x.stride);
-  for (int i = 1; i < 4; ++i)
-    for (int j = i; j > 0 && axes[j].stride > axes[j - 1].stride; --j)
-      std::swap(axes[j], axes[j - 1]);
-  // Below an axis the others span `span`: its multiple is one of at most two.
-  Index low = distance;
-  for (const Axis& x : axes) {
-    if (x.stride == 0 || x.most == 0) continue;
-    Index steps = low / x.stride;
-    const Index rest = low % x.stride;
-    if (2 * std::abs(rest) > x.stride) steps += rest < 0 ? -1 : 1;
-    steps = std::min(std::max(steps, -x.most), x.most);
-    low -= steps * x.stride;
-  }
-  return low == 0;
+// The ways from an element of b to one of a along one axis: stride * [low, high] elements.
+struct Ways {
+  Index stride, low, high;
+};
+// Few for strides that any layout has; where they run into another they are many, and it gives up.
+constexpr int kMostWays = 10000;
+
+// Whether `distance` is one way of each axis taken together. Longest strides first; `ways` counts.
+bool reaches(const Ways* axis, int axes, Index distance, int& ways) noexcept {
+  if (++ways > kMostWays) return true;
+  if (axes == 0) return distance == 0;
+  Index least = 0, most = 0;  // of the axes below
+  for (int i = 1; i < axes; ++i)
+    least += axis[i].stride * axis[i].low, most += axis[i].stride * axis[i].high;
+  const auto down = [&](Index n) { return n / axis->stride - (n % axis->stride < 0 ? 1 : 0); };
+  const Index first = std::max(axis->low, -down(most - distance));
+  const Index last = std::min(axis->high, down(distance - least));
+  for (Index k = first; k <= last; ++k)
+    if (reaches(axis + 1, axes - 1, distance - k * axis->stride, ways)) return true;
+  return false;
+}
+
+// Whether an element of a is one of b, which begins `distance` elements before it.
+bool meet(const Heads& a, const Heads& b, Index distance) noexcept {
+  Ways axis[4];
+  int axes = 0;
+  const auto add = [&](Index stride, Index of_a, Index of_b) {
+    if (stride == 0 || (of_a <= 1 && of_b <= 1)) return;
+    int i = axes++;
+    for (; i > 0 && axis[i - 1].stride < std::abs(stride); --i) axis[i] = axis[i - 1];
+    axis[i] = stride > 0 ? Ways{stride, 1 - of_a, of_b - 1} : Ways{-stride, 1 - of_b, of_a - 1};
+  };
+  add(a.batch_stride, a.batch, b.batch);
+  add(a.token_stride, a.tokens, b.tokens);
+  add(a.head_stride, a.heads, b.heads);
+  add(a.dim_stride, a.dim, b.dim);
+  int ways = 0;
+  return reaches(axis, axes, distance, ways);
 }
 
 [[gnu::noinline]] bool share(const Heads& a, const Heads& b, Index size) noexcept {
   if (!one_shape(a, b)) return true;
   const auto bytes = static_cast<Index>(reinterpret_cast<std::uintptr_t>(a.data) -
                                         reinterpret_cast<std::uintptr_t>(b.data));
-  return bytes % size != 0 || reaches(a, b, bytes / size);
+  return bytes % size != 0 || meet(a, b, bytes / size);
 }
 
 // Two tensors that share an element, as far as their extents and strides tell.
@@ -101,9 +116,11 @@ inline bool tensor_fits(const RotaryPlan::State& s, const Heads& h) noexcept {
          ((s.heads == 1) | (h.heads == s.heads));
 }
 inline bool writable(const Heads& h) noexcept {
-  return (h.read_only == false) & ((h.batch_stride != 0) | (h.batch <= 1)) &
-         ((h.token_stride != 0) | (h.tokens <= 1)) & ((h.head_stride != 0) | (h.heads <= 1)) &
-         (h.dim_stride != 0);
+  const bool apart = ((h.batch_stride != 0) | (h.batch <= 1)) &
+                     ((h.token_stride != 0) | (h.tokens <= 1)) &
+                     ((h.head_stride != 0) | (h.heads <= 1)) & (h.dim_stride != 0);
+  const bool nothing = (h.batch == 0) | (h.tokens == 0) | (h.heads == 0);  // numpy: strides of 0
+  return (h.read_only == false) & (apart | nothing);
 }
 inline void check_pair(const RotaryPlan::State& s, const Heads& in, const Heads& out) {
   const bool fits_in = tensor_fits(s, in), fits_out = writable(out);
@@ -127,10 +144,8 @@ void check_overlap(const Heads& in, const Heads& out, Index size) {
     return;
   check_overlap(in.q, out.q, size);
   check_overlap(in.k, out.k, size);
-  if (in.q.data != out.q.data && overlap(in.k, out.q, size))
-    refuse("rotary", "the output of q must not overlap k");
-  if (in.k.data != out.k.data && overlap(in.q, out.k, size))
-    refuse("rotary", "the output of k must not overlap q");
+  if (overlap(in.k, out.q, size)) refuse("rotary", "the output of q must not overlap k");
+  if (overlap(in.q, out.k, size)) refuse("rotary", "the output of k must not overlap q");
 }
 
 [[gnu::noinline]] void check_finite(const Positions& p) {
@@ -152,8 +167,10 @@ Index check_tensors(const RotaryPlan::State& s, const QK& in, const QK& out) {
   if (k) check_pair(s, in.k, out.k);
   if (!q && !k) return 0;
   const Heads& h = q ? in.q : in.k;
-  if (q && k && (in.k.tokens != h.tokens || in.k.batch != h.batch))
-    wrong("q and k must have the same batch and tokens, k has tokens", in.k.tokens);
+  if (q && k && in.k.batch != h.batch)
+    wrong("q and k must have the same batch, k's is", in.k.batch);
+  if (q && k && in.k.tokens != h.tokens)
+    wrong("q and k must have the same tokens, k's are", in.k.tokens);
   const Index tokens = h.batch * h.tokens;
   if (tokens == 0) return 0;
   const Index size = s.element_size;

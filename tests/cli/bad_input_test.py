@@ -62,6 +62,28 @@ class BadInput(Case):
         self.error("selftest", "--suite", self.folder, code=3, says=str(self.folder))
         self.error("bench", "--filter", "(", code=2, says="--filter")
         self.error("bench", "--filter", "no such line", code=2, says="no line")
+        self.error("explian", LLAMA, code=2, says='"explian"')
+
+    def test_an_empty_value_is_no_wish_for_the_default(self):
+        for words in [["explain", LLAMA, "--layer", ""], ["list", ""], ["table", SCHEME, "--what", "", "-o", "-"],
+                      ["selftest", "--filter", ""], ["extend", "w.safetensors", "--order", ""]]:
+            self.error(*words, code=2, says="must not be empty")
+
+    def test_stderr_that_is_closed_or_full(self):
+        """The verdict is the exit code; messages go nowhere, least of all into the output."""
+        out = self.folder / "out.npy"
+        words = ["table", SCHEME, "--positions", "0:2", "-o", out]
+        self.posenc(*words)
+        sound = out.read_bytes()
+        for redirect in ["2>&-", "2>/dev/full"]:
+            for arguments, code in [(["explain", "nothing"], 3), (["list", "nothing"], 2), (words, 0),
+                                    (["explain", MODELS / "broken"], 3)]:
+                done = subprocess.run(["sh", "-c", f'"$@" {redirect}', "sh", PROGRAM, *map(str, arguments)],
+                                      stdout=subprocess.DEVNULL, timeout=60)
+                self.assertEqual(done.returncode, code, f"{arguments} {redirect}")
+            self.assertEqual(out.read_bytes(), sound)
+        done = subprocess.run(["sh", "-c", '"$1" list >&-', "sh", PROGRAM], stderr=subprocess.DEVNULL, timeout=60)
+        self.assertEqual(done.returncode, 4)
 
 
 main()

@@ -91,4 +91,4 @@ def main():
 
 
 __all__ = ["Case", "LLAMA", "MODELS", "PROGRAM", "SCHEME", "SOURCE", "SVG", "json", "main", "math", "read_npy",
-           "read_safetensors", "struct"]
+           "read_safetensors", "struct", "subprocess"]

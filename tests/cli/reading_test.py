@@ -66,6 +66,41 @@ class Explain(Case):
         self.error("explain", path, code=3, says="unknown_model_type")
         report = self.explain(path, "--assume", "pairing=half_split")
         self.assertEqual(report["layers"][0]["fields"]["pairing"]["source"], "user")
+        for path in ["/rope_scaling/factor=16", "/num_key_value_heads=4", "/model_type=mistral"]:
+            self.explain(LLAMA, "--assume", path)
+        for path in ["/rope_scalling/factor=8", "/nothing=8"]:
+            self.error("explain", LLAMA, "--assume", path, code=3, says=["assume_unused", path])
+
+    def test_layers_that_attend_to_an_image_cache_no_text(self):
+        path = self.folder / "config.json"
+        text = {"model_type": "mllama_text_model", "num_hidden_layers": 40, "hidden_size": 4096, "dtype": "bfloat16",
+                "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38]}
+        path.write_text(json.dumps({"model_type": "mllama", "text_config": text}))
+        self.assertEqual(self.explain(path)["memory"]["key_cache_bytes_per_token"], 32 * 8 * 128 * 2)
+
+    def test_an_omni_model_has_the_towers_of_its_thinker(self):
+        path = self.folder / "config.json"
+        thinker = {"model_type": "qwen3_omni_moe_thinker",
+                   "text_config": {"model_type": "qwen3_omni_moe_text", "head_dim": 128, "num_hidden_layers": 2},
+                   "vision_config": {"model_type": "qwen3_omni_moe_vision_encoder", "depth": 3, "hidden_size": 1152,
+                                     "num_heads": 16}}
+        path.write_text(json.dumps(thinker))
+        alone = self.explain(path)["towers"]
+        path.write_text(json.dumps({"model_type": "qwen3_omni_moe", "thinker_config": thinker}))
+        self.assertEqual(len(self.explain(path)["towers"]["vision"]["layers"]), 3)
+        self.assertEqual(list(alone), list(self.explain(path)["towers"]))
+
+    def test_position_keys_that_the_class_does_not_read(self):
+        path = self.folder / "config.json"
+        for config, key in [({"model_type": "bert", "position_embedding_type": "alibi"}, "position_embedding_type"),
+                            ({"model_type": "llama", "rope_ratio": 50}, "rope_ratio"),
+                            ({"model_type": "qwen2", "dual_chunk_attention_config": {"chunk_size": 262144}},
+                             "dual_chunk_attention_config")]:
+            path.write_text(json.dumps(config))
+            found = json.loads(self.posenc("doctor", path, "--json"))["findings"]
+            self.assertIn("#/" + key, [f["where"][len("config.json"):] for f in found if f["code"] == "key_ignored"])
+        path.write_text(json.dumps({"model_type": "bert", "position_embedding_type": "absolute"}))
+        self.assertNotIn("key_ignored", self.posenc("doctor", path).decode())
 
 
 class Doctor(Case):

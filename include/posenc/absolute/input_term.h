@@ -85,8 +85,9 @@ struct InputTerm {
   Compose compose = Compose::add;
   double gain = 1;
 };
-// A phase of n pairs fills `width` channels: with one channel less than its layout has the last is
-// dropped, with more zeros are appended. A table takes real positions that are whole numbers.
+// A phase of n pairs fills `width` channels: with one channel less than its layout has the last
+// cosine is dropped (of sines alone the last sine), with more zeros are appended. A table takes
+// real positions that are whole numbers.
 
 // Terms and what they point into. Nothing that was added moves; may be moved, not copied.
 struct LoweredInput {

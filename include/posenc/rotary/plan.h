@@ -44,8 +44,9 @@ struct CallerRows {
 };
 
 // Gradients of whatever made the phase; empty = not wanted. All f64, accumulated into (+=),
-// deterministic for any number of threads. Shapes: frequency [heads|1, axes, pairs] of block
-// `block`; gain [1]; position [axes, batch, tokens] (real-valued positions).
+// deterministic for any number of threads. Of block `block` alone: call it for each, positions add
+// up. Shapes: frequency [heads|1, axes, pairs]; gain [1]; position [axes, batch, tokens]
+// (real-valued).
 struct PhaseGradients {
   Index block = 0;
   TensorView frequency, gain, position;

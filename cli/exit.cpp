@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exit.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+
+#include "common.h"
+#include "streams.h"
+
+namespace posenc::cli {
+
+int fail(int code, std::string_view message) {
+  say(fmt::format("posenc: {}\n", message));
+  return code;
+}
+
+int code_of(const std::system_error& e) {
+  for (const std::errc full :
+       {std::errc::no_space_on_device, std::errc::file_too_large, std::errc::io_error,
+        std::errc::not_enough_memory, std::errc::too_many_files_open,
+        std::errc::too_many_files_open_in_system})
+    if (e.code() == full) return kResources;
+  return e.code().value() == EDQUOT ? kResources : kBadInput;
+}
+
+int finished(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return code;
+  return fail(kResources, fmt::format("stdout cannot be written: {}", std::strerror(errno)));
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "streams.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace posenc::cli {
+
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) == -1) {
+      // The lowest number that is free, and all below are taken. Read only: what is written to a
+      // closed stdout is lost and must fail.
+      [[maybe_unused]] const int opened = open("/dev/null", O_RDONLY);
+    }
+}
+
+void say(std::string_view text) noexcept {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace posenc::cli

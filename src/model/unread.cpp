@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a file or a person says and nobody reads.
+#include <algorithm>
+#include <string_view>
+
+#include "model/layers.h"
+
+namespace posenc::hf {
+namespace {
+
+// Keys by which the code of some model changes its positions. Where the class of a file does not
+// read one of them, the file was meant for other code.
+constexpr std::string_view kOfPositions[] = {"alibi",
+                                             "use_alibi",
+                                             "dual_chunk_attention_config",
+                                             "rope_ratio",
+                                             "rotary_emb_base",
+                                             "rotary_emb_fraction",
+                                             "rotary_scaling_factor",
+                                             "rotary_pct",
+                                             "rotary_percent",
+                                             "rope_pct",
+                                             "rope_percent",
+                                             "rotary_dim",
+                                             "use_dynamic_ntk",
+                                             "use_logn_attn",
+                                             "position_embedding_type"};
+
+// SCHEME fields that --assume may give; other names are keys of the file.
+bool is_scheme_field(const std::string& key) {
+  static constexpr std::string_view kNames[] = {"pairing",   "base",         "rotary_dim", "offset",
+                                                "direction", "output_order", "sections"};
+  return key.find('.') != std::string::npos ||
+         std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
+}
+
+// Whether something looked at the place, above it or below it.
+bool looked_at(const Reading& reading, std::string_view key) {
+  const std::string path(key.substr(key[0] == '#' ? 1 : 0));
+  if (path.ends_with("/model_type")) return true;
+  const std::string place = reading.file + "#" + path;
+  for (const std::string& read : reading.looked)
+    if (read == place || place.starts_with(read + "/") || read.starts_with(place + "/"))
+      return true;
+  return false;
+}
+
+}  // namespace
+
+void unread_positions(const ConfigView& view) {
+  for (const std::string_view key : kOfPositions) {
+    const Json* held = view.object().find(key);
+    if (!held || !truthy(*held) || view.reading().looked.count(view.where(key)) != 0) continue;
+    if (key == "position_embedding_type" && held->is_string() && held->as_string() == "absolute")
+      continue;
+    view.reading().warn("key_ignored",
+                        std::string(key) + " is not read by " + view.class_name() + ", got " +
+                            shown(*held) + ": weights made with it need other code",
+                        view.where(key), "remove it, or use the code that reads it");
+  }
+}
+
+void unused_assumptions(Reading& reading) {
+  for (const auto& [key, text] : reading.assume) {
+    const bool path = key.starts_with("/") || key.starts_with("#/");
+    if (!reading.used.count(key) || (path && !looked_at(reading, key)))
+      reading.error("assume_unused",
+                    "--assume " + key + "=" + text + " names nothing that was read",
+                    "--assume " + key,
+                    path                   ? "name a key that the model's class reads"
+                    : is_scheme_field(key) ? "this model has no such field"
+                                           : "name a SCHEME field, or a key as /path/in/the/file");
+    else
+      reading.note("assumed", key + " = " + text + " is a person's decision, not the file's",
+                   "--assume " + key);
+  }
+}
+
+}  // namespace posenc::hf
