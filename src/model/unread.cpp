@@ -45,9 +45,26 @@ bool looked_at(const Reading& reading, std::string_view key) {
   return false;
 }
 
+// DBRX's files state theta where its class stores it and its rotary does not look.
+void theta_of_attention(const ConfigView& view) {
+  const Json* inner = view.object().find("attn_config");
+  const Json* theta = inner && inner->is_object() ? inner->find("rope_theta") : nullptr;
+  const std::string scheme =
+      view.entry().find("scheme") ? view.entry().at("scheme").as_string() : "";
+  if (scheme != "rope" || !theta || !theta->is_number() || view.object().find("rope_theta") ||
+      view.object().find("rope_parameters"))
+    return;
+  view.reading().warn("key_ignored",
+                      "attn_config.rope_theta is " + shown(*theta) + ", and " + view.class_name() +
+                          " turns by rope_parameters: a theta the model was trained with is lost",
+                      view.where("attn_config") + "/rope_theta",
+                      "state rope_theta at the top level");
+}
+
 }  // namespace
 
 void unread_positions(const ConfigView& view) {
+  theta_of_attention(view);
   for (const std::string_view key : kOfPositions) {
     const Json* held = view.object().find(key);
     if (!held || !truthy(*held) || view.reading().looked.count(view.where(key)) != 0) continue;

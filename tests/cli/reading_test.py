@@ -99,6 +99,9 @@ class Explain(Case):
             path.write_text(json.dumps(config))
             found = json.loads(self.posenc("doctor", path, "--json"))["findings"]
             self.assertIn("#/" + key, [f["where"][len("config.json"):] for f in found if f["code"] == "key_ignored"])
+        path.write_text(json.dumps({"model_type": "dbrx", "n_heads": 48, "d_model": 6144, "n_layers": 1,
+                                    "attn_config": {"kv_n_heads": 8, "rope_theta": 500000}}))
+        self.assertIn("attn_config.rope_theta is 500000", self.posenc("doctor", path).decode())
         path.write_text(json.dumps({"model_type": "bert", "position_embedding_type": "absolute"}))
         self.assertNotIn("key_ignored", self.posenc("doctor", path).decode())
 
