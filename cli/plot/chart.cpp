@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "labels.h"
 #include "png.h"
 #include "scale.h"
 
@@ -44,10 +45,13 @@ std::string open_svg(double height, const std::string& title, const Json& number
       kWidth, height, escape_xml(title), escape_xml(numbers.dump()));
 }
 
-// As many characters as fit beside each other; what is cut ends in dots.
+// As many characters as fit beside each other; what is cut ends in dots, between two characters.
 std::string fitting(const std::string& words, double width, double character) {
   const auto most = static_cast<std::size_t>(width / character);
-  return words.size() <= most ? words : words.substr(0, most - 3) + "...";
+  if (words.size() <= most) return words;
+  std::size_t end = most - 3;
+  while (end > 0 && (static_cast<unsigned char>(words[end]) & 0xc0) == 0x80) --end;
+  return words.substr(0, end) + "...";
 }
 
 std::string heading(const std::string& title, const std::string& subtitle) {
@@ -56,16 +60,36 @@ std::string heading(const std::string& title, const std::string& subtitle) {
               "fill=\"#555\"");
 }
 
-std::string frame(const Scale& sx, const Scale& sy, const Axis& x, const Axis& y, double bottom,
-                  double right) {
-  std::string s = "<g stroke=\"#dddddd\" stroke-width=\"1\">\n";
-  for (double t : sx.ticks())
-    s += fmt::format("<path d=\"M{0:.1f} {1}V{2}\"/>\n", sx(t), kTop, bottom);
-  for (double t : sy.ticks())
-    s += fmt::format("<path d=\"M{1} {0:.1f}H{2}\"/>\n", sy(t), kLeft, right);
-  s += "</g>\n<g fill=\"#333\">\n";
-  for (double t : sx.ticks()) s += text(sx(t), bottom + 17, "middle", 11, sx.tick_text(t));
-  for (double t : sy.ticks()) s += text(kLeft - 8, sy(t) + 4, "end", 11, sy.tick_text(t));
+struct Tick {
+  double at;  // pixels
+  std::string name;
+};
+
+std::vector<Tick> ticks_of(const Scale& s) {
+  std::vector<Tick> all;
+  for (const double t : s.ticks()) all.push_back({s(t), s.tick_text(t)});
+  return all;
+}
+
+// Lines across the plot; over a heat map they would look like values: small marks outside it.
+std::string grid(const std::vector<Tick>& across, const std::vector<Tick>& down, double bottom,
+                 double right, bool lines) {
+  std::string s =
+      fmt::format("<g stroke=\"{}\" stroke-width=\"1\">\n", lines ? "#dddddd" : "#333333");
+  for (const Tick& t : across)
+    s += fmt::format("<path d=\"M{:.1f} {}V{}\"/>\n", t.at, lines ? kTop : bottom,
+                     lines ? bottom : bottom + 4);
+  for (const Tick& t : down)
+    s += fmt::format("<path d=\"M{} {:.1f}H{}\"/>\n", lines ? kLeft : kLeft - 4, t.at,
+                     lines ? right : kLeft);
+  return s + "</g>\n";
+}
+
+std::string frame(const std::vector<Tick>& across, const std::vector<Tick>& down, const Axis& x,
+                  const Axis& y, double bottom, double right, bool lines) {
+  std::string s = grid(across, down, bottom, right, lines) + "<g fill=\"#333\">\n";
+  for (const Tick& t : across) s += text(t.at, bottom + 17, "middle", 11, t.name);
+  for (const Tick& t : down) s += text(kLeft - 8, t.at + 4, "end", 11, t.name, "class=\"y-tick\"");
   s += text((kLeft + right) / 2, bottom + 42, "middle", 13, axis_title(x), "class=\"x-label\"");
   s += fmt::format(
       "<text class=\"y-label\" font-size=\"13\" text-anchor=\"middle\" transform=\"translate(20 "
@@ -76,6 +100,19 @@ std::string frame(const Scale& sx, const Scale& sy, const Axis& x, const Axis& y
   return s;
 }
 
+// What the picture cannot show, in a line of its own; `used` grows by its height.
+std::string note_text(const std::string& note, double top, double& used) {
+  if (note.empty()) return "";
+  const double y = top + used;
+  used += 20;
+  return text(kLeft, y, "start", 12, note, "class=\"note\" font-style=\"italic\" fill=\"#333\"");
+}
+
+bool is_shown(const Series& s, std::size_t i, const LineChart& c) {
+  return std::isfinite(s.x[i]) && std::isfinite(s.y[i]) && !(c.x.logarithmic && s.x[i] <= 0) &&
+         !(c.y.logarithmic && s.y[i] <= 0);
+}
+
 struct Extent {
   double x0 = INFINITY, x1 = -INFINITY, y0 = INFINITY, y1 = -INFINITY;
 };
@@ -84,9 +121,7 @@ Extent extent(const LineChart& c) {
   Extent e;
   for (const Series& s : c.series)
     for (std::size_t i = 0; i < s.x.size(); ++i) {
-      const bool shown = std::isfinite(s.x[i]) && std::isfinite(s.y[i]) &&
-                         !(c.x.logarithmic && s.x[i] <= 0) && !(c.y.logarithmic && s.y[i] <= 0);
-      if (!shown) continue;
+      if (!is_shown(s, i, c)) continue;
       e.x0 = std::min(e.x0, s.x[i]), e.x1 = std::max(e.x1, s.x[i]);
       e.y0 = std::min(e.y0, s.y[i]), e.y1 = std::max(e.y1, s.y[i]);
     }
@@ -105,9 +140,7 @@ std::string line(const Series& s, const LineChart& c, const Scale& sx, const Sca
   std::string path, dots;
   bool pen = false;
   for (std::size_t i = 0; i < s.x.size(); ++i) {
-    const bool shown = std::isfinite(s.y[i]) && !(c.x.logarithmic && s.x[i] <= 0) &&
-                       !(c.y.logarithmic && s.y[i] <= 0);
-    if (!shown) {
+    if (!is_shown(s, i, c)) {
       pen = false;
       continue;
     }
@@ -144,27 +177,6 @@ std::string legend(const LineChart& c, double top, double& used) {
 
 }  // namespace
 
-std::string escape_xml(std::string_view t) {
-  std::string out;
-  for (const char ch : t) switch (ch) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += ch;
-    }
-  return out;
-}
-
 Json data(const LineChart& c) {
   Json j = Json::object({{"title", c.title}, {"x", axis_title(c.x)}, {"y", axis_title(c.y)}});
   Json all = Json::array();
@@ -175,33 +187,54 @@ Json data(const LineChart& c) {
     all.push(Json::object({{"name", s.name}, {"x", std::move(x)}, {"y", std::move(y)}}));
   }
   j.set("series", std::move(all));
+  if (!c.note.empty()) j.set("note", c.note);
   return j;
 }
+
+namespace {
+
+// Rules and their labels, each where it hides least.
+std::string rules(const LineChart& c, const Scale& sx, const Scale& sy, const Box& plot) {
+  std::vector<std::vector<Point>> lines;
+  for (const Series& s : c.series) {
+    auto& line = lines.emplace_back();
+    for (std::size_t i = 0; i < s.x.size(); ++i)
+      if (is_shown(s, i, c)) line.push_back({sx(s.x[i]), sy(s.y[i])});
+  }
+  for (const Rule& r : c.rules)
+    lines.push_back(r.vertical ? std::vector<Point>{{sx(r.at), plot.top}, {sx(r.at), plot.bottom}}
+                               : std::vector<Point>{{plot.left, sy(r.at)}, {plot.right, sy(r.at)}});
+  Labels labels(plot, std::move(lines));
+  std::string s;
+  for (const Rule& r : c.rules) {
+    const double at = r.vertical ? sx(r.at) : sy(r.at);
+    s += "<path class=\"rule\" d=\"" +
+         (r.vertical ? fmt::format("M{:.1f} {}V{}", at, plot.top, plot.bottom)
+                     : fmt::format("M{} {:.1f}H{}", plot.left, at, plot.right)) +
+         "\" stroke=\"#777\" stroke-dasharray=\"3 3\"/>\n";
+    if (r.label.empty()) continue;
+    const Point p = labels.place(r.label, at, r.vertical);
+    s += text(p.x, p.y, "start", 11, r.label,
+              "class=\"rule-label\" fill=\"#444\" stroke=\"#fff\" stroke-width=\"3\" "
+              "paint-order=\"stroke\"");
+  }
+  return s;
+}
+
+}  // namespace
 
 std::string svg(const LineChart& c) {
   const Extent e = extent(c);
   const double bottom = kHeight - kBottom, right = kWidth - kRight;
   const Scale sx(c.x, e.x0, e.x1, kLeft, right), sy(c.y, e.y0, e.y1, bottom, kTop);
   double used = 0;
-  const std::string keys = legend(c, kHeight + 8, used);
+  std::string below = legend(c, kHeight + 8, used);
+  below += note_text(c.note, kHeight + 8, used);
   std::string s = open_svg(kHeight + used, c.title, data(c)) + heading(c.title, c.subtitle) +
-                  frame(sx, sy, c.x, c.y, bottom, right);
-  for (const Rule& r : c.rules) {
-    if (r.vertical) {
-      s += fmt::format(
-          "<path class=\"rule\" d=\"M{:.1f} {}V{}\" stroke=\"#777\" stroke-dasharray=\"3 3\"/>\n",
-          sx(r.at), kTop, bottom);
-      s += text(sx(r.at) - 5, kTop + 14, "end", 11, r.label, "fill=\"#555\"");
-    } else {
-      s += fmt::format(
-          "<path class=\"rule\" d=\"M{} {:.1f}H{}\" stroke=\"#777\" stroke-dasharray=\"3 3\"/>\n",
-          kLeft, sy(r.at), right);
-      s += text(kLeft + 8, sy(r.at) - 5, "start", 11, r.label, "fill=\"#555\"");
-    }
-  }
+                  frame(ticks_of(sx), ticks_of(sy), c.x, c.y, bottom, right, true);
   for (std::size_t i = 0; i < c.series.size(); ++i)
     s += line(c.series[i], c, sx, sy, color_of(c.series, i));
-  return s + keys + "</svg>\n";
+  return s + rules(c, sx, sy, {kLeft, kTop, right, bottom}) + below + "</svg>\n";
 }
 
 Json data(const HeatMap& h) {
@@ -209,21 +242,28 @@ Json data(const HeatMap& h) {
   std::size_t at = 0;
   for (int r = 0; r < h.rows; ++r) {
     Json row = Json::array();
-    for (int c = 0; c < h.columns; ++c)
-      row.push(Json(std::round(1e4 * static_cast<double>(h.values[at++])) / 1e4));
+    for (int c = 0; c < h.columns; ++c, ++at)
+      row.push(std::isfinite(h.values[at])
+                   ? Json(std::round(1e4 * static_cast<double>(h.values[at])) / 1e4)
+                   : Json());
     rows.push(std::move(row));
   }
-  return Json::object({{"title", h.title},
-                       {"x", axis_title(h.x)},
-                       {"y", axis_title(h.y)},
-                       {"value", h.value_label},
-                       {"x_range", Json::array({Json(h.x_min), Json(h.x_max)})},
-                       {"y_range", Json::array({Json(h.y_min), Json(h.y_max)})},
-                       {"rows", std::move(rows)}});
+  Json j = Json::object({{"title", h.title},
+                         {"x", axis_title(h.x)},
+                         {"y", axis_title(h.y)},
+                         {"value", h.value_label},
+                         {"x_range", Json::array({Json(0), Json(h.columns)})},
+                         {"y_range", Json::array({Json(0), Json(h.rows)})},
+                         {"rows", std::move(rows)}});
+  if (h.positions.is_array()) j.set("positions", h.positions);
+  if (!h.note.empty()) j.set("note", h.note);
+  return j;
 }
 
 namespace {
+
 std::array<std::uint8_t, 3> diverging(double v) {  // -1 blue, 0 white, 1 orange
+  if (std::isnan(v)) return {128, 128, 128};
   const double t = std::clamp(v, -1.0, 1.0), a = std::abs(t);
   const double end[2][3] = {{0, 96, 178}, {213, 94, 0}};
   std::array<std::uint8_t, 3> c{};
@@ -231,37 +271,50 @@ std::array<std::uint8_t, 3> diverging(double v) {  // -1 blue, 0 white, 1 orange
     c[i] = static_cast<std::uint8_t>(255 + a * (end[t > 0][i] - 255));
   return c;
 }
+
+// The colour key: limit on top.
+std::string colour_key(const HeatMap& h, double bottom, double right) {
+  std::vector<std::uint8_t> key;
+  for (int i = 0; i < 128; ++i)
+    for (const std::uint8_t channel : diverging(1 - 2 * i / 127.0)) key.push_back(channel);
+  std::string s = fmt::format(
+      "<g class=\"legend\"><image x=\"{}\" y=\"{}\" width=\"16\" height=\"{}\" "
+      "preserveAspectRatio=\"none\" href=\"data:image/png;base64,{}\"/>\n",
+      right + 24, kTop + 20, bottom - kTop - 40, base64(png(key, 1, 128)));
+  return s + text(right + 46, kTop + 26, "start", 11, fmt::format("{:g}", h.limit)) +
+         text(right + 46, (kTop + bottom) / 2 + 4, "start", 11, "0") +
+         text(right + 46, bottom - 20, "start", 11, fmt::format("{:g}", -h.limit)) +
+         text(right + 24, kTop + 10, "start", 12, h.value_label) + "</g>\n";
+}
+
 }  // namespace
 
 std::string svg(const HeatMap& h) {
   const double bottom = kHeight - kBottom, right = kWidth - 110;
-  const Axis x{h.x.label, h.x.unit, false, h.x_min, h.x_max, h.x.whole},
-      y{h.y.label, h.y.unit, false, h.y_min, h.y_max};
-  const Scale sx(x, h.x_min, h.x_max, kLeft, right), sy(y, h.y_min, h.y_max, kTop, bottom);
+  // The number of a row or column stands at its middle.
+  const auto numbers = [](int count, double from, double to) {
+    return Scale({"", "", false, -0.5, count - 0.5, true}, 0, 0, from, to);
+  };
+  std::vector<Tick> down;
+  const Scale sy = numbers(h.rows, kTop, bottom);
+  for (const RowName& n : h.row_names) down.push_back({sy(static_cast<double>(n.row)), n.name});
+  if (down.empty()) down = ticks_of(sy);
   std::vector<std::uint8_t> pixels;
+  pixels.reserve(3 * h.values.size());
   for (const float v : h.values)
     for (const std::uint8_t channel : diverging(static_cast<double>(v) / h.limit))
       pixels.push_back(channel);
-  std::string s = open_svg(kHeight, h.title, data(h)) + heading(h.title, h.subtitle);
+  double used = 0;
+  const std::string below = note_text(h.note, kHeight + 8, used);
+  std::string s = open_svg(kHeight + used, h.title, data(h)) + heading(h.title, h.subtitle);
   s += fmt::format(
       "<image class=\"heat\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
       "preserveAspectRatio=\"none\" "
-      "image-rendering=\"pixelated\" href=\"data:image/png;base64,{}\"/>\n",
+      "image-rendering=\"optimizeSpeed\" style=\"image-rendering:pixelated\" "
+      "href=\"data:image/png;base64,{}\"/>\n",
       kLeft, kTop, right - kLeft, bottom - kTop, base64(png(pixels, h.columns, h.rows)));
-  s += frame(sx, sy, x, y, bottom, right);
-  // The colour key: limit on top.
-  std::vector<std::uint8_t> key;
-  for (int i = 0; i < 128; ++i)
-    for (const std::uint8_t channel : diverging(1 - 2 * i / 127.0)) key.push_back(channel);
-  s += fmt::format(
-      "<g class=\"legend\"><image x=\"{}\" y=\"{}\" width=\"16\" height=\"{}\" "
-      "preserveAspectRatio=\"none\" href=\"data:image/png;base64,{}\"/>\n",
-      right + 24, kTop + 20, bottom - kTop - 40, base64(png(key, 1, 128)));
-  s += text(right + 46, kTop + 26, "start", 11, fmt::format("{:g}", h.limit)) +
-       text(right + 46, (kTop + bottom) / 2 + 4, "start", 11, "0") +
-       text(right + 46, bottom - 20, "start", 11, fmt::format("{:g}", -h.limit)) +
-       text(right + 24, kTop + 10, "start", 12, h.value_label) + "</g>\n";
-  return s + "</svg>\n";
+  s += frame(ticks_of(numbers(h.columns, kLeft, right)), down, h.x, h.y, bottom, right, false);
+  return s + colour_key(h, bottom, right) + below + "</svg>\n";
 }
 
 }  // namespace posenc::cli

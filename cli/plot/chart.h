@@ -26,7 +26,7 @@ struct Series {
   std::optional<int> color{};  // of two lines that belong together; none: the next one
 };
 
-// A labelled line across the plot: a context length, a bound.
+// A line across the plot: a context length, a bound. Without a label where a tick names it.
 struct Rule {
   std::string label;
   double at = 0;
@@ -38,6 +38,13 @@ struct LineChart {
   Axis x, y;
   std::vector<Series> series;
   std::vector<Rule> rules;
+  std::string note{};  // below the legend: what the picture cannot show
+};
+
+// The row of a heat map that has its name at the axis.
+struct RowName {
+  Index row;
+  std::string name;
 };
 
 // values [rows, columns], first row on top; colours from -limit (blue) over white to limit
@@ -47,8 +54,11 @@ struct HeatMap {
   Axis x, y;
   std::string value_label;
   int rows = 0, columns = 0;
-  double x_min = 0, x_max = 1, y_min = 0, y_max = 1, limit = 1;
-  std::vector<float> values;
+  double limit = 1;
+  std::vector<float> values{};
+  std::vector<RowName> row_names{};  // none: rows are numbered from 0
+  Json positions{};                  // of every row, where rows are positions
+  std::string note{};
 };
 
 std::string svg(const LineChart&);
@@ -65,6 +75,7 @@ std::string html_page(const std::string& title, const std::vector<Figure>&);
 // Several pictures above each other in one SVG.
 std::string stacked_svg(const std::vector<Figure>&);
 
+// Any bytes as XML: what is no UTF-8 and what no XML may hold becomes U+FFFD.
 std::string escape_xml(std::string_view);
 
 }  // namespace posenc::cli

@@ -140,7 +140,6 @@ Figure patch_map(const Table& t, Index y, Index x, const char* when, const std::
   h.y = {"row", "patches", false, {}, {}, true};
   h.value_label = "similarity";
   h.rows = static_cast<int>(t.shape.height), h.columns = static_cast<int>(t.shape.width);
-  h.x_max = static_cast<double>(t.shape.width), h.y_max = static_cast<double>(t.shape.height);
   h.limit = 1;
   for (Index r = 0; r < t.rows(); ++r)
     h.values.push_back(

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "phases.h"
+#include "row_axis.h"
 #include "sinusoid.h"
 
 namespace posenc::cli {
@@ -24,34 +25,24 @@ struct RowSource {
   }
 };
 
-PositionList first_positions(Index count) {
-  PositionList list;
-  std::vector<Index> p(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<Index>(i);
-  list.shape = {count};
-  list.owned.value = std::move(p);
-  return list;
-}
-
 Figure heat_map(const RowSource& source, const std::string& title, const PlotOptions& o,
                 std::optional<Index> most) {
   const PositionList list = o.positions.empty()
                                 ? first_positions(std::min<Index>(most.value_or(100), 512))
                                 : read_positions(o.positions);
-  const Index count = list.owned.batch * list.owned.count();
-  if (count < 1 || count > 2048) throw UsageError("rows draws 1 to 2048 positions");
+  check_drawable(list.owned.batch * list.owned.count(), 1);
   const Array rows = source.at(list);
+  check_drawable(rows.shape[0], rows.shape[1]);
   const std::vector<double> v = rows.doubles();
   HeatMap h;
   h.title = "Encoding of every position and channel";
   h.subtitle = title;
   h.x = {"channel", "index", false, {}, {}, true};
-  h.y = {"position", o.positions.empty() ? "tokens" : "row of the list", false, {}, {}, true};
+  name_rows(h, list);
   if (source.input && source.input->image_prefix && o.positions.empty())
     h.y.unit = "row of the table";
   h.value_label = "encoding";
   h.rows = static_cast<int>(rows.shape[0]), h.columns = static_cast<int>(rows.shape[1]);
-  h.x_max = static_cast<double>(rows.shape[1]), h.y_max = static_cast<double>(rows.shape[0]);
   // A few large numbers would leave the rest white: the scale ends at twice the 98th percentile.
   std::vector<double> size(v.size());
   std::transform(v.begin(), v.end(), size.begin(), [](double x) { return std::abs(x); });
@@ -98,7 +89,7 @@ Figure similarities(const RowSource& source, const std::string& title, Index cou
     low.y.push_back(least), high.y.push_back(largest);
   }
   c.series = {std::move(mean), std::move(low), std::move(high)};
-  c.rules.push_back({"0", 0, false});
+  c.rules.push_back({"", 0, false});
   return {svg(c),
           "What the rows alone say of distance: neighbours that look alike, and how soon that "
           "ends. Rows that no text was long enough to train stay near 0.",

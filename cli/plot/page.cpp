@@ -18,7 +18,7 @@ document.querySelectorAll('figure').forEach(f=>{
     if(numbers.rows){
       const image=svg.querySelector('image.heat'), g=n=>+image.getAttribute(n);
       const c=Math.floor((px-g('x'))/g('width')*numbers.rows[0].length), r=Math.floor((py-g('y'))/g('height')*numbers.rows.length);
-      const row=numbers.rows[r]; out.textContent=row&&row[c]!==undefined?`${numbers.value} = ${row[c]}  (row ${r}, column ${c})`:'';
+      const row=numbers.rows[r]; out.textContent=row&&row[c]!==undefined?`${numbers.value} = ${row[c]}  (${numbers.positions?'position '+numbers.positions[r]:'row '+r}, column ${c})`:'';
       return; }
     const paths=[...svg.querySelectorAll('g.series path')];
     out.textContent=paths.map((p,k)=>{

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "rotary.h"
+
 namespace posenc::cli {
 namespace {
 
@@ -113,15 +115,14 @@ Figure phase_wavelengths(const LoweredInput& lowered, const std::string& title,
     }
     if (!s.x.empty()) c.series.push_back(std::move(s));
   }
-  if (context)
-    c.rules.push_back(
-        {fmt::format("context {}", with_commas(*context)), static_cast<double>(*context), false});
+  if (context) c.rules.push_back(context_rule(*context, false));
   return {svg(c), "A pair that does not turn along an axis has no wavelength there.", data(c)};
 }
 
 Figure phase_inner_products(const LoweredInput& lowered, const std::string& title,
                             std::optional<Index> context) {
   require_whole_pairs(lowered);
+  require_two_tokens(context, "decay");
   const std::vector<Pair> pairs = pairs_of(lowered);
   const std::size_t axes = pairs[0].frequency.size();
   double whole = 0;
@@ -133,7 +134,8 @@ Figure phase_inner_products(const LoweredInput& lowered, const std::string& titl
   c.y = {"inner product relative to distance 0", ""};
   const std::vector<double> at = distances(pairs, context);
   for (std::size_t a = 0; a < axes; ++a) {
-    Series s{"sum of cos(distance x frequency)" + axis_name(a, axes), at, {}};
+    // Axes with equal frequencies lie on each other: every second one has gaps.
+    Series s{"sum of cos(distance x frequency)" + axis_name(a, axes), at, {}, a % 2 == 1};
     for (const double d : at) {
       double sum = 0;
       for (const Pair& p : pairs) sum += p.weight * std::cos(d * p.frequency[a]);
@@ -141,7 +143,7 @@ Figure phase_inner_products(const LoweredInput& lowered, const std::string& titl
     }
     c.series.push_back(std::move(s));
   }
-  c.rules.push_back({"0", 0, false});
+  c.rules.push_back({"", 0, false});
   return {
       svg(c),
       "It depends on the distance alone and not on its sign. Pairs that turn along another axis "

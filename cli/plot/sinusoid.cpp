@@ -8,17 +8,19 @@
 #include <numbers>
 
 #include "posenc/absolute/sinusoidal_laws.h"
+#include "rotary.h"
+#include "row_axis.h"
 
 namespace posenc::cli {
 namespace {
 
 Figure heat_map(Sinusoidal s, const std::string& title, const PlotOptions& o) {
-  PositionList list;
-  list.owned = arange(0, 100);
-  if (!o.positions.empty()) list = read_positions(o.positions);
+  const PositionList list =
+      o.positions.empty() ? first_positions(100) : read_positions(o.positions);
   const Index rows = list.owned.batch * list.owned.count();
-  if (rows < 1 || rows > 2048 || list.owned.axes != 1 || list.owned.batch != 1)
-    throw UsageError("rows draws 1 to 2048 positions, of one row and axis");
+  if (list.owned.axes != 1 || list.owned.batch != 1)
+    throw UsageError("rows of a sinusoid draws one row of positions, of one axis");
+  check_drawable(rows, s.width);
   s.compose = Compose::add;
   s.first = 0;
   std::vector<double> gain{1 / std::sqrt(static_cast<double>(s.width))};  // where it starts
@@ -31,10 +33,9 @@ Figure heat_map(Sinusoidal s, const std::string& title, const PlotOptions& o) {
   h.title = "Encoding of every position and channel";
   h.subtitle = title;
   h.x = {"channel", "index", false, {}, {}, true};
-  h.y = {"position", o.positions.empty() ? "tokens" : "tokens, row of the list"};
+  name_rows(h, list);
   h.value_label = "encoding";
   h.rows = static_cast<int>(rows), h.columns = static_cast<int>(s.width);
-  h.x_max = static_cast<double>(s.width), h.y_max = static_cast<double>(rows);
   h.limit = 0;
   for (const double v : y) h.limit = std::max(h.limit, std::abs(v));
   h.limit = h.limit > 0 ? h.limit : 1;
@@ -45,7 +46,7 @@ Figure heat_map(Sinusoidal s, const std::string& title, const PlotOptions& o) {
           data(h)};
 }
 
-Figure wavelengths(const Sinusoidal& s, const std::string& title, Index context) {
+Figure wavelengths(const Sinusoidal& s, const std::string& title, std::optional<Index> context) {
   LineChart c;
   c.title = "Wavelength of every pair";
   c.subtitle = title;
@@ -58,7 +59,7 @@ Figure wavelengths(const Sinusoidal& s, const std::string& title, Index context)
     series.y.push_back(2 * std::numbers::pi / std::abs(f[i]));
   }
   c.series = {std::move(series)};
-  c.rules.push_back({fmt::format("context {}", context), static_cast<double>(context), false});
+  if (context) c.rules.push_back(context_rule(*context, false));
   return {svg(c), "From 2 pi positions a turn to 2 pi times the last divisor.", data(c)};
 }
 
@@ -83,7 +84,7 @@ Figure inner_products(const Sinusoidal& s, const std::string& title, Index conte
   }
   c.series = {std::move(exact)};
   if (has_law) c.series.push_back(std::move(law));
-  c.rules.push_back({"0", 0, false});
+  c.rules.push_back({"", 0, false});
   return {svg(c),
           "It depends on the distance alone and not on its sign, falls like the logarithm of the "
           "distance, rises again here and there, and is negative later.",
@@ -95,10 +96,13 @@ Figure inner_products(const Sinusoidal& s, const std::string& title, Index conte
 std::vector<Figure> plot_sinusoid(const Sinusoidal& s, const std::string& title,
                                   const PlotOptions& o) {
   s.parameters();  // refuses fields that cannot be
-  const Index context = o.subject.context.value_or(4096);
+  const std::optional<Index> context = o.subject.context;
   if (o.kind == "rows") return {heat_map(s, title, o)};
   if (o.kind == "wavelengths") return {wavelengths(s, title, context)};
-  if (o.kind == "decay") return {inner_products(s, title, context)};
+  if (o.kind == "decay") {
+    require_two_tokens(context, "decay");
+    return {inner_products(s, title, context.value_or(4096))};
+  }
   throw UsageError("--kind of a sinusoid must be rows, wavelengths or decay, got \"" + o.kind +
                    "\"");
 }

@@ -37,6 +37,10 @@ class Case(unittest.TestCase):
         found = {t.get("class"): t.text for t in panel.iter(f"{SVG}text") if t.get("class")}
         return found["x-label"], found["y-label"]
 
+    def rules(self, panel):
+        """Labels of the lines across the plot."""
+        return [t.text for t in panel.iter(f"{SVG}text") if t.get("class") == "rule-label"]
+
     def posenc(self, *arguments, code=0, stdin=None):
         """Runs it; returns stdout. Checks the exit code, and that nobody crashed."""
         self.last = subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, stdout=subprocess.PIPE,

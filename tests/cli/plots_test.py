@@ -32,6 +32,62 @@ class Plots(Case):
         self.assertLess(max(data["series"][0]["y"]), 3.1e-8)
         self.assertGreater(data["series"][1]["y"][-1], 0.1)
 
+    def test_error_reaches_the_context(self):
+        """The last point is the length that was asked for: one position below it, and its neighbours."""
+        rope = "rope head_dim=8 pairing=half_split"
+        for context in [2, 3000, 1 << 26]:
+            (panel, data), = self.plot(rope, "--kind", "error", "--context", context)
+            self.assertEqual(data["series"][0]["x"][-1], context)
+            self.assertEqual(self.rules(panel), [f"context {context:,}"])
+        (panel, data), = self.plot(rope, "--kind", "error")
+        self.assertEqual(data["series"][0]["x"][-1], 1 << 24)
+        self.assertEqual(self.rules(panel), [])
+        for kind in ["error", "decay"]:
+            self.error("plot", rope, "--kind", kind, "--context", "1", "-o", self.folder / "p.svg", code=2,
+                       says="at least 2")
+
+    def test_what_does_not_turn_is_counted(self):
+        partial = "rope head_dim=80 rotary_dim=32 pairing=half_split"
+        for kind in ["wavelengths", "decay", "rows"]:
+            for panel, data in self.plot(partial, "--kind", kind, "--context", "64"):
+                self.assertIn("48 of 80 channels do not turn", data["note"])
+                self.assertIn(data["note"], [t.text for t in panel.iter(f"{SVG}text")])
+        proportional = "rope head_dim=128 pairing=half_split + proportional fraction=0.25"
+        (_, data), = self.plot(proportional, "--kind", "wavelengths")
+        self.assertEqual(data["note"], "96 of 128 channels do not turn: 48 pairs are of frequency 0")
+        self.assertEqual(len(data["series"][0]["x"]), 16)
+        # The score of the channels that turn: of the first 16 pairs.
+        (_, data), = self.plot(proportional, "--kind", "decay")
+        mean = sum(math.cos(10000 ** (-i / 64)) for i in range(16)) / 16
+        self.assertAlmostEqual(data["series"][0]["y"][0], mean, delta=1e-12)
+        (_, data), = self.plot("rope head_dim=8 pairing=half_split", "--kind", "wavelengths")
+        self.assertNotIn("note", data)
+        self.error("plot", "rope head_dim=8 pairing=half_split + frequencies values=[0,0,0,0]", "--kind", "decay", "-o",
+                   self.folder / "p.svg", code=3, says="no pair turns")
+
+    def test_labels_hide_nothing(self):
+        """Inside the plot, off the axes, and not on each other; 0 is a tick and needs no label."""
+        for arguments in [("--kind", "wavelengths", "--context", "1"), ("--kind", "wavelengths", "--context", str(1 << 50)),
+                          ("--kind", "error", "--context", "2"), ("--kind", "decay",)]:
+            for panel, _ in self.plot("rope head_dim=64 pairing=half_split", *arguments):
+                for t in panel.iter(f"{SVG}text"):
+                    if t.get("class") == "rule-label":
+                        self.assertGreaterEqual(float(t.get("x")), 84)
+                        self.assertLessEqual(float(t.get("x")) + 6.2 * len(t.text), 834)
+                        self.assertLess(float(t.get("y")), 418)
+                        self.assertGreater(float(t.get("y")), 64 + 9)
+        (panel, _), = self.plot("rope head_dim=64 pairing=half_split", "--kind", "decay")
+        self.assertEqual(self.rules(panel), [])
+        self.assertEqual(len([p for p in panel.iter(f"{SVG}path") if p.get("class") == "rule"]), 1)
+
+    def test_axes_have_lines_of_their_own(self):
+        (_, data), = self.plot(MODELS / "qwen2-vl-2b", "--kind", "wavelengths")
+        self.assertEqual([len(s["x"]) for s in data["series"]], [16, 24, 24])
+        # A tower counts patches: the decoder's context is not its.
+        (panel, data), = self.plot(MODELS / "qwen2-vl-2b", "--tower", "vision", "--kind", "wavelengths")
+        self.assertEqual([s["x"][0] for s in data["series"]], [0, 20])
+        self.assertEqual(self.rules(panel), [])
+
     def test_scaling(self):
         panels = self.plot(YARN, "--kind", "scaling")
         self.assertEqual(len(panels), 2)
@@ -45,6 +101,25 @@ class Plots(Case):
         self.assertEqual(len(panels[0][1]["rows"]), 12)
         self.assertAlmostEqual(panels[0][1]["rows"][3][0], math.cos(3), delta=1e-4)
         self.assertAlmostEqual(panels[1][1]["rows"][3][0], math.sin(3), delta=1e-4)
+
+    def test_rows_stand_at_their_positions(self):
+        def drawn(scheme, positions):
+            panel, data = self.plot(scheme, "--kind", "rows", f"--positions={positions}")[0]
+            return data["positions"], [t.text for t in panel.iter(f"{SVG}text") if t.get("class") == "y-tick"], self.labels(panel)[1]
+
+        for scheme in ["rope head_dim=8 pairing=half_split", "sinusoidal width=8", "coordinates axes=1"]:
+            self.assertEqual(drawn(scheme, "1000:1064"),
+                             (list(range(1000, 1064)), [f"1,0{t}0" for t in "0123456"], "position [tokens]"), scheme)
+            self.assertEqual(drawn(scheme, "5,3,9,100")[1], ["5", "3", "9", "100"])
+            self.assertEqual(drawn(scheme, "-20:20")[1], ["-20", "-15", "-10", "-5", "0", "5", "10", "15"])
+        rope = "rope head_dim=8 pairing=half_split"
+        self.assertEqual(drawn(rope, "63:-1:-1")[1], ["60", "50", "40", "30", "20", "10", "0"])
+        self.assertEqual(drawn(rope, "0.5,1.25")[:2], ([0.5, 1.25], ["0.5", "1.25"]))
+        # Too long to print: from the first.
+        far = 1 << 53
+        at, ticks, label = drawn(rope, f"{far}:{far + 40}:10")
+        self.assertEqual((at, ticks), ([far, far + 10, far + 20, far + 30], ["+0", "+10", "+20", "+30"]))
+        self.assertIn(f"{far:,}", label)
 
     def test_schemes_at_the_input(self):
         """Every one whose rows can be made has a picture of them, with the numbers of the table."""
