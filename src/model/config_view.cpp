@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/config_view.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace posenc::hf {
@@ -101,10 +102,38 @@ std::optional<Value> ConfigView::stated(std::string_view key) const {
     const bool user = reading_->used.count("\n" + place) != 0;  // patched by --assume /path=value
     return Value{*found, user ? Origin::user : Origin::stated, user ? "--assume" : place};
   };
-  if (const Json* names = entry_->find("names"))
-    if (const Json* name = names->find(key))
-      if (auto v = look(name->as_string())) return v;
-  return look(key);
+  const Json* names = entry_->find("names");
+  const Json* name = names ? names->find(key) : nullptr;
+  auto own = name ? look(name->as_string()) : std::nullopt;
+  auto common = name && lists("own_only", key) ? std::nullopt : look(key);
+  if (own && common) {
+    const bool first = lists("own_first", key);
+    two_names(first ? *own : *common, first ? *common : *own);
+    return first ? own : common;
+  }
+  if (own || common) return own ? own : common;
+  if (!held_) return std::nullopt;
+  const Value* held = name ? held_->find(name->as_string()) : nullptr;
+  if (!held) held = held_->find(key);
+  return held ? std::optional<Value>(*held) : std::nullopt;
+}
+
+bool ConfigView::lists(std::string_view names, std::string_view key) const {
+  const Json* list = entry_->find(names);
+  return list && std::any_of(list->as_array().begin(), list->as_array().end(),
+                             [&](const Json& name) { return name.as_string() == key; });
+}
+
+void ConfigView::two_names(const Value& counts, const Value& other) const {
+  if (counts.value == other.value) return;
+  const auto name_of = [](const Value& v) { return v.where.substr(v.where.rfind('/') + 1); };
+  reading_->warn(
+      "both_spellings",
+      name_of(other) + " is " + shown(other.value) + " and " + name_of(counts) + " " +
+          shown(counts.value) + ", two names of one attribute: " + class_name() + " takes " +
+          name_of(counts),
+      other.where, "keep the one that is right",
+      counts.value.is_number() ? std::optional<double>(counts.value.as_number()) : std::nullopt);
 }
 
 std::optional<Value> ConfigView::value(std::string_view key) const {
@@ -166,10 +195,7 @@ bool ConfigView::holds(std::string_view key) const {
 
 bool ConfigView::refuses_null(std::string_view key) const {
   if (!holds(key) || entry_->at("defaults").at(key).is_null()) return false;
-  if (const Json* nullable = entry_->find("nullable"))
-    for (const Json& name : nullable->as_array())
-      if (name.as_string() == key) return false;
-  return true;
+  return !lists("nullable", key);
 }
 
 void ConfigView::not_a_flag(std::string_view key, const Json& value,

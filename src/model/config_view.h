@@ -66,9 +66,11 @@ class Dict {
 
 class ConfigView {
  public:
-  // path: JSON pointer of the object in the file ("" or "/text_config"); entry: its model type.
-  ConfigView(const Json& object, std::string path, const Json& entry, Reading& reading)
-      : object_(&object), path_(std::move(path)), entry_(&entry), reading_(&reading) {}
+  // path: JSON pointer of the object in the file ("" or "/text_config"); entry: its model type;
+  // held: what stands under the object's keys (of the class around a part), and outlives the view.
+  ConfigView(const Json& object, std::string path, const Json& entry, Reading& reading,
+             const Dict* held = nullptr)
+      : object_(&object), path_(std::move(path)), entry_(&entry), reading_(&reading), held_(held) {}
 
   // The same object, read into another list of findings.
   ConfigView(const ConfigView& other, Reading& reading) : ConfigView(other) { reading_ = &reading; }
@@ -80,7 +82,8 @@ class ConfigView {
   std::string pointer(std::string_view key) const;     // /text_config/key
   std::string class_name() const;
 
-  // What the file (or a person) says; null counts. Looks at the attribute's other names too.
+  // What the file (or a person, or the class around the part) says; null counts. Looks at the
+  // attribute's other names too.
   std::optional<Value> stated(std::string_view key) const;
   // The same, or what the class holds. Absent and a null default: none.
   std::optional<Value> value(std::string_view key) const;
@@ -99,12 +102,18 @@ class ConfigView {
   bool holds(std::string_view key) const;
   // null is refused on loading: the class holds a value and does not say that null may stand there.
   bool refuses_null(std::string_view key) const;
+  // The table's list `names` of the class has the key.
+  bool lists(std::string_view names, std::string_view key) const;
 
  private:
+  // The finding of two names of one attribute whose values differ.
+  void two_names(const Value& counts, const Value& other) const;
+
   const Json* object_;
   std::string path_;
   const Json* entry_;
   Reading* reading_;
+  const Dict* held_;
 };
 
 // BERT's kin as decoders; a class without the attribute is none, whatever a file says.

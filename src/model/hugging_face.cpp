@@ -5,6 +5,7 @@
 
 #include "model/gguf_convert.h"
 #include "model/layers.h"
+#include "model/parts.h"
 
 namespace posenc {
 namespace {
@@ -40,17 +41,10 @@ void apply_paths(Json& config, Reading& reading) {
   }
 }
 
-// The part that holds the text model: its key, its entry, its object.
-struct TextPart {
-  std::string key, pointer, model_type;
-  const Json* object = nullptr;
-  const Json* entry = nullptr;
+// The part that holds the text model, and its key.
+struct TextPart : Part {
+  std::string key;
 };
-
-const Json& empty_object() {
-  static const Json empty = Json::object();
-  return empty;
-}
 
 bool descend(TextPart& at, Reading& reading, bool first) {
   const Json* parts = at.entry->find("parts");
@@ -62,34 +56,20 @@ bool descend(TextPart& at, Reading& reading, bool first) {
                   "read the model's code; --assume model_type=... takes another class's rules");
     return false;
   }
-  const Json& about = parts->at(key);
-  const Json* object = at.object->find(key);
-  if (object && !object->is_object() && !object->is_null()) {
-    reading.error("wrong_type", key + " must be an object, got " + shown(*object),
-                  reading.file + "#" + at.pointer + "/" + key, "state the text model");
+  const ConfigView whole(*at.object, at.pointer, *at.entry, reading);
+  auto inner = part_of(whole, key, parts->at(key));
+  if (!inner) return false;
+  if (!inner->entry) {
+    reading.error("unknown_model_type",
+                  inner->model_type.empty() ? key + " has no model_type"
+                                            : "model_type " + inner->model_type + " is not known",
+                  reading.file + "#" + at.pointer + "/" + key + "/model_type",
+                  "--assume /" + key + "/model_type=... takes a known class's rules");
     return false;
   }
-  const bool flat = at.entry->find("flat_text") && (!object || object->is_null());
-  std::string type = about.at("type").as_string();
-  if (about.find("by_model_type") && object)
-    if (const Json* stated = object->find("model_type"); stated && stated->is_string())
-      type = stated->as_string();
-  const Json* entry = type.empty() ? nullptr : model_entry(type);
-  if (!entry) {
-    reading.error(
-        "unknown_model_type",
-        type.empty() ? key + " has no model_type" : "model_type " + type + " is not known",
-        reading.file + "#" + at.pointer + "/" + key + "/model_type",
-        "--assume /" + key + "/model_type=... takes a known class's rules");
-    return false;
-  }
-  if (!flat) {
-    at.pointer += "/" + key;
-    at.object = object && object->is_object() ? object : &empty_object();
-  }
+  text_keys_outside(whole, *inner, key);
+  static_cast<Part&>(at) = std::move(*inner);
   if (first) at.key = key;
-  at.entry = entry;
-  at.model_type = type;
   return true;
 }
 
@@ -165,11 +145,11 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
     if (const Json* type = copy.find("model_type"); type && type->is_string())
       spec.model_type = type->as_string();
     if (const auto text = find_text(copy, reading)) {
-      const ConfigView read(*text->object, text->pointer, *text->entry, reading);
+      const ConfigView read(*text->object, text->pointer, *text->entry, reading, &text->held);
       std::optional<Json> decoder;
       if (text->entry->find("decoder")) decoder = decoder_entry(read);
       const ConfigView view(*text->object, text->pointer, decoder ? *decoder : *text->entry,
-                            reading);
+                            reading, &text->held);
       spec.context = context_of(view, options);
       PartLayers part = read_layers(view, spec.context.value);
       unread_positions(view);

@@ -139,6 +139,14 @@ std::optional<Sourced<Index>> layer_count(const ConfigView& view) {
 
 bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
   const auto v = view.stated("layer_types");
+  if (v && view.lists("computed", "layer_types")) {
+    view.reading().error("wrong_type",
+                         view.class_name() +
+                             " computes its layer types, and transformers fails on a file that "
+                             "states them",
+                         v->where, "remove the key");
+    return true;
+  }
   if (!v || v->value.is_null()) return coded_types(view, count, plans);
   if (!view.entry().find("typed")) {
     view.reading().warn("key_ignored", "layer_types is not read by " + view.class_name(), v->where,

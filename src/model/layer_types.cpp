@@ -136,24 +136,28 @@ struct Rules {
   }
 
   bool letters() {
-    const auto v = view.stated(text(rule, "key"));
-    if (!v || !v->value.is_string()) {
-      view.reading().error("missing_key", "the kinds of layers are not stated",
-                           view.where(text(rule, "key")), "state layers_block_type");
+    const std::string key = text(rule, "key");
+    const auto v = view.stated(key).value_or(
+        Value{rule.at("default"), Origin::class_default, view.class_name()});
+    if (!v.value.is_string()) {
+      view.reading().error("wrong_type",
+                           key + " must be letters that name layers, got " + shown(v.value),
+                           v.where, "state layers_block_type");
       return false;
     }
-    const std::string& pattern = v->value.as_string();
+    if (v.origin == Origin::class_default) origin = v.origin;
+    const std::string& pattern = v.value.as_string();
     if (static_cast<Index>(pattern.size()) > kMostLayers) return false;
-    why = v->where;
+    why = v.where;
     count = static_cast<Index>(pattern.size());
     plans.assign(pattern.size(), {});
     for (Index i = 0; i < count; ++i) {
       const Json* type = rule.at("letters").find(pattern.substr(static_cast<std::size_t>(i), 1));
       if (!type) {
-        view.reading().error("wrong_type",
-                             text(rule, "key") + " holds an unknown letter " +
-                                 pattern.substr(static_cast<std::size_t>(i), 1),
-                             v->where, "letters are those of nemotron_h: M, *, E, -");
+        view.reading().error(
+            "wrong_type",
+            key + " holds an unknown letter " + pattern.substr(static_cast<std::size_t>(i), 1),
+            v.where, "letters are those of nemotron_h: M, *, E, -");
         return false;
       }
       set(i, type->as_string());
@@ -335,9 +339,9 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
     return std::nullopt;
   }
   Index count = layers ? layers->value : 0;
-  if (!layers && !counts_itself)
+  if (!layers || counts_itself)
     if (const auto v = view.stated("layer_types"); v && v->value.is_array())
-      count = static_cast<Index>(v->value.as_array().size());
+      count = std::min(static_cast<Index>(v->value.as_array().size()), kMostLayers);
   const std::size_t before = view.reading().findings.size();
   std::vector<LayerPlan> plans(static_cast<std::size_t>(count));
   for (auto& p : plans) p.where = view.class_name(), p.origin = Origin::class_default;

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "model/layers.h"
+#include "model/parts.h"
 #include "model/rope_parameters.h"
 
 namespace posenc::hf {
@@ -173,8 +174,46 @@ std::string text_key(const Json& parts) {
   return "";
 }
 
-// Every other part that is stated. What is wrong with a tower does not make the text unreadable:
-// its errors become warnings.
+namespace {
+
+// What is wrong with a tower does not make the text unreadable: its errors become warnings.
+void keep(const ConfigView& whole, const std::string& part, Reading& own) {
+  for (Finding f : own.findings) {
+    if (f.severity == Severity::error) f.severity = Severity::warning;
+    f.message = "in " + part + ": " + f.message;
+    whole.reading().findings.push_back(std::move(f));
+  }
+  whole.reading().used.insert(own.used.begin(), own.used.end());
+  whole.reading().looked.insert(own.looked.begin(), own.looked.end());
+}
+
+std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key, const Json& about,
+                                Index context) {
+  Reading own{whole.reading().file, whole.reading().assume, whole.reading().used, {}};
+  const auto part = part_of(ConfigView(whole, own), key, about);
+  if (!part) {
+    keep(whole, key, own);
+    return std::nullopt;
+  }
+  // A part that may be missing stays missing; which backbone stands in is code, and not read here.
+  if (part->missing &&
+      (about.find("optional") || key == "backbone_config" || !is_tower(part->entry)))
+    return std::nullopt;
+  if (!is_tower(part->entry)) {
+    whole.reading().note(
+        "tower_not_covered",
+        "positions of the part " + key + " (" + part->model_type + ") are not covered",
+        whole.where(key));
+    return std::nullopt;
+  }
+  const PartLayers read = read_layers(
+      ConfigView(*part->object, part->pointer, *part->entry, own, &part->held), context);
+  keep(whole, key, own);
+  return Tower{tower_name(key), read.layers, read.input};
+}
+
+}  // namespace
+
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
                                Index context) {
   std::vector<Tower> towers;
@@ -203,41 +242,19 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
   const Json* parts = whole.entry().find("parts");
   if (!parts) return towers;
   for (const auto& [part, about] : parts->as_object()) {
-    const Json* object = whole.object().find(part);
-    if (!object || !object->is_object()) continue;
-    if (part == text_part) {
-      // The thinker of an omni model has parts of its own.
-      const Json* inner = model_entry(about.at("type").as_string());
-      if (const Json* own = inner ? inner->find("parts") : nullptr)
-        for (Tower& t :
-             read_towers(ConfigView(*object, whole.pointer(part), *inner, whole.reading()),
-                         text_key(*own), context))
-          towers.push_back(std::move(t));
+    if (part != text_part) {
+      if (auto tower = read_tower(whole, part, about, context)) towers.push_back(std::move(*tower));
       continue;
     }
-    std::string type = about.at("type").as_string();
-    if (about.find("by_model_type"))
-      if (const Json* stated = object->find("model_type"); stated && stated->is_string())
-        type = stated->as_string();
-    const Json* entry = model_entry(type);
-    if (!is_tower(entry)) {
-      whole.reading().note("tower_not_covered",
-                           "positions of the part " + part + " (" + type + ") are not covered",
-                           whole.where(part));
-      continue;
-    }
-    Reading own{whole.reading().file, whole.reading().assume, whole.reading().used, {}};
-    const ConfigView view(*object, whole.pointer(part), *entry, own);
-    const PartLayers read = read_layers(view, context);
-    Tower tower{tower_name(part), read.layers, read.input};
-    for (Finding f : own.findings) {
-      if (f.severity == Severity::error) f.severity = Severity::warning;
-      f.message = "in " + part + ": " + f.message;
-      whole.reading().findings.push_back(std::move(f));
-    }
-    whole.reading().used.insert(own.used.begin(), own.used.end());
-    whole.reading().looked.insert(own.looked.begin(), own.looked.end());
-    towers.push_back(std::move(tower));
+    // The thinker of an omni model has parts of its own.
+    Reading scratch{whole.reading().file, {}, whole.reading().used, {}};
+    const auto inner = part_of(ConfigView(whole, scratch), part, about);
+    const Json* own = inner && inner->entry ? inner->entry->find("parts") : nullptr;
+    if (!own) continue;
+    for (Tower& t :
+         read_towers(ConfigView(*inner->object, inner->pointer, *inner->entry, whole.reading()),
+                     text_key(*own), context))
+      towers.push_back(std::move(t));
   }
   return towers;
 }

@@ -74,7 +74,7 @@ LAYERS = {
     "lfm2_moe": {"rule": "listed", "key": "full_attn_idxs", "hit": FULL, "other": "conv"},
     "mllama_text_model": {"rule": "listed", "key": "cross_attention_layers",
                           "hit": "cross_attention", "other": FULL, "always": True},
-    "nemotron_h": {"rule": "letters", "key": "hybrid_override_pattern",
+    "nemotron_h": {"rule": "letters", "key": "hybrid_override_pattern", "default": "ME*-",
                    "letters": {"M": LINEAR, "*": FULL, "E": "moe", "-": "mlp"}},
     "recurrent_gemma": {"rule": "cycle", "key": "block_types",
                         "cycle": ["recurrent", "recurrent", "attention"],
@@ -333,6 +333,9 @@ EXTRA_NAMES = {"step3p5": {"num_key_value_heads": "num_attention_groups"},
                "mpt": {"max_position_embeddings": "max_seq_len"},
                "led": {"max_position_embeddings": "max_encoder_position_embeddings"},
                "lxmert": {"num_hidden_layers": "l_layers"}}
+# ... which count beside the common name, and those of which the common name is not read (run).
+OWN_FIRST = ["step3p5"]
+OWN_ONLY = ["mpt", "led", "lxmert"]
 # What the class fills in for null.
 EXTRA_DEFAULTS = {"dots3_note_text": {"sliding_window": 512}, "mpt": {"max_position_embeddings": 2048},
                   "led": {"max_position_embeddings": 16384, "max_decoder_position_embeddings": 1024},
@@ -344,8 +347,36 @@ NOT_A_ROTATION = {
     "hunyuan_vl_text": "the doubled table is split by section * 2, so that the two members of a "
                        "pair follow different axes and norms change",
     "vjepa2": "angles are tiled for half-split pairs but channels are paired interleaved"}
-# The text part's keys may stand at the top level of the file.
-FLAT_TEXT = ["qwen2_vl", "qwen2_5_vl", "paddleocr_vl", "hunyuan_vl", "fuyu"]
+# What composites do with their parts beyond filling in one that is missing or null with what
+# class_facts.json has under "absent" (a part that is stated, if only {}, gets the bare defaults of
+# its own class). All read in __post_init__ and run.
+# The class's own values stand under those of a stated part, too.
+PART_MERGED = """glmasr.text_config voxtral.text_config voxtral_realtime.text_config
+pe_audio.text_config pe_audio_video.text_config pe_video.text_config cohere_asr.encoder_config
+higgs_audio_v2_tokenizer.acoustic_model_config xcodec.acoustic_model_config
+pe_audio_encoder.dac_config pe_video_encoder.vision_config""".split()
+# A part without a model_type fails (KeyError).
+PART_TYPED = "exaone4_5.text_config musicflamingo.audio_config".split()
+# Model types of published files that mean another one here.
+PART_RENAMED = {"exaone4_5.text_config": {"exaone4_5_text": "exaone4"},
+                "kimi_k25.text_config": {"kimi_k2": "deepseek_v3"}}
+# An older key that is read where the part is missing.
+PART_OLD_KEY = {"unlimited_ocr.text_config": "language_config", "molmo2.vision_config": "vit_config"}
+# A second dictionary, completed by the class's defaults, that overrules the part.
+PART_INSTEAD = {f"{name}.{part}_config": f"{part}_config_dict"
+                for name in "altclip chinese_clip clip clipseg groupvit metaclip_2 xclip".split()
+                for part in ("text", "vision")}
+PART_INSTEAD.update({f"flava.{part}_config": f"{part}_config_dict"
+                     for part in ("text", "image", "multimodal", "image_codebook")})
+# Where the part is missing its keys may stand at the top level: those that are fields of its class
+# ("fields"; "fields and names": other names of them too), those that the composite holds itself
+# ("absent"), or all.
+PART_FLAT = {"qwen2_vl.text_config": "fields", "qwen2_5_vl.text_config": "fields",
+             "paddleocr_vl.text_config": "fields", "hunyuan_vl.text_config": "fields and names",
+             "fuyu.text_config": "absent", "dots3_note.text_config": "all",
+             "glm5_next.text_config": "all"}
+# ... and what the composite adds to them.
+PART_FLAT_HELD = {"fuyu.text_config": {"partial_rotary_factor": 0.5}}
 
 # Vision towers: axial layouts (reference 8.1).
 VISION = {}

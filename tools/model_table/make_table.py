@@ -19,9 +19,6 @@ layouts = json.loads((suite / "layouts.json").read_text())["model_types"]
 defaults = json.loads((suite / "class_defaults.json").read_text())["model_types"]
 classes = json.loads((here / "class_facts.json").read_text())
 classes.update(F.OTHER_CLASSES)
-type_of_class = {}
-for name, c in classes.items():
-    type_of_class.setdefault(c["class"], name)
 
 NOT_ROTARY = {}
 for names, scheme in ((F.T5, "t5"), (F.ALIBI, "alibi"), (F.NONE, "none")):
@@ -142,6 +139,13 @@ def common(name, entry, c):
     entry["defaults"].update(F.EXTRA_DEFAULTS.get(name, {}))
     if name in F.EXTRA_NAMES:
         entry["names"] = {**entry.get("names", {}), **F.EXTRA_NAMES[name]}
+    first = c.get("own_first", []) + [k for k in F.EXTRA_NAMES.get(name, {}) if name in F.OWN_FIRST]
+    if first:
+        entry["own_first"] = first
+    if name in F.OWN_ONLY:
+        entry["own_only"] = list(F.EXTRA_NAMES[name])
+    if c.get("computed"):
+        entry["computed"] = c["computed"]
     if "head_dim" in c["defaults"] and c["defaults"]["head_dim"] is None and (
             defaults.get(name, {}).get("head_dim", 1) is None):
         entry["head_null"] = True  # the class leaves it null
@@ -150,6 +154,44 @@ def common(name, entry, c):
         entry["typed"] = True  # the class reads layer_types, and rope_parameters nested by them
     if name in F.BIDIRECTIONAL:
         entry["bidirectional"] = True
+
+
+def parts_of(name, c):
+    parts = {}
+    for part, kind in c.get("parts", {}).items():
+        parts[part] = {"type": kind}
+    for part, kind in c.get("auto_parts", {}).items():
+        parts[part] = {"by_model_type": True, "type": kind}
+    for part, about in parts.items():
+        place = f"{name}.{part}"
+        if part in c.get("absent", {}):
+            about["absent"] = c["absent"][part]
+        if part in c.get("optional", []):
+            about["optional"] = True
+        for names, key in ((F.PART_MERGED, "merged"), (F.PART_TYPED, "needs_model_type")):
+            if place in names:
+                about[key] = True
+        for facts_of, key in ((F.PART_RENAMED, "renamed"), (F.PART_INSTEAD, "instead"),
+                              (F.PART_OLD_KEY, "old_key")):
+            if place in facts_of:
+                about[key] = facts_of[place]
+        if place in F.PART_FLAT:
+            about["flat"] = flat_keys(F.PART_FLAT[place], about)
+        if place in F.PART_FLAT_HELD:
+            about["flat_held"] = F.PART_FLAT_HELD[place]
+    return parts
+
+
+def flat_keys(rule, about):
+    """Which keys at the top level of the file are taken for a part that is missing; true: all."""
+    if rule == "all":
+        return True
+    if rule == "absent":
+        return sorted({*about["absent"], "rope_scaling", "rope_theta"})
+    c = classes[about["type"]]
+    names = c.get("names", {})
+    keys = {names.get(k, k) for k in c["defaults"]} | {"rope_parameters", "rope_scaling", "rope_theta"}
+    return sorted(keys | set(names) if rule == "fields and names" else keys)
 
 
 table = {}
@@ -186,16 +228,9 @@ for name in sorted(classes):
         entry = {"class": c["class"]}
     else:
         continue
-    parts = {}
-    for part, kind in c.get("parts", {}).items():
-        parts[part] = {"type": kind}
-    for part, kind in c.get("auto_parts", {}).items():
-        known = defaults.get(f"{name}.{part}", {}).get("class")
-        parts[part] = {"by_model_type": True, "type": kind or type_of_class.get(known, "")}
+    parts = parts_of(name, c)
     if parts:
         entry["parts"] = parts
-    if name in F.FLAT_TEXT:
-        entry["flat_text"] = True
     if name in F.INPUT_PADDING:
         entry["input_padding"] = True
     table[name] = entry

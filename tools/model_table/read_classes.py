@@ -36,6 +36,8 @@ max_decoder_position_embeddings max_2d_position_embeddings coordinate_size shape
 num_conv_pos_embeddings num_conv_pos_embedding_groups conv_pos_batch_norm num_buckets
 max_bucket_distance has_relative_attention_bias has_spatial_attention_bias rel_pos_bins
 max_rel_pos rel_2d_pos_bins max_rel_2d_pos""".split()
+# Of what a composite holds for a missing part, these too.
+MORE = "rope_parameters rope_scaling hybrid_override_pattern layers_block_type".split()
 PLAIN = (int, float, str, bool, list, dict, type(None))
 
 
@@ -68,6 +70,14 @@ def facts(name, cls):
     names = {k: v for k, v in cls.attribute_map.items() if k in ATTRIBUTES}
     if names:
         out["names"] = names
+    # Beside each other: the common name counts, unless it alone is a field (set before the rest).
+    first = [k for k, v in names.items() if k in fields and v not in fields]
+    if first:
+        out["own_first"] = first
+    computed = [k for k, v in names.items()
+                if isinstance(getattr(cls, v, None), property) and getattr(cls, v).fset is None]
+    if computed:
+        out["computed"] = computed
     theta = cls.__dict__.get("default_theta", getattr(cls, "default_theta", None))
     if theta is not None and theta != 10000.0:
         out["default_theta"] = theta
@@ -75,20 +85,31 @@ def facts(name, cls):
         out["is_rope"] = "rope_parameters" in fields or hasattr(cls(), "rope_parameters")
     except Exception:  # a class that cannot be built without its parts
         out["is_rope"] = "rope_parameters" in fields
-    if getattr(cls, "sub_configs", None):
-        parts, auto = {}, {}
-        for part, sub in cls.sub_configs.items():
-            kind = getattr(sub, "model_type", "")
-            if sub.__name__ == "AutoConfig":  # its class is that of the model_type in the part
-                spec = (getattr(cls, "sub_configs_defaults", None) or {}).get(part)
-                auto[part] = getattr(getattr(spec, "config_class", None), "model_type", "") or ""
-            elif kind:
-                parts[part] = kind
-        if parts:
-            out["parts"] = parts
-        if auto:
-            out["auto_parts"] = auto
+    out.update(parts_of(cls))
     return out
+
+
+def parts_of(cls):
+    """The model types of the parts; what the class holds for a part that is missing; which stay
+    missing then."""
+    parts, auto, absent, optional = {}, {}, {}, []
+    for part, spec in (getattr(cls, "sub_configs_defaults", None) or {}).items():
+        if spec.config_class.__name__ == "AutoConfig":  # the model_type in the part says its class
+            auto[part] = spec.model_type or ""
+        elif spec.model_type:
+            parts[part] = spec.model_type
+        else:
+            continue
+        names = set(ATTRIBUTES) | set(MORE)
+        if spec.model_type in CONFIG_MAPPING:
+            names |= set(CONFIG_MAPPING[spec.model_type].attribute_map.values())
+        held = {k: v for k, v in spec.init_kwargs.items() if k in names}
+        if held:
+            absent[part] = held
+        if spec.optional:
+            optional.append(part)
+    found = {"parts": parts, "auto_parts": auto, "absent": absent, "optional": optional}
+    return {k: v for k, v in found.items() if v}
 
 
 table = {}
