@@ -83,6 +83,34 @@ const Json* generic_entry() {
   return &entry;
 }
 
+// Whether a key of the file, or of its text part, begins with one of the words.
+bool speaks_of(const Json& config, std::initializer_list<std::string_view> words) {
+  const auto has = [&](const Json& object) {
+    for (const auto& [key, value] : object.as_object())
+      for (const std::string_view word : words)
+        if (key.starts_with(word) && truthy(value)) return true;
+    return false;
+  };
+  if (has(config)) return true;
+  for (const auto& [key, value] : config.as_object())
+    if (value.is_object() && (key.ends_with("_config") || key == "decoder") && has(value))
+      return true;
+  return false;
+}
+
+// What a person can do about a model type that is not known, by what the file speaks of.
+std::string advice(const Json& config) {
+  const std::string other = "--assume model_type=... takes a known class's rules";
+  if (speaks_of(config, {"rope_", "rotary_", "partial_rotary_factor", "use_rope"}))
+    return "--assume pairing=half_split or interleaved reads it like Llama; " + other;
+  if (speaks_of(config, {"alibi", "use_alibi"}))
+    return "the file speaks of ALiBi: " + other + ", as bloom or mpt";
+  if (speaks_of(config, {"relative_attention_num_buckets"}))
+    return "the file speaks of T5's buckets: " + other + ", as t5";
+  return "nothing in the file speaks of rotary: read the model's code; " + other +
+         ", as bert for learned positions";
+}
+
 std::optional<TextPart> find_text(const Json& config, Reading& reading) {
   TextPart at;
   at.object = &config;
@@ -90,9 +118,6 @@ std::optional<TextPart> find_text(const Json& config, Reading& reading) {
   if (!type)
     if (const Json* stated = config.find("model_type"))
       type = Value{*stated, Origin::stated, reading.file + "#/model_type"};
-  const std::string fix =
-      "--assume pairing=half_split or interleaved reads it like Llama; --assume model_type=... "
-      "takes a known class's rules";
   if (type && type->value.is_string()) at.model_type = type->value.as_string();
   at.entry = type && type->value.is_string() ? model_entry(at.model_type) : nullptr;
   if (!at.entry) {
@@ -107,7 +132,7 @@ std::optional<TextPart> find_text(const Json& config, Reading& reading) {
     reading.error(
         "unknown_model_type",
         !type ? "the file has no model_type" : "model_type " + shown(type->value) + " is not known",
-        reading.file + "#/model_type", fix);
+        reading.file + "#/model_type", advice(config));
     return std::nullopt;
   }
   for (int depth = 0; depth < 4 && !at.entry->find("scheme"); ++depth)

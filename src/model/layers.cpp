@@ -52,7 +52,6 @@ class LayerReader {
     for (const auto& r : resolved_) {
       if (r.text.original_context && !out.original_context)
         out.original_context = r.text.original_context;
-      if (out.rope_type.empty()) out.rope_type = r.text.type;
     }
     return out;
   }
@@ -151,8 +150,13 @@ class LayerReader {
 
   void value_and_output(LayerSpec& layer) const {
     const Json& entry = view_.entry();
-    if (const Json* v = entry.find("rotates_value"))
+    if (const Json* v = entry.find("rotates_value")) {
+      const auto said = v->is_bool() ? std::nullopt : view_.value(v->as_string());
       layer.rotates_value = v->is_bool() ? v->as_bool() : view_.flag(v->as_string(), false);
+      layer.fields.push_back({"rotates_value", layer.rotates_value,
+                              said ? said->origin : Origin::class_default,
+                              said ? said->where : view_.class_name()});
+    }
     layer.unrotates_output = entry.find("unrotates_output") != nullptr;
   }
 

@@ -11,7 +11,6 @@ struct PartLayers {
   std::vector<LayerSpec> layers;
   std::vector<InputEncoding> input;
   std::optional<Index> original_context;  // of the scaling
-  std::string rope_type;                  // of the first layer that turns
 };
 // context: the length that length rules get.
 PartLayers read_layers(const ConfigView&, Index context);

@@ -59,21 +59,34 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
 
 }  // namespace
 
-Value theta_outside(const ConfigView& view) {
+namespace {
+
+// The class has a key of its own for it (GPT-NeoX): the common one is looked at by nobody.
+void common_name_unread(const ConfigView& view, std::string_view common, const std::string& own,
+                        const std::optional<Value>& counts) {
+  const auto v = view.stated(common);
+  if (!v || (counts && counts->value == v->value)) return;
+  view.reading().warn("alias_not_read",
+                      std::string(common) + " is " + shown(v->value) + " and is not read by " +
+                          view.class_name() + ", whose key is " + own +
+                          (counts ? " (" + shown(counts->value) + ")" : ", which the file lacks"),
+                      v->where, "rename the key");
+}
+
+// The class's own name of theta or of the fraction; none when it has the common one.
+std::optional<std::string> own_key(const ConfigView& view, std::string_view of) {
   const Json* keys = view.entry().find("keys");
-  const Json* names = keys ? keys->find("theta") : nullptr;
-  if (names) {
-    for (const Json& name : names->as_array())
-      if (auto v = view.stated(name.as_string())) return *v;
-    if (auto v = view.stated("rope_theta"))
-      view.reading().warn("alias_not_read",
-                          "rope_theta is not read by " + view.class_name() + ", whose key is " +
-                              names->as_array().front().as_string(),
-                          v->where, "rename the key");
-  } else if (auto v = view.stated("rope_theta")) {
-    return *v;
-  }
-  return {view.entry().at("theta"), Origin::class_default, view.class_name()};
+  const Json* name = keys ? keys->find(of) : nullptr;
+  return name ? std::optional<std::string>(name->as_string()) : std::nullopt;
+}
+
+}  // namespace
+
+Value theta_outside(const ConfigView& view) {
+  const auto own = own_key(view, "theta");
+  const auto v = view.stated(own ? *own : "rope_theta");
+  if (own) common_name_unread(view, "rope_theta", *own, v);
+  return v ? *v : Value{view.entry().at("theta"), Origin::class_default, view.class_name()};
 }
 
 namespace {
@@ -81,11 +94,10 @@ namespace {
 std::optional<Value> fraction_outside(const ConfigView& view) {
   if (const Json* forced = rule_of(view, "partial_forced"))
     return Value{*forced, Origin::class_default, view.class_name()};
-  std::vector<std::string> names{"partial_rotary_factor"};
-  if (const Json* keys = view.entry().find("keys"))
-    if (const Json* given = keys->find("partial")) names = {given->as_array().front().as_string()};
-  for (const auto& name : names)
-    if (auto v = view.stated(name); v && !v->value.is_null()) return v;
+  const auto own = own_key(view, "partial");
+  const auto v = view.stated(own ? *own : "partial_rotary_factor");
+  if (own) common_name_unread(view, "partial_rotary_factor", *own, v);
+  if (v && !v->value.is_null()) return v;
   if (const Json* from = rule_of(view, "partial_from"))  // MiniMax-M2: rotary_dim / head_dim
     if (auto width = view.integer(from->as_string(), 1, 65536))
       if (auto head = view.integer("head_dim", 1, 65536))

@@ -15,7 +15,6 @@ const KeysOfType kKeys[] = {
     {"default", {}},
     {"linear", {"factor"}},
     {"dynamic", {"factor"}},
-    {"ntk_alpha", {"alpha", "factor"}},
     {"yarn",
      {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
       "mscale", "mscale_all_dim", "truncate"}},
@@ -67,6 +66,9 @@ void RotaryWriter::unread_keys() {
     if (entry.find("mrope") && (key == "mrope_section" || key == "mrope_interleaved" ||
                                 key == "interleaved" || key == "xdrope_section"))
       continue;
+    if (fixed_alpha_ && key == "alpha") continue;
+    if (const Json* names = aliases(); names && (names->find(key) || key == "mrope_section"))
+      continue;  // checked with the head
     if (entry.find("temperature") && key == "llama_4_scaling_beta") continue;
     if (entry.find("logit_factor") && (key == "mscale_all_dim" || key == "factor")) continue;
     if (out_.type != "longrope" && (key == "short_factor" || key == "long_factor")) {
@@ -91,6 +93,45 @@ void RotaryWriter::unread_keys() {
       reading().warn("key_ignored", key + " is not read with rope_type " + out_.type, value.where,
                      "remove it, or write the rope_type it belongs to");
   }
+}
+
+const Json* RotaryWriter::aliases() const {
+  const Json* rule = view_.entry().find("rope");
+  return rule ? rule->find("aliases") : nullptr;
+}
+
+// HunYuan-VL: sections of half the head, under an older name too.
+bool RotaryWriter::xd_sections(const Head& head) {
+  const Json* names = aliases();
+  if (!names) return true;
+  for (const auto& [from, to] : names->as_object()) {
+    const Value* sections = dict_.find(to.as_string());
+    const Value* old = dict_.find(from);
+    if (old && sections && old->value != sections->value) {
+      reading().error("both_spellings",
+                      from + " is " + shown(old->value) + " and " + to.as_string() + " " +
+                          shown(sections->value) + ": " + view_.class_name() + " refuses the file",
+                      old->where, "keep the one that is right");
+      return false;
+    }
+    if (!sections || sections->value.is_null()) continue;
+    Index sum = 0;
+    bool fine = sections->value.is_array();
+    if (fine)
+      for (const Json& n : sections->value.as_array()) {
+        const auto whole = whole_number(n);
+        fine = fine && whole && *whole >= 0 && *whole <= 65536 && sum <= 65536;
+        if (fine) sum += *whole;
+      }
+    if (fine && sum == head.q_dim.value / 2) continue;
+    reading().error("sections_sum",
+                    to.as_string() + " must be whole numbers that add up to half the head, " +
+                        std::to_string(head.q_dim.value / 2) + ", got " + shown(sections->value),
+                    sections->where, "sections count pairs, and all pairs",
+                    static_cast<double>(sum));
+    return false;
+  }
+  return true;
 }
 
 // transformers 5 keeps theta inside, version 4 at the top level; a reader of the other generation

@@ -49,9 +49,16 @@ bool RotaryWriter::dynamic() {
     begin("ntk", true);
     const auto a = number("alpha", "factor", {true, 0});
     if (!a) return false;
+    if (!dict_.find("factor")) {
+      reading().error("missing_key",
+                      "rope_type dynamic needs factor, which counts for nothing beside alpha: "
+                      "transformers refuses the file",
+                      place("factor"), "state factor 1.0");
+      return false;
+    }
     field("factor", *a);
     field("formula", {"alpha", Origin::class_default, view_.class_name() + " reads alpha"});
-    out_.type = "ntk_alpha";
+    fixed_alpha_ = true;
     return true;
   }
   begin("dynamic", true);

@@ -30,7 +30,7 @@ std::optional<RotaryText> RotaryWriter::write(const Head& head) {
                     view_.where("head_dim"), "state head_dim");
     return std::nullopt;
   }
-  if (!scheme(head)) return std::nullopt;
+  if (!scheme(head) || !xd_sections(head)) return std::nullopt;
   odd_frequencies();
   if (!scaling()) return std::nullopt;
   logit_factor();

@@ -52,6 +52,8 @@ class RotaryWriter {
   void odd_frequencies();
   bool latent_width(const Head&, const Value* fraction, Index& out);
   bool mrope(Index width);
+  const Json* aliases() const;
+  bool xd_sections(const Head&);
   bool scaling();
   bool linear();
   bool dynamic();
@@ -78,6 +80,7 @@ class RotaryWriter {
   Index pairs_ = 0;
   Index odd_ = 0;  // the width before it was rounded up
   double base_ = 0;
+  bool fixed_alpha_ = false;  // HunYuan's alpha makes dynamic static
   RotaryText out_{};
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules of single classes, against what transformers 5.23 did with the same file: its rotary module
 // was built, and where it says so a model of that class ran. The numbers are float32 there.
+#include <set>
+
 #include "hugging_face_suite.h"
 
 namespace posenc {
@@ -180,6 +182,71 @@ TEST(ClassRules, GptNeoRepeatsItsListsOfLayers) {
                  "wrong_type");
   expect_refused(R"({"model_type":"gpt_neo","attention_types":[["global",24]]})", "wrong_type");
   expect_refused(R"({"model_type":"gpt_neo","attention_types":"global"})", "wrong_type");
+}
+
+// GPT-NeoX takes theta and fraction from keys of its own: 55 and 0.25 of 96 channels count here.
+TEST(ClassRules, CommonNamesThatGptNeoXDoesNotRead) {
+  for (const char* type : {"gpt_neox", "gpt_neox_japanese"}) {
+    const ModelSpec spec = read(Json::object({{"model_type", type},
+                                              {"num_hidden_layers", 1},
+                                              {"rotary_emb_base", 55},
+                                              {"rope_theta", 777.0},
+                                              {"partial_rotary_factor", 0.5}})
+                                    .dump());
+    ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+    EXPECT_EQ(spec.layers.front().field("base")->value, Json(55));
+    std::set<std::string> places;
+    for (const auto& f : spec.findings)
+      if (f.code == "alias_not_read") places.insert(f.where);
+    EXPECT_EQ(places, (std::set<std::string>{"config.json#/rope_theta",
+                                             "config.json#/partial_rotary_factor"}));
+  }
+  EXPECT_FALSE(finding(read(R"({"model_type":"gpt_neox","rotary_emb_base":55,"rope_theta":55})"),
+                       "alias_not_read"));
+}
+
+// HunYuan-VL reads its sections under two names, and wants the half of the head of them.
+TEST(ClassRules, SectionsOfHunYuan) {
+  const auto file = [](const std::string& inside) {
+    return R"({"model_type":"hunyuan_vl","text_config":{"head_dim":128,"rope_theta":10000.0,)"
+           R"("rope_scaling":{"type":"xdrope","alpha":1000.0,)" +
+           inside + "}}}";
+  };
+  for (const char* name : {"xdrope_section", "mrope_section"}) {
+    const ModelSpec spec = read(file("\"factor\":1.0,\"" + std::string(name) + "\":[16,16,16,16]"));
+    ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+    EXPECT_FALSE(finding(spec, "key_ignored")) << finding(spec, "key_ignored")->message;
+  }
+  const ModelSpec more = read(file(R"("factor":1.0,"beta_fast":32)"));
+  ASSERT_TRUE(finding(more, "key_ignored"));
+  EXPECT_EQ(finding(more, "key_ignored")->message, "beta_fast is not read with rope_type dynamic");
+  // ValueError: Illegal mrope partition; ... but they differ; KeyError: factor.
+  expect_refused(file(R"("factor":1.0,"xdrope_section":[16,16,16,15])"), "sections_sum");
+  expect_refused(file(R"("factor":1.0,"xdrope_section":[16,16,16,16],"mrope_section":[16,16,32])"),
+                 "both_spellings");
+  expect_refused(file(R"("xdrope_section":[16,16,16,16])"), "missing_key");
+}
+
+TEST(ClassRules, ValuesThatTurnAreAField) {
+  const ModelSpec spec = read(R"({"model_type":"roformer","rotary_value":true})");
+  EXPECT_TRUE(spec.layers.front().rotates_value);
+  EXPECT_EQ(spec.layers.front().field("rotates_value")->where, "config.json#/rotary_value");
+  EXPECT_EQ(read(R"({"model_type":"roformer"})").layers.front().field("rotates_value")->value,
+            Json(false));
+}
+
+TEST(ClassRules, AdviceOnAnUnknownTypeFitsTheFile) {
+  const auto mend = [](const std::string& more) {
+    const ModelSpec spec = read(R"({"model_type":"nobody_knows")" + more + "}");
+    const Finding* f = finding(spec, "unknown_model_type");
+    return f ? f->fix : "";
+  };
+  EXPECT_NE(mend(R"(,"rope_theta":10000.0)").find("Llama"), std::string::npos);
+  EXPECT_NE(mend(R"(,"text_config":{"rope_scaling":{"type":"yarn"}})").find("Llama"),
+            std::string::npos);
+  EXPECT_NE(mend(R"(,"alibi":true)").find("ALiBi"), std::string::npos);
+  EXPECT_NE(mend(R"(,"relative_attention_num_buckets":32)").find("T5"), std::string::npos);
+  EXPECT_EQ(mend(R"(,"hidden_size":64)").find("Llama"), std::string::npos);
 }
 
 }  // namespace

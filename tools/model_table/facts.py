@@ -169,8 +169,8 @@ ROTARY_IF = {
 # Where theta and fraction stand outside of rope_parameters, when not rope_theta and
 # partial_rotary_factor.
 KEYS = {
-    "gpt_neox": {"theta": ["rotary_emb_base"], "partial": ["rotary_pct"]},
-    "gpt_neox_japanese": {"theta": ["rotary_emb_base"], "partial": ["rotary_pct"]},
+    "gpt_neox": {"theta": "rotary_emb_base", "partial": "rotary_pct"},
+    "gpt_neox_japanese": {"theta": "rotary_emb_base", "partial": "rotary_pct"},
 }
 # Rules for rope_parameters that differ from the common one.
 #   by_layer_type  always nested: each type has its theta key and default, flat scaling goes to
