@@ -53,7 +53,7 @@ ModelSpec read_stdin_model(const ReadOptions& options) {
                          std::istreambuf_iterator<char>());
   if (text.rfind("GGUF", 0) == 0)
     return read_gguf(std::as_bytes(std::span(text.data(), text.size())), "-", options);
-  return read_hugging_face(parse_json(text, "-"), "-", options);
+  return read_hugging_face(parse_config(text, "-"), "-", options);
 }
 
 Index integer(std::string_view text) {

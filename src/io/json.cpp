@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "io/json_tokens.h"
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"
 
@@ -43,6 +44,42 @@ std::string escaped_token(std::string_view key) {
   return s;
 }
 
+// A token of Python's is parsed as a string of its length, quotes included, of a character that the
+// text holds nowhere else.
+constexpr char kStandIn = '\x7f';
+constexpr std::string_view kTokens[] = {"NaN", "Infinity", "-Infinity"};
+
+bool is_stand_in(std::string_view s) {
+  return !s.empty() && s.find_first_not_of(kStandIn) == std::string_view::npos;
+}
+
+// The text with stand-ins for the tokens, empty when it has none or could not be told from one.
+std::string with_stand_ins(std::string_view text) {
+  std::string out;
+  if (text.find(kStandIn) != std::string_view::npos) return out;
+  for (const char* escape : {"\\u007f", "\\u007F"})
+    if (text.find(escape) != std::string_view::npos) return out;
+  bool inside = false;
+  const auto apart = [&](std::size_t i) {  // no token goes on there
+    return i >= text.size() ||
+           std::string_view(" \t\r\n,:[]{}").find(text[i]) != std::string_view::npos;
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (inside && text[i] == '\\')
+      ++i;
+    else if (text[i] == '"')
+      inside = !inside;
+    else if (!inside && (i == 0 || apart(i - 1)))
+      for (const std::string_view token : kTokens)
+        if (text.substr(i, token.size()) == token && apart(i + token.size())) {
+          if (out.empty()) out = text;
+          for (std::size_t k = 0; k < token.size(); ++k)
+            out[i + k] = k == 0 || k + 1 == token.size() ? '"' : kStandIn;
+        }
+  }
+  return out;
+}
+
 class Builder {
  public:
   using number_integer_t = nlohmann::json::number_integer_t;
@@ -51,7 +88,9 @@ class Builder {
   using string_t = nlohmann::json::string_t;
   using binary_t = nlohmann::json::binary_t;
 
-  explicit Builder(const std::string& file) : file_(file) {}
+  // found: where stand-ins of NaN and infinities go, none when there are none.
+  explicit Builder(const std::string& file, std::vector<NonFinite>* found = nullptr)
+      : file_(file), found_(found) {}
   Json take() { return std::move(root_); }
 
   bool null() { return add(Json(nullptr)); }
@@ -63,7 +102,12 @@ class Builder {
     return add(Json(static_cast<double>(u)));
   }
   bool number_float(number_float_t d, const string_t&) { return add(Json(d)); }
-  bool string(string_t& s) { return add(Json(std::move(s))); }
+  bool string(string_t& s) {
+    if (!found_ || !is_stand_in(s)) return add(Json(std::move(s)));
+    const std::size_t size = s.size() + 2;  // as long as the token, quotes included
+    found_->push_back({keys(), path(), size == 3 ? "NaN" : size == 8 ? "Infinity" : "-Infinity"});
+    return add(Json(nullptr));
+  }
   bool binary(binary_t&) { return false; }  // not in text
   bool start_object(std::size_t) { return open(Json(Json::Object())); }
   bool start_array(std::size_t) { return open(Json(Json::Array())); }
@@ -160,7 +204,17 @@ class Builder {
     return s;
   }
 
+  // Keys that lead to the value that was read last; of lists nothing.
+  std::vector<std::string> keys() const {
+    std::vector<std::string> out;
+    for (const Level& level : levels_)
+      if (level.json->is_object() && !level.json->as_object().empty())
+        out.push_back(level.json->as_object().back().first);
+    return out;
+  }
+
   const std::string& file_;
+  std::vector<NonFinite>* found_;
   Json root_;
   std::vector<Level> levels_;
   std::size_t values_ = 0;
@@ -168,7 +222,9 @@ class Builder {
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& file) {
+namespace {
+
+void check_bytes(std::string_view text, const std::string& file) {
   if (text.size() > kMaxBytes)
     throw FormatError(
         file, "byte 100000000",
@@ -181,9 +237,24 @@ Json parse_json(std::string_view text, const std::string& file) {
                   [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }))
     throw FormatError(file, "byte " + std::to_string(text.size()),
                       "is empty where JSON must stand");
-  Builder builder(file);
+}
+
+Json build(std::string_view text, Builder builder) {
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& file) {
+  check_bytes(text, file);
+  return build(text, Builder(file));
+}
+
+Json parse_json(std::string_view text, const std::string& file, std::vector<NonFinite>& found) {
+  check_bytes(text, file);
+  const std::string other = with_stand_ins(text);
+  return other.empty() ? build(text, Builder(file)) : build(other, Builder(file, &found));
 }
 
 Json read_json(const std::filesystem::path& path) {

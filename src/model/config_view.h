@@ -127,5 +127,6 @@ inline Value derived(Json value, std::string where) {
 
 // The table of model types (data/hugging_face_models.json), null when the type is not known.
 const Json* model_entry(std::string_view model_type);
+const Json& model_entries();
 
 }  // namespace posenc::hf

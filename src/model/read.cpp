@@ -20,13 +20,14 @@ bool is_gguf(const std::filesystem::path& path) {
 }
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+constexpr std::size_t kMostJson = 100'000'000;
 
 // A pipe: read once, whole.
 ModelSpec read_stream(const std::filesystem::path& path, const ReadOptions& options) {
   const std::vector<std::byte> bytes = read_file(path, kMostBytes);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.substr(0, 4) == "GGUF") return read_gguf(bytes, path.string(), options);
-  return read_hugging_face(parse_json(text, path.string()), path.string(), options);
+  return read_hugging_face(parse_config(text, path.string()), path.string(), options);
 }
 
 // What a directory holds: config.json, or else its only GGUF file; the reader llama_cpp takes them
@@ -66,7 +67,10 @@ ModelSpec read_model(const std::filesystem::path& given, const ReadOptions& opti
     if (spec.reader == "llama_cpp") spec.weights = path.string();
     return spec;
   }
-  ModelSpec spec = read_hugging_face(read_json(path), path.string(), options);
+  const std::vector<std::byte> bytes = read_file(path, kMostJson);
+  ModelSpec spec = read_hugging_face(
+      parse_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string()),
+      path.string(), options);
   // Beside a config lie weights with the names of its own program.
   if (spec.reader == "transformers")
     spec.weights = path.has_parent_path() ? path.parent_path().string() : std::string(".");

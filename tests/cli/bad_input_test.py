@@ -20,10 +20,19 @@ class BadInput(Case):
         self.bad("{", "byte")
         self.bad('{"rope_theta": NaN}', "NaN")
         self.bad('{"rope_theta": Infinity}', "Infinity")
+        self.bad('{"model_type": "falcon_h1", "rope_scaling": {"factor": NaN}}', ["#/rope_scaling/factor", "NaN"])
         self.bad('{"rope_theta": 1, "rope_theta": 2}', "rope_theta")
         self.bad("[" * 100000, "levels")
         self.bad('{"a": 1} trailing', "byte")
         self.bad(b'{"model_type": "\xff\xfe"}', "config.json")
+
+    def test_infinity_where_nobody_reads_a_position(self):
+        config = '{"model_type": "falcon_h1", "num_hidden_layers": 2, "time_step_limit": [0.0, Infinity]}'
+        path = self.folder / "config.json"
+        path.write_text(config)
+        for subject, given in [(path, None), ("-", config.encode())]:
+            report = json.loads(self.posenc("explain", subject, "--json", stdin=given))
+            self.assertEqual(len(report["layers"]), 2)
 
     def test_too_large(self):
         self.bad(b'{"a": "' + b"x" * (100 << 20) + b'"}', "MB")

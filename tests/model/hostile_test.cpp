@@ -56,6 +56,40 @@ TEST_F(HostileFile, NoJson) {
   EXPECT_FALSE(read(sound).has_error());
 }
 
+// Files of Falcon-H1 and Nemotron-H hold "time_step_limit": [0.0, Infinity], which transformers
+// reads; where a position would follow from such a token it is named with its place.
+TEST_F(HostileFile, TokensOfPython) {
+  for (const char* more :
+       {R"("time_step_limit":[0.0,Infinity])", R"("a\"NaN":-Infinity,"b":{"c":NaN})",
+        R"("text":"NaN, Infinity \\","x" : NaN)"}) {
+    const ModelSpec spec = read(config(more));
+    EXPECT_FALSE(spec.has_error()) << more;
+    EXPECT_EQ(spec.layers.size(), 2u) << more;
+  }
+  struct Bad {
+    std::string more, place, token;
+  };
+  for (const Bad& bad :
+       {Bad{R"("rope_theta":NaN)", "#/rope_theta", "NaN"},
+        Bad{R"("rope_scaling":{"type":"yarn","factor":-Infinity})", "#/rope_scaling/factor",
+            "-Infinity"},
+        Bad{R"("rope_scaling":{"long_factor":[1.0,Infinity]})", "#/rope_scaling/long_factor/1",
+            "Infinity"},
+        Bad{R"("head_dim":Infinity)", "#/head_dim", "Infinity"},
+        Bad{R"("text_config":{"sliding_window":NaN})", "#/text_config/sliding_window", "NaN"},
+        Bad{R"("x":NaNs)", "byte", "NaN"}, Bad{R"("x":[nan])", "byte", "last read"},
+        Bad{"\"x\":\"\x7f\",\"y\":NaN", "byte", "NaN"}}) {
+    try {
+      (void)read(config(bad.more));
+      ADD_FAILURE() << "read " << bad.more;
+    } catch (const FormatError& e) {
+      const std::string what = e.what();
+      EXPECT_NE(what.find(bad.place), std::string::npos) << what;
+      EXPECT_NE(what.find(bad.token), std::string::npos) << what;
+    }
+  }
+}
+
 TEST_F(HostileFile, NoFile) {
   EXPECT_THROW((void)read_model(folder_), FormatError);  // an empty directory
   EXPECT_THROW((void)read_model(folder_ / "nothing.json"), FormatError);

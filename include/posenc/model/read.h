@@ -19,6 +19,9 @@ struct ReadOptions {
   std::string reader;                         // "", transformers, llama_cpp
 };
 POSENC_API ModelSpec read_model(const std::filesystem::path&, const ReadOptions& = {});
+// The text of a config.json. As parse_json, but Python's NaN and Infinity may stand under keys that
+// say nothing of positions, as real files have them (null then); elsewhere FormatError.
+POSENC_API Json parse_config(std::string_view text, const std::string& file);
 POSENC_API ModelSpec read_hugging_face(const Json& config, const std::string& file,
                                        const ReadOptions& = {});
 POSENC_API ModelSpec read_gguf(std::span<const std::byte>, const std::string& file,
