@@ -43,7 +43,10 @@ ReadOptions read_options(const SubjectOptions& o) {
     const auto eq = a.find('=');
     if (eq == std::string::npos || eq == 0)
       throw UsageError("--assume takes KEY=VALUE, got \"" + a + "\"");
-    r.assume[a.substr(0, eq)] = a.substr(eq + 1);
+    const auto [at, first] = r.assume.emplace(a.substr(0, eq), a.substr(eq + 1));
+    if (!first && at->second != a.substr(eq + 1))
+      throw UsageError(fmt::format("--assume {} is said twice, as {} and as {}", at->first,
+                                   at->second, a.substr(eq + 1)));
   }
   return r;
 }

@@ -13,15 +13,16 @@
 namespace posenc::cli {
 namespace {
 
-std::vector<double> numbers(std::string_view option, std::string_view text) {
+constexpr double kMostSize = 1e9;
+
+// One or two numbers; none where the text is anything else.
+std::vector<double> numbers(std::string_view text) {
   std::vector<double> list;
   for (std::size_t from = 0; from <= text.size();) {
     const std::size_t to = std::min(text.find('x', from), text.size());
     double n = 0;
     const auto [end, error] = std::from_chars(text.data() + from, text.data() + to, n);
-    if (error != std::errc{} || end != text.data() + to || list.size() == 2)
-      throw UsageError(
-          fmt::format("{} must be one number, or two as AxB, got \"{}\"", option, text));
+    if (error != std::errc{} || end != text.data() + to || list.size() == 2) return {};
     list.push_back(n);
     from = to + 1;
   }
@@ -31,12 +32,14 @@ std::vector<double> numbers(std::string_view option, std::string_view text) {
 }  // namespace
 
 std::vector<Index> sizes(std::string_view option, std::string_view text, double low) {
+  const std::vector<double> given = numbers(text);
   std::vector<Index> list;
-  for (const double n : numbers(option, text)) {
-    if (!(n >= low && n <= 1e9) || n != std::floor(n))
-      throw UsageError(fmt::format("{} must be N or HxW, got \"{}\"", option, text));
-    list.push_back(static_cast<Index>(n));
-  }
+  for (const double n : given)
+    if (n >= low && n <= kMostSize && n == std::floor(n)) list.push_back(static_cast<Index>(n));
+  if (given.empty() || list.size() != given.size())
+    throw UsageError(
+        fmt::format("{} must be N or HxW, whole numbers from {:.0f} to {:.0f}, got \"{}\"", option,
+                    low, kMostSize, text));
   return list;
 }
 
@@ -52,7 +55,9 @@ Extension extension_of(const ExtendOptions& o) {
   e.offset = o.offset;
   e.alpha = o.alpha.value_or(e.alpha);
   if (!o.scale.empty()) {
-    const std::vector<double> s = numbers("--scale", o.scale);
+    const std::vector<double> s = numbers(o.scale);
+    if (s.empty())
+      throw UsageError("--scale must be one number, or two as AxB, got \"" + o.scale + "\"");
     const bool line = e.how == ExtendHow::linear || e.how == ExtendHow::hierarchical;
     if (line && s.size() > 1) throw UsageError("--scale of a line must be one number");
     for (const double factor : s)

@@ -13,10 +13,12 @@
 
 #include "completion.h"
 #include "exit.h"
+#include "numbers.h"
 #include "posenc/core/error.h"
 #include "posenc/version.h"
 #include "streams.h"
 #include "verbs.h"
+#include "words.h"
 
 namespace posenc::cli {
 namespace {
@@ -27,7 +29,7 @@ constexpr const char* kSubject =
     "a model's file (config.json, directory, .gguf, -) or a SCHEME such as\n"
     "\"rope head_dim=128 pairing=half_split + yarn factor=4 original_context=4096\"";
 
-enum class Takes { model, layer_of_model, model_or_scheme };
+}  // namespace
 
 void add_subject(CLI::App* verb, SubjectOptions& o, Takes takes) {
   const bool scheme = takes == Takes::model_or_scheme;
@@ -37,9 +39,11 @@ void add_subject(CLI::App* verb, SubjectOptions& o, Takes takes) {
   verb->add_option("--context", o.context,
                    "sequence length for length rules (default: the model's own)")
       ->type_name("N")
-      ->check(CLI::Range(Index{1}, Index{1} << 50));
+      ->transform(whole_number(1, Index{1} << 50));
   if (takes != Takes::model)
-    verb->add_option("--layer", o.layer, "one layer, counted from 0")->type_name("L");
+    verb->add_option("--layer", o.layer, "one layer, counted from 0")
+        ->type_name("L")
+        ->transform(whole_number(0));
   verb->add_option("--assume", o.assume,
                    "decide what the file does not say, as KEY=VALUE; repeatable")
       ->type_name("K=V")
@@ -55,13 +59,15 @@ void add_subject(CLI::App* verb, SubjectOptions& o, Takes takes) {
       ->type_name("F");
 }
 
+void add_json(CLI::App* verb, bool& json) {
+  verb->add_flag("--json", json, "for machines, with a stable schema");
+}
+
+namespace {
+
 void add_output(CLI::App* verb, Output& o, const char* what) {
   verb->add_option("-o,--output", o.path, what)->type_name("F")->required();
   verb->add_option("--format", o.format, "for -o -: npy, safetensors or csv")->type_name("FORMAT");
-}
-
-void add_json(CLI::App* verb, bool& json) {
-  verb->add_flag("--json", json, "for machines, with a stable schema");
 }
 
 struct Verbs {
@@ -122,7 +128,8 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
       ->type_name("WHAT");
   t->add_option("--input", v.table.subject.input,
                 "which of several encodings at the input, counted from 0")
-      ->type_name("K");
+      ->type_name("K")
+      ->transform(whole_number(0));
   t->add_option("--layout", v.table.layout, "half, duplicated, repeated or pairs")
       ->type_name("LAYOUT")
       ->default_str("half");
@@ -171,116 +178,6 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
       "  posenc apply model.gguf --q x.safetensors:q --positions 7 --order bhtd --sense inverse -o "
       "out.safetensors");
   a->callback([&v] { v.chosen = [&v] { return apply_verb(v.apply); }; });
-}
-
-// What names a table in a file and its other size. `needed`: of extend; plot asks by --kind.
-std::vector<CLI::Option*> add_table_options(CLI::App* x, ExtendOptions& o, bool needed) {
-  std::vector<CLI::Option*> all;
-  const auto add = [&](auto&& option, const char* type, bool required = false) {
-    option->required(required);
-    if (*type) option->type_name(type);
-    all.push_back(option);
-  };
-  add(x->add_option("--tensor", o.tensor, "the table's name in the file"), "NAME", needed);
-  add(x->add_option("--to", o.to,
-                    "rows wanted: N of a line, kept rows included; HxW of a grid, without them"),
-      "N|HxW", needed);
-  add(x->add_option("--how", o.how,
-                    "linear, hierarchical (lines); bilinear, bicubic, geometric (grids)"),
-      "HOW", needed);
-  add(x->add_option("--prefix", o.prefix,
-                    "rows kept in front: class and register tokens, offset rows"),
-      "N");
-  add(x->add_option("--suffix", o.suffix, "rows kept at the end"), "N");
-  add(x->add_option("--grid", o.grid, "the table's own grid (default: the square of its rows)"),
-      "HxW");
-  add(x->add_option("--order", o.order,
-                    "its axes: t rows, y x of a grid, c channels, 1 of size one\n"
-                    "(default: tc, 1tc or 1yxc by its shape)"),
-      "ORDER");
-  add(x->add_flag("--align-corners", o.align_corners, "ends on ends"), "");
-  add(x->add_flag("--antialias", o.antialias, "as timm and JAX: a = -0.5, border renormalised"),
-      "");
-  add(x->add_option("--keys", o.a, "bicubic's a (default: -0.75, with --antialias -0.5)"), "A");
-  add(x->add_option("--border", o.border, "repeat or renormalise (default: by --antialias)"), "B");
-  add(x->add_option("--offset", o.offset,
-                    "added to the new size where the factor is made: DINO 0.1"),
-      "X");
-  add(x->add_option("--scale", o.scale, "factor that sets the sampling points instead of the size"),
-      "F|FyxFx");
-  add(x->add_option("--alpha", o.alpha, "hierarchical (default: 0.4)"), "A");
-  return all;
-}
-
-void add_extend_options(CLI::App* x, ExtendOptions& o) {
-  x->add_option("weights", o.weights, "a .safetensors file")->type_name("WEIGHTS")->required();
-  add_table_options(x, o, true);
-  x->add_option("-o,--output", o.output, "the new file, written whole or not at all")
-      ->type_name("F")
-      ->required();
-  add_json(x, o.json);
-}
-
-void add_plot(CLI::App& app, Verbs& v) {
-  auto* p = app.add_subcommand(
-      "plot", "pictures: rows, wavelengths, decay, error, scaling, a table before and after");
-  add_subject(p, v.plot.subject, Takes::model_or_scheme);
-  p->add_option(
-       "--kind", v.plot.kind,
-       "rows (heat map of cos and sin, or of what acts at the input, learned tables too), "
-       "wavelengths (against the context), decay (score, inner product of sinusoids or similarity "
-       "of learned rows, by distance), error (angle error by precision), scaling (before and "
-       "after), "
-       "extend (a table in a .safetensors file before and after `posenc extend`)")
-      ->type_name("KIND")
-      ->capture_default_str();
-  p->add_option("--positions", v.plot.positions, "of rows: A:B[:STEP], a list or an .npy")
-      ->type_name("P");
-  p->add_option("--input", v.plot.subject.input,
-                "which of several encodings at the input, counted from 0")
-      ->type_name("K");
-  std::vector<CLI::Option*> of_tables = add_table_options(p, v.plot.extend, false);
-  of_tables.push_back(p->add_option("--at", v.plot.at,
-                                    "of extend: the position, or patch, that similarity is to "
-                                    "(default: the middle)")
-                          ->type_name("N|YxX"));
-  p->add_option("-o,--output", v.plot.output, "F.svg, or F.html: one file, self-contained; or -")
-      ->type_name("F")
-      ->required();
-  p->add_option("--format", v.plot.format, "for -o -: svg or html")->type_name("FORMAT");
-  add_json(p, v.plot.json);
-  p->footer(
-      "Examples:\n  posenc plot config.json --kind wavelengths -o wavelengths.svg\n"
-      "  posenc plot \"rope head_dim=64 pairing=interleaved\" --kind rows --positions 0:256 -o "
-      "rows.html\n"
-      "  posenc plot \"sinusoidal width=128\" --kind decay -o inner_products.svg\n"
-      "  posenc plot models/bert --kind decay -o learned.svg\n"
-      "  posenc plot bert.safetensors --kind extend --tensor "
-      "bert.embeddings.position_embeddings.weight \\\n"
-      "    --to 1024 --how linear -o longer.svg");
-  p->callback([&v, of_tables] {
-    for (const CLI::Option* o : of_tables) v.plot.extend_given |= o->count() > 0;
-    v.chosen = [&v] { return plot(v.plot); };
-  });
-}
-
-void add_extend_verb(CLI::App& app, Verbs& v) {
-  auto* x = app.add_subcommand("extend", "a learned table of positions in a file at another size");
-  add_extend_options(x, v.extend);
-  x->footer(
-      "Everything else in the file is copied bit for bit.\n"
-      "Examples:\n"
-      "  posenc extend bert.safetensors --tensor bert.embeddings.position_embeddings.weight \\\n"
-      "    --to 2048 --how hierarchical -o longer.safetensors\n"
-      "  posenc extend roberta.safetensors --tensor roberta.embeddings.position_embeddings.weight "
-      "\\\n"
-      "    --prefix 2 --to 1026 --how linear -o longer.safetensors\n"
-      "  posenc extend vit.safetensors --tensor vit.embeddings.position_embeddings --prefix 1 \\\n"
-      "    --to 24x24 --how bicubic -o larger.safetensors\n"
-      "  posenc extend sam.safetensors --tensor image_encoder.pos_embed --to 32x48 --how bilinear "
-      "-o "
-      "o.safetensors");
-  x->callback([&v] { v.chosen = [&v] { return extend_verb(v.extend); }; });
 }
 
 void add_checking_verbs(CLI::App& app, Verbs& v) {
@@ -342,6 +239,15 @@ void refuse_empty_values(CLI::App& app) {
         });
 }
 
+// CLI11 says of an option that stands twice: "--context: At Most 1 required but received 2".
+std::string said(const CLI::ParseError& e) {
+  const std::string text = e.what();
+  const auto colon = text.find(": At Most 1 required but received ");
+  return colon == std::string::npos
+             ? text
+             : text.substr(0, colon) + " stands more than once: it takes one value";
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Position encodings of Transformers: read, explain, check, compute.");
   app.name("posenc");
@@ -353,8 +259,8 @@ int run(int argc, char** argv) {
   Verbs v;
   add_reading_verbs(app, v);
   add_number_verbs(app, v);
-  add_extend_verb(app, v);
-  add_plot(app, v);
+  add_extend_verb(app, v.extend, v.chosen);
+  add_plot(app, v.plot, v.chosen);
   add_checking_verbs(app, v);
   refuse_empty_values(app);
   const auto called = [&](CLI::App* verb) { return verb->get_name() == argv[1]; };
@@ -368,7 +274,8 @@ int run(int argc, char** argv) {
     std::cout.flush();
     return kSuccess;
   } catch (const CLI::ParseError& e) {
-    return fail(kUsage, std::string(e.what()) + " (posenc --help shows how)");
+    const std::string verb = argc > 1 && argv[1][0] != '-' ? std::string(argv[1]) + " " : "";
+    return fail(kUsage, fmt::format("{} (posenc {}--help shows how)", said(e), verb));
   }
   return v.chosen();
 }

@@ -2,6 +2,7 @@
 #include "model/layers.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "model/layer_rules.h"
 #include "model/rope_parameters.h"
@@ -17,6 +18,18 @@ struct Resolved {
   Encoding encoding;
   RotarySpec spec;
 };
+
+// Whether a refusal speaks of a field (yarn.factor: of factor), as a word of its own.
+bool names(std::string_view message, std::string_view field) {
+  field = field.substr(field.rfind('.') + 1);
+  const auto in_word = [&](std::size_t i) {
+    return i < message.size() &&
+           (std::isalnum(static_cast<unsigned char>(message[i])) != 0 || message[i] == '_');
+  };
+  for (std::size_t at = 0; (at = message.find(field, at)) != std::string_view::npos; ++at)
+    if (!(at > 0 && in_word(at - 1)) && !in_word(at + field.size())) return true;
+  return false;
+}
 
 class LayerReader {
  public:
@@ -181,6 +194,13 @@ class LayerReader {
       resolved_.push_back({key, std::move(*text), std::move(encoding), std::move(spec)});
       return &resolved_.back();
     } catch (const std::invalid_argument& problem) {
+      // What a person assumed is not the file's fault.
+      for (const FieldValue& f : text->fields)
+        if (f.origin == Origin::user && names(problem.what(), f.name)) {
+          view_.reading().error("refused", problem.what(), f.where,
+                                "assume a value that the scheme takes: posenc list NAME has them");
+          return nullptr;
+        }
       view_.reading().error("refused", problem.what(), text->where,
                             "the numbers of this file make no rotary: " + text->text);
       return nullptr;

@@ -73,6 +73,37 @@ class BadInput(Case):
         self.error("bench", "--filter", "no such line", code=2, says="no line")
         self.error("explian", LLAMA, code=2, says='"explian"')
 
+    def test_numbers_are_digits(self):
+        for value, hint in [("1e5", "100000"), ("128k", "131072"), ("1.5", ""), ("-3", ""), ("0", ""), ("0x10", ""), ("9" * 30, ""),
+                            (" 5", ""), ("many", "")]:
+            self.error("explain", LLAMA, f"--context={value}", code=2,
+                       says=["--context", "whole number from 1 to 1125899906842624", f'"{value}"', hint])
+        ten = json.loads(self.posenc("explain", LLAMA, "--context", "010", "--json"))
+        self.assertEqual(ten["context"]["value"], 10)  # not octal
+        out = self.folder / "o.svg"
+        for words in [["explain", LLAMA, "--layer", "x"], ["plot", LLAMA, "--input", "1e1", "-o", out],
+                      ["extend", "w.safetensors", "--prefix", "-1"], ["extend", "w.safetensors", "--suffix", "1.5"]]:
+            self.error(*words, code=2, says=[words[2], "whole number of at least 0", f'"{words[3]}"'])
+        for name in ["--keys", "--offset", "--alpha"]:
+            for value in ["x", "nan", "inf", "1,5"]:
+                self.error("extend", "w.safetensors", name, value, code=2, says=[name, "finite number", f'"{value}"'])
+        self.error("explain", LLAMA, "--context", "5", "--context", "6", code=2, says=["--context", "more than once", "explain --help"])
+
+    def test_what_is_assumed_is_named(self):
+        for assumed, says in [("pairing=foo", "half_split, interleaved"), ("direction=7", "direction")]:
+            field = assumed.split("=")[0]
+            report = json.loads(self.posenc("doctor", LLAMA, "--assume", assumed, "--json", code=1))
+            finding, = [f for f in report["findings"] if f["code"] == "refused"]
+            self.assertEqual(finding["where"], f"--assume {field}")
+            self.assertIn(says, finding["message"])
+        # Another's fault stays where it is, whatever is assumed beside it.
+        report = json.loads(self.posenc("doctor", LLAMA, "--assume", "pairing=half_split", "--assume", "direction=7", "--json", code=1))
+        finding, = [f for f in report["findings"] if f["code"] == "refused"]
+        self.assertEqual(finding["where"], "--assume direction")
+        self.error("explain", LLAMA, "--assume", "pairing=half_split", "--assume", "pairing=interleaved", code=2,
+                   says=["pairing", "twice", "half_split", "interleaved"])
+        self.posenc("explain", LLAMA, "--assume", "pairing=half_split", "--assume", "pairing=half_split")
+
     def test_an_empty_value_is_no_wish_for_the_default(self):
         for words in [["explain", LLAMA, "--layer", ""], ["list", ""], ["table", SCHEME, "--what", "", "-o", "-"],
                       ["selftest", "--filter", ""], ["extend", "w.safetensors", "--order", ""]]:

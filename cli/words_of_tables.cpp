@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of extend and plot, which share those of a table.
+#include "numbers.h"
+#include "words.h"
+
+namespace posenc::cli {
+namespace {
+
+// What names a table in a file and its other size. `needed`: of extend; plot asks by --kind.
+std::vector<CLI::Option*> add_table_options(CLI::App* x, ExtendOptions& o, bool needed) {
+  std::vector<CLI::Option*> all;
+  const auto add = [&](auto&& option, const char* type, bool required = false) {
+    option->required(required);
+    if (*type) option->type_name(type);
+    all.push_back(option);
+    return option;
+  };
+  add(x->add_option("--tensor", o.tensor, "the table's name in the file"), "NAME", needed);
+  add(x->add_option("--to", o.to,
+                    "rows wanted: N of a line, kept rows included; HxW of a grid, without them"),
+      "N|HxW", needed);
+  add(x->add_option("--how", o.how,
+                    "linear, hierarchical (lines); bilinear, bicubic, geometric (grids)"),
+      "HOW", needed);
+  add(x->add_option("--prefix", o.prefix,
+                    "rows kept in front: class and register tokens, offset rows"),
+      "N")
+      ->transform(whole_number(0));
+  add(x->add_option("--suffix", o.suffix, "rows kept at the end"), "N")->transform(whole_number(0));
+  add(x->add_option("--grid", o.grid, "the table's own grid (default: the square of its rows)"),
+      "HxW");
+  add(x->add_option("--order", o.order,
+                    "its axes: t rows, y x of a grid, c channels, 1 of size one\n"
+                    "(default: tc, 1tc or 1yxc by its shape)"),
+      "ORDER");
+  add(x->add_flag("--align-corners", o.align_corners, "ends on ends"), "");
+  add(x->add_flag("--antialias", o.antialias, "as timm and JAX: a = -0.5, border renormalised"),
+      "");
+  add(x->add_option("--keys", o.a, "bicubic's a (default: -0.75, with --antialias -0.5)"), "A")
+      ->transform(real_number());
+  add(x->add_option("--border", o.border, "repeat or renormalise (default: by --antialias)"), "B");
+  add(x->add_option("--offset", o.offset,
+                    "added to the new size where the factor is made: DINO 0.1"),
+      "X")
+      ->transform(real_number());
+  add(x->add_option("--scale", o.scale, "factor that sets the sampling points instead of the size"),
+      "F|FyxFx");
+  add(x->add_option("--alpha", o.alpha, "hierarchical (default: 0.4)"), "A")
+      ->transform(real_number());
+  return all;
+}
+
+void add_extend_options(CLI::App* x, ExtendOptions& o) {
+  x->add_option("weights", o.weights, "a .safetensors file")->type_name("WEIGHTS")->required();
+  add_table_options(x, o, true);
+  x->add_option("-o,--output", o.output, "the new file, written whole or not at all")
+      ->type_name("F")
+      ->required();
+  add_json(x, o.json);
+}
+
+}  // namespace
+
+void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
+  auto* p = app.add_subcommand(
+      "plot", "pictures: rows, wavelengths, decay, error, scaling, a table before and after");
+  add_subject(p, o.subject, Takes::model_or_scheme);
+  p->add_option(
+       "--kind", o.kind,
+       "rows (heat map of cos and sin, or of what acts at the input, learned tables too), "
+       "wavelengths (against the context), decay (score, inner product of sinusoids or similarity "
+       "of learned rows, by distance), error (angle error by precision), scaling (before and "
+       "after), "
+       "extend (a table in a .safetensors file before and after `posenc extend`)")
+      ->type_name("KIND")
+      ->capture_default_str();
+  p->add_option("--positions", o.positions, "of rows: A:B[:STEP], a list or an .npy")
+      ->type_name("P");
+  p->add_option("--input", o.subject.input,
+                "which of several encodings at the input, counted from 0")
+      ->type_name("K")
+      ->transform(whole_number(0));
+  std::vector<CLI::Option*> of_tables = add_table_options(p, o.extend, false);
+  of_tables.push_back(p->add_option("--at", o.at,
+                                    "of extend: the position, or patch, that similarity is to "
+                                    "(default: the middle)")
+                          ->type_name("N|YxX"));
+  p->add_option("-o,--output", o.output, "F.svg, or F.html: one file, self-contained; or -")
+      ->type_name("F")
+      ->required();
+  p->add_option("--format", o.format, "for -o -: svg or html")->type_name("FORMAT");
+  add_json(p, o.json);
+  p->footer(
+      "Examples:\n  posenc plot config.json --kind wavelengths -o wavelengths.svg\n"
+      "  posenc plot \"rope head_dim=64 pairing=interleaved\" --kind rows --positions 0:256 -o "
+      "rows.html\n"
+      "  posenc plot \"sinusoidal width=128\" --kind decay -o inner_products.svg\n"
+      "  posenc plot models/bert --kind decay -o learned.svg\n"
+      "  posenc plot bert.safetensors --kind extend --tensor "
+      "bert.embeddings.position_embeddings.weight \\\n"
+      "    --to 1024 --how linear -o longer.svg");
+  p->callback([&o, &chosen, of_tables] {
+    for (const CLI::Option* x : of_tables) o.extend_given |= x->count() > 0;
+    chosen = [&o] { return plot(o); };
+  });
+}
+
+void add_extend_verb(CLI::App& app, ExtendOptions& o, std::function<int()>& chosen) {
+  auto* x = app.add_subcommand("extend", "a learned table of positions in a file at another size");
+  add_extend_options(x, o);
+  x->footer(
+      "Everything else in the file is copied bit for bit.\n"
+      "Examples:\n"
+      "  posenc extend bert.safetensors --tensor bert.embeddings.position_embeddings.weight \\\n"
+      "    --to 2048 --how hierarchical -o longer.safetensors\n"
+      "  posenc extend roberta.safetensors --tensor roberta.embeddings.position_embeddings.weight "
+      "\\\n"
+      "    --prefix 2 --to 1026 --how linear -o longer.safetensors\n"
+      "  posenc extend vit.safetensors --tensor vit.embeddings.position_embeddings --prefix 1 \\\n"
+      "    --to 24x24 --how bicubic -o larger.safetensors\n"
+      "  posenc extend sam.safetensors --tensor image_encoder.pos_embed --to 32x48 --how bilinear "
+      "-o "
+      "o.safetensors");
+  x->callback([&o, &chosen] { chosen = [&o] { return extend_verb(o); }; });
+}
+
+}  // namespace posenc::cli
