@@ -65,6 +65,21 @@ void apply_temperature(const Subject& s, const ApplyOptions& o, const Heads& q,
     scale_rows<double>(q, factor);
 }
 
+// The words of files and options, before the library speaks of tensors.
+void check_queries(const std::string& file, const Heads& h, const RotarySpec& spec,
+                   const PositionList& list, const std::string& title) {
+  if (h.dim != spec.head_dim)
+    throw InputError(fmt::format("{}: has heads of {} channels, {} turns heads of {}", file, h.dim,
+                                 title, spec.head_dim));
+  const Index count = list.owned.count(), rows = list.owned.batch;
+  if (count != h.tokens)
+    throw InputError(
+        fmt::format("{}: has {} tokens, and --positions are {}", file, h.tokens, count));
+  if (rows != 1 && rows != h.batch)
+    throw InputError(
+        fmt::format("{}: has a batch of {}, and --positions have {} rows", file, h.batch, rows));
+}
+
 }  // namespace
 
 int apply_verb(const ApplyOptions& o) {
@@ -84,7 +99,13 @@ int apply_verb(const ApplyOptions& o) {
   const auto load = [&](const std::string& file, const char* which, Heads& to) {
     if (file.empty()) return;
     Array& a = out.emplace(which, read_array(file, which)).first->second;
+    if (!is_float(a.dtype))
+      throw InputError(
+          fmt::format("{}: must be f64, f32, f16 or bf16, got {}", file, name(a.dtype)));
     to = heads(a.view(), order_of(a, o.order, which));
+    static double nothing;  // an array without elements has no memory, and is there all the same
+    if (to.data == nullptr) to.data = &nothing;
+    check_queries(file, to, spec, list, subject.title);
   };
   load(o.q, "q", x.q);
   load(o.k, "k", x.k);
@@ -96,7 +117,7 @@ int apply_verb(const ApplyOptions& o) {
   plan.apply(x, x, p, sense);
   if (o.temperature) apply_temperature(subject, o, x.q, p);
   write_arrays(o.output, out);
-  if (o.json) write_report("posenc.apply/1", o.output.path, out);
+  report_written("posenc.apply/1", o.output.path, out, o.json);
   return kSuccess;
 }
 

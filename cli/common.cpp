@@ -191,6 +191,12 @@ ModelSpec read_model_argument(const SubjectOptions& o) {
   const ReadOptions options = read_options(o);
   if (o.text == "-") return read_stdin_model(options);
   if (!exists(o.text)) throw InputError(o.text + ": no such file or directory");
+  const std::string ending = std::filesystem::path(o.text).extension().string();
+  for (const char* weights : {".safetensors", ".npy", ".npz", ".bin", ".pt", ".pth", ".onnx"})
+    if (ending == weights)
+      throw InputError(o.text +
+                       ": holds arrays, and a model's positions stand in its config.json or .gguf "
+                       "file: name that, or the folder that holds both");
   return read_model(o.text, options);
 }
 
@@ -240,7 +246,8 @@ Subject read_subject(const SubjectOptions& o) {
   try {
     s.encoding = parse_encoding(o.text, lookup);
   } catch (const std::invalid_argument& e) {
-    throw InputError(std::string(e.what()) + "\n(\"" + o.text +
+    const std::string shown = o.text.size() <= 200 ? o.text : o.text.substr(0, 197) + "...";
+    throw InputError(std::string(e.what()) + "\n(\"" + shown +
                      "\" is no file, so it was read as a SCHEME)");
   }
   if (!o.arrays.empty() && !looked_up && !learns(*s.encoding))

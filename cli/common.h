@@ -83,8 +83,9 @@ std::string output_format(const Output&, const char* known);
 // npy, safetensors or csv; anything else is refused. Asked before anything is read.
 std::string array_format(const Output&);
 void write_arrays(const Output&, const Arrays&);
-// For --json: what was written, {"schema", "output", "arrays": {NAME: {"dtype", "shape"}}}.
-void write_report(const char* schema, const std::string& path, const Arrays&);
+// What was written: with --json {"schema", "output", "arrays": {NAME: {"dtype", "shape"}}} on
+// stdout, else a line on stderr; nothing where the data themselves went to stdout.
+void report_written(const char* schema, const std::string& path, const Arrays&, bool json);
 void write_text(const std::string& path, std::string_view text);  // `-` is stdout
 
 // A person at a terminal.

@@ -21,6 +21,21 @@ std::string joined(const std::vector<std::string>& v, const char* between) {
   return fmt::format("{}", fmt::join(v, between));
 }
 
+// Inside single quotes a quote ends them: closed, said and opened again (zsh), or escaped (fish).
+// _describe of zsh takes the first plain colon for the end of the name.
+std::string quoted(std::string_view text, std::string_view quote, std::string_view colon) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\'')
+      out += quote;
+    else if (c == ':')
+      out += colon;
+    else
+      out += c;
+  }
+  return out;
+}
+
 std::vector<const CLI::App*> verbs(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
@@ -47,7 +62,8 @@ std::string bash(const CLI::App& app) {
 std::string zsh(const CLI::App& app) {
   std::string verbs_text, cases;
   for (const CLI::App* v : verbs(app)) {
-    verbs_text += fmt::format("    '{}:{}'\n", v->get_name(), v->get_description());
+    verbs_text +=
+        fmt::format("    '{}:{}'\n", v->get_name(), quoted(v->get_description(), "'\\''", "\\:"));
     cases +=
         fmt::format("    {}) compadd -- {}; _files ;;\n", v->get_name(), joined(words(*v), " "));
   }
@@ -63,7 +79,7 @@ std::string fish(const CLI::App& app) {
   std::string out = "# fish completion for posenc\n";
   for (const CLI::App* v : verbs(app)) {
     out += fmt::format("complete -c posenc -n __fish_use_subcommand -a {} -d '{}'\n", v->get_name(),
-                       v->get_description());
+                       quoted(v->get_description(), "\\'", ":"));
     for (const CLI::Option* o : v->get_options())
       for (const std::string& l : o->get_lnames())
         out += fmt::format("complete -c posenc -n '__fish_seen_subcommand_from {}' -l {}\n",

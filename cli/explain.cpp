@@ -9,6 +9,7 @@
 
 #include "findings.h"
 #include "streams.h"
+#include "utf8.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -235,7 +236,7 @@ int explain(const ExplainOptions& o) {
   const std::optional<Index> layer = o.subject.layer;
   if (layer) chosen_layer(m, o.subject);  // refuses a layer that is not there
   if (o.json) {
-    write_text("-", explain_json(m, layer).dump(2) + "\n");
+    write_text("-", in_utf8(explain_json(m, layer)).dump(2) + "\n");
     return kSuccess;
   }
   const Style style = style_for_stdout();
@@ -268,7 +269,7 @@ int doctor_verb(const ExplainOptions& o) {
   bool error = false;
   for (const Finding& f : findings) error = error || f.severity == Severity::error;
   if (o.json) {
-    write_text("-", doctor_json(findings).dump(2) + "\n");
+    write_text("-", in_utf8(doctor_json(findings)).dump(2) + "\n");
     return error ? kNegative : kSuccess;
   }
   if (findings.empty()) {

@@ -5,6 +5,7 @@
 #include "extend_rows.h"
 #include "posenc/io/gguf.h"
 #include "streams.h"
+#include "utf8.h"
 
 namespace posenc::cli {
 namespace {
@@ -77,7 +78,7 @@ int extend_verb(const ExtendOptions& o) {
                       {"to", side(shape, x.to)},
                       {"tensors_copied", Json(static_cast<Index>(index.tensors.size()) - 1)},
                       {"notes", list}});
-    write_text("-", report.dump(2) + "\n");
+    write_text("-", in_utf8(report).dump(2) + "\n");
   } else {
     fmt::print("{} [{}] -> [{}], {}; {} other tensors copied\n", table.name,
                fmt::join(table.shape, ", "), fmt::join(shape, ", "), o.how,

@@ -33,8 +33,8 @@ constexpr const char* kSubject =
 
 void add_subject(CLI::App* verb, SubjectOptions& o, Takes takes) {
   const bool scheme = takes == Takes::model_or_scheme;
-  verb->add_option("subject", o.text, scheme ? kSubject : kModel)
-      ->type_name(scheme ? "MODEL|SCHEME" : "MODEL")
+  verb->add_option(scheme ? "MODEL|SCHEME" : "MODEL", o.text, scheme ? kSubject : kModel)
+      ->type_name("")
       ->required();
   verb->add_option("--context", o.context,
                    "sequence length for length rules (default: the model's own)")
@@ -86,7 +86,7 @@ struct Verbs {
 void add_reading_verbs(CLI::App& app, Verbs& v) {
   auto* list_verb =
       app.add_subcommand("list", "schemes and scalings: fields, units, defaults, sources");
-  list_verb->add_option("name", v.list.name, "one scheme or scaling")->type_name("NAME");
+  list_verb->add_option("NAME", v.list.name, "one scheme or scaling")->type_name("");
   list_verb->add_flag("--markdown", v.list.markdown, "the table of the README");
   add_json(list_verb, v.list.json);
   list_verb->footer("Examples:\n  posenc list\n  posenc list yarn");
@@ -208,7 +208,8 @@ void add_checking_verbs(CLI::App& app, Verbs& v) {
   b->callback([&v] { v.chosen = [&v] { return bench(v.bench); }; });
 
   auto* c = app.add_subcommand("completion", "a completion script for bash, zsh or fish");
-  c->add_option("shell", v.shell, "bash, zsh or fish")
+  c->add_option("SHELL", v.shell, "bash, zsh or fish")
+      ->type_name("WORD")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   c->footer(
@@ -240,8 +241,11 @@ void refuse_empty_values(CLI::App& app) {
 }
 
 // CLI11 says of an option that stands twice: "--context: At Most 1 required but received 2".
-std::string said(const CLI::ParseError& e) {
+std::string said(const CLI::ParseError& e, int argc, char** argv) {
   const std::string text = e.what();
+  if (text.rfind("A subcommand is required", 0) == 0)
+    return argc > 1 ? fmt::format("a verb must come first, got \"{}\"", argv[1])
+                    : std::string("a verb is needed");
   const auto colon = text.find(": At Most 1 required but received ");
   return colon == std::string::npos
              ? text
@@ -253,6 +257,7 @@ int run(int argc, char** argv) {
   app.name("posenc");
   app.set_version_flag("--version", std::string("posenc ") + kVersion);
   app.require_subcommand(1);
+  app.get_formatter()->label("SUBCOMMAND", "VERB");
   app.footer(
       "posenc VERB --help has options and examples. Data go to stdout, messages to stderr.\n"
       "Exit: 0 success, 1 a negative answer, 2 usage, 3 bad input, 4 resources.");
@@ -275,7 +280,7 @@ int run(int argc, char** argv) {
     return kSuccess;
   } catch (const CLI::ParseError& e) {
     const std::string verb = argc > 1 && argv[1][0] != '-' ? std::string(argv[1]) + " " : "";
-    return fail(kUsage, fmt::format("{} (posenc {}--help shows how)", said(e), verb));
+    return fail(kUsage, fmt::format("{} (posenc {}--help shows how)", said(e, argc, argv), verb));
   }
   return v.chosen();
 }

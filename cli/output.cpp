@@ -12,6 +12,7 @@
 #include "common.h"
 #include "posenc/core/error.h"
 #include "streams.h"
+#include "utf8.h"
 
 namespace posenc::cli {
 namespace {
@@ -59,15 +60,24 @@ std::string output_format(const Output& out, const char* known) {
   return ending;
 }
 
-void write_report(const char* schema, const std::string& path, const Arrays& arrays) {
+void report_written(const char* schema, const std::string& path, const Arrays& arrays, bool json) {
+  if (is_stdout(path)) return;
   Json shapes = Json::object();
+  std::string text;
   for (const auto& [name, array] : arrays) {
     Json shape = Json::array();
     for (const Index n : array.shape) shape.push(Json(n));
     shapes.set(name, Json::object({{"dtype", posenc::name(array.dtype)}, {"shape", shape}}));
+    text += fmt::format("{} {} {} [{}]", text.empty() ? ":" : ",", name, posenc::name(array.dtype),
+                        fmt::join(array.shape, " x "));
   }
-  write_text(
-      "-", Json::object({{"schema", schema}, {"output", path}, {"arrays", shapes}}).dump(2) + "\n");
+  if (json)
+    write_text(
+        "-",
+        Json::object({{"schema", schema}, {"output", utf8(path)}, {"arrays", shapes}}).dump(2) +
+            "\n");
+  else
+    say(path + text + "\n");
 }
 
 std::string array_format(const Output& out) {

@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "enum_words.h"
-#include "streams.h"
 #include "table_angles.h"
 #include "verbs.h"
 
@@ -217,14 +216,7 @@ int table(TableOptions o) {
   if (!input && o.subject.input) throw UsageError("--input goes with --what rows");
   const Arrays out = input ? input_table(subject, o) : rotary_table(subject, o);
   write_arrays(o.output, out);
-  if (o.json) {
-    write_report("posenc.table/1", o.output.path, out);
-  } else if (!is_stdout(o.output.path)) {
-    const auto& [name, array] = *out.begin();
-    std::string shape;
-    for (Index n : array.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(n);
-    say(fmt::format("{}: {} {} [{}]\n", o.output.path, name, posenc::name(array.dtype), shape));
-  }
+  report_written("posenc.table/1", o.output.path, out, o.json);
   return kSuccess;
 }
 

@@ -59,14 +59,14 @@ int extend_verb(const ExtendOptions&);
 
 struct PlotOptions {
   SubjectOptions subject;
-  std::string kind = "wavelengths", positions;
-  std::string output, format;  // .svg or .html
-  ExtendOptions extend;        // of kind extend: the table's options
-  std::string at;              // of kind extend: what the similarity is to
-  bool extend_given = false;   // one of those was on the command line
+  std::string kind, positions;  // kind "": wavelengths where something turns, else rows
+  std::string output, format;   // .svg or .html
+  ExtendOptions extend;         // of kind extend: the table's options
+  std::string at;               // of kind extend: what the similarity is to
+  bool extend_given = false;    // one of those was on the command line
   bool json = false;
 };
-int plot(const PlotOptions&);
+int plot(PlotOptions);
 
 struct SelftestOptions {
   std::vector<std::string> suites, onnx;

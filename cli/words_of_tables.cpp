@@ -51,7 +51,7 @@ std::vector<CLI::Option*> add_table_options(CLI::App* x, ExtendOptions& o, bool 
 }
 
 void add_extend_options(CLI::App* x, ExtendOptions& o) {
-  x->add_option("weights", o.weights, "a .safetensors file")->type_name("WEIGHTS")->required();
+  x->add_option("WEIGHTS", o.weights, "a .safetensors file")->type_name("")->required();
   add_table_options(x, o, true);
   x->add_option("-o,--output", o.output, "the new file, written whole or not at all")
       ->type_name("F")
@@ -71,9 +71,9 @@ void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
        "wavelengths (against the context), decay (score, inner product of sinusoids or similarity "
        "of learned rows, by distance), error (angle error by precision), scaling (before and "
        "after), "
-       "extend (a table in a .safetensors file before and after `posenc extend`)")
-      ->type_name("KIND")
-      ->capture_default_str();
+       "extend (a table in a .safetensors file before and after `posenc extend`); default: "
+       "wavelengths, rows where there are none")
+      ->type_name("KIND");
   p->add_option("--positions", o.positions, "of rows: A:B[:STEP], a list or an .npy")
       ->type_name("P");
   p->add_option("--input", o.subject.input,

@@ -42,7 +42,7 @@ std::string open_svg(double height, const std::string& title, const Json& number
       "{1:.0f}\" role=\"img\" aria-label=\"{2}\" font-family=\"Helvetica, Arial, sans-serif\">\n"
       "<title>{2}</title>\n<metadata>{3}</metadata>\n"
       "<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#ffffff\"/>\n",
-      kWidth, height, escape_xml(title), escape_xml(numbers.dump()));
+      kWidth, height, escape_xml(title), escape_xml(in_utf8(numbers).dump()));
 }
 
 // As many characters as fit beside each other; what is cut ends in dots, between two characters.
@@ -263,7 +263,7 @@ Json data(const HeatMap& h) {
 namespace {
 
 std::array<std::uint8_t, 3> diverging(double v) {  // -1 blue, 0 white, 1 orange
-  if (std::isnan(v)) return {128, 128, 128};
+  if (!std::isfinite(v)) return {128, 128, 128};
   const double t = std::clamp(v, -1.0, 1.0), a = std::abs(t);
   const double end[2][3] = {{0, 96, 178}, {213, 94, 0}};
   std::array<std::uint8_t, 3> c{};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "posenc/io/json.h"
+#include "utf8.h"
 
 namespace posenc::cli {
 
@@ -74,8 +75,5 @@ struct Figure {
 std::string html_page(const std::string& title, const std::vector<Figure>&);
 // Several pictures above each other in one SVG.
 std::string stacked_svg(const std::vector<Figure>&);
-
-// Any bytes as XML: what is no UTF-8 and what no XML may hold becomes U+FFFD.
-std::string escape_xml(std::string_view);
 
 }  // namespace posenc::cli

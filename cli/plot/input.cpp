@@ -44,8 +44,13 @@ Figure heat_map(const RowSource& source, const std::string& title, const PlotOpt
   h.value_label = "encoding";
   h.rows = static_cast<int>(rows.shape[0]), h.columns = static_cast<int>(rows.shape[1]);
   // A few large numbers would leave the rest white: the scale ends at twice the 98th percentile.
-  std::vector<double> size(v.size());
-  std::transform(v.begin(), v.end(), size.begin(), [](double x) { return std::abs(x); });
+  std::vector<double> size;
+  for (const double x : v)
+    if (std::isfinite(x)) size.push_back(std::abs(x));
+  if (size.size() < v.size())
+    h.note =
+        fmt::format("not finite, and grey: {} of {} numbers", v.size() - size.size(), v.size());
+  if (size.empty()) size.push_back(0);
   const auto nth = size.begin() + static_cast<std::ptrdiff_t>(size.size() * 98 / 100);
   std::nth_element(size.begin(), nth, size.end());
   const double typical = *nth, largest = *std::max_element(nth, size.end());
@@ -60,6 +65,10 @@ Figure heat_map(const RowSource& source, const std::string& title, const PlotOpt
       data(h)};
 }
 
+bool finite_row(const double* row, Index width) {
+  return std::all_of(row, row + width, [](double x) { return std::isfinite(x); });
+}
+
 // The mean over at most 256 pairs of rows for each distance.
 Figure similarities(const RowSource& source, const std::string& title, Index count) {
   const std::vector<double> v = source.at(first_positions(count)).doubles();
@@ -71,6 +80,10 @@ Figure similarities(const RowSource& source, const std::string& title, Index cou
   c.y = {"cosine similarity", ""};
   Series mean{fmt::format("mean over the pairs of {} rows", count), {}, {}};
   Series low{"least", {}, {}, true}, high{"largest", {}, {}, true};
+  Index broken = 0;
+  for (Index r = 0; r < count; ++r) broken += finite_row(v.data() + r * width, width) ? 0 : 1;
+  if (broken > 0)
+    c.note = fmt::format("{} of {} rows hold numbers that are not finite: left out", broken, count);
   const double top = std::log(static_cast<double>(count - 1));
   Index before = 0;
   for (int i = 0; i <= 200; ++i) {
@@ -80,10 +93,15 @@ Figure similarities(const RowSource& source, const std::string& title, Index cou
     const Index pairs = count - d, step = std::max<Index>(1, pairs / 256);
     double sum = 0, least = 2, largest = -2;
     Index used = 0;
-    for (Index p = 0; p < pairs; p += step, ++used) {
+    for (Index p = 0; p < pairs; p += step) {
+      if (broken > 0 && !(finite_row(v.data() + p * width, width) &&
+                          finite_row(v.data() + (p + d) * width, width)))
+        continue;
+      ++used;
       const double s = similarity(v.data() + p * width, v.data() + (p + d) * width, width);
       sum += s, least = std::min(least, s), largest = std::max(largest, s);
     }
+    if (used == 0) continue;
     for (Series* s : {&mean, &low, &high}) s->x.push_back(static_cast<double>(d));
     mean.y.push_back(sum / static_cast<double>(used));
     low.y.push_back(least), high.y.push_back(largest);
@@ -110,6 +128,12 @@ bool is_drawn_by_rows(const Subject& s, const PlotOptions& o) {
   require_readable(*s.model);
   return !o.subject.layer && !inputs_of(*s.model, o.subject).empty() &&
          !chosen_layer(*s.model, o.subject).rotary;
+}
+
+std::string usual_kind(const Subject& s, const PlotOptions& o) {
+  const Encoding& e = s.encoding ? *s.encoding : chosen_input(*s.model, o.subject).value;
+  const bool waves = std::holds_alternative<Sinusoidal>(e.scheme) || phases_of(e);
+  return waves ? "wavelengths" : "rows";
 }
 
 std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::string& title) {

@@ -12,6 +12,8 @@ namespace posenc::cli {
 // Whether the subject is drawn by its rows: a SCHEME at the input; a model or tower that turns
 // nothing, or that is asked for with --input.
 bool is_drawn_by_rows(const Subject&, const PlotOptions&);
+// The kind of picture where none is asked for.
+std::string usual_kind(const Subject&, const PlotOptions&);
 // rows: heat map; decay: mean cosine similarity of two rows by their distance. Sinusoids have
 // wavelengths too, and their inner product with its law. `title` gets the name of what is drawn.
 std::vector<Figure> plot_input(const Subject&, const PlotOptions&, std::string& title);

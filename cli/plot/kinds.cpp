@@ -206,7 +206,8 @@ void refuse_of_a_model(const SubjectOptions& s) {
         "SCHEME; --kind extend draws a file of weights");
 }
 
-std::vector<Figure> figures_of(const PlotOptions& o, std::string& title) {
+// `title` gets the name of what is drawn, and a kind that was not given its default.
+std::vector<Figure> figures_of(PlotOptions& o, std::string& title) {
   if (o.kind == "extend") {
     refuse_of_a_model(o.subject);
     return plot_extend(o);
@@ -214,7 +215,10 @@ std::vector<Figure> figures_of(const PlotOptions& o, std::string& title) {
   if (o.extend_given) throw UsageError("--at and the options of a table go with --kind extend");
   const Subject subject = read_subject(o.subject);
   title = subject.title;
-  if (is_drawn_by_rows(subject, o)) return plot_input(subject, o, title);
+  const bool by_rows = is_drawn_by_rows(subject, o);
+  if (o.kind.empty())
+    o.kind = !o.positions.empty() ? "rows" : by_rows ? usual_kind(subject, o) : "wavelengths";
+  if (by_rows) return plot_input(subject, o, title);
   const Drawn d = drawn_of(subject, o);
   title = d.title;
   return plot_turned(d, o);
@@ -222,14 +226,14 @@ std::vector<Figure> figures_of(const PlotOptions& o, std::string& title) {
 
 }  // namespace
 
-int plot(const PlotOptions& o) {
+int plot(PlotOptions o) {
   const std::string format = output_format({o.output, o.format}, "svg or html");
   if (format != "svg" && format != "html")
     throw UsageError("the picture must be .svg or .html, got \"" +
                      (o.format.empty() ? o.output : o.format) + "\"");
   if (o.json && is_stdout(o.output))
     throw UsageError("--json and the picture cannot both go to stdout");
-  if (!o.positions.empty() && o.kind != "rows")
+  if (!o.positions.empty() && !o.kind.empty() && o.kind != "rows")
     throw UsageError("--positions goes with --kind rows; --context sets the range of the others");
   std::string title = o.subject.text;
   const std::vector<Figure> figures = figures_of(o, title);
@@ -238,10 +242,10 @@ int plot(const PlotOptions& o) {
   if (o.json) {
     Json all = Json::array();
     for (const Figure& f : figures) all.push(f.data);
-    write_text(
-        "-",
-        Json::object({{"schema", "posenc.plot/1"}, {"kind", o.kind}, {"figures", all}}).dump() +
-            "\n");
+    write_text("-", Json::object(
+                        {{"schema", "posenc.plot/1"}, {"kind", o.kind}, {"figures", in_utf8(all)}})
+                            .dump() +
+                        "\n");
   } else if (!is_stdout(o.output)) {
     fmt::print(stderr, "{}: {}\n", o.output, o.kind);
   }

@@ -47,7 +47,7 @@ std::string html_page(const std::string& title, const std::vector<Figure>& figur
     body += fmt::format(
         "<figure>\n{}<output>&nbsp;</output>\n<figcaption>{}</figcaption>\n"
         "<script type=\"application/json\">{}</script>\n</figure>\n",
-        f.svg, escape_xml(f.caption), script_safe(f.data.dump()));
+        f.svg, escape_xml(f.caption), script_safe(in_utf8(f.data).dump()));
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n<style>\n"

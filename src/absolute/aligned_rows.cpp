@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absolute/rows.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -23,7 +24,7 @@ struct Alignment {
 
   Alignment(const TensorView& given, const TokenView& y, Index n) : v(given), rows(n) {
     if ((v.rank != 2 && v.rank != 3) || (v.dtype != DType::i64 && v.dtype != DType::i32))
-      refuse(kWho, "alignment must be [t, k] or [b, t, k] of i64 or i32, rank", Index{v.rank});
+      detail::refuse_shape(kWho, "alignment must be [t, k] or [b, t, k] of i64 or i32", v);
     const auto last = static_cast<std::size_t>(v.rank - 1);
     entries = v.shape[last];
     tokens = v.shape[last - 1];

@@ -2,6 +2,8 @@
 #include <cmath>
 
 #include "absolute/rows.h"
+#include "core/overlap.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -14,6 +16,14 @@ struct Call {
   bool with_x = false;
   Index width = 0;  // of x, or of what the rows alone make
 };
+
+void check_apart(const TokenView& y, const char* what) {
+  const detail::ViewAxis axes[] = {
+      {y.batch, y.batch_stride}, {y.tokens, y.token_stride}, {y.width, y.width_stride}};
+  if (detail::shares_with_itself(axes, 3))
+    refuse(kWho, "elements of " + std::string(what) + " must not share memory, stride of tokens",
+           y.token_stride);
+}
 
 // Channels of x and y, windows inside, appended ones counted.
 Call check_call(const TensorView& x, const LoweredInput& lowered, const TensorView& y) {
@@ -100,7 +110,7 @@ void read(const Call& c, const LoweredInput& lowered, Index b, Index t, std::vec
 void check_shape(const TensorView& g, const TensorView& of) {
   if (!g.empty() &&
       (of.empty() || g.rank != 2 || g.shape[0] != of.shape[0] || g.shape[1] != of.shape[1]))
-    refuse(kWho, "gradient of a table must have its shape, rank", Index{g.rank});
+    detail::refuse_shape(kWho, "gradient of a table must have its shape", g);
 }
 
 void check_gradients(const LoweredInput& lowered, const Positions& p,
@@ -118,14 +128,14 @@ void check_gradients(const LoweredInput& lowered, const Positions& p,
     const TensorView& f = g[n].frequency;
     if (!f.empty() && (t.phase == nullptr || f.rank != 2 || f.shape[0] != t.phase->axes ||
                        f.shape[1] != t.phase->pairs()))
-      refuse(kWho, "gradient of frequencies must be [axes, pairs], rank", Index{f.rank});
+      detail::refuse_shape(kWho, "gradient of frequencies must be [axes, pairs]", f);
     check_layer_gradients(t.layers, g[n].layers);
     if (!g[n].gain.empty() && g[n].gain.count() != 1)
       refuse(kWho, "gradient of a gain must be one number", g[n].gain.count());
     const TensorView& q = g[n].position;
     if (!q.empty() &&
         (q.rank != 3 || q.shape[0] != p.axes || q.shape[1] != p.batch || q.shape[2] != p.count))
-      refuse(kWho, "gradient of positions must be [axes, b, t], rank", Index{q.rank});
+      detail::refuse_shape(kWho, "gradient of positions must be [axes, b, t]", q);
     if (g[n].rows.empty()) continue;
     const TokenView rows = tokens_of(g[n].rows, "gradient of rows");
     if (t.rows.empty() || g[n].rows.read_only || rows.tokens != tokens_of(t.rows, "rows").tokens ||
@@ -139,6 +149,7 @@ void check_gradients(const LoweredInput& lowered, const Positions& p,
 void apply_input(const TensorView& x, const Positions& p, const LoweredInput& lowered,
                  const TensorView& y) {
   const Call c = check_call(x, lowered, y);
+  check_apart(c.y, "y");
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
   std::vector<double> value, row;
   // Every row is looked up before anything is written: a refused position leaves y as it was.
@@ -168,6 +179,7 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
   if (!d_x.empty()) {
     to = tokens_of(d_x, "d_x");
     if (d_x.read_only) refuse(kWho, "d_x must be writable");
+    check_apart(to, "d_x");
     if (to.batch != c.y.batch || to.tokens != c.y.tokens || to.width != c.width ||
         to.dtype != c.y.dtype)
       refuse(kWho, "d_x must have the shape and dtype of x, tokens", to.tokens);

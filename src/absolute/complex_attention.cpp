@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/shape.h"
 #include "posenc/absolute/complex_order.h"
 #include "posenc/core/error.h"
 
@@ -56,7 +57,7 @@ class Rows {
         (m.dtype != DType::u8 || m.rank != 4 || (m.shape[0] != 1 && m.shape[0] != q.re.batch) ||
          (m.shape[1] != 1 && m.shape[1] != q.re.heads) || m.shape[2] != q.re.tokens ||
          m.shape[3] != k.re.tokens))
-      refuse(kWho, "mask must be [b|1, h|1, q, k] of u8, rank", Index{m.rank});
+      detail::refuse_shape(kWho, "mask must be [b|1, h|1, q, k] of u8", m);
     const auto n = static_cast<std::size_t>(k.re.tokens);
     re.resize(n), im.resize(n), size.resize(n), p.resize(n);
   }
@@ -201,7 +202,7 @@ void complex_attention(const ComplexAttention& a, const ComplexHeads& q, const C
   if (!w.empty() &&
       (w.dtype != DType::f64 || w.read_only || w.rank != 4 || w.shape[0] != q.re.batch ||
        w.shape[1] != q.re.heads || w.shape[2] != q.re.tokens || w.shape[3] != k.re.tokens))
-    refuse(kWho, "probabilities must be [b, h, q, k] of f64, rank", Index{w.rank});
+    detail::refuse_shape(kWho, "probabilities must be [b, h, q, k] of f64", w);
   const Reader v_re{&v.re}, v_im{&v.im}, o_re{&out.re}, o_im{&out.im};
   for (Index b = 0; b < q.re.batch; ++b)
     for (Index h = 0; h < q.re.heads; ++h)

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absolute/rows.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/phase.h"
 #include "posenc/positions/sequence.h"
@@ -154,7 +155,11 @@ void complex_embedding_gradient(const ComplexOrder& s, std::span<const TensorVie
   if (!d_position.empty() &&
       (d_position.dtype != DType::f64 || d_position.read_only || d_position.rank != 2 ||
        d_position.shape[0] != at_positions.batch || d_position.shape[1] != at_positions.count))
-    refuse(kWho, "gradient of positions must be [b, t] of f64, rank", Index{d_position.rank});
+    detail::refuse_shape(kWho,
+                         "gradient of positions must be writable [" +
+                             std::to_string(at_positions.batch) + ", " +
+                             std::to_string(at_positions.count) + "] of f64",
+                         d_position);
   std::vector<double> d_r(c.amplitude.size(), 0), d_w(c.frequency.size(), 0),
       d_theta(c.phase.size(), 0);
   for (const auto& [word, tokens] : c.tokens_of_word) {

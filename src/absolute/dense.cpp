@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "absolute/rows.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -71,8 +72,7 @@ void check_like(const TensorView& v, const TensorView& of) {
   if (v.empty()) return;
   if (v.dtype != DType::f64 || v.read_only || v.rank != 2 || of.empty() ||
       v.shape[0] != of.shape[0] || v.shape[1] != of.shape[1])
-    refuse(kWho, "gradients of layers must be f64, writable and of their shapes, rank",
-           Index{v.rank});
+    detail::refuse_shape(kWho, "gradients of layers must be f64, writable and of their shapes", v);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absolute/embed_call.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -62,7 +63,7 @@ EmbedTokens embed_tokens(const TensorView& v, Index batch, Index tokens, Index w
   const std::string who(what);
   if (v.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
-    refuse(kWho, who + " must be [t, c] or [b, t, c], rank", Index{v.rank});
+    detail::refuse_shape(kWho, who + " must be [t, c] or [b, t, c]", v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
   if (v.shape[last] != width || v.shape[last - 1] != tokens ||
       (v.rank == 3 && v.shape[0] != batch && v.shape[0] != 1) || (v.stride[last] != 1 && width > 1))
@@ -76,8 +77,7 @@ EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<Embe
                       const TensorView& y) {
   if (parts.empty()) refuse(kWho, "there must be a part");
   if (!is_float(y.dtype)) refuse(kWho, "y must be f64, f32, f16 or bf16", name(y.dtype));
-  if (y.rank != 2 && y.rank != 3)
-    refuse(kWho, "y must be [t, c] or [b, t, c], rank", Index{y.rank});
+  if (y.rank != 2 && y.rank != 3) detail::refuse_shape(kWho, "y must be [t, c] or [b, t, c]", y);
   EmbedCall c;
   c.dtype = y.dtype;
   c.batch = y.rank == 3 ? y.shape[0] : 1;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absolute/embed_call.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -167,7 +168,7 @@ void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const Emb
     bool same = d.rank == of.rank;
     for (std::int32_t i = 0; same && i < d.rank; ++i)
       same = d.shape[static_cast<std::size_t>(i)] == of.shape[static_cast<std::size_t>(i)];
-    if (!same) refuse(kWho, "a gradient must have the shape of its part, rank", Index{d.rank});
+    if (!same) detail::refuse_shape(kWho, "a gradient must have the shape of its part", d);
   }
   for (const TensorView* v : {&g.gamma, &g.beta}) {
     if (v->empty()) continue;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/convert.h"
+#include "core/shape.h"
 #include "kernels/weigh.h"
 #include "posenc/core/error.h"
 
@@ -135,7 +136,7 @@ void check_table(const TensorView& t, const TableShape& l, Index channels, const
   const std::string who(what);
   if (!is_float(t.dtype)) refuse(kWho, who + " must be f64, f32, f16 or bf16", name(t.dtype));
   if (t.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
-  if (t.rank != 2) refuse(kWho, who + " must be [rows, channels], rank", Index{t.rank});
+  if (t.rank != 2) detail::refuse_shape(kWho, who + " must be [rows, channels]", t);
   if (t.shape[0] != l.rows())
     refuse(kWho, who + " must have the " + std::to_string(l.rows()) + " rows of its layout",
            t.shape[0]);

@@ -9,6 +9,7 @@
 #include "absolute/plan_state.h"
 #include "absolute/rows.h"
 #include "core/convert.h"
+#include "core/shape.h"
 #include "kernels/token.h"
 #include "posenc/core/error.h"
 
@@ -41,7 +42,7 @@ void check_term(const InputTerm& t) {
   }
   for (const TensorView* v : {&t.table, &t.affine})
     if (!v->empty() && (v->rank != 2 || v->shape[1] != width || v->dtype != DType::f64))
-      refuse(kWho, "tables must be [rows, width] of f64, rank", Index{v->rank});
+      detail::refuse_shape(kWho, "tables must be [rows, width] of f64", *v);
   if (!t.affine.empty() && (t.affine.shape[0] < 1 || t.affine.shape[0] > detail::kMaxAxes + 1))
     refuse(kWho, "affine rows must be those of 0 to 16 axes and a last one", t.affine.shape[0]);
   check_layers(t.layers, width, t.width);
@@ -162,8 +163,8 @@ void prepare_rows(const InputTerm& t, ComposeSource& source) {
   const TensorView& v = t.rows;
   if ((v.rank != 2 && v.rank != 3) || !is_float(v.dtype) ||
       v.shape[static_cast<std::size_t>(v.rank - 1)] != source_width(t))
-    refuse(kWho, "the caller's rows must be [t, width] or [b, t, width] of floats, rank",
-           Index{v.rank});
+    detail::refuse_shape(kWho, "the caller's rows must be [t, width] or [b, t, width] of floats",
+                         v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
   source.kind = ComposeSource::Kind::rows;
   source.rows = {

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "absolute/plan_state.h"
+#include "core/overlap.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -42,10 +44,18 @@ void check_real(const Positions& p) {
       }
 }
 
-bool has_axes(const detail::ComposeSource& s, const Positions& p) {
-  if (s.kind == detail::ComposeSource::Kind::affine) return p.axes == s.phase.axes;
-  const bool many = s.kind == detail::ComposeSource::Kind::phase && s.phase.axes > 1;
-  return many ? s.phase.axes == p.axes : s.axis < p.axes && s.minus < p.axes;
+void check_axes(const detail::ComposeSource& s, const Positions& p) {
+  using Kind = detail::ComposeSource::Kind;
+  const bool all = s.kind == Kind::affine || (s.kind == Kind::phase && s.phase.axes > 1);
+  const std::int32_t reads = std::max(s.axis, s.minus);
+  if (all ? s.phase.axes == p.axes : reads < p.axes) return;
+  if (all)
+    refuse(kWho, "positions must have the " + std::to_string(s.phase.axes) + " axes of the term",
+           Index{p.axes});
+  refuse(kWho,
+         "a term reads axis " + std::to_string(reads) + " of the positions: they must have " +
+             std::to_string(reads + 1) + " or more axes",
+         Index{p.axes});
 }
 
 void check_whole(const detail::ComposeSource& s, const Positions& p) {
@@ -98,7 +108,7 @@ ComposeView compose_view(const State& s, const TensorView& v, const char* what) 
            name(v.dtype));
   if (v.device != Device::cpu) refuse(kWho, name_of + " must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
-    refuse(kWho, name_of + " must be [t, c] or [b, t, c], rank", Index{v.rank});
+    detail::refuse_shape(kWho, name_of + " must be [t, c] or [b, t, c]", v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
   ComposeView out;
   out.tensor = {v.data, v.rank == 3 ? v.stride[0] : 0, v.stride[last - 1], v.stride[last]};
@@ -119,21 +129,60 @@ void check_positions(const State& s, const Positions& p, Index batch, Index toke
   if (p.type == DType::f64) check_real(p);
   for (const ComposeSource& t : s.sources) {
     if (t.kind == ComposeSource::Kind::rows) continue;
-    if (!has_axes(t, p)) refuse(kWho, "positions must have the axes of the term", Index{p.axes});
+    check_axes(t, p);
     const bool table = t.kind == ComposeSource::Kind::table;
     if (table && p.type == DType::f64) check_whole(t, p);
     if (table) check_rows_exist(t, p);
   }
 }
 
+void check_apart(const ComposeView& y, const char* what) {
+  const ViewAxis axes[] = {{y.batch, y.tensor.batch_stride},
+                           {y.tokens, y.tensor.token_stride},
+                           {y.width, y.tensor.channel_stride}};
+  if (shares_with_itself(axes, 3))
+    refuse(kWho, "elements of " + std::string(what) +
+                     " must not share memory: its strides of batch, tokens and channels are " +
+                     std::to_string(y.tensor.batch_stride) + ", " +
+                     std::to_string(y.tensor.token_stride) + " and " +
+                     std::to_string(y.tensor.channel_stride));
+}
+
+namespace {
+
+bool same_strides(const ComposeView& x, const ComposeView& y) {
+  return (x.batch <= 1 || x.tensor.batch_stride == y.tensor.batch_stride) &&
+         (x.tokens <= 1 || x.tensor.token_stride == y.tensor.token_stride) &&
+         (x.width <= 1 || x.tensor.channel_stride == y.tensor.channel_stride);
+}
+
+// Whether an element of x is one of y.
+bool meet(const ComposeView& x, const ComposeView& y, Index size) {
+  const auto distance = static_cast<Index>(reinterpret_cast<std::uintptr_t>(y.tensor.data) -
+                                           reinterpret_cast<std::uintptr_t>(x.tensor.data));
+  // From x's first element to one of its own is as far as from there to one of y's.
+  Way ways[] = {
+      {x.tensor.batch_stride, 0, x.batch - 1},   {x.tensor.token_stride, 0, x.tokens - 1},
+      {x.tensor.channel_stride, 0, x.width - 1}, {y.tensor.batch_stride, 1 - y.batch, 0},
+      {y.tensor.token_stride, 1 - y.tokens, 0},  {y.tensor.channel_stride, 1 - y.width, 0}};
+  Index low = 0, high = 0;
+  for (const Way& w : ways) {
+    const Index a = w.stride * w.low, b = w.stride * w.high;
+    low += std::min(a, b), high += std::max(a, b);
+  }
+  if (distance <= (low - 1) * size || distance >= (high + 1) * size) return false;
+  return distance % size != 0 || reaches(ways, 6, distance / size);
+}
+
+}  // namespace
+
 void check_overlap(const State& s, const ComposeView& x, const ComposeView& y) {
-  if (x.tensor.data == nullptr || x.tensor.data != y.tensor.data) return;
+  if (x.tensor.data == nullptr || x.batch * x.tokens * x.width == 0) return;
+  if (x.tensor.data == y.tensor.data && s.appended == 0 && same_strides(x, y)) return;
+  if (!meet(x, y, s.element_size)) return;
   if (s.appended != 0) refuse(kWho, "y must not be x where channels are appended", s.appended);
-  if ((x.batch > 1 && x.tensor.batch_stride != y.tensor.batch_stride) ||
-      (x.tokens > 1 && x.tensor.token_stride != y.tensor.token_stride) ||
-      (x.width > 1 && x.tensor.channel_stride != y.tensor.channel_stride))
-    refuse(kWho, "y in the memory of x must have its strides, stride of tokens",
-           y.tensor.token_stride);
+  refuse(kWho, "input and output must be the same view or not overlap at all, stride of tokens",
+         y.tensor.token_stride);
 }
 
 void run_compose(const State& s, ComposeCall& call, const Executor& executor) {
@@ -177,6 +226,7 @@ void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView&
       refuse(kWho, "y must have the channels of x and of what is appended", to.width);
     detail::check_overlap(s, from, to);
   }
+  detail::check_apart(to, "y");
   detail::check_windows(s, width);
   detail::check_positions(s, p, to.batch, to.tokens);
   if (s.layered) return apply_input(x, p, s.lowered, y);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absolute/plan_state.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -26,7 +27,7 @@ void check_table_gradient(const InputTerm& t, const TensorView& g) {
   if (g.dtype != DType::f64 || g.read_only)
     refuse(kWho, "gradients of terms must be f64 and writable", name(g.dtype));
   if (g.rank != 2 || g.shape[0] != t.table.shape[0] || g.shape[1] != t.table.shape[1])
-    refuse(kWho, "gradient of a table must have its shape, rank", Index{g.rank});
+    detail::refuse_shape(kWho, "gradient of a table must have its shape", g);
 }
 
 // Offsets of tokens sorted by the row that they read: those of row r stand in [start[r], start[r +
@@ -133,6 +134,7 @@ void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorVi
     if (d_x.read_only) refuse(kWho, "d_x must be writable");
     if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
       refuse(kWho, "d_x must have the shape of x, tokens", to.tokens);
+    detail::check_apart(to, "d_x");
     detail::check_overlap(s, y, to);
   }
   if (workspace.size() < gradient_workspace(y.batch, y.tokens))

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
 
@@ -23,9 +24,11 @@ void check_source(const InputTerm& t, const Positions& p) {
   }
   const TensorView& v = t.table.empty() ? t.affine : t.table;
   if (v.rank != 2 || v.shape[1] != width || v.dtype != DType::f64)
-    refuse(kWho, "a table must be [rows, width] of f64", Index{v.rank});
+    detail::refuse_shape(kWho, "a table must be [rows, " + std::to_string(width) + "] of f64", v);
   if (!t.affine.empty() && v.shape[0] != p.axes + 1)
-    refuse(kWho, "an affine map needs a row for every axis of the positions and one more",
+    refuse(kWho,
+           "an affine map needs a row for every axis of the positions, " + std::to_string(p.axes) +
+               ", and one more",
            v.shape[0]);
 }
 
@@ -44,10 +47,19 @@ void check_term(const InputTerm& t, const Positions& p, Index batch, Index token
   if (p.batch != 1 && p.batch != batch)
     refuse(kWho, "positions must have one row or the batch of x", p.batch);
   const bool many = t.phase != nullptr && t.phase->axes > 1;
-  if (many ? t.phase->axes != p.axes : t.axis < 0 || t.axis >= p.axes)
-    refuse(kWho, "positions must have the axes of the term", Index{p.axes});
-  if (t.minus >= p.axes || t.divide < 1 || t.wrap < 0)
+  if (t.axis < 0) refuse(kWho, "axis of a term must not be negative", Index{t.axis});
+  if (many && t.phase->axes != p.axes)
+    refuse(kWho, "positions must have the " + std::to_string(t.phase->axes) + " axes of the phase",
+           Index{p.axes});
+  if (const std::int32_t reads = std::max(t.axis, t.minus); !many && reads >= p.axes)
+    refuse(kWho,
+           "a term reads axis " + std::to_string(reads) + " of the positions: they must have " +
+               std::to_string(reads + 1) + " or more axes",
+           Index{p.axes});
+  if (t.minus >= p.axes)
     refuse(kWho, "positions must have the axis that a term takes off", Index{t.minus});
+  if (t.divide < 1) refuse(kWho, "divide must be positive", t.divide);
+  if (t.wrap < 0) refuse(kWho, "wrap must not be negative", t.wrap);
   check_source(t, p);
   if (p.type != DType::f64) return;
   for (std::int32_t a = 0; a < p.axes; ++a)
@@ -72,7 +84,7 @@ TokenView tokens_of(const TensorView& v, const char* what) {
     refuse(kWho, std::string(what) + " must be f64, f32, f16 or bf16", name(v.dtype));
   if (v.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
-    refuse(kWho, std::string(what) + " must be [t, c] or [b, t, c], rank", Index{v.rank});
+    detail::refuse_shape(kWho, std::string(what) + " must be [t, c] or [b, t, c]", v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
   TokenView t;
   t.data = v.data;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "attention/check_term.h"
+#include "core/shape.h"
 #include "posenc/attention/attention.h"
 #include "posenc/core/error.h"
 
@@ -138,7 +139,7 @@ void check_like(const TensorView& g, const TensorView& x, const std::string& wha
   bool same = g.rank == x.rank;
   for (std::int32_t i = 0; same && i < g.rank; ++i)
     same = g.shape[static_cast<std::size_t>(i)] == x.shape[static_cast<std::size_t>(i)];
-  if (!same) refuse(kWho, "gradient of " + what + " must have its shape, rank", Index{g.rank});
+  if (!same) detail::refuse_shape(kWho, "gradient of " + what + " must have its shape", g);
   if (g.dtype != DType::f64 && g.dtype != DType::f32)
     refuse(kWho, "gradient of " + what + " must be f64 or f32", name(g.dtype));
   if (g.read_only) refuse(kWho, "gradient of " + what + " must be writable");

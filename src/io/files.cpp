@@ -95,7 +95,7 @@ class Temporary {
 
 std::vector<std::byte> read_file(const fs::path& path, std::size_t limit) {
   const auto fail = [&](int error) {
-    throw FormatError(path.string(), "byte 0",
+    throw FormatError(path.string(), "",
                       "cannot be read: " + std::generic_category().message(error));
   };
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -14,9 +14,7 @@
 namespace posenc {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const auto fail = [&](std::string problem) {
-    throw FormatError(path.string(), "byte 0", problem);
-  };
+  const auto fail = [&](std::string problem) { throw FormatError(path.string(), "", problem); };
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail(std::string("cannot be opened: ") + std::strerror(errno));
   struct stat info {};

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/convert.h"
+#include "core/shape.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
 #include "rotary/compat.h"
@@ -136,11 +137,12 @@ RowPlane plane_of(const TensorView& v, const Spectrum& s, const Positions& p, In
     r.batch_stride = stride(0), r.token_stride = stride(1), r.head_stride = stride(2);
   }
   if (!fits)
-    refuse("rows",
-           "output must be [" + std::to_string(rows) + ", " + std::to_string(s.heads * columns) +
-               "], [" + std::to_string(rows) + ", " + std::to_string(s.heads) + ", " +
-               std::to_string(columns) + "] or these with batch and tokens apart, rank",
-           Index{v.rank});
+    detail::refuse_shape("rows",
+                         "output must be [" + std::to_string(rows) + ", " +
+                             std::to_string(s.heads * columns) + "], [" + std::to_string(rows) +
+                             ", " + std::to_string(s.heads) + ", " + std::to_string(columns) +
+                             "] or these with batch and tokens apart",
+                         v);
   if (v.rank < 4 && r.batch_stride == 0) r.batch_stride = p.count * r.token_stride;
   r.column_stride = stride(v.rank - 1);
   r.data = v.data;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "positions/exact.h"
+#include "core/shape.h"
 
 namespace posenc {
 
@@ -7,7 +8,7 @@ IntegerRows integer_rows(const TensorView& v, std::string_view who) {
   if (v.dtype != DType::u8 && v.dtype != DType::i32 && v.dtype != DType::i64)
     refuse(who, "dtype must be u8, i32 or i64", name(v.dtype));
   if (v.device != Device::cpu) refuse(who, "memory must be the CPU's");
-  if (v.rank != 1 && v.rank != 2) refuse(who, "must be [t] or [b, t], rank", Index{v.rank});
+  if (v.rank != 1 && v.rank != 2) detail::refuse_shape(who, "must be [t] or [b, t]", v);
   IntegerRows r;
   const auto last = static_cast<std::size_t>(v.rank - 1);
   r.tokens = v.shape[last];

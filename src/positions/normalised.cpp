@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/shape.h"
 #include "posenc/positions/grid.h"
 #include "posenc/positions/sequence.h"
 #include "positions/exact.h"
@@ -11,7 +12,7 @@ namespace posenc {
 
 OwnedPositions counted_grid(const TensorView& mask, const CountedGrid& options) {
   constexpr const char* who = "counted_grid";
-  if (mask.rank != 3) refuse(who, "mask must be [b, rows, columns], rank", Index{mask.rank});
+  if (mask.rank != 3) detail::refuse_shape(who, "mask must be [b, rows, columns]", mask);
   if (!std::isfinite(options.scale)) refuse(who, "scale must be finite", options.scale);
   if (!(options.eps >= 0) || !std::isfinite(options.eps))
     refuse(who, "eps must be finite and not negative", options.eps);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/positions/view.h"
 
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -31,7 +32,7 @@ Positions positions(const TensorView& v) {
   if (v.dtype != DType::i64 && v.dtype != DType::i32 && v.dtype != DType::f64)
     refuse("positions", "dtype must be i64, i32 or f64", name(v.dtype));
   if (v.rank < 1 || v.rank > 3)
-    refuse("positions", "must be [t], [b, t] or [axes, b, t], rank", Index{v.rank});
+    detail::refuse_shape("positions", "must be [t], [b, t] or [axes, b, t]", v);
   Positions p;
   p.data = v.data;
   p.type = v.dtype;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/relative/term.h"
 
@@ -27,13 +28,14 @@ void each_element(const TensorView& v, const F& fn) {
 }
 
 void check_parameter(std::string_view who, const Parameter& p, const TensorView& v) {
-  const std::string rule = "parameter " + p.name + " must have its shape and be f64 or f32";
+  std::string shape;
+  for (const Index n : p.shape) shape += (shape.empty() ? "" : ", ") + std::to_string(n);
+  const std::string rule = "parameter " + p.name + " must be [" + shape + "] of f64 or f32";
   if (v.dtype != DType::f64 && v.dtype != DType::f32) refuse(who, rule, name(v.dtype));
   if (v.device != Device::cpu) refuse(who, rule + ", in the CPU's memory");
-  if (v.rank != static_cast<std::int32_t>(p.shape.size()))
-    refuse(who, rule + ", rank", Index{v.rank});
-  for (std::size_t a = 0; a < p.shape.size(); ++a)
-    if (v.shape[a] != p.shape[a]) refuse(who, rule + ", size", v.shape[a]);
+  bool fits = v.rank == static_cast<std::int32_t>(p.shape.size());
+  for (std::size_t a = 0; fits && a < p.shape.size(); ++a) fits = v.shape[a] == p.shape[a];
+  if (!fits) detail::refuse_shape(who, rule, v);
 }
 
 double element(const TensorView& v, Index at) {

@@ -2,6 +2,7 @@
 // Turning by rows of cosine and sine: the plan's own, or anybody's.
 #include <string>
 
+#include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/rotary/plan.h"
 #include "rotary/plan_state.h"
@@ -36,13 +37,13 @@ void check_rows_shape(const TensorView& v, const Heads& h, Index columns, bool i
   else
     fits = fits && size(0) == h.batch && size(1) == h.tokens;
   if (!fits)
-    refuse("rotary",
-           indexed ? "with an index cos and sin must be [positions, " + std::to_string(columns) +
-                         "], rank"
-                   : "cos and sin must be [tokens, C], [batch, tokens, C] or [batch, tokens, "
-                     "heads, C] with C = " +
-                         std::to_string(columns) + " and the tensors' sizes, rank",
-           Index{v.rank});
+    detail::refuse_shape(
+        "rotary",
+        indexed ? "with an index cos and sin must be [positions, " + std::to_string(columns) + "]"
+                : "cos and sin must be [tokens, C], [batch, tokens, C] or [batch, tokens, "
+                  "heads, C] with C = " +
+                      std::to_string(columns) + " and the tensors' sizes",
+        v);
 }
 
 void check_index(const Positions& p, const Heads& h, Index rows) {
@@ -96,7 +97,10 @@ void check_caller_rows(const RotaryPlan::State& s, const QK& x, const CallerRows
       refuse("rotary", "cos and sin must have memory");
   }
   if (rows.cos.rank != rows.sin.rank || rows.cos.shape != rows.sin.shape)
-    refuse("rotary", "cos and sin must have one shape, rank of sin", Index{rows.sin.rank});
+    detail::refuse_shape(
+        "rotary",
+        "cos and sin must have one shape: cos has " + shape_text(rows.cos) + ", sin must too",
+        rows.sin);
   if (rows.cos.rank == 4)
     for (const Heads* t : {&x.q, &x.k})
       if (t->data != nullptr && rows.cos.shape[2] != 1 && t->heads != rows.cos.shape[2])
@@ -116,10 +120,11 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows,
   const Index all = h.batch * h.tokens;
   if (rows.rank != 2 || rows.shape[1] != s.row_columns || rows.stride[1] != 1 ||
       (rows.shape[0] != all && rows.shape[0] != h.tokens))
-    refuse("rotary",
-           "rows must be a dense [" + std::to_string(all) + " (or " + std::to_string(h.tokens) +
-               " for every batch), " + std::to_string(s.row_columns) + "], rank",
-           Index{rows.rank});
+    detail::refuse_shape("rotary",
+                         "rows must be a dense [" + std::to_string(all) + " (or " +
+                             std::to_string(h.tokens) + " for every batch), " +
+                             std::to_string(s.row_columns) + "]",
+                         rows);
   if (rows.dtype != type)
     refuse("rotary", "rows must be " + std::string(name(type)), name(rows.dtype));
   if (tokens == 0) return;

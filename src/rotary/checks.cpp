@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/overlap.h"
 #include "posenc/core/error.h"
 #include "rotary/plan_state.h"
 
@@ -36,44 +37,14 @@ bool one_shape(const Heads& a, const Heads& b) noexcept {
          a.head_stride == b.head_stride && a.dim_stride == b.dim_stride;
 }
 
-// The ways from an element of b to one of a along one axis: stride * [low, high] elements.
-struct Ways {
-  Index stride, low, high;
-};
-// Few for strides that any layout has; where they run into another they are many, and it gives up.
-constexpr int kMostWays = 10000;
-
-// Whether `distance` is one way of each axis taken together. Longest strides first; `ways` counts.
-bool reaches(const Ways* axis, int axes, Index distance, int& ways) noexcept {
-  if (++ways > kMostWays) return true;
-  if (axes == 0) return distance == 0;
-  Index least = 0, most = 0;  // of the axes below
-  for (int i = 1; i < axes; ++i)
-    least += axis[i].stride * axis[i].low, most += axis[i].stride * axis[i].high;
-  const auto down = [&](Index n) { return n / axis->stride - (n % axis->stride < 0 ? 1 : 0); };
-  const Index first = std::max(axis->low, -down(most - distance));
-  const Index last = std::min(axis->high, down(distance - least));
-  for (Index k = first; k <= last; ++k)
-    if (reaches(axis + 1, axes - 1, distance - k * axis->stride, ways)) return true;
-  return false;
-}
-
-// Whether an element of a is one of b, which begins `distance` elements before it.
+// Whether an element of a is one of b, which begins `distance` elements before it and has its
+// strides.
 bool meet(const Heads& a, const Heads& b, Index distance) noexcept {
-  Ways axis[4];
-  int axes = 0;
-  const auto add = [&](Index stride, Index of_a, Index of_b) {
-    if (stride == 0 || (of_a <= 1 && of_b <= 1)) return;
-    int i = axes++;
-    for (; i > 0 && axis[i - 1].stride < std::abs(stride); --i) axis[i] = axis[i - 1];
-    axis[i] = stride > 0 ? Ways{stride, 1 - of_a, of_b - 1} : Ways{-stride, 1 - of_b, of_a - 1};
-  };
-  add(a.batch_stride, a.batch, b.batch);
-  add(a.token_stride, a.tokens, b.tokens);
-  add(a.head_stride, a.heads, b.heads);
-  add(a.dim_stride, a.dim, b.dim);
-  int ways = 0;
-  return reaches(axis, axes, distance, ways);
+  Way ways[] = {{a.batch_stride, 1 - a.batch, b.batch - 1},
+                {a.token_stride, 1 - a.tokens, b.tokens - 1},
+                {a.head_stride, 1 - a.heads, b.heads - 1},
+                {a.dim_stride, 1 - a.dim, b.dim - 1}};
+  return reaches(ways, 4, distance);
 }
 
 [[gnu::noinline]] bool share(const Heads& a, const Heads& b, Index size) noexcept {
@@ -107,7 +78,11 @@ inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
   if (s.heads > 1 && in.heads != s.heads)
     wrong("the spectrum is per head: heads must be " + std::to_string(s.heads), in.heads);
   if (out.read_only) refuse("rotary", "an output must not be read-only");
-  wrong("elements of an output must not share memory: a stride must not be", 0);
+  refuse("rotary",
+         "elements of an output must not share memory: its strides of batch, tokens, heads "
+         "and channels are " +
+             std::to_string(out.batch_stride) + ", " + std::to_string(out.token_stride) + ", " +
+             std::to_string(out.head_stride) + " and " + std::to_string(out.dim_stride));
 }
 
 // One branch: cheap however long the list.
@@ -115,12 +90,26 @@ inline bool tensor_fits(const RotaryPlan::State& s, const Heads& h) noexcept {
   return (h.dtype == s.dtype) & (h.dim == s.spec.head_dim) & ((h.batch | h.tokens | h.heads) >= 0) &
          ((s.heads == 1) | (h.heads == s.heads));
 }
+[[gnu::noinline]] bool stands_apart(const Heads& h) noexcept {
+  const ViewAxis axes[] = {{h.batch, h.batch_stride},
+                           {h.tokens, h.token_stride},
+                           {h.heads, h.head_stride},
+                           {h.dim, h.dim_stride}};
+  return !shares_with_itself(axes, 4);
+}
+// No two elements are the same memory. Nearly every view is [batch, tokens, heads, dim] or [batch,
+// heads, tokens, dim] with each stride behind all that lies below it; others are looked at closely.
 inline bool writable(const Heads& h) noexcept {
-  const bool apart = ((h.batch_stride != 0) | (h.batch <= 1)) &
-                     ((h.token_stride != 0) | (h.tokens <= 1)) &
-                     ((h.head_stride != 0) | (h.heads <= 1)) & (h.dim_stride != 0);
-  const bool nothing = (h.batch == 0) | (h.tokens == 0) | (h.heads == 0);  // numpy: strides of 0
-  return (h.read_only == false) & (apart | nothing);
+  if (h.read_only) return false;
+  const bool dense = h.dim_stride == 1, single = h.batch == 1;
+  const Index all_heads = h.heads * h.head_stride, all_tokens = h.tokens * h.token_stride;
+  if (dense & (h.head_stride >= h.dim) & (h.token_stride >= all_heads) &
+      (single | (h.batch_stride >= all_tokens)))
+    return true;
+  if (dense & (h.token_stride >= h.dim) & (h.head_stride >= all_tokens) &
+      (single | (h.batch_stride >= all_heads)))
+    return true;
+  return stands_apart(h);
 }
 inline void check_pair(const RotaryPlan::State& s, const Heads& in, const Heads& out) {
   const bool fits_in = tensor_fits(s, in), fits_out = writable(out);

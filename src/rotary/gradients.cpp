@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "core/shape.h"
 #include "kernels/read.h"
 #include "kernels/token.h"
 #include "posenc/core/error.h"
@@ -63,7 +64,7 @@ void check_gradient(const TensorView& v, std::string_view what,
     text += (text.empty() ? "[" : ", ") + std::to_string(n);
   }
   if (!fits)
-    refuse("rotary", std::string(what) + " gradient must be " + text + "], rank", Index{v.rank});
+    detail::refuse_shape("rotary", std::string(what) + " gradient must be " + text + "]", v);
 }
 
 double& at(const TensorView& v, Index i, Index j, Index k) noexcept {

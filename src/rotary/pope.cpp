@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "core/convert.h"
+#include "core/overlap.h"
+#include "core/shape.h"
 #include "kernels/read.h"
 #include "kernels/token.h"
 #include "posenc/core/error.h"
@@ -157,14 +159,23 @@ void check_positions(const Heads& h, const Positions& p) {
 void check_bias(const TensorView& v, const Heads& h, Index channels, bool gradient) {
   if (v.empty()) return;
   if (v.rank != 2 || v.shape[0] != h.heads || v.shape[1] != channels)
-    refuse("pope",
-           "bias must be [" + std::to_string(h.heads) + ", " + std::to_string(channels) + "], rank",
-           Index{v.rank});
+    detail::refuse_shape(
+        "pope", "bias must be [" + std::to_string(h.heads) + ", " + std::to_string(channels) + "]",
+        v);
   const bool fits = v.dtype == DType::f64 || (!gradient && v.dtype == DType::f32);
   if (!fits || (gradient && v.read_only))
     refuse("pope",
            gradient ? "gradient of the bias must be writable f64" : "bias must be f32 or f64",
            name(v.dtype));
+}
+
+void check_apart(const Heads& out, std::string_view what) {
+  const detail::ViewAxis axes[] = {{out.batch, out.batch_stride},
+                                   {out.tokens, out.token_stride},
+                                   {out.heads, out.head_stride},
+                                   {out.dim, out.dim_stride}};
+  if (detail::shares_with_itself(axes, 4))
+    refuse("pope", "elements of " + std::string(what) + " must not share memory");
 }
 
 // First byte and the one behind the last.
@@ -220,6 +231,7 @@ void PopePlan::apply(const Heads& in, const Heads& out, const Positions& p, cons
   check_positions(in, p);
   check_bias(bias, in, s.channels, false);
   if (in.batch * in.tokens * in.heads == 0) return;
+  check_apart(out, "out");
   if (may_overlap(in, out)) refuse("pope", "in and out must not overlap");
   Call c{&s.table, &in, &out, &p, &bias, nullptr, nullptr, s.channels, 1};
   run(c, executor);
@@ -238,6 +250,7 @@ void PopePlan::gradient(const Heads& in, const Heads& d_out, const Positions& p,
   check_bias(d_bias, in, s.channels, true);
   if (!d_bias.empty() && bias.empty()) refuse("pope", "a gradient of the bias needs the bias");
   if (in.batch * in.tokens * in.heads == 0) return;
+  check_apart(d_in, "d_in");
   if (may_overlap(in, d_in) || may_overlap(d_out, d_in))
     refuse("pope", "d_in must not overlap in or d_out");
   Call c{&s.table, &in, &d_out, &p, &bias, &d_in, &d_bias, s.channels, 1};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/shape.h"
 #include "kernels/read.h"
 #include "posenc/core/error.h"
 #include "rotary/plan_state.h"
@@ -125,7 +126,7 @@ void check_gradient(const TensorView& v, const TensorView& rows) {
   if ((v.dtype != DType::f64 && v.dtype != DType::f32) || v.read_only || v.device != Device::cpu)
     refuse("rotary", "gradients of cos and sin must be writable f64 or f32", name(v.dtype));
   if (v.rank != rows.rank || v.shape != rows.shape)
-    refuse("rotary", "gradients of cos and sin must have their shapes, rank", Index{v.rank});
+    detail::refuse_shape("rotary", "gradients of cos and sin must have their shapes", v);
 }
 
 }  // namespace

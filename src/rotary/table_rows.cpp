@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a table holds: for each pair the rows of its own stream of positions.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -25,20 +26,25 @@ struct Hash {
 
 // The stream of pair i: that of its only frequency that is not 0.
 std::int32_t axis_of(const Spectrum& s, Index pair) {
-  std::int32_t axis = 0;
-  Index used = 0;
-  for (Index a = 0; a < s.axes; ++a) {
-    bool here = false;
-    for (Index h = 0; h < s.heads; ++h)
-      here =
-          here || s.frequency[static_cast<std::size_t>((h * s.axes + a) * s.pairs() + pair)] != 0;
-    if (here) axis = static_cast<std::int32_t>(a), ++used;
+  std::int32_t axis = -1;
+  for (Index h = 0; h < s.heads; ++h) {
+    Index used = 0;
+    for (Index a = 0; a < s.axes; ++a) {
+      if (s.frequency[static_cast<std::size_t>((h * s.axes + a) * s.pairs() + pair)] == 0) continue;
+      if (++used > 1)
+        refuse("rotary table",
+               "a pair must turn by one position stream: no row of one position holds a sum, pair",
+               pair);
+      if (axis >= 0 && axis != a)
+        refuse("rotary table",
+               "all heads must turn a pair by the same position stream: head " + std::to_string(h) +
+                   " takes stream " + std::to_string(a) + ", those before it stream " +
+                   std::to_string(axis) + ", pair",
+               pair);
+      axis = static_cast<std::int32_t>(a);
+    }
   }
-  if (used > 1)
-    refuse("rotary table",
-           "a pair must turn by one position stream: no row of one position holds a sum, pair",
-           pair);
-  return axis;
+  return std::max(axis, 0);
 }
 
 // The spectrum by one stream of positions.

@@ -260,6 +260,17 @@ TEST(ComplexOrder, RefusesByName) {
   EXPECT_THAT(says(arange(0, 3), re), HasSubstr("one position a token"));
   Numbers narrow = waves({2, 1}, 0);
   EXPECT_THAT(says(arange(0, 2), narrow), HasSubstr("both parts"));
+  const std::vector<Index> known{1, 2};
+  Numbers d_r = waves({3, 2}, 0), d_w = d_r, far = waves({1, 3}, 0), flat = waves({2}, 0);
+  const auto gradient = [&](Numbers& by_word, Numbers& position) {
+    const std::vector<TensorView> d{by_word.view(), d_w.view()};
+    return refusal([&] {
+      complex_embedding_gradient(s, p, tensor(known.data(), {2}), arange(0, 2),
+                                 {re.view(), im.view()}, d, position.view());
+    });
+  };
+  EXPECT_THAT(gradient(d_r, far), HasSubstr("must be writable [1, 2] of f64, got [1, 3] of f64"));
+  EXPECT_THAT(gradient(d_r, flat), HasSubstr("must be writable [1, 2] of f64, got [2] of f64"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "posenc/absolute/plan.h"
 #include "posenc/absolute/sinusoidal.h"
 #include "posenc/positions/sequence.h"
+#include "support/refusal.h"
 
 namespace posenc {
 namespace {
@@ -86,6 +87,63 @@ TEST(InputPlan, BadCallsAreRefusedByName) {
                 plan.gradient({}, arange(0, 3), v, {}, std::span(&g, 1), {});
               }),
               HasSubstr("workspace must have"));
+}
+
+TEST(InputPlan, MemoryThatIsMetTwiceIsRefused) {
+  LoweredInput low, wider;
+  Sinusoidal{.width = 8}.lower({}, low);
+  Sinusoidal{.width = 8, .compose = Compose::concat}.lower({}, wider);
+  const InputPlan plan(low, DType::f32), appending(wider, DType::f32);
+  std::vector<float> memory(64, 1.f);
+  const auto view = [&](Index at, Index token_stride, Index channel_stride) {
+    TensorView v = tensor(memory.data() + at, {3, 8});
+    v.stride[0] = token_stride, v.stride[1] = channel_stride;
+    return v;
+  };
+  const auto call = [&](const TensorView& x, const TensorView& y) {
+    return test::refusal([&] { plan.apply(x, arange(0, 3), y); });
+  };
+  for (const auto& [token, channel] : {std::pair{4, 1}, {0, 1}, {8, 0}, {1, 1}, {-7, 1}, {2, 4}})
+    EXPECT_THAT(call({}, view(32, token, channel)), HasSubstr("y must not share memory")) << token;
+  EXPECT_THAT(test::refusal([&] { apply_input({}, arange(0, 3), low, view(0, 4, 1)); }),
+              HasSubstr("y must not share memory"));
+  EXPECT_EQ(call({}, view(0, 1, 3)), "accepted") << "tokens between channels";
+  EXPECT_EQ(call({}, view(40, -8, -1)), "accepted");
+  EXPECT_EQ(call(view(0, 8, 1), view(0, 8, 1)), "accepted") << "in place";
+  EXPECT_EQ(call(view(0, 16, 1), view(8, 16, 1)), "accepted") << "two halves of one tensor";
+  EXPECT_EQ(call(view(0, 0, 1), view(32, 8, 1)), "accepted") << "an input may";
+  EXPECT_THAT(call(view(0, 8, 1), view(1, 8, 1)), HasSubstr("the same view or not overlap"));
+  EXPECT_THAT(call(view(0, 8, 1), view(0, 9, 1)), HasSubstr("the same view or not overlap"));
+  EXPECT_THAT(call(view(0, 16, 1), view(7, 16, 1)), HasSubstr("the same view or not overlap"));
+  TensorView y = tensor(memory.data(), {3, 16});
+  EXPECT_THAT(test::refusal([&] { appending.apply(view(0, 16, 1), arange(0, 3), y); }),
+              HasSubstr("y must not be x"));
+  EXPECT_EQ(test::refusal([&] { appending.apply(view(48, 0, 1), arange(0, 3), y); }), "accepted");
+  std::vector<std::byte> scratch(plan.gradient_workspace(1, 3));
+  EXPECT_THAT(test::refusal([&] {
+                plan.gradient({}, arange(0, 3), view(0, 8, 1), view(32, 4, 1), {}, scratch);
+              }),
+              HasSubstr("d_x must not share memory"));
+}
+
+TEST(InputPlan, HowManyAxesAreWantedIsSaid) {
+  LoweredInput both, second;
+  Spectrum plane;
+  plane.axes = 2, plane.frequency = {1, 0, 0, 1};
+  InputTerm term;
+  term.phase = both.spectrum(plane), term.width = 4;
+  both.terms.push_back(term);
+  Sinusoidal{.width = 8}.lower({}, second);
+  second.terms[0].axis = 1;
+  std::vector<double> out(3 * 16);
+  for (const LoweredInput* low : {&both, &second}) {
+    const TensorView y = tensor(out.data(), {3, low->terms[0].width});
+    const std::string says =
+        test::refusal([&] { InputPlan(*low, DType::f64).apply({}, arange(0, 3), y); });
+    EXPECT_THAT(says, testing::AllOf(HasSubstr("2"), HasSubstr("axes"), HasSubstr("got 1")));
+    EXPECT_THAT(test::refusal([&] { apply_input({}, arange(0, 3), *low, y); }),
+                testing::AllOf(HasSubstr("2"), HasSubstr("axes"), HasSubstr("got 1")));
+  }
 }
 
 // A frozen row is read and gets no gradient, as in input_gradient.

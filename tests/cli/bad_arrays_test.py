@@ -37,10 +37,17 @@ class BadArrays(Case):
             self.apply(q=path, code=3, says="broken.safetensors")
         self.apply(q=self.folder, code=3, says=".npy or .safetensors")
         self.apply(q=self.folder / "none.npy", code=3, says=["none.npy", "cannot be read"])
-        self.apply(q=self.write_npy("i.npy", [1] * 64, (4, 2, 8), "<i8", "q"), code=3, says=["dtype", "i64"])
+        self.apply(q=self.write_npy("i.npy", [1] * 64, (4, 2, 8), "<i8", "q"), code=3, says=["i.npy", "f32", "i64"])
         self.apply(q=self.write_npy("two.npy", [1] * 32, (4, 8)), code=3, says=["three or four axes", "2"])
         self.apply(q=self.write_npy("four.npy", [1] * 64, (1, 4, 2, 8)), code=2, says="--order")
-        self.apply(q=self.write_npy("odd.npy", [1] * 56, (4, 2, 7)), code=3, says=["head size", "8", "7"])
+        self.apply(q=self.write_npy("odd.npy", [1] * 56, (4, 2, 7)), code=3, says=["odd.npy", "heads of 7", "heads of 8"])
+        # Arrays without elements are there all the same.
+        for name, shape, says in [("dim", (4, 2, 0), ["heads of 0", "heads of 8"]), ("tokens", (0, 2, 8), ["0 tokens", "are 4"])]:
+            self.apply(q=self.write_npy(f"{name}.npy", [], shape), code=3, says=[f"{name}.npy", *says])
+        self.posenc("apply", SCHEME, "--q", self.write_npy("none.npy", [], (4, 0, 8)), "--positions", "0:4", "-o", self.folder / "o.npy")
+        self.assertIn(b"o.npy: q f32 [4 x 0 x 8]", self.last.stderr)
+        two = self.write_npy("two_rows.npy", [0, 1, 2, 3] * 2, (2, 4), "<i8", "q")
+        self.apply(positions=two, code=3, says=["batch of 1", "2 rows"])
 
     def test_positions(self):
         for text, code in [("nan,1,2,3", 2), ("inf,1,2,3", 2), ("1e400,1,2,3", 2), ("9223372036854775808,1,2,3", 2),
@@ -89,7 +96,7 @@ class BadArrays(Case):
         self.error("selftest", "--filter", "no such case", "--suite", SOURCE / "conformance" / "gguf", code=2,
                    says="no case matches")
         self.error("doctor", LLAMA, "--layer", "1", code=2, says="--layer")
-        self.error("plot", SCHEME, "--positions", "0:5", "-o", self.folder / "p.svg", code=2, says="--positions")
+        self.error("plot", SCHEME, "--kind", "decay", "--positions", "0:5", "-o", self.folder / "p.svg", code=2, says="--positions")
         self.error("plot", SCHEME, "-o", "-", code=2, says="--format svg or html")
 
     def test_a_pipe_is_read_and_a_stream_written(self):

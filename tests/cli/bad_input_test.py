@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every verb, every bad file: one clear error, exit 3, nothing written, nobody crashed."""
+import os
+import pathlib
+import xml.dom.minidom
+
 from command_line import *
 
 
@@ -103,6 +107,31 @@ class BadInput(Case):
         self.error("explain", LLAMA, "--assume", "pairing=half_split", "--assume", "pairing=interleaved", code=2,
                    says=["pairing", "twice", "half_split", "interleaved"])
         self.posenc("explain", LLAMA, "--assume", "pairing=half_split", "--assume", "pairing=half_split")
+
+    def test_names_that_are_no_utf8(self):
+        """Of files that are read and written: JSON and pictures stay sound."""
+        odd = pathlib.Path(os.fsdecode(os.fsencode(self.folder) + b"/caf\xe9"))
+        config = json.loads((LLAMA / "config.json").read_text())
+        odd.mkdir()
+        (odd / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "rope_theta"}))
+        for verb in ["explain", "doctor"]:
+            report = json.loads(self.posenc(verb, odd, "--json"))
+            self.assertTrue(report["schema"].startswith(f"posenc.{verb}/"))
+        report = json.loads(self.posenc("table", SCHEME, "--positions", "0:2", "-o", odd / "o\udce9.npy", "--json"))
+        self.assertIn("o\ufffd.npy", report["output"])
+        for name in ["<&\">", "\udce9" * 150, "\u00e9" * 90]:
+            path = odd / f"{name}.json"
+            path.write_text(json.dumps({**config, "model_type": ""}))
+            self.posenc("plot", path, "--assume", "pairing=half_split", "-o", self.folder / "p.svg")
+            xml.dom.minidom.parse(str(self.folder / "p.svg"))
+
+    def test_what_is_no_model(self):
+        path = self.folder / "w.safetensors"
+        path.write_bytes(b"\x02\0\0\0\0\0\0\0{}")
+        for verb in [["explain"], ["doctor"], ["plot", "-o", self.folder / "p.svg"]]:
+            self.error(*verb, path, code=3, says=["w.safetensors", "config.json or .gguf"])
+        self.error("table", "rope head_dim=8 " + "x" * 5000, "--positions", "0:2", "-o", "-", "--format", "csv", code=3, says="SCHEME")
+        self.assertLess(len(self.last.stderr), 5800)
 
     def test_an_empty_value_is_no_wish_for_the_default(self):
         for words in [["explain", LLAMA, "--layer", ""], ["list", ""], ["table", SCHEME, "--what", "", "-o", "-"],

@@ -2,6 +2,7 @@
 """Help texts are golden: what a user reads changes only on purpose."""
 import os
 import pathlib
+import shlex
 
 from command_line import *
 
@@ -29,9 +30,10 @@ class Help(Case):
         self.assertRegex(self.posenc("--version").decode(), r"posenc \d+\.\d+\.\d+")
 
     def test_usage_errors(self):
-        self.error(code=2, says="subcommand")
+        self.error(code=2, says="a verb is needed")
+        self.error("--fast", code=2, says=["a verb must come first", '"--fast"'])
         self.error("frobnicate", code=2, says="posenc:")
-        self.error("explain", code=2, says="subject")
+        self.error("explain", code=2, says=["MODEL is required", "posenc explain --help"])
         self.error("table", SCHEME, "--positions", "0:4", "--nonsense", "1", "-o", "-", code=2, says="nonsense")
 
     def test_completion_and_man(self):
@@ -39,6 +41,18 @@ class Help(Case):
             text = self.posenc("completion", shell).decode()
             for verb in VERBS:
                 self.assertIn(verb, text)
+        # An apostrophe in a description must not end its quotes.
+        script = self.posenc("completion", "zsh").decode()
+        words = shlex.split(script[script.index("verbs=(") + 7:script.index("  )\n")])
+        self.assertEqual([w.split(":")[0] for w in words], VERBS)
+        self.assertIn("doctor:what is wrong, risky or ambiguous in a model's positions", words)
+        for line in self.posenc("completion", "fish").decode().splitlines():
+            inside = False
+            for c in line.replace("\\'", ""):
+                inside ^= c == "'"
+            self.assertFalse(inside, line)
+        done = subprocess.run(["bash", "-n"], input=self.posenc("completion", "bash"), stderr=subprocess.PIPE)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
         page = self.posenc("man").decode()
         self.assertTrue(page.startswith(".TH POSENC 1"))
         self.assertIn("posenc table", page)

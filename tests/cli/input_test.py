@@ -202,7 +202,22 @@ class Input(Case):
         self.assertAlmostEqual(data["series"][0]["y"][0], mean, delta=1e-12)
         self.assertAlmostEqual(data["series"][0]["y"][-1], similarity(0, 15), delta=1e-12)
         out = self.folder / "q.svg"
-        self.error("plot", path, "-o", out, code=2, says=["rows or decay", "wavelengths"])
+        self.error("plot", path, "--kind", "wavelengths", "-o", out, code=2, says=["rows or decay", "wavelengths"])
+        # Unasked: rows, where there are no wavelengths.
+        (_, data), = self.plot(path)
+        self.assertEqual(len(data["rows"]), 16)
+        for scheme in [SCHEME, "sinusoidal width=8", "sinusoidal_nd widths=[4,4]"]:
+            self.assertIn("wavelength", self.labels(self.plot(scheme)[0][0])[1])
+            self.assertIn("position", self.labels(self.plot(scheme, "--positions", "0:4")[0][0])[1])
+        # What is not finite is said and left out.
+        v[3 * 8 + 2] = math.nan
+        path = self.model(BERT, {"bert." + NAME: ("F32", [16, 8], v)})
+        (_, data), = self.plot(path, "--kind", "rows")
+        self.assertEqual((data["rows"][3][2], data["note"]), (None, "not finite, and grey: 1 of 128 numbers"))
+        (_, data), = self.plot(path, "--kind", "decay")
+        self.assertIn("1 of 16 rows", data["note"])
+        mean = sum(similarity(p, p + 1) for p in range(15) if p not in (2, 3)) / 13
+        self.assertAlmostEqual(data["series"][0]["y"][0], mean, delta=1e-12)
         (panel, data), = self.plot("sinusoidal_nd widths=[4,4]", "--kind", "rows")
         self.assertAlmostEqual(data["rows"][2][4], math.sin(2), delta=1e-4)
         self.error("plot", "learned width=4 rows=8", "--kind", "rows", "-o", out, code=3, says="weights")

@@ -130,13 +130,29 @@ TEST(Plan, RefusesCalls) {
   // Overlap: shifted by less than the tensor, the same start with other strides, q over k.
   refuses(turn({q, {}}, {heads(x.data() + 8, 3, 2, 8), {}}, three), "overlap");
   Heads turned = q;
-  std::swap(turned.token_stride, turned.head_stride);
+  turned.dim_stride = 2, turned.head_stride = 1;
   refuses(turn({q, {}}, {turned, {}}, three), "overlap");
   refuses(turn({q, q}, {q, q}, three), "overlap");
   refuses(turn({q, out}, {out, heads(y.data() + 128, 3, 2, 8)}, three), "overlap");
   Heads broadcast = out;
   broadcast.head_stride = 0;
   refuses(turn({q, {}}, {broadcast, {}}, three), "stride");
+  // The same memory by strides that are not 0: tokens half a head apart, heads as far as tokens.
+  Heads windows = out;
+  windows.token_stride = 4;
+  refuses(turn({q, {}}, {windows, {}}, three), "share memory: its strides");
+  windows = out, windows.token_stride = windows.head_stride;
+  refuses(turn({q, {}}, {windows, {}}, three), "share memory");
+  windows = q, windows.token_stride = 4;
+  refuses(turn({windows, {}}, {windows, {}}, three), "share memory");
+  plan.apply({windows, {}}, {out, {}}, three);  // an input may
+  // Channels two apart, heads between them; all reversed: no element twice.
+  Heads woven = out;
+  woven.dim_stride = 2, woven.head_stride = 1;
+  plan.apply({q, {}}, {woven, {}}, three);
+  woven.data = y.data() + 47, woven.dim_stride = -2, woven.head_stride = -1;
+  woven.token_stride = -16;
+  plan.apply({q, {}}, {woven, {}}, three);
   // q, k and v in one packed tensor do not overlap.
   const Heads packed = heads(x.data(), 3, 6, 8);
   const QK qk{slice_heads(packed, 0, 2), slice_heads(packed, 2, 1)};

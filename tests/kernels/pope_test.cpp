@@ -84,6 +84,9 @@ TEST(Pope, Refusals) {
                std::invalid_argument);
   EXPECT_THROW(plan.apply(heads(x.data(), 2, 1, 4), heads(x.data() + 4, 2, 1, 8), positions(p)),
                std::invalid_argument);
+  Heads twice = heads(x.data() + 8, 2, 1, 8);
+  twice.token_stride = 4;
+  EXPECT_THROW(plan.apply(heads(x.data(), 2, 1, 4), twice, positions(p)), std::invalid_argument);
   plan.apply(heads(x.data(), 2, 1, 4), heads(x.data() + 8, 2, 1, 8), positions(p));
   for (std::size_t i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(x[8 + i], std::log(2.0f));
 }

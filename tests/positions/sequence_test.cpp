@@ -167,6 +167,14 @@ TEST(Positions, ShiftedStaysExact) {
 
 TEST(Positions, ExplicitListsAreChecked) {
   EXPECT_EQ(explicit_positions(Integers{1, 2, 3, 4, 5, 6}, 1, 3).count(), 2);
+  // In braces: the kind of the numbers is the kind of the positions.
+  const OwnedPositions rows = explicit_positions({1, 2}, 2, 1);
+  EXPECT_EQ(rows.batch, 2);
+  EXPECT_THAT(std::get<Integers>(rows.value), ElementsAre(1, 2));
+  EXPECT_THAT(std::get<Integers>(explicit_positions({Index{1} << 40}).value),
+              ElementsAre(Index{1} << 40));
+  EXPECT_THAT(std::get<std::vector<double>>(explicit_positions({0.5, 2.0}).value),
+              ElementsAre(0.5, 2.0));
   EXPECT_THAT(refusal([] { explicit_positions(Integers{1, 2, 3}, 2); }), HasSubstr("[explicit]"));
   EXPECT_THAT(refusal([] { explicit_positions(std::vector<double>{NAN}); }), HasSubstr("finite"));
   EXPECT_THAT(refusal([] { explicit_positions(std::vector<double>{INFINITY}); }),

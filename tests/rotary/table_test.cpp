@@ -14,6 +14,7 @@
 #include "posenc/io/array.h"
 #include "posenc/rotary/rope.h"
 #include "support/random.h"
+#include "support/refusal.h"
 #include "support/temporary_directory.h"
 
 namespace posenc {
@@ -238,6 +239,17 @@ TEST(RotaryTable, Refusals) {
   std::fill(mixed.blocks[0].spectrum.frequency.begin(), mixed.blocks[0].spectrum.frequency.end(),
             0.5);
   EXPECT_EQ(says([&] { RotaryTable(mixed, 10); }), who);
+  // Two heads, a pair of which follows another stream in each: no row serves both.
+  RotarySpec crossed = two_axes();
+  Spectrum& p = crossed.blocks[0].spectrum;
+  std::vector<double> other = p.frequency;
+  std::swap_ranges(other.begin(), other.begin() + p.pairs(), other.begin() + p.pairs());
+  p.frequency.insert(p.frequency.end(), other.begin(), other.end());
+  p.heads = 2;
+  EXPECT_THAT(
+      test::refusal([&] { RotaryTable(crossed, 10); }),
+      testing::AllOf(testing::HasSubstr("all heads must turn a pair by the same position stream"),
+                     testing::HasSubstr("head 1 takes stream 1")));
   const RotaryTable t(plain(), 10);
   const std::vector<double> real{0.5};
   Tensors x = tensors(1);

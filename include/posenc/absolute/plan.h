@@ -31,12 +31,12 @@ class POSENC_API InputPlan {
 
   // y = compose(input_gain x, rows). x, y: [t, c] or [b, t, c] of the plan's dtype, any strides; y
   // has the channels of x and those that concat appends. y may be x (same memory and strides)
-  // unless something is appended; other overlap is refused where the two begin at the same address.
-  // x empty: the rows alone. positions: one row for all batches or one a batch. Nothing is
-  // allocated, but where a term has dense layers: those calls take the double path of apply_input;
-  // results do not depend on the number of threads, nor on how a batch is split. Throws
-  // [input_plan]: dtype, shapes, positions that do not fit or are not finite, and a position
-  // without a row in its table (before anything is written).
+  // unless something is appended; any other overlap of the two, and a y in which two elements are
+  // the same memory, is refused. x empty: the rows alone. positions: one row for all batches or one
+  // a batch. Nothing is allocated, but where a term has dense layers: those calls take the double
+  // path of apply_input; results do not depend on the number of threads, nor on how a batch is
+  // split. Throws [input_plan]: dtype, shapes, positions that do not fit or are not finite, and a
+  // position without a row in its table (before anything is written).
   void apply(const TensorView& x, const Positions&, const TensorView& y,
              const Executor& = default_executor()) const;
 

@@ -2,7 +2,9 @@
 // Positions of text: plain, padded, packed, decoded; and what is made of positions. All exact in
 // int64; a result beyond int64 is refused.
 #pragma once
+#include <initializer_list>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "posenc/positions/view.h"
@@ -18,6 +20,16 @@ POSENC_API OwnedPositions explicit_positions(std::vector<Index>, Index batch = 1
                                              std::int32_t axes = 1);
 POSENC_API OwnedPositions explicit_positions(std::vector<double>, Index batch = 1,
                                              std::int32_t axes = 1);
+// The same of a list in braces: {1, 2} are whole numbers, {0.5, 2.0} real ones; a list of both is
+// neither and does not compile.
+template <class T>
+requires(std::is_floating_point_v<T> ||
+         (std::is_integral_v<T> &&
+          (std::is_signed_v<T> || sizeof(T) < sizeof(Index)))) OwnedPositions
+    explicit_positions(std::initializer_list<T> list, Index batch = 1, std::int32_t axes = 1) {
+  using Value = std::conditional_t<std::is_integral_v<T>, Index, double>;
+  return explicit_positions(std::vector<Value>(list.begin(), list.end()), batch, axes);
+}
 
 // Running count of the real tokens of each row: first + cumsum(mask) - 1 where mask is 1, `padded`
 // where it is 0. mask [t] or [b, t] of u8, i32 or i64 holds 0 and 1, in any pattern.

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views that share memory, against a walk over all their elements.
+#include "core/overlap.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <vector>
+
+namespace posenc::detail {
+namespace {
+
+// Offsets of all elements, in any order.
+std::vector<Index> offsets(const std::vector<ViewAxis>& axes) {
+  std::vector<Index> all{0};
+  for (const ViewAxis& a : axes) {
+    std::vector<Index> next;
+    for (const Index from : all)
+      for (Index i = 0; i < a.size; ++i) next.push_back(from + i * a.stride);
+    all = std::move(next);
+  }
+  return all;
+}
+
+bool shares(const std::vector<ViewAxis>& axes) {
+  return shares_with_itself(axes.data(), static_cast<int>(axes.size()));
+}
+
+std::vector<ViewAxis> drawn(std::mt19937& generator, Index most) {
+  std::vector<ViewAxis> axes(3);
+  for (ViewAxis& a : axes) {
+    a.size = static_cast<Index>(generator() % 5);
+    a.stride = static_cast<Index>(generator() % static_cast<unsigned>(2 * most + 1)) - most;
+  }
+  return axes;
+}
+
+TEST(Overlap, OfAViewWithItselfIsFoundExactly) {
+  std::mt19937 generator(7);
+  int shared = 0, apart = 0;
+  for (int draw = 0; draw < 20000; ++draw) {
+    const std::vector<ViewAxis> axes = drawn(generator, 20);
+    const std::vector<Index> all = offsets(axes);
+    const bool want = std::set<Index>(all.begin(), all.end()).size() != all.size();
+    ASSERT_EQ(shares(axes), want) << axes[0].size << 'x' << axes[0].stride << ' ' << axes[1].size
+                                  << 'x' << axes[1].stride << ' ' << axes[2].size << 'x'
+                                  << axes[2].stride;
+    ++(want ? shared : apart);
+  }
+  EXPECT_GT(shared, 1000);
+  EXPECT_GT(apart, 1000);
+}
+
+TEST(Overlap, OfTwoViewsIsFoundExactly) {
+  std::mt19937 generator(8);
+  int met = 0, apart = 0;
+  for (int draw = 0; draw < 20000; ++draw) {
+    const std::vector<ViewAxis> a = drawn(generator, 12), b = drawn(generator, 12);
+    const Index distance = static_cast<Index>(generator() % 61) - 30;
+    const std::vector<Index> x = offsets(a), y = offsets(b);
+    if (x.empty() || y.empty()) continue;
+    bool want = false;
+    for (const Index i : x)
+      for (const Index j : y) want = want || i == distance + j;
+    std::vector<Way> ways;
+    for (const ViewAxis& v : a) ways.push_back({v.stride, 0, v.size - 1});
+    for (const ViewAxis& v : b) ways.push_back({v.stride, 1 - v.size, 0});
+    ASSERT_EQ(reaches(ways.data(), 6, distance), want);
+    ++(want ? met : apart);
+  }
+  EXPECT_GT(met, 1000);
+  EXPECT_GT(apart, 1000);
+}
+
+TEST(Overlap, LargeViewsOfUsualLayoutsAreToldAtOnce) {
+  constexpr Index million = 1000000;
+  EXPECT_FALSE(shares({{8, million * 4096}, {million, 4096}, {32, 128}, {128, 1}}));  // bthd
+  EXPECT_FALSE(shares({{8, million * 4096}, {million, 128}, {32, million * 128}, {128, 1}}));
+  EXPECT_FALSE(shares({{million, -256}, {256, -1}}));  // reversed
+  EXPECT_FALSE(shares({{0, 0}, {million, 0}}));        // nothing there
+  EXPECT_TRUE(shares({{million, 1}, {128, 1}}));       // unfolded
+  EXPECT_TRUE(shares({{million, 64}, {128, 1}}));
+  EXPECT_TRUE(shares({{2, 0}, {128, 1}}));
+  // Two halves of one packed tensor.
+  Way halves[] = {{256, 0, million}, {1, 0, 127}, {256, -million, 0}, {1, -127, 0}};
+  EXPECT_FALSE(reaches(halves, 4, 128));
+  Way one_more[] = {{256, 0, million}, {1, 0, 128}, {256, -million, 0}, {1, -127, 0}};
+  EXPECT_TRUE(reaches(one_more, 4, 128));
+}
+
+}  // namespace
+}  // namespace posenc::detail
