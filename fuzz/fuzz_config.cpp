@@ -25,7 +25,7 @@ void examine(const posenc::Json& config, const char* reader) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   posenc::Json config;
   try {
-    config = posenc::parse_json(posenc::fuzz::text(data, size), "input");
+    config = posenc::parse_config(posenc::fuzz::text(data, size), "input");
   } catch (const posenc::FormatError&) {
     return 0;
   }

@@ -178,6 +178,7 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
       spec.context = context_of(view, options);
       PartLayers part = read_layers(view, spec.context.value);
       unread_positions(view);
+      refused_on_loading(read, part.layers.size());
       spec.layers = std::move(part.layers);
       spec.input = std::move(part.input);
       spec.trained_context = part.original_context;

@@ -46,6 +46,26 @@ Window window_of(const ConfigView& view) {
   }
   const std::string key = about->at("key").as_string();
   auto n = view.integer(key, 0, kUnbounded / 4);
+  if (const Json* list = about->find("listed"))  // UltraBERT: the first window of the list counts
+    if (const auto v = view.stated(list->as_string()); v && v->value.is_array())
+      for (const Json& one : v->value.as_array())
+        if (const auto whole = whole_number(one); whole && *whole > 0) {
+          n = Sourced<Index>{*whole, v->origin, v->where};
+          break;
+        }
+  if (const Json* sets =
+          about->find("set_by"))  // ModernBERT: keys to each side, over the key above
+    if (const auto said = view.stated(sets->as_string())) {
+      const auto side = view.integer(sets->as_string(), 0, kUnbounded / 4, true);
+      if (const auto both = view.stated(key); both && side && n && n->value / 2 != side->value)
+        view.reading().warn(
+            "both_spellings",
+            key + " is " + shown(both->value) + " and " + sets->as_string() + " " +
+                shown(said->value) + ": " + view.class_name() + " takes " + sets->as_string(),
+            both->where, "keep the one that is right", static_cast<double>(side->value));
+      w.size = side;
+      return w;
+    }
   if (n)
     if (const Json* divide = about->find("divide"); divide && divide->as_integer() != 1) {
       n->value /= divide->as_integer();

@@ -176,6 +176,50 @@ bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& p
   return true;
 }
 
+std::optional<std::vector<bool>> rope_flags(const ConfigView& view, Index count) {
+  std::vector<bool> flags(static_cast<std::size_t>(count));
+  const auto v = view.stated("no_rope_layers");
+  if (v && truthy(v->value)) {
+    if (!v->value.is_array() || static_cast<Index>(v->value.as_array().size()) < count) {
+      view.reading().error("layer_types_length",
+                           "no_rope_layers must have an entry for each of the " +
+                               std::to_string(count) + " layers, got " + shown(v->value),
+                           v->where, "1 = this layer has rotary, 0 = it has none");
+      return std::nullopt;
+    }
+    Index with = 0;
+    for (Index i = 0; i < count; ++i) {
+      const Json& one = v->value.as_array()[static_cast<std::size_t>(i)];
+      if (!one.is_integer()) {
+        view.reading().error("wrong_type",
+                             "no_rope_layers must hold 1 and 0, got " + shown(one) + ": " +
+                                 view.class_name() + " refuses the file",
+                             v->where + "/" + std::to_string(i), "1 = this layer has rotary");
+        return std::nullopt;
+      }
+      flags[static_cast<std::size_t>(i)] = one.as_integer() != 0;
+      with += flags[static_cast<std::size_t>(i)];
+    }
+    if (2 * with < count)
+      view.reading().warn("nope_polarity",
+                          "no_rope_layers gives rotary to " + std::to_string(with) + " of " +
+                              std::to_string(count) +
+                              " layers. The name is inverted: 1 means with rotary, 0 without",
+                          v->where, "swap 0 and 1 if most layers should have rotary",
+                          static_cast<double>(with));
+    else
+      view.reading().note("nope_polarity",
+                          "in no_rope_layers 1 means with rotary, 0 without; ports have read it "
+                          "the other way round",
+                          v->where, "", static_cast<double>(with));
+    return flags;
+  }
+  const auto interval = view.integer("no_rope_layer_interval", 1, kMostLayers);
+  const Index n = interval ? interval->value : 4;
+  for (Index i = 0; i < count; ++i) flags[static_cast<std::size_t>(i)] = (i + 1) % n != 0;
+  return flags;
+}
+
 // dots3-note: full layers pick their keys by an index unless use_dsa is false.
 void rename_types(const ConfigView& view, std::vector<LayerPlan>& plans) {
   if (!view.entry().find("indexed_full")) return;

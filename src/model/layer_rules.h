@@ -27,6 +27,8 @@ std::optional<Sourced<Index>> layer_count(const ConfigView&);
 // Types from layer_types or the class's older key; false when the file has neither. What is wrong
 // with them becomes a finding.
 bool stated_types(const ConfigView&, Index count, std::vector<LayerPlan>&);
+// no_rope_layers: 1 = with rotary. Stated, or by no_rope_layer_interval; none after a finding.
+std::optional<std::vector<bool>> rope_flags(const ConfigView&, Index count);
 // Old names of layer types, as the class renames them on loading.
 void rename_types(const ConfigView&, std::vector<LayerPlan>&);
 // Fills attention, fields and turns of the plans.

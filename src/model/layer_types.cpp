@@ -32,7 +32,14 @@ struct Rules {
     origin = Origin::class_default;
     if (const Json* key = rule.find("key")) {
       const auto v = view.stated(key->as_string());
-      if (v && !v->value.is_null()) {
+      if (v && v->value.is_null()) {
+        view.reading().error(
+            "wrong_type",
+            key->as_string() + " is null, and " + view.class_name() + " divides by it", v->where,
+            "state a number, or leave the key out");
+        return false;
+      }
+      if (v) {
         const auto stated = view.integer(key->as_string(), 1, kMostLayers);
         if (!stated) return false;
         n = stated->value;
@@ -48,6 +55,9 @@ struct Rules {
                              w->where, "state layer_types");
         return false;
       }
+    if (const Json* key = rule.find("windows"))
+      if (const auto v = view.stated(key->as_string()); v && v->value.is_array())
+        return by_windows(*v);
     const std::string phase = text(rule, "phase", "last");
     const std::string hit = text(rule, "hit"), other = text(rule, "other");
     for (Index i = 0; i < count; ++i) {
@@ -57,6 +67,25 @@ struct Rules {
       if (rule.find("also_first") && i == 0) is_hit = true;
       if (rule.find("not_first") && i == 0) is_hit = false;
       set(i, is_hit ? hit : other);
+    }
+    if (rule.find("one_at_least") && count > 0 && count < n) set(count - 1, hit);
+    return true;
+  }
+
+  // UltraBERT's checkpoints: a window for each layer, 0 for none.
+  bool by_windows(const Value& v) {
+    const auto& list = v.value.as_array();
+    if (static_cast<Index>(list.size()) != count) {
+      view.reading().error("layer_types_length",
+                           "attention_windows has " + std::to_string(list.size()) +
+                               " entries for " + std::to_string(count) + " layers",
+                           v.where, "one entry a layer", static_cast<double>(list.size()));
+      return false;
+    }
+    origin = v.origin;
+    for (Index i = 0; i < count; ++i) {
+      why = v.where + "/" + std::to_string(i);
+      set(i, truthy(list[static_cast<std::size_t>(i)]) ? "sliding_attention" : "full_attention");
     }
     return true;
   }
@@ -257,7 +286,16 @@ struct Rules {
         set(i, i == 2 || (i > 2 && (i - 3) % zamba_period() == zamba_offset())
                    ? "hybrid"
                    : "linear_attention");
-      else if (name == "zamba2") {  // 5 after the first, then every 6th up to layer 47, then 51 ..
+      else if (name == "zamba2" && count != 54) {
+        view.reading().error("layer_types_length",
+                             "without layers_block_type there are 54 layers, and num_hidden_layers "
+                             "says " +
+                                 std::to_string(count),
+                             view.where("num_hidden_layers"), "state layers_block_type",
+                             static_cast<double>(count));
+        return false;
+      } else if (name ==
+                 "zamba2") {  // 5 after the first, then every 6th up to layer 47, then 51 ..
         static constexpr Index kHybrid[] = {6, 12, 18, 24, 30, 36, 42, 47, 51};
         set(i, std::find(std::begin(kHybrid), std::end(kHybrid), i) != std::end(kHybrid)
                    ? "hybrid"
@@ -268,51 +306,6 @@ struct Rules {
     return true;
   }
 };
-
-// no_rope_layers: 1 = with rotary. Stated, or by no_rope_layer_interval.
-std::optional<std::vector<bool>> rope_flags(const ConfigView& view, Index count) {
-  std::vector<bool> flags(static_cast<std::size_t>(count));
-  const auto v = view.stated("no_rope_layers");
-  if (v && truthy(v->value)) {
-    if (!v->value.is_array() || static_cast<Index>(v->value.as_array().size()) < count) {
-      view.reading().error("layer_types_length",
-                           "no_rope_layers must have an entry for each of the " +
-                               std::to_string(count) + " layers, got " + shown(v->value),
-                           v->where, "1 = this layer has rotary, 0 = it has none");
-      return std::nullopt;
-    }
-    Index with = 0;
-    for (Index i = 0; i < count; ++i) {
-      const Json& one = v->value.as_array()[static_cast<std::size_t>(i)];
-      if (!one.is_integer()) {
-        view.reading().error("wrong_type",
-                             "no_rope_layers must hold 1 and 0, got " + shown(one) + ": " +
-                                 view.class_name() + " refuses the file",
-                             v->where + "/" + std::to_string(i), "1 = this layer has rotary");
-        return std::nullopt;
-      }
-      flags[static_cast<std::size_t>(i)] = one.as_integer() != 0;
-      with += flags[static_cast<std::size_t>(i)];
-    }
-    if (2 * with < count)
-      view.reading().warn("nope_polarity",
-                          "no_rope_layers gives rotary to " + std::to_string(with) + " of " +
-                              std::to_string(count) +
-                              " layers. The name is inverted: 1 means with rotary, 0 without",
-                          v->where, "swap 0 and 1 if most layers should have rotary",
-                          static_cast<double>(with));
-    else
-      view.reading().note("nope_polarity",
-                          "in no_rope_layers 1 means with rotary, 0 without; ports have read it "
-                          "the other way round",
-                          v->where, "", static_cast<double>(with));
-    return flags;
-  }
-  const auto interval = view.integer("no_rope_layer_interval", 1, kMostLayers);
-  const Index n = interval ? interval->value : 4;
-  for (Index i = 0; i < count; ++i) flags[static_cast<std::size_t>(i)] = (i + 1) % n != 0;
-  return flags;
-}
 
 bool apply_rule(Rules& r, const std::optional<std::vector<bool>>& flags) {
   const std::string name = text(r.rule, "rule");

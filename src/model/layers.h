@@ -38,5 +38,7 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
 // (unread.cpp).
 void unread_positions(const ConfigView&);
 void unused_assumptions(Reading&);
+// What the class refuses on loading and nobody asked for (refusals.cpp).
+void refused_on_loading(const ConfigView&, std::size_t layers);
 
 }  // namespace posenc::hf

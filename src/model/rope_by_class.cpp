@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Classes that do not read rope_parameters in the common way: always by layer type, as it stands,
 // or not at all.
+#include <algorithm>
+
+#include "model/layer_rules.h"
 #include "model/rope_parts.h"
 
 namespace posenc::hf {
@@ -85,10 +88,46 @@ bool filled_in(const Json* keys, std::string_view key) {
   return false;
 }
 
+// UltraBERT's checkpoints: one theta a layer, the last layer of a type speaking for it.
+bool thetas_by_layer(const ConfigView& view, RopeSet& set) {
+  const auto list = view.stated("rope_theta");
+  const auto own = view.stated("rope_parameters");
+  if (!rule_of(view, "thetas_by_layer") || !list || list->value.is_null() ||
+      (own && !own->value.is_null()))
+    return false;
+  set.nested = true;
+  if (!list->value.is_array()) {
+    view.reading().error("wrong_type",
+                         "rope_theta must be a list of one theta a layer, got " +
+                             shown(list->value) + ": " + view.class_name() + " refuses the file",
+                         list->where, "state rope_parameters by layer type");
+    return true;
+  }
+  const auto plans = plan_layers(view);
+  const auto& thetas = list->value.as_array();
+  for (std::size_t i = 0; plans && i < plans->size() && i < thetas.size(); ++i) {
+    const std::string& type = (*plans)[i].type;
+    auto part = std::find_if(set.parts.begin(), set.parts.end(),
+                             [&](const RopeSet::Part& p) { return p.label == type; });
+    if (part == set.parts.end()) part = set.parts.insert(part, {type, true, {}});
+    part->dict.set("rope_type", {"default", Origin::class_default, view.class_name()});
+    part->dict.set("rope_theta", {thetas[i], list->origin, list->where + "/" + std::to_string(i)});
+  }
+  return true;
+}
+
 // Gemma-4, Laguna, MiMo: as it stands, or the class default whole. Keys beside it are not read,
 // but those of `fills`, which reach dictionaries that lack them.
 RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_types) {
   RopeSet set;
+  if (const auto old = view.stated("rope_scaling"); old && !truthy(old->value)) {
+    view.reading().error("wrong_type",
+                         "rope_scaling is " + shown(old->value) + ", which " + view.class_name() +
+                             " stores in the place of its rope_parameters: no model can be built",
+                         old->where, "remove the key");
+    return set;
+  }
+  if (thetas_by_layer(view, set)) return set;
   const auto all = chosen(view, set);
   if (!all) return set;
   const auto labels = labels_of(view, all->value, layer_types);
@@ -105,7 +144,7 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
     bool taken = false;
     for (auto& part : set.parts) {
       if (!part.turns || !fills) continue;
-      if (outside && !outside->value.is_null())
+      if (outside && !outside->value.is_null() && !rule_of(view, "fills_from_class"))
         taken |= part.dict.set_default(key, *outside);
       else if (std::string_view(key) == "rope_theta")
         part.dict.set_default(key,

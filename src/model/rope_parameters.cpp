@@ -97,7 +97,8 @@ std::optional<Value> fraction_outside(const ConfigView& view) {
   const auto own = own_key(view, "partial");
   const auto v = view.stated(own ? *own : "partial_rotary_factor");
   if (own) common_name_unread(view, "partial_rotary_factor", *own, v);
-  if (v && !v->value.is_null()) return v;
+  if (v && (own || !v->value.is_null())) return v;
+  if (v) return std::nullopt;  // null stands in the place of the class's fraction, and is dropped
   if (const Json* from = rule_of(view, "partial_from"))  // MiniMax-M2: rotary_dim / head_dim
     if (auto width = view.integer(from->as_string(), 1, 65536))
       if (auto head = view.integer("head_dim", 1, 65536))

@@ -97,7 +97,8 @@ bool RotaryWriter::width(const Head& head, Index& out) {
     where = w->where;
   } else if (view_.entry().find("rope") && view_.entry().at("rope").find("partial_is_mla")) {
     return latent_width(head, fraction, out);
-  } else if (fraction && !fraction->value.is_null() && out_.type != "proportional") {
+  } else if (fraction && (obeyed || !fraction->value.is_null()) &&
+             (out_.type != "proportional" || fraction->value.is_null())) {
     if (!fraction->value.is_number()) {
       reading().error("wrong_type",
                       "partial_rotary_factor must be a number, got " + shown(fraction->value),

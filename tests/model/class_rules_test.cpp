@@ -249,5 +249,84 @@ TEST(ClassRules, AdviceOnAnUnknownTypeFitsTheFile) {
   EXPECT_EQ(mend(R"(,"hidden_size":64)").find("Llama"), std::string::npos);
 }
 
+// null stands in the place of the class's fraction and is dropped: the whole head turns. Inside a
+// dictionary, or under GPT-NeoX's own name, it stays and nothing can be built.
+TEST(ClassRules, ANullFraction) {
+  expect_spectrum(R"({"model_type":"phi","partial_rotary_factor":null})", 32, 0.7498942093324559,
+                  0.00013335214321633243);
+  expect_spectrum(R"({"model_type":"stablelm","partial_rotary_factor":null})", 40,
+                  0.7943282347242815, 0.0001258925411794167);
+  expect_spectrum(R"({"model_type":"phi"})", 16, 0.5623413251903491, 0.00017782794100389227);
+  expect_refused(R"({"model_type":"gpt_neox","rotary_pct":null})", "wrong_type");
+  expect_refused(R"({"model_type":"llama","rope_scaling":{"type":"yarn","factor":2.0,)"
+                 R"("original_max_position_embeddings":512,"partial_rotary_factor":null}})",
+                 "wrong_type");
+}
+
+// UltraBERT's published files: a theta and a window a layer.
+TEST(ClassRules, ListsOfUltraBert) {
+  const ModelSpec spec =
+      read(R"({"model_type":"ultrabert","num_hidden_layers":3,"attention_windows":[64,0,0],)"
+           R"("rope_theta":[10000.0,20000.0,160000.0]})");
+  ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+  ASSERT_EQ(spec.layers.size(), 3u);
+  EXPECT_EQ(spec.layers[0].attention.left, 64);
+  EXPECT_EQ(spec.layers[0].field("base")->value, Json(10000.0));
+  for (std::size_t i : {1u, 2u}) {
+    EXPECT_EQ(spec.layers[i].attention.kind, AttentionKind::full);
+    EXPECT_EQ(spec.layers[i].field("base")->value, Json(160000.0));
+  }
+  // A theta beside rope_parameters reaches no dictionary that lacks one.
+  EXPECT_EQ(read(R"({"model_type":"ultrabert","num_hidden_layers":1,"rope_theta":1000000.0,)"
+                 R"("rope_parameters":{"sliding_attention":{"rope_type":"default"}}})")
+                .layers.front()
+                .field("base")
+                ->value,
+            Json(10000.0));
+  expect_refused(R"({"model_type":"ultrabert","rope_theta":1000000.0})", "wrong_type");
+  expect_refused(R"({"model_type":"ultrabert","num_hidden_layers":3,"attention_windows":[64,0]})",
+                 "layer_types_length");
+}
+
+TEST(ClassRules, LayersOfAFewClasses) {
+  const ModelSpec hybrid = read(R"({"model_type":"olmo_hybrid","num_hidden_layers":3})");
+  ASSERT_EQ(hybrid.layers.size(), 3u);  // one at least is full
+  EXPECT_EQ(hybrid.layers[1].attention.kind, AttentionKind::linear);
+  EXPECT_EQ(hybrid.layers[2].attention.kind, AttentionKind::full);
+  // ModernBERT: sliding_window 64 sets local_attention 128.
+  const ModelSpec sets = read(
+      R"({"model_type":"modernbert","num_hidden_layers":2,"sliding_window":64,"local_attention":32})");
+  EXPECT_EQ(sets.layers[1].attention.left, 64);
+  EXPECT_EQ(sets.layers[1].attention.right, 64);
+  EXPECT_TRUE(finding(sets, "both_spellings"));
+}
+
+// Each fails in transformers, on loading or when its rotary is built.
+TEST(ClassRules, WhatElseTransformersRefuses) {
+  for (const char* type : {"gemma3_text", "cohere2", "qwen3_next", "modernbert", "afmoe"})
+    for (const char* key :
+         {"sliding_window_pattern", "full_attention_interval", "global_attn_every_n_layers"}) {
+      const Json config = Json::object({{"model_type", type}, {key, nullptr}});
+      const bool read_by_class =
+          std::string(type) == "qwen3_next"  ? std::string(key) == "full_attention_interval"
+          : type[0] == 'm' || type[0] == 'a' ? std::string(key) == "global_attn_every_n_layers"
+                                             : std::string(key) == "sliding_window_pattern";
+      EXPECT_EQ(read(config.dump()).has_error(), read_by_class) << config.dump();
+    }
+  for (const char* type : {"gemma4_text", "laguna", "mellum", "mimo_v2_flash", "zaya"})
+    for (const char* scaling : {"null", "{}"})
+      expect_refused(
+          R"({"model_type":")" + std::string(type) + R"(","rope_scaling":)" + scaling + "}",
+          "wrong_type");
+  for (const char* type : {"exaone4", "dia_decoder", "glm4_moe_lite", "helium"})
+    expect_refused(R"({"model_type":")" + std::string(type) + R"(","num_key_value_heads":null})",
+                   "wrong_type");
+  expect_refused(R"({"model_type":"llama","num_hidden_layers":2,"layer_types":["full_attention"]})",
+                 "layer_types_length");
+  expect_refused(R"({"model_type":"llama","num_hidden_layers":1,"layer_types":["nonsense"]})",
+                 "wrong_type");
+  expect_refused(R"({"model_type":"zamba2","num_hidden_layers":3})", "layer_types_length");
+}
+
 }  // namespace
 }  // namespace posenc

@@ -51,7 +51,7 @@ LAYERS = {
     "muse_glimmer_text": every(4, phase="from_end"), "muse_spark_text": every(4, phase="from_end"),
     "neomme": every(6, force_last=True),
     "olmo3": every(4),
-    "olmo_hybrid": every(4, other=LINEAR),
+    "olmo_hybrid": every(4, other=LINEAR, one_at_least=True),
     "qwen3_next": every(4, "full_attention_interval", other=LINEAR),
     "qwen3_5_text": every(4, "full_attention_interval", other=LINEAR),
     "qwen3_5_moe_text": every(4, "full_attention_interval", other=LINEAR),
@@ -60,7 +60,7 @@ LAYERS = {
     "t5_gemma_module": every(2),
     "t5gemma2_text": every(6, "sliding_window_pattern"),
     "t5gemma2_decoder": every(6, "sliding_window_pattern"),
-    "ultrabert": every(3),
+    "ultrabert": every(3, windows="attention_windows"),
     "vaultgemma": every(2),
     "jamba": {"rule": "period", "period": "attn_layer_period", "offset": "attn_layer_offset",
               "hit": FULL, "other": LINEAR},
@@ -127,9 +127,9 @@ blt_patcher blt_local_encoder""".split()
 WINDOW_SWITCH = """qwen2 qwen2_moe qwen3 qwen3_moe qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text
 qwen2_5_omni_talker deepseek_ocr2_encoder smollm3""".split()
 # Windows counted to both sides: key // divide keys each way.
-WINDOW_BOTH = {"modernbert": {"key": "local_attention", "divide": 2},
+WINDOW_BOTH = {"modernbert": {"key": "local_attention", "divide": 2, "set_by": "sliding_window"},
                "openai_privacy_filter": {"key": "sliding_window", "divide": 1},
-               "ultrabert": {"key": "sliding_window", "divide": 1},
+               "ultrabert": {"key": "sliding_window", "divide": 1, "listed": "attention_windows"},
                "neomme": {"key": "sliding_window", "divide": 1, "every_second": 1024}}
 # The causal sibling: a window of local_attention // 2 keys, the query's own among them.
 WINDOW_NAMED = {"gpt_neo": {"key": "window_size"}}  # local layers see so many keys, their own included
@@ -204,7 +204,8 @@ ROPE = {
                         "aliases": {"xdrope_section": "mrope_section"}},
     "minimax_m2": {"rule": "flat", "partial_from": "rotary_dim"},
     "lfm3": {"rule": "as_stated", "fills": ["rope_theta"]},
-    "ultrabert": {"rule": "as_stated", "fills": ["rope_theta"]},
+    "ultrabert": {"rule": "as_stated", "fills": ["rope_theta"], "fills_from_class": True,
+                  "thetas_by_layer": True},
     "ernie4_5_vl_moe_text": {"rule": "flat", "only": ["default"]},
     "cosmos3_edge_text": {"rule": "flat", "only": ["default"]},
     "recurrent_gemma": {"rule": "flat", "only": ["default"]},

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a class of transformers refuses on loading, though nothing here would have asked for it.
+#include <algorithm>
+
+#include "model/layers.h"
+
+namespace posenc::hf {
+namespace {
+
+// The layer types of transformers 5.23, old names among them, which it renames.
+constexpr std::string_view kTypes[] = {"full_attention",
+                                       "sliding_attention",
+                                       "chunked_attention",
+                                       "window_attention",
+                                       "indexed_attention",
+                                       "compressed_sparse_attention",
+                                       "heavily_compressed_attention",
+                                       "minimax_m3_sparse",
+                                       "conv",
+                                       "moe",
+                                       "hybrid",
+                                       "hybrid_sliding",
+                                       "reference_sliding_attention",
+                                       "linear_attention",
+                                       "attention",
+                                       "mamba",
+                                       "deepseek_sparse_attention",
+                                       "qwen_sparse_attention"};
+
+bool said_already(const Reading& reading, const std::string& place) {
+  return std::any_of(reading.findings.begin(), reading.findings.end(), [&](const Finding& f) {
+    return f.severity == Severity::error && f.where.starts_with(place);
+  });
+}
+
+// A list of layer types is checked whether the class reads it or not.
+void layer_types(const ConfigView& view, std::size_t layers) {
+  const Json* list = view.object().find("layer_types");
+  if (!list || !list->is_array() || view.entry().find("typed") ||
+      said_already(view.reading(), view.where("layer_types")))
+    return;
+  for (const Json& type : list->as_array())
+    if (!type.is_string() ||
+        std::find(std::begin(kTypes), std::end(kTypes), type.as_string()) == std::end(kTypes)) {
+      view.reading().error("wrong_type",
+                           "layer_types holds " + shown(type) +
+                               ", no layer type of transformers, which refuses the file",
+                           view.where("layer_types"), "remove the key");
+      return;
+    }
+  if (list->as_array().size() != layers)
+    view.reading().error(
+        "layer_types_length",
+        "layer_types has " + std::to_string(list->as_array().size()) + " entries for " +
+            std::to_string(layers) + " layers: transformers refuses the file, though " +
+            view.class_name() + " does not read them",
+        view.where("layer_types"), "remove the key", static_cast<double>(list->as_array().size()));
+}
+
+}  // namespace
+
+void refused_on_loading(const ConfigView& view, std::size_t layers) {
+  const Json* defaults = view.entry().find("defaults");
+  if (!defaults) return;
+  const Json* names = view.entry().find("names");
+  for (const auto& [key, held] : defaults->as_object()) {
+    if (!view.refuses_null(key)) continue;
+    const Json* name = names ? names->find(key) : nullptr;
+    for (const std::string& spelled : {name ? name->as_string() : key, key}) {
+      const Json* v = view.object().find(spelled);
+      if (!v || !v->is_null() || said_already(view.reading(), view.where(spelled)) ||
+          (spelled == key && name && view.lists("own_only", key)))
+        continue;
+      view.reading().error(
+          "wrong_type",
+          spelled + " is null, and " + view.class_name() + " refuses a file that says so",
+          view.where(spelled), "state " + spelled + ", or leave the key out");
+    }
+  }
+  layer_types(view, layers);
+}
+
+}  // namespace posenc::hf
