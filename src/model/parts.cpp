@@ -76,7 +76,15 @@ void compare_dictionaries(const ConfigView& counts, const ConfigView& other, con
 bool overruled(const ConfigView& whole, const std::string& key, const Json& about, Part& part) {
   const Json* name = about.find("instead");
   const Json* other = nullptr;
-  if (!name) return true;
+  if (!name) {
+    const Json* unread = whole.object().find(key + "_dict");  // BridgeTower drops it
+    if (unread && truthy(*unread))
+      whole.reading().warn(
+          "key_ignored",
+          key + "_dict is not read by " + whole.class_name() + ": " + key + " counts",
+          whole.where(key + "_dict"), "remove it, or move it into " + key);
+    return true;
+  }
   if (!object_at(whole, name->as_string(), other)) return false;
   if (!other) return true;
   const Json* entry = model_entry(about.at("type").as_string());

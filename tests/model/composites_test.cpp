@@ -125,6 +125,40 @@ TEST(Composites, NameBothValuesOfTwoSpellings) {
   EXPECT_NE(both->message.find("num_hidden_layers (5 and 3)"), std::string::npos) << both->message;
 }
 
+// Shapes of the tables of models that transformers built from empty files.
+TEST(Composites, TablesOfClipsKin) {
+  struct Want {
+    const char *type, *text, *vision;
+  };
+  for (const Want& w :
+       {Want{"altclip", "learned width=1024 rows=514 offset=2", "learned width=768 rows=50"},
+        Want{"chinese_clip", "learned width=768 rows=512", "learned width=768 rows=50"},
+        Want{"clipseg", "learned width=512 rows=77", "learned width=768 rows=50"},
+        Want{"metaclip_2", "learned width=512 rows=77", "learned width=768 rows=50"},
+        Want{"xclip", "learned width=512 rows=77", "learned width=768 rows=50"},
+        Want{"owlvit", "learned width=512 rows=16", "learned width=768 rows=577"},
+        Want{"owlv2", "learned width=512 rows=16", "learned width=768 rows=2305"},
+        Want{"bridgetower", "learned width=768 rows=514 offset=2", nullptr},
+        Want{"clap", "learned width=768 rows=514 offset=2", nullptr},
+        Want{"groupvit", "learned width=256 rows=77", nullptr},
+        Want{"siglip2", "learned width=768 rows=64", nullptr},
+        Want{"aimv2", "learned width=768 rows=77", nullptr}}) {
+    const ModelSpec spec = read(Json::object({{"model_type", w.type}}));
+    ASSERT_FALSE(spec.has_error()) << w.type << errors_of(spec);
+    ASSERT_EQ(spec.input.size(), 1u) << w.type;
+    EXPECT_EQ(to_text(spec.input.front().value), w.text) << w.type;
+    ASSERT_EQ(spec.towers.size(), w.vision ? 1u : 0u) << w.type;
+    if (w.vision) {
+      EXPECT_EQ(to_text(spec.towers.front().input.front().value), w.vision);
+    }
+  }
+  EXPECT_EQ(read(R"({"model_type":"clipseg"})").layers.front().attention.right, 0);
+  EXPECT_FALSE(read(R"({"model_type":"siglip2"})").layers.front().attention.right);
+  EXPECT_TRUE(finding(read(R"({"model_type":"bridgetower","text_config":{"num_hidden_layers":3},
+      "text_config_dict":{"num_hidden_layers":5}})"),
+                      "key_ignored", "/text_config_dict"));
+}
+
 // transformers: "property 'layers_block_type' of 'BambaConfig' object has no setter".
 TEST(Composites, LayerTypesThatAreComputedCannotBeStated) {
   for (const char* type : {"bamba", "falcon_h1", "recurrent_gemma"})

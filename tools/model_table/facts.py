@@ -420,6 +420,16 @@ coarse_acoustics fine_acoustics deberta deberta-v2 layoutlmv2 layoutlmv3
 clip_text_model clip_vision_model siglip_text_model siglip_vision_model vit deit dinov2 swin swinv2
 beit data2vec-vision vit_msn decision_transformer imagegpt rembert roc_bert flaubert xlm mvp lilt splinter xmod
 canine bert-generation luke mpnet dinov2_with_registers""".split()
+# Parts of CLIP's kin: texts made like RoBERTa, like BERT and like CLIP (causal) or SigLIP (not), and
+# CLIP's tower.
+ROBERTA_TEXT = "altclip_text_model bridgetower_text_model clap_text_model".split()
+BERT_TEXT = "align_text_model chinese_clip_text_model flava_text_model convbert".split()
+CLIP_TEXT = """clipseg_text_model groupvit_text_model metaclip_2_text_model owlvit_text_model
+owlv2_text_model xclip_text_model aimv2_text_model siglip2_text_model""".split()
+CLIP_VISION = """altclip_vision_model chinese_clip_vision_model clipseg_vision_model
+metaclip_2_vision_model xclip_vision_model owlvit_vision_model owlv2_vision_model""".split()
+LEARNED += ROBERTA_TEXT + BERT_TEXT + CLIP_TEXT + CLIP_VISION
+BIDIRECTIONAL += [*ROBERTA_TEXT, *BERT_TEXT, "siglip2_text_model", *CLIP_VISION]
 SINUSOIDAL = """xglm m2m_100 marian pegasus pegasus_x fsmt speech_to_text ctrl musicgen_decoder
 musicgen_melody_decoder nllb-moe whisper informer autoformer time_series_transformer""".split()
 T5 = "t5 mt5 umt5 longt5 switch_transformers udop pop2piano mpnet".split()
@@ -431,6 +441,7 @@ INPUT_OFFSET = {name: 2 for name in
 # ... or positions start behind pad_token_id, and the table has max_position_embeddings rows.
 INPUT_PADDING = """roberta xlm-roberta camembert data2vec-text ibert lilt longformer luke mpnet
 roberta-prelayernorm xlm-roberta-xl xmod layoutlmv3 esm fsmt m2m_100 nllb-moe speech_to_text""".split()
+INPUT_PADDING += ROBERTA_TEXT
 # Positions count the tokens that the mask shows; all others count from the first slot of a row.
 INPUT_MASK = "opt biogpt".split()
 # The key of the width; of several the first that the file states. All others: hidden_size.
@@ -445,11 +456,12 @@ INPUT_ROWS = {"canine": "num_hash_buckets", "decision_transformer": "max_ep_len"
 INPUT_KIND = {"wav2vec2": "convolutional", "hubert": "convolutional", "wavlm": "convolutional",
               "vit_mae": "sinusoidal_nd"}
 # image_size and patch_size are one number: a list cannot be divided (run).
-INPUT_SQUARE = ["clip_vision_model", "siglip_vision_model"]
+INPUT_SQUARE = ["clip_vision_model", "siglip_vision_model", *CLIP_VISION]
 # Rows of images: patches and the tokens before them.
 INPUT_PATCHES = {"vit": 1, "deit": 2, "clip_vision_model": 1, "siglip_vision_model": 0, "dinov2": 1,
                  "vit_msn": 1, "vit_mae": 1, "dinov2_with_registers": 1, "beit": 1, "swin": 0,
                  "swinv2": 1}
+INPUT_PATCHES.update({name: 1 for name in CLIP_VISION})
 # Read only where this key is true.
 INPUT_IF = {name: "use_absolute_position_embeddings" for name in ("beit", "data2vec-vision")}
 INPUT_IF.update({"deberta": "position_biased_input", "deberta-v2": "position_biased_input",
@@ -477,6 +489,8 @@ INPUT_TENSOR.update({
     "siglip_text_model": "text_model.embeddings.position_embedding.weight",
     "clip_vision_model": "vision_model.embeddings.position_embedding.weight",
     "siglip_vision_model": "vision_model.embeddings.position_embedding.weight"})
+INPUT_TENSOR.update({name: "text_model.embeddings.position_embedding.weight" for name in CLIP_TEXT})
+INPUT_TENSOR.update({name: "vision_model.embeddings.position_embedding.weight" for name in CLIP_VISION})
 # scale_embedding: what the class holds and, beside a sinusoid, what published checkpoints say;
 # ignored: the class has the key and multiplies nothing; always: it multiplies without a key.
 INPUT_SCALE = {name: {"default": False} for name in
