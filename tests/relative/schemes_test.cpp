@@ -84,7 +84,7 @@ TEST(T5, Refusals) {
   EXPECT_THAT(refusal([&] {
                 T5{}.lower({2, 4, 0, 5}, std::span(&wrong, 1), out);
               }),
-              HasSubstr("[t5] parameter table must have its shape"));
+              HasSubstr("[t5] parameter table must be [32, 2] of f64 or f32"));
   EXPECT_THAT(refusal([] { T5{}.parameters({0, 4, 0, 5}); }), HasSubstr("[t5] heads"));
   EXPECT_THAT(refusal([] { T5{}.parameters({1, 4, 6, 5}); }), HasSubstr("[t5] min_delta"));
 }
