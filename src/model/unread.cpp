@@ -45,14 +45,37 @@ bool looked_at(const Reading& reading, std::string_view key) {
   return false;
 }
 
+// How the class puts positions into its attention: rope, alibi, none ...
+std::string scheme_of(const ConfigView& view) {
+  const Json* scheme = view.entry().find("scheme");
+  return scheme ? scheme->as_string() : "";
+}
+
+// Whether an unread key says what the class does anyway, so that nothing is lost with it.
+bool says_nothing_new(const ConfigView& view, std::string_view key, const Json& held) {
+  const std::string scheme = scheme_of(view);
+  if (key == "position_embedding_type") {
+    const std::string said = held.is_string() ? held.as_string() : "";
+    const bool turns = said == "rope" || said == "rotary";
+    return said == "absolute" || (turns && scheme == "rope") || (said == scheme && !said.empty());
+  }
+  if (key == "alibi" || key == "use_alibi") return scheme == "alibi";
+  if (!held.is_number()) return false;
+  if (key == "rotary_emb_base") {
+    const auto theta = view.value("rope_theta");
+    return theta && theta->value.is_number() && theta->value.as_number() == held.as_number();
+  }
+  const bool factor = key == "rope_ratio" || key == "rotary_scaling_factor" ||
+                      key.ends_with("fraction") || key.ends_with("pct") || key.ends_with("percent");
+  return factor && held.as_number() == 1;
+}
+
 // DBRX's files state theta where its class stores it and its rotary does not look.
 void theta_of_attention(const ConfigView& view) {
   const Json* inner = view.object().find("attn_config");
   const Json* theta = inner && inner->is_object() ? inner->find("rope_theta") : nullptr;
-  const std::string scheme =
-      view.entry().find("scheme") ? view.entry().at("scheme").as_string() : "";
-  if (scheme != "rope" || !theta || !theta->is_number() || view.object().find("rope_theta") ||
-      view.object().find("rope_parameters"))
+  if (scheme_of(view) != "rope" || !theta || !theta->is_number() ||
+      view.object().find("rope_theta") || view.object().find("rope_parameters"))
     return;
   view.reading().warn("key_ignored",
                       "attn_config.rope_theta is " + shown(*theta) + ", and " + view.class_name() +
@@ -68,8 +91,7 @@ void unread_positions(const ConfigView& view) {
   for (const std::string_view key : kOfPositions) {
     const Json* held = view.object().find(key);
     if (!held || !truthy(*held) || view.reading().looked.count(view.where(key)) != 0) continue;
-    if (key == "position_embedding_type" && held->is_string() && held->as_string() == "absolute")
-      continue;
+    if (says_nothing_new(view, key, *held)) continue;
     view.reading().warn("key_ignored",
                         std::string(key) + " is not read by " + view.class_name() + ", got " +
                             shown(*held) + ": weights made with it need other code",

@@ -102,8 +102,17 @@ class Explain(Case):
         path.write_text(json.dumps({"model_type": "dbrx", "n_heads": 48, "d_model": 6144, "n_layers": 1,
                                     "attn_config": {"kv_n_heads": 8, "rope_theta": 500000}}))
         self.assertIn("attn_config.rope_theta is 500000", self.posenc("doctor", path).decode())
-        path.write_text(json.dumps({"model_type": "bert", "position_embedding_type": "absolute"}))
-        self.assertNotIn("key_ignored", self.posenc("doctor", path).decode())
+        for says_what_it_does in [{"model_type": "bert", "position_embedding_type": "absolute"},
+                                  {"model_type": "llama", "position_embedding_type": "rope"},
+                                  {"model_type": "qwen2", "position_embedding_type": "rotary"},
+                                  {"model_type": "bloom", "position_embedding_type": "alibi"},
+                                  {"model_type": "mpt", "alibi": True},
+                                  {"model_type": "llama", "rope_ratio": 1.0, "rotary_pct": 1},
+                                  {"model_type": "llama", "rope_theta": 5e5, "rotary_emb_base": 500000}]:
+            path.write_text(json.dumps(says_what_it_does))
+            self.assertNotIn("key_ignored", self.posenc("doctor", path).decode(), says_what_it_does)
+        path.write_text(json.dumps({"model_type": "llama", "rope_theta": 5e5, "rotary_emb_base": 1e6}))
+        self.assertIn("rotary_emb_base is not read", self.posenc("doctor", path).decode())
 
 
 class Doctor(Case):
