@@ -77,7 +77,7 @@ HWY_INLINE int ExactStart(const ComposeSource& s, std::uint64_t position, Index 
 
 // How far one position and a run turn a channel, in what the walk starts in.
 template <class S>
-HWY_INLINE const PhaseTurning<S>& Turns(const ComposeSource& s) {
+HWY_INLINE const PhaseTurning<S>& TurningOf(const ComposeSource& s) {
   if constexpr (sizeof(S) == 8)
     return s.wide;
   else
@@ -128,7 +128,7 @@ struct NarrowWalk {
 template <class Walk, class S = typename Walk::Start>
 HWY_INLINE void NextStart(const ComposeSource& s, const Span& span, Index i, Index n,
                           PhaseStart<S>& start, Walk& walk) {
-  const auto &one = Turns<S>(s).by_one, &run = Turns<S>(s).by_run;
+  const auto &one = TurningOf<S>(s).by_one, &run = TurningOf<S>(s).by_run;
   for (Index l = 0; l < n; ++l) {
     S &row = start.row[span.at + i + l], &quarter = start.quarter[span.at + i + l];
     const Index c = span.channel + i + l;
@@ -228,7 +228,7 @@ HWY_INLINE void NextStart(const ComposeSource& s, const Span& span, Index i, Pha
                           Walk* walk) {
   const typename Walk::StartTag d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const auto &one = Turns<S>(s).by_one, &run = Turns<S>(s).by_run;
+  const auto &one = TurningOf<S>(s).by_one, &run = TurningOf<S>(s).by_run;
   for (int k = 0; k < Walk::kParts; ++k, i += lanes) {
     S *at_row = start.row + span.at + i, *at_quarter = start.quarter + span.at + i;
     const Index channel = span.channel + i;
@@ -330,7 +330,7 @@ using WalkOf = std::conditional_t<sizeof(T) == 4, WideWalk, NarrowWalk>;
 // Whether the plan has prepared a phase for walking.
 template <class T>
 HWY_INLINE bool Walks(const ComposeSource& s) {
-  return Turns<typename WalkOf<T>::Start>(s).by_one.cosine != nullptr;
+  return TurningOf<typename WalkOf<T>::Start>(s).by_one.cosine != nullptr;
 }
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::detail
