@@ -36,9 +36,17 @@ configure build-arm/build -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/arm64_under_qemu.cm
 build build-arm/build test_kernels test_absolute
 qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static)
 # A vector of SVE is as long as the machine wants: 256 bits here, no multiple of a NEON register only.
+# The tests of a program are dealt to as many processes as there are cores.
 under_qemu() {
-  "$qemu" -cpu max,sve-default-vector-length=32 -L /usr/aarch64-linux-gnu \
-    -E LD_LIBRARY_PATH="$root/usr/lib/aarch64-linux-gnu" "build-arm/build/tests/$1" --gtest_brief=1 "${@:2}"
+  local cores shard shards=()
+  cores=$(nproc)
+  for ((shard = 0; shard < cores; ++shard)); do
+    "$qemu" -cpu max,sve-default-vector-length=32 -L /usr/aarch64-linux-gnu \
+      -E LD_LIBRARY_PATH="$root/usr/lib/aarch64-linux-gnu" -E GTEST_TOTAL_SHARDS="$cores" \
+      -E GTEST_SHARD_INDEX="$shard" "build-arm/build/tests/$1" --gtest_brief=1 "${@:2}" &
+    shards+=($!)
+  done
+  for shard in "${shards[@]}"; do wait "$shard"; done
 }
 under_qemu test_kernels
 under_qemu test_absolute --gtest_filter='InputPlan.Phases*:InputPlan.EveryComposition*:InputPlan.Rows*:InputPlan.Sines*'

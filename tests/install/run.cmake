@@ -2,7 +2,9 @@
 # Builds the consumer against posenc, as a stranger would, and runs it.
 #   HOW      find_package | pkg_config | add_subdirectory
 #   TREE     the project;  BUILD  a build of it to install from;  WORK  a folder to work in
-#   SHARED   ON: builds a shared library of its own first
+#   SHARED   ON: a shared library of its own, built in OWN, which tests share
+# What is built here shows how the parts fit, not how fast they are: little optimization, few
+# instruction sets.
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE failed OUTPUT_VARIABLE out ERROR_VARIABLE out)
   if(failed)
@@ -11,15 +13,17 @@ function(run)
   set(RUN_OUT "${out}" PARENT_SCOPE)
 endfunction()
 
-set(options -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_C_COMPILER=${CC}
-            -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_C_COMPILER_LAUNCHER=${LAUNCHER})
+set(options -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0
+            -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_C_COMPILER=${CC}
+            -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_C_COMPILER_LAUNCHER=${LAUNCHER}
+            "-DPOSENC_DISABLED_TARGETS=HWY_AVX3|HWY_SSE4|HWY_SSSE3" -DPOSENC_CUDA=OFF)
 file(REMOVE_RECURSE ${WORK}/prefix ${WORK}/consumer)
 if(HOW STREQUAL add_subdirectory)
   run(${CMAKE_COMMAND} ${options} -DBUILD_SHARED_LIBS=${SHARED} -DPOSENC_TREE=${TREE}
       -S ${TREE}/tests/install/consumer -B ${WORK}/consumer)
 else()
   if(SHARED)
-    set(BUILD ${WORK}/shared)
+    set(BUILD ${OWN})
     run(${CMAKE_COMMAND} ${options} -DBUILD_SHARED_LIBS=ON -DPOSENC_TESTS=OFF -DPOSENC_CLI=OFF
         -DPOSENC_BENCH=OFF -DPOSENC_EXAMPLES=OFF -DPOSENC_INSTALL=ON -S ${TREE} -B ${BUILD})
     run(${CMAKE_COMMAND} --build ${BUILD} --target posenc)
