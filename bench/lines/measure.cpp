@@ -37,7 +37,8 @@ int calls_for(const std::function<void()>& f) {
 
 std::vector<Line> lines() {
   std::vector<Line> all = rotation_lines();
-  for (const auto& more : {table_lines(), input_lines(), stall_lines(), small_lines()})
+  for (const auto& more :
+       {table_lines(), input_lines(), stall_lines(), small_lines(), overhead_lines()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }

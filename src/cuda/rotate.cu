@@ -289,7 +289,7 @@ void rotate_as(const RotateCall& call, cudaStream_t stream) {
 }  // namespace
 
 void rotate(const RotateCall& call, DType dtype, cudaStream_t stream) {
-  if (call.rows.kind != detail::RowSource::Kind::none || call.positions == nullptr)
+  if (call.rows->kind != detail::RowSource::Kind::none || call.positions == nullptr)
     refuse("cuda", "the phase is formed from positions: rows are not taken");
   switch (dtype) {
     case DType::f64:

@@ -158,10 +158,10 @@ HWY_INLINE Chunk<Compute<T>> CoefficientsOf(const RotateCall& call, Index block,
   chunk.along = room.along, chunk.across = room.across;
   const C *c = room.cos_a, *s = room.sin_a;
   chunk.f = {c, s, c, s};
-  if (call.rows.kind == RowSource::Kind::plan) {
+  if (call.rows->kind == RowSource::Kind::plan) {
     PlanRow(call, block, batch, token, head, first, chunk.n, room.cos_a, room.sin_a, &c, &s);
     chunk.f = {c, s, c, s};
-  } else if (call.rows.kind == RowSource::Kind::caller) {
+  } else if (call.rows->kind == RowSource::Kind::caller) {
     chunk.same = CallerRow(call, t, batch, token, head, first, chunk.n, room.cos_a, room.sin_a,
                            room.cos_b, room.sin_b);
     if (!chunk.same) chunk.f.cos_b = room.cos_b, chunk.f.sin_b = room.sin_b;

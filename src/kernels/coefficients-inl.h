@@ -72,7 +72,7 @@ HWY_INLINE const void* PartOf(const RowSource& r, Index* row) {
 template <class C>
 HWY_INLINE void PlanRow(const RotateCall& call, Index block, Index batch, Index token, Index head,
                         Index first, Index n, C* buffer_c, C* buffer_s, const C** c, const C** s) {
-  const RowSource& r = call.rows;
+  const RowSource& r = *call.rows;
   const RotaryTables& t = call.blocks[block];
   const Factor f = FactorOf(t, call.sense, true);
   const Index across = r.block_column[block] + head * t.pairs + first;
@@ -121,7 +121,7 @@ HWY_INLINE Columns ColumnsOf(TableLayout layout, Index pairs) {
 template <class C>
 HWY_INLINE bool CallerRow(const RotateCall& call, const RotaryTables& t, Index batch, Index token,
                           Index head, Index first, Index n, C* ca, C* sa, C* cb, C* sb) {
-  const RowSource& r = call.rows;
+  const RowSource& r = *call.rows;
   const Columns col = ColumnsOf(r.layout, t.pairs);
   const Index cos_at = RowOffset(r, r.cos, batch, token, head);
   const Index sin_at = RowOffset(r, r.sin, batch, token, head);

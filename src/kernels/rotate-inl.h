@@ -86,7 +86,7 @@ HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const Ro
                          const TokenPosition& p, Index batch, Index token, Index head,
                          Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch) {
   using C = Compute<T>;
-  const bool each = t.heads > 1 || call.rows.cos.head_stride != 0;
+  const bool each = t.heads > 1 || call.rows->cos.head_stride != 0;
   const PairLayout order = LayoutOf(t, true, call.sense);
   const bool reordered = LayoutOf(t, false, call.sense).step != order.step;
   StreamedRuns<T> runs;
@@ -227,7 +227,7 @@ HWY_INLINE void RotateToken(const RotateCall& call, const Route& route, Index ba
                             Index heads, Scratch<Compute<T>>& scratch) {
   if (call.gap_count > 0) CopyGaps<T>(call, route, batch, token);
   for (std::int32_t n = 0; n < call.block_count; ++n) {
-    const bool each = call.blocks[n].heads > 1 || call.rows.cos.head_stride != 0;
+    const bool each = call.blocks[n].heads > 1 || call.rows->cos.head_stride != 0;
     TurnToken<T>(call, n, route, batch, token, each ? heads : 1, scratch);
   }
 }

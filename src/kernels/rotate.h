@@ -40,14 +40,17 @@ struct RowSource {
   int segment_shift = 0;
 };
 
-// A tensor of `out` is that of `in` exactly when their data are the same.
+inline constexpr RowSource kNoRows{};
+
+// A tensor of `out` is that of `in` exactly when their data are the same. Small, and made of
+// pointers: it is cleared for each call.
 struct RotateCall {
   const QK* in = nullptr;
   const QK* out = nullptr;
   const RotaryTables* blocks = nullptr;
   const Gap* gaps = nullptr;
   const Positions* positions = nullptr;  // null with rows
-  RowSource rows;
+  const RowSource* rows = &kNoRows;
   std::int32_t block_count = 0, gap_count = 0;
   Sense sense = Sense::forward;
   bool large = false;   // tensors lie in memory rather than in the cache: its ways count

@@ -52,13 +52,13 @@ Coefficients<C> coefficients(const RotateCall& call, const RotarySpec& spec, Ind
                              Index batch, Index token, Index head, Index first, Index n,
                              Scratch<C>& scratch) noexcept {
   const RotaryTables& t = call.blocks[block];
-  if (call.rows.kind == RowSource::Kind::caller) {
+  if (call.rows->kind == RowSource::Kind::caller) {
     CallerRow(call, t, batch, token, head, first, n, scratch.cos_a, scratch.sin_a, scratch.cos_b,
               scratch.sin_b);
     return {scratch.cos_a, scratch.sin_a, scratch.cos_b, scratch.sin_b};
   }
   const C *c = scratch.cos_a, *s = scratch.sin_a;
-  if (call.rows.kind == RowSource::Kind::plan) {
+  if (call.rows->kind == RowSource::Kind::plan) {
     PlanRow(call, block, batch, token, head, first, n, scratch.cos_a, scratch.sin_a, &c, &s);
     return {c, s, c, s};
   }
@@ -89,7 +89,7 @@ void turn_block(const RotateCall& call, const RotarySpec& spec, Index block, Ind
   const PairLayout order = LayoutOf(t, true, call.sense);
   const bool reordered = LayoutOf(t, false, call.sense).step != order.step;
   if (reordered) Reorder<T>(call, t, batch, token);
-  const bool each = t.heads > 1 || call.rows.cos.head_stride != 0;
+  const bool each = t.heads > 1 || call.rows->cos.head_stride != 0;
   for (int which = 0; which < 2; ++which) {
     const Heads& out = which == 0 ? call.out->q : call.out->k;
     const Heads& in = reordered ? out : which == 0 ? call.in->q : call.in->k;

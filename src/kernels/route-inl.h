@@ -85,7 +85,7 @@ HWY_INLINE bool Streamed(const RotateCall& call, const Heads& in, const Heads& o
   if (!call.stream || in.data == out.data || call.block_count != 1) return false;
   const RotaryTables& t = call.blocks[0];
   return in.dim_stride == 1 && out.dim_stride == 1 && t.pairs <= kChunk && t.heads == 1 &&
-         t.output_order == OutputOrder::in_place && call.rows.cos.head_stride == 0 &&
+         t.output_order == OutputOrder::in_place && call.rows->cos.head_stride == 0 &&
          in.dim * static_cast<Index>(sizeof(T)) <= kStreamBuffer;
 }
 
@@ -108,7 +108,7 @@ HWY_INLINE Route RouteOf(const RotateCall& call) {
   Index bytes = 0;
   const RotaryTables* t = call.block_count == 1 ? call.blocks : nullptr;
   r.block = t != nullptr && t->pairs <= kBlockPairs && t->output_order == OutputOrder::in_place;
-  bool runs = call.rows.cos.head_stride == 0, first = true, stream = false;
+  bool runs = call.rows->cos.head_stride == 0, first = true, stream = false;
   for (std::int32_t n = 0; n < call.block_count; ++n)
     runs = runs && call.blocks[n].heads == 1 && call.blocks[n].log2_decay == nullptr;
   const bool of_call = runs;

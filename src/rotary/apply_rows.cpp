@@ -129,13 +129,14 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows,
     refuse("rotary", "rows must be " + std::string(name(type)), name(rows.dtype));
   if (tokens == 0) return;
   if (rows.data == nullptr) refuse("rotary", "rows must have memory");
+  detail::RowSource source;
+  source.kind = detail::RowSource::Kind::plan;
+  source.block_column = s.block_column.data();
+  source.cos.data = rows.data, source.cos.dtype = rows.dtype;
+  source.cos.token_stride = rows.stride[0];
+  source.cos.batch_stride = rows.shape[0] == all ? h.tokens * rows.stride[0] : 0;
   detail::RotateCall call;
-  call.in = &in, call.out = &out, call.sense = sense;
-  call.rows.kind = detail::RowSource::Kind::plan;
-  call.rows.block_column = s.block_column.data();
-  call.rows.cos.data = rows.data, call.rows.cos.dtype = rows.dtype;
-  call.rows.cos.token_stride = rows.stride[0];
-  call.rows.cos.batch_stride = rows.shape[0] == all ? h.tokens * rows.stride[0] : 0;
+  call.in = &in, call.out = &out, call.sense = sense, call.rows = &source;
   detail::run_rotation(s, call, tokens, executor);
 }
 
@@ -149,13 +150,14 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows,
   detail::check_caller_rows(s, in, rows);
   if (tokens == 0) return;
   const bool indexed = rows.index.data != nullptr;
+  detail::RowSource source;
+  source.kind = detail::RowSource::Kind::caller;
+  source.layout = rows.layout;
+  source.cos = detail::row_view(rows.cos, indexed);
+  source.sin = detail::row_view(rows.sin, indexed);
+  if (indexed) source.index = &rows.index;
   detail::RotateCall call;
-  call.in = &in, call.out = &out, call.sense = sense;
-  call.rows.kind = detail::RowSource::Kind::caller;
-  call.rows.layout = rows.layout;
-  call.rows.cos = detail::row_view(rows.cos, indexed);
-  call.rows.sin = detail::row_view(rows.sin, indexed);
-  if (indexed) call.rows.index = &rows.index;
+  call.in = &in, call.out = &out, call.sense = sense, call.rows = &source;
   detail::run_rotation(s, call, tokens, executor);
 }
 

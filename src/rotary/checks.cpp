@@ -54,10 +54,26 @@ bool meet(const Heads& a, const Heads& b, Index distance) noexcept {
   return bytes % size != 0 || meet(a, b, bytes / size);
 }
 
-// Two tensors that share an element, as far as their extents and strides tell.
-inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
+[[gnu::noinline]] bool overlap_anyhow(const Heads& a, const Heads& b, Index size) noexcept {
   const Extent x = extent_of(a, size), y = extent_of(b, size);
   return x.begin < y.end && y.begin < x.end && share(a, b, size);
+}
+
+// Two tensors that share an element, as far as their extents and strides tell. Mostly the one that
+// begins first runs forward and ends before the other: one end tells.
+inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
+  const auto x = reinterpret_cast<std::uintptr_t>(a.data);
+  const auto y = reinterpret_cast<std::uintptr_t>(b.data);
+  const Heads& low = x < y ? a : b;
+  const Heads& high = x < y ? b : a;
+  const Index last = (low.batch - 1) * low.batch_stride + (low.tokens - 1) * low.token_stride +
+                     (low.heads - 1) * low.head_stride + (low.dim - 1) * low.dim_stride;
+  const bool forward =
+      (low.batch_stride | low.token_stride | low.head_stride | low.dim_stride | high.batch_stride |
+       high.token_stride | high.head_stride | high.dim_stride) >= 0;
+  const auto bytes = static_cast<std::uintptr_t>((last + 1) * size);
+  if (forward & ((x < y ? y - x : x - y) >= bytes)) return false;
+  return overlap_anyhow(a, b, size);
 }
 
 // What is wrong with a pair of tensors that is not as check_pair wants it.
@@ -85,10 +101,17 @@ inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
              std::to_string(out.head_stride) + " and " + std::to_string(out.dim_stride));
 }
 
-// One branch: cheap however long the list.
-inline bool tensor_fits(const RotaryPlan::State& s, const Heads& h) noexcept {
-  return (h.dtype == s.dtype) & (h.dim == s.spec.head_dim) & ((h.batch | h.tokens | h.heads) >= 0) &
-         ((s.heads == 1) | (h.heads == s.heads));
+using Bits = std::uint64_t;
+
+// 0 when a tensor is as the plan wants it. Or and exclusive or: one branch however long the list.
+inline Bits misfit(const RotaryPlan::State& s, const Heads& h) noexcept {
+  const Bits heads = s.heads == 1 ? 0 : static_cast<Bits>(h.heads ^ s.heads);
+  return static_cast<Bits>(h.dim ^ s.spec.head_dim) | heads |
+         static_cast<Bits>(h.batch | h.tokens | h.heads) >> 63 |
+         (static_cast<Bits>(h.dtype) ^ static_cast<Bits>(s.dtype));
+}
+inline Bits differ(const Heads& a, const Heads& b) noexcept {
+  return static_cast<Bits>((a.batch ^ b.batch) | (a.tokens ^ b.tokens) | (a.heads ^ b.heads));
 }
 [[gnu::noinline]] bool stands_apart(const Heads& h) noexcept {
   const ViewAxis axes[] = {{h.batch, h.batch_stride},
@@ -112,12 +135,9 @@ inline bool writable(const Heads& h) noexcept {
   return stands_apart(h);
 }
 inline void check_pair(const RotaryPlan::State& s, const Heads& in, const Heads& out) {
-  const bool fits_in = tensor_fits(s, in), fits_out = writable(out);
-  bool fits = fits_in & fits_out;
-  if (&in != &out)
-    fits = fits & (out.dtype == s.dtype) & (out.dim == in.dim) & (out.data != nullptr) &
-           (in.batch == out.batch) & (in.tokens == out.tokens) & (in.heads == out.heads);
-  if (!fits) refuse_pair(s, in, out);
+  Bits odd = misfit(s, in);
+  if (&in != &out) odd |= misfit(s, out) | differ(in, out) | Bits{out.data == nullptr};
+  if (odd != 0 || !writable(out)) refuse_pair(s, in, out);
 }
 
 // In place is the very same view; any other overlap would read what was already turned.

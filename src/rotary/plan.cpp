@@ -174,14 +174,14 @@ void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor
   turn(s, call, 0, tokens);
 }
 
-void apply_lookup(const State& s, const QK& in, const QK& out, const RowSource& rows, Sense sense,
+void apply_lookup(const State& s, const QK& in, const QK& out, RowSource& rows, Sense sense,
                   const Executor& executor) {
   const Index tokens = check_tensors(s, in, out);
   if (tokens == 0) return;
+  rows.kind = RowSource::Kind::plan;
+  rows.block_column = s.block_column.data();
   RotateCall call;
-  call.in = &in, call.out = &out, call.sense = sense, call.rows = rows;
-  call.rows.kind = RowSource::Kind::plan;
-  call.rows.block_column = s.block_column.data();
+  call.in = &in, call.out = &out, call.sense = sense, call.rows = &rows;
   run_rotation(s, call, tokens, executor);
 }
 

@@ -42,9 +42,9 @@ RowView row_view(const TensorView&, bool indexed) noexcept;
 void check_positions(const RotaryPlan::State&, const QK&, const Positions&);
 
 // Rows looked up by position, for tables: cos and sin of position p in row p of `rows` (kind plan).
-// The caller has checked that every position has a row.
-void apply_lookup(const RotaryPlan::State&, const QK& in, const QK& out, const RowSource& rows,
-                  Sense, const Executor&);
+// The caller has checked that every position has a row, and filled in where the rows lie.
+void apply_lookup(const RotaryPlan::State&, const QK& in, const QK& out, RowSource& rows, Sense,
+                  const Executor&);
 void run_rotation(const RotaryPlan::State&, RotateCall&, Index tokens, const Executor&);
 
 }  // namespace detail
