@@ -228,6 +228,9 @@ std::vector<Line> rotation_lines() {
     v.push_back(line({.dtype = t, .tokens = 64}, "f32", 1.0));
     v.push_back(line({.dtype = t, .tokens = 8192}, "in_place", 1.05));
     v.push_back(line({.dtype = t, .pairing = inter, .tokens = 8192}, "in_place", 1.05));
+    v.push_back(line({.dtype = t, .tokens = 8192, .in_place = false}, "copy", 1.05));
+    v.push_back(
+        line({.dtype = t, .pairing = inter, .tokens = 8192, .in_place = false}, "copy", 1.05));
   }
   v.push_back(line({.tokens = 8192, .path = Path::table}, "in_place", 1.05));
   v.push_back(line({.tokens = 8192, .path = Path::table_random}, "in_place", 1.05));

@@ -86,7 +86,7 @@ void narrow(double x, DType type, std::byte* to) {
   }
 }
 
-// Cosines and sines of what 1 and phase_run positions turn a channel by.
+// Cosines and sines of what 1 and, for 16 bits, phase_run positions turn a channel by.
 template <class S>
 detail::PhaseTurning<S> turning(DType dtype, const InputTerm& t, std::vector<S>& steps) {
   const std::vector<double>& frequency = t.phase->frequency;
@@ -94,19 +94,22 @@ detail::PhaseTurning<S> turning(DType dtype, const InputTerm& t, std::vector<S>&
   const Index first = detail::cosine_first(t.layout) ? cosines : sines;
   const auto used = static_cast<std::size_t>(sines + cosines), size = used + kTurnPadding;
   const auto run = static_cast<double>(detail::phase_run(dtype));
-  steps.resize(4 * size);
+  constexpr bool kWide = sizeof(S) == 8;
+  steps.resize((kWide ? 2 : 4) * size);
   for (std::size_t c = 0; c < used; ++c) {
     const auto channel = static_cast<Index>(c);
     const Index pair = t.layout == SineLayout::interleaved ? channel / 2
                        : channel < first                   ? channel
                                                            : channel - first;
     const double f = frequency[static_cast<std::size_t>(pair)], half = std::sin(f / 2);
-    steps[c] = static_cast<S>(sizeof(S) == 8 ? std::cos(f) : -2 * half * half);
+    steps[c] = static_cast<S>(kWide ? std::cos(f) : -2 * half * half);
     steps[size + c] = static_cast<S>(std::sin(f));
+    if (kWide) continue;
     steps[2 * size + c] = static_cast<S>(std::cos(run * f));
     steps[3 * size + c] = static_cast<S>(std::sin(run * f));
   }
   const S* at = steps.data();
+  if (kWide) return {{at, at + size}, {}};
   return {{at, at + size}, {at + 2 * size, at + 3 * size}};
 }
 
@@ -182,6 +185,7 @@ InputPlan::InputPlan(const LoweredInput& lowered, DType dtype) {
   s->dtype = dtype;
   s->element_size = size_of(dtype);
   s->kernels = detail::compose_kernels(dtype, active_isa());
+  s->way = detail::memory_way();
   copy_lowered(lowered, s->lowered);
   for (const InputTerm& t : s->lowered.terms) {
     ComposeSource source;

@@ -191,6 +191,7 @@ void run_compose(const State& s, ComposeCall& call, const Executor& executor) {
   // The tensors lie in memory, so the product fits.
   const Index bytes = call.batch * call.tokens * call.y_width * s.element_size;
   call.stream = call.x.data != call.y.data && bytes > kStreamBytes;
+  call.way = s.way;
   if (bytes >= 2 * kBytesPerTask && executor.run != nullptr) {
     Work work{&s, &call, items, std::min({executor.concurrency, bytes / kBytesPerTask, items})};
     if (work.tasks > 1) return executor.run(executor.context, work.tasks, run_task, &work);

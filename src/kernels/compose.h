@@ -10,17 +10,18 @@
 
 namespace posenc::detail {
 
-// Rows of consecutive positions are walked: by one position at a time from a start, starts by
-// phase_run positions from the exact row of a multiple of kPhaseGroup.
+// Rows of consecutive positions are walked from the exact row of a multiple of kPhaseGroup,
+// phase_run of them before the next channels; in 16 bits from starts that are phase_run positions
+// apart.
 inline constexpr Index kPhaseGroup = 64;
 constexpr Index phase_run(DType type) noexcept {
   return size_of(type) == 2 ? 16 : 8;
 }
 
-// How far one position and phase_run positions turn each channel of a phase; padded as the turns
-// are. 16 bits are walked in float from cos(w) - 1: `cosine` of one position is that. Nothing here:
-// each row is made alone (several axes; 16 bits, where a position turns a channel by more than a
-// quarter: a walk in float would be off by 3e-5 near a half).
+// How far one position and, for 16 bits, phase_run positions turn each channel of a phase; padded
+// as the turns are. 16 bits are walked in float from cos(w) - 1: `cosine` of one position is that.
+// Nothing here: each row is made alone (several axes; 16 bits, where a position turns a channel by
+// more than a quarter: a walk in float would be off by 3e-5 near a half).
 template <class S>
 struct PhaseTurning {
   struct {
@@ -85,6 +86,7 @@ struct ComposeCall {
   bool shared =
       false;  // every batch stands at the same positions, and no source differs between them
   bool stream = false;  // y is another tensor than x and far larger than the cache
+  MemoryWay way = MemoryWay::as_it_lies;
   double input_gain = 1;
 };
 

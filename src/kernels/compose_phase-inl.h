@@ -32,7 +32,7 @@ HWY_NOINLINE void WalkShared(const ComposeCall& call, const ComposeSource& s,
   for (Index i = 0; i < span.n; i += kPart) {
     const Span part{span.at + i, span.channel + i, HWY_MIN(kPart, span.n - i)};
     WalkSpan<float, WalkOf<T>, kRun<T>, false, false>(s, start, part, token, from, to, 0,
-                                                      {token, 0}, 0);
+                                                      {token, 0, call.way}, 0);
     for (Index r = 0; r < to - from; ++r)
       AddWindow<T>(call, ItemOf(call, item + r), s.first + part.channel, rows[r], part.n);
   }
@@ -58,7 +58,7 @@ HWY_NOINLINE void WalkBlock(const PhaseRun<T>& run, PhaseStart<typename WalkOf<T
   const auto gain = static_cast<Compute<T>>(run.call.input_gain);
   Index base = 0;
   for (; base + kRun<T> <= run.from; base += kRun<T>)
-    for (int k = 0; k < count; ++k) SkipRun<WalkOf<T>>(s, spans[k], start);
+    for (int k = 0; k < count; ++k) SkipRun<WalkOf<T>, kRun<T>>(s, spans[k], start);
   for (; base < run.to; base += kRun<T>) {
     const Index from = HWY_MAX(run.from, base) - base, to = HWY_MIN(run.to - base, kRun<T>);
     const Index skipped = base + from - run.from;
@@ -70,7 +70,7 @@ HWY_NOINLINE void WalkBlock(const PhaseRun<T>& run, PhaseStart<typename WalkOf<T
       const Index after =
           k + 1 < count ? spans[k + 1].channel : spans[0].channel + (more ? 0 : spans[0].n);
       const Next<T> next{k + 1 < count || !more || from != 0 ? token : token + kRun<T>,
-                         s.first + after};
+                         s.first + after, run.call.way};
       const auto walk = [&](auto has_x, auto stream) {
         WalkSpan<T, WalkOf<T>, kRun<T>, decltype(has_x)::value, decltype(stream)::value>(
             s, start, span, token, from, to, s.first + span.channel, next, gain);
@@ -111,6 +111,7 @@ void AddPhaseRun(const ComposeCall& call, const ComposeSource& s, Index begin, I
   for (Index pair = 0; pair < s.phase.pairs; pair += kSpan) {
     Span spans[2];
     const int n = ExactStart(s, exact, pair, HWY_MIN(kSpan, s.phase.pairs - pair), start, spans);
+    for (int k = 0; k < n && sizeof(T) == 4; ++k) TakeFirstStep(s, spans[k], start);
     WalkBlock<T>(run, start, spans, n);
   }
   for (Index k = 0; k < count; ++k) AddAround<T>(call, s, ItemOf(call, begin + k));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One table row that is added: several tokens are met in turns, straight from the table.
+// One table row that is added: several tokens are met in turns or one after the other, straight
+// from the table.
 #include <cstdint>
 
 #include "kernels/compose_window-inl.h"
@@ -18,7 +19,8 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Memory gives more when several pages are read in turns, some lines of each at a time.
+// Where memory gives more for several pages in turns: some lines of each at a time. As it lies a
+// token is met whole, and batch by batch.
 inline constexpr Index kTableTokens = 8;
 inline constexpr Index kTableBytes = 512;
 
@@ -29,13 +31,18 @@ struct Gathered {
   const T* row;
 };
 
-// The n-th token. Tokens of all batches side by side, so that a row that several of them read is
-// read from memory once.
+// The n-th token. In turns: tokens of all batches side by side, so that a row that several of them
+// read is read from memory once.
+HWY_INLINE Item TableItem(const ComposeCall& call, Index n) {
+  const bool turns = call.way == MemoryWay::several_pages;
+  const Index batch = turns ? n % call.batch : n / call.tokens;
+  return {turns ? n / call.batch : n % call.tokens, batch, batch + 1};
+}
 template <class T>
 HWY_INLINE Gathered<T> Gather(const ComposeCall& call, const ComposeSource& s, Index n) {
-  const Index token = n / call.batch, batch = n % call.batch;
-  const Index row = table_row(s, *call.positions, batch, token);
-  return {TokenAt<T>(call, batch, token),
+  const Item item = TableItem(call, n);
+  const Index row = table_row(s, *call.positions, item.first, item.token);
+  return {TokenAt<T>(call, item.first, item.token),
           row < 0 ? nullptr : static_cast<const T*>(s.table) + row * s.width};
 }
 
@@ -50,7 +57,7 @@ HWY_INLINE void AddTableRow(const T* x, T* y, const T* row, const T* ahead, Inde
   for (; i + lanes <= n; i += lanes) {
     auto v = hn::Mul(ReadVector(d, row + i), vg);
     if (x != nullptr) {
-      hwy::Prefetch(ahead + i);
+      if (ahead != nullptr) hwy::Prefetch(ahead + i);
       v = hn::MulAdd(ReadVector(d, x + i), va, v);
     }
     WriteVector<kStream>(v, d, y + i);
@@ -74,26 +81,28 @@ HWY_INLINE void AddTableWindow(const ComposeCall& call, const ComposeSource& s,
 template <class T>
 void AddTables(const ComposeCall& call, const ComposeSource& s, Index begin, Index end) {
   if (call.shared) begin *= call.batch, end *= call.batch;
-  constexpr Index kWindow = kTableBytes / static_cast<Index>(sizeof(T));
+  const bool turns = call.way == MemoryWay::several_pages;
+  const Index most = turns ? kTableTokens : 1;
+  const Index window = turns ? kTableBytes / static_cast<Index>(sizeof(T)) : s.width;
   Gathered<T> token[2 * kTableTokens];  // those that are met, and the next
-  Index have = HWY_MIN(kTableTokens, end - begin);
+  Index have = HWY_MIN(most, end - begin);
   for (Index k = 0; k < have; ++k) token[k] = Gather<T>(call, s, begin + k);
   while (have > 0) {
-    const Index next = HWY_MIN(kTableTokens, end - begin - have);
+    const Index next = HWY_MIN(most, end - begin - have);
     Gathered<T>* following = token + kTableTokens;
     for (Index k = 0; k < next; ++k) following[k] = Gather<T>(call, s, begin + have + k);
-    for (Index c = 0; c < s.width; c += kWindow) {
-      const Index n = HWY_MIN(kWindow, s.width - c);
+    for (Index c = 0; c < s.width; c += window) {
+      const Index n = HWY_MIN(window, s.width - c);
       for (Index k = 0; k < have; ++k) {
         if (token[k].row == nullptr) continue;
-        const bool last = c + kWindow >= s.width && k < next;
-        const T* ahead = last ? following[k].at.x + s.first : token[k].at.x + s.first + c + kWindow;
+        const bool last = c + window >= s.width && k < next;
+        const T* ahead = last ? following[k].at.x + s.first : token[k].at.x + s.first + c + window;
+        if (!turns) ahead = nullptr;
         AddTableWindow<T>(call, s, token[k], ahead, c, n);
       }
     }
     for (Index k = 0; k < have; ++k) {
-      const Index t = (begin + k) / call.batch, b = (begin + k) % call.batch;
-      const Item item{t, b, b + 1};
+      const Item item = TableItem(call, begin + k);
       const Index used = token[k].row == nullptr ? 0 : s.width;
       AddNothing<T>(call, item, 0, used == 0 ? call.y_width : s.first);
       if (used != 0) AddNothing<T>(call, item, s.first + s.width, call.y_width);

@@ -19,21 +19,26 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// What a position gets depends on nothing but the position: the exact row of the multiple of
-// kPhaseGroup below it, turned by kRun positions at a time to a start, from there walked by one
-// position at a time; in double, or in float for 16 bits. Every step is arithmetic on one channel,
-// so that no layout needs its channels exchanged.
+// What a position gets depends on nothing but the position. f32: walked in double by one position
+// at a time from the exact row of the multiple of kPhaseGroup below it. 16 bits: that row is turned
+// in float by kRun positions at a time to a start, and walked from there. Every step is arithmetic
+// on one channel, so that no layout needs its channels exchanged.
 template <class T>
 inline constexpr Index kRun = sizeof(T) == 2 ? phase_run(DType::f16) : phase_run(DType::f32);
 // Channels whose starts stay in the first cache while a group of positions is walked: one span of
 // pairs side by side, or sines and cosines of the same pairs.
 inline constexpr Index kPhaseBlock = 1024, kSpan = kPhaseBlock / 2;
 
-// Input is asked for this many bytes early, in the order of the walk.
-inline constexpr Index kPhaseAhead = 256;
+// Input is asked for this many bytes early, in the order of the walk: into the first cache. As it
+// lies 32 bits go into the second, where rows whole pages apart do not drive each other out.
+inline constexpr Index kPhaseAhead = 256, kPhaseAheadAsItLies = 1024;
+template <class T>
+[[gnu::always_inline]] inline bool AsksSecondCache(MemoryWay way) {
+  return way == MemoryWay::as_it_lies && sizeof(T) == 4;
+}
 
-// A block of channels at a start: the row and, for each channel, the sine or cosine of a quarter
-// of a turn more, gain in.
+// A block of channels at a start, gain in: the row and, for each channel, the sine or cosine of a
+// quarter of a turn more. While f32 is walked: the row and the next one.
 template <class S>
 struct PhaseStart {
   alignas(64) S row[kPhaseBlock + kPadding], quarter[kPhaseBlock + kPadding];
@@ -84,11 +89,21 @@ HWY_INLINE const PhaseTurning<S>& TurningOf(const ComposeSource& s) {
     return s.narrow;
 }
 
+// A row and a quarter become a row and the next one, for f32.
+template <class S>
+HWY_INLINE void TakeFirstStep(const ComposeSource& s, const Span& span, PhaseStart<S>& start) {
+  const auto& one = TurningOf<S>(s).by_one;
+  S *row = start.row + span.at, *next = start.quarter + span.at;
+  for (Index l = 0; l < span.n; ++l)
+    next[l] = row[l] * one.cosine[span.channel + l] + next[l] * one.sine[span.channel + l];
+}
+
 // Where a walk goes on: tokens, and the channel that is met first.
 template <class T>
 struct Next {
   const Token<T>* token;
   Index channel;
+  MemoryWay way;
 };
 
 #if HWY_HAVE_SCALABLE
@@ -100,9 +115,6 @@ struct WideWalk {
   using Start = double;
   double now[kWalkLanes], next[kWalkLanes], twice[kWalkLanes];
 
-  HWY_INLINE void Begin(Index l, double row, double quarter, double cosine, double sine) {
-    now[l] = row, next[l] = row * cosine + quarter * sine, twice[l] = cosine + cosine;
-  }
   HWY_INLINE float Row(Index l) const { return static_cast<float>(now[l]); }
   HWY_INLINE void Step(Index l) {
     const double after = twice[l] * next[l] - now[l];
@@ -124,10 +136,24 @@ struct NarrowWalk {
   }
 };
 
-// The start of n channels from i on moves on by a run; `walk` begins where it was.
-template <class Walk, class S = typename Walk::Start>
-HWY_INLINE void NextStart(const ComposeSource& s, const Span& span, Index i, Index n,
-                          PhaseStart<S>& start, Walk& walk) {
+// A walk of n channels from i on begins where the last one ended.
+HWY_INLINE void BeginWalk(const ComposeSource& s, const Span& span, Index i, Index n,
+                          PhaseStart<double>& start, WideWalk& walk) {
+  for (Index l = 0; l < n; ++l) {
+    const double cosine = s.wide.by_one.cosine[span.channel + i + l];
+    walk.now[l] = start.row[span.at + i + l], walk.next[l] = start.quarter[span.at + i + l];
+    walk.twice[l] = cosine + cosine;
+  }
+}
+HWY_INLINE void EndWalk(const Span& span, Index i, Index n, const WideWalk& walk,
+                        PhaseStart<double>& start) {
+  for (Index l = 0; l < n; ++l)
+    start.row[span.at + i + l] = walk.now[l], start.quarter[span.at + i + l] = walk.next[l];
+}
+// A walk begins at a start, which moves on by a run.
+HWY_INLINE void BeginWalk(const ComposeSource& s, const Span& span, Index i, Index n,
+                          PhaseStart<float>& start, NarrowWalk& walk) {
+  using S = float;
   const auto &one = TurningOf<S>(s).by_one, &run = TurningOf<S>(s).by_run;
   for (Index l = 0; l < n; ++l) {
     S &row = start.row[span.at + i + l], &quarter = start.quarter[span.at + i + l];
@@ -138,6 +164,7 @@ HWY_INLINE void NextStart(const ComposeSource& s, const Span& span, Index i, Ind
     row = next;
   }
 }
+HWY_INLINE void EndWalk(const Span&, Index, Index, const NarrowWalk&, PhaseStart<float>&) {}
 
 template <class T, class Walk, Index kWalk, bool kHasX, bool kStream>
 HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart<typename Walk::Start>& start,
@@ -146,7 +173,7 @@ HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart<typename Walk::Start
   for (Index i = 0; i < span.n; i += kWalkLanes) {
     const Index n = HWY_MIN(kWalkLanes, span.n - i);
     Walk walk;
-    NextStart(s, span, i, n, start, walk);
+    BeginWalk(s, span, i, n, start, walk);
     for (Index r = 0; r < to; ++r) {
       if (r >= from)
         for (Index l = 0; l < n; ++l) {
@@ -156,22 +183,28 @@ HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart<typename Walk::Start
         }
       for (Index l = 0; l < n; ++l) walk.Step(l);
     }
+    EndWalk(span, i, n, walk, start);
   }
 }
 
-template <class Walk>
+template <class Walk, Index kWalk>
 HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span,
                         PhaseStart<typename Walk::Start>& start) {
   for (Index i = 0; i < span.n; i += kWalkLanes) {
+    const Index n = HWY_MIN(kWalkLanes, span.n - i);
     Walk walk;
-    NextStart(s, span, i, HWY_MIN(kWalkLanes, span.n - i), start, walk);
+    BeginWalk(s, span, i, n, start, walk);
+    for (Index r = 0; r < kWalk; ++r)
+      for (Index l = 0; l < n; ++l) walk.Step(l);
+    EndWalk(span, i, n, walk, start);
   }
 }
 #else
 using RowTag = hn::ScalableTag<float>;
 
-// Channel values of one vector of floats, walked in double: x(n+1) = 2 cos(w) x(n) - x(n-1). Eight
-// steps lose less than 64 units in the last place of a double: what a float gets is within 3e-8.
+// Channel values of one vector of floats, walked in double: x(n+1) = 2 cos(w) x(n) - x(n-1). 63
+// steps lose less than 63^2 units in the last place of a double, 5e-13: what a float gets is within
+// 3e-8.
 struct WideWalk {
   using Start = double;
   using StartTag = hn::ScalableTag<double>;
@@ -179,11 +212,6 @@ struct WideWalk {
   hn::Vec<StartTag> now[kParts], next[kParts], twice[kParts];
 
   HWY_INLINE WideWalk() {}  // one of the compiler's own would not be for this target
-  HWY_INLINE void Begin(int k, hn::Vec<StartTag> row, hn::Vec<StartTag> quarter,
-                        hn::Vec<StartTag> cosine, hn::Vec<StartTag> sine) {
-    now[k] = row, next[k] = hn::MulAdd(quarter, sine, hn::Mul(row, cosine));
-    twice[k] = hn::Add(cosine, cosine);
-  }
   HWY_INLINE hn::Vec<RowTag> Row() const {
 #if HWY_TARGET == HWY_SCALAR
     return hn::DemoteTo(RowTag(), now[0]);
@@ -210,10 +238,6 @@ struct NarrowWalk {
   hn::Vec<RowTag> now, step, bend;
 
   HWY_INLINE NarrowWalk() {}
-  HWY_INLINE void Begin(int, hn::Vec<RowTag> row, hn::Vec<RowTag> quarter, hn::Vec<RowTag> less,
-                        hn::Vec<RowTag> sine) {
-    now = row, step = hn::MulAdd(quarter, sine, hn::Mul(row, less)), bend = hn::Add(less, less);
-  }
   HWY_INLINE hn::Vec<RowTag> Row() const { return now; }
   HWY_INLINE void Step() {
     now = hn::Add(now, step);
@@ -221,29 +245,61 @@ struct NarrowWalk {
   }
 };
 
-// The start of the vector of channels that begins i channels into a span moves on by a run;
-// `walk`, if any, begins where it was.
-template <class Walk, class S = typename Walk::Start>
-HWY_INLINE void NextStart(const ComposeSource& s, const Span& span, Index i, PhaseStart<S>& start,
-                          Walk* walk) {
-  const typename Walk::StartTag d;
+// A walk of the vector of channels that begins i channels into a span begins where the last one
+// ended.
+HWY_INLINE void BeginWalk(const ComposeSource& s, const Span& span, Index i,
+                          PhaseStart<double>& start, WideWalk& walk) {
+  const WideWalk::StartTag d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const auto &one = TurningOf<S>(s).by_one, &run = TurningOf<S>(s).by_run;
-  for (int k = 0; k < Walk::kParts; ++k, i += lanes) {
-    S *at_row = start.row + span.at + i, *at_quarter = start.quarter + span.at + i;
-    const Index channel = span.channel + i;
-    const auto row = hn::Load(d, at_row), quarter = hn::Load(d, at_quarter);
-    if (walk != nullptr)
-      walk->Begin(k, row, quarter, hn::LoadU(d, one.cosine + channel),
-                  hn::LoadU(d, one.sine + channel));
-    const auto c = hn::LoadU(d, run.cosine + channel), sine = hn::LoadU(d, run.sine + channel);
-    hn::Store(hn::MulAdd(quarter, sine, hn::Mul(row, c)), d, at_row);
-    hn::Store(hn::NegMulAdd(row, sine, hn::Mul(quarter, c)), d, at_quarter);
+  for (int k = 0; k < WideWalk::kParts; ++k, i += lanes) {
+    const auto cosine = hn::LoadU(d, s.wide.by_one.cosine + span.channel + i);
+    walk.now[k] = hn::Load(d, start.row + span.at + i);
+    walk.next[k] = hn::Load(d, start.quarter + span.at + i);
+    walk.twice[k] = hn::Add(cosine, cosine);
+  }
+}
+HWY_INLINE void EndWalk(const Span& span, Index i, const WideWalk& walk,
+                        PhaseStart<double>& start) {
+  const WideWalk::StartTag d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  for (int k = 0; k < WideWalk::kParts; ++k, i += lanes) {
+    hn::Store(walk.now[k], d, start.row + span.at + i);
+    hn::Store(walk.next[k], d, start.quarter + span.at + i);
   }
 }
 
+// A walk begins at a start, which moves on by a run.
+HWY_INLINE void BeginWalk(const ComposeSource& s, const Span& span, Index i,
+                          PhaseStart<float>& start, NarrowWalk& walk) {
+  const NarrowWalk::StartTag d;
+  const auto &one = s.narrow.by_one, &run = s.narrow.by_run;
+  float *at_row = start.row + span.at + i, *at_quarter = start.quarter + span.at + i;
+  const Index channel = span.channel + i;
+  const auto row = hn::Load(d, at_row), quarter = hn::Load(d, at_quarter);
+  walk.now = row;
+  walk.step = hn::MulAdd(quarter, hn::LoadU(d, one.sine + channel),
+                         hn::Mul(row, hn::LoadU(d, one.cosine + channel)));
+  const auto less = hn::LoadU(d, one.cosine + channel);
+  walk.bend = hn::Add(less, less);
+  const auto c = hn::LoadU(d, run.cosine + channel), sine = hn::LoadU(d, run.sine + channel);
+  hn::Store(hn::MulAdd(quarter, sine, hn::Mul(row, c)), d, at_row);
+  hn::Store(hn::NegMulAdd(row, sine, hn::Mul(quarter, c)), d, at_quarter);
+}
+HWY_INLINE void EndWalk(const Span&, Index, const NarrowWalk&, PhaseStart<float>&) {}
+
 // Vectors of a visit to a row: whole lines of memory.
 inline constexpr int kVisit = 2;
+
+template <class T>
+HWY_INLINE void AskForVisit(const T* x, MemoryWay way) {
+  for (Index i = 0; i < kVisit * static_cast<Index>(hn::Lanes(RowTag()));
+       i += 64 / static_cast<Index>(sizeof(T))) {
+    if (AsksSecondCache<T>(way))
+      __builtin_prefetch(x + i, 0, 2);
+    else
+      hwy::Prefetch(x + i);
+  }
+}
 
 // The rows [from, to) of a run meet their tokens in a visit's channels from `channel` on; `token`
 // is that of row `from`. What `ahead` meets is asked for.
@@ -259,9 +315,7 @@ HWY_INLINE void WalkVisit(Walk* walk, const Token<T>* token, Index from, Index t
       auto low = walk[0].Row(), high = walk[1].Row();
       const T* x = at.x + channel;
       if (kHasX) {
-        const T* ask = ahead.token[r - from].x + ahead.channel;
-        hwy::Prefetch(ask);
-        if (sizeof(T) == 4) hwy::Prefetch(ask + lanes);
+        AskForVisit(ahead.token[r - from].x + ahead.channel, ahead.way);
         low = hn::MulAdd(ReadVector(d, x), a, low);
         high = hn::MulAdd(ReadVector(d, x + lanes), a, high);
       }
@@ -295,32 +349,40 @@ HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart<typename Walk::Start
                          const Span& span, const Token<T>* token, Index from, Index to, Index first,
                          Next<T> next, Compute<T> gain) {
   const auto lanes = static_cast<Index>(hn::Lanes(RowTag()));
-  constexpr Index kAhead = kPhaseAhead / static_cast<Index>(sizeof(T));
+  const Index early = (AsksSecondCache<T>(next.way) ? kPhaseAheadAsItLies : kPhaseAhead) /
+                      static_cast<Index>(sizeof(T));
   Index i = 0;
   for (; i + kVisit * lanes <= span.n; i += kVisit * lanes) {
     Walk walk[kVisit];
-    for (int v = 0; v < kVisit; ++v) NextStart(s, span, i + v * lanes, start, &walk[v]);
-    const Index left = span.n - i - kAhead;
-    const Next<T> ahead =
-        left > 0 ? Next<T>{token, first + i + kAhead} : Next<T>{next.token, next.channel - left};
+    for (int v = 0; v < kVisit; ++v) BeginWalk(s, span, i + v * lanes, start, walk[v]);
+    const Index left = span.n - i - early;
+    const Next<T> ahead = left > 0 ? Next<T>{token, first + i + early, next.way}
+                                   : Next<T>{next.token, next.channel - left, next.way};
     if (from == 0 && to == kWalk)  // the usual one, unrolled
       WalkVisit<T, kHasX, kStream>(walk, token, 0, kWalk, first + i, ahead, gain);
     else
       WalkVisit<T, kHasX, kStream>(walk, token, from, to, first + i, ahead, gain);
+    for (int v = 0; v < kVisit; ++v) EndWalk(span, i + v * lanes, walk[v], start);
   }
   for (; i < span.n; i += lanes) {
     Walk walk;
-    NextStart(s, span, i, start, &walk);
+    BeginWalk(s, span, i, start, walk);
     WalkRest<T>(walk, token, from, to, first + i, HWY_MIN(lanes, span.n - i), gain);
+    EndWalk(span, i, walk, start);
   }
 }
 
-// The start of a span moves on by a run.
-template <class Walk>
+// A span is walked by a run that no token meets.
+template <class Walk, Index kWalk>
 HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span,
                         PhaseStart<typename Walk::Start>& start) {
   const auto lanes = static_cast<Index>(hn::Lanes(RowTag()));
-  for (Index i = 0; i < span.n; i += lanes) NextStart<Walk>(s, span, i, start, nullptr);
+  for (Index i = 0; i < span.n; i += lanes) {
+    Walk walk;
+    BeginWalk(s, span, i, start, walk);
+    for (Index r = 0; r < kWalk; ++r) walk.Step();
+    EndWalk(span, i, walk, start);
+  }
 }
 #endif
 

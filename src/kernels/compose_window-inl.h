@@ -49,18 +49,21 @@ HWY_INLINE void WriteVector(hn::Vec<D> v, D d, NativeBFloat16* p) {
   WriteVector<kStream>(v, d, reinterpret_cast<BFloat16*>(p));
 }
 
-// Two vectors side by side.
-template <bool kStream, class D, class T>
-HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, T* p) {
+template <bool kStream, class D>
+HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, BFloat16* p) {
+  WriteVector<kStream>(low, d, p);
+  WriteVector<kStream>(high, d, p + hn::Lanes(d));
+}
+template <bool kStream, class D>
+HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, NativeBFloat16* p) {
 #if defined(__AVX512BF16__) && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  if constexpr (std::is_same_v<T, NativeBFloat16>) {
+  if constexpr (std::is_same_v<D, hn::ScalableTag<float>>) {
     const __m512bh bits = _mm512_cvtne2ps_pbh(high.raw, low.raw);
     __builtin_memcpy(p, &bits, sizeof bits);
     return;
   }
 #endif
-  WriteVector<kStream>(low, d, p);
-  WriteVector<kStream>(high, d, p + hn::Lanes(d));
+  WritePair<kStream>(low, high, d, reinterpret_cast<BFloat16*>(p));
 }
 
 // One axis of a list of positions as a list of its own.

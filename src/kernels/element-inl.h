@@ -129,17 +129,11 @@ HWY_INLINE hn::Vec<D> ReadVector(D d, const Float16* p) {
   const hn::Rebind<hwy::float16_t, D> d16;
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
 }
-template <bool kStream, class D>
-HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
-  (void)d;
+template <class D>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> ToFloat16(D, hn::Vec<D> v) {
   const hn::Rebind<hwy::float16_t, D> d16;
   const hn::Rebind<std::uint16_t, D> du16;
-  const auto h = hn::BitCast(du16, hn::DemoteTo(d16, v));
-  auto* to = reinterpret_cast<std::uint16_t*>(p);
-  if constexpr (kStream && hn::MaxLanes(du16) >= 8)
-    hn::Stream(h, du16, to);
-  else
-    hn::StoreU(h, du16, to);
+  return hn::BitCast(du16, hn::DemoteTo(d16, v));
 }
 #else
 template <class D>
@@ -160,8 +154,8 @@ HWY_INLINE hn::Vec<D> ReadVector(D d, const Float16* p) {
   r = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x7c00))), quiet, r);
   return hn::BitCast(d, hn::Or(r, sign));
 }
-template <bool kStream, class D>
-HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
+template <class D>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> ToFloat16(D d, hn::Vec<D> v) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
   const hn::Rebind<std::uint16_t, D> d16;
@@ -184,14 +178,39 @@ HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
   r = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x477fefff))), hn::Set(du, 0x7c00u),
                      r);
   r = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x7f800000))), nan, r);
-  const auto h = hn::DemoteTo(d16, hn::BitCast(di, hn::Or(r, sign)));
-  auto* to = reinterpret_cast<std::uint16_t*>(p);
-  if constexpr (kStream && hn::MaxLanes(d16) >= 8)  // 16 bytes is the least
-    hn::Stream(h, d16, to);
-  else
-    hn::StoreU(h, d16, to);
+  return hn::DemoteTo(d16, hn::BitCast(di, hn::Or(r, sign)));
 }
 #endif
+template <bool kStream, class D>
+HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
+  const hn::Rebind<std::uint16_t, D> d16;
+  auto* to = reinterpret_cast<std::uint16_t*>(p);
+  if constexpr (kStream && hn::MaxLanes(d16) >= 8)  // 16 bytes is the least
+    hn::Stream(ToFloat16(d, v), d16, to);
+  else
+    hn::StoreU(ToFloat16(d, v), d16, to);
+}
+
+// Two vectors side by side.
+template <bool kStream, class D, class T>
+HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, T* p) {
+  WriteVector<kStream>(low, d, p);
+  WriteVector<kStream>(high, d, p + hn::Lanes(d));
+}
+// What goes around the cache goes in whole lines where two vectors of halves make one.
+template <bool kStream, class D>
+HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, Float16* p) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  if constexpr (kStream && hn::MaxLanes(d) == 16) {
+    const hn::Twice<hn::Rebind<std::uint16_t, D>> line;
+    const auto both = hn::Combine(line, ToFloat16(d, high), ToFloat16(d, low));
+    hn::Stream(both, line, reinterpret_cast<std::uint16_t*>(p));
+    return;
+  }
+#endif
+  WriteVector<kStream>(low, d, p);
+  WriteVector<kStream>(high, d, p + hn::Lanes(d));
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::detail

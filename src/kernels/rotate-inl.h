@@ -110,7 +110,7 @@ HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const Ro
     TokenHeads<T> h;
     if (there)
       h = HeadsOf<T>(t, in, out, batch, token, head, each ? 1 : in.heads, chunk.first, order);
-    if (!call.large) {
+    if (route.plain) {
       TurnRuns<T>(*turned, h, order, in.dim_stride, out.dim_stride);
       continue;
     }
@@ -223,8 +223,19 @@ HWY_NOINLINE void TurnBlock(const RotateCall& call, const Route& route, Index ba
 }
 
 template <class T>
+HWY_INLINE void AskFirst(const Heads& in, Index batch, Index token) {
+  if (in.data == nullptr || in.dim_stride != 1) return;
+  AskFor(static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride,
+         kAskFirst / static_cast<Index>(sizeof(T)));
+}
+
+template <class T>
 HWY_INLINE void RotateToken(const RotateCall& call, const Route& route, Index batch, Index token,
                             Index heads, Scratch<Compute<T>>& scratch) {
+  if (call.large && call.way == MemoryWay::as_it_lies) {
+    AskFirst<T>(call.in->q, batch, token);
+    AskFirst<T>(call.in->k, batch, token);
+  }
   if (call.gap_count > 0) CopyGaps<T>(call, route, batch, token);
   for (std::int32_t n = 0; n < call.block_count; ++n) {
     const bool each = call.blocks[n].heads > 1 || call.rows->cos.head_stride != 0;

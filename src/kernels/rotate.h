@@ -3,6 +3,7 @@
 // strides: no policy, no allocation, nothing thrown. It turns tokens [begin, end) of batch *
 // tokens.
 #pragma once
+#include "core/memory_way.h"
 #include "posenc/core/isa.h"
 #include "posenc/rotary/plan.h"
 
@@ -53,7 +54,8 @@ struct RotateCall {
   const RowSource* rows = &kNoRows;
   std::int32_t block_count = 0, gap_count = 0;
   Sense sense = Sense::forward;
-  bool large = false;   // tensors lie in memory rather than in the cache: its ways count
+  MemoryWay way = MemoryWay::as_it_lies;
+  bool large = false;   // tensors lie in memory rather than in the cache: its way counts
   bool stream = false;  // and out is far larger than the cache: write around it
 };
 

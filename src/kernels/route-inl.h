@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way through tensors that lie in memory rather than in the cache: the heads of a token in
-// runs a page apart, outputs around the cache.
+// runs a page apart or as they lie, outputs around the cache.
 #include <cstring>
 
 #include "kernels/rotate.h"
@@ -28,6 +28,9 @@ inline constexpr Index kStreamGroup = 1024, kStreamBuffer = 8 * 1024, kLine = 64
 // (there what would lie behind the end of a run is asked for in the next token); beside streams of
 // writing nothing is asked for, they compete. Heads a page and more apart: that many of them early.
 inline constexpr Index kPage = 4096, kAheadAlone = 2048, kAheadOfRun = 1024, kHeadsAhead = 3;
+// Where memory is read as it lies: bytes of a token that are asked for before its phase is made, or
+// memory would wait meanwhile.
+inline constexpr Index kAskFirst = 256;
 
 // Where heads lie far apart: tokens held at once, the pairs of each at most, and heads that are
 // turned for one of them before the next.
@@ -35,6 +38,7 @@ inline constexpr Index kBlockTokens = 8, kBlockPairs = 128, kBlockHeads = 4;
 
 // The way through the heads of a token, the same for all tokens of a call.
 struct Route {
+  bool plain = true;      // one head after the other and nothing asked for, as in the cache
   bool block = false;     // heads far apart: several tokens at once
   bool together = false;  // q and k in one, else one after the other
   Index per[2] = {0, 0};  // heads a run, of q and k; 0: all
@@ -100,10 +104,24 @@ HWY_INLINE bool WholeLines(const RotateCall& call, const Heads& out) {
           (kLine - 1)) == 0;
 }
 
+// Runs of a token that are a page apart; everything in one where memory is read as it lies.
+template <class T>
+HWY_INLINE void ShareOut(const RotateCall& call, Index bytes, Route& r) {
+  if (call.way == MemoryWay::as_it_lies) return;
+  const auto size = static_cast<Index>(sizeof(T));
+  const Index run = bytes / (kMostRuns - 2) > kPage ? bytes / (kMostRuns - 2) : kPage;
+  for (int which = 0; which < 2; ++which) {
+    const Heads& in = which == 0 ? call.in->q : call.in->k;
+    if (in.data != nullptr && in.heads > 0)
+      r.per[which] = (run + in.head_stride * size - 1) / (in.head_stride * size);
+  }
+}
+
 template <class T>
 HWY_INLINE Route RouteOf(const RotateCall& call) {
   Route r;
   if (!call.large) return r;
+  const bool pages = call.way == MemoryWay::several_pages;
   const auto size = static_cast<Index>(sizeof(T));
   Index bytes = 0;
   const RotaryTables* t = call.block_count == 1 ? call.blocks : nullptr;
@@ -123,7 +141,7 @@ HWY_INLINE Route RouteOf(const RotateCall& call) {
     first = false, stream = r.stream[which];
     const Index stride = in.head_stride * size;
     const bool far = stride >= kPage || stride <= -kPage;
-    r.ahead[which] = far ? kHeadsAhead * stride : kAheadAlone;
+    r.ahead[which] = far ? kHeadsAhead * stride : pages ? kAheadAlone : 0;
     const Index step = in.token_stride * size;
     r.block = r.block && far && step < kPage && step > -kPage && in.dim_stride == 1 &&
               out.dim_stride == 1 && (!r.stream[which] || WholeLines<T>(call, out));
@@ -131,14 +149,10 @@ HWY_INLINE Route RouteOf(const RotateCall& call) {
   }
   // As far as the conditions of runs are of the call rather than of memory, blocks have them too.
   r.block = r.block && of_call;
-  if (!runs || bytes < 2 * kPage) return r;
-  const Index run = bytes / (kMostRuns - 2) > kPage ? bytes / (kMostRuns - 2) : kPage;
-  for (int which = 0; which < 2; ++which) {
-    const Heads& in = which == 0 ? call.in->q : call.in->k;
-    if (in.data != nullptr && in.heads > 0)
-      r.per[which] = (run + in.head_stride * size - 1) / (in.head_stride * size);
-  }
-  r.ahead[0] = r.ahead[1] = stream ? 0 : kAheadOfRun;
+  r.plain = !pages && !r.block && !r.stream[0] && !r.stream[1];
+  if (r.plain || !runs || (pages && bytes < 2 * kPage)) return r;
+  ShareOut<T>(call, bytes, r);
+  r.ahead[0] = r.ahead[1] = stream || !pages ? 0 : kAheadOfRun;
   r.together = true;
   r.stream[0] = r.stream[1] = stream;
   return r;

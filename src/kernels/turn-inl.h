@@ -169,6 +169,19 @@ HWY_INLINE void TurnVector(D d, const T* x, T* y, Index half, hn::Vec<D> c, hn::
   WriteVector<kStream>(hn::MulAdd(a, s, hn::Mul(b, c)), d, y + half);
 }
 
+// Two of them, each line written at once.
+template <bool kStream, class D, class T>
+HWY_INLINE void TurnTwoVectors(D d, const T* x, T* y, Index half, hn::Vec<D> c0, hn::Vec<D> s0,
+                               hn::Vec<D> c1, hn::Vec<D> s1) {
+  const auto n = hn::Lanes(d);
+  const auto a0 = ReadVector(d, x), b0 = ReadVector(d, x + half);
+  const auto a1 = ReadVector(d, x + n), b1 = ReadVector(d, x + half + n);
+  WritePair<kStream>(hn::NegMulAdd(b0, s0, hn::Mul(a0, c0)), hn::NegMulAdd(b1, s1, hn::Mul(a1, c1)),
+                     d, y);
+  WritePair<kStream>(hn::MulAdd(a0, s0, hn::Mul(b0, c0)), hn::MulAdd(a1, s1, hn::Mul(b1, c1)), d,
+                     y + half);
+}
+
 // kVectors vectors of pairs, members `half` elements apart.
 template <class T, int kVectors, class D, class H>
 HWY_INLINE void TurnHalfGroup(D d, const Compute<T>* c, const Compute<T>* s, const H& heads,
@@ -185,6 +198,12 @@ HWY_INLINE void TurnHalfGroup(D d, const Compute<T>* c, const Compute<T>* s, con
     if (h.ahead != 0) {
       AskFor(h.x + h.ahead, kVectors * n);
       AskFor(h.x + half + h.ahead, kVectors * n);
+    }
+    if constexpr (kStreamed<H> && sizeof(T) == 2 && kVectors > 1) {
+      TurnTwoVectors<true>(d, h.x, h.y, half, c0, s0, c1, s1);
+      if constexpr (kVectors > 2)
+        TurnTwoVectors<true>(d, h.x + 2 * n, h.y + 2 * n, half, c2, s2, c3, s3);
+      continue;
     }
     TurnVector<kStreamed<H>>(d, h.x, h.y, half, c0, s0);
     if constexpr (kVectors > 1) TurnVector<kStreamed<H>>(d, h.x + n, h.y + n, half, c1, s1);

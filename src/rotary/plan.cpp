@@ -101,6 +101,7 @@ RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype) {
   check_precision(*s);
   s->isa = active_isa();
   s->kernel = detail::rotate_kernel(dtype, s->isa);
+  s->way = detail::memory_way();
   s->axes = spec.axes();
   for (const RotaryBlock& b : s->spec.blocks) {
     if (s->heads > 1 && b.spectrum.heads > 1 && b.spectrum.heads != s->heads)
@@ -163,6 +164,7 @@ void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor
                       (call.in->k.data != nullptr ? call.in->k.heads : 0);
   // The tensors lie in memory, so the product fits.
   const Index bytes = tokens * heads * s.spec.head_dim * s.element_size;
+  call.way = s.way;
   call.large = bytes > kLargeBytes;
   call.stream = bytes > kStreamBytes &&
                 (call.in->q.data != call.out->q.data || call.in->k.data != call.out->k.data);

@@ -15,6 +15,7 @@ struct RotaryPlan::State {
   DType dtype = DType::f32;
   Isa isa = Isa::scalar;  // in use when the plan was made
   detail::RotateKernel kernel = nullptr;
+  detail::MemoryWay way = detail::MemoryWay::as_it_lies;
   Index element_size = 4;
   Index axes = 1;
   Index heads = 1;  // of the spectra; more than 1: tensors must have just these

@@ -6,12 +6,20 @@
 #include <cstring>
 #include <tuple>
 
+#include "core/memory_way.h"
 #include "posenc/core/isa.h"
 #include "posenc/rotary/plan.h"
 #include "posenc/rotary/rope.h"
 
 namespace posenc {
 namespace {
+
+using detail::MemoryWay;
+
+constexpr MemoryWay kWays[] = {MemoryWay::as_it_lies, MemoryWay::several_pages};
+const char* text_of(MemoryWay way) {
+  return way == MemoryWay::as_it_lies ? "as it lies" : "several pages";
+}
 
 constexpr Index kTokens = 1200, kQ = 28, kK = 5, kDim = 128;
 constexpr Index kCount = kTokens * (kQ + kK) * kDim;  // 20 MB of float
@@ -29,7 +37,10 @@ Heads place(void* data, DType t, Index heads_count, Layout layout) {
 class StreamCalls : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override { force_isa(GetParam()); }
-  void TearDown() override { reset_isa(); }
+  void TearDown() override {
+    reset_isa();
+    detail::reset_memory_way();
+  }
 };
 
 TEST_P(StreamCalls, SameBitsAsInPlace) {
@@ -37,8 +48,10 @@ TEST_P(StreamCalls, SameBitsAsInPlace) {
   for (Index t = 0; t < kTokens; ++t) p.push_back(3 * t - 100);
   const auto size = static_cast<std::size_t>(kCount) * 4;
   std::vector<std::uint8_t> in(size), want(size), out(size + 256);
-  for (const bool partial : {false, true})
+  for (int n = 0; n < 4; ++n)
     for (const Store s : {Store{Layout::thd, 0}, Store{Layout::thd, 16}, Store{Layout::htd, 4}}) {
+      const bool partial = n % 2 != 0;
+      detail::force_memory_way(kWays[n / 2]);
       auto* x = reinterpret_cast<float*>(in.data());
       for (Index i = 0; i < kCount; ++i) x[i] = static_cast<float>(i % 509) / 256.0f - 1;
       Rope rope{.head_dim = kDim,
@@ -57,7 +70,7 @@ TEST_P(StreamCalls, SameBitsAsInPlace) {
       plan.apply({place(x, DType::f32, kQ, s.layout), place(x + q, DType::f32, kK, s.layout)},
                  {place(y, DType::f32, kQ, s.layout), place(y + q, DType::f32, kK, s.layout)},
                  positions(std::span<const Index>(p)));
-      EXPECT_EQ(std::memcmp(y, w, size), 0) << partial << " " << s.shift;
+      EXPECT_EQ(std::memcmp(y, w, size), 0) << partial << " " << s.shift << text_of(kWays[n / 2]);
       for (std::size_t i = 0; i < out.size(); ++i)
         if (i < first || i >= first + size) {
           ASSERT_EQ(out[i], 0x5a) << i;
@@ -80,7 +93,10 @@ void PrintTo(const Large& x, std::ostream* out) {
 class LargeCalls : public ::testing::TestWithParam<std::tuple<Isa, Large>> {
  protected:
   void SetUp() override { force_isa(std::get<0>(GetParam())); }
-  void TearDown() override { reset_isa(); }
+  void TearDown() override {
+    reset_isa();
+    detail::reset_memory_way();
+  }
 };
 
 // Heads are visited in another order when a call is large: the same bits as token by token.
@@ -95,8 +111,8 @@ TEST_P(LargeCalls, SameBitsAsTokenByToken) {
                                               static_cast<std::size_t>(size) - 1
                                           ? 0x38 + i / 7 % 8 + (i / 3 % 2) * 0x80
                                           : i * 37 % 251);
-  const RotaryPlan plan(
-      resolve(Rope{.head_dim = c.dim, .rotary_dim = c.rotary_dim, .pairing = c.pairing}), c.dtype);
+  const RotarySpec spec =
+      resolve(Rope{.head_dim = c.dim, .rotary_dim = c.rotary_dim, .pairing = c.pairing});
   std::vector<Index> p;
   for (Index t = 0; t < tokens; ++t) p.push_back(5 * t - 1000);
   const auto part = [&](std::uint8_t* data, Index heads_count, Index first, Index count) {
@@ -113,19 +129,27 @@ TEST_P(LargeCalls, SameBitsAsTokenByToken) {
               part(data + tokens * c.q * c.dim * size, c.k, first, count)};
   };
   want = in;
+  const RotaryPlan single(spec, c.dtype);
   for (Index t = 0; t < tokens; ++t)
-    plan.apply(view(want.data(), t, 1),
-               positions(std::span<const Index>(&p[static_cast<std::size_t>(t)], 1)));
+    single.apply(view(want.data(), t, 1),
+                 positions(std::span<const Index>(&p[static_cast<std::size_t>(t)], 1)));
   const auto at = reinterpret_cast<std::uintptr_t>(out.data());
   std::uint8_t* y = out.data() + (64 - at % 64) % 64;  // on a line
-  plan.apply(view(in.data(), 0, tokens), view(y, 0, tokens), positions(std::span<const Index>(p)));
-  EXPECT_EQ(std::memcmp(y, want.data(), bytes), 0) << "out of place";
-  for (std::uint8_t* i = out.data(); i < out.data() + out.size(); ++i)
-    if (i < y || i >= y + bytes) {
-      ASSERT_EQ(*i, 0x5a) << i - y;
-    }
-  plan.apply(view(in.data(), 0, tokens), positions(std::span<const Index>(p)));
-  EXPECT_EQ(std::memcmp(in.data(), want.data(), bytes), 0) << "in place";
+  for (const MemoryWay way : kWays) {
+    detail::force_memory_way(way);
+    const RotaryPlan plan(spec, c.dtype);
+    const Positions all = positions(std::span<const Index>(p));
+    std::memset(y, 0x5a, bytes);
+    plan.apply(view(in.data(), 0, tokens), view(y, 0, tokens), all);
+    EXPECT_EQ(std::memcmp(y, want.data(), bytes), 0) << "out of place, " << text_of(way);
+    for (std::uint8_t* i = out.data(); i < out.data() + out.size(); ++i)
+      if (i < y || i >= y + bytes) {
+        ASSERT_EQ(*i, 0x5a) << i - y;
+      }
+    std::memcpy(y, in.data(), bytes);
+    plan.apply(view(y, 0, tokens), all);
+    EXPECT_EQ(std::memcmp(y, want.data(), bytes), 0) << "in place, " << text_of(way);
+  }
 }
 
 constexpr Pairing kHalf = Pairing::half_split, kInter = Pairing::interleaved;

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machines read memory in two ways: the same bits by both, for every split.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "core/memory_way.h"
+#include "posenc/absolute/learned.h"
+#include "posenc/absolute/plan.h"
+#include "posenc/absolute/sinusoidal.h"
+#include "posenc/positions/sequence.h"
+#include "support/refusal.h"
+
+namespace posenc {
+namespace {
+
+using detail::MemoryWay;
+
+constexpr Index kBatch = 3, kTokens = 75, kWidth = 1100, kRows = 90;
+
+class BothWays : public ::testing::TestWithParam<DType> {
+ protected:
+  void TearDown() override { detail::reset_memory_way(); }
+};
+
+// y of tokens [begin, end) of each sequence, by a plan made for the way.
+std::vector<std::uint16_t> composed(const LoweredInput& low, DType type, MemoryWay way,
+                                    const std::vector<Index>& at, bool shared, Index begin,
+                                    Index end) {
+  detail::force_memory_way(way);
+  const InputPlan plan(low, type);
+  const auto halves = static_cast<std::size_t>(size_of(type) / 2);
+  std::vector<std::uint16_t> x(static_cast<std::size_t>(kBatch * kTokens * kWidth) * halves);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<std::uint16_t>(0x3800 + i * 37 % 0x400);
+  const Index token = kWidth, shape[] = {kBatch, end - begin, kWidth},
+              stride[] = {kTokens * kWidth, kWidth, 1};
+  const TensorView view =
+      tensor(static_cast<void*>(x.data() + static_cast<std::size_t>(begin * token) * halves), type,
+             shape, stride);
+  std::vector<Index> part;
+  for (Index b = 0; b < (shared ? 1 : kBatch); ++b)
+    for (Index t = begin; t < end; ++t)
+      part.push_back(at[static_cast<std::size_t>(b * kTokens + t)]);
+  plan.apply(view, explicit_positions(part, shared ? 1 : kBatch), view, inline_executor());
+  return x;
+}
+
+TEST_P(BothWays, SameBits) {
+  const DType type = GetParam();
+  std::vector<double> values(static_cast<std::size_t>(kRows * kWidth));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>(i % 97) / 64 - 0.75;
+  const TensorView table = tensor(values.data(), {kRows, kWidth});
+  LoweredInput sines, halves, learned;
+  Sinusoidal{.width = kWidth}.lower({}, sines);
+  Sinusoidal{.width = kWidth, .layout = SineLayout::halves}.lower({}, halves);
+  Learned{.width = kWidth, .rows = kRows}.lower(std::span(&table, 1), learned);
+  std::vector<Index> at;
+  for (Index b = 0; b < kBatch; ++b)
+    for (Index t = 0; t < kTokens; ++t) at.push_back(t + 5 * b);
+  for (const LoweredInput* low : {&sines, &halves, &learned})
+    for (const bool shared : {false, true}) {
+      const auto all = [&](MemoryWay way, Index begin, Index end) {
+        return composed(*low, type, way, at, shared, begin, end);
+      };
+      const auto whole = all(MemoryWay::as_it_lies, 0, kTokens);
+      EXPECT_EQ(whole, all(MemoryWay::several_pages, 0, kTokens)) << shared;
+      // A part alone: what it meets is as in the whole, what lies around it is as it was.
+      for (const MemoryWay way : {MemoryWay::as_it_lies, MemoryWay::several_pages}) {
+        const auto part = all(way, 13, 58), untouched = all(way, 0, 0);
+        const auto row = static_cast<std::size_t>(kWidth * size_of(type) / 2);
+        for (std::size_t r = 0; r < part.size() / row; ++r) {
+          const Index t = static_cast<Index>(r) % kTokens;
+          const auto& want = t >= 13 && t < 58 ? whole : untouched;
+          ASSERT_EQ(std::memcmp(&part[r * row], &want[r * row], row * 2), 0) << r;
+        }
+      }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BothWays,
+                         ::testing::Values(DType::f32, DType::bf16, DType::f16, DType::f64),
+                         [](const auto& type) { return std::string(name(type.param)); });
+
+TEST(MemoryWay, ComesFromTheEnvironmentOrIsRefused) {
+  const char* before = std::getenv("POSENC_MEMORY_WAY");
+  const std::string kept = before != nullptr ? before : "";
+  const auto said = [](const char* text) {
+    setenv("POSENC_MEMORY_WAY", text, 1);
+    detail::reset_memory_way();
+    return detail::memory_way();
+  };
+  EXPECT_EQ(said("as_it_lies"), MemoryWay::as_it_lies);
+  EXPECT_EQ(said("several_pages"), MemoryWay::several_pages);
+  EXPECT_EQ(test::refusal([&] { said("pages"); }),
+            "[POSENC_MEMORY_WAY] must be as_it_lies or several_pages, got \"pages\"");
+  said("");
+  if (before != nullptr)
+    setenv("POSENC_MEMORY_WAY", kept.c_str(), 1);
+  else
+    unsetenv("POSENC_MEMORY_WAY");
+  detail::reset_memory_way();
+}
+
+}  // namespace
+}  // namespace posenc
