@@ -193,46 +193,55 @@ void store(const double* x, Index n, void* out) {
   }
 }
 
-// Adds angles: (c, s) <- (c dc - s ds, s dc + c ds); what was there goes out.
-HWY_INLINE void turn(const RowWalk& w, Index i, hn::Vec<D>& c, hn::Vec<D>& s) {
-  const D d;
-  c = hn::LoadU(d, w.c + i), s = hn::LoadU(d, w.s + i);
-  const auto dc = hn::LoadU(d, w.step_c + i), ds = hn::LoadU(d, w.step_s + i);
-  hn::StoreU(hn::NegMulAdd(s, ds, hn::Mul(c, dc)), d, w.c + i);
-  hn::StoreU(hn::MulAdd(s, dc, hn::Mul(c, ds)), d, w.s + i);
+// Adds an angle: (c, s) <- (c dc - s ds, s dc + c ds).
+HWY_INLINE void turn(hn::Vec<D> dc, hn::Vec<D> ds, hn::Vec<D>& c, hn::Vec<D>& s) {
+  const auto next = hn::NegMulAdd(s, ds, hn::Mul(c, dc));
+  s = hn::MulAdd(s, dc, hn::Mul(c, ds));
+  c = next;
 }
+// Rows that a block of columns walks before the next columns: their angles stay in registers.
+constexpr Index kRowsAtOnce = 4;
+
 template <class Out, bool kStream>
 void walk_blocks(const RowWalk& w) {
   using T = typename Out::T;
-  const Index block = kParts * lanes();
-  for (Index r = 0; r < w.rows; ++r) {
-    T* cos = w.cos ? static_cast<T*>(w.cos) + r * w.cos_stride : nullptr;
-    T* sin = w.sin ? static_cast<T*>(w.sin) + r * w.sin_stride : nullptr;
+  const D d;
+  const Index block = kParts * lanes(), second = (kParts - 1) * lanes();
+  for (Index first = 0; first < w.rows; first += kRowsAtOnce) {
+    const Index last = HWY_MIN(w.rows, first + kRowsAtOnce);
     for (Index i = 0; i < w.n; i += block) {
-      hn::Vec<D> c, s, next_c, next_s;
-      turn(w, i, c, s);
-      next_c = c, next_s = s;
-      if constexpr (kParts > 1) turn(w, i + lanes(), next_c, next_s);
-      const auto put = [&](T* to) HWY_ATTR {
-        return [&w, to, i, block](auto dt, auto y) HWY_ATTR {
-          if (i + block <= w.n) {
-            if constexpr (kStream) {
-              hn::Stream(y, dt, to + i);
+      auto c = hn::LoadU(d, w.c + i), s = hn::LoadU(d, w.s + i);
+      auto next_c = hn::LoadU(d, w.c + i + second), next_s = hn::LoadU(d, w.s + i + second);
+      const auto dc = hn::LoadU(d, w.step_c + i), ds = hn::LoadU(d, w.step_s + i);
+      const auto next_dc = hn::LoadU(d, w.step_c + i + second);
+      const auto next_ds = hn::LoadU(d, w.step_s + i + second);
+      for (Index r = first; r < last; ++r) {
+        const auto put = [&](T* to) HWY_ATTR {
+          return [&w, to, i, block](auto dt, auto y) HWY_ATTR {
+            if (i + block <= w.n) {
+              if constexpr (kStream) {
+                hn::Stream(y, dt, to + i);
+              } else {
+                hn::StoreU(y, dt, to + i);
+              }
+              if (w.copy != 0) hn::StoreU(y, dt, to + i + w.copy);
             } else {
-              hn::StoreU(y, dt, to + i);
+              HWY_ALIGN T part[kBlockMax];
+              hn::StoreU(y, dt, part);
+              for (Index k = 0; i + k < w.n; ++k) to[i + k] = part[k];
+              if (w.copy != 0)
+                for (Index k = 0; i + k < w.n; ++k) to[i + k + w.copy] = part[k];
             }
-            if (w.copy != 0) hn::StoreU(y, dt, to + i + w.copy);
-          } else {
-            HWY_ALIGN T part[kBlockMax];
-            hn::StoreU(y, dt, part);
-            for (Index k = 0; i + k < w.n; ++k) to[i + k] = part[k];
-            if (w.copy != 0)
-              for (Index k = 0; i + k < w.n; ++k) to[i + k + w.copy] = part[k];
-          }
+          };
         };
-      };
-      if (cos) write_block<Out>(c, next_c, put(cos));
-      if (sin) write_block<Out>(s, next_s, put(sin));
+        if (w.cos) write_block<Out>(c, next_c, put(static_cast<T*>(w.cos) + r * w.cos_stride));
+        if (w.sin) write_block<Out>(s, next_s, put(static_cast<T*>(w.sin) + r * w.sin_stride));
+        turn(dc, ds, c, s);
+        if constexpr (kParts > 1) turn(next_dc, next_ds, next_c, next_s);
+      }
+      hn::StoreU(c, d, w.c + i), hn::StoreU(s, d, w.s + i);
+      if constexpr (kParts > 1)
+        hn::StoreU(next_c, d, w.c + i + second), hn::StoreU(next_s, d, w.s + i + second);
     }
   }
 }
