@@ -185,7 +185,7 @@ void store(const double* x, Index n, void* out) {
       if (i + block <= n) {
         hn::StoreU(y, dt, to + i);
       } else {
-        HWY_ALIGN T part[kBlockMax];
+        HWY_ALIGN T part[kBlockMax] = {};
         hn::StoreU(y, dt, part);
         for (Index k = 0; i + k < n; ++k) to[i + k] = part[k];
       }
@@ -226,7 +226,7 @@ void walk_blocks(const RowWalk& w) {
               }
               if (w.copy != 0) hn::StoreU(y, dt, to + i + w.copy);
             } else {
-              HWY_ALIGN T part[kBlockMax];
+              HWY_ALIGN T part[kBlockMax] = {};
               hn::StoreU(y, dt, part);
               for (Index k = 0; i + k < w.n; ++k) to[i + k] = part[k];
               if (w.copy != 0)
