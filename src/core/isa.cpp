@@ -36,7 +36,8 @@ std::atomic<bool> native{true};
 
 // The target that serves `isa` on this machine in this build, 0 when none does.
 std::int64_t target_of(Isa isa) noexcept {
-  const std::int64_t runs = hwy::SupportedTargets() | HWY_SCALAR | HWY_EMU128;
+  // Highway asks the processor each time, which a virtual machine answers in microseconds.
+  static const std::int64_t runs = hwy::SupportedTargets() | HWY_SCALAR | HWY_EMU128;
   const std::int64_t both =
       kTargets[static_cast<std::size_t>(isa)] & static_cast<std::int64_t>(HWY_TARGETS) & runs;
   return both & -both;
