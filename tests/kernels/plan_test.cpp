@@ -188,7 +188,7 @@ TEST(Plan, SlicesOfAPackedTensorDoNotOverlap) {
       EXPECT_NO_THROW(plan.apply({slice_heads(packed, 0, q), slice_heads(packed, q, k)}, p));
       EXPECT_NO_THROW(plan.apply({slice_heads(packed, k, q), slice_heads(packed, 0, k)}, p));
       refuses(
-          [&] {
+          [&, q = q, k = k] {
             plan.apply({slice_heads(packed, 0, q), slice_heads(packed, q - 1, k)}, p);
           },
           "overlap");
