@@ -34,6 +34,9 @@ struct Line {
   std::function<Measured(double seconds)> measured;  // instead: a line that times itself
 };
 
+// A line that times itself against a bound of its own, its limit_seconds: ratio 1 is the goal.
+Line self_timed(std::string name, std::string bound, std::function<Measured(double)>);
+
 std::vector<Line> lines();
 std::vector<Line> rotation_lines();
 std::vector<Line> table_lines();

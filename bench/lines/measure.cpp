@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "line.h"
 #include "posenc/core/error.h"
@@ -34,6 +35,15 @@ int calls_for(const std::function<void()>& f) {
 }
 
 }  // namespace
+
+Line self_timed(std::string name, std::string bound, std::function<Measured(double)> measured) {
+  Line l;
+  l.name = std::move(name);
+  l.limit_name = std::move(bound);
+  l.goal = 1;
+  l.measured = std::move(measured);
+  return l;
+}
 
 std::vector<Line> lines() {
   std::vector<Line> all = rotation_lines();

@@ -69,12 +69,7 @@ Measured overhead(double) {
 }  // namespace
 
 std::vector<Line> overhead_lines() {
-  Line l;
-  l.name = "rotate/f32/half_split/1/call_beside_its_kernel";
-  l.limit_name = "10_ns";
-  l.goal = 1;
-  l.measured = overhead;
-  return {l};
+  return {self_timed("rotate/f32/half_split/1/call_beside_its_kernel", "10_ns", overhead)};
 }
 
 }  // namespace posenc::bench

@@ -104,12 +104,7 @@ Measured stall(double) {
 }  // namespace
 
 std::vector<Line> stall_lines() {
-  Line l;
-  l.name = "table/f32/worst_call_while_growing/32768_to_131072x64";
-  l.limit_name = "20_us";
-  l.goal = 1;
-  l.measured = stall;
-  return {l};
+  return {self_timed("table/f32/worst_call_while_growing/32768_to_131072x64", "20_us", stall)};
 }
 
 }  // namespace posenc::bench
