@@ -47,6 +47,15 @@ struct TextPart : Part {
 };
 
 bool descend(TextPart& at, Reading& reading, bool first) {
+  if (const Json* why = at.entry->find("refused")) {
+    reading.error("layout_not_covered",
+                  at.entry->at("class").as_string() +
+                      " is known, and its positions have no scheme "
+                      "here: " +
+                      why->as_string(),
+                  reading.file + "#" + at.pointer + "/model_type", "read the model's code");
+    return false;
+  }
   const Json* parts = at.entry->find("parts");
   const std::string key = parts ? text_key(*parts) : "";
   if (parts == nullptr || key.empty()) {
@@ -71,6 +80,20 @@ bool descend(TextPart& at, Reading& reading, bool first) {
   static_cast<Part&>(at) = std::move(*inner);
   if (first) at.key = key;
   return true;
+}
+
+// DPT: the backbone of the file stands in the place of its own ViT, unless the model is hybrid.
+bool replaced(const TextPart& at) {
+  const Json* parts = at.entry->find("parts");
+  if (!parts) return false;
+  for (const auto& [key, about] : parts->as_object()) {
+    const Json* unless = about.find("replaces_unless");
+    const Json* part = unless ? at.object->find(key) : nullptr;
+    if (!part || !part->is_object()) continue;
+    const Json* flag = at.object->find(unless->as_string());
+    return !flag || !truthy(*flag);
+  }
+  return false;
 }
 
 // A Llama-like class for a type nobody knows, when a person says which channels pair.
@@ -135,7 +158,7 @@ std::optional<TextPart> find_text(const Json& config, Reading& reading) {
         reading.file + "#/model_type", advice(config));
     return std::nullopt;
   }
-  for (int depth = 0; depth < 4 && !at.entry->find("scheme"); ++depth)
+  for (int depth = 0; depth < 4 && (!at.entry->find("scheme") || replaced(at)); ++depth)
     if (!descend(at, reading, depth == 0)) return std::nullopt;
   return at;
 }

@@ -4,6 +4,7 @@
 // 5.23 and stands in the table as facts (tools/model_table/facts.py, INPUT_*).
 #include <cmath>
 
+#include "model/image_rows.h"
 #include "model/layers.h"
 #include "posenc/core/error.h"
 
@@ -28,10 +29,12 @@ class InputReader {
       encoding_.counts = PositionRule::mask;
     const std::string text = kind_ == "learned"         ? learned()
                              : kind_ == "sinusoidal"    ? sinusoid()
-                             : kind_ == "sinusoidal_nd" ? frozen_grid()
+                             : kind_ == "sinusoidal_nd" ? grid_of_sines()
+                             : kind_ == "learned_axes"  ? two_tables()
                                                         : convolution();
     if (!refused_) push(text);
     if (const Json* rows = fact("input_boxes")) boxes(rows->as_string());
+    if (const Json* more = fact("input_also")) second_table(*more);
   }
 
  private:
@@ -78,48 +81,24 @@ class InputReader {
     return named || *otherwise ? part + (named ? named->as_string() : otherwise) : "";
   }
 
-  // Height and width in pixels or patches: one number or two.
-  std::optional<std::pair<Index, Index>> sides(const char* key) const {
-    const auto v = view_.value(key);
-    if (!v || !v->value.is_array()) {
-      const auto n = view_.integer(key, 1, 1'000'000);
-      return n ? std::optional(std::pair{n->value, n->value}) : std::nullopt;
-    }
-    const Json::Array& list = v->value.as_array();
-    if (list.size() >= 2 && !fact("input_square") && list[0].is_integer() && list[1].is_integer()) {
-      const Index h = list[0].as_integer(), w = list[1].as_integer();  // more are not looked at
-      if (h > 0 && w > 0 && h <= 1'000'000 && w <= 1'000'000) return std::pair{h, w};
-    }
-    reading().error("wrong_type",
-                    std::string(key) +
-                        (fact("input_square") ? " must be one size: " + view_.class_name() +
-                                                    " cannot divide a list, got "
-                                              : std::string(" must be one size or two, got ")) +
-                        shown(v->value),
-                    v->where, "write a whole number");
-    return std::nullopt;
+  // Sines of rows and columns; ViT-MAE's have a row of zeros before them.
+  std::string grid_of_sines() {
+    const auto text = sines_of_grid(view_, *width_);
+    refused_ = !text;
+    if (!fact("input_text")) encoding_.image_prefix = 1;
+    return text.value_or("");
   }
-  // ViT-MAE: [sin x | cos x | sin y | cos y] over a square grid, a row of zeros before it.
-  std::string frozen_grid() {
-    const auto image = sides("image_size"), patch = sides("patch_size");
-    refused_ = true;
-    if (!image || !patch) return "";
-    const Index rows = image->first / patch->first, columns = image->second / patch->second;
-    if (rows != columns || width_->value % 4 != 0) {
-      reading().error(
-          "refused",
-          rows != columns
-              ? "transformers lays a square grid over the patches, which are " +
-                    std::to_string(rows) + " x " + std::to_string(columns)
-              : "hidden_size must be a multiple of 4, got " + std::to_string(width_->value),
-          rows != columns ? view_.where("image_size") : width_->where,
-          "state the sizes of the model");
-      return "";
-    }
-    refused_ = false;
-    encoding_.image_prefix = 1;
-    const std::string half = std::to_string(width_->value / 2);
-    return "sinusoidal_nd widths=[" + half + "," + half + "] stream=[1,0] layout=halves";
+
+  // A table of rows and one of columns, summed.
+  std::string two_tables() {
+    const auto rows = view_.integer(rows_key(), 1, kMost, true);
+    refused_ = !rows;
+    if (!rows) return "";
+    const std::string n = std::to_string(rows->value);
+    encoding_.tensors = {tensor("")};
+    if (const Json* second = fact("input_tensor_columns"))
+      encoding_.tensors.push_back(second->as_string());
+    return "learned_axes shape=[" + n + "," + n + "]" + width_text();
   }
 
   // wav2vec 2.0 and its kin.
@@ -138,14 +117,6 @@ class InputReader {
     refused_ = false;
     return "convolutional kernel=" + std::to_string(kernel->value) +
            " groups=" + std::to_string(groups->value) + width_text();
-  }
-
-  // Rows of learned positions of an image: its patches and the tokens before them.
-  std::optional<Index> image_rows(Index before) {
-    const auto image = sides("image_size"), patch = sides("patch_size");
-    if (!image || !patch) return std::nullopt;
-    encoding_.image_prefix = before;
-    return image->first / patch->first * (image->second / patch->second) + before;
   }
 
   // pad_token_id of a class that counts positions from behind it; a finding and none without one.
@@ -185,9 +156,12 @@ class InputReader {
   std::string learned() {
     encoding_.tensors = {tensor("embeddings.position_embeddings.weight")};
     std::optional<Index> rows;
-    if (const Json* before = fact("input_patches"))
-      rows = image_rows(before->as_integer());
-    else if (const auto stated = view_.integer(rows_key(), 1, kUnbounded / 4, true))
+    if (fact("input_patches")) {
+      if (const auto image = image_rows(view_)) {
+        rows = image->rows;
+        encoding_.image_prefix = image->before;
+      }
+    } else if (const auto stated = view_.integer(rows_key(), 1, kUnbounded / 4, true))
       rows = stated->value;
     if (!rows) return kind_;
     Index offset = 0, positions = *rows;
@@ -214,7 +188,27 @@ class InputReader {
            (offset > 0 ? " offset=" + std::to_string(offset) : "") + width_text() + scale_text();
   }
 
+  // Another table beside the first: of frames.
+  void second_table(const Json& more) {
+    if (const Json* unless = more.find("unless"))
+      if (const auto v = view_.value(unless->at("key").as_string());
+          v && v->value == unless->at("equals"))
+        return;
+    const auto rows = view_.integer(more.at("rows").as_string(), 1, kMost, true);
+    if (!rows) return;
+    encoding_.tensors = {more.at("tensor").as_string()};
+    encoding_.positions = rows->value;
+    encoding_.image_prefix.reset();
+    push("learned rows=" + std::to_string(rows->value) + width_text());
+  }
+
   std::string sinusoid() {
+    if (fact("input_patches")) {  // a fixed table of all patches
+      const auto image = image_rows(view_);
+      refused_ = !image;
+      if (!image) return "";
+      encoding_.positions = image->rows;
+    }
     if (fact("input_tensor")) encoding_.tensors = {tensor("")};
     const Json* more = fact("input_text");
     std::string text = kind_ + (more ? more->as_string() : std::string());

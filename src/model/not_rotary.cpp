@@ -156,11 +156,22 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
   if (const Json* held = view.entry().find("input")) input = held->as_string();
   if (const Json* key = view.entry().find("input_if"); key && !view.flag(key->as_string(), false))
     input.clear();
-  if (!input.empty()) read_input(view, input, out);
-  if (!input.empty())
-    view.reading().note("no_rotary",
-                        "positions are added at the input (" + input + "); q and k are not turned",
-                        view.where("model_type"));
+  if (const Json* other = view.entry().find("input_instead"))
+    if (const auto v = view.value(other->at("key").as_string());
+        v && v->value == other->at("equals"))
+      input = other->at("kind").as_string();
+  if (!input.empty()) {
+    read_input(view, input, out);
+    view.reading().note(
+        "no_rotary",
+        (view.entry().find("input_at")
+             ? "positions are added to q and k of the layers, before their projections ("
+             : "positions are added at the input (") +
+            input + "); q and k are not turned",
+        view.where("model_type"));
+  } else if (const Json* note = view.entry().find("input_note")) {
+    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
+  }
   if (scheme != "none")
     view.reading().note("no_rotary", "positions act in the score (" + scheme + ")",
                         view.where("model_type"));

@@ -105,6 +105,12 @@ bool is_tower(const Json* entry) {
           entry->find("pairing"));
 }
 
+// Of a class whose mechanism has no scheme here: what it does.
+std::string why_refused(const Json* entry) {
+  const Json* why = entry ? entry->find("refused") : nullptr;
+  return why ? ": " + why->as_string() : "";
+}
+
 std::string tower_name(const std::string& part) {
   const auto cut = part.rfind("_config");
   return cut != std::string::npos && cut + 7 == part.size() ? part.substr(0, cut) : part;
@@ -171,6 +177,8 @@ std::string text_key(const Json& parts) {
   for (const char* key : {"text_config", "decoder", "llm_config", "language_config",
                           "thinker_config", "decoder_config", "talker_config", "semantic_config"})
     if (parts.find(key)) return key;
+  for (const auto& [key, about] : parts.as_object())  // models of images alone
+    if (about.find("main")) return key;
   return "";
 }
 
@@ -200,10 +208,10 @@ std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key,
       (about.find("optional") || key == "backbone_config" || !is_tower(part->entry)))
     return std::nullopt;
   if (!is_tower(part->entry)) {
-    whole.reading().note(
-        "tower_not_covered",
-        "positions of the part " + key + " (" + part->model_type + ") are not covered",
-        whole.where(key));
+    whole.reading().note("tower_not_covered",
+                         "positions of the part " + key + " (" + part->model_type +
+                             ") are not covered" + why_refused(part->entry),
+                         whole.where(key));
     return std::nullopt;
   }
   const PartLayers read = read_layers(

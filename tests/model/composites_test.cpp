@@ -138,18 +138,20 @@ TEST(Composites, TablesOfClipsKin) {
         Want{"xclip", "learned width=512 rows=77", "learned width=768 rows=50"},
         Want{"owlvit", "learned width=512 rows=16", "learned width=768 rows=577"},
         Want{"owlv2", "learned width=512 rows=16", "learned width=768 rows=2305"},
-        Want{"bridgetower", "learned width=768 rows=514 offset=2", nullptr},
-        Want{"clap", "learned width=768 rows=514 offset=2", nullptr},
-        Want{"groupvit", "learned width=256 rows=77", nullptr},
-        Want{"siglip2", "learned width=768 rows=64", nullptr},
-        Want{"aimv2", "learned width=768 rows=77", nullptr}}) {
+        Want{"bridgetower", "learned width=768 rows=514 offset=2", "learned width=768 rows=325"},
+        Want{"clap", "learned width=768 rows=514 offset=2", nullptr},  // a Swin of spectrograms
+        Want{"groupvit", "learned width=256 rows=77", "learned width=384 rows=196"},
+        Want{"siglip2", "learned width=768 rows=64", "learned width=768 rows=256"},
+        Want{"aimv2", "learned width=768 rows=77", "learned width=1024 rows=256"}}) {
     const ModelSpec spec = read(Json::object({{"model_type", w.type}}));
     ASSERT_FALSE(spec.has_error()) << w.type << errors_of(spec);
     ASSERT_EQ(spec.input.size(), 1u) << w.type;
     EXPECT_EQ(to_text(spec.input.front().value), w.text) << w.type;
-    ASSERT_EQ(spec.towers.size(), w.vision ? 1u : 0u) << w.type;
+    ASSERT_EQ(spec.towers.size(), 1u) << w.type;
     if (w.vision) {
       EXPECT_EQ(to_text(spec.towers.front().input.front().value), w.vision);
+    } else {
+      EXPECT_EQ(spec.towers.front().layers.front().scheme, "swin");
     }
   }
   EXPECT_EQ(read(R"({"model_type":"clipseg"})").layers.front().attention.right, 0);

@@ -2,6 +2,9 @@
 """Facts on how transformers 5.23.0 places positions, by model type, that neither layouts.json nor
 the defaults of the classes say. Found by reading and running the program (reference: the suite
 conformance/rotary_hugging_face and its notes; file and class are those of the model type)."""
+import sys
+
+import vision_facts
 
 # The classes whose default rotary obeys partial_rotary_factor (all obey it once scaled).
 PARTIAL = """glm glm4 glm4_moe glm4v_text glm4v_moe_text glm_image_text glm_ocr_text glmasr_encoder
@@ -559,3 +562,9 @@ INPUT_NOTE = {
     "wavlm": "the score adds T5 buckets (num_buckets, max_bucket_distance) of the first layer to "
              "every layer, times a gate of each query",
 }
+
+# Models of images, video and spectrograms.
+INPUT_GRID, INPUT_ALSO, INPUT_INSTEAD = vision_facts.GRID, vision_facts.ALSO, vision_facts.INSTEAD
+PART_MAIN, PART_REPLACES = vision_facts.MAIN, vision_facts.REPLACES
+INPUT_COLUMNS = {name: "embeddings.column_embedder.weight" for name in vision_facts.AXES}
+vision_facts.merge(sys.modules[__name__])

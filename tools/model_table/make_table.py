@@ -168,11 +168,11 @@ def parts_of(name, c):
             about["absent"] = c["absent"][part]
         if part in c.get("optional", []):
             about["optional"] = True
-        for names, key in ((F.PART_MERGED, "merged"), (F.PART_TYPED, "needs_model_type")):
+        for names, key in ((F.PART_MERGED, "merged"), (F.PART_MAIN, "main"), (F.PART_TYPED, "needs_model_type")):
             if place in names:
                 about[key] = True
         for facts_of, key in ((F.PART_RENAMED, "renamed"), (F.PART_INSTEAD, "instead"),
-                              (F.PART_OLD_KEY, "old_key")):
+                              (F.PART_OLD_KEY, "old_key"), (F.PART_REPLACES, "replaces_unless")):
             if place in facts_of:
                 about[key] = facts_of[place]
         if place in F.PART_FLAT:
@@ -208,7 +208,10 @@ for name in sorted(classes):
                            (F.INPUT_SCALE, "input_scale"), (F.INPUT_KEEPS, "input_keeps"),
                            (F.INPUT_ODD, "input_odd"), (F.INPUT_ROWS, "input_rows"),
                            (F.INPUT_BOX_PARTS, "input_box_parts"), (F.INPUT_NOTE, "input_note"),
-                           (F.SCORE_IF, "score_if"), (F.SCORE_TERMS, "score_terms")):
+                           (F.SCORE_IF, "score_if"), (F.SCORE_TERMS, "score_terms"),
+                           (F.INPUT_GRID, "input_grid"), (F.INPUT_ALSO, "input_also"),
+                           (F.INPUT_INSTEAD, "input_instead"),
+                           (F.INPUT_COLUMNS, "input_tensor_columns")):
             if name in facts_of:
                 entry[key] = facts_of[name]
         if name in F.WINDOW_NAMED:

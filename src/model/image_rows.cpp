@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/image_rows.h"
+
+#include <utility>
+
+#include "posenc/core/error.h"
+
+namespace posenc::hf {
+namespace {
+
+constexpr Index kMostPixels = 1'000'000;
+
+// Height and width in pixels or patches: one number or two.
+std::optional<std::pair<Index, Index>> sides(const ConfigView& view, const std::string& key) {
+  const auto v = view.value(key);
+  const bool square = view.entry().find("input_square") != nullptr;
+  if (!v || !v->value.is_array()) {
+    const auto n = view.integer(key, 1, kMostPixels);
+    return n ? std::optional(std::pair{n->value, n->value}) : std::nullopt;
+  }
+  const Json::Array& list = v->value.as_array();
+  if (list.size() >= 2 && !square && list[0].is_integer() && list[1].is_integer()) {
+    const Index h = list[0].as_integer(), w = list[1].as_integer();  // more are not looked at
+    if (h > 0 && w > 0 && h <= kMostPixels && w <= kMostPixels) return std::pair{h, w};
+  }
+  view.reading().error(
+      "wrong_type",
+      key +
+          (square ? " must be one size: " + view.class_name() + " cannot divide a list, got "
+                  : std::string(" must be one size or two, got ")) +
+          shown(v->value),
+      v->where, "write a whole number");
+  return std::nullopt;
+}
+
+std::string named(const Json* grid, const char* word, const char* otherwise) {
+  const Json* key = grid ? grid->find(word) : nullptr;
+  return key ? key->as_string() : otherwise;
+}
+
+// Patches of a spectrogram: they overlap by their strides.
+std::optional<Index> overlapping(const ConfigView& view) {
+  const auto size = view.integer("patch_size", 1, kMostPixels, true);
+  const auto across = [&](const char* length, const char* step) -> std::optional<Index> {
+    const auto n = view.integer(length, 1, kMostPixels, true);
+    const auto by = view.integer(step, 1, kMostPixels, true);
+    if (!size || !n || !by) return std::nullopt;
+    if (n->value >= size->value) return (n->value - size->value) / by->value + 1;
+    view.reading().error("wrong_type",
+                         std::string(length) + " is " + std::to_string(n->value) +
+                             ", less than a patch of " + std::to_string(size->value),
+                         n->where, "state the sizes of the model");
+    return std::nullopt;
+  };
+  const auto rows = across("num_mel_bins", "frequency_stride");
+  const auto columns = across("max_length", "time_stride");
+  if (!rows || !columns) return std::nullopt;
+  return *rows * *columns;
+}
+
+// Tubelets of ViViT: frames, rows and columns of a patch in one list.
+std::optional<Index> tubelets(const ConfigView& view) {
+  const auto frames = view.integer("num_frames", 1, kMostPixels, true);
+  const auto image = sides(view, "image_size");
+  const auto v = view.value("tubelet_size");
+  if (!frames || !image || !v) return std::nullopt;
+  const auto one = [&](std::size_t i) -> Index {
+    if (!v->value.is_array() || i >= v->value.as_array().size()) return 0;
+    const Json& n = v->value.as_array()[i];
+    return n.is_integer() && n.as_integer() <= kMostPixels ? n.as_integer() : 0;
+  };
+  if (one(0) > 0 && one(1) > 0 && one(2) > 0)
+    return frames->value / one(0) * (image->first / one(1)) * (image->second / one(2));
+  view.reading().error("wrong_type",
+                       "tubelet_size must be frames, rows and columns, got " + shown(v->value),
+                       v->where, "state three sizes");
+  return std::nullopt;
+}
+
+bool square_of_patches(const ConfigView& view) {
+  const auto image = sides(view, "image_size"), patch = sides(view, "patch_size");
+  if (!image || !patch) return false;
+  const Index rows = image->first / patch->first, columns = image->second / patch->second;
+  if (rows == columns) return true;
+  view.reading().error("refused",
+                       "transformers lays a square grid over the patches, which are " +
+                           std::to_string(rows) + " x " + std::to_string(columns),
+                       view.where("image_size"), "state the sizes of the model");
+  return false;
+}
+
+// The longest timescale, where the class has a key for it.
+std::optional<std::string> base_text(const ConfigView& view) {
+  const Json* key = view.entry().find("input_base");
+  const auto v = key ? view.value(key->as_string()) : std::nullopt;
+  if (!v) return "";
+  if (v->value.is_number() && v->value.as_number() > 0)
+    return " base=" + number_text(v->value.as_number());
+  view.reading().error("wrong_type",
+                       key->as_string() + " must be a positive number, got " + shown(v->value),
+                       v->where, "state the temperature of the model");
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ImageRows> image_rows(const ConfigView& view) {
+  const Json* grid = view.entry().find("input_grid");
+  ImageRows out;
+  Index before = view.entry().at("input_patches").as_integer();
+  if (grid && grid->find("tubelets")) {
+    const auto patches = tubelets(view);
+    if (!patches) return std::nullopt;
+    out.rows = *patches + before;
+    return out;
+  }
+  if (grid && grid->find("overlap")) {
+    const auto patches = overlapping(view);
+    if (!patches) return std::nullopt;
+    return ImageRows{*patches + before, before};
+  }
+  const auto image = sides(view, named(grid, "image", "image_size"));
+  const auto patch = sides(view, named(grid, "patch", "patch_size"));
+  if (!image || !patch) return std::nullopt;
+  out.rows = image->first / patch->first * (image->second / patch->second);
+  if (grid && grid->find("more")) {  // tokens that the file counts, with rows of their own
+    const auto more = view.integer(grid->at("more").as_string(), 0, kMostPixels, true);
+    if (!more) return std::nullopt;
+    if (grid->find("behind"))
+      out.rows += more->value;
+    else
+      before += more->value;
+  }
+  out.rows += before;
+  if (grid && grid->find("behind")) return out;
+  if (grid && grid->find("frames")) {
+    const auto frames = view.integer(grid->at("frames").as_string(), 1, kMostPixels, true);
+    const auto size = view.integer(grid->at("tubelet").as_string(), 1, kMostPixels, true);
+    if (!frames || !size) return std::nullopt;
+    out.rows *= frames->value / size->value;
+    return out;
+  }
+  out.before = before;
+  return out;
+}
+
+std::optional<std::string> sines_of_grid(const ConfigView& view, const Sourced<Index>& width) {
+  if (width.value % 4 != 0) {
+    view.reading().error("refused",
+                         "the width must be a multiple of 4, got " + std::to_string(width.value),
+                         width.where, "state the sizes of the model");
+    return std::nullopt;
+  }
+  const Json* own = view.entry().find("input_text");
+  if (!own && !square_of_patches(view)) return std::nullopt;  // ViT-MAE
+  const auto base = base_text(view);
+  if (!base) return std::nullopt;
+  const std::string half = std::to_string(width.value / 2);
+  return "sinusoidal_nd widths=[" + half + "," + half + "]" +
+         (own ? own->as_string() : std::string(" stream=[1,0] layout=halves")) + *base;
+}
+
+}  // namespace posenc::hf

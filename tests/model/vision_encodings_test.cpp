@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of positions of images, video and spectrograms against models that transformers 5.23 built
+// (vision_encodings.json, written by tools/model_table/run_vision.py): rows, widths and names of
+// tables, rows of sinusoids as numbers, layers whose score has a relative table, sizes that cannot
+// be built.
+#include "hugging_face_suite.h"
+#include "input_rows.h"
+
+namespace posenc {
+namespace {
+
+using namespace test;
+
+ModelSpec read(const std::string& text) {
+  return read_hugging_face(parse_json(text, "config.json"), "config.json");
+}
+
+// The encoding whose tensor has the name of a parameter of the model.
+const InputEncoding* holder_of(const ModelSpec& spec, const std::string& name) {
+  for (const InputEncoding& e : spec.input)
+    for (const std::string& t : e.tensors)
+      if (!t.empty() && name.ends_with(t)) return &e;
+  return nullptr;
+}
+
+void check_table(const ModelSpec& spec, const Json& want, const std::string& who) {
+  const InputEncoding* found = holder_of(spec, want.at("name").as_string());
+  ASSERT_NE(found, nullptr) << who << want.dump();
+  const Index rows = want.at("rows").as_integer(), width = want.at("width").as_integer();
+  if (const auto* axes = std::get_if<LearnedAxes>(&found->value.scheme)) {
+    EXPECT_EQ(axes->shape, (std::vector<Index>{rows, rows})) << who;
+    EXPECT_EQ(axes->width, width) << who;
+    return;
+  }
+  const auto* table = std::get_if<Learned>(&found->value.scheme);
+  ASSERT_NE(table, nullptr) << who << to_text(found->value);
+  EXPECT_EQ(table->rows, rows) << who;
+  EXPECT_EQ(table->width, width) << who;
+}
+
+TEST(VisionEncodings, AsTransformersBuildsThem) {
+  const Json cases = read_json(std::filesystem::path(POSENC_SOURCE_DIR) / "tests" / "model" /
+                               "vision_encodings.json");
+  int tables = 0, sines = 0, scores = 0, refused = 0;
+  for (const Json& c : cases.at("cases").as_array()) {
+    const std::string who = c.at("config").dump() + "\n";
+    const ModelSpec spec = read_hugging_face(c.at("config"), "config.json");
+    if (c.find("refused")) {
+      EXPECT_TRUE(spec.has_error()) << who;
+      ++refused;
+      continue;
+    }
+    ASSERT_FALSE(spec.has_error()) << who << errors_of(spec);
+    for (const Json& want : c.at("tables").as_array()) check_table(spec, want, who), ++tables;
+    std::size_t named = 0;
+    for (const InputEncoding& e : spec.input) named += e.tensors.size();
+    EXPECT_EQ(named, c.at("tables").as_array().size()) << who;
+    if (const Json* values = c.find("values")) {
+      ASSERT_EQ(spec.input.size(), 1u) << who;
+      check_rows(spec.input.front().value, *values, who);
+      if (const auto n = spec.input.front().positions) {
+        EXPECT_EQ(*n, c.at("positions").as_integer()) << who;
+      }
+      ++sines;
+    }
+    std::int64_t acts = 0;
+    for (const LayerSpec& layer : spec.layers) acts += layer.scheme != "none";
+    EXPECT_EQ(acts, c.at("scores").as_integer()) << who;
+    scores += acts > 0;
+  }
+  EXPECT_GE(tables, 200);
+  EXPECT_GE(sines, 6);
+  EXPECT_GE(scores, 25);
+  EXPECT_GE(refused, 50);
+}
+
+// A backbone holds the positions of a model of images: facebook/dpt-dinov2-small-nyu and
+// Intel/dpt-hybrid-midas as they are published, sizes shortened; rows counted on the built models.
+TEST(VisionEncodings, Backbones) {
+  const ModelSpec dpt = read(R"({"model_type":"dpt","is_hybrid":false,"image_size":null,
+      "hidden_size":768,"backbone_config":{"model_type":"dinov2","image_size":518,"patch_size":14,
+      "hidden_size":384,"num_attention_heads":6,"num_hidden_layers":12}})");
+  ASSERT_FALSE(dpt.has_error()) << errors_of(dpt);
+  ASSERT_EQ(dpt.input.size(), 1u);
+  EXPECT_EQ(to_text(dpt.input[0].value), "learned width=384 rows=1370");
+  const ModelSpec hybrid = read(R"({"model_type":"dpt","is_hybrid":true,"image_size":384,
+      "patch_size":16,"backbone_config":{"model_type":"bit","depths":[3,4,9]}})");
+  ASSERT_FALSE(hybrid.has_error()) << errors_of(hybrid);
+  EXPECT_EQ(to_text(hybrid.input.at(0).value), "learned width=768 rows=577");
+  ASSERT_EQ(hybrid.towers.size(), 1u);
+  EXPECT_EQ(hybrid.towers[0].layers.size(), 16u);
+  EXPECT_EQ(hybrid.towers[0].layers[0].attention.kind, AttentionKind::none);
+  const ModelSpec depth = read(R"({"model_type":"depth_anything"})");
+  ASSERT_FALSE(depth.has_error()) << errors_of(depth);
+  EXPECT_EQ(to_text(depth.input.at(0).value), "learned width=384 rows=1370");
+}
+
+// Convolutions alone have no positions and no attention; SegFormer's attention has no positions.
+TEST(VisionEncodings, NoPositions) {
+  const ModelSpec resnet = read(R"({"model_type":"resnet","depths":[2,2,2,2]})");
+  ASSERT_FALSE(resnet.has_error()) << errors_of(resnet);
+  EXPECT_EQ(resnet.layers.size(), 8u);
+  for (const LayerSpec& layer : resnet.layers) {
+    EXPECT_EQ(layer.attention.kind, AttentionKind::none);
+    EXPECT_EQ(layer.scheme, "none");
+  }
+  const ModelSpec segformer = read(R"({"model_type":"segformer","depths":[3,6,40,3]})");
+  ASSERT_FALSE(segformer.has_error()) << errors_of(segformer);
+  EXPECT_EQ(segformer.layers.size(), 52u);
+  EXPECT_EQ(segformer.layers[0].attention.kind, AttentionKind::full);
+  EXPECT_TRUE(segformer.input.empty());
+}
+
+// A tower of a composite, as HuggingFaceTB/SmolVLM-256M-Instruct states it: 1024 rows of 32 x 32
+// cells.
+TEST(VisionEncodings, TowerOfAComposite) {
+  const ModelSpec spec = read(R"({"model_type":"idefics3","text_config":{"model_type":"llama"},
+      "vision_config":{"model_type":"idefics3_vision","hidden_size":768,"image_size":512,
+      "patch_size":16,"num_attention_heads":12,"num_hidden_layers":12}})");
+  ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+  ASSERT_EQ(spec.towers.size(), 1u);
+  EXPECT_EQ(to_text(spec.towers[0].input.at(0).value), "learned width=768 rows=1024");
+}
+
+}  // namespace
+}  // namespace posenc

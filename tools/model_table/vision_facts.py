@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts on models of images, video and spectrograms (transformers 5.23.0), merged into facts.py.
+Every table here was built by run_vision.py and its rows counted; the sentences were read in the
+modeling file of the class."""
+
+# Learned rows of patches. The word before the first colon of a row: tokens before the patches that
+# have rows in the same table, and how the tensor's name ends.
+ROW, WEIGHT = "embeddings.position_embedding", "embeddings.position_embedding.weight"
+ROWS = "embeddings.position_embeddings"
+TABLES = {
+    "blip_vision_model": (1, ROW), "blip_2_vision_model": (1, ROW),
+    "instructblip_vision_model": (1, ROW), "instructblipvideo_vision_model": (1, ROW),
+    "git_vision_model": (1, WEIGHT), "idefics_vision": (1, WEIGHT),
+    "kosmos_2_vision_model": (1, WEIGHT), "bridgetower_vision_model": (1, WEIGHT),
+    "unlimited_ocr_vision_encoder": (1, WEIGHT), "hunyuan_vl_vision": (1, WEIGHT),
+    "idefics2_vision": (0, WEIGHT), "idefics3_vision": (0, WEIGHT), "smolvlm_vision": (0, WEIGHT),
+    "phi4_multimodal_vision": (0, WEIGHT), "minicpm_ocr_vision": (0, WEIGHT),
+    "minicpmv4_6_vision": (0, WEIGHT), "minicpmv4_7_vision": (0, WEIGHT),
+    "janus_vision_model": (0, WEIGHT), "ovis2_vision": (0, WEIGHT), "glm_image_vision": (0, WEIGHT),
+    "aimv2_vision_model": (0, WEIGHT), "radio": (0, ROW),
+    "mllama_vision_model": (1, "gated_positional_embedding.embedding"),
+    "internvl_vision": (1, ROWS), "qianfan_ocr_vision": (1, ROWS), "tipsv2_vision_model": (1, ROWS),
+    "flava_image_model": (1, ROWS), "groupvit_vision_model": (0, ROWS), "ijepa": (0, ROWS),
+    "pixio": (0, ROWS), "dpt": (1, ROWS), "rf_detr_dinov2": (1, ROWS), "lw_detr_vit": (1, ROWS),
+    "vitdet": (1, ROWS), "vitpose_backbone": (1, ROWS), "seggpt": (1, ROWS), "vilt": (1, ROWS),
+    "yolos": (1, ROWS), "vivit": (1, ROWS), "timesformer": (1, ROWS), "hiera": (0, ROWS),
+    "audio-spectrogram-transformer": (2, ROWS), "mgp-str": (1, "embeddings.pos_embed"),
+    "eomt": (0, ROWS + ".weight"),
+}
+# ... laid out by rows and columns of patches under another name.
+SAM = """sam_vision_model sam_hq_vision_model got_ocr2_vision deepseek_ocr2_sam_vision_model
+unlimited_ocr_sam_vision_model slanext_vision pp_formulanet_vision""".split()
+TABLES.update({name: (0, "pos_embed") for name in SAM})
+# A table whose number of rows the file states.
+COUNTED = {"siglip2_vision_model": ("num_patches", WEIGHT), "cosmos3_edge_vision": ("num_patches", WEIGHT)}
+# A table of rows and one of columns, summed: the key of their length.
+AXES = {"pix2struct_vision_model": "seq_len", "kosmos_2_5_vision_model": "max_num_patches"}
+
+# Sizes are one number: the class cannot divide a list (run).
+SQUARE = """blip_vision_model blip_2_vision_model instructblip_vision_model
+instructblipvideo_vision_model git_vision_model idefics_vision idefics2_vision idefics3_vision
+smolvlm_vision kosmos_2_vision_model janus_vision_model mllama_vision_model ovis2_vision
+phi4_multimodal_vision bridgetower_vision_model aimv2_vision_model minicpm_ocr_vision
+minicpmv4_6_vision minicpmv4_7_vision glm_image_vision eomt unlimited_ocr_vision_encoder
+hunyuan_vl_vision radio seggpt""".split() + SAM
+# Where the sizes stand, and what else has rows.
+GRID = {
+    "hunyuan_vl_vision": {"image": "max_image_size"}, "radio": {"image": "max_img_size"},
+    "lw_detr_vit": {"image": "pretrain_image_size"}, "vitdet": {"image": "pretrain_image_size"},
+    "seggpt": {"image": "pretrain_image_size"}, "hiera": {"patch": "patch_stride"},
+    "pixio": {"more": "n_cls_tokens"}, "yolos": {"more": "num_detection_tokens", "behind": True},
+    "vivit": {"tubelets": True}, "audio-spectrogram-transformer": {"overlap": True},
+    "videomae": {"frames": "num_frames", "tubelet": "tubelet_size"},
+}
+# A second table: the key of its rows, its tensor, and a value of a key that leaves it out.
+ALSO = {
+    "timesformer": {"rows": "num_frames", "tensor": "embeddings.time_embeddings",
+                    "unless": {"key": "attention_type", "equals": "space_only"}},
+    "vilt": {"rows": "max_position_embeddings",
+             "tensor": "embeddings.text_embeddings.position_embeddings.weight"},
+}
+SWITCH = {"internvl_vision": "use_absolute_position_embeddings",
+          "qianfan_ocr_vision": "use_absolute_position_embeddings",
+          "lw_detr_vit": "use_absolute_position_embeddings",
+          "vitdet": "use_absolute_position_embeddings"}
+SWITCH.update({name: "use_abs_pos" for name in SAM})
+# Another kind where a key has a value.
+INSTEAD = {"aimv2_vision_model": {"key": "is_native", "equals": True, "kind": "sinusoidal_nd"}}
+TEXT = {"aimv2_vision_model": " stream=[1,0] layout=halves"}
+
+SWIN = "donut-swin maskformer-swin clap_audio_model".split()
+RELATIVE = {**{name: "swin" for name in SWIN}, "swin2sr": "log_cpb",
+            **{name: "decomposed" for name in [*SAM, "vitdet", "seggpt"]}}
+SCORE_IF = {**{name: ["use_rel_pos"] for name in SAM},
+            "vitdet": ["use_relative_position_embeddings"],
+            "seggpt": ["use_relative_position_embeddings"]}
+
+# The part of a model of images alone where its positions come from; what stands behind it is made of
+# convolutions.
+MAIN = [f"{name}.backbone_config" for name in """depth_anything prompt_depth_anything zoedepth vitpose
+vitmatte upernet chmv2 tipsv2_dpt pp_ocrv5_server_det""".split()]
+REPLACES = {"dpt.backbone_config": "is_hybrid"}  # a backbone that is stated, but where this is true
+MAIN += [*REPLACES, "sam.vision_config", "sam_hq.vision_config"]
+
+# No position encoding: Transformers with convolutions between, and convolutions alone.
+MIXED = "segformer glpn pvt_v2 cvt".split()
+CONVOLUTIONS = """resnet bit regnet convnext convnextv2 dinov3_convnext hgnet_v2 focalnet
+poolformer""".split()
+NONE = MIXED + CONVOLUTIONS
+LAYERS = {name: {"rule": "all", "type": "conv"} for name in CONVOLUTIONS}
+LAYER_COUNT = {
+    **{name: {"sum": "depths", "default": [2, 2, 6, 2]} for name in [*SWIN, "poolformer", "focalnet"]},
+    **{name: {"sum": "depths", "default": [2, 2, 2, 2]} for name in "segformer glpn pvt_v2".split()},
+    **{name: {"sum": "depths", "default": [3, 4, 6, 3]} for name in "resnet bit hgnet_v2".split()},
+    **{name: {"sum": "depths", "default": [3, 3, 9, 3]}
+       for name in "convnext convnextv2 dinov3_convnext".split()},
+    "regnet": {"sum": "depths", "default": [2, 6, 12, 2]}, "cvt": {"sum": "depth", "default": [1, 2, 10]},
+    "swin2sr": {"sum": "depths", "default": [6, 6, 6, 6, 6, 6]},
+    "hiera": {"sum": "depths", "default": [2, 3, 16, 3]},
+}
+WIDTH = {"hiera": ["embed_dim"]}
+
+# Defaults that are tuples, or of keys that no other model has.
+DEFAULTS = {
+    "internvl_vision": {"image_size": [448, 448], "patch_size": [14, 14]},
+    "qianfan_ocr_vision": {"image_size": [448, 448], "patch_size": [14, 14]},
+    "vitpose_backbone": {"image_size": [256, 192], "patch_size": [16, 16]},
+    "yolos": {"image_size": [512, 864], "num_detection_tokens": 100},
+    "mgp-str": {"image_size": [32, 128]},
+    "hiera": {"image_size": [224, 224], "patch_stride": [4, 4]},
+    "hunyuan_vl_vision": {"max_image_size": 2048}, "radio": {"max_img_size": 2048},
+    "lw_detr_vit": {"pretrain_image_size": 224},
+    "vitdet": {"pretrain_image_size": 224, "use_relative_position_embeddings": False},
+    "seggpt": {"pretrain_image_size": 224, "use_relative_position_embeddings": True},
+    "pixio": {"n_cls_tokens": 8}, "vivit": {"num_frames": 32, "tubelet_size": [2, 16, 16]},
+    "audio-spectrogram-transformer": {"num_mel_bins": 128, "max_length": 1024,
+                                      "frequency_stride": 10, "time_stride": 10},
+    "videomae": {"num_frames": 16, "tubelet_size": 2}, "timesformer": {"num_frames": 8},
+    "siglip2_vision_model": {"num_patches": 256}, "cosmos3_edge_vision": {"num_patches": 256},
+    "pix2struct_vision_model": {"seq_len": 4096}, "kosmos_2_5_vision_model": {"max_num_patches": 4096},
+    "aimv2_vision_model": {"is_native": False},
+    **{name: {"use_abs_pos": True, "use_rel_pos": True} for name in SAM},
+}
+
+WINDOWS = ("attention stays within windows of window_size x window_size patches, in every other "
+           "layer moved by half a window")
+CELLS = ("a patch reads the row of the cell of that square grid where its corner falls, so that an "
+         "image of any size spreads over the whole table")
+RESIZED = "the square table is resized to the patches of every image (bilinear, antialiased)"
+NO_CLASS = "the table has a row for a class token that the model does not have"
+NOTE = {
+    **{name: CELLS for name in """idefics2_vision idefics3_vision smolvlm_vision
+       phi4_multimodal_vision minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision""".split()},
+    "siglip2_vision_model": RESIZED, "cosmos3_edge_vision": RESIZED,
+    "glm_image_vision": "the square table is sampled at the centres of the patches of every image "
+                        "(bilinear)",
+    "hunyuan_vl_vision": "the square table is resized to the patches of every image "
+                         "(interpolate_mode); its first row is not read",
+    "radio": "the square table is resized to a square of the longer side of every image (bilinear) "
+             "and cut to it; class and register tokens have no rows",
+    "mllama_vision_model": "the rows count 1 - tanh(gate); tanh(gate) times a table by the shape of "
+                           "the tiling and the tile is added, and each tile has a row before the "
+                           "layers and one behind them; num_global_layers more layers follow",
+    "vitdet": NO_CLASS, "lw_detr_vit": NO_CLASS, "seggpt": NO_CLASS,
+    "vitpose_backbone": "the first row is added to every patch beside its own",
+    "yolos": "with use_mid_position_embeddings every layer but the last is followed by a table of "
+             "its own; the last rows are those of the detection tokens",
+    "timesformer": "patches have the first table, frames the second (none with space_only)",
+    "vilt": "patches have the first table, resized to every image; words have the second",
+    "vivit": "rows count class token, then frame by frame, row by row",
+    "hiera": "in stages with masked_unit_attention a patch attends within its unit",
+    "groupvit_vision_model": "group tokens have no rows",
+    "pix2struct_vision_model": "rows and columns are counted from 1, and padding reads row 0 of both",
+    "kosmos_2_5_vision_model": "rows and columns are counted from 1, and padding reads row 0 of both",
+    **{name: WINDOWS for name in [*SWIN, "swin2sr"]},
+    **{name: "layers but those of global_attn_indexes attend within windows of window_size x "
+             "window_size patches; q meets a learned row of the distance in rows and one of the "
+             "distance in columns" for name in SAM},
+}
+BIDIRECTIONAL = [*TABLES, *COUNTED, *AXES, *RELATIVE, *MIXED, "videomae"]
+LEARNED = [*TABLES, *COUNTED]
+
+
+def merge(f):
+    """Into the dictionaries and lists of facts.py."""
+    f.LEARNED += LEARNED
+    f.NONE += NONE
+    f.BIDIRECTIONAL += BIDIRECTIONAL
+    f.INPUT_SQUARE += SQUARE
+    f.INPUT_KIND.update({**{name: "learned_axes" for name in AXES}, "videomae": "sinusoidal"})
+    f.INPUT_ROWS.update({**{name: key for name, (key, _) in COUNTED.items()}, **AXES})
+    f.INPUT_PATCHES.update({**{name: n for name, (n, _) in TABLES.items()}, "videomae": 0})
+    f.INPUT_TENSOR.update({name: t for known in (TABLES, COUNTED) for name, (_, t) in known.items()})
+    f.INPUT_TENSOR.update({name: "embeddings.row_embedder.weight" for name in AXES})
+    for mine, theirs in ((SWITCH, f.INPUT_IF), (TEXT, f.INPUT_TEXT), (RELATIVE, f.RELATIVE),
+                         (SCORE_IF, f.SCORE_IF), (LAYERS, f.LAYERS), (LAYER_COUNT, f.LAYER_COUNT),
+                         (WIDTH, f.INPUT_WIDTH), (NOTE, f.INPUT_NOTE)):
+        theirs.update(mine)
+    for name, values in DEFAULTS.items():
+        f.EXTRA_DEFAULTS.setdefault(name, {}).update(values)
