@@ -72,6 +72,8 @@ class ConfigView {
              const Dict* held = nullptr)
       : object_(&object), path_(std::move(path)), entry_(&entry), reading_(&reading), held_(held) {}
 
+  // The same object with another entry, which outlives the view.
+  ConfigView(const ConfigView& other, const Json& entry) : ConfigView(other) { entry_ = &entry; }
   // The same object, read into another list of findings.
   ConfigView(const ConfigView& other, Reading& reading) : ConfigView(other) { reading_ = &reading; }
 

@@ -16,7 +16,7 @@ Json decoder_entry(const ConfigView& encoder) {
   const bool apart = (own && !own->value.is_null()) || (held && !held->is_null());
   for (const auto& [key, value] : encoder.entry().as_object()) {
     if (key == "bidirectional" || key == "decoder" || key == "decoder_input" ||
-        (key == "input_keeps" && encoder.entry().find("decoder_input")))
+        key == "decoder_is" || (key == "input_keeps" && encoder.entry().find("decoder_input")))
       continue;
     if (key == "names" && apart) {
       Json names = value;
@@ -42,6 +42,8 @@ Json decoder_entry(const ConfigView& encoder) {
       entry.set("defaults", defaults);
     }
   }
+  if (const Json* more = encoder.entry().find("decoder_is"))
+    for (const auto& [key, value] : more->as_object()) entry.set(key, value);
   return entry;
 }
 

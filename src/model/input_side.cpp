@@ -23,7 +23,7 @@ class InputReader {
     if (!width_) return;
     encoding_.origin = Origin::class_default;
     encoding_.where = view_.class_name();
-    if (fact("input_padding"))
+    if (fact("input_padding") && !fact("input_slots"))
       encoding_.counts = PositionRule::tokens;
     else if (fact("input_mask"))
       encoding_.counts = PositionRule::mask;
@@ -135,7 +135,7 @@ class InputReader {
     }
     const Json* defaults = fact("defaults");
     const Json* held = defaults ? defaults->find("pad_token_id") : nullptr;
-    if (held && held->is_integer() && held->as_integer() != id->value)
+    if (held && held->is_integer() && held->as_integer() != id->value && !fact("input_any_padding"))
       reading().warn("padding_offset",
                      "pad_token_id is " + std::to_string(id->value) +
                          ": the first token reads row " + std::to_string(id->value + 1) +
@@ -161,7 +161,9 @@ class InputReader {
         rows = image->rows;
         encoding_.image_prefix = image->before;
       }
-    } else if (const auto stated = view_.integer(rows_key(), 1, kUnbounded / 4, true))
+    } else if (const Json* rule = fact("input_segments"))
+      rows = segments(*rule);
+    else if (const auto stated = view_.integer(rows_key(), 1, kUnbounded / 4, true))
       rows = stated->value;
     if (!rows) return kind_;
     Index offset = 0, positions = *rows;
@@ -173,7 +175,7 @@ class InputReader {
       if (!pad) return kind_;
       offset = *pad + 1;
       positions = std::max<Index>(0, *rows - offset);
-      if (*pad >= 0) encoding_.padding_row = *pad;
+      if (*pad >= 0 && !fact("input_slots")) encoding_.padding_row = *pad;
       if (*pad >= *rows)
         reading().error("padding_offset",
                         "positions count from row " + std::to_string(offset) +
@@ -184,8 +186,29 @@ class InputReader {
     }
     encoding_.positions = positions;
     out_.original_context = positions;
+    const Json* beyond = fact("input_beyond");
     return "learned rows=" + std::to_string(*rows) +
-           (offset > 0 ? " offset=" + std::to_string(offset) : "") + width_text() + scale_text();
+           (offset > 0 ? " offset=" + std::to_string(offset) : "") + width_text() + scale_text() +
+           (beyond ? " beyond=" + beyond->as_string() : "");
+  }
+
+  // Series cut into segments: one row for each, and one for a token before them.
+  std::optional<Index> segments(const Json& rule) const {
+    const auto length = view_.integer(rule.at("length").as_string(), 1, kMost, true);
+    const auto size = view_.integer("patch_length", 1, kMost, true);
+    const auto step = view_.integer("patch_stride", 1, kMost, true);
+    if (!length || !size || !step) return std::nullopt;
+    if (length->value <= size->value) {
+      reading().error("wrong_type",
+                      length->where + " is " + std::to_string(length->value) +
+                          " and must be more than patch_length, " + std::to_string(size->value) +
+                          ": " + view_.class_name() + " refuses the file",
+                      length->where, "state the sizes of the model");
+      return std::nullopt;
+    }
+    const Json* first = rule.find("before");
+    const bool more = first && view_.flag(first->as_string(), false);
+    return (length->value - size->value) / step->value + 1 + (more ? 1 : 0);
   }
 
   // Another table beside the first: of frames.
@@ -234,6 +257,8 @@ class InputReader {
       encoding_.padding_row = *pad;
       text += " offset=" + std::to_string(*pad + 1) + " zero_position=-1";
     }
+    if (fact("input_over_root"))  // NeMo divides its rows by sqrt(width)
+      text += " gain=" + number_text(1 / std::sqrt(static_cast<double>(width_->value)));
     if (const Json* key = fact("input_keeps"))
       if (const auto rows = view_.integer(key->as_string(), 1, kUnbounded / 4))
         encoding_.positions = rows->value;
@@ -277,59 +302,10 @@ class InputReader {
     return " odd=" + odd->as_string();
   }
 
-  // sqrt(width) on the embedding, and what that means beside a sinusoid of norm sqrt(width / 2).
   std::string scale_text() const {
-    const Json* rule = fact("input_scale");
-    if (!rule || !width_ || (fact("side") && fact("decoder_unscaled"))) return "";
-    const Json* named = rule->find("key");
-    const std::string key = named ? named->as_string() : "scale_embedding";
-    const auto stated = view_.stated(key);
-    const bool learned = kind_ == "learned";
-    if (rule->find("ignored")) {
-      if (stated && truthy(stated->value))
-        reading().warn("key_ignored",
-                       "scale_embedding is true in the file, but " + view_.class_name() +
-                           " multiplies nothing by it",
-                       stated->where, "the key does nothing");
-      return "";
-    }
-    const double root = std::sqrt(static_cast<double>(width_->value));
-    const bool scales = rule->find("always") || view_.flag(key, rule->at("default").as_bool());
-    if (!learned) said_scale(*rule, stated, scales, root);
-    return scales ? " input_gain=" + number_text(root) : "";
+    if (!width_ || (fact("side") && fact("decoder_unscaled"))) return "";
+    return input_scale_text(view_, width_->value, kind_ == "learned");
   }
-
-  void said_scale(const Json& rule, const std::optional<Value>& stated, bool scales,
-                  double root) const {
-    const Json* published = rule.find("published");
-    const std::string says = rule.find("always")
-                                 ? std::string("the class always scales")
-                                 : (stated ? "scale_embedding is " + shown(stated->value)
-                                           : std::string("no scale_embedding, and the class has ") +
-                                                 (scales ? "true" : "false"));
-    const std::string where = stated ? stated->where : view_.class_name();
-    const std::string sizes = "rows of the sinusoid have norm " +
-                              number_text(rounded(root / std::sqrt(2.0))) +
-                              ", embeddings that start with deviation 0.02 have norm " +
-                              number_text(rounded(0.02 * root));
-    if (published && published->as_bool() != scales)
-      reading().warn("embedding_scale",
-                     says + ": token embeddings are not multiplied by sqrt(" +
-                         std::to_string(width_->value) + ") = " + number_text(rounded(root)) +
-                         ", as they are in published checkpoints of this class; " + sizes,
-                     where, "state scale_embedding as the model was trained", scales ? root : 1);
-    else
-      reading().note("embedding_scale",
-                     says + ": token embeddings are multiplied by " +
-                         (scales ? "sqrt(" + std::to_string(width_->value) +
-                                       ") = " + number_text(rounded(root))
-                                 : std::string("1")) +
-                         "; a program that forgets it drowns the tokens: " + sizes,
-                     where, "", scales ? root : 1);
-  }
-
-  // Three digits behind the point.
-  static double rounded(double x) { return std::round(x * 1000) / 1000; }
 
   void boxes(const std::string& key) {
     const auto rows = view_.integer(key, 1, 1'000'000'000);
@@ -373,9 +349,9 @@ class InputReader {
 }  // namespace
 
 void read_input(const ConfigView& view, const std::string& kind, PartLayers& out) {
-  InputReader(view, kind, out).read();
-  if (const Json* note = view.entry().find("input_note"))
-    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
+  for (const char* known :
+       {"learned", "sinusoidal", "sinusoidal_nd", "learned_axes", "convolutional"})
+    if (kind == known) InputReader(view, kind, out).read();
 }
 
 }  // namespace posenc::hf

@@ -8,7 +8,7 @@ namespace {
 
 bool attends(const std::string& type) {
   return type != "linear_attention" && type != "conv" && type != "moe" && type != "mlp" &&
-         type != "recurrent";
+         type != "fourier" && type != "recurrent";
 }
 
 struct Window {
@@ -150,7 +150,7 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
     if (p.type == "chunked_attention") {
       a.kind = AttentionKind::chunked;
       if (chunk) a.chunk = chunk->value;
-      a.right = 0;
+      if (!bidirectional) a.right = 0;
     } else if (windowed) {
       a.kind = AttentionKind::sliding;
       a.left = w.both ? window.value : std::max<Index>(0, window.value - 1);

@@ -280,8 +280,13 @@ std::optional<std::string> instead_of_rotary(const ConfigView& view) {
 }  // namespace
 
 PartLayers read_layers(const ConfigView& view, Index context) {
-  const std::string scheme = view.entry().at("scheme").as_string();
   PartLayers out;
+  if (view.entry().find("variants")) {
+    const auto entry = variant_entry(view);
+    return entry ? read_layers(ConfigView(view, *entry), context) : out;
+  }
+  if (refused_by_name(view)) return out;
+  const std::string scheme = view.entry().at("scheme").as_string();
   if (scheme != "rope") {
     read_not_rotary(view, scheme, out);
     return out;

@@ -17,8 +17,16 @@ PartLayers read_layers(const ConfigView&, Index context);
 
 // Schemes other than rotary: what acts at the input and in the score (not_rotary.cpp).
 void read_not_rotary(const ConfigView&, const std::string& scheme, PartLayers&);
-// What stands at the input (input_side.cpp): `kind` learned or sinusoidal.
+// What stands at the input (input_side.cpp), where `kind` has a scheme here: learned, sinusoidal
+// ...
 void read_input(const ConfigView&, const std::string& kind, PartLayers&);
+// " input_gain=..." where the class multiplies embeddings, with a finding (input_scale.cpp).
+std::string input_scale_text(const ConfigView&, Index width, bool learned);
+// The entry as a key of the file makes it, where the table says `variants`; none after a finding
+// (variants.cpp).
+std::optional<Json> variant_entry(const ConfigView&);
+// What the reader cannot describe, by name: an error. False where the table says nothing of it.
+bool refused_by_name(const ConfigView&);
 // cached_key_channels of each layer (key_cache.cpp); layer_types: the type of each.
 void count_cached_keys(const ConfigView&, const std::vector<std::string>& layer_types,
                        std::vector<LayerSpec>&);

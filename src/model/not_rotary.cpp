@@ -160,8 +160,10 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
     if (const auto v = view.value(other->at("key").as_string());
         v && v->value == other->at("equals"))
       input = other->at("kind").as_string();
-  if (!input.empty()) {
-    read_input(view, input, out);
+  if (!input.empty()) read_input(view, input, out);
+  if (const Json* note = view.entry().find("input_note"))
+    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
+  if (!input.empty())
     view.reading().note(
         "no_rotary",
         (view.entry().find("input_at")
@@ -169,15 +171,17 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
              : "positions are added at the input (") +
             input + "); q and k are not turned",
         view.where("model_type"));
-  } else if (const Json* note = view.entry().find("input_note")) {
-    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
-  }
   if (scheme != "none")
     view.reading().note("no_rotary", "positions act in the score (" + scheme + ")",
                         view.where("model_type"));
   else if (input.empty())
-    view.reading().note("no_rotary", "no position encoding: order comes from the layers themselves",
+    view.reading().note("no_rotary",
+                        view.entry().find("no_transformer")
+                            ? "no Transformer and no position encoding: order comes from " +
+                                  view.entry().at("no_transformer").as_string()
+                            : "no position encoding: order comes from the layers themselves",
                         view.where("model_type"));
+  if (view.entry().find("no_transformer")) return;
   auto plans = plan_layers(view);
   if (!plans) return;
   const auto encoding = scheme == "none" ? std::nullopt : written(text);

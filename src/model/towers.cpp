@@ -175,7 +175,8 @@ PartLayers read_vision(const ConfigView& view) {
 
 std::string text_key(const Json& parts) {
   for (const char* key : {"text_config", "decoder", "llm_config", "language_config",
-                          "thinker_config", "decoder_config", "talker_config", "semantic_config"})
+                          "thinker_config", "decoder_config", "talker_config", "semantic_config",
+                          "vlm_config", "generator", "encoder_config", "semantic_model_config"})
     if (parts.find(key)) return key;
   for (const auto& [key, about] : parts.as_object())  // models of images alone
     if (about.find("main")) return key;

@@ -41,24 +41,38 @@ double gain_of(const Encoding& encoding) {
   return gain;
 }
 
-TEST(InputEncodings, AsTransformersBuildsAndRunsThem) {
-  const Json cases = read_json(std::filesystem::path(POSENC_SOURCE_DIR) / "tests" / "model" /
-                               "input_encodings.json");
-  int tables = 0, sines = 0, gains = 0;
+struct Counts {
+  int tables = 0, sines = 0, gains = 0, convolutions = 0;
+};
+
+void check_at_input(const InputEncoding& got, const Json& want, const std::string& who, Counts& n) {
+  if (const Json* values = want.find("values")) {
+    check_rows(got.value, *values, who), ++n.sines;
+  } else if (const Json* kernel = want.find("kernel")) {
+    const auto* module = std::get_if<Convolutional>(&got.value.scheme);
+    ASSERT_NE(module, nullptr) << who;
+    EXPECT_EQ(module->kernel, kernel->as_integer()) << who;
+    EXPECT_EQ(module->groups, want.at("groups").as_integer()) << who;
+    ++n.convolutions;
+  } else {
+    check_table(got.value, want, who), ++n.tables;
+  }
+}
+
+Counts check_cases(const char* file) {
+  Counts n;
+  const Json cases = read_json(std::filesystem::path(POSENC_SOURCE_DIR) / "tests" / "model" / file);
   for (const Json& c : cases.at("cases").as_array()) {
     const std::string who = c.at("config").dump() + "\n";
     const ModelSpec spec = read_hugging_face(c.at("config"), "config.json");
-    ASSERT_FALSE(spec.has_error()) << who << errors_of(spec);
-    std::size_t own = 0, encoders = 0;
+    EXPECT_FALSE(spec.has_error()) << who << errors_of(spec);
+    std::size_t own = 0;
     for (const Json& want : c.at("tables").as_array()) {
       const std::string part = want.at("part").as_string();
       const auto& input = input_of(spec, part);
-      ASSERT_FALSE(input.empty()) << who << part;
-      ++(part == "encoder" ? encoders : own);
-      if (const Json* values = want.find("values"))
-        check_rows(input.front().value, *values, who), ++sines;
-      else
-        check_table(input.front().value, want, who), ++tables;
+      EXPECT_FALSE(input.empty()) << who << part;
+      own += part != "encoder";
+      if (!input.empty()) check_at_input(input.front(), want, who, n);
     }
     const std::string type = c.at("config").at("model_type").as_string();
     const bool module = type == "wav2vec2" || type == "hubert" || type == "wavlm";
@@ -66,16 +80,34 @@ TEST(InputEncodings, AsTransformersBuildsAndRunsThem) {
     for (const auto& [part, gain] : c.at("gain").as_object()) {
       EXPECT_NEAR(gain_of(input_of(spec, part).front().value), gain.as_number(), 1e-4)
           << who << part;
-      ++gains;
+      ++n.gains;
     }
     bool acts = false;
     for (const auto& layer : spec.layers)
-      acts = acts || (layer.scheme != "none" && layer.scheme != "t5" && layer.scheme != "log_cpb");
+      acts = acts || (layer.scheme != "none" && (layer.scheme != "t5" || c.find("layers")) &&
+                      layer.scheme != "log_cpb");
     EXPECT_EQ(acts, c.at("acts_in_score").as_bool()) << who;
+    if (const Json* layers = c.find("layers")) {
+      EXPECT_EQ(static_cast<Index>(spec.layers.size()), layers->as_integer()) << who;
+    }
   }
-  EXPECT_GE(tables, 70);
-  EXPECT_GE(sines, 35);
-  EXPECT_GE(gains, 50);
+  return n;
+}
+
+TEST(InputEncodings, AsTransformersBuildsAndRunsThem) {
+  const Counts n = check_cases("input_encodings.json");
+  EXPECT_GE(n.tables, 70);
+  EXPECT_GE(n.sines, 35);
+  EXPECT_GE(n.gains, 50);
+}
+
+// The same of texts, speech, sound and time series (run_text_and_sound.py), and how many layers.
+TEST(InputEncodings, OfTextAndSoundAsTransformersBuildsAndRunsThem) {
+  const Counts n = check_cases("text_and_sound.json");
+  EXPECT_GE(n.tables, 20);
+  EXPECT_GE(n.sines, 20);
+  EXPECT_GE(n.gains, 18);
+  EXPECT_EQ(n.convolutions, 2);
 }
 
 std::string only_input(const ModelSpec& spec) {

@@ -12,6 +12,7 @@ import pathlib
 import sys
 
 import facts as F
+import text_and_sound as T
 
 here = pathlib.Path(__file__).parent
 suite = pathlib.Path(sys.argv[1])
@@ -32,6 +33,8 @@ for name in F.SINUSOIDAL:
     NOT_ROTARY.setdefault(name, {"scheme": "none"})["input"] = "sinusoidal"
 for name, scheme in F.RELATIVE.items():
     NOT_ROTARY.setdefault(name, {})["scheme"] = scheme
+for name, entry in T.ENTRY.items():
+    NOT_ROTARY[name] = entry
 OTHER_ROTARY = """gptj codegen roformer esm clvp_encoder clvp_decoder dinov3_vit""".split()
 
 DROP = {"layer_types", "partial_rotary_factor", "rope_theta"}
@@ -227,11 +230,11 @@ for name in sorted(classes):
         common(name, entry, c)
     elif (c["is_rope"] or name in OTHER_ROTARY) and name not in F.NOT_THE_TEXT:
         entry = rotary(name)
-    elif c.get("parts") or c.get("auto_parts"):
+    elif c.get("parts") or c.get("auto_parts") or name in T.EXTRA_PARTS:
         entry = {"class": c["class"]}
     else:
         continue
-    parts = parts_of(name, c)
+    parts = {**parts_of(name, c), **T.EXTRA_PARTS.get(name, {})}
     if parts:
         entry["parts"] = parts
     if name in F.INPUT_PADDING:

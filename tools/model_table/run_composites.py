@@ -119,7 +119,7 @@ def known(config):
         part = part.get(key) or {}
         kind = part.get("model_type") if at["parts"][key].get("by_model_type") else None
         at = compare.TABLE.get(kind or at["parts"][key]["type"], {})
-    return "scheme" in at
+    return "scheme" in at and "refused" not in at
 
 
 lines = []
