@@ -65,6 +65,9 @@ bool descend(TextPart& at, Reading& reading, bool first) {
                   "read the model's code; --assume model_type=... takes another class's rules");
     return false;
   }
+  if (const Json* note = at.entry->find("input_note"))
+    reading.note("encoding_not_covered", note->as_string(),
+                 reading.file + "#" + at.pointer + "/model_type");
   const ConfigView whole(*at.object, at.pointer, *at.entry, reading);
   auto inner = part_of(whole, key, parts->at(key));
   if (!inner) return false;

@@ -89,17 +89,28 @@ bool square_of_patches(const ConfigView& view) {
   return false;
 }
 
-// The longest timescale, where the class has a key for it.
+// The longest timescale, where the class has a key for it, or one for rows and one for columns.
 std::optional<std::string> base_text(const ConfigView& view) {
-  const Json* key = view.entry().find("input_base");
-  const auto v = key ? view.value(key->as_string()) : std::nullopt;
-  if (!v) return "";
-  if (v->value.is_number() && v->value.as_number() > 0)
-    return " base=" + number_text(v->value.as_number());
-  view.reading().error("wrong_type",
-                       key->as_string() + " must be a positive number, got " + shown(v->value),
-                       v->where, "state the temperature of the model");
-  return std::nullopt;
+  const Json* keys = view.entry().find("input_base");
+  if (!keys) return "";
+  std::optional<double> base;
+  for (const Json& key : keys->as_array()) {
+    const auto v = view.value(key.as_string());
+    const bool good = v && v->value.is_number() && v->value.as_number() > 0;
+    if (good && (!base || *base == v->value.as_number())) {
+      base = v->value.as_number();
+      continue;
+    }
+    view.reading().error(
+        good ? "layout_not_covered" : "wrong_type",
+        key.as_string() +
+            (good ? " differs from the base of the rows, and no scheme here has two: "
+                  : std::string(" must be a positive number, got ")) +
+            (v ? shown(v->value) : std::string("nothing")),
+        v ? v->where : view.where(key.as_string()), "state the temperature of the model");
+    return std::nullopt;
+  }
+  return " base=" + number_text(*base);
 }
 
 }  // namespace

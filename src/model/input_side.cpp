@@ -23,6 +23,8 @@ class InputReader {
     if (!width_) return;
     encoding_.origin = Origin::class_default;
     encoding_.where = view_.class_name();
+    if (const Json* at = fact("input_at"))
+      encoding_.where += ", at " + at->as_string() + " of its layers";
     if (fact("input_padding") && !fact("input_slots"))
       encoding_.counts = PositionRule::tokens;
     else if (fact("input_mask"))

@@ -134,6 +134,8 @@ std::optional<Sourced<Index>> layer_count(const ConfigView& view) {
   const Json* rule = view.entry().find("layer_count");
   if (!rule) return view.integer("num_hidden_layers", 0, kMostLayers, false);
   if (rule->find("sum")) return summed(view, *rule);
+  if (const Json* n = rule->find("fixed"))
+    return Sourced<Index>{n->as_integer(), Origin::class_default, view.class_name()};
   return rule->find("cycles") ? cycles(view) : doubled(view, *rule);
 }
 

@@ -11,10 +11,12 @@
 
 namespace posenc::test {
 
-// Rows of positions 0, 1 and 5; of a grid of four columns its cells 0, 1 and 5.
-inline std::vector<double> rows_of(const Scheme& scheme, Index width) {
+// Rows of positions 0, 1 and 5; of a grid of four columns its cells 0, 1 and 5, or three cells at
+// coordinates of their own.
+inline std::vector<double> rows_of(const Scheme& scheme, Index width,
+                                   const std::vector<double>& grid = {0, 0, 1, 0, 1, 1}) {
   std::vector<double> y(static_cast<std::size_t>(3 * width));
-  const std::vector<Index> line{0, 1, 5}, grid{0, 0, 1, 0, 1, 1};
+  const std::vector<Index> line{0, 1, 5};
   std::visit(
       [&](const auto& s) {
         if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>) {
@@ -30,9 +32,10 @@ inline std::vector<double> rows_of(const Scheme& scheme, Index width) {
   return y;
 }
 
-inline void check_rows(const Encoding& encoding, const Json& values, const std::string& who) {
+inline void check_rows(const Encoding& encoding, const Json& values, const std::string& who,
+                       const std::vector<double>& grid = {0, 0, 1, 0, 1, 1}) {
   const auto width = static_cast<Index>(values.as_array().front().as_array().size());
-  const auto got = rows_of(encoding.scheme, width);
+  const auto got = rows_of(encoding.scheme, width, grid);
   ASSERT_EQ(values.as_array().size(), 3u);
   std::size_t k = 0;
   for (const Json& row : values.as_array())

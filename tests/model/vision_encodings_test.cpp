@@ -3,6 +3,8 @@
 // (vision_encodings.json, written by tools/model_table/run_vision.py): rows, widths and names of
 // tables, rows of sinusoids as numbers, layers whose score has a relative table, sizes that cannot
 // be built.
+#include <numbers>
+
 #include "hugging_face_suite.h"
 #include "input_rows.h"
 
@@ -38,6 +40,22 @@ void check_table(const ModelSpec& spec, const Json& want, const std::string& who
   EXPECT_EQ(table->width, width) << who;
 }
 
+// Coordinates are within [-1, 1] and turn by 2 pi times a frequency: rows, then columns.
+void check_frequencies(const ModelSpec& spec, const Json& want, const std::string& who) {
+  for (const LayerSpec& layer : spec.layers) {
+    ASSERT_TRUE(layer.rotary) << who;
+    const RotaryBlock& block = layer.rotary->blocks.front();
+    const auto each = static_cast<Index>(want.as_array().size());
+    ASSERT_EQ(block.pairs(), 2 * each) << who;
+    for (Index axis = 0; axis < 2; ++axis)
+      for (Index i = 0; i < each; ++i)
+        EXPECT_NEAR(
+            block.spectrum.frequency[static_cast<std::size_t>(axis * 2 * each + axis * each + i)],
+            2 * std::numbers::pi * want.as_array()[static_cast<std::size_t>(i)].as_number(), 1e-6)
+            << who;
+  }
+}
+
 TEST(VisionEncodings, AsTransformersBuildsThem) {
   const Json cases = read_json(std::filesystem::path(POSENC_SOURCE_DIR) / "tests" / "model" /
                                "vision_encodings.json");
@@ -57,19 +75,26 @@ TEST(VisionEncodings, AsTransformersBuildsThem) {
     EXPECT_EQ(named, c.at("tables").as_array().size()) << who;
     if (const Json* values = c.find("values")) {
       ASSERT_EQ(spec.input.size(), 1u) << who;
-      check_rows(spec.input.front().value, *values, who);
+      std::vector<double> grid{0, 0, 1, 0, 1, 1};
+      if (const Json* at = c.find("at")) {
+        grid.clear();
+        for (const Json& axis : at->as_array())
+          for (const Json& place : axis.as_array()) grid.push_back(place.as_number());
+      }
+      check_rows(spec.input.front().value, *values, who, grid);
       if (const auto n = spec.input.front().positions) {
         EXPECT_EQ(*n, c.at("positions").as_integer()) << who;
       }
       ++sines;
     }
+    if (const Json* inv_freq = c.find("inv_freq")) check_frequencies(spec, *inv_freq, who);
     std::int64_t acts = 0;
     for (const LayerSpec& layer : spec.layers) acts += layer.scheme != "none";
     EXPECT_EQ(acts, c.at("scores").as_integer()) << who;
     scores += acts > 0;
   }
   EXPECT_GE(tables, 200);
-  EXPECT_GE(sines, 6);
+  EXPECT_GE(sines, 28);
   EXPECT_GE(scores, 25);
   EXPECT_GE(refused, 50);
 }
@@ -109,6 +134,23 @@ TEST(VisionEncodings, NoPositions) {
   EXPECT_EQ(segformer.layers.size(), 52u);
   EXPECT_EQ(segformer.layers[0].attention.kind, AttentionKind::full);
   EXPECT_TRUE(segformer.input.empty());
+}
+
+// Where and what the rows of DETR's kin meet; bases that differ; a mechanism without a scheme.
+TEST(VisionEncodings, AtTheQueriesAndKeys) {
+  const ModelSpec detr = read(R"({"model_type":"detr"})");
+  ASSERT_FALSE(detr.has_error()) << errors_of(detr);
+  EXPECT_EQ(detr.input.at(0).where, "DetrConfig, at q and k of its layers");
+  EXPECT_EQ(detr.input.at(0).counts, PositionRule::mask);
+  EXPECT_EQ(detr.layers.size(), 6u);
+  EXPECT_EQ(read(R"({"model_type":"deformable_detr"})").input.at(0).where,
+            "DeformableDetrConfig, at q of its layers");
+  EXPECT_TRUE(read(R"({"model_type":"dab-detr","temperature_width":30})").has_error());
+  const ModelSpec sam2 = read(R"({"model_type":"sam2"})");
+  ASSERT_TRUE(sam2.has_error());
+  EXPECT_EQ(sam2.findings.front().code, "layout_not_covered");
+  EXPECT_NE(sam2.findings.front().message.find("pos_embed_window"), std::string::npos);
+  EXPECT_TRUE(read(R"({"model_type":"efficientnet"})").layers.empty());
 }
 
 // A tower of a composite, as HuggingFaceTB/SmolVLM-256M-Instruct states it: 1024 rows of 32 x 32

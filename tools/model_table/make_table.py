@@ -35,7 +35,7 @@ for name, scheme in F.RELATIVE.items():
     NOT_ROTARY.setdefault(name, {})["scheme"] = scheme
 for name, entry in T.ENTRY.items():
     NOT_ROTARY[name] = entry
-OTHER_ROTARY = """gptj codegen roformer esm clvp_encoder clvp_decoder dinov3_vit""".split()
+OTHER_ROTARY = """gptj codegen roformer esm clvp_encoder clvp_decoder dinov3_vit sapiens2""".split()
 
 DROP = {"layer_types", "partial_rotary_factor", "rope_theta"}
 
@@ -200,6 +200,9 @@ def flat_keys(rule, about):
 table = {}
 for name in sorted(classes):
     c = classes[name]
+    if name in F.REFUSED:
+        table[name] = {"class": c["class"], "refused": F.REFUSED[name]}
+        continue
     if name in NOT_ROTARY:
         entry = {"class": c["class"], **NOT_ROTARY[name]}
         for facts_of, key in ((F.LAYERS, "layers"), (F.LAYER_COUNT, "layer_count"),
@@ -213,7 +216,8 @@ for name in sorted(classes):
                            (F.INPUT_BOX_PARTS, "input_box_parts"), (F.INPUT_NOTE, "input_note"),
                            (F.SCORE_IF, "score_if"), (F.SCORE_TERMS, "score_terms"),
                            (F.INPUT_GRID, "input_grid"), (F.INPUT_ALSO, "input_also"),
-                           (F.INPUT_INSTEAD, "input_instead"),
+                           (F.INPUT_INSTEAD, "input_instead"), (F.INPUT_BASE, "input_base"),
+                           (F.INPUT_ONLY, "input_only"), (F.INPUT_AT, "input_at"),
                            (F.INPUT_COLUMNS, "input_tensor_columns")):
             if name in facts_of:
                 entry[key] = facts_of[name]
@@ -232,6 +236,8 @@ for name in sorted(classes):
         entry = rotary(name)
     elif c.get("parts") or c.get("auto_parts") or name in T.EXTRA_PARTS:
         entry = {"class": c["class"]}
+        if name in F.AROUND:
+            entry["input_note"] = F.AROUND[name]
     else:
         continue
     parts = {**parts_of(name, c), **T.EXTRA_PARTS.get(name, {})}

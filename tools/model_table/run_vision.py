@@ -2,17 +2,18 @@
 """Tables of positions of images, video and spectrograms in transformers 5.23.0, counted on models
 that it built: tests/model/vision_encodings.json.
 
-    pip install transformers==5.23.0 torch
+    pip install transformers==5.23.0 torch scipy
     python run_vision.py > ../../tests/model/vision_encodings.json
 
 Every case is a config.json. Its model is built without memory (torch's meta device) and every
 parameter that holds rows of positions is listed by name, rows and width; sinusoids by their rows, as
-numbers; relative tables in the score by their count, one a layer. A config that cannot be built says
-so. Nothing here is posenc's.
+numbers, at the coordinates that the class gives them; frequencies of rotaries; relative tables in the
+score by their count, one a layer. A config that cannot be built says so. Nothing here is posenc's.
 """
 import importlib
 import inspect
 import json
+import math
 import re
 import sys
 import warnings
@@ -67,6 +68,19 @@ OTHERS = [
     ("kosmos_2_5_vision_model", [{}, {"max_num_patches": 60}]),
     ("aimv2_vision_model", [{"is_native": True, "hidden_size": 48, "num_attention_heads": 4,
                              "image_size": 32, "patch_size": 8}]),
+    ("eomt", [{}, {"image_size": 64, "patch_size": 8}, {"image_size": [32, 48]}]),
+    ("eomt_dinov3", [{}, {"hidden_size": 96, "num_attention_heads": 2,
+                          "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}]),
+    ("sapiens2", [{}, {"rope_theta": 50.0, "hidden_size": 96, "num_attention_heads": 2}]),
+    *[(name, [{"d_model": 48}]) for name in
+      "detr table-transformer conditional_detr deformable_detr".split()],
+    ("detr", [{"position_embedding_type": "learned"}]),
+    ("dab-detr", [{"hidden_size": 48}, {"hidden_size": 48, "temperature_height": 100,
+                                        "temperature_width": 100}]),
+    ("mask2former", [{"feature_size": 48}]), ("oneformer", [{"conv_dim": 48}]),
+    *[(name, [{"encoder_hidden_dim": 48}, {"encoder_hidden_dim": 48,
+                                           "positional_encoding_temperature": 100}]) for name in
+      "rt_detr rt_detr_v2 d_fine deimv2 pp_doclayout_v2 pp_doclayout_v3 pp_doclayout_v4".split()],
     ("donut-swin", [{}, {"depths": [2, 4], "num_heads": [2, 4]}]), ("maskformer-swin", [{}]),
     ("clap_audio_model", [{}]), ("swin2sr", [{}, {"depths": [2, 3], "num_heads": [2, 2]}]),
 ]
@@ -116,9 +130,55 @@ def sines_of(name, model, config):
     return None
 
 
+def module_of(config, ending):
+    """A class of the model's file, its name less the file's own prefix."""
+    module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
+    return next(c for n, c in inspect.getmembers(module, inspect.isclass)
+                if n.endswith(ending) and c.__module__ == module.__name__)
+
+
+def sines_at_q(name, config):
+    """Rows of a grid of 3 x 4 cells and the coordinates (y, x) that the class's own code turns into
+    sines; of DETR's kin with coordinates divided by the last and multiplied by 2 pi."""
+    cells = [(y, x) for y in range(3) for x in range(4)]
+    if hasattr(config, "encode_proj_layers"):
+        places = module_of(config, "SinePositionEmbedding")(config.encoder_hidden_dim,
+                                                            config.positional_encoding_temperature)
+        rows = places(width=4, height=3, device=torch.device("cpu"), dtype=torch.float32)[0]
+        return rows, [(float(y), float(x)) for y, x in cells]
+    half = 0.5 if name == "deformable_detr" else 0.0
+    ends = [[2 * math.pi * (k + 1 - half) / (n + 1e-6) for k in range(n)] for n in (3, 4)]
+    seen = torch.ones(1, 3, 4)
+    kind = module_of(config, "SinePositionEmbedding")
+    if name == "dab-detr":
+        rows = kind(config)(torch.zeros(1, 3, 3, 4), seen)
+    elif name == "table-transformer":
+        rows = kind(config.d_model // 2, normalize=True)(torch.zeros(1, 3, 3, 4), seen)
+    else:
+        width = {"mask2former": "feature_size", "oneformer": "conv_dim"}.get(name, "d_model")
+        rows = kind(getattr(config, width) // 2, normalize=True)(
+            torch.Size([1, 3, 3, 4]), torch.device("cpu"), torch.float32, seen)
+    return rows[0].flatten(1).T, [(ends[0][y], ends[1][x]) for y, x in cells]
+
+
+AT_Q = """detr table-transformer conditional_detr deformable_detr dab-detr mask2former oneformer rt_detr
+rt_detr_v2 d_fine deimv2 pp_doclayout_v2 pp_doclayout_v3 pp_doclayout_v4""".split()
+
+
 def measure(case):
     name = case["model_type"]
     config = CONFIG_MAPPING[name].from_dict(dict(case))
+    if case.get("position_embedding_type") == "learned":
+        return {"refused": True}  # built there, and not described here
+    if name in AT_Q:
+        rows, places = sines_at_q(name, config)
+        keep = [0, 1, 5]
+        return {"tables": [], "scores": 0, "values": rounded(rows[keep]),
+                "at": [[places[k][axis] for k in keep] for axis in (0, 1)]}
+    if name in ("eomt_dinov3", "sapiens2"):
+        kind = module_of(config, "RotaryEmbedding" if name == "eomt_dinov3" else "RopePositionEmbedding")
+        return {"tables": [], "scores": config.num_hidden_layers,
+                "inv_freq": kind(config).inv_freq.tolist()}
     with torch.device("meta"):
         model = model_of(name)(config)
     tables, scores = [], 0

@@ -77,28 +77,96 @@ SCORE_IF = {**{name: ["use_rel_pos"] for name in SAM},
 
 # The part of a model of images alone where its positions come from; what stands behind it is made of
 # convolutions.
-MAIN = [f"{name}.backbone_config" for name in """depth_anything prompt_depth_anything zoedepth vitpose
-vitmatte upernet chmv2 tipsv2_dpt pp_ocrv5_server_det""".split()]
+MAIN = [f"{name}.backbone_config" for name in """lw_detr rf_detr depth_anything prompt_depth_anything zoedepth
+vitpose vitmatte upernet chmv2 tipsv2_dpt pp_ocrv5_server_det""".split()]
 REPLACES = {"dpt.backbone_config": "is_hybrid"}  # a backbone that is stated, but where this is true
 MAIN += [*REPLACES, "sam.vision_config", "sam_hq.vision_config"]
 
+# Sines of rows and columns that every layer of an encoder adds to its q and k: DETR's over half the
+# width each, y before x; RT-DETR's in halves.
+DETR = "detr table-transformer conditional_detr deformable_detr dab-detr".split()
+MASKS = "mask2former oneformer".split()
+RT_DETR = "rt_detr rt_detr_v2 d_fine deimv2 pp_doclayout_v2 pp_doclayout_v3 pp_doclayout_v4".split()
+AT = {**{name: "q and k" for name in DETR + RT_DETR},
+      **{name: "q" for name in [*MASKS, "deformable_detr"]}}  # keys are picked by offsets from q
+TEXT.update({**{name: "" for name in DETR + MASKS}, **{name: " layout=halves" for name in RT_DETR}})
+BASE = {**{name: ["positional_encoding_temperature"] for name in RT_DETR},
+        "dab-detr": ["temperature_height", "temperature_width"]}
+ONLY = {name: {"key": "position_embedding_type", "value": "sine",
+               "why": "learned rows and columns of 50 cells each (DetrLearnedPositionEmbedding)"}
+        for name in DETR[:-1]}
+NAMES = {name: {"num_hidden_layers": "encoder_layers", "num_attention_heads": "encoder_attention_heads"}
+         for name in ["deformable_detr", *MASKS, *RT_DETR]}
+
+# DINOv3's rotary under other names (the same code, compared).
+ROTARY = {"eomt_dinov3": "dinov3", "sapiens2": "dinov3"}
+
+# Mechanisms that have no scheme here, by what the class does.
+HIERA_SAM = ("pos_embed is resized to the patches (bicubic) and pos_embed_window laid over it tile by "
+             "tile; both have channels before rows and columns")
+POINTS = "sines and cosines of coordinates times a random matrix of the checkpoint (SamPositionalEmbedding)"
+REFUSED = {
+    **{name: HIERA_SAM for name in """sam2_hiera_det_model sam2_vision_model sam2 sam2_video""".split()},
+    **{name: "learned rows, tiled over the image, at the input and an axial rotary by windows beside "
+             "them (Sam3ViTModel)" for name in "sam3_vit_model sam3_vision_model".split()},
+    **{f"{name}_prompt_encoder": POINTS for name in "sam sam_hq sam2 sam3_tracker edgetam".split()},
+    **{f"{name}_mask_decoder": "the rows that the prompt encoder makes are added to q and k of its "
+       "layers" for name in "sam sam_hq sam2 sam3_tracker edgetam".split()},
+    "maskformer": "DETR's sines are added to the keys of the image in its decoder, and a learned row each "
+                  "to its queries; there is no encoder but the backbone",
+    "levit": "each head of each layer learns a number for every pair of distances in rows and columns "
+             "of patches, signs left out (attention_biases)",
+    "dinat": "each head learns a number for every distance within its neighbourhood (rpb)",
+    "pvt": "each of its stages has a learned table of its own width; the last has a row for a class "
+           "token",
+    "lightglue": "a learned projection of key point coordinates makes the angles of a rotary "
+                 "(LightGluePositionalEncoder)",
+    "superglue": "a network of key point coordinates and scores is added to the descriptors "
+                 "(SuperGlueKeypointEncoder)",
+    **{name: "a learned table sampled at every patch (bilinear, zeros outside) stands beside a rotary "
+             "of its own and windows" for name in "muse_glimmer_vision muse_spark_vision".split()},
+    **{name: "its model is of the timm library: the architecture names it, not the keys of the file"
+       for name in "timm_backbone timm_wrapper gemma3n_vision".split()},
+    "vjepa2": "what it calls rotary is no rotation: angles are tiled for pairs of halves, channels paired "
+              "as neighbours (rotate_queries_or_keys)",
+    "depth_pro": "three ViTs (patch, image and fov_model_config) with positions of their own read "
+                 "patches of several scales",
+    "tvp": "words have learned rows, cells of the frames a learned row and a learned column, summed "
+           "(TvpVisualInputEmbedding)",
+}
+
+# What a model around parts adds to their positions.
+BOX_SINES = ("the decoder sends DETR's sines of box coordinates through a network and adds them to its "
+             "q and k")
+AROUND = {
+    "lw_detr": BOX_SINES, "rf_detr": BOX_SINES,
+    **{name: "the cells of the image get sines of rows and columns (base "
+             "positional_embedding_temperature), added to q and k of the encoder"
+       for name in "grounding-dino mm-grounding-dino".split()},
+}
+
 # No position encoding: Transformers with convolutions between, and convolutions alone.
 MIXED = "segformer glpn pvt_v2 cvt".split()
-CONVOLUTIONS = """resnet bit regnet convnext convnextv2 dinov3_convnext hgnet_v2 focalnet
+CONVOLUTIONS = """resnet rt_detr_resnet bit regnet convnext convnextv2 dinov3_convnext hgnet_v2 focalnet
 poolformer""".split()
-NONE = MIXED + CONVOLUTIONS
+# ... whose layers no key counts: none is listed.
+UNCOUNTED = """efficientnet align_vision_model mobilenet_v1 mobilenet_v2 pp_lcnet pp_lcnet_v3 textnet
+superpoint uvdoc_backbone""".split()
+NONE = MIXED + CONVOLUTIONS + UNCOUNTED
 LAYERS = {name: {"rule": "all", "type": "conv"} for name in CONVOLUTIONS}
 LAYER_COUNT = {
     **{name: {"sum": "depths", "default": [2, 2, 6, 2]} for name in [*SWIN, "poolformer", "focalnet"]},
     **{name: {"sum": "depths", "default": [2, 2, 2, 2]} for name in "segformer glpn pvt_v2".split()},
-    **{name: {"sum": "depths", "default": [3, 4, 6, 3]} for name in "resnet bit hgnet_v2".split()},
+    **{name: {"sum": "depths", "default": [3, 4, 6, 3]} for name in "resnet rt_detr_resnet bit hgnet_v2".split()},
+    **{name: {"fixed": 0} for name in UNCOUNTED},
     **{name: {"sum": "depths", "default": [3, 3, 9, 3]}
        for name in "convnext convnextv2 dinov3_convnext".split()},
     "regnet": {"sum": "depths", "default": [2, 6, 12, 2]}, "cvt": {"sum": "depth", "default": [1, 2, 10]},
     "swin2sr": {"sum": "depths", "default": [6, 6, 6, 6, 6, 6]},
     "hiera": {"sum": "depths", "default": [2, 3, 16, 3]},
 }
-WIDTH = {"hiera": ["embed_dim"]}
+WIDTH = {"hiera": ["embed_dim"], "mask2former": ["feature_size"], "oneformer": ["conv_dim"],
+         **{name: ["encoder_hidden_dim"] for name in RT_DETR}}
 
 # Defaults that are tuples, or of keys that no other model has.
 DEFAULTS = {
@@ -119,6 +187,11 @@ DEFAULTS = {
     "siglip2_vision_model": {"num_patches": 256}, "cosmos3_edge_vision": {"num_patches": 256},
     "pix2struct_vision_model": {"seq_len": 4096}, "kosmos_2_5_vision_model": {"max_num_patches": 4096},
     "aimv2_vision_model": {"is_native": False},
+    "mask2former": {"feature_size": 256, "num_hidden_layers": 6},
+    "oneformer": {"conv_dim": 256, "num_hidden_layers": 6}, "deformable_detr": {"num_hidden_layers": 6},
+    "dab-detr": {"temperature_height": 20, "temperature_width": 20},
+    **{name: {"encoder_hidden_dim": 256, "positional_encoding_temperature": 10000,
+              "num_hidden_layers": 1, "num_attention_heads": 8} for name in RT_DETR},
     **{name: {"use_abs_pos": True, "use_rel_pos": True} for name in SAM},
 }
 
@@ -128,7 +201,25 @@ CELLS = ("a patch reads the row of the cell of that square grid where its corner
          "image of any size spreads over the whole table")
 RESIZED = "the square table is resized to the patches of every image (bilinear, antialiased)"
 NO_CLASS = "the table has a row for a class token that the model does not have"
+CELLS_FROM_1 = "coordinates count cells from 1, divided by the last and times 2 pi"
+COUNTS = CELLS_FROM_1.replace("cells", "visible cells")
+QUERIES = ("; the decoder_layers layers of the decoder have a learned row a query (num_queries), and "
+           "add the sines to the keys of the image")
 NOTE = {
+    **{name: COUNTS + QUERIES for name in ("detr", "table-transformer")},
+    "conditional_detr": COUNTS + QUERIES + ", beside sines of points that the queries predict",
+    "deformable_detr": "coordinates count the visible cells from 1, less 1/2, divided by the last and "
+                       "times 2 pi; each level adds a learned row; queries of the decoder have learned "
+                       "rows or, with two_stage, predicted boxes",
+    "dab-detr": COUNTS + "; each layer of the encoder multiplies the sines by a network of its "
+                "input, and the decoder's queries are boxes, by sines too",
+    **{name: CELLS_FROM_1 + "; these are the layers of the pixel decoder, each level adds a learned "
+             "row; decoder_layers - 1 layers of masked attention follow, whose keys get "
+             "the same sines and whose queries a learned row each" for name in MASKS},
+    **{name: "coordinates count cells from 0; one such stack for each of encode_proj_layers; with "
+             "eval_size stated none is added outside of training; queries of the decoder are "
+             "predicted boxes, sent through a network" for name in RT_DETR},
+    **{name: "convolutions alone: no key counts its layers, and none is listed" for name in UNCOUNTED},
     **{name: CELLS for name in """idefics2_vision idefics3_vision smolvlm_vision
        phi4_multimodal_vision minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision""".split()},
     "siglip2_vision_model": RESIZED, "cosmos3_edge_vision": RESIZED,
@@ -157,7 +248,7 @@ NOTE = {
              "window_size patches; q meets a learned row of the distance in rows and one of the "
              "distance in columns" for name in SAM},
 }
-BIDIRECTIONAL = [*TABLES, *COUNTED, *AXES, *RELATIVE, *MIXED, "videomae"]
+BIDIRECTIONAL = [*TABLES, *COUNTED, *AXES, *RELATIVE, *MIXED, *AT, *ROTARY, "videomae"]
 LEARNED = [*TABLES, *COUNTED]
 
 
@@ -167,7 +258,8 @@ def merge(f):
     f.NONE += NONE
     f.BIDIRECTIONAL += BIDIRECTIONAL
     f.INPUT_SQUARE += SQUARE
-    f.INPUT_KIND.update({**{name: "learned_axes" for name in AXES}, "videomae": "sinusoidal"})
+    f.INPUT_KIND.update({**{name: "learned_axes" for name in AXES}, "videomae": "sinusoidal",
+                         **{name: "sinusoidal_nd" for name in AT}})
     f.INPUT_ROWS.update({**{name: key for name, (key, _) in COUNTED.items()}, **AXES})
     f.INPUT_PATCHES.update({**{name: n for name, (n, _) in TABLES.items()}, "videomae": 0})
     f.INPUT_TENSOR.update({name: t for known in (TABLES, COUNTED) for name, (_, t) in known.items()})
@@ -176,5 +268,10 @@ def merge(f):
                          (SCORE_IF, f.SCORE_IF), (LAYERS, f.LAYERS), (LAYER_COUNT, f.LAYER_COUNT),
                          (WIDTH, f.INPUT_WIDTH), (NOTE, f.INPUT_NOTE)):
         theirs.update(mine)
+    f.INPUT_MASK += DETR
+    f.VISION.update(ROTARY)
+    f.PAIRING.update({name: f.HALF for name in ROTARY})
+    f.ROPE["sapiens2"] = {"rule": "top_level"}
+    f.EXTRA_NAMES.update(NAMES)
     for name, values in DEFAULTS.items():
         f.EXTRA_DEFAULTS.setdefault(name, {}).update(values)
