@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <utility>
 
 #include "model/layer_rules.h"
 
@@ -88,6 +89,29 @@ bool slides(const std::string& type) {
          type == "heavily_compressed_attention";
 }
 
+// Types that are nothing without a window; the compressed ones see their blocks.
+bool slides_only(const std::string& type) {
+  return type == "sliding_attention" || type == "hybrid_sliding" ||
+         type == "reference_sliding_attention";
+}
+
+// Run: no class of transformers falls back to full attention, all of them fail on the first token.
+void no_window(const ConfigView& view, const LayerPlan& p, std::size_t layer) {
+  const Json* about = view.entry().find("window");
+  const std::string key = about ? about->at("key").as_string() : "sliding_window";
+  const auto v = view.stated(key);
+  const Json* on = about ? about->find("switch") : nullptr;
+  const bool off = on && v && !v->value.is_null();
+  const std::string why = !about ? view.class_name() + " has no window"
+                          : off  ? on->as_string() + " is not true"
+                                 : key + (v ? " is null" : " is missing");
+  view.reading().error("missing_key",
+                       "layer " + std::to_string(layer) + " is " + p.type + " and " + why +
+                           ": transformers fails on the first token",
+                       v ? v->where : view.where(key),
+                       about ? "state " + key : "use layer types of the class");
+}
+
 void say(LayerPlan& p, std::string name, Json value, Origin origin, std::string where) {
   p.fields.push_back({std::move(name), std::move(value), origin, std::move(where)});
 }
@@ -120,6 +144,7 @@ std::optional<Sourced<Index>> own_window(const ConfigView& view, std::size_t lay
 
 void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
   const Window w = window_of(view);
+  bool said = false;
   const Json* on = view.entry().find("rotary_on");
   const std::string rotary_on = on ? on->as_string() : "";
   const bool bidirectional =
@@ -143,6 +168,7 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
     const Sourced<Index> window =
         windowed ? own_window(view, i, slid).value_or(*w.size) : Sourced<Index>{};
     slid += windowed ? 1 : 0;
+    if (!w.size && slides_only(p.type) && !std::exchange(said, true)) no_window(view, p, i);
     if (windowed && window.value == 0 && !w.both)
       view.reading().error("wrong_type",
                            "a window of 0 leaves no key to any query: transformers masks them all",

@@ -301,6 +301,33 @@ TEST(ClassRules, LayersOfAFewClasses) {
   EXPECT_TRUE(finding(sets, "both_spellings"));
 }
 
+// Run with windows of 4 and 12 tokens, one layer: no class falls back to full attention where a
+// sliding layer has no window, all fail on the first token; SmolLM3's window counts without
+// use_sliding_window where layer types say so, and sliding_window is over local_attention.
+TEST(ClassRules, SlidingLayersWithoutAWindow) {
+  const auto sliding = [](std::string type, const std::string& more) {
+    return "{\"model_type\":\"" + type +
+           "\",\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"]"
+           "," +
+           more + "}";
+  };
+  for (const char* type : {"afmoe", "cohere2", "exaone4", "gemma2", "gemma3_text", "gpt_oss",
+                           "lfm3", "ministral", "olmo3", "qwen2", "qwen3", "smollm3", "vaultgemma"})
+    expect_refused(sliding(type, "\"sliding_window\":null"), "missing_key");
+  expect_refused(sliding("qwen3", "\"sliding_window\":64,\"use_sliding_window\":false"),
+                 "missing_key");
+  const ModelSpec smol =
+      read(sliding("smollm3", "\"sliding_window\":4,\"use_sliding_window\":false"));
+  ASSERT_FALSE(smol.has_error()) << errors_of(smol);
+  EXPECT_EQ(smol.layers[1].attention.left, 3);
+  EXPECT_EQ(smol.layers[0].attention.kind, AttentionKind::full);
+  const ModelSpec bert =
+      read(sliding("modernbert-decoder", "\"sliding_window\":4,\"local_attention\":64"));
+  ASSERT_FALSE(bert.has_error()) << errors_of(bert);
+  EXPECT_EQ(bert.layers[1].attention.left, 3);
+  EXPECT_TRUE(read(sliding("modernbert-decoder", "\"sliding_window\":null")).has_error());
+}
+
 // Each fails in transformers, on loading or when its rotary is built.
 TEST(ClassRules, WhatElseTransformersRefuses) {
   for (const char* type : {"gemma3_text", "cohere2", "qwen3_next", "modernbert", "afmoe"})

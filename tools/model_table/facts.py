@@ -128,7 +128,7 @@ openai_privacy_filter kyutai_speech_to_text pocket_tts_audio_tokenizer qwen3_omn
 blt_patcher blt_local_encoder""".split()
 # A window takes effect only with use_sliding_window.
 WINDOW_SWITCH = """qwen2 qwen2_moe qwen3 qwen3_moe qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text
-qwen2_5_omni_talker deepseek_ocr2_encoder smollm3""".split()
+qwen2_5_omni_talker deepseek_ocr2_encoder""".split()
 # Windows counted to both sides: key // divide keys each way.
 WINDOW_BOTH = {"modernbert": {"key": "local_attention", "divide": 2, "set_by": "sliding_window"},
                "openai_privacy_filter": {"key": "sliding_window", "divide": 1},
@@ -136,7 +136,7 @@ WINDOW_BOTH = {"modernbert": {"key": "local_attention", "divide": 2, "set_by": "
                "neomme": {"key": "sliding_window", "divide": 1, "every_second": 1024}}
 # The causal sibling: a window of local_attention // 2 keys, the query's own among them.
 WINDOW_NAMED = {"gpt_neo": {"key": "window_size"}}  # local layers see so many keys, their own included
-WINDOW_HALVED = {"modernbert-decoder": {"key": "local_attention", "divide": 2}}
+WINDOW_HALVED = {"modernbert-decoder": {"key": "local_attention", "divide": 2, "set_by": "sliding_window"}}
 BIDIRECTIONAL = """modernbert ultrabert openai_privacy_filter eurobert esm esmc nomic_bert roformer gte
 jina_embeddings_v3 neomme bert roberta xlm-roberta camembert electra distilbert albert mpnet deberta
 deberta-v2 clip_vision_model siglip_vision_model vit deit beit dinov2 dinov3_vit pixtral
