@@ -110,6 +110,11 @@ TEST(Plan, RefusesCalls) {
   refuses(turn({q, {}}, {{}, {}}, three), "");
   refuses(turn({q, heads(y.data(), 2, 2, 8)}, {q, heads(y.data(), 2, 2, 8)}, three), "tokens");
   refuses(turn({q, {}}, {q, {}}, positions(std::span<const Index>(p, 2))), "position");
+  for (Index Heads::*size : {&Heads::batch, &Heads::tokens, &Heads::heads}) {
+    Heads less = q;
+    less.*size = -1;
+    refuses(turn({less, {}}, {less, {}}, three), "negative");
+  }
   Positions bad = three;
   bad.axes = 2;
   refuses(turn({q, {}}, {q, {}}, bad), "axes");

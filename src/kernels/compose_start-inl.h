@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// What rows of sines at consecutive positions are walked from: exact rows, and how far a step goes.
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/compose_window-inl.h"
+
+#if defined(POSENC_KERNELS_COMPOSE_START_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_COMPOSE_START_INL_H_
+#undef POSENC_KERNELS_COMPOSE_START_INL_H_
+#else
+#define POSENC_KERNELS_COMPOSE_START_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// What a position gets depends on nothing but the position. f32: walked in double by one position
+// at a time from the exact row of the multiple of kPhaseGroup below it. 16 bits: that row is turned
+// in float by kRun positions at a time to a start, and walked from there. Every step is arithmetic
+// on one channel, so that no layout needs its channels exchanged.
+template <class T>
+inline constexpr Index kRun = sizeof(T) == 2 ? phase_run(DType::f16) : phase_run(DType::f32);
+// Channels whose starts stay in the first cache while a group of positions is walked: one span of
+// pairs side by side, or sines and cosines of the same pairs.
+inline constexpr Index kPhaseBlock = 1024, kSpan = kPhaseBlock / 2;
+
+// Input is asked for this many bytes early, in the order of the walk: into the first cache, or as
+// it lies into the second, where rows whole pages apart do not drive each other out.
+inline constexpr Index kPhaseAhead = 256, kPhaseAheadAsItLies = 1024;
+// Rows that are met in turns as it lies: whole pages apart they are one set of the first cache,
+// which holds eight lines.
+inline constexpr Index kRowsInTurns = 8;
+
+// A block of channels at a start, gain in: the row and, for each channel, the sine or cosine of a
+// quarter of a turn more. While f32 is walked: the row and the next one.
+template <class S>
+struct PhaseStart {
+  alignas(64) S row[kPhaseBlock + kPadding], quarter[kPhaseBlock + kPadding];
+};
+
+// Channels [channel, channel + n) of a phase, kept from `at` on in a start.
+struct Span {
+  Index at, channel, n;
+};
+
+// The exact start of pairs [first, first + n), at most kSpan; returns how many spans they are.
+template <class S>
+HWY_INLINE int ExactStart(const ComposeSource& s, std::uint64_t position, Index first, Index n,
+                          PhaseStart<S>& start, Span* span) {
+  alignas(64) S c[kSpan + kPadding], sine[kSpan + kPadding];
+  TokenPosition where{};
+  where.whole[0] = position;
+  for (Index i = 0; i < n; i += kChunk)
+    Phase(s.phase, 0, where, first + i, HWY_MIN(kChunk, n - i), s.gain, s.gain, c + i, sine + i);
+  const SineCounts count = sine_counts(s.layout, s.phase.pairs, s.width);
+  S *row = start.row, *quarter = start.quarter;
+  if (s.layout == SineLayout::interleaved) {
+    for (Index m = 0; m < n; ++m) {
+      row[2 * m] = sine[m], row[2 * m + 1] = c[m];
+      quarter[2 * m] = c[m], quarter[2 * m + 1] = -sine[m];
+    }
+    span[0] = {0, 2 * first, HWY_MIN(2 * n, count.sines + count.cosines - 2 * first)};
+    return 1;
+  }
+  for (Index m = 0; m < n; ++m) {
+    row[m] = sine[m], quarter[m] = c[m];
+    row[kSpan + m] = c[m], quarter[kSpan + m] = -sine[m];
+  }
+  const bool cosines_first = cosine_first(s.layout);
+  const Index sines = HWY_MIN(n, count.sines - first), cosines = HWY_MIN(n, count.cosines - first);
+  int spans = 0;
+  if (sines > 0) span[spans++] = {0, first + (cosines_first ? count.cosines : 0), sines};
+  if (cosines > 0) span[spans++] = {kSpan, first + (cosines_first ? 0 : count.sines), cosines};
+  return spans;
+}
+
+// How far one position and a run turn a channel, in what the walk starts in.
+template <class S>
+HWY_INLINE const PhaseTurning<S>& TurningOf(const ComposeSource& s) {
+  if constexpr (sizeof(S) == 8)
+    return s.wide;
+  else
+    return s.narrow;
+}
+
+// A row and a quarter become a row and the next one, for f32.
+template <class S>
+HWY_INLINE void TakeFirstStep(const ComposeSource& s, const Span& span, PhaseStart<S>& start) {
+  const auto& one = TurningOf<S>(s).by_one;
+  S *row = start.row + span.at, *next = start.quarter + span.at;
+  for (Index l = 0; l < span.n; ++l)
+    next[l] = row[l] * one.cosine[span.channel + l] + next[l] * one.sine[span.channel + l];
+}
+
+// Where a walk goes on: tokens, and the channel that is met first.
+template <class T>
+struct Next {
+  const Token<T>* token;
+  Index channel;
+  MemoryWay way;
+};
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+#endif
