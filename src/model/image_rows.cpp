@@ -58,8 +58,10 @@ std::optional<Index> overlapping(const ConfigView& view) {
   return *rows * *columns;
 }
 
-// Tubelets of ViViT: frames, rows and columns of a patch in one list.
+// Tubelets of ViViT: frames, rows and columns of a patch in one list; VideoPrism's table has the
+// patches of one frame.
 std::optional<Index> tubelets(const ConfigView& view) {
+  const bool every_frame = view.entry().at("input_grid").at("tubelets").is_bool();
   const auto frames = view.integer("num_frames", 1, kMostPixels, true);
   const auto image = sides(view, "image_size");
   const auto v = view.value("tubelet_size");
@@ -70,7 +72,8 @@ std::optional<Index> tubelets(const ConfigView& view) {
     return n.is_integer() && n.as_integer() <= kMostPixels ? n.as_integer() : 0;
   };
   if (one(0) > 0 && one(1) > 0 && one(2) > 0)
-    return frames->value / one(0) * (image->first / one(1)) * (image->second / one(2));
+    return (every_frame ? frames->value / one(0) : 1) * (image->first / one(1)) *
+           (image->second / one(2));
   view.reading().error("wrong_type",
                        "tubelet_size must be frames, rows and columns, got " + shown(v->value),
                        v->where, "state three sizes");
@@ -129,6 +132,16 @@ std::optional<ImageRows> image_rows(const ConfigView& view) {
     const auto patches = overlapping(view);
     if (!patches) return std::nullopt;
     return ImageRows{*patches + before, before};
+  }
+  if (const Json* key = grid ? grid->find("counted") : nullptr) {  // Molmo-2
+    const auto n = view.integer(key->as_string(), 1, kMostPixels);
+    if (n) return ImageRows{n->value, before};
+    if (const auto v = view.value("image_size"); !v || v->value.is_null()) {
+      const auto patch = view.integer("patch_size", 1, kMostPixels, true);
+      if (!patch) return std::nullopt;
+      const Index side = grid->at("side").as_integer() / patch->value;
+      return ImageRows{side * side, before};
+    }
   }
   const auto image = sides(view, named(grid, "image", "image_size"));
   const auto patch = sides(view, named(grid, "patch", "patch_size"));

@@ -80,6 +80,18 @@ std::optional<Sourced<Index>> summed(const ConfigView& view, const Json& rule) {
   return Sourced<Index>{sum, Origin::derived, "the sum of " + v->where};
 }
 
+// Stacks that the file counts one by one.
+std::optional<Sourced<Index>> stacks(const ConfigView& view, const Json::Array& keys) {
+  Sourced<Index> all{0, Origin::derived, ""};
+  for (const Json& key : keys) {
+    const auto n = view.integer(key.as_string(), 0, kMostLayers, true);
+    if (!n) return std::nullopt;
+    all.value += n->value;
+    all.where += (all.where.empty() ? "" : " + ") + n->where;
+  }
+  return all;
+}
+
 void wrong_length(const ConfigView& view, const Value& v, std::size_t got, Index count) {
   view.reading().error("layer_types_length",
                        v.where.substr(v.where.rfind('/') + 1) + " has " + std::to_string(got) +
@@ -134,6 +146,7 @@ std::optional<Sourced<Index>> layer_count(const ConfigView& view) {
   const Json* rule = view.entry().find("layer_count");
   if (!rule) return view.integer("num_hidden_layers", 0, kMostLayers, false);
   if (rule->find("sum")) return summed(view, *rule);
+  if (const Json* keys = rule->find("keys")) return stacks(view, keys->as_array());
   if (const Json* n = rule->find("fixed"))
     return Sourced<Index>{n->as_integer(), Origin::class_default, view.class_name()};
   return rule->find("cycles") ? cycles(view) : doubled(view, *rule);

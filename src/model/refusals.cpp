@@ -37,6 +37,7 @@ bool said_already(const Reading& reading, const std::string& place) {
 void layer_types(const ConfigView& view, std::size_t layers) {
   const Json* list = view.object().find("layer_types");
   if (!list || !list->is_array() || view.entry().find("typed") ||
+      view.entry().find("other_layer_types") ||
       said_already(view.reading(), view.where("layer_types")))
     return;
   for (const Json& type : list->as_array())

@@ -225,6 +225,8 @@ for name in sorted(classes):
             entry["window"] = dict(F.WINDOW_NAMED[name])
         if name in F.INPUT_SQUARE:
             entry["input_square"] = True
+        if name in F.OTHER_LAYER_TYPES:
+            entry["other_layer_types"] = True
         if name in F.DECODER_UNSCALED:
             entry["decoder_unscaled"] = True
         if name in F.INPUT_MASK:

@@ -26,7 +26,7 @@ from transformers.utils import logging
 warnings.filterwarnings("ignore")
 logging.set_verbosity_error()
 POSITIONS = re.compile(r"(pos_embed|position_embeddings?|time_embeddings|gated_positional_embedding\.embedding"
-                       r"|(row|column)_embedder|position_embeddings?\.weight|(row|column)_embedder\.weight)$")
+                       r"|(row|column)_embedder|positional_embedding|position_embeddings?\.weight|(row|column)_embedder\.weight)$")
 SCORES = re.compile(r"(rel_pos_h|relative_position_bias_table|continuous_position_bias_mlp\.0\.weight)$")
 SIZES = [{}, {"image_size": 64, "patch_size": 8}, {"image_size": [32, 48]},
          {"image_size": [64, 96], "patch_size": [8, 16]}, {"image_size": 70, "patch_size": 8},
@@ -68,6 +68,13 @@ OTHERS = [
     ("kosmos_2_5_vision_model", [{}, {"max_num_patches": 60}]),
     ("aimv2_vision_model", [{"is_native": True, "hidden_size": 48, "num_attention_heads": 4,
                              "image_size": 32, "patch_size": 8}]),
+    ("videomt", [{}, {"image_size": 64, "patch_size": 8}, {"image_size": [32, 48]}]),
+    ("granite_docling_vision", [{}, {"image_size": 64, "patch_size": 8}, {"image_size": [32, 48]}]),
+    ("videoprism_vision_model", [{}, {"num_frames": 8, "image_size": [36, 54]},
+                                 {"tubelet_size": [2, 8, 16], "image_size": 64}]),
+    ("molmo2_vision", [{}, {"image_size": [280, 140]}, {"num_position_embeddings": 64},
+                       {"num_position_embeddings": 64, "image_num_pos": 100},
+                       {"image_patch_size": 7}, {"image_size": None}]),
     ("eomt", [{}, {"image_size": 64, "patch_size": 8}, {"image_size": [32, 48]}]),
     ("eomt_dinov3", [{}, {"hidden_size": 96, "num_attention_heads": 2,
                           "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}]),
@@ -184,7 +191,7 @@ def measure(case):
     tables, scores = [], 0
     for where, p in model.named_parameters():
         scores += bool(SCORES.search(where))
-        if POSITIONS.search(where) and ".interpolation." not in where:
+        if POSITIONS.search(where) and not re.search(r"interpolation\.|connector\.", where):
             shape = [n for n in p.shape if n != 1] if p.ndim != 3 else list(p.shape[1:])
             rows = 1
             for n in shape[:-1]:

@@ -25,11 +25,13 @@ TABLES = {
     "vitdet": (1, ROWS), "vitpose_backbone": (1, ROWS), "seggpt": (1, ROWS), "vilt": (1, ROWS),
     "yolos": (1, ROWS), "vivit": (1, ROWS), "timesformer": (1, ROWS), "hiera": (0, ROWS),
     "audio-spectrogram-transformer": (2, ROWS), "mgp-str": (1, "embeddings.pos_embed"),
-    "eomt": (0, ROWS + ".weight"),
+    "eomt": (0, ROWS + ".weight"), "videomt": (0, ROWS + ".weight"),
+    "granite_docling_vision": (0, WEIGHT), "molmo2_vision": (0, "positional_embedding"),
+    "videoprism_vision_model": (0, "spatial_embeddings.position_embeddings"),
 }
 # ... laid out by rows and columns of patches under another name.
 SAM = """sam_vision_model sam_hq_vision_model got_ocr2_vision deepseek_ocr2_sam_vision_model
-unlimited_ocr_sam_vision_model slanext_vision pp_formulanet_vision""".split()
+unlimited_ocr_sam_vision_model slanext_vision pp_formulanet_vision pp_chart2table_vision""".split()
 TABLES.update({name: (0, "pos_embed") for name in SAM})
 # A table whose number of rows the file states.
 COUNTED = {"siglip2_vision_model": ("num_patches", WEIGHT), "cosmos3_edge_vision": ("num_patches", WEIGHT)}
@@ -42,20 +44,23 @@ instructblipvideo_vision_model git_vision_model idefics_vision idefics2_vision i
 smolvlm_vision kosmos_2_vision_model janus_vision_model mllama_vision_model ovis2_vision
 phi4_multimodal_vision bridgetower_vision_model aimv2_vision_model minicpm_ocr_vision
 minicpmv4_6_vision minicpmv4_7_vision glm_image_vision eomt unlimited_ocr_vision_encoder
-hunyuan_vl_vision radio seggpt""".split() + SAM
+hunyuan_vl_vision radio seggpt videomt granite_docling_vision""".split() + SAM
 # Where the sizes stand, and what else has rows.
 GRID = {
     "hunyuan_vl_vision": {"image": "max_image_size"}, "radio": {"image": "max_img_size"},
     "lw_detr_vit": {"image": "pretrain_image_size"}, "vitdet": {"image": "pretrain_image_size"},
     "seggpt": {"image": "pretrain_image_size"}, "hiera": {"patch": "patch_stride"},
     "pixio": {"more": "n_cls_tokens"}, "yolos": {"more": "num_detection_tokens", "behind": True},
-    "vivit": {"tubelets": True}, "audio-spectrogram-transformer": {"overlap": True},
+    "vivit": {"tubelets": True}, "videoprism_vision_model": {"tubelets": "of one frame"},
+    "molmo2_vision": {"counted": "num_position_embeddings", "side": 378}, "audio-spectrogram-transformer": {"overlap": True},
     "videomae": {"frames": "num_frames", "tubelet": "tubelet_size"},
 }
 # A second table: the key of its rows, its tensor, and a value of a key that leaves it out.
 ALSO = {
     "timesformer": {"rows": "num_frames", "tensor": "embeddings.time_embeddings",
                     "unless": {"key": "attention_type", "equals": "space_only"}},
+    "videoprism_vision_model": {"rows": "num_frames",
+                                "tensor": "temporal_embeddings.position_embeddings"},
     "vilt": {"rows": "max_position_embeddings",
              "tensor": "embeddings.text_embeddings.position_embeddings.weight"},
 }
@@ -80,7 +85,7 @@ SCORE_IF = {**{name: ["use_rel_pos"] for name in SAM},
 MAIN = [f"{name}.backbone_config" for name in """lw_detr rf_detr depth_anything prompt_depth_anything zoedepth
 vitpose vitmatte upernet chmv2 tipsv2_dpt pp_ocrv5_server_det""".split()]
 REPLACES = {"dpt.backbone_config": "is_hybrid"}  # a backbone that is stated, but where this is true
-MAIN += [*REPLACES, "sam.vision_config", "sam_hq.vision_config"]
+MAIN += ["slanext.vision_config", *REPLACES, "sam.vision_config", "sam_hq.vision_config"]
 
 # Sines of rows and columns that every layer of an encoder adds to its q and k: DETR's over half the
 # width each, y before x; RT-DETR's in halves.
@@ -97,6 +102,12 @@ ONLY = {name: {"key": "position_embedding_type", "value": "sine",
         for name in DETR[:-1]}
 NAMES = {name: {"num_hidden_layers": "encoder_layers", "num_attention_heads": "encoder_attention_heads"}
          for name in ["deformable_detr", *MASKS, *RT_DETR]}
+# Keys of the released checkpoints, which count.
+NAMES["molmo2_vision"] = {"num_position_embeddings": "image_num_pos", "patch_size": "image_patch_size",
+                          "image_size": "image_default_input_size"}
+OWN_FIRST = ["molmo2_vision"]
+# layer_types of these is no list of layers, but what their ResNet may be made of.
+OTHER_LAYER_TYPES = ["pp_doclayout_v2", "pp_doclayout_v3"]
 
 # DINOv3's rotary under other names (the same code, compared).
 ROTARY = {"eomt_dinov3": "dinov3", "sapiens2": "dinov3"}
@@ -105,13 +116,18 @@ ROTARY = {"eomt_dinov3": "dinov3", "sapiens2": "dinov3"}
 HIERA_SAM = ("pos_embed is resized to the patches (bicubic) and pos_embed_window laid over it tile by "
              "tile; both have channels before rows and columns")
 POINTS = "sines and cosines of coordinates times a random matrix of the checkpoint (SamPositionalEmbedding)"
+PROMPTED = """sam sam_hq sam2 sam2_video sam3_tracker sam3_tracker_video edgetam
+edgetam_video""".split()
 REFUSED = {
     **{name: HIERA_SAM for name in """sam2_hiera_det_model sam2_vision_model sam2 sam2_video""".split()},
     **{name: "learned rows, tiled over the image, at the input and an axial rotary by windows beside "
              "them (Sam3ViTModel)" for name in "sam3_vit_model sam3_vision_model".split()},
-    **{f"{name}_prompt_encoder": POINTS for name in "sam sam_hq sam2 sam3_tracker edgetam".split()},
+    **{f"{name}_prompt_encoder": POINTS for name in PROMPTED},
     **{f"{name}_mask_decoder": "the rows that the prompt encoder makes are added to q and k of its "
-       "layers" for name in "sam sam_hq sam2 sam3_tracker edgetam".split()},
+       "layers" for name in PROMPTED},
+    **{name: "a depthwise convolution before each attention is all that its DaViT has; learned rows and "
+             "columns of cells and sines of the frame follow it (Florence2MultiModalProjector)"
+       for name in ["florence_vision"]},
     "maskformer": "DETR's sines are added to the keys of the image in its decoder, and a learned row each "
                   "to its queries; there is no encoder but the backbone",
     "levit": "each head of each layer learns a number for every pair of distances in rows and columns "
@@ -140,25 +156,32 @@ BOX_SINES = ("the decoder sends DETR's sines of box coordinates through a networ
              "q and k")
 AROUND = {
     "lw_detr": BOX_SINES, "rf_detr": BOX_SINES,
+    "slanext": "the head that writes the table is recurrent",
+    "deepseek_ocr2_vision": "patches, which stand first, see each other whole; only the queries behind "
+                            "them see no later ones",
     **{name: "the cells of the image get sines of rows and columns (base "
              "positional_embedding_temperature), added to q and k of the encoder"
        for name in "grounding-dino mm-grounding-dino".split()},
 }
 
 # No position encoding: Transformers with convolutions between, and convolutions alone.
-MIXED = "segformer glpn pvt_v2 cvt".split()
+MIXED = "segformer glpn pvt_v2 cvt mobilevit idefics2_perceiver idefics_perciever".split()
 CONVOLUTIONS = """resnet rt_detr_resnet bit regnet convnext convnextv2 dinov3_convnext hgnet_v2 focalnet
 poolformer""".split()
 # ... whose layers no key counts: none is listed.
 UNCOUNTED = """efficientnet align_vision_model mobilenet_v1 mobilenet_v2 pp_lcnet pp_lcnet_v3 textnet
 superpoint uvdoc_backbone""".split()
-NONE = MIXED + CONVOLUTIONS + UNCOUNTED
+# ... and some of attention without positions between them.
+CODEBOOKS = """chameleon_vqgan emu3_vqgan janus_vqgan glm_image_vqmodel flava_image_codebook""".split()
+NONE = MIXED + CONVOLUTIONS + UNCOUNTED + CODEBOOKS
 LAYERS = {name: {"rule": "all", "type": "conv"} for name in CONVOLUTIONS}
 LAYER_COUNT = {
     **{name: {"sum": "depths", "default": [2, 2, 6, 2]} for name in [*SWIN, "poolformer", "focalnet"]},
     **{name: {"sum": "depths", "default": [2, 2, 2, 2]} for name in "segformer glpn pvt_v2".split()},
     **{name: {"sum": "depths", "default": [3, 4, 6, 3]} for name in "resnet rt_detr_resnet bit hgnet_v2".split()},
-    **{name: {"fixed": 0} for name in UNCOUNTED},
+    **{name: {"fixed": 0} for name in UNCOUNTED + CODEBOOKS}, "mobilevit": {"fixed": 9},
+    "videoprism_vision_model": {"keys": ["num_spatial_layers", "num_temporal_layers"]},
+    **{name: {"keys": ["resampler_depth"]} for name in ("idefics2_perceiver", "idefics_perciever")},
     **{name: {"sum": "depths", "default": [3, 3, 9, 3]}
        for name in "convnext convnextv2 dinov3_convnext".split()},
     "regnet": {"sum": "depths", "default": [2, 6, 12, 2]}, "cvt": {"sum": "depth", "default": [1, 2, 10]},
@@ -187,6 +210,9 @@ DEFAULTS = {
     "siglip2_vision_model": {"num_patches": 256}, "cosmos3_edge_vision": {"num_patches": 256},
     "pix2struct_vision_model": {"seq_len": 4096}, "kosmos_2_5_vision_model": {"max_num_patches": 4096},
     "aimv2_vision_model": {"is_native": False},
+    "videoprism_vision_model": {"num_frames": 16, "tubelet_size": [1, 18, 18], "image_size": 288,
+                                "num_spatial_layers": 12, "num_temporal_layers": 4},
+    "idefics2_perceiver": {"resampler_depth": 3}, "idefics_perciever": {"resampler_depth": 6},
     "mask2former": {"feature_size": 256, "num_hidden_layers": 6},
     "oneformer": {"conv_dim": 256, "num_hidden_layers": 6}, "deformable_detr": {"num_hidden_layers": 6},
     "dab-detr": {"temperature_height": 20, "temperature_width": 20},
@@ -219,6 +245,14 @@ NOTE = {
     **{name: "coordinates count cells from 0; one such stack for each of encode_proj_layers; with "
              "eval_size stated none is added outside of training; queries of the decoder are "
              "predicted boxes, sent through a network" for name in RT_DETR},
+    **{name: "convolutions, and attention without positions where it stands between them: none is listed"
+       for name in CODEBOOKS},
+    "mobilevit": "the layers of its three Transformers, 2, 4 and 3; convolutions lie between",
+    **{name: "latents have no positions; what they read brings its own"
+       for name in ("idefics2_perceiver", "idefics_perciever")},
+    "videoprism_vision_model": "num_spatial_layers attend within a frame, by the first table; then "
+                               "num_temporal_layers across frames, by the second",
+    "granite_docling_vision": "the connector adds two tables of its own, coarse and fine",
     **{name: "convolutions alone: no key counts its layers, and none is listed" for name in UNCOUNTED},
     **{name: CELLS for name in """idefics2_vision idefics3_vision smolvlm_vision
        phi4_multimodal_vision minicpm_ocr_vision minicpmv4_6_vision minicpmv4_7_vision""".split()},
@@ -273,5 +307,6 @@ def merge(f):
     f.PAIRING.update({name: f.HALF for name in ROTARY})
     f.ROPE["sapiens2"] = {"rule": "top_level"}
     f.EXTRA_NAMES.update(NAMES)
+    f.OWN_FIRST += OWN_FIRST
     for name, values in DEFAULTS.items():
         f.EXTRA_DEFAULTS.setdefault(name, {}).update(values)
