@@ -145,6 +145,14 @@ TEST(VisionEncodings, AtTheQueriesAndKeys) {
   EXPECT_EQ(detr.layers.size(), 6u);
   EXPECT_EQ(read(R"({"model_type":"deformable_detr"})").input.at(0).where,
             "DeformableDetrConfig, at q of its layers");
+  // facebook/mask2former-swin-base-coco-panoptic states both counts: the pixel decoder has 6
+  const ModelSpec masks =
+      read(R"({"model_type":"mask2former","encoder_layers":6,"decoder_layers":10,
+      "num_hidden_layers":10,"hidden_dim":256,"feature_size":256})");
+  ASSERT_FALSE(masks.has_error()) << errors_of(masks);
+  EXPECT_EQ(masks.layers.size(), 6u);
+  for (const Finding& f : masks.findings) EXPECT_NE(f.severity, Severity::warning) << f.message;
+  EXPECT_EQ(read(R"({"model_type":"rt_detr","num_hidden_layers":6})").layers.size(), 1u);
   EXPECT_TRUE(read(R"({"model_type":"dab-detr","temperature_width":30})").has_error());
   const ModelSpec sam2 = read(R"({"model_type":"sam2"})");
   ASSERT_TRUE(sam2.has_error());

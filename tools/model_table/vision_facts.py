@@ -100,11 +100,9 @@ BASE = {**{name: ["positional_encoding_temperature"] for name in RT_DETR},
 ONLY = {name: {"key": "position_embedding_type", "value": "sine",
                "why": "learned rows and columns of 50 cells each (DetrLearnedPositionEmbedding)"}
         for name in DETR[:-1]}
-NAMES = {name: {"num_hidden_layers": "encoder_layers", "num_attention_heads": "encoder_attention_heads"}
-         for name in ["deformable_detr", *MASKS, *RT_DETR]}
 # Keys of the released checkpoints, which count.
-NAMES["molmo2_vision"] = {"num_position_embeddings": "image_num_pos", "patch_size": "image_patch_size",
-                          "image_size": "image_default_input_size"}
+NAMES = {"molmo2_vision": {"num_position_embeddings": "image_num_pos", "patch_size": "image_patch_size",
+                           "image_size": "image_default_input_size"}}
 OWN_FIRST = ["molmo2_vision"]
 # layer_types of these is no list of layers, but what their ResNet may be made of.
 OTHER_LAYER_TYPES = ["pp_doclayout_v2", "pp_doclayout_v3"]
@@ -180,6 +178,8 @@ LAYER_COUNT = {
     **{name: {"sum": "depths", "default": [2, 2, 2, 2]} for name in "segformer glpn pvt_v2".split()},
     **{name: {"sum": "depths", "default": [3, 4, 6, 3]} for name in "resnet rt_detr_resnet bit hgnet_v2".split()},
     **{name: {"fixed": 0} for name in UNCOUNTED + CODEBOOKS}, "mobilevit": {"fixed": 9},
+    # num_hidden_layers of these is the decoder's, or nobody's
+    **{name: {"keys": ["encoder_layers"]} for name in ["deformable_detr", *MASKS, *RT_DETR]},
     "videoprism_vision_model": {"keys": ["num_spatial_layers", "num_temporal_layers"]},
     **{name: {"keys": ["resampler_depth"]} for name in ("idefics2_perceiver", "idefics_perciever")},
     **{name: {"sum": "depths", "default": [3, 3, 9, 3]}
@@ -213,11 +213,11 @@ DEFAULTS = {
     "videoprism_vision_model": {"num_frames": 16, "tubelet_size": [1, 18, 18], "image_size": 288,
                                 "num_spatial_layers": 12, "num_temporal_layers": 4},
     "idefics2_perceiver": {"resampler_depth": 3}, "idefics_perciever": {"resampler_depth": 6},
-    "mask2former": {"feature_size": 256, "num_hidden_layers": 6},
-    "oneformer": {"conv_dim": 256, "num_hidden_layers": 6}, "deformable_detr": {"num_hidden_layers": 6},
+    "mask2former": {"feature_size": 256, "encoder_layers": 6},
+    "oneformer": {"conv_dim": 256, "encoder_layers": 6}, "deformable_detr": {"encoder_layers": 6},
     "dab-detr": {"temperature_height": 20, "temperature_width": 20},
     **{name: {"encoder_hidden_dim": 256, "positional_encoding_temperature": 10000,
-              "num_hidden_layers": 1, "num_attention_heads": 8} for name in RT_DETR},
+              "encoder_layers": 1} for name in RT_DETR},
     **{name: {"use_abs_pos": True, "use_rel_pos": True} for name in SAM},
 }
 
