@@ -328,6 +328,31 @@ TEST(ClassRules, SlidingLayersWithoutAWindow) {
   EXPECT_TRUE(read(sliding("modernbert-decoder", "\"sliding_window\":null")).has_error());
 }
 
+// Frequencies, windows and pairs are those of the classes, built and applied to random heads.
+TEST(ClassRules, SoundWithARotary) {
+  const ModelSpec dots = read(R"({"model_type":"dots3_note_audio_encoder"})");
+  ASSERT_FALSE(dots.has_error()) << errors_of(dots);
+  ASSERT_EQ(dots.layers.size(), 32u);
+  EXPECT_EQ(dots.layers[0].rotary->head_dim, 64);
+  EXPECT_EQ(dots.layers[0].rotary->blocks.front().width(), 32);
+  EXPECT_EQ(dots.layers[0].rotary->blocks.front().pairing, Pairing::half_split);
+  EXPECT_FALSE(dots.layers[0].attention.right);
+  for (const char* type : {"pe_audio_encoder", "pe_video_encoder", "neucodec", "xcodec2",
+                           "nemotron3_diarization_audio", "nemotron3_5_transcribe_asr_audio"})
+    EXPECT_FALSE(read(Json::object({{"model_type", type}}).dump()).layers.at(0).attention.right)
+        << type;
+  expect_refused(R"({"model_type":"qwen2_5_omni_dit"})", "layout_not_covered");
+  for (const char* type :
+       {"pocket_tts_audio_tokenizer_encoder", "pocket_tts_audio_tokenizer_decoder"}) {
+    const ModelSpec codec = read(Json::object({{"model_type", type}}).dump());
+    ASSERT_FALSE(codec.has_error()) << errors_of(codec);
+    ASSERT_EQ(codec.layers.size(), 2u);
+    EXPECT_EQ(codec.layers[1].attention.left, 249);
+    EXPECT_EQ(codec.layers[1].attention.right, 0);
+    EXPECT_EQ(codec.layers[1].rotary->blocks.front().width(), 64);
+  }
+}
+
 // Each fails in transformers, on loading or when its rotary is built.
 TEST(ClassRules, WhatElseTransformersRefuses) {
   for (const char* type : {"gemma3_text", "cohere2", "qwen3_next", "modernbert", "afmoe"})

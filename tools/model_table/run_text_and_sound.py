@@ -186,6 +186,11 @@ def texts():
              "prophetnet.modeling_prophetnet:ProphetNetModel", pair, "decoder.layers",
              [("encoder", "embedding", "encoder.position_embeddings"),
               ("model", "embedding", "decoder.position_embeddings")], acts="relative_pos_embeddings")
+    for on in (True, False):
+        case({"model_type": "pp_formulanet_text", "d_model": 48, "encoder_layers": 3, "decoder_layers": 2,
+              "decoder_attention_heads": 4, "decoder_ffn_dim": 16, "vocab_size": 96, "max_position_embeddings": 40,
+              "scale_embedding": on}, "pp_formulanet.modeling_pp_formulanet:PPFormulaNetTextModel", ids, "layers",
+             [("model", "embedding", "embed_positions")])
     case({"model_type": "pix2struct_text_model", "vocab_size": 96, "hidden_size": 48, "d_kv": 12, "d_ff": 16,
           "num_layers": 2, "num_heads": 4, "initializer_range": 0.02}, "pix2struct.modeling_pix2struct:Pix2StructTextModel",
          lambda m: m(input_ids=TOKENS), "layer", acts="relative_attention_bias")
@@ -235,6 +240,10 @@ def speech():
     case({"model_type": "vits", "vocab_size": 96, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
          "vits.modeling_vits:VitsTextEncoder",
          lambda m: m(TOKENS, torch.ones(1, 6, 1), torch.ones(1, 6)), "encoder.layers", acts="emb_rel_k")
+    case({"model_type": "granite_speech5_encoder", "hidden_size": 48, "intermediate_size": 16, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "head_dim": 12, "num_mel_bins": 8, "context_size": 10, "max_position_embeddings": 32,
+          "vocab_size": 96, "subsample_layers": []}, "granite_speech5.modeling_granite_speech5:GraniteSpeech5Encoder",
+         lambda m: m(torch.randn(1, 40, 32)), "layers", acts="rel_pos_emb")
     for kind, name in (("qwen2_audio", "qwen2_audio.modeling_qwen2_audio:Qwen2AudioEncoder"),
                        ("audioflamingo3", "audioflamingo3.modeling_audioflamingo3:AudioFlamingo3Encoder"),
                        ("voxtral", "voxtral.modeling_voxtral:VoxtralEncoder"),

@@ -59,6 +59,12 @@ ENTRY["trocr"] = {
         "true": {"input": "learned", "input_offset": 2, "input_tensor": "embed_positions.weight",
                  "input_scale": {"default": False}},
         "false": {**FAIRSEQ, "input_scale": {"default": False, "published": True}}}}}
+ENTRY["pp_formulanet_text"] = {
+    "scheme": "none", "input": "learned", "input_offset": 2, "input_tensor": "embed_positions.weight",
+    "input_scale": {"default": True}}
+ENTRY["glm5_next_text"] = {
+    "scheme": "none", "layers": {"rule": "every", "n": 4, "hit": "indexed_attention", "other": F.LINEAR},
+    "indexed_full": True, "key_cache_unknown": True}
 ENTRY["prophetnet"] = {
     "scheme": "none", "bidirectional": True, "decoder": "num_decoder_layers",
     "input": "learned", "input_padding": True, "input_slots": True, "input_beyond": "clamp",
@@ -131,6 +137,14 @@ ENTRY["nemotron_asr_streaming_encoder"] = {"refused": (
 for name in ("granite_speech_encoder", "granite_speech_plus_encoder"):
     ENTRY[name] = {"scheme": "shaw", "bidirectional": True, "layers": {"rule": "all", "type": "chunked_attention"},
                    "input_note": SHAW + " to the block of context_size frames; blocks do not see each other"}
+ENTRY["granite_speech5_encoder"] = {
+    **ENTRY["granite_speech_encoder"], "input_note": ENTRY["granite_speech_encoder"]["input_note"] +
+    "; layers of subsample_layers halve the frames"}
+ENTRY["fun_asr_nano_encoder"] = {"refused": (
+    "a sinusoid from position 1 (layout=halves spacing=t2t) as wide as num_stacked_frames frames of "
+    "num_mel_bins, beside frames times sqrt(hidden_size), and a convolution of the values of each layer")}
+ENTRY["moonshine_streaming_encoder"] = {"refused": (
+    "no positions, but windows of sliding_windows frames before and behind, one pair a layer")}
 ENTRY["vits"] = {"scheme": "shaw", "bidirectional": True, "input_note":
                  "the score adds q times a learned row of the distance up to window_size, nothing beyond "
                  "it, and the output adds such rows too; layers are those of the text encoder, the flow "
@@ -204,7 +218,7 @@ ENTRY["timesfm"] = {"scheme": "none", "variants": {"key": "use_positional_embedd
 
 # Sound without a Transformer.
 CONVOLUTIONS = "convolutions"
-for name in """univnet speecht5_hifigan fastspeech2_conformer_hifigan dac qwen2_5_omni_bigvgan
+for name in """muse_spark_audio univnet speecht5_hifigan fastspeech2_conformer_hifigan dac qwen2_5_omni_bigvgan
         vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_encoder
         vibevoice_acoustic_tokenizer_decoder""".split():
     ENTRY[name] = {"scheme": "none", "no_transformer": CONVOLUTIONS}
@@ -214,6 +228,8 @@ F.EXTRA_NAMES.update({
     "prophetnet": {"num_hidden_layers": "num_encoder_layers"},
     "seamless_m4t": {"num_hidden_layers": "encoder_layers"},
     "seamless_m4t_v2": {"num_hidden_layers": "encoder_layers"},
+    "pp_formulanet_text": {"num_hidden_layers": "decoder_layers", "num_attention_heads": "decoder_attention_heads"},
+    "granite_speech5_encoder": {"attention_chunk_size": "context_size"},
     "granite_speech_encoder": {"attention_chunk_size": "context_size"},
     "granite_speech_plus_encoder": {"attention_chunk_size": "context_size"},
     "qwen2_5_omni_audio_encoder": {"attention_chunk_size": "n_window"}})
@@ -227,6 +243,8 @@ F.EXTRA_DEFAULTS.update({
     "sew-d": {"pos_att_type": ["p2c", "c2p"]},
     "seamless_m4t": {"num_hidden_layers": 24, "decoder_layers": 24},
     "seamless_m4t_v2": {"num_hidden_layers": 24, "decoder_layers": 24},
+    "pp_formulanet_text": {"num_hidden_layers": 8},
+    "granite_speech5_encoder": {"attention_chunk_size": 128},
     "granite_speech_encoder": {"attention_chunk_size": 200},
     "granite_speech_plus_encoder": {"attention_chunk_size": 200},
     "qwen2_5_omni_audio_encoder": {"attention_chunk_size": 100},
@@ -234,8 +252,26 @@ F.EXTRA_DEFAULTS.update({
     "patchtsmixer": {"context_length": 32, "patch_length": 8, "patch_stride": 8, "self_attn": False,
                      "use_positional_encoding": False},
     "timesfm": {"use_positional_embedding": False}})
+# Which part of a model of sound alone has its positions.
+F.PART_MAIN += """fastspeech2_conformer_with_hifigan.model_config nemotron3_diarization.audio_config
+nemotron3_5_transcribe_audio.asr_config qwen2_5_omni_token2wav.dit_config""".split()
+# Halves of one codec, and a tower: pairs as in the whole (compare.py).
+F.PAIRING.update({name: F.HALF for name in """pocket_tts_audio_tokenizer_encoder
+pocket_tts_audio_tokenizer_decoder dots3_note_audio_encoder""".split()})
+F.BIDIRECTIONAL += """dots3_note_audio_encoder nemotron3_diarization_audio nemotron3_5_transcribe_asr_audio
+nemotron3_5_transcribe_word_timestamp neucodec xcodec2 pe_audio_encoder pe_video_encoder
+pe_audio_video_encoder""".split()
+F.ROPE["qwen2_5_omni_dit"] = {
+    "rule": "refused",
+    "why": "only the first head of each layer turns, taken by even and odd channels, and blocks of block_size "
+           "frames see themselves, one before in look_backward_layers and one behind in look_ahead_layers",
+    "mend": "posenc table \"rope head_dim=64 pairing=half_split\" has the angles of that head"}
+F.WINDOW_ON_ALL += ["pocket_tts_audio_tokenizer_encoder", "pocket_tts_audio_tokenizer_decoder"]
 # BLT has four rotaries, one a part: the top level has none.
 F.NOT_THE_TEXT.append("blt")
 # Parts that transformers 5.23 does not declare.
-EXTRA_PARTS = {"rag": {"question_encoder": {"by_model_type": True, "type": ""},
+EXTRA_PARTS = {"fastspeech2_conformer_with_hifigan": {
+                   "model_config": {"type": "fastspeech2_conformer", "main": True},
+                   "vocoder_config": {"type": "fastspeech2_conformer_hifigan"}},
+               "rag": {"question_encoder": {"by_model_type": True, "type": ""},
                        "generator": {"by_model_type": True, "type": ""}}}
