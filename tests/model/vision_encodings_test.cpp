@@ -134,6 +134,11 @@ TEST(VisionEncodings, NoPositions) {
   EXPECT_EQ(segformer.layers.size(), 52u);
   EXPECT_EQ(segformer.layers[0].attention.kind, AttentionKind::full);
   EXPECT_TRUE(segformer.input.empty());
+  const ModelSpec linear = read(R"({"model_type":"mobilevitv2"})");  // attention linear in patches
+  ASSERT_EQ(linear.layers.size(), 9u) << errors_of(linear);
+  EXPECT_EQ(linear.layers[0].attention.kind, AttentionKind::linear);
+  EXPECT_EQ(read(R"({"model_type":"pp_ocrv5_server_rec","depth":3})").layers.size(), 3u);
+  EXPECT_FALSE(read(R"({"model_type":"uvdoc"})").has_error());
 }
 
 // Where and what the rows of DETR's kin meet; bases that differ; a mechanism without a scheme.

@@ -3,8 +3,8 @@
 Every table here was built by run_vision.py and its rows counted; the sentences were read in the
 modeling file of the class."""
 
-# Learned rows of patches. The word before the first colon of a row: tokens before the patches that
-# have rows in the same table, and how the tensor's name ends.
+# Learned rows of patches: how many tokens before the patches have rows in the same table, and how the
+# tensor's name ends.
 ROW, WEIGHT = "embeddings.position_embedding", "embeddings.position_embedding.weight"
 ROWS = "embeddings.position_embeddings"
 TABLES = {
@@ -52,7 +52,8 @@ GRID = {
     "seggpt": {"image": "pretrain_image_size"}, "hiera": {"patch": "patch_stride"},
     "pixio": {"more": "n_cls_tokens"}, "yolos": {"more": "num_detection_tokens", "behind": True},
     "vivit": {"tubelets": True}, "videoprism_vision_model": {"tubelets": "of one frame"},
-    "molmo2_vision": {"counted": "num_position_embeddings", "side": 378}, "audio-spectrogram-transformer": {"overlap": True},
+    "molmo2_vision": {"counted": "num_position_embeddings", "side": 378},
+    "audio-spectrogram-transformer": {"overlap": True},
     "videomae": {"frames": "num_frames", "tubelet": "tubelet_size"},
 }
 # A second table: the key of its rows, its tensor, and a value of a key that leaves it out.
@@ -83,7 +84,8 @@ SCORE_IF = {**{name: ["use_rel_pos"] for name in SAM},
 # The part of a model of images alone where its positions come from; what stands behind it is made of
 # convolutions.
 MAIN = [f"{name}.backbone_config" for name in """lw_detr rf_detr depth_anything prompt_depth_anything zoedepth
-vitpose vitmatte upernet chmv2 tipsv2_dpt pp_ocrv5_server_det""".split()]
+vitpose vitmatte upernet chmv2 tipsv2_dpt uvdoc slanet pp_ocrv5_server_det pp_ocrv5_mobile_det
+pp_ocrv6_medium_det pp_ocrv6_small_det""".split()]
 REPLACES = {"dpt.backbone_config": "is_hybrid"}  # a backbone that is stated, but where this is true
 MAIN += ["slanext.vision_config", *REPLACES, "sam.vision_config", "sam_hq.vision_config"]
 
@@ -154,7 +156,7 @@ BOX_SINES = ("the decoder sends DETR's sines of box coordinates through a networ
              "q and k")
 AROUND = {
     "lw_detr": BOX_SINES, "rf_detr": BOX_SINES,
-    "slanext": "the head that writes the table is recurrent",
+    **{name: "the head that writes the table is recurrent" for name in ("slanet", "slanext")},
     "deepseek_ocr2_vision": "patches, which stand first, see each other whole; only the queries behind "
                             "them see no later ones",
     **{name: "the cells of the image get sines of rows and columns (base "
@@ -163,21 +165,25 @@ AROUND = {
 }
 
 # No position encoding: Transformers with convolutions between, and convolutions alone.
-MIXED = "segformer glpn pvt_v2 cvt mobilevit idefics2_perceiver idefics_perciever".split()
+MIXED = """segformer glpn pvt_v2 cvt mobilevit mobilevitv2 idefics2_perceiver idefics_perciever
+pp_ocrv5_mobile_rec pp_ocrv5_server_rec pp_ocrv6_small_rec""".split()
 CONVOLUTIONS = """resnet rt_detr_resnet bit regnet convnext convnextv2 dinov3_convnext hgnet_v2 focalnet
 poolformer""".split()
 # ... whose layers no key counts: none is listed.
-UNCOUNTED = """efficientnet align_vision_model mobilenet_v1 mobilenet_v2 pp_lcnet pp_lcnet_v3 textnet
+UNCOUNTED = """efficientnet align_vision_model mobilenet_v1 mobilenet_v2 pp_lcnet pp_lcnet_v3 pp_lcnet_v4 textnet
 superpoint uvdoc_backbone""".split()
 # ... and some of attention without positions between them.
-CODEBOOKS = """chameleon_vqgan emu3_vqgan janus_vqgan glm_image_vqmodel flava_image_codebook""".split()
-NONE = MIXED + CONVOLUTIONS + UNCOUNTED + CODEBOOKS
-LAYERS = {name: {"rule": "all", "type": "conv"} for name in CONVOLUTIONS}
+BETWEEN = """chameleon_vqgan emu3_vqgan janus_vqgan glm_image_vqmodel flava_image_codebook
+swiftformer""".split()
+NONE = MIXED + CONVOLUTIONS + UNCOUNTED + BETWEEN
+LAYERS = {**{name: {"rule": "all", "type": "conv"} for name in CONVOLUTIONS},
+          "mobilevitv2": {"rule": "all", "type": "linear_attention"}}
 LAYER_COUNT = {
     **{name: {"sum": "depths", "default": [2, 2, 6, 2]} for name in [*SWIN, "poolformer", "focalnet"]},
     **{name: {"sum": "depths", "default": [2, 2, 2, 2]} for name in "segformer glpn pvt_v2".split()},
     **{name: {"sum": "depths", "default": [3, 4, 6, 3]} for name in "resnet rt_detr_resnet bit hgnet_v2".split()},
-    **{name: {"fixed": 0} for name in UNCOUNTED + CODEBOOKS}, "mobilevit": {"fixed": 9},
+    **{name: {"fixed": 0} for name in UNCOUNTED + BETWEEN}, "mobilevit": {"fixed": 9},
+    "mobilevitv2": {"sum": "n_attn_blocks", "default": [2, 4, 3]},
     # num_hidden_layers of these is the decoder's, or nobody's
     **{name: {"keys": ["encoder_layers"]} for name in ["deformable_detr", *MASKS, *RT_DETR]},
     "videoprism_vision_model": {"keys": ["num_spatial_layers", "num_temporal_layers"]},
@@ -246,8 +252,10 @@ NOTE = {
              "eval_size stated none is added outside of training; queries of the decoder are "
              "predicted boxes, sent through a network" for name in RT_DETR},
     **{name: "convolutions, and attention without positions where it stands between them: none is listed"
-       for name in CODEBOOKS},
+       for name in BETWEEN},
     "mobilevit": "the layers of its three Transformers, 2, 4 and 3; convolutions lie between",
+    **{name: "these are the layers of its neck, behind the backbone" for name in
+       ("pp_ocrv5_mobile_rec", "pp_ocrv5_server_rec", "pp_ocrv6_small_rec")},
     **{name: "latents have no positions; what they read brings its own"
        for name in ("idefics2_perceiver", "idefics_perciever")},
     "videoprism_vision_model": "num_spatial_layers attend within a frame, by the first table; then "
