@@ -58,6 +58,29 @@ void layer_types(const ConfigView& view, std::size_t layers) {
         view.where("layer_types"), "remove the key", static_cast<double>(list->as_array().size()));
 }
 
+// A whole number that the class holds cannot be a text, an object or a switch, whether it moves a
+// position or not (run, every class). Other names of an attribute are not checked there, and the
+// rule of the layers reads its own key (EXAONE's pattern may be letters).
+void kinds(const ConfigView& view) {
+  const Json* names = view.entry().find("names");
+  const Json* rule = view.entry().find("layers");
+  const Json* pattern = rule ? rule->find("key") : nullptr;
+  for (const auto& [key, held] : view.entry().at("defaults").as_object()) {
+    if (!held.is_integer() || view.lists("own_first", key)) continue;
+    if (pattern && *pattern == Json(key)) continue;
+    const Json* name = names ? names->find(key) : nullptr;
+    const std::string spelled = name ? name->as_string() : key;
+    const Json* v = view.object().find(spelled);
+    if (!v || !(v->is_string() || v->is_object() || v->is_bool()) ||
+        said_already(view.reading(), view.where(spelled)))
+      continue;
+    view.reading().error("wrong_type",
+                         spelled + " must be a whole number, got " + shown(*v) + ": " +
+                             view.class_name() + " refuses the file",
+                         view.where(spelled), "state a number, or leave the key out");
+  }
+}
+
 }  // namespace
 
 void refused_on_loading(const ConfigView& view, std::size_t layers) {
@@ -78,6 +101,7 @@ void refused_on_loading(const ConfigView& view, std::size_t layers) {
           view.where(spelled), "state " + spelled + ", or leave the key out");
     }
   }
+  kinds(view);
   layer_types(view, layers);
 }
 

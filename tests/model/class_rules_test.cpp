@@ -353,6 +353,22 @@ TEST(ClassRules, SoundWithARotary) {
   }
 }
 
+// transformers checks every whole number that a class holds, read or not; EXAONE's may be letters.
+TEST(ClassRules, NumbersOfAnotherType) {
+  for (const char* text :
+       {R"({"model_type":"bert","pad_token_id":"0"})", R"({"model_type":"phi3","pad_token_id":{}})",
+        R"({"model_type":"wav2vec2-bert","max_source_positions":"x"})",
+        R"({"model_type":"trocr","decoder_attention_heads":true})",
+        R"({"model_type":"speecht5","num_conv_pos_embeddings":"128"})",
+        R"({"model_type":"blip_text_model","num_attention_heads":{}})"})
+    expect_refused(text, "wrong_type");
+  for (
+      const char* text :
+      {R"({"model_type":"bert","vocab_size":"x"})",
+       R"({"model_type":"exaone4","sliding_window_pattern":"L","num_hidden_layers":0,"layer_types":[]})"})
+    EXPECT_FALSE(finding(read(text), "wrong_type")) << text;
+}
+
 // Each fails in transformers, on loading or when its rotary is built.
 TEST(ClassRules, WhatElseTransformersRefuses) {
   for (const char* type : {"gemma3_text", "cohere2", "qwen3_next", "modernbert", "afmoe"})
