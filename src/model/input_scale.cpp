@@ -57,7 +57,7 @@ std::string input_scale_text(const ConfigView& view, Index width, bool learned) 
   scale.key = named ? named->as_string() : "scale_embedding";
   scale.stated = view.stated(scale.key);
   if (rule->find("ignored")) {
-    if (scale.stated && truthy(scale.stated->value))
+    if (scale.stated && view.flag(scale.key, false))
       view.reading().warn("key_ignored",
                           "scale_embedding is true in the file, but " + view.class_name() +
                               " multiplies nothing by it",

@@ -188,6 +188,7 @@ TEST(Switches, TakeTrueAndFalseOnly) {
         R"({"model_type":"mpt","attn_config":{"alibi":"false"}})",
         R"({"model_type":"mpt","attn_config":{"alibi":null}})",
         R"({"model_type":"marian","scale_embedding":1})",
+        R"({"model_type":"qwen2_audio_encoder","scale_embedding":"false"})",
         R"({"model_type":"deberta","relative_attention":"true"})",
         R"({"model_type":"zamba2","use_mem_rope":"false"})",
         R"({"model_type":"llama4_text","attn_temperature_tuning":"false"})",
