@@ -344,12 +344,15 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
     flags = rope_flags(view, count);
     if (!flags) return std::nullopt;
   }
-  if (!stated_types(view, count, plans) && rule) {
+  const bool stated = stated_types(view, count, plans);
+  if (!stated && rule) {
     Rules r{view, *rule, count, plans, ""};
     if (!apply_rule(r, flags)) return std::nullopt;
     plans = std::move(r.plans);
   }
-  if (rule && rule->find("force_last") && !plans.empty() && plans.back().type != "full_attention") {
+  const Json* force = rule ? rule->find("force_last") : nullptr;
+  if (force && (!stated || force->is_bool()) && !plans.empty() &&
+      plans.back().type != "full_attention") {
     plans.back().type = "full_attention";
     plans.back().origin = Origin::class_default;
     plans.back().where = view.class_name() + ": the last layer is full";

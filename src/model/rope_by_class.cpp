@@ -138,8 +138,13 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
     return set;
   }
   if (!add_nested(view, set, *all, labels)) return set;
+  // A scaled part makes transformers fill in a fraction beside them, in the plain ones too.
+  const bool scaled = std::any_of(set.parts.begin(), set.parts.end(), [](const RopeSet::Part& p) {
+    return p.turns && rope_type(p.dict).value_or("default") != "default";
+  });
   for (const char* key : {"rope_theta", "partial_rotary_factor", "swa_rope_theta"}) {
-    const bool fills = filled_in(rule_of(view, "fills"), key);
+    const bool fills = filled_in(rule_of(view, "fills"), key) ||
+                       (scaled && std::string_view(key) == "partial_rotary_factor");
     const auto outside = view.stated(key);
     bool taken = false;
     for (auto& part : set.parts) {
@@ -158,7 +163,7 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
   }
   if (const Json* held = view.entry().find("fraction"))
     for (auto& part : set.parts)
-      if (part.turns && rope_type(part.dict).value_or("default") == "default")
+      if (part.turns && (scaled || rope_type(part.dict).value_or("default") == "default"))
         part.dict.set_default("partial_rotary_factor",
                               {*held, Origin::class_default, view.class_name()});
   for (auto& part : set.parts)

@@ -144,11 +144,16 @@ void complete(const ConfigView& view, Dict& d, bool nested) {
 
 namespace {
 
-void rename_type(Dict& d, const Json* names) {
+void rename_type(const ConfigView& view, Dict& d, const Json* names) {
   const auto name = rope_type(d);
   const Json* to = names && name ? names->find(*name) : nullptr;
   if (!to) return;
   const Value* old = d.find("rope_type") ? d.find("rope_type") : d.find("type");
+  if (*name == "yarn" && (d.find("short_factor") || d.find("long_factor")))
+    view.reading().note("yarn_with_lists",
+                        "rope_type yarn with lists is " + to->as_string() + " for " +
+                            view.class_name() + "; other classes compute YaRN and ignore the lists",
+                        old->where, "write rope_type " + to->as_string());
   d.set("rope_type",
         {*to, Origin::derived, old->where + " (" + *name + " means " + to->as_string() + " here)"});
 }
@@ -284,9 +289,9 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
       stated_twice(view, part.dict, "partial_rotary_factor", *fraction, "partial_conflict");
       part.dict.set_default("partial_rotary_factor", *fraction);
     }
-    rename_type(part.dict, rule_of(view, "rename"));
+    rename_type(view, part.dict, rule_of(view, "rename"));
     complete(view, part.dict, set.nested);
-    rename_type(part.dict, rule_of(view, "rename_late"));
+    rename_type(view, part.dict, rule_of(view, "rename_late"));
     if (const Json* aliases = rule_of(view, "aliases"))
       for (const auto& [from, to] : aliases->as_object())
         if (const Value* v = part.dict.find(from)) part.dict.set_default(to.as_string(), *v);

@@ -302,19 +302,24 @@ bool RotaryWriter::mrope(Index turned) {
         halves ? "state another fraction" : "write pairs for time, height, width");
     return false;
   }
-  if (sum != turned / 2 && about.at("layout").as_string() == "interleaved" && sum > 0) {
-    // the pairs that height and width do not take follow time
+  if (about.at("layout").as_string() == "interleaved" && sum > 0) {
+    // Height takes every third pair from 1 on, width from 2 on, as many as it says and there are;
+    // what they leave follows time.
     const auto& list = sections.value.as_array();
-    const Index rest = turned / 2 - list[1].as_integer() - list[2].as_integer();
-    if (3 * std::max(list[1].as_integer(), list[2].as_integer()) <= turned / 2 + 1 && rest >= 0) {
+    const Index pairs = turned / 2;
+    const Index height = std::min(list[1].as_integer(), (pairs + 1) / 3);
+    const Index width = std::min(list[2].as_integer(), pairs / 3);
+    const Index time = pairs - height - width;
+    if (sum != pairs || time != list[0].as_integer()) {
       reading().warn("sections_sum",
-                     "mrope_section adds up to " + std::to_string(sum) + ", and " +
-                         std::to_string(turned / 2) + " pairs turn: the rest follow time",
+                     "mrope_section is " + shown(sections.value) + ", and " +
+                         std::to_string(pairs) + " pairs turn: " + std::to_string(height) +
+                         " follow height, " + std::to_string(width) + " width, the rest time",
                      sections.where, "sections count pairs, and all pairs",
                      static_cast<double>(sum));
-      sections = {Json::array({Json(rest), list[1], list[2]}), Origin::derived,
-                  sections.where + ", the rest to time"};
-      sum = turned / 2;
+      sections = {Json::array({Json(time), Json(height), Json(width)}), Origin::derived,
+                  sections.where + ", every third pair"};
+      sum = pairs;
     }
   }
   if (sum != turned / 2) {

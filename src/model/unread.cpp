@@ -24,7 +24,26 @@ constexpr std::string_view kOfPositions[] = {"alibi",
                                              "rotary_dim",
                                              "use_dynamic_ntk",
                                              "use_logn_attn",
+                                             "no_rope_layers",
+                                             "rope_interleaved",
+                                             "mrope_section",
                                              "position_embedding_type"};
+
+// Names of other programs, or of one class, for something that has another name in most.
+struct Alias {
+  std::string_view key, means;
+};
+constexpr Alias kAliases[] = {{"rope_base", "rope_theta"},
+                              {"rotary_base", "rope_theta"},
+                              {"rope_freq_base", "rope_theta"},
+                              {"rope_thetas", "rope_theta by layer"},
+                              {"rope_local_base_freq", "rope_theta of sliding layers"},
+                              {"local_rope_theta", "rope_theta of sliding layers"},
+                              {"rope_scale", "factor of rope_scaling"},
+                              {"rope_scaling_factor", "factor of rope_scaling"},
+                              {"ntk_alpha", "alpha of rope_scaling"},
+                              {"rotary_percentage", "partial_rotary_factor"},
+                              {"partial_rotary_factors", "partial_rotary_factor by layer"}};
 
 // SCHEME fields that --assume may give; other names are keys of the file.
 bool is_scheme_field(const std::string& key) {
@@ -61,12 +80,14 @@ bool says_nothing_new(const ConfigView& view, std::string_view key, const Json& 
   }
   if (key == "alibi" || key == "use_alibi") return scheme == "alibi";
   if (!held.is_number()) return false;
-  if (key == "rotary_emb_base") {
+  if (key == "rotary_emb_base" || key == "rope_base" || key == "rotary_base" ||
+      key == "rope_freq_base") {
     const auto theta = view.value("rope_theta");
     return theta && theta->value.is_number() && theta->value.as_number() == held.as_number();
   }
-  const bool factor = key == "rope_ratio" || key == "rotary_scaling_factor" ||
-                      key.ends_with("fraction") || key.ends_with("pct") || key.ends_with("percent");
+  const bool factor = key == "rope_ratio" || key.ends_with("scaling_factor") ||
+                      key == "rope_scale" || key.ends_with("fraction") || key.ends_with("pct") ||
+                      key.ends_with("percent") || key.ends_with("percentage");
   return factor && held.as_number() == 1;
 }
 
@@ -88,10 +109,23 @@ void theta_of_attention(const ConfigView& view) {
 
 void unread_positions(const ConfigView& view) {
   theta_of_attention(view);
-  for (const std::string_view key : kOfPositions) {
+  const auto unread = [&](std::string_view key) -> const Json* {
     const Json* held = view.object().find(key);
-    if (!held || !truthy(*held) || view.reading().looked.count(view.where(key)) != 0) continue;
-    if (says_nothing_new(view, key, *held)) continue;
+    if (!held || !truthy(*held) || view.reading().looked.count(view.where(key)) != 0 ||
+        says_nothing_new(view, key, *held))
+      return nullptr;
+    return held;
+  };
+  for (const Alias& alias : kAliases)
+    if (const Json* held = unread(alias.key))
+      view.reading().warn("alias_not_read",
+                          std::string(alias.key) + " (" + std::string(alias.means) +
+                              ") is not read by " + view.class_name() + ", got " + shown(*held),
+                          view.where(alias.key),
+                          "write the name that the class reads, if it is meant");
+  for (const std::string_view key : kOfPositions) {
+    const Json* held = unread(key);
+    if (!held) continue;
     view.reading().warn("key_ignored",
                         std::string(key) + " is not read by " + view.class_name() + ", got " +
                             shown(*held) + ": weights made with it need other code",

@@ -30,7 +30,7 @@ def every(n, key=None, hit=FULL, other=SLIDING, **more):
 # How layer types follow when the file has no `layer_types`.
 LAYERS = {
     "afmoe": every(4, "global_attn_every_n_layers"),
-    "beam": every(6, force_last=True),
+    "beam": every(6, force_last="unless stated"),
     "cohere2": every(4, "sliding_window_pattern"),
     "cohere2_moe": every(4, "sliding_window_pattern"),
     "cwm": every(4, phase="first"),
@@ -52,7 +52,7 @@ LAYERS = {
     "modernbert": every(3, "global_attn_every_n_layers", phase="first"),
     "modernbert-decoder": every(3, "global_attn_every_n_layers", phase="first"),
     "muse_glimmer_text": every(4, phase="from_end"), "muse_spark_text": every(4, phase="from_end"),
-    "neomme": every(6, force_last=True),
+    "neomme": every(6, force_last="unless stated"),
     "olmo3": every(4),
     "olmo_hybrid": every(4, other=LINEAR, one_at_least=True),
     "qwen3_next": every(4, "full_attention_interval", other=LINEAR),
@@ -133,7 +133,8 @@ qwen2_5_omni_talker deepseek_ocr2_encoder""".split()
 WINDOW_BOTH = {"modernbert": {"key": "local_attention", "divide": 2, "set_by": "sliding_window"},
                "openai_privacy_filter": {"key": "sliding_window", "divide": 1},
                "ultrabert": {"key": "sliding_window", "divide": 1, "listed": "attention_windows"},
-               "neomme": {"key": "sliding_window", "divide": 1, "every_second": 1024}}
+               "neomme": {"key": "sliding_window", "divide": 1, "every_second": 1024},
+               "embedding_gemma2_text": {"key": "sliding_window", "divide": 1}}
 # The causal sibling: a window of local_attention // 2 keys, the query's own among them.
 WINDOW_NAMED = {"gpt_neo": {"key": "window_size"}}  # local layers see so many keys, their own included
 WINDOW_HALVED = {"modernbert-decoder": {"key": "local_attention", "divide": 2, "set_by": "sliding_window"}}
@@ -317,7 +318,7 @@ helium hrm_text hy_v3 hy_v4 kolibri1 laguna lfm3 llama4_text longcat_flash mellu
 minimax_m2 minimax_m3_vl_text ministral3 mistral_large4_text molmo2_text muse_glimmer_assistant
 muse_glimmer_text muse_spark_text neomme neucodec openai_privacy_filter pe_audio_encoder
 pe_audio_video_encoder pe_video_encoder qwen2_5_omni_dit qwen2_5_omni_talker qwen3 qwen3_5_moe_text
-qwen3_5_text qwen3_next qwen3_omni_moe_talker_code_predictor qwen3_vl_text qwen4_exp_text seed_oss
+qwen3_5_text qwen3_next qwen3_omni_moe_talker_code_predictor qwen3_vl_text qwen4_exp_text
 solar_open step3p5 t5_gemma_module t5gemma2_decoder t5gemma2_text timesfm2_5 vaultgemma
 voxtral_realtime_encoder xcodec2 zaya""".split()
 # hidden_size must be a multiple of num_attention_heads, even beside head_dim (run).
