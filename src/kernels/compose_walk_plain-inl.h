@@ -12,12 +12,12 @@
 
 #include <hwy/highway.h>
 
+#if HWY_HAVE_SCALABLE
 HWY_BEFORE_NAMESPACE();
 namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_HAVE_SCALABLE
 inline constexpr Index kWalkLanes = 16;
 
 struct WideWalk {
@@ -108,8 +108,9 @@ HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span,
     EndWalk(span, i, n, walk, start);
   }
 }
-#endif
+
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::detail
 HWY_AFTER_NAMESPACE();
+#endif
 #endif

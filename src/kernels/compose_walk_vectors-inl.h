@@ -11,12 +11,12 @@
 
 #include <hwy/highway.h>
 
+#if !HWY_HAVE_SCALABLE
 HWY_BEFORE_NAMESPACE();
 namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if !HWY_HAVE_SCALABLE
 using RowTag = hn::ScalableTag<float>;
 
 // Channel values of one vector of floats, walked in double: x(n+1) = 2 cos(w) x(n) - x(n-1). 63
@@ -254,8 +254,9 @@ HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span,
     EndWalk(span, i, walk, start);
   }
 }
-#endif
+
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::detail
 HWY_AFTER_NAMESPACE();
+#endif
 #endif

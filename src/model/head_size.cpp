@@ -148,6 +148,19 @@ bool heads_divide(const ConfigView& view) {
   return false;
 }
 
+// An attention that looks for no size of its own where head_dim is null.
+bool takes_null(const ConfigView& view) {
+  if (!view.entry().find("head_null_fails")) return true;
+  const auto v = view.stated("head_dim");
+  if (v ? !v->value.is_null() : !view.entry().find("head_null")) return true;
+  view.reading().error(v ? "wrong_type" : "missing_key",
+                       std::string("head_dim is ") + (v ? "null" : "missing, null in the class") +
+                           ", and the attention of " + view.class_name() +
+                           " takes it as it is: transformers fails",
+                       v ? v->where : view.where("head_dim"), "state head_dim");
+  return false;
+}
+
 }  // namespace
 
 std::optional<Head> head_of(const ConfigView& view, const std::string& layer_type) {
@@ -159,7 +172,7 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
                          v->where, "state head_dim, or leave the key out");
     return std::nullopt;
   }
-  if (!heads_divide(view)) return std::nullopt;
+  if (!takes_null(view) || !heads_divide(view)) return std::nullopt;
   const Json* rule = view.entry().find("head");
   const std::string name = rule ? rule->as_string() : "own";
   if (name == "latent") return latent(view);

@@ -116,6 +116,19 @@ bool thetas_by_layer(const ConfigView& view, RopeSet& set) {
   return true;
 }
 
+// A class that fills in thetas fills in the original context too; others are refused without it.
+void original_stated(const ConfigView& view, const RopeSet::Part& part, const Value& all) {
+  const auto type = rope_type(part.dict);
+  if (!type || !needs_original(*type) || filled_in(rule_of(view, "fills"), "rope_theta") ||
+      part.dict.find("original_max_position_embeddings"))
+    return;
+  view.reading().error("missing_key",
+                       "original_max_position_embeddings is missing: " + view.class_name() +
+                           " fills in none, and transformers refuses rope_type " + *type +
+                           " without it",
+                       all.where + "/" + part.label, "state it beside rope_type");
+}
+
 // Gemma-4, Laguna, MiMo: as it stands, or the class default whole. Keys beside it are not read,
 // but those of `fills`, which reach dictionaries that lack them.
 RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_types) {
@@ -166,8 +179,11 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
       if (part.turns && (scaled || rope_type(part.dict).value_or("default") == "default"))
         part.dict.set_default("partial_rotary_factor",
                               {*held, Origin::class_default, view.class_name()});
-  for (auto& part : set.parts)
-    if (part.turns) complete(view, part.dict, true);
+  for (auto& part : set.parts) {
+    if (!part.turns) continue;
+    original_stated(view, part, *all);
+    complete(view, part.dict, true);
+  }
   return set;
 }
 

@@ -109,10 +109,6 @@ std::optional<Value> fraction_outside(const ConfigView& view) {
   return std::nullopt;
 }
 
-bool needs_original(const std::string& type) {
-  return type == "llama3" || type == "yarn" || type == "longrope";
-}
-
 // What stands in for a missing original_max_position_embeddings.
 std::optional<Value> maximum_as_original(const ConfigView& view) {
   const auto v = view.value("max_position_embeddings");
@@ -122,6 +118,10 @@ std::optional<Value> maximum_as_original(const ConfigView& view) {
 }
 
 }  // namespace
+
+bool needs_original(const std::string& type) {
+  return type == "llama3" || type == "yarn" || type == "longrope";
+}
 
 void complete(const ConfigView& view, Dict& d, bool nested) {
   const Value* type = d.find("type");

@@ -32,6 +32,8 @@ bool add_nested(const ConfigView&, RopeSet&, const Value& all,
 Value theta_outside(const ConfigView&);
 // rope_type, and original_max_position_embeddings where the type needs it.
 void complete(const ConfigView&, Dict&, bool nested);
+// Whether transformers refuses the type without original_max_position_embeddings.
+bool needs_original(const std::string& rope_type);
 
 // False after a finding: a class that takes layer types only (strict_labels) and finds another key.
 bool only_layer_types(const ConfigView&, const Value& all, const Json& known);

@@ -321,6 +321,9 @@ pe_audio_video_encoder pe_video_encoder qwen2_5_omni_dit qwen2_5_omni_talker qwe
 qwen3_5_text qwen3_next qwen3_omni_moe_talker_code_predictor qwen3_vl_text qwen4_exp_text
 solar_open step3p5 t5_gemma_module t5gemma2_decoder t5gemma2_text timesfm2_5 vaultgemma
 voxtral_realtime_encoder xcodec2 zaya""".split()
+# The attention takes head_dim as it is, null too, and fails (run).
+HEAD_NULL_FAILS = """qwen2 qwen3_moe phi3 cohere cohere2 smollm3 glm glm4_moe granite granitemoe olmo olmo2
+exaone4 apertus bitnet ministral hunyuan_v1_dense hunyuan_v1_moe""".split()
 # hidden_size must be a multiple of num_attention_heads, even beside head_dim (run).
 HEADS_DIVIDE = """arcee aria_text cosmos3_edge_text cwm deepseek_ocr2_text deepseek_v2
 dots3_note_audio_encoder esmc eurobert gemma2 gemma3_text gemma3n_text gpt_neox gradium_phonon_tts

@@ -95,7 +95,8 @@ def rotary(name):
             entry[key] = table[name]
     for names, key in ((F.TAIL, "tail"), (F.KEY_CACHE_UNKNOWN, "key_cache_unknown"),
                        (F.INDEXED_FULL, "indexed_full"), (F.FLAT_ONLY, "flat_only"),
-                       (F.HEAD_STRICT, "head_strict"), (F.STRICT_LABELS, "strict_labels"), (F.HEADS_DIVIDE, "heads_divide"),
+                       (F.HEAD_STRICT, "head_strict"), (F.HEAD_NULL_FAILS, "head_null_fails"),
+                       (F.STRICT_LABELS, "strict_labels"), (F.HEADS_DIVIDE, "heads_divide"),
                        (F.LABELS_IF_TYPED, "labels_if_typed"), (F.VISION_WINDOWS, "vision_windows"),
                        (F.SPLITS_BY_TABLE, "splits_by_table")):
         if name in names:
