@@ -177,8 +177,10 @@ void print_input(const std::vector<InputEncoding>& input) {
     fmt::print("  at the input: {} ({})\n", to_text(e.value), e.where);
     std::vector<std::string> about;
     if (e.positions && e.image_prefix)
-      about.push_back(fmt::format("{} rows: {} in front, then patches row by row",
-                                  with_commas(*e.positions), *e.image_prefix));
+      about.push_back(fmt::format("{} rows: {}patches row by row", with_commas(*e.positions),
+                                  *e.image_prefix > 0
+                                      ? fmt::format("{} in front, then ", *e.image_prefix)
+                                      : std::string()));
     else if (e.positions && *e.positions > 0)
       about.push_back(fmt::format("positions 0 to {}", with_commas(*e.positions - 1)));
     else if (std::holds_alternative<Sinusoidal>(e.value.scheme))

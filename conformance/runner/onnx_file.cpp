@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/runner/onnx_file.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <optional>
@@ -166,13 +167,20 @@ Array tensor_of(Message m, std::string* name) {
   if (e.external) m.fail("the tensor's data lie in another file");
   const DType dtype = dtype_from_onnx(m, e.type);
   if (!e.raw && dtype != DType::f32 && dtype != DType::f64) append_integers(m, e, dtype, e.bytes);
-  std::uint64_t size = static_cast<std::uint64_t>(size_of(dtype));
+  // Dims beside one of 0 must fit too: strides are made of them.
+  Index size = size_of(dtype);
+  bool none = false;
   for (const std::int64_t d : e.dims) {
-    if (d < 0 || (d > 0 && size > e.bytes.size() / static_cast<std::uint64_t>(d)))
-      m.fail("the tensor's dims ask for more data than it has");
-    size *= static_cast<std::uint64_t>(d);
+    if (d < 0 || (d > 0 && size > kUnbounded / d))
+      m.fail("the tensor's dims must be 0 or more, and their product fit 2^63 bytes");
+    size *= std::max<std::int64_t>(d, 1);
+    none = none || d == 0;
   }
-  if (size != e.bytes.size()) m.fail("the tensor has more data than its dims ask for");
+  if (none) size = 0;
+  if (static_cast<std::uint64_t>(size) > e.bytes.size())
+    m.fail("the tensor's dims ask for more data than it has");
+  if (static_cast<std::uint64_t>(size) < e.bytes.size())
+    m.fail("the tensor has more data than its dims ask for");
   if (name != nullptr) *name = e.name;
   Array a;
   a.dtype = dtype;

@@ -145,9 +145,10 @@ TEST(OnnxFile, LengthsThatLieAreRefused) {
   refused(head + varint((9 << 3) | 2) + varint(~std::uint64_t{0}), "reaches past the end");
   refused(head + run(9, std::string(20, 'x')), "ask for more data");
   refused(head + run(9, std::string(28, 'x')), "more data than its dims");
-  refused(number(1, std::uint64_t{1} << 62) + number(1, 8) + number(2, 1) + run(9, "xxxx"),
-          "ask for more data");
-  refused(number(1, ~std::uint64_t{0}) + number(2, 1) + run(9, "xxxx"), "ask for more data");
+  const std::string huge = number(1, std::uint64_t{1} << 62) + number(1, 8) + number(2, 1);
+  refused(huge + run(9, "xxxx"), "fit 2^63 bytes");
+  refused(number(1, 0) + huge + run(9, ""), "fit 2^63 bytes");
+  refused(number(1, ~std::uint64_t{0}) + number(2, 1) + run(9, "xxxx"), "0 or more");
   refused(number(1, 1) + number(2, 8) + run(9, "xxxx"), "type 8");
   refused(number(1, 1) + run(9, "xxxx"), "type 0");
   refused(head + run(9, std::string(24, 'x')) + run(13, "elsewhere"), "another file");
