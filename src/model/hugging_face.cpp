@@ -47,15 +47,8 @@ struct TextPart : Part {
 };
 
 bool descend(TextPart& at, Reading& reading, bool first) {
-  if (const Json* why = at.entry->find("refused")) {
-    reading.error("layout_not_covered",
-                  at.entry->at("class").as_string() +
-                      " is known, and its positions have no scheme "
-                      "here: " +
-                      why->as_string(),
-                  reading.file + "#" + at.pointer + "/model_type", "read the model's code");
-    return false;
-  }
+  const ConfigView whole(*at.object, at.pointer, *at.entry, reading);
+  if (refused_by_name(whole)) return false;
   const Json* parts = at.entry->find("parts");
   const std::string key = parts ? text_key(*parts) : "";
   if (parts == nullptr || key.empty()) {
@@ -68,7 +61,6 @@ bool descend(TextPart& at, Reading& reading, bool first) {
   if (const Json* note = at.entry->find("input_note"))
     reading.note("encoding_not_covered", note->as_string(),
                  reading.file + "#" + at.pointer + "/model_type");
-  const ConfigView whole(*at.object, at.pointer, *at.entry, reading);
   auto inner = part_of(whole, key, parts->at(key));
   if (!inner) return false;
   if (!inner->entry) {
