@@ -150,10 +150,7 @@ std::optional<ImageRows> image_rows(const ConfigView& view) {
   if (grid && grid->find("more")) {  // tokens that the file counts, with rows of their own
     const auto more = view.integer(grid->at("more").as_string(), 0, kMostPixels, true);
     if (!more) return std::nullopt;
-    if (grid->find("behind"))
-      out.rows += more->value;
-    else
-      before += more->value;
+    before += more->value;
   }
   out.rows += before;
   if (grid && grid->find("behind")) return out;

@@ -6,13 +6,12 @@
 namespace posenc::hf {
 namespace {
 
-// `entry` with what `more` says over it; null takes a fact away.
+// `entry` with what `more` says over it.
 Json overlaid(const Json& entry, const Json& more) {
   Json out = Json::object();
   for (const auto& [key, value] : entry.as_object())
-    if (key != "variants" && !more.find(key)) out.set(key, value);
-  for (const auto& [key, value] : more.as_object())
-    if (!value.is_null()) out.set(key, value);
+    if (key != "variants") out.set(key, value);
+  for (const auto& [key, value] : more.as_object()) out.set(key, value);
   return out;
 }
 
