@@ -113,6 +113,9 @@ RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype) {
     s->row_columns += b.spectrum.heads * 2 * b.pairs();
   }
   s->gaps = gaps_between(spec);
+  s->head_bytes = spec.head_dim * s->element_size;
+  s->block_count = static_cast<std::int32_t>(s->tables.size());
+  s->gap_count = static_cast<std::int32_t>(s->gaps.size());
   fill_turns(*s);
   state_ = std::move(s);
 }
@@ -157,13 +160,13 @@ void run_task(void* arg, Index i) {
 
 void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor& executor) {
   call.blocks = s.tables.data();
-  call.block_count = static_cast<std::int32_t>(s.tables.size());
+  call.block_count = s.block_count;
   call.gaps = s.gaps.data();
-  call.gap_count = static_cast<std::int32_t>(s.gaps.size());
+  call.gap_count = s.gap_count;
   const Index heads = (call.in->q.data != nullptr ? call.in->q.heads : 0) +
                       (call.in->k.data != nullptr ? call.in->k.heads : 0);
   // The tensors lie in memory, so the product fits.
-  const Index bytes = tokens * heads * s.spec.head_dim * s.element_size;
+  const Index bytes = tokens * heads * s.head_bytes;
   call.way = s.way;
   call.large = bytes > kLargeBytes;
   call.stream = bytes > kStreamBytes &&

@@ -20,6 +20,8 @@ struct RotaryPlan::State {
   Index axes = 1;
   Index heads = 1;  // of the spectra; more than 1: tensors must have just these
   Index row_columns = 0;
+  Index head_bytes = 0;
+  std::int32_t block_count = 0, gap_count = 0;
   bool decays = false;
   std::vector<RotaryTables> tables;
   std::vector<Index> block_column;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 #include <thread>
 
 #include "posenc/positions/sequence.h"
@@ -163,99 +162,6 @@ TEST(Plan, RefusesCalls) {
   const QK qk{slice_heads(packed, 0, 2), slice_heads(packed, 2, 1)};
   plan.apply(qk, three);
   plan.apply({qk.q, {}}, {slice_heads(packed, 3, 2), {}}, three);
-}
-
-// Heads [0, q) and [q, q + k) of one packed tensor, whatever their numbers and whichever comes
-// first.
-TEST(Plan, SlicesOfAPackedTensorDoNotOverlap) {
-  const RotaryPlan plan(half(8), DType::f32);
-  for (const auto& [q, k] : {std::pair{32, 8},
-                             {28, 4},
-                             {64, 8},
-                             {12, 2},
-                             {8, 1},
-                             {71, 1},
-                             {16, 8},
-                             {32, 32},
-                             {2, 1},
-                             {8, 32},
-                             {1, 8}})
-    for (const Layout layout : {Layout::bthd, Layout::bhtd, Layout::tbhd}) {
-      const Index all = q + 2 * k, batch = 2, tokens = 7;
-      std::vector<float> x(static_cast<std::size_t>(batch * tokens * all * 8));
-      const Index shape[4] = {layout == Layout::tbhd ? tokens : batch,
-                              layout == Layout::bthd   ? tokens
-                              : layout == Layout::bhtd ? all
-                                                       : batch,
-                              layout == Layout::bhtd ? tokens : all, 8};
-      const Heads packed = heads(tensor(static_cast<void*>(x.data()), DType::f32, shape), layout);
-      const OwnedPositions p = arange(0, tokens);
-      EXPECT_NO_THROW(plan.apply({slice_heads(packed, 0, q), slice_heads(packed, q, k)}, p));
-      EXPECT_NO_THROW(plan.apply({slice_heads(packed, k, q), slice_heads(packed, 0, k)}, p));
-      refuses(
-          [&, q = q, k = k] {
-            plan.apply({slice_heads(packed, 0, q), slice_heads(packed, q - 1, k)}, p);
-          },
-          "overlap");
-    }
-}
-
-// Refused exactly when an element of one view is one of the other.
-TEST(Plan, ViewsOverlapWhereTheyShareAnElement) {
-  const RotaryPlan plan(half(4), DType::f32);
-  Random random(4);
-  std::vector<float> x(6000);
-  int shared = 0;
-  for (int n = 0; n < 3000; ++n) {
-    // Both with the strides of one dense tensor, its axes in any order, some of them backwards.
-    Index size[4] = {random.integer(1, 3), random.integer(1, 3), random.integer(1, 5), 4};
-    Index stride[4], order[4] = {0, 1, 2, 3}, at = 1;
-    for (int i = 3; i > 0; --i) std::swap(order[i], order[random.integer(0, i)]);
-    for (const Index axis : order) stride[axis] = at, at *= size[axis] + random.integer(0, 1);
-    for (Index& s : stride) s = random.integer(0, 3) == 0 ? -s : s;
-    const auto view = [&](Index start, Index count) {
-      Heads h;
-      h.data = x.data() + start, h.dtype = DType::f32;
-      h.batch = size[0], h.tokens = size[1], h.heads = count, h.dim = 4;
-      h.batch_stride = stride[0], h.token_stride = stride[1];
-      h.head_stride = stride[2], h.dim_stride = stride[3];
-      return h;
-    };
-    const Heads a = view(3000, size[2]);
-    const Heads b = view(3000 + random.integer(-300, 300), random.integer(1, size[2]));
-    const auto elements = [&](const Heads& h) {
-      std::set<Index> all;
-      const auto* first = static_cast<const float*>(h.data);
-      for (Index i = 0; i < h.batch; ++i)
-        for (Index t = 0; t < h.tokens; ++t)
-          for (Index g = 0; g < h.heads; ++g)
-            for (Index d = 0; d < h.dim; ++d)
-              all.insert(first - x.data() + i * h.batch_stride + t * h.token_stride +
-                         g * h.head_stride + d * h.dim_stride);
-      return all;
-    };
-    const std::set<Index> of_a = elements(a), of_b = elements(b);
-    const bool share =
-        std::any_of(of_b.begin(), of_b.end(), [&](Index e) { return of_a.count(e) != 0; });
-    shared += share;
-    const OwnedPositions p = arange(0, size[1]);
-    if (share)
-      refuses([&] { plan.apply({a, b}, p); }, "overlap");
-    else
-      EXPECT_NO_THROW(plan.apply({a, b}, p));
-  }
-  EXPECT_GT(shared, 500);
-  EXPECT_LT(shared, 2500);
-}
-
-// Keys that are read where queries are turned in place would be turned twice.
-TEST(Plan, OneInPlaceOverTheInputOfTheOther) {
-  const RotaryPlan plan(half(8), DType::f32);
-  std::vector<float> x(48, 1), y(48);
-  const Heads in = heads(x.data(), 3, 2, 8), out = heads(y.data(), 3, 2, 8);
-  const OwnedPositions p = arange(0, 3);
-  refuses([&] { plan.apply({in, in}, {in, out}, p); }, "the output of q must not overlap k");
-  refuses([&] { plan.apply({in, in}, {out, in}, p); }, "the output of k must not overlap q");
 }
 
 TEST(Plan, NothingToDo) {
