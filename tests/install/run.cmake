@@ -2,7 +2,8 @@
 # Builds the consumer against posenc, as a stranger would, and runs it.
 #   HOW      find_package | pkg_config | add_subdirectory
 #   TREE     the project;  BUILD  a build of it to install from;  WORK  a folder to work in
-#   SHARED   ON: a shared library of its own, built in OWN, which tests share
+#   SHARED   ON: a shared library of its own: OWN holds the consumer that has posenc as a
+#            subdirectory, and the others install from there
 # What is built here shows how the parts fit, not how fast they are: little optimization, few
 # instruction sets.
 function(run)
@@ -17,17 +18,21 @@ set(options -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0
             -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_C_COMPILER=${CC}
             -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_C_COMPILER_LAUNCHER=${LAUNCHER}
             "-DPOSENC_DISABLED_TARGETS=HWY_AVX3|HWY_SSE4|HWY_SSSE3" -DPOSENC_CUDA=OFF)
+set(consumer ${WORK}/consumer)
+set(whole ${consumer})
+if(SHARED)
+  set(whole ${OWN})
+  set(BUILD ${OWN}/posenc)
+endif()
 file(REMOVE_RECURSE ${WORK}/prefix ${WORK}/consumer)
-if(HOW STREQUAL add_subdirectory)
+if(HOW STREQUAL add_subdirectory OR SHARED)
   run(${CMAKE_COMMAND} ${options} -DBUILD_SHARED_LIBS=${SHARED} -DPOSENC_TREE=${TREE}
-      -S ${TREE}/tests/install/consumer -B ${WORK}/consumer)
+      -DPOSENC_INSTALL=ON -S ${TREE}/tests/install/consumer -B ${whole})
+  run(${CMAKE_COMMAND} --build ${whole} --target consumer)
+endif()
+if(HOW STREQUAL add_subdirectory)
+  set(consumer ${whole})
 else()
-  if(SHARED)
-    set(BUILD ${OWN})
-    run(${CMAKE_COMMAND} ${options} -DBUILD_SHARED_LIBS=ON -DPOSENC_TESTS=OFF -DPOSENC_CLI=OFF
-        -DPOSENC_BENCH=OFF -DPOSENC_EXAMPLES=OFF -DPOSENC_INSTALL=ON -S ${TREE} -B ${BUILD})
-    run(${CMAKE_COMMAND} --build ${BUILD} --target posenc)
-  endif()
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/installed --component development)
   # Moved once: nothing may remember where it was installed.
   file(RENAME ${WORK}/installed ${WORK}/prefix)
@@ -44,17 +49,15 @@ if(HOW STREQUAL pkg_config)
   endif()
   run(pkg-config ${static} --cflags --libs posenc)
   separate_arguments(flags UNIX_COMMAND "${RUN_OUT}")
-  file(MAKE_DIRECTORY ${WORK}/consumer)
-  run(${CXX} -std=c++20 ${TREE}/tests/install/consumer/main.cpp -o ${WORK}/consumer/consumer
+  file(MAKE_DIRECTORY ${consumer})
+  run(${CXX} -std=c++20 ${TREE}/tests/install/consumer/main.cpp -o ${consumer}/consumer
       ${flags} -Wl,-rpath,${lib_dir})
-else()
-  if(HOW STREQUAL find_package)
-    run(${CMAKE_COMMAND} ${options} -DCMAKE_PREFIX_PATH=${WORK}/prefix
-        -S ${TREE}/tests/install/consumer -B ${WORK}/consumer)
-  endif()
-  run(${CMAKE_COMMAND} --build ${WORK}/consumer --target consumer)
+elseif(HOW STREQUAL find_package)
+  run(${CMAKE_COMMAND} ${options} -DCMAKE_PREFIX_PATH=${WORK}/prefix
+      -S ${TREE}/tests/install/consumer -B ${consumer})
+  run(${CMAKE_COMMAND} --build ${consumer} --target consumer)
 endif()
-run(${WORK}/consumer/consumer)
+run(${consumer}/consumer)
 if(NOT RUN_OUT MATCHES "posenc [0-9.]+: turned")
   message(FATAL_ERROR "the consumer said: ${RUN_OUT}")
 endif()

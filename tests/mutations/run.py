@@ -12,6 +12,7 @@ catches fails the run. A header of a scheme is in half of the library, so all of
 with --minutes as many are tried as there is time for, from another place in the list after every commit.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -89,6 +90,14 @@ def catchers(programs):
     return None, []
 
 
+def sound(jobs, programs):
+    """Ends the run where a program fails before anything is broken."""
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for program, failed in pool.map(lambda p: catchers([p]), programs):
+            if program:
+                sys.exit(f"{program} fails before anything is broken: {failed}")
+
+
 def first_build(jobs, programs):
     copy_tree()
     if FIRST.exists():  # a run that was cut short leaves something broken
@@ -99,9 +108,7 @@ def first_build(jobs, programs):
     built = build(jobs, programs)
     if built.returncode:
         sys.exit(built.stdout[-4000:])
-    program, failed = catchers(programs)
-    if program:
-        sys.exit(f"{program} fails before anything is broken: {failed}")
+    sound(jobs, programs)
     mirror(BUILD, FIRST)
 
 
