@@ -122,9 +122,11 @@ std::string layer_text(const LayerSpec& l, bool positions_at_input) {
   if (l.encodings.empty()) {
     if (l.scheme != "none" && !l.scheme.empty() && !positions_at_input)
       s += fmt::format("      positions act in the score: {}\n", l.scheme);
-    else
-      s += positions_at_input ? "      q and k are not turned\n"
-                              : "      no position encoding (NoPE)\n";
+    else if (positions_at_input)
+      s += "      q and k are not turned\n";
+    else  // the word is one of attention
+      s += l.attention.kind == AttentionKind::none ? "      no position encoding\n"
+                                                   : "      no position encoding (NoPE)\n";
   }
   for (const auto& e : l.encodings)
     s += fmt::format("      {}\n", without_long_lists(to_text(e.value)));

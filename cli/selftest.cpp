@@ -5,6 +5,8 @@
 #include <regex>
 
 #include "conformance/runner/runner.h"
+#include "posenc/registry.h"
+#include "posenc/rotary/plan.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -67,6 +69,9 @@ int selftest(const SelftestOptions& o) {
   } catch (const std::regex_error& e) {
     throw UsageError("--filter is no regular expression: " + std::string(e.what()));
   }
+  // A wrong environment fails here by one message, not in every case.
+  default_executor();
+  RotaryPlan(resolve(Rope{.head_dim = 2, .pairing = Pairing::half_split}), DType::f32);
   conformance::Options options;
   options.map = o.map;
   options.filter = o.filter;

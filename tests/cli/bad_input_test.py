@@ -2,6 +2,7 @@
 """Every verb, every bad file: one clear error, exit 3, nothing written, nobody crashed."""
 import os
 import pathlib
+import unittest.mock
 import xml.dom.minidom
 
 from command_line import *
@@ -132,6 +133,12 @@ class BadInput(Case):
             self.error(*verb, path, code=3, says=["w.safetensors", "config.json or .gguf"])
         self.error("table", "rope head_dim=8 " + "x" * 5000, "--positions", "0:2", "-o", "-", "--format", "csv", code=3, says="SCHEME")
         self.assertLess(len(self.last.stderr), 5800)
+
+    def test_a_wrong_environment_is_one_message(self):
+        for name in ["POSENC_ISA", "POSENC_NUM_THREADS", "POSENC_MEMORY_WAY"]:
+            with self.subTest(name), unittest.mock.patch.dict(os.environ, {name: "q"}):
+                self.error("selftest", code=3, says=[name, '"q"'])
+                self.assertLess(len(self.last.stderr), 200)
 
     def test_an_empty_value_is_no_wish_for_the_default(self):
         for words in [["explain", LLAMA, "--layer", ""], ["list", ""], ["table", SCHEME, "--what", "", "-o", "-"],
