@@ -90,6 +90,25 @@ TEST(ContinuousAxial, SumsANetworkOfEachAxis) {
   EXPECT_NEAR(r[0], 2 * silu(0.5 * 2 + 0.1) + 0.3 + 3 * silu(-5.0) - 0.2, 1e-15);
 }
 
+// A term an axis that multiplies would make x MLP_0 MLP_1 of x (MLP_0 + MLP_1).
+TEST(ContinuousAxial, SeveralAxesCanOnlyBeAdded) {
+  ContinuousAxial s{.width = 1, .axes = 2, .hidden = 1, .depth = 1};
+  for (const Compose c : {Compose::multiply, Compose::one_plus, Compose::concat}) {
+    s.compose = c;
+    EXPECT_EQ(refusal([&] { s.parameters(); }),
+              "[continuous_axial] networks that are summed can only be added, got \"" +
+                  std::string(enum_text(c)) + "\"");
+  }
+  s.axes = 1, s.activation = Activation::identity, s.compose = Compose::multiply;
+  std::vector<double> v[] = {{2}, {0}, {1}, {0}}, x{10}, y{0};
+  const TensorView p[] = {tensor(v[0].data(), {1, 1}), tensor(v[1].data(), {1}),
+                          tensor(v[2].data(), {1, 1}), tensor(v[3].data(), {1})};
+  LoweredInput low;
+  s.lower(p, low);
+  apply_input(tensor(x.data(), {1, 1}), real({3.0}), low, tensor(y.data(), {1, 1}));
+  EXPECT_EQ(y[0], 60) << "one axis: 10 * (2 * 3)";
+}
+
 TEST(Coordinates, AreChannels) {
   const auto r = rows(Coordinates{}, linspace_grid({{2, 3}}), 2);
   EXPECT_THAT(r[0], ::testing::ElementsAre(-1, -1));

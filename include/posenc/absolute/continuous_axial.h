@@ -103,8 +103,8 @@ struct ContinuousAxial {
     if (axes < 1 || axes > 8) refuse(who, "axes must lie between 1 and 8", axes);
     if (hidden < 1 || hidden > 1000000) refuse(who, "hidden must be positive", hidden);
     if (depth < 1 || depth > 64) refuse(who, "depth must lie between 1 and 64", depth);
-    if (compose == Compose::concat && axes > 1)
-      refuse(who, "the axes are summed: compose must not be concat with several");
+    if (compose != Compose::add && axes > 1)
+      refuse(who, "networks that are summed can only be added", enum_text(compose));
     for (const double x : {gain, input_gain})
       if (!std::isfinite(x)) refuse(who, "gains must be finite", x);
   }
