@@ -8,6 +8,7 @@
 #include "core/overlap.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
+#include "positions/shared_row.h"
 
 namespace posenc {
 namespace {
@@ -258,8 +259,7 @@ void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView&
   call.batch = to.batch, call.tokens = to.tokens;
   call.x_width = x.empty() ? 0 : width, call.y_width = to.width;
   call.sources = sources, call.count = static_cast<Index>(s.sources.size());
-  Positions list = p;
-  if (list.batch == 1) list.batch_stride = 0;
+  const Positions list = detail::shared_row(p);
   call.positions = &list;
   call.input_gain = s.lowered.input_gain;
   call.shared = !differs_by_batch(s, p);

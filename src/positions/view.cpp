@@ -3,6 +3,7 @@
 
 #include "core/shape.h"
 #include "posenc/core/error.h"
+#include "positions/shared_row.h"
 
 namespace posenc {
 namespace {
@@ -41,7 +42,7 @@ Positions positions(const TensorView& v) {
   p.token_stride = v.stride[last];
   if (v.rank > 1) p.batch = v.shape[last - 1], p.batch_stride = v.stride[last - 1];
   if (v.rank > 2) p.axes = static_cast<std::int32_t>(v.shape[0]), p.axis_stride = v.stride[0];
-  return p;
+  return detail::shared_row(p);
 }
 
 Index OwnedPositions::count() const noexcept {
@@ -56,10 +57,9 @@ OwnedPositions::operator Positions() const noexcept {
   p.type = value.index() == 0 ? DType::i64 : DType::f64;
   p.axes = axes;
   p.batch = batch;
-  p.count = count();
-  p.batch_stride = batch > 1 ? p.count : 0;
+  p.count = p.batch_stride = count();
   p.axis_stride = p.count * batch;
-  return p;
+  return detail::shared_row(p);
 }
 
 }  // namespace posenc

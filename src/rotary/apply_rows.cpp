@@ -5,6 +5,7 @@
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/rotary/plan.h"
+#include "positions/shared_row.h"
 #include "rotary/plan_state.h"
 
 namespace posenc {
@@ -49,9 +50,13 @@ void check_rows_shape(const TensorView& v, const Heads& h, Index columns, bool i
 void check_index(const Positions& p, const Heads& h, Index rows) {
   if (p.type != DType::i64 && p.type != DType::i32)
     refuse("rotary", "rows are numbered by i64 or i32", name(p.type));
-  if (p.count != h.tokens || p.axes != 1 ||
-      (p.batch != h.batch && !(p.batch == 1 && p.batch_stride == 0)))
+  if (p.axes != 1) refuse("rotary", "index must have one axis", Index{p.axes});
+  if (p.count != h.tokens)
     refuse("rotary", "index must have one row number for each token, tokens", p.count);
+  if (p.batch != h.batch && p.batch != 1)
+    refuse("rotary",
+           "index must have one row, or one for each of the batch of " + std::to_string(h.batch),
+           p.batch);
   if (p.data == nullptr) refuse("rotary", "index must have memory");
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t) {
@@ -150,12 +155,13 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows,
   detail::check_caller_rows(s, in, rows);
   if (tokens == 0) return;
   const bool indexed = rows.index.data != nullptr;
+  const Positions index = detail::shared_row(rows.index);
   detail::RowSource source;
   source.kind = detail::RowSource::Kind::caller;
   source.layout = rows.layout;
   source.cos = detail::row_view(rows.cos, indexed);
   source.sin = detail::row_view(rows.sin, indexed);
-  if (indexed) source.index = &rows.index;
+  if (indexed) source.index = &index;
   detail::RotateCall call;
   call.in = &in, call.out = &out, call.sense = sense, call.rows = &source;
   detail::run_rotation(s, call, tokens, executor);

@@ -37,7 +37,10 @@ void check_call(const RotaryPlan& below, const RotaryPlan& from, const Heads& x,
   if (p.count != x.tokens)
     refuse("by position", "positions must be one a token: " + std::to_string(x.tokens), p.count);
   if (p.batch != 1 && p.batch != x.batch)
-    refuse("by position", "positions must have one row or one a row of the batch", p.batch);
+    refuse(
+        "by position",
+        "positions must have one row, or one for each of the batch of " + std::to_string(x.batch),
+        p.batch);
   if (below.spec().head_dim != from.spec().head_dim)
     refuse("by position", "the two plans must have one head_dim", from.spec().head_dim);
   if (below.dtype() != from.dtype())

@@ -8,6 +8,7 @@
 
 #include "core/overlap.h"
 #include "posenc/core/error.h"
+#include "positions/shared_row.h"
 #include "rotary/plan_state.h"
 
 namespace posenc::detail {
@@ -220,21 +221,24 @@ inline bool decodes(const RotaryPlan::State& s, const QK& x) noexcept {
   return some_q || some_k ? tokens : 0;
 }
 
-[[gnu::noinline]] void check_any_positions(const RotaryPlan::State& s, const QK& in,
-                                           const Positions& p) {
+[[gnu::noinline]] const Positions& check_any_positions(const RotaryPlan::State& s, const QK& in,
+                                                       const Positions& p,
+                                                       std::optional<Positions>& one_row) {
   const Heads& h = in.q.data != nullptr ? in.q : in.k;
-  if (h.data == nullptr) return;
+  if (h.data == nullptr) return p;
   if (p.count != h.tokens)
     wrong("one position for each token, the tensors have another count", p.count);
   if (p.axes != s.axes)
     wrong("positions must have " + std::to_string(s.axes) + " axes", Index{p.axes});
-  if (p.batch != h.batch && !(p.batch == 1 && p.batch_stride == 0))
-    wrong("positions must have one row, or one for each of the batch", p.batch);
+  if (p.batch != h.batch && p.batch != 1)
+    wrong("positions must have one row, or one for each of the batch of " + std::to_string(h.batch),
+          p.batch);
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
     refuse("rotary", "positions must be i64, i32 or f64", name(p.type));
-  if (p.count == 0 || h.batch == 0) return;
+  if (p.count == 0 || h.batch == 0) return p;
   if (p.data == nullptr) refuse("rotary", "positions must have memory");
   if (p.type == DType::f64) check_finite(p);
+  return one_row.emplace(shared_row(p));
 }
 }  // namespace
 
@@ -243,11 +247,14 @@ Index check_tensors(const RotaryPlan::State& s, const QK& in, const QK& out) {
   return check_any_tensors(s, in, out);
 }
 
-void check_positions(const RotaryPlan::State& s, const QK& in, const Positions& p) {
+const Positions& check_positions(const RotaryPlan::State& s, const QK& in, const Positions& p,
+                                 std::optional<Positions>& one_row) {
   const Bits odd = static_cast<Bits>((p.count ^ in.q.tokens) | (p.batch ^ in.q.batch) |
                                      (Index{p.axes} ^ s.axes)) |
                    (static_cast<Bits>(p.type) ^ static_cast<Bits>(DType::i64));
-  if (odd != 0 || p.data == nullptr || in.q.data == nullptr) check_any_positions(s, in, p);
+  if (odd != 0 || p.data == nullptr || in.q.data == nullptr)
+    return check_any_positions(s, in, p, one_row);
+  return p;
 }
 
 }  // namespace posenc::detail

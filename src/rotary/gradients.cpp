@@ -199,7 +199,8 @@ void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
     refuse("rotary", "block must be one of the plan's", want.block);
   const RotaryTables& t = s.tables[static_cast<std::size_t>(want.block)];
   check_tensors(s, x, g);
-  detail::check_positions(s, x, p);
+  std::optional<Positions> one_row;
+  const Positions& read = detail::check_positions(s, x, p, one_row);
   const Heads& h = shape_of(x);
   check_gradient(want.frequency, "frequency", {t.heads, t.axes, t.pairs});
   check_gradient(want.gain, "gain", {1});
@@ -217,7 +218,7 @@ void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
             &s.spec.blocks[static_cast<std::size_t>(want.block)].spectrum,
             &x,
             &g,
-            &p,
+            &read,
             &want,
             static_cast<double*>(memory),
             h.batch * h.tokens,

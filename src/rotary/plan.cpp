@@ -196,11 +196,12 @@ void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, 
                        const Executor& executor) const {
   const State& s = *state_;
   const Index tokens = detail::check_tensors(s, in, out);
-  detail::check_positions(s, in, positions);
+  std::optional<Positions> one_row;
+  const Positions& read = detail::check_positions(s, in, positions, one_row);
   if (tokens == 0) return;
   RotateCall call;
   call.in = &in, call.out = &out, call.sense = sense;
-  call.positions = &positions;
+  call.positions = &read;
   detail::run_rotation(s, call, tokens, executor);
 }
 

@@ -2,6 +2,7 @@
 // What a plan prepares, and the checks that its calls share.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -38,11 +39,12 @@ namespace detail {
 // Returns batch * tokens, 0 when there is nothing to do.
 Index check_tensors(const RotaryPlan::State&, const QK& in, const QK& out);
 // Throws [rotary]: rows that do not fit in shape, dtype or layout, rows outside a cache.
-
 void check_caller_rows(const RotaryPlan::State&, const QK&, const CallerRows&);
 RowView row_view(const TensorView&, bool indexed) noexcept;
 // Throws [rotary]: axes, count or batch that do not fit, not i32, i64 or f64, not finite.
-void check_positions(const RotaryPlan::State&, const QK&, const Positions&);
+// Returns the positions to read: those given, or a copy in `one_row`, whose row serves the batch.
+const Positions& check_positions(const RotaryPlan::State&, const QK&, const Positions&,
+                                 std::optional<Positions>& one_row);
 
 // Rows looked up by position, for tables: cos and sin of position p in row p of `rows` (kind plan).
 // The caller has checked that every position has a row, and filled in where the rows lie.

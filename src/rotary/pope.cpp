@@ -13,6 +13,7 @@
 #include "kernels/read.h"
 #include "kernels/token.h"
 #include "posenc/core/error.h"
+#include "positions/shared_row.h"
 
 namespace posenc {
 
@@ -140,20 +141,26 @@ void check_tensor(DType type, const Heads& h, const Heads& shape, Index dim,
     refuse("pope", who + " must have memory");
 }
 
-void check_positions(const Heads& h, const Positions& p) {
+// Returns the positions to read.
+Positions check_positions(const Heads& h, const Positions& p) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
     refuse("pope", "positions must be i64, i32 or f64", name(p.type));
   if (p.axes != 1) refuse("pope", "positions must have one axis", Index{p.axes});
   if (p.count != h.tokens) refuse("pope", "one position for each token, count", p.count);
-  if (p.batch != h.batch && !(p.batch == 1 && p.batch_stride == 0))
-    refuse("pope", "positions must have one row, or one for each of the batch", p.batch);
+  if (p.batch != h.batch && p.batch != 1)
+    refuse(
+        "pope",
+        "positions must have one row, or one for each of the batch of " + std::to_string(h.batch),
+        p.batch);
   if (p.data == nullptr && p.count > 0) refuse("pope", "positions must have memory");
-  if (p.type != DType::f64) return;
+  const Positions read = detail::shared_row(p);
+  if (p.type != DType::f64) return read;
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t) {
       const double x = static_cast<const double*>(p.data)[b * p.batch_stride + t * p.token_stride];
       if (!(std::fabs(x) <= 0x1p62)) refuse("pope", "positions must be finite and at most 2^62", x);
     }
+  return read;
 }
 
 void check_bias(const TensorView& v, const Heads& h, Index channels, bool gradient) {
@@ -228,12 +235,12 @@ void PopePlan::apply(const Heads& in, const Heads& out, const Positions& p, cons
   check_tensor(s.dtype, in, in, s.channels, "in");
   check_tensor(s.dtype, out, in, 2 * s.channels, "out");
   if (out.read_only) refuse("pope", "out must not be read-only");
-  check_positions(in, p);
+  const Positions read = check_positions(in, p);
   check_bias(bias, in, s.channels, false);
   if (in.batch * in.tokens * in.heads == 0) return;
   check_apart(out, "out");
   if (may_overlap(in, out)) refuse("pope", "in and out must not overlap");
-  Call c{&s.table, &in, &out, &p, &bias, nullptr, nullptr, s.channels, 1};
+  Call c{&s.table, &in, &out, &read, &bias, nullptr, nullptr, s.channels, 1};
   run(c, executor);
 }
 
@@ -245,7 +252,7 @@ void PopePlan::gradient(const Heads& in, const Heads& d_out, const Positions& p,
   check_tensor(s.dtype, d_out, in, 2 * s.channels, "d_out");
   check_tensor(s.dtype, d_in, in, s.channels, "d_in");
   if (d_in.read_only) refuse("pope", "d_in must not be read-only");
-  check_positions(in, p);
+  const Positions read = check_positions(in, p);
   check_bias(bias, in, s.channels, false);
   check_bias(d_bias, in, s.channels, true);
   if (!d_bias.empty() && bias.empty()) refuse("pope", "a gradient of the bias needs the bias");
@@ -253,7 +260,7 @@ void PopePlan::gradient(const Heads& in, const Heads& d_out, const Positions& p,
   check_apart(d_in, "d_in");
   if (may_overlap(in, d_in) || may_overlap(d_out, d_in))
     refuse("pope", "d_in must not overlap in or d_out");
-  Call c{&s.table, &in, &d_out, &p, &bias, &d_in, &d_bias, s.channels, 1};
+  Call c{&s.table, &in, &d_out, &read, &bias, &d_in, &d_bias, s.channels, 1};
   run(c, executor);
 }
 

@@ -10,6 +10,7 @@
 
 #include "phase/rows.h"
 #include "posenc/core/error.h"
+#include "positions/shared_row.h"
 #include "rotary/compat.h"
 #include "rotary/plan_state.h"
 #include "rotary/rows.h"
@@ -80,7 +81,7 @@ double moved_by(const Positions& from, Index i, const Positions& to, Index k) no
 
 struct Side {
   const RotarySpec& spec;
-  const Positions& positions;
+  Positions positions;
   std::vector<BlockTurns> turns;
 
   Index at(Index batch, Index token) const noexcept {
@@ -205,8 +206,11 @@ void check_side(const Side& side, const Heads& keys, const char* which) {
            Index{p.axes});
   if (p.count != keys.tokens)
     refuse("rerotate", name + " positions must be " + std::to_string(keys.tokens), p.count);
-  if (p.batch != keys.batch && !(p.batch == 1 && p.batch_stride == 0))
-    refuse("rerotate", name + " positions must have the keys' batch", p.batch);
+  if (p.batch != keys.batch && p.batch != 1)
+    refuse("rerotate",
+           name + " positions must have one row, or one for each of the batch of " +
+               std::to_string(keys.batch),
+           p.batch);
   const Index most = side.spec.valid_to();
   if (most == kUnbounded) return;
   for (Index b = 0; b < p.batch; ++b)
@@ -291,7 +295,8 @@ void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_po
       if (spec->precision != Precision::exact && b.spectrum.axes > detail::kMaxCompatAxes)
         refuse("rerotate", "compatibility precisions take at most 16 axes", b.spectrum.axes);
     }
-  Side old_side{from, old_positions, {}}, new_side{to, new_positions, {}};
+  Side old_side{from, detail::shared_row(old_positions), {}};
+  Side new_side{to, detail::shared_row(new_positions), {}};
   for (const RotaryBlock& b : from.blocks) old_side.turns.emplace_back(b.spectrum);
   for (const RotaryBlock& b : to.blocks) new_side.turns.emplace_back(b.spectrum);
   const RotaryPlan plan(stored(to), keys.dtype);

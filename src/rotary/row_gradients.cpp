@@ -10,6 +10,7 @@
 #include "core/shape.h"
 #include "kernels/read.h"
 #include "posenc/core/error.h"
+#include "positions/shared_row.h"
 #include "rotary/plan_state.h"
 
 namespace posenc {
@@ -21,6 +22,7 @@ struct Call {
   const RotaryTables* table;
   const QK *x, *g;
   const CallerRows* rows;
+  Positions index;
   detail::RowView cos, sin;  // of the gradients
   Index batch, tokens, tasks;
 };
@@ -61,7 +63,7 @@ void put(const Call& call, Index batch, Index token, Index head, Index k, const 
                   : layout == TableLayout::duplicated ? a + call.table->pairs
                                                       : a + 1;
   detail::RowSource source;
-  source.index = call.rows->index.data ? &call.rows->index : nullptr;
+  source.index = call.index.data ? &call.index : nullptr;
   const double values[2][2] = {{r.cos_a, r.cos_b}, {r.sin_a, r.sin_b}};
   const detail::RowView* views[2] = {&call.cos, &call.sin};
   for (int i = 0; i < 2; ++i) {
@@ -80,7 +82,7 @@ void put(const Call& call, Index batch, Index token, Index head, Index k, const 
 void run_pairs(void* arg, Index task) {
   const Call& call = *static_cast<const Call*>(arg);
   const RotaryTables& t = *call.table;
-  const bool indexed = call.rows->index.data != nullptr;
+  const bool indexed = call.index.data != nullptr;
   const bool by_head = !indexed && call.rows->cos.rank == 4 && call.rows->cos.shape[2] > 1;
   const bool by_batch = indexed || call.rows->cos.rank > 2;
   const Heads &xq = call.x->q, &xk = call.x->k;
@@ -142,7 +144,8 @@ void RotaryPlan::row_gradients(const QK& x, const QK& g, const CallerRows& rows,
   const Heads& h = x.q.data ? x.q : x.k;
   if (h.data == nullptr || h.batch * h.tokens == 0) return;
   const bool indexed = rows.index.data != nullptr;
-  Call call{&s.tables[0], &x, &g, &rows, {}, {}, h.batch, h.tokens, 1};
+  Call call{&s.tables[0], &x, &g,      &rows,    detail::shared_row(rows.index),
+            {},           {}, h.batch, h.tokens, 1};
   if (!want.cos.empty()) call.cos = detail::row_view(want.cos, indexed);
   if (!want.sin.empty()) call.sin = detail::row_view(want.sin, indexed);
   if (executor.run != nullptr) call.tasks = std::min(executor.concurrency, s.tables[0].pairs);

@@ -127,7 +127,8 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
   const Index tokens = detail::check_tensors(s, in, out);
   if (positions.type != DType::i64 && positions.type != DType::i32)
     refuse("rotary table", "positions must be i64 or i32", name(positions.type));
-  detail::check_positions(s, in, positions);
+  std::optional<Positions> one_row;
+  const Positions& read = detail::check_positions(s, in, positions, one_row);
   if (tokens == 0) return;
   Index least = 0, most = 0;
   if (positions.type == DType::i64) {
@@ -147,7 +148,7 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
         rows.cos.data = v->base;
         rows.cos.dtype = v->dtype;
         rows.cos.token_stride = v->columns;
-        rows.index = &positions;
+        rows.index = &read;
         if (!v->pair_axis.empty()) rows.pair_axis = v->pair_axis.data();
         detail::apply_lookup(s, in, out, rows, sense, executor);
         return;

@@ -218,6 +218,29 @@ static void wrong_arguments(void) {
   posenc_plan_free(plan);
 }
 
+/* Positions [1, tokens], as PyTorch hands them over, serve every sequence of a batch. */
+static void one_row_for_a_batch(void) {
+  enum { kBatch = 3, kTokens = 2, kDim = 8, kRow = kTokens * kDim };
+  posenc_error error = {{0}};
+  posenc_plan* plan = plan_of(kPlain, POSENC_F32);
+  float x[kBatch * kRow], want[kBatch * kRow];
+  for (int i = 0; i < kBatch * kRow; ++i) x[i] = want[i] = sinf((float)i);
+  int64_t where[kTokens] = {5, 11};
+  Tensor q, p;
+  const int64_t all[4] = {kBatch, kTokens, 1, kDim}, row[2] = {1, kTokens};
+  tensor(&p, where, 0, 64, 2, row);
+  int64_t strides[2] = {kTokens, 1};
+  p.t.strides = strides;
+  tensor(&q, x, 2, 32, 4, all);
+  OK(posenc_apply(plan, "bthd", &q.t, NULL, NULL, NULL, &p.t, POSENC_FORWARD, &error));
+  for (int b = 0; b < kBatch; ++b) {
+    tensor(&q, want + b * kRow, 2, 32, 3, all + 1);
+    OK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, POSENC_FORWARD, &error));
+  }
+  CHECK(memcmp(x, want, sizeof x) == 0);
+  posenc_plan_free(plan);
+}
+
 static void instruction_sets(void) {
   posenc_error error = {{0}};
   size_t needed = 0;
@@ -240,6 +263,7 @@ int main(void) {
   senses_rows_and_tables();
   model_files();
   wrong_arguments();
+  one_row_for_a_batch();
   instruction_sets();
   failures += rows_gradients_caches_and_files();
   if (failures != 0) fprintf(stderr, "%d checks failed\n", failures);
