@@ -91,16 +91,20 @@ class InputReader {
     return text.value_or("");
   }
 
-  // A table of rows and one of columns, summed.
+  // A table of rows and one of columns: summed, or half of the channels each in a given order.
   std::string two_tables() {
-    const auto rows = view_.integer(rows_key(), 1, kMost, true);
-    refused_ = !rows;
-    if (!rows) return "";
-    const std::string n = std::to_string(rows->value);
+    const Json* cells = fact("input_cells");
+    const auto rows = cells ? std::nullopt : view_.integer(rows_key(), 1, kMost, true);
+    refused_ = !cells && !rows;
+    if (refused_) return "";
+    const std::string n = std::to_string(cells ? cells->as_integer() : rows->value);
     encoding_.tensors = {tensor("")};
     if (const Json* second = fact("input_tensor_columns"))
       encoding_.tensors.push_back(second->as_string());
-    return "learned_axes shape=[" + n + "," + n + "]" + width_text();
+    const Json* order = fact("input_order");
+    const std::string half = std::to_string(width_->value / 2);
+    return "learned_axes shape=[" + n + "," + n + "]" + width_text() +
+           (order ? " widths=[" + half + "," + half + "] order=" + order->dump() : "");
   }
 
   // wav2vec 2.0 and its kin.

@@ -140,19 +140,6 @@ std::string score(const ConfigView& view, const std::string& given, std::string&
   return given;
 }
 
-// A key that chooses between encodings of which one is described.
-bool chosen(const ConfigView& view) {
-  const Json* only = view.entry().find("input_only");
-  const auto v = only ? view.value(only->at("key").as_string()) : std::nullopt;
-  if (!v || v->value == only->at("value")) return true;
-  view.reading().error("layout_not_covered",
-                       only->at("key").as_string() + " is " + shown(v->value) + ", and only " +
-                           shown(only->at("value")) +
-                           " is described; learned: " + only->at("why").as_string(),
-                       v->where, "read the model's code");
-  return false;
-}
-
 }  // namespace
 
 void read_not_rotary(const ConfigView& view, const std::string& given, PartLayers& out) {
@@ -173,7 +160,6 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
     if (const auto v = view.value(other->at("key").as_string());
         v && v->value == other->at("equals"))
       input = other->at("kind").as_string();
-  if (!chosen(view)) return;
   if (!input.empty()) read_input(view, input, out);
   if (const Json* note = view.entry().find("input_note"))
     view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));

@@ -6,12 +6,14 @@
 namespace posenc::hf {
 namespace {
 
-// `entry` with what `more` says over it.
+// `entry` with what `more` says over it; null takes a fact away.
 Json overlaid(const Json& entry, const Json& more) {
   Json out = Json::object();
   for (const auto& [key, value] : entry.as_object())
-    if (key != "variants") out.set(key, value);
-  for (const auto& [key, value] : more.as_object()) out.set(key, value);
+    if (const Json* over = more.find(key); key != "variants" && !(over && over->is_null()))
+      out.set(key, value);
+  for (const auto& [key, value] : more.as_object())
+    if (!value.is_null()) out.set(key, value);
   return out;
 }
 

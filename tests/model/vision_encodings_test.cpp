@@ -31,7 +31,7 @@ void check_table(const ModelSpec& spec, const Json& want, const std::string& who
   const Index rows = want.at("rows").as_integer(), width = want.at("width").as_integer();
   if (const auto* axes = std::get_if<LearnedAxes>(&found->value.scheme)) {
     EXPECT_EQ(axes->shape, (std::vector<Index>{rows, rows})) << who;
-    EXPECT_EQ(axes->width, width) << who;
+    EXPECT_EQ(axes->width, axes->widths.empty() ? width : 2 * width) << who;
     return;
   }
   const auto* table = std::get_if<Learned>(&found->value.scheme);
@@ -70,6 +70,12 @@ TEST(VisionEncodings, AsTransformersBuildsThem) {
     }
     ASSERT_FALSE(spec.has_error()) << who << errors_of(spec);
     for (const Json& want : c.at("tables").as_array()) check_table(spec, want, who), ++tables;
+    if (const Json* order = c.find("order")) {  // of the axes, half of the channels each
+      const auto* axes = std::get_if<LearnedAxes>(&spec.input.at(0).value.scheme);
+      ASSERT_NE(axes, nullptr) << who;
+      for (std::size_t i = 0; i < 2; ++i)
+        EXPECT_EQ(axes->order.at(i), order->as_array()[i].as_integer()) << who;
+    }
     std::size_t named = 0;
     for (const InputEncoding& e : spec.input) named += e.tensors.size();
     EXPECT_EQ(named, c.at("tables").as_array().size()) << who;

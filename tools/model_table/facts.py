@@ -570,7 +570,7 @@ INPUT_NOTE = {
 # Models of images, video and spectrograms.
 INPUT_GRID, INPUT_ALSO, INPUT_INSTEAD = vision_facts.GRID, vision_facts.ALSO, vision_facts.INSTEAD
 PART_MAIN, PART_REPLACES = vision_facts.MAIN, vision_facts.REPLACES
-INPUT_BASE, INPUT_ONLY, INPUT_AT = vision_facts.BASE, vision_facts.ONLY, vision_facts.AT
+INPUT_BASE, VARIANTS, INPUT_AT = vision_facts.BASE, vision_facts.VARIANTS, vision_facts.AT
 REFUSED, AROUND = vision_facts.REFUSED, vision_facts.AROUND
 OTHER_LAYER_TYPES = vision_facts.OTHER_LAYER_TYPES
 INPUT_COLUMNS = {name: "embeddings.column_embedder.weight" for name in vision_facts.AXES}

@@ -218,7 +218,7 @@ for name in sorted(classes):
                            (F.SCORE_IF, "score_if"), (F.SCORE_TERMS, "score_terms"),
                            (F.INPUT_GRID, "input_grid"), (F.INPUT_ALSO, "input_also"),
                            (F.INPUT_INSTEAD, "input_instead"), (F.INPUT_BASE, "input_base"),
-                           (F.INPUT_ONLY, "input_only"), (F.INPUT_AT, "input_at"),
+                           (F.VARIANTS, "variants"), (F.INPUT_AT, "input_at"),
                            (F.INPUT_COLUMNS, "input_tensor_columns")):
             if name in facts_of:
                 entry[key] = facts_of[name]

@@ -19,7 +19,7 @@ import sys
 import warnings
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoModel, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import logging
 
@@ -79,9 +79,9 @@ OTHERS = [
     ("eomt_dinov3", [{}, {"hidden_size": 96, "num_attention_heads": 2,
                           "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}]),
     ("sapiens2", [{}, {"rope_theta": 50.0, "hidden_size": 96, "num_attention_heads": 2}]),
-    *[(name, [{"d_model": 48}]) for name in
-      "detr table-transformer conditional_detr deformable_detr".split()],
-    ("detr", [{"position_embedding_type": "learned"}]),
+    *[(name, [{"d_model": 48}, {"position_embedding_type": "learned"},
+              {"position_embedding_type": "learned", "d_model": 64}, {"position_embedding_type": "v1"}])
+      for name in "detr table-transformer conditional_detr deformable_detr".split()],
     ("dab-detr", [{"hidden_size": 48}, {"hidden_size": 48, "temperature_height": 100,
                                         "temperature_width": 100}]),
     ("mask2former", [{"feature_size": 48}]), ("oneformer", [{"conv_dim": 48}]),
@@ -172,11 +172,34 @@ AT_Q = """detr table-transformer conditional_detr deformable_detr dab-detr mask2
 rt_detr_v2 d_fine deimv2 pp_doclayout_v2 pp_doclayout_v3 pp_doclayout_v4""".split()
 
 
+def tables_at_q(config):
+    """DETR's learned tables behind a backbone of convolutions, and the axis of each half of the
+    channels: a table of ones shows where it goes."""
+    config.backbone, config.use_timm_backbone = None, False
+    stages = ["stage2", "stage3", "stage4"] if config.model_type == "deformable_detr" else ["stage4"]
+    config.backbone_config = CONFIG_MAPPING["resnet"](out_features=stages)
+    try:
+        with torch.device("meta"):
+            model = AutoModel.from_config(config)
+    except ValueError:
+        return {"refused": True}
+    tables = [{"name": where, "rows": p.shape[0], "width": p.shape[1]}
+              for where, p in model.named_parameters() if "position_embedding." in where]
+    places = module_of(config, "LearnedPositionEmbedding")(config.d_model // 2)
+    torch.nn.init.zeros_(places.row_embeddings.weight)
+    torch.nn.init.ones_(places.column_embeddings.weight)
+    seen = torch.zeros(1, 3, 3, 4)
+    wants_shape = "shape" in inspect.signature(places.forward).parameters
+    out = places(seen.shape, seen.device, seen.dtype) if wants_shape else places(seen)
+    halves = out[0, :, 0, 0].reshape(2, -1)
+    return {"tables": tables, "scores": 0, "order": [int(h.min()) for h in halves]}
+
+
 def measure(case):
     name = case["model_type"]
     config = CONFIG_MAPPING[name].from_dict(dict(case))
-    if case.get("position_embedding_type") == "learned":
-        return {"refused": True}  # built there, and not described here
+    if case.get("position_embedding_type", "sine") != "sine":
+        return tables_at_q(config)
     if name in AT_Q:
         rows, places = sines_at_q(name, config)
         keep = [0, 1, 5]

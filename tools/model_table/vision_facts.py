@@ -99,9 +99,6 @@ AT = {**{name: "q and k" for name in DETR + RT_DETR},
 TEXT.update({**{name: "" for name in DETR + MASKS}, **{name: " layout=halves" for name in RT_DETR}})
 BASE = {**{name: ["positional_encoding_temperature"] for name in RT_DETR},
         "dab-detr": ["temperature_height", "temperature_width"]}
-ONLY = {name: {"key": "position_embedding_type", "value": "sine",
-               "why": "learned rows and columns of 50 cells each (DetrLearnedPositionEmbedding)"}
-        for name in DETR[:-1]}
 # Keys of the released checkpoints, which count.
 NAMES = {"molmo2_vision": {"num_position_embeddings": "image_num_pos", "patch_size": "image_patch_size",
                            "image_size": "image_default_input_size"}}
@@ -290,6 +287,15 @@ NOTE = {
              "window_size patches; q meets a learned row of the distance in rows and one of the "
              "distance in columns" for name in SAM},
 }
+# Or learned rows and columns of 50 cells each, columns before rows (DetrLearnedPositionEmbedding).
+VARIANTS = {name: {"key": "position_embedding_type", "of": {"sine": {}, "learned": {
+    "input": "learned_axes", "input_cells": 50, "input_order": [1, 0], "input_mask": None, "input_text": None,
+    "input_tensor": part + "position_embedding.row_embeddings.weight",
+    "input_tensor_columns": part + "position_embedding.column_embeddings.weight",
+    "input_note": "a map of more than 50 cells a side cannot be read" +
+                  NOTE[name][NOTE[name].index("; "):].replace("add the sines", "add the same")}}}
+    for name, part in [("detr", ""), ("table-transformer", "backbone."), ("conditional_detr", ""),
+                       ("deformable_detr", "")]}
 BIDIRECTIONAL = [*TABLES, *COUNTED, *AXES, *RELATIVE, *MIXED, *AT, *ROTARY, "videomae"]
 LEARNED = [*TABLES, *COUNTED]
 
