@@ -2,10 +2,12 @@
 // posenc apply: turn queries and keys from files as the model's layer would.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "enum_words.h"
 #include "posenc/rotary/plan.h"
+#include "streams.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -65,6 +67,22 @@ void apply_temperature(const Subject& s, const ApplyOptions& o, const Heads& q,
     scale_rows<double>(q, factor);
 }
 
+// What the layer does to q and k. One of a rotary model that turns nothing leaves them as they are:
+// the queries of Llama-4's have a temperature all the same.
+RotarySpec spec_of(const Subject& s, const SubjectOptions& o) {
+  if (!s.model) return rotary_of(s, o);
+  require_readable(*s.model);
+  const LayerSpec& layer = chosen_layer(*s.model, o);
+  const auto turns = [](const LayerSpec& l) { return l.rotary.has_value(); };
+  const std::vector<LayerSpec>& layers = layers_of(*s.model, o);
+  const auto other = std::find_if(layers.begin(), layers.end(), turns);
+  if (layer.rotary || layer.scheme != "none" || other == layers.end()) return rotary_of(s, o);
+  say(fmt::format("layer {} turns nothing: q and k stay as they are\n", layer.index));
+  RotarySpec spec;
+  spec.head_dim = other->rotary->head_dim;
+  return spec;
+}
+
 // The words of files and options, before the library speaks of tensors.
 void check_queries(const std::string& file, const Heads& h, const RotarySpec& spec,
                    const PositionList& list, const std::string& title) {
@@ -90,7 +108,7 @@ int apply_verb(const ApplyOptions& o) {
   if (o.json && is_stdout(o.output.path))
     throw UsageError("--json and the data cannot both go to stdout");
   const Subject subject = read_subject(o.subject);
-  RotarySpec spec = rotary_of(subject, o.subject);
+  RotarySpec spec = spec_of(subject, o.subject);
   spec.precision = enum_word<Precision>("--precision", o.precision);
   const Sense sense = enum_word<Sense>("--sense", o.sense);
   const PositionList list = read_positions(o.positions);

@@ -256,29 +256,29 @@ Subject read_subject(const SubjectOptions& o) {
   return s;
 }
 
+const std::vector<LayerSpec>& layers_of(const ModelSpec& m, const SubjectOptions& o) {
+  if (o.tower.empty()) return m.layers;
+  std::string known;
+  for (const Tower& t : m.towers) {
+    known += (known.empty() ? "" : ", ") + t.name;
+    if (t.name == o.tower) return t.layers;
+  }
+  throw InputError(fmt::format("{}: no tower \"{}\"; it has: {}", m.file, o.tower,
+                               known.empty() ? "none" : known));
+}
+
 const LayerSpec& chosen_layer(const ModelSpec& m, const SubjectOptions& o) {
-  const std::vector<LayerSpec>* layers = &m.layers;
-  if (!o.tower.empty()) {
-    layers = nullptr;
-    std::string known;
-    for (const Tower& t : m.towers) {
-      known += (known.empty() ? "" : ", ") + t.name;
-      if (t.name == o.tower) layers = &t.layers;
-    }
-    if (!layers)
-      throw InputError(fmt::format("{}: no tower \"{}\"; it has: {}", m.file, o.tower,
-                                   known.empty() ? "none" : known));
-  }
+  const std::vector<LayerSpec>& layers = layers_of(m, o);
   if (o.layer) {
-    if (*o.layer < 0 || *o.layer >= static_cast<Index>(layers->size()))
+    if (*o.layer < 0 || *o.layer >= static_cast<Index>(layers.size()))
       throw InputError(fmt::format("{}: --layer must be 0 to {}, got {}", m.file,
-                                   static_cast<Index>(layers->size()) - 1, *o.layer));
-    return (*layers)[static_cast<std::size_t>(*o.layer)];
+                                   static_cast<Index>(layers.size()) - 1, *o.layer));
+    return layers[static_cast<std::size_t>(*o.layer)];
   }
-  for (const LayerSpec& l : *layers)
+  for (const LayerSpec& l : layers)
     if (l.rotary) return l;
-  if (layers->empty()) throw InputError(m.file + ": no layers are described");
-  return layers->front();
+  if (layers.empty()) throw InputError(m.file + ": no layers are described");
+  return layers.front();
 }
 
 RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {

@@ -50,6 +50,8 @@ Subject read_subject(const SubjectOptions&);
 ModelSpec read_model_argument(const SubjectOptions&);
 // The layer that --layer, --tower and the default choose. Throws InputError.
 const LayerSpec& chosen_layer(const ModelSpec&, const SubjectOptions&);
+// The layers of the model or of --tower.
+const std::vector<LayerSpec>& layers_of(const ModelSpec&, const SubjectOptions&);
 // What turns q and k there, for --context. Refuses models with errors and layers without rotary.
 RotarySpec rotary_of(const Subject&, const SubjectOptions&);
 // The same, and for a scheme with frequencies that is no rotation (pope) one block that holds them

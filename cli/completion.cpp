@@ -88,6 +88,11 @@ std::string fish(const CLI::App& app) {
   return out;
 }
 
+// "-h,--help", or MODEL of what has its place.
+std::string shown_name(const CLI::Option& o) {
+  return o.nonpositional() ? o.get_name(false, true) : o.get_name(true);
+}
+
 // roff: a leading dot or quote and every backslash and dash need care.
 std::string roff(std::string_view text) {
   std::string out;
@@ -117,7 +122,7 @@ std::string manual_page(const CLI::App& app) {
   for (const CLI::App* v : verbs(app)) {
     out += fmt::format(".SS posenc {}\n{}\n", v->get_name(), roff(v->get_description()));
     for (const CLI::Option* o : v->get_options())
-      out += fmt::format(".TP\n.B {} {}\n{}\n", roff(o->get_name(true)),
+      out += fmt::format(".TP\n.B {} {}\n{}\n", roff(shown_name(*o)),
                          o->get_type_size() == 0 ? "" : roff(o->get_type_name()),
                          roff(o->get_description()));
     if (!v->get_footer().empty()) out += ".PP\n.nf\n" + roff(v->get_footer()) + "\n.fi\n";

@@ -35,8 +35,11 @@ void print_failure(const Json& c, const Style& style) {
   if (!checks || !checks->is_array()) return;
   for (const Json& check : checks->as_array()) {
     const Json* worst = check.find("worst");
-    if (check.at("outcome").as_string() == "fail" && worst && worst->is_object())
-      fmt::print("      {}: {}\n", check.at("op").as_string(), worst->dump());
+    if (check.at("outcome").as_string() != "fail" || !worst || !worst->is_object()) continue;
+    const auto text = [&](const char* key) { return worst->at(key).dump(); };
+    fmt::print("      {}: {}{} is {}, must be {} within {}\n", check.at("op").as_string(),
+               worst->at("array").as_string(), text("index"), text("got"), text("want"),
+               text("allowed"));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "enum_words.h"
+#include "streams.h"
 #include "table_angles.h"
 #include "verbs.h"
 
@@ -110,7 +111,10 @@ void check_options(const TableOptions& o) {
     if (!read && !given.empty())
       throw UsageError(fmt::format("{} means nothing for --what {}", option, o.what));
   };
-  refuse_unread(found->positions, "--positions", o.positions);
+  if (!found->positions && !o.positions.empty()) {  // the form that all tables share
+    read_positions(o.positions);
+    say(fmt::format("--what {}: the same at every position\n", o.what));
+  }
   refuse_unread(found->rows, "--layout", o.layout);
   refuse_unread(found->rows, "--precision", o.precision);
   refuse_unread(!found->dtypes.empty(), "--dtype", o.dtype);

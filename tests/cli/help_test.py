@@ -2,6 +2,7 @@
 """Help texts are golden: what a user reads changes only on purpose."""
 import os
 import pathlib
+import re
 import shlex
 
 from command_line import *
@@ -55,7 +56,14 @@ class Help(Case):
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         page = self.posenc("man").decode()
         self.assertTrue(page.startswith(".TH POSENC 1"))
-        self.assertIn("posenc table", page)
+        for verb in VERBS:
+            part = page[page.index(f".SS posenc {verb}\n"):].replace("\\-", "-")[4:]
+            part = part[:part.index("\n.S")]
+            options = set(re.findall(r"--[a-z-]+", self.posenc(verb, "--help").decode().split("Examples:")[0]))
+            self.assertIn("--help", options)
+            for option in options:
+                self.assertRegex(part, rf"\n\.B [^\n]*{option}\b", f"{verb} {option}")
+        self.assertIn("\n.B MODEL", page)
 
 
 main()

@@ -110,8 +110,7 @@ class Table(Case):
     def test_options_that_a_kind_does_not_read(self):
         out = self.folder / "o.npy"
         positions, layout, precision = ["--positions", "0:4"], ["--layout", "half"], ["--precision", "exact"]
-        for what, unread in [("inv_freq", [positions, layout, precision]), ("turns", [positions, layout, precision]),
-                             ("angles", [layout, precision])]:
+        for what, unread in [("inv_freq", [layout, precision]), ("turns", [layout, precision]), ("angles", [layout, precision])]:
             read = positions if what == "angles" else []
             for option in unread:
                 self.error("table", SCHEME, "--what", what, *read, *option, "-o", out, code=2, says=[option[0], what])
@@ -123,6 +122,34 @@ class Table(Case):
         self.error("table", SCHEME, "--what", "all", *positions, "-o", out, code=2, says=["--what", "all"])
         self.error("table", "sinusoidal width=8", "--context", "9", *positions, "-o", out, code=2, says="--context")
         self.assertFalse(out.exists())
+
+    def test_what_has_no_positions_takes_them(self):
+        """The form of every table has --positions; frequencies are the same at all of them, and say so."""
+        for what in ["inv_freq", "turns"]:
+            without = self.table(SCHEME, "--what", what).read_bytes()
+            self.assertEqual(self.table(SCHEME, "--what", what, "--positions", "7").read_bytes(), without)
+            self.assertIn(b"the same at every position", self.last.stderr)
+            self.error("table", SCHEME, "--what", what, "--positions", "x", "-o", self.folder / "n.npy", code=2, says="x")
+
+    def test_a_layer_that_turns_nothing(self):
+        """Llama-4 keeps q and k of every fourth layer as they are, and multiplies q by a temperature of position."""
+        model = SOURCE / "conformance" / "rotary_hugging_face" / "configs" / "llama_4_scout"
+        q = self.write_npy("q.npy", [0.5 + 0.25 * i for i in range(2 * 128)], (2, 1, 128))
+        out = self.folder / "o.npy"
+        words = ["apply", model, "--layer", "3", "--q", q, "--positions", "8190,24575", "-o", out]
+        self.posenc(*words)
+        self.assertIn(b"layer 3 turns nothing", self.last.stderr)
+        self.assertEqual(read_npy(out.read_bytes()), read_npy(q.read_bytes()))
+        self.posenc(*words, "--temperature")
+        _, got = read_npy(out.read_bytes())
+        _, was = read_npy(q.read_bytes())
+        beta = 0.1  # 1 + beta ln(1 + floor((p + 1) / 8192)): 1 + 0 and 1 + 0.1 ln 4
+        for g, w, f in zip(got, was, [1.0] * 128 + [1 + beta * math.log(4)] * 128):
+            self.assertAlmostEqual(g, w * f, delta=1e-6 * abs(w))
+        self.error("apply", model, "--layer", "0", "--q", q, "--positions", "0,1", "--temperature", "-o", out, code=3,
+                   says="layer 0 has no query temperature")
+        bert = SOURCE / "conformance" / "tiny_models" / "bert"
+        self.error("apply", bert, "--q", q, "--positions", "0,1", "-o", out, code=3, says="no rotary encoding")
 
     def test_far_positions_stay_exact(self):
         path = self.table(SCHEME, "--positions", "131071", "--what", "cos")
