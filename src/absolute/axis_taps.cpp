@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/known_enum.h"
 #include "posenc/absolute/extend.h"
 #include "posenc/core/error.h"
 
@@ -172,6 +173,8 @@ AxisTaps axis_taps(Index old_size, Index new_size, const Extension& e,
                    std::optional<double> scale) {
   for (const Index n : {old_size, new_size})
     if (n < 1 || n > Index{1} << 31) refuse(kWho, "an axis must have 1 to 2^31 rows", n);
+  detail::check_known(kWho, "how", e.how);
+  if (e.border) detail::check_known(kWho, "border", *e.border);
   if (e.how == ExtendHow::geometric || e.how == ExtendHow::hierarchical) {
     if (e.align_corners || e.antialias || e.border || e.a || e.offset != 0 || scale)
       refuse(kWho, "has no sampling options", enum_text(e.how));

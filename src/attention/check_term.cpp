@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/known_enum.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -98,6 +99,7 @@ void check_cope(const AttentionArgs& a, const Term& t, const std::string& what) 
 
 void check_dape(const AttentionArgs& a, std::size_t number, const std::string& what) {
   const Term& t = a.terms[number];
+  detail::check_known(kWho, "the kind of a term", t.kind);
   const Index h = a.qk.q.heads;
   if (number + 1 != a.terms.size())
     refuse(kWho, what + "must be the last term, at most one, number", static_cast<Index>(number));
@@ -169,6 +171,7 @@ Index integer_element(const TensorView& v, Index at) {
 
 void check_term(const AttentionArgs& a, std::size_t number) {
   const Term& t = a.terms[number];
+  detail::check_known(kWho, "the kind of a term", t.kind);
   const std::string what = "term " + std::string(enum_text(t.kind)) + " ";
   const Index b = kOneOr + a.qk.q.batch, h = kOneOr + a.qk.q.heads, d = a.qk.q.dim;
   if (!std::isfinite(t.scale)) refuse(kWho, what + "scale must be finite", t.scale);

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "core/known_enum.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -11,7 +12,7 @@ constexpr std::array<std::string_view, 7> kNames{"f64", "f32", "f16", "bf16", "i
 }  // namespace
 
 std::string_view name(DType t) noexcept {
-  return kNames[static_cast<std::size_t>(t)];
+  return detail::name_of(kNames, static_cast<std::size_t>(t));
 }
 
 DType dtype_from_name(std::string_view text) {

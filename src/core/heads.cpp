@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/core/heads.h"
 
+#include "core/known_enum.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -9,7 +10,7 @@ constexpr std::array<std::string_view, 5> kNames{"thd", "bthd", "bhtd", "tbhd", 
 }  // namespace
 
 std::string_view name(Layout l) noexcept {
-  return kNames[static_cast<std::size_t>(l)];
+  return detail::name_of(kNames, static_cast<std::size_t>(l));
 }
 
 Layout layout_from_name(std::string_view text) {
@@ -20,6 +21,9 @@ Layout layout_from_name(std::string_view text) {
 
 Heads heads(const TensorView& v, Layout layout) {
   const std::string_view axes = name(layout);
+  if (layout > Layout::htd)
+    refuse("heads", "order of the axes must be thd, bthd, bhtd, tbhd or htd",
+           static_cast<Index>(layout));
   if (v.rank != static_cast<std::int32_t>(axes.size()))
     refuse("heads", "rank must fit the order " + std::string(axes), Index{v.rank});
   if (!is_float(v.dtype)) refuse("heads", "dtype must be f64, f32, f16 or bf16", name(v.dtype));

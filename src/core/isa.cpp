@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/isa_table.h"
+#include "core/known_enum.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -38,6 +39,7 @@ std::atomic<bool> native{true};
 std::int64_t target_of(Isa isa) noexcept {
   // Highway asks the processor each time, which a virtual machine answers in microseconds.
   static const std::int64_t runs = hwy::SupportedTargets() | HWY_SCALAR | HWY_EMU128;
+  if (static_cast<std::size_t>(isa) >= kTargets.size()) return 0;
   const std::int64_t both =
       kTargets[static_cast<std::size_t>(isa)] & static_cast<std::int64_t>(HWY_TARGETS) & runs;
   return both & -both;
@@ -78,7 +80,7 @@ bool cpu_has_bf16() noexcept {
 }  // namespace
 
 std::string_view name(Isa isa) noexcept {
-  return kNames[static_cast<std::size_t>(isa)];
+  return detail::name_of(kNames, static_cast<std::size_t>(isa));
 }
 
 Isa isa_from_name(std::string_view text) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/convert.h"
+#include "core/known_enum.h"
 #include "core/shape.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
@@ -163,7 +164,9 @@ RowPlane part(const RowPlane& plane, Index column) {
   return r;
 }
 
-void check_call(const Spectrum& s, const Positions& p, Precision precision) {
+void check_call(const Spectrum& s, const Positions& p, TableLayout layout, Precision precision) {
+  detail::check_known("rows", "layout", layout);
+  detail::check_known("rows", "precision", precision);
   detail::check_compat(s, precision);
   detail::check_positions(p, "rows");
   if (p.axes != s.axes)
@@ -199,7 +202,7 @@ void fill(const Spectrum& s, const Positions& p, const RowPlane& cos, const RowP
 
 void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos, const TensorView& sin,
                 TableLayout layout, Precision precision, const Executor& executor) {
-  check_call(s, p, precision);
+  check_call(s, p, layout, precision);
   if (layout == TableLayout::pairs)
     refuse("rows", "layout pairs is of cos and sin in one tensor", enum_text(layout));
   RowPlane planes[2];
@@ -214,7 +217,7 @@ void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos, co
 
 void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos_sin,
                 TableLayout layout, Precision precision, const Executor& executor) {
-  check_call(s, p, precision);
+  check_call(s, p, layout, precision);
   if (cos_sin.empty() && p.batch * p.count * s.pairs() > 0)
     refuse("rows", "output must not be empty");
   if (cos_sin.empty()) return;

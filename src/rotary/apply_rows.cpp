@@ -2,6 +2,7 @@
 // Turning by rows of cosine and sine: the plan's own, or anybody's.
 #include <string>
 
+#include "core/known_enum.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/rotary/plan.h"
@@ -89,6 +90,7 @@ void check_caller_rows(const RotaryPlan::State& s, const QK& x, const CallerRows
   if (s.tables.size() != 1)
     refuse("rotary", "the caller's cos and sin serve a spec of one block, blocks",
            static_cast<Index>(s.tables.size()));
+  detail::check_known("rotary", "the layout of cos and sin", rows.layout);
   if (rows.layout == TableLayout::pairs)
     refuse("rotary", "cos and sin apart have layout half, duplicated or repeated",
            enum_text(rows.layout));
@@ -118,6 +120,7 @@ void check_caller_rows(const RotaryPlan::State& s, const QK& x, const CallerRows
 void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows, Sense sense,
                             const Executor& executor) const {
   const State& s = *state_;
+  detail::check_known("rotary", "sense", sense);
   const Index tokens = detail::check_tensors(s, in, out);
   if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
   const Heads& h = detail::shape_of(in);
@@ -148,6 +151,7 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows,
 void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows, Sense sense,
                             const Executor& executor) const {
   const State& s = *state_;
+  detail::check_known("rotary", "sense", sense);
   const Index tokens = detail::check_tensors(s, in, out);
   if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
   if (sense == Sense::shift)

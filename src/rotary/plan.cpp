@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/known_enum.h"
 #include "posenc/core/error.h"
 #include "rotary/plan_state.h"
 
@@ -195,6 +196,7 @@ void apply_lookup(const State& s, const QK& in, const QK& out, RowSource& rows, 
 void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, Sense sense,
                        const Executor& executor) const {
   const State& s = *state_;
+  detail::check_known("rotary", "sense", sense);
   const Index tokens = detail::check_tensors(s, in, out);
   std::optional<Positions> one_row;
   const Positions& read = detail::check_positions(s, in, positions, one_row);

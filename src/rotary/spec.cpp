@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/known_enum.h"
 #include "kernels/token.h"
 #include "posenc/core/error.h"
 #include "rotary/compat.h"
@@ -15,6 +16,8 @@ namespace {
 
 void check_block(const RotarySpec& spec, const RotaryBlock& b) {
   check(b.spectrum);
+  detail::check_known("rotary", "pairing", b.pairing);
+  detail::check_known("rotary", "output_order", b.output_order);
   if (b.pairing == Pairing::unset)
     refuse("rotary", "pairing must be half_split or interleaved", enum_text(b.pairing));
   if (b.direction != 1 && b.direction != -1)
@@ -46,6 +49,7 @@ void check_block(const RotarySpec& spec, const RotaryBlock& b) {
 }
 
 void check_precision(const RotarySpec& spec) {
+  detail::check_known("rotary", "precision", spec.precision);
   if (spec.precision == Precision::exact) return;
   for (const RotaryBlock& b : spec.blocks) {
     if (!b.log2_decay.empty())

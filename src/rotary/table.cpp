@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/known_enum.h"
 #include "posenc/core/error.h"
 #include "rotary/plan_state.h"
 #include "rotary/table_state.h"
@@ -119,6 +120,7 @@ void check_built_for(const RotarySpec& spec, const TableVersion& v, Sense sense)
 void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTable& table,
            const Positions& positions, Sense sense, const Executor& executor) {
   const RotaryPlan::State& s = plan.state();
+  detail::check_known("rotary table", "sense", sense);
   if (s.decays) refuse("rotary table", "xPos has no table: its decay is not bounded");
   if (s.spec.precision == Precision::hf_bfloat16_table)
     refuse("rotary table", "products are rounded once here, precision must not be",

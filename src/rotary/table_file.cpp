@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/known_enum.h"
 #include "posenc/core/error.h"
 #include "posenc/core/isa.h"
 #include "posenc/io/array.h"
@@ -209,6 +210,7 @@ void RotaryTable::save(const std::filesystem::path& path, TableLayout layout) co
   const std::string ending = path.extension().string();
   if (ending != ".npy" && ending != ".safetensors")
     refuse("rotary table", "the file's name must end in .npy or .safetensors", path.string());
+  detail::check_known("rotary table", "layout", layout);
   const Array a = laid_out(*v, v->size.load(std::memory_order_acquire), layout);
   if (ending == ".npy") return write_npy(path, a);
   write_safetensors(path, {{std::string(kName), a}},
