@@ -52,6 +52,9 @@ void aligned_rows(const TensorView& table, const TensorView& alignment, const Te
   if (table.rank != 2 || from.width != to.width || from.dtype != to.dtype || y.read_only)
     refuse(kWho, "table must be [n, c], y writable and of its width and dtype", to.width);
   const Alignment a(alignment, to, from.tokens);
+  detail::check_outputs(
+      kWho, {{"y", detail::memory_of(y)}}, {},
+      {{"the table", detail::memory_of(table)}, {"alignment", detail::memory_of(alignment)}});
   for (Index b = 0; b < to.batch; ++b)
     for (Index t = 0; t < to.tokens; ++t) a.of(b, t);  // refuses before anything is written
   for (Index b = 0; b < to.batch; ++b)
@@ -71,6 +74,9 @@ void aligned_rows_gradient(const TensorView& d_y, const TensorView& alignment,
   if (d_table.rank != 2 || d_table.read_only || from.width != to.width)
     refuse(kWho, "d_table must be [n, c], writable and of the width of d_y", to.width);
   const Alignment a(alignment, from, to.tokens);
+  detail::check_outputs(
+      kWho, {{"d_table", detail::memory_of(d_table)}}, {},
+      {{"d_y", detail::memory_of(d_y)}, {"alignment", detail::memory_of(alignment)}});
   for (Index b = 0; b < from.batch; ++b)
     for (Index t = 0; t < from.tokens; ++t) {
       const std::vector<Index> rows = a.of(b, t);

@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "absolute/rows.h"
-#include "core/overlap.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -16,14 +15,6 @@ struct Call {
   bool with_x = false;
   Index width = 0;  // of x, or of what the rows alone make
 };
-
-void check_apart(const TokenView& y, const char* what) {
-  const detail::ViewAxis axes[] = {
-      {y.batch, y.batch_stride}, {y.tokens, y.token_stride}, {y.width, y.width_stride}};
-  if (detail::shares_with_itself(axes, 3))
-    refuse(kWho, "elements of " + std::string(what) + " must not share memory, stride of tokens",
-           y.token_stride);
-}
 
 // Channels of x and y, windows inside, appended ones counted.
 Call check_call(const TensorView& x, const LoweredInput& lowered, const TensorView& y) {
@@ -149,7 +140,8 @@ void check_gradients(const LoweredInput& lowered, const Positions& p,
 void apply_input(const TensorView& x, const Positions& p, const LoweredInput& lowered,
                  const TensorView& y) {
   const Call c = check_call(x, lowered, y);
-  check_apart(c.y, "y");
+  detail::check_composed(kWho, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
+                         c.y.width - c.width);
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
   std::vector<double> value, row;
   // Every row is looked up before anything is written: a refused position leaves y as it was.
@@ -179,7 +171,9 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
   if (!d_x.empty()) {
     to = tokens_of(d_x, "d_x");
     if (d_x.read_only) refuse(kWho, "d_x must be writable");
-    check_apart(to, "d_x");
+    const detail::Operand out{"d_x", detail::memory_of(d_x)};
+    detail::check_composed(kWho, {"d_y", detail::memory_of(d_y)}, out, c.y.width - c.width);
+    detail::check_in_place(kWho, {"x", detail::memory_of(x)}, out);
     if (to.batch != c.y.batch || to.tokens != c.y.tokens || to.width != c.width ||
         to.dtype != c.y.dtype)
       refuse(kWho, "d_x must have the shape and dtype of x, tokens", to.tokens);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/overlap.h"
 #include "core/shape.h"
 #include "posenc/absolute/complex_order.h"
 #include "posenc/core/error.h"
@@ -37,6 +38,10 @@ void check_part(const Heads& h, const Heads& like, Index tokens, Index dim) {
     refuse(kWho, "both parts must be given");
   if (h.batch != like.batch || h.heads != like.heads || h.tokens != tokens || h.dim != dim)
     refuse(kWho, "parts of q, k and v must fit each other, tokens", h.tokens);
+}
+
+detail::Memory of(const Heads& h) {
+  return detail::memory_of(h);
 }
 
 // One row of the score and its softmax, at a time.
@@ -203,6 +208,14 @@ void complex_attention(const ComplexAttention& a, const ComplexHeads& q, const C
       (w.dtype != DType::f64 || w.read_only || w.rank != 4 || w.shape[0] != q.re.batch ||
        w.shape[1] != q.re.heads || w.shape[2] != q.re.tokens || w.shape[3] != k.re.tokens))
     detail::refuse_shape(kWho, "probabilities must be [b, h, q, k] of f64", w);
+  // A row of q is read before its output is written; all of k and v are read for every row.
+  const detail::Operand weights{"probabilities", detail::memory_of(w)},
+      mask{"the mask", detail::memory_of(a.mask)}, k_re{"k re", of(k.re)}, k_im{"k im", of(k.im)},
+      value_re{"v re", of(v.re)}, value_im{"v im", of(v.im)}, q_re{"q re", of(q.re)},
+      q_im{"q im", of(q.im)};
+  detail::check_outputs(kWho, {{"out re", of(out.re)}, {"out im", of(out.im)}}, {q_re, q_im},
+                        {k_re, k_im, value_re, value_im, mask, weights});
+  detail::check_outputs(kWho, {weights}, {}, {q_re, q_im, k_re, k_im, value_re, value_im, mask});
   const Reader v_re{&v.re}, v_im{&v.im}, o_re{&out.re}, o_im{&out.im};
   for (Index b = 0; b < q.re.batch; ++b)
     for (Index h = 0; h < q.re.heads; ++h)
@@ -233,6 +246,23 @@ void complex_attention_gradient(const ComplexAttention& a, const ComplexHeads& q
   for (const Heads* h : {&d_q.re, &d_q.im}) check_part(*h, q.re, q.re.tokens, q.re.dim);
   for (const Heads* h : {&d_k.re, &d_k.im}) check_part(*h, q.re, k.re.tokens, q.re.dim);
   for (const Heads* h : {&d_v.re, &d_v.im}) check_part(*h, q.re, k.re.tokens, v.re.dim);
+  for (const Heads* h : {&d_q.re, &d_q.im, &d_k.re, &d_k.im, &d_v.re, &d_v.im})
+    if (h->read_only) refuse(kWho, "gradients must be writable");
+  // Rows of q and d_out are read before those of d_q are written, a head before its d_k and d_v.
+  const detail::Operand up_re{"d_out re", of(d_out.re)}, up_im{"d_out im", of(d_out.im)},
+      q_re{"q re", of(q.re)}, q_im{"q im", of(q.im)}, k_re{"k re", of(k.re)},
+      k_im{"k im", of(k.im)}, v_re{"v re", of(v.re)}, v_im{"v im", of(v.im)},
+      mask{"the mask", detail::memory_of(a.mask)}, dq_re_at{"d_q re", of(d_q.re)},
+      dq_im_at{"d_q im", of(d_q.im)};
+  detail::check_outputs(kWho, {dq_re_at, dq_im_at}, {q_re, q_im, up_re, up_im},
+                        {k_re, k_im, v_re, v_im, mask});
+  detail::check_outputs(kWho,
+                        {{"d_k re", of(d_k.re)},
+                         {"d_k im", of(d_k.im)},
+                         {"d_v re", of(d_v.re)},
+                         {"d_v im", of(d_v.im)}},
+                        {q_re, q_im, k_re, k_im, v_re, v_im, up_re, up_im},
+                        {dq_re_at, dq_im_at, mask});
   HeadGradient g(q, k, v, d_out, rows.hermitian());
   const Reader dq_re{&d_q.re}, dq_im{&d_q.im};
   for (Index b = 0; b < q.re.batch; ++b)

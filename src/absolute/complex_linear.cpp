@@ -61,11 +61,42 @@ void check_gradient(const TensorView& v, Index out, Index in) {
     refuse(kWho, "gradients of a map must be f64 and writable", name(v.dtype));
 }
 
+detail::Memory of(const TensorView& v) {
+  return detail::memory_of(v);
+}
+
+// A token of x is read before its gradient is written: d_x may be x. d_y is read for every channel.
+void check_gradient_memory(const ComplexMap& m, const ComplexParts& x, const ComplexParts& d_y,
+                           const ComplexParts& d_x, const ComplexMap& d_map) {
+  const detail::Operand up[] = {{"d_y re", of(d_y.re)}, {"d_y im", of(d_y.im)}};
+  const detail::Operand weight[] = {{"the weight", of(m.weight.re)},
+                                    {"the weight", of(m.weight.im)}};
+  detail::check_outputs(kWho, {{"d_x re", of(d_x.re)}, {"d_x im", of(d_x.im)}},
+                        {{"x re", of(x.re)}, {"x im", of(x.im)}},
+                        {up[0], up[1], weight[0], weight[1]});
+  for (const TensorView* v : {&d_map.weight.re, &d_map.weight.im, &d_map.bias.re, &d_map.bias.im}) {
+    const detail::Operand sum{"a gradient of the map", of(*v)};
+    for (const detail::Operand& in :
+         {up[0], up[1], weight[0], weight[1], detail::Operand{"x re", of(x.re)},
+          detail::Operand{"x im", of(x.im)}, detail::Operand{"d_x re", of(d_x.re)},
+          detail::Operand{"d_x im", of(d_x.im)}})
+      detail::check_separate(kWho, in, sum);
+  }
+}
+
 }  // namespace
 
 void complex_linear(const ComplexMap& m, const ComplexParts& x, const ComplexParts& y) {
   const Call c = check_call(m, x, y);
   if (y.re.read_only || y.im.read_only) refuse(kWho, "y must be writable");
+  // An output channel reads all channels of x: not in place either.
+  detail::check_outputs(kWho, {{"y re", of(y.re)}, {"y im", of(y.im)}}, {},
+                        {{"x re", of(x.re)},
+                         {"x im", of(x.im)},
+                         {"the weight", of(m.weight.re)},
+                         {"the weight", of(m.weight.im)},
+                         {"the bias", of(m.bias.re)},
+                         {"the bias", of(m.bias.im)}});
   for (Index b = 0; b < c.x_re.batch; ++b)
     for (Index t = 0; t < c.x_re.tokens; ++t)
       for (Index i = 0; i < c.y_re.width; ++i) {
@@ -89,7 +120,13 @@ void complex_linear_gradient(const ComplexMap& m, const ComplexParts& x, const C
   check_gradient(d_map.bias.re, out, 0);
   check_gradient(d_map.bias.im, out, 0);
   const bool want_x = !d_x.re.empty() || !d_x.im.empty();
-  if (want_x) check_call(m, d_x, d_y);
+  TokenView to_re, to_im;
+  if (want_x) {
+    const Call back = check_call(m, d_x, d_y);
+    if (d_x.re.read_only || d_x.im.read_only) refuse(kWho, "d_x must be writable");
+    to_re = back.x_re, to_im = back.x_im;
+  }
+  check_gradient_memory(m, x, d_y, d_x, d_map);
   const Matrix a{d_map.weight.re}, w{d_map.weight.im}, bias_re{d_map.bias.re},
       bias_im{d_map.bias.im};
   for (Index b = 0; b < c.x_re.batch; ++b)
@@ -111,8 +148,8 @@ void complex_linear_gradient(const ComplexMap& m, const ComplexParts& x, const C
           u += c.a.get(i, j) * re + c.b.get(i, j) * im;
           v += c.a.get(i, j) * im - c.b.get(i, j) * re;
         }
-        tokens_of(d_x.re, "d_x re").put(b, t, j, u);
-        tokens_of(d_x.im, "d_x im").put(b, t, j, v);
+        to_re.put(b, t, j, u);
+        to_im.put(b, t, j, v);
       }
     }
 }

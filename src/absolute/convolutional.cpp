@@ -97,7 +97,8 @@ void convolutional_positions(const Convolutional& s, std::span<const TensorView>
                              const TensorView& x, const TensorView& y) {
   Call c = check_call(s, p, x, y);
   if (y.read_only) refuse(kWho, "y must be writable");
-  if (x.data == y.data && c.x.tokens > 0) refuse(kWho, "y must not be x");
+  // A token reads those around it: not in place either.
+  detail::check_outputs(kWho, {{"y", detail::memory_of(y)}}, {}, {{"x", detail::memory_of(x)}});
   for (Index b = 0; b < c.x.batch; ++b)
     for (Index t = 0; t < c.x.tokens; ++t)
       for (Index out = 0; out < s.width; ++out) {

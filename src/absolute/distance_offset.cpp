@@ -65,6 +65,8 @@ void add_distance_offset(const DistanceOffset& d, const TensorView& table, const
   const TokenView to = rows_of(y, cu.back(), e.width, "y");
   if (y.read_only) refuse(kWho, "y must be writable");
   const TokenView from = x.empty() ? TokenView{} : rows_of(x, cu.back(), e.width, "x");
+  detail::check_outputs(kWho, {{"y", detail::memory_of(y)}}, {{"x", detail::memory_of(x)}},
+                        {{"the table", detail::memory_of(table)}});
   // sum[r] = E[0] + ... + E[r - 1], a column at a time.
   std::vector<double> sum(static_cast<std::size_t>(rows) + 1);
   for (Index c = 0; c < e.width; ++c) {
@@ -88,6 +90,8 @@ void distance_offset_gradient(const DistanceOffset& d, const TensorView& d_y,
   const TokenView to = rows_of(d_table, rows, 0, "the table's gradient");
   if (d_table.read_only) refuse(kWho, "the table's gradient must be writable");
   const TokenView from = rows_of(d_y, cu.back(), to.width, "d_y");
+  detail::check_outputs(kWho, {{"the table's gradient", detail::memory_of(d_table)}}, {},
+                        {{"d_y", detail::memory_of(d_y)}});
   // step[r] is what row r has more than row r - 1: each token adds to a run of rows.
   std::vector<double> step(static_cast<std::size_t>(rows) + 1);
   for (Index c = 0; c < to.width; ++c) {

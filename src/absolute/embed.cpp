@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absolute/embed_call.h"
+#include "core/overlap.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -198,6 +199,13 @@ void embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& nor
   if (y.read_only) refuse("embed", "y must be writable");
   const detail::EmbedCall call = detail::check_embed(parts, norm, y);
   if (call.count() == 0) return;
+  // Ids, gamma and beta were read already; given rows of a token are read before it is written.
+  const detail::Operand out{"y", detail::memory_of(y)};
+  detail::check_apart("embed", out);
+  for (const EmbedPart& p : parts) {
+    detail::check_separate("embed", {"a table", detail::memory_of(p.table)}, out);
+    detail::check_in_place("embed", {"rows", detail::memory_of(p.rows)}, out);
+  }
   Forward f{call, detail::weigh_kernels(active_isa())};
   if (executor.run != nullptr)
     f.tasks = std::max<Index>(1, std::min({executor.concurrency, call.count(),

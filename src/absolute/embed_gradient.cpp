@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absolute/embed_call.h"
+#include "core/overlap.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -185,6 +186,9 @@ void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedN
   const EmbedCall c = detail::check_embed(parts, norm, d_y);
   check_parts(c, parts, g);
   if (c.count() == 0) return;
+  const detail::Operand up{"d_y", detail::memory_of(d_y)};
+  for (const TensorView& d : g.parts)
+    detail::check_separate(kWho, up, {"a gradient", detail::memory_of(d)});
   const Index blocks = (c.count() + kBlock - 1) / kBlock;
   Back back;
   if (c.has_norm() || size_of(c.dtype) == 2)

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/convert.h"
+#include "core/overlap.h"
 #include "core/shape.h"
 #include "kernels/weigh.h"
 #include "posenc/core/error.h"
@@ -238,6 +239,10 @@ void check_call(const TensorView& table, const TableShape& from, const TensorVie
   if (from.prefix != to.prefix || from.suffix != to.suffix)
     refuse(kWho, "prefix and suffix are kept: both layouts must have the same, rows",
            to.prefix + to.suffix);
+  const bool forward = &written == &out;
+  detail::check_outputs(kWho, {{"the result", detail::memory_of(written)}}, {},
+                        {{forward ? "the table" : "the gradient that comes in",
+                          detail::memory_of(forward ? table : out)}});
 }
 
 AxisTaps y_taps(const TableShape& from, const TableShape& to, const Extension& e) {

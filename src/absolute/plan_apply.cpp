@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absolute/plan_state.h"
-#include "core/overlap.h"
+#include "absolute/rows.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "positions/shared_row.h"
@@ -137,53 +137,14 @@ void check_positions(const State& s, const Positions& p, Index batch, Index toke
   }
 }
 
-void check_apart(const ComposeView& y, const char* what) {
-  const ViewAxis axes[] = {{y.batch, y.tensor.batch_stride},
-                           {y.tokens, y.tensor.token_stride},
-                           {y.width, y.tensor.channel_stride}};
-  if (shares_with_itself(axes, 3))
-    refuse(kWho, "elements of " + std::string(what) +
-                     " must not share memory: its strides of batch, tokens and channels are " +
-                     std::to_string(y.tensor.batch_stride) + ", " +
-                     std::to_string(y.tensor.token_stride) + " and " +
-                     std::to_string(y.tensor.channel_stride));
-}
-
-namespace {
-
-bool same_strides(const ComposeView& x, const ComposeView& y) {
-  return (x.batch <= 1 || x.tensor.batch_stride == y.tensor.batch_stride) &&
-         (x.tokens <= 1 || x.tensor.token_stride == y.tensor.token_stride) &&
-         (x.width <= 1 || x.tensor.channel_stride == y.tensor.channel_stride);
-}
-
-// Whether an element of x is one of y.
-bool meet(const ComposeView& x, const ComposeView& y, Index size) {
-  const auto distance = static_cast<Index>(reinterpret_cast<std::uintptr_t>(y.tensor.data) -
-                                           reinterpret_cast<std::uintptr_t>(x.tensor.data));
-  // From x's first element to one of its own is as far as from there to one of y's.
-  Way ways[] = {
-      {x.tensor.batch_stride, 0, x.batch - 1},   {x.tensor.token_stride, 0, x.tokens - 1},
-      {x.tensor.channel_stride, 0, x.width - 1}, {y.tensor.batch_stride, 1 - y.batch, 0},
-      {y.tensor.token_stride, 1 - y.tokens, 0},  {y.tensor.channel_stride, 1 - y.width, 0}};
-  Index low = 0, high = 0;
-  for (const Way& w : ways) {
-    const Index a = w.stride * w.low, b = w.stride * w.high;
-    low += std::min(a, b), high += std::max(a, b);
-  }
-  if (distance <= (low - 1) * size || distance >= (high + 1) * size) return false;
-  return distance % size != 0 || reaches(ways, 6, distance / size);
-}
-
-}  // namespace
-
-void check_overlap(const State& s, const ComposeView& x, const ComposeView& y) {
-  if (x.tensor.data == nullptr || x.batch * x.tokens * x.width == 0) return;
-  if (x.tensor.data == y.tensor.data && s.appended == 0 && same_strides(x, y)) return;
-  if (!meet(x, y, s.element_size)) return;
-  if (s.appended != 0) refuse(kWho, "y must not be x where channels are appended", s.appended);
-  refuse(kWho, "input and output must be the same view or not overlap at all, stride of tokens",
-         y.tensor.token_stride);
+void check_composed(std::string_view who, const Operand& x, const Operand& y, Index appended) {
+  check_apart(who, y);
+  if (appended == 0) return check_in_place(who, x, y);
+  if (meet(x.memory, y.memory))
+    refuse(who,
+           std::string(y.name) + " must not be " + std::string(x.name) +
+               " where channels are appended",
+           appended);
 }
 
 void run_compose(const State& s, ComposeCall& call, const Executor& executor) {
@@ -226,9 +187,9 @@ void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView&
       refuse(kWho, "y must have the batch and tokens of x, tokens", to.tokens);
     if (from.width != width)
       refuse(kWho, "y must have the channels of x and of what is appended", to.width);
-    detail::check_overlap(s, from, to);
   }
-  detail::check_apart(to, "y");
+  detail::check_composed(kWho, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
+                         s.appended);
   detail::check_windows(s, width);
   detail::check_positions(s, p, to.batch, to.tokens);
   if (s.layered) return apply_input(x, p, s.lowered, y);

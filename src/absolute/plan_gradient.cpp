@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absolute/plan_state.h"
+#include "absolute/rows.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -134,8 +135,8 @@ void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorVi
     if (d_x.read_only) refuse(kWho, "d_x must be writable");
     if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
       refuse(kWho, "d_x must have the shape of x, tokens", to.tokens);
-    detail::check_apart(to, "d_x");
-    detail::check_overlap(s, y, to);
+    detail::check_composed(kWho, {"d_y", detail::memory_of(d_y)}, {"d_x", detail::memory_of(d_x)},
+                           s.appended);
   }
   if (workspace.size() < gradient_workspace(y.batch, y.tokens))
     refuse(

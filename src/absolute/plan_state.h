@@ -40,10 +40,6 @@ ComposeView compose_view(const InputPlan::State&, const TensorView&, const char*
 // Throws [input_plan]: channels of a term outside those of x, `width`, and of what was appended
 // before.
 void check_windows(const InputPlan::State&, Index width);
-// Throws [input_plan]: two elements of `y` are the same memory.
-void check_apart(const ComposeView& y, const char* what);
-// Throws [input_plan]: x and y share memory and are not the same view, or channels are appended.
-void check_overlap(const InputPlan::State&, const ComposeView& x, const ComposeView& y);
 // Throws [input_plan]: positions that do not fit the tokens, are not finite, or have no row.
 void check_positions(const InputPlan::State&, const Positions&, Index batch, Index tokens);
 // Runs items of a call, on several threads when there is enough to do.

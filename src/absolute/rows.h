@@ -3,6 +3,7 @@
 #pragma once
 #include <vector>
 
+#include "core/overlap.h"
 #include "kernels/read.h"
 #include "posenc/absolute/input_term.h"
 
@@ -30,6 +31,12 @@ struct TokenView {
   }
 };
 TokenView tokens_of(const TensorView&, const char* what);
+
+namespace detail {
+// Throws [who]: two elements of y are the same memory; x and y share memory and are not the same
+// view, or channels are appended.
+void check_composed(std::string_view who, const Operand& x, const Operand& y, Index appended);
+}  // namespace detail
 
 // Throws [who]: a term without just one source of rows.
 void check_one_source(const char* who, const InputTerm&);

@@ -2,6 +2,10 @@
 #include "core/overlap.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "posenc/core/error.h"
 
 namespace posenc::detail {
 namespace {
@@ -77,6 +81,101 @@ bool shares_with_itself(const ViewAxis* axes, int count) noexcept {
       if (search(ways + i + 1, used - i - 1, -k * ways[i].stride, tried)) return true;
   }
   return false;
+}
+
+namespace {
+
+void put_axis(Memory& m, Index size, Index stride) noexcept {
+  if (size == 0) m.data = nullptr;
+  if (size > 1) m.axis[static_cast<std::size_t>(m.count++)] = {size, stride};
+}
+
+}  // namespace
+
+Memory memory_of(const TensorView& v) noexcept {
+  Memory m{v.data, size_of(v.dtype)};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(v.rank); ++i)
+    put_axis(m, v.shape[i], v.stride[i]);
+  return m;
+}
+
+Memory memory_of(const Heads& h) noexcept {
+  Memory m{h.data, size_of(h.dtype)};
+  put_axis(m, h.batch, h.batch_stride);
+  put_axis(m, h.tokens, h.token_stride);
+  put_axis(m, h.heads, h.head_stride);
+  put_axis(m, h.dim, h.dim_stride);
+  return m;
+}
+
+bool same_view(const Memory& a, const Memory& b) noexcept {
+  const auto alike = [](const ViewAxis& x, const ViewAxis& y) {
+    return x.size == y.size && x.stride == y.stride;
+  };
+  return a.data == b.data && a.size == b.size && a.count == b.count &&
+         std::equal(a.axis.begin(), a.axis.begin() + a.count, b.axis.begin(), alike);
+}
+
+bool meet(const Memory& a, const Memory& b) noexcept {
+  if (a.data == nullptr || b.data == nullptr) return false;
+  const auto bytes = static_cast<Index>(reinterpret_cast<std::uintptr_t>(b.data) -
+                                        reinterpret_cast<std::uintptr_t>(a.data));
+  // In elements where both are whole numbers of them, else in bytes.
+  const Index unit = a.size == b.size && bytes % a.size == 0 ? a.size : 1;
+  // From a's first element to one of its own is as far as from there to one of b's.
+  Way ways[2 * TensorView::kMaxRank + 1];
+  int count = 0;
+  for (int i = 0; i < a.count; ++i) {
+    const ViewAxis& x = a.axis[static_cast<std::size_t>(i)];
+    ways[count++] = {x.stride * (a.size / unit), 0, x.size - 1};
+  }
+  for (int i = 0; i < b.count; ++i) {
+    const ViewAxis& x = b.axis[static_cast<std::size_t>(i)];
+    ways[count++] = {x.stride * (b.size / unit), 1 - x.size, 0};
+  }
+  ways[count++] = {1, 1 - b.size / unit, a.size / unit - 1};  // bytes within an element
+  const Index distance = bytes / unit;
+  Index low = 0, high = 0;
+  for (int i = 0; i < count; ++i) {
+    const Index x = ways[i].stride * ways[i].low, y = ways[i].stride * ways[i].high;
+    low += std::min(x, y), high += std::max(x, y);
+  }
+  return distance >= low && distance <= high && reaches(ways, count, distance);
+}
+
+void check_apart(std::string_view who, const Operand& out) {
+  const Memory& m = out.memory;
+  if (m.data == nullptr || !shares_with_itself(m.axis.data(), m.count)) return;
+  std::string strides;
+  for (int i = 0; i < m.count; ++i)
+    strides += (i == 0            ? ""
+                : i + 1 < m.count ? ", "
+                                  : " and ") +
+               std::to_string(m.axis[static_cast<std::size_t>(i)].stride);
+  refuse(who,
+         "elements of " + std::string(out.name) + " must not share memory: strides are " + strides);
+}
+
+void check_in_place(std::string_view who, const Operand& in, const Operand& out) {
+  if (!same_view(in.memory, out.memory) && meet(in.memory, out.memory))
+    refuse(who, std::string(in.name) + " and " + std::string(out.name) +
+                    " must be the same view or not overlap at all");
+}
+
+void check_separate(std::string_view who, const Operand& in, const Operand& out) {
+  if (meet(in.memory, out.memory))
+    refuse(who, std::string(out.name) + " must not overlap " + std::string(in.name));
+}
+
+void check_outputs(std::string_view who, std::initializer_list<Operand> outputs,
+                   std::initializer_list<Operand> same, std::initializer_list<Operand> other) {
+  for (const Operand* out = outputs.begin(); out != outputs.end(); ++out) {
+    check_apart(who, *out);
+    for (const Operand* next = out + 1; next != outputs.end(); ++next)
+      check_separate(who, *out, *next);
+    for (const Operand& in : same) check_in_place(who, in, *out);
+    for (const Operand& in : other) check_separate(who, in, *out);
+  }
 }
 
 }  // namespace posenc::detail

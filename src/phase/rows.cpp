@@ -5,6 +5,7 @@
 
 #include "core/convert.h"
 #include "core/known_enum.h"
+#include "core/overlap.h"
 #include "core/shape.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
@@ -212,6 +213,8 @@ void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos, co
       planes[i] = plane_of(*views[i], s, p, columns_of(layout, s.pairs()));
       lay_out(planes[i], layout, s.pairs());
     }
+  detail::check_outputs("rows", {{"cos", detail::memory_of(cos)}, {"sin", detail::memory_of(sin)}},
+                        {}, {});
   fill(s, p, planes[0], planes[1], precision, executor);
 }
 
@@ -224,6 +227,7 @@ void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos_sin
   const bool pairs = layout == TableLayout::pairs;
   const Index columns = pairs ? s.pairs() : columns_of(layout, s.pairs());
   RowPlane cos = plane_of(cos_sin, s, p, 2 * columns);
+  detail::check_apart("rows", {"the output", detail::memory_of(cos_sin)});
   lay_out(cos, layout, s.pairs());
   if (pairs) cos.step = 2;
   fill(s, p, cos, part(cos, pairs ? 1 : columns), precision, executor);

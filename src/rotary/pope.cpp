@@ -176,29 +176,6 @@ void check_bias(const TensorView& v, const Heads& h, Index channels, bool gradie
            name(v.dtype));
 }
 
-void check_apart(const Heads& out, std::string_view what) {
-  const detail::ViewAxis axes[] = {{out.batch, out.batch_stride},
-                                   {out.tokens, out.token_stride},
-                                   {out.heads, out.head_stride},
-                                   {out.dim, out.dim_stride}};
-  if (detail::shares_with_itself(axes, 4))
-    refuse("pope", "elements of " + std::string(what) + " must not share memory");
-}
-
-// First byte and the one behind the last.
-bool may_overlap(const Heads& a, const Heads& b) noexcept {
-  const auto extent = [](const Heads& h) {
-    const auto at = reinterpret_cast<std::intptr_t>(h.data);
-    Index low = 0, high = 1;
-    for (const Index s : {(h.batch - 1) * h.batch_stride, (h.tokens - 1) * h.token_stride,
-                          (h.heads - 1) * h.head_stride, (h.dim - 1) * h.dim_stride})
-      (s < 0 ? low : high) += s;
-    return std::pair(at + low * size_of(h.dtype), at + high * size_of(h.dtype));
-  };
-  const auto x = extent(a), y = extent(b);
-  return x.first < y.second && y.first < x.second;
-}
-
 }  // namespace
 
 PopePlan::PopePlan(const Pope& definition, DType type)
@@ -238,8 +215,8 @@ void PopePlan::apply(const Heads& in, const Heads& out, const Positions& p, cons
   const Positions read = check_positions(in, p);
   check_bias(bias, in, s.channels, false);
   if (in.batch * in.tokens * in.heads == 0) return;
-  check_apart(out, "out");
-  if (may_overlap(in, out)) refuse("pope", "in and out must not overlap");
+  detail::check_outputs("pope", {{"out", detail::memory_of(out)}}, {},
+                        {{"in", detail::memory_of(in)}});
   Call c{&s.table, &in, &out, &read, &bias, nullptr, nullptr, s.channels, 1};
   run(c, executor);
 }
@@ -257,9 +234,8 @@ void PopePlan::gradient(const Heads& in, const Heads& d_out, const Positions& p,
   check_bias(d_bias, in, s.channels, true);
   if (!d_bias.empty() && bias.empty()) refuse("pope", "a gradient of the bias needs the bias");
   if (in.batch * in.tokens * in.heads == 0) return;
-  check_apart(d_in, "d_in");
-  if (may_overlap(in, d_in) || may_overlap(d_out, d_in))
-    refuse("pope", "d_in must not overlap in or d_out");
+  detail::check_outputs("pope", {{"d_in", detail::memory_of(d_in)}}, {},
+                        {{"in", detail::memory_of(in)}, {"d_out", detail::memory_of(d_out)}});
   Call c{&s.table, &in, &d_out, &read, &bias, &d_in, &d_bias, s.channels, 1};
   run(c, executor);
 }

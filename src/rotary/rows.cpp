@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/overlap.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
 #include "rotary/plan_state.h"
@@ -37,6 +38,7 @@ void check_rows(const RotarySpec& spec, Index columns, const Positions& p, const
   if (!is_float(out.dtype)) refuse(who, "rows must be f64, f32, f16 or bf16", name(out.dtype));
   if (out.device != Device::cpu) refuse(who, "memory must be the CPU's");
   if (out.read_only) refuse(who, "rows must be writable");
+  check_apart(who, {"rows", memory_of(out)});
 }
 
 }  // namespace

@@ -73,6 +73,52 @@ TEST(Overlap, OfTwoViewsIsFoundExactly) {
   EXPECT_GT(apart, 1000);
 }
 
+// Elements of 2, 4 and 8 bytes against each other, at any byte.
+TEST(Overlap, OfTwoTensorsIsFoundToTheByte) {
+  std::mt19937 generator(9);
+  std::vector<std::byte> memory(4096);
+  const auto tensor_of = [&] {
+    constexpr DType kinds[] = {DType::f16, DType::f32, DType::f64};
+    TensorView v;
+    v.data = memory.data() + 2048 + generator() % 160;
+    v.dtype = kinds[generator() % 3];
+    v.rank = 3;
+    const std::vector<ViewAxis> axes = drawn(generator, 5);
+    for (std::size_t i = 0; i < 3; ++i) v.shape[i] = axes[i].size, v.stride[i] = axes[i].stride;
+    return v;
+  };
+  const auto bytes = [&](const TensorView& v) {
+    std::set<const std::byte*> all;
+    for (const Index at :
+         offsets({{v.shape[0], v.stride[0]}, {v.shape[1], v.stride[1]}, {v.shape[2], v.stride[2]}}))
+      for (Index i = 0; i < size_of(v.dtype); ++i)
+        all.insert(static_cast<const std::byte*>(v.data) + at * size_of(v.dtype) + i);
+    return all;
+  };
+  int met = 0, apart = 0;
+  for (int draw = 0; draw < 20000; ++draw) {
+    const TensorView a = tensor_of(), b = tensor_of();
+    const auto x = bytes(a), y = bytes(b);
+    if (x.empty() || y.empty()) {
+      ASSERT_FALSE(meet(memory_of(a), memory_of(b)));
+      continue;
+    }
+    bool want = false;
+    for (const std::byte* p : x) want = want || y.contains(p);
+    ASSERT_EQ(meet(memory_of(a), memory_of(b)), want);
+    ++(want ? met : apart);
+  }
+  EXPECT_GT(met, 1000);
+  EXPECT_GT(apart, 1000);
+  std::vector<float> value(24);
+  const TensorView row = tensor(value.data(), {3, 8});
+  TensorView batched = row;
+  batched.rank = 3, batched.shape = {1, 3, 8}, batched.stride = {99, 8, 1};
+  EXPECT_TRUE(same_view(memory_of(row), memory_of(batched)));
+  batched.dtype = DType::f64;
+  EXPECT_FALSE(same_view(memory_of(row), memory_of(batched)));
+}
+
 TEST(Overlap, LargeViewsOfUsualLayoutsAreToldAtOnce) {
   constexpr Index million = 1000000;
   EXPECT_FALSE(shares({{8, million * 4096}, {million, 4096}, {32, 128}, {128, 1}}));  // bthd
