@@ -48,6 +48,13 @@ void check_rows_shape(const TensorView& v, const Heads& h, Index columns, bool i
         v);
 }
 
+// Given by its memory or its size. For no tokens an empty index cannot be told from none: rows
+// [n, C] of any n fit.
+bool has_index(const CallerRows& rows, const Heads& h) noexcept {
+  return rows.index.data != nullptr || rows.index.count != 0 ||
+         (h.tokens == 0 && rows.cos.rank == 2);
+}
+
 void check_index(const Positions& p, const Heads& h, Index rows) {
   if (p.type != DType::i64 && p.type != DType::i32)
     refuse("rotary", "rows are numbered by i64 or i32", name(p.type));
@@ -58,7 +65,7 @@ void check_index(const Positions& p, const Heads& h, Index rows) {
     refuse("rotary",
            "index must have one row, or one for each of the batch of " + std::to_string(h.batch),
            p.batch);
-  if (p.data == nullptr) refuse("rotary", "index must have memory");
+  if (p.data == nullptr && p.count > 0 && p.batch > 0) refuse("rotary", "index must have memory");
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t) {
       const Index at = b * p.batch_stride + t * p.token_stride;
@@ -95,8 +102,9 @@ void check_caller_rows(const RotaryPlan::State& s, const QK& x, const CallerRows
     refuse("rotary", "cos and sin apart have layout half, duplicated or repeated",
            enum_text(rows.layout));
   const Heads& h = shape_of(x);
+  if (h.data == nullptr) return;
   const Index columns = s.tables[0].pairs * (rows.layout == TableLayout::half ? 1 : 2);
-  const bool indexed = rows.index.data != nullptr;
+  const bool indexed = has_index(rows, h);
   for (const TensorView* v : {&rows.cos, &rows.sin}) {
     check_rows_dtype(s, *v);
     check_rows_shape(*v, h, columns, indexed);

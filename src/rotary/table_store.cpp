@@ -152,6 +152,7 @@ TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, Bey
 }
 
 void TableStore::grow(Index positions, const Executor& executor) {
+  if (positions < 0) refuse("rotary table", "positions must not be negative", positions);
   const std::lock_guard<std::mutex> lock(writer_);
   TableVersion& v = *current_.load();
   const Index size = v.size.load();

@@ -87,6 +87,11 @@ static void caller_rows(const posenc_plan* plan) {
                                    (posenc_row_layout)7, &p.t, f, &error));
   REFUSED(posenc_apply_caller_rows(plan, "thd", &q.t, NULL, &b.t, NULL, &tc.t, &ts.t,
                                    POSENC_DUPLICATED, &p.t, f, &error));
+  Tensor no_tokens, no_index;
+  f64(&no_tokens, NULL, 3, 0, kHeads, kDim);
+  i64(&no_index, NULL, 0);
+  OK(posenc_apply_caller_rows(plan, "thd", &no_tokens.t, NULL, NULL, NULL, &tc.t, &ts.t,
+                              POSENC_HALF, &no_index.t, f, &error));
 
   /* d loss / d cos of loss = sum w . out: every row of the table that a token uses. */
   double w[kSize], dc[9 * kPairs] = {0}, ds[9 * kPairs] = {0};

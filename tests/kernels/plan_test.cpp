@@ -176,7 +176,17 @@ TEST(Plan, NothingToDo) {
   Heads numpy = heads(x.data(), 2, 0, 8);  // numpy gives empty arrays strides of 0
   numpy.batch_stride = numpy.token_stride = numpy.head_stride = numpy.dim_stride = 0;
   plan.apply({numpy, {}}, positions(p));
+  // Rows of a cache, of which no tokens take none.
+  const std::vector<float> cache(12, 1);
+  const TensorView rows = tensor(cache.data(), {3, 4});
+  CallerRows caller{rows, rows, TableLayout::half, none};
+  for (const Heads& q : {heads(x.data(), 0, 2, 8), heads(static_cast<float*>(nullptr), 0, 2, 8)})
+    plan.apply_rows({q, {}}, {q, {}}, caller);
   EXPECT_EQ(x, std::vector<float>(64, 1));
+  // An index has memory where there are tokens; it is not left out, though the rows would fit.
+  caller.index.count = 3;
+  const Heads three = heads(x.data(), 3, 2, 8);
+  refuses([&] { plan.apply_rows({three, {}}, {three, {}}, caller); }, "index must have memory");
 }
 
 TEST(Plan, NoBlocksCopies) {

@@ -229,6 +229,7 @@ TEST(RotaryTable, Refusals) {
   };
   const std::string who = "[rotary table] ";
   EXPECT_EQ(says([] { RotaryTable(plain(), -1); }), who);
+  EXPECT_EQ(says([] { RotaryTable(plain(), 10).grow(-1); }), who);
   EXPECT_EQ(says([] { RotaryTable(plain(), 10, DType::f64); }), who);
   EXPECT_EQ(says([] { RotaryTable(plain(), 10, DType::i32); }), who);
   EXPECT_EQ(says([] { RotaryTable(plain(), Index{1} << 60); }), who);
