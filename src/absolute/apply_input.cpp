@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "absolute/rows.h"
+#include "absolute/window.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -41,8 +42,8 @@ Call check_call(const TensorView& x, const LoweredInput& lowered, const TensorVi
     if (!std::isfinite(t.gain)) refuse(kWho, "gain must be finite", t.gain);
     if (t.compose == Compose::concat)
       have += t.width;
-    else if (t.first < 0 || t.first > have - t.width)
-      refuse(kWho, "the channels of a term must lie inside those of x, first", t.first);
+    else
+      detail::check_window(kWho, t.first, t.width, have);
   }
   return c;
 }

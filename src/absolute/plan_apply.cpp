@@ -6,6 +6,7 @@
 
 #include "absolute/plan_state.h"
 #include "absolute/rows.h"
+#include "absolute/window.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "positions/shared_row.h"
@@ -97,8 +98,8 @@ void check_windows(const State& s, Index width) {
   for (const ComposeSource& t : s.sources) {
     if (t.compose == Compose::concat)
       have += t.width;
-    else if (t.first < 0 || t.first > have - t.width)
-      refuse(kWho, "the channels of a term must lie inside those of x, first", t.first);
+    else
+      check_window(kWho, t.first, t.width, have);
   }
 }
 

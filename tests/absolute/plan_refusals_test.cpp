@@ -76,7 +76,8 @@ TEST(InputPlan, BadCallsAreRefusedByName) {
   EXPECT_THAT(refusal([&] {
                 phase.apply(tensor(x.data(), {4, 6}), arange(0, 4), tensor(x.data(), {4, 6}));
               }),
-              HasSubstr("channels of a term must lie inside those of x"));
+              HasSubstr("channels of a term must lie inside those of x, of which there are 6; its "
+                        "width is 8, its first channel, got 0"));
   before = x;
   phase.apply(tensor(x.data(), {0, 8}), arange(0, 0), tensor(x.data(), {0, 8}));
   EXPECT_EQ(x, before) << "zero tokens: nothing happens";
