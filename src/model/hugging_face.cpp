@@ -195,7 +195,7 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
                             reading, &text->held);
       spec.context = context_of(view, options);
       PartLayers part = read_layers(view, spec.context.value);
-      unread_positions(view);
+      unread_positions(view, part.layers);
       refused_on_loading(read, part.layers.size());
       spec.layers = std::move(part.layers);
       spec.input = std::move(part.input);

@@ -149,7 +149,10 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
   const std::string rotary_on = on ? on->as_string() : "";
   const bool bidirectional =
       (view.entry().find("bidirectional") != nullptr && !is_decoder(view)) || w.both;
-  const auto chunk = view.integer("attention_chunk_size", 1, kUnbounded / 4);
+  const bool chunked = std::any_of(
+      plans.begin(), plans.end(), [](const LayerPlan& p) { return p.type == "chunked_attention"; });
+  const auto chunk =
+      chunked ? view.integer("attention_chunk_size", 1, kUnbounded / 4) : std::nullopt;
   Index slid = 0;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     LayerPlan& p = plans[i];

@@ -42,9 +42,10 @@ std::string text_key(const Json& parts);
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
                                Index context);
 
-// Keys about positions that the class does not read, and assumptions that name nothing
+// Keys about positions that the class of these layers does not read, and assumptions that name
+// nothing
 // (unread.cpp).
-void unread_positions(const ConfigView&);
+void unread_positions(const ConfigView&, const std::vector<LayerSpec>&);
 void unused_assumptions(Reading&);
 // What the class refuses on loading and nobody asked for (refusals.cpp).
 void refused_on_loading(const ConfigView&, std::size_t layers);

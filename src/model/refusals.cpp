@@ -103,6 +103,11 @@ void refused_on_loading(const ConfigView& view, std::size_t layers) {
   }
   kinds(view);
   layer_types(view, layers);
+  if (view.class_name() == "IQuestCoderConfig")
+    if (const Json* used = view.object().find("use_sliding_window"); used && truthy(*used))
+      view.reading().error(
+          "wrong_type", "use_sliding_window must not be true: IQuestCoderConfig refuses the file",
+          view.where("use_sliding_window"), "remove the key");
 }
 
 }  // namespace posenc::hf

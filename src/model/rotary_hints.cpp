@@ -63,9 +63,13 @@ void RotaryWriter::unread_keys() {
       continue;
     if (known && std::find(known->keys.begin(), known->keys.end(), key) != known->keys.end())
       continue;
-    if (entry.find("mrope") && (key == "mrope_section" || key == "mrope_interleaved" ||
-                                key == "interleaved" || key == "xdrope_section"))
-      continue;
+    if (const Json* axes = entry.find("mrope")) {
+      if (key == "mrope_section") continue;
+      // Two names of a switch that nobody reads: the class's layout is one or the other.
+      const bool layout = axes->at("layout") == Json("interleaved");
+      if ((key == "mrope_interleaved" || key == "interleaved") && truthy(value.value) == layout)
+        continue;
+    }
     if (fixed_alpha_ && key == "alpha") continue;
     if (const Json* names = aliases(); names && (names->find(key) || key == "mrope_section"))
       continue;  // checked with the head

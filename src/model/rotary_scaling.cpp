@@ -189,13 +189,31 @@ bool RotaryWriter::yarn_options(double factor) {
                    "beta_fast must be above beta_slow and the original length above 2 pi",
                    high - low);
   }
+  return yarn_gain(factor);
+}
+
+// The gain: attention_factor, or the ratio of mscale and mscale_all_dim where both stand, or
+// 0.1 ln(factor) + 1, which one of the two alone does not change.
+bool RotaryWriter::yarn_gain(double factor) {
+  const Value *m = dict_.find("mscale"), *all = dict_.find("mscale_all_dim");
+  const bool has_m = m && truthy(m->value), has_all = all && truthy(all->value);
+  const bool logits = view_.entry().find("logit_factor") != nullptr;
   if (const auto a = number("attention_factor", "attention_factor", {false, 0})) {
     field("attention_factor", *a);
+    const bool both = has_m && has_all && m->value.is_number() && all->value.is_number();
+    const double log = factor > 1 ? 0.1 * std::log(factor) : 0;
+    const double ratio =
+        both ? (log * m->value.as_number() + 1) / (log * all->value.as_number() + 1) : log + 1;
+    const double gain = a->value.as_number();
+    if ((has_m || (has_all && !logits)) && std::abs(gain - ratio) > 1e-6 * ratio)
+      reading().warn("key_ignored",
+                     std::string(has_m ? "mscale" : "mscale_all_dim") +
+                         " is not read beside attention_factor, " + number_text(gain) +
+                         ", which is the gain",
+                     (has_m ? m : all)->where, "keep the one that is right", gain);
     return true;
   }
   if (const Value* v = dict_.find("attention_factor"); v && !v->value.is_null()) return false;
-  const Value *m = dict_.find("mscale"), *all = dict_.find("mscale_all_dim");
-  const bool has_m = m && truthy(m->value), has_all = all && truthy(all->value);
   if (has_m && has_all) {
     const auto a = number("mscale", "mscale", {false, 0});
     const auto b = number("mscale_all_dim", "mscale_all_dim", {false, 0});
@@ -205,6 +223,16 @@ bool RotaryWriter::yarn_options(double factor) {
   } else if (has_m) {
     reading().warn("key_ignored", "mscale alone is ignored: it needs mscale_all_dim", m->where,
                    "state both, or attention_factor");
+  } else if (has_all && factor > 1) {
+    const double gain = 0.1 * std::log(factor) + 1;
+    reading().warn("key_ignored",
+                   "mscale_all_dim alone does not change cos and sin: it needs mscale, and the "
+                   "gain is that of the factor, " +
+                       number_text(gain) +
+                       (logits ? "; the softmax scale has it. DeepSeek's own code takes 1 for a "
+                                 "missing mscale"
+                               : ""),
+                   all->where, "state both, or attention_factor", gain);
   }
   return true;
 }

@@ -59,6 +59,7 @@ class RotaryWriter {
   bool dynamic();
   bool yarn();
   bool yarn_options(double factor);
+  bool yarn_gain(double factor);
   bool longrope();
   bool llama3();
   bool proportional();
