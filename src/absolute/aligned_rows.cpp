@@ -31,6 +31,10 @@ struct Alignment {
     if (v.rank == 3) batch = v.shape[0];
     if (batch != y.batch || tokens != y.tokens)
       refuse(kWho, "alignment and y must have the same tokens", tokens);
+    for (Index b = 0; b < batch; ++b)
+      for (Index t = 0; t < tokens; ++t)
+        for (const Index row : of(b, t))
+          if (row >= rows) refuse(kWho, "an entry must have a row", row);
   }
   std::vector<Index> of(Index b, Index t) const {
     const auto last = static_cast<std::size_t>(v.rank - 1);
@@ -38,7 +42,6 @@ struct Alignment {
     std::vector<Index> out;
     for (Index k = 0; k < entries; ++k) {
       const Index row = entry(v, from + k * v.stride[last]);
-      if (row >= rows) refuse(kWho, "an entry must have a row", row);
       if (row >= 0) out.push_back(row);
     }
     return out;
@@ -55,8 +58,6 @@ void aligned_rows(const TensorView& table, const TensorView& alignment, const Te
   detail::check_outputs(
       kWho, {{"y", detail::memory_of(y)}}, {},
       {{"the table", detail::memory_of(table)}, {"alignment", detail::memory_of(alignment)}});
-  for (Index b = 0; b < to.batch; ++b)
-    for (Index t = 0; t < to.tokens; ++t) a.of(b, t);  // refuses before anything is written
   for (Index b = 0; b < to.batch; ++b)
     for (Index t = 0; t < to.tokens; ++t) {
       const std::vector<Index> rows = a.of(b, t);

@@ -136,6 +136,15 @@ void check_gradients(const LoweredInput& lowered, const Positions& p,
   }
 }
 
+// Every row is looked up before anything is written: a refused position leaves all as it was.
+void look_up(const LoweredInput& lowered, const InputRows& rows, const TokenView& y) {
+  std::vector<double> row;
+  for (std::size_t n = 0; n < lowered.terms.size(); ++n)
+    if (!lowered.terms[n].table.empty())
+      for (Index b = 0; b < y.batch; ++b)
+        for (Index t = 0; t < y.tokens; ++t) rows.row(n, b, t, row);
+}
+
 }  // namespace
 
 void apply_input(const TensorView& x, const Positions& p, const LoweredInput& lowered,
@@ -145,11 +154,7 @@ void apply_input(const TensorView& x, const Positions& p, const LoweredInput& lo
                          c.y.width - c.width);
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
   std::vector<double> value, row;
-  // Every row is looked up before anything is written: a refused position leaves y as it was.
-  for (std::size_t n = 0; n < lowered.terms.size(); ++n)
-    if (!lowered.terms[n].table.empty())
-      for (Index b = 0; b < c.y.batch; ++b)
-        for (Index t = 0; t < c.y.tokens; ++t) rows.row(n, b, t, row);
+  look_up(lowered, rows, c.y);
   for (Index b = 0; b < c.y.batch; ++b)
     for (Index t = 0; t < c.y.tokens; ++t) {
       read(c, lowered, b, t, value);
@@ -180,6 +185,7 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
       refuse(kWho, "d_x must have the shape and dtype of x, tokens", to.tokens);
   }
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
+  look_up(lowered, rows, c.y);
   std::vector<double> value, d(static_cast<std::size_t>(c.y.width)), row;
   for (Index b = 0; b < c.y.batch; ++b)
     for (Index t = 0; t < c.y.tokens; ++t) {

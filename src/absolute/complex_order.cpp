@@ -6,10 +6,12 @@
 
 #include "absolute/rows.h"
 #include "core/shape.h"
+#include "phase/rows.h"
 #include "posenc/core/error.h"
 #include "posenc/phase.h"
 #include "posenc/positions/sequence.h"
 #include "positions/exact.h"
+#include "relative/accumulate.h"
 
 namespace posenc {
 namespace {
@@ -49,11 +51,17 @@ Call check_call(const ComplexOrder& s, std::span<const TensorView> p, const Tens
   if (at_positions.count != c.ids.tokens ||
       (at_positions.batch != 1 && at_positions.batch != c.ids.batch) || at_positions.axes != 1)
     refuse(kWho, "there must be one position a token, on one axis", at_positions.count);
+  detail::check_positions(at_positions, kWho);
   for (std::size_t i = 0; i < c.ids.value.size(); ++i) {
     const Index w = c.ids.value[i];
     if (w < 0 || w >= s.vocabulary) refuse(kWho, "a word must have a row", w);
     c.tokens_of_word[w].push_back(static_cast<Index>(i));
   }
+  for (const auto& [word, tokens] : c.tokens_of_word)
+    for (Index k = 0; k < s.width; ++k)
+      if (const double f = c.frequency[static_cast<std::size_t>(at(s, s.frequency, word, k))];
+          !std::isfinite(f))
+        refuse(kWho, "frequencies must be finite", f);
   return c;
 }
 
@@ -151,7 +159,7 @@ void complex_embedding_gradient(const ComplexOrder& s, std::span<const TensorVie
                                 const TensorView& d_position) {
   const TokenView re = tokens_of(d_y.re, "d re"), im = tokens_of(d_y.im, "d im");
   const Call c = check_call(s, p, ids, at_positions, re, im);
-  check_parameter_count(kWho, c.parameters.size(), d_parameters.size());
+  detail::check_gradients(kWho, c.parameters, d_parameters);
   if (!d_position.empty() &&
       (d_position.dtype != DType::f64 || d_position.read_only || d_position.rank != 2 ||
        d_position.shape[0] != at_positions.batch || d_position.shape[1] != at_positions.count))

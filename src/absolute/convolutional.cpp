@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "absolute/rows.h"
+#include "relative/accumulate.h"
 
 namespace posenc {
 namespace {
@@ -111,7 +112,13 @@ void convolutional_gradient(const Convolutional& s, std::span<const TensorView> 
                             const TensorView& x, const TensorView& d_y, const TensorView& d_x,
                             std::span<const TensorView> d_parameters) {
   Call c = check_call(s, p, x, d_y);
-  check_parameter_count(kWho, c.parameters.size(), d_parameters.size());
+  detail::check_gradients(kWho, c.parameters, d_parameters);
+  const TokenView to = d_x.empty() ? TokenView{} : tokens_of(d_x, "d_x");
+  if (!d_x.empty()) {
+    if (d_x.read_only || to.batch != c.x.batch || to.tokens != c.x.tokens || to.width != s.width)
+      refuse(kWho, "d_x must be writable and have the shape of x, tokens", to.tokens);
+    detail::check_apart(kWho, {"d_x", detail::memory_of(d_x)});
+  }
   std::vector<double> d_weight(c.weight.size(), 0), d_bias(c.bias.size(), 0);
   std::vector<double> back(static_cast<std::size_t>(c.x.batch * c.x.tokens * s.width), 0);
   const auto slot = [&](Index b, Index t, Index i) -> double& {
@@ -134,14 +141,9 @@ void convolutional_gradient(const Convolutional& s, std::span<const TensorView> 
           }
         }
       }
-  if (!d_x.empty()) {
-    const TokenView to = tokens_of(d_x, "d_x");
-    if (d_x.read_only || to.batch != c.x.batch || to.tokens != c.x.tokens || to.width != s.width)
-      refuse(kWho, "d_x must be writable and have the shape of x, tokens", to.tokens);
-    for (Index b = 0; b < to.batch; ++b)
-      for (Index t = 0; t < to.tokens; ++t)
-        for (Index i = 0; i < s.width; ++i) to.put(b, t, i, slot(b, t, i));
-  }
+  for (Index b = 0; !d_x.empty() && b < to.batch; ++b)
+    for (Index t = 0; t < to.tokens; ++t)
+      for (Index i = 0; i < s.width; ++i) to.put(b, t, i, slot(b, t, i));
   accumulate(kWho, c.parameters.back(), d_parameters.back(), d_bias);
   if (!s.weight_norm) {
     accumulate(kWho, c.parameters[0], d_parameters[0], d_weight);

@@ -2,6 +2,7 @@
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/relative/term.h"
+#include "relative/accumulate.h"
 
 namespace posenc {
 namespace {
@@ -92,13 +93,22 @@ std::vector<double> gradient_values(const TensorView& v, Index count) {
   return r;
 }
 
+void detail::check_gradients(std::string_view who, std::span<const Parameter> p,
+                             std::span<const TensorView> to) {
+  check_parameter_count(who, p.size(), to.size());
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    if (to[i].empty()) continue;
+    check_parameter(who, p[i], to[i]);
+    if (to[i].read_only) refuse(who, "a gradient must be writable, parameter", p[i].name);
+  }
+}
+
 void accumulate(std::string_view who, const Parameter& p, const TensorView& to,
                 std::span<const double> v) {
   if (to.empty()) return;
-  check_parameter(who, p, to);
+  detail::check_gradients(who, std::span(&p, 1), std::span(&to, 1));
   if (static_cast<Index>(v.size()) != count_of(p.shape))
     refuse(who, "a gradient must have the size of its parameter", static_cast<Index>(v.size()));
-  if (to.read_only) refuse(who, "a gradient must be writable, parameter", p.name);
   each_element(to, [&](Index i, Index at) {
     const double x = v[static_cast<std::size_t>(i)];
     if (to.dtype == DType::f64)

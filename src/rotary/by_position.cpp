@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/rotary/by_position.h"
 
+#include "rotary/plan_state.h"
+
 namespace posenc {
 namespace {
 
@@ -53,6 +55,11 @@ void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const Q
            const QK& out, const Positions& p, Sense sense, const Executor& executor) {
   const Heads& x = in.q.data != nullptr ? in.q : in.k;
   check_call(below, from, x, p);
+  for (const RotaryPlan* plan : {&below, &from}) {  // whole, before the first run is written
+    std::optional<Positions> one_row;
+    detail::check_tensors(plan->state(), in, out);
+    detail::check_positions(plan->state(), in, p, one_row);
+  }
   const Index rows = x.batch, tokens = x.tokens;
   for (Index row = 0; row < rows; ++row) {
     const Index position_row = p.batch == 1 ? 0 : row;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "posenc/registry.h"
 #include "posenc/rotary/by_position.h"
 #include "support/suite.h"
@@ -54,6 +56,25 @@ TEST(ByPosition, Refuses) {
   const QK q{heads(x.data(), 1, 1, 16), {}};
   EXPECT_THROW(apply(wide, narrow, 4, q, q, positions(std::span(three, 1))), std::invalid_argument);
   EXPECT_THROW(apply(wide, wide, 4, q, q, positions(std::span(three))), std::invalid_argument);
+}
+
+// A position that is not finite, or a second plan that does not fit, stands behind the first run.
+TEST(ByPosition, RefusedCallsWriteNothing) {
+  const Rope rope{.head_dim = 2, .base = 10000, .pairing = Pairing::half_split};
+  const RotaryPlan plan(resolve(rope), DType::f64);
+  RotarySpec per_head = resolve(rope);
+  per_head.blocks[0].spectrum.heads = 2;
+  per_head.blocks[0].spectrum.frequency = {1, 2};
+  const RotaryPlan two_heads(per_head, DType::f64);
+  std::vector<double> x(6, 1.0);
+  const QK q{heads(x.data(), 3, 1, 2), {}};
+  const double nan[] = {1, 2, std::numeric_limits<double>::quiet_NaN()}, good[] = {1, 2, 9};
+  EXPECT_THROW(apply(plan, plan, 4, q, q, positions(std::span(nan))), std::invalid_argument);
+  EXPECT_EQ(x, std::vector<double>(6, 1.0));
+  EXPECT_THROW(apply(plan, two_heads, 4, q, q, positions(std::span(good))), std::invalid_argument);
+  EXPECT_EQ(x, std::vector<double>(6, 1.0));
+  apply(plan, plan, 4, q, q, positions(std::span(good)));
+  EXPECT_NE(x, std::vector<double>(6, 1.0));
 }
 
 }  // namespace
