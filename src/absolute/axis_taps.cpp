@@ -65,6 +65,12 @@ AxisTaps empty_taps(Index old_size, Index new_size, Index taps) {
   return t;
 }
 
+AxisTaps copied_taps(Index size) {
+  AxisTaps t = empty_taps(size, size, 1);
+  for (Index o = 0; o < size; ++o) put(t, o, 0, o, 1);
+  return t;
+}
+
 // Two taps of a line between neighbours.
 AxisTaps linear_taps(Index old_size, Index new_size, const Sampling& s) {
   AxisTaps t = empty_taps(old_size, new_size, 2);
@@ -187,6 +193,12 @@ AxisTaps axis_taps(Index old_size, Index new_size, const Extension& e,
   if (!std::isfinite(a) || a < -10 || a > 10) refuse(kWho, "a must lie between -10 and 10", a);
   const ResizeBorder border =
       e.border.value_or(e.antialias ? ResizeBorder::renormalise : ResizeBorder::repeat);
+  // torch's kernels, all but the cubic one without antialias, copy an axis whose size stays,
+  // whatever the factor.
+  const bool torch_copies = e.antialias
+                                ? border == ResizeBorder::renormalise
+                                : e.how != ExtendHow::bicubic && border == ResizeBorder::repeat;
+  if (old_size == new_size && torch_copies) return copied_taps(old_size);
   if (e.antialias || border == ResizeBorder::renormalise)
     return wide_taps(old_size, new_size, s, e, a, border == ResizeBorder::repeat);
   return e.how == ExtendHow::bicubic ? cubic_taps(old_size, new_size, s, a)

@@ -139,6 +139,49 @@ TEST(Extend, EqualSizesCopyEveryBit) {
     }
 }
 
+// torch 2.15, F.interpolate(scale_factor=(1.3, 1.5)) of a 3 x 3 grid to 3 x 4: the axis that keeps
+// its size is copied, but by the cubic kernel without antialias. Gradients of 1, 2, 3 ...
+TEST(Extend, AFactorLeavesAnAxisOfEqualSizeAsTorchDoes) {
+  std::vector<double> grid{0, 1, 5, 2, -1, 3, 7, 4, -2}, up(12);
+  for (std::size_t i = 0; i < up.size(); ++i) up[i] = static_cast<double>(i + 1);
+  const auto expect = [](const std::vector<double>& got, const std::vector<double>& want) {
+    ASSERT_EQ(got.size(), want.size());
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-12) << i;
+  };
+  Extension e{ExtendHow::bilinear};
+  e.scale_y = 1.3, e.scale_x = 1.5;
+  const double third = 1.0 / 3;
+  expect(extended(grid, {3, 3}, {3, 4}, e, 1),
+         {0, 0.5, 5 * third, 13 * third, 2, 0.5, -third, 7 * third, 7, 5.5, 3, -1});
+  std::vector<double> d(9);
+  extend_gradient(view(up, 1), {3, 4}, view(d, 1), {3, 3}, e);
+  expect(d, {2, 12.5 * third, 11.5 * third, 8, 30.5 * third, 23.5 * third, 14, 48.5 * third,
+             35.5 * third});
+  e.how = ExtendHow::bicubic;
+  expect(extended(grid, {3, 3}, {3, 4}, e, 1),
+         {-0.245759882479, 0.125, 1.819833956553, 4.583430201011, 0.933834964345, -0.533999665737,
+          -0.310364696598, 3.449816221405, 4.576758908929, 2.581279159081, 0.540485881948,
+          0.680557728658});
+  extend_gradient(view(up, 1), {3, 4}, view(d, 1), {3, 3}, e);
+  expect(d, {2.96490202865, 6.661788381463, 5.16211250295, 15.317187677799, 20.392468317487,
+             13.012322839489, 4.780410293551, 6.001298856606, 3.707509102006});
+  e.antialias = true;
+  expect(extended(grid, {3, 3}, {3, 4}, e, 1),
+         {-0.065789473684, 0.235294117647, 1.578947368421, 4.55579868709, 2.197368421053,
+          0.352941176471, -0.649885583524, 2.512035010941, 7.197368421053, 5.941176470588,
+          3.045766590389, -1.35010940919});
+  std::vector<double> line{0, 1, 5}, slope{1, 2, 4}, back(3);
+  Extension one;
+  one.scale_y = 1.3;
+  EXPECT_EQ(extended(line, {3}, {3}, one, 1), line);
+  extend_gradient(view(slope, 1), {3}, view(back, 1), {3}, one);
+  EXPECT_EQ(back, slope);
+  one = {}, one.offset = 0.1;  // the factor (3 + 0.1) / 3
+  EXPECT_EQ(extended(line, {3}, {3}, one, 1), line);
+  one.border = ResizeBorder::renormalise;  // nothing of torch's
+  EXPECT_NE(extended(line, {3}, {3}, one, 1), line);
+}
+
 // q[0 .. n) = p bit for bit; the published form with u elsewhere.
 TEST(Extend, HierarchicalKeepsItsFirstRows) {
   constexpr Index n = 6, channels = 2;
