@@ -90,8 +90,8 @@ struct EnumNames<TableLayout> {
 // |frequency|). hf_float32: f32 output equals transformers' table or differs by one unit in the
 // last place (from its own float32 frequencies, over 90 % are equal); f64 output is the same before
 // its last roundings, within 6e-8 to 1.5e-7 of that table. hf_bfloat16_table: rounded to bfloat16
-// again. ggml: within 1e-6, see docs/numerics.md. Throws [rows] on shape or dtype, [ggml] what ggml
-// cannot say.
+// again. ggml: within 1.1e-6, see docs/numerics.md. Throws [rows] on shape or dtype, [ggml] what
+// ggml cannot say.
 POSENC_API void phase_rows(const Spectrum&, const Positions&, const TensorView& cos,
                            const TensorView& sin, TableLayout = TableLayout::half,
                            Precision = Precision::exact, const Executor& = default_executor());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <string>
 
 #include "core/convert.h"
@@ -66,9 +67,16 @@ Spectrum ggml_spectrum(const Json& p, const std::vector<double>& factors) {
 }
 
 struct Turned {
-  double worst = 0;
+  double worst = 0, phase = 0;  // of what was turned; of cos and sin
   Index elements = 0;
 };
+
+// How far cosine and sine are from those that turned x into y; 0 for small x, whose y says little.
+double phase_error(std::complex<double> x, std::complex<double> y, std::complex<double> ours) {
+  if (std::norm(x) <= 1) return 0;
+  const std::complex<double> off = y / x - ours;
+  return std::max(std::fabs(off.real()), std::fabs(off.imag()));
+}
 
 // Turns x by the precision's cosines in float32 and compares with the peer's result.
 Turned compare(const Json& p, const Spectrum& s, const support::SuiteArray& x,
@@ -104,6 +112,9 @@ Turned compare(const Json& p, const Spectrum& s, const support::SuiteArray& x,
                     b = head + (interleaved ? 2 * k + 1 : pairs + k);
         const float cosine = c[static_cast<std::size_t>(k)];
         const float sine = back ? -d[static_cast<std::size_t>(k)] : d[static_cast<std::size_t>(k)];
+        r.phase = std::max(r.phase, half ? 0
+                                         : phase_error({at(x, a), at(x, b)},
+                                                       {at(want, a), at(want, b)}, {cosine, sine}));
         check(at(x, a) * cosine - at(x, b) * sine, a);
         check(at(x, a) * sine + at(x, b) * cosine, b);
       }
@@ -114,7 +125,7 @@ Turned compare(const Json& p, const Spectrum& s, const support::SuiteArray& x,
 TEST(CompatGgml, EveryCaseForwardAndBackward) {
   const support::Suite suite("rotary_engines");
   int count = 0;
-  double worst = 0;
+  double worst = 0, phase = 0;
   std::string where;
   const Json cases = cases_of("rotary_engines");
   for (const Json& c : cases.as_array()) {
@@ -132,12 +143,15 @@ TEST(CompatGgml, EveryCaseForwardAndBackward) {
     const Turned out = compare(p, s, suite(name, "x"), at, suite(name, "out"), false);
     const Turned grad = compare(p, s, suite(name, "grad_out"), at, suite(name, "grad_x"), true);
     EXPECT_GT(out.elements, 0);
+    phase = std::max({phase, out.phase, grad.phase});
     EXPECT_LE(out.worst, allowed) << name;
     EXPECT_LE(grad.worst, allowed) << name;
     if (name.find("f16") == std::string::npos && std::max(out.worst, grad.worst) > worst)
       worst = std::max(out.worst, grad.worst), where = name;
   }
   EXPECT_EQ(count, 29);
+  EXPECT_LE(phase, 1.1e-6) << "ggml's own cosines and sines";
+  EXPECT_LE(worst, 1.8e-6);
   std::printf("  ggml: %d cases, worst %.3g (%s)\n", count, worst, where.c_str());
 }
 

@@ -17,7 +17,7 @@ struct Positions {
   DType type = DType::i64;
   std::int32_t axes = 1;
   Index count = 0;  // tokens
-  Index batch = 1;  // rows; 1 with batch_stride 0 fits every batch
+  Index batch = 1;  // rows; 1 serves every batch, whatever its stride
   Index token_stride = 1, batch_stride = 0, axis_stride = 0;
 };
 

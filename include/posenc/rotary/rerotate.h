@@ -24,8 +24,8 @@ struct Rerotation {
   std::string reason;
 };
 POSENC_API Rerotation can_rerotate(const RotarySpec& from, const RotarySpec& to);
-// In place, any dtype and strides: angles p' f' - p f from exact turns, one rounding. f32: within
-// 1.0e-7 of the turned key's size; f64 3e-16; f16 and bf16 half a unit in the last place and 1e-7.
+// In place, any dtype and strides: angles p' f' - p f from exact turns. f32: within 1.8e-7 of the
+// turned pair's length; f64 5.5e-16 (xPos apart); f16, bf16 half a unit in the last place + 1.8e-7.
 // Keys made in a compatibility precision are turned back by that precision's own cosines. Throws
 // [rerotate] with the reason unless the verdict is exact; positions at or beyond valid_to of their
 // spec.

@@ -29,7 +29,7 @@ class POSENC_API RotaryTable {
 
   // Readers go on meanwhile; they wait for nothing. The default stays on the caller's thread, so
   // that building does not take the readers' cores. Up to 2^20 positions (and at least the size at
-  // the start) rows are appended where they are; beyond, a larger table is built aside.
+  // the start) rows are appended where they are; beyond, a larger table is built aside. Throws < 0.
   void grow(Index positions, const Executor& = inline_executor());
   // Rows of another spec, as many; published in one step. Who holds a snapshot keeps the old ones.
   void replace(const RotarySpec&, const Executor& = inline_executor());
