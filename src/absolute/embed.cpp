@@ -92,9 +92,9 @@ EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<Embe
     c.scale.push_back(p.scale);
     c.row.emplace_back();
     c.given.emplace_back();
-    if (p.table.empty() == p.rows.empty() || p.table.empty() != p.ids.empty())
+    if (is_given(p.table) == is_given(p.rows) || is_given(p.table) != is_given(p.ids))
       refuse(kWho, "a part must have a table and ids, or rows");
-    if (p.rows.empty()) {
+    if (!is_given(p.rows)) {
       c.row.back() = looked_up(p, c);
       continue;
     }

@@ -60,6 +60,11 @@ inline void narrow_row(const double* v, DType t, Index n, void* p) {
   }
 }
 
+// Memory, or a tensor of no elements, which needs none.
+inline bool is_given(const TensorView& v) {
+  return !v.empty() || (v.rank > 0 && v.count() == 0);
+}
+
 // [b, t, width] as tokens; batch stride 0 where one row serves all.
 struct EmbedTokens {
   std::byte* data = nullptr;

@@ -165,7 +165,7 @@ void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const Emb
     const TensorView& d = g.parts[n];
     if (d.empty()) continue;
     check_gradient(d, "a gradient");
-    const TensorView& of = parts[n].rows.empty() ? parts[n].table : parts[n].rows;
+    const TensorView& of = detail::is_given(parts[n].rows) ? parts[n].rows : parts[n].table;
     bool same = d.rank == of.rank;
     for (std::int32_t i = 0; same && i < d.rank; ++i)
       same = d.shape[static_cast<std::size_t>(i)] == of.shape[static_cast<std::size_t>(i)];

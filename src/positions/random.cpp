@@ -175,7 +175,7 @@ std::vector<Index> shape_offsets(const ShapeShift& s, Index batch, Index tokens,
                                  const DrawKey& key) {
   check_sizes("shape", batch, tokens);
   if (s.max_shift < 0 || s.max_shift == kUnbounded)
-    refuse("shape", "max_shift must not be negative", s.max_shift);
+    refuse("shape", "max_shift must lie between 0 and 2^63 - 2", s.max_shift);
   Index values = s.max_shift + 1;
   if (s.variant == ShapeVariant::code) {
     values = s.table > 0 ? std::min(s.table - tokens, s.max_shift) : s.max_shift;

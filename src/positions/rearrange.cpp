@@ -172,8 +172,10 @@ OwnedPositions joined(std::span<const OwnedPositions> parts) {
 
 OwnedPositions with_special_tokens(const Positions& p, Index before, Index after, Index value) {
   check_view(p);
-  if (before < 0) refuse("with_special_tokens", "before must not be negative", before);
-  if (after < 0) refuse("with_special_tokens", "after must not be negative", after);
+  constexpr Index most = Index{1} << 40;
+  for (const Index n : {before, after})
+    if (n < 0 || n > most)
+      refuse("with_special_tokens", "before and after must lie between 0 and 2^40", n);
   Positions constant;  // one number at every place
   constant.data = &value;
   constant.axes = p.axes;

@@ -240,6 +240,19 @@ TEST(Embed, Refusals) {
   EmbedPart words = parts[0];
   words.ids = tensor(s.ids.data(), {kBatch, 0});
   embed(std::span(&words, 1), {}, tensor(y.value.data(), {kBatch, 0, kWidth}));  // zero tokens
+  // ... which need no memory: as empty lists of other programs come.
+  double* nothing = nullptr;
+  EmbedPart given;
+  given.rows = tensor(nothing, {kBatch, 0, kWidth});
+  words.ids = tensor(static_cast<const Index*>(nullptr), {kBatch, 0});
+  const TensorView none = tensor(nothing, {kBatch, 0, kWidth});
+  EXPECT_EQ(says({words, given}, {}, none), "accepted");
+  const EmbedPart both[] = {words, given};
+  std::vector<double> d_table(kWords * kWidth);
+  const TensorView d[] = {tensor(d_table.data(), {kWords, kWidth}), none};
+  embed_gradient(both, {}, none, {d, {}, {}});
+  words.ids.shape = {kBatch, kTokens};
+  EXPECT_EQ(says({words}, {}, y.view()), "[embed] a part must have a table and ids, or rows");
 }
 
 }  // namespace

@@ -101,6 +101,9 @@ TEST(Shape, PaperAndCodeDrawFromDifferentRanges) {
   EXPECT_EQ(shape_evaluation_offset(code), 12);                    // never drawn
   EXPECT_EQ(shape_evaluation_offset({.max_shift = 12}), 0);
   EXPECT_THAT(refusal([&] { shape_offsets(code, 1, 40, {}); }), HasSubstr("[shape]"));
+  for (const Index shift : {kUnbounded, Index{-1}})
+    EXPECT_EQ(refusal([&] { shape_offsets({.max_shift = shift}, 1, 1, {}); }),
+              "[shape] max_shift must lie between 0 and 2^63 - 2, got " + std::to_string(shift));
   EXPECT_EQ(shape_offsets({.max_shift = 12}, 3, 5, {1, 2, 4})[1],
             shape_offsets({.max_shift = 12}, 1, 5, {1, 2, 5})[0]);
 }

@@ -146,6 +146,9 @@ TEST(Positions, PutTogether) {
   const OwnedPositions j = joined(parts);
   EXPECT_EQ(j.count(), 4);
   EXPECT_THAT(list(with_special_tokens(s, 1, 2)), ElementsAre(0, 0, 1, 0, 0, 0, 10, 11, 0, 0));
+  for (const auto& [before, after] : {std::pair{kUnbounded, Index{3}}, {Index{0}, Index{1} << 62}})
+    EXPECT_THAT(refusal([&, b = before, e = after] { with_special_tokens(a, b, e); }),
+                HasSubstr("[with_special_tokens] before and after must lie between 0 and 2^40"));
   EXPECT_THAT(list(repeated_axes(a, 3)), ElementsAre(0, 1, 0, 1, 0, 1));
   const OwnedPositions mixed[] = {a, shifted(b, 0.5)};
   EXPECT_THAT(reals(stacked(mixed)), ElementsAre(0, 1, 10.5, 11.5));
