@@ -78,6 +78,22 @@ void check_rows_exist(const detail::ComposeSource& s, const Positions& p) {
                detail::integer_at(p, s.axis, b, t));
 }
 
+// Of a phase with an offset, which its kernels add without looking: one comparison a token.
+void check_sums(const detail::ComposeSource& s, const Positions& p) {
+  const std::int32_t begin = s.phase.axes > 1 ? 0 : s.axis;
+  const std::int32_t end = s.phase.axes > 1 ? p.axes : s.axis + 1;
+  for (std::int32_t a = begin; a < end; ++a)
+    for (Index b = 0; b < p.batch; ++b)
+      for (Index t = 0; t < p.count; ++t) {
+        const Index x = detail::integer_at(p, a, b, t);
+        if (Index sum = 0; __builtin_add_overflow(x, s.offset, &sum))
+          refuse(kWho,
+                 "position plus the offset of " + std::to_string(s.offset) +
+                     " must stay inside 64 bits",
+                 x);
+      }
+}
+
 void check_caller_rows(const State& s, Index batch, Index tokens) {
   for (std::size_t n = 0; n < s.sources.size(); ++n) {
     const TensorView& v = s.lowered.terms[n].rows;
@@ -132,6 +148,8 @@ void check_positions(const State& s, const Positions& p, Index batch, Index toke
   for (const ComposeSource& t : s.sources) {
     if (t.kind == ComposeSource::Kind::rows) continue;
     check_axes(t, p);
+    if (t.offset != 0 && t.kind == ComposeSource::Kind::phase && p.type != DType::f64)
+      check_sums(t, p);
     const bool table = t.kind == ComposeSource::Kind::table;
     if (table && p.type == DType::f64) check_whole(t, p);
     if (table) check_rows_exist(t, p);

@@ -147,6 +147,36 @@ TEST(InputPlan, HowManyAxesAreWantedIsSaid) {
   }
 }
 
+TEST(InputPlan, APositionPlusItsOffsetStaysInside64Bits) {
+  LoweredInput low, plane;
+  Sinusoidal{.width = 2, .offset = 1}.lower({}, low);
+  Spectrum two;
+  two.axes = 2, two.frequency = {1, 2};
+  InputTerm term;
+  term.phase = plane.spectrum(two), term.width = 2, term.offset = -2;
+  plane.terms.push_back(term);
+  constexpr Index most = std::numeric_limits<Index>::max();
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    std::vector<double> memory(4, 5.0);
+    const Index shape[] = {2, 2};
+    const TensorView y = tensor(static_cast<void*>(memory.data()), dtype, shape);
+    const Index far[] = {0, most}, near[] = {0, most - 1};
+    const OwnedPositions under = explicit_positions(std::vector<Index>{0, 0, 0, -most}, 1, 2);
+    EXPECT_EQ(test::refusal([&] { InputPlan(low, dtype).apply({}, positions(std::span(far)), y); }),
+              "[input_plan] position plus the offset of 1 must stay inside 64 bits, got "
+              "9223372036854775807");
+    EXPECT_THAT(test::refusal([&] { InputPlan(plane, dtype).apply({}, under, y); }),
+                HasSubstr("position plus the offset of -2 must stay inside 64 bits"));
+    EXPECT_EQ(memory, std::vector<double>(4, 5.0)) << "nothing is written";
+    EXPECT_EQ(
+        test::refusal([&] { InputPlan(low, dtype).apply({}, positions(std::span(near)), y); }),
+        "accepted");
+    if (dtype == DType::f64) {
+      EXPECT_NEAR(memory[2], 0.5303352662202238, 1e-15) << "sin(2^63 - 1)";
+    }
+  }
+}
+
 // A frozen row is read and gets no gradient, as in input_gradient.
 TEST(InputPlan, FrozenRowsAreNotTrained) {
   const std::vector<double> table{1, 2, 3, 4};
