@@ -49,6 +49,19 @@ Json result(const bench::Line& l, const bench::Measured& m) {
        {"max_error", m.max_error}});
 }
 
+// A line that this machine cannot show.
+Json lacking(const bench::Line& l, const char* reason) {
+  return Json::object({{"name", l.name},
+                       {"seconds", Json()},
+                       {"bytes", l.bytes},
+                       {"flops", l.flops},
+                       {"limit", Json()},
+                       {"ratio", Json()},
+                       {"goal", l.goal > 0 ? Json(l.goal) : Json()},
+                       {"max_error", Json()},
+                       {"reason", reason}});
+}
+
 void print_result(const bench::Line& l, const bench::Measured& m, const Style& style) {
   std::string ratio = "-";
   if (m.limit_seconds > 0) {
@@ -96,10 +109,7 @@ int bench(const BenchOptions& o) {
       results.push(result(chosen[i], m));
       if (!o.json) print_result(chosen[i], m, style);
     } catch (const std::invalid_argument& e) {  // this machine lacks what the line needs
-      results.push(Json::object({{"name", chosen[i].name},
-                                 {"seconds", Json()},
-                                 {"ratio", Json()},
-                                 {"reason", e.what()}}));
+      results.push(lacking(chosen[i], e.what()));
       if (!o.json) fmt::print("  {:<52} {}\n", chosen[i].name, e.what());
     } catch (const std::runtime_error& e) {
       wrong = true;

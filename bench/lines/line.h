@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "posenc/rotary/spec.h"
+
 namespace posenc::bench {
 
 struct Prepared {
@@ -36,6 +38,8 @@ struct Line {
 
 // A line that times itself against a bound of its own, its limit_seconds: ratio 1 is the goal.
 Line self_timed(std::string name, std::string bound, std::function<Measured(double)>);
+
+RotarySpec llama31();  // Llama-3.1 8B's, 64 pairs
 
 std::vector<Line> lines();
 std::vector<Line> rotation_lines();

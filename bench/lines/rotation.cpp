@@ -27,7 +27,25 @@ struct Shape {
   bool in_place = true;
   Path path = Path::table_free;
   int threads = 1;
+  Index table_rows = 0;  // of Llama-3.1's positions, read at its end or all over; 0: of plain rope
 };
+
+RotarySpec spec_of(const Shape& s) {
+  if (s.table_rows > 0) return llama31();
+  return resolve(
+      Rope{.head_dim = kDim, .rotary_dim = s.rotary_dim, .base = 500000, .pairing = s.pairing});
+}
+
+// Where the tokens stand: one after the other, or all over the table.
+std::vector<Index> places_of(const Shape& s, Index first) {
+  std::vector<Index> out(static_cast<std::size_t>(s.tokens));
+  const Index rows = s.table_rows > 0 ? s.table_rows : s.tokens;
+  const Index step = s.table_rows > 0 ? rows / 3 + 7919 : 7919;
+  for (Index t = 0; t < s.tokens; ++t)
+    out[static_cast<std::size_t>(t)] =
+        s.path == Path::table_random ? (t * step + 13) % rows : first + t;
+  return out;
+}
 
 float widen(DType t, const void* data, Index i) {
   if (t == DType::f32) return static_cast<const float*>(data)[i];
@@ -40,17 +58,14 @@ float widen(DType t, const void* data, Index i) {
 struct Case {
   Case(const Shape& s, Index base_position)
       : shape(s),
-        spec(resolve(Rope{
-            .head_dim = kDim, .rotary_dim = s.rotary_dim, .base = 500000, .pairing = s.pairing})),
+        spec(spec_of(s)),
         plan(spec, s.dtype),
         elements(kRow * s.tokens),
         in(buffer(static_cast<std::size_t>(elements * size_of(s.dtype)))),
         out(s.in_place ? in : buffer(static_cast<std::size_t>(elements * size_of(s.dtype)))) {
     fill();
-    position.resize(static_cast<std::size_t>(s.tokens));
-    for (Index t = 0; t < s.tokens; ++t)
-      position[static_cast<std::size_t>(t)] =
-          s.path == Path::table_random ? (t * 7919 + 13) % s.tokens : base_position + t;
+    if (s.table_rows > 0) base_position = s.table_rows - s.tokens;
+    position = places_of(s, base_position);
     if (s.path == Path::rows) {
       rows = buffer(static_cast<std::size_t>(s.tokens * plan.row_columns()) * sizeof(float));
       rows_view = tensor(rows->as<float>(), {s.tokens, plan.row_columns()});
@@ -119,9 +134,8 @@ struct Case {
   double pair_error(const void* before, Index first, Index t, Index i, Index pairs) const {
     const bool half = shape.pairing == Pairing::half_split;
     const Index ia = first + (half ? i : 2 * i), ib = first + (half ? i + pairs : 2 * i + 1);
-    const double phi =
-        static_cast<double>(position[static_cast<std::size_t>(t)]) *
-        std::pow(500000.0, -2.0 * static_cast<double>(i) / static_cast<double>(shape.rotary_dim));
+    const double phi = static_cast<double>(position[static_cast<std::size_t>(t)]) *
+                       spec.blocks.front().spectrum.frequency[static_cast<std::size_t>(i)];
     const double a = widen(shape.dtype, before, ia), b = widen(shape.dtype, before, ib);
     const double ya = a * std::cos(phi) - b * std::sin(phi),
                  yb = a * std::sin(phi) + b * std::cos(phi);
@@ -186,7 +200,8 @@ Line line(const Shape& s, const std::string& limit, double goal) {
                      : s.path == Path::table        ? "rotate_table"
                      : s.path == Path::table_random ? "rotate_table_random"
                                                     : "rotate";
-  l.name = std::string(path) + "/" + std::string(name(s.dtype)) + "/" +
+  const std::string rows = s.table_rows > 0 ? "/llama3_" + std::to_string(s.table_rows) : "";
+  l.name = std::string(path) + "/" + std::string(name(s.dtype)) + rows + "/" +
            std::string(enum_text(s.pairing)) + (s.rotary_dim < kDim ? "_partial" : "") +
            (s.in_place ? "/in_place/" : "/out_of_place/") + std::to_string(s.tokens) +
            "/threads:" + std::to_string(s.threads);
@@ -234,6 +249,9 @@ std::vector<Line> rotation_lines() {
   }
   v.push_back(line({.tokens = 8192, .path = Path::table}, "in_place", 1.05));
   v.push_back(line({.tokens = 8192, .path = Path::table_random}, "in_place", 1.05));
+  for (const Index rows : {131072, 1048576})
+    for (const Path path : {Path::table, Path::table_random})
+      v.push_back(line({.tokens = 8192, .path = path, .table_rows = rows}, "in_place", 1.05));
   v.push_back(line({.tokens = 256, .threads = 2}, "one_thread", 0.556));
   return v;
 }

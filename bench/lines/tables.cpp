@@ -17,12 +17,6 @@ namespace {
 
 constexpr Index kPairs = 64;
 
-RotarySpec llama31() {
-  return resolve(
-      parse_encoding("rope head_dim=128 base=500000 pairing=half_split + llama3 factor=8 "
-                     "low_freq_factor=1 high_freq_factor=4 original_context=8192"));
-}
-
 double table_error(const RotaryTable& t, const RotarySpec& spec) {
   const RotaryTable::Snapshot s = t.snapshot();
   const std::vector<double>& f = spec.blocks.front().spectrum.frequency;
@@ -120,11 +114,45 @@ Line grow_line() {
   return l;
 }
 
+// A changed scaling: every row made anew beside the old ones, which readers go on to read.
+Line replace_line(Index n) {
+  Line l;
+  l.name = "table/f32/replace/" + std::to_string(n) + "x64";
+  l.bytes = static_cast<double>(n * 2 * kPairs * 4);
+  l.limit_name = "write";
+  l.prepare = [n] {
+    const RotarySpec spec = llama31();
+    RotarySpec linear = resolve(
+        parse_encoding("rope head_dim=128 base=500000 pairing=half_split + linear factor=4"));
+    const auto table = std::make_shared<RotaryTable>(linear, n);
+    table->replace(spec);
+    Prepared r;
+    r.max_error = table_error(*table, spec);
+    r.bound = 3.1e-8;
+    const auto next = std::make_shared<int>(0);
+    r.run = [=] { table->replace(++*next % 2 != 0 ? linear : spec); };
+    r.limit = fill_limit(static_cast<std::size_t>(n * 2 * kPairs) * 4);
+    return r;
+  };
+  return l;
+}
+
 }  // namespace
 
+RotarySpec llama31() {
+  return resolve(
+      parse_encoding("rope head_dim=128 base=500000 pairing=half_split + llama3 factor=8 "
+                     "low_freq_factor=1 high_freq_factor=4 original_context=8192"));
+}
+
 std::vector<Line> table_lines() {
-  return {build_line(131072, 1.35), build_line(1048576, 0), cold_line(131072), cold_line(1048576),
-          grow_line()};
+  return {build_line(131072, 1.35),
+          build_line(1048576, 0),
+          cold_line(131072),
+          cold_line(1048576),
+          grow_line(),
+          replace_line(131072),
+          replace_line(1048576)};
 }
 
 std::vector<Line> small_lines() {
