@@ -243,6 +243,18 @@ HWY_INLINE void RotateToken(const RotateCall& call, const Route& route, Index ba
   }
 }
 
+// The row of the token that is turned next, where it does not follow the last one: then the machine
+// asks for it by itself.
+HWY_INLINE void AskForRow(const RowSource& rows, Index batch, Index token, Index* last) {
+  Index row = RowOfToken(*rows.index, 0, batch, token);
+  const bool follows = row == *last + 1;
+  *last = row;
+  if (follows) return;
+  const auto* part = static_cast<const std::uint8_t*>(PartOf(rows, &row));
+  const auto bytes = rows.cos.token_stride * static_cast<Index>(size_of(rows.cos.dtype));
+  for (Index i = 0; i < bytes && i < kMostOfRow; i += kLine) hwy::Prefetch(part + row * bytes + i);
+}
+
 template <class T>
 HWY_INLINE void RotateTokens(const RotateCall& call, Index begin, Index end) {
   const QK& in = *call.in;
@@ -260,9 +272,15 @@ HWY_INLINE void RotateTokens(const RotateCall& call, Index begin, Index end) {
     r += count, token += count;
     if (token == shape.tokens) token = 0, ++batch;
   }
+  const bool by_position = call.large && call.rows->kind == RowSource::Kind::plan &&
+                           call.rows->index != nullptr && call.rows->pair_axis == nullptr;
+  Index row = -1;
   for (Index r = begin; r < end && !route.block; ++r) {
+    const bool last = token + 1 == shape.tokens;
+    const Index next = last ? 0 : token + 1, next_batch = last ? batch + 1 : batch;
+    if (by_position && r + 1 < end) AskForRow(*call.rows, next_batch, next, &row);
     RotateToken<T>(call, route, batch, token, most, scratch);
-    if (++token == shape.tokens) token = 0, ++batch;
+    token = next, batch = next_batch;
   }
   if (call.stream) {
     for (Streamer& s : scratch.stream) Flush(s);

@@ -31,6 +31,8 @@ inline constexpr Index kPage = 4096, kAheadAlone = 2048, kAheadOfRun = 1024, kHe
 // Where memory is read as it lies: bytes of a token that are asked for before its phase is made, or
 // memory would wait meanwhile.
 inline constexpr Index kAskFirst = 256;
+// Of a table's row, while the token before it is turned: 64 pairs in float32 twice.
+inline constexpr Index kMostOfRow = 1024;
 
 // Where heads lie far apart: tokens held at once, the pairs of each at most, and heads that are
 // turned for one of them before the next.
