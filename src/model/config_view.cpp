@@ -20,12 +20,24 @@ std::string escaped(std::string_view key) {  // RFC 6901
   return text;
 }
 
+// What to do about notes of which every one says the same.
+std::string_view mend_of(std::string_view code) {
+  if (code == "no_rotary") return "nothing to do; posenc explain shows what acts in its place";
+  if (code == "encoding_not_covered")
+    return "read the model's code for what the message says; the rest is described";
+  if (code == "tower_not_covered") return "read that part's code; the other parts are described";
+  if (code == "key_ignored") return "nothing to do";
+  if (code == "assumed") return "check it against the model's code";
+  return "";
+}
+
 }  // namespace
 
 void Reading::add(Severity severity, std::string code, std::string message, std::string where,
                   std::string fix, std::optional<double> value) {
   for (const Finding& f : findings)
     if (f.code == code && f.where == where && f.message == message) return;
+  if (fix.empty()) fix = mend_of(code);
   findings.push_back(
       {severity, std::move(code), std::move(message), std::move(where), std::move(fix), value});
 }

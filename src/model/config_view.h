@@ -25,18 +25,19 @@ struct Reading {
   std::vector<Finding> findings{};
   std::set<std::string> looked{};  // `where` of every key that was found
 
-  void add(Severity, std::string code, std::string message, std::string where, std::string fix = "",
+  void add(Severity, std::string code, std::string message, std::string where, std::string fix,
            std::optional<double> value = {});
-  void error(std::string code, std::string message, std::string where, std::string fix = "",
+  void error(std::string code, std::string message, std::string where, std::string fix,
              std::optional<double> value = {}) {
     add(Severity::error, std::move(code), std::move(message), std::move(where), std::move(fix),
         value);
   }
-  void warn(std::string code, std::string message, std::string where, std::string fix = "",
+  void warn(std::string code, std::string message, std::string where, std::string fix,
             std::optional<double> value = {}) {
     add(Severity::warning, std::move(code), std::move(message), std::move(where), std::move(fix),
         value);
   }
+  // Without a mend: the one that every note of the code has.
   void note(std::string code, std::string message, std::string where, std::string fix = "",
             std::optional<double> value = {}) {
     add(Severity::note, std::move(code), std::move(message), std::move(where), std::move(fix),

@@ -136,7 +136,8 @@ class Doctor {
               std::to_string(length_) +
               " positions: beyond the trained length they meet angles "
               "they never saw",
-          "", static_cast<double>(slow), &layer);
+          "nothing to do within the trained length; scale positions to go beyond it",
+          static_cast<double>(slow), &layer);
   }
 
   void still_pairs(const LayerSpec& layer) {

@@ -20,13 +20,16 @@ std::optional<Architecture> architecture_of(Keys& keys) {
   }
   auto arch = find_architecture(name->value);
   if (!arch) {
-    keys.error("unknown_model_type", key,
-               "llama.cpp (0c1e57098) knows no architecture '" + printable(name->value) + "'");
+    keys.error(
+        "unknown_model_type", key,
+        "llama.cpp (0c1e57098) knows no architecture '" + printable(name->value) + "'",
+        "--assume general.architecture=NAME of a known one, or read the model's config.json");
     return std::nullopt;
   }
   if (arch->flag("unsupported")) {
     keys.error("unknown_model_type", key,
-               "'" + arch->name() + "' is no language model that llama.cpp runs");
+               "'" + arch->name() + "' is no language model that llama.cpp runs",
+               "read the model's config.json");
     return std::nullopt;
   }
   keys.architecture = arch->name();
@@ -59,7 +62,8 @@ void check_divisors(const Architecture& arch, const Hparams& h, const DivisorTen
     if (widest > 0 && !v->values.empty() && static_cast<Index>(v->values.size()) != widest)
       keys.error("list_length", v->tensor,
                  v->tensor + " must have " + std::to_string(widest) + " numbers, one a pair, got " +
-                     std::to_string(v->values.size()));
+                     std::to_string(v->values.size()),
+                 "convert the model again: the tensor belongs to heads of another width");
 }
 
 // Learned positions: one row a position, added to the embedding (tensor position_embd.weight).
@@ -72,7 +76,8 @@ void add_input(const Architecture& arch, const Hparams& h, Keys& keys, ModelSpec
   learned.width = width ? width->value : 0;
   learned.rows = h.context.value;
   if (learned.width < 1 || learned.width > 1000000) {
-    keys.error("out_of_range", keys.full("embedding_length"), "must be 1 to 1000000");
+    keys.error("out_of_range", keys.full("embedding_length"), "must be 1 to 1000000",
+               keys.anew("embedding_length"));
     return;
   }
   InputEncoding e;
@@ -91,7 +96,8 @@ void add_layers(const Architecture& arch, const Hparams& h, const DivisorTensors
   const auto decoder = arch.name() == "t5" ? keys.integer("decoder_block_count") : std::nullopt;
   const Index layers = decoder ? decoder->value : h.run_layers;
   if (layers < 1 || layers > 512) {
-    keys.error("out_of_range", keys.full("decoder_block_count"), "must be 1 to 512");
+    keys.error("out_of_range", keys.full("decoder_block_count"), "must be 1 to 512",
+               keys.anew("decoder_block_count"));
     return;
   }
   for (Index il = 0; il < layers && !keys.failed(); ++il) {
@@ -118,7 +124,8 @@ void read_into(Keys& keys, const ReadOptions& options, ModelSpec& m) {
   if (h.original_context.value > 0) m.trained_context = h.original_context.value;
   if (options.context) m.context = {*options.context, Origin::user, "--context"};
   if (options.context && *options.context < 1)
-    keys.error("out_of_range", "--context", "the context must be positive");
+    keys.error("out_of_range", "--context", "the context must be positive",
+               "give a length of 1 or more");
   if (m.context.value < 1 && !keys.failed())
     keys.error("out_of_range", keys.full("context_length"), "the context must be positive",
                "--context N");

@@ -87,7 +87,7 @@ ModelSpec read_as_transformers(const GgufFile& container, const std::string& fil
   spec.findings.push_back({Severity::note, "converted",
                            "read as transformers loads a GGUF file: each place is a key of the "
                            "config that it makes, not of the file",
-                           file, ""});
+                           file, "nothing to do: read the file without --reader for its own keys"});
   return spec;
 }
 

@@ -326,7 +326,7 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
     read.findings.push_back({Severity::note, "converted",
                              "read as llama.cpp would read this model after its converter: each "
                              "place is a key of that GGUF file, not of the config",
-                             name, ""});
+                             name, "nothing to do; convert the model for the file itself"});
     return read;
   }
   spec.findings = std::move(reading.findings);

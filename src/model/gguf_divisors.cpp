@@ -24,7 +24,7 @@ Divisor read_divisor(Keys& keys, std::string_view name) {
   try {
     d.values = keys.file().values(*t, 65536);
   } catch (const FormatError& e) {
-    keys.error("wrong_type", name, e.what());
+    keys.error("wrong_type", name, e.what(), "convert the model again: divisors are f32");
     return d;
   }
   for (std::size_t i = 0; i < d.values.size(); ++i) {
@@ -32,10 +32,12 @@ Divisor read_divisor(Keys& keys, std::string_view name) {
     if (std::isfinite(v) && v > 0) continue;
     keys.error(std::isfinite(v) ? "table_zero" : "not_finite", name,
                d.tensor + "[" + std::to_string(i) +
-                   "] divides a frequency and must be positive, got " + number_text(v));
+                   "] divides a frequency and must be positive, got " + number_text(v),
+               "convert the model again: the tensor is damaged");
     break;
   }
-  if (d.values.empty()) keys.error("list_length", name, d.tensor + " is empty");
+  if (d.values.empty())
+    keys.error("list_length", name, d.tensor + " is empty", "convert the model again");
   return d;
 }
 
@@ -49,7 +51,8 @@ DivisorTensors read_divisors(const Architecture& arch, Keys& keys) {
     if (keys.file().tensor(name) == nullptr) return {};
     if (used) return read_divisor(keys, name);
     keys.add(Severity::warning, "key_ignored", name,
-             "llama.cpp does not divide by " + std::string(name) + " in a " + arch.name());
+             "llama.cpp does not divide by " + std::string(name) + " in a " + arch.name(),
+             "convert the model again; a model that was trained with them runs wrongly here");
     return {};
   };
   d.always = read("rope_freqs.weight", !rule.empty());

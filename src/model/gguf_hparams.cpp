@@ -33,7 +33,8 @@ void read_sections(const Architecture& arch, Keys& keys, Hparams& h) {
   if (rule.empty()) return;
   if (!keys.has(key)) {
     if (rule == "required" || h.mode == Mode::mrope || h.mode == Mode::imrope)
-      keys.error("missing_key", keys.full(key), keys.full(key) + " is required");
+      keys.error("missing_key", keys.full(key), keys.full(key) + " is required",
+                 "convert the model again: the sections are mrope_section of its config.json");
     return;
   }
   auto sections = keys.each(key, 1);
@@ -41,7 +42,8 @@ void read_sections(const Architecture& arch, Keys& keys, Hparams& h) {
   const bool negative = std::any_of(sections->value.begin(), sections->value.end(),
                                     [](Index n) { return n < 0 || n > 65536; });
   if (sections->value.size() > 4 || negative) {
-    keys.error("sections_sum", keys.full(key), keys.full(key) + " must be up to 4 pair counts");
+    keys.error("sections_sum", keys.full(key), keys.full(key) + " must be up to 4 pair counts",
+               "convert the model again: the sections are mrope_section of its config.json");
     return;
   }
   sections->value.resize(4, 0);
@@ -52,7 +54,8 @@ void read_sections(const Architecture& arch, Keys& keys, Hparams& h) {
   // ggml divides by their sum.
   if (s[0] + s[1] + s[2] + s[3] == 0)
     keys.error("sections_sum", keys.full(key),
-               keys.full(key) + " must name at least one pair, all of its sections are 0");
+               keys.full(key) + " must name at least one pair, all of its sections are 0",
+               "convert the model again: the sections are mrope_section of its config.json");
   else
     h.sections = std::move(sections);
 }
@@ -67,20 +70,23 @@ void read_counts(const Architecture& arch, Keys& keys, Hparams& h) {
   if (!blocks) return;
   if (blocks->value < 1 || blocks->value > kMaxLayers) {
     keys.error("out_of_range", blocks->where,
-               "block_count must be 1 to 512, got " + std::to_string(blocks->value));
+               "block_count must be 1 to 512, got " + std::to_string(blocks->value),
+               keys.anew("block_count"));
     return;
   }
   const auto next = keys.integer("nextn_predict_layers");
   const Index skipped = next ? next->value : 0;
   if (skipped > blocks->value) {
-    keys.error("out_of_range", next->where, "more next-token layers than layers");
+    keys.error("out_of_range", next->where, "more next-token layers than layers",
+               keys.anew("nextn_predict_layers"));
     return;
   }
   h.layers = blocks->value - skipped;
   h.run_layers = h.layers;
   const auto loops = arch.flag("loops") ? keys.integer("num_loops") : std::nullopt;
   if (loops && (loops->value < 1 || loops->value * h.layers > kMaxLayers))
-    keys.error("out_of_range", loops->where, "num_loops must be 1 or more, 512 layers at most");
+    keys.error("out_of_range", loops->where, "num_loops must be 1 or more, 512 layers at most",
+               keys.anew("num_loops"));
   else if (loops)
     h.run_layers = h.layers * loops->value;
   if (const auto dense = keys.integer("leading_dense_block_count")) h.leading_dense = dense->value;
@@ -117,7 +123,9 @@ void read_heads(const Architecture& arch, Keys& keys, Hparams& h) {
     keys.error("partial_out_of_range", keys.full("rope.dimension_count"),
                "llama.cpp refuses a " + arch.name() + " that turns " +
                    std::to_string(h.rotary_dim.value) + " of " + std::to_string(h.head_dim.value) +
-                   " channels");
+                   " channels",
+               "--assume rope.dimension_count=" + std::to_string(h.head_dim.value) +
+                   " turns whole heads, as llama.cpp wants");
   if (arch.text("rotary_dim") == "head") h.rotary_dim = h.head_dim;
   if (arch.text("rotary_dim") == "half_on_full") {
     h.rotary_dim.value /= 2;
@@ -141,15 +149,18 @@ void check_width(Keys& keys, const Sourced<Index>& head, const Sourced<Index>& r
   const std::string where = rotary.origin == Origin::stated ? keys.full(key) : head.where;
   if (head.value < 1 || head.value > 65536)
     keys.error("out_of_range", head.where,
-               "the head width must be 1 to 65536, got " + std::to_string(head.value));
+               "the head width must be 1 to 65536, got " + std::to_string(head.value),
+               keys.anew("attention.key_length"));
   else if (rotary.value < 2 || rotary.value % 2 != 0)
     keys.error("partial_out_of_range", where,
                "the number of turned channels must be positive and even, got " +
-                   std::to_string(rotary.value));
+                   std::to_string(rotary.value),
+               keys.anew(key));
   else if (rotary.value > head.value)
     keys.error("partial_out_of_range", where,
                "turns " + std::to_string(rotary.value) + " channels of heads that have " +
-                   std::to_string(head.value));
+                   std::to_string(head.value),
+               keys.anew(key));
 }
 
 }  // namespace

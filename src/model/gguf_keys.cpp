@@ -92,6 +92,10 @@ void Keys::error(std::string code, std::string_view key, std::string message, st
   add(Severity::error, std::move(code), key, std::move(message), std::move(fix));
 }
 
+std::string Keys::anew(std::string_view key) const {
+  return "convert the model again, or --assume " + full(key) + "=VALUE";
+}
+
 void Keys::wrong_type(std::string_view key, std::string_view wanted, std::string_view got) {
   error("wrong_type", full(key),
         full(key) + " must be " + std::string(wanted) + ", got " + printable(got),
@@ -123,7 +127,8 @@ std::optional<Sourced<double>> Keys::number(std::string_view key) {
     out.value = *v->number();
   }
   if (!std::isfinite(out.value)) {
-    error("not_finite", full(key), full(key) + " must be finite, got " + number_text(out.value));
+    error("not_finite", full(key), full(key) + " must be finite, got " + number_text(out.value),
+          anew(key));
     return std::nullopt;
   }
   return out;
@@ -166,7 +171,8 @@ std::optional<Sourced<std::vector<Index>>> Keys::each(std::string_view key, Inde
   if (!values || static_cast<Index>(values->size()) < count) {
     error("list_length", full(key),
           full(key) + " must have " + std::to_string(count) + " elements, got " +
-              std::to_string(array->count));
+              std::to_string(array->count),
+          "convert the model again: one element a layer");
     return std::nullopt;
   }
   return Sourced<std::vector<Index>>{std::move(*values), Origin::stated, full(key)};

@@ -28,9 +28,11 @@ class Keys {
   // One u32 for all layers, or an array of u32, i32 or bool with at least `count` elements.
   std::optional<Sourced<std::vector<Index>>> each(std::string_view key, Index count);
 
-  void error(std::string code, std::string_view key, std::string message, std::string fix = {});
-  void add(Severity, std::string code, std::string_view key, std::string message,
-           std::string fix = {}, std::optional<double> value = {});
+  void error(std::string code, std::string_view key, std::string message, std::string fix);
+  void add(Severity, std::string code, std::string_view key, std::string message, std::string fix,
+           std::optional<double> value = {});
+  // The mend of a value that a person may know better than the file.
+  std::string anew(std::string_view key) const;
   bool failed() const noexcept { return failed_; }
   // A note for every --assume that counted, an error for every one that nothing asked for.
   void report_assumptions();

@@ -27,7 +27,8 @@ void read_linear(const Architecture& arch, Keys& keys, Hparams& h) {
   Index every = arch.number("interval", 4);
   if (const auto v = keys.integer("full_attention_interval")) every = v->value;
   if (every < 1) {
-    keys.error("out_of_range", keys.full("full_attention_interval"), "must be positive");
+    keys.error("out_of_range", keys.full("full_attention_interval"), "must be positive",
+               keys.anew("full_attention_interval"));
     return;
   }
   for (std::size_t i = 0; i < n; ++i) h.linear[i] = (static_cast<Index>(i) + 1) % every != 0;
@@ -39,7 +40,7 @@ bool read_window_size(const Architecture& rule, Keys& keys, Hparams& h) {
   if (const Index only = rule.number("layers", 0); only != 0 && only != h.layers) return false;
   const auto stated = keys.integer(key);
   if (!stated && rule.text("key") == "required" && !keys.failed())
-    keys.error("missing_key", keys.full(key), keys.full(key) + " is required");
+    keys.error("missing_key", keys.full(key), keys.full(key) + " is required", keys.anew(key));
   const std::string who = "llama.cpp (" + rule.name() + ")";
   const Index absent = rule.number("default", 0);
   if (rule.flag("off_by_zero") && stated && stated->value == 0) return false;
@@ -52,9 +53,10 @@ bool read_window_size(const Architecture& rule, Keys& keys, Hparams& h) {
     keys.add(Severity::warning, "key_ignored", stated->where,
              "llama.cpp takes " + std::to_string(absent) + " for " + rule.name() +
                  " whatever the file says",
-             {}, static_cast<double>(stated->value));
+             "a model that was trained with another window runs wrongly here",
+             static_cast<double>(stated->value));
   if (h.window.size.value == 0 && rule.text("key") == "required" && !keys.failed())
-    keys.error("out_of_range", keys.full(key), "the window must be positive");
+    keys.error("out_of_range", keys.full(key), "the window must be positive", keys.anew(key));
   return h.window.size.value > 0;
 }
 
@@ -65,7 +67,8 @@ void read_pattern(const Architecture& rule, Keys& keys, Hparams& h) {
   const bool list = stored != nullptr && stored->type == GgufType::array;
   if (list || rule.text("pattern_key") == "required") {
     if (!list) {
-      keys.error("missing_key", keys.full(key), keys.full(key) + " is required, one a layer");
+      keys.error("missing_key", keys.full(key), keys.full(key) + " is required, one a layer",
+                 "convert the model again: which layers slide is layer_types of its config.json");
       return;
     }
     const auto values = keys.each(key, h.layers);
@@ -147,12 +150,14 @@ void read_compressed(const Architecture& arch, Keys& keys, Hparams& h) {
   if (!h.compress_base || !ratios) {
     if (!keys.failed())
       keys.error("missing_key", keys.full("attention.compress_ratios"),
-                 "attention.compress_ratios and attention.compress_rope_freq_base are required");
+                 "attention.compress_ratios and attention.compress_rope_freq_base are required",
+                 "convert the model again");
     return;
   }
   h.compress_ratio = ratios->value;
   if (!(h.compress_base->value > 0))
-    keys.error("theta_not_positive", h.compress_base->where, "the base must be positive");
+    keys.error("theta_not_positive", h.compress_base->where, "the base must be positive",
+               keys.anew("attention.compress_rope_freq_base"));
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ bool any(const std::vector<bool>& v) {
 void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) {
   const auto lost = [&](std::string_view key, const std::string& what) {
     keys.add(Severity::note, kLost, keys.full(key),
-             what + "; llama.cpp knows it by the name " + arch.name());
+             what + "; llama.cpp knows it by the name " + arch.name(),
+             "nothing to do in llama.cpp; another reader needs config.json");
   };
   if (any(h.rotated) && h.base.origin == Origin::class_default && !arch.has("plain_base"))
     keys.add(Severity::note, kLost, keys.full("rope.freq_base"),
@@ -71,12 +72,14 @@ void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {
   if (!d.always.values.empty())
     keys.add(Severity::note, "gguf_factors_only", d.always.tensor,
              "the scaling survives only as divisors in " + d.always.tensor +
-                 "; no metadata say which it was");
+                 "; no metadata say which it was",
+             "nothing to do in llama.cpp; another reader must divide by the tensor");
   const bool by_length = !d.beyond.values.empty() || !d.within.values.empty();
   if (by_length && h.scaling_type.origin == Origin::class_default)
     keys.add(Severity::note, "gguf_factors_only", keys.full("rope.scaling.type"),
              "LongRoPE survives only as divisors in " + d.beyond.tensor + " and " +
-                 d.within.tensor + "; no rope.scaling.type says so");
+                 d.within.tensor + "; no rope.scaling.type says so",
+             "nothing to do in llama.cpp; another reader must divide by the tensors");
 }
 
 void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
@@ -84,7 +87,8 @@ void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
     const GgufValue* v = keys.file().find(keys.full(key));
     if (v == nullptr || read || (harmless && v->number() == harmless)) return;
     keys.add(Severity::warning, "key_ignored", v->key,
-             "llama.cpp does not read " + printable(v->key) + " in a " + arch.name(), {},
+             "llama.cpp does not read " + printable(v->key) + " in a " + arch.name(),
+             "a model that was trained with it runs wrongly here; otherwise remove it",
              v->number());
   };
   const auto sliding = arch.group("sliding_rope");
@@ -107,7 +111,8 @@ void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
   if (arch.has("plain_base")) ignored("rope.freq_base", false, h.base.value);
   if (h.log_multiplier && h.ext_factor.value == 0)
     keys.add(Severity::warning, "key_ignored", h.log_multiplier->where,
-             "the multiplier needs rope.scaling.type yarn");
+             "the multiplier needs rope.scaling.type yarn",
+             "--assume rope.scaling.type=yarn, or remove it");
 }
 
 // Keys of the scaling that contradict each other: llama.cpp takes one and says nothing.

@@ -60,7 +60,8 @@ void add_bias(const Architecture& arch, const Hparams& h, Keys& keys, LayerSpec&
     if (!buckets || buckets->value < 4 || buckets->value % 4 != 0 || buckets->value > 4096) {
       keys.error(buckets ? "out_of_range" : "missing_key",
                  keys.full("attention.relative_buckets_count"),
-                 "attention.relative_buckets_count must be a multiple of 4, 4096 at most");
+                 "attention.relative_buckets_count must be a multiple of 4, 4096 at most",
+                 keys.anew("attention.relative_buckets_count"));
       return;
     }
     t5.num_buckets = buckets->value;
@@ -76,7 +77,8 @@ void add_bias(const Architecture& arch, const Hparams& h, Keys& keys, LayerSpec&
   if (arch.has("alibi_layers") && arch.number("alibi_layers", 0) != h.layers) bias.value = 0;
   if (!(bias.value > 0)) return;
   if (bias.value > 1000) {
-    keys.error("out_of_range", bias.where, "the largest ALiBi exponent must be at most 1000");
+    keys.error("out_of_range", bias.where, "the largest ALiBi exponent must be at most 1000",
+               keys.anew("attention.max_alibi_bias"));
     return;
   }
   Alibi alibi;
@@ -107,7 +109,7 @@ void add_temperature(const Architecture& arch, const Hparams& h, Keys& keys, Lay
   if (beta.value == 0) return;
   if (period.value < 1) {
     keys.error("missing_key", keys.full("attention.temperature_length"),
-               "the query temperature needs its length");
+               "the query temperature needs its length", keys.anew("attention.temperature_length"));
     return;
   }
   QueryTemperature t;
@@ -162,7 +164,8 @@ LayerSpec lower_layer(const Architecture& arch, const Hparams& h, const DivisorT
       if (out.scheme == "none") out.scheme = "rope";
       out.unrotates_output = arch.flag("dsv4");
     } catch (const std::invalid_argument& e) {
-      keys.error("refused", arch.name() + ".rope", e.what());
+      keys.error("refused", arch.name() + ".rope", e.what(),
+                 "convert the model again, or --assume the value that the message names");
     }
   }
   if (attends) add_temperature(arch, h, keys, out);

@@ -29,11 +29,13 @@ void read_factor(const Architecture& arch, Keys& keys, Hparams& h) {
   if (!v && !keys.has("rope.scaling.factor")) v = keys.number("rope.scale_linear");
   if (v && v->value < 0)
     keys.error("factor_not_positive", v->where,
-               "the factor must be positive, got " + number_text(v->value));
+               "the factor must be positive, got " + number_text(v->value),
+               keys.anew("rope.scaling.factor"));
   if (v && v->value > 0) h.factor = *v;  // 0 counts as absent
   if (v && v->value > 0 && v->value < 1)
     keys.add(Severity::warning, "factor_below_one", v->where,
-             "a factor below 1 shortens the context: " + number_text(v->value), {}, v->value);
+             "a factor below 1 shortens the context: " + number_text(v->value),
+             "state new length / trained length", v->value);
   h.factor_sliding = h.factor;
   const bool plain = arch.has("plain_base");
   if (h.scaling_type.value == "none" || plain)
@@ -60,7 +62,8 @@ void read_yarn(const Architecture& arch, Keys& keys, Hparams& h) {
   h.attn_key = or_default(keys.number("rope.scaling.attn_factor"), 1, who);
   if (!(h.attn_key.value > 0))
     keys.error("factor_not_positive", h.attn_key.where,
-               "the factor on cos and sin must be positive, got " + number_text(h.attn_key.value));
+               "the factor on cos and sin must be positive, got " + number_text(h.attn_key.value),
+               keys.anew("rope.scaling.attn_factor"));
   if (arch.has("yarn_log_multiplier")) {
     h.log_multiplier = keys.number("rope.scaling.yarn_log_multiplier");
     if (h.log_multiplier && arch.text("yarn_log_multiplier") == "tenth")
@@ -69,7 +72,8 @@ void read_yarn(const Architecture& arch, Keys& keys, Hparams& h) {
           static_cast<double>(static_cast<float>(h.log_multiplier->value) / 0.1f);
     if (h.log_multiplier && h.log_multiplier->value == 0) h.log_multiplier.reset();
     if (h.log_multiplier && h.log_multiplier->value < 0)
-      keys.error("factor_not_positive", h.log_multiplier->where, "must not be negative");
+      keys.error("factor_not_positive", h.log_multiplier->where, "must not be negative",
+                 keys.anew("rope.scaling.yarn_log_multiplier"));
   }
   if (arch.flag("alpha")) h.alpha = keys.number("rope.scaling.alpha");
   if (h.alpha && !(h.alpha->value > 0)) h.alpha.reset();
@@ -92,10 +96,12 @@ void read_sliding(const Architecture& arch, Keys& keys, Hparams& h) {
     else if (number > 0)
       h.base_sliding = {number, Origin::class_default, who};
     else if (rule->text("base") == "required" && !keys.failed())
-      keys.error("missing_key", keys.full("rope.freq_base_swa"), "rope.freq_base_swa is required");
+      keys.error("missing_key", keys.full("rope.freq_base_swa"), "rope.freq_base_swa is required",
+                 keys.anew("rope.freq_base_swa"));
     if (!(h.base_sliding.value > 0))
       keys.error("theta_not_positive", h.base_sliding.where,
-                 "the base must be positive, got " + number_text(h.base_sliding.value));
+                 "the base must be positive, got " + number_text(h.base_sliding.value),
+                 keys.anew("rope.freq_base_swa"));
   }
   if (rule->number("scale", 0) == 1) h.factor_sliding = {1, Origin::class_default, who};
   if (rule->text("scale") == "global") h.factor_sliding = h.factor;

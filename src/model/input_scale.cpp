@@ -44,7 +44,7 @@ void say(const ConfigView& view, const Json& rule, const Scale& scale, Index wid
             (scale.on ? "sqrt(" + std::to_string(width) + ") = " + number_text(rounded(scale.root))
                       : std::string("1")) +
             "; a program that forgets it drowns the tokens: " + sizes,
-        where, "", scale.on ? scale.root : 1);
+        where, "nothing to do here; a port must multiply by it too", scale.on ? scale.root : 1);
 }
 
 }  // namespace

@@ -226,7 +226,8 @@ std::optional<std::vector<bool>> rope_flags(const ConfigView& view, Index count)
       view.reading().note("nope_polarity",
                           "in no_rope_layers 1 means with rotary, 0 without; ports have read it "
                           "the other way round",
-                          v->where, "", static_cast<double>(with));
+                          v->where, "nothing to do here; check that a port reads it so",
+                          static_cast<double>(with));
     return flags;
   }
   const auto interval = view.integer("no_rope_layer_interval", 1, kMostLayers);
