@@ -57,6 +57,10 @@ TEST(Positions, FromTokensAsFairseqAndRoberta) {
     EXPECT_EQ(list(from_tokens(rows(ids, 5), pad)),
               absolute()("ids_fairseq", "pad" + std::to_string(pad)).integers());
   const Integers roberta = absolute()("ids_hf_roberta", "input_ids").integers();
+  const std::uint8_t bytes[] = {1, 9, 1};
+  const Index three[] = {3};
+  EXPECT_EQ(list(from_tokens(tensor(static_cast<const void*>(bytes), DType::u8, three), 1)),
+            (Integers{1, 2, 1}));
   EXPECT_EQ(list(from_tokens(rows(roberta, 5), 1)),
             absolute()("ids_hf_roberta", "past0").integers());
   EXPECT_EQ(list(from_tokens(rows(roberta, 5), 1, 4)),

@@ -7,13 +7,13 @@
 
 namespace posenc {
 
-// table [n, c] of f64 or f32; alignment [t, k] or [b, t, k] of i64 or i32, a negative entry is
+// table [n, c] of any float; alignment [t, k] or [b, t, k] of i64 or i32, a negative entry is
 // none; y [t, c] or [b, t, c] of the dtype of the table, in double, rounded once. The rows then
 // stand in an InputTerm or an embedding like any other. Throws [aligned_rows]: shapes, dtypes, an
 // entry without a row.
 POSENC_API void aligned_rows(const TensorView& table, const TensorView& alignment,
                              const TensorView& y);
-// Its transpose, ACCUMULATED into d_table [n, c] of f64 or f32.
+// Its transpose, ACCUMULATED into d_table [n, c] of any float.
 POSENC_API void aligned_rows_gradient(const TensorView& d_y, const TensorView& alignment,
                                       const TensorView& d_table);
 

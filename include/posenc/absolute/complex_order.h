@@ -57,17 +57,17 @@ struct ComplexOrder {
 enum class ComplexStart : std::uint8_t { transformer, convolutional };
 POSENC_API std::vector<double> complex_frequencies(const ComplexOrder&, ComplexStart);
 
-// Real and imaginary part, of equal shape: [t, d] or [b, t, d], f64 or f32.
+// Real and imaginary part, of equal shape: [t, d] or [b, t, d], f64, f32, f16, bf16.
 struct ComplexParts {
   TensorView re, im;
 };
 
-// y of words ids ([t] or [b, t] of i32 or i64) at positions (one row, or a row a batch). The angles
+// y of words ids ([t] or [b, t] of u8, i32, i64) at positions (one row, or one a batch). The angles
 // are exact at any position (phase.h). The authors' Transformer takes reversed positions, their
 // language model 1 .. length. Throws [complex_order]: shapes, dtypes, an id without a row.
 POSENC_API void complex_embedding(const ComplexOrder&, std::span<const TensorView> parameters,
                                   const TensorView& ids, const Positions&, const ComplexParts& y);
-// Its transpose: gradients of the parameters, f64, ACCUMULATED (empty views: not wanted), in the
+// Its transpose: gradients of the parameters, f64 or f32, ACCUMULATED (empty: not wanted), in the
 // order of parameters(); d_position [b, t] f64 accumulated, or empty.
 POSENC_API void complex_embedding_gradient(const ComplexOrder&,
                                            std::span<const TensorView> parameters,
@@ -78,12 +78,12 @@ POSENC_API void complex_embedding_gradient(const ComplexOrder&,
 
 // (A + iB)(x + iy) + (a + ib): re = A x - B y + a, im = B x + A y + b. weight.re A, weight.im B
 // [out, in]; B empty: 0, one real map for both parts (the authors' Transformer); bias [out] each,
-// or empty. Tokens as above. Throws [complex_linear].
+// or empty, f64 or f32. Tokens as above; y must not overlap x or the map. Throws [complex_linear].
 struct ComplexMap {
   ComplexParts weight, bias;
 };
 POSENC_API void complex_linear(const ComplexMap&, const ComplexParts& x, const ComplexParts& y);
-// d_x overwritten (empty: not wanted); d_map f64, ACCUMULATED (empty parts: not wanted).
+// d_x overwritten (empty: not wanted), may be x, not d_y; d_map f64, ACCUMULATED (empty: none).
 POSENC_API void complex_linear_gradient(const ComplexMap&, const ComplexParts& x,
                                         const ComplexParts& d_y, const ComplexParts& d_x,
                                         const ComplexMap& d_map);
@@ -104,8 +104,8 @@ struct ComplexAttention {
   double scale = 0;  // 0: 1 / sqrt(dim)
   TensorView mask;   // [b|1, h|1, q, k] of u8, 1 = visible; empty: all. A row without any: zeros
 };
-// out of the shape of q; probabilities [b, h, q, k] f64, or empty. f64 or f32, in double, rounded
-// once; memory of one row of scores. Throws [complex_attention].
+// out of the shape of q, may be q, not k, v; probabilities [b, h, q, k] f64, or empty. f64 or f32,
+// in double, rounded once; memory of one row of scores. Throws [complex_attention].
 POSENC_API void complex_attention(const ComplexAttention&, const ComplexHeads& q,
                                   const ComplexHeads& k, const ComplexHeads& v,
                                   const ComplexHeads& out, const TensorView& probabilities = {});

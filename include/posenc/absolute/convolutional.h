@@ -60,7 +60,7 @@ struct Convolutional {
   }
 };
 
-// y of x, [t, c] or [b, t, c], f64 or f32, in double, rounded once; y must not be x. Tokens of
+// y of x, [t, c] or [b, t, c], f64, f32, f16, bf16, in double, rounded once; no overlap. Tokens of
 // padding are the caller's to zero, as the peers do. Throws [convolutional]: shapes, dtypes, a
 // place of the kernel whose weights are all 0 under weight normalisation.
 POSENC_API void convolutional_positions(const Convolutional&,

@@ -5,15 +5,15 @@
 //   bilinear     a grid, the same on both axes
 //   bicubic      a grid, Keys' cubic convolution (IEEE Trans. ASSP 29, 1981) on both axes
 //   geometric    a grid of odd sides, linear between points whose distances grow geometrically
-//                from the middle: BEiT and timm's set_window_size for tables of relative positions
+//                from the middle: timm's set_window_size (BEiT's authors: cubic, by scipy, there)
 //   hierarchical to n^2 positions (Su Jianlin, kexue.fm/archives/7947; bert4keras):
 //                q[x n + y] = a u_x + (1 - a) u_y,  u_t = (p_t - a p_0) / (1 - a)
 //                           = p_y + a / (1 - a) (p_x - p_0),  so q[y] = p_y bit for bit
 // Sampling points, in units of old rows, o = 0 .. new - 1, s = old / new:
 //   s (o + 1/2) - 1/2                 by default; with align_corners o (old - 1) / (new - 1)
 //   offset        s = old / (new + offset): DINO, DINOv2 and ViT in older transformers (0.1)
-//   scale         s = 1 / scale, where a factor was given instead of a size (torch without
-//                 recompute_scale_factor)
+//   scale         s = 1 / scale, a factor instead of a size (torch without recompute_scale_factor)
+// An axis that keeps its size is copied but by bicubic without antialias or another border (torch).
 // Who does what: torch, ViT, CLIP, DINOv2 in transformers 5: bicubic (a -0.75, border repeated);
 // timm, DINOv2 with registers: antialias (a -0.5, border renormalised); JAX, big_vision: antialias;
 // Swin: bicubic (tables of bias), LeViT bicubic with antialias, BEiT in transformers bilinear;

@@ -70,7 +70,7 @@ struct InputTerm {
   SineLayout layout = SineLayout::interleaved;
   TensorView table;  // ... [N, width] f64, row floor((p - p[minus]) / divide) mod wrap + offset, or
   TensorView affine;  // ... [axes + 1, width] f64: sum over axes of p[a] affine[a] + last, or ...
-  TensorView rows;    // ... the caller's rows [t, width] or [b, t, width], f64 or f32
+  TensorView rows;    // ... the caller's rows [t, width] or [b, t, width], any float
   std::vector<DenseLayer> layers;  // what the row goes through before it meets x
   Index source_width = 0;          // of the row before the layers; 0: width
   std::int32_t axis = 0;           // of the positions: tables, and phases of one axis

@@ -7,10 +7,10 @@
 //   plan.apply(x, positions, x);                      // y = compose(input_gain x, rows), in place
 //
 // Arithmetic in f32 (f64 for f64 tensors), rounded once to the dtype: with u = 2^-24, for one term
-// that is added, |y - exact| <= |gain| e + u |y| (+ u |input_gain x| without FMA) before that
-// rounding. e of a table is u |row|; e of a phase 6e-8 for f32 (3.1e-8 where the gain is a power of
-// two) and 9e-7 for f16 and bf16; real positions, several axes, and a phase among other
-// terms: 1.1e-7. For |p| <= 2^37; f64: 4e-16, any position.
+// that is added, |y - exact| <= |gain| e + 2 u (|gain row| + |input_gain x|) + u |y| before that
+// rounding, without the part of a gain that is a power of two. e of a table is u |row|; of a phase
+// 3.1e-8 for f32 (another gain than a power of two: 6e-8, its part in it), 9e-7 for f16 and bf16;
+// real positions, several axes, among other terms: 1.1e-7. |p| <= 2^37. f64: u 2^-53, 4e-16, any p.
 #pragma once
 #include <cstddef>
 #include <memory>

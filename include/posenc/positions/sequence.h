@@ -46,7 +46,7 @@ POSENC_API OwnedPositions right_padded(const TensorView& mask, Index padded);
 POSENC_API OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index padded,
                                        Index first = 0, const TensorView& mask = {});
 // fairseq, RoBERTa: real tokens count from padding_idx + 1 (+ past), the padding token itself gets
-// padding_idx. ids [t] or [b, t] of i32 or i64.
+// padding_idx. ids [t] or [b, t] of u8, i32 or i64.
 POSENC_API OwnedPositions from_tokens(const TensorView& ids, Index padding_idx, Index past = 0);
 
 // Rows whose text begins at token starts[b] (padding on the left): max(0, first + t - starts[b]).
