@@ -152,6 +152,7 @@ void apply_input(const TensorView& x, const Positions& p, const LoweredInput& lo
   const Call c = check_call(x, lowered, y);
   detail::check_composed(kWho, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
                          c.y.width - c.width);
+  check_rows_memory(kWho, lowered, y, "y", c.width);
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
   std::vector<double> value, row;
   look_up(lowered, rows, c.y);
@@ -180,6 +181,7 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
     const detail::Operand out{"d_x", detail::memory_of(d_x)};
     detail::check_composed(kWho, {"d_y", detail::memory_of(d_y)}, out, c.y.width - c.width);
     detail::check_in_place(kWho, {"x", detail::memory_of(x)}, out);
+    check_rows_memory(kWho, lowered, d_x, "d_x", c.width);
     if (to.batch != c.y.batch || to.tokens != c.y.tokens || to.width != c.width ||
         to.dtype != c.y.dtype)
       refuse(kWho, "d_x must have the shape and dtype of x, tokens", to.tokens);

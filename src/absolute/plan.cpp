@@ -208,6 +208,7 @@ InputPlan::InputPlan(const LoweredInput& lowered, DType dtype) {
     else
       prepare_rows(t, source);
     s->needs_positions = s->needs_positions || t.rows.empty();
+    s->has_rows = s->has_rows || !t.rows.empty();
     s->layered = s->layered || !t.layers.empty();
     s->additive = s->additive && (t.compose == Compose::add || t.compose == Compose::concat);
     s->appended += t.compose == Compose::concat ? t.width : 0;

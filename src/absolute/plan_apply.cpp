@@ -211,6 +211,7 @@ void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView&
                          s.appended);
   detail::check_windows(s, width);
   detail::check_positions(s, p, to.batch, to.tokens);
+  if (s.has_rows) check_rows_memory(kWho, s.lowered, y, "y", width);
   if (s.layered) return apply_input(x, p, s.lowered, y);
   // Appended terms begin behind the channels of x and of those appended before them. A call of few
   // terms keeps them on the stack.

@@ -19,6 +19,7 @@ struct InputPlan::State {
   Index appended = 0;
   bool additive = true;          // every term is added or appended
   bool needs_positions = false;  // some term has no rows of the caller's
+  bool has_rows = false;         // some term has them
   bool layered = false;          // some term has dense layers: the double path takes the calls
   // What the sources point into.
   std::vector<std::vector<std::uint32_t>> turns;

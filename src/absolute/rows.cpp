@@ -79,6 +79,23 @@ void check_one_source(const char* who, const InputTerm& t) {
            Index{sources});
 }
 
+void check_rows_memory(const char* who, const LoweredInput& lowered, const TensorView& out,
+                       std::string_view name, Index width) {
+  const auto last = static_cast<std::size_t>(out.rank - 1);
+  for (const InputTerm& t : lowered.terms) {
+    const Index first = t.compose == Compose::concat ? width : t.first;
+    width += t.compose == Compose::concat ? t.width : 0;
+    if (t.rows.empty()) continue;
+    const detail::Memory rows = detail::memory_of(t.rows);
+    if (!detail::meet(rows, detail::memory_of(out))) continue;
+    TensorView own = out;
+    own.data = static_cast<std::byte*>(out.data) + first * out.stride[last] * size_of(out.dtype);
+    own.shape[last] = t.width;
+    if (first + t.width > out.shape[last] || !detail::same_view(rows, detail::memory_of(own)))
+      refuse(who, std::string(name) + " must not overlap the caller's rows but channel by channel");
+  }
+}
+
 TokenView tokens_of(const TensorView& v, const char* what) {
   if (!is_float(v.dtype))
     refuse(kWho, std::string(what) + " must be f64, f32, f16 or bf16", name(v.dtype));

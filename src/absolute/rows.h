@@ -38,6 +38,11 @@ namespace detail {
 void check_composed(std::string_view who, const Operand& x, const Operand& y, Index appended);
 }  // namespace detail
 
+// Throws [who]: what is written lies over rows of the caller's, other than each over its own
+// channels, which are read first. `width`: channels of x.
+void check_rows_memory(const char* who, const LoweredInput&, const TensorView& out,
+                       std::string_view name, Index width);
+
 // Throws [who]: a term without just one source of rows.
 void check_one_source(const char* who, const InputTerm&);
 

@@ -10,6 +10,7 @@
 #include "posenc/absolute/distance_offset.h"
 #include "posenc/absolute/embed.h"
 #include "posenc/absolute/extend.h"
+#include "posenc/absolute/plan.h"
 #include "posenc/absolute/sinusoidal.h"
 #include "posenc/positions.h"
 #include "posenc/rotary/plan.h"
@@ -161,6 +162,44 @@ TEST(Overlap, InputsAndTheirGradients) {
   EXPECT_EQ(refusal([&] { apply_input(m.at(0), arange(0, 3), low, m.at(0)); }), "accepted");
   EXPECT_EQ(refusal([&] { input_gradient(m.at(20), arange(0, 3), low, m.at(0), m.at(0), {}); }),
             "accepted");
+}
+
+TEST(Overlap, RowsOfTheCallersOwn) {
+  Memory m;
+  const auto lowered = [](const TensorView& rows, Index first, Compose compose) {
+    LoweredInput low;
+    InputTerm t;
+    t.rows = rows, t.width = 2, t.first = first, t.compose = compose;
+    low.terms.push_back(t);
+    return low;
+  };
+  const auto both = [&](const LoweredInput& low, const TensorView& x, const TensorView& y) {
+    for (const std::string who : {"[apply_input]", "[input_plan]"})
+      m.refuses(who + " y must not overlap the caller's rows but channel by channel", [&] {
+        if (who == "[apply_input]") return apply_input(x, {}, low, y);
+        InputPlan(low, DType::f64).apply(x, {}, y);
+      });
+  };
+  both(lowered(m.at(2), 0, Compose::add), m.at(20), m.at(0));
+  both(lowered(m.at(0), 0, Compose::multiply), {}, tensor(m.value.data(), {2, 3, 2}));
+  both(lowered(m.at(1, 3, 4), 0, Compose::add), tensor(m.value.data() + 20, {3, 4}),
+       tensor(m.value.data(), {3, 4}));
+  m.refuses("d_x must not overlap the caller's rows", [&] {
+    const LoweredInput low = lowered(m.at(2), 0, Compose::multiply);
+    input_gradient(m.at(20), {}, low, m.at(30), m.at(0), {});
+  });
+  // Each row over the channels that it is added to.
+  for (const bool planned : {false, true}) {
+    Memory one;
+    const LoweredInput low = lowered(one.at(2, 3, 4), 2, Compose::add);
+    const TensorView x = tensor(one.value.data() + 20, {3, 4}),
+                     y = tensor(one.value.data(), {3, 4});
+    if (planned)
+      InputPlan(low, DType::f64).apply(x, {}, y);
+    else
+      apply_input(x, {}, low, y);
+    for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(one.value[i], i % 4 < 2 ? 1 : 2) << i;
+  }
 }
 
 TEST(Overlap, RowsOfTables) {
