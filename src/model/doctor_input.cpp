@@ -3,10 +3,13 @@
 #include "model/doctor_input.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 
 #include "posenc/core/describe.h"
+#include "posenc/core/error.h"
+#include "posenc/model/weights.h"
 
 namespace posenc {
 namespace {
@@ -76,23 +79,41 @@ class InputDoctor {
     out_.push_back({severity, code, std::move(message), spec_.file, std::move(fix), value});
   }
 
+  // File and name of the table: what lies beside the config, where that is one tensor; otherwise
+  // a word for the file and the name as the class ends it.
+  std::pair<std::string, std::string> table_of(const InputEncoding& e) const {
+    const std::string name = e.tensors.empty() ? "NAME" : e.tensors.front();
+    try {
+      std::vector<StoredTensor> found;
+      if (!e.tensors.empty()) found = ModelWeights(spec_.weights).find(name);
+      if (found.size() == 1) return {found[0].file, found[0].name};
+    } catch (const FormatError&) {  // said by check_tables
+    }
+    return {"WEIGHTS", name};
+  }
+
   void beyond_rows(const InputEncoding& e) {
     const Index n = *e.positions, wanted = spec_.context.value, offset = offset_of(e.value);
+    const auto [file, tensor] = table_of(e);
     std::string fix;
-    const std::string tensor = e.tensors.empty() ? "NAME" : e.tensors.front();
-    if (e.image_prefix) {
-      fix = "posenc extend WEIGHTS --tensor " + tensor +
-            (*e.image_prefix > 0 ? " --prefix " + number(*e.image_prefix) : "") +
-            " --to HxW --how bicubic makes rows for a larger image";
+    if (spec_.reader == "llama_cpp") {
+      fix =
+          "stay below, or extend the table of the model's safetensors file (posenc extend) and "
+          "convert it again";
+    } else if (e.image_prefix) {
+      const Index kept = *e.image_prefix;
+      const auto side =
+          static_cast<Index>(std::ceil(std::sqrt(static_cast<double>(wanted - kept))));
+      const std::string to =
+          side_of_square(n - kept) ? number(side) + "x" + number(side) : std::string("HxW");
+      fix = "rows for a larger image: " + extend_command(file, tensor, kept, to, "bicubic");
     } else {
-      const std::string prefix = offset > 0 ? " --prefix " + number(offset) : "";
-      const std::string to = " --to " + number(wanted + offset);
-      fix = "stay below, or posenc extend WEIGHTS --tensor " + tensor + prefix + to +
-            " --how linear (interpolates any length, every row changes)";
       const bool reaches = n < (Index{1} << 31) && wanted <= n * n;
-      fix += reaches ? " or --how hierarchical (keeps the first " + number(n) +
-                           " rows, reaches n^2 = " + number(n * n) + ")"
-                     : "; --how hierarchical ends at n^2 = " + number(n * n) + " positions";
+      fix =
+          "stay below, or make rows (linear reaches any length and changes every row; "
+          "hierarchical keeps the first " +
+          number(n) + " and " + (reaches ? "reaches" : "ends at") + " n^2 = " + number(n * n) +
+          "): " + extend_command(file, tensor, offset, number(wanted + offset), "linear");
     }
     add(Severity::error, "context_beyond_table",
         "the context of " + number(wanted) + " is beyond the " + number(n) +
@@ -172,7 +193,32 @@ class InputDoctor {
   std::vector<Finding>& out_;
 };
 
+// A word of a shell: as it is, or within single quotes.
+std::string shell_word(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-./+=:@%,").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain && !text.empty()) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 }  // namespace
+
+std::optional<Index> side_of_square(Index patches) {
+  if (patches < 1) return std::nullopt;
+  const auto side = static_cast<Index>(std::llround(std::sqrt(static_cast<double>(patches))));
+  return side * side == patches ? std::optional<Index>(side) : std::nullopt;
+}
+
+std::string extend_command(const std::string& file, const std::string& tensor, Index kept,
+                           const std::string& to, const std::string& how) {
+  return "posenc extend " + shell_word(file) + " --tensor " + shell_word(tensor) +
+         (kept > 0 ? " --prefix " + number(kept) : "") + " --to " + to + " --how " + how +
+         " -o longer.safetensors";
+}
 
 void find_input_risks(const ModelSpec& spec, std::vector<Finding>& out) {
   InputDoctor(spec, out).run();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "model/doctor_input.h"
 #include "model/learned_tables.h"
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
@@ -104,18 +105,21 @@ class TableDoctor {
     std::string fix = "state the sizes of the checkpoint in the config";
     const auto* learned = std::get_if<Learned>(&e.value.scheme);
     if (learned && shape.size() == 2 && shape[1] == wanted[1]) {
-      const Index kept = learned->offset;
+      const Index kept = e.image_prefix.value_or(learned->offset);
+      const auto stored = side_of_square(shape[0] - kept), side = side_of_square(wanted[0] - kept);
       if (!e.image_prefix && shape[0] > kept)
         fix = "state max_position_embeddings " +
               std::to_string(e.counts == PositionRule::tokens ? shape[0] : shape[0] - kept) +
               (shape[0] < wanted[0]
-                   ? ", or make the rows: posenc extend " + t.file + " --tensor " + t.name +
-                         (kept > 0 ? " --prefix " + std::to_string(kept) : "") + " --to " +
-                         std::to_string(wanted[0]) + " --how linear"
+                   ? ", or make the rows: " +
+                         extend_command(t.file, t.name, kept, std::to_string(wanted[0]), "linear")
                    : "");
+      else if (e.image_prefix && stored && side)
+        fix = "state the image_size of the checkpoint, or make the rows: " +
+              extend_command(t.file, t.name, kept,
+                             std::to_string(*side) + "x" + std::to_string(*side), "bicubic");
       else if (e.image_prefix)
-        fix = "state the image_size of the checkpoint, or posenc extend " + t.file + " --tensor " +
-              t.name + " --prefix " + std::to_string(*e.image_prefix) + " --to HxW --how bicubic";
+        fix = "state the image_size of the checkpoint, or make the rows by posenc extend";
     }
     const bool fewer = shape.size() == 2 && shape[0] < wanted[0];
     add(Severity::error, "table_shape", t,

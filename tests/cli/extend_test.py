@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """posenc extend on files: numbers, what stays byte for byte, what is refused and leaves nothing behind."""
+import pathlib
+
 from command_line import *
 
 
@@ -168,6 +170,81 @@ class Extend(Case):
             self.assertFalse((self.folder / out).exists())
         self.error("extend", self.file, "--tensor", "position.weight", "--to", 8, "--how", "linear", "-o",
                    self.folder / "no" / "folder.safetensors", code=3, says="folder.safetensors")
+
+
+class Advice(Case):
+    """The doctor's mend of a table that is too short, pasted into a shell."""
+
+    def model(self, name, key, size):
+        """A copy of a tiny model in a folder with a blank in its name, its config with another size."""
+        folder = self.folder / "a model"
+        folder.mkdir(exist_ok=True)
+        source = SOURCE / "conformance" / "tiny_models" / name
+        config = json.loads((source / "config.json").read_text())
+        if size:
+            config[key] = size
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "model.safetensors").write_bytes((source / "model.safetensors").read_bytes())
+        return folder
+
+    def findings(self, folder, *arguments):
+        self.last = subprocess.run([PROGRAM, "doctor", folder, *arguments, "--json"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, timeout=120)
+        return {f["code"]: f for f in json.loads(self.last.stdout)["findings"]}
+
+    def paste(self, fix):
+        """Runs what stands behind "posenc" in a shell, there where the new file may lie."""
+        (self.folder / "bin").mkdir(exist_ok=True)
+        program = self.folder / "bin" / "posenc"
+        if not program.exists():
+            program.symlink_to(pathlib.Path(PROGRAM).resolve())
+        command = "posenc " + fix.split("posenc ", 1)[1]
+        done = subprocess.run(["sh", "-c", command], cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+                              env={"PATH": f"{program.parent}:/usr/bin:/bin"}, timeout=120)
+        self.assertEqual(done.returncode, 0, f"{command}: {done.stderr.decode()}")
+        return self.folder / "longer.safetensors"
+
+    def test_a_context_beyond_the_table(self):
+        for name, key, tensor, rows in [
+                ("bert", "max_position_embeddings", "bert.embeddings.position_embeddings.weight", 100),
+                ("roberta", "max_position_embeddings", "roberta.embeddings.position_embeddings.weight", 102),
+                ("opt", "max_position_embeddings", "model.decoder.embed_positions.weight", 102),
+                ("gpt2", "n_positions", "transformer.wpe.weight", 100),
+                ("whisper", "max_target_positions", "model.decoder.embed_positions.weight", 100),
+                ("vit", "image_size", "embeddings.position_embeddings", 101)]:
+            folder = self.model(name, key, None)
+            fix = self.findings(folder, "--context", "100")["context_beyond_table"]["fix"]
+            self.assertIn(tensor, fix)
+            longer = self.paste(fix)
+            shape = read_file(longer)[1][tensor][1]
+            self.assertEqual(shape[-2], rows, name)
+            # The config that means the new rows is content with the new file.
+            config = json.loads((folder / "config.json").read_text())
+            config[key] = config["patch_size"] * 10 if name == "vit" else rows if name == "roberta" else 100
+            (folder / "config.json").write_text(json.dumps(config))
+            longer.replace(folder / "model.safetensors")
+            found = self.findings(folder, *([] if name == "vit" else ["--context", "100"]))
+            self.assertNotIn("table_shape", found, name)
+            self.assertNotIn("context_beyond_table", found, name)
+
+    def test_a_table_shorter_than_the_config(self):
+        for name, key, size in [("bert", "max_position_embeddings", 50), ("opt", "max_position_embeddings", 50),
+                                ("vit", "image_size", 64)]:
+            folder = self.model(name, key, size)
+            longer = self.paste(self.findings(folder)["table_shape"]["fix"])
+            longer.replace(folder / "model.safetensors")
+            self.assertNotIn("table_shape", self.findings(folder), name)
+
+    def test_a_gguf_file_is_not_extended(self):
+        found = self.findings(SOURCE / "conformance" / "gguf" / "files" / "gpt2.gguf", "--context", "5000")
+        self.assertIn("safetensors", found["context_beyond_table"]["fix"])
+        self.assertNotIn("--tensor", found["context_beyond_table"]["fix"])
+
+    def test_without_weights_the_file_stays_a_word(self):
+        folder = self.model("bert", "", None)
+        (folder / "model.safetensors").unlink()
+        self.assertIn("posenc extend WEIGHTS --tensor embeddings.position_embeddings.weight --to 100",
+                      self.findings(folder, "--context", "100")["context_beyond_table"]["fix"])
 
 
 main()
