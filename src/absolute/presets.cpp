@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "posenc/absolute/fourier_features.h"
+#include "posenc/absolute/learned_presets.h"
 #include "posenc/absolute/sinusoidal_nd_presets.h"
 #include "posenc/absolute/sinusoidal_presets.h"
 
@@ -46,6 +47,26 @@ std::vector<std::pair<std::string_view, SinusoidalNd>> SinusoidalNd::presets() {
           {"detr", of::detr(128)},
           {"timm", of::timm(w)},
           {"timm_interleaved", of::timm(w, 10000, true)}};
+}
+
+std::vector<std::pair<std::string_view, Learned>> Learned::presets() {
+  constexpr Index w = 768;
+  return {{"bert", bert_positions(w)},
+          {"gpt2", gpt2_positions(w)},
+          {"openai_gpt2", openai_gpt2_positions(w)},
+          {"roberta", roberta_positions(w)},
+          {"fairseq", fairseq_positions(w, 1024)},
+          {"convs2s", convs2s_positions(w)},
+          {"fairseq2", fairseq2_positions(w, 1024)},
+          {"opt", opt_positions(w)},
+          {"bart", bart_positions(w)},
+          {"keras_hub", keras_hub_positions(w, 512)},
+          {"tensor2tensor", tensor2tensor_positions(w, 512)},
+          {"opennmt_tf", opennmt_tf_positions(w, 512)},
+          {"marian", marian_positions(w, 512)},
+          {"x_transformers", x_transformers_positions(w, 1024)},
+          {"x_transformers_l2norm", x_transformers_positions(w, 1024, true)},
+          {"bert4keras", bert4keras_positions(w, 512)}};
 }
 
 std::vector<std::pair<std::string_view, FourierFeatures>> FourierFeatures::presets() {

@@ -9,6 +9,7 @@
 
 #include "absolute/encoding_rows.h"
 #include "posenc/absolute/fourier_features.h"
+#include "posenc/absolute/learned.h"
 #include "posenc/absolute/sinusoidal_laws.h"
 #include "posenc/absolute/sinusoidal_nd_presets.h"
 #include "posenc/absolute/sinusoidal_presets.h"
@@ -214,6 +215,7 @@ TEST(SinusoidalPresets, AreNamedAndRefuseWhatTheProgramsCannot) {
   for (const auto& [name, s] : Sinusoidal::presets()) EXPECT_NO_THROW(s.parameters()) << name;
   for (const auto& [name, s] : SinusoidalNd::presets()) EXPECT_NO_THROW(s.parameters()) << name;
   for (const auto& [name, s] : FourierFeatures::presets()) EXPECT_NO_THROW(s.parameters()) << name;
+  for (const auto& [name, s] : Learned::presets()) EXPECT_NO_THROW(s.parameters()) << name;
   EXPECT_THAT(refusal([] { sinusoidal_presets::fairseq(3); }), HasSubstr("divides by zero"));
   EXPECT_THAT(refusal([] { sinusoidal_presets::whisper(2); }), HasSubstr("divides by zero"));
   EXPECT_THAT(refusal([] { sinusoidal_nd_presets::tensor2tensor(6, 2); }), HasSubstr("timescales"));

@@ -6,6 +6,9 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "posenc/absolute/initial.h"
 #include "posenc/absolute/input_term.h"
@@ -101,6 +104,9 @@ struct Learned {
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
+
+  // Named settings of programs, at width 768 (learned_presets.h).
+  POSENC_API static std::vector<std::pair<std::string_view, Learned>> presets();
 
  private:
   void check_fields() const {
