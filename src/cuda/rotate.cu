@@ -10,6 +10,7 @@
 #include "cuda/phase.cuh"
 #include "cuda/rotate.h"
 #include "posenc/core/error.h"
+#include "positions/shared_row.h"
 
 namespace posenc::cuda {
 namespace {
@@ -254,7 +255,7 @@ Job job_of(const RotateCall& call, const RotaryTables& t, const Heads& in, const
   j.t = t;
   j.in = in;
   j.out = out;
-  j.p = *call.positions;
+  j.p = detail::shared_row(*call.positions);
   j.from = layout_of(t, false, call.sense);
   j.to = layout_of(t, true, call.sense);
   const bool back = call.sense == Sense::gradient || call.sense == Sense::inverse;
