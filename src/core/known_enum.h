@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values of an enum come from callers, who can cast any number to it.
 #pragma once
-#include <array>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -11,13 +10,6 @@
 #include "posenc/core/error.h"
 
 namespace posenc::detail {
-
-// For texts that are made of a value nobody has refused yet.
-template <std::size_t N>
-constexpr std::string_view name_of(const std::array<std::string_view, N>& names,
-                                   std::size_t value) noexcept {
-  return value < N ? names[value] : "?";
-}
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse_unknown(
     std::string_view who, std::string_view what, std::span<const std::string_view> names,

@@ -18,6 +18,7 @@ RotarySpec a_spec() {
 }
 
 TEST(UnknownEnum, HasAText) {
+  EXPECT_EQ(enum_text(static_cast<Sense>(99)), "?");
   EXPECT_EQ(name(static_cast<DType>(99)), "?");
   EXPECT_EQ(name(static_cast<Layout>(99)), "?");
   EXPECT_EQ(name(static_cast<Isa>(99)), "?");

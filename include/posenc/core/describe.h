@@ -52,16 +52,23 @@ concept NamedEnum = std::is_enum_v<E> && requires {
   EnumNames<E>::value.size();
 };
 
-template <NamedEnum E>
-constexpr std::string_view enum_text(E e) {
-  return EnumNames<E>::value[static_cast<std::size_t>(e)];
-}
-
 namespace detail {
+// For texts that are made of a value nobody has refused yet.
+template <std::size_t N>
+constexpr std::string_view name_of(const std::array<std::string_view, N>& names,
+                                   std::size_t value) noexcept {
+  return value < N ? names[value] : "?";
+}
 struct AnyVisitor {
   void operator()(std::string_view, auto&, const Field&) const {}
 };
 }  // namespace detail
+
+// "?" for a number that the enum does not have.
+template <NamedEnum E>
+constexpr std::string_view enum_text(E e) {
+  return detail::name_of(EnumNames<E>::value, static_cast<std::size_t>(e));
+}
 
 template <class T>
 concept Described = std::equality_comparable<T> && std::default_initializable<T> &&
