@@ -183,7 +183,8 @@ inline Bits one_token(const RotaryPlan::State& s, const Heads& h, Misfits& odd) 
                                    (h.tokens ^ 1)) |
                  (static_cast<Bits>(h.dtype) ^ static_cast<Bits>(s.dtype)) | Bits{h.read_only};
   odd.negative |= (stride - static_cast<Bits>(h.dim)) | (heads - 1);
-  return heads * stride * static_cast<Bits>(s.element_size);
+  // The stride of a single head may be anything too.
+  return ((heads - 1) * stride + static_cast<Bits>(h.dim)) * static_cast<Bits>(s.element_size);
 }
 inline bool decodes(const RotaryPlan::State& s, const QK& x) noexcept {
   Misfits odd;

@@ -161,5 +161,20 @@ TEST(Plan, ATokenInPlaceIsHeldToTheSameRules) {
   EXPECT_GT(said.size(), 8u);
 }
 
+// One head: its stride leads nowhere, however many bytes it would be.
+TEST(Plan, TheStrideOfASingleHeadHidesNoOverlap) {
+  const RotaryPlan plan(half(8), DType::f32);
+  std::vector<float> x(32, 1.0f);
+  QK qk{heads(x.data(), 1, 1, 8), heads(x.data() + 4, 1, 1, 8)};
+  const OwnedPositions p = arange(5, 1);
+  for (const Index stride : {Index{8}, Index{1} << 60, Index{1} << 62}) {
+    qk.q.head_stride = qk.k.head_stride = stride;
+    qk.k.data = x.data() + 4;
+    refuses([&] { plan.apply(qk, p); }, "q and k must not overlap");
+    qk.k.data = x.data() + 8;
+    EXPECT_NO_THROW(plan.apply(qk, p));
+  }
+}
+
 }  // namespace
 }  // namespace posenc
