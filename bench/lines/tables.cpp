@@ -38,12 +38,19 @@ std::function<void()> fill_limit(std::size_t bytes) {
   return [b, fill, bytes] { fill(b->as<float>(), bytes / 4, 1.0f); };
 }
 
-// Rows of every position into memory that is there already: the arithmetic and the stores alone.
-Line build_line(Index n, double goal) {
+// What makes a table of n rows, against writing as many bytes.
+Line line_of(const std::string& what, Index n) {
   Line l;
-  l.name = "table/f32/rows/" + std::to_string(n) + "x64/threads:1";
+  l.name = "table/f32/" + what + "/" + std::to_string(n) + "x64";
   l.bytes = static_cast<double>(n * 2 * kPairs * 4);
   l.limit_name = "write";
+  return l;
+}
+
+// Rows of every position into memory that is there already: the arithmetic and the stores alone.
+Line build_line(Index n, double goal) {
+  Line l = line_of("rows", n);
+  l.name += "/threads:1";
   l.goal = goal;
   l.prepare = [n] {
     const RotarySpec spec = llama31();
@@ -76,10 +83,7 @@ Line build_line(Index n, double goal) {
 
 // From nothing to a table that can be read, on the pool: first touch of the memory included.
 Line cold_line(Index n) {
-  Line l;
-  l.name = "table/f32/cold_start/" + std::to_string(n) + "x64";
-  l.bytes = static_cast<double>(n * 2 * kPairs * 4);
-  l.limit_name = "write";
+  Line l = line_of("cold_start", n);
   l.prepare = [n] {
     const RotarySpec spec = llama31();
     Prepared r;
@@ -116,13 +120,10 @@ Line grow_line() {
 
 // A changed scaling: every row made anew beside the old ones, which readers go on to read.
 Line replace_line(Index n) {
-  Line l;
-  l.name = "table/f32/replace/" + std::to_string(n) + "x64";
-  l.bytes = static_cast<double>(n * 2 * kPairs * 4);
-  l.limit_name = "write";
+  Line l = line_of("replace", n);
   l.prepare = [n] {
     const RotarySpec spec = llama31();
-    RotarySpec linear = resolve(
+    const RotarySpec linear = resolve(
         parse_encoding("rope head_dim=128 base=500000 pairing=half_split + linear factor=4"));
     const auto table = std::make_shared<RotaryTable>(linear, n);
     table->replace(spec);

@@ -99,7 +99,6 @@ void check_cope(const AttentionArgs& a, const Term& t, const std::string& what) 
 
 void check_dape(const AttentionArgs& a, std::size_t number, const std::string& what) {
   const Term& t = a.terms[number];
-  detail::check_known(kWho, "the kind of a term", t.kind);
   const Index h = a.qk.q.heads;
   if (number + 1 != a.terms.size())
     refuse(kWho, what + "must be the last term, at most one, number", static_cast<Index>(number));

@@ -73,7 +73,7 @@ void Keys::report_assumptions() {
     else
       add(Severity::note, "assumed", key,
           printable(key) + " = " + printable(value) + " is a person's decision, not the file's",
-          "--assume " + printable(key));
+          "check it against the model's code");
 }
 
 bool Keys::has(std::string_view key) const {
