@@ -219,8 +219,10 @@ bool learns(const Encoding& e) {
 Subject read_subject(const SubjectOptions& o) {
   Subject s;
   if (o.text == "-" || exists(o.text) || looks_like_a_path(o.text)) {
-    if (!o.arrays.empty())
-      throw UsageError("--arrays goes with a SCHEME, " + o.text + " is a model");
+    for (const auto& [given, name] :
+         {std::pair{!o.arrays.empty(), "--arrays"}, std::pair{o.start.has_value(), "--start"}})
+      if (given)
+        throw UsageError(fmt::format("{} goes with a SCHEME, {} is a model", name, o.text));
     s.model = read_model_argument(o);
     s.title = s.model->model_type.empty() ? o.text : s.model->model_type;
     return s;
@@ -234,6 +236,8 @@ Subject read_subject(const SubjectOptions& o) {
   if (of_a_model)
     throw UsageError(fmt::format("{} goes with a model; \"{}\" is no file, so it is a SCHEME",
                                  of_a_model, o.text));
+  if (o.start && !o.arrays.empty())
+    throw UsageError("--start draws what --arrays holds: one of the two");
   ArrayLookup lookup;
   bool looked_up = false;
   if (!o.arrays.empty())
@@ -252,6 +256,9 @@ Subject read_subject(const SubjectOptions& o) {
   }
   if (!o.arrays.empty() && !looked_up && !learns(*s.encoding))
     throw UsageError("--arrays " + o.arrays + ": the SCHEME takes no @array from it");
+  if (o.start && !learns(*s.encoding))
+    throw UsageError("--start draws what a scheme at the input learns; \"" + o.text +
+                     "\" learns nothing there");
   s.title = o.text;
   return s;
 }

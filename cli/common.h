@@ -35,7 +35,8 @@ struct SubjectOptions {
   std::optional<Index> input;       // which of several encodings at the input
   std::vector<std::string> assume;  // KEY=VALUE
   std::string reader;               // "", transformers, llama_cpp
-  std::string arrays;               // file for @name in a SCHEME
+  std::string arrays;               // file for @name in a SCHEME, and for what it learns
+  std::optional<Index> start;       // seed of what a SCHEME learns, instead of a file
 };
 
 struct Subject {

@@ -57,6 +57,11 @@ void add_subject(CLI::App* verb, SubjectOptions& o, Takes takes) {
   verb->add_option("--arrays", o.arrays,
                    ".safetensors file for @name in a SCHEME, and for what it learns")
       ->type_name("F");
+  verb->add_option("--start", o.start,
+                   "what a SCHEME learns at the input as it starts, before training, drawn from "
+                   "SEED")
+      ->type_name("SEED")
+      ->transform(whole_number(0));
 }
 
 void add_json(CLI::App* verb, bool& json) {

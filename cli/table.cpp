@@ -172,7 +172,7 @@ Arrays input_table(const Subject& subject, const TableOptions& o) {
   const DType dtype = o.dtype.empty() ? DType::f64 : dtype_word(o.dtype);
   Arrays out;
   if (subject.encoding)
-    out.emplace("rows", input_rows(*subject.encoding, list, dtype, o.subject.arrays));
+    out.emplace("rows", input_rows(*subject.encoding, list, dtype, o.subject));
   else
     out.emplace("rows",
                 model_rows(*subject.model, chosen_input(*subject.model, o.subject), list, dtype));

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <variant>
 
+#include "posenc/absolute/initial.h"
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
 #include "posenc/model/weights.h"
@@ -64,7 +65,9 @@ Arrays learned_arrays(std::string_view scheme, const std::vector<Parameter>& nee
   if (file.empty())
     throw InputError(fmt::format(
         "{} learns its {}: the rows stand in a model's weights, not in the scheme; give the model "
-        "whose weights lie beside its config, or --arrays F.safetensors with arrays of those names",
+        "whose weights lie beside its config, --arrays F.safetensors with arrays of those names, "
+        "or "
+        "--start SEED for rows as they are before training",
         scheme, names));
   const Arrays held = read_safetensors(file);
   for (const Parameter& p : needed) {
@@ -79,6 +82,22 @@ Arrays learned_arrays(std::string_view scheme, const std::vector<Parameter>& nee
     const std::vector<double> v = found->second.doubles();
     if (!v.empty()) std::memcpy(wide.bytes.data(), v.data(), wide.bytes.size());
     out.emplace(p.name, std::move(wide));
+  }
+  return out;
+}
+
+// The same as its initialisers draw it: parameter k from sequence k of the seed.
+template <class S>
+Arrays started_arrays(const S& scheme, Index seed) {
+  Arrays out;
+  const std::vector<Parameter> needed = scheme.parameters();
+  for (std::size_t k = 0; k < needed.size(); ++k) {
+    const Draws draws(static_cast<std::uint64_t>(seed), 0, k);
+    std::vector<double> v = initial_values(needed[k], draws);
+    if constexpr (requires { scheme.start(draws); }) v = scheme.start(draws);  // frozen rows too
+    Array a = make_array(DType::f64, needed[k].shape);
+    if (!v.empty()) std::memcpy(a.bytes.data(), v.data(), a.bytes.size());
+    out.emplace(needed[k].name, std::move(a));
   }
   return out;
 }
@@ -98,12 +117,13 @@ bool is_input_scheme(const Encoding& e) {
 }
 
 Array input_rows(const Encoding& e, const PositionList& list, DType dtype,
-                 const std::string& arrays) {
+                 const SubjectOptions& o) {
   return std::visit(
       [&](const auto& s) -> Array {
         using S = std::decay_t<decltype(s)>;
         if constexpr (AbsoluteScheme<S>) {
-          const Arrays held = learned_arrays(S::card.name, s.parameters(), arrays);
+          const Arrays held = o.start ? started_arrays(s, *o.start)
+                                      : learned_arrays(S::card.name, s.parameters(), o.arrays);
           std::vector<TensorView> parameters;
           for (const Parameter& p : s.parameters()) parameters.push_back(held.at(p.name).view());
           return rows_of(s, parameters, list, dtype);

@@ -30,9 +30,9 @@ struct TableOptions {
 };
 int table(TableOptions);
 // Whether the scheme enters at the input, and its rows alone, [batch * tokens, width]; what it
-// learns comes from the file `arrays`, by name.
+// learns comes from the file of --arrays, by name, or is drawn as it starts with --start.
 bool is_input_scheme(const Encoding&);
-Array input_rows(const Encoding&, const PositionList&, DType, const std::string& arrays);
+Array input_rows(const Encoding&, const PositionList&, DType, const SubjectOptions&);
 // What acts at the input of the model or of --tower; --input chooses where there are several.
 const std::vector<InputEncoding>& inputs_of(const ModelSpec&, const SubjectOptions&);
 const InputEncoding& chosen_input(const ModelSpec&, const SubjectOptions&);

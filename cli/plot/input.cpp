@@ -18,9 +18,9 @@ struct RowSource {
   const Encoding* scheme = nullptr;
   const ModelSpec* model = nullptr;
   const InputEncoding* input = nullptr;
-  std::string arrays{};  // of --arrays
+  const SubjectOptions* subject = nullptr;
   Array at(const PositionList& list) const {
-    return scheme ? input_rows(*scheme, list, DType::f64, arrays)
+    return scheme ? input_rows(*scheme, list, DType::f64, *subject)
                   : model_rows(*model, *input, list, DType::f64);
   }
 };
@@ -67,6 +67,13 @@ Figure heat_map(const RowSource& source, const std::string& title, const PlotOpt
 
 bool finite_row(const double* row, Index width) {
   return std::all_of(row, row + width, [](double x) { return std::isfinite(x); });
+}
+
+// Positions that the table of a SCHEME has rows for; none: it is no table, or takes them all.
+std::optional<Index> rows_for(const Encoding& e) {
+  const auto* s = std::get_if<Learned>(&e.scheme);
+  if (s == nullptr || s->beyond == Beyond::extend) return {};
+  return std::max<Index>(1, s->rows - std::max<Index>(0, s->offset));
 }
 
 // The mean over at most 256 pairs of rows for each distance.
@@ -142,7 +149,9 @@ std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::stri
   PlotOptions own = o;
   if (s.encoding) {
     source.scheme = &*s.encoding;
-    source.arrays = o.subject.arrays;
+    source.subject = &o.subject;
+    if (o.subject.start) title += fmt::format(", before training, seed {}", *o.subject.start);
+    most = rows_for(*s.encoding);
   } else {
     source.model = &*s.model;
     source.input = &chosen_input(*s.model, o.subject);
@@ -159,7 +168,7 @@ std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::stri
     return {phase_wavelengths(*phases, title, own.subject.context)};
   if (phases && o.kind == "decay")
     return {phase_inner_products(*phases, title, own.subject.context)};
-  const bool by_number = source.input && !source.input->image_prefix && most && *most >= 2;
+  const bool by_number = !(source.input && source.input->image_prefix) && most && *most >= 2;
   if (o.kind == "decay" && by_number)
     return {similarities(
         source, title, std::min<Index>({*most, own.subject.context.value_or(*most), Index{8192}}))};

@@ -200,10 +200,10 @@ std::vector<Figure> plot_turned(const Drawn& d, const PlotOptions& o) {
 // What draws a file of weights has no use for what chooses within a model.
 void refuse_of_a_model(const SubjectOptions& s) {
   if (s.context || s.layer || s.input || !s.tower.empty() || !s.assume.empty() ||
-      !s.reader.empty() || !s.arrays.empty())
+      !s.reader.empty() || !s.arrays.empty() || s.start)
     throw UsageError(
-        "--context, --layer, --input, --tower, --assume, --reader and --arrays go with a model or "
-        "SCHEME; --kind extend draws a file of weights");
+        "--context, --layer, --input, --tower, --assume, --reader, --arrays and --start go with a "
+        "model or SCHEME; --kind extend draws a file of weights");
 }
 
 // `title` gets the name of what is drawn, and a kind that was not given its default.

@@ -160,6 +160,32 @@ class Input(Case):
         (panel, data), = self.plot("learned width=4 rows=8", "--arrays", path, "--kind", "rows", "--positions", "0:8")
         self.assertAlmostEqual(data["rows"][7][3], v[31], delta=1e-4)
 
+    def test_what_a_scheme_learns_as_it_starts(self):
+        """--start SEED: the same numbers on every machine, another seed others, frozen rows zero."""
+        first = self.rows("learned width=4 rows=512 init=0.1 frozen_row=3", "--start", "7", "--positions", "0:512")[1]
+        self.assertEqual(list(first), list(self.rows("learned width=4 rows=512 init=0.1 frozen_row=3", "--start", "7", "--positions", "0:512")[1]))
+        self.assertNotEqual(list(first), list(self.rows("learned width=4 rows=512 init=0.1", "--start", "8", "--positions", "0:512")[1]))
+        self.assertEqual(list(first[12:16]), [0] * 4)
+        deviation = (sum(v * v for v in first) / len(first)) ** 0.5
+        self.assertAlmostEqual(deviation, 0.1, delta=0.01)
+        # Each of several parameters has draws of its own: two tables of one shape differ.
+        rows = self.rows("learned_axes shape=[2,2] width=4 widths=[2,2]", "--start", "7", "--positions", "0:1")[1]
+        self.assertNotEqual(list(rows[:2]), list(rows[2:]))
+        for scheme in ["continuous_axial width=4 hidden=3", "learnable_fourier width=4 features=4 hidden=2", "boxes width=4 rows=9",
+                       "crossmodal width=4 modalities=2 widths=[4]", "hierarchy width=4 rows=[4,4]"]:
+            self.plot(scheme, "--start", "7", "--kind", "rows", "--positions", "0:2")
+        (_, data), = self.plot("learned width=64 rows=512", "--start", "7", "--kind", "decay")
+        self.assertEqual(data["series"][0]["x"][-1], 511)
+        self.assertTrue(all(abs(v) < 0.05 for v in data["series"][0]["y"][:-20]), "no notion of distance")
+        (_, data), = self.plot("learned width=4 rows=12 offset=2", "--start", "7")  # as many positions as it has
+        self.assertEqual(len(data["rows"]), 10)
+        out = ["--positions", "0", "-o", self.folder / "x.npy"]
+        self.error("table", "sinusoidal width=4", "--start", "7", *out, code=2, says=["--start", "learns nothing"])
+        self.error("table", SCHEME, "--start", "7", *out, code=2, says=["--start", "learns nothing"])
+        self.error("table", LLAMA, "--start", "7", *out, code=2, says=["--start", "is a model"])
+        self.error("table", "learned width=4 rows=8", "--start", "7", "--arrays", "a", *out, code=2, says="one of the two")
+        self.error("table", "learned width=4 rows=8", "--start", "-1", *out, code=2, says="--start")
+
     def test_two_encodings(self):
         config = dict(BERT, model_type="layoutlm", max_2d_position_embeddings=6)
         tensors = {"layoutlm." + NAME: ("F32", [16, 8], values(16, 8))}

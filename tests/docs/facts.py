@@ -216,13 +216,20 @@ def tables():
     yield MYTHS, "without conjugation", [f"{z:.3f}"]
 
 
+def shares():
+    """Words of mean square `words` beside a sinusoid's 1/2."""
+    for words in (1, 1 / 512):
+        share = 100 * words / (words + .5)
+        yield "absolute/embed.md", "width 512" if words < 1 else "67 %", [f"{share:.1f} %" if words < 1 else f"{share:.0f} %"]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--source", required=True)
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
     docs, wrong, count = pathlib.Path(args.source) / "docs", [], 0
-    for group in (sinusoids, float32_angles, shifts, biases, rotary, tables):
+    for group in (sinusoids, float32_angles, shifts, biases, rotary, tables, shares):
         for page, anchor, needed in group():
             if args.list:
                 print(page, "|", anchor, "|", needed)

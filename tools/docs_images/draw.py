@@ -6,24 +6,20 @@
     python3 tools/docs_images/draw.py cape extend      these
     python3 tools/docs_images/draw.py --check          the library still draws those that are there
 
-Those that `posenc plot` can draw it draws; the others are drawn here from what numbers.cpp prints,
-which is compiled against the library in --build. Plain Python, no packages.
+Those that `posenc plot` can draw it draws; the others are drawn here from what numbers*.cpp print,
+which are compiled against the library in --build. Plain Python, no packages.
 """
 import argparse
-import base64
 import os
 import pathlib
-import struct
 import subprocess
 import sys
 import tempfile
-import zlib
-from xml.sax.saxutils import escape
+
+from svg import COLOURS, colour, lines, maps, page, png, text, ticks, value_ticks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs/images"
-BLUE, ORANGE = (0, 96, 178), (213, 94, 0)  # Okabe and Ito, as `posenc plot`
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 
 ROPE = "rope head_dim=128 pairing=half_split"
 # name: arguments of `posenc plot`
@@ -37,115 +33,9 @@ PLOTTED = {
     "llama3": ["examples/models/llama-3.1-8b", "--kind", "scaling"],
     "proportional": [f"{ROPE} + proportional fraction=0.25", "--kind", "scaling"],
     "sinusoidal": ["sinusoidal width=64", "--kind", "rows", "--positions", "0:64"],
+    "learned": ["learned width=64 rows=512", "--start", "1", "--kind", "decay"],
     "inner_products": ["sinusoidal width=512", "--kind", "decay", "--context", "10000"],
 }
-
-
-def png(pixels, cells=(1, 1)):
-    """Rows of (r, g, b) as a data URL, every one `cells` (across, down) large: not all viewers keep edges sharp."""
-    pixels = [[p for p in row for _ in range(cells[0])] for row in pixels for _ in range(cells[1])]
-    raw = b"".join(b"\0" + bytes(v for p in row for v in p) for row in pixels)
-
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    head = struct.pack(">IIBBBBB", len(pixels[0]), len(pixels), 8, 2, 0, 0, 0)
-    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b"")
-    return "data:image/png;base64," + base64.b64encode(data).decode()
-
-
-def colour(t):
-    t = max(-1.0, min(1.0, t))
-    end = ORANGE if t > 0 else BLUE
-    return tuple(round(255 + abs(t) * (e - 255)) for e in end)
-
-
-def text(x, y, words, size=11, anchor="middle", more=""):
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" {more}>{escape(words)}</text>\n'
-
-
-def page(width, height, title, body):
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-            f'role="img" aria-label="{escape(title)}" font-family="Helvetica, Arial, sans-serif">\n'
-            f"<title>{escape(title)}</title>\n"
-            f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n'
-            + text(24, 26, title, 16, "start", 'font-weight="bold"') + body + "</svg>\n")
-
-
-def maps(title, panels, label, height=240, widths=None):
-    """Heat maps side by side: panels of (name, rows, x label, y label), one colour scale for all."""
-    limit = max(abs(v) for _, rows, _, _ in panels for row in rows for v in row)
-    widths = widths or [height] * len(panels)
-    top, body, x = 74, "", 58
-    for (name, rows, across, down), width in zip(panels, widths):
-        body += text(x + width / 2, top - 10, name, 12)
-        cells = (max(1, width // len(rows[0])), max(1, height // len(rows)))
-        body += (f'<image x="{x}" y="{top}" width="{width}" height="{height}" preserveAspectRatio="none" '
-                 f'href="{png([[colour(v / limit) for v in row] for row in rows], cells)}"/>\n'
-                 f'<rect x="{x}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#333"/>\n')
-        body += text(x, top + height + 14, "0") + text(x + width, top + height + 14, str(len(rows[0]) - 1))
-        body += text(x + width / 2, top + height + 28, across, 12)
-        body += text(x - 6, top + 8, "0", 11, "end") + text(x - 6, top + height, str(len(rows) - 1), 11, "end")
-        body += (f'<text font-size="12" text-anchor="middle" transform="translate({x - 24} {top + height / 2}) '
-                 f'rotate(-90)">{escape(down)}</text>\n')
-        x += width + 58
-    key = [[colour(1 - 2 * i / 63)] for i in range(64)]
-    x -= 28
-    body += (f'<image x="{x}" y="{top + 20}" width="14" height="{height - 40}" preserveAspectRatio="none" href="{png(key)}"/>\n')
-    body += text(x + 20, top + 28, f"{limit:.3g}", 11, "start") + text(x + 20, top + height / 2 + 4, "0", 11, "start")
-    body += text(x + 20, top + height - 22, f"{-limit:.3g}", 11, "start") + text(x - 4, top + 8, label, 12, "start")
-    return page(max(x + 74, 48 + int(9.4 * len(title))), top + height + 42, title, body)
-
-
-def lines(title, series, across, up, radius=(), height=300, numbered=True):
-    """series of (name, [x], [y]); `radius`: dots (negative: rings) instead of lines; not `numbered`: no scale upwards."""
-    left, top, width = 70, 50, 660
-    xs, ys = [v for s in series for v in s[1]], [v for s in series for v in s[2]]
-    low, high = min(ys), max(ys)
-    if numbered:
-        low, high = min(low, 0), max(high, 0)
-    pad = 0.05 * (high - low)
-    low, high = low - pad, high + pad
-    side = 0.01 * (max(xs) - min(xs)) if radius else 0
-    x0, x1 = min(xs) - side, max(xs) + side
-
-    def px(v):
-        return left + width * (v - x0) / (x1 - x0)
-
-    def py(v):
-        return top + height * (high - v) / (high - low)
-
-    body = f'<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#333"/>\n'
-    for v in ticks(x0, x1):
-        body += f'<path d="M{px(v):.1f} {top}v{height}" stroke="#ddd"/>\n' + text(px(v), top + height + 16, f"{v:g}")
-    for v in ticks(low, high) if numbered else ():
-        body += f'<path d="M{left} {py(v):.1f}h{width}" stroke="#ddd"/>\n' + text(left - 6, py(v) + 4, f"{v:g}", 11, "end")
-    at = left
-    for i, ((name, x, y), c) in enumerate(zip(series, COLOURS)):
-        if radius:
-            fill = f'fill="{c}"' if radius[i] > 0 else f'fill="none" stroke="{c}" stroke-width="2"'
-            body += f"<g {fill}>" + "".join(f'<circle cx="{px(a):.1f}" cy="{py(b):.1f}" r="{abs(radius[i])}"/>'
-                                           for a, b in zip(x, y)) + "</g>\n"
-        else:
-            path = "L".join(f"{px(a):.1f} {py(b):.1f}" for a, b in zip(x, y))
-            body += f'<path d="M{path}" fill="none" stroke="{c}" stroke-width="1.6"/>\n'
-        body += f'<path d="M{at} {top + height + 52}h18" stroke="{c}" stroke-width="3"/>\n'
-        body += text(at + 24, top + height + 56, name, 12, "start")
-        at += 46 + 6.4 * len(name)
-    body += text(left + width / 2, top + height + 34, across, 12)
-    body += (f'<text font-size="12" text-anchor="middle" transform="translate(20 {top + height / 2}) rotate(-90)">'
-             f"{escape(up)}</text>\n")
-    return page(int(max(left + width + 24, at + 24)), top + height + 72, title, body)
-
-
-def ticks(low, high):
-    step = 10.0 ** len(str(int((high - low) / 5))) / 10 if high - low >= 5 else 1.0
-    while (high - low) / step < 4:
-        step /= 2
-    while (high - low) / step > 10:
-        step *= 2
-    first = int(low / step) - 1
-    return [round(k * step, 9) for k in range(first, first + 40) if low <= k * step <= high]
 
 
 def compose(n):
@@ -261,6 +151,131 @@ def crossmodal(n):
     return lines("Likeness to the word at 1.5 s", series, "seconds", "cosine", (2, -9, -5))
 
 
+def learned_rows(n):
+    names = ["BERT", "GPT-2, generating", "OPT", "RoBERTa", "BART", "OpenNMT-tf"]
+    tokens = ["pad", "pad", *"abcdefgh"]
+    left, top, wide, high, body = 158, 74, 50, 32, ""
+    body += text(left + wide * len(tokens) / 2, 46, "token, two of padding on the left", 12)
+    for i, token in enumerate(tokens):
+        body += text(left + wide * (i + .5), top - 8, token, 12, more='fill="#888"' if token == "pad" else "")
+    for r, (name, row) in enumerate(zip(names, n["learned_rows"])):
+        y = top + high * r
+        body += text(left - 10, y + 21, name, 12, "end")
+        for i, v in enumerate(row):
+            fill = "#%02x%02x%02x" % colour(-v / 14)
+            body += (f'<rect x="{left + wide * i}" y="{y}" width="{wide}" height="{high}" fill="{fill}" stroke="#fff"/>\n'
+                     + text(left + wide * (i + .5), y + 21, f"{v:g}", 13, more='fill="#888"' if i < 2 else ""))
+    body += text(left, top + high * len(names) + 22, "the number of the row that is read; the darker, the farther down the table", 12, "start",
+                 'fill="#555"')
+    return page(left + wide * len(tokens) + 24, top + high * len(names) + 40, "Which row of its table each token reads", body)
+
+
+def boxes(n):
+    words = ["Total", "amount", "due", "Pay", "within", "30 days"]
+    x0, y0, x1, y1 = n["boxes_corners"]
+    side, left, top = 250, 56, 74
+    body = text(left + side / 2, top - 10, "a page, in thousandths", 12)
+    body += f'<rect x="{left}" y="{top}" width="{side}" height="{side}" fill="#fbfbf8" stroke="#333"/>\n'
+    body += text(left, top + side + 14, "0") + text(left + side, top + side + 14, "1000")
+    body += text(left + side / 2, top + side + 28, "x", 12) + text(left - 6, top + 8, "0", 11, "end")
+    body += text(left - 6, top + side, "1000", 11, "end") + text(left - 16, top + side / 2, "y", 12, "end")
+    for i, word in enumerate(words):
+        a, b, c, d = (v[i] * side / 1000 for v in (x0, y0, x1, y1))
+        body += (f'<rect x="{left + a:.1f}" y="{top + b:.1f}" width="{c - a:.1f}" height="{d - b:.1f}" fill="none" '
+                 f'stroke="{COLOURS[i // 3]}"/>\n' + text(left + (a + c) / 2, top + (b + d) / 2 + 4, word, 11))
+    rows, cell = n["boxes_rows"], (10, 34)
+    x, width = left + side + 110, 10 * len(n["boxes_rows"][0])
+    limit = sorted(abs(v) for row in rows for v in row)[-4]
+    body += (f'<image x="{x}" y="{top}" width="{width}" height="{cell[1] * 6}" preserveAspectRatio="none" '
+             f'href="{png([[colour(v / limit) for v in row] for row in rows], cell)}"/>\n')
+    for k, name in enumerate(["X[left]", "Y[top]", "X[right]", "Y[bottom]", "H[height]", "W[width]"]):
+        body += f'<path d="M{x + 80 * k} {top - 4}v{cell[1] * 6 + 8}" stroke="#333"/>\n'
+        body += text(x + 80 * k + 40, top - 10, name, 12)
+    body += f'<rect x="{x}" y="{top - 4}" width="{width}" height="{cell[1] * 6 + 8}" fill="none" stroke="#333"/>\n'
+    for i, word in enumerate(words):
+        body += text(x - 8, top + cell[1] * (i + .5) + 4, word, 12, "end", f'fill="{COLOURS[i // 3]}"')
+    for k in range(0, 49, 8):
+        body += text(x + 10 * k, top + cell[1] * 6 + 20, str(k))
+    body += text(x + width / 2, top + cell[1] * 6 + 36, "channel of the encoding", 12)
+    key = [[colour(2 * i / 63 - 1) for i in range(64)]]
+    body += (f'<image x="{x + width - 160}" y="{top + 6 * cell[1] + 50}" width="100" height="10" preserveAspectRatio="none" '
+             f'href="{png(key)}"/>\n' + text(x + width - 166, top + 6 * cell[1] + 59, f"value −{limit:.2g}", 11, "end")
+             + text(x + width - 54, top + 6 * cell[1] + 59, f"{limit:.2g}", 11, "start"))
+    return page(x + width + 28, top + side + 44, "Boxes side by side: which channels come from which coordinate", body)
+
+
+def continuous_axial(n):
+    def panel(rows, first, last, name, across, left):
+        top, width, height = 86, 330, 220
+        low, high = min(map(min, rows)), max(map(max, rows))
+        pad = .06 * (high - low)
+        low, high = low - pad, high + pad
+        px, py = (lambda v: left + width * (v - first) / (last - first)), (lambda v: top + height * (high - v) / (high - low))
+        body = text(left + width / 2, top - 12, name, 12)
+        if first < -1:
+            body += f'<rect x="{px(-1):.1f}" y="{top}" width="{px(1) - px(-1):.1f}" height="{height}" fill="#f2f2ec"/>\n'
+            body += text(px(0), top + 14, "the grid's", 11, more='fill="#777"')
+        body += f'<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#333"/>\n'
+        for v in (ticks(first, last) if last < 10 else range(0, 224, 56)):
+            body += f'<path d="M{px(v):.1f} {top + height}v4" stroke="#333"/>\n' + text(px(v), top + height + 16, f"{v:g}")
+        for v in value_ticks(low, high):
+            body += f'<path d="M{left - 4} {py(v):.1f}h4" stroke="#333"/>\n' + text(left - 7, py(v) + 4, f"{v:g}", 11, "end")
+        for row, c in zip(rows, COLOURS):
+            path = "L".join(f"{px(first + (last - first) * i / 200):.1f} {py(v):.1f}" for i, v in enumerate(row))
+            body += f'<path d="M{path}" fill="none" stroke="{c}" stroke-width="1.8"/>\n'
+        return body + text(left + width / 2, top + height + 34, across, 12)
+
+    body = panel(n["continuous_unit"], -2, 2, "coordinates −1 .. 1, and beyond", "coordinate", 64)
+    body += panel(n["continuous_index"], 0, 223, "the same network given indices", "index", 470)
+    body += '<text font-size="12" text-anchor="middle" transform="translate(20 196) rotate(-90)">encoding</text>\n'
+    for k, c in enumerate(COLOURS[:4]):
+        body += f'<path d="M{64 + 96 * k} 364h18" stroke="{c}" stroke-width="3"/>\n' + text(88 + 96 * k, 368, f"channel {k}", 12, "start")
+    return page(826, 386, "Four channels of one network of one axis, before training", body)
+
+
+def continuous_grid(n):
+    return maps("One channel of one network of two axes, before training", [
+        ("on 8 × 8 patches", n["continuous_8"], "column", "row"),
+        ("the same on 32 × 32", n["continuous_32"], "column", "row")], "value", 256)
+
+
+def embed(n):
+    names = ["BERT", "GPT-2 in transformers", "GPT-2, OpenAI's code", "√width × words + sinusoid", "words + sinusoid"]
+    parts = [("words", "#0072B2"), ("positions", "#D55E00"), ("segments", "#009E73")]
+    left, top, width, high, body, labels = 196, 54, 520, 40, "", ""
+    for r, (name, row) in enumerate(zip(names, n["embed"])):
+        y, at = top + high * r, left
+        body += text(left - 10, y + 18, name, 12, "end")
+        for v, (_, fill) in zip(row, parts):
+            share = v / sum(row)
+            if share == 0:
+                continue
+            body += f'<rect x="{at:.1f}" y="{y}" width="{width * share:.1f}" height="26" fill="{fill}"/>\n'
+            number = f"{100 * share:.1f} %" if share < .1 or share > .9 else f"{100 * share:.0f} %"
+            inside = share > .1
+            labels += text(at + width * share / 2 if inside else left + 8, y + 18, number if inside else "words " + number, 12,
+                           "middle" if inside else "start", 'fill="#fff"')
+            at += width * share
+    foot = top + high * len(names)
+    for percent in range(0, 101, 25):
+        x = left + width * percent / 100
+        body += f'<path d="M{x:.1f} {foot - 8}v6" stroke="#333"/>\n' + text(x, foot + 12, str(percent))
+    body += f'<path d="M{left} {foot - 8}h{width}" stroke="#333"/>\n' + text(left + width / 2, foot + 30, "share of the mean square [%]", 12)
+    for k, (name, fill) in enumerate(parts):
+        body += f'<rect x="{left + 110 * k}" y="{foot + 44}" width="12" height="12" fill="{fill}"/>\n'
+        body += text(left + 18 + 110 * k, foot + 54, name, 12, "start")
+    body += labels
+    return page(left + width + 30, foot + 70, "What each part brings to the sum before the norm, at the start of training", body)
+
+
+def families(n):
+    return maps("Likeness of the rows of 48 tokens: what four schemes say before training", [
+        ("sinusoidal", n["family_sinusoidal"], "token", "token"),
+        ("learned", n["family_learned"], "token", "token"),
+        ("token + sentence + paragraph", n["family_hierarchy"], "token", "token"),
+        ("a network of the coordinate", n["family_network"], "token", "token")], "cosine", 192)
+
+
 def mrope(n):
     names = ["chunked [16,24,24]", "interleaved [24,20,20]", "ernie [22,22,20]", "openpangu [24,20,20]"]
     return maps("Which stream turns each pair: t blue, h white, w orange", [
@@ -282,14 +297,14 @@ def scalings(n):
 ROTARY = ["rope", "rope_rows", "xpos", "dynamic", "yarn", "llama3", "proportional", "mrope", "axial", "scalings"]
 DRAWN = [mrope, axial, scalings, compose, sinusoidal_nd, fourier_features, learnable_fourier, learned_axes, coordinates, cape, cape2d,
          drawn_positions, extend, extend_down, hierarchy, paragraph_offset, local_window, distance_offset, complex_order,
-         convolutional, crossmodal]
+         convolutional, crossmodal, learned_rows, boxes, continuous_axial, continuous_grid, embed, families]
 
 
 def numbers(args):
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "numbers"
         subprocess.run([args.compiler, "-std=c++20", "-O0", f"-I{ROOT}/include", f"-I{args.build}/include",
-                        str(ROOT / "tools/docs_images/numbers.cpp"), "-o", str(program),
+                        *map(str, sorted((ROOT / "tools/docs_images").glob("*.cpp"))), "-o", str(program),
                         args.library or f"{args.build}/src/libposenc.a", "-lhwy", "-lfmt", "-pthread"], check=True)
         printed = subprocess.run([str(program)], check=True, stdout=subprocess.PIPE, text=True).stdout
     blocks, current = {}, None
