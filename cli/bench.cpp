@@ -71,9 +71,8 @@ void print_result(const bench::Line& l, const bench::Measured& m, const Style& s
                              fmt::format(" (goal {:g})", l.goal)
                        : text;
   }
-  fmt::print("  {:<52} {:>10}  {:>7}  {:>8.1e}  {}\n", l.name, time_text(m.seconds),
-             l.bytes > 0 ? fmt::format("{:.1f}", l.bytes / m.seconds / 1e9) : "-", m.max_error,
-             ratio);
+  show("  {:<52} {:>10}  {:>7}  {:>8.1e}  {}\n", l.name, time_text(m.seconds),
+       l.bytes > 0 ? fmt::format("{:.1f}", l.bytes / m.seconds / 1e9) : "-", m.max_error, ratio);
 }
 
 }  // namespace
@@ -93,11 +92,11 @@ int bench(const BenchOptions& o) {
   const Json about = machine(limits);
   const Style style = style_for_stdout();
   if (!o.json) {
-    fmt::print("{}, kernels {}\n", about.at("cpu").as_string(), about.at("isa").as_string());
+    show("{}, kernels {}\n", about.at("cpu").as_string(), about.at("isa").as_string());
     for (const bench::Limit& l : limits)
-      fmt::print("  limit {:<12} {:.1f} {}\n", l.name, l.value,
-                 l.name.rfind("fma", 0) == 0 ? "GFLOP/s" : "GB/s");
-    fmt::print("  {:<52} {:>10}  {:>7}  {:>8}  {}\n", "line", "median", "GB/s", "error", "against");
+      show("  limit {:<12} {:.1f} {}\n", l.name, l.value,
+           l.name.rfind("fma", 0) == 0 ? "GFLOP/s" : "GB/s");
+    show("  {:<52} {:>10}  {:>7}  {:>8}  {}\n", "line", "median", "GB/s", "error", "against");
   }
   Json results = Json::array();
   Progress progress("bench");
@@ -110,7 +109,7 @@ int bench(const BenchOptions& o) {
       if (!o.json) print_result(chosen[i], m, style);
     } catch (const std::invalid_argument& e) {  // this machine lacks what the line needs
       results.push(lacking(chosen[i], e.what()));
-      if (!o.json) fmt::print("  {:<52} {}\n", chosen[i].name, e.what());
+      if (!o.json) show("  {:<52} {}\n", chosen[i].name, e.what());
     } catch (const std::runtime_error& e) {
       wrong = true;
       say(fmt::format("{}\n", e.what()));

@@ -21,8 +21,8 @@ int fail(int code, std::string_view message) {
 int code_of(const std::system_error& e) {
   for (const std::errc full :
        {std::errc::no_space_on_device, std::errc::file_too_large, std::errc::io_error,
-        std::errc::not_enough_memory, std::errc::too_many_files_open,
-        std::errc::too_many_files_open_in_system})
+        std::errc::not_enough_memory, std::errc::bad_file_descriptor,
+        std::errc::too_many_files_open, std::errc::too_many_files_open_in_system})
     if (e.code() == full) return kResources;
   return e.code().value() == EDQUOT ? kResources : kBadInput;
 }

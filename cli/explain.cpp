@@ -164,19 +164,19 @@ std::vector<Group> groups(const std::vector<LayerSpec>& layers, bool positions_a
 void print_layers(const std::vector<LayerSpec>& layers, const Style& style, bool details,
                   bool positions_at_input) {
   for (const Group& g : groups(layers, positions_at_input)) {
-    fmt::print("  {} {}\n{}", style.bold(g.layers.size() == 1 ? "layer" : "layers"),
-               style.bold(ranges(g.layers)), g.text);
+    show("  {} {}\n{}", style.bold(g.layers.size() == 1 ? "layer" : "layers"),
+         style.bold(ranges(g.layers)), g.text);
     if (!details) continue;
     for (const LayerSpec& l : layers)
       if (l.index == g.layers.front())
-        fmt::print("      where each value comes from:\n{}", where_text(l));
+        show("      where each value comes from:\n{}", where_text(l));
   }
 }
 
 // The scheme, and below it what a program has to know beside it.
 void print_input(const std::vector<InputEncoding>& input) {
   for (const InputEncoding& e : input) {
-    fmt::print("  at the input: {} ({})\n", to_text(e.value), e.where);
+    show("  at the input: {} ({})\n", to_text(e.value), e.where);
     std::vector<std::string> about;
     if (e.positions && e.image_prefix)
       about.push_back(fmt::format("{} rows: {}patches row by row", with_commas(*e.positions),
@@ -193,7 +193,7 @@ void print_input(const std::vector<InputEncoding>& input) {
                                                        : "tokens that are not padding count");
     if (e.padding_row) about.push_back(fmt::format("padding reads row {}", *e.padding_row));
     if (!e.tensors.empty()) about.push_back(fmt::format("tensor {}", fmt::join(e.tensors, ", ")));
-    if (!about.empty()) fmt::print("      {}\n", fmt::join(about, "; "));
+    if (!about.empty()) show("      {}\n", fmt::join(about, "; "));
   }
 }
 
@@ -203,9 +203,9 @@ void print_head(const ModelSpec& m, const Style& style) {
   const std::string context = m.context.value > 0
                                   ? style.bold(with_commas(m.context.value)) + " tokens of context"
                                   : "no longest context is stated";
-  fmt::print("{}  {}\n", style.bold(m.model_type.empty() ? "model" : m.model_type), context);
-  fmt::print("  {} layers, {} with rotary positions; read as {} does, from {}\n", m.layers.size(),
-             turned, m.reader, m.file);
+  show("{}  {}\n", style.bold(m.model_type.empty() ? "model" : m.model_type), context);
+  show("  {} layers, {} with rotary positions; read as {} does, from {}\n", m.layers.size(), turned,
+       m.reader, m.file);
   print_input(m.input);
 }
 
@@ -216,17 +216,16 @@ void print_memory(const ModelSpec& m, const Style& style) {
   const Json &token = memory.at("key_cache_bytes_per_token"),
              &all = memory.at("key_cache_bytes_at_context");
   if (token.is_number() && token.as_number() > 0)
-    fmt::print("\n  {} {} a token{} ({} bytes a number)\n", style.bold("cached keys"),
-               bytes_text(token.as_number()),
-               all.is_number()
-                   ? fmt::format(", {} for the whole context", bytes_text(all.as_number()))
-                   : "",
-               memory.at("key_cache_element").at("bytes").as_integer());
+    show("\n  {} {} a token{} ({} bytes a number)\n", style.bold("cached keys"),
+         bytes_text(token.as_number()),
+         all.is_number() ? fmt::format(", {} for the whole context", bytes_text(all.as_number()))
+                         : "",
+         memory.at("key_cache_element").at("bytes").as_integer());
   const double table = memory.at("table_bytes_at_context").as_number();
   if (table > 0)
-    fmt::print("  {} {} as a float32 table of the context, {} without a table\n",
-               style.bold("cos and sin"), bytes_text(table),
-               bytes_text(memory.at("table_free_bytes").as_number()));
+    show("  {} {} as a float32 table of the context, {} without a table\n",
+         style.bold("cos and sin"), bytes_text(table),
+         bytes_text(memory.at("table_free_bytes").as_number()));
 }
 
 }  // namespace
@@ -245,25 +244,25 @@ int explain(const ExplainOptions& o) {
   }
   const Style style = style_for_stdout();
   print_head(m, style);
-  fmt::print("\n");
+  show("\n");
   if (layer)
     print_layers({chosen_layer(m, o.subject)}, style, true, !m.input.empty());
   else
     print_layers(m.layers, style, false, !m.input.empty());
   if (!layer) print_memory(m, style);
   for (const Tower& t : m.towers) {
-    fmt::print("\n  {}{}, {} layers\n", style.bold(t.name), t.name == "encoder" ? "" : " tower",
-               t.layers.size());
+    show("\n  {}{}, {} layers\n", style.bold(t.name), t.name == "encoder" ? "" : " tower",
+         t.layers.size());
     print_input(t.input);
     print_layers(t.layers, style, false, !t.input.empty());
   }
   if (!m.findings.empty()) {
-    fmt::print("\n");
-    fmt::print("{}", findings_text(m.findings, style_for_stdout()));
+    show("\n");
+    show("{}", findings_text(m.findings, style_for_stdout()));
   }
   if (!layer)
-    fmt::print("\n  {}\n",
-               style.dim("--layer N shows where each value comes from; --json has everything"));
+    show("\n  {}\n",
+         style.dim("--layer N shows where each value comes from; --json has everything"));
   return kSuccess;
 }
 
@@ -277,10 +276,10 @@ int doctor_verb(const ExplainOptions& o) {
     return error ? kNegative : kSuccess;
   }
   if (findings.empty()) {
-    fmt::print("{}: nothing wrong with its positions\n", m.file);
+    show("{}: nothing wrong with its positions\n", m.file);
     return kSuccess;
   }
-  fmt::print("{}", findings_text(findings, style_for_stdout()));
+  show("{}", findings_text(findings, style_for_stdout()));
   return error ? kNegative : kSuccess;
 }
 

@@ -80,9 +80,8 @@ int extend_verb(const ExtendOptions& o) {
                       {"notes", list}});
     write_text("-", in_utf8(report).dump(2) + "\n");
   } else {
-    fmt::print("{} [{}] -> [{}], {}; {} other tensors copied\n", table.name,
-               fmt::join(table.shape, ", "), fmt::join(shape, ", "), o.how,
-               index.tensors.size() - 1);
+    show("{} [{}] -> [{}], {}; {} other tensors copied\n", table.name, fmt::join(table.shape, ", "),
+         fmt::join(shape, ", "), o.how, index.tensors.size() - 1);
     for (const std::string& n : notes) say(fmt::format("posenc: note: {}\n", n));
   }
   return kSuccess;

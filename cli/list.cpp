@@ -4,6 +4,7 @@
 
 #include "posenc/core/error.h"
 #include "posenc/core/fields.h"
+#include "streams.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -43,29 +44,28 @@ Json json_of(const SchemeInfo& s) {
 }
 
 void print_one(const SchemeInfo& s, const Style& style) {
-  fmt::print("{}  {} ({})\n  {}{}\n", style.bold(s.card.name), s.card.title, s.family, s.card.paper,
-             s.card.equations.empty() || s.card.equations == "-"
-                 ? ""
-                 : fmt::format(", {}", s.card.equations));
+  show("{}  {} ({})\n  {}{}\n", style.bold(s.card.name), s.card.title, s.family, s.card.paper,
+       s.card.equations.empty() || s.card.equations == "-" ? ""
+                                                           : fmt::format(", {}", s.card.equations));
   for (const FieldInfo& f : s.fields) {
     std::string tail = f.required                             ? "required"
                        : f.optional && f.default_text.empty() ? "default: none"
                                                               : "default " + f.default_text;
     if (!range(f).empty()) tail += ", " + range(f);
     if (!f.unit.empty()) tail += ", in " + std::string(f.unit);
-    fmt::print("    {:<22} {:<16} {}  {}\n", f.name, f.choices.empty() ? f.type : "word", f.doc,
-               style.dim(tail));
+    show("    {:<22} {:<16} {}  {}\n", f.name, f.choices.empty() ? f.type : "word", f.doc,
+         style.dim(tail));
     if (!f.choices.empty())
-      fmt::print("    {:<22} {:<16} one of {}\n", "", "", fmt::join(f.choices, ", "));
+      show("    {:<22} {:<16} one of {}\n", "", "", fmt::join(f.choices, ", "));
   }
-  if (!s.presets.empty()) fmt::print("  as programs have it, at one width:\n");
-  for (const PresetInfo& p : s.presets) fmt::print("    {:<22} {}\n", p.name, p.text);
+  if (!s.presets.empty()) show("  as programs have it, at one width:\n");
+  for (const PresetInfo& p : s.presets) show("    {:<22} {}\n", p.name, p.text);
 }
 
 void print_all(const char* title, const std::vector<SchemeInfo>& all, const Style& style) {
-  fmt::print("{}\n", style.bold(title));
+  show("{}\n", style.bold(title));
   for (const SchemeInfo& s : all)
-    fmt::print("  {:<20} {:<46} {}\n", s.card.name, s.card.title, style.dim(s.card.paper));
+    show("  {:<20} {:<46} {}\n", s.card.name, s.card.title, style.dim(s.card.paper));
 }
 
 // The state of a family is a property of the library, not of a page.
@@ -77,10 +77,10 @@ const char* state(std::string_view family) {
 }
 
 void print_markdown(const std::vector<SchemeInfo>& all) {
-  fmt::print("| name | what | family | state | source |\n|---|---|---|---|---|\n");
+  show("| name | what | family | state | source |\n|---|---|---|---|---|\n");
   for (const SchemeInfo& s : all)
-    fmt::print("| `{}` | {} | {} | {} | {} |\n", s.card.name, s.card.title, s.family,
-               state(s.family), s.card.paper);
+    show("| `{}` | {} | {} | {} | {} |\n", s.card.name, s.card.title, s.family, state(s.family),
+         s.card.paper);
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ int list(const ListOptions& o) {
   }
   print_all("schemes", schemes, style);
   print_all("scalings, after \" + \"", scalings, style);
-  fmt::print(
+  show(
       "\nposenc list NAME shows the fields. As one argument:\n"
       "  \"rope head_dim=128 pairing=half_split + yarn factor=4 original_context=4096\"\n");
   return kSuccess;

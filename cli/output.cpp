@@ -31,12 +31,6 @@ std::string csv(const Array& a) {
   return text;
 }
 
-void write_stdout(std::span<const std::byte> bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() ||
-      std::fflush(stdout) != 0)
-    throw std::system_error(errno, std::generic_category(), "stdout cannot be written");
-}
-
 std::string paint(bool on, const char* code, std::string_view text) {
   return on ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
 }
@@ -107,17 +101,16 @@ void write_arrays(const Output& out, const Arrays& arrays) {
     }
   }
   if (to_stdout)
-    write_stdout(bytes);
+    write_stdout({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   else
     write_file_atomically(out.path, bytes);
 }
 
 void write_text(const std::string& path, std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
   if (is_stdout(path))
-    write_stdout(bytes);
+    write_stdout(text);
   else
-    write_file_atomically(path, bytes);
+    write_file_atomically(path, std::as_bytes(std::span(text.data(), text.size())));
 }
 
 bool stdout_is_terminal() {

@@ -7,6 +7,7 @@
 #include "conformance/runner/runner.h"
 #include "posenc/registry.h"
 #include "posenc/rotary/plan.h"
+#include "streams.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -27,19 +28,18 @@ std::vector<std::filesystem::path> default_suites() {
 }
 
 void print_failure(const Json& c, const Style& style) {
-  fmt::print("    {} {}\n", style.red("fail"), c.at("name").as_string());
+  show("    {} {}\n", style.red("fail"), c.at("name").as_string());
   if (const Json* reason = c.find("reason");
       reason && reason->is_string() && !reason->as_string().empty())
-    fmt::print("      {}\n", reason->as_string());
+    show("      {}\n", reason->as_string());
   const Json* checks = c.find("checks");
   if (!checks || !checks->is_array()) return;
   for (const Json& check : checks->as_array()) {
     const Json* worst = check.find("worst");
     if (check.at("outcome").as_string() != "fail" || !worst || !worst->is_object()) continue;
     const auto text = [&](const char* key) { return worst->at(key).dump(); };
-    fmt::print("      {}: {}{} is {}, must be {} within {}\n", check.at("op").as_string(),
-               worst->at("array").as_string(), text("index"), text("got"), text("want"),
-               text("allowed"));
+    show("      {}: {}{} is {}, must be {} within {}\n", check.at("op").as_string(),
+         worst->at("array").as_string(), text("index"), text("got"), text("want"), text("allowed"));
   }
 }
 
@@ -51,17 +51,17 @@ void print_report(const Json& report, const Style& style) {
     passed += p, failed += f;
     if (p + f + n == 0) continue;  // the filter left nothing of it
     if (p + f == 0) {
-      fmt::print("  {:<24} {} cases, no operations given yet\n", suite.at("suite").as_string(), n);
+      show("  {:<24} {} cases, no operations given yet\n", suite.at("suite").as_string(), n);
       continue;
     }
-    fmt::print("  {:<24} {} passed, {} failed{}\n", suite.at("suite").as_string(), p, f,
-               n ? fmt::format(", {} not expressible", n) : "");
+    show("  {:<24} {} passed, {} failed{}\n", suite.at("suite").as_string(), p, f,
+         n ? fmt::format(", {} not expressible", n) : "");
     for (const Json& c : suite.at("cases").as_array())
       if (c.at("outcome").as_string() == "fail") print_failure(c, style);
   }
-  fmt::print("{}\n", failed == 0 && passed > 0
-                         ? style.green(fmt::format("{} cases passed", passed))
-                         : style.red(fmt::format("{} cases failed, {} passed", failed, passed)));
+  show("{}\n", failed == 0 && passed > 0
+                   ? style.green(fmt::format("{} cases passed", passed))
+                   : style.red(fmt::format("{} cases failed, {} passed", failed, passed)));
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <system_error>
 
 namespace posenc::cli {
 
@@ -15,6 +17,11 @@ void open_standard_streams() {
       // closed stdout is lost and must fail.
       [[maybe_unused]] const int opened = open("/dev/null", O_RDONLY);
     }
+}
+
+void write_stdout(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw std::system_error(errno, std::generic_category(), "stdout cannot be written");
 }
 
 void say(std::string_view text) noexcept {

@@ -158,8 +158,10 @@ class BadInput(Case):
                                       stdout=subprocess.DEVNULL, timeout=60)
                 self.assertEqual(done.returncode, code, f"{arguments} {redirect}")
             self.assertEqual(out.read_bytes(), sound)
-        done = subprocess.run(["sh", "-c", '"$1" list >&-', "sh", PROGRAM], stderr=subprocess.DEVNULL, timeout=60)
-        self.assertEqual(done.returncode, 4)
+        for verb in ["list", "list --json", "list learned", "man"]:  # more and less than a buffer holds
+            done = subprocess.run(["sh", "-c", f'"$1" {verb} >&-', "sh", PROGRAM], stderr=subprocess.PIPE, timeout=60)
+            self.assertEqual(done.returncode, 4, verb)
+            self.assertIn(b"stdout cannot be written", done.stderr, verb)
 
 
 main()
