@@ -178,9 +178,9 @@ std::string what_it_does(const Encoding& e) {
                  "be tabled, drawn or applied";
         else
           return name +
-                 " is a module with weights of its own; it has no frequencies and no rows that "
-                 "could "
-                 "be tabled, drawn or applied";
+                 " is a module with weights of its own; it has no frequencies, and its rows depend "
+                 "on "
+                 "more than a position: nothing to table, draw or apply";
       },
       e.scheme);
 }

@@ -14,6 +14,7 @@
 #include "posenc/absolute/convolutional.h"
 #include "posenc/absolute/coordinates.h"
 #include "posenc/absolute/crossmodal.h"
+#include "posenc/absolute/distance_offset.h"
 #include "posenc/absolute/fourier_features.h"
 #include "posenc/absolute/hierarchy.h"
 #include "posenc/absolute/learnable_fourier.h"
@@ -107,7 +108,8 @@ using AbsoluteSchemes = TypeList<
 // At the input too, but no row that is composed with x: functions of their own.
 using InputModules = TypeList<
     ComplexOrder,
-    Convolutional
+    Convolutional,
+    DistanceOffset
 >;
 
 using RelativeSchemes = TypeList<

@@ -18,8 +18,9 @@ TokenView rows_of(const TensorView& v, Index rows, Index width, const char* what
   if (v.dtype != DType::f64 && v.dtype != DType::f32)
     refuse(kWho, who + " must be f64 or f32", name(v.dtype));
   if (v.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
-  if (v.rank != 2 || v.shape[0] != rows || (width > 0 && v.shape[1] != width))
-    refuse(kWho, who + " must have two axes, rows", rows);
+  if (v.rank != 2 || v.shape[0] != rows) refuse(kWho, who + " must have two axes, rows", rows);
+  if (width > 0 && v.shape[1] != width)
+    refuse(kWho, who + " must have channels: " + std::to_string(width), v.shape[1]);
   return tokens_of(v, what);
 }
 
@@ -61,7 +62,7 @@ void add_distance_offset(const DistanceOffset& d, const TensorView& table, const
                          std::span<const Index> cu, const TensorView& y) {
   check_call(d, cu);
   const Index rows = 2 * d.window + 1;
-  const TokenView e = rows_of(table, rows, 0, "the table");
+  const TokenView e = rows_of(table, rows, d.width, "the table");
   const TokenView to = rows_of(y, cu.back(), e.width, "y");
   if (y.read_only) refuse(kWho, "y must be writable");
   const TokenView from = x.empty() ? TokenView{} : rows_of(x, cu.back(), e.width, "x");
@@ -87,7 +88,7 @@ void distance_offset_gradient(const DistanceOffset& d, const TensorView& d_y,
                               std::span<const Index> cu, const TensorView& d_table) {
   check_call(d, cu);
   const Index rows = 2 * d.window + 1;
-  const TokenView to = rows_of(d_table, rows, 0, "the table's gradient");
+  const TokenView to = rows_of(d_table, rows, d.width, "the table's gradient");
   if (d_table.read_only) refuse(kWho, "the table's gradient must be writable");
   const TokenView from = rows_of(d_y, cu.back(), to.width, "d_y");
   detail::check_outputs(kWho, {{"the table's gradient", detail::memory_of(d_table)}}, {},

@@ -12,6 +12,7 @@
 #include "posenc/absolute/learned_presets.h"
 #include "posenc/absolute/paragraph_offset.h"
 #include "posenc/positions/sequence.h"
+#include "posenc/registry.h"
 #include "support/refusal.h"
 
 namespace posenc {
@@ -168,7 +169,7 @@ TEST(DistanceOffset, AgainstTheMeanOverAllKeys) {
   const std::vector<Index> cu{0, 1, 1, 8, 14};
   for (const bool causal : {false, true})
     for (const Index window : {0, 2, 30}) {
-      const DistanceOffset d{window, causal};
+      const DistanceOffset d{.width = width, .window = window, .causal = causal};
       const Draws draws(7);
       std::vector<double> e(static_cast<std::size_t>((2 * window + 1) * width)), x(14 * width),
           y(x.size()), up(x.size()), de(e.size());
@@ -202,7 +203,36 @@ TEST(DistanceOffset, AgainstTheMeanOverAllKeys) {
       for (std::size_t i = 0; i < moved.size(); ++i) change += up[i] * moved[i];
       EXPECT_NEAR(de[0], change, 1e-13);
     }
-  EXPECT_NE(refusal([] { add_distance_offset({-1, false}, {}, {}, {}, {}); }), "accepted");
+  EXPECT_NE(refusal([] { add_distance_offset({.window = -1}, {}, {}, {}, {}); }), "accepted");
+}
+
+TEST(DistanceOffset, NamesItsTable) {
+  const DistanceOffset d{.width = 3, .window = 2, .causal = true, .init = 0.1};
+  const std::vector<Parameter> p = d.parameters();
+  ASSERT_EQ(p.size(), 1u);
+  EXPECT_EQ(p[0].name, "table");
+  EXPECT_EQ(p[0].shape, (std::vector<Index>{5, 3}));
+  EXPECT_EQ(p[0].initial.b, 0.1);
+  const Encoding e = parse_encoding("distance_offset width=3 window=2 causal=true init=0.1");
+  EXPECT_EQ(std::get<DistanceOffset>(e.scheme), d);
+  EXPECT_EQ(parse_encoding(to_text(e)), e);
+  EXPECT_EQ(refusal([] { (void)DistanceOffset{}.parameters(); }),
+            "[distance_offset] width must lie between 1 and 10^6, got 0");
+  EXPECT_EQ(refusal([] { (void)DistanceOffset{.width = 2, .init = -1}.parameters(); }),
+            "[distance_offset] init must be finite and not negative, got -1");
+  // A table of another width than the scheme's.
+  std::vector<double> table(20), y(4);
+  const Index cu[] = {0, 1};
+  EXPECT_EQ(
+      refusal([&] {
+        add_distance_offset(d, tensor(table.data(), {5, 4}), {}, cu, tensor(y.data(), {1, 4}));
+      }),
+      "[distance_offset] the table must have channels: 3, got 4");
+  EXPECT_EQ(
+      refusal([&] {
+        distance_offset_gradient(d, tensor(y.data(), {1, 4}), cu, tensor(table.data(), {5, 4}));
+      }),
+      "[distance_offset] the table's gradient must have channels: 3, got 4");
 }
 
 TEST(Positions, StartsCellsAndDistances) {

@@ -177,7 +177,8 @@ class Plots(Case):
         out = self.folder / "p.svg"
         for scheme, says in [("alibi", ["alibi", "added to the score"]),
                              ("t5 bidirectional=true", ["t5", "added to the score"]),
-                             ("convolutional width=8", ["convolutional", "weights of its own"])]:
+                             ("convolutional width=8", ["convolutional", "weights of its own"]),
+                             ("distance_offset width=8", ["distance_offset", "more than a position"])]:
             for kind in ["rows", "decay", "wavelengths"]:
                 self.error("plot", scheme, "--kind", kind, "-o", out, code=3, says=says)
             self.error("table", scheme, "--positions", "0:2", "-o", self.folder / "o.npy", code=3, says=says)

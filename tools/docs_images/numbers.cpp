@@ -181,7 +181,7 @@ void distances() {
   for (Index r = 0; r < n; ++r) unit[at(r * n + r)] = 1;
   const Index ends[] = {0, tokens};
   for (const bool causal : {false, true}) {
-    add_distance_offset({w, causal}, tensor(unit.data(), {n, n}), {}, ends,
+    add_distance_offset({.window = w, .causal = causal}, tensor(unit.data(), {n, n}), {}, ends,
                         tensor(y.data(), {tokens, n}));
     print(causal ? "distance_causal" : "distance_all", y, n);
   }

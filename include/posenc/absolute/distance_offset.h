@@ -5,22 +5,56 @@
 // E [2 window + 1, width] learned (N(0, 0.02)); visible are the tokens j <= i (causal) or all of
 // the document. O(tokens x width) by prefix sums over the rows of E, whatever the window.
 #pragma once
+#include <cmath>
 #include <span>
+#include <vector>
 
+#include "posenc/core/describe.h"
+#include "posenc/core/error.h"
 #include "posenc/core/tensor_view.h"
+#include "posenc/relative/term.h"
 
 namespace posenc {
 
 struct DistanceOffset {
+  static constexpr Card card{"distance_offset", "mean of a row a distance", "posenc",
+                             "own definition"};
+  Index width = 0;  // 0: as wide as the table of the call
   Index window = 0;
   bool causal = false;
+  double init = 0.02;
+
+  // table [2 window + 1, width].
+  std::vector<Parameter> parameters() const {
+    if (width < 1 || width > 1000000)
+      refuse("distance_offset", "width must lie between 1 and 10^6", width);
+    if (window < 0 || window > Index{1} << 30)
+      refuse("distance_offset", "window must lie between 0 and 2^30", window);
+    if (!std::isfinite(init) || init < 0)
+      refuse("distance_offset", "init must be finite and not negative", init);
+    return {{"table", {2 * window + 1, width}, {InitialKind::normal, 0, init}, {}}};
+  }
+
   bool operator==(const DistanceOffset&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("width", s.width, Field{.doc = "channels", .min = 1, .max = 1e6, .required = true});
+    v("window", s.window,
+      Field{.doc = "largest distance with a row of its own",
+            .unit = "tokens",
+            .min = 0,
+            .max = 1 << 30});
+    v("causal", s.causal, Field{.doc = "a token sees itself and what is before it"});
+    v("init", s.init, Field{.doc = "deviation of the table at the start", .min = 0});
+  }
 };
+static_assert(Described<DistanceOffset>);
 
 // y = x + offset for tokens of documents packed in one row (cu_seqlens as in positions/sequence.h;
 // a batch of equal lengths is 0, n, 2n ...). x and y [tokens, width] of f64 or f32, y may be x; x
 // empty: the offsets themselves. table [2 window + 1, width] of f64 or f32. In double, rounded
-// once. Throws [distance_offset]: shapes, dtypes, boundaries, window negative or above 2^30.
+// once. Throws [distance_offset]: shapes, dtypes, a width that is not the
+// table's, boundaries, window negative or above 2^30.
 POSENC_API void add_distance_offset(const DistanceOffset&, const TensorView& table,
                                     const TensorView& x, std::span<const Index> cu_seqlens,
                                     const TensorView& y);
