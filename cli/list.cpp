@@ -59,7 +59,7 @@ void print_one(const SchemeInfo& s, const Style& style) {
       show("    {:<22} {:<16} one of {}\n", "", "", fmt::join(f.choices, ", "));
   }
   if (!s.presets.empty()) show("  as programs have it, at one width:\n");
-  for (const PresetInfo& p : s.presets) show("    {:<22} {}\n", p.name, p.text);
+  for (const PresetInfo& p : s.presets) show("    {:<26} {}\n", p.name, p.text);
 }
 
 void print_all(const char* title, const std::vector<SchemeInfo>& all, const Style& style) {

@@ -211,7 +211,7 @@ TEST(InputTerms, RefuseWhatDoesNotFit) {
 }
 
 TEST(SinusoidalPresets, AreNamedAndRefuseWhatTheProgramsCannot) {
-  EXPECT_EQ(Sinusoidal::presets().size(), 21u);
+  EXPECT_EQ(Sinusoidal::presets().size(), 30u);
   for (const auto& [name, s] : Sinusoidal::presets()) EXPECT_NO_THROW(s.parameters()) << name;
   for (const auto& [name, s] : SinusoidalNd::presets()) EXPECT_NO_THROW(s.parameters()) << name;
   for (const auto& [name, s] : FourierFeatures::presets()) EXPECT_NO_THROW(s.parameters()) << name;

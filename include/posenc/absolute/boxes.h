@@ -8,6 +8,9 @@
 #pragma once
 #include <array>
 #include <cmath>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
@@ -64,6 +67,9 @@ struct Boxes {
                  gradient_values(g[k].table, q.shape[0] * q.shape[1]));
     }
   }
+
+  // Named settings of programs (boxes_presets.h).
+  POSENC_API static std::vector<std::pair<std::string_view, Boxes>> presets();
 
   bool operator==(const Boxes&) const = default;
   template <class S, class V>

@@ -6,6 +6,9 @@
 #pragma once
 #include <cmath>
 #include <numbers>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
@@ -74,6 +77,9 @@ struct Cape2d {
     check_parameter_count("cape2d", 0, dp.size());
   }
 
+  // Named settings of programs (namespace cape2d_presets).
+  POSENC_API static std::vector<std::pair<std::string_view, Cape2d>> presets();
+
   bool operator==(const Cape2d&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
@@ -87,5 +93,21 @@ struct Cape2d {
   }
 };
 static_assert(AbsoluteScheme<Cape2d>);
+
+namespace cape2d_presets {
+// The first public code, sqrt(width) times the embedding. cape_grid_positions.
+inline Cape2d code(Index width) {
+  Cape2d s;
+  s.width = width;
+  s.input_gain = std::sqrt(static_cast<double>(width));
+  return s;
+}
+// The package since.
+inline Cape2d package(Index width) {
+  Cape2d s = code(width);
+  s.radius = CapeRadius::from_one;
+  return s;
+}
+}  // namespace cape2d_presets
 
 }  // namespace posenc

@@ -5,8 +5,11 @@
 // shared. Not a row added to x but arithmetic of its own; the algebra is the paper's. The authors'
 // public code departs from it in places: docs/disagreements.md lists them.
 #pragma once
+#include <cmath>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "posenc/core/describe.h"
@@ -37,6 +40,9 @@ struct ComplexOrder {
   // [vocabulary, 1]. Throws [complex_order].
   POSENC_API std::vector<Parameter> parameters() const;
 
+  // Named settings of programs (namespace complex_order_presets).
+  POSENC_API static std::vector<std::pair<std::string_view, ComplexOrder>> presets();
+
   bool operator==(const ComplexOrder&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
@@ -50,6 +56,24 @@ struct ComplexOrder {
     v("init", s.init, Field{.doc = "deviation of the amplitudes at the start", .min = 0});
   }
 };
+
+namespace complex_order_presets {
+// Eq. 5 whole: a frequency and an initial phase for every word and channel.
+inline ComplexOrder paper(Index width, Index vocabulary) {
+  return {.width = width, .vocabulary = vocabulary, .phase = WordSharing::per_word_and_channel};
+}
+// The authors' code has no initial phase. Its Transformer for classification: reversed positions,
+// word 0 is padding.
+inline ComplexOrder transformer(Index width, Index vocabulary) {
+  return {.width = width, .vocabulary = vocabulary, .padding_word = 0};
+}
+// Its language model: positions 1, 2, ...; sqrt(width) times the amplitudes.
+inline ComplexOrder language_model(Index width, Index vocabulary) {
+  return {.width = width,
+          .vocabulary = vocabulary,
+          .amplitude_gain = std::sqrt(static_cast<double>(width))};
+}
+}  // namespace complex_order_presets
 
 // How the authors start frequencies: their Transformer for all words alike (10000^(-2 floor(c / 2)
 // / D)), their convolutional network by the number of the word (w 10000^(-2c / D)). In the shape of

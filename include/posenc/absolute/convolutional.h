@@ -8,6 +8,8 @@
 #pragma once
 #include <cmath>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "posenc/core/describe.h"
@@ -48,6 +50,9 @@ struct Convolutional {
     return all;
   }
 
+  // Named settings of programs (namespace convolutional_presets).
+  POSENC_API static std::vector<std::pair<std::string_view, Convolutional>> presets();
+
   bool operator==(const Convolutional&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
@@ -59,6 +64,13 @@ struct Convolutional {
     v("add", s.add, Field{.doc = "the result is x plus the encoding, not the encoding alone"});
   }
 };
+
+namespace convolutional_presets {
+// wav2vec 2.0, HuBERT, WavLM, UniSpeech: num_conv_pos_embeddings, num_conv_pos_embedding_groups.
+inline Convolutional wav2vec2(Index width, Index kernel = 128, Index groups = 16) {
+  return {.width = width, .kernel = kernel, .groups = groups};
+}
+}  // namespace convolutional_presets
 
 // y of x, [t, c] or [b, t, c], f64, f32, f16, bf16, in double, rounded once; no overlap. Tokens of
 // padding are the caller's to zero, as the peers do. Throws [convolutional]: shapes, dtypes, a

@@ -9,6 +9,9 @@
 // d r is 0 at the centre itself.
 #pragma once
 #include <cmath>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
@@ -70,6 +73,9 @@ struct Coordinates {
     check_parameter_count("coordinates", 0, dp.size());
   }
 
+  // Named settings of programs (namespace coordinates_presets).
+  POSENC_API static std::vector<std::pair<std::string_view, Coordinates>> presets();
+
   bool operator==(const Coordinates&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
@@ -82,5 +88,14 @@ struct Coordinates {
   }
 };
 static_assert(AbsoluteScheme<Coordinates>);
+
+namespace coordinates_presets {
+// CoordConv, and with_r as in its code. linspace_grid.
+inline Coordinates coordconv(bool with_r = false) {
+  Coordinates s;
+  if (with_r) s.radius = CoordinateRadius::code;
+  return s;
+}
+}  // namespace coordinates_presets
 
 }  // namespace posenc

@@ -7,6 +7,8 @@
 // seconds; the combination is our own definition.
 #pragma once
 #include <cmath>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "posenc/absolute/sinusoidal.h"
@@ -65,6 +67,9 @@ struct CrossModal {
     accumulate("crossmodal", parameters()[0], dp[0],
                gradient_values(g[0].table, modalities * width));
   }
+
+  // Named settings of programs, ours.
+  POSENC_API static std::vector<std::pair<std::string_view, CrossModal>> presets();
 
   bool operator==(const CrossModal&) const = default;
   template <class S, class V>

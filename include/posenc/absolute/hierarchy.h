@@ -8,6 +8,9 @@
 #pragma once
 #include <cmath>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
@@ -76,6 +79,9 @@ struct Hierarchy {
       ++next;
     }
   }
+
+  // Named settings of programs (hierarchy_presets.h).
+  POSENC_API static std::vector<std::pair<std::string_view, Hierarchy>> presets();
 
   bool operator==(const Hierarchy&) const = default;
   template <class S, class V>

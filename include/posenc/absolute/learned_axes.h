@@ -9,6 +9,9 @@
 #pragma once
 #include <cmath>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "posenc/absolute/initial.h"
 #include "posenc/absolute/input_term.h"
@@ -76,6 +79,9 @@ struct LearnedAxes {
                  gradient_values(g[k].table, shape[a] * channels(a)));
     }
   }
+
+  // Named settings of programs (learned_axes_presets.h).
+  POSENC_API static std::vector<std::pair<std::string_view, LearnedAxes>> presets();
 
   bool operator==(const LearnedAxes&) const = default;
   template <class S, class V>

@@ -108,5 +108,12 @@ inline Learned bert4keras_positions(Index width, Index rows, double alpha = 0.4)
   s.initializer = TableInitial::zeros;
   return s;
 }
+// bert4keras with merge_mode="mul": x (1 + P), P from zeros.
+inline Learned bert4keras_mul_positions(Index width, Index positions) {
+  Learned s = learned_rows(width, positions);
+  s.compose = Compose::one_plus;
+  s.initializer = TableInitial::zeros;
+  return s;
+}
 
 }  // namespace posenc

@@ -15,6 +15,14 @@ inline Sinusoidal paper(Index width) {
 inline Sinusoidal tutorial(Index width) {
   return {.width = width};
 }
+// SHAPE: the paper's, at positions that start at shape_offsets (positions/random.h).
+inline Sinusoidal shape(Index width) {
+  return paper(width);
+}
+// x P(p): half of the channels are 0 at position 0. kexue.fm/archives/8130; no program is known.
+inline Sinusoidal multiplicative(Index width) {
+  return {.width = width, .compose = Compose::multiply};
+}
 // bert4keras; multiply: x (1 + P).
 inline Sinusoidal bert4keras(Index width, Compose compose = Compose::add) {
   return {.width = width, .compose = compose};
@@ -55,9 +63,38 @@ inline Sinusoidal marian(Index width) {
   return s;
 }
 // transformers' port of Marian: paper spacing in halves (another spacing than the program's).
-// RoFormer's, Transformer-XL's and XLNet's sinusoids are the same at even widths.
+// RoFormer's sinusoid is the same at even widths.
 inline Sinusoidal hf_marian(Index width) {
   return {.width = width, .layout = SineLayout::halves, .odd = OddWidth::truncate};
+}
+// Transformer-XL's rows R of d_model channels, at distances query - key (relative/transformer_xl.h
+// is the score that takes them).
+inline Sinusoidal transformer_xl(Index d_model) {
+  return {.width = d_model, .layout = SineLayout::halves};
+}
+// XLNet's: the same rows, at distances of both signs; bi_data gives half of a batch key - query.
+inline Sinusoidal xlnet(Index d_model) {
+  return transformer_xl(d_model);
+}
+// TENER's rows R of head_dim channels. The paper: at query - key. Its code: halves, t2t spacing, at
+// key - query. A head of 2 divides by zero there.
+inline Sinusoidal tener_paper(Index head_dim) {
+  return {.width = head_dim};
+}
+inline Sinusoidal tener(Index head_dim) {
+  if (head_dim == 2 || head_dim == 3)
+    refuse("sinusoidal", "TENER divides by zero at heads of 2 and 3", head_dim);
+  return tensor2tensor(head_dim);
+}
+// NEZHA's rows of head_dim channels, at clip(key - query, -k, k) + k: its table is not centred.
+inline Sinusoidal nezha(Index head_dim) {
+  return {.width = head_dim};
+}
+// TimesFM: tensor2tensor's law; positions count from the first segment that is no padding.
+inline Sinusoidal timesfm(Index width, double min_timescale = 1, double max_timescale = 10000) {
+  Sinusoidal s = tensor2tensor(width, min_timescale, max_timescale);
+  s.odd = OddWidth::refuse;
+  return s;
 }
 // MusicGen: cosine first.
 inline Sinusoidal musicgen(Index width) {
@@ -115,7 +152,7 @@ inline Sinusoidal x_transformers_scaled(Index width, double theta = 10000) {
 inline Sinusoidal tatp22(Index width) {
   return {.width = width, .exponent_width = width + width % 2, .odd = OddWidth::truncate};
 }
-// DeepMind's randomised encodings; also diffusers' 1-D sincos and NEZHA at base 10000.
+// DeepMind's randomised encodings; also diffusers' 1-D sincos at base 10000.
 inline Sinusoidal deepmind(Index width, double max_timescale = 10000) {
   return {.width = width, .layout = SineLayout::halves, .base = max_timescale};
 }

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The named settings: every one is whole and reads back, every program that ought to have one has
+// it, and what their files and formulas say of some.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "posenc/absolute/boxes_presets.h"
+#include "posenc/absolute/hierarchy_presets.h"
+#include "posenc/absolute/learned_axes_presets.h"
+#include "posenc/absolute/sinusoidal_presets.h"
+#include "posenc/core/fields.h"
+#include "posenc/registry.h"
+#include "support/refusal.h"
+
+namespace posenc {
+namespace {
+
+std::set<std::string> names_of(std::string_view scheme) {
+  std::set<std::string> names;
+  for (const SchemeInfo& s : all_schemes())
+    if (s.card.name == scheme)
+      for (const PresetInfo& p : s.presets) names.insert(std::string(p.name));
+  return names;
+}
+
+TEST(Presets, EveryOneIsWholeAndReadsBack) {
+  int count = 0;
+  for (const SchemeInfo& s : all_schemes())
+    for (const PresetInfo& p : s.presets) {
+      SCOPED_TRACE(p.text);
+      ++count;
+      const Encoding e = parse_encoding(p.text);
+      EXPECT_EQ(card(e.scheme).name, s.card.name);
+      EXPECT_EQ(to_text(e), p.text);
+      std::visit(
+          [](const auto& scheme) {
+            if constexpr (requires { scheme.parameters(); }) {
+              for (const Parameter& q : scheme.parameters()) EXPECT_FALSE(q.shape.empty());
+            }
+            if constexpr (requires(LoweredInput & low) { scheme.lower({}, low); })
+              if (scheme.parameters().empty()) {
+                LoweredInput low;
+                scheme.lower({}, low);
+                EXPECT_FALSE(low.terms.empty());
+              }
+          },
+          e.scheme);
+    }
+  EXPECT_GE(count, 70);
+}
+
+// What acts at the input of the models of the literature, and the rows that relative schemes take.
+TEST(Presets, NoProgramIsMissing) {
+  const std::pair<std::string_view, std::vector<std::string>> wanted[] = {
+      {"sinusoidal",
+       {"paper", "tensor2tensor", "fairseq", "ctranslate2", "mlx", "shape", "cape",
+        "multiplicative", "bert4keras_mul", "transformer_xl", "xlnet", "tener", "tener_paper",
+        "nezha", "timesfm", "deepmind", "timestep", "tape", "tatp22"}},
+      {"sinusoidal_nd",
+       {"tatp22_2d", "tatp22_3d", "tensor2tensor", "mae", "detr", "diffusers_3d", "timm"}},
+      {"fourier_features", {"perceiver", "nerf", "sam"}},
+      {"learned",
+       {"bert", "gpt2", "roberta", "opt", "bart", "fairseq", "bert4keras", "bert4keras_mul"}},
+      {"learned_axes", {"reformer", "axial_positional_embedding", "detr", "tensor2tensor"}},
+      {"boxes", {"layoutlm", "layoutlmv2", "layoutlmv3"}},
+      {"hierarchy", {"segatron_bert", "segatron_xl"}},
+      {"cape2d", {"code", "package"}},
+      {"coordinates", {"coordconv", "coordconv_r"}},
+      {"crossmodal", {"seconds"}},
+      {"complex_order", {"paper", "transformer", "language_model"}},
+      {"convolutional", {"wav2vec2"}}};
+  for (const auto& [scheme, list] : wanted) {
+    const std::set<std::string> have = names_of(scheme);
+    for (const std::string& name : list) EXPECT_TRUE(have.contains(name)) << scheme << " " << name;
+  }
+}
+
+TEST(Presets, TablesOfReformerLayoutLmAndSegatron) {
+  const LearnedAxes reformer = learned_axes_presets::reformer();
+  EXPECT_EQ(reformer.width, 256);
+  EXPECT_TRUE(reformer.flat);
+  std::vector<std::vector<Index>> shapes;
+  for (const Parameter& p : reformer.parameters()) {
+    shapes.push_back(p.shape);
+    EXPECT_EQ(p.initial.b, 1);
+  }
+  EXPECT_EQ(shapes, (std::vector<std::vector<Index>>{{64, 64}, {64, 192}}));
+  EXPECT_EQ(to_text(Scheme(reformer)),
+            "learned_axes width=256 shape=[64,64] widths=[64,192] flat=true init=1");
+  const LearnedAxes summed = learned_axes_presets::axial_positional_embedding(8, {2, 3});
+  EXPECT_EQ(summed.parameters()[1].shape, (std::vector<Index>{3, 8}));
+
+  EXPECT_EQ(boxes_presets::layoutlm().parameters()[2].shape, (std::vector<Index>{1024, 768}));
+  const Boxes v3 = boxes_presets::layoutlmv3();
+  EXPECT_EQ(v3.width, 768);
+  EXPECT_EQ(v3.parameters()[0].shape, (std::vector<Index>{1024, 128}));
+  EXPECT_TRUE(v3.clip);
+  EXPECT_FALSE(boxes_presets::layoutlmv2().clip);
+
+  const Hierarchy bert = hierarchy_presets::segatron_bert();
+  EXPECT_EQ(bert.rows, (std::vector<Index>{512, 100, 50}));
+  // Its code at widths 12 and 16.
+  EXPECT_EQ(hierarchy_presets::segatron_xl(12).widths, (std::vector<Index>{4, 4, 4}));
+  EXPECT_EQ(hierarchy_presets::segatron_xl(16).widths, (std::vector<Index>{6, 6, 4}));
+}
+
+std::vector<double> row(const Sinusoidal& s, Index position) {
+  LoweredInput low;
+  s.lower({}, low);
+  std::vector<double> y(static_cast<std::size_t>(s.width));
+  apply_input({}, arange(position, 1), low, tensor(y.data(), {1, s.width}));
+  return y;
+}
+
+// R of Transformer-XL and XLNet: [sin | cos], w = 10000^(-2m / d); of TENER's code
+// 10000^(-m / (d/2 - 1)), of its paper interleaved; distances of both signs.
+TEST(Presets, RowsOfRelativeSchemes) {
+  namespace of = sinusoidal_presets;
+  constexpr Index d = 8;
+  for (const Index delta : {-7, 0, 1, 300}) {
+    const std::vector<double> xl = row(of::transformer_xl(d), delta),
+                              net = row(of::xlnet(d), delta), code = row(of::tener(d), -delta),
+                              paper = row(of::tener_paper(d), delta);
+    const std::vector<double> scheme = TransformerXl{.d_model = d}.sinusoid(delta);
+    EXPECT_EQ(xl, net);
+    for (std::size_t m = 0; m < 4; ++m) {
+      const auto x = static_cast<double>(delta), at = static_cast<double>(m);
+      const double w = std::pow(10000, -at / 4), t = std::pow(10000, -at / 3);
+      EXPECT_NEAR(xl[m], std::sin(x * w), 1e-13);
+      EXPECT_NEAR(xl[4 + m], std::cos(x * w), 1e-13);
+      EXPECT_NEAR(xl[m], scheme[m], 1e-13);
+      EXPECT_NEAR(xl[4 + m], scheme[4 + m], 1e-13);
+      EXPECT_NEAR(paper[2 * m], std::sin(x * w), 1e-13);
+      EXPECT_NEAR(paper[2 * m + 1], std::cos(x * w), 1e-13);
+      EXPECT_NEAR(code[m], -std::sin(x * t), 1e-13);
+      EXPECT_NEAR(code[4 + m], std::cos(x * t), 1e-13);
+    }
+  }
+  EXPECT_EQ(test::refusal([] { (void)of::tener(2); }),
+            "[sinusoidal] TENER divides by zero at heads of 2 and 3, got 2");
+  // NEZHA, clip 3: the table's row of distance 0 is that of position 3, sines at even channels.
+  EXPECT_NEAR(row(of::nezha(6), 3)[0], std::sin(3), 1e-15);
+  EXPECT_NEAR(row(of::nezha(6), 3)[3], std::cos(3 * std::pow(10000, -1.0 / 3)), 1e-15);
+  // TimesFM multiplies the frequencies by its smallest timescale.
+  EXPECT_NEAR(row(of::timesfm(6, 2, 10000), 1)[0], std::sin(2), 1e-15);
+  EXPECT_NEAR(row(of::timesfm(6, 2, 10000), 1)[1], std::sin(2 * std::sqrt(2.0 / 10000)), 1e-15);
+}
+
+}  // namespace
+}  // namespace posenc
