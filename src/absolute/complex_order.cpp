@@ -11,7 +11,6 @@
 #include "posenc/phase.h"
 #include "posenc/positions/sequence.h"
 #include "positions/exact.h"
-#include "relative/accumulate.h"
 
 namespace posenc {
 namespace {
@@ -159,7 +158,7 @@ void complex_embedding_gradient(const ComplexOrder& s, std::span<const TensorVie
                                 const TensorView& d_position) {
   const TokenView re = tokens_of(d_y.re, "d re"), im = tokens_of(d_y.im, "d im");
   const Call c = check_call(s, p, ids, at_positions, re, im);
-  detail::check_gradients(kWho, c.parameters, d_parameters);
+  check_gradients(kWho, c.parameters, d_parameters);
   if (!d_position.empty() &&
       (d_position.dtype != DType::f64 || d_position.read_only || d_position.rank != 2 ||
        d_position.shape[0] != at_positions.batch || d_position.shape[1] != at_positions.count))

@@ -6,7 +6,6 @@
 #include <numbers>
 
 #include "absolute/rows.h"
-#include "relative/accumulate.h"
 
 namespace posenc {
 namespace {
@@ -112,7 +111,7 @@ void convolutional_gradient(const Convolutional& s, std::span<const TensorView> 
                             const TensorView& x, const TensorView& d_y, const TensorView& d_x,
                             std::span<const TensorView> d_parameters) {
   Call c = check_call(s, p, x, d_y);
-  detail::check_gradients(kWho, c.parameters, d_parameters);
+  check_gradients(kWho, c.parameters, d_parameters);
   const TokenView to = d_x.empty() ? TokenView{} : tokens_of(d_x, "d_x");
   if (!d_x.empty()) {
     if (d_x.read_only || to.batch != c.x.batch || to.tokens != c.x.tokens || to.width != s.width)

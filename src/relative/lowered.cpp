@@ -2,7 +2,6 @@
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/relative/term.h"
-#include "relative/accumulate.h"
 
 namespace posenc {
 namespace {
@@ -93,8 +92,8 @@ std::vector<double> gradient_values(const TensorView& v, Index count) {
   return r;
 }
 
-void detail::check_gradients(std::string_view who, std::span<const Parameter> p,
-                             std::span<const TensorView> to) {
+void check_gradients(std::string_view who, std::span<const Parameter> p,
+                     std::span<const TensorView> to) {
   check_parameter_count(who, p.size(), to.size());
   for (std::size_t i = 0; i < p.size(); ++i) {
     if (to[i].empty()) continue;
@@ -106,7 +105,7 @@ void detail::check_gradients(std::string_view who, std::span<const Parameter> p,
 void accumulate(std::string_view who, const Parameter& p, const TensorView& to,
                 std::span<const double> v) {
   if (to.empty()) return;
-  detail::check_gradients(who, std::span(&p, 1), std::span(&to, 1));
+  check_gradients(who, std::span(&p, 1), std::span(&to, 1));
   if (static_cast<Index>(v.size()) != count_of(p.shape))
     refuse(who, "a gradient must have the size of its parameter", static_cast<Index>(v.size()));
   each_element(to, [&](Index i, Index at) {

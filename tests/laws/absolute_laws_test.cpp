@@ -121,6 +121,25 @@ void check_gradients(const S& scheme) {
   scheme.pull_back(views(c.parameters), g.terms, std::vector<TensorView>(c.parameters.size()));
 }
 
+// A gradient that does not fit is refused before any other was added to.
+template <class S>
+void check_nothing_half_added(const S& scheme) {
+  Call<S> c(scheme);
+  if (c.parameters.size() < 2) return;
+  const LoweredInput low = c.lowered();
+  const OwnedInputGradients g = zero_gradients(low, c.at);
+  input_gradient(c.x.view(), c.at, low, c.up.view(), c.d_x.view(), g.terms);
+  const std::vector<Numbers> before = c.d_parameters;
+  for (std::size_t wrong = 0; wrong < c.parameters.size(); ++wrong) {
+    std::vector<TensorView> to = views(c.d_parameters);
+    std::vector<double> other(1000);
+    to[wrong] = tensor(other.data(), {10, 4, 25});
+    EXPECT_THROW(scheme.pull_back(views(c.parameters), g.terms, to), std::invalid_argument);
+    for (std::size_t a = 0; a < before.size(); ++a)
+      EXPECT_EQ(c.d_parameters[a].value, before[a].value) << wrong << " wrong, " << a << " changed";
+  }
+}
+
 // Row `b` of the positions, alone.
 OwnedPositions row_of(const OwnedPositions& p, Index b) {
   return std::visit(
@@ -180,6 +199,9 @@ void for_every_sample(F&& f) {
 
 TEST(AbsoluteLaws, GradientsAreThoseOfFiniteDifferences) {
   for_every_sample([](const auto& s) { check_gradients(s); });
+}
+TEST(AbsoluteLaws, AGradientThatDoesNotFitLeavesTheOthersAlone) {
+  for_every_sample([](const auto& s) { check_nothing_half_added(s); });
 }
 TEST(AbsoluteLaws, EveryBatchSplitAndPackingGivesTheSameBits) {
   for_every_sample([](const auto& s) { check_batches(s); });

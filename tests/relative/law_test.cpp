@@ -117,6 +117,15 @@ void check_transpose(const S& scheme) {
   }
   const std::vector<TensorView> none(p.view.size());
   scheme.pull_back(shape, p.view, g, none);
+  // A gradient that does not fit is refused before any other was added to.
+  const std::vector<std::vector<double>> kept = d.value;
+  for (std::size_t wrong = 0; wrong < d.view.size(); ++wrong) {
+    std::vector<TensorView> to = d.view;
+    std::vector<double> other(1000);
+    to[wrong] = tensor(other.data(), {10, 4, 25});
+    EXPECT_THROW(scheme.pull_back(shape, p.view, g, to), std::invalid_argument);
+    EXPECT_EQ(d.value, kept) << S::card.name << " " << wrong << " wrong";
+  }
 }
 
 template <class S>

@@ -60,7 +60,7 @@ struct Boxes {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("boxes", needed.size(), p.size());
-    check_parameter_count("boxes", needed.size(), dp.size());
+    check_gradients("boxes", needed, dp);
     for (std::size_t k = 0; k < kParts.size(); ++k) {
       const Parameter& q = needed[kParts[k].table];
       accumulate("boxes", q, dp[kParts[k].table],

@@ -66,7 +66,7 @@ struct ContinuousAxial {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("continuous_axial", needed.size(), p.size());
-    check_parameter_count("continuous_axial", needed.size(), dp.size());
+    check_gradients("continuous_axial", needed, dp);
     const auto per_axis = static_cast<std::size_t>(2 * (depth + 1));
     for (std::size_t i = 0; i < needed.size(); ++i) {
       const std::vector<DenseGradient>& layers = g[i / per_axis].layers;

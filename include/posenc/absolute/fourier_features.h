@@ -87,7 +87,7 @@ struct FourierFeatures {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("fourier_features", needed.size(), p.size());
-    check_parameter_count("fourier_features", needed.size(), dp.size());
+    check_gradients("fourier_features", needed, dp);
     if (!is_random()) return;
     std::vector<double> d = gradient_values(g[coordinates ? 1 : 0].frequency, axes * bands);
     for (double& x : d) x *= factor;

@@ -70,7 +70,7 @@ struct Hierarchy {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("hierarchy", needed.size(), p.size());
-    check_parameter_count("hierarchy", needed.size(), dp.size());
+    check_gradients("hierarchy", needed, dp);
     std::size_t next = 0;
     for (std::size_t l = 0; l < rows.size(); ++l) {
       if (rows[l] == 0) continue;

@@ -62,7 +62,7 @@ struct LearnableFourier {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("learnable_fourier", needed.size(), p.size());
-    check_parameter_count("learnable_fourier", needed.size(), dp.size());
+    check_gradients("learnable_fourier", needed, dp);
     const Index half = features / 2, all = axes * groups;
     for (Index i = 0; i < groups; ++i) {
       const InputGradient& from = g[static_cast<std::size_t>(i)];

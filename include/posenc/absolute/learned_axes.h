@@ -72,7 +72,7 @@ struct LearnedAxes {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("learned_axes", needed.size(), p.size());
-    check_parameter_count("learned_axes", needed.size(), dp.size());
+    check_gradients("learned_axes", needed, dp);
     for (std::size_t k = 0; k < shape.size(); ++k) {
       const std::size_t a = axis_at(k);
       accumulate("learned_axes", needed[a], dp[a],

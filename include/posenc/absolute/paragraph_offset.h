@@ -73,7 +73,7 @@ struct ParagraphOffset {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("paragraph_offset", needed.size(), p.size());
-    check_parameter_count("paragraph_offset", needed.size(), dp.size());
+    check_gradients("paragraph_offset", needed, dp);
     if (needed.empty()) return;
     if (mode == ParagraphMode::table)
       return accumulate("paragraph_offset", needed[0], dp[0],

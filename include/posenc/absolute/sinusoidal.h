@@ -102,7 +102,7 @@ struct Sinusoidal {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("sinusoidal", needed.size(), p.size());
-    check_parameter_count("sinusoidal", needed.size(), dp.size());
+    check_gradients("sinusoidal", needed, dp);
     if (!learned_gain) return;
     double d = 0;
     for (std::size_t n = 0; n < (wraps() ? 2u : 1u); ++n)

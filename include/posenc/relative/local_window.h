@@ -54,7 +54,7 @@ struct LocalWindow {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters(s);
     check_parameter_count("local_window", needed.size(), p.size());
-    check_parameter_count("local_window", needed.size(), dp.size());
+    check_gradients("local_window", needed, dp);
     const Index n = 2 * window + 1;
     const std::vector<double> d = gradient_values(g[0].table, s.heads * (2 * n + 2));
     std::vector<double> near, far(static_cast<std::size_t>(s.heads), 0.0);

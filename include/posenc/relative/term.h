@@ -155,6 +155,10 @@ POSENC_API std::vector<double> gradient_values(const TensorView&, Index count);
 // to += v; an empty view takes nothing. Throws [who] on another shape or dtype than f64, f32.
 POSENC_API void accumulate(std::string_view who, const Parameter& p, const TensorView& to,
                            std::span<const double> v);
+// Throws [who] what `accumulate` would refuse, before anything is written: one view a parameter,
+// each empty or writable, of the parameter's shape, f64 or f32.
+POSENC_API void check_gradients(std::string_view who, std::span<const Parameter>,
+                                std::span<const TensorView> to);
 
 // parameters: names, shapes, published initialisers. lower: parameters -> terms, in O(distances),
 // in double. pull_back: its transpose (vector-Jacobian product), accumulating into dp; `g` has an

@@ -81,7 +81,7 @@ struct TransformerXl {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters(s);
     check_parameter_count("transformer_xl", needed.size(), p.size());
-    check_parameter_count("transformer_xl", needed.size(), dp.size());
+    check_gradients("transformer_xl", needed, dp);
     const Index lo = low(s), n = high(s) - lo + 1, rows = s.heads * s.head_dim;
     const std::vector<double> d = gradient_values(g[1].table, rows * n);
     std::vector<double> dw(static_cast<std::size_t>(rows * d_model), 0.0);
