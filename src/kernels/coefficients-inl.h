@@ -5,6 +5,7 @@
 #include "kernels/read.h"
 #include "kernels/rotate.h"
 #include "kernels/turn-inl.h"
+#include "phase/row_layout.h"
 
 #ifndef POSENC_KERNELS_COEFFICIENTS_ONCE_H_
 #define POSENC_KERNELS_COEFFICIENTS_ONCE_H_
@@ -39,33 +40,28 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// n numbers of a dense row as C, times factor.
+// n numbers of a row, `step` elements apart, as C, times factor.
 template <class C, class T>
-HWY_INLINE void ScaleRow(const T* from, Index n, double factor, C* to) {
+HWY_INLINE void ScaleRow(const T* from, Index step, Index n, double factor, C* to) {
   const C f = static_cast<C>(factor);
-  for (Index i = 0; i < n; ++i) to[i] = static_cast<C>(Widen(from[i])) * f;
+  if (step == 1)
+    for (Index i = 0; i < n; ++i) to[i] = static_cast<C>(Widen(from[i])) * f;
+  else
+    for (Index i = 0; i < n; ++i) to[i] = static_cast<C>(Widen(from[i * step])) * f;
 }
 template <class C>
-HWY_INLINE void ScaleRow(const void* base, DType type, Index offset, Index n, double factor,
-                         C* to) {
+HWY_INLINE void ScaleRow(const void* base, DType type, Index offset, Index step, Index n,
+                         double factor, C* to) {
   switch (type) {
     case DType::f64:
-      return ScaleRow(static_cast<const double*>(base) + offset, n, factor, to);
+      return ScaleRow(static_cast<const double*>(base) + offset, step, n, factor, to);
     case DType::f16:
-      return ScaleRow(static_cast<const Float16*>(base) + offset, n, factor, to);
+      return ScaleRow(static_cast<const Float16*>(base) + offset, step, n, factor, to);
     case DType::bf16:
-      return ScaleRow(static_cast<const BFloat16*>(base) + offset, n, factor, to);
+      return ScaleRow(static_cast<const BFloat16*>(base) + offset, step, n, factor, to);
     default:
-      return ScaleRow(static_cast<const float*>(base) + offset, n, factor, to);
+      return ScaleRow(static_cast<const float*>(base) + offset, step, n, factor, to);
   }
-}
-
-// One token of a table in parts: base of its row in the part that holds it.
-HWY_INLINE const void* PartOf(const RowSource& r, Index* row) {
-  if (r.segments == nullptr) return r.cos.data;
-  const Index part = *row >> r.segment_shift;
-  *row -= part << r.segment_shift;
-  return r.segments[part];
 }
 
 // Pairs [first, first + n) of a plan's rows; c and s may point into the row itself.
@@ -75,35 +71,31 @@ HWY_INLINE void PlanRow(const RotateCall& call, Index block, Index batch, Index 
   const RowSource& r = *call.rows;
   const RotaryTables& t = call.blocks[block];
   const Factor f = FactorOf(t, call.sense, true);
-  const Index across = r.block_column[block] + head * t.pairs + first;
-  const Index to_sine = t.heads * t.pairs;
+  const Index pairs = t.heads * t.pairs;
+  const RowLayout layout = row_layout(r.layout, pairs);
+  const Index twice = layout.copy != 0 ? 2 : 1;
+  const Index across = twice * r.block_column[block] + layout.step * (head * t.pairs + first);
   *c = buffer_c, *s = buffer_s;
   if (r.index != nullptr && r.pair_axis != nullptr && r.pair_axis[block] != nullptr) {
     for (Index i = 0; i < n; ++i) {
-      Index row = RowOfToken(*r.index, r.pair_axis[block][first + i], batch, token);
-      const void* base = PartOf(r, &row);
-      const Index at = row * r.cos.token_stride + across + i;
-      buffer_c[i] = static_cast<C>(ReadRow(base, r.cos.dtype, at) * f.cosine);
-      buffer_s[i] = static_cast<C>(ReadRow(base, r.cos.dtype, at + to_sine) * f.sine);
+      const Index row = RowOfToken(*r.index, r.pair_axis[block][first + i], batch, token);
+      const Index at = row * r.cos.token_stride + across + layout.step * i;
+      buffer_c[i] = static_cast<C>(ReadRow(r.cos.data, r.cos.dtype, at) * f.cosine);
+      buffer_s[i] = static_cast<C>(ReadRow(r.cos.data, r.cos.dtype, at + layout.sine) * f.sine);
     }
     return;
   }
-  const void* base = r.cos.data;
-  Index at = batch * r.cos.batch_stride + token * r.cos.token_stride;
-  if (r.index != nullptr) {
-    Index row = RowOfToken(*r.index, 0, batch, token);
-    base = PartOf(r, &row);
-    at = row * r.cos.token_stride;
-  }
-  at += across;
+  const Index at =
+      across + (r.index != nullptr ? RowOfToken(*r.index, 0, batch, token) * r.cos.token_stride
+                                   : batch * r.cos.batch_stride + token * r.cos.token_stride);
   const DType direct = sizeof(C) == 8 ? DType::f64 : DType::f32;
-  if (r.cos.dtype == direct && f.cosine == 1 && f.sine == 1) {
-    *c = static_cast<const C*>(base) + at;
-    *s = *c + to_sine;
+  if (r.cos.dtype == direct && layout.step == 1 && f.cosine == 1 && f.sine == 1) {
+    *c = static_cast<const C*>(r.cos.data) + at;
+    *s = *c + layout.sine;
     return;
   }
-  ScaleRow(base, r.cos.dtype, at, n, f.cosine, buffer_c);
-  ScaleRow(base, r.cos.dtype, at + to_sine, n, f.sine, buffer_s);
+  ScaleRow(r.cos.data, r.cos.dtype, at, layout.step, n, f.cosine, buffer_c);
+  ScaleRow(r.cos.data, r.cos.dtype, at + layout.sine, layout.step, n, f.sine, buffer_s);
 }
 
 // Column of a pair's first and second member.

@@ -250,9 +250,9 @@ HWY_INLINE void AskForRow(const RowSource& rows, Index batch, Index token, Index
   const bool follows = row == *last + 1;
   *last = row;
   if (follows) return;
-  const auto* part = static_cast<const std::uint8_t*>(PartOf(rows, &row));
+  const auto* data = static_cast<const std::uint8_t*>(rows.cos.data);
   const auto bytes = rows.cos.token_stride * static_cast<Index>(size_of(rows.cos.dtype));
-  for (Index i = 0; i < bytes && i < kMostOfRow; i += kLine) hwy::Prefetch(part + row * bytes + i);
+  for (Index i = 0; i < bytes && i < kMostOfRow; i += kLine) hwy::Prefetch(data + row * bytes + i);
 }
 
 template <class T>

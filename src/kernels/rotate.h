@@ -25,20 +25,16 @@ struct RowView {
 struct RowSource {
   enum class Kind : std::uint8_t {
     none,    // table-free
-    plan,    // [cos | sin] a block, gain in: RotaryPlan::rows, RotaryTable
+    plan,    // both in one row, a block after the other, gain in: RotaryPlan::rows, RotaryTable
     caller,  // anybody's: a pair's two members may differ, never assumed orthonormal
   } kind = Kind::none;
   TableLayout layout = TableLayout::half;
   RowView cos, sin;
-  const Index* block_column = nullptr;  // plan: first column of each block
+  const Index* block_column = nullptr;  // plan: first column of each block in layout half
   // Row of each token by position; null: row = token. With several axes (plan only) pair k of
   // block n reads the row of its own stream, pair_axis[n][k]; null: the first.
   const Positions* index = nullptr;
   const std::int32_t* const* pair_axis = nullptr;
-  // plan with an index whose table lies in parts of 2^segment_shift rows: base pointers of the
-  // parts (cos.data is not used, sin follows at + pairs). Null: contiguous.
-  const void* const* segments = nullptr;
-  int segment_shift = 0;
 };
 
 inline constexpr RowSource kNoRows{};

@@ -7,6 +7,7 @@
 #include "core/known_enum.h"
 #include "core/overlap.h"
 #include "core/shape.h"
+#include "phase/row_layout.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
 #include "rotary/compat.h"
@@ -155,8 +156,8 @@ RowPlane plane_of(const TensorView& v, const Spectrum& s, const Positions& p, In
 }
 
 void lay_out(RowPlane& r, TableLayout layout, Index pairs) {
-  if (layout == TableLayout::duplicated) r.copy = pairs;
-  if (layout == TableLayout::repeated) r.step = 2, r.copy = 1;
+  const detail::RowLayout l = detail::row_layout(layout, pairs);
+  r.step = l.step, r.copy = l.copy;
 }
 
 RowPlane part(const RowPlane& plane, Index column) {
@@ -224,13 +225,11 @@ void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos_sin
   if (cos_sin.empty() && p.batch * p.count * s.pairs() > 0)
     refuse("rows", "output must not be empty");
   if (cos_sin.empty()) return;
-  const bool pairs = layout == TableLayout::pairs;
-  const Index columns = pairs ? s.pairs() : columns_of(layout, s.pairs());
-  RowPlane cos = plane_of(cos_sin, s, p, 2 * columns);
+  const detail::RowLayout l = detail::row_layout(layout, s.pairs());
+  RowPlane cos = plane_of(cos_sin, s, p, l.columns);
   detail::check_apart("rows", {"the output", detail::memory_of(cos_sin)});
   lay_out(cos, layout, s.pairs());
-  if (pairs) cos.step = 2;
-  fill(s, p, cos, part(cos, pairs ? 1 : columns), precision, executor);
+  fill(s, p, cos, part(cos, l.sine), precision, executor);
 }
 
 }  // namespace posenc

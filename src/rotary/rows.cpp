@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/overlap.h"
+#include "phase/row_layout.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
 #include "rotary/plan_state.h"
@@ -13,13 +14,15 @@ namespace {
 
 constexpr Index kStreamBytes = Index{8} << 20;  // outputs beyond are written around the cache
 
-RowPlane plane_at(const TensorView& out, const Positions& p, Index column, Index pairs) {
+RowPlane plane_at(const TensorView& out, const Positions& p, const RowLayout& l, Index column,
+                  Index pairs) {
   RowPlane r;
+  r.step = l.step, r.copy = l.copy;
   r.dtype = out.dtype;
   r.token_stride = out.stride[0];
   r.batch_stride = p.count * out.stride[0];
   r.column_stride = out.stride[1];
-  r.head_stride = pairs * out.stride[1];
+  r.head_stride = pairs * l.step * out.stride[1];
   r.data = static_cast<std::byte*>(out.data) + column * out.stride[1] * size_of(out.dtype);
   return r;
 }
@@ -43,16 +46,12 @@ void check_rows(const RotarySpec& spec, Index columns, const Positions& p, const
 
 }  // namespace
 
-Index row_columns(std::span<const RotaryTables> blocks) noexcept {
-  Index n = 0;
-  for (const RotaryTables& t : blocks) n += 2 * t.heads * t.pairs;
-  return n;
-}
-
 void spec_rows(const RotarySpec& spec, std::span<const RotaryTables> blocks, Isa isa,
-               const Positions& p, const TensorView& out, const Executor& executor,
-               std::string_view who) {
-  const Index columns = row_columns(blocks), rows = p.batch * p.count;
+               const Positions& p, const TensorView& out, TableLayout layout,
+               const Executor& executor, std::string_view who) {
+  Index columns = 0;
+  for (const RotaryTables& t : blocks) columns += row_layout(layout, t.heads * t.pairs).columns;
+  const Index rows = p.batch * p.count;
   check_rows(spec, columns, p, out, who);
   if (rows == 0 || columns == 0) return;
   const RowKernels& kernels = row_kernels(isa);
@@ -61,9 +60,10 @@ void spec_rows(const RotarySpec& spec, std::span<const RotaryTables> blocks, Isa
     Index column = 0;
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       const RotaryTables& t = blocks[b];
-      const RowPlane cos = plane_at(out, p, column, t.pairs);
-      const RowPlane sin = plane_at(out, p, column + t.heads * t.pairs, t.pairs);
-      column += 2 * t.heads * t.pairs;
+      const RowLayout l = row_layout(layout, t.heads * t.pairs);
+      const RowPlane cos = plane_at(out, p, l, column, t.pairs);
+      const RowPlane sin = plane_at(out, p, l, column + l.sine, t.pairs);
+      column += l.columns;
       if (spec.precision == Precision::exact) {
         const PhaseTurns turns{t.wide_hi, t.wide_lo, t.per_unit, t.heads, t.axes, t.pairs, t.gain};
         exact_rows(kernels, turns, p, cos, sin, stream, begin, end);
@@ -84,7 +84,7 @@ void RotaryPlan::rows(const Positions& positions, const TensorView& out,
   const DType want = s.dtype == DType::f64 ? DType::f64 : DType::f32;
   if (out.dtype != want)
     refuse("rotary", "rows must be " + std::string(name(want)), name(out.dtype));
-  detail::spec_rows(s.spec, s.tables, s.isa, positions, out, executor, "rotary");
+  detail::spec_rows(s.spec, s.tables, s.isa, positions, out, TableLayout::half, executor, "rotary");
 }
 
 }  // namespace posenc

@@ -9,14 +9,12 @@
 
 namespace posenc::detail {
 
-// Columns of a row: for every block its cosines [heads, pairs], then its sines [heads, pairs].
-Index row_columns(std::span<const RotaryTables> blocks) noexcept;
-
-// Writes [batch * tokens, row_columns] of f64, f32, f16 or bf16 (any strides), gain in, decay not,
-// in the precision of the spec. `blocks`: exact turns (wide_hi, wide_lo, per_unit) of the blocks of
+// Writes [batch * tokens, columns] of f64, f32, f16 or bf16 (any strides), gain in, decay not, in
+// the precision of the spec: a block after the other, the cosines [heads, pairs] and sines of each
+// as the layout has them. `blocks`: exact turns (wide_hi, wide_lo, per_unit) of the blocks of
 // the spec. Positions have axes of the spec. Allocates nothing but what the executor does. Throws
 // [who] on shapes, dtype and positions.
 void spec_rows(const RotarySpec&, std::span<const RotaryTables> blocks, Isa, const Positions&,
-               const TensorView& out, const Executor&, std::string_view who);
+               const TensorView& out, TableLayout, const Executor&, std::string_view who);
 
 }  // namespace posenc::detail

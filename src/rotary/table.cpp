@@ -15,9 +15,9 @@ using detail::RowSource;
 using detail::TableStore;
 using detail::TableVersion;
 
-RotaryTable::RotaryTable(const RotarySpec& spec, Index positions, DType dtype, BeyondTable beyond,
-                         const Executor& executor)
-    : state_(std::make_shared<State>(spec, positions, dtype, beyond, executor)) {}
+RotaryTable::RotaryTable(const RotarySpec& spec, Index positions, DType dtype, TableLayout layout,
+                         BeyondTable beyond, const Executor& executor)
+    : state_(std::make_shared<State>(spec, positions, dtype, layout, beyond, executor)) {}
 RotaryTable::RotaryTable(std::shared_ptr<State> state) : state_(std::move(state)) {}
 RotaryTable::~RotaryTable() = default;
 RotaryTable::RotaryTable(RotaryTable&&) noexcept = default;
@@ -51,6 +51,7 @@ RotaryTable::Snapshot RotaryTable::snapshot() const {
   Snapshot s;
   s.size = v.size.load(std::memory_order_acquire);
   const Index shape[] = {s.size, v.columns};
+  s.layout = v.layout;
   s.cos_sin = tensor(static_cast<const void*>(v.base), v.dtype, shape);
   s.keep_alive = std::move(held);
   return s;
@@ -147,6 +148,7 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
       if (most < size) {
         check_built_for(s.spec, *v, sense);
         RowSource rows;
+        rows.layout = v->layout;
         rows.cos.data = v->base;
         rows.cos.dtype = v->dtype;
         rows.cos.token_stride = v->columns;

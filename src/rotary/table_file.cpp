@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/known_enum.h"
+#include "phase/row_layout.h"
 #include "posenc/core/error.h"
 #include "posenc/core/isa.h"
 #include "posenc/io/array.h"
@@ -17,6 +18,8 @@
 namespace posenc {
 namespace {
 
+using detail::row_layout;
+using detail::RowLayout;
 using detail::TableVersion;
 
 constexpr std::string_view kName = "cos_sin";
@@ -27,57 +30,48 @@ std::string hex(std::uint64_t x) {
   return std::string(text, end.ptr);
 }
 
-// Column of pair i of cos (part 0) or sin (1), first copy and second.
-void scatter(const std::byte* from, Index pairs, Index part, TableLayout layout, Index size,
-             std::byte* to) {
-  for (Index i = 0; i < pairs; ++i) {
-    const auto put = [&](Index column) {
-      std::memcpy(to + column * size, from + i * size, static_cast<std::size_t>(size));
-    };
-    switch (layout) {
-      case TableLayout::half:
-        put(part * pairs + i);
-        break;
-      case TableLayout::pairs:
-        put(2 * i + part);
-        break;
-      case TableLayout::duplicated:
-        put(2 * part * pairs + i);
-        put(2 * part * pairs + pairs + i);
-        break;
-      case TableLayout::repeated:
-        put(2 * part * pairs + 2 * i);
-        put(2 * part * pairs + 2 * i + 1);
-        break;
+// `values` cosines and sines of a row, from one layout into another.
+void lay_out(const std::byte* from, const RowLayout& has, std::byte* to, const RowLayout& wants,
+             Index values, Index size) {
+  const auto put = [&](Index column, Index found) {
+    std::memcpy(to + column * size, from + found * size, static_cast<std::size_t>(size));
+  };
+  for (Index m = 0; m < values; ++m)
+    for (const bool sine : {false, true}) {
+      const Index found = has.step * m + (sine ? has.sine : 0);
+      const Index column = wants.step * m + (sine ? wants.sine : 0);
+      put(column, found);
+      if (wants.copy != 0) put(column + wants.copy, found);
     }
-  }
 }
 
 Array laid_out(const TableVersion& v, Index rows, TableLayout layout) {
-  const bool twice = layout == TableLayout::duplicated || layout == TableLayout::repeated;
-  const Index columns = v.columns * (twice ? 2 : 1), size = size_of(v.dtype);
+  const auto row_of = [&](const RotaryBlock& b, TableLayout l) {
+    return row_layout(l, b.spectrum.heads * b.pairs());  // heads side by side
+  };
+  const Index size = size_of(v.dtype);
+  Index columns = 0;
+  for (const RotaryBlock& b : v.spec.blocks) columns += row_of(b, layout).columns;
   Array a = make_array(v.dtype, {rows, columns});
-  if (layout == TableLayout::half) {
+  if (layout == v.layout) {
     if (!a.bytes.empty()) std::memcpy(a.bytes.data(), v.base, a.bytes.size());
     return a;
   }
-  for (Index r = 0; r < rows; ++r) {
-    const std::byte* from = v.base + r * v.columns * size;
-    std::byte* to = a.bytes.data() + r * columns * size;
+  const std::byte* from = v.base;
+  std::byte* to = a.bytes.data();
+  for (Index r = 0; r < rows; ++r)
     for (const RotaryBlock& b : v.spec.blocks) {
-      // heads as well are laid out one by one: their cosines, then their sines
-      const Index n = b.spectrum.heads * b.pairs();
-      scatter(from, n, 0, layout, size, to);
-      scatter(from + n * size, n, 1, layout, size, to);
-      from += 2 * n * size, to += 2 * n * size * (twice ? 2 : 1);
+      const RowLayout has = row_of(b, v.layout), wants = row_of(b, layout);
+      lay_out(from, has, to, wants, b.spectrum.heads * b.pairs(), size);
+      from += has.columns * size, to += wants.columns * size;
     }
-  }
   return a;
 }
 
 // Where the rows lie in a file, and of what kind.
 struct Place {
   DType dtype = DType::f32;
+  TableLayout layout = TableLayout::half;
   Index rows = 0, columns = 0;
   std::size_t offset = 0;
 };
@@ -111,6 +105,9 @@ Place find_safetensors(std::span<const std::byte> bytes, const std::string& file
   if (built->as_string() != hash)
     refuse("rotary table", "the file must have been built from this spec, whose rows are " + hash,
            built->as_string());
+  const Json* layout = header.at_pointer("/__metadata__/posenc.layout");
+  if (layout == nullptr || !layout->is_string())
+    throw FormatError(file, "#/__metadata__", "is no table of posenc: posenc.layout is missing");
   const Json* entry = header.find(kName);
   const Json* dtype = entry ? entry->find("dtype") : nullptr;
   const Json* shape = entry ? entry->find("shape") : nullptr;
@@ -122,6 +119,12 @@ Place find_safetensors(std::span<const std::byte> bytes, const std::string& file
   if (!dtype || !dtype->is_string() || !two(shape) || !two(offsets))
     throw FormatError(file, "#/cos_sin", "must have dtype, a shape of two and data_offsets");
   Place p;
+  const auto& layouts = EnumNames<TableLayout>::value;
+  const auto named = std::find(layouts.begin(), layouts.end(), layout->as_string());
+  if (named == layouts.end())
+    throw FormatError(file, "#/__metadata__/posenc.layout",
+                      "must be a layout of rows, got " + layout->as_string());
+  p.layout = static_cast<TableLayout>(named - layouts.begin());
   const std::string& type = dtype->as_string();
   if (type != "F32" && type != "F16" && type != "BF16")
     throw FormatError(file, "#/cos_sin/dtype", "must be F32, F16 or BF16, got " + type);
@@ -172,10 +175,12 @@ Place find_npy(std::span<const std::byte> bytes, const std::string& file) {
 void check_sample(const RotarySpec& spec, const Place& p, const std::byte* base,
                   const std::string& file) {
   detail::TableVersion v;
-  detail::describe_version(v, spec, p.dtype);
+  detail::describe_version(v, spec, p.dtype, p.layout);
   if (v.columns != p.columns)
     refuse("rotary table",
-           "the file must have the columns of the spec, " + std::to_string(v.columns), p.columns);
+           "the file must have the columns of the spec in layout " +
+               std::string(enum_text(p.layout)) + ", " + std::to_string(v.columns),
+           p.columns);
   const Index row = p.columns * size_of(p.dtype);
   const Index blocks[] = {0, p.rows / 2, p.rows - 16};
   for (const Index at : blocks) {
@@ -219,16 +224,24 @@ void RotaryTable::save(const std::filesystem::path& path, TableLayout layout) co
 }
 
 RotaryTable RotaryTable::map(const std::filesystem::path& path, const RotarySpec& spec,
-                             BeyondTable beyond) {
+                             BeyondTable beyond, std::optional<TableLayout> layout) {
   check(spec);
+  if (layout) detail::check_known("rotary table", "layout", *layout);
   MappedFile file(path);
   const std::string name = path.string();
-  const Place p = path.extension() == ".npy"
-                      ? find_npy(file.bytes(), name)
-                      : find_safetensors(file.bytes(), name, hex(detail::rows_hash(spec)));
+  const bool npy = path.extension() == ".npy";
+  Place p = npy ? find_npy(file.bytes(), name)
+                : find_safetensors(file.bytes(), name, hex(detail::rows_hash(spec)));
+  if (npy) p.layout = layout.value_or(TableLayout::half);
+  if (p.layout != layout.value_or(p.layout))
+    refuse(
+        "rotary table",
+        "the layout of " + name + " must be the one asked for, " + std::string(enum_text(*layout)),
+        enum_text(p.layout));
   const std::byte* base = file.bytes().data() + p.offset;
   check_sample(spec, p, base, name);
-  return RotaryTable(std::make_shared<State>(spec, p.rows, p.dtype, beyond, std::move(file), base));
+  return RotaryTable(
+      std::make_shared<State>(spec, p.rows, p.dtype, p.layout, beyond, std::move(file), base));
 }
 
 }  // namespace posenc

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "phase/row_layout.h"
 #include "posenc/core/error.h"
 #include "posenc/core/isa.h"
 #include "rotary/compat.h"
@@ -98,7 +99,7 @@ bool same_rows(const RotarySpec& a, const RotarySpec& b) {
   return true;
 }
 
-void describe_version(TableVersion& v, const RotarySpec& spec, DType dtype) {
+void describe_version(TableVersion& v, const RotarySpec& spec, DType dtype, TableLayout layout) {
   check(spec);
   Index columns = 0;
   std::vector<std::vector<std::int32_t>> axes;
@@ -106,12 +107,12 @@ void describe_version(TableVersion& v, const RotarySpec& spec, DType dtype) {
     if (!b.log2_decay.empty())
       refuse("rotary table", "xPos has no table: its decay grows without bound with the position");
     check_compat(b.spectrum, spec.precision);
-    columns += 2 * b.spectrum.heads * b.pairs();
+    columns += row_layout(layout, b.spectrum.heads * b.pairs()).columns;
     std::vector<std::int32_t> axis;
     for (Index i = 0; i < b.pairs(); ++i) axis.push_back(axis_of(b.spectrum, i));
     axes.push_back(std::move(axis));
   }
-  v.spec = spec, v.dtype = dtype, v.columns = columns;
+  v.spec = spec, v.dtype = dtype, v.layout = layout, v.columns = columns;
   v.axes = std::move(axes);
   v.pair_axis.clear();
   if (spec.axes() > 1)
@@ -142,7 +143,7 @@ void build_rows(const TableVersion& v, Index begin, Index end, std::byte* to,
   for (std::size_t i = 0; i < position.size(); ++i) position[i] = begin + static_cast<Index>(i);
   const Index shape[] = {end - begin, v.columns};
   spec_rows(flat, tables, active_isa(), positions(position),
-            tensor(static_cast<void*>(to), v.dtype, shape), executor, "rotary table");
+            tensor(static_cast<void*>(to), v.dtype, shape), v.layout, executor, "rotary table");
 }
 
 }  // namespace posenc::detail

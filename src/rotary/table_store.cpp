@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "core/known_enum.h"
 #include "posenc/core/error.h"
 
 namespace posenc::detail {
@@ -109,7 +110,7 @@ void TableStore::rebuild(const RotarySpec& spec, Index positions, Index capacity
                          const Executor& executor) {
   const TableVersion* old = current_.load();
   TableVersion& v = unused();
-  describe_version(v, spec, old ? old->dtype : v.dtype);
+  describe_version(v, spec, old ? old->dtype : v.dtype, old ? old->layout : v.layout);
   v.lineage = old ? old->lineage : std::vector<std::uint64_t>{};
   const std::uint64_t hash = rows_hash(spec);
   if (std::find(v.lineage.begin(), v.lineage.end(), hash) == v.lineage.end())
@@ -128,21 +129,23 @@ void TableStore::rebuild(const RotarySpec& spec, Index positions, Index capacity
   publish(v);
 }
 
-TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, BeyondTable beyond,
-                       const Executor& executor)
+TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, TableLayout layout,
+                       BeyondTable beyond, const Executor& executor)
     : beyond_(beyond) {
   if (positions < 0) refuse("rotary table", "positions must not be negative", positions);
   if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16)
     refuse("rotary table", "dtype must be f32, f16 or bf16", name(dtype));
-  unused().dtype = dtype;
+  check_known("rotary table", "layout", layout);
+  TableVersion& first = unused();
+  first.dtype = dtype, first.layout = layout;
   rebuild(spec, positions, 0, executor);
 }
 
-TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, BeyondTable beyond,
-                       MappedFile file, const std::byte* base)
+TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, TableLayout layout,
+                       BeyondTable beyond, MappedFile file, const std::byte* base)
     : beyond_(beyond) {
   TableVersion& v = unused();
-  describe_version(v, spec, dtype);
+  describe_version(v, spec, dtype, layout);
   v.lineage.push_back(rows_hash(spec));
   v.capacity = positions;
   v.file = std::move(file);

@@ -41,6 +41,7 @@ bool same_rows(const RotarySpec&, const RotarySpec&);
 struct TableVersion {
   RotarySpec spec;
   DType dtype = DType::f32;
+  TableLayout layout = TableLayout::half;
   Index columns = 0, capacity = 0;
   const std::byte* base = nullptr;
   Reservation memory;                           // or
@@ -76,8 +77,8 @@ class TableStore {
     TableVersion* version_;
   };
 
-  TableStore(const RotarySpec&, Index positions, DType, BeyondTable, const Executor&);
-  TableStore(const RotarySpec&, Index positions, DType, BeyondTable, MappedFile,
+  TableStore(const RotarySpec&, Index positions, DType, TableLayout, BeyondTable, const Executor&);
+  TableStore(const RotarySpec&, Index positions, DType, TableLayout, BeyondTable, MappedFile,
              const std::byte* base);
 
   void grow(Index positions, const Executor&);
@@ -102,7 +103,7 @@ class TableStore {
 
 // Rows [begin, end) of the version's spec, written from `to` on.
 void build_rows(const TableVersion&, Index begin, Index end, std::byte* to, const Executor&);
-// Sets spec, dtype, columns and axes. Throws [rotary table] on what no table can hold.
-void describe_version(TableVersion&, const RotarySpec&, DType);
+// Sets spec, dtype, layout, columns and axes. Throws [rotary table] on what no table can hold.
+void describe_version(TableVersion&, const RotarySpec&, DType, TableLayout);
 
 }  // namespace posenc::detail

@@ -6,92 +6,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <thread>
 
-#include "phase/reference.h"
-#include "posenc/io/array.h"
-#include "posenc/rotary/rope.h"
+#include "rotary/table_support.h"
 #include "support/random.h"
 #include "support/refusal.h"
-#include "support/temporary_directory.h"
 
 namespace posenc {
 namespace {
 
-RotarySpec plain(Index dim = 16, double base = 1e4, Pairing pairing = Pairing::half_split) {
-  Rope r;
-  r.head_dim = dim, r.base = base, r.pairing = pairing;
-  return resolve(r);
-}
-RotarySpec scaled(double factor, double gain, Index dim = 16) {
-  RotarySpec s = plain(dim);
-  for (double& f : s.blocks[0].spectrum.frequency) f /= factor;
-  s.blocks[0].spectrum.gain = gain;
-  return s;
-}
-// Two streams: the even pairs follow the first, the odd ones the second.
-RotarySpec two_axes() {
-  RotarySpec s = plain();
-  Spectrum& p = s.blocks[0].spectrum;
-  const std::vector<double> f = p.frequency;
-  p.axes = 2;
-  p.frequency.assign(2 * f.size(), 0);
-  for (std::size_t i = 0; i < f.size(); ++i) p.frequency[i % 2 * f.size() + i] = f[i];
-  return s;
-}
-
-std::vector<double> values(const RotaryTable::Snapshot& s) {
-  return make_array(s.cos_sin).doubles();
-}
-
-void expect_rows(const RotaryTable& table, const RotarySpec& spec, double allowed) {
-  const auto s = table.snapshot();
-  const auto v = values(s);
-  const Spectrum& p = spec.blocks[0].spectrum;
-  const Index n = p.pairs();
-  ASSERT_EQ(s.cos_sin.shape[1], 2 * n);
-  test::Angle angle;
-  for (Index t = 0; t < s.size; t += t < 40 || t > s.size - 20 ? 1 : 97)
-    for (Index i = 0; i < n; ++i) {
-      double f = 0;
-      for (Index a = 0; a < p.axes; ++a) f += p.frequency[static_cast<std::size_t>(a * n + i)];
-      angle.clear();
-      angle.add(std::int64_t{t}, f);
-      angle.done();
-      const auto at = static_cast<std::size_t>(t * 2 * n + i);
-      ASSERT_LE(angle.cos_error(v[at], p.gain), allowed) << t << " " << i;
-      ASSERT_LE(angle.sin_error(v[at + static_cast<std::size_t>(n)], p.gain), allowed) << t;
-    }
-}
-
-struct Tensors {
-  std::vector<float> q, k;
-  QK qk;
-};
-Tensors tensors(Index tokens, Index dim = 16) {
-  Tensors t;
-  test::Random random(3);
-  t.q = random.normals<float>(static_cast<std::size_t>(tokens * 3 * dim));
-  t.k = random.normals<float>(static_cast<std::size_t>(tokens * 2 * dim));
-  t.qk.q = heads(t.q.data(), tokens, 3, dim), t.qk.k = heads(t.k.data(), tokens, 2, dim);
-  return t;
-}
-// By the table and by the plan's own phase, both of the same start.
-double worst_difference(const RotarySpec& spec, const RotaryTable& table, const Positions& p,
-                        Sense sense = Sense::forward) {
-  const RotaryPlan plan(spec, DType::f32);
-  Tensors a = tensors(p.count), b = tensors(p.count);
-  apply(plan, a.qk, a.qk, table, p, sense);
-  plan.apply(b.qk, p, sense);
-  double e = 0;
-  for (std::size_t i = 0; i < a.q.size(); ++i)
-    e = std::max(e, std::fabs(static_cast<double>(a.q[i]) - b.q[i]));
-  for (std::size_t i = 0; i < a.k.size(); ++i)
-    e = std::max(e, std::fabs(static_cast<double>(a.k[i]) - b.k[i]));
-  return e;
-}
+using namespace test;
 
 TEST(RotaryTable, HoldsTheRowsOfEachPosition) {
   for (const Index n : {Index{0}, Index{1}, Index{255}, Index{5000}}) {
@@ -273,81 +197,6 @@ TEST(RotaryTableSet, SharesWhatIsEqual) {
   EXPECT_EQ(set.bytes(), 2 * set[0].bytes());
   EXPECT_THROW(set[5], std::invalid_argument);
   expect_rows(set[4], layers[4], 3.0e-8);
-}
-
-TEST(RotaryTableFile, IsMappedBack) {
-  const test::TemporaryDirectory directory;
-  const RotarySpec spec = scaled(2, 1.1);
-  const RotaryTable t(spec, 700);
-  for (const char* name : {"t.npy", "t.safetensors"}) {
-    const auto path = directory.path() / name;
-    t.save(path);
-    RotaryTable back = RotaryTable::map(path, spec);
-    EXPECT_EQ(values(back.snapshot()), values(t.snapshot()));
-    const std::vector<Index> p{0, 699};
-    EXPECT_LE(worst_difference(spec, back, positions(p)), 2e-6);
-    EXPECT_THROW(RotaryTable::map(path, plain()), std::invalid_argument) << name;
-    EXPECT_THROW(RotaryTable::map(path, plain(32)), std::invalid_argument) << name;
-    back.grow(2000);
-    expect_rows(back, spec, 7.0e-8);
-  }
-  RotaryTable(spec, 50, DType::bf16).save(directory.path() / "b.safetensors");
-  EXPECT_EQ(RotaryTable::map(directory.path() / "b.safetensors", spec).size(), 50);
-  EXPECT_THROW(RotaryTable(spec, 50, DType::bf16).save(directory.path() / "b.npy"),
-               std::invalid_argument);
-}
-
-TEST(RotaryTableFile, EveryLayout) {
-  const test::TemporaryDirectory directory;
-  const RotaryTable t(plain(8), 3);
-  const auto half = values(t.snapshot());
-  const auto file = directory.path() / "x.safetensors";
-  const auto saved = [&](TableLayout layout) {
-    t.save(file, layout);
-    return read_safetensors(file).at("cos_sin").doubles();
-  };
-  const auto twice = saved(TableLayout::duplicated), repeated = saved(TableLayout::repeated),
-             pairs = saved(TableLayout::pairs);
-  EXPECT_EQ(saved(TableLayout::half), half);
-  for (std::size_t r = 0; r < 3; ++r)
-    for (std::size_t i = 0; i < 4; ++i) {
-      const double c = half[8 * r + i], s = half[8 * r + 4 + i];
-      EXPECT_EQ(twice[16 * r + i], c);
-      EXPECT_EQ(twice[16 * r + 4 + i], c);
-      EXPECT_EQ(twice[16 * r + 8 + i], s);
-      EXPECT_EQ(twice[16 * r + 12 + i], s);
-      EXPECT_EQ(repeated[16 * r + 2 * i + 1], c);
-      EXPECT_EQ(repeated[16 * r + 8 + 2 * i], s);
-      EXPECT_EQ(pairs[8 * r + 2 * i], c);
-      EXPECT_EQ(pairs[8 * r + 2 * i + 1], s);
-    }
-}
-
-TEST(RotaryTableFile, DamagedFilesAreRefused) {
-  const test::TemporaryDirectory directory;
-  const RotarySpec spec = plain();
-  for (const char* name : {"t.npy", "t.safetensors"}) {
-    const auto path = directory.path() / name;
-    RotaryTable(spec, 40).save(path);
-    std::vector<std::byte> good = read_file(path, 1 << 20);
-    const auto refused = [&](std::vector<std::byte> bytes) {
-      write_file_atomically(path, bytes);
-      EXPECT_ANY_THROW(RotaryTable::map(path, spec)) << name << " of " << bytes.size();
-    };
-    for (const std::size_t n :
-         {std::size_t{0}, std::size_t{7}, std::size_t{9}, std::size_t{60}, good.size() - 1})
-      refused({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n)});
-    auto bad = good;
-    bad.push_back(std::byte{0});
-    refused(bad);
-    bad = good;
-    bad[bad.size() - 3] ^= std::byte{0x70};  // a value of the last row
-    refused(bad);
-    bad = good;
-    bad[0] ^= std::byte{0xff};
-    refused(bad);
-  }
-  EXPECT_THROW(RotaryTable::map(directory.path() / "absent.npy", spec), FormatError);
 }
 
 // Readers see whole rows of one version while it grows and is replaced; TSan watches.

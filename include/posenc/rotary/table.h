@@ -5,6 +5,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,10 +17,15 @@ enum class BeyondTable : std::uint8_t { refuse, grow };  // never a silent ident
 
 class POSENC_API RotaryTable {
  public:
-  // One-axis and multi-axis specs (an axis-wise table of each pair's own position stream). Throws
+  // One-axis and multi-axis specs (an axis-wise table of each pair's own position stream). Rows lie
+  // in any layout, for programs that read them from a snapshot; `half` is read fastest. Throws
   // [rotary table]: xPos (its decay is not bounded), size < 0, dtype not f32, f16, bf16.
-  RotaryTable(const RotarySpec&, Index positions, DType = DType::f32,
+  RotaryTable(const RotarySpec&, Index positions, DType, TableLayout,
               BeyondTable = BeyondTable::refuse, const Executor& = default_executor());
+  RotaryTable(const RotarySpec& spec, Index positions, DType dtype = DType::f32,
+              BeyondTable beyond = BeyondTable::refuse,
+              const Executor& executor = default_executor())
+      : RotaryTable(spec, positions, dtype, TableLayout::half, beyond, executor) {}
   ~RotaryTable();
   RotaryTable(RotaryTable&&) noexcept;
   RotaryTable& operator=(RotaryTable&&) noexcept;
@@ -39,17 +45,22 @@ class POSENC_API RotaryTable {
   // What a reader holds: [positions, columns] of one version; valid as long as `keep_alive` lives.
   struct Snapshot {
     std::shared_ptr<const void> keep_alive;
-    TensorView cos_sin;  // [positions, columns], read-only; for each block cos [heads, pairs] | sin
+    // [positions, columns], read-only: a block after the other, cosines and sines of its [heads,
+    // pairs] as the layout has them
+    TensorView cos_sin;
+    TableLayout layout = TableLayout::half;
     Index size = 0;
   };
   Snapshot snapshot() const;
-  // cos_sin [positions, columns] in any layout of rows (a block after the other, [cos | sin] or
-  // pairs), to .npy or .safetensors by the name's ending (atomic). .npy has no bf16.
+  // The rows as a snapshot has them, in any layout, to .npy or .safetensors by the name's ending
+  // (atomic). .npy has no bf16.
   void save(const std::filesystem::path&, TableLayout = TableLayout::half) const;
-  // Maps a file that save() wrote (layout half); the spec must be the one it was built from: by the
-  // hash in the file (.safetensors) and by rows made anew. Growing it makes it a table in memory.
+  // Maps a file that save() wrote; the spec must be the one it was built from: by the hash in the
+  // file (.safetensors) and by rows made anew. .safetensors says its layout, and another one asked
+  // for is refused; .npy does not: none given means half. Growing it makes it a table in memory.
   static RotaryTable map(const std::filesystem::path&, const RotarySpec&,
-                         BeyondTable = BeyondTable::refuse);
+                         BeyondTable = BeyondTable::refuse,
+                         std::optional<TableLayout> = std::nullopt);
 
   struct State;
   const State& state() const noexcept { return *state_; }
