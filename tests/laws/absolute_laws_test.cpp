@@ -1,37 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // What holds for every absolute scheme of the registry: gradients of parameters, positions and x
-// against finite differences, the same rows however tokens are batched, refused positions.
+// against finite differences, refused positions. (arrangement_laws_test.cpp: batches.)
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "laws/absolute_samples.h"
+#include "laws/numbers.h"
 
 namespace posenc {
 namespace {
 
 constexpr Index kBatch = 2, kTokens = 3;
 
-struct Numbers {
-  std::vector<double> value;
-  std::vector<Index> shape;
-  TensorView view() { return tensor(static_cast<void*>(value.data()), DType::f64, shape); }
-};
-Numbers waves(std::vector<Index> shape, double size, double phase) {
-  Numbers n{{}, std::move(shape)};
-  Index count = 1;
-  for (const Index s : n.shape) count *= s;
-  for (Index i = 0; i < count; ++i)
-    n.value.push_back(size * std::sin(static_cast<double>(i) * 1.7 + phase));
-  return n;
-}
-template <class T>
-std::vector<TensorView> views(std::vector<T>& all) {
-  std::vector<TensorView> v;
-  for (T& x : all) v.push_back(x.view());
-  return v;
-}
+using test::Channels;
+using test::Numbers;
+using test::views;
+using test::waves;
 
 // One call of a scheme: x of some channels more than the terms need, and everything it gives.
 template <class S>
@@ -43,19 +29,11 @@ struct Call {
   Index channels = 0, appended = 0;
 
   explicit Call(const S& s) : scheme(s), at(test::positions_for(s)) {
-    double phase = 0.3;
-    for (const Parameter& p : s.parameters()) {
-      parameters.push_back(waves(p.shape, 0.6, phase += 0.9));
-      d_parameters.push_back(waves(p.shape, 0, 0));
-    }
-    const LoweredInput low = lowered();
-    for (const InputTerm& t : low.terms) {
-      if (t.compose == Compose::concat)
-        appended += t.width;
-      else
-        channels = std::max(channels, t.first + t.width);
-    }
-    channels += 1;
+    parameters = test::waves_for(s.parameters());
+    d_parameters = test::zeros_for(s.parameters());
+    const Channels c = test::channels_of(lowered());
+    channels = c.reached + 1;
+    appended = c.appended;
     x = waves({kBatch, kTokens, channels}, 0.8, 0.1);
     d_x = x;
     up = waves({kBatch, kTokens, channels + appended}, 1, 2.2);
@@ -140,41 +118,6 @@ void check_nothing_half_added(const S& scheme) {
   }
 }
 
-// Row `b` of the positions, alone.
-OwnedPositions row_of(const OwnedPositions& p, Index b) {
-  return std::visit(
-      [&](const auto& v) {
-        std::decay_t<decltype(v)> out;
-        for (std::int32_t a = 0; a < p.axes; ++a)
-          for (Index t = 0; t < p.count(); ++t)
-            out.push_back(v[static_cast<std::size_t>((a * p.batch + b) * p.count() + t)]);
-        return explicit_positions(std::move(out), 1, p.axes);
-      },
-      p.value);
-}
-
-template <class S>
-void check_batches(const S& scheme) {
-  Call<S> c(scheme);
-  const std::vector<double> whole = c.forward();
-  const LoweredInput low = c.lowered();
-  const Index wide = c.channels + c.appended;
-  std::vector<double> split;
-  std::vector<OwnedPositions> rows;
-  for (Index b = 0; b < kBatch; ++b) {
-    rows.push_back(row_of(c.at, b));
-    std::vector<double> y(static_cast<std::size_t>(kTokens * wide));
-    apply_input(tensor(c.x.value.data() + b * kTokens * c.channels, {kTokens, c.channels}),
-                rows.back(), low, tensor(y.data(), {kTokens, wide}));
-    split.insert(split.end(), y.begin(), y.end());
-  }
-  EXPECT_EQ(whole, split) << "row by row";
-  std::vector<double> packed(whole.size());
-  apply_input(tensor(c.x.value.data(), {kBatch * kTokens, c.channels}), joined(rows), low,
-              tensor(packed.data(), {kBatch * kTokens, wide}));
-  EXPECT_EQ(whole, packed) << "packed in one row";
-}
-
 template <class S>
 void check_refusals(const S& scheme) {
   Call<S> c(scheme);
@@ -202,9 +145,6 @@ TEST(AbsoluteLaws, GradientsAreThoseOfFiniteDifferences) {
 }
 TEST(AbsoluteLaws, AGradientThatDoesNotFitLeavesTheOthersAlone) {
   for_every_sample([](const auto& s) { check_nothing_half_added(s); });
-}
-TEST(AbsoluteLaws, EveryBatchSplitAndPackingGivesTheSameBits) {
-  for_every_sample([](const auto& s) { check_batches(s); });
 }
 TEST(AbsoluteLaws, PositionsThatAreNoNumbersAreRefused) {
   for_every_sample([](const auto& s) { check_refusals(s); });
