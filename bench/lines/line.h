@@ -45,6 +45,8 @@ std::vector<Line> lines();
 std::vector<Line> rotation_lines();
 std::vector<Line> table_lines();
 std::vector<Line> input_lines();
+std::vector<Line> embed_lines();
+std::vector<Line> pope_lines();
 std::vector<Line> small_lines();     // plans
 std::vector<Line> stall_lines();     // the worst call of a reader
 std::vector<Line> overhead_lines();  // the API beside the bare kernel

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands at the input of a model in one pass: words, positions and segments by their ids,
+// summed, then a norm; and its gradients.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "limits.h"
+#include "line.h"
+#include "posenc/absolute/embed.h"
+
+namespace posenc::bench {
+namespace {
+
+constexpr Index kBatch = 8, kTokens = 512, kWidth = 768, kWords = 30522, kSegments = 2;
+constexpr double kEpsilon = 1e-12;
+
+// A number that every dtype holds exactly.
+double entry(Index i) {
+  return static_cast<double>(i * 37 % 101 - 50) / 64;
+}
+void put(const SharedBuffer& b, DType type, Index i, double x) {
+  const auto f = static_cast<float>(x);
+  if (type == DType::f32) {
+    b->as<float>()[i] = f;
+    return;
+  }
+  std::uint32_t bits;
+  std::memcpy(&bits, &f, 4);
+  b->as<std::uint16_t>()[i] = static_cast<std::uint16_t>(bits >> 16);  // bf16
+}
+double get(const SharedBuffer& b, DType type, Index i) {
+  if (type == DType::f32) return static_cast<double>(b->as<float>()[i]);
+  const std::uint32_t bits = static_cast<std::uint32_t>(b->as<std::uint16_t>()[i]) << 16;
+  float f;
+  std::memcpy(&f, &bits, 4);
+  return static_cast<double>(f);
+}
+
+// BERT's sizes. Words stand where no one guesses them, positions in order, segments in halves.
+struct Model {
+  DType type;
+  bool normed;
+  double scale;
+  std::array<SharedBuffer, 3> table;
+  SharedBuffer y;
+  std::array<std::vector<Index>, 3> ids;
+  std::vector<EmbedPart> parts;
+  std::optional<EmbedNorm> norm;
+
+  Model(DType t, bool with_norm) : type(t), normed(with_norm), scale(with_norm ? 2 : 1) {
+    const std::array<Index, 3> rows{kWords, kTokens, kSegments};
+    y = buffer(static_cast<std::size_t>(kBatch * kTokens * kWidth * size_of(type)));
+    for (Index i = 0; i < kBatch * kTokens; ++i) {
+      ids[0].push_back(i * 7919 % kWords);
+      ids[2].push_back(i % kTokens * 2 / kTokens);
+    }
+    for (Index i = 0; i < kTokens; ++i) ids[1].push_back(i);
+    for (std::size_t k = 0; k < (normed ? 3 : 2); ++k) {
+      table[k] = buffer(static_cast<std::size_t>(rows[k] * kWidth * size_of(type)));
+      for (Index i = 0; i < rows[k] * kWidth; ++i) put(table[k], type, i, entry(i));
+      EmbedPart part;
+      const Index shape[] = {rows[k], kWidth}, whole[] = {kBatch, kTokens}, line[] = {kTokens};
+      part.table = tensor(table[k]->data(), type, shape);
+      part.ids = k == 1 ? tensor(static_cast<const void*>(ids[k].data()), DType::i64, line)
+                        : tensor(static_cast<const void*>(ids[k].data()), DType::i64, whole);
+      if (k == 0) part.scale = scale;
+      parts.push_back(part);
+    }
+    if (normed) norm = EmbedNorm{{}, {}, kEpsilon};
+  }
+  Index row(std::size_t part, Index token) const {
+    return part == 1 ? token % kTokens : ids[part][static_cast<std::size_t>(token)];
+  }
+  TensorView out() const {
+    const Index shape[] = {kBatch, kTokens, kWidth};
+    return tensor(y->data(), type, shape);
+  }
+  // The sum at a token, and its mean and deviation.
+  std::vector<double> sum(Index token, double& mean, double& deviation) const {
+    std::vector<double> s(static_cast<std::size_t>(kWidth), 0.0);
+    for (std::size_t k = 0; k < parts.size(); ++k)
+      for (Index c = 0; c < kWidth; ++c)
+        s[static_cast<std::size_t>(c)] += parts[k].scale * entry(row(k, token) * kWidth + c);
+    mean = 0;
+    for (const double x : s) mean += x / kWidth;
+    double variance = 0;
+    for (const double x : s) variance += (x - mean) * (x - mean) / kWidth;
+    deviation = std::sqrt(variance + kEpsilon);
+    return s;
+  }
+  double error() const {
+    double worst = 0;
+    for (Index t = 0; t < kBatch * kTokens; t += 61) {
+      double mean = 0, deviation = 1;
+      const std::vector<double> s = sum(t, mean, deviation);
+      for (Index c = 0; c < kWidth; ++c) {
+        const double x = s[static_cast<std::size_t>(c)];
+        const double want = normed ? (x - mean) / deviation : x;
+        worst = std::max(worst, std::abs(get(y, type, t * kWidth + c) - want));
+      }
+    }
+    return worst;
+  }
+};
+
+// A word's row is read and y written; positions and segments stay in the cache.
+Line embed_line(DType type, bool normed) {
+  Line l;
+  l.name = "input/" + std::string(name(type)) + (normed ? "/embed_bert/" : "/embed_gpt2/") +
+           std::to_string(kBatch) + 'x' + std::to_string(kTokens) + 'x' + std::to_string(kWidth);
+  const auto bytes = static_cast<std::size_t>(kBatch * kTokens * kWidth * size_of(type));
+  l.bytes = 2 * static_cast<double>(bytes);
+  l.limit_name = "copy";
+  l.prepare = [=] {
+    const auto m = std::make_shared<Model>(type, normed);
+    const auto from = buffer(bytes), to = buffer(bytes);
+    Prepared r;
+    r.run = [m] { embed(m->parts, m->norm, m->out(), inline_executor()); };
+    r.run();
+    r.max_error = m->error();
+    r.bound = type == DType::f32 ? 4e-7 : 1.6e-2;  // one rounding of numbers below 8
+    const Copy copy = best_copy(bytes);
+    r.limit = [=] { copy(to->as<float>(), from->as<float>(), bytes / 4); };
+    return r;
+  };
+  return l;
+}
+
+// The gradient of one word's row, token by token.
+double word_error(const Model& m, const SharedBuffer& d_y, const SharedBuffer& d_words,
+                  Index word) {
+  std::vector<double> want(static_cast<std::size_t>(kWidth), 0.0);
+  for (Index t = 0; t < kBatch * kTokens; ++t) {
+    if (m.row(0, t) != word) continue;
+    double mean = 0, deviation = 1, up = 0, along = 0;
+    const std::vector<double> s = m.sum(t, mean, deviation);
+    const auto g = [&](Index c) { return static_cast<double>(d_y->as<float>()[t * kWidth + c]); };
+    const auto x = [&](Index c) { return (s[static_cast<std::size_t>(c)] - mean) / deviation; };
+    for (Index c = 0; c < kWidth; ++c) up += g(c) / kWidth, along += g(c) * x(c) / kWidth;
+    for (Index c = 0; c < kWidth; ++c)
+      want[static_cast<std::size_t>(c)] += m.scale * (g(c) - up - x(c) * along) / deviation;
+  }
+  double worst = 0;
+  for (Index c = 0; c < kWidth; ++c)
+    worst = std::max(worst, std::abs(static_cast<double>(d_words->as<float>()[word * kWidth + c]) -
+                                     want[static_cast<std::size_t>(c)]));
+  return worst;
+}
+
+// d_y and the words' rows are read, rows of the gradient read and written.
+Line embed_gradient_line() {
+  Line l;
+  l.name = "input/f32/embed_gradient/" + std::to_string(kBatch) + 'x' + std::to_string(kTokens) +
+           'x' + std::to_string(kWidth);
+  const Index count = kBatch * kTokens * kWidth;
+  const auto bytes = static_cast<std::size_t>(4 * count);
+  l.bytes = 4 * static_cast<double>(bytes);
+  l.limit_name = "copy";
+  l.prepare = [=] {
+    const auto m = std::make_shared<Model>(DType::f32, true);
+    const auto d_y = buffer(bytes), from = buffer(2 * bytes), to = buffer(2 * bytes);
+    for (Index i = 0; i < count; ++i) d_y->as<float>()[i] = static_cast<float>(entry(i));
+    std::vector<SharedBuffer> d;
+    for (const EmbedPart& part : m->parts) {
+      d.push_back(buffer(static_cast<std::size_t>(4 * part.table.shape[0] * kWidth)));
+      std::memset(d.back()->data(), 0, d.back()->bytes());
+    }
+    Prepared r;
+    r.run = [=] {
+      std::vector<TensorView> to_parts;
+      for (std::size_t k = 0; k < d.size(); ++k)
+        to_parts.push_back(tensor(d[k]->as<float>(), {m->parts[k].table.shape[0], kWidth}));
+      embed_gradient(m->parts, m->norm, tensor(d_y->as<float>(), {kBatch, kTokens, kWidth}),
+                     {.parts = to_parts, .gamma = {}, .beta = {}}, inline_executor());
+    };
+    r.run();
+    for (const Index t : {5, 600, 4001})
+      r.max_error = std::max(r.max_error, word_error(*m, d_y, d[0], m->row(0, t)));
+    r.bound = 1e-6;
+    const Copy copy = best_copy(2 * bytes);
+    r.limit = [=] { copy(to->as<float>(), from->as<float>(), bytes / 2); };
+    return r;
+  };
+  return l;
+}
+
+}  // namespace
+
+std::vector<Line> embed_lines() {
+  return {embed_line(DType::f32, true), embed_line(DType::bf16, true),
+          embed_line(DType::f32, false), embed_gradient_line()};
+}
+
+}  // namespace posenc::bench
