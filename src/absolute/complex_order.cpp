@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absolute/rows.h"
+#include "core/known_enum.h"
 #include "core/shape.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
@@ -120,6 +121,7 @@ std::vector<Parameter> ComplexOrder::parameters() const {
 }
 
 std::vector<double> complex_frequencies(const ComplexOrder& s, ComplexStart start) {
+  detail::check_known("complex_order", "start", start);
   const std::vector<Index> shape = s.parameters()[1].shape;
   const Index words = s.frequency == WordSharing::per_channel ? 1 : s.vocabulary;
   const Index channels = s.frequency == WordSharing::per_word ? 1 : s.width;

@@ -159,7 +159,9 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
       }
       if (store.beyond() == BeyondTable::refuse)
         refuse("rotary table",
-               "position must lie in the table of " + std::to_string(size) + " positions", most);
+               "position must lie in the table of " + std::to_string(size) +
+                   " positions where beyond is " + std::string(enum_text(store.beyond())),
+               most);
       if (most >= kMostGrown)
         refuse("rotary table", "position must be below 2^24 for a table that grows", most);
     }

@@ -226,6 +226,7 @@ void RotaryTable::save(const std::filesystem::path& path, TableLayout layout) co
 RotaryTable RotaryTable::map(const std::filesystem::path& path, const RotarySpec& spec,
                              BeyondTable beyond, std::optional<TableLayout> layout) {
   check(spec);
+  detail::check_known("rotary table", "beyond", beyond);
   if (layout) detail::check_known("rotary table", "layout", *layout);
   MappedFile file(path);
   const std::string name = path.string();

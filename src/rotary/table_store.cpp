@@ -136,6 +136,7 @@ TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, Tab
   if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16)
     refuse("rotary table", "dtype must be f32, f16 or bf16", name(dtype));
   check_known("rotary table", "layout", layout);
+  check_known("rotary table", "beyond", beyond);
   TableVersion& first = unused();
   first.dtype = dtype, first.layout = layout;
   rebuild(spec, positions, 0, executor);

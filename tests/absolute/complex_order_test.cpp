@@ -126,6 +126,7 @@ TEST(ComplexOrder, FrequenciesStartAsTheAuthorsStartThem) {
   const std::vector<double> t = complex_frequencies(s, ComplexStart::transformer);
   EXPECT_THAT(t, ::testing::ElementsAre(1, 1, 0.01, 0.01, 1, 1, 0.01, 0.01, 1, 1, 0.01, 0.01));
   const std::vector<double> c = complex_frequencies(s, ComplexStart::convolutional);
+  EXPECT_THROW(complex_frequencies(s, static_cast<ComplexStart>(2)), std::invalid_argument);
   EXPECT_EQ(c[0], 0);
   EXPECT_NEAR(c[2 * 4 + 1], 2 * 0.01, 1e-17);
 }

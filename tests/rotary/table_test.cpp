@@ -70,7 +70,8 @@ TEST(RotaryTable, BeyondIsRefusedOrGrows) {
   const RotaryTable fixed(spec, 10);
   EXPECT_EQ(turn(fixed, 9), "");
   EXPECT_EQ(turn(fixed, 10),
-            "[rotary table] position must lie in the table of 10 positions, got 10");
+            "[rotary table] position must lie in the table of 10 positions where beyond is refuse, "
+            "got 10");
   EXPECT_EQ(turn(fixed, -1), "[rotary table] position must not be negative, got -1");
   const RotaryTable grows(spec, 10, DType::f32, BeyondTable::grow);
   EXPECT_EQ(turn(grows, 1000), "");
@@ -157,6 +158,12 @@ TEST(RotaryTable, Refusals) {
   EXPECT_EQ(says([] { RotaryTable(plain(), 10, DType::f64); }), who);
   EXPECT_EQ(says([] { RotaryTable(plain(), 10, DType::i32); }), who);
   EXPECT_EQ(says([] { RotaryTable(plain(), Index{1} << 60); }), who);
+  const auto unknown = static_cast<BeyondTable>(7);
+  const std::string one_of = "[rotary table] beyond must be one of refuse, grow, got 7";
+  EXPECT_EQ(test::refusal([&] { RotaryTable(plain(), 10, DType::f32, unknown); }), one_of);
+  EXPECT_EQ(test::refusal([&] { RotaryTable::map("nowhere.npy", plain(), unknown); }), one_of);
+  EXPECT_EQ(enum_text(BeyondTable::grow), "grow");
+  EXPECT_EQ(enum_text(unknown), "?");
   RotarySpec xpos = plain();
   xpos.blocks[0].log2_decay.assign(8, -0.1);
   EXPECT_EQ(says([&] { RotaryTable(xpos, 10); }), who);

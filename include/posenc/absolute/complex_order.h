@@ -79,6 +79,10 @@ inline ComplexOrder language_model(Index width, Index vocabulary) {
 // / D)), their convolutional network by the number of the word (w 10000^(-2c / D)). In the shape of
 // the parameter; sharing takes word 1 or channel 0. Throws [complex_order].
 enum class ComplexStart : std::uint8_t { transformer, convolutional };
+template <>
+struct EnumNames<ComplexStart> {
+  static constexpr std::array<std::string_view, 2> value{"transformer", "convolutional"};
+};
 POSENC_API std::vector<double> complex_frequencies(const ComplexOrder&, ComplexStart);
 
 // Real and imaginary part, of equal shape: [t, d] or [b, t, d], f64, f32, f16, bf16.

@@ -13,7 +13,12 @@
 
 namespace posenc {
 
-enum class BeyondTable : std::uint8_t { refuse, grow };  // never a silent identity
+// A position that the table has no row for; never a silent identity.
+enum class BeyondTable : std::uint8_t { refuse, grow };
+template <>
+struct EnumNames<BeyondTable> {
+  static constexpr std::array<std::string_view, 2> value{"refuse", "grow"};
+};
 
 class POSENC_API RotaryTable {
  public:
