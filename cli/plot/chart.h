@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "posenc/core/dtype.h"
 #include "posenc/io/json.h"
 #include "utf8.h"
 
