@@ -107,10 +107,11 @@ void AddPhaseRun(const ComposeCall& call, const ComposeSource& s, Index begin, I
     run.token[k] = TokenAt<T>(call, item.first, item.token);
     run.stream = run.stream && Streams(call, run.token[k].y + s.first, 0);
   }
-  PhaseStart<typename WalkOf<T>::Start> start{};
-  for (Index pair = 0; pair < s.phase.pairs; pair += kSpan) {
+  PhaseStart<typename WalkOf<T>::Start> start;  // large: nothing is cleared that is not read
+  const Index most = (call.way == MemoryWay::as_it_lies ? kPhaseBlockAsItLies : kPhaseBlock) / 2;
+  for (Index pair = 0; pair < s.phase.pairs; pair += most) {
     Span spans[2];
-    const int n = ExactStart(s, exact, pair, HWY_MIN(kSpan, s.phase.pairs - pair), start, spans);
+    const int n = ExactStart(s, exact, pair, HWY_MIN(most, s.phase.pairs - pair), start, spans);
     for (int k = 0; k < n && sizeof(T) == 4; ++k) TakeFirstStep(s, spans[k], start);
     WalkBlock<T>(run, start, spans, n);
   }

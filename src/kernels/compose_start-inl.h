@@ -25,13 +25,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 // on one channel, so that no layout needs its channels exchanged.
 template <class T>
 inline constexpr Index kRun = sizeof(T) == 2 ? phase_run(DType::f16) : phase_run(DType::f32);
-// Channels whose starts stay in the first cache while a group of positions is walked: one span of
-// pairs side by side, or sines and cosines of the same pairs.
-inline constexpr Index kPhaseBlock = 1024, kSpan = kPhaseBlock / 2;
+// Channels whose starts are kept while a group of positions is walked, one span of pairs side by
+// side or sines and cosines of the same pairs: few, in the first cache, or as it lies as many as
+// make long pieces of memory, in the second.
+inline constexpr Index kPhaseBlock = 1024, kPhaseBlockAsItLies = 4096;
+// Where the second span of a block begins in a start.
+inline constexpr Index kSecondSpan = kPhaseBlockAsItLies / 2;
 
 // Input is asked for this many bytes early, in the order of the walk: into the first cache, or as
 // it lies into the second, where rows whole pages apart do not drive each other out.
-inline constexpr Index kPhaseAhead = 256, kPhaseAheadAsItLies = 1024;
+inline constexpr Index kPhaseAhead = 256, kPhaseAheadAsItLies = 2048;
 // Rows that are met in turns as it lies: whole pages apart they are one set of the first cache,
 // which holds eight lines.
 inline constexpr Index kRowsInTurns = 8;
@@ -40,7 +43,8 @@ inline constexpr Index kRowsInTurns = 8;
 // quarter of a turn more. While f32 is walked: the row and the next one.
 template <class S>
 struct PhaseStart {
-  alignas(64) S row[kPhaseBlock + kPadding], quarter[kPhaseBlock + kPadding];
+  static constexpr Index kSize = kPhaseBlockAsItLies + kPadding;
+  alignas(64) S row[kSize], quarter[kSize];
 };
 
 // Channels [channel, channel + n) of a phase, kept from `at` on in a start.
@@ -48,34 +52,51 @@ struct Span {
   Index at, channel, n;
 };
 
-// The exact start of pairs [first, first + n), at most kSpan; returns how many spans they are.
+// Vectors reach behind the n channels from `at` on, of which nothing is used.
+template <class S>
+HWY_INLINE void ClearBehind(PhaseStart<S>& start, Index at, Index n) {
+  for (Index i = at + n; i < at + n + kPadding; ++i) start.row[i] = start.quarter[i] = 0;
+}
+
+// The exact start of pairs [first, first + n), at most kSecondSpan; returns how many spans they
+// are.
 template <class S>
 HWY_INLINE int ExactStart(const ComposeSource& s, std::uint64_t position, Index first, Index n,
                           PhaseStart<S>& start, Span* span) {
-  alignas(64) S c[kSpan + kPadding], sine[kSpan + kPadding];
+  alignas(64) S c[kChunk + kPadding], sine[kChunk + kPadding];
+  const bool interleaved = s.layout == SineLayout::interleaved;
+  ClearBehind(start, 0, interleaved ? 2 * n : n);
+  if (!interleaved) ClearBehind(start, kSecondSpan, n);
   TokenPosition where{};
   where.whole[0] = position;
-  for (Index i = 0; i < n; i += kChunk)
-    Phase(s.phase, 0, where, first + i, HWY_MIN(kChunk, n - i), s.gain, s.gain, c + i, sine + i);
-  const SineCounts count = sine_counts(s.layout, s.phase.pairs, s.width);
-  S *row = start.row, *quarter = start.quarter;
-  if (s.layout == SineLayout::interleaved) {
-    for (Index m = 0; m < n; ++m) {
-      row[2 * m] = sine[m], row[2 * m + 1] = c[m];
-      quarter[2 * m] = c[m], quarter[2 * m + 1] = -sine[m];
+  for (Index i = 0; i < n; i += kChunk) {
+    const Index chunk = HWY_MIN(kChunk, n - i);
+    Phase(s.phase, 0, where, first + i, chunk, s.gain, s.gain, c, sine);
+    S *row = start.row + i, *quarter = start.quarter + i;
+    if (interleaved) {
+      row += i, quarter += i;
+      for (Index m = 0; m < chunk; ++m) {
+        row[2 * m] = sine[m], row[2 * m + 1] = c[m];
+        quarter[2 * m] = c[m], quarter[2 * m + 1] = -sine[m];
+      }
+    } else {
+      for (Index m = 0; m < chunk; ++m) {
+        row[m] = sine[m], quarter[m] = c[m];
+        row[kSecondSpan + m] = c[m], quarter[kSecondSpan + m] = -sine[m];
+      }
     }
+  }
+  const SineCounts count = sine_counts(s.layout, s.phase.pairs, s.width);
+  if (interleaved) {
     span[0] = {0, 2 * first, HWY_MIN(2 * n, count.sines + count.cosines - 2 * first)};
     return 1;
-  }
-  for (Index m = 0; m < n; ++m) {
-    row[m] = sine[m], quarter[m] = c[m];
-    row[kSpan + m] = c[m], quarter[kSpan + m] = -sine[m];
   }
   const bool cosines_first = cosine_first(s.layout);
   const Index sines = HWY_MIN(n, count.sines - first), cosines = HWY_MIN(n, count.cosines - first);
   int spans = 0;
   if (sines > 0) span[spans++] = {0, first + (cosines_first ? count.cosines : 0), sines};
-  if (cosines > 0) span[spans++] = {kSpan, first + (cosines_first ? 0 : count.sines), cosines};
+  if (cosines > 0)
+    span[spans++] = {kSecondSpan, first + (cosines_first ? 0 : count.sines), cosines};
   return spans;
 }
 

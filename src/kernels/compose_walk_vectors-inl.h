@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The walk of rows of sines in vectors.
+#include <type_traits>
+
 #include "kernels/compose_start-inl.h"
 
 #if defined(POSENC_KERNELS_COMPOSE_WALK_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -26,6 +28,7 @@ struct WideWalk {
   using Start = double;
   using StartTag = hn::ScalableTag<double>;
   static constexpr int kParts = HWY_TARGET == HWY_SCALAR ? 1 : 2;  // of doubles for one of floats
+  static constexpr int kVisit = 2;  // vectors of a visit to a row: whole lines of memory
   hn::Vec<StartTag> now[kParts], next[kParts], twice[kParts];
 
   HWY_INLINE WideWalk() {}  // one of the compiler's own would not be for this target
@@ -51,7 +54,7 @@ struct WideWalk {
 struct NarrowWalk {
   using Start = float;
   using StartTag = RowTag;
-  static constexpr int kParts = 1;
+  static constexpr int kVisit = 4;
   hn::Vec<RowTag> now, step, bend;
 
   HWY_INLINE NarrowWalk() {}
@@ -104,10 +107,7 @@ HWY_INLINE void BeginWalk(const ComposeSource& s, const Span& span, Index i,
 }
 HWY_INLINE void EndWalk(const Span&, Index, const NarrowWalk&, PhaseStart<float>&) {}
 
-// Vectors of a visit to a row: whole lines of memory.
-inline constexpr int kVisit = 2;
-
-template <class T>
+template <class T, int kVisit>
 HWY_INLINE void AskForVisit(const T* x, MemoryWay way) {
   for (Index i = 0; i < kVisit * static_cast<Index>(hn::Lanes(RowTag()));
        i += 64 / static_cast<Index>(sizeof(T))) {
@@ -120,7 +120,7 @@ HWY_INLINE void AskForVisit(const T* x, MemoryWay way) {
 
 // The rows [from, to) of a run meet their tokens in a visit's channels from `channel` on; `token`
 // is that of row `from`. What `ahead` meets is asked for.
-template <class T, bool kHasX, bool kStream, class Walk>
+template <class T, int kVisit, bool kHasX, bool kStream, class Walk>
 HWY_INLINE void WalkVisit(Walk* walk, const Token<T>* token, Index from, Index to, Index channel,
                           Next<T> ahead, Compute<T> gain) {
   const RowTag d;
@@ -129,16 +129,18 @@ HWY_INLINE void WalkVisit(Walk* walk, const Token<T>* token, Index from, Index t
   for (Index r = 0; r < to; ++r) {
     if (r >= from) {
       const Token<T> at = token[r - from];
-      auto low = walk[0].Row(), high = walk[1].Row();
-      const T* x = at.x + channel;
-      if (kHasX) {
-        AskForVisit(ahead.token[r - from].x + ahead.channel, ahead.way);
-        low = hn::MulAdd(ReadVector(d, x), a, low);
-        high = hn::MulAdd(ReadVector(d, x + lanes), a, high);
+      if (kHasX) AskForVisit<T, kVisit>(ahead.token[r - from].x + ahead.channel, ahead.way);
+      for (int v = 0; v < kVisit; v += 2) {
+        auto low = walk[v].Row(), high = walk[v + 1].Row();
+        const Index at_pair = channel + v * lanes;
+        if (kHasX) {
+          low = hn::MulAdd(ReadVector(d, at.x + at_pair), a, low);
+          high = hn::MulAdd(ReadVector(d, at.x + at_pair + lanes), a, high);
+        }
+        WritePair<kStream>(low, high, d, at.y + at_pair);
       }
-      WritePair<kStream>(low, high, d, at.y + channel);
     }
-    walk[0].Step(), walk[1].Step();
+    for (int v = 0; v < kVisit; ++v) walk[v].Step();
   }
 }
 
@@ -162,7 +164,7 @@ HWY_INLINE void WalkRest(Walk& walk, const Token<T>* token, Index from, Index to
 
 // Where the walks of a span stop between two parts of a run.
 struct Stop {
-  alignas(64) float now[kPhaseBlock + kPadding], step[kPhaseBlock + kPadding];
+  alignas(64) float now[kPhaseBlockAsItLies], step[kPhaseBlockAsItLies];
 };
 HWY_INLINE void StopWalk(const NarrowWalk& walk, Index i, Stop& stop) {
   const RowTag d;
@@ -184,6 +186,7 @@ template <class T, Index kWalk, bool kHasX, bool kStream>
 HWY_INLINE Index WalkInParts(const ComposeSource& s, PhaseStart<float>& start, const Span& span,
                              const Token<T>* token, Index first, Next<T> next, Compute<T> gain) {
   constexpr Index early = kPhaseAheadAsItLies / static_cast<Index>(sizeof(T));
+  constexpr int kVisit = NarrowWalk::kVisit;
   const auto lanes = static_cast<Index>(hn::Lanes(RowTag()));
   const Index visits = span.n / (kVisit * lanes);
   Stop stop;
@@ -200,7 +203,7 @@ HWY_INLINE Index WalkInParts(const ComposeSource& s, PhaseStart<float>& start, c
       const Index left = span.n - i - early;
       const Next<T> ahead = left > 0 ? Next<T>{token, first + i + early, next.way}
                                      : Next<T>{after.token, after.channel - left, next.way};
-      WalkVisit<T, kHasX, kStream>(walk, token, 0, kRowsInTurns, first + i, ahead, gain);
+      WalkVisit<T, kVisit, kHasX, kStream>(walk, token, 0, kRowsInTurns, first + i, ahead, gain);
       for (int v = 0; v < kVisit && !last; ++v) StopWalk(walk[v], i + v * lanes, stop);
     }
     token += kRowsInTurns;
@@ -222,18 +225,23 @@ HWY_INLINE void WalkSpan(const ComposeSource& s, PhaseStart<typename Walk::Start
     if (as_it_lies && from == 0 && to == kWalk)
       i = WalkInParts<T, kWalk, kHasX, kStream>(s, start, span, token, first, next, gain);
   }
-  for (; i + kVisit * lanes <= span.n; i += kVisit * lanes) {
-    Walk walk[kVisit];
-    for (int v = 0; v < kVisit; ++v) BeginWalk(s, span, i + v * lanes, start, walk[v]);
-    const Index left = span.n - i - early;
-    const Next<T> ahead = left > 0 ? Next<T>{token, first + i + early, next.way}
-                                   : Next<T>{next.token, next.channel - left, next.way};
-    if (from == 0 && to == kWalk)  // the usual one, unrolled
-      WalkVisit<T, kHasX, kStream>(walk, token, 0, kWalk, first + i, ahead, gain);
-    else
-      WalkVisit<T, kHasX, kStream>(walk, token, from, to, first + i, ahead, gain);
-    for (int v = 0; v < kVisit; ++v) EndWalk(span, i + v * lanes, walk[v], start);
-  }
+  const auto visit = [&](auto vectors) {
+    constexpr int kVisit = decltype(vectors)::value;
+    for (; i + kVisit * lanes <= span.n; i += kVisit * lanes) {
+      Walk walk[kVisit];
+      for (int v = 0; v < kVisit; ++v) BeginWalk(s, span, i + v * lanes, start, walk[v]);
+      const Index left = span.n - i - early;
+      const Next<T> ahead = left > 0 ? Next<T>{token, first + i + early, next.way}
+                                     : Next<T>{next.token, next.channel - left, next.way};
+      if (from == 0 && to == kWalk)  // the usual one, unrolled
+        WalkVisit<T, kVisit, kHasX, kStream>(walk, token, 0, kWalk, first + i, ahead, gain);
+      else
+        WalkVisit<T, kVisit, kHasX, kStream>(walk, token, from, to, first + i, ahead, gain);
+      for (int v = 0; v < kVisit; ++v) EndWalk(span, i + v * lanes, walk[v], start);
+    }
+  };
+  visit(std::integral_constant<int, Walk::kVisit>());
+  if constexpr (Walk::kVisit > 2) visit(std::integral_constant<int, 2>());
   for (; i < span.n; i += lanes) {
     Walk walk;
     BeginWalk(s, span, i, start, walk);
