@@ -8,6 +8,8 @@
 #include "absolute/embed_call.h"
 #include "core/overlap.h"
 #include "core/shape.h"
+#include "kernels/norm.h"
+#include "kernels/read.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -22,7 +24,7 @@ std::vector<double> vector_of(const TensorView& v, DType dtype, Index width, con
   if (v.dtype != dtype || v.rank != 1 || v.shape[0] != width || v.device != Device::cpu)
     refuse(kWho, std::string(what) + " must be [width] of the dtype of y, width", width);
   std::vector<double> out;
-  for (Index c = 0; c < width; ++c) out.push_back(widen_value(v.data, dtype, c * v.stride[0]));
+  for (Index c = 0; c < width; ++c) out.push_back(ReadRow(v.data, dtype, c * v.stride[0]));
   return out;
 }
 
@@ -123,37 +125,10 @@ void EmbedCall::rows_of(Index token, std::vector<const void*>& rows) const {
   }
 }
 
-void EmbedCall::sum(const WeighKernels& k, Index token, double* out, std::vector<const void*>& rows,
-                    std::vector<double>& scratch) const {
+void EmbedCall::sum(const WeighKernels& k, Index token, double* out,
+                    std::vector<const void*>& rows) const {
   rows_of(token, rows);
-  const auto n = static_cast<Index>(rows.size());
-  if (size_of(dtype) > 2) {
-    (dtype == DType::f64 ? k.f64_f64 : k.f32_f64)({rows.data(), scale.data(), n, width, out});
-    return;
-  }
-  scratch.resize(static_cast<std::size_t>(n * width));
-  for (Index i = 0; i < n; ++i) {
-    double* to = scratch.data() + i * width;
-    widen_row(rows[static_cast<std::size_t>(i)], dtype, width, to);
-    rows[static_cast<std::size_t>(i)] = to;
-  }
-  k.f64_f64({rows.data(), scale.data(), n, width, out});
-}
-
-Moments moments(const double* s, Index n, double epsilon) {
-  const auto total = [&](auto&& value) {
-    double part[8] = {};
-    Index i = 0;
-    for (; i + 8 <= n; i += 8)
-      for (Index j = 0; j < 8; ++j) part[j] += value(s[i + j]);
-    for (; i < n; ++i) part[i % 8] += value(s[i]);
-    return ((part[0] + part[1]) + (part[2] + part[3])) +
-           ((part[4] + part[5]) + (part[6] + part[7]));
-  };
-  const auto count = static_cast<double>(n);
-  const double mean = total([](double x) { return x; }) / count;
-  const double variance = total([mean](double x) { return (x - mean) * (x - mean); }) / count;
-  return {mean, 1 / std::sqrt(variance + epsilon)};
+  k.into_f64(dtype)({rows.data(), scale.data(), static_cast<Index>(rows.size()), width, out});
 }
 
 }  // namespace detail
@@ -164,31 +139,30 @@ constexpr Index kValuesPerTask = 1 << 15;
 
 struct Forward {
   const detail::EmbedCall& call;
-  const detail::WeighKernels& kernels;
+  Isa isa;
   Index tasks = 1;
 };
 
 void embed_tokens_of(void* arg, Index task) {
   const Forward& f = *static_cast<const Forward*>(arg);
   const detail::EmbedCall& c = f.call;
-  std::vector<double> sum(static_cast<std::size_t>(c.width)), scratch;
+  const detail::NormKernels& norm = detail::norm_kernels(f.isa);
+  const detail::RowKernels& narrow = detail::row_kernels(f.isa);
+  const detail::WeighKernels& kernels = detail::weigh_kernels(f.isa);
+  std::vector<double> sum(static_cast<std::size_t>(c.width));
   std::vector<const void*> rows;
   const Index end = c.count() * (task + 1) / f.tasks;
   for (Index i = c.count() * task / f.tasks; i < end; ++i) {
     std::byte* y = c.y.at(i / c.tokens, i % c.tokens);
     if (!c.has_norm() && size_of(c.dtype) > 2) {
       c.rows_of(i, rows);
-      (c.dtype == DType::f64 ? f.kernels.f64_f64 : f.kernels.f32_f32)(
+      (c.dtype == DType::f64 ? kernels.f64_f64 : kernels.f32_f32)(
           {rows.data(), c.scale.data(), static_cast<Index>(rows.size()), c.width, y});
       continue;
     }
-    c.sum(f.kernels, i, sum.data(), rows, scratch);
-    if (c.has_norm()) {
-      const detail::Moments m = detail::moments(sum.data(), c.width, c.epsilon);
-      for (std::size_t k = 0; k < sum.size(); ++k)
-        sum[k] = (sum[k] - m.mean) * m.scale * c.gamma[k] + c.beta[k];
-    }
-    detail::narrow_row(sum.data(), c.dtype, c.width, y);
+    c.sum(kernels, i, sum.data(), rows);
+    if (c.has_norm()) norm.forward(sum.data(), c.width, c.epsilon, c.gamma.data(), c.beta.data());
+    detail::narrow_row(narrow, sum.data(), c.dtype, c.width, y);
   }
 }
 
@@ -206,7 +180,7 @@ void embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& nor
     detail::check_separate("embed", {"a table", detail::memory_of(p.table)}, out);
     detail::check_in_place("embed", {"rows", detail::memory_of(p.rows)}, out);
   }
-  Forward f{call, detail::weigh_kernels(active_isa())};
+  Forward f{call, active_isa()};
   if (executor.run != nullptr)
     f.tasks = std::max<Index>(1, std::min({executor.concurrency, call.count(),
                                            call.count() * call.width / kValuesPerTask}));

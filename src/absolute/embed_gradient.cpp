@@ -2,11 +2,13 @@
 // The gradient of embed. Back through the norm token by token; then for every table the tokens that
 // read a row, in order, are summed at once.
 #include <algorithm>
+#include <memory>
 #include <string>
 
 #include "absolute/embed_call.h"
 #include "core/overlap.h"
 #include "core/shape.h"
+#include "kernels/norm.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -37,51 +39,51 @@ void check_gradient(const TensorView& g, const char* what) {
     refuse(kWho, std::string(what) + " must be f64 or f32 and writable", name(g.dtype));
 }
 
-void add_to(const TensorView& to, Index at, double v) {
-  if (to.dtype == DType::f64)
-    static_cast<double*>(to.data)[at] += v;
+// n numbers, `stride` elements apart from `at` on.
+template <class T>
+void add_row(T* to, Index stride, const double* v, Index n) {
+  const auto add = [&](Index at, double x) {
+    to[at] = static_cast<T>(static_cast<double>(to[at]) + x);
+  };
+  if (stride == 1)
+    for (Index i = 0; i < n; ++i) add(i, v[i]);
   else
-    static_cast<float*>(to.data)[at] =
-        static_cast<float>(static_cast<double>(static_cast<float*>(to.data)[at]) + v);
+    for (Index i = 0; i < n; ++i) add(i * stride, v[i]);
+}
+void add_row(const TensorView& to, Index at, Index stride, const double* v, Index n) {
+  if (to.dtype == DType::f64)
+    add_row(static_cast<double*>(to.data) + at, stride, v, n);
+  else
+    add_row(static_cast<float*>(to.data) + at, stride, v, n);
 }
 
 // d s of every token: [count, width] in double behind a norm or for 16-bit dtypes, else d_y itself;
 // and the sums of gamma and beta, a partial sum a block of tokens.
 struct Back {
-  std::vector<double> d, gamma, beta;  // gamma, beta [blocks, width]
+  std::unique_ptr<double[]> d;      // not cleared: it is large
+  std::vector<double> gamma, beta;  // [blocks, width]
 
-  bool direct() const { return d.empty(); }
+  bool direct() const { return d == nullptr; }
   const void* row(const EmbedCall& c, Index token) const {
     if (direct()) return c.y.at(token / c.tokens, token % c.tokens);
-    return d.data() + token * c.width;
+    return d.get() + token * c.width;
   }
 };
 
-void back_block(const EmbedCall& c, const detail::WeighKernels& k, Index block, Back& back) {
-  std::vector<double> s(static_cast<std::size_t>(c.width)), scratch;
+void back_block(const EmbedCall& c, Isa isa, Index block, Back& back) {
+  const detail::WeighKernels& k = detail::weigh_kernels(isa);
+  const detail::NormKernels& norm = detail::norm_kernels(isa);
+  std::vector<double> s(static_cast<std::size_t>(c.width));
   std::vector<const void*> rows;
-  const auto n = static_cast<double>(c.width);
+  const double one = 1;
   for (Index i = block * kBlock; i < std::min(c.count(), (block + 1) * kBlock); ++i) {
-    const std::byte* up = c.y.at(i / c.tokens, i % c.tokens);
-    double* d = back.d.data() + i * c.width;
-    detail::widen_row(up, c.dtype, c.width, d);
+    const void* up = c.y.at(i / c.tokens, i % c.tokens);
+    double* d = back.d.get() + i * c.width;
+    k.into_f64(c.dtype)({&up, &one, 1, c.width, d});
     if (!c.has_norm()) continue;
-    c.sum(k, i, s.data(), rows, scratch);
-    const detail::Moments m = detail::moments(s.data(), c.width, c.epsilon);
-    double* gamma = back.gamma.data() + block * c.width;
-    double* beta = back.beta.data() + block * c.width;
-    double mean = 0, along = 0;
-    for (Index x = 0; x < c.width; ++x) {
-      double& z = s[static_cast<std::size_t>(x)];
-      z = (z - m.mean) * m.scale;
-      gamma[x] += d[x] * z;
-      beta[x] += d[x];
-      d[x] *= c.gamma[static_cast<std::size_t>(x)];
-      mean += d[x];
-      along += d[x] * z;
-    }
-    for (Index x = 0; x < c.width; ++x)
-      d[x] = m.scale * (d[x] - mean / n - s[static_cast<std::size_t>(x)] * along / n);
+    c.sum(k, i, s.data(), rows);
+    norm.backward(s.data(), c.width, c.epsilon, c.gamma.data(), d,
+                  back.gamma.data() + block * c.width, back.beta.data() + block * c.width);
   }
 }
 
@@ -130,8 +132,8 @@ void table_gradient(const EmbedCall& c, std::size_t part, const Back& back, cons
       weight.assign(rows.size(), c.scale[part]);
       kernel({rows.data(), weight.data(), static_cast<Index>(rows.size()), to_channel - from,
               out.data()});
-      for (Index x = from; x < to_channel; ++x)
-        add_to(to, r * to.stride[0] + x * to.stride[1], out[static_cast<std::size_t>(x - from)]);
+      add_row(to, r * to.stride[0] + from * to.stride[1], to.stride[1], out.data(),
+              to_channel - from);
     }
   };
   const auto rows = static_cast<Index>(sorted.row.size());
@@ -145,15 +147,16 @@ void table_gradient(const EmbedCall& c, std::size_t part, const Back& back, cons
 }
 
 void rows_gradient(const EmbedCall& c, std::size_t part, const Back& back, const TensorView& to) {
+  const auto scaled =
+      detail::weigh_kernels(active_isa()).into_f64(back.direct() ? c.dtype : DType::f64);
   std::vector<double> d(static_cast<std::size_t>(c.width));
   for (Index i = 0; i < c.count(); ++i) {
-    detail::widen_row(back.row(c, i), back.direct() ? c.dtype : DType::f64, c.width, d.data());
+    const void* row = back.row(c, i);
+    scaled({&row, &c.scale[part], 1, c.width, d.data()});
     const bool one = to.rank == 2 || to.shape[0] == 1;
     const Index token = to.stride[static_cast<std::size_t>(to.rank - 2)];
     const Index at = (one ? 0 : i / c.tokens * to.stride[0]) + i % c.tokens * token;
-    for (Index x = 0; x < c.width; ++x)
-      add_to(to, at + x * to.stride[static_cast<std::size_t>(to.rank - 1)],
-             c.scale[part] * d[static_cast<std::size_t>(x)]);
+    add_row(to, at, to.stride[static_cast<std::size_t>(to.rank - 1)], d.data(), c.width);
   }
 }
 
@@ -192,22 +195,21 @@ void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedN
   const Index blocks = (c.count() + kBlock - 1) / kBlock;
   Back back;
   if (c.has_norm() || size_of(c.dtype) == 2)
-    back.d.resize(static_cast<std::size_t>(c.count() * c.width));
+    back.d =
+        std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(c.count() * c.width));
   if (c.has_norm()) {
     back.gamma.resize(static_cast<std::size_t>(blocks * c.width));
     back.beta.resize(back.gamma.size());
   }
-  const detail::WeighKernels& k = detail::weigh_kernels(active_isa());
   if (!back.direct())
     shared_out(executor, blocks, c.count() * c.width, [&](Index from, Index to) {
-      for (Index b = from; b < to; ++b) back_block(c, k, b, back);
+      for (Index b = from; b < to; ++b) back_block(c, active_isa(), b, back);
     });
   const auto add_blocks = [&](const TensorView& to, const std::vector<double>& from) {
-    for (Index x = 0; !to.empty() && x < c.width; ++x) {
-      double sum = 0;
-      for (Index b = 0; b < blocks; ++b) sum += from[static_cast<std::size_t>(b * c.width + x)];
-      add_to(to, x * to.stride[0], sum);
-    }
+    if (to.empty()) return;
+    std::vector<double> sum(static_cast<std::size_t>(c.width));
+    for (Index b = 0; b < blocks; ++b) add_row(sum.data(), 1, from.data() + b * c.width, c.width);
+    add_row(to, 0, to.stride[0], sum.data(), c.width);
   };
   add_blocks(g.gamma, back.gamma);
   add_blocks(g.beta, back.beta);

@@ -9,6 +9,8 @@
 
 #include <hwy/highway.h>
 
+#include "kernels/element-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace posenc::detail {
 namespace HWY_NAMESPACE {
@@ -21,6 +23,10 @@ HWY_INLINE hn::Vec<D> load(const double* p) {
 }
 HWY_INLINE hn::Vec<D> load(const float* p) {
   return hn::PromoteTo(D(), hn::LoadU(hn::Rebind<float, D>(), p));
+}
+template <class Half>
+HWY_INLINE hn::Vec<D> load(const Half* p) {
+  return hn::PromoteTo(D(), ReadVector(hn::Rebind<float, D>(), p));
 }
 HWY_INLINE void store(hn::Vec<D> v, double* p) {
   hn::StoreU(v, D(), p);
@@ -90,8 +96,9 @@ void weigh(const Weigh& w) {
   for (Index i = 0; c + i < w.width; ++i) out[c + i] = result[i];
 }
 
-constexpr WeighKernels kKernels{weigh<double, double>, weigh<double, float>, weigh<float, double>,
-                                weigh<float, float>};
+constexpr WeighKernels kKernels{weigh<double, double>,  weigh<double, float>,
+                                weigh<float, double>,   weigh<float, float>,
+                                weigh<Float16, double>, weigh<BFloat16, double>};
 }  // namespace
 
 const WeighKernels* table_of_weigh() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weighted sums of rows, in double, rounded once: what every resize of a table is made of.
+// Weighted sums of rows, in double, rounded once: what every resize of a table and every
+// composition at the embedding is made of.
 #pragma once
 #include "posenc/core/dtype.h"
 #include "posenc/core/isa.h"
@@ -19,6 +20,16 @@ struct WeighKernels {
   void (*f64_f32)(const Weigh&);
   void (*f32_f64)(const Weigh&);
   void (*f32_f32)(const Weigh&);
+  void (*f16_f64)(const Weigh&);
+  void (*bf16_f64)(const Weigh&);
+
+  // From rows of a float type into double.
+  auto into_f64(DType from) const noexcept {
+    return from == DType::f64   ? f64_f64
+           : from == DType::f32 ? f32_f64
+           : from == DType::f16 ? f16_f64
+                                : bf16_f64;
+  }
 };
 // Throws what isa_dispatch_index throws.
 const WeighKernels& weigh_kernels(Isa);
