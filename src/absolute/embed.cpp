@@ -149,7 +149,7 @@ void embed_tokens_of(void* arg, Index task) {
   const detail::NormKernels& norm = detail::norm_kernels(f.isa);
   const detail::RowKernels& narrow = detail::row_kernels(f.isa);
   const detail::WeighKernels& kernels = detail::weigh_kernels(f.isa);
-  std::vector<double> sum(static_cast<std::size_t>(c.width));
+  std::vector<double> sum(static_cast<std::size_t>(c.width + detail::kRowPadding));
   std::vector<const void*> rows;
   const Index end = c.count() * (task + 1) / f.tasks;
   for (Index i = c.count() * task / f.tasks; i < end; ++i) {

@@ -10,7 +10,7 @@
 
 namespace posenc::detail {
 
-// Doubles as a float type, each rounded once.
+// Doubles as a float type, each rounded once. kRowPadding more are read behind n.
 inline void narrow_row(const RowKernels& k, const double* v, DType t, Index n, void* p) {
   switch (t) {
     case DType::f64:
