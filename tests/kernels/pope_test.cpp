@@ -87,6 +87,14 @@ TEST(Pope, Refusals) {
   Heads twice = heads(x.data() + 8, 2, 1, 8);
   twice.token_stride = 4;
   EXPECT_THROW(plan.apply(heads(x.data(), 2, 1, 4), twice, positions(p)), std::invalid_argument);
+  std::vector<double> bias(8, -1), sums(8);
+  std::vector<float> d(16);
+  TensorView shared = tensor(sums.data(), {2, 4});
+  shared.stride[0] = 0;  // two heads add to one sum
+  EXPECT_THROW(
+      plan.gradient(heads(d.data(), 1, 2, 4), heads(x.data(), 1, 2, 8), positions(std::span(p, 1)),
+                    tensor(bias.data(), {2, 4}), heads(d.data() + 8, 1, 2, 4), shared),
+      std::invalid_argument);
   plan.apply(heads(x.data(), 2, 1, 4), heads(x.data() + 8, 2, 1, 8), positions(p));
   for (std::size_t i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(x[8 + i], std::log(2.0f));
 }

@@ -33,7 +33,9 @@ struct Pope {
 };
 static_assert(Described<Pope>);
 
-// Immutable, thread-safe, cheap to copy. Arithmetic in double, one rounding to the dtype.
+// Immutable, thread-safe, cheap to copy. Arithmetic in double, one rounding to the dtype; before it
+// mu and its slope are within 4e-16 of themselves, cosine and sine within 3e-16 for |p| <= 2^37,
+// 6e-16 with a bias. The same bits for any number of threads, split of a batch, and strides.
 class POSENC_API PopePlan {
  public:
   // Throws [pope]: head_dim outside 1 .. 32768, base not finite and positive, integer dtype.
@@ -47,7 +49,7 @@ class POSENC_API PopePlan {
   void apply(const Heads& in, const Heads& out, const Positions&, const TensorView& bias = {},
              const Executor& = default_executor()) const;
   // d_in is written, d_bias (f64 [heads, d], may be empty) is added to; zero at and beyond the ends
-  // of [-2 pi, 0], as the peer has it. The same for any number of threads.
+  // of [-2 pi, 0], as the peer has it. Outputs are apart from each other and from all that is read.
   void gradient(const Heads& in, const Heads& d_out, const Positions&, const TensorView& bias,
                 const Heads& d_in, const TensorView& d_bias = {},
                 const Executor& = default_executor()) const;

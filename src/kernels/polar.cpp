@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/polar.h"
+
+#include "core/convert.h"
+#include "core/isa_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/polar.cpp"
+#include <hwy/foreach_target.h>  // NOLINT: includes this file once a target
+
+#include <hwy/highway.h>
+
+#include "kernels/element-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<double>;
+using DU = hn::RebindToUnsigned<D>;
+using V = hn::Vec<D>;
+
+HWY_INLINE V set(double x) {
+  return hn::Set(D(), x);
+}
+
+template <class T>
+HWY_INLINE V load(const T* p) {
+  if constexpr (sizeof(T) == 8)
+    return hn::LoadU(D(), p);
+  else
+    return hn::PromoteTo(D(), ReadVector(hn::Rebind<float, D>(), p));
+}
+
+#if HWY_TARGET == HWY_SCALAR
+// (Highway's one lane makes the largest float of infinity.)
+template <class T>
+HWY_INLINE void store(V v, T* p) {
+  const double x = hn::GetLane(v);
+  if constexpr (kIsBFloat16<T>)
+    p->bits = bf16_from(x);
+  else if constexpr (sizeof(T) == 2)
+    p->bits = f16_from(x);
+  else
+    *p = static_cast<T>(x);
+}
+#else
+// Rounded to odd at float's last bit, so that the rounding to 16 bits is as from double. Below
+// 2^-126, where float has fewer bits, rounded at once to bfloat16's 2^-133 (float16 has no such).
+HWY_INLINE V round_to_odd(V x) {
+  const DU du;
+  const auto bits = hn::BitCast(du, x), low = hn::Set(du, (std::uint64_t{1} << 29) - 1);
+  const auto sticky =
+      hn::And(hn::Add(hn::And(bits, low), low), hn::Set(du, std::uint64_t{1} << 29));
+  const auto odd = hn::BitCast(D(), hn::Or(hn::AndNot(low, bits), sticky));
+  const auto unit = set(0x1.8p-81);
+  const auto tiny = hn::CopySign(hn::Sub(hn::Add(x, unit), unit), x);
+  return hn::IfThenElse(hn::Lt(hn::Abs(x), set(0x1p-126)), tiny, odd);
+}
+
+template <class T>
+HWY_INLINE void store(V v, T* p) {
+  const hn::Rebind<float, D> df;
+  if constexpr (sizeof(T) == 8) {
+    hn::StoreU(v, D(), p);
+  } else if constexpr (sizeof(T) == 4) {
+    hn::StoreU(hn::DemoteTo(df, v), df, p);
+  } else if constexpr (kIsBFloat16<T>) {
+    const hn::RebindToSigned<decltype(df)> di;
+    const hn::Rebind<std::uint16_t, decltype(df)> d16;
+    const auto u = hn::ShiftRight<16>(RoundToUpperHalf(df, hn::DemoteTo(df, round_to_odd(v))));
+    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, u)), d16, reinterpret_cast<std::uint16_t*>(p));
+  } else {
+    WriteVector<false>(hn::DemoteTo(df, round_to_odd(v)), df, p);
+  }
+}
+#endif
+
+// From the highest coefficient down.
+template <std::size_t n>
+HWY_INLINE V polynomial(V x, const double (&c)[n]) {
+  auto y = set(c[0]);
+  for (std::size_t i = 1; i < n; ++i) y = hn::MulAdd(x, y, set(c[i]));
+  return y;
+}
+// (e^r - 1 - r) / r^2, |r| <= 0.3466, interpolated at Chebyshev's points: within 2e-17 of e^r.
+constexpr double kExp[] = {0x1.af38b6cc9f96ap-26, 0x1.289190088364dp-22, 0x1.71de0da8e0958p-19,
+                           0x1.a019b90435244p-16, 0x1.a01a01a7c588ap-13, 0x1.6c16c1788e279p-10,
+                           0x1.11111111109b1p-7,  0x1.5555555553d5dp-5,  0x1.5555555555556p-3,
+                           0x1.0000000000001p-1};
+// (ln((2 + s) / (2 - s)) - s) / s^3 in s^2 of [0, 4/9], likewise: within 8e-18 of the logarithm.
+constexpr double kLog[] = {0x1.4b0a26c5f2aefp-24, 0x1.687a6e7c95176p-23, 0x1.eb905e8575054p-21,
+                           0x1.10ac75dc602b1p-18, 0x1.3b18b294bebf9p-16, 0x1.745cf0b0e03bdp-14,
+                           0x1.c71c727143318p-12, 0x1.24924923d44c6p-9,  0x1.999999999a3ddp-7,
+                           0x1.5555555555555p-4};
+
+// e^-|x|: 2^-n e^r with r = n ln 2 - |x|. 2^-n in two steps reaches subnormals.
+HWY_INLINE V exp_minus_abs(V x) {
+  const D d;
+  const DU du;
+  const auto a = hn::Min(hn::Abs(x), set(746));  // e^-746 rounds to 0
+  const auto magic = set(0x1.8p52);
+  const auto shifted = hn::Add(hn::Mul(a, set(0x1.71547652b82fep+0)), magic);
+  const auto n = hn::Sub(shifted, magic);
+  // ln 2 in two parts, the first so short that n times it is exact
+  auto r = hn::Sub(hn::Mul(n, set(0x1.62e42feep-1)), a);
+  r = hn::MulAdd(n, set(0x1.a39ef35793c76p-33), r);
+  const auto q = polynomial(r, kExp);
+  const auto y = hn::Add(set(1), hn::MulAdd(hn::Mul(r, r), q, r));
+  const auto steps = hn::And(hn::BitCast(du, shifted), hn::Set(du, std::uint64_t{0x7ff}));
+  const auto half = hn::ShiftRight<1>(steps), bias = hn::Set(du, std::uint64_t{1023});
+  const auto first = hn::BitCast(d, hn::ShiftLeft<52>(hn::Sub(bias, half)));
+  const auto second = hn::BitCast(d, hn::ShiftLeft<52>(hn::Sub(hn::Add(bias, half), steps)));
+  return hn::Mul(hn::Mul(y, first), second);
+}
+
+// ln(1 + u) of u in [0, 1] is ln((2 + s) / (2 - s)) with s = 2 u / (2 + u); what the rounding of
+// 2 + u and of s lost is added.
+HWY_INLINE V log_1_plus(V u) {
+  const auto two = set(2);
+  const auto below = hn::Add(two, u), lost = hn::Sub(u, hn::Sub(below, two));
+  const auto inverse = hn::Div(two, below);
+  const auto s = hn::Mul(u, inverse);
+  const auto rest = hn::NegMulAdd(s, lost, hn::NegMulAdd(s, below, hn::Add(u, u)));
+  const auto t = hn::Mul(s, s);
+  const auto p = polynomial(t, kLog);
+  const auto small = hn::MulAdd(hn::Mul(rest, set(0.5)), inverse, hn::Mul(hn::Mul(s, t), p));
+  return hn::Add(s, small);
+}
+
+// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|). Not Max: NaN must stay. u: e^-|x|.
+HWY_INLINE V softplus(V x, V u) {
+  return hn::Add(hn::IfThenElse(hn::Lt(x, set(0)), set(0), x), log_1_plus(u));
+}
+HWY_INLINE V sigmoid(V x, V u) {
+  const auto r = hn::Div(hn::IfThenElse(hn::Lt(x, set(0)), u, set(1)), hn::Add(set(1), u));
+  return hn::IfThenElse(hn::Eq(x, x), r, x);
+}
+
+// Cosine and sine at i, turned if a turn is given.
+template <bool kTurn, class Row>
+HWY_INLINE void angle(const Row& r, Index i, V& c, V& s) {
+  const D d;
+  c = hn::LoadU(d, r.cos + i), s = hn::LoadU(d, r.sin + i);
+  if constexpr (kTurn) {
+    const auto tc = hn::LoadU(d, r.turn_cos + i), ts = hn::LoadU(d, r.turn_sin + i);
+    const auto turned = hn::NegMulAdd(s, ts, hn::Mul(c, tc));
+    s = hn::MulAdd(s, tc, hn::Mul(c, ts));
+    c = turned;
+  }
+}
+
+// A vector of channels from i on; x and the outputs are given at i.
+template <bool kTurn, class T>
+HWY_INLINE void one_row(const PolarRow& r, Index i, const T* from, T* to_cos, T* to_sin) {
+  const auto x = load(from);
+  const auto mu = softplus(x, exp_minus_abs(x));
+  V c, s;
+  angle<kTurn>(r, i, c, s);
+  store(hn::Mul(mu, c), to_cos), store(hn::Mul(mu, s), to_sin);
+}
+
+template <bool kTurn, class T>
+HWY_INLINE void one_gradient(const PolarGradient& r, Index i, const T* from, const T* g_cos,
+                             const T* g_sin, T* to) {
+  const D d;
+  const auto x = load(from), gc = load(g_cos), gs = load(g_sin);
+  const auto u = exp_minus_abs(x);
+  V c, s;
+  angle<kTurn>(r, i, c, s);
+  store(hn::Mul(sigmoid(x, u), hn::MulAdd(gc, c, hn::Mul(gs, s))), to);
+  if (r.d_turn == nullptr) return;
+  const auto old = hn::LoadU(d, r.d_turn + i);
+  const auto sum = hn::MulAdd(softplus(x, u), hn::NegMulAdd(gc, s, hn::Mul(gs, c)), old);
+  hn::StoreU(hn::IfThenElse(hn::Eq(hn::LoadU(d, r.open + i), set(0)), old, sum), d, r.d_turn + i);
+}
+
+// The last few through buffers of one vector, so that every channel is computed alike.
+constexpr std::size_t kMost = hn::MaxLanes(D());
+
+template <bool kTurn, class T>
+HWY_INLINE void row(const PolarRow& r) {
+  const T* x = static_cast<const T*>(r.x);
+  T *oc = static_cast<T*>(r.out_cos), *os = static_cast<T*>(r.out_sin);
+  const auto lanes = static_cast<Index>(hn::Lanes(D()));
+  Index i = 0;
+  for (; i + lanes <= r.n; i += lanes) one_row<kTurn>(r, i, x + i, oc + i, os + i);
+  if (i == r.n) return;
+  T part[kMost] = {}, part_c[kMost], part_s[kMost];
+  const Index left = r.n - i;
+  for (Index k = 0; k < left; ++k) part[k] = x[i + k];
+  one_row<kTurn>(r, i, part, part_c, part_s);
+  for (Index k = 0; k < left; ++k) oc[i + k] = part_c[k], os[i + k] = part_s[k];
+}
+
+template <bool kTurn, class T>
+HWY_INLINE void gradient(const PolarGradient& r) {
+  const T *x = static_cast<const T*>(r.x), *gc = static_cast<const T*>(r.g_cos);
+  const T* gs = static_cast<const T*>(r.g_sin);
+  T* to = static_cast<T*>(r.d_x);
+  const auto lanes = static_cast<Index>(hn::Lanes(D()));
+  Index i = 0;
+  for (; i + lanes <= r.n; i += lanes) one_gradient<kTurn>(r, i, x + i, gc + i, gs + i, to + i);
+  if (i == r.n) return;
+  T part[kMost] = {}, part_c[kMost] = {}, part_s[kMost] = {}, part_d[kMost];
+  const Index left = r.n - i;
+  for (Index k = 0; k < left; ++k) part[k] = x[i + k], part_c[k] = gc[i + k], part_s[k] = gs[i + k];
+  one_gradient<kTurn>(r, i, part, part_c, part_s, part_d);
+  for (Index k = 0; k < left; ++k) to[i + k] = part_d[k];
+}
+
+template <class T>
+void any_row(const PolarRow& r) {
+  r.turn_cos != nullptr ? row<true, T>(r) : row<false, T>(r);
+}
+template <class T>
+void any_gradient(const PolarGradient& r) {
+  r.turn_cos != nullptr ? gradient<true, T>(r) : gradient<false, T>(r);
+}
+
+constexpr PolarKernels kF64{any_row<double>, any_gradient<double>};
+constexpr PolarKernels kF32{any_row<float>, any_gradient<float>};
+constexpr PolarKernels kF16{any_row<Float16>, any_gradient<Float16>};
+constexpr PolarKernels kBF16{any_row<BFloat16>, any_gradient<BFloat16>};
+}  // namespace
+
+const PolarKernels* polar_of(DType type) {
+  switch (type) {
+    case DType::f64:
+      return &kF64;
+    case DType::f16:
+      return &kF16;
+    case DType::bf16:
+      return &kBF16;
+    default:
+      return &kF32;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace posenc::detail {
+HWY_EXPORT(polar_of);
+const PolarKernels& polar_kernels(Isa isa, DType type) {
+  return *isa_entry(HWY_DISPATCH_TABLE(polar_of), isa)(type);
+}
+}  // namespace posenc::detail
+#endif
