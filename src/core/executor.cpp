@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "posenc/core/error.h"
 
@@ -40,16 +41,35 @@ thread_local bool inside_task = false;
 
 class Pool {
  public:
-  explicit Pool(Index threads) : max_workers_(threads - 1) {
-    pool_of_process.store(this, std::memory_order_release);
+  explicit Pool(Index threads)
+      : max_workers_(threads - 1),
+        executor_{this, threads, [](void* pool, Index n, Task task, void* arg) {
+                    static_cast<Pool*>(pool)->run(n, task, arg);
+                  }} {}
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // Made by whoever comes first, who may not be alone. Not under a lock: a fork would leave it
+  // closed in the child for ever. Never freed: what ends late still finds it, stopped.
+  static const Executor& of_process(Index threads) {
     pthread_atfork(nullptr, nullptr, [] {
       if (Pool* p = pool_of_process.load(std::memory_order_acquire)) p->forget_workers();
     });
+    auto made = std::make_unique<Pool>(threads);  // without threads as yet
+    Pool* first = nullptr;
+    if (pool_of_process.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel))
+      first = made.release();
+    return first->executor_;
   }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
-  ~Pool() {
-    pool_of_process.store(nullptr, std::memory_order_release);
+  static void stop_of_process() {
+    if (Pool* p = pool_of_process.load(std::memory_order_acquire)) p->stop();
+  }
+
+ private:
+  using Task = void (*)(void*, Index);
+
+  // Its threads end; whoever comes later does its own work.
+  void stop() {
     stop_.store(true, std::memory_order_release);
     epoch_.fetch_add(1, std::memory_order_release);
     epoch_.notify_all();
@@ -57,7 +77,7 @@ class Pool {
     for (Index i = 0; i < n; ++i) pthread_join(threads_[static_cast<std::size_t>(i)], nullptr);
   }
 
-  void run(Index n, void (*task)(void*, Index), void* arg) {
+  void run(Index n, Task task, void* arg) {
     // One job at a time: whoever comes second does its own work, and so do tasks of tasks.
     if (n <= 1 || inside_task || stop_.load(std::memory_order_acquire) ||
         busy_.exchange(true, std::memory_order_acquire)) {
@@ -82,7 +102,6 @@ class Pool {
     busy_.store(false, std::memory_order_release);
   }
 
- private:
   static std::atomic<Pool*> pool_of_process;
 
   // In the child of a fork the workers do not exist and nobody holds the pool. Only atomics are
@@ -140,12 +159,13 @@ class Pool {
   }
 
   const Index max_workers_;
+  const Executor executor_;
   std::atomic<Index> workers_{0};
   std::atomic<bool> stop_{false};
   std::array<pthread_t, kMaxThreads> threads_{};
   alignas(kLine) std::atomic<bool> busy_{false};
   // The job: written while gate_ is 0, read by those who came through it.
-  void (*task_)(void*, Index) = nullptr;
+  Task task_ = nullptr;
   void* arg_ = nullptr;
   Index n_ = 0;
   alignas(kLine) std::atomic<Index> next_{0};
@@ -174,22 +194,23 @@ Index thread_count() {
   return n;
 }
 
-void run_on_pool(void* pool, Index n, void (*task)(void*, Index), void* arg) {
-  static_cast<Pool*>(pool)->run(n, task, arg);
-}
+// Null until somebody asks; then looked up by every call.
+std::atomic<const Executor*> chosen{nullptr};
 
-Executor make_default() {
-  const Index threads = thread_count();
-  if (threads == 1) return {};
-  static Pool pool(threads);
-  return {&pool, threads, run_on_pool};
-}
+struct AtExit {
+  ~AtExit() { Pool::stop_of_process(); }
+} at_exit;
 
 }  // namespace
 
 const Executor& default_executor() {
-  static const Executor executor = make_default();
-  return executor;
+  const Executor* executor = chosen.load(std::memory_order_acquire);
+  if (executor == nullptr) {
+    const Index threads = thread_count();
+    executor = threads == 1 ? &inline_executor() : &Pool::of_process(threads);
+    chosen.store(executor, std::memory_order_release);
+  }
+  return *executor;
 }
 
 const Executor& inline_executor() noexcept {

@@ -47,7 +47,10 @@ std::size_t threads_of_process() {
 template <class F>
 int in_child(F f) {
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(f());
+  if (child == 0) {
+    ::alarm(60);  // a child that hangs fails
+    ::_exit(f());
+  }
   int status = -1;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
@@ -128,11 +131,6 @@ TEST(Executor, ForkWhileAnotherThreadRuns) {
   busy.join();
 }
 
-TEST(Executor, InlineExecutorIsTheCaller) {
-  EXPECT_EQ(inline_executor().concurrency, 1);
-  EXPECT_EQ(inline_executor().run, nullptr);
-}
-
 // What the environment asks for, in fresh processes of this program.
 int fresh(const char* threads, const char* filter) {
   return in_child([&] {
@@ -142,6 +140,16 @@ int fresh(const char* threads, const char* filter) {
     ::execl("/proc/self/exe", "test_core", argument.c_str(), "--gtest_brief=1", nullptr);
     return 99;
   });
+}
+
+TEST(Executor, ForkWhileAnotherThreadAsksFirst) {
+  for (int i = 0; i < 20; ++i)
+    ASSERT_EQ(fresh("3", "ExecutorChild.AsksFirstWhileForking"), 0) << "process " << i;
+}
+
+TEST(Executor, InlineExecutorIsTheCaller) {
+  EXPECT_EQ(inline_executor().concurrency, 1);
+  EXPECT_EQ(inline_executor().run, nullptr);
 }
 
 TEST(Executor, SizeComesFromTheEnvironment) {
@@ -167,6 +175,27 @@ TEST(ExecutorChild, HasItsSize) {
   } else {
     EXPECT_LE(threads_of_process(), before + n - 1);
   }
+}
+
+// In a process of its own nobody has asked for the pool yet. The other thread asks when the fork
+// has begun: then pthread_atfork waits until it is over, and whatever lock is held there stays
+// closed.
+std::atomic<bool> fork_begins{false};
+
+TEST(ExecutorChild, AsksFirstWhileForking) {
+  ASSERT_EQ(pthread_atfork([] { fork_begins = true; }, nullptr, nullptr), 0);
+  std::atomic<bool> ready{false};
+  std::thread first([&] {
+    ready = true;
+    while (!fork_begins) {
+    }
+    default_executor();
+  });
+  while (!ready) {
+  }
+  EXPECT_EQ(in_child([] { return all_done(100); }), 0);
+  first.join();
+  expect_each_once(64);
 }
 
 TEST(ExecutorChild, RefusesItsSize) {
