@@ -57,7 +57,7 @@ typedef enum posenc_row_layout {
   POSENC_HALF = 0,       /* n columns, one a pair */
   POSENC_DUPLICATED = 1, /* f0 .. fn-1, f0 .. fn-1 */
   POSENC_REPEATED = 2,   /* f0, f0, f1, f1 .. */
-  POSENC_PAIRS = 3,      /* c0, s0, c1, s1 ..: of a saved table only */
+  POSENC_PAIRS = 3,      /* c0, s0, c1, s1 ..: of a table only */
   POSENC_ROW_LAYOUT_NONE = POSENC_NONE
 } posenc_row_layout;
 
@@ -70,6 +70,7 @@ typedef enum posenc_verdict {
 
 typedef struct posenc_plan posenc_plan;
 typedef struct posenc_table posenc_table;
+typedef struct posenc_snapshot posenc_snapshot;
 typedef struct posenc_pope posenc_pope; /* PoPE: no rotation, the width doubles */
 
 typedef struct posenc_plan_info {
@@ -166,21 +167,33 @@ POSENC_API posenc_status posenc_rerotate(const posenc_plan* from, const posenc_p
                                          const PosencDLTensor* old_positions,
                                          const PosencDLTensor* new_positions, posenc_error* error);
 
-/* Rows of positions 0 .. count - 1 kept for all batches and layers. grows != 0: a position beyond
-   the end extends it, else it is refused. */
+/* Rows of positions 0 .. count - 1 kept for all batches and layers, in float32, float16 or bfloat16
+   and any layout: a kernel of the caller's own may read them (posenc_table_snapshot), and
+   posenc_apply_table reads POSENC_HALF fastest. grows != 0: a position beyond the end extends it,
+   else it is refused. */
 POSENC_API posenc_status posenc_table_create(const posenc_plan* plan, int64_t count, posenc_dtype,
-                                             int grows, posenc_table** table, posenc_error* error);
+                                             posenc_row_layout, int grows, posenc_table** table,
+                                             posenc_error* error);
 POSENC_API posenc_status posenc_table_grow(posenc_table* table, int64_t count, posenc_error* error);
 /* Rows of another plan's spec, as many, published in one step. */
 POSENC_API posenc_status posenc_table_replace(posenc_table* table, const posenc_plan* plan,
                                               posenc_error* error);
-/* To .npy or .safetensors by the ending, complete or not at all. A file of layout POSENC_HALF is
-   loaded back by mmap; the plan must be the one it was made with. */
+/* To .npy or .safetensors by the ending, complete or not at all. */
 POSENC_API posenc_status posenc_table_save(const posenc_table* table, const char* path,
                                            posenc_row_layout, posenc_error* error);
-POSENC_API posenc_status posenc_table_map(const char* path, const posenc_plan* plan, int grows,
-                                          posenc_table** table, posenc_error* error);
+/* Loads such a file by mmap; the plan must be the one it was made with, the layout the file's
+   (.safetensors says it and another one is refused; .npy does not). */
+POSENC_API posenc_status posenc_table_map(const char* path, const posenc_plan* plan,
+                                          posenc_row_layout, int grows, posenc_table** table,
+                                          posenc_error* error);
 POSENC_API int64_t posenc_table_size(const posenc_table* table); /* 0 for null */
+/* The rows as they stand now, for reading: [size, columns], a block's cosines and sines after the
+   other's, of each [heads, pairs] as the layout has them. `rows` is filled in; it is valid until
+   the snapshot is freed, whatever happens to the table, and must not be written. */
+POSENC_API posenc_status posenc_table_snapshot(const posenc_table* table,
+                                               posenc_snapshot** snapshot, PosencDLTensor* rows,
+                                               posenc_error* error);
+POSENC_API void posenc_snapshot_free(posenc_snapshot* snapshot); /* null is allowed */
 POSENC_API posenc_status posenc_apply_table(const posenc_plan* plan, const char* layout,
                                             const PosencDLTensor* q, const PosencDLTensor* k,
                                             const PosencDLTensor* q_out,

@@ -132,38 +132,4 @@ posenc_status posenc_apply_rows(const posenc_plan* plan, const char* layout,
   });
 }
 
-posenc_status posenc_table_create(const posenc_plan* plan, int64_t count, posenc_dtype dtype,
-                                  int grows, posenc_table** table, posenc_error* error) {
-  return guarded(error, [&] {
-    const auto beyond = grows != 0 ? posenc::BeyondTable::grow : posenc::BeyondTable::refuse;
-    posenc::RotaryTable made(need(plan, "plan").plan.spec(), count, dtype_of(dtype), beyond);
-    posenc_table*& out = need(table, "table");
-    out = new posenc_table{std::move(made)};
-  });
-}
-
-posenc_status posenc_table_grow(posenc_table* table, int64_t count, posenc_error* error) {
-  return guarded(error, [&] { need(table, "table").table.grow(count); });
-}
-
-int64_t posenc_table_size(const posenc_table* table) {
-  return table == nullptr ? 0 : table->table.size();
-}
-
-posenc_status posenc_apply_table(const posenc_plan* plan, const char* layout,
-                                 const PosencDLTensor* q, const PosencDLTensor* k,
-                                 const PosencDLTensor* q_out, const PosencDLTensor* k_out,
-                                 const posenc_table* table, const PosencDLTensor* positions,
-                                 posenc_sense sense, posenc_error* error) {
-  return guarded(error, [&] {
-    const Operands o = operands(layout, q, k, q_out, k_out);
-    posenc::apply(need(plan, "plan").plan, o.in, o.out, need(table, "table").table,
-                  positions_of(positions), sense_of(sense));
-  });
-}
-
-void posenc_table_free(posenc_table* table) {
-  delete table;
-}
-
 }  // extern "C"

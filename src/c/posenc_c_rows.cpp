@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C interface to the caller's rows, to gradients, to cached keys and to tables in files.
+// The C interface to the caller's rows, to gradients and to cached keys.
 #include "c/support.h"
 #include "posenc/rotary/rerotate.h"
 
@@ -7,23 +7,6 @@ using namespace posenc::c;
 using posenc::Index;
 
 namespace {
-
-posenc::TableLayout row_layout(posenc_row_layout layout) {
-  switch (layout) {
-    case POSENC_HALF:
-      return posenc::TableLayout::half;
-    case POSENC_DUPLICATED:
-      return posenc::TableLayout::duplicated;
-    case POSENC_REPEATED:
-      return posenc::TableLayout::repeated;
-    case POSENC_PAIRS:
-      return posenc::TableLayout::pairs;
-    case POSENC_ROW_LAYOUT_NONE:
-      break;
-  }
-  posenc::refuse("c", "the layout of rows must be one of posenc_row_layout",
-                 static_cast<Index>(layout));
-}
 
 posenc::TensorView optional(const PosencDLTensor* t) {
   return t == nullptr ? posenc::TensorView{} : posenc::from_dlpack(*t);
@@ -129,29 +112,6 @@ posenc_status posenc_rerotate(const posenc_plan* from, const posenc_plan* to, co
     const Operands o = operands(layout, nullptr, &need(keys, "keys"), nullptr, nullptr);
     posenc::rerotate(o.in.k, need(from, "from").plan.spec(), positions_of(old_positions),
                      need(to, "to").plan.spec(), positions_of(new_positions));
-  });
-}
-
-posenc_status posenc_table_replace(posenc_table* table, const posenc_plan* plan,
-                                   posenc_error* error) {
-  return guarded(error,
-                 [&] { need(table, "table").table.replace(need(plan, "plan").plan.spec()); });
-}
-
-posenc_status posenc_table_save(const posenc_table* table, const char* path,
-                                posenc_row_layout layout, posenc_error* error) {
-  return guarded(error,
-                 [&] { need(table, "table").table.save(&need(path, "path"), row_layout(layout)); });
-}
-
-posenc_status posenc_table_map(const char* path, const posenc_plan* plan, int grows,
-                               posenc_table** table, posenc_error* error) {
-  return guarded(error, [&] {
-    const auto beyond = grows != 0 ? posenc::BeyondTable::grow : posenc::BeyondTable::refuse;
-    posenc::RotaryTable made =
-        posenc::RotaryTable::map(&need(path, "path"), need(plan, "plan").plan.spec(), beyond);
-    posenc_table*& out = need(table, "table");
-    out = new posenc_table{std::move(made)};
   });
 }
 

@@ -86,6 +86,22 @@ inline Sense sense_of(posenc_sense s) {
   refuse("c", "the sense must be one of posenc_sense", static_cast<Index>(s));
 }
 
+inline TableLayout row_layout(posenc_row_layout layout) {
+  switch (layout) {
+    case POSENC_HALF:
+      return TableLayout::half;
+    case POSENC_DUPLICATED:
+      return TableLayout::duplicated;
+    case POSENC_REPEATED:
+      return TableLayout::repeated;
+    case POSENC_PAIRS:
+      return TableLayout::pairs;
+    case POSENC_ROW_LAYOUT_NONE:
+      break;
+  }
+  refuse("c", "the layout of rows must be one of posenc_row_layout", static_cast<Index>(layout));
+}
+
 // Input and output of one call.
 struct Operands {
   QK in, out;

@@ -130,7 +130,7 @@ static void senses_rows_and_tables(void) {
   CHECK(worst(a, b, kSize) < 5e-7);
   /* a table, grown */
   posenc_table* table = NULL;
-  OK(posenc_table_create(plan, 64, POSENC_F32, 0, &table, &error));
+  OK(posenc_table_create(plan, 64, POSENC_F32, POSENC_HALF, 0, &table, &error));
   CHECK(posenc_table_size(table) == 64 && posenc_table_size(NULL) == 0);
   CHECK(posenc_apply_table(plan, "thd", &q.t, NULL, &ta.t, NULL, table, &p.t, POSENC_FORWARD,
                            &error) == POSENC_INVALID_ARGUMENT);

@@ -211,14 +211,17 @@ static void tables_in_files(void) {
   snprintf(path, sizeof path, "%s/posenc_c_%p.safetensors", folder != NULL ? folder : "/tmp",
            (void*)plan);
   posenc_table *table = NULL, *mapped = NULL;
-  OK(posenc_table_create(plan, 32, POSENC_F32, 0, &table, &error));
+  OK(posenc_table_create(plan, 32, POSENC_F32, POSENC_HALF, 0, &table, &error));
   OK(posenc_table_save(table, path, POSENC_HALF, &error));
-  OK(posenc_table_map(path, plan, 0, &mapped, &error));
+  OK(posenc_table_map(path, plan, POSENC_HALF, 0, &mapped, &error));
   CHECK(posenc_table_size(mapped) == 32);
   /* Not the spec that it was made with: refused, whatever the kind. */
   posenc_table* wrong = NULL;
-  CHECK(posenc_table_map(path, stretched, 0, &wrong, &error) != POSENC_OK && wrong == NULL);
-  CHECK(posenc_table_map("/nonexistent.npy", plan, 0, &wrong, &error) == POSENC_BAD_FILE);
+  CHECK(posenc_table_map(path, stretched, POSENC_HALF, 0, &wrong, &error) != POSENC_OK &&
+        wrong == NULL);
+  CHECK(posenc_table_map(path, plan, POSENC_PAIRS, 0, &wrong, &error) != POSENC_OK);
+  CHECK(posenc_table_map("/nonexistent.npy", plan, POSENC_HALF, 0, &wrong, &error) ==
+        POSENC_BAD_FILE);
   REFUSED(posenc_table_save(table, NULL, POSENC_HALF, &error));
   OK(posenc_table_replace(table, stretched, &error));
   /* The replaced table turns by the new frequencies: position 2 is now position 1. */
@@ -241,6 +244,36 @@ static void tables_in_files(void) {
   posenc_table_free(table);
   posenc_plan_free(plan);
   posenc_plan_free(stretched);
+}
+
+/* A kernel of the caller's own reads c0, s0, c1, s1 .. of each position; what it reads stays while
+   the table is replaced. */
+static void rows_of_tables(void) {
+  posenc_plan* plan = NULL;
+  posenc_table *table = NULL, *wrong = NULL;
+  posenc_snapshot* held = NULL;
+  PosencDLTensor rows;
+  OK(posenc_plan_from_scheme("rope head_dim=8 base=10000 pairing=half_split", 0, POSENC_F32, &plan,
+                             &error));
+  OK(posenc_table_create(plan, 32, POSENC_F32, POSENC_PAIRS, 0, &table, &error));
+  OK(posenc_table_snapshot(table, &held, &rows, &error));
+  CHECK(rows.ndim == 2 && rows.shape[0] == 32 && rows.shape[1] == 8 && rows.strides[1] == 1);
+  CHECK(rows.dtype.code == 2 && rows.dtype.bits == 32);
+  OK(posenc_table_grow(table, 64, &error));
+  OK(posenc_table_replace(table, plan, &error));
+  posenc_table_free(table);
+  const float* r = (const float*)rows.data + rows.byte_offset / sizeof(float);
+  for (int p = 0; p < 32; ++p)
+    for (int i = 0; i < kPairs; ++i) {
+      const double angle = p * pow(10000, -i / 4.0);
+      CHECK(fabs((double)r[p * rows.strides[0] + 2 * i] - cos(angle)) < 3.1e-8);
+      CHECK(fabs((double)r[p * rows.strides[0] + 2 * i + 1] - sin(angle)) < 3.1e-8);
+    }
+  posenc_snapshot_free(held);
+  posenc_snapshot_free(NULL);
+  REFUSED(posenc_table_create(plan, 32, POSENC_F32, (posenc_row_layout)9, 0, &wrong, &error));
+  REFUSED(posenc_table_snapshot(NULL, &held, &rows, &error));
+  posenc_plan_free(plan);
 }
 
 /* y = [mu cos phi | mu sin phi], mu = ln(1 + e^x), phi = p base^(-i/d) + bias; its gradients by
@@ -301,6 +334,7 @@ int rows_gradients_caches_and_files(void) {
   phase_gradients(plan);
   cached_keys(plan);
   tables_in_files();
+  rows_of_tables();
   posenc_plan_free(plan);
   return failures;
 }
