@@ -104,6 +104,14 @@ std::string ConfigView::class_name() const {
   return name ? name->as_string() : "transformers";
 }
 
+std::string ConfigView::program() const {
+  return entry_->find("remote") ? "its code" : "transformers";
+}
+
+std::string ConfigView::layout_source() const {
+  return class_name() + (entry_->find("remote") ? " (its code)" : " (layouts.json)");
+}
+
 std::optional<Value> ConfigView::stated(std::string_view key) const {
   if (auto v = reading_->assumed(key)) return v;
   const auto look = [&](std::string_view name) -> std::optional<Value> {
@@ -170,7 +178,7 @@ std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index lo
   if (v && v->value.is_null() && refuses_null(key)) {
     reading_->error("wrong_type",
                     std::string(key) + " is null, and " + class_name() +
-                        " takes a number only: transformers refuses the file",
+                        " takes a number only: " + program() + " refuses the file",
                     v->where, "state " + std::string(key) + ", or leave the key out");
     return std::nullopt;
   }

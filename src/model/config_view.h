@@ -84,6 +84,10 @@ class ConfigView {
   std::string where(std::string_view key = {}) const;  // config.json#/text_config/key
   std::string pointer(std::string_view key) const;     // /text_config/key
   std::string class_name() const;
+  // What reads the file: transformers, or code of the model's own repository.
+  std::string program() const;
+  // Where the table has from which channels turn together.
+  std::string layout_source() const;
 
   // What the file (or a person, or the class around the part) says; null counts. Looks at the
   // attribute's other names too.

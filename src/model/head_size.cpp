@@ -140,11 +140,26 @@ bool heads_divide(const ConfigView& view) {
   const auto hidden = view.integer("hidden_size", 1, 1'000'000'000);
   const auto heads = view.integer("num_attention_heads", 1, 1'000'000);
   if (!hidden || !heads || hidden->value % heads->value == 0) return true;
+  view.reading().error(
+      "wrong_type",
+      "hidden_size " + std::to_string(hidden->value) + " is no multiple of num_attention_heads " +
+          std::to_string(heads->value) + ": " + view.program() + " refuses the file",
+      heads->where, "state the sizes of the model");
+  return false;
+}
+
+// Qwen-1 projects head_dim * num_attention_heads channels and splits hidden_size of them.
+bool heads_fill(const ConfigView& view, const Sourced<Index>& size) {
+  if (!view.entry().find("heads_fill")) return true;
+  const auto hidden = view.integer("hidden_size", 1, 1'000'000'000, true);
+  const auto heads = view.integer("num_attention_heads", 1, 1'000'000, true);
+  if (!hidden || !heads) return false;
+  if (size.value * heads->value == hidden->value) return true;
   view.reading().error("wrong_type",
-                       "hidden_size " + std::to_string(hidden->value) +
-                           " is no multiple of num_attention_heads " +
-                           std::to_string(heads->value) + ": transformers refuses the file",
-                       heads->where, "state the sizes of the model");
+                       std::to_string(heads->value) + " heads of " + std::to_string(size.value) +
+                           " channels do not make hidden_size " + std::to_string(hidden->value) +
+                           ": the attention of " + view.class_name() + " fails",
+                       size.where, "state the sizes of the model");
   return false;
 }
 
@@ -168,7 +183,7 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
       v && v->value.is_null() && view.entry().find("head_strict")) {
     view.reading().error("wrong_type",
                          "head_dim is null, and " + view.class_name() +
-                             " takes a number only: transformers refuses the file",
+                             " takes a number only: " + view.program() + " refuses the file",
                          v->where, "state head_dim, or leave the key out");
     return std::nullopt;
   }
@@ -195,7 +210,7 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
   } else {
     size = own(view);
   }
-  if (!size) return std::nullopt;
+  if (!size || !heads_fill(view, *size)) return std::nullopt;
   Head head{*size, *size, {0, Origin::class_default, view.class_name()}, false};
   const auto v = view.stated("head_dim");
   const bool null = !v || v->value.is_null();

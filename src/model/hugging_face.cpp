@@ -164,6 +164,14 @@ Sourced<Index> context_of(const ConfigView& view, const ReadOptions& options) {
   return {0, Origin::derived, "no length is stated"};
 }
 
+// The entry that stands in the place of the table's: of the decoder, or of the release.
+std::optional<Json> own_entry(const ConfigView& view) {
+  if (view.entry().find("decoder")) return decoder_entry(view);
+  const Json* variants = view.entry().find("variants");
+  if (variants && variants->find("cases")) return variant_entry(view);
+  return std::nullopt;
+}
+
 }  // namespace
 
 ModelSpec read_hugging_face(const Json& config, const std::string& file,
@@ -189,14 +197,13 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
       spec.model_type = type->as_string();
     if (const auto text = find_text(copy, reading)) {
       const ConfigView read(*text->object, text->pointer, *text->entry, reading, &text->held);
-      std::optional<Json> decoder;
-      if (text->entry->find("decoder")) decoder = decoder_entry(read);
-      const ConfigView view(*text->object, text->pointer, decoder ? *decoder : *text->entry,
-                            reading, &text->held);
+      const std::optional<Json> own = own_entry(read);
+      const ConfigView view(*text->object, text->pointer, own ? *own : *text->entry, reading,
+                            &text->held);
       spec.context = context_of(view, options);
       PartLayers part = read_layers(view, spec.context.value);
       unread_positions(view, part.layers);
-      refused_on_loading(read, part.layers.size());
+      refused_on_loading(text->entry->find("decoder") ? read : view, part.layers.size());
       spec.layers = std::move(part.layers);
       spec.input = std::move(part.input);
       spec.trained_context = part.original_context;

@@ -25,6 +25,8 @@ Count key_heads(const ConfigView& view, const std::string& layer_type) {
       return view.integer("num_global_key_value_heads", 1, 1'000'000);
   if (holds("multi_query") && !view.flag("new_decoder_architecture", false))
     if (auto one = one_key_head(view, "multi_query")) return one;
+  if (holds("multi_query_group_num") && view.flag("multi_query_attention", false))  // ChatGLM
+    return view.integer("multi_query_group_num", 1, 1'000'000);
   for (const char* key : {"num_key_value_heads", "num_kv_heads"})
     if (holds(key))
       if (const auto v = view.value(key); v && !v->value.is_null())

@@ -223,6 +223,7 @@ class LayerReader {
     if (!rule || layer.attention.kind == AttentionKind::none) return;
     QueryTemperature t;
     Value beta, period;
+    if (rule->as_string() == "log_n") return log_n(layer);
     if (rule->as_string() == "llama4") {
       if (!tempered() || turns) return;
       beta = view_.value("attn_scale").value_or(Value{});
@@ -246,6 +247,23 @@ class LayerReader {
     }
     t.beta = beta.value.as_number();
     t.period = *length;
+    give(t, beta, period, layer);
+  }
+
+  // Qwen-1: a query at position p is multiplied by the logarithm of p + 1 to the base seq_length.
+  void log_n(LayerSpec& layer) const {
+    if (!view_.flag("use_logn_attn", true)) return;
+    const auto length = view_.integer("seq_length", 2, kUnbounded / 4, true);
+    if (!length) return;
+    QueryTemperature t;
+    t.form = TemperatureForm::log_n;
+    t.period = length->value;
+    give(t, {0, Origin::class_default, view_.class_name() + ": log-n has no factor"},
+         {length->value, length->origin, length->where}, layer);
+  }
+
+  void give(const QueryTemperature& t, const Value& beta, const Value& period,
+            LayerSpec& layer) const {
     layer.query_temperature = t;
     layer.fields.push_back({"query_temperature.form", std::string(enum_text(t.form)),
                             Origin::class_default, view_.class_name()});
@@ -277,6 +295,21 @@ std::optional<std::string> instead_of_rotary(const ConfigView& view) {
   return rule->at("otherwise").as_string();
 }
 
+// Whose code is meant, where it is not transformers' own.
+void remote_code(const ConfigView& view) {
+  const Json* code = view.entry().find("remote");
+  if (!code) return;
+  view.reading().note("remote_code",
+                      view.class_name() +
+                          " is no class of transformers but of the model's own repository "
+                          "(auto_map); meant is " +
+                          code->as_string(),
+                      view.where("model_type"),
+                      "hold it against the code beside the weights, if that was changed");
+  if (const Json* note = view.entry().find("remote_note"))
+    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
+}
+
 }  // namespace
 
 PartLayers read_layers(const ConfigView& view, Index context) {
@@ -286,6 +319,7 @@ PartLayers read_layers(const ConfigView& view, Index context) {
     return entry ? read_layers(ConfigView(view, *entry), context) : out;
   }
   if (refused_by_name(view)) return out;
+  remote_code(view);
   const std::string scheme = view.entry().at("scheme").as_string();
   if (scheme != "rope") {
     read_not_rotary(view, scheme, out);

@@ -215,6 +215,7 @@ std::optional<RopeSet> rope_by_class(const ConfigView& view,
   if (rule == "as_stated") return as_stated(view, layer_types);
   if (rule == "fixed_base") return fixed(view, false);
   if (rule == "top_level") return fixed(view, true);
+  if (rule == "own_keys") return own_keys(view);
   if (rule == "refused") {
     view.reading().error("layout_not_covered",
                          "positions of " + view.class_name() +

@@ -41,6 +41,8 @@ bool only_layer_types(const ConfigView&, const Value& all, const Json& known);
 // The set of a class whose rule has a name of its own; none when `rule` is the common one.
 std::optional<RopeSet> rope_by_class(const ConfigView&, const std::vector<std::string>& layer_types,
                                      const std::string& rule);
+// A class of remote code with keys of its own (rope_own_keys.cpp).
+RopeSet own_keys(const ConfigView&);
 // DeepSeek-V4, Step-3.5, dots3-note, NeoMME, Cohere Compass (rope_by_layer.cpp).
 std::optional<RopeSet> rope_by_layer(const ConfigView&, const std::vector<std::string>& layer_types,
                                      const std::string& rule);

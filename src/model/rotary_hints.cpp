@@ -15,6 +15,7 @@ const KeysOfType kKeys[] = {
     {"default", {}},
     {"linear", {"factor"}},
     {"dynamic", {"factor"}},
+    {"qwen_dynamic", {"trained_length"}},
     {"yarn",
      {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
       "mscale", "mscale_all_dim", "truncate"}},
@@ -142,6 +143,9 @@ bool RotaryWriter::xd_sections(const Head& head) {
 // finds none and falls back to its default.
 void RotaryWriter::theta_place() {
   const Value* theta = dict_.find("rope_theta");
+  const Json* rule = view_.entry().find("rope");
+  const Json* name = rule ? rule->find("rule") : nullptr;
+  if (name && name->as_string() == "own_keys") return;  // neither place is looked at
   if (!theta || !theta->value.is_number()) return;
   const double value = theta->value.as_number();
   const bool has_dict = std::any_of(dict_.items().begin(), dict_.items().end(), [](const auto& i) {

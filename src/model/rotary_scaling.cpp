@@ -17,6 +17,7 @@ bool RotaryWriter::scaling() {
   out_.where = type ? type->where : view_.class_name();
   if (out_.type == "linear") return linear();
   if (out_.type == "dynamic") return dynamic();
+  if (out_.type == "qwen_dynamic") return qwen_dynamic();
   if (out_.type == "yarn") return yarn();
   if (out_.type == "longrope") return longrope();
   if (out_.type == "llama3") return llama3();
@@ -69,8 +70,20 @@ bool RotaryWriter::dynamic() {
   if (!longest) return false;
   field("factor", *factor);
   field("trained_length", {longest->value, longest->origin, longest->where});
-  field("length_rule", {"per_call", Origin::class_default, "transformers decides at every call"});
+  field("length_rule",
+        {"per_call", Origin::class_default, view_.program() + " decides at every call"});
   out_.original_context = longest->value;
+  return true;
+}
+
+// Qwen-1: the length of the prompt decides, and is kept while decoding.
+bool RotaryWriter::qwen_dynamic() {
+  begin("qwen_dynamic", true);
+  const auto trained = whole("trained_length", "trained_length", true);
+  if (!trained) return false;
+  field("trained_length", *trained);
+  field("length_rule", {"held", Origin::class_default, view_.class_name() + " keeps the prompt's"});
+  out_.original_context = trained->value.as_integer();
   return true;
 }
 

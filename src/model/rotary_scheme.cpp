@@ -17,7 +17,9 @@ std::optional<RotaryText> RotaryWriter::write(const Head& head) {
   const auto type = type_of_dict();
   if (!type) return std::nullopt;
   out_.type = *type;
-  if (std::find(std::begin(kTypes), std::end(kTypes), *type) == std::end(kTypes)) {
+  const Json* rule = view_.entry().find("rope");
+  const bool steps = *type == "qwen_dynamic" && rule && rule->find("steps");
+  if (!steps && std::find(std::begin(kTypes), std::end(kTypes), *type) == std::end(kTypes)) {
     unknown_type(*type);
     return std::nullopt;
   }
@@ -30,6 +32,8 @@ std::optional<RotaryText> RotaryWriter::write(const Head& head) {
                     view_.where("head_dim"), "state head_dim");
     return std::nullopt;
   }
+  if (view_.entry().find("axial"))
+    return axial(head) ? std::optional<RotaryText>(out_) : std::nullopt;
   if (!scheme(head) || !xd_sections(head)) return std::nullopt;
   odd_frequencies();
   if (!scaling()) return std::nullopt;
@@ -222,6 +226,28 @@ bool RotaryWriter::latent() const {
   return head && head->as_string().rfind("latent", 0) == 0;
 }
 
+// ChatGLM-6B: two streams of positions, each turning half of the head, paired within itself.
+bool RotaryWriter::axial(const Head& head) {
+  const Index half = head.q_dim.value / 2;
+  if (half % 2 != 0 || 2 * half != head.q_dim.value) {
+    reading().error("partial_out_of_range",
+                    "two axes share the head, which must be a multiple of 4, got " +
+                        std::to_string(head.q_dim.value),
+                    head.q_dim.where, "state the sizes of the model",
+                    static_cast<double>(head.q_dim.value));
+    return false;
+  }
+  begin("axial", false);
+  field("head_dim", {head.q_dim.value, head.q_dim.origin, head.q_dim.where});
+  field("axes_dim", {Json::array({half, half}), Origin::derived, "half of the head each"});
+  const auto base = number("rope_theta", "base", {true, 0});
+  if (!base) return false;
+  field("base", *base);
+  field("pairing", pairing());
+  field("order", {"blocks", Origin::class_default, view_.layout_source()});
+  return true;
+}
+
 Value RotaryWriter::pairing() const {
   if (auto v = reading().assumed("pairing")) return *v;
   const Json& entry = view_.entry();
@@ -233,7 +259,7 @@ Value RotaryWriter::pairing() const {
       return {"half_split", v->origin == Origin::class_default ? v->origin : Origin::derived,
               v->where};
     }
-  return {*held, Origin::class_default, view_.class_name() + " (layouts.json)"};
+  return {*held, Origin::class_default, view_.layout_source()};
 }
 
 bool RotaryWriter::scheme(const Head& head) {
@@ -262,7 +288,7 @@ bool RotaryWriter::scheme(const Head& head) {
     return false;
   }
   field("pairing", pair);
-  const Value by_class{nullptr, Origin::class_default, view_.class_name() + " (layouts.json)"};
+  const Value by_class{nullptr, Origin::class_default, view_.layout_source()};
   const auto of_class = [&](const char* name, Json otherwise) {
     if (const auto v = reading().assumed(name)) return *v;
     const Json* held = entry.find(name);

@@ -47,6 +47,7 @@ class RotaryWriter {
   bool latent() const;
   Value pairing() const;
   bool scheme(const Head&);
+  bool axial(const Head&);
   bool width(const Head&, Index& out);
   bool odd_width(const Head&, Index& out);
   void odd_frequencies();
@@ -57,6 +58,7 @@ class RotaryWriter {
   bool scaling();
   bool linear();
   bool dynamic();
+  bool qwen_dynamic();
   bool yarn();
   bool yarn_options(double factor);
   bool yarn_gain(double factor);

@@ -17,10 +17,36 @@ Json overlaid(const Json& entry, const Json& more) {
   return out;
 }
 
+bool states_one(const ConfigView& view, const Json& keys) {
+  for (const Json& key : keys.as_array())
+    if (const auto v = view.stated(key.as_string()); v && !v->value.is_null()) return true;
+  return false;
+}
+
+// Releases that share a model type, told by which of their keys the file states and by a size.
+bool is_case(const ConfigView& view, const Json& one) {
+  if (const Json* any = one.find("states"); any && !states_one(view, *any)) return false;
+  if (const Json* none = one.find("lacks"); none && states_one(view, *none)) return false;
+  if (const Json* sizes = one.find("equals"))
+    for (const auto& [key, want] : sizes->as_object())
+      if (const auto v = view.value(key); !v || v->value != want) return false;
+  return true;
+}
+
+Json case_entry(const ConfigView& view, const Json& rule) {
+  for (const Json& one : rule.at("cases").as_array())
+    if (is_case(view, one)) return overlaid(view.entry(), one.at("is"));
+  Json none = Json::object();
+  none.set("refused", rule.at("why"));
+  none.set("refused_mend", rule.at("mend"));
+  return overlaid(view.entry(), none);
+}
+
 }  // namespace
 
 std::optional<Json> variant_entry(const ConfigView& view) {
   const Json& rule = view.entry().at("variants");
+  if (rule.find("cases")) return case_entry(view, rule);
   const std::string key = rule.at("key").as_string();
   const auto v = view.value(key);
   const Json value = v ? v->value : Json(nullptr);
@@ -42,12 +68,15 @@ std::optional<Json> variant_entry(const ConfigView& view) {
 
 bool refused_by_name(const ConfigView& view) {
   const Json* why = view.entry().find("refused");
-  if (why)
-    view.reading().error(
-        "layout_not_covered",
-        "positions of " + view.class_name() + " have no scheme here: " + why->as_string(),
-        view.where("model_type"), "use the class itself for its positions");
-  return why != nullptr;
+  if (!why) return false;
+  const Json* mend = view.entry().find("refused_mend");
+  view.reading().error("layout_not_covered",
+                       (mend ? view.class_name() + ": "
+                             : "positions of " + view.class_name() + " have no scheme here: ") +
+                           why->as_string(),
+                       view.where("model_type"),
+                       mend ? mend->as_string() : "use the class itself for its positions");
+  return true;
 }
 
 }  // namespace posenc::hf

@@ -4,14 +4,15 @@
     python make_table.py ../../conformance/rotary_hugging_face > ../../src/model/data/hugging_face_models.json
 
 From layouts.json and class_defaults.json of the conformance suite, class_facts.json (written by
-read_classes.py) and facts.py beside this script. One model type a line. Adding a model: one line
-in the table by hand, or a fact here and this script again.
+read_classes.py), facts.py and, for classes of a model's own repository, remote_code.py beside this script.
+One model type a line. Adding a model: one line in the table by hand, or a fact here and this script again.
 """
 import json
 import pathlib
 import sys
 
 import facts as F
+import remote_code as R
 import text_and_sound as T
 
 here = pathlib.Path(__file__).parent
@@ -249,6 +250,11 @@ for name in sorted(classes):
     if name in F.INPUT_PADDING:
         entry["input_padding"] = True
     table[name] = entry
+
+for name, entry in R.ENTRY.items():
+    assert name not in table, name
+    table[name] = entry
+table = dict(sorted(table.items()))
 
 for names in (NOT_ROTARY, F.PAIRING, F.HEAD, F.LAYERS, F.ROPE, F.MROPE):
     for name in names:

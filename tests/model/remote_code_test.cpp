@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Classes of a model's own repository (remote code). remote_code.json: what the published rotary
+// modules computed from small configurations (PyTorch, float32), each with the repository, file and
+// commit it was taken from. real_models.json has whole files as they were released.
+#include <functional>
+#include <set>
+
+#include "hugging_face_suite.h"
+#include "posenc/relative/alibi.h"
+
+namespace posenc {
+namespace {
+
+using namespace test;
+
+ModelSpec read(const std::string& text, std::map<std::string, std::string> assume = {}) {
+  ReadOptions options;
+  options.assume = std::move(assume);
+  return read_hugging_face(parse_json(text, "config.json"), "config.json", options);
+}
+const Finding* finding(const ModelSpec& spec, const std::string& code,
+                       const std::string& part = "") {
+  for (const auto& f : spec.findings)
+    if (f.code == code && f.message.find(part) != std::string::npos) return &f;
+  return nullptr;
+}
+const LayerSpec& first(const ModelSpec& spec) {
+  return spec.layers.at(0);
+}
+
+// One head turned by the book: every block, every pair.
+std::vector<double> turned(const RotarySpec& spec, std::vector<double> head,
+                           const std::vector<double>& position) {
+  const std::vector<double> in = head;
+  for (const RotaryBlock& b : spec.blocks) {
+    const Spectrum& s = b.spectrum;
+    const Index pairs = s.pairs();
+    for (Index i = 0; i < pairs; ++i) {
+      double angle = 0;
+      for (Index a = 0; a < s.axes; ++a)
+        angle += s.frequency[static_cast<std::size_t>(a * pairs + i)] *
+                 position[static_cast<std::size_t>(s.axes == 1 ? 0 : a)];
+      const bool halves = b.pairing == Pairing::half_split;
+      const auto x = static_cast<std::size_t>(b.offset + (halves ? i : 2 * i));
+      const auto y = x + static_cast<std::size_t>(halves ? pairs : 1);
+      head[x] = s.gain * (in[x] * std::cos(angle) - in[y] * std::sin(angle));
+      head[y] = s.gain * (in[x] * std::sin(angle) + in[y] * std::cos(angle));
+    }
+  }
+  return head;
+}
+
+TEST(RemoteCode, TurnsAsItsModuleDoes) {
+  const Json all =
+      read_json(std::filesystem::path(POSENC_SOURCE_DIR) / "tests" / "model" / "remote_code.json");
+  std::set<std::string> types;
+  double worst = 0;
+  for (const Json& c : all.at("cases").as_array()) {
+    const std::string who = name_of(c);
+    ReadOptions options;
+    options.context = c.at("context").as_integer();
+    const ModelSpec spec = read_hugging_face(c.at("config"), "config.json", options);
+    ASSERT_FALSE(spec.has_error()) << who << errors_of(spec);
+    ASSERT_TRUE(first(spec).rotary) << who;
+    const auto& shape = c.at("shape").as_array();
+    const auto width = static_cast<std::size_t>(shape[2].as_integer());
+    ASSERT_EQ(first(spec).rotary->head_dim, shape[2].as_integer()) << who;
+    const auto &q = c.at("q").as_array(), &want = c.at("turned").as_array();
+    const Json* second = c.find("second_stream");
+    for (std::size_t at = 0; at < q.size(); at += width) {
+      const std::size_t token = at / width / static_cast<std::size_t>(shape[1].as_integer());
+      std::vector<double> head, position{c.at("positions").as_array()[token].as_number()};
+      if (second) position.push_back(second->as_array()[token].as_number());
+      for (std::size_t i = 0; i < width; ++i) head.push_back(q[at + i].as_number());
+      const auto got = turned(*first(spec).rotary, head, position);
+      for (std::size_t i = 0; i < width; ++i)
+        worst = std::max(worst, std::abs(got[i] - want[at + i].as_number()));
+    }
+    types.insert(spec.model_type);
+    EXPECT_TRUE(finding(spec, "remote_code")) << who;
+  }
+  EXPECT_LE(worst, 4e-6);  // float32 angles up to position 512
+  EXPECT_EQ(types.size(), 5u);
+}
+
+TEST(RemoteCode, BaichuanOf13BHasItsBias) {
+  const Json all =
+      read_json(std::filesystem::path(POSENC_SOURCE_DIR) / "tests" / "model" / "remote_code.json");
+  const Json& c = all.at("alibi");
+  const ModelSpec spec = read_hugging_face(c.at("config"), "config.json");
+  ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+  const Json explained = explain_json(spec);
+  const Json& layer = explained.at("layers").as_array()[0];
+  ASSERT_EQ(layer.at("encodings").as_array()[0].at("text"), Json("alibi"));
+  const auto slopes = Alibi{}.slope(c.at("heads").as_integer());
+  const auto& bias = c.at("bias").as_array();
+  ASSERT_EQ(bias.size(), 3 * slopes.size());
+  // the code counts from the first key, which adds the same to every score of a query
+  for (std::size_t i = 0; i < bias.size(); ++i)
+    EXPECT_NEAR(bias[i].as_number() - bias[i - i % 3 + 2].as_number(),
+                -slopes[i / 3] * (2.0 - static_cast<double>(i % 3)), 1e-7);
+}
+
+struct Refused {
+  const char *config, *code, *part;
+};
+// What no release of the code reads, or what several read otherwise, is refused by name.
+TEST(RemoteCode, RefusesWhatItCannotTell) {
+  const Refused all[] = {
+      {R"({"model_type": "chatglm", "hidden_size": 4096})", "layout_not_covered", "share the type"},
+      {R"({"model_type": "chatglm", "kv_channels": 128, "inner_hidden_size": 16384})",
+       "layout_not_covered", "share the type"},
+      {R"({"model_type": "chatglm", "kv_channels": 128, "rope_ratio": 16})", "layout_not_covered",
+       "only the name in the file"},
+      {R"({"model_type": "chatglm", "kv_channels": 128, "rope_ratio": 16,
+           "_name_or_path": "chatglm2-to-chatglm3"})",
+       "layout_not_covered", "only the name in the file"},
+      {R"({"model_type": "chatglm", "kv_channels": 128, "rope_ratio": "16"})", "wrong_type",
+       "rope_ratio must be a number above 0"},
+      {R"({"model_type": "chatglm", "kv_channels": 128, "original_rope": false})",
+       "layout_not_covered", "original_rope is false"},
+      {R"({"model_type": "chatglm", "kv_channels": null, "seq_length": 8192})", "wrong_type",
+       "null"},
+      {R"({"model_type": "chatglm", "inner_hidden_size": 64, "hidden_size": 36,
+           "num_attention_heads": 6})",
+       "partial_out_of_range", "two axes share the head"},
+      {R"({"model_type": "qwen", "kv_channels": 128})", "missing_key", "seq_length"},
+      {R"({"model_type": "qwen", "seq_length": 8192, "kv_channels": 64})", "wrong_type",
+       "32 heads of 64 channels"},
+      {R"({"model_type": "qwen", "seq_length": 8192, "n_embd": 4096})", "layout_not_covered",
+       "n_embd"},
+      {R"({"model_type": "baichuan", "max_position_embeddings": 4096, "hidden_size": 5120})",
+       "layout_not_covered", "ALiBi (13B)"},
+      {R"({"model_type": "baichuan", "model_max_length": 4096, "hidden_size": 4096})",
+       "layout_not_covered", "ALiBi (13B)"},
+      {R"({"model_type": "internlm", "max_position_embeddings": 2048})", "layout_not_covered",
+       "other keys"},
+      {R"({"model_type": "internlm", "rope_theta": 10000,
+           "rotary": {"base": 10000, "type": "dynamic"}})",
+       "layout_not_covered", "other keys"},
+      {R"({"model_type": "internlm", "rotary": {"base": 10000, "type": "linear"}})",
+       "unknown_rope_type", "origin, dynamic"},
+      {R"({"model_type": "internlm", "rotary": {"type": "dynamic"}})", "missing_key", "base"},
+      {R"({"model_type": "internlm", "rope_scaling": {"type": "linear", "factor": 2.0}})",
+       "unknown_rope_type", "only dynamic"},
+      {R"({"model_type": "internlm2", "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})",
+       "missing_key", "rope_type is not read"},
+      {R"({"model_type": "internlm2", "rope_scaling": {"type": "yarn", "factor": 2.0}})",
+       "unknown_rope_type", "linear, dynamic"},
+      {R"({"model_type": "internlm2", "rope_scaling": {"type": "dynamic", "factor": 0.5}})",
+       "factor_below_one", "factor"},
+      {R"({"model_type": "internlm2", "rope_scaling": {"type": "dynamic", "factor": 2}})",
+       "wrong_type", "with a point"},
+      {R"({"model_type": "internlm2",
+           "rope_scaling": {"type": "dynamic", "factor": 2.0, "more": 1}})",
+       "wrong_type", "nothing else"},
+      {R"({"model_type": "internlm2", "rope_pos_id_version": "v2pe_fix"})", "layout_not_covered",
+       "V2PE"},
+  };
+  for (const Refused& r : all) {
+    const ModelSpec spec = read(r.config);
+    EXPECT_TRUE(spec.has_error()) << r.config;
+    const Finding* f = finding(spec, r.code, r.part);
+    EXPECT_TRUE(f && f->severity == Severity::error) << r.config << "\n" << errors_of(spec);
+    EXPECT_TRUE(f == nullptr || !f->fix.empty()) << r.config;
+  }
+}
+
+// The mends of the refusals do what they say.
+TEST(RemoteCode, AssumptionsDecide) {
+  const std::string ratio =
+      R"({"model_type": "chatglm", "kv_channels": 128, "seq_length": 64, "rope_ratio": 16})";
+  const auto base_of = [](const ModelSpec& spec) { return first(spec).field("base")->value; };
+  const ModelSpec divided = read(ratio, {{"/_name_or_path", "chatglm2"}});
+  ASSERT_FALSE(divided.has_error()) << errors_of(divided);
+  EXPECT_EQ(first(divided).rotary->blocks[0].spectrum.frequency[0], 1.0 / 16);
+  const ModelSpec multiplied = read(ratio, {{"/_name_or_path", "chatglm3"}});
+  ASSERT_FALSE(multiplied.has_error()) << errors_of(multiplied);
+  EXPECT_EQ(base_of(multiplied), Json(160000.0));
+  EXPECT_EQ(first(multiplied).field("base")->origin, Origin::derived);
+  const std::string bare = R"({"model_type": "internlm", "max_position_embeddings": 2048})";
+  const ModelSpec dynamic = read(bare, {{"/rotary", R"({"base": 500, "type": "dynamic"})"}});
+  ASSERT_FALSE(dynamic.has_error()) << errors_of(dynamic);
+  EXPECT_EQ(base_of(dynamic), Json(500));
+  EXPECT_EQ(first(dynamic).field("base")->origin, Origin::user);
+  const ModelSpec plain = read(bare, {{"/rope_theta", "10000"}});
+  ASSERT_FALSE(plain.has_error()) << errors_of(plain);
+}
+
+// Keys of other code are named, not obeyed.
+TEST(RemoteCode, NamesWhatIsNotRead) {
+  const auto base_of = [](const std::string& text) {
+    const ModelSpec spec = read(text);
+    EXPECT_FALSE(spec.has_error()) << errors_of(spec);
+    return first(spec).field("base")->value.as_number();
+  };
+  const std::string glm =
+      R"({"model_type": "chatglm", "kv_channels": 128, "seq_length": 64, "rope_theta": 5e5})";
+  EXPECT_EQ(base_of(glm), 10000);
+  EXPECT_TRUE(finding(read(glm), "key_ignored", "rope_theta"));
+  const std::string qwen = R"({"model_type": "qwen", "seq_length": 64, "rope_theta": 5e5})";
+  EXPECT_EQ(base_of(qwen), 10000);
+  EXPECT_TRUE(finding(read(qwen), "alias_not_read", "rotary_emb_base"));
+  EXPECT_TRUE(finding(read(qwen), "missing_key", "no rotary_emb_base"));
+  const std::string factor = R"({"model_type": "internlm", "max_position_embeddings": 64,
+      "rotary": {"base": 10000, "type": "dynamic", "factor": 2}})";
+  const ModelSpec spec = read(factor);
+  EXPECT_TRUE(finding(spec, "key_ignored", "factor is not read"));
+  EXPECT_EQ(first(spec).field("dynamic.factor")->value, Json(1.0));
+  // num_hidden_layers is not ChatGLM's name
+  const ModelSpec layers = read(R"({"model_type": "chatglm", "kv_channels": 128, "num_layers": 3,
+                                    "num_hidden_layers": 5, "hidden_size": 4096})");
+  EXPECT_EQ(layers.layers.size(), 3u);
+}
+
+// The code takes null as Python does; so it is where a file with it would run.
+TEST(RemoteCode, TakesNullWhereTheCodeDoes) {
+  const ModelSpec qwen = read(R"({"model_type": "qwen", "seq_length": 64, "use_dynamic_ntk": null,
+      "use_logn_attn": null, "max_position_embeddings": null})");
+  ASSERT_FALSE(qwen.has_error()) << errors_of(qwen);
+  EXPECT_FALSE(first(qwen).query_temperature);
+  EXPECT_FALSE(first(qwen).field("qwen_dynamic.trained_length"));
+  const ModelSpec glm = read(R"({"model_type": "chatglm", "kv_channels": 128,
+      "multi_query_attention": null, "multi_query_group_num": null})");
+  ASSERT_FALSE(glm.has_error()) << errors_of(glm);
+  const ModelSpec first_glm = read(R"({"model_type": "chatglm", "inner_hidden_size": 16384,
+      "max_sequence_length": null, "position_encoding_2d": null})");
+  ASSERT_FALSE(first_glm.has_error()) << errors_of(first_glm);
+  EXPECT_EQ(first(first_glm).rotary->blocks.size(), 1u);
+}
+
+// log(p + 1) to the base seq_length, from there on; off where the file says so.
+TEST(RemoteCode, QueriesOfQwenGrowWithTheLogarithm) {
+  const std::string text = R"({"model_type": "qwen", "seq_length": 64, "use_logn_attn": )";
+  const ModelSpec on = read(text + "true}");
+  ASSERT_FALSE(on.has_error()) << errors_of(on);
+  ASSERT_TRUE(first(on).query_temperature);
+  EXPECT_EQ(first(on).query_temperature->form, TemperatureForm::log_n);
+  EXPECT_EQ(first(on).query_temperature->period, 64);
+  EXPECT_EQ(first(on).field("query_temperature.period")->where, "config.json#/seq_length");
+  EXPECT_FALSE(first(read(text + "false}")).query_temperature);
+}
+
+}  // namespace
+}  // namespace posenc

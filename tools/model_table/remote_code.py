@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts on model types whose classes live in the model's own repository (auto_map, "remote code"), and which
+transformers 5.23 does not know. `remote` names the published code that is meant and where it was read.
+
+One entry a type, in the words of the table itself (make_table.py writes it as it stands). Releases that share a
+type are `cases`: the first whose keys the file states counts, and where none does the file is refused. Reading
+rules: src/model/rope_own_keys.cpp, src/model/variants.cpp."""
+
+# Linear and dynamic NTK as Llama's first code had them: {"type": ..., "factor": ...} and nothing else.
+LLAMA_SCALING = {"key": "rope_scaling", "types": {"linear": "linear", "dynamic": "dynamic"}, "pair": True}
+
+# Keys by which the generations of ChatGLM are told apart.
+CHATGLM_2 = """ffn_hidden_size kv_channels multi_query_attention multi_query_group_num original_rope padded_vocab_size
+rope_ratio seq_length""".split()
+CHATGLM_1 = "inner_hidden_size max_sequence_length position_encoding_2d".split()
+
+ENTRY = {
+    # ChatGLM2-6B, ChatGLM3-6B, GLM-4-9B: the first half of the head, neighbouring channels; the first
+    # release (ChatGLM-6B) turns both halves, each by a stream of its own, or the whole head.
+    # THUDM's modeling_chatglm.py as kept in zhangbo2008/chatglm3_annotated (ChatGLM3), XuRui314/GLM4v-Finetune
+    # (GLM-4V: rope_ratio, original_rope, one position for all patches), greensheng/chatglm-6b with its
+    # configuration_chatglm.py (ChatGLM-6B), bq-xiao/chatglm2-6b-model (ChatGLM2; its configuration in
+    # syjjhl/chatglm2-6b). That ChatGLM2-6B-32K
+    # divides positions: alibaba/rtp-llm rtp_llm/models/chat_glm_v2.py beside chat_glm_v3.py, ztxz16/fastllm
+    # src/models/chatglm.cpp.
+    "chatglm": {
+        "class": "ChatGLMConfig",
+        "remote": "THUDM's modeling_chatglm.py",
+        "scheme": "rope", "pairing": "interleaved", "theta": 10000.0, "partial": True,
+        "rope": {"rule": "own_keys", "fixed": True},
+        "variants": {
+            "cases": [
+                {"states": CHATGLM_2, "lacks": CHATGLM_1, "is": {
+                    "remote": "THUDM's modeling_chatglm.py of ChatGLM2-6B, ChatGLM3-6B and GLM-4-9B",
+                    "fraction": 0.5,
+                    "rope": {"rule": "own_keys", "fixed": True, "times": {
+                        "key": "rope_ratio", "name": "_name_or_path", "divides": ["chatglm2"],
+                        "multiplies": ["chatglm3", "glm-4", "glm4"],
+                        "why": "ChatGLM2-6B-32K divides positions by it, ChatGLM3 and GLM-4 multiply the base by it, "
+                               "and only the name in the file tells them apart"}},
+                    "variants": {"key": "original_rope", "of": {"true": {}, "null": {}, "false": {
+                        "refused": "original_rope is false: ChatGLM2 and ChatGLM3 store it and turn neighbouring "
+                                   "channels all the same, GLM-4V's code forms another table",
+                        "refused_mend": "--assume /original_rope=true takes the table of ChatGLM3"}}},
+                    "names": {"head_dim": "kv_channels", "max_position_embeddings": "seq_length",
+                              "num_hidden_layers": "num_layers"},
+                    "own_only": ["head_dim", "max_position_embeddings", "num_hidden_layers"],
+                    "head_strict": True, "nullable": ["multi_query_attention", "multi_query_group_num"],
+                    "remote_note": "cosine and sine are rounded to the dtype of the checkpoint (ChatGLM2 forms angles "
+                                   "in it), there is a row for each position below seq_length only, and images "
+                                   "(vision_config: GLM-4V gives all patches of one the same position) are not "
+                                   "described",
+                    "defaults": {"head_dim": 128, "hidden_size": 4096, "max_position_embeddings": 2048,
+                                 "multi_query_attention": False, "multi_query_group_num": 1,
+                                 "num_attention_heads": 32, "num_hidden_layers": 28}}},
+                {"states": CHATGLM_1, "lacks": CHATGLM_2, "is": {
+                    "remote": "THUDM's modeling_chatglm.py of ChatGLM-6B",
+                    "pairing": "half_split",
+                    "variants": {"key": "position_encoding_2d",
+                                 "of": {"true": {"axial": "blocks"}, "false": {}, "null": {}}},
+                    "names": {"max_position_embeddings": "max_sequence_length", "num_hidden_layers": "num_layers"},
+                    "own_only": ["max_position_embeddings", "num_hidden_layers"],
+                    "head": "hidden_over_heads", "nullable": ["max_position_embeddings", "position_encoding_2d"],
+                    "remote_note": "frequencies and angles are formed in float16; positions of the second stream count "
+                                   "behind the start token, the first stays at the mask (positions/glm.h), and tokens "
+                                   "before the start token see each other both ways",
+                    "defaults": {"hidden_size": 4096, "max_position_embeddings": 2048, "num_attention_heads": 32,
+                                 "num_hidden_layers": 28, "position_encoding_2d": True}}}],
+            "why": "ChatGLM-6B and ChatGLM2 to GLM-4 share the type and turn other channels; the file must state keys of "
+                   "one of them: inner_hidden_size, max_sequence_length, position_encoding_2d, or kv_channels, "
+                   "ffn_hidden_size, seq_length, padded_vocab_size, multi_query_attention, original_rope, rope_ratio",
+            "mend": "--assume /inner_hidden_size=16384 takes ChatGLM-6B's code, --assume /ffn_hidden_size=13696 the "
+                    "later one; where the file states keys of both, set the others to null"},
+        "defaults": {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 28}},
+    # Qwen-1 (also Qwen-VL's and Qwen-Audio's text): Alibaba's modeling_qwen.py and configuration_qwen.py as kept in
+    # zhangningboo/Qwen-7B and camenduru/Qwen-Audio.
+    "qwen": {
+        "class": "QWenConfig", "remote": "Alibaba's modeling_qwen.py of Qwen-7B",
+        "scheme": "rope", "pairing": "half_split", "bfloat16_once": True, "theta": 10000.0, "partial": True,
+        "variants": {
+            "cases": [{"lacks": ["n_embd", "n_head", "n_layer"], "is": {}}],
+            "why": "the file has other names of sizes (n_embd, n_head, n_layer) than the code that is known",
+            "mend": "rename them to hidden_size, num_attention_heads and num_hidden_layers if nothing else differs"},
+        "keys": {"theta": "rotary_emb_base"},
+        "rope": {"rule": "own_keys", "fraction": "rotary_pct",
+                 "steps": {"key": "use_dynamic_ntk", "length": "seq_length"}},
+        "temperature": "log_n",
+        "names": {"head_dim": "kv_channels"}, "own_only": ["head_dim"], "head_strict": True, "heads_fill": True,
+        "nullable": ["max_position_embeddings", "use_dynamic_ntk", "use_logn_attn"],
+        "remote_note": "use_dynamic_ntk and use_logn_attn do nothing while the model trains, the table of log-n ends at "
+                       "position 32766, and pictures (visual) and sound (audio) are not described",
+        "defaults": {"head_dim": 128, "hidden_size": 4096, "max_position_embeddings": 8192,
+                     "num_attention_heads": 32, "num_hidden_layers": 32, "rotary_pct": 1.0,
+                     "use_dynamic_ntk": True, "use_logn_attn": True}},
+    # Baichuan-7B and Baichuan2-7B turn, 13B has ALiBi. Which one the configuration class tells: that of 7B holds
+    # max_position_embeddings, that of 13B model_max_length only (vllm-project/vllm
+    # vllm/transformers_utils/configs/baichuan.py and baichuan_13b.py, the published classes); vLLM's own rule is
+    # hidden_size 4096 or the class BaiChuanForCausalLM. Where the two disagree the file is refused.
+    # 13B: modeling_baichuan.py as kept in jrd77/Baichuan2-13B-Chat (v2) and Mrgengli/baichuan_python (v1).
+    # 7B: baichuan-inc/Baichuan-7B models/modeling_baichuan.py and models/configuration_baichuan.py.
+    "baichuan": {
+        "class": "BaichuanConfig", "remote": "Baichuan's modeling_baichuan.py", "scheme": "rope", "theta": 10000.0,
+        "head": "hidden_over_heads", "heads_divide": True,
+        "variants": {
+            "cases": [
+                {"states": ["max_position_embeddings"], "equals": {"hidden_size": 4096}, "is": {
+                    "remote": "Baichuan's modeling_baichuan.py of Baichuan-7B and Baichuan2-7B",
+                    "pairing": "half_split", "rope": {"rule": "own_keys", "fixed": True},
+                    "defaults": {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}}},
+                {"lacks": ["max_position_embeddings"], "states": ["model_max_length"],
+                 "equals": {"hidden_size": 5120}, "is": {
+                    "remote": "Baichuan's modeling_baichuan.py of Baichuan-13B and Baichuan2-13B",
+                    "scheme": "alibi",
+                    "names": {"max_position_embeddings": "model_max_length"}, "own_only": ["max_position_embeddings"],
+                    "defaults": {"hidden_size": 5120, "max_position_embeddings": 4096, "num_attention_heads": 40,
+                                 "num_hidden_layers": 40}}}],
+            "why": "rotary (7B) and ALiBi (13B) share the type; 7B's files state max_position_embeddings and hidden_size "
+                   "4096, 13B's model_max_length alone and hidden_size 5120, and this file does neither",
+            "mend": "--assume /max_position_embeddings=4096 with --assume /hidden_size=4096 takes 7B's code; "
+                    "--assume model_type=bloom reads ALiBi, model_type=llama the rotary of 7B, for other sizes"},
+        "defaults": {"hidden_size": 5120}},
+    # InternLM (7B, 20B): InternLM/InternLM tools/transformers/internlm_model/modeling_internlm.py and
+    # configuration_internlm.py, which changed their keys: a base of 10000 and none (b9c813a), `rotary` with dynamic
+    # scaling for a default (139b754 to 095ebff), rope_theta and rope_scaling (9d400c2 to 09a2b5b). Beyond
+    # max_position_embeddings they differ, so that a file without any of these keys is refused.
+    "internlm": {
+        "class": "InternLMConfig", "remote": "modeling_internlm.py of InternLM-7B and InternLM-20B",
+        "scheme": "rope", "pairing": "half_split", "theta": 10000.0, "head": "hidden_over_heads", "heads_divide": True,
+        "variants": {
+            "cases": [
+                {"states": ["rotary"], "lacks": ["rope_theta", "rope_scaling"], "is": {
+                    "rope": {"rule": "own_keys", "fixed": True, "scaling": {
+                        "key": "rotary", "types": {"origin": "default", "dynamic": "dynamic"}, "base": "base",
+                        "factor": "scaling_factor", "factor_default": 1.0}}}},
+                {"states": ["rope_theta", "rope_scaling"], "lacks": ["rotary"], "is": {
+                    "rope": {"rule": "own_keys", "scaling": {**LLAMA_SCALING, "types": {"dynamic": "dynamic"}}},
+                    "defaults": {"hidden_size": 4096, "max_position_embeddings": 2048, "num_attention_heads": 32,
+                                 "num_hidden_layers": 32, "num_key_value_heads": None}}}],
+            "why": "the releases of InternLM's code read other keys: rotary, or rope_theta and rope_scaling, or none of "
+                   "them (a base of 10000 at every length); the file must state those of one",
+            "mend": "--assume '/rotary={\"base\": 10000, \"type\": \"dynamic\"}' or --assume /rope_theta=10000 (not "
+                    "scaled), as the code beside the weights has it; set the keys of the other to null"},
+        "defaults": {"hidden_size": 4096, "max_position_embeddings": 2048, "num_attention_heads": 32,
+                     "num_hidden_layers": 32}},
+    # InternLM2 and 2.5: OpenGVLab/InternVL internvl_chat/internvl/model/internlm2/modeling_internlm2.py and
+    # configuration_internlm2.py (rope_pos_id_version is InternVL's own).
+    "internlm2": {
+        "class": "InternLM2Config", "remote": "modeling_internlm2.py of InternLM2-7B",
+        "scheme": "rope", "pairing": "half_split", "theta": 10000.0, "head": "hidden_over_heads", "heads_divide": True,
+        "rope": {"rule": "own_keys", "scaling": LLAMA_SCALING},
+        "variants": {"key": "rope_pos_id_version",
+                     "of": {"default": {}},
+                     "otherwise": {"refused": "V2PE gives the tokens of images fractions of a position "
+                                              "(rope_pos_id_version)"}},
+        "defaults": {"hidden_size": 4096, "max_position_embeddings": 2048, "num_attention_heads": 32,
+                     "num_hidden_layers": 32, "num_key_value_heads": None, "rope_pos_id_version": "default"}},
+}

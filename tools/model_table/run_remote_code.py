@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rotary modules of published remote code compute on small configurations: tests/model's
+remote_code.json.
+
+    python run_remote_code.py FOLDER > ../../tests/model/remote_code.json
+
+FOLDER holds the files named in SOURCES, taken from the repositories named there (their texts are not kept
+here). Of each file only the functions and classes named are run, in PyTorch on the CPU, on a q of pseudo-random
+numbers. Kept: the configuration, q, and q after the turn. Qwen-1 needs einops."""
+import ast
+import importlib
+import json
+import math
+import pathlib
+import random
+import sys
+
+import torch
+
+SOURCES = {
+    "chatglm3.py": ("zhangbo2008/chatglm3_annotated", "modeling_chatglm.py", "84fba0f3f9d3"),
+    "chatglm6b.py": ("greensheng/chatglm-6b", "modeling_chatglm.py", "b4fe18f"),
+    "qwen.py": ("zhangningboo/Qwen-7B", "modeling_qwen.py", "ffe04dd57f85"),
+    "baichuan7b.py": ("baichuan-inc/Baichuan-7B", "models/modeling_baichuan.py", "6f3ef4633a90"),
+    "baichuan13b.py": ("jrd77/Baichuan2-13B-Chat", "modeling_baichuan.py", "c6f8592"),
+    "glm4v.py": ("XuRui314/GLM4v-Finetune", "modeling_chatglm.py", "513b75d"),
+    "internlm.py": ("InternLM/InternLM", "tools/transformers/internlm_model/modeling_internlm.py", "095ebff"),
+    "internlm_llama.py": ("InternLM/InternLM", "tools/transformers/internlm_model/modeling_internlm.py", "09a2b5b"),
+    "internlm2.py": ("OpenGVLab/InternVL", "internvl_chat/internvl/model/internlm2/modeling_internlm2.py",
+                     "2410d1dbf208"),
+}
+folder = pathlib.Path(sys.argv[1])
+HEADS, SEED = 2, 7
+
+
+def parts(file, names):
+    """The functions and classes of a file by name, without the rest of it."""
+    tree = ast.parse((folder / file).read_text())
+    tree.body = [n for n in tree.body if getattr(n, "name", None) in names]
+    assert len(tree.body) == len(names), (file, names)
+    space = {"torch": torch, "nn": torch.nn, "math": math, "F": torch.nn.functional,
+             "importlib": importlib, "apply_rotary_emb_func": None}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list = []  # torch.jit.script needs the source's file
+    exec(compile(tree, file, "exec"), space)
+    return [space[name] for name in names]
+
+
+def numbers(tokens, width, heads=HEADS):
+    rng = random.Random(SEED)
+    return torch.tensor([[[round(rng.uniform(-1, 1), 3) for _ in range(width)] for _ in range(heads)]
+                         for _ in range(tokens)], dtype=torch.float32)
+
+
+def case(name, file, config, context, positions, q, turned, streams=None):
+    repository, path, commit = SOURCES[file]
+    out = {"name": name, "source": f"{repository} {path} at {commit}", "config": config, "context": context,
+           "positions": positions, "shape": list(q.shape), "q": q.flatten().tolist(),
+           "turned": [float(x) for x in turned.float().flatten().tolist()]}
+    if streams:
+        out["second_stream"] = streams
+    return out
+
+
+def chatglm():
+    rotary, turn = parts("chatglm3.py", ["RotaryEmbedding", "apply_rotary_pos_emb"])
+    config = {"model_type": "chatglm", "kv_channels": 16, "num_attention_heads": HEADS, "hidden_size": 32,
+              "num_layers": 1, "seq_length": 64, "original_rope": True}
+    at = [0, 1, 5, 63]
+    q = numbers(len(at), 16)
+    table = rotary(16 // 2, original_impl=True, dtype=torch.float32)(64)
+    turned = turn(q[:, None], table[at][:, None])[:, 0]
+    out = [case("chatglm3", "chatglm3.py", config, 64, at, q, turned)]
+    rotary, turn = parts("glm4v.py", ["RotaryEmbedding", "apply_rotary_pos_emb"])
+    config = {**config, "rope_ratio": 50, "_name_or_path": "THUDM/glm-4-9b-chat"}
+    table = rotary(16 // 2, rope_ratio=50, original_impl=True, dtype=torch.float32)(64)
+    turned = turn(q.transpose(0, 1)[None], table[at][None])[0].transpose(0, 1)
+    return out + [case("glm_4_ratio", "glm4v.py", config, 64, at, q, turned)]
+
+
+def chatglm_6b():
+    rotary, halves, turn = parts("chatglm6b.py", ["RotaryEmbedding", "rotate_half", "apply_rotary_pos_emb_index"])
+    out = []
+    for two in (True, False):
+        config = {"model_type": "chatglm", "hidden_size": 32, "num_attention_heads": HEADS, "num_layers": 1,
+                  "max_sequence_length": 64, "inner_hidden_size": 64, "position_encoding_2d": two}
+        first, second = [0, 1, 2, 2, 2], [0, 0, 0, 1, 2]
+        q = numbers(len(first), 16)
+        module = rotary(8 if two else 16, precision=torch.float32)
+        width = 8 if two else 16
+        # the published code keeps the frequencies in float16: here in float32, as the definition has them
+        module.inv_freq = 1. / (10000 ** (torch.arange(0, width, 2).float() / width))
+        cos, sin = module(q, seq_len=64)
+        ids = [torch.tensor(p)[:, None] for p in (first, second)]
+        if two:
+            a, b = (turn(h[:, None], h[:, None], cos, sin, i)[0][:, 0] for h, i in zip(q.chunk(2, -1), ids))
+            turned = torch.cat([a, b], -1)
+        else:
+            turned = turn(q[:, None], q[:, None], cos, sin, ids[0])[0][:, 0]
+        out.append(case("chatglm_6b_" + ("2d" if two else "1d"), "chatglm6b.py", config, 64, first, q, turned,
+                        second if two else None))
+    return out
+
+
+def qwen():
+    rotary, _, turn = parts("qwen.py", ["RotaryEmbedding", "_rotate_half", "apply_rotary_pos_emb"])
+    out = []
+    for pct, length, steps in ((1.0, 64, True), (1.0, 200, True), (0.5, 64, True), (0.5, 200, True), (1.0, 513, True), (1.0, 200, False)):
+        config = {"model_type": "qwen", "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+                  "kv_channels": 16, "rotary_pct": pct, "rotary_emb_base": 10000, "seq_length": 64,
+                  "use_dynamic_ntk": steps, "max_position_embeddings": 1024}
+        at = [0, 1, 7, length - 1]
+        q = numbers(len(at), 16)
+        # get_ntk_alpha of the same file
+        alpha = max(2 ** math.ceil(math.log(length / 64, 2) + 1) - 1, 1) if steps else 1.0
+        cos, sin = rotary(int(16 * pct), base=10000)(length, ntk_alpha=alpha)
+        turned = turn(q[None], [cos[:, at], sin[:, at]])[0]
+        out.append(case(f"qwen_{pct}_{length}_{steps}", "qwen.py", config, length, at, q, turned))
+    return out
+
+
+def baichuan():
+    rotary, _, turn = parts("baichuan7b.py", ["RotaryEmbedding", "rotate_half", "apply_rotary_pos_emb"])
+    # the file is told by the size of 7B; the head is small, so that there are many heads
+    config = {"model_type": "baichuan", "hidden_size": 4096, "num_attention_heads": 256, "num_hidden_layers": 1,
+              "max_position_embeddings": 64}
+    at = [0, 1, 9, 63]
+    q = numbers(len(at), 16)
+    cos, sin = rotary(16, max_position_embeddings=64)(q, seq_len=64)
+    x = q.transpose(0, 1)[None]
+    turned = turn(x, x, cos, sin, torch.tensor(at)[None])[0][0].transpose(0, 1)
+    return [case("baichuan_7b", "baichuan7b.py", config, 64, at, q, turned)]
+
+
+def baichuan_13b():
+    """The bias of the last of three queries, for every head."""
+    _, _, mask = parts("baichuan13b.py", ["_get_interleave", "_fill_with_neg_inf", "_gen_alibi_mask"])
+    repository, path, commit = SOURCES["baichuan13b.py"]
+    return {"source": f"{repository} {path} at {commit}", "heads": 40,
+            "bias": [float(x) for x in mask(None, 40, 3)[:, 2].flatten()],
+            "config": {"model_type": "baichuan", "hidden_size": 5120, "num_attention_heads": 40, "num_hidden_layers": 1,
+                       "model_max_length": 4096}}
+
+
+def internlm():
+    plain, dynamic, _, turn = parts("internlm.py", [
+        "InternLMRotaryEmbedding", "InternLMDynamicNTKScalingRotaryEmbedding", "rotate_half", "apply_rotary_pos_emb"])
+    out = []
+    for kind, length, factor in (("origin", 200, None), ("dynamic", 64, None), ("dynamic", 200, None),
+                                 ("dynamic", 200, 2.0)):
+        rotary = {"base": 5000, "type": kind, **({"scaling_factor": factor} if factor else {})}
+        config = {"model_type": "internlm", "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+                  "max_position_embeddings": 64, "rotary": rotary}
+        at = [0, 1, 9, length - 1]
+        q = numbers(len(at), 16)
+        more = {"scaling_factor": factor or 1.0} if kind == "dynamic" else {}
+        module = (dynamic if kind == "dynamic" else plain)(16, max_position_embeddings=64, base=5000, **more)
+        cos, sin = module(q, seq_len=length)
+        x = torch.zeros(1, HEADS, length, 16)  # the function takes whole rows, whatever position_ids say
+        x[0, :, at] = q.transpose(0, 1)
+        turned = turn(x, x, cos, sin, torch.arange(length)[None])[0][0][:, at].transpose(0, 1)
+        out.append(case(f"internlm_{kind}_{length}_{factor}", "internlm.py", config, length, at, q, turned))
+    return out
+
+
+def llama_like(name, file, prefix, classes):
+    """Classes with rope_theta and rope_scaling."""
+    scalings = {kind: prefix + middle + "RotaryEmbedding" for kind, middle in classes.items()}
+    *modules, _, turn = parts(file, [*scalings.values(), "rotate_half", "apply_rotary_pos_emb"])
+    module = dict(zip(scalings, modules))
+    out = []
+    for kind, length in ((None, 64), ("linear", 128), ("dynamic", 64), ("dynamic", 200)):
+        if kind not in module:
+            continue
+        config = {"model_type": name, "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+                  "max_position_embeddings": 64, "rope_theta": 1000000,
+                  "rope_scaling": {"type": kind, "factor": 2.0} if kind else None}
+        at = [0, 1, 9, length - 1]
+        q = numbers(len(at), 16)
+        more = {"scaling_factor": 2.0} if kind else {}
+        cos, sin = module[kind](16, max_position_embeddings=64, base=1000000, **more)(q, seq_len=length)
+        x = q.transpose(0, 1)[None]
+        turned = turn(x, x, cos, sin, torch.tensor(at)[None])[0][0].transpose(0, 1)
+        out.append(case(f"{name}_theta_{kind}_{length}", file, config, length, at, q, turned))
+    return out
+
+
+def internlm_llama():
+    return llama_like("internlm", "internlm_llama.py", "InternLM", {None: "", "dynamic": "DynamicNTKScaling"})
+
+
+def internlm2():
+    return llama_like("internlm2", "internlm2.py", "InternLM2",
+                      {None: "", "linear": "LinearScaling", "dynamic": "DynamicNTKScaling"})
+
+
+cases = [c for make in (chatglm, chatglm_6b, qwen, baichuan, internlm, internlm_llama, internlm2) for c in make()]
+about = (f"rotary modules of published remote code, run by tools/model_table/run_remote_code.py with PyTorch "
+         f"{torch.__version__} in float32")
+print(f'{{"about": {json.dumps(about)},\n "alibi": {json.dumps(baichuan_13b())},\n "cases": [')
+print(",\n".join(json.dumps(c) for c in cases))
+print("]}")
