@@ -121,7 +121,7 @@ class LayerReader {
     }
     for (const Json& n : listed->value.as_array())
       if (n == Json(static_cast<std::int64_t>(index))) return std::nullopt;
-    RopeSet::Part plain{"unscaled", true, {}};
+    RopeSet::Part plain{"unscaled", true, {}, part.theta_beside};
     if (const Value* theta = part.dict.find("rope_theta")) plain.dict.set("rope_theta", *theta);
     plain.dict.set("rope_type", {"default", Origin::derived, "not in " + listed->where});
     return plain;
@@ -185,7 +185,7 @@ class LayerReader {
     if (theta) dict.set("rope_theta", *theta);
     const auto head = head_of(view_, type);
     if (!head) return nullptr;
-    auto text = RotaryWriter(view_, dict, nested).write(*head);
+    auto text = RotaryWriter(view_, dict, nested, part.theta_beside).write(*head);
     if (!text) return nullptr;
     try {
       Encoding encoding = parse_encoding(text->text);

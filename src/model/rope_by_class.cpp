@@ -64,6 +64,7 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
     const Json* key = about.find("key");
     const auto outside = key ? view.stated(key->as_string()) : std::nullopt;
     const auto top = view.stated("rope_theta");
+    if (const auto& beside = key ? outside : top) theta_beside(view, part, *beside);
     if (!key && top && !part.dict.find("rope_theta") && top->value.is_number() &&
         top->value.as_number() != about.at("default").as_number())
       view.reading().warn("key_ignored",

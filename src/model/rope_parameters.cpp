@@ -37,30 +37,6 @@ Stated stated_dicts(const ConfigView& view) {
 
 namespace {
 
-void compare_spellings(const ConfigView& view, const Stated& s) {
-  if (!s.scaling || !s.parameters || !truthy(s.scaling->value) || !truthy(s.parameters->value))
-    return;
-  std::string differ;
-  for (const auto& [key, value] : s.parameters->value.as_object()) {
-    const Json* other = s.scaling->value.find(key);
-    if (other ? !(*other == value) : key != "rope_theta" && key != "type")
-      differ += (differ.empty() ? "" : ", ") + key;
-  }
-  const std::string both =
-      "the file has rope_scaling and rope_parameters; transformers takes "
-      "rope_scaling whole and drops rope_parameters";
-  if (differ.empty())
-    view.reading().note("both_spellings", both + ". Here they agree", view.where("rope_scaling"),
-                        "keep one of them");
-  else
-    view.reading().warn("both_spellings", both + ". They differ in " + differ,
-                        view.where("rope_scaling"), "keep the one that is right");
-}
-
-}  // namespace
-
-namespace {
-
 // The class has a key of its own for it (GPT-NeoX): the common one is looked at by nobody.
 void common_name_unread(const ConfigView& view, std::string_view common, const std::string& own,
                         const std::optional<Value>& counts) {
@@ -89,7 +65,60 @@ Value theta_outside(const ConfigView& view) {
   return v ? *v : Value{view.entry().at("theta"), Origin::class_default, view.class_name()};
 }
 
+std::string plain(const Json& j) {
+  const auto whole = whole_number(j);
+  return whole ? std::to_string(*whole) : shown(j);
+}
+
 namespace {
+
+// 500000 and 500000.0 are one number.
+bool same(const Json& a, const Json& b) {
+  return a == b || (a.is_number() && b.is_number() && a.as_number() == b.as_number());
+}
+
+// What a reader of the dictionary alone takes for the type.
+Json type_said(const Json& object) {
+  for (const char* key : {"rope_type", "type"})
+    if (const Json* v = object.find(key)) return *v;
+  return "default";
+}
+
+// Of both dictionaries each value counts that a reader of that dictionary would take, the theta
+// beside it too.
+void compare_spellings(const ConfigView& view, const Stated& s) {
+  if (!s.scaling || !s.parameters || !truthy(s.scaling->value) || !truthy(s.parameters->value))
+    return;
+  const Json &taken = s.scaling->value, &dropped = s.parameters->value;
+  std::string differ;
+  const auto differs = [&](const std::string& what) {
+    differ += (differ.empty() ? "" : ", ") + what;
+  };
+  if (!same(type_said(taken), type_said(dropped))) differs("rope_type");
+  for (const auto& [key, value] : dropped.as_object()) {
+    if (key == "rope_theta" || key == "rope_type" || key == "type") continue;
+    if (const Json* other = taken.find(key); !other || !same(*other, value)) differs(key);
+  }
+  for (const auto& [key, value] : taken.as_object())
+    if (key != "rope_theta" && key != "rope_type" && key != "type" && !dropped.find(key))
+      differs(key);
+  const Json *inside = taken.find("rope_theta"), *lost = dropped.find("rope_theta");
+  if (inside || lost) {
+    const Json outside = theta_outside(view).value;
+    const Json counts = inside ? *inside : outside, other = lost ? *lost : outside;
+    if (!same(counts, other))
+      differs("rope_theta (" + plain(counts) + " and " + plain(other) + ")");
+  }
+  const std::string both =
+      "the file has rope_scaling and rope_parameters; transformers takes "
+      "rope_scaling whole and drops rope_parameters";
+  if (differ.empty())
+    view.reading().note("both_spellings", both + ". Here they agree", view.where("rope_scaling"),
+                        "keep one of them");
+  else
+    view.reading().warn("both_spellings", both + ". They differ in " + differ,
+                        view.where("rope_scaling"), "keep the one that is right");
+}
 
 std::optional<Value> fraction_outside(const ConfigView& view) {
   if (const Json* forced = rule_of(view, "partial_forced"))
@@ -229,19 +258,23 @@ void stated_twice(const ConfigView& view, const Dict& d, std::string_view key, c
                   const char* code) {
   const Value* inside = d.find(key);
   if (!inside || inside->origin != Origin::stated || outside.origin != Origin::stated ||
-      inside->value == outside.value)
+      same(inside->value, outside.value))
     return;
   view.reading().warn(code,
-                      std::string(key) + " is " + shown(inside->value) + " inside and " +
-                          shown(outside.value) + " beside: the inner one counts",
+                      std::string(key) + " is " + plain(inside->value) + " inside and " +
+                          plain(outside.value) + " beside: the inner one counts",
                       outside.where, "keep the one that is right");
 }
 
-// 500000 where JSON's shortest text is 5e+05.
-std::string plain(const Json& j) {
-  const auto whole = whole_number(j);
-  return whole ? std::to_string(*whole) : shown(j);
+}  // namespace
+
+void theta_beside(const ConfigView& view, RopeSet::Part& part, const Value& outside) {
+  if (outside.origin != Origin::stated && outside.origin != Origin::user) return;
+  part.theta_beside = true;
+  stated_twice(view, part.dict, "rope_theta", outside, "both_spellings");
 }
+
+namespace {
 
 // A class without layer types takes a dictionary by layer type for a flat one: its thetas and
 // scalings are lost, also beside a list of layer_types.
@@ -283,7 +316,7 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
   const auto fraction = fraction_outside(view);
   for (auto& part : set.parts) {
     if (!part.turns) continue;
-    stated_twice(view, part.dict, "rope_theta", theta, "both_spellings");
+    theta_beside(view, part, theta);
     part.dict.set_default("rope_theta", theta);
     if (fraction) {
       stated_twice(view, part.dict, "partial_rotary_factor", *fraction, "partial_conflict");

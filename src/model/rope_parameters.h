@@ -13,9 +13,10 @@ namespace posenc::hf {
 struct RopeSet {
   bool nested = false;  // one dictionary for each layer type
   struct Part {
-    std::string label;  // layer type; empty when not nested
-    bool turns = true;  // false: a null entry, no rotary there
-    Dict dict;          // has rope_type and rope_theta unless findings say why not
+    std::string label;          // layer type; empty when not nested
+    bool turns = true;          // false: a null entry, no rotary there
+    Dict dict;                  // has rope_type and rope_theta unless findings say why not
+    bool theta_beside = false;  // the file states its theta beside the dictionary (too)
   };
   std::vector<Part> parts;
   std::string spelling;  // rope_scaling, rope_parameters, class or empty: where it came from

@@ -2,6 +2,7 @@
 // What a dictionary of rope_parameters says that nobody reads, and what another program would miss.
 #include <algorithm>
 
+#include "model/rope_parts.h"
 #include "model/rotary_text.h"
 
 namespace posenc::hf {
@@ -139,6 +140,12 @@ bool RotaryWriter::xd_sections(const Head& head) {
   return true;
 }
 
+// The theta of rope_parameters, where rope_scaling stands in their place.
+const Json* RotaryWriter::dropped_theta() const {
+  const Json* dropped = view_.object().find("rope_parameters");
+  return dropped && dropped->is_object() ? dropped->find("rope_theta") : nullptr;
+}
+
 // transformers 5 keeps theta inside, version 4 at the top level; a reader of the other generation
 // finds none and falls back to its default.
 void RotaryWriter::theta_place() {
@@ -156,7 +163,14 @@ void RotaryWriter::theta_place() {
   const bool v5 = type && type->where.find("rope_parameters") != std::string::npos;
   const std::string code = v5 ? "theta_lost_v5" : "theta_lost_v4";
   if (theta->origin == Origin::class_default && theta->where == view_.class_name()) {
-    if (has_dict && out_.type != "default")
+    if (const Json* lost = v5 ? nullptr : dropped_theta(); lost && has_dict)
+      reading().warn(code,
+                     "rope_theta " + plain(*lost) +
+                         " stands in rope_parameters, which rope_scaling puts out of force: " +
+                         view_.class_name() + "'s " + number_text(value) + " counts",
+                     view_.where("rope_parameters") + "/rope_theta",
+                     "state rope_theta at the top level or in rope_scaling", value);
+    else if (has_dict && out_.type != "default")
       reading().warn(code,
                      "the file scales positions but states no rope_theta: " + view_.class_name() +
                          "'s " + number_text(value) +
@@ -176,12 +190,16 @@ void RotaryWriter::theta_place() {
     return;
   }
   if (theta->origin != Origin::stated || value == 10000) return;
-  const bool inside = theta->where.find("/rope_parameters") != std::string::npos ||
-                      theta->where.find("/rope_scaling") != std::string::npos;
+  const bool in_parameters = theta->where.find("/rope_parameters") != std::string::npos;
+  const bool inside = in_parameters || theta->where.find("/rope_scaling") != std::string::npos;
+  // Two copies agree, or both_spellings says that they differ.
+  if (inside ? theta_beside_ : dropped_theta() != nullptr) return;
   if (inside)
     reading().note("theta_lost_v5",
-                   "rope_theta stands in rope_parameters only: a program that looks at the top "
-                   "level, as for transformers 4, silently takes 10000",
+                   std::string("rope_theta stands in ") +
+                       (in_parameters ? "rope_parameters" : "rope_scaling") +
+                       " and not at the top level: a program that looks there, as for "
+                       "transformers 4, silently takes 10000",
                    theta->where, "keep a copy at the top level for old readers", value);
   else if (has_dict)
     reading().note("theta_lost_v4",

@@ -27,8 +27,9 @@ struct RotaryText {
 
 class RotaryWriter {
  public:
-  RotaryWriter(const ConfigView& view, const Dict& dict, bool nested)
-      : view_(view), dict_(dict), nested_(nested) {}
+  // theta_beside: the file states theta beside the dictionary, too or alone.
+  RotaryWriter(const ConfigView& view, const Dict& dict, bool nested, bool theta_beside)
+      : view_(view), dict_(dict), nested_(nested), theta_beside_(theta_beside) {}
   // None after a finding of severity error.
   std::optional<RotaryText> write(const Head&);
 
@@ -70,6 +71,7 @@ class RotaryWriter {
   void check_ratio(const Value& factor, const Value& original);
   void unread_keys();
   void theta_place();
+  const Json* dropped_theta() const;
   void begin(std::string_view name, bool is_scaling);
   void field(std::string_view name, const Value&);
   std::optional<Value> assumed(std::string_view field);
@@ -78,7 +80,7 @@ class RotaryWriter {
 
   const ConfigView& view_;
   const Dict& dict_;
-  bool nested_;
+  bool nested_, theta_beside_;
   std::string prefix_;
   Index pairs_ = 0;
   Index odd_ = 0;  // the width before it was rounded up
