@@ -27,6 +27,7 @@ struct Shape {
   bool in_place = true;
   Path path = Path::table_free;
   int threads = 1;
+  bool heads_first = false;  // bhtd: all tokens of a head, then the next head
   Index table_rows = 0;  // of Llama-3.1's positions, read at its end or all over; 0: of plain rope
 };
 
@@ -91,16 +92,16 @@ struct Case {
   }
   static float value(Index i) { return static_cast<float>(i * 2654435761u % 1000) / 500.0f - 1.0f; }
   QK view(const SharedBuffer& b) const {
-    const Index q_shape[] = {shape.tokens, kQueryHeads, kDim},
-                k_shape[] = {shape.tokens, kKeyHeads, kDim};
-    std::byte* data = b->as<std::byte>();
-    QK x;
-    x.q = heads(tensor(static_cast<void*>(data), shape.dtype, q_shape), Layout::thd);
-    x.k = heads(
-        tensor(static_cast<void*>(data + shape.tokens * kQueryHeads * kDim * size_of(shape.dtype)),
-               shape.dtype, k_shape),
-        Layout::thd);
-    return x;
+    const auto part = [&](std::byte* data, Index count) {
+      const Index by_token[] = {1, shape.tokens, count, kDim},
+                  by_head[] = {1, count, shape.tokens, kDim};
+      return heads(
+          tensor(static_cast<void*>(data), shape.dtype, shape.heads_first ? by_head : by_token),
+          shape.heads_first ? Layout::bhtd : Layout::bthd);
+    };
+    auto* data = b->as<std::byte>();
+    return {part(data, kQueryHeads),
+            part(data + shape.tokens * kQueryHeads * kDim * size_of(shape.dtype), kKeyHeads)};
   }
   // As an engine calls: views of buffers that stay are made once.
   void call() const {
@@ -126,7 +127,8 @@ struct Case {
     const Index pairs = shape.rotary_dim / 2, step = std::max<Index>(1, shape.tokens / 16);
     for (Index t = 0; t < shape.tokens; t += step)
       for (const Index first :
-           {t * kQueryHeads * kDim, shape.tokens * kQueryHeads * kDim + t * kKeyHeads * kDim})
+           {t * (shape.heads_first ? 1 : kQueryHeads) * kDim,
+            shape.tokens * kQueryHeads * kDim + t * (shape.heads_first ? 1 : kKeyHeads) * kDim})
         for (Index i = 0; i < pairs; ++i)
           worst = std::max(worst, pair_error(before->data(), first, t, i, pairs));
     return worst;
@@ -203,8 +205,8 @@ Line line(const Shape& s, const std::string& limit, double goal) {
   const std::string rows = s.table_rows > 0 ? "/llama3_" + std::to_string(s.table_rows) : "";
   l.name = std::string(path) + "/" + std::string(name(s.dtype)) + rows + "/" +
            std::string(enum_text(s.pairing)) + (s.rotary_dim < kDim ? "_partial" : "") +
-           (s.in_place ? "/in_place/" : "/out_of_place/") + std::to_string(s.tokens) +
-           "/threads:" + std::to_string(s.threads);
+           (s.heads_first ? "_heads_first" : "") + (s.in_place ? "/in_place/" : "/out_of_place/") +
+           std::to_string(s.tokens) + "/threads:" + std::to_string(s.threads);
   const double share = s.in_place ? static_cast<double>(s.rotary_dim) / kDim : 1;
   l.bytes = 2 * share * static_cast<double>(kRow * s.tokens * size_of(s.dtype));
   l.flops = 3.0 * share * static_cast<double>(kRow * s.tokens);
@@ -239,6 +241,8 @@ std::vector<Line> rotation_lines() {
     v.push_back(line({.pairing = p, .tokens = 8192, .in_place = false}, "copy", 1.05));
   }
   v.push_back(line({.rotary_dim = 64, .tokens = 8192}, "in_place", 1.05));
+  for (const DType t : {DType::f32, DType::bf16})
+    v.push_back(line({.dtype = t, .tokens = 8192, .heads_first = true}, "in_place", 0));
   for (const DType t : {DType::bf16, DType::f16}) {
     v.push_back(line({.dtype = t, .tokens = 64}, "f32", 1.0));
     v.push_back(line({.dtype = t, .tokens = 8192}, "in_place", 1.05));

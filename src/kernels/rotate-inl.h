@@ -65,6 +65,22 @@ HWY_INLINE void Decay(const RotateCall& call, const RotaryTables& t, const Token
   }
 }
 
+// In place, heads one behind the other, some of them asked for early before as many are turned.
+template <class T>
+HWY_NOINLINE void TurnAsked(const Chunk<Compute<T>>& chunk, const TokenHeads<T>& h, Index offset,
+                            PairLayout order, Index at_once) {
+  const auto size = static_cast<Index>(sizeof(T));
+  TokenHeads<T> part = h;
+  for (Index first = 0; first < h.heads; first += at_once) {
+    part.heads = h.heads - first < at_once ? h.heads - first : at_once;
+    part.x = h.x + first * h.x_stride, part.y = h.y + first * h.y_stride;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(part.x - offset);
+    for (Index i = 0; i < part.heads * h.x_stride * size; i += kLine)
+      __builtin_prefetch(bytes + kAskPartsEarly + i, 0, 2);
+    TurnRuns<T>(chunk, part, order, 1, 1);
+  }
+}
+
 // A call whose tensors lie in memory.
 template <class T>
 HWY_NOINLINE void TurnLarge(const RotateCall& call, const Route& route, int which,
@@ -110,6 +126,10 @@ HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const Ro
     TokenHeads<T> h;
     if (there)
       h = HeadsOf<T>(t, in, out, batch, token, head, each ? 1 : in.heads, chunk.first, order);
+    if (route.plain && route.asked[which] > 0 && chunk.first == 0) {
+      TurnAsked<T>(*turned, h, t.offset, order, route.asked[which]);
+      continue;
+    }
     if (route.plain) {
       TurnRuns<T>(*turned, h, order, in.dim_stride, out.dim_stride);
       continue;
@@ -181,6 +201,19 @@ HWY_NOINLINE void CopyGaps(const RotateCall& call, const Route& route, Index bat
   }
 }
 
+// Where memory is read as it lies: a token's part of the heads that come next, into the second
+// cache, whole heads. Behind the last one those of the token after all of these are next.
+template <class T>
+HWY_INLINE void AskForHeads(const Heads& in, const T* x, Index head, Index tokens) {
+  const Index bytes = in.dim * static_cast<Index>(sizeof(T));
+  for (Index h = head; h < head + kBlockHeads && h < 2 * in.heads; ++h) {
+    const T* next = h < in.heads ? x + h * in.head_stride
+                                 : x + (h - in.heads) * in.head_stride + tokens * in.token_stride;
+    for (Index i = 0; i < bytes; i += kLine)
+      __builtin_prefetch(reinterpret_cast<const std::uint8_t*>(next) + i, 0, 2);
+  }
+}
+
 // Tokens [token, token + count) where heads lie far apart: a few heads of all of them, then the
 // next heads, so that memory is read by more than a head of one token at a place.
 template <class T>
@@ -208,10 +241,14 @@ HWY_NOINLINE void TurnBlock(const RotateCall& call, const Route& route, Index ba
     const Heads& in = which == 0 ? call.in->q : call.in->k;
     const Heads& out = which == 0 ? call.out->q : call.out->k;
     if (in.data == nullptr) continue;
+    const T* first = static_cast<const T*>(in.data) + batch * in.batch_stride;
+    const bool as_it_lies = call.way == MemoryWay::as_it_lies;
     runs.ahead = route.ahead[which] / static_cast<Index>(sizeof(T));
     for (Index head = 0; head < in.heads; head += kBlockHeads) {
       runs.heads = in.heads - head < kBlockHeads ? in.heads - head : kBlockHeads;
       for (Index j = 0; j < count; ++j) {
+        if (as_it_lies)
+          AskForHeads(in, first + (token + j) * in.token_stride, head + kBlockHeads, count);
         runs.run[0] = HeadsOf<T>(t, in, out, batch, token + j, head, runs.heads, 0, order);
         if (route.stream[which])
           TurnRuns<T>(chunks[j], runs, order, 1, 1);

@@ -31,11 +31,14 @@ inline constexpr Index kPage = 4096, kAheadAlone = 2048, kAheadOfRun = 1024, kHe
 // Where memory is read as it lies: bytes of a token that are asked for before its phase is made, or
 // memory would wait meanwhile.
 inline constexpr Index kAskFirst = 256;
+// Where only a part of each head turns, the lines between end the machine's own streams of reading:
+// whole heads are asked for that many bytes early, into the second cache, that many at a time.
+inline constexpr Index kAskPartsEarly = 8192, kAskPartsAtOnce = 1024;
 // Of a table's row, while the token before it is turned: 64 pairs in float32 twice.
 inline constexpr Index kMostOfRow = 1024;
 
 // Where heads lie far apart: tokens held at once, the pairs of each at most, and heads that are
-// turned for one of them before the next.
+// turned for one of them before the next (as it lies: while as many more are asked for).
 inline constexpr Index kBlockTokens = 8, kBlockPairs = 128, kBlockHeads = 4;
 
 // The way through the heads of a token, the same for all tokens of a call.
@@ -46,6 +49,7 @@ struct Route {
   Index per[2] = {0, 0};  // heads a run, of q and k; 0: all
   bool stream[2] = {false, false};
   Index ahead[2] = {0, 0};  // bytes
+  Index asked[2] = {0, 0};  // plain: heads that are asked for at once; 0: none is
 };
 
 struct Streamer {
@@ -119,6 +123,17 @@ HWY_INLINE void ShareOut(const RotateCall& call, Index bytes, Route& r) {
   }
 }
 
+// Heads to ask for at once, or 0. Where less than two fifths of a head turn, the lines that nobody
+// reads cost more than the machine's waiting for the others.
+template <class T>
+HWY_INLINE Index AskedAtOnce(const RotateCall& call, const Heads& in, const Heads& out) {
+  if (call.gap_count == 0 || call.block_count != 1 || in.data != out.data || in.dim_stride != 1 ||
+      in.head_stride != in.dim || 2 * call.blocks[0].pairs * 5 < in.dim * 2)
+    return 0;
+  const Index heads = kAskPartsAtOnce / (in.dim * static_cast<Index>(sizeof(T)));
+  return heads > 0 ? heads : 1;
+}
+
 template <class T>
 HWY_INLINE Route RouteOf(const RotateCall& call) {
   Route r;
@@ -143,11 +158,12 @@ HWY_INLINE Route RouteOf(const RotateCall& call) {
     first = false, stream = r.stream[which];
     const Index stride = in.head_stride * size;
     const bool far = stride >= kPage || stride <= -kPage;
-    r.ahead[which] = far ? kHeadsAhead * stride : pages ? kAheadAlone : 0;
+    r.ahead[which] = !pages ? 0 : far ? kHeadsAhead * stride : kAheadAlone;
     const Index step = in.token_stride * size;
     r.block = r.block && far && step < kPage && step > -kPage && in.dim_stride == 1 &&
               out.dim_stride == 1 && (!r.stream[which] || WholeLines<T>(call, out));
     bytes += in.heads * stride;
+    if (!pages) r.asked[which] = AskedAtOnce<T>(call, in, out);
   }
   // As far as the conditions of runs are of the call rather than of memory, blocks have them too.
   r.block = r.block && of_call;
