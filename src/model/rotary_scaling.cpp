@@ -297,15 +297,17 @@ bool RotaryWriter::llama3() {
   const auto original = whole("original_max_position_embeddings", "original_context", true);
   if (!factor || !low || !high || !original) return false;
   check_factor(*factor, "factor");
-  if (high->value.as_number() <= low->value.as_number())
-    reading().warn("range_reversed",
-                   "high_freq_factor " + shown(high->value) + " is not above low_freq_factor " +
-                       shown(low->value) +
-                       (high->value.as_number() == low->value.as_number()
-                            ? ": the ramp is a step"
-                            : ": there is no ramp, frequencies jump"),
-                   high->where, "published files have 1 and 4",
-                   high->value.as_number() - low->value.as_number());
+  const double ramp = high->value.as_number() - low->value.as_number();
+  const bool scout = ramp == 0 && view_.class_name() == "Llama4TextConfig";
+  if (ramp <= 0)
+    reading().add(scout ? Severity::note : Severity::warning, "range_reversed",
+                  "high_freq_factor " + shown(high->value) + " is not above low_freq_factor " +
+                      shown(low->value) +
+                      (ramp == 0 ? ": the ramp is a step" : ": there is no ramp, frequencies jump"),
+                  high->where,
+                  scout ? "nothing to do: Llama-4-Scout is published so"
+                        : "Llama-3.1 has low_freq_factor 1 and high_freq_factor 4",
+                  ramp);
   const auto longest = view_.value("max_position_embeddings");
   if (longest && longest->value.is_number() &&
       original->value.as_number() >= longest->value.as_number())

@@ -98,5 +98,43 @@ TEST(DoctorWords, ACopyOfThetaIsSeen) {
   EXPECT_EQ(of_code(other, "both_spellings").size(), 1u);
 }
 
+// Gemma-3-4B as published states no theta; its class holds 1e6 and 1e4.
+TEST(DoctorWords, ThetasOfAClassByLayerTypeAreNotLost) {
+  const ModelSpec gemma =
+      read(R"({"model_type":"gemma3","text_config":{"model_type":"gemma3_text","hidden_size":2560,)"
+           R"("num_hidden_layers":34,"rope_scaling":{"factor":8.0,"rope_type":"linear"}}})");
+  ASSERT_FALSE(gemma.has_error()) << errors_of(gemma);
+  EXPECT_TRUE(of_code(gemma, "theta_lost").empty());
+  const auto notes = of_code(gemma, "missing_key");
+  ASSERT_EQ(notes.size(), 2u);
+  for (const Finding& f : notes) EXPECT_EQ(f.severity, Severity::note) << f.message;
+  EXPECT_EQ(gemma.layers.at(5).field("base")->value, Json(1e6));
+  EXPECT_EQ(gemma.layers.at(0).field("base")->value, Json(1e4));
+  const auto lost = of_code(read(llama(R"("rope_scaling":{)" + kLlama3 + "}")), "theta_lost_v4");
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].severity, Severity::warning);
+  EXPECT_TRUE(has(lost[0].message, "if the model was trained with another")) << lost[0].message;
+}
+
+TEST(DoctorWords, ARampThatIsAStep) {
+  const auto at = [](const std::string& type, const std::string& high) {
+    const auto found =
+        of_code(read("{\"model_type\":\"" + type +
+                     R"(","num_hidden_layers":4,"rope_theta":5e5,)"
+                     R"("rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,)"
+                     R"("original_max_position_embeddings":1024,"high_freq_factor":)" +
+                     high + "}}"),
+                "range_reversed");
+    EXPECT_EQ(found.size(), 1u) << type;
+    return found.empty() ? Finding{} : found[0];
+  };
+  EXPECT_EQ(at("llama4_text", "1.0").severity, Severity::note);
+  EXPECT_TRUE(has(at("llama4_text", "1.0").fix, "nothing to do: Llama-4-Scout"));
+  for (const Finding& f : {at("llama4_text", "0.5"), at("llama", "1.0"), at("llama", "0.5")}) {
+    EXPECT_EQ(f.severity, Severity::warning) << f.message;
+    EXPECT_TRUE(has(f.fix, "low_freq_factor 1 and high_freq_factor 4")) << f.fix;
+  }
+}
+
 }  // namespace
 }  // namespace posenc
