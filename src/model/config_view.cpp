@@ -125,6 +125,7 @@ std::optional<Value> ConfigView::stated(std::string_view key) const {
   const Json* names = entry_->find("names");
   const Json* name = names ? names->find(key) : nullptr;
   auto own = name ? look(name->as_string()) : std::nullopt;
+  if (own && own->value.is_null() && lists("own_unless_null", key)) own.reset();
   auto common = name && lists("own_only", key) ? std::nullopt : look(key);
   if (own && common) {
     const bool first = lists("own_first", key);

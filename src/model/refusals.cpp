@@ -58,6 +58,17 @@ void layer_types(const ConfigView& view, std::size_t layers) {
         view.where("layer_types"), "remove the key", static_cast<double>(list->as_array().size()));
 }
 
+void whole(const ConfigView& view, const std::string& spelled) {
+  const Json* v = view.object().find(spelled);
+  if (!v || !(v->is_string() || v->is_object() || v->is_bool()) ||
+      said_already(view.reading(), view.where(spelled)))
+    return;
+  view.reading().error("wrong_type",
+                       spelled + " must be a whole number, got " + shown(*v) + ": " +
+                           view.class_name() + " refuses the file",
+                       view.where(spelled), "state a number, or leave the key out");
+}
+
 // A whole number that the class holds cannot be a text, an object or a switch, whether it moves a
 // position or not (run, every class). Other names of an attribute are not checked there, and the
 // rule of the layers reads its own key (EXAONE's pattern may be letters).
@@ -66,18 +77,12 @@ void kinds(const ConfigView& view) {
   const Json* rule = view.entry().find("layers");
   const Json* pattern = rule ? rule->find("key") : nullptr;
   for (const auto& [key, held] : view.entry().at("defaults").as_object()) {
-    if (!held.is_integer() || view.lists("own_first", key)) continue;
+    const bool both = view.lists("own_unless_null", key);
+    if (!held.is_integer() || (view.lists("own_first", key) && !both)) continue;
     if (pattern && *pattern == Json(key)) continue;
     const Json* name = names ? names->find(key) : nullptr;
-    const std::string spelled = name ? name->as_string() : key;
-    const Json* v = view.object().find(spelled);
-    if (!v || !(v->is_string() || v->is_object() || v->is_bool()) ||
-        said_already(view.reading(), view.where(spelled)))
-      continue;
-    view.reading().error("wrong_type",
-                         spelled + " must be a whole number, got " + shown(*v) + ": " +
-                             view.class_name() + " refuses the file",
-                         view.where(spelled), "state a number, or leave the key out");
+    whole(view, name ? name->as_string() : key);
+    if (both) whole(view, key);
   }
 }
 
@@ -92,7 +97,8 @@ void refused_on_loading(const ConfigView& view, std::size_t layers) {
     const Json* name = names ? names->find(key) : nullptr;
     for (const std::string& spelled : {name ? name->as_string() : key, key}) {
       const Json* v = view.object().find(spelled);
-      if (!v || !v->is_null() || said_already(view.reading(), view.where(spelled)) ||
+      if (!v || !v->is_null() || (spelled != key && view.lists("own_unless_null", key)) ||
+          said_already(view.reading(), view.where(spelled)) ||
           (spelled == key && name && view.lists("own_only", key)))
         continue;
       view.reading().error(

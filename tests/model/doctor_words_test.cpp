@@ -136,5 +136,28 @@ TEST(DoctorWords, ARampThatIsAStep) {
   }
 }
 
+// BloomConfig and FalconConfig take n_embed for the width, over hidden_size, unless it is null
+// (run).
+TEST(DoctorWords, NEmbedIsTheWidth) {
+  const auto channels = [](const std::string& sizes) {
+    const ModelSpec spec = read(R"({"model_type":"bloom","n_layer":2,"n_head":32,)" + sizes + "}");
+    EXPECT_FALSE(spec.has_error()) << sizes << errors_of(spec);
+    const auto& n = spec.layers.at(0).cached_key_channels;
+    return n ? n->value : -1;
+  };
+  EXPECT_EQ(channels(R"("n_embed":4096)"), 4096);
+  EXPECT_EQ(channels(R"("n_embed":4096,"hidden_size":1024)"), 4096);
+  EXPECT_EQ(channels(R"("n_embed":null,"hidden_size":1024)"), 1024);
+  EXPECT_EQ(channels(R"("hidden_size":2048)"), 2048);
+  for (const char* wrong :
+       {R"("n_embed":"4096")", R"("n_embed":true)", R"("n_embed":4096,"hidden_size":"1024")"})
+    EXPECT_TRUE(read(std::string(R"({"model_type":"bloom",)") + wrong + "}").has_error()) << wrong;
+  const ModelSpec falcon =
+      read(R"({"model_type":"falcon","n_embed":2048,"hidden_size":4096,"num_attention_heads":32})");
+  ASSERT_FALSE(falcon.has_error()) << errors_of(falcon);
+  EXPECT_EQ(falcon.layers.at(0).rotary->head_dim, 64);
+  EXPECT_EQ(of_code(falcon, "both_spellings").size(), 1u);
+}
+
 }  // namespace
 }  // namespace posenc

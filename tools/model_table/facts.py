@@ -340,9 +340,12 @@ EXTRA_NAMES = {"step3p5": {"num_key_value_heads": "num_attention_groups"},
                "dots3_note_text": {"sliding_window": "sliding_window_size"},
                "mpt": {"max_position_embeddings": "max_seq_len"},
                "led": {"max_position_embeddings": "max_encoder_position_embeddings"},
-               "lxmert": {"num_hidden_layers": "l_layers"}}
+               "lxmert": {"num_hidden_layers": "l_layers"},
+               "bloom": {"hidden_size": "n_embed"}, "falcon": {"hidden_size": "n_embed"}}
 # ... which count beside the common name, and those of which the common name is not read (run).
-OWN_FIRST = ["step3p5"]
+OWN_FIRST = ["step3p5", "bloom", "falcon"]
+# ... unless it is null: the common name counts then.
+OWN_UNLESS_NULL = ["bloom", "falcon"]
 OWN_ONLY = ["mpt", "led", "lxmert"]
 # What the class fills in for null.
 EXTRA_DEFAULTS = {"dots3_note_text": {"sliding_window": 512}, "mpt": {"max_position_embeddings": 2048},

@@ -147,6 +147,8 @@ def common(name, entry, c):
     first = c.get("own_first", []) + [k for k in F.EXTRA_NAMES.get(name, {}) if name in F.OWN_FIRST]
     if first:
         entry["own_first"] = first
+    if name in F.OWN_UNLESS_NULL:
+        entry["own_unless_null"] = list(F.EXTRA_NAMES[name])
     if name in F.OWN_ONLY:
         entry["own_only"] = list(F.EXTRA_NAMES[name])
     if c.get("computed"):
