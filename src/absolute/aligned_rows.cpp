@@ -53,7 +53,10 @@ struct Alignment {
 void aligned_rows(const TensorView& table, const TensorView& alignment, const TensorView& y) {
   const TokenView from = tokens_of(table, "table"), to = tokens_of(y, "y");
   if (table.rank != 2 || from.width != to.width || from.dtype != to.dtype || y.read_only)
-    refuse(kWho, "table must be [n, c], y writable and of its width and dtype", to.width);
+    detail::refuse_shape(kWho,
+                         "y must be writable and of the width and dtype of a table [n, c], here " +
+                             detail::shape_text(table),
+                         y);
   const Alignment a(alignment, to, from.tokens);
   detail::check_outputs(
       kWho, {{"y", detail::memory_of(y)}}, {},
@@ -73,7 +76,8 @@ void aligned_rows_gradient(const TensorView& d_y, const TensorView& alignment,
                            const TensorView& d_table) {
   const TokenView from = tokens_of(d_y, "d_y"), to = tokens_of(d_table, "d_table");
   if (d_table.rank != 2 || d_table.read_only || from.width != to.width)
-    refuse(kWho, "d_table must be [n, c], writable and of the width of d_y", to.width);
+    detail::refuse_shape(
+        kWho, "d_table must be writable and [n, " + std::to_string(from.width) + "]", d_table);
   const Alignment a(alignment, from, to.tokens);
   detail::check_outputs(
       kWho, {{"d_table", detail::memory_of(d_table)}}, {},

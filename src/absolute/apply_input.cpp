@@ -132,7 +132,8 @@ void check_gradients(const LoweredInput& lowered, const Positions& p,
     const TokenView rows = tokens_of(g[n].rows, "gradient of rows");
     if (t.rows.empty() || g[n].rows.read_only || rows.tokens != tokens_of(t.rows, "rows").tokens ||
         rows.width != source_width(t) || rows.batch != tokens_of(t.rows, "rows").batch)
-      refuse(kWho, "gradient of rows must have their shape, tokens", rows.tokens);
+      detail::refuse_shape(kWho, "gradient of rows must be writable and have their shape",
+                           g[n].rows);
   }
 }
 
@@ -184,7 +185,11 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
     check_rows_memory(kWho, lowered, d_x, "d_x", c.width);
     if (to.batch != c.y.batch || to.tokens != c.y.tokens || to.width != c.width ||
         to.dtype != c.y.dtype)
-      refuse(kWho, "d_x must have the shape and dtype of x, tokens", to.tokens);
+      detail::refuse_shape(kWho,
+                           "d_x must have the shape and dtype of x, " +
+                               detail::sizes_text({c.y.batch, c.y.tokens, c.width}) + " of " +
+                               std::string(name(c.y.dtype)),
+                           d_x);
   }
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
   look_up(lowered, rows, c.y);

@@ -37,7 +37,10 @@ void check_part(const Heads& h, const Heads& like, Index tokens, Index dim) {
   if (h.data == nullptr && h.batch * h.tokens * h.heads * h.dim != 0)
     refuse(kWho, "both parts must be given");
   if (h.batch != like.batch || h.heads != like.heads || h.tokens != tokens || h.dim != dim)
-    refuse(kWho, "parts of q, k and v must fit each other, tokens", h.tokens);
+    detail::refuse_shape(kWho,
+                         "parts of q, k and v must fit each other: " +
+                             detail::sizes_text({like.batch, tokens, like.heads, dim}),
+                         detail::shape_text(h));
 }
 
 detail::Memory of(const Heads& h) {

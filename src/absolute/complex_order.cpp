@@ -47,10 +47,16 @@ Call check_call(const ComplexOrder& s, std::span<const TensorView> p, const Tens
   c.ids = integer_rows(ids, kWho);
   for (const TokenView* part : {&re, &im})
     if (part->batch != c.ids.batch || part->tokens != c.ids.tokens || part->width != s.width)
-      refuse(kWho, "both parts must have the tokens of the ids and the width, width", part->width);
+      detail::refuse_shape(kWho,
+                           "both parts must have the tokens of the ids and the width, " +
+                               detail::sizes_text({c.ids.batch, c.ids.tokens, s.width}),
+                           detail::sizes_text({part->batch, part->tokens, part->width}));
   if (at_positions.count != c.ids.tokens ||
       (at_positions.batch != 1 && at_positions.batch != c.ids.batch) || at_positions.axes != 1)
-    refuse(kWho, "there must be one position a token, on one axis", at_positions.count);
+    refuse(kWho,
+           "positions must be one for each of the " + std::to_string(c.ids.tokens) +
+               " tokens, on one axis",
+           at_positions.count);
   detail::check_positions(at_positions, kWho);
   for (std::size_t i = 0; i < c.ids.value.size(); ++i) {
     const Index w = c.ids.value[i];

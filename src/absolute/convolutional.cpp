@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/absolute/convolutional.h"
+#include "core/shape.h"
 
 #include <algorithm>
 #include <cmath>
@@ -115,7 +116,10 @@ void convolutional_gradient(const Convolutional& s, std::span<const TensorView> 
   const TokenView to = d_x.empty() ? TokenView{} : tokens_of(d_x, "d_x");
   if (!d_x.empty()) {
     if (d_x.read_only || to.batch != c.x.batch || to.tokens != c.x.tokens || to.width != s.width)
-      refuse(kWho, "d_x must be writable and have the shape of x, tokens", to.tokens);
+      detail::refuse_shape(kWho,
+                           "d_x must be writable and have the shape of x, " +
+                               detail::sizes_text({c.x.batch, c.x.tokens, s.width}),
+                           d_x);
     detail::check_apart(kWho, {"d_x", detail::memory_of(d_x)});
   }
   std::vector<double> d_weight(c.weight.size(), 0), d_bias(c.bias.size(), 0);

@@ -22,7 +22,10 @@ std::vector<double> vector_of(const TensorView& v, DType dtype, Index width, con
                               double missing) {
   if (v.empty()) return std::vector<double>(static_cast<std::size_t>(width), missing);
   if (v.dtype != dtype || v.rank != 1 || v.shape[0] != width || v.device != Device::cpu)
-    refuse(kWho, std::string(what) + " must be [width] of the dtype of y, width", width);
+    detail::refuse_shape(kWho,
+                         std::string(what) + " must be [" + std::to_string(width) +
+                             "] of the dtype of y, " + std::string(name(dtype)),
+                         v);
   std::vector<double> out;
   for (Index c = 0; c < width; ++c) out.push_back(ReadRow(v.data, dtype, c * v.stride[0]));
   return out;
@@ -37,14 +40,21 @@ Index id_at(const TensorView& ids, Index b, Index t) {
 std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
   if (p.table.rank != 2 || p.table.shape[1] != c.width || p.table.dtype != c.dtype ||
       p.table.device != Device::cpu || (p.table.stride[1] != 1 && c.width > 1))
-    refuse(kWho, "a table must be [n, width] of the dtype of y, channels together, width", c.width);
+    detail::refuse_shape(kWho,
+                         "a table must be [n, " + std::to_string(c.width) +
+                             "] of the dtype of y, " + std::string(name(c.dtype)) +
+                             ", channels together",
+                         p.table);
   const TensorView& i = p.ids;
   if (i.dtype != DType::i64 && i.dtype != DType::i32)
     refuse(kWho, "ids must be i64 or i32", name(i.dtype));
   if (i.device != Device::cpu) refuse(kWho, "ids must be in the CPU's memory");
   if ((i.rank != 1 && i.rank != 2) || i.shape[i.rank == 1 ? 0 : 1] != c.tokens ||
       (i.rank == 2 && i.shape[0] != 1 && i.shape[0] != c.batch))
-    refuse(kWho, "ids must be [t] or [b, t], tokens", c.tokens);
+    detail::refuse_shape(kWho,
+                         "ids must be " + detail::sizes_text({c.tokens}) + " or " +
+                             detail::sizes_text({c.batch, c.tokens}),
+                         i);
   std::vector<Index> row;
   row.reserve(static_cast<std::size_t>(c.count()));
   const Index n = p.table.shape[0];
@@ -70,7 +80,10 @@ EmbedTokens embed_tokens(const TensorView& v, Index batch, Index tokens, Index w
   const auto last = static_cast<std::size_t>(v.rank - 1);
   if (v.shape[last] != width || v.shape[last - 1] != tokens ||
       (v.rank == 3 && v.shape[0] != batch && v.shape[0] != 1) || (v.stride[last] != 1 && width > 1))
-    refuse(kWho, who + " must have the tokens and width of y, channels together, tokens", tokens);
+    detail::refuse_shape(kWho,
+                         who + " must have the tokens and width of y, " +
+                             detail::sizes_text({batch, tokens, width}) + ", channels together",
+                         v);
   const Index size = size_of(v.dtype);
   return {static_cast<std::byte*>(v.data), v.rank == 3 && v.shape[0] != 1 ? v.stride[0] * size : 0,
           v.stride[last - 1] * size};

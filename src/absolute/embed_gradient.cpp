@@ -178,7 +178,10 @@ void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const Emb
     if (v->empty()) continue;
     check_gradient(*v, "a gradient of the norm");
     if (!c.has_norm() || v->rank != 1 || v->shape[0] != c.width)
-      refuse(kWho, "a gradient of the norm must be [width], width", c.width);
+      detail::refuse_shape(
+          kWho,
+          "a gradient of the norm must be [" + std::to_string(c.width) + "] and the norm be there",
+          *v);
   }
 }
 

@@ -139,9 +139,12 @@ ComposeView compose_view(const State& s, const TensorView& v, const char* what) 
 void check_positions(const State& s, const Positions& p, Index batch, Index tokens) {
   check_caller_rows(s, batch, tokens);
   if (!s.needs_positions) return;
-  if (p.count != tokens) refuse(kWho, "there must be one position a token", p.count);
+  if (p.count != tokens)
+    refuse(kWho, "positions must be one for each of the " + std::to_string(tokens) + " tokens",
+           p.count);
   if (p.batch != 1 && p.batch != batch)
-    refuse(kWho, "positions must have one row or the batch of x", p.batch);
+    refuse(kWho, "positions must have one row or the batch of x, " + std::to_string(batch),
+           p.batch);
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
     refuse(kWho, "positions must be i32, i64 or f64", name(p.type));
   if (p.type == DType::f64) check_real(p);
@@ -198,14 +201,22 @@ void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView&
   const detail::ComposeView to = detail::compose_view(s, y, "y");
   if (y.read_only) refuse(kWho, "y must be writable");
   const Index width = to.width - s.appended;
-  if (width < 0) refuse(kWho, "y must have the channels that are appended", to.width);
+  if (width < 0)
+    refuse(kWho, "y must have the " + std::to_string(s.appended) + " channels that are appended",
+           to.width);
   detail::ComposeView from;
   if (!x.empty()) {
     from = detail::compose_view(s, x, "x");
     if (from.batch != to.batch || from.tokens != to.tokens)
-      refuse(kWho, "y must have the batch and tokens of x, tokens", to.tokens);
+      detail::refuse_shape(
+          kWho,
+          "y must have the batch and tokens of x, " + detail::sizes_text({from.batch, from.tokens}),
+          detail::sizes_text({to.batch, to.tokens}));
     if (from.width != width)
-      refuse(kWho, "y must have the channels of x and of what is appended", to.width);
+      refuse(kWho,
+             "y must have the channels of x and of what is appended, " +
+                 std::to_string(from.width + s.appended),
+             to.width);
   }
   detail::check_composed(kWho, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
                          s.appended);

@@ -126,7 +126,9 @@ void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorVi
   if (!g.empty() && g.size() != s.sources.size())
     refuse(kWho, "there must be a gradient for each term, or none", static_cast<Index>(g.size()));
   const Index width = y.width - s.appended;
-  if (width < 0) refuse(kWho, "d_y must have the channels that are appended", y.width);
+  if (width < 0)
+    refuse(kWho, "d_y must have the " + std::to_string(s.appended) + " channels that are appended",
+           y.width);
   detail::check_windows(s, width);
   detail::check_positions(s, p, y.batch, y.tokens);
   detail::ComposeView to;
@@ -134,7 +136,9 @@ void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorVi
     to = detail::compose_view(s, d_x, "d_x");
     if (d_x.read_only) refuse(kWho, "d_x must be writable");
     if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
-      refuse(kWho, "d_x must have the shape of x, tokens", to.tokens);
+      detail::refuse_shape(
+          kWho, "d_x must have the shape of x, " + detail::sizes_text({y.batch, y.tokens, width}),
+          d_x);
     detail::check_composed(kWho, {"d_y", detail::memory_of(d_y)}, {"d_x", detail::memory_of(d_x)},
                            s.appended);
   }

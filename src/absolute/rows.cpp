@@ -39,13 +39,18 @@ void check_term(const InputTerm& t, const Positions& p, Index batch, Index token
   if (!t.rows.empty()) {
     const TokenView r = tokens_of(t.rows, "rows");
     if (r.tokens != tokens || r.width != source_width(t) || (r.batch != 1 && r.batch != batch))
-      refuse(kWho, "the caller's rows must have the tokens and width of the term, tokens",
-             r.tokens);
+      detail::refuse_shape(kWho,
+                           "the caller's rows must have the tokens and width of the term, " +
+                               detail::sizes_text({batch, tokens, source_width(t)}),
+                           t.rows);
     return;
   }
-  if (p.count != tokens) refuse(kWho, "there must be one position a token", p.count);
+  if (p.count != tokens)
+    refuse(kWho, "positions must be one for each of the " + std::to_string(tokens) + " tokens",
+           p.count);
   if (p.batch != 1 && p.batch != batch)
-    refuse(kWho, "positions must have one row or the batch of x", p.batch);
+    refuse(kWho, "positions must have one row or the batch of x, " + std::to_string(batch),
+           p.batch);
   const bool many = t.phase != nullptr && t.phase->axes > 1;
   if (t.axis < 0) refuse(kWho, "axis of a term must not be negative", Index{t.axis});
   if (many && t.phase->axes != p.axes)

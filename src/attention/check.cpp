@@ -16,8 +16,9 @@ void check_heads(const Heads& h, std::string_view what, const AttentionArgs& a) 
   if (!is_float(h.dtype) || h.dtype != a.qk.q.dtype)
     refuse(kWho, w + " must have the dtype of q", name(h.dtype));
   if (h.batch < 0 || h.tokens < 0 || h.heads < 0 || h.dim < 0)
-    refuse(kWho, w + " must not have negative sizes, tokens", h.tokens);
-  if (h.batch != a.qk.q.batch) refuse(kWho, w + " must have the batch of q", h.batch);
+    detail::refuse_shape(kWho, w + " must not have negative sizes", detail::shape_text(h));
+  if (h.batch != a.qk.q.batch)
+    refuse(kWho, w + " must have the batch of q, " + std::to_string(a.qk.q.batch), h.batch);
   if (h.data == nullptr && h.batch * h.tokens * h.heads * h.dim > 0)
     refuse(kWho, w + " must not be null when there are elements");
 }
@@ -28,12 +29,18 @@ void check_tensors(const AttentionArgs& a) {
   check_heads(k, "k", a);
   check_heads(a.v, "v", a);
   check_heads(a.out, "out", a);
-  if (q.dim < 1 || k.dim != q.dim) refuse(kWho, "k must have the head size of q", k.dim);
+  if (q.dim < 1 || k.dim != q.dim)
+    refuse(kWho, "k must have the head size of q, " + std::to_string(q.dim), k.dim);
   if (k.heads < 1 || q.heads % k.heads != 0)
-    refuse(kWho, "the heads of q must be a multiple of those of k", k.heads);
-  if (a.v.heads != k.heads) refuse(kWho, "v must have the heads of k", a.v.heads);
-  if (a.v.tokens != k.tokens) refuse(kWho, "v must have the tokens of k", a.v.tokens);
-  if (a.out.heads != q.heads) refuse(kWho, "out must have the heads of q", a.out.heads);
+    refuse(kWho,
+           "the heads of q, " + std::to_string(q.heads) + ", must be a multiple of those of k",
+           k.heads);
+  if (a.v.heads != k.heads)
+    refuse(kWho, "v must have the heads of k, " + std::to_string(k.heads), a.v.heads);
+  if (a.v.tokens != k.tokens)
+    refuse(kWho, "v must have the tokens of k, " + std::to_string(k.tokens), a.v.tokens);
+  if (a.out.heads != q.heads)
+    refuse(kWho, "out must have the heads of q, " + std::to_string(q.heads), a.out.heads);
   if (a.out.tokens != q.tokens) refuse(kWho, "out must have the tokens of q", a.out.tokens);
   if (a.out.dim != a.v.dim) refuse(kWho, "out must have the head size of v", a.out.dim);
   if (a.out.read_only) refuse(kWho, "out must be writable");
@@ -58,9 +65,11 @@ void check_positions(const Positions& p, Index batch, Index tokens, const std::s
   if (p.data == nullptr && p.count == 0) return;
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
     refuse(kWho, what + " must be i64, i32 or f64", name(p.type));
-  if (p.count != tokens) refuse(kWho, what + " must have one position a token", p.count);
+  if (p.count != tokens)
+    refuse(kWho, what + " must be one for each of the " + std::to_string(tokens) + " tokens",
+           p.count);
   if (p.batch != 1 && p.batch != batch)
-    refuse(kWho, what + " must have one row or the batch of q", p.batch);
+    refuse(kWho, what + " must have one row or the batch of q, " + std::to_string(batch), p.batch);
 }
 
 void check_sequences(const TensorView& cu, Index tokens, const std::string& what) {
@@ -127,7 +136,9 @@ void check_region(const AttentionArgs& a, const ScoreRegion& r) {
 void check_like(const Heads& g, const Heads& x, const std::string& what) {
   if (g.data == nullptr) return;
   if (g.batch != x.batch || g.tokens != x.tokens || g.heads != x.heads || g.dim != x.dim)
-    refuse(kWho, "gradient of " + what + " must have its shape, tokens", g.tokens);
+    detail::refuse_shape(kWho,
+                         "gradient of " + what + " must have its shape, " + detail::shape_text(x),
+                         detail::shape_text(g));
   if (g.dtype != DType::f64 && g.dtype != DType::f32)
     refuse(kWho, "gradient of " + what + " must be f64 or f32", name(g.dtype));
   if (g.read_only) refuse(kWho, "gradient of " + what + " must be writable");

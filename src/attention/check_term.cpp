@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention/check_term.h"
+#include "core/shape.h"
 
 #include <algorithm>
 #include <cmath>
@@ -94,7 +95,10 @@ void check_cope(const AttentionArgs& a, const Term& t, const std::string& what) 
   if (g.data == nullptr) return;
   if (g.batch != a.qk.k.batch || g.tokens != a.qk.k.tokens || g.heads != a.qk.k.heads ||
       g.dim != a.qk.q.dim || g.dtype != a.qk.q.dtype)
-    refuse(kWho, what + "gate_key must be like k, tokens", g.tokens);
+    detail::refuse_shape(kWho,
+                         what + "gate_key must be like k, " + detail::shape_text(a.qk.k) + " of " +
+                             std::string(name(a.qk.q.dtype)),
+                         detail::shape_text(g) + " of " + std::string(name(g.dtype)));
 }
 
 void check_dape(const AttentionArgs& a, std::size_t number, const std::string& what) {

@@ -76,7 +76,10 @@ posenc_status posenc_plan_from_model(const char* path, int64_t layer, int64_t co
     if (layer < 0 || layer >= layers)
       posenc::refuse("c", "layer must be 0 to " + std::to_string(layers - 1), Index{layer});
     const auto& rotary = model.layers[static_cast<std::size_t>(layer)].rotary;
-    if (!rotary) posenc::refuse("c", "the layer must have rotary", Index{layer});
+    if (!rotary)
+      posenc::refuse(
+          "c", model.file + ": layer " + std::to_string(layer) + " must have a rotary encoding",
+          model.layers[static_cast<std::size_t>(layer)].scheme);
     make_plan(*rotary, dtype, plan);
   });
   return read;

@@ -2,27 +2,47 @@
 // A shape in an error: of what is wrong with a tensor, a rank alone says little.
 #pragma once
 #include <algorithm>
+#include <initializer_list>
+#include <span>
 #include <string>
 
 #include "posenc/core/error.h"
+#include "posenc/core/heads.h"
 #include "posenc/core/tensor_view.h"
 
 namespace posenc::detail {
 
+// "[2, 3]"
+inline std::string sizes_text(std::span<const Index> sizes) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(sizes[i]);
+  return text + "]";
+}
+inline std::string sizes_text(std::initializer_list<Index> sizes) {
+  return sizes_text(std::span(sizes.begin(), sizes.size()));
+}
 // "[2, 3] of f32"
 inline std::string shape_text(const TensorView& v) {
-  std::string text = "[";
   const std::int32_t rank = std::clamp(v.rank, 0, std::int32_t{TensorView::kMaxRank});
-  for (std::int32_t i = 0; i < rank; ++i)
-    text += (i > 0 ? ", " : "") + std::to_string(v.shape[static_cast<std::size_t>(i)]);
-  return text + "] of " + std::string(name(v.dtype));
+  return sizes_text(std::span(v.shape.data(), static_cast<std::size_t>(rank))) + " of " +
+         std::string(name(v.dtype));
+}
+// Batch, tokens, heads and channels, whatever the order of the axes.
+inline std::string shape_text(const Heads& h) {
+  return sizes_text({h.batch, h.tokens, h.heads, h.dim});
 }
 
 // Throws std::invalid_argument("[who] rule, got [2, 3] of f32").
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse_shape(std::string_view who,
                                                                 std::string_view rule,
+                                                                const std::string& got) {
+  refuse(who, std::string(rule) + ", got " + got);
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_shape(std::string_view who,
+                                                                std::string_view rule,
                                                                 const TensorView& v) {
-  refuse(who, std::string(rule) + ", got " + shape_text(v));
+  refuse_shape(who, rule, shape_text(v));
 }
 
 }  // namespace posenc::detail

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/positions/glm.h"
+#include "core/shape.h"
 
 #include <algorithm>
 #include <array>
@@ -70,7 +71,10 @@ OwnedPositions chatglm_positions(const ChatGlmRule& rule, const TensorView& ids,
   if (!mask.empty()) {
     real = mask_rows(mask, "chatglm");
     if (real.batch != rows.batch || real.tokens != rows.tokens)
-      refuse("chatglm", "mask must have the shape of the ids, tokens", real.tokens);
+      detail::refuse_shape(
+          "chatglm",
+          "mask must have the shape of the ids, " + detail::sizes_text({rows.batch, rows.tokens}),
+          detail::sizes_text({real.batch, real.tokens}));
   }
   const auto plane = static_cast<std::size_t>(rows.batch * rows.tokens);
   std::vector<Index> v((rule.two_streams ? 2 : 1) * plane, rule.padded);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/positions/sequence.h"
+#include "core/shape.h"
 
 #include <algorithm>
 #include <cmath>
@@ -72,7 +73,10 @@ OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index 
   if (!mask.empty()) {
     seen = mask_rows(mask, who);
     if (seen.batch != batch || seen.tokens != tokens)
-      refuse(who, "mask must have the rows and tokens of the lengths, tokens", seen.tokens);
+      detail::refuse_shape(who,
+                           "mask must have the rows and tokens of the lengths, " +
+                               detail::sizes_text({batch, tokens}),
+                           detail::sizes_text({seen.batch, seen.tokens}));
   }
   std::vector<Index> v;
   v.reserve(static_cast<std::size_t>(batch * tokens));
@@ -133,7 +137,10 @@ OwnedPositions cell_positions(const TensorView& column, const TensorView& row, I
   const IntegerRows c = integer_rows(column, "cell_positions");
   const IntegerRows r = integer_rows(row, "cell_positions");
   if (c.batch != r.batch || c.tokens != r.tokens)
-    refuse("cell_positions", "columns and rows must have one shape, tokens", r.tokens);
+    detail::refuse_shape(
+        "cell_positions",
+        "rows must have the shape of columns, " + detail::sizes_text({c.batch, c.tokens}),
+        detail::sizes_text({r.batch, r.tokens}));
   if (limit < 0) refuse("cell_positions", "limit must not be negative", limit);
   std::vector<Index> v;
   for (Index b = 0; b < c.batch; ++b) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/mrope.h"
 #include "positions/exact.h"
@@ -66,7 +67,10 @@ struct TypedRows {
     if (mask.empty()) return;
     real = mask_rows(mask, who);
     if (real.batch != types.batch || real.tokens != types.tokens)
-      refuse(who, "mask must have the shape of the token types, tokens", real.tokens);
+      detail::refuse_shape(who,
+                           "mask must have the shape of the token types, " +
+                               detail::sizes_text({types.batch, types.tokens}),
+                           detail::sizes_text({real.batch, real.tokens}));
   }
   // Places of the real tokens of a row.
   std::vector<Index> places(Index row) const {

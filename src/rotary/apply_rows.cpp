@@ -60,7 +60,9 @@ void check_index(const Positions& p, const Heads& h, Index rows) {
     refuse("rotary", "rows are numbered by i64 or i32", name(p.type));
   if (p.axes != 1) refuse("rotary", "index must have one axis", Index{p.axes});
   if (p.count != h.tokens)
-    refuse("rotary", "index must have one row number for each token, tokens", p.count);
+    refuse("rotary",
+           "index must have a row number for each of the " + std::to_string(h.tokens) + " tokens",
+           p.count);
   if (p.batch != h.batch && p.batch != 1)
     refuse("rotary",
            "index must have one row, or one for each of the batch of " + std::to_string(h.batch),

@@ -202,9 +202,9 @@ inline bool decodes(const RotaryPlan::State& s, const QK& x) noexcept {
   if (!q && !k) return 0;
   const Heads& h = q ? in.q : in.k;
   if (q && k && in.k.batch != h.batch)
-    wrong("q and k must have the same batch, k's is", in.k.batch);
+    wrong("k must have the batch of q, " + std::to_string(h.batch), in.k.batch);
   if (q && k && in.k.tokens != h.tokens)
-    wrong("q and k must have the same tokens, k's are", in.k.tokens);
+    wrong("k must have the tokens of q, " + std::to_string(h.tokens), in.k.tokens);
   const Index tokens = h.batch * h.tokens;
   if (tokens == 0) return 0;
   const Index size = s.element_size;
@@ -228,7 +228,7 @@ inline bool decodes(const RotaryPlan::State& s, const QK& x) noexcept {
   const Heads& h = in.q.data != nullptr ? in.q : in.k;
   if (h.data == nullptr) return p;
   if (p.count != h.tokens)
-    wrong("one position for each token, the tensors have another count", p.count);
+    wrong("positions must be one for each of the " + std::to_string(h.tokens) + " tokens", p.count);
   if (p.axes != s.axes)
     wrong("positions must have " + std::to_string(s.axes) + " axes", Index{p.axes});
   if (p.batch != h.batch && p.batch != 1)

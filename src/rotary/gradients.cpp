@@ -36,9 +36,11 @@ void check_one(const State& s, const Heads& x, const Heads& g) {
     refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
            name(x.dtype != s.dtype ? x.dtype : g.dtype));
   if (x.dim != s.spec.head_dim || g.dim != s.spec.head_dim)
-    refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim), x.dim);
+    refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim),
+           x.dim != s.spec.head_dim ? x.dim : g.dim);
   if (x.batch != g.batch || x.tokens != g.tokens || x.heads != g.heads)
-    refuse("rotary", "x and d_out must have one shape, d_out has tokens", g.tokens);
+    detail::refuse_shape("rotary", "d_out must have the shape of x, " + detail::shape_text(x),
+                         detail::shape_text(g));
   if (s.heads > 1 && x.heads != s.heads)
     refuse("rotary", "the spectrum is per head: heads must be " + std::to_string(s.heads), x.heads);
 }

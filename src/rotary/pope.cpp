@@ -30,7 +30,9 @@ void check_tensor(DType type, const Heads& h, const Heads& shape, Index dim,
     refuse("pope", who + " must be of the plan's dtype " + std::string(name(type)), name(h.dtype));
   if (h.dim != dim) refuse("pope", who + " must have heads of " + std::to_string(dim), h.dim);
   if (h.batch != shape.batch || h.tokens != shape.tokens || h.heads != shape.heads)
-    refuse("pope", who + " must have the batch, tokens and heads of in, tokens", h.tokens);
+    detail::refuse_shape(
+        "pope", who + " must have the batch, tokens and heads of in, " + detail::shape_text(shape),
+        detail::shape_text(h));
   if (h.data == nullptr && h.batch * h.tokens * h.heads > 0)
     refuse("pope", who + " must have memory");
 }
@@ -40,7 +42,9 @@ Positions check_positions(const Heads& h, const Positions& p) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
     refuse("pope", "positions must be i64, i32 or f64", name(p.type));
   if (p.axes != 1) refuse("pope", "positions must have one axis", Index{p.axes});
-  if (p.count != h.tokens) refuse("pope", "one position for each token, count", p.count);
+  if (p.count != h.tokens)
+    refuse("pope", "positions must be one for each of the " + std::to_string(h.tokens) + " tokens",
+           p.count);
   if (p.batch != h.batch && p.batch != 1)
     refuse(
         "pope",

@@ -115,9 +115,11 @@ void check_shapes(const State& s, const QK& x, const QK& g) {
       refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
              name(a.dtype != s.dtype ? a.dtype : b.dtype));
     if (a.dim != s.spec.head_dim || b.dim != s.spec.head_dim)
-      refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim), a.dim);
+      refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim),
+             a.dim != s.spec.head_dim ? a.dim : b.dim);
     if (a.batch != b.batch || a.tokens != b.tokens || a.heads != b.heads)
-      refuse("rotary", "x and d_out must have one shape, d_out has tokens", b.tokens);
+      detail::refuse_shape("rotary", "d_out must have the shape of x, " + detail::shape_text(a),
+                           detail::shape_text(b));
   }
   if (x.q.data && x.k.data && (x.q.tokens != x.k.tokens || x.q.batch != x.k.batch))
     refuse("rotary", "q and k must have the same batch and tokens, k has tokens", x.k.tokens);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rotary/rows.h"
+#include "core/shape.h"
 
 #include <string>
 
@@ -34,10 +35,7 @@ void check_rows(const RotarySpec& spec, Index columns, const Positions& p, const
     refuse(who, "positions must have " + std::to_string(spec.axes()) + " axes", Index{p.axes});
   const Index rows = p.batch * p.count;
   if (out.rank != 2 || out.shape[0] != rows || out.shape[1] != columns)
-    refuse(
-        who,
-        "rows must be [" + std::to_string(rows) + ", " + std::to_string(columns) + "], first size",
-        out.rank > 0 ? out.shape[0] : 0);
+    detail::refuse_shape(who, "rows must be " + detail::sizes_text({rows, columns}), out);
   if (!is_float(out.dtype)) refuse(who, "rows must be f64, f32, f16 or bf16", name(out.dtype));
   if (out.device != Device::cpu) refuse(who, "memory must be the CPU's");
   if (out.read_only) refuse(who, "rows must be writable");

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/known_enum.h"
+#include "core/shape.h"
 #include "kernels/token.h"
 #include "posenc/core/error.h"
 #include "rotary/compat.h"
@@ -24,10 +25,10 @@ void check_block(const RotarySpec& spec, const RotaryBlock& b) {
     refuse("rotary", "direction must be 1 or -1", Index{b.direction});
   if (b.pairs() == 0) refuse("rotary", "a block must have pairs", b.pairs());
   if (b.offset < 0 || b.pairs() > spec.head_dim || b.offset > spec.head_dim - b.width())
-    refuse("rotary",
-           "a block must lie inside the " + std::to_string(spec.head_dim) +
-               " channels of a head; its width is " + std::to_string(b.width()) + ", its offset",
-           b.offset);
+    detail::refuse_shape(
+        "rotary",
+        "a block must lie inside the " + std::to_string(spec.head_dim) + " channels of a head",
+        std::to_string(b.width()) + " from channel " + std::to_string(b.offset) + " on");
   if (b.output_order == OutputOrder::even_then_odd && b.pairing != Pairing::interleaved)
     refuse("rotary", "output_order even_then_odd needs interleaved pairs", enum_text(b.pairing));
   if (b.spectrum.axes > detail::kMaxAxes)

@@ -266,7 +266,7 @@ TEST(ApplyInput, RefusesByName) {
   const OwnedPositions good = arange(0, 4);
   const TensorView y = view(x, {4, 2});
   EXPECT_EQ(says(s, good, y), "[apply_input] position must have a row in the table of 2, got 2");
-  EXPECT_THAT(says(s, arange(0, 3), y), HasSubstr("one position a token"));
+  EXPECT_THAT(says(s, arange(0, 3), y), HasSubstr("one for each of the 4 tokens, got 3"));
   EXPECT_THAT(says(s, arange(-1, 4), y), HasSubstr("got -1"));
   EXPECT_THAT(says(s, shifted(good, 0.5), y), HasSubstr("integer positions"));
   EXPECT_THAT(says(s, good, view(x, {2, 2})), HasSubstr("tokens of x"));

@@ -258,7 +258,8 @@ TEST(ComplexOrder, RefusesByName) {
     });
   };
   EXPECT_EQ(says(arange(0, 2), re), "[complex_order] a word must have a row, got 3");
-  EXPECT_THAT(says(arange(0, 3), re), HasSubstr("one position a token"));
+  EXPECT_THAT(says(arange(0, 3), re),
+              HasSubstr("one for each of the 2 tokens, on one axis, got 3"));
   Numbers narrow = waves({2, 1}, 0);
   EXPECT_THAT(says(arange(0, 2), narrow), HasSubstr("both parts"));
   const std::vector<Index> known{1, 2};

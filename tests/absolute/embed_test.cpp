@@ -236,6 +236,14 @@ TEST(Embed, Refusals) {
             "[embed] epsilon must be finite and not negative, got -1");
   EXPECT_NE(says(parts, {}, tensor(y.value.data(), {kTokens, kWidth})).find("ids must be"),
             std::string::npos);
+  EXPECT_EQ(says(parts, {}, tensor(y.value.data(), {1, 1, 2 * kWidth})),
+            "[embed] a table must be [n, " + std::to_string(2 * kWidth) +
+                "] of the dtype of y, f64, channels together, got [" + std::to_string(kWords) +
+                ", " + std::to_string(kWidth) + "] of f64");
+  std::vector<double> gamma(1);
+  EXPECT_EQ(says(parts, EmbedNorm{tensor(gamma.data(), {1}), {}, 0}, y.view()),
+            "[embed] gamma must be [" + std::to_string(kWidth) +
+                "] of the dtype of y, f64, got [1] of f64");
   Numbers empty{{kBatch, 0, kWidth}, 0};
   EmbedPart words = parts[0];
   words.ids = tensor(s.ids.data(), {kBatch, 0});

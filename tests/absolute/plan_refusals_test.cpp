@@ -55,7 +55,7 @@ TEST(InputPlan, BadCallsAreRefusedByName) {
   };
   EXPECT_THAT(call({0, 1, 4}), HasSubstr("position must have a row in the table of 4, got 4"));
   EXPECT_THAT(call({0, 1, -1}), HasSubstr("got -1"));
-  EXPECT_THAT(call({0, 1}), HasSubstr("one position a token, got 2"));
+  EXPECT_THAT(call({0, 1}), HasSubstr("one for each of the 3 tokens, got 2"));
   EXPECT_EQ(x, before) << "nothing is written by a refused call";
   const double nan[] = {0, std::numeric_limits<double>::quiet_NaN(), 1}, real[] = {0, 1, 2};
   EXPECT_THAT(refusal([&] { plan.apply(v, positions(std::span(real)), v); }),
