@@ -288,6 +288,21 @@ const LayerSpec& chosen_layer(const ModelSpec& m, const SubjectOptions& o) {
   return layers.front();
 }
 
+namespace {
+
+// Which of layers that turn differently was taken where nobody chose.
+void say_which(const ModelSpec& m, const SubjectOptions& o, const LayerSpec& taken) {
+  if (o.layer) return;
+  for (const LayerSpec& l : layers_of(m, o))
+    if (l.rotary && l.rotary != taken.rotary) {
+      say(fmt::format("{}: layers turn differently; this is layer {} ({}), --layer {} another\n",
+                      m.file, taken.index, enum_text(taken.attention.kind), l.index));
+      return;
+    }
+}
+
+}  // namespace
+
 RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
   if (s.encoding) {
     if (std::holds_alternative<Pope>(s.encoding->scheme))
@@ -306,6 +321,7 @@ RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
         layer.scheme,
         s.model->input.empty() ? ""
                                : "; what acts at the input: table --what rows, plot --kind rows"));
+  say_which(*s.model, o, layer);
   return *layer.rotary;
 }
 

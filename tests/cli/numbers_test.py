@@ -151,6 +151,16 @@ class Table(Case):
         bert = SOURCE / "conformance" / "tiny_models" / "bert"
         self.error("apply", bert, "--q", q, "--positions", "0,1", "-o", out, code=3, says="no rotary encoding")
 
+    def test_which_of_differing_layers(self):
+        """Gemma-3's sliding layers turn by another base than the others: nobody chose, so it is said which was taken."""
+        model = SOURCE / "examples" / "models" / "gemma-3-1b"
+        for words in (["table", model, "--what", "inv_freq", "-o", self.folder / "f.npy"],
+                      ["plot", model, "--kind", "wavelengths", "-o", self.folder / "w.svg"]):
+            self.posenc(*words)
+            self.assertEqual(self.last.stderr.count(b"layers turn differently; this is layer 0 (sliding), --layer 5"), 1)
+            self.posenc(*words, "--layer", "5")
+            self.assertNotIn(b"differently", self.last.stderr)
+
     def test_far_positions_stay_exact(self):
         path = self.table(SCHEME, "--positions", "131071", "--what", "cos")
         _, values = read_npy(path.read_bytes())

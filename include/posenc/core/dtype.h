@@ -45,7 +45,12 @@ POSENC_API std::string_view name(DType) noexcept;
 POSENC_API DType dtype_from_name(std::string_view);
 
 template <class T>
-struct dtype_of_t;
+struct dtype_of_t {
+  static_assert(sizeof(T) == 0,
+                "no dtype of this C++ type; 16-bit floats have none: give a void pointer and "
+                "DType::f16 or DType::bf16, as in heads(tensor(p, DType::bf16, {t, h, d}), "
+                "Layout::thd)");
+};
 template <>
 struct dtype_of_t<double> {
   static constexpr DType value = DType::f64;

@@ -43,6 +43,12 @@ TensorView tensor(std::span<T> values) {
   else
     return tensor(static_cast<void*>(values.data()), dtype_of<T>, shape);
 }
+inline TensorView tensor(void* data, DType dtype, std::initializer_list<Index> shape) {
+  return tensor(data, dtype, std::span<const Index>(shape.begin(), shape.size()));
+}
+inline TensorView tensor(const void* data, DType dtype, std::initializer_list<Index> shape) {
+  return tensor(data, dtype, std::span<const Index>(shape.begin(), shape.size()));
+}
 template <class T>
 TensorView tensor(T* data, std::initializer_list<Index> shape) {
   const std::span<const Index> s(shape.begin(), shape.size());

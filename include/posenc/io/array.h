@@ -18,9 +18,9 @@ struct Array {
 
   POSENC_API Index count() const;
   POSENC_API TensorView view();
-  POSENC_API TensorView view() const;              // read-only
-  POSENC_API std::vector<double> doubles() const;  // every dtype, widened
-  POSENC_API std::vector<Index> integers() const;  // refuses fractions
+  POSENC_API TensorView view() const POSENC_LIFETIME_BOUND;  // read-only
+  POSENC_API std::vector<double> doubles() const;            // every dtype, widened
+  POSENC_API std::vector<Index> integers() const;            // refuses fractions
 };
 POSENC_API Array make_array(DType, std::vector<Index> shape);  // zeros
 POSENC_API Array make_array(const TensorView&);                // dense copy

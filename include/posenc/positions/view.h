@@ -27,13 +27,16 @@ POSENC_API Positions positions(std::span<const double>);
 // From a tensor [t], [b, t] or [axes, b, t] of i64, i32 or f64, any strides. Throws [positions] ...
 POSENC_API Positions positions(const TensorView&);
 
-// Owning: [axes][batch][tokens], dense.
+// Owning: [axes][batch][tokens], dense. A call takes one that is made in its arguments
+// (plan.apply(qk, arange(0, 16))); kept is the owner (const auto p = arange(0, 16)), never a view
+// of what is gone (Positions p = arange(0, 16): clang warns).
 struct OwnedPositions {
   std::variant<std::vector<Index>, std::vector<double>> value;
   std::int32_t axes = 1;
   Index batch = 1;
-  POSENC_API Index count() const noexcept;         // tokens a row
-  POSENC_API operator Positions() const noexcept;  // NOLINT(google-explicit-constructor): a view
+  POSENC_API Index count() const noexcept;        // tokens a row
+  POSENC_API operator Positions() const noexcept  // NOLINT(google-explicit-constructor): a view
+      POSENC_LIFETIME_BOUND;
 };
 
 }  // namespace posenc

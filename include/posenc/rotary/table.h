@@ -99,5 +99,9 @@ class POSENC_API RotaryTableSet {
 POSENC_API void apply(const RotaryPlan&, const QK& in, const QK& out, const RotaryTable&,
                       const Positions&, Sense = Sense::forward,
                       const Executor& = default_executor());
+inline void apply(const RotaryPlan& plan, const QK& x, const RotaryTable& table, const Positions& p,
+                  Sense s = Sense::forward) {
+  apply(plan, x, x, table, p, s);
+}
 
 }  // namespace posenc
