@@ -85,13 +85,13 @@ struct EnumNames<TableLayout> {
 // strides, of shape [batch * tokens, heads * columns], [batch * tokens, heads, columns] or [batch,
 // tokens, (heads,) columns]; either may be empty. The gain of the spectrum is multiplied in. exact:
 // in double from 128-bit turns, rounded once to the output: f32 within 3.0e-8, f64 within 2.3e-16,
-// f16 and bf16 half a unit in the last place, times the gain where that is above 1; for any 64-bit
-// position and any f64 position up to 2^62 (its double is the truth; real positions add 6e-20 *
-// |frequency|). hf_float32: f32 output equals transformers' table or differs by one unit in the
-// last place (from its own float32 frequencies, over 90 % are equal); f64 output is the same before
-// its last roundings, within 6e-8 to 1.5e-7 of that table. hf_bfloat16_table: rounded to bfloat16
-// again. ggml: within 1.1e-6, see docs/numerics.md. Throws [rows] on shape or dtype, [ggml] what
-// ggml cannot say.
+// f16 and bf16 half a unit in the last place; twice that with a gain above 1 and up to 2, where
+// units are twice as large, and so on. For any 64-bit position and any f64 position up to 2^62 (its
+// double is the truth; real positions add 6e-20 * |frequency|). hf_float32: f32 output equals
+// transformers' table or differs by one unit in the last place (from its own float32 frequencies,
+// over 90 % are equal); f64 output is the same before its last roundings, within 6e-8 to 1.5e-7 of
+// that table. hf_bfloat16_table: rounded to bfloat16 again. ggml: within 1.1e-6, see
+// docs/numerics.md. Throws [rows] on shape or dtype, [ggml] what ggml cannot say.
 POSENC_API void phase_rows(const Spectrum&, const Positions&, const TensorView& cos,
                            const TensorView& sin, TableLayout = TableLayout::half,
                            Precision = Precision::exact, const Executor& = default_executor());

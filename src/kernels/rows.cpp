@@ -105,9 +105,15 @@ struct ToBF16 {
   static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return round_to_odd(x); }
   template <class V, class D32>
   static HWY_INLINE hn::Vec<D32> narrow(D32 d32, V x) {
+    const hn::RebindToSigned<D32> di;
     const auto u = hn::BitCast(d32, x);
     const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(d32, 1u));
-    return hn::ShiftRight<16>(hn::Add(u, hn::Add(odd, hn::Set(d32, 0x7fffu))));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(u, hn::Add(odd, hn::Set(d32, 0x7fffu))));
+    // NaN: quiet, with the upper bits of its payload
+    const auto nan = hn::Or(hn::ShiftRight<16>(u), hn::Set(d32, 0x40u));
+    const auto a = hn::BitCast(di, hn::And(u, hn::Set(d32, 0x7fffffffu)));
+    const auto is_nan = hn::Gt(a, hn::Set(di, 0x7f800000));
+    return hn::BitCast(d32, hn::IfThenElse(is_nan, hn::BitCast(di, nan), hn::BitCast(di, rounded)));
   }
 };
 struct ToF16 {
@@ -132,6 +138,10 @@ struct ToF16 {
     const auto is_huge = hn::Gt(ai, hn::Set(di, 0x477fefff));  // 65520 and more: infinity
     auto r = hn::IfThenElse(is_small, hn::BitCast(di, small), hn::BitCast(di, normal));
     r = hn::IfThenElse(is_huge, hn::Set(di, 0x7c00), r);
+    // NaN: quiet, with the upper bits of its payload
+    const auto nan =
+        hn::Or(hn::And(hn::ShiftRight<13>(a), hn::Set(d32, 0x3ffu)), hn::Set(d32, 0x7e00u));
+    r = hn::IfThenElse(hn::Gt(ai, hn::Set(di, 0x7f800000)), hn::BitCast(di, nan), r);
     return hn::Or(hn::BitCast(d32, r), sign);
   }
 };
@@ -143,7 +153,8 @@ constexpr Index kParts = 1;
 template <class Out, class Put>
 HWY_INLINE void write_block(hn::Vec<D> x, hn::Vec<D>, Put put) {
   const hn::Sisd<float> df;
-  const auto f = hn::DemoteTo(df, Out::prepare(x));
+  // (Highway's one lane makes the largest float of infinity.)
+  const auto f = hn::Set(df, static_cast<float>(hn::GetLane(Out::prepare(x))));
   if constexpr (sizeof(typename Out::T) == 4) {
     put(df, f);
   } else {

@@ -32,8 +32,12 @@ HWY_INLINE void store(hn::Vec<D> v, double* p) {
   hn::StoreU(v, D(), p);
 }
 HWY_INLINE void store(hn::Vec<D> v, float* p) {
+#if HWY_TARGET == HWY_SCALAR  // Highway's one lane makes the largest float of infinity
+  *p = static_cast<float>(hn::GetLane(v));
+#else
   const hn::Rebind<float, D> df;
   hn::StoreU(hn::DemoteTo(df, v), df, p);
+#endif
 }
 
 // A vector of channels from c on.

@@ -88,6 +88,7 @@ std::vector<double> gradient_values(const TensorView& v, Index count) {
   if (v.empty()) return r;
   if ((v.dtype != DType::f64 && v.dtype != DType::f32) || v.count() != count)
     refuse("pull_back", "a gradient must be f64 or f32 and of the size of its table", v.count());
+  if (v.device != Device::cpu) refuse("pull_back", "a gradient must be in the CPU's memory");
   each_element(v, [&](Index i, Index at) { r[static_cast<std::size_t>(i)] = element(v, at); });
   return r;
 }

@@ -145,6 +145,7 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows,
                          rows);
   if (rows.dtype != type)
     refuse("rotary", "rows must be " + std::string(name(type)), name(rows.dtype));
+  if (rows.device != Device::cpu) refuse("rotary", "rows must be in the CPU's memory");
   if (tokens == 0) return;
   if (rows.data == nullptr) refuse("rotary", "rows must have memory");
   detail::RowSource source;

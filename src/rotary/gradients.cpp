@@ -56,7 +56,9 @@ void check_tensors(const State& s, const QK& x, const QK& g) {
 void check_gradient(const TensorView& v, std::string_view what,
                     std::initializer_list<Index> shape) {
   if (v.empty()) return;
-  if (v.dtype != DType::f64 || v.read_only || v.device != Device::cpu)
+  if (v.device != Device::cpu)
+    refuse("rotary", std::string(what) + " gradient must be in the CPU's memory");
+  if (v.dtype != DType::f64 || v.read_only)
     refuse("rotary", std::string(what) + " gradient must be writable f64", name(v.dtype));
   bool fits = v.rank == static_cast<std::int32_t>(shape.size());
   std::size_t i = 0;

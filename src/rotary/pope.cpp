@@ -67,6 +67,7 @@ void check_bias(const TensorView& v, const Heads& h, Index channels, bool gradie
     detail::refuse_shape(
         "pope", "bias must be [" + std::to_string(h.heads) + ", " + std::to_string(channels) + "]",
         v);
+  if (v.device != Device::cpu) refuse("pope", "bias must be in the CPU's memory");
   const bool fits = v.dtype == DType::f64 || (!gradient && v.dtype == DType::f32);
   if (!fits || (gradient && v.read_only))
     refuse("pope",

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "posenc/core/philox.h"
 
@@ -202,6 +203,55 @@ TEST(Embed, NarrowDtypesRoundOnce) {
   const EmbedPart gpt2[] = {word, position};
   embed(gpt2, {}, tensor(static_cast<void*>(out.data()), DType::bf16, one));
   EXPECT_EQ(out[0], 0x4040);
+}
+
+// NaN stays NaN and infinity infinity in 16 bits, on every instruction set; a norm of a row with
+// either is NaN.
+TEST(Embed, NothingBecomesANumberInSixteenBits) {
+  constexpr Index kWide = 40;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const DType type : {DType::f16, DType::bf16}) {
+      const std::uint16_t infinity = type == DType::f16 ? 0x7c00 : 0x7f80;
+      for (const int payload : {0, 1, 0x3f, 0x7f}) {
+        std::vector<std::uint16_t> table(kWide, static_cast<std::uint16_t>(infinity | payload)),
+            out(kWide);
+        const std::vector<Index> zero{0};
+        EmbedPart word;
+        word.table = tensor(static_cast<void*>(table.data()), type, {1, kWide});
+        word.ids = tensor(zero.data(), {1});
+        const TensorView y = tensor(static_cast<void*>(out.data()), type, {1, kWide});
+        embed(std::span(&word, 1), {}, y);
+        for (const std::uint16_t v : out)
+          EXPECT_EQ((v & 0x7fff) > infinity, payload > 0) << name(isa);
+        if (payload == 0) {
+          EXPECT_EQ(out[0], infinity);
+        }
+        embed(std::span(&word, 1), EmbedNorm{}, y);
+        for (const std::uint16_t v : out) EXPECT_GT(v & 0x7fff, infinity) << name(isa);
+      }
+    }
+  }
+  reset_isa();
+}
+
+TEST(Embed, InfinityStaysInfinity) {
+  constexpr Index kWide = 37;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const float value : {kInfinity, -kInfinity, 3e38f}) {  // the last twice is beyond float
+      std::vector<float> table(kWide, value), out(kWide);
+      const std::vector<Index> zero{0};
+      EmbedPart word;
+      word.table = tensor(table.data(), {1, kWide});
+      word.ids = tensor(zero.data(), {1});
+      const EmbedPart twice[] = {word, word};
+      embed(twice, {}, tensor(out.data(), {1, kWide}));
+      for (const float v : out) EXPECT_EQ(v, value < 0 ? -kInfinity : kInfinity) << name(isa);
+    }
+  }
+  reset_isa();
 }
 
 TEST(Embed, Refusals) {

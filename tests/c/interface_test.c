@@ -215,6 +215,11 @@ static void wrong_arguments(void) {
   q.t.dtype.lanes = 1;
   q.t.device.device_type = 2; /* CUDA memory */
   CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, f, &error) != POSENC_OK);
+  q.t.device.device_type = 1;
+  p.t.device.device_type = 2;
+  CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, f, &error) != POSENC_OK);
+  CHECK(strstr(error.message, "CPU") != NULL);
+  p.t.device.device_type = 1;
   posenc_plan_free(plan);
 }
 
