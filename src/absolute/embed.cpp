@@ -58,6 +58,8 @@ std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
   std::vector<Index> row;
   row.reserve(static_cast<std::size_t>(c.count()));
   const Index n = p.table.shape[0];
+  if (p.frozen && (*p.frozen < 0 || *p.frozen >= n))
+    refuse(kWho, "frozen must be a row of the table of " + std::to_string(n), *p.frozen);
   for (Index b = 0; b < c.batch; ++b)
     for (Index t = 0; t < c.tokens; ++t) {
       const Index id = id_at(i, i.rank == 2 && i.shape[0] == 1 ? 0 : b, t);
@@ -100,6 +102,7 @@ EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<Embe
   c.tokens = y.shape[static_cast<std::size_t>(y.rank - 2)];
   c.width = y.shape[static_cast<std::size_t>(y.rank - 1)];
   if (c.width < 1) refuse(kWho, "width must be positive", c.width);
+  if (c.batch < 0 || c.tokens < 0) detail::refuse_shape(kWho, "sizes of y must not be negative", y);
   c.y = embed_tokens(y, c.batch, c.tokens, c.width, "y");
   c.parts = parts.data();
   for (const EmbedPart& p : parts) {

@@ -29,6 +29,8 @@ void check_tensor(DType type, const Heads& h, const Heads& shape, Index dim,
   if (h.dtype != type)
     refuse("pope", who + " must be of the plan's dtype " + std::string(name(type)), name(h.dtype));
   if (h.dim != dim) refuse("pope", who + " must have heads of " + std::to_string(dim), h.dim);
+  if (h.batch < 0 || h.tokens < 0 || h.heads < 0)
+    detail::refuse_shape("pope", who + " must not have negative sizes", detail::shape_text(h));
   if (h.batch != shape.batch || h.tokens != shape.tokens || h.heads != shape.heads)
     detail::refuse_shape(
         "pope", who + " must have the batch, tokens and heads of in, " + detail::shape_text(shape),

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "posenc/core/philox.h"
+#include "support/refusal.h"
 
 namespace posenc {
 namespace {
@@ -290,6 +291,23 @@ TEST(Embed, Refusals) {
             "[embed] a table must be [n, " + std::to_string(2 * kWidth) +
                 "] of the dtype of y, f64, channels together, got [" + std::to_string(kWords) +
                 ", " + std::to_string(kWidth) + "] of f64");
+  parts[0].frozen = kWords;
+  EXPECT_EQ(says(parts, {}, y.view()), "[embed] frozen must be a row of the table of 7, got 7");
+  parts[0].frozen = -1;
+  EXPECT_EQ(says(parts, {}, y.view()), "[embed] frozen must be a row of the table of 7, got -1");
+  parts = s.parts();
+  TensorView negative = y.view();
+  negative.shape[1] = -negative.shape[1];
+  EXPECT_NE(says(parts, {}, negative).find("must not be negative"), std::string::npos);
+  std::vector<double> one_row(kWidth);
+  TensorView over_itself = tensor(one_row.data(), {1, kWidth});
+  over_itself.shape[0] = kWords, over_itself.stride[0] = 0;
+  std::vector<TensorView> shared(parts.size());
+  shared[0] = over_itself;
+  EXPECT_EQ(test::refusal([&] {
+              embed_gradient(parts, {}, y.view(), {shared, {}, {}});
+            }).substr(0, 30),
+            "[embed] elements of a gradient");
   std::vector<double> gamma(1);
   EXPECT_EQ(says(parts, EmbedNorm{tensor(gamma.data(), {1}), {}, 0}, y.view()),
             "[embed] gamma must be [" + std::to_string(kWidth) +

@@ -20,7 +20,7 @@ struct EmbedPart {
   TensorView rows;   // ... [t, width] or [b, t, width]
   double scale = 1;  // alpha
   Index offset = 0;  // added to the ids
-  std::optional<Index> frozen{};  // this row of the table gets no gradient: padding
+  std::optional<Index> frozen{};  // a row of the table that gets no gradient: padding
 };
 
 struct EmbedNorm {
