@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of fields in the docs are what `posenc list NAME --json` says; links and pictures exist.
+"""The tables of fields in the docs are what `posenc list NAME --json` says, and every scheme and scaling has one (those
+that act on the score may); links and pictures exist.
 
-Between <!-- fields NAME --> and <!-- /fields --> stands the table of scheme NAME. --write makes them anew.
+Between <!-- fields NAME --> and <!-- /fields --> stands the table of scheme NAME, between <!-- schemes --> and
+<!-- /schemes --> of the README the list of all. --write makes them anew.
 """
 import argparse
 import json
@@ -12,11 +14,16 @@ import subprocess
 import sys
 
 TABLE = re.compile(r"(<!-- fields (\w+) -->\n)(.*?)(<!-- /fields -->)", re.S)
+SCHEMES = re.compile(r"(<!-- schemes -->\n)(.*?)(<!-- /schemes -->)", re.S)
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
+def listed(posenc, *words):
+    return subprocess.run([posenc, "list", *words], check=True, stdout=subprocess.PIPE).stdout.decode()
+
+
 def table(posenc, name):
-    scheme = json.loads(subprocess.run([posenc, "list", name, "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    scheme = json.loads(listed(posenc, name, "--json"))
     lines = ["| field | default | |", "|---|---|---|"]
     for f in scheme["fields"]:
         default = "required" if f["required"] else "none" if f["default"] in (None, "") else f"`{f['default']}`"
@@ -34,23 +41,29 @@ def main():
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     root = pathlib.Path(args.source)
-    wrong, tables = [], 0
+    wrong, tables = [], set()
+    schemes = listed(args.posenc, "--markdown")
     for page in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:
         text = page.read_text()
         new = TABLE.sub(lambda m: m[1] + table(args.posenc, m[2]) + m[4], text)
-        tables += len(TABLE.findall(text))
+        new = SCHEMES.sub(lambda m: m[1] + schemes + m[3], new)
+        tables |= {m[1] for m in TABLE.findall(text)}
         if new != text and args.write:
             page.write_text(new)
         elif new != text:
-            wrong.append(f"{page}: a table of fields is not what `posenc list` says; tests/docs/fields.py --write mends it")
+            wrong.append(f"{page}: a table of fields or schemes is not what `posenc list` says; tests/docs/fields.py --write mends it")
         for target, _ in LINK.findall(text):
             if "://" not in target and not (page.parent / target).exists():
                 wrong.append(f"{page}: {target} does not exist")
+    report = json.loads(listed(args.posenc, "--json"))
+    for s in report["schemes"] + report["scalings"]:
+        if s["family"] != "relative" and s["name"] not in tables:
+            wrong.append(f"{s['name']}: no page of docs/rotary or docs/absolute has <!-- fields {s['name']} --> <!-- /fields -->")
     shown = "".join(p.read_text() for p in [root / "README.md", *(root / "docs").rglob("*.md")])
     for picture in sorted((root / "docs/images").rglob("*.svg")):
         if picture.name not in shown:
             wrong.append(f"{picture}: no page shows it")
-    print("\n".join(wrong) or f"{tables} tables of fields, every link and picture exists")
+    print("\n".join(wrong) or f"{len(tables)} tables of fields, every link and picture exists")
     sys.exit(1 if wrong or not tables else 0)
 
 

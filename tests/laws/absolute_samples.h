@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One or more instances of every absolute scheme of the registry, and positions that fit them. A
-// new scheme without a sample does not compile: add overloads here.
+// One or more instances of every absolute scheme of the registry (without an overload here: made of
+// its fields), and positions that fit them.
 #pragma once
 #include <cmath>
 

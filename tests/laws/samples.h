@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// One or more instances of every type of the registry. A new type without a sample does not
-// compile: add an overload here.
+// One or more instances of every type of the registry: made of its fields, or by an overload here
+// where they must fit each other or deserve more.
 #pragma once
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "laws/described_samples.h"
 #include "posenc/registry.h"
 
 namespace posenc::test {
 
-inline constexpr Index kWidth = 16;  // of the spectra that samples of lists fit: eight pairs
 template <class T>
 using Type = std::type_identity<T>;
 
-inline std::vector<double> ramp(double from, double to) {
-  std::vector<double> v;
-  for (int i = 0; i < kWidth / 2; ++i) v.push_back(from + (to - from) * i / (kWidth / 2 - 1));
-  return v;
+template <class T>
+std::vector<T> samples(Type<T>) {
+  return described_samples<T>();
 }
 
 // `change` applied to copies of `x`, one each.
