@@ -17,7 +17,7 @@ struct Array {
   std::vector<std::byte> bytes;  // row-major, little-endian
 
   POSENC_API Index count() const;
-  POSENC_API TensorView view();
+  POSENC_API TensorView view() POSENC_LIFETIME_BOUND;
   POSENC_API TensorView view() const POSENC_LIFETIME_BOUND;  // read-only
   POSENC_API std::vector<double> doubles() const;            // every dtype, widened
   POSENC_API std::vector<Index> integers() const;            // refuses fractions

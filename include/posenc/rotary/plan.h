@@ -88,8 +88,8 @@ class POSENC_API RotaryPlan {
   void row_gradients(const QK& x, const QK& d_out, const CallerRows&, const RowGradients&,
                      const Executor& = default_executor()) const;
 
-  const RotarySpec& spec() const noexcept;
-  std::span<const RotaryTables> tables() const noexcept;
+  const RotarySpec& spec() const noexcept POSENC_LIFETIME_BOUND;
+  std::span<const RotaryTables> tables() const noexcept POSENC_LIFETIME_BOUND;
   DType dtype() const noexcept;
 
   struct State;  // the library's own

@@ -32,6 +32,7 @@ class POSENC_API RotaryTable {
               const Executor& executor = default_executor())
       : RotaryTable(spec, positions, dtype, TableLayout::half, beyond, executor) {}
   ~RotaryTable();
+  // What was moved from has size 0 and may be assigned to or destroyed; nothing else.
   RotaryTable(RotaryTable&&) noexcept;
   RotaryTable& operator=(RotaryTable&&) noexcept;
 
@@ -81,7 +82,8 @@ class POSENC_API RotaryTableSet {
  public:
   RotaryTableSet(std::span<const RotarySpec> layers, Index positions, DType = DType::f32,
                  BeyondTable = BeyondTable::refuse, const Executor& = default_executor());
-  const RotaryTable& operator[](Index layer) const;  // throws [rotary table] out of range
+  // Throws [rotary table] out of range.
+  const RotaryTable& operator[](Index layer) const POSENC_LIFETIME_BOUND;
   Index layers() const noexcept { return static_cast<Index>(of_layer_.size()); }
   Index distinct() const noexcept { return static_cast<Index>(tables_.size()); }
   std::size_t bytes() const noexcept;  // of the distinct ones
