@@ -263,46 +263,6 @@ Subject read_subject(const SubjectOptions& o) {
   return s;
 }
 
-const std::vector<LayerSpec>& layers_of(const ModelSpec& m, const SubjectOptions& o) {
-  if (o.tower.empty()) return m.layers;
-  std::string known;
-  for (const Tower& t : m.towers) {
-    known += (known.empty() ? "" : ", ") + t.name;
-    if (t.name == o.tower) return t.layers;
-  }
-  throw InputError(fmt::format("{}: no tower \"{}\"; it has: {}", m.file, o.tower,
-                               known.empty() ? "none" : known));
-}
-
-const LayerSpec& chosen_layer(const ModelSpec& m, const SubjectOptions& o) {
-  const std::vector<LayerSpec>& layers = layers_of(m, o);
-  if (o.layer) {
-    if (*o.layer < 0 || *o.layer >= static_cast<Index>(layers.size()))
-      throw InputError(fmt::format("{}: --layer must be 0 to {}, got {}", m.file,
-                                   static_cast<Index>(layers.size()) - 1, *o.layer));
-    return layers[static_cast<std::size_t>(*o.layer)];
-  }
-  for (const LayerSpec& l : layers)
-    if (l.rotary) return l;
-  if (layers.empty()) throw InputError(m.file + ": no layers are described");
-  return layers.front();
-}
-
-namespace {
-
-// Which of layers that turn differently was taken where nobody chose.
-void say_which(const ModelSpec& m, const SubjectOptions& o, const LayerSpec& taken) {
-  if (o.layer) return;
-  for (const LayerSpec& l : layers_of(m, o))
-    if (l.rotary && l.rotary != taken.rotary) {
-      say(fmt::format("{}: layers turn differently; this is layer {} ({}), --layer {} another\n",
-                      m.file, taken.index, enum_text(taken.attention.kind), l.index));
-      return;
-    }
-}
-
-}  // namespace
-
 RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
   if (s.encoding) {
     if (std::holds_alternative<Pope>(s.encoding->scheme))

@@ -2,6 +2,7 @@
 // What the verbs share: the subject (a model's file or a SCHEME), positions, outputs, exit codes.
 #pragma once
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -53,6 +54,8 @@ ModelSpec read_model_argument(const SubjectOptions&);
 const LayerSpec& chosen_layer(const ModelSpec&, const SubjectOptions&);
 // The layers of the model or of --tower.
 const std::vector<LayerSpec>& layers_of(const ModelSpec&, const SubjectOptions&);
+// Says on stderr which of layers that turn differently was taken where nobody chose.
+void say_which(const ModelSpec&, const SubjectOptions&, const LayerSpec& taken);
 // What turns q and k there, for --context. Refuses models with errors and layers without rotary.
 RotarySpec rotary_of(const Subject&, const SubjectOptions&);
 // The same, and for a scheme with frequencies that is no rotation (pope) one block that holds them
@@ -85,6 +88,9 @@ bool is_stdout(const std::string& path);
 std::string output_format(const Output&, const char* known);
 // npy, safetensors or csv; anything else is refused. Asked before anything is read.
 std::string array_format(const Output&);
+// Refuses a path that is one of the files that are read (FILE.safetensors:NAME too): an input is
+// never lost. Asked before anything is read.
+void refuse_overwriting(const std::string& path, std::initializer_list<std::string> inputs);
 void write_arrays(const Output&, const Arrays&);
 // What was written: with --json {"schema", "output", "arrays": {NAME: {"dtype", "shape"}}} on
 // stdout, else a line on stderr; nothing where the data themselves went to stdout.

@@ -47,6 +47,7 @@ Json side(const std::vector<Index>& shape, const TableShape& s) {
 int extend_verb(const ExtendOptions& o) {
   if (std::filesystem::path(o.output).extension() != ".safetensors")
     throw UsageError("-o must be a file that ends in .safetensors, got \"" + o.output + "\"");
+  refuse_overwriting(o.output, {o.weights});
   const MappedFile file{std::filesystem::path(o.weights)};
   const SafetensorsIndex index = index_safetensors(file.bytes(), o.weights);
   const ExtendedRows x = extended_rows(index, o);

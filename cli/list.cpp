@@ -94,7 +94,6 @@ int list(const ListOptions& o) {
   if (o.markdown && !o.name.empty())
     throw UsageError("--markdown is the table of everything: it takes no NAME");
   if (!o.name.empty()) {
-    std::string names;
     for (const SchemeInfo& s : both) {
       if (s.card.name == o.name) {
         if (o.json)
@@ -103,9 +102,13 @@ int list(const ListOptions& o) {
           print_one(s, style);
         return kSuccess;
       }
-      names += (names.empty() ? "" : ", ") + std::string(s.card.name);
     }
-    throw UsageError(fmt::format("nothing is called \"{}\"; there are: {}", o.name, names));
+    std::vector<std::string_view> known;
+    for (const SchemeInfo& s : both) known.push_back(s.card.name);
+    const std::string_view meant = nearest_word(o.name, known);
+    throw UsageError(fmt::format("nothing is called \"{}\"; {}there are: {}", o.name,
+                                 meant.empty() ? "" : fmt::format("did you mean {}? ", meant),
+                                 fmt::join(known, ", ")));
   }
   if (o.markdown) {
     print_markdown(both);

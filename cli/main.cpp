@@ -245,18 +245,6 @@ void refuse_empty_values(CLI::App& app) {
         });
 }
 
-// CLI11 says of an option that stands twice: "--context: At Most 1 required but received 2".
-std::string said(const CLI::ParseError& e, int argc, char** argv) {
-  const std::string text = e.what();
-  if (text.rfind("A subcommand is required", 0) == 0)
-    return argc > 1 ? fmt::format("a verb must come first, got \"{}\"", argv[1])
-                    : std::string("a verb is needed");
-  const auto colon = text.find(": At Most 1 required but received ");
-  return colon == std::string::npos
-             ? text
-             : text.substr(0, colon) + " stands more than once: it takes one value";
-}
-
 int run(int argc, char** argv) {
   CLI::App app("Position encodings of Transformers: read, explain, check, compute.");
   app.name("posenc");
@@ -273,10 +261,7 @@ int run(int argc, char** argv) {
   add_plot(app, v.plot, v.chosen);
   add_checking_verbs(app, v);
   refuse_empty_values(app);
-  const auto called = [&](CLI::App* verb) { return verb->get_name() == argv[1]; };
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(called).empty())
-    return fail(kUsage,
-                fmt::format("no verb is called \"{}\" (posenc --help lists them)", argv[1]));
+  if (argc > 1 && argv[1][0] != '-') refuse_unknown_verb(app, argv[1]);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
@@ -285,7 +270,8 @@ int run(int argc, char** argv) {
     return kSuccess;
   } catch (const CLI::ParseError& e) {
     const std::string verb = argc > 1 && argv[1][0] != '-' ? std::string(argv[1]) + " " : "";
-    return fail(kUsage, fmt::format("{} (posenc {}--help shows how)", said(e, argc, argv), verb));
+    return fail(kUsage,
+                fmt::format("{} (posenc {}--help shows how)", said(app, e, argc, argv), verb));
   }
   return v.chosen();
 }

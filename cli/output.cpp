@@ -81,6 +81,20 @@ std::string array_format(const Output& out) {
                                out.format.empty() ? out.path : out.format));
 }
 
+void refuse_overwriting(const std::string& path, std::initializer_list<std::string> inputs) {
+  if (is_stdout(path)) return;
+  for (const std::string& input : inputs) {
+    const std::string_view ending = ".safetensors:";
+    const auto name = input.rfind(ending);
+    const std::string file =
+        name == std::string::npos ? input : input.substr(0, name + ending.size() - 1);
+    std::error_code none;
+    if (!file.empty() && std::filesystem::equivalent(path, file, none))
+      throw UsageError(
+          fmt::format("-o {} is the file that is read ({}): name another", path, input));
+  }
+}
+
 void write_arrays(const Output& out, const Arrays& arrays) {
   const bool to_stdout = is_stdout(out.path);
   const std::string format = array_format(out);

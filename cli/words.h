@@ -3,6 +3,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 
 #include "verbs.h"
 
@@ -15,5 +16,10 @@ void add_json(CLI::App* verb, bool& json);
 // `chosen` becomes the verb when it is called.
 void add_extend_verb(CLI::App&, ExtendOptions&, std::function<int()>& chosen);
 void add_plot(CLI::App&, PlotOptions&, std::function<int()>& chosen);
+
+// Throws UsageError with the verb that was meant.
+void refuse_unknown_verb(const CLI::App&, const std::string& word);
+// What CLI11 found wrong, in our words.
+std::string said(const CLI::App&, const CLI::ParseError&, int argc, char** argv);
 
 }  // namespace posenc::cli

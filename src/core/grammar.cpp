@@ -3,14 +3,30 @@
 #include "core/grammar.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/grammar_value.h"
 #include "posenc/core/error.h"
+#include "posenc/core/fields.h"
 
 namespace posenc::grammar {
 namespace {
 
 constexpr std::string_view kWho = "scheme";
+
+// What model files and papers call a field that has another name here.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"theta", "base"},
+    {"rope_theta", "base"},
+    {"freq_base", "base"},
+    {"dim", "head_dim"},
+    {"dim", "width"},
+    {"d_model", "width"},
+    {"hidden_size", "width"},
+    {"scale", "factor"},
+    {"original_max_position_embeddings", "original_context"},
+    {"max_position_embeddings", "rows"},
+    {"interleaved", "pairing"}};
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -93,15 +109,14 @@ std::vector<Part> split(std::string_view text) {
 
 void refuse_unknown(std::string_view what, std::string_view got,
                     const std::vector<std::string_view>& known) {
-  std::string rule(what);
-  rule += " must be one that posenc knows (" + joined(known) + ")";
   const std::string word = shown(got);
-  std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
-  std::string_view nearest;
-  for (const std::string_view k : known)
-    if (const std::size_t d = distance(word, k); d < best && d < k.size()) best = d, nearest = k;
-  if (!nearest.empty()) rule.append("; did you mean ").append(nearest).append("?");
-  refuse(kWho, rule, word);
+  std::string_view meant = nearest_word(word, known);
+  for (const auto& [theirs, ours] : kOtherNames)
+    if (theirs == got && std::find(known.begin(), known.end(), ours) != known.end()) meant = ours;
+  std::string rule(what);
+  rule += " must be one that posenc knows (";
+  if (!meant.empty()) rule.append("did you mean ").append(meant).append("? There are: ");
+  refuse(kWho, rule + joined(known) + ")", word);
 }
 
 void assign(const Part& part, const std::vector<FieldRef>& fields, const ArrayLookup& arrays) {
@@ -137,3 +152,16 @@ std::string print(std::string_view name, const std::vector<FieldRef>& fields,
 }
 
 }  // namespace posenc::grammar
+
+namespace posenc {
+
+std::string_view nearest_word(std::string_view word, std::span<const std::string_view> known) {
+  std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
+  std::string_view nearest;
+  for (const std::string_view k : known)
+    if (const std::size_t d = grammar::distance(word, k); d < best && d < k.size())
+      best = d, nearest = k;
+  return nearest;
+}
+
+}  // namespace posenc

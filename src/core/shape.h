@@ -22,6 +22,10 @@ inline std::string sizes_text(std::span<const Index> sizes) {
 inline std::string sizes_text(std::initializer_list<Index> sizes) {
   return sizes_text(std::span(sizes.begin(), sizes.size()));
 }
+// "1 axis", "3 axes"
+inline std::string axes_text(Index n) {
+  return std::to_string(n) + (n == 1 ? " axis" : " axes");
+}
 // "[2, 3] of f32"
 inline std::string shape_text(const TensorView& v) {
   const std::int32_t rank = std::clamp(v.rank, 0, std::int32_t{TensorView::kMaxRank});

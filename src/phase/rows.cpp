@@ -172,7 +172,7 @@ void check_call(const Spectrum& s, const Positions& p, TableLayout layout, Preci
   detail::check_compat(s, precision);
   detail::check_positions(p, "rows");
   if (p.axes != s.axes)
-    refuse("rows", "positions must have " + std::to_string(s.axes) + " axes", Index{p.axes});
+    refuse("rows", "positions must have " + detail::axes_text(s.axes), Index{p.axes});
   if (precision != Precision::exact && s.axes > detail::kMaxCompatAxes)
     refuse("rows", "compatibility precisions take at most 16 axes", s.axes);
 }

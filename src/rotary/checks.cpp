@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/overlap.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 #include "positions/shared_row.h"
 #include "rotary/plan_state.h"
@@ -229,8 +230,7 @@ inline bool decodes(const RotaryPlan::State& s, const QK& x) noexcept {
   if (h.data == nullptr) return p;
   if (p.count != h.tokens)
     wrong("positions must be one for each of the " + std::to_string(h.tokens) + " tokens", p.count);
-  if (p.axes != s.axes)
-    wrong("positions must have " + std::to_string(s.axes) + " axes", Index{p.axes});
+  if (p.axes != s.axes) wrong("positions must have " + detail::axes_text(s.axes), Index{p.axes});
   if (p.batch != h.batch && p.batch != 1)
     wrong("positions must have one row, or one for each of the batch of " + std::to_string(h.batch),
           p.batch);

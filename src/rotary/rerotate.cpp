@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/shape.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
 #include "positions/shared_row.h"
@@ -202,7 +203,7 @@ void check_side(const Side& side, const Heads& keys, const char* which) {
   const std::string name(which);
   detail::check_positions(p, "rerotate");
   if (p.axes != side.spec.axes())
-    refuse("rerotate", name + " positions must have " + std::to_string(side.spec.axes()) + " axes",
+    refuse("rerotate", name + " positions must have " + detail::axes_text(side.spec.axes()),
            Index{p.axes});
   if (p.count != keys.tokens)
     refuse("rerotate", name + " positions must be " + std::to_string(keys.tokens), p.count);

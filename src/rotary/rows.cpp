@@ -32,7 +32,7 @@ void check_rows(const RotarySpec& spec, Index columns, const Positions& p, const
                 std::string_view who) {
   check_positions(p, who);
   if (p.axes != spec.axes())
-    refuse(who, "positions must have " + std::to_string(spec.axes()) + " axes", Index{p.axes});
+    refuse(who, "positions must have " + detail::axes_text(spec.axes()), Index{p.axes});
   const Index rows = p.batch * p.count;
   if (out.rank != 2 || out.shape[0] != rows || out.shape[1] != columns)
     detail::refuse_shape(who, "rows must be " + detail::sizes_text({rows, columns}), out);

@@ -33,9 +33,10 @@ void RotaryTable::replace(const RotarySpec& spec, const Executor& executor) {
   state_->store->replace(spec, executor);
 }
 Index RotaryTable::size() const noexcept {
-  return state_->store->size();
+  return state_ ? state_->store->size() : 0;
 }
 std::size_t RotaryTable::bytes() const noexcept {
+  if (!state_) return 0;
   const TableStore::Pin v(*state_->store);
   return static_cast<std::size_t>(v->size.load(std::memory_order_acquire) * v->columns *
                                   size_of(v->dtype));

@@ -78,6 +78,16 @@ class BadInput(Case):
         self.error("bench", "--filter", "no such line", code=2, says="no line")
         self.error("explian", LLAMA, code=2, says='"explian"')
 
+    def test_what_was_meant(self):
+        self.error("explian", LLAMA, code=2, says=['no verb is called "explian"; did you mean explain?'])
+        self.error("explain", LLAMA, "--contxt", "4096", code=2, says="explain has no option --contxt; did you mean --context?")
+        self.error("explain", LLAMA, "--layers=4096", code=2, says="has no option --layers; did you mean --layer?")
+        self.error("explain", LLAMA, "--layer", code=2, says="--layer needs a value, L (posenc explain --help")
+        self.error("explain", LLAMA, "one", "two", code=2, says='explain does not take "one two"')
+        self.error("list", "yar", code=2, says='nothing is called "yar"; did you mean yarn? there are: rope')
+        self.error("table", "rope head_dim=8 pairing=half_split theta=5", "-o", "o.npy", "--what", "inv_freq", code=3,
+                   says='did you mean base? There are')
+
     def test_numbers_are_digits(self):
         for value, hint in [("1e5", "100000"), ("128k", "131072"), ("1.5", ""), ("-3", ""), ("0", ""), ("0x10", ""), ("9" * 30, ""),
                             (" 5", ""), ("many", "")]:

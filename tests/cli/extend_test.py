@@ -117,14 +117,23 @@ class Extend(Case):
                 for x in range(5):
                     self.assertAlmostEqual(got[25 * c + 5 * y + x], 9 * c + 1.5 * y + .5 * x, places=5)
 
-    def test_bfloat16_in_place(self):
+    def test_bfloat16(self):
         write_file(self.file, {"a": ("U8", [1], b"x"), "pos": ("BF16", [2, 1], b"\x80\x3f\x00\x40"),
                                "b": ("U8", [1], b"y")})
         self.posenc("extend", self.file, "--tensor", "pos", "--to", 3, "--how", "linear", "--align-corners", "-o",
-                    self.file)
-        got = read_file(self.file)[1]
+                    self.out)
+        got = read_file(self.out)[1]
         self.assertEqual(got["pos"], ("BF16", [3, 1], b"\x80\x3f\xc0\x3f\x00\x40"))
         self.assertEqual((got["a"][2], got["b"][2]), (b"x", b"y"))
+
+    def test_the_input_is_never_lost(self):
+        before = self.file.read_bytes()
+        link = self.folder / "link.safetensors"
+        link.symlink_to(self.file)
+        for out in [self.file, link, self.folder / "." / "in.safetensors"]:
+            self.error("extend", self.file, "--tensor", "position.weight", "--to", 8, "--how", "linear", "-o", out, code=2,
+                       says=["is the file that is read", "in.safetensors"])
+        self.assertEqual(self.file.read_bytes(), before)
 
     def test_what_does_not_fit(self):
         self.refused("--to", 8, "--how", "linear", tensor="positions.weight",

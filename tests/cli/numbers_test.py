@@ -160,6 +160,24 @@ class Table(Case):
             self.assertEqual(self.last.stderr.count(b"layers turn differently; this is layer 0 (sliding), --layer 5"), 1)
             self.posenc(*words, "--layer", "5")
             self.assertNotIn(b"differently", self.last.stderr)
+        # Llama-4's fourth layer turns nothing.
+        model = SOURCE / "conformance" / "rotary_hugging_face" / "configs" / "llama_4_scout"
+        q = self.write_npy("q.npy", [0.5] * 128, (1, 1, 128))
+        self.posenc("apply", model, "--q", q, "--positions", "0", "-o", self.folder / "o.npy")
+        self.assertEqual(self.last.stderr.count(b"this is layer 0 (chunked), --layer 3 another"), 1)
+
+    def test_an_input_is_never_overwritten(self):
+        q = self.write_npy("q.npy", [0.5] * 8, (1, 1, 8))
+        p = self.write_npy("p.npy", [3], (1,), "<i8", "q")
+        packed = self.folder / "qk.safetensors"
+        self.posenc("apply", SCHEME, "--q", q, "--k", q, "--positions", "3", "-o", packed)
+        before = [f.read_bytes() for f in (q, p, packed)]
+        for words in [["apply", SCHEME, "--q", q, "--positions", "3", "-o", q],
+                      ["apply", SCHEME, "--q", q, "--positions", p, "-o", p],
+                      ["apply", SCHEME, "--q", f"{packed}:q", "--positions", "3", "-o", packed],
+                      ["table", SCHEME, "--positions", p, "-o", p]]:
+            self.error(*words, code=2, says=["is the file that is read", words[-1].name])
+        self.assertEqual([f.read_bytes() for f in (q, p, packed)], before)
 
     def test_far_positions_stay_exact(self):
         path = self.table(SCHEME, "--positions", "131071", "--what", "cos")

@@ -140,6 +140,11 @@ TEST(Grammar, RefusalsNameWordRuleAndValue) {
   EXPECT_THAT(
       refusal("rope head_dim=8 pairing=half_split hed_dim=3"),
       AllOf(HasSubstr("did you mean head_dim?"), HasSubstr("rotary_dim"), HasSubstr("hed_dim")));
+  // What files and papers call it; a sentence that ends once.
+  EXPECT_THAT(
+      refusal("rope head_dim=8 pairing=half_split theta=5"),
+      AllOf(HasSubstr("(did you mean base? There are: head_dim"), HasSubstr(", got \"theta\"")));
+  EXPECT_THAT(refusal("sinusoidal d_model=8"), HasSubstr("did you mean width?"));
   EXPECT_THAT(refusal("rope head_dim=8 head_dim=8 pairing=half_split"), HasSubstr("given once"));
   EXPECT_THAT(refusal("rope head_dim=8 pairing=half-split"),
               AllOf(HasSubstr("half_split"), HasSubstr("interleaved"), HasSubstr("half-split")));

@@ -6,6 +6,7 @@
 
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"
+#include "posenc/io/gguf.h"
 #include "support/temporary_directory.h"
 
 namespace posenc {
@@ -16,6 +17,20 @@ Array numbers(std::vector<Index> shape, double first) {
   auto* v = reinterpret_cast<double*>(a.bytes.data());
   for (Index i = 0; i < a.count(); ++i) v[i] = first + static_cast<double>(i);
   return a;
+}
+
+TEST(SafetensorsEdit, TheFileItself) {
+  const test::TemporaryDirectory dir;
+  write_safetensors(dir / "f.safetensors", {{"a", numbers({3}, 1)}, {"b", numbers({2}, 9)}});
+  const Array wanted = numbers({40, 2}, -5);
+  {
+    const MappedFile file(dir / "f.safetensors");
+    replace_tensor(dir / "f.safetensors", index_safetensors(file.bytes(), "f"), "a", {40, 2},
+                   wanted.bytes);
+  }
+  const Arrays got = read_safetensors(dir / "f.safetensors");
+  EXPECT_EQ(got.at("a").bytes, wanted.bytes);
+  EXPECT_EQ(got.at("b").bytes, numbers({2}, 9).bytes);
 }
 
 TEST(SafetensorsEdit, EveryTensorInTurnLargerAndSmaller) {

@@ -116,7 +116,7 @@ TEST(Plan, RefusesCalls) {
   }
   Positions bad = three;
   bad.axes = 2;
-  refuses(turn({q, {}}, {q, {}}, bad), "axes");
+  refuses(turn({q, {}}, {q, {}}, bad), "1 axis, got 2");
   bad = three, bad.batch = 2;
   refuses(turn({q, {}}, {q, {}}, bad), "batch");
   bad = three, bad.type = DType::f32;

@@ -297,6 +297,10 @@ TEST(RowRefusals, NameTheRule) {
   two.axes = 2;
   refused(two, view, tensor(out.data(), {3, 2}), TableLayout::half,
           "[rows] positions must have 2 axes, got 1");
+  Positions pairs = view;
+  pairs.axes = 2;
+  refused(s, pairs, tensor(out.data(), {3, 2}), TableLayout::half,
+          "[rows] positions must have 1 axis, got 2");
   Spectrum bad = s;
   bad.frequency[0] = NAN;
   refused(bad, view, tensor(out.data(), {3, 4}), TableLayout::half, "[phase] frequency");

@@ -30,6 +30,16 @@ TEST(RotaryTable, HoldsTheRowsOfEachPosition) {
   expect_rows(RotaryTable(two_axes(), 3000), two_axes(), 3.0e-8);
 }
 
+TEST(RotaryTable, MovedFromIsEmpty) {
+  RotaryTable from(plain(), 10);
+  const RotaryTable to = std::move(from);
+  EXPECT_EQ(to.size(), 10);
+  EXPECT_EQ(from.size(), 0);    // NOLINT(bugprone-use-after-move): what is stated of it
+  EXPECT_EQ(from.bytes(), 0u);  // NOLINT(bugprone-use-after-move)
+  from = RotaryTable(plain(), 3);
+  EXPECT_EQ(from.size(), 3);
+}
+
 TEST(RotaryTable, TurnsAsThePlanDoes) {
   const std::vector<Index> p{0, 1, 5, 4999, 3, 3, 1024, 77};
   const std::vector<std::int32_t> p32(p.begin(), p.end());

@@ -2,6 +2,7 @@
 // What the registry holds, as data: for `posenc list`, JSON, docs and bindings.
 #pragma once
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,9 @@ struct SchemeInfo {
 // In the order of the registry.
 POSENC_API std::vector<SchemeInfo> all_schemes();
 POSENC_API std::vector<SchemeInfo> all_scalings();
+
+// The word of `known` that was meant, by the fewest letters changed; empty where none is near.
+POSENC_API std::string_view nearest_word(std::string_view, std::span<const std::string_view> known);
 
 // Every field with its value, in the order of describe: {"name": "rope", "fields": {...}}; enums as
 // their text, empty optionals as null. An encoding adds "scalings": [...].
