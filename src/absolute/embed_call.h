@@ -40,7 +40,7 @@ struct EmbedCall {
   DType dtype = DType::f32;
   Index batch = 1, tokens = 0, width = 0;
   EmbedTokens y;
-  std::vector<std::vector<Index>> row;  // a part each: [batch x tokens], -1 none; empty: given rows
+  std::vector<std::vector<Index>> row;  // a part each: [batch x tokens]; empty: given rows
   std::vector<EmbedTokens> given;       // of parts with rows
   std::vector<double> scale;
   std::vector<double> gamma, beta;  // empty: no norm

@@ -7,8 +7,9 @@
 namespace posenc::detail {
 
 enum class MemoryWay : std::uint8_t {
-  // One line after the other, and nothing asked for early: the prefetchers see to it. AMD's (Zen 4
-  // measured), and whatever nobody has measured.
+  // One line after the other: the prefetchers see to it. Where they do not follow (parts of heads,
+  // heads far apart, sines), the second cache is asked. AMD's (Zen 4 measured), and whatever nobody
+  // has measured.
   as_it_lies,
   // Several pages in turns, each a little asked for early. Intel's servers (Sapphire Rapids
   // measured), whose prefetchers start anew with every page.

@@ -43,13 +43,13 @@ inline constexpr Index kBlockTokens = 8, kBlockPairs = 128, kBlockHeads = 4;
 
 // The way through the heads of a token, the same for all tokens of a call.
 struct Route {
-  bool plain = true;      // one head after the other and nothing asked for, as in the cache
+  bool plain = true;      // one head after the other, as in the cache
   bool block = false;     // heads far apart: several tokens at once
   bool together = false;  // q and k in one, else one after the other
   Index per[2] = {0, 0};  // heads a run, of q and k; 0: all
   bool stream[2] = {false, false};
   Index ahead[2] = {0, 0};  // bytes
-  Index asked[2] = {0, 0};  // plain: heads that are asked for at once; 0: none is
+  Index asked[2] = {0, 0};  // heads that are asked for at once (plain only); 0: none is
 };
 
 struct Streamer {

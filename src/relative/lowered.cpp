@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/relative/term.h"
@@ -27,15 +29,23 @@ void each_element(const TensorView& v, const F& fn) {
   }
 }
 
+bool has_shape(const TensorView& v, const std::vector<Index>& shape) {
+  return v.rank == static_cast<std::int32_t>(shape.size()) &&
+         std::equal(shape.begin(), shape.end(), v.shape.begin());
+}
+
 void check_parameter(std::string_view who, const Parameter& p, const TensorView& v) {
-  std::string shape;
-  for (const Index n : p.shape) shape += (shape.empty() ? "" : ", ") + std::to_string(n);
-  const std::string rule = "parameter " + p.name + " must be [" + shape + "] of f64 or f32";
+  const std::string rule =
+      "parameter " + p.name + " must be " + detail::sizes_text(p.shape) + " of f64 or f32";
   if (v.dtype != DType::f64 && v.dtype != DType::f32) refuse(who, rule, name(v.dtype));
   if (v.device != Device::cpu) refuse(who, rule + ", in the CPU's memory");
-  bool fits = v.rank == static_cast<std::int32_t>(p.shape.size());
-  for (std::size_t a = 0; fits && a < p.shape.size(); ++a) fits = v.shape[a] == p.shape[a];
-  if (!fits) detail::refuse_shape(who, rule, v);
+  if (!has_shape(v, p.shape)) detail::refuse_shape(who, rule, v);
+}
+
+void check_size(std::string_view who, const Parameter& p, std::span<const double> v) {
+  if (static_cast<Index>(v.size()) != count_of(p.shape))
+    refuse(who, "a gradient must have the size of its parameter " + p.name,
+           static_cast<Index>(v.size()));
 }
 
 double element(const TensorView& v, Index at) {
@@ -83,12 +93,14 @@ std::vector<double> parameter_values(std::string_view who, const Parameter& p,
   return r;
 }
 
-std::vector<double> gradient_values(const TensorView& v, Index count) {
-  std::vector<double> r(static_cast<std::size_t>(count), 0.0);
+std::vector<double> gradient_values(std::string_view who, const TensorView& v,
+                                    const std::vector<Index>& shape) {
+  std::vector<double> r(static_cast<std::size_t>(count_of(shape)), 0.0);
   if (v.empty()) return r;
-  if ((v.dtype != DType::f64 && v.dtype != DType::f32) || v.count() != count)
-    refuse("pull_back", "a gradient must be f64 or f32 and of the size of its table", v.count());
-  if (v.device != Device::cpu) refuse("pull_back", "a gradient must be in the CPU's memory");
+  if ((v.dtype != DType::f64 && v.dtype != DType::f32) || !has_shape(v, shape))
+    detail::refuse_shape(
+        who, "a gradient in g must be " + detail::sizes_text(shape) + " of f64 or f32", v);
+  if (v.device != Device::cpu) refuse(who, "a gradient in g must be in the CPU's memory");
   each_element(v, [&](Index i, Index at) { r[static_cast<std::size_t>(i)] = element(v, at); });
   return r;
 }
@@ -103,12 +115,29 @@ void check_gradients(std::string_view who, std::span<const Parameter> p,
   }
 }
 
+void add_to(std::vector<double>& to, std::span<const double> v) {
+  if (to.empty()) to.assign(v.size(), 0.0);
+  if (to.size() != v.size())
+    refuse("gradient", "numbers to add must be " + std::to_string(to.size()),
+           static_cast<Index>(v.size()));
+  for (std::size_t i = 0; i < v.size(); ++i) to[i] += v[i];
+}
+
+void accumulate(std::string_view who, std::span<const Parameter> p, std::span<const TensorView> to,
+                std::span<const std::vector<double>> v) {
+  check_gradients(who, p, to);
+  check_parameter_count(who, p.size(), v.size());
+  for (std::size_t i = 0; i < p.size(); ++i)
+    if (!v[i].empty()) check_size(who, p[i], v[i]);
+  for (std::size_t i = 0; i < p.size(); ++i)
+    if (!v[i].empty()) accumulate(who, p[i], to[i], v[i]);
+}
+
 void accumulate(std::string_view who, const Parameter& p, const TensorView& to,
                 std::span<const double> v) {
   if (to.empty()) return;
   check_gradients(who, std::span(&p, 1), std::span(&to, 1));
-  if (static_cast<Index>(v.size()) != count_of(p.shape))
-    refuse(who, "a gradient must have the size of its parameter", static_cast<Index>(v.size()));
+  check_size(who, p, v);
   each_element(to, [&](Index i, Index at) {
     const double x = v[static_cast<std::size_t>(i)];
     if (to.dtype == DType::f64)

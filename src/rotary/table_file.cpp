@@ -83,8 +83,9 @@ std::uint64_t little(std::span<const std::byte> bytes, std::size_t at, std::size
 }
 
 void check_size(const Place& p, std::size_t end, const std::string& file) {
-  const Index row = p.columns * size_of(p.dtype);
-  if (p.rows < 0 || p.columns < 0 || (row > 0 && p.rows > kUnbounded / row) || end < p.offset ||
+  Index row = 0;
+  if (__builtin_mul_overflow(p.columns, size_of(p.dtype), &row) || p.rows < 0 || p.columns < 0 ||
+      (row > 0 && p.rows > kUnbounded / row) || end < p.offset ||
       end - p.offset != static_cast<std::size_t>(p.rows * row))
     throw FormatError(file, "#", "the data must be just as long as the shape needs");
   if (p.offset % static_cast<std::size_t>(size_of(p.dtype)) != 0)

@@ -103,7 +103,11 @@ void check_gradients(const S& scheme) {
 template <class S>
 void check_nothing_half_added(const S& scheme) {
   Call<S> c(scheme);
-  if (c.parameters.size() < 2) return;
+  if (!c.parameters.empty()) {  // nor is a list of gradients that lacks its terms read beyond
+    EXPECT_THROW(scheme.pull_back(views(c.parameters), {}, views(c.d_parameters)),
+                 std::invalid_argument);
+  }
+  if (c.parameters.empty()) return;
   const LoweredInput low = c.lowered();
   const OwnedInputGradients g = zero_gradients(low, c.at);
   input_gradient(c.x.view(), c.at, low, c.up.view(), c.d_x.view(), g.terms);
@@ -115,6 +119,26 @@ void check_nothing_half_added(const S& scheme) {
     EXPECT_THROW(scheme.pull_back(views(c.parameters), g.terms, to), std::invalid_argument);
     for (std::size_t a = 0; a < before.size(); ++a)
       EXPECT_EQ(c.d_parameters[a].value, before[a].value) << wrong << " wrong, " << a << " changed";
+  }
+  // A gradient of the right size and another shape is refused too, or not read at all.
+  for (std::size_t term = 0; term < g.terms.size(); ++term) {
+    std::vector<InputGradient> other = g.terms;
+    std::vector<double> no_numbers(10000, std::numeric_limits<double>::quiet_NaN());
+    const auto turn = [&](TensorView& v) {
+      if (v.rank == 2 && v.shape[0] != v.shape[1])
+        v = tensor(no_numbers.data(), {v.shape[1], v.shape[0]});
+    };
+    turn(other[term].table);
+    turn(other[term].frequency);
+    for (DenseGradient& l : other[term].layers) turn(l.weight);
+    std::vector<Numbers> d = before;
+    try {
+      scheme.pull_back(views(c.parameters), other, views(d));
+      for (const Numbers& n : d)
+        for (const double x : n.value) EXPECT_FALSE(std::isnan(x)) << "term " << term;
+    } catch (const std::invalid_argument&) {
+      for (std::size_t a = 0; a < before.size(); ++a) EXPECT_EQ(d[a].value, before[a].value);
+    }
   }
 }
 

@@ -126,6 +126,15 @@ void check_transpose(const S& scheme) {
     EXPECT_THROW(scheme.pull_back(shape, p.view, g, to), std::invalid_argument);
     EXPECT_EQ(d.value, kept) << S::card.name << " " << wrong << " wrong";
   }
+  // Nor is a list of gradients that lacks its terms read beyond, nor one of another shape.
+  if (d.view.empty()) return;
+  EXPECT_THROW(scheme.pull_back(shape, p.view, {}, d.view), std::invalid_argument);
+  for (TermGradient& x : g) {
+    for (TensorView* v : {&x.table, &x.query_bias})
+      if (!v->empty()) v->shape[static_cast<std::size_t>(v->rank++)] = 1;
+  }
+  EXPECT_THROW(scheme.pull_back(shape, p.view, g, d.view), std::invalid_argument);
+  EXPECT_EQ(d.value, kept) << S::card.name;
 }
 
 template <class S>

@@ -60,12 +60,12 @@ struct Boxes {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("boxes", needed.size(), p.size());
-    check_gradients("boxes", needed, dp);
+    std::vector<std::vector<double>> d(needed.size());
     for (std::size_t k = 0; k < kParts.size(); ++k) {
-      const Parameter& q = needed[kParts[k].table];
-      accumulate("boxes", q, dp[kParts[k].table],
-                 gradient_values(g[k].table, q.shape[0] * q.shape[1]));
+      const std::size_t t = kParts[k].table;
+      add_to(d[t], gradient_values("boxes", gradient_of("boxes", g, k).table, needed[t].shape));
     }
+    accumulate("boxes", needed, dp, d);
   }
 
   // Named settings of programs (boxes_presets.h).

@@ -66,17 +66,23 @@ struct ContinuousAxial {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("continuous_axial", needed.size(), p.size());
-    check_gradients("continuous_axial", needed, dp);
+    std::vector<std::vector<double>> d(needed.size());
     const auto per_axis = static_cast<std::size_t>(2 * (depth + 1));
     for (std::size_t i = 0; i < needed.size(); ++i) {
-      const std::vector<DenseGradient>& layers = g[i / per_axis].layers;
+      const std::vector<DenseGradient>& layers =
+          gradient_of("continuous_axial", g, i / per_axis).layers;
       if (layers.empty()) continue;
+      if (static_cast<Index>(layers.size()) != depth + 1)
+        refuse("continuous_axial",
+               "layers of a gradient in g must be " + std::to_string(depth + 1) + " or none",
+               static_cast<Index>(layers.size()));
       const DenseGradient& l = layers[i % per_axis / 2];
-      Index count = needed[i].shape[0];
-      if (needed[i].shape.size() == 2) count *= needed[i].shape[1];
-      accumulate("continuous_axial", needed[i], dp[i],
-                 gradient_values(i % 2 == 0 ? l.weight : l.bias, count));
+      const bool weight = i % 2 == 0;
+      d[i] =
+          gradient_values("continuous_axial", weight ? l.weight : l.bias,
+                          {weight ? needed[i].shape : std::vector<Index>{1, needed[i].shape[0]}});
     }
+    accumulate("continuous_axial", needed, dp, d);
   }
 
   bool operator==(const ContinuousAxial&) const = default;

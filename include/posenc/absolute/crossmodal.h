@@ -64,8 +64,9 @@ struct CrossModal {
                  std::span<const TensorView> dp) const {
     check_parameter_count("crossmodal", 1, p.size());
     check_parameter_count("crossmodal", 1, dp.size());
-    accumulate("crossmodal", parameters()[0], dp[0],
-               gradient_values(g[0].table, modalities * width));
+    accumulate(
+        "crossmodal", parameters()[0], dp[0],
+        gradient_values("crossmodal", gradient_of("crossmodal", g, 0).table, {modalities, width}));
   }
 
   // Named settings of programs, ours.

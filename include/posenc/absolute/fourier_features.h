@@ -89,7 +89,9 @@ struct FourierFeatures {
     check_parameter_count("fourier_features", needed.size(), p.size());
     check_gradients("fourier_features", needed, dp);
     if (!is_random()) return;
-    std::vector<double> d = gradient_values(g[coordinates ? 1 : 0].frequency, axes * bands);
+    std::vector<double> d = gradient_values(
+        "fourier_features", gradient_of("fourier_features", g, coordinates ? 1 : 0).frequency,
+        {axes, bands});
     for (double& x : d) x *= factor;
     accumulate("fourier_features", needed[0], dp[0], d);
   }

@@ -70,14 +70,14 @@ struct Hierarchy {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("hierarchy", needed.size(), p.size());
-    check_gradients("hierarchy", needed, dp);
-    std::size_t next = 0;
+    std::vector<std::vector<double>> d;
+
     for (std::size_t l = 0; l < rows.size(); ++l) {
       if (rows[l] == 0) continue;
-      accumulate("hierarchy", needed[next], dp[next],
-                 gradient_values(g[l].table, rows[l] * channels(l)));
-      ++next;
+      d.push_back(gradient_values("hierarchy", gradient_of("hierarchy", g, l).table,
+                                  {rows[l], channels(l)}));
     }
+    accumulate("hierarchy", needed, dp, d);
   }
 
   // Named settings of programs (hierarchy_presets.h).

@@ -62,28 +62,30 @@ struct LearnableFourier {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("learnable_fourier", needed.size(), p.size());
-    check_gradients("learnable_fourier", needed, dp);
-    const Index half = features / 2, all = axes * groups;
+    const Index half = features / 2;
+    std::vector<std::vector<double>> d(needed.size());
+    const auto values = [](const TensorView& v, Index rows, Index columns) {
+      return gradient_values("learnable_fourier", v, {rows, columns});
+    };
     for (Index i = 0; i < groups; ++i) {
-      const InputGradient& from = g[static_cast<std::size_t>(i)];
-      const std::vector<double> by = gradient_values(from.frequency, all * half);
-      std::vector<double> d(static_cast<std::size_t>(half * axes));
+      const InputGradient& from = gradient_of("learnable_fourier", g, static_cast<std::size_t>(i));
+      const std::vector<double> by = values(from.frequency, axes * groups, half);
+      d[0].resize(static_cast<std::size_t>(half * axes));
       for (Index k = 0; k < half; ++k)
         for (Index a = 0; a < axes; ++a)
-          d[static_cast<std::size_t>(k * axes + a)] =
+          d[0][static_cast<std::size_t>(k * axes + a)] +=
               by[static_cast<std::size_t>((i * axes + a) * half + k)];
-      accumulate("learnable_fourier", needed[0], dp[0], d);
       if (from.layers.empty()) continue;
-      std::vector<double> w = gradient_values(from.layers[0].weight, hidden * features);
-      for (double& x : w) x *= root();
-      accumulate("learnable_fourier", needed[1], dp[1], w);
-      accumulate("learnable_fourier", needed[2], dp[2],
-                 gradient_values(from.layers[0].bias, hidden));
-      accumulate("learnable_fourier", needed[3], dp[3],
-                 gradient_values(from.layers[1].weight, width / groups * hidden));
-      accumulate("learnable_fourier", needed[4], dp[4],
-                 gradient_values(from.layers[1].bias, width / groups));
+      if (from.layers.size() != 2)
+        refuse("learnable_fourier", "layers of a gradient in g must be 2 or none",
+               static_cast<Index>(from.layers.size()));
+      add_to(d[1], values(from.layers[0].weight, hidden, features));
+      add_to(d[2], values(from.layers[0].bias, 1, hidden));
+      add_to(d[3], values(from.layers[1].weight, width / groups, hidden));
+      add_to(d[4], values(from.layers[1].bias, 1, width / groups));
     }
+    for (double& x : d[1]) x *= root();
+    accumulate("learnable_fourier", needed, dp, d);
   }
 
   bool operator==(const LearnableFourier&) const = default;

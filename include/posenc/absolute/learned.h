@@ -70,7 +70,8 @@ struct Learned {
                  std::span<const TensorView> dp) const {
     check_parameter_count("learned", 1, p.size());
     check_parameter_count("learned", 1, dp.size());
-    std::vector<double> d = gradient_values(g[0].table, rows * width);
+    std::vector<double> d =
+        gradient_values("learned", gradient_of("learned", g, 0).table, {rows, width});
     if (l2norm) {  // of v / |v|: (d - u (u . d)) / |v|
       std::vector<double> values = parameter_values("learned", parameters()[0], p[0]);
       double* to = d.data();

@@ -72,12 +72,13 @@ struct LearnedAxes {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters();
     check_parameter_count("learned_axes", needed.size(), p.size());
-    check_gradients("learned_axes", needed, dp);
+    std::vector<std::vector<double>> d(needed.size());
     for (std::size_t k = 0; k < shape.size(); ++k) {
       const std::size_t a = axis_at(k);
-      accumulate("learned_axes", needed[a], dp[a],
-                 gradient_values(g[k].table, shape[a] * channels(a)));
+      add_to(d[a], gradient_values("learned_axes", gradient_of("learned_axes", g, k).table,
+                                   {shape[a], channels(a)}));
     }
+    accumulate("learned_axes", needed, dp, d);
   }
 
   // Named settings of programs (learned_axes_presets.h).

@@ -76,9 +76,12 @@ struct ParagraphOffset {
     check_gradients("paragraph_offset", needed, dp);
     if (needed.empty()) return;
     if (mode == ParagraphMode::table)
-      return accumulate("paragraph_offset", needed[0], dp[0],
-                        gradient_values(g[1].table, paragraphs * width));
-    const std::vector<double> d = gradient_values(g[0].frequency, width);
+      return accumulate(
+          "paragraph_offset", needed[0], dp[0],
+          gradient_values("paragraph_offset", gradient_of("paragraph_offset", g, 1).table,
+                          {paragraphs, width}));
+    const std::vector<double> d = gradient_values(
+        "paragraph_offset", gradient_of("paragraph_offset", g, 0).frequency, {2, width / 2});
     const Spectrum s = geometric_spectrum(base, width);
     double sum = 0;  // the second axis' frequencies are omega w_m
     for (Index m = 0; m < width / 2; ++m)

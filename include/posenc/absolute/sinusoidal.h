@@ -106,7 +106,7 @@ struct Sinusoidal {
     if (!learned_gain) return;
     double d = 0;
     for (std::size_t n = 0; n < (wraps() ? 2u : 1u); ++n)
-      d += gain * gradient_values(g[n].gain, 1)[0];
+      d += gain * gradient_values("sinusoidal", gradient_of("sinusoidal", g, n).gain, {1})[0];
     accumulate("sinusoidal", needed[0], dp[0], std::span(&d, 1));
   }
 

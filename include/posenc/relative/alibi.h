@@ -104,9 +104,10 @@ struct Alibi {
     const std::vector<double> m = slope_of(s, p);
     check_parameter_count("alibi", p.size(), dp.size());
     if (dp.empty()) return;
-    const std::vector<double> d = gradient_values(g[0].table, 2 * s.heads);
-    const std::vector<double> past =
-        gradient_values(past_offset == 0 ? TensorView{} : g[1].table, 2 * s.heads);
+    const std::vector<double> d =
+        gradient_values("alibi", gradient_of("alibi", g, 0).table, {s.heads, 2});
+    const std::vector<double> past = gradient_values(
+        "alibi", past_offset == 0 ? TensorView{} : gradient_of("alibi", g, 1).table, {s.heads, 2});
     std::vector<double> dm(m.size());
     for (std::size_t h = 0; h < m.size(); ++h) {
       dm[h] = -d[2 * h] + (future == AlibiFuture::symmetric ? -1 : 1) * d[2 * h + 1] +

@@ -54,9 +54,9 @@ struct LocalWindow {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters(s);
     check_parameter_count("local_window", needed.size(), p.size());
-    check_gradients("local_window", needed, dp);
     const Index n = 2 * window + 1;
-    const std::vector<double> d = gradient_values(g[0].table, s.heads * (2 * n + 2));
+    const std::vector<double> d = gradient_values(
+        "local_window", gradient_of("local_window", g, 0).table, {s.heads, 2 * n + 2});
     std::vector<double> near, far(static_cast<std::size_t>(s.heads), 0.0);
     for (Index h = 0; h < s.heads; ++h)
       for (Index r = 0; r < 2 * n + 2; ++r) {
@@ -66,8 +66,7 @@ struct LocalWindow {
         else
           far[static_cast<std::size_t>(h)] += x;
       }
-    accumulate("local_window", needed[0], dp[0], near);
-    accumulate("local_window", needed[1], dp[1], far);
+    accumulate("local_window", needed, dp, std::vector<std::vector<double>>{near, far});
   }
 
   bool operator==(const LocalWindow&) const = default;

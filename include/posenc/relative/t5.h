@@ -75,7 +75,8 @@ struct T5 {
                  std::span<const TensorView> dp) const {
     check_parameter_count("t5", 1, p.size());
     check_parameter_count("t5", 1, dp.size());
-    const std::vector<double> d = gradient_values(g[0].table, s.heads * num_buckets);
+    const std::vector<double> d =
+        gradient_values("t5", gradient_of("t5", g, 0).table, {s.heads, num_buckets});
     std::vector<double> de(d.size());
     for (Index h = 0; h < s.heads; ++h)
       for (Index r = 0; r < num_buckets; ++r) de[of_parameter(s, h, r)] = d[at(h, r)];

@@ -81,9 +81,9 @@ struct TransformerXl {
                  std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters(s);
     check_parameter_count("transformer_xl", needed.size(), p.size());
-    check_gradients("transformer_xl", needed, dp);
     const Index lo = low(s), n = high(s) - lo + 1, rows = s.heads * s.head_dim;
-    const std::vector<double> d = gradient_values(g[1].table, rows * n);
+    const std::vector<double> d = gradient_values(
+        "transformer_xl", gradient_of("transformer_xl", g, 1).table, {s.heads, n, s.head_dim});
     std::vector<double> dw(static_cast<std::size_t>(rows * d_model), 0.0);
     for (Index r = 0; r < n; ++r) {
       const std::vector<double> sine = sinusoid(lo + r);
@@ -92,9 +92,12 @@ struct TransformerXl {
           dw[static_cast<std::size_t>(hx * d_model + m)] +=
               d[at(s, n, hx, r)] * sine[static_cast<std::size_t>(m)];
     }
-    accumulate("transformer_xl", needed[0], dp[0], dw);
-    accumulate("transformer_xl", needed[1], dp[1], gradient_values(g[0].query_bias, rows));
-    accumulate("transformer_xl", needed[2], dp[2], gradient_values(g[1].query_bias, rows));
+    const auto bias = [&](std::size_t term) {
+      return gradient_values("transformer_xl", gradient_of("transformer_xl", g, term).query_bias,
+                             {s.heads, s.head_dim});
+    };
+    accumulate("transformer_xl", needed, dp,
+               std::vector<std::vector<double>>{dw, bias(0), bias(1)});
   }
 
   bool operator==(const TransformerXl&) const = default;
