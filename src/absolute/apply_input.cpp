@@ -5,6 +5,7 @@
 #include "absolute/window.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
+#include "positions/memory.h"
 
 namespace posenc {
 namespace {
@@ -157,6 +158,7 @@ void apply_input(const TensorView& x, const Positions& p, const LoweredInput& lo
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
   std::vector<double> value, row;
   look_up(lowered, rows, c.y);
+  detail::check_positions_apart(kWho, p, {{"y", detail::memory_of(y)}});
   for (Index b = 0; b < c.y.batch; ++b)
     for (Index t = 0; t < c.y.tokens; ++t) {
       read(c, lowered, b, t, value);
@@ -175,6 +177,7 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
   as_output.read_only = false;
   const Call c = check_call(x, lowered, as_output);
   check_gradients(lowered, p, g);
+  detail::check_positions_apart(kWho, p, {{"d_x", detail::memory_of(d_x)}});
   TokenView to;
   if (!d_x.empty()) {
     to = tokens_of(d_x, "d_x");

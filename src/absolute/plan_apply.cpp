@@ -9,6 +9,7 @@
 #include "absolute/window.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
+#include "positions/memory.h"
 #include "positions/shared_row.h"
 
 namespace posenc {
@@ -222,6 +223,7 @@ void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView&
                          s.appended);
   detail::check_windows(s, width);
   detail::check_positions(s, p, to.batch, to.tokens);
+  if (s.needs_positions) detail::check_positions_apart(kWho, p, {{"y", detail::memory_of(y)}});
   if (s.has_rows) check_rows_memory(kWho, s.lowered, y, "y", width);
   if (s.layered) return apply_input(x, p, s.lowered, y);
   // Appended terms begin behind the channels of x and of those appended before them. A call of few

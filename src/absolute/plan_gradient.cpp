@@ -11,6 +11,7 @@
 #include "absolute/rows.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
+#include "positions/memory.h"
 
 namespace posenc {
 namespace {
@@ -141,6 +142,8 @@ void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorVi
           d_x);
     detail::check_composed(kWho, {"d_y", detail::memory_of(d_y)}, {"d_x", detail::memory_of(d_x)},
                            s.appended);
+    if (s.needs_positions)
+      detail::check_positions_apart(kWho, p, {{"d_x", detail::memory_of(d_x)}});
   }
   if (workspace.size() < gradient_workspace(y.batch, y.tokens))
     refuse(

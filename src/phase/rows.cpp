@@ -10,6 +10,7 @@
 #include "phase/row_layout.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
+#include "positions/memory.h"
 #include "rotary/compat.h"
 
 namespace posenc {
@@ -216,6 +217,8 @@ void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos, co
     }
   detail::check_outputs("rows", {{"cos", detail::memory_of(cos)}, {"sin", detail::memory_of(sin)}},
                         {}, {});
+  detail::check_positions_apart("rows", p,
+                                {{"cos", detail::memory_of(cos)}, {"sin", detail::memory_of(sin)}});
   fill(s, p, planes[0], planes[1], precision, executor);
 }
 
@@ -227,7 +230,9 @@ void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos_sin
   if (cos_sin.empty()) return;
   const detail::RowLayout l = detail::row_layout(layout, s.pairs());
   RowPlane cos = plane_of(cos_sin, s, p, l.columns);
-  detail::check_apart("rows", {"the output", detail::memory_of(cos_sin)});
+  const detail::Operand out{"the output", detail::memory_of(cos_sin)};
+  detail::check_apart("rows", out);
+  detail::check_positions_apart("rows", p, {out});
   lay_out(cos, layout, s.pairs());
   fill(s, p, cos, part(cos, l.sine), precision, executor);
 }

@@ -57,8 +57,9 @@ void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const Q
   check_call(below, from, x, p);
   for (const RotaryPlan* plan : {&below, &from}) {  // whole, before the first run is written
     std::optional<Positions> one_row;
-    detail::check_tensors(plan->state(), in, out);
-    detail::check_positions(plan->state(), in, p, one_row);
+    const Index all = detail::check_tensors(plan->state(), in, out);
+    const Positions& read = detail::check_positions(plan->state(), in, p, one_row);
+    detail::check_positions_apart(out, read, all);
   }
   const Index rows = x.batch, tokens = x.tokens;
   for (Index row = 0; row < rows; ++row) {

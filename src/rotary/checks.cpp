@@ -9,6 +9,7 @@
 #include "core/overlap.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
+#include "positions/memory.h"
 #include "positions/shared_row.h"
 #include "rotary/plan_state.h"
 
@@ -246,6 +247,13 @@ inline bool decodes(const RotaryPlan::State& s, const QK& x) noexcept {
 Index check_tensors(const RotaryPlan::State& s, const QK& in, const QK& out) {
   if (&in == &out && decodes(s, in)) return 1;
   return check_any_tensors(s, in, out);
+}
+
+void check_positions_apart(const QK& out, const Positions& p, Index tokens) {
+  if (tokens > 1)
+    check_positions_apart(
+        "rotary", p,
+        {{"the output of q", memory_of(out.q)}, {"the output of k", memory_of(out.k)}});
 }
 
 const Positions& check_positions(const RotaryPlan::State& s, const QK& in, const Positions& p,

@@ -201,6 +201,7 @@ void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, 
   std::optional<Positions> one_row;
   const Positions& read = detail::check_positions(s, in, positions, one_row);
   if (tokens == 0) return;
+  detail::check_positions_apart(out, read, tokens);
   RotateCall call;
   call.in = &in, call.out = &out, call.sense = sense;
   call.positions = &read;

@@ -43,6 +43,8 @@ void check_caller_rows(const RotaryPlan::State&, const QK&, const CallerRows&);
 RowView row_view(const TensorView&, bool indexed) noexcept;
 // Throws [rotary]: axes, count or batch that do not fit, not i32, i64 or f64, not finite.
 // Returns the positions to read: those given, or a copy in `one_row`, whose row serves the batch.
+// (Positions of one token are read before it is written: they may lie anywhere.)
+void check_positions_apart(const QK& out, const Positions&, Index tokens);
 const Positions& check_positions(const RotaryPlan::State&, const QK&, const Positions&,
                                  std::optional<Positions>& one_row);
 

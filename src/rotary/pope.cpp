@@ -8,6 +8,7 @@
 #include "core/overlap.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
+#include "positions/memory.h"
 #include "positions/shared_row.h"
 #include "rotary/pope_rows.h"
 
@@ -118,6 +119,7 @@ void PopePlan::apply(const Heads& in, const Heads& out, const Positions& p, cons
   if (in.batch * in.tokens * in.heads == 0) return;
   detail::check_outputs("pope", {{"out", detail::memory_of(out)}}, {},
                         {{"in", detail::memory_of(in)}});
+  detail::check_positions_apart("pope", read, {{"out", detail::memory_of(out)}});
   detail::pope_rows({&s.turns, &read, &in, &out, nullptr, &bias, nullptr}, executor);
 }
 
@@ -139,6 +141,8 @@ void PopePlan::gradient(const Heads& in, const Heads& d_out, const Positions& p,
       {{"in", detail::memory_of(in)},
        {"d_out", detail::memory_of(d_out)},
        {"bias", detail::memory_of(bias)}});
+  detail::check_positions_apart(
+      "pope", read, {{"d_in", detail::memory_of(d_in)}, {"d_bias", detail::memory_of(d_bias)}});
   detail::pope_rows({&s.turns, &read, &in, &d_out, &d_in, &bias, &d_bias}, executor);
 }
 

@@ -11,6 +11,7 @@
 #include "core/shape.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
+#include "positions/memory.h"
 #include "positions/shared_row.h"
 #include "rotary/compat.h"
 #include "rotary/plan_state.h"
@@ -306,6 +307,8 @@ void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_po
   if (detail::check_tensors(plan.state(), qk, qk) == 0 || to.blocks.empty()) return;
   check_side(old_side, keys, "old");
   check_side(new_side, keys, "new");
+  for (const Side* side : {&old_side, &new_side})
+    detail::check_positions_apart("rerotate", side->positions, {{"keys", detail::memory_of(keys)}});
   Call call{old_side,
             new_side,
             plan.state(),

@@ -8,6 +8,7 @@
 #include "phase/row_layout.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
+#include "positions/memory.h"
 #include "rotary/plan_state.h"
 
 namespace posenc::detail {
@@ -40,6 +41,7 @@ void check_rows(const RotarySpec& spec, Index columns, const Positions& p, const
   if (out.device != Device::cpu) refuse(who, "memory must be the CPU's");
   if (out.read_only) refuse(who, "rows must be writable");
   check_apart(who, {"rows", memory_of(out)});
+  check_positions_apart(who, p, {{"rows", memory_of(out)}});
 }
 
 }  // namespace

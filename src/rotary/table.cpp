@@ -134,6 +134,7 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
   std::optional<Positions> one_row;
   const Positions& read = detail::check_positions(s, in, positions, one_row);
   if (tokens == 0) return;
+  detail::check_positions_apart(out, read, tokens);
   Index least = 0, most = 0;
   if (positions.type == DType::i64) {
     widen_range<std::int64_t>(positions, &least, &most);

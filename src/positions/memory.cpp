@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "positions/memory.h"
+
+namespace posenc::detail {
+
+void check_positions_apart(std::string_view who, const Positions& p,
+                           std::initializer_list<Operand> outputs) {
+  TensorView v;
+  v.data = const_cast<void*>(p.data);
+  v.dtype = p.type;
+  v.rank = 3;
+  v.shape = {p.axes, p.batch, p.count};
+  v.stride = {p.axis_stride, p.batch_stride, p.token_stride};
+  const Operand at{"positions", memory_of(v)};
+  for (const Operand& out : outputs) check_separate(who, at, out);
+}
+
+}  // namespace posenc::detail
