@@ -2,6 +2,8 @@
 // .npy: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, versions 1 to 3.
 //   \x93NUMPY, major, minor, length of the header (u16, from version 2 u32), a Python dictionary
 //   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, data.
+#include "io/npy.h"
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -16,11 +18,7 @@ namespace {
 
 constexpr std::size_t kMaxRank = 64;  // numpy's own limit
 
-struct Header {
-  std::string descr;
-  bool fortran_order = false;
-  std::vector<Index> shape;
-};
+using detail::NpyHeader;
 
 // The header's dictionary literal: only what numpy writes, in any order and spacing.
 class Reader {
@@ -28,7 +26,7 @@ class Reader {
   Reader(std::string_view text, std::size_t offset, const std::string& file)
       : text_(text), offset_(offset), file_(file) {}
 
-  Header read() {
+  NpyHeader read() {
     std::optional<std::string> descr;
     std::optional<bool> fortran;
     std::optional<std::vector<Index>> shape;
@@ -52,7 +50,7 @@ class Reader {
     blanks();
     if (at_ != text_.size()) fail("the header must end after its dictionary");
     if (!descr || !fortran || !shape) fail("the header must have descr, fortran_order and shape");
-    return {std::move(*descr), *fortran, std::move(*shape)};
+    return {std::move(*descr), *fortran, std::move(*shape), offset_ + text_.size()};
   }
 
  private:
@@ -167,8 +165,11 @@ std::vector<std::byte> row_major(std::span<const std::byte> from, const std::vec
   return to;
 }
 
-std::pair<Header, std::size_t> read_header(std::span<const std::byte> bytes,
-                                           const std::string& file) {
+}  // namespace
+
+namespace detail {
+
+NpyHeader npy_header(std::span<const std::byte> bytes, const std::string& file) {
   const auto* p = reinterpret_cast<const unsigned char*>(bytes.data());
   if (bytes.size() < 10 || std::memcmp(p, "\x93NUMPY", 6) != 0)
     throw FormatError(file, "byte 0", "is no .npy file: must begin with \\x93NUMPY");
@@ -185,13 +186,14 @@ std::pair<Header, std::size_t> read_header(std::span<const std::byte> bytes,
     throw FormatError(file, "byte 8",
                       "the header must end inside the file, got length " + std::to_string(length));
   const std::string_view text(reinterpret_cast<const char*>(p) + start, length);
-  return {Reader(text, start, file).read(), start + length};
+  return Reader(text, start, file).read();
 }
 
-}  // namespace
+}  // namespace detail
 
 Array parse_npy(std::span<const std::byte> bytes, const std::string& file) {
-  const auto [header, start] = read_header(bytes, file);
+  const NpyHeader header = detail::npy_header(bytes, file);
+  const std::size_t start = header.offset;
   const std::string place = "descr";
   const char order = header.descr.empty() ? '\0' : header.descr[0];
   const auto type = file_type(std::string_view(header.descr).substr(header.descr.empty() ? 0 : 1));

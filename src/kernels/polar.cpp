@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/element-inl.h"
+#include "kernels/odd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc::detail {
@@ -46,19 +47,6 @@ HWY_INLINE void store(V v, T* p) {
     *p = static_cast<T>(x);
 }
 #else
-// Rounded to odd at float's last bit, so that the rounding to 16 bits is as from double. Below
-// 2^-126, where float has fewer bits, rounded at once to bfloat16's 2^-133 (float16 has no such).
-HWY_INLINE V round_to_odd(V x) {
-  const DU du;
-  const auto bits = hn::BitCast(du, x), low = hn::Set(du, (std::uint64_t{1} << 29) - 1);
-  const auto sticky =
-      hn::And(hn::Add(hn::And(bits, low), low), hn::Set(du, std::uint64_t{1} << 29));
-  const auto odd = hn::BitCast(D(), hn::Or(hn::AndNot(low, bits), sticky));
-  const auto unit = set(0x1.8p-81);
-  const auto tiny = hn::CopySign(hn::Sub(hn::Add(x, unit), unit), x);
-  return hn::IfThenElse(hn::Lt(hn::Abs(x), set(0x1p-126)), tiny, odd);
-}
-
 template <class T>
 HWY_INLINE void store(V v, T* p) {
   const hn::Rebind<float, D> df;
@@ -69,10 +57,10 @@ HWY_INLINE void store(V v, T* p) {
   } else if constexpr (kIsBFloat16<T>) {
     const hn::RebindToSigned<decltype(df)> di;
     const hn::Rebind<std::uint16_t, decltype(df)> d16;
-    const auto u = hn::ShiftRight<16>(RoundToUpperHalf(df, hn::DemoteTo(df, round_to_odd(v))));
+    const auto u = hn::ShiftRight<16>(RoundToUpperHalf(df, hn::DemoteTo(df, RoundToOdd<true>(v))));
     hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, u)), d16, reinterpret_cast<std::uint16_t*>(p));
   } else {
-    WriteVector<false>(hn::DemoteTo(df, round_to_odd(v)), df, p);
+    WriteVector<false>(hn::DemoteTo(df, RoundToOdd<false>(v)), df, p);
   }
 }
 #endif

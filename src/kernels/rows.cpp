@@ -10,6 +10,8 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "kernels/odd-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace posenc::detail {
 namespace HWY_NAMESPACE {
@@ -90,19 +92,9 @@ struct ToF32 {
   using T = float;
   static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return x; }
 };
-// Rounded to odd at float32's last bit, so that the second rounding is as the first from double.
-HWY_INLINE hn::Vec<D> round_to_odd(hn::Vec<D> x) {
-  const DU du;
-  const auto bits = hn::BitCast(du, x), low = hn::Set(du, (std::uint64_t{1} << 29) - 1);
-  const auto odd = hn::Set(du, std::uint64_t{1} << 29);
-  const auto rest = hn::And(bits, low);
-  // any bit of the rest carries into bit 29 when `low` is added to it
-  const auto sticky = hn::And(hn::Add(rest, low), odd);
-  return hn::BitCast(D(), hn::Or(hn::AndNot(low, bits), sticky));
-}
 struct ToBF16 {
   using T = std::uint16_t;
-  static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return round_to_odd(x); }
+  static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return RoundToOdd<true>(x); }
   template <class V, class D32>
   static HWY_INLINE hn::Vec<D32> narrow(D32 d32, V x) {
     const hn::RebindToSigned<D32> di;
@@ -118,7 +110,7 @@ struct ToBF16 {
 };
 struct ToF16 {
   using T = std::uint16_t;
-  static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return round_to_odd(x); }
+  static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return RoundToOdd<false>(x); }
   template <class V, class D32>
   static HWY_INLINE hn::Vec<D32> narrow(D32 d32, V x) {
     const hn::RebindToFloat<D32> df;

@@ -7,11 +7,12 @@
 #include <string>
 
 #include "core/known_enum.h"
+#include "io/npy.h"
 #include "phase/row_layout.h"
 #include "posenc/core/error.h"
 #include "posenc/core/isa.h"
 #include "posenc/io/array.h"
-#include "posenc/io/json.h"
+#include "posenc/io/safetensors_edit.h"
 #include "rotary/rows.h"
 #include "rotary/table_state.h"
 
@@ -76,99 +77,62 @@ struct Place {
   std::size_t offset = 0;
 };
 
-std::uint64_t little(std::span<const std::byte> bytes, std::size_t at, std::size_t n) {
-  std::uint64_t x = 0;
-  for (std::size_t i = n; i-- > 0;) x = x << 8 | std::to_integer<std::uint64_t>(bytes[at + i]);
-  return x;
-}
-
-void check_size(const Place& p, std::size_t end, const std::string& file) {
-  Index row = 0;
-  if (__builtin_mul_overflow(p.columns, size_of(p.dtype), &row) || p.rows < 0 || p.columns < 0 ||
-      (row > 0 && p.rows > kUnbounded / row) || end < p.offset ||
-      end - p.offset != static_cast<std::size_t>(p.rows * row))
+void check_place(const Place& p, std::size_t bytes, const std::string& file) {
+  Index row = 0, all = 0;
+  if (__builtin_mul_overflow(p.columns, size_of(p.dtype), &row) ||
+      __builtin_mul_overflow(p.rows, row, &all) || static_cast<std::size_t>(all) != bytes)
     throw FormatError(file, "#", "the data must be just as long as the shape needs");
   if (p.offset % static_cast<std::size_t>(size_of(p.dtype)) != 0)
     throw FormatError(file, "#", "the data must be aligned to their type");
 }
 
+std::string_view metadata(const SafetensorsIndex& index, const std::string& key) {
+  const Json* value = index.header.at_pointer("/__metadata__/" + key);
+  if (value == nullptr || !value->is_string())
+    throw FormatError(index.file, "#/__metadata__",
+                      "is no table of posenc: " + key + " is missing");
+  return value->as_string();
+}
+
 Place find_safetensors(std::span<const std::byte> bytes, const std::string& file,
                        const std::string& hash) {
-  if (bytes.size() < 8) throw FormatError(file, "byte 0", "is no safetensors file");
-  const std::uint64_t length = little(bytes, 0, 8);
-  if (length > bytes.size() - 8 || length > 1'000'000)
-    throw FormatError(file, "byte 0", "the header must end inside the file and be below 1 MB");
-  const Json header =
-      parse_json({reinterpret_cast<const char*>(bytes.data()) + 8, std::size_t(length)}, file);
-  const Json* built = header.at_pointer("/__metadata__/posenc.rows");
-  if (built == nullptr || !built->is_string())
-    throw FormatError(file, "#/__metadata__", "is no table of posenc: posenc.rows is missing");
-  if (built->as_string() != hash)
+  const SafetensorsIndex index = index_safetensors(bytes, file);
+  const std::string_view built = metadata(index, "posenc.rows");
+  if (built != hash)
     refuse("rotary table", "the file must have been built from this spec, whose rows are " + hash,
-           built->as_string());
-  const Json* layout = header.at_pointer("/__metadata__/posenc.layout");
-  if (layout == nullptr || !layout->is_string())
-    throw FormatError(file, "#/__metadata__", "is no table of posenc: posenc.layout is missing");
-  const Json* entry = header.find(kName);
-  const Json* dtype = entry ? entry->find("dtype") : nullptr;
-  const Json* shape = entry ? entry->find("shape") : nullptr;
-  const Json* offsets = entry ? entry->find("data_offsets") : nullptr;
-  const auto two = [](const Json* j) {
-    return j && j->is_array() && j->as_array().size() == 2 && j->as_array()[0].is_integer() &&
-           j->as_array()[1].is_integer();
-  };
-  if (!dtype || !dtype->is_string() || !two(shape) || !two(offsets))
-    throw FormatError(file, "#/cos_sin", "must have dtype, a shape of two and data_offsets");
+           built);
+  const std::string_view layout = metadata(index, "posenc.layout");
+  const SafetensorsEntry* entry = index.find(kName);
+  if (entry == nullptr || entry->shape.size() != 2)
+    throw FormatError(file, "#/cos_sin", "must be a tensor of two axes");
   Place p;
   const auto& layouts = EnumNames<TableLayout>::value;
-  const auto named = std::find(layouts.begin(), layouts.end(), layout->as_string());
+  const auto named = std::find(layouts.begin(), layouts.end(), layout);
   if (named == layouts.end())
     throw FormatError(file, "#/__metadata__/posenc.layout",
-                      "must be a layout of rows, got " + layout->as_string());
+                      "must be a layout of rows, got " + std::string(layout));
   p.layout = static_cast<TableLayout>(named - layouts.begin());
-  const std::string& type = dtype->as_string();
+  const std::string& type = entry->dtype;
   if (type != "F32" && type != "F16" && type != "BF16")
     throw FormatError(file, "#/cos_sin/dtype", "must be F32, F16 or BF16, got " + type);
   p.dtype = type == "F32" ? DType::f32 : type == "F16" ? DType::f16 : DType::bf16;
-  p.rows = shape->as_array()[0].as_integer(), p.columns = shape->as_array()[1].as_integer();
-  const Index begin = offsets->as_array()[0].as_integer(),
-              end = offsets->as_array()[1].as_integer();
-  const auto base = 8 + static_cast<std::size_t>(length);
-  if (begin < 0 || end < begin || static_cast<std::size_t>(end) != bytes.size() - base)
-    throw FormatError(file, "#/cos_sin/data_offsets", "must lie in order and end with the file");
-  p.offset = base + static_cast<std::size_t>(begin);
-  check_size(p, base + static_cast<std::size_t>(end), file);
+  p.rows = entry->shape[0], p.columns = entry->shape[1];
+  p.offset = static_cast<std::size_t>(entry->data.data() - bytes.data());
+  check_place(p, entry->data.size(), file);
   return p;
 }
 
-// .npy version 1 as save() writes it: NumPy's format, "NEP 1".
 Place find_npy(std::span<const std::byte> bytes, const std::string& file) {
-  const auto fail = [&](const char* problem) { throw FormatError(file, "byte 0", problem); };
-  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01", 7) != 0)
-    fail("is no .npy file of version 1");
-  const std::size_t length = little(bytes, 8, 2), base = 10 + length;
-  if (base > bytes.size()) fail("the header must end inside the file");
-  std::string text(reinterpret_cast<const char*>(bytes.data()) + 10, length);
-  std::erase(text, ' ');
+  const detail::NpyHeader header = detail::npy_header(bytes, file);
+  if (header.descr != "<f4" && header.descr != "<f2")
+    throw FormatError(file, "descr", "must be little-endian float32 or float16, <f4 or <f2");
+  if (header.fortran_order) throw FormatError(file, "fortran_order", "must be False");
+  if (header.shape.size() != 2) throw FormatError(file, "shape", "must have two axes");
   Place p;
-  p.offset = base;
-  if (text.find("'descr':'<f4'") != std::string::npos) {
-    p.dtype = DType::f32;
-  } else if (text.find("'descr':'<f2'") != std::string::npos) {
-    p.dtype = DType::f16;
-  } else {
-    fail("must hold little-endian float32 or float16");
-  }
-  if (text.find("'fortran_order':False") == std::string::npos) fail("must be row-major");
-  const std::string key = "'shape':(";
-  const std::size_t at = text.find(key);
-  const char* stop = text.data() + text.size();
-  if (at == std::string::npos) fail("must have a shape");
-  auto r = std::from_chars(text.data() + at + key.size(), stop, p.rows);
-  if (r.ec != std::errc() || r.ptr == stop || *r.ptr != ',') fail("must have a shape of two");
-  r = std::from_chars(r.ptr + 1, stop, p.columns);
-  if (r.ec != std::errc() || r.ptr == stop || *r.ptr != ')') fail("must have a shape of two");
-  check_size(p, bytes.size(), file);
+  p.dtype = header.descr == "<f4" ? DType::f32 : DType::f16;
+  p.rows = header.shape[0], p.columns = header.shape[1];
+  p.offset = header.offset;
+  check_place(p, bytes.size() - header.offset, file);
   return p;
 }
 

@@ -236,6 +236,44 @@ TEST(Embed, NothingBecomesANumberInSixteenBits) {
   reset_isa();
 }
 
+// Where float itself has fewer bits: not rounded there and again.
+TEST(Embed, SubnormalBFloat16RoundsOnce) {
+  constexpr Index kWide = 19;
+  std::vector<double> scales;
+  for (int e = -137; e <= -124; ++e)
+    for (const double m : {1.0, 1.5, 1 + 0x1p-30, 1.5 + 0x1p-40, 1.75 - 0x1p-40, 1 + 0x1p-8})
+      scales.push_back(std::ldexp(m, e)), scales.push_back(-std::ldexp(m, e));
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const double scale : scales) {
+      std::vector<std::uint16_t> table(kWide, 0x3f80), out(kWide);
+      const std::vector<Index> zero{0};
+      EmbedPart word;
+      word.table = tensor(static_cast<void*>(table.data()), DType::bf16, {1, kWide});
+      word.ids = tensor(zero.data(), {1});
+      word.scale = scale;
+      embed(std::span(&word, 1), {},
+            tensor(static_cast<void*>(out.data()), DType::bf16, {1, kWide}));
+      // no 16-bit number lies nearer, nor as near and even
+      const auto distance = [&](int bits) {
+        return std::abs(std::ldexp(bits, -133) - std::abs(scale));  // up to 2^-125 the spacing
+      };
+      const int got = out[0] & 0x7fff;
+      if (std::abs(scale) < 0x1p-125) {
+        for (const int other : {got - 1, got + 1}) {
+          EXPECT_LE(distance(got), distance(other)) << scale << " " << name(isa);
+          if (distance(got) == distance(other)) {
+            EXPECT_EQ(got % 2, 0) << scale << " " << name(isa);
+          }
+        }
+      }
+      EXPECT_EQ(out[0] >> 15, scale < 0);
+      for (const std::uint16_t v : out) EXPECT_EQ(v, out[0]);
+    }
+  }
+  reset_isa();
+}
+
 TEST(Embed, InfinityStaysInfinity) {
   constexpr Index kWide = 37;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -173,5 +173,32 @@ TEST(RotaryTableFile, DamagedFilesAreRefused) {
   EXPECT_THROW(RotaryTable::map(directory.path() / "absent.npy", spec), FormatError);
 }
 
+// What stands in a header is believed only where the file has it.
+TEST(RotaryTableFile, HeadersThatLieAreRefused) {
+  const test::TemporaryDirectory directory;
+  const RotarySpec spec = plain();
+  const auto path = directory.path() / "t.npy";
+  const auto said = [&](const std::string& dictionary) {
+    std::string text = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(118) + '\0';
+    text += dictionary + std::string(117 - dictionary.size(), ' ') + '\n';
+    write_file_atomically(path, std::as_bytes(std::span(text)));
+    try {
+      (void)RotaryTable::map(path, spec);
+    } catch (const FormatError& e) {
+      return std::string(e.what());
+    }
+    return std::string("mapped");
+  };
+  const std::string rows = "{'descr': '<f4', 'fortran_order': False, 'shape': ";
+  for (const char* shape : {"(4611686018427387904, 4)", "(4, 4611686018427387904)",
+                            "(2305843009213693952, 2305843009213693952)", "(1, 1)"})
+    EXPECT_THAT(said(rows + shape + ", }"), testing::HasSubstr("as long as the shape needs"));
+  EXPECT_THAT(said(rows + "(3,), }"), testing::HasSubstr("two axes"));
+  EXPECT_THAT(said("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 16), }"),
+              testing::HasSubstr("<f4 or <f2"));
+  EXPECT_THAT(said("{'descr': '<f4', 'fortran_order': True, 'shape': (0, 16), }"),
+              testing::HasSubstr("fortran_order"));
+}
+
 }  // namespace
 }  // namespace posenc
