@@ -38,7 +38,11 @@ std::string number_text(double x) {
   if (std::isnan(x)) return "nan";
   if (std::isinf(x)) return x < 0 ? "-inf" : "inf";
   char buffer[32];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, x);
+  // The shortest text of 500000 would be 5e+05, beside a 150000.
+  const bool plain = std::abs(x) < 1e9 && x == std::trunc(x);
+  const auto end = plain
+                       ? std::to_chars(buffer, buffer + sizeof buffer, x, std::chars_format::fixed)
+                       : std::to_chars(buffer, buffer + sizeof buffer, x);
   return std::string(buffer, end.ptr);
 }
 

@@ -95,7 +95,7 @@ TEST(Grammar, ReadsTheExample) {
   EXPECT_EQ(rope.pairing, Pairing::half_split);
   ASSERT_EQ(e.scalings.size(), 1u);
   EXPECT_EQ(std::get<Linear>(e.scalings[0]).factor, 4);
-  EXPECT_EQ(to_text(e), "rope head_dim=128 base=1e+05 pairing=half_split + linear factor=4");
+  EXPECT_EQ(to_text(e), "rope head_dim=128 base=100000 pairing=half_split + linear factor=4");
   EXPECT_EQ(card(e.scheme).name, "rope");
   EXPECT_EQ(e.scalings[0].card().name, "linear");
   EXPECT_TRUE(is_rotary(e.scheme));

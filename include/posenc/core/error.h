@@ -33,7 +33,8 @@ class POSENC_API FormatError : public std::runtime_error {
 [[noreturn]] POSENC_API void refuse(std::string_view who, std::string_view rule,
                                     std::string_view got);
 
-// Shortest decimal text that reads back as the same double ("0.1", "1e+30", "nan", "inf").
+// Shortest decimal text that reads back as the same double ("0.1", "1e+30", "nan", "inf"); whole
+// numbers below 1e9 without an exponent ("500000").
 POSENC_API std::string number_text(double);
 
 }  // namespace posenc
