@@ -65,7 +65,11 @@ std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
       const Index id = id_at(i, i.rank == 2 && i.shape[0] == 1 ? 0 : b, t);
       Index r = 0;
       if (__builtin_add_overflow(id, p.offset, &r) || r < 0 || r >= n)
-        refuse(kWho, "an id must have a row in its table of " + std::to_string(n), id);
+        refuse(kWho,
+               std::string("an id ") +
+                   (p.offset == 0 ? "" : "plus the offset of " + std::to_string(p.offset) + " ") +
+                   "must have a row in its table of " + std::to_string(n),
+               id);
       row.push_back(r);
     }
   return row;
@@ -92,18 +96,20 @@ EmbedTokens embed_tokens(const TensorView& v, Index batch, Index tokens, Index w
 }
 
 EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
-                      const TensorView& y) {
+                      const TensorView& y, const std::string& what) {
   if (parts.empty()) refuse(kWho, "there must be a part");
-  if (!is_float(y.dtype)) refuse(kWho, "y must be f64, f32, f16 or bf16", name(y.dtype));
-  if (y.rank != 2 && y.rank != 3) detail::refuse_shape(kWho, "y must be [t, c] or [b, t, c]", y);
+  if (!is_float(y.dtype)) refuse(kWho, what + " must be f64, f32, f16 or bf16", name(y.dtype));
+  if (y.rank != 2 && y.rank != 3)
+    detail::refuse_shape(kWho, what + " must be [t, c] or [b, t, c]", y);
   EmbedCall c;
   c.dtype = y.dtype;
   c.batch = y.rank == 3 ? y.shape[0] : 1;
   c.tokens = y.shape[static_cast<std::size_t>(y.rank - 2)];
   c.width = y.shape[static_cast<std::size_t>(y.rank - 1)];
   if (c.width < 1) refuse(kWho, "width must be positive", c.width);
-  if (c.batch < 0 || c.tokens < 0) detail::refuse_shape(kWho, "sizes of y must not be negative", y);
-  c.y = embed_tokens(y, c.batch, c.tokens, c.width, "y");
+  if (c.batch < 0 || c.tokens < 0)
+    detail::refuse_shape(kWho, "sizes of " + what + " must not be negative", y);
+  c.y = embed_tokens(y, c.batch, c.tokens, c.width, what.c_str());
   c.parts = parts.data();
   for (const EmbedPart& p : parts) {
     if (!std::isfinite(p.scale)) refuse(kWho, "scale must be finite", p.scale);
@@ -116,7 +122,8 @@ EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<Embe
       c.row.back() = looked_up(p, c);
       continue;
     }
-    if (p.rows.dtype != c.dtype) refuse(kWho, "rows must be of the dtype of y", name(p.rows.dtype));
+    if (p.rows.dtype != c.dtype)
+      refuse(kWho, "rows must be of the dtype of " + what, name(p.rows.dtype));
     c.given.back() = embed_tokens(p.rows, c.batch, c.tokens, c.width, "rows");
   }
   if (!norm) return c;
@@ -187,7 +194,7 @@ void embed_tokens_of(void* arg, Index task) {
 void embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
            const TensorView& y, const Executor& executor) {
   if (y.read_only) refuse("embed", "y must be writable");
-  const detail::EmbedCall call = detail::check_embed(parts, norm, y);
+  const detail::EmbedCall call = detail::check_embed(parts, norm, y, "y");
   if (call.count() == 0) return;
   // Ids, gamma and beta were read already; given rows of a token are read before it is written.
   const detail::Operand out{"y", detail::memory_of(y)};

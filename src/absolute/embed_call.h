@@ -2,6 +2,7 @@
 // A checked call of embed or of its gradient: which row of which part each token reads.
 #pragma once
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "kernels/rows.h"
@@ -55,9 +56,10 @@ struct EmbedCall {
   void rows_of(Index token, std::vector<const void*>& rows) const;
 };
 
-// Throws [embed]. `y`: what is written, or the gradient that comes in (read only).
+// Throws [embed]. `y`: what is written, or the gradient that comes in (read only); `what` errors
+// call it.
 EmbedCall check_embed(std::span<const EmbedPart>, const std::optional<EmbedNorm>&,
-                      const TensorView& y);
+                      const TensorView& y, const std::string& what);
 EmbedTokens embed_tokens(const TensorView&, Index batch, Index tokens, Index width,
                          const char* what);
 

@@ -191,7 +191,7 @@ void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const Emb
 
 void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
                     const TensorView& d_y, const EmbedGradients& g, const Executor& executor) {
-  const EmbedCall c = detail::check_embed(parts, norm, d_y);
+  const EmbedCall c = detail::check_embed(parts, norm, d_y, "d_y");
   check_parts(c, parts, g);
   if (c.count() == 0) return;
   const detail::Operand up{"d_y", detail::memory_of(d_y)};

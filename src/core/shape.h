@@ -26,11 +26,18 @@ inline std::string sizes_text(std::initializer_list<Index> sizes) {
 inline std::string axes_text(Index n) {
   return std::to_string(n) + (n == 1 ? " axis" : " axes");
 }
-// "[2, 3] of f32"
+// "[2, 3] of f32"; where elements are not dense "[2, 3] of f32, strides [1, 2]".
 inline std::string shape_text(const TensorView& v) {
-  const std::int32_t rank = std::clamp(v.rank, 0, std::int32_t{TensorView::kMaxRank});
-  return sizes_text(std::span(v.shape.data(), static_cast<std::size_t>(rank))) + " of " +
-         std::string(name(v.dtype));
+  const auto rank =
+      static_cast<std::size_t>(std::clamp(v.rank, 0, std::int32_t{TensorView::kMaxRank}));
+  Index dense = 1;
+  bool strided = false;
+  for (std::size_t i = rank; i-- > 0;) {
+    strided |= v.shape[i] > 1 && v.stride[i] != dense;
+    if (__builtin_mul_overflow(dense, v.shape[i], &dense)) dense = 0;
+  }
+  return sizes_text(std::span(v.shape.data(), rank)) + " of " + std::string(name(v.dtype)) +
+         (strided ? ", strides " + sizes_text(std::span(v.stride.data(), rank)) : "");
 }
 // Batch, tokens, heads and channels, whatever the order of the axes.
 inline std::string shape_text(const Heads& h) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "phase/row_layout.h"
@@ -139,11 +140,17 @@ void build_rows(const TableVersion& v, Index begin, Index end, std::byte* to,
     t.pairs = s.pairs(), t.heads = static_cast<std::int32_t>(s.heads);
     tables.push_back(t);
   }
-  std::vector<Index> position(static_cast<std::size_t>(end - begin));
-  for (std::size_t i = 0; i < position.size(); ++i) position[i] = begin + static_cast<Index>(i);
-  const Index shape[] = {end - begin, v.columns};
-  spec_rows(flat, tables, active_isa(), positions(position),
-            tensor(static_cast<void*>(to), v.dtype, shape), v.layout, executor, "rotary table");
+  constexpr Index kAtOnce = Index{1} << 20;  // positions: a list of all would need its own memory
+  std::vector<Index> position(static_cast<std::size_t>(std::min(end - begin, kAtOnce)));
+  for (Index first = begin; first < end; first += kAtOnce) {
+    const Index n = std::min(end - first, kAtOnce);
+    std::iota(position.begin(), position.end(), first);
+    const Index shape[] = {n, v.columns};
+    std::byte* at = to + (first - begin) * v.columns * size_of(v.dtype);
+    spec_rows(flat, tables, active_isa(),
+              positions(std::span<const Index>(position).first(static_cast<std::size_t>(n))),
+              tensor(static_cast<void*>(at), v.dtype, shape), v.layout, executor, "rotary table");
+  }
 }
 
 }  // namespace posenc::detail

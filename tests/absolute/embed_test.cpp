@@ -310,6 +310,10 @@ TEST(Embed, Refusals) {
   EXPECT_EQ(says(parts, {}, y.view()), "[embed] an id must have a row in its table of 7, got 7");
   s.ids[7] = -1;
   EXPECT_EQ(says(parts, {}, y.view()), "[embed] an id must have a row in its table of 7, got -1");
+  s.ids[7] = 0, parts[0].offset = 2;
+  EXPECT_EQ(says(parts, {}, y.view()),
+            "[embed] an id plus the offset of 2 must have a row in its table of 7, got 6");
+  parts[0].offset = 0;
   s.ids[7] = Index{1} << 37;
   EXPECT_NE(says(parts, {}, y.view()).find("got 137438953472"), std::string::npos);
   s.ids[7] = 0;

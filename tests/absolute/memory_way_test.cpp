@@ -17,7 +17,7 @@ namespace {
 
 using detail::MemoryWay;
 
-constexpr Index kBatch = 3, kTokens = 75, kWidth = 1100, kRows = 90;
+constexpr Index kBatch = 3, kTokens = 75, kRows = 90;
 
 class BothWays : public ::testing::TestWithParam<DType> {
  protected:
@@ -25,17 +25,17 @@ class BothWays : public ::testing::TestWithParam<DType> {
 };
 
 // y of tokens [begin, end) of each sequence, by a plan made for the way.
-std::vector<std::uint16_t> composed(const LoweredInput& low, DType type, MemoryWay way,
+std::vector<std::uint16_t> composed(const LoweredInput& low, DType type, Index width, MemoryWay way,
                                     const std::vector<Index>& at, bool shared, Index begin,
                                     Index end) {
   detail::force_memory_way(way);
   const InputPlan plan(low, type);
   const auto halves = static_cast<std::size_t>(size_of(type) / 2);
-  std::vector<std::uint16_t> x(static_cast<std::size_t>(kBatch * kTokens * kWidth) * halves);
+  std::vector<std::uint16_t> x(static_cast<std::size_t>(kBatch * kTokens * width) * halves);
   for (std::size_t i = 0; i < x.size(); ++i)
     x[i] = static_cast<std::uint16_t>(0x3800 + i * 37 % 0x400);
-  const Index token = kWidth, shape[] = {kBatch, end - begin, kWidth},
-              stride[] = {kTokens * kWidth, kWidth, 1};
+  const Index token = width, shape[] = {kBatch, end - begin, width},
+              stride[] = {kTokens * width, width, 1};
   const TensorView view =
       tensor(static_cast<void*>(x.data() + static_cast<std::size_t>(begin * token) * halves), type,
              shape, stride);
@@ -47,30 +47,29 @@ std::vector<std::uint16_t> composed(const LoweredInput& low, DType type, MemoryW
   return x;
 }
 
-TEST_P(BothWays, SameBits) {
-  const DType type = GetParam();
-  std::vector<double> values(static_cast<std::size_t>(kRows * kWidth));
+void expect_same_bits(DType type, Index width) {
+  std::vector<double> values(static_cast<std::size_t>(kRows * width));
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<double>(i % 97) / 64 - 0.75;
-  const TensorView table = tensor(values.data(), {kRows, kWidth});
+  const TensorView table = tensor(values.data(), {kRows, width});
   LoweredInput sines, halves, learned;
-  Sinusoidal{.width = kWidth}.lower({}, sines);
-  Sinusoidal{.width = kWidth, .layout = SineLayout::halves}.lower({}, halves);
-  Learned{.width = kWidth, .rows = kRows}.lower(std::span(&table, 1), learned);
+  Sinusoidal{.width = width}.lower({}, sines);
+  Sinusoidal{.width = width, .layout = SineLayout::halves}.lower({}, halves);
+  Learned{.width = width, .rows = kRows}.lower(std::span(&table, 1), learned);
   std::vector<Index> at;
   for (Index b = 0; b < kBatch; ++b)
     for (Index t = 0; t < kTokens; ++t) at.push_back(t + 5 * b);
   for (const LoweredInput* low : {&sines, &halves, &learned})
     for (const bool shared : {false, true}) {
       const auto all = [&](MemoryWay way, Index begin, Index end) {
-        return composed(*low, type, way, at, shared, begin, end);
+        return composed(*low, type, width, way, at, shared, begin, end);
       };
       const auto whole = all(MemoryWay::as_it_lies, 0, kTokens);
       EXPECT_EQ(whole, all(MemoryWay::several_pages, 0, kTokens)) << shared;
       // A part alone: what it meets is as in the whole, what lies around it is as it was.
       for (const MemoryWay way : {MemoryWay::as_it_lies, MemoryWay::several_pages}) {
         const auto part = all(way, 13, 58), untouched = all(way, 0, 0);
-        const auto row = static_cast<std::size_t>(kWidth * size_of(type) / 2);
+        const auto row = static_cast<std::size_t>(width * size_of(type) / 2);
         for (std::size_t r = 0; r < part.size() / row; ++r) {
           const Index t = static_cast<Index>(r) % kTokens;
           const auto& want = t >= 13 && t < 58 ? whole : untouched;
@@ -78,6 +77,14 @@ TEST_P(BothWays, SameBits) {
         }
       }
     }
+}
+
+// Blocks of 1024 and 4096 channels: one whole and one begun, of each.
+TEST_P(BothWays, SameBits) {
+  expect_same_bits(GetParam(), 1100);
+}
+TEST_P(BothWays, SameBitsOfManyChannels) {
+  expect_same_bits(GetParam(), 4500);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BothWays,

@@ -34,8 +34,9 @@ struct Pope {
 static_assert(Described<Pope>);
 
 // Immutable, thread-safe, cheap to copy. Arithmetic in double, one rounding to the dtype; before it
-// mu and its slope are within 4e-16 of themselves, cosine and sine within 3e-16 for |p| <= 2^37,
-// 6e-16 with a bias. The same bits for any number of threads, split of a batch, and strides.
+// mu and its slope are within 4e-16 of themselves (or 2^-1074), cosine and sine within 3e-16 for
+// |p| <= 2^37, 6e-16 with a bias. The same bits for any number of threads, split of a batch, and
+// strides.
 class POSENC_API PopePlan {
  public:
   // Throws [pope]: head_dim outside 1 .. 32768, base not finite and positive, integer dtype.
