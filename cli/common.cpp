@@ -12,6 +12,7 @@
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
+#include "posenc/core/fields.h"
 #include "posenc/relative/term.h"
 #include "streams.h"
 
@@ -187,10 +188,29 @@ std::string what_it_does(const Encoding& e) {
 
 }  // namespace
 
+namespace {
+
+// What people write in place of a file.
+std::string absent(const std::string& text) {
+  const std::string word = text.substr(0, text.find(' '));
+  for (const SchemeInfo& s : all_schemes())
+    if (s.card.name == word)
+      return "; a SCHEME is no MODEL: posenc table, plot, apply and list take it";
+  const auto slash = text.find('/');
+  const bool hub = slash != std::string::npos && slash > 0 && text[0] != '.' &&
+                   text.find('/', slash + 1) == std::string::npos && slash + 1 < text.size() &&
+                   !std::filesystem::exists(text.substr(0, slash));
+  return hub ? "; nothing is fetched: download the repository's config.json and name it or its "
+               "folder"
+             : "";
+}
+
+}  // namespace
+
 ModelSpec read_model_argument(const SubjectOptions& o) {
   const ReadOptions options = read_options(o);
   if (o.text == "-") return read_stdin_model(options);
-  if (!exists(o.text)) throw InputError(o.text + ": no such file or directory");
+  if (!exists(o.text)) throw InputError(o.text + ": no such file or directory" + absent(o.text));
   const std::string ending = std::filesystem::path(o.text).extension().string();
   for (const char* weights : {".safetensors", ".npy", ".npz", ".bin", ".pt", ".pth", ".onnx"})
     if (ending == weights)

@@ -43,6 +43,8 @@ void Reading::add(Severity severity, std::string code, std::string message, std:
 }
 
 std::optional<Value> Reading::assumed(std::string_view key) {
+  if (assume.empty()) return std::nullopt;
+  asked.emplace(key);
   const auto it = assume.find(std::string(key));
   if (it == assume.end()) return std::nullopt;
   used.insert(it->first);
@@ -162,6 +164,7 @@ std::optional<Value> ConfigView::value(std::string_view key) const {
   const Json* defaults = entry_->find("defaults");
   const Json* held = defaults ? defaults->find(key) : nullptr;
   if (!held || held->is_null()) return std::nullopt;
+  reading_->of_class[std::string(key)] = shown(*held);
   return Value{*held, Origin::class_default, class_name()};
 }
 

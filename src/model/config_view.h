@@ -21,9 +21,11 @@ using Value = Sourced<Json>;
 struct Reading {
   std::string file;  // for `where`: the name without folders
   std::map<std::string, std::string> assume;
-  std::set<std::string> used{};
+  std::set<std::string> used{};   // of `assume`
+  std::set<std::string> asked{};  // every key that `assume` could have
   std::vector<Finding> findings{};
-  std::set<std::string> looked{};  // `where` of every key that was found
+  std::set<std::string> looked{};                 // `where` of every key that was found
+  std::map<std::string, std::string> of_class{};  // keys that a class filled in, and what with
 
   void add(Severity, std::string code, std::string message, std::string where, std::string fix,
            std::optional<double> value = {});

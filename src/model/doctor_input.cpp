@@ -79,24 +79,30 @@ class InputDoctor {
     out_.push_back({severity, code, std::move(message), spec_.file, std::move(fix), value});
   }
 
-  // File and name of the table: what lies beside the config, where that is one tensor; otherwise
-  // a word for the file and the name as the class ends it.
-  std::pair<std::string, std::string> table_of(const InputEncoding& e) const {
+  // The table: what lies beside the config, where that is one tensor; otherwise a word for the file
+  // and the name as the class ends it, no shape.
+  StoredTensor table_of(const InputEncoding& e) const {
     const std::string name = e.tensors.empty() ? "NAME" : e.tensors.front();
     try {
       std::vector<StoredTensor> found;
       if (!e.tensors.empty()) found = ModelWeights(spec_.weights).find(name);
-      if (found.size() == 1) return {found[0].file, found[0].name};
+      if (found.size() == 1) return found[0];
     } catch (const FormatError&) {  // said by check_tables
     }
-    return {"WEIGHTS", name};
+    StoredTensor t;
+    t.file = "WEIGHTS", t.name = name;
+    return t;
   }
 
   void beyond_rows(const InputEncoding& e) {
     const Index n = *e.positions, wanted = spec_.context.value, offset = offset_of(e.value);
-    const auto [file, tensor] = table_of(e);
+    const StoredTensor table = table_of(e);
+    const std::string &file = table.file, &tensor = table.name;
     std::string fix;
-    if (spec_.reader == "llama_cpp") {
+    if (!e.image_prefix && table.shape.size() == 2 && table.shape[0] >= wanted + offset) {
+      fix = "the table in " + file + " has " + number(table.shape[0]) +
+            " rows, enough: state its size (table_shape says how)";
+    } else if (spec_.reader == "llama_cpp") {
       fix =
           "stay below, or extend the table of the model's safetensors file (posenc extend) and "
           "convert it again";

@@ -158,6 +158,48 @@ std::optional<TextPart> find_text(const Json& config, Reading& reading) {
   return at;
 }
 
+// Numbers of the file that nothing looked at: "n_embd 512, n_layer 7".
+std::string unread_numbers(const Json& object, const std::string& pointer, const Reading& reading) {
+  constexpr int kMost = 6;
+  std::string text;
+  int n = 0;
+  for (const auto& [key, value] : object.as_object())
+    if (value.is_number() && !reading.looked.count(reading.file + "#" + pointer + "/" + key) &&
+        ++n <= kMost)
+      text += (text.empty() ? "" : ", ") + key + " " + shown(value);
+  return n > kMost ? text + " ..." : text;
+}
+
+// What a class that a person chose fills in is another model's.
+void filled_by_class(const TextPart& text, const ConfigView& view,
+                     const std::vector<LayerSpec>& layers) {
+  Reading& reading = view.reading();
+  const Json* own = text.object->find("model_type");
+  const bool same = own && own->is_string() && own->as_string() == text.model_type;
+  if (text.entry != generic_entry() && (same || !reading.used.count("model_type"))) return;
+  std::string filled, first;
+  const auto fill = [&](const std::string& key, const std::string& value) {
+    filled += (filled.empty() ? "" : ", ") + key + " " + value;
+    if (first.empty()) first = key;
+  };
+  for (const char* key : {"hidden_size", "num_attention_heads", "head_dim", "num_hidden_layers"}) {
+    const auto held = reading.of_class.find(key);
+    const bool head = key != std::string_view("num_hidden_layers");
+    if (held != reading.of_class.end() && !(head && view.stated("head_dim")))
+      fill(held->first, held->second);
+  }
+  const bool sizes = !filled.empty();
+  const FieldValue* base = layers.empty() ? nullptr : layers.front().field("base");
+  if (base && base->origin == Origin::class_default) fill("base", shown(base->value));
+  if (filled.empty()) return;
+  const std::string unread = unread_numbers(*text.object, text.pointer, reading);
+  reading.add(sizes ? Severity::error : Severity::warning, "assumed_defaults",
+              filled + " come from " + view.class_name() + ": the file does not state them" +
+                  (unread.empty() ? "" : "; nothing read its " + unread),
+              reading.file + "#" + text.pointer,
+              "say what the model has: --assume " + first + "=N");
+}
+
 Sourced<Index> context_of(const ConfigView& view, const ReadOptions& options) {
   if (options.context) return {*options.context, Origin::user, "--context"};
   if (auto n = view.integer("max_position_embeddings", 1, kUnbounded / 4)) return *n;
@@ -203,6 +245,7 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
       spec.context = context_of(view, options);
       PartLayers part = read_layers(view, spec.context.value);
       unread_positions(view, part.layers);
+      filled_by_class(*text, view, part.layers);
       refused_on_loading(text->entry->find("decoder") ? read : view, part.layers.size());
       spec.layers = std::move(part.layers);
       spec.input = std::move(part.input);

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "model/layers.h"
+#include "posenc/core/fields.h"
 
 namespace posenc::hf {
 namespace {
@@ -316,16 +317,33 @@ void unread_positions(const ConfigView& view, const std::vector<LayerSpec>& laye
   Unread(view, layers).find();
 }
 
+namespace {
+
+// What could have been meant: the fields and keys that the reader asked for, so many of them.
+std::string assumable(const Reading& reading, const std::string& key, bool path) {
+  if (path) return "name a key that the model's class reads";
+  std::vector<std::string_view> known;
+  std::string fields;
+  for (const std::string& name : reading.asked) {
+    if (name.starts_with('/') || name.starts_with('#')) continue;
+    known.push_back(name);
+    if (is_scheme_field(name)) fields.append(fields.empty() ? "" : ", ").append(name);
+  }
+  const std::string_view meant = nearest_word(key, known);
+  return (meant.empty() ? "" : "did you mean " + std::string(meant) + "? ") +
+         (fields.empty() ? "" : "of the SCHEME this model's are " + fields + "; ") +
+         "a key of the file is named as /path/in/the/file";
+}
+
+}  // namespace
+
 void unused_assumptions(Reading& reading) {
   for (const auto& [key, text] : reading.assume) {
     const bool path = key.starts_with("/") || key.starts_with("#/");
     if (!reading.used.count(key) || (path && !looked_at(reading, key)))
       reading.error("assume_unused",
                     "--assume " + key + "=" + text + " names nothing that was read",
-                    "--assume " + key,
-                    path                   ? "name a key that the model's class reads"
-                    : is_scheme_field(key) ? "this model has no such field"
-                                           : "name a SCHEME field, or a key as /path/in/the/file");
+                    "--assume " + key, assumable(reading, key, path));
     else
       reading.note("assumed", key + " = " + text + " is a person's decision, not the file's",
                    "--assume " + key);

@@ -118,8 +118,9 @@ void ggml(const Spectrum& s, const double* position, Index pair_begin, Index pai
 void check_ggml(const Spectrum& s) {
   if (!s.ggml)
     refuse("ggml",
-           "precision ggml needs frequencies that ggml can be told of; a scaling or the "
-           "scheme itself has none");
+           "precision ggml needs what ggml can be told of: one base, divisors, linear, and YaRN "
+           "whose range is rounded (truncate=true) and blended arithmetically; a scaling or the "
+           "scheme is another");
   const GgmlForm& g = *s.ggml;
   const Index pairs = s.pairs();
   if (s.heads != 1) refuse("ggml", "ggml turns all heads alike, heads with frequencies", s.heads);

@@ -88,6 +88,12 @@ class BadInput(Case):
         self.error("table", "rope head_dim=8 pairing=half_split theta=5", "-o", "o.npy", "--what", "inv_freq", code=3,
                    says='did you mean base? There are')
 
+    def test_what_is_no_model_file(self):
+        self.error("explain", "rope head_dim=128", code=3, says="a SCHEME is no MODEL: posenc table, plot, apply and list take it")
+        self.error("explain", "meta-llama/Llama-3.1-8B", code=3, says="nothing is fetched: download the repository's config.json")
+        for path in ["./some/file", "/some/file", "some", "some/thing/else"]:
+            self.error("explain", path, code=3, says=f"{path}: no such file or directory\n")
+
     def test_numbers_are_digits(self):
         for value, hint in [("1e5", "100000"), ("128k", "131072"), ("1.5", ""), ("-3", ""), ("0", ""), ("0x10", ""), ("9" * 30, ""),
                             (" 5", ""), ("many", "")]:

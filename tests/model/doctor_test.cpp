@@ -115,7 +115,66 @@ TEST(Doctor, AssumptionsResolveAndAreSaid) {
   ReadOptions unused;
   unused.assume["yarn.facto"] = "4";
   unused.assume["yarn.factor"] = "4";
-  EXPECT_TRUE(read_hugging_face(config, "config.json", unused).has_error());
+  const ModelSpec misspelt = read_hugging_face(config, "config.json", unused);
+  const auto wrong = std::find_if(misspelt.findings.begin(), misspelt.findings.end(),
+                                  [](const Finding& f) { return f.code == "assume_unused"; });
+  ASSERT_NE(wrong, misspelt.findings.end());
+  EXPECT_THAT(wrong->fix, testing::AllOf(testing::HasSubstr("did you mean yarn.factor?"),
+                                         testing::HasSubstr("this model's are base, ")));
+}
+
+// A class that a person chose reads by its own names: what it fills in is said, never taken.
+TEST(Doctor, SizesOfAnAssumedClass) {
+  const auto read = [](const char* text, std::map<std::string, std::string> assume) {
+    ReadOptions options;
+    options.assume = std::move(assume);
+    return read_hugging_face(parse_json(text, "config.json"), "config.json", options);
+  };
+  const auto said = [](const ModelSpec& spec) -> const Finding* {
+    for (const auto& f : spec.findings)
+      if (f.code == "assumed_defaults") return &f;
+    return nullptr;
+  };
+  const char* other = R"({"model_type": "mystery", "n_embd": 512, "n_layer": 7, "n_head": 8,
+                          "rope_theta": 20000})";
+  for (const auto& [key, value] : {std::pair("pairing", "half_split"), {"model_type", "llama"}}) {
+    const ModelSpec spec = read(other, {{key, value}});
+    const Finding* f = said(spec);
+    ASSERT_TRUE(f) << key;
+    EXPECT_EQ(f->severity, Severity::error);
+    EXPECT_THAT(f->message,
+                testing::AllOf(testing::HasSubstr("hidden_size 4096, num_attention_heads "
+                                                  "32, num_hidden_layers 32"),
+                               testing::HasSubstr("n_embd 512, n_layer 7, n_head 8")));
+    const ModelSpec sized = read(other, {{key, value},
+                                         {"hidden_size", "512"},
+                                         {"num_attention_heads", "8"},
+                                         {"num_hidden_layers", "7"}});
+    EXPECT_FALSE(said(sized));
+    ASSERT_FALSE(sized.has_error()) << errors_of(sized);
+    EXPECT_EQ(sized.layers.size(), 7u);
+    EXPECT_EQ(sized.layers.front().rotary->head_dim, 64);
+  }
+  const char* no_theta = R"({"model_type": "mystery", "head_dim": 64, "num_hidden_layers": 2,
+                             "rotary_theta": 500000})";
+  const ModelSpec spec = read(no_theta, {{"model_type", "llama"}});
+  ASSERT_TRUE(said(spec));
+  EXPECT_EQ(said(spec)->severity, Severity::warning);
+  EXPECT_THAT(said(spec)->message, testing::HasSubstr("rotary_theta 500000"));
+  // The file's own class may fill in what it likes.
+  EXPECT_FALSE(said(read(R"({"model_type": "llama"})", {})));
+  EXPECT_FALSE(said(read(R"({"model_type": "llama"})", {{"model_type", "llama"}})));
+}
+
+TEST(Doctor, NoLayers) {
+  const auto codes = [](Index layers) {
+    const Json config = Json::object({{"model_type", "llama"}, {"num_hidden_layers", layers}});
+    std::string all;
+    for (const Finding& f : doctor(read_hugging_face(config, "config.json"))) all += f.code + " ";
+    return all;
+  };
+  EXPECT_THAT(codes(0), testing::HasSubstr("no_layers"));
+  EXPECT_THAT(codes(1), testing::Not(testing::HasSubstr("no_layers")));
 }
 
 TEST(Doctor, RisksAtTheContext) {

@@ -91,6 +91,16 @@ TEST(StoredTables, WhatIsWrongWithThem) {
   const auto all = Folder("posenc_wrong", c, {{kName, table(16, 8)}}).findings();
   EXPECT_NE(find(all, "table_shape")->fix.find("max_position_embeddings 16"), std::string::npos);
   EXPECT_NE(find(all, "table_shape")->fix.find("--prefix 2 --to 18"), std::string::npos);
+  // A context beyond the config, and a table that is long enough.
+  const Folder longer("posenc_wrong", c, {{kName, table(40, 8)}});
+  const auto beyond = [&](Index context) {
+    ReadOptions options;
+    options.context = context;
+    const auto found = doctor(read_model(longer.path(), options));
+    return find(found, "context_beyond_table")->fix;
+  };
+  EXPECT_NE(beyond(38).find("has 40 rows, enough"), std::string::npos);
+  EXPECT_NE(beyond(39).find("--prefix 2 --to 41"), std::string::npos);
   // Both sides of an encoder and decoder.
   const Json bart = config(R"({"model_type": "bart", "d_model": 8, "encoder_layers": 1,
     "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
