@@ -3,6 +3,7 @@
 // table says under "rope" with the rule own_keys (tools/model_table/remote_code.py).
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "model/rope_parts.h"
 
@@ -129,6 +130,26 @@ bool is_pair(const ConfigView& view, const std::string& key, const Value& v, con
   return false;
 }
 
+// What a type reads beside its factor, and what stands in for it.
+const Json* read_by(const Json& rule, const Value& type) {
+  const Json* all = rule.find("reads");
+  return all ? all->find(type.value.as_string()) : nullptr;
+}
+
+// DeepSeek's gain, mscale(m) / mscale(all) with mscale(x) = 0.1 x ln(factor) + 1, where m is 1 when
+// it is missing. Where both are stated and not 0 the common rule is the same.
+void deepseek_gain(Dict& d) {
+  const Value *m = d.find("mscale"), *all = d.find("mscale_all_dim"), *factor = d.find("factor");
+  const auto number = [](const Value* v) { return v && v->value.is_number(); };
+  if (!number(m) || !number(all) || !number(factor)) return;  // the common rule says what is wrong
+  const double a = m->value.as_number(), b = all->value.as_number();
+  if (a != 0 && b != 0) return;
+  const double log = factor->value.as_number() > 1 ? 0.1 * std::log(factor->value.as_number()) : 0;
+  d.set("attention_factor", {(log * a + 1) / (log * b + 1), Origin::derived,
+                             "0.1 mscale ln(factor) + 1, over the same of mscale_all_dim"});
+  d.set("mscale", {Json(), m->origin, m->where});
+}
+
 // rope_scaling {"type", "factor"} of InternLM2, rotary {"type", "base"} of InternLM.
 bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   const std::string key = rule.at("key").as_string(), base = text_of(rule, "base");
@@ -144,16 +165,22 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   if (!type || (rule.find("pair") && !is_pair(view, key, *v, said))) return false;
   d.set("rope_type", *type);
   const bool scales = type->value != Json("default");
+  const Json* reads = read_by(rule, *type);
   for (const auto& [name, value] : said.items())
     if (name == base)
       theta = value;
     else if (scales && name == text_of(rule, "factor", "factor"))
       d.set("factor", value);
+    else if (reads && reads->find(name))
+      d.set(name, value);
     else if (name != "type")
       view.reading().warn("key_ignored",
                           name + " is not read by " + view.class_name() + " with type " +
                               shown(said.find("type")->value),
                           value.where, "remove it, or write the type it belongs to");
+  if (reads)
+    for (const auto& [name, held] : reads->as_object()) d.set_default(name, of_class(view, held));
+  if (type->value == Json("yarn")) deepseek_gain(d);
   if (const Json* held = rule.find("factor_default"); held && scales)
     d.set_default("factor", of_class(view, *held));
   if (base.empty() || said.find(base)) return true;

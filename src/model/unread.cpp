@@ -331,7 +331,7 @@ std::string assumable(const Reading& reading, const std::string& key, bool path)
   }
   const std::string_view meant = nearest_word(key, known);
   return (meant.empty() ? "" : "did you mean " + std::string(meant) + "? ") +
-         (fields.empty() ? "" : "of the SCHEME this model's are " + fields + "; ") +
+         (fields.empty() ? "" : "fields of this model's SCHEME: " + fields + "; ") +
          "a key of the file is named as /path/in/the/file";
 }
 

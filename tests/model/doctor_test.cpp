@@ -119,8 +119,9 @@ TEST(Doctor, AssumptionsResolveAndAreSaid) {
   const auto wrong = std::find_if(misspelt.findings.begin(), misspelt.findings.end(),
                                   [](const Finding& f) { return f.code == "assume_unused"; });
   ASSERT_NE(wrong, misspelt.findings.end());
-  EXPECT_THAT(wrong->fix, testing::AllOf(testing::HasSubstr("did you mean yarn.factor?"),
-                                         testing::HasSubstr("this model's are base, ")));
+  EXPECT_THAT(wrong->fix,
+              testing::AllOf(testing::HasSubstr("did you mean yarn.factor?"),
+                             testing::HasSubstr("fields of this model's SCHEME: base, ")));
 }
 
 // A class that a person chose reads by its own names: what it fills in is said, never taken.

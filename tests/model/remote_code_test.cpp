@@ -40,11 +40,14 @@ std::vector<double> turned(const RotarySpec& spec, std::vector<double> head,
       for (Index a = 0; a < s.axes; ++a)
         angle += s.frequency[static_cast<std::size_t>(a * pairs + i)] *
                  position[static_cast<std::size_t>(s.axes == 1 ? 0 : a)];
-      const bool halves = b.pairing == Pairing::half_split;
-      const auto x = static_cast<std::size_t>(b.offset + (halves ? i : 2 * i));
-      const auto y = x + static_cast<std::size_t>(halves ? pairs : 1);
-      head[x] = s.gain * (in[x] * std::cos(angle) - in[y] * std::sin(angle));
-      head[y] = s.gain * (in[x] * std::sin(angle) + in[y] * std::cos(angle));
+      const auto member = [&](bool halves, Index k) {
+        return static_cast<std::size_t>(b.offset + (halves ? i + k * pairs : 2 * i + k));
+      };
+      const bool halves = b.pairing == Pairing::half_split,
+                 apart = halves || b.output_order == OutputOrder::even_then_odd;
+      const double x = in[member(halves, 0)], y = in[member(halves, 1)];
+      head[member(apart, 0)] = s.gain * (x * std::cos(angle) - y * std::sin(angle));
+      head[member(apart, 1)] = s.gain * (x * std::sin(angle) + y * std::cos(angle));
     }
   }
   return head;
@@ -80,7 +83,7 @@ TEST(RemoteCode, TurnsAsItsModuleDoes) {
     EXPECT_TRUE(finding(spec, "remote_code")) << who;
   }
   EXPECT_LE(worst, 4e-6);  // float32 angles up to position 512
-  EXPECT_EQ(types.size(), 5u);
+  EXPECT_EQ(types.size(), 7u);
 }
 
 TEST(RemoteCode, BaichuanOf13BHasItsBias) {
@@ -156,6 +159,13 @@ TEST(RemoteCode, RefusesWhatItCannotTell) {
        "wrong_type", "nothing else"},
       {R"({"model_type": "internlm2", "rope_pos_id_version": "v2pe_fix"})", "layout_not_covered",
        "V2PE"},
+      {R"({"model_type": "deepseek", "num_hidden_layers": 28})", "missing_key", "hidden_size"},
+      {R"({"model_type": "deepseek", "hidden_size": 64, "num_attention_heads": 4,
+           "num_hidden_layers": 1, "rope_scaling": {"type": "yarn", "factor": 2.0}})",
+       "unknown_rope_type", "linear, dynamic"},
+      {R"({"model_type": "kimi_k2", "rope_scaling": {"rope_type": "yarn", "factor": 2.0}})",
+       "missing_key", "rope_type is not read"},
+      {R"({"model_type": "kimi_k2", "rope_scaling": {"type": "yarn"}})", "missing_key", "factor"},
   };
   for (const Refused& r : all) {
     const ModelSpec spec = read(r.config);
@@ -164,6 +174,21 @@ TEST(RemoteCode, RefusesWhatItCannotTell) {
     EXPECT_TRUE(f && f->severity == Severity::error) << r.config << "\n" << errors_of(spec);
     EXPECT_TRUE(f == nullptr || !f->fix.empty()) << r.config;
   }
+}
+
+// The softmax scale of DeepSeek's code has mscale_all_dim, whatever the type.
+TEST(RemoteCode, LogitsOfKimiK2) {
+  const auto factor = [](const std::string& scaling) {
+    const ModelSpec spec = read(R"({"model_type": "kimi_k2", "rope_scaling": )" + scaling + "}");
+    EXPECT_FALSE(spec.has_error()) << scaling << errors_of(spec);
+    return first(spec).rotary->logit_factor();
+  };
+  const double m = 0.1 * std::log(32.0) + 1;
+  EXPECT_EQ(factor("null"), 1);
+  EXPECT_NEAR(factor(R"({"type": "yarn", "factor": 32.0, "mscale": 1.0, "mscale_all_dim": 1.0})"),
+              m * m, 1e-12);
+  EXPECT_NEAR(factor(R"({"type": "yarn", "factor": 32.0, "mscale_all_dim": 1.0})"), m * m, 1e-12);
+  EXPECT_EQ(factor(R"({"type": "yarn", "factor": 32.0, "mscale": 0.5})"), 1);
 }
 
 // The mends of the refusals do what they say.

@@ -154,4 +154,29 @@ ENTRY = {
                                               "(rope_pos_id_version)"}},
         "defaults": {"hidden_size": 4096, "max_position_embeddings": 2048, "num_attention_heads": 32,
                      "num_hidden_layers": 32, "num_key_value_heads": None, "rope_pos_id_version": "default"}},
+    # DeepSeek's first mixture of experts (DeepSeek-MoE-16B): ywhijn/moe-project-7101 modeling_deepseek.py, a copy of
+    # Llama's first code. (DeepSeek-LLM is of the type llama.) Its configuration class was not at hand: nothing but
+    # the base, 10000 as the class documents it, stands in for what a file lacks.
+    "deepseek": {
+        "class": "DeepseekConfig", "remote": "modeling_deepseek.py of DeepSeek-MoE-16B",
+        "scheme": "rope", "pairing": "half_split", "theta": 10000.0, "head": "hidden_over_heads", "heads_divide": True,
+        "rope": {"rule": "own_keys",
+                 "scaling": {"key": "rope_scaling", "types": {"linear": "linear", "dynamic": "dynamic"}}},
+        "defaults": {}},
+    # Kimi-K2: "reuses the DeepSeekV3CausalLM architecture", model_type kimi_k2 only tells it apart (MoonshotAI/Kimi-K2
+    # docs/deploy_guidance.md). DeepSeek's modeling_deepseek.py and configuration_deepseek.py as kept in
+    # 1nl00k/inspectR1 (DeepSeek-R1); transformers' deepseek_v3 differs where mscale or mscale_all_dim is missing.
+    "kimi_k2": {
+        "class": "DeepseekV3Config", "remote": "modeling_deepseek.py of DeepSeek-V3, which Kimi-K2 brings along",
+        "scheme": "rope", "pairing": "interleaved", "output_order": "even_then_odd", "theta": 10000.0,
+        "head": "latent", "logit_factor": True,
+        "rope": {"rule": "own_keys", "scaling": {
+            "key": "rope_scaling", "types": {"linear": "linear", "dynamic": "dynamic", "yarn": "yarn"},
+            "reads": {"linear": {"mscale_all_dim": 0}, "dynamic": {"mscale_all_dim": 0}, "yarn": {
+                "original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1, "mscale": 1,
+                "mscale_all_dim": 0}}}},
+        "defaults": {"hidden_size": 7168, "kv_lora_rank": 512, "max_position_embeddings": 4096,
+                     "num_attention_heads": 128, "num_hidden_layers": 61, "num_key_value_heads": 128,
+                     "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
+        "nullable": ["num_key_value_heads"]},
 }

@@ -28,6 +28,8 @@ SOURCES = {
     "internlm_llama.py": ("InternLM/InternLM", "tools/transformers/internlm_model/modeling_internlm.py", "09a2b5b"),
     "internlm2.py": ("OpenGVLab/InternVL", "internvl_chat/internvl/model/internlm2/modeling_internlm2.py",
                      "2410d1dbf208"),
+    "deepseek_moe.py": ("ywhijn/moe-project-7101", "modeling_deepseek.py", "ca08f90083b4"),
+    "deepseek_r1.py": ("1nl00k/inspectR1", "modeling_deepseek.py", "a412072b2aad"),
 }
 folder = pathlib.Path(sys.argv[1])
 HEADS, SEED = 2, 7
@@ -195,7 +197,42 @@ def internlm2():
                       {None: "", "linear": "LinearScaling", "dynamic": "DynamicNTKScaling"})
 
 
-cases = [c for make in (chatglm, chatglm_6b, qwen, baichuan, internlm, internlm_llama, internlm2) for c in make()]
+def deepseek():
+    return llama_like("deepseek", "deepseek_moe.py", "Deepseek",
+                      {None: "", "linear": "LinearScaling", "dynamic": "DynamicNTKScaling"})
+
+
+def kimi_k2():
+    plain, linear, dynamic, yarn, *_, turn = parts("deepseek_r1.py", [
+        "DeepseekV3RotaryEmbedding", "DeepseekV3LinearScalingRotaryEmbedding",
+        "DeepseekV3DynamicNTKScalingRotaryEmbedding", "DeepseekV3YarnRotaryEmbedding", "yarn_find_correction_dim",
+        "yarn_find_correction_range", "yarn_get_mscale", "yarn_linear_ramp_mask", "rotate_half", "apply_rotary_pos_emb"])
+    module = {None: plain, "linear": linear, "dynamic": dynamic, "yarn": yarn}
+    released = {"beta_fast": 1.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 4096}
+    out = []
+    for name, kind, length, more in (
+            ("plain", None, 64, {}), ("linear", "linear", 128, {}), ("dynamic", "dynamic", 200, {}),
+            ("released", "yarn", 64, released), ("yarn", "yarn", 64, {}),
+            ("wide", "yarn", 64, {"beta_fast": 32, "beta_slow": 1, "original_max_position_embeddings": 64}),
+            ("mscale", "yarn", 64, {"mscale": 0.707}), ("all", "yarn", 64, {"mscale_all_dim": 0.5}),
+            ("both", "yarn", 64, {"mscale": 0.707, "mscale_all_dim": 1.5}),
+            ("none", "yarn", 64, {"mscale": 0, "mscale_all_dim": 0.5})):
+        config = {"model_type": "kimi_k2", "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+                  "max_position_embeddings": 64, "rope_theta": 50000, "qk_nope_head_dim": 0, "qk_rope_head_dim": 16,
+                  "rope_scaling": {"type": kind, "factor": 32.0, **more} if kind else None}
+        at = [0, 1, 9, length - 1]
+        q = numbers(len(at), 16)
+        given = {"scaling_factor": 32.0, **more} if kind else {}
+        cos, sin = module[kind](16, max_position_embeddings=64, base=50000, **given)(q, seq_len=length)
+        x = q.transpose(0, 1)[None]
+        turned = turn(x, x, cos, sin, torch.tensor(at)[None])[0][0].transpose(0, 1)
+        out.append(case("kimi_k2_" + name, "deepseek_r1.py", config, length, at, q, turned))
+    return out
+
+
+cases = [c for make in (chatglm, chatglm_6b, qwen, baichuan, internlm, internlm_llama, internlm2, deepseek, kimi_k2)
+         for c in make()]
 about = (f"rotary modules of published remote code, run by tools/model_table/run_remote_code.py with PyTorch "
          f"{torch.__version__} in float32")
 print(f'{{"about": {json.dumps(about)},\n "alibi": {json.dumps(baichuan_13b())},\n "cases": [')
