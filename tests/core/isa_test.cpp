@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "core/isa_table.h"
@@ -15,11 +16,22 @@ namespace {
 
 class IsaTest : public testing::Test {
  protected:
-  void TearDown() override {
+  void SetUp() override {
+    if (const char* text = std::getenv("POSENC_ISA")) environment_ = text;
     ::unsetenv("POSENC_ISA");
+    reset_isa();
+  }
+  void TearDown() override {
+    if (environment_)
+      ::setenv("POSENC_ISA", environment_->c_str(), 1);
+    else
+      ::unsetenv("POSENC_ISA");
     enable_native_features(true);
     reset_isa();
   }
+
+ private:
+  std::optional<std::string> environment_;  // whoever runs the tests may have set it
 };
 
 Isa unsupported() {
