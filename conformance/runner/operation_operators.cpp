@@ -54,6 +54,7 @@ std::vector<Index> ggml_streams(const Json& setting) {
     sections.push_back(s.as_integer());
     sum += sections.back();
   }
+  if (sum < 1) refuse("case", "sections must add up to pairs", sum);
   for (Index i = 0; i < static_cast<Index>(member(setting, "n_dims")) / 2; ++i) {
     const Index sector = i % sum;
     Index stream = 3;

@@ -82,7 +82,8 @@ double sum_at(const Convolutional& s, Call& c, Index b, Index t, Index out) {
 // d weight -> d g, d v: with n = |v|, d g = sum d w v / n, d v = g / n (d w - v sum(d w v) / n^2).
 void pull_norm(const Convolutional& s, const Call& c, const std::vector<double>& d_weight,
                std::vector<double>& d_g, std::vector<double>& d_v) {
-  const auto kernel = static_cast<std::size_t>(std::max<Index>(s.kernel, 1));
+  const auto kernel = static_cast<std::size_t>(s.kernel);
+  if (kernel == 0) return;
   std::vector<double> along(kernel, 0.0);
   for (std::size_t i = 0; i < d_weight.size(); ++i) along[i % kernel] += d_weight[i] * c.v[i];
   for (std::size_t k = 0; k < kernel; ++k) d_g[k] = along[k] / c.norm[k];

@@ -89,10 +89,18 @@ bool times(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   return true;
 }
 
+// The key of the type: by generation of the code where the rule names several.
+std::string key_of_type(const Json& rule, const Dict& said) {
+  if (const Json* keys = rule.find("type_keys"))
+    for (const Json& key : keys->as_array())
+      if (said.find(key.as_string())) return key.as_string();
+  return "type";
+}
+
 // The type that the dictionary of the scaling states, in the words of transformers.
 std::optional<Value> scaling_type(const ConfigView& view, const Json& rule, const Dict& said,
                                   const std::string& place) {
-  const Value* type = said.find("type");
+  const Value* type = said.find(key_of_type(rule, said));
   const Json* known =
       type && type->value.is_string() ? rule.at("types").find(type->value.as_string()) : nullptr;
   if (known) return Value{*known, type->origin, type->where};
@@ -130,7 +138,7 @@ bool is_pair(const ConfigView& view, const std::string& key, const Value& v, con
   return false;
 }
 
-// What a type reads beside its factor, and what stands in for it.
+// What a type reads beside its factor, and what stands in for it (null: nothing does).
 const Json* read_by(const Json& rule, const Value& type) {
   const Json* all = rule.find("reads");
   return all ? all->find(type.value.as_string()) : nullptr;
@@ -164,8 +172,9 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   const auto type = scaling_type(view, rule, said, v->where);
   if (!type || (rule.find("pair") && !is_pair(view, key, *v, said))) return false;
   d.set("rope_type", *type);
-  const bool scales = type->value != Json("default");
+  const bool scales = type->value != Json("default") && type->value != Json("longrope");
   const Json* reads = read_by(rule, *type);
+  const std::string type_key = key_of_type(rule, said);
   for (const auto& [name, value] : said.items())
     if (name == base)
       theta = value;
@@ -173,13 +182,14 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
       d.set("factor", value);
     else if (reads && reads->find(name))
       d.set(name, value);
-    else if (name != "type")
+    else if (name != type_key)
       view.reading().warn("key_ignored",
                           name + " is not read by " + view.class_name() + " with type " +
-                              shown(said.find("type")->value),
+                              shown(said.find(type_key)->value),
                           value.where, "remove it, or write the type it belongs to");
   if (reads)
-    for (const auto& [name, held] : reads->as_object()) d.set_default(name, of_class(view, held));
+    for (const auto& [name, held] : reads->as_object())
+      if (!held.is_null()) d.set_default(name, of_class(view, held));
   if (type->value == Json("yarn")) deepseek_gain(d);
   if (const Json* held = rule.find("factor_default"); held && scales)
     d.set_default("factor", of_class(view, *held));

@@ -268,8 +268,10 @@ bool RotaryWriter::longrope() {
   field("short_factor", *shorter);
   field("long_factor", *longer);
   field("original_context", *original);
-  field("switch_rule", {"per_call", Origin::class_default, "transformers decides at every call"});
   out_.original_context = original->value.as_integer();
+  if (const Json* rule = view_.entry().find("rope"); rule && rule->find("table_at_once"))
+    return longrope_of_table(original->value.as_integer());
+  field("switch_rule", {"per_call", Origin::class_default, "transformers decides at every call"});
   auto factor = number("factor", "factor", {false, 0});
   if (const Value* v = dict_.find("factor"); v && !factor && !v->value.is_null()) return false;
   if (factor) {
@@ -286,6 +288,24 @@ bool RotaryWriter::longrope() {
     field("attention_factor", *a);
   else if (const Value* v = dict_.find("attention_factor"); v && !v->value.is_null())
     return false;
+  return true;
+}
+
+// MiniCPM-4 makes its table for max_position_embeddings at once, by the list that such a length
+// has; a longer text makes it anew, by the long one.
+bool RotaryWriter::longrope_of_table(Index original) {
+  const auto longest = view_.integer("max_position_embeddings", 1, kUnbounded / 4, true);
+  if (!longest) return false;
+  const bool over = longest->value > original;
+  field("switch_rule", {over ? "always_long" : "per_call", Origin::derived,
+                        "the table is made for max_position_embeddings at once"});
+  const double ratio = static_cast<double>(longest->value) / static_cast<double>(original);
+  field("factor",
+        {ratio, Origin::derived, "max_position_embeddings / original_max_position_embeddings"});
+  if (ratio < 1)
+    field("attention_factor",
+          {std::sqrt(1 + std::log(ratio) / std::log(static_cast<double>(original))),
+           Origin::derived, "sqrt(1 + ln(factor) / ln(original_max_position_embeddings))"});
   return true;
 }
 

@@ -64,6 +64,7 @@ class RotaryWriter {
   bool yarn_options(double factor);
   bool yarn_gain(double factor);
   bool longrope();
+  bool longrope_of_table(Index original);
   bool llama3();
   bool proportional();
   void logit_factor();

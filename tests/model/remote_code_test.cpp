@@ -83,7 +83,7 @@ TEST(RemoteCode, TurnsAsItsModuleDoes) {
     EXPECT_TRUE(finding(spec, "remote_code")) << who;
   }
   EXPECT_LE(worst, 4e-6);  // float32 angles up to position 512
-  EXPECT_EQ(types.size(), 7u);
+  EXPECT_EQ(types.size(), 8u);
 }
 
 TEST(RemoteCode, BaichuanOf13BHasItsBias) {

@@ -179,4 +179,18 @@ ENTRY = {
                      "num_attention_heads": 128, "num_hidden_layers": 61, "num_key_value_heads": 128,
                      "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
         "nullable": ["num_key_value_heads"]},
+    # MiniCPM (1B, 2B: `type`, linear or dynamic) and MiniCPM-4 (`rope_type`, longrope too): wxthu/nas_tuner
+    # modeling_minicpm.py and configuration_minicpm.py (MiniCPM-4; the classes of both types of the first generation
+    # stand there too, and the check of its `type` is in the configuration).
+    "minicpm": {
+        "class": "MiniCPMConfig", "remote": "OpenBMB's modeling_minicpm.py of MiniCPM-4",
+        "scheme": "rope", "pairing": "half_split", "theta": 10000.0, "head": "hidden_over_heads", "heads_divide": True,
+        "rope": {"rule": "own_keys", "table_at_once": True, "scaling": {
+            "key": "rope_scaling", "type_keys": ["rope_type", "type"],
+            "types": {"linear": "linear", "dynamic": "dynamic", "longrope": "longrope"},
+            "reads": {"longrope": {"short_factor": None, "long_factor": None,
+                                   "original_max_position_embeddings": None}}}},
+        "remote_note": "blocks of keys that sparse_config chooses for a query are not described",
+        "defaults": {"hidden_size": 4096, "max_position_embeddings": 2048, "num_attention_heads": 32,
+                     "num_hidden_layers": 32, "num_key_value_heads": None}},
 }

@@ -29,6 +29,7 @@ SOURCES = {
     "internlm2.py": ("OpenGVLab/InternVL", "internvl_chat/internvl/model/internlm2/modeling_internlm2.py",
                      "2410d1dbf208"),
     "deepseek_moe.py": ("ywhijn/moe-project-7101", "modeling_deepseek.py", "ca08f90083b4"),
+    "minicpm4.py": ("wxthu/nas_tuner", "modeling_minicpm.py", "316794f27329"),
     "deepseek_r1.py": ("1nl00k/inspectR1", "modeling_deepseek.py", "a412072b2aad"),
 }
 folder = pathlib.Path(sys.argv[1])
@@ -231,8 +232,37 @@ def kimi_k2():
     return out
 
 
-cases = [c for make in (chatglm, chatglm_6b, qwen, baichuan, internlm, internlm_llama, internlm2, deepseek, kimi_k2)
-         for c in make()]
+def minicpm():
+    plain, linear, dynamic, longrope, _, turn = parts("minicpm4.py", [
+        "MiniCPMRotaryEmbedding", "MiniCPMLinearScalingRotaryEmbedding", "MiniCPMDynamicNTKScalingRotaryEmbedding",
+        "MiniCPMLongRoPE", "rotate_half", "apply_rotary_pos_emb"])
+    short, long = [1 + i / 8 for i in range(8)], [2 + 3 * i for i in range(8)]
+    lists = {"short_factor": short, "long_factor": long}
+    out = []
+    for name, module, key, kind, longest, length, more in (
+            ("plain", plain, None, None, 64, 64, {}), ("first_linear", linear, "type", "linear", 64, 128, {}),
+            ("first_dynamic", dynamic, "type", "dynamic", 64, 200, {}),
+            ("dynamic", dynamic, "rope_type", "dynamic", 64, 200, {}),
+            ("within", longrope, "rope_type", "longrope", 64, 64, {**lists, "original_max_position_embeddings": 64}),
+            ("beyond", longrope, "rope_type", "longrope", 64, 128, {**lists, "original_max_position_embeddings": 64}),
+            ("over", longrope, "rope_type", "longrope", 256, 64, {**lists, "original_max_position_embeddings": 64}),
+            ("under", longrope, "rope_type", "longrope", 32, 48, {**lists, "original_max_position_embeddings": 64})):
+        factor = {"factor": 2.0} if kind in ("linear", "dynamic") else {}
+        config = {"model_type": "minicpm", "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+                  "max_position_embeddings": longest, "rope_theta": 20000,
+                  "rope_scaling": {key: kind, **factor, **more} if kind else None}
+        at = [0, 1, 9, length - 1]
+        q = numbers(len(at), 16)
+        given = {"scaling_factor": 2.0} if factor else more
+        cos, sin = module(16, max_position_embeddings=longest, base=20000, **given)(q, seq_len=length)
+        x = q.transpose(0, 1)[None]
+        turned = turn(x, x, cos, sin, torch.tensor(at)[None])[0][0].transpose(0, 1)
+        out.append(case("minicpm_" + name, "minicpm4.py", config, length, at, q, turned))
+    return out
+
+
+cases = [c for make in (chatglm, chatglm_6b, qwen, baichuan, internlm, internlm_llama, internlm2, deepseek, kimi_k2,
+                        minicpm) for c in make()]
 about = (f"rotary modules of published remote code, run by tools/model_table/run_remote_code.py with PyTorch "
          f"{torch.__version__} in float32")
 print(f'{{"about": {json.dumps(about)},\n "alibi": {json.dumps(baichuan_13b())},\n "cases": [')
