@@ -107,7 +107,7 @@ int apply_verb(const ApplyOptions& o) {
   if (o.temperature && o.q.empty()) throw UsageError("--temperature multiplies q: give --q");
   if (o.json && is_stdout(o.output.path))
     throw UsageError("--json and the data cannot both go to stdout");
-  refuse_overwriting(o.output.path, {o.q, o.k, o.positions, o.subject.arrays});
+  refuse_overwriting(o.output.path, {o.q, o.k, o.positions, o.subject.arrays}, o.subject.text);
   const Subject subject = read_subject(o.subject);
   RotarySpec spec = spec_of(subject, o.subject);
   spec.precision = enum_word<Precision>("--precision", o.precision);

@@ -88,9 +88,10 @@ bool is_stdout(const std::string& path);
 std::string output_format(const Output&, const char* known);
 // npy, safetensors or csv; anything else is refused. Asked before anything is read.
 std::string array_format(const Output&);
-// Refuses a path that is one of the files that are read (FILE.safetensors:NAME too): an input is
-// never lost. Asked before anything is read.
-void refuse_overwriting(const std::string& path, std::initializer_list<std::string> inputs);
+// Refuses a path that is one of the files that are read (FILE.safetensors:NAME too), or one of the
+// weights beside `model`: an input is never lost. Asked before anything is read.
+void refuse_overwriting(const std::string& path, std::initializer_list<std::string> inputs,
+                        const std::string& model = "");
 void write_arrays(const Output&, const Arrays&);
 // What was written: with --json {"schema", "output", "arrays": {NAME: {"dtype", "shape"}}} on
 // stdout, else a line on stderr; nothing where the data themselves went to stdout.

@@ -81,8 +81,33 @@ std::string array_format(const Output& out) {
                                out.format.empty() ? out.path : out.format));
 }
 
-void refuse_overwriting(const std::string& path, std::initializer_list<std::string> inputs) {
+namespace {
+
+// Whether a path is of the weights that lie beside a model's config, by the names that they have.
+bool is_weights(const std::filesystem::path& path, const std::filesystem::path& model) {
+  std::error_code none;
+  if (model.empty() || !std::filesystem::exists(model, none) ||
+      !std::filesystem::exists(path, none))
+    return false;
+  const std::string name = path.filename().string();
+  const auto folder = [](const std::filesystem::path& p) {
+    return p.empty() ? std::filesystem::path(".") : p;
+  };
+  return path.extension() == ".safetensors" &&
+         (name.starts_with("model") || name.starts_with("consolidated")) &&
+         std::filesystem::equivalent(
+             folder(path.parent_path()),
+             std::filesystem::is_directory(model, none) ? model : folder(model.parent_path()),
+             none);
+}
+
+}  // namespace
+
+void refuse_overwriting(const std::string& path, std::initializer_list<std::string> inputs,
+                        const std::string& model) {
   if (is_stdout(path)) return;
+  if (is_weights(path, model))
+    throw UsageError(fmt::format("-o {} holds weights of the model: name another", path));
   for (const std::string& input : inputs) {
     const std::string_view ending = ".safetensors:";
     const auto name = input.rfind(ending);

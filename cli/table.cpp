@@ -213,7 +213,7 @@ int table(TableOptions o) {
   (void)array_format(o.output);  // refused before anything is read
   if (o.json && is_stdout(o.output.path))
     throw UsageError("--json and the data cannot both go to stdout");
-  refuse_overwriting(o.output.path, {o.positions, o.subject.arrays});
+  refuse_overwriting(o.output.path, {o.positions, o.subject.arrays}, o.subject.text);
   const Subject subject = read_subject(o.subject);
   const bool input = means_rows(subject, o);
   if (o.what.empty()) o.what = input ? "rows" : "cos_sin";

@@ -178,6 +178,16 @@ class Table(Case):
                       ["table", SCHEME, "--positions", p, "-o", p]]:
             self.error(*words, code=2, says=["is the file that is read", words[-1].name])
         self.assertEqual([f.read_bytes() for f in (q, p, packed)], before)
+        # Nor are a model's weights; another file beside them may be.
+        model = self.folder / "model"
+        model.mkdir()
+        (model / "config.json").write_bytes((LLAMA / "config.json").read_bytes())
+        weights = model / "model-00001-of-00002.safetensors"
+        weights.write_bytes(packed.read_bytes())
+        for subject in (model, model / "config.json"):
+            self.error("table", subject, "--positions", "3", "-o", weights, code=2, says="holds weights of the model")
+            self.posenc("table", subject, "--positions", "3", "-o", model / "rows.safetensors")
+        self.assertEqual(weights.read_bytes(), packed.read_bytes())
 
     def test_far_positions_stay_exact(self):
         path = self.table(SCHEME, "--positions", "131071", "--what", "cos")
