@@ -182,18 +182,18 @@ void filled_by_class(const TextPart& text, const ConfigView& view,
     filled += (filled.empty() ? "" : ", ") + key + " " + value;
     if (first.empty()) first = key;
   };
-  for (const char* key : {"hidden_size", "num_attention_heads", "head_dim", "num_hidden_layers"}) {
-    const auto held = reading.of_class.find(key);
-    const bool head = key != std::string_view("num_hidden_layers");
-    if (held != reading.of_class.end() && !(head && view.stated("head_dim")))
+  for (const char* key : {"hidden_size", "num_attention_heads", "head_dim"})
+    if (const auto held = reading.of_class.find(key);
+        held != reading.of_class.end() && !view.stated("head_dim"))
       fill(held->first, held->second);
-  }
-  const bool sizes = !filled.empty();
+  const bool head = !filled.empty();  // what turns is then another model's
+  if (const auto held = reading.of_class.find("num_hidden_layers"); held != reading.of_class.end())
+    fill(held->first, held->second);
   const FieldValue* base = layers.empty() ? nullptr : layers.front().field("base");
   if (base && base->origin == Origin::class_default) fill("base", shown(base->value));
   if (filled.empty()) return;
   const std::string unread = unread_numbers(*text.object, text.pointer, reading);
-  reading.add(sizes ? Severity::error : Severity::warning, "assumed_defaults",
+  reading.add(head ? Severity::error : Severity::warning, "assumed_defaults",
               filled + " come from " + view.class_name() + ": the file does not state them" +
                   (unread.empty() ? "" : "; nothing read its " + unread),
               reading.file + "#" + text.pointer,

@@ -156,6 +156,11 @@ TEST(Doctor, SizesOfAnAssumedClass) {
     EXPECT_EQ(sized.layers.size(), 7u);
     EXPECT_EQ(sized.layers.front().rotary->head_dim, 64);
   }
+  const char* no_layers = R"({"model_type": "mystery", "hidden_size": 512,
+                              "num_attention_heads": 8, "n_layer": 7, "rope_theta": 20000})";
+  const ModelSpec counted = read(no_layers, {{"pairing", "half_split"}});
+  ASSERT_TRUE(said(counted) && !counted.has_error()) << errors_of(counted);
+  EXPECT_THAT(said(counted)->message, testing::HasSubstr("num_hidden_layers 32 come"));
   const char* no_theta = R"({"model_type": "mystery", "head_dim": 64, "num_hidden_layers": 2,
                              "rotary_theta": 500000})";
   const ModelSpec spec = read(no_theta, {{"model_type", "llama"}});
