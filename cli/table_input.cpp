@@ -42,9 +42,10 @@ Index width_of(const LoweredInput& lowered) {
 
 template <class S>
 Array rows_of(const S& scheme, std::span<const TensorView> parameters, const PositionList& list,
-              DType dtype) {
+              DType dtype, const Encoding* whole = nullptr, Context context = {}) {
   LoweredInput lowered;
   scheme.lower(parameters, lowered);
+  if (whole != nullptr) rescale(lowered, *whole, context);
   for (InputTerm& t : lowered.terms)
     // Alone, a row is what it is: a product with nothing would be zero.
     if (t.compose != Compose::concat) t.compose = Compose::add;
@@ -126,7 +127,7 @@ Array input_rows(const Encoding& e, const PositionList& list, DType dtype,
                                       : learned_arrays(S::card.name, s.parameters(), o.arrays);
           std::vector<TensorView> parameters;
           for (const Parameter& p : s.parameters()) parameters.push_back(held.at(p.name).view());
-          return rows_of(s, parameters, list, dtype);
+          return rows_of(s, parameters, list, dtype, &e, {o.context.value_or(0)});
         } else {
           throw UsageError("--what rows is for schemes at the input");
         }

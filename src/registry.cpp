@@ -149,6 +149,23 @@ Spectrum resolve_spectrum(const Encoding& e, Context context) {
       e.scheme);
 }
 
+void rescale(LoweredInput& lowered, const Encoding& e, Context context) {
+  if (e.scalings.empty()) return;
+  const std::string_view first = e.scalings.front().card().name;
+  if (lowered.spectra.empty() || std::any_of(lowered.terms.begin(), lowered.terms.end(),
+                                             [](const InputTerm& t) { return t.phase == nullptr; }))
+    refuse("encoding",
+           "scalings act on frequencies, which " + std::string(card(e.scheme).name) +
+               " must have and nothing else",
+           first);
+  for (Spectrum& s : lowered.spectra) {
+    for (const Scaling& scaling : e.scalings) s = scaling.rescale(std::move(s), context);
+    if (s.gain != 1 || s.logit_factor != 1)
+      refuse("encoding", "a scaling of rows at the input must have no gain and no factor on logits",
+             first);
+  }
+}
+
 std::vector<SchemeInfo> all_schemes() {
   static_assert(Schemes::size == RotarySchemes::size + PolarSchemes::size + AbsoluteSchemes::size +
                                      InputModules::size + RelativeSchemes::size,

@@ -139,7 +139,8 @@ bool is_drawn_by_rows(const Subject& s, const PlotOptions& o) {
 
 std::string usual_kind(const Subject& s, const PlotOptions& o) {
   const Encoding& e = s.encoding ? *s.encoding : chosen_input(*s.model, o.subject).value;
-  const bool waves = std::holds_alternative<Sinusoidal>(e.scheme) || phases_of(e);
+  const Context context{o.subject.context.value_or(0)};
+  const bool waves = std::holds_alternative<Sinusoidal>(e.scheme) || phases_of(e, context);
   return waves ? "wavelengths" : "rows";
 }
 
@@ -160,10 +161,11 @@ std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::stri
     if (!own.subject.context && most) own.subject.context = *most;
   }
   const Encoding& e = s.encoding ? *s.encoding : source.input->value;
-  if (const auto* sinusoid = std::get_if<Sinusoidal>(&e.scheme))
+  // (A scaled one is drawn as any other phase: its law is that of the plain one.)
+  if (const auto* sinusoid = std::get_if<Sinusoidal>(&e.scheme); sinusoid && e.scalings.empty())
     return plot_sinusoid(*sinusoid, title, own);
   if (o.kind == "rows") return {heat_map(source, title, o, most)};
-  const std::optional<LoweredInput> phases = phases_of(e);
+  const std::optional<LoweredInput> phases = phases_of(e, {own.subject.context.value_or(0)});
   if (phases && o.kind == "wavelengths")
     return {phase_wavelengths(*phases, title, own.subject.context)};
   if (phases && o.kind == "decay")

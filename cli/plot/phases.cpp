@@ -80,15 +80,16 @@ void require_whole_pairs(const LoweredInput& lowered) {
 
 }  // namespace
 
-std::optional<LoweredInput> phases_of(const Encoding& e) {
+std::optional<LoweredInput> phases_of(const Encoding& e, Context context) {
   return std::visit(
-      [](const auto& s) -> std::optional<LoweredInput> {
+      [&](const auto& s) -> std::optional<LoweredInput> {
         if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>) {
           if (!s.parameters().empty()) return {};
           LoweredInput lowered;
           s.lower({}, lowered);
           for (const InputTerm& t : lowered.terms)
             if (t.phase == nullptr || !t.layers.empty()) return {};
+          rescale(lowered, e, context);
           if (!lowered.terms.empty()) return lowered;
         }
         return {};

@@ -12,7 +12,7 @@ namespace posenc::cli {
 
 // What the scheme becomes, where all of it is sines and cosines of fixed frequencies; nothing for
 // other schemes and for learned ones.
-std::optional<LoweredInput> phases_of(const Encoding&);
+std::optional<LoweredInput> phases_of(const Encoding&, Context);
 
 // Positions a full turn of every pair, a series an axis.
 Figure phase_wavelengths(const LoweredInput&, const std::string& title,

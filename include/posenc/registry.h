@@ -155,5 +155,9 @@ POSENC_API RotarySpec resolve(const Encoding&, Context = {});
 // The frequencies of a scheme after its scalings: every rotary scheme, pope, sinusoidal. Throws
 // [NAME] when the scheme has none.
 POSENC_API Spectrum resolve_spectrum(const Encoding&, Context = {});
+// Every phase of what a scheme at the input was lowered to, after the scalings of its encoding
+// (position interpolation of a sinusoid and the like). Throws [encoding]: scalings where nothing
+// has frequencies, or that ask for a gain, which rows at the input have not.
+POSENC_API void rescale(LoweredInput&, const Encoding&, Context = {});
 
 }  // namespace posenc

@@ -75,7 +75,10 @@ void check_rows_exist(const detail::ComposeSource& s, const Positions& p) {
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t)
       if (detail::table_row(s, p, b, t) == -2)
-        refuse(kWho, "position must have a row in the table of " + std::to_string(s.table_rows),
+        refuse(kWho,
+               std::string("position ") +
+                   (s.offset == 0 ? "" : "plus the offset of " + std::to_string(s.offset) + " ") +
+                   "must have a row in the table of " + std::to_string(s.table_rows),
                detail::integer_at(p, s.axis, b, t));
 }
 

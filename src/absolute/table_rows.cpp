@@ -39,7 +39,11 @@ Index InputRows::table_row(const InputTerm& t, Index b, Index token) const {
   if (t.beyond == Beyond::extend && fits && n > 0 && row >= 0 && row / n < n) return row;
   if (t.beyond == Beyond::error || t.beyond == Beyond::extend ||
       (n == 0 && t.beyond == Beyond::clamp))
-    refuse(kWho, "position must have a row in the table of " + std::to_string(n), p);
+    refuse(kWho,
+           std::string("position ") +
+               (t.offset == 0 ? "" : "plus the offset of " + std::to_string(t.offset) + " ") +
+               "must have a row in the table of " + std::to_string(n),
+           p);
   if (t.beyond == Beyond::zero) return -1;
   return (fits ? row : p) < 0 ? 0 : n - 1;
 }

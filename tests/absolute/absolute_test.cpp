@@ -294,5 +294,40 @@ TEST(Grammar, SchemesOfOtherPlacesReadBack) {
   EXPECT_THAT(refusal([] { resolve(parse_encoding("alibi")); }), HasSubstr("[alibi]"));
 }
 
+// Scalings of an encoding act on rows at the input too, or are refused.
+TEST(Scaled, RowsOfSinusoids) {
+  const auto rows = [](const std::string& text, double position) {
+    const Encoding e = parse_encoding(text);
+    LoweredInput low;
+    std::visit(
+        [&](const auto& s) {
+          if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>) s.lower({}, low);
+        },
+        e.scheme);
+    rescale(low, e);
+    std::vector<double> y(8);
+    apply_input({}, explicit_positions(std::vector<double>{position}), low,
+                tensor(y.data(), {1, 8}));
+    return y;
+  };
+  const auto plain = rows("sinusoidal width=8", 0.75),
+             scaled = rows("sinusoidal width=8 + linear factor=4", 3);
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_NEAR(scaled[i], plain[i], 1e-15) << i;
+  EXPECT_NEAR(rows("sinusoidal width=8 + linear factor=4", 1)[0], std::sin(0.25), 1e-15);
+  const auto says = [](const std::string& text) {
+    return test::refusal([&] {
+      const Encoding e = parse_encoding(text);
+      LoweredInput low;
+      if (const auto* s = std::get_if<Sinusoidal>(&e.scheme)) s->lower({}, low);
+      rescale(low, e);
+    });
+  };
+  EXPECT_THAT(says("learned width=4 rows=3 + linear factor=4"),
+              testing::HasSubstr("scalings act on frequencies"));
+  EXPECT_EQ(says("sinusoidal width=8 + mscale_logit factor=4 mscale_all_dim=1"),
+            "[encoding] a scaling of rows at the input must have no gain and no factor on logits, "
+            "got \"mscale_logit\"");
+}
+
 }  // namespace
 }  // namespace posenc

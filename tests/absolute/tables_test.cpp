@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learned tables and what is made of them: starts, presets, boxes, hierarchies, offsets by
 // distance. Gradients of all schemes stand in the laws.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -83,6 +84,8 @@ TEST(Learned, ExtendReachesTheSquareAndNoFarther) {
   s.alpha = 0.5;
   EXPECT_EQ(refusal([&] { s.parameters(); }),
             "[learned] alpha must lie between 0 and 1 and not be 1/2, got 0.5");
+  s.alpha = 0.4, s.offset = 2;
+  EXPECT_THAT(refusal([&] { s.parameters(); }), testing::HasSubstr("offset must be 0 with"));
 }
 
 TEST(Learned, FrozenRowsAreReadAndNotTrained) {

@@ -166,6 +166,13 @@ class Table(Case):
         self.posenc("apply", model, "--q", q, "--positions", "0", "-o", self.folder / "o.npy")
         self.assertEqual(self.last.stderr.count(b"this is layer 0 (chunked), --layer 3 another"), 1)
 
+    def test_scalings_act_on_rows_at_the_input(self):
+        path = self.folder / "rows.csv"
+        self.posenc("table", "sinusoidal width=8 + linear factor=4", "--positions", "1", "-o", path)
+        self.assertAlmostEqual(float(path.read_text().split(",")[0]), 0.24740395925452294, places=15)
+        self.error("table", "learned width=2 rows=4 + linear factor=4", "--positions", "1", "--start", "1", "-o", path, code=3,
+                   says="scalings act on frequencies")
+
     def test_an_input_is_never_overwritten(self):
         q = self.write_npy("q.npy", [0.5] * 8, (1, 1, 8))
         p = self.write_npy("p.npy", [3], (1,), "<i8", "q")

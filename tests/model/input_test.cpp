@@ -92,6 +92,23 @@ TEST(Input, OffsetsThatDoNotFollowPadding) {
   const Json nystrom = config(R"({"model_type": "nystromformer", "hidden_size": 768,
     "num_attention_heads": 12, "num_hidden_layers": 12, "max_position_embeddings": 510})");
   EXPECT_EQ(text_of(read(nystrom)), "learned width=768 rows=512 offset=2");
+  // XLM's kin: a sinusoid where the file says so.
+  for (const auto& [kind, key] : {std::pair("xlm", "sinusoidal_embeddings"),
+                                  {"flaubert", "sinusoidal_embeddings"},
+                                  {"distilbert", "sinusoidal_pos_embds"}}) {
+    const Json base = config(R"({"emb_dim": 64, "dim": 64, "n_layers": 2, "n_heads": 4,
+      "max_position_embeddings": 128})");
+    const Json one = with(base, "model_type", kind);
+    EXPECT_EQ(text_of(read(with(one, key, false))), "learned width=64 rows=128") << kind;
+    const ModelSpec sines = read(with(one, key, true));
+    EXPECT_EQ(text_of(sines), "sinusoidal width=64") << kind;
+    EXPECT_EQ(sines.input.at(0).positions, 128);
+    EXPECT_EQ(sines.input.at(0).tensors, std::vector<std::string>{"position_embeddings.weight"});
+    EXPECT_EQ(
+        severity_of(doctor(read(with(with(one, key, true), "max_position_embeddings", 16), 64)),
+                    "context_beyond_table"),
+        "warning");
+  }
   // XGLM: offset 2 whatever padding is, and padding's row is zero: row 3 is position 1.
   const Json xglm = config(R"({"model_type": "xglm", "d_model": 1024, "attention_heads": 16,
     "num_layers": 24, "max_position_embeddings": 2048, "scale_embedding": true,

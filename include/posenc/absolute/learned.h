@@ -121,6 +121,11 @@ struct Learned {
       refuse("learned", "init must be finite and not negative", init);
     if (beyond == Beyond::extend && (!(alpha > 0 && alpha < 1) || alpha == 0.5))
       refuse("learned", "alpha must lie between 0 and 1 and not be 1/2", alpha);
+    if (beyond == Beyond::extend && offset != 0)  // the rows before it are padding's, no positions
+      refuse("learned",
+             "offset must be 0 with beyond=extend (extend_table and posenc extend keep the first "
+             "rows: --prefix)",
+             offset);
     if (frozen_row && (*frozen_row < 0 || *frozen_row >= rows))
       refuse("learned", "frozen_row must be a row of the table", *frozen_row);
   }
