@@ -190,19 +190,33 @@ std::string what_it_does(const Encoding& e) {
 
 namespace {
 
+// "rope head_dim=128", "yarn", "ropee head_dim=128": no file is called so.
+bool looks_like_a_scheme(const std::string& text) {
+  const std::string word = text.substr(0, text.find(' '));
+  for (const auto& known : {all_schemes(), all_scalings()})
+    for (const SchemeInfo& s : known)
+      if (s.card.name == word) return true;
+  const auto equals = text.find('=');
+  return equals != std::string::npos && word.size() < equals &&
+         word.find_first_of("/.") == std::string::npos;
+}
+
+// "meta-llama/Llama-3.1-8B", "https://...": what a hub calls a model.
+bool looks_like_a_hub(const std::string& text) {
+  if (text.find("://") != std::string::npos) return true;
+  const auto slash = text.find('/');
+  return slash != std::string::npos && slash > 0 && text[0] != '.' &&
+         text.find('/', slash + 1) == std::string::npos && slash + 1 < text.size() &&
+         !exists(text.substr(0, slash));
+}
+
 // What people write in place of a file.
 std::string absent(const std::string& text) {
-  const std::string word = text.substr(0, text.find(' '));
-  for (const SchemeInfo& s : all_schemes())
-    if (s.card.name == word)
-      return "; a SCHEME is no MODEL: posenc table, plot, apply and list take it";
-  const auto slash = text.find('/');
-  const bool hub = slash != std::string::npos && slash > 0 && text[0] != '.' &&
-                   text.find('/', slash + 1) == std::string::npos && slash + 1 < text.size() &&
-                   !std::filesystem::exists(text.substr(0, slash));
-  return hub ? "; nothing is fetched: download the repository's config.json and name it or its "
-               "folder"
-             : "";
+  if (looks_like_a_scheme(text))
+    return "; a SCHEME is no MODEL: posenc table, plot, apply and list take it";
+  if (looks_like_a_hub(text))
+    return "; nothing is fetched: download the repository's config.json and name it or its folder";
+  return "";
 }
 
 }  // namespace

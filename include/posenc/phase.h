@@ -8,6 +8,7 @@
 #pragma once
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "posenc/core/describe.h"
@@ -28,7 +29,7 @@ struct Geometric {
 
 // How ggml would be told of the same frequencies (arguments of ggml_rope_ext): what precision
 // `ggml` computes with. A scaling that ggml cannot express drops it, and the precision is then
-// refused.
+// refused with the reason.
 struct GgmlForm {
   double base = 10000;
   Index n_dims = 0;  // theta_scale = base^(-2/n_dims)
@@ -39,16 +40,28 @@ struct GgmlForm {
   bool operator==(const GgmlForm&) const = default;
 };
 
+// Why a spectrum has no GgmlForm: a literal of the scaling that dropped it, "" where there never
+// was one. It says nothing of the numbers: any two are equal.
+struct GgmlDropped {
+  std::string_view why;
+  bool operator==(const GgmlDropped&) const { return true; }
+};
+
 struct Spectrum {
   std::vector<double> frequency;  // [heads, axes, pairs], rad per position; 0 = not turned
   Index heads = 1;                // 1: shared by all heads
   Index axes = 1;                 // phase = sum over axes of position[a] * frequency[h, a, i]
   double gain = 1;                // on cos and sin, of q and of k. Only scalings write it
   double logit_factor = 1;        // on the softmax scale, the whole logit. Only scalings write it
-  std::optional<Geometric> geometric;           // dropped when no longer true
-  std::optional<GgmlForm> ggml;                 // dropped when ggml cannot say it
+  std::optional<Geometric> geometric;  // dropped when no longer true
+  std::optional<GgmlForm> ggml;        // dropped when ggml cannot say it
+  GgmlDropped ggml_dropped = {};
   Index valid_from = 0, valid_to = kUnbounded;  // lengths for which a length rule gives just this
 
+  void drop_ggml(std::string_view why) {
+    if (ggml) ggml_dropped.why = why;
+    ggml.reset();
+  }
   Index pairs() const noexcept {
     return heads * axes == 0 ? 0 : static_cast<Index>(frequency.size()) / (heads * axes);
   }

@@ -26,7 +26,8 @@ class Doctor {
       seen_.push_back(&layer);
       one(layer);
     }
-    if (spec_.layers.empty() && spec_.towers.empty() && !spec_.has_error())
+    if (spec_.layers.empty() && spec_.towers.empty() && spec_.reader == "llama_cpp" &&
+        !spec_.has_error())
       add(Severity::warning, "no_layers", "there are 0 layers: nothing to turn or to check",
           "state how many layers the model has", 0.0);
     hidden_by_window();

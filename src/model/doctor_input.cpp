@@ -94,13 +94,21 @@ class InputDoctor {
     return t;
   }
 
+  // How far hierarchical rows reach; n^2 of so many rows must be a number.
+  static std::string hierarchical(Index n, Index wanted) {
+    if (n >= (Index{1} << 31)) return "";
+    return "; hierarchical keeps the first " + number(n) + " and " +
+           (wanted <= n * n ? "reaches" : "ends at") + " n^2 = " + number(n * n);
+  }
+
   void beyond_rows(const InputEncoding& e) {
     const Index n = *e.positions, wanted = spec_.context.value, offset = offset_of(e.value);
     const StoredTensor table = table_of(e);
     const std::string &file = table.file, &tensor = table.name;
+    const Index stored = table.shape.size() < 2 ? 0 : table.shape[table.shape.size() - 2];
     std::string fix;
-    if (!e.image_prefix && table.shape.size() == 2 && table.shape[0] >= wanted + offset) {
-      fix = "the table in " + file + " has " + number(table.shape[0]) +
+    if (stored >= wanted + offset) {
+      fix = "the table in " + file + " has " + number(stored) +
             " rows, enough: state its size (table_shape says how)";
     } else if (spec_.reader == "llama_cpp") {
       fix =
@@ -114,12 +122,9 @@ class InputDoctor {
           side_of_square(n - kept) ? number(side) + "x" + number(side) : std::string("HxW");
       fix = "rows for a larger image: " + extend_command(file, tensor, kept, to, "bicubic");
     } else {
-      const bool reaches = n < (Index{1} << 31) && wanted <= n * n;
-      fix =
-          "stay below, or make rows (linear reaches any length and changes every row; "
-          "hierarchical keeps the first " +
-          number(n) + " and " + (reaches ? "reaches" : "ends at") + " n^2 = " + number(n * n) +
-          "): " + extend_command(file, tensor, offset, number(wanted + offset), "linear");
+      fix = "stay below, or make rows (linear reaches any length and changes every row" +
+            hierarchical(stored > offset ? stored - offset : n, wanted) +
+            "): " + extend_command(file, tensor, offset, number(wanted + offset), "linear");
     }
     add(Severity::error, "context_beyond_table",
         "the context of " + number(wanted) + " is beyond the " + number(n) +

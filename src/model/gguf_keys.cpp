@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "posenc/core/fields.h"
+
 namespace posenc::gguf {
 namespace {
 
@@ -56,6 +58,7 @@ std::string Keys::full(std::string_view key) const {
 }
 
 const std::string* Keys::assumed(std::string_view key) {
+  asked_.emplace(key);
   for (const std::string& name : {full(key), std::string(key)}) {
     const auto it = options_.assume.find(name);
     if (it == options_.assume.end()) continue;
@@ -65,11 +68,22 @@ const std::string* Keys::assumed(std::string_view key) {
   return nullptr;
 }
 
+// What could be meant by a key that nothing asks for.
+std::string Keys::assumable(const std::string& key) const {
+  const std::string before = architecture + ".";
+  const bool whole = !architecture.empty() && key.starts_with(before);
+  const std::vector<std::string_view> known(asked_.begin(), asked_.end());
+  const std::string_view meant = nearest_word(whole ? key.substr(before.size()) : key, known);
+  return (meant.empty() ? "" : "did you mean " + std::string(meant) + "? ") +
+         "name a GGUF key, with or without '" + before + "', as --assume " +
+         full("rope.freq_base") + "=10000";
+}
+
 void Keys::report_assumptions() {
   for (const auto& [key, value] : options_.assume)
     if (used_.count(key) == 0)
       error("assume_unused", key, "nothing asks for '" + printable(key) + "' in this file",
-            "name a GGUF key, with or without '" + architecture + ".'");
+            assumable(key));
     else
       add(Severity::note, "assumed", key,
           printable(key) + " = " + printable(value) + " is a person's decision, not the file's",

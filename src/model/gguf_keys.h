@@ -40,12 +40,13 @@ class Keys {
 
  private:
   const std::string* assumed(std::string_view key);
+  std::string assumable(const std::string& key) const;
   void wrong_type(std::string_view key, std::string_view wanted, std::string_view got);
 
   const GgufFile& file_;
   const ReadOptions& options_;
   std::vector<Finding>& findings_;
-  std::set<std::string> used_;
+  std::set<std::string> used_, asked_;  // of what a person assumes, and of what could be
   bool failed_ = false;
 };
 

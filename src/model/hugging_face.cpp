@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "model/gguf_convert.h"
+#include "model/layer_rules.h"
 #include "model/layers.h"
 #include "model/parts.h"
 
@@ -158,46 +159,25 @@ std::optional<TextPart> find_text(const Json& config, Reading& reading) {
   return at;
 }
 
-// Numbers of the file that nothing looked at: "n_embd 512, n_layer 7".
-std::string unread_numbers(const Json& object, const std::string& pointer, const Reading& reading) {
-  constexpr int kMost = 6;
-  std::string text;
-  int n = 0;
-  for (const auto& [key, value] : object.as_object())
-    if (value.is_number() && !reading.looked.count(reading.file + "#" + pointer + "/" + key) &&
-        ++n <= kMost)
-      text += (text.empty() ? "" : ", ") + key + " " + shown(value);
-  return n > kMost ? text + " ..." : text;
+// Whether a person chose the class, and another than the file's own.
+bool another_class(const TextPart& text, const Json& config, Reading& reading) {
+  if (text.entry == generic_entry()) return true;
+  const auto chosen = reading.assumed("model_type");
+  const Json* own = config.find("model_type");
+  return chosen && !(own && *own == chosen->value);
 }
 
-// What a class that a person chose fills in is another model's.
-void filled_by_class(const TextPart& text, const ConfigView& view,
-                     const std::vector<LayerSpec>& layers) {
-  Reading& reading = view.reading();
-  const Json* own = text.object->find("model_type");
-  const bool same = own && own->is_string() && own->as_string() == text.model_type;
-  if (text.entry != generic_entry() && (same || !reading.used.count("model_type"))) return;
-  std::string filled, first;
-  const auto fill = [&](const std::string& key, const std::string& value) {
-    filled += (filled.empty() ? "" : ", ") + key + " " + value;
-    if (first.empty()) first = key;
-  };
-  for (const char* key : {"hidden_size", "num_attention_heads", "head_dim"})
-    if (const auto held = reading.of_class.find(key);
-        held != reading.of_class.end() && !view.stated("head_dim"))
-      fill(held->first, held->second);
-  const bool head = !filled.empty();  // what turns is then another model's
-  if (const auto held = reading.of_class.find("num_hidden_layers"); held != reading.of_class.end())
-    fill(held->first, held->second);
-  const FieldValue* base = layers.empty() ? nullptr : layers.front().field("base");
-  if (base && base->origin == Origin::class_default) fill("base", shown(base->value));
-  if (filled.empty()) return;
-  const std::string unread = unread_numbers(*text.object, text.pointer, reading);
-  reading.add(head ? Severity::error : Severity::warning, "assumed_defaults",
-              filled + " come from " + view.class_name() + ": the file does not state them" +
-                  (unread.empty() ? "" : "; nothing read its " + unread),
-              reading.file + "#" + text.pointer,
-              "say what the model has: --assume " + first + "=N");
+// A count of layers that is 0: nothing turns. transformers makes such a model: no error.
+void no_layers(const ConfigView& view) {
+  for (const Finding& f : view.reading().findings)
+    if (f.severity == Severity::error) return;
+  const auto count = layer_count(view);
+  // Classes of convolutions count none.
+  if (!count || count->value != 0 || count->origin == Origin::class_default) return;
+  view.reading().warn("no_layers",
+                      count->where.substr(count->where.rfind('/') + 1) +
+                          " must be positive, got 0: there is nothing to turn or to check",
+                      count->where, "state how many layers the model has", 0.0);
 }
 
 Sourced<Index> context_of(const ConfigView& view, const ReadOptions& options) {
@@ -245,7 +225,6 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
       spec.context = context_of(view, options);
       PartLayers part = read_layers(view, spec.context.value);
       unread_positions(view, part.layers);
-      filled_by_class(*text, view, part.layers);
       refused_on_loading(text->entry->find("decoder") ? read : view, part.layers.size());
       spec.layers = std::move(part.layers);
       spec.input = std::move(part.input);
@@ -258,6 +237,10 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
         spec.towers = read_towers(all, text->key, spec.context.value);
         spec.cache_element_bytes = cache_element_bytes(view, all);
       }
+      if (another_class(*text, copy, reading)) filled_by_class(view, copy, spec.layers);
+      // Of an encoder and decoder either may be left out.
+      if (spec.layers.empty() && (spec.towers.empty() || spec.towers.front().name != "encoder"))
+        no_layers(view);
     }
   }
   unused_assumptions(reading);

@@ -42,10 +42,11 @@ std::string text_key(const Json& parts);
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
                                Index context);
 
-// Keys about positions that the class of these layers does not read, and assumptions that name
-// nothing
-// (unread.cpp).
+// Keys about positions that the class of these layers does not read (unread.cpp).
 void unread_positions(const ConfigView&, const std::vector<LayerSpec>&);
+// What a class that a person chose for the file filled in (assumed.cpp).
+void filled_by_class(const ConfigView&, const Json& file, const std::vector<LayerSpec>&);
+// What a person assumed: a note each, an error where it names nothing (assumed.cpp).
 void unused_assumptions(Reading&);
 // What the class refuses on loading and nobody asked for (refusals.cpp).
 void refused_on_loading(const ConfigView&, std::size_t layers);

@@ -86,6 +86,22 @@ void kinds(const ConfigView& view) {
   }
 }
 
+// Sizes of which no attention can be made, though only memory or nothing here needs them.
+void sizes(const ConfigView& view) {
+  constexpr std::pair<std::string_view, Index> kMost[] = {{"num_attention_heads", 1'000'000},
+                                                          {"hidden_size", 1'000'000'000}};
+  for (const auto& [key, most] : kMost) {
+    const auto v = view.holds(key) ? view.stated(key) : std::nullopt;
+    if (!v || !v->value.is_number() || said_already(view.reading(), v->where)) continue;
+    const double n = v->value.as_number();
+    if (!(n >= 1 && n <= static_cast<double>(most)))
+      view.reading().error("wrong_type",
+                           std::string(key) + " must be a whole number from 1 to " +
+                               std::to_string(most) + ", got " + shown(v->value),
+                           v->where, "state the sizes of the model", n);
+  }
+}
+
 }  // namespace
 
 void refused_on_loading(const ConfigView& view, std::size_t layers) {
@@ -108,6 +124,7 @@ void refused_on_loading(const ConfigView& view, std::size_t layers) {
     }
   }
   kinds(view);
+  sizes(view);
   layer_types(view, layers);
   if (view.class_name() == "IQuestCoderConfig")
     if (const Json* used = view.object().find("use_sliding_window"); used && truthy(*used))

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a file or a person says and nobody reads.
+// What a file says about positions and nobody reads.
 #include <algorithm>
 #include <initializer_list>
 #include <string_view>
 
 #include "model/layers.h"
-#include "posenc/core/fields.h"
 
 namespace posenc::hf {
 namespace {
@@ -98,25 +97,6 @@ constexpr std::string_view kNotCached[][2] = {{"Qwen3VLMoeTextConfig", "sliding_
                                               {"TimesFm2_5Config", "attention_chunk_size"}};
 // Held by a class whose model does not look at it.
 constexpr std::string_view kHeldOnly[][2] = {{"NemotronHConfig", "sliding_window"}};
-
-// SCHEME fields that --assume may give; other names are keys of the file.
-bool is_scheme_field(const std::string& key) {
-  static constexpr std::string_view kNames[] = {"pairing",   "base",         "rotary_dim", "offset",
-                                                "direction", "output_order", "sections"};
-  return key.find('.') != std::string::npos ||
-         std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
-}
-
-// Whether something looked at the place, above it or below it.
-bool looked_at(const Reading& reading, std::string_view key) {
-  const std::string path(key.substr(key[0] == '#' ? 1 : 0));
-  if (path.ends_with("/model_type")) return true;
-  const std::string place = reading.file + "#" + path;
-  for (const std::string& read : reading.looked)
-    if (read == place || place.starts_with(read + "/") || read.starts_with(place + "/"))
-      return true;
-  return false;
-}
 
 bool any_of(std::initializer_list<std::string_view> names, std::string_view key) {
   return std::find(names.begin(), names.end(), key) != names.end();
@@ -315,39 +295,6 @@ class Unread {
 
 void unread_positions(const ConfigView& view, const std::vector<LayerSpec>& layers) {
   Unread(view, layers).find();
-}
-
-namespace {
-
-// What could have been meant: the fields and keys that the reader asked for, so many of them.
-std::string assumable(const Reading& reading, const std::string& key, bool path) {
-  if (path) return "name a key that the model's class reads";
-  std::vector<std::string_view> known;
-  std::string fields;
-  for (const std::string& name : reading.asked) {
-    if (name.starts_with('/') || name.starts_with('#')) continue;
-    known.push_back(name);
-    if (is_scheme_field(name)) fields.append(fields.empty() ? "" : ", ").append(name);
-  }
-  const std::string_view meant = nearest_word(key, known);
-  return (meant.empty() ? "" : "did you mean " + std::string(meant) + "? ") +
-         (fields.empty() ? "" : "fields of this model's SCHEME: " + fields + "; ") +
-         "a key of the file is named as /path/in/the/file";
-}
-
-}  // namespace
-
-void unused_assumptions(Reading& reading) {
-  for (const auto& [key, text] : reading.assume) {
-    const bool path = key.starts_with("/") || key.starts_with("#/");
-    if (!reading.used.count(key) || (path && !looked_at(reading, key)))
-      reading.error("assume_unused",
-                    "--assume " + key + "=" + text + " names nothing that was read",
-                    "--assume " + key, assumable(reading, key, path));
-    else
-      reading.note("assumed", key + " = " + text + " is a person's decision, not the file's",
-                   "--assume " + key);
-  }
 }
 
 }  // namespace posenc::hf

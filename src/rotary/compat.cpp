@@ -118,9 +118,9 @@ void ggml(const Spectrum& s, const double* position, Index pair_begin, Index pai
 void check_ggml(const Spectrum& s) {
   if (!s.ggml)
     refuse("ggml",
-           "precision ggml needs what ggml can be told of: one base, divisors, linear, and YaRN "
-           "whose range is rounded (truncate=true) and blended arithmetically; a scaling or the "
-           "scheme is another");
+           "precision ggml needs frequencies that ggml can be told of (one base, divisors, linear, "
+           "YaRN with truncate=true)",
+           s.ggml_dropped.why.empty() ? "a scheme with others" : s.ggml_dropped.why);
   const GgmlForm& g = *s.ggml;
   const Index pairs = s.pairs();
   if (s.heads != 1) refuse("ggml", "ggml turns all heads alike, heads with frequencies", s.heads);

@@ -89,10 +89,22 @@ class BadInput(Case):
                    says='did you mean base? There are')
 
     def test_what_is_no_model_file(self):
-        self.error("explain", "rope head_dim=128", code=3, says="a SCHEME is no MODEL: posenc table, plot, apply and list take it")
-        self.error("explain", "meta-llama/Llama-3.1-8B", code=3, says="nothing is fetched: download the repository's config.json")
+        for text in ["rope head_dim=128", "rope", "yarn factor=4", "ropee head_dim=128"]:
+            self.error("explain", text, code=3, says="a SCHEME is no MODEL: posenc table, plot, apply and list take it")
+        for text in ["meta-llama/Llama-3.1-8B", "https://huggingface.co/meta-llama/Llama-3.1-8B", "a" * 300 + "/b"]:
+            self.error("explain", text, code=3, says="nothing is fetched: download the repository's config.json")
         for path in ["./some/file", "/some/file", "some", "some/thing/else"]:
             self.error("explain", path, code=3, says=f"{path}: no such file or directory\n")
+
+    def test_what_ggml_cannot_be_told(self):
+        path = self.folder / "config.json"
+        path.write_text(json.dumps({"model_type": "gpt_oss", "num_hidden_layers": 2, "num_attention_heads": 64, "head_dim": 64,
+                                    "hidden_size": 2880, "rope_theta": 150000, "rope_scaling": {
+                                        "rope_type": "yarn", "factor": 32.0, "truncate": False, "beta_fast": 32.0, "beta_slow": 1.0,
+                                        "original_max_position_embeddings": 4096}}))
+        table = ["--positions", "0:2", "--precision", "ggml", "-o", self.folder / "o.npy"]
+        self.error("table", path, *table, code=3, says='got "yarn truncate=false (ggml always rounds the range)"')
+        self.posenc("table", path, "--reader", "llama_cpp", *table)
 
     def test_numbers_are_digits(self):
         for value, hint in [("1e5", "100000"), ("128k", "131072"), ("1.5", ""), ("-3", ""), ("0", ""), ("0x10", ""), ("9" * 30, ""),

@@ -121,7 +121,31 @@ TEST(Doctor, AssumptionsResolveAndAreSaid) {
   ASSERT_NE(wrong, misspelt.findings.end());
   EXPECT_THAT(wrong->fix,
               testing::AllOf(testing::HasSubstr("did you mean yarn.factor?"),
-                             testing::HasSubstr("fields of this model's SCHEME: base, ")));
+                             testing::HasSubstr("fields of this model's SCHEME: base, "),
+                             testing::HasSubstr("as --assume base=VALUE")));
+}
+
+TEST(Doctor, WhatAnAssumptionMeant) {
+  const Json config = parse_json(
+      R"({"model_type": "mistral", "rope_scaling": {"type": "yarn", "factor": 4,
+          "original_max_position_embeddings": 4096}, "num_hidden_layers": 2})",
+      "config.json");
+  const auto fix = [&](const char* key) {
+    ReadOptions options;
+    options.assume[key] = "5";
+    for (const Finding& f : read_hugging_face(config, "config.json", options).findings)
+      if (f.code == "assume_unused") return f.fix;
+    return std::string("read");
+  };
+  for (const auto& [key, meant] :
+       {std::pair("window", "did you mean sliding_window?"),
+        {"factor", "did you mean yarn.factor?"},
+        {"hiden_size", "did you mean hidden_size?"},
+        {"/rope_thet", "did you mean /rope_theta?"},
+        {"zzzzzzzz", "fields of this model's SCHEME"},
+        {"/zzzzzzzz", "name a key that the model's class reads, as --assume /num_hidden"}})
+    EXPECT_THAT(fix(key), testing::StartsWith(meant)) << key;
+  EXPECT_EQ(fix("sliding_window"), "read");
 }
 
 // A class that a person chose reads by its own names: what it fills in is said, never taken.
@@ -150,7 +174,8 @@ TEST(Doctor, SizesOfAnAssumedClass) {
     const ModelSpec sized = read(other, {{key, value},
                                          {"hidden_size", "512"},
                                          {"num_attention_heads", "8"},
-                                         {"num_hidden_layers", "7"}});
+                                         {"num_hidden_layers", "7"},
+                                         {"max_position_embeddings", "512"}});
     EXPECT_FALSE(said(sized));
     ASSERT_FALSE(sized.has_error()) << errors_of(sized);
     EXPECT_EQ(sized.layers.size(), 7u);
@@ -160,13 +185,29 @@ TEST(Doctor, SizesOfAnAssumedClass) {
                               "num_attention_heads": 8, "n_layer": 7, "rope_theta": 20000})";
   const ModelSpec counted = read(no_layers, {{"pairing", "half_split"}});
   ASSERT_TRUE(said(counted) && !counted.has_error()) << errors_of(counted);
-  EXPECT_THAT(said(counted)->message, testing::HasSubstr("num_hidden_layers 32 come"));
+  EXPECT_THAT(said(counted)->message, testing::StartsWith("num_hidden_layers 32, "));
   const char* no_theta = R"({"model_type": "mystery", "head_dim": 64, "num_hidden_layers": 2,
                              "rotary_theta": 500000})";
   const ModelSpec spec = read(no_theta, {{"model_type", "llama"}});
   ASSERT_TRUE(said(spec));
   EXPECT_EQ(said(spec)->severity, Severity::warning);
   EXPECT_THAT(said(spec)->message, testing::HasSubstr("rotary_theta 500000"));
+  // Not sizes alone: rows, windows, latent heads; and keys that are no numbers.
+  const auto message = [&](const char* text, const char* type) {
+    const ModelSpec assumed = read(text, {{"model_type", type}});
+    return said(assumed) ? said(assumed)->message : "none";
+  };
+  const char* sized = R"({"model_type": "mystery", "hidden_size": 512, "num_attention_heads": 8,
+                          "num_hidden_layers": 2, "rope_theta": 5e5, "vocab_size": 8,
+                          "attn_window": [128, 0], "rope_kind": "yarn"})";
+  EXPECT_THAT(message(sized, "gpt2"), testing::HasSubstr("max_position_embeddings 1024"));
+  EXPECT_THAT(message(sized, "mistral"),
+              testing::AllOf(testing::HasSubstr("sliding_window 4096"),
+                             testing::EndsWith("nothing read its attn_window [128, 0], rope_kind "
+                                               "\"yarn\"")));
+  EXPECT_TRUE(read(sized, {{"model_type", "deepseek_v3"}}).has_error());
+  EXPECT_THAT(message(sized, "deepseek_v3"), testing::HasSubstr("qk_rope_head_dim 64"));
+  EXPECT_THAT(message(other, "qwen2_vl"), testing::HasSubstr("nothing read its n_embd 512"));
   // The file's own class may fill in what it likes.
   EXPECT_FALSE(said(read(R"({"model_type": "llama"})", {})));
   EXPECT_FALSE(said(read(R"({"model_type": "llama"})", {{"model_type", "llama"}})));
@@ -181,6 +222,41 @@ TEST(Doctor, NoLayers) {
   };
   EXPECT_THAT(codes(0), testing::HasSubstr("no_layers"));
   EXPECT_THAT(codes(1), testing::Not(testing::HasSubstr("no_layers")));
+  // Convolutions have none to count.
+  for (const char* type : {"encodec", "efficientnet", "janus_vqgan"})
+    for (const Finding& f :
+         doctor(read_hugging_face(Json::object({{"model_type", type}}), "config.json")))
+      EXPECT_NE(f.code, "no_layers") << type;
+  // A tower beside them changes nothing.
+  const Json none = parse_json(
+      R"({"model_type": "qwen2_vl", "text_config": {"num_hidden_layers": 0}})", "config.json");
+  const ModelSpec seeing = read_hugging_face(none, "config.json");
+  EXPECT_FALSE(seeing.towers.empty());
+  EXPECT_THAT(seeing.findings, testing::Contains(testing::Field(
+                                   &Finding::where, "config.json#/text_config/num_hidden_layers")));
+}
+
+// Sizes that no model has are named, with the rule and the value.
+TEST(Doctor, SizesOfNoModel) {
+  const auto said = [](const char* type, const std::string& key, const char* value) {
+    const std::string text =
+        std::string(R"({"model_type": ")") + type + R"(", ")" + key + R"(": )" + value + "}";
+    std::string all;
+    for (const auto& f : doctor(read_hugging_face(parse_json(text, "config.json"), "config.json")))
+      if (f.where == "config.json#/" + key) all += f.message;
+    return all;
+  };
+  for (const char* type : {"llama", "gpt2", "bert", "opt", "gpt_neox", "bloom"})
+    for (const char* key : {"num_hidden_layers", "num_attention_heads", "hidden_size"})
+      for (const char* value : {"0", "-1", "1e18", "1000000000000000000"}) {
+        EXPECT_THAT(said(type, key, value), testing::StartsWith(std::string(key) + " must be "))
+            << type << " " << value;
+      }
+  for (const char* value : {"0", "-1", "1e18"})
+    EXPECT_THAT(said("llama", "head_dim", value),
+                testing::StartsWith("head_dim must be a whole number from 1 to 65536, got "));
+  EXPECT_EQ(said("gpt2", "n_layer", "0"),
+            "n_layer must be positive, got 0: there is nothing to turn or to check");
 }
 
 TEST(Doctor, RisksAtTheContext) {

@@ -36,6 +36,11 @@ TEST(Input, ContextBeyondALearnedTableNamesTheWays) {
   const auto farther = doctor(read(bert(), 300'000));
   EXPECT_NE(find(farther, "context_beyond_table")->fix.find("ends at n^2 = 262144"),
             std::string::npos);
+  // n^2 that is no 64-bit number is not spoken of.
+  const Json endless = with(bert(), "max_position_embeddings", Index{1} << 31);
+  const auto beyond = doctor(read(endless, Index{1} << 33));
+  ASSERT_TRUE(find(beyond, "context_beyond_table"));
+  EXPECT_EQ(find(beyond, "context_beyond_table")->fix.find("n^2"), std::string::npos);
   // 514 rows hold 512 tokens.
   EXPECT_FALSE(find(doctor(read(roberta(), 512)), "context_beyond_table"));
   const auto padded = doctor(read(roberta(), 513));

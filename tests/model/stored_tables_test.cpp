@@ -101,6 +101,21 @@ TEST(StoredTables, WhatIsWrongWithThem) {
   };
   EXPECT_NE(beyond(38).find("has 40 rows, enough"), std::string::npos);
   EXPECT_NE(beyond(39).find("--prefix 2 --to 41"), std::string::npos);
+  EXPECT_NE(beyond(39).find("keeps the first 38 "), std::string::npos);
+  // Of an image too, and with an axis of one in front.
+  const Json vit = config(R"({"model_type": "vit", "hidden_size": 8, "num_attention_heads": 2,
+    "num_hidden_layers": 1, "image_size": 64, "patch_size": 16})");
+  Array grid = table(26, 8);
+  grid.shape = {1, 26, 8};
+  const Folder larger("posenc_wrong_vit", vit, {{"embeddings.position_embeddings", grid}});
+  ReadOptions options;
+  options.context = 26;
+  const auto image = doctor(read_model(larger.path(), options));
+  EXPECT_NE(find(image, "context_beyond_table")->fix.find("has 26 rows, enough"),
+            std::string::npos);
+  options.context = 27;
+  const auto more = doctor(read_model(larger.path(), options));
+  EXPECT_NE(find(more, "context_beyond_table")->fix.find("--to 6x6"), std::string::npos);
   // Both sides of an encoder and decoder.
   const Json bart = config(R"({"model_type": "bart", "d_model": 8, "encoder_layers": 1,
     "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,

@@ -232,7 +232,15 @@ TEST(GgufModels, APersonMayDecide) {
   EXPECT_EQ(m.context.value, 8192);
   EXPECT_NE(finding(m, "assumed"), nullptr);
   options.assume["nonsense"] = "1";
-  EXPECT_NE(finding(Writer("llama").read(options), "assume_unused"), nullptr);
+  const ModelSpec odd = Writer("llama").read(options);
+  ASSERT_NE(finding(odd, "assume_unused"), nullptr);
+  EXPECT_EQ(finding(odd, "assume_unused")->fix,
+            "name a GGUF key, with or without 'llama.', as --assume llama.rope.freq_base=10000");
+  for (const char* key : {"rope.freq_bas", "llama.rope.freq_bas"}) {
+    options.assume = {{key, "1"}};
+    EXPECT_EQ(finding(Writer("llama").read(options), "assume_unused")->fix.substr(0, 28),
+              "did you mean rope.freq_base?");
+  }
   options.assume = {{"rope.freq_base", "fast"}};
   expect_error(Writer("llama").read(options), "wrong_type", "llama.rope.freq_base");
 }

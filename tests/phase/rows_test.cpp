@@ -310,10 +310,21 @@ TEST(RowRefusals, NameTheRule) {
             "[rows] real positions must be finite");
   }
   Spectrum no_form = s;
-  no_form.ggml.reset();
-  EXPECT_THROW(phase_rows(no_form, view, tensor(out.data(), {3, 4}), TensorView{},
-                          TableLayout::half, Precision::ggml),
-               std::invalid_argument);
+  no_form.drop_ggml("this");
+  no_form.drop_ggml("a second reason");
+  EXPECT_EQ(no_form.ggml_dropped, s.ggml_dropped);  // a reason is no number
+  const auto says = [&](const char* why) {
+    try {
+      phase_rows(no_form, view, tensor(out.data(), {3, 4}), TensorView{}, TableLayout::half,
+                 Precision::ggml);
+    } catch (const std::invalid_argument& e) {
+      return std::string(e.what()).ends_with(why);
+    }
+    return false;
+  };
+  EXPECT_TRUE(says("got \"this\""));
+  no_form.ggml_dropped.why = "";
+  EXPECT_TRUE(says("got \"a scheme with others\""));
 }
 
 }  // namespace

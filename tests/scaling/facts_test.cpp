@@ -203,6 +203,7 @@ TEST(Yarn, GptOssUnroundedAgainstGgmlsRounding) {
   EXPECT_NEAR(hf.frequency[16] / ggml.frequency[16], 0.786, 5e-4);
   EXPECT_NEAR(hf.frequency[17] / ggml.frequency[17], 0.567, 5e-4);
   EXPECT_FALSE(hf.ggml);  // ggml cannot say it
+  EXPECT_EQ(hf.ggml_dropped.why, "yarn truncate=false (ggml always rounds the range)");
   ASSERT_TRUE(ggml.ggml);
   EXPECT_NEAR(ggml.ggml->attn_factor, 1, 1e-15);
 }
@@ -229,6 +230,7 @@ TEST(Yarn, TellsGgmlItsArguments) {
   EXPECT_EQ(s.ggml->original_context, 4096);
   // Linear behind YaRN would be mixed in again.
   EXPECT_FALSE(Linear{2}.rescale(s, {}).ggml);
+  EXPECT_EQ(Linear{2}.rescale(s, {}).ggml_dropped.why, "linear behind YaRN");
 }
 
 TEST(Llama3, RatiosOfPublishedModels) {

@@ -53,7 +53,7 @@ struct ParagraphOffset {
       for (Index m = 0; m < width / 2; ++m)
         s.frequency.push_back(o * s.frequency[static_cast<std::size_t>(m)]);
       s.geometric.reset();
-      s.ggml.reset();
+      s.drop_ggml("paragraph_offset mode=shift");
     }
     t.phase = out.spectrum(std::move(s));
     out.terms.push_back(t);

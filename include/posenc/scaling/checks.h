@@ -62,7 +62,8 @@ inline void divide_ggml(Spectrum& s, const std::vector<double>& divisors) {
   if (!s.ggml) return;
   std::vector<double>& f = s.ggml->factors;
   if (f.empty()) f.assign(divisors.size(), 1.0);
-  if (f.size() != divisors.size()) return s.ggml.reset();
+  if (f.size() != divisors.size())
+    return s.drop_ggml("divisors of another number than those before them");
   for (std::size_t i = 0; i < f.size(); ++i) f[i] = std::min(f[i] * divisors[i], 1e30);
 }
 

@@ -33,7 +33,7 @@ struct Fope {
     if (s.heads * s.axes == 1)
       detail::divide_ggml(s, divisors);
     else
-      s.ggml.reset();
+      s.drop_ggml("fope over several heads or axes: its divisors are one a pair");
     return s;
   }
   bool operator==(const Fope&) const = default;

@@ -26,7 +26,7 @@ struct Frequencies {
       detail::change_frequencies(
           s, [&](Index i, double) { return values[static_cast<std::size_t>(i)]; });
     s.geometric.reset();
-    s.ggml.reset();
+    s.drop_ggml("frequencies: they stand for themselves (divisors could be told)");
     s.gain *= attention_factor;
     return s;
   }

@@ -17,7 +17,7 @@ struct Linear {
     for (double& f : s.frequency) f /= factor;
     s.geometric.reset();
     // Behind YaRN ggml would mix and amplify by the new scale as well.
-    if (s.ggml && s.ggml->ext_factor != 0) s.ggml.reset();
+    if (s.ggml && s.ggml->ext_factor != 0) s.drop_ggml("linear behind YaRN");
     if (s.ggml) s.ggml->freq_scale /= factor;
     return s;
   }

@@ -28,7 +28,7 @@ struct Llama3 {
     if (s.heads * s.axes == 1)
       detail::divide_ggml(s, divisors);
     else
-      s.ggml.reset();
+      s.drop_ggml("llama3 over several heads or axes: its divisors are one a pair");
     if (factor != 1) s.geometric.reset();
     return s;
   }

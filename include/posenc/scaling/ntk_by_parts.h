@@ -84,7 +84,7 @@ struct NtkByParts {
     }
     if (factor != 1) {
       s.geometric.reset();
-      s.ggml.reset();
+      s.drop_ggml("ntk_by_parts form=two_ramps");
     }
     return s;
   }

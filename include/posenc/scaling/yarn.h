@@ -134,21 +134,30 @@ struct Yarn {
       refuse(who, "range_context belongs to ramp=index", range_context);
   }
 
-  // ggml rounds the range always, mixes arithmetically, makes a reversed range a step, and
-  // multiplies attn_factor by 1 + 0.1 ln s itself.
+  // What of it ggml cannot be told: it rounds the range always, mixes arithmetically, makes a
+  // reversed range a step. "" where nothing.
+  std::string_view not_of_ggml(const Spectrum& s, CorrectionRange range) const {
+    const bool whole = range.low == std::floor(range.low) && range.high == std::floor(range.high);
+    if (ramp != Ramp::index) return "yarn ramp=rotations (ggml's ramp goes by pair)";
+    if (range_context != 0) return "yarn range_context (ggml takes original_context)";
+    if (!truncate && !whole) return "yarn truncate=false (ggml always rounds the range)";
+    if (reversed_range != ReversedRange::step && range.high < range.low)
+      return "yarn of a reversed range (ggml makes it a step)";
+    if (blend != YarnBlend::arithmetic)
+      return "yarn blend=geometric (ggml takes the weighted mean)";
+    if (extrapolation == 0) return "yarn extrapolation=0 (no YaRN to ggml)";
+    if (!s.geometric || s.ggml->freq_scale != 1 || s.ggml->ext_factor != 0)
+      return "yarn behind another scaling";
+    return 1 + 0.1 * std::log(factor) > 0 ? ""
+                                          : "yarn factor for which 1 + 0.1 ln s is not positive";
+  }
+  // ggml multiplies attn_factor by 1 + 0.1 ln s itself.
   void tell_ggml(Spectrum& s, CorrectionRange range, double amplitude) const {
     if (!s.ggml || factor == 1) return detail_gain(s, amplitude);
-    const double own = 1 + 0.1 * std::log(factor);
-    const bool same_range = ramp == Ramp::index && range_context == 0 && s.geometric &&
-                            (truncate || (range.low == std::floor(range.low) &&
-                                          range.high == std::floor(range.high))) &&
-                            (reversed_range == ReversedRange::step || range.high >= range.low);
-    if (!same_range || blend != YarnBlend::arithmetic || s.ggml->freq_scale != 1 ||
-        s.ggml->ext_factor != 0 || extrapolation == 0 || !(own > 0))
-      return s.ggml.reset();
+    if (const std::string_view why = not_of_ggml(s, range); !why.empty()) return s.drop_ggml(why);
     s.ggml->freq_scale = 1 / factor;
     s.ggml->ext_factor = extrapolation;
-    s.ggml->attn_factor *= amplitude / own;
+    s.ggml->attn_factor *= amplitude / (1 + 0.1 * std::log(factor));
     s.ggml->beta_fast = beta_fast;
     s.ggml->beta_slow = beta_slow;
     s.ggml->original_context = original_context;
