@@ -250,9 +250,15 @@ bool RotaryWriter::yarn_gain(double factor) {
   return true;
 }
 
+// PhiMoE's forward makes its frequencies anew without a length: the long list never counts, and
+// only the gain switches (transformers 5.23, modeling_phimoe.py).
+constexpr const char* kOneList = "the forward takes short_factor at every length";
+
 bool RotaryWriter::longrope() {
   begin("longrope", true);
-  if (const Json* needed = view_.entry().find("rope"); needed && needed->find("mscales"))
+  const Json* rule = view_.entry().find("rope");
+  const bool gains = rule && rule->find("mscales");
+  if (gains)
     for (const char* key : {"short_mscale", "long_mscale"})
       if (const Value* v = dict_.find(key); !v || !v->value.is_number()) {
         reading().error(v ? "wrong_type" : "missing_key",
@@ -266,12 +272,12 @@ bool RotaryWriter::longrope() {
   const auto original = whole("original_max_position_embeddings", "original_context", true);
   if (!shorter || !longer || !original) return false;
   field("short_factor", *shorter);
-  field("long_factor", *longer);
+  field("long_factor", gains ? Value{shorter->value, Origin::derived, kOneList} : *longer);
   field("original_context", *original);
   out_.original_context = original->value.as_integer();
-  if (const Json* rule = view_.entry().find("rope"); rule && rule->find("table_at_once"))
-    return longrope_of_table(original->value.as_integer());
+  if (rule && rule->find("table_at_once")) return longrope_of_table(original->value.as_integer());
   field("switch_rule", {"per_call", Origin::class_default, "transformers decides at every call"});
+  if (gains) return longrope_of_gains();
   auto factor = number("factor", "factor", {false, 0});
   if (const Value* v = dict_.find("factor"); v && !factor && !v->value.is_null()) return false;
   if (factor) {
@@ -288,6 +294,15 @@ bool RotaryWriter::longrope() {
     field("attention_factor", *a);
   else if (const Value* v = dict_.find("attention_factor"); v && !v->value.is_null())
     return false;
+  return true;
+}
+
+bool RotaryWriter::longrope_of_gains() {
+  for (const char* key : {"short_mscale", "long_mscale"}) {
+    const auto gain = number(key, key, {true, 0});
+    if (!gain) return false;
+    field(key, *gain);
+  }
   return true;
 }
 

@@ -65,6 +65,7 @@ class RotaryWriter {
   bool yarn_gain(double factor);
   bool longrope();
   bool longrope_of_table(Index original);
+  bool longrope_of_gains();
   bool llama3();
   bool proportional();
   void logit_factor();

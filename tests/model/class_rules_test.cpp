@@ -143,6 +143,18 @@ TEST(ClassRules, WhatTransformersRefuses) {
   expect_refused(longrope + "}}", "missing_key");
   expect_refused(longrope + R"(,"short_mscale":1.2}})", "missing_key");
   EXPECT_FALSE(read(longrope + R"(,"short_mscale":1.2,"long_mscale":1.3}})").has_error());
+  // Its forward makes the frequencies by the short list at every length; the gain alone switches.
+  for (const Index length : {4096, 4097}) {
+    ReadOptions options;
+    options.context = length;
+    const ModelSpec spec = read_hugging_face(
+        parse_json(longrope + R"(,"short_mscale":1.2,"long_mscale":1.3}})", "config.json"),
+        "config.json", options);
+    ASSERT_FALSE(spec.has_error()) << errors_of(spec);
+    const Spectrum& s = spec.layers.at(0).rotary->blocks.at(0).spectrum;
+    EXPECT_EQ(s.gain, length > 4096 ? 1.3 : 1.2);
+    EXPECT_EQ(s.frequency.at(0), 1.0);
+  }
 }
 
 // A string is true and null is off, as Python takes them; both are said.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every doctor_ case of the suite: which codes, how severe. expected_doctor.json is our verdict: it
 // names what is wrong, not what transformers accepts without a word.
+#include <gmock/gmock.h>
+
 #include <map>
 #include <set>
 
