@@ -96,7 +96,9 @@ constexpr std::string_view kNotCached[][2] = {{"Qwen3VLMoeTextConfig", "sliding_
                                               {"TimesFm2_5Config", "sliding_window"},
                                               {"TimesFm2_5Config", "attention_chunk_size"}};
 // Held by a class whose model does not look at it.
-constexpr std::string_view kHeldOnly[][2] = {{"NemotronHConfig", "sliding_window"}};
+constexpr std::string_view kHeldOnly[][2] = {{"NemotronHConfig", "sliding_window"},
+                                             {"MoshiConfig", "sliding_window"},
+                                             {"KyutaiSpeechToTextConfig", "sliding_window"}};
 
 bool any_of(std::initializer_list<std::string_view> names, std::string_view key) {
   return std::find(names.begin(), names.end(), key) != names.end();

@@ -123,8 +123,8 @@ INDEXED_FULL = ["dots3_note_text"]  # full_attention becomes indexed_attention
 
 # Windows on every layer (a model with layer types has them on its sliding ones).
 WINDOW_ON_ALL = """mistral mixtral ministral3 phi3 phi4_multimodal phimoe starcoder2 minimax olmoe
-qwen3_moe voxtral_realtime_text voxtral_realtime_encoder mimi mimi_encoder mimi_decoder recurrent_gemma moshi
-openai_privacy_filter kyutai_speech_to_text pocket_tts_audio_tokenizer qwen3_omni_moe_talker_text
+qwen3_moe voxtral_realtime_text voxtral_realtime_encoder mimi mimi_encoder mimi_decoder recurrent_gemma doge
+openai_privacy_filter pocket_tts_audio_tokenizer qwen3_omni_moe_talker_text
 blt_patcher blt_local_encoder""".split()
 # A window takes effect only with use_sliding_window.
 WINDOW_SWITCH = """qwen2 qwen2_moe qwen3 qwen3_moe qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text
