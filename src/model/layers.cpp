@@ -184,8 +184,7 @@ class LayerReader {
     Dict dict = part.dict;
     if (theta) dict.set("rope_theta", *theta);
     const auto head = head_of(view_, type);
-    if (!head) return nullptr;
-    auto text = RotaryWriter(view_, dict, nested, part.theta_beside).write(*head);
+    auto text = RotaryWriter(view_, dict, nested, part.theta_beside).write(head ? &*head : nullptr);
     if (!text) return nullptr;
     try {
       Encoding encoding = parse_encoding(text->text);

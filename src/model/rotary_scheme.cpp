@@ -13,34 +13,59 @@ constexpr std::string_view kTypes[] = {"default", "linear",   "dynamic",     "ya
 
 }  // namespace
 
-std::optional<RotaryText> RotaryWriter::write(const Head& head) {
+// All that is wrong with a dictionary is said, so a part that fails does not keep the others from
+// being read; what they need of it (pairs_, base_) is 0 then.
+std::optional<RotaryText> RotaryWriter::write(const Head* head) {
   const auto type = type_of_dict();
-  if (!type) return std::nullopt;
-  out_.type = *type;
-  const Json* rule = view_.entry().find("rope");
-  const bool steps = *type == "qwen_dynamic" && rule && rule->find("steps");
-  if (!steps && std::find(std::begin(kTypes), std::end(kTypes), *type) == std::end(kTypes)) {
-    unknown_type(*type);
+  const bool known = type && known_type(*type);
+  if (type) out_.type = *type;
+  if (!known) {
+    (void)base();
     return std::nullopt;
   }
-  if (!allowed_by_class(*type)) return std::nullopt;
-  if (head.null_head_dim && (*type == "dynamic" || *type == "yarn" || *type == "longrope")) {
-    reading().error("wrong_type",
-                    "head_dim is null, " + view_.class_name() +
-                        " does not fill it in, and transformers fails on it with rope_type " +
-                        *type,
-                    view_.where("head_dim"), "state head_dim");
-    return std::nullopt;
-  }
-  if (view_.entry().find("axial"))
-    return axial(head) ? std::optional<RotaryText>(out_) : std::nullopt;
-  if (!scheme(head) || !xd_sections(head)) return std::nullopt;
-  odd_frequencies();
-  if (!scaling()) return std::nullopt;
-  logit_factor();
+  bool fine = head && takes_head(*head);
+  if (head && view_.entry().find("axial"))
+    return axial(*head) && fine ? std::optional<RotaryText>(out_) : std::nullopt;
+  if (head)
+    fine = scheme(*head) && xd_sections(*head) && fine;
+  else
+    (void)base();
+  if (fine) odd_frequencies();
+  fine = scaling() && fine;
   unread_keys();
+  if (!fine) return std::nullopt;
+  logit_factor();
   theta_place();
   return out_;
+}
+
+bool RotaryWriter::known_type(const std::string& type) {
+  const Json* rule = view_.entry().find("rope");
+  const bool steps = type == "qwen_dynamic" && rule && rule->find("steps");
+  if (!steps && std::find(std::begin(kTypes), std::end(kTypes), type) == std::end(kTypes)) {
+    unknown_type(type);
+    return false;
+  }
+  return allowed_by_class(type);
+}
+
+// Scaled types ask for head_dim, and fail on the null that a class leaves there.
+bool RotaryWriter::takes_head(const Head& head) {
+  if (!head.null_head_dim ||
+      (out_.type != "dynamic" && out_.type != "yarn" && out_.type != "longrope"))
+    return true;
+  reading().error("wrong_type",
+                  "head_dim is null, " + view_.class_name() +
+                      " does not fill it in, and transformers fails on it with rope_type " +
+                      out_.type,
+                  view_.where("head_dim"), "state head_dim");
+  return false;
+}
+
+std::optional<Value> RotaryWriter::base() {
+  auto v = number("rope_theta", "base", {true, 0});
+  if (v) base_ = v->value.as_number();
+  return v;
 }
 
 std::optional<std::string> RotaryWriter::type_of_dict() {
@@ -74,12 +99,13 @@ void RotaryWriter::unknown_type(const std::string& type) {
     message += "; it is a name of vLLM";
   else if (type == "mrope")
     message += " for this class";
-  reading().error("unknown_rope_type", message, v ? v->where : place("rope_type"),
-                  "write the transformers name, or --assume " +
-                      std::string(v && v->where.find("rope_scaling") != std::string::npos
-                                      ? "/rope_scaling/rope_type"
-                                      : "/rope_parameters/rope_type") +
-                      "=NAME");
+  const std::string at = v ? v->where : place("rope_type");
+  const std::size_t path = at.find('#');
+  reading().error(
+      "unknown_rope_type", message, at,
+      "write the transformers name" + (path == std::string::npos
+                                           ? std::string()
+                                           : ", or --assume " + at.substr(path + 1) + "=NAME"));
 }
 
 bool RotaryWriter::width(const Head& head, Index& out) {
@@ -240,9 +266,9 @@ bool RotaryWriter::axial(const Head& head) {
   begin("axial", false);
   field("head_dim", {head.q_dim.value, head.q_dim.origin, head.q_dim.where});
   field("axes_dim", {Json::array({half, half}), Origin::derived, "half of the head each"});
-  const auto base = number("rope_theta", "base", {true, 0});
-  if (!base) return false;
-  field("base", *base);
+  const auto theta = base();
+  if (!theta) return false;
+  field("base", *theta);
   field("pairing", pairing());
   field("order", {"blocks", Origin::class_default, view_.layout_source()});
   return true;
@@ -267,8 +293,8 @@ bool RotaryWriter::scheme(const Head& head) {
   begin(entry.find("mrope") ? "mrope" : "rope", false);
   field("head_dim", {head.q_dim.value, head.q_dim.origin, head.q_dim.where});
   Index turned = 0;
-  if (!width(head, turned)) return false;
-  pairs_ = turned / 2;
+  const bool fits = width(head, turned);
+  if (fits) pairs_ = turned / 2;
   const auto offset = reading().assumed("offset");
   if (offset)
     field("offset", *offset);
@@ -276,10 +302,8 @@ bool RotaryWriter::scheme(const Head& head) {
     field("offset", {head.q_dim.value - turned, Origin::derived, "head_dim - rotary_dim"});
   else
     field("offset", {head.offset.value, head.offset.origin, head.offset.where});
-  const auto base = number("rope_theta", "base", {true, 0});
-  if (!base) return false;
-  base_ = base->value.as_number();
-  field("base", *base);
+  const auto theta = base();
+  if (theta) field("base", *theta);
   const Value pair = pairing();
   if (!pair.value.is_string()) {
     reading().error("layout_not_covered",
@@ -298,7 +322,7 @@ bool RotaryWriter::scheme(const Head& head) {
   };
   field("direction", of_class("direction", 1));
   field("output_order", of_class("output_order", "in_place"));
-  return !entry.find("mrope") || mrope(turned);
+  return fits && (!entry.find("mrope") || mrope(turned)) && theta;
 }
 
 bool RotaryWriter::mrope(Index turned) {

@@ -102,9 +102,12 @@ std::optional<Value> RotaryWriter::list(std::string_view key, std::string_view f
   if (!v)
     if (const Value* found = dict_.find(key)) v = *found;
   const std::string name(key);
+  const auto one_a_pair = [length](const std::string& what) {
+    return length > 0 ? std::to_string(length) + " " + what : what + ", one a pair";
+  };
   if (!v) {
     reading().error("missing_key", "rope_type " + out_.type + " needs " + name, place(key),
-                    "state " + name + ": a list of " + std::to_string(length) + " divisors");
+                    "state " + name + ": a list of " + one_a_pair("divisors"));
     return std::nullopt;
   }
   const bool is_list =
@@ -112,11 +115,11 @@ std::optional<Value> RotaryWriter::list(std::string_view key, std::string_view f
                                          [](const Json& x) { return x.is_number(); });
   if (!is_list) {
     reading().error("wrong_type", name + " must be a list of numbers, got " + shown(v->value),
-                    v->where, "write " + std::to_string(length) + " numbers");
+                    v->where, "write " + one_a_pair("numbers"));
     return std::nullopt;
   }
   const auto size = static_cast<Index>(v->value.as_array().size());
-  if (size != length) {
+  if (length > 0 && size != length) {
     reading().error("list_length",
                     name + " must have one number a pair, " + std::to_string(length) +
                         ", and has " + std::to_string(size),

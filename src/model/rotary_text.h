@@ -30,8 +30,9 @@ class RotaryWriter {
   // theta_beside: the file states theta beside the dictionary, too or alone.
   RotaryWriter(const ConfigView& view, const Dict& dict, bool nested, bool theta_beside)
       : view_(view), dict_(dict), nested_(nested), theta_beside_(theta_beside) {}
-  // None after a finding of severity error.
-  std::optional<RotaryText> write(const Head&);
+  // None after a finding of severity error. Without a head (its sizes are refused already) the rest
+  // of the dictionary is looked at, for its findings.
+  std::optional<RotaryText> write(const Head*);
 
  private:
   struct Rule {
@@ -40,9 +41,13 @@ class RotaryWriter {
   };
   std::optional<Value> number(std::string_view key, std::string_view field, Rule);
   std::optional<Value> whole(std::string_view key, std::string_view field, bool required);
+  // length 0: not known, since the head is refused.
   std::optional<Value> list(std::string_view key, std::string_view field, Index length);
   std::optional<std::string> type_of_dict();
+  bool known_type(const std::string&);
   void unknown_type(const std::string&);
+  bool takes_head(const Head&);
+  std::optional<Value> base();
   bool allowed_by_class(const std::string& type) const;
   const Json* own_width_rule() const;
   bool latent() const;
@@ -61,13 +66,20 @@ class RotaryWriter {
   bool dynamic();
   bool qwen_dynamic();
   bool yarn();
-  bool yarn_options(double factor);
-  bool yarn_gain(double factor);
+  std::optional<Value> yarn_factor(const std::optional<Value>& original);
+  bool yarn_ramp(const std::optional<Value>& factor);
+  bool yarn_truncate(const std::optional<Value>& factor);
+  void check_ramp(double fast, double slow, bool truncate);
+  bool yarn_gain(const std::optional<Value>& factor);
   bool longrope();
+  bool longrope_factor(const std::optional<Value>& original);
+  bool states_gains();
+  bool old_name_lacks_original();
   bool longrope_of_table(Index original);
   bool longrope_of_gains();
   bool llama3();
   bool proportional();
+  std::optional<Value> proportional_fraction();
   void logit_factor();
   void check_factor(const Value&, std::string_view key);
   void check_ratio(const Value& factor, const Value& original);
