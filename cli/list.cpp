@@ -33,7 +33,7 @@ Json json_of(const SchemeInfo& s) {
   }
   Json presets = Json::array();
   for (const PresetInfo& p : s.presets)
-    presets.push(Json::object({{"name", p.name}, {"text", p.text}}));
+    presets.push(Json::object({{"name", p.name}, {"preset", p.short_text}, {"text", p.text}}));
   return Json::object({{"name", s.card.name},
                        {"family", s.family},
                        {"title", s.card.title},
@@ -41,6 +41,18 @@ Json json_of(const SchemeInfo& s) {
                        {"equations", s.card.equations},
                        {"fields", std::move(fields)},
                        {"presets", std::move(presets)}});
+}
+
+void print_presets(const SchemeInfo& s, const Style& style) {
+  if (s.presets.empty()) return;
+  const auto& usual = s.presets.front().sizes;
+  show("  as programs have it, by name: \"{}\"; a field beside it counts instead\n",
+       s.presets.front().short_text);
+  for (const PresetInfo& p : s.presets)
+    show("    {:<26} {}{}\n", p.name, p.text,
+         p.sizes == usual  ? ""
+         : p.sizes.empty() ? style.dim("  (takes no size)")
+                           : style.dim(fmt::format("  (takes {})", fmt::join(p.sizes, ", "))));
 }
 
 void print_one(const SchemeInfo& s, const Style& style) {
@@ -58,8 +70,7 @@ void print_one(const SchemeInfo& s, const Style& style) {
     if (!f.choices.empty())
       show("    {:<22} {:<16} one of {}\n", "", "", fmt::join(f.choices, ", "));
   }
-  if (!s.presets.empty()) show("  as programs have it, at one width:\n");
-  for (const PresetInfo& p : s.presets) show("    {:<26} {}\n", p.name, p.text);
+  print_presets(s, style);
 }
 
 void print_all(const char* title, const std::vector<SchemeInfo>& all, const Style& style) {

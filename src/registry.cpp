@@ -26,23 +26,56 @@ bool has_name(std::string_view name) {
   return found;
 }
 
-// The part as the type of `List` that has its name.
-template <class List, class Result>
-Result read(const grammar::Part& part, const ArrayLookup& arrays) {
-  Result result;
-  for_each(List{}, [&]<class T>() {
-    if (part.name != T::card.name) return;
-    T value{};
-    grammar::assign(part, field_refs(value), arrays);
-    result = Result(std::move(value));
-  });
-  return result;
-}
-
 template <class T>
 std::string print(const T& value) {
   T copy = value, fallback{};
   return grammar::print(T::card.name, field_refs(copy), field_refs(fallback));
+}
+
+template <class T>
+concept HasPresets = requires {
+  T::presets();
+};
+
+// The defaults, or the settings that the part names.
+template <class T>
+T from_preset(grammar::Part& part) {
+  T value{};
+  const std::vector<Preset<T>> presets = T::presets();
+  std::vector<grammar::PresetName> known;
+  for (const Preset<T>& p : presets) {
+    known.push_back({p.name, {}});
+    for (const auto& size : p.sizes) known.back().sizes.push_back(size.key);
+  }
+  const auto chosen = grammar::take_preset(part, known, field_refs(value));
+  return chosen ? presets[chosen->index].make(chosen->sizes) : value;
+}
+
+template <class T>
+PresetInfo preset_info(const Preset<T>& p) {
+  PresetInfo info{p.name, std::string(T::card.name) + " preset=" + std::string(p.name), {}, {}};
+  std::vector<Index> sizes;
+  for (const auto& [key, usual] : p.sizes) {
+    info.sizes.push_back(key);
+    info.short_text += " " + std::string(key) + "=" + std::to_string(usual);
+    sizes.push_back(usual);
+  }
+  info.text = print(p.make(sizes));
+  return info;
+}
+
+// The part as the type of `List` that has its name.
+template <class List, class Result>
+Result read(grammar::Part part, const ArrayLookup& arrays) {
+  Result result;
+  for_each(List{}, [&]<class T>() {
+    if (part.name != T::card.name) return;
+    T value{}, fallback{};
+    if constexpr (HasPresets<T>) value = from_preset<T>(part);
+    grammar::assign(part, field_refs(value), field_refs(fallback), arrays);
+    result = Result(std::move(value));
+  });
+  return result;
 }
 
 template <class T>
@@ -59,8 +92,8 @@ void describe_all(std::string_view family, std::vector<SchemeInfo>& out) {
     T fallback{};
     SchemeInfo info{T::card, family, {}, {}};
     for (const FieldRef& f : field_refs(fallback)) info.fields.push_back(grammar::field_info(f));
-    if constexpr (requires { T::presets(); })
-      for (const auto& [name, value] : T::presets()) info.presets.push_back({name, print(value)});
+    if constexpr (HasPresets<T>)
+      for (const Preset<T>& p : T::presets()) info.presets.push_back(preset_info(p));
     out.push_back(std::move(info));
   });
 }

@@ -119,23 +119,69 @@ void refuse_unknown(std::string_view what, std::string_view got,
   refuse(kWho, rule + joined(known) + ")", word);
 }
 
-void assign(const Part& part, const std::vector<FieldRef>& fields, const ArrayLookup& arrays) {
+namespace {
+
+using Values = std::vector<std::pair<std::string, std::string>>;
+
+Values::iterator value_of(Values& values, std::string_view key) {
+  return std::find_if(values.begin(), values.end(), [&](const auto& v) { return v.first == key; });
+}
+
+const FieldRef* field_of(const std::vector<FieldRef>& fields, std::string_view key) {
+  const auto at =
+      std::find_if(fields.begin(), fields.end(), [&](const FieldRef& f) { return f.name == key; });
+  return at == fields.end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName>& known,
+                                        const std::vector<FieldRef>& fields) {
+  const auto at = value_of(part.values, "preset");
+  if (at == part.values.end()) return std::nullopt;
+  const std::string name = at->second;
+  part.values.erase(at);
+  if (value_of(part.values, "preset") != part.values.end())
+    refuse(kWho, part.name + ": a preset must be given once", name);
+  const auto preset =
+      std::find_if(known.begin(), known.end(), [&](const PresetName& p) { return p.name == name; });
+  if (preset == known.end()) {
+    std::vector<std::string_view> names;
+    for (const PresetName& p : known) names.push_back(p.name);
+    refuse_unknown("a preset of " + part.name, name, names);
+  }
+  ChosenPreset chosen{static_cast<std::size_t>(preset - known.begin()), {}};
+  for (const std::string_view key : preset->sizes) {
+    const auto given = value_of(part.values, key);
+    if (given == part.values.end())
+      refuse(kWho, part.name + ": " + std::string(key) + " must be given with preset " + name);
+    static constexpr Field kSize{.doc = "a size", .min = 1, .max = 1e6};
+    Index n = 0;
+    parse_value({part.name + ": " + std::string(key), kSize, {}}, given->second, {&n});
+    chosen.sizes.push_back(n);
+    if (!field_of(fields, key)) part.values.erase(given);
+  }
+  return chosen;
+}
+
+void assign(const Part& part, const std::vector<FieldRef>& fields,
+            const std::vector<FieldRef>& defaults, const ArrayLookup& arrays) {
   std::vector<bool> given(fields.size(), false);
   for (const auto& [key, text] : part.values) {
-    const auto at = std::find_if(fields.begin(), fields.end(),
-                                 [&k = key](const FieldRef& f) { return f.name == k; });
-    if (at == fields.end()) {
+    const FieldRef* field = field_of(fields, key);
+    if (!field) {
       std::vector<std::string_view> known;
       for (const FieldRef& f : fields) known.push_back(f.name);
       refuse_unknown("a field of " + part.name, key, known);
     }
-    const auto i = static_cast<std::size_t>(at - fields.begin());
+    const auto i = static_cast<std::size_t>(field - fields.data());
     if (given[i]) refuse(kWho, part.name + ": a field must be given once", key);
     given[i] = true;
-    parse_value({part.name + ": " + key, at->field, arrays}, text, at->value);
+    parse_value({part.name + ": " + key, field->field, arrays}, text, field->value);
   }
   for (std::size_t i = 0; i < fields.size(); ++i)
-    if (fields[i].field.required && !given[i])
+    if (fields[i].field.required && !given[i] &&
+        value_text(fields[i].value) == value_text(defaults[i].value))
       refuse(kWho, part.name + ": " + std::string(fields[i].name) + " must be given (" +
                        std::string(fields[i].field.doc) + ")");
 }

@@ -4,6 +4,7 @@
 //   value = number | word | "text" | [number,number] | @array | none
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,9 +22,25 @@ struct Part {
 // At least one part. Throws [scheme] on a stray "+", a missing "=", an open bracket or quote.
 std::vector<Part> split(std::string_view text);
 
+// A name that stands for settings, and the numbers that must be given with it.
+struct PresetName {
+  std::string_view name;
+  std::vector<std::string_view> sizes;
+};
+struct ChosenPreset {
+  std::size_t index;  // in the list
+  std::vector<Index> sizes;
+};
+// Takes preset=NAME out of the part, and the sizes that are no fields of the scheme; none where no
+// preset is named. Throws [scheme].
+std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName>& known,
+                                        const std::vector<FieldRef>& fields);
+
 // Sets the fields that `part` gives and checks all of it: unknown and repeated keys, types, ranges,
-// what is required. `fields` must refer to a value that holds the defaults.
-void assign(const Part& part, const std::vector<FieldRef>& fields, const ArrayLookup& arrays);
+// what is required and no preset has set. `fields` refer to a value that holds the defaults, or
+// what a preset made of them; `defaults` to the defaults.
+void assign(const Part& part, const std::vector<FieldRef>& fields,
+            const std::vector<FieldRef>& defaults, const ArrayLookup& arrays);
 
 // "name key=value ...": required fields, and those whose text differs from the default's.
 std::string print(std::string_view name, const std::vector<FieldRef>& fields,

@@ -212,10 +212,6 @@ TEST(InputTerms, RefuseWhatDoesNotFit) {
 
 TEST(SinusoidalPresets, AreNamedAndRefuseWhatTheProgramsCannot) {
   EXPECT_EQ(Sinusoidal::presets().size(), 30u);
-  for (const auto& [name, s] : Sinusoidal::presets()) EXPECT_NO_THROW(s.parameters()) << name;
-  for (const auto& [name, s] : SinusoidalNd::presets()) EXPECT_NO_THROW(s.parameters()) << name;
-  for (const auto& [name, s] : FourierFeatures::presets()) EXPECT_NO_THROW(s.parameters()) << name;
-  for (const auto& [name, s] : Learned::presets()) EXPECT_NO_THROW(s.parameters()) << name;
   EXPECT_THAT(refusal([] { sinusoidal_presets::fairseq(3); }), HasSubstr("divides by zero"));
   EXPECT_THAT(refusal([] { sinusoidal_presets::whisper(2); }), HasSubstr("divides by zero"));
   EXPECT_THAT(refusal([] { sinusoidal_nd_presets::tensor2tensor(6, 2); }), HasSubstr("timescales"));

@@ -32,10 +32,17 @@ TEST(Presets, EveryOneIsWholeAndReadsBack) {
       SCOPED_TRACE(p.text);
       ++count;
       const Encoding e = parse_encoding(p.text);
+      EXPECT_EQ(parse_encoding(p.short_text), e) << p.short_text;
       EXPECT_EQ(card(e.scheme).name, s.card.name);
       EXPECT_EQ(to_text(e), p.text);
       std::visit(
           [](const auto& scheme) {
+            if constexpr (requires {
+                            scheme.spectrum();
+                            scheme.place(scheme.spectrum());
+                          }) {
+              EXPECT_FALSE(scheme.place(scheme.spectrum()).blocks.empty());
+            }
             if constexpr (requires { scheme.parameters(); }) {
               for (const Parameter& q : scheme.parameters()) EXPECT_FALSE(q.shape.empty());
             }
@@ -48,7 +55,52 @@ TEST(Presets, EveryOneIsWholeAndReadsBack) {
           },
           e.scheme);
     }
-  EXPECT_GE(count, 70);
+  EXPECT_GE(count, 100);
+}
+
+TEST(Presets, ANameInAText) {
+  const auto read = [](const char* text) { return parse_encoding(text).scheme; };
+  EXPECT_EQ(read("sinusoidal preset=fairseq width=16"), Scheme(sinusoidal_presets::fairseq(16)));
+  EXPECT_EQ(read("sinusoidal width=16 preset=fairseq"), Scheme(sinusoidal_presets::fairseq(16)));
+  // What stands beside it counts, whatever the preset says; the rest stays the preset's.
+  Sinusoidal unscaled = sinusoidal_presets::fairseq(16);
+  unscaled.input_gain = 1;
+  EXPECT_EQ(read("sinusoidal preset=fairseq width=16 input_gain=1"), Scheme(unscaled));
+  // A size that is no field of the scheme is read with the preset only.
+  EXPECT_EQ(to_text(read("sinusoidal_nd preset=mae width=16")),
+            "sinusoidal_nd widths=[8,8] stream=[1,0] scale=[1,1] layout=halves");
+  EXPECT_EQ(to_text(read("learned preset=roberta width=8 positions=510")),
+            "learned width=8 rows=512 frozen_row=1");
+  EXPECT_EQ(to_text(read("axial preset=flux")),
+            "axial head_dim=128 axes_dim=[16,56,56] pairing=interleaved");
+  EXPECT_EQ(to_text(read("xpos preset=flash_attention head_dim=8 length=9 scale_base=64")),
+            "xpos head_dim=8 pairing=half_split center=4 scale_base=64");
+  EXPECT_EQ(to_text(read("xpos preset=torchscale head_dim=8 length=9")),
+            "xpos head_dim=8 pairing=interleaved center=5");
+  EXPECT_EQ(to_text(parse_encoding("sinusoidal preset=tutorial width=4 + linear factor=2")),
+            "sinusoidal width=4 + linear factor=2");
+}
+
+TEST(Presets, WhatANameLacksIsRefused) {
+  const auto said = [](const char* text) {
+    return test::refusal([&] { (void)parse_encoding(text); });
+  };
+  EXPECT_EQ(said("sinusoidal preset=fairseq"),
+            "[scheme] sinusoidal: width must be given with preset fairseq");
+  EXPECT_EQ(said("sinusoidal preset=tape width=4"),
+            "[scheme] sinusoidal: length must be given with preset tape");
+  EXPECT_EQ(said("sinusoidal preset=fairseq width=2"),
+            "[sinusoidal] fairseq divides by zero at widths 2 and 3, got 2");
+  EXPECT_EQ(said("sinusoidal preset=mlx width=0"),
+            "[scheme] sinusoidal: width must be within 1 and 1000000, got \"0\"");
+  EXPECT_EQ(said("sinusoidal preset=mlx width=4 preset=paper"),
+            "[scheme] sinusoidal: a preset must be given once, got \"mlx\"");
+  EXPECT_EQ(said("mrope preset=xd_rope head_dim=12"),
+            "[mrope] equal sections of XD-RoPE need a head that is a multiple of 8, got 12");
+  EXPECT_NE(said("sinusoidal preset=fairsek width=4").find("did you mean fairseq?"),
+            std::string::npos);
+  EXPECT_NE(said("sinusoidal_nd width=16").find("a field of sinusoidal_nd"), std::string::npos);
+  EXPECT_NE(said("rope preset=neox head_dim=4").find("a field of rope"), std::string::npos);
 }
 
 // What acts at the input of the models of the literature, and the rows that relative schemes take.
@@ -67,6 +119,9 @@ TEST(Presets, NoProgramIsMissing) {
       {"boxes", {"layoutlm", "layoutlmv2", "layoutlmv3"}},
       {"hierarchy", {"segatron_bert", "segatron_xl"}},
       {"cape2d", {"code", "package"}},
+      {"xpos", {"torchscale", "flash_attention", "rotary_embedding_torch", "x_transformers"}},
+      {"mrope", {"xd_rope"}},
+      {"axial", {"qwen2_vl_vision", "pixtral_vision", "llama4_vision", "dinov3", "flux", "retnet"}},
       {"coordinates", {"coordconv", "coordconv_r"}},
       {"crossmodal", {"seconds"}},
       {"complex_order", {"paper", "transformer", "language_model"}},

@@ -70,7 +70,8 @@ struct Everything {
 Everything read(const std::string& fields, const ArrayLookup& arrays = {}) {
   const auto parts = grammar::split("everything " + fields);
   Everything e;
-  grammar::assign(parts.at(0), field_refs(e), arrays);
+  Everything fallback;
+  grammar::assign(parts.at(0), field_refs(e), field_refs(fallback), arrays);
   return e;
 }
 std::string text_of(Everything e) {

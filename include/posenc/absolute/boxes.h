@@ -69,7 +69,7 @@ struct Boxes {
   }
 
   // Named settings of programs (boxes_presets.h).
-  POSENC_API static std::vector<std::pair<std::string_view, Boxes>> presets();
+  POSENC_API static std::vector<Preset<Boxes>> presets();
 
   bool operator==(const Boxes&) const = default;
   template <class S, class V>

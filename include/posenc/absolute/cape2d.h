@@ -78,7 +78,7 @@ struct Cape2d {
   }
 
   // Named settings of programs (namespace cape2d_presets).
-  POSENC_API static std::vector<std::pair<std::string_view, Cape2d>> presets();
+  POSENC_API static std::vector<Preset<Cape2d>> presets();
 
   bool operator==(const Cape2d&) const = default;
   template <class S, class V>

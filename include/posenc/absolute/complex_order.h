@@ -41,7 +41,7 @@ struct ComplexOrder {
   POSENC_API std::vector<Parameter> parameters() const;
 
   // Named settings of programs (namespace complex_order_presets).
-  POSENC_API static std::vector<std::pair<std::string_view, ComplexOrder>> presets();
+  POSENC_API static std::vector<Preset<ComplexOrder>> presets();
 
   bool operator==(const ComplexOrder&) const = default;
   template <class S, class V>

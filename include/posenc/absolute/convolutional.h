@@ -51,7 +51,7 @@ struct Convolutional {
   }
 
   // Named settings of programs (namespace convolutional_presets).
-  POSENC_API static std::vector<std::pair<std::string_view, Convolutional>> presets();
+  POSENC_API static std::vector<Preset<Convolutional>> presets();
 
   bool operator==(const Convolutional&) const = default;
   template <class S, class V>

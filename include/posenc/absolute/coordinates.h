@@ -74,7 +74,7 @@ struct Coordinates {
   }
 
   // Named settings of programs (namespace coordinates_presets).
-  POSENC_API static std::vector<std::pair<std::string_view, Coordinates>> presets();
+  POSENC_API static std::vector<Preset<Coordinates>> presets();
 
   bool operator==(const Coordinates&) const = default;
   template <class S, class V>

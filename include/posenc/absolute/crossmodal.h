@@ -70,7 +70,7 @@ struct CrossModal {
   }
 
   // Named settings of programs, ours.
-  POSENC_API static std::vector<std::pair<std::string_view, CrossModal>> presets();
+  POSENC_API static std::vector<Preset<CrossModal>> presets();
 
   bool operator==(const CrossModal&) const = default;
   template <class S, class V>

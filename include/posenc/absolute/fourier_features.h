@@ -97,7 +97,7 @@ struct FourierFeatures {
   }
 
   // Named settings of programs (in this header's namespace fourier_presets).
-  POSENC_API static std::vector<std::pair<std::string_view, FourierFeatures>> presets();
+  POSENC_API static std::vector<Preset<FourierFeatures>> presets();
 
   bool operator==(const FourierFeatures&) const = default;
   template <class S, class V>

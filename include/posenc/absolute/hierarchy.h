@@ -81,7 +81,7 @@ struct Hierarchy {
   }
 
   // Named settings of programs (hierarchy_presets.h).
-  POSENC_API static std::vector<std::pair<std::string_view, Hierarchy>> presets();
+  POSENC_API static std::vector<Preset<Hierarchy>> presets();
 
   bool operator==(const Hierarchy&) const = default;
   template <class S, class V>

@@ -107,7 +107,7 @@ struct Learned {
   }
 
   // Named settings of programs, at width 768 (learned_presets.h).
-  POSENC_API static std::vector<std::pair<std::string_view, Learned>> presets();
+  POSENC_API static std::vector<Preset<Learned>> presets();
 
  private:
   void check_fields() const {

@@ -82,7 +82,7 @@ struct LearnedAxes {
   }
 
   // Named settings of programs (learned_axes_presets.h).
-  POSENC_API static std::vector<std::pair<std::string_view, LearnedAxes>> presets();
+  POSENC_API static std::vector<Preset<LearnedAxes>> presets();
 
   bool operator==(const LearnedAxes&) const = default;
   template <class S, class V>

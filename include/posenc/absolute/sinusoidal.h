@@ -135,7 +135,7 @@ struct Sinusoidal {
   }
 
   // Named settings of programs, at width 512 (sinusoidal_presets.h).
-  POSENC_API static std::vector<std::pair<std::string_view, Sinusoidal>> presets();
+  POSENC_API static std::vector<Preset<Sinusoidal>> presets();
 
  private:
   bool wraps() const noexcept { return odd == OddWidth::marian && width % 2 != 0; }

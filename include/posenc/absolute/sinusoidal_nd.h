@@ -84,7 +84,7 @@ struct SinusoidalNd {
   }
 
   // Named settings of programs (sinusoidal_nd_presets.h).
-  POSENC_API static std::vector<std::pair<std::string_view, SinusoidalNd>> presets();
+  POSENC_API static std::vector<Preset<SinusoidalNd>> presets();
 
   bool operator==(const SinusoidalNd&) const = default;
   template <class S, class V>

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -98,6 +99,19 @@ struct Concat<TypeList<A...>> {
 template <class... A, class... B, class... Rest>
 struct Concat<TypeList<A...>, TypeList<B...>, Rest...> {
   using type = typename Concat<TypeList<A..., B...>, Rest...>::type;
+};
+
+// A program's settings by name: "sinusoidal preset=fairseq width=1024". `make` takes the numbers
+// that `sizes` names, each with the value it has in lists; a text gives every one of them.
+struct PresetSize {
+  std::string_view key;
+  Index usual;
+};
+template <class T>
+struct Preset {
+  std::string_view name;
+  T (*make)(std::span<const Index> sizes);
+  std::vector<PresetSize> sizes;
 };
 
 // Two channels turned together. unset is refused: there is no default anywhere.

@@ -24,10 +24,12 @@ struct FieldInfo {
   std::vector<std::string_view> choices;  // of a named enum, else empty
 };
 
-// Settings that a program uses, by name, as the SCHEME grammar writes them at a usual width.
+// Settings that a program uses: "preset=NAME" with every one of `sizes` in the SCHEME grammar.
 struct PresetInfo {
   std::string_view name;
-  std::string text;
+  std::string short_text;               // "sinusoidal preset=fairseq width=512", a usual size
+  std::string text;                     // all that it sets there
+  std::vector<std::string_view> sizes;  // keys that must be given with it: width
 };
 
 struct SchemeInfo {

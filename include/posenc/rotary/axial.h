@@ -85,6 +85,9 @@ struct Axial {
   }
   RotarySpec place(const Spectrum& scaled) const;
 
+  // Named settings of programs (namespace axial_presets, vision_presets.h).
+  POSENC_API static std::vector<Preset<Axial>> presets();
+
   bool operator==(const Axial&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

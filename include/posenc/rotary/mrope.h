@@ -85,6 +85,9 @@ struct Mrope {
     }
     return spec;
   }
+  // Named settings of programs (XD-RoPE with equal sections).
+  POSENC_API static std::vector<Preset<Mrope>> presets();
+
   bool operator==(const Mrope&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

@@ -67,6 +67,9 @@ struct Xpos {
     b.decay_scale = scale_base * power_divisor;
     return spec;
   }
+  // Named settings of programs (their pairings, and xpos_centers of a length).
+  POSENC_API static std::vector<Preset<Xpos>> presets();
+
   bool operator==(const Xpos&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
