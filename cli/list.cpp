@@ -65,8 +65,8 @@ void print_one(const SchemeInfo& s, const Style& style) {
                                                               : "default " + f.default_text;
     if (!range(f).empty()) tail += ", " + range(f);
     if (!f.unit.empty()) tail += ", in " + std::string(f.unit);
-    show("    {:<22} {:<16} {}  {}\n", f.name, f.choices.empty() ? f.type : "word", f.doc,
-         style.dim(tail));
+    show("    {:<22} {:<16} {}  {}\n", f.name,
+         f.type.find('|') == std::string::npos ? f.type : "word", f.doc, style.dim(tail));
     if (!f.choices.empty())
       show("    {:<22} {:<16} one of {}\n", "", "", fmt::join(f.choices, ", "));
   }

@@ -24,6 +24,12 @@ struct EnumRef {
   std::size_t (*get)(const void*);
   void (*set)(void*, std::size_t);
 };
+struct EnumListRef {
+  void* value;
+  std::span<const std::string_view> names;
+  std::vector<std::size_t> (*get)(const void*);
+  void (*set)(void*, const std::vector<std::size_t>&);
+};
 struct OptionalRef {
   void* value;
   bool (*has)(const void*);
@@ -33,7 +39,7 @@ struct OptionalRef {
 // A reference to the value of a field.
 struct ValueRef {
   std::variant<double*, Index*, bool*, std::string*, std::vector<double>*, std::vector<Index>*,
-               EnumRef, OptionalRef>
+               EnumRef, EnumListRef, OptionalRef>
       target;
 };
 
@@ -47,6 +53,22 @@ ValueRef value_ref(T& x) {
   } else {
     return {&x};
   }
+}
+template <NamedEnum E>
+ValueRef value_ref(std::vector<E>& x) {
+  using List = std::vector<E>;
+  return {EnumListRef{&x, EnumNames<E>::value,
+                      [](const void* p) {
+                        std::vector<std::size_t> values;
+                        for (const E e : *static_cast<const List*>(p))
+                          values.push_back(static_cast<std::size_t>(e));
+                        return values;
+                      },
+                      [](void* p, const std::vector<std::size_t>& values) {
+                        auto& list = *static_cast<List*>(p);
+                        list.clear();
+                        for (const std::size_t i : values) list.push_back(static_cast<E>(i));
+                      }}};
 }
 template <class T>
 ValueRef value_ref(std::optional<T>& x) {

@@ -74,7 +74,7 @@ std::vector<T> list(const ValueContext& c, std::string_view text, Element elemen
     values.push_back(element(trimmed(rest.substr(0, comma))));
     if (comma == rest.size()) break;
     rest.remove_prefix(comma + 1);
-    if (trimmed(rest).empty()) fail(c, "must have a number after each comma", text);
+    if (trimmed(rest).empty()) fail(c, "must have an entry after each comma", text);
   }
   return values;
 }
@@ -108,14 +108,19 @@ std::string text_value(std::string_view text) {
   return s + '"';
 }
 
-void parse_enum(const ValueContext& c, std::string_view text, const EnumRef& e) {
+// What somebody may choose: the names but unset.
+std::vector<std::string_view> choices_of(std::span<const std::string_view> names) {
   std::vector<std::string_view> choices;
-  for (std::size_t i = 0; i < e.names.size(); ++i) {
-    if (e.names[i] == kUnset) continue;  // what nobody may choose
-    if (e.names[i] == text) return e.set(e.value, i);
-    choices.push_back(e.names[i]);
-  }
-  refuse_unknown(c.what, text, choices);
+  for (const std::string_view n : names)
+    if (n != kUnset) choices.push_back(n);
+  return choices;
+}
+
+std::size_t choice(const ValueContext& c, std::string_view text,
+                   std::span<const std::string_view> names) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i] == text && text != kUnset) return i;
+  refuse_unknown(c.what, text, choices_of(names));
 }
 
 struct Parse {
@@ -155,7 +160,13 @@ struct Parse {
           return whole(c, d, number_text(d));
         });
   }
-  void operator()(const EnumRef& e) const { parse_enum(c, text, e); }
+  void operator()(const EnumRef& e) const { e.set(e.value, choice(c, text, e.names)); }
+  void operator()(const EnumListRef& e) const {
+    if (text.starts_with('@')) fail(c, "must be a list of words, not an array", text);
+    e.set(e.value, list<std::size_t>(
+                       c, text, [&](std::string_view t) { return choice(c, t, e.names); },
+                       [](double, std::string_view) { return std::size_t{0}; }));
+  }
   void operator()(const OptionalRef& o) const {
     if (text == kNone)
       o.reset(o.value);
@@ -181,6 +192,9 @@ struct Text {
     return list_text(*x, [](Index i) { return std::to_string(i); });
   }
   std::string operator()(const EnumRef& e) const { return std::string(e.names[e.get(e.value)]); }
+  std::string operator()(const EnumListRef& e) const {
+    return list_text(e.get(e.value), [&e](std::size_t i) { return std::string(e.names[i]); });
+  }
   std::string operator()(const OptionalRef& o) const {
     return o.has(o.value) ? std::visit(*this, o.engage(o.value).target) : std::string(kNone);
   }
@@ -198,6 +212,11 @@ struct ToJson {
     return Json(std::move(a));
   }
   Json operator()(const EnumRef& e) const { return Json(e.names[e.get(e.value)]); }
+  Json operator()(const EnumListRef& e) const {
+    Json::Array a;
+    for (const std::size_t i : e.get(e.value)) a.emplace_back(e.names[i]);
+    return Json(std::move(a));
+  }
   Json operator()(const OptionalRef& o) const {
     return o.has(o.value) ? std::visit(*this, o.engage(o.value).target) : Json();
   }
@@ -212,10 +231,10 @@ struct Type {
   std::string operator()(const std::vector<Index>*) const { return "list of integers"; }
   std::string operator()(const EnumRef& e) const {
     std::string s;
-    for (const std::string_view n : e.names)
-      if (n != kUnset) s.append(s.empty() ? "" : "|").append(n);
+    for (const std::string_view n : choices_of(e.names)) s.append(s.empty() ? "" : "|").append(n);
     return s;
   }
+  std::string operator()(const EnumListRef&) const { return "list of words"; }
   std::string operator()(const OptionalRef& o) const {
     const bool had = o.has(o.value);
     std::string s = std::visit(*this, o.engage(o.value).target);
@@ -257,9 +276,9 @@ FieldInfo field_info(const FieldRef& f) {
   info.required = f.field.required;
   info.optional = std::holds_alternative<OptionalRef>(f.value.target);
   info.default_text = value_text(f.value);
-  if (const auto* e = std::get_if<EnumRef>(&f.value.target))
-    for (const std::string_view n : e->names)
-      if (n != kUnset) info.choices.push_back(n);
+  if (const auto* e = std::get_if<EnumRef>(&f.value.target)) info.choices = choices_of(e->names);
+  if (const auto* e = std::get_if<EnumListRef>(&f.value.target))
+    info.choices = choices_of(e->names);
   return info;
 }
 

@@ -14,6 +14,7 @@
 #include "posenc/absolute/learnable_fourier.h"
 #include "posenc/absolute/sinusoidal_nd_presets.h"
 #include "posenc/positions.h"
+#include "posenc/registry.h"
 #include "support/refusal.h"
 
 namespace posenc {
@@ -43,6 +44,43 @@ TEST(SinusoidalNd, AnAxisIsASinusoidOfItsOwn) {
              .parameters());
       }),
       HasSubstr("every axis once"));
+}
+
+// Each block by its own descriptor: first channel, width, layout, spacing, base, scale, stream. The
+// blocks are Sinusoidal with those fields; where they share channels they are summed.
+TEST(SinusoidalNd, BlocksMayDiffer) {
+  const SinusoidalNd s{.widths = {4, 6},
+                       .stream = {1, 0},
+                       .scale = {0.5, 2},
+                       .starts = {5, 0},
+                       .layouts = {SineLayout::halves_cos_first, SineLayout::interleaved},
+                       .spacings = {SineSpacing::t2t, SineSpacing::paper},
+                       .bases = {100, 2000}};
+  const auto both = rows(s, real({3.0, 2.0}, 2), 9)[0];
+  const auto a = rows(Sinusoidal{.width = 4,
+                                 .layout = SineLayout::halves_cos_first,
+                                 .spacing = SineSpacing::t2t,
+                                 .base = 100},
+                      real({2.0 * 0.5}), 4)[0];
+  const auto b = rows(Sinusoidal{.width = 6, .base = 2000}, real({3.0 * 2}), 6)[0];
+  for (std::size_t c = 0; c < 9; ++c)
+    EXPECT_NEAR(both[c], (c < 6 ? b[c] : 0) + (c >= 5 ? a[c - 5] : 0), 1e-15) << c;
+  EXPECT_EQ(to_text(Scheme(s)),
+            "sinusoidal_nd widths=[4,6] stream=[1,0] scale=[0.5,2] starts=[5,0] "
+            "layouts=[halves_cos_first,interleaved] spacings=[t2t,paper] bases=[100,2000]");
+  const auto says = [](SinusoidalNd x) { return refusal([&] { (void)x.parameters(); }); };
+  EXPECT_THAT(says({.widths = {4, 4}, .layouts = {SineLayout::halves}}), HasSubstr("layouts must"));
+  EXPECT_THAT(says({.widths = {4, 4}, .spacings = {SineSpacing::t2t}}), HasSubstr("spacings must"));
+  EXPECT_THAT(says({.widths = {4, 4}, .bases = {1, 2, 3}}), HasSubstr("bases must"));
+  EXPECT_THAT(says({.widths = {4, 4}, .starts = {0}}), HasSubstr("starts must"));
+  EXPECT_THAT(says({.widths = {4, 4}, .starts = {0, -1}}), HasSubstr("starts must lie"));
+  EXPECT_THAT(says({.widths = {4, 4}, .bases = {100, -1}}), HasSubstr("base must"));
+  for (SinusoidalNd joint :
+       {SinusoidalNd{.widths = {4, 4}, .starts = {0, 4}},
+        SinusoidalNd{.widths = {4, 4}, .layouts = {SineLayout::halves, SineLayout::halves}}}) {
+    joint.arrangement = AxisArrangement::joint;
+    EXPECT_THAT(says(joint), HasSubstr("one layout"));
+  }
 }
 
 TEST(FourierFeatures, NerfAsPaperAndAsCode) {

@@ -46,6 +46,7 @@ struct Everything {
   std::string text = "word";
   std::vector<double> numbers{0.5};
   std::vector<Index> integers;
+  std::vector<Shade> shades;
   std::optional<double> maybe_number;
   std::optional<Index> maybe_integer = 3;
   std::optional<Shade> maybe_shade;
@@ -60,6 +61,7 @@ struct Everything {
     v("text", s.text, Field{.doc = "a text"});
     v("numbers", s.numbers, Field{.doc = "numbers", .min = 0});
     v("integers", s.integers, Field{.doc = "integers"});
+    v("shades", s.shades, Field{.doc = "choices"});
     v("maybe_number", s.maybe_number, Field{.doc = "number or none", .max = 5});
     v("maybe_integer", s.maybe_integer, Field{.doc = "integer or none"});
     v("maybe_shade", s.maybe_shade, Field{.doc = "choice or none"});
@@ -177,6 +179,14 @@ TEST(Grammar, Lists) {
   EXPECT_EQ(read("shade=dark numbers=[ 1.1 , 1.2 ]").numbers, (std::vector<double>{1.1, 1.2}));
   EXPECT_TRUE(read("shade=dark numbers=[]").numbers.empty());
   EXPECT_EQ(read("shade=dark integers=[1,-2]").integers, (std::vector<Index>{1, -2}));
+  EXPECT_EQ(read("shade=dark shades=[light, dark,light]").shades,
+            (std::vector<Shade>{Shade::light, Shade::dark, Shade::light}));
+  EXPECT_TRUE(read("shade=dark shades=[]").shades.empty());
+  EXPECT_EQ(text_of(read("shade=dark shades=[dark,light]")),
+            "everything shade=dark shades=[dark,light]");
+  EXPECT_THAT(read_refusal("shade=dark shades=[lihgt]"), HasSubstr("did you mean light?"));
+  for (const char* bad : {"dark", "[dark", "[dark,]", "[unset]", "[1]", "@whole", ""})
+    EXPECT_NE(read_refusal(std::string("shade=dark shades=") + bad), "") << bad;
   for (const char* bad :
        {"[1", "1", "[1,]", "[,1]", "[1,,2]", "[1 2]", "[x]", "]1[", "[nan]", "[-1]", "[[1]]", ""})
     EXPECT_NE(read_refusal(std::string("shade=dark numbers=") + bad), "") << bad;
@@ -268,6 +278,11 @@ struct Randomise {
     const auto last = static_cast<Index>(e.names.size()) - 1;
     e.set(e.value, static_cast<std::size_t>(random.integer(first, last)));
   }
+  void operator()(const EnumListRef& e) const {
+    std::vector<std::size_t> values(length());
+    for (std::size_t& v : values) v = static_cast<std::size_t>(random.integer(1, 2));
+    e.set(e.value, values);
+  }
   void operator()(const OptionalRef& o) const {
     if (random.coin())
       o.reset(o.value);
@@ -357,10 +372,13 @@ TEST(Fields, SayWhatTheyAre) {
   EXPECT_EQ(info(0).min, std::nullopt);
   EXPECT_EQ(info(3).choices, (std::vector<std::string_view>{"dark", "light"}));
   EXPECT_EQ(info(5).type, "list of numbers");
-  EXPECT_TRUE(info(7).optional);
-  EXPECT_EQ(info(7).type, "number");
-  EXPECT_EQ(info(7).default_text, "none");
-  EXPECT_EQ(info(8).default_text, "3");
+  EXPECT_EQ(info(7).type, "list of words");
+  EXPECT_EQ(info(7).choices, (std::vector<std::string_view>{"dark", "light"}));
+  EXPECT_EQ(info(7).default_text, "[]");
+  EXPECT_TRUE(info(8).optional);
+  EXPECT_EQ(info(8).type, "number");
+  EXPECT_EQ(info(8).default_text, "none");
+  EXPECT_EQ(info(9).default_text, "3");
   EXPECT_EQ(e, Everything()) << "asking changes nothing";
 }
 

@@ -63,6 +63,10 @@ inline std::vector<SinusoidalNd> samples(Type<SinusoidalNd>) {
       [](SinusoidalNd& x) {
         x.compose = Compose::concat, x.widths = {0, 4};
       },
+      [](SinusoidalNd& x) {
+        x.layouts = {SineLayout::halves, SineLayout::interleaved}, x.bases = {100, 1e4};
+        x.spacings = {SineSpacing::t2t, SineSpacing::paper}, x.starts = {4, 1};
+      },
       [](SinusoidalNd& x) { x.compose = Compose::multiply; });
 }
 inline OwnedPositions positions_for(const SinusoidalNd&) {

@@ -3,8 +3,8 @@
 //   y[block i] = x + gain PE_i(scale[i] p[stream[i]])      PE_i as sinusoidal.h, widths[i] channels
 // Parmar et al., arXiv:1802.05751, section 5.1 (tensor2tensor); DETR, arXiv:2005.12872, appendix
 // A.4; MAE, arXiv:2111.06377. Coordinates are normalised by whoever makes the positions
-// (positions/grid.h). Axes whose layouts or spacings differ are Sinusoidal, one an axis, lowered
-// one after the other.
+// (positions/grid.h). What holds for all blocks is one field, which a list with an entry a block
+// replaces where the blocks differ.
 #pragma once
 #include <cmath>
 #include <utility>
@@ -28,6 +28,10 @@ struct SinusoidalNd {
   std::vector<Index> widths{};  // channels of every block, in the order of the channels; 0: none
   std::vector<Index> stream{};  // axis of the positions that feeds each block; empty: 0, 1, ...
   std::vector<double> scale{};  // multiplies each block's coordinate; empty: 1
+  std::vector<Index> starts{};  // first channel of each block; empty: behind the block before it
+  std::vector<SineLayout> layouts{};    // empty: `layout`
+  std::vector<SineSpacing> spacings{};  // empty: `spacing`
+  std::vector<double> bases{};          // empty: `base`
   SineLayout layout = SineLayout::interleaved;
   SineSpacing spacing = SineSpacing::paper;
   AxisArrangement arrangement = AxisArrangement::blocks;
@@ -40,13 +44,13 @@ struct SinusoidalNd {
   Compose compose = Compose::add;
   Index first = 0;
 
-  // The sinusoid of block i; its window starts behind the blocks before it.
+  // The sinusoid of block i. Blocks that share channels are summed.
   Sinusoidal block(std::size_t i) const {
     Sinusoidal s;
     s.width = widths[i];
-    s.layout = layout;
-    s.spacing = spacing;
-    s.base = base;
+    s.layout = layouts.empty() ? layout : layouts[i];
+    s.spacing = spacings.empty() ? spacing : spacings[i];
+    s.base = bases.empty() ? base : bases[i];
     s.min_timescale = min_timescale;
     s.scale = scale.empty() ? 1 : scale[i];
     s.exponent_width = exponent_width;
@@ -56,8 +60,8 @@ struct SinusoidalNd {
     s.gain = gain;
     s.compose = compose;
     s.axis = axis_of(i);
-    s.first = first;
-    for (std::size_t k = 0; k < i; ++k) s.first += widths[k];
+    s.first = first + (starts.empty() ? 0 : starts[i]);
+    for (std::size_t k = 0; starts.empty() && k < i; ++k) s.first += widths[k];
     return s;
   }
 
@@ -94,6 +98,13 @@ struct SinusoidalNd {
     v("stream", s.stream,
       Field{.doc = "position axis of every block, empty = in order", .min = 0, .max = 7});
     v("scale", s.scale, Field{.doc = "multiplies every block's coordinate, empty = 1"});
+    v("starts", s.starts,
+      Field{.doc = "first channel of every block, empty = one behind the other",
+            .min = 0,
+            .max = 1e6});
+    v("layouts", s.layouts, Field{.doc = "layout of every block, empty = layout"});
+    v("spacings", s.spacings, Field{.doc = "spacing of every block, empty = spacing"});
+    v("bases", s.bases, Field{.doc = "base of every block, empty = base", .min = 1e-300});
     v("layout", s.layout, Field{.doc = "where sines and cosines stand"});
     v("spacing", s.spacing, Field{.doc = "law of the frequencies"});
     v("arrangement", s.arrangement, Field{.doc = "a block an axis, or one layout over all"});
@@ -140,15 +151,25 @@ struct SinusoidalNd {
     t.gain = gain;
     out.terms.push_back(t);
   }
+  template <class T>
+  void check_list(std::string_view name, const std::vector<T>& list) const {
+    if (!list.empty() && list.size() != widths.size())
+      refuse("sinusoidal_nd", std::string(name) + " must have an entry for every width",
+             static_cast<Index>(list.size()));
+  }
   void check_fields() const {
     constexpr const char* who = "sinusoidal_nd";
     if (widths.empty() || widths.size() > 8)
       refuse(who, "there must be 1 to 8 widths", static_cast<Index>(widths.size()));
-    if (!stream.empty() && stream.size() != widths.size())
-      refuse(who, "stream must name an axis for every width", static_cast<Index>(stream.size()));
-    if (!scale.empty() && scale.size() != widths.size())
-      refuse(who, "scale must have a number for every width", static_cast<Index>(scale.size()));
+    check_list("stream", stream);
+    check_list("scale", scale);
+    check_list("starts", starts);
+    check_list("layouts", layouts);
+    check_list("spacings", spacings);
+    check_list("bases", bases);
     if (!std::isfinite(input_gain)) refuse(who, "input_gain must be finite", input_gain);
+    if (arrangement == AxisArrangement::joint && !(layouts.empty() && starts.empty()))
+      refuse(who, "a joint arrangement has one layout and no starts");
     Index total = 0;
     unsigned seen = 0;
     for (std::size_t i = 0; i < widths.size(); ++i) {
@@ -160,6 +181,8 @@ struct SinusoidalNd {
       seen |= 1U << axis_of(i);
       if (arrangement == AxisArrangement::joint && widths[i] % 2 != 0)
         refuse(who, "a joint arrangement needs even widths", widths[i]);
+      if (!starts.empty() && (starts[i] < 0 || starts[i] > 1000000))
+        refuse(who, "starts must lie between 0 and 1000000", starts[i]);
       if (widths[i] > 0) block(i).parameters();  // refuses the rest
     }
     if (total == 0) refuse(who, "widths must not all be 0");

@@ -12,7 +12,7 @@
 //   };
 //
 // A field is a double, Index, bool, an enum with EnumNames, a string, an optional of these, or a
-// vector of doubles or Indices.
+// vector of doubles, Indices or such enums.
 #pragma once
 #include <array>
 #include <concepts>

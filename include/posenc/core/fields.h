@@ -15,13 +15,13 @@ namespace posenc {
 
 struct FieldInfo {
   std::string_view name;
-  std::string type;  // number, integer, boolean, text, list of numbers, list of integers, a|b|c
+  std::string type;  // number, integer, boolean, text, list of numbers (integers, words), a|b|c
   std::string_view doc, unit;
   std::optional<double> min, max;  // inclusive; none = unbounded
   bool required = false;
   bool optional = false;                  // may be none
   std::string default_text;               // as the SCHEME grammar writes it
-  std::vector<std::string_view> choices;  // of a named enum, else empty
+  std::vector<std::string_view> choices;  // of a named enum or a list of it, else empty
 };
 
 // Settings that a program uses: "preset=NAME" with every one of `sizes` in the SCHEME grammar.
