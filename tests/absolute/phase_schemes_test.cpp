@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -117,33 +118,68 @@ TEST(SinusoidalLaws, InnerProductsFallLogarithmically) {
   EXPECT_NEAR(dot(r[0], r[1]), inner_product(s, 100), 1e-12);
 }
 
-TEST(SinusoidalLaws, InnerProductsAreNotMonotone) {
-  const Sinusoidal s{.width = 512};
-  Index first_rise = 0, rises = 0, first_negative = 0;
+// Where the inner product of two positions rises with their distance and falls below zero.
+struct Rises {
+  Index first = 0, to_100 = 0, to_512 = 0, first_negative = 0;
+  bool operator==(const Rises&) const = default;
+};
+Rises rises_of(Index width) {
+  const Sinusoidal s{.width = width};
+  Rises found;
   double before = inner_product(s, 0);
   for (Index d = 1; d < 3400; ++d) {
     const double x = inner_product(s, static_cast<double>(d));
-    if (x > before && first_rise == 0) first_rise = d;
-    if (x > before && d <= 100) ++rises;
-    if (x < 0 && first_negative == 0) first_negative = d;
+    if (x > before && found.first == 0) found.first = d;
+    if (x > before && d <= 100) ++found.to_100;
+    if (x > before && d <= 512) ++found.to_512;
+    if (x < 0 && found.first_negative == 0) found.first_negative = d;
     before = x;
   }
-  EXPECT_EQ(first_rise, 44);
-  EXPECT_EQ(rises, 14);
-  EXPECT_EQ(first_negative, 3284);
-  EXPECT_NEAR(inner_product(s, 18469) / 256, -0.148, 5e-4);
+  return found;
 }
 
-// Rows of distances below 200000 come as near as this (width 2 at 103993, a convergent of pi).
+TEST(SinusoidalLaws, InnerProductsAreNotMonotone) {
+  EXPECT_EQ(rises_of(512), (Rises{44, 14, 202, 3284}));
+  const Rises narrow = rises_of(128);
+  EXPECT_EQ(narrow.first, 12);
+  EXPECT_EQ(narrow.to_100, 35);
+  EXPECT_EQ(narrow.first_negative, 1707);
+  EXPECT_NEAR(inner_product(Sinusoidal{.width = 512}, 18469) / 256, -0.148, 5e-4);
+}
+
+// Rows of distances below 200000 come as near as this (width 2 at 103993, a convergent of pi); from
+// 16 channels on the nearest are neighbours.
 TEST(SinusoidalFacts, FewChannelsKeepPositionsApartBadly) {
   const auto apart = [](Index width, double d) {
     const Sinusoidal s{.width = width};
     return std::sqrt(2 * (inner_product(s, 0) - inner_product(s, d)));
   };
+  const auto nearest = [&](Index width) {
+    std::pair<double, Index> best{1e9, 0};
+    for (Index d = 1; d < 200000; ++d)
+      best = std::min(best, {apart(width, static_cast<double>(d)), d});
+    return best;
+  };
+  EXPECT_EQ(nearest(2).second, 103993);
   EXPECT_NEAR(apart(2, 103993), 1.9e-5, 5e-7);
+  EXPECT_NEAR(nearest(4).first, .0016, 5e-5);
+  EXPECT_NEAR(nearest(8).first, .0033, 5e-5);
+  EXPECT_EQ(nearest(16).second, 1);
   EXPECT_NEAR(apart(16, 1), 1.0147, 5e-5);
   EXPECT_NEAR(apart(64, 1), 1.4719, 1e-4);
   EXPECT_NEAR(apart(512, 1), 3.7143, 5e-5);
+}
+
+// Share of the pairs of 512 channels that complete no period in so many positions.
+TEST(SinusoidalFacts, SlowChannels) {
+  const std::vector<double> w = Sinusoidal{.width = 512}.spectrum().frequency;
+  const std::pair<double, double> slow[] = {
+      {512, 52.0}, {1024, 44.5}, {2048, 37.1}, {5000, 27.3}, {32768, 7.0}};
+  for (const auto& [length, percent] : slow) {
+    const auto n = std::count_if(w.begin(), w.end(),
+                                 [l = length](double x) { return 2 * std::numbers::pi / x > l; });
+    EXPECT_NEAR(100 * static_cast<double>(n) / 256, percent, 0.05) << length;
+  }
 }
 
 // Spacings: how far paper and tensor2tensor are apart at width 512.
