@@ -42,12 +42,6 @@ constexpr PeerBug kPeerBugs[] = {
 std::string number(Index n) {
   return std::to_string(n);
 }
-// Two digits: 0.0058.
-std::string rounded(double x) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2g", x);
-  return text;
-}
 
 Index offset_of(const Encoding& e) {
   if (const auto* s = std::get_if<Learned>(&e.scheme)) return s->offset;
@@ -63,7 +57,7 @@ class InputDoctor {
     for (const InputEncoding& e : spec_.input) {
       const bool learned = std::holds_alternative<Learned>(e.value.scheme);
       if (e.positions && spec_.context.origin == Origin::user && spec_.context.value > *e.positions)
-        learned ? beyond_rows(e) : beyond_sinusoid(e);
+        learned || (e.grid && e.grid->of_model()) ? beyond_rows(e) : beyond_sinusoid(e);
       if (learned && offset_of(e.value) > 0) offset(e);
       if (const auto* s = std::get_if<Sinusoidal>(&e.value.scheme)) float32(*s);
       left_padding(e);
@@ -127,8 +121,8 @@ class InputDoctor {
             "): " + extend_command(file, tensor, offset, number(wanted + offset), "linear");
     }
     add(Severity::error, "context_beyond_table",
-        "the context of " + number(wanted) + " is beyond the " + number(n) +
-            " positions of the learned table: it has no row there",
+        "the context of " + number(wanted) + " is beyond the " + number(n) + " positions of the " +
+            (e.grid ? "model's table" : "learned table") + ": it has no row there",
         fix, static_cast<double>(n));
   }
 
@@ -222,6 +216,12 @@ std::optional<Index> side_of_square(Index patches) {
   if (patches < 1) return std::nullopt;
   const auto side = static_cast<Index>(std::llround(std::sqrt(static_cast<double>(patches))));
   return side * side == patches ? std::optional<Index>(side) : std::nullopt;
+}
+
+std::string rounded(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2g", x);
+  return text;
 }
 
 std::string extend_command(const std::string& file, const std::string& tensor, Index kept,

@@ -17,5 +17,7 @@ std::string extend_command(const std::string& file, const std::string& tensor, I
                            const std::string& to, const std::string& how);
 // The side of a square grid of so many patches; none when they make no square.
 std::optional<Index> side_of_square(Index patches);
+// Two digits: 0.0058.
+std::string rounded(double);
 
 }  // namespace posenc

@@ -3,12 +3,14 @@
 // on each code.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 
 #include "model/doctor_input.h"
 #include "model/learned_tables.h"
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
+#include "posenc/model/cells.h"
 #include "posenc/model/weights.h"
 #include "posenc/positions.h"
 
@@ -32,13 +34,15 @@ class TableDoctor {
   TableDoctor(const ModelSpec& spec, ModelWeights& weights, std::vector<Finding>& out)
       : spec_(spec), weights_(weights), out_(out) {}
 
-  void look(const InputEncoding& e) {
+  void look(const InputEncoding& e, bool of_tower) {
     for (std::size_t k = 0; k < e.tensors.size(); ++k) {
       if (e.tensors[k].empty()) continue;
       const std::vector<StoredTensor> found = weights_.find(e.tensors[k]);
-      const bool sinusoid = std::holds_alternative<Sinusoidal>(e.value.scheme);
-      if (found.empty() && !sinusoid) missing(e.tensors[k]);
-      for (const StoredTensor& t : found) one(e, k, t, sinusoid);
+      const bool sines = std::holds_alternative<Sinusoidal>(e.value.scheme) ||
+                         std::holds_alternative<SinusoidalNd>(e.value.scheme);
+      if (found.empty() && sines && of_image(e) && !of_tower) unfilled(e.tensors[k]);
+      if (found.empty() && !sines) missing(e.tensors[k]);
+      for (const StoredTensor& t : found) one(e, k, t, sines);
     }
   }
 
@@ -48,6 +52,9 @@ class TableDoctor {
     out_.push_back({severity, code, t.name + " " + std::move(message), t.file + "#" + t.name,
                     std::move(fix), value});
   }
+
+  // The model has a table of its own of the cells of an image.
+  static bool of_image(const InputEncoding& e) { return e.grid && e.grid->of_model(); }
 
   void missing(const std::string& name) {
     const bool gguf = spec_.reader == "llama_cpp";
@@ -61,7 +68,20 @@ class TableDoctor {
                     {}});
   }
 
-  void one(const InputEncoding& e, std::size_t k, const StoredTensor& t, bool sinusoid) {
+  // ViT-MAE's sinusoids: run, the memory held NaN and 4.8e22.
+  void unfilled(const std::string& name) {
+    out_.push_back({Severity::warning,
+                    "table_missing",
+                    "the weights have no tensor " + name +
+                        ": transformers 5.23 does not fill it on loading, whatever lay in memory "
+                        "is added to the patches",
+                    weights_.place(),
+                    "take the tensor from the model's own checkpoint, or store the rows of posenc "
+                    "table under that name",
+                    {}});
+  }
+
+  void one(const InputEncoding& e, std::size_t k, const StoredTensor& t, bool sines) {
     std::vector<Index> shape = t.shape;
     while (shape.size() > 2 && shape.front() == 1) shape.erase(shape.begin());
     const std::vector<Index> wanted = expected(e, k, shape);
@@ -77,8 +97,9 @@ class TableDoctor {
     const std::vector<double> values = weights_.values(t);
     const Rows rows{values, shape[1]};
     if (!finite(rows, shape[0], t)) return;
-    if (zeros(e, rows, shape[0], t) || sinusoid) {
-      if (sinusoid) formula(e, rows, shape[0], t);
+    if (zeros(e, rows, shape[0], t)) return;
+    if (sines) {
+      formula(e, rows, shape[0], t);
       return;
     }
     equal(e, rows, shape[0], t);
@@ -95,17 +116,19 @@ class TableDoctor {
                                      const std::vector<Index>& stored) {
     const std::vector<Parameter> all = learned_parameters(e.value);
     if (k < all.size()) return all[k].shape;
-    const auto* sinusoid = std::get_if<Sinusoidal>(&e.value.scheme);
-    if (sinusoid == nullptr) return stored;
-    return {e.positions.value_or(stored.empty() ? 0 : stored[0]), sinusoid->width};
+    const Index rows = e.positions.value_or(stored.empty() ? 0 : stored[0]);
+    if (const auto* s = std::get_if<Sinusoidal>(&e.value.scheme)) return {rows, s->width};
+    if (const auto* s = std::get_if<SinusoidalNd>(&e.value.scheme))
+      return {rows, std::accumulate(s->widths.begin(), s->widths.end(), Index{0})};
+    return stored;
   }
 
   void misshapen(const InputEncoding& e, const StoredTensor& t, const std::vector<Index>& shape,
                  const std::vector<Index>& wanted) {
     std::string fix = "state the sizes of the checkpoint in the config";
     const auto* learned = std::get_if<Learned>(&e.value.scheme);
-    if (learned && shape.size() == 2 && shape[1] == wanted[1]) {
-      const Index kept = e.image_prefix.value_or(learned->offset);
+    if ((learned || of_image(e)) && shape.size() == 2 && shape[1] == wanted[1]) {
+      const Index kept = e.image_prefix.value_or(learned ? learned->offset : 0);
       const auto stored = side_of_square(shape[0] - kept), side = side_of_square(wanted[0] - kept);
       if (!e.image_prefix && shape[0] > kept)
         fix = "state max_position_embeddings " +
@@ -141,10 +164,12 @@ class TableDoctor {
     return bad == 0;
   }
 
-  // Rows that no token reads may be anything. True when every other one is zero.
+  // Rows that no token reads may be anything, and those in front of a grid of sines are zero. True
+  // when every other one is zero.
   bool zeros(const InputEncoding& e, const Rows& rows, Index count, const StoredTensor& t) {
     const auto* learned = std::get_if<Learned>(&e.value.scheme);
-    const Index from = learned ? std::min(learned->offset, count) : 0;
+    const Index skipped = learned ? learned->offset : of_image(e) ? e.image_prefix.value_or(0) : 0;
+    const Index from = std::min(skipped, count);
     Index none = 0, first = -1, last = -1;
     for (Index r = from; r < count; ++r) {
       if (!rows.zero(r) || (e.padding_row && r == *e.padding_row)) continue;
@@ -154,7 +179,8 @@ class TableDoctor {
     if (all)
       add(Severity::error, "table_zero", t,
           "is zero in all of its " + std::to_string(none) +
-              " rows: positions add nothing, and the model cannot tell its tokens' order",
+              (of_image(e) ? " rows of patches" : " rows") +
+              ": positions add nothing, and the model cannot tell its tokens' order",
           "the table was never loaded or never trained: take the checkpoint's",
           static_cast<double>(none));
     else if (none > 0)
@@ -182,28 +208,38 @@ class TableDoctor {
         static_cast<double>(count - from));
   }
 
+  // How far stored sines may be off by rounding alone. One axis: float32 angles of a long table
+  // are off by 1e-3. A grid is short: 2e-5 for a hundred cells.
+  static double rounding(const InputEncoding& e, const StoredTensor& t) {
+    if (!of_image(e)) return 0.01;
+    return t.dtype == "BF16" ? 4e-3 : t.dtype == "F16" ? 5e-4 : 1e-4;
+  }
+
+  // Coordinates of row r of a stored table.
+  static OwnedPositions position_of(const InputEncoding& e, Index r) {
+    if (of_image(e)) return cells(*e.grid, e.image_prefix.value_or(0), arange(r, 1));
+    return arange(r - std::get<Sinusoidal>(e.value.scheme).offset, 1);
+  }
+
   // A sinusoid that was stored, against the one that the class makes.
   void formula(const InputEncoding& e, const Rows& rows, Index count, const StoredTensor& t) {
-    const auto& s = std::get<Sinusoidal>(e.value.scheme);
     LoweredInput lowered;
-    s.lower({}, lowered);
+    if (const auto* s = std::get_if<Sinusoidal>(&e.value.scheme)) s->lower({}, lowered);
+    if (const auto* s = std::get_if<SinusoidalNd>(&e.value.scheme)) s->lower({}, lowered);
     std::vector<double> want(static_cast<std::size_t>(rows.width));
     double worst = 0;
     Index at = 0;
     for (Index r = 0; r < count; ++r) {
-      const Index position = r - s.offset;
-      apply_input({}, positions(std::span<const Index>(&position, 1)), lowered,
-                  tensor(want.data(), {1, rows.width}));
+      apply_input({}, position_of(e, r), lowered, tensor(want.data(), {1, rows.width}));
       for (Index c = 0; c < rows.width; ++c) {
         const double far = std::abs(want[static_cast<std::size_t>(c)] - rows.at(r)[c]);
         if (far > worst) worst = far, at = r;
       }
     }
-    // Sixteen bits round to 4e-3, float32 angles of a long table to 1e-3.
-    if (worst <= 0.01) return;
+    if (worst <= rounding(e, t)) return;
     add(Severity::warning, "table_differs", t,
-        "is not the sinusoid that the class makes: off by up to " +
-            number_text(std::round(worst * 1000) / 1000) + ", in row " + std::to_string(at),
+        "is not the sinusoid that the class makes: off by up to " + rounded(worst) + ", in row " +
+            std::to_string(at),
         "a program that computes the rows and one that loads them give other numbers", worst);
   }
 
@@ -221,9 +257,9 @@ std::vector<Finding> check_tables(const ModelSpec& spec) {
     ModelWeights weights(spec.weights);
     if (!weights.any()) return out;
     TableDoctor doctor(spec, weights, out);
-    for (const InputEncoding& e : spec.input) doctor.look(e);
+    for (const InputEncoding& e : spec.input) doctor.look(e, false);
     for (const Tower& t : spec.towers)
-      for (const InputEncoding& e : t.input) doctor.look(e);
+      for (const InputEncoding& e : t.input) doctor.look(e, true);
   } catch (const FormatError& problem) {
     out.push_back({Severity::warning,
                    "weights_unreadable",

@@ -20,6 +20,15 @@ Json encoding_json(const Sourced<Encoding>& e) {
                        {"where", e.where}});
 }
 
+// Sizes of null: the grid is that of each image.
+Json grid_json(const std::optional<ImageGrid>& grid) {
+  if (!grid) return nullptr;
+  const auto size = [&](Index n) { return grid->of_model() ? Json(n) : Json(nullptr); };
+  return Json::object({{"rows", size(grid->rows)},
+                       {"columns", size(grid->columns)},
+                       {"coordinates", std::string(enum_text(grid->coordinates))}});
+}
+
 // At the input also: which positions have a row, how tokens are counted, where the rows lie.
 Json encoding_json(const InputEncoding& e) {
   Json out = encoding_json(static_cast<const Sourced<Encoding>&>(e));
@@ -29,6 +38,7 @@ Json encoding_json(const InputEncoding& e) {
   out.set("counts", std::string(enum_text(e.counts)));
   out.set("padding_row", or_null(e.padding_row));
   out.set("tensors", std::move(tensors));
+  out.set("grid", grid_json(e.grid));
   return out;
 }
 

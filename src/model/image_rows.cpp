@@ -80,16 +80,21 @@ std::optional<Index> tubelets(const ConfigView& view) {
   return std::nullopt;
 }
 
-bool square_of_patches(const ConfigView& view) {
+// Patches on a side of a class that lays a square grid over them; a finding and none otherwise.
+std::optional<Index> side_of_patches(const ConfigView& view) {
   const auto image = sides(view, "image_size"), patch = sides(view, "patch_size");
-  if (!image || !patch) return false;
+  if (!image || !patch) return std::nullopt;
   const Index rows = image->first / patch->first, columns = image->second / patch->second;
-  if (rows == columns) return true;
+  if (rows == columns && rows > 0) return rows;
   view.reading().error("refused",
-                       "transformers lays a square grid over the patches, which are " +
-                           std::to_string(rows) + " x " + std::to_string(columns),
+                       rows == columns
+                           ? "no patch fits into the image: image_size is " +
+                                 std::to_string(image->first) + ", patch_size " +
+                                 std::to_string(patch->first)
+                           : "transformers lays a square grid over the patches, which are " +
+                                 std::to_string(rows) + " x " + std::to_string(columns),
                        view.where("image_size"), "state the sizes of the model");
-  return false;
+  return std::nullopt;
 }
 
 // The longest timescale, where the class has a key for it, or one for rows and one for columns.
@@ -117,6 +122,14 @@ std::optional<std::string> base_text(const ConfigView& view) {
 }
 
 }  // namespace
+
+CellCoordinates cell_coordinates(const ConfigView& view) {
+  const Json* how = view.entry().find("input_coordinates");
+  for (const CellCoordinates one :
+       {CellCoordinates::from_one, CellCoordinates::counted, CellCoordinates::centred})
+    if (how && how->as_string() == enum_text(one)) return one;
+  return CellCoordinates::index;
+}
 
 std::optional<ImageRows> image_rows(const ConfigView& view) {
   const Json* grid = view.entry().find("input_grid");
@@ -165,20 +178,29 @@ std::optional<ImageRows> image_rows(const ConfigView& view) {
   return out;
 }
 
-std::optional<std::string> sines_of_grid(const ConfigView& view, const Sourced<Index>& width) {
+std::optional<GridSines> sines_of_grid(const ConfigView& view, const Sourced<Index>& width) {
   if (width.value % 4 != 0) {
     view.reading().error("refused",
                          "the width must be a multiple of 4, got " + std::to_string(width.value),
                          width.where, "state the sizes of the model");
     return std::nullopt;
   }
+  GridSines out;
   const Json* own = view.entry().find("input_text");
-  if (!own && !square_of_patches(view)) return std::nullopt;  // ViT-MAE
+  if (!own) {  // ViT-MAE: a table of its own
+    const auto side = side_of_patches(view);
+    if (!side) return std::nullopt;
+    out.grid.rows = out.grid.columns = *side;
+  }
+  out.grid.coordinates = cell_coordinates(view);
   const auto base = base_text(view);
   if (!base) return std::nullopt;
   const std::string half = std::to_string(width.value / 2);
-  return "sinusoidal_nd widths=[" + half + "," + half + "]" +
-         (own ? own->as_string() : std::string(" stream=[1,0] layout=halves")) + *base;
+  out.text =
+      "sinusoidal_nd widths=[" + half + "," + half + "]" +
+      (own ? own->as_string() : std::string(" stream=[1,0] layout=halves zero_position=-1")) +
+      *base;
+  return out;
 }
 
 }  // namespace posenc::hf

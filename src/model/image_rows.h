@@ -15,7 +15,14 @@ struct ImageRows {
 // By the entry's input_patches and input_grid; none after a finding.
 std::optional<ImageRows> image_rows(const ConfigView&);
 
+// By the entry's input_coordinates.
+CellCoordinates cell_coordinates(const ConfigView&);
+
 // Sines and cosines of rows and columns over a width; none after a finding.
-std::optional<std::string> sines_of_grid(const ConfigView&, const Sourced<Index>& width);
+struct GridSines {
+  std::string text;
+  ImageGrid grid;
+};
+std::optional<GridSines> sines_of_grid(const ConfigView&, const Sourced<Index>& width);
 
 }  // namespace posenc::hf

@@ -83,12 +83,21 @@ class InputReader {
     return named || *otherwise ? part + (named ? named->as_string() : otherwise) : "";
   }
 
-  // Sines of rows and columns; ViT-MAE's have a row of zeros before them.
+  // Sines of rows and columns: of each image, or ViT-MAE's table of its patches, behind a row of
+  // zeros.
   std::string grid_of_sines() {
-    const auto text = sines_of_grid(view_, *width_);
-    refused_ = !text;
-    if (!fact("input_text")) encoding_.image_prefix = 1;
-    return text.value_or("");
+    const auto sines = sines_of_grid(view_, *width_);
+    refused_ = !sines;
+    if (!sines) return "";
+    encoding_.grid = sines->grid;
+    if (sines->grid.of_model()) {
+      const Index before = view_.entry().at("input_patches").as_integer();
+      encoding_.image_prefix = before;
+      encoding_.positions = before + sines->grid.rows * sines->grid.columns;
+      encoding_.tensors = {tensor("")};
+      out_.original_context = *encoding_.positions;
+    }
+    return sines->text;
   }
 
   // A table of rows and one of columns: summed, or half of the channels each in a given order.
@@ -97,6 +106,7 @@ class InputReader {
     const auto rows = cells ? std::nullopt : view_.integer(rows_key(), 1, kMost, true);
     refused_ = !cells && !rows;
     if (refused_) return "";
+    encoding_.grid = ImageGrid{0, 0, cell_coordinates(view_)};
     const std::string n = std::to_string(cells ? cells->as_integer() : rows->value);
     encoding_.tensors = {tensor("")};
     if (const Json* second = fact("input_tensor_columns"))

@@ -221,6 +221,30 @@ std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key,
   return Tower{tower_name(key), read.layers, read.input};
 }
 
+// A decoder of patches in the same file, of its own sizes (ViT-MAE).
+Tower own_decoder(const ConfigView& whole, const Json& about, Index context) {
+  Json entry = whole.entry();
+  for (const auto& [key, value] : about.as_object()) entry.set(key, value);
+  Reading own{whole.reading().file, whole.reading().assume, whole.reading().used, {}};
+  for (const auto& [name, key] : about.at("names").as_object()) {  // the model's are not its own
+    own.assume.erase(name);
+    whole.reading().asked.insert(key.as_string());
+    const auto given = own.assume.find(key.as_string());
+    if (given == own.assume.end()) continue;
+    own.assume[name] = given->second;
+    own.used.insert(key.as_string());
+  }
+  const PartLayers read = read_layers(ConfigView(whole.object(), "", entry, own), context);
+  const auto said = [&](const Finding& f) {  // of the model, by the same key
+    return std::any_of(
+        whole.reading().findings.begin(), whole.reading().findings.end(),
+        [&](const Finding& other) { return other.code == f.code && other.where == f.where; });
+  };
+  std::erase_if(own.findings, said);
+  keep(whole, "the decoder", own);
+  return {"decoder", read.layers, read.input};
+}
+
 }  // namespace
 
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
@@ -248,6 +272,8 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
       }
     towers.push_back({"encoder", part.layers, part.input});
   }
+  if (const Json* decoder = whole.entry().find("own_decoder"))
+    towers.push_back(own_decoder(whole, *decoder, context));
   const Json* parts = whole.entry().find("parts");
   if (!parts) return towers;
   for (const auto& [part, about] : parts->as_object()) {

@@ -2,35 +2,16 @@
 // Tables of positions in the weights beside a config: found, read, and what the doctor says of
 // them.
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 
 #include "core/convert.h"
-#include "input_configs.h"
+#include "model_folder.h"
 #include "posenc/model/weights.h"
 
 namespace posenc {
 namespace {
 
 using namespace test;
-
-// A folder with a config and, beside it, weights.
-class Folder {
- public:
-  Folder(const char* name, const Json& c, const Arrays& weights)
-      : path_(std::filesystem::path(::testing::TempDir()) / name) {
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-    std::ofstream(path_ / "config.json") << c.dump();
-    if (!weights.empty()) write_safetensors(path_ / "model.safetensors", weights);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-  std::vector<Finding> findings() const { return doctor(read_model(path_)); }
-
- private:
-  std::filesystem::path path_;
-};
 
 Array table(Index rows, Index width, DType dtype = DType::f32, Index zero_from = -1) {
   Array a = make_array(DType::f32, {rows, width});

@@ -490,7 +490,7 @@ INPUT_TENSOR.update({name: "position_embeds_layer.weight" for name in BARK})
 INPUT_TENSOR.update({name: "embed_positions.weight" for name in """bart mbart plbart blenderbot
 blenderbot-small led bigbird_pegasus mvp marian pegasus whisper opt biogpt""".split()})
 INPUT_TENSOR.update({name: "embeddings.position_embeddings" for name in
-                     "vit deit dinov2 dinov2_with_registers vit_msn beit data2vec-vision swin swinv2".split()})
+                     "vit deit dinov2 dinov2_with_registers vit_msn vit_mae beit data2vec-vision swin swinv2".split()})
 INPUT_TENSOR.update({
     "openai-gpt": "positions_embed.weight", "xlm": "position_embeddings.weight",
     "flaubert": "position_embeddings.weight",
@@ -555,6 +555,15 @@ RELATIVE = {"deberta": "deberta", "deberta-v2": "deberta", "xlnet": "xlnet", "fu
             "wav2vec2": "none", "hubert": "none", "wavlm": "wavlm", "layoutlmv2": "layoutlm",
             "layoutlmv3": "layoutlm"}
 
+# A decoder of patches in the same file, of its own sizes: what its entry says over the model's. (transformers 5.23,
+# configuration_vit_mae.py and modeling_vit_mae.py; only ViTMAEForPreTraining has one.)
+OWN_DECODER = {"vit_mae": {
+    "names": {"hidden_size": "decoder_hidden_size", "num_hidden_layers": "decoder_num_hidden_layers",
+              "num_attention_heads": "decoder_num_attention_heads"},
+    "own_only": ["hidden_size", "num_hidden_layers", "num_attention_heads"],
+    "defaults": {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 16, "image_size": 224, "patch_size": 16},
+    "input_tensor": "decoder.decoder_pos_embed"}}
+
 # What else acts, and has no scheme here.
 INPUT_NOTE = {
     "lilt": "the second flow has box tables and positions of its own, joined by a projection",
@@ -564,8 +573,6 @@ INPUT_NOTE = {
     "visual_bert": "regions of the image have a second table of the same shape",
     "luke": "entities have a second table of the same shape, averaged over their words",
     "decision_transformer": "the table is read by time steps; the wpe of its GPT-2 gives row 0 to all",
-    "vit_mae": "the token before the patches has a row of zeros; the table is fixed, and stored in "
-               "checkpoints; the decoder has one of decoder_hidden_size",
     "wavlm": "the score adds T5 buckets (num_buckets, max_bucket_distance) of the first layer to "
              "every layer, times a gate of each query",
 }
@@ -574,6 +581,7 @@ INPUT_NOTE = {
 INPUT_GRID, INPUT_ALSO, INPUT_INSTEAD = vision_facts.GRID, vision_facts.ALSO, vision_facts.INSTEAD
 PART_MAIN, PART_REPLACES = vision_facts.MAIN, vision_facts.REPLACES
 INPUT_BASE, VARIANTS, INPUT_AT = vision_facts.BASE, vision_facts.VARIANTS, vision_facts.AT
+INPUT_COORDINATES = vision_facts.COORDINATES
 # transformers 5.23 create_sinusoidal_embeddings (modeling_xlm.py, modeling_flaubert.py, modeling_distilbert.py): the
 # paper's sinusoid in the table of positions, without a gradient.
 _SINES = {"input": "sinusoidal", "input_keeps": "max_position_embeddings", "input_odd": "truncate",

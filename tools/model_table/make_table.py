@@ -222,6 +222,7 @@ for name in sorted(classes):
                            (F.INPUT_GRID, "input_grid"), (F.INPUT_ALSO, "input_also"),
                            (F.INPUT_INSTEAD, "input_instead"), (F.INPUT_BASE, "input_base"),
                            (F.VARIANTS, "variants"), (F.INPUT_AT, "input_at"),
+                           (F.INPUT_COORDINATES, "input_coordinates"), (F.OWN_DECODER, "own_decoder"),
                            (F.INPUT_COLUMNS, "input_tensor_columns")):
             if name in facts_of:
                 entry[key] = facts_of[name]

@@ -99,6 +99,9 @@ AT = {**{name: "q and k" for name in DETR + RT_DETR},
 TEXT.update({**{name: "" for name in DETR + MASKS}, **{name: " layout=halves" for name in RT_DETR}})
 BASE = {**{name: ["positional_encoding_temperature"] for name in RT_DETR},
         "dab-detr": ["temperature_height", "temperature_width"]}
+# The coordinates of their cells (ImageGrid in posenc/model/spec.h); all others count from 0.
+COORDINATES = {**{name: "counted" for name in [*DETR, *MASKS]}, "deformable_detr": "centred",
+               **{name: "from_one" for name in AXES}}
 # Keys of the released checkpoints, which count.
 NAMES = {"molmo2_vision": {"num_position_embeddings": "image_num_pos", "patch_size": "image_patch_size",
                            "image_size": "image_default_input_size"}}
@@ -290,6 +293,7 @@ NOTE = {
 # Or learned rows and columns of 50 cells each, columns before rows (DetrLearnedPositionEmbedding).
 VARIANTS = {name: {"key": "position_embedding_type", "of": {"sine": {}, "learned": {
     "input": "learned_axes", "input_cells": 50, "input_order": [1, 0], "input_mask": None, "input_text": None,
+    "input_coordinates": None,
     "input_tensor": part + "position_embedding.row_embeddings.weight",
     "input_tensor_columns": part + "position_embedding.column_embeddings.weight",
     "input_note": "a map of more than 50 cells a side cannot be read" +

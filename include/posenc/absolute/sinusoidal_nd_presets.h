@@ -73,8 +73,8 @@ inline SinusoidalNd diffusers_3d(Index width, double spatial_interpolation_scale
   s.layout = SineLayout::halves;
   return s;
 }
-// DETR and its descendants (RT-DETR, Mask2Former ...): y first, interleaved; num_pos_feats channels
-// an axis. counted_grid(mask): counts from 1, normalised to 2 pi where the model says so.
+// DETR and its descendants (Mask2Former, DAB-DETR ...): y first, interleaved; num_pos_feats
+// channels an axis. counted_grid(mask): counts from 1, normalised to 2 pi where the model says so.
 inline SinusoidalNd detr(Index num_pos_feats, double temperature = 10000) {
   SinusoidalNd s;
   s.widths = {num_pos_feats, num_pos_feats};

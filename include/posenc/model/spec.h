@@ -63,6 +63,21 @@ template <>
 struct EnumNames<PositionRule> {
   static constexpr std::array<std::string_view, 3> value{"arange", "mask", "tokens"};
 };
+// The coordinates (row, column) of the cell in row r and column c of an image:
+//   index     r, c
+//   from_one  r + 1, c + 1                                                     Pix2Struct
+//   counted   2 pi (r + 1) / (rows + 1e-6), 2 pi (c + 1) / (columns + 1e-6)    DETR, no padding
+//   centred   2 pi (r + 1/2) / (rows + 1e-6), columns likewise                 Deformable DETR
+enum class CellCoordinates : std::uint8_t { index, from_one, counted, centred };
+template <>
+struct EnumNames<CellCoordinates> {
+  static constexpr std::array<std::string_view, 4> value{"index", "from_one", "counted", "centred"};
+};
+struct ImageGrid {
+  Index rows = 0, columns = 0;  // 0: the grid is that of each image
+  CellCoordinates coordinates = CellCoordinates::index;
+  bool of_model() const { return rows > 0; }
+};
 // What acts at the embedding, and what its program knows of it beside the scheme.
 struct InputEncoding : Sourced<Encoding> {
   // Where the scheme's parameters stand among the weights, in its order: names, or how names end
@@ -72,6 +87,9 @@ struct InputEncoding : Sourced<Encoding> {
   std::optional<Index> positions{};     // 0 .. positions - 1 have a row; none: no end
   std::optional<Index> padding_row{};   // of the table: what padding reads, never trained
   std::optional<Index> image_prefix{};  // rows of an image: class tokens, then a square of patches
+  // Of a scheme with an axis for rows and one for columns: what cells() of posenc/model/cells.h
+  // needs to make its positions.
+  std::optional<ImageGrid> grid{};
 };
 
 enum class AttentionKind : std::uint8_t { full, sliding, chunked, linear, none };
