@@ -187,6 +187,8 @@ void print_input(const std::vector<InputEncoding>& input) {
       about.push_back(fmt::format("positions 0 to {}", with_commas(*e.positions - 1)));
     else if (std::holds_alternative<Sinusoidal>(e.value.scheme))
       about.push_back("any position");
+    if (e.grid && !e.grid->of_model())
+      about.push_back("cells of each image row by row (table --grid HxW)");
     if (!e.image_prefix && !std::holds_alternative<Boxes>(e.value.scheme))
       about.push_back(e.counts == PositionRule::arange ? "every slot counts, padding too"
                       : e.counts == PositionRule::mask ? "what the mask shows counts"

@@ -131,6 +131,9 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
        "turns):\n"
        "what acts at the input, learned rows from the *.safetensors beside the config or the .gguf")
       ->type_name("WHAT");
+  t->add_option("--grid", v.table.grid,
+                "positions count the cells of an image of so many rows and columns, row by row")
+      ->type_name("HxW");
   t->add_option("--input", v.table.subject.input,
                 "which of several encodings at the input, counted from 0")
       ->type_name("K")
@@ -152,6 +155,7 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
       "  posenc table \"rope head_dim=128 pairing=half_split\" --what inv_freq -o - --format csv\n"
       "  posenc table \"sinusoidal width=512 layout=halves\" --positions 0:512 -o pe.npy\n"
       "  posenc table models/bert --what rows --positions 0:512 -o rows.npy\n"
+      "  posenc table models/detr --grid 25x34 --positions 0:850 -o rows.npy\n"
       "  posenc table model.gguf --positions=-5:5 --precision ggml -o rows.safetensors");
   t->callback([&v] { v.chosen = [&v] { return table(v.table); }; });
 

@@ -115,6 +115,7 @@ void check_options(const TableOptions& o) {
     read_positions(o.positions);
     say(fmt::format("--what {}: the same at every position\n", o.what));
   }
+  refuse_unread(o.what == "rows", "--grid", o.grid);
   refuse_unread(found->rows, "--layout", o.layout);
   refuse_unread(found->rows, "--precision", o.precision);
   refuse_unread(!found->dtypes.empty(), "--dtype", o.dtype);
@@ -172,10 +173,12 @@ Arrays input_table(const Subject& subject, const TableOptions& o) {
   const DType dtype = o.dtype.empty() ? DType::f64 : dtype_word(o.dtype);
   Arrays out;
   if (subject.encoding)
-    out.emplace("rows", input_rows(*subject.encoding, list, dtype, o.subject));
-  else
     out.emplace("rows",
-                model_rows(*subject.model, chosen_input(*subject.model, o.subject), list, dtype));
+                input_rows(*subject.encoding, o.grid.empty() ? list : cells_of(o.grid, list), dtype,
+                           o.subject));
+  else
+    out.emplace("rows", model_rows(*subject.model, chosen_input(*subject.model, o.subject), list,
+                                   dtype, o.grid));
   return out;
 }
 

@@ -4,14 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <variant>
 
+#include "extend_rows.h"
 #include "posenc/absolute/initial.h"
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
+#include "posenc/model/cells.h"
 #include "posenc/model/weights.h"
 #include "posenc/registry.h"
+#include "streams.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -103,6 +107,77 @@ Arrays started_arrays(const S& scheme, Index seed) {
   return out;
 }
 
+PositionList cells_of(const std::string& text, ImageGrid grid, const PositionList& list) {
+  const std::vector<Index> given = sizes("--grid", text);
+  if (given.size() != 2) throw UsageError("--grid must be HxW, got \"" + text + "\"");
+  if (list.owned.axes != 1)
+    throw UsageError(
+        fmt::format("--grid goes with one list of cells, these positions have {} axes: they are "
+                    "coordinates already",
+                    list.owned.axes));
+  grid.rows = given[0], grid.columns = given[1];
+  PositionList out = list;
+  out.owned = cells(grid, 0, list.owned);
+  return out;
+}
+
+// Coordinates that a person gives for a table of the model's own are cells of it.
+void require_cells(const ModelSpec& m, const ImageGrid& grid, const Positions& p) {
+  for (Index b = 0; b < p.batch; ++b)
+    for (Index t = 0; t < p.count; ++t)
+      for (const auto& [axis, size] : {std::pair{0, grid.rows}, std::pair{1, grid.columns}}) {
+        const double at = position_at(p, axis, b, t);
+        if (at < 0 || at >= static_cast<double>(size) || at != std::floor(at))
+          throw InputError(fmt::format("{}: its table has {} x {} cells, there is no {} {}", m.file,
+                                       grid.rows, grid.columns, axis == 0 ? "row" : "column",
+                                       number_text(at)));
+      }
+}
+
+// Positions for a scheme with an axis for rows and one for columns.
+PositionList on_grid(const ModelSpec& m, const InputEncoding& e, const PositionList& list,
+                     const std::string& given) {
+  const bool own = e.grid && e.grid->of_model();
+  if (!given.empty() && !e.grid)
+    throw UsageError(fmt::format("--grid is for the cells of images: {} has no rows and columns",
+                                 to_text(e.value)));
+  if (!given.empty() && own)
+    throw UsageError(
+        fmt::format("--grid is for models whose grid is that of each image: the table of {} has "
+                    "{} x {} cells (posenc extend makes one of another size)",
+                    m.file, e.grid->rows, e.grid->columns));
+  if (!e.grid) return list;
+  if (!given.empty()) return cells_of(given, *e.grid, list);
+  if (own && list.owned.axes == 2) require_cells(m, *e.grid, list.owned);
+  if (list.owned.axes != 1) return list;
+  if (!own)
+    throw InputError(
+        fmt::format("{}: the grid is that of each image, so a list of positions means no cells: "
+                    "give posenc table --grid HxW, whose cells it then counts row by row, or "
+                    "coordinates of both axes (an .npy of [2, batch, tokens])",
+                    m.file));
+  PositionList out = list;
+  try {
+    out.owned = cells(*e.grid, e.image_prefix.value_or(0), list.owned);
+  } catch (const std::invalid_argument& problem) {
+    throw InputError(
+        fmt::format("{}: {}; posenc doctor --context N names the ways to reach farther", m.file,
+                    problem.what()));
+  }
+  return out;
+}
+
+// Rows of sines are the class's own; weights that hold others are said.
+void say_what_is_stored(const ModelSpec& m, const InputEncoding& e) {
+  const bool sines = std::holds_alternative<Sinusoidal>(e.value.scheme) ||
+                     std::holds_alternative<SinusoidalNd>(e.value.scheme);
+  if (!sines || e.tensors.empty()) return;
+  for (const Finding& f : check_tables(m))
+    if (f.where.ends_with(e.tensors.front()))
+      say(fmt::format("{} {}: {}; what is written are the rows that the class makes\n",
+                      enum_text(f.severity), f.code, f.message));
+}
+
 std::string list_of(const std::vector<InputEncoding>& all) {
   std::string text;
   for (std::size_t i = 0; i < all.size(); ++i)
@@ -165,8 +240,14 @@ const InputEncoding& chosen_input(const ModelSpec& m, const SubjectOptions& o) {
   return all[static_cast<std::size_t>(which)];
 }
 
-Array model_rows(const ModelSpec& m, const InputEncoding& e, const PositionList& list,
-                 DType dtype) {
+PositionList cells_of(const std::string& grid, const PositionList& list) {
+  return cells_of(grid, {}, list);
+}
+
+Array model_rows(const ModelSpec& m, const InputEncoding& e, const PositionList& list, DType dtype,
+                 const std::string& grid) {
+  const PositionList at = on_grid(m, e, list, grid);
+  say_what_is_stored(m, e);
   ModelWeights weights(m.weights);
   std::vector<TableValues> tables;
   try {
@@ -183,7 +264,7 @@ Array model_rows(const ModelSpec& m, const InputEncoding& e, const PositionList&
       [&](const auto& s) -> Array {
         if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>) {
           try {
-            return rows_of(s, parameters, list, dtype);
+            return rows_of(s, parameters, at, dtype);
           } catch (const std::invalid_argument& problem) {
             throw InputError(
                 fmt::format("{}: {}; posenc doctor --context N names the ways to reach farther",

@@ -25,6 +25,7 @@ int doctor_verb(const ExplainOptions&);
 struct TableOptions {
   SubjectOptions subject;
   std::string positions, what, layout, precision, dtype;  // "": the default
+  std::string grid;                                       // HxW: the positions count its cells
   Output output;
   bool json = false;
 };
@@ -33,11 +34,15 @@ int table(TableOptions);
 // learns comes from the file of --arrays, by name, or is drawn as it starts with --start.
 bool is_input_scheme(const Encoding&);
 Array input_rows(const Encoding&, const PositionList&, DType, const SubjectOptions&);
+// Coordinates of the cells that a list counts, row by row, of a grid of HxW.
+PositionList cells_of(const std::string& grid, const PositionList&);
 // What acts at the input of the model or of --tower; --input chooses where there are several.
 const std::vector<InputEncoding>& inputs_of(const ModelSpec&, const SubjectOptions&);
 const InputEncoding& chosen_input(const ModelSpec&, const SubjectOptions&);
-// Its rows, learned ones from the weights beside the model's file.
-Array model_rows(const ModelSpec&, const InputEncoding&, const PositionList&, DType);
+// Its rows, learned ones from the weights beside the model's file. A list counts the rows of the
+// model's own table of an image, or the cells of `grid` where the grid is that of each image.
+Array model_rows(const ModelSpec&, const InputEncoding&, const PositionList&, DType,
+                 const std::string& grid = "");
 
 struct ApplyOptions {
   SubjectOptions subject;
