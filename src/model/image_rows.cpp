@@ -2,6 +2,7 @@
 #include "model/image_rows.h"
 
 #include <utility>
+#include <vector>
 
 #include "posenc/core/error.h"
 
@@ -101,24 +102,21 @@ std::optional<Index> side_of_patches(const ConfigView& view) {
 std::optional<std::string> base_text(const ConfigView& view) {
   const Json* keys = view.entry().find("input_base");
   if (!keys) return "";
-  std::optional<double> base;
+  std::vector<double> bases;
   for (const Json& key : keys->as_array()) {
     const auto v = view.value(key.as_string());
-    const bool good = v && v->value.is_number() && v->value.as_number() > 0;
-    if (good && (!base || *base == v->value.as_number())) {
-      base = v->value.as_number();
-      continue;
+    if (!v || !v->value.is_number() || !(v->value.as_number() > 0)) {
+      view.reading().error("wrong_type",
+                           key.as_string() + " must be a positive number, got " +
+                               (v ? shown(v->value) : std::string("nothing")),
+                           v ? v->where : view.where(key.as_string()),
+                           "state the temperature of the model");
+      return std::nullopt;
     }
-    view.reading().error(
-        good ? "layout_not_covered" : "wrong_type",
-        key.as_string() +
-            (good ? " differs from the base of the rows, and no scheme here has two: "
-                  : std::string(" must be a positive number, got ")) +
-            (v ? shown(v->value) : std::string("nothing")),
-        v ? v->where : view.where(key.as_string()), "state the temperature of the model");
-    return std::nullopt;
+    bases.push_back(v->value.as_number());
   }
-  return " base=" + number_text(*base);
+  if (bases.size() == 1 || bases[0] == bases[1]) return " base=" + number_text(bases[0]);
+  return " bases=[" + number_text(bases[0]) + "," + number_text(bases[1]) + "]";
 }
 
 }  // namespace

@@ -153,6 +153,11 @@ TEST(ImageGrids, CellsOfDETRAndItsKin) {
       {{1, 6.715443e-07, 0.01570731, 0.9998766, 0.8660252, 0.5000003, 0.01047178, 0.9999452},
        {-1, -1.895424e-06, 0.04710643, 0.9988899, -0.8660262, 0.4999987, 0.05233594, 0.9986295}},
       2e-6);
+  const Table two = got(R"({"model_type": "dab-detr", "hidden_size": 8, "temperature_height": 20,
+    "temperature_width": 400})");  // the rows' base, then the columns'
+  expect_near(
+      {two[4]},
+      {{-2.686177e-06, 1, 0.986281, 0.165075, -0.8660247, -0.5000011, 0.2079116, 0.9781476}}, 2e-6);
   const Table plain = got(R"({"model_type": "rt_detr", "encoder_hidden_dim": 8})");
   for (std::size_t k = 0; k < 6; ++k) {
     std::vector<double> want = kAxis[k / 3];

@@ -164,7 +164,7 @@ TEST(VisionEncodings, AtTheQueriesAndKeys) {
   EXPECT_EQ(masks.layers.size(), 6u);
   for (const Finding& f : masks.findings) EXPECT_NE(f.severity, Severity::warning) << f.message;
   EXPECT_EQ(read(R"({"model_type":"rt_detr","num_hidden_layers":6})").layers.size(), 1u);
-  EXPECT_TRUE(read(R"({"model_type":"dab-detr","temperature_width":30})").has_error());
+  EXPECT_TRUE(read(R"({"model_type":"dab-detr","temperature_width":0})").has_error());
   const ModelSpec sam2 = read(R"({"model_type":"sam2"})");
   ASSERT_TRUE(sam2.has_error());
   EXPECT_EQ(sam2.findings.front().code, "layout_not_covered");
