@@ -118,7 +118,7 @@ std::vector<Parameter> ComplexOrder::parameters() const {
     refuse(kWho, "frequency must be shared in some way: without one there is no position");
   if (!std::isfinite(amplitude_gain)) refuse(kWho, "amplitude_gain must be finite", amplitude_gain);
   std::vector<Parameter> all{
-      {"amplitude", {vocabulary, width}, {InitialKind::normal, 0, init}, {}},
+      {"amplitude", {vocabulary, width}, initial_of(initializer, init, vocabulary, width), {}},
       {"frequency", shape_of(*this, frequency), {InitialKind::normal, 0, 1}, {}}};
   if (phase != WordSharing::none)
     all.push_back(

@@ -195,6 +195,7 @@ std::vector<Preset<ComplexOrder>> ComplexOrder::presets() {
   const std::vector<PresetSize> words{{"width", 512}, {"vocabulary", 30000}};
   return {{"paper", [](Sizes n) { return of::paper(n[0], n[1]); }, words},
           {"transformer", [](Sizes n) { return of::transformer(n[0], n[1]); }, words},
+          {"convolutional", [](Sizes n) { return of::convolutional(n[0], n[1]); }, words},
           {"language_model", [](Sizes n) { return of::language_model(n[0], n[1]); }, words}};
 }
 

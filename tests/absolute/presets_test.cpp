@@ -7,6 +7,7 @@
 #include <set>
 
 #include "posenc/absolute/boxes_presets.h"
+#include "posenc/absolute/complex_order.h"
 #include "posenc/absolute/hierarchy_presets.h"
 #include "posenc/absolute/learned_axes_presets.h"
 #include "posenc/absolute/sinusoidal_presets.h"
@@ -124,7 +125,7 @@ TEST(Presets, NoProgramIsMissing) {
       {"axial", {"qwen2_vl_vision", "pixtral_vision", "llama4_vision", "dinov3", "flux", "retnet"}},
       {"coordinates", {"coordconv", "coordconv_r"}},
       {"crossmodal", {"seconds"}},
-      {"complex_order", {"paper", "transformer", "language_model"}},
+      {"complex_order", {"paper", "transformer", "convolutional", "language_model"}},
       {"convolutional", {"wav2vec2"}}};
   for (const auto& [scheme, list] : wanted) {
     const std::set<std::string> have = names_of(scheme);
@@ -144,6 +145,13 @@ TEST(Presets, TablesOfReformerLayoutLmAndSegatron) {
   EXPECT_EQ(shapes, (std::vector<std::vector<Index>>{{64, 64}, {64, 192}}));
   EXPECT_EQ(to_text(Scheme(reformer)),
             "learned_axes width=256 shape=[64,64] widths=[64,192] flat=true init=1");
+  // DETR's tables start in [0, 1), complex word order's amplitudes in (-1, 1).
+  for (const Parameter& p : learned_axes_presets::detr().parameters()) {
+    EXPECT_EQ(p.initial.kind, InitialKind::uniform);
+    EXPECT_EQ(p.initial.a, 0);
+    EXPECT_EQ(p.initial.b, 1);
+  }
+  EXPECT_EQ(complex_order_presets::convolutional(4, 9).parameters()[0].initial.a, -1);
   const LearnedAxes summed = learned_axes_presets::axial_positional_embedding(8, {2, 3});
   EXPECT_EQ(summed.parameters()[1].shape, (std::vector<Index>{3, 8}));
 

@@ -47,6 +47,15 @@ TEST(Learned, StartsAreTheSameEverywhere) {
   for (const double x : s.start(draws)) EXPECT_LE(std::fabs(x), std::sqrt(6.0 / 12));
   s.initializer = TableInitial::truncated_normal;
   for (const double x : s.start(draws)) EXPECT_LE(std::fabs(x), 0.04);
+  s.initializer = TableInitial::uniform_positive;
+  s.init = 0.5;
+  double largest = 0;
+  for (const double x : s.start(draws)) {
+    EXPECT_GE(x, 0);
+    EXPECT_LT(x, 0.5);
+    largest = std::max(largest, x);
+  }
+  EXPECT_GT(largest, 0.25);
   s.initializer = TableInitial::zeros;
   for (const double x : s.start(draws)) EXPECT_EQ(x, 0);
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "posenc/absolute/initial.h"
 #include "posenc/core/describe.h"
 #include "posenc/core/heads.h"
 #include "posenc/positions/view.h"
@@ -35,6 +36,7 @@ struct ComplexOrder {
   double amplitude_gain = 1;              // sqrt(width) in the authors' language model
   std::optional<Index> padding_word{};    // its amplitude gets no gradient
   double init = 1;                        // deviation of the amplitudes at the start
+  TableInitial initializer = TableInitial::normal;
 
   // amplitude [vocabulary, width]; frequency and phase [vocabulary, width], [width] or
   // [vocabulary, 1]. Throws [complex_order].
@@ -54,6 +56,7 @@ struct ComplexOrder {
     v("amplitude_gain", s.amplitude_gain, Field{.doc = "multiplies the amplitudes"});
     v("padding_word", s.padding_word, Field{.doc = "word whose amplitude gets no gradient"});
     v("init", s.init, Field{.doc = "deviation of the amplitudes at the start", .min = 0});
+    v("initializer", s.initializer, Field{.doc = "law of the amplitudes at the start"});
   }
 };
 
@@ -66,6 +69,11 @@ inline ComplexOrder paper(Index width, Index vocabulary) {
 // word 0 is padding.
 inline ComplexOrder transformer(Index width, Index vocabulary) {
   return {.width = width, .vocabulary = vocabulary, .padding_word = 0};
+}
+// Its convolutional network: positions 1, 2, .., 0 for padding; amplitudes uniform in (-1, 1) where
+// no word vectors are given; frequencies by the number of the word (ComplexStart::convolutional).
+inline ComplexOrder convolutional(Index width, Index vocabulary) {
+  return {.width = width, .vocabulary = vocabulary, .initializer = TableInitial::uniform};
 }
 // Its language model: positions 1, 2, ...; sqrt(width) times the amplitudes.
 inline ComplexOrder language_model(Index width, Index vocabulary) {

@@ -13,14 +13,22 @@ namespace posenc {
 //   normal            N(0, init): BERT, RoBERTa, GPT-2 in transformers 0.02, OpenAI's GPT-2 0.01,
 //                     ConvS2S 0.1, fairseq and tensor2tensor width^-1/2
 //   truncated_normal  within two deviations: BERT's authors 0.02, timm's ViT 0.02
-//   uniform           -init .. init
+//   uniform           -init .. init: complex word order's amplitudes (1) in the authors' network
+//   uniform_positive  0 .. init: DETR's tables (1)
 //   glorot_uniform    +- sqrt(6 / (rows + width)): Marian, keras-hub, Glorot and Bengio 2010
 //   zeros             bert4keras
-enum class TableInitial : std::uint8_t { normal, truncated_normal, uniform, glorot_uniform, zeros };
+enum class TableInitial : std::uint8_t {
+  normal,
+  truncated_normal,
+  uniform,
+  glorot_uniform,
+  zeros,
+  uniform_positive
+};
 template <>
 struct EnumNames<TableInitial> {
-  static constexpr std::array<std::string_view, 5> value{"normal", "truncated_normal", "uniform",
-                                                         "glorot_uniform", "zeros"};
+  static constexpr std::array<std::string_view, 6> value{
+      "normal", "truncated_normal", "uniform", "glorot_uniform", "zeros", "uniform_positive"};
 };
 inline Initial initial_of(TableInitial kind, double init, Index rows, Index width) {
   switch (kind) {
@@ -30,6 +38,8 @@ inline Initial initial_of(TableInitial kind, double init, Index rows, Index widt
       return {InitialKind::truncated_normal, 0, init};
     case TableInitial::uniform:
       return {InitialKind::uniform, -init, init};
+    case TableInitial::uniform_positive:
+      return {InitialKind::uniform, 0, init};
     case TableInitial::glorot_uniform: {
       const double limit = std::sqrt(6 / (static_cast<double>(rows) + static_cast<double>(width)));
       return {InitialKind::uniform, -limit, limit};

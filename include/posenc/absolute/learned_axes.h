@@ -30,6 +30,7 @@ struct LearnedAxes {
   Beyond beyond = Beyond::error;  // tensor2tensor: zero
   double gain = 1, input_gain = 1;
   double init = 0.02;
+  TableInitial initializer = TableInitial::normal;
   Compose compose = Compose::add;
   Index first = 0;
 
@@ -39,7 +40,7 @@ struct LearnedAxes {
     for (std::size_t a = 0; a < shape.size(); ++a)
       list.push_back({"axis" + std::to_string(a),
                       {shape[a], channels(a)},
-                      {InitialKind::normal, 0, init},
+                      initial_of(initializer, init, shape[a], channels(a)),
                       {}});
     return list;
   }
@@ -97,6 +98,7 @@ struct LearnedAxes {
     v("gain", s.gain, Field{.doc = "multiplies the encoding"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
     v("init", s.init, Field{.doc = "deviation of the tables at the start", .min = 0});
+    v("initializer", s.initializer, Field{.doc = "law of the tables at the start"});
     v("compose", s.compose, Field{.doc = "how the encoding meets the embedding"});
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }

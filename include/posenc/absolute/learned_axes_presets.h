@@ -29,13 +29,15 @@ inline LearnedAxes axial_positional_embedding(Index width, std::vector<Index> ax
   return s;
 }
 // DETR's learned twin: channels of x before those of y. grid({rows, columns}). Its tables start
-// uniform in [0, 1), which `init` does not say.
+// uniform in [0, 1).
 inline LearnedAxes detr(Index width = 256, Index rows = 50) {
   LearnedAxes s;
   s.width = width;
   s.shape = {rows, rows};
   s.widths = {width / 2, width - width / 2};
   s.order = {1, 0};
+  s.init = 1;
+  s.initializer = TableInitial::uniform_positive;
   return s;
 }
 // tensor2tensor's learned N-D signal: zeros beyond the tables. grid(shape).
