@@ -189,12 +189,19 @@ void print_input(const std::vector<InputEncoding>& input) {
       about.push_back("any position");
     if (e.grid && !e.grid->of_model())
       about.push_back("cells of each image row by row (table --grid HxW)");
-    if (!e.image_prefix && !std::holds_alternative<Boxes>(e.value.scheme))
+    const auto* axes = std::get_if<LearnedAxes>(&e.value.scheme);
+    if (axes && !axes->flat && !e.grid)
+      about.push_back(fmt::format("a token has {} coordinates", axes->shape.size()));
+    else if (!e.image_prefix && !std::holds_alternative<Boxes>(e.value.scheme))
       about.push_back(e.counts == PositionRule::arange ? "every slot counts, padding too"
                       : e.counts == PositionRule::mask ? "what the mask shows counts"
                                                        : "tokens that are not padding count");
     if (e.padding_row) about.push_back(fmt::format("padding reads row {}", *e.padding_row));
-    if (!e.tensors.empty()) about.push_back(fmt::format("tensor {}", fmt::join(e.tensors, ", ")));
+    std::vector<std::string> names = e.tensors;
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    if (!names.empty())
+      about.push_back(fmt::format("tensor {}{}", fmt::join(names, ", "),
+                                  names.size() < e.tensors.size() ? " (all tables)" : ""));
     if (!about.empty()) show("      {}\n", fmt::join(about, "; "));
   }
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "model/learned_tables.h"
 #include "posenc/core/describe.h"
 #include "posenc/core/error.h"
 #include "posenc/model/weights.h"
@@ -99,7 +100,7 @@ class InputDoctor {
     const Index n = *e.positions, wanted = spec_.context.value, offset = offset_of(e.value);
     const StoredTensor table = table_of(e);
     const std::string &file = table.file, &tensor = table.name;
-    const Index stored = table.shape.size() < 2 ? 0 : table.shape[table.shape.size() - 2];
+    const Index stored = table.shape.size() < 2 ? 0 : as_rows(table.shape).front();
     std::string fix;
     if (stored >= wanted + offset) {
       fix = "the table in " + file + " has " + number(stored) +

@@ -36,7 +36,7 @@ class TableDoctor {
 
   void look(const InputEncoding& e, bool of_tower) {
     for (std::size_t k = 0; k < e.tensors.size(); ++k) {
-      if (e.tensors[k].empty()) continue;
+      if (e.tensors[k].empty() || stacked(e.tensors, k).at > 0) continue;  // read already
       const std::vector<StoredTensor> found = weights_.find(e.tensors[k]);
       const bool sines = std::holds_alternative<Sinusoidal>(e.value.scheme) ||
                          std::holds_alternative<SinusoidalNd>(e.value.scheme);
@@ -82,8 +82,7 @@ class TableDoctor {
   }
 
   void one(const InputEncoding& e, std::size_t k, const StoredTensor& t, bool sines) {
-    std::vector<Index> shape = t.shape;
-    while (shape.size() > 2 && shape.front() == 1) shape.erase(shape.begin());
+    const std::vector<Index> shape = as_rows(t.shape);
     const std::vector<Index> wanted = expected(e, k, shape);
     if (shape != wanted || shape.size() != 2) {
       misshapen(e, t, shape, wanted);
@@ -115,7 +114,7 @@ class TableDoctor {
   static std::vector<Index> expected(const InputEncoding& e, std::size_t k,
                                      const std::vector<Index>& stored) {
     const std::vector<Parameter> all = learned_parameters(e.value);
-    if (k < all.size()) return all[k].shape;
+    if (k < all.size()) return stored_shape(all[k], stacked(e.tensors, k));
     const Index rows = e.positions.value_or(stored.empty() ? 0 : stored[0]);
     if (const auto* s = std::get_if<Sinusoidal>(&e.value.scheme)) return {rows, s->width};
     if (const auto* s = std::get_if<SinusoidalNd>(&e.value.scheme))
@@ -129,20 +128,21 @@ class TableDoctor {
     const auto* learned = std::get_if<Learned>(&e.value.scheme);
     if ((learned || of_image(e)) && shape.size() == 2 && shape[1] == wanted[1]) {
       const Index kept = e.image_prefix.value_or(learned ? learned->offset : 0);
+      const std::string sizes = e.rows_key.empty() ? "image_size" : e.rows_key;
       const auto stored = side_of_square(shape[0] - kept), side = side_of_square(wanted[0] - kept);
-      if (!e.image_prefix && shape[0] > kept)
-        fix = "state max_position_embeddings " +
+      if (!e.image_prefix && shape[0] > kept && !e.rows_key.empty())
+        fix = "state " + e.rows_key + " " +
               std::to_string(e.counts == PositionRule::tokens ? shape[0] : shape[0] - kept) +
               (shape[0] < wanted[0]
                    ? ", or make the rows: " +
                          extend_command(t.file, t.name, kept, std::to_string(wanted[0]), "linear")
                    : "");
       else if (e.image_prefix && stored && side)
-        fix = "state the image_size of the checkpoint, or make the rows: " +
+        fix = "state the checkpoint's " + sizes + ", or make the rows: " +
               extend_command(t.file, t.name, kept,
                              std::to_string(*side) + "x" + std::to_string(*side), "bicubic");
       else if (e.image_prefix)
-        fix = "state the image_size of the checkpoint, or make the rows by posenc extend";
+        fix = "state the checkpoint's " + sizes + ", or make the rows by posenc extend";
     }
     const bool fewer = shape.size() == 2 && shape[0] < wanted[0];
     add(Severity::error, "table_shape", t,

@@ -84,6 +84,7 @@ void add_input(const Architecture& arch, const Hparams& h, Keys& keys, ModelSpec
   e.value.scheme = learned;
   e.tensors = {"position_embd.weight"};
   e.positions = learned.rows;
+  e.rows_key = "context_length";
   e.origin = Origin::class_default;
   e.where = "llama.cpp (" + arch.name() + ")";
   m.input.push_back(std::move(e));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/image_rows.h"
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -98,6 +99,40 @@ std::optional<Index> side_of_patches(const ConfigView& view) {
   return std::nullopt;
 }
 
+// A square table whose cells, or whose sides, the file counts: every image is fitted to it.
+std::optional<ImageRows> stated_square(const ConfigView& view, const Json& grid) {
+  if (const Json* key = grid.find("cells")) {
+    const auto cells = view.integer(key->as_string(), 1, kMostPixels, true);
+    if (!cells) return std::nullopt;
+    const auto side = static_cast<Index>(std::sqrt(static_cast<double>(cells->value)));
+    if (side * side != cells->value)
+      view.reading().warn("layout_not_covered",
+                          key->as_string() + " is " + std::to_string(cells->value) +
+                              ", no square: transformers fits the first " +
+                              std::to_string(side * side) + " rows of the table to an image, as " +
+                              std::to_string(side) + " x " + std::to_string(side) +
+                              ", and reads no other",
+                          cells->where, "state the number of rows of the model's table",
+                          static_cast<double>(cells->value));
+    return ImageRows{cells->value, 0, key->as_string()};
+  }
+  const Json::Array& keys = grid.at("sides").as_array();
+  const auto side = view.integer(keys.front().as_string(), 1, kMostPixels / 1000, true);
+  const auto other = view.integer(keys.back().as_string(), 1, kMostPixels / 1000, true);
+  if (!side || !other) return std::nullopt;
+  if (side->value == other->value)
+    return ImageRows{
+        side->value * side->value, 0,
+        keys.front().as_string() + (keys.size() > 1 ? " and " + keys.back().as_string() : "")};
+  view.reading().error("refused",
+                       "transformers reads the table of positions as a square, and it is " +
+                           std::to_string(side->value) + " x " + std::to_string(other->value) +
+                           ": a patch gets the row of another, or none",
+                       other->where, "state the sizes of the model",
+                       static_cast<double>(other->value));
+  return std::nullopt;
+}
+
 // The longest timescale, where the class has a key for it, or one for rows and one for columns.
 std::optional<std::string> base_text(const ConfigView& view) {
   const Json* keys = view.entry().find("input_base");
@@ -133,6 +168,7 @@ std::optional<ImageRows> image_rows(const ConfigView& view) {
   const Json* grid = view.entry().find("input_grid");
   ImageRows out;
   Index before = view.entry().at("input_patches").as_integer();
+  if (grid && (grid->find("cells") || grid->find("sides"))) return stated_square(view, *grid);
   if (grid && grid->find("tubelets")) {
     const auto patches = tubelets(view);
     if (!patches) return std::nullopt;

@@ -11,6 +11,7 @@ namespace posenc::hf {
 struct ImageRows {
   Index rows = 0;
   std::optional<Index> before{};  // of an image: rows of tokens before its patches
+  std::string key{};              // the key that counts the rows, where it is one
 };
 // By the entry's input_patches and input_grid; none after a finding.
 std::optional<ImageRows> image_rows(const ConfigView&);

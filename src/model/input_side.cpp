@@ -106,7 +106,8 @@ class InputReader {
     const auto rows = cells ? std::nullopt : view_.integer(rows_key(), 1, kMost, true);
     refused_ = !cells && !rows;
     if (refused_) return "";
-    encoding_.grid = ImageGrid{0, 0, cell_coordinates(view_)};
+    if (!fact("input_x_first"))  // a grid's cells have the row before the column
+      encoding_.grid = ImageGrid{0, 0, cell_coordinates(view_)};
     const std::string n = std::to_string(cells ? cells->as_integer() : rows->value);
     encoding_.tensors = {tensor("")};
     if (const Json* second = fact("input_tensor_columns"))
@@ -176,11 +177,14 @@ class InputReader {
       if (const auto image = image_rows(view_)) {
         rows = image->rows;
         encoding_.image_prefix = image->before;
+        encoding_.rows_key = image->key;
       }
     } else if (const Json* rule = fact("input_segments"))
       rows = segments(*rule);
-    else if (const auto stated = view_.integer(rows_key(), 1, kUnbounded / 4, true))
+    else if (const auto stated = view_.integer(rows_key(), 1, kUnbounded / 4, true)) {
       rows = stated->value;
+      encoding_.rows_key = rows_key();
+    }
     if (!rows) return kind_;
     Index offset = 0, positions = *rows;
     if (const Json* more = fact("input_offset")) {
@@ -227,7 +231,7 @@ class InputReader {
     return (length->value - size->value) / step->value + 1 + (more ? 1 : 0);
   }
 
-  // Another table beside the first: of frames.
+  // Another table beside the first: of frames, learned or a sinusoid.
   void second_table(const Json& more) {
     if (const Json* unless = more.find("unless"))
       if (const auto v = view_.value(unless->at("key").as_string());
@@ -235,10 +239,17 @@ class InputReader {
         return;
     const auto rows = view_.integer(more.at("rows").as_string(), 1, kMost, true);
     if (!rows) return;
-    encoding_.tensors = {more.at("tensor").as_string()};
+    const Json* sines = more.find("sinusoid");
+    encoding_.tensors.clear();
+    if (!sines) encoding_.tensors = {more.at("tensor").as_string()};
     encoding_.positions = rows->value;
     encoding_.image_prefix.reset();
-    push("learned rows=" + std::to_string(rows->value) + width_text());
+    encoding_.rows_key = more.at("rows").as_string();
+    if (const Json* by = more.find("by"))
+      encoding_.where = view_.class_name() + ", a row for each " + by->as_string();
+    push((sines ? "sinusoidal" + sines->as_string()
+                : "learned rows=" + std::to_string(rows->value)) +
+         width_text());
   }
 
   std::string sinusoid() {

@@ -23,6 +23,39 @@ inline std::vector<Parameter> learned_parameters(const Encoding& e) {
       e.scheme);
 }
 
+// A stored tensor as one table: what stands before its last axis counts rows (1 x n x d, a grid
+// h x w x d, two tables 2 x n x d).
+inline std::vector<Index> as_rows(const std::vector<Index>& shape) {
+  if (shape.size() < 3) return shape;
+  Index rows = 1;
+  for (std::size_t i = 0; i + 1 < shape.size(); ++i) {
+    if (shape[i] > 0 && rows > (Index{1} << 40) / shape[i]) return shape;  // no table
+    rows *= shape[i];
+  }
+  return {rows, shape.back()};
+}
+
+// Of parameter k: where several stand in one tensor, how many, and which this one is.
+struct Stacked {
+  Index count = 1, at = 0;
+};
+inline Stacked stacked(const std::vector<std::string>& tensors, std::size_t k) {
+  Stacked out{0, 0};
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i] != tensors[k]) continue;
+    out.at += i < k;
+    ++out.count;
+  }
+  return out;
+}
+
+// Of the tensor that holds a parameter.
+inline std::vector<Index> stored_shape(const Parameter& p, const Stacked& place) {
+  std::vector<Index> shape = p.shape;
+  if (!shape.empty()) shape.front() *= place.count;
+  return shape;
+}
+
 inline std::string shape_text(const std::vector<Index>& shape) {
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size(); ++i)

@@ -116,10 +116,18 @@ std::string tower_name(const std::string& part) {
   return cut != std::string::npos && cut + 7 == part.size() ? part.substr(0, cut) : part;
 }
 
+// A learned table that is added before the layers turn q and k.
+void table_beside(const ConfigView& view, PartLayers& out) {
+  if (const Json* kind = view.entry().find("input")) read_input(view, kind->as_string(), out);
+  if (const Json* note = view.entry().find("input_note"))
+    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
+}
+
 }  // namespace
 
 PartLayers read_vision(const ConfigView& view) {
   PartLayers out;
+  table_beside(view, out);
   const std::string layout = view.entry().at("vision").as_string();
   const auto size = head_size(view);
   const auto theta = vision_theta(view);

@@ -202,14 +202,19 @@ std::vector<TableValues> read_tables(ModelWeights& weights, const InputEncoding&
     }
     TableValues table;
     table.tensor = found.front();
-    std::vector<Index> shape = table.tensor.shape;
-    while (shape.size() > 2 && shape.front() == 1) shape.erase(shape.begin());
-    if (shape.size() != 2 || needed[k].shape != shape)
-      throw FormatError(table.tensor.file, table.tensor.name,
-                        "has shape " + shape_text(table.tensor.shape) + ", the config means " +
-                            shape_text(needed[k].shape));
-    table.rows = shape[0], table.width = shape[1];
+    const Stacked place = stacked(e.tensors, k);
+    const std::vector<Index> all = stored_shape(needed[k], place);
+    if (all.size() != 2 || as_rows(table.tensor.shape) != all)
+      throw FormatError(
+          table.tensor.file, table.tensor.name,
+          "has shape " + shape_text(table.tensor.shape) + ", the config means " + shape_text(all));
+    table.rows = needed[k].shape[0], table.width = all[1];
     table.values = weights.values(table.tensor);
+    if (place.count > 1) {
+      const auto size = static_cast<std::ptrdiff_t>(table.rows * table.width);
+      const auto from = table.values.begin() + place.at * size;
+      table.values = std::vector<double>(from, from + size);
+    }
     out.push_back(std::move(table));
   }
   return out;

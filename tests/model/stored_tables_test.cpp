@@ -168,5 +168,87 @@ TEST(StoredTables, SinusoidsAreHeldAgainstTheFormula) {
             "warning");
 }
 
+// Towers that turn q and k as well: a table in rows, a grid, two tables in one tensor.
+TEST(StoredTables, OfTowers) {
+  struct Case {
+    const char *type, *vision, *tensor;
+    std::vector<Index> shape;
+    const char* fix;  // of a table with twice the rows
+  };
+  const Case kCases[] = {
+      {"qwen3_vl",
+       R"({"depth": 1, "hidden_size": 8, "num_heads": 2,
+        "num_position_embeddings": 16})",
+       "model.visual.pos_embed.weight",
+       {16, 8},
+       "num_position_embeddings"},
+      {"kimi_k25",
+       R"({"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2,
+        "pos_emb_height": 4, "pos_emb_width": 4})",
+       "vision_tower.patch_embed.pos_emb.weight",
+       {4, 4, 8},
+       "pos_emb_height and pos_emb_width"},
+      {"llama4",
+       R"({"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2,
+        "image_size": 56, "patch_size": 14})",
+       "vision_model.positional_embedding_vlm",
+       {17, 8},
+       "the sizes of the checkpoint"},
+      {"gemma4",
+       R"({"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2,
+        "head_dim": 4, "position_embedding_size": 8})",
+       "model.vision_tower.patch_embedder.position_embedding_table",
+       {2, 8, 8},
+       "the sizes of the checkpoint"},
+  };
+  for (const Case& c : kCases) {
+    Index rows = 1;
+    for (std::size_t i = 0; i + 1 < c.shape.size(); ++i) rows *= c.shape[i];
+    const Json whole = with(config("{}"), "model_type", c.type);
+    const Json file = with(whole, "vision_config", config(c.vision));
+    const auto findings = [&](Index zero_from, Index times) {
+      Array a = table(times * rows, 8, DType::f32, zero_from);
+      a.shape = c.shape;
+      a.shape[a.shape.size() - 2] *= times;
+      return Folder("posenc_tower", file, {{c.tensor, a}}).findings();
+    };
+    const auto sound = findings(-1, 1);
+    for (const char* code : {"table_missing", "table_shape", "table_zero", "table_constant"})
+      EXPECT_EQ(severity_of(sound, code), "none") << c.type << " " << code;
+    EXPECT_EQ(severity_of(findings(0, 1), "table_zero"), "error") << c.type;
+    const auto half = findings(rows / 2, 1);
+    ASSERT_EQ(severity_of(half, "table_zero"), "warning") << c.type;
+    EXPECT_EQ(find(half, "table_zero")->value, static_cast<double>(rows - rows / 2)) << c.type;
+    const auto wrong = findings(-1, 2);
+    ASSERT_TRUE(find(wrong, "table_shape")) << c.type;
+    EXPECT_NE(find(wrong, "table_shape")->fix.find(c.fix), std::string::npos)
+        << find(wrong, "table_shape")->fix;
+    const Folder without("posenc_tower", file, {{"model.other", table(2, 2)}});
+    EXPECT_EQ(severity_of(without.findings(), "table_missing"), "warning") << c.type;
+  }
+}
+
+// x and y of Gemma-4 lie behind each other in one tensor.
+TEST(StoredTables, TwoInOneTensor) {
+  const Json file = with(with(config("{}"), "model_type", "gemma4"), "vision_config",
+                         config(R"({"num_hidden_layers": 1, "hidden_size": 8, "head_dim": 4,
+                                    "num_attention_heads": 2, "position_embedding_size": 6})"));
+  Array both = table(12, 8);
+  both.shape = {2, 6, 8};
+  const Folder f("posenc_stacked", file,
+                 {{"model.vision_tower.patch_embedder.position_embedding_table", both}});
+  const ModelSpec spec = read_model(f.path());
+  ASSERT_EQ(spec.towers.size(), 1u);
+  ModelWeights weights(spec.weights);
+  const auto tables = read_tables(weights, spec.towers[0].input.at(0));
+  ASSERT_EQ(tables.size(), 2u);
+  const std::vector<double> all = both.doubles();
+  for (std::size_t axis = 0; axis < 2; ++axis) {
+    EXPECT_EQ(tables[axis].rows, 6);
+    const auto from = all.begin() + static_cast<std::ptrdiff_t>(axis) * 48;
+    EXPECT_EQ(tables[axis].values, std::vector<double>(from, from + 48));
+  }
+}
+
 }  // namespace
 }  // namespace posenc

@@ -581,13 +581,14 @@ INPUT_NOTE = {
 INPUT_GRID, INPUT_ALSO, INPUT_INSTEAD = vision_facts.GRID, vision_facts.ALSO, vision_facts.INSTEAD
 PART_MAIN, PART_REPLACES = vision_facts.MAIN, vision_facts.REPLACES
 INPUT_BASE, VARIANTS, INPUT_AT = vision_facts.BASE, vision_facts.VARIANTS, vision_facts.AT
-INPUT_COORDINATES = vision_facts.COORDINATES
+INPUT_COORDINATES, INPUT_X_FIRST = vision_facts.COORDINATES, vision_facts.X_FIRST
 # transformers 5.23 create_sinusoidal_embeddings (modeling_xlm.py, modeling_flaubert.py, modeling_distilbert.py): the
 # paper's sinusoid in the table of positions, without a gradient.
 _SINES = {"input": "sinusoidal", "input_keeps": "max_position_embeddings", "input_odd": "truncate",
           "input_tensor": "position_embeddings.weight"}
 VARIANTS.update({name: {"key": key, "of": {"true": _SINES, "false": {}, "null": {}}} for name, key in {
     "xlm": "sinusoidal_embeddings", "flaubert": "sinusoidal_embeddings", "distilbert": "sinusoidal_pos_embds"}.items()})
+INPUT_BESIDE = vision_facts.INPUT_BESIDE  # of towers that turn q and k besides
 REFUSED, AROUND = vision_facts.REFUSED, vision_facts.AROUND
 OTHER_LAYER_TYPES = vision_facts.OTHER_LAYER_TYPES
 INPUT_COLUMNS = {name: "embeddings.column_embedder.weight" for name in vision_facts.AXES}

@@ -38,6 +38,24 @@ for name, entry in T.ENTRY.items():
     NOT_ROTARY[name] = entry
 OTHER_ROTARY = """gptj codegen roformer esm clvp_encoder clvp_decoder dinov3_vit sapiens2""".split()
 
+# Facts that stand in the table as they are, of what acts at the input or in the score.
+INPUT_FACTS = (
+    (F.LAYERS, "layers"), (F.LAYER_COUNT, "layer_count"),
+    (F.INPUT_OFFSET, "input_offset"),
+    (F.INPUT_WIDTH, "input_width"), (F.INPUT_PATCHES, "input_patches"),
+    (F.INPUT_TEXT, "input_text"), (F.DECODER, "decoder"),
+    (F.DECODER_INPUT, "decoder_input"), (F.INPUT_IF, "input_if"),
+    (F.INPUT_BOXES, "input_boxes"), (F.INPUT_TENSOR, "input_tensor"),
+    (F.INPUT_SCALE, "input_scale"), (F.INPUT_KEEPS, "input_keeps"),
+    (F.INPUT_ODD, "input_odd"), (F.INPUT_ROWS, "input_rows"),
+    (F.INPUT_BOX_PARTS, "input_box_parts"), (F.INPUT_NOTE, "input_note"),
+    (F.SCORE_IF, "score_if"), (F.SCORE_TERMS, "score_terms"),
+    (F.INPUT_GRID, "input_grid"), (F.INPUT_ALSO, "input_also"),
+    (F.INPUT_INSTEAD, "input_instead"), (F.INPUT_BASE, "input_base"),
+    (F.VARIANTS, "variants"), (F.INPUT_AT, "input_at"),
+    (F.INPUT_COORDINATES, "input_coordinates"), (F.OWN_DECODER, "own_decoder"),
+    (F.INPUT_COLUMNS, "input_tensor_columns"), (F.INPUT_X_FIRST, "input_x_first"))
+
 DROP = {"layer_types", "partial_rotary_factor", "rope_theta"}
 
 
@@ -102,6 +120,12 @@ def rotary(name):
                        (F.SPLITS_BY_TABLE, "splits_by_table")):
         if name in names:
             entry[key] = True
+    if name in F.VISION:
+        for table, key in ((F.INPUT_BESIDE, "input"), *INPUT_FACTS):
+            if name in table:
+                entry[key] = table[name]
+        if name in F.INPUT_SQUARE:
+            entry["input_square"] = True
     if name in F.MROPE:
         entry["mrope"] = {"layout": F.MROPE[name][0], "sections": F.MROPE[name][1]}
     if name in F.LOGIT_FACTOR:
@@ -209,21 +233,7 @@ for name in sorted(classes):
         continue
     if name in NOT_ROTARY:
         entry = {"class": c["class"], **NOT_ROTARY[name]}
-        for facts_of, key in ((F.LAYERS, "layers"), (F.LAYER_COUNT, "layer_count"),
-                           (F.INPUT_OFFSET, "input_offset"),
-                           (F.INPUT_WIDTH, "input_width"), (F.INPUT_PATCHES, "input_patches"),
-                           (F.INPUT_TEXT, "input_text"), (F.DECODER, "decoder"),
-                           (F.DECODER_INPUT, "decoder_input"), (F.INPUT_IF, "input_if"),
-                           (F.INPUT_BOXES, "input_boxes"), (F.INPUT_TENSOR, "input_tensor"),
-                           (F.INPUT_SCALE, "input_scale"), (F.INPUT_KEEPS, "input_keeps"),
-                           (F.INPUT_ODD, "input_odd"), (F.INPUT_ROWS, "input_rows"),
-                           (F.INPUT_BOX_PARTS, "input_box_parts"), (F.INPUT_NOTE, "input_note"),
-                           (F.SCORE_IF, "score_if"), (F.SCORE_TERMS, "score_terms"),
-                           (F.INPUT_GRID, "input_grid"), (F.INPUT_ALSO, "input_also"),
-                           (F.INPUT_INSTEAD, "input_instead"), (F.INPUT_BASE, "input_base"),
-                           (F.VARIANTS, "variants"), (F.INPUT_AT, "input_at"),
-                           (F.INPUT_COORDINATES, "input_coordinates"), (F.OWN_DECODER, "own_decoder"),
-                           (F.INPUT_COLUMNS, "input_tensor_columns")):
+        for facts_of, key in INPUT_FACTS:
             if name in facts_of:
                 entry[key] = facts_of[name]
         if name in F.WINDOW_NAMED:

@@ -58,9 +58,9 @@ GRID = {
 }
 # A second table: the key of its rows, its tensor, and a value of a key that leaves it out.
 ALSO = {
-    "timesformer": {"rows": "num_frames", "tensor": "embeddings.time_embeddings",
+    "timesformer": {"rows": "num_frames", "by": "frame", "tensor": "embeddings.time_embeddings",
                     "unless": {"key": "attention_type", "equals": "space_only"}},
-    "videoprism_vision_model": {"rows": "num_frames",
+    "videoprism_vision_model": {"rows": "num_frames", "by": "frame",
                                 "tensor": "temporal_embeddings.position_embeddings"},
     "vilt": {"rows": "max_position_embeddings",
              "tensor": "embeddings.text_embeddings.position_embeddings.weight"},
@@ -112,6 +112,32 @@ OTHER_LAYER_TYPES = ["pp_doclayout_v2", "pp_doclayout_v3"]
 # DINOv3's rotary under other names (the same code, compared).
 ROTARY = {"eomt_dinov3": "dinov3", "sapiens2": "dinov3"}
 
+# Towers that add a learned table at their input and turn q and k besides (run_towers.py).
+SQUARE_TABLE = """qwen3_vl_vision qwen3_vl_moe_vision qwen3_5_vision qwen3_5_moe_vision
+qwen3_omni_moe_vision_encoder qwen4_exp_vision cohere_compass_vision""".split()
+GLM4V = ["glm4v_vision", "glm4v_moe_vision"]
+# As above: tokens before the patches, and the tensor as it stands in a file that transformers writes.
+BESIDE = {
+    **{name: (0, "pos_embed.weight") for name in SQUARE_TABLE}, **{name: (0, WEIGHT) for name in GLM4V},
+    "paddleocr_vl_vision": (0, WEIGHT), "inkling2_vision": (0, ROW),
+    "step3p5_vision": (0, "positional_embedding"), "kimi_k25_vision": (0, "patch_embed.pos_emb.weight"),
+    "llama4_vision_model": (1, "positional_embedding_vlm"),
+}
+# The keys of a square grid: of the number of its cells, or of its sides.
+GRID.update({
+    **{name: {"cells": "num_position_embeddings"} for name in SQUARE_TABLE},
+    "inkling2_vision": {"sides": ["posemb_grid_size"]},
+    "kimi_k25_vision": {"sides": ["pos_emb_height", "pos_emb_width"]},
+    "llama4_vision_model": {"behind": True},
+})
+SQUARE += [*GLM4V, "paddleocr_vl_vision", "step3p5_vision", "llama4_vision_model"]
+# x before y, summed, both in one tensor.
+AXES["gemma4_vision"] = "position_embedding_size"
+STACKED = {"gemma4_vision": "patch_embedder.position_embedding_table"}
+X_FIRST = {name: True for name in STACKED}
+ALSO["kimi_k25_vision"] = {"rows": "pos_emb_time", "by": "frame", "sinusoid": " layout=halves"}
+INPUT_BESIDE = {**{name: "learned" for name in BESIDE}, **{name: "learned_axes" for name in STACKED}}
+
 # Mechanisms that have no scheme here, by what the class does.
 HIERA_SAM = ("pos_embed is resized to the patches (bicubic) and pos_embed_window laid over it tile by "
              "tile; both have channels before rows and columns")
@@ -141,6 +167,8 @@ REFUSED = {
                  "(SuperGlueKeypointEncoder)",
     **{name: "a learned table sampled at every patch (bilinear, zeros outside) stands beside a rotary "
              "of its own and windows" for name in "muse_glimmer_vision muse_spark_vision".split()},
+    "gemma4_unified_vision": "a learned row of x and one of y (pos_embedding, a table of pairs) are summed and "
+                             "added to every patch; no layers follow (Gemma4UnifiedVisionEmbedder)",
     **{name: "its model is of the timm library: the architecture names it, not the keys of the file"
        for name in "timm_backbone timm_wrapper gemma3n_vision".split()},
     "vjepa2": "what it calls rotary is no rotation: angles are tiled for pairs of halves, channels paired "
@@ -218,6 +246,9 @@ DEFAULTS = {
     "aimv2_vision_model": {"is_native": False},
     "videoprism_vision_model": {"num_frames": 16, "tubelet_size": [1, 18, 18], "image_size": 288,
                                 "num_spatial_layers": 12, "num_temporal_layers": 4},
+    **{name: {"num_position_embeddings": 2304} for name in SQUARE_TABLE},
+    "inkling2_vision": {"posemb_grid_size": 32}, "gemma4_vision": {"position_embedding_size": 10240},
+    "kimi_k25_vision": {"pos_emb_height": 64, "pos_emb_width": 64, "pos_emb_time": 4},
     "idefics2_perceiver": {"resampler_depth": 3}, "idefics_perciever": {"resampler_depth": 6},
     "mask2former": {"feature_size": 256, "encoder_layers": 6},
     "oneformer": {"conv_dim": 256, "encoder_layers": 6}, "deformable_detr": {"encoder_layers": 6},
@@ -233,6 +264,9 @@ CELLS = ("a patch reads the row of the cell of that square grid where its corner
          "image of any size spreads over the whole table")
 RESIZED = "the square table is resized to the patches of every image (bilinear, antialiased)"
 NO_CLASS = "the table has a row for a class token that the model does not have"
+TURNS = "; q and k are turned besides"
+FITTED = "the square table is resized to the patches of every image (posenc extend --how {}) and added" + TURNS
+HALF_PIXEL = FITTED.format("bilinear")
 CELLS_FROM_1 = "coordinates count cells from 1, divided by the last and times 2 pi"
 COUNTS = CELLS_FROM_1.replace("cells", "visible cells")
 QUERIES = ("; the decoder_layers layers of the decoder have a learned row a query (num_queries), and "
@@ -290,6 +324,21 @@ NOTE = {
              "window_size patches; q meets a learned row of the distance in rows and one of the "
              "distance in columns" for name in SAM},
 }
+NOTE.update({
+    **{name: FITTED.format("bilinear --align-corners") for name in SQUARE_TABLE},
+    **{name: FITTED.format("bicubic") for name in GLM4V},
+    "paddleocr_vl_vision": HALF_PIXEL, "step3p5_vision": HALF_PIXEL,
+    "inkling2_vision": HALF_PIXEL + "; the class token before each image has a row of its own "
+                                    "(embeddings.cls_position_embedding)",
+    "kimi_k25_vision": FITTED.format("bicubic") + "; each frame of a video adds the sinusoid of its number "
+                       "(a single image adds none)",
+    "llama4_vision_model": "a row a patch and, last, one for the class token are added, and an image of "
+                           "another size fails" + TURNS,
+    "gemma4_vision": "the row of x and the row of y are summed and added, a coordinate beyond the tables fails, "
+                     "and padding adds nothing" + TURNS,
+    **{name: "the class token, which stands first, is turned by learned angles (class_pos_emb), not by a "
+             "position" for name in ("mlcd", "mlcd_vision_model")},
+})
 # Or learned rows and columns of 50 cells each, columns before rows (DetrLearnedPositionEmbedding).
 VARIANTS = {name: {"key": "position_embedding_type", "of": {"sine": {}, "learned": {
     "input": "learned_axes", "input_cells": 50, "input_order": [1, 0], "input_mask": None, "input_text": None,
@@ -310,12 +359,15 @@ def merge(f):
     f.NONE += NONE
     f.BIDIRECTIONAL += BIDIRECTIONAL
     f.INPUT_SQUARE += SQUARE
-    f.INPUT_KIND.update({**{name: "learned_axes" for name in AXES}, "videomae": "sinusoidal",
+    f.INPUT_KIND.update({**{name: "learned_axes" for name in AXES if name not in STACKED},
+                         "videomae": "sinusoidal",
                          **{name: "sinusoidal_nd" for name in AT}})
     f.INPUT_ROWS.update({**{name: key for name, (key, _) in COUNTED.items()}, **AXES})
-    f.INPUT_PATCHES.update({**{name: n for name, (n, _) in TABLES.items()}, "videomae": 0})
-    f.INPUT_TENSOR.update({name: t for known in (TABLES, COUNTED) for name, (_, t) in known.items()})
-    f.INPUT_TENSOR.update({name: "embeddings.row_embedder.weight" for name in AXES})
+    f.INPUT_PATCHES.update({name: n for known in (TABLES, BESIDE) for name, (n, _) in known.items()})
+    f.INPUT_PATCHES["videomae"] = 0
+    f.INPUT_TENSOR.update({name: t for known in (TABLES, COUNTED, BESIDE) for name, (_, t) in known.items()})
+    f.INPUT_TENSOR.update({name: "embeddings.row_embedder.weight" for name in AXES} | STACKED)
+    f.INPUT_COLUMNS.update(STACKED)
     for mine, theirs in ((SWITCH, f.INPUT_IF), (TEXT, f.INPUT_TEXT), (RELATIVE, f.RELATIVE),
                          (SCORE_IF, f.SCORE_IF), (LAYERS, f.LAYERS), (LAYER_COUNT, f.LAYER_COUNT),
                          (WIDTH, f.INPUT_WIDTH), (NOTE, f.INPUT_NOTE)):

@@ -81,7 +81,8 @@ struct ImageGrid {
 // What acts at the embedding, and what its program knows of it beside the scheme.
 struct InputEncoding : Sourced<Encoding> {
   // Where the scheme's parameters stand among the weights, in its order: names, or how names end
-  // (behind a dot). Of a sinusoid: the table that some checkpoints store. Empty: nowhere.
+  // (behind a dot); one name for several: one tensor holds them behind each other. Of a sinusoid:
+  // the table that some checkpoints store. Empty: nowhere.
   std::vector<std::string> tensors{};
   PositionRule counts = PositionRule::arange;
   std::optional<Index> positions{};     // 0 .. positions - 1 have a row; none: no end
@@ -90,6 +91,7 @@ struct InputEncoding : Sourced<Encoding> {
   // Of a scheme with an axis for rows and one for columns: what cells() of posenc/model/cells.h
   // needs to make its positions.
   std::optional<ImageGrid> grid{};
+  std::string rows_key{};  // the key that counts the rows, where one does
 };
 
 enum class AttentionKind : std::uint8_t { full, sliding, chunked, linear, none };

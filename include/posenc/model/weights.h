@@ -42,7 +42,8 @@ class POSENC_API ModelWeights {
   std::unique_ptr<State> state_;
 };
 
-// The table of a scheme's parameter number `k` as [rows, width]: [1, rows, width] counts too.
+// The table of a scheme's parameter number `k` as [rows, width]: axes before the last count rows
+// ([1, rows, width], a grid [height, width, channels], two tables behind each other).
 // Throws FormatError where the tensor has another shape than the scheme needs, std::runtime_error
 // where none or several are there; both name tensor and files.
 struct TableValues {
