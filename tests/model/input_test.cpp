@@ -238,5 +238,23 @@ TEST(Input, ImagesBoxesAndTwoTables) {
   EXPECT_EQ(severity_of(read(mpt).findings, "key_ignored"), "warning");
 }
 
+// Run in transformers 5.23: CLVP's decoder calls no rotary and has position_embeds_layer, 608 rows;
+// its encoders turn q, k and v, or nothing.
+TEST(Input, ClvpTurnsInItsEncodersAlone) {
+  const ModelSpec decoder = read(config(R"({"model_type": "clvp_decoder"})"));
+  ASSERT_FALSE(decoder.has_error()) << errors_of(decoder);
+  EXPECT_EQ(text_of(decoder), "learned width=1024 rows=608");
+  EXPECT_EQ(decoder.input.at(0).tensors, std::vector<std::string>{"position_embeds_layer.weight"});
+  for (const LayerSpec& layer : decoder.layers) EXPECT_FALSE(layer.rotary);
+  const Json encoder = config(R"({"model_type": "clvp_encoder", "projection_dim": 768})");
+  const ModelSpec turns = read(encoder), plain = read(with(encoder, "use_rotary_embedding", false));
+  ASSERT_EQ(turns.layers.size(), 20u) << errors_of(turns);
+  ASSERT_EQ(plain.layers.size(), 20u) << errors_of(plain);
+  EXPECT_TRUE(turns.layers[0].rotary && turns.layers[0].rotates_value);
+  EXPECT_FALSE(plain.layers[0].rotary);
+  EXPECT_EQ(plain.layers[0].scheme, "none");
+  EXPECT_TRUE(plain.input.empty());
+}
+
 }  // namespace
 }  // namespace posenc

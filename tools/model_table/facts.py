@@ -168,6 +168,7 @@ ROTARY_IF = {
             "other_equals": "absolute"},
     "granitemoehybrid": {"key": "position_embedding_type", "equals": "rope", "otherwise": "none"},
     "zamba2": {"key": "use_mem_rope", "equals": True, "otherwise": "none"},
+    "clvp_encoder": {"key": "use_rotary_embedding", "equals": True, "otherwise": "none"},
 }
 
 # Where theta and fraction stand outside of rope_parameters, when not rope_theta and
@@ -220,7 +221,6 @@ ROPE = {
     "codegen": {"rule": "fixed_base", "width": "rotary_dim"},
     "roformer": {"rule": "fixed_base"},
     "clvp_encoder": {"rule": "fixed_base", "width_rule": "clvp"},
-    "clvp_decoder": {"rule": "fixed_base", "width_rule": "clvp"},
     "esm": {"rule": "top_level"}, "dinov3_vit": {"rule": "top_level"},
     "granite_swa": {"rule": "flat", "theta_list": "layer_rope_theta"},
     "granitemoe_swa": {"rule": "flat", "theta_list": "layer_rope_theta"},
@@ -291,14 +291,14 @@ MROPE = {
 # The layout where layouts.json could not run the class.
 HALF, INTER = "half_split", "interleaved"
 PAIRING = {"glm4v_text": INTER, "glm4v_moe_text": HALF, "glm_image_text": HALF, "gptj": INTER,
-           "codegen": INTER, "roformer": INTER, "clvp_encoder": HALF, "clvp_decoder": HALF,
+           "codegen": INTER, "roformer": INTER, "clvp_encoder": HALF,
            "granite4_vision_text": HALF, "higgs_audio_v2": HALF, "internlm3": HALF,
            "iquestcoder": HALF, "hunyuan_vl_text": HALF, "pe_audio_encoder": INTER,
            "pe_audio_video_encoder": INTER, "pe_video_encoder": INTER, "lasr_encoder": HALF,
            "pocket_tts_audio_tokenizer": HALF, "qwen2_5_omni_dit": HALF, "molmo2_text": HALF,
            "cohere_compass_text": HALF, "mistral_large4_text": INTER}
 # V turned too, or the attention output turned back.
-ROTATES_VALUE = {"clvp_encoder": True, "clvp_decoder": True, "roformer": "rotary_value"}
+ROTATES_VALUE = {"clvp_encoder": True, "roformer": "rotary_value"}
 UNROTATES_OUTPUT = ["deepseek_v4"]
 TAIL = ["deepseek_v4"]  # the last channels of the head turn
 # Keys are compressed in the cache: how many bytes a token leaves depends on the length.
@@ -350,7 +350,7 @@ OWN_ONLY = ["mpt", "led", "lxmert"]
 # What the class fills in for null.
 EXTRA_DEFAULTS = {"dots3_note_text": {"sliding_window": 512}, "mpt": {"max_position_embeddings": 2048},
                   "led": {"max_position_embeddings": 16384, "max_decoder_position_embeddings": 1024},
-                  "lxmert": {"num_hidden_layers": 9}}
+                  "lxmert": {"num_hidden_layers": 9}, "clvp_encoder": {"use_rotary_embedding": True}}
 # A rotary of another part, which the text model does not have.
 NOT_THE_TEXT = ["musicflamingo"]
 # What these call rotary is no rotation: the two members of a pair get other angles.
@@ -422,7 +422,7 @@ OTHER_CLASSES = {name: {
               "num_hidden_layers": "num_layers"}} for name, cls in BARK.items()}
 
 # Models without rotary: what stands at the input, and what acts in the score.
-LEARNED = """gpt2 bert roberta xlm-roberta camembert electra distilbert albert opt gpt_neo gpt_bigcode
+LEARNED = """gpt2 clvp_decoder bert roberta xlm-roberta camembert electra distilbert albert opt gpt_neo gpt_bigcode
 openai-gpt bart mbart blenderbot blenderbot-small plbart led longformer big_bird bigbird_pegasus
 biogpt layoutlm ernie megatron-bert roberta-prelayernorm ibert visual_bert gpt-sw3 nystromformer mra
 yoso dpr lxmert data2vec-text xlm-roberta-xl mobilebert squeezebert semantic
@@ -486,7 +486,7 @@ INPUT_BOX_PARTS = {"layoutlmv2": "beside", "layoutlmv3": "clipped"}
 INPUT_TENSOR = {name: "wpe.weight" for name in
                 "gpt2 gpt-sw3 gpt_bigcode gpt_neo imagegpt".split()}
 INPUT_TENSOR["decision_transformer"] = "embed_timestep.weight"
-INPUT_TENSOR.update({name: "position_embeds_layer.weight" for name in BARK})
+INPUT_TENSOR.update({name: "position_embeds_layer.weight" for name in [*BARK, "clvp_decoder"]})
 INPUT_TENSOR.update({name: "embed_positions.weight" for name in """bart mbart plbart blenderbot
 blenderbot-small led bigbird_pegasus mvp marian pegasus whisper opt biogpt""".split()})
 INPUT_TENSOR.update({name: "embeddings.position_embeddings" for name in

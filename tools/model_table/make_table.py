@@ -36,7 +36,7 @@ for name, scheme in F.RELATIVE.items():
     NOT_ROTARY.setdefault(name, {})["scheme"] = scheme
 for name, entry in T.ENTRY.items():
     NOT_ROTARY[name] = entry
-OTHER_ROTARY = """gptj codegen roformer esm clvp_encoder clvp_decoder dinov3_vit sapiens2""".split()
+OTHER_ROTARY = """gptj codegen roformer esm clvp_encoder dinov3_vit sapiens2""".split()
 
 # Facts that stand in the table as they are, of what acts at the input or in the score.
 INPUT_FACTS = (
