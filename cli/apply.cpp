@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "enum_words.h"
 #include "posenc/rotary/plan.h"
+#include "posenc/rotary/pope.h"
 #include "streams.h"
 #include "verbs.h"
 
@@ -84,11 +86,11 @@ RotarySpec spec_of(const Subject& s, const SubjectOptions& o) {
 }
 
 // The words of files and options, before the library speaks of tensors.
-void check_queries(const std::string& file, const Heads& h, const RotarySpec& spec,
+void check_queries(const std::string& file, const Heads& h, Index head_dim,
                    const PositionList& list, const std::string& title) {
-  if (h.dim != spec.head_dim)
+  if (h.dim != head_dim)
     throw InputError(fmt::format("{}: has heads of {} channels, {} turns heads of {}", file, h.dim,
-                                 title, spec.head_dim));
+                                 title, head_dim));
   const Index count = list.owned.count(), rows = list.owned.batch;
   if (count != h.tokens)
     throw InputError(
@@ -96,6 +98,80 @@ void check_queries(const std::string& file, const Heads& h, const RotarySpec& sp
   if (rows != 1 && rows != h.batch)
     throw InputError(
         fmt::format("{}: has a batch of {}, and --positions have {} rows", file, h.batch, rows));
+}
+
+Heads heads_of(Array& a, Layout order) {
+  static double nothing;  // an array without elements has no memory, and is there all the same
+  Heads h = heads(a.view(), order);
+  if (h.data == nullptr) h.data = &nothing;
+  return h;
+}
+
+// Queries and keys as their files have them.
+struct Queries {
+  Arrays arrays{};  // q, k
+  QK x{};           // views of them
+  DType dtype() const { return arrays.begin()->second.dtype; }
+};
+Queries read_queries(const ApplyOptions& o, Index head_dim, const PositionList& list,
+                     const std::string& title) {
+  Queries all;
+  const auto read = [&](const std::string& file, const char* which, Heads& to) {
+    if (file.empty()) return;
+    Array& a = all.arrays.emplace(which, read_array(file, which)).first->second;
+    if (!is_float(a.dtype))
+      throw InputError(
+          fmt::format("{}: must be f64, f32, f16 or bf16, got {}", file, name(a.dtype)));
+    to = heads_of(a, order_of(a, o.order, which));
+    check_queries(file, to, head_dim, list, title);
+  };
+  read(o.q, "q", all.x.q);
+  read(o.k, "k", all.x.k);
+  if (all.x.q.data && all.x.k.data && all.x.q.dtype != all.x.k.dtype)
+    throw InputError(fmt::format("q is {} and k is {}: they must have one dtype",
+                                 name(all.x.q.dtype), name(all.x.k.dtype)));
+  return all;
+}
+
+Arrays turned(const ApplyOptions& o, const Subject& subject) {
+  if (!o.bias.empty()) throw UsageError("--bias belongs to pope, and nothing else takes one");
+  RotarySpec spec = spec_of(subject, o.subject);
+  spec.precision = enum_word<Precision>("--precision", o.precision);
+  const Sense sense = enum_word<Sense>("--sense", o.sense);
+  const PositionList list = read_positions(o.positions);
+  Queries all = read_queries(o, spec.head_dim, list, subject.title);
+  const RotaryPlan plan(spec, all.dtype());
+  const Positions p = spread_over_axes(list, spec.axes());
+  plan.apply(all.x, all.x, p, sense);
+  if (o.temperature) apply_temperature(subject, o, all.x.q, p);
+  return std::move(all.arrays);
+}
+
+// PoPE is no rotation in place: heads of d channels become heads of 2 d, and keys have a bias.
+Arrays polar(const ApplyOptions& o, const Subject& subject) {
+  if (enum_word<Sense>("--sense", o.sense) != Sense::forward)
+    throw UsageError("pope goes forward only here: its gradient is PopePlan::gradient");
+  if (enum_word<Precision>("--precision", o.precision) != Precision::exact)
+    throw UsageError("pope has the precision exact only");
+  if (o.temperature) throw UsageError("--temperature needs a model: a SCHEME has none");
+  if (!o.bias.empty() && o.k.empty()) throw UsageError("--bias is added to keys: give --k");
+  const Spectrum spectrum = resolve_spectrum(*subject.encoding, {o.subject.context.value_or(0)});
+  const PositionList list = read_positions(o.positions);
+  Queries all = read_queries(o, spectrum.pairs(), list, subject.title);
+  const PopePlan plan(spectrum, all.dtype());
+  const Positions p = spread_over_axes(list, 1);
+  Array bias;
+  if (!o.bias.empty()) bias = read_array(o.bias, "bias");
+  Arrays out;
+  for (const auto& [which, in] : all.arrays) {
+    const bool keys = which == "k";
+    Array& y = out.emplace(which, Array{in.dtype, in.shape, {}}).first->second;
+    y.shape.back() *= 2;
+    y.bytes.resize(2 * in.bytes.size());
+    plan.apply(keys ? all.x.k : all.x.q, heads_of(y, order_of(y, o.order, which.c_str())), p,
+               keys && !o.bias.empty() ? std::as_const(bias).view() : TensorView());
+  }
+  return out;
 }
 
 }  // namespace
@@ -107,34 +183,11 @@ int apply_verb(const ApplyOptions& o) {
   if (o.temperature && o.q.empty()) throw UsageError("--temperature multiplies q: give --q");
   if (o.json && is_stdout(o.output.path))
     throw UsageError("--json and the data cannot both go to stdout");
-  refuse_overwriting(o.output.path, {o.q, o.k, o.positions, o.subject.arrays}, o.subject.text);
+  refuse_overwriting(o.output.path, {o.q, o.k, o.bias, o.positions, o.subject.arrays},
+                     o.subject.text);
   const Subject subject = read_subject(o.subject);
-  RotarySpec spec = spec_of(subject, o.subject);
-  spec.precision = enum_word<Precision>("--precision", o.precision);
-  const Sense sense = enum_word<Sense>("--sense", o.sense);
-  const PositionList list = read_positions(o.positions);
-  Arrays out;
-  QK x;
-  const auto load = [&](const std::string& file, const char* which, Heads& to) {
-    if (file.empty()) return;
-    Array& a = out.emplace(which, read_array(file, which)).first->second;
-    if (!is_float(a.dtype))
-      throw InputError(
-          fmt::format("{}: must be f64, f32, f16 or bf16, got {}", file, name(a.dtype)));
-    to = heads(a.view(), order_of(a, o.order, which));
-    static double nothing;  // an array without elements has no memory, and is there all the same
-    if (to.data == nullptr) to.data = &nothing;
-    check_queries(file, to, spec, list, subject.title);
-  };
-  load(o.q, "q", x.q);
-  load(o.k, "k", x.k);
-  if (x.q.data && x.k.data && x.q.dtype != x.k.dtype)
-    throw InputError(fmt::format("q is {} and k is {}: they must have one dtype", name(x.q.dtype),
-                                 name(x.k.dtype)));
-  const RotaryPlan plan(spec, out.begin()->second.dtype);
-  const Positions p = spread_over_axes(list, spec.axes());
-  plan.apply(x, x, p, sense);
-  if (o.temperature) apply_temperature(subject, o, x.q, p);
+  const bool pope = subject.encoding && std::holds_alternative<Pope>(subject.encoding->scheme);
+  const Arrays out = pope ? polar(o, subject) : turned(o, subject);
   write_arrays(o.output, out);
   report_written("posenc.apply/1", o.output.path, out, o.json);
   return kSuccess;

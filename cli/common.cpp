@@ -299,10 +299,6 @@ Subject read_subject(const SubjectOptions& o) {
 
 RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
   if (s.encoding) {
-    if (std::holds_alternative<Pope>(s.encoding->scheme))
-      throw InputError(
-          "pope is no rotation: it doubles the width and adds a learned bias; table gives its "
-          "phase, PopePlan of posenc/rotary/pope.h applies it");
     if (!is_rotary(s.encoding->scheme))
       throw InputError(fmt::format("\"{}\" turns nothing: {}", s.title, what_it_does(*s.encoding)));
     return resolve(*s.encoding, {o.context.value_or(0)});

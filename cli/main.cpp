@@ -165,6 +165,8 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
   a->add_option("--q", v.apply.q, "queries: F.npy, F.safetensors or F.safetensors:NAME")
       ->type_name("F");
   a->add_option("--k", v.apply.k, "keys, likewise")->type_name("F");
+  a->add_option("--bias", v.apply.bias, "pope's bias of the keys, [heads, head_dim] of f32 or f64")
+      ->type_name("F");
   a->add_option("--positions", v.apply.positions, "A:B[:STEP], a list or an .npy")
       ->type_name("P")
       ->required();

@@ -46,7 +46,7 @@ Array model_rows(const ModelSpec&, const InputEncoding&, const PositionList&, DT
 
 struct ApplyOptions {
   SubjectOptions subject;
-  std::string q, k, positions, order, precision = "exact", sense = "forward";
+  std::string q, k, bias, positions, order, precision = "exact", sense = "forward";
   bool temperature = false;
   Output output;
   bool json = false;

@@ -151,6 +151,34 @@ class Table(Case):
         bert = SOURCE / "conformance" / "tiny_models" / "bert"
         self.error("apply", bert, "--q", q, "--positions", "0,1", "-o", out, code=3, says="no rotary encoding")
 
+    def test_pope(self):
+        """y = [mu cos phi | mu sin phi], mu = ln(1 + e^x), phi = p base^(-i/d), of keys + the bias clamped to [-2 pi, 0]."""
+        x = [-3.0, 0.5, 2.0, -0.25, 1.0, 0.0, 4.0, -1.5]
+        bias = [-0.5, 0.3, -7.0, -1.0]
+        q = self.write_npy("q.npy", x, (2, 1, 4), "<f8", "d")
+        b = self.write_npy("b.npy", bias, (1, 4), "<f8", "d")
+        out = self.folder / "o.safetensors"
+        scheme, words = "pope head_dim=4 base=100", ["--positions", "3,70000", "-o", out]
+        self.posenc("apply", scheme, "--q", q, "--k", q, "--bias", b, *words)
+        got = read_safetensors(out)
+        for name, added in (("q", [0.0] * 4), ("k", [min(0.0, max(-2 * math.pi, v)) for v in bias])):
+            _, shape, values = got[name]
+            self.assertEqual(list(shape), [2, 1, 8])
+            for t, p in enumerate((3, 70000)):
+                for i in range(4):
+                    mu, phi = math.log1p(math.exp(x[4 * t + i])), p * 100 ** (-i / 4) + added[i]
+                    self.assertAlmostEqual(values[8 * t + i], mu * math.cos(phi), delta=1e-10)
+                    self.assertAlmostEqual(values[8 * t + 4 + i], mu * math.sin(phi), delta=1e-10)
+        self.posenc("apply", scheme + " + linear factor=2", "--q", q, *words)
+        self.assertAlmostEqual(read_safetensors(out)["q"][2][0], math.log1p(math.exp(-3)) * math.cos(1.5), delta=1e-14)
+        for more, code, says in ((["--sense", "inverse"], 2, "forward only"), (["--precision", "ggml"], 2, "exact only"),
+                                 (["--temperature"], 2, "--temperature"), (["--bias", b], 2, "give --k"),
+                                 (["--k", q, "--bias", q], 3, "bias")):
+            self.error("apply", scheme, "--q", q, *more, *words, code=code, says=says)
+        self.error("apply", SCHEME, "--k", self.write_npy("k.npy", [0.5] * 16, (2, 1, 8)), "--bias", b, *words, code=2,
+                   says="--bias belongs to pope")
+        self.error("apply", scheme, "--k", q, "--bias", b, "--positions", "3,4", "-o", b, code=2, says="is the file that is read")
+
     def test_which_of_differing_layers(self):
         """Gemma-3's sliding layers turn by another base than the others: nobody chose, so it is said which was taken."""
         model = SOURCE / "examples" / "models" / "gemma-3-1b"
