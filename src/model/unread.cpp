@@ -75,6 +75,7 @@ constexpr Alias kAliases[] = {{"theta", "rope_theta"},
                               {"rope_scale", "factor of rope_scaling"},
                               {"rope_scaling_factor", "factor of rope_scaling"},
                               {"ntk_alpha", "alpha of rope_scaling"},
+                              {"n_ctx", "the length, n_positions or max_position_embeddings"},
                               {"rope_percentage", "partial_rotary_factor"},
                               {"rotary_percentage", "partial_rotary_factor"},
                               {"partial_rotary_factors", "partial_rotary_factor by layer"}};
@@ -249,9 +250,11 @@ class Unread {
                 "rope_local_base_freq"},
                key))
       return turns_by(number);
-    if (key == "original_max_position_embeddings") {
+    if (any_of({"original_max_position_embeddings", "n_ctx"}, key)) {
       const auto longest = view_.value("max_position_embeddings");
-      return longest && longest->value.is_number() && longest->value.as_number() == number;
+      if (!longest || !longest->value.is_number())
+        return key == "n_ctx";  // nothing counts a length
+      return longest->value.as_number() == number;
     }
     const bool share = key.ends_with("fraction") || key.ends_with("pct") ||
                        key.ends_with("percent") || key.ends_with("percentage");

@@ -27,6 +27,15 @@ std::string place_of(const std::string& more) {
   return "/" + more.substr(1, more.find('"', 1) - 1);
 }
 
+// OpenAI's files have n_ctx beside n_positions, and GPT2Config reads the latter.
+TEST(Unread, ALengthThatDoesNotCountIsAFinding) {
+  for (const char* type : {"gpt2", "openai-gpt", "gptj", "codegen"}) {
+    EXPECT_EQ(unread(with(type, R"("n_ctx":1024,"n_positions":1024)"), "/n_ctx"), nullptr) << type;
+    EXPECT_NE(unread(with(type, R"("n_ctx":4096,"n_positions":1024)"), "/n_ctx"), nullptr) << type;
+  }
+  EXPECT_EQ(unread(with("bloom", R"("n_ctx":4096)"), "/n_ctx"), nullptr);
+}
+
 TEST(Unread, AKeyOfAnotherClassIsAFinding) {
   for (const char* more : {R"("sliding_window":128)",
                            R"("sliding_window_size":128)",
