@@ -7,21 +7,13 @@
 
 #include <cmath>
 #include <limits>
-#include <set>
 
-#include "core/hash.h"
+#include "core/everything.h"
 #include "posenc/core/fields.h"
 #include "posenc/registry.h"
 #include "support/random.h"
 
 namespace posenc {
-
-enum class Shade : std::uint8_t { unset, dark, light };
-template <>
-struct EnumNames<Shade> {
-  static constexpr std::array<std::string_view, 3> value{"unset", "dark", "light"};
-};
-
 namespace {
 
 using testing::AllOf;
@@ -35,39 +27,6 @@ std::string refusal(const std::string& text, const ArrayLookup& arrays = {}) {
   }
   return "";
 }
-
-// Every type that a field may have.
-struct Everything {
-  static constexpr Card card{"everything", "all field types", "", ""};
-  double number = 1.5;
-  Index integer = 7;
-  bool flag = true;
-  Shade shade = Shade::unset;
-  std::string text = "word";
-  std::vector<double> numbers{0.5};
-  std::vector<Index> integers;
-  std::vector<Shade> shades;
-  std::optional<double> maybe_number;
-  std::optional<Index> maybe_integer = 3;
-  std::optional<Shade> maybe_shade;
-  std::optional<std::string> maybe_text;
-  bool operator==(const Everything&) const = default;
-  template <class S, class V>
-  static constexpr void describe(S& s, V&& v) {
-    v("number", s.number, Field{.doc = "a number", .unit = "rad"});
-    v("integer", s.integer, Field{.doc = "an integer", .min = -10, .max = 1e15});
-    v("flag", s.flag, Field{.doc = "a flag"});
-    v("shade", s.shade, Field{.doc = "a choice", .required = true});
-    v("text", s.text, Field{.doc = "a text"});
-    v("numbers", s.numbers, Field{.doc = "numbers", .min = 0});
-    v("integers", s.integers, Field{.doc = "integers"});
-    v("shades", s.shades, Field{.doc = "choices"});
-    v("maybe_number", s.maybe_number, Field{.doc = "number or none", .max = 5});
-    v("maybe_integer", s.maybe_integer, Field{.doc = "integer or none"});
-    v("maybe_shade", s.maybe_shade, Field{.doc = "choice or none"});
-    v("maybe_text", s.maybe_text, Field{.doc = "text or none"});
-  }
-};
 
 Everything read(const std::string& fields, const ArrayLookup& arrays = {}) {
   const auto parts = grammar::split("everything " + fields);
@@ -332,72 +291,6 @@ TEST(Grammar, ParseOfTextIsTheSameOverTheRegistry) {
   });
   EXPECT_GT(schemes, 0);
   EXPECT_GT(scalings, 0);
-}
-
-TEST(Fields, EverySchemeIsListedOnceAndDocumented) {
-  std::set<std::string_view> names;
-  auto all = all_schemes();
-  EXPECT_EQ(all.size(), Schemes::size);
-  for (const SchemeInfo& s : all_scalings()) all.push_back(s);
-  EXPECT_EQ(all.size(), Schemes::size + Scalings::size);
-  for (const SchemeInfo& s : all) {
-    EXPECT_TRUE(names.insert(s.card.name).second) << s.card.name << " stands twice";
-    EXPECT_FALSE(s.card.title.empty()) << s.card.name;
-    EXPECT_FALSE(s.card.paper.empty()) << s.card.name;
-    EXPECT_EQ(s.card.name.find_first_of(" =+[]@\",A"), std::string_view::npos) << s.card.name;
-    std::set<std::string_view> fields;
-    for (const FieldInfo& f : s.fields) {
-      EXPECT_TRUE(fields.insert(f.name).second) << s.card.name << "." << f.name;
-      EXPECT_FALSE(f.doc.empty()) << s.card.name << "." << f.name;
-      EXPECT_EQ(f.name.find_first_of(" =+[]@\","), std::string_view::npos) << f.name;
-    }
-  }
-}
-
-TEST(Fields, SayWhatTheyAre) {
-  const SchemeInfo rope = all_schemes().front();
-  EXPECT_EQ(rope.card.name, "rope");
-  EXPECT_EQ(rope.family, "rotary");
-  ASSERT_GE(rope.fields.size(), 7u);
-  EXPECT_EQ(rope.fields[0].name, "head_dim");
-  EXPECT_EQ(rope.fields[0].type, "integer");
-  EXPECT_EQ(rope.fields[0].min, 1.0);
-  EXPECT_TRUE(rope.fields[0].required);
-  EXPECT_EQ(rope.fields[3].default_text, "10000");
-  EXPECT_EQ(rope.fields[4].type, "half_split|interleaved");
-  Everything e;
-  const auto refs = field_refs(e);
-  const auto info = [&](std::size_t i) { return grammar::field_info(refs[i]); };
-  EXPECT_EQ(info(0).unit, "rad");
-  EXPECT_EQ(info(0).min, std::nullopt);
-  EXPECT_EQ(info(3).choices, (std::vector<std::string_view>{"dark", "light"}));
-  EXPECT_EQ(info(5).type, "list of numbers");
-  EXPECT_EQ(info(7).type, "list of words");
-  EXPECT_EQ(info(7).choices, (std::vector<std::string_view>{"dark", "light"}));
-  EXPECT_EQ(info(7).default_text, "[]");
-  EXPECT_TRUE(info(8).optional);
-  EXPECT_EQ(info(8).type, "number");
-  EXPECT_EQ(info(8).default_text, "none");
-  EXPECT_EQ(info(9).default_text, "3");
-  EXPECT_EQ(e, Everything()) << "asking changes nothing";
-}
-
-TEST(Hash, EqualValuesHaveEqualHashes) {
-  Everything a, b;
-  EXPECT_EQ(hash_of(a), hash_of(b));
-  a.number = 0.0;
-  b.number = -0.0;
-  ASSERT_EQ(a, b);
-  EXPECT_EQ(hash_of(a), hash_of(b));
-  std::set<std::uint64_t> seen;
-  test::Random random(5);
-  for (int i = 0; i < 10000; ++i) {
-    Everything e;
-    e.number = i;
-    e.numbers.assign(static_cast<std::size_t>(i % 7), 0.0);
-    seen.insert(hash_of(e));
-  }
-  EXPECT_EQ(seen.size(), 10000u);
 }
 
 }  // namespace

@@ -3,21 +3,12 @@
 // was built, and where it says so a model of that class ran. The numbers are float32 there.
 #include <set>
 
-#include "hugging_face_suite.h"
+#include "class_rules.h"
 
 namespace posenc {
 namespace {
 
 using namespace test;
-
-ModelSpec read(const std::string& text) {
-  return read_hugging_face(parse_json(text, "config.json"), "config.json");
-}
-const Finding* finding(const ModelSpec& spec, const std::string& code) {
-  for (const auto& f : spec.findings)
-    if (f.code == code) return &f;
-  return nullptr;
-}
 
 // Number of pairs, second and last frequency of the first layer that turns.
 void expect_spectrum(const std::string& text, std::size_t pairs, double second, double last) {
@@ -32,13 +23,6 @@ void expect_spectrum(const std::string& text, std::size_t pairs, double second, 
     return;
   }
   FAIL() << text;
-}
-
-void expect_refused(const std::string& text, const std::string& code) {
-  const ModelSpec spec = read(text);
-  EXPECT_TRUE(spec.has_error()) << text;
-  const Finding* f = finding(spec, code);
-  EXPECT_TRUE(f && f->severity == Severity::error) << text << errors_of(spec);
 }
 
 // The class keeps one dictionary: what stands by layer type is lost, layer_types or not, and the
@@ -117,44 +101,6 @@ TEST(ClassRules, OddWidths) {
   expect_refused(R"({"model_type":"glm","head_dim":64,"partial_rotary_factor":0.3,"rope_scaling":)"
                  R"({"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32}})",
                  "partial_out_of_range");
-}
-
-TEST(ClassRules, WhatTransformersRefuses) {
-  const std::string yarn =
-      R"("rope_scaling":{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":512})";
-  for (const char* type : {"phi", "starcoder2"}) {  // TypeError: None * float
-    const std::string begin = std::string("{\"model_type\":\"") + type + "\",\"head_dim\":null,";
-    expect_refused(begin + yarn + "}", "wrong_type");
-    EXPECT_FALSE(
-        read(begin + R"("rope_scaling":{"rope_type":"linear","factor":2.0}})").has_error());
-  }
-  expect_refused(R"({"model_type":"llama","rope_parameters":{"rope_type":"proportional",)"
-                 R"("rope_theta":10000.0,"factor":null,"partial_rotary_factor":0.5}})",
-                 "wrong_type");
-  expect_refused(R"({"model_type":"mistral","sliding_window":0})", "wrong_type");
-  expect_refused(R"({"model_type":"llama","max_position_embeddings":null})", "wrong_type");
-  expect_refused(R"({"model_type":"llama","head_dim":64.0})", "wrong_type");
-  std::string ones, twos;
-  for (int i = 0; i < 64; ++i) ones += i > 0 ? ",1.0" : "1.0", twos += i > 0 ? ",2.0" : "2.0";
-  const std::string longrope =
-      R"({"model_type":"phimoe","rope_scaling":{"rope_type":"longrope","factor":4.0,)"
-      R"("original_max_position_embeddings":4096,"short_factor":[)" +
-      ones + "],\"long_factor\":[" + twos + "]";
-  expect_refused(longrope + "}}", "missing_key");
-  expect_refused(longrope + R"(,"short_mscale":1.2}})", "missing_key");
-  EXPECT_FALSE(read(longrope + R"(,"short_mscale":1.2,"long_mscale":1.3}})").has_error());
-  // Its forward makes the frequencies by the short list at every length; the gain alone switches.
-  for (const Index length : {4096, 4097}) {
-    ReadOptions options;
-    options.context = length;
-    const ModelSpec spec = read_hugging_face(
-        parse_json(longrope + R"(,"short_mscale":1.2,"long_mscale":1.3}})", "config.json"),
-        "config.json", options);
-    ASSERT_FALSE(spec.has_error()) << errors_of(spec);
-    const Spectrum& s = spec.layers.at(0).rotary->blocks.at(0).spectrum;
-    EXPECT_EQ(s.gain, length > 4096 ? 1.3 : 1.2);
-    EXPECT_EQ(s.frequency.at(0), 1.0);
-  }
 }
 
 // A string is true and null is off, as Python takes them; both are said.
@@ -363,49 +309,6 @@ TEST(ClassRules, SoundWithARotary) {
     EXPECT_EQ(codec.layers[1].attention.right, 0);
     EXPECT_EQ(codec.layers[1].rotary->blocks.front().width(), 64);
   }
-}
-
-// transformers checks every whole number that a class holds, read or not; EXAONE's may be letters.
-TEST(ClassRules, NumbersOfAnotherType) {
-  for (const char* text :
-       {R"({"model_type":"bert","pad_token_id":"0"})", R"({"model_type":"phi3","pad_token_id":{}})",
-        R"({"model_type":"wav2vec2-bert","max_source_positions":"x"})",
-        R"({"model_type":"trocr","decoder_attention_heads":true})",
-        R"({"model_type":"speecht5","num_conv_pos_embeddings":"128"})",
-        R"({"model_type":"blip_text_model","num_attention_heads":{}})"})
-    expect_refused(text, "wrong_type");
-  for (
-      const char* text :
-      {R"({"model_type":"bert","vocab_size":"x"})",
-       R"({"model_type":"exaone4","sliding_window_pattern":"L","num_hidden_layers":0,"layer_types":[]})"})
-    EXPECT_FALSE(finding(read(text), "wrong_type")) << text;
-}
-
-// Each fails in transformers, on loading or when its rotary is built.
-TEST(ClassRules, WhatElseTransformersRefuses) {
-  for (const char* type : {"gemma3_text", "cohere2", "qwen3_next", "modernbert", "afmoe"})
-    for (const char* key :
-         {"sliding_window_pattern", "full_attention_interval", "global_attn_every_n_layers"}) {
-      const Json config = Json::object({{"model_type", type}, {key, nullptr}});
-      const bool read_by_class =
-          std::string(type) == "qwen3_next"  ? std::string(key) == "full_attention_interval"
-          : type[0] == 'm' || type[0] == 'a' ? std::string(key) == "global_attn_every_n_layers"
-                                             : std::string(key) == "sliding_window_pattern";
-      EXPECT_EQ(read(config.dump()).has_error(), read_by_class) << config.dump();
-    }
-  for (const char* type : {"gemma4_text", "laguna", "mellum", "mimo_v2_flash", "zaya"})
-    for (const char* scaling : {"null", "{}"})
-      expect_refused(
-          R"({"model_type":")" + std::string(type) + R"(","rope_scaling":)" + scaling + "}",
-          "wrong_type");
-  for (const char* type : {"exaone4", "dia_decoder", "glm4_moe_lite", "helium"})
-    expect_refused(R"({"model_type":")" + std::string(type) + R"(","num_key_value_heads":null})",
-                   "wrong_type");
-  expect_refused(R"({"model_type":"llama","num_hidden_layers":2,"layer_types":["full_attention"]})",
-                 "layer_types_length");
-  expect_refused(R"({"model_type":"llama","num_hidden_layers":1,"layer_types":["nonsense"]})",
-                 "wrong_type");
-  expect_refused(R"({"model_type":"zamba2","num_hidden_layers":3})", "layer_types_length");
 }
 
 }  // namespace
