@@ -110,8 +110,8 @@ std::vector<Preset<Learned>> Learned::presets() {
 
 std::vector<Preset<FourierFeatures>> FourierFeatures::presets() {
   namespace of = fourier_presets;
-  const auto image = [](Index bands) {
-    return std::vector<PresetSize>{{"bands", bands}, {"pixels", 224}};
+  const auto image = [](Index usual) {
+    return std::vector<PresetSize>{{"bands", usual}, {"pixels", 224}};
   };
   const std::vector<PresetSize> space{{"axes", 3}, {"bands", 10}};
   return {{"perceiver",
