@@ -179,10 +179,10 @@ inline std::vector<Learned> samples(Type<Learned>) {
       [](Learned& x) { x.l2norm = true, x.initializer = TableInitial::glorot_uniform; });
 }
 
-// Two rows of three tokens on several axes, below `limit`.
+// Two rows of three tokens on several axes, below `limit`, no axis like another.
 inline OwnedPositions whole_positions(std::int32_t axes, Index limit) {
   std::vector<Index> v;
-  for (Index i = 0; i < 6 * axes; ++i) v.push_back((i * i + 2 * i) % limit);
+  for (Index i = 0; i < 6 * axes; ++i) v.push_back((i * 7 / 2 + i / 6) % limit);
   return explicit_positions(v, 2, axes);
 }
 

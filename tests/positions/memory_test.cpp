@@ -39,7 +39,8 @@ using CallWith = std::function<void(Memory&, const Positions&)>;
 void expect_refused(const std::string& who, const CallWith& call) {
   Memory m;
   EXPECT_NO_THROW(call(m, m.positions(m.y() - kTokens))) << who;
-  for (double* p : {m.y(), m.y() + 3, m.y() + kTokens * kWidth - 1}) {
+  // From the left only the last of them lies in the output, from the right only the first.
+  for (double* p : {m.y() - kTokens + 1, m.y(), m.y() + 3, m.y() + kTokens * kWidth - 1}) {
     const std::vector<double> before = m.numbers;
     try {
       call(m, m.positions(p));
