@@ -3,13 +3,15 @@
 """Breaks one line of a formula or kernel at a time and shows which test catches it.
 
     python3 tests/mutations/run.py [--jobs N] [--only TEXT]... [--minutes M] [--clean]
+    python3 tests/mutations/run.py --check
 
 Each entry of mutations.json: `file`, `find` (a text that stands there exactly once), `replace`, `what` it
 breaks and the test programs that should notice. A copy of the tree is built once in build-mutations (kept for
 the next run), for one vector and the one-lane instruction set, kernels alone with optimization. Only what a
 mutation touches is built again, and put back from a copy of the first build afterwards. A mutation that no test
 catches fails the run. A header of a scheme is in half of the library, so all of them take an hour on two cores;
-with --minutes as many are tried as there is time for, from another place in the list after every commit.
+with --minutes as many are tried as there is time for, from another place in the list after every commit. --check only
+looks whether every text still stands where the list says, in no time: a line that was written anew takes its entry along.
 """
 import argparse
 import concurrent.futures
@@ -116,8 +118,6 @@ def try_mutation(m, jobs):
     """Breaks, builds, tests and puts everything back; the program that caught it and its failing test."""
     path = TREE / m["file"]
     text, times = path.read_text(), path.stat()
-    if text.count(m["find"]) != 1:
-        sys.exit(f"{m['file']}: {m['find']!r} stands there {text.count(m['find'])} times, not once")
     path.write_text(text.replace(m["find"], m["replace"]))
     try:
         built = build(jobs, m["tests"])
@@ -128,6 +128,22 @@ def try_mutation(m, jobs):
         path.write_text(text)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
         mirror(FIRST, BUILD)
+
+
+def check(mutations):
+    """What the list says of the tree that is not so, a line each."""
+    wrong = []
+    for m in mutations:
+        path, where = SOURCE / m["file"], f"{m['file']}: {m['what']}"
+        count = path.read_text().count(m["find"]) if path.exists() else 0
+        if count != 1:
+            wrong.append(f"{where}: {m['find']!r} stands there {count} times, not once")
+        if m["find"] == m["replace"]:
+            wrong.append(f"{where}: nothing is replaced")
+        for program in m["tests"]:
+            if not (SOURCE / "tests" / program.removeprefix("test_")).is_dir():
+                wrong.append(f"{where}: no test program is called {program}")
+    return wrong
 
 
 def begin_elsewhere(mutations):
@@ -144,11 +160,17 @@ def main():
     parser.add_argument("--only", action="append", default=[], help="text in the file or in what is broken")
     parser.add_argument("--minutes", type=float, help="begin no more after so long (the first build does not count)")
     parser.add_argument("--clean", action="store_true", help="build anew")
+    parser.add_argument("--check", action="store_true", help="only compare the list with the tree")
     args = parser.parse_args()
     mutations = [m for m in json.loads((HERE / "mutations.json").read_text())
                  if not args.only or any(o in m["file"] + ": " + m["what"] for o in args.only)]
     if not mutations:
         sys.exit("no mutation is called that")
+    wrong = check(mutations)
+    if wrong:
+        sys.exit("\n".join(wrong))
+    if args.check:
+        sys.exit(print(f"{len(mutations)} lines to break stand where the list says"))
     if args.clean:
         shutil.rmtree(WORK, ignore_errors=True)
     started = time.monotonic()
