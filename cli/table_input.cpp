@@ -153,7 +153,7 @@ PositionList on_grid(const ModelSpec& m, const InputEncoding& e, const PositionL
   if (!own)
     throw InputError(
         fmt::format("{}: the grid is that of each image, so a list of positions means no cells: "
-                    "give posenc table --grid HxW, whose cells it then counts row by row, or "
+                    "give --grid HxW, whose cells it then counts row by row, or "
                     "coordinates of both axes (an .npy of [2, batch, tokens])",
                     m.file));
   PositionList out = list;

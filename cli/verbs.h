@@ -66,7 +66,7 @@ struct PlotOptions {
   SubjectOptions subject;
   std::string kind, positions;  // kind "": wavelengths where something turns, else rows
   std::string output, format;   // .svg or .html
-  ExtendOptions extend;         // of kind extend: the table's options
+  ExtendOptions extend;         // of kind extend: the table's options; `grid` of rows as well
   std::string at;               // of kind extend: what the similarity is to
   bool extend_given = false;    // one of those was on the command line
   bool json = false;

@@ -27,7 +27,10 @@ std::vector<CLI::Option*> add_table_options(CLI::App* x, ExtendOptions& o, bool 
       "N")
       ->transform(whole_number(0));
   add(x->add_option("--suffix", o.suffix, "rows kept at the end"), "N")->transform(whole_number(0));
-  add(x->add_option("--grid", o.grid, "the table's own grid (default: the square of its rows)"),
+  add(x->add_option("--grid", o.grid,
+                    needed ? "the table's own grid (default: the square of its rows)"
+                           : "of extend: the table's own grid; of rows: an image whose cells the "
+                             "positions count, row by row"),
       "HxW");
   add(x->add_option("--order", o.order,
                     "its axes: t rows, y x of a grid, c channels, 1 of size one\n"
@@ -96,11 +99,13 @@ void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
       "rows.html\n"
       "  posenc plot \"sinusoidal width=128\" --kind decay -o inner_products.svg\n"
       "  posenc plot models/bert --kind decay -o learned.svg\n"
+      "  posenc plot models/detr --grid 12x16 -o cells.svg\n"
       "  posenc plot bert.safetensors --kind extend --tensor "
       "bert.embeddings.position_embeddings.weight \\\n"
       "    --to 1024 --how linear -o longer.svg");
   p->callback([&o, &chosen, of_tables] {
-    for (const CLI::Option* x : of_tables) o.extend_given |= x->count() > 0;
+    for (const CLI::Option* x : of_tables)  // --grid has a meaning for rows too
+      o.extend_given |= x->count() > 0 && x->get_name() != "--grid";
     chosen = [&o] { return plot(o); };
   });
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "extend_rows.h"
 #include "phases.h"
 #include "row_axis.h"
 #include "sinusoid.h"
@@ -19,17 +20,27 @@ struct RowSource {
   const ModelSpec* model = nullptr;
   const InputEncoding* input = nullptr;
   const SubjectOptions* subject = nullptr;
+  std::string grid;  // HxW: a list counts its cells
   Array at(const PositionList& list) const {
-    return scheme ? input_rows(*scheme, list, DType::f64, *subject)
-                  : model_rows(*model, *input, list, DType::f64);
+    if (!scheme) return model_rows(*model, *input, list, DType::f64, grid);
+    return input_rows(*scheme, grid.empty() ? list : cells_of(grid, list), DType::f64, *subject);
   }
 };
 
+// As many positions as are drawn where none are given: all cells of a grid, if a picture holds
+// them.
+Index usual_count(const RowSource& source, std::optional<Index> most) {
+  if (source.grid.empty()) return std::min<Index>(most.value_or(100), 512);
+  const std::vector<Index> g = sizes("--grid", source.grid);
+  Index cells = 1;
+  for (const Index n : g) cells = std::min(cells * std::min(n, kMostRows), kMostRows);
+  return cells;
+}
+
 Figure heat_map(const RowSource& source, const std::string& title, const PlotOptions& o,
                 std::optional<Index> most) {
-  const PositionList list = o.positions.empty()
-                                ? first_positions(std::min<Index>(most.value_or(100), 512))
-                                : read_positions(o.positions);
+  const PositionList list = o.positions.empty() ? first_positions(usual_count(source, most))
+                                                : read_positions(o.positions);
   check_drawable(list.owned.batch * list.owned.count(), 1);
   const Array rows = source.at(list);
   check_drawable(rows.shape[0], rows.shape[1]);
@@ -41,6 +52,7 @@ Figure heat_map(const RowSource& source, const std::string& title, const PlotOpt
   name_rows(h, list);
   if (source.input && source.input->image_prefix && o.positions.empty())
     h.y.unit = "row of the table";
+  if (!source.grid.empty()) h.y = {"cell", "row by row", false, {}, {}, true};
   h.value_label = "encoding";
   h.rows = static_cast<int>(rows.shape[0]), h.columns = static_cast<int>(rows.shape[1]);
   // A few large numbers would leave the rest white: the scale ends at twice the 98th percentile.
@@ -146,6 +158,7 @@ std::string usual_kind(const Subject& s, const PlotOptions& o) {
 
 std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::string& title) {
   RowSource source;
+  source.grid = o.extend.grid;
   std::optional<Index> most;
   PlotOptions own = o;
   if (s.encoding) {
@@ -162,7 +175,8 @@ std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::stri
   }
   const Encoding& e = s.encoding ? *s.encoding : source.input->value;
   // (A scaled one is drawn as any other phase: its law is that of the plain one.)
-  if (const auto* sinusoid = std::get_if<Sinusoidal>(&e.scheme); sinusoid && e.scalings.empty())
+  if (const auto* sinusoid = std::get_if<Sinusoidal>(&e.scheme);
+      sinusoid && e.scalings.empty() && source.grid.empty())
     return plot_sinusoid(*sinusoid, title, own);
   if (o.kind == "rows") return {heat_map(source, title, o, most)};
   const std::optional<LoweredInput> phases = phases_of(e, {own.subject.context.value_or(0)});

@@ -216,8 +216,12 @@ std::vector<Figure> figures_of(PlotOptions& o, std::string& title) {
   const Subject subject = read_subject(o.subject);
   title = subject.title;
   const bool by_rows = is_drawn_by_rows(subject, o);
+  if (!o.extend.grid.empty() && (!by_rows || !(o.kind.empty() || o.kind == "rows")))
+    throw UsageError("--grid goes with --kind extend, and with rows of what acts at the input");
   if (o.kind.empty())
-    o.kind = !o.positions.empty() ? "rows" : by_rows ? usual_kind(subject, o) : "wavelengths";
+    o.kind = !o.positions.empty() || !o.extend.grid.empty() ? "rows"
+             : by_rows                                      ? usual_kind(subject, o)
+                                                            : "wavelengths";
   if (by_rows) return plot_input(subject, o, title);
   const Drawn d = drawn_of(subject, o);
   title = d.title;

@@ -158,6 +158,34 @@ class Plots(Case):
         self.error("plot", scheme, "--kind", "error", "-o", out, code=2, says="wavelengths or decay")
         self.error("plot", "learned width=4 rows=8", "--kind", "rows", "-o", out, code=3, says="learned")
 
+    def test_cells_of_an_image(self):
+        """--grid draws the rows that table --grid writes: all cells, or those that positions count."""
+        detr = self.folder / "detr"
+        detr.mkdir()
+        (detr / "config.json").write_text('{"model_type": "detr", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,'
+                                          ' "encoder_attention_heads": 2, "decoder_attention_heads": 2}')
+        for subject in [detr, "sinusoidal_nd widths=[4,4]"]:
+            for positions in [[], ["--positions", "5,2"]]:
+                csv = self.posenc("table", subject, "--grid", "2x3", *(positions or ["--positions", "0:6"]), "--what",
+                                  "rows", "-o", "-", "--format", "csv").decode()
+                want = [[float(v) for v in line.split(",")] for line in csv.split()]
+                (panel, data), = self.plot(subject, "--grid", "2x3", *positions)
+                self.assertEqual(self.labels(panel), ("channel [index]", "cell [row by row]"))
+                self.assertEqual([len(r) for r in data["rows"]], [8] * (2 if positions else 6))
+                for got, expected in zip(sum(data["rows"], []), sum(want, [])):
+                    self.assertAlmostEqual(got, expected, delta=1e-3)
+        (_, data), = self.plot(detr, "--grid", "50x100")
+        self.assertEqual(len(data["rows"]), 2048)
+        out = self.folder / "p.svg"
+        self.error("plot", detr, "--kind", "rows", "-o", out, code=3, says="give --grid HxW")
+        self.error("plot", detr, "--grid", "4x4", "--kind", "decay", "-o", out, code=2, says="--grid goes with")
+        self.error("plot", "sinusoidal width=8", "--grid", "4x4", "-o", out, code=3, says="2 axes, the encoding has 1")
+        for grid in ["0x5", "5", "x"]:
+            self.error("plot", detr, "--grid", grid, "-o", out, code=2, says="--grid must be")
+        rope = "rope head_dim=8 pairing=half_split"
+        self.error("plot", rope, "--grid", "4x4", "-o", out, code=2, says="--grid goes with")
+        self.assertFalse(out.exists())
+
     def test_pope(self):
         """Its phase in every kind; it is no rotation, so no bound of rotations is drawn."""
         pope = "pope head_dim=8 base=100"
