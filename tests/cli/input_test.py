@@ -173,7 +173,7 @@ class Input(Case):
         self.near(self.rows(detr, "--positions", at)[1], angles(0, 1) + angles(0, 2), 1e-5)
         out = ["-o", self.folder / "x.npy"]
         self.error("table", detr, "--positions", "0:4", *out, code=3, says=["config.json", "each image", "--grid HxW", ".npy"])
-        self.error("plot", detr, "--kind", "rows", "-o", self.folder / "x.svg", code=3, says=["each image", "posenc table"])
+        self.error("plot", detr, "--kind", "rows", "-o", self.folder / "x.svg", code=3, says=["each image", "give --grid"])
         self.error("table", detr, "--grid", "2x3", "--positions", "6", *out, code=3, says=["0 to 5", "2 x 3", "got 6"])
         self.error("table", detr, "--grid", "2x3", "--positions", at, *out, code=2, says=["--grid", "2 axes"])
         for wrong in ["6", "2x0", "2x3x4", "axb"]:
