@@ -194,9 +194,12 @@ Index shape_evaluation_offset(const ShapeShift& s) {
   return s.variant == ShapeVariant::code ? s.max_shift : 0;
 }
 
-OwnedPositions random_positions(Index max_length, Index tokens, const DrawKey& key) {
+OwnedPositions random_positions(Index max_length, Index tokens, const DrawKey& key,
+                                RandomisedFirst first) {
   check_randomised(max_length, tokens);
-  return own(subset(0, max_length, tokens, key));
+  std::vector<Index> p = subset(0, max_length, tokens, key);
+  if (first == RandomisedFirst::zero && !p.empty()) p.front() = 0;  // the others stay as drawn
+  return own(std::move(p));
 }
 
 std::vector<Index> random_distances(Index max_length, Index tokens, const DrawKey& key) {

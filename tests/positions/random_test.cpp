@@ -131,6 +131,16 @@ TEST(Randomised, DistinctOrderedAndFair) {
   EXPECT_THAT(refusal([] { random_positions(4, 5, {}); }), HasSubstr("[randomised]"));
 }
 
+TEST(Randomised, AFirstPositionOfZeroLeavesTheOthers) {
+  const DrawKey key{5, 6, 7};
+  std::vector<Index> drawn = wholes(random_positions(2048, 9, key));
+  ASSERT_GT(drawn.front(), 0);
+  drawn.front() = 0;
+  EXPECT_EQ(wholes(random_positions(2048, 9, key, RandomisedFirst::zero)), drawn);
+  EXPECT_EQ(wholes(random_positions(2048, 1, key, RandomisedFirst::zero)), std::vector<Index>{0});
+  EXPECT_EQ(random_positions(2048, 0, key, RandomisedFirst::zero).count(), 0);
+}
+
 TEST(Randomised, DistancesAreTheirOwnDraw) {
   const std::vector<Index> d = random_distances(40, 7, {5, 6, 7});
   ASSERT_EQ(d.size(), 7u);
