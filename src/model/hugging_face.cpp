@@ -59,6 +59,7 @@ bool descend(TextPart& at, Reading& reading, bool first) {
                   "read the model's code; --assume model_type=... takes another class's rules");
     return false;
   }
+  remote_code(whole);
   if (const Json* note = at.entry->find("input_note"))
     reading.note("encoding_not_covered", note->as_string(),
                  reading.file + "#" + at.pointer + "/model_type");

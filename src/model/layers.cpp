@@ -294,7 +294,8 @@ std::optional<std::string> instead_of_rotary(const ConfigView& view) {
   return rule->at("otherwise").as_string();
 }
 
-// Whose code is meant, where it is not transformers' own.
+}  // namespace
+
 void remote_code(const ConfigView& view) {
   const Json* code = view.entry().find("remote");
   if (!code) return;
@@ -308,8 +309,6 @@ void remote_code(const ConfigView& view) {
   if (const Json* note = view.entry().find("remote_note"))
     view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
 }
-
-}  // namespace
 
 PartLayers read_layers(const ConfigView& view, Index context) {
   PartLayers out;

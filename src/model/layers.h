@@ -27,6 +27,8 @@ std::string input_scale_text(const ConfigView&, Index width, bool learned);
 std::optional<Json> variant_entry(const ConfigView&);
 // What the reader cannot describe, by name: an error. False where the table says nothing of it.
 bool refused_by_name(const ConfigView&);
+// Whose code is meant, where it is not transformers' own: a note (layers.cpp).
+void remote_code(const ConfigView&);
 // cached_key_channels of each layer (key_cache.cpp); layer_types: the type of each.
 void count_cached_keys(const ConfigView&, const std::vector<std::string>& layer_types,
                        std::vector<LayerSpec>&);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/rope_parts.h"
+#include "model/rotary_text.h"
 
 namespace posenc::hf {
 namespace {
@@ -158,6 +159,28 @@ void deepseek_gain(Dict& d) {
   d.set("mscale", {Json(), m->origin, m->where});
 }
 
+// The class checks how many entries the dictionary has (Phi-3-vision).
+bool has_fields(const ConfigView& view, const Json& rule, const Value& v) {
+  const Json* fields = rule.find("fields");
+  if (!fields || static_cast<Index>(v.value.as_object().size()) == fields->as_integer())
+    return true;
+  view.reading().error("wrong_type",
+                       rule.at("key").as_string() + " must have " + shown(*fields) +
+                           " entries, got " + shown(v.value) + ": " + view.class_name() +
+                           " refuses the file",
+                       v.where, "leave out what the class does not read");
+  return false;
+}
+
+// What a type takes from beside its dictionary, or from the class.
+void take_outside(const ConfigView& view, const Json& rule, const Value& type, Dict& d) {
+  const Json* all = rule.find("outside");
+  const Json* names = all ? all->find(type.value.as_string()) : nullptr;
+  if (!names) return;
+  for (const Json& name : names->as_array())
+    if (const auto v = view.value(name.as_string())) d.set(name.as_string(), *v);
+}
+
 // rope_scaling {"type", "factor"} of InternLM2, rotary {"type", "base"} of InternLM.
 bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   const std::string key = rule.at("key").as_string(), base = text_of(rule, "base");
@@ -170,7 +193,8 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   }
   const Dict said = dict_of(view, v->value, v->where, v->origin);
   const auto type = scaling_type(view, rule, said, v->where);
-  if (!type || (rule.find("pair") && !is_pair(view, key, *v, said))) return false;
+  if (!type || (rule.find("pair") && !is_pair(view, key, *v, said)) || !has_fields(view, rule, *v))
+    return false;
   d.set("rope_type", *type);
   const bool scales = type->value != Json("default") && type->value != Json("longrope");
   const Json* reads = read_by(rule, *type);
@@ -190,6 +214,7 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   if (reads)
     for (const auto& [name, held] : reads->as_object())
       if (!held.is_null()) d.set_default(name, of_class(view, held));
+  take_outside(view, rule, *type, d);
   if (type->value == Json("yarn")) deepseek_gain(d);
   if (const Json* held = rule.find("factor_default"); held && scales)
     d.set_default("factor", of_class(view, *held));
@@ -197,6 +222,18 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   view.reading().error("missing_key", key + " has no " + base, v->where + "/" + base,
                        "state " + base);
   return false;
+}
+
+// MiniMax-Text-01's rotary_dim: the turned channels of a head, all of them where it is missing.
+bool width(const ConfigView& view, const std::string& key, Dict& d) {
+  if (!view.stated(key)) return true;
+  const auto turned = view.integer(key, 1, 65536, true);
+  const auto head = head_of(view, "");
+  if (!turned || !head) return false;
+  d.set("partial_rotary_factor",
+        {static_cast<double>(turned->value) / static_cast<double>(head->q_dim.value),
+         Origin::derived, turned->where + " / head_dim"});
+  return true;
 }
 
 // Qwen's use_dynamic_ntk: dynamic NTK in steps beyond seq_length.
@@ -225,6 +262,8 @@ RopeSet own_keys(const ConfigView& view) {
   const Json* steps = rule_of(view, "steps");
   if ((ratio && !times(view, *ratio, d, theta)) || (scaled && !scaling(view, *scaled, d, theta)) ||
       (steps && !stepwise(view, *steps, d)))
+    return set;
+  if (const Json* key = rule_of(view, "width"); key && !width(view, key->as_string(), d))
     return set;
   d.set("rope_theta", theta);
   if (const Json* key = rule_of(view, "fraction"))

@@ -83,7 +83,7 @@ TEST(RemoteCode, TurnsAsItsModuleDoes) {
     EXPECT_TRUE(finding(spec, "remote_code")) << who;
   }
   EXPECT_LE(worst, 4e-6);  // float32 angles up to position 512
-  EXPECT_EQ(types.size(), 8u);
+  EXPECT_EQ(types.size(), 11u);
 }
 
 TEST(RemoteCode, BaichuanOf13BHasItsBias) {
@@ -166,6 +166,34 @@ TEST(RemoteCode, RefusesWhatItCannotTell) {
       {R"({"model_type": "kimi_k2", "rope_scaling": {"rope_type": "yarn", "factor": 2.0}})",
        "missing_key", "rope_type is not read"},
       {R"({"model_type": "kimi_k2", "rope_scaling": {"type": "yarn"}})", "missing_key", "factor"},
+      {R"({"model_type": "phi3_v", "hidden_size": 8, "num_attention_heads": 2,
+           "rope_scaling": {"type": "yarn", "short_factor": [1, 1], "long_factor": [1, 1]}})",
+       "unknown_rope_type", "only su"},
+      {R"({"model_type": "phi3_v", "hidden_size": 8, "num_attention_heads": 2, "rope_scaling":
+           {"type": "su", "short_factor": [1, 1], "long_factor": [1, 1], "factor": 2}})",
+       "wrong_type", "must have 3 entries"},
+      {R"({"model_type": "phi3_v", "hidden_size": 8, "num_attention_heads": 2,
+           "rope_scaling": {"type": "su", "short_factor": [1, 1, 1], "long_factor": [1, 1]}})",
+       "list_length", "short_factor"},
+      {R"({"model_type": "minimax_text_01", "num_hidden_layers": 2})", "missing_key",
+       "attn_type_list"},
+      {R"({"model_type": "minimax_text_01", "num_hidden_layers": 2, "attn_type_list": [1]})",
+       "layer_types_length", "each of the 2 layers"},
+      {R"({"model_type": "minimax_text_01", "num_hidden_layers": 1, "attn_type_list": ["full"]})",
+       "wrong_type", "must hold numbers"},
+      {R"({"model_type": "minimax_text_01", "num_hidden_layers": 1, "attn_type_list": [1],
+           "rotary_dim": 256})",
+       "partial_out_of_range", "256"},
+      {R"({"model_type": "minimax_text_01", "num_hidden_layers": 1, "attn_type_list": [1],
+           "rotary_dim": "64"})",
+       "wrong_type", "rotary_dim"},
+      {R"({"model_type": "minimax_text_01", "num_hidden_layers": 1, "attn_type_list": [1],
+           "rotary_dim": null})",
+       "missing_key", "rotary_dim is null"},
+      {R"({"model_type": "internvl_chat", "vision_config": {"image_size": 448}})",
+       "unknown_model_type", "llm_config has no model_type"},
+      {R"({"model_type": "internvl_chat", "llm_config": {"model_type": "nobody"}})",
+       "unknown_model_type", "nobody"},
   };
   for (const Refused& r : all) {
     const ModelSpec spec = read(r.config);

@@ -193,4 +193,63 @@ ENTRY = {
         "remote_note": "blocks of keys that sparse_config chooses for a query are not described",
         "defaults": {"hidden_size": 4096, "max_position_embeddings": 2048, "num_attention_heads": 32,
                      "num_hidden_layers": 32, "num_key_value_heads": None}},
+    # Phi-3-vision and Phi-3.5-vision: lamm-mit/Cephalo-Phi-3-Vision-MoE Phi_3V_MoE/modeling_phi3_v.py and
+    # configuration_phi3_v.py (word for word the rotary of OpenGVLab/InternVL internvl_chat/internvl/model/phi3). Its
+    # type yarn is another one, with lists and the gain 0.1 ln(s) + 1; no checkpoint of it is known.
+    "phi3_v": {
+        "class": "Phi3VConfig", "remote": "Microsoft's modeling_phi3_v.py of Phi-3-vision and Phi-3.5-vision",
+        "scheme": "rope", "pairing": "half_split", "theta": 10000.0, "head": "hidden_over_heads", "heads_divide": True,
+        "window": {"key": "sliding_window", "on": "all"},
+        "rope": {"rule": "own_keys", "scaling": {
+            "key": "rope_scaling", "types": {"su": "longrope"}, "fields": 3,
+            "reads": {"longrope": {"short_factor": None, "long_factor": None}},
+            "outside": {"longrope": ["original_max_position_embeddings"]}}},
+        "remote_note": "the encoder of pictures is CLIP's ViT-L/14 at 336 pixels, which the code holds and not the file",
+        "defaults": {"hidden_size": 3072, "max_position_embeddings": 4096, "num_attention_heads": 32,
+                     "num_hidden_layers": 32, "num_key_value_heads": None,
+                     "original_max_position_embeddings": 4096, "sliding_window": None}},
+    # InternVL 1.2 to 3.5 (the releases with internvl_chat): OpenGVLab/InternVL
+    # internvl_chat/internvl/model/internvl_chat, configuration_internvl_chat.py, configuration_intern_vit.py and
+    # modeling_intern_vit.py. Its Phi-3 is the code of phi3_v.
+    "internvl_chat": {
+        "class": "InternVLChatConfig", "remote": "OpenGVLab's modeling_internvl_chat.py",
+        "parts": {"llm_config": {"by_model_type": True, "type": "", "renamed": {"phi3": "phi3_v"}},
+                  "vision_config": {"type": "intern_vit_6b"}}},
+    "intern_vit_6b": {
+        "class": "InternVisionConfig", "remote": "OpenGVLab's modeling_intern_vit.py",
+        "scheme": "none", "input": "learned", "input_patches": 1, "input_square": True,
+        "input_tensor": "embeddings.position_embedding", "bidirectional": True,
+        "defaults": {"hidden_size": 3200, "image_size": 224, "num_attention_heads": 25, "num_hidden_layers": 48,
+                     "patch_size": 14}},
+    # EXAONE 3.0 and 3.5: the published configuration class as kept in vllm-project/vllm
+    # vllm/transformers_utils/configs/exaone.py (0d8caed3604d); turned as in its port, vllm/model_executor/models/exaone.py
+    # (0531c2226a6a): halves, the whole head, theta 10000 where none is stated. rotary_pct is not read.
+    "exaone": {
+        "class": "ExaoneConfig", "remote": "LG's modeling_exaone.py of EXAONE 3.0 and 3.5, as vLLM's port turns",
+        "scheme": "rope", "pairing": "half_split", "theta": 10000.0,
+        "names": {"num_hidden_layers": "num_layers"},
+        "defaults": {"head_dim": None, "hidden_size": 2048, "max_position_embeddings": 2048,
+                     "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": None}},
+    # StableLM before transformers knew it (StableLM-3B-4E1T, Stable Code 3B): Zumwaltboi68/stable-code-3b
+    # modeling_stablelm_epoch.py and configuration_stablelm_epoch.py.
+    "stablelm_epoch": {
+        "class": "StableLMEpochConfig", "remote": "Stability's modeling_stablelm_epoch.py",
+        "scheme": "rope", "pairing": "half_split", "theta": 10000.0, "partial": True,
+        "head": "hidden_over_heads", "heads_divide": True,
+        "rope": {"rule": "own_keys", "fraction": "rope_pct"},
+        "defaults": {"hidden_size": 2560, "max_position_embeddings": 4096, "num_attention_heads": 32,
+                     "num_hidden_layers": 32, "num_key_value_heads": 32, "rope_pct": 0.25}},
+    # MiniMax-Text-01 and M1 (transformers' minimax is their port, of other keys): zzp1012/nanoGPT
+    # utils/model_minimax/modeling_minimax_text_01.py and configuration_minimax_text_01.py.
+    "minimax_text_01": {
+        "class": "MiniMaxText01Config", "remote": "MiniMax's modeling_minimax_text_01.py",
+        "scheme": "rope", "pairing": "half_split", "theta": 1000000.0, "partial": True,
+        "rope": {"rule": "own_keys", "width": "rotary_dim"},
+        "layers": {"rule": "coded", "key": "attn_type_list", "codes": {"0": "linear_attention"},
+                   "other": "full_attention"},
+        "window": {"key": "sliding_window", "on": "all"},
+        "remote_note": "layers of linear attention decay by slopes of their own and are not described",
+        "defaults": {"head_dim": None, "hidden_size": 4096, "max_position_embeddings": 131072,
+                     "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+                     "sliding_window": None}},
 }

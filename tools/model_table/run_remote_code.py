@@ -14,6 +14,8 @@ import math
 import pathlib
 import random
 import sys
+import types
+import typing
 
 import torch
 
@@ -30,6 +32,9 @@ SOURCES = {
                      "2410d1dbf208"),
     "deepseek_moe.py": ("ywhijn/moe-project-7101", "modeling_deepseek.py", "ca08f90083b4"),
     "minicpm4.py": ("wxthu/nas_tuner", "modeling_minicpm.py", "316794f27329"),
+    "phi3_v.py": ("lamm-mit/Cephalo-Phi-3-Vision-MoE", "Phi_3V_MoE/modeling_phi3_v.py", "29fbb3859ef2"),
+    "stablelm_epoch.py": ("Zumwaltboi68/stable-code-3b", "modeling_stablelm_epoch.py", "7c4583da0a36"),
+    "minimax_text_01.py": ("zzp1012/nanoGPT", "utils/model_minimax/modeling_minimax_text_01.py", "33331fb7f0c2"),
     "deepseek_r1.py": ("1nl00k/inspectR1", "modeling_deepseek.py", "a412072b2aad"),
 }
 folder = pathlib.Path(sys.argv[1])
@@ -42,7 +47,7 @@ def parts(file, names):
     tree.body = [n for n in tree.body if getattr(n, "name", None) in names]
     assert len(tree.body) == len(names), (file, names)
     space = {"torch": torch, "nn": torch.nn, "math": math, "F": torch.nn.functional,
-             "importlib": importlib, "apply_rotary_emb_func": None}
+             "importlib": importlib, "apply_rotary_emb_func": None, "Optional": typing.Optional}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             node.decorator_list = []  # torch.jit.script needs the source's file
@@ -261,8 +266,53 @@ def minicpm():
     return out
 
 
+def phi3_v():
+    plain, su, _, turn = parts("phi3_v.py", [
+        "Phi3RotaryEmbedding", "Phi3SuScaledRotaryEmbedding", "rotate_half", "apply_rotary_pos_emb"])
+    lists = {"short_factor": [1 + i / 8 for i in range(8)], "long_factor": [2 + 3 * i for i in range(8)]}
+    out = []
+    for name, kind, longest, original, length in (
+            ("plain", None, 256, 64, 128), ("within", "su", 256, 64, 64), ("beyond", "su", 256, 64, 128),
+            ("not_longer", "su", 64, 64, 64)):
+        config = {"model_type": "phi3_v", "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+                  "max_position_embeddings": longest, "original_max_position_embeddings": original,
+                  "rope_theta": 20000.0, "rope_scaling": {"type": kind, **lists} if kind else None}
+        at = [0, 1, 9, length - 1]
+        q = numbers(len(at), 16)
+        held = types.SimpleNamespace(**config)
+        module = su(16, held) if kind else plain(16, max_position_embeddings=longest, base=20000.0)
+        x = q.transpose(0, 1)[None]
+        turned = turn(x, x, *module(x, torch.tensor(at)[None]))[0][0].transpose(0, 1)
+        out.append(case("phi3_v_" + name, "phi3_v.py", config, length, at, q, turned))
+    return out
+
+
+def partial(name, file, rotary, width_key, width):
+    """Classes that turn the first channels of a head: of 20."""
+    rotary, _, turn = parts(file, [rotary, "rotate_half", "apply_rotary_pos_emb"])
+    config = {"model_type": name, "hidden_size": 40, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+              "max_position_embeddings": 64, "rope_theta": 20000.0, width_key: width,
+              **({"attn_type_list": [1], "head_dim": 20} if name == "minimax_text_01" else {})}
+    turns = int(20 * width) if width < 1 else width
+    at = [0, 1, 9, 63]
+    q = numbers(len(at), 20)
+    x = q.transpose(0, 1)[None]
+    cos, sin = rotary(turns, max_position_embeddings=64, base=20000.0)(x, seq_len=64)
+    first = turn(x[..., :turns], x[..., :turns], cos, sin, torch.tensor(at)[None])[0]
+    turned = torch.cat([first, x[..., turns:]], -1)[0].transpose(0, 1)
+    return [case(name, file, config, 64, at, q, turned)]
+
+
+def stablelm_epoch():
+    return partial("stablelm_epoch", "stablelm_epoch.py", "RotaryEmbedding", "rope_pct", 0.43)
+
+
+def minimax_text_01():
+    return partial("minimax_text_01", "minimax_text_01.py", "MiniMaxText01RotaryEmbedding", "rotary_dim", 12)
+
+
 cases = [c for make in (chatglm, chatglm_6b, qwen, baichuan, internlm, internlm_llama, internlm2, deepseek, kimi_k2,
-                        minicpm) for c in make()]
+                        minicpm, phi3_v, stablelm_epoch, minimax_text_01) for c in make()]
 about = (f"rotary modules of published remote code, run by tools/model_table/run_remote_code.py with PyTorch "
          f"{torch.__version__} in float32")
 print(f'{{"about": {json.dumps(about)},\n "alibi": {json.dumps(baichuan_13b())},\n "cases": [')
