@@ -239,7 +239,7 @@ ENTRY = {
         "rope": {"rule": "own_keys", "fraction": "rope_pct"},
         "defaults": {"hidden_size": 2560, "max_position_embeddings": 4096, "num_attention_heads": 32,
                      "num_hidden_layers": 32, "num_key_value_heads": 32, "rope_pct": 0.25}},
-    # MiniMax-Text-01 and M1 (transformers' minimax is their port, of other keys): zzp1012/nanoGPT
+    # MiniMax-Text-01 (transformers' minimax is their port, of other keys): zzp1012/nanoGPT
     # utils/model_minimax/modeling_minimax_text_01.py and configuration_minimax_text_01.py.
     "minimax_text_01": {
         "class": "MiniMaxText01Config", "remote": "MiniMax's modeling_minimax_text_01.py",
@@ -253,3 +253,8 @@ ENTRY = {
                      "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
                      "sliding_window": None}},
 }
+
+# MiniMax-M1: the same keys under another name (its configuration_minimax_m1.py, kept with its config.json), run as
+# MiniMax-Text-01 by vLLM (model_executor/models/registry.py) and llama.cpp's converter.
+ENTRY["minimax_m1"] = {**ENTRY["minimax_text_01"], "class": "MiniMaxM1Config",
+                       "remote": "MiniMax's modeling_minimax_m1.py, as MiniMax-Text-01's turns"}
