@@ -14,6 +14,22 @@ Count one_key_head(const ConfigView& view, std::string_view key) {
   return Sourced<Index>{1, Origin::derived, v->where};
 }
 
+// DeciLM: how many query heads share one of keys, for each layer.
+Count heads_by_block(const ConfigView& view, Index layer) {
+  const auto heads = view.integer("num_attention_heads", 1, 1'000'000);
+  const auto v = view.stated("block_configs");
+  if (!heads || !v || !v->value.is_array()) return std::nullopt;
+  const auto& blocks = v->value.as_array();
+  const auto i = static_cast<std::size_t>(layer);
+  const Json* attention = i < blocks.size() ? blocks[i].find("attention") : nullptr;
+  const Json* group = attention ? attention->find("n_heads_in_group") : nullptr;
+  const auto n = group ? whole_number(*group) : std::nullopt;
+  if (!n || *n < 1 || *n > heads->value) return std::nullopt;
+  return Sourced<Index>{heads->value / *n, Origin::derived,
+                        heads->where + " // " + v->where + "/" + std::to_string(layer) +
+                            "/attention/n_heads_in_group"};
+}
+
 // Grouped keys: the count of the file or class; null means one for each query head.
 Count key_heads(const ConfigView& view, const std::string& layer_type) {
   const auto holds = [&](const char* key) {
@@ -68,7 +84,9 @@ Count channels(const ConfigView& view, const std::string& layer_type, const Laye
     return Sourced<Index>{latent->value + layer.rotary->blocks.front().width(), Origin::derived,
                           "kv_lora_rank + qk_rope_head_dim"};
   }
-  const auto heads = key_heads(view, layer_type);
+  const Json* rule = view.entry().find("layers");
+  const bool blocks = rule && rule->at("rule") == Json("blocks");
+  const auto heads = blocks ? heads_by_block(view, layer.index) : key_heads(view, layer_type);
   const auto size = head_size(view, layer);
   if (!heads || !size || heads->value * size->value > (Index{1} << 40)) return std::nullopt;
   return Sourced<Index>{heads->value * size->value, Origin::derived,

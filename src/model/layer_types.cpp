@@ -164,33 +164,6 @@ struct Rules {
     return true;
   }
 
-  // MiniMax-Text-01: a number for each layer, further ones unread.
-  bool coded() {
-    const std::string key = text(rule, "key");
-    const auto v = view.stated(key);
-    if (!v || !v->value.is_array() || static_cast<Index>(v->value.as_array().size()) < count) {
-      view.reading().error(v ? "layer_types_length" : "missing_key",
-                           key + " must have a number for each of the " + std::to_string(count) +
-                               " layers: " + view.class_name() + " fails without it" +
-                               (v ? ", got " + shown(v->value) : ""),
-                           v ? v->where : view.where(key), "state the kind of every layer");
-      return false;
-    }
-    origin = v->origin;
-    for (Index i = 0; i < count; ++i) {
-      const Json& code = v->value.as_array()[static_cast<std::size_t>(i)];
-      why = v->where + "/" + std::to_string(i);
-      if (!code.is_number()) {
-        view.reading().error("wrong_type", key + " must hold numbers, got " + shown(code), why,
-                             "state the kind of every layer");
-        return false;
-      }
-      const Json* type = rule.at("codes").find(shown(code));
-      set(i, type ? type->as_string() : text(rule, "other"));
-    }
-    return true;
-  }
-
   bool letters() {
     const std::string key = text(rule, "key");
     const auto v = view.stated(key).value_or(
@@ -343,7 +316,7 @@ bool apply_rule(Rules& r, const std::optional<std::vector<bool>>& flags) {
   if (name == "period") return r.period();
   if (name == "listed") return r.listed();
   if (name == "letters") return r.letters();
-  if (name == "coded") return r.coded();
+  if (name == "coded" || name == "blocks") return types_by_list(r.view, r.rule, r.count, r.plans);
   if (name == "cycle") return r.cycle();
   if (name == "repeated") return r.repeated();
   return r.special(name);

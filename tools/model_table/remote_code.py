@@ -230,6 +230,15 @@ ENTRY = {
         "names": {"num_hidden_layers": "num_layers"},
         "defaults": {"head_dim": None, "hidden_size": 2048, "max_position_embeddings": 2048,
                      "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": None}},
+    # Llama-Nemotron Super 49B and Ultra 253B, layers of Llama's kind of which some have no attention:
+    # DeltaVector1/Chat-Prompters modeling_decilm.py (d8a2e79269c0), whose configuration class derives from Llama's of
+    # transformers 4.44. What llama4_attn_implementation would choose was not at hand.
+    "nemotron-nas": {
+        "class": "DeciLMConfig", "remote": "NVIDIA's modeling_decilm.py of Llama-Nemotron Super and Ultra",
+        "scheme": "rope", "pairing": "half_split", "theta": 10000.0, "head": "hidden_over_heads", "heads_divide": True,
+        "layers": {"rule": "blocks", "key": "block_configs"},
+        "defaults": {"hidden_size": 4096, "max_position_embeddings": 2048, "num_attention_heads": 32,
+                     "num_hidden_layers": 32, "num_key_value_heads": None}},
     # StableLM before transformers knew it (StableLM-3B-4E1T, Stable Code 3B): Zumwaltboi68/stable-code-3b
     # modeling_stablelm_epoch.py and configuration_stablelm_epoch.py.
     "stablelm_epoch": {
