@@ -213,7 +213,7 @@ bool looks_like_a_hub(const std::string& text) {
 // What people write in place of a file.
 std::string absent(const std::string& text) {
   if (looks_like_a_scheme(text))
-    return "; a SCHEME is no MODEL: posenc table, plot, apply and list take it";
+    return "; a SCHEME is no MODEL: posenc table, plot and apply take it";
   if (looks_like_a_hub(text))
     return "; nothing is fetched: download the repository's config.json and name it or its folder";
   return "";

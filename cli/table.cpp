@@ -167,7 +167,8 @@ Arrays rows(const RotarySpec& spec, const PositionList& list, const TableOptions
 // What acts at the input has rows and nothing else.
 Arrays input_table(const Subject& subject, const TableOptions& o) {
   if (o.what != "rows") throw UsageError("a scheme at the input has --what rows, got " + o.what);
-  if (o.subject.context)
+  // A scaling may have one: dynamic_linear per call.
+  if (o.subject.context && (!subject.encoding || subject.encoding->scalings.empty()))
     throw UsageError("--context is for rules of length: rows at the input have none");
   const PositionList list = read_positions(o.positions);
   const DType dtype = o.dtype.empty() ? DType::f64 : dtype_word(o.dtype);

@@ -87,7 +87,9 @@ AxisTaps linear_taps(Index old_size, Index new_size, const Sampling& s) {
 AxisTaps cubic_taps(Index old_size, Index new_size, const Sampling& s, double a) {
   AxisTaps t = empty_taps(old_size, new_size, 4);
   for (Index o = 0; o < new_size; ++o) {
-    const double x = s.at(o), low = std::floor(x), part = x - low;
+    // Farther out every tap is the last row; the point itself need not fit an integer.
+    const double x = std::clamp(s.at(o), -2.0, static_cast<double>(old_size + 1));
+    const double low = std::floor(x), part = x - low;
     for (Index k = 0; k < 4; ++k)
       put(t, o, k, static_cast<Index>(low) + k - 1, cubic(part + 1 - static_cast<double>(k), a));
   }
@@ -102,8 +104,10 @@ AxisTaps wide_taps(Index old_size, Index new_size, const Sampling& s, const Exte
   if (reach * widen > 1e6) refuse(kWho, "a new row must be made of at most 10^6 old ones");
   const auto count = static_cast<Index>(std::ceil(reach * widen)) * 2 + 1;
   AxisTaps t = empty_taps(old_size, new_size, count);
+  const double outside = reach * widen + 2;  // a kernel here meets no row of the table
   for (Index o = 0; o < new_size; ++o) {
-    const double centre = s.at(o) + 0.5;
+    const double centre =
+        std::clamp(s.at(o) + 0.5, -outside, static_cast<double>(old_size) + outside);
     auto first = static_cast<Index>(std::floor(centre - reach * widen + 0.5));
     auto last = static_cast<Index>(std::floor(centre + reach * widen + 0.5));
     if (!repeat) first = std::max<Index>(first, 0), last = std::min(last, old_size);

@@ -182,6 +182,20 @@ TEST(Extend, AFactorLeavesAnAxisOfEqualSizeAsTorchDoes) {
   EXPECT_NE(extended(line, {3}, {3}, one, 1), line);
 }
 
+// 1 / factor beyond the integers, and beyond the doubles: the last row again and again.
+TEST(Extend, PointsFarBehindATableAreItsLastRow) {
+  const std::vector<double> table{0, 1, 5, 2};
+  for (const double factor : {1e-3, 1e-17, 1e-19, 1e-300, 5e-324})
+    for (const ExtendHow how : {ExtendHow::linear, ExtendHow::bilinear, ExtendHow::bicubic}) {
+      Extension e{how};
+      e.scale_y = factor;
+      EXPECT_EQ(extended(table, {4}, {3}, e, 1), (std::vector<double>{2, 2, 2}))
+          << enum_text(how) << " " << factor;
+      e.border = ResizeBorder::renormalise;  // there no row is left to divide by
+      EXPECT_THROW(extended(table, {4}, {3}, e, 1), std::invalid_argument) << factor;
+    }
+}
+
 // q[0 .. n) = p bit for bit; the published form with u elsewhere.
 TEST(Extend, HierarchicalKeepsItsFirstRows) {
   constexpr Index n = 6, channels = 2;

@@ -84,6 +84,14 @@ class Input(Case):
         self.assertEqual(list(self.rows(path, "--tower", "encoder", "--positions", "0:2")[1]), [-x for x in v[16:32]])
         self.error("table", path, "--tower", "vision", "--positions", "0", "-o", "-", "--format", "csv", code=3, says="encoder")
 
+    def test_rules_of_length(self):
+        grows = "sinusoidal width=4 + dynamic_linear trained_length=16 length_rule=per_call"
+        want = self.rows("sinusoidal width=4 scale=0.25", "--positions", "60:62")
+        self.assertEqual(self.rows(grows, "--context", "64", "--positions", "60:62"), want)
+        out = ["--positions", "60:62", "-o", self.folder / "x.npy"]
+        self.error("table", grows, *out, code=3, says="give the context length")
+        self.error("table", "sinusoidal width=4", "--context", "64", *out, code=2, says="rules of length")
+
     def test_sinusoids_of_models(self):
         marian = {"model_type": "marian", "d_model": 8, "encoder_layers": 1, "decoder_layers": 1,
                   "encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 512}
