@@ -177,6 +177,11 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
   as_output.read_only = false;
   const Call c = check_call(x, lowered, as_output);
   check_gradients(lowered, p, g);
+  check_gradient_memory(kWho, g, p,
+                        {{"x", detail::memory_of(x)},
+                         {"d_y", detail::memory_of(d_y)},
+                         {"d_x", detail::memory_of(d_x)}});
+  if (c.y.batch * c.y.tokens > 0) check_product_has_x(kWho, lowered, x, g);
   detail::check_positions_apart(kWho, p, {{"d_x", detail::memory_of(d_x)}});
   TokenView to;
   if (!d_x.empty()) {

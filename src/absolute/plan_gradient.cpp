@@ -150,6 +150,14 @@ void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorVi
         kWho,
         "workspace must have " + std::to_string(gradient_workspace(y.batch, y.tokens)) + " bytes",
         static_cast<Index>(workspace.size()));
+  check_gradient_memory(kWho, g, p,
+                        {{"x", detail::memory_of(x)},
+                         {"d_y", detail::memory_of(d_y)},
+                         {"d_x", detail::memory_of(d_x)},
+                         {"the workspace", detail::memory_of(workspace)}});
+  for (const detail::Operand& used : {detail::Operand{"d_y", detail::memory_of(d_y)},
+                                      detail::Operand{"d_x", detail::memory_of(d_x)}})
+    detail::check_separate(kWho, used, {"the workspace", detail::memory_of(workspace)});
   // What the double path is left to do.
   std::vector<InputGradient> rest(g.begin(), g.end());
   bool slow = !s.additive && (!d_x.empty() || !g.empty());

@@ -7,6 +7,7 @@
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
+#include "positions/memory.h"
 
 namespace posenc {
 namespace {
@@ -98,6 +99,43 @@ void check_rows_memory(const char* who, const LoweredInput& lowered, const Tenso
     own.shape[last] = t.width;
     if (first + t.width > out.shape[last] || !detail::same_view(rows, detail::memory_of(own)))
       refuse(who, std::string(name) + " must not overlap the caller's rows but channel by channel");
+  }
+}
+
+namespace {
+
+// All that a term may have a gradient of.
+template <class F>
+void each_gradient(const InputGradient& g, F&& use) {
+  for (const TensorView* v : {&g.table, &g.affine, &g.rows, &g.frequency, &g.gain, &g.position})
+    if (!v->empty()) use(*v);
+  for (const DenseGradient& layer : g.layers)
+    for (const TensorView* v : {&layer.weight, &layer.bias})
+      if (!v->empty()) use(*v);
+}
+
+}  // namespace
+
+void check_gradient_memory(std::string_view who, std::span<const InputGradient> g,
+                           const Positions& p, std::initializer_list<detail::Operand> other) {
+  for (const InputGradient& term : g)
+    each_gradient(term, [&](const TensorView& v) {
+      const detail::Operand out{"a gradient", detail::memory_of(v)};
+      detail::check_apart(who, out);
+      for (const detail::Operand& in : other) detail::check_separate(who, in, out);
+      detail::check_positions_apart(who, p, {out});
+    });
+}
+
+void check_product_has_x(std::string_view who, const LoweredInput& lowered, const TensorView& x,
+                         std::span<const InputGradient> g) {
+  if (!x.empty()) return;
+  for (std::size_t n = 0; n < g.size(); ++n) {
+    const Compose compose = lowered.terms[n].compose;
+    if (compose != Compose::multiply && compose != Compose::one_plus) continue;
+    each_gradient(g[n], [&](const TensorView&) {
+      refuse(who, "x must be given: gradients of a product need it", enum_text(compose));
+    });
   }
 }
 

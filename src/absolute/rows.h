@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The row of one input term at one token, and what flows back through it.
 #pragma once
+#include <initializer_list>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/overlap.h"
@@ -42,6 +45,14 @@ void check_composed(std::string_view who, const Operand& x, const Operand& y, In
 // channels, which are read first. `width`: channels of x.
 void check_rows_memory(const char* who, const LoweredInput&, const TensorView& out,
                        std::string_view name, Index width);
+
+// Throws [who]: a gradient of a term shares memory with itself or with what the call reads, or
+// writes, beside it. Two terms may have one gradient: both are added to it.
+void check_gradient_memory(std::string_view who, std::span<const InputGradient>, const Positions&,
+                           std::initializer_list<detail::Operand> other);
+// Throws [who]: a product whose rows or gain want a gradient is without its x.
+void check_product_has_x(std::string_view who, const LoweredInput&, const TensorView& x,
+                         std::span<const InputGradient>);
 
 // Throws [who]: a term without just one source of rows.
 void check_one_source(const char* who, const InputTerm&);

@@ -108,6 +108,12 @@ Memory memory_of(const Heads& h) noexcept {
   return m;
 }
 
+Memory memory_of(std::span<const std::byte> bytes) noexcept {
+  Memory m{bytes.empty() ? nullptr : bytes.data(), 1};
+  put_axis(m, static_cast<Index>(bytes.size()), 1);
+  return m;
+}
+
 bool same_view(const Memory& a, const Memory& b) noexcept {
   const auto alike = [](const ViewAxis& x, const ViewAxis& y) {
     return x.size == y.size && x.stride == y.stride;

@@ -3,7 +3,9 @@
 // in very many ways are not followed to the end: they count as shared.
 #pragma once
 #include <array>
+#include <cstddef>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 
 #include "posenc/core/heads.h"
@@ -35,6 +37,7 @@ struct Memory {
 };
 Memory memory_of(const TensorView&) noexcept;
 Memory memory_of(const Heads&) noexcept;
+Memory memory_of(std::span<const std::byte>) noexcept;
 // Whether both are the same elements in the same order.
 bool same_view(const Memory&, const Memory&) noexcept;
 // Whether a byte of one is a byte of the other.

@@ -148,6 +148,7 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows,
   if (rows.device != Device::cpu) refuse("rotary", "rows must be in the CPU's memory");
   if (tokens == 0) return;
   if (rows.data == nullptr) refuse("rotary", "rows must have memory");
+  detail::check_rows_apart(out, rows, "rows");
   detail::RowSource source;
   source.kind = detail::RowSource::Kind::plan;
   source.block_column = s.block_column.data();
@@ -169,7 +170,10 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows,
     refuse("rotary", "a shift by rows that may be no rotation would be a guess");
   detail::check_caller_rows(s, in, rows);
   if (tokens == 0) return;
+  detail::check_rows_apart(out, rows.cos, "cos");
+  detail::check_rows_apart(out, rows.sin, "sin");
   const bool indexed = rows.index.data != nullptr;
+  if (indexed) detail::check_positions_apart(out, rows.index, tokens);
   const Positions index = detail::shared_row(rows.index);
   detail::RowSource source;
   source.kind = detail::RowSource::Kind::caller;

@@ -197,8 +197,15 @@ inline bool decodes(const RotaryPlan::State& s, const QK& x) noexcept {
   return (odd.unequal == 0) & (odd.negative >> 63 == 0) & apart & (s.heads == 1);
 }
 
+bool writes(const Heads& h) noexcept {
+  return h.data != nullptr && h.batch > 0 && h.tokens > 0 && h.heads > 0;
+}
+
 [[gnu::noinline]] Index check_any_tensors(const RotaryPlan::State& s, const QK& in, const QK& out) {
   const bool q = in.q.data != nullptr, k = in.k.data != nullptr;
+  const bool lone_q = !q && writes(out.q), lone_k = !k && writes(out.k);
+  if (lone_q || lone_k)
+    refuse("rotary", "an output must have an input; its memory is null", lone_q ? "q" : "k");
   if (q) check_pair(s, in.q, out.q);
   if (k) check_pair(s, in.k, out.k);
   if (!q && !k) return 0;
@@ -254,6 +261,39 @@ void check_positions_apart(const QK& out, const Positions& p, Index tokens) {
     check_positions_apart(
         "rotary", p,
         {{"the output of q", memory_of(out.q)}, {"the output of k", memory_of(out.k)}});
+}
+
+namespace {
+
+// Of views that run forward, as nearly all do; others are looked at closely.
+inline bool ends_before(const void* a, Index last, Index size, const void* b) noexcept {
+  return reinterpret_cast<std::uintptr_t>(a) + static_cast<std::uintptr_t>((last + 1) * size) <=
+         reinterpret_cast<std::uintptr_t>(b);
+}
+[[gnu::noinline]] void check_rows_closely(const Heads& out, const TensorView& rows,
+                                          std::string_view name, std::string_view what) {
+  detail::check_separate("rotary", {name, memory_of(rows)}, {what, memory_of(out)});
+}
+
+}  // namespace
+
+void check_rows_apart(const QK& out, const TensorView& rows, std::string_view name) {
+  Index last = 0, backwards = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rows.rank); ++i)
+    last += (rows.shape[i] - 1) * rows.stride[i], backwards |= rows.stride[i];
+  const Index size = size_of(rows.dtype);
+  for (const bool keys : {false, true}) {
+    const Heads& h = keys ? out.k : out.q;
+    if (h.data == nullptr) continue;
+    const Index end = (h.batch - 1) * h.batch_stride + (h.tokens - 1) * h.token_stride +
+                      (h.heads - 1) * h.head_stride + (h.dim - 1) * h.dim_stride;
+    const bool forward =
+        (backwards | h.batch_stride | h.token_stride | h.head_stride | h.dim_stride) >= 0;
+    if (forward && (ends_before(rows.data, last, size, h.data) ||
+                    ends_before(h.data, end, size_of(h.dtype), rows.data)))
+      continue;
+    check_rows_closely(h, rows, name, keys ? "the output of k" : "the output of q");
+  }
 }
 
 const Positions& check_positions(const RotaryPlan::State& s, const QK& in, const Positions& p,

@@ -15,6 +15,7 @@
 #include "kernels/read.h"
 #include "kernels/token.h"
 #include "posenc/core/error.h"
+#include "positions/memory.h"
 #include "rotary/plan_state.h"
 
 namespace posenc {
@@ -214,6 +215,17 @@ void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
            "workspace must have " + std::to_string(phase_gradients_workspace(x)) + " bytes",
            static_cast<Index>(workspace.size()));
   if (h.data == nullptr || h.batch * h.tokens == 0) return;
+  const std::initializer_list<detail::Operand> written = {
+      {"the frequency gradient", detail::memory_of(want.frequency)},
+      {"the gain gradient", detail::memory_of(want.gain)},
+      {"the position gradient", detail::memory_of(want.position)},
+      {"the workspace", detail::memory_of(workspace)}};
+  detail::check_outputs("rotary", written, {},
+                        {{"q", detail::memory_of(x.q)},
+                         {"k", detail::memory_of(x.k)},
+                         {"d_out of q", detail::memory_of(g.q)},
+                         {"d_out of k", detail::memory_of(g.k)}});
+  detail::check_positions_apart("rotary", read, written);
   void* memory = workspace.data();
   std::size_t room = workspace.size();
   std::align(alignof(double), sizeof(double), memory, room);

@@ -45,6 +45,8 @@ RowView row_view(const TensorView&, bool indexed) noexcept;
 // Returns the positions to read: those given, or a copy in `one_row`, whose row serves the batch.
 // (Positions of one token are read before it is written: they may lie anywhere.)
 void check_positions_apart(const QK& out, const Positions&, Index tokens);
+// Throws [rotary]: cos and sin, which are read for every head, lie under an output.
+void check_rows_apart(const QK& out, const TensorView& rows, std::string_view name);
 const Positions& check_positions(const RotaryPlan::State&, const QK&, const Positions&,
                                  std::optional<Positions>& one_row);
 

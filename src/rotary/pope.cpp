@@ -118,7 +118,7 @@ void PopePlan::apply(const Heads& in, const Heads& out, const Positions& p, cons
   check_bias(bias, in, s.channels, false);
   if (in.batch * in.tokens * in.heads == 0) return;
   detail::check_outputs("pope", {{"out", detail::memory_of(out)}}, {},
-                        {{"in", detail::memory_of(in)}});
+                        {{"in", detail::memory_of(in)}, {"bias", detail::memory_of(bias)}});
   detail::check_positions_apart("pope", read, {{"out", detail::memory_of(out)}});
   detail::pope_rows({&s.turns, &read, &in, &out, nullptr, &bias, nullptr}, executor);
 }

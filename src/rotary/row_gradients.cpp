@@ -10,6 +10,7 @@
 #include "core/shape.h"
 #include "kernels/read.h"
 #include "posenc/core/error.h"
+#include "positions/memory.h"
 #include "positions/shared_row.h"
 #include "rotary/plan_state.h"
 
@@ -146,6 +147,17 @@ void RotaryPlan::row_gradients(const QK& x, const QK& g, const CallerRows& rows,
   check_gradient(want.sin, rows.sin);
   const Heads& h = x.q.data ? x.q : x.k;
   if (h.data == nullptr || h.batch * h.tokens == 0) return;
+  const std::initializer_list<detail::Operand> written = {
+      {"the gradient of cos", detail::memory_of(want.cos)},
+      {"the gradient of sin", detail::memory_of(want.sin)}};
+  detail::check_outputs("rotary", written, {},
+                        {{"q", detail::memory_of(x.q)},
+                         {"k", detail::memory_of(x.k)},
+                         {"d_out of q", detail::memory_of(g.q)},
+                         {"d_out of k", detail::memory_of(g.k)},
+                         {"cos", detail::memory_of(rows.cos)},
+                         {"sin", detail::memory_of(rows.sin)}});
+  detail::check_positions_apart("rotary", rows.index, written);
   const bool indexed = rows.index.data != nullptr;
   Call call{&s.tables[0], &x, &g,      &rows,    detail::shared_row(rows.index),
             {},           {}, h.batch, h.tokens, 1};

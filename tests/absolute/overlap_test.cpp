@@ -10,6 +10,7 @@
 #include "posenc/absolute/distance_offset.h"
 #include "posenc/absolute/embed.h"
 #include "posenc/absolute/extend.h"
+#include "posenc/absolute/learned.h"
 #include "posenc/absolute/plan.h"
 #include "posenc/absolute/sinusoidal.h"
 #include "posenc/positions.h"
@@ -199,6 +200,73 @@ TEST(Overlap, RowsOfTheCallersOwn) {
     else
       apply_input(x, {}, low, y);
     for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(one.value[i], i % 4 < 2 ? 1 : 2) << i;
+  }
+}
+
+// Added to while tokens are still read: wrong numbers, and with the workspace a crash.
+TEST(Overlap, GradientsOfTerms) {
+  Memory m;
+  const std::vector<double> table(6, 0.5);
+  LoweredInput low;
+  const TensorView values = tensor(table.data(), {3, 2});
+  Learned{.width = 2, .rows = 3}.lower({&values, 1}, low);
+  const InputPlan plan(low, DType::f64);
+  const OwnedPositions p = arange(0, 3);
+  std::vector<std::byte> workspace(plan.gradient_workspace(1, 3));
+  const auto call = [&](bool planned, const TensorView& g, const TensorView& d_x,
+                        const Positions& at) {
+    InputGradient of;
+    of.table = g;
+    if (!planned) return input_gradient(m.at(40), at, low, m.at(20), d_x, {&of, 1});
+    plan.gradient(m.at(40), at, m.at(20), d_x, {&of, 1}, workspace);
+  };
+  Positions in_memory = p;
+  in_memory.data = m.value.data() + 50;
+  for (const bool planned : {false, true}) {
+    const std::string who = planned ? "[input_plan] " : "[apply_input] ";
+    m.refuses(who + "a gradient must not overlap x", [&] { call(planned, m.at(41), {}, p); });
+    m.refuses(who + "a gradient must not overlap d_y", [&] { call(planned, m.at(24), {}, p); });
+    m.refuses(who + "a gradient must not overlap d_x", [&] { call(planned, m.at(0), m.at(2), p); });
+    m.refuses(who + "elements of a gradient must not share memory",
+              [&] { call(planned, m.at(0, 3, 0), {}, p); });
+    std::fill_n(m.value.begin() + 50, 3, 0.0);  // three positions of 0
+    m.refuses(who + "a gradient must not overlap positions",
+              [&] { call(planned, m.at(52), {}, in_memory); });
+    EXPECT_EQ(refusal([&] { call(planned, m.at(0), m.at(20), p); }), "accepted");
+  }
+  InputGradient of;
+  const Workspace used(reinterpret_cast<std::byte*>(m.value.data()), workspace.size());
+  of.table = m.at(2);
+  m.refuses("a gradient must not overlap the workspace", [&] {
+    plan.gradient({}, p, m.at(20), {}, {&of, 1}, used);
+  });
+  of.table = m.at(30);
+  m.refuses("the workspace must not overlap d_x", [&] {
+    plan.gradient({}, p, m.at(20), m.at(0), {&of, 1}, used);
+  });
+  m.refuses("the workspace must not overlap d_y", [&] {
+    plan.gradient({}, p, m.at(0), {}, {&of, 1}, used);
+  });
+}
+
+// Without x a product's rows have the gradient of no call: zeros were added.
+TEST(Plan, GradientsOfAProductNeedItsX) {
+  const std::vector<double> table(6, 0.5), d_y(6, 1.0);
+  std::vector<double> d_table(6), d_x(6);
+  const TensorView values = tensor(table.data(), {3, 2}), up = tensor(d_y.data(), {3, 2});
+  for (const Compose compose : {Compose::multiply, Compose::one_plus}) {
+    LoweredInput low;
+    Learned{.width = 2, .rows = 3, .compose = compose}.lower({&values, 1}, low);
+    const InputPlan plan(low, DType::f64);
+    std::vector<std::byte> workspace(plan.gradient_workspace(1, 3));
+    InputGradient of;
+    const auto call = [&] {
+      plan.gradient({}, arange(0, 3), up, tensor(d_x.data(), {3, 2}), {&of, 1}, workspace);
+    };
+    EXPECT_EQ(refusal(call), "accepted");  // d_x needs the rows alone
+    EXPECT_EQ(d_x[5], compose == Compose::multiply ? 0.5 : 1.5);
+    of.table = tensor(d_table.data(), {3, 2});
+    EXPECT_THAT(refusal(call), HasSubstr("x must be given: gradients of a product need it"));
   }
 }
 

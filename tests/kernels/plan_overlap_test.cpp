@@ -8,6 +8,7 @@
 
 #include "posenc/positions/sequence.h"
 #include "posenc/rotary/plan.h"
+#include "posenc/rotary/pope.h"
 #include "posenc/rotary/rope.h"
 #include "support/random.h"
 #include "support/refusal.h"
@@ -159,6 +160,97 @@ TEST(Plan, ATokenInPlaceIsHeldToTheSameRules) {
   }
   EXPECT_GT(passed, 5000);
   EXPECT_GT(said.size(), 8u);
+}
+
+// cos and sin are read for every head and token, gradients are added to beside what they are of.
+TEST(Plan, WhatIsReadBesideTheTensorsIsNoOutput) {
+  const RotaryPlan plan(half(4), DType::f64);
+  std::vector<double> m(200, 1.0), before = m;
+  const auto at = [&](Index first) { return heads(m.data() + first, 3, 2, 4); };  // 24 elements
+  const auto table = [&](Index first, Index rows, Index columns) {
+    return tensor(m.data() + first, {rows, columns});
+  };
+  const QK q{at(0), {}}, both{at(0), at(24)};
+  for (const Index first : {0, 23, 35, 47}) {
+    const std::string which = first < 24 ? "the output of q" : "the output of k";
+    refuses([&] { plan.apply_rows(both, both, table(first, 3, 4)); },
+            which + " must not overlap rows");
+    refuses(
+        [&] {
+          plan.apply_rows(
+              both, both,
+              CallerRows{.cos = table(first, 3, 2), .sin = table(60, 3, 2), .index = {}});
+        },
+        which + " must not overlap cos");
+    refuses(
+        [&] {
+          plan.apply_rows(
+              both, both,
+              CallerRows{.cos = table(60, 3, 2), .sin = table(first, 3, 2), .index = {}});
+        },
+        which + " must not overlap sin");
+  }
+  TensorView backwards = table(56, 3, 4);  // rows at 48, 52 and 56
+  backwards.stride[0] = -4;
+  EXPECT_EQ(refusal([&] {
+              plan.apply_rows({at(100), at(76)}, {at(124), at(24)}, backwards);
+            }),
+            "accepted");
+  backwards.data = m.data() + 55;
+  m = before;
+  refuses([&] { plan.apply_rows(both, both, backwards); }, "k must not overlap rows");
+  EXPECT_EQ(m, before);
+  const OwnedPositions p = arange(0, 3);
+  std::vector<std::byte> workspace(plan.phase_gradients_workspace(q));
+  const auto gradients = [&](Index frequency, Index gain) {
+    PhaseGradients want;
+    want.frequency = tensor(m.data() + frequency, {1, 1, 2});
+    want.gain = tensor(m.data() + gain, {1});
+    plan.phase_gradients(q, {at(24), {}}, p, want, workspace);
+  };
+  refuses([&] { gradients(3, 100); }, "the frequency gradient must not overlap q");
+  refuses([&] { gradients(100, 30); }, "the gain gradient must not overlap d_out of q");
+  refuses([&] { gradients(100, 101); },
+          "the gain gradient must not overlap the frequency gradient");
+  const CallerRows rows{.cos = table(60, 3, 2), .sin = table(70, 3, 2), .index = {}};
+  const auto row_gradients = [&](Index cos, Index sin) {
+    plan.row_gradients(q, {at(24), {}}, rows, {table(cos, 3, 2), table(sin, 3, 2)});
+  };
+  refuses([&] { row_gradients(20, 100); }, "the gradient of cos must not overlap q");
+  refuses([&] { row_gradients(100, 74); }, "the gradient of sin must not overlap sin");
+  refuses([&] { row_gradients(100, 101); },
+          "the gradient of sin must not overlap the gradient of cos");
+  EXPECT_EQ(m, before);
+  EXPECT_EQ(refusal([&] { gradients(100, 110); }), "accepted");
+  EXPECT_EQ(refusal([&] { row_gradients(120, 130); }), "accepted");
+}
+
+TEST(Plan, PolarKeysAreWrittenBesideTheirBias) {
+  const PopePlan plan(Pope{.head_dim = 4}, DType::f32);
+  std::vector<float> x(24, 1.0f), y(48);
+  refuses(
+      [&] {
+        plan.apply(heads(x.data(), 3, 2, 4), heads(y.data(), 3, 2, 8), arange(0, 3),
+                   tensor(y.data() + 40, {2, 4}));
+      },
+      "[pope] out must not overlap bias");
+}
+
+// A k that is to be written and has nothing to be read from stayed as it was.
+TEST(Plan, AnOutputHasAnInput) {
+  const RotaryPlan plan(half(4), DType::f32);
+  std::vector<float> x(64, 1.0f);
+  const Heads a = heads(x.data(), 3, 1, 4), b = heads(x.data() + 20, 3, 1, 4);
+  const OwnedPositions p = arange(0, 3);
+  refuses(
+      [&] {
+        plan.apply({a, {}}, {a, b}, p);
+      },
+      "an output must have an input; its memory is null, got \"k\"");
+  refuses([&] { plan.apply({{}, a}, {b, a}, p); }, "its memory is null, got \"q\"");
+  Heads none = b;
+  none.heads = 0;
+  EXPECT_EQ(refusal([&] { plan.apply({a, {}}, {a, none}, p); }), "accepted");
 }
 
 // One head: its stride leads nowhere, however many bytes it would be.

@@ -155,7 +155,8 @@ concept AbsoluteScheme = Described<S> &&
 POSENC_API void apply_input(const TensorView& x, const Positions&, const LoweredInput&,
                             const TensorView& y);
 // The transpose: d_x (may be empty) = of the shape and dtype of x, overwritten; gradients of the
-// terms accumulated (one each, or none). d_y may be d_x unless something is appended.
+// terms accumulated (one each, or none), apart from all else. d_y may be d_x unless something is
+// appended. Gradients of a product need x.
 POSENC_API void input_gradient(const TensorView& x, const Positions&, const LoweredInput&,
                                const TensorView& d_y, const TensorView& d_x,
                                std::span<const InputGradient>);

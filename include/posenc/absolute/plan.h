@@ -41,11 +41,12 @@ class POSENC_API InputPlan {
              const Executor& = default_executor()) const;
 
   // The transpose. d_x (may be empty, may be d_y unless something is appended): overwritten.
-  // Gradients of the terms, one each or none: f64, accumulated. Where every term is added or
-  // appended d_x and the gradients of tables are made at the speed of memory; gains, positions, the
-  // caller's rows, extended tables and products take the double path of input_gradient, on the
-  // calling thread. The same for any number of threads. x is read where a product needs it, else
-  // may be empty.
+  // Gradients of the terms, one each or none: f64, accumulated, apart from all else of the call
+  // (two terms may have one). Where every term is added or appended d_x and the gradients of tables
+  // are made at the speed of memory; gains, positions, the caller's rows, extended tables and
+  // products take the double path of input_gradient, on the calling thread. The same for any number
+  // of threads. x is read where the gradient of a product needs it, and refused where it is missing
+  // there; else it may be empty.
   void gradient(const TensorView& x, const Positions&, const TensorView& d_y, const TensorView& d_x,
                 std::span<const InputGradient>, Workspace,
                 const Executor& = default_executor()) const;

@@ -44,14 +44,14 @@ struct CallerRows {
 };
 
 // Gradients of whatever made the phase; empty = not wanted. All f64, accumulated into (+=),
-// deterministic for any number of threads. Of block `block` alone: call it for each, positions add
-// up. Shapes: frequency [heads|1, axes, pairs]; gain [1]; position [axes, batch, tokens]
-// (real-valued).
+// deterministic for any number of threads, apart from each other and from all that is read. Of
+// block `block` alone: call it for each, positions add up. Shapes: frequency [heads|1, axes,
+// pairs]; gain [1]; position [axes, batch, tokens] (real-valued).
 struct PhaseGradients {
   Index block = 0;
   TensorView frequency, gain, position;
 };
-// cos, sin: the shapes of the CallerRows, f64 or f32; accumulated into.
+// cos, sin: the shapes of the CallerRows, f64 or f32; accumulated into, apart as those above.
 struct RowGradients {
   TensorView cos, sin;
 };
@@ -72,7 +72,7 @@ class POSENC_API RotaryPlan {
   // out: [batch * tokens, row_columns()] f32 (f64 for f64 plans); gain in, decay not.
   Index row_columns() const noexcept;  // sum over blocks of heads * 2 * pairs: [cos | sin] a block
   void rows(const Positions&, const TensorView& out, const Executor& = default_executor()) const;
-  // ... then the turn. (xPos needs positions too: refused here.)
+  // ... then the turn, of rows that are no output's memory. (xPos needs positions too: refused.)
   void apply_rows(const QK& in, const QK& out, const TensorView& rows, Sense = Sense::forward,
                   const Executor& = default_executor()) const;
   // Anybody's cos and sin (one block): the spectrum is not used. inverse and shift: refused when
