@@ -159,7 +159,10 @@ std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName
     Index n = 0;
     parse_value({part.name + ": " + std::string(key), kSize, {}}, given->second, {&n});
     chosen.sizes.push_back(n);
-    if (!field_of(fields, key)) part.values.erase(given);
+    if (field_of(fields, key)) continue;
+    part.values.erase(given);
+    if (value_of(part.values, key) != part.values.end())
+      refuse(kWho, part.name + ": a size of a preset must be given once", key);
   }
   return chosen;
 }

@@ -284,7 +284,7 @@ void check_rows_apart(const QK& out, const TensorView& rows, std::string_view na
   const Index size = size_of(rows.dtype);
   for (const bool keys : {false, true}) {
     const Heads& h = keys ? out.k : out.q;
-    if (h.data == nullptr) continue;
+    if (!writes(h)) continue;
     const Index end = (h.batch - 1) * h.batch_stride + (h.tokens - 1) * h.token_stride +
                       (h.heads - 1) * h.head_stride + (h.dim - 1) * h.dim_stride;
     const bool forward =

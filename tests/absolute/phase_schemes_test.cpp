@@ -249,6 +249,9 @@ TEST(InputTerms, RefuseWhatDoesNotFit) {
 TEST(SinusoidalPresets, AreNamedAndRefuseWhatTheProgramsCannot) {
   EXPECT_EQ(Sinusoidal::presets().size(), 30u);
   EXPECT_THAT(refusal([] { sinusoidal_presets::fairseq(3); }), HasSubstr("divides by zero"));
+  for (const Index width : {2, 3})
+    EXPECT_THAT(refusal([&] { sinusoidal_presets::musicgen(width); }),
+                HasSubstr("divides by zero"));
   EXPECT_THAT(refusal([] { sinusoidal_presets::whisper(2); }), HasSubstr("divides by zero"));
   EXPECT_THAT(refusal([] { sinusoidal_nd_presets::tensor2tensor(6, 2); }), HasSubstr("timescales"));
   EXPECT_THAT(refusal([] { sinusoidal_nd_presets::diffusers_3d(24); }), HasSubstr("16"));

@@ -96,6 +96,8 @@ TEST(Presets, WhatANameLacksIsRefused) {
             "[scheme] sinusoidal: width must be within 1 and 1000000, got \"0\"");
   EXPECT_EQ(said("sinusoidal preset=mlx width=4 preset=paper"),
             "[scheme] sinusoidal: a preset must be given once, got \"mlx\"");
+  EXPECT_EQ(said("sinusoidal preset=tape width=8 length=9 length=9"),
+            "[scheme] sinusoidal: a size of a preset must be given once, got \"length\"");
   EXPECT_EQ(said("mrope preset=xd_rope head_dim=12"),
             "[mrope] equal sections of XD-RoPE need a head that is a multiple of 8, got 12");
   EXPECT_NE(said("sinusoidal preset=fairsek width=4").find("did you mean fairseq?"),

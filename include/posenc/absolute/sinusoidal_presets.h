@@ -96,8 +96,10 @@ inline Sinusoidal timesfm(Index width, double min_timescale = 1, double max_time
   s.odd = OddWidth::refuse;
   return s;
 }
-// MusicGen: cosine first.
+// MusicGen: cosine first. Widths 2 and 3 divide by zero there.
 inline Sinusoidal musicgen(Index width) {
+  if (width == 2 || width == 3)
+    refuse("sinusoidal", "MusicGen divides by zero at widths 2 and 3", width);
   Sinusoidal s = tensor2tensor(width);
   s.layout = SineLayout::halves_cos_first;
   return s;
