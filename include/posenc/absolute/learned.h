@@ -90,7 +90,7 @@ struct Learned {
   static constexpr void describe(S& s, V&& v) {
     v("width", s.width,
       Field{.doc = "channels of the encoding", .min = 1, .max = 1e6, .required = true});
-    v("rows", s.rows, Field{.doc = "rows of the table", .min = 0, .max = 1e9, .required = true});
+    v("rows", s.rows, Field{.doc = "rows of the table", .min = 1, .max = 1e9, .required = true});
     v("offset", s.offset, Field{.doc = "added to the position", .unit = "tokens"});
     v("beyond", s.beyond, Field{.doc = "a position without a row"});
     v("alpha", s.alpha, Field{.doc = "weight of the slow part beyond=extend", .min = 0, .max = 1});
@@ -112,8 +112,8 @@ struct Learned {
  private:
   void check_fields() const {
     if (width < 1) refuse("learned", "width must be positive", width);
-    if (rows < 0 || rows > kUnbounded / 16 / width)
-      refuse("learned", "rows must not be negative and the table must fit memory", rows);
+    if (rows < 1 || rows > kUnbounded / 16 / width)
+      refuse("learned", "rows must be positive and the table must fit memory", rows);
     if (!std::isfinite(gain)) refuse("learned", "gain must be finite", gain);
     if (!std::isfinite(input_gain)) refuse("learned", "input_gain must be finite", input_gain);
     if (axis < 0 || axis > 7) refuse("learned", "axis must lie between 0 and 7", axis);

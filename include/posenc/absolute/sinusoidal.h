@@ -163,7 +163,7 @@ struct Sinusoidal {
       refuse("sinusoidal", "exponent_width must not be negative", exponent_width);
     if (!std::isfinite(scale)) refuse("sinusoidal", "scale must be finite", scale);
     if (spacing == SineSpacing::shifted && !(static_cast<double>(pairs()) - shift > 0))
-      refuse("sinusoidal", "shift must be below the number of pairs", shift);
+      refuse("sinusoidal", "there must be more pairs than shift takes away, pairs", pairs());
     if (wraps() && (spacing != SineSpacing::t2t || layout != SineLayout::halves || width < 3))
       refuse("sinusoidal", "odd=marian needs spacing=t2t, layout=halves and at least 3 channels",
              width);
