@@ -17,6 +17,7 @@ const KeysOfType kKeys[] = {
     {"linear", {"factor"}},
     {"dynamic", {"factor"}},
     {"qwen_dynamic", {"trained_length"}},
+    {"ntk", {"factor", "mixed_b"}},
     {"yarn",
      {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
       "mscale", "mscale_all_dim", "truncate"}},

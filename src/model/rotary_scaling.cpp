@@ -14,6 +14,7 @@ bool RotaryWriter::scaling() {
   if (out_.type == "linear") return linear();
   if (out_.type == "dynamic") return dynamic();
   if (out_.type == "qwen_dynamic") return qwen_dynamic();
+  if (out_.type == "ntk") return ntk();
   if (out_.type == "yarn") return yarn();
   if (out_.type == "longrope") return longrope();
   if (out_.type == "llama3") return llama3();
@@ -78,6 +79,28 @@ bool RotaryWriter::qwen_dynamic() {
   field("trained_length", *trained);
   field("length_rule", {"held", Origin::class_default, view_.class_name() + " keeps the prompt's"});
   out_.original_context = trained->value.as_integer();
+  return true;
+}
+
+// GTE, after kexue.fm/archives/9706: fixed, or mixed where the file states an exponent.
+bool RotaryWriter::ntk() {
+  begin("ntk", true);
+  const auto factor = number("factor", "factor", {true, 0});
+  const Value* b = dict_.find("mixed_b");
+  const bool mixes = b && !b->value.is_null();
+  const auto exponent = mixes ? number("mixed_b", "mixed_b", {true, 0}) : std::nullopt;
+  if (!factor || (mixes && !exponent)) return false;
+  if (factor->value.as_number() < 1) {
+    reading().error("factor_below_one",
+                    "factor must be 1 or more, got " + shown(factor->value) + ": below it " +
+                        view_.class_name() + " scales long texts only",
+                    factor->where, "state new length / trained length", factor->value.as_number());
+    return false;
+  }
+  field("factor", *factor);
+  field("formula", {mixes ? "mixed" : "fixed", Origin::derived,
+                    mixes ? b->where : view_.class_name() + ": no mixed_b is stated"});
+  if (mixes) field("mixed_b", *exponent);
   return true;
 }
 

@@ -41,8 +41,10 @@ std::optional<RotaryText> RotaryWriter::write(const Head* head) {
 
 bool RotaryWriter::known_type(const std::string& type) {
   const Json* rule = view_.entry().find("rope");
-  const bool steps = type == "qwen_dynamic" && rule && rule->find("steps");
-  if (!steps && std::find(std::begin(kTypes), std::end(kTypes), type) == std::end(kTypes)) {
+  // Types of other code, which the table names by ours.
+  const bool own =
+      (type == "qwen_dynamic" || type == "ntk") && rule && rule->at("rule") == Json("own_keys");
+  if (!own && std::find(std::begin(kTypes), std::end(kTypes), type) == std::end(kTypes)) {
     unknown_type(type);
     return false;
   }

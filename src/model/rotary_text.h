@@ -65,6 +65,7 @@ class RotaryWriter {
   bool linear();
   bool dynamic();
   bool qwen_dynamic();
+  bool ntk();
   bool yarn();
   std::optional<Value> yarn_factor(const std::optional<Value>& original);
   bool yarn_ramp(const std::optional<Value>& factor);

@@ -83,7 +83,7 @@ TEST(RemoteCode, TurnsAsItsModuleDoes) {
     EXPECT_TRUE(finding(spec, "remote_code")) << who;
   }
   EXPECT_LE(worst, 4e-6);  // float32 angles up to position 512
-  EXPECT_EQ(types.size(), 11u);
+  EXPECT_EQ(types.size(), 12u);
 }
 
 TEST(RemoteCode, BaichuanOf13BHasItsBias) {
@@ -198,6 +198,16 @@ TEST(RemoteCode, RefusesWhatItCannotTell) {
       {R"({"model_type": "minimax_text_01", "num_hidden_layers": 1, "attn_type_list": [1],
            "rotary_dim": null})",
        "missing_key", "rotary_dim is null"},
+      {R"({"model_type": "new", "rope_scaling": {"type": "linear", "factor": 2.0}})",
+       "unknown_rope_type", "only ntk"},
+      {R"({"model_type": "new", "rope_scaling": {"type": "ntk"}})", "missing_key", "factor"},
+      {R"({"model_type": "new", "rope_scaling": {"type": "ntk", "factor": 0.5}})",
+       "factor_below_one", "1 or more"},
+      {R"({"model_type": "new", "rope_scaling": {"type": "ntk", "factor": 2, "mixed_b": 0}})",
+       "wrong_type", "mixed_b"},
+      {R"({"model_type": "new", "logn_attention_scale": true})", "layout_not_covered", "logarithm"},
+      {R"({"model_type": "new", "position_embedding_type": "alibi"})", "wrong_type",
+       "one of rope, absolute"},
       {R"({"model_type": "internvl_chat", "vision_config": {"image_size": 448}})",
        "unknown_model_type", "llm_config has no model_type"},
       {R"({"model_type": "internvl_chat", "llm_config": {"model_type": "nobody"}})",

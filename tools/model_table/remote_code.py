@@ -230,6 +230,20 @@ ENTRY = {
         "names": {"num_hidden_layers": "num_layers"},
         "defaults": {"head_dim": None, "hidden_size": 2048, "max_position_embeddings": 2048,
                      "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": None}},
+    # GTE v1.5 and gte-multilingual (encoders): Alibaba-NLP/new-impl modeling.py and configuration.py of 2024.
+    "new": {
+        "class": "NewConfig", "remote": "Alibaba's modeling.py of new-impl (GTE)",
+        "scheme": "rope", "pairing": "half_split", "theta": 10000.0, "head": "hidden_over_heads", "heads_divide": True,
+        "bidirectional": True,
+        "rope": {"rule": "own_keys", "scaling": {
+            "key": "rope_scaling", "types": {"ntk": "ntk"}, "reads": {"ntk": {"mixed_b": None}}}},
+        "variants": {"key": "position_embedding_type", "of": {
+            "rope": {"variants": {"key": "logn_attention_scale", "of": {
+                "false": {}, "null": {},
+                "true": {"refused": "its queries grow with the logarithm of the text's length (logn_attention_scale)"}}}},
+            "absolute": {"scheme": "none", "input": "learned"}}},
+        "defaults": {"hidden_size": 768, "logn_attention_scale": False, "max_position_embeddings": 2048,
+                     "num_attention_heads": 12, "num_hidden_layers": 12, "position_embedding_type": "rope"}},
     # Llama-Nemotron Super 49B and Ultra 253B, layers of Llama's kind of which some have no attention:
     # DeltaVector1/Chat-Prompters modeling_decilm.py (d8a2e79269c0), whose configuration class derives from Llama's of
     # transformers 4.44. What llama4_attn_implementation would choose was not at hand.

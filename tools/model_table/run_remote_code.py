@@ -35,6 +35,7 @@ SOURCES = {
     "phi3_v.py": ("lamm-mit/Cephalo-Phi-3-Vision-MoE", "Phi_3V_MoE/modeling_phi3_v.py", "29fbb3859ef2"),
     "stablelm_epoch.py": ("Zumwaltboi68/stable-code-3b", "modeling_stablelm_epoch.py", "7c4583da0a36"),
     "minimax_text_01.py": ("zzp1012/nanoGPT", "utils/model_minimax/modeling_minimax_text_01.py", "33331fb7f0c2"),
+    "gte_new.py": ("Alibaba-NLP/new-impl", "modeling.py", "its release of 2024"),
     "deepseek_r1.py": ("1nl00k/inspectR1", "modeling_deepseek.py", "a412072b2aad"),
 }
 folder = pathlib.Path(sys.argv[1])
@@ -311,8 +312,25 @@ def minimax_text_01():
     return partial("minimax_text_01", "minimax_text_01.py", "MiniMaxText01RotaryEmbedding", "rotary_dim", 12)
 
 
+def gte():
+    plain, ntk, _, turn = parts("gte_new.py", [
+        "RotaryEmbedding", "NTKScalingRotaryEmbedding", "rotate_half", "apply_rotary_pos_emb"])
+    out = []
+    for name, scaling in (("plain", None), ("fixed", {"type": "ntk", "factor": 2.0}),
+                          ("mixed", {"type": "ntk", "factor": 4.0, "mixed_b": 0.625})):
+        config = {"model_type": "new", "hidden_size": 32, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+                  "max_position_embeddings": 64, "rope_theta": 20000.0, "rope_scaling": scaling}
+        at = [0, 1, 9, 100]
+        q = numbers(len(at), 16)
+        more = {"scaling_factor": scaling["factor"], "mixed_b": scaling.get("mixed_b")} if scaling else {}
+        cos, sin = (ntk if scaling else plain)(16, max_position_embeddings=64, base=20000.0, **more)(q, seq_len=101)
+        turned = turn(q, q, cos[at][:, None], sin[at][:, None])[0]
+        out.append(case("gte_" + name, "gte_new.py", config, 101, at, q, turned))
+    return out
+
+
 cases = [c for make in (chatglm, chatglm_6b, qwen, baichuan, internlm, internlm_llama, internlm2, deepseek, kimi_k2,
-                        minicpm, phi3_v, stablelm_epoch, minimax_text_01) for c in make()]
+                        minicpm, phi3_v, stablelm_epoch, minimax_text_01, gte) for c in make()]
 about = (f"rotary modules of published remote code, run by tools/model_table/run_remote_code.py with PyTorch "
          f"{torch.__version__} in float32")
 print(f'{{"about": {json.dumps(about)},\n "alibi": {json.dumps(baichuan_13b())},\n "cases": [')
