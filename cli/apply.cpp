@@ -137,7 +137,7 @@ Arrays turned(const ApplyOptions& o, const Subject& subject) {
   if (!o.bias.empty()) throw UsageError("--bias belongs to pope, and nothing else takes one");
   RotarySpec spec = spec_of(subject, o.subject);
   spec.precision = enum_word<Precision>("--precision", o.precision);
-  const Sense sense = enum_word<Sense>("--sense", o.sense);
+  const RotateMode sense = enum_word<RotateMode>("--sense", o.sense);
   const PositionList list = read_positions(o.positions);
   Queries all = read_queries(o, spec.head_dim, list, subject.title);
   const RotaryPlan plan(spec, all.dtype());
@@ -149,7 +149,7 @@ Arrays turned(const ApplyOptions& o, const Subject& subject) {
 
 // PoPE is no rotation in place: heads of d channels become heads of 2 d, and keys have a bias.
 Arrays polar(const ApplyOptions& o, const Subject& subject) {
-  if (enum_word<Sense>("--sense", o.sense) != Sense::forward)
+  if (enum_word<RotateMode>("--sense", o.sense) != RotateMode::forward)
     throw UsageError("pope goes forward only here: its gradient is PopePlan::gradient");
   if (enum_word<Precision>("--precision", o.precision) != Precision::exact)
     throw UsageError("pope has the precision exact only");

@@ -18,6 +18,6 @@ int main() {
   plan.apply(qk, arange(0, tokens));  // in place, q and k in one pass, no table
   std::printf("token 3, head 0: %.6f %.6f\n", q[3 * 32 * 128], q[3 * 32 * 128 + 64]);
 
-  plan.apply(qk, arange(0, tokens), Sense::inverse);  // and back
+  plan.apply(qk, arange(0, tokens), RotateMode::inverse);  // and back
   std::printf("turned back:     %.6f %.6f\n", q[3 * 32 * 128], q[3 * 32 * 128 + 64]);
 }

@@ -108,13 +108,13 @@ struct Case {
     const QK& to = shape.in_place ? from_view : to_view;
     switch (shape.path) {
       case Path::table_free:
-        plan.apply(from_view, to, where, Sense::forward, executor);
+        plan.apply(from_view, to, where, RotateMode::forward, executor);
         break;
       case Path::rows:
-        plan.apply_rows(from_view, to, rows_view, Sense::forward, executor);
+        plan.apply_rows(from_view, to, rows_view, RotateMode::forward, executor);
         break;
       default:
-        apply(plan, from_view, to, *table, where, Sense::forward, executor);
+        apply(plan, from_view, to, *table, where, RotateMode::forward, executor);
     }
   }
   // One call on fresh data against double arithmetic, at tokens spread over the whole.

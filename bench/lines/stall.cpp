@@ -66,7 +66,7 @@ void read_while_growing(const RotaryPlan& plan, const RotaryTable& table, Rotary
     position = (position + 7919) % kSmall;
     const Positions p = positions(std::span<const Index>(&position, 1));
     const Clock::time_point start = Clock::now();
-    apply(plan, view, view, table, p, Sense::forward, inline_executor());
+    apply(plan, view, view, table, p, RotateMode::forward, inline_executor());
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     ++worst.calls;
     if (seconds <= std::max(worst.seconds, kAllowed / 4)) continue;

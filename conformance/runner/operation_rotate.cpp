@@ -21,10 +21,10 @@ struct Stream {
   Heads out_view() { return out ? out->view() : Heads{}; }
 };
 
-Sense sense_of(const Check& check) {
+RotateMode sense_of(const Check& check) {
   const std::string text = check.text("sense", "forward");
-  for (std::size_t i = 0; i < EnumNames<Sense>::value.size(); ++i)
-    if (EnumNames<Sense>::value[i] == text) return static_cast<Sense>(i);
+  for (std::size_t i = 0; i < EnumNames<RotateMode>::value.size(); ++i)
+    if (EnumNames<RotateMode>::value[i] == text) return static_cast<RotateMode>(i);
   refuse("case", "sense must be forward, gradient, inverse or shift", text);
 }
 

@@ -70,20 +70,20 @@ inline DType dtype_of(posenc_dtype t) {
   refuse("c", "the dtype must be one of posenc_dtype", static_cast<Index>(t));
 }
 
-inline Sense sense_of(posenc_sense s) {
+inline RotateMode sense_of(posenc_sense s) {
   switch (s) {
     case POSENC_FORWARD:
-      return Sense::forward;
+      return RotateMode::forward;
     case POSENC_GRADIENT:
-      return Sense::gradient;
+      return RotateMode::gradient;
     case POSENC_INVERSE:
-      return Sense::inverse;
+      return RotateMode::inverse;
     case POSENC_SHIFT:
-      return Sense::shift;
+      return RotateMode::shift;
     case POSENC_SENSE_NONE:
       break;
   }
-  refuse("c", "the sense must be one of posenc_sense", static_cast<Index>(s));
+  refuse("c", "the mode must be one of posenc_sense", static_cast<Index>(s));
 }
 
 inline TableLayout row_layout(posenc_row_layout layout) {

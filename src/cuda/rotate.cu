@@ -40,11 +40,11 @@ struct Job {
 };
 
 // What leaves in another order than it came: even_then_odd.
-PairLayout layout_of(const RotaryTables& t, bool output, Sense sense) {
+PairLayout layout_of(const RotaryTables& t, bool output, RotateMode mode) {
   bool interleaved = t.pairing == Pairing::interleaved;
   if (t.output_order == OutputOrder::even_then_odd) {
-    const bool back = sense == Sense::gradient || sense == Sense::inverse;
-    interleaved = sense != Sense::shift && output == back;
+    const bool back = mode == RotateMode::gradient || mode == RotateMode::inverse;
+    interleaved = mode != RotateMode::shift && output == back;
   }
   return interleaved ? PairLayout{2, 1} : PairLayout{1, t.pairs};
 }
@@ -256,16 +256,16 @@ Job job_of(const RotateCall& call, const RotaryTables& t, const Heads& in, const
   j.in = in;
   j.out = out;
   j.p = detail::shared_row(*call.positions);
-  j.from = layout_of(t, false, call.sense);
-  j.to = layout_of(t, true, call.sense);
-  const bool back = call.sense == Sense::gradient || call.sense == Sense::inverse;
+  j.from = layout_of(t, false, call.mode);
+  j.to = layout_of(t, true, call.mode);
+  const bool back = call.mode == RotateMode::gradient || call.mode == RotateMode::inverse;
   double gain = t.gain;
-  if (call.sense == Sense::inverse) gain = 1 / t.gain;
-  if (call.sense == Sense::shift) gain = 1;
+  if (call.mode == RotateMode::inverse) gain = 1 / t.gain;
+  if (call.mode == RotateMode::shift) gain = 1;
   j.cosine = gain;
   j.sine = (back ? -gain : gain) * t.direction;
-  if (t.log2_decay != nullptr) j.decay = key != (call.sense == Sense::inverse) ? -1 : 1;
-  j.center = call.sense == Sense::shift ? 0 : t.decay_center;
+  if (t.log2_decay != nullptr) j.decay = key != (call.mode == RotateMode::inverse) ? -1 : 1;
+  j.center = call.mode == RotateMode::shift ? 0 : t.decay_center;
   return j;
 }
 

@@ -45,12 +45,12 @@ struct Room {
   C *cos_a, *sin_a, *cos_b, *sin_b, *along, *across;
 };
 
-HWY_INLINE PairLayout LayoutOf(const RotaryTables& t, bool output, Sense sense) {
+HWY_INLINE PairLayout LayoutOf(const RotaryTables& t, bool output, RotateMode mode) {
   bool interleaved = t.pairing == Pairing::interleaved;
   // even_then_odd: what comes out is half-split; a cache that is shifted already is.
   if (t.output_order == OutputOrder::even_then_odd) {
-    const bool back = sense == Sense::gradient || sense == Sense::inverse;
-    interleaved = sense != Sense::shift && output == back;
+    const bool back = mode == RotateMode::gradient || mode == RotateMode::inverse;
+    interleaved = mode != RotateMode::shift && output == back;
   }
   return interleaved ? PairLayout{2, 1} : PairLayout{1, t.pairs};
 }
@@ -166,7 +166,7 @@ HWY_INLINE Chunk<Compute<T>> CoefficientsOf(const RotateCall& call, Index block,
                            room.cos_b, room.sin_b);
     if (!chunk.same) chunk.f.cos_b = room.cos_b, chunk.f.sin_b = room.sin_b;
   } else {
-    const Factor f = FactorOf(t, call.sense, false);
+    const Factor f = FactorOf(t, call.mode, false);
     Phase(t, t.heads > 1 ? head : 0, p, first, chunk.n, f.cosine, f.sine, room.cos_a, room.sin_a);
   }
   return chunk;

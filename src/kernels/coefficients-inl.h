@@ -16,11 +16,11 @@ struct Factor {
   double cosine = 1, sine = 1;
 };
 // The phase has no gain yet; rows have it already. R(-p) turns the sine round.
-[[gnu::always_inline]] inline Factor FactorOf(const RotaryTables& t, Sense sense, bool rows) {
-  const bool back = sense == Sense::gradient || sense == Sense::inverse;
+[[gnu::always_inline]] inline Factor FactorOf(const RotaryTables& t, RotateMode mode, bool rows) {
+  const bool back = mode == RotateMode::gradient || mode == RotateMode::inverse;
   double g = rows ? 1 : t.gain;
-  if (sense == Sense::inverse) g = rows ? 1 / (t.gain * t.gain) : 1 / t.gain;
-  if (sense == Sense::shift) g = rows ? 1 / t.gain : 1;
+  if (mode == RotateMode::inverse) g = rows ? 1 / (t.gain * t.gain) : 1 / t.gain;
+  if (mode == RotateMode::shift) g = rows ? 1 / t.gain : 1;
   return {g, (back ? -g : g) * t.direction};
 }
 
@@ -70,7 +70,7 @@ HWY_INLINE void PlanRow(const RotateCall& call, Index block, Index batch, Index 
                         Index first, Index n, C* buffer_c, C* buffer_s, const C** c, const C** s) {
   const RowSource& r = *call.rows;
   const RotaryTables& t = call.blocks[block];
-  const Factor f = FactorOf(t, call.sense, true);
+  const Factor f = FactorOf(t, call.mode, true);
   const Index pairs = t.heads * t.pairs;
   const RowLayout layout = row_layout(r.layout, pairs);
   const Index twice = layout.copy != 0 ? 2 : 1;
@@ -108,7 +108,7 @@ HWY_INLINE Columns ColumnsOf(TableLayout layout, Index pairs) {
   return {1, 0};
 }
 
-// Pairs [first, first + n) of the caller's rows: ca, sa, cb, sb as the sense wants them. True when
+// Pairs [first, first + n) of the caller's rows: ca, sa, cb, sb as the mode wants them. True when
 // both members of every pair have the same.
 template <class C>
 HWY_INLINE bool CallerRow(const RotateCall& call, const RotaryTables& t, Index batch, Index token,
@@ -130,9 +130,9 @@ HWY_INLINE bool CallerRow(const RotateCall& call, const RotaryTables& t, Index b
     const C sin_b =
         turn * static_cast<C>(ReadRow(r.sin.data, r.sin.dtype, sin_at + b * r.sin.column_stride));
     same = same && cos_a == cos_b && sin_a == sin_b;
-    if (call.sense == Sense::gradient) {
+    if (call.mode == RotateMode::gradient) {
       ca[i] = cos_a, sa[i] = -sin_b, cb[i] = cos_b, sb[i] = -sin_a;
-    } else if (call.sense == Sense::inverse) {
+    } else if (call.mode == RotateMode::inverse) {
       const double det = static_cast<double>(cos_a) * static_cast<double>(cos_b) +
                          static_cast<double>(sin_a) * static_cast<double>(sin_b);
       ca[i] = static_cast<C>(static_cast<double>(cos_b) / det);

@@ -55,9 +55,9 @@ HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& c
 template <class C>
 HWY_INLINE void Decay(const RotateCall& call, const RotaryTables& t, const TokenPosition& p,
                       bool key, const Chunk<C>& chunk, C* cosine, C* sine) {
-  const double center = call.sense == Sense::shift ? 0 : t.decay_center;
+  const double center = call.mode == RotateMode::shift ? 0 : t.decay_center;
   double power = (RealPosition(p, 0) - center) / t.decay_scale;
-  if (key != (call.sense == Sense::inverse)) power = -power;
+  if (key != (call.mode == RotateMode::inverse)) power = -power;
   for (Index i = 0; i < chunk.n; ++i) {
     const C decay = static_cast<C>(std::exp2(t.log2_decay[chunk.first + i] * power));
     cosine[i] = chunk.f.cos_a[i] * decay;
@@ -103,8 +103,8 @@ HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const Ro
                          Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch) {
   using C = Compute<T>;
   const bool each = t.heads > 1 || call.rows->cos.head_stride != 0;
-  const PairLayout order = LayoutOf(t, true, call.sense);
-  const bool reordered = LayoutOf(t, false, call.sense).step != order.step;
+  const PairLayout order = LayoutOf(t, true, call.mode);
+  const bool reordered = LayoutOf(t, false, call.mode).step != order.step;
   StreamedRuns<T> runs;
   for (int which = 0; which < 2; ++which) {
     const Heads& out = which == 0 ? call.out->q : call.out->k;
@@ -145,7 +145,7 @@ HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const Ro
 // Blocks that leave pairs in another order: they are brought into it first, then turned there.
 template <class T>
 HWY_NOINLINE void Reorder(const RotateCall& call, const RotaryTables& t, Index batch, Index token) {
-  const bool split = LayoutOf(t, true, call.sense).step == 1;
+  const bool split = LayoutOf(t, true, call.mode).step == 1;
   for (int which = 0; which < 2; ++which) {
     const Heads& in = which == 0 ? call.in->q : call.in->k;
     const Heads& out = which == 0 ? call.out->q : call.out->k;
@@ -170,7 +170,7 @@ HWY_INLINE void TurnToken(const RotateCall& call, Index block, const Route& rout
   TokenPosition p;
   p.fractional = false;
   if (call.positions != nullptr) read_position(*call.positions, t.axes, batch, token, p);
-  if (LayoutOf(t, false, call.sense).step != LayoutOf(t, true, call.sense).step)
+  if (LayoutOf(t, false, call.mode).step != LayoutOf(t, true, call.mode).step)
     Reorder<T>(call, t, batch, token);
   const Room<Compute<T>> room = {scratch.cos_a, scratch.sin_a, scratch.cos_b,
                                  scratch.sin_b, scratch.along, scratch.across};
@@ -221,7 +221,7 @@ HWY_NOINLINE void TurnBlock(const RotateCall& call, const Route& route, Index ba
                             Index count) {
   using C = Compute<T>;
   const RotaryTables& t = call.blocks[0];
-  const PairLayout order = LayoutOf(t, true, call.sense);
+  const PairLayout order = LayoutOf(t, true, call.mode);
   constexpr Index n = kBlockPairs + kPadding;
   alignas(64) C memory[kBlockTokens][8 * n];
   Chunk<C> chunks[kBlockTokens];

@@ -49,7 +49,7 @@ struct RotateCall {
   const Positions* positions = nullptr;  // null with rows
   const RowSource* rows = &kNoRows;
   std::int32_t block_count = 0, gap_count = 0;
-  Sense sense = Sense::forward;
+  RotateMode mode = RotateMode::forward;
   MemoryWay way = MemoryWay::as_it_lies;
   bool large = false;   // tensors lie in memory rather than in the cache: its way counts
   bool stream = false;  // and out is far larger than the cache: write around it

@@ -72,7 +72,7 @@ Coefficients<C> coefficients(const RotateCall& call, const RotarySpec& spec, Ind
   else
     compat_phase(spectrum, spec.precision, head, position, first, first + n, scratch.cos_a,
                  scratch.sin_a);
-  const Factor f = FactorOf(t, call.sense, true);
+  const Factor f = FactorOf(t, call.mode, true);
   for (Index i = 0; i < n; ++i) {
     scratch.cos_a[i] *= static_cast<C>(f.cosine);
     scratch.sin_a[i] *= static_cast<C>(f.sine);
@@ -86,8 +86,8 @@ void turn_block(const RotateCall& call, const RotarySpec& spec, Index block, Ind
   const RotaryTables& t = call.blocks[block];
   const bool round_each =
       spec.precision == Precision::hf_bfloat16_table && !spec.bfloat16_rounds_once;
-  const PairLayout order = LayoutOf(t, true, call.sense);
-  const bool reordered = LayoutOf(t, false, call.sense).step != order.step;
+  const PairLayout order = LayoutOf(t, true, call.mode);
+  const bool reordered = LayoutOf(t, false, call.mode).step != order.step;
   if (reordered) Reorder<T>(call, t, batch, token);
   const bool each = t.heads > 1 || call.rows->cos.head_stride != 0;
   for (int which = 0; which < 2; ++which) {

@@ -127,10 +127,10 @@ void check_caller_rows(const RotaryPlan::State& s, const QK& x, const CallerRows
 
 }  // namespace detail
 
-void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows, Sense sense,
+void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows, RotateMode mode,
                             const Executor& executor) const {
   const State& s = *state_;
-  detail::check_known("rotary", "sense", sense);
+  detail::check_known("rotary", "mode", mode);
   const Index tokens = detail::check_tensors(s, in, out);
   if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
   const Heads& h = detail::shape_of(in);
@@ -156,17 +156,17 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows,
   source.cos.token_stride = rows.stride[0];
   source.cos.batch_stride = rows.shape[0] == all ? h.tokens * rows.stride[0] : 0;
   detail::RotateCall call;
-  call.in = &in, call.out = &out, call.sense = sense, call.rows = &source;
+  call.in = &in, call.out = &out, call.mode = mode, call.rows = &source;
   detail::run_rotation(s, call, tokens, executor);
 }
 
-void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows, Sense sense,
+void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows, RotateMode mode,
                             const Executor& executor) const {
   const State& s = *state_;
-  detail::check_known("rotary", "sense", sense);
+  detail::check_known("rotary", "mode", mode);
   const Index tokens = detail::check_tensors(s, in, out);
   if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
-  if (sense == Sense::shift)
+  if (mode == RotateMode::shift)
     refuse("rotary", "a shift by rows that may be no rotation would be a guess");
   detail::check_caller_rows(s, in, rows);
   if (tokens == 0) return;
@@ -182,7 +182,7 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows,
   source.sin = detail::row_view(rows.sin, indexed);
   if (indexed) source.index = &index;
   detail::RotateCall call;
-  call.in = &in, call.out = &out, call.sense = sense, call.rows = &source;
+  call.in = &in, call.out = &out, call.mode = mode, call.rows = &source;
   detail::run_rotation(s, call, tokens, executor);
 }
 

@@ -52,7 +52,7 @@ void check_call(const RotaryPlan& below, const RotaryPlan& from, const Heads& x,
 }  // namespace
 
 void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const QK& in,
-           const QK& out, const Positions& p, Sense sense, const Executor& executor) {
+           const QK& out, const Positions& p, RotateMode mode, const Executor& executor) {
   const Heads& x = in.q.data != nullptr ? in.q : in.k;
   check_call(below, from, x, p);
   for (const RotaryPlan* plan : {&below, &from}) {  // whole, before the first run is written
@@ -73,7 +73,7 @@ void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const Q
       run.batch = 1;
       run.batch_stride = 0;
       (side ? below : from)
-          .apply(part(in, row, first, end - first), part(out, row, first, end - first), run, sense,
+          .apply(part(in, row, first, end - first), part(out, row, first, end - first), run, mode,
                  executor);
     }
   }

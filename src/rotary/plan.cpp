@@ -180,30 +180,30 @@ void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor
   turn(s, call, 0, tokens);
 }
 
-void apply_lookup(const State& s, const QK& in, const QK& out, RowSource& rows, Sense sense,
+void apply_lookup(const State& s, const QK& in, const QK& out, RowSource& rows, RotateMode mode,
                   const Executor& executor) {
   const Index tokens = check_tensors(s, in, out);
   if (tokens == 0) return;
   rows.kind = RowSource::Kind::plan;
   rows.block_column = s.block_column.data();
   RotateCall call;
-  call.in = &in, call.out = &out, call.sense = sense, call.rows = &rows;
+  call.in = &in, call.out = &out, call.mode = mode, call.rows = &rows;
   run_rotation(s, call, tokens, executor);
 }
 
 }  // namespace detail
 
-void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, Sense sense,
+void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, RotateMode mode,
                        const Executor& executor) const {
   const State& s = *state_;
-  detail::check_known("rotary", "sense", sense);
+  detail::check_known("rotary", "mode", mode);
   const Index tokens = detail::check_tensors(s, in, out);
   std::optional<Positions> one_row;
   const Positions& read = detail::check_positions(s, in, positions, one_row);
   if (tokens == 0) return;
   detail::check_positions_apart(out, read, tokens);
   RotateCall call;
-  call.in = &in, call.out = &out, call.sense = sense;
+  call.in = &in, call.out = &out, call.mode = mode;
   call.positions = &read;
   detail::run_rotation(s, call, tokens, executor);
 }

@@ -52,8 +52,8 @@ const Positions& check_positions(const RotaryPlan::State&, const QK&, const Posi
 
 // Rows looked up by position, for tables: cos and sin of position p in row p of `rows` (kind plan).
 // The caller has checked that every position has a row, and filled in where the rows lie.
-void apply_lookup(const RotaryPlan::State&, const QK& in, const QK& out, RowSource& rows, Sense,
-                  const Executor&);
+void apply_lookup(const RotaryPlan::State&, const QK& in, const QK& out, RowSource& rows,
+                  RotateMode, const Executor&);
 void run_rotation(const RotaryPlan::State&, RotateCall&, Index tokens, const Executor&);
 
 }  // namespace detail

@@ -250,7 +250,7 @@ void move_chunk(Call& c, Index chunk, T* rows) {
   source.cos.token_stride = c.columns;
   QK qk;
   qk.k = k;
-  detail::apply_lookup(c.plan, qk, qk, source, Sense::forward, inline_executor());
+  detail::apply_lookup(c.plan, qk, qk, source, RotateMode::forward, inline_executor());
 }
 
 void run_chunks(void* arg, Index task) {

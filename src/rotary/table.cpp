@@ -101,7 +101,7 @@ void widen_range(const Positions& p, Index* least, Index* most) {
   *least = low, *most = high;
 }
 
-void check_built_for(const RotarySpec& spec, const TableVersion& v, Sense sense) {
+void check_built_for(const RotarySpec& spec, const TableVersion& v, RotateMode mode) {
   if (detail::same_rows(spec, v.spec)) return;
   const std::uint64_t hash = detail::rows_hash(spec);
   bool fits = std::find(v.lineage.begin(), v.lineage.end(), hash) != v.lineage.end();
@@ -110,7 +110,7 @@ void check_built_for(const RotarySpec& spec, const TableVersion& v, Sense sense)
   for (std::size_t i = 0; fits && i < spec.blocks.size(); ++i) {
     const Spectrum &a = spec.blocks[i].spectrum, &b = v.spec.blocks[i].spectrum;
     fits = a.pairs() == b.pairs() && a.heads == b.heads;
-    if (fits && (sense == Sense::inverse || sense == Sense::shift) && a.gain != b.gain)
+    if (fits && (mode == RotateMode::inverse || mode == RotateMode::shift) && a.gain != b.gain)
       refuse("rotary table", "inverse and shift need the gain that the table was replaced with",
              b.gain);
   }
@@ -120,9 +120,9 @@ void check_built_for(const RotarySpec& spec, const TableVersion& v, Sense sense)
 }  // namespace
 
 void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTable& table,
-           const Positions& positions, Sense sense, const Executor& executor) {
+           const Positions& positions, RotateMode mode, const Executor& executor) {
   const RotaryPlan::State& s = plan.state();
-  detail::check_known("rotary table", "sense", sense);
+  detail::check_known("rotary table", "mode", mode);
   if (s.decays) refuse("rotary table", "xPos has no table: its decay is not bounded");
   if (s.spec.precision == Precision::hf_bfloat16_table)
     refuse("rotary table", "products are rounded once here, precision must not be",
@@ -148,7 +148,7 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
       const TableStore::Pin v(store);
       const Index size = v->size.load(std::memory_order_acquire);
       if (most < size) {
-        check_built_for(s.spec, *v, sense);
+        check_built_for(s.spec, *v, mode);
         RowSource rows;
         rows.layout = v->layout;
         rows.cos.data = v->base;
@@ -156,7 +156,7 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
         rows.cos.token_stride = v->columns;
         rows.index = &read;
         if (!v->pair_axis.empty()) rows.pair_axis = v->pair_axis.data();
-        detail::apply_lookup(s, in, out, rows, sense, executor);
+        detail::apply_lookup(s, in, out, rows, mode, executor);
         return;
       }
       if (store.beyond() == BeyondTable::refuse)

@@ -96,7 +96,7 @@ double unit(DType t) {
 struct Case {
   std::string scheme;
   DType dtype = DType::f32;
-  Sense sense = Sense::forward;
+  RotateMode sense = RotateMode::forward;
   bool in_place = false;
   Index pad = 0;     // channels between heads; an odd number forbids wide accesses
   Index stride = 1;  // of the channels
@@ -219,7 +219,8 @@ int run() {
   int cases = 0, wrong = 0;
   for (const std::string& scheme : schemes)
     for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16})
-      for (const Sense sense : {Sense::forward, Sense::gradient, Sense::inverse, Sense::shift})
+      for (const RotateMode sense :
+           {RotateMode::forward, RotateMode::gradient, RotateMode::inverse, RotateMode::shift})
         for (const bool in_place : {false, true})
           for (const Index pad : {0, 1, 16})
             for (const Index stride : {1, 2})
@@ -231,7 +232,8 @@ int run() {
   for (const char* scheme : {"xpos head_dim=64 pairing=interleaved center=100",
                              "xpos head_dim=64 rotary_dim=40 pairing=half_split center=0"})
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
-      for (const Sense sense : {Sense::forward, Sense::gradient, Sense::inverse, Sense::shift})
+      for (const RotateMode sense :
+           {RotateMode::forward, RotateMode::gradient, RotateMode::inverse, RotateMode::shift})
         for (const bool key : {false, true})
           for (const DType positions : {DType::i64, DType::f64}) {
             ++cases;

@@ -135,15 +135,15 @@ void ggml(const std::string& name, Index n_dims, Pairing pairing) {
   spec.precision = Precision::ggml;
   const RotaryPlan plan(spec, DType::f16);
   const std::vector<Index> at = suite(name, "positions").integers();
-  const auto check = [&](const char* in, const char* out, Sense sense) {
+  const auto check = [&](const char* in, const char* out, RotateMode sense) {
     std::vector<std::uint16_t> x = pack(suite(name, in), DType::f16);
     plan.apply({heads(view(x, DType::f16, {6, 2, 16}), Layout::thd), {}},
                positions(std::span<const Index>(at)), sense);
     const Difference d = compare(x, DType::f16, suite(name, out));
     EXPECT_EQ(d.count, 0u) << name << " " << out << " " << d.relative;
   };
-  check("x", "out", Sense::forward);
-  check("grad_out", "grad_x", Sense::gradient);
+  check("x", "out", RotateMode::forward);
+  check("grad_out", "grad_x", RotateMode::gradient);
 }
 TEST(Compat, GgmlHalf) {
   ggml("ggml_norm_f16", 16, Pairing::interleaved);

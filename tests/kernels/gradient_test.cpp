@@ -97,7 +97,7 @@ Result gradients(const Problem& p, Index block, const Executor& executor) {
   std::vector<std::byte> work(plan.phase_gradients_workspace(x));
   plan.phase_gradients(x, g, p.where(), want, work, executor);
   r.d_q = p.gq, r.d_k = p.gk;
-  plan.apply({p.view(r.d_q, p.q_heads), p.view(r.d_k, p.k_heads)}, p.where(), Sense::gradient);
+  plan.apply({p.view(r.d_q, p.q_heads), p.view(r.d_k, p.k_heads)}, p.where(), RotateMode::gradient);
   return r;
 }
 
@@ -222,14 +222,14 @@ TEST(RowGradients, EveryLayoutAndShape) {
         // The gradient of x is the transpose, whatever the numbers are.
         std::vector<double> d = p.gq;
         plan.apply_rows({p.view(d, p.q_heads), {}}, {p.view(d, p.q_heads), {}}, table,
-                        Sense::gradient);
+                        RotateMode::gradient);
         for (std::size_t i = 0; i < p.q.size(); i += 5)
           EXPECT_NEAR(d[i], slope(p.q[i], loss), 1e-8) << shape << " q " << i;
         // And the inverse undoes it.
         std::vector<double> back = p.q;
         const QK there{p.view(back, p.q_heads), {}};
         plan.apply_rows(there, there, table);
-        plan.apply_rows(there, there, table, Sense::inverse);
+        plan.apply_rows(there, there, table, RotateMode::inverse);
         for (std::size_t i = 0; i < back.size(); ++i) EXPECT_NEAR(back[i], p.q[i], 1e-9) << i;
         std::vector<double> a(cos.size()), b(cos.size());
         plan.row_gradients(x, g, table, {view(a), view(b)}, threads(3));

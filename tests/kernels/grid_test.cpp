@@ -31,7 +31,7 @@ constexpr Source kSources[] = {Source::phase,      Source::rows,     Source::hal
 struct Case {
   RotarySpec spec;
   DType dtype;
-  Sense sense;
+  RotateMode sense;
   Source source;
 };
 
@@ -99,7 +99,7 @@ Matrix matrix_of(const Case& c, const Table& table, Index row, Index k) {
   const auto f = static_cast<long double>(b.spectrum.frequency[static_cast<std::size_t>(k)]);
   const long double phi = p * f, rest = fmal(p, f, -phi);  // the product is phi + rest
   long double g = static_cast<long double>(b.spectrum.gain);
-  if (c.sense == Sense::shift) g = 1;
+  if (c.sense == RotateMode::shift) g = 1;
   const long double co = g * (cosl(phi) - rest * sinl(phi));
   const long double si = g * d * (sinl(phi) + rest * cosl(phi));
   return test::sense_of({co, -si, si, co}, c.sense);
@@ -249,9 +249,10 @@ TEST_F(Grid, EveryKernelEveryWay) {
     std::size_t turn = 0;
     for (const Index pairs : sizes)
       for (const Pairing pairing : {Pairing::half_split, Pairing::interleaved})
-        for (const Sense sense : {Sense::forward, Sense::gradient, Sense::inverse, Sense::shift})
+        for (const RotateMode sense :
+             {RotateMode::forward, RotateMode::gradient, RotateMode::inverse, RotateMode::shift})
           for (const Source source : kSources) {
-            if (is_caller(source) && sense == Sense::shift) continue;
+            if (is_caller(source) && sense == RotateMode::shift) continue;
             // The rarer properties take turns.
             ++turn;
             const bool moved = pairing == Pairing::interleaved && turn % 3 == 0;

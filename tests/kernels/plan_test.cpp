@@ -237,7 +237,7 @@ TEST(Plan, SeveralBlocksAxesAndHeads) {
       std::vector<long double> want(x.begin() + static_cast<Index>(base),
                                     x.begin() + static_cast<Index>(base) + 34);
       for (const RotaryBlock& b : s.blocks)
-        test::turn_head(b, Sense::forward, x.data() + base, want.data(), [&](Index k) {
+        test::turn_head(b, RotateMode::forward, x.data() + base, want.data(), [&](Index k) {
           long double phi = 0;
           for (Index a = 0; a < b.spectrum.axes; ++a)
             phi +=
@@ -269,17 +269,18 @@ TEST(Plan, XposSenses) {
   Random random(2);
   const auto q = random.normals(8), k = random.normals(8);
   const Index p[] = {700};
-  const auto turn = [&](const RotaryPlan& with, Sense sense) {
+  const auto turn = [&](const RotaryPlan& with, RotateMode sense) {
     std::pair r(q, k);
     with.apply({heads(r.first.data(), 1, 1, 8), heads(r.second.data(), 1, 1, 8)}, positions(p),
                sense);
     return r;
   };
-  for (const Sense sense : {Sense::forward, Sense::gradient, Sense::inverse, Sense::shift}) {
+  for (const RotateMode sense :
+       {RotateMode::forward, RotateMode::gradient, RotateMode::inverse, RotateMode::shift}) {
     const auto with = turn(plan, sense), without = turn(plain, sense);
     for (std::size_t i = 0; i < 8; ++i) {
-      double power = (700 - (sense == Sense::shift ? 0 : 2)) / 512.0;
-      if (sense == Sense::inverse) power = -power;
+      double power = (700 - (sense == RotateMode::shift ? 0 : 2)) / 512.0;
+      if (sense == RotateMode::inverse) power = -power;
       const double decay = std::pow(zeta[i / 2], power);
       EXPECT_NEAR(with.first[i], without.first[i] * decay, 1e-13);
       EXPECT_NEAR(with.second[i], without.second[i] / decay, 1e-13);
@@ -309,7 +310,7 @@ TEST(Plan, AnyNumberOfThreadsGivesTheSameBits) {
   const auto turn = [&](const Executor& e) {
     std::vector<float> y = x;
     plan.apply({heads(y.data(), 300, 10, 128), {}}, {heads(y.data(), 300, 10, 128), {}},
-               positions(std::span<const Index>(p)), Sense::forward, e);
+               positions(std::span<const Index>(p)), RotateMode::forward, e);
     return y;
   };
   const auto want = turn(inline_executor());
@@ -351,7 +352,7 @@ TEST(Plan, WidestHead) {
     plan.apply({heads(source.data(), 1, 1, 65536), {}}, {heads(z.data(), 1, 1, 65536), {}},
                positions(p));
     EXPECT_EQ(y, z);
-    plan.apply({heads(y.data(), 1, 1, 65536), {}}, positions(p), Sense::inverse);
+    plan.apply({heads(y.data(), 1, 1, 65536), {}}, positions(p), RotateMode::inverse);
     for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(y[i], x[i], 2e-6) << i;
   }
 }

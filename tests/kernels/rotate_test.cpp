@@ -11,7 +11,7 @@ namespace posenc {
 namespace {
 
 template <class T>
-std::vector<T> turn(const Rope& rope, std::vector<T> x, Index position, Sense sense) {
+std::vector<T> turn(const Rope& rope, std::vector<T> x, Index position, RotateMode sense) {
   const RotaryPlan plan(resolve(rope), dtype_of<T>);
   const Index p[] = {position};
   plan.apply({heads(x.data(), 1, 1, static_cast<Index>(x.size())), {}}, positions(p), sense);
@@ -23,11 +23,11 @@ TEST(Rotate, WorkedExampleInterleaved) {
                          4.81777716752996,  6.1472777035064,   6.97596853602361, 8.02096396852701};
   const std::vector<double> x{1, 2, 3, 4, 5, 6, 7, 8};
   const auto y =
-      turn<double>({.head_dim = 8, .pairing = Pairing::interleaved}, x, 3, Sense::forward);
+      turn<double>({.head_dim = 8, .pairing = Pairing::interleaved}, x, 3, RotateMode::forward);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_NEAR(y[i], want[i], 2e-14) << i;
   const std::vector<float> xf(x.begin(), x.end());
   const auto yf =
-      turn<float>({.head_dim = 8, .pairing = Pairing::interleaved}, xf, 3, Sense::forward);
+      turn<float>({.head_dim = 8, .pairing = Pairing::interleaved}, xf, 3, RotateMode::forward);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_NEAR(yf[i], want[i], 2e-6) << i;
 }
 
@@ -36,10 +36,10 @@ TEST(Rotate, WorkedExampleHalfSplit) {
                          -4.80884247494236, 6.32305934807632,  7.0868367368504,  8.01196398202701};
   const std::vector<double> x{1, 2, 3, 4, 5, 6, 7, 8};
   const auto y =
-      turn<double>({.head_dim = 8, .pairing = Pairing::half_split}, x, 3, Sense::forward);
+      turn<double>({.head_dim = 8, .pairing = Pairing::half_split}, x, 3, RotateMode::forward);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_NEAR(y[i], want[i], 2e-14) << i;
   const auto back =
-      turn<double>({.head_dim = 8, .pairing = Pairing::half_split}, y, 3, Sense::inverse);
+      turn<double>({.head_dim = 8, .pairing = Pairing::half_split}, y, 3, RotateMode::inverse);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_NEAR(back[i], x[i], 1e-14) << i;
 }
 

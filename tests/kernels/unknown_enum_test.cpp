@@ -18,7 +18,7 @@ RotarySpec a_spec() {
 }
 
 TEST(UnknownEnum, HasAText) {
-  EXPECT_EQ(enum_text(static_cast<Sense>(99)), "?");
+  EXPECT_EQ(enum_text(static_cast<RotateMode>(99)), "?");
   EXPECT_EQ(name(static_cast<DType>(99)), "?");
   EXPECT_EQ(name(static_cast<Layout>(99)), "?");
   EXPECT_EQ(name(static_cast<Isa>(99)), "?");
@@ -54,7 +54,7 @@ TEST(UnknownEnum, OfACall) {
   float x[24] = {}, rows[24] = {};
   const Index numbers[] = {0, 1, 2};
   const Positions at = positions(numbers);
-  const auto sense = static_cast<Sense>(9);
+  const auto sense = static_cast<RotateMode>(9);
   const std::string rule = " sense must be one of forward, gradient, inverse, shift, got 9";
   for (const Index tokens : {1, 3}) {
     const QK q{heads(x, tokens, 1, 8), {}};

@@ -86,7 +86,7 @@ std::vector<double> data(const Sample& s, std::uint64_t seed) {
   return Random(seed).normals(static_cast<std::size_t>(kTokens * kHeads * s.spec.head_dim));
 }
 std::vector<double> turn(const Sample& s, std::vector<double> x, const Walk& w,
-                         Sense sense = Sense::forward, bool key = false) {
+                         RotateMode sense = RotateMode::forward, bool key = false) {
   const Heads h = heads(x.data(), kTokens, kHeads, s.spec.head_dim);
   const QK qk = key ? QK{{}, h} : QK{h, {}};
   s.plan.apply(qk, w.view(), sense);
@@ -118,7 +118,7 @@ TEST(RotaryLaws, PlanAgreesWithTheDefinitionInWords) {
       near.value[i] = static_cast<Index>(i * 5 % 23) - 4;
     const std::vector<double> x = data(s, 1);
     for (const bool key : {false, true}) {
-      const std::vector<double> y = turn(s, x, near, Sense::forward, key);
+      const std::vector<double> y = turn(s, x, near, RotateMode::forward, key);
       for (Index t = 0; t < kTokens; ++t)
         for (Index h = 0; h < kHeads; ++h) {
           const auto at = (t * kHeads + h) * s.spec.head_dim;
@@ -155,7 +155,8 @@ TEST(RotaryLaws, ZeroTurnsNothing) {
 TEST(RotaryLaws, ChannelsOutsideTheBlocksAreCopiedToTheBit) {
   for_specs([](const Sample& s) {
     const std::vector<bool> in = turned_channels(s.spec);
-    for (const Sense sense : {Sense::forward, Sense::gradient, Sense::inverse}) {
+    for (const RotateMode sense :
+         {RotateMode::forward, RotateMode::gradient, RotateMode::inverse}) {
       const std::vector<double> x = data(s, 3), y = turn(s, x, walk(s.spec.axes()), sense);
       for (std::size_t i = 0; i < x.size(); ++i)
         if (!in[i % in.size()]) {
@@ -193,8 +194,8 @@ TEST(RotaryLaws, ShiftAddsToThePosition) {
     if (s.decays) return;
     const std::vector<double> x = data(s, 5);
     for (const bool key : {false, true})
-      expect_close(turn(s, turn(s, x, p, Sense::forward, key), by, Sense::shift, key),
-                   turn(s, x, sum, Sense::forward, key), 20 * kClose);
+      expect_close(turn(s, turn(s, x, p, RotateMode::forward, key), by, RotateMode::shift, key),
+                   turn(s, x, sum, RotateMode::forward, key), 20 * kClose);
   });
 }
 
@@ -203,7 +204,8 @@ TEST(RotaryLaws, InverseUndoes) {
     const Walk p = walk(s.spec.axes(), 3, s.decays ? 0 : 1);
     const std::vector<double> x = data(s, 6);
     for (const bool key : {false, true})
-      expect_close(turn(s, turn(s, x, p, Sense::forward, key), p, Sense::inverse, key), x, kClose);
+      expect_close(turn(s, turn(s, x, p, RotateMode::forward, key), p, RotateMode::inverse, key), x,
+                   kClose);
   });
 }
 
@@ -212,8 +214,8 @@ TEST(RotaryLaws, GradientIsTheTranspose) {
     const Walk p = walk(s.spec.axes(), 3, s.decays ? 0 : 1);
     const std::vector<double> x = data(s, 7), y = data(s, 8);
     for (const bool key : {false, true}) {
-      const double a = dot(turn(s, x, p, Sense::forward, key), y);
-      const double b = dot(x, turn(s, y, p, Sense::gradient, key));
+      const double a = dot(turn(s, x, p, RotateMode::forward, key), y);
+      const double b = dot(x, turn(s, y, p, RotateMode::gradient, key));
       EXPECT_NEAR(a, b, 1e-12 * static_cast<double>(x.size()));
     }
   });
@@ -228,8 +230,8 @@ TEST(RotaryLaws, ScoresGoByTheDifference) {
     Walk q2 = q, k2 = k;
     for (std::size_t i = 0; i < q.value.size(); ++i) q2.value[i] += 77, k2.value[i] += 77;
     const std::vector<double> x = data(s, 9), y = data(s, 10);
-    const std::vector<double> a = turn(s, x, q), b = turn(s, y, k, Sense::forward, true);
-    const std::vector<double> c = turn(s, x, q2), d = turn(s, y, k2, Sense::forward, true);
+    const std::vector<double> a = turn(s, x, q), b = turn(s, y, k, RotateMode::forward, true);
+    const std::vector<double> c = turn(s, x, q2), d = turn(s, y, k2, RotateMode::forward, true);
     EXPECT_NEAR(dot(a, b), dot(c, d), 1e-11);
   });
 }
@@ -238,7 +240,8 @@ TEST(RotaryLaws, ScoresGoByTheDifference) {
 TEST(RotaryLaws, PairingsArePermutationsOfEachOther) {
   for (const Index direction : {1, -1})
     for (const double gain : {1.0, kGain})
-      for (const Sense sense : {Sense::forward, Sense::gradient, Sense::inverse, Sense::shift}) {
+      for (const RotateMode sense :
+           {RotateMode::forward, RotateMode::gradient, RotateMode::inverse, RotateMode::shift}) {
         Rope half;
         half.head_dim = 12;
         half.rotary_dim = 8;
@@ -269,9 +272,9 @@ TEST(RotaryLaws, PairingsArePermutationsOfEachOther) {
         const std::vector<double> want = turn(h, x, p, sense);
         expect_close(permute(turn(i, permute(x, false), p, sense), true), want, kClose);
         // even_then_odd takes interleaved and leaves half-split; backwards the other way round.
-        if (sense == Sense::forward)
+        if (sense == RotateMode::forward)
           expect_close(turn(o, permute(x, false), p, sense), want, kClose);
-        if (sense == Sense::gradient || sense == Sense::inverse)
+        if (sense == RotateMode::gradient || sense == RotateMode::inverse)
           expect_close(permute(turn(o, x, p, sense), true), want, kClose);
       }
 }

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "hugging_face_suite.h"
-#include "model/config_view.h"
+#include "model/hugging_face/config_view.h"
 
 namespace posenc {
 namespace {

@@ -54,7 +54,8 @@ TEST(NoAllocation, Rotation) {
       Memory q(dtype, {tokens, kHeads, kDim}), k(dtype, {tokens, 2, kDim});
       const QK qk{heads(q.view(), Layout::thd), heads(k.view(), Layout::thd)};
       const OwnedPositions at = arange(70000, tokens);
-      for (const Sense sense : {Sense::forward, Sense::gradient, Sense::inverse, Sense::shift})
+      for (const RotateMode sense :
+           {RotateMode::forward, RotateMode::gradient, RotateMode::inverse, RotateMode::shift})
         EXPECT_EQ(allocations_of([&] { plan.apply(qk, at, sense); }), 0);
       Memory rows(dtype == DType::f64 ? DType::f64 : DType::f32, {tokens, plan.row_columns()});
       const TensorView r = rows.view();

@@ -107,7 +107,7 @@ TEST(Races, RotatingFromATableThatIsReplaced) {
     do {
       std::vector<float> x(8 * 16, 1.0f);
       const QK qk{heads(x.data(), 8, 1, 16), {}};
-      apply(plan, qk, qk, table, arange(100, 8), Sense::forward, inline_executor());
+      apply(plan, qk, qk, table, arange(100, 8), RotateMode::forward, inline_executor());
       EXPECT_NEAR(x[0], std::cos(100.0) - std::sin(100.0), 1e-5);
     } while (!stop.load());
   });

@@ -85,7 +85,7 @@ inline Tensors tensors(Index tokens, Index dim = 16) {
 }
 // By the table and by the plan's own phase, both of the same start.
 inline double worst_difference(const RotarySpec& spec, const RotaryTable& table, const Positions& p,
-                               Sense sense = Sense::forward) {
+                               RotateMode sense = RotateMode::forward) {
   const RotaryPlan plan(spec, DType::f32);
   Tensors a = tensors(p.count), b = tensors(p.count);
   apply(plan, a.qk, a.qk, table, p, sense);

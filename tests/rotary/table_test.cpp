@@ -51,7 +51,8 @@ TEST(RotaryTable, TurnsAsThePlanDoes) {
   }
   const RotarySpec gained = scaled(2, 1.19);
   const RotaryTable table(gained, 5000);
-  for (const Sense sense : {Sense::forward, Sense::gradient, Sense::inverse, Sense::shift})
+  for (const RotateMode sense :
+       {RotateMode::forward, RotateMode::gradient, RotateMode::inverse, RotateMode::shift})
     EXPECT_LE(worst_difference(gained, table, positions(p), sense), 2e-6) << enum_text(sense);
 }
 
@@ -133,7 +134,8 @@ TEST(RotaryTable, IsReplacedInOneStep) {
   apply(plan, a.qk, a.qk, t, positions(p));
   apply(fresh, b.qk, b.qk, t, positions(p));
   EXPECT_EQ(a.q, b.q);
-  EXPECT_THROW(apply(plan, a.qk, a.qk, t, positions(p), Sense::inverse), std::invalid_argument);
+  EXPECT_THROW(apply(plan, a.qk, a.qk, t, positions(p), RotateMode::inverse),
+               std::invalid_argument);
   const RotaryPlan stranger(scaled(3, 1), DType::f32);
   EXPECT_THROW(apply(stranger, a.qk, a.qk, t, positions(p)), std::invalid_argument);
 }
@@ -233,7 +235,7 @@ TEST(RotaryTableThreads, ReadersGoOnWhileItGrowsAndIsReplaced) {
       std::vector<float> x{1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0};
       QK qk;
       qk.q = heads(x.data(), 2, 1, 8);
-      apply(plan, qk, qk, handle, positions(p), Sense::forward, inline_executor());
+      apply(plan, qk, qk, handle, positions(p), RotateMode::forward, inline_executor());
       const double at = static_cast<double>(p[0]);
       const double gain = x[8] > 1.5f ? 2 : 1, angle = gain > 1.5 ? at / 16 : at;
       wrong += std::fabs(x[0] - gain * std::cos(angle)) > 1e-6 || x[8] != gain;

@@ -132,23 +132,24 @@ struct Matrix {
   long double aa = 1, ab = 0, ba = 0, bb = 1;
 };
 // The map of a pair by cosines and sines that need be no rotation, and what a sense makes of it.
-inline Matrix sense_of(Matrix m, Sense sense) {
-  if (sense == Sense::gradient) return {m.aa, m.ba, m.ab, m.bb};
+inline Matrix sense_of(Matrix m, RotateMode sense) {
+  if (sense == RotateMode::gradient) return {m.aa, m.ba, m.ab, m.bb};
   const long double det = m.aa * m.bb - m.ab * m.ba;
-  if (sense == Sense::inverse) return {m.bb / det, -m.ab / det, -m.ba / det, m.aa / det};
+  if (sense == RotateMode::inverse) return {m.bb / det, -m.ab / det, -m.ba / det, m.aa / det};
   return m;
 }
 
 // Turns one head (dense); `matrix(k)` is the map of pair k.
 template <class F>
-void turn_head(const RotaryBlock& block, Sense sense, const double* x, long double* y, F&& matrix) {
+void turn_head(const RotaryBlock& block, RotateMode sense, const double* x, long double* y,
+               F&& matrix) {
   const Index n = block.pairs();
   const bool zipped = block.pairing == Pairing::interleaved;
   const bool moved = block.output_order == OutputOrder::even_then_odd;
   for (Index k = 0; k < n; ++k) {
     const Index za = block.offset + 2 * k, zb = za + 1, ha = block.offset + k, hb = ha + n;
-    const bool back = sense == Sense::gradient || sense == Sense::inverse;
-    const bool in_zipped = zipped && (!moved || sense == Sense::forward);
+    const bool back = sense == RotateMode::gradient || sense == RotateMode::inverse;
+    const bool in_zipped = zipped && (!moved || sense == RotateMode::forward);
     const bool out_zipped = zipped && (!moved || back);
     const long double a = x[in_zipped ? za : ha], b = x[in_zipped ? zb : hb];
     const Matrix m = matrix(k);

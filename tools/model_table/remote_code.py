@@ -4,7 +4,7 @@ transformers 5.23 does not know. `remote` names the published code that is meant
 
 One entry a type, in the words of the table itself (make_table.py writes it as it stands). Releases that share a
 type are `cases`: the first whose keys the file states counts, and where none does the file is refused. Reading
-rules: src/model/rope_own_keys.cpp, src/model/variants.cpp."""
+rules: src/model/hugging_face/rope_dictionary/own_keys.cpp, src/model/hugging_face/variants.cpp."""
 
 # Linear and dynamic NTK as Llama's first code had them: {"type": ..., "factor": ...} and nothing else.
 LLAMA_SCALING = {"key": "rope_scaling", "types": {"linear": "linear", "dynamic": "dynamic"}, "pair": True}

@@ -6,18 +6,13 @@
 // has_error().
 #pragma once
 #include <filesystem>
-#include <map>
 #include <string>
 
+#include "posenc/model/read_options.h"
 #include "posenc/model/spec.h"
 
 namespace posenc {
 
-struct ReadOptions {
-  std::optional<Index> context;               // length for length rules; default: the model's own
-  std::map<std::string, std::string> assume;  // KEY=VALUE decided by a person; origin `user`
-  std::string reader;                         // "", transformers, llama_cpp
-};
 POSENC_API ModelSpec read_model(const std::filesystem::path&, const ReadOptions& = {});
 // The text of a config.json. As parse_json, but Python's NaN and Infinity may stand under keys that
 // say nothing of positions, as real files have them (null then); elsewhere FormatError.

@@ -6,37 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "posenc/core/describe.h"
-#include "posenc/io/json.h"
+#include "posenc/model/attention_spec.h"
+#include "posenc/model/finding.h"
 #include "posenc/registry.h"
 
 namespace posenc {
-
-enum class Origin : std::uint8_t { stated, class_default, derived, user };
-template <>
-struct EnumNames<Origin> {
-  static constexpr std::array<std::string_view, 4> value{"stated", "class_default", "derived",
-                                                         "user"};
-};
-
-template <class T>
-struct Sourced {
-  T value{};
-  Origin origin = Origin::derived;
-  std::string where;  // config.json#/rope_scaling/factor, llama.rope.freq_base, a class, a formula
-};
-
-enum class Severity : std::uint8_t { note, warning, error };
-template <>
-struct EnumNames<Severity> {
-  static constexpr std::array<std::string_view, 3> value{"note", "warning", "error"};
-};
-// code: docs/doctor.md has a paragraph on each.
-struct Finding {
-  Severity severity = Severity::note;
-  std::string code, message, where, fix;
-  std::optional<double> value{};
-};
 
 // Multiplies q by a function of the position (reference forms):
 //   llama4      1 + beta * ln(1 + floor((p + 1) / period))
@@ -92,24 +66,6 @@ struct InputEncoding : Sourced<Encoding> {
   // needs to make its positions.
   std::optional<ImageGrid> grid{};
   std::string rows_key{};  // the key that counts the rows, where one does
-};
-
-enum class AttentionKind : std::uint8_t { full, sliding, chunked, linear, none };
-template <>
-struct EnumNames<AttentionKind> {
-  static constexpr std::array<std::string_view, 5> value{"full", "sliding", "chunked", "linear",
-                                                         "none"};
-};
-struct AttentionSpec {
-  AttentionKind kind = AttentionKind::full;
-  std::optional<Index> left, right, chunk;  // visible keys beside the query's own; none = unbounded
-};
-
-struct FieldValue {
-  std::string name;  // a SCHEME name: head_dim, base, pairing, yarn.factor, window ...
-  Json value;
-  Origin origin = Origin::derived;
-  std::string where;
 };
 
 struct LayerSpec {

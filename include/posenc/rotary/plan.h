@@ -13,9 +13,9 @@ namespace posenc {
 
 // forward g R(p) | gradient g R(-p) (the transpose) | inverse R(-p)/g | shift R(p) (moves cached
 // keys by p positions). Four different things as soon as g is not 1.
-enum class Sense : std::uint8_t { forward, gradient, inverse, shift };
+enum class RotateMode : std::uint8_t { forward, gradient, inverse, shift };
 template <>
-struct EnumNames<Sense> {
+struct EnumNames<RotateMode> {
   static constexpr std::array<std::string_view, 4> value{"forward", "gradient", "inverse", "shift"};
 };
 
@@ -64,21 +64,23 @@ class POSENC_API RotaryPlan {
   // Table-free. out may be in (same memory and strides); other overlap is refused. f32, f16, bf16:
   // cos and sin within 1.0e-7 (1.1e-7 without FMA) for |p| <= 2^37, arithmetic in f32, one
   // rounding; f64 within 3e-16. Zero tokens or heads: nothing happens.
-  void apply(const QK& in, const QK& out, const Positions&, Sense = Sense::forward,
+  void apply(const QK& in, const QK& out, const Positions&, RotateMode = RotateMode::forward,
              const Executor& = default_executor()) const;
-  void apply(const QK& x, const Positions& p, Sense s = Sense::forward) const { apply(x, x, p, s); }
+  void apply(const QK& x, const Positions& p, RotateMode s = RotateMode::forward) const {
+    apply(x, x, p, s);
+  }
 
   // In two steps: exact rows once per step for all layers (within 3.0e-8) ...
   // out: [batch * tokens, row_columns()] f32 (f64 for f64 plans); gain in, decay not.
   Index row_columns() const noexcept;  // sum over blocks of heads * 2 * pairs: [cos | sin] a block
   void rows(const Positions&, const TensorView& out, const Executor& = default_executor()) const;
   // ... then the turn, of rows that are no output's memory. (xPos needs positions too: refused.)
-  void apply_rows(const QK& in, const QK& out, const TensorView& rows, Sense = Sense::forward,
-                  const Executor& = default_executor()) const;
+  void apply_rows(const QK& in, const QK& out, const TensorView& rows,
+                  RotateMode = RotateMode::forward, const Executor& = default_executor()) const;
   // Anybody's cos and sin (one block): the spectrum is not used. inverse and shift: refused when
   // the rows are no rotation would be guessing, so inverse divides by cos^2 + sin^2 and shift is
   // refused.
-  void apply_rows(const QK& in, const QK& out, const CallerRows&, Sense = Sense::forward,
+  void apply_rows(const QK& in, const QK& out, const CallerRows&, RotateMode = RotateMode::forward,
                   const Executor& = default_executor()) const;
 
   // x and d_out are q and k (or q alone) before the turn and the gradient of what came out.

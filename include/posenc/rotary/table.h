@@ -99,10 +99,10 @@ class POSENC_API RotaryTableSet {
 // refused; one at or beyond size() is refused or grows the table (to at most 2^24 positions).
 // Products are rounded once: precision hf_bfloat16_table with its own roundings is refused here.
 POSENC_API void apply(const RotaryPlan&, const QK& in, const QK& out, const RotaryTable&,
-                      const Positions&, Sense = Sense::forward,
+                      const Positions&, RotateMode = RotateMode::forward,
                       const Executor& = default_executor());
 inline void apply(const RotaryPlan& plan, const QK& x, const RotaryTable& table, const Positions& p,
-                  Sense s = Sense::forward) {
+                  RotateMode s = RotateMode::forward) {
   apply(plan, x, x, table, p, s);
 }
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every reader of a model's files reports: a value with where it came from, and findings. Needs
+// no scheme: a reader that names none includes this alone.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "posenc/core/describe.h"
+#include "posenc/io/json.h"
+
+namespace posenc {
+
+enum class Origin : std::uint8_t { stated, class_default, derived, user };
+template <>
+struct EnumNames<Origin> {
+  static constexpr std::array<std::string_view, 4> value{"stated", "class_default", "derived",
+                                                         "user"};
+};
+
+template <class T>
+struct Sourced {
+  T value{};
+  Origin origin = Origin::derived;
+  std::string where;  // config.json#/rope_scaling/factor, llama.rope.freq_base, a class, a formula
+};
+
+enum class Severity : std::uint8_t { note, warning, error };
+template <>
+struct EnumNames<Severity> {
+  static constexpr std::array<std::string_view, 3> value{"note", "warning", "error"};
+};
+// code: docs/doctor.md has a paragraph on each.
+struct Finding {
+  Severity severity = Severity::note;
+  std::string code, message, where, fix;
+  std::optional<double> value{};
+};
+
+struct FieldValue {
+  std::string name;  // a SCHEME name: head_dim, base, pairing, yarn.factor, window ...
+  Json value;
+  Origin origin = Origin::derived;
+  std::string where;
+};
+
+}  // namespace posenc

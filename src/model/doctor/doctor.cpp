@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Risks at the context that a sound file still carries. docs/doctor.md has a paragraph on each.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numbers>
+
+#include "model/doctor/input.h"
+#include "posenc/core/error.h"
+#include "posenc/model/read.h"
+#include "posenc/model/weights.h"
+
+namespace posenc {
+namespace {
+
+class Doctor {
+ public:
+  explicit Doctor(const ModelSpec& spec) : spec_(spec), length_(spec.context.value) {}
+
+  std::vector<Finding> run() {
+    for (const auto& layer : spec_.layers) {
+      if (!layer.rotary) continue;
+      if (std::any_of(seen_.begin(), seen_.end(),
+                      [&](const LayerSpec* s) { return *s->rotary == *layer.rotary; }))
+        continue;
+      seen_.push_back(&layer);
+      one(layer);
+    }
+    if (spec_.layers.empty() && spec_.towers.empty() && spec_.reader == "llama_cpp" &&
+        !spec_.has_error())
+      add(Severity::warning, "no_layers", "there are 0 layers: nothing to turn or to check",
+          "state how many layers the model has", 0.0);
+    hidden_by_window();
+    table();
+    return std::move(findings_);
+  }
+
+ private:
+  void add(Severity severity, std::string code, std::string message, std::string fix,
+           std::optional<double> value, const LayerSpec* layer = nullptr) {
+    std::string where = spec_.file;
+    if (layer) where += " layer " + std::to_string(layer->index);
+    findings_.push_back(
+        {severity, std::move(code), std::move(message), std::move(where), std::move(fix), value});
+  }
+
+  // A program that forms float32(position) * float32(inv_freq) in float32, as most do.
+  static double float32_error(const RotarySpec& spec, Index length) {
+    double worst = 0;
+    for (const auto& block : spec.blocks)
+      for (const double f : block.spectrum.frequency)
+        for (const Index back : {1, 2, 3}) {
+          const double p = static_cast<double>(std::max<Index>(0, length - back));
+          const float angle = static_cast<float>(p) * static_cast<float>(f);
+          worst = std::max(worst, std::abs(static_cast<double>(angle) - p * f));
+        }
+    return worst;
+  }
+
+  static const FieldValue* scaling_field(const LayerSpec& layer, std::string_view name) {
+    for (const auto& f : layer.fields) {
+      const auto dot = f.name.rfind('.');
+      if (dot != std::string::npos && f.name.substr(dot + 1) == name) return &f;
+    }
+    return nullptr;
+  }
+  static std::string scaling_of(const LayerSpec& layer) {
+    for (const auto& e : layer.encodings)
+      for (const auto& s : e.value.scalings)
+        if (s.card().name != "mscale_logit") return std::string(s.card().name);
+    return "";
+  }
+  static double number(const FieldValue* f) {
+    return f && f->value.is_number() ? f->value.as_number() : 0;
+  }
+
+  void one(const LayerSpec& layer) {
+    if (length_ > 0) {
+      const double error = float32_error(*layer.rotary, length_);
+      const bool much = error > 0.05;
+      add(much ? Severity::warning : Severity::note, "float32_angle",
+          "angles formed in float32 are wrong by up to " + rounded(error) + " rad at position " +
+              std::to_string(length_ - 1) + (much ? ": neighbouring tokens blur" : ""),
+          "form angles in double or by exact turns (precision=exact)", error, &layer);
+      slow_pairs(layer);
+    }
+    still_pairs(layer);
+    scaling(layer);
+    const RotaryBlock& b = layer.rotary->blocks.front();
+    const double logit = layer.rotary->logit_factor();
+    if (logit != 1)
+      add(Severity::note, "mla_logit_factor",
+          "the softmax scale is multiplied by " + number_text(logit) +
+              " (mscale_all_dim); many ports forget it, and it cannot be folded into cos and sin",
+          "multiply the logits, or q, by it", logit, &layer);
+    if (b.output_order == OutputOrder::even_then_odd)
+      add(Severity::note, "pairing_risk",
+          "interleaved pairs are turned and left half-split: scores agree with other programs, "
+          "cached keys do not",
+          "do not exchange key caches with a program that leaves them in place", {}, &layer);
+    else if (b.direction != 1)
+      add(Severity::warning, "pairing_risk",
+          "pairs turn clockwise; nearly every program turns them counter-clockwise",
+          "use direction=-1", {}, &layer);
+    else if (b.pairing == Pairing::interleaved)
+      add(Severity::note, "pairing_risk",
+          "pairs are neighbours (2i, 2i+1); a program that pairs halves gives garbage without an "
+          "error",
+          "use pairing=interleaved", {}, &layer);
+    else if (permuted_in_gguf())
+      add(Severity::note, "pairing_risk",
+          "pairs are halves (i, i + d/2) here; the converter to GGUF permutes q and k of this "
+          "model, and there pairs are neighbours",
+          "do not mix weights of one with code of the other", {}, &layer);
+  }
+
+  bool permuted_in_gguf() const {
+    static constexpr std::string_view kTypes[] = {
+        "llama",    "mistral", "mixtral",     "smollm3",    "olmo",      "granite",
+        "mistral3", "arcee",   "deepseek_v3", "granitemoe", "ministral3"};
+    return spec_.reader == "transformers" &&
+           std::find(std::begin(kTypes), std::end(kTypes), spec_.model_type) != std::end(kTypes);
+  }
+
+  // Two digits: 0.0058.
+  static std::string rounded(double x) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2g", x);
+    return text;
+  }
+
+  void slow_pairs(const LayerSpec& layer) {
+    Index slow = 0;
+    for (const auto& b : layer.rotary->blocks)
+      for (const double f : b.spectrum.frequency)
+        slow += f != 0 && std::abs(f) * static_cast<double>(length_) < 2 * std::numbers::pi;
+    if (slow > 0)
+      add(Severity::note, "pair_never_turns",
+          std::to_string(slow) + " pairs make less than one turn within " +
+              std::to_string(length_) +
+              " positions: beyond the trained length they meet angles "
+              "they never saw",
+          "nothing to do within the trained length; scale positions to go beyond it",
+          static_cast<double>(slow), &layer);
+  }
+
+  void still_pairs(const LayerSpec& layer) {
+    Index still = 0;
+    for (const auto& b : layer.rotary->blocks) {
+      const Index pairs = b.pairs();
+      for (Index i = 0; i < pairs; ++i) {
+        bool turns = false;
+        for (std::size_t k = static_cast<std::size_t>(i); k < b.spectrum.frequency.size();
+             k += static_cast<std::size_t>(pairs))
+          turns = turns || b.spectrum.frequency[k] != 0;
+        still += !turns;
+      }
+    }
+    if (still > 0)
+      add(Severity::note, "pair_never_turns",
+          std::to_string(still) + " pairs have frequency 0 and never turn",
+          "right for proportional rotary; a sign of a broken table otherwise",
+          static_cast<double>(still), &layer);
+  }
+
+  void scaling(const LayerSpec& layer) {
+    const std::string name = scaling_of(layer);
+    if (name == "dynamic" || name == "dynamic_yarn" || name == "qwen_dynamic" ||
+        name == "dynamic_linear")
+      add(Severity::warning, "dynamic_cache",
+          "frequencies depend on the length of each call: keys cached at one length meet queries "
+          "turned with other frequencies",
+          "declare a length for the life of the cache (length_rule=declared), or cache keys before "
+          "the turn",
+          number(scaling_field(layer, "trained_length")), &layer);
+    if (name == "longrope") {
+      const double at = number(scaling_field(layer, "original_context"));
+      const bool crosses = static_cast<double>(length_) > at;
+      add(crosses ? Severity::warning : Severity::note, "switch_length",
+          "LongRoPE changes all frequencies when the length passes " + number_text(at) +
+              ": a key cache made before does not fit after",
+          "declare the length once (switch_rule=declared), or drop the cache at the switch", at,
+          &layer);
+    }
+    const double original = number(scaling_field(layer, "original_context"));
+    if (name == "yarn" && length_ > 0 && static_cast<double>(length_) <= original)
+      add(Severity::warning, "static_yarn_short",
+          "YaRN is always on: at " + std::to_string(length_) + " tokens, within the trained " +
+              number_text(original) + ", it changes frequencies and gain for nothing",
+          "leave the scaling out for short contexts", number(scaling_field(layer, "factor")),
+          &layer);
+    else if (name == "yarn")
+      add(Severity::note, "static_yarn_short",
+          "YaRN is always on: contexts within the trained " + number_text(original) +
+              " are served with stretched frequencies too",
+          "leave the scaling out when long contexts are not needed",
+          number(scaling_field(layer, "factor")), &layer);
+  }
+
+  // Scaled layers that never see as far as the trained length gain nothing from the scaling.
+  void hidden_by_window() {
+    bool any = false, all_hidden = true;
+    double window = 0, original = 0;
+    for (const auto& layer : spec_.layers) {
+      if (!layer.rotary || scaling_of(layer).empty() || scaling_of(layer) == "proportional")
+        continue;
+      any = true;
+      const double trained = number(scaling_field(layer, "original_context"));
+      const auto& a = layer.attention;
+      const bool sees_less = a.left && trained > 0 && static_cast<double>(*a.left + 1) <= trained;
+      all_hidden = all_hidden && sees_less;
+      if (sees_less) window = static_cast<double>(*a.left + 1), original = trained;
+    }
+    if (any && all_hidden)
+      add(Severity::warning, "scaling_hidden_by_window",
+          "every layer that is scaled sees at most " + number_text(window) +
+              " tokens, less than the trained " + number_text(original) +
+              ": the scaling changes what the model learned and reaches no farther",
+          "check whether the file means another set of layers", window);
+  }
+
+  void table() {
+    if (!spec_.trained_context || spec_.context.origin != Origin::user) return;
+    double limit = static_cast<double>(*spec_.trained_context);
+    for (const auto& layer : spec_.layers)
+      if (const auto* f = scaling_field(layer, "factor"); f && layer.rotary)
+        limit = std::max(limit, number(f) * static_cast<double>(*spec_.trained_context));
+    // Learned rows and kept sinusoids have findings of their own.
+    if (std::any_of(spec_.input.begin(), spec_.input.end(),
+                    [](const InputEncoding& e) { return e.positions.has_value(); }))
+      return;
+    if (static_cast<double>(length_) > limit)
+      add(Severity::warning, "context_beyond_table",
+          "the context of " + std::to_string(length_) + " is beyond the " + number_text(limit) +
+              " positions the file speaks of",
+          "scale positions, or do not expect more than the trained length", limit);
+  }
+
+  const ModelSpec& spec_;
+  Index length_;
+  std::vector<const LayerSpec*> seen_;
+  std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+std::vector<Finding> doctor(const ModelSpec& spec) {
+  std::vector<Finding> all = spec.findings;
+  const auto risks = Doctor(spec).run();
+  all.insert(all.end(), risks.begin(), risks.end());
+  find_input_risks(spec, all);
+  const auto tables = check_tables(spec);
+  all.insert(all.end(), tables.begin(), tables.end());
+  return all;
+}
+
+}  // namespace posenc

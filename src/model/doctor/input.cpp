@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Risks of what acts at the input. docs/doctor.md has a paragraph on each.
+#include "model/doctor/input.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+
+#include "model/learned_tables.h"
+#include "posenc/core/describe.h"
+#include "posenc/core/error.h"
+#include "posenc/model/weights.h"
+
+namespace posenc {
+namespace {
+
+// Found by running the programs (the suite `absolute`); transformers 5.23.
+struct PeerBug {
+  std::string_view model_type;
+  const char *message, *fix;
+};
+constexpr PeerBug kPeerBugs[] = {
+    {"vit_mae",
+     "transformers 5.23 leaves the table of positions at zero when a ViTMAE model is made from a "
+     "config alone: nothing tells its patches apart until a checkpoint is loaded",
+     "load the table with the weights, or set it: posenc list sinusoidal_nd, preset mae"},
+    {"xglm",
+     "transformers 5.23 makes as many rows as a call has tokens, not as its largest position "
+     "needs: explicit position_ids beyond the table raise an IndexError",
+     "keep position_ids below max_position_embeddings, or call once with as many tokens"},
+    {"marian",
+     "transformers' sinusoid has other frequencies than the Marian program: base^(-2m/D) where "
+     "Marian has base^(-m/(D/2 - 1)); at D = 512 rows differ by 0.14 at position 100",
+     "the config is read as transformers runs it; spacing=t2t has the program's numbers"},
+    {"qwen2_vl",
+     "transformers 5.23 starts the text behind a long video too early, by up to 15 positions",
+     "compute the positions yourself: positions/mrope.h has both rules"},
+    {"qwen2_5_vl",
+     "transformers 5.23 starts the text behind a long video too early, by up to 15 positions",
+     "compute the positions yourself: positions/mrope.h has both rules"}};
+
+std::string number(Index n) {
+  return std::to_string(n);
+}
+
+Index offset_of(const Encoding& e) {
+  if (const auto* s = std::get_if<Learned>(&e.scheme)) return s->offset;
+  if (const auto* s = std::get_if<Sinusoidal>(&e.scheme)) return s->offset;
+  return 0;
+}
+
+class InputDoctor {
+ public:
+  InputDoctor(const ModelSpec& spec, std::vector<Finding>& out) : spec_(spec), out_(out) {}
+
+  void run() {
+    for (const InputEncoding& e : spec_.input) {
+      const bool learned = std::holds_alternative<Learned>(e.value.scheme);
+      if (e.positions && spec_.context.origin == Origin::user && spec_.context.value > *e.positions)
+        learned || (e.grid && e.grid->of_model()) ? beyond_rows(e) : beyond_sinusoid(e);
+      if (learned && offset_of(e.value) > 0) offset(e);
+      if (const auto* s = std::get_if<Sinusoidal>(&e.value.scheme)) float32(*s);
+      left_padding(e);
+    }
+    if (spec_.reader != "transformers") return;
+    for (const PeerBug& bug : kPeerBugs)
+      if (spec_.model_type == bug.model_type) add(Severity::note, "peer_bug", bug.message, bug.fix);
+  }
+
+ private:
+  void add(Severity severity, const char* code, std::string message, std::string fix,
+           std::optional<double> value = {}) {
+    out_.push_back({severity, code, std::move(message), spec_.file, std::move(fix), value});
+  }
+
+  // The table: what lies beside the config, where that is one tensor; otherwise a word for the file
+  // and the name as the class ends it, no shape.
+  StoredTensor table_of(const InputEncoding& e) const {
+    const std::string name = e.tensors.empty() ? "NAME" : e.tensors.front();
+    try {
+      std::vector<StoredTensor> found;
+      if (!e.tensors.empty()) found = ModelWeights(spec_.weights).find(name);
+      if (found.size() == 1) return found[0];
+    } catch (const FormatError&) {  // said by check_tables
+    }
+    StoredTensor t;
+    t.file = "WEIGHTS", t.name = name;
+    return t;
+  }
+
+  // How far hierarchical rows reach; n^2 of so many rows must be a number.
+  static std::string hierarchical(Index n, Index wanted) {
+    if (n >= (Index{1} << 31)) return "";
+    return "; hierarchical keeps the first " + number(n) + " and " +
+           (wanted <= n * n ? "reaches" : "ends at") + " n^2 = " + number(n * n);
+  }
+
+  void beyond_rows(const InputEncoding& e) {
+    const Index n = *e.positions, wanted = spec_.context.value, offset = offset_of(e.value);
+    const StoredTensor table = table_of(e);
+    const std::string &file = table.file, &tensor = table.name;
+    const Index stored = table.shape.size() < 2 ? 0 : as_rows(table.shape).front();
+    std::string fix;
+    if (stored >= wanted + offset) {
+      fix = "the table in " + file + " has " + number(stored) +
+            " rows, enough: state its size (table_shape says how)";
+    } else if (spec_.reader == "llama_cpp") {
+      fix =
+          "stay below, or extend the table of the model's safetensors file (posenc extend) and "
+          "convert it again";
+    } else if (e.image_prefix) {
+      const Index kept = *e.image_prefix;
+      const auto side =
+          static_cast<Index>(std::ceil(std::sqrt(static_cast<double>(wanted - kept))));
+      const std::string to =
+          side_of_square(n - kept) ? number(side) + "x" + number(side) : std::string("HxW");
+      fix = "rows for a larger image: " + extend_command(file, tensor, kept, to, "bicubic");
+    } else {
+      fix = "stay below, or make rows (linear reaches any length and changes every row" +
+            hierarchical(stored > offset ? stored - offset : n, wanted) +
+            "): " + extend_command(file, tensor, offset, number(wanted + offset), "linear");
+    }
+    add(Severity::error, "context_beyond_table",
+        "the context of " + number(wanted) + " is beyond the " + number(n) + " positions of the " +
+            (e.grid ? "model's table" : "learned table") + ": it has no row there",
+        fix, static_cast<double>(n));
+  }
+
+  void beyond_sinusoid(const InputEncoding& e) {
+    add(Severity::warning, "context_beyond_table",
+        "the context of " + number(spec_.context.value) + " is beyond the " + number(*e.positions) +
+            " rows of the sinusoid that transformers keeps: it fails there, although every row "
+            "can be computed",
+        "posenc table writes the rows for any position; the model never saw those",
+        static_cast<double>(*e.positions));
+  }
+
+  void offset(const InputEncoding& e) {
+    const Index offset = offset_of(e.value);
+    const auto& table = std::get<Learned>(e.value.scheme);
+    if (e.counts == PositionRule::tokens)
+      add(Severity::note, "padding_offset",
+          "the table has " + number(table.rows) + " rows and holds " +
+              number(e.positions.value_or(0)) + " tokens: the first reads row " + number(offset) +
+              " (pad_token_id + 1), padding reads row " + number(offset - 1) +
+              ", and only tokens that are not padding count",
+          "take at most " + number(e.positions.value_or(0)) +
+              " tokens; positions that count from 0 read the wrong rows",
+          static_cast<double>(offset));
+    else
+      add(Severity::note, "padding_offset",
+          "position p reads row p + " + number(offset) + ": the table has " + number(table.rows) +
+              " rows for " + number(e.positions.value_or(0)) + " positions",
+          "give positions that count from 0, and keep the first " + number(offset) +
+              " rows when the table is extended (--prefix " + number(offset) + ")",
+          static_cast<double>(offset));
+  }
+
+  // A program that forms float32(position) * float32(frequency), as transformers does.
+  void float32(const Sinusoidal& s) {
+    const Index length = spec_.context.value;
+    if (length < 1 || s.width < 1) return;
+    double worst = 0;
+    for (const double f : s.spectrum().frequency)
+      for (const Index back : {1, 2, 3}) {
+        const auto p = static_cast<double>(std::max<Index>(0, length - back) + s.offset);
+        const float angle = static_cast<float>(p) * static_cast<float>(f);
+        worst = std::max(worst, std::abs(static_cast<double>(angle) - p * f));
+      }
+    const bool much = worst > 0.05;
+    add(much ? Severity::warning : Severity::note, "float32_angle",
+        "angles of the sinusoid formed in float32 are wrong by up to " + rounded(worst) +
+            " rad at position " + number(length - 1),
+        "form angles in double or by exact turns (posenc table)", worst);
+  }
+
+  // Decoders are fed batches that are padded on the left.
+  void left_padding(const InputEncoding& e) {
+    if (spec_.layers.empty() || spec_.layers.front().attention.right != Index{0} ||
+        e.image_prefix || spec_.reader != "transformers")
+      return;
+    bool decoder = true;
+    for (const Tower& t : spec_.towers)
+      if (t.name == "encoder") decoder = false;
+    if (e.counts == PositionRule::arange && decoder)
+      add(Severity::note, "left_padding",
+          "without position_ids every slot counts, padding too: in a batch padded on the left "
+          "short texts start at a position above 0",
+          "pass position_ids, the running sum of the mask less 1 (posenc::from_mask)");
+    if (e.counts == PositionRule::tokens)
+      add(Severity::note, "left_padding",
+          "a whole pass counts the tokens that are not padding, a step with a cache counts the "
+          "cached padding as well: positions of texts padded on the left jump at the first step",
+          "pad on the right, or give each step its own positions");
+  }
+
+  const ModelSpec& spec_;
+  std::vector<Finding>& out_;
+};
+
+// A word of a shell: as it is, or within single quotes.
+std::string shell_word(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-./+=:@%,").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain && !text.empty()) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+}  // namespace
+
+std::optional<Index> side_of_square(Index patches) {
+  if (patches < 1) return std::nullopt;
+  const auto side = static_cast<Index>(std::llround(std::sqrt(static_cast<double>(patches))));
+  return side * side == patches ? std::optional<Index>(side) : std::nullopt;
+}
+
+std::string rounded(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2g", x);
+  return text;
+}
+
+std::string extend_command(const std::string& file, const std::string& tensor, Index kept,
+                           const std::string& to, const std::string& how) {
+  return "posenc extend " + shell_word(file) + " --tensor " + shell_word(tensor) +
+         (kept > 0 ? " --prefix " + number(kept) : "") + " --to " + to + " --how " + how +
+         " -o longer.safetensors";
+}
+
+void find_input_risks(const ModelSpec& spec, std::vector<Finding>& out) {
+  InputDoctor(spec, out).run();
+}
+
+}  // namespace posenc

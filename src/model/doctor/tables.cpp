@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables that the weights hold, against what the config means. docs/doctor.md has a paragraph
+// on each code.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+#include "model/doctor/input.h"
+#include "model/learned_tables.h"
+#include "posenc/absolute/input_term.h"
+#include "posenc/core/error.h"
+#include "posenc/model/cells.h"
+#include "posenc/model/weights.h"
+#include "posenc/positions.h"
+
+namespace posenc {
+namespace {
+
+struct Rows {
+  const std::vector<double>& values;
+  Index width;
+  const double* at(Index r) const { return values.data() + r * width; }
+  bool zero(Index r) const {
+    return std::all_of(at(r), at(r) + width, [](double v) { return v == 0; });
+  }
+  bool finite(Index r) const {
+    return std::all_of(at(r), at(r) + width, [](double v) { return std::isfinite(v); });
+  }
+};
+
+class TableDoctor {
+ public:
+  TableDoctor(const ModelSpec& spec, ModelWeights& weights, std::vector<Finding>& out)
+      : spec_(spec), weights_(weights), out_(out) {}
+
+  void look(const InputEncoding& e, bool of_tower) {
+    for (std::size_t k = 0; k < e.tensors.size(); ++k) {
+      if (e.tensors[k].empty() || stacked(e.tensors, k).at > 0) continue;  // read already
+      const std::vector<StoredTensor> found = weights_.find(e.tensors[k]);
+      const bool sines = std::holds_alternative<Sinusoidal>(e.value.scheme) ||
+                         std::holds_alternative<SinusoidalNd>(e.value.scheme);
+      if (found.empty() && sines && of_image(e) && !of_tower) unfilled(e.tensors[k]);
+      if (found.empty() && !sines) missing(e.tensors[k]);
+      for (const StoredTensor& t : found) one(e, k, t, sines);
+    }
+  }
+
+ private:
+  void add(Severity severity, const char* code, const StoredTensor& t, std::string message,
+           std::string fix, std::optional<double> value = {}) {
+    out_.push_back({severity, code, t.name + " " + std::move(message), t.file + "#" + t.name,
+                    std::move(fix), value});
+  }
+
+  // The model has a table of its own of the cells of an image.
+  static bool of_image(const InputEncoding& e) { return e.grid && e.grid->of_model(); }
+
+  void missing(const std::string& name) {
+    const bool gguf = spec_.reader == "llama_cpp";
+    out_.push_back({gguf ? Severity::error : Severity::warning,
+                    "table_missing",
+                    "the weights have no tensor " + name + " for the learned positions: " +
+                        (gguf ? "llama.cpp does not load the file"
+                              : "transformers starts it at random, with a warning"),
+                    weights_.place(),
+                    "take the tensor from the model's own checkpoint",
+                    {}});
+  }
+
+  // ViT-MAE's sinusoids: run, the memory held NaN and 4.8e22.
+  void unfilled(const std::string& name) {
+    out_.push_back({Severity::warning,
+                    "table_missing",
+                    "the weights have no tensor " + name +
+                        ": transformers 5.23 does not fill it on loading, whatever lay in memory "
+                        "is added to the patches",
+                    weights_.place(),
+                    "take the tensor from the model's own checkpoint, or store the rows of posenc "
+                    "table under that name",
+                    {}});
+  }
+
+  void one(const InputEncoding& e, std::size_t k, const StoredTensor& t, bool sines) {
+    const std::vector<Index> shape = as_rows(t.shape);
+    const std::vector<Index> wanted = expected(e, k, shape);
+    if (shape != wanted || shape.size() != 2) {
+      misshapen(e, t, shape, wanted);
+      return;
+    }
+    if (!t.readable) {
+      add(Severity::note, "weights_unreadable", t, "is " + t.dtype + ": its rows are not checked",
+          "store the table of positions as f32, f16 or bf16");
+      return;
+    }
+    const std::vector<double> values = weights_.values(t);
+    const Rows rows{values, shape[1]};
+    if (!finite(rows, shape[0], t)) return;
+    if (zeros(e, rows, shape[0], t)) return;
+    if (sines) {
+      formula(e, rows, shape[0], t);
+      return;
+    }
+    equal(e, rows, shape[0], t);
+    if (e.padding_row && *e.padding_row < shape[0] && !rows.zero(*e.padding_row))
+      add(Severity::note, "padding_row", t,
+          "holds numbers in row " + std::to_string(*e.padding_row) +
+              ", which padding reads: programs that train it keep it at zero",
+          "harmless where padding is masked everywhere; pooling over all slots sees it",
+          static_cast<double>(*e.padding_row));
+  }
+
+  // Rows and channels that the config means; of a sinusoid that has no end whatever is stored.
+  static std::vector<Index> expected(const InputEncoding& e, std::size_t k,
+                                     const std::vector<Index>& stored) {
+    const std::vector<Parameter> all = learned_parameters(e.value);
+    if (k < all.size()) return stored_shape(all[k], stacked(e.tensors, k));
+    const Index rows = e.positions.value_or(stored.empty() ? 0 : stored[0]);
+    if (const auto* s = std::get_if<Sinusoidal>(&e.value.scheme)) return {rows, s->width};
+    if (const auto* s = std::get_if<SinusoidalNd>(&e.value.scheme))
+      return {rows, std::accumulate(s->widths.begin(), s->widths.end(), Index{0})};
+    return stored;
+  }
+
+  void misshapen(const InputEncoding& e, const StoredTensor& t, const std::vector<Index>& shape,
+                 const std::vector<Index>& wanted) {
+    std::string fix = "state the sizes of the checkpoint in the config";
+    const auto* learned = std::get_if<Learned>(&e.value.scheme);
+    if ((learned || of_image(e)) && shape.size() == 2 && shape[1] == wanted[1]) {
+      const Index kept = e.image_prefix.value_or(learned ? learned->offset : 0);
+      const std::string sizes = e.rows_key.empty() ? "image_size" : e.rows_key;
+      const auto stored = side_of_square(shape[0] - kept), side = side_of_square(wanted[0] - kept);
+      if (!e.image_prefix && shape[0] > kept && !e.rows_key.empty())
+        fix = "state " + e.rows_key + " " +
+              std::to_string(e.counts == PositionRule::tokens ? shape[0] : shape[0] - kept) +
+              (shape[0] < wanted[0]
+                   ? ", or make the rows: " +
+                         extend_command(t.file, t.name, kept, std::to_string(wanted[0]), "linear")
+                   : "");
+      else if (e.image_prefix && stored && side)
+        fix = "state the checkpoint's " + sizes + ", or make the rows: " +
+              extend_command(t.file, t.name, kept,
+                             std::to_string(*side) + "x" + std::to_string(*side), "bicubic");
+      else if (e.image_prefix)
+        fix = "state the checkpoint's " + sizes + ", or make the rows by posenc extend";
+    }
+    const bool fewer = shape.size() == 2 && shape[0] < wanted[0];
+    add(Severity::error, "table_shape", t,
+        "has shape " + shape_text(t.shape) + ", the config means " + shape_text(wanted) +
+            (fewer ? ": positions from row " + std::to_string(shape[0]) + " have none" : ""),
+        fix, shape.empty() ? std::optional<double>() : static_cast<double>(shape[0]));
+  }
+
+  bool finite(const Rows& rows, Index count, const StoredTensor& t) {
+    Index bad = 0, first = -1;
+    for (Index r = 0; r < count; ++r)
+      if (!rows.finite(r)) ++bad, first = first < 0 ? r : first;
+    if (bad > 0)
+      add(Severity::error, "not_finite", t,
+          "holds infinities or NaN in " + std::to_string(bad) + " of " + std::to_string(count) +
+              " rows, the first is row " + std::to_string(first),
+          "the checkpoint is damaged, or was cast to float16 where it overflows",
+          static_cast<double>(first));
+    return bad == 0;
+  }
+
+  // Rows that no token reads may be anything, and those in front of a grid of sines are zero. True
+  // when every other one is zero.
+  bool zeros(const InputEncoding& e, const Rows& rows, Index count, const StoredTensor& t) {
+    const auto* learned = std::get_if<Learned>(&e.value.scheme);
+    const Index skipped = learned ? learned->offset : of_image(e) ? e.image_prefix.value_or(0) : 0;
+    const Index from = std::min(skipped, count);
+    Index none = 0, first = -1, last = -1;
+    for (Index r = from; r < count; ++r) {
+      if (!rows.zero(r) || (e.padding_row && r == *e.padding_row)) continue;
+      ++none, last = r, first = first < 0 ? r : first;
+    }
+    const bool all = none > 0 && none >= count - from - (e.padding_row && *e.padding_row >= from);
+    if (all)
+      add(Severity::error, "table_zero", t,
+          "is zero in all of its " + std::to_string(none) +
+              (of_image(e) ? " rows of patches" : " rows") +
+              ": positions add nothing, and the model cannot tell its tokens' order",
+          "the table was never loaded or never trained: take the checkpoint's",
+          static_cast<double>(none));
+    else if (none > 0)
+      add(Severity::warning, "table_zero", t,
+          "is zero in " + std::to_string(none) + " of " + std::to_string(count) +
+              " rows, from row " + std::to_string(first) + " to row " + std::to_string(last) +
+              ": those positions add nothing",
+          "stay below them, or make rows from the others (posenc extend)",
+          static_cast<double>(none));
+    return all;
+  }
+
+  // Every position the same: what a resize of a single column makes in some programs.
+  void equal(const InputEncoding& e, const Rows& rows, Index count, const StoredTensor& t) {
+    const auto* learned = std::get_if<Learned>(&e.value.scheme);
+    const Index from = e.image_prefix.value_or(learned ? learned->offset : 0);
+    if (count - from < 2) return;
+    for (Index r = from + 1; r < count; ++r)
+      if (!std::equal(rows.at(r), rows.at(r) + rows.width, rows.at(from))) return;
+    add(Severity::warning, "table_constant", t,
+        "has the same numbers in all of its rows from row " + std::to_string(from) +
+            " on: positions cannot be told apart",
+        "torch 2.15's antialiased resize of a grid one wide makes such tables; resize with posenc "
+        "extend",
+        static_cast<double>(count - from));
+  }
+
+  // How far stored sines may be off by rounding alone. One axis: float32 angles of a long table
+  // are off by 1e-3. A grid is short: 2e-5 for a hundred cells.
+  static double rounding(const InputEncoding& e, const StoredTensor& t) {
+    if (!of_image(e)) return 0.01;
+    return t.dtype == "BF16" ? 4e-3 : t.dtype == "F16" ? 5e-4 : 1e-4;
+  }
+
+  // Coordinates of row r of a stored table.
+  static OwnedPositions position_of(const InputEncoding& e, Index r) {
+    if (of_image(e)) return cells(*e.grid, e.image_prefix.value_or(0), arange(r, 1));
+    return arange(r - std::get<Sinusoidal>(e.value.scheme).offset, 1);
+  }
+
+  // A sinusoid that was stored, against the one that the class makes.
+  void formula(const InputEncoding& e, const Rows& rows, Index count, const StoredTensor& t) {
+    LoweredInput lowered;
+    if (const auto* s = std::get_if<Sinusoidal>(&e.value.scheme)) s->lower({}, lowered);
+    if (const auto* s = std::get_if<SinusoidalNd>(&e.value.scheme)) s->lower({}, lowered);
+    std::vector<double> want(static_cast<std::size_t>(rows.width));
+    double worst = 0;
+    Index at = 0;
+    for (Index r = 0; r < count; ++r) {
+      apply_input({}, position_of(e, r), lowered, tensor(want.data(), {1, rows.width}));
+      for (Index c = 0; c < rows.width; ++c) {
+        const double far = std::abs(want[static_cast<std::size_t>(c)] - rows.at(r)[c]);
+        if (far > worst) worst = far, at = r;
+      }
+    }
+    if (worst <= rounding(e, t)) return;
+    add(Severity::warning, "table_differs", t,
+        "is not the sinusoid that the class makes: off by up to " + rounded(worst) + ", in row " +
+            std::to_string(at),
+        "a program that computes the rows and one that loads them give other numbers", worst);
+  }
+
+  const ModelSpec& spec_;
+  ModelWeights& weights_;
+  std::vector<Finding>& out_;
+};
+
+}  // namespace
+
+std::vector<Finding> check_tables(const ModelSpec& spec) {
+  std::vector<Finding> out;
+  if (spec.weights.empty()) return out;
+  try {
+    ModelWeights weights(spec.weights);
+    if (!weights.any()) return out;
+    TableDoctor doctor(spec, weights, out);
+    for (const InputEncoding& e : spec.input) doctor.look(e, false);
+    for (const Tower& t : spec.towers)
+      for (const InputEncoding& e : t.input) doctor.look(e, true);
+  } catch (const FormatError& problem) {
+    out.push_back({Severity::warning,
+                   "weights_unreadable",
+                   std::string("the weights could not be checked: ") + problem.what(),
+                   spec.weights,
+                   "fetch the file again: it may be cut off, or a pointer of git LFS",
+                   {}});
+  } catch (const std::invalid_argument& problem) {  // sizes that make no table
+    out.push_back({Severity::warning,
+                   "weights_unreadable",
+                   std::string("the weights could not be checked: ") + problem.what(),
+                   spec.weights,
+                   "state the sizes of the checkpoint in the config",
+                   {}});
+  }
+  return out;
+}
+
+}  // namespace posenc

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// A config.json as llama.cpp would see it: the metadata and rope tensors that its converter writes
+// (convert_hf_to_gguf.py at 0c1e57098), as a GGUF file in memory. data/gguf_conversion.json says
+// which classes write what; other model types are refused by name.
+#include "model/gguf/convert.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numbers>
+
+#include "model/gguf/writer.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
+#include "model/hugging_face/rotary_definition/writer.h"
+
+namespace posenc::data {
+extern const std::string_view gguf_conversion;
+}
+
+namespace posenc::hf {
+namespace {
+
+const Json* conversion_of(const std::string& type) {
+  static const Json table = parse_json(data::gguf_conversion, "gguf_conversion.json");
+  return table.at("model_types").find(type);
+}
+
+class Converter {
+ public:
+  Converter(const ConfigView& view, const Json& rule, gguf::Writer& out)
+      : view_(view), rule_(rule), out_(out) {}
+
+  // False after a finding.
+  bool run() {
+    out_.text("general.architecture", rule_.at("arch").as_string());
+    if (!sizes() || !heads()) return false;
+    if (writes("encoder")) out_.boolean(key("attention.causal"), false);
+    if (writes("type_none")) out_.text(key("rope.scaling.type"), "none");
+    if (writes("alibi")) alibi();
+    if (writes("buckets")) buckets();
+    return rotary();
+  }
+
+ private:
+  bool writes(std::string_view what) const {
+    for (const Json& k : rule_.at("keys").as_array())
+      if (k.as_string() == what) return true;
+    return false;
+  }
+  std::string key(std::string_view name) const {
+    return rule_.at("arch").as_string() + "." + std::string(name);
+  }
+  void number(std::string_view name, Index value) {
+    out_.u32(key(name), static_cast<std::uint32_t>(value));
+  }
+  void real(std::string_view name, double value) { out_.f32(key(name), static_cast<float>(value)); }
+
+  bool sizes() {
+    const auto layers = view_.integer("num_hidden_layers", 0, 100'000, true);
+    const auto width = view_.integer("hidden_size", 1, 100'000'000, true);
+    auto context = view_.integer("max_position_embeddings", 1, std::int64_t{1} << 31);
+    if (const Json* other = rule_.find("context"))
+      if (const auto own = view_.integer(other->as_string(), 1, std::int64_t{1} << 31))
+        context = own;
+    if (!layers || !width) return false;
+    number("block_count", layers->value);
+    number("embedding_length", width->value);
+    if (context)
+      number("context_length", context->value);
+    else if (writes("buckets"))
+      number("context_length", 512);  // the converter's own default for T5
+    return true;
+  }
+
+  bool heads() {
+    const auto count = view_.integer("num_attention_heads", 1, 1'000'000, true);
+    if (!count) return false;
+    number("attention.head_count", count->value);
+    if (writes("latent")) return latent();
+    if (writes("kv")) {
+      const auto kv = view_.integer("num_key_value_heads", 1, 1'000'000);
+      number("attention.head_count_kv", kv ? kv->value : count->value);
+    }
+    const auto stated = view_.value("head_dim");
+    const auto head = head_of(view_, "full_attention");
+    if (!head) return false;
+    head_ = head->q_dim.value;
+    const bool own = stated && !stated->value.is_null();
+    if (writes("head_always") || writes("buckets") || (writes("head") && own))
+      number("attention.key_length", head_);
+    if (writes("width")) number("rope.dimension_count", head_);
+    return true;
+  }
+
+  bool latent() {
+    const auto nope = view_.integer("qk_nope_head_dim", 0, 65536, true);
+    const auto rope = view_.integer("qk_rope_head_dim", 2, 65536, true);
+    const auto rank = view_.integer("kv_lora_rank", 1, 1'000'000, true);
+    if (!nope || !rope || !rank) return false;
+    number("attention.head_count_kv", 1);
+    number("attention.key_length", rank->value + rope->value);
+    number("attention.kv_lora_rank", rank->value);
+    number("attention.key_length_mla", nope->value + rope->value);
+    number("rope.dimension_count", rope->value);
+    head_ = rope->value;
+    return true;
+  }
+
+  void alibi() {
+    double bias = 8;  // the converter writes alibi_bias_max, or 0 without ALiBi
+    if (const auto v = view_.stated("attn_config"); v && v->value.is_object()) {
+      if (const Json* most = v->value.find("alibi_bias_max"); most && most->is_number())
+        bias = most->as_number();
+      if (const Json* on = v->value.find("alibi"); on && !truthy(*on)) bias = 0;
+    }
+    real("attention.max_alibi_bias", bias);
+  }
+
+  void buckets() {
+    if (const auto n = view_.integer("relative_attention_num_buckets", 1, 65536))
+      number("attention.relative_buckets_count", n->value);
+    const auto decoder = view_.integer("num_decoder_layers", 0, 100'000);
+    const auto layers = view_.integer("num_hidden_layers", 0, 100'000);
+    if (decoder || layers) number("decoder_block_count", decoder ? decoder->value : layers->value);
+  }
+
+  bool rotary() {
+    if (view_.entry().at("scheme").as_string() != "rope") return true;
+    const RopeSet set = standardise_rope(view_, {"full_attention", "sliding_attention"});
+    const RopeSet::Part* part = set.find("full_attention");
+    if (!part || !part->turns) return !set.parts.empty();
+    const Dict& d = part->dict;
+    const Value* theta = d.find("rope_theta");
+    if (!theta || !theta->value.is_number()) {
+      view_.reading().error("wrong_type", "rope_theta must be a number", view_.where("rope_theta"),
+                            "state rope_theta");
+      return false;
+    }
+    base_ = theta->value.as_number();
+    if (writes("base")) real("rope.freq_base", base_);
+    if (writes("swa_base"))
+      if (const auto* local = set.find("sliding_attention"))
+        if (const Value* v = local->dict.find("rope_theta"); v && v->value.is_number())
+          real("rope.freq_base_swa", v->value.as_number());
+    if (writes("window")) window();
+    if (writes("partial") && !fraction(d)) return false;
+    if (writes("sections")) sections(d);
+    return scaling(d);
+  }
+
+  void window() {
+    const auto n = view_.integer("sliding_window", 0, std::int64_t{1} << 31);
+    if (n || writes("longrope")) number("attention.sliding_window", n ? n->value : 0);
+  }
+
+  bool fraction(const Dict& d) {
+    const Value* f = d.find("partial_rotary_factor");
+    const double part = f && f->value.is_number() ? f->value.as_number() : 1.0;
+    if (!(part > 0 && part <= 1)) {
+      view_.reading().error("partial_out_of_range", "the fraction must be above 0 and at most 1",
+                            f ? f->where : view_.where(), "write the fraction that turns", part);
+      return false;
+    }
+    number("rope.dimension_count", static_cast<Index>(part * static_cast<double>(head_)));
+    return true;
+  }
+
+  void sections(const Dict& d) {
+    const Value* v = d.find("mrope_section");
+    if (!v || !v->value.is_array()) return;
+    std::vector<std::int32_t> four(4, 0);
+    for (std::size_t i = 0; i < std::min<std::size_t>(4, v->value.as_array().size()); ++i)
+      if (v->value.as_array()[i].is_integer())
+        four[i] = static_cast<std::int32_t>(v->value.as_array()[i].as_integer());
+    out_.i32s(key("rope.dimension_sections"), four);
+  }
+
+  std::optional<double> given(const Dict& d, std::string_view name) const {
+    const Value* v = d.find(name);
+    if (!v || !v->value.is_number() || !std::isfinite(v->value.as_number())) return std::nullopt;
+    return v->value.as_number();
+  }
+  // A number of tokens that fits a u32.
+  std::optional<double> length_of(const Dict& d) const {
+    auto v = given(d, "original_max_position_embeddings");
+    if (!v)  // Phi-3 files of the first days state it beside the dictionary
+      if (const auto beside = view_.stated("original_max_position_embeddings");
+          beside && beside->value.is_number())
+        v = beside->value.as_number();
+    return v && *v >= 1 && *v < 4294967296.0 ? v : std::nullopt;
+  }
+  bool lacks(std::string_view name, const std::string& type) {
+    view_.reading().error(
+        "missing_key", "the converter needs " + std::string(name) + " for " + type,
+        view_.where("rope_scaling") + "/" + std::string(name), "state " + std::string(name));
+    return false;
+  }
+
+  bool scaling(const Dict& d) {
+    const std::string type = rope_type(d).value_or("default");
+    if (type == "default") return true;
+    if (type == "llama3" && writes("llama3")) return llama3(d);
+    if (type == "longrope" && writes("longrope")) return longrope(d);
+    const auto factor = given(d, "factor");
+    if (writes("scaling") && type == "linear" && factor) {
+      out_.text(key("rope.scaling.type"), "linear");
+      real("rope.scaling.factor", *factor);
+      return true;
+    }
+    if (writes("scaling") && type == "yarn" && factor) return yarn(d, *factor);
+    if (type == "dynamic" || ((type == "linear" || type == "yarn") && !writes("scaling"))) {
+      view_.reading().warn("gguf_lost",
+                           "the converter writes nothing of rope_type " + type + " for " +
+                               view_.class_name() + ": llama.cpp does not scale",
+                           view_.where("rope_scaling"), "choose another program for long contexts");
+      return true;
+    }
+    view_.reading().error("unknown_rope_type",
+                          "what llama.cpp's converter makes of rope_type " + type + " for " +
+                              view_.class_name() + " is not known here",
+                          view_.where("rope_scaling"),
+                          "convert the model and read the GGUF file itself");
+    return false;
+  }
+
+  bool yarn(const Dict& d, double factor) {
+    const auto length = length_of(d);
+    if (!length) return lacks("original_max_position_embeddings", "yarn");
+    out_.text(key("rope.scaling.type"), "yarn");
+    real("rope.scaling.factor", factor);
+    number("rope.scaling.original_context_length", static_cast<Index>(*length));
+    for (const char* beta : {"beta_fast", "beta_slow"})
+      if (const auto b = given(d, beta)) real(std::string("rope.scaling.yarn_") + beta, *b);
+    if (writes("latent"))
+      if (const auto all = given(d, "mscale_all_dim"))
+        real("rope.scaling.yarn_log_multiplier", 0.1 * *all);
+    return true;
+  }
+
+  // Divisors of the frequencies, reference 4.7.
+  bool llama3(const Dict& d) {
+    const auto s = given(d, "factor"), lo = given(d, "low_freq_factor"),
+               hi = given(d, "high_freq_factor"), length = length_of(d);
+    if (!s || !lo || !hi || !length) return lacks("factor, low_, high_freq_factor", "llama3");
+    std::vector<float> divisors;
+    for (Index i = 0; i < head_ / 2; ++i) {
+      const double theta =
+          std::pow(base_, -2.0 * static_cast<double>(i) / static_cast<double>(head_));
+      const double wave = 2 * std::numbers::pi / theta;
+      const double smooth = (*length / wave - *lo) / (*hi - *lo);
+      const double by = wave < *length / *hi   ? 1
+                        : wave > *length / *lo ? *s
+                                               : 1 / ((1 - smooth) / *s + smooth);
+      divisors.push_back(static_cast<float>(by));
+    }
+    out_.tensor("rope_freqs.weight", divisors);
+    return true;
+  }
+
+  bool longrope(const Dict& d) {
+    const auto original = length_of(d);
+    const auto longest = view_.integer("max_position_embeddings", 1, std::int64_t{1} << 31, true);
+    if (!original || !longest) return lacks("original_max_position_embeddings", "longrope");
+    number("rope.scaling.original_context_length", static_cast<Index>(*original));
+    const double ratio = static_cast<double>(longest->value) / *original;
+    real("rope.scaling.attn_factor",
+         ratio > 1 ? std::sqrt(1 + std::log(ratio) / std::log(*original)) : 1);
+    for (const auto& [name, tensor] :
+         {std::pair<const char*, const char*>{"long_factor", "rope_factors_long.weight"},
+          {"short_factor", "rope_factors_short.weight"}}) {
+      const Value* v = d.find(name);
+      if (!v || !v->value.is_array()) return lacks(name, "longrope");
+      std::vector<float> values;
+      for (const Json& x : v->value.as_array())
+        values.push_back(x.is_number() ? static_cast<float>(x.as_number()) : 0.0F);
+      out_.tensor(tensor, values);
+    }
+    return true;
+  }
+
+  const ConfigView& view_;
+  const Json& rule_;
+  gguf::Writer& out_;
+  Index head_ = 0;
+  double base_ = 10000;
+};
+
+}  // namespace
+
+ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const std::string& name,
+                            const ReadOptions& options) {
+  ModelSpec spec;
+  spec.file = file;
+  spec.reader = "llama_cpp";
+  Reading reading{name, {}};
+  const Json* type = config.find("model_type");
+  if (type && type->is_string()) spec.model_type = type->as_string();
+  const Json* text = config.find("text_config");
+  const bool nested = text && text->is_object();
+  const Json* inner = nested ? text->find("model_type") : nullptr;
+  const std::string own = inner && inner->is_string() ? inner->as_string() : spec.model_type;
+  const Json* rule = conversion_of(spec.model_type);
+  if (!rule) rule = conversion_of(own);
+  const Json* entry = model_entry(own);
+  for (const char* part : {"_text", ""})
+    if (!entry || !entry->find("scheme")) entry = model_entry(spec.model_type + part);
+  if (!rule || !entry || !entry->find("scheme")) {
+    reading.error("layout_not_covered",
+                  "what llama.cpp's converter makes of model_type " +
+                      (type ? shown(*type) : std::string("(missing)")) + " is not known here",
+                  name + "#/model_type",
+                  "convert the model and read the GGUF file itself, or read the config as "
+                  "transformers does");
+    spec.findings = std::move(reading.findings);
+    return spec;
+  }
+  gguf::Writer out;
+  const ConfigView view(nested ? *text : config, nested ? "/text_config" : "", *entry, reading);
+  const bool converted = Converter(view, *rule, out).run();
+  if (converted) {
+    ReadOptions inside = options;
+    inside.reader.clear();
+    ModelSpec read = read_gguf(out.bytes(), name, inside);
+    read.file = file;
+    read.findings.insert(read.findings.begin(), reading.findings.begin(), reading.findings.end());
+    read.findings.push_back({Severity::note, "converted",
+                             "read as llama.cpp would read this model after its converter: each "
+                             "place is a key of that GGUF file, not of the config",
+                             name, "nothing to do; convert the model for the file itself"});
+    return read;
+  }
+  spec.findings = std::move(reading.findings);
+  return spec;
+}
+
+}  // namespace posenc::hf

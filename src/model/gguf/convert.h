@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// A config.json read as llama.cpp reads the model after its converter, and a GGUF file as
+// transformers loads it.
+#pragma once
+#include <string>
+
+#include "model/hugging_face/config_view.h"
+#include "posenc/io/gguf.h"
+#include "posenc/model/read.h"
+
+namespace posenc::hf {
+
+ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const std::string& name,
+                            const ReadOptions&);
+ModelSpec read_as_transformers(const GgufFile&, const std::string& file, const ReadOptions&);
+
+}  // namespace posenc::hf

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hyperparameters of a GGUF file as llama.cpp loads them, each with where it came from, and the
+// rope operator that it runs on each layer.
+#pragma once
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/gguf/architecture.h"
+#include "model/gguf/keys.h"
+
+namespace posenc::gguf {
+
+enum class Mode : unsigned char { none, norm, neox, mrope, imrope };
+
+struct Window {
+  AttentionKind kind = AttentionKind::full;  // full: there is none
+  Sourced<Index> size;
+  Origin pattern_origin = Origin::class_default;
+  std::string pattern_where;
+};
+
+struct Hparams {
+  Sourced<Index> context, original_context;
+  Index layers = 0, run_layers = 0;  // of the file; of the graph (loops)
+  Index leading_dense = 0;
+  Mode mode = Mode::none;
+  Sourced<bool> causal;
+  std::vector<Index> heads, kv_heads, feed_forward;
+  Sourced<Index> head_dim, head_dim_sliding, rotary_dim, rotary_dim_sliding;
+  Sourced<double> base, base_sliding, factor, factor_sliding;
+  bool sliding_plain = false;
+  Sourced<std::string> scaling_type;
+  Sourced<double> ext_factor, yarn_attn, beta_fast, beta_slow, attn_key;
+  std::optional<Sourced<double>> log_multiplier;  // m of g(s, m), already times 10 where needed
+  std::optional<Sourced<double>> alpha;
+  std::optional<Sourced<std::vector<Index>>> sections;  // four
+  Window window;
+  std::vector<bool> sliding, linear, rotated;
+  std::vector<Index> compress_ratio;
+  std::optional<Sourced<double>> compress_base;
+};
+
+// Reads everything; findings tell what is wrong (keys.failed()).
+Hparams read_hparams(const Architecture&, Keys&);
+// Parts of it, one file each.
+void read_scaling(const Architecture&, Keys&, Hparams&);
+void read_layers(const Architecture&, Keys&, Hparams&);
+
+// DivisorTensors of the frequency, as the file's tensors give them; empty: not there.
+struct Divisor {
+  std::vector<double> values;
+  std::string tensor;
+};
+struct DivisorTensors {
+  Divisor always, beyond, within;  // rope_freqs, rope_factors_long, rope_factors_short
+};
+DivisorTensors read_divisors(const Architecture&, Keys&);
+
+// What llama.cpp passes to ggml_rope_ext on one layer.
+struct RopeOperator {
+  Sourced<Index> head_dim, n_dims;
+  Index offset = 0;
+  Mode mode = Mode::none;
+  Sourced<double> base, factor;  // freq_scale = 1 / factor
+  double ext_factor = 0, attn_factor = 1;
+  bool uses_divisors = false;
+  double logit_factor = 1;
+  // What cos and sin end up multiplied by: the kernel itself multiplies by 1 + 0.1 ln s.
+  double amplitude() const;
+};
+// Nothing for layers that do not turn.
+std::optional<RopeOperator> rope_operator(const Architecture&, const Hparams&, Index layer);
+
+}  // namespace posenc::gguf

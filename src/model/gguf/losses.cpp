@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the doctor should say of a GGUF file: what the conversion lost, what llama.cpp knows by name
+// only, what it ignores, and where it departs from the model it runs.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "model/gguf/lower.h"
+
+namespace posenc::gguf {
+namespace {
+
+constexpr const char* kLost = "gguf_lost";
+
+bool any(const std::vector<bool>& v) {
+  return std::find(v.begin(), v.end(), true) != v.end();
+}
+
+void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) {
+  const auto lost = [&](std::string_view key, const std::string& what) {
+    keys.add(Severity::note, kLost, keys.full(key),
+             what + "; llama.cpp knows it by the name " + arch.name(),
+             "nothing to do in llama.cpp; another reader needs config.json");
+  };
+  if (any(h.rotated) && h.base.origin == Origin::class_default && !arch.has("plain_base"))
+    keys.add(Severity::note, kLost, keys.full("rope.freq_base"),
+             "the file states no base; llama.cpp takes 10000, whatever the model was trained with",
+             "--assume rope.freq_base=BASE");
+  if (any(h.sliding) && h.window.pattern_origin == Origin::class_default)
+    lost("attention.sliding_window_pattern", "the file does not say which layers slide");
+  if (any(h.sliding) && h.window.size.origin == Origin::class_default)
+    lost("attention.sliding_window", "the file does not say how wide the window is");
+  const std::string_view rule = arch.text("rope_on");
+  const bool by_key = rule == "finetuned_key" || rule == "pattern_key" || rule == "none";
+  if (any(h.rotated) && !rule.empty() && !by_key &&
+      std::find(h.rotated.begin(), h.rotated.end(), false) != h.rotated.end())
+    lost("rope", "the file does not say which layers have no rotary");
+  if (arch.number("alibi", 0) > 0 && (!arch.has("alibi_layers") || h.layers == 40))
+    lost("attention.max_alibi_bias", "the file does not say that ALiBi is used");
+  if (arch.flag("t5"))
+    lost("attention.relative_buckets_count", "the file has no largest distance (128 is taken)");
+}
+
+// ggml rounds YaRN's range outwards whatever the model does (gpt-oss: truncate false).
+void note_truncation(const Architecture& arch, const Hparams& h, Keys& keys, const ModelSpec& m) {
+  if (!arch.lists("lost", "truncate") || m.layers.empty() || m.layers[0].encodings.empty()) return;
+  const Encoding& e = m.layers[0].encodings[0].value;
+  Encoding meant = e;
+  bool changed = false;
+  for (Scaling& s : meant.scalings)
+    if (auto* y = std::get_if<Yarn>(&s)) {
+      y->truncate = false;
+      changed = true;
+    }
+  if (!changed) return;
+  const auto rounded = m.layers[0].rotary->blocks.at(0).spectrum.frequency;
+  const auto exact = resolve(meant, Context{m.context.value}).blocks.at(0).spectrum.frequency;
+  double worst = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i)
+    if (rounded[i] != 0) worst = std::max(worst, std::abs(exact[i] / rounded[i] - 1));
+  if (worst > 0)
+    keys.add(Severity::warning, "truncate_rounded", keys.full("rope.scaling.type"),
+             "the model was trained with YaRN's range as it is, ggml rounds it: frequencies differ "
+             "by up to " +
+                 number_text(worst) + " (relative)",
+             "read config.json for what the model means", worst);
+  (void)h;
+}
+
+void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {
+  if (!any(h.rotated)) return;
+  if (!d.always.values.empty())
+    keys.add(Severity::note, "gguf_factors_only", d.always.tensor,
+             "the scaling survives only as divisors in " + d.always.tensor +
+                 "; no metadata say which it was",
+             "nothing to do in llama.cpp; another reader must divide by the tensor");
+  const bool by_length = !d.beyond.values.empty() || !d.within.values.empty();
+  if (by_length && h.scaling_type.origin == Origin::class_default)
+    keys.add(Severity::note, "gguf_factors_only", keys.full("rope.scaling.type"),
+             "LongRoPE survives only as divisors in " + d.beyond.tensor + " and " +
+                 d.within.tensor + "; no rope.scaling.type says so",
+             "nothing to do in llama.cpp; another reader must divide by the tensors");
+}
+
+void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
+  const auto ignored = [&](std::string_view key, bool read, std::optional<double> harmless = {}) {
+    const GgufValue* v = keys.file().find(keys.full(key));
+    if (v == nullptr || read || (harmless && v->number() == harmless)) return;
+    keys.add(Severity::warning, "key_ignored", v->key,
+             "llama.cpp does not read " + printable(v->key) + " in a " + arch.name(),
+             "a model that was trained with it runs wrongly here; otherwise remove it",
+             v->number());
+  };
+  const auto sliding = arch.group("sliding_rope");
+  const bool windows = any(h.sliding);
+  const bool lists = windows && !h.window.pattern_where.empty();
+  ignored("attention.sliding_window", windows, 0);
+  ignored("attention.sliding_window_pattern", lists && arch.group("window").has_value());
+  ignored("rope.freq_base_swa", sliding && sliding->text("base") != "global" && windows);
+  ignored("rope.dimension_sections", h.sections.has_value() || arch.has("sections"));
+  ignored("attention.max_alibi_bias", arch.text("alibi") == "key", 0);
+  ignored("rope.scaling.alpha", arch.flag("alpha"), 0);
+  ignored("rope.scaling.yarn_log_multiplier", arch.has("yarn_log_multiplier"), 0);
+  constexpr std::array<std::pair<const char*, double>, 4> yarn{
+      {{"ext_factor", 1}, {"attn_factor", 1}, {"beta_fast", 32}, {"beta_slow", 1}}};
+  for (const auto& [name, harmless] : yarn)
+    ignored("rope.scaling.yarn_" + std::string(name), arch.lists("yarn_keys", name), harmless);
+  const std::string_view heat = arch.text("temperature");
+  ignored("attention.temperature_scale", heat == "keys" || heat == "original_context", 0);
+  ignored("attention.temperature_length", heat == "keys");
+  if (arch.has("plain_base")) ignored("rope.freq_base", false, h.base.value);
+  if (h.log_multiplier && h.ext_factor.value == 0)
+    keys.add(Severity::warning, "key_ignored", h.log_multiplier->where,
+             "the multiplier needs rope.scaling.type yarn",
+             "--assume rope.scaling.type=yarn, or remove it");
+}
+
+// Keys of the scaling that contradict each other: llama.cpp takes one and says nothing.
+void note_contradictions(const Hparams& h, const DivisorTensors& d, Keys& keys) {
+  const std::string& type = h.scaling_type.value;
+  const auto factor = keys.number("rope.scaling.factor");
+  if (type == "none" && factor && factor->value > 0 && factor->value != 1)
+    keys.add(Severity::warning, "key_ignored", factor->where,
+             "rope.scaling.type is none: llama.cpp leaves the factor " +
+                 number_text(factor->value) + " out",
+             "write the type that the factor belongs to, or remove it", factor->value);
+  const GgufValue* old = keys.file().find(keys.full("rope.scale_linear"));
+  if (factor && old != nullptr && old->number() != factor->value)
+    keys.add(Severity::warning, "key_ignored", old->key,
+             "rope.scaling.factor " + number_text(factor->value) +
+                 " stands beside it: llama.cpp does not read the older key",
+             "keep the key that is meant", old->number());
+  if (type == "longrope" && d.always.values.empty() && d.beyond.values.empty() &&
+      d.within.values.empty())
+    keys.add(Severity::warning, "missing_key", h.scaling_type.where,
+             "rope.scaling.type is longrope and no tensor holds its factors "
+             "(rope_factors_long.weight, rope_factors_short.weight): llama.cpp divides by none",
+             "convert the model again");
+}
+
+// The sections of M-RoPE are meant to share out all pairs; ggml counts modulo their sum instead.
+void note_sections(const Hparams& h, Keys& keys) {
+  if (!h.sections) return;
+  Index sum = 0;
+  for (const Index n : h.sections->value) sum += n;
+  const Index pairs = h.rotary_dim.value / 2;
+  if (sum == pairs) return;
+  keys.add(Severity::warning, "sections_sum", h.sections->where,
+           "the sections add up to " + std::to_string(sum) + ", the pairs that turn are " +
+               std::to_string(pairs) + ": llama.cpp counts modulo the sum",
+           "read config.json for the sections that the model was trained with",
+           static_cast<double>(sum));
+}
+
+void note_still_pairs(const Hparams& h, Keys& keys, const ModelSpec& m) {
+  if (h.mode != Mode::imrope && h.mode != Mode::mrope) return;
+  for (const LayerSpec& layer : m.layers) {
+    if (!layer.rotary) continue;
+    const Spectrum& s = layer.rotary->blocks.at(0).spectrum;
+    std::string pairs;
+    double count = 0;
+    for (Index i = 0; s.axes == 4 && i < s.pairs(); ++i) {
+      if (s.frequency[static_cast<std::size_t>(3 * s.pairs() + i)] == 0) continue;
+      pairs += (pairs.empty() ? "" : ", ") + std::to_string(i);
+      ++count;
+    }
+    if (count > 0)
+      keys.add(Severity::warning, "pair_never_turns", keys.full("rope.dimension_sections"),
+               "pairs " + printable(pairs) +
+                   " follow the fourth position stream, which llama.cpp leaves 0 for text: they "
+                   "never turn there",
+               "read config.json for what the model means", count);
+    return;
+  }
+}
+
+}  // namespace
+
+void note_losses(const Architecture& arch, const Hparams& h, const DivisorTensors& d, Keys& keys,
+                 const ModelSpec& m) {
+  note_known_by_name(arch, h, keys);
+  note_factors(h, d, keys);
+  note_ignored(arch, h, keys);
+  if (keys.failed()) return;
+  note_contradictions(h, d, keys);
+  note_truncation(arch, h, keys, m);
+  note_still_pairs(h, keys, m);
+  note_sections(h, keys);
+}
+
+}  // namespace posenc::gguf

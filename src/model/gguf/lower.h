@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// From llama.cpp's operators to encodings, rotary specs and fields with their origin.
+#pragma once
+#include "model/gguf/hparams.h"
+#include "posenc/model/spec.h"
+
+namespace posenc::gguf {
+
+// One layer, resolved for a context of `length` tokens. Refusals become findings of `keys`.
+LayerSpec lower_layer(const Architecture&, const Hparams&, const DivisorTensors&, Keys&,
+                      Index layer, Index length);
+// The encoding of an operator: scheme and chain of scalings; fields are appended to `layer`.
+Encoding lower_operator(const Architecture&, const Hparams&, const DivisorTensors&,
+                        const RopeOperator&, LayerSpec& layer);
+// What GGUF loses, what llama.cpp ignores or does otherwise: findings about the whole file.
+void note_losses(const Architecture&, const Hparams&, const DivisorTensors&, Keys&,
+                 const ModelSpec&);
+
+}  // namespace posenc::gguf

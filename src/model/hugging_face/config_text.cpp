@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text of a config.json: JSON, and Python's NaN and Infinity where nobody reads a position.
+#include <set>
+
+#include "io/json_tokens.h"
+#include "model/hugging_face/config_view.h"
+#include "posenc/core/error.h"
+
+namespace posenc {
+namespace {
+
+void collect(const Json* object, std::set<std::string>& keys) {
+  if (!object) return;
+  for (const auto& [key, value] : object->as_object()) {
+    keys.insert(key);
+    if (value.is_string()) keys.insert(value.as_string());
+  }
+}
+
+// Every key that a class of the table holds or reads under another name.
+const std::set<std::string>& known_keys() {
+  static const std::set<std::string> keys = [] {
+    std::set<std::string> out;
+    for (const auto& [type, entry] : hf::model_entries().as_object()) {
+      for (const char* part :
+           {"defaults", "names", "keys", "layers", "window", "layer_count", "rope", "rotary_if"})
+        if (const Json* object = entry.find(part); object && object->is_object())
+          collect(object, out);
+    }
+    return out;
+  }();
+  return keys;
+}
+
+bool of_positions(const std::string& key) {
+  if (known_keys().count(key)) return true;
+  for (const char* word : {"rope", "rotary", "position", "alibi", "theta", "attention", "layer",
+                           "head", "yarn", "mscale"})
+    if (key.find(word) != std::string::npos) return true;
+  return false;
+}
+
+}  // namespace
+
+Json parse_config(std::string_view text, const std::string& file) {
+  std::vector<NonFinite> found;
+  Json config = parse_json(text, file, found);
+  for (const NonFinite& n : found) {
+    bool known = n.path.empty();  // of a list, which is no config
+    for (const std::string& key : n.path) known = known || of_positions(key);
+    if (known)
+      throw FormatError(file, n.place,
+                        "must be finite, got " + n.token + " (JSON has no NaN or Infinity)");
+  }
+  return config;
+}
+
+}  // namespace posenc

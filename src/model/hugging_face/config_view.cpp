@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/hugging_face/config_view.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace posenc::hf {
+namespace {
+
+std::string escaped(std::string_view key) {  // RFC 6901
+  std::string text;
+  for (const char c : key) {
+    if (c == '~')
+      text += "~0";
+    else if (c == '/')
+      text += "~1";
+    else
+      text += c;
+  }
+  return text;
+}
+
+// What to do about notes of which every one says the same.
+std::string_view mend_of(std::string_view code) {
+  if (code == "no_rotary") return "nothing to do; posenc explain shows what acts in its place";
+  if (code == "encoding_not_covered")
+    return "read the model's code for what the message says; the rest is described";
+  if (code == "tower_not_covered") return "read that part's code; the other parts are described";
+  if (code == "key_ignored") return "nothing to do";
+  if (code == "assumed") return "check it against the model's code";
+  return "";
+}
+
+}  // namespace
+
+void Reading::add(Severity severity, std::string code, std::string message, std::string where,
+                  std::string fix, std::optional<double> value) {
+  for (const Finding& f : findings)
+    if (f.code == code && f.where == where && f.message == message) return;
+  if (fix.empty()) fix = mend_of(code);
+  findings.push_back(
+      {severity, std::move(code), std::move(message), std::move(where), std::move(fix), value});
+}
+
+std::optional<Value> Reading::assumed(std::string_view key) {
+  if (assume.empty()) return std::nullopt;
+  asked.emplace(key);
+  const auto it = assume.find(std::string(key));
+  if (it == assume.end()) return std::nullopt;
+  used.insert(it->first);
+  Json json;
+  try {
+    json = parse_json(it->second, "--assume");
+  } catch (const FormatError&) {
+    json = it->second;
+  }
+  return Value{std::move(json), Origin::user, "--assume " + it->first};
+}
+
+std::string shown(const Json& j) {
+  std::string text = j.dump();
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+bool truthy(const Json& j) {
+  if (j.is_null()) return false;
+  if (j.is_bool()) return j.as_bool();
+  if (j.is_number()) return j.as_number() != 0;
+  if (j.is_string()) return !j.as_string().empty();
+  if (j.is_array()) return !j.as_array().empty();
+  return !j.as_object().empty();
+}
+
+const Value* Dict::find(std::string_view key) const {
+  for (const auto& item : items_)
+    if (item.first == key) return &item.second;
+  return nullptr;
+}
+
+void Dict::set(std::string_view key, Value v) {
+  for (auto& item : items_)
+    if (item.first == key) {
+      item.second = std::move(v);
+      return;
+    }
+  items_.emplace_back(std::string(key), std::move(v));
+}
+
+bool Dict::set_default(std::string_view key, Value v) {
+  if (find(key)) return false;
+  items_.emplace_back(std::string(key), std::move(v));
+  return true;
+}
+
+std::string ConfigView::pointer(std::string_view key) const {
+  return key.empty() ? path_ : path_ + "/" + escaped(key);
+}
+
+std::string ConfigView::where(std::string_view key) const {
+  return reading_->file + "#" + pointer(key);
+}
+
+std::string ConfigView::class_name() const {
+  const Json* name = entry_->find("class");
+  return name ? name->as_string() : "transformers";
+}
+
+std::string ConfigView::program() const {
+  return entry_->find("remote") ? "its code" : "transformers";
+}
+
+std::string ConfigView::layout_source() const {
+  return class_name() + (entry_->find("remote") ? " (its code)" : " (layouts.json)");
+}
+
+std::optional<Value> ConfigView::stated(std::string_view key) const {
+  if (auto v = reading_->assumed(key)) return v;
+  const auto look = [&](std::string_view name) -> std::optional<Value> {
+    const Json* found = object_->find(name);
+    if (!found) return std::nullopt;
+    const std::string place = where(name);
+    reading_->looked.insert(place);
+    const bool user = reading_->used.count("\n" + place) != 0;  // patched by --assume /path=value
+    return Value{*found, user ? Origin::user : Origin::stated, user ? "--assume" : place};
+  };
+  const Json* names = entry_->find("names");
+  const Json* name = names ? names->find(key) : nullptr;
+  auto own = name ? look(name->as_string()) : std::nullopt;
+  if (own && own->value.is_null() && lists("own_unless_null", key)) own.reset();
+  auto common = name && lists("own_only", key) ? std::nullopt : look(key);
+  if (own && common) {
+    const bool first = lists("own_first", key);
+    two_names(first ? *own : *common, first ? *common : *own);
+    return first ? own : common;
+  }
+  if (own || common) return own ? own : common;
+  if (!held_) return std::nullopt;
+  const Value* held = name ? held_->find(name->as_string()) : nullptr;
+  if (!held) held = held_->find(key);
+  return held ? std::optional<Value>(*held) : std::nullopt;
+}
+
+bool ConfigView::lists(std::string_view names, std::string_view key) const {
+  const Json* list = entry_->find(names);
+  return list && std::any_of(list->as_array().begin(), list->as_array().end(),
+                             [&](const Json& name) { return name.as_string() == key; });
+}
+
+void ConfigView::two_names(const Value& counts, const Value& other) const {
+  if (counts.value == other.value) return;
+  const auto name_of = [](const Value& v) { return v.where.substr(v.where.rfind('/') + 1); };
+  reading_->warn(
+      "both_spellings",
+      name_of(other) + " is " + shown(other.value) + " and " + name_of(counts) + " " +
+          shown(counts.value) + ", two names of one attribute: " + class_name() + " takes " +
+          name_of(counts),
+      other.where, "keep the one that is right",
+      counts.value.is_number() ? std::optional<double>(counts.value.as_number()) : std::nullopt);
+}
+
+std::optional<Value> ConfigView::value(std::string_view key) const {
+  if (auto v = stated(key)) return v;
+  const Json* defaults = entry_->find("defaults");
+  const Json* held = defaults ? defaults->find(key) : nullptr;
+  if (!held || held->is_null()) return std::nullopt;
+  reading_->of_class[std::string(key)] = shown(*held);
+  return Value{*held, Origin::class_default, class_name()};
+}
+
+std::optional<Index> whole_number(const Json& j) {
+  if (j.is_integer()) return j.as_integer();
+  if (!j.is_number()) return std::nullopt;
+  const double d = j.as_number();
+  if (d != std::floor(d) || std::abs(d) > 9e15) return std::nullopt;
+  return static_cast<Index>(d);
+}
+
+std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index low, Index high,
+                                                  bool required) const {
+  const auto v = value(key);
+  if (v && v->value.is_null() && refuses_null(key)) {
+    reading_->error("wrong_type",
+                    std::string(key) + " is null, and " + class_name() +
+                        " takes a number only: " + program() + " refuses the file",
+                    v->where, "state " + std::string(key) + ", or leave the key out");
+    return std::nullopt;
+  }
+  if (!v || v->value.is_null()) {
+    if (required)
+      reading_->error("missing_key",
+                      std::string(key) + (v ? " is null" : " is missing") + " and " + class_name() +
+                          " has no default for it",
+                      v ? v->where : where(key), "state " + std::string(key));
+    return std::nullopt;
+  }
+  const auto whole = whole_number(v->value);
+  if (!whole || *whole < low || *whole > high) {
+    reading_->error("wrong_type",
+                    std::string(key) + " must be a whole number from " + std::to_string(low) +
+                        " to " + std::to_string(high) + ", got " + shown(v->value),
+                    v->where, "write a plain number");
+    return std::nullopt;
+  }
+  if (!v->value.is_integer() && v->origin == Origin::stated && holds(key)) {
+    reading_->error("wrong_type",
+                    std::string(key) + " must be written without a point, got " + shown(v->value) +
+                        ": " + class_name() + " refuses the file",
+                    v->where, "write " + std::to_string(*whole), static_cast<double>(*whole));
+    return std::nullopt;
+  }
+  return Sourced<Index>{*whole, v->origin, v->where};
+}
+
+bool ConfigView::holds(std::string_view key) const {
+  const Json* defaults = entry_->find("defaults");
+  return defaults && defaults->find(key);
+}
+
+bool ConfigView::refuses_null(std::string_view key) const {
+  if (!holds(key) || entry_->at("defaults").at(key).is_null()) return false;
+  return !lists("nullable", key);
+}
+
+void ConfigView::not_a_flag(std::string_view key, const Json& value,
+                            const std::string& where) const {
+  reading_->error("wrong_type",
+                  std::string(key) + " must be true or false, got " + shown(value) + ": " +
+                      class_name() + " refuses the file",
+                  where, "write true or false");
+}
+
+bool ConfigView::flag(std::string_view key, bool otherwise) const {
+  const auto v = value(key);
+  if (!v) return otherwise;
+  if (v->value.is_bool()) return v->value.as_bool();
+  if (v->value.is_null()) {
+    if (refuses_null(key)) not_a_flag(key, v->value, v->where);
+    return false;
+  }
+  if (holds(key))
+    not_a_flag(key, v->value, v->where);
+  else
+    reading_->warn("wrong_type",
+                   std::string(key) + " must be true or false, got " + shown(v->value) +
+                       ": taken as Python takes it, " + (truthy(v->value) ? "true" : "false"),
+                   v->where, "write true or false");
+  return truthy(v->value);
+}
+
+bool is_decoder(const ConfigView& view) {
+  if (view.holds("is_decoder")) return view.flag("is_decoder", false);
+  if (const auto v = view.stated("is_decoder"); v && truthy(v->value))
+    view.reading().warn(
+        "key_ignored",
+        "is_decoder is not read by " + view.class_name() + ": its attention sees both sides",
+        v->where, "the key does nothing");
+  return false;
+}
+
+}  // namespace posenc::hf

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// One object of a config.json seen with the names and defaults of its class, each value with where
+// it came from; and what a reading collects.
+#pragma once
+#include <cstddef>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "posenc/model/finding.h"
+
+namespace posenc::hf {
+
+using Value = Sourced<Json>;
+
+// What one reading collects: findings, and which of the person's assumptions were asked for.
+struct Reading {
+  std::string file;  // for `where`: the name without folders
+  std::map<std::string, std::string> assume;
+  std::set<std::string> used{};   // of `assume`
+  std::set<std::string> asked{};  // every key that `assume` could have
+  std::vector<Finding> findings{};
+  std::set<std::string> looked{};                 // `where` of every key that was found
+  std::map<std::string, std::string> of_class{};  // keys that a class filled in, and what with
+
+  void add(Severity, std::string code, std::string message, std::string where, std::string fix,
+           std::optional<double> value = {});
+  void error(std::string code, std::string message, std::string where, std::string fix,
+             std::optional<double> value = {}) {
+    add(Severity::error, std::move(code), std::move(message), std::move(where), std::move(fix),
+        value);
+  }
+  void warn(std::string code, std::string message, std::string where, std::string fix,
+            std::optional<double> value = {}) {
+    add(Severity::warning, std::move(code), std::move(message), std::move(where), std::move(fix),
+        value);
+  }
+  // Without a mend: the one that every note of the code has.
+  void note(std::string code, std::string message, std::string where, std::string fix = "",
+            std::optional<double> value = {}) {
+    add(Severity::note, std::move(code), std::move(message), std::move(where), std::move(fix),
+        value);
+  }
+  // The value a person gave for `key` (a SCHEME field or a plain config key), read as JSON where it
+  // is JSON and as text otherwise.
+  std::optional<Value> assumed(std::string_view key);
+};
+
+// Short text of a value for a message.
+std::string shown(const Json&);
+// What Python takes as true.
+bool truthy(const Json&);
+
+// A dictionary whose values remember where they came from (rope_parameters after merging).
+class Dict {
+ public:
+  const Value* find(std::string_view key) const;
+  void set(std::string_view key, Value);
+  bool set_default(std::string_view key, Value);  // false when the key is there already
+  const std::vector<std::pair<std::string, Value>>& items() const { return items_; }
+
+ private:
+  std::vector<std::pair<std::string, Value>> items_;
+};
+
+class ConfigView {
+ public:
+  // path: JSON pointer of the object in the file ("" or "/text_config"); entry: its model type;
+  // held: what stands under the object's keys (of the class around a part), and outlives the view.
+  ConfigView(const Json& object, std::string path, const Json& entry, Reading& reading,
+             const Dict* held = nullptr)
+      : object_(&object), path_(std::move(path)), entry_(&entry), reading_(&reading), held_(held) {}
+
+  // The same object with another entry, which outlives the view.
+  ConfigView(const ConfigView& other, const Json& entry) : ConfigView(other) { entry_ = &entry; }
+  // The same object, read into another list of findings.
+  ConfigView(const ConfigView& other, Reading& reading) : ConfigView(other) { reading_ = &reading; }
+
+  const Json& object() const { return *object_; }
+  const Json& entry() const { return *entry_; }
+  Reading& reading() const { return *reading_; }
+  std::string where(std::string_view key = {}) const;  // config.json#/text_config/key
+  std::string pointer(std::string_view key) const;     // /text_config/key
+  std::string class_name() const;
+  // What reads the file: transformers, or code of the model's own repository.
+  std::string program() const;
+  // Where the table has from which channels turn together.
+  std::string layout_source() const;
+
+  // What the file (or a person, or the class around the part) says; null counts. Looks at the
+  // attribute's other names too.
+  std::optional<Value> stated(std::string_view key) const;
+  // The same, or what the class holds. Absent and a null default: none.
+  std::optional<Value> value(std::string_view key) const;
+
+  // A whole number in [low, high]; a finding and none when it is something else. `null` and absent
+  // (with no default) give none; with `required` also a finding.
+  std::optional<Sourced<Index>> integer(std::string_view key, Index low, Index high,
+                                        bool required = false) const;
+  // A switch. transformers' classes take true and false only, null where they say so (it is off
+  // then): anything else is a finding. A key that the class does not hold is taken as Python takes
+  // it, with a finding.
+  bool flag(std::string_view key, bool otherwise) const;
+  // The finding of a value that is no switch.
+  void not_a_flag(std::string_view key, const Json& value, const std::string& where) const;
+  // The class holds the attribute, so that transformers checks its type on loading.
+  bool holds(std::string_view key) const;
+  // null is refused on loading: the class holds a value and does not say that null may stand there.
+  bool refuses_null(std::string_view key) const;
+  // The table's list `names` of the class has the key.
+  bool lists(std::string_view names, std::string_view key) const;
+
+ private:
+  // The finding of two names of one attribute whose values differ.
+  void two_names(const Value& counts, const Value& other) const;
+
+  const Json* object_;
+  std::string path_;
+  const Json* entry_;
+  Reading* reading_;
+  const Dict* held_;
+};
+
+// BERT's kin as decoders; a class without the attribute is none, whatever a file says.
+bool is_decoder(const ConfigView&);
+
+// Whole number of a JSON value: 8 and 8.0; none for anything else.
+std::optional<Index> whole_number(const Json&);
+inline Value derived(Json value, std::string where) {
+  return {std::move(value), Origin::derived, std::move(where)};
+}
+
+// The table of model types (data/hugging_face_models.json), null when the type is not known.
+const Json* model_entry(std::string_view model_type);
+const Json& model_entries();
+
+}  // namespace posenc::hf

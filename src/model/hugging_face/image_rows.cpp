@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/hugging_face/image_rows.h"
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "posenc/core/error.h"
+
+namespace posenc::hf {
+namespace {
+
+constexpr Index kMostPixels = 1'000'000;
+
+// Height and width in pixels or patches: one number or two.
+std::optional<std::pair<Index, Index>> sides(const ConfigView& view, const std::string& key) {
+  const auto v = view.value(key);
+  const bool square = view.entry().find("input_square") != nullptr;
+  if (!v || !v->value.is_array()) {
+    const auto n = view.integer(key, 1, kMostPixels);
+    return n ? std::optional(std::pair{n->value, n->value}) : std::nullopt;
+  }
+  const Json::Array& list = v->value.as_array();
+  if (list.size() >= 2 && !square && list[0].is_integer() && list[1].is_integer()) {
+    const Index h = list[0].as_integer(), w = list[1].as_integer();  // more are not looked at
+    if (h > 0 && w > 0 && h <= kMostPixels && w <= kMostPixels) return std::pair{h, w};
+  }
+  view.reading().error(
+      "wrong_type",
+      key +
+          (square ? " must be one size: " + view.class_name() + " cannot divide a list, got "
+                  : std::string(" must be one size or two, got ")) +
+          shown(v->value),
+      v->where, "write a whole number");
+  return std::nullopt;
+}
+
+std::string named(const Json* grid, const char* word, const char* otherwise) {
+  const Json* key = grid ? grid->find(word) : nullptr;
+  return key ? key->as_string() : otherwise;
+}
+
+// Patches of a spectrogram: they overlap by their strides.
+std::optional<Index> overlapping(const ConfigView& view) {
+  const auto size = view.integer("patch_size", 1, kMostPixels, true);
+  const auto across = [&](const char* length, const char* step) -> std::optional<Index> {
+    const auto n = view.integer(length, 1, kMostPixels, true);
+    const auto by = view.integer(step, 1, kMostPixels, true);
+    if (!size || !n || !by) return std::nullopt;
+    if (n->value >= size->value) return (n->value - size->value) / by->value + 1;
+    view.reading().error("wrong_type",
+                         std::string(length) + " is " + std::to_string(n->value) +
+                             ", less than a patch of " + std::to_string(size->value),
+                         n->where, "state the sizes of the model");
+    return std::nullopt;
+  };
+  const auto rows = across("num_mel_bins", "frequency_stride");
+  const auto columns = across("max_length", "time_stride");
+  if (!rows || !columns) return std::nullopt;
+  return *rows * *columns;
+}
+
+// Tubelets of ViViT: frames, rows and columns of a patch in one list; VideoPrism's table has the
+// patches of one frame.
+std::optional<Index> tubelets(const ConfigView& view) {
+  const bool every_frame = view.entry().at("input_grid").at("tubelets").is_bool();
+  const auto frames = view.integer("num_frames", 1, kMostPixels, true);
+  const auto image = sides(view, "image_size");
+  const auto v = view.value("tubelet_size");
+  if (!frames || !image || !v) return std::nullopt;
+  const auto one = [&](std::size_t i) -> Index {
+    if (!v->value.is_array() || i >= v->value.as_array().size()) return 0;
+    const Json& n = v->value.as_array()[i];
+    return n.is_integer() && n.as_integer() <= kMostPixels ? n.as_integer() : 0;
+  };
+  if (one(0) > 0 && one(1) > 0 && one(2) > 0)
+    return (every_frame ? frames->value / one(0) : 1) * (image->first / one(1)) *
+           (image->second / one(2));
+  view.reading().error("wrong_type",
+                       "tubelet_size must be frames, rows and columns, got " + shown(v->value),
+                       v->where, "state three sizes");
+  return std::nullopt;
+}
+
+// Patches on a side of a class that lays a square grid over them; a finding and none otherwise.
+std::optional<Index> side_of_patches(const ConfigView& view) {
+  const auto image = sides(view, "image_size"), patch = sides(view, "patch_size");
+  if (!image || !patch) return std::nullopt;
+  const Index rows = image->first / patch->first, columns = image->second / patch->second;
+  if (rows == columns && rows > 0) return rows;
+  view.reading().error("refused",
+                       rows == columns
+                           ? "no patch fits into the image: image_size is " +
+                                 std::to_string(image->first) + ", patch_size " +
+                                 std::to_string(patch->first)
+                           : "transformers lays a square grid over the patches, which are " +
+                                 std::to_string(rows) + " x " + std::to_string(columns),
+                       view.where("image_size"), "state the sizes of the model");
+  return std::nullopt;
+}
+
+// A square table whose cells, or whose sides, the file counts: every image is fitted to it.
+std::optional<ImageRows> stated_square(const ConfigView& view, const Json& grid) {
+  if (const Json* key = grid.find("cells")) {
+    const auto cells = view.integer(key->as_string(), 1, kMostPixels, true);
+    if (!cells) return std::nullopt;
+    const auto side = static_cast<Index>(std::sqrt(static_cast<double>(cells->value)));
+    if (side * side != cells->value)
+      view.reading().warn("layout_not_covered",
+                          key->as_string() + " is " + std::to_string(cells->value) +
+                              ", no square: transformers fits the first " +
+                              std::to_string(side * side) + " rows of the table to an image, as " +
+                              std::to_string(side) + " x " + std::to_string(side) +
+                              ", and reads no other",
+                          cells->where, "state the number of rows of the model's table",
+                          static_cast<double>(cells->value));
+    return ImageRows{cells->value, 0, key->as_string()};
+  }
+  const Json::Array& keys = grid.at("sides").as_array();
+  const auto side = view.integer(keys.front().as_string(), 1, kMostPixels / 1000, true);
+  const auto other = view.integer(keys.back().as_string(), 1, kMostPixels / 1000, true);
+  if (!side || !other) return std::nullopt;
+  if (side->value == other->value)
+    return ImageRows{
+        side->value * side->value, 0,
+        keys.front().as_string() + (keys.size() > 1 ? " and " + keys.back().as_string() : "")};
+  view.reading().error("refused",
+                       "transformers reads the table of positions as a square, and it is " +
+                           std::to_string(side->value) + " x " + std::to_string(other->value) +
+                           ": a patch gets the row of another, or none",
+                       other->where, "state the sizes of the model",
+                       static_cast<double>(other->value));
+  return std::nullopt;
+}
+
+// The longest timescale, where the class has a key for it, or one for rows and one for columns.
+std::optional<std::string> base_text(const ConfigView& view) {
+  const Json* keys = view.entry().find("input_base");
+  if (!keys) return "";
+  std::vector<double> bases;
+  for (const Json& key : keys->as_array()) {
+    const auto v = view.value(key.as_string());
+    if (!v || !v->value.is_number() || !(v->value.as_number() > 0)) {
+      view.reading().error("wrong_type",
+                           key.as_string() + " must be a positive number, got " +
+                               (v ? shown(v->value) : std::string("nothing")),
+                           v ? v->where : view.where(key.as_string()),
+                           "state the temperature of the model");
+      return std::nullopt;
+    }
+    bases.push_back(v->value.as_number());
+  }
+  if (bases.size() == 1 || bases[0] == bases[1]) return " base=" + number_text(bases[0]);
+  return " bases=[" + number_text(bases[0]) + "," + number_text(bases[1]) + "]";
+}
+
+}  // namespace
+
+CellCoordinates cell_coordinates(const ConfigView& view) {
+  const Json* how = view.entry().find("input_coordinates");
+  for (const CellCoordinates one :
+       {CellCoordinates::from_one, CellCoordinates::counted, CellCoordinates::centred})
+    if (how && how->as_string() == enum_text(one)) return one;
+  return CellCoordinates::index;
+}
+
+std::optional<ImageRows> image_rows(const ConfigView& view) {
+  const Json* grid = view.entry().find("input_grid");
+  ImageRows out;
+  Index before = view.entry().at("input_patches").as_integer();
+  if (grid && (grid->find("cells") || grid->find("sides"))) return stated_square(view, *grid);
+  if (grid && grid->find("tubelets")) {
+    const auto patches = tubelets(view);
+    if (!patches) return std::nullopt;
+    out.rows = *patches + before;
+    return out;
+  }
+  if (grid && grid->find("overlap")) {
+    const auto patches = overlapping(view);
+    if (!patches) return std::nullopt;
+    return ImageRows{*patches + before, before};
+  }
+  if (const Json* key = grid ? grid->find("counted") : nullptr) {  // Molmo-2
+    const auto n = view.integer(key->as_string(), 1, kMostPixels);
+    if (n) return ImageRows{n->value, before};
+    if (const auto v = view.value("image_size"); !v || v->value.is_null()) {
+      const auto patch = view.integer("patch_size", 1, kMostPixels, true);
+      if (!patch) return std::nullopt;
+      const Index side = grid->at("side").as_integer() / patch->value;
+      return ImageRows{side * side, before};
+    }
+  }
+  const auto image = sides(view, named(grid, "image", "image_size"));
+  const auto patch = sides(view, named(grid, "patch", "patch_size"));
+  if (!image || !patch) return std::nullopt;
+  out.rows = image->first / patch->first * (image->second / patch->second);
+  if (grid && grid->find("more")) {  // tokens that the file counts, with rows of their own
+    const auto more = view.integer(grid->at("more").as_string(), 0, kMostPixels, true);
+    if (!more) return std::nullopt;
+    before += more->value;
+  }
+  out.rows += before;
+  if (grid && grid->find("behind")) return out;
+  if (grid && grid->find("frames")) {
+    const auto frames = view.integer(grid->at("frames").as_string(), 1, kMostPixels, true);
+    const auto size = view.integer(grid->at("tubelet").as_string(), 1, kMostPixels, true);
+    if (!frames || !size) return std::nullopt;
+    out.rows *= frames->value / size->value;
+    return out;
+  }
+  out.before = before;
+  return out;
+}
+
+std::optional<GridSines> sines_of_grid(const ConfigView& view, const Sourced<Index>& width) {
+  if (width.value % 4 != 0) {
+    view.reading().error("refused",
+                         "the width must be a multiple of 4, got " + std::to_string(width.value),
+                         width.where, "state the sizes of the model");
+    return std::nullopt;
+  }
+  GridSines out;
+  const Json* own = view.entry().find("input_text");
+  if (!own) {  // ViT-MAE: a table of its own
+    const auto side = side_of_patches(view);
+    if (!side) return std::nullopt;
+    out.grid.rows = out.grid.columns = *side;
+  }
+  out.grid.coordinates = cell_coordinates(view);
+  const auto base = base_text(view);
+  if (!base) return std::nullopt;
+  const std::string half = std::to_string(width.value / 2);
+  out.text =
+      "sinusoidal_nd widths=[" + half + "," + half + "]" +
+      (own ? own->as_string() : std::string(" stream=[1,0] layout=halves zero_position=-1")) +
+      *base;
+  return out;
+}
+
+}  // namespace posenc::hf

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many rows a table of positions has for the patches of an image, a video or a spectrogram.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "model/hugging_face/config_view.h"
+
+namespace posenc::hf {
+
+struct ImageRows {
+  Index rows = 0;
+  std::optional<Index> before{};  // of an image: rows of tokens before its patches
+  std::string key{};              // the key that counts the rows, where it is one
+};
+// By the entry's input_patches and input_grid; none after a finding.
+std::optional<ImageRows> image_rows(const ConfigView&);
+
+// By the entry's input_coordinates.
+CellCoordinates cell_coordinates(const ConfigView&);
+
+// Sines and cosines of rows and columns over a width; none after a finding.
+struct GridSines {
+  std::string text;
+  ImageGrid grid;
+};
+std::optional<GridSines> sines_of_grid(const ConfigView&, const Sourced<Index>& width);
+
+}  // namespace posenc::hf

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands at the input: the scheme with its offset, width and scale, which position a token
+// gets, and where the rows lie among the weights. What the classes do was read in transformers
+// 5.23 and stands in the table as facts (tools/model_table/facts.py, INPUT_*).
+#include <cmath>
+
+#include "model/hugging_face/image_rows.h"
+#include "model/hugging_face/layers.h"
+#include "posenc/core/error.h"
+
+namespace posenc::hf {
+namespace {
+
+constexpr Index kMost = 1'000'000'000;
+
+class InputReader {
+ public:
+  InputReader(const ConfigView& view, std::string kind, PartLayers& out)
+      : view_(view), kind_(std::move(kind)), out_(out) {}
+
+  void read() {
+    width_ = view_.integer(width_key(), 1, kMost, true);
+    if (!width_) return;
+    encoding_.origin = Origin::class_default;
+    encoding_.where = view_.class_name();
+    if (const Json* at = fact("input_at"))
+      encoding_.where += ", at " + at->as_string() + " of its layers";
+    if (fact("input_padding") && !fact("input_slots"))
+      encoding_.counts = PositionRule::tokens;
+    else if (fact("input_mask"))
+      encoding_.counts = PositionRule::mask;
+    const std::string text = kind_ == "learned"         ? learned()
+                             : kind_ == "sinusoidal"    ? sinusoid()
+                             : kind_ == "sinusoidal_nd" ? grid_of_sines()
+                             : kind_ == "learned_axes"  ? two_tables()
+                                                        : convolution();
+    if (!refused_) push(text);
+    if (const Json* rows = fact("input_boxes")) boxes(rows->as_string());
+    if (const Json* more = fact("input_also")) second_table(*more);
+  }
+
+ private:
+  const Json* fact(std::string_view name) const { return view_.entry().find(name); }
+  Reading& reading() const { return view_.reading(); }
+
+  // A text that the registry cannot read is not written: what is missing is a finding already.
+  void push(const std::string& text) {
+    try {
+      encoding_.value = parse_encoding(text);
+    } catch (const std::invalid_argument&) {
+      return;
+    }
+    try {
+      std::visit(
+          [](const auto& s) {
+            if constexpr (requires { s.parameters(); }) (void)s.parameters();
+          },
+          encoding_.value.scheme);
+    } catch (const std::invalid_argument& problem) {
+      reading().error("refused", problem.what(), view_.where(),
+                      "the numbers of this file make no encoding: " + text);
+      return;
+    }
+    out_.input.push_back(encoding_);
+  }
+
+  // The key of the width; of several the first that the file states, else the last.
+  std::string width_key() const {
+    const Json* names = fact("input_width");
+    if (!names) return "hidden_size";
+    for (const Json& name : names->as_array())
+      if (const auto v = view_.stated(name.as_string()); v && !v->value.is_null())
+        return name.as_string();
+    return names->as_array().back().as_string();
+  }
+
+  std::string tensor(const char* otherwise) const {
+    const Json* named = fact("input_tensor");
+    const Json* side = fact("side");
+    const std::string part = side              ? side->as_string() + "."
+                             : fact("decoder") ? std::string("encoder.")
+                                               : std::string();
+    return named || *otherwise ? part + (named ? named->as_string() : otherwise) : "";
+  }
+
+  // Sines of rows and columns: of each image, or ViT-MAE's table of its patches, behind a row of
+  // zeros.
+  std::string grid_of_sines() {
+    const auto sines = sines_of_grid(view_, *width_);
+    refused_ = !sines;
+    if (!sines) return "";
+    encoding_.grid = sines->grid;
+    if (sines->grid.of_model()) {
+      const Index before = view_.entry().at("input_patches").as_integer();
+      encoding_.image_prefix = before;
+      encoding_.positions = before + sines->grid.rows * sines->grid.columns;
+      encoding_.tensors = {tensor("")};
+      out_.original_context = *encoding_.positions;
+    }
+    return sines->text;
+  }
+
+  // A table of rows and one of columns: summed, or half of the channels each in a given order.
+  std::string two_tables() {
+    const Json* cells = fact("input_cells");
+    const auto rows = cells ? std::nullopt : view_.integer(rows_key(), 1, kMost, true);
+    refused_ = !cells && !rows;
+    if (refused_) return "";
+    if (!fact("input_x_first"))  // a grid's cells have the row before the column
+      encoding_.grid = ImageGrid{0, 0, cell_coordinates(view_)};
+    const std::string n = std::to_string(cells ? cells->as_integer() : rows->value);
+    encoding_.tensors = {tensor("")};
+    if (const Json* second = fact("input_tensor_columns"))
+      encoding_.tensors.push_back(second->as_string());
+    const Json* order = fact("input_order");
+    const std::string half = std::to_string(width_->value / 2);
+    return "learned_axes shape=[" + n + "," + n + "]" + width_text() +
+           (order ? " widths=[" + half + "," + half + "] order=" + order->dump() : "");
+  }
+
+  // wav2vec 2.0 and its kin.
+  std::string convolution() {
+    refused_ = true;
+    if (view_.flag("conv_pos_batch_norm", false)) {  // HuBERT
+      reading().note("encoding_not_covered",
+                     "positions are convolutional, behind a batch normalisation that has no scheme "
+                     "here",
+                     view_.where("conv_pos_batch_norm"));
+      return "";
+    }
+    const auto kernel = view_.integer("num_conv_pos_embeddings", 1, 1'000'000, true);
+    const auto groups = view_.integer("num_conv_pos_embedding_groups", 1, 1'000'000, true);
+    if (!kernel || !groups) return "";
+    refused_ = false;
+    return "convolutional kernel=" + std::to_string(kernel->value) +
+           " groups=" + std::to_string(groups->value) + width_text();
+  }
+
+  // pad_token_id of a class that counts positions from behind it; a finding and none without one.
+  std::optional<Index> padding() {
+    const auto stated = view_.stated("pad_token_id");
+    const auto id = view_.integer("pad_token_id", -1, kMost);
+    if (!id) {
+      if (!stated || stated->value.is_null())
+        reading().error("missing_key",
+                        std::string("pad_token_id is ") + (stated ? "null" : "missing") + ": " +
+                            view_.class_name() +
+                            " counts positions from pad_token_id + 1, so no token has a position",
+                        stated ? stated->where : view_.where("pad_token_id"),
+                        "state the id that the model was trained with (RoBERTa, fairseq: 1)");
+      return std::nullopt;
+    }
+    const Json* defaults = fact("defaults");
+    const Json* held = defaults ? defaults->find("pad_token_id") : nullptr;
+    if (held && held->is_integer() && held->as_integer() != id->value && !fact("input_any_padding"))
+      reading().warn("padding_offset",
+                     "pad_token_id is " + std::to_string(id->value) +
+                         ": the first token reads row " + std::to_string(id->value + 1) +
+                         " of the positions; checkpoints of this class were trained with padding " +
+                         std::to_string(held->as_integer()) + ", first row " +
+                         std::to_string(held->as_integer() + 1),
+                     id->where, "state the padding that the model was trained with",
+                     static_cast<double>(id->value));
+    return id->value;
+  }
+
+  std::string rows_key() const {
+    const Json* key = fact("side") && fact("decoder_input") ? nullptr : fact("input_rows");
+    return key ? key->as_string() : "max_position_embeddings";
+  }
+
+  // "learned rows=514 width=768 offset=2", with the number of positions that have a row.
+  std::string learned() {
+    encoding_.tensors = {tensor("embeddings.position_embeddings.weight")};
+    std::optional<Index> rows;
+    if (fact("input_patches")) {
+      if (const auto image = image_rows(view_)) {
+        rows = image->rows;
+        encoding_.image_prefix = image->before;
+        encoding_.rows_key = image->key;
+      }
+    } else if (const Json* rule = fact("input_segments"))
+      rows = segments(*rule);
+    else if (const auto stated = view_.integer(rows_key(), 1, kUnbounded / 4, true)) {
+      rows = stated->value;
+      encoding_.rows_key = rows_key();
+    }
+    if (!rows) return kind_;
+    Index offset = 0, positions = *rows;
+    if (const Json* more = fact("input_offset")) {
+      offset = more->as_integer();
+      *rows += offset;
+    } else if (fact("input_padding")) {
+      const auto pad = padding();
+      if (!pad) return kind_;
+      offset = *pad + 1;
+      positions = std::max<Index>(0, *rows - offset);
+      if (*pad >= 0 && !fact("input_slots")) encoding_.padding_row = *pad;
+      if (*pad >= *rows)
+        reading().error("padding_offset",
+                        "positions count from row " + std::to_string(offset) +
+                            " (pad_token_id + 1), and the table has " + std::to_string(*rows),
+                        view_.where("pad_token_id"),
+                        "state the pad_token_id that the model was trained with",
+                        static_cast<double>(*pad));
+    }
+    encoding_.positions = positions;
+    out_.original_context = positions;
+    const Json* beyond = fact("input_beyond");
+    return "learned rows=" + std::to_string(*rows) +
+           (offset > 0 ? " offset=" + std::to_string(offset) : "") + width_text() + scale_text() +
+           (beyond ? " beyond=" + beyond->as_string() : "");
+  }
+
+  // Series cut into segments: one row for each, and one for a token before them.
+  std::optional<Index> segments(const Json& rule) const {
+    const auto length = view_.integer(rule.at("length").as_string(), 1, kMost, true);
+    const auto size = view_.integer("patch_length", 1, kMost, true);
+    const auto step = view_.integer("patch_stride", 1, kMost, true);
+    if (!length || !size || !step) return std::nullopt;
+    if (length->value <= size->value) {
+      reading().error("wrong_type",
+                      length->where + " is " + std::to_string(length->value) +
+                          " and must be more than patch_length, " + std::to_string(size->value) +
+                          ": " + view_.class_name() + " refuses the file",
+                      length->where, "state the sizes of the model");
+      return std::nullopt;
+    }
+    const Json* first = rule.find("before");
+    const bool more = first && view_.flag(first->as_string(), false);
+    return (length->value - size->value) / step->value + 1 + (more ? 1 : 0);
+  }
+
+  // Another table beside the first: of frames, learned or a sinusoid.
+  void second_table(const Json& more) {
+    if (const Json* unless = more.find("unless"))
+      if (const auto v = view_.value(unless->at("key").as_string());
+          v && v->value == unless->at("equals"))
+        return;
+    const auto rows = view_.integer(more.at("rows").as_string(), 1, kMost, true);
+    if (!rows) return;
+    const Json* sines = more.find("sinusoid");
+    encoding_.tensors.clear();
+    if (!sines) encoding_.tensors = {more.at("tensor").as_string()};
+    encoding_.positions = rows->value;
+    encoding_.image_prefix.reset();
+    encoding_.rows_key = more.at("rows").as_string();
+    if (const Json* by = more.find("by"))
+      encoding_.where = view_.class_name() + ", a row for each " + by->as_string();
+    push((sines ? "sinusoidal" + sines->as_string()
+                : "learned rows=" + std::to_string(rows->value)) +
+         width_text());
+  }
+
+  std::string sinusoid() {
+    if (fact("input_patches")) {  // a fixed table of all patches
+      const auto image = image_rows(view_);
+      refused_ = !image;
+      if (!image) return "";
+      encoding_.positions = image->rows;
+    }
+    if (fact("input_tensor")) encoding_.tensors = {tensor("")};
+    const Json* more = fact("input_text");
+    std::string text = kind_ + (more ? more->as_string() : std::string());
+    if (const Json* offset =
+            fact("input_offset")) {  // XGLM: fixed; padding's row is zero all the same
+      const Index first = offset->as_integer();
+      text += " offset=" + std::to_string(first);
+      if (const auto pad = view_.integer("pad_token_id", 0, 1'000'000'000)) {
+        text += " zero_position=" + std::to_string(pad->value - first);
+        encoding_.padding_row = pad->value;
+        if (pad->value >= first)
+          reading().warn("padding_offset",
+                         "the row of pad_token_id " + std::to_string(pad->value) +
+                             " is set to zero, and positions start at row " +
+                             std::to_string(first) + " whatever padding is: position " +
+                             std::to_string(pad->value - first) + " of every text adds nothing",
+                         pad->where, "the class is written for pad_token_id 1",
+                         static_cast<double>(pad->value));
+      }
+    } else if (fact("input_padding")) {
+      const auto pad = padding();
+      if (!pad) return kind_;
+      encoding_.padding_row = *pad;
+      text += " offset=" + std::to_string(*pad + 1) + " zero_position=-1";
+    }
+    if (fact("input_over_root"))  // NeMo divides its rows by sqrt(width)
+      text += " gain=" + number_text(1 / std::sqrt(static_cast<double>(width_->value)));
+    if (const Json* key = fact("input_keeps"))
+      if (const auto rows = view_.integer(key->as_string(), 1, kUnbounded / 4))
+        encoding_.positions = rows->value;
+    return text + width_text() + odd_text(text) + scale_text();
+  }
+
+  std::string width_text() const { return width_ ? " width=" + std::to_string(width_->value) : ""; }
+
+  // What the class does with a width that its code cannot halve.
+  std::string odd_text(const std::string& text) {
+    if (!width_) return "";
+    const Index width = width_->value;
+    const auto number = static_cast<double>(width);
+    const bool t2t = text.find("spacing=t2t") != std::string::npos;
+    if (t2t && (width == 2 || width == 3)) {
+      reading().error("sinusoid_width",
+                      view_.class_name() + " divides by zero at width " + std::to_string(width) +
+                          ": its spacing divides by width // 2 - 1",
+                      width_->where, "use a width of 4 or more", number);
+      refused_ = true;
+      return "";
+    }
+    if (width % 2 == 0) return "";
+    const Json* odd = fact("input_odd");
+    if (!odd) {
+      reading().error("sinusoid_width",
+                      view_.class_name() + " cannot make a sinusoid of odd width " +
+                          std::to_string(width) + ": transformers fails",
+                      width_->where, "use an even width", number);
+      refused_ = true;
+      return "";
+    }
+    const bool pads = odd->as_string() == "zero_pad";
+    reading().warn("sinusoid_width",
+                   "odd width " + std::to_string(width) + ": " + view_.class_name() +
+                       (pads ? " appends a zero (as fairseq and tensor2tensor)"
+                             : " drops the last cosine (the Marian program wraps instead)") +
+                       "; OpenNMT and MLX refuse it",
+                   width_->where, "use an even width, or odd=" + odd->as_string() + " everywhere",
+                   number);
+    return " odd=" + odd->as_string();
+  }
+
+  std::string scale_text() const {
+    if (!width_ || (fact("side") && fact("decoder_unscaled"))) return "";
+    return input_scale_text(view_, width_->value, kind_ == "learned");
+  }
+
+  void boxes(const std::string& key) {
+    const auto rows = view_.integer(key, 1, 1'000'000'000);
+    if (!rows || !width_) return;
+    encoding_.tensors.clear();
+    for (const char* axis : {"x", "y", "h", "w"})
+      encoding_.tensors.push_back(std::string("embeddings.") + axis +
+                                  "_position_embeddings.weight");
+    encoding_.positions.reset();
+    encoding_.counts = PositionRule::arange;
+    encoding_.padding_row.reset();
+    const Json* parts = fact("input_box_parts");
+    if (!parts) {
+      push("boxes rows=" + std::to_string(rows->value) + width_text());
+      return;
+    }
+    const auto corner = view_.integer("coordinate_size", 1, kMost, true);
+    const auto size = view_.integer("shape_size", 1, kMost, true);
+    if (!corner || !size) return;
+    const Index all = 4 * corner->value + 2 * size->value;
+    if (all == width_->value)
+      push("boxes rows=" + std::to_string(rows->value) + width_text() + " coordinate=" +
+           std::to_string(corner->value) + " shape=" + std::to_string(size->value) +
+           (parts->as_string() == "clipped" ? " clip=true" : ""));
+    else
+      reading().error("wrong_type",
+                      "4 coordinate_size + 2 shape_size is " + std::to_string(all) +
+                          " and hidden_size " + std::to_string(width_->value) +
+                          ": transformers cannot add them",
+                      corner->where, "state the sizes of the model");
+  }
+
+  const ConfigView& view_;
+  std::string kind_;
+  PartLayers& out_;
+  std::optional<Sourced<Index>> width_;
+  InputEncoding encoding_;
+  bool refused_ = false;  // the class makes no rows of this width
+};
+
+}  // namespace
+
+void read_input(const ConfigView& view, const std::string& kind, PartLayers& out) {
+  for (const char* known :
+       {"learned", "sinusoidal", "sinusoidal_nd", "learned_axes", "convolutional"})
+    if (kind == known) InputReader(view, kind, out).read();
+}
+
+}  // namespace posenc::hf

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers of one part of a file: text, vision, audio.
+#pragma once
+#include <vector>
+
+#include "model/hugging_face/config_view.h"
+#include "posenc/model/spec.h"
+
+namespace posenc::hf {
+
+struct PartLayers {
+  std::vector<LayerSpec> layers;
+  std::vector<InputEncoding> input;
+  std::optional<Index> original_context;  // of the scaling
+};
+// context: the length that length rules get.
+PartLayers read_layers(const ConfigView&, Index context);
+
+// Schemes other than rotary: what acts at the input and in the score (not_rotary.cpp).
+void read_not_rotary(const ConfigView&, const std::string& scheme, PartLayers&);
+// What stands at the input (input_side.cpp), where `kind` has a scheme here: learned, sinusoidal
+// ...
+void read_input(const ConfigView&, const std::string& kind, PartLayers&);
+// " input_gain=..." where the class multiplies embeddings, with a finding (input_scale.cpp).
+std::string input_scale_text(const ConfigView&, Index width, bool learned);
+// The entry as a key of the file makes it, where the table says `variants`; none after a finding
+// (variants.cpp).
+std::optional<Json> variant_entry(const ConfigView&);
+// What the reader cannot describe, by name: an error. False where the table says nothing of it.
+bool refused_by_name(const ConfigView&);
+// Whose code is meant, where it is not transformers' own: a note (layers.cpp).
+void remote_code(const ConfigView&);
+// cached_key_channels of each layer (key_cache.cpp); layer_types: the type of each.
+void count_cached_keys(const ConfigView&, const std::vector<std::string>& layer_types,
+                       std::vector<LayerSpec>&);
+// Bytes of one number of the cache, by the dtype of the text part or of the whole file.
+Sourced<Index> cache_element_bytes(const ConfigView& text, const ConfigView& whole);
+// The entry of the table as the decoder of the same file sees it (decoder.cpp).
+Json decoder_entry(const ConfigView& encoder);
+// A vision tower with an axial rotary (towers.cpp).
+PartLayers read_vision(const ConfigView&);
+// Which of a type's parts holds the text: text_config before decoder before an omni model's
+// thinker.
+std::string text_key(const Json& parts);
+std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
+                               Index context);
+
+// Keys about positions that the class of these layers does not read (unread.cpp).
+void unread_positions(const ConfigView&, const std::vector<LayerSpec>&);
+// What a class that a person chose for the file filled in (assumed.cpp).
+void filled_by_class(const ConfigView&, const Json& file, const std::vector<LayerSpec>&);
+// What a person assumed: a note each, an error where it names nothing (assumed.cpp).
+void unused_assumptions(Reading&);
+// What the class refuses on loading and nobody asked for (refusals.cpp).
+void refused_on_loading(const ConfigView&, std::size_t layers);
+
+}  // namespace posenc::hf

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models without rotary: what stands at the input, and what acts in the score.
+#include "model/hugging_face/layers.h"
+
+#include <cctype>
+#include <cmath>
+
+#include "model/hugging_face/layer_rules.h"
+#include "model/hugging_face/rotary_definition/writer.h"
+
+namespace posenc::hf {
+namespace {
+
+// The registry says whether a scheme can be written as an encoding; one it lacks is named only.
+std::optional<Encoding> written(const std::string& text) {
+  try {
+    return parse_encoding(text);
+  } catch (const std::invalid_argument&) {
+    return std::nullopt;
+  }
+}
+
+// T5: encoders split their buckets between past and future, decoders do not.
+std::string t5_text(const ConfigView& view) {
+  const bool both = view.entry().find("bidirectional") && !is_decoder(view);
+  std::string text = std::string("t5 bidirectional=") + (both ? "true" : "false");
+  const auto buckets = view.integer("relative_attention_num_buckets", 2, 65536);
+  const auto distance = view.integer("relative_attention_max_distance", 2, 1'000'000'000);
+  if (buckets) text += " num_buckets=" + std::to_string(buckets->value);
+  if (distance) text += " max_distance=" + std::to_string(distance->value);
+  return text;
+}
+
+std::optional<double> head_scale(const ConfigView& view) {
+  const auto hidden = view.integer("hidden_size", 1, 1'000'000'000, true);
+  const auto heads = view.integer("num_attention_heads", 1, 1'000'000, true);
+  if (!hidden || !heads || hidden->value < heads->value) return std::nullopt;
+  const Index head_dim = hidden->value / heads->value;
+  return 1 / std::sqrt(static_cast<double>(head_dim));
+}
+
+// Falcon scales q.k and the bias together, with slopes rounded to bfloat16.
+std::string falcon_text(const ConfigView& view) {
+  view.reading().note("encoding_not_covered",
+                      "the program rounds its slopes and biases to bfloat16; the definition does "
+                      "not",
+                      view.where("model_type"));
+  const auto scale = head_scale(view);
+  return scale ? "alibi bias_scale=" + number_text(*scale) : "alibi";
+}
+
+// MPT as transformers runs it always has ALiBi with 8 as the last exponent.
+void mpt_keys(const ConfigView& view) {
+  const auto config = view.stated("attn_config");
+  if (!config || !config->value.is_object()) return;
+  if (const Json* alibi = config->value.find("alibi")) {
+    if (!alibi->is_bool())
+      view.not_a_flag("alibi", *alibi, config->where + "/alibi");
+    else if (!alibi->as_bool())
+      view.reading().warn("key_ignored",
+                          "attn_config.alibi is false, and MptConfig's model has ALiBi all the "
+                          "same: transformers 5.23 has no learned positions for MPT",
+                          config->where + "/alibi", "use the authors' code for such weights");
+  }
+  const Json* most = config->value.find("alibi_bias_max");
+  if (most && most->is_number() && most->as_number() != 8)
+    view.reading().warn("key_ignored",
+                        "alibi_bias_max is " + shown(*most) +
+                            ", and transformers 5.23 makes the slopes of 8 all the same; "
+                            "llama.cpp and the authors' code obey it",
+                        config->where + "/alibi_bias_max",
+                        "check which program the model was trained with", most->as_number());
+}
+
+// LayoutLMv2 and 3: T5 buckets of the distance, and of boxes, which have no scheme here. Version 3
+// reads the latter only beside the former, and divides both by sqrt(head_dim).
+std::string layoutlm(const ConfigView& view, std::string& text) {
+  const bool third = view.class_name() == "LayoutLMv3Config";
+  const bool one = view.flag("has_relative_attention_bias", true);
+  const bool two = view.flag("has_spatial_attention_bias", true) && (one || !third);
+  if (two) return "layoutlm";
+  if (!one) return "none";
+  const auto buckets = view.integer("rel_pos_bins", 2, 65536, true);
+  const auto distance = view.integer("max_rel_pos", 2, 1'000'000'000, true);
+  text = "t5 bidirectional=true";
+  if (buckets) text += " num_buckets=" + std::to_string(buckets->value);
+  if (distance) text += " max_distance=" + std::to_string(distance->value);
+  const auto scale = head_scale(view);
+  if (third && scale) text += " bias_scale=" + number_text(*scale);
+  return "t5";
+}
+
+// The terms of DeBERTa's attention: a list, or names joined by |.
+bool has_term(const ConfigView& view, const Json& rule) {
+  const auto v = view.value(rule.at("key").as_string());
+  if (!v) return false;
+  const auto known = [&](std::string name) {
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const auto from = name.find_first_not_of(" "), to = name.find_last_not_of(" ");
+    if (from == std::string::npos) return false;
+    name = name.substr(from, to - from + 1);
+    for (const Json& one : rule.at("any").as_array())
+      if (one.as_string() == name) return true;
+    return false;
+  };
+  if (v->value.is_array()) {
+    for (const Json& one : v->value.as_array())
+      if (one.is_string() && known(one.as_string())) return true;
+    return false;
+  }
+  if (!v->value.is_string()) return false;
+  std::string rest = v->value.as_string() + "|";
+  for (auto cut = rest.find('|'); cut != std::string::npos; cut = rest.find('|')) {
+    if (known(rest.substr(0, cut))) return true;
+    rest = rest.substr(cut + 1);
+  }
+  return false;
+}
+
+// What acts in the score, and its text where the registry has the scheme.
+std::string score(const ConfigView& view, const std::string& given, std::string& text) {
+  if (given == "learned") return "none";  // in the place of a rotary: ESM
+  if (view.class_name() == "MptConfig") mpt_keys(view);
+  if (given == "layoutlm") return layoutlm(view, text);
+  if (const Json* switches = view.entry().find("score_if")) {
+    bool on = false;
+    for (const Json& key : switches->as_array()) on = view.flag(key.as_string(), false) || on;
+    if (!on) return "none";
+  }
+  if (const Json* terms = view.entry().find("score_terms"); terms && !has_term(view, *terms)) {
+    view.reading().warn("key_ignored",
+                        "relative_attention is true, but pos_att_type names neither c2p nor p2c: "
+                        "nothing acts in the score",
+                        view.where("pos_att_type"), "state pos_att_type");
+    return "none";
+  }
+  text = given;
+  if (given == "t5") text = t5_text(view);
+  if (view.class_name() == "FalconConfig") text = falcon_text(view);
+  return given;
+}
+
+}  // namespace
+
+void read_not_rotary(const ConfigView& view, const std::string& given, PartLayers& out) {
+  std::string text;
+  const std::string scheme = score(view, given, text);
+  for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
+    if (const auto v = view.stated(key); v && truthy(v->value))
+      view.reading().warn(
+          "key_ignored",
+          std::string(key) + " is in the file, but " + view.class_name() + " has no rotary",
+          v->where, "the key does nothing");
+  std::string input;
+  if (given == "learned") input = "learned";  // in the place of a rotary: ESM
+  if (const Json* held = view.entry().find("input")) input = held->as_string();
+  if (const Json* key = view.entry().find("input_if"); key && !view.flag(key->as_string(), false))
+    input.clear();
+  if (const Json* other = view.entry().find("input_instead"))
+    if (const auto v = view.value(other->at("key").as_string());
+        v && v->value == other->at("equals"))
+      input = other->at("kind").as_string();
+  if (!input.empty()) read_input(view, input, out);
+  if (const Json* note = view.entry().find("input_note"))
+    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
+  const Json* at = view.entry().find("input_at");
+  if (!input.empty())
+    view.reading().note(
+        "no_rotary",
+        "positions are added " +
+            (at ? "to " + at->as_string() + " of the layers, before their projections ("
+                : std::string("at the input (")) +
+            input + "); q and k are not turned",
+        view.where("model_type"));
+  if (scheme != "none")
+    view.reading().note("no_rotary", "positions act in the score (" + scheme + ")",
+                        view.where("model_type"));
+  else if (input.empty())
+    view.reading().note("no_rotary",
+                        view.entry().find("no_transformer")
+                            ? "no Transformer and no position encoding: order comes from " +
+                                  view.entry().at("no_transformer").as_string()
+                            : "no position encoding: order comes from the layers themselves",
+                        view.where("model_type"));
+  if (view.entry().find("no_transformer")) return;
+  auto plans = plan_layers(view);
+  if (!plans) return;
+  const auto encoding = scheme == "none" ? std::nullopt : written(text);
+  std::vector<std::string> types;
+  for (std::size_t i = 0; i < plans->size(); ++i) {
+    LayerSpec layer;
+    layer.index = static_cast<Index>(i);
+    layer.attention = (*plans)[i].attention;
+    layer.fields = (*plans)[i].fields;
+    const bool acts = layer.attention.kind == AttentionKind::full ||
+                      layer.attention.kind == AttentionKind::sliding ||
+                      layer.attention.kind == AttentionKind::chunked;
+    layer.scheme = acts ? scheme : "none";
+    if (acts && encoding)
+      layer.encodings.push_back({*encoding, Origin::class_default, view.class_name()});
+    layer.fields.push_back({"scheme", layer.scheme, Origin::class_default, view.class_name()});
+    complete_fields(layer);
+    types.push_back((*plans)[i].type);
+    out.layers.push_back(std::move(layer));
+  }
+  count_cached_keys(view, types, out.layers);
+}
+
+}  // namespace posenc::hf

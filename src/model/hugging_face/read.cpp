@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// A config.json as transformers 5.23 understands it.
+#include <algorithm>
+#include <filesystem>
+
+#include "model/gguf/convert.h"
+#include "model/hugging_face/layer_rules.h"
+#include "model/hugging_face/layers.h"
+#include "model/hugging_face/parts.h"
+
+namespace posenc {
+namespace {
+
+using namespace hf;
+
+// --assume /rope_scaling/factor=8: written into a copy of the file, and remembered as the person's.
+void patch(Json& config, const std::string& pointer, const Json& value) {
+  Json* at = &config;
+  std::size_t from = pointer[0] == '#' ? 2 : 1;
+  for (;;) {
+    const auto cut = pointer.find('/', from);
+    const std::string key = pointer.substr(from, cut == std::string::npos ? cut : cut - from);
+    if (!at->is_object())
+      refuse("assume", "the path must lead through objects of the file", pointer);
+    if (cut == std::string::npos) {
+      at->set(key, value);
+      return;
+    }
+    if (!at->find(key)) at->set(key, Json::object());
+    for (auto& member : at->as_object())
+      if (member.first == key) at = &member.second;
+    from = cut + 1;
+  }
+}
+
+void apply_paths(Json& config, Reading& reading) {
+  for (const auto& [key, text] : reading.assume) {
+    if (key.empty() || (key[0] != '/' && key.rfind("#/", 0) != 0)) continue;
+    const auto v = reading.assumed(key);
+    patch(config, key, v->value);
+    reading.used.insert("\n" + reading.file + "#" + key.substr(key[0] == '#' ? 1 : 0));
+  }
+}
+
+// The part that holds the text model, and its key.
+struct TextPart : Part {
+  std::string key;
+};
+
+bool descend(TextPart& at, Reading& reading, bool first) {
+  const ConfigView whole(*at.object, at.pointer, *at.entry, reading);
+  if (refused_by_name(whole)) return false;
+  const Json* parts = at.entry->find("parts");
+  const std::string key = parts ? text_key(*parts) : "";
+  if (parts == nullptr || key.empty()) {
+    reading.error("unknown_model_type",
+                  at.model_type + " is known, but not where its positions come from",
+                  reading.file + "#" + at.pointer + "/model_type",
+                  "read the model's code; --assume model_type=... takes another class's rules");
+    return false;
+  }
+  remote_code(whole);
+  if (const Json* note = at.entry->find("input_note"))
+    reading.note("encoding_not_covered", note->as_string(),
+                 reading.file + "#" + at.pointer + "/model_type");
+  auto inner = part_of(whole, key, parts->at(key));
+  if (!inner) return false;
+  if (!inner->entry) {
+    reading.error("unknown_model_type",
+                  inner->model_type.empty() ? key + " has no model_type"
+                                            : "model_type " + inner->model_type + " is not known",
+                  reading.file + "#" + at.pointer + "/" + key + "/model_type",
+                  "--assume /" + key + "/model_type=... takes a known class's rules");
+    return false;
+  }
+  text_keys_outside(whole, *inner, key);
+  static_cast<Part&>(at) = std::move(*inner);
+  if (first) at.key = key;
+  return true;
+}
+
+// DPT: the backbone of the file stands in the place of its own ViT, unless the model is hybrid.
+bool replaced(const TextPart& at) {
+  const Json* parts = at.entry->find("parts");
+  if (!parts) return false;
+  for (const auto& [key, about] : parts->as_object()) {
+    const Json* unless = about.find("replaces_unless");
+    const Json* part = unless ? at.object->find(key) : nullptr;
+    if (!part || !part->is_object()) continue;
+    const Json* flag = at.object->find(unless->as_string());
+    return !flag || !truthy(*flag);
+  }
+  return false;
+}
+
+// A Llama-like class for a type nobody knows, when a person says which channels pair.
+const Json* generic_entry() {
+  static const Json entry = [] {
+    Json e = *model_entry("llama");
+    e.set("class", "a Llama-like class (--assume pairing)");
+    return e;
+  }();
+  return &entry;
+}
+
+// Whether a key of the file, or of its text part, begins with one of the words.
+bool speaks_of(const Json& config, std::initializer_list<std::string_view> words) {
+  const auto has = [&](const Json& object) {
+    for (const auto& [key, value] : object.as_object())
+      for (const std::string_view word : words)
+        if (key.starts_with(word) && truthy(value)) return true;
+    return false;
+  };
+  if (has(config)) return true;
+  for (const auto& [key, value] : config.as_object())
+    if (value.is_object() && (key.ends_with("_config") || key == "decoder") && has(value))
+      return true;
+  return false;
+}
+
+// What a person can do about a model type that is not known, by what the file speaks of.
+std::string advice(const Json& config) {
+  const std::string other = "--assume model_type=... takes a known class's rules";
+  if (speaks_of(config, {"rope_", "rotary_", "partial_rotary_factor", "use_rope"}))
+    return "--assume pairing=half_split or interleaved reads it like Llama; " + other;
+  if (speaks_of(config, {"alibi", "use_alibi"}))
+    return "the file speaks of ALiBi: " + other + ", as bloom or mpt";
+  if (speaks_of(config, {"relative_attention_num_buckets"}))
+    return "the file speaks of T5's buckets: " + other + ", as t5";
+  return "nothing in the file speaks of rotary: read the model's code; " + other +
+         ", as bert for learned positions";
+}
+
+std::optional<TextPart> find_text(const Json& config, Reading& reading) {
+  TextPart at;
+  at.object = &config;
+  std::optional<Value> type = reading.assumed("model_type");
+  if (!type)
+    if (const Json* stated = config.find("model_type"))
+      type = Value{*stated, Origin::stated, reading.file + "#/model_type"};
+  if (type && type->value.is_string()) at.model_type = type->value.as_string();
+  at.entry = type && type->value.is_string() ? model_entry(at.model_type) : nullptr;
+  if (!at.entry) {
+    if (reading.assume.count("pairing")) {
+      reading.warn("unknown_model_type",
+                   "model_type " + (type ? shown(type->value) : std::string("is missing")) +
+                       ": read like Llama, as --assume pairing asks",
+                   reading.file + "#/model_type", "check it against the model's code");
+      at.entry = generic_entry();
+      return at;
+    }
+    reading.error(
+        "unknown_model_type",
+        !type ? "the file has no model_type" : "model_type " + shown(type->value) + " is not known",
+        reading.file + "#/model_type", advice(config));
+    return std::nullopt;
+  }
+  for (int depth = 0; depth < 4 && (!at.entry->find("scheme") || replaced(at)); ++depth)
+    if (!descend(at, reading, depth == 0)) return std::nullopt;
+  return at;
+}
+
+// Whether a person chose the class, and another than the file's own.
+bool another_class(const TextPart& text, const Json& config, Reading& reading) {
+  if (text.entry == generic_entry()) return true;
+  const auto chosen = reading.assumed("model_type");
+  const Json* own = config.find("model_type");
+  return chosen && !(own && *own == chosen->value);
+}
+
+// A count of layers that is 0: nothing turns. transformers makes such a model: no error.
+void no_layers(const ConfigView& view) {
+  for (const Finding& f : view.reading().findings)
+    if (f.severity == Severity::error) return;
+  const auto count = layer_count(view);
+  // Classes of convolutions count none.
+  if (!count || count->value != 0 || count->origin == Origin::class_default) return;
+  view.reading().warn("no_layers",
+                      count->where.substr(count->where.rfind('/') + 1) +
+                          " must be positive, got 0: there is nothing to turn or to check",
+                      count->where, "state how many layers the model has", 0.0);
+}
+
+Sourced<Index> context_of(const ConfigView& view, const ReadOptions& options) {
+  if (options.context) return {*options.context, Origin::user, "--context"};
+  if (auto n = view.integer("max_position_embeddings", 1, kUnbounded / 4)) return *n;
+  return {0, Origin::derived, "no length is stated"};
+}
+
+// The entry that stands in the place of the table's: of the decoder, or of the release.
+std::optional<Json> own_entry(const ConfigView& view) {
+  if (view.entry().find("decoder")) return decoder_entry(view);
+  const Json* variants = view.entry().find("variants");
+  if (variants && variants->find("cases")) return variant_entry(view);
+  return std::nullopt;
+}
+
+}  // namespace
+
+ModelSpec read_hugging_face(const Json& config, const std::string& file,
+                            const ReadOptions& options) {
+  if (!options.reader.empty() && options.reader != "transformers" && options.reader != "llama_cpp")
+    refuse("read", "reader must be transformers or llama_cpp", options.reader);
+  if (options.context && (*options.context < 1 || *options.context > kUnbounded / 4))
+    refuse("read", "context must be positive", *options.context);
+  ModelSpec spec;
+  spec.file = file;
+  spec.reader = "transformers";
+  const std::string name = std::filesystem::path(file).filename().string();
+  if (options.reader == "llama_cpp" && config.is_object())
+    return read_as_llama_cpp(config, file, name.empty() ? "config.json" : name, options);
+  Reading reading{name.empty() ? "config.json" : name, options.assume};
+  Json copy = config;
+  if (!config.is_object()) {
+    reading.error("wrong_type", "a config.json must be an object, got " + shown(config),
+                  reading.file + "#", "this is not a model's config");
+  } else {
+    apply_paths(copy, reading);
+    if (const Json* type = copy.find("model_type"); type && type->is_string())
+      spec.model_type = type->as_string();
+    if (const auto text = find_text(copy, reading)) {
+      const ConfigView read(*text->object, text->pointer, *text->entry, reading, &text->held);
+      const std::optional<Json> own = own_entry(read);
+      const ConfigView view(*text->object, text->pointer, own ? *own : *text->entry, reading,
+                            &text->held);
+      spec.context = context_of(view, options);
+      PartLayers part = read_layers(view, spec.context.value);
+      unread_positions(view, part.layers);
+      refused_on_loading(text->entry->find("decoder") ? read : view, part.layers.size());
+      spec.layers = std::move(part.layers);
+      spec.input = std::move(part.input);
+      spec.trained_context = part.original_context;
+      if (!spec.trained_context)
+        if (auto n = view.integer("max_position_embeddings", 1, kUnbounded / 4))
+          spec.trained_context = n->value;
+      if (const Json* whole = model_entry(spec.model_type)) {
+        const ConfigView all(copy, "", *whole, reading);
+        spec.towers = read_towers(all, text->key, spec.context.value);
+        spec.cache_element_bytes = cache_element_bytes(view, all);
+      }
+      if (another_class(*text, copy, reading)) filled_by_class(view, copy, spec.layers);
+      // Of an encoder and decoder either may be left out.
+      if (spec.layers.empty() && (spec.towers.empty() || spec.towers.front().name != "encoder"))
+        no_layers(view);
+    }
+  }
+  unused_assumptions(reading);
+  spec.findings = std::move(reading.findings);
+  return spec;
+}
+
+}  // namespace posenc

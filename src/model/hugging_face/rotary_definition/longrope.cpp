@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// LongRoPE in a RotaryWriter: what transformers' _compute_longrope_parameters takes from a
+// dictionary.
+#include <cmath>
+
+#include "model/hugging_face/rotary_definition/writer.h"
+
+namespace posenc::hf {
+
+// PhiMoE's forward makes its frequencies anew without a length: the long list never counts, and
+// only the gain switches (transformers 5.23, modeling_phimoe.py).
+constexpr const char* kOneList = "the forward takes short_factor at every length";
+
+bool RotaryWriter::longrope() {
+  begin("longrope", true);
+  const Json* rule = view_.entry().find("rope");
+  const bool gains = rule && rule->find("mscales");
+  const bool fine = !gains || states_gains();
+  const auto shorter = list("short_factor", "short_factor", pairs_);
+  const auto longer = list("long_factor", "long_factor", pairs_);
+  const auto original = old_name_lacks_original()
+                            ? std::nullopt
+                            : whole("original_max_position_embeddings", "original_context", true);
+  if (!fine || !shorter || !longer || !original) {
+    if (!gains && !(rule && rule->find("table_at_once"))) (void)longrope_factor(original);
+    return false;
+  }
+  field("short_factor", *shorter);
+  field("long_factor", gains ? Value{shorter->value, Origin::derived, kOneList} : *longer);
+  field("original_context", *original);
+  out_.original_context = original->value.as_integer();
+  if (rule && rule->find("table_at_once")) return longrope_of_table(original->value.as_integer());
+  field("switch_rule", {"per_call", Origin::class_default, "transformers decides at every call"});
+  if (gains) return longrope_of_gains();
+  return longrope_factor(original);
+}
+
+bool RotaryWriter::longrope_factor(const std::optional<Value>& original) {
+  auto factor = number("factor", "factor", {false, 0});
+  const Value *stated = dict_.find("factor"), *gain = dict_.find("attention_factor");
+  bool fine = factor || !stated || stated->value.is_null();
+  if (factor) {
+    check_factor(*factor, "factor");
+    if (original) check_ratio(*factor, *original);
+  } else if (fine) {
+    const auto longest = view_.integer("max_position_embeddings", 1, kUnbounded / 4, true);
+    fine = longest && original;
+    if (fine)
+      factor = Value{static_cast<double>(longest->value) / original->value.as_number(),
+                     Origin::derived, "max_position_embeddings / original_max_position_embeddings"};
+  }
+  if (factor) field("factor", *factor);
+  const auto a = number("attention_factor", "attention_factor", {false, 0});
+  if (a) field("attention_factor", *a);
+  return fine && (a || !gain || gain->value.is_null());
+}
+
+bool RotaryWriter::states_gains() {
+  for (const char* key : {"short_mscale", "long_mscale"})
+    if (const Value* v = dict_.find(key); !v || !v->value.is_number()) {
+      reading().error(v ? "wrong_type" : "missing_key",
+                      std::string(key) + " must be a number: " + view_.class_name() +
+                          " refuses longrope without it" + (v ? ", got " + shown(v->value) : ""),
+                      v ? v->where : place(key), "state short_mscale and long_mscale");
+      return false;
+    }
+  return true;
+}
+
+// Phi-3 makes longrope of su after it has taken the length beside the dictionary for the types that
+// need it: transformers 4 reads such a file, 5.23 fails on loading (the real Phi-3.5-vision's too).
+bool RotaryWriter::old_name_lacks_original() {
+  const Value* type = dict_.find("rope_type");
+  if (!type || type->origin != Origin::derived || dict_.find("original_max_position_embeddings") ||
+      !(view_.stated("original_max_position_embeddings") ||
+        view_.value("max_position_embeddings")) ||
+      assumed("original_context"))
+    return false;
+  const std::string renamed = type->where.substr(type->where.rfind('(') + 1);
+  reading().error("missing_key",
+                  "rope_type " + renamed.substr(0, renamed.rfind(')')) +
+                      ", and under that name transformers 5 fails on loading: it looks for "
+                      "original_max_position_embeddings inside the dictionary only",
+                  place("original_max_position_embeddings"),
+                  "write rope_type longrope, which takes the one beside it too, or --assume "
+                  "longrope.original_context=VALUE");
+  return true;
+}
+
+bool RotaryWriter::longrope_of_gains() {
+  for (const char* key : {"short_mscale", "long_mscale"}) {
+    const auto gain = number(key, key, {true, 0});
+    if (!gain) return false;
+    field(key, *gain);
+  }
+  return true;
+}
+
+// MiniCPM-4 makes its table for max_position_embeddings at once, by the list that such a length
+// has; a longer text makes it anew, by the long one.
+bool RotaryWriter::longrope_of_table(Index original) {
+  const auto longest = view_.integer("max_position_embeddings", 1, kUnbounded / 4, true);
+  if (!longest) return false;
+  const bool over = longest->value > original;
+  field("switch_rule", {over ? "always_long" : "per_call", Origin::derived,
+                        "the table is made for max_position_embeddings at once"});
+  const double ratio = static_cast<double>(longest->value) / static_cast<double>(original);
+  field("factor",
+        {ratio, Origin::derived, "max_position_embeddings / original_max_position_embeddings"});
+  if (ratio < 1)
+    field("attention_factor",
+          {std::sqrt(1 + std::log(ratio) / std::log(static_cast<double>(original))),
+           Origin::derived, "sqrt(1 + ln(factor) / ln(original_max_position_embeddings))"});
+  return true;
+}
+
+}  // namespace posenc::hf

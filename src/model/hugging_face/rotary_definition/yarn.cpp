@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// YaRN in a RotaryWriter: what transformers' _compute_yarn_parameters takes from a dictionary.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "model/hugging_face/rotary_definition/writer.h"
+
+namespace posenc::hf {
+
+bool RotaryWriter::yarn() {
+  begin("yarn", true);
+  for (const char* key : {"short_factor", "long_factor"})
+    if (const Value* v = dict_.find(key))
+      reading().warn("yarn_with_lists",
+                     std::string("rope_type yarn with ") + key +
+                         ": Phi's old files mean longrope by it, but " + view_.class_name() +
+                         " computes YaRN and ignores the list",
+                     v->where, "write rope_type longrope if the lists are meant");
+  const auto original = whole("original_max_position_embeddings", "original_context", true);
+  if (original) out_.original_context = original->value.as_integer();
+  const auto factor = yarn_factor(original);
+  if (factor) {
+    check_factor(*factor, "factor");
+    field("factor", *factor);
+  }
+  if (original) field("original_context", *original);
+  const bool ramp = yarn_ramp(factor);
+  const bool gain = yarn_gain(factor);
+  return original && factor && ramp && gain;
+}
+
+// A null is the ratio of the lengths.
+std::optional<Value> RotaryWriter::yarn_factor(const std::optional<Value>& original) {
+  const Value* stated = dict_.find("factor");
+  auto factor = number("factor", "factor", {!stated, 0});
+  if (factor && original) check_ratio(*factor, *original);
+  if (factor || !stated || !stated->value.is_null() || !original) return factor;
+  const auto longest = view_.value("max_position_embeddings");
+  if (!longest || !longest->value.is_number()) {
+    reading().error("missing_key", "factor is null, and there is no max_position_embeddings",
+                    stated->where, "state factor");
+    return std::nullopt;
+  }
+  factor = Value{longest->value.as_number() / original->value.as_number(), Origin::derived,
+                 "max_position_embeddings / original_max_position_embeddings"};
+  reading().warn("missing_key",
+                 "factor is null: transformers 5 takes the ratio of the lengths, " +
+                     number_text(factor->value.as_number()) + "; version 4 fails",
+                 stated->where, "state factor", factor->value.as_number());
+  return factor;
+}
+
+namespace {
+// The ends of the ramp, reference 4.5.
+double correction(double turns, double width, double base, double length) {
+  return width * std::log(length / (2 * std::numbers::pi * turns)) / (2 * std::log(base));
+}
+}  // namespace
+
+bool RotaryWriter::yarn_ramp(const std::optional<Value>& factor) {
+  double beta[2] = {32, 1};
+  const char* names[2] = {"beta_fast", "beta_slow"};
+  bool fine = true;
+  for (int i = 0; i < 2; ++i) {
+    const Value* v = dict_.find(names[i]);
+    if (v && truthy(v->value)) {
+      const auto b = number(names[i], names[i], {false, 0});
+      fine = fine && b;
+      if (!b) continue;
+      beta[i] = b->value.as_number();
+      field(names[i], *b);
+    } else {
+      field(names[i], {beta[i], Origin::class_default,
+                       v ? "transformers takes null and 0 for its default" : "transformers"});
+    }
+  }
+  const bool truncate = yarn_truncate(factor);
+  if (fine) check_ramp(beta[0], beta[1], truncate);
+  return fine;
+}
+
+bool RotaryWriter::yarn_truncate(const std::optional<Value>& factor) {
+  bool truncate = true;
+  Value said{true, Origin::class_default, "transformers"};
+  if (const Value* v = dict_.find("truncate")) {
+    said = *v;
+    said.value = truthy(v->value);
+    if (!v->value.is_bool())
+      reading().warn("wrong_type",
+                     "truncate must be true or false, got " + shown(v->value) +
+                         ": transformers takes it as " + (truthy(v->value) ? "true" : "false"),
+                     v->where, "write true or false");
+    if (nested_ && !truthy(v->value)) {
+      reading().warn("truncate_ignored",
+                     "truncate is looked up beside the layer types, so that a nested false is "
+                     "ignored: the ramp is rounded",
+                     v->where, "a model trained with truncate false is served wrongly here");
+      said = {true, Origin::class_default, "transformers ignores a nested truncate"};
+    }
+    truncate = said.value.as_bool();
+  }
+  if (!truncate)
+    reading().note("truncate_rounded",
+                   "truncate is false: llama.cpp has no such key and rounds the ramp", said.where,
+                   "other frequencies there" + (factor ? ", up to a factor between 1 and " +
+                                                             number_text(factor->value.as_number())
+                                                       : std::string()));
+  field("truncate", said);
+  return truncate;
+}
+
+void RotaryWriter::check_ramp(double fast, double slow, bool truncate) {
+  if (!out_.original_context || pairs_ == 0 || base_ == 0) return;  // refused already
+  double low = correction(fast, 2.0 * static_cast<double>(pairs_), base_,
+                          static_cast<double>(*out_.original_context));
+  double high = correction(slow, 2.0 * static_cast<double>(pairs_), base_,
+                           static_cast<double>(*out_.original_context));
+  if (truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0);
+  high = std::min(high, 2.0 * static_cast<double>(pairs_) - 1);
+  if (high < low) {
+    const Value* at = dict_.find("original_max_position_embeddings");
+    if (const Value* stated = dict_.find("beta_fast"); stated && fast < slow) at = stated;
+    reading().warn("range_reversed",
+                   "the ramp runs from pair " + number_text(low) + " down to " + number_text(high) +
+                       ": transformers scales no pair at all, ggml all beyond",
+                   at ? at->where : view_.where(),
+                   "beta_fast must be above beta_slow and the original length above 2 pi",
+                   high - low);
+  }
+}
+
+// The gain: attention_factor, or the ratio of mscale and mscale_all_dim where both stand, or
+// 0.1 ln(factor) + 1, which one of the two alone does not change.
+bool RotaryWriter::yarn_gain(const std::optional<Value>& by) {
+  const double factor = by ? by->value.as_number() : 1;
+  const Value *m = dict_.find("mscale"), *all = dict_.find("mscale_all_dim");
+  const bool has_m = m && truthy(m->value), has_all = all && truthy(all->value);
+  const bool logits = view_.entry().find("logit_factor") != nullptr;
+  if (const auto a = number("attention_factor", "attention_factor", {false, 0})) {
+    field("attention_factor", *a);
+    const bool both = has_m && has_all && m->value.is_number() && all->value.is_number();
+    const double log = factor > 1 ? 0.1 * std::log(factor) : 0;
+    const double ratio =
+        both ? (log * m->value.as_number() + 1) / (log * all->value.as_number() + 1) : log + 1;
+    const double gain = a->value.as_number();
+    if ((has_m || (has_all && !logits)) && std::abs(gain - ratio) > 1e-6 * ratio)
+      reading().warn("key_ignored",
+                     std::string(has_m ? "mscale" : "mscale_all_dim") +
+                         " is not read beside attention_factor, " + number_text(gain) +
+                         ", which is the gain",
+                     (has_m ? m : all)->where, "keep the one that is right", gain);
+    return true;
+  }
+  if (const Value* v = dict_.find("attention_factor"); v && !v->value.is_null()) return false;
+  if (has_m && has_all) {
+    const auto a = number("mscale", "mscale", {false, 0});
+    const auto b = number("mscale_all_dim", "mscale_all_dim", {false, 0});
+    if (!a || !b) return false;
+    field("mscale", *a);
+    field("mscale_all_dim", *b);
+  } else if (has_m) {
+    reading().warn("key_ignored", "mscale alone is ignored: it needs mscale_all_dim", m->where,
+                   "state both, or attention_factor");
+  } else if (has_all && factor > 1) {
+    const double gain = 0.1 * std::log(factor) + 1;
+    reading().warn("key_ignored",
+                   "mscale_all_dim alone does not change cos and sin: it needs mscale, and the "
+                   "gain is that of the factor, " +
+                       number_text(gain) +
+                       (logits ? "; the softmax scale has it. DeepSeek's own code takes 1 for a "
+                                 "missing mscale"
+                               : ""),
+                   all->where, "state both, or attention_factor", gain);
+  }
+  return true;
+}
+
+}  // namespace posenc::hf
