@@ -9,6 +9,7 @@
 
 #include "model/gguf/architecture.h"
 #include "model/gguf/keys.h"
+#include "posenc/model/attention_spec.h"
 
 namespace posenc::gguf {
 
