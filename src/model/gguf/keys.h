@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "posenc/io/gguf.h"
+#include "posenc/core/error.h"
 #include "posenc/model/finding.h"
 #include "posenc/model/read_options.h"
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "posenc/core/error.h"
 #include "posenc/model/finding.h"
 
 namespace posenc::hf {

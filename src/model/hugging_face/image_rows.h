@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/hugging_face/config_view.h"
+#include "posenc/model/spec.h"
 
 namespace posenc::hf {
 
