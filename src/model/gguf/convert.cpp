@@ -132,8 +132,8 @@ class Converter {
     const Dict& d = part->dict;
     const Value* theta = d.find("rope_theta");
     if (!theta || !theta->value.is_number()) {
-      view_.reading().error("wrong_type", "rope_theta must be a number", view_.where("rope_theta"),
-                            "state rope_theta");
+      view_.report().error("wrong_type", "rope_theta must be a number", view_.where("rope_theta"),
+                           "state rope_theta");
       return false;
     }
     base_ = theta->value.as_number();
@@ -157,8 +157,8 @@ class Converter {
     const Value* f = d.find("partial_rotary_factor");
     const double part = f && f->value.is_number() ? f->value.as_number() : 1.0;
     if (!(part > 0 && part <= 1)) {
-      view_.reading().error("partial_out_of_range", "the fraction must be above 0 and at most 1",
-                            f ? f->where : view_.where(), "write the fraction that turns", part);
+      view_.report().error("partial_out_of_range", "the fraction must be above 0 and at most 1",
+                           f ? f->where : view_.where(), "write the fraction that turns", part);
       return false;
     }
     number("rope.dimension_count", static_cast<Index>(part * static_cast<double>(head_)));
@@ -190,9 +190,9 @@ class Converter {
     return v && *v >= 1 && *v < 4294967296.0 ? v : std::nullopt;
   }
   bool lacks(std::string_view name, const std::string& type) {
-    view_.reading().error(
-        "missing_key", "the converter needs " + std::string(name) + " for " + type,
-        view_.where("rope_scaling") + "/" + std::string(name), "state " + std::string(name));
+    view_.report().error("missing_key", "the converter needs " + std::string(name) + " for " + type,
+                         view_.where("rope_scaling") + "/" + std::string(name),
+                         "state " + std::string(name));
     return false;
   }
 
@@ -209,17 +209,17 @@ class Converter {
     }
     if (writes("scaling") && type == "yarn" && factor) return yarn(d, *factor);
     if (type == "dynamic" || ((type == "linear" || type == "yarn") && !writes("scaling"))) {
-      view_.reading().warn("gguf_lost",
-                           "the converter writes nothing of rope_type " + type + " for " +
-                               view_.class_name() + ": llama.cpp does not scale",
-                           view_.where("rope_scaling"), "choose another program for long contexts");
+      view_.report().warn("gguf_lost",
+                          "the converter writes nothing of rope_type " + type + " for " +
+                              view_.class_name() + ": llama.cpp does not scale",
+                          view_.where("rope_scaling"), "choose another program for long contexts");
       return true;
     }
-    view_.reading().error("unknown_rope_type",
-                          "what llama.cpp's converter makes of rope_type " + type + " for " +
-                              view_.class_name() + " is not known here",
-                          view_.where("rope_scaling"),
-                          "convert the model and read the GGUF file itself");
+    view_.report().error("unknown_rope_type",
+                         "what llama.cpp's converter makes of rope_type " + type + " for " +
+                             view_.class_name() + " is not known here",
+                         view_.where("rope_scaling"),
+                         "convert the model and read the GGUF file itself");
     return false;
   }
 
@@ -292,7 +292,7 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
   ModelSpec spec;
   spec.file = file;
   spec.reader = "llama_cpp";
-  Reading reading{name, {}};
+  Report report(name);
   const Json* type = config.find("model_type");
   if (type && type->is_string()) spec.model_type = type->as_string();
   const Json* text = config.find("text_config");
@@ -305,31 +305,32 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
   for (const char* part : {"_text", ""})
     if (!entry || !entry->find("scheme")) entry = model_entry(spec.model_type + part);
   if (!rule || !entry || !entry->find("scheme")) {
-    reading.error("layout_not_covered",
-                  "what llama.cpp's converter makes of model_type " +
-                      (type ? shown(*type) : std::string("(missing)")) + " is not known here",
-                  name + "#/model_type",
-                  "convert the model and read the GGUF file itself, or read the config as "
-                  "transformers does");
-    spec.findings = std::move(reading.findings);
+    report.error("layout_not_covered",
+                 "what llama.cpp's converter makes of model_type " +
+                     (type ? shown(*type) : std::string("(missing)")) + " is not known here",
+                 name + "#/model_type",
+                 "convert the model and read the GGUF file itself, or read the config as "
+                 "transformers does");
+    spec.findings = report.take();
     return spec;
   }
   gguf::Writer out;
-  const ConfigView view(nested ? *text : config, nested ? "/text_config" : "", *entry, reading);
+  const ConfigView view(nested ? *text : config, nested ? "/text_config" : "", *entry, report);
   const bool converted = Converter(view, *rule, out).run();
   if (converted) {
     ReadOptions inside = options;
     inside.reader.clear();
     ModelSpec read = read_gguf(out.bytes(), name, inside);
     read.file = file;
-    read.findings.insert(read.findings.begin(), reading.findings.begin(), reading.findings.end());
-    read.findings.push_back({Severity::note, "converted",
-                             "read as llama.cpp would read this model after its converter: each "
-                             "place is a key of that GGUF file, not of the config",
-                             name, "nothing to do; convert the model for the file itself"});
+    report.add(read.findings);
+    report.note("converted",
+                "read as llama.cpp would read this model after its converter: each place is a key "
+                "of that GGUF file, not of the config",
+                name, "nothing to do; convert the model for the file itself");
+    read.findings = report.take();
     return read;
   }
-  spec.findings = std::move(reading.findings);
+  spec.findings = report.take();
   return spec;
 }
 

@@ -9,24 +9,6 @@
 namespace posenc::gguf {
 namespace {
 
-// Length of the UTF-8 sequence at the front of `s`, 0 when it is none.
-std::size_t utf8_length(std::string_view s) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
-  const unsigned char lead = byte(0);
-  std::size_t n = 0;
-  if (lead >= 0xc2 && lead < 0xe0) n = 2;
-  if (lead >= 0xe0 && lead < 0xf0) n = 3;
-  if (lead >= 0xf0 && lead < 0xf5) n = 4;
-  if (n == 0 || s.size() < n) return 0;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  if (lead == 0xe0 && byte(1) < 0xa0) return 0;
-  if (lead == 0xed && byte(1) >= 0xa0) return 0;
-  if (lead == 0xf0 && byte(1) < 0x90) return 0;
-  if (lead == 0xf4 && byte(1) >= 0x90) return 0;
-  return n;
-}
-
 template <class T>
 std::optional<T> parse_number(const std::string& text) {
   T v{};
@@ -36,21 +18,6 @@ std::optional<T> parse_number(const std::string& text) {
 }
 
 }  // namespace
-
-std::string printable(std::string_view s) {
-  constexpr std::size_t most = 200;  // of a hostile name in a message
-  std::string out;
-  while (!s.empty() && out.size() < most) {
-    const auto c = static_cast<unsigned char>(s[0]);
-    std::size_t n = c >= 0x20 && c < 0x7f ? 1 : 0;
-    if (c >= 0x80) n = utf8_length(s);
-    if (n == 0) out += '?';
-    out.append(s.substr(0, n));
-    s.remove_prefix(n == 0 ? 1 : n);
-  }
-  if (!s.empty()) out += "...";
-  return out;
-}
 
 std::string Keys::full(std::string_view key) const {
   if (key.substr(0, 8) == "general." || architecture.empty()) return std::string(key);

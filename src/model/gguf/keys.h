@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "posenc/io/gguf.h"
+#include "model/diagnostics.h"
 #include "posenc/core/error.h"
-#include "posenc/model/finding.h"
+#include "posenc/io/gguf.h"
 #include "posenc/model/read_options.h"
 
 namespace posenc::gguf {
@@ -51,8 +51,5 @@ class Keys {
   std::set<std::string> used_, asked_;  // of what a person assumes, and of what could be
   bool failed_ = false;
 };
-
-// Printable ASCII and valid UTF-8 pass; other bytes become '?', so that any report stays text.
-std::string printable(std::string_view);
 
 }  // namespace posenc::gguf

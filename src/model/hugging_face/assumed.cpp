@@ -23,11 +23,11 @@ bool is_path(std::string_view key) {
 }
 
 // Whether something looked at the place, above it or below it.
-bool looked_at(const Reading& reading, std::string_view key) {
+bool looked_at(const Report& report, std::string_view key) {
   const std::string path(key.substr(key[0] == '#' ? 1 : 0));
   if (path.ends_with("/model_type")) return true;
-  const std::string place = reading.file + "#" + path;
-  for (const std::string& read : reading.looked)
+  const std::string place = report.file + "#" + path;
+  for (const std::string& read : report.visited)
     if (read == place || place.starts_with(read + "/") || read.starts_with(place + "/"))
       return true;
   return false;
@@ -53,11 +53,11 @@ std::string_view meant_by(std::string_view key, const std::vector<std::string_vi
 }
 
 // "did you mean base? ": the names that the reader asked for, a path's by its last word.
-std::string guess(const Reading& reading, std::string_view key) {
+std::string guess(const Report& report, std::string_view key) {
   const bool path = is_path(key);
   const std::size_t cut = path ? key.rfind('/') + 1 : 0;
   std::vector<std::string_view> known;
-  for (const std::string_view name : reading.asked)
+  for (const std::string_view name : report.assumable)
     if (!is_path(name) && !(path && is_scheme_field(name)) && name != key.substr(cut))
       known.push_back(name);
   const std::string_view meant = meant_by(key.substr(cut), known);
@@ -66,11 +66,11 @@ std::string guess(const Reading& reading, std::string_view key) {
 }
 
 // What can be assumed of this model: the fields of its SCHEME, and keys of the file.
-std::string assumable(const Reading& reading, std::string_view key) {
+std::string assumable(const Report& report, std::string_view key) {
   const std::string example = ", as --assume /num_hidden_layers=32";
   if (is_path(key)) return "name a key that the model's class reads" + example;
   std::string fields;
-  for (const std::string& name : reading.asked)
+  for (const std::string& name : report.assumable)
     if (!is_path(name) && is_scheme_field(name))
       fields.append(fields.empty() ? "" : ", ").append(name);
   if (!fields.empty())
@@ -96,13 +96,13 @@ bool speaks_of_others(std::string_view key) {
 // Keys of an object that nothing looked at: "n_embd 512, n_layer 7".
 class UnreadKeys {
  public:
-  explicit UnreadKeys(const Reading& reading) : reading_(reading) {}
+  explicit UnreadKeys(const Report& report) : report_(report) {}
 
   void of(const Json& object, const std::string& pointer) {
     for (const auto& [key, value] : object.as_object()) {
       const bool part = value.is_object() && key.ends_with("_config");
       if (value.is_null() || part || speaks_of_others(key) ||
-          reading_.looked.count(reading_.file + "#" + pointer + "/" + key))
+          report_.visited.count(report_.file + "#" + pointer + "/" + key))
         continue;
       if (++count_ <= kMost) text_ += (text_.empty() ? "" : ", ") + key + " " + shown(value);
     }
@@ -113,7 +113,7 @@ class UnreadKeys {
 
  private:
   static constexpr int kMost = 12;
-  const Reading& reading_;
+  const Report& report_;
   std::string text_;
   int count_ = 0;
 };
@@ -133,7 +133,7 @@ Filled filled(const ConfigView& view, const std::vector<LayerSpec>& layers) {
   constexpr std::string_view kHead[] = {"hidden_size",      "num_attention_heads", "head_dim",
                                         "qk_nope_head_dim", "qk_rope_head_dim",    "kv_channels"};
   Filled all;
-  std::map<std::string, std::string> left = view.reading().of_class;
+  std::map<std::string, std::string> left = view.report().of_class;
   const auto take = [&](const std::string& key) {
     const auto held = left.find(key);
     if (held == left.end()) return;
@@ -154,27 +154,26 @@ Filled filled(const ConfigView& view, const std::vector<LayerSpec>& layers) {
 
 void filled_by_class(const ConfigView& view, const Json& file,
                      const std::vector<LayerSpec>& layers) {
-  Reading& reading = view.reading();
+  Report& report = view.report();
   const Filled all = filled(view, layers);
   if (all.text.empty()) return;
-  UnreadKeys unread(reading);
+  UnreadKeys unread(report);
   if (!view.pointer("").empty()) unread.of(view.object(), view.pointer(""));
   unread.of(file, "");
-  reading.add(all.head ? Severity::error : Severity::warning, "assumed_defaults",
-              all.text + " come from " + view.class_name() + ": the file does not state them" +
-                  (unread.text().empty() ? "" : "; nothing read its " + unread.text()),
-              view.where(), "say what the model has: --assume " + all.first + "=N");
+  report.add(all.head ? Severity::error : Severity::warning, "assumed_defaults",
+             all.text + " come from " + view.class_name() + ": the file does not state them" +
+                 (unread.text().empty() ? "" : "; nothing read its " + unread.text()),
+             view.where(), "say what the model has: --assume " + all.first + "=N");
 }
 
-void unused_assumptions(Reading& reading) {
-  for (const auto& [key, text] : reading.assume)
-    if (!reading.used.count(key) || (is_path(key) && !looked_at(reading, key)))
-      reading.error("assume_unused",
-                    "--assume " + key + "=" + text + " names nothing that was read",
-                    "--assume " + key, guess(reading, key) + assumable(reading, key));
+void unused_assumptions(Report& report) {
+  for (const auto& [key, text] : report.assume)
+    if (!report.used.count(key) || (is_path(key) && !looked_at(report, key)))
+      report.error("assume_unused", "--assume " + key + "=" + text + " names nothing that was read",
+                   "--assume " + key, guess(report, key) + assumable(report, key));
     else
-      reading.note("assumed", key + " = " + text + " is a person's decision, not the file's",
-                   "--assume " + key);
+      report.note("assumed", key + " = " + text + " is a person's decision, not the file's",
+                  "--assume " + key);
 }
 
 }  // namespace posenc::hf

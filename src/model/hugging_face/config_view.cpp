@@ -20,31 +20,16 @@ std::string escaped(std::string_view key) {  // RFC 6901
   return text;
 }
 
-// What to do about notes of which every one says the same.
-std::string_view mend_of(std::string_view code) {
-  if (code == "no_rotary") return "nothing to do; posenc explain shows what acts in its place";
-  if (code == "encoding_not_covered")
-    return "read the model's code for what the message says; the rest is described";
-  if (code == "tower_not_covered") return "read that part's code; the other parts are described";
-  if (code == "key_ignored") return "nothing to do";
-  if (code == "assumed") return "check it against the model's code";
-  return "";
-}
-
 }  // namespace
 
-void Reading::add(Severity severity, std::string code, std::string message, std::string where,
-                  std::string fix, std::optional<double> value) {
-  for (const Finding& f : findings)
-    if (f.code == code && f.where == where && f.message == message) return;
-  if (fix.empty()) fix = mend_of(code);
-  findings.push_back(
-      {severity, std::move(code), std::move(message), std::move(where), std::move(fix), value});
+void Report::merge_visits(const Report& other) {
+  used.insert(other.used.begin(), other.used.end());
+  visited.insert(other.visited.begin(), other.visited.end());
 }
 
-std::optional<Value> Reading::assumed(std::string_view key) {
+std::optional<Value> Report::assumed(std::string_view key) {
   if (assume.empty()) return std::nullopt;
-  asked.emplace(key);
+  assumable.emplace(key);
   const auto it = assume.find(std::string(key));
   if (it == assume.end()) return std::nullopt;
   used.insert(it->first);
@@ -98,7 +83,7 @@ std::string ConfigView::pointer(std::string_view key) const {
 }
 
 std::string ConfigView::where(std::string_view key) const {
-  return reading_->file + "#" + pointer(key);
+  return report_->file + "#" + pointer(key);
 }
 
 std::string ConfigView::class_name() const {
@@ -115,13 +100,13 @@ std::string ConfigView::layout_source() const {
 }
 
 std::optional<Value> ConfigView::stated(std::string_view key) const {
-  if (auto v = reading_->assumed(key)) return v;
+  if (auto v = report_->assumed(key)) return v;
   const auto look = [&](std::string_view name) -> std::optional<Value> {
     const Json* found = object_->find(name);
     if (!found) return std::nullopt;
     const std::string place = where(name);
-    reading_->looked.insert(place);
-    const bool user = reading_->used.count("\n" + place) != 0;  // patched by --assume /path=value
+    report_->visited.insert(place);
+    const bool user = report_->used.count("\n" + place) != 0;  // patched by --assume /path=value
     return Value{*found, user ? Origin::user : Origin::stated, user ? "--assume" : place};
   };
   const Json* names = entry_->find("names");
@@ -150,7 +135,7 @@ bool ConfigView::lists(std::string_view names, std::string_view key) const {
 void ConfigView::two_names(const Value& counts, const Value& other) const {
   if (counts.value == other.value) return;
   const auto name_of = [](const Value& v) { return v.where.substr(v.where.rfind('/') + 1); };
-  reading_->warn(
+  report_->warn(
       "both_spellings",
       name_of(other) + " is " + shown(other.value) + " and " + name_of(counts) + " " +
           shown(counts.value) + ", two names of one attribute: " + class_name() + " takes " +
@@ -164,7 +149,7 @@ std::optional<Value> ConfigView::value(std::string_view key) const {
   const Json* defaults = entry_->find("defaults");
   const Json* held = defaults ? defaults->find(key) : nullptr;
   if (!held || held->is_null()) return std::nullopt;
-  reading_->of_class[std::string(key)] = shown(*held);
+  report_->of_class[std::string(key)] = shown(*held);
   return Value{*held, Origin::class_default, class_name()};
 }
 
@@ -180,33 +165,33 @@ std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index lo
                                                   bool required) const {
   const auto v = value(key);
   if (v && v->value.is_null() && refuses_null(key)) {
-    reading_->error("wrong_type",
-                    std::string(key) + " is null, and " + class_name() +
-                        " takes a number only: " + program() + " refuses the file",
-                    v->where, "state " + std::string(key) + ", or leave the key out");
+    report_->error("wrong_type",
+                   std::string(key) + " is null, and " + class_name() +
+                       " takes a number only: " + program() + " refuses the file",
+                   v->where, "state " + std::string(key) + ", or leave the key out");
     return std::nullopt;
   }
   if (!v || v->value.is_null()) {
     if (required)
-      reading_->error("missing_key",
-                      std::string(key) + (v ? " is null" : " is missing") + " and " + class_name() +
-                          " has no default for it",
-                      v ? v->where : where(key), "state " + std::string(key));
+      report_->error("missing_key",
+                     std::string(key) + (v ? " is null" : " is missing") + " and " + class_name() +
+                         " has no default for it",
+                     v ? v->where : where(key), "state " + std::string(key));
     return std::nullopt;
   }
   const auto whole = whole_number(v->value);
   if (!whole || *whole < low || *whole > high) {
-    reading_->error("wrong_type",
-                    std::string(key) + " must be a whole number from " + std::to_string(low) +
-                        " to " + std::to_string(high) + ", got " + shown(v->value),
-                    v->where, "write a plain number");
+    report_->error("wrong_type",
+                   std::string(key) + " must be a whole number from " + std::to_string(low) +
+                       " to " + std::to_string(high) + ", got " + shown(v->value),
+                   v->where, "write a plain number");
     return std::nullopt;
   }
   if (!v->value.is_integer() && v->origin == Origin::stated && holds(key)) {
-    reading_->error("wrong_type",
-                    std::string(key) + " must be written without a point, got " + shown(v->value) +
-                        ": " + class_name() + " refuses the file",
-                    v->where, "write " + std::to_string(*whole), static_cast<double>(*whole));
+    report_->error("wrong_type",
+                   std::string(key) + " must be written without a point, got " + shown(v->value) +
+                       ": " + class_name() + " refuses the file",
+                   v->where, "write " + std::to_string(*whole), static_cast<double>(*whole));
     return std::nullopt;
   }
   return Sourced<Index>{*whole, v->origin, v->where};
@@ -224,10 +209,10 @@ bool ConfigView::refuses_null(std::string_view key) const {
 
 void ConfigView::not_a_flag(std::string_view key, const Json& value,
                             const std::string& where) const {
-  reading_->error("wrong_type",
-                  std::string(key) + " must be true or false, got " + shown(value) + ": " +
-                      class_name() + " refuses the file",
-                  where, "write true or false");
+  report_->error("wrong_type",
+                 std::string(key) + " must be true or false, got " + shown(value) + ": " +
+                     class_name() + " refuses the file",
+                 where, "write true or false");
 }
 
 bool ConfigView::flag(std::string_view key, bool otherwise) const {
@@ -241,17 +226,17 @@ bool ConfigView::flag(std::string_view key, bool otherwise) const {
   if (holds(key))
     not_a_flag(key, v->value, v->where);
   else
-    reading_->warn("wrong_type",
-                   std::string(key) + " must be true or false, got " + shown(v->value) +
-                       ": taken as Python takes it, " + (truthy(v->value) ? "true" : "false"),
-                   v->where, "write true or false");
+    report_->warn("wrong_type",
+                  std::string(key) + " must be true or false, got " + shown(v->value) +
+                      ": taken as Python takes it, " + (truthy(v->value) ? "true" : "false"),
+                  v->where, "write true or false");
   return truthy(v->value);
 }
 
 bool is_decoder(const ConfigView& view) {
   if (view.holds("is_decoder")) return view.flag("is_decoder", false);
   if (const auto v = view.stated("is_decoder"); v && truthy(v->value))
-    view.reading().warn(
+    view.report().warn(
         "key_ignored",
         "is_decoder is not read by " + view.class_name() + ": its attention sees both sides",
         v->where, "the key does nothing");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One object of a config.json seen with the names and defaults of its class, each value with where
-// it came from; and what a reading collects.
+// it came from; and what its reader reports.
 #pragma once
 #include <cstddef>
 #include <initializer_list>
@@ -11,44 +11,33 @@
 #include <string_view>
 #include <vector>
 
+#include "model/diagnostics.h"
 #include "posenc/core/error.h"
-#include "posenc/model/finding.h"
 
 namespace posenc::hf {
 
 using Value = Sourced<Json>;
 
-// What one reading collects: findings, and which of the person's assumptions were asked for.
-struct Reading {
+// What one reading of a file reports, what a person assumed, and which keys were visited.
+struct Report : Diagnostics {
+  explicit Report(std::string name, std::map<std::string, std::string> given = {},
+                  std::set<std::string> counted = {})
+      : file(std::move(name)), assume(std::move(given)), used(std::move(counted)) {}
+
   std::string file;  // for `where`: the name without folders
   std::map<std::string, std::string> assume;
-  std::set<std::string> used{};   // of `assume`
-  std::set<std::string> asked{};  // every key that `assume` could have
-  std::vector<Finding> findings{};
-  std::set<std::string> looked{};                 // `where` of every key that was found
+  std::set<std::string> used;                     // of `assume`
+  std::set<std::string> assumable{};              // every key that `assume` could have
+  std::set<std::string> visited{};                // `where` of every key that was found
   std::map<std::string, std::string> of_class{};  // keys that a class filled in, and what with
 
-  void add(Severity, std::string code, std::string message, std::string where, std::string fix,
-           std::optional<double> value = {});
-  void error(std::string code, std::string message, std::string where, std::string fix,
-             std::optional<double> value = {}) {
-    add(Severity::error, std::move(code), std::move(message), std::move(where), std::move(fix),
-        value);
-  }
-  void warn(std::string code, std::string message, std::string where, std::string fix,
-            std::optional<double> value = {}) {
-    add(Severity::warning, std::move(code), std::move(message), std::move(where), std::move(fix),
-        value);
-  }
-  // Without a mend: the one that every note of the code has.
-  void note(std::string code, std::string message, std::string where, std::string fix = "",
-            std::optional<double> value = {}) {
-    add(Severity::note, std::move(code), std::move(message), std::move(where), std::move(fix),
-        value);
-  }
   // The value a person gave for `key` (a SCHEME field or a plain config key), read as JSON where it
   // is JSON and as text otherwise.
   std::optional<Value> assumed(std::string_view key);
+  // Another report on the same file: the same assumptions, no findings.
+  Report another() const { return Report(file, assume, used); }
+  // What that one used and visited counts here too.
+  void merge_visits(const Report& other);
 };
 
 // Short text of a value for a message.
@@ -72,18 +61,18 @@ class ConfigView {
  public:
   // path: JSON pointer of the object in the file ("" or "/text_config"); entry: its model type;
   // held: what stands under the object's keys (of the class around a part), and outlives the view.
-  ConfigView(const Json& object, std::string path, const Json& entry, Reading& reading,
+  ConfigView(const Json& object, std::string path, const Json& entry, Report& report,
              const Dict* held = nullptr)
-      : object_(&object), path_(std::move(path)), entry_(&entry), reading_(&reading), held_(held) {}
+      : object_(&object), path_(std::move(path)), entry_(&entry), report_(&report), held_(held) {}
 
   // The same object with another entry, which outlives the view.
   ConfigView(const ConfigView& other, const Json& entry) : ConfigView(other) { entry_ = &entry; }
   // The same object, read into another list of findings.
-  ConfigView(const ConfigView& other, Reading& reading) : ConfigView(other) { reading_ = &reading; }
+  ConfigView(const ConfigView& other, Report& report) : ConfigView(other) { report_ = &report; }
 
   const Json& object() const { return *object_; }
   const Json& entry() const { return *entry_; }
-  Reading& reading() const { return *reading_; }
+  Report& report() const { return *report_; }
   std::string where(std::string_view key = {}) const;  // config.json#/text_config/key
   std::string pointer(std::string_view key) const;     // /text_config/key
   std::string class_name() const;
@@ -122,7 +111,7 @@ class ConfigView {
   const Json* object_;
   std::string path_;
   const Json* entry_;
-  Reading* reading_;
+  Report* report_;
   const Dict* held_;
 };
 

@@ -25,7 +25,7 @@ std::optional<std::pair<Index, Index>> sides(const ConfigView& view, const std::
     const Index h = list[0].as_integer(), w = list[1].as_integer();  // more are not looked at
     if (h > 0 && w > 0 && h <= kMostPixels && w <= kMostPixels) return std::pair{h, w};
   }
-  view.reading().error(
+  view.report().error(
       "wrong_type",
       key +
           (square ? " must be one size: " + view.class_name() + " cannot divide a list, got "
@@ -48,10 +48,10 @@ std::optional<Index> overlapping(const ConfigView& view) {
     const auto by = view.integer(step, 1, kMostPixels, true);
     if (!size || !n || !by) return std::nullopt;
     if (n->value >= size->value) return (n->value - size->value) / by->value + 1;
-    view.reading().error("wrong_type",
-                         std::string(length) + " is " + std::to_string(n->value) +
-                             ", less than a patch of " + std::to_string(size->value),
-                         n->where, "state the sizes of the model");
+    view.report().error("wrong_type",
+                        std::string(length) + " is " + std::to_string(n->value) +
+                            ", less than a patch of " + std::to_string(size->value),
+                        n->where, "state the sizes of the model");
     return std::nullopt;
   };
   const auto rows = across("num_mel_bins", "frequency_stride");
@@ -76,9 +76,9 @@ std::optional<Index> tubelets(const ConfigView& view) {
   if (one(0) > 0 && one(1) > 0 && one(2) > 0)
     return (every_frame ? frames->value / one(0) : 1) * (image->first / one(1)) *
            (image->second / one(2));
-  view.reading().error("wrong_type",
-                       "tubelet_size must be frames, rows and columns, got " + shown(v->value),
-                       v->where, "state three sizes");
+  view.report().error("wrong_type",
+                      "tubelet_size must be frames, rows and columns, got " + shown(v->value),
+                      v->where, "state three sizes");
   return std::nullopt;
 }
 
@@ -88,14 +88,14 @@ std::optional<Index> side_of_patches(const ConfigView& view) {
   if (!image || !patch) return std::nullopt;
   const Index rows = image->first / patch->first, columns = image->second / patch->second;
   if (rows == columns && rows > 0) return rows;
-  view.reading().error("refused",
-                       rows == columns
-                           ? "no patch fits into the image: image_size is " +
-                                 std::to_string(image->first) + ", patch_size " +
-                                 std::to_string(patch->first)
-                           : "transformers lays a square grid over the patches, which are " +
-                                 std::to_string(rows) + " x " + std::to_string(columns),
-                       view.where("image_size"), "state the sizes of the model");
+  view.report().error("refused",
+                      rows == columns
+                          ? "no patch fits into the image: image_size is " +
+                                std::to_string(image->first) + ", patch_size " +
+                                std::to_string(patch->first)
+                          : "transformers lays a square grid over the patches, which are " +
+                                std::to_string(rows) + " x " + std::to_string(columns),
+                      view.where("image_size"), "state the sizes of the model");
   return std::nullopt;
 }
 
@@ -106,14 +106,14 @@ std::optional<ImageRows> stated_square(const ConfigView& view, const Json& grid)
     if (!cells) return std::nullopt;
     const auto side = static_cast<Index>(std::sqrt(static_cast<double>(cells->value)));
     if (side * side != cells->value)
-      view.reading().warn("layout_not_covered",
-                          key->as_string() + " is " + std::to_string(cells->value) +
-                              ", no square: transformers fits the first " +
-                              std::to_string(side * side) + " rows of the table to an image, as " +
-                              std::to_string(side) + " x " + std::to_string(side) +
-                              ", and reads no other",
-                          cells->where, "state the number of rows of the model's table",
-                          static_cast<double>(cells->value));
+      view.report().warn("layout_not_covered",
+                         key->as_string() + " is " + std::to_string(cells->value) +
+                             ", no square: transformers fits the first " +
+                             std::to_string(side * side) + " rows of the table to an image, as " +
+                             std::to_string(side) + " x " + std::to_string(side) +
+                             ", and reads no other",
+                         cells->where, "state the number of rows of the model's table",
+                         static_cast<double>(cells->value));
     return ImageRows{cells->value, 0, key->as_string()};
   }
   const Json::Array& keys = grid.at("sides").as_array();
@@ -124,12 +124,12 @@ std::optional<ImageRows> stated_square(const ConfigView& view, const Json& grid)
     return ImageRows{
         side->value * side->value, 0,
         keys.front().as_string() + (keys.size() > 1 ? " and " + keys.back().as_string() : "")};
-  view.reading().error("refused",
-                       "transformers reads the table of positions as a square, and it is " +
-                           std::to_string(side->value) + " x " + std::to_string(other->value) +
-                           ": a patch gets the row of another, or none",
-                       other->where, "state the sizes of the model",
-                       static_cast<double>(other->value));
+  view.report().error("refused",
+                      "transformers reads the table of positions as a square, and it is " +
+                          std::to_string(side->value) + " x " + std::to_string(other->value) +
+                          ": a patch gets the row of another, or none",
+                      other->where, "state the sizes of the model",
+                      static_cast<double>(other->value));
   return std::nullopt;
 }
 
@@ -141,11 +141,11 @@ std::optional<std::string> base_text(const ConfigView& view) {
   for (const Json& key : keys->as_array()) {
     const auto v = view.value(key.as_string());
     if (!v || !v->value.is_number() || !(v->value.as_number() > 0)) {
-      view.reading().error("wrong_type",
-                           key.as_string() + " must be a positive number, got " +
-                               (v ? shown(v->value) : std::string("nothing")),
-                           v ? v->where : view.where(key.as_string()),
-                           "state the temperature of the model");
+      view.report().error("wrong_type",
+                          key.as_string() + " must be a positive number, got " +
+                              (v ? shown(v->value) : std::string("nothing")),
+                          v ? v->where : view.where(key.as_string()),
+                          "state the temperature of the model");
       return std::nullopt;
     }
     bases.push_back(v->value.as_number());
@@ -214,9 +214,9 @@ std::optional<ImageRows> image_rows(const ConfigView& view) {
 
 std::optional<GridSines> sines_of_grid(const ConfigView& view, const Sourced<Index>& width) {
   if (width.value % 4 != 0) {
-    view.reading().error("refused",
-                         "the width must be a multiple of 4, got " + std::to_string(width.value),
-                         width.where, "state the sizes of the model");
+    view.report().error("refused",
+                        "the width must be a multiple of 4, got " + std::to_string(width.value),
+                        width.where, "state the sizes of the model");
     return std::nullopt;
   }
   GridSines out;

@@ -31,14 +31,14 @@ void say(const ConfigView& view, const Json& rule, const Scale& scale, Index wid
                             ", embeddings that start with deviation 0.02 have norm " +
                             number_text(rounded(0.02 * scale.root));
   if (published && published->as_bool() != scale.on)
-    view.reading().warn("embedding_scale",
-                        says + ": token embeddings are not multiplied by sqrt(" +
-                            std::to_string(width) + ") = " + number_text(rounded(scale.root)) +
-                            ", as they are in published checkpoints of this class; " + sizes,
-                        where, "state " + scale.key + " as the model was trained",
-                        scale.on ? scale.root : 1);
+    view.report().warn("embedding_scale",
+                       says + ": token embeddings are not multiplied by sqrt(" +
+                           std::to_string(width) + ") = " + number_text(rounded(scale.root)) +
+                           ", as they are in published checkpoints of this class; " + sizes,
+                       where, "state " + scale.key + " as the model was trained",
+                       scale.on ? scale.root : 1);
   else
-    view.reading().note(
+    view.report().note(
         "embedding_scale",
         says + ": token embeddings are multiplied by " +
             (scale.on ? "sqrt(" + std::to_string(width) + ") = " + number_text(rounded(scale.root))
@@ -58,10 +58,10 @@ std::string input_scale_text(const ConfigView& view, Index width, bool learned) 
   scale.stated = view.stated(scale.key);
   if (rule->find("ignored")) {
     if (scale.stated && view.flag(scale.key, false))
-      view.reading().warn("key_ignored",
-                          "scale_embedding is true in the file, but " + view.class_name() +
-                              " multiplies nothing by it",
-                          scale.stated->where, "the key does nothing");
+      view.report().warn("key_ignored",
+                         "scale_embedding is true in the file, but " + view.class_name() +
+                             " multiplies nothing by it",
+                         scale.stated->where, "the key does nothing");
     return "";
   }
   scale.root = std::sqrt(static_cast<double>(width));

@@ -41,7 +41,7 @@ class InputReader {
 
  private:
   const Json* fact(std::string_view name) const { return view_.entry().find(name); }
-  Reading& reading() const { return view_.reading(); }
+  Report& report() const { return view_.report(); }
 
   // A text that the registry cannot read is not written: what is missing is a finding already.
   void push(const std::string& text) {
@@ -57,8 +57,8 @@ class InputReader {
           },
           encoding_.value.scheme);
     } catch (const std::invalid_argument& problem) {
-      reading().error("refused", problem.what(), view_.where(),
-                      "the numbers of this file make no encoding: " + text);
+      report().error("refused", problem.what(), view_.where(),
+                     "the numbers of this file make no encoding: " + text);
       return;
     }
     out_.input.push_back(encoding_);
@@ -122,10 +122,10 @@ class InputReader {
   std::string convolution() {
     refused_ = true;
     if (view_.flag("conv_pos_batch_norm", false)) {  // HuBERT
-      reading().note("encoding_not_covered",
-                     "positions are convolutional, behind a batch normalisation that has no scheme "
-                     "here",
-                     view_.where("conv_pos_batch_norm"));
+      report().note("encoding_not_covered",
+                    "positions are convolutional, behind a batch normalisation that has no scheme "
+                    "here",
+                    view_.where("conv_pos_batch_norm"));
       return "";
     }
     const auto kernel = view_.integer("num_conv_pos_embeddings", 1, 1'000'000, true);
@@ -142,25 +142,25 @@ class InputReader {
     const auto id = view_.integer("pad_token_id", -1, kMost);
     if (!id) {
       if (!stated || stated->value.is_null())
-        reading().error("missing_key",
-                        std::string("pad_token_id is ") + (stated ? "null" : "missing") + ": " +
-                            view_.class_name() +
-                            " counts positions from pad_token_id + 1, so no token has a position",
-                        stated ? stated->where : view_.where("pad_token_id"),
-                        "state the id that the model was trained with (RoBERTa, fairseq: 1)");
+        report().error("missing_key",
+                       std::string("pad_token_id is ") + (stated ? "null" : "missing") + ": " +
+                           view_.class_name() +
+                           " counts positions from pad_token_id + 1, so no token has a position",
+                       stated ? stated->where : view_.where("pad_token_id"),
+                       "state the id that the model was trained with (RoBERTa, fairseq: 1)");
       return std::nullopt;
     }
     const Json* defaults = fact("defaults");
     const Json* held = defaults ? defaults->find("pad_token_id") : nullptr;
     if (held && held->is_integer() && held->as_integer() != id->value && !fact("input_any_padding"))
-      reading().warn("padding_offset",
-                     "pad_token_id is " + std::to_string(id->value) +
-                         ": the first token reads row " + std::to_string(id->value + 1) +
-                         " of the positions; checkpoints of this class were trained with padding " +
-                         std::to_string(held->as_integer()) + ", first row " +
-                         std::to_string(held->as_integer() + 1),
-                     id->where, "state the padding that the model was trained with",
-                     static_cast<double>(id->value));
+      report().warn("padding_offset",
+                    "pad_token_id is " + std::to_string(id->value) +
+                        ": the first token reads row " + std::to_string(id->value + 1) +
+                        " of the positions; checkpoints of this class were trained with padding " +
+                        std::to_string(held->as_integer()) + ", first row " +
+                        std::to_string(held->as_integer() + 1),
+                    id->where, "state the padding that the model was trained with",
+                    static_cast<double>(id->value));
     return id->value;
   }
 
@@ -197,12 +197,12 @@ class InputReader {
       positions = std::max<Index>(0, *rows - offset);
       if (*pad >= 0 && !fact("input_slots")) encoding_.padding_row = *pad;
       if (*pad >= *rows)
-        reading().error("padding_offset",
-                        "positions count from row " + std::to_string(offset) +
-                            " (pad_token_id + 1), and the table has " + std::to_string(*rows),
-                        view_.where("pad_token_id"),
-                        "state the pad_token_id that the model was trained with",
-                        static_cast<double>(*pad));
+        report().error("padding_offset",
+                       "positions count from row " + std::to_string(offset) +
+                           " (pad_token_id + 1), and the table has " + std::to_string(*rows),
+                       view_.where("pad_token_id"),
+                       "state the pad_token_id that the model was trained with",
+                       static_cast<double>(*pad));
     }
     encoding_.positions = positions;
     out_.original_context = positions;
@@ -219,11 +219,11 @@ class InputReader {
     const auto step = view_.integer("patch_stride", 1, kMost, true);
     if (!length || !size || !step) return std::nullopt;
     if (length->value <= size->value) {
-      reading().error("wrong_type",
-                      length->where + " is " + std::to_string(length->value) +
-                          " and must be more than patch_length, " + std::to_string(size->value) +
-                          ": " + view_.class_name() + " refuses the file",
-                      length->where, "state the sizes of the model");
+      report().error("wrong_type",
+                     length->where + " is " + std::to_string(length->value) +
+                         " and must be more than patch_length, " + std::to_string(size->value) +
+                         ": " + view_.class_name() + " refuses the file",
+                     length->where, "state the sizes of the model");
       return std::nullopt;
     }
     const Json* first = rule.find("before");
@@ -270,13 +270,13 @@ class InputReader {
         text += " zero_position=" + std::to_string(pad->value - first);
         encoding_.padding_row = pad->value;
         if (pad->value >= first)
-          reading().warn("padding_offset",
-                         "the row of pad_token_id " + std::to_string(pad->value) +
-                             " is set to zero, and positions start at row " +
-                             std::to_string(first) + " whatever padding is: position " +
-                             std::to_string(pad->value - first) + " of every text adds nothing",
-                         pad->where, "the class is written for pad_token_id 1",
-                         static_cast<double>(pad->value));
+          report().warn("padding_offset",
+                        "the row of pad_token_id " + std::to_string(pad->value) +
+                            " is set to zero, and positions start at row " + std::to_string(first) +
+                            " whatever padding is: position " + std::to_string(pad->value - first) +
+                            " of every text adds nothing",
+                        pad->where, "the class is written for pad_token_id 1",
+                        static_cast<double>(pad->value));
       }
     } else if (fact("input_padding")) {
       const auto pad = padding();
@@ -301,31 +301,31 @@ class InputReader {
     const auto number = static_cast<double>(width);
     const bool t2t = text.find("spacing=t2t") != std::string::npos;
     if (t2t && (width == 2 || width == 3)) {
-      reading().error("sinusoid_width",
-                      view_.class_name() + " divides by zero at width " + std::to_string(width) +
-                          ": its spacing divides by width // 2 - 1",
-                      width_->where, "use a width of 4 or more", number);
+      report().error("sinusoid_width",
+                     view_.class_name() + " divides by zero at width " + std::to_string(width) +
+                         ": its spacing divides by width // 2 - 1",
+                     width_->where, "use a width of 4 or more", number);
       refused_ = true;
       return "";
     }
     if (width % 2 == 0) return "";
     const Json* odd = fact("input_odd");
     if (!odd) {
-      reading().error("sinusoid_width",
-                      view_.class_name() + " cannot make a sinusoid of odd width " +
-                          std::to_string(width) + ": transformers fails",
-                      width_->where, "use an even width", number);
+      report().error("sinusoid_width",
+                     view_.class_name() + " cannot make a sinusoid of odd width " +
+                         std::to_string(width) + ": transformers fails",
+                     width_->where, "use an even width", number);
       refused_ = true;
       return "";
     }
     const bool pads = odd->as_string() == "zero_pad";
-    reading().warn("sinusoid_width",
-                   "odd width " + std::to_string(width) + ": " + view_.class_name() +
-                       (pads ? " appends a zero (as fairseq and tensor2tensor)"
-                             : " drops the last cosine (the Marian program wraps instead)") +
-                       "; OpenNMT and MLX refuse it",
-                   width_->where, "use an even width, or odd=" + odd->as_string() + " everywhere",
-                   number);
+    report().warn("sinusoid_width",
+                  "odd width " + std::to_string(width) + ": " + view_.class_name() +
+                      (pads ? " appends a zero (as fairseq and tensor2tensor)"
+                            : " drops the last cosine (the Marian program wraps instead)") +
+                      "; OpenNMT and MLX refuse it",
+                  width_->where, "use an even width, or odd=" + odd->as_string() + " everywhere",
+                  number);
     return " odd=" + odd->as_string();
   }
 
@@ -358,11 +358,11 @@ class InputReader {
            std::to_string(corner->value) + " shape=" + std::to_string(size->value) +
            (parts->as_string() == "clipped" ? " clip=true" : ""));
     else
-      reading().error("wrong_type",
-                      "4 coordinate_size + 2 shape_size is " + std::to_string(all) +
-                          " and hidden_size " + std::to_string(width_->value) +
-                          ": transformers cannot add them",
-                      corner->where, "state the sizes of the model");
+      report().error("wrong_type",
+                     "4 coordinate_size + 2 shape_size is " + std::to_string(all) +
+                         " and hidden_size " + std::to_string(width_->value) +
+                         ": transformers cannot add them",
+                     corner->where, "state the sizes of the model");
   }
 
   const ConfigView& view_;

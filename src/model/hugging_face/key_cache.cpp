@@ -99,7 +99,7 @@ void count_cached_keys(const ConfigView& view, const std::vector<std::string>& l
                        std::vector<LayerSpec>& layers) {
   if (view.entry().find("bidirectional") || view.entry().find("key_cache_unknown")) return;
   // Questions about sizes that only memory needs are no findings of the positions.
-  Reading quiet{view.reading().file, view.reading().assume, {}, {}};
+  Report quiet(view.report().file, view.report().assume);
   const ConfigView own(view, quiet);
   const auto shared = own.integer("num_kv_shared_layers", 0, 1'000'000);
   const auto count = static_cast<Index>(layers.size());
@@ -111,8 +111,7 @@ void count_cached_keys(const ConfigView& view, const std::vector<std::string>& l
       layers[i].cached_key_channels =
           channels(own, i < layer_types.size() ? layer_types[i] : "", layers[i]);
   }
-  view.reading().used.insert(quiet.used.begin(), quiet.used.end());
-  view.reading().looked.insert(quiet.looked.begin(), quiet.looked.end());
+  view.report().merge_visits(quiet);
 }
 
 Sourced<Index> cache_element_bytes(const ConfigView& text, const ConfigView& whole) {

@@ -59,7 +59,7 @@ Window window_of(const ConfigView& view) {
     if (const auto said = view.stated(sets->as_string())) {
       const auto side = view.integer(sets->as_string(), 0, kUnbounded / 4, true);
       if (const auto both = view.stated(key); both && side && n && n->value / 2 != side->value)
-        view.reading().warn(
+        view.report().warn(
             "both_spellings",
             key + " is " + shown(both->value) + " and " + sets->as_string() + " " +
                 shown(said->value) + ": " + view.class_name() + " takes " + sets->as_string(),
@@ -105,11 +105,11 @@ void no_window(const ConfigView& view, const LayerPlan& p, std::size_t layer) {
   const std::string why = !about ? view.class_name() + " has no window"
                           : off  ? on->as_string() + " is not true"
                                  : key + (v ? " is null" : " is missing");
-  view.reading().error("missing_key",
-                       "layer " + std::to_string(layer) + " is " + p.type + " and " + why +
-                           ": transformers fails on the first token",
-                       v ? v->where : view.where(key),
-                       about ? "state " + key : "use layer types of the class");
+  view.report().error("missing_key",
+                      "layer " + std::to_string(layer) + " is " + p.type + " and " + why +
+                          ": transformers fails on the first token",
+                      v ? v->where : view.where(key),
+                      about ? "state " + key : "use layer types of the class");
 }
 
 void say(LayerPlan& p, std::string name, Json value, Origin origin, std::string where) {
@@ -173,9 +173,9 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
     slid += windowed ? 1 : 0;
     if (!w.size && slides_only(p.type) && !std::exchange(said, true)) no_window(view, p, i);
     if (windowed && window.value == 0 && !w.both)
-      view.reading().error("wrong_type",
-                           "a window of 0 leaves no key to any query: transformers masks them all",
-                           window.where, "write null for no window");
+      view.report().error("wrong_type",
+                          "a window of 0 leaves no key to any query: transformers masks them all",
+                          window.where, "write null for no window");
     if (p.type == "chunked_attention") {
       a.kind = AttentionKind::chunked;
       if (chunk) a.chunk = chunk->value;

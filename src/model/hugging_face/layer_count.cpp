@@ -24,10 +24,10 @@ std::optional<Sourced<Index>> doubled(const ConfigView& view, const Json& rule) 
     if (!n) return std::nullopt;
     if (const auto own = view.stated(key);
         own && whole_number(own->value) != std::optional<Index>(n->value / times))
-      view.reading().warn("both_spellings",
-                          key + " is " + shown(own->value) + " and num_hidden_layers " +
-                              shown(total->value) + ": num_hidden_layers counts, halved",
-                          own->where, "keep the one that is right");
+      view.report().warn("both_spellings",
+                         key + " is " + shown(own->value) + " and num_hidden_layers " +
+                             shown(total->value) + ": num_hidden_layers counts, halved",
+                         own->where, "keep the one that is right");
     n->value = times * (n->value / times);
     return n;
   }
@@ -52,7 +52,7 @@ std::optional<Sourced<Index>> cycles(const ConfigView& view) {
   n->where += " * H_cycles * (L_cycles + 1)";
   if (n->origin != Origin::user) n->origin = Origin::derived;
   if (n->value <= kMostLayers) return n;
-  view.reading().error("wrong_type", "more than 10000 layers", n->where, "state the model's sizes");
+  view.report().error("wrong_type", "more than 10000 layers", n->where, "state the model's sizes");
   return std::nullopt;
 }
 
@@ -63,7 +63,7 @@ std::optional<Sourced<Index>> summed(const ConfigView& view, const Json& rule) {
   if (const Json* held = rule.find("default"); held && !v)
     v = Value{*held, Origin::class_default, view.class_name()};
   if (!v || !v->value.is_array()) {
-    view.reading().error(
+    view.report().error(
         v ? "wrong_type" : "missing_key",
         key + " must be a list of the layers of each stage" + (v ? ", got " + shown(v->value) : ""),
         v ? v->where : view.where(key), "state " + key);
@@ -72,8 +72,8 @@ std::optional<Sourced<Index>> summed(const ConfigView& view, const Json& rule) {
   Index sum = 0;
   for (const Json& n : v->value.as_array()) {
     if (!n.is_integer() || n.as_integer() < 0 || (sum += n.as_integer()) > kMostLayers) {
-      view.reading().error("wrong_type", key + " must hold counts of layers, got " + shown(n),
-                           v->where, "state " + key);
+      view.report().error("wrong_type", key + " must hold counts of layers, got " + shown(n),
+                          v->where, "state " + key);
       return std::nullopt;
     }
   }
@@ -93,10 +93,10 @@ std::optional<Sourced<Index>> stacks(const ConfigView& view, const Json::Array& 
 }
 
 void wrong_length(const ConfigView& view, const Value& v, std::size_t got, Index count) {
-  view.reading().error("layer_types_length",
-                       v.where.substr(v.where.rfind('/') + 1) + " has " + std::to_string(got) +
-                           " entries for " + std::to_string(count) + " layers",
-                       v.where, "one entry a layer", static_cast<double>(got));
+  view.report().error("layer_types_length",
+                      v.where.substr(v.where.rfind('/') + 1) + " has " + std::to_string(got) +
+                          " entries for " + std::to_string(count) + " layers",
+                      v.where, "one entry a layer", static_cast<double>(got));
 }
 
 // DeepSeek-V4's compress_ratios: a number a layer that names its type.
@@ -105,8 +105,8 @@ bool coded_types(const ConfigView& view, Index count, std::vector<LayerPlan>& pl
   const auto v = rule ? view.stated(rule->at("key").as_string()) : std::nullopt;
   if (!v || v->value.is_null()) return false;
   if (!v->value.is_array()) {
-    view.reading().error("wrong_type", "must be a list, got " + shown(v->value), v->where,
-                         "one number a layer");
+    view.report().error("wrong_type", "must be a list, got " + shown(v->value), v->where,
+                        "one number a layer");
     return true;
   }
   const auto& list = v->value.as_array();
@@ -118,8 +118,8 @@ bool coded_types(const ConfigView& view, Index count, std::vector<LayerPlan>& pl
     const std::string place = v->where + "/" + std::to_string(i);
     const Json* type = list[i].is_integer() ? rule->at("names").find(list[i].dump()) : nullptr;
     if (!type) {
-      view.reading().error("wrong_type", "no layer type has the code " + shown(list[i]), place,
-                           "codes are those of the class: 0, 4 or 128");
+      view.report().error("wrong_type", "no layer type has the code " + shown(list[i]), place,
+                          "codes are those of the class: 0, 4 or 128");
       return true;
     }
     plans[i].type = type->as_string();
@@ -155,22 +155,22 @@ std::optional<Sourced<Index>> layer_count(const ConfigView& view) {
 bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
   const auto v = view.stated("layer_types");
   if (v && view.lists("computed", "layer_types")) {
-    view.reading().error("wrong_type",
-                         view.class_name() +
-                             " computes its layer types, and transformers fails on a file that "
-                             "states them",
-                         v->where, "remove the key");
+    view.report().error("wrong_type",
+                        view.class_name() +
+                            " computes its layer types, and transformers fails on a file that "
+                            "states them",
+                        v->where, "remove the key");
     return true;
   }
   if (!v || v->value.is_null()) return coded_types(view, count, plans);
   if (!view.entry().find("typed")) {
-    view.reading().warn("key_ignored", "layer_types is not read by " + view.class_name(), v->where,
-                        "use the class that has layer types");
+    view.report().warn("key_ignored", "layer_types is not read by " + view.class_name(), v->where,
+                       "use the class that has layer types");
     return false;
   }
   if (!v->value.is_array()) {
-    view.reading().error("wrong_type", "layer_types must be a list, got " + shown(v->value),
-                         v->where, "one name a layer");
+    view.report().error("wrong_type", "layer_types must be a list, got " + shown(v->value),
+                        v->where, "one name a layer");
     return true;
   }
   const auto& list = v->value.as_array();
@@ -180,8 +180,8 @@ bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& p
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
     if (!list[i].is_string()) {
-      view.reading().error("wrong_type", "layer_types must hold names, got " + shown(list[i]),
-                           v->where + "/" + std::to_string(i), "one name a layer");
+      view.report().error("wrong_type", "layer_types must hold names, got " + shown(list[i]),
+                          v->where + "/" + std::to_string(i), "one name a layer");
       return true;
     }
     plans[i].type = renamed(list[i].as_string());
@@ -196,38 +196,38 @@ std::optional<std::vector<bool>> rope_flags(const ConfigView& view, Index count)
   const auto v = view.stated("no_rope_layers");
   if (v && truthy(v->value)) {
     if (!v->value.is_array() || static_cast<Index>(v->value.as_array().size()) < count) {
-      view.reading().error("layer_types_length",
-                           "no_rope_layers must have an entry for each of the " +
-                               std::to_string(count) + " layers, got " + shown(v->value),
-                           v->where, "1 = this layer has rotary, 0 = it has none");
+      view.report().error("layer_types_length",
+                          "no_rope_layers must have an entry for each of the " +
+                              std::to_string(count) + " layers, got " + shown(v->value),
+                          v->where, "1 = this layer has rotary, 0 = it has none");
       return std::nullopt;
     }
     Index with = 0;
     for (Index i = 0; i < count; ++i) {
       const Json& one = v->value.as_array()[static_cast<std::size_t>(i)];
       if (!one.is_integer()) {
-        view.reading().error("wrong_type",
-                             "no_rope_layers must hold 1 and 0, got " + shown(one) + ": " +
-                                 view.class_name() + " refuses the file",
-                             v->where + "/" + std::to_string(i), "1 = this layer has rotary");
+        view.report().error("wrong_type",
+                            "no_rope_layers must hold 1 and 0, got " + shown(one) + ": " +
+                                view.class_name() + " refuses the file",
+                            v->where + "/" + std::to_string(i), "1 = this layer has rotary");
         return std::nullopt;
       }
       flags[static_cast<std::size_t>(i)] = one.as_integer() != 0;
       with += flags[static_cast<std::size_t>(i)];
     }
     if (2 * with < count)
-      view.reading().warn("nope_polarity",
-                          "no_rope_layers gives rotary to " + std::to_string(with) + " of " +
-                              std::to_string(count) +
-                              " layers. The name is inverted: 1 means with rotary, 0 without",
-                          v->where, "swap 0 and 1 if most layers should have rotary",
-                          static_cast<double>(with));
+      view.report().warn("nope_polarity",
+                         "no_rope_layers gives rotary to " + std::to_string(with) + " of " +
+                             std::to_string(count) +
+                             " layers. The name is inverted: 1 means with rotary, 0 without",
+                         v->where, "swap 0 and 1 if most layers should have rotary",
+                         static_cast<double>(with));
     else
-      view.reading().note("nope_polarity",
-                          "in no_rope_layers 1 means with rotary, 0 without; ports have read it "
-                          "the other way round",
-                          v->where, "nothing to do here; check that a port reads it so",
-                          static_cast<double>(with));
+      view.report().note("nope_polarity",
+                         "in no_rope_layers 1 means with rotary, 0 without; ports have read it "
+                         "the other way round",
+                         v->where, "nothing to do here; check that a port reads it so",
+                         static_cast<double>(with));
     return flags;
   }
   const auto interval = view.integer("no_rope_layer_interval", 1, kMostLayers);

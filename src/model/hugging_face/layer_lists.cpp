@@ -10,22 +10,22 @@ std::optional<Value> list_of(const ConfigView& view, const std::string& key, Ind
   const auto v = view.stated(key);
   if (v && v->value.is_array() && static_cast<Index>(v->value.as_array().size()) >= count) return v;
   const bool short_list = v && v->value.is_array();
-  view.reading().error(!v           ? "missing_key"
-                       : short_list ? "layer_types_length"
-                                    : "wrong_type",
-                       key + " must have an entry for each of the " + std::to_string(count) +
-                           " layers: " + view.class_name() + " fails without it" +
-                           (short_list ? ", got " + std::to_string(v->value.as_array().size())
-                            : v        ? ", got " + shown(v->value)
-                                       : ""),
-                       v ? v->where : view.where(key), "state the kind of every layer");
+  view.report().error(!v           ? "missing_key"
+                      : short_list ? "layer_types_length"
+                                   : "wrong_type",
+                      key + " must have an entry for each of the " + std::to_string(count) +
+                          " layers: " + view.class_name() + " fails without it" +
+                          (short_list ? ", got " + std::to_string(v->value.as_array().size())
+                           : v        ? ", got " + shown(v->value)
+                                      : ""),
+                      v ? v->where : view.where(key), "state the kind of every layer");
   return std::nullopt;
 }
 
 bool wrong(const ConfigView& view, const std::string& rule, const Json& got,
            const std::string& where) {
-  view.reading().error("wrong_type", rule + ", got " + shown(got), where,
-                       "state the kind of every layer");
+  view.report().error("wrong_type", rule + ", got " + shown(got), where,
+                      "state the kind of every layer");
   return false;
 }
 
@@ -52,11 +52,11 @@ bool block(const ConfigView& view, const Json& block, LayerPlan& plan) {
   plan.type = is("no_op") || is("replace_with_linear") ? "mlp" : "full_attention";
   for (const char* key : {"window_length", "num_sink_tokens"})
     if (plan.type != "mlp" && is(key)) {
-      view.reading().error("layout_not_covered",
-                           std::string(key) + " is " + shown(attention->at(key)) +
-                               ": windows that keep the first tokens have no words here",
-                           plan.where + "/" + key,
-                           "state null to read it as attention without a window");
+      view.report().error("layout_not_covered",
+                          std::string(key) + " is " + shown(attention->at(key)) +
+                              ": windows that keep the first tokens have no words here",
+                          plan.where + "/" + key,
+                          "state null to read it as attention without a window");
       return false;
     }
   return true;

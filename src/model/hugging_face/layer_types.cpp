@@ -33,7 +33,7 @@ struct Rules {
     if (const Json* key = rule.find("key")) {
       const auto v = view.stated(key->as_string());
       if (v && v->value.is_null()) {
-        view.reading().error(
+        view.report().error(
             "wrong_type",
             key->as_string() + " is null, and " + view.class_name() + " divides by it", v->where,
             "state a number, or leave the key out");
@@ -49,10 +49,10 @@ struct Rules {
     }
     if (rule.find("zero_without_window"))
       if (const auto w = view.stated("sliding_window"); w && w->value.is_null()) {
-        view.reading().error("missing_key",
-                             "sliding_window is null and there is no layer_types: " +
-                                 view.class_name() + " divides by zero",
-                             w->where, "state layer_types");
+        view.report().error("missing_key",
+                            "sliding_window is null and there is no layer_types: " +
+                                view.class_name() + " divides by zero",
+                            w->where, "state layer_types");
         return false;
       }
     if (const Json* key = rule.find("windows"))
@@ -76,10 +76,10 @@ struct Rules {
   bool by_windows(const Value& v) {
     const auto& list = v.value.as_array();
     if (static_cast<Index>(list.size()) != count) {
-      view.reading().error("layer_types_length",
-                           "attention_windows has " + std::to_string(list.size()) +
-                               " entries for " + std::to_string(count) + " layers",
-                           v.where, "one entry a layer", static_cast<double>(list.size()));
+      view.report().error("layer_types_length",
+                          "attention_windows has " + std::to_string(list.size()) + " entries for " +
+                              std::to_string(count) + " layers",
+                          v.where, "one entry a layer", static_cast<double>(list.size()));
       return false;
     }
     origin = v.origin;
@@ -141,18 +141,18 @@ struct Rules {
       for (const Json& x : v->value.as_array()) {
         const auto n = whole_number(x);
         if (!n || *n < 0 || *n >= count) {
-          view.reading().error("wrong_type",
-                               text(rule, "key") + " must hold layer numbers below " +
-                                   std::to_string(count) + ", got " + shown(x),
-                               v->where, "state the layers of the model");
+          view.report().error("wrong_type",
+                              text(rule, "key") + " must hold layer numbers below " +
+                                  std::to_string(count) + ", got " + shown(x),
+                              v->where, "state the layers of the model");
           return false;
         }
         hits.push_back(*n);
       }
     } else if (v && !v->value.is_null()) {
-      view.reading().error("wrong_type",
-                           text(rule, "key") + " must be a list, got " + shown(v->value), v->where,
-                           "state a list of layer numbers");
+      view.report().error("wrong_type",
+                          text(rule, "key") + " must be a list, got " + shown(v->value), v->where,
+                          "state a list of layer numbers");
       return false;
     }
     const bool none_stated = !v || v->value.is_null();
@@ -169,9 +169,9 @@ struct Rules {
     const auto v = view.stated(key).value_or(
         Value{rule.at("default"), Origin::class_default, view.class_name()});
     if (!v.value.is_string()) {
-      view.reading().error("wrong_type",
-                           key + " must be letters that name layers, got " + shown(v.value),
-                           v.where, "state layers_block_type");
+      view.report().error("wrong_type",
+                          key + " must be letters that name layers, got " + shown(v.value), v.where,
+                          "state layers_block_type");
       return false;
     }
     if (v.origin == Origin::class_default) origin = v.origin;
@@ -183,7 +183,7 @@ struct Rules {
     for (Index i = 0; i < count; ++i) {
       const Json* type = rule.at("letters").find(pattern.substr(static_cast<std::size_t>(i), 1));
       if (!type) {
-        view.reading().error(
+        view.report().error(
             "wrong_type",
             key + " holds an unknown letter " + pattern.substr(static_cast<std::size_t>(i), 1),
             v.where, "letters are those of nemotron_h: M, *, E, -");
@@ -202,10 +202,10 @@ struct Rules {
     const Json& list = held ? rule.at("default") : v->value;
     why = held ? view.class_name() : v->where;
     const auto refuse_list = [&](const Json& got) {
-      view.reading().error("wrong_type",
-                           key + " must be a list of [[names], times] with the names " +
-                               shown(rule.at("names")) + ", got " + shown(got),
-                           why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
+      view.report().error("wrong_type",
+                          key + " must be a list of [[names], times] with the names " +
+                              shown(rule.at("names")) + ", got " + shown(got),
+                          why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
       return false;
     };
     if (!list.is_array()) return refuse_list(list);
@@ -223,10 +223,10 @@ struct Rules {
         }
     }
     if (static_cast<Index>(types.size()) != count) {
-      view.reading().error("layer_types_length",
-                           key + " must name each of the " + std::to_string(count) +
-                               " layers once: " + view.class_name() + " refuses the file",
-                           why, "make the times of its lists add up to the layers");
+      view.report().error("layer_types_length",
+                          key + " must name each of the " + std::to_string(count) +
+                              " layers once: " + view.class_name() + " refuses the file",
+                          why, "make the times of its lists add up to the layers");
       return false;
     }
     origin = held ? Origin::class_default : Origin::derived;
@@ -239,16 +239,16 @@ struct Rules {
     const Json& list = v ? v->value : rule.at("cycle");
     why = v ? v->where : view.class_name();
     if (!list.is_array() || list.as_array().empty()) {
-      view.reading().error("wrong_type", text(rule, "key") + " must be a list of names", why,
-                           "state the kinds of layers");
+      view.report().error("wrong_type", text(rule, "key") + " must be a list of names", why,
+                          "state the kinds of layers");
       return false;
     }
     for (Index i = 0; i < count; ++i) {
       const Json& name = list.as_array()[static_cast<std::size_t>(i) % list.as_array().size()];
       const Json* type = name.is_string() ? rule.at("names").find(name.as_string()) : nullptr;
       if (!type) {
-        view.reading().error("wrong_type", "unknown kind of layer " + shown(name), why,
-                             "state the kinds of layers");
+        view.report().error("wrong_type", "unknown kind of layer " + shown(name), why,
+                            "state the kinds of layers");
         return false;
       }
       set(i, type->as_string());
@@ -287,12 +287,12 @@ struct Rules {
                    ? "hybrid"
                    : "linear_attention");
       else if (name == "zamba2" && count != 54) {
-        view.reading().error("layer_types_length",
-                             "without layers_block_type there are 54 layers, and num_hidden_layers "
-                             "says " +
-                                 std::to_string(count),
-                             view.where("num_hidden_layers"), "state layers_block_type",
-                             static_cast<double>(count));
+        view.report().error("layer_types_length",
+                            "without layers_block_type there are 54 layers, and num_hidden_layers "
+                            "says " +
+                                std::to_string(count),
+                            view.where("num_hidden_layers"), "state layers_block_type",
+                            static_cast<double>(count));
         return false;
       } else if (name ==
                  "zamba2") {  // 5 after the first, then every 6th up to layer 47, then 51 ..
@@ -336,7 +336,7 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
   if (!layers || counts_itself)
     if (const auto v = view.stated("layer_types"); v && v->value.is_array())
       count = std::min(static_cast<Index>(v->value.as_array().size()), kMostLayers);
-  const std::size_t before = view.reading().findings.size();
+  const std::size_t before = view.report().errors();
   std::vector<LayerPlan> plans(static_cast<std::size_t>(count));
   for (auto& p : plans) p.where = view.class_name(), p.origin = Origin::class_default;
   const std::string on = text(view.entry(), "rotary_on");
@@ -362,8 +362,7 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
   if (flags)
     for (std::size_t i = 0; i < plans.size() && i < flags->size(); ++i)
       plans[i].turns = (*flags)[i];
-  for (std::size_t i = before; i < view.reading().findings.size(); ++i)
-    if (view.reading().findings[i].severity == Severity::error) return std::nullopt;
+  if (view.report().errors() > before) return std::nullopt;
   plan_attention(view, plans);
   return plans;
 }

@@ -88,7 +88,7 @@ class LayerReader {
     const auto v = view_.stated(key->as_string());
     if (v && !v->value.is_null()) {
       if (!v->value.is_array() || v->value.as_array().size() < plans.size()) {
-        view_.reading().error(
+        view_.report().error(
             "layer_types_length",
             key->as_string() + " must have one theta a layer, got " + shown(v->value), v->where,
             "one number a layer, 0 for none");
@@ -115,8 +115,8 @@ class LayerReader {
     const auto listed = key ? view_.stated(key->as_string()) : std::nullopt;
     if (!listed || listed->value.is_null()) return std::nullopt;
     if (!listed->value.is_array()) {
-      view_.reading().error("wrong_type", "must be a list of layers, got " + shown(listed->value),
-                            listed->where, "state the layers that are scaled");
+      view_.report().error("wrong_type", "must be a list of layers, got " + shown(listed->value),
+                           listed->where, "state the layers that are scaled");
       return std::nullopt;
     }
     for (const Json& n : listed->value.as_array())
@@ -133,9 +133,9 @@ class LayerReader {
     bool turns = plan.turns;
     const RopeSet::Part* part = turns ? set.find(plan.type) : nullptr;
     if (turns && !part) {
-      view_.reading().error("missing_key", "rope_parameters has no entry for " + plan.type,
-                            view_.where("rope_parameters") + "/" + plan.type,
-                            "state one, or null for no rotary");
+      view_.report().error("missing_key", "rope_parameters has no entry for " + plan.type,
+                           view_.where("rope_parameters") + "/" + plan.type,
+                           "state one, or null for no rotary");
       return false;
     }
     if (part && !part->turns) turns = false;
@@ -196,12 +196,12 @@ class LayerReader {
       // What a person assumed is not the file's fault.
       for (const FieldValue& f : text->fields)
         if (f.origin == Origin::user && names(problem.what(), f.name)) {
-          view_.reading().error("refused", problem.what(), f.where,
-                                "assume a value that the scheme takes: posenc list NAME has them");
+          view_.report().error("refused", problem.what(), f.where,
+                               "assume a value that the scheme takes: posenc list NAME has them");
           return nullptr;
         }
-      view_.reading().error("refused", problem.what(), text->where,
-                            "the numbers of this file make no rotary: " + text->text);
+      view_.report().error("refused", problem.what(), text->where,
+                           "the numbers of this file make no rotary: " + text->text);
       return nullptr;
     }
   }
@@ -209,11 +209,11 @@ class LayerReader {
   bool tempered() const {
     const auto on = view_.stated("attn_temperature_tuning");
     if (!on || !on->value.is_number()) return view_.flag("attn_temperature_tuning", true);
-    view_.reading().warn("wrong_type",
-                         "attn_temperature_tuning must be true or false, got " + shown(on->value) +
-                             ": read as Python does, true unless 0; transformers 5.23 refuses the "
-                             "file",
-                         on->where, "write true");
+    view_.report().warn("wrong_type",
+                        "attn_temperature_tuning must be true or false, got " + shown(on->value) +
+                            ": read as Python does, true unless 0; transformers 5.23 refuses the "
+                            "file",
+                        on->where, "write true");
     return truthy(on->value);
   }
 
@@ -236,12 +236,12 @@ class LayerReader {
     }
     const auto length = whole_number(period.value);
     if (!beta.value.is_number() || !length || *length < 1) {
-      view_.reading().error("missing_key",
-                            "the query temperature needs a factor and a length, got " +
-                                shown(beta.value) + " and " + shown(period.value),
-                            beta.where.empty() ? view_.where("llama_4_scaling_beta") : beta.where,
-                            "state llama_4_scaling_beta and original_max_position_embeddings (or "
-                            "attn_scale and floor_scale)");
+      view_.report().error("missing_key",
+                           "the query temperature needs a factor and a length, got " +
+                               shown(beta.value) + " and " + shown(period.value),
+                           beta.where.empty() ? view_.where("llama_4_scaling_beta") : beta.where,
+                           "state llama_4_scaling_beta and original_max_position_embeddings (or "
+                           "attn_scale and floor_scale)");
       return;
     }
     t.beta = beta.value.as_number();
@@ -299,15 +299,15 @@ std::optional<std::string> instead_of_rotary(const ConfigView& view) {
 void remote_code(const ConfigView& view) {
   const Json* code = view.entry().find("remote");
   if (!code) return;
-  view.reading().note("remote_code",
-                      view.class_name() +
-                          " is no class of transformers but of the model's own repository "
-                          "(auto_map); meant is " +
-                          code->as_string(),
-                      view.where("model_type"),
-                      "hold it against the code beside the weights, if that was changed");
+  view.report().note("remote_code",
+                     view.class_name() +
+                         " is no class of transformers but of the model's own repository "
+                         "(auto_map); meant is " +
+                         code->as_string(),
+                     view.where("model_type"),
+                     "hold it against the code beside the weights, if that was changed");
   if (const Json* note = view.entry().find("remote_note"))
-    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
+    view.report().note("encoding_not_covered", note->as_string(), view.where("model_type"));
 }
 
 PartLayers read_layers(const ConfigView& view, Index context) {
@@ -329,7 +329,7 @@ PartLayers read_layers(const ConfigView& view, Index context) {
     return out;
   }
   if (const Json* why = view.entry().find("not_a_rotation"))
-    view.reading().warn(
+    view.report().warn(
         "not_a_rotation",
         "what " + view.class_name() + " computes is no rotation: " + why->as_string() +
             ". The definition below is the rotation that is "

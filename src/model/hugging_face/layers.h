@@ -50,7 +50,7 @@ void unread_positions(const ConfigView&, const std::vector<LayerSpec>&);
 // What a class that a person chose for the file filled in (assumed.cpp).
 void filled_by_class(const ConfigView&, const Json& file, const std::vector<LayerSpec>&);
 // What a person assumed: a note each, an error where it names nothing (assumed.cpp).
-void unused_assumptions(Reading&);
+void unused_assumptions(Report&);
 // What the class refuses on loading and nobody asked for (refusals.cpp).
 void refused_on_loading(const ConfigView&, std::size_t layers);
 

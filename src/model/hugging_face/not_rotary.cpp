@@ -41,10 +41,10 @@ std::optional<double> head_scale(const ConfigView& view) {
 
 // Falcon scales q.k and the bias together, with slopes rounded to bfloat16.
 std::string falcon_text(const ConfigView& view) {
-  view.reading().note("encoding_not_covered",
-                      "the program rounds its slopes and biases to bfloat16; the definition does "
-                      "not",
-                      view.where("model_type"));
+  view.report().note("encoding_not_covered",
+                     "the program rounds its slopes and biases to bfloat16; the definition does "
+                     "not",
+                     view.where("model_type"));
   const auto scale = head_scale(view);
   return scale ? "alibi bias_scale=" + number_text(*scale) : "alibi";
 }
@@ -57,19 +57,19 @@ void mpt_keys(const ConfigView& view) {
     if (!alibi->is_bool())
       view.not_a_flag("alibi", *alibi, config->where + "/alibi");
     else if (!alibi->as_bool())
-      view.reading().warn("key_ignored",
-                          "attn_config.alibi is false, and MptConfig's model has ALiBi all the "
-                          "same: transformers 5.23 has no learned positions for MPT",
-                          config->where + "/alibi", "use the authors' code for such weights");
+      view.report().warn("key_ignored",
+                         "attn_config.alibi is false, and MptConfig's model has ALiBi all the "
+                         "same: transformers 5.23 has no learned positions for MPT",
+                         config->where + "/alibi", "use the authors' code for such weights");
   }
   const Json* most = config->value.find("alibi_bias_max");
   if (most && most->is_number() && most->as_number() != 8)
-    view.reading().warn("key_ignored",
-                        "alibi_bias_max is " + shown(*most) +
-                            ", and transformers 5.23 makes the slopes of 8 all the same; "
-                            "llama.cpp and the authors' code obey it",
-                        config->where + "/alibi_bias_max",
-                        "check which program the model was trained with", most->as_number());
+    view.report().warn("key_ignored",
+                       "alibi_bias_max is " + shown(*most) +
+                           ", and transformers 5.23 makes the slopes of 8 all the same; "
+                           "llama.cpp and the authors' code obey it",
+                       config->where + "/alibi_bias_max",
+                       "check which program the model was trained with", most->as_number());
 }
 
 // LayoutLMv2 and 3: T5 buckets of the distance, and of boxes, which have no scheme here. Version 3
@@ -128,10 +128,10 @@ std::string score(const ConfigView& view, const std::string& given, std::string&
     if (!on) return "none";
   }
   if (const Json* terms = view.entry().find("score_terms"); terms && !has_term(view, *terms)) {
-    view.reading().warn("key_ignored",
-                        "relative_attention is true, but pos_att_type names neither c2p nor p2c: "
-                        "nothing acts in the score",
-                        view.where("pos_att_type"), "state pos_att_type");
+    view.report().warn("key_ignored",
+                       "relative_attention is true, but pos_att_type names neither c2p nor p2c: "
+                       "nothing acts in the score",
+                       view.where("pos_att_type"), "state pos_att_type");
     return "none";
   }
   text = given;
@@ -147,7 +147,7 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
   const std::string scheme = score(view, given, text);
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
     if (const auto v = view.stated(key); v && truthy(v->value))
-      view.reading().warn(
+      view.report().warn(
           "key_ignored",
           std::string(key) + " is in the file, but " + view.class_name() + " has no rotary",
           v->where, "the key does nothing");
@@ -162,10 +162,10 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
       input = other->at("kind").as_string();
   if (!input.empty()) read_input(view, input, out);
   if (const Json* note = view.entry().find("input_note"))
-    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
+    view.report().note("encoding_not_covered", note->as_string(), view.where("model_type"));
   const Json* at = view.entry().find("input_at");
   if (!input.empty())
-    view.reading().note(
+    view.report().note(
         "no_rotary",
         "positions are added " +
             (at ? "to " + at->as_string() + " of the layers, before their projections ("
@@ -173,15 +173,15 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
             input + "); q and k are not turned",
         view.where("model_type"));
   if (scheme != "none")
-    view.reading().note("no_rotary", "positions act in the score (" + scheme + ")",
-                        view.where("model_type"));
+    view.report().note("no_rotary", "positions act in the score (" + scheme + ")",
+                       view.where("model_type"));
   else if (input.empty())
-    view.reading().note("no_rotary",
-                        view.entry().find("no_transformer")
-                            ? "no Transformer and no position encoding: order comes from " +
-                                  view.entry().at("no_transformer").as_string()
-                            : "no position encoding: order comes from the layers themselves",
-                        view.where("model_type"));
+    view.report().note("no_rotary",
+                       view.entry().find("no_transformer")
+                           ? "no Transformer and no position encoding: order comes from " +
+                                 view.entry().at("no_transformer").as_string()
+                           : "no position encoding: order comes from the layers themselves",
+                       view.where("model_type"));
   if (view.entry().find("no_transformer")) return;
   auto plans = plan_layers(view);
   if (!plans) return;

@@ -16,8 +16,8 @@ bool object_at(const ConfigView& whole, const std::string& key, const Json*& obj
   object = whole.object().find(key);
   if (object && object->is_null()) object = nullptr;
   if (!object || object->is_object()) return true;
-  whole.reading().error("wrong_type", key + " must be an object, got " + shown(*object),
-                        whole.where(key), "state the model of this part");
+  whole.report().error("wrong_type", key + " must be an object, got " + shown(*object),
+                       whole.where(key), "state the model of this part");
   return false;
 }
 
@@ -65,11 +65,11 @@ void compare_dictionaries(const ConfigView& counts, const ConfigView& other, con
   const std::string both = "the file has " + key + " and " + instead + "; transformers takes " +
                            instead + " whole, with the class's defaults for what it leaves out";
   if (differ.empty())
-    counts.reading().note("both_spellings", both + ". Here they agree", counts.where(),
-                          "keep one of them");
+    counts.report().note("both_spellings", both + ". Here they agree", counts.where(),
+                         "keep one of them");
   else
-    counts.reading().warn("both_spellings", both + ". They differ in " + differ, counts.where(),
-                          "keep the one that is right");
+    counts.report().warn("both_spellings", both + ". They differ in " + differ, counts.where(),
+                         "keep the one that is right");
 }
 
 // CLIP and its kin: a second dictionary of the part overrules the first.
@@ -79,7 +79,7 @@ bool overruled(const ConfigView& whole, const std::string& key, const Json& abou
   if (!name) {
     const Json* unread = whole.object().find(key + "_dict");  // BridgeTower drops it
     if (unread && truthy(*unread))
-      whole.reading().warn(
+      whole.report().warn(
           "key_ignored",
           key + "_dict is not read by " + whole.class_name() + ": " + key + " counts",
           whole.where(key + "_dict"), "remove it, or move it into " + key);
@@ -90,8 +90,8 @@ bool overruled(const ConfigView& whole, const std::string& key, const Json& abou
   const Json* entry = model_entry(about.at("type").as_string());
   if (entry && part.object)
     compare_dictionaries(
-        ConfigView(*other, whole.pointer(name->as_string()), *entry, whole.reading()),
-        ConfigView(*part.object, part.pointer, *entry, whole.reading()), key, name->as_string());
+        ConfigView(*other, whole.pointer(name->as_string()), *entry, whole.report()),
+        ConfigView(*part.object, part.pointer, *entry, whole.report()), key, name->as_string());
   part.object = other;
   part.pointer = whole.pointer(name->as_string());
   return true;
@@ -101,15 +101,15 @@ bool type_of_part(const ConfigView& whole, const std::string& key, const Json& a
   part.model_type = about.at("type").as_string();
   const Json* stated = about.find("by_model_type") ? part.object->find("model_type") : nullptr;
   if (stated && !stated->is_string()) {
-    whole.reading().error(
+    whole.report().error(
         "unknown_model_type", "model_type of " + key + " must be a name, got " + shown(*stated),
         part.pointer.empty() ? whole.where("model_type")
-                             : whole.reading().file + "#" + part.pointer + "/model_type",
+                             : whole.report().file + "#" + part.pointer + "/model_type",
         "state it, or leave the key out");
     return false;
   }
   if (!stated && !part.missing && about.find("needs_model_type")) {
-    whole.reading().error(
+    whole.report().error(
         "missing_key",
         key + " states no model_type, and " + whole.class_name() + " refuses the file without one",
         whole.where(key) + "/model_type", "state model_type");
@@ -157,16 +157,16 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
                                                 "sliding_window",
                                                 "layer_types",
                                                 "original_max_position_embeddings"};
-  Reading& reading = whole.reading();
+  Report& report = whole.report();
   const bool flat = part.made != nullptr;
   const auto unread = [&](std::string_view name) {
     const Json* v = whole.object().find(name);
     if (!v || v->is_null() || part.object->find(name)) return;
-    reading.warn("key_ignored",
-                 std::string(name) + " is " + shown(*v) + " at the top level, and " +
-                     whole.class_name() + (flat ? " does not take it from there" : " looks into ") +
-                     (flat ? "" : key) + (part.missing ? ", which the file does not have" : ""),
-                 whole.where(name), "move it into " + key);
+    report.warn("key_ignored",
+                std::string(name) + " is " + shown(*v) + " at the top level, and " +
+                    whole.class_name() + (flat ? " does not take it from there" : " looks into ") +
+                    (flat ? "" : key) + (part.missing ? ", which the file does not have" : ""),
+                whole.where(name), "move it into " + key);
   };
   // Beside a text part that speaks of rotary itself, copies at the top level are common and right.
   const bool said = std::any_of(std::begin(kRope), std::end(kRope), [&](std::string_view name) {
@@ -177,13 +177,13 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
   if (part.missing || flat)
     for (const std::string_view name : kSizes) unread(name);
   if (part.missing)
-    reading.note("missing_key",
-                 "the file has no " + key + ": " +
-                     (part.held.items().empty()
-                          ? "the defaults of " + part.entry->at("class").as_string() + " count"
-                          : "what " + whole.class_name() + " holds for it counts, and the " +
-                                "defaults of " + part.entry->at("class").as_string()),
-                 whole.where(key), "state " + key);
+    report.note("missing_key",
+                "the file has no " + key + ": " +
+                    (part.held.items().empty()
+                         ? "the defaults of " + part.entry->at("class").as_string() + " count"
+                         : "what " + whole.class_name() + " holds for it counts, and the " +
+                               "defaults of " + part.entry->at("class").as_string()),
+                whole.where(key), "state " + key);
 }
 
 }  // namespace posenc::hf

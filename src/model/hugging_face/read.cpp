@@ -33,12 +33,12 @@ void patch(Json& config, const std::string& pointer, const Json& value) {
   }
 }
 
-void apply_paths(Json& config, Reading& reading) {
-  for (const auto& [key, text] : reading.assume) {
+void apply_paths(Json& config, Report& report) {
+  for (const auto& [key, text] : report.assume) {
     if (key.empty() || (key[0] != '/' && key.rfind("#/", 0) != 0)) continue;
-    const auto v = reading.assumed(key);
+    const auto v = report.assumed(key);
     patch(config, key, v->value);
-    reading.used.insert("\n" + reading.file + "#" + key.substr(key[0] == '#' ? 1 : 0));
+    report.used.insert("\n" + report.file + "#" + key.substr(key[0] == '#' ? 1 : 0));
   }
 }
 
@@ -47,30 +47,30 @@ struct TextPart : Part {
   std::string key;
 };
 
-bool descend(TextPart& at, Reading& reading, bool first) {
-  const ConfigView whole(*at.object, at.pointer, *at.entry, reading);
+bool descend(TextPart& at, Report& report, bool first) {
+  const ConfigView whole(*at.object, at.pointer, *at.entry, report);
   if (refused_by_name(whole)) return false;
   const Json* parts = at.entry->find("parts");
   const std::string key = parts ? text_key(*parts) : "";
   if (parts == nullptr || key.empty()) {
-    reading.error("unknown_model_type",
-                  at.model_type + " is known, but not where its positions come from",
-                  reading.file + "#" + at.pointer + "/model_type",
-                  "read the model's code; --assume model_type=... takes another class's rules");
+    report.error("unknown_model_type",
+                 at.model_type + " is known, but not where its positions come from",
+                 report.file + "#" + at.pointer + "/model_type",
+                 "read the model's code; --assume model_type=... takes another class's rules");
     return false;
   }
   remote_code(whole);
   if (const Json* note = at.entry->find("input_note"))
-    reading.note("encoding_not_covered", note->as_string(),
-                 reading.file + "#" + at.pointer + "/model_type");
+    report.note("encoding_not_covered", note->as_string(),
+                report.file + "#" + at.pointer + "/model_type");
   auto inner = part_of(whole, key, parts->at(key));
   if (!inner) return false;
   if (!inner->entry) {
-    reading.error("unknown_model_type",
-                  inner->model_type.empty() ? key + " has no model_type"
-                                            : "model_type " + inner->model_type + " is not known",
-                  reading.file + "#" + at.pointer + "/" + key + "/model_type",
-                  "--assume /" + key + "/model_type=... takes a known class's rules");
+    report.error("unknown_model_type",
+                 inner->model_type.empty() ? key + " has no model_type"
+                                           : "model_type " + inner->model_type + " is not known",
+                 report.file + "#" + at.pointer + "/" + key + "/model_type",
+                 "--assume /" + key + "/model_type=... takes a known class's rules");
     return false;
   }
   text_keys_outside(whole, *inner, key);
@@ -131,54 +131,53 @@ std::string advice(const Json& config) {
          ", as bert for learned positions";
 }
 
-std::optional<TextPart> find_text(const Json& config, Reading& reading) {
+std::optional<TextPart> find_text(const Json& config, Report& report) {
   TextPart at;
   at.object = &config;
-  std::optional<Value> type = reading.assumed("model_type");
+  std::optional<Value> type = report.assumed("model_type");
   if (!type)
     if (const Json* stated = config.find("model_type"))
-      type = Value{*stated, Origin::stated, reading.file + "#/model_type"};
+      type = Value{*stated, Origin::stated, report.file + "#/model_type"};
   if (type && type->value.is_string()) at.model_type = type->value.as_string();
   at.entry = type && type->value.is_string() ? model_entry(at.model_type) : nullptr;
   if (!at.entry) {
-    if (reading.assume.count("pairing")) {
-      reading.warn("unknown_model_type",
-                   "model_type " + (type ? shown(type->value) : std::string("is missing")) +
-                       ": read like Llama, as --assume pairing asks",
-                   reading.file + "#/model_type", "check it against the model's code");
+    if (report.assume.count("pairing")) {
+      report.warn("unknown_model_type",
+                  "model_type " + (type ? shown(type->value) : std::string("is missing")) +
+                      ": read like Llama, as --assume pairing asks",
+                  report.file + "#/model_type", "check it against the model's code");
       at.entry = generic_entry();
       return at;
     }
-    reading.error(
+    report.error(
         "unknown_model_type",
         !type ? "the file has no model_type" : "model_type " + shown(type->value) + " is not known",
-        reading.file + "#/model_type", advice(config));
+        report.file + "#/model_type", advice(config));
     return std::nullopt;
   }
   for (int depth = 0; depth < 4 && (!at.entry->find("scheme") || replaced(at)); ++depth)
-    if (!descend(at, reading, depth == 0)) return std::nullopt;
+    if (!descend(at, report, depth == 0)) return std::nullopt;
   return at;
 }
 
 // Whether a person chose the class, and another than the file's own.
-bool another_class(const TextPart& text, const Json& config, Reading& reading) {
+bool another_class(const TextPart& text, const Json& config, Report& report) {
   if (text.entry == generic_entry()) return true;
-  const auto chosen = reading.assumed("model_type");
+  const auto chosen = report.assumed("model_type");
   const Json* own = config.find("model_type");
   return chosen && !(own && *own == chosen->value);
 }
 
 // A count of layers that is 0: nothing turns. transformers makes such a model: no error.
 void no_layers(const ConfigView& view) {
-  for (const Finding& f : view.reading().findings)
-    if (f.severity == Severity::error) return;
+  if (view.report().errors() > 0) return;
   const auto count = layer_count(view);
   // Classes of convolutions count none.
   if (!count || count->value != 0 || count->origin == Origin::class_default) return;
-  view.reading().warn("no_layers",
-                      count->where.substr(count->where.rfind('/') + 1) +
-                          " must be positive, got 0: there is nothing to turn or to check",
-                      count->where, "state how many layers the model has", 0.0);
+  view.report().warn("no_layers",
+                     count->where.substr(count->where.rfind('/') + 1) +
+                         " must be positive, got 0: there is nothing to turn or to check",
+                     count->where, "state how many layers the model has", 0.0);
 }
 
 Sourced<Index> context_of(const ConfigView& view, const ReadOptions& options) {
@@ -209,19 +208,19 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
   const std::string name = std::filesystem::path(file).filename().string();
   if (options.reader == "llama_cpp" && config.is_object())
     return read_as_llama_cpp(config, file, name.empty() ? "config.json" : name, options);
-  Reading reading{name.empty() ? "config.json" : name, options.assume};
+  Report report(name.empty() ? "config.json" : name, options.assume);
   Json copy = config;
   if (!config.is_object()) {
-    reading.error("wrong_type", "a config.json must be an object, got " + shown(config),
-                  reading.file + "#", "this is not a model's config");
+    report.error("wrong_type", "a config.json must be an object, got " + shown(config),
+                 report.file + "#", "this is not a model's config");
   } else {
-    apply_paths(copy, reading);
+    apply_paths(copy, report);
     if (const Json* type = copy.find("model_type"); type && type->is_string())
       spec.model_type = type->as_string();
-    if (const auto text = find_text(copy, reading)) {
-      const ConfigView read(*text->object, text->pointer, *text->entry, reading, &text->held);
+    if (const auto text = find_text(copy, report)) {
+      const ConfigView read(*text->object, text->pointer, *text->entry, report, &text->held);
       const std::optional<Json> own = own_entry(read);
-      const ConfigView view(*text->object, text->pointer, own ? *own : *text->entry, reading,
+      const ConfigView view(*text->object, text->pointer, own ? *own : *text->entry, report,
                             &text->held);
       spec.context = context_of(view, options);
       PartLayers part = read_layers(view, spec.context.value);
@@ -234,18 +233,18 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
         if (auto n = view.integer("max_position_embeddings", 1, kUnbounded / 4))
           spec.trained_context = n->value;
       if (const Json* whole = model_entry(spec.model_type)) {
-        const ConfigView all(copy, "", *whole, reading);
+        const ConfigView all(copy, "", *whole, report);
         spec.towers = read_towers(all, text->key, spec.context.value);
         spec.cache_element_bytes = cache_element_bytes(view, all);
       }
-      if (another_class(*text, copy, reading)) filled_by_class(view, copy, spec.layers);
+      if (another_class(*text, copy, report)) filled_by_class(view, copy, spec.layers);
       // Of an encoder and decoder either may be left out.
       if (spec.layers.empty() && (spec.towers.empty() || spec.towers.front().name != "encoder"))
         no_layers(view);
     }
   }
-  unused_assumptions(reading);
-  spec.findings = std::move(reading.findings);
+  unused_assumptions(report);
+  spec.findings = report.take();
   return spec;
 }
 

@@ -27,8 +27,8 @@ constexpr std::string_view kTypes[] = {"full_attention",
                                        "deepseek_sparse_attention",
                                        "qwen_sparse_attention"};
 
-bool said_already(const Reading& reading, const std::string& place) {
-  return std::any_of(reading.findings.begin(), reading.findings.end(), [&](const Finding& f) {
+bool said_already(const Report& report, const std::string& place) {
+  return std::any_of(report.findings().begin(), report.findings().end(), [&](const Finding& f) {
     return f.severity == Severity::error && f.where.starts_with(place);
   });
 }
@@ -38,19 +38,19 @@ void layer_types(const ConfigView& view, std::size_t layers) {
   const Json* list = view.object().find("layer_types");
   if (!list || !list->is_array() || view.entry().find("typed") ||
       view.entry().find("other_layer_types") ||
-      said_already(view.reading(), view.where("layer_types")))
+      said_already(view.report(), view.where("layer_types")))
     return;
   for (const Json& type : list->as_array())
     if (!type.is_string() ||
         std::find(std::begin(kTypes), std::end(kTypes), type.as_string()) == std::end(kTypes)) {
-      view.reading().error("wrong_type",
-                           "layer_types holds " + shown(type) +
-                               ", no layer type of transformers, which refuses the file",
-                           view.where("layer_types"), "remove the key");
+      view.report().error("wrong_type",
+                          "layer_types holds " + shown(type) +
+                              ", no layer type of transformers, which refuses the file",
+                          view.where("layer_types"), "remove the key");
       return;
     }
   if (list->as_array().size() != layers)
-    view.reading().error(
+    view.report().error(
         "layer_types_length",
         "layer_types has " + std::to_string(list->as_array().size()) + " entries for " +
             std::to_string(layers) + " layers: transformers refuses the file, though " +
@@ -61,12 +61,12 @@ void layer_types(const ConfigView& view, std::size_t layers) {
 void whole(const ConfigView& view, const std::string& spelled) {
   const Json* v = view.object().find(spelled);
   if (!v || !(v->is_string() || v->is_object() || v->is_bool()) ||
-      said_already(view.reading(), view.where(spelled)))
+      said_already(view.report(), view.where(spelled)))
     return;
-  view.reading().error("wrong_type",
-                       spelled + " must be a whole number, got " + shown(*v) + ": " +
-                           view.class_name() + " refuses the file",
-                       view.where(spelled), "state a number, or leave the key out");
+  view.report().error("wrong_type",
+                      spelled + " must be a whole number, got " + shown(*v) + ": " +
+                          view.class_name() + " refuses the file",
+                      view.where(spelled), "state a number, or leave the key out");
 }
 
 // A whole number that the class holds cannot be a text, an object or a switch, whether it moves a
@@ -92,13 +92,13 @@ void sizes(const ConfigView& view) {
                                                           {"hidden_size", 1'000'000'000}};
   for (const auto& [key, most] : kMost) {
     const auto v = view.holds(key) ? view.stated(key) : std::nullopt;
-    if (!v || !v->value.is_number() || said_already(view.reading(), v->where)) continue;
+    if (!v || !v->value.is_number() || said_already(view.report(), v->where)) continue;
     const double n = v->value.as_number();
     if (!(n >= 1 && n <= static_cast<double>(most)))
-      view.reading().error("wrong_type",
-                           std::string(key) + " must be a whole number from 1 to " +
-                               std::to_string(most) + ", got " + shown(v->value),
-                           v->where, "state the sizes of the model", n);
+      view.report().error("wrong_type",
+                          std::string(key) + " must be a whole number from 1 to " +
+                              std::to_string(most) + ", got " + shown(v->value),
+                          v->where, "state the sizes of the model", n);
   }
 }
 
@@ -114,10 +114,10 @@ void refused_on_loading(const ConfigView& view, std::size_t layers) {
     for (const std::string& spelled : {name ? name->as_string() : key, key}) {
       const Json* v = view.object().find(spelled);
       if (!v || !v->is_null() || (spelled != key && view.lists("own_unless_null", key)) ||
-          said_already(view.reading(), view.where(spelled)) ||
+          said_already(view.report(), view.where(spelled)) ||
           (spelled == key && name && view.lists("own_only", key)))
         continue;
-      view.reading().error(
+      view.report().error(
           "wrong_type",
           spelled + " is null, and " + view.class_name() + " refuses a file that says so",
           view.where(spelled), "state " + spelled + ", or leave the key out");
@@ -128,9 +128,9 @@ void refused_on_loading(const ConfigView& view, std::size_t layers) {
   layer_types(view, layers);
   if (view.class_name() == "IQuestCoderConfig")
     if (const Json* used = view.object().find("use_sliding_window"); used && truthy(*used))
-      view.reading().error(
-          "wrong_type", "use_sliding_window must not be true: IQuestCoderConfig refuses the file",
-          view.where("use_sliding_window"), "remove the key");
+      view.report().error("wrong_type",
+                          "use_sliding_window must not be true: IQuestCoderConfig refuses the file",
+                          view.where("use_sliding_window"), "remove the key");
 }
 
 }  // namespace posenc::hf

@@ -2,6 +2,7 @@
 // Vision and audio parts. Axial layouts of vision towers: reference 8.1 and Radford et al.'s
 // successors; positions (row, column) are the caller's.
 #include <algorithm>
+#include <functional>
 #include <numbers>
 
 #include "model/hugging_face/layers.h"
@@ -48,16 +49,16 @@ std::optional<Value> vision_theta(const ConfigView& view) {
   const Dict& d = set.parts.front().dict;
   const auto type = rope_type(d);
   if (!type || (*type != "default" && *type != "axial")) {
-    view.reading().error("unknown_rope_type",
-                         "a vision tower has rope_type axial (or default), got " +
-                             (type ? *type : std::string("none")),
-                         view.where("rope_parameters"), "write axial");
+    view.report().error("unknown_rope_type",
+                        "a vision tower has rope_type axial (or default), got " +
+                            (type ? *type : std::string("none")),
+                        view.where("rope_parameters"), "write axial");
     return std::nullopt;
   }
   const Value* theta = d.find("rope_theta");
   if (!theta || !theta->value.is_number() || !(theta->value.as_number() > 0)) {
-    view.reading().error("theta_not_positive", "rope_theta must be a positive number",
-                         theta ? theta->where : view.where("rope_theta"), "state rope_theta");
+    view.report().error("theta_not_positive", "rope_theta must be a positive number",
+                        theta ? theta->where : view.where("rope_theta"), "state rope_theta");
     return std::nullopt;
   }
   return *theta;
@@ -120,7 +121,7 @@ std::string tower_name(const std::string& part) {
 void table_beside(const ConfigView& view, PartLayers& out) {
   if (const Json* kind = view.entry().find("input")) read_input(view, kind->as_string(), out);
   if (const Json* note = view.entry().find("input_note"))
-    view.reading().note("encoding_not_covered", note->as_string(), view.where("model_type"));
+    view.report().note("encoding_not_covered", note->as_string(), view.where("model_type"));
 }
 
 }  // namespace
@@ -137,7 +138,7 @@ PartLayers read_vision(const ConfigView& view) {
                                    [&](const Axes& a) { return a.layout == layout; });
   if (about == std::end(kLayouts)) refuse("read", "no axial layout has the name", layout);
   if (about->axes == 2 && size->value % 4 != 0) {
-    view.reading().error(
+    view.report().error(
         "wrong_type",
         "a head of " + std::to_string(size->value) + " channels cannot be shared by two axes",
         size->where, "state head_dim", static_cast<double>(size->value));
@@ -156,7 +157,7 @@ PartLayers read_vision(const ConfigView& view) {
     layer.rotary = resolve(encoding);
     layer.encodings.push_back({encoding, Origin::derived, view.class_name()});
   } catch (const std::invalid_argument& problem) {
-    view.reading().error("refused", problem.what(), view.where(), text);
+    view.report().error("refused", problem.what(), view.where(), text);
     return out;
   }
   layer.scheme = "rope";
@@ -194,19 +195,21 @@ std::string text_key(const Json& parts) {
 namespace {
 
 // What is wrong with a tower does not make the text unreadable: its errors become warnings.
-void keep(const ConfigView& whole, const std::string& part, Reading& own) {
-  for (Finding f : own.findings) {
+// `said`: which of them the model has said already.
+void keep(const ConfigView& whole, const std::string& part, Report& own,
+          const std::function<bool(const Finding&)>& said = {}) {
+  for (Finding f : own.take()) {
+    if (said && said(f)) continue;
     if (f.severity == Severity::error) f.severity = Severity::warning;
     f.message = "in " + part + ": " + f.message;
-    whole.reading().findings.push_back(std::move(f));
+    whole.report().add(std::move(f));
   }
-  whole.reading().used.insert(own.used.begin(), own.used.end());
-  whole.reading().looked.insert(own.looked.begin(), own.looked.end());
+  whole.report().merge_visits(own);
 }
 
 std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key, const Json& about,
                                 Index context) {
-  Reading own{whole.reading().file, whole.reading().assume, whole.reading().used, {}};
+  Report own = whole.report().another();
   const auto part = part_of(ConfigView(whole, own), key, about);
   if (!part) {
     keep(whole, key, own);
@@ -217,10 +220,10 @@ std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key,
       (about.find("optional") || key == "backbone_config" || !is_tower(part->entry)))
     return std::nullopt;
   if (!is_tower(part->entry)) {
-    whole.reading().note("tower_not_covered",
-                         "positions of the part " + key + " (" + part->model_type +
-                             ") are not covered" + why_refused(part->entry),
-                         whole.where(key));
+    whole.report().note("tower_not_covered",
+                        "positions of the part " + key + " (" + part->model_type +
+                            ") are not covered" + why_refused(part->entry),
+                        whole.where(key));
     return std::nullopt;
   }
   const PartLayers read = read_layers(
@@ -233,10 +236,10 @@ std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key,
 Tower own_decoder(const ConfigView& whole, const Json& about, Index context) {
   Json entry = whole.entry();
   for (const auto& [key, value] : about.as_object()) entry.set(key, value);
-  Reading own{whole.reading().file, whole.reading().assume, whole.reading().used, {}};
+  Report own = whole.report().another();
   for (const auto& [name, key] : about.at("names").as_object()) {  // the model's are not its own
     own.assume.erase(name);
-    whole.reading().asked.insert(key.as_string());
+    whole.report().assumable.insert(key.as_string());
     const auto given = own.assume.find(key.as_string());
     if (given == own.assume.end()) continue;
     own.assume[name] = given->second;
@@ -244,12 +247,12 @@ Tower own_decoder(const ConfigView& whole, const Json& about, Index context) {
   }
   const PartLayers read = read_layers(ConfigView(whole.object(), "", entry, own), context);
   const auto said = [&](const Finding& f) {  // of the model, by the same key
-    return std::any_of(
-        whole.reading().findings.begin(), whole.reading().findings.end(),
-        [&](const Finding& other) { return other.code == f.code && other.where == f.where; });
+    const std::vector<Finding>& all = whole.report().findings();
+    return std::any_of(all.begin(), all.end(), [&](const Finding& other) {
+      return other.code == f.code && other.where == f.where;
+    });
   };
-  std::erase_if(own.findings, said);
-  keep(whole, "the decoder", own);
+  keep(whole, "the decoder", own, said);
   return {"decoder", read.layers, read.input};
 }
 
@@ -259,24 +262,25 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
                                Index context) {
   std::vector<Tower> towers;
   if (whole.entry().find("decoder")) {
-    Reading own{whole.reading().file, whole.reading().assume, whole.reading().used, {}};
+    Report own = whole.report().another();
     const PartLayers part = read_layers(ConfigView(whole, own), context);
-    whole.reading().looked.insert(own.looked.begin(), own.looked.end());
-    for (const Finding& f : own.findings)  // the decoder is of the same class: neither is built
+    whole.report().visited.insert(own.visited.begin(), own.visited.end());
+    const std::vector<Finding> findings = own.take();
+    for (const Finding& f : findings)  // the decoder is of the same class: neither is built
       if (f.severity == Severity::error &&
           !(f.code == "sinusoid_width" && whole.entry().find("decoder_input")))
-        whole.reading().add(f.severity, f.code, f.message, f.where, f.fix, f.value);
+        whole.report().add(f);
     for (const auto& e : part.input)
       if (whole.entry().find("decoder_input"))
-        whole.reading().note("no_rotary",
-                             "the encoder adds positions of its own: " + to_text(e.value),
-                             whole.where("model_type"));
+        whole.report().note("no_rotary",
+                            "the encoder adds positions of its own: " + to_text(e.value),
+                            whole.where("model_type"));
     // What its sinusoid cannot be is said where the decoder has rows of another kind.
-    for (Finding f : own.findings)
+    for (Finding f : findings)
       if (f.code == "sinusoid_width" && whole.entry().find("decoder_input")) {
         f.severity = Severity::warning;
         f.message = "in the encoder: " + f.message;
-        whole.reading().findings.push_back(std::move(f));
+        whole.report().add(std::move(f));
       }
     towers.push_back({"encoder", part.layers, part.input});
   }
@@ -290,12 +294,12 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
       continue;
     }
     // The thinker of an omni model has parts of its own.
-    Reading scratch{whole.reading().file, {}, whole.reading().used, {}};
+    Report scratch(whole.report().file, {}, whole.report().used);
     const auto inner = part_of(ConfigView(whole, scratch), part, about);
     const Json* own = inner && inner->entry ? inner->entry->find("parts") : nullptr;
     if (!own) continue;
     for (Tower& t :
-         read_towers(ConfigView(*inner->object, inner->pointer, *inner->entry, whole.reading()),
+         read_towers(ConfigView(*inner->object, inner->pointer, *inner->entry, whole.report()),
                      text_key(*own), context))
       towers.push_back(std::move(t));
   }

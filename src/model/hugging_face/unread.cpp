@@ -126,11 +126,11 @@ class Unread {
     theta_of_attention();
     for (const Alias& alias : kAliases)
       if (const Json* held = unread(alias.key))
-        view_.reading().warn("alias_not_read",
-                             std::string(alias.key) + " (" + std::string(alias.means) +
-                                 ") is not read by " + view_.class_name() + ", got " + shown(*held),
-                             view_.where(alias.key),
-                             "write the name that the class reads, if it is meant");
+        view_.report().warn("alias_not_read",
+                            std::string(alias.key) + " (" + std::string(alias.means) +
+                                ") is not read by " + view_.class_name() + ", got " + shown(*held),
+                            view_.where(alias.key),
+                            "write the name that the class reads, if it is meant");
     for (const std::string_view key : kOfPositions)
       if (const Json* held = unread(key)) warn(key, *held, kOtherCode, kRemove);
     for (const std::string_view key : kWindows)
@@ -142,7 +142,7 @@ class Unread {
   static constexpr const char* kRemove = "remove it, or use the code that reads it";
 
   void warn(std::string_view key, const Json& held, const std::string& so, const std::string& fix) {
-    view_.reading().warn(
+    view_.report().warn(
         "key_ignored",
         std::string(key) + " is not read by " + view_.class_name() + ", got " + shown(held) + so,
         view_.where(key), fix);
@@ -150,7 +150,7 @@ class Unread {
 
   void window(std::string_view key, const Json& held) {
     if (lists(kOneKernel, key))
-      return view_.reading().warn(
+      return view_.report().warn(
           "key_ignored",
           std::string(key) + " " + shown(held) + " is handed to FlashAttention only by " +
               view_.class_name() + ": with every other kernel a token sees all before it",
@@ -182,7 +182,7 @@ class Unread {
   const Json* unread(std::string_view key) const {
     const Json* held = view_.object().find(key);
     if (!held || !truthy(*held)) return nullptr;
-    const bool read = view_.reading().looked.count(view_.where(key)) != 0 || view_.holds(key) ||
+    const bool read = view_.report().visited.count(view_.where(key)) != 0 || view_.holds(key) ||
                       named_by(view_.entry(), key) || lists(kReadElsewhere, key);
     if (read && !lists(kHeldOnly, key)) return nullptr;
     return says_nothing_new(key, *held) ? nullptr : held;
@@ -284,7 +284,7 @@ class Unread {
     const Json* inner = view_.object().find("attn_config");
     const Json* theta = inner && inner->is_object() ? inner->find("rope_theta") : nullptr;
     if (scheme() != "rope" || !theta || !theta->is_number() || turns_by(theta->as_number())) return;
-    view_.reading().warn(
+    view_.report().warn(
         "key_ignored",
         "attn_config.rope_theta is " + shown(*theta) + ", and " + view_.class_name() +
             " turns by rope_parameters: a theta the model was trained with is "

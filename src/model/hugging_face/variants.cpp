@@ -59,10 +59,10 @@ std::optional<Json> variant_entry(const ConfigView& view) {
   if (found) return overlaid(view.entry(), *found);
   std::string names;
   for (const auto& [one, more] : all.as_object()) names += (names.empty() ? "" : ", ") + one;
-  view.reading().error("wrong_type",
-                       key + " must be one of " + names + ", got " + shown(value) + ": " +
-                           view.class_name() + " refuses anything else",
-                       v ? v->where : view.where(key), "state " + key);
+  view.report().error("wrong_type",
+                      key + " must be one of " + names + ", got " + shown(value) + ": " +
+                          view.class_name() + " refuses anything else",
+                      v ? v->where : view.where(key), "state " + key);
   return std::nullopt;
 }
 
@@ -70,12 +70,12 @@ bool refused_by_name(const ConfigView& view) {
   const Json* why = view.entry().find("refused");
   if (!why) return false;
   const Json* mend = view.entry().find("refused_mend");
-  view.reading().error("layout_not_covered",
-                       (mend ? view.class_name() + ": "
-                             : "positions of " + view.class_name() + " have no scheme here: ") +
-                           why->as_string(),
-                       view.where("model_type"),
-                       mend ? mend->as_string() : "use the class itself for its positions");
+  view.report().error("layout_not_covered",
+                      (mend ? view.class_name() + ": "
+                            : "positions of " + view.class_name() + " have no scheme here: ") +
+                          why->as_string(),
+                      view.where("model_type"),
+                      mend ? mend->as_string() : "use the class itself for its positions");
   return true;
 }
 

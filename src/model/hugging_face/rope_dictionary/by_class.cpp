@@ -23,40 +23,40 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
   if (object)
     for (const auto& [key, value] : object->as_object())
       if (!thetas.find(key))
-        view.reading().warn("key_ignored",
-                            "rope_parameters of " + view.class_name() + " is read by layer type; " +
-                                key + " beside them is not",
-                            s.parameters->where + "/" + key, "move it into the layer types");
+        view.report().warn("key_ignored",
+                           "rope_parameters of " + view.class_name() + " is read by layer type; " +
+                               key + " beside them is not",
+                           s.parameters->where + "/" + key, "move it into the layer types");
   for (const auto& [label, about] : thetas.as_object()) {
     RopeSet::Part part{label, true, {}};
     const Json* mine = object ? object->find(label) : nullptr;
     if (mine && mine->is_object())
       part.dict = dict_of(view, *mine, s.parameters->where + "/" + label, Origin::stated);
     else if (mine && !mine->is_null())
-      view.reading().error("wrong_type", "must be an object or null, got " + shown(*mine),
-                           s.parameters->where + "/" + label, "write {\"rope_type\": ...}");
+      view.report().error("wrong_type", "must be an object or null, got " + shown(*mine),
+                          s.parameters->where + "/" + label, "write {\"rope_type\": ...}");
     if (mine && mine->is_null())
-      view.reading().warn(
-          "key_ignored", "null does not mean no rotary here: " + view.class_name() + " fills it in",
-          s.parameters->where + "/" + label, "state its rope_type and rope_theta");
+      view.report().warn("key_ignored",
+                         "null does not mean no rotary here: " + view.class_name() + " fills it in",
+                         s.parameters->where + "/" + label, "state its rope_type and rope_theta");
     // The class starts from {"rope_type": "default"}, which a scaling's old key `type` never beats.
     if (!mine || mine->is_null())
       part.dict.set("rope_type", {"default", Origin::class_default, view.class_name()});
     bool scaled = false;
     for (const Json& to : rule.at("scaling_to").as_array()) scaled |= to.as_string() == label;
     if (scaled && s.scaling && truthy(s.scaling->value) && object && (!mine || mine->is_null())) {
-      view.reading().error("missing_key",
-                           "rope_scaling goes into rope_parameters/" + label +
-                               ", which rope_parameters does not have: transformers fails on it",
-                           s.parameters->where,
-                           "state " + label + " there, or leave one of the two out");
+      view.report().error("missing_key",
+                          "rope_scaling goes into rope_parameters/" + label +
+                              ", which rope_parameters does not have: transformers fails on it",
+                          s.parameters->where,
+                          "state " + label + " there, or leave one of the two out");
       return RopeSet{};
     }
     if (scaled && s.scaling && s.scaling->value.is_object()) {
       const Dict scaling = dict_of(view, s.scaling->value, s.scaling->where, Origin::stated);
       for (const auto& [name, value] : scaling.items()) part.dict.set(name, value);
       if (const Value* old = scaling.find("type"); old && !scaling.find("rope_type"))
-        view.reading().warn(
+        view.report().warn(
             "key_ignored",
             "type is not read by " + view.class_name() + ", so that this scaling does nothing",
             old->where, "write rope_type");
@@ -67,10 +67,10 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
     if (const auto& beside = key ? outside : top) theta_beside(view, part, *beside);
     if (!key && top && !part.dict.find("rope_theta") && top->value.is_number() &&
         top->value.as_number() != about.at("default").as_number())
-      view.reading().warn("key_ignored",
-                          "rope_theta reaches the other layer types only: " + label + " keeps " +
-                              shown(about.at("default")),
-                          top->where, "state rope_parameters by layer type");
+      view.report().warn("key_ignored",
+                         "rope_theta reaches the other layer types only: " + label + " keeps " +
+                             shown(about.at("default")),
+                         top->where, "state rope_parameters by layer type");
     part.dict.set_default(
         "rope_theta",
         outside ? *outside : Value{about.at("default"), Origin::class_default, view.class_name()});
@@ -98,10 +98,10 @@ bool thetas_by_layer(const ConfigView& view, RopeSet& set) {
     return false;
   set.nested = true;
   if (!list->value.is_array()) {
-    view.reading().error("wrong_type",
-                         "rope_theta must be a list of one theta a layer, got " +
-                             shown(list->value) + ": " + view.class_name() + " refuses the file",
-                         list->where, "state rope_parameters by layer type");
+    view.report().error("wrong_type",
+                        "rope_theta must be a list of one theta a layer, got " +
+                            shown(list->value) + ": " + view.class_name() + " refuses the file",
+                        list->where, "state rope_parameters by layer type");
     return true;
   }
   const auto plans = plan_layers(view);
@@ -123,11 +123,11 @@ void original_stated(const ConfigView& view, const RopeSet::Part& part, const Va
   if (!type || !needs_original(*type) || filled_in(rule_of(view, "fills"), "rope_theta") ||
       part.dict.find("original_max_position_embeddings"))
     return;
-  view.reading().error("missing_key",
-                       "original_max_position_embeddings is missing: " + view.class_name() +
-                           " fills in none, and transformers refuses rope_type " + *type +
-                           " without it",
-                       all.where + "/" + part.label, "state it beside rope_type");
+  view.report().error("missing_key",
+                      "original_max_position_embeddings is missing: " + view.class_name() +
+                          " fills in none, and transformers refuses rope_type " + *type +
+                          " without it",
+                      all.where + "/" + part.label, "state it beside rope_type");
 }
 
 // Gemma-4, Laguna, MiMo: as it stands, or the class default whole. Keys beside it are not read,
@@ -135,10 +135,10 @@ void original_stated(const ConfigView& view, const RopeSet::Part& part, const Va
 RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_types) {
   RopeSet set;
   if (const auto old = view.stated("rope_scaling"); old && !truthy(old->value)) {
-    view.reading().error("wrong_type",
-                         "rope_scaling is " + shown(old->value) + ", which " + view.class_name() +
-                             " stores in the place of its rope_parameters: no model can be built",
-                         old->where, "remove the key");
+    view.report().error("wrong_type",
+                        "rope_scaling is " + shown(old->value) + ", which " + view.class_name() +
+                            " stores in the place of its rope_parameters: no model can be built",
+                        old->where, "remove the key");
     return set;
   }
   if (thetas_by_layer(view, set)) return set;
@@ -147,8 +147,8 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
   const auto labels = labels_of(view, all->value, layer_types);
   if (labels.empty()) {
     for (const auto& type : layer_types)
-      view.reading().error("missing_key", "rope_parameters has no entry for " + type,
-                           all->where + "/" + type, "state rope_parameters by layer type");
+      view.report().error("missing_key", "rope_parameters has no entry for " + type,
+                          all->where + "/" + type, "state rope_parameters by layer type");
     return set;
   }
   if (!add_nested(view, set, *all, labels)) return set;
@@ -170,7 +170,7 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
                               {view.entry().at("theta"), Origin::class_default, view.class_name()});
     }
     if (outside && !taken)
-      view.reading().warn(
+      view.report().warn(
           "key_ignored",
           std::string(key) + " is not read by " + view.class_name() + ": only rope_parameters is",
           outside->where, "state it in rope_parameters, by layer type");
@@ -199,10 +199,10 @@ RopeSet fixed(const ConfigView& view, bool top_level) {
   if (!top_level)
     for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"})
       if (const auto v = view.stated(key); v && truthy(v->value))
-        view.reading().warn("key_ignored",
-                            std::string(key) + " is not read: the base is fixed in the code of " +
-                                view.class_name(),
-                            v->where, "remove the key");
+        view.report().warn("key_ignored",
+                           std::string(key) + " is not read: the base is fixed in the code of " +
+                               view.class_name(),
+                           v->where, "remove the key");
   set.parts.push_back({"", true, std::move(d)});
   return set;
 }
@@ -218,10 +218,10 @@ std::optional<RopeSet> rope_by_class(const ConfigView& view,
   if (rule == "top_level") return fixed(view, true);
   if (rule == "own_keys") return own_keys(view);
   if (rule == "refused") {
-    view.reading().error("layout_not_covered",
-                         "positions of " + view.class_name() +
-                             " cannot be written here: " + rule_of(view, "why")->as_string(),
-                         view.where("model_type"), rule_of(view, "mend")->as_string());
+    view.report().error("layout_not_covered",
+                        "positions of " + view.class_name() +
+                            " cannot be written here: " + rule_of(view, "why")->as_string(),
+                        view.where("model_type"), rule_of(view, "mend")->as_string());
     return RopeSet{};
   }
   return rope_by_layer(view, layer_types, rule);

@@ -19,9 +19,9 @@ void set_default_type(const ConfigView& view, Dict& d) {
 
 void not_read(const ConfigView& view, const char* key, const std::string& what) {
   if (const auto v = view.stated(key); v && truthy(v->value))
-    view.reading().warn("key_ignored",
-                        std::string(key) + " is not read by " + view.class_name() + ": " + what,
-                        v->where, "state rope_parameters by layer type");
+    view.report().warn("key_ignored",
+                       std::string(key) + " is not read by " + view.class_name() + ": " + what,
+                       v->where, "state rope_parameters by layer type");
 }
 
 // qk_rope_head_dim / head_dim, or 64 / 512.
@@ -59,10 +59,10 @@ RopeSet main_and_compress(const ConfigView& view, const std::vector<std::string>
   } else {
     if (all) packed = dict_of(view, all->value, all->where, all->origin);
     if (const Value* inner = packed.find("rope_theta"); inner && inner->origin == Origin::stated)
-      view.reading().warn("key_ignored",
-                          "rope_theta of a flat dictionary is not read by " + view.class_name() +
-                              ": rope_theta and compress_rope_theta beside it count",
-                          inner->where, "state rope_parameters by main and compress");
+      view.report().warn("key_ignored",
+                         "rope_theta of a flat dictionary is not read by " + view.class_name() +
+                             ": rope_theta and compress_rope_theta beside it count",
+                         inner->where, "state rope_parameters by main and compress");
     set_default_type(view, plain);
     plain.set("rope_theta", outer);
     const auto far = view.value("compress_rope_theta");
@@ -82,10 +82,10 @@ std::optional<Value> of_layer(const ConfigView& view, const Value& v, Index laye
   if (!v.value.is_array()) return v;
   const auto& list = v.value.as_array();
   if (layer >= static_cast<Index>(list.size())) {
-    view.reading().error("layer_types_length",
-                         "one entry a layer is needed, and layer " + std::to_string(layer) +
-                             " has none of " + std::to_string(list.size()),
-                         v.where, "state one number a layer");
+    view.report().error("layer_types_length",
+                        "one entry a layer is needed, and layer " + std::to_string(layer) +
+                            " has none of " + std::to_string(list.size()),
+                        v.where, "state one number a layer");
     return std::nullopt;
   }
   return Value{list[static_cast<std::size_t>(layer)], v.origin,
@@ -137,10 +137,10 @@ RopeSet lists_of_layers(const ConfigView& view, const std::vector<std::string>& 
     set.parts.push_back(std::move(part));
   }
   if (!by_type && given && truthy(*given))
-    view.reading().warn("key_ignored",
-                        "rope_parameters is not read by " + view.class_name() +
-                            " unless it has an entry for each layer type",
-                        s.parameters->where, "state rope_parameters by layer type");
+    view.report().warn("key_ignored",
+                       "rope_parameters is not read by " + view.class_name() +
+                           " unless it has an entry for each layer type",
+                       s.parameters->where, "state rope_parameters by layer type");
   return set;
 }
 
@@ -168,8 +168,8 @@ RopeSet thetas_of_kinds(const ConfigView& view, const std::vector<std::string>& 
       const Json* mine = given->value.find(type);
       if (!mine) continue;  // refused where the layer asks for it
       if (!mine->is_object()) {
-        view.reading().error("wrong_type", "must be an object, got " + shown(*mine),
-                             given->where + "/" + type, "write {\"rope_type\": ...}");
+        view.report().error("wrong_type", "must be an object, got " + shown(*mine),
+                            given->where + "/" + type, "write {\"rope_type\": ...}");
         return RopeSet{};
       }
       part.dict = dict_of(view, *mine, given->where + "/" + type, Origin::stated);
@@ -192,10 +192,10 @@ bool only_layer_types(const ConfigView& view, const Value& all, const Json& know
   if (!view.entry().find("strict_labels") || !all.value.is_object()) return true;
   for (const auto& [key, value] : all.value.as_object())
     if (!known.find(key)) {
-      view.reading().error("wrong_type",
-                           view.class_name() + " takes rope_parameters by layer type only: " + key +
-                               " is refused on loading",
-                           all.where + "/" + key, "move it into full_attention, sliding_attention");
+      view.report().error("wrong_type",
+                          view.class_name() + " takes rope_parameters by layer type only: " + key +
+                              " is refused on loading",
+                          all.where + "/" + key, "move it into full_attention, sliding_attention");
       return false;
     }
   return true;
@@ -219,8 +219,8 @@ RopeSet filled_in(const ConfigView& view, const std::vector<std::string>& layer_
     const Json* mine =
         s.parameters && s.parameters->value.is_object() ? s.parameters->value.find(type) : nullptr;
     if (mine && !mine->is_object()) {
-      view.reading().error("wrong_type", "must be an object, got " + shown(*mine),
-                           s.parameters->where + "/" + type, "write {\"rope_type\": ...}");
+      view.report().error("wrong_type", "must be an object, got " + shown(*mine),
+                          s.parameters->where + "/" + type, "write {\"rope_type\": ...}");
       return RopeSet{};
     }
     if (mine) part.dict = dict_of(view, *mine, s.parameters->where + "/" + type, Origin::stated);
@@ -254,8 +254,8 @@ RopeSet named_types(const ConfigView& view, const std::vector<std::string>& laye
     RopeSet::Part part{type, !mine->is_null(), {}};
     if (part.turns) {
       if (!mine->is_object()) {
-        view.reading().error("wrong_type", "must be an object or null, got " + shown(*mine),
-                             s.parameters->where + "/" + type, "write {\"rope_type\": ...}");
+        view.report().error("wrong_type", "must be an object or null, got " + shown(*mine),
+                            s.parameters->where + "/" + type, "write {\"rope_type\": ...}");
         return RopeSet{};
       }
       part.dict = dict_of(view, *mine, s.parameters->where + "/" + type, Origin::stated);
@@ -264,11 +264,11 @@ RopeSet named_types(const ConfigView& view, const std::vector<std::string>& laye
     set.parts.push_back(std::move(part));
   }
   if (set.parts.empty())
-    view.reading().error("missing_key",
-                         view.class_name() + " reads rope_parameters by layer type, and none of " +
-                             "the model's layer types has an entry",
-                         view.where("rope_parameters"),
-                         "state rope_parameters/full_attention/rope_theta, or null for no rotary");
+    view.report().error("missing_key",
+                        view.class_name() + " reads rope_parameters by layer type, and none of " +
+                            "the model's layer types has an entry",
+                        view.where("rope_parameters"),
+                        "state rope_parameters/full_attention/rope_theta, or null for no rotary");
   return set;
 }
 

@@ -26,10 +26,10 @@ void not_read(const ConfigView& view, std::initializer_list<std::string_view> re
        {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"}) {
     if (std::find(read.begin(), read.end(), key) != read.end()) continue;
     if (const auto v = view.stated(key); v && truthy(v->value))
-      view.reading().warn("key_ignored",
-                          std::string(key) + " is not read by " + view.class_name() +
-                              ", a class of the model's own repository",
-                          v->where, "remove it, or use the code that reads it");
+      view.report().warn("key_ignored",
+                         std::string(key) + " is not read by " + view.class_name() +
+                             ", a class of the model's own repository",
+                         v->where, "remove it, or use the code that reads it");
   }
 }
 
@@ -41,7 +41,7 @@ Value base_of(const ConfigView& view) {
   if (theta.origin == Origin::class_default) {
     const Json* keys = view.entry().find("keys");
     const std::string key = keys ? text_of(*keys, "theta", "rope_theta") : "rope_theta";
-    view.reading().note(
+    view.report().note(
         "missing_key",
         "no " + key + ": " + view.class_name() + "'s " + shown(theta.value) + " counts",
         view.where(key), "state " + key);
@@ -66,15 +66,15 @@ bool times(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   const auto v = view.stated(key);
   if (!v) return true;
   if (!v->value.is_number() || !(v->value.as_number() > 0)) {
-    view.reading().error("wrong_type", key + " must be a number above 0, got " + shown(v->value),
-                         v->where, "write the ratio that the model was trained with");
+    view.report().error("wrong_type", key + " must be a number above 0, got " + shown(v->value),
+                        v->where, "write the ratio that the model was trained with");
     return false;
   }
   const double ratio = v->value.as_number();
   if (ratio == 1) return true;
   const bool divides = named(view, name, rule.at("divides"));
   if (divides == named(view, name, rule.at("multiplies"))) {
-    view.reading().error(
+    view.report().error(
         "layout_not_covered", key + " is " + shown(v->value) + ": " + rule.at("why").as_string(),
         v->where,
         "--assume /" + name + "=chatglm2 divides positions, =chatglm3 multiplies the base");
@@ -109,16 +109,16 @@ std::optional<Value> scaling_type(const ConfigView& view, const Json& rule, cons
   for (const auto& [one, means] : rule.at("types").as_object())
     names += (names.empty() ? "" : ", ") + one;
   if (type)
-    view.reading().error(
+    view.report().error(
         "unknown_rope_type",
         view.class_name() + " knows no type " + shown(type->value) + ", only " + names, type->where,
         "state type: " + names);
   else
-    view.reading().error("missing_key",
-                         rule.at("key").as_string() + " has no type, by which " +
-                             view.class_name() + " tells " + names +
-                             (said.find("rope_type") ? ": rope_type is not read" : ""),
-                         place + "/type", "state type: " + names);
+    view.report().error("missing_key",
+                        rule.at("key").as_string() + " has no type, by which " + view.class_name() +
+                            " tells " + names +
+                            (said.find("rope_type") ? ": rope_type is not read" : ""),
+                        place + "/type", "state type: " + names);
   return std::nullopt;
 }
 
@@ -128,14 +128,14 @@ bool is_pair(const ConfigView& view, const std::string& key, const Value& v, con
   const bool number = factor && factor->value.is_number() && !factor->value.is_integer();
   const bool low = number && factor->value.as_number() < 1;
   if (number && !low && v.value.as_object().size() == 2) return true;
-  view.reading().error(!factor ? "missing_key"
-                       : low   ? "factor_below_one"
-                               : "wrong_type",
-                       key +
-                           " must have type, a factor of 1.0 or more, written with a point, and "
-                           "nothing else, got " +
-                           shown(v.value) + ": " + view.class_name() + " refuses the file",
-                       v.where, "write {\"type\": ..., \"factor\": ...}");
+  view.report().error(!factor ? "missing_key"
+                      : low   ? "factor_below_one"
+                              : "wrong_type",
+                      key +
+                          " must have type, a factor of 1.0 or more, written with a point, and "
+                          "nothing else, got " +
+                          shown(v.value) + ": " + view.class_name() + " refuses the file",
+                      v.where, "write {\"type\": ..., \"factor\": ...}");
   return false;
 }
 
@@ -164,11 +164,11 @@ bool has_fields(const ConfigView& view, const Json& rule, const Value& v) {
   const Json* fields = rule.find("fields");
   if (!fields || static_cast<Index>(v.value.as_object().size()) == fields->as_integer())
     return true;
-  view.reading().error("wrong_type",
-                       rule.at("key").as_string() + " must have " + shown(*fields) +
-                           " entries, got " + shown(v.value) + ": " + view.class_name() +
-                           " refuses the file",
-                       v.where, "leave out what the class does not read");
+  view.report().error("wrong_type",
+                      rule.at("key").as_string() + " must have " + shown(*fields) +
+                          " entries, got " + shown(v.value) + ": " + view.class_name() +
+                          " refuses the file",
+                      v.where, "leave out what the class does not read");
   return false;
 }
 
@@ -187,8 +187,8 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   const auto v = view.stated(key);
   if (!v || v->value.is_null()) return true;
   if (!v->value.is_object()) {
-    view.reading().error("wrong_type", key + " must be an object with type, got " + shown(v->value),
-                         v->where, "write {\"type\": ..., ...} or null");
+    view.report().error("wrong_type", key + " must be an object with type, got " + shown(v->value),
+                        v->where, "write {\"type\": ..., ...} or null");
     return false;
   }
   const Dict said = dict_of(view, v->value, v->where, v->origin);
@@ -207,10 +207,10 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
     else if (reads && reads->find(name))
       d.set(name, value);
     else if (name != type_key)
-      view.reading().warn("key_ignored",
-                          name + " is not read by " + view.class_name() + " with type " +
-                              shown(said.find(type_key)->value),
-                          value.where, "remove it, or write the type it belongs to");
+      view.report().warn("key_ignored",
+                         name + " is not read by " + view.class_name() + " with type " +
+                             shown(said.find(type_key)->value),
+                         value.where, "remove it, or write the type it belongs to");
   if (reads)
     for (const auto& [name, held] : reads->as_object())
       if (!held.is_null()) d.set_default(name, of_class(view, held));
@@ -219,8 +219,8 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   if (const Json* held = rule.find("factor_default"); held && scales)
     d.set_default("factor", of_class(view, *held));
   if (base.empty() || said.find(base)) return true;
-  view.reading().error("missing_key", key + " has no " + base, v->where + "/" + base,
-                       "state " + base);
+  view.report().error("missing_key", key + " has no " + base, v->where + "/" + base,
+                      "state " + base);
   return false;
 }
 

@@ -16,7 +16,7 @@ Dict dict_of(const ConfigView& view, const Json& object, const std::string& plac
   Dict d;
   for (const auto& [key, value] : object.as_object()) {
     const std::string at = origin == Origin::stated ? place + "/" + key : place;
-    const bool user = view.reading().used.count("\n" + at) != 0;
+    const bool user = view.report().used.count("\n" + at) != 0;
     d.set(key, {value, user ? Origin::user : origin, user ? "--assume" : at});
   }
   return d;
@@ -27,7 +27,7 @@ Stated stated_dicts(const ConfigView& view) {
   for (auto* v : {&s.scaling, &s.parameters}) {
     if (!*v || (*v)->value.is_object()) continue;
     if (truthy((*v)->value))
-      view.reading().error(
+      view.report().error(
           "wrong_type", "must be an object with rope_type and its keys, got " + shown((*v)->value),
           (*v)->where, "write {\"rope_type\": ..., ...} or null");
     if (!(*v)->value.is_null() || truthy((*v)->value)) v->reset();
@@ -42,11 +42,11 @@ void common_name_unread(const ConfigView& view, std::string_view common, const s
                         const std::optional<Value>& counts) {
   const auto v = view.stated(common);
   if (!v || (counts && counts->value == v->value)) return;
-  view.reading().warn("alias_not_read",
-                      std::string(common) + " is " + shown(v->value) + " and is not read by " +
-                          view.class_name() + ", whose key is " + own +
-                          (counts ? " (" + shown(counts->value) + ")" : ", which the file lacks"),
-                      v->where, "rename the key");
+  view.report().warn("alias_not_read",
+                     std::string(common) + " is " + shown(v->value) + " and is not read by " +
+                         view.class_name() + ", whose key is " + own +
+                         (counts ? " (" + shown(counts->value) + ")" : ", which the file lacks"),
+                     v->where, "rename the key");
 }
 
 // The class's own name of theta or of the fraction; none when it has the common one.
@@ -113,11 +113,11 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
       "the file has rope_scaling and rope_parameters; transformers takes "
       "rope_scaling whole and drops rope_parameters";
   if (differ.empty())
-    view.reading().note("both_spellings", both + ". Here they agree", view.where("rope_scaling"),
-                        "keep one of them");
+    view.report().note("both_spellings", both + ". Here they agree", view.where("rope_scaling"),
+                       "keep one of them");
   else
-    view.reading().warn("both_spellings", both + ". They differ in " + differ,
-                        view.where("rope_scaling"), "keep the one that is right");
+    view.report().warn("both_spellings", both + ". They differ in " + differ,
+                       view.where("rope_scaling"), "keep the one that is right");
 }
 
 std::optional<Value> fraction_outside(const ConfigView& view) {
@@ -179,10 +179,10 @@ void rename_type(const ConfigView& view, Dict& d, const Json* names) {
   if (!to) return;
   const Value* old = d.find("rope_type") ? d.find("rope_type") : d.find("type");
   if (*name == "yarn" && (d.find("short_factor") || d.find("long_factor")))
-    view.reading().note("yarn_with_lists",
-                        "rope_type yarn with lists is " + to->as_string() + " for " +
-                            view.class_name() + "; other classes compute YaRN and ignore the lists",
-                        old->where, "write rope_type " + to->as_string());
+    view.report().note("yarn_with_lists",
+                       "rope_type yarn with lists is " + to->as_string() + " for " +
+                           view.class_name() + "; other classes compute YaRN and ignore the lists",
+                       old->where, "write rope_type " + to->as_string());
   d.set("rope_type",
         {*to, Origin::derived, old->where + " (" + *name + " means " + to->as_string() + " here)"});
 }
@@ -207,8 +207,8 @@ std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
   const Stated s = stated_dicts(view);
   compare_spellings(view, s);
   if (rule_of(view, "ignores_scaling") && s.scaling && truthy(s.scaling->value)) {
-    view.reading().warn("key_ignored", "rope_scaling is not read by " + view.class_name(),
-                        s.scaling->where, "write rope_parameters");
+    view.report().warn("key_ignored", "rope_scaling is not read by " + view.class_name(),
+                       s.scaling->where, "write rope_parameters");
   } else if (s.scaling && truthy(s.scaling->value)) {
     set.spelling = "rope_scaling";
     return s.scaling;
@@ -233,8 +233,8 @@ bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
     if (object.is_null()) {
       part.turns = false;
     } else if (!object.is_object()) {
-      view.reading().error("wrong_type", "must be an object or null, got " + shown(object),
-                           all.where + "/" + label, "write {\"rope_type\": ...}");
+      view.report().error("wrong_type", "must be an object or null, got " + shown(object),
+                          all.where + "/" + label, "write {\"rope_type\": ...}");
       return false;
     } else {
       part.dict = dict_of(
@@ -245,9 +245,9 @@ bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
   for (const auto& [key, value] : all.value.as_object())
     if (std::find(labels.begin(), labels.end(), key) == labels.end() &&
         all.origin == Origin::stated && key != "rope_theta" && key != "rope_type")
-      view.reading().warn("key_ignored",
-                          key + " stands beside the layer types and is not read there",
-                          all.where + "/" + key, "move it into each layer type");
+      view.report().warn("key_ignored",
+                         key + " stands beside the layer types and is not read there",
+                         all.where + "/" + key, "move it into each layer type");
   return true;
 }
 
@@ -260,10 +260,10 @@ void stated_twice(const ConfigView& view, const Dict& d, std::string_view key, c
   if (!inside || inside->origin != Origin::stated || outside.origin != Origin::stated ||
       same(inside->value, outside.value))
     return;
-  view.reading().warn(code,
-                      std::string(key) + " is " + plain(inside->value) + " inside and " +
-                          plain(outside.value) + " beside: the inner one counts",
-                      outside.where, "keep the one that is right");
+  view.report().warn(code,
+                     std::string(key) + " is " + plain(inside->value) + " inside and " +
+                         plain(outside.value) + " beside: the inner one counts",
+                     outside.where, "keep the one that is right");
 }
 
 }  // namespace
@@ -282,7 +282,7 @@ void lost_theta(const ConfigView& view, const Value& all, const Value& theta) {
   for (const auto& [key, inner] : all.value.as_object()) {
     const Json* lost = inner.is_object() ? inner.find("rope_theta") : nullptr;
     if (!lost || all.value.find("rope_theta")) continue;
-    view.reading().warn(
+    view.report().warn(
         "theta_lost_v5",
         "rope_theta " + plain(*lost) + " stands under " + key + ", and " + view.class_name() +
             " keeps one set of rope_parameters for all layers: " + plain(theta.value) +
@@ -297,11 +297,11 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
   const auto all = chosen(view, set);
   const auto labels = all ? labels_of(view, all->value, layer_types) : std::vector<std::string>{};
   if (!labels.empty() && view.entry().find("flat_only")) {
-    view.reading().error("wrong_type",
-                         view.class_name() +
-                             " keeps one set of rope_parameters for all layers, and "
-                             "transformers fails on one by layer type",
-                         all->where, "state rope_type and its keys in rope_parameters itself");
+    view.report().error("wrong_type",
+                        view.class_name() +
+                            " keeps one set of rope_parameters for all layers, and "
+                            "transformers fails on one by layer type",
+                        all->where, "state rope_type and its keys in rope_parameters itself");
     return set;
   }
   if (!labels.empty()) {

@@ -14,7 +14,7 @@ std::optional<Sourced<Index>> hidden_over_heads(const ConfigView& view) {
   if (!hidden || !heads) return std::nullopt;
   const Index size = hidden->value / heads->value;
   if (size < 1 || size > kMost) {
-    view.reading().error(
+    view.report().error(
         "wrong_type", "hidden_size // num_attention_heads gives a head of " + std::to_string(size),
         view.where("num_attention_heads"), "state the sizes of the model",
         static_cast<double>(size));
@@ -31,9 +31,9 @@ std::optional<Sourced<Index>> own(const ConfigView& view) {
   if (held && !held->value.is_null()) {
     auto size = view.integer("head_dim", 1, kMost);
     if (size && size->value > 4 && size->value % 2 != 0) {
-      view.reading().error("wrong_type", "head_dim must be even, got " + shown(held->value),
-                           held->where, "state the size of a head",
-                           static_cast<double>(size->value));
+      view.report().error("wrong_type", "head_dim must be even, got " + shown(held->value),
+                          held->where, "state the size of a head",
+                          static_cast<double>(size->value));
       return std::nullopt;
     }
     return size;
@@ -50,7 +50,7 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
   if (v->value.is_null()) {  // the table falls back to hidden_size // num_attention_heads
     const auto size = hidden_over_heads(view);
     if (size && size->value == rope->value && what->as_string() == "table") return true;
-    view.reading().error(
+    view.report().error(
         "partial_conflict",
         "head_dim is null: the table covers hidden_size // num_attention_heads, and "
         "the attention turns qk_rope_head_dim, " +
@@ -62,20 +62,20 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
   if (!size) return false;
   if (what->as_string() == "rope") {
     if (view.stated("qk_rope_head_dim") && size->value != rope->value)
-      view.reading().warn("both_spellings",
-                          "head_dim is " + std::to_string(size->value) + " and qk_rope_head_dim " +
-                              std::to_string(rope->value) +
-                              ": head_dim is its other name here, and counts",
-                          v->where, "keep one of them");
+      view.report().warn("both_spellings",
+                         "head_dim is " + std::to_string(size->value) + " and qk_rope_head_dim " +
+                             std::to_string(rope->value) +
+                             ": head_dim is its other name here, and counts",
+                         v->where, "keep one of them");
     rope = size;
     return true;
   }
   if (size->value == rope->value) return true;
-  view.reading().error("partial_conflict",
-                       "the table covers head_dim, " + std::to_string(size->value) +
-                           ", and the attention turns qk_rope_head_dim, " +
-                           std::to_string(rope->value) + ": it fails",
-                       v->where, "leave head_dim out", static_cast<double>(size->value));
+  view.report().error("partial_conflict",
+                      "the table covers head_dim, " + std::to_string(size->value) +
+                          ", and the attention turns qk_rope_head_dim, " +
+                          std::to_string(rope->value) + ": it fails",
+                      v->where, "leave head_dim out", static_cast<double>(size->value));
   return false;
 }
 
@@ -112,13 +112,13 @@ std::optional<Head> latent_by_kind(const ConfigView& view, const std::string& la
   if (head.offset.value >= 0 && head.rope_dim.value > 0 && head.q_dim.value <= kMost &&
       head.offset.value + head.rope_dim.value == head.q_dim.value)
     return head;
-  view.reading().error("wrong_type",
-                       "a sliding layer's head must be its qk_nope_head_dim and qk_rope_head_dim "
-                       "together, got " +
-                           std::to_string(head.q_dim.value) + ", " +
-                           std::to_string(head.offset.value) + " and " +
-                           std::to_string(head.rope_dim.value),
-                       view.where("swa_head_dim"), "state the sizes of the model");
+  view.report().error("wrong_type",
+                      "a sliding layer's head must be its qk_nope_head_dim and qk_rope_head_dim "
+                      "together, got " +
+                          std::to_string(head.q_dim.value) + ", " +
+                          std::to_string(head.offset.value) + " and " +
+                          std::to_string(head.rope_dim.value),
+                      view.where("swa_head_dim"), "state the sizes of the model");
   return std::nullopt;
 }
 
@@ -140,11 +140,11 @@ bool heads_divide(const ConfigView& view) {
   const auto hidden = view.integer("hidden_size", 1, 1'000'000'000);
   const auto heads = view.integer("num_attention_heads", 1, 1'000'000);
   if (!hidden || !heads || hidden->value % heads->value == 0) return true;
-  view.reading().error(
-      "wrong_type",
-      "hidden_size " + std::to_string(hidden->value) + " is no multiple of num_attention_heads " +
-          std::to_string(heads->value) + ": " + view.program() + " refuses the file",
-      heads->where, "state the sizes of the model");
+  view.report().error("wrong_type",
+                      "hidden_size " + std::to_string(hidden->value) +
+                          " is no multiple of num_attention_heads " + std::to_string(heads->value) +
+                          ": " + view.program() + " refuses the file",
+                      heads->where, "state the sizes of the model");
   return false;
 }
 
@@ -155,11 +155,11 @@ bool heads_fill(const ConfigView& view, const Sourced<Index>& size) {
   const auto heads = view.integer("num_attention_heads", 1, 1'000'000, true);
   if (!hidden || !heads) return false;
   if (size.value * heads->value == hidden->value) return true;
-  view.reading().error("wrong_type",
-                       std::to_string(heads->value) + " heads of " + std::to_string(size.value) +
-                           " channels do not make hidden_size " + std::to_string(hidden->value) +
-                           ": the attention of " + view.class_name() + " fails",
-                       size.where, "state the sizes of the model");
+  view.report().error("wrong_type",
+                      std::to_string(heads->value) + " heads of " + std::to_string(size.value) +
+                          " channels do not make hidden_size " + std::to_string(hidden->value) +
+                          ": the attention of " + view.class_name() + " fails",
+                      size.where, "state the sizes of the model");
   return false;
 }
 
@@ -168,11 +168,11 @@ bool takes_null(const ConfigView& view) {
   if (!view.entry().find("head_null_fails")) return true;
   const auto v = view.stated("head_dim");
   if (v ? !v->value.is_null() : !view.entry().find("head_null")) return true;
-  view.reading().error(v ? "wrong_type" : "missing_key",
-                       std::string("head_dim is ") + (v ? "null" : "missing, null in the class") +
-                           ", and the attention of " + view.class_name() +
-                           " takes it as it is: transformers fails",
-                       v ? v->where : view.where("head_dim"), "state head_dim");
+  view.report().error(v ? "wrong_type" : "missing_key",
+                      std::string("head_dim is ") + (v ? "null" : "missing, null in the class") +
+                          ", and the attention of " + view.class_name() +
+                          " takes it as it is: transformers fails",
+                      v ? v->where : view.where("head_dim"), "state head_dim");
   return false;
 }
 
@@ -181,10 +181,10 @@ bool takes_null(const ConfigView& view) {
 std::optional<Head> head_of(const ConfigView& view, const std::string& layer_type) {
   if (const auto v = view.stated("head_dim");
       v && v->value.is_null() && view.entry().find("head_strict")) {
-    view.reading().error("wrong_type",
-                         "head_dim is null, and " + view.class_name() +
-                             " takes a number only: " + view.program() + " refuses the file",
-                         v->where, "state head_dim, or leave the key out");
+    view.report().error("wrong_type",
+                        "head_dim is null, and " + view.class_name() +
+                            " takes a number only: " + view.program() + " refuses the file",
+                        v->where, "state head_dim, or leave the key out");
     return std::nullopt;
   }
   if (!takes_null(view) || !heads_divide(view)) return std::nullopt;
@@ -196,10 +196,10 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
   if (name == "hidden_over_heads") {
     size = hidden_over_heads(view);
     if (const auto v = view.stated("head_dim"); v && size && whole_number(v->value) != size->value)
-      view.reading().warn("key_ignored",
-                          "head_dim is not read by " + view.class_name() +
-                              ": hidden_size // num_attention_heads counts",
-                          v->where, "remove it");
+      view.report().warn("key_ignored",
+                         "head_dim is not read by " + view.class_name() +
+                             ": hidden_size // num_attention_heads counts",
+                         v->where, "remove it");
   } else if (name == "global") {
     size = global(view, layer_type);
   } else if (name == "zamba2") {

@@ -79,26 +79,26 @@ void RotaryWriter::unread_keys() {
     if (entry.find("temperature") && key == "llama_4_scaling_beta") continue;
     if (entry.find("logit_factor") && (key == "mscale_all_dim" || key == "factor")) continue;
     if (out_.type != "longrope" && (key == "short_factor" || key == "long_factor")) {
-      reading().warn("list_ignored", key + " is not read by rope_type " + out_.type, value.where,
-                     "write rope_type longrope if the lists are meant");
+      report().warn("list_ignored", key + " is not read by rope_type " + out_.type, value.where,
+                    "write rope_type longrope if the lists are meant");
       continue;
     }
     if (key == "finetuned" || key == "max_position_embeddings") {
-      reading().note("key_ignored", key + " only informs", value.where);
+      report().note("key_ignored", key + " only informs", value.where);
       continue;
     }
     const auto* alias = std::find_if(std::begin(kAliases), std::end(kAliases),
                                      [&name = key](const Alias& a) { return a.key == name; });
     if (alias != std::end(kAliases))
-      reading().warn("alias_not_read",
-                     key + " (" + std::string(alias->means) +
-                         ") is not read by transformers with "
-                         "rope_type " +
-                         out_.type,
-                     value.where, "write the transformers name, if it is meant");
+      report().warn("alias_not_read",
+                    key + " (" + std::string(alias->means) +
+                        ") is not read by transformers with "
+                        "rope_type " +
+                        out_.type,
+                    value.where, "write the transformers name, if it is meant");
     else
-      reading().warn("key_ignored", key + " is not read with rope_type " + out_.type, value.where,
-                     "remove it, or write the rope_type it belongs to");
+      report().warn("key_ignored", key + " is not read with rope_type " + out_.type, value.where,
+                    "remove it, or write the rope_type it belongs to");
   }
 }
 
@@ -115,10 +115,10 @@ bool RotaryWriter::xd_sections(const Head& head) {
     const Value* sections = dict_.find(to.as_string());
     const Value* old = dict_.find(from);
     if (old && sections && old->value != sections->value) {
-      reading().error("both_spellings",
-                      from + " is " + shown(old->value) + " and " + to.as_string() + " " +
-                          shown(sections->value) + ": " + view_.class_name() + " refuses the file",
-                      old->where, "keep the one that is right");
+      report().error("both_spellings",
+                     from + " is " + shown(old->value) + " and " + to.as_string() + " " +
+                         shown(sections->value) + ": " + view_.class_name() + " refuses the file",
+                     old->where, "keep the one that is right");
       return false;
     }
     if (!sections || sections->value.is_null()) continue;
@@ -131,11 +131,11 @@ bool RotaryWriter::xd_sections(const Head& head) {
         if (fine) sum += *whole;
       }
     if (fine && sum == head.q_dim.value / 2) continue;
-    reading().error("sections_sum",
-                    to.as_string() + " must be whole numbers that add up to half the head, " +
-                        std::to_string(head.q_dim.value / 2) + ", got " + shown(sections->value),
-                    sections->where, "sections count pairs, and all pairs",
-                    static_cast<double>(sum));
+    report().error("sections_sum",
+                   to.as_string() + " must be whole numbers that add up to half the head, " +
+                       std::to_string(head.q_dim.value / 2) + ", got " + shown(sections->value),
+                   sections->where, "sections count pairs, and all pairs",
+                   static_cast<double>(sum));
     return false;
   }
   return true;
@@ -168,29 +168,28 @@ void RotaryWriter::theta_place() {
   const std::string code = v5 ? "theta_lost_v5" : "theta_lost_v4";
   if (theta->origin == Origin::class_default && theta->where == view_.class_name()) {
     if (const Json* lost = v5 ? nullptr : dropped_theta(); lost && has_dict)
-      reading().warn(code,
-                     "rope_theta " + plain(*lost) +
-                         " stands in rope_parameters, which rope_scaling puts out of force: " +
-                         view_.class_name() + "'s " + number_text(value) + " counts",
-                     view_.where("rope_parameters") + "/rope_theta",
-                     "state rope_theta at the top level or in rope_scaling", value);
+      report().warn(code,
+                    "rope_theta " + plain(*lost) +
+                        " stands in rope_parameters, which rope_scaling puts out of force: " +
+                        view_.class_name() + "'s " + number_text(value) + " counts",
+                    view_.where("rope_parameters") + "/rope_theta",
+                    "state rope_theta at the top level or in rope_scaling", value);
     else if (has_dict && out_.type != "default" && !(by_layer_type && !v5))
-      reading().warn(code,
-                     "the file scales positions but states no rope_theta: " + view_.class_name() +
-                         "'s " + number_text(value) +
-                         " counts, and if the model was trained with another, that one is "
-                         "lost",
-                     theta->where, "state rope_theta", value);
+      report().warn(code,
+                    "the file scales positions but states no rope_theta: " + view_.class_name() +
+                        "'s " + number_text(value) +
+                        " counts, and if the model was trained with another, that one is "
+                        "lost",
+                    theta->where, "state rope_theta", value);
     else if (has_dict && v5)
-      reading().warn(code,
-                     "rope_parameters has no rope_theta, and there is none beside it: " +
-                         view_.class_name() + "'s " + number_text(value) + " counts",
-                     theta->where, "state rope_theta", value);
+      report().warn(code,
+                    "rope_parameters has no rope_theta, and there is none beside it: " +
+                        view_.class_name() + "'s " + number_text(value) + " counts",
+                    theta->where, "state rope_theta", value);
     else
-      reading().note(
-          "missing_key",
-          "no rope_theta: " + view_.class_name() + "'s " + number_text(value) + " counts",
-          theta->where, "state rope_theta", value);
+      report().note("missing_key",
+                    "no rope_theta: " + view_.class_name() + "'s " + number_text(value) + " counts",
+                    theta->where, "state rope_theta", value);
     return;
   }
   if (theta->origin != Origin::stated || value == 10000) return;
@@ -199,17 +198,17 @@ void RotaryWriter::theta_place() {
   // Two copies agree, or both_spellings says that they differ.
   if (inside ? theta_beside_ : dropped_theta() != nullptr) return;
   if (inside)
-    reading().note("theta_lost_v5",
-                   std::string("rope_theta stands in ") +
-                       (in_parameters ? "rope_parameters" : "rope_scaling") +
-                       " and not at the top level: a program that looks there, as for "
-                       "transformers 4, silently takes 10000",
-                   theta->where, "keep a copy at the top level for old readers", value);
+    report().note("theta_lost_v5",
+                  std::string("rope_theta stands in ") +
+                      (in_parameters ? "rope_parameters" : "rope_scaling") +
+                      " and not at the top level: a program that looks there, as for "
+                      "transformers 4, silently takes 10000",
+                  theta->where, "keep a copy at the top level for old readers", value);
   else if (has_dict)
-    reading().note("theta_lost_v4",
-                   "rope_theta stands beside the scaling, not in it: a program that looks inside "
-                   "only silently takes 10000",
-                   theta->where, "save with transformers 5, or keep both", value);
+    report().note("theta_lost_v4",
+                  "rope_theta stands beside the scaling, not in it: a program that looks inside "
+                  "only silently takes 10000",
+                  theta->where, "save with transformers 5, or keep both", value);
 }
 
 }  // namespace posenc::hf

@@ -58,10 +58,10 @@ bool RotaryWriter::longrope_factor(const std::optional<Value>& original) {
 bool RotaryWriter::states_gains() {
   for (const char* key : {"short_mscale", "long_mscale"})
     if (const Value* v = dict_.find(key); !v || !v->value.is_number()) {
-      reading().error(v ? "wrong_type" : "missing_key",
-                      std::string(key) + " must be a number: " + view_.class_name() +
-                          " refuses longrope without it" + (v ? ", got " + shown(v->value) : ""),
-                      v ? v->where : place(key), "state short_mscale and long_mscale");
+      report().error(v ? "wrong_type" : "missing_key",
+                     std::string(key) + " must be a number: " + view_.class_name() +
+                         " refuses longrope without it" + (v ? ", got " + shown(v->value) : ""),
+                     v ? v->where : place(key), "state short_mscale and long_mscale");
       return false;
     }
   return true;
@@ -77,13 +77,13 @@ bool RotaryWriter::old_name_lacks_original() {
       assumed("original_context"))
     return false;
   const std::string renamed = type->where.substr(type->where.rfind('(') + 1);
-  reading().error("missing_key",
-                  "rope_type " + renamed.substr(0, renamed.rfind(')')) +
-                      ", and under that name transformers 5 fails on loading: it looks for "
-                      "original_max_position_embeddings inside the dictionary only",
-                  place("original_max_position_embeddings"),
-                  "write rope_type longrope, which takes the one beside it too, or --assume "
-                  "longrope.original_context=VALUE");
+  report().error("missing_key",
+                 "rope_type " + renamed.substr(0, renamed.rfind(')')) +
+                     ", and under that name transformers 5 fails on loading: it looks for "
+                     "original_max_position_embeddings inside the dictionary only",
+                 place("original_max_position_embeddings"),
+                 "write rope_type longrope, which takes the one beside it too, or --assume "
+                 "longrope.original_context=VALUE");
   return true;
 }
 

@@ -24,10 +24,10 @@ bool RotaryWriter::scaling() {
 void RotaryWriter::check_factor(const Value& v, std::string_view key) {
   const double f = v.value.as_number();
   if (f < 1)
-    reading().warn("factor_below_one",
-                   std::string(key) + " " + number_text(f) +
-                       " is below 1: it would shorten the context, not stretch it",
-                   v.where, "state new length / trained length", f);
+    report().warn("factor_below_one",
+                  std::string(key) + " " + number_text(f) +
+                      " is below 1: it would shorten the context, not stretch it",
+                  v.where, "state new length / trained length", f);
 }
 
 bool RotaryWriter::linear() {
@@ -49,10 +49,10 @@ bool RotaryWriter::dynamic() {
     const auto a = number("alpha", "factor", {true, 0});
     const bool stated = dict_.find("factor") != nullptr;
     if (!stated)
-      reading().error("missing_key",
-                      "rope_type dynamic needs factor, which counts for nothing beside alpha: "
-                      "transformers refuses the file",
-                      place("factor"), "state factor 1.0");
+      report().error("missing_key",
+                     "rope_type dynamic needs factor, which counts for nothing beside alpha: "
+                     "transformers refuses the file",
+                     place("factor"), "state factor 1.0");
     if (!a || !stated) return false;
     field("factor", *a);
     field("formula", {"alpha", Origin::class_default, view_.class_name() + " reads alpha"});
@@ -91,10 +91,10 @@ bool RotaryWriter::ntk() {
   const auto exponent = mixes ? number("mixed_b", "mixed_b", {true, 0}) : std::nullopt;
   if (!factor || (mixes && !exponent)) return false;
   if (factor->value.as_number() < 1) {
-    reading().error("factor_below_one",
-                    "factor must be 1 or more, got " + shown(factor->value) + ": below it " +
-                        view_.class_name() + " scales long texts only",
-                    factor->where, "state new length / trained length", factor->value.as_number());
+    report().error("factor_below_one",
+                   "factor must be 1 or more, got " + shown(factor->value) + ": below it " +
+                       view_.class_name() + " scales long texts only",
+                   factor->where, "state new length / trained length", factor->value.as_number());
     return false;
   }
   field("factor", *factor);
@@ -109,11 +109,11 @@ void RotaryWriter::check_ratio(const Value& factor, const Value& original) {
   if (!longest || !longest->value.is_number()) return;
   const double ratio = longest->value.as_number() / original.value.as_number();
   if (ratio == factor.value.as_number() || ratio == 1) return;
-  reading().warn("factor_not_ratio",
-                 "factor is " + number_text(factor.value.as_number()) +
-                     ", and max_position_embeddings / original_max_position_embeddings is " +
-                     number_text(ratio) + "; the factor counts",
-                 factor.where, "make them agree: other programs take the ratio", ratio);
+  report().warn("factor_not_ratio",
+                "factor is " + number_text(factor.value.as_number()) +
+                    ", and max_position_embeddings / original_max_position_embeddings is " +
+                    number_text(ratio) + "; the factor counts",
+                factor.where, "make them agree: other programs take the ratio", ratio);
 }
 
 bool RotaryWriter::llama3() {
@@ -127,25 +127,25 @@ bool RotaryWriter::llama3() {
   const double ramp = high->value.as_number() - low->value.as_number();
   const bool scout = ramp == 0 && view_.class_name() == "Llama4TextConfig";
   if (ramp <= 0)
-    reading().add(scout ? Severity::note : Severity::warning, "range_reversed",
-                  "high_freq_factor " + shown(high->value) + " is not above low_freq_factor " +
-                      shown(low->value) +
-                      (ramp == 0 ? ": the ramp is a step" : ": there is no ramp, frequencies jump"),
-                  high->where,
-                  scout ? "nothing to do: Llama-4-Scout is published so"
-                        : "Llama-3.1 has low_freq_factor 1 and high_freq_factor 4",
-                  ramp);
+    report().add(scout ? Severity::note : Severity::warning, "range_reversed",
+                 "high_freq_factor " + shown(high->value) + " is not above low_freq_factor " +
+                     shown(low->value) +
+                     (ramp == 0 ? ": the ramp is a step" : ": there is no ramp, frequencies jump"),
+                 high->where,
+                 scout ? "nothing to do: Llama-4-Scout is published so"
+                       : "Llama-3.1 has low_freq_factor 1 and high_freq_factor 4",
+                 ramp);
   const auto longest = view_.value("max_position_embeddings");
   if (longest && longest->value.is_number() &&
       original->value.as_number() >= longest->value.as_number())
-    reading().warn("factor_not_ratio",
-                   "original_max_position_embeddings " + shown(original->value) +
-                       " is not below max_position_embeddings " + shown(longest->value),
-                   original->where,
-                   original->origin == Origin::derived
-                       ? "state original_max_position_embeddings: the length of the pre-training"
-                       : "state the length of the pre-training",
-                   original->value.as_number());
+    report().warn("factor_not_ratio",
+                  "original_max_position_embeddings " + shown(original->value) +
+                      " is not below max_position_embeddings " + shown(longest->value),
+                  original->where,
+                  original->origin == Origin::derived
+                      ? "state original_max_position_embeddings: the length of the pre-training"
+                      : "state the length of the pre-training",
+                  original->value.as_number());
   field("factor", *factor);
   field("low_freq_factor", *low);
   field("high_freq_factor", *high);
@@ -159,8 +159,8 @@ bool RotaryWriter::proportional() {
   const auto fraction = proportional_fraction();
   const Value* stated = dict_.find("factor");
   if (stated && stated->value.is_null()) {
-    reading().error("wrong_type", "factor is null, and transformers divides by it", stated->where,
-                    "state factor, or leave the key out");
+    report().error("wrong_type", "factor is null, and transformers divides by it", stated->where,
+                   "state factor, or leave the key out");
     return false;
   }
   const auto factor = number("factor", "factor", {false, 0});
@@ -175,15 +175,15 @@ std::optional<Value> RotaryWriter::proportional_fraction() {
   if (!fraction) {
     if (const Value* v = dict_.find("partial_rotary_factor"); v && !v->value.is_null())
       return std::nullopt;
-    reading().note("missing_key", "proportional without partial_rotary_factor: 1, every pair turns",
-                   place("partial_rotary_factor"), "state partial_rotary_factor", 1.0);
+    report().note("missing_key", "proportional without partial_rotary_factor: 1, every pair turns",
+                  place("partial_rotary_factor"), "state partial_rotary_factor", 1.0);
     return Value{1.0, Origin::class_default, "transformers"};
   }
   if (fraction->value.as_number() > 1) {
-    reading().error("partial_out_of_range",
-                    "partial_rotary_factor must be from 0 to 1, got " + shown(fraction->value),
-                    fraction->where, "write the fraction of the pairs that turn",
-                    fraction->value.as_number());
+    report().error("partial_out_of_range",
+                   "partial_rotary_factor must be from 0 to 1, got " + shown(fraction->value),
+                   fraction->where, "write the fraction of the pairs that turn",
+                   fraction->value.as_number());
     return std::nullopt;
   }
   return fraction;
@@ -195,8 +195,8 @@ void RotaryWriter::logit_factor() {
   const Value *all = dict_.find("mscale_all_dim"), *factor = dict_.find("factor");
   if (!all || !all->value.is_number() || !truthy(all->value)) return;
   if (!factor || !factor->value.is_number()) {
-    reading().error("missing_key", "mscale_all_dim needs factor for the factor on the logits",
-                    place("factor"), "state factor");
+    report().error("missing_key", "mscale_all_dim needs factor for the factor on the logits",
+                   place("factor"), "state factor");
     return;
   }
   if (factor->value.as_number() <= 1) return;

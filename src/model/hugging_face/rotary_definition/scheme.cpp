@@ -56,11 +56,11 @@ bool RotaryWriter::takes_head(const Head& head) {
   if (!head.null_head_dim ||
       (out_.type != "dynamic" && out_.type != "yarn" && out_.type != "longrope"))
     return true;
-  reading().error("wrong_type",
-                  "head_dim is null, " + view_.class_name() +
-                      " does not fill it in, and transformers fails on it with rope_type " +
-                      out_.type,
-                  view_.where("head_dim"), "state head_dim");
+  report().error("wrong_type",
+                 "head_dim is null, " + view_.class_name() +
+                     " does not fill it in, and transformers fails on it with rope_type " +
+                     out_.type,
+                 view_.where("head_dim"), "state head_dim");
   return false;
 }
 
@@ -71,7 +71,7 @@ std::optional<Value> RotaryWriter::base() {
 }
 
 std::optional<std::string> RotaryWriter::type_of_dict() {
-  Reading& r = reading();
+  Report& r = report();
   const Value* v = dict_.find("rope_type");
   if (v && v->value.is_string()) {
     const Value* old = dict_.find("type");
@@ -103,7 +103,7 @@ void RotaryWriter::unknown_type(const std::string& type) {
     message += " for this class";
   const std::string at = v ? v->where : place("rope_type");
   const std::size_t path = at.find('#');
-  reading().error(
+  report().error(
       "unknown_rope_type", message, at,
       "write the transformers name" + (path == std::string::npos
                                            ? std::string()
@@ -132,9 +132,9 @@ bool RotaryWriter::width(const Head& head, Index& out) {
   } else if (fraction && (obeyed || !fraction->value.is_null()) &&
              (out_.type != "proportional" || fraction->value.is_null())) {
     if (!fraction->value.is_number()) {
-      reading().error("wrong_type",
-                      "partial_rotary_factor must be a number, got " + shown(fraction->value),
-                      fraction->where, "write a fraction from 0 to 1");
+      report().error("wrong_type",
+                     "partial_rotary_factor must be a number, got " + shown(fraction->value),
+                     fraction->where, "write a fraction from 0 to 1");
       return false;
     }
     const double f = fraction->value.as_number();
@@ -142,28 +142,28 @@ bool RotaryWriter::width(const Head& head, Index& out) {
     const double product = static_cast<double>(head.rope_dim.value) * f;
     if (!(f > 0 && f <= 1) || !(product >= 1)) {
       const bool fatal = obeyed;
-      reading().add(
+      report().add(
           fatal ? Severity::error : Severity::warning, "partial_out_of_range",
           "partial_rotary_factor must be above 0 and at most 1, got " + shown(fraction->value),
           fraction->where, "write the fraction of the head that turns", f);
       if (fatal) return false;
     } else if (!obeyed && f != 1) {
-      reading().warn("partial_ignored",
-                     view_.class_name() + " ignores partial_rotary_factor while rope_type is " +
-                         "default: the whole head turns (a scaled type would obey it)",
-                     fraction->where, "remove the key, or use a class that reads it", f);
+      report().warn("partial_ignored",
+                    view_.class_name() + " ignores partial_rotary_factor while rope_type is " +
+                        "default: the whole head turns (a scaled type would obey it)",
+                    fraction->where, "remove the key, or use a class that reads it", f);
     } else if (obeyed) {
       out = static_cast<Index>(product);
       if (f != 1) {
         where = "int(" + head.rope_dim.where + " * " + fraction->where + ")";
         if (!view_.entry().find("partial") && !latent())
-          reading().warn("partial_conflict",
-                         "the table covers int(head_dim * partial_rotary_factor) channels, but the "
-                         "attention of " +
-                             view_.class_name() +
-                             " multiplies the whole head by it "
-                             "and fails; with rope_type default it ignores the fraction",
-                         fraction->where, "remove partial_rotary_factor", f);
+          report().warn("partial_conflict",
+                        "the table covers int(head_dim * partial_rotary_factor) channels, but the "
+                        "attention of " +
+                            view_.class_name() +
+                            " multiplies the whole head by it "
+                            "and fails; with rope_type default it ignores the fraction",
+                        fraction->where, "remove partial_rotary_factor", f);
       }
     }
   }
@@ -171,12 +171,12 @@ bool RotaryWriter::width(const Head& head, Index& out) {
     where += ", rounded up: the table has a pair more than half of it";
   }
   if (out < 2 || out % 2 != 0 || out > head.q_dim.value - head.offset.value) {
-    reading().error("partial_out_of_range",
-                    "the turned width must be even and fit in the head of " +
-                        std::to_string(head.q_dim.value) + ", got " + std::to_string(out),
-                    where,
-                    "state head_dim and the fraction so that an even number of channels turns",
-                    static_cast<double>(out));
+    report().error("partial_out_of_range",
+                   "the turned width must be even and fit in the head of " +
+                       std::to_string(head.q_dim.value) + ", got " + std::to_string(out),
+                   where,
+                   "state head_dim and the fraction so that an even number of channels turns",
+                   static_cast<double>(out));
     return false;
   }
   field("rotary_dim", {out, origin, where});
@@ -217,14 +217,14 @@ bool RotaryWriter::latent_width(const Head& head, const Value* fraction, Index& 
     field("rotary_dim", {out, Origin::derived, "int(" + head.q_dim.where + " * fraction)"});
     return true;
   }
-  reading().error("partial_conflict",
-                  "the table covers " + std::to_string(turned) + " channels of the head of " +
-                      std::to_string(head.q_dim.value) + ", and qk_rope_head_dim is " +
-                      std::to_string(out) + ": the attention fails",
-                  fraction ? fraction->where : place("partial_rotary_factor"),
-                  "state partial_rotary_factor as qk_rope_head_dim / (qk_nope_head_dim + "
-                  "qk_rope_head_dim)",
-                  f);
+  report().error("partial_conflict",
+                 "the table covers " + std::to_string(turned) + " channels of the head of " +
+                     std::to_string(head.q_dim.value) + ", and qk_rope_head_dim is " +
+                     std::to_string(out) + ": the attention fails",
+                 fraction ? fraction->where : place("partial_rotary_factor"),
+                 "state partial_rotary_factor as qk_rope_head_dim / (qk_nope_head_dim + "
+                 "qk_rope_head_dim)",
+                 f);
   return false;
 }
 
@@ -238,9 +238,9 @@ bool RotaryWriter::allowed_by_class(const std::string& type) const {
   const Value* v = dict_.find("rope_type");
   std::string names;
   for (const Json& name : only->as_array()) names += (names.empty() ? "" : ", ") + name.as_string();
-  reading().error("unknown_rope_type",
-                  view_.class_name() + " knows no rope_type " + type + ", only " + names,
-                  v ? v->where : view_.where(), "write one of these, or null");
+  report().error("unknown_rope_type",
+                 view_.class_name() + " knows no rope_type " + type + ", only " + names,
+                 v ? v->where : view_.where(), "write one of these, or null");
   return false;
 }
 
@@ -258,11 +258,11 @@ bool RotaryWriter::latent() const {
 bool RotaryWriter::axial(const Head& head) {
   const Index half = head.q_dim.value / 2;
   if (half % 2 != 0 || 2 * half != head.q_dim.value) {
-    reading().error("partial_out_of_range",
-                    "two axes share the head, which must be a multiple of 4, got " +
-                        std::to_string(head.q_dim.value),
-                    head.q_dim.where, "state the sizes of the model",
-                    static_cast<double>(head.q_dim.value));
+    report().error("partial_out_of_range",
+                   "two axes share the head, which must be a multiple of 4, got " +
+                       std::to_string(head.q_dim.value),
+                   head.q_dim.where, "state the sizes of the model",
+                   static_cast<double>(head.q_dim.value));
     return false;
   }
   begin("axial", false);
@@ -277,7 +277,7 @@ bool RotaryWriter::axial(const Head& head) {
 }
 
 Value RotaryWriter::pairing() const {
-  if (auto v = reading().assumed("pairing")) return *v;
+  if (auto v = report().assumed("pairing")) return *v;
   const Json& entry = view_.entry();
   const Json* held = entry.find("pairing");
   if (!held) return {nullptr, Origin::derived, ""};
@@ -297,7 +297,7 @@ bool RotaryWriter::scheme(const Head& head) {
   Index turned = 0;
   const bool fits = width(head, turned);
   if (fits) pairs_ = turned / 2;
-  const auto offset = reading().assumed("offset");
+  const auto offset = report().assumed("offset");
   if (offset)
     field("offset", *offset);
   else if (entry.find("tail"))  // DeepSeek-V4: the last channels turn
@@ -308,15 +308,15 @@ bool RotaryWriter::scheme(const Head& head) {
   if (theta) field("base", *theta);
   const Value pair = pairing();
   if (!pair.value.is_string()) {
-    reading().error("layout_not_covered",
-                    "it is not known which channels " + view_.class_name() + " turns together",
-                    view_.where("model_type"), "--assume pairing=half_split or interleaved");
+    report().error("layout_not_covered",
+                   "it is not known which channels " + view_.class_name() + " turns together",
+                   view_.where("model_type"), "--assume pairing=half_split or interleaved");
     return false;
   }
   field("pairing", pair);
   const Value by_class{nullptr, Origin::class_default, view_.layout_source()};
   const auto of_class = [&](const char* name, Json otherwise) {
-    if (const auto v = reading().assumed(name)) return *v;
+    if (const auto v = report().assumed(name)) return *v;
     const Json* held = entry.find(name);
     const bool plain = pair.value == Json("half_split");
     return Value{held && !(plain && std::string_view(name) == "output_order") ? *held : otherwise,
@@ -333,7 +333,7 @@ bool RotaryWriter::mrope(Index turned) {
   const bool halves = sections.value.is_null();  // two axes that share the pairs
   if (halves && turned % 4 == 0)
     sections = {Json::array({turned / 4, turned / 4}), Origin::derived, "half of the pairs each"};
-  if (const auto v = reading().assumed("sections"))
+  if (const auto v = report().assumed("sections"))
     sections = *v;
   else if (const Value* found = halves ? nullptr : dict_.find("mrope_section"))
     sections = *found;
@@ -345,13 +345,13 @@ bool RotaryWriter::mrope(Index turned) {
       if (fine) sum += x.as_integer();
     }
   if (!fine) {
-    reading().error(
-        "wrong_type",
-        halves ? "two axes share the turned channels, which must be a multiple of 4, got " +
-                     std::to_string(turned)
-               : "mrope_section must be three whole numbers, got " + shown(sections.value),
-        halves ? place("partial_rotary_factor") : sections.where,
-        halves ? "state another fraction" : "write pairs for time, height, width");
+    report().error("wrong_type",
+                   halves
+                       ? "two axes share the turned channels, which must be a multiple of 4, got " +
+                             std::to_string(turned)
+                       : "mrope_section must be three whole numbers, got " + shown(sections.value),
+                   halves ? place("partial_rotary_factor") : sections.where,
+                   halves ? "state another fraction" : "write pairs for time, height, width");
     return false;
   }
   if (about.at("layout").as_string() == "interleaved" && sum > 0) {
@@ -363,23 +363,22 @@ bool RotaryWriter::mrope(Index turned) {
     const Index width = std::min(list[2].as_integer(), pairs / 3);
     const Index time = pairs - height - width;
     if (sum != pairs || time != list[0].as_integer()) {
-      reading().warn("sections_sum",
-                     "mrope_section is " + shown(sections.value) + ", and " +
-                         std::to_string(pairs) + " pairs turn: " + std::to_string(height) +
-                         " follow height, " + std::to_string(width) + " width, the rest time",
-                     sections.where, "sections count pairs, and all pairs",
-                     static_cast<double>(sum));
+      report().warn("sections_sum",
+                    "mrope_section is " + shown(sections.value) + ", and " + std::to_string(pairs) +
+                        " pairs turn: " + std::to_string(height) + " follow height, " +
+                        std::to_string(width) + " width, the rest time",
+                    sections.where, "sections count pairs, and all pairs",
+                    static_cast<double>(sum));
       sections = {Json::array({Json(time), Json(height), Json(width)}), Origin::derived,
                   sections.where + ", every third pair"};
       sum = pairs;
     }
   }
   if (sum != turned / 2) {
-    reading().error("sections_sum",
-                    "mrope_section adds up to " + std::to_string(sum) + ", and " +
-                        std::to_string(turned / 2) + " pairs turn",
-                    sections.where, "sections count pairs, and all pairs",
-                    static_cast<double>(sum));
+    report().error("sections_sum",
+                   "mrope_section adds up to " + std::to_string(sum) + ", and " +
+                       std::to_string(turned / 2) + " pairs turn",
+                   sections.where, "sections count pairs, and all pairs", static_cast<double>(sum));
     return false;
   }
   const std::string layout = about.at("layout").as_string();
@@ -387,10 +386,10 @@ bool RotaryWriter::mrope(Index turned) {
   field("layout", {layout, Origin::class_default, view_.class_name()});
   if (const Value* said = dict_.find("mrope_interleaved");
       said && said->value.is_bool() && said->value.as_bool() != (layout == "interleaved"))
-    reading().warn("key_ignored",
-                   "mrope_interleaved is not read: " + view_.class_name() + " always uses the " +
-                       layout + " layout",
-                   said->where, "use the class whose layout is meant");
+    report().warn("key_ignored",
+                  "mrope_interleaved is not read: " + view_.class_name() + " always uses the " +
+                      layout + " layout",
+                  said->where, "use the class whose layout is meant");
   return true;
 }
 

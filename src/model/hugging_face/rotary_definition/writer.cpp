@@ -43,7 +43,7 @@ void RotaryWriter::field(std::string_view name, const Value& v) {
 }
 
 std::optional<Value> RotaryWriter::assumed(std::string_view field) {
-  return reading().assumed(prefix_ + std::string(field));
+  return report().assumed(prefix_ + std::string(field));
 }
 
 std::optional<Value> RotaryWriter::number(std::string_view key, std::string_view field, Rule rule) {
@@ -53,24 +53,24 @@ std::optional<Value> RotaryWriter::number(std::string_view key, std::string_view
   const std::string name(key);
   if (!v) {
     if (rule.required)
-      reading().error("missing_key", "rope_type " + out_.type + " needs " + name, place(key),
-                      "state " + name + ", or --assume " + prefix_ + std::string(field) + "=VALUE");
+      report().error("missing_key", "rope_type " + out_.type + " needs " + name, place(key),
+                     "state " + name + ", or --assume " + prefix_ + std::string(field) + "=VALUE");
     return std::nullopt;
   }
   if (v->value.is_null() && !rule.required) return std::nullopt;
   if (!v->value.is_number()) {
-    reading().error("wrong_type", name + " must be a number, got " + shown(v->value), v->where,
-                    "write a plain number");
+    report().error("wrong_type", name + " must be a number, got " + shown(v->value), v->where,
+                   "write a plain number");
     return std::nullopt;
   }
   if (!std::isfinite(v->value.as_number())) {
-    reading().error("not_finite", name + " must be finite", v->where, "write a plain number");
+    report().error("not_finite", name + " must be finite", v->where, "write a plain number");
     return std::nullopt;
   }
   if (!(v->value.as_number() > rule.above)) {
-    reading().error(key == "rope_theta" ? "theta_not_positive" : "wrong_type",
-                    name + " must be above " + number_text(rule.above) + ", got " + shown(v->value),
-                    v->where, "write the value the model was trained with", v->value.as_number());
+    report().error(key == "rope_theta" ? "theta_not_positive" : "wrong_type",
+                   name + " must be above " + number_text(rule.above) + ", got " + shown(v->value),
+                   v->where, "write the value the model was trained with", v->value.as_number());
     return std::nullopt;
   }
   return v;
@@ -82,16 +82,16 @@ std::optional<Value> RotaryWriter::whole(std::string_view key, std::string_view 
   if (!v) return std::nullopt;
   const auto n = whole_number(v->value);
   if (!n) {
-    reading().error("wrong_type",
-                    std::string(key) + " must be a whole number, got " + shown(v->value), v->where,
-                    "write a whole number of tokens");
+    report().error("wrong_type",
+                   std::string(key) + " must be a whole number, got " + shown(v->value), v->where,
+                   "write a whole number of tokens");
     return std::nullopt;
   }
   if (v->origin == Origin::derived)
-    reading().warn("missing_key",
-                   std::string(key) + " is missing: transformers lets max_position_embeddings, " +
-                       std::to_string(*n) + ", stand in",
-                   place(key), "state the length of the pre-training", static_cast<double>(*n));
+    report().warn("missing_key",
+                  std::string(key) + " is missing: transformers lets max_position_embeddings, " +
+                      std::to_string(*n) + ", stand in",
+                  place(key), "state the length of the pre-training", static_cast<double>(*n));
   v->value = *n;
   return v;
 }
@@ -106,31 +106,31 @@ std::optional<Value> RotaryWriter::list(std::string_view key, std::string_view f
     return length > 0 ? std::to_string(length) + " " + what : what + ", one a pair";
   };
   if (!v) {
-    reading().error("missing_key", "rope_type " + out_.type + " needs " + name, place(key),
-                    "state " + name + ": a list of " + one_a_pair("divisors"));
+    report().error("missing_key", "rope_type " + out_.type + " needs " + name, place(key),
+                   "state " + name + ": a list of " + one_a_pair("divisors"));
     return std::nullopt;
   }
   const bool is_list =
       v->value.is_array() && std::all_of(v->value.as_array().begin(), v->value.as_array().end(),
                                          [](const Json& x) { return x.is_number(); });
   if (!is_list) {
-    reading().error("wrong_type", name + " must be a list of numbers, got " + shown(v->value),
-                    v->where, "write " + one_a_pair("numbers"));
+    report().error("wrong_type", name + " must be a list of numbers, got " + shown(v->value),
+                   v->where, "write " + one_a_pair("numbers"));
     return std::nullopt;
   }
   const auto size = static_cast<Index>(v->value.as_array().size());
   if (length > 0 && size != length) {
-    reading().error("list_length",
-                    name + " must have one number a pair, " + std::to_string(length) +
-                        ", and has " + std::to_string(size),
-                    v->where, "take the list of the model's own file", static_cast<double>(size));
+    report().error("list_length",
+                   name + " must have one number a pair, " + std::to_string(length) + ", and has " +
+                       std::to_string(size),
+                   v->where, "take the list of the model's own file", static_cast<double>(size));
     return std::nullopt;
   }
   for (const Json& x : v->value.as_array())
     if (!(x.as_number() > 0) || !std::isfinite(x.as_number())) {
-      reading().error("table_zero",
-                      name + " holds " + shown(x) + ", and frequencies are divided " + "by it",
-                      v->where, "take the list of the model's own file", x.as_number());
+      report().error("table_zero",
+                     name + " holds " + shown(x) + ", and frequencies are divided " + "by it",
+                     v->where, "take the list of the model's own file", x.as_number());
       return std::nullopt;
     }
   return v;

@@ -90,7 +90,7 @@ class RotaryWriter {
   void begin(std::string_view name, bool is_scaling);
   void field(std::string_view name, const Value&);
   std::optional<Value> assumed(std::string_view field);
-  Reading& reading() const { return view_.reading(); }
+  Report& report() const { return view_.report(); }
   std::string place(std::string_view key) const;
 
   const ConfigView& view_;

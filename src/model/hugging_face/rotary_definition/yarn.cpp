@@ -12,11 +12,11 @@ bool RotaryWriter::yarn() {
   begin("yarn", true);
   for (const char* key : {"short_factor", "long_factor"})
     if (const Value* v = dict_.find(key))
-      reading().warn("yarn_with_lists",
-                     std::string("rope_type yarn with ") + key +
-                         ": Phi's old files mean longrope by it, but " + view_.class_name() +
-                         " computes YaRN and ignores the list",
-                     v->where, "write rope_type longrope if the lists are meant");
+      report().warn("yarn_with_lists",
+                    std::string("rope_type yarn with ") + key +
+                        ": Phi's old files mean longrope by it, but " + view_.class_name() +
+                        " computes YaRN and ignores the list",
+                    v->where, "write rope_type longrope if the lists are meant");
   const auto original = whole("original_max_position_embeddings", "original_context", true);
   if (original) out_.original_context = original->value.as_integer();
   const auto factor = yarn_factor(original);
@@ -38,16 +38,16 @@ std::optional<Value> RotaryWriter::yarn_factor(const std::optional<Value>& origi
   if (factor || !stated || !stated->value.is_null() || !original) return factor;
   const auto longest = view_.value("max_position_embeddings");
   if (!longest || !longest->value.is_number()) {
-    reading().error("missing_key", "factor is null, and there is no max_position_embeddings",
-                    stated->where, "state factor");
+    report().error("missing_key", "factor is null, and there is no max_position_embeddings",
+                   stated->where, "state factor");
     return std::nullopt;
   }
   factor = Value{longest->value.as_number() / original->value.as_number(), Origin::derived,
                  "max_position_embeddings / original_max_position_embeddings"};
-  reading().warn("missing_key",
-                 "factor is null: transformers 5 takes the ratio of the lengths, " +
-                     number_text(factor->value.as_number()) + "; version 4 fails",
-                 stated->where, "state factor", factor->value.as_number());
+  report().warn("missing_key",
+                "factor is null: transformers 5 takes the ratio of the lengths, " +
+                    number_text(factor->value.as_number()) + "; version 4 fails",
+                stated->where, "state factor", factor->value.as_number());
   return factor;
 }
 
@@ -87,25 +87,25 @@ bool RotaryWriter::yarn_truncate(const std::optional<Value>& factor) {
     said = *v;
     said.value = truthy(v->value);
     if (!v->value.is_bool())
-      reading().warn("wrong_type",
-                     "truncate must be true or false, got " + shown(v->value) +
-                         ": transformers takes it as " + (truthy(v->value) ? "true" : "false"),
-                     v->where, "write true or false");
+      report().warn("wrong_type",
+                    "truncate must be true or false, got " + shown(v->value) +
+                        ": transformers takes it as " + (truthy(v->value) ? "true" : "false"),
+                    v->where, "write true or false");
     if (nested_ && !truthy(v->value)) {
-      reading().warn("truncate_ignored",
-                     "truncate is looked up beside the layer types, so that a nested false is "
-                     "ignored: the ramp is rounded",
-                     v->where, "a model trained with truncate false is served wrongly here");
+      report().warn("truncate_ignored",
+                    "truncate is looked up beside the layer types, so that a nested false is "
+                    "ignored: the ramp is rounded",
+                    v->where, "a model trained with truncate false is served wrongly here");
       said = {true, Origin::class_default, "transformers ignores a nested truncate"};
     }
     truncate = said.value.as_bool();
   }
   if (!truncate)
-    reading().note("truncate_rounded",
-                   "truncate is false: llama.cpp has no such key and rounds the ramp", said.where,
-                   "other frequencies there" + (factor ? ", up to a factor between 1 and " +
-                                                             number_text(factor->value.as_number())
-                                                       : std::string()));
+    report().note("truncate_rounded",
+                  "truncate is false: llama.cpp has no such key and rounds the ramp", said.where,
+                  "other frequencies there" + (factor ? ", up to a factor between 1 and " +
+                                                            number_text(factor->value.as_number())
+                                                      : std::string()));
   field("truncate", said);
   return truncate;
 }
@@ -122,12 +122,12 @@ void RotaryWriter::check_ramp(double fast, double slow, bool truncate) {
   if (high < low) {
     const Value* at = dict_.find("original_max_position_embeddings");
     if (const Value* stated = dict_.find("beta_fast"); stated && fast < slow) at = stated;
-    reading().warn("range_reversed",
-                   "the ramp runs from pair " + number_text(low) + " down to " + number_text(high) +
-                       ": transformers scales no pair at all, ggml all beyond",
-                   at ? at->where : view_.where(),
-                   "beta_fast must be above beta_slow and the original length above 2 pi",
-                   high - low);
+    report().warn("range_reversed",
+                  "the ramp runs from pair " + number_text(low) + " down to " + number_text(high) +
+                      ": transformers scales no pair at all, ggml all beyond",
+                  at ? at->where : view_.where(),
+                  "beta_fast must be above beta_slow and the original length above 2 pi",
+                  high - low);
   }
 }
 
@@ -146,11 +146,11 @@ bool RotaryWriter::yarn_gain(const std::optional<Value>& by) {
         both ? (log * m->value.as_number() + 1) / (log * all->value.as_number() + 1) : log + 1;
     const double gain = a->value.as_number();
     if ((has_m || (has_all && !logits)) && std::abs(gain - ratio) > 1e-6 * ratio)
-      reading().warn("key_ignored",
-                     std::string(has_m ? "mscale" : "mscale_all_dim") +
-                         " is not read beside attention_factor, " + number_text(gain) +
-                         ", which is the gain",
-                     (has_m ? m : all)->where, "keep the one that is right", gain);
+      report().warn("key_ignored",
+                    std::string(has_m ? "mscale" : "mscale_all_dim") +
+                        " is not read beside attention_factor, " + number_text(gain) +
+                        ", which is the gain",
+                    (has_m ? m : all)->where, "keep the one that is right", gain);
     return true;
   }
   if (const Value* v = dict_.find("attention_factor"); v && !v->value.is_null()) return false;
@@ -161,18 +161,18 @@ bool RotaryWriter::yarn_gain(const std::optional<Value>& by) {
     field("mscale", *a);
     field("mscale_all_dim", *b);
   } else if (has_m) {
-    reading().warn("key_ignored", "mscale alone is ignored: it needs mscale_all_dim", m->where,
-                   "state both, or attention_factor");
+    report().warn("key_ignored", "mscale alone is ignored: it needs mscale_all_dim", m->where,
+                  "state both, or attention_factor");
   } else if (has_all && factor > 1) {
     const double gain = 0.1 * std::log(factor) + 1;
-    reading().warn("key_ignored",
-                   "mscale_all_dim alone does not change cos and sin: it needs mscale, and the "
-                   "gain is that of the factor, " +
-                       number_text(gain) +
-                       (logits ? "; the softmax scale has it. DeepSeek's own code takes 1 for a "
-                                 "missing mscale"
-                               : ""),
-                   all->where, "state both, or attention_factor", gain);
+    report().warn("key_ignored",
+                  "mscale_all_dim alone does not change cos and sin: it needs mscale, and the "
+                  "gain is that of the factor, " +
+                      number_text(gain) +
+                      (logits ? "; the softmax scale has it. DeepSeek's own code takes 1 for a "
+                                "missing mscale"
+                              : ""),
+                  all->where, "state both, or attention_factor", gain);
   }
   return true;
 }
