@@ -77,7 +77,7 @@ void print_result(const bench::Line& l, const bench::Measured& m, const Style& s
 
 }  // namespace
 
-int bench(const BenchOptions& o) {
+int bench(const BenchOptions& o, char**) {
   std::regex filter;
   try {
     filter = std::regex(o.filter);

@@ -84,6 +84,7 @@ struct Verbs {
   PlotOptions plot;
   SelftestOptions selftest;
   BenchOptions bench;
+  char** argv = nullptr;
   std::string shell;
   std::function<int()> chosen;
 };
@@ -119,7 +120,7 @@ void add_reading_verbs(CLI::App& app, Verbs& v) {
   doctor->callback([&v] { v.chosen = [&v] { return doctor_verb(v.doctor); }; });
 }
 
-void add_number_verbs(CLI::App& app, Verbs& v) {
+void add_table(CLI::App& app, Verbs& v) {
   auto* t = app.add_subcommand(
       "table", "frequencies, turns, angles, cos and sin, exact or as a program computes them");
   add_subject(t, v.table.subject, Takes::model_or_scheme);
@@ -158,7 +159,9 @@ void add_number_verbs(CLI::App& app, Verbs& v) {
       "  posenc table models/detr --grid 25x34 --positions 0:850 -o rows.npy\n"
       "  posenc table model.gguf --positions=-5:5 --precision ggml -o rows.safetensors");
   t->callback([&v] { v.chosen = [&v] { return table(v.table); }; });
+}
 
+void add_apply(CLI::App& app, Verbs& v) {
   auto* a =
       app.add_subcommand("apply", "turn queries and keys from files as the model's layer would");
   add_subject(a, v.apply.subject, Takes::model_or_scheme);
@@ -207,7 +210,7 @@ void add_checking_verbs(CLI::App& app, Verbs& v) {
   s->footer(
       "Examples:\n  posenc selftest\n  posenc selftest --suite conformance/gguf --json\nExit: 1 on "
       "any failure.");
-  s->callback([&v] { v.chosen = [&v] { return selftest(v.selftest); }; });
+  s->callback([&v] { v.chosen = [&v] { return selftest(v.selftest, v.argv); }; });
 
   auto* b =
       app.add_subcommand("bench", "speed beside this machine's own limits, and the error at once");
@@ -216,7 +219,7 @@ void add_checking_verbs(CLI::App& app, Verbs& v) {
   b->add_flag("--quick", v.bench.quick, "fewer samples: a look, not a measurement");
   add_json(b, v.bench.json);
   b->footer("Examples:\n  posenc bench\n  posenc bench --filter rotate/f32 --json");
-  b->callback([&v] { v.chosen = [&v] { return bench(v.bench); }; });
+  b->callback([&v] { v.chosen = [&v] { return bench(v.bench, v.argv); }; });
 
   auto* c = app.add_subcommand("completion", "a completion script for bash, zsh or fish");
   c->add_option("SHELL", v.shell, "bash, zsh or fish")
@@ -261,8 +264,10 @@ int run(int argc, char** argv) {
       "posenc VERB --help has options and examples. Data go to stdout, messages to stderr.\n"
       "Exit: 0 success, 1 a negative answer, 2 usage, 3 bad input, 4 resources.");
   Verbs v;
+  v.argv = argv;
   add_reading_verbs(app, v);
-  add_number_verbs(app, v);
+  add_table(app, v);
+  add_apply(app, v);
   add_extend_verb(app, v.extend, v.chosen);
   add_plot(app, v.plot, v.chosen);
   add_checking_verbs(app, v);

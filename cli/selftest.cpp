@@ -66,7 +66,7 @@ void print_report(const Json& report, const Style& style) {
 
 }  // namespace
 
-int selftest(const SelftestOptions& o) {
+int selftest(const SelftestOptions& o, char**) {
   try {
     std::regex(o.filter);
   } catch (const std::regex_error& e) {

@@ -78,12 +78,13 @@ struct SelftestOptions {
   std::string map, filter;
   bool json = false;
 };
-int selftest(const SelftestOptions&);
+// Takes the command line as given: posenc hands it to posenc-checks, where the verb is.
+int selftest(const SelftestOptions&, char** argv);
 
 struct BenchOptions {
   std::string filter;
   bool json = false, quick = false;
 };
-int bench(const BenchOptions&);
+int bench(const BenchOptions&, char** argv);
 
 }  // namespace posenc::cli

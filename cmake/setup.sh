@@ -3,12 +3,18 @@
 
 say() { printf '%s\n' "$*" >&2; }
 
+# missing_of PACKAGE...: prints those that are not installed.
+missing_of() {
+  local p
+  for p in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || printf '%s\n' "$p"
+  done
+}
+
 # need PACKAGE...: installs what is missing as root or with sudo; otherwise prints the line and stops.
 need() {
-  local missing=() p
-  for p in "$@"; do
-    [ "$(dpkg-query -W -f='${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
-  done
+  local missing=()
+  mapfile -t missing < <(missing_of "$@")
   [ ${#missing[@]} -eq 0 ] && return 0
   if ! command -v apt-get >/dev/null; then
     say "posenc builds from Debian 12's packages and this system has no apt-get."
@@ -38,8 +44,10 @@ CLANG_PACKAGES=(clang-14 clang-tidy-14 clang-format-14 libclang-rt-14-dev)
 ARM_PACKAGES=(libhwy-dev libhwy1 libfmt-dev libfmt9 nlohmann-json3-dev libgtest-dev libgmock-dev
               libmpfr-dev libmpfr6 libgmp-dev libgmp10 libgmpxx4ldbl)
 
-# One Release build serves both commands.
-RELEASE=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=g++)
+# One Release build serves both commands. ./run needs no package of the tests: where they are missing it leaves
+# tests and benchmarks out until ./test has installed them.
+RELEASE=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=g++ -DPOSENC_TESTS=ON -DPOSENC_BENCH=ON)
+RELEASE_WITHOUT_TESTS=("${RELEASE[@]/=ON/=OFF}")
 
 # configure FOLDER ARGUMENT...: once; again when the arguments change.
 configure() {
