@@ -7,6 +7,7 @@
 
 #include "absolute/embed_call.h"
 #include "core/overlap.h"
+#include "core/parallel.h"
 #include "core/shape.h"
 #include "kernels/norm.h"
 #include "kernels/read.h"
@@ -135,57 +136,45 @@ EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<Embe
   return c;
 }
 
-void EmbedCall::rows_of(Index token, std::vector<const void*>& rows) const {
-  rows.clear();
+void EmbedCall::rows_of(Index token, const void** rows) const noexcept {
   for (std::size_t n = 0; n < scale.size(); ++n) {
     if (row[n].empty()) {
-      rows.push_back(given[n].at(token / tokens, token % tokens));
+      rows[n] = given[n].at(token / tokens, token % tokens);
       continue;
     }
     const TensorView& t = parts[n].table;
-    rows.push_back(static_cast<const std::byte*>(t.data) +
-                   row[n][static_cast<std::size_t>(token)] * t.stride[0] * size_of(dtype));
+    rows[n] = static_cast<const std::byte*>(t.data) +
+              row[n][static_cast<std::size_t>(token)] * t.stride[0] * size_of(dtype);
   }
 }
 
 void EmbedCall::sum(const WeighKernels& k, Index token, double* out,
-                    std::vector<const void*>& rows) const {
+                    const void** rows) const noexcept {
   rows_of(token, rows);
-  k.into_f64(dtype)({rows.data(), scale.data(), static_cast<Index>(rows.size()), width, out});
+  k.into_f64(dtype)({rows, scale.data(), part_count(), width, out});
 }
 
 }  // namespace detail
 
 namespace {
 
-constexpr Index kValuesPerTask = 1 << 15;
-
-struct Forward {
-  const detail::EmbedCall& call;
-  Isa isa;
-  Index tasks = 1;
-};
-
-void embed_tokens_of(void* arg, Index task) {
-  const Forward& f = *static_cast<const Forward*>(arg);
-  const detail::EmbedCall& c = f.call;
-  const detail::NormKernels& norm = detail::norm_kernels(f.isa);
-  const detail::RowKernels& narrow = detail::row_kernels(f.isa);
-  const detail::WeighKernels& kernels = detail::weigh_kernels(f.isa);
-  std::vector<double> sum(static_cast<std::size_t>(c.width + detail::kRowPadding));
-  std::vector<const void*> rows;
-  const Index end = c.count() * (task + 1) / f.tasks;
-  for (Index i = c.count() * task / f.tasks; i < end; ++i) {
+// Tokens [begin, end). sum: width + kRowPadding; rows: part_count().
+void embed_tokens_of(const detail::EmbedCall& c, Isa isa, Index begin, Index end, double* sum,
+                     const void** rows) noexcept {
+  const detail::NormKernels& norm = detail::norm_kernels(isa);
+  const detail::RowKernels& narrow = detail::row_kernels(isa);
+  const detail::WeighKernels& kernels = detail::weigh_kernels(isa);
+  for (Index i = begin; i < end; ++i) {
     std::byte* y = c.y.at(i / c.tokens, i % c.tokens);
     if (!c.has_norm() && size_of(c.dtype) > 2) {
       c.rows_of(i, rows);
-      (c.dtype == DType::f64 ? kernels.f64_f64 : kernels.f32_f32)(
-          {rows.data(), c.scale.data(), static_cast<Index>(rows.size()), c.width, y});
+      (c.dtype == DType::f64 ? kernels.f64_f64
+                             : kernels.f32_f32)({rows, c.scale.data(), c.part_count(), c.width, y});
       continue;
     }
-    c.sum(kernels, i, sum.data(), rows);
-    if (c.has_norm()) norm.forward(sum.data(), c.width, c.epsilon, c.gamma.data(), c.beta.data());
-    detail::narrow_row(narrow, sum.data(), c.dtype, c.width, y);
+    c.sum(kernels, i, sum, rows);
+    if (c.has_norm()) norm.forward(sum, c.width, c.epsilon, c.gamma.data(), c.beta.data());
+    detail::narrow_row(narrow, sum, c.dtype, c.width, y);
   }
 }
 
@@ -203,12 +192,17 @@ void embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& nor
     detail::check_separate("embed", {"a table", detail::memory_of(p.table)}, out);
     detail::check_in_place("embed", {"rows", detail::memory_of(p.rows)}, out);
   }
-  Forward f{call, active_isa()};
-  if (executor.run != nullptr)
-    f.tasks = std::max<Index>(1, std::min({executor.concurrency, call.count(),
-                                           call.count() * call.width / kValuesPerTask}));
-  if (f.tasks > 1) return executor.run(executor.context, f.tasks, embed_tokens_of, &f);
-  embed_tokens_of(&f, 0);
+  const Isa isa = active_isa();
+  const Index most = call.count() * call.width / detail::kValuesPerTask;
+  const auto tasks = static_cast<std::size_t>(detail::task_count(executor, call.count(), most));
+  const Index pitch = call.width + detail::kRowPadding;
+  std::vector<double> sum(tasks * static_cast<std::size_t>(pitch));
+  std::vector<const void*> rows(tasks * call.scale.size());
+  detail::parallel_for(executor, call.count(), most,
+                       [&](Index begin, Index end, Index task) noexcept {
+                         embed_tokens_of(call, isa, begin, end, sum.data() + task * pitch,
+                                         rows.data() + task * call.part_count());
+                       });
 }
 
 }  // namespace posenc

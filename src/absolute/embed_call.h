@@ -50,10 +50,11 @@ struct EmbedCall {
 
   bool has_norm() const noexcept { return !gamma.empty(); }
   Index count() const noexcept { return batch * tokens; }
-  // s_i in double.
-  void sum(const WeighKernels&, Index token, double* out, std::vector<const void*>& rows) const;
+  Index part_count() const noexcept { return static_cast<Index>(scale.size()); }
+  // s_i in double. rows: room for those that a token reads, part_count() of them.
+  void sum(const WeighKernels&, Index token, double* out, const void** rows) const noexcept;
   // The rows that token reads.
-  void rows_of(Index token, std::vector<const void*>& rows) const;
+  void rows_of(Index token, const void** rows) const noexcept;
 };
 
 // Throws [embed]. `y`: what is written, or the gradient that comes in (read only); `what` errors

@@ -7,6 +7,7 @@
 
 #include "absolute/embed_call.h"
 #include "core/overlap.h"
+#include "core/parallel.h"
 #include "core/shape.h"
 #include "kernels/norm.h"
 #include "posenc/core/error.h"
@@ -17,22 +18,6 @@ namespace {
 using detail::EmbedCall;
 constexpr const char* kWho = "embed";
 constexpr Index kBlock = 64;  // tokens of a partial sum of gamma and beta, whatever the threads
-
-template <class F>
-void shared_out(const Executor& executor, Index n, Index work, const F& part) {
-  struct Job {
-    const F& part;
-    Index n, tasks;
-  } job{part, n, 1};
-  if (executor.run != nullptr)
-    job.tasks = std::max<Index>(1, std::min({executor.concurrency, n, work / (1 << 15)}));
-  const auto run = [](void* arg, Index task) {
-    const Job& j = *static_cast<const Job*>(arg);
-    j.part(j.n * task / j.tasks, j.n * (task + 1) / j.tasks);
-  };
-  if (job.tasks > 1) return executor.run(executor.context, job.tasks, run, &job);
-  run(&job, 0);
-}
 
 void check_gradient(const TensorView& g, const char* what) {
   if (g.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
@@ -72,27 +57,47 @@ struct Back {
   }
 };
 
-void back_block(const EmbedCall& c, Isa isa, Index block, Back& back) {
+// s: width; rows: part_count().
+void back_block(const EmbedCall& c, Isa isa, Index block, Index begin, Index end, Back& back,
+                double* s, const void** rows) noexcept {
   const detail::WeighKernels& k = detail::weigh_kernels(isa);
   const detail::NormKernels& norm = detail::norm_kernels(isa);
-  std::vector<double> s(static_cast<std::size_t>(c.width));
-  std::vector<const void*> rows;
   const double one = 1;
-  for (Index i = block * kBlock; i < std::min(c.count(), (block + 1) * kBlock); ++i) {
+  for (Index i = begin; i < end; ++i) {
     const void* up = c.y.at(i / c.tokens, i % c.tokens);
     double* d = back.d.get() + i * c.width;
     k.into_f64(c.dtype)({&up, &one, 1, c.width, d});
     if (!c.has_norm()) continue;
-    c.sum(k, i, s.data(), rows);
-    norm.backward(s.data(), c.width, c.epsilon, c.gamma.data(), d,
-                  back.gamma.data() + block * c.width, back.beta.data() + block * c.width);
+    c.sum(k, i, s, rows);
+    norm.backward(s, c.width, c.epsilon, c.gamma.data(), d, back.gamma.data() + block * c.width,
+                  back.beta.data() + block * c.width);
   }
+}
+
+void back_tokens(const EmbedCall& c, Back& back, const Executor& executor) {
+  const Isa isa = active_isa();
+  const Index blocks = detail::block_count(c.count(), kBlock);
+  const Index most = c.count() * c.width / detail::kValuesPerTask;
+  const auto tasks = static_cast<std::size_t>(detail::task_count(executor, blocks, most));
+  std::vector<double> s(tasks * static_cast<std::size_t>(c.width));
+  std::vector<const void*> rows(tasks * c.scale.size());
+  detail::parallel_blocks(executor, c.count(), kBlock, most,
+                          [&](Index block, Index begin, Index end, Index task) noexcept {
+                            back_block(c, isa, block, begin, end, back, s.data() + task * c.width,
+                                       rows.data() + task * c.part_count());
+                          });
 }
 
 // Tokens by the row they read: those of row r are token[start[r]] .. token[start[r + 1] - 1], in
 // order.
 struct ByRow {
   std::vector<Index> start, token, row;  // row: those that are read, ascending
+  Index longest = 0;                     // tokens that read one row
+
+  std::span<const Index> tokens_of(Index r) const noexcept {
+    const auto at = static_cast<std::size_t>(r);
+    return {token.data() + start[at], static_cast<std::size_t>(start[at + 1] - start[at])};
+  }
 };
 ByRow by_row(const std::vector<Index>& row_of, Index rows, std::optional<Index> frozen) {
   ByRow s;
@@ -100,7 +105,10 @@ ByRow by_row(const std::vector<Index>& row_of, Index rows, std::optional<Index> 
   for (const Index r : row_of) ++s.start[static_cast<std::size_t>(r) + 1];
   for (Index r = 0; r < rows; ++r) {
     const auto at = static_cast<std::size_t>(r);
-    if (s.start[at + 1] > 0 && frozen != r) s.row.push_back(r);
+    if (s.start[at + 1] > 0 && frozen != r) {
+      s.row.push_back(r);
+      s.longest = std::max(s.longest, s.start[at + 1]);
+    }
     s.start[at + 1] += s.start[at];
   }
   s.token.resize(row_of.size());
@@ -120,32 +128,33 @@ void table_gradient(const EmbedCall& c, std::size_t part, const Back& back, cons
   const Index size = narrow ? sizeof(float) : sizeof(double);
   // Few rows (segments): channels are shared out; many: rows. Each sum is the same either way.
   const bool by_channel = static_cast<Index>(sorted.row.size()) < 4 * executor.concurrency;
-  const auto sum = [&](Index row_from, Index row_to, Index from, Index to_channel) {
-    std::vector<const void*> rows;
-    std::vector<double> weight, out(static_cast<std::size_t>(to_channel - from));
+  const auto rows = static_cast<Index>(sorted.row.size());
+  // By channel whole vectors of 16, so that no channel changes its place in one.
+  const Index count = by_channel ? detail::block_count(c.width, 16) : rows;
+  const Index most = c.count() * c.width / detail::kValuesPerTask;
+  const auto tasks = static_cast<std::size_t>(detail::task_count(executor, count, most));
+  const auto longest = static_cast<std::size_t>(sorted.longest);
+  const std::vector<double> weight(longest, c.scale[part]);
+  std::vector<const void*> addends(tasks * longest);
+  std::vector<double> sums(tasks * static_cast<std::size_t>(c.width));
+  const auto sum = [&](Index row_from, Index row_to, Index from, Index end, Index task) noexcept {
+    const void** addend = addends.data() + task * sorted.longest;
+    double* out = sums.data() + task * c.width;
     for (Index i = row_from; i < row_to; ++i) {
       const Index r = sorted.row[static_cast<std::size_t>(i)];
-      rows.clear();
-      for (Index t = sorted.start[static_cast<std::size_t>(r)];
-           t < sorted.start[static_cast<std::size_t>(r) + 1]; ++t)
-        rows.push_back(
-            static_cast<const std::byte*>(back.row(c, sorted.token[static_cast<std::size_t>(t)])) +
-            from * size);
-      weight.assign(rows.size(), c.scale[part]);
-      kernel({rows.data(), weight.data(), static_cast<Index>(rows.size()), to_channel - from,
-              out.data()});
-      add_row(to, r * to.stride[0] + from * to.stride[1], to.stride[1], out.data(),
-              to_channel - from);
+      const std::span<const Index> tokens = sorted.tokens_of(r);
+      for (std::size_t t = 0; t < tokens.size(); ++t)
+        addend[t] = static_cast<const std::byte*>(back.row(c, tokens[t])) + from * size;
+      kernel({addend, weight.data(), static_cast<Index>(tokens.size()), end - from, out});
+      add_row(to, r * to.stride[0] + from * to.stride[1], to.stride[1], out, end - from);
     }
   };
-  const auto rows = static_cast<Index>(sorted.row.size());
-  const Index work = c.count() * c.width;
-  if (by_channel)  // whole vectors of 16, so that no channel changes its place in one
-    shared_out(executor, (c.width + 15) / 16, work, [&](Index from, Index end) {
-      sum(0, rows, from * 16, std::min(end * 16, c.width));
-    });
-  else
-    shared_out(executor, rows, work, [&](Index from, Index end) { sum(from, end, 0, c.width); });
+  detail::parallel_for(executor, count, most, [&](Index from, Index end, Index task) noexcept {
+    if (by_channel)
+      sum(0, rows, from * 16, std::min(end * 16, c.width), task);
+    else
+      sum(from, end, 0, c.width, task);
+  });
 }
 
 void rows_gradient(const EmbedCall& c, std::size_t part, const Back& back, const TensorView& to) {
@@ -197,7 +206,7 @@ void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedN
   const detail::Operand up{"d_y", detail::memory_of(d_y)};
   for (const TensorView& d : g.parts)
     detail::check_separate(kWho, up, {"a gradient", detail::memory_of(d)});
-  const Index blocks = (c.count() + kBlock - 1) / kBlock;
+  const Index blocks = detail::block_count(c.count(), kBlock);
   Back back;
   if (c.has_norm() || size_of(c.dtype) == 2)
     back.d =
@@ -206,10 +215,7 @@ void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedN
     back.gamma.resize(static_cast<std::size_t>(blocks * c.width));
     back.beta.resize(back.gamma.size());
   }
-  if (!back.direct())
-    shared_out(executor, blocks, c.count() * c.width, [&](Index from, Index to) {
-      for (Index b = from; b < to; ++b) back_block(c, active_isa(), b, back);
-    });
+  if (!back.direct()) back_tokens(c, back, executor);
   const auto add_blocks = [&](const TensorView& to, const std::vector<double>& from) {
     if (to.empty()) return;
     std::vector<double> sum(static_cast<std::size_t>(c.width));

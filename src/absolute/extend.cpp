@@ -10,6 +10,7 @@
 
 #include "core/convert.h"
 #include "core/overlap.h"
+#include "core/parallel.h"
 #include "core/shape.h"
 #include "kernels/weigh.h"
 #include "posenc/core/error.h"
@@ -18,7 +19,6 @@ namespace posenc {
 namespace {
 
 constexpr const char* kWho = "extend";
-constexpr Index kValuesPerTask = 1 << 16;   // below this a task costs more than it saves
 const Extension kGrid{ExtendHow::bicubic};  // any way that takes grids
 
 // Row o is the sum of weight[k] x row index[k], start[o] <= k < start[o + 1].
@@ -26,6 +26,12 @@ struct RowMap {
   Index rows = 0;
   std::vector<Index> start, index;
   std::vector<double> weight;
+
+  Index most() const {  // numbers that one row sums
+    Index n = 0;
+    for (std::size_t o = 0; o + 1 < start.size(); ++o) n = std::max(n, start[o + 1] - start[o]);
+    return n;
+  }
 };
 
 RowMap forward(const AxisTaps& t) {
@@ -69,31 +75,40 @@ struct Side {
 struct Walk {
   Side in, out;
   RowMap y, x;
-  Index channels = 0, tasks = 1;
+  Index channels = 0;
   void (*first)(const detail::Weigh&) = nullptr;   // in -> buffer, or in -> out of one column
   void (*second)(const detail::Weigh&) = nullptr;  // buffer -> out
+
+  bool is_line() const { return in.width == 1 && out.width == 1; }
 };
 
-// One new row; `rows` keeps the memory of its pointers.
+// What a task needs: the rows that one new row weighs, and all columns of it for the second axis.
+struct Scratch {
+  std::vector<const void*> rows;
+  std::vector<double> buffer;
+
+  explicit Scratch(const Walk& w)
+      : rows(static_cast<std::size_t>(std::max(w.y.most(), w.x.most()))),
+        buffer(static_cast<std::size_t>(w.is_line() ? 0 : w.in.width * w.channels)) {}
+};
+
+// One new row.
 void weigh(void (*kernel)(const detail::Weigh&), const RowMap& m, Index row, const std::byte* in,
-           Index step, Index width, void* out, std::vector<const void*>& rows) {
+           Index step, Index width, void* out, std::vector<const void*>& rows) noexcept {
   const auto o = static_cast<std::size_t>(row);
-  rows.clear();
-  for (Index k = m.start[o]; k < m.start[o + 1]; ++k)
-    rows.push_back(in + m.index[static_cast<std::size_t>(k)] * step);
-  kernel({rows.data(), m.weight.data() + m.start[o], m.start[o + 1] - m.start[o], width, out});
+  const Index first = m.start[o], count = m.start[o + 1] - first;
+  for (Index k = 0; k < count; ++k)
+    rows[static_cast<std::size_t>(k)] = in + m.index[static_cast<std::size_t>(first + k)] * step;
+  kernel({rows.data(), m.weight.data() + first, count, width, out});
 }
 
-void walk_rows(void* arg, Index task) {
-  const Walk& w = *static_cast<const Walk*>(arg);
-  const Index from = w.y.rows * task / w.tasks, to = w.y.rows * (task + 1) / w.tasks;
+void walk_rows(const Walk& w, Index from, Index to, Scratch& scratch) noexcept {
   const Index c = w.channels, columns = w.in.width, step = w.in.step();
-  std::vector<const void*> rows;
-  if (columns == 1 && w.out.width == 1) {
+  auto& [rows, buffer] = scratch;
+  if (w.is_line()) {
     for (Index o = from; o < to; ++o) weigh(w.first, w.y, o, w.in.data, step, c, w.out.at(o), rows);
     return;
   }
-  std::vector<double> buffer(static_cast<std::size_t>(columns * c));
   const auto* kept = reinterpret_cast<const std::byte*>(buffer.data());
   for (Index o = from; o < to; ++o) {
     if (w.in.stride == c)
@@ -109,19 +124,19 @@ void walk_rows(void* arg, Index task) {
 
 void run(Walk& w, const Executor& executor) {
   const detail::WeighKernels& k = detail::weigh_kernels(active_isa());
-  const bool line = w.in.width == 1 && w.out.width == 1;
+  const bool line = w.is_line();
   if (w.in.is_double)
     w.first = line && !w.out.is_double ? k.f64_f32 : k.f64_f64;
   else
     w.first = line && !w.out.is_double ? k.f32_f32 : k.f32_f64;
   w.second = w.out.is_double ? k.f64_f64 : k.f64_f32;
   const Index values = w.y.rows * std::max(w.in.width, w.out.width) * w.channels;
-  w.tasks = 1;
-  if (executor.run != nullptr)
-    w.tasks =
-        std::max<Index>(1, std::min({executor.concurrency, w.y.rows, values / kValuesPerTask}));
-  if (w.tasks > 1) return executor.run(executor.context, w.tasks, walk_rows, &w);
-  walk_rows(&w, 0);
+  const Index most = values / detail::kValuesPerTask;
+  std::vector<Scratch> scratch(
+      static_cast<std::size_t>(detail::task_count(executor, w.y.rows, most)), Scratch(w));
+  detail::parallel_for(executor, w.y.rows, most, [&](Index from, Index to, Index task) noexcept {
+    walk_rows(w, from, to, scratch[static_cast<std::size_t>(task)]);
+  });
 }
 
 void check_layout(const TableShape& l, const Extension& e) {

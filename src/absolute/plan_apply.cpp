@@ -7,6 +7,7 @@
 #include "absolute/plan_state.h"
 #include "absolute/rows.h"
 #include "absolute/window.h"
+#include "core/parallel.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "positions/memory.h"
@@ -17,24 +18,7 @@ namespace {
 
 using State = InputPlan::State;
 constexpr const char* kWho = "input_plan";
-// What one more thread must have to do: below, waking it costs more than it saves.
-constexpr Index kBytesPerTask = Index{1} << 18;
-// Outputs beyond this are written around the cache.
-constexpr Index kStreamBytes = Index{1} << 24;
 constexpr double kLargestReal = 0x1p62;
-
-struct Work {
-  const State* state;
-  const detail::ComposeCall* call;
-  Index items, tasks;
-};
-
-void run_task(void* arg, Index i) {
-  const Work& w = *static_cast<const Work*>(arg);
-  const Index each = w.items / w.tasks, rest = w.items % w.tasks;
-  const Index begin = i * each + std::min(i, rest);
-  w.state->kernels.compose(*w.call, begin, begin + each + (i < rest ? 1 : 0));
-}
 
 void check_real(const Positions& p) {
   for (Index a = 0; a < p.axes; ++a)
@@ -180,11 +164,8 @@ void run_compose(const State& s, ComposeCall& call, const Executor& executor) {
   const Index bytes = call.batch * call.tokens * call.y_width * s.element_size;
   call.stream = call.x.data != call.y.data && bytes > kStreamBytes;
   call.way = s.way;
-  if (bytes >= 2 * kBytesPerTask && executor.run != nullptr) {
-    Work work{&s, &call, items, std::min({executor.concurrency, bytes / kBytesPerTask, items})};
-    if (work.tasks > 1) return executor.run(executor.context, work.tasks, run_task, &work);
-  }
-  s.kernels.compose(call, 0, items);
+  parallel_for(executor, items, bytes / kBytesPerTask,
+               [&](Index begin, Index end) noexcept { s.kernels.compose(call, begin, end); });
 }
 
 }  // namespace detail

@@ -9,6 +9,7 @@
 
 #include "absolute/plan_state.h"
 #include "absolute/rows.h"
+#include "core/parallel.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "positions/memory.h"
@@ -70,15 +71,14 @@ struct Work {
 };
 
 // Rows are dealt by the tokens that read them, so that tasks have equal work.
-Index row_at(const Work& w, Index part) {
+Index row_at(const Work& w, Index part) noexcept {
   const Index rows = w.source->table_rows, total = w.sorted.start[rows];
   if (part >= w.row_tasks) return rows;
   const Index wanted = total / w.row_tasks * part + total % w.row_tasks * part / w.row_tasks;
   return std::lower_bound(w.sorted.start, w.sorted.start + rows, wanted) - w.sorted.start;
 }
 
-void sum_task(void* arg, Index i) {
-  const Work& w = *static_cast<const Work*>(arg);
+void sum_task(const Work& w, Index i) noexcept {
   const Index part = i / w.channel_tasks, slice = i % w.channel_tasks;
   const Index begin = w.source->width * slice / w.channel_tasks;
   const Index end = w.source->width * (slice + 1) / w.channel_tasks;
@@ -103,10 +103,9 @@ void table_gradient(const State& s, const detail::ComposeSource& source, Index f
   if (tasks > 1) {
     w.row_tasks = std::min(source.table_rows, 4 * tasks);
     w.channel_tasks = std::max<Index>(1, source.width / kChannelsPerTask);
-    executor.run(executor.context, w.row_tasks * w.channel_tasks, sum_task, &w);
-  } else {
-    sum_task(&w, 0);
   }
+  detail::run_tasks(executor, w.row_tasks * w.channel_tasks,
+                    [&](Index i) noexcept { sum_task(w, i); });
 }
 
 }  // namespace

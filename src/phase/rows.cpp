@@ -112,8 +112,6 @@ namespace {
 
 using detail::RowPlane;
 
-constexpr Index kStreamBytes = Index{8} << 20;  // outputs beyond are written around the cache
-
 Index columns_of(TableLayout layout, Index pairs) {
   return layout == TableLayout::half ? pairs : 2 * pairs;
 }
@@ -183,7 +181,7 @@ void fill(const Spectrum& s, const Positions& p, const RowPlane& cos, const RowP
   const Index rows = p.batch * p.count, elements = 2 * s.heads * s.pairs();
   if (rows == 0 || elements == 0) return;
   if (precision != Precision::exact) {
-    detail::split_rows(executor, rows, elements * 8, [&](Index begin, Index end) {
+    detail::split_rows(executor, rows, elements * 8, [&](Index begin, Index end) noexcept {
       detail::compat_rows(s, precision, p, cos, sin, begin, end);
     });
     return;
@@ -195,8 +193,9 @@ void fill(const Spectrum& s, const Positions& p, const RowPlane& cos, const RowP
   const detail::PhaseTurns turns{hi.data(), lo.data(), per_unit.data(), s.heads,
                                  s.axes,    s.pairs(), s.gain};
   const detail::RowKernels& kernels = detail::row_kernels(active_isa());
-  const bool stream = rows * elements * size_of(cos.data ? cos.dtype : sin.dtype) > kStreamBytes;
-  detail::split_rows(executor, rows, elements, [&](Index begin, Index end) {
+  const bool stream =
+      rows * elements * size_of(cos.data ? cos.dtype : sin.dtype) > detail::kStreamRowBytes;
+  detail::split_rows(executor, rows, elements, [&](Index begin, Index end) noexcept {
     detail::exact_rows(kernels, turns, p, cos, sin, stream, begin, end);
   });
 }

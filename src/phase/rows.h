@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "core/parallel.h"
 #include "kernels/rows.h"
 #include "posenc/core/executor.h"
 #include "posenc/core/isa.h"
@@ -51,30 +52,14 @@ inline constexpr Index kMaxCompatAxes = 16;
 void check_positions(const Positions&, std::string_view who);
 
 // Splits rows at fixed places, so that results do not depend on the number of threads.
-// work(begin, end) must not throw; elements: written a row.
+// work(begin, end) must be noexcept; elements: written a row.
 template <class Work>
 void split_rows(const Executor& executor, Index rows, Index elements, const Work& work) {
   constexpr Index kBlock = 1024;  // rows; a multiple of those between anchors
-  constexpr Index kSmall = 1 << 15;
-  const Index blocks = (rows + kBlock - 1) / kBlock;
-  const Index tasks = executor.concurrency < blocks ? executor.concurrency : blocks;
-  if (executor.run == nullptr || tasks < 2 || rows * elements < kSmall) {
-    for (Index b = 0; b < blocks; ++b)
-      work(b * kBlock, (b + 1) * kBlock < rows ? (b + 1) * kBlock : rows);
-    return;
-  }
-  struct Call {
-    const Work* work;
-    Index rows, blocks, tasks;
-  } call{&work, rows, blocks, tasks};
-  executor.run(
-      executor.context, tasks,
-      [](void* arg, Index i) {
-        const Call& c = *static_cast<const Call*>(arg);
-        for (Index b = c.blocks * i / c.tasks; b < c.blocks * (i + 1) / c.tasks; ++b)
-          (*c.work)(b * kBlock, (b + 1) * kBlock < c.rows ? (b + 1) * kBlock : c.rows);
-      },
-      &call);
+  // One more thread or all: a block is worth a task.
+  const Index most = rows * elements < kValuesPerTask ? 1 : rows;
+  parallel_blocks(executor, rows, kBlock, most,
+                  [&](Index, Index begin, Index end, Index) noexcept { work(begin, end); });
 }
 
 }  // namespace posenc::detail

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "core/parallel.h"
 #include "core/shape.h"
 #include "kernels/read.h"
 #include "kernels/token.h"
@@ -99,7 +100,7 @@ struct Call {
   const Positions* positions;
   const PhaseGradients* want;
   double* partial;  // [slices, columns]: frequency, then gain
-  Index tokens, slices, columns, tasks;
+  Index tokens, slices, columns;
 };
 
 double element(const Heads& h, Index batch, Index token, Index head, Index channel) noexcept {
@@ -170,16 +171,11 @@ void add_token(const Call& call, Index batch, Index token, double* partial) noex
     for (Index a = 0; a < t.axes; ++a) at(call.want->position, a, batch, token) += d_position[a];
 }
 
-void run_slices(void* arg, Index task) {
-  const Call& call = *static_cast<const Call*>(arg);
+void add_slice(const Call& call, Index slice, Index begin, Index end) noexcept {
   const Index count = shape_of(*call.x).tokens;
-  for (Index i = call.slices * task / call.tasks; i < call.slices * (task + 1) / call.tasks; ++i) {
-    double* partial = call.partial + i * call.columns;
-    std::fill_n(partial, call.columns, 0.0);
-    const Index end = call.tokens * (i + 1) / call.slices;
-    for (Index r = call.tokens * i / call.slices; r < end; ++r)
-      add_token(call, r / count, r % count, partial);
-  }
+  double* partial = call.partial + slice * call.columns;
+  std::fill_n(partial, call.columns, 0.0);
+  for (Index r = begin; r < end; ++r) add_token(call, r / count, r % count, partial);
 }
 
 }  // namespace
@@ -239,15 +235,12 @@ void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
             static_cast<double*>(memory),
             h.batch * h.tokens,
             0,
-            0,
-            1};
+            0};
   call.slices = slices_of(call.tokens);
   call.columns = Index{t.heads} * t.axes * t.pairs + 1;
-  call.tasks = executor.run ? std::min(executor.concurrency, call.slices) : 1;
-  if (call.tasks > 1)
-    executor.run(executor.context, call.tasks, run_slices, &call);
-  else
-    call.tasks = 1, run_slices(&call, 0);
+  detail::parallel_slices(
+      executor, call.tokens, call.slices,
+      [&](Index slice, Index begin, Index end) noexcept { add_slice(call, slice, begin, end); });
   for (Index i = 0; i < call.slices; ++i) {
     const double* partial = call.partial + i * call.columns;
     if (!want.gain.empty()) *static_cast<double*>(want.gain.data) += partial[call.columns - 1];

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/known_enum.h"
+#include "core/parallel.h"
 #include "posenc/core/error.h"
 #include "rotary/plan_state.h"
 
@@ -17,12 +18,6 @@ using State = RotaryPlan::State;
 
 // Vectors read whole: room behind the last pair.
 constexpr std::size_t kPadding = 64;
-// What one more thread must have to do: below, waking it costs more than it saves.
-constexpr Index kBytesPerTask = Index{1} << 18;
-// Calls beyond this find their tensors in memory rather than in the cache.
-constexpr Index kLargeBytes = Index{1} << 22;
-// Outputs beyond this are written around the cache.
-constexpr Index kStreamBytes = Index{1} << 24;
 
 std::vector<Gap> gaps_between(const RotarySpec& spec) {
   std::vector<Gap> turned;
@@ -135,29 +130,6 @@ Index RotaryPlan::row_columns() const noexcept {
 }
 
 namespace detail {
-namespace {
-
-struct Work {
-  const State* state;
-  const RotateCall* call;
-  Index tokens, tasks;
-};
-
-void turn(const State& s, const RotateCall& call, Index begin, Index end) noexcept {
-  if (s.spec.precision == Precision::exact)
-    s.kernel(call, begin, end);
-  else
-    rotate_compat(call, s.spec, begin, end);
-}
-
-void run_task(void* arg, Index i) {
-  const Work& w = *static_cast<const Work*>(arg);
-  const Index each = w.tokens / w.tasks, rest = w.tokens % w.tasks;
-  const Index begin = i * each + std::min(i, rest);
-  turn(*w.state, *w.call, begin, begin + each + (i < rest ? 1 : 0));
-}
-
-}  // namespace
 
 void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor& executor) {
   call.blocks = s.tables.data();
@@ -172,12 +144,12 @@ void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor
   call.large = bytes > kLargeBytes;
   call.stream = bytes > kStreamBytes &&
                 (call.in->q.data != call.out->q.data || call.in->k.data != call.out->k.data);
-  if (bytes >= 2 * kBytesPerTask && executor.run != nullptr) {
-    Work work{&s, &call, tokens, std::min(executor.concurrency, bytes / kBytesPerTask)};
-    work.tasks = std::min(work.tasks, tokens);
-    if (work.tasks > 1) return executor.run(executor.context, work.tasks, run_task, &work);
-  }
-  turn(s, call, 0, tokens);
+  parallel_for(executor, tokens, bytes / kBytesPerTask, [&](Index begin, Index end) noexcept {
+    if (s.spec.precision == Precision::exact)
+      s.kernel(call, begin, end);
+    else
+      rotate_compat(call, s.spec, begin, end);
+  });
 }
 
 void apply_lookup(const State& s, const QK& in, const QK& out, RowSource& rows, RotateMode mode,

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <vector>
 
+#include "core/parallel.h"
 #include "kernels/polar.h"
 #include "kernels/read.h"
 
@@ -58,8 +59,6 @@ struct Job {
   const RowKernels& rows;
   const PolarKernels& polar;
   Bias& bias;
-  bool by_heads = false;  // else by tokens
-  Index tasks = 1;
 };
 
 // Copies of `n` elements that stand apart, as bits.
@@ -165,34 +164,25 @@ struct Worker {
   }
 };
 
-// Every number is made of its own alone, and a head's sum meets its tokens in order.
-void run_task(void* arg, Index task) {
-  const Job& job = *static_cast<const Job*>(arg);
-  const Heads& h = *job.call.in;
-  const Index rows = h.batch * h.tokens, count = job.by_heads ? h.heads : rows;
-  const Index low = count * task / job.tasks, high = count * (task + 1) / job.tasks;
-  Worker worker(job);
-  if (job.by_heads)
-    for (Index r = 0; r < rows; ++r) worker.token(r / h.tokens, r % h.tokens, low, high);
-  else
-    for (Index r = low; r < high; ++r) worker.token(r / h.tokens, r % h.tokens, 0, h.heads);
-}
-
 }  // namespace
 
 void pope_rows(const PopeCall& call, const Executor& executor) {
   const Heads& h = *call.in;
   const Isa isa = active_isa();
   Bias bias(call);
-  Job job{call, row_kernels(isa), polar_kernels(isa, h.dtype), bias};
+  const Job job{call, row_kernels(isa), polar_kernels(isa, h.dtype), bias};
   const Index rows = h.batch * h.tokens;
-  job.by_heads = !bias.sum.empty() || rows < executor.concurrency;
-  if (executor.run != nullptr && rows * h.heads * h.dim >= kSmall)
-    job.tasks = std::max(Index{1}, std::min(executor.concurrency, job.by_heads ? h.heads : rows));
-  if (job.tasks > 1)
-    executor.run(executor.context, job.tasks, run_task, &job);
-  else
-    run_task(&job, 0);
+  const bool by_heads = !bias.sum.empty() || rows < executor.concurrency;
+  const Index count = by_heads ? h.heads : rows;
+  const Index most = rows * h.heads * h.dim < kSmall ? 1 : count;
+  // Every number is made of its own alone, and a head's sum meets its tokens in order.
+  parallel_for(executor, count, most, [&](Index low, Index high) noexcept {
+    Worker worker(job);
+    if (by_heads)
+      for (Index r = 0; r < rows; ++r) worker.token(r / h.tokens, r % h.tokens, low, high);
+    else
+      for (Index r = low; r < high; ++r) worker.token(r / h.tokens, r % h.tokens, 0, h.heads);
+  });
   bias.write_sums(call);
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/parallel.h"
 #include "core/shape.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
@@ -229,13 +230,12 @@ struct Call {
   const RotaryPlan::State& plan;
   const Heads& keys;
   const detail::RowKernels& kernels;
-  Index columns, chunks, tasks;
-  std::vector<std::byte> rows;  // kTokens rows a task
+  Index columns;
 };
 
 template <class T>
-void move_chunk(Call& c, Index chunk, T* rows) {
-  const Index per_row = (c.keys.tokens + kTokens - 1) / kTokens;
+void move_chunk(const Call& c, Index chunk, T* rows) {
+  const Index per_row = detail::block_count(c.keys.tokens, kTokens);
   const Index batch = chunk / per_row, begin = chunk % per_row * kTokens;
   const Index n = std::min(kTokens, c.keys.tokens - begin);
   Move move(c.from, c.to, c.kernels);
@@ -251,18 +251,6 @@ void move_chunk(Call& c, Index chunk, T* rows) {
   QK qk;
   qk.k = k;
   detail::apply_lookup(c.plan, qk, qk, source, RotateMode::forward, inline_executor());
-}
-
-void run_chunks(void* arg, Index task) {
-  Call& c = *static_cast<Call*>(arg);
-  std::byte* rows = c.rows.data() + task * kTokens * c.columns * 8;
-  for (Index i = c.chunks * task / c.tasks; i < c.chunks * (task + 1) / c.tasks; ++i) {
-    if (c.keys.dtype == DType::f64) {
-      move_chunk(c, i, reinterpret_cast<double*>(rows));
-    } else {
-      move_chunk(c, i, reinterpret_cast<float*>(rows));
-    }
-  }
 }
 
 }  // namespace
@@ -281,9 +269,10 @@ Rerotation can_rerotate(const RotarySpec& from, const RotarySpec& to) {
     if (r.verdict != Verdict::exact) return r;
   }
   if (from.valid_from() > 1)
-    return {Verdict::approximate,
-            "the old frequencies hold from length " + std::to_string(from.valid_from()) +
-                " on: keys cached while the sequence was shorter were turned by others"};
+    return {Verdict::approximate, "the old frequencies hold from length " +
+                                      std::to_string(from.valid_from()) +
+                                      " on: keys cached while the sequence was shorter were "
+                                      "rotated with different frequencies"};
   return {Verdict::exact, "each pair turns by p' f' - p f"};
 }
 
@@ -309,23 +298,23 @@ void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_po
   check_side(new_side, keys, "new");
   for (const Side* side : {&old_side, &new_side})
     detail::check_positions_apart("rerotate", side->positions, {{"keys", detail::memory_of(keys)}});
-  Call call{old_side,
-            new_side,
-            plan.state(),
-            keys,
-            detail::row_kernels(active_isa()),
-            plan.row_columns(),
-            keys.batch * ((keys.tokens + kTokens - 1) / kTokens),
-            1,
-            {}};
-  const bool threads = executor.run != nullptr && executor.concurrency > 1;
-  if (threads) call.tasks = std::min(executor.concurrency, call.chunks);
-  call.rows.resize(static_cast<std::size_t>(call.tasks * kTokens * call.columns * 8));
-  if (threads && call.tasks > 1) {
-    executor.run(executor.context, call.tasks, run_chunks, &call);
-  } else {
-    run_chunks(&call, 0);
-  }
+  const Call call{
+      old_side,          new_side, plan.state(), keys, detail::row_kernels(active_isa()),
+      plan.row_columns()};
+  const Index chunks = keys.batch * detail::block_count(keys.tokens, kTokens);
+  const Index row_bytes = kTokens * call.columns * 8;  // of a task
+  std::vector<std::byte> rows(
+      static_cast<std::size_t>(detail::task_count(executor, chunks, chunks) * row_bytes));
+  detail::parallel_for(executor, chunks, chunks, [&](Index begin, Index end, Index task) noexcept {
+    std::byte* own = rows.data() + task * row_bytes;
+    for (Index i = begin; i < end; ++i) {
+      if (keys.dtype == DType::f64) {
+        move_chunk(call, i, reinterpret_cast<double*>(own));
+      } else {
+        move_chunk(call, i, reinterpret_cast<float*>(own));
+      }
+    }
+  });
 }
 
 }  // namespace posenc

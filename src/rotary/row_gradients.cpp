@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/parallel.h"
 #include "core/shape.h"
 #include "kernels/read.h"
 #include "posenc/core/error.h"
@@ -25,7 +26,7 @@ struct Call {
   const CallerRows* rows;
   Positions index;
   detail::RowView cos, sin;  // of the gradients
-  Index batch, tokens, tasks;
+  Index batch, tokens;
 };
 
 void add(const detail::RowView& v, Index at, double x) noexcept {
@@ -80,15 +81,14 @@ void put(const Call& call, Index batch, Index token, Index head, Index k, const 
   }
 }
 
-void run_pairs(void* arg, Index task) {
-  const Call& call = *static_cast<const Call*>(arg);
+void add_pairs(const Call& call, Index begin, Index end) noexcept {
   const RotaryTables& t = *call.table;
   const bool indexed = call.index.data != nullptr;
   const bool by_head = !indexed && call.rows->cos.rank == 4 && call.rows->cos.shape[2] > 1;
   const bool by_batch = indexed || call.rows->cos.rank > 2;
   const Heads &xq = call.x->q, &xk = call.x->k;
   const Index heads = by_head ? call.rows->cos.shape[2] : 1;
-  for (Index k = t.pairs * task / call.tasks; k < t.pairs * (task + 1) / call.tasks; ++k)
+  for (Index k = begin; k < end; ++k)
     for (Index token = 0; token < call.tokens; ++token)
       for (Index head = 0; head < heads; ++head) {
         Sums r;
@@ -159,15 +159,12 @@ void RotaryPlan::row_gradients(const QK& x, const QK& g, const CallerRows& rows,
                          {"sin", detail::memory_of(rows.sin)}});
   detail::check_positions_apart("rotary", rows.index, written);
   const bool indexed = rows.index.data != nullptr;
-  Call call{&s.tables[0], &x, &g,      &rows,    detail::shared_row(rows.index),
-            {},           {}, h.batch, h.tokens, 1};
+  Call call{&s.tables[0], &x, &g, &rows, detail::shared_row(rows.index), {}, {}, h.batch, h.tokens};
   if (!want.cos.empty()) call.cos = detail::row_view(want.cos, indexed);
   if (!want.sin.empty()) call.sin = detail::row_view(want.sin, indexed);
-  if (executor.run != nullptr) call.tasks = std::min(executor.concurrency, s.tables[0].pairs);
-  if (call.tasks > 1)
-    executor.run(executor.context, call.tasks, run_pairs, &call);
-  else
-    run_pairs(&call, 0);
+  const Index pairs = s.tables[0].pairs;
+  detail::parallel_for(executor, pairs, pairs,
+                       [&](Index begin, Index end) noexcept { add_pairs(call, begin, end); });
 }
 
 }  // namespace posenc

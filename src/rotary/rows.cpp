@@ -14,8 +14,6 @@
 namespace posenc::detail {
 namespace {
 
-constexpr Index kStreamBytes = Index{8} << 20;  // outputs beyond are written around the cache
-
 RowPlane plane_at(const TensorView& out, const Positions& p, const RowLayout& l, Index column,
                   Index pairs) {
   RowPlane r;
@@ -55,8 +53,8 @@ void spec_rows(const RotarySpec& spec, std::span<const RotaryTables> blocks, Isa
   check_rows(spec, columns, p, out, who);
   if (rows == 0 || columns == 0) return;
   const RowKernels& kernels = row_kernels(isa);
-  const bool stream = rows * columns * size_of(out.dtype) > kStreamBytes;
-  split_rows(executor, rows, columns, [&](Index begin, Index end) {
+  const bool stream = rows * columns * size_of(out.dtype) > kStreamRowBytes;
+  split_rows(executor, rows, columns, [&](Index begin, Index end) noexcept {
     Index column = 0;
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       const RotaryTables& t = blocks[b];

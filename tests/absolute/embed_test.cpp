@@ -2,6 +2,7 @@
 // Looked-up rows, their sum and norm. The suite `absolute` has BERT, RoBERTa, GPT-2, LayoutLM,
 // TAPAS and Segatron with all gradients; here laws, dtypes, refusals.
 #include "posenc/absolute/embed.h"
+#include "posenc/core/isa.h"
 
 #include <gtest/gtest.h>
 

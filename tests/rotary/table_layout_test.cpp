@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables in every layout, in memory and in files.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>

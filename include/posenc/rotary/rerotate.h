@@ -2,9 +2,9 @@
 // Moving cached keys: to other positions, or to another scaling.
 //   exact        every turned pair keeps its pair and decay; k' = R'(p') R(p)^-1 k * gain'/gain
 //   approximate  `from` holds only from some length on (dynamic NTK at one length, LongRoPE's long
-//                factors): keys cached while the sequence was shorter were turned by others. Who
-//                knows that all keys were turned by `from` (one prefill at that length) says so by
-//                setting its valid_from to 0.
+//                factors): keys cached while the sequence was shorter were rotated with
+//                different frequencies. Who knows that all keys were rotated by `from` (one prefill
+//                at that length) says so by setting its valid_from to 0.
 //   impossible   another pairing, block, width or decay centre: the reason says which
 // A rule that holds up to some length (LongRoPE's short factors) has turned all that was cached up
 // to there: exact.
