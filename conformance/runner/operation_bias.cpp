@@ -29,7 +29,7 @@ double distance_bias(const Term& t, Index h, Index delta) {
 }
 
 // Value of the lowered terms that depend on the distance alone, [head, query, key].
-std::vector<double> biases(const Lowered& lowered, const OwnedPositions& query,
+std::vector<double> biases(const LoweredTerms& lowered, const OwnedPositions& query,
                            const OwnedPositions& key, Index heads) {
   const Positions q = query, k = key;
   std::vector<double> out;
@@ -53,7 +53,7 @@ Bias bias_of(const Check& check) {
   const Encoding encoding = encoding_of(check);
   const OwnedPositions query = positions_of(check, "q_positions");
   const OwnedPositions key = positions_of(check, "k_positions");
-  Shape shape;
+  ScoreShape shape;
   shape.heads = static_cast<Index>(check.number("heads", 0));
   shape.head_dim = static_cast<Index>(check.number("head_dim", 1));
   shape.min_delta = -(Index{1} << 20);
@@ -63,7 +63,7 @@ Bias bias_of(const Check& check) {
         using S = std::decay_t<decltype(scheme)>;
         if constexpr (RelativeScheme<S>) {
           const Given given = given_parameters(check, scheme.parameters(shape));
-          Lowered lowered;
+          LoweredTerms lowered;
           scheme.lower(shape, given.views, lowered);
           return {biases(lowered, query, key, shape.heads),
                   {shape.heads, query.count(), key.count()}};

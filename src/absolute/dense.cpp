@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "absolute/rows.h"
+#include "core/matmul.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -56,15 +57,17 @@ double slope(Activation a, double x) {
   }
 }
 
+detail::ConstMatrix matrix(const TensorView& v) {
+  return {static_cast<const double*>(v.data), v.shape[0], v.shape[1], v.stride[0], v.stride[1]};
+}
+
 // W x + b, before the activation.
 std::vector<double> product(const DenseLayer& l, const std::vector<double>& x) {
-  std::vector<double> z(static_cast<std::size_t>(l.weight.shape[0]), 0.0);
-  for (Index i = 0; i < l.weight.shape[0]; ++i) {
-    double& sum = z[static_cast<std::size_t>(i)];
-    for (Index j = 0; j < l.weight.shape[1]; ++j)
-      sum += number_at(l.weight, i, j) * x[static_cast<std::size_t>(j)];
-    if (!l.bias.empty()) sum += number_at(l.bias, 0, i);
-  }
+  const detail::ConstMatrix w = matrix(l.weight);
+  std::vector<double> z(static_cast<std::size_t>(w.rows), 0.0);
+  detail::add_product(w, {x.data(), w.columns, 1, 1, 0}, {z.data(), 1, 0});
+  for (Index i = 0; i < w.rows && !l.bias.empty(); ++i)
+    z[static_cast<std::size_t>(i)] += number_at(l.bias, 0, i);
   return z;
 }
 
@@ -118,17 +121,19 @@ void pull_layers(const std::vector<DenseLayer>& layers, const std::vector<double
   }
   for (std::size_t n = layers.size(); n-- > 0;) {
     const DenseLayer& l = layers[n];
-    std::vector<double> back(in[n].size(), 0.0);
-    for (Index i = 0; i < l.weight.shape[0]; ++i) {
+    const detail::ConstMatrix w = matrix(l.weight);
+    for (Index i = 0; i < w.rows; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      const double up = d[at] * slope(l.activation, before[n][at]);
-      if (!g.empty() && !g[n].bias.empty()) slot(g[n].bias, 0, i) += up;
-      for (Index j = 0; j < l.weight.shape[1]; ++j) {
-        const auto from = static_cast<std::size_t>(j);
-        if (!g.empty() && !g[n].weight.empty()) slot(g[n].weight, i, j) += up * in[n][from];
-        back[from] += number_at(l.weight, i, j) * up;
-      }
+      d[at] *= slope(l.activation, before[n][at]);
+      if (!g.empty() && !g[n].bias.empty()) slot(g[n].bias, 0, i) += d[at];
     }
+    if (!g.empty() && !g[n].weight.empty()) {
+      const TensorView& to = g[n].weight;
+      detail::add_product({d.data(), w.rows, 1, 1, 0}, {in[n].data(), 1, w.columns, 0, 1},
+                          {static_cast<double*>(to.data), to.stride[0], to.stride[1]});
+    }
+    std::vector<double> back(in[n].size(), 0.0);
+    detail::add_product(transposed(w), {d.data(), w.rows, 1, 1, 0}, {back.data(), 1, 0});
     d = std::move(back);
   }
 }

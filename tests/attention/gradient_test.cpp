@@ -19,7 +19,7 @@ struct World {
   std::vector<double> q, k, v, region_q, region_k, bias, sink, head_scale, factor;
   std::vector<double> slopes, line, key_vector, query_vector, extra_q, extra_k, u, rows, rows_bias,
       key_rows, value_rows, times, fire1, fire2, fire3, cope, gate, dape1, dape2, dape3;
-  Lowered rows_of;
+  LoweredTerms rows_of;
   OwnedPositions pq = arange(1, Tq), pk = arange(0, Tk);
   bool after_terms = false, with_dape = true;
 

@@ -15,7 +15,7 @@ const support::Suite& suite() {
   static const support::Suite s("attention");
   return s;
 }
-Shape shape_of(const AttentionArgs& a) {
+ScoreShape shape_of(const AttentionArgs& a) {
   return {a.qk.q.heads, a.qk.q.dim, -a.qk.k.tokens, a.qk.k.tokens};
 }
 

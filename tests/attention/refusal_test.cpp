@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 struct Good {
   std::vector<double> q = std::vector<double>(24, 0.5), k = q, v = q, out = q, table = {1, 2, 3, 4};
   OwnedPositions p = arange(0, 3);
-  Lowered low;
+  LoweredTerms low;
   AttentionArgs a;
   Good() {
     a.qk = {heads(q.data(), 3, 2, 4), heads(k.data(), 3, 2, 4)};

@@ -56,7 +56,7 @@ struct Values {
 };
 
 // sum over all lowered numbers times a fixed weight each.
-double weighted(const Lowered& low, std::vector<std::vector<double>>* weights) {
+double weighted(const LoweredTerms& low, std::vector<std::vector<double>>* weights) {
   double s = 0;
   std::size_t n = 0;
   for (const Term& t : low.terms)
@@ -74,10 +74,10 @@ double weighted(const Lowered& low, std::vector<std::vector<double>>* weights) {
 
 template <class S>
 void check_transpose(const S& scheme) {
-  const Shape shape{4, 2, -6, 9};
+  const ScoreShape shape{4, 2, -6, 9};
   const std::vector<Parameter> parameters = scheme.parameters(shape);
   Values p(parameters, 0.4), d(parameters, 0);
-  Lowered low;
+  LoweredTerms low;
   scheme.lower(shape, p.view, low);
   ASSERT_FALSE(low.terms.empty()) << S::card.name;
   std::vector<std::vector<double>> weights;
@@ -101,7 +101,7 @@ void check_transpose(const S& scheme) {
       const double kept = p.value[a][i], e = 1e-5;
       const auto at = [&](double x) {
         p.value[a][i] = x;
-        Lowered moved;
+        LoweredTerms moved;
         scheme.lower(shape, p.view, moved);
         p.value[a][i] = kept;
         return weighted(moved, &weights);
@@ -139,9 +139,9 @@ void check_transpose(const S& scheme) {
 
 template <class S>
 void check_fits(const S& scheme) {
-  const Shape shape{4, 2, -6, 9};
+  const ScoreShape shape{4, 2, -6, 9};
   Values p(scheme.parameters(shape), 0.4);
-  Lowered low;
+  LoweredTerms low;
   scheme.lower(shape, p.view, low);
   std::vector<float> x(7 * 4 * 2), y(10 * 4 * 2);
   const OwnedPositions q = arange(3, 7), k = arange(0, 10);
@@ -152,7 +152,7 @@ void check_fits(const S& scheme) {
   a.scale = 1;
   a.query_positions = q;
   a.key_positions = k;
-  Lowered moved = std::move(low);
+  LoweredTerms moved = std::move(low);
   const std::vector<std::int32_t> classes(10, 0);  // of whoever needs some
   for (Term& t : moved.terms)
     if (t.pair.row != nullptr) {

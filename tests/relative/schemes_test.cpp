@@ -77,7 +77,7 @@ TEST(T5, ThresholdsOfTheReference) {
 TEST(T5, Refusals) {
   EXPECT_THAT(refusal([] { t5_thresholds(1, 128); }), HasSubstr("[t5] buckets"));
   EXPECT_THAT(refusal([] { t5_thresholds(16, 8); }), HasSubstr("[t5] max_distance"));
-  Lowered out;
+  LoweredTerms out;
   EXPECT_THAT(refusal([&] { T5{}.lower({2, 4, 0, 5}, {}, out); }), HasSubstr("1 parameters"));
   std::vector<double> table(32 * 2);
   const TensorView wrong = tensor(table.data(), {2, 32});
@@ -110,7 +110,7 @@ TEST(T5, LayersOfTransformers) {
     const T5 t5{
         .bidirectional = s.bidirectional, .num_buckets = s.buckets, .max_distance = s.distance};
     const Index tk = c.args.qk.k.tokens;
-    const Shape shape{c.args.qk.q.heads, c.args.qk.q.dim, -tk, tk};
+    const ScoreShape shape{c.args.qk.q.heads, c.args.qk.q.dim, -tk, tk};
     t5.lower(shape, std::span(&table, 1), c.lowered);
     c.run();
     c.expect_core();
@@ -128,7 +128,7 @@ TEST(T5, LayersOfTransformers) {
     c.args.scale = 1;
     c.args.query_positions = c.args.key_positions = positions(c.integers("positions"));
     const TensorView table = c.view("table");
-    const Shape shape{2, 8, -1000, 1000};
+    const ScoreShape shape{2, 8, -1000, 1000};
     t5.lower(shape, std::span(&table, 1), c.lowered);
     c.run();
     c.expect_core();
@@ -179,7 +179,7 @@ TEST(Alibi, LearnedSlopesAndTheirLogarithms) {
     c.args.mask.visible = c.flags("visible");
     const Alibi alibi{.learned = AlibiLearned::slopes};
     const TensorView slopes = c.view("slopes");
-    const Shape shape{6, 8, -9, 9};
+    const ScoreShape shape{6, 8, -9, 9};
     alibi.lower(shape, std::span(&slopes, 1), c.lowered);
     c.run();
     c.expect_core();
@@ -193,7 +193,7 @@ TEST(Alibi, LearnedSlopesAndTheirLogarithms) {
   const Alibi alibi{.learned = AlibiLearned::log_slopes};
   TensorView slopes = c.view("log_slopes");
   slopes.rank = 1;
-  const Shape shape{3, 4, -9, 9};
+  const ScoreShape shape{3, 4, -9, 9};
   alibi.lower(shape, std::span(&slopes, 1), c.lowered);
   c.run();
   c.expect_core();
@@ -204,7 +204,7 @@ TEST(Alibi, LearnedSlopesAndTheirLogarithms) {
 
 TEST(Alibi, DeepMindsOffsetOnThePast) {
   const auto want = bias_suite()("alibi_bias_deepmind_offset", "bias_4_5_5");
-  Lowered low;
+  LoweredTerms low;
   Alibi{.past_offset = 0.5}.lower({4, 1, -9, 9}, {}, low);
   std::vector<double> zero(20, 0), out(20);
   const OwnedPositions p = arange(0, 5);
@@ -221,12 +221,12 @@ TEST(Alibi, DeepMindsOffsetOnThePast) {
 }
 
 TEST(Alibi, Refusals) {
-  const Shape s{4, 8, 0, 9};
+  const ScoreShape s{4, 8, 0, 9};
   EXPECT_THAT(refusal([&] { Alibi{.max_bias = NAN}.parameters(s); }),
               HasSubstr("[alibi] max_bias"));
   EXPECT_THAT(refusal([&] { Alibi{.alibi_heads = 5}.parameters(s); }),
               HasSubstr("[alibi] alibi_heads"));
-  Lowered out;
+  LoweredTerms out;
   const TensorView extra;
   EXPECT_THAT(refusal([&] { Alibi{}.lower(s, std::span(&extra, 1), out); }),
               HasSubstr("[alibi] there must be 0 parameters"));
@@ -245,8 +245,8 @@ TEST(TransformerXl, ModulesOfTransformersAndTheAuthors) {
     c.args.mask.visible = c.flags("visible");
     const std::vector<TensorView> p{c.view("w_kr"), c.view("u"), c.view("v_bias")};
     const TransformerXl xl{.d_model = p[0].shape[1], .clamp_len = s.clamp};
-    const Shape shape{c.args.qk.q.heads, c.args.qk.q.dim, -c.args.qk.q.tokens,
-                      c.args.qk.k.tokens - 1};
+    const ScoreShape shape{c.args.qk.q.heads, c.args.qk.q.dim, -c.args.qk.q.tokens,
+                           c.args.qk.k.tokens - 1};
     xl.lower(shape, p, c.lowered);
     c.run();
     c.expect_core();
@@ -275,7 +275,7 @@ TEST(TransformerXl, FutureKeysAreRightAsInXlnet) {
 }
 
 TEST(TransformerXl, Refusals) {
-  const Shape s{2, 4, 0, 9};
+  const ScoreShape s{2, 4, 0, 9};
   EXPECT_THAT(refusal([&] { TransformerXl{.d_model = 7}.parameters(s); }),
               HasSubstr("[transformer_xl] d_model"));
   EXPECT_THAT(refusal([&] { (TransformerXl{.d_model = 8, .base = -1}.parameters(s)); }),

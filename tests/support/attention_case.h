@@ -34,7 +34,7 @@ class AttentionCase {
   AttentionCase(const AttentionCase&) = delete;
 
   AttentionArgs args;
-  Lowered lowered;  // terms go here
+  LoweredTerms lowered;  // terms go here
   double tolerance = 2e-12;
 
   const SuiteArray& array(const std::string& what) {

@@ -157,11 +157,12 @@ void text() {
 void window() {
   const Index tokens = 24, w = 3;
   const LocalWindow s{.window = w, .sentences = 3};
-  const Shape shape{.heads = 1, .head_dim = 8, .min_delta = 1 - tokens, .max_delta = tokens - 1};
+  const ScoreShape shape{
+      .heads = 1, .head_dim = 8, .min_delta = 1 - tokens, .max_delta = tokens - 1};
   Values near, far{-0.6};
   for (Index d = -w; d <= w; ++d) near.push_back(1 - 0.25 * std::abs(static_cast<double>(d)));
   const TensorView p[] = {tensor(near.data(), {1, 2 * w + 1}), tensor(far.data(), {1})};
-  Lowered lowered;
+  LoweredTerms lowered;
   s.lower(shape, p, lowered);
   const Term& t = lowered.terms[0];
   Values bias;

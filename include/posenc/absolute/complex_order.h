@@ -15,8 +15,8 @@
 #include "posenc/absolute/initial.h"
 #include "posenc/core/describe.h"
 #include "posenc/core/heads.h"
+#include "posenc/core/parameter.h"
 #include "posenc/positions/view.h"
-#include "posenc/relative/term.h"
 
 namespace posenc {
 

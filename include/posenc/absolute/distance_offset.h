@@ -11,8 +11,8 @@
 
 #include "posenc/core/describe.h"
 #include "posenc/core/error.h"
+#include "posenc/core/parameter.h"
 #include "posenc/core/tensor_view.h"
-#include "posenc/relative/term.h"
 
 namespace posenc {
 

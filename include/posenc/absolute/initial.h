@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "posenc/core/parameter.h"
 #include "posenc/core/philox.h"
-#include "posenc/relative/term.h"
 
 namespace posenc {
 

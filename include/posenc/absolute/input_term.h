@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "posenc/core/describe.h"
+#include "posenc/core/parameter.h"
 #include "posenc/core/tensor_view.h"
 #include "posenc/phase.h"
 #include "posenc/positions/view.h"
-#include "posenc/relative/term.h"
 
 namespace posenc {
 

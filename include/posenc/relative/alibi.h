@@ -65,7 +65,7 @@ struct Alibi {
     return m;
   }
 
-  std::vector<Parameter> parameters(const Shape& s) const {
+  std::vector<Parameter> parameters(const ScoreShape& s) const {
     check_fields(s);
     if (learned == AlibiLearned::fixed) return {};
     Parameter p{
@@ -75,7 +75,7 @@ struct Alibi {
     return {p};
   }
 
-  void lower(const Shape& s, std::span<const TensorView> p, Lowered& out) const {
+  void lower(const ScoreShape& s, std::span<const TensorView> p, LoweredTerms& out) const {
     const std::vector<double> m = slope_of(s, p);
     std::vector<double> sides, offset;
     for (const double x : m) {
@@ -99,8 +99,8 @@ struct Alibi {
     out.terms.push_back(past);
   }
 
-  void pull_back(const Shape& s, std::span<const TensorView> p, std::span<const TermGradient> g,
-                 std::span<const TensorView> dp) const {
+  void pull_back(const ScoreShape& s, std::span<const TensorView> p,
+                 std::span<const TermGradient> g, std::span<const TensorView> dp) const {
     const std::vector<double> m = slope_of(s, p);
     check_parameter_count("alibi", p.size(), dp.size());
     if (dp.empty()) return;
@@ -132,8 +132,8 @@ struct Alibi {
   }
 
  private:
-  void check_fields(const Shape& s) const {
-    check(s, "alibi");
+  void check_fields(const ScoreShape& s) const {
+    check_score_shape(s, "alibi");
     if (alibi_heads < 0 || alibi_heads > s.heads)
       refuse("alibi", "alibi_heads must lie between 0 and heads", alibi_heads);
     if (!std::isfinite(max_bias) || max_bias < 0)
@@ -144,7 +144,7 @@ struct Alibi {
     if (learned == AlibiLearned::log_slopes && alibi_heads != 0)
       refuse("alibi", "log_slopes cannot be of heads without slope, alibi_heads", alibi_heads);
   }
-  std::vector<double> slope_of(const Shape& s, std::span<const TensorView> p) const {
+  std::vector<double> slope_of(const ScoreShape& s, std::span<const TensorView> p) const {
     const std::vector<Parameter> needed = parameters(s);
     check_parameter_count("alibi", needed.size(), p.size());
     if (needed.empty()) return slope(s.heads);

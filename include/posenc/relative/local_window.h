@@ -17,14 +17,14 @@ struct LocalWindow {
   Index window = 1;
   Index sentences = 1;  // sentence ids are 0 .. sentences - 1
 
-  std::vector<Parameter> parameters(const Shape& s) const {
-    check(s, "local_window");
+  std::vector<Parameter> parameters(const ScoreShape& s) const {
+    check_score_shape(s, "local_window");
     check_fields();
     return {{"near", {s.heads, 2 * window + 1}, {}, {}}, {"far", {s.heads}, {}, {}}};
   }
 
   // Rows of the table: the window, then what is far; another sentence shifts behind all of it.
-  void lower(const Shape& s, std::span<const TensorView> p, Lowered& out) const {
+  void lower(const ScoreShape& s, std::span<const TensorView> p, LoweredTerms& out) const {
     const std::vector<Parameter> needed = parameters(s);
     check_parameter_count("local_window", needed.size(), p.size());
     const std::vector<double> near = parameter_values("local_window", needed[0], p[0]);
@@ -50,8 +50,8 @@ struct LocalWindow {
     out.terms.push_back(t);
   }
 
-  void pull_back(const Shape& s, std::span<const TensorView> p, std::span<const TermGradient> g,
-                 std::span<const TensorView> dp) const {
+  void pull_back(const ScoreShape& s, std::span<const TensorView> p,
+                 std::span<const TermGradient> g, std::span<const TensorView> dp) const {
     const std::vector<Parameter> needed = parameters(s);
     check_parameter_count("local_window", needed.size(), p.size());
     const Index n = 2 * window + 1;

@@ -43,13 +43,13 @@ struct T5 {
   }
 
   // transformers: N(0, d_model^-1/2), where d_model = heads * head_dim.
-  std::vector<Parameter> parameters(const Shape& s) const {
-    check(s, "t5");
+  std::vector<Parameter> parameters(const ScoreShape& s) const {
+    check_score_shape(s, "t5");
     const double deviation = 1 / std::sqrt(static_cast<double>(s.heads * s.head_dim));
     return {{"table", {num_buckets, s.heads}, {InitialKind::normal, 0, deviation}, {}}};
   }
 
-  void lower(const Shape& s, std::span<const TensorView> p, Lowered& out) const {
+  void lower(const ScoreShape& s, std::span<const TensorView> p, LoweredTerms& out) const {
     check_fields();
     check_parameter_count("t5", 1, p.size());
     const std::vector<double> e = parameter_values("t5", parameters(s)[0], p[0]);
@@ -71,8 +71,8 @@ struct T5 {
     out.terms.push_back(t);
   }
 
-  void pull_back(const Shape& s, std::span<const TensorView> p, std::span<const TermGradient> g,
-                 std::span<const TensorView> dp) const {
+  void pull_back(const ScoreShape& s, std::span<const TensorView> p,
+                 std::span<const TermGradient> g, std::span<const TensorView> dp) const {
     check_parameter_count("t5", 1, p.size());
     check_parameter_count("t5", 1, dp.size());
     const std::vector<double> d =
@@ -97,7 +97,7 @@ struct T5 {
 
  private:
   std::size_t at(Index h, Index r) const { return static_cast<std::size_t>(h * num_buckets + r); }
-  std::size_t of_parameter(const Shape& s, Index h, Index r) const {
+  std::size_t of_parameter(const ScoreShape& s, Index h, Index r) const {
     return static_cast<std::size_t>(r * s.heads + h);
   }
   void check_fields() const {

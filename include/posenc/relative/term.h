@@ -2,8 +2,8 @@
 // What a relative or contextual scheme becomes: addends of the attention score (or of the output),
 // as data. An engine knows TermKind only; it knows no scheme.
 //
-//   S_ij = f(scale g_i q_i.k_j m_ij) + sum of terms(i, j)          o_i = sum_j P_ij (v_j + C[row(i,
-//   j)])
+//   S_ij = f(scale g_i q_i.k_j m_ij) + sum of terms(i, j)
+//   o_i = sum_j P_ij (v_j + C[row(i, j)])
 //
 // delta = query position - key position, on one axis of the positions of the call.
 #pragma once
@@ -12,13 +12,12 @@
 #include <cstdint>
 #include <deque>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "posenc/core/describe.h"
-#include "posenc/core/error.h"
 #include "posenc/core/heads.h"
+#include "posenc/core/parameter.h"
 #include "posenc/core/tensor_view.h"
 
 namespace posenc {
@@ -105,41 +104,21 @@ struct TermGradient {
 };
 
 // What a scheme is told: heads and the distances that occur.
-struct Shape {
+struct ScoreShape {
   Index heads = 0, head_dim = 0, min_delta = 0, max_delta = 0;
 };
 
-// As published: every element drawn from it before training.
-enum class InitialKind : std::uint8_t { zeros, constant, normal, truncated_normal, uniform };
-template <>
-struct EnumNames<InitialKind> {
-  static constexpr std::array<std::string_view, 5> value{"zeros", "constant", "normal",
-                                                         "truncated_normal", "uniform"};
-};
-struct Initial {
-  InitialKind kind = InitialKind::zeros;
-  double a = 0, b = 0;  // constant a; normal and truncated_normal mean a, deviation b; uniform a..b
-};
-
-// A learned array of a scheme.
-struct Parameter {
-  std::string name;
-  std::vector<Index> shape;
-  Initial initial;
-  std::vector<double> initial_values;  // when it starts at given numbers; row-major
-};
-
 // Terms and what they point into. Nothing that was added moves; may be moved, not copied.
-struct Lowered {
+struct LoweredTerms {
   std::deque<std::vector<double>> values;
   std::deque<std::vector<std::int32_t>> rows;
   std::vector<Term> terms;
 
-  Lowered() = default;
-  Lowered(Lowered&&) = default;
-  Lowered& operator=(Lowered&&) = default;
-  Lowered(const Lowered&) = delete;
-  Lowered& operator=(const Lowered&) = delete;
+  LoweredTerms() = default;
+  LoweredTerms(LoweredTerms&&) = default;
+  LoweredTerms& operator=(LoweredTerms&&) = default;
+  LoweredTerms(const LoweredTerms&) = delete;
+  LoweredTerms& operator=(const LoweredTerms&) = delete;
 
   // Keep the numbers, give the view that a term needs. Throws [lowered] when sizes disagree.
   POSENC_API TensorView table(std::vector<double> v, std::initializer_list<Index> shape);
@@ -147,51 +126,19 @@ struct Lowered {
   POSENC_API IndexPair pair(std::vector<std::int32_t> row, Index query_classes, Index key_classes);
 };
 
-// The learned arrays in double, dense. Throws [who] when the view is not of `p`'s shape or not f64
-// or f32.
-POSENC_API std::vector<double> parameter_values(std::string_view who, const Parameter& p,
-                                                const TensorView&);
-// The same for a gradient of a lowered table of this shape: zeros when it is empty.
-POSENC_API std::vector<double> gradient_values(std::string_view who, const TensorView&,
-                                               const std::vector<Index>& shape);
-// to += v, element by element; an empty `to` is taken as zeros.
-POSENC_API void add_to(std::vector<double>& to, std::span<const double> v);
-// Of what pull_back is given: the entry of term `n`. Throws [who] where there is none.
-template <class G>
-const G& gradient_of(std::string_view who, std::span<const G> g, std::size_t n) {
-  if (n >= g.size())
-    refuse(
-        who,
-        "g must have an entry for each term that lower appended, at least " + std::to_string(n + 1),
-        static_cast<Index>(g.size()));
-  return g[n];
-}
-// to += v; an empty view takes nothing. Throws [who] on another shape or dtype than f64, f32.
-POSENC_API void accumulate(std::string_view who, const Parameter& p, const TensorView& to,
-                           std::span<const double> v);
-// All parameters at once; an empty list adds nothing. What is refused is so before any is written.
-POSENC_API void accumulate(std::string_view who, std::span<const Parameter>,
-                           std::span<const TensorView> to, std::span<const std::vector<double>> v);
-// Throws [who] what `accumulate` would refuse, before anything is written: one view a parameter,
-// each empty or writable, of the parameter's shape, f64 or f32.
-POSENC_API void check_gradients(std::string_view who, std::span<const Parameter>,
-                                std::span<const TensorView> to);
-
 // parameters: names, shapes, published initialisers. lower: parameters -> terms, in O(distances),
 // in double. pull_back: its transpose (vector-Jacobian product), accumulating into dp; `g` has an
 // entry for each term that lower appended, in order.
 template <class S>
 concept RelativeScheme = Described<S> &&
-    requires(const S& s, const Shape& shape, std::span<const TensorView> p, Lowered& out,
+    requires(const S& s, const ScoreShape& shape, std::span<const TensorView> p, LoweredTerms& out,
              std::span<const TermGradient> g, std::span<const TensorView> dp) {
   { s.parameters(shape) } -> std::same_as<std::vector<Parameter>>;
   { s.lower(shape, p, out) } -> std::same_as<void>;
   { s.pull_back(shape, p, g, dp) } -> std::same_as<void>;
 };
 
-// Refuse heads, head_dim or a range of distances that cannot be, in the name of the scheme; and a
-// list of parameters of another length than the scheme has.
-POSENC_API void check(const Shape&, std::string_view who);
-POSENC_API void check_parameter_count(std::string_view who, std::size_t needed, std::size_t given);
+// Throws [who] if heads, head_dim or the distances are invalid.
+POSENC_API void check_score_shape(const ScoreShape&, std::string_view who);
 
 }  // namespace posenc

@@ -37,7 +37,7 @@ struct TransformerXl {
   }
 
   // w_kr [heads * head_dim, d_model], u and v_bias [heads, head_dim]; all N(0, 0.02).
-  std::vector<Parameter> parameters(const Shape& s) const {
+  std::vector<Parameter> parameters(const ScoreShape& s) const {
     check_fields(s);
     const Initial normal{InitialKind::normal, 0, init};
     return {{"w_kr", {s.heads * s.head_dim, d_model}, normal, {}},
@@ -45,60 +45,9 @@ struct TransformerXl {
             {"v_bias", {s.heads, s.head_dim}, normal, {}}};
   }
 
-  void lower(const Shape& s, std::span<const TensorView> p, Lowered& out) const {
-    const std::vector<Parameter> needed = parameters(s);
-    check_parameter_count("transformer_xl", needed.size(), p.size());
-    const std::vector<double> w = parameter_values("transformer_xl", needed[0], p[0]);
-    const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
-    const Index lo = low(s), n = high(s) - lo + 1, rows = s.heads * s.head_dim;
-    std::vector<double> table(static_cast<std::size_t>(rows * n), 0.0);
-    std::vector<std::int32_t> row;
-    for (Index r = 0; r < n; ++r) {
-      row.push_back(static_cast<std::int32_t>(r));
-      const std::vector<double> sine = sinusoid(lo + r);
-      for (Index hx = 0; hx < rows; ++hx)
-        for (Index m = 0; m < d_model; ++m)
-          table[at(s, n, hx, r)] +=
-              w[static_cast<std::size_t>(hx * d_model + m)] * sine[static_cast<std::size_t>(m)];
-    }
-    Term keys;
-    keys.kind = TermKind::query_bias;
-    keys.scale = scale;
-    keys.query_bias =
-        out.table(parameter_values("transformer_xl", needed[1], p[1]), {s.heads, s.head_dim});
-    out.terms.push_back(keys);
-    Term distance;
-    distance.kind = TermKind::query_rows;
-    distance.scale = scale;
-    distance.lines[0] = out.line(std::move(row), lo);
-    distance.table = out.table(std::move(table), {s.heads, n, s.head_dim});
-    distance.query_bias =
-        out.table(parameter_values("transformer_xl", needed[2], p[2]), {s.heads, s.head_dim});
-    out.terms.push_back(distance);
-  }
-
-  void pull_back(const Shape& s, std::span<const TensorView> p, std::span<const TermGradient> g,
-                 std::span<const TensorView> dp) const {
-    const std::vector<Parameter> needed = parameters(s);
-    check_parameter_count("transformer_xl", needed.size(), p.size());
-    const Index lo = low(s), n = high(s) - lo + 1, rows = s.heads * s.head_dim;
-    const std::vector<double> d = gradient_values(
-        "transformer_xl", gradient_of("transformer_xl", g, 1).table, {s.heads, n, s.head_dim});
-    std::vector<double> dw(static_cast<std::size_t>(rows * d_model), 0.0);
-    for (Index r = 0; r < n; ++r) {
-      const std::vector<double> sine = sinusoid(lo + r);
-      for (Index hx = 0; hx < rows; ++hx)
-        for (Index m = 0; m < d_model; ++m)
-          dw[static_cast<std::size_t>(hx * d_model + m)] +=
-              d[at(s, n, hx, r)] * sine[static_cast<std::size_t>(m)];
-    }
-    const auto bias = [&](std::size_t term) {
-      return gradient_values("transformer_xl", gradient_of("transformer_xl", g, term).query_bias,
-                             {s.heads, s.head_dim});
-    };
-    accumulate("transformer_xl", needed, dp,
-               std::vector<std::vector<double>>{dw, bias(0), bias(1)});
-  }
+  POSENC_API void lower(const ScoreShape&, std::span<const TensorView> p, LoweredTerms& out) const;
+  POSENC_API void pull_back(const ScoreShape&, std::span<const TensorView> p,
+                            std::span<const TermGradient> g, std::span<const TensorView> dp) const;
 
   bool operator==(const TransformerXl&) const = default;
   template <class S, class V>
@@ -111,15 +60,11 @@ struct TransformerXl {
   }
 
  private:
-  // Table [heads, n, head_dim] from hx = head * head_dim + channel.
-  static std::size_t at(const Shape& s, Index n, Index hx, Index r) {
-    return static_cast<std::size_t>((hx / s.head_dim * n + r) * s.head_dim + hx % s.head_dim);
-  }
-  Index low(const Shape& s) const { return clamped(s.min_delta); }
-  Index high(const Shape& s) const { return clamped(s.max_delta); }
+  Index low(const ScoreShape& s) const { return clamped(s.min_delta); }
+  Index high(const ScoreShape& s) const { return clamped(s.max_delta); }
   Index clamped(Index delta) const { return clamp_len > 0 ? std::min(delta, clamp_len) : delta; }
-  void check_fields(const Shape& s) const {
-    check(s, "transformer_xl");
+  void check_fields(const ScoreShape& s) const {
+    check_score_shape(s, "transformer_xl");
     if (d_model < 2 || d_model % 2 != 0)
       refuse("transformer_xl", "d_model must be positive and even", d_model);
     if (!std::isfinite(base) || base <= 0)

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of matrices in double, for lowering and its gradients.
+#pragma once
+#include "posenc/core/dtype.h"
+
+namespace posenc::detail {
+
+// Strides in elements: a transposed matrix is one of exchanged strides.
+struct ConstMatrix {
+  const double* data = nullptr;
+  Index rows = 0, columns = 0, row_stride = 0, column_stride = 1;
+};
+inline ConstMatrix transposed(const ConstMatrix& m) noexcept {
+  return {m.data, m.columns, m.rows, m.column_stride, m.row_stride};
+}
+struct MatrixOut {
+  double* data = nullptr;
+  Index row_stride = 0, column_stride = 1;
+};
+
+// c [a.rows, b.columns] += a b; a.columns == b.rows, c apart from both. Each element adds its
+// products one after the other, k ascending, unfused: the bits are those of three plain loops.
+void add_product(const ConstMatrix& a, const ConstMatrix& b, const MatrixOut& c);
+
+}  // namespace posenc::detail
