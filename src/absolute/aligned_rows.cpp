@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absolute/rows.h"
+#include "core/element.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -11,11 +12,6 @@ namespace posenc {
 namespace {
 
 constexpr const char* kWho = "aligned_rows";
-
-Index entry(const TensorView& v, Index at) {
-  return v.dtype == DType::i64 ? static_cast<const std::int64_t*>(v.data)[at]
-                               : static_cast<const std::int32_t*>(v.data)[at];
-}
 
 // The rows that token t of row b is aligned to.
 struct Alignment {
@@ -41,7 +37,7 @@ struct Alignment {
     const Index from = (v.rank == 3 ? b * v.stride[0] : 0) + t * v.stride[last - 1];
     std::vector<Index> out;
     for (Index k = 0; k < entries; ++k) {
-      const Index row = entry(v, from + k * v.stride[last]);
+      const Index row = detail::integer_element(v.data, v.dtype, from + k * v.stride[last]);
       if (row >= 0) out.push_back(row);
     }
     return out;

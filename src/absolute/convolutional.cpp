@@ -121,7 +121,7 @@ void convolutional_gradient(const Convolutional& s, std::span<const TensorView> 
                            "d_x must be writable and have the shape of x, " +
                                detail::sizes_text({c.x.batch, c.x.tokens, s.width}),
                            d_x);
-    detail::check_apart(kWho, {"d_x", detail::memory_of(d_x)});
+    detail::check_no_self_overlap(kWho, {"d_x", detail::memory_of(d_x)});
   }
   std::vector<double> d_weight(c.weight.size(), 0), d_bias(c.bias.size(), 0);
   std::vector<double> back(static_cast<std::size_t>(c.x.batch * c.x.tokens * s.width), 0);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absolute/embed_call.h"
+#include "core/element.h"
 #include "core/overlap.h"
 #include "core/parallel.h"
 #include "core/shape.h"
@@ -34,8 +35,7 @@ std::vector<double> vector_of(const TensorView& v, DType dtype, Index width, con
 
 Index id_at(const TensorView& ids, Index b, Index t) {
   const Index at = ids.rank == 1 ? t * ids.stride[0] : b * ids.stride[0] + t * ids.stride[1];
-  return ids.dtype == DType::i64 ? static_cast<const std::int64_t*>(ids.data)[at]
-                                 : Index{static_cast<const std::int32_t*>(ids.data)[at]};
+  return integer_element(ids.data, ids.dtype, at);
 }
 
 std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
@@ -187,7 +187,7 @@ void embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& nor
   if (call.count() == 0) return;
   // Ids, gamma and beta were read already; given rows of a token are read before it is written.
   const detail::Operand out{"y", detail::memory_of(y)};
-  detail::check_apart("embed", out);
+  detail::check_no_self_overlap("embed", out);
   for (const EmbedPart& p : parts) {
     detail::check_separate("embed", {"a table", detail::memory_of(p.table)}, out);
     detail::check_in_place("embed", {"rows", detail::memory_of(p.rows)}, out);

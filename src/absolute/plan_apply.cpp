@@ -7,6 +7,7 @@
 #include "absolute/plan_state.h"
 #include "absolute/rows.h"
 #include "absolute/window.h"
+#include "core/element.h"
 #include "core/parallel.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
@@ -24,8 +25,7 @@ void check_real(const Positions& p) {
   for (Index a = 0; a < p.axes; ++a)
     for (Index b = 0; b < p.batch; ++b)
       for (Index t = 0; t < p.count; ++t) {
-        const double x = static_cast<const double*>(
-            p.data)[a * p.axis_stride + b * p.batch_stride + t * p.token_stride];
+        const double x = detail::real_position(p, a, b, t);
         if (!(std::abs(x) <= kLargestReal))
           refuse(kWho, "positions must be finite and at most 2^62 in size", x);
       }
@@ -49,8 +49,7 @@ void check_whole(const detail::ComposeSource& s, const Positions& p) {
   for (const std::int32_t axis : {s.axis, s.minus < 0 ? s.axis : s.minus})
     for (Index b = 0; b < p.batch; ++b)
       for (Index t = 0; t < p.count; ++t) {
-        const double x = static_cast<const double*>(
-            p.data)[axis * p.axis_stride + b * p.batch_stride + t * p.token_stride];
+        const double x = detail::real_position(p, axis, b, t);
         if (x != std::floor(x)) refuse(kWho, "a table needs positions that are whole numbers", x);
       }
 }
@@ -63,7 +62,7 @@ void check_rows_exist(const detail::ComposeSource& s, const Positions& p) {
                std::string("position ") +
                    (s.offset == 0 ? "" : "plus the offset of " + std::to_string(s.offset) + " ") +
                    "must have a row in the table of " + std::to_string(s.table_rows),
-               detail::integer_at(p, s.axis, b, t));
+               detail::integer_position(p, s.axis, b, t));
 }
 
 // Of a phase with an offset, which its kernels add without looking: one comparison a token.
@@ -73,7 +72,7 @@ void check_sums(const detail::ComposeSource& s, const Positions& p) {
   for (std::int32_t a = begin; a < end; ++a)
     for (Index b = 0; b < p.batch; ++b)
       for (Index t = 0; t < p.count; ++t) {
-        const Index x = detail::integer_at(p, a, b, t);
+        const Index x = detail::integer_position(p, a, b, t);
         if (Index sum = 0; __builtin_add_overflow(x, s.offset, &sum))
           refuse(kWho,
                  "position plus the offset of " + std::to_string(s.offset) +
@@ -148,9 +147,9 @@ void check_positions(const State& s, const Positions& p, Index batch, Index toke
 }
 
 void check_composed(std::string_view who, const Operand& x, const Operand& y, Index appended) {
-  check_apart(who, y);
+  check_no_self_overlap(who, y);
   if (appended == 0) return check_in_place(who, x, y);
-  if (meet(x.memory, y.memory))
+  if (overlaps(x.memory, y.memory))
     refuse(who,
            std::string(y.name) + " must not be " + std::string(x.name) +
                " where channels are appended",

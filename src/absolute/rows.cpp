@@ -93,7 +93,7 @@ void check_rows_memory(const char* who, const LoweredInput& lowered, const Tenso
     width += t.compose == Compose::concat ? t.width : 0;
     if (t.rows.empty()) continue;
     const detail::Memory rows = detail::memory_of(t.rows);
-    if (!detail::meet(rows, detail::memory_of(out))) continue;
+    if (!detail::overlaps(rows, detail::memory_of(out))) continue;
     TensorView own = out;
     own.data = static_cast<std::byte*>(out.data) + first * out.stride[last] * size_of(out.dtype);
     own.shape[last] = t.width;
@@ -121,7 +121,7 @@ void check_gradient_memory(std::string_view who, std::span<const InputGradient> 
   for (const InputGradient& term : g)
     each_gradient(term, [&](const TensorView& v) {
       const detail::Operand out{"a gradient", detail::memory_of(v)};
-      detail::check_apart(who, out);
+      detail::check_no_self_overlap(who, out);
       for (const detail::Operand& in : other) detail::check_separate(who, in, out);
       detail::check_positions_apart(who, p, {out});
     });

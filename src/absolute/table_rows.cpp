@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absolute/rows.h"
+#include "core/element.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
 
@@ -10,11 +11,6 @@ namespace posenc {
 namespace {
 
 constexpr const char* kWho = "apply_input";
-
-// Rounded down, for a positive divisor.
-Index floor_divide(Index a, Index n) {
-  return a / n - (a % n < 0 ? 1 : 0);
-}
 
 }  // namespace
 
@@ -32,8 +28,8 @@ Index InputRows::table_row(const InputTerm& t, Index b, Index token) const {
   const Index p = table_position(t.axis, b, token), n = t.table.shape[0];
   Index row = p;
   bool fits = t.minus < 0 || !__builtin_sub_overflow(p, table_position(t.minus, b, token), &row);
-  row = floor_divide(row, t.divide);
-  if (t.wrap > 0) row -= floor_divide(row, t.wrap) * t.wrap;
+  row = detail::floor_divide(row, t.divide);
+  if (t.wrap > 0) row -= detail::floor_divide(row, t.wrap) * t.wrap;
   fits = fits && !__builtin_add_overflow(row, t.offset, &row);
   if (fits && row >= 0 && row < n) return row;
   if (t.beyond == Beyond::extend && fits && n > 0 && row >= 0 && row / n < n) return row;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "attention/check_term.h"
+#include "core/element.h"
 #include "core/shape.h"
 #include "posenc/attention/attention.h"
 #include "posenc/core/error.h"
@@ -77,7 +78,7 @@ void check_sequences(const TensorView& cu, Index tokens, const std::string& what
   if (cu.shape[0] < 1) refuse(kWho, what + " must have at least one entry", cu.shape[0]);
   Index last = 0;
   for (Index i = 0; i < cu.shape[0]; ++i) {
-    const Index x = integer_element(cu, i * cu.stride[0]);
+    const Index x = detail::integer_element(cu.data, cu.dtype, i * cu.stride[0]);
     if (i == 0 ? x != 0 : x < last) refuse(kWho, what + " must start at 0 and not decrease", x);
     last = x;
   }
@@ -146,7 +147,7 @@ void check_like(const Heads& g, const Heads& x, const std::string& what) {
 
 void check_like(const TensorView& g, const TensorView& x, const std::string& what) {
   if (g.empty()) return;
-  if (x.empty()) refuse(kWho, "gradient of " + what + " needs the thing itself");
+  if (x.empty()) refuse(kWho, "gradient of " + what + " is given, but the call has no such tensor");
   bool same = g.rank == x.rank;
   for (std::int32_t i = 0; same && i < g.rank; ++i)
     same = g.shape[static_cast<std::size_t>(i)] == x.shape[static_cast<std::size_t>(i)];
@@ -195,7 +196,7 @@ void check(const AttentionArgs& a, const AttentionGradients& g) {
     check_like(g.terms[i].table3, t.table3, what + "table3");
     check_like(g.terms[i].query_bias, t.query_bias, what + "query_bias");
     if (g.terms[i].gate_key.data != nullptr && t.gate_key.data == nullptr)
-      refuse(kWho, "gradient of " + what + "gate_key needs the thing itself");
+      refuse(kWho, "gradient of " + what + "gate_key is given, but the call has no such tensor");
     check_like(g.terms[i].gate_key, t.gate_key, what + "gate_key");
   }
 }

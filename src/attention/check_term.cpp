@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/element.h"
 #include "core/known_enum.h"
 #include "posenc/core/error.h"
 
@@ -65,7 +66,8 @@ void check_rows(const AttentionArgs& a, const Term& t, Index n, const std::strin
     const auto inside = [&](const TensorView& v, Index classes) {
       for (Index i = 0; i < v.shape[0]; ++i)
         for (Index j = 0; j < v.shape[1]; ++j) {
-          const Index c = integer_element(v, i * v.stride[0] + j * v.stride[1]);
+          const Index c =
+              detail::integer_element(v.data, v.dtype, i * v.stride[0] + j * v.stride[1]);
           if (c < 0 || c >= classes) refuse(kWho, what + "class must lie below the classes", c);
         }
     };
@@ -165,11 +167,6 @@ void needs_axis(const AttentionArgs& a, std::int32_t axis, bool integer, const s
     if (integer && p->type == DType::f64)
       refuse(kWho, who + " needs integer positions", name(p->type));
   }
-}
-
-Index integer_element(const TensorView& v, Index at) {
-  return v.dtype == DType::i64 ? static_cast<const Index*>(v.data)[at]
-                               : static_cast<const std::int32_t*>(v.data)[at];
 }
 
 void check_term(const AttentionArgs& a, std::size_t number) {

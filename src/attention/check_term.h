@@ -19,6 +19,4 @@ void check_pairs(const TensorView&, const AttentionArgs&, bool flags, const std:
 void needs_axis(const AttentionArgs&, std::int32_t axis, bool integer, const std::string& who);
 void check_term(const AttentionArgs&, std::size_t number);
 
-Index integer_element(const TensorView&, Index at);
-
 }  // namespace posenc

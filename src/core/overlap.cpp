@@ -11,34 +11,34 @@ namespace posenc::detail {
 namespace {
 
 // Few for strides that any layout has.
-constexpr int kMostWays = 10000;
+constexpr int kMaxTries = 10000;
 
 Index down(Index n, Index by) noexcept {
   return n / by - (n % by < 0 ? 1 : 0);
 }
 
 // Zero strides out, the others positive, longest first, equal ones together.
-int sorted(Way* ways, int count) noexcept {
+int sorted(StrideRange* ranges, int count) noexcept {
   int used = 0;
   for (int i = 0; i < count; ++i) {
-    Way w = ways[i];
+    StrideRange w = ranges[i];
     if (w.stride == 0 || (w.low == 0 && w.high == 0)) continue;
     if (w.stride < 0) w = {-w.stride, -w.high, -w.low};
     int same = 0;
-    while (same < used && ways[same].stride != w.stride) ++same;
+    while (same < used && ranges[same].stride != w.stride) ++same;
     if (same < used) {
-      ways[same].low += w.low, ways[same].high += w.high;
+      ranges[same].low += w.low, ranges[same].high += w.high;
       continue;
     }
     int at = used++;
-    for (; at > 0 && ways[at - 1].stride < w.stride; --at) ways[at] = ways[at - 1];
-    ways[at] = w;
+    for (; at > 0 && ranges[at - 1].stride < w.stride; --at) ranges[at] = ranges[at - 1];
+    ranges[at] = w;
   }
   return used;
 }
 
-bool search(const Way* axis, int axes, Index distance, int& tried) noexcept {
-  if (++tried > kMostWays) return true;
+bool search(const StrideRange* axis, int axes, Index distance, int& tried) noexcept {
+  if (++tried > kMaxTries) return true;
   if (axes == 0) return distance == 0;
   Index least = 0, most = 0;  // of the axes below
   for (int i = 1; i < axes; ++i)
@@ -52,33 +52,33 @@ bool search(const Way* axis, int axes, Index distance, int& tried) noexcept {
 
 }  // namespace
 
-bool reaches(Way* ways, int count, Index distance) noexcept {
+bool can_reach(StrideRange* ranges, int count, Index distance) noexcept {
   int tried = 0;
-  return search(ways, sorted(ways, count), distance, tried);
+  return search(ranges, sorted(ranges, count), distance, tried);
 }
 
 bool shares_with_itself(const ViewAxis* axes, int count) noexcept {
-  constexpr int kMostAxes = 5;
-  Way ways[kMostAxes];
+  constexpr int kMaxAxes = 5;
+  StrideRange ranges[kMaxAxes];
   int used = 0;
   for (int i = 0; i < count; ++i)
     if (axes[i].size == 0) return false;
-  for (int i = 0; i < std::min(count, kMostAxes); ++i) {
+  for (int i = 0; i < std::min(count, kMaxAxes); ++i) {
     if (axes[i].size == 1) continue;
     if (axes[i].stride == 0) return true;
-    ways[used++] = {axes[i].stride, 1 - axes[i].size, axes[i].size - 1};
+    ranges[used++] = {axes[i].stride, 1 - axes[i].size, axes[i].size - 1};
   }
   const int given = used;
-  used = sorted(ways, used);
+  used = sorted(ranges, used);
   if (used < given) return true;  // of equal strides: one step along either
   // Two indices whose first difference, in this order of the axes, is k > 0 along axis i.
   int tried = 0;
   for (int i = 0; i < used; ++i) {
     Index most = 0;
-    for (int j = i + 1; j < used; ++j) most += ways[j].stride * ways[j].high;
-    const Index last = std::min(ways[i].high, most / ways[i].stride);
+    for (int j = i + 1; j < used; ++j) most += ranges[j].stride * ranges[j].high;
+    const Index last = std::min(ranges[i].high, most / ranges[i].stride);
     for (Index k = 1; k <= last; ++k)
-      if (search(ways + i + 1, used - i - 1, -k * ways[i].stride, tried)) return true;
+      if (search(ranges + i + 1, used - i - 1, -k * ranges[i].stride, tried)) return true;
   }
   return false;
 }
@@ -122,34 +122,34 @@ bool same_view(const Memory& a, const Memory& b) noexcept {
          std::equal(a.axis.begin(), a.axis.begin() + a.count, b.axis.begin(), alike);
 }
 
-bool meet(const Memory& a, const Memory& b) noexcept {
+bool overlaps(const Memory& a, const Memory& b) noexcept {
   if (a.data == nullptr || b.data == nullptr) return false;
   const auto bytes = static_cast<Index>(reinterpret_cast<std::uintptr_t>(b.data) -
                                         reinterpret_cast<std::uintptr_t>(a.data));
   // In elements where both are whole numbers of them, else in bytes.
   const Index unit = a.size == b.size && bytes % a.size == 0 ? a.size : 1;
   // From a's first element to one of its own is as far as from there to one of b's.
-  Way ways[2 * TensorView::kMaxRank + 1];
+  StrideRange ranges[2 * TensorView::kMaxRank + 1];
   int count = 0;
   for (int i = 0; i < a.count; ++i) {
     const ViewAxis& x = a.axis[static_cast<std::size_t>(i)];
-    ways[count++] = {x.stride * (a.size / unit), 0, x.size - 1};
+    ranges[count++] = {x.stride * (a.size / unit), 0, x.size - 1};
   }
   for (int i = 0; i < b.count; ++i) {
     const ViewAxis& x = b.axis[static_cast<std::size_t>(i)];
-    ways[count++] = {x.stride * (b.size / unit), 1 - x.size, 0};
+    ranges[count++] = {x.stride * (b.size / unit), 1 - x.size, 0};
   }
-  ways[count++] = {1, 1 - b.size / unit, a.size / unit - 1};  // bytes within an element
+  ranges[count++] = {1, 1 - b.size / unit, a.size / unit - 1};  // bytes within an element
   const Index distance = bytes / unit;
   Index low = 0, high = 0;
   for (int i = 0; i < count; ++i) {
-    const Index x = ways[i].stride * ways[i].low, y = ways[i].stride * ways[i].high;
+    const Index x = ranges[i].stride * ranges[i].low, y = ranges[i].stride * ranges[i].high;
     low += std::min(x, y), high += std::max(x, y);
   }
-  return distance >= low && distance <= high && reaches(ways, count, distance);
+  return distance >= low && distance <= high && can_reach(ranges, count, distance);
 }
 
-void check_apart(std::string_view who, const Operand& out) {
+void check_no_self_overlap(std::string_view who, const Operand& out) {
   const Memory& m = out.memory;
   if (m.data == nullptr || !shares_with_itself(m.axis.data(), m.count)) return;
   std::string strides;
@@ -163,20 +163,20 @@ void check_apart(std::string_view who, const Operand& out) {
 }
 
 void check_in_place(std::string_view who, const Operand& in, const Operand& out) {
-  if (!same_view(in.memory, out.memory) && meet(in.memory, out.memory))
+  if (!same_view(in.memory, out.memory) && overlaps(in.memory, out.memory))
     refuse(who, std::string(in.name) + " and " + std::string(out.name) +
                     " must be the same view or not overlap at all");
 }
 
 void check_separate(std::string_view who, const Operand& in, const Operand& out) {
-  if (meet(in.memory, out.memory))
+  if (overlaps(in.memory, out.memory))
     refuse(who, std::string(out.name) + " must not overlap " + std::string(in.name));
 }
 
 void check_outputs(std::string_view who, std::initializer_list<Operand> outputs,
                    std::initializer_list<Operand> same, std::initializer_list<Operand> other) {
   for (const Operand* out = outputs.begin(); out != outputs.end(); ++out) {
-    check_apart(who, *out);
+    check_no_self_overlap(who, *out);
     for (const Operand* next = out + 1; next != outputs.end(); ++next)
       check_separate(who, *out, *next);
     for (const Operand& in : same) check_in_place(who, in, *out);

@@ -13,13 +13,13 @@
 
 namespace posenc::detail {
 
-// Along one axis: `stride` elements times any of low .. high. A stride of 0 leads nowhere.
-struct Way {
+// `stride` x any integer in [low, high]; stride 0 contributes nothing.
+struct StrideRange {
   Index stride, low, high;
 };
 
-// Whether a way along each axis leads `distance` elements far. Reorders the ways.
-bool reaches(Way* ways, int count, Index distance) noexcept;
+// Whether one number of each range together make `distance`. Reorders the ranges.
+bool can_reach(StrideRange* ranges, int count, Index distance) noexcept;
 
 struct ViewAxis {
   Index size, stride;
@@ -41,7 +41,7 @@ Memory memory_of(std::span<const std::byte>) noexcept;
 // Whether both are the same elements in the same order.
 bool same_view(const Memory&, const Memory&) noexcept;
 // Whether a byte of one is a byte of the other.
-bool meet(const Memory&, const Memory&) noexcept;
+bool overlaps(const Memory&, const Memory&) noexcept;
 
 // An argument of a call, as its errors name it.
 struct Operand {
@@ -49,13 +49,13 @@ struct Operand {
   Memory memory;
 };
 // Throws [who]: two elements of `out` are the same memory.
-void check_apart(std::string_view who, const Operand& out);
+void check_no_self_overlap(std::string_view who, const Operand& out);
 // Throws [who]: they share memory without being the same view. For what is written where, and only
 // after, it was read.
 void check_in_place(std::string_view who, const Operand& in, const Operand& out);
 // Throws [who]: they share memory.
 void check_separate(std::string_view who, const Operand& in, const Operand& out);
-// Outputs of a call: each apart, none meets another, none meets an input of `other`; it may be the
+// Outputs of a call: none overlaps itself, another or an input of `other`; it may be the
 // very same view as one of `same`, which is read before it is written.
 void check_outputs(std::string_view who, std::initializer_list<Operand> outputs,
                    std::initializer_list<Operand> same, std::initializer_list<Operand> other);

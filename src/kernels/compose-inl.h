@@ -69,7 +69,7 @@ struct RowWindow {
     for (Index c = begin; c < end; ++c) {
       double sum = s.affine[p.axes * s.width + c];
       for (std::int32_t a = 0; a < p.axes; ++a)
-        sum += real_at(p, a, batch, token) * s.affine[a * s.width + c];
+        sum += real_position(p, a, batch, token) * s.affine[a * s.width + c];
       out[c - begin] = zero ? 0 : static_cast<C>(sum);
     }
   }

@@ -4,6 +4,7 @@
 // applies them to every token that stands there. Arithmetic on pointers and strides: no policy, no
 // allocation, nothing thrown.
 #pragma once
+#include "core/element.h"
 #include "kernels/rotate.h"
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/isa.h"
@@ -102,38 +103,17 @@ struct ComposeKernels {
 };
 ComposeKernels compose_kernels(DType, Isa);
 
-// Position of a token as an integer, on one axis; real ones are whole numbers here.
-[[gnu::always_inline]] inline Index integer_at(const Positions& p, std::int32_t axis, Index batch,
-                                               Index token) noexcept {
-  const Index at = axis * p.axis_stride + batch * p.batch_stride + token * p.token_stride;
-  if (p.type == DType::i32) return static_cast<const std::int32_t*>(p.data)[at];
-  if (p.type == DType::i64) return static_cast<const std::int64_t*>(p.data)[at];
-  return static_cast<Index>(static_cast<const double*>(p.data)[at]);
-}
-
-[[gnu::always_inline]] inline double real_at(const Positions& p, std::int32_t axis, Index batch,
-                                             Index token) noexcept {
-  const Index at = axis * p.axis_stride + batch * p.batch_stride + token * p.token_stride;
-  return p.type == DType::f64 ? static_cast<const double*>(p.data)[at]
-                              : static_cast<double>(integer_at(p, axis, batch, token));
-}
-
-// Rounded down, for a positive divisor.
-[[gnu::always_inline]] inline Index floor_divide(Index a, Index n) noexcept {
-  return a / n - (a % n < 0 ? 1 : 0);
-}
-
 // The row of a table that a token picks: -1 for zeros, -2 where there is none (error); the number
 // of rows and above: extended.
 [[gnu::always_inline]] inline Index table_row(const ComposeSource& s, const Positions& p,
                                               Index batch, Index token) noexcept {
-  const Index at = integer_at(p, s.axis, batch, token), rows = s.table_rows;
+  const Index at = integer_position(p, s.axis, batch, token), rows = s.table_rows;
   if (s.has_zero && at == s.zero_position) return -1;
   Index row = at;
   bool fits = true;
   if (s.picks) {
     if (s.minus >= 0)
-      fits = !__builtin_sub_overflow(at, integer_at(p, s.minus, batch, token), &row);
+      fits = !__builtin_sub_overflow(at, integer_position(p, s.minus, batch, token), &row);
     row = floor_divide(row, s.divide);
     if (s.wrap > 0) row -= floor_divide(row, s.wrap) * s.wrap;
   }
@@ -150,8 +130,8 @@ ComposeKernels compose_kernels(DType, Isa);
                                            Index token) noexcept {
   if (!s.has_zero) return false;
   if (p.type == DType::f64)
-    return real_at(p, s.axis, batch, token) == static_cast<double>(s.zero_position);
-  return integer_at(p, s.axis, batch, token) == s.zero_position;
+    return real_position(p, s.axis, batch, token) == static_cast<double>(s.zero_position);
+  return integer_position(p, s.axis, batch, token) == s.zero_position;
 }
 
 }  // namespace posenc::detail

@@ -160,7 +160,7 @@ HWY_INLINE Index RunLength(const ComposeCall& call, const ComposeSource& s, Inde
   const Item first = ItemOf(call, begin);
   if (is_zero(s, p, first.first, first.token)) return 0;
   const auto whole = [&](const Item& item) {
-    return static_cast<std::uint64_t>(integer_at(p, s.axis, item.first, item.token)) +
+    return static_cast<std::uint64_t>(integer_position(p, s.axis, item.first, item.token)) +
            static_cast<std::uint64_t>(s.offset);
   };
   position = whole(first);

@@ -2,6 +2,7 @@
 // Single elements of any dtype, and where the rows of a token lie. Always inlined, as in token.h.
 #pragma once
 #include "core/convert.h"
+#include "core/element.h"
 #include "kernels/rotate.h"
 
 namespace posenc::detail {
@@ -20,9 +21,7 @@ namespace posenc::detail {
 }
 [[gnu::always_inline]] inline Index RowOfToken(const Positions& p, Index axis, Index batch,
                                                Index token) {
-  const Index i = batch * p.batch_stride + token * p.token_stride + axis * p.axis_stride;
-  return p.type == DType::i32 ? static_cast<const std::int32_t*>(p.data)[i]
-                              : static_cast<const std::int64_t*>(p.data)[i];
+  return integer_position(p, axis, batch, token);
 }
 [[gnu::always_inline]] inline Index RowOffset(const RowSource& r, const RowView& v, Index batch,
                                               Index token, Index head) {

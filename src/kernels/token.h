@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/element.h"
 #include "posenc/rotary/plan.h"
 
 namespace posenc::detail {
@@ -26,11 +27,8 @@ struct TokenPosition {
   out.fractional = false;
   for (Index a = 0; a < axes; ++a) {
     const Index i = at + a * p.axis_stride;
-    if (p.type == DType::i64) {
-      out.whole[a] = static_cast<std::uint64_t>(static_cast<const std::int64_t*>(p.data)[i]);
-    } else if (p.type == DType::i32) {
-      out.whole[a] = static_cast<std::uint64_t>(
-          static_cast<std::int64_t>(static_cast<const std::int32_t*>(p.data)[i]));
+    if (p.type != DType::f64) {
+      out.whole[a] = static_cast<std::uint64_t>(integer_element(p.data, p.type, i));
     } else {
       const double x = static_cast<const double*>(p.data)[i], floor = std::floor(x);
       out.whole[a] = static_cast<std::uint64_t>(static_cast<std::int64_t>(floor));

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/convert.h"
+#include "core/element.h"
 #include "phase/rows.h"
 
 namespace posenc::detail {
@@ -23,11 +24,8 @@ struct Position {
 
 Position read(const Positions& p, Index at) noexcept {
   Position r;
-  if (p.type == DType::i64) {
-    r.whole = static_cast<std::uint64_t>(static_cast<const std::int64_t*>(p.data)[at]);
-  } else if (p.type == DType::i32) {
-    r.whole =
-        static_cast<std::uint64_t>(std::int64_t{static_cast<const std::int32_t*>(p.data)[at]});
+  if (p.type != DType::f64) {
+    r.whole = static_cast<std::uint64_t>(integer_element(p.data, p.type, at));
   } else {
     const double x = static_cast<const double*>(p.data)[at], whole = std::nearbyint(x);
     r.whole = static_cast<std::uint64_t>(static_cast<std::int64_t>(whole));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/convert.h"
+#include "core/element.h"
 #include "core/known_enum.h"
 #include "core/overlap.h"
 #include "core/shape.h"
@@ -16,17 +17,6 @@
 namespace posenc {
 namespace detail {
 namespace {
-
-double position_at(const Positions& p, Index at) noexcept {
-  switch (p.type) {
-    case DType::i64:
-      return static_cast<double>(static_cast<const std::int64_t*>(p.data)[at]);
-    case DType::i32:
-      return static_cast<const std::int32_t*>(p.data)[at];
-    default:
-      return static_cast<const double*>(p.data)[at];
-  }
-}
 
 template <class T>
 void put(const RowPlane& plane, Index at, T x) noexcept {
@@ -69,8 +59,7 @@ void compat_rows(const Spectrum& s, Precision precision, const Positions& p, con
   const bool wide = (cos.data && cos.dtype == DType::f64) || (sin.data && sin.dtype == DType::f64);
   for (Index r = begin; r < end; ++r) {
     const Index batch = r / p.count, token = r % p.count;
-    const Index at = batch * p.batch_stride + token * p.token_stride;
-    for (Index a = 0; a < s.axes; ++a) position[a] = position_at(p, at + a * p.axis_stride);
+    for (Index a = 0; a < s.axes; ++a) position[a] = real_position(p, a, batch, token);
     for (Index head = 0; head < s.heads; ++head)
       for (Index first = 0; first < s.pairs(); first += kRowChunk) {
         const Index n = std::min(kRowChunk, s.pairs() - first);
@@ -99,8 +88,7 @@ void check_positions(const Positions& p, std::string_view who) {
   for (Index a = 0; a < p.axes; ++a)
     for (Index b = 0; b < p.batch; ++b)
       for (Index t = 0; t < p.count; ++t) {
-        const double x =
-            position_at(p, a * p.axis_stride + b * p.batch_stride + t * p.token_stride);
+        const double x = real_position(p, a, b, t);
         if (!(std::fabs(x) <= 0x1p62))
           refuse(who, "real positions must be finite and at most 2^62", x);
       }
@@ -230,7 +218,7 @@ void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos_sin
   const detail::RowLayout l = detail::row_layout(layout, s.pairs());
   RowPlane cos = plane_of(cos_sin, s, p, l.columns);
   const detail::Operand out{"the output", detail::memory_of(cos_sin)};
-  detail::check_apart("rows", out);
+  detail::check_no_self_overlap("rows", out);
   detail::check_positions_apart("rows", p, {out});
   lay_out(cos, layout, s.pairs());
   fill(s, p, cos, part(cos, l.sine), precision, executor);

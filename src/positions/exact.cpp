@@ -18,12 +18,7 @@ IntegerRows integer_rows(const TensorView& v, std::string_view who) {
   for (Index b = 0; b < r.batch; ++b) {
     for (Index t = 0; t < r.tokens; ++t) {
       const Index at = b * row_stride + t * v.stride[last];
-      if (v.dtype == DType::u8)
-        r.value.push_back(static_cast<const std::uint8_t*>(v.data)[at]);
-      else if (v.dtype == DType::i32)
-        r.value.push_back(static_cast<const std::int32_t*>(v.data)[at]);
-      else
-        r.value.push_back(static_cast<const Index*>(v.data)[at]);
+      r.value.push_back(detail::integer_element(v.data, v.dtype, at));
     }
   }
   return r;

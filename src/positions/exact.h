@@ -4,10 +4,13 @@
 #include <string_view>
 #include <vector>
 
+#include "core/element.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/view.h"
 
 namespace posenc {
+
+using detail::floor_divide;
 
 inline Index add_exact(Index a, Index b, std::string_view who) {
   Index r = 0;
@@ -19,14 +22,6 @@ inline Index multiply_exact(Index a, Index b, std::string_view who) {
   if (__builtin_mul_overflow(a, b, &r)) refuse(who, "positions must stay inside 64 bits, from", a);
   return r;
 }
-// Towards minus infinity; b > 0.
-inline Index floor_divide(Index a, Index b) noexcept {
-  return a / b - (a % b != 0 && a < 0 ? 1 : 0);
-}
-inline Index floor_modulo(Index a, Index b) noexcept {
-  return a - floor_divide(a, b) * b;
-}
-
 // [t] or [b, t] of u8, i32 or i64, dense.
 struct IntegerRows {
   std::vector<Index> value;

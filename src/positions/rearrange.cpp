@@ -9,10 +9,6 @@
 namespace posenc {
 namespace {
 
-Index offset(const Positions& p, std::int32_t axis, Index row, Index token) noexcept {
-  return axis * p.axis_stride + row * p.batch_stride + token * p.token_stride;
-}
-
 void check_view(const Positions& p) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
     refuse("positions", "dtype must be i64, i32 or f64", name(p.type));
@@ -59,16 +55,11 @@ struct Place {
 }  // namespace
 
 double position_at(const Positions& p, std::int32_t axis, Index row, Index token) noexcept {
-  const Index at = offset(p, axis, row, token);
-  if (p.type == DType::f64) return static_cast<const double*>(p.data)[at];
-  return static_cast<double>(integer_position_at(p, axis, row, token));
+  return detail::real_position(p, axis, row, token);
 }
 
 Index integer_position_at(const Positions& p, std::int32_t axis, Index row, Index token) noexcept {
-  const Index at = offset(p, axis, row, token);
-  if (p.type == DType::i32) return static_cast<const std::int32_t*>(p.data)[at];
-  if (p.type == DType::i64) return static_cast<const Index*>(p.data)[at];
-  return static_cast<Index>(static_cast<const double*>(p.data)[at]);
+  return detail::integer_position(p, axis, row, token);
 }
 
 OwnedPositions owned(const Positions& p) {

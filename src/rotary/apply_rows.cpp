@@ -2,6 +2,7 @@
 // Turning by rows of cosine and sine: the plan's own, or anybody's.
 #include <string>
 
+#include "core/element.h"
 #include "core/known_enum.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
@@ -70,9 +71,7 @@ void check_index(const Positions& p, const Heads& h, Index rows) {
   if (p.data == nullptr && p.count > 0 && p.batch > 0) refuse("rotary", "index must have memory");
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t) {
-      const Index at = b * p.batch_stride + t * p.token_stride;
-      const Index row = p.type == DType::i32 ? static_cast<const std::int32_t*>(p.data)[at]
-                                             : static_cast<const Index*>(p.data)[at];
+      const Index row = detail::integer_position(p, 0, b, t);
       if (row < 0 || row >= rows)
         refuse("rotary", "row numbers must lie in the " + std::to_string(rows) + " rows given",
                row);

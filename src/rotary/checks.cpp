@@ -42,19 +42,19 @@ bool one_shape(const Heads& a, const Heads& b) noexcept {
 
 // Whether an element of a is one of b, which begins `distance` elements before it and has its
 // strides.
-bool meet(const Heads& a, const Heads& b, Index distance) noexcept {
-  Way ways[] = {{a.batch_stride, 1 - a.batch, b.batch - 1},
-                {a.token_stride, 1 - a.tokens, b.tokens - 1},
-                {a.head_stride, 1 - a.heads, b.heads - 1},
-                {a.dim_stride, 1 - a.dim, b.dim - 1}};
-  return reaches(ways, 4, distance);
+bool overlaps(const Heads& a, const Heads& b, Index distance) noexcept {
+  StrideRange ranges[] = {{a.batch_stride, 1 - a.batch, b.batch - 1},
+                          {a.token_stride, 1 - a.tokens, b.tokens - 1},
+                          {a.head_stride, 1 - a.heads, b.heads - 1},
+                          {a.dim_stride, 1 - a.dim, b.dim - 1}};
+  return can_reach(ranges, 4, distance);
 }
 
 [[gnu::noinline]] bool share(const Heads& a, const Heads& b, Index size) noexcept {
   if (!one_shape(a, b)) return true;
   const auto bytes = static_cast<Index>(reinterpret_cast<std::uintptr_t>(a.data) -
                                         reinterpret_cast<std::uintptr_t>(b.data));
-  return bytes % size != 0 || meet(a, b, bytes / size);
+  return bytes % size != 0 || overlaps(a, b, bytes / size);
 }
 
 [[gnu::noinline]] bool overlap_anyhow(const Heads& a, const Heads& b, Index size) noexcept {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/element.h"
 #include "core/parallel.h"
 #include "core/shape.h"
 #include "phase/rows.h"
@@ -23,6 +24,7 @@ namespace {
 
 using detail::kRowChunk;
 using detail::kRowPadding;
+using detail::real_element;
 using Verdict = Rerotation::Verdict;
 
 constexpr Index kTokens = 64;  // whose rows are made at once
@@ -67,19 +69,13 @@ struct BlockTurns {
   }
 };
 
-double real_position(const Positions& p, Index at) noexcept {
-  if (p.type == DType::i64)
-    return static_cast<double>(static_cast<const std::int64_t*>(p.data)[at]);
-  if (p.type == DType::i32) return static_cast<const std::int32_t*>(p.data)[at];
-  return static_cast<const double*>(p.data)[at];
-}
 // p' - p without loss for integers.
 double moved_by(const Positions& from, Index i, const Positions& to, Index k) noexcept {
   if (from.type == DType::i64 && to.type == DType::i64)
     return static_cast<double>(
         static_cast<std::int64_t>(static_cast<const std::uint64_t*>(to.data)[k] -
                                   static_cast<const std::uint64_t*>(from.data)[i]));
-  return real_position(to, k) - real_position(from, i);
+  return real_element(to.data, to.type, k) - real_element(from.data, from.type, i);
 }
 
 struct Side {
@@ -96,7 +92,7 @@ struct Side {
     double p[detail::kMaxCompatAxes];
     const Spectrum& spectrum = spec.blocks[block].spectrum;
     for (Index a = 0; a < spectrum.axes; ++a)
-      p[a] = real_position(positions, at(batch, token) + a * positions.axis_stride);
+      p[a] = detail::real_position(positions, a, batch, token);
     detail::compat_phase(spectrum, spec.precision, head, p, first, first + n, c, s);
   }
 };
@@ -218,7 +214,7 @@ void check_side(const Side& side, const Heads& keys, const char* which) {
   if (most == kUnbounded) return;
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t)
-      if (const double x = real_position(p, side.at(b, t)); x >= static_cast<double>(most))
+      if (const double x = detail::real_position(p, 0, b, t); x >= static_cast<double>(most))
         refuse("rerotate",
                name + " positions must be below " + std::to_string(most) +
                    ", the length up to which these frequencies hold",

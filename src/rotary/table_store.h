@@ -26,7 +26,6 @@ class Reservation {
   void commit(std::size_t bytes);  // throws [rotary table] when the system refuses
   std::byte* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
-  std::size_t committed() const noexcept { return committed_; }
 
  private:
   std::byte* data_ = nullptr;

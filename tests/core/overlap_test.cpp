@@ -63,10 +63,10 @@ TEST(Overlap, OfTwoViewsIsFoundExactly) {
     bool want = false;
     for (const Index i : x)
       for (const Index j : y) want = want || i == distance + j;
-    std::vector<Way> ways;
-    for (const ViewAxis& v : a) ways.push_back({v.stride, 0, v.size - 1});
-    for (const ViewAxis& v : b) ways.push_back({v.stride, 1 - v.size, 0});
-    ASSERT_EQ(reaches(ways.data(), 6, distance), want);
+    std::vector<StrideRange> ranges;
+    for (const ViewAxis& v : a) ranges.push_back({v.stride, 0, v.size - 1});
+    for (const ViewAxis& v : b) ranges.push_back({v.stride, 1 - v.size, 0});
+    ASSERT_EQ(can_reach(ranges.data(), 6, distance), want);
     ++(want ? met : apart);
   }
   EXPECT_GT(met, 1000);
@@ -100,12 +100,12 @@ TEST(Overlap, OfTwoTensorsIsFoundToTheByte) {
     const TensorView a = tensor_of(), b = tensor_of();
     const auto x = bytes(a), y = bytes(b);
     if (x.empty() || y.empty()) {
-      ASSERT_FALSE(meet(memory_of(a), memory_of(b)));
+      ASSERT_FALSE(overlaps(memory_of(a), memory_of(b)));
       continue;
     }
     bool want = false;
     for (const std::byte* p : x) want = want || y.contains(p);
-    ASSERT_EQ(meet(memory_of(a), memory_of(b)), want);
+    ASSERT_EQ(overlaps(memory_of(a), memory_of(b)), want);
     ++(want ? met : apart);
   }
   EXPECT_GT(met, 1000);
@@ -129,10 +129,10 @@ TEST(Overlap, LargeViewsOfUsualLayoutsAreToldAtOnce) {
   EXPECT_TRUE(shares({{million, 64}, {128, 1}}));
   EXPECT_TRUE(shares({{2, 0}, {128, 1}}));
   // Two halves of one packed tensor.
-  Way halves[] = {{256, 0, million}, {1, 0, 127}, {256, -million, 0}, {1, -127, 0}};
-  EXPECT_FALSE(reaches(halves, 4, 128));
-  Way one_more[] = {{256, 0, million}, {1, 0, 128}, {256, -million, 0}, {1, -127, 0}};
-  EXPECT_TRUE(reaches(one_more, 4, 128));
+  StrideRange halves[] = {{256, 0, million}, {1, 0, 127}, {256, -million, 0}, {1, -127, 0}};
+  EXPECT_FALSE(can_reach(halves, 4, 128));
+  StrideRange one_more[] = {{256, 0, million}, {1, 0, 128}, {256, -million, 0}, {1, -127, 0}};
+  EXPECT_TRUE(can_reach(one_more, 4, 128));
 }
 
 }  // namespace
