@@ -54,21 +54,21 @@ TEST(UnknownEnum, OfACall) {
   float x[24] = {}, rows[24] = {};
   const Index numbers[] = {0, 1, 2};
   const Positions at = positions(numbers);
-  const auto sense = static_cast<RotateMode>(9);
-  const std::string rule = " sense must be one of forward, gradient, inverse, shift, got 9";
+  const auto mode = static_cast<RotateMode>(9);
+  const std::string rule = " mode must be one of forward, gradient, inverse, shift, got 9";
   for (const Index tokens : {1, 3}) {
     const QK q{heads(x, tokens, 1, 8), {}};
     const Positions p = positions(std::span(numbers, static_cast<std::size_t>(tokens)));
-    EXPECT_EQ(refusal([&] { plan.apply(q, p, sense); }), "[rotary]" + rule);
+    EXPECT_EQ(refusal([&] { plan.apply(q, p, mode); }), "[rotary]" + rule);
   }
   const QK q{heads(x, 3, 1, 8), {}};
   EXPECT_EQ(refusal([&] {
-              plan.apply_rows(q, q, tensor(rows, {3, 8}), sense);
+              plan.apply_rows(q, q, tensor(rows, {3, 8}), mode);
             }),
             "[rotary]" + rule);
   CallerRows caller{tensor(rows, {3, 4}), tensor(rows, {3, 4}), TableLayout::half, {}};
-  EXPECT_EQ(refusal([&] { plan.apply_rows(q, q, caller, sense); }), "[rotary]" + rule);
-  EXPECT_EQ(refusal([&] { apply(plan, q, q, table, at, sense); }), "[rotary table]" + rule);
+  EXPECT_EQ(refusal([&] { plan.apply_rows(q, q, caller, mode); }), "[rotary]" + rule);
+  EXPECT_EQ(refusal([&] { apply(plan, q, q, table, at, mode); }), "[rotary table]" + rule);
   const auto layout = static_cast<TableLayout>(9);
   caller.layout = layout;
   const std::string layouts = "must be one of half, duplicated, repeated, pairs, got 9";
