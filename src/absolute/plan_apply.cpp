@@ -177,6 +177,34 @@ bool differs_by_batch(const State& s, const Positions& p) {
   return s.needs_positions && p.batch != 1;
 }
 
+// `width`: of x by y. Empty where x is.
+detail::ComposeView check_input(const State& s, const TensorView& x, const detail::ComposeView& y,
+                                Index width) {
+  if (x.empty()) return {};
+  const detail::ComposeView from = detail::compose_view(s, x, "x");
+  if (from.batch != y.batch || from.tokens != y.tokens)
+    detail::refuse_shape(
+        kWho,
+        "y must have the batch and tokens of x, " + detail::sizes_text({from.batch, from.tokens}),
+        detail::sizes_text({y.batch, y.tokens}));
+  if (from.width != width)
+    refuse(kWho,
+           "y must have the channels of x and of what is appended, " +
+               std::to_string(from.width + s.appended),
+           y.width);
+  return from;
+}
+
+// Appended terms begin behind the channels of x, `width`, and of those appended before them.
+void place_sources(const State& s, Index width, detail::ComposeSource* placed) {
+  for (std::size_t n = 0; n < s.sources.size(); ++n) {
+    placed[n] = s.sources[n];
+    if (placed[n].compose != Compose::concat) continue;
+    placed[n].first = width;
+    width += placed[n].width;
+  }
+}
+
 }  // namespace
 
 void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView& y,
@@ -188,20 +216,7 @@ void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView&
   if (width < 0)
     refuse(kWho, "y must have the " + std::to_string(s.appended) + " channels that are appended",
            to.width);
-  detail::ComposeView from;
-  if (!x.empty()) {
-    from = detail::compose_view(s, x, "x");
-    if (from.batch != to.batch || from.tokens != to.tokens)
-      detail::refuse_shape(
-          kWho,
-          "y must have the batch and tokens of x, " + detail::sizes_text({from.batch, from.tokens}),
-          detail::sizes_text({to.batch, to.tokens}));
-    if (from.width != width)
-      refuse(kWho,
-             "y must have the channels of x and of what is appended, " +
-                 std::to_string(from.width + s.appended),
-             to.width);
-  }
+  const detail::ComposeView from = check_input(s, x, to, width);
   detail::check_composed(kWho, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
                          s.appended);
   detail::check_windows(s, width);
@@ -209,25 +224,15 @@ void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView&
   if (s.needs_positions) detail::check_positions_apart(kWho, p, {{"y", detail::memory_of(y)}});
   if (s.has_rows) check_rows_memory(kWho, s.lowered, y, "y", width);
   if (s.layered) return apply_input(x, p, s.lowered, y);
-  // Appended terms begin behind the channels of x and of those appended before them. A call of few
-  // terms keeps them on the stack.
+  // A call of few terms keeps them on the stack.
   constexpr std::size_t kFew = 16;
   detail::ComposeSource few[kFew];
   std::vector<detail::ComposeSource> many;
   const detail::ComposeSource* sources = s.sources.data();
   if (s.appended != 0) {
-    detail::ComposeSource* placed = few;
-    if (s.sources.size() > kFew) {
-      many.resize(s.sources.size());
-      placed = many.data();
-    }
-    Index next = width;
-    for (std::size_t n = 0; n < s.sources.size(); ++n) {
-      placed[n] = s.sources[n];
-      if (placed[n].compose != Compose::concat) continue;
-      placed[n].first = next;
-      next += placed[n].width;
-    }
+    if (s.sources.size() > kFew) many.resize(s.sources.size());
+    detail::ComposeSource* placed = many.empty() ? few : many.data();
+    place_sources(s, width, placed);
     sources = placed;
   }
   detail::ComposeCall call;

@@ -4,13 +4,13 @@
 // belongs to one task, so that the sum does not depend on the number of threads. A row that very
 // many tokens read is split by channels, not by tokens.
 #include <algorithm>
-#include <memory>
 #include <vector>
 
 #include "absolute/plan_state.h"
 #include "absolute/rows.h"
 #include "core/parallel.h"
 #include "core/shape.h"
+#include "core/workspace.h"
 #include "posenc/core/error.h"
 #include "positions/memory.h"
 
@@ -38,6 +38,9 @@ void check_table_gradient(const InputTerm& t, const TensorView& g) {
 struct Sorted {
   Index* start;   // rows + 1
   Index* offset;  // batch * tokens, elements
+
+  Sorted(detail::Arena& arena, Index rows, Index items) noexcept
+      : start(arena.take<Index>(rows + 1)), offset(arena.take<Index>(items)) {}
 };
 
 void sort_tokens(const detail::ComposeSource& s, const Positions& p, const detail::ComposeView& y,
@@ -96,8 +99,9 @@ void sum_task(const Work& w, Index i) noexcept {
 
 void table_gradient(const State& s, const detail::ComposeSource& source, Index first,
                     const Positions& p, const detail::ComposeView& y, const TensorView& g,
-                    Index* scratch, const Executor& executor) {
-  Work w{&s, &source, &y, &g, {scratch, scratch + source.table_rows + 1}, first, 1, 1};
+                    Workspace workspace, const Executor& executor) {
+  detail::Arena arena(workspace);
+  Work w{&s, &source, &y, &g, Sorted(arena, source.table_rows, y.batch * y.tokens), first, 1, 1};
   sort_tokens(source, p, y, w.sorted);
   const Index tasks = executor.run == nullptr ? 1 : executor.concurrency;
   if (tasks > 1) {
@@ -108,14 +112,59 @@ void table_gradient(const State& s, const detail::ComposeSource& source, Index f
                     [&](Index i) noexcept { sum_task(w, i); });
 }
 
+// `width`: of x. Empty where d_x is.
+detail::ComposeView check_input_gradient(const State& s, const TensorView& d_x,
+                                         const TensorView& d_y, const detail::ComposeView& y,
+                                         Index width, const Positions& p) {
+  if (d_x.empty()) return {};
+  const detail::ComposeView to = detail::compose_view(s, d_x, "d_x");
+  if (d_x.read_only) refuse(kWho, "d_x must be writable");
+  if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
+    detail::refuse_shape(
+        kWho, "d_x must have the shape of x, " + detail::sizes_text({y.batch, y.tokens, width}),
+        d_x);
+  const detail::Operand out{"d_x", detail::memory_of(d_x)};
+  detail::check_composed(kWho, {"d_y", detail::memory_of(d_y)}, out, s.appended);
+  if (s.needs_positions) detail::check_positions_apart(kWho, p, {out});
+  return to;
+}
+
+void check_memory(const TensorView& x, const TensorView& d_y, const TensorView& d_x,
+                  std::span<const InputGradient> g, const Positions& p, Workspace workspace) {
+  const detail::Operand up{"d_y", detail::memory_of(d_y)}, out{"d_x", detail::memory_of(d_x)};
+  const detail::Operand scratch{"the workspace", detail::memory_of(workspace)};
+  check_gradient_memory(kWho, g, p, {{"x", detail::memory_of(x)}, up, out, scratch});
+  for (const detail::Operand& used : {up, out}) detail::check_separate(kWho, used, scratch);
+}
+
+// Takes the tables that table_gradient does out of `rest`; whether something is left to the double
+// path.
+bool take_tables(const State& s, const detail::ComposeView& y, std::vector<InputGradient>& rest) {
+  bool left = false;
+  for (std::size_t n = 0; n < rest.size(); ++n) {
+    InputGradient& r = rest[n];
+    if (fast_table(s.lowered.terms[n], r) && r.table.rank == 2 && r.table.stride[1] == 1 &&
+        y.tensor.channel_stride == 1 && s.additive) {
+      check_table_gradient(s.lowered.terms[n], r.table);
+      r.table = {};
+    }
+    left = left || !r.table.empty() || !r.affine.empty() || !r.rows.empty() || !r.gain.empty() ||
+           !r.position.empty() || !r.frequency.empty() || !r.layers.empty();
+  }
+  return left;
+}
+
 }  // namespace
 
 std::size_t InputPlan::gradient_workspace(Index batch, Index tokens) const {
-  Index most = 0;
-  for (const detail::ComposeSource& t : state_->sources)
-    if (t.kind == detail::ComposeSource::Kind::table)
-      most = std::max(most, t.table_rows + 1 + batch * tokens);
-  return most == 0 ? 0 : static_cast<std::size_t>(most) * sizeof(Index) + alignof(Index);
+  std::size_t most = 0;
+  for (const detail::ComposeSource& t : state_->sources) {
+    if (t.kind != detail::ComposeSource::Kind::table) continue;
+    detail::Arena count;
+    Sorted(count, t.table_rows, batch * tokens);
+    most = std::max(most, count.bytes());
+  }
+  return most;
 }
 
 void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorView& d_y,
@@ -131,61 +180,30 @@ void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorVi
            y.width);
   detail::check_windows(s, width);
   detail::check_positions(s, p, y.batch, y.tokens);
-  detail::ComposeView to;
-  if (!d_x.empty()) {
-    to = detail::compose_view(s, d_x, "d_x");
-    if (d_x.read_only) refuse(kWho, "d_x must be writable");
-    if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
-      detail::refuse_shape(
-          kWho, "d_x must have the shape of x, " + detail::sizes_text({y.batch, y.tokens, width}),
-          d_x);
-    detail::check_composed(kWho, {"d_y", detail::memory_of(d_y)}, {"d_x", detail::memory_of(d_x)},
-                           s.appended);
-    if (s.needs_positions)
-      detail::check_positions_apart(kWho, p, {{"d_x", detail::memory_of(d_x)}});
-  }
+  const detail::ComposeView to = check_input_gradient(s, d_x, d_y, y, width, p);
   if (workspace.size() < gradient_workspace(y.batch, y.tokens))
     refuse(
         kWho,
         "workspace must have " + std::to_string(gradient_workspace(y.batch, y.tokens)) + " bytes",
         static_cast<Index>(workspace.size()));
-  check_gradient_memory(kWho, g, p,
-                        {{"x", detail::memory_of(x)},
-                         {"d_y", detail::memory_of(d_y)},
-                         {"d_x", detail::memory_of(d_x)},
-                         {"the workspace", detail::memory_of(workspace)}});
-  for (const detail::Operand& used : {detail::Operand{"d_y", detail::memory_of(d_y)},
-                                      detail::Operand{"d_x", detail::memory_of(d_x)}})
-    detail::check_separate(kWho, used, {"the workspace", detail::memory_of(workspace)});
+  check_memory(x, d_y, d_x, g, p, workspace);
   // What the double path is left to do.
   std::vector<InputGradient> rest(g.begin(), g.end());
-  bool slow = !s.additive && (!d_x.empty() || !g.empty());
-  for (std::size_t n = 0; n < rest.size(); ++n) {
-    if (fast_table(s.lowered.terms[n], rest[n]) && rest[n].table.rank == 2 &&
-        rest[n].table.stride[1] == 1 && y.tensor.channel_stride == 1 && s.additive) {
-      check_table_gradient(s.lowered.terms[n], rest[n].table);
-      rest[n].table = {};
-    }
-    const InputGradient& r = rest[n];
-    slow = slow || !r.table.empty() || !r.affine.empty() || !r.rows.empty() || !r.gain.empty() ||
-           !r.position.empty() || !r.frequency.empty() || !r.layers.empty();
-  }
+  const bool left = take_tables(s, y, rest);
+  const bool slow = left || (!s.additive && (!d_x.empty() || !g.empty()));
   // The double path reads d_y; it goes first, because d_x may be written over it.
   if (s.additive) {
     if (slow) input_gradient(x, p, s.lowered, d_y, {}, rest);
   } else if (slow) {
     return input_gradient(x, p, s.lowered, d_y, d_x, rest);
   }
-  void* memory = workspace.data();
-  std::size_t room = workspace.size();
-  if (memory != nullptr) std::align(alignof(Index), sizeof(Index), memory, room);
   Index next = width;
   for (std::size_t n = 0; n < g.size(); ++n) {
     const detail::ComposeSource& source = s.sources[n];
     const bool appended = source.compose == Compose::concat;
     if (!g[n].table.empty() && rest[n].table.empty() && y.batch * y.tokens > 0)
-      table_gradient(s, source, appended ? next : source.first, p, y, g[n].table,
-                     static_cast<Index*>(memory), executor);
+      table_gradient(s, source, appended ? next : source.first, p, y, g[n].table, workspace,
+                     executor);
     next += appended ? source.width : 0;
   }
   if (d_x.empty()) return;

@@ -8,11 +8,11 @@
 // depend on the number of threads.
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <string>
 
 #include "core/parallel.h"
 #include "core/shape.h"
+#include "core/workspace.h"
 #include "kernels/read.h"
 #include "kernels/token.h"
 #include "posenc/core/error.h"
@@ -79,6 +79,14 @@ double& at(const TensorView& v, Index i, Index j, Index k) noexcept {
 
 Index slices_of(Index tokens) noexcept {
   return std::min(kSlices, tokens);
+}
+
+// Of the sums of a slice: frequencies, then the gain.
+Index columns_of(const RotaryTables& t) noexcept {
+  return Index{t.heads} * t.axes * t.pairs + 1;
+}
+double* partial_sums(detail::Arena& arena, Index slices, const RotaryTables& t) noexcept {
+  return arena.take<double>(slices * columns_of(t));
 }
 
 // Where the two members of pair k stand before and after the turn.
@@ -182,11 +190,14 @@ void add_slice(const Call& call, Index slice, Index begin, Index end) noexcept {
 
 std::size_t RotaryPlan::phase_gradients_workspace(const QK& x) const {
   const Heads& h = shape_of(x);
+  const Index slices = h.data != nullptr ? slices_of(h.batch * h.tokens) : 0;
   std::size_t most = 0;
-  for (const RotaryBlock& b : state_->spec.blocks)
-    most = std::max(most, b.spectrum.frequency.size());
-  const auto slices = static_cast<std::size_t>(h.data ? slices_of(h.batch * h.tokens) : 0);
-  return slices * (most + 1) * sizeof(double) + alignof(double);
+  for (const RotaryTables& t : state_->tables) {
+    detail::Arena count;
+    partial_sums(count, slices, t);
+    most = std::max(most, count.bytes());
+  }
+  return most;
 }
 
 void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
@@ -222,22 +233,19 @@ void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
                          {"d_out of q", detail::memory_of(g.q)},
                          {"d_out of k", detail::memory_of(g.k)}});
   detail::check_positions_apart("rotary", read, written);
-  void* memory = workspace.data();
-  std::size_t room = workspace.size();
-  std::align(alignof(double), sizeof(double), memory, room);
-  Call call{&s,
-            &t,
-            &s.spec.blocks[static_cast<std::size_t>(want.block)].spectrum,
-            &x,
-            &g,
-            &read,
-            &want,
-            static_cast<double*>(memory),
-            h.batch * h.tokens,
-            0,
-            0};
-  call.slices = slices_of(call.tokens);
-  call.columns = Index{t.heads} * t.axes * t.pairs + 1;
+  detail::Arena arena(workspace);
+  const Index slices = slices_of(h.batch * h.tokens);
+  const Call call{&s,
+                  &t,
+                  &s.spec.blocks[static_cast<std::size_t>(want.block)].spectrum,
+                  &x,
+                  &g,
+                  &read,
+                  &want,
+                  partial_sums(arena, slices, t),
+                  h.batch * h.tokens,
+                  slices,
+                  columns_of(t)};
   detail::parallel_slices(
       executor, call.tokens, call.slices,
       [&](Index slice, Index begin, Index end) noexcept { add_slice(call, slice, begin, end); });
