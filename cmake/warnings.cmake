@@ -33,3 +33,30 @@ function(posenc_quick_build target)
     target_precompile_headers(${target} PRIVATE ${ARGN})
   endif()
 endfunction()
+
+# posenc_one_unit_a_folder(target): the files of a folder are compiled as one, which takes a fifth of the time:
+# headers are parsed and templates are made once. POSENC_UNITY=OFF compiles every file by itself, which is
+# quicker to work with and finds includes that are missing; ./test --full does so.
+# kWho, the name that a file's messages begin with, is every file's own; a local name may be that of another
+# file's constant (-Wshadow).
+function(posenc_one_unit_a_folder target)
+  if(NOT POSENC_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources EXCLUDE REGEX "^\\$<")
+  foreach(source ${sources})
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${source})
+    get_filename_component(folder ${folder} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "${folder}" group)
+    set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP
+    UNITY_BUILD_UNIQUE_ID POSENC_UNIT
+    UNITY_BUILD_CODE_BEFORE_INCLUDE "#define POSENC_OWN_(name, unit) name##_##unit
+#define POSENC_OWN(name, unit) POSENC_OWN_(name, unit)
+#define kWho POSENC_OWN(kWho, POSENC_UNIT)"
+    UNITY_BUILD_CODE_AFTER_INCLUDE "#undef kWho")
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endfunction()

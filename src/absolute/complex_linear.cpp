@@ -30,19 +30,19 @@ void check_matrix(const TensorView& v, Index out, Index in, bool wanted) {
     refuse(kWho, "weights must be [out, in] and biases [out] of f64 or f32, out", out);
 }
 
-struct Call {
+struct LinearCall {
   TokenView x_re, x_im, y_re, y_im;
   Matrix a, b, bias_re, bias_im;
 };
-Call check_call(const ComplexMap& m, const ComplexParts& x, const ComplexParts& y) {
-  Call c{tokens_of(x.re, "x re"),
-         tokens_of(x.im, "x im"),
-         tokens_of(y.re, "y re"),
-         tokens_of(y.im, "y im"),
-         {m.weight.re},
-         {m.weight.im},
-         {m.bias.re},
-         {m.bias.im}};
+LinearCall check_call(const ComplexMap& m, const ComplexParts& x, const ComplexParts& y) {
+  LinearCall c{tokens_of(x.re, "x re"),
+               tokens_of(x.im, "x im"),
+               tokens_of(y.re, "y re"),
+               tokens_of(y.im, "y im"),
+               {m.weight.re},
+               {m.weight.im},
+               {m.bias.re},
+               {m.bias.im}};
   for (const TokenView* t : {&c.x_im, &c.y_re, &c.y_im})
     if (t->batch != c.x_re.batch || t->tokens != c.x_re.tokens)
       refuse(kWho, "all parts must have the same tokens", t->tokens);
@@ -87,7 +87,7 @@ void check_gradient_memory(const ComplexMap& m, const ComplexParts& x, const Com
 }  // namespace
 
 void complex_linear(const ComplexMap& m, const ComplexParts& x, const ComplexParts& y) {
-  const Call c = check_call(m, x, y);
+  const LinearCall c = check_call(m, x, y);
   if (y.re.read_only || y.im.read_only) refuse(kWho, "y must be writable");
   // An output channel reads all channels of x: not in place either.
   detail::check_outputs(kWho, {{"y re", of(y.re)}, {"y im", of(y.im)}}, {},
@@ -113,7 +113,7 @@ void complex_linear(const ComplexMap& m, const ComplexParts& x, const ComplexPar
 
 void complex_linear_gradient(const ComplexMap& m, const ComplexParts& x, const ComplexParts& d_y,
                              const ComplexParts& d_x, const ComplexMap& d_map) {
-  const Call c = check_call(m, x, d_y);
+  const LinearCall c = check_call(m, x, d_y);
   const Index out = c.y_re.width, in = c.x_re.width;
   check_gradient(d_map.weight.re, out, in);
   check_gradient(d_map.weight.im, out, in);
@@ -122,7 +122,7 @@ void complex_linear_gradient(const ComplexMap& m, const ComplexParts& x, const C
   const bool want_x = !d_x.re.empty() || !d_x.im.empty();
   TokenView to_re, to_im;
   if (want_x) {
-    const Call back = check_call(m, d_x, d_y);
+    const LinearCall back = check_call(m, d_x, d_y);
     if (d_x.re.read_only || d_x.im.read_only) refuse(kWho, "d_x must be writable");
     to_re = back.x_re, to_im = back.x_im;
   }

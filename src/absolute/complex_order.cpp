@@ -29,16 +29,16 @@ Index at(const ComplexOrder& s, WordSharing sharing, Index w, Index c) {
 }
 
 // Everything a call needs: parameters in double, words, tokens by word.
-struct Call {
+struct OrderCall {
   std::vector<Parameter> parameters;
   std::vector<double> amplitude, frequency, phase;
   IntegerRows ids;
   std::map<Index, std::vector<Index>> tokens_of_word;  // token = row * tokens + index
 };
 
-Call check_call(const ComplexOrder& s, std::span<const TensorView> p, const TensorView& ids,
-                const Positions& at_positions, const TokenView& re, const TokenView& im) {
-  Call c;
+OrderCall check_call(const ComplexOrder& s, std::span<const TensorView> p, const TensorView& ids,
+                     const Positions& at_positions, const TokenView& re, const TokenView& im) {
+  OrderCall c;
   c.parameters = s.parameters();
   check_parameter_count(kWho, c.parameters.size(), p.size());
   c.amplitude = parameter_values(kWho, c.parameters[0], p[0]);
@@ -75,8 +75,8 @@ Call check_call(const ComplexOrder& s, std::span<const TensorView> p, const Tens
 struct Angles {
   std::vector<double> cosine, sine;
 };
-Angles angles_of(const ComplexOrder& s, const Call& c, Index word, const std::vector<Index>& tokens,
-                 const Positions& p) {
+Angles angles_of(const ComplexOrder& s, const OrderCall& c, Index word,
+                 const std::vector<Index>& tokens, const Positions& p) {
   Spectrum spectrum;
   for (Index k = 0; k < s.width; ++k)
     spectrum.frequency.push_back(
@@ -146,7 +146,7 @@ void complex_embedding(const ComplexOrder& s, std::span<const TensorView> p, con
                        const Positions& at_positions, const ComplexParts& y) {
   const TokenView re = tokens_of(y.re, "re"), im = tokens_of(y.im, "im");
   if (y.re.read_only || y.im.read_only) refuse(kWho, "both parts must be writable");
-  const Call c = check_call(s, p, ids, at_positions, re, im);
+  const OrderCall c = check_call(s, p, ids, at_positions, re, im);
   for (const auto& [word, tokens] : c.tokens_of_word) {
     const Angles a = angles_of(s, c, word, tokens, at_positions);
     std::size_t from = 0;
@@ -165,7 +165,7 @@ void complex_embedding_gradient(const ComplexOrder& s, std::span<const TensorVie
                                 const ComplexParts& d_y, std::span<const TensorView> d_parameters,
                                 const TensorView& d_position) {
   const TokenView re = tokens_of(d_y.re, "d re"), im = tokens_of(d_y.im, "d im");
-  const Call c = check_call(s, p, ids, at_positions, re, im);
+  const OrderCall c = check_call(s, p, ids, at_positions, re, im);
   check_gradients(kWho, c.parameters, d_parameters);
   if (!d_position.empty() &&
       (d_position.dtype != DType::f64 || d_position.read_only || d_position.rank != 2 ||

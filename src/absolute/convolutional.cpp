@@ -21,7 +21,7 @@ double gelu_slope(double z) {
          z * std::exp(-z * z / 2) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
 }
 
-struct Call {
+struct ConvolutionCall {
   std::vector<Parameter> parameters;
   std::vector<double> g, v, weight, norm, bias;  // weight [out, in of a group, kernel]
   TokenView x, y;
@@ -32,9 +32,9 @@ struct Call {
   }
 };
 
-Call check_call(const Convolutional& s, std::span<const TensorView> p, const TensorView& x,
-                const TensorView& y) {
-  Call c;
+ConvolutionCall check_call(const Convolutional& s, std::span<const TensorView> p,
+                           const TensorView& x, const TensorView& y) {
+  ConvolutionCall c;
   c.parameters = s.parameters();
   check_parameter_count(kWho, c.parameters.size(), p.size());
   std::vector<std::vector<double>> values;
@@ -67,7 +67,7 @@ Call check_call(const Convolutional& s, std::span<const TensorView> p, const Ten
 }
 
 // Before the activation: bias plus the window of token t.
-double sum_at(const Convolutional& s, Call& c, Index b, Index t, Index out) {
+double sum_at(const Convolutional& s, ConvolutionCall& c, Index b, Index t, Index out) {
   double z = c.bias[static_cast<std::size_t>(out)];
   const Index first = out / c.per_group * c.per_group;
   for (Index k = 0; k < s.kernel; ++k) {
@@ -80,8 +80,9 @@ double sum_at(const Convolutional& s, Call& c, Index b, Index t, Index out) {
 }
 
 // d weight -> d g, d v: with n = |v|, d g = sum d w v / n, d v = g / n (d w - v sum(d w v) / n^2).
-void pull_norm(const Convolutional& s, const Call& c, const std::vector<double>& d_weight,
-               std::vector<double>& d_g, std::vector<double>& d_v) {
+void pull_norm(const Convolutional& s, const ConvolutionCall& c,
+               const std::vector<double>& d_weight, std::vector<double>& d_g,
+               std::vector<double>& d_v) {
   const auto kernel = static_cast<std::size_t>(s.kernel);
   if (kernel == 0) return;
   std::vector<double> along(kernel, 0.0);
@@ -97,7 +98,7 @@ void pull_norm(const Convolutional& s, const Call& c, const std::vector<double>&
 
 void convolutional_positions(const Convolutional& s, std::span<const TensorView> p,
                              const TensorView& x, const TensorView& y) {
-  Call c = check_call(s, p, x, y);
+  ConvolutionCall c = check_call(s, p, x, y);
   if (y.read_only) refuse(kWho, "y must be writable");
   // A token reads those around it: not in place either.
   detail::check_outputs(kWho, {{"y", detail::memory_of(y)}}, {}, {{"x", detail::memory_of(x)}});
@@ -112,7 +113,7 @@ void convolutional_positions(const Convolutional& s, std::span<const TensorView>
 void convolutional_gradient(const Convolutional& s, std::span<const TensorView> p,
                             const TensorView& x, const TensorView& d_y, const TensorView& d_x,
                             std::span<const TensorView> d_parameters) {
-  Call c = check_call(s, p, x, d_y);
+  ConvolutionCall c = check_call(s, p, x, d_y);
   check_gradients(kWho, c.parameters, d_parameters);
   const TokenView to = d_x.empty() ? TokenView{} : tokens_of(d_x, "d_x");
   if (!d_x.empty()) {

@@ -8,7 +8,7 @@ using posenc::Index;
 
 namespace {
 
-posenc::TensorView optional(const PosencDLTensor* t) {
+posenc::TensorView optional_tensor(const PosencDLTensor* t) {
   return t == nullptr ? posenc::TensorView{} : posenc::from_dlpack(*t);
 }
 
@@ -67,8 +67,8 @@ posenc_status posenc_phase_gradients(const posenc_plan* plan, const char* layout
     const Operands o = with_gradients(layout, q, k, d_q, d_k);
     if (workspace == nullptr && workspace_bytes > 0)
       posenc::refuse("c", "workspace must not be null");
-    const posenc::PhaseGradients wanted{block, optional(frequency), optional(gain),
-                                        optional(position)};
+    const posenc::PhaseGradients wanted{block, optional_tensor(frequency), optional_tensor(gain),
+                                        optional_tensor(position)};
     need(plan, "plan")
         .plan.phase_gradients(
             o.in, o.out, positions_of(positions), wanted,
@@ -87,7 +87,7 @@ posenc_status posenc_row_gradients(const posenc_plan* plan, const char* layout,
     const Operands o = with_gradients(layout, q, k, d_q, d_k);
     need(plan, "plan")
         .plan.row_gradients(o.in, o.out, caller_rows(cos, sin, rows, index),
-                            {optional(d_cos), optional(d_sin)});
+                            {optional_tensor(d_cos), optional_tensor(d_sin)});
   });
 }
 

@@ -6,16 +6,16 @@
 
 namespace posenc {
 namespace {
-constexpr std::array<std::string_view, 5> kNames{"thd", "bthd", "bhtd", "tbhd", "htd"};
+constexpr std::array<std::string_view, 5> kLayoutNames{"thd", "bthd", "bhtd", "tbhd", "htd"};
 }  // namespace
 
 std::string_view name(Layout l) noexcept {
-  return detail::name_of(kNames, static_cast<std::size_t>(l));
+  return detail::name_of(kLayoutNames, static_cast<std::size_t>(l));
 }
 
 Layout layout_from_name(std::string_view text) {
-  for (std::size_t i = 0; i < kNames.size(); ++i)
-    if (kNames[i] == text) return static_cast<Layout>(i);
+  for (std::size_t i = 0; i < kLayoutNames.size(); ++i)
+    if (kLayoutNames[i] == text) return static_cast<Layout>(i);
   refuse("heads", "order of the axes must be thd, bthd, bhtd, tbhd or htd", text);
 }
 

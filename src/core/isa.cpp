@@ -18,8 +18,8 @@
 namespace posenc {
 namespace {
 
-constexpr std::array<std::string_view, 8> kNames{"scalar", "ssse3", "sse4", "avx2",
-                                                 "avx512", "neon",  "sve",  "sve2"};
+constexpr std::array<std::string_view, 8> kIsaNames{"scalar", "ssse3", "sse4", "avx2",
+                                                    "avx512", "neon",  "sve",  "sve2"};
 // Better targets have lower bits. The build takes HWY_SCALAR as its fall-back, others HWY_EMU128.
 constexpr std::array<std::int64_t, 8> kTargets{HWY_SCALAR | HWY_EMU128,
                                                HWY_SSSE3,
@@ -80,18 +80,18 @@ bool cpu_has_bf16() noexcept {
 }  // namespace
 
 std::string_view name(Isa isa) noexcept {
-  return detail::name_of(kNames, static_cast<std::size_t>(isa));
+  return detail::name_of(kIsaNames, static_cast<std::size_t>(isa));
 }
 
 Isa isa_from_name(std::string_view text) {
-  for (std::size_t i = 0; i < kNames.size(); ++i)
-    if (kNames[i] == text) return static_cast<Isa>(i);
+  for (std::size_t i = 0; i < kIsaNames.size(); ++i)
+    if (kIsaNames[i] == text) return static_cast<Isa>(i);
   refuse("isa", "must be one of scalar, ssse3, sse4, avx2, avx512, neon, sve, sve2", text);
 }
 
 std::vector<Isa> supported_isas() {
   std::vector<Isa> list;
-  for (std::size_t i = 0; i < kNames.size(); ++i)
+  for (std::size_t i = 0; i < kIsaNames.size(); ++i)
     if (target_of(static_cast<Isa>(i)) != 0) list.push_back(static_cast<Isa>(i));
   return list;
 }

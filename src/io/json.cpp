@@ -17,7 +17,7 @@ namespace posenc {
 namespace {
 
 constexpr std::size_t kMaxBytes = 100'000'000;
-constexpr std::size_t kMaxDepth = 200;
+constexpr std::size_t kMaxTextDepth = 200;
 constexpr std::size_t kMaxValues = 4'000'000;  // [[],[],...]: 40 bytes of memory for 3 of text
 constexpr std::size_t kLinearKeys = 16;        // from here on keys are looked up by hash
 constexpr std::size_t kMaxShown = 160;
@@ -176,7 +176,7 @@ class Builder {
     return true;
   }
   bool open(Json v) {
-    if (levels_.size() >= kMaxDepth)
+    if (levels_.size() >= kMaxTextDepth)
       throw FormatError(file_, path(), "nested deeper than 200 levels");
     Json* at = place(std::move(v));
     levels_.push_back({at, {}});

@@ -10,11 +10,11 @@ namespace posenc {
 namespace {
 
 constexpr int kMaxDepth = 200;
-constexpr std::string_view kTypes[] = {"null",     "a boolean", "an integer", "a number",
-                                       "a string", "an array",  "an object"};
+constexpr std::string_view kTypeNames[] = {"null",     "a boolean", "an integer", "a number",
+                                           "a string", "an array",  "an object"};
 
 [[noreturn]] void wrong_type(std::string_view want, const Json& got) {
-  refuse("json", "must be " + std::string(want), kTypes[got.value.index()]);
+  refuse("json", "must be " + std::string(want), kTypeNames[got.value.index()]);
 }
 
 template <class T>

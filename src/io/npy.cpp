@@ -131,7 +131,7 @@ class Reader {
 };
 
 // numpy's kind and size -> how the bytes are to be widened.
-std::optional<FileType> file_type(std::string_view kind) {
+std::optional<FileType> type_of_kind(std::string_view kind) {
   constexpr std::pair<std::string_view, FileType> kTypes[] = {
       {"f8", FileType::f64}, {"f4", FileType::f32}, {"f2", FileType::f16},
       {"i8", FileType::i64}, {"i4", FileType::i32}, {"i2", FileType::i16},
@@ -196,7 +196,8 @@ Array parse_npy(std::span<const std::byte> bytes, const std::string& file) {
   const std::size_t start = header.offset;
   const std::string place = "descr";
   const char order = header.descr.empty() ? '\0' : header.descr[0];
-  const auto type = file_type(std::string_view(header.descr).substr(header.descr.empty() ? 0 : 1));
+  const auto type =
+      type_of_kind(std::string_view(header.descr).substr(header.descr.empty() ? 0 : 1));
   if (!type || (order != '<' && order != '>' && order != '|' && order != '='))
     throw FormatError(file, place,
                       "must be a float of 2, 4 or 8 bytes, an integer or bool, got '" +

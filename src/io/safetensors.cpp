@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "io/safetensors_header.h"
 #include "io/widen.h"
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"
@@ -14,9 +15,6 @@
 
 namespace posenc {
 namespace {
-
-constexpr std::uint64_t kMaxHeader = 100'000'000;
-constexpr std::string_view kMetadata = "__metadata__";
 
 struct Entry {
   const std::string* name;
@@ -37,9 +35,10 @@ std::optional<FileType> file_type(std::string_view text) {
   return std::nullopt;
 }
 
-class Reader {
+class SafetensorsReader {
  public:
-  Reader(std::span<const std::byte> data, const std::string& file) : data_(data), file_(file) {}
+  SafetensorsReader(std::span<const std::byte> data, const std::string& file)
+      : data_(data), file_(file) {}
 
   Arrays read(const Json& header) {
     std::vector<Entry> entries;
@@ -148,7 +147,8 @@ Arrays parse_safetensors(std::span<const std::byte> bytes, const std::string& fi
   if (length == 0 || text[0] != '{')
     throw FormatError(file, "byte 8", "is no safetensors file: the header must begin with '{'");
   const Json header = parse_json({text, static_cast<std::size_t>(length)}, file);
-  return Reader(bytes.subspan(sizeof length + static_cast<std::size_t>(length)), file).read(header);
+  return SafetensorsReader(bytes.subspan(sizeof length + static_cast<std::size_t>(length)), file)
+      .read(header);
 }
 
 Arrays read_safetensors(const std::filesystem::path& path) {

@@ -5,14 +5,12 @@
 #include <cstring>
 
 #include "io/files.h"
+#include "io/safetensors_header.h"
 #include "io/widen.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
 namespace {
-
-constexpr std::uint64_t kMaxHeader = 100'000'000;
-constexpr std::string_view kMetadata = "__metadata__";
 
 [[noreturn]] void fail(const std::string& file, const std::string& name, const char* problem) {
   throw FormatError(file, "#/" + printable(name), problem);

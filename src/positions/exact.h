@@ -12,6 +12,9 @@ namespace posenc {
 
 using detail::floor_divide;
 
+// Of one list.
+inline constexpr Index kMaxTokens = Index{1} << 40;
+
 inline Index add_exact(Index a, Index b, std::string_view who) {
   Index r = 0;
   if (__builtin_add_overflow(a, b, &r)) refuse(who, "positions must stay inside 64 bits, from", a);

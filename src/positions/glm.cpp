@@ -10,7 +10,6 @@
 namespace posenc {
 namespace {
 
-constexpr Index kMostTokens = Index{1} << 40;
 
 struct Found {
   std::size_t context = 0;  // tokens before the start token
@@ -43,13 +42,13 @@ Found find(const ChatGlmTokens& tokens, const std::vector<Index>& row) {
 }  // namespace
 
 OwnedPositions glm_positions(Index context, std::span<const GlmSpan> spans) {
-  if (context < 0 || context > kMostTokens)
+  if (context < 0 || context > kMaxTokens)
     refuse("glm", "context must be from 0 to 2^40", context);
   Index total = context;
   for (const GlmSpan& s : spans) {
     if (s.mask < 0 || s.mask >= context)
       refuse("glm", "a mask must stand inside the context of " + std::to_string(context), s.mask);
-    if (s.tokens < 0 || s.tokens > kMostTokens - total)
+    if (s.tokens < 0 || s.tokens > kMaxTokens - total)
       refuse("glm", "tokens of a span must not be negative, 2^40 in all", s.tokens);
     total += s.tokens;
   }

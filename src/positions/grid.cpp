@@ -12,7 +12,6 @@ namespace posenc {
 namespace {
 
 constexpr std::size_t kMostAxes = 8;
-constexpr Index kMostTokens = Index{1} << 40;
 
 Index tokens_of(std::span<const Index> shape, std::string_view who) {
   if (shape.empty() || shape.size() > kMostAxes)
@@ -20,7 +19,7 @@ Index tokens_of(std::span<const Index> shape, std::string_view who) {
   Index n = 1;
   for (const Index s : shape) {
     if (s < 0) refuse(who, "sizes must not be negative", s);
-    if (s > 0 && n > kMostTokens / s) refuse(who, "a grid must have at most 2^40 tokens", s);
+    if (s > 0 && n > kMaxTokens / s) refuse(who, "a grid must have at most 2^40 tokens", s);
     n *= s;
   }
   return n;
@@ -128,7 +127,7 @@ OwnedPositions merge_blocks(const Positions& p, Index rows, Index columns, Index
   if (rows < 0 || rows % merge != 0) refuse("merge_blocks", "merge must divide the rows", rows);
   if (columns < 0 || columns % merge != 0)
     refuse("merge_blocks", "merge must divide the columns", columns);
-  if (rows > 0 && columns > kMostTokens / rows)
+  if (rows > 0 && columns > kMaxTokens / rows)
     refuse("merge_blocks", "a frame must have at most 2^40 tokens", columns);
   const Index frame = rows * columns;
   if (frame == 0 ? p.count != 0 : p.count % frame != 0)

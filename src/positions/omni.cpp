@@ -10,7 +10,7 @@ namespace posenc {
 namespace {
 
 constexpr std::string_view kWho = "omni";
-using Token = std::array<double, 3>;
+using OmniToken = std::array<double, 3>;
 
 void check_rule(const OmniRule& r) {
   if (r.merge < 1) refuse(kWho, "merge must be positive", r.merge);
@@ -22,11 +22,11 @@ void check_rule(const OmniRule& r) {
 }
 
 // The tokens of a row as they are met.
-class Row {
+class OmniRow {
  public:
-  Row(const OmniRule& rule, std::vector<Index> types) : rule_(rule), types_(std::move(types)) {}
+  OmniRow(const OmniRule& rule, std::vector<Index> types) : rule_(rule), types_(std::move(types)) {}
 
-  std::vector<Token> built(VisionGrids& images, VisionGrids& videos);
+  std::vector<OmniToken> built(VisionGrids& images, VisionGrids& videos);
 
  private:
   struct Order {  // of a video and its sound
@@ -46,7 +46,7 @@ class Row {
   void text(std::size_t count, bool ends_a_piece);
   void marks(std::size_t count, bool shared);
   void text_run(std::size_t end);
-  std::vector<Token> frames(const VisionGrid&) const;
+  std::vector<OmniToken> frames(const VisionGrid&) const;
   using Times = std::vector<double>;
   Order order_of(const Times& video, const Times& sound, double start) const;
   std::vector<std::size_t> chunk_ends(const Times& at, double start) const;
@@ -56,7 +56,7 @@ class Row {
 
   const OmniRule& rule_;
   std::vector<Index> types_;
-  std::vector<Token> out_;
+  std::vector<OmniToken> out_;
   double next_ = 0;
   bool opened_ = false;      // the text before opened a span
   std::size_t closing_ = 0;  // marks that close it
@@ -75,21 +75,21 @@ bool is_video_or_sound(Index t) {
 
 // Consecutive tokens. The program goes on at start + count, or at the largest + 1: the same but
 // for the rounding of float32.
-void Row::text(std::size_t count, bool ends_a_piece) {
+void OmniRow::text(std::size_t count, bool ends_a_piece) {
   if (count == 0) return;
   const double start = next_;
   for (std::size_t i = 0; i < count; ++i) put(held(start + static_cast<double>(i)));
   next_ = ends_a_piece ? held(out_.back()[0] + 1) : held(start + static_cast<double>(count));
 }
 
-void Row::marks(std::size_t count, bool shared) {
+void OmniRow::marks(std::size_t count, bool shared) {
   if (!shared) return text(count, true);
   for (std::size_t i = 0; i < count; ++i) put(next_);
   next_ = held(next_ + 1);
 }
 
 // Text between spans: what closes the one before, the text, what opens the one behind.
-void Row::text_run(std::size_t end) {
+void OmniRow::text_run(std::size_t end) {
   const std::size_t from = out_.size();
   std::size_t opening = 0;
   bool with_sound = false;
@@ -113,8 +113,8 @@ void Row::text_run(std::size_t end) {
   closing_shared_ = with_sound && rule_.shared_marks;
 }
 
-std::vector<Token> Row::frames(const VisionGrid& g) const {
-  std::vector<Token> v;
+std::vector<OmniToken> OmniRow::frames(const VisionGrid& g) const {
+  std::vector<OmniToken> v;
   for (Index f = 0; f < g.frames; ++f) {
     // The program's order of operations, in float32.
     const auto f32 = [](double x) { return static_cast<double>(static_cast<float>(x)); };
@@ -130,26 +130,26 @@ std::vector<Token> Row::frames(const VisionGrid& g) const {
   return v;
 }
 
-void Row::go_on_behind(std::size_t from) {
+void OmniRow::go_on_behind(std::size_t from) {
   double largest = next_;
   for (std::size_t i = from; i < out_.size(); ++i)
     largest = std::max({largest, out_[i][0], out_[i][1], out_[i][2]});
   next_ = held(largest + 1);
 }
 
-void Row::vision(const VisionGrid& g, std::size_t end) {
+void OmniRow::vision(const VisionGrid& g, std::size_t end) {
   const double need = merged_tokens(g, rule_.merge);
   const std::size_t from = out_.size();
   if (need != static_cast<double>(end - from))
     refuse(kWho, "a grid must fill its run of tokens, grid of", need);
-  const std::vector<Token> tokens = frames(g);
+  const std::vector<OmniToken> tokens = frames(g);
   out_.insert(out_.end(), tokens.begin(), tokens.end());
   go_on_behind(from);
 }
 
 // Where the chunks of a list end. A new one begins at the first token at or behind its time; one
 // token begins one chunk at most, so that a long step leaves chunks of a single token behind it.
-std::vector<std::size_t> Row::chunk_ends(const Times& at, double start) const {
+std::vector<std::size_t> OmniRow::chunk_ends(const Times& at, double start) const {
   const double length = std::trunc(rule_.positions_per_second * rule_.seconds_per_chunk);
   std::vector<std::size_t> ends;
   for (std::size_t i = 0; i < at.size(); ++i)
@@ -158,7 +158,7 @@ std::vector<std::size_t> Row::chunk_ends(const Times& at, double start) const {
   return ends;
 }
 
-Row::Order Row::order_of(const Times& video, const Times& sound, double start) const {
+OmniRow::Order OmniRow::order_of(const Times& video, const Times& sound, double start) const {
   Order order;
   const auto piece = [&](std::size_t count, bool is_video) {
     order.last_piece = order.video.size();
@@ -182,7 +182,7 @@ Row::Order Row::order_of(const Times& video, const Times& sound, double start) c
   return order;
 }
 
-void Row::video_with_sound(const VisionGrid& g, std::size_t end) {
+void OmniRow::video_with_sound(const VisionGrid& g, std::size_t end) {
   const std::size_t from = out_.size();
   const auto sounds =
       static_cast<std::size_t>(std::count(types_.begin() + static_cast<std::ptrdiff_t>(from),
@@ -190,7 +190,7 @@ void Row::video_with_sound(const VisionGrid& g, std::size_t end) {
   if (merged_tokens(g, rule_.merge) != static_cast<double>(end - from - sounds))
     refuse(kWho, "a grid must fill the video tokens of its run, grid of",
            merged_tokens(g, rule_.merge));
-  const std::vector<Token> video = frames(g);
+  const std::vector<OmniToken> video = frames(g);
   // Two orders, as the peer has them: its processor lays the tokens by times in double, its model
   // numbers them by the positions that they get, in float32. Near a tie they differ.
   Times video_at, sound_at, laid_video, laid_sound;
@@ -224,7 +224,7 @@ void Row::video_with_sound(const VisionGrid& g, std::size_t end) {
   go_on_behind(from + order.last_piece);
 }
 
-std::vector<Token> Row::built(VisionGrids& images, VisionGrids& videos) {
+std::vector<OmniToken> OmniRow::built(VisionGrids& images, VisionGrids& videos) {
   while (out_.size() < types_.size()) {
     const std::size_t from = out_.size();
     switch (types_[from]) {
@@ -261,8 +261,8 @@ std::vector<Token> Row::built(VisionGrids& images, VisionGrids& videos) {
   return std::move(out_);
 }
 
-std::vector<Token> counted(std::size_t count) {
-  std::vector<Token> v;
+std::vector<OmniToken> counted(std::size_t count) {
+  std::vector<OmniToken> v;
   for (std::size_t i = 0; i < count; ++i) {
     const auto p = static_cast<double>(i);
     v.push_back({p, p, p});
@@ -329,9 +329,9 @@ OmniPositions omni_positions(const OmniRule& rule, const TensorView& token_types
     for (const Index t : places) own_types.push_back(types(b, t));
     const bool only_counts = no_grids && std::all_of(own_types.begin(), own_types.end(),
                                                      [](Index t) { return t == 0 || t == 3; });
-    const std::vector<Token> row =
+    const std::vector<OmniToken> row =
         only_counts ? counted(own_types.size())
-                    : Row(rule, std::move(own_types)).built(image_grids, video_grids);
+                    : OmniRow(rule, std::move(own_types)).built(image_grids, video_grids);
     // Without grids the peer takes the largest of the padding too.
     const bool counts_padding = no_grids && static_cast<Index>(row.size()) < types.tokens;
     double largest = counts_padding ? static_cast<double>(padded) : -1;

@@ -12,8 +12,6 @@
 namespace posenc {
 namespace {
 
-constexpr Index kMostTokens = Index{1} << 40;
-
 // Kinds of draws of one sequence: independent of each other.
 enum Purpose : std::uint32_t { kShift = 1, kLocal = 2, kScale = 3, kOffset = 4, kSubset = 5 };
 
@@ -34,7 +32,7 @@ void check_cape(const Cape& c) {
 
 void check_sizes(std::string_view who, Index batch, Index tokens) {
   if (batch < 1) refuse(who, "batch must be positive", batch);
-  if (tokens < 0 || tokens > kMostTokens / batch)
+  if (tokens < 0 || tokens > kMaxTokens / batch)
     refuse(who, "tokens must not be negative and at most 2^40 in all", tokens);
 }
 
@@ -88,7 +86,7 @@ std::vector<Index> subset(Index first, Index count, Index n, const DrawKey& key)
 }
 
 void check_randomised(Index max_length, Index tokens) {
-  if (tokens < 0 || max_length < 0 || tokens > max_length || tokens > kMostTokens)
+  if (tokens < 0 || max_length < 0 || tokens > max_length || tokens > kMaxTokens)
     refuse("randomised", "tokens must lie between 0 and max_length", tokens);
 }
 
@@ -150,7 +148,7 @@ OwnedPositions cape_positions(const Cape& c, Index batch, Index tokens,
 
 OwnedPositions cape_grid_positions(Index first, Index second, Index batch, const CapeDraws& d,
                                    CapeStep unit) {
-  if (first < 1 || second < 1 || first > kMostTokens / second)
+  if (first < 1 || second < 1 || first > kMaxTokens / second)
     refuse("cape", "a grid must have rows and columns", std::min(first, second));
   const Index tokens = first * second;
   check_sizes("cape", batch, tokens);

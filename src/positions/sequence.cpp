@@ -13,8 +13,6 @@
 namespace posenc {
 namespace {
 
-constexpr Index kMostTokens = Index{1} << 40;
-
 template <class T>
 OwnedPositions checked(std::vector<T> v, Index batch, std::int32_t axes) {
   if (batch < 1) refuse("explicit", "batch must be positive", batch);
@@ -43,8 +41,7 @@ OwnedPositions running_count(const IntegerRows& mask, Index padded, Index first,
 }  // namespace
 
 OwnedPositions arange(Index first, Index count, Index step) {
-  if (count < 0 || count > kMostTokens)
-    refuse("arange", "count must lie between 0 and 2^40", count);
+  if (count < 0 || count > kMaxTokens) refuse("arange", "count must lie between 0 and 2^40", count);
   if (count > 0) add_exact(first, multiply_exact(count - 1, step, "arange"), "arange");
   std::vector<Index> v(static_cast<std::size_t>(count));
   for (Index i = 0; i < count; ++i) v[static_cast<std::size_t>(i)] = first + i * step;
@@ -67,7 +64,7 @@ OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index 
   constexpr const char* who = "from_lengths";
   const auto batch = static_cast<Index>(lengths.size());
   if (batch < 1) refuse(who, "there must be a length for every row");
-  if (tokens < 0 || tokens > kMostTokens / batch)
+  if (tokens < 0 || tokens > kMaxTokens / batch)
     refuse(who, "tokens must not be negative and at most 2^40 in all", tokens);
   IntegerRows seen;
   if (!mask.empty()) {
@@ -120,7 +117,7 @@ OwnedPositions from_tokens(const TensorView& ids, Index padding_idx, Index past)
 }
 
 OwnedPositions from_starts(std::span<const Index> starts, Index count, Index first) {
-  if (count < 0 || count > kMostTokens)
+  if (count < 0 || count > kMaxTokens)
     refuse("from_starts", "count must lie between 0 and 2^40", count);
   std::vector<Index> v;
   for (const Index start : starts) {
@@ -209,8 +206,7 @@ std::vector<Index> cu_seqlens_of_positions(std::span<const Index> p) {
 }
 
 OwnedPositions decode(std::span<const Index> lengths, Index count) {
-  if (count < 0 || count > kMostTokens)
-    refuse("decode", "count must lie between 0 and 2^40", count);
+  if (count < 0 || count > kMaxTokens) refuse("decode", "count must lie between 0 and 2^40", count);
   std::vector<Index> v;
   for (const Index n : lengths) {
     if (n < 0) refuse("decode", "lengths must not be negative", n);

@@ -11,11 +11,11 @@ namespace {
 constexpr std::string_view kWho = "xd_rope";
 
 // One row: coordinates [axis][real token].
-struct Row {
+struct XdRow {
   const XdRopeRule& rule;
   std::vector<std::vector<Index>> axis;
 
-  Row(const XdRopeRule& r, std::size_t tokens) : rule(r), axis(static_cast<std::size_t>(r.axes)) {
+  XdRow(const XdRopeRule& r, std::size_t tokens) : rule(r), axis(static_cast<std::size_t>(r.axes)) {
     for (std::vector<Index>& a : axis)
       for (std::size_t t = 0; t < tokens; ++t) a.push_back(static_cast<Index>(t));
   }
@@ -53,7 +53,7 @@ MropePositions xd_rope_positions(const XdRopeRule& rule, const TensorView& token
   Index number = 0;
   for (Index b = 0; b < types.batch; ++b) {
     const std::vector<Index> places = rows.places(b);
-    Row row(rule, places.size());
+    XdRow row(rule, places.size());
     if (rule.image_number == ImageNumber::per_row) number = 0;
     for (std::size_t i = 0; i < places.size();) {
       const Index type = types(b, places[i]);

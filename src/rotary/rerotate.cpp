@@ -221,7 +221,7 @@ void check_side(const Side& side, const Heads& keys, const char* which) {
                x);
 }
 
-struct Call {
+struct RerotateCall {
   const Side &from, &to;
   const RotaryPlan::State& plan;
   const Heads& keys;
@@ -230,7 +230,7 @@ struct Call {
 };
 
 template <class T>
-void move_chunk(const Call& c, Index chunk, T* rows) {
+void move_chunk(const RerotateCall& c, Index chunk, T* rows) {
   const Index per_row = detail::block_count(c.keys.tokens, kTokens);
   const Index batch = chunk / per_row, begin = chunk % per_row * kTokens;
   const Index n = std::min(kTokens, c.keys.tokens - begin);
@@ -294,7 +294,7 @@ void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_po
   check_side(new_side, keys, "new");
   for (const Side* side : {&old_side, &new_side})
     detail::check_positions_apart("rerotate", side->positions, {{"keys", detail::memory_of(keys)}});
-  const Call call{
+  const RerotateCall call{
       old_side,          new_side, plan.state(), keys, detail::row_kernels(active_isa()),
       plan.row_columns()};
   const Index chunks = keys.batch * detail::block_count(keys.tokens, kTokens);

@@ -20,7 +20,7 @@ namespace {
 
 using State = RotaryPlan::State;
 
-struct Call {
+struct RowCall {
   const RotaryTables* table;
   const QK *x, *g;
   const CallerRows* rows;
@@ -36,29 +36,31 @@ void add(const detail::RowView& v, Index at, double x) noexcept {
     static_cast<float*>(const_cast<void*>(v.data))[at] += static_cast<float>(x);
 }
 
-double element(const Heads& h, Index batch, Index token, Index head, Index channel) noexcept {
+double channel_at(const Heads& h, Index batch, Index token, Index head, Index channel) noexcept {
   return detail::ReadRow(h.data, h.dtype,
                          batch * h.batch_stride + token * h.token_stride + head * h.head_stride +
                              channel * h.dim_stride);
 }
 
-struct Sums {
+struct RowSums {
   double cos_a = 0, sin_a = 0, cos_b = 0, sin_b = 0;
 };
 void sum_head(const RotaryTables& t, const Heads& x, const Heads& g, Index batch, Index token,
-              Index head, Index k, Sums& r) noexcept {
+              Index head, Index k, RowSums& r) noexcept {
   const bool zipped = t.pairing == Pairing::interleaved;
   const bool out_zipped = zipped && t.output_order == OutputOrder::in_place;
   const Index a = t.offset + (zipped ? 2 * k : k), b = zipped ? a + 1 : a + t.pairs;
   const Index oa = t.offset + (out_zipped ? 2 * k : k), ob = out_zipped ? oa + 1 : oa + t.pairs;
-  const double xa = element(x, batch, token, head, a), xb = element(x, batch, token, head, b);
-  const double ga = element(g, batch, token, head, oa), gb = element(g, batch, token, head, ob);
+  const double xa = channel_at(x, batch, token, head, a), xb = channel_at(x, batch, token, head, b);
+  const double ga = channel_at(g, batch, token, head, oa),
+               gb = channel_at(g, batch, token, head, ob);
   r.cos_a += ga * xa, r.sin_a -= t.direction * ga * xb;
   r.cos_b += gb * xb, r.sin_b += t.direction * gb * xa;
 }
 
 // Adds what one row (of one head, or of all) collects for pair k.
-void put(const Call& call, Index batch, Index token, Index head, Index k, const Sums& r) noexcept {
+void put(const RowCall& call, Index batch, Index token, Index head, Index k,
+         const RowSums& r) noexcept {
   const TableLayout layout = call.rows->layout;
   const Index a = layout == TableLayout::repeated ? 2 * k : k;
   const Index b = layout == TableLayout::half         ? a
@@ -81,7 +83,7 @@ void put(const Call& call, Index batch, Index token, Index head, Index k, const 
   }
 }
 
-void add_pairs(const Call& call, Index begin, Index end) noexcept {
+void add_pairs(const RowCall& call, Index begin, Index end) noexcept {
   const RotaryTables& t = *call.table;
   const bool indexed = call.index.data != nullptr;
   const bool by_head = !indexed && call.rows->cos.rank == 4 && call.rows->cos.shape[2] > 1;
@@ -91,7 +93,7 @@ void add_pairs(const Call& call, Index begin, Index end) noexcept {
   for (Index k = begin; k < end; ++k)
     for (Index token = 0; token < call.tokens; ++token)
       for (Index head = 0; head < heads; ++head) {
-        Sums r;
+        RowSums r;
         for (Index batch = 0; batch < call.batch; ++batch) {
           for (const bool key : {false, true}) {
             const Heads &x = key ? xk : xq, &g = key ? call.g->k : call.g->q;
@@ -101,7 +103,7 @@ void add_pairs(const Call& call, Index begin, Index end) noexcept {
             else
               for (Index i = 0; i < x.heads; ++i) sum_head(t, x, g, batch, token, i, k, r);
           }
-          if (by_batch) put(call, batch, token, head, k, r), r = Sums{};
+          if (by_batch) put(call, batch, token, head, k, r), r = RowSums{};
         }
         if (!by_batch) put(call, 0, token, head, k, r);
       }
@@ -159,7 +161,8 @@ void RotaryPlan::row_gradients(const QK& x, const QK& g, const CallerRows& rows,
                          {"sin", detail::memory_of(rows.sin)}});
   detail::check_positions_apart("rotary", rows.index, written);
   const bool indexed = rows.index.data != nullptr;
-  Call call{&s.tables[0], &x, &g, &rows, detail::shared_row(rows.index), {}, {}, h.batch, h.tokens};
+  RowCall call{&s.tables[0], &x, &g,      &rows,   detail::shared_row(rows.index),
+               {},           {}, h.batch, h.tokens};
   if (!want.cos.empty()) call.cos = detail::row_view(want.cos, indexed);
   if (!want.sin.empty()) call.sin = detail::row_view(want.sin, indexed);
   const Index pairs = s.tables[0].pairs;

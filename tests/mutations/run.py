@@ -70,7 +70,7 @@ def configure():
     return run(["cmake", "-G", "Ninja", "-S", str(TREE), "-B", str(BUILD), "-DCMAKE_BUILD_TYPE=Debug",
                 "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DPOSENC_WERROR=OFF",
                 "-DPOSENC_DISABLED_TARGETS=HWY_AVX3|HWY_SSE4|HWY_SSSE3", "-DPOSENC_CUDA=OFF",
-                "-DPOSENC_CLI=OFF", "-DPOSENC_BENCH=OFF", "-DPOSENC_EXAMPLES=OFF",
+                "-DPOSENC_CLI=OFF", "-DPOSENC_BENCH=OFF", "-DPOSENC_EXAMPLES=OFF", "-DPOSENC_UNITY=OFF",
                 "-DCMAKE_CXX_COMPILER_LAUNCHER="])
 
 

@@ -9,12 +9,12 @@
 namespace posenc::hf {
 namespace {
 
-Value of_class(const ConfigView& view, Json value) {
+Value set_by_class(const ConfigView& view, Json value) {
   return {std::move(value), Origin::class_default, view.class_name()};
 }
 
 void set_default_type(const ConfigView& view, Dict& d) {
-  d.set("rope_type", of_class(view, "default"));
+  d.set("rope_type", set_by_class(view, "default"));
 }
 
 void not_read(const ConfigView& view, const char* key, const std::string& what) {
@@ -32,7 +32,7 @@ Value deepseek_fraction(const ConfigView& view) {
   if (width && whole_number(width->value) && head)
     return {width->value.as_number() / static_cast<double>(head->value), Origin::derived,
             width->where + " / head_dim"};
-  return of_class(view, 64.0 / 512.0);
+  return set_by_class(view, 64.0 / 512.0);
 }
 
 // DeepSeek-V4: `main` turns the layers that only slide, `compress` those with compressed keys.
@@ -45,7 +45,7 @@ RopeSet main_and_compress(const ConfigView& view, const std::vector<std::string>
   const Json* compress = all ? all->value.find("compress") : nullptr;
   Dict plain, packed;
   const auto theta = view.value("rope_theta");
-  const Value outer = theta ? *theta : of_class(view, view.entry().at("theta"));
+  const Value outer = theta ? *theta : set_by_class(view, view.entry().at("theta"));
   if (main && compress && main->is_object() && compress->is_object()) {
     const bool stated = all->origin == Origin::stated;
     plain = dict_of(view, *main, all->where + (stated ? "/main" : ""), all->origin);
@@ -66,10 +66,11 @@ RopeSet main_and_compress(const ConfigView& view, const std::vector<std::string>
     set_default_type(view, plain);
     plain.set("rope_theta", outer);
     const auto far = view.value("compress_rope_theta");
-    packed.set("rope_theta", far ? *far : of_class(view, 160000.0));
+    packed.set("rope_theta", far ? *far : set_by_class(view, 160000.0));
     for (Dict* d : {&plain, &packed}) d->set("partial_rotary_factor", deepseek_fraction(view));
     complete(view, packed, true);
-    if (rope_type(packed) == "yarn") packed.set_default("attention_factor", of_class(view, 1.0));
+    if (rope_type(packed) == "yarn")
+      packed.set_default("attention_factor", set_by_class(view, 1.0));
   }
   set.nested = true;
   for (const auto& type : layer_types)
@@ -109,7 +110,7 @@ RopeSet lists_of_layers(const ConfigView& view, const std::vector<std::string>& 
     RopeSet::Part part{type, true, {}};
     if (by_type) {
       part.dict = dict_of(view, given->at(type), s.parameters->where + "/" + type, Origin::stated);
-      part.dict.set_default("rope_theta", of_class(view, view.entry().at("theta")));
+      part.dict.set_default("rope_theta", set_by_class(view, view.entry().at("theta")));
       complete(view, part.dict, true);
       set.parts.push_back(std::move(part));
       continue;
@@ -122,7 +123,7 @@ RopeSet lists_of_layers(const ConfigView& view, const std::vector<std::string>& 
       }
     set_default_type(view, part.dict);
     const auto own =
-        of_layer(view, theta ? *theta : of_class(view, view.entry().at("theta")), first);
+        of_layer(view, theta ? *theta : set_by_class(view, view.entry().at("theta")), first);
     if (!own) return RopeSet{};
     part.dict.set("rope_theta", *own);
     if (fractions && truthy(fractions->value)) {
@@ -161,7 +162,7 @@ RopeSet thetas_of_kinds(const ConfigView& view, const std::vector<std::string>& 
   for (const auto& type : layer_types) {
     RopeSet::Part part{type, true, {}};
     const bool slides = type == "sliding_attention";
-    const Value outer = top ? *top : of_class(view, view.entry().at("theta"));
+    const Value outer = top ? *top : set_by_class(view, view.entry().at("theta"));
     if (given && labels.empty()) {
       part.dict = dict_of(view, given->value, given->where, Origin::stated);
     } else if (given) {
@@ -174,7 +175,9 @@ RopeSet thetas_of_kinds(const ConfigView& view, const std::vector<std::string>& 
       }
       part.dict = dict_of(view, *mine, given->where + "/" + type, Origin::stated);
     } else {
-      part.dict.set("rope_theta", !slides ? outer : sliding ? *sliding : of_class(view, 50000.0));
+      part.dict.set("rope_theta", !slides   ? outer
+                                  : sliding ? *sliding
+                                            : set_by_class(view, 50000.0));
     }
     part.dict.set_default("rope_theta", outer);
     complete(view, part.dict, true);
@@ -229,8 +232,8 @@ RopeSet filled_in(const ConfigView& view, const std::vector<std::string>& layer_
     if (!theta || !fraction) continue;
     if (!part.dict.find("rope_type")) set_default_type(view, part.dict);
     part.dict.set_default("rope_theta",
-                          top && !top->value.is_null() ? *top : of_class(view, *theta));
-    part.dict.set_default("partial_rotary_factor", of_class(view, *fraction));
+                          top && !top->value.is_null() ? *top : set_by_class(view, *theta));
+    part.dict.set_default("partial_rotary_factor", set_by_class(view, *fraction));
     complete(view, part.dict, true);
     set.parts.push_back(std::move(part));
   }
