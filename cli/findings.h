@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Findings for a person: worst first, what, where, how to mend.
+// Findings for a person: worst first, what, where, and the fix.
 #pragma once
 #include <string>
 #include <vector>

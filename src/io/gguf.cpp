@@ -177,8 +177,8 @@ std::uint64_t tensor_bytes(const Cursor& c, const GgufTensor& t) {
     count *= n;
   }
   if (t.shape[0] % block->elements != 0)
-    c.fail("rows of " + std::to_string(t.shape[0]) + " elements are no whole blocks of " +
-           std::to_string(block->elements));
+    c.fail("rows of " + std::to_string(t.shape[0]) +
+           " elements are not a multiple of the block size " + std::to_string(block->elements));
   if (count / block->elements > most / block->bytes) c.fail("has more than 2^63 bytes");
   return count / block->elements * block->bytes;
 }

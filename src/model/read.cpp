@@ -48,6 +48,18 @@ std::filesystem::path model_in(const std::filesystem::path& folder, bool gguf_fi
                               " GGUF files: name the one that is meant");
 }
 
+// What acts where a layer does not turn.
+std::string acts_in(const LayerSpec& layer, const std::vector<InputEncoding>& input) {
+  const AttentionKind kind = layer.attention.kind;
+  if (kind == AttentionKind::linear || kind == AttentionKind::none)
+    return "its attention is " + std::string(enum_text(kind));
+  if (layer.scheme != "none") return layer.scheme + " acts there";
+  std::string text;
+  for (const InputEncoding& e : input)
+    text += (text.empty() ? "" : " and ") + std::string(card(e.value.scheme).name);
+  return text.empty() ? "nothing acts there" : text + " acts at the input";
+}
+
 }  // namespace
 
 ModelSpec read_model(const std::filesystem::path& given, const ReadOptions& options) {
@@ -89,6 +101,9 @@ bool ModelSpec::has_error() const {
   return false;
 }
 
+ModelError::ModelError(const std::string& what, std::vector<Finding> findings)
+    : std::runtime_error(what), findings_(std::move(findings)) {}
+
 void require_readable(const ModelSpec& spec) {
   std::string text;
   for (const Finding& f : spec.findings)
@@ -96,7 +111,18 @@ void require_readable(const ModelSpec& spec) {
       text += "\n  " + f.code + " at " + f.where + ": " + f.message +
               (f.fix.empty() ? "" : " (" + f.fix + ")");
   if (!text.empty())
-    throw std::runtime_error(spec.file + ": positions cannot be determined:" + text);
+    throw ModelError(spec.file + ": positions cannot be determined:" + text, spec.findings);
+}
+
+const RotarySpec& ModelSpec::rotary(Index layer) const {
+  require_readable(*this);
+  const std::string who = file + ": layer " + std::to_string(layer);
+  if (layer < 0 || layer >= static_cast<Index>(layers.size()))
+    throw ModelError(who + " is none of the model's " + std::to_string(layers.size()), findings);
+  const LayerSpec& at = layers[static_cast<std::size_t>(layer)];
+  if (!at.rotary)
+    throw ModelError(who + " has no rotary encoding: " + acts_in(at, input), findings);
+  return *at.rotary;
 }
 
 }  // namespace posenc

@@ -182,7 +182,7 @@ class Extend(Case):
 
 
 class Advice(Case):
-    """The doctor's mend of a table that is too short, pasted into a shell."""
+    """The doctor's fix of a table that is too short, pasted into a shell."""
 
     def model(self, name, key, size):
         """A copy of a tiny model in a folder with a blank in its name, its config with another size."""

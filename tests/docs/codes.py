@@ -6,7 +6,7 @@ import pathlib
 import re
 import sys
 
-CALL = re.compile(r"\b(error|warn|note|add|push_back)\(\s*\{?")
+CALL = re.compile(r"\b(error|warn|note|add|wrong)\(\s*\{?")
 LITERAL = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"')
 CODE = re.compile(r"[a-z][a-z0-9_]+")
 
@@ -31,7 +31,7 @@ def codes_of(text):
         given = arguments(text, call.end(), 2)
         if given and "everity" in given[0]:
             given = given[1:]
-        elif call.group(1) in ("add", "push_back"):  # not of a finding
+        elif call.group(1) == "add":  # not of a finding
             continue
         if not given:
             continue
@@ -48,7 +48,7 @@ def main():
     parser.add_argument("--source", required=True)
     root = pathlib.Path(parser.parse_args().source)
     codes = set()
-    for path in sorted((root / "src" / "model").glob("*.cpp")):
+    for path in sorted((root / "src" / "model").rglob("*.cpp")):
         codes.update(codes_of(path.read_text()))
     emitted = len(codes)
     listed = re.search(r"Codes are stable:(.*?)\. More", (root / "docs" / "interfaces.md").read_text(), re.S).group(1)

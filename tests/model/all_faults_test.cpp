@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dictionary with several faults has them all named in one reading: nobody mends a file one
-// error at a time. And what a mend names is a place that --assume takes.
+// A dictionary with several faults has them all named in one reading: nobody fixes a file one
+// error at a time. And what a fix names is a place that --assume takes.
 #include <algorithm>
 #include <set>
 
@@ -76,7 +76,7 @@ TEST(AllFaults, ADictionaryIsReadBesideARefusedHead) {
             (Errors{head}));
 }
 
-// The path that the mend of an unknown type names, given to --assume, takes the error away.
+// The path that the fix of an unknown type names, given to --assume, takes the error away.
 TEST(AllFaults, TheMendOfAnUnknownTypeIsAPlaceThatCanBeAssumed) {
   for (const char* text :
        {R"({"model_type":"llama","rope_scaling":{"type":"foo"}})",

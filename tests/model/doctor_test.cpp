@@ -258,7 +258,7 @@ TEST(Doctor, SizesOfNoModel) {
     EXPECT_THAT(said("llama", "head_dim", value),
                 testing::StartsWith("head_dim must be a whole number from 1 to 65536, got "));
   EXPECT_EQ(said("gpt2", "n_layer", "0"),
-            "n_layer must be positive, got 0: there is nothing to turn or to check");
+            "n_layer must be positive, got 0: the model has 0 layers");
 }
 
 TEST(Doctor, RisksAtTheContext) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a finding says must be true of the file, and its mend must lead to a file without it. What
+// What a finding says must be true of the file, and its fix must lead to a file without it. What
 // counts in each file: its configuration class of transformers 5.23 was built.
 #include "hugging_face_suite.h"
 

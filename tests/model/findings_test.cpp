@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every finding owes its reader: a code, a reason, a place and a mend.
+// What every finding owes its reader: a code, a reason, a place and a fix.
 #include <filesystem>
 #include <set>
 
@@ -28,7 +28,7 @@ void expect_whole(const std::vector<Finding>& findings, const std::string& who) 
   }
 }
 
-TEST(Findings, EveryFileGetsAMendForEachFinding) {
+TEST(Findings, EveryFileGetsAFixForEachFinding) {
   int files = 0, findings = 0;
   for (const char* folder : {"conformance", "examples"})
     for (const auto& entry :

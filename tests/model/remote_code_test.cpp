@@ -237,7 +237,7 @@ TEST(RemoteCode, LogitsOfKimiK2) {
   EXPECT_EQ(factor(R"({"type": "yarn", "factor": 32.0, "mscale": 0.5})"), 1);
 }
 
-// The mends of the refusals do what they say.
+// The fixes of the refusals do what they say.
 TEST(RemoteCode, AssumptionsDecide) {
   const std::string ratio =
       R"({"model_type": "chatglm", "kv_channels": 128, "seq_length": 64, "rope_ratio": 16})";

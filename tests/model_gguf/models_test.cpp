@@ -245,6 +245,26 @@ TEST(GgufModels, APersonMayDecide) {
   expect_error(Writer("llama").read(options), "wrong_type", "llama.rope.freq_base");
 }
 
+// The place of a finding is the key, whether the file or a person gave its value.
+TEST(GgufModels, PlacesNameTheKey) {
+  ReadOptions options;
+  const auto read = [&](const char* key, const char* value) {
+    options.assume = {{key, value}};
+    return Writer("llama").read(options);
+  };
+  expect_error(read("rope.freq_base", "-1"), "theta_not_positive", "llama.rope.freq_base");
+  expect_error(read("rope.scaling.factor", "-2"), "factor_not_positive",
+               "llama.rope.scaling.factor");
+  expect_error(read("rope.scaling.attn_factor", "0"), "factor_not_positive",
+               "llama.rope.scaling.attn_factor");
+  expect_error(read("rope.scaling.type", "odd"), "unknown_rope_type", "llama.rope.scaling.type");
+  expect_error(read("block_count", "0"), "out_of_range", "llama.block_count");
+  expect_error(read("rope.dimension_count", "7"), "partial_out_of_range",
+               "llama.rope.dimension_count");
+  const ModelSpec m = read("rope.freq_base", "500000");
+  EXPECT_EQ(field(m.layers[0], "base")->where, "--assume llama.rope.freq_base");
+}
+
 TEST(GgufModels, SaysWhatWasLost) {
   EXPECT_NE(finding(read_suite_file("pythia"), "gguf_lost"), nullptr);
   EXPECT_NE(finding(read_suite_file("t5"), "gguf_lost"), nullptr);

@@ -5,10 +5,13 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "posenc/core/describe.h"
+#include "posenc/core/export.h"
 #include "posenc/io/json.h"
 
 namespace posenc {
@@ -37,6 +40,16 @@ struct Finding {
   Severity severity = Severity::note;
   std::string code, message, where, fix;
   std::optional<double> value{};
+};
+
+// A model whose positions cannot be had from its files: what() lists the errors, findings() has all.
+class POSENC_API ModelError : public std::runtime_error {
+ public:
+  ModelError(const std::string& what, std::vector<Finding> findings);
+  const std::vector<Finding>& findings() const noexcept { return findings_; }
+
+ private:
+  std::vector<Finding> findings_;
 };
 
 struct FieldValue {

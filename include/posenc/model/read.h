@@ -30,7 +30,7 @@ POSENC_API std::vector<Finding> doctor(const ModelSpec&);
 POSENC_API Json explain_json(const ModelSpec&, std::optional<Index> layer = {});
 POSENC_API Json doctor_json(const std::vector<Finding>&);
 
-// Throws std::runtime_error listing the errors of the model, if any.
+// Throws ModelError listing the errors of the model, if any.
 POSENC_API void require_readable(const ModelSpec&);
 
 }  // namespace posenc

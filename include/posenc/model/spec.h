@@ -106,6 +106,9 @@ struct ModelSpec {
   std::vector<Tower> towers;
   std::vector<Finding> findings;
   bool has_error() const;
+  // The rotary encoding of a layer, resolved for `context`. Throws ModelError where the model has
+  // errors, no such layer, or another encoding there.
+  POSENC_API const RotarySpec& rotary(Index layer = 0) const;
 };
 
 }  // namespace posenc

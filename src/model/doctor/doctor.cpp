@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "model/doctor/input.h"
+#include "model/gguf/convert.h"
 #include "posenc/core/error.h"
 #include "posenc/model/read.h"
 #include "posenc/model/weights.h"
@@ -15,9 +16,10 @@ namespace {
 
 class Doctor {
  public:
-  explicit Doctor(const ModelSpec& spec) : spec_(spec), length_(spec.context.value) {}
+  Doctor(const ModelSpec& spec, Diagnostics& report)
+      : spec_(spec), report_(report), length_(spec.context.value) {}
 
-  std::vector<Finding> run() {
+  void run() {
     for (const auto& layer : spec_.layers) {
       if (!layer.rotary) continue;
       if (std::any_of(seen_.begin(), seen_.end(),
@@ -28,11 +30,10 @@ class Doctor {
     }
     if (spec_.layers.empty() && spec_.towers.empty() && spec_.reader == "llama_cpp" &&
         !spec_.has_error())
-      add(Severity::warning, "no_layers", "there are 0 layers: nothing to turn or to check",
+      add(Severity::warning, "no_layers", "the model has 0 layers",
           "state how many layers the model has", 0.0);
     hidden_by_window();
     table();
-    return std::move(findings_);
   }
 
  private:
@@ -40,21 +41,8 @@ class Doctor {
            std::optional<double> value, const LayerSpec* layer = nullptr) {
     std::string where = spec_.file;
     if (layer) where += " layer " + std::to_string(layer->index);
-    findings_.push_back(
-        {severity, std::move(code), std::move(message), std::move(where), std::move(fix), value});
-  }
-
-  // A program that forms float32(position) * float32(inv_freq) in float32, as most do.
-  static double float32_error(const RotarySpec& spec, Index length) {
-    double worst = 0;
-    for (const auto& block : spec.blocks)
-      for (const double f : block.spectrum.frequency)
-        for (const Index back : {1, 2, 3}) {
-          const double p = static_cast<double>(std::max<Index>(0, length - back));
-          const float angle = static_cast<float>(p) * static_cast<float>(f);
-          worst = std::max(worst, std::abs(static_cast<double>(angle) - p * f));
-        }
-    return worst;
+    report_.add(severity, std::move(code), std::move(message), std::move(where), std::move(fix),
+                value);
   }
 
   static const FieldValue* scaling_field(const LayerSpec& layer, std::string_view name) {
@@ -76,9 +64,11 @@ class Doctor {
 
   void one(const LayerSpec& layer) {
     if (length_ > 0) {
-      const double error = float32_error(*layer.rotary, length_);
-      const bool much = error > 0.05;
-      add(much ? Severity::warning : Severity::note, "float32_angle",
+      double error = 0;
+      for (const RotaryBlock& b : layer.rotary->blocks)
+        error = std::max(error, float32_error(b.spectrum, length_));
+      const bool much = float32_severity(error) == Severity::warning;
+      add(float32_severity(error), "float32_angle",
           "angles formed in float32 are wrong by up to " + rounded(error) + " rad at position " +
               std::to_string(length_ - 1) + (much ? ": neighbouring tokens blur" : ""),
           "form angles in double or by exact turns (precision=exact)", error, &layer);
@@ -115,18 +105,9 @@ class Doctor {
   }
 
   bool permuted_in_gguf() const {
-    static constexpr std::string_view kTypes[] = {
-        "llama",    "mistral", "mixtral",     "smollm3",    "olmo",      "granite",
-        "mistral3", "arcee",   "deepseek_v3", "granitemoe", "ministral3"};
+    const Json::Array& types = hf::gguf_conversions().at("permutes").as_array();
     return spec_.reader == "transformers" &&
-           std::find(std::begin(kTypes), std::end(kTypes), spec_.model_type) != std::end(kTypes);
-  }
-
-  // Two digits: 0.0058.
-  static std::string rounded(double x) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.2g", x);
-    return text;
+           std::find(types.begin(), types.end(), Json(spec_.model_type)) != types.end();
   }
 
   void slow_pairs(const LayerSpec& layer) {
@@ -237,21 +218,20 @@ class Doctor {
   }
 
   const ModelSpec& spec_;
+  Diagnostics& report_;
   Index length_;
   std::vector<const LayerSpec*> seen_;
-  std::vector<Finding> findings_;
 };
 
 }  // namespace
 
 std::vector<Finding> doctor(const ModelSpec& spec) {
-  std::vector<Finding> all = spec.findings;
-  const auto risks = Doctor(spec).run();
-  all.insert(all.end(), risks.begin(), risks.end());
-  find_input_risks(spec, all);
-  const auto tables = check_tables(spec);
-  all.insert(all.end(), tables.begin(), tables.end());
-  return all;
+  Diagnostics report;
+  report.add(spec.findings);
+  Doctor(spec, report).run();
+  find_input_risks(spec, report);
+  find_table_faults(spec, report);
+  return report.take();
 }
 
 }  // namespace posenc

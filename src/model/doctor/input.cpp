@@ -52,7 +52,7 @@ Index offset_of(const Encoding& e) {
 
 class InputDoctor {
  public:
-  InputDoctor(const ModelSpec& spec, std::vector<Finding>& out) : spec_(spec), out_(out) {}
+  InputDoctor(const ModelSpec& spec, Diagnostics& report) : spec_(spec), report_(report) {}
 
   void run() {
     for (const InputEncoding& e : spec_.input) {
@@ -71,7 +71,7 @@ class InputDoctor {
  private:
   void add(Severity severity, const char* code, std::string message, std::string fix,
            std::optional<double> value = {}) {
-    out_.push_back({severity, code, std::move(message), spec_.file, std::move(fix), value});
+    report_.add(severity, code, std::move(message), spec_.file, std::move(fix), value);
   }
 
   // The table: what lies beside the config, where that is one tensor; otherwise a word for the file
@@ -157,19 +157,11 @@ class InputDoctor {
           static_cast<double>(offset));
   }
 
-  // A program that forms float32(position) * float32(frequency), as transformers does.
   void float32(const Sinusoidal& s) {
     const Index length = spec_.context.value;
     if (length < 1 || s.width < 1) return;
-    double worst = 0;
-    for (const double f : s.spectrum().frequency)
-      for (const Index back : {1, 2, 3}) {
-        const auto p = static_cast<double>(std::max<Index>(0, length - back) + s.offset);
-        const float angle = static_cast<float>(p) * static_cast<float>(f);
-        worst = std::max(worst, std::abs(static_cast<double>(angle) - p * f));
-      }
-    const bool much = worst > 0.05;
-    add(much ? Severity::warning : Severity::note, "float32_angle",
+    const double worst = float32_error(s.spectrum(), length, s.offset);
+    add(float32_severity(worst), "float32_angle",
         "angles of the sinusoid formed in float32 are wrong by up to " + rounded(worst) +
             " rad at position " + number(length - 1),
         "form angles in double or by exact turns (posenc table)", worst);
@@ -196,7 +188,7 @@ class InputDoctor {
   }
 
   const ModelSpec& spec_;
-  std::vector<Finding>& out_;
+  Diagnostics& report_;
 };
 
 // A word of a shell: as it is, or within single quotes.
@@ -232,8 +224,19 @@ std::string extend_command(const std::string& file, const std::string& tensor, I
          " -o longer.safetensors";
 }
 
-void find_input_risks(const ModelSpec& spec, std::vector<Finding>& out) {
-  InputDoctor(spec, out).run();
+double float32_error(const Spectrum& spectrum, Index length, Index offset) {
+  double worst = 0;
+  for (const double f : spectrum.frequency)
+    for (const Index back : {1, 2, 3}) {
+      const auto p = static_cast<double>(std::max<Index>(0, length - back) + offset);
+      const float angle = static_cast<float>(p) * static_cast<float>(f);
+      worst = std::max(worst, std::abs(static_cast<double>(angle) - p * f));
+    }
+  return worst;
+}
+
+void find_input_risks(const ModelSpec& spec, Diagnostics& report) {
+  InputDoctor(spec, report).run();
 }
 
 }  // namespace posenc

@@ -31,8 +31,8 @@ struct Rows {
 
 class TableDoctor {
  public:
-  TableDoctor(const ModelSpec& spec, ModelWeights& weights, std::vector<Finding>& out)
-      : spec_(spec), weights_(weights), out_(out) {}
+  TableDoctor(const ModelSpec& spec, ModelWeights& weights, Diagnostics& report)
+      : spec_(spec), weights_(weights), report_(report) {}
 
   void look(const InputEncoding& e, bool of_tower) {
     for (std::size_t k = 0; k < e.tensors.size(); ++k) {
@@ -49,8 +49,8 @@ class TableDoctor {
  private:
   void add(Severity severity, const char* code, const StoredTensor& t, std::string message,
            std::string fix, std::optional<double> value = {}) {
-    out_.push_back({severity, code, t.name + " " + std::move(message), t.file + "#" + t.name,
-                    std::move(fix), value});
+    report_.add(severity, code, t.name + " " + std::move(message), t.file + "#" + t.name,
+                std::move(fix), value);
   }
 
   // The model has a table of its own of the cells of an image.
@@ -58,27 +58,22 @@ class TableDoctor {
 
   void missing(const std::string& name) {
     const bool gguf = spec_.reader == "llama_cpp";
-    out_.push_back({gguf ? Severity::error : Severity::warning,
-                    "table_missing",
-                    "the weights have no tensor " + name + " for the learned positions: " +
-                        (gguf ? "llama.cpp does not load the file"
-                              : "transformers starts it at random, with a warning"),
-                    weights_.place(),
-                    "take the tensor from the model's own checkpoint",
-                    {}});
+    report_.add(gguf ? Severity::error : Severity::warning, "table_missing",
+                "the weights have no tensor " + name + " for the learned positions: " +
+                    (gguf ? "llama.cpp does not load the file"
+                          : "transformers starts it at random, with a warning"),
+                weights_.place(), "take the tensor from the model's own checkpoint");
   }
 
   // ViT-MAE's sinusoids: run, the memory held NaN and 4.8e22.
   void unfilled(const std::string& name) {
-    out_.push_back({Severity::warning,
-                    "table_missing",
-                    "the weights have no tensor " + name +
-                        ": transformers 5.23 does not fill it on loading, whatever lay in memory "
-                        "is added to the patches",
-                    weights_.place(),
-                    "take the tensor from the model's own checkpoint, or store the rows of posenc "
-                    "table under that name",
-                    {}});
+    report_.warn("table_missing",
+                 "the weights have no tensor " + name +
+                     ": transformers 5.23 does not fill it on loading, whatever lay in memory is "
+                     "added to the patches",
+                 weights_.place(),
+                 "take the tensor from the model's own checkpoint, or store the rows of posenc "
+                 "table under that name");
   }
 
   void one(const InputEncoding& e, std::size_t k, const StoredTensor& t, bool sines) {
@@ -245,37 +240,36 @@ class TableDoctor {
 
   const ModelSpec& spec_;
   ModelWeights& weights_;
-  std::vector<Finding>& out_;
+  Diagnostics& report_;
 };
 
 }  // namespace
 
-std::vector<Finding> check_tables(const ModelSpec& spec) {
-  std::vector<Finding> out;
-  if (spec.weights.empty()) return out;
+void find_table_faults(const ModelSpec& spec, Diagnostics& report) {
+  if (spec.weights.empty()) return;
+  const auto unread = [&](const std::exception& problem, const char* fix) {
+    report.warn("weights_unreadable",
+                std::string("the weights could not be checked: ") + problem.what(), spec.weights,
+                fix);
+  };
   try {
     ModelWeights weights(spec.weights);
-    if (!weights.any()) return out;
-    TableDoctor doctor(spec, weights, out);
+    if (!weights.any()) return;
+    TableDoctor doctor(spec, weights, report);
     for (const InputEncoding& e : spec.input) doctor.look(e, false);
     for (const Tower& t : spec.towers)
       for (const InputEncoding& e : t.input) doctor.look(e, true);
   } catch (const FormatError& problem) {
-    out.push_back({Severity::warning,
-                   "weights_unreadable",
-                   std::string("the weights could not be checked: ") + problem.what(),
-                   spec.weights,
-                   "fetch the file again: it may be cut off, or a pointer of git LFS",
-                   {}});
+    unread(problem, "fetch the file again: it may be cut off, or a pointer of git LFS");
   } catch (const std::invalid_argument& problem) {  // sizes that make no table
-    out.push_back({Severity::warning,
-                   "weights_unreadable",
-                   std::string("the weights could not be checked: ") + problem.what(),
-                   spec.weights,
-                   "state the sizes of the checkpoint in the config",
-                   {}});
+    unread(problem, "state the sizes of the checkpoint in the config");
   }
-  return out;
+}
+
+std::vector<Finding> check_tables(const ModelSpec& spec) {
+  Diagnostics report;
+  find_table_faults(spec, report);
+  return report.take();
 }
 
 }  // namespace posenc

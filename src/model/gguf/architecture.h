@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "posenc/io/json.h"
+#include "posenc/model/finding.h"
 
 namespace posenc::gguf {
 
@@ -16,6 +16,12 @@ class Architecture {
   Architecture(std::string name, Json facts) : name_(std::move(name)), facts_(std::move(facts)) {}
 
   const std::string& name() const noexcept { return name_; }
+  std::string program() const { return "llama.cpp (" + name_ + ")"; }
+  // A value that llama.cpp takes by the architecture's name.
+  template <class T>
+  Sourced<T> constant(T value) const {
+    return {std::move(value), Origin::class_default, program()};
+  }
   bool has(std::string_view field) const { return facts_.find(field) != nullptr; }
   // Absent: false, empty text, the given number.
   bool flag(std::string_view field) const;

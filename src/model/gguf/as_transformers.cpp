@@ -7,17 +7,8 @@
 
 #include "model/gguf/convert.h"
 
-namespace posenc::data {
-extern const std::string_view gguf_conversion;
-}
-
 namespace posenc::hf {
 namespace {
-
-const Json& conversions() {
-  static const Json table = parse_json(data::gguf_conversion, "gguf_conversion.json");
-  return table;
-}
 
 std::string text_of(const GgufFile& file, std::string_view key) {
   const GgufValue* v = file.find(key);
@@ -56,38 +47,45 @@ bool carries_scaling(const GgufFile& file, const std::string& architecture) {
 ModelSpec read_as_transformers(const GgufFile& container, const std::string& file,
                                const ReadOptions& options) {
   const std::string architecture = text_of(container, "general.architecture");
-  const Json* rule = conversions().at("loads").find(architecture);
+  const Json* rule = gguf_conversions().at("loads").find(architecture);
+  Diagnostics report;
   if (!rule) {
+    report.error(
+        "reader_refused",
+        "what transformers makes of a GGUF file of this architecture is not known here, or "
+        "it loads none",
+        "general.architecture", "read the model's config.json");
     ModelSpec spec;
     spec.file = file;
     spec.reader = "transformers";
-    spec.findings.push_back({Severity::error, "reader_refused",
-                             "what transformers makes of a GGUF file of this architecture is not "
-                             "known here, or it loads none",
-                             "general.architecture", "read the model's config.json"});
+    spec.findings = report.take();
     return spec;
   }
   Json config = Json::object({{"model_type", rule->at("type").as_string()}});
   std::string name = text_of(container, "general.name");
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (architecture == "llama" && name.find("mistral") != std::string::npos)
-    config.set("model_type", "mistral");  // told apart by its name alone
+  if (const Json* other = rule->find("by_name"))  // told apart by its name alone
+    for (const auto& [part, type] : other->as_object())
+      if (name.find(part) != std::string::npos) config.set("model_type", type.as_string());
   if (rule->find("common"))
-    take(container, architecture, conversions().at("loads_common"), rule->find("without"), config);
+    take(container, architecture, gguf_conversions().at("loads_common"), rule->find("without"),
+         config);
   if (const Json* keys = rule->find("keys")) take(container, architecture, *keys, nullptr, config);
   ReadOptions inside = options;
   inside.reader.clear();
   ModelSpec spec = read_hugging_face(config, file, inside);
+  report.add(spec.findings);
   if (carries_scaling(container, architecture))
-    spec.findings.push_back({Severity::warning, "gguf_lost",
-                             "the file scales its frequencies, and transformers reads nothing of "
-                             "that from a GGUF file: they stay as they were before the scaling",
-                             architecture + ".rope.scaling", "load the model's own files"});
-  spec.findings.push_back({Severity::note, "converted",
-                           "read as transformers loads a GGUF file: each place is a key of the "
-                           "config that it makes, not of the file",
-                           file, "nothing to do: read the file without --reader for its own keys"});
+    report.warn("gguf_lost",
+                "the file scales its frequencies, and transformers reads nothing of that from a "
+                "GGUF file: they stay as they were before the scaling",
+                architecture + ".rope.scaling", "load the model's own files");
+  report.note("converted",
+              "read as transformers loads a GGUF file: each place is a key of the config that it "
+              "makes, not of the file",
+              file, "nothing to do: read the file without --reader for its own keys");
+  spec.findings = report.take();
   return spec;
 }
 

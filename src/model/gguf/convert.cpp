@@ -18,12 +18,13 @@ extern const std::string_view gguf_conversion;
 }
 
 namespace posenc::hf {
-namespace {
 
-const Json* conversion_of(const std::string& type) {
+const Json& gguf_conversions() {
   static const Json table = parse_json(data::gguf_conversion, "gguf_conversion.json");
-  return table.at("model_types").find(type);
+  return table;
 }
+
+namespace {
 
 class Converter {
  public:
@@ -299,8 +300,9 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
   const bool nested = text && text->is_object();
   const Json* inner = nested ? text->find("model_type") : nullptr;
   const std::string own = inner && inner->is_string() ? inner->as_string() : spec.model_type;
-  const Json* rule = conversion_of(spec.model_type);
-  if (!rule) rule = conversion_of(own);
+  const Json& rules = gguf_conversions().at("model_types");
+  const Json* rule = rules.find(spec.model_type);
+  if (!rule) rule = rules.find(own);
   const Json* entry = model_entry(own);
   for (const char* part : {"_text", ""})
     if (!entry || !entry->find("scheme")) entry = model_entry(spec.model_type + part);

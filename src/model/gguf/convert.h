@@ -10,6 +10,9 @@
 
 namespace posenc::hf {
 
+// data/gguf_conversion.json
+const Json& gguf_conversions();
+
 ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const std::string& name,
                             const ReadOptions&);
 ModelSpec read_as_transformers(const GgufFile&, const std::string& file, const ReadOptions&);

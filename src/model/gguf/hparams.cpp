@@ -12,9 +12,7 @@ constexpr Index kMaxLayers = 512;  // llama.cpp's LLAMA_MAX_LAYERS
 std::optional<Sourced<Index>> need(Keys& keys, std::string_view key) {
   const bool there = keys.has(key);
   auto v = keys.integer(key);
-  if (!v && !there)
-    keys.error("missing_key", keys.full(key), keys.full(key) + " is required",
-               "--assume " + std::string(key) + "=N");
+  if (!v && !there) keys.missing(key, "--assume " + std::string(key) + "=N");
   return v;
 }
 
@@ -33,16 +31,16 @@ void read_sections(const Architecture& arch, Keys& keys, Hparams& h) {
   if (rule.empty()) return;
   if (!keys.has(key)) {
     if (rule == "required" || h.mode == Mode::mrope || h.mode == Mode::imrope)
-      keys.error("missing_key", keys.full(key), keys.full(key) + " is required",
-                 "convert the model again: the sections are mrope_section of its config.json");
+      keys.missing(key,
+                   "convert the model again: the sections are mrope_section of its config.json");
     return;
   }
-  auto sections = keys.each(key, 1);
+  auto sections = keys.per_layer(key, 1);
   if (!sections) return;
   const bool negative = std::any_of(sections->value.begin(), sections->value.end(),
                                     [](Index n) { return n < 0 || n > 65536; });
   if (sections->value.size() > 4 || negative) {
-    keys.error("sections_sum", keys.full(key), keys.full(key) + " must be up to 4 pair counts",
+    keys.error("sections_sum", key, keys.full(key) + " must be up to 4 pair counts",
                "convert the model again: the sections are mrope_section of its config.json");
     return;
   }
@@ -53,7 +51,7 @@ void read_sections(const Architecture& arch, Keys& keys, Hparams& h) {
   if (h.mode != Mode::mrope && h.mode != Mode::imrope) return;
   // ggml divides by their sum.
   if (s[0] + s[1] + s[2] + s[3] == 0)
-    keys.error("sections_sum", keys.full(key),
+    keys.error("sections_sum", key,
                keys.full(key) + " must name at least one pair, all of its sections are 0",
                "convert the model again: the sections are mrope_section of its config.json");
   else
@@ -69,24 +67,21 @@ void read_counts(const Architecture& arch, Keys& keys, Hparams& h) {
   const auto blocks = need(keys, "block_count");
   if (!blocks) return;
   if (blocks->value < 1 || blocks->value > kMaxLayers) {
-    keys.error("out_of_range", blocks->where,
-               "block_count must be 1 to 512, got " + std::to_string(blocks->value),
-               keys.anew("block_count"));
+    keys.error("out_of_range", "block_count",
+               "block_count must be 1 to 512, got " + std::to_string(blocks->value));
     return;
   }
   const auto next = keys.integer("nextn_predict_layers");
   const Index skipped = next ? next->value : 0;
   if (skipped > blocks->value) {
-    keys.error("out_of_range", next->where, "more next-token layers than layers",
-               keys.anew("nextn_predict_layers"));
+    keys.error("out_of_range", "nextn_predict_layers", "more next-token layers than layers");
     return;
   }
   h.layers = blocks->value - skipped;
   h.run_layers = h.layers;
   const auto loops = arch.flag("loops") ? keys.integer("num_loops") : std::nullopt;
   if (loops && (loops->value < 1 || loops->value * h.layers > kMaxLayers))
-    keys.error("out_of_range", loops->where, "num_loops must be 1 or more, 512 layers at most",
-               keys.anew("num_loops"));
+    keys.error("out_of_range", "num_loops", "num_loops must be 1 or more, 512 layers at most");
   else if (loops)
     h.run_layers = h.layers * loops->value;
   if (const auto dense = keys.integer("leading_dense_block_count")) h.leading_dense = dense->value;
@@ -94,7 +89,7 @@ void read_counts(const Architecture& arch, Keys& keys, Hparams& h) {
 
 void read_heads(const Architecture& arch, Keys& keys, Hparams& h) {
   const auto per_layer = [&](std::string_view key, const std::vector<Index>& absent) {
-    const auto v = keys.each(key, h.layers);
+    const auto v = keys.per_layer(key, h.layers);
     return v ? v->value : absent;
   };
   const std::vector<Index> zeros(static_cast<std::size_t>(h.layers), 0);
@@ -106,7 +101,7 @@ void read_heads(const Architecture& arch, Keys& keys, Hparams& h) {
   const Index first = h.heads.empty() ? 0 : h.heads[0];
   if (first <= 0 && attends) {
     keys.error(keys.has("attention.head_count") ? "out_of_range" : "missing_key",
-               keys.full("attention.head_count"), "attention.head_count must be positive",
+               "attention.head_count", "attention.head_count must be positive",
                "--assume attention.head_count=N");
     return;
   }
@@ -120,7 +115,7 @@ void read_heads(const Architecture& arch, Keys& keys, Hparams& h) {
   if (const auto v = keys.integer("attention.key_length_swa")) h.head_dim_sliding = *v;
   if (const auto v = keys.integer("rope.dimension_count_swa")) h.rotary_dim_sliding = *v;
   if (arch.text("rotary_dim") == "must_be_head" && h.rotary_dim.value != h.head_dim.value)
-    keys.error("partial_out_of_range", keys.full("rope.dimension_count"),
+    keys.error("partial_out_of_range", "rope.dimension_count",
                "llama.cpp refuses a " + arch.name() + " that turns " +
                    std::to_string(h.rotary_dim.value) + " of " + std::to_string(h.head_dim.value) +
                    " channels",
@@ -146,21 +141,25 @@ void read_latent(const Architecture& arch, Keys& keys, Hparams& h) {
 
 void check_width(Keys& keys, const Sourced<Index>& head, const Sourced<Index>& rotary,
                  std::string_view key) {
-  const std::string where = rotary.origin == Origin::stated ? keys.full(key) : head.where;
+  const auto wrong = [&](const char* code, const Sourced<Index>& at, const std::string& message,
+                         std::string_view better) {
+    keys.report().error(code, message, at.where, keys.reconvert_hint(better));
+  };
+  const Sourced<Index>& width = rotary.origin == Origin::derived ? head : rotary;
   if (head.value < 1 || head.value > 65536)
-    keys.error("out_of_range", head.where,
-               "the head width must be 1 to 65536, got " + std::to_string(head.value),
-               keys.anew("attention.key_length"));
+    wrong("out_of_range", head,
+          "the head width must be 1 to 65536, got " + std::to_string(head.value),
+          "attention.key_length");
   else if (rotary.value < 2 || rotary.value % 2 != 0)
-    keys.error("partial_out_of_range", where,
-               "the number of turned channels must be positive and even, got " +
-                   std::to_string(rotary.value),
-               keys.anew(key));
+    wrong("partial_out_of_range", width,
+          "the number of turned channels must be positive and even, got " +
+              std::to_string(rotary.value),
+          key);
   else if (rotary.value > head.value)
-    keys.error("partial_out_of_range", where,
-               "turns " + std::to_string(rotary.value) + " channels of heads that have " +
-                   std::to_string(head.value),
-               keys.anew(key));
+    wrong("partial_out_of_range", width,
+          "turns " + std::to_string(rotary.value) + " channels of heads that have " +
+              std::to_string(head.value),
+          key);
 }
 
 }  // namespace
@@ -171,11 +170,9 @@ Hparams read_hparams(const Architecture& arch, Keys& keys) {
   if (keys.failed()) return h;
   h.causal = {true, Origin::class_default, "llama.cpp"};
   if (arch.has("causal"))
-    h.causal = {false, Origin::class_default, "llama.cpp (" + arch.name() + ")"};
+    h.causal = arch.constant(false);
   else if (const auto v = keys.boolean("attention.causal"))
     h.causal = *v;
-  if (arch.name() == "t5encoder")
-    h.causal = {false, Origin::class_default, "llama.cpp (t5encoder)"};
   read_sections(arch, keys, h);
   read_heads(arch, keys, h);
   read_latent(arch, keys, h);

@@ -16,8 +16,7 @@ namespace posenc::gguf {
 
 class Keys {
  public:
-  Keys(const GgufFile& file, const ReadOptions& options, std::vector<Finding>& findings)
-      : file_(file), options_(options), findings_(findings) {}
+  Keys(const GgufFile& file, const ReadOptions& options) : file_(file), options_(options) {}
 
   std::string architecture;  // "{architecture}." is put before every key but general.*
   std::string full(std::string_view key) const;
@@ -28,28 +27,48 @@ class Keys {
   std::optional<Sourced<bool>> boolean(std::string_view key);
   std::optional<Sourced<std::string>> text(std::string_view key);
   // One u32 for all layers, or an array of u32, i32 or bool with at least `count` elements.
-  std::optional<Sourced<std::vector<Index>>> each(std::string_view key, Index count);
+  std::optional<Sourced<std::vector<Index>>> per_layer(std::string_view key, Index count);
 
-  void error(std::string code, std::string_view key, std::string message, std::string fix);
-  void add(Severity, std::string code, std::string_view key, std::string message, std::string fix,
-           std::optional<double> value = {});
-  // The mend of a value that a person may know better than the file.
-  std::string anew(std::string_view key) const;
-  bool failed() const noexcept { return failed_; }
+  // Findings at a key, in the order code, key, text; without a fix: a better value of the key.
+  void error(std::string code, std::string_view key, std::string message, std::string fix = "") {
+    add(Severity::error, std::move(code), key, std::move(message), std::move(fix));
+  }
+  void warn(std::string code, std::string_view key, std::string message, std::string fix,
+            std::optional<double> value = {}) {
+    add(Severity::warning, std::move(code), key, std::move(message), std::move(fix), value);
+  }
+  void note(std::string code, std::string_view key, std::string message, std::string fix = "") {
+    add(Severity::note, std::move(code), key, std::move(message), std::move(fix));
+  }
+  void missing(std::string_view key, std::string fix = "") {
+    error("missing_key", key, full(key) + " is required", std::move(fix));
+  }
+  std::string reconvert_hint(std::string_view key) const {
+    return "convert the model again, or --assume " + full(key) + "=VALUE";
+  }
+  // Findings at another place: a tensor, an option.
+  Diagnostics& report() noexcept { return report_; }
+  bool failed() const noexcept { return report_.errors() > 0; }
   // A note for every --assume that counted, an error for every one that nothing asked for.
   void report_assumptions();
   const GgufFile& file() const noexcept { return file_; }
 
  private:
+  // What a person assumes: the name it was given by, and the text.
+  const std::pair<const std::string, std::string>* given(std::string_view key) const;
   const std::string* assumed(std::string_view key);
-  std::string assumable(const std::string& key) const;
+  std::string how_to_assume(const std::string& key) const;
+  void add(Severity, std::string code, std::string_view key, std::string message, std::string fix,
+           std::optional<double> value = {});
+  template <class T, class Parse, class Take>
+  std::optional<Sourced<T>> read(std::string_view key, GgufType type, std::string_view wanted,
+                                 Parse parse, Take take);
   void wrong_type(std::string_view key, std::string_view wanted, std::string_view got);
 
   const GgufFile& file_;
   const ReadOptions& options_;
-  std::vector<Finding>& findings_;
-  std::set<std::string> used_, asked_;  // of what a person assumes, and of what could be
-  bool failed_ = false;
+  Diagnostics report_;
+  std::set<std::string> used_, assumable_;  // of what a person assumes, and of what could be
 };
 
 }  // namespace posenc::gguf

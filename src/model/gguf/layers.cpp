@@ -20,15 +20,14 @@ void read_linear(const Architecture& arch, Keys& keys, Hparams& h) {
     for (std::size_t i = 0; i < n; ++i)
       h.linear[i] = at(h.kv_heads, i) == 0 && (rule == "no_kv_heads" || at(h.feed_forward, i) == 0);
   if (rule != "interval") return;
-  if (const auto list = keys.each("attention.recurrent_layers", h.layers)) {
+  if (const auto list = keys.per_layer("attention.recurrent_layers", h.layers)) {
     for (std::size_t i = 0; i < n; ++i) h.linear[i] = at(list->value, i) != 0;
     return;
   }
   Index every = arch.number("interval", 4);
   if (const auto v = keys.integer("full_attention_interval")) every = v->value;
   if (every < 1) {
-    keys.error("out_of_range", keys.full("full_attention_interval"), "must be positive",
-               keys.anew("full_attention_interval"));
+    keys.error("out_of_range", "full_attention_interval", "must be positive");
     return;
   }
   for (std::size_t i = 0; i < n; ++i) h.linear[i] = (static_cast<Index>(i) + 1) % every != 0;
@@ -39,24 +38,19 @@ bool read_window_size(const Architecture& rule, Keys& keys, Hparams& h) {
   constexpr std::string_view key = "attention.sliding_window";
   if (const Index only = rule.number("layers", 0); only != 0 && only != h.layers) return false;
   const auto stated = keys.integer(key);
-  if (!stated && rule.text("key") == "required" && !keys.failed())
-    keys.error("missing_key", keys.full(key), keys.full(key) + " is required", keys.anew(key));
-  const std::string who = "llama.cpp (" + rule.name() + ")";
+  if (!stated && rule.text("key") == "required" && !keys.failed()) keys.missing(key);
   const Index absent = rule.number("default", 0);
   if (rule.flag("off_by_zero") && stated && stated->value == 0) return false;
   if (rule.flag("when_stated") && (!stated || stated->value == 0)) return false;
-  if (stated && !rule.flag("fixed"))
-    h.window.size = *stated;
-  else
-    h.window.size = {absent, Origin::class_default, who};
+  h.window.size = stated && !rule.flag("fixed") ? *stated : rule.constant(absent);
   if (stated && rule.flag("fixed") && stated->value != absent)
-    keys.add(Severity::warning, "key_ignored", stated->where,
-             "llama.cpp takes " + std::to_string(absent) + " for " + rule.name() +
-                 " whatever the file says",
-             "a model that was trained with another window runs wrongly here",
-             static_cast<double>(stated->value));
+    keys.warn("key_ignored", key,
+              "llama.cpp takes " + std::to_string(absent) + " for " + rule.name() +
+                  " whatever the file says",
+              "a model that was trained with another window runs wrongly here",
+              static_cast<double>(stated->value));
   if (h.window.size.value == 0 && rule.text("key") == "required" && !keys.failed())
-    keys.error("out_of_range", keys.full(key), "the window must be positive", keys.anew(key));
+    keys.error("out_of_range", key, "the window must be positive");
   return h.window.size.value > 0;
 }
 
@@ -67,11 +61,11 @@ void read_pattern(const Architecture& rule, Keys& keys, Hparams& h) {
   const bool list = stored != nullptr && stored->type == GgufType::array;
   if (list || rule.text("pattern_key") == "required") {
     if (!list) {
-      keys.error("missing_key", keys.full(key), keys.full(key) + " is required, one a layer",
+      keys.error("missing_key", key, keys.full(key) + " is required, one a layer",
                  "convert the model again: which layers slide is layer_types of its config.json");
       return;
     }
-    const auto values = keys.each(key, h.layers);
+    const auto values = keys.per_layer(key, h.layers);
     if (!values) return;
     for (std::size_t i = 0; i < n; ++i)
       h.sliding[i] = values->value[i % static_cast<std::size_t>(h.layers)] != 0;
@@ -80,7 +74,7 @@ void read_pattern(const Architecture& rule, Keys& keys, Hparams& h) {
     return;
   }
   Index period = rule.number("pattern", 1);
-  h.window.pattern_where = "llama.cpp (" + rule.name() + ")";
+  h.window.pattern_where = rule.program();
   if (const auto v = keys.integer(key)) {
     period = v->value;
     h.window.pattern_origin = v->origin;
@@ -104,7 +98,7 @@ void read_window(const Architecture& arch, Keys& keys, Hparams& h) {
   if (rule->flag("attention_layers"))
     for (std::size_t i = 0; i < n; ++i) h.sliding[i] = !h.linear[i];
   if (rule->flag("all_layers") || rule->flag("attention_layers"))
-    h.window.pattern_where = "llama.cpp (" + arch.name() + ")";
+    h.window.pattern_where = arch.program();
   else
     read_pattern(*rule, keys, h);
 }
@@ -132,7 +126,7 @@ void read_rotated(const Architecture& arch, Keys& keys, Hparams& h) {
   if (rule == "finetuned_key")
     if (const auto v = keys.boolean("rope.scaling.finetuned")) switched_on = v->value;
   std::optional<Sourced<std::vector<Index>>> pattern;
-  if (rule == "pattern_key") pattern = keys.each("attention.rope_pattern", h.layers);
+  if (rule == "pattern_key") pattern = keys.per_layer("attention.rope_pattern", h.layers);
   h.rotated.assign(static_cast<std::size_t>(h.run_layers), false);
   for (Index il = 0; il < h.run_layers; ++il) {
     const auto i = static_cast<std::size_t>(il);
@@ -146,18 +140,18 @@ void read_rotated(const Architecture& arch, Keys& keys, Hparams& h) {
 void read_compressed(const Architecture& arch, Keys& keys, Hparams& h) {
   if (!arch.flag("dsv4")) return;
   h.compress_base = keys.number("attention.compress_rope_freq_base");
-  const auto ratios = keys.each("attention.compress_ratios", h.layers);
+  const auto ratios = keys.per_layer("attention.compress_ratios", h.layers);
   if (!h.compress_base || !ratios) {
     if (!keys.failed())
-      keys.error("missing_key", keys.full("attention.compress_ratios"),
+      keys.error("missing_key", "attention.compress_ratios",
                  "attention.compress_ratios and attention.compress_rope_freq_base are required",
                  "convert the model again");
     return;
   }
   h.compress_ratio = ratios->value;
   if (!(h.compress_base->value > 0))
-    keys.error("theta_not_positive", h.compress_base->where, "the base must be positive",
-               keys.anew("attention.compress_rope_freq_base"));
+    keys.error("theta_not_positive", "attention.compress_rope_freq_base",
+               "the base must be positive");
 }
 
 }  // namespace

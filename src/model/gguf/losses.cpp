@@ -18,14 +18,13 @@ bool any(const std::vector<bool>& v) {
 
 void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) {
   const auto lost = [&](std::string_view key, const std::string& what) {
-    keys.add(Severity::note, kLost, keys.full(key),
-             what + "; llama.cpp knows it by the name " + arch.name(),
-             "nothing to do in llama.cpp; another reader needs config.json");
+    keys.note(kLost, key, what + "; llama.cpp knows it by the name " + arch.name(),
+              "nothing to do in llama.cpp; another reader needs config.json");
   };
   if (any(h.rotated) && h.base.origin == Origin::class_default && !arch.has("plain_base"))
-    keys.add(Severity::note, kLost, keys.full("rope.freq_base"),
-             "the file states no base; llama.cpp takes 10000, whatever the model was trained with",
-             "--assume rope.freq_base=BASE");
+    keys.note(kLost, "rope.freq_base",
+              "the file states no base; llama.cpp takes 10000, whatever the model was trained with",
+              "--assume rope.freq_base=BASE");
   if (any(h.sliding) && h.window.pattern_origin == Origin::class_default)
     lost("attention.sliding_window_pattern", "the file does not say which layers slide");
   if (any(h.sliding) && h.window.size.origin == Origin::class_default)
@@ -42,7 +41,7 @@ void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) 
 }
 
 // ggml rounds YaRN's range outwards whatever the model does (gpt-oss: truncate false).
-void note_truncation(const Architecture& arch, const Hparams& h, Keys& keys, const ModelSpec& m) {
+void note_truncation(const Architecture& arch, Keys& keys, const ModelSpec& m) {
   if (!arch.lists("lost", "truncate") || m.layers.empty() || m.layers[0].encodings.empty()) return;
   const Encoding& e = m.layers[0].encodings[0].value;
   Encoding meant = e;
@@ -59,37 +58,37 @@ void note_truncation(const Architecture& arch, const Hparams& h, Keys& keys, con
   for (std::size_t i = 0; i < exact.size(); ++i)
     if (rounded[i] != 0) worst = std::max(worst, std::abs(exact[i] / rounded[i] - 1));
   if (worst > 0)
-    keys.add(Severity::warning, "truncate_rounded", keys.full("rope.scaling.type"),
-             "the model was trained with YaRN's range as it is, ggml rounds it: frequencies differ "
-             "by up to " +
-                 number_text(worst) + " (relative)",
-             "read config.json for what the model means", worst);
-  (void)h;
+    keys.warn(
+        "truncate_rounded", "rope.scaling.type",
+        "the model was trained with YaRN's range as it is, ggml rounds it: frequencies differ "
+        "by up to " +
+            number_text(worst) + " (relative)",
+        "read config.json for what the model means", worst);
 }
 
 void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {
   if (!any(h.rotated)) return;
   if (!d.always.values.empty())
-    keys.add(Severity::note, "gguf_factors_only", d.always.tensor,
-             "the scaling survives only as divisors in " + d.always.tensor +
-                 "; no metadata say which it was",
-             "nothing to do in llama.cpp; another reader must divide by the tensor");
+    keys.report().note("gguf_factors_only",
+                       "the scaling survives only as divisors in " + d.always.tensor +
+                           "; no metadata say which it was",
+                       d.always.tensor,
+                       "nothing to do in llama.cpp; another reader must divide by the tensor");
   const bool by_length = !d.beyond.values.empty() || !d.within.values.empty();
   if (by_length && h.scaling_type.origin == Origin::class_default)
-    keys.add(Severity::note, "gguf_factors_only", keys.full("rope.scaling.type"),
-             "LongRoPE survives only as divisors in " + d.beyond.tensor + " and " +
-                 d.within.tensor + "; no rope.scaling.type says so",
-             "nothing to do in llama.cpp; another reader must divide by the tensors");
+    keys.note("gguf_factors_only", "rope.scaling.type",
+              "LongRoPE survives only as divisors in " + d.beyond.tensor + " and " +
+                  d.within.tensor + "; no rope.scaling.type says so",
+              "nothing to do in llama.cpp; another reader must divide by the tensors");
 }
 
 void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
   const auto ignored = [&](std::string_view key, bool read, std::optional<double> harmless = {}) {
     const GgufValue* v = keys.file().find(keys.full(key));
     if (v == nullptr || read || (harmless && v->number() == harmless)) return;
-    keys.add(Severity::warning, "key_ignored", v->key,
-             "llama.cpp does not read " + printable(v->key) + " in a " + arch.name(),
-             "a model that was trained with it runs wrongly here; otherwise remove it",
-             v->number());
+    keys.warn(
+        "key_ignored", key, "llama.cpp does not read " + keys.full(key) + " in a " + arch.name(),
+        "a model that was trained with it runs wrongly here; otherwise remove it", v->number());
   };
   const auto sliding = arch.group("sliding_rope");
   const bool windows = any(h.sliding);
@@ -110,9 +109,9 @@ void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
   ignored("attention.temperature_length", heat == "keys");
   if (arch.has("plain_base")) ignored("rope.freq_base", false, h.base.value);
   if (h.log_multiplier && h.ext_factor.value == 0)
-    keys.add(Severity::warning, "key_ignored", h.log_multiplier->where,
-             "the multiplier needs rope.scaling.type yarn",
-             "--assume rope.scaling.type=yarn, or remove it");
+    keys.warn("key_ignored", "rope.scaling.yarn_log_multiplier",
+              "the multiplier needs rope.scaling.type yarn",
+              "--assume rope.scaling.type=yarn, or remove it");
 }
 
 // Keys of the scaling that contradict each other: llama.cpp takes one and says nothing.
@@ -120,22 +119,22 @@ void note_contradictions(const Hparams& h, const DivisorTensors& d, Keys& keys) 
   const std::string& type = h.scaling_type.value;
   const auto factor = keys.number("rope.scaling.factor");
   if (type == "none" && factor && factor->value > 0 && factor->value != 1)
-    keys.add(Severity::warning, "key_ignored", factor->where,
-             "rope.scaling.type is none: llama.cpp leaves the factor " +
-                 number_text(factor->value) + " out",
-             "write the type that the factor belongs to, or remove it", factor->value);
+    keys.warn("key_ignored", "rope.scaling.factor",
+              "rope.scaling.type is none: llama.cpp leaves the factor " +
+                  number_text(factor->value) + " out",
+              "write the type that the factor belongs to, or remove it", factor->value);
   const GgufValue* old = keys.file().find(keys.full("rope.scale_linear"));
   if (factor && old != nullptr && old->number() != factor->value)
-    keys.add(Severity::warning, "key_ignored", old->key,
-             "rope.scaling.factor " + number_text(factor->value) +
-                 " stands beside it: llama.cpp does not read the older key",
-             "keep the key that is meant", old->number());
+    keys.warn("key_ignored", "rope.scale_linear",
+              "rope.scaling.factor " + number_text(factor->value) +
+                  " stands beside it: llama.cpp does not read the older key",
+              "keep the key that is meant", old->number());
   if (type == "longrope" && d.always.values.empty() && d.beyond.values.empty() &&
       d.within.values.empty())
-    keys.add(Severity::warning, "missing_key", h.scaling_type.where,
-             "rope.scaling.type is longrope and no tensor holds its factors "
-             "(rope_factors_long.weight, rope_factors_short.weight): llama.cpp divides by none",
-             "convert the model again");
+    keys.warn("missing_key", "rope.scaling.type",
+              "rope.scaling.type is longrope and no tensor holds its factors "
+              "(rope_factors_long.weight, rope_factors_short.weight): llama.cpp divides by none",
+              "convert the model again");
 }
 
 // The sections of M-RoPE are meant to share out all pairs; ggml counts modulo their sum instead.
@@ -145,11 +144,11 @@ void note_sections(const Hparams& h, Keys& keys) {
   for (const Index n : h.sections->value) sum += n;
   const Index pairs = h.rotary_dim.value / 2;
   if (sum == pairs) return;
-  keys.add(Severity::warning, "sections_sum", h.sections->where,
-           "the sections add up to " + std::to_string(sum) + ", the pairs that turn are " +
-               std::to_string(pairs) + ": llama.cpp counts modulo the sum",
-           "read config.json for the sections that the model was trained with",
-           static_cast<double>(sum));
+  keys.warn("sections_sum", "rope.dimension_sections",
+            "the sections add up to " + std::to_string(sum) + ", the pairs that turn are " +
+                std::to_string(pairs) + ": llama.cpp counts modulo the sum",
+            "read config.json for the sections that the model was trained with",
+            static_cast<double>(sum));
 }
 
 void note_still_pairs(const Hparams& h, Keys& keys, const ModelSpec& m) {
@@ -165,11 +164,11 @@ void note_still_pairs(const Hparams& h, Keys& keys, const ModelSpec& m) {
       ++count;
     }
     if (count > 0)
-      keys.add(Severity::warning, "pair_never_turns", keys.full("rope.dimension_sections"),
-               "pairs " + printable(pairs) +
-                   " follow the fourth position stream, which llama.cpp leaves 0 for text: they "
-                   "never turn there",
-               "read config.json for what the model means", count);
+      keys.warn("pair_never_turns", "rope.dimension_sections",
+                "pairs " + printable(pairs) +
+                    " follow the fourth position stream, which llama.cpp leaves 0 for text: they "
+                    "never turn there",
+                "read config.json for what the model means", count);
     return;
   }
 }
@@ -183,7 +182,7 @@ void note_losses(const Architecture& arch, const Hparams& h, const DivisorTensor
   note_ignored(arch, h, keys);
   if (keys.failed()) return;
   note_contradictions(h, d, keys);
-  note_truncation(arch, h, keys, m);
+  note_truncation(arch, keys, m);
   note_still_pairs(h, keys, m);
   note_sections(h, keys);
 }

@@ -11,7 +11,7 @@ namespace {
 AttentionSpec attention_of(const Architecture& arch, const Hparams& h, Index layer, Fields& f) {
   const auto i = static_cast<std::size_t>(layer);
   AttentionSpec a;
-  const std::string who = "llama.cpp (" + arch.name() + ")";
+  const std::string who = arch.program();
   const bool headless = h.heads.empty() || h.heads[i % h.heads.size()] == 0;
   const bool no_keys = arch.text("linear") == "no_kv_heads_no_ff" && !h.kv_heads.empty() &&
                        h.kv_heads[i % h.kv_heads.size()] == 0;
@@ -51,17 +51,15 @@ void add_encoding(LayerSpec& layer, Scheme scheme, const std::string& where) {
 // What acts in the score: T5's buckets, ALiBi.
 void add_bias(const Architecture& arch, const Hparams& h, Keys& keys, LayerSpec& layer) {
   Fields f(layer);
-  const std::string who = "llama.cpp (" + arch.name() + ")";
+  const std::string who = arch.program();
   if (arch.flag("t5")) {
     T5 t5;
     t5.bidirectional = !h.causal.value;
     t5.max_distance = arch.number("t5_max_distance", 128);
     const auto buckets = keys.integer("attention.relative_buckets_count");
     if (!buckets || buckets->value < 4 || buckets->value % 4 != 0 || buckets->value > 4096) {
-      keys.error(buckets ? "out_of_range" : "missing_key",
-                 keys.full("attention.relative_buckets_count"),
-                 "attention.relative_buckets_count must be a multiple of 4, 4096 at most",
-                 keys.anew("attention.relative_buckets_count"));
+      keys.error(buckets ? "out_of_range" : "missing_key", "attention.relative_buckets_count",
+                 "attention.relative_buckets_count must be a multiple of 4, 4096 at most");
       return;
     }
     t5.num_buckets = buckets->value;
@@ -71,14 +69,14 @@ void add_bias(const Architecture& arch, const Hparams& h, Keys& keys, LayerSpec&
     f.add("bidirectional", Json(t5.bidirectional), h.causal.origin, h.causal.where);
     add_encoding(layer, t5, who);
   }
-  Sourced<double> bias{static_cast<double>(arch.number("alibi", 0)), Origin::class_default, who};
+  auto bias = arch.constant(static_cast<double>(arch.number("alibi", 0)));
   if (arch.text("alibi") == "key")
     if (const auto v = keys.number("attention.max_alibi_bias")) bias = *v;
   if (arch.has("alibi_layers") && arch.number("alibi_layers", 0) != h.layers) bias.value = 0;
   if (!(bias.value > 0)) return;
   if (bias.value > 1000) {
-    keys.error("out_of_range", bias.where, "the largest ALiBi exponent must be at most 1000",
-               keys.anew("attention.max_alibi_bias"));
+    keys.error("out_of_range", "attention.max_alibi_bias",
+               "the largest ALiBi exponent must be at most 1000");
     return;
   }
   Alibi alibi;
@@ -90,9 +88,8 @@ void add_bias(const Architecture& arch, const Hparams& h, Keys& keys, LayerSpec&
 
 void add_temperature(const Architecture& arch, const Hparams& h, Keys& keys, LayerSpec& layer) {
   const std::string_view rule = arch.text("temperature");
-  const std::string who = "llama.cpp (" + arch.name() + ")";
-  Sourced<double> beta{0, Origin::class_default, who};
-  Sourced<Index> period{0, Origin::class_default, who};
+  auto beta = arch.constant(0.0);
+  auto period = arch.constant(Index{0});
   if (rule.empty()) return;
   if (rule == "llama4") {
     // On layers that do not turn, and only while chunks are in use.
@@ -108,8 +105,8 @@ void add_temperature(const Architecture& arch, const Hparams& h, Keys& keys, Lay
   }
   if (beta.value == 0) return;
   if (period.value < 1) {
-    keys.error("missing_key", keys.full("attention.temperature_length"),
-               "the query temperature needs its length", keys.anew("attention.temperature_length"));
+    keys.error("missing_key", "attention.temperature_length",
+               "the query temperature needs its length");
     return;
   }
   QueryTemperature t;
@@ -118,7 +115,7 @@ void add_temperature(const Architecture& arch, const Hparams& h, Keys& keys, Lay
   t.period = period.value;
   layer.query_temperature = t;
   Fields f(layer);
-  f.add("query_temperature.form", Json(enum_text(t.form)), Origin::class_default, who);
+  f.add("query_temperature.form", Json(enum_text(t.form)), Origin::class_default, arch.program());
   f.add("query_temperature.beta", beta);
   f.add("query_temperature.period", period);
 }
@@ -158,13 +155,13 @@ LayerSpec lower_layer(const Architecture& arch, const Hparams& h, const DivisorT
       Sourced<Encoding> e;
       e.value = lower_operator(arch, h, divisors, *op, out);
       e.origin = Origin::derived;
-      e.where = "llama.cpp (" + arch.name() + ")";
+      e.where = arch.program();
       out.rotary = resolve(e.value, Context{length});
       out.encodings.push_back(std::move(e));
       if (out.scheme == "none") out.scheme = "rope";
       out.unrotates_output = arch.flag("dsv4");
     } catch (const std::invalid_argument& e) {
-      keys.error("refused", arch.name() + ".rope", e.what(),
+      keys.error("refused", "rope", e.what(),
                  "convert the model again, or --assume the value that the message names");
     }
   }

@@ -75,7 +75,7 @@ std::optional<RopeOperator> rope_operator(const Architecture& arch, const Hparam
   op.attn_factor = context_attn_factor(arch, h);
   if (arch.has("plain_base")) op.attn_factor = 1;
   if (slides && h.sliding_plain) {
-    op.factor = {1, Origin::class_default, "llama.cpp (" + arch.name() + ")"};
+    op.factor = {1, Origin::class_default, arch.program()};
     op.ext_factor = 0;
     op.attn_factor = 1;
   }

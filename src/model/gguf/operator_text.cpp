@@ -90,7 +90,7 @@ class Chain {
   std::vector<Scaling> scalings;
 
  private:
-  std::string who() const { return "llama.cpp (" + arch_.name() + ")"; }
+  std::string who() const { return arch_.program(); }
 
   Yarn yarn(const Geometric& law) const {
     Yarn y;
@@ -200,7 +200,7 @@ Scheme scheme_of(const Hparams& h, const RopeOperator& op, double base) {
 
 void describe_rope(const Architecture& arch, const Hparams& h, const RopeOperator& op, double base,
                    Fields& fields) {
-  const std::string who = "llama.cpp (" + arch.name() + ")";
+  const std::string who = arch.program();
   fields.add("head_dim", op.head_dim);
   fields.add("rotary_dim", op.n_dims);
   fields.add("offset", Json(op.offset), op.offset == 0 ? Origin::class_default : Origin::derived,

@@ -60,10 +60,11 @@ void check_divisors(const Architecture& arch, const Hparams& h, const DivisorTen
       widest = std::max(widest, op->n_dims.value / 2);
   for (const Divisor* v : {&d.always, &d.beyond, &d.within})
     if (widest > 0 && !v->values.empty() && static_cast<Index>(v->values.size()) != widest)
-      keys.error("list_length", v->tensor,
-                 v->tensor + " must have " + std::to_string(widest) + " numbers, one a pair, got " +
-                     std::to_string(v->values.size()),
-                 "convert the model again: the tensor belongs to heads of another width");
+      keys.report().error("list_length",
+                          v->tensor + " must have " + std::to_string(widest) +
+                              " numbers, one a pair, got " + std::to_string(v->values.size()),
+                          v->tensor,
+                          "convert the model again: the tensor belongs to heads of another width");
 }
 
 // Learned positions: one row a position, added to the embedding (tensor position_embd.weight).
@@ -76,8 +77,7 @@ void add_input(const Architecture& arch, const Hparams& h, Keys& keys, ModelSpec
   learned.width = width ? width->value : 0;
   learned.rows = h.context.value;
   if (learned.width < 1 || learned.width > 1000000) {
-    keys.error("out_of_range", keys.full("embedding_length"), "must be 1 to 1000000",
-               keys.anew("embedding_length"));
+    keys.error("out_of_range", "embedding_length", "must be 1 to 1000000");
     return;
   }
   InputEncoding e;
@@ -86,7 +86,7 @@ void add_input(const Architecture& arch, const Hparams& h, Keys& keys, ModelSpec
   e.positions = learned.rows;
   e.rows_key = "context_length";
   e.origin = Origin::class_default;
-  e.where = "llama.cpp (" + arch.name() + ")";
+  e.where = arch.program();
   m.input.push_back(std::move(e));
 }
 
@@ -94,20 +94,20 @@ void add_input(const Architecture& arch, const Hparams& h, Keys& keys, ModelSpec
 void add_layers(const Architecture& arch, const Hparams& h, const DivisorTensors& divisors,
                 Keys& keys, ModelSpec& m) {
   const Index length = m.context.value;
-  const auto decoder = arch.name() == "t5" ? keys.integer("decoder_block_count") : std::nullopt;
+  const bool two_stacks = arch.flag("encoder_too");
+  const auto decoder = two_stacks ? keys.integer("decoder_block_count") : std::nullopt;
   const Index layers = decoder ? decoder->value : h.run_layers;
   if (layers < 1 || layers > 512) {
-    keys.error("out_of_range", keys.full("decoder_block_count"), "must be 1 to 512",
-               keys.anew("decoder_block_count"));
+    keys.error("out_of_range", "decoder_block_count", "must be 1 to 512");
     return;
   }
   for (Index il = 0; il < layers && !keys.failed(); ++il) {
     m.layers.push_back(lower_layer(arch, h, divisors, keys, il % h.run_layers, length));
     m.layers.back().index = il;
   }
-  if (arch.name() != "t5") return;
+  if (!two_stacks) return;
   Hparams both_ways = h;
-  both_ways.causal = {false, Origin::class_default, "llama.cpp (t5)"};
+  both_ways.causal = arch.constant(false);
   Tower encoder;
   encoder.name = "encoder";
   for (Index il = 0; il < h.run_layers && !keys.failed(); ++il)
@@ -125,11 +125,10 @@ void read_into(Keys& keys, const ReadOptions& options, ModelSpec& m) {
   if (h.original_context.value > 0) m.trained_context = h.original_context.value;
   if (options.context) m.context = {*options.context, Origin::user, "--context"};
   if (options.context && *options.context < 1)
-    keys.error("out_of_range", "--context", "the context must be positive",
-               "give a length of 1 or more");
+    keys.report().error("out_of_range", "the context must be positive", "--context",
+                        "give a length of 1 or more");
   if (m.context.value < 1 && !keys.failed())
-    keys.error("out_of_range", keys.full("context_length"), "the context must be positive",
-               "--context N");
+    keys.error("out_of_range", "context_length", "the context must be positive", "--context N");
   if (keys.failed()) return;
   const DivisorTensors divisors = read_divisors(*arch, keys);
   check_divisors(*arch, h, divisors, keys);
@@ -147,12 +146,13 @@ ModelSpec read_gguf(std::span<const std::byte> bytes, const std::string& file,
   ModelSpec m;
   m.file = file;
   m.reader = "llama_cpp";
-  Keys keys(container, options, m.findings);
+  Keys keys(container, options);
   if (options.reader == "transformers") return hf::read_as_transformers(container, file, options);
   if (!options.reader.empty() && options.reader != "llama_cpp")
     refuse("read", "reader must be transformers or llama_cpp", options.reader);
   read_into(keys, options, m);
   keys.report_assumptions();
+  m.findings = keys.report().take();
   return m;
 }
 

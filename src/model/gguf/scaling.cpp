@@ -15,33 +15,28 @@ Sourced<double> or_default(std::optional<Sourced<double>> v, double absent,
 void read_base(const Architecture& arch, Keys& keys, Hparams& h) {
   h.base = or_default(keys.number("rope.freq_base"), 10000, "llama.cpp");
   if (arch.has("plain_base"))
-    h.base = {static_cast<double>(arch.number("plain_base", 0)), Origin::class_default,
-              "llama.cpp (" + arch.name() + ")"};
+    h.base = arch.constant(static_cast<double>(arch.number("plain_base", 0)));
   if (!(h.base.value > 0) && h.mode != Mode::none)
-    keys.error("theta_not_positive", h.base.where,
+    keys.error("theta_not_positive", "rope.freq_base",
                "the base must be positive, got " + number_text(h.base.value),
                "--assume rope.freq_base=10000");
 }
 
 void read_factor(const Architecture& arch, Keys& keys, Hparams& h) {
   h.factor = {1, Origin::class_default, "llama.cpp"};
-  auto v = keys.number("rope.scaling.factor");
-  if (!v && !keys.has("rope.scaling.factor")) v = keys.number("rope.scale_linear");
+  const char* key = keys.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
+  const auto v = keys.number(key);
   if (v && v->value < 0)
-    keys.error("factor_not_positive", v->where,
-               "the factor must be positive, got " + number_text(v->value),
-               keys.anew("rope.scaling.factor"));
+    keys.error("factor_not_positive", key,
+               "the factor must be positive, got " + number_text(v->value));
   if (v && v->value > 0) h.factor = *v;  // 0 counts as absent
   if (v && v->value > 0 && v->value < 1)
-    keys.add(Severity::warning, "factor_below_one", v->where,
-             "a factor below 1 shortens the context: " + number_text(v->value),
-             "state new length / trained length", v->value);
+    keys.warn("factor_below_one", key,
+              "a factor below 1 shortens the context: " + number_text(v->value),
+              "state new length / trained length", v->value);
   h.factor_sliding = h.factor;
-  const bool plain = arch.has("plain_base");
-  if (h.scaling_type.value == "none" || plain)
-    h.factor = {1, plain ? Origin::class_default : h.scaling_type.origin,
-                plain ? "llama.cpp (" + arch.name() + ")" : h.scaling_type.where};
-  if (plain) h.factor_sliding = h.factor;
+  if (h.scaling_type.value == "none") h.factor = {1, h.scaling_type.origin, h.scaling_type.where};
+  if (arch.has("plain_base")) h.factor_sliding = h.factor = arch.constant(1.0);
 }
 
 void read_yarn(const Architecture& arch, Keys& keys, Hparams& h) {
@@ -61,9 +56,8 @@ void read_yarn(const Architecture& arch, Keys& keys, Hparams& h) {
   h.beta_slow = or_default(yarn_key("beta_slow"), 1, who);
   h.attn_key = or_default(keys.number("rope.scaling.attn_factor"), 1, who);
   if (!(h.attn_key.value > 0))
-    keys.error("factor_not_positive", h.attn_key.where,
-               "the factor on cos and sin must be positive, got " + number_text(h.attn_key.value),
-               keys.anew("rope.scaling.attn_factor"));
+    keys.error("factor_not_positive", "rope.scaling.attn_factor",
+               "the factor on cos and sin must be positive, got " + number_text(h.attn_key.value));
   if (arch.has("yarn_log_multiplier")) {
     h.log_multiplier = keys.number("rope.scaling.yarn_log_multiplier");
     if (h.log_multiplier && arch.text("yarn_log_multiplier") == "tenth")
@@ -72,8 +66,7 @@ void read_yarn(const Architecture& arch, Keys& keys, Hparams& h) {
           static_cast<double>(static_cast<float>(h.log_multiplier->value) / 0.1f);
     if (h.log_multiplier && h.log_multiplier->value == 0) h.log_multiplier.reset();
     if (h.log_multiplier && h.log_multiplier->value < 0)
-      keys.error("factor_not_positive", h.log_multiplier->where, "must not be negative",
-                 keys.anew("rope.scaling.yarn_log_multiplier"));
+      keys.error("factor_not_positive", "rope.scaling.yarn_log_multiplier", "must not be negative");
   }
   if (arch.flag("alpha")) h.alpha = keys.number("rope.scaling.alpha");
   if (h.alpha && !(h.alpha->value > 0)) h.alpha.reset();
@@ -87,23 +80,21 @@ void read_sliding(const Architecture& arch, Keys& keys, Hparams& h) {
     return;
   }
   h.sliding_plain = rule->flag("plain");
-  const std::string who = "llama.cpp (" + arch.name() + ")";
   if (rule->text("base") != "global") {
-    const auto stated = keys.number("rope.freq_base_swa");
+    constexpr const char* key = "rope.freq_base_swa";
+    const auto stated = keys.number(key);
     const auto number = static_cast<double>(rule->number("base", 0));
     if (stated)
       h.base_sliding = *stated;
     else if (number > 0)
-      h.base_sliding = {number, Origin::class_default, who};
+      h.base_sliding = arch.constant(number);
     else if (rule->text("base") == "required" && !keys.failed())
-      keys.error("missing_key", keys.full("rope.freq_base_swa"), "rope.freq_base_swa is required",
-                 keys.anew("rope.freq_base_swa"));
+      keys.error("missing_key", key, "rope.freq_base_swa is required");
     if (!(h.base_sliding.value > 0))
-      keys.error("theta_not_positive", h.base_sliding.where,
-                 "the base must be positive, got " + number_text(h.base_sliding.value),
-                 keys.anew("rope.freq_base_swa"));
+      keys.error("theta_not_positive", stated ? key : "rope.freq_base",
+                 "the base must be positive, got " + number_text(h.base_sliding.value));
   }
-  if (rule->number("scale", 0) == 1) h.factor_sliding = {1, Origin::class_default, who};
+  if (rule->number("scale", 0) == 1) h.factor_sliding = arch.constant(1.0);
   if (rule->text("scale") == "global") h.factor_sliding = h.factor;
 }
 
@@ -115,7 +106,7 @@ void read_scaling(const Architecture& arch, Keys& keys, Hparams& h) {
   const std::string& type = h.scaling_type.value;
   if (type != "none" && type != "linear" && type != "yarn" && type != "longrope")
     keys.error(
-        "unknown_rope_type", h.scaling_type.where,
+        "unknown_rope_type", "rope.scaling.type",
         "the scaling type must be none, linear, yarn or longrope, got '" + printable(type) + "'",
         "--assume rope.scaling.type=none");
   read_base(arch, keys, h);

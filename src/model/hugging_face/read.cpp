@@ -176,7 +176,7 @@ void no_layers(const ConfigView& view) {
   if (!count || count->value != 0 || count->origin == Origin::class_default) return;
   view.report().warn("no_layers",
                      count->where.substr(count->where.rfind('/') + 1) +
-                         " must be positive, got 0: there is nothing to turn or to check",
+                         " must be positive, got 0: the model has 0 layers",
                      count->where, "state how many layers the model has", 0.0);
 }
 
