@@ -123,7 +123,7 @@ class Pool {
         static_cast<Pool*>(self)->worker();
         return nullptr;
       };
-      // A system that gives fewer threads gets its work done by fewer.
+      // If thread creation fails, continue with fewer workers.
       if (pthread_create(&threads_[static_cast<std::size_t>(n)], nullptr, loop, this) != 0) break;
       workers_.store(n + 1, std::memory_order_release);
     }

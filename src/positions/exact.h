@@ -12,7 +12,7 @@ namespace posenc {
 
 using detail::floor_divide;
 
-// Of one list.
+// Of one call: lists of more do not fit a machine.
 inline constexpr Index kMaxTokens = Index{1} << 40;
 
 inline Index add_exact(Index a, Index b, std::string_view who) {

@@ -10,7 +10,6 @@
 namespace posenc {
 namespace {
 
-
 struct Found {
   std::size_t context = 0;  // tokens before the start token
   std::size_t mask = 0;
@@ -42,8 +41,7 @@ Found find(const ChatGlmTokens& tokens, const std::vector<Index>& row) {
 }  // namespace
 
 OwnedPositions glm_positions(Index context, std::span<const GlmSpan> spans) {
-  if (context < 0 || context > kMaxTokens)
-    refuse("glm", "context must be from 0 to 2^40", context);
+  if (context < 0 || context > kMaxTokens) refuse("glm", "context must be from 0 to 2^40", context);
   Index total = context;
   for (const GlmSpan& s : spans) {
     if (s.mask < 0 || s.mask >= context)

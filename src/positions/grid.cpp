@@ -11,10 +11,10 @@
 namespace posenc {
 namespace {
 
-constexpr std::size_t kMostAxes = 8;
+constexpr std::size_t kMaxAxes = 8;
 
 Index tokens_of(std::span<const Index> shape, std::string_view who) {
-  if (shape.empty() || shape.size() > kMostAxes)
+  if (shape.empty() || shape.size() > kMaxAxes)
     refuse(who, "a grid must have 1 to 8 axes", static_cast<Index>(shape.size()));
   Index n = 1;
   for (const Index s : shape) {

@@ -11,7 +11,7 @@
 #include "posenc/core/error.h"
 #include "positions/memory.h"
 #include "positions/shared_row.h"
-#include "rotary/plan_state.h"
+#include "rotary/gradient_tensors.h"
 
 namespace posenc::detail {
 namespace {
@@ -304,6 +304,24 @@ const Positions& check_positions(const RotaryPlan::State& s, const QK& in, const
   if (odd != 0 || p.data == nullptr || in.q.data == nullptr)
     return check_any_positions(s, in, p, one_row);
   return p;
+}
+
+void check_gradient_tensors(const RotaryPlan::State& s, const QK& x, const QK& g) {
+  for (const bool key : {false, true}) {
+    const Heads &a = key ? x.k : x.q, &b = key ? g.k : g.q;
+    if (a.data == nullptr) continue;
+    if (b.data == nullptr) refuse("rotary", "d_out must have memory where x has");
+    if (a.dtype != s.dtype || b.dtype != s.dtype)
+      refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
+             name(a.dtype != s.dtype ? a.dtype : b.dtype));
+    if (a.dim != s.spec.head_dim || b.dim != s.spec.head_dim)
+      refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim),
+             a.dim != s.spec.head_dim ? a.dim : b.dim);
+    if (a.batch != b.batch || a.tokens != b.tokens || a.heads != b.heads)
+      refuse_shape("rotary", "d_out must have the shape of x, " + shape_text(a), shape_text(b));
+  }
+  if (x.q.data && x.k.data && (x.q.tokens != x.k.tokens || x.q.batch != x.k.batch))
+    refuse("rotary", "q and k must have the same batch and tokens, k has tokens", x.k.tokens);
 }
 
 }  // namespace posenc::detail

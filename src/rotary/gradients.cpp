@@ -13,11 +13,10 @@
 #include "core/parallel.h"
 #include "core/shape.h"
 #include "core/workspace.h"
-#include "kernels/read.h"
 #include "kernels/token.h"
 #include "posenc/core/error.h"
 #include "positions/memory.h"
-#include "rotary/plan_state.h"
+#include "rotary/gradient_tensors.h"
 
 namespace posenc {
 namespace {
@@ -31,28 +30,12 @@ const Heads& shape_of(const QK& x) noexcept {
   return x.q.data != nullptr ? x.q : x.k;
 }
 
-void check_one(const State& s, const Heads& x, const Heads& g) {
-  if (x.data == nullptr) return;
-  if (g.data == nullptr) refuse("rotary", "d_out must have memory where x has");
-  if (x.dtype != s.dtype || g.dtype != s.dtype)
-    refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
-           name(x.dtype != s.dtype ? x.dtype : g.dtype));
-  if (x.dim != s.spec.head_dim || g.dim != s.spec.head_dim)
-    refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim),
-           x.dim != s.spec.head_dim ? x.dim : g.dim);
-  if (x.batch != g.batch || x.tokens != g.tokens || x.heads != g.heads)
-    detail::refuse_shape("rotary", "d_out must have the shape of x, " + detail::shape_text(x),
-                         detail::shape_text(g));
-  if (s.heads > 1 && x.heads != s.heads)
-    refuse("rotary", "the spectrum is per head: heads must be " + std::to_string(s.heads), x.heads);
-}
-
 void check_tensors(const State& s, const QK& x, const QK& g) {
-  check_one(s, x.q, g.q);
-  check_one(s, x.k, g.k);
-  if (x.q.data != nullptr && x.k.data != nullptr &&
-      (x.q.tokens != x.k.tokens || x.q.batch != x.k.batch))
-    refuse("rotary", "q and k must have the same batch and tokens, k has tokens", x.k.tokens);
+  detail::check_gradient_tensors(s, x, g);
+  for (const Heads* h : {&x.q, &x.k})
+    if (h->data != nullptr && s.heads > 1 && h->heads != s.heads)
+      refuse("rotary", "the spectrum is per head: heads must be " + std::to_string(s.heads),
+             h->heads);
 }
 
 void check_gradient(const TensorView& v, std::string_view what,
@@ -111,12 +94,6 @@ struct Call {
   Index tokens, slices, columns;
 };
 
-double element(const Heads& h, Index batch, Index token, Index head, Index channel) noexcept {
-  return detail::ReadRow(h.data, h.dtype,
-                         batch * h.batch_stride + token * h.token_stride + head * h.head_stride +
-                             channel * h.dim_stride);
-}
-
 // Sums over the heads of one tensor that share pair k's phase, of g_b u_a - g_a u_b and
 // g_a u_a + g_b u_b.
 struct Sums {
@@ -128,8 +105,10 @@ Sums sum_heads(const RotaryTables& t, const Heads& x, const Heads& g, Index batc
   const double d = t.direction;
   Sums r;
   for (Index h = first; h < last; ++h) {
-    const double xa = element(x, batch, token, h, in.a), xb = element(x, batch, token, h, in.b);
-    const double ga = element(g, batch, token, h, out.a), gb = element(g, batch, token, h, out.b);
+    const double xa = detail::head_element(x, batch, token, h, in.a),
+                 xb = detail::head_element(x, batch, token, h, in.b);
+    const double ga = detail::head_element(g, batch, token, h, out.a),
+                 gb = detail::head_element(g, batch, token, h, out.b);
     const double ua = xa * c - d * xb * s, ub = d * xa * s + xb * c;
     r.turn += gb * ua - ga * ub;
     r.grow += ga * ua + gb * ub;

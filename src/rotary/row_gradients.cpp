@@ -13,7 +13,7 @@
 #include "posenc/core/error.h"
 #include "positions/memory.h"
 #include "positions/shared_row.h"
-#include "rotary/plan_state.h"
+#include "rotary/gradient_tensors.h"
 
 namespace posenc {
 namespace {
@@ -36,12 +36,6 @@ void add(const detail::RowView& v, Index at, double x) noexcept {
     static_cast<float*>(const_cast<void*>(v.data))[at] += static_cast<float>(x);
 }
 
-double channel_at(const Heads& h, Index batch, Index token, Index head, Index channel) noexcept {
-  return detail::ReadRow(h.data, h.dtype,
-                         batch * h.batch_stride + token * h.token_stride + head * h.head_stride +
-                             channel * h.dim_stride);
-}
-
 struct RowSums {
   double cos_a = 0, sin_a = 0, cos_b = 0, sin_b = 0;
 };
@@ -51,9 +45,10 @@ void sum_head(const RotaryTables& t, const Heads& x, const Heads& g, Index batch
   const bool out_zipped = zipped && t.output_order == OutputOrder::in_place;
   const Index a = t.offset + (zipped ? 2 * k : k), b = zipped ? a + 1 : a + t.pairs;
   const Index oa = t.offset + (out_zipped ? 2 * k : k), ob = out_zipped ? oa + 1 : oa + t.pairs;
-  const double xa = channel_at(x, batch, token, head, a), xb = channel_at(x, batch, token, head, b);
-  const double ga = channel_at(g, batch, token, head, oa),
-               gb = channel_at(g, batch, token, head, ob);
+  const double xa = detail::head_element(x, batch, token, head, a),
+               xb = detail::head_element(x, batch, token, head, b);
+  const double ga = detail::head_element(g, batch, token, head, oa),
+               gb = detail::head_element(g, batch, token, head, ob);
   r.cos_a += ga * xa, r.sin_a -= t.direction * ga * xb;
   r.cos_b += gb * xb, r.sin_b += t.direction * gb * xa;
 }
@@ -109,25 +104,6 @@ void add_pairs(const RowCall& call, Index begin, Index end) noexcept {
       }
 }
 
-void check_shapes(const State& s, const QK& x, const QK& g) {
-  for (const bool key : {false, true}) {
-    const Heads &a = key ? x.k : x.q, &b = key ? g.k : g.q;
-    if (a.data == nullptr) continue;
-    if (b.data == nullptr) refuse("rotary", "d_out must have memory where x has");
-    if (a.dtype != s.dtype || b.dtype != s.dtype)
-      refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
-             name(a.dtype != s.dtype ? a.dtype : b.dtype));
-    if (a.dim != s.spec.head_dim || b.dim != s.spec.head_dim)
-      refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim),
-             a.dim != s.spec.head_dim ? a.dim : b.dim);
-    if (a.batch != b.batch || a.tokens != b.tokens || a.heads != b.heads)
-      detail::refuse_shape("rotary", "d_out must have the shape of x, " + detail::shape_text(a),
-                           detail::shape_text(b));
-  }
-  if (x.q.data && x.k.data && (x.q.tokens != x.k.tokens || x.q.batch != x.k.batch))
-    refuse("rotary", "q and k must have the same batch and tokens, k has tokens", x.k.tokens);
-}
-
 void check_gradient(const TensorView& v, const TensorView& rows) {
   if (v.empty()) return;
   if (v.device != Device::cpu) refuse("rotary", "gradients of cos and sin must be the CPU's");
@@ -142,7 +118,7 @@ void check_gradient(const TensorView& v, const TensorView& rows) {
 void RotaryPlan::row_gradients(const QK& x, const QK& g, const CallerRows& rows,
                                const RowGradients& want, const Executor& executor) const {
   const State& s = *state_;
-  check_shapes(s, x, g);
+  detail::check_gradient_tensors(s, x, g);
   if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do");
   detail::check_caller_rows(s, x, rows);
   check_gradient(want.cos, rows.cos);

@@ -48,18 +48,19 @@ struct ScoreRegion {
 };
 
 struct AttentionArgs {
-  QK qk;    // q [B, Tq, H, D], k [B, Tk, Hkv, D]; H a multiple of Hkv: query head h reads h / (H /
-            // Hkv)
-  Heads v;  // [B, Tk, Hkv, Dv]
+  // q [B, Tq, H, D], k [B, Tk, Hkv, D]; H a multiple of Hkv: query head h reads key head
+  // h / (H / Hkv)
+  QK qk;
+  Heads v;    // [B, Tk, Hkv, Dv]
   Heads out;  // [B, Tq, H, Dv]
-  TensorView
-      log_sum_exp;  // [B, H, Tq]; of the distance form, natural, with the sink. Empty: not wanted
+  // [B, H, Tq]; of the distance form, natural, with the sink. Empty: not wanted
+  TensorView log_sum_exp;
   Positions query_positions, key_positions;  // needed by terms and regions that ask for distances
   double scale = 0;                          // on q.k. Must be set: there is no default
   TensorView head_scale;                     // [H]: a_h. Swin V2's logit scale. Empty: 1
-  TensorView query_factor;  // [B|1, Tq]: g_i, on q wherever q stands. Llama-4's temperature, log-n.
-                            // Empty: 1
-  double softcap = 0;       // 0 none; cap(x) = softcap tanh(x / softcap)
+  // [B|1, Tq]: g_i, on q wherever q stands. Llama-4's temperature, log-n. Empty: 1
+  TensorView query_factor;
+  double softcap = 0;                // 0 none; cap(x) = softcap tanh(x / softcap)
   bool softcap_after_terms = false;  // the sum with the terms is capped instead of the content
   TensorView sink;                   // [H]: one more logit in the softmax, without a value. gpt-oss
   double dropout = 0;                // of probabilities
