@@ -8,10 +8,11 @@
 #include <cstring>
 #include <string>
 
-#include "core/convert.h"
+#include "core/element.h"
 #include "core/overlap.h"
 #include "core/parallel.h"
 #include "core/shape.h"
+#include "kernels/read.h"
 #include "kernels/weigh.h"
 #include "posenc/core/error.h"
 
@@ -162,47 +163,19 @@ void check_table(const TensorView& t, const TableShape& l, Index channels, const
     refuse(kWho, who + " must have its channels together, stride", t.stride[1]);
 }
 
-double read_value(const void* p, DType t, Index i) {
-  switch (t) {
-    case DType::f64:
-      return static_cast<const double*>(p)[i];
-    case DType::f32:
-      return static_cast<double>(static_cast<const float*>(p)[i]);
-    case DType::f16:
-      return static_cast<double>(f32_from_f16(static_cast<const std::uint16_t*>(p)[i]));
-    default:
-      return static_cast<double>(f32_from_bf16(static_cast<const std::uint16_t*>(p)[i]));
-  }
-}
-void write_value(void* p, DType t, Index i, double v) {
-  switch (t) {
-    case DType::f64:
-      static_cast<double*>(p)[i] = v;
-      return;
-    case DType::f32:
-      static_cast<float*>(p)[i] = static_cast<float>(v);
-      return;
-    case DType::f16:
-      static_cast<std::uint16_t*>(p)[i] = f16_from(v);
-      return;
-    default:
-      static_cast<std::uint16_t*>(p)[i] = bf16_from(v);
-  }
-}
-
 std::vector<double> widened(const TensorView& t) {
   std::vector<double> v(static_cast<std::size_t>(t.shape[0] * t.shape[1]));
   for (Index r = 0; r < t.shape[0]; ++r)
     for (Index c = 0; c < t.shape[1]; ++c)
       v[static_cast<std::size_t>(r * t.shape[1] + c)] =
-          read_value(t.data, t.dtype, r * t.stride[0] + c);
+          detail::ReadRow(t.data, t.dtype, r * t.stride[0] + c);
   return v;
 }
 void narrow(const std::vector<double>& v, const TensorView& t) {
   for (Index r = 0; r < t.shape[0]; ++r)
     for (Index c = 0; c < t.shape[1]; ++c)
-      write_value(t.data, t.dtype, r * t.stride[0] + c,
-                  v[static_cast<std::size_t>(r * t.shape[1] + c)]);
+      detail::put_element(t.data, t.dtype, r * t.stride[0] + c,
+                          v[static_cast<std::size_t>(r * t.shape[1] + c)]);
 }
 
 Side side(const TensorView& t, const TableShape& l) {
@@ -346,7 +319,7 @@ void extend_packed_gradient(const TensorView& d_out, std::span<const VisionGrid>
       for (Index i = 0; i < to.rows(); ++i, ++at)
         for (Index k = 0; k < c; ++k)
           grid[static_cast<std::size_t>(merged(g, merge, i) * c + k)] +=
-              read_value(d_out.data, d_out.dtype, at * d_out.stride[0] + k);
+              detail::ReadRow(d_out.data, d_out.dtype, at * d_out.stride[0] + k);
     extend_gradient(tensor(grid.data(), {to.rows(), c}), to, tensor(one.data(), {from.rows(), c}),
                     from, e, executor);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];

@@ -24,13 +24,7 @@ struct TokenView {
   }
   // One rounding to the dtype.
   void put(Index b, Index t, Index c, double x) const {
-    const Index at = b * batch_stride + t * token_stride + c * width_stride;
-    if (dtype == DType::f64)
-      static_cast<double*>(data)[at] = x;
-    else if (dtype == DType::f32)
-      static_cast<float*>(data)[at] = static_cast<float>(x);
-    else
-      static_cast<std::uint16_t*>(data)[at] = dtype == DType::f16 ? f16_from(x) : bf16_from(x);
+    detail::put_element(data, dtype, b * batch_stride + t * token_stride + c * width_stride, x);
   }
 };
 TokenView tokens_of(const TensorView&, const char* what);

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 
+#include "core/convert.h"
 #include "posenc/positions/view.h"
 
 namespace posenc::detail {
@@ -26,6 +27,17 @@ namespace posenc::detail {
 [[gnu::always_inline]] inline double real_element(const void* data, DType type, Index at) noexcept {
   return type == DType::f64 ? static_cast<const double*>(data)[at]
                             : static_cast<double>(integer_element(data, type, at));
+}
+
+// x to an element of a float type, rounded once.
+template <class T>
+[[gnu::always_inline]] inline void put_element(void* data, DType type, Index at, T x) noexcept {
+  if (type == DType::f64)
+    static_cast<double*>(data)[at] = x;
+  else if (type == DType::f32)
+    static_cast<float*>(data)[at] = static_cast<float>(x);
+  else
+    static_cast<std::uint16_t*>(data)[at] = type == DType::f16 ? f16_from(x) : bf16_from(x);
 }
 
 [[gnu::always_inline]] inline Index position_offset(const Positions& p, Index axis, Index batch,

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <string>
 
-#include "core/convert.h"
 #include "core/element.h"
 #include "core/known_enum.h"
 #include "core/overlap.h"
@@ -19,24 +18,6 @@ namespace detail {
 namespace {
 
 template <class T>
-void put(const RowPlane& plane, Index at, T x) noexcept {
-  switch (plane.dtype) {
-    case DType::f64:
-      static_cast<double*>(plane.data)[at] = x;
-      break;
-    case DType::f32:
-      static_cast<float*>(plane.data)[at] = static_cast<float>(x);
-      break;
-    case DType::f16:
-      static_cast<std::uint16_t*>(plane.data)[at] = f16_from(x);
-      break;
-    default:
-      static_cast<std::uint16_t*>(plane.data)[at] = bf16_from(x);
-      break;
-  }
-}
-
-template <class T>
 void put_row(const RowPlane& plane, Index batch, Index token, Index head, Index first, Index n,
              const T* x) noexcept {
   if (plane.data == nullptr || (plane.dtype == DType::f64) != (sizeof(T) == 8)) return;
@@ -44,8 +25,9 @@ void put_row(const RowPlane& plane, Index batch, Index token, Index head, Index 
                    head * plane.head_stride + first * plane.step * plane.column_stride;
   for (Index i = 0; i < n; ++i) {
     const Index to = at + i * plane.step * plane.column_stride;
-    put(plane, to, x[i]);
-    if (plane.copy != 0) put(plane, to + plane.copy * plane.column_stride, x[i]);
+    put_element(plane.data, plane.dtype, to, x[i]);
+    if (plane.copy != 0)
+      put_element(plane.data, plane.dtype, to + plane.copy * plane.column_stride, x[i]);
   }
 }
 
