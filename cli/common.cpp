@@ -25,7 +25,7 @@ bool exists(const std::string& text) {
   std::error_code problem;
   const bool there = std::filesystem::exists(text, problem);
   if (!problem || problem == std::errc::filename_too_long) return there && !problem;
-  throw std::filesystem::filesystem_error("cannot be looked at",
+  throw std::filesystem::filesystem_error("cannot be accessed",
                                           std::filesystem::path(text.substr(0, 255)), problem);
 }
 
@@ -101,8 +101,8 @@ PositionList position_range(std::string_view text) {
   // Unsigned differences: A:B may span the whole 64-bit range.
   const auto u = [](Index v) { return static_cast<std::uint64_t>(v); };
   if (step > 0 ? last < first : last > first)
-    throw UsageError(fmt::format("positions {} never get from {} to {}: such a range holds none",
-                                 text, first, last));
+    throw UsageError(
+        fmt::format("the range of positions {} is empty: the step points away from the end", text));
   const bool empty = last == first;  // said so: a call without tokens
   const std::uint64_t span = step > 0 ? u(last) - u(first) : u(first) - u(last);
   const std::uint64_t width = step > 0 ? u(step) : 0 - u(step);
