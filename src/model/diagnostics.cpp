@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/finding_codes.h"
+
 namespace posenc {
 namespace {
 
@@ -27,14 +29,9 @@ std::size_t utf8_length(std::string_view s) {
   return n;
 }
 
-// What to do about findings of which every one says the same.
 std::string_view default_fix(std::string_view code) {
-  if (code == "no_rotary") return "nothing to do; posenc explain shows what acts in its place";
-  if (code == "encoding_not_covered")
-    return "read the model's code for what the message says; the rest is described";
-  if (code == "tower_not_covered") return "read that part's code; the other parts are described";
-  if (code == "key_ignored") return "nothing to do";
-  if (code == "assumed") return "check it against the model's code";
+  for (const FindingCode& known : kFindingCodes)
+    if (known.code == code) return known.fix;
   return "";
 }
 

@@ -19,7 +19,7 @@ std::string printable(std::string_view, std::size_t most = 200);
 // higher severity counts, with its fix and value. Texts may quote a file: they are made printable.
 class Diagnostics {
  public:
-  // Without a fix: the one that every finding of the code has.
+  // Without a fix: that of the code (finding_codes.h).
   void add(Finding);
   void add(Severity severity, std::string code, std::string message, std::string where,
            std::string fix = "", std::optional<double> value = {}) {
@@ -28,12 +28,12 @@ class Diagnostics {
   void add(const std::vector<Finding>& all) {
     for (const Finding& f : all) add(f);
   }
-  void error(std::string code, std::string message, std::string where, std::string fix,
+  void error(std::string code, std::string message, std::string where, std::string fix = "",
              std::optional<double> value = {}) {
     add({Severity::error, std::move(code), std::move(message), std::move(where), std::move(fix),
          value});
   }
-  void warn(std::string code, std::string message, std::string where, std::string fix,
+  void warn(std::string code, std::string message, std::string where, std::string fix = "",
             std::optional<double> value = {}) {
     add({Severity::warning, std::move(code), std::move(message), std::move(where), std::move(fix),
          value});
@@ -42,6 +42,14 @@ class Diagnostics {
             std::optional<double> value = {}) {
     add({Severity::note, std::move(code), std::move(message), std::move(where), std::move(fix),
          value});
+  }
+
+  void error(std::string code, std::string message, std::string where,
+             std::optional<double> value) {
+    error(std::move(code), std::move(message), std::move(where), "", value);
+  }
+  void warn(std::string code, std::string message, std::string where, std::optional<double> value) {
+    warn(std::move(code), std::move(message), std::move(where), "", value);
   }
 
   const std::vector<Finding>& findings() const noexcept { return findings_; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every code of a finding, in the sources of the reader and in docs/interfaces.md, has a paragraph in docs/doctor.md."""
+"""Every code of a finding, in the sources of the reader and in docs/interfaces.md, stands in
+src/model/finding_codes.h and has a paragraph in docs/doctor.md, whose table of fixes is that of the header."""
 import argparse
 import pathlib
 import re
@@ -54,10 +55,15 @@ def main():
     listed = re.search(r"Codes are stable:(.*?)\. More", (root / "docs" / "interfaces.md").read_text(), re.S).group(1)
     codes.update(re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", re.sub(r"\(.*?\)", "", listed)))
     page = (root / "docs" / "doctor.md").read_text()
-    missing = [code for code in sorted(codes) if f"**{code}**" not in page]
+    catalogue = dict(re.findall(r'\{"(\w+)", "(.*)"\}', (root / "src" / "model" / "finding_codes.h").read_text()))
+    missing = ["src/model/finding_codes.h lacks " + code for code in sorted(codes - catalogue.keys())]
+    missing += [f"docs/doctor.md has no paragraph on {code}" for code in sorted(catalogue) if f"**{code}**" not in page]
+    fixes = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M)
+    if fixes != sorted((code, fix) for code, fix in catalogue.items() if fix):
+        missing.append("docs/doctor.md lists other fixes than src/model/finding_codes.h")
     if emitted < 55:
         missing.append(f"only {emitted} codes were found in the sources")
-    print("\n".join("docs/doctor.md has no paragraph on " + m for m in missing) or f"{len(codes)} codes have a paragraph")
+    print("\n".join(missing) or f"{len(codes)} codes have a paragraph")
     sys.exit(1 if missing else 0)
 
 

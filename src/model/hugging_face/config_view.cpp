@@ -22,6 +22,12 @@ std::string escaped(std::string_view key) {  // RFC 6901
 
 }  // namespace
 
+void Report::wrong_type(const std::string& name, const std::string& wanted, const Value& got,
+                        std::string fix, std::optional<double> value) {
+  error("wrong_type", name + " must be " + wanted + ", got " + shown(got.value), got.where,
+        std::move(fix), value);
+}
+
 void Report::merge_visits(const Report& other) {
   used.insert(other.used.begin(), other.used.end());
   visited.insert(other.visited.begin(), other.visited.end());
@@ -140,7 +146,7 @@ void ConfigView::two_names(const Value& counts, const Value& other) const {
       name_of(other) + " is " + shown(other.value) + " and " + name_of(counts) + " " +
           shown(counts.value) + ", two names of one attribute: " + class_name() + " takes " +
           name_of(counts),
-      other.where, "keep the one that is right",
+      other.where,
       counts.value.is_number() ? std::optional<double>(counts.value.as_number()) : std::nullopt);
 }
 
@@ -184,7 +190,7 @@ std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index lo
     report_->error("wrong_type",
                    std::string(key) + " must be a whole number from " + std::to_string(low) +
                        " to " + std::to_string(high) + ", got " + shown(v->value),
-                   v->where, "write a plain number");
+                   v->where);
     return std::nullopt;
   }
   if (!v->value.is_integer() && v->origin == Origin::stated && holds(key)) {

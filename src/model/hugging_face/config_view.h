@@ -34,6 +34,9 @@ struct Report : Diagnostics {
   // The value a person gave for `key` (a SCHEME field or a plain config key), read as JSON where it
   // is JSON and as text otherwise.
   std::optional<Value> assumed(std::string_view key);
+  // "NAME must be WANTED, got VALUE", at the value's place.
+  void wrong_type(const std::string& name, const std::string& wanted, const Value& got,
+                  std::string fix = "", std::optional<double> value = {});
   // Another report on the same file: the same assumptions, no findings.
   Report another() const { return Report(file, assume, used); }
   // What that one used and visited counts here too.

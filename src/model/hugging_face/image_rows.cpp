@@ -76,9 +76,7 @@ std::optional<Index> tubelets(const ConfigView& view) {
   if (one(0) > 0 && one(1) > 0 && one(2) > 0)
     return (every_frame ? frames->value / one(0) : 1) * (image->first / one(1)) *
            (image->second / one(2));
-  view.report().error("wrong_type",
-                      "tubelet_size must be frames, rows and columns, got " + shown(v->value),
-                      v->where, "state three sizes");
+  view.report().wrong_type("tubelet_size", "frames, rows and columns", *v, "state three sizes");
   return std::nullopt;
 }
 

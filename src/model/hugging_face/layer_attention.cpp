@@ -59,11 +59,11 @@ Window window_of(const ConfigView& view) {
     if (const auto said = view.stated(sets->as_string())) {
       const auto side = view.integer(sets->as_string(), 0, kUnbounded / 4, true);
       if (const auto both = view.stated(key); both && side && n && n->value / 2 != side->value)
-        view.report().warn(
-            "both_spellings",
-            key + " is " + shown(both->value) + " and " + sets->as_string() + " " +
-                shown(said->value) + ": " + view.class_name() + " takes " + sets->as_string(),
-            both->where, "keep the one that is right", static_cast<double>(side->value));
+        view.report().warn("both_spellings",
+                           key + " is " + shown(both->value) + " and " + sets->as_string() + " " +
+                               shown(said->value) + ": " + view.class_name() + " takes " +
+                               sets->as_string(),
+                           both->where, static_cast<double>(side->value));
       w.size = side;
       return w;
     }

@@ -27,7 +27,7 @@ std::optional<Sourced<Index>> doubled(const ConfigView& view, const Json& rule) 
       view.report().warn("both_spellings",
                          key + " is " + shown(own->value) + " and num_hidden_layers " +
                              shown(total->value) + ": num_hidden_layers counts, halved",
-                         own->where, "keep the one that is right");
+                         own->where);
     n->value = times * (n->value / times);
     return n;
   }
@@ -96,7 +96,7 @@ void wrong_length(const ConfigView& view, const Value& v, std::size_t got, Index
   view.report().error("layer_types_length",
                       v.where.substr(v.where.rfind('/') + 1) + " has " + std::to_string(got) +
                           " entries for " + std::to_string(count) + " layers",
-                      v.where, "one entry a layer", static_cast<double>(got));
+                      v.where, static_cast<double>(got));
 }
 
 // DeepSeek-V4's compress_ratios: a number a layer that names its type.
@@ -169,8 +169,7 @@ bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& p
     return false;
   }
   if (!v->value.is_array()) {
-    view.report().error("wrong_type", "layer_types must be a list, got " + shown(v->value),
-                        v->where, "one name a layer");
+    view.report().wrong_type("layer_types", "a list", *v, "one name a layer");
     return true;
   }
   const auto& list = v->value.as_array();

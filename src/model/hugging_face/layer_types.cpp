@@ -79,7 +79,7 @@ struct Rules {
       view.report().error("layer_types_length",
                           "attention_windows has " + std::to_string(list.size()) + " entries for " +
                               std::to_string(count) + " layers",
-                          v.where, "one entry a layer", static_cast<double>(list.size()));
+                          v.where, static_cast<double>(list.size()));
       return false;
     }
     origin = v.origin;
@@ -150,9 +150,7 @@ struct Rules {
         hits.push_back(*n);
       }
     } else if (v && !v->value.is_null()) {
-      view.report().error("wrong_type",
-                          text(rule, "key") + " must be a list, got " + shown(v->value), v->where,
-                          "state a list of layer numbers");
+      view.report().wrong_type(text(rule, "key"), "a list", *v, "state a list of layer numbers");
       return false;
     }
     const bool none_stated = !v || v->value.is_null();
@@ -169,9 +167,7 @@ struct Rules {
     const auto v = view.stated(key).value_or(
         Value{rule.at("default"), Origin::class_default, view.class_name()});
     if (!v.value.is_string()) {
-      view.report().error("wrong_type",
-                          key + " must be letters that name layers, got " + shown(v.value), v.where,
-                          "state layers_block_type");
+      view.report().wrong_type(key, "letters that name layers", v, "state layers_block_type");
       return false;
     }
     if (v.origin == Origin::class_default) origin = v.origin;

@@ -68,8 +68,7 @@ void compare_dictionaries(const ConfigView& counts, const ConfigView& other, con
     counts.report().note("both_spellings", both + ". Here they agree", counts.where(),
                          "keep one of them");
   else
-    counts.report().warn("both_spellings", both + ". They differ in " + differ, counts.where(),
-                         "keep the one that is right");
+    counts.report().warn("both_spellings", both + ". They differ in " + differ, counts.where());
 }
 
 // CLIP and its kin: a second dictionary of the part overrules the first.

@@ -177,7 +177,7 @@ void no_layers(const ConfigView& view) {
   view.report().warn("no_layers",
                      count->where.substr(count->where.rfind('/') + 1) +
                          " must be positive, got 0: the model has 0 layers",
-                     count->where, "state how many layers the model has", 0.0);
+                     count->where, 0.0);
 }
 
 Sourced<Index> context_of(const ConfigView& view, const ReadOptions& options) {

@@ -66,8 +66,8 @@ bool times(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   const auto v = view.stated(key);
   if (!v) return true;
   if (!v->value.is_number() || !(v->value.as_number() > 0)) {
-    view.report().error("wrong_type", key + " must be a number above 0, got " + shown(v->value),
-                        v->where, "write the ratio that the model was trained with");
+    view.report().wrong_type(key, "a number above 0", *v,
+                             "write the ratio that the model was trained with");
     return false;
   }
   const double ratio = v->value.as_number();
@@ -187,8 +187,7 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   const auto v = view.stated(key);
   if (!v || v->value.is_null()) return true;
   if (!v->value.is_object()) {
-    view.report().error("wrong_type", key + " must be an object with type, got " + shown(v->value),
-                        v->where, "write {\"type\": ..., ...} or null");
+    view.report().wrong_type(key, "an object with type", *v, "write {\"type\": ..., ...} or null");
     return false;
   }
   const Dict said = dict_of(view, v->value, v->where, v->origin);

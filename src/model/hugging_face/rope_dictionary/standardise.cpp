@@ -117,7 +117,7 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
                        "keep one of them");
   else
     view.report().warn("both_spellings", both + ". They differ in " + differ,
-                       view.where("rope_scaling"), "keep the one that is right");
+                       view.where("rope_scaling"));
 }
 
 std::optional<Value> fraction_outside(const ConfigView& view) {

@@ -31,9 +31,8 @@ std::optional<Sourced<Index>> own(const ConfigView& view) {
   if (held && !held->value.is_null()) {
     auto size = view.integer("head_dim", 1, kMost);
     if (size && size->value > 4 && size->value % 2 != 0) {
-      view.report().error("wrong_type", "head_dim must be even, got " + shown(held->value),
-                          held->where, "state the size of a head",
-                          static_cast<double>(size->value));
+      view.report().wrong_type("head_dim", "even", *held, "state the size of a head",
+                               static_cast<double>(size->value));
       return std::nullopt;
     }
     return size;

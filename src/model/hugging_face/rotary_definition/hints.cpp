@@ -118,7 +118,7 @@ bool RotaryWriter::xd_sections(const Head& head) {
       report().error("both_spellings",
                      from + " is " + shown(old->value) + " and " + to.as_string() + " " +
                          shown(sections->value) + ": " + view_.class_name() + " refuses the file",
-                     old->where, "keep the one that is right");
+                     old->where);
       return false;
     }
     if (!sections || sections->value.is_null()) continue;
@@ -134,8 +134,7 @@ bool RotaryWriter::xd_sections(const Head& head) {
     report().error("sections_sum",
                    to.as_string() + " must be whole numbers that add up to half the head, " +
                        std::to_string(head.q_dim.value / 2) + ", got " + shown(sections->value),
-                   sections->where, "sections count pairs, and all pairs",
-                   static_cast<double>(sum));
+                   sections->where, static_cast<double>(sum));
     return false;
   }
   return true;

@@ -27,7 +27,7 @@ void RotaryWriter::check_factor(const Value& v, std::string_view key) {
     report().warn("factor_below_one",
                   std::string(key) + " " + number_text(f) +
                       " is below 1: it would shorten the context, not stretch it",
-                  v.where, "state new length / trained length", f);
+                  v.where, f);
 }
 
 bool RotaryWriter::linear() {
@@ -94,7 +94,7 @@ bool RotaryWriter::ntk() {
     report().error("factor_below_one",
                    "factor must be 1 or more, got " + shown(factor->value) + ": below it " +
                        view_.class_name() + " scales long texts only",
-                   factor->where, "state new length / trained length", factor->value.as_number());
+                   factor->where, factor->value.as_number());
     return false;
   }
   field("factor", *factor);

@@ -132,9 +132,8 @@ bool RotaryWriter::width(const Head& head, Index& out) {
   } else if (fraction && (obeyed || !fraction->value.is_null()) &&
              (out_.type != "proportional" || fraction->value.is_null())) {
     if (!fraction->value.is_number()) {
-      report().error("wrong_type",
-                     "partial_rotary_factor must be a number, got " + shown(fraction->value),
-                     fraction->where, "write a fraction from 0 to 1");
+      report().wrong_type("partial_rotary_factor", "a number", *fraction,
+                          "write a fraction from 0 to 1");
       return false;
     }
     const double f = fraction->value.as_number();
@@ -367,8 +366,7 @@ bool RotaryWriter::mrope(Index turned) {
                     "mrope_section is " + shown(sections.value) + ", and " + std::to_string(pairs) +
                         " pairs turn: " + std::to_string(height) + " follow height, " +
                         std::to_string(width) + " width, the rest time",
-                    sections.where, "sections count pairs, and all pairs",
-                    static_cast<double>(sum));
+                    sections.where, static_cast<double>(sum));
       sections = {Json::array({Json(time), Json(height), Json(width)}), Origin::derived,
                   sections.where + ", every third pair"};
       sum = pairs;
@@ -378,7 +376,7 @@ bool RotaryWriter::mrope(Index turned) {
     report().error("sections_sum",
                    "mrope_section adds up to " + std::to_string(sum) + ", and " +
                        std::to_string(turned / 2) + " pairs turn",
-                   sections.where, "sections count pairs, and all pairs", static_cast<double>(sum));
+                   sections.where, static_cast<double>(sum));
     return false;
   }
   const std::string layout = about.at("layout").as_string();

@@ -59,12 +59,11 @@ std::optional<Value> RotaryWriter::number(std::string_view key, std::string_view
   }
   if (v->value.is_null() && !rule.required) return std::nullopt;
   if (!v->value.is_number()) {
-    report().error("wrong_type", name + " must be a number, got " + shown(v->value), v->where,
-                   "write a plain number");
+    report().wrong_type(name, "a number", *v);
     return std::nullopt;
   }
   if (!std::isfinite(v->value.as_number())) {
-    report().error("not_finite", name + " must be finite", v->where, "write a plain number");
+    report().error("not_finite", name + " must be finite", v->where);
     return std::nullopt;
   }
   if (!(v->value.as_number() > rule.above)) {
@@ -82,9 +81,7 @@ std::optional<Value> RotaryWriter::whole(std::string_view key, std::string_view 
   if (!v) return std::nullopt;
   const auto n = whole_number(v->value);
   if (!n) {
-    report().error("wrong_type",
-                   std::string(key) + " must be a whole number, got " + shown(v->value), v->where,
-                   "write a whole number of tokens");
+    report().wrong_type(std::string(key), "a whole number", *v, "write a whole number of tokens");
     return std::nullopt;
   }
   if (v->origin == Origin::derived)
@@ -114,8 +111,7 @@ std::optional<Value> RotaryWriter::list(std::string_view key, std::string_view f
       v->value.is_array() && std::all_of(v->value.as_array().begin(), v->value.as_array().end(),
                                          [](const Json& x) { return x.is_number(); });
   if (!is_list) {
-    report().error("wrong_type", name + " must be a list of numbers, got " + shown(v->value),
-                   v->where, "write " + one_a_pair("numbers"));
+    report().wrong_type(name, "a list of numbers", *v, "write " + one_a_pair("numbers"));
     return std::nullopt;
   }
   const auto size = static_cast<Index>(v->value.as_array().size());
@@ -123,7 +119,7 @@ std::optional<Value> RotaryWriter::list(std::string_view key, std::string_view f
     report().error("list_length",
                    name + " must have one number a pair, " + std::to_string(length) + ", and has " +
                        std::to_string(size),
-                   v->where, "take the list of the model's own file", static_cast<double>(size));
+                   v->where, static_cast<double>(size));
     return std::nullopt;
   }
   for (const Json& x : v->value.as_array())
