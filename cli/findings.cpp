@@ -26,7 +26,7 @@ std::string findings_text(const std::vector<Finding>& findings, const Style& sty
                                                                  : style.cyan(label);
     text += fmt::format("  {} {}: {}\n", shown, style.bold(f->code), f->message);
     if (!f->where.empty()) text += fmt::format("      where: {}\n", f->where);
-    if (!f->fix.empty()) text += fmt::format("      mend:  {}\n", f->fix);
+    if (!f->fix.empty()) text += fmt::format("      fix:   {}\n", f->fix);
   }
   return text;
 }
