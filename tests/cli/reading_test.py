@@ -159,6 +159,7 @@ class Installed(Case):
         program = self.folder / "bin" / "posenc"
         program.parent.mkdir()
         shutil.copy(PROGRAM, program)
+        shutil.copy(f"{PROGRAM}-checks", program.parent)
         suites = self.folder / "share" / "posenc" / "conformance"
         suites.mkdir(parents=True)
         shutil.copytree(SOURCE / "conformance" / "positions", suites / "positions")
