@@ -55,7 +55,7 @@ class BadArrays(Case):
                            ("0:3", 3), ("none.npy", 3)]:
             self.apply(positions=text, code=code, says="position" if text != "none.npy" else text)
         for text in ["4:0", "0:4:-1", "-1:-2"]:
-            self.apply(positions=text, code=2, says=["positions", text, "holds none"])
+            self.apply(positions=text, code=2, says=["positions", text, "is empty"])
         for bad in [math.nan, math.inf, -math.inf]:
             path = self.write_npy("bad.npy", [0, 1, 2, bad], (4,), "<f8", "d")
             self.apply(positions=path, code=3, says=["bad.npy", "positions must be finite", str(bad)])
