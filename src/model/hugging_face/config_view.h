@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "model/diagnostics.h"
+#include "model/hugging_face/class_rules/class_rules.h"
 #include "posenc/core/error.h"
 
 namespace posenc::hf {
@@ -60,21 +62,33 @@ class Dict {
   std::vector<std::pair<std::string, Value>> items_;
 };
 
+// Of an entry of the table, or of one that a reader made of it.
+std::shared_ptr<const ClassRules> rules_of(const Json& entry);
+
 class ConfigView {
  public:
   // path: JSON pointer of the object in the file ("" or "/text_config"); entry: its model type;
   // held: what stands under the object's keys (of the class around a part), and outlives the view.
   ConfigView(const Json& object, std::string path, const Json& entry, Report& report,
              const Dict* held = nullptr)
-      : object_(&object), path_(std::move(path)), entry_(&entry), report_(&report), held_(held) {}
+      : object_(&object),
+        path_(std::move(path)),
+        entry_(&entry),
+        rules_(rules_of(entry)),
+        report_(&report),
+        held_(held) {}
 
   // The same object with another entry, which outlives the view.
-  ConfigView(const ConfigView& other, const Json& entry) : ConfigView(other) { entry_ = &entry; }
+  ConfigView(const ConfigView& other, const Json& entry) : ConfigView(other) {
+    entry_ = &entry;
+    rules_ = rules_of(entry);
+  }
   // The same object, read into another list of findings.
   ConfigView(const ConfigView& other, Report& report) : ConfigView(other) { report_ = &report; }
 
   const Json& object() const { return *object_; }
   const Json& entry() const { return *entry_; }
+  const ClassRules& rules() const { return *rules_; }
   Report& report() const { return *report_; }
   std::string where(std::string_view key = {}) const;  // config.json#/text_config/key
   std::string pointer(std::string_view key) const;     // /text_config/key
@@ -114,6 +128,7 @@ class ConfigView {
   const Json* object_;
   std::string path_;
   const Json* entry_;
+  std::shared_ptr<const ClassRules> rules_;
   Report* report_;
   const Dict* held_;
 };

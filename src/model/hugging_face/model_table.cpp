@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <map>
+
 #include "model/hugging_face/config_view.h"
 
 namespace posenc::data {
@@ -10,6 +12,18 @@ namespace posenc::hf {
 const Json& model_entries() {
   static const Json table = parse_json(data::hugging_face_models, "hugging_face_models.json");
   return table.at("model_types");
+}
+
+std::shared_ptr<const ClassRules> rules_of(const Json& entry) {
+  static const auto by_entry = [] {
+    std::map<const Json*, const ClassRules*> out;
+    for (const auto& [type, one] : model_entries().as_object())
+      out.emplace(&one, class_rules(type));
+    return out;
+  }();
+  if (const auto it = by_entry.find(&entry); it != by_entry.end())
+    return {std::shared_ptr<const ClassRules>(), it->second};
+  return std::make_shared<const ClassRules>(with({}, entry));
 }
 
 const Json* model_entry(std::string_view model_type) {

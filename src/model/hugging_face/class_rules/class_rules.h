@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a model type means to its program: one entry of data/hugging_face_models.json, read once. A
+// member that is not named here is refused. docs/reading-models.md has the legend, made of describe.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/hugging_face/class_rules/input.h"
+#include "model/hugging_face/class_rules/layers.h"
+#include "model/hugging_face/class_rules/rope.h"
+
+namespace posenc::hf {
+
+// Members that the table does not state are empty, false or none.
+struct ClassRules {
+  std::string class_name;
+  std::string side;
+  std::string remote;
+  std::string remote_note;
+  std::string scheme;
+  std::string refused;
+  std::string refused_mend;
+  std::string no_transformer;
+  std::string not_a_rotation;
+  std::vector<std::pair<std::string, PartRules>> parts;
+  std::optional<Variants> variants;
+  NameMap names;
+  std::vector<std::string> own_first;
+  std::vector<std::string> own_only;
+  std::vector<std::string> own_unless_null;
+  Json defaults;
+  std::vector<std::string> nullable;
+  std::vector<std::string> computed;
+  std::string pairing;
+  std::string interleave_key;
+  std::optional<Index> direction;
+  std::string output_order;
+  bool axial = false;
+  bool tail = false;
+  std::optional<double> theta;
+  std::optional<double> fraction;
+  bool partial = false;
+  bool splits_by_table = false;
+  bool bfloat16_once = false;
+  std::string rotates_value;
+  bool unrotates_output = false;
+  std::optional<MropeRules> mrope;
+  bool logit_factor = false;
+  std::string temperature;
+  std::optional<RotaryIf> rotary_if;
+  std::string rotary_on;
+  std::optional<RopeRules> rope;
+  Json rope_parameters;
+  bool flat_only = false;
+  bool strict_labels = false;
+  bool labels_if_typed = false;
+  std::optional<OwnKeys> keys;
+  std::string head;
+  std::string head_dim_is;
+  bool head_null = false;
+  bool head_null_fails = false;
+  bool head_strict = false;
+  bool heads_divide = false;
+  bool heads_fill = false;
+  std::optional<LayerCountRules> layer_count;
+  std::optional<LayerRules> layers;
+  bool typed = false;
+  bool other_layer_types = false;
+  std::optional<CodedTypes> types_from;
+  std::string types_padded;
+  bool indexed_full = false;
+  std::optional<WindowRules> window;
+  bool bidirectional = false;
+  bool key_cache_unknown = false;
+  std::string decoder;
+  std::vector<std::string> decoder_input;
+  Json decoder_is;
+  bool decoder_unscaled = false;
+  Json own_decoder;
+  std::string vision;
+  bool vision_windows = false;
+  std::vector<std::string> score_if;
+  std::optional<ScoreTerms> score_terms;
+  std::string input;
+  std::string input_if;
+  std::optional<InputInstead> input_instead;
+  std::optional<InputAlso> input_also;
+  std::string input_at;
+  std::string input_note;
+  std::string input_text;
+  std::string input_tensor;
+  std::string input_tensor_columns;
+  std::vector<std::string> input_width;
+  std::string input_rows;
+  std::string input_keeps;
+  std::optional<Index> input_offset;
+  bool input_padding = false;
+  bool input_any_padding = false;
+  bool input_mask = false;
+  std::string input_beyond;
+  std::string input_odd;
+  std::vector<std::string> input_base;
+  bool input_over_root = false;
+  std::optional<InputScale> input_scale;
+  std::optional<InputSegments> input_segments;
+  bool input_slots = false;
+  std::string input_boxes;
+  std::string input_box_parts;
+  std::optional<Index> input_patches;
+  std::optional<InputGrid> input_grid;
+  bool input_square = false;
+  std::string input_coordinates;
+  std::optional<Index> input_cells;
+  Json input_order;
+  bool input_x_first = false;
+  template <class S, class V>
+  static void describe(S& s, V&& v) {
+    v("class", s.class_name, "name of the configuration class");
+    v("side", s.side,
+      "decoder: the rules of an encoder-decoder seen by its decoder (made by the reader)");
+    v("remote", s.remote, "code of the model's own repository, and which");
+    v("remote_note", s.remote_note, "what of it is not described");
+    v("scheme", s.scheme,
+      "what acts on q, k or the score: rope, alibi, t5, none ...; absent: a composite file");
+    v("refused", s.refused, "positions of the class have no scheme here, and why");
+    v("refused_mend", s.refused_mend, "what to do then");
+    v("no_transformer", s.no_transformer, "no attention at all: convolutions ...");
+    v("not_a_rotation", s.not_a_rotation, "why what it computes is no rotation");
+    v("parts", s.parts, "parts of a composite file by their keys");
+    v("variants", s.variants, "one of several ways, as a key or the release says");
+    v("names", s.names, "the class's own names of common attributes");
+    v("own_first", s.own_first, "attributes whose own name counts before the common one");
+    v("own_only", s.own_only, "attributes that have the own name only");
+    v("own_unless_null", s.own_unless_null, "attributes whose own name counts unless it is null");
+    v("defaults", s.defaults, "what the class holds when the file says nothing");
+    v("nullable", s.nullable, "attributes that may be null");
+    v("computed", s.computed, "attributes that the class computes and refuses to be told");
+    v("pairing", s.pairing, "which channels rotate together: half_split or interleaved");
+    v("interleave_key", s.interleave_key, "switch whose false means half_split");
+    v("direction", s.direction, "-1: clockwise");
+    v("output_order", s.output_order, "even_then_odd: interleaved pairs are left half-split");
+    v("axial", s.axial, "two streams of positions, each half of the head (ChatGLM-6B)");
+    v("tail", s.tail, "the last channels of the head rotate");
+    v("theta", s.theta, "base of the frequencies");
+    v("fraction", s.fraction, "rotated fraction of the head");
+    v("partial", s.partial, "partial_rotary_factor is obeyed with every rope type");
+    v("splits_by_table", s.splits_by_table, "an odd rotated width is split by its table");
+    v("bfloat16_once", s.bfloat16_once, "products in float32, rounded once");
+    v("rotates_value", s.rotates_value, "v rotates too: true, or the switch for it");
+    v("unrotates_output", s.unrotates_output, "the output of attention rotates back");
+    v("mrope", s.mrope, "rotary of several axes");
+    v("logit_factor", s.logit_factor, "mscale_all_dim multiplies the logits");
+    v("temperature", s.temperature, "query temperature: llama4, ministral, log_n");
+    v("rotary_if", s.rotary_if, "rotary only where a key has a value");
+    v("rotary_on", s.rotary_on,
+      "layers with rotary: sliding, sliding_or_no_window, no_rope_layers");
+    v("rope", s.rope, "how the dictionary of rotary parameters is read");
+    v("rope_parameters", s.rope_parameters, "the dictionary that the class holds");
+    v("flat_only", s.flat_only, "nested dictionaries are refused");
+    v("strict_labels", s.strict_labels, "nested dictionaries take layer types only");
+    v("labels_if_typed", s.labels_if_typed, "nested dictionaries only where layer_types is stated");
+    v("keys", s.keys, "names at the top level that stand for members of the dictionary");
+    v("head", s.head,
+      "sizes of a head: own (default), hidden_over_heads, latent, latent_by_kind, global, stated, "
+      "zamba2");
+    v("head_dim_is", s.head_dim_is,
+      "what head_dim means for a latent head: rope, overwritten, table");
+    v("head_null", s.head_null, "the class leaves head_dim null");
+    v("head_null_fails", s.head_null_fails, "a null head_dim fails in the attention");
+    v("head_strict", s.head_strict, "a null head_dim is refused");
+    v("heads_divide", s.heads_divide, "the heads must divide the width");
+    v("heads_fill", s.heads_fill, "heads times head_dim must be the width");
+    v("layer_count", s.layer_count, "how many layers");
+    v("layers", s.layers, "which kind each layer is");
+    v("typed", s.typed, "layer_types is read");
+    v("other_layer_types", s.other_layer_types, "layer_types holds names of the class's own");
+    v("types_from", s.types_from, "a number a layer that names its type");
+    v("types_padded", s.types_padded,
+      "layer_types may be longer: true, or the key that counts by how much");
+    v("indexed_full", s.indexed_full, "layers that choose their keys see as full ones");
+    v("window", s.window, "the window of sliding layers");
+    v("bidirectional", s.bidirectional, "an encoder: keys to both sides");
+    v("key_cache_unknown", s.key_cache_unknown, "what its cache holds is not described");
+    v("decoder", s.decoder, "key that counts the layers of the decoder of the same file");
+    v("decoder_input", s.decoder_input, "kind of the input of the decoder, and key of its rows");
+    v("decoder_is", s.decoder_is, "members of the decoder that stand over these");
+    v("decoder_unscaled", s.decoder_unscaled, "the decoder's embeddings are not multiplied");
+    v("own_decoder", s.own_decoder, "members of a decoder of images");
+    v("vision", s.vision, "layout of a vision tower's axes");
+    v("vision_windows", s.vision_windows, "its windows are those of Qwen2.5-VL");
+    v("score_if", s.score_if, "switches of what acts in the score");
+    v("score_terms", s.score_terms, "a key that lists what acts in the score");
+    v("input", s.input, "what acts at the embedding: learned, sinusoidal ...");
+    v("input_if", s.input_if, "only with this switch");
+    v("input_instead", s.input_instead, "another kind where a key has a value");
+    v("input_also", s.input_also, "a second table");
+    v("input_at", s.input_at, "where it acts, if not at the embedding");
+    v("input_note", s.input_note, "what else acts that is not described");
+    v("input_text", s.input_text, "fields of its scheme");
+    v("input_tensor", s.input_tensor, "where its table stands among the weights");
+    v("input_tensor_columns", s.input_tensor_columns, "and that of the columns");
+    v("input_width", s.input_width, "keys of its width");
+    v("input_rows", s.input_rows, "key of its rows");
+    v("input_keeps", s.input_keeps, "key of the rows of a stored sinusoid");
+    v("input_offset", s.input_offset, "rows before that of position 0");
+    v("input_padding", s.input_padding, "positions count from the padding row");
+    v("input_any_padding", s.input_any_padding, "any padding row");
+    v("input_mask", s.input_mask, "positions count the tokens that the mask shows");
+    v("input_beyond", s.input_beyond, "clamp: positions behind the table read its last row");
+    v("input_odd", s.input_odd, "how an odd width of a sinusoid ends");
+    v("input_base", s.input_base, "keys of the base: one, or of rows and columns");
+    v("input_over_root", s.input_over_root, "the sinusoid is divided by the root of the width");
+    v("input_scale", s.input_scale, "embeddings are multiplied by the root of the width");
+    v("input_segments", s.input_segments, "rows are counted by segments");
+    v("input_slots", s.input_slots, "positions are slots of the cache");
+    v("input_boxes", s.input_boxes, "key of the rows of a table of boxes");
+    v("input_box_parts", s.input_box_parts, "width and height: beside, clipped");
+    v("input_patches", s.input_patches, "rows before the patches of an image");
+    v("input_grid", s.input_grid, "how the rows of an image's table are counted");
+    v("input_square", s.input_square, "images are square");
+    v("input_coordinates", s.input_coordinates,
+      "coordinates of a cell: from_one, counted, centred");
+    v("input_cells", s.input_cells, "rows of each axis's table");
+    v("input_order", s.input_order, "which axis stands first");
+    v("input_x_first", s.input_x_first, "columns stand before rows");
+  }
+};
+
+// Members that `more` names stand over those of the rules; null takes one away. Throws
+// std::logic_error naming place and member: unknown, or of another form.
+void read_over(ClassRules&, const Json& more, const std::string& place);
+ClassRules with(ClassRules, const Json& more);
+
+// The table, read once. Null when the type is not known.
+const ClassRules* class_rules(std::string_view model_type);
+// Every model type in the order of the table.
+const std::vector<std::pair<std::string, ClassRules>>& all_class_rules();
+// The same of a text in the table's form: for tests.
+std::vector<std::pair<std::string, ClassRules>> read_class_table(std::string_view text);
+
+// Whether the rules name a key of the file, in whatever member.
+bool names_key(const ClassRules&, std::string_view key);
+// Every member with its place ("rope.rule") and what it says.
+std::vector<std::pair<std::string, std::string>> class_legend();
+
+}  // namespace posenc::hf
