@@ -3,32 +3,15 @@
 #include <set>
 
 #include "io/json_tokens.h"
-#include "model/hugging_face/config_view.h"
+#include "model/hugging_face/class_rules/class_rules.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
 namespace {
 
-void collect(const Json* object, std::set<std::string>& keys) {
-  if (!object) return;
-  for (const auto& [key, value] : object->as_object()) {
-    keys.insert(key);
-    if (value.is_string()) keys.insert(value.as_string());
-  }
-}
-
 // Every key that a class of the table holds or reads under another name.
 const std::set<std::string>& known_keys() {
-  static const std::set<std::string> keys = [] {
-    std::set<std::string> out;
-    for (const auto& [type, entry] : hf::model_entries().as_object()) {
-      for (const char* part :
-           {"defaults", "names", "keys", "layers", "window", "layer_count", "rope", "rotary_if"})
-        if (const Json* object = entry.find(part); object && object->is_object())
-          collect(object, out);
-    }
-    return out;
-  }();
+  static const std::set<std::string> keys = hf::keys_of_classes();
   return keys;
 }
 

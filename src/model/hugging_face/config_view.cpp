@@ -93,16 +93,15 @@ std::string ConfigView::where(std::string_view key) const {
 }
 
 std::string ConfigView::class_name() const {
-  const Json* name = entry_->find("class");
-  return name ? name->as_string() : "transformers";
+  return rules_->class_name.empty() ? "transformers" : rules_->class_name;
 }
 
 std::string ConfigView::program() const {
-  return entry_->find("remote") ? "its code" : "transformers";
+  return !rules_->remote.empty() ? "its code" : "transformers";
 }
 
 std::string ConfigView::layout_source() const {
-  return class_name() + (entry_->find("remote") ? " (its code)" : " (layouts.json)");
+  return class_name() + (!rules_->remote.empty() ? " (its code)" : " (layouts.json)");
 }
 
 std::optional<Value> ConfigView::stated(std::string_view key) const {
@@ -115,27 +114,24 @@ std::optional<Value> ConfigView::stated(std::string_view key) const {
     const bool user = report_->used.count("\n" + place) != 0;  // patched by --assume /path=value
     return Value{*found, user ? Origin::user : Origin::stated, user ? "--assume" : place};
   };
-  const Json* names = entry_->find("names");
-  const Json* name = names ? names->find(key) : nullptr;
-  auto own = name ? look(name->as_string()) : std::nullopt;
-  if (own && own->value.is_null() && lists("own_unless_null", key)) own.reset();
-  auto common = name && lists("own_only", key) ? std::nullopt : look(key);
+  const std::string* name = rules_->names.find(key);
+  auto own = name ? look(*name) : std::nullopt;
+  if (own && own->value.is_null() && contains(rules_->own_unless_null, key)) own.reset();
+  auto common = name && contains(rules_->own_only, key) ? std::nullopt : look(key);
   if (own && common) {
-    const bool first = lists("own_first", key);
+    const bool first = contains(rules_->own_first, key);
     two_names(first ? *own : *common, first ? *common : *own);
     return first ? own : common;
   }
   if (own || common) return own ? own : common;
   if (!held_) return std::nullopt;
-  const Value* held = name ? held_->find(name->as_string()) : nullptr;
+  const Value* held = name ? held_->find(*name) : nullptr;
   if (!held) held = held_->find(key);
   return held ? std::optional<Value>(*held) : std::nullopt;
 }
 
-bool ConfigView::lists(std::string_view names, std::string_view key) const {
-  const Json* list = entry_->find(names);
-  return list && std::any_of(list->as_array().begin(), list->as_array().end(),
-                             [&](const Json& name) { return name.as_string() == key; });
+const Json* ConfigView::held_by_class(std::string_view key) const {
+  return rules_->defaults.is_null() ? nullptr : rules_->defaults.find(key);
 }
 
 void ConfigView::two_names(const Value& counts, const Value& other) const {
@@ -152,8 +148,7 @@ void ConfigView::two_names(const Value& counts, const Value& other) const {
 
 std::optional<Value> ConfigView::value(std::string_view key) const {
   if (auto v = stated(key)) return v;
-  const Json* defaults = entry_->find("defaults");
-  const Json* held = defaults ? defaults->find(key) : nullptr;
+  const Json* held = held_by_class(key);
   if (!held || held->is_null()) return std::nullopt;
   report_->of_class[std::string(key)] = shown(*held);
   return Value{*held, Origin::class_default, class_name()};
@@ -204,13 +199,12 @@ std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index lo
 }
 
 bool ConfigView::holds(std::string_view key) const {
-  const Json* defaults = entry_->find("defaults");
-  return defaults && defaults->find(key);
+  return held_by_class(key) != nullptr;
 }
 
 bool ConfigView::refuses_null(std::string_view key) const {
-  if (!holds(key) || entry_->at("defaults").at(key).is_null()) return false;
-  return !lists("nullable", key);
+  const Json* held = held_by_class(key);
+  return held && !held->is_null() && !contains(rules_->nullable, key);
 }
 
 void ConfigView::not_a_flag(std::string_view key, const Json& value,

@@ -118,8 +118,8 @@ class ConfigView {
   bool holds(std::string_view key) const;
   // null is refused on loading: the class holds a value and does not say that null may stand there.
   bool refuses_null(std::string_view key) const;
-  // The table's list `names` of the class has the key.
-  bool lists(std::string_view names, std::string_view key) const;
+  // What the class holds for the attribute; null when it has none.
+  const Json* held_by_class(std::string_view key) const;
 
  private:
   // The finding of two names of one attribute whose values differ.

@@ -15,7 +15,7 @@ constexpr Index kMostPixels = 1'000'000;
 // Height and width in pixels or patches: one number or two.
 std::optional<std::pair<Index, Index>> sides(const ConfigView& view, const std::string& key) {
   const auto v = view.value(key);
-  const bool square = view.entry().find("input_square") != nullptr;
+  const bool square = view.rules().input_square;
   if (!v || !v->value.is_array()) {
     const auto n = view.integer(key, 1, kMostPixels);
     return n ? std::optional(std::pair{n->value, n->value}) : std::nullopt;
@@ -33,11 +33,6 @@ std::optional<std::pair<Index, Index>> sides(const ConfigView& view, const std::
           shown(v->value),
       v->where, "write a whole number");
   return std::nullopt;
-}
-
-std::string named(const Json* grid, const char* word, const char* otherwise) {
-  const Json* key = grid ? grid->find(word) : nullptr;
-  return key ? key->as_string() : otherwise;
 }
 
 // Patches of a spectrogram: they overlap by their strides.
@@ -63,7 +58,7 @@ std::optional<Index> overlapping(const ConfigView& view) {
 // Tubelets of ViViT: frames, rows and columns of a patch in one list; VideoPrism's table has the
 // patches of one frame.
 std::optional<Index> tubelets(const ConfigView& view) {
-  const bool every_frame = view.entry().at("input_grid").at("tubelets").is_bool();
+  const bool every_frame = view.rules().input_grid->tubelets == "true";
   const auto frames = view.integer("num_frames", 1, kMostPixels, true);
   const auto image = sides(view, "image_size");
   const auto v = view.value("tubelet_size");
@@ -98,30 +93,29 @@ std::optional<Index> side_of_patches(const ConfigView& view) {
 }
 
 // A square table whose cells, or whose sides, the file counts: every image is fitted to it.
-std::optional<ImageRows> stated_square(const ConfigView& view, const Json& grid) {
-  if (const Json* key = grid.find("cells")) {
-    const auto cells = view.integer(key->as_string(), 1, kMostPixels, true);
+std::optional<ImageRows> stated_square(const ConfigView& view, const InputGrid& grid) {
+  if (const std::string& key = grid.cells; !key.empty()) {
+    const auto cells = view.integer(key, 1, kMostPixels, true);
     if (!cells) return std::nullopt;
     const auto side = static_cast<Index>(std::sqrt(static_cast<double>(cells->value)));
     if (side * side != cells->value)
       view.report().warn("layout_not_covered",
-                         key->as_string() + " is " + std::to_string(cells->value) +
+                         key + " is " + std::to_string(cells->value) +
                              ", no square: transformers fits the first " +
                              std::to_string(side * side) + " rows of the table to an image, as " +
                              std::to_string(side) + " x " + std::to_string(side) +
                              ", and reads no other",
                          cells->where, "state the number of rows of the model's table",
                          static_cast<double>(cells->value));
-    return ImageRows{cells->value, 0, key->as_string()};
+    return ImageRows{cells->value, 0, key};
   }
-  const Json::Array& keys = grid.at("sides").as_array();
-  const auto side = view.integer(keys.front().as_string(), 1, kMostPixels / 1000, true);
-  const auto other = view.integer(keys.back().as_string(), 1, kMostPixels / 1000, true);
+  const std::vector<std::string>& keys = grid.sides;
+  const auto side = view.integer(keys.front(), 1, kMostPixels / 1000, true);
+  const auto other = view.integer(keys.back(), 1, kMostPixels / 1000, true);
   if (!side || !other) return std::nullopt;
   if (side->value == other->value)
-    return ImageRows{
-        side->value * side->value, 0,
-        keys.front().as_string() + (keys.size() > 1 ? " and " + keys.back().as_string() : "")};
+    return ImageRows{side->value * side->value, 0,
+                     keys.front() + (keys.size() > 1 ? " and " + keys.back() : "")};
   view.report().error("refused",
                       "transformers reads the table of positions as a square, and it is " +
                           std::to_string(side->value) + " x " + std::to_string(other->value) +
@@ -133,17 +127,16 @@ std::optional<ImageRows> stated_square(const ConfigView& view, const Json& grid)
 
 // The longest timescale, where the class has a key for it, or one for rows and one for columns.
 std::optional<std::string> base_text(const ConfigView& view) {
-  const Json* keys = view.entry().find("input_base");
-  if (!keys) return "";
+  const std::vector<std::string>& keys = view.rules().input_base;
+  if (keys.empty()) return "";
   std::vector<double> bases;
-  for (const Json& key : keys->as_array()) {
-    const auto v = view.value(key.as_string());
+  for (const std::string& key : keys) {
+    const auto v = view.value(key);
     if (!v || !v->value.is_number() || !(v->value.as_number() > 0)) {
-      view.report().error("wrong_type",
-                          key.as_string() + " must be a positive number, got " +
-                              (v ? shown(v->value) : std::string("nothing")),
-                          v ? v->where : view.where(key.as_string()),
-                          "state the temperature of the model");
+      view.report().error(
+          "wrong_type",
+          key + " must be a positive number, got " + (v ? shown(v->value) : std::string("nothing")),
+          v ? v->where : view.where(key), "state the temperature of the model");
       return std::nullopt;
     }
     bases.push_back(v->value.as_number());
@@ -155,53 +148,54 @@ std::optional<std::string> base_text(const ConfigView& view) {
 }  // namespace
 
 CellCoordinates cell_coordinates(const ConfigView& view) {
-  const Json* how = view.entry().find("input_coordinates");
+  const std::string& how = view.rules().input_coordinates;
   for (const CellCoordinates one :
        {CellCoordinates::from_one, CellCoordinates::counted, CellCoordinates::centred})
-    if (how && how->as_string() == enum_text(one)) return one;
+    if (how == enum_text(one)) return one;
   return CellCoordinates::index;
 }
 
 std::optional<ImageRows> image_rows(const ConfigView& view) {
-  const Json* grid = view.entry().find("input_grid");
+  static const InputGrid common;
+  const InputGrid& grid = view.rules().input_grid ? *view.rules().input_grid : common;
   ImageRows out;
-  Index before = view.entry().at("input_patches").as_integer();
-  if (grid && (grid->find("cells") || grid->find("sides"))) return stated_square(view, *grid);
-  if (grid && grid->find("tubelets")) {
+  Index before = view.rules().input_patches.value_or(0);
+  if (!grid.cells.empty() || !grid.sides.empty()) return stated_square(view, grid);
+  if (!grid.tubelets.empty()) {
     const auto patches = tubelets(view);
     if (!patches) return std::nullopt;
     out.rows = *patches + before;
     return out;
   }
-  if (grid && grid->find("overlap")) {
+  if (grid.overlap) {
     const auto patches = overlapping(view);
     if (!patches) return std::nullopt;
     return ImageRows{*patches + before, before};
   }
-  if (const Json* key = grid ? grid->find("counted") : nullptr) {  // Molmo-2
-    const auto n = view.integer(key->as_string(), 1, kMostPixels);
+  if (!grid.counted.empty()) {  // Molmo-2
+    const auto n = view.integer(grid.counted, 1, kMostPixels);
     if (n) return ImageRows{n->value, before};
     if (const auto v = view.value("image_size"); !v || v->value.is_null()) {
       const auto patch = view.integer("patch_size", 1, kMostPixels, true);
       if (!patch) return std::nullopt;
-      const Index side = grid->at("side").as_integer() / patch->value;
+      const Index side = grid.side.value_or(0) / patch->value;
       return ImageRows{side * side, before};
     }
   }
-  const auto image = sides(view, named(grid, "image", "image_size"));
-  const auto patch = sides(view, named(grid, "patch", "patch_size"));
+  const auto image = sides(view, grid.image.empty() ? "image_size" : grid.image);
+  const auto patch = sides(view, grid.patch.empty() ? "patch_size" : grid.patch);
   if (!image || !patch) return std::nullopt;
   out.rows = image->first / patch->first * (image->second / patch->second);
-  if (grid && grid->find("more")) {  // tokens that the file counts, with rows of their own
-    const auto more = view.integer(grid->at("more").as_string(), 0, kMostPixels, true);
+  if (!grid.more.empty()) {  // tokens that the file counts, with rows of their own
+    const auto more = view.integer(grid.more, 0, kMostPixels, true);
     if (!more) return std::nullopt;
     before += more->value;
   }
   out.rows += before;
-  if (grid && grid->find("behind")) return out;
-  if (grid && grid->find("frames")) {
-    const auto frames = view.integer(grid->at("frames").as_string(), 1, kMostPixels, true);
-    const auto size = view.integer(grid->at("tubelet").as_string(), 1, kMostPixels, true);
+  if (grid.behind) return out;
+  if (!grid.frames.empty()) {
+    const auto frames = view.integer(grid.frames, 1, kMostPixels, true);
+    const auto size = view.integer(grid.tubelet, 1, kMostPixels, true);
     if (!frames || !size) return std::nullopt;
     out.rows *= frames->value / size->value;
     return out;
@@ -218,7 +212,7 @@ std::optional<GridSines> sines_of_grid(const ConfigView& view, const Sourced<Ind
     return std::nullopt;
   }
   GridSines out;
-  const Json* own = view.entry().find("input_text");
+  const std::optional<std::string>& own = view.rules().input_text;
   if (!own) {  // ViT-MAE: a table of its own
     const auto side = side_of_patches(view);
     if (!side) return std::nullopt;
@@ -228,10 +222,8 @@ std::optional<GridSines> sines_of_grid(const ConfigView& view, const Sourced<Ind
   const auto base = base_text(view);
   if (!base) return std::nullopt;
   const std::string half = std::to_string(width.value / 2);
-  out.text =
-      "sinusoidal_nd widths=[" + half + "," + half + "]" +
-      (own ? own->as_string() : std::string(" stream=[1,0] layout=halves zero_position=-1")) +
-      *base;
+  out.text = "sinusoidal_nd widths=[" + half + "," + half + "]" +
+             own.value_or(" stream=[1,0] layout=halves zero_position=-1") + *base;
   return out;
 }
 

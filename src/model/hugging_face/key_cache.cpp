@@ -32,10 +32,7 @@ Count heads_by_block(const ConfigView& view, Index layer) {
 
 // Grouped keys: the count of the file or class; null means one for each query head.
 Count key_heads(const ConfigView& view, const std::string& layer_type) {
-  const auto holds = [&](const char* key) {
-    const Json* defaults = view.entry().find("defaults");
-    return defaults && defaults->find(key);
-  };
+  const auto holds = [&](const char* key) { return view.holds(key); };
   if (layer_type == "full_attention" && holds("num_global_key_value_heads"))
     if (const auto v = view.value("num_global_key_value_heads"); v && !v->value.is_null())
       return view.integer("num_global_key_value_heads", 1, 1'000'000);
@@ -72,10 +69,10 @@ Count channels(const ConfigView& view, const std::string& layer_type, const Laye
     return Sourced<Index>{0, Origin::derived, "the layer keeps no keys"};
   if (layer_type == "cross_attention")  // mllama
     return Sourced<Index>{0, Origin::derived, "the keys are of the image, none of a text token"};
-  const Json* head = view.entry().find("head");
-  if (head && head->as_string().rfind("latent", 0) == 0 && layer.rotary) {
+  const std::string& head = view.rules().head;
+  if (head.starts_with("latent") && layer.rotary) {
     auto latent = view.integer("kv_lora_rank", 1, 1'000'000);
-    if (head->as_string() == "latent_by_kind" && layer_type == "sliding_attention") {
+    if (head == "latent_by_kind" && layer_type == "sliding_attention") {
       const auto own = view.stated("swa_kv_lora_rank");
       const auto n = own ? whole_number(own->value) : std::optional<Index>(1024);
       latent = n ? Sourced<Index>{*n, Origin::derived, "swa_kv_lora_rank"} : Count{};
@@ -84,8 +81,7 @@ Count channels(const ConfigView& view, const std::string& layer_type, const Laye
     return Sourced<Index>{latent->value + layer.rotary->blocks.front().width(), Origin::derived,
                           "kv_lora_rank + qk_rope_head_dim"};
   }
-  const Json* rule = view.entry().find("layers");
-  const bool blocks = rule && rule->at("rule") == Json("blocks");
+  const bool blocks = view.rules().layers && view.rules().layers->rule == "blocks";
   const auto heads = blocks ? heads_by_block(view, layer.index) : key_heads(view, layer_type);
   const auto size = head_size(view, layer);
   if (!heads || !size || heads->value * size->value > (Index{1} << 40)) return std::nullopt;
@@ -97,7 +93,7 @@ Count channels(const ConfigView& view, const std::string& layer_type, const Laye
 
 void count_cached_keys(const ConfigView& view, const std::vector<std::string>& layer_types,
                        std::vector<LayerSpec>& layers) {
-  if (view.entry().find("bidirectional") || view.entry().find("key_cache_unknown")) return;
+  if (view.rules().bidirectional || view.rules().key_cache_unknown) return;
   // Questions about sizes that only memory needs are no findings of the positions.
   Report quiet(view.report().file, view.report().assume);
   const ConfigView own(view, quiet);

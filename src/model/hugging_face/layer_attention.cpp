@@ -27,17 +27,16 @@ bool sees_all(const ConfigView& view) {
 
 Window window_of(const ConfigView& view) {
   Window w;
-  const Json* about = view.entry().find("window");
+  const std::optional<WindowRules>& about = view.rules().window;
   if (!about) return w;
-  w.both = about->find("both") != nullptr;
-  w.on_all = about->find("on") != nullptr;
-  if (const Json* on = about->find("switch"))
-    if (!view.flag(on->as_string(), false)) return w;
-  if (const Json* first = about->find("first")) {  // MiMo-V2-Flash: sliding_window_size + 1
-    const std::string key = first->at("key").as_string();
+  w.both = about->both;
+  w.on_all = !about->on.empty();
+  if (!about->switch_key.empty() && !view.flag(about->switch_key, false)) return w;
+  if (const auto& first = about->first) {  // MiMo-V2-Flash: sliding_window_size + 1
+    const std::string& key = first->key;
     if (const auto v = view.stated(key); v && !v->value.is_null()) {
       if (auto n = view.integer(key, 0, kUnbounded / 4)) {
-        n->value += first->at("plus").as_integer();
+        n->value += first->plus;
         n->where += " + 1";
         n->origin = n->origin == Origin::user ? n->origin : Origin::derived;
         w.size = n;
@@ -45,32 +44,31 @@ Window window_of(const ConfigView& view) {
       return w;
     }
   }
-  const std::string key = about->at("key").as_string();
+  const std::string& key = about->key;
   auto n = view.integer(key, 0, kUnbounded / 4);
-  if (const Json* list = about->find("listed"))  // UltraBERT: the first window of the list counts
-    if (const auto v = view.stated(list->as_string()); v && v->value.is_array())
+  if (!about->listed.empty())  // UltraBERT: the first window of the list counts
+    if (const auto v = view.stated(about->listed); v && v->value.is_array())
       for (const Json& one : v->value.as_array())
         if (const auto whole = whole_number(one); whole && *whole > 0) {
           n = Sourced<Index>{*whole, v->origin, v->where};
           break;
         }
-  if (const Json* sets =
-          about->find("set_by"))  // ModernBERT: keys to each side, over the key above
-    if (const auto said = view.stated(sets->as_string())) {
-      const auto side = view.integer(sets->as_string(), 0, kUnbounded / 4, true);
+  // ModernBERT: keys to each side, over the key above
+  if (const std::string& sets = about->set_by; !sets.empty())
+    if (const auto said = view.stated(sets)) {
+      const auto side = view.integer(sets, 0, kUnbounded / 4, true);
       if (const auto both = view.stated(key); both && side && n && n->value / 2 != side->value)
         view.report().warn("both_spellings",
-                           key + " is " + shown(both->value) + " and " + sets->as_string() + " " +
-                               shown(said->value) + ": " + view.class_name() + " takes " +
-                               sets->as_string(),
+                           key + " is " + shown(both->value) + " and " + sets + " " +
+                               shown(said->value) + ": " + view.class_name() + " takes " + sets,
                            both->where, static_cast<double>(side->value));
       w.size = side;
       return w;
     }
   if (n)
-    if (const Json* divide = about->find("divide"); divide && divide->as_integer() != 1) {
-      n->value /= divide->as_integer();
-      n->where += " // " + std::to_string(divide->as_integer());
+    if (const Index divide = about->divide.value_or(1); divide != 1) {
+      n->value /= divide;
+      n->where += " // " + std::to_string(divide);
       n->origin = n->origin == Origin::user ? n->origin : Origin::derived;
     }
   if (n && sees_all(view) && !w.both) {  // Gemma-3 as an encoder: half the window to both sides
@@ -97,13 +95,13 @@ bool slides_only(const std::string& type) {
 
 // Run: no class of transformers falls back to full attention, all of them fail on the first token.
 void no_window(const ConfigView& view, const LayerPlan& p, std::size_t layer) {
-  const Json* about = view.entry().find("window");
-  const std::string key = about ? about->at("key").as_string() : "sliding_window";
+  const std::optional<WindowRules>& about = view.rules().window;
+  const std::string key = about ? about->key : "sliding_window";
   const auto v = view.stated(key);
-  const Json* on = about ? about->find("switch") : nullptr;
-  const bool off = on && v && !v->value.is_null();
+  const std::string on = about ? about->switch_key : "";
+  const bool off = !on.empty() && v && !v->value.is_null();
   const std::string why = !about ? view.class_name() + " has no window"
-                          : off  ? on->as_string() + " is not true"
+                          : off  ? on + " is not true"
                                  : key + (v ? " is null" : " is missing");
   view.report().error("missing_key",
                       "layer " + std::to_string(layer) + " is " + p.type + " and " + why +
@@ -134,10 +132,10 @@ std::optional<Sourced<Index>> own_window(const ConfigView& view, std::size_t lay
                             all->where + "/" + index + "/sliding_window"};
     return std::nullopt;
   }
-  const Json* about = view.entry().find("window");
-  const Json* other = about ? about->find("every_second") : nullptr;
+  const std::optional<WindowRules>& about = view.rules().window;
+  const std::optional<Index> other = about ? about->every_second : std::nullopt;
   if (!other || slid % 2 == 0) return std::nullopt;
-  return Sourced<Index>{other->as_integer(), Origin::class_default, view.class_name()};
+  return Sourced<Index>{*other, Origin::class_default, view.class_name()};
 }
 
 }  // namespace
@@ -145,10 +143,8 @@ std::optional<Sourced<Index>> own_window(const ConfigView& view, std::size_t lay
 void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
   const Window w = window_of(view);
   bool said = false;
-  const Json* on = view.entry().find("rotary_on");
-  const std::string rotary_on = on ? on->as_string() : "";
-  const bool bidirectional =
-      (view.entry().find("bidirectional") != nullptr && !is_decoder(view)) || w.both;
+  const std::string& rotary_on = view.rules().rotary_on;
+  const bool bidirectional = (view.rules().bidirectional && !is_decoder(view)) || w.both;
   const bool chunked = std::any_of(
       plans.begin(), plans.end(), [](const LayerPlan& p) { return p.type == "chunked_attention"; });
   const auto chunk =

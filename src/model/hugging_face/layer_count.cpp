@@ -15,9 +15,9 @@ std::string renamed(const std::string& type) {
 }
 
 // LongCat-Flash has two attentions in each of num_layers; num_hidden_layers sets half of itself.
-std::optional<Sourced<Index>> doubled(const ConfigView& view, const Json& rule) {
-  const std::string key = rule.at("key").as_string();
-  const Index times = rule.at("times").as_integer();
+std::optional<Sourced<Index>> doubled(const ConfigView& view, const LayerCountRules& rule) {
+  const std::string& key = rule.key;
+  const Index times = rule.times.value_or(1);
   const auto total = view.stated("num_hidden_layers");
   if (total && !total->value.is_null()) {
     auto n = view.integer("num_hidden_layers", 0, kMostLayers, true);
@@ -32,8 +32,7 @@ std::optional<Sourced<Index>> doubled(const ConfigView& view, const Json& rule) 
     return n;
   }
   if (!view.stated(key))
-    return Sourced<Index>{times * rule.at("default").as_integer(), Origin::class_default,
-                          view.class_name()};
+    return Sourced<Index>{times * rule.held.as_integer(), Origin::class_default, view.class_name()};
   auto n = view.integer(key, 0, kMostLayers / times, true);
   if (n) n->value *= times, n->where += " * " + std::to_string(times);
   return n;
@@ -57,11 +56,10 @@ std::optional<Sourced<Index>> cycles(const ConfigView& view) {
 }
 
 // Swin: layers by stage.
-std::optional<Sourced<Index>> summed(const ConfigView& view, const Json& rule) {
-  const std::string key = rule.at("sum").as_string();
+std::optional<Sourced<Index>> summed(const ConfigView& view, const LayerCountRules& rule) {
+  const std::string& key = rule.sum;
   auto v = view.stated(key);
-  if (const Json* held = rule.find("default"); held && !v)
-    v = Value{*held, Origin::class_default, view.class_name()};
+  if (!rule.held.is_null() && !v) v = Value{rule.held, Origin::class_default, view.class_name()};
   if (!v || !v->value.is_array()) {
     view.report().error(
         v ? "wrong_type" : "missing_key",
@@ -81,10 +79,10 @@ std::optional<Sourced<Index>> summed(const ConfigView& view, const Json& rule) {
 }
 
 // Stacks that the file counts one by one.
-std::optional<Sourced<Index>> stacks(const ConfigView& view, const Json::Array& keys) {
+std::optional<Sourced<Index>> stacks(const ConfigView& view, const std::vector<std::string>& keys) {
   Sourced<Index> all{0, Origin::derived, ""};
-  for (const Json& key : keys) {
-    const auto n = view.integer(key.as_string(), 0, kMostLayers, true);
+  for (const std::string& key : keys) {
+    const auto n = view.integer(key, 0, kMostLayers, true);
     if (!n) return std::nullopt;
     all.value += n->value;
     all.where += (all.where.empty() ? "" : " + ") + n->where;
@@ -101,8 +99,8 @@ void wrong_length(const ConfigView& view, const Value& v, std::size_t got, Index
 
 // DeepSeek-V4's compress_ratios: a number a layer that names its type.
 bool coded_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
-  const Json* rule = view.entry().find("types_from");
-  const auto v = rule ? view.stated(rule->at("key").as_string()) : std::nullopt;
+  const std::optional<CodedTypes>& rule = view.rules().types_from;
+  const auto v = rule ? view.stated(rule->key) : std::nullopt;
   if (!v || v->value.is_null()) return false;
   if (!v->value.is_array()) {
     view.report().error("wrong_type", "must be a list, got " + shown(v->value), v->where,
@@ -116,13 +114,13 @@ bool coded_types(const ConfigView& view, Index count, std::vector<LayerPlan>& pl
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const std::string place = v->where + "/" + std::to_string(i);
-    const Json* type = list[i].is_integer() ? rule->at("names").find(list[i].dump()) : nullptr;
+    const std::string* type = list[i].is_integer() ? rule->names.find(list[i].dump()) : nullptr;
     if (!type) {
       view.report().error("wrong_type", "no layer type has the code " + shown(list[i]), place,
                           "codes are those of the class: 0, 4 or 128");
       return true;
     }
-    plans[i].type = type->as_string();
+    plans[i].type = *type;
     plans[i].origin = v->origin;
     plans[i].where = place;
   }
@@ -133,28 +131,27 @@ bool coded_types(const ConfigView& view, Index count, std::vector<LayerPlan>& pl
 bool fits(const ConfigView& view, const Json::Array& list, Index count) {
   const auto size = static_cast<Index>(list.size());
   if (size == count) return true;
-  const Json* padded = view.entry().find("types_padded");
-  if (!padded || size < count) return false;
-  if (padded->is_bool()) return true;  // cut at the count
-  const auto more = view.integer(padded->as_string(), 0, kMostLayers);
+  const std::string& padded = view.rules().types_padded;
+  if (padded.empty() || size < count) return false;
+  if (padded == "true") return true;  // cut at the count
+  const auto more = view.integer(padded, 0, kMostLayers);
   return more && size == count + more->value;
 }
 
 }  // namespace
 
 std::optional<Sourced<Index>> layer_count(const ConfigView& view) {
-  const Json* rule = view.entry().find("layer_count");
+  const std::optional<LayerCountRules>& rule = view.rules().layer_count;
   if (!rule) return view.integer("num_hidden_layers", 0, kMostLayers, false);
-  if (rule->find("sum")) return summed(view, *rule);
-  if (const Json* keys = rule->find("keys")) return stacks(view, keys->as_array());
-  if (const Json* n = rule->find("fixed"))
-    return Sourced<Index>{n->as_integer(), Origin::class_default, view.class_name()};
-  return rule->find("cycles") ? cycles(view) : doubled(view, *rule);
+  if (!rule->sum.empty()) return summed(view, *rule);
+  if (!rule->keys.empty()) return stacks(view, rule->keys);
+  if (rule->fixed) return Sourced<Index>{*rule->fixed, Origin::class_default, view.class_name()};
+  return rule->cycles ? cycles(view) : doubled(view, *rule);
 }
 
 bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
   const auto v = view.stated("layer_types");
-  if (v && view.lists("computed", "layer_types")) {
+  if (v && contains(view.rules().computed, "layer_types")) {
     view.report().error("wrong_type",
                         view.class_name() +
                             " computes its layer types, and transformers fails on a file that "
@@ -163,7 +160,7 @@ bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& p
     return true;
   }
   if (!v || v->value.is_null()) return coded_types(view, count, plans);
-  if (!view.entry().find("typed")) {
+  if (!view.rules().typed) {
     view.report().warn("key_ignored", "layer_types is not read by " + view.class_name(), v->where,
                        "use the class that has layer types");
     return false;
@@ -237,7 +234,7 @@ std::optional<std::vector<bool>> rope_flags(const ConfigView& view, Index count)
 
 // dots3-note: full layers pick their keys by an index unless use_dsa is false.
 void rename_types(const ConfigView& view, std::vector<LayerPlan>& plans) {
-  if (!view.entry().find("indexed_full")) return;
+  if (!view.rules().indexed_full) return;
   const auto said = view.stated("use_dsa");
   if (!said && view.stated("per_layer_config")) return;
   const bool indexed = !said || truthy(said->value);

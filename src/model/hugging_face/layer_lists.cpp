@@ -30,11 +30,10 @@ bool wrong(const ConfigView& view, const std::string& rule, const Json& got,
 }
 
 // MiniMax-Text-01: a number for each layer.
-bool coded(const ConfigView& view, const Json& rule, const Json& code, LayerPlan& plan) {
-  if (!code.is_number())
-    return wrong(view, rule.at("key").as_string() + " must hold numbers", code, plan.where);
-  const Json* type = rule.at("codes").find(shown(code));
-  plan.type = type ? type->as_string() : rule.at("other").as_string();
+bool coded(const ConfigView& view, const LayerRules& rule, const Json& code, LayerPlan& plan) {
+  if (!code.is_number()) return wrong(view, rule.key + " must hold numbers", code, plan.where);
+  const std::string* type = rule.codes.find(shown(code));
+  plan.type = type ? *type : rule.other;
   return true;
 }
 
@@ -64,11 +63,11 @@ bool block(const ConfigView& view, const Json& block, LayerPlan& plan) {
 
 }  // namespace
 
-bool types_by_list(const ConfigView& view, const Json& rule, Index count,
+bool types_by_list(const ConfigView& view, const LayerRules& rule, Index count,
                    std::vector<LayerPlan>& plans) {
-  const auto list = list_of(view, rule.at("key").as_string(), count);
+  const auto list = list_of(view, rule.key, count);
   if (!list) return false;
-  const bool blocks = rule.at("rule") == Json("blocks");
+  const bool blocks = rule.rule == "blocks";
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     plans[i].origin = list->origin;
     plans[i].where = list->where + "/" + std::to_string(i);

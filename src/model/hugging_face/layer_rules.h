@@ -30,7 +30,7 @@ std::optional<Sourced<Index>> layer_count(const ConfigView&);
 bool stated_types(const ConfigView&, Index count, std::vector<LayerPlan>&);
 // Types from a list of the class's own, an entry a layer, by the rules coded and blocks; false
 // after a finding (layer_lists.cpp).
-bool types_by_list(const ConfigView&, const Json& rule, Index count, std::vector<LayerPlan>&);
+bool types_by_list(const ConfigView&, const LayerRules& rule, Index count, std::vector<LayerPlan>&);
 // no_rope_layers: 1 = with rotary. Stated, or by no_rope_layer_interval; none after a finding.
 std::optional<std::vector<bool>> rope_flags(const ConfigView&, Index count);
 // Old names of layer types, as the class renames them on loading.

@@ -6,14 +6,9 @@
 namespace posenc::hf {
 namespace {
 
-std::string text(const Json& rule, std::string_view key, std::string otherwise = "") {
-  const Json* v = rule.find(key);
-  return v && v->is_string() ? v->as_string() : otherwise;
-}
-
 struct Rules {
   const ConfigView& view;
-  const Json& rule;
+  const LayerRules& rule;
   Index count;
   std::vector<LayerPlan> plans;
   std::string why;
@@ -27,27 +22,26 @@ struct Rules {
   }
 
   bool every() {
-    Index n = rule.at("n").as_integer();
+    Index n = rule.n.value_or(1);
     why = view.class_name() + ": every layer " + std::to_string(n);
     origin = Origin::class_default;
-    if (const Json* key = rule.find("key")) {
-      const auto v = view.stated(key->as_string());
+    if (const std::string& key = rule.key; !key.empty()) {
+      const auto v = view.stated(key);
       if (v && v->value.is_null()) {
-        view.report().error(
-            "wrong_type",
-            key->as_string() + " is null, and " + view.class_name() + " divides by it", v->where,
-            "state a number, or leave the key out");
+        view.report().error("wrong_type",
+                            key + " is null, and " + view.class_name() + " divides by it", v->where,
+                            "state a number, or leave the key out");
         return false;
       }
       if (v) {
-        const auto stated = view.integer(key->as_string(), 1, kMostLayers);
+        const auto stated = view.integer(key, 1, kMostLayers);
         if (!stated) return false;
         n = stated->value;
         why = stated->where;
         origin = Origin::derived;
       }
     }
-    if (rule.find("zero_without_window"))
+    if (rule.zero_without_window)
       if (const auto w = view.stated("sliding_window"); w && w->value.is_null()) {
         view.report().error("missing_key",
                             "sliding_window is null and there is no layer_types: " +
@@ -55,20 +49,19 @@ struct Rules {
                             w->where, "state layer_types");
         return false;
       }
-    if (const Json* key = rule.find("windows"))
-      if (const auto v = view.stated(key->as_string()); v && v->value.is_array())
-        return by_windows(*v);
-    const std::string phase = text(rule, "phase", "last");
-    const std::string hit = text(rule, "hit"), other = text(rule, "other");
+    if (!rule.windows.empty())
+      if (const auto v = view.stated(rule.windows); v && v->value.is_array()) return by_windows(*v);
+    const std::string phase = rule.phase.empty() ? "last" : rule.phase;
+    const std::string &hit = rule.hit, &other = rule.other;
     for (Index i = 0; i < count; ++i) {
       bool is_hit = phase == "last"    ? (i + 1) % n == 0
                     : phase == "first" ? i % n == 0
                                        : (count - 1 - i) % n == 0;
-      if (rule.find("also_first") && i == 0) is_hit = true;
-      if (rule.find("not_first") && i == 0) is_hit = false;
+      if (rule.also_first && i == 0) is_hit = true;
+      if (rule.not_first && i == 0) is_hit = false;
       set(i, is_hit ? hit : other);
     }
-    if (rule.find("one_at_least") && count > 0 && count < n) set(count - 1, hit);
+    if (rule.one_at_least && count > 0 && count < n) set(count - 1, hit);
     return true;
   }
 
@@ -92,7 +85,7 @@ struct Rules {
 
   // qwen2: sliding from layer max_window_layers on; qwen2_moe: every other layer below it
   bool windows(bool from) {
-    const bool used = view.entry().find("window") && view.entry().at("window").find("switch")
+    const bool used = view.rules().window && !view.rules().window->switch_key.empty()
                           ? view.flag("use_sliding_window", false)
                           : true;
     const auto window = view.value("sliding_window");
@@ -108,7 +101,7 @@ struct Rules {
 
   bool by_no_rope_layers(const std::vector<bool>& rope) {
     why = view.class_name() + ": no_rope_layers";
-    const std::string with = text(rule, "with"), without = text(rule, "without");
+    const std::string &with = rule.with, &without = rule.without;
     const auto window = view.value("sliding_window");
     const bool slides =
         view.flag("use_sliding_window", false) && window && !window->value.is_null();
@@ -124,17 +117,17 @@ struct Rules {
   }
 
   bool period() {
-    const auto every_n = view.integer(text(rule, "period"), 1, kMostLayers, true);
-    const auto offset = view.integer(text(rule, "offset"), 0, kMostLayers, true);
+    const auto every_n = view.integer(rule.period, 1, kMostLayers, true);
+    const auto offset = view.integer(rule.offset, 0, kMostLayers, true);
     if (!every_n || !offset) return false;
     why = every_n->where;
     for (Index i = 0; i < count; ++i)
-      set(i, i % every_n->value == offset->value ? text(rule, "hit") : text(rule, "other"));
+      set(i, i % every_n->value == offset->value ? rule.hit : rule.other);
     return true;
   }
 
   bool listed() {
-    const auto v = view.value(text(rule, "key"));
+    const auto v = view.value(rule.key);
     why = v ? v->where : view.class_name();
     std::vector<Index> hits;
     if (v && v->value.is_array()) {
@@ -142,30 +135,30 @@ struct Rules {
         const auto n = whole_number(x);
         if (!n || *n < 0 || *n >= count) {
           view.report().error("wrong_type",
-                              text(rule, "key") + " must hold layer numbers below " +
-                                  std::to_string(count) + ", got " + shown(x),
+                              rule.key + " must hold layer numbers below " + std::to_string(count) +
+                                  ", got " + shown(x),
                               v->where, "state the layers of the model");
           return false;
         }
         hits.push_back(*n);
       }
     } else if (v && !v->value.is_null()) {
-      view.report().wrong_type(text(rule, "key"), "a list", *v, "state a list of layer numbers");
+      view.report().wrong_type(rule.key, "a list", *v, "state a list of layer numbers");
       return false;
     }
     const bool none_stated = !v || v->value.is_null();
     for (Index i = 0; i < count; ++i) {
       const bool hit = std::find(hits.begin(), hits.end(), i) != hits.end() ||
-                       (none_stated && !rule.find("always") && text(rule, "other") == "conv");
-      set(i, hit ? text(rule, "hit") : text(rule, "other"));
+                       (none_stated && !rule.always && rule.other == "conv");
+      set(i, hit ? rule.hit : rule.other);
     }
     return true;
   }
 
   bool letters() {
-    const std::string key = text(rule, "key");
-    const auto v = view.stated(key).value_or(
-        Value{rule.at("default"), Origin::class_default, view.class_name()});
+    const std::string& key = rule.key;
+    const auto v =
+        view.stated(key).value_or(Value{rule.held, Origin::class_default, view.class_name()});
     if (!v.value.is_string()) {
       view.report().wrong_type(key, "letters that name layers", v, "state layers_block_type");
       return false;
@@ -177,7 +170,7 @@ struct Rules {
     count = static_cast<Index>(pattern.size());
     plans.assign(pattern.size(), {});
     for (Index i = 0; i < count; ++i) {
-      const Json* type = rule.at("letters").find(pattern.substr(static_cast<std::size_t>(i), 1));
+      const std::string* type = rule.letters.find(pattern.substr(static_cast<std::size_t>(i), 1));
       if (!type) {
         view.report().error(
             "wrong_type",
@@ -185,22 +178,22 @@ struct Rules {
             v.where, "letters are those of nemotron_h: M, *, E, -");
         return false;
       }
-      set(i, type->as_string());
+      set(i, *type);
     }
     return true;
   }
 
   // GPT-Neo: [[["global", "local"], 12]], each list of names as often as its number says.
   bool repeated() {
-    const std::string key = text(rule, "key");
+    const std::string& key = rule.key;
     const auto v = view.stated(key);
     const bool held = !v || v->value.is_null();
-    const Json& list = held ? rule.at("default") : v->value;
+    const Json& list = held ? rule.held : v->value;
     why = held ? view.class_name() : v->where;
     const auto refuse_list = [&](const Json& got) {
       view.report().error("wrong_type",
                           key + " must be a list of [[names], times] with the names " +
-                              shown(rule.at("names")) + ", got " + shown(got),
+                              shown(as_json(rule.names)) + ", got " + shown(got),
                           why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
       return false;
     };
@@ -213,9 +206,9 @@ struct Rules {
       if (!times || *times < 0 || *times > kMostLayers) return refuse_list(part);
       for (Index n = 0; n < *times && static_cast<Index>(types.size()) <= count; ++n)
         for (const Json& name : part.as_array()[0].as_array()) {
-          const Json* type = name.is_string() ? rule.at("names").find(name.as_string()) : nullptr;
+          const std::string* type = name.is_string() ? rule.names.find(name.as_string()) : nullptr;
           if (!type) return refuse_list(name);
-          types.push_back(type->as_string());
+          types.push_back(*type);
         }
     }
     if (static_cast<Index>(types.size()) != count) {
@@ -231,23 +224,23 @@ struct Rules {
   }
 
   bool cycle() {
-    const auto v = view.stated(text(rule, "key"));
-    const Json& list = v ? v->value : rule.at("cycle");
+    const auto v = view.stated(rule.key);
+    const Json& list = v ? v->value : rule.cycle;
     why = v ? v->where : view.class_name();
     if (!list.is_array() || list.as_array().empty()) {
-      view.report().error("wrong_type", text(rule, "key") + " must be a list of names", why,
+      view.report().error("wrong_type", rule.key + " must be a list of names", why,
                           "state the kinds of layers");
       return false;
     }
     for (Index i = 0; i < count; ++i) {
       const Json& name = list.as_array()[static_cast<std::size_t>(i) % list.as_array().size()];
-      const Json* type = name.is_string() ? rule.at("names").find(name.as_string()) : nullptr;
+      const std::string* type = name.is_string() ? rule.names.find(name.as_string()) : nullptr;
       if (!type) {
         view.report().error("wrong_type", "unknown kind of layer " + shown(name), why,
                             "state the kinds of layers");
         return false;
       }
-      set(i, type->as_string());
+      set(i, *type);
     }
     return true;
   }
@@ -297,14 +290,14 @@ struct Rules {
                    ? "hybrid"
                    : "linear_attention");
       } else
-        set(i, text(rule, "type", full));
+        set(i, rule.type.empty() ? full : rule.type);
     }
     return true;
   }
 };
 
 bool apply_rule(Rules& r, const std::optional<std::vector<bool>>& flags) {
-  const std::string name = text(r.rule, "rule");
+  const std::string& name = r.rule.rule;
   if (name == "every") return r.every();
   if (name == "windows_from") return r.windows(true);
   if (name == "windows_until") return r.windows(false);
@@ -321,9 +314,9 @@ bool apply_rule(Rules& r, const std::optional<std::vector<bool>>& flags) {
 }  // namespace
 
 std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
-  const Json* rule = view.entry().find("layers");
+  const std::optional<LayerRules>& rule = view.rules().layers;
   const auto layers = layer_count(view);
-  const bool counts_itself = rule && text(*rule, "rule") == "letters";
+  const bool counts_itself = rule && rule->rule == "letters";
   if (!layers && !counts_itself && !view.stated("layer_types")) {
     (void)view.integer("num_hidden_layers", 0, kMostLayers, true);
     return std::nullopt;
@@ -335,9 +328,8 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
   const std::size_t before = view.report().errors();
   std::vector<LayerPlan> plans(static_cast<std::size_t>(count));
   for (auto& p : plans) p.where = view.class_name(), p.origin = Origin::class_default;
-  const std::string on = text(view.entry(), "rotary_on");
   std::optional<std::vector<bool>> flags;
-  if (on == "no_rope_layers") {
+  if (view.rules().rotary_on == "no_rope_layers") {
     flags = rope_flags(view, count);
     if (!flags) return std::nullopt;
   }
@@ -347,8 +339,8 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
     if (!apply_rule(r, flags)) return std::nullopt;
     plans = std::move(r.plans);
   }
-  const Json* force = rule ? rule->find("force_last") : nullptr;
-  if (force && (!stated || force->is_bool()) && !plans.empty() &&
+  const std::string force = rule ? rule->force_last : "";
+  if (!force.empty() && (!stated || force == "true") && !plans.empty() &&
       plans.back().type != "full_attention") {
     plans.back().type = "full_attention";
     plans.back().origin = Origin::class_default;

@@ -36,8 +36,7 @@ bool said_already(const Report& report, const std::string& place) {
 // A list of layer types is checked whether the class reads it or not.
 void layer_types(const ConfigView& view, std::size_t layers) {
   const Json* list = view.object().find("layer_types");
-  if (!list || !list->is_array() || view.entry().find("typed") ||
-      view.entry().find("other_layer_types") ||
+  if (!list || !list->is_array() || view.rules().typed || view.rules().other_layer_types ||
       said_already(view.report(), view.where("layer_types")))
     return;
   for (const Json& type : list->as_array())
@@ -73,15 +72,13 @@ void whole(const ConfigView& view, const std::string& spelled) {
 // position or not (run, every class). Other names of an attribute are not checked there, and the
 // rule of the layers reads its own key (EXAONE's pattern may be letters).
 void kinds(const ConfigView& view) {
-  const Json* names = view.entry().find("names");
-  const Json* rule = view.entry().find("layers");
-  const Json* pattern = rule ? rule->find("key") : nullptr;
-  for (const auto& [key, held] : view.entry().at("defaults").as_object()) {
-    const bool both = view.lists("own_unless_null", key);
-    if (!held.is_integer() || (view.lists("own_first", key) && !both)) continue;
-    if (pattern && *pattern == Json(key)) continue;
-    const Json* name = names ? names->find(key) : nullptr;
-    whole(view, name ? name->as_string() : key);
+  const ClassRules& rules = view.rules();
+  for (const auto& [key, held] : rules.defaults.as_object()) {
+    const bool both = contains(rules.own_unless_null, key);
+    if (!held.is_integer() || (contains(rules.own_first, key) && !both)) continue;
+    if (rules.layers && rules.layers->key == key) continue;
+    const std::string* name = rules.names.find(key);
+    whole(view, name ? *name : key);
     if (both) whole(view, key);
   }
 }
@@ -105,17 +102,16 @@ void sizes(const ConfigView& view) {
 }  // namespace
 
 void refused_on_loading(const ConfigView& view, std::size_t layers) {
-  const Json* defaults = view.entry().find("defaults");
-  if (!defaults) return;
-  const Json* names = view.entry().find("names");
-  for (const auto& [key, held] : defaults->as_object()) {
+  const ClassRules& rules = view.rules();
+  if (rules.defaults.is_null()) return;
+  for (const auto& [key, held] : rules.defaults.as_object()) {
     if (!view.refuses_null(key)) continue;
-    const Json* name = names ? names->find(key) : nullptr;
-    for (const std::string& spelled : {name ? name->as_string() : key, key}) {
+    const std::string* name = rules.names.find(key);
+    for (const std::string& spelled : {name ? *name : key, key}) {
       const Json* v = view.object().find(spelled);
-      if (!v || !v->is_null() || (spelled != key && view.lists("own_unless_null", key)) ||
+      if (!v || !v->is_null() || (spelled != key && contains(rules.own_unless_null, key)) ||
           said_already(view.report(), view.where(spelled)) ||
-          (spelled == key && name && view.lists("own_only", key)))
+          (spelled == key && name && contains(rules.own_only, key)))
         continue;
       view.report().error(
           "wrong_type",

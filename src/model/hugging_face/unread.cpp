@@ -105,17 +105,6 @@ bool any_of(std::initializer_list<std::string_view> names, std::string_view key)
   return std::find(names.begin(), names.end(), key) != names.end();
 }
 
-// The table names the key as one that the class reads: a rule's key, a window's switch.
-bool named_by(const Json& rule, std::string_view key) {
-  if (rule.is_string()) return rule.as_string() == key;
-  if (rule.is_array())
-    return std::any_of(rule.as_array().begin(), rule.as_array().end(),
-                       [&](const Json& item) { return named_by(item, key); });
-  return rule.is_object() &&
-         std::any_of(rule.as_object().begin(), rule.as_object().end(),
-                     [&](const auto& member) { return named_by(member.second, key); });
-}
-
 // Keys that nobody read, held against what the layers came to.
 class Unread {
  public:
@@ -169,9 +158,9 @@ class Unread {
   bool cache_forgets(std::string_view key) const {
     const Json* types = view_.object().find("layer_types");
     const bool typed =
-        view_.entry().find("typed") || (types && !types->is_null()) || lists(kNotCached, key);
+        view_.rules().typed || (types && !types->is_null()) || lists(kNotCached, key);
     return any_of({"sliding_window", "attention_chunk_size"}, key) && !typed && !layers_.empty() &&
-           !view_.entry().find("bidirectional") &&
+           !view_.rules().bidirectional &&
            std::all_of(layers_.begin(), layers_.end(), [](const LayerSpec& layer) {
              return layer.attention.kind == AttentionKind::full && layer.attention.right == 0 &&
                     any_of({"rope", "alibi"}, layer.scheme);
@@ -183,7 +172,7 @@ class Unread {
     const Json* held = view_.object().find(key);
     if (!held || !truthy(*held)) return nullptr;
     const bool read = view_.report().visited.count(view_.where(key)) != 0 || view_.holds(key) ||
-                      named_by(view_.entry(), key) || lists(kReadElsewhere, key);
+                      names_key(view_.rules(), key) || lists(kReadElsewhere, key);
     if (read && !lists(kHeldOnly, key)) return nullptr;
     return says_nothing_new(key, *held) ? nullptr : held;
   }
@@ -195,10 +184,7 @@ class Unread {
   }
 
   // How the class puts positions into its attention: rope, alibi, none ...
-  std::string scheme() const {
-    const Json* name = view_.entry().find("scheme");
-    return name ? name->as_string() : "";
-  }
+  std::string scheme() const { return view_.rules().scheme; }
 
   // Whether an unread key says what the class does anyway, so that nothing is lost with it.
   bool says_nothing_new(std::string_view key, const Json& held) const {
@@ -211,19 +197,14 @@ class Unread {
     if (any_of({"alibi", "use_alibi"}, key)) return scheme() == "alibi";
     if (key == "use_rotary_embedding") return scheme() == "rope";
     if (any_of({"rope_interleave", "rope_interleaved", "rotary_emb_interleaved"}, key))
-      return named_by_value("pairing", "interleaved");
+      return view_.rules().pairing == "interleaved";
     if (key == "mrope_interleaved") {
-      const Json* sections = view_.entry().find("mrope");
-      return sections && sections->at("layout") == Json("interleaved");
+      return view_.rules().mrope && view_.rules().mrope->layout == "interleaved";
     }
     if (key == "max_window_layers" || is_window(key)) return sees_no_less(key, held);
     return held.is_number() && same_number(key, held.as_number());
   }
 
-  bool named_by_value(std::string_view key, std::string_view value) const {
-    const Json* held = view_.entry().find(key);
-    return held && held->is_string() && held->as_string() == value;
-  }
   static bool is_window(std::string_view key) {
     return std::find(std::begin(kWindows), std::end(kWindows), key) != std::end(kWindows);
   }

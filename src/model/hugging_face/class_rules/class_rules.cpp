@@ -36,10 +36,6 @@ void read(Index& x, const Json& j, const std::string& place) {
   if (!j.is_integer()) wrong(place, "a whole number", j);
   x = j.as_integer();
 }
-void read(double& x, const Json& j, const std::string& place) {
-  if (!j.is_number()) wrong(place, "a number", j);
-  x = j.as_number();
-}
 // A rule without further words may be true.
 void read(std::string& x, const Json& j, const std::string& place) {
   if (!j.is_string() && !(j.is_bool() && j.as_bool())) wrong(place, "a text", j);
@@ -90,9 +86,6 @@ void over(T& rules, const Json& more, const std::string& place) {
 }
 
 bool names(bool, std::string_view) {
-  return false;
-}
-bool names(double, std::string_view) {
   return false;
 }
 bool names(Index, std::string_view) {
@@ -157,6 +150,37 @@ void legend_of(const std::string& place, Legend& out) {
   });
 }
 
+// What may come to stand over the rules is held to the same members.
+void check_overlays(const ClassRules& rules, const std::string& place) {
+  const auto check = [&](const Json& more, const std::string& what) {
+    ClassRules copy;
+    if (!more.is_null()) over(copy, more, place + "." + what);
+    if (copy.variants) check_overlays(copy, place + "." + what);
+  };
+  check(rules.decoder_is, "decoder_is");
+  check(rules.own_decoder, "own_decoder");
+  if (!rules.variants) return;
+  check(rules.variants->otherwise, "variants.otherwise");
+  for (const VariantCase& one : rules.variants->cases) check(one.is, "variants.cases.is");
+  if (rules.variants->of.is_object())
+    for (const auto& [value, more] : rules.variants->of.as_object()) check(more, "variants.of");
+}
+
+void keys_in(const Json& object, std::set<std::string>& keys) {
+  if (object.is_object())
+    for (const auto& [key, value] : object.as_object()) {
+      keys.insert(key);
+      if (value.is_string()) keys.insert(value.as_string());
+    }
+}
+template <class T>
+void texts_in(const std::optional<T>& rules, std::set<std::string>& keys) {
+  if (rules)
+    T::describe(*rules, [&](std::string_view, const auto& x, std::string_view) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(x)>, std::string>) keys.insert(x);
+    });
+}
+
 }  // namespace
 
 const std::string* NameMap::find(std::string_view name) const {
@@ -172,6 +196,12 @@ void NameMap::set(std::string_view name, std::string value) {
       return;
     }
   pairs.emplace_back(name, std::move(value));
+}
+
+Json as_json(const NameMap& map) {
+  Json out = Json::object();
+  for (const auto& [name, value] : map.pairs) out.set(name, value);
+  return out;
 }
 
 bool contains(const std::vector<std::string>& list, std::string_view name) {
@@ -192,6 +222,7 @@ std::vector<std::pair<std::string, ClassRules>> read_class_table(std::string_vie
   std::vector<std::pair<std::string, ClassRules>> out;
   for (const auto& [type, entry] : table.at("model_types").as_object())
     over(out.emplace_back(type, ClassRules{}).second, entry, type);
+  for (const auto& [type, rules] : out) check_overlays(rules, type);
   return out;
 }
 
@@ -208,6 +239,22 @@ const ClassRules* class_rules(std::string_view model_type) {
   }();
   const auto it = by_type.find(model_type);
   return it == by_type.end() ? nullptr : it->second;
+}
+
+std::set<std::string> keys_of_classes() {
+  std::set<std::string> keys;
+  for (const auto& [type, rules] : all_class_rules()) {
+    keys_in(rules.defaults, keys);
+    for (const auto& [common, own] : rules.names.pairs) keys.insert({common, own});
+    texts_in(rules.keys, keys);
+    texts_in(rules.layers, keys);
+    texts_in(rules.window, keys);
+    texts_in(rules.layer_count, keys);
+    texts_in(rules.rope, keys);
+    texts_in(rules.rotary_if, keys);
+  }
+  keys.erase("");
+  return keys;
 }
 
 bool names_key(const ClassRules& rules, std::string_view key) {

@@ -3,6 +3,7 @@
 // member that is not named here is refused. docs/reading-models.md has the legend, made of describe.
 #pragma once
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,10 +39,10 @@ struct ClassRules {
   std::string interleave_key;
   std::optional<Index> direction;
   std::string output_order;
-  bool axial = false;
+  std::string axial;
   bool tail = false;
-  std::optional<double> theta;
-  std::optional<double> fraction;
+  Json theta;
+  Json fraction;
   bool partial = false;
   bool splits_by_table = false;
   bool bfloat16_once = false;
@@ -90,7 +91,7 @@ struct ClassRules {
   std::optional<InputAlso> input_also;
   std::string input_at;
   std::string input_note;
-  std::string input_text;
+  std::optional<std::string> input_text;
   std::string input_tensor;
   std::string input_tensor_columns;
   std::vector<std::string> input_width;
@@ -142,7 +143,7 @@ struct ClassRules {
     v("interleave_key", s.interleave_key, "switch whose false means half_split");
     v("direction", s.direction, "-1: clockwise");
     v("output_order", s.output_order, "even_then_odd: interleaved pairs are left half-split");
-    v("axial", s.axial, "two streams of positions, each half of the head (ChatGLM-6B)");
+    v("axial", s.axial, "two streams of positions, each half of the head (ChatGLM-6B): blocks");
     v("tail", s.tail, "the last channels of the head rotate");
     v("theta", s.theta, "base of the frequencies");
     v("fraction", s.fraction, "rotated fraction of the head");
@@ -241,6 +242,8 @@ const std::vector<std::pair<std::string, ClassRules>>& all_class_rules();
 // The same of a text in the table's form: for tests.
 std::vector<std::pair<std::string, ClassRules>> read_class_table(std::string_view text);
 
+// Every key that a class of the table holds, or reads for layers or rotary.
+std::set<std::string> keys_of_classes();
 // Whether the rules name a key of the file, in whatever member.
 bool names_key(const ClassRules&, std::string_view key);
 // Every member with its place ("rope.rule") and what it says.

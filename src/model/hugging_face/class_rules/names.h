@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "posenc/core/dtype.h"
+#include "posenc/io/json.h"
 
 namespace posenc::hf {
 
@@ -17,6 +18,8 @@ struct NameMap {
   const std::string* find(std::string_view name) const;
   void set(std::string_view name, std::string value);
 };
+// {"name": "value", ...}
+Json as_json(const NameMap&);
 bool contains(const std::vector<std::string>&, std::string_view);
 
 }  // namespace posenc::hf

@@ -21,9 +21,9 @@ struct OwnScalingRules {
   Json outside;
   std::optional<Index> fields;
   bool pair = false;
-  std::optional<double> factor_default;
-  Json factor;
-  Json base;
+  Json factor_default;
+  std::string factor;
+  std::string base;
   template <class S, class V>
   static void describe(S& s, V&& v) {
     v("key", s.key, "the key");
@@ -34,8 +34,8 @@ struct OwnScalingRules {
     v("fields", s.fields, "how many members the dictionary must have");
     v("pair", s.pair, "exactly type and factor");
     v("factor_default", s.factor_default, "factor where the dictionary has none");
-    v("factor", s.factor, "where the factor stands");
-    v("base", s.base, "where the base stands");
+    v("factor", s.factor, "its member that holds the factor; default: factor");
+    v("base", s.base, "its member that holds the base");
   }
 };
 
@@ -55,7 +55,7 @@ struct RopeRules {
   std::string fraction;
   std::string width;
   std::string width_rule;
-  std::optional<double> partial_forced;
+  Json partial_forced;
   std::string partial_from;
   bool partial_is_mla = false;
   std::vector<std::string> fills;
@@ -67,7 +67,7 @@ struct RopeRules {
   std::vector<std::string> scaling_to;
   std::string scaled_layers;
   Json steps;
-  std::string times;
+  Json times;
   bool table_at_once = false;
   bool mscales = false;
   Json layers;
@@ -103,7 +103,8 @@ struct RopeRules {
     v("scaling_to", s.scaling_to, "layer types that the scaling acts on");
     v("scaled_layers", s.scaled_layers, "key that lists the layers with the scaling");
     v("steps", s.steps, "key and length of stepwise NTK");
-    v("times", s.times, "key that multiplies the base");
+    v("times", s.times,
+      "a ratio that multiplies the base or divides positions, by the name of the release");
     v("table_at_once", s.table_at_once, "the table is made for the longest text at once");
     v("mscales", s.mscales, "short_mscale and long_mscale are gains");
     v("layers", s.layers, "thetas by layer");

@@ -10,7 +10,7 @@ namespace posenc::hf {
 namespace {
 
 // Gemma-3, OLMo-3, ModernBERT: always by layer type.
-RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
+RopeSet by_layer_type(const ConfigView& view, const RopeRules& rule) {
   RopeSet set;
   set.nested = true;
   const Stated s = stated_dicts(view);
@@ -18,7 +18,7 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
       s.parameters && s.parameters->value.is_object() ? &s.parameters->value : nullptr;
   if (object) set.spelling = "rope_parameters";
   if (s.scaling && truthy(s.scaling->value)) set.spelling = "rope_scaling";
-  const Json& thetas = rule.at("thetas");
+  const Json& thetas = rule.thetas;
   if (object && !only_layer_types(view, *s.parameters, thetas)) return RopeSet{};
   if (object)
     for (const auto& [key, value] : object->as_object())
@@ -42,8 +42,7 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
     // The class starts from {"rope_type": "default"}, which a scaling's old key `type` never beats.
     if (!mine || mine->is_null())
       part.dict.set("rope_type", {"default", Origin::class_default, view.class_name()});
-    bool scaled = false;
-    for (const Json& to : rule.at("scaling_to").as_array()) scaled |= to.as_string() == label;
+    const bool scaled = contains(rule.scaling_to, label);
     if (scaled && s.scaling && truthy(s.scaling->value) && object && (!mine || mine->is_null())) {
       view.report().error("missing_key",
                           "rope_scaling goes into rope_parameters/" + label +
@@ -82,18 +81,11 @@ RopeSet by_layer_type(const ConfigView& view, const Json& rule) {
   return set;
 }
 
-bool filled_in(const Json* keys, std::string_view key) {
-  if (keys)
-    for (const Json& k : keys->as_array())
-      if (k.as_string() == key) return true;
-  return false;
-}
-
 // UltraBERT's checkpoints: one theta a layer, the last layer of a type speaking for it.
 bool thetas_by_layer(const ConfigView& view, RopeSet& set) {
   const auto list = view.stated("rope_theta");
   const auto own = view.stated("rope_parameters");
-  if (!rule_of(view, "thetas_by_layer") || !list || list->value.is_null() ||
+  if (!rope_rules(view).thetas_by_layer || !list || list->value.is_null() ||
       (own && !own->value.is_null()))
     return false;
   set.nested = true;
@@ -120,7 +112,7 @@ bool thetas_by_layer(const ConfigView& view, RopeSet& set) {
 // A class that fills in thetas fills in the original context too; others are refused without it.
 void original_stated(const ConfigView& view, const RopeSet::Part& part, const Value& all) {
   const auto type = rope_type(part.dict);
-  if (!type || !needs_original(*type) || filled_in(rule_of(view, "fills"), "rope_theta") ||
+  if (!type || !needs_original(*type) || contains(rope_rules(view).fills, "rope_theta") ||
       part.dict.find("original_max_position_embeddings"))
     return;
   view.report().error("missing_key",
@@ -157,17 +149,16 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
     return p.turns && rope_type(p.dict).value_or("default") != "default";
   });
   for (const char* key : {"rope_theta", "partial_rotary_factor", "swa_rope_theta"}) {
-    const bool fills = filled_in(rule_of(view, "fills"), key) ||
+    const bool fills = contains(rope_rules(view).fills, key) ||
                        (scaled && std::string_view(key) == "partial_rotary_factor");
     const auto outside = view.stated(key);
     bool taken = false;
     for (auto& part : set.parts) {
       if (!part.turns || !fills) continue;
-      if (outside && !outside->value.is_null() && !rule_of(view, "fills_from_class"))
+      if (outside && !outside->value.is_null() && !rope_rules(view).fills_from_class)
         taken |= part.dict.set_default(key, *outside);
       else if (std::string_view(key) == "rope_theta")
-        part.dict.set_default(key,
-                              {view.entry().at("theta"), Origin::class_default, view.class_name()});
+        part.dict.set_default(key, {view.rules().theta, Origin::class_default, view.class_name()});
     }
     if (outside && !taken)
       view.report().warn(
@@ -175,11 +166,11 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
           std::string(key) + " is not read by " + view.class_name() + ": only rope_parameters is",
           outside->where, "state it in rope_parameters, by layer type");
   }
-  if (const Json* held = view.entry().find("fraction"))
+  if (const Json& held = view.rules().fraction; !held.is_null())
     for (auto& part : set.parts)
       if (part.turns && (scaled || rope_type(part.dict).value_or("default") == "default"))
         part.dict.set_default("partial_rotary_factor",
-                              {*held, Origin::class_default, view.class_name()});
+                              {held, Origin::class_default, view.class_name()});
   for (auto& part : set.parts) {
     if (!part.turns) continue;
     original_stated(view, part, *all);
@@ -194,7 +185,7 @@ RopeSet fixed(const ConfigView& view, bool top_level) {
   Dict d;
   d.set("rope_type", {"default", Origin::class_default, view.class_name()});
   d.set("rope_theta", top_level ? theta_outside(view)
-                                : Value{view.entry().at("theta"), Origin::class_default,
+                                : Value{view.rules().theta, Origin::class_default,
                                         view.class_name() + ": fixed in the code"});
   if (!top_level)
     for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"})
@@ -212,16 +203,16 @@ RopeSet fixed(const ConfigView& view, bool top_level) {
 std::optional<RopeSet> rope_by_class(const ConfigView& view,
                                      const std::vector<std::string>& layer_types,
                                      const std::string& rule) {
-  if (rule == "by_layer_type") return by_layer_type(view, *view.entry().find("rope"));
+  if (rule == "by_layer_type") return by_layer_type(view, rope_rules(view));
   if (rule == "as_stated") return as_stated(view, layer_types);
   if (rule == "fixed_base") return fixed(view, false);
   if (rule == "top_level") return fixed(view, true);
   if (rule == "own_keys") return own_keys(view);
   if (rule == "refused") {
-    view.report().error("layout_not_covered",
-                        "positions of " + view.class_name() +
-                            " cannot be written here: " + rule_of(view, "why")->as_string(),
-                        view.where("model_type"), rule_of(view, "mend")->as_string());
+    view.report().error(
+        "layout_not_covered",
+        "positions of " + view.class_name() + " cannot be written here: " + rope_rules(view).why,
+        view.where("model_type"), rope_rules(view).mend);
     return RopeSet{};
   }
   return rope_by_layer(view, layer_types, rule);

@@ -45,7 +45,7 @@ RopeSet main_and_compress(const ConfigView& view, const std::vector<std::string>
   const Json* compress = all ? all->value.find("compress") : nullptr;
   Dict plain, packed;
   const auto theta = view.value("rope_theta");
-  const Value outer = theta ? *theta : set_by_class(view, view.entry().at("theta"));
+  const Value outer = theta ? *theta : set_by_class(view, view.rules().theta);
   if (main && compress && main->is_object() && compress->is_object()) {
     const bool stated = all->origin == Origin::stated;
     plain = dict_of(view, *main, all->where + (stated ? "/main" : ""), all->origin);
@@ -110,7 +110,7 @@ RopeSet lists_of_layers(const ConfigView& view, const std::vector<std::string>& 
     RopeSet::Part part{type, true, {}};
     if (by_type) {
       part.dict = dict_of(view, given->at(type), s.parameters->where + "/" + type, Origin::stated);
-      part.dict.set_default("rope_theta", set_by_class(view, view.entry().at("theta")));
+      part.dict.set_default("rope_theta", set_by_class(view, view.rules().theta));
       complete(view, part.dict, true);
       set.parts.push_back(std::move(part));
       continue;
@@ -122,8 +122,7 @@ RopeSet lists_of_layers(const ConfigView& view, const std::vector<std::string>& 
         ++first;
       }
     set_default_type(view, part.dict);
-    const auto own =
-        of_layer(view, theta ? *theta : set_by_class(view, view.entry().at("theta")), first);
+    const auto own = of_layer(view, theta ? *theta : set_by_class(view, view.rules().theta), first);
     if (!own) return RopeSet{};
     part.dict.set("rope_theta", *own);
     if (fractions && truthy(fractions->value)) {
@@ -162,7 +161,7 @@ RopeSet thetas_of_kinds(const ConfigView& view, const std::vector<std::string>& 
   for (const auto& type : layer_types) {
     RopeSet::Part part{type, true, {}};
     const bool slides = type == "sliding_attention";
-    const Value outer = top ? *top : set_by_class(view, view.entry().at("theta"));
+    const Value outer = top ? *top : set_by_class(view, view.rules().theta);
     if (given && labels.empty()) {
       part.dict = dict_of(view, given->value, given->where, Origin::stated);
     } else if (given) {
@@ -192,7 +191,7 @@ RopeSet thetas_of_kinds(const ConfigView& view, const std::vector<std::string>& 
 }  // namespace
 
 bool only_layer_types(const ConfigView& view, const Value& all, const Json& known) {
-  if (!view.entry().find("strict_labels") || !all.value.is_object()) return true;
+  if (!view.rules().strict_labels || !all.value.is_object()) return true;
   for (const auto& [key, value] : all.value.as_object())
     if (!known.find(key)) {
       view.report().error("wrong_type",
@@ -210,8 +209,8 @@ namespace {
 RopeSet filled_in(const ConfigView& view, const std::vector<std::string>& layer_types) {
   RopeSet set;
   set.nested = true;
-  const Json& held = *rule_of(view, "thetas");
-  const Json& fractions = *rule_of(view, "fractions");
+  const Json& held = rope_rules(view).thetas;
+  const Json& fractions = rope_rules(view).fractions;
   const Stated s = stated_dicts(view);
   for (const auto* dict : {&s.parameters, &s.scaling})
     if (*dict && !only_layer_types(view, **dict, held)) return RopeSet{};

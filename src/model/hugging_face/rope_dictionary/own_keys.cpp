@@ -15,11 +15,6 @@ Value of_class(const ConfigView& view, Json value, const std::string& why = "") 
   return {std::move(value), Origin::class_default, view.class_name() + why};
 }
 
-std::string text_of(const Json& rule, std::string_view key, const std::string& otherwise = "") {
-  const Json* text = rule.find(key);
-  return text ? text->as_string() : otherwise;
-}
-
 // Keys of the common rule that this class does not look at.
 void not_read(const ConfigView& view, std::initializer_list<std::string_view> read) {
   for (const std::string_view key :
@@ -35,12 +30,11 @@ void not_read(const ConfigView& view, std::initializer_list<std::string_view> re
 
 // The base: the class's own key, one value for all files, or what the class holds.
 Value base_of(const ConfigView& view) {
-  if (rule_of(view, "fixed"))
-    return of_class(view, view.entry().at("theta"), ": fixed in the code");
+  if (rope_rules(view).fixed) return of_class(view, view.rules().theta, ": fixed in the code");
   const Value theta = theta_outside(view);
   if (theta.origin == Origin::class_default) {
-    const Json* keys = view.entry().find("keys");
-    const std::string key = keys ? text_of(*keys, "theta", "rope_theta") : "rope_theta";
+    const std::string own = view.rules().keys ? view.rules().keys->theta : "";
+    const std::string key = own.empty() ? "rope_theta" : own;
     view.report().note(
         "missing_key",
         "no " + key + ": " + view.class_name() + "'s " + shown(theta.value) + " counts",
@@ -91,23 +85,21 @@ bool times(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
 }
 
 // The key of the type: by generation of the code where the rule names several.
-std::string key_of_type(const Json& rule, const Dict& said) {
-  if (const Json* keys = rule.find("type_keys"))
-    for (const Json& key : keys->as_array())
-      if (said.find(key.as_string())) return key.as_string();
+std::string key_of_type(const OwnScalingRules& rule, const Dict& said) {
+  for (const std::string& key : rule.type_keys)
+    if (said.find(key)) return key;
   return "type";
 }
 
 // The type that the dictionary of the scaling states, in the words of transformers.
-std::optional<Value> scaling_type(const ConfigView& view, const Json& rule, const Dict& said,
-                                  const std::string& place) {
+std::optional<Value> scaling_type(const ConfigView& view, const OwnScalingRules& rule,
+                                  const Dict& said, const std::string& place) {
   const Value* type = said.find(key_of_type(rule, said));
-  const Json* known =
-      type && type->value.is_string() ? rule.at("types").find(type->value.as_string()) : nullptr;
+  const std::string* known =
+      type && type->value.is_string() ? rule.types.find(type->value.as_string()) : nullptr;
   if (known) return Value{*known, type->origin, type->where};
   std::string names;
-  for (const auto& [one, means] : rule.at("types").as_object())
-    names += (names.empty() ? "" : ", ") + one;
+  for (const auto& [one, means] : rule.types.pairs) names += (names.empty() ? "" : ", ") + one;
   if (type)
     view.report().error(
         "unknown_rope_type",
@@ -115,9 +107,8 @@ std::optional<Value> scaling_type(const ConfigView& view, const Json& rule, cons
         "state type: " + names);
   else
     view.report().error("missing_key",
-                        rule.at("key").as_string() + " has no type, by which " + view.class_name() +
-                            " tells " + names +
-                            (said.find("rope_type") ? ": rope_type is not read" : ""),
+                        rule.key + " has no type, by which " + view.class_name() + " tells " +
+                            names + (said.find("rope_type") ? ": rope_type is not read" : ""),
                         place + "/type", "state type: " + names);
   return std::nullopt;
 }
@@ -140,9 +131,8 @@ bool is_pair(const ConfigView& view, const std::string& key, const Value& v, con
 }
 
 // What a type reads beside its factor, and what stands in for it (null: nothing does).
-const Json* read_by(const Json& rule, const Value& type) {
-  const Json* all = rule.find("reads");
-  return all ? all->find(type.value.as_string()) : nullptr;
+const Json* read_by(const OwnScalingRules& rule, const Value& type) {
+  return rule.reads.is_null() ? nullptr : rule.reads.find(type.value.as_string());
 }
 
 // DeepSeek's gain, mscale(m) / mscale(all) with mscale(x) = 0.1 x ln(factor) + 1, where m is 1 when
@@ -160,30 +150,28 @@ void deepseek_gain(Dict& d) {
 }
 
 // The class checks how many entries the dictionary has (Phi-3-vision).
-bool has_fields(const ConfigView& view, const Json& rule, const Value& v) {
-  const Json* fields = rule.find("fields");
-  if (!fields || static_cast<Index>(v.value.as_object().size()) == fields->as_integer())
-    return true;
+bool has_fields(const ConfigView& view, const OwnScalingRules& rule, const Value& v) {
+  const std::optional<Index>& fields = rule.fields;
+  if (!fields || static_cast<Index>(v.value.as_object().size()) == *fields) return true;
   view.report().error("wrong_type",
-                      rule.at("key").as_string() + " must have " + shown(*fields) +
-                          " entries, got " + shown(v.value) + ": " + view.class_name() +
-                          " refuses the file",
+                      rule.key + " must have " + std::to_string(*fields) + " entries, got " +
+                          shown(v.value) + ": " + view.class_name() + " refuses the file",
                       v.where, "leave out what the class does not read");
   return false;
 }
 
 // What a type takes from beside its dictionary, or from the class.
-void take_outside(const ConfigView& view, const Json& rule, const Value& type, Dict& d) {
-  const Json* all = rule.find("outside");
-  const Json* names = all ? all->find(type.value.as_string()) : nullptr;
+void take_outside(const ConfigView& view, const OwnScalingRules& rule, const Value& type, Dict& d) {
+  const Json& all = rule.outside;
+  const Json* names = !all.is_null() ? all.find(type.value.as_string()) : nullptr;
   if (!names) return;
   for (const Json& name : names->as_array())
     if (const auto v = view.value(name.as_string())) d.set(name.as_string(), *v);
 }
 
 // rope_scaling {"type", "factor"} of InternLM2, rotary {"type", "base"} of InternLM.
-bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
-  const std::string key = rule.at("key").as_string(), base = text_of(rule, "base");
+bool scaling(const ConfigView& view, const OwnScalingRules& rule, Dict& d, Value& theta) {
+  const std::string &key = rule.key, &base = rule.base;
   const auto v = view.stated(key);
   if (!v || v->value.is_null()) return true;
   if (!v->value.is_object()) {
@@ -192,7 +180,7 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   }
   const Dict said = dict_of(view, v->value, v->where, v->origin);
   const auto type = scaling_type(view, rule, said, v->where);
-  if (!type || (rule.find("pair") && !is_pair(view, key, *v, said)) || !has_fields(view, rule, *v))
+  if (!type || (rule.pair && !is_pair(view, key, *v, said)) || !has_fields(view, rule, *v))
     return false;
   d.set("rope_type", *type);
   const bool scales = type->value != Json("default") && type->value != Json("longrope");
@@ -201,7 +189,7 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
   for (const auto& [name, value] : said.items())
     if (name == base)
       theta = value;
-    else if (scales && name == text_of(rule, "factor", "factor"))
+    else if (scales && name == (rule.factor.empty() ? "factor" : rule.factor))
       d.set("factor", value);
     else if (reads && reads->find(name))
       d.set(name, value);
@@ -215,8 +203,8 @@ bool scaling(const ConfigView& view, const Json& rule, Dict& d, Value& theta) {
       if (!held.is_null()) d.set_default(name, of_class(view, held));
   take_outside(view, rule, *type, d);
   if (type->value == Json("yarn")) deepseek_gain(d);
-  if (const Json* held = rule.find("factor_default"); held && scales)
-    d.set_default("factor", of_class(view, *held));
+  if (!rule.factor_default.is_null() && scales)
+    d.set_default("factor", of_class(view, rule.factor_default));
   if (base.empty() || said.find(base)) return true;
   view.report().error("missing_key", key + " has no " + base, v->where + "/" + base,
                       "state " + base);
@@ -254,21 +242,20 @@ RopeSet own_keys(const ConfigView& view) {
   Dict d;
   d.set("rope_type", of_class(view, "default"));
   Value theta = base_of(view);
-  const Json* scaled = rule_of(view, "scaling");
-  const std::string scaled_key = scaled ? scaled->at("key").as_string() : "";
-  not_read(view, {rule_of(view, "fixed") ? "" : "rope_theta", scaled_key});
-  const Json* ratio = rule_of(view, "times");
-  const Json* steps = rule_of(view, "steps");
-  if ((ratio && !times(view, *ratio, d, theta)) || (scaled && !scaling(view, *scaled, d, theta)) ||
-      (steps && !stepwise(view, *steps, d)))
+  const RopeRules& rules = rope_rules(view);
+  const std::optional<OwnScalingRules>& scaled = rules.scaling;
+  const std::string scaled_key = scaled ? scaled->key : "";
+  not_read(view, {rope_rules(view).fixed ? "" : "rope_theta", scaled_key});
+  if ((!rules.times.is_null() && !times(view, rules.times, d, theta)) ||
+      (scaled && !scaling(view, *scaled, d, theta)) ||
+      (!rules.steps.is_null() && !stepwise(view, rules.steps, d)))
     return set;
-  if (const Json* key = rule_of(view, "width"); key && !width(view, key->as_string(), d))
-    return set;
+  if (!rules.width.empty() && !width(view, rules.width, d)) return set;
   d.set("rope_theta", theta);
-  if (const Json* key = rule_of(view, "fraction"))
-    if (const auto v = view.value(key->as_string())) d.set("partial_rotary_factor", *v);
-  if (const Json* held = view.entry().find("fraction"))
-    d.set_default("partial_rotary_factor", of_class(view, *held));
+  if (!rules.fraction.empty())
+    if (const auto v = view.value(rules.fraction)) d.set("partial_rotary_factor", *v);
+  if (!view.rules().fraction.is_null())
+    d.set_default("partial_rotary_factor", of_class(view, view.rules().fraction));
   set.parts.push_back({"", true, std::move(d)});
   return set;
 }

@@ -10,8 +10,8 @@
 
 namespace posenc::hf {
 
-// A member of the table's "rope" rule, null when there is none.
-const Json* rule_of(const ConfigView&, std::string_view key);
+// The table's "rope" rule; an empty one when there is none.
+const RopeRules& rope_rules(const ConfigView&);
 // A dictionary of the file at `place`, values with their paths.
 Dict dict_of(const ConfigView&, const Json& object, const std::string& place, Origin);
 

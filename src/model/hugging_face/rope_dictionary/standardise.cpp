@@ -7,9 +7,9 @@
 
 namespace posenc::hf {
 
-const Json* rule_of(const ConfigView& view, std::string_view key) {
-  const Json* rule = view.entry().find("rope");
-  return rule ? rule->find(key) : nullptr;
+const RopeRules& rope_rules(const ConfigView& view) {
+  static const RopeRules common;
+  return view.rules().rope ? *view.rules().rope : common;
 }
 
 Dict dict_of(const ConfigView& view, const Json& object, const std::string& place, Origin origin) {
@@ -51,9 +51,9 @@ void common_name_unread(const ConfigView& view, std::string_view common, const s
 
 // The class's own name of theta or of the fraction; none when it has the common one.
 std::optional<std::string> own_key(const ConfigView& view, std::string_view of) {
-  const Json* keys = view.entry().find("keys");
-  const Json* name = keys ? keys->find(of) : nullptr;
-  return name ? std::optional<std::string>(name->as_string()) : std::nullopt;
+  const std::optional<OwnKeys>& keys = view.rules().keys;
+  const std::string name = !keys ? "" : of == "theta" ? keys->theta : keys->partial;
+  return name.empty() ? std::nullopt : std::optional<std::string>(name);
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ Value theta_outside(const ConfigView& view) {
   const auto own = own_key(view, "theta");
   const auto v = view.stated(own ? *own : "rope_theta");
   if (own) common_name_unread(view, "rope_theta", *own, v);
-  return v ? *v : Value{view.entry().at("theta"), Origin::class_default, view.class_name()};
+  return v ? *v : Value{view.rules().theta, Origin::class_default, view.class_name()};
 }
 
 std::string plain(const Json& j) {
@@ -121,20 +121,21 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
 }
 
 std::optional<Value> fraction_outside(const ConfigView& view) {
-  if (const Json* forced = rule_of(view, "partial_forced"))
-    return Value{*forced, Origin::class_default, view.class_name()};
+  if (const Json& forced = rope_rules(view).partial_forced; !forced.is_null())
+    return Value{forced, Origin::class_default, view.class_name()};
   const auto own = own_key(view, "partial");
   const auto v = view.stated(own ? *own : "partial_rotary_factor");
   if (own) common_name_unread(view, "partial_rotary_factor", *own, v);
   if (v && (own || !v->value.is_null())) return v;
   if (v) return std::nullopt;  // null stands in the place of the class's fraction, and is dropped
-  if (const Json* from = rule_of(view, "partial_from"))  // MiniMax-M2: rotary_dim / head_dim
-    if (auto width = view.integer(from->as_string(), 1, 65536))
+  // MiniMax-M2: rotary_dim / head_dim
+  if (const std::string& from = rope_rules(view).partial_from; !from.empty())
+    if (auto width = view.integer(from, 1, 65536))
       if (auto head = view.integer("head_dim", 1, 65536))
         return Value{static_cast<double>(width->value) / static_cast<double>(head->value),
                      Origin::derived, width->where + " / head_dim"};
-  if (const Json* held = view.entry().find("fraction"))
-    return Value{*held, Origin::class_default, view.class_name()};
+  if (const Json& held = view.rules().fraction; !held.is_null())
+    return Value{held, Origin::class_default, view.class_name()};
   return std::nullopt;
 }
 
@@ -160,7 +161,7 @@ void complete(const ConfigView& view, Dict& d, bool nested) {
   if (!name || !needs_original(*name)) return;
   if (!nested) {
     auto outside = view.stated("original_max_position_embeddings");
-    if (!outside && rule_of(view, "fixed_original"))
+    if (!outside && rope_rules(view).fixed_original)
       outside = view.value("original_max_position_embeddings");
     if (outside) {
       d.set("original_max_position_embeddings", *outside);
@@ -173,18 +174,18 @@ void complete(const ConfigView& view, Dict& d, bool nested) {
 
 namespace {
 
-void rename_type(const ConfigView& view, Dict& d, const Json* names) {
+void rename_type(const ConfigView& view, Dict& d, const NameMap& names) {
   const auto name = rope_type(d);
-  const Json* to = names && name ? names->find(*name) : nullptr;
+  const std::string* to = name ? names.find(*name) : nullptr;
   if (!to) return;
   const Value* old = d.find("rope_type") ? d.find("rope_type") : d.find("type");
   if (*name == "yarn" && (d.find("short_factor") || d.find("long_factor")))
     view.report().note("yarn_with_lists",
-                       "rope_type yarn with lists is " + to->as_string() + " for " +
-                           view.class_name() + "; other classes compute YaRN and ignore the lists",
-                       old->where, "write rope_type " + to->as_string());
+                       "rope_type yarn with lists is " + *to + " for " + view.class_name() +
+                           "; other classes compute YaRN and ignore the lists",
+                       old->where, "write rope_type " + *to);
   d.set("rope_type",
-        {*to, Origin::derived, old->where + " (" + *name + " means " + to->as_string() + " here)"});
+        {*to, Origin::derived, old->where + " (" + *name + " means " + *to + " here)"});
 }
 
 }  // namespace
@@ -192,11 +193,10 @@ void rename_type(const ConfigView& view, Dict& d, const Json* names) {
 std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
                                    const std::vector<std::string>& layer_types) {
   // Only a class that has layer types reads nested dictionaries.
-  const bool typed = view.entry().find("typed") != nullptr &&
-                     (!view.entry().find("labels_if_typed") || view.stated("layer_types"));
+  const bool typed =
+      view.rules().typed && (!view.rules().labels_if_typed || view.stated("layer_types"));
   std::vector<std::string> known = typed ? layer_types : std::vector<std::string>{};
-  if (const Json* labels = rule_of(view, "labels"))
-    for (const Json& l : labels->as_array()) known.push_back(l.as_string());
+  for (const std::string& label : rope_rules(view).labels) known.push_back(label);
   std::vector<std::string> found;
   for (const auto& [key, value] : object.as_object())
     if (std::find(known.begin(), known.end(), key) != known.end()) found.push_back(key);
@@ -206,7 +206,7 @@ std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
 std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
   const Stated s = stated_dicts(view);
   compare_spellings(view, s);
-  if (rule_of(view, "ignores_scaling") && s.scaling && truthy(s.scaling->value)) {
+  if (rope_rules(view).ignores_scaling && s.scaling && truthy(s.scaling->value)) {
     view.report().warn("key_ignored", "rope_scaling is not read by " + view.class_name(),
                        s.scaling->where, "write rope_parameters");
   } else if (s.scaling && truthy(s.scaling->value)) {
@@ -217,9 +217,9 @@ std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
     set.spelling = "rope_parameters";
     return s.parameters;
   }
-  if (const Json* held = view.entry().find("rope_parameters")) {
+  if (const Json& held = view.rules().rope_parameters; !held.is_null()) {
     set.spelling = "class";
-    return Value{*held, Origin::class_default, view.class_name()};
+    return Value{held, Origin::class_default, view.class_name()};
   }
   return std::nullopt;
 }
@@ -296,7 +296,7 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
   RopeSet set;
   const auto all = chosen(view, set);
   const auto labels = all ? labels_of(view, all->value, layer_types) : std::vector<std::string>{};
-  if (!labels.empty() && view.entry().find("flat_only")) {
+  if (!labels.empty() && view.rules().flat_only) {
     view.report().error("wrong_type",
                         view.class_name() +
                             " keeps one set of rope_parameters for all layers, and "
@@ -322,12 +322,11 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
       stated_twice(view, part.dict, "partial_rotary_factor", *fraction, "partial_conflict");
       part.dict.set_default("partial_rotary_factor", *fraction);
     }
-    rename_type(view, part.dict, rule_of(view, "rename"));
+    rename_type(view, part.dict, rope_rules(view).rename);
     complete(view, part.dict, set.nested);
-    rename_type(view, part.dict, rule_of(view, "rename_late"));
-    if (const Json* aliases = rule_of(view, "aliases"))
-      for (const auto& [from, to] : aliases->as_object())
-        if (const Value* v = part.dict.find(from)) part.dict.set_default(to.as_string(), *v);
+    rename_type(view, part.dict, rope_rules(view).rename_late);
+    for (const auto& [from, to] : rope_rules(view).aliases.pairs)
+      if (const Value* v = part.dict.find(from)) part.dict.set_default(to, *v);
   }
   return set;
 }
@@ -348,8 +347,8 @@ std::optional<std::string> rope_type(const Dict& d) {
 }
 
 RopeSet standardise_rope(const ConfigView& view, const std::vector<std::string>& layer_types) {
-  const Json* rule = view.entry().find("rope");
-  const std::string name = rule ? rule->at("rule").as_string() : "flat";
+  const std::string& rule = rope_rules(view).rule;
+  const std::string name = rule.empty() ? "flat" : rule;
   if (auto own = rope_by_class(view, layer_types, name)) return std::move(*own);
   return flat(view, layer_types);
 }
