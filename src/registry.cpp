@@ -2,6 +2,7 @@
 // The registry put to work: every function here is one walk over the TypeLists.
 #include "posenc/registry.h"
 
+#include "core/encoding_fields.h"
 #include "core/grammar.h"
 #include "core/hash.h"
 #include "posenc/core/error.h"
@@ -99,6 +100,30 @@ void describe_all(std::string_view family, std::vector<SchemeInfo>& out) {
 }
 
 }  // namespace
+
+std::optional<Scheme> default_scheme(std::string_view name) {
+  std::optional<Scheme> scheme;
+  for_each(Schemes{}, [&]<class T>() {
+    if (T::card.name == name) scheme.emplace(T{});
+  });
+  return scheme;
+}
+
+std::optional<Scaling> default_scaling(std::string_view name) {
+  std::optional<Scaling> scaling;
+  for_each(Scalings{}, [&]<class T>() {
+    if (T::card.name == name) scaling.emplace(T{});
+  });
+  return scaling;
+}
+
+std::vector<FieldRef> field_refs(Scheme& s) {
+  return std::visit([](auto& x) { return field_refs(x); }, s);
+}
+
+std::vector<FieldRef> field_refs(Scaling& s) {
+  return std::visit([](auto& x) { return field_refs(x); }, static_cast<Visitable&>(s));
+}
 
 Spectrum Scaling::rescale(Spectrum s, Context c) const {
   return std::visit([&](const auto& policy) { return policy.rescale(std::move(s), c); },

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/core/error.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <system_error>
@@ -8,10 +9,25 @@
 namespace posenc {
 namespace {
 
-std::string sentence(std::string_view who, std::string_view rule) {
+std::string sentence(std::string_view who, std::string_view rule, std::string_view value) {
   std::string s = "[";
   s.append(who).append("] ").append(rule);
+  if (!value.empty()) s.append(", got ").append(value);
   return s;
+}
+
+std::string quoted(std::string_view text) {
+  std::string s = "\"";
+  return s.append(text).append("\"");
+}
+
+// "head_dim" of "head_dim must be even"; empty where a rule begins otherwise.
+std::string_view field_of(std::string_view rule) {
+  const std::size_t cut = std::min(rule.find(' '), rule.size());
+  const std::string_view rest = rule.substr(cut);
+  const bool verb =
+      rest.starts_with(" must ") || rest.starts_with(" needs ") || rest.starts_with(" belongs ");
+  return verb ? rule.substr(0, cut) : std::string_view();
 }
 
 }  // namespace
@@ -21,17 +37,32 @@ FormatError::FormatError(std::string file, std::string place, std::string_view p
       file_(std::move(file)),
       place_(std::move(place)) {}
 
+ArgumentError::ArgumentError(std::string_view who, std::string_view field, std::string_view rule,
+                             std::string_view value)
+    : std::invalid_argument(sentence(who, rule, value)),
+      who_(who),
+      field_(field),
+      rule_(rule),
+      value_(value) {}
+
 void refuse(std::string_view who, std::string_view rule) {
-  throw std::invalid_argument(sentence(who, rule));
+  throw ArgumentError(who, field_of(rule), rule, {});
 }
 void refuse(std::string_view who, std::string_view rule, Index got) {
-  throw std::invalid_argument(sentence(who, rule) + ", got " + std::to_string(got));
+  throw ArgumentError(who, field_of(rule), rule, std::to_string(got));
 }
 void refuse(std::string_view who, std::string_view rule, double got) {
-  throw std::invalid_argument(sentence(who, rule) + ", got " + number_text(got));
+  throw ArgumentError(who, field_of(rule), rule, number_text(got));
 }
 void refuse(std::string_view who, std::string_view rule, std::string_view got) {
-  throw std::invalid_argument(sentence(who, rule) + ", got \"" + std::string(got) + "\"");
+  throw ArgumentError(who, field_of(rule), rule, quoted(got));
+}
+void refuse_field(std::string_view who, std::string_view field, std::string_view rule) {
+  throw ArgumentError(who, field, rule, {});
+}
+void refuse_field(std::string_view who, std::string_view field, std::string_view rule,
+                  std::string_view got) {
+  throw ArgumentError(who, field, rule, quoted(got));
 }
 
 std::string number_text(double x) {

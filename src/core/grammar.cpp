@@ -108,7 +108,7 @@ std::vector<Part> split(std::string_view text) {
 }
 
 void refuse_unknown(std::string_view what, std::string_view got,
-                    const std::vector<std::string_view>& known) {
+                    const std::vector<std::string_view>& known, std::string_view field) {
   const std::string word = shown(got);
   std::string_view meant = nearest_word(word, known);
   for (const auto& [theirs, ours] : kOtherNames)
@@ -116,7 +116,7 @@ void refuse_unknown(std::string_view what, std::string_view got,
   std::string rule(what);
   rule += " must be one that posenc knows (";
   if (!meant.empty()) rule.append("did you mean ").append(meant).append("? There are: ");
-  refuse(kWho, rule + joined(known) + ")", word);
+  refuse_field(kWho, field, rule + joined(known) + ")", word);
 }
 
 namespace {
@@ -131,6 +131,16 @@ const FieldRef* field_of(const std::vector<FieldRef>& fields, std::string_view k
   const auto at =
       std::find_if(fields.begin(), fields.end(), [&](const FieldRef& f) { return f.name == key; });
   return at == fields.end() ? nullptr : &*at;
+}
+
+// The index of the field; throws where there is none of that name.
+std::size_t index_of(std::string_view part, std::string_view name,
+                     const std::vector<FieldRef>& fields) {
+  if (const FieldRef* field = field_of(fields, name))
+    return static_cast<std::size_t>(field - fields.data());
+  std::vector<std::string_view> known;
+  for (const FieldRef& f : fields) known.push_back(f.name);
+  refuse_unknown("a field of " + std::string(part), name, known);
 }
 
 }  // namespace
@@ -154,10 +164,11 @@ std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName
   for (const std::string_view key : preset->sizes) {
     const auto given = value_of(part.values, key);
     if (given == part.values.end())
-      refuse(kWho, part.name + ": " + std::string(key) + " must be given with preset " + name);
+      refuse_field(kWho, key,
+                   part.name + ": " + std::string(key) + " must be given with preset " + name);
     static constexpr Field kSize{.doc = "a size", .min = 1, .max = 1e6};
     Index n = 0;
-    parse_value({part.name + ": " + std::string(key), kSize, {}}, given->second, {&n});
+    parse_value({part.name, key, kSize, {}}, given->second, {&n});
     chosen.sizes.push_back(n);
     if (field_of(fields, key)) continue;
     part.values.erase(given);
@@ -167,25 +178,27 @@ std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName
   return chosen;
 }
 
+std::size_t set_value(std::string_view part, std::string_view name,
+                      const std::vector<FieldRef>& fields, const Json& value) {
+  const std::size_t i = index_of(part, name, fields);
+  set_value({part, name, fields[i].field, {}}, value, fields[i].value);
+  return i;
+}
+
 void assign(const Part& part, const std::vector<FieldRef>& fields,
             const std::vector<FieldRef>& defaults, const ArrayLookup& arrays) {
   std::vector<bool> given(fields.size(), false);
   for (const auto& [key, text] : part.values) {
-    const FieldRef* field = field_of(fields, key);
-    if (!field) {
-      std::vector<std::string_view> known;
-      for (const FieldRef& f : fields) known.push_back(f.name);
-      refuse_unknown("a field of " + part.name, key, known);
-    }
-    const auto i = static_cast<std::size_t>(field - fields.data());
-    if (given[i]) refuse(kWho, part.name + ": a field must be given once", key);
+    const std::size_t i = index_of(part.name, key, fields);
+    if (given[i]) refuse_field(kWho, key, part.name + ": a field must be given once", key);
     given[i] = true;
-    parse_value({part.name + ": " + key, field->field, arrays}, text, field->value);
+    parse_value({part.name, key, fields[i].field, arrays}, text, fields[i].value);
   }
   for (std::size_t i = 0; i < fields.size(); ++i)
     if (fields[i].field.required && !given[i] &&
         value_text(fields[i].value) == value_text(defaults[i].value))
-      refuse(kWho, part.name + ": " + std::string(fields[i].name) + " must be given (" +
+      refuse_field(kWho, fields[i].name,
+                   part.name + ": " + std::string(fields[i].name) + " must be given (" +
                        std::string(fields[i].field.doc) + ")");
 }
 

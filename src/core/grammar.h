@@ -42,13 +42,19 @@ std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName
 void assign(const Part& part, const std::vector<FieldRef>& fields,
             const std::vector<FieldRef>& defaults, const ArrayLookup& arrays);
 
+// Sets one field by its name and checks its type and range; a text is read as `assign` reads it.
+// The index of the field in `fields`. `part`: the name of the scheme, for errors.
+std::size_t set_value(std::string_view part, std::string_view name,
+                      const std::vector<FieldRef>& fields, const Json& value);
+
 // "name key=value ...": required fields, and those whose text differs from the default's.
 std::string print(std::string_view name, const std::vector<FieldRef>& fields,
                   const std::vector<FieldRef>& defaults);
 
-// Throws [scheme]: unknown, the nearest of `known` if one is near, and all of them.
+// Throws [scheme]: unknown, the nearest of `known` if one is near, and all of them. `field`: what the value was for.
 [[noreturn]] void refuse_unknown(std::string_view what, std::string_view got,
-                                 const std::vector<std::string_view>& known);
+                                 const std::vector<std::string_view>& known,
+                                 std::string_view field = {});
 
 std::string value_text(const ValueRef&);
 Json value_json(const ValueRef&);

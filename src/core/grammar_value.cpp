@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kNone = "none", kUnset = "unset";
 
 [[noreturn]] void fail(const ValueContext& c, std::string_view rule, std::string_view got) {
-  refuse("scheme", c.what + " " + std::string(rule), shown(got));
+  refuse_field("scheme", c.name, c.what() + " " + std::string(rule), shown(got));
 }
 
 // Also true for a NaN that has no place in the range.
@@ -120,7 +120,17 @@ std::size_t choice(const ValueContext& c, std::string_view text,
                    std::span<const std::string_view> names) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (names[i] == text && text != kUnset) return i;
-  refuse_unknown(c.what, text, choices_of(names));
+  refuse_unknown(c.what(), text, choices_of(names), c.name);
+}
+
+// A value of a file as the grammar would write it, for errors.
+std::string text_of(const Json& j) {
+  if (j.is_string()) return j.as_string();
+  if (j.is_number() && !j.is_integer()) return number_text(j.as_number());
+  if (!j.is_array()) return j.dump();
+  std::string text = "[";
+  for (const Json& x : j.as_array()) text.append(text.size() > 1 ? "," : "").append(text_of(x));
+  return text + "]";
 }
 
 struct Parse {
@@ -169,6 +179,54 @@ struct Parse {
   }
   void operator()(const OptionalRef& o) const {
     if (text == kNone)
+      o.reset(o.value);
+    else
+      std::visit(*this, o.engage(o.value).target);
+  }
+};
+
+struct Assign {
+  const ValueContext& c;
+  const Json& value;
+
+  double checked(const Json& j) const {
+    if (!j.is_number()) fail(c, "must be a number", text_of(j));
+    check_range(c, j.as_number(), text_of(j));
+    return j.as_number();
+  }
+  Index checked_integer(const Json& j) const {
+    if (!j.is_number()) fail(c, "must be a number", text_of(j));
+    const Index i = j.is_integer() ? j.as_integer() : whole(c, j.as_number(), text_of(j));
+    check_range(c, static_cast<double>(i), text_of(j));
+    return i;
+  }
+  template <class T, class Element>
+  std::vector<T> list_of(Element element) const {
+    if (!value.is_array()) fail(c, "must be a list [a,b,...] or @array", text_of(value));
+    std::vector<T> values;
+    for (const Json& j : value.as_array()) values.push_back(element(j));
+    return values;
+  }
+  void operator()(double* x) const { *x = checked(value); }
+  void operator()(Index* x) const { *x = checked_integer(value); }
+  void operator()(bool* x) const {
+    if (!value.is_bool()) fail(c, "must be true or false", text_of(value));
+    *x = value.as_bool();
+  }
+  void operator()(std::string*) const { fail(c, "must be a word", text_of(value)); }
+  void operator()(std::vector<double>* x) const {
+    *x = list_of<double>([this](const Json& j) { return checked(j); });
+  }
+  void operator()(std::vector<Index>* x) const {
+    *x = list_of<Index>([this](const Json& j) { return checked_integer(j); });
+  }
+  void operator()(const EnumRef& e) const { e.set(e.value, choice(c, text_of(value), e.names)); }
+  void operator()(const EnumListRef& e) const {
+    e.set(e.value,
+          list_of<std::size_t>([&](const Json& j) { return choice(c, text_of(j), e.names); }));
+  }
+  void operator()(const OptionalRef& o) const {
+    if (value.is_null())
       o.reset(o.value);
     else
       std::visit(*this, o.engage(o.value).target);
@@ -255,6 +313,13 @@ std::string shown(std::string_view text) {
 
 void parse_value(const ValueContext& c, std::string_view text, const ValueRef& v) {
   std::visit(Parse{c, text}, v.target);
+}
+
+void set_value(const ValueContext& c, const Json& value, const ValueRef& v) {
+  if (value.is_string())
+    parse_value(c, value.as_string(), v);
+  else
+    std::visit(Assign{c, value}, v.target);
 }
 
 std::string value_text(const ValueRef& v) {

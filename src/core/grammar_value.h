@@ -9,12 +9,16 @@
 namespace posenc::grammar {
 
 struct ValueContext {
-  std::string what;  // "rope: head_dim", for errors
+  std::string_view part, name;  // "rope", "head_dim": for errors
   const Field& field;
   const ArrayLookup& arrays;
+  std::string what() const { return std::string(part) + ": " + std::string(name); }
 };
 // Reads `text` into the value and checks its range. Throws [scheme] naming field, rule and value.
 void parse_value(const ValueContext&, std::string_view text, const ValueRef&);
+
+// The same of a value that has its type already; null takes an optional value away.
+void set_value(const ValueContext&, const Json&, const ValueRef&);
 
 // At most 60 characters, others than printable ASCII replaced.
 std::string shown(std::string_view);

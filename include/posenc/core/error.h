@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong, said in one sentence: who, rule, value.
-//   wrong argument   std::invalid_argument("[rope] head_dim must be positive and even, got 7")
+//   wrong argument   ArgumentError("[rope] head_dim must be positive and even, got 7")
 //   bad file         FormatError("model/config.json: #/rope_scaling/factor: must be a number, got
 //   \"four\"")
 #pragma once
@@ -25,13 +25,33 @@ class POSENC_API FormatError : public std::runtime_error {
   std::string file_, place_;
 };
 
-// Throws std::invalid_argument("[who] rule, got value"). Kept out of line so that checks stay
-// small.
+// An argument that breaks a rule: "[who] rule, got value".
+class POSENC_API ArgumentError : public std::invalid_argument {
+ public:
+  // value: as the message shows it, empty where it shows none.
+  ArgumentError(std::string_view who, std::string_view field, std::string_view rule,
+                std::string_view value);
+  const std::string& who() const noexcept { return who_; }      // a scheme, or what was called
+  const std::string& field() const noexcept { return field_; }  // empty where the rule names none
+  const std::string& rule() const noexcept { return rule_; }
+  const std::string& value() const noexcept { return value_; }
+
+ private:
+  std::string who_, field_, rule_, value_;
+};
+
+// Throws ArgumentError. Kept out of line so that checks stay small. The field is the word before
+// "must", "needs" or "belongs" that the rule begins with: "head_dim must be even".
 [[noreturn]] POSENC_API void refuse(std::string_view who, std::string_view rule);
 [[noreturn]] POSENC_API void refuse(std::string_view who, std::string_view rule, Index got);
 [[noreturn]] POSENC_API void refuse(std::string_view who, std::string_view rule, double got);
 [[noreturn]] POSENC_API void refuse(std::string_view who, std::string_view rule,
                                     std::string_view got);
+// The same for a rule that begins with other words than its field.
+[[noreturn]] POSENC_API void refuse_field(std::string_view who, std::string_view field,
+                                          std::string_view rule);
+[[noreturn]] POSENC_API void refuse_field(std::string_view who, std::string_view field,
+                                          std::string_view rule, std::string_view got);
 
 // Shortest decimal text that reads back as the same double ("0.1", "1e+30", "nan", "inf"); whole
 // numbers below 1e9 without an exponent ("500000").

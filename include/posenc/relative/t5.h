@@ -45,12 +45,12 @@ struct T5 {
   // transformers: N(0, d_model^-1/2), where d_model = heads * head_dim.
   std::vector<Parameter> parameters(const ScoreShape& s) const {
     check_score_shape(s, "t5");
+    check_fields();
     const double deviation = 1 / std::sqrt(static_cast<double>(s.heads * s.head_dim));
     return {{"table", {num_buckets, s.heads}, {InitialKind::normal, 0, deviation}, {}}};
   }
 
   void lower(const ScoreShape& s, std::span<const TensorView> p, LoweredTerms& out) const {
-    check_fields();
     check_parameter_count("t5", 1, p.size());
     const std::vector<double> e = parameter_values("t5", parameters(s)[0], p[0]);
     std::vector<double> table(e.size());

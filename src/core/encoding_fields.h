@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields of any scheme or scaling of the registry, by name.
+#pragma once
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/field_ref.h"
+#include "posenc/registry.h"
+
+namespace posenc {
+
+// With the defaults of its fields; none where the registry has no such name.
+std::optional<Scheme> default_scheme(std::string_view name);
+std::optional<Scaling> default_scaling(std::string_view name);
+// In the order of describe. The references live as long as the value and its type.
+std::vector<FieldRef> field_refs(Scheme&);
+std::vector<FieldRef> field_refs(Scaling&);
+
+}  // namespace posenc
