@@ -13,6 +13,8 @@
 
 namespace posenc {
 
+struct FieldRef;  // core/field_ref.h
+
 class EncodingBuilder {
  public:
   EncodingBuilder() = default;
@@ -24,6 +26,9 @@ class EncodingBuilder {
   void set(std::string_view field, Sourced<Json> value);
   void set(std::string_view field, Json value, Origin origin, std::string where) {
     set(field, Sourced<Json>{std::move(value), origin, std::move(where)});
+  }
+  void set(std::string_view field, const Sourced<Index>& v) {
+    set(field, v.value, v.origin, v.where);
   }
   // "yarn.factor" of a scaling, "head_dim" of a scheme.
   std::string full_name(std::string_view field) const;

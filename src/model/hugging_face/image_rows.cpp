@@ -126,9 +126,9 @@ std::optional<ImageRows> stated_square(const ConfigView& view, const InputGrid& 
 }
 
 // The longest timescale, where the class has a key for it, or one for rows and one for columns.
-std::optional<std::string> base_text(const ConfigView& view) {
+bool set_base(const ConfigView& view, EncodingBuilder& made) {
   const std::vector<std::string>& keys = view.rules().input_base;
-  if (keys.empty()) return "";
+  if (keys.empty()) return true;
   std::vector<double> bases;
   for (const std::string& key : keys) {
     const auto v = view.value(key);
@@ -137,12 +137,14 @@ std::optional<std::string> base_text(const ConfigView& view) {
           "wrong_type",
           key + " must be a positive number, got " + (v ? shown(v->value) : std::string("nothing")),
           v ? v->where : view.where(key), "state the temperature of the model");
-      return std::nullopt;
+      return false;
     }
     bases.push_back(v->value.as_number());
   }
-  if (bases.size() == 1 || bases[0] == bases[1]) return " base=" + number_text(bases[0]);
-  return " bases=[" + number_text(bases[0]) + "," + number_text(bases[1]) + "]";
+  const bool one = bases.size() == 1 || bases[0] == bases[1];
+  made.set(one ? "base" : "bases", one ? Json(bases[0]) : Json::array({bases[0], bases[1]}),
+           Origin::stated, view.where(keys->as_array()[0].as_string()));
+  return true;
 }
 
 }  // namespace
@@ -204,26 +206,25 @@ std::optional<ImageRows> image_rows(const ConfigView& view) {
   return out;
 }
 
-std::optional<GridSines> sines_of_grid(const ConfigView& view, const Sourced<Index>& width) {
+std::optional<ImageGrid> sines_of_grid(const ConfigView& view, const Sourced<Index>& width,
+                                       EncodingBuilder& made) {
   if (width.value % 4 != 0) {
     view.report().error("refused",
                         "the width must be a multiple of 4, got " + std::to_string(width.value),
                         width.where, "state the sizes of the model");
     return std::nullopt;
   }
-  GridSines out;
+  ImageGrid out;
   const std::optional<std::string>& own = view.rules().input_text;
   if (!own) {  // ViT-MAE: a table of its own
     const auto side = side_of_patches(view);
     if (!side) return std::nullopt;
-    out.grid.rows = out.grid.columns = *side;
+    out.rows = out.columns = *side;
   }
-  out.grid.coordinates = cell_coordinates(view);
-  const auto base = base_text(view);
-  if (!base) return std::nullopt;
-  const std::string half = std::to_string(width.value / 2);
-  out.text = "sinusoidal_nd widths=[" + half + "," + half + "]" +
-             own.value_or(" stream=[1,0] layout=halves zero_position=-1") + *base;
+  out.coordinates = cell_coordinates(view);
+  if (!set_base(view, made)) return std::nullopt;
+  made.set("widths", Json::array({width.value / 2, width.value / 2}), width.origin, width.where);
+  set_words(view, own.value_or(" stream=[1,0] layout=halves zero_position=-1"), made);
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "model/encoding_builder.h"
 #include "model/hugging_face/config_view.h"
 #include "posenc/model/spec.h"
 
@@ -21,10 +22,9 @@ std::optional<ImageRows> image_rows(const ConfigView&);
 CellCoordinates cell_coordinates(const ConfigView&);
 
 // Sines and cosines of rows and columns over a width; none after a finding.
-struct GridSines {
-  std::string text;
-  ImageGrid grid;
-};
-std::optional<GridSines> sines_of_grid(const ConfigView&, const Sourced<Index>& width);
+std::optional<ImageGrid> sines_of_grid(const ConfigView&, const Sourced<Index>& width,
+                                       EncodingBuilder&);
+// Fields that the table has as " name=value name=value" (input_side.cpp).
+void set_words(const ConfigView&, std::string_view words, EncodingBuilder&);
 
 }  // namespace posenc::hf

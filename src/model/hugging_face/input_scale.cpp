@@ -49,9 +49,9 @@ void say(const ConfigView& view, const Json& rule, const Scale& scale, Index wid
 
 }  // namespace
 
-std::string input_scale_text(const ConfigView& view, Index width, bool learned) {
+std::optional<Value> input_gain(const ConfigView& view, Index width, bool learned) {
   const Json* rule = view.entry().find("input_scale");
-  if (!rule) return "";
+  if (!rule) return std::nullopt;
   const Json* named = rule->find("key");
   Scale scale;
   scale.key = named ? named->as_string() : "scale_embedding";
@@ -62,12 +62,13 @@ std::string input_scale_text(const ConfigView& view, Index width, bool learned) 
                          "scale_embedding is true in the file, but " + view.class_name() +
                              " multiplies nothing by it",
                          scale.stated->where, "the key does nothing");
-    return "";
+    return std::nullopt;
   }
   scale.root = std::sqrt(static_cast<double>(width));
   scale.on = rule->find("always") || view.flag(scale.key, rule->at("default").as_bool());
   if (!learned) say(view, *rule, scale, width);
-  return scale.on ? " input_gain=" + number_text(scale.root) : "";
+  if (!scale.on) return std::nullopt;
+  return Value{scale.root, Origin::derived, scale.stated ? scale.stated->where : view.class_name()};
 }
 
 }  // namespace posenc::hf

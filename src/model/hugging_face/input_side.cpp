@@ -29,12 +29,13 @@ class InputReader {
       encoding_.counts = PositionRule::tokens;
     else if (fact("input_mask"))
       encoding_.counts = PositionRule::mask;
-    const std::string text = kind_ == "learned"         ? learned()
-                             : kind_ == "sinusoidal"    ? sinusoid()
-                             : kind_ == "sinusoidal_nd" ? grid_of_sines()
-                             : kind_ == "learned_axes"  ? two_tables()
-                                                        : convolution();
-    if (!refused_) push(text);
+    made_ = EncodingBuilder(kind_);
+    const bool fine = kind_ == "learned"         ? learned()
+                      : kind_ == "sinusoidal"    ? sinusoid()
+                      : kind_ == "sinusoidal_nd" ? grid_of_sines()
+                      : kind_ == "learned_axes"  ? two_tables()
+                                                 : convolution();
+    if (fine) push();
     if (const Json* rows = fact("input_boxes")) boxes(rows->as_string());
     if (const Json* more = fact("input_also")) second_table(*more);
   }
@@ -43,25 +44,16 @@ class InputReader {
   const Json* fact(std::string_view name) const { return view_.entry().find(name); }
   Report& report() const { return view_.report(); }
 
-  // A text that the registry cannot read is not written: what is missing is a finding already.
-  void push(const std::string& text) {
-    try {
-      encoding_.value = parse_encoding(text);
-    } catch (const std::invalid_argument&) {
-      return;
-    }
-    try {
-      std::visit(
-          [](const auto& s) {
-            if constexpr (requires { s.parameters(); }) (void)s.parameters();
-          },
-          encoding_.value.scheme);
-    } catch (const std::invalid_argument& problem) {
-      report().error("refused", problem.what(), view_.where(),
-                     "the numbers of this file make no encoding: " + text);
-      return;
-    }
+  void push() {
+    auto made = made_.finish(report(), view_.where(), check_parameters);
+    if (!made) return;
+    encoding_.value = std::move(*made);
     out_.input.push_back(encoding_);
+  }
+
+  // As the class has it.
+  void set(std::string_view field, Json value) {
+    made_.set(field, std::move(value), Origin::class_default, view_.class_name());
   }
 
   // The key of the width; of several the first that the file states, else the last.
@@ -85,55 +77,58 @@ class InputReader {
 
   // Sines of rows and columns: of each image, or ViT-MAE's table of its patches, behind a row of
   // zeros.
-  std::string grid_of_sines() {
-    const auto sines = sines_of_grid(view_, *width_);
-    refused_ = !sines;
-    if (!sines) return "";
-    encoding_.grid = sines->grid;
-    if (sines->grid.of_model()) {
+  bool grid_of_sines() {
+    const auto grid = sines_of_grid(view_, *width_, made_);
+    if (!grid) return false;
+    encoding_.grid = *grid;
+    if (grid->of_model()) {
       const Index before = view_.entry().at("input_patches").as_integer();
       encoding_.image_prefix = before;
-      encoding_.positions = before + sines->grid.rows * sines->grid.columns;
+      encoding_.positions = before + grid->rows * grid->columns;
       encoding_.tensors = {tensor("")};
       out_.original_context = *encoding_.positions;
     }
-    return sines->text;
+    return true;
   }
 
   // A table of rows and one of columns: summed, or half of the channels each in a given order.
-  std::string two_tables() {
+  bool two_tables() {
     const Json* cells = fact("input_cells");
-    const auto rows = cells ? std::nullopt : view_.integer(rows_key(), 1, kMost, true);
-    refused_ = !cells && !rows;
-    if (refused_) return "";
+    const auto rows =
+        cells ? Sourced<Index>{cells->as_integer(), Origin::class_default, view_.class_name()}
+              : view_.integer(rows_key(), 1, kMost, true);
+    if (!rows) return false;
     if (!fact("input_x_first"))  // a grid's cells have the row before the column
       encoding_.grid = ImageGrid{0, 0, cell_coordinates(view_)};
-    const std::string n = std::to_string(cells ? cells->as_integer() : rows->value);
     encoding_.tensors = {tensor("")};
     if (const Json* second = fact("input_tensor_columns"))
       encoding_.tensors.push_back(second->as_string());
-    const Json* order = fact("input_order");
-    const std::string half = std::to_string(width_->value / 2);
-    return "learned_axes shape=[" + n + "," + n + "]" + width_text() +
-           (order ? " widths=[" + half + "," + half + "] order=" + order->dump() : "");
+    made_.set("shape", Json::array({rows->value, rows->value}), rows->origin, rows->where);
+    made_.set("width", *width_);
+    if (const Json* order = fact("input_order")) {
+      const Index half = width_->value / 2;
+      made_.set("widths", Json::array({half, half}), width_->origin, width_->where);
+      set("order", *order);
+    }
+    return true;
   }
 
   // wav2vec 2.0 and its kin.
-  std::string convolution() {
-    refused_ = true;
+  bool convolution() {
     if (view_.flag("conv_pos_batch_norm", false)) {  // HuBERT
       report().note("encoding_not_covered",
                     "positions are convolutional, behind a batch normalisation that has no scheme "
                     "here",
                     view_.where("conv_pos_batch_norm"));
-      return "";
+      return false;
     }
     const auto kernel = view_.integer("num_conv_pos_embeddings", 1, 1'000'000, true);
     const auto groups = view_.integer("num_conv_pos_embedding_groups", 1, 1'000'000, true);
-    if (!kernel || !groups) return "";
-    refused_ = false;
-    return "convolutional kernel=" + std::to_string(kernel->value) +
-           " groups=" + std::to_string(groups->value) + width_text();
+    if (!kernel || !groups) return false;
+    made_.set("kernel", *kernel);
+    made_.set("groups", *groups);
+    made_.set("width", *width_);
+    return true;
   }
 
   // pad_token_id of a class that counts positions from behind it; a finding and none without one.
@@ -169,51 +164,52 @@ class InputReader {
     return key ? key->as_string() : "max_position_embeddings";
   }
 
-  // "learned rows=514 width=768 offset=2", with the number of positions that have a row.
-  std::string learned() {
+  // Sets the number of positions that have a row too.
+  bool learned() {
     encoding_.tensors = {tensor("embeddings.position_embeddings.weight")};
-    std::optional<Index> rows;
+    std::optional<Sourced<Index>> rows;
     if (fact("input_patches")) {
       if (const auto image = image_rows(view_)) {
-        rows = image->rows;
+        rows = {image->rows, Origin::derived, view_.where(image->key)};
         encoding_.image_prefix = image->before;
         encoding_.rows_key = image->key;
       }
-    } else if (const Json* rule = fact("input_segments"))
+    } else if (const Json* rule = fact("input_segments")) {
       rows = segments(*rule);
-    else if (const auto stated = view_.integer(rows_key(), 1, kUnbounded / 4, true)) {
-      rows = stated->value;
+    } else if ((rows = view_.integer(rows_key(), 1, kUnbounded / 4, true))) {
       encoding_.rows_key = rows_key();
     }
-    if (!rows) return kind_;
-    Index offset = 0, positions = *rows;
+    if (!rows) return false;
+    Index offset = 0, positions = rows->value;
     if (const Json* more = fact("input_offset")) {
       offset = more->as_integer();
-      *rows += offset;
+      rows->value += offset;
     } else if (fact("input_padding")) {
       const auto pad = padding();
-      if (!pad) return kind_;
+      if (!pad) return false;
       offset = *pad + 1;
-      positions = std::max<Index>(0, *rows - offset);
+      positions = std::max<Index>(0, rows->value - offset);
       if (*pad >= 0 && !fact("input_slots")) encoding_.padding_row = *pad;
-      if (*pad >= *rows)
+      if (*pad >= rows->value)
         report().error("padding_offset",
                        "positions count from row " + std::to_string(offset) +
-                           " (pad_token_id + 1), and the table has " + std::to_string(*rows),
+                           " (pad_token_id + 1), and the table has " + std::to_string(rows->value),
                        view_.where("pad_token_id"),
                        "state the pad_token_id that the model was trained with",
                        static_cast<double>(*pad));
     }
     encoding_.positions = positions;
     out_.original_context = positions;
-    const Json* beyond = fact("input_beyond");
-    return "learned rows=" + std::to_string(*rows) +
-           (offset > 0 ? " offset=" + std::to_string(offset) : "") + width_text() + scale_text() +
-           (beyond ? " beyond=" + beyond->as_string() : "");
+    made_.set("rows", *rows);
+    if (offset > 0) set("offset", offset);
+    made_.set("width", *width_);
+    scale();
+    if (const Json* beyond = fact("input_beyond")) set("beyond", *beyond);
+    return true;
   }
 
   // Series cut into segments: one row for each, and one for a token before them.
-  std::optional<Index> segments(const Json& rule) const {
+  std::optional<Sourced<Index>> segments(const Json& rule) const {
     const auto length = view_.integer(rule.at("length").as_string(), 1, kMost, true);
     const auto size = view_.integer("patch_length", 1, kMost, true);
     const auto step = view_.integer("patch_stride", 1, kMost, true);
@@ -228,7 +224,8 @@ class InputReader {
     }
     const Json* first = rule.find("before");
     const bool more = first && view_.flag(first->as_string(), false);
-    return (length->value - size->value) / step->value + 1 + (more ? 1 : 0);
+    return Sourced<Index>{(length->value - size->value) / step->value + 1 + (more ? 1 : 0),
+                          Origin::derived, length->where};
   }
 
   // Another table beside the first: of frames, learned or a sinusoid.
@@ -247,27 +244,29 @@ class InputReader {
     encoding_.rows_key = more.at("rows").as_string();
     if (const Json* by = more.find("by"))
       encoding_.where = view_.class_name() + ", a row for each " + by->as_string();
-    push((sines ? "sinusoidal" + sines->as_string()
-                : "learned rows=" + std::to_string(rows->value)) +
-         width_text());
+    made_ = EncodingBuilder(sines ? "sinusoidal" : "learned");
+    if (sines)
+      set_words(view_, sines->as_string(), made_);
+    else
+      made_.set("rows", *rows);
+    made_.set("width", *width_);
+    push();
   }
 
-  std::string sinusoid() {
+  bool sinusoid() {
     if (fact("input_patches")) {  // a fixed table of all patches
       const auto image = image_rows(view_);
-      refused_ = !image;
-      if (!image) return "";
+      if (!image) return false;
       encoding_.positions = image->rows;
     }
     if (fact("input_tensor")) encoding_.tensors = {tensor("")};
-    const Json* more = fact("input_text");
-    std::string text = kind_ + (more ? more->as_string() : std::string());
+    if (const Json* more = fact("input_text")) set_words(view_, more->as_string(), made_);
     if (const Json* offset =
             fact("input_offset")) {  // XGLM: fixed; padding's row is zero all the same
       const Index first = offset->as_integer();
-      text += " offset=" + std::to_string(first);
+      set("offset", first);
       if (const auto pad = view_.integer("pad_token_id", 0, 1'000'000'000)) {
-        text += " zero_position=" + std::to_string(pad->value - first);
+        made_.set("zero_position", pad->value - first, pad->origin, pad->where);
         encoding_.padding_row = pad->value;
         if (pad->value >= first)
           report().warn("padding_offset",
@@ -280,43 +279,43 @@ class InputReader {
       }
     } else if (fact("input_padding")) {
       const auto pad = padding();
-      if (!pad) return kind_;
+      if (!pad) return false;
       encoding_.padding_row = *pad;
-      text += " offset=" + std::to_string(*pad + 1) + " zero_position=-1";
+      set("offset", *pad + 1);
+      set("zero_position", -1);
     }
     if (fact("input_over_root"))  // NeMo divides its rows by sqrt(width)
-      text += " gain=" + number_text(1 / std::sqrt(static_cast<double>(width_->value)));
+      set("gain", 1 / std::sqrt(static_cast<double>(width_->value)));
     if (const Json* key = fact("input_keeps"))
       if (const auto rows = view_.integer(key->as_string(), 1, kUnbounded / 4))
         encoding_.positions = rows->value;
-    return text + width_text() + odd_text(text) + scale_text();
+    made_.set("width", *width_);
+    const bool fine = odd_width();
+    scale();
+    return fine;
   }
 
-  std::string width_text() const { return width_ ? " width=" + std::to_string(width_->value) : ""; }
-
   // What the class does with a width that its code cannot halve.
-  std::string odd_text(const std::string& text) {
-    if (!width_) return "";
+  bool odd_width() {
     const Index width = width_->value;
     const auto number = static_cast<double>(width);
-    const bool t2t = text.find("spacing=t2t") != std::string::npos;
+    const Json* words = fact("input_text");
+    const bool t2t = words && words->as_string().find("spacing=t2t") != std::string::npos;
     if (t2t && (width == 2 || width == 3)) {
       report().error("sinusoid_width",
                      view_.class_name() + " divides by zero at width " + std::to_string(width) +
                          ": its spacing divides by width // 2 - 1",
                      width_->where, "use a width of 4 or more", number);
-      refused_ = true;
-      return "";
+      return false;
     }
-    if (width % 2 == 0) return "";
+    if (width % 2 == 0) return true;
     const Json* odd = fact("input_odd");
     if (!odd) {
       report().error("sinusoid_width",
                      view_.class_name() + " cannot make a sinusoid of odd width " +
                          std::to_string(width) + ": transformers fails",
                      width_->where, "use an even width", number);
-      refused_ = true;
-      return "";
+      return false;
     }
     const bool pads = odd->as_string() == "zero_pad";
     report().warn("sinusoid_width",
@@ -326,17 +325,22 @@ class InputReader {
                       "; OpenNMT and MLX refuse it",
                   width_->where, "use an even width, or odd=" + odd->as_string() + " everywhere",
                   number);
-    return " odd=" + odd->as_string();
+    set("odd", *odd);
+    return true;
   }
 
-  std::string scale_text() const {
-    if (!width_ || (fact("side") && fact("decoder_unscaled"))) return "";
-    return input_scale_text(view_, width_->value, kind_ == "learned");
+  void scale() {
+    if (fact("side") && fact("decoder_unscaled")) return;
+    if (const auto gain = input_gain(view_, width_->value, kind_ == "learned"))
+      made_.set("input_gain", *gain);
   }
 
   void boxes(const std::string& key) {
     const auto rows = view_.integer(key, 1, 1'000'000'000);
-    if (!rows || !width_) return;
+    if (!rows) return;
+    made_ = EncodingBuilder("boxes");
+    made_.set("rows", *rows);
+    made_.set("width", *width_);
     encoding_.tensors.clear();
     for (const char* axis : {"x", "y", "h", "w"})
       encoding_.tensors.push_back(std::string("embeddings.") + axis +
@@ -346,34 +350,47 @@ class InputReader {
     encoding_.padding_row.reset();
     const Json* parts = fact("input_box_parts");
     if (!parts) {
-      push("boxes rows=" + std::to_string(rows->value) + width_text());
+      push();
       return;
     }
     const auto corner = view_.integer("coordinate_size", 1, kMost, true);
     const auto size = view_.integer("shape_size", 1, kMost, true);
     if (!corner || !size) return;
     const Index all = 4 * corner->value + 2 * size->value;
-    if (all == width_->value)
-      push("boxes rows=" + std::to_string(rows->value) + width_text() + " coordinate=" +
-           std::to_string(corner->value) + " shape=" + std::to_string(size->value) +
-           (parts->as_string() == "clipped" ? " clip=true" : ""));
-    else
+    if (all == width_->value) {
+      made_.set("coordinate", *corner);
+      made_.set("shape", *size);
+      if (parts->as_string() == "clipped") set("clip", true);
+      push();
+    } else {
       report().error("wrong_type",
                      "4 coordinate_size + 2 shape_size is " + std::to_string(all) +
                          " and hidden_size " + std::to_string(width_->value) +
                          ": transformers cannot add them",
                      corner->where, "state the sizes of the model");
+    }
   }
 
   const ConfigView& view_;
   std::string kind_;
   PartLayers& out_;
   std::optional<Sourced<Index>> width_;
+  EncodingBuilder made_;
   InputEncoding encoding_;
-  bool refused_ = false;  // the class makes no rows of this width
 };
 
 }  // namespace
+
+void set_words(const ConfigView& view, std::string_view words, EncodingBuilder& made) {
+  while (!words.empty()) {
+    words.remove_prefix(1);  // the blank
+    const std::string_view word = words.substr(0, words.find(' '));
+    const std::size_t cut = word.find('=');
+    made.set(word.substr(0, cut), std::string(word.substr(cut + 1)), Origin::class_default,
+             view.class_name());
+    words.remove_prefix(word.size());
+  }
+}
 
 void read_input(const ConfigView& view, const std::string& kind, PartLayers& out) {
   for (const char* known :

@@ -2,7 +2,6 @@
 #include "model/hugging_face/layers.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/rope_dictionary/rope_set.h"
@@ -11,25 +10,13 @@
 namespace posenc::hf {
 namespace {
 
-// Resolved once for each different text.
+// Resolved once for each different dictionary and head.
 struct Resolved {
   std::string key;
-  RotaryText text;
+  RotaryDefinition definition;
   Encoding encoding;
   RotarySpec spec;
 };
-
-// Whether a refusal speaks of a field (yarn.factor: of factor), as a word of its own.
-bool names(std::string_view message, std::string_view field) {
-  field = field.substr(field.rfind('.') + 1);
-  const auto in_word = [&](std::size_t i) {
-    return i < message.size() &&
-           (std::isalnum(static_cast<unsigned char>(message[i])) != 0 || message[i] == '_');
-  };
-  for (std::size_t at = 0; (at = message.find(field, at)) != std::string_view::npos; ++at)
-    if (!(at > 0 && in_word(at - 1)) && !in_word(at + field.size())) return true;
-  return false;
-}
 
 class LayerReader {
  public:
@@ -62,10 +49,9 @@ class LayerReader {
       out.layers.push_back(std::move(layer));
     }
     count_cached_keys(view_, layer_types, out.layers);
-    for (const auto& r : resolved_) {
-      if (r.text.original_context && !out.original_context)
-        out.original_context = r.text.original_context;
-    }
+    for (const auto& r : resolved_)
+      if (r.definition.original_context && !out.original_context)
+        out.original_context = r.definition.original_context;
     return out;
   }
 
@@ -147,9 +133,10 @@ class LayerReader {
       const Resolved* r = resolve_part(*part, set.nested, plan.type, theta);
       if (!r) return false;
       layer.scheme = "rope";
-      layer.encodings.push_back({r->encoding, Origin::derived, r->text.where});
+      layer.encodings.push_back({r->encoding, Origin::derived, r->definition.where});
       layer.rotary = r->spec;
-      layer.fields.insert(layer.fields.end(), r->text.fields.begin(), r->text.fields.end());
+      const auto& fields = r->definition.encoding.fields();
+      layer.fields.insert(layer.fields.end(), fields.begin(), fields.end());
       value_and_output(layer);
     }
     temperature(part                ? &part->dict
@@ -184,26 +171,16 @@ class LayerReader {
     Dict dict = part.dict;
     if (theta) dict.set("rope_theta", *theta);
     const auto head = head_of(view_, type);
-    auto text = RotaryWriter(view_, dict, nested, part.theta_beside).write(head ? &*head : nullptr);
-    if (!text) return nullptr;
-    try {
-      Encoding encoding = parse_encoding(text->text);
-      RotarySpec spec = resolve(encoding, Context{context_});
-      spec.bfloat16_rounds_once = view_.entry().find("bfloat16_once") != nullptr;
-      resolved_.push_back({key, std::move(*text), std::move(encoding), std::move(spec)});
-      return &resolved_.back();
-    } catch (const std::invalid_argument& problem) {
-      // What a person assumed is not the file's fault.
-      for (const FieldValue& f : text->fields)
-        if (f.origin == Origin::user && names(problem.what(), f.name)) {
-          view_.report().error("refused", problem.what(), f.where,
-                               "assume a value that the scheme takes: posenc list NAME has them");
-          return nullptr;
-        }
-      view_.report().error("refused", problem.what(), text->where,
-                           "the numbers of this file make no rotary: " + text->text);
-      return nullptr;
-    }
+    auto made = RotaryWriter(view_, dict, nested, part.theta_beside).write(head ? &*head : nullptr);
+    if (!made) return nullptr;
+    RotarySpec spec;
+    auto encoding = made->encoding.finish(view_.report(), made->where, [&](const Encoding& e) {
+      spec = resolve(e, Context{context_});
+    });
+    if (!encoding) return nullptr;
+    spec.bfloat16_rounds_once = view_.entry().find("bfloat16_once") != nullptr;
+    resolved_.push_back({key, std::move(*made), std::move(*encoding), std::move(spec)});
+    return &resolved_.back();
   }
   // Llama-4-Maverick's own file has the number 4 here, which transformers 5.23 refuses.
   bool tempered() const {
@@ -305,7 +282,7 @@ void remote_code(const ConfigView& view) {
                          "(auto_map); meant is " +
                          code->as_string(),
                      view.where("model_type"),
-                     "hold it against the code beside the weights, if that was changed");
+                     "compare it with the code beside the weights, if that was changed");
   if (const Json* note = view.entry().find("remote_note"))
     view.report().note("encoding_not_covered", note->as_string(), view.where("model_type"));
 }

@@ -21,8 +21,8 @@ void read_not_rotary(const ConfigView&, const std::string& scheme, PartLayers&);
 // What stands at the input (input_side.cpp), where `kind` has a scheme here: learned, sinusoidal
 // ...
 void read_input(const ConfigView&, const std::string& kind, PartLayers&);
-// " input_gain=..." where the class multiplies embeddings, with a finding (input_scale.cpp).
-std::string input_scale_text(const ConfigView&, Index width, bool learned);
+// What the class multiplies embeddings by, with a finding (input_scale.cpp).
+std::optional<Value> input_gain(const ConfigView&, Index width, bool learned);
 // The entry as a key of the file makes it, where the table says `variants`; none after a finding
 // (variants.cpp).
 std::optional<Json> variant_entry(const ConfigView&);

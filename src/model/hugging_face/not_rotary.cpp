@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models without rotary: what stands at the input, and what acts in the score.
+#include "model/encoding_builder.h"
 #include "model/hugging_face/layers.h"
 
 #include <cctype>
@@ -11,42 +12,40 @@
 namespace posenc::hf {
 namespace {
 
-// The registry says whether a scheme can be written as an encoding; one it lacks is named only.
-std::optional<Encoding> written(const std::string& text) {
-  try {
-    return parse_encoding(text);
-  } catch (const std::invalid_argument&) {
-    return std::nullopt;
-  }
+void set(EncodingBuilder& made, const char* field, const std::optional<Sourced<Index>>& v) {
+  if (v) made.set(field, *v);
 }
 
 // T5: encoders split their buckets between past and future, decoders do not.
-std::string t5_text(const ConfigView& view) {
-  const bool both = view.entry().find("bidirectional") && !is_decoder(view);
-  std::string text = std::string("t5 bidirectional=") + (both ? "true" : "false");
-  const auto buckets = view.integer("relative_attention_num_buckets", 2, 65536);
-  const auto distance = view.integer("relative_attention_max_distance", 2, 1'000'000'000);
-  if (buckets) text += " num_buckets=" + std::to_string(buckets->value);
-  if (distance) text += " max_distance=" + std::to_string(distance->value);
-  return text;
+EncodingBuilder t5(const ConfigView& view) {
+  EncodingBuilder made("t5");
+  made.set("bidirectional", view.entry().find("bidirectional") && !is_decoder(view),
+           Origin::class_default, view.class_name());
+  set(made, "num_buckets", view.integer("relative_attention_num_buckets", 2, 65536));
+  set(made, "max_distance", view.integer("relative_attention_max_distance", 2, 1'000'000'000));
+  return made;
 }
 
-std::optional<double> head_scale(const ConfigView& view) {
+// Divides the bias by sqrt(head_dim), with q.k.
+void scale_bias(const ConfigView& view, EncodingBuilder& made) {
   const auto hidden = view.integer("hidden_size", 1, 1'000'000'000, true);
   const auto heads = view.integer("num_attention_heads", 1, 1'000'000, true);
-  if (!hidden || !heads || hidden->value < heads->value) return std::nullopt;
-  const Index head_dim = hidden->value / heads->value;
-  return 1 / std::sqrt(static_cast<double>(head_dim));
+  if (!hidden || !heads || hidden->value < heads->value) return;
+  const auto head_dim = static_cast<double>(hidden->value / heads->value);
+  made.set("bias_scale", 1 / std::sqrt(head_dim), Origin::derived,
+           "1 / sqrt(hidden_size // num_attention_heads)");
 }
 
 // Falcon scales q.k and the bias together, with slopes rounded to bfloat16.
-std::string falcon_text(const ConfigView& view) {
+EncodingBuilder alibi(const ConfigView& view) {
+  EncodingBuilder made("alibi");
+  if (view.class_name() != "FalconConfig") return made;
   view.report().note("encoding_not_covered",
                      "the program rounds its slopes and biases to bfloat16; the definition does "
                      "not",
                      view.where("model_type"));
-  const auto scale = head_scale(view);
-  return scale ? "alibi bias_scale=" + number_text(*scale) : "alibi";
+  scale_bias(view, made);
+  return made;
 }
 
 // MPT as transformers runs it always has ALiBi with 8 as the last exponent.
@@ -74,7 +73,7 @@ void mpt_keys(const ConfigView& view) {
 
 // LayoutLMv2 and 3: T5 buckets of the distance, and of boxes, which have no scheme here. Version 3
 // reads the latter only beside the former, and divides both by sqrt(head_dim).
-std::string layoutlm(const ConfigView& view, std::string& text) {
+std::string layoutlm(const ConfigView& view, std::optional<EncodingBuilder>& made) {
   const bool third = view.class_name() == "LayoutLMv3Config";
   const bool one = view.flag("has_relative_attention_bias", true);
   const bool two = view.flag("has_spatial_attention_bias", true) && (one || !third);
@@ -82,11 +81,11 @@ std::string layoutlm(const ConfigView& view, std::string& text) {
   if (!one) return "none";
   const auto buckets = view.integer("rel_pos_bins", 2, 65536, true);
   const auto distance = view.integer("max_rel_pos", 2, 1'000'000'000, true);
-  text = "t5 bidirectional=true";
-  if (buckets) text += " num_buckets=" + std::to_string(buckets->value);
-  if (distance) text += " max_distance=" + std::to_string(distance->value);
-  const auto scale = head_scale(view);
-  if (third && scale) text += " bias_scale=" + number_text(*scale);
+  made.emplace("t5");
+  made->set("bidirectional", true, Origin::class_default, view.class_name());
+  set(*made, "num_buckets", buckets);
+  set(*made, "max_distance", distance);
+  if (third) scale_bias(view, *made);
   return "t5";
 }
 
@@ -117,11 +116,12 @@ bool has_term(const ConfigView& view, const Json& rule) {
   return false;
 }
 
-// What acts in the score, and its text where the registry has the scheme.
-std::string score(const ConfigView& view, const std::string& given, std::string& text) {
+// What acts in the score, and its definition where the registry has the scheme.
+std::string score(const ConfigView& view, const std::string& given,
+                  std::optional<EncodingBuilder>& made) {
   if (given == "learned") return "none";  // in the place of a rotary: ESM
   if (view.class_name() == "MptConfig") mpt_keys(view);
-  if (given == "layoutlm") return layoutlm(view, text);
+  if (given == "layoutlm") return layoutlm(view, made);
   if (const Json* switches = view.entry().find("score_if")) {
     bool on = false;
     for (const Json& key : switches->as_array()) on = view.flag(key.as_string(), false) || on;
@@ -134,17 +134,16 @@ std::string score(const ConfigView& view, const std::string& given, std::string&
                        view.where("pos_att_type"), "state pos_att_type");
     return "none";
   }
-  text = given;
-  if (given == "t5") text = t5_text(view);
-  if (view.class_name() == "FalconConfig") text = falcon_text(view);
+  if (given == "t5") made = t5(view);
+  if (given == "alibi") made = alibi(view);
   return given;
 }
 
 }  // namespace
 
 void read_not_rotary(const ConfigView& view, const std::string& given, PartLayers& out) {
-  std::string text;
-  const std::string scheme = score(view, given, text);
+  std::optional<EncodingBuilder> made;
+  const std::string scheme = score(view, given, made);
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
     if (const auto v = view.stated(key); v && truthy(v->value))
       view.report().warn(
@@ -185,7 +184,8 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
   if (view.entry().find("no_transformer")) return;
   auto plans = plan_layers(view);
   if (!plans) return;
-  const auto encoding = scheme == "none" ? std::nullopt : written(text);
+  const auto encoding =
+      made ? made->finish(view.report(), view.where(), check_parameters) : std::nullopt;
   std::vector<std::string> types;
   for (std::size_t i = 0; i < plans->size(); ++i) {
     LayerSpec layer;

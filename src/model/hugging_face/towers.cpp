@@ -5,6 +5,7 @@
 #include <functional>
 #include <numbers>
 
+#include "model/encoding_builder.h"
 #include "model/hugging_face/layers.h"
 #include "model/hugging_face/parts.h"
 #include "model/hugging_face/rope_dictionary/rope_set.h"
@@ -12,23 +13,28 @@
 namespace posenc::hf {
 namespace {
 
+using Fields = std::vector<std::pair<const char*, Json>>;
+const Json kColumnFirst = Json::array({1, 0});
+
 struct Axes {
   std::string_view layout;
   Index axes;
-  std::string_view options;
+  Fields options;
 };
-// What follows "axial head_dim=D axes_dim=[..] base=B": found by running transformers 5.23 (cases
+// What axial has beside head_dim, axes_dim and base: found by running transformers 5.23 (cases
 // vision_ of the suite) and reading the rest.
 const Axes kLayouts[] = {
-    {"qwen2_vl", 2, " pairing=half_split"},                        // h then w, same frequencies
-    {"pixtral", 2, " pairing=half_split spacing=interlaced"},      // h even, w odd frequencies
-    {"llama4", 2, " pairing=interleaved"},                         // angles of coordinate + 1
-    {"gemma4", 2, " pairing=half_split order=blocks"},             // x block, y block
-    {"dinov3", 2, " pairing=half_split scale=6.283185307179586"},  // centres in [-1, 1]
-    {"step3p7", 2, " pairing=half_split stream=[1,0]"},            // w then h
-    {"inkling2", 2, " pairing=interleaved stream=[1,0]"},
-    {"kimi_k25", 2, " pairing=half_split order=alternate stream=[1,0]"},  // w, h in turn
-    {"minimax_m3", 3, " pairing=half_split"}  // t, h, w; the channels that are left stay
+    {"qwen2_vl", 2, {{"pairing", "half_split"}}},  // h then w, same frequencies
+    {"pixtral", 2, {{"pairing", "half_split"}, {"spacing", "interlaced"}}},  // h even, w odd ones
+    {"llama4", 2, {{"pairing", "interleaved"}}},                      // angles of coordinate + 1
+    {"gemma4", 2, {{"pairing", "half_split"}, {"order", "blocks"}}},  // x block, y block
+    {"dinov3", 2, {{"pairing", "half_split"}, {"scale", 6.283185307179586}}},  // in [-1, 1]
+    {"step3p7", 2, {{"pairing", "half_split"}, {"stream", kColumnFirst}}},     // w then h
+    {"inkling2", 2, {{"pairing", "interleaved"}, {"stream", kColumnFirst}}},
+    {"kimi_k25",  // w, h in turn
+     2,
+     {{"pairing", "half_split"}, {"order", "alternate"}, {"stream", kColumnFirst}}},
+    {"minimax_m3", 3, {{"pairing", "half_split"}}}  // t, h, w; the channels that are left stay
 };
 
 std::optional<Sourced<Index>> head_size(const ConfigView& view) {
@@ -146,20 +152,18 @@ PartLayers read_vision(const ConfigView& view) {
   }
   const Axes& axes = *about;
   const Index width = 2 * (size->value / axes.axes / 2);  // of one axis
-  std::string dims;
-  for (Index a = 0; a < axes.axes; ++a) dims += (a > 0 ? "," : "") + std::to_string(width);
-  const std::string text = "axial head_dim=" + std::to_string(size->value) + " axes_dim=[" + dims +
-                           "] base=" + number_text(theta->value.as_number()) +
-                           std::string(axes.options);
+  EncodingBuilder made("axial");
+  made.set("head_dim", size->value, size->origin, size->where);
+  made.set("axes_dim", Json(Json::Array(static_cast<std::size_t>(axes.axes), Json(width))),
+           Origin::derived, size->where);
+  made.set("base", *theta);
+  for (const auto& [name, value] : axes.options)
+    made.set(name, value, Origin::class_default, view.class_name());
   LayerSpec layer;
-  try {
-    const Encoding encoding = parse_encoding(text);
-    layer.rotary = resolve(encoding);
-    layer.encodings.push_back({encoding, Origin::derived, view.class_name()});
-  } catch (const std::invalid_argument& problem) {
-    view.report().error("refused", problem.what(), view.where(), text);
-    return out;
-  }
+  auto encoding = made.finish(view.report(), view.where(),
+                              [&](const Encoding& e) { layer.rotary = resolve(e); });
+  if (!encoding) return out;
+  layer.encodings.push_back({std::move(*encoding), Origin::derived, view.class_name()});
   layer.scheme = "rope";
   const auto by_class = [&](const char* name, Json value) {
     layer.fields.push_back({name, std::move(value), Origin::class_default, view.class_name()});

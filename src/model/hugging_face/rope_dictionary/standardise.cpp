@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rotary_definition/scaling_keys.h"
 
 namespace posenc::hf {
 
@@ -150,7 +151,8 @@ std::optional<Value> maximum_as_original(const ConfigView& view) {
 }  // namespace
 
 bool needs_original(const std::string& type) {
-  return type == "llama3" || type == "yarn" || type == "longrope";
+  const ScalingType* t = scaling_type(type);
+  return t && t->find("original_max_position_embeddings");
 }
 
 void complete(const ConfigView& view, Dict& d, bool nested) {

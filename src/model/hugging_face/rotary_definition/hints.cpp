@@ -8,26 +8,6 @@
 namespace posenc::hf {
 namespace {
 
-struct KeysOfType {
-  std::string_view type;
-  std::initializer_list<std::string_view> keys;
-};
-const KeysOfType kKeys[] = {
-    {"default", {}},
-    {"linear", {"factor"}},
-    {"dynamic", {"factor"}},
-    {"qwen_dynamic", {"trained_length"}},
-    {"ntk", {"factor", "mixed_b"}},
-    {"yarn",
-     {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
-      "mscale", "mscale_all_dim", "truncate"}},
-    {"longrope",
-     {"short_factor", "long_factor", "original_max_position_embeddings", "factor",
-      "attention_factor"}},
-    {"llama3",
-     {"factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"}},
-    {"proportional", {"factor"}},
-};
 // Names of other programs for something transformers has under another name or not at all.
 struct Alias {
   std::string_view key, means;
@@ -55,17 +35,13 @@ constexpr Alias kAliases[] = {
 }  // namespace
 
 void RotaryWriter::unread_keys() {
-  const KeysOfType* known = nullptr;
-  for (const auto& k : kKeys)
-    if (k.type == out_.type) known = &k;
   const Json& entry = view_.entry();
   for (const auto& [key, value] : dict_.items()) {
     if (value.origin != Origin::stated) continue;
     if (key == "rope_type" || key == "type" || key == "rope_theta" ||
         key == "partial_rotary_factor")
       continue;
-    if (known && std::find(known->keys.begin(), known->keys.end(), key) != known->keys.end())
-      continue;
+    if (type_->find(key)) continue;
     if (const Json* axes = entry.find("mrope")) {
       if (key == "mrope_section") continue;
       // Two names of a switch that nobody reads: the class's layout is one or the other.
@@ -78,7 +54,7 @@ void RotaryWriter::unread_keys() {
       continue;  // checked with the head
     if (entry.find("temperature") && key == "llama_4_scaling_beta") continue;
     if (entry.find("logit_factor") && (key == "mscale_all_dim" || key == "factor")) continue;
-    if (out_.type != "longrope" && (key == "short_factor" || key == "long_factor")) {
+    if (key == "short_factor" || key == "long_factor") {
       report().warn("list_ignored", key + " is not read by rope_type " + out_.type, value.where,
                     "write rope_type longrope if the lists are meant");
       continue;

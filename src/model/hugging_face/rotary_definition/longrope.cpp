@@ -12,15 +12,14 @@ namespace posenc::hf {
 constexpr const char* kOneList = "the forward takes short_factor at every length";
 
 bool RotaryWriter::longrope() {
-  begin("longrope", true);
+  out_.encoding.begin("longrope");
   const Json* rule = view_.entry().find("rope");
   const bool gains = rule && rule->find("mscales");
   const bool fine = !gains || states_gains();
-  const auto shorter = list("short_factor", "short_factor", pairs_);
-  const auto longer = list("long_factor", "long_factor", pairs_);
-  const auto original = old_name_lacks_original()
-                            ? std::nullopt
-                            : whole("original_max_position_embeddings", "original_context", true);
+  const auto shorter = take("short_factor");
+  const auto longer = take("long_factor");
+  const auto original =
+      old_name_lacks_original() ? std::nullopt : take("original_max_position_embeddings");
   if (!fine || !shorter || !longer || !original) {
     if (!gains && !(rule && rule->find("table_at_once"))) (void)longrope_factor(original);
     return false;
@@ -36,11 +35,11 @@ bool RotaryWriter::longrope() {
 }
 
 bool RotaryWriter::longrope_factor(const std::optional<Value>& original) {
-  auto factor = number("factor", "factor", {false, 0});
+  auto factor = take("factor");
   const Value *stated = dict_.find("factor"), *gain = dict_.find("attention_factor");
   bool fine = factor || !stated || stated->value.is_null();
   if (factor) {
-    check_factor(*factor, "factor");
+    check_factor(*factor);
     if (original) check_ratio(*factor, *original);
   } else if (fine) {
     const auto longest = view_.integer("max_position_embeddings", 1, kUnbounded / 4, true);
@@ -50,7 +49,7 @@ bool RotaryWriter::longrope_factor(const std::optional<Value>& original) {
                      Origin::derived, "max_position_embeddings / original_max_position_embeddings"};
   }
   if (factor) field("factor", *factor);
-  const auto a = number("attention_factor", "attention_factor", {false, 0});
+  const auto a = take("attention_factor");
   if (a) field("attention_factor", *a);
   return fine && (a || !gain || gain->value.is_null());
 }
@@ -89,7 +88,7 @@ bool RotaryWriter::old_name_lacks_original() {
 
 bool RotaryWriter::longrope_of_gains() {
   for (const char* key : {"short_mscale", "long_mscale"}) {
-    const auto gain = number(key, key, {true, 0});
+    const auto gain = number({key, key});
     if (!gain) return false;
     field(key, *gain);
   }

@@ -11,32 +11,39 @@ bool RotaryWriter::scaling() {
   }
   const Value* type = dict_.find("rope_type");
   out_.where = type ? type->where : view_.class_name();
-  if (out_.type == "linear") return linear();
-  if (out_.type == "dynamic") return dynamic();
-  if (out_.type == "qwen_dynamic") return qwen_dynamic();
-  if (out_.type == "ntk") return ntk();
-  if (out_.type == "yarn") return yarn();
-  if (out_.type == "longrope") return longrope();
-  if (out_.type == "llama3") return llama3();
-  return proportional();
+  if (type_->read) return (this->*type_->read)();
+  return read_rows();
 }
 
-void RotaryWriter::check_factor(const Value& v, std::string_view key) {
+// All keys are looked at, so that all that is wrong is said. A whole number is a trained length.
+bool RotaryWriter::read_rows() {
+  out_.encoding.begin(type_->scaling);
+  Dict fields;
+  bool fine = true;
+  for (const ScalingKey& k : type_->keys) {
+    const auto v = read(k);
+    if (v) fields.set(k.field, *v);
+    const Value* given = dict_.find(k.key);
+    fine = fine && (v || (!k.required && (!given || given->value.is_null())));
+  }
+  if (const Value* factor = fields.find("factor")) check_factor(*factor);
+  if (!fine) return false;
+  for (const ScalingKey& k : type_->keys)
+    if (const Value* v = fields.find(k.field)) {
+      field(k.field, *v);
+      if (k.kind == KeyKind::whole) out_.original_context = v->value.as_integer();
+    }
+  if (type_->check) (this->*type_->check)(fields);
+  return true;
+}
+
+void RotaryWriter::check_factor(const Value& v) {
   const double f = v.value.as_number();
   if (f < 1)
-    report().warn("factor_below_one",
-                  std::string(key) + " " + number_text(f) +
-                      " is below 1: it would shorten the context, not stretch it",
-                  v.where, f);
-}
-
-bool RotaryWriter::linear() {
-  begin("linear", true);
-  const auto factor = number("factor", "factor", {true, 0});
-  if (!factor) return false;
-  check_factor(*factor, "factor");
-  field("factor", *factor);
-  return true;
+    report().warn(
+        "factor_below_one",
+        "factor " + number_text(f) + " is below 1: it would shorten the context, not stretch it",
+        v.where, f);
 }
 
 // dynamic NTK: base' = base ((s n / M - (s - 1))^(d / (d - 2)), n the longest row of the call and
@@ -44,9 +51,9 @@ bool RotaryWriter::linear() {
 bool RotaryWriter::dynamic() {
   const Value* alpha = dict_.find("alpha");
   if (alpha && truthy(alpha->value) && view_.class_name().rfind("HunYuan", 0) == 0) {
-    begin("ntk", true);
+    out_.encoding.begin("ntk");
     fixed_alpha_ = true;
-    const auto a = number("alpha", "factor", {true, 0});
+    const auto a = number({"alpha", "factor"});
     const bool stated = dict_.find("factor") != nullptr;
     if (!stated)
       report().error("missing_key",
@@ -58,9 +65,9 @@ bool RotaryWriter::dynamic() {
     field("formula", {"alpha", Origin::class_default, view_.class_name() + " reads alpha"});
     return true;
   }
-  begin("dynamic", true);
-  const auto factor = number("factor", "factor", {true, 0});
-  if (factor) check_factor(*factor, "factor");
+  out_.encoding.begin("dynamic");
+  const auto factor = take("factor");
+  if (factor) check_factor(*factor);
   const auto longest = view_.integer("max_position_embeddings", 1, kUnbounded / 4, true);
   if (!factor || !longest) return false;
   field("factor", *factor);
@@ -72,23 +79,17 @@ bool RotaryWriter::dynamic() {
 }
 
 // Qwen-1: the length of the prompt decides, and is kept while decoding.
-bool RotaryWriter::qwen_dynamic() {
-  begin("qwen_dynamic", true);
-  const auto trained = whole("trained_length", "trained_length", true);
-  if (!trained) return false;
-  field("trained_length", *trained);
+void RotaryWriter::hold_length(const Dict&) {
   field("length_rule", {"held", Origin::class_default, view_.class_name() + " keeps the prompt's"});
-  out_.original_context = trained->value.as_integer();
-  return true;
 }
 
 // GTE, after kexue.fm/archives/9706: fixed, or mixed where the file states an exponent.
 bool RotaryWriter::ntk() {
-  begin("ntk", true);
-  const auto factor = number("factor", "factor", {true, 0});
+  out_.encoding.begin("ntk");
+  const auto factor = take("factor");
   const Value* b = dict_.find("mixed_b");
   const bool mixes = b && !b->value.is_null();
-  const auto exponent = mixes ? number("mixed_b", "mixed_b", {true, 0}) : std::nullopt;
+  const auto exponent = mixes ? take("mixed_b") : std::nullopt;
   if (!factor || (mixes && !exponent)) return false;
   if (factor->value.as_number() < 1) {
     report().error("factor_below_one",
@@ -116,14 +117,9 @@ void RotaryWriter::check_ratio(const Value& factor, const Value& original) {
                 factor.where, "make them agree: other programs take the ratio", ratio);
 }
 
-bool RotaryWriter::llama3() {
-  begin("llama3", true);
-  const auto factor = number("factor", "factor", {true, 0});
-  const auto low = number("low_freq_factor", "low_freq_factor", {true, 0});
-  const auto high = number("high_freq_factor", "high_freq_factor", {true, 0});
-  const auto original = whole("original_max_position_embeddings", "original_context", true);
-  if (factor) check_factor(*factor, "factor");
-  if (!factor || !low || !high || !original) return false;
+void RotaryWriter::check_llama3(const Dict& fields) {
+  const Value *low = fields.find("low_freq_factor"), *high = fields.find("high_freq_factor");
+  const Value* original = fields.find("original_context");
   const double ramp = high->value.as_number() - low->value.as_number();
   const bool scout = ramp == 0 && view_.class_name() == "Llama4TextConfig";
   if (ramp <= 0)
@@ -146,16 +142,10 @@ bool RotaryWriter::llama3() {
                       ? "state original_max_position_embeddings: the length of the pre-training"
                       : "state the length of the pre-training",
                   original->value.as_number());
-  field("factor", *factor);
-  field("low_freq_factor", *low);
-  field("high_freq_factor", *high);
-  field("original_context", *original);
-  out_.original_context = original->value.as_integer();
-  return true;
 }
 
 bool RotaryWriter::proportional() {
-  begin("proportional", true);
+  out_.encoding.begin("proportional");
   const auto fraction = proportional_fraction();
   const Value* stated = dict_.find("factor");
   if (stated && stated->value.is_null()) {
@@ -163,7 +153,7 @@ bool RotaryWriter::proportional() {
                    "state factor, or leave the key out");
     return false;
   }
-  const auto factor = number("factor", "factor", {false, 0});
+  const auto factor = take("factor");
   if (!fraction || (stated && !factor)) return false;
   field("fraction", *fraction);
   field("factor", factor ? *factor : Value{1.0, Origin::class_default, "transformers"});
@@ -171,7 +161,7 @@ bool RotaryWriter::proportional() {
 }
 
 std::optional<Value> RotaryWriter::proportional_fraction() {
-  const auto fraction = number("partial_rotary_factor", "fraction", {false, -1e-300});
+  const auto fraction = take("partial_rotary_factor");
   if (!fraction) {
     if (const Value* v = dict_.find("partial_rotary_factor"); v && !v->value.is_null())
       return std::nullopt;
@@ -200,7 +190,7 @@ void RotaryWriter::logit_factor() {
     return;
   }
   if (factor->value.as_number() <= 1) return;
-  begin("mscale_logit", true);
+  out_.encoding.begin("mscale_logit");
   field("factor", *factor);
   field("mscale_all_dim", *all);
 }

@@ -6,16 +6,10 @@
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::hf {
-namespace {
-
-constexpr std::string_view kTypes[] = {"default", "linear",   "dynamic",     "yarn",
-                                       "llama3",  "longrope", "proportional"};
-
-}  // namespace
 
 // All that is wrong with a dictionary is said, so a part that fails does not keep the others from
 // being read; what they need of it (pairs_, base_) is 0 then.
-std::optional<RotaryText> RotaryWriter::write(const Head* head) {
+std::optional<RotaryDefinition> RotaryWriter::write(const Head* head) {
   const auto type = type_of_dict();
   const bool known = type && known_type(*type);
   if (type) out_.type = *type;
@@ -25,11 +19,13 @@ std::optional<RotaryText> RotaryWriter::write(const Head* head) {
   }
   bool fine = head && takes_head(*head);
   if (head && view_.entry().find("axial"))
-    return axial(*head) && fine ? std::optional<RotaryText>(out_) : std::nullopt;
+    return axial(*head) && fine ? std::optional<RotaryDefinition>(out_) : std::nullopt;
   if (head)
     fine = scheme(*head) && xd_sections(*head) && fine;
-  else
+  else {
+    out_.encoding.begin("rope");
     (void)base();
+  }
   if (fine) odd_frequencies();
   fine = scaling() && fine;
   unread_keys();
@@ -41,10 +37,8 @@ std::optional<RotaryText> RotaryWriter::write(const Head* head) {
 
 bool RotaryWriter::known_type(const std::string& type) {
   const Json* rule = view_.entry().find("rope");
-  // Types of other code, which the table names by ours.
-  const bool own =
-      (type == "qwen_dynamic" || type == "ntk") && rule && rule->at("rule") == Json("own_keys");
-  if (!own && std::find(std::begin(kTypes), std::end(kTypes), type) == std::end(kTypes)) {
+  type_ = scaling_type(type);
+  if (!type_ || (type_->own_keys && !(rule && rule->at("rule") == Json("own_keys")))) {
     unknown_type(type);
     return false;
   }
@@ -53,9 +47,7 @@ bool RotaryWriter::known_type(const std::string& type) {
 
 // Scaled types ask for head_dim, and fail on the null that a class leaves there.
 bool RotaryWriter::takes_head(const Head& head) {
-  if (!head.null_head_dim ||
-      (out_.type != "dynamic" && out_.type != "yarn" && out_.type != "longrope"))
-    return true;
+  if (!head.null_head_dim || !type_->takes_head_dim) return true;
   report().error("wrong_type",
                  "head_dim is null, " + view_.class_name() +
                      " does not fill it in, and transformers fails on it with rope_type " +
@@ -65,7 +57,7 @@ bool RotaryWriter::takes_head(const Head& head) {
 }
 
 std::optional<Value> RotaryWriter::base() {
-  auto v = number("rope_theta", "base", {true, 0});
+  auto v = number({"rope_theta", "base"});
   if (v) base_ = v->value.as_number();
   return v;
 }
@@ -83,10 +75,12 @@ std::optional<std::string> RotaryWriter::type_of_dict() {
              old->where, "remove type");
     return v->value.as_string();
   }
+  std::string names;
+  for (const ScalingType& t : scaling_types())
+    if (!t.own_keys) names.append(names.empty() ? "" : ", ").append(t.type);
   if (v)
     r.error(v->value.is_null() ? "unknown_rope_type" : "wrong_type",
-            "rope_type must be a name, got " + shown(v->value), v->where,
-            "write one of default, linear, dynamic, yarn, llama3, longrope, proportional");
+            "rope_type must be a name, got " + shown(v->value), v->where, "write one of " + names);
   else
     r.error("missing_key", "no rope_type", place("rope_type"), "state rope_type");
   return std::nullopt;
@@ -186,10 +180,8 @@ bool RotaryWriter::width(const Head& head, Index& out) {
 // class that splits heads by its table turns one channel more. Of the scalings only those that take
 // frequencies one by one fit such a table.
 bool RotaryWriter::odd_width(const Head& head, Index& out) {
-  const bool alone = out_.type == "default" || out_.type == "linear" || out_.type == "llama3" ||
-                     out_.type == "longrope";
-  if (!view_.entry().find("splits_by_table") || !alone || view_.entry().find("mrope") ||
-      out + 1 > head.q_dim.value - head.offset.value)
+  if (!view_.entry().find("splits_by_table") || !type_->pair_by_pair ||
+      view_.entry().find("mrope") || out + 1 > head.q_dim.value - head.offset.value)
     return false;
   odd_ = out;
   out += 1;
@@ -202,7 +194,7 @@ void RotaryWriter::odd_frequencies() {
   Json::Array values;
   for (Index i = 0; i < pairs_; ++i)
     values.emplace_back(std::pow(base_, -2 * static_cast<double>(i) / static_cast<double>(odd_)));
-  begin("frequencies", true);
+  out_.encoding.begin("frequencies");
   field("values", {Json(std::move(values)), Origin::derived,
                    "rope_theta^(-2i / " + std::to_string(odd_) + ")"});
 }
@@ -264,7 +256,7 @@ bool RotaryWriter::axial(const Head& head) {
                    static_cast<double>(head.q_dim.value));
     return false;
   }
-  begin("axial", false);
+  out_.encoding.begin("axial");
   field("head_dim", {head.q_dim.value, head.q_dim.origin, head.q_dim.where});
   field("axes_dim", {Json::array({half, half}), Origin::derived, "half of the head each"});
   const auto theta = base();
@@ -291,7 +283,7 @@ Value RotaryWriter::pairing() const {
 
 bool RotaryWriter::scheme(const Head& head) {
   const Json& entry = view_.entry();
-  begin(entry.find("mrope") ? "mrope" : "rope", false);
+  out_.encoding.begin(entry.find("mrope") ? "mrope" : "rope");
   field("head_dim", {head.q_dim.value, head.q_dim.origin, head.q_dim.where});
   Index turned = 0;
   const bool fits = width(head, turned);

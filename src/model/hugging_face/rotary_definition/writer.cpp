@@ -2,23 +2,10 @@
 #include "model/hugging_face/rotary_definition/writer.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 namespace posenc::hf {
-namespace {
-
-std::string text_of(const Json& j) {
-  if (j.is_bool()) return j.as_bool() ? "true" : "false";
-  if (j.is_integer()) return std::to_string(j.as_integer());
-  if (j.is_number()) return number_text(j.as_number());
-  if (j.is_string()) return j.as_string();
-  std::string text = "[";
-  for (const Json& x : j.as_array()) text += (text.size() > 1 ? "," : "") + text_of(x);
-  return text + "]";
-}
-
-}  // namespace
-
 std::string RotaryWriter::place(std::string_view key) const {
   if (!dict_.items().empty())
     for (const auto& [name, value] : dict_.items())
@@ -31,33 +18,45 @@ std::string RotaryWriter::place(std::string_view key) const {
   return view_.where(key);
 }
 
-void RotaryWriter::begin(std::string_view name, bool is_scaling) {
-  if (is_scaling) out_.text += " + ";
-  out_.text += name;
-  prefix_ = is_scaling ? std::string(name) + "." : std::string();
-}
-
 void RotaryWriter::field(std::string_view name, const Value& v) {
-  out_.text += " " + std::string(name) + "=" + text_of(v.value);
-  out_.fields.push_back({prefix_ + std::string(name), v.value, v.origin, v.where});
+  out_.encoding.set(name, v);
 }
 
 std::optional<Value> RotaryWriter::assumed(std::string_view field) {
-  return report().assumed(prefix_ + std::string(field));
+  return report().assumed(out_.encoding.full_name(field));
 }
 
-std::optional<Value> RotaryWriter::number(std::string_view key, std::string_view field, Rule rule) {
-  auto v = assumed(field);
+std::optional<Value> RotaryWriter::stated(const ScalingKey& k) {
+  auto v = assumed(k.field);
   if (!v)
-    if (const Value* found = dict_.find(key)) v = *found;
-  const std::string name(key);
+    if (const Value* found = dict_.find(k.key)) v = *found;
+  return v;
+}
+
+namespace {
+// rope_local_base_freq, where a file has the key under that name: the last word of its place.
+std::string name_in_file(const Value& v, std::string_view key) {
+  std::string_view path = v.where;
+  while (!path.empty() && std::isdigit(static_cast<unsigned char>(path.back())))
+    path.remove_suffix(1);  // one of a list
+  if (path.ends_with('/')) path.remove_suffix(1);
+  const std::size_t at = path.rfind('/');
+  return std::string(v.origin == Origin::stated && at != path.npos ? path.substr(at + 1) : key);
+}
+}  // namespace
+
+std::optional<Value> RotaryWriter::number(const ScalingKey& k) {
+  auto v = stated(k);
   if (!v) {
-    if (rule.required)
-      report().error("missing_key", "rope_type " + out_.type + " needs " + name, place(key),
-                     "state " + name + ", or --assume " + prefix_ + std::string(field) + "=VALUE");
+    const std::string name(k.key);
+    if (k.required)
+      report().error(
+          "missing_key", "rope_type " + out_.type + " needs " + name, place(k.key),
+          "state " + name + ", or --assume " + out_.encoding.full_name(k.field) + "=VALUE");
     return std::nullopt;
   }
-  if (v->value.is_null() && !rule.required) return std::nullopt;
+  if (v->value.is_null() && !k.required) return std::nullopt;
+  const std::string name = name_in_file(*v, k.key);
   if (!v->value.is_number()) {
     report().wrong_type(name, "a number", *v);
     return std::nullopt;
@@ -66,44 +65,42 @@ std::optional<Value> RotaryWriter::number(std::string_view key, std::string_view
     report().error("not_finite", name + " must be finite", v->where);
     return std::nullopt;
   }
-  if (!(v->value.as_number() > rule.above)) {
-    report().error(key == "rope_theta" ? "theta_not_positive" : "wrong_type",
-                   name + " must be above " + number_text(rule.above) + ", got " + shown(v->value),
+  if (!(v->value.as_number() > k.above)) {
+    report().error(k.field == "base" ? "theta_not_positive" : "wrong_type",
+                   name + " must be above " + number_text(k.above) + ", got " + shown(v->value),
                    v->where, "write the value the model was trained with", v->value.as_number());
     return std::nullopt;
   }
   return v;
 }
 
-std::optional<Value> RotaryWriter::whole(std::string_view key, std::string_view field,
-                                         bool required) {
-  auto v = number(key, field, {required, 0});
+std::optional<Value> RotaryWriter::whole(const ScalingKey& k) {
+  auto v = number(k);
   if (!v) return std::nullopt;
+  const std::string name(k.key);
   const auto n = whole_number(v->value);
   if (!n) {
-    report().wrong_type(std::string(key), "a whole number", *v, "write a whole number of tokens");
+    report().wrong_type(name, "a whole number", *v, "write a whole number of tokens");
     return std::nullopt;
   }
   if (v->origin == Origin::derived)
     report().warn("missing_key",
-                  std::string(key) + " is missing: transformers lets max_position_embeddings, " +
+                  name + " is missing: transformers lets max_position_embeddings, " +
                       std::to_string(*n) + ", stand in",
-                  place(key), "state the length of the pre-training", static_cast<double>(*n));
+                  place(k.key), "state the length of the pre-training", static_cast<double>(*n));
   v->value = *n;
   return v;
 }
 
-std::optional<Value> RotaryWriter::list(std::string_view key, std::string_view field,
-                                        Index length) {
-  auto v = assumed(field);
-  if (!v)
-    if (const Value* found = dict_.find(key)) v = *found;
-  const std::string name(key);
+std::optional<Value> RotaryWriter::list(const ScalingKey& k) {
+  const auto v = stated(k);
+  const Index length = pairs_;
+  const std::string name(k.key);
   const auto one_a_pair = [length](const std::string& what) {
     return length > 0 ? std::to_string(length) + " " + what : what + ", one a pair";
   };
   if (!v) {
-    report().error("missing_key", "rope_type " + out_.type + " needs " + name, place(key),
+    report().error("missing_key", "rope_type " + out_.type + " needs " + name, place(k.key),
                    "state " + name + ": a list of " + one_a_pair("divisors"));
     return std::nullopt;
   }
@@ -130,6 +127,14 @@ std::optional<Value> RotaryWriter::list(std::string_view key, std::string_view f
       return std::nullopt;
     }
   return v;
+}
+
+std::optional<Value> RotaryWriter::read(const ScalingKey& k) {
+  return k.kind == KeyKind::whole ? whole(k) : k.kind == KeyKind::list ? list(k) : number(k);
+}
+
+std::optional<Value> RotaryWriter::take(std::string_view key) {
+  return read(*type_->find(key));
 }
 
 }  // namespace posenc::hf

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One dictionary of rope_parameters becomes one SCHEME text, with where each field came from.
+// One dictionary of rope_parameters becomes one rotary encoding, with where each field came from.
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "model/encoding_builder.h"
 #include "model/hugging_face/config_view.h"
+#include "model/hugging_face/rotary_definition/scaling_keys.h"
 
 namespace posenc::hf {
 
@@ -17,10 +19,9 @@ struct Head {
 // Head sizes of a layer type; none after a finding.
 std::optional<Head> head_of(const ConfigView&, const std::string& layer_type);
 
-struct RotaryText {
-  std::string text;   // "rope head_dim=128 ... + llama3 ..."
-  std::string where;  // what decided it, for people
-  std::vector<FieldValue> fields;
+struct RotaryDefinition {
+  EncodingBuilder encoding;
+  std::string where;                      // what decided it, for people
   std::string type;                       // rope_type after all renaming
   std::optional<Index> original_context;  // of the scaling, if it has one
 };
@@ -32,17 +33,17 @@ class RotaryWriter {
       : view_(view), dict_(dict), nested_(nested), theta_beside_(theta_beside) {}
   // None after a finding of severity error. Without a head (its sizes are refused already) the rest
   // of the dictionary is looked at, for its findings.
-  std::optional<RotaryText> write(const Head*);
+  std::optional<RotaryDefinition> write(const Head*);
 
  private:
-  struct Rule {
-    bool required = false;
-    double above = -1e300;  // exclusive
-  };
-  std::optional<Value> number(std::string_view key, std::string_view field, Rule);
-  std::optional<Value> whole(std::string_view key, std::string_view field, bool required);
-  // length 0: not known, since the head is refused.
-  std::optional<Value> list(std::string_view key, std::string_view field, Index length);
+  friend const std::vector<ScalingType>& scaling_types();
+  // What a key says, assumed or in the dictionary; checked, with a finding and none where it fails.
+  std::optional<Value> stated(const ScalingKey&);
+  std::optional<Value> number(const ScalingKey&);
+  std::optional<Value> whole(const ScalingKey&);
+  std::optional<Value> list(const ScalingKey&);
+  std::optional<Value> read(const ScalingKey&);
+  std::optional<Value> take(std::string_view key);  // of the type's row
   std::optional<std::string> type_of_dict();
   bool known_type(const std::string&);
   void unknown_type(const std::string&);
@@ -62,9 +63,9 @@ class RotaryWriter {
   const Json* aliases() const;
   bool xd_sections(const Head&);
   bool scaling();
-  bool linear();
+  bool read_rows();
   bool dynamic();
-  bool qwen_dynamic();
+  void hold_length(const Dict&);
   bool ntk();
   bool yarn();
   std::optional<Value> yarn_factor(const std::optional<Value>& original);
@@ -78,16 +79,15 @@ class RotaryWriter {
   bool old_name_lacks_original();
   bool longrope_of_table(Index original);
   bool longrope_of_gains();
-  bool llama3();
+  void check_llama3(const Dict&);
   bool proportional();
   std::optional<Value> proportional_fraction();
   void logit_factor();
-  void check_factor(const Value&, std::string_view key);
+  void check_factor(const Value&);
   void check_ratio(const Value& factor, const Value& original);
   void unread_keys();
   void theta_place();
   const Json* dropped_theta() const;
-  void begin(std::string_view name, bool is_scaling);
   void field(std::string_view name, const Value&);
   std::optional<Value> assumed(std::string_view field);
   Report& report() const { return view_.report(); }
@@ -96,12 +96,12 @@ class RotaryWriter {
   const ConfigView& view_;
   const Dict& dict_;
   bool nested_, theta_beside_;
-  std::string prefix_;
-  Index pairs_ = 0;
-  Index odd_ = 0;  // the width before it was rounded up
+  const ScalingType* type_ = nullptr;
+  Index pairs_ = 0;  // 0: not known, since the head is refused
+  Index odd_ = 0;    // the width before it was rounded up
   double base_ = 0;
   bool fixed_alpha_ = false;  // HunYuan's alpha makes dynamic static
-  RotaryText out_{};
+  RotaryDefinition out_{};
 };
 
 }  // namespace posenc::hf

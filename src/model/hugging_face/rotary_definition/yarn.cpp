@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // YaRN in a RotaryWriter: what transformers' _compute_yarn_parameters takes from a dictionary.
-#include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "model/hugging_face/rotary_definition/writer.h"
+#include "posenc/scaling/correction.h"
 
 namespace posenc::hf {
 
 bool RotaryWriter::yarn() {
-  begin("yarn", true);
+  out_.encoding.begin("yarn");
   for (const char* key : {"short_factor", "long_factor"})
     if (const Value* v = dict_.find(key))
       report().warn("yarn_with_lists",
@@ -17,11 +16,11 @@ bool RotaryWriter::yarn() {
                         ": Phi's old files mean longrope by it, but " + view_.class_name() +
                         " computes YaRN and ignores the list",
                     v->where, "write rope_type longrope if the lists are meant");
-  const auto original = whole("original_max_position_embeddings", "original_context", true);
+  const auto original = take("original_max_position_embeddings");
   if (original) out_.original_context = original->value.as_integer();
   const auto factor = yarn_factor(original);
   if (factor) {
-    check_factor(*factor, "factor");
+    check_factor(*factor);
     field("factor", *factor);
   }
   if (original) field("original_context", *original);
@@ -33,30 +32,26 @@ bool RotaryWriter::yarn() {
 // A null is the ratio of the lengths.
 std::optional<Value> RotaryWriter::yarn_factor(const std::optional<Value>& original) {
   const Value* stated = dict_.find("factor");
-  auto factor = number("factor", "factor", {!stated, 0});
-  if (factor && original) check_ratio(*factor, *original);
-  if (factor || !stated || !stated->value.is_null() || !original) return factor;
+  if (!stated || !stated->value.is_null() || assumed("factor")) {
+    const auto factor = take("factor");
+    if (factor && original) check_ratio(*factor, *original);
+    return factor;
+  }
+  if (!original) return std::nullopt;
   const auto longest = view_.value("max_position_embeddings");
   if (!longest || !longest->value.is_number()) {
     report().error("missing_key", "factor is null, and there is no max_position_embeddings",
                    stated->where, "state factor");
     return std::nullopt;
   }
-  factor = Value{longest->value.as_number() / original->value.as_number(), Origin::derived,
-                 "max_position_embeddings / original_max_position_embeddings"};
+  const Value factor{longest->value.as_number() / original->value.as_number(), Origin::derived,
+                     "max_position_embeddings / original_max_position_embeddings"};
   report().warn("missing_key",
                 "factor is null: transformers 5 takes the ratio of the lengths, " +
-                    number_text(factor->value.as_number()) + "; version 4 fails",
-                stated->where, "state factor", factor->value.as_number());
+                    number_text(factor.value.as_number()) + "; version 4 fails",
+                stated->where, "state factor", factor.value.as_number());
   return factor;
 }
-
-namespace {
-// The ends of the ramp, reference 4.5.
-double correction(double turns, double width, double base, double length) {
-  return width * std::log(length / (2 * std::numbers::pi * turns)) / (2 * std::log(base));
-}
-}  // namespace
 
 bool RotaryWriter::yarn_ramp(const std::optional<Value>& factor) {
   double beta[2] = {32, 1};
@@ -65,7 +60,7 @@ bool RotaryWriter::yarn_ramp(const std::optional<Value>& factor) {
   for (int i = 0; i < 2; ++i) {
     const Value* v = dict_.find(names[i]);
     if (v && truthy(v->value)) {
-      const auto b = number(names[i], names[i], {false, 0});
+      const auto b = take(names[i]);
       fine = fine && b;
       if (!b) continue;
       beta[i] = b->value.as_number();
@@ -112,13 +107,8 @@ bool RotaryWriter::yarn_truncate(const std::optional<Value>& factor) {
 
 void RotaryWriter::check_ramp(double fast, double slow, bool truncate) {
   if (!out_.original_context || pairs_ == 0 || base_ == 0) return;  // refused already
-  double low = correction(fast, 2.0 * static_cast<double>(pairs_), base_,
-                          static_cast<double>(*out_.original_context));
-  double high = correction(slow, 2.0 * static_cast<double>(pairs_), base_,
-                           static_cast<double>(*out_.original_context));
-  if (truncate) low = std::floor(low), high = std::ceil(high);
-  low = std::max(low, 0.0);
-  high = std::min(high, 2.0 * static_cast<double>(pairs_) - 1);
+  const auto [low, high] = correction_range(
+      {base_, 2 * pairs_}, static_cast<double>(*out_.original_context), fast, slow, truncate);
   if (high < low) {
     const Value* at = dict_.find("original_max_position_embeddings");
     if (const Value* stated = dict_.find("beta_fast"); stated && fast < slow) at = stated;
@@ -138,7 +128,7 @@ bool RotaryWriter::yarn_gain(const std::optional<Value>& by) {
   const Value *m = dict_.find("mscale"), *all = dict_.find("mscale_all_dim");
   const bool has_m = m && truthy(m->value), has_all = all && truthy(all->value);
   const bool logits = view_.entry().find("logit_factor") != nullptr;
-  if (const auto a = number("attention_factor", "attention_factor", {false, 0})) {
+  if (const auto a = take("attention_factor")) {
     field("attention_factor", *a);
     const bool both = has_m && has_all && m->value.is_number() && all->value.is_number();
     const double log = factor > 1 ? 0.1 * std::log(factor) : 0;
@@ -155,8 +145,8 @@ bool RotaryWriter::yarn_gain(const std::optional<Value>& by) {
   }
   if (const Value* v = dict_.find("attention_factor"); v && !v->value.is_null()) return false;
   if (has_m && has_all) {
-    const auto a = number("mscale", "mscale", {false, 0});
-    const auto b = number("mscale_all_dim", "mscale_all_dim", {false, 0});
+    const auto a = take("mscale");
+    const auto b = take("mscale_all_dim");
     if (!a || !b) return false;
     field("mscale", *a);
     field("mscale_all_dim", *b);
