@@ -100,8 +100,8 @@ void check_parameters(const Encoding& e) {
       [](const auto& s) {
         if constexpr (requires { s.parameters(); })
           (void)s.parameters();
-        else if constexpr (requires { s.parameters(Shape{}); })
-          (void)s.parameters(Shape{.heads = 1, .head_dim = 1});
+        else if constexpr (requires { s.parameters(ScoreShape{}); })
+          (void)s.parameters(ScoreShape{.heads = 1, .head_dim = 1});
       },
       e.scheme);
 }

@@ -187,7 +187,7 @@ bool agrees(const Case& c) {
   call.gaps = gaps.data();
   call.gap_count = static_cast<std::int32_t>(gaps.size());
   call.positions = &p;
-  call.sense = c.sense;
+  call.mode = c.sense;
   cuda::rotate(call, c.dtype, nullptr);
   must(cudaDeviceSynchronize(), "rotate");
   const auto got = to.read();

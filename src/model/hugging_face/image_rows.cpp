@@ -143,7 +143,7 @@ bool set_base(const ConfigView& view, EncodingBuilder& made) {
   }
   const bool one = bases.size() == 1 || bases[0] == bases[1];
   made.set(one ? "base" : "bases", one ? Json(bases[0]) : Json::array({bases[0], bases[1]}),
-           Origin::stated, view.where(keys->as_array()[0].as_string()));
+           Origin::stated, view.where(keys.front()));
   return true;
 }
 
