@@ -9,7 +9,7 @@ namespace posenc {
 namespace {
 
 template <class F>
-ArgumentError refusal(F&& f) {
+ArgumentError caught(F&& f) {
   try {
     f();
   } catch (const ArgumentError& e) {
@@ -20,16 +20,16 @@ ArgumentError refusal(F&& f) {
 }
 
 TEST(Errors, AnArgumentErrorHasItsPartsAndTheSameSentence) {
-  const ArgumentError e = refusal([] { refuse("rope", "head_dim must be even", 7.5); });
+  const ArgumentError e = caught([] { refuse("rope", "head_dim must be even", 7.5); });
   EXPECT_STREQ(e.what(), "[rope] head_dim must be even, got 7.5");
   EXPECT_EQ(e.who(), "rope");
   EXPECT_EQ(e.field(), "head_dim");
   EXPECT_EQ(e.rule(), "head_dim must be even");
   EXPECT_EQ(e.value(), "7.5");
-  const ArgumentError text = refusal([] { refuse("json", "needs a name", ""); });
+  const ArgumentError text = caught([] { refuse("json", "needs a name", ""); });
   EXPECT_STREQ(text.what(), "[json] needs a name, got \"\"");
   EXPECT_EQ(text.field(), "");
-  const ArgumentError plain = refusal([] { refuse("axial", "a head must hold its axes"); });
+  const ArgumentError plain = caught([] { refuse("axial", "a head must hold its axes"); });
   EXPECT_STREQ(plain.what(), "[axial] a head must hold its axes");
   EXPECT_EQ(plain.field(), "");
   EXPECT_EQ(plain.value(), "");
@@ -37,7 +37,7 @@ TEST(Errors, AnArgumentErrorHasItsPartsAndTheSameSentence) {
 
 TEST(Errors, ADefinitionAndTheGrammarNameTheField) {
   const auto field = [](const char* scheme) {
-    return refusal([&] { resolve(parse_encoding(scheme)); }).field();
+    return caught([&] { resolve(parse_encoding(scheme)); }).field();
   };
   EXPECT_EQ(field("rope head_dim=7 base=10000 pairing=half_split"), "head_dim");
   EXPECT_EQ(field("rope head_dim=8 base=1e9999 pairing=half_split"), "base");

@@ -181,8 +181,8 @@ class InputReader {
     }
     if (!rows) return false;
     Index offset = 0, positions = rows->value;
-    if (const Json* more = fact("input_offset")) {
-      offset = more->as_integer();
+    if (view_.rules().input_offset) {
+      offset = *view_.rules().input_offset;
       rows->value += offset;
     } else if (fact("input_padding")) {
       const auto pad = padding();
@@ -261,9 +261,8 @@ class InputReader {
     }
     if (fact("input_tensor")) encoding_.tensors = {tensor("")};
     if (const Json* more = fact("input_text")) set_words(view_, more->as_string(), made_);
-    if (const Json* offset =
-            fact("input_offset")) {  // XGLM: fixed; padding's row is zero all the same
-      const Index first = offset->as_integer();
+    if (const auto offset = view_.rules().input_offset) {
+      const Index first = *offset;  // XGLM: fixed; padding's row is zero all the same
       set("offset", first);
       if (const auto pad = view_.integer("pad_token_id", 0, 1'000'000'000)) {
         made_.set("zero_position", pad->value - first, pad->origin, pad->where);

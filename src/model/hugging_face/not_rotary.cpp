@@ -139,49 +139,60 @@ std::string score(const ConfigView& view, const std::string& given,
   return given;
 }
 
-}  // namespace
-
-void read_not_rotary(const ConfigView& view, const std::string& given, PartLayers& out) {
-  std::optional<EncodingBuilder> made;
-  const std::string scheme = score(view, given, made);
+// Keys of a rotary encoding that a class without one does not read.
+void warn_of_rotary_keys(const ConfigView& view) {
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
     if (const auto v = view.stated(key); v && truthy(v->value))
       view.report().warn(
           "key_ignored",
           std::string(key) + " is in the file, but " + view.class_name() + " has no rotary",
           v->where, "the key does nothing");
-  std::string input;
-  if (given == "learned") input = "learned";  // in the place of a rotary: ESM
-  if (const Json* held = view.entry().find("input")) input = held->as_string();
-  if (const Json* key = view.entry().find("input_if"); key && !view.flag(key->as_string(), false))
-    input.clear();
-  if (const Json* other = view.entry().find("input_instead"))
-    if (const auto v = view.value(other->at("key").as_string());
-        v && v->value == other->at("equals"))
-      input = other->at("kind").as_string();
-  if (!input.empty()) read_input(view, input, out);
-  if (const Json* note = view.entry().find("input_note"))
-    view.report().note("encoding_not_covered", note->as_string(), view.where("model_type"));
-  const Json* at = view.entry().find("input_at");
+}
+
+// What stands at the input of the class: empty for nothing.
+std::string input_kind(const ConfigView& view, const std::string& given) {
+  const ClassRules& rules = view.rules();
+  std::string input = given == "learned" ? "learned" : "";  // in the place of a rotary: ESM
+  if (!rules.input.empty()) input = rules.input;
+  if (!rules.input_if.empty() && !view.flag(rules.input_if, false)) input.clear();
+  if (rules.input_instead)
+    if (const auto v = view.value(rules.input_instead->key);
+        v && v->value == rules.input_instead->equals)
+      input = rules.input_instead->kind;
+  return input;
+}
+
+void note_no_rotary(const ConfigView& view, const std::string& input, const std::string& scheme) {
+  const ClassRules& rules = view.rules();
+  const auto note = [&](const std::string& text) {
+    view.report().note("no_rotary", text, view.where("model_type"));
+  };
+  if (!rules.input_note.empty())
+    view.report().note("encoding_not_covered", rules.input_note, view.where("model_type"));
   if (!input.empty())
-    view.report().note(
-        "no_rotary",
-        "positions are added " +
-            (at ? "to " + at->as_string() + " of the layers, before their projections ("
-                : std::string("at the input (")) +
-            input + "); q and k are not turned",
-        view.where("model_type"));
+    note("positions are added " +
+         (rules.input_at.empty()
+              ? std::string("at the input (")
+              : "to " + rules.input_at + " of the layers, before their projections (") +
+         input + "); q and k are not turned");
   if (scheme != "none")
-    view.report().note("no_rotary", "positions act in the score (" + scheme + ")",
-                       view.where("model_type"));
+    note("positions act in the score (" + scheme + ")");
   else if (input.empty())
-    view.report().note("no_rotary",
-                       view.entry().find("no_transformer")
-                           ? "no Transformer and no position encoding: order comes from " +
-                                 view.entry().at("no_transformer").as_string()
-                           : "no position encoding: order comes from the layers themselves",
-                       view.where("model_type"));
-  if (view.entry().find("no_transformer")) return;
+    note(rules.no_transformer.empty()
+             ? "no position encoding: order comes from the layers themselves"
+             : "no Transformer and no position encoding: order comes from " + rules.no_transformer);
+}
+
+}  // namespace
+
+void read_not_rotary(const ConfigView& view, const std::string& given, PartLayers& out) {
+  std::optional<EncodingBuilder> made;
+  const std::string scheme = score(view, given, made);
+  warn_of_rotary_keys(view);
+  const std::string input = input_kind(view, given);
+  if (!input.empty()) read_input(view, input, out);
+  note_no_rotary(view, input, scheme);
+  if (!view.rules().no_transformer.empty()) return;
   auto plans = plan_layers(view);
   if (!plans) return;
   const auto encoding =
