@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The tables of fields in the docs are what `posenc list NAME --json` says, and every scheme and scaling has one (those
-that act on the score may); links and pictures exist.
+that act on the score may); links and pictures exist, papers of arXiv are links, and a scheme's page says who uses it
+before it lists fields.
 
 Between <!-- fields NAME --> and <!-- /fields --> stands the table of scheme NAME, between <!-- schemes --> and
 <!-- /schemes --> of the README the list of all. --write makes them anew.
@@ -15,6 +16,9 @@ import sys
 
 TABLE = re.compile(r"(<!-- fields (\w+) -->\n)(.*?)(<!-- /fields -->)", re.S)
 SCHEMES = re.compile(r"(<!-- schemes -->\n)(.*?)(<!-- /schemes -->)", re.S)
+ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}(?:v\d+)?|(?<![\w./:\[])\d{4}\.\d{5}(?:v\d+)?(?![\w.])")
+LINKED = re.compile(r"\[arXiv:([\dv.]+)\]\(https://arxiv\.org/abs/\1\)")
+MADE = re.compile(r"<!-- (\w+)[^>]*-->.*?<!-- /\1 -->|^```.*?^```", re.S | re.M)
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -34,6 +38,15 @@ def table(posenc, name):
     return "\n".join(lines) + "\n"
 
 
+def shape(text):
+    """What is wrong with how a page is written: papers that are no links, fields before who uses the scheme."""
+    for found in ARXIV.findall(LINKED.sub("", MADE.sub("", text))):
+        yield f"{found} is no link [arXiv:N](https://arxiv.org/abs/N)"
+    headings = re.findall(r"^## (.*)$", text, re.M)
+    if "Fields" in headings and "Who uses it" in headings and headings.index("Fields") < headings.index("Who uses it"):
+        yield "\"Who uses it\" stands behind \"Fields\""
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--source", required=True)
@@ -51,7 +64,8 @@ def main():
         if new != text and args.write:
             page.write_text(new)
         elif new != text:
-            wrong.append(f"{page}: a table of fields or schemes is not what `posenc list` says; tests/docs/fields.py --write mends it")
+            wrong.append(f"{page}: a table of fields or schemes is not what `posenc list` says; tests/docs/fields.py --write fixes it")
+        wrong += [f"{page}: {what}" for what in shape(text)]
         for target, _ in LINK.findall(text):
             if "://" not in target and not (page.parent / target).exists():
                 wrong.append(f"{page}: {target} does not exist")
