@@ -186,6 +186,10 @@ def rotary():
     turns = (4096 * theta / (2 * pi) - 1) / 31
     for weight in (min(max(turns, 0), 1), 1 - (38 - low) / (high - low)):
         yield "rotary/yarn.md", "pair 38", [f"{theta * weight + theta / 16 * (1 - weight):.6f}"]
+    fast = sum(2048 * 1e4 ** (-2 * i / 128) / (2 * pi) >= 32 for i in range(64))
+    yield "choosing.md", "of 64 pairs make 32 turns", [f"{fast} of 64"]
+    yield "choosing.md", "the slowest pair makes one turn in", [spaced(f"{2 * pi * 1e4 ** (126 / 128):.0f}")]
+    yield "choosing.md", "which is 1.139", [f"{.1 * log(4) + 1:.3f}"]
     for n in (5000, 8192, 16384):
         base = 1e4 * (2 * n / 4096 - 1) ** (128 / 126)
         yield "rotary/ntk.md", "`dynamic factor=2", [spaced(f"{base:.2f}")]
