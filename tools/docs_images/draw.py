@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the pictures of docs/absolute/ and docs/rotary/ into docs/images/.
+"""Draws the pictures of the pages into docs/images/.
 
     python3 tools/docs_images/draw.py                  all of them
     python3 tools/docs_images/draw.py cape extend      these
     python3 tools/docs_images/draw.py --check          the library still draws those that are there
 
 Those that `posenc plot` can draw it draws; the others are drawn here from what numbers*.cpp print,
-which are compiled against the library in --build. Plain Python, no packages.
+which are compiled against the library in --build, and concepts.py draws those that need no library. Plain Python, no packages.
 """
 import argparse
 import os
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+import concepts
 from svg import COLOURS, colour, lines, maps, page, png, text, ticks, value_ticks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,6 +35,7 @@ PLOTTED = {
     "proportional": [f"{ROPE} + proportional fraction=0.25", "--kind", "scaling"],
     "sinusoidal": ["sinusoidal width=64", "--kind", "rows", "--positions", "0:64"],
     "learned": ["learned width=64 rows=512", "--start", "1", "--kind", "decay"],
+    "float32_error": [ROPE, "--kind", "error", "--context", "10000000"],
     "inner_products": ["sinusoidal width=512", "--kind", "decay", "--context", "10000"],
 }
 
@@ -47,7 +49,7 @@ def sinusoidal_nd(n):
     return maps("A sinusoid of two axes on 15 × 15 patches", [
         ("channel 3: sine of x", n["nd_sin_x"], "column", "row"),
         ("channel 35: sine of y", n["nd_sin_y"], "column", "row"),
-        ("likeness to the middle, base 10000", n["nd_10000"], "column", "row"),
+        ("similarity to the middle, base 10000", n["nd_10000"], "column", "row"),
         ("the same, base 100", n["nd_100"], "column", "row")], "value", 220)
 
 
@@ -64,7 +66,7 @@ def learnable_fourier(n):
 
 
 def learned_axes(n):
-    return maps("Likeness to the middle of 15 × 15 patches, tables as they start", [
+    return maps("Similarity to the middle of 15 × 15 patches, tables as they start", [
         ("summed", n["axes_summed"], "column", "row"),
         ("side by side", n["axes_beside"], "column", "row")], "cosine")
 
@@ -115,7 +117,7 @@ def hierarchy(n):
 
 
 def paragraph_offset(n):
-    return maps("Likeness of the rows of 48 tokens in 4 paragraphs", [
+    return maps("Similarity of the rows of 48 tokens in 4 paragraphs", [
         ("omega = 0: position alone", n["paragraph_none"], "token", "token"),
         ("omega = 200", n["paragraph_shift"], "token", "token")], "cosine", 288)
 
@@ -148,7 +150,7 @@ def crossmodal(n):
     for kind, name in ((2, "audio frames of 20 ms from 0.5 s"), (1, "video frames, one a second"), (0, "words, one in 0.5 s")):
         rows = [r for r in n["crossmodal"] if r[0] == kind]
         series.append((name, [r[1] for r in rows], [r[2] for r in rows]))
-    return lines("Likeness to the word at 1.5 s", series, "seconds", "cosine", (2, -9, -5))
+    return lines("Similarity to the word at 1.5 s", series, "seconds", "cosine", (2, -9, -5))
 
 
 def learned_rows(n):
@@ -269,7 +271,7 @@ def embed(n):
 
 
 def families(n):
-    return maps("Likeness of the rows of 48 tokens: what four schemes say before training", [
+    return maps("Similarity of the rows of 48 tokens: what four schemes say before training", [
         ("sinusoidal", n["family_sinusoidal"], "token", "token"),
         ("learned", n["family_learned"], "token", "token"),
         ("token + sentence + paragraph", n["family_hierarchy"], "token", "token"),
@@ -277,9 +279,22 @@ def families(n):
 
 
 def mrope(n):
-    names = ["chunked [16,24,24]", "interleaved [24,20,20]", "ernie [22,22,20]", "openpangu [24,20,20]"]
-    return maps("Which stream turns each pair: t blue, h white, w orange", [
-        ("rows: " + ", ".join(names), n["mrope"], "pair", "layout")], "stream", 120, [640])
+    names = ["Qwen2-VL, chunked [16,24,24]", "Qwen3-VL, interleaved [24,20,20]", "Ernie-4.5-VL [22,22,20]", "openPangu [24,20,20]"]
+    left, top, wide, high = 234, 56, 10, 30
+    body, fills = "", {-1: COLOURS[0], 0: COLOURS[2], 1: COLOURS[1]}
+    for r, (name, row) in enumerate(zip(names, n["mrope"])):
+        y = top + (high + 8) * r
+        body += text(left - 10, y + 20, name, 12, "end")
+        for k, stream in enumerate(row):
+            body += f'<rect x="{left + wide * k}" y="{y}" width="{wide}" height="{high}" fill="{fills[round(stream)]}" stroke="#fff" stroke-width="0.5"/>\n'
+    foot = top + 4 * (high + 8)
+    for k in (0, 16, 32, 48, 63):
+        body += text(left + wide * (k + .5), foot + 10, str(k))
+    body += text(left + wide * 32, foot + 28, "pair, the fastest first", 12)
+    for k, (stream, name) in enumerate(((-1, "t, time"), (0, "h, row"), (1, "w, column"))):
+        body += f'<rect x="{left + 110 * k}" y="{foot + 42}" width="12" height="12" fill="{fills[stream]}"/>\n'
+        body += text(left + 18 + 110 * k, foot + 52, name, 12, "start")
+    return page(left + 64 * wide + 24, foot + 70, "Which stream of positions rotates each pair", body)
 
 
 def axial(n):
@@ -298,6 +313,11 @@ ROTARY = ["rope", "rope_rows", "xpos", "dynamic", "yarn", "llama3", "proportiona
 DRAWN = [mrope, axial, scalings, compose, sinusoidal_nd, fourier_features, learnable_fourier, learned_axes, coordinates, cape, cape2d,
          drawn_positions, extend, extend_down, hierarchy, paragraph_offset, local_window, distance_offset, complex_order,
          convolutional, crossmodal, learned_rows, boxes, continuous_axial, continuous_grid, embed, families]
+
+
+# The folder of a picture's page; absolute where no other is named.
+FOLDER = {**{name: "rotary" for name in ROTARY}, "float32_error": "misconceptions",
+          **{f.__name__: folder for folder, drawn in concepts.FOLDERS.items() for f in drawn}}
 
 
 def numbers(args):
@@ -342,19 +362,20 @@ def check(args):
 
 
 def draw(args):
+    free = {f.__name__: f for drawn in concepts.FOLDERS.values() for f in drawn}
     drawn = {f.__name__: f for f in DRAWN}
-    wanted = args.names or [*PLOTTED, *drawn]
-    unknown = [n for n in wanted if n not in drawn and n not in PLOTTED]
+    wanted = args.names or [*PLOTTED, *drawn, *free]
+    unknown = [n for n in wanted if n not in {*drawn, *PLOTTED, *free}]
     if unknown:
-        sys.exit(f"no picture called {', '.join(unknown)}; there are {', '.join([*PLOTTED, *drawn])}")
+        sys.exit(f"no picture called {', '.join(unknown)}; there are {', '.join([*PLOTTED, *drawn, *free])}")
     values = numbers(args) if any(n in drawn for n in wanted) else {}
     for name in wanted:
-        file = pathlib.Path(args.out) / ("rotary" if name in ROTARY else "absolute") / f"{name}.svg"
+        file = pathlib.Path(args.out) / FOLDER.get(name, "absolute") / f"{name}.svg"
         file.parent.mkdir(parents=True, exist_ok=True)
         if name in PLOTTED:
             subprocess.run([f"{args.build}/bin/posenc", "plot", *PLOTTED[name], "-o", str(file)], check=True, cwd=ROOT)
         else:
-            file.write_text(drawn[name](values))
+            file.write_text(free[name]() if name in free else drawn[name](values))
         print(f"{file}: {file.stat().st_size} bytes")
 
 
