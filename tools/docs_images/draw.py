@@ -25,6 +25,7 @@ KEPT = ROOT / "docs/images"
 ROPE = "rope head_dim=128 pairing=half_split"
 # name: arguments of `posenc plot`
 PLOTTED = {
+    "wavelengths": ["examples/models/llama-3.1-8b", "--kind", "wavelengths"],
     "rope": [ROPE, "--kind", "decay", "--context", "32768"],
     "rope_rows": ["rope head_dim=32 pairing=interleaved", "--kind", "rows", "--positions", "0:64"],
     "xpos": ["xpos head_dim=64 pairing=half_split center=0", "--kind", "decay", "--context", "4096"],
@@ -316,7 +317,7 @@ DRAWN = [mrope, axial, scalings, compose, sinusoidal_nd, fourier_features, learn
 
 
 # The folder of a picture's page; absolute where no other is named.
-FOLDER = {**{name: "rotary" for name in ROTARY}, "float32_error": "misconceptions",
+FOLDER = {**{name: "rotary" for name in ROTARY}, "float32_error": "misconceptions", "wavelengths": ".",
           **{f.__name__: folder for folder, drawn in concepts.FOLDERS.items() for f in drawn}}
 
 
@@ -355,7 +356,7 @@ def check(args):
     with tempfile.TemporaryDirectory() as folder:
         args.out, args.names = folder, []
         draw(args)
-        new, kept = ({f"{p.parent.name}/{p.name}": p.stat().st_size for p in pathlib.Path(f).glob("*/*.svg")}
+        new, kept = ({str(p.relative_to(f)): p.stat().st_size for p in pathlib.Path(f).rglob("*.svg")}
                      for f in (folder, KEPT))
     wrong = sorted(new.keys() ^ kept.keys()) + [n for n in new if n in kept and abs(new[n] - kept[n]) > 0.1 * kept[n]]
     sys.exit(f"not as kept in docs/images: {', '.join(wrong)}" if wrong else 0)
