@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The tables of fields in the docs are what `posenc list NAME --json` says, and every scheme and scaling has one (those
-that act on the score may); links and pictures exist, papers of arXiv are links, and a scheme's page says who uses it
-before it lists fields.
+that act on the score may); links and pictures exist, papers of arXiv are links and in the bibliography, and a scheme's page says
+who uses it before it lists fields.
 
 Between <!-- fields NAME --> and <!-- /fields --> stands the table of scheme NAME, between <!-- schemes --> and
 <!-- /schemes --> of the README the list of all. --write makes them anew.
@@ -19,6 +19,7 @@ SCHEMES = re.compile(r"(<!-- schemes -->\n)(.*?)(<!-- /schemes -->)", re.S)
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}(?:v\d+)?|(?<![\w./:\[])\d{4}\.\d{5}(?:v\d+)?(?![\w.])")
 LINKED = re.compile(r"\[arXiv:([\dv.]+)\]\(https://arxiv\.org/abs/\1\)")
 MADE = re.compile(r"<!-- (\w+)[^>]*-->.*?<!-- /\1 -->|^```.*?^```", re.S | re.M)
+NUMBER = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -56,6 +57,7 @@ def main():
     root = pathlib.Path(args.source)
     wrong, tables = [], set()
     schemes = listed(args.posenc, "--markdown")
+    papers = set(NUMBER.findall((root / "docs/bibliography.md").read_text()))
     for page in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:
         text = page.read_text()
         new = TABLE.sub(lambda m: m[1] + table(args.posenc, m[2]) + m[4], text)
@@ -66,6 +68,7 @@ def main():
         elif new != text:
             wrong.append(f"{page}: a table of fields or schemes is not what `posenc list` says; tests/docs/fields.py --write fixes it")
         wrong += [f"{page}: {what}" for what in shape(text)]
+        wrong += [f"{page}: docs/bibliography.md lacks arXiv:{n}" for n in sorted(set(NUMBER.findall(text)) - papers)]
         for target, _ in LINK.findall(text):
             if "://" not in target and not (page.parent / target).exists():
                 wrong.append(f"{page}: {target} does not exist")
