@@ -20,7 +20,7 @@ ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}(?:v\d+)?|(?<![\w./:\[])\d{4}\.\d{5}(?:
 LINKED = re.compile(r"\[arXiv:([\dv.]+)\]\(https://arxiv\.org/abs/\1\)")
 MADE = re.compile(r"<!-- (\w+)[^>]*-->.*?<!-- /\1 -->|^```.*?^```", re.S | re.M)
 NUMBER = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
-LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
 def listed(posenc, *words):
@@ -48,6 +48,11 @@ def shape(text):
         yield "\"Who uses it\" stands behind \"Fields\""
 
 
+def anchors(page):
+    """The parts of a page that a link may name, as GitHub makes them of its headings."""
+    return {"#" + re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", page.read_text(), re.M)}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--source", required=True)
@@ -69,9 +74,10 @@ def main():
             wrong.append(f"{page}: a table of fields or schemes is not what `posenc list` says; tests/docs/fields.py --write fixes it")
         wrong += [f"{page}: {what}" for what in shape(text)]
         wrong += [f"{page}: docs/bibliography.md lacks arXiv:{n}" for n in sorted(set(NUMBER.findall(text)) - papers)]
-        for target, _ in LINK.findall(text):
-            if "://" not in target and not (page.parent / target).exists():
-                wrong.append(f"{page}: {target} does not exist")
+        for target, part in LINK.findall(text):
+            other = page.parent / target if target else page
+            if "://" not in target and (not other.exists() or part and part not in anchors(other)):
+                wrong.append(f"{page}: {target}{part} does not exist")
     report = json.loads(listed(args.posenc, "--json"))
     for s in report["schemes"] + report["scalings"]:
         if s["family"] != "relative" and s["name"] not in tables:
