@@ -8,11 +8,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
-#include <iterator>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
 #include "posenc/core/fields.h"
+#include "posenc/core/printable.h"
 #include "posenc/relative/term.h"
 #include "streams.h"
 
@@ -25,8 +25,10 @@ bool exists(const std::string& text) {
   std::error_code problem;
   const bool there = std::filesystem::exists(text, problem);
   if (!problem || problem == std::errc::filename_too_long) return there && !problem;
+  if (problem == std::errc::too_many_symbolic_link_levels)
+    throw InputError(printable(text, 255) + ": its symbolic links form a loop");
   throw std::filesystem::filesystem_error("cannot be accessed",
-                                          std::filesystem::path(text.substr(0, 255)), problem);
+                                          std::filesystem::path(printable(text, 255)), problem);
 }
 
 bool looks_like_a_path(const std::string& text) {
@@ -53,10 +55,23 @@ ReadOptions read_options(const SubjectOptions& o) {
 }
 
 ModelSpec read_stdin_model(const ReadOptions& options) {
-  const std::string text((std::istreambuf_iterator<char>(std::cin)),
-                         std::istreambuf_iterator<char>());
-  if (text.rfind("GGUF", 0) == 0)
-    return read_gguf(std::as_bytes(std::span(text.data(), text.size())), "-", options);
+  // Bounded before it is read: stdin may have no end.
+  const auto read_to = [text = std::string()](std::size_t size) mutable -> const std::string& {
+    while (text.size() < size && std::cin) {
+      const std::size_t have = text.size();
+      text.resize(std::min(size, have + have / 2 + 65536));
+      std::cin.read(text.data() + have, static_cast<std::streamsize>(text.size() - have));
+      text.resize(have + static_cast<std::size_t>(std::cin.gcount()));
+    }
+    return text;
+  };
+  const bool gguf = read_to(4) == "GGUF";
+  const std::size_t most = gguf ? std::size_t{1} << 30 : 100'000'000;
+  const std::string& text = read_to(most + 1);
+  if (text.size() > most)
+    throw InputError(gguf ? "-: GGUF on stdin may have 1 GiB; name the file instead"
+                          : "-: JSON may have at most 100 MB");
+  if (gguf) return read_gguf(std::as_bytes(std::span(text.data(), text.size())), "-", options);
   return read_hugging_face(parse_config(text, "-"), "-", options);
 }
 
@@ -108,7 +123,8 @@ PositionList position_range(std::string_view text) {
   const std::uint64_t width = step > 0 ? u(step) : 0 - u(step);
   const std::uint64_t count = empty ? 0 : (span - 1) / width + 1;
   if (count > kMostPositions)
-    throw UsageError(fmt::format("at most {} positions in one call", kMostPositions));
+    throw UsageError(
+        fmt::format("at most {} positions in one call, got {}", kMostPositions, count));
   PositionList list;
   std::vector<Index> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<Index>(i) * step;
@@ -249,6 +265,15 @@ bool learns(const Encoding& e) {
 }
 
 }  // namespace
+
+std::string file_name(const std::string& text) {
+  if (text == "-") return "stdin";
+  std::filesystem::path p = std::filesystem::path(text).lexically_normal();
+  if (!p.has_filename()) p = p.parent_path();
+  if (p.filename() == "config.json" && p.has_parent_path())
+    return printable((p.parent_path().filename() / p.filename()).string());
+  return printable(p.filename().string());
+}
 
 Subject read_subject(const SubjectOptions& o) {
   Subject s;

@@ -47,6 +47,8 @@ struct Subject {
   bool is_model() const { return model.has_value(); }
 };
 
+// Of a model: the name of its file, with its folder where the file is called as all are.
+std::string file_name(const std::string& path);
 // Reads the model (findings and all) or parses the SCHEME.
 Subject read_subject(const SubjectOptions&);
 ModelSpec read_model_argument(const SubjectOptions&);

@@ -13,9 +13,11 @@
 
 #include "completion.h"
 #include "exit.h"
+#include "memory.h"
 #include "numbers.h"
 #include "posenc/core/error.h"
 #include "posenc/version.h"
+#include "signals.h"
 #include "streams.h"
 #include "verbs.h"
 #include "words.h"
@@ -294,12 +296,13 @@ int main(int argc, char** argv) {
   using namespace posenc::cli;
   open_standard_streams();
   try {
+    remove_files_on_signals();
     std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write, said like others
     return finished(run(argc, argv));
   } catch (const UsageError& e) {
     return fail(kUsage, e.what());
   } catch (const std::bad_alloc&) {
-    return fail(kResources, "not enough memory");
+    return fail(kResources, not_enough_memory());
   } catch (const std::system_error& e) {
     return fail(code_of(e), e.what());
   } catch (const std::exception& e) {  // FormatError, InputError, std::invalid_argument

@@ -49,6 +49,22 @@ ARM_PACKAGES=(libhwy-dev libhwy1 libfmt-dev libfmt9 nlohmann-json3-dev libgtest-
 RELEASE=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=g++ -DPOSENC_TESTS=ON -DPOSENC_BENCH=ON)
 RELEASE_WITHOUT_TESTS=("${RELEASE[@]/=ON/=OFF}")
 
+# What the programs of ./run are made of, folders too: a file that comes or goes changes its folder.
+PROGRAM_SOURCES=(CMakeLists.txt cmake src include cli conformance bench)
+
+# is_built PROGRAM: nothing of its sources was touched since built() marked it. One look at the files in place of
+# asking for packages and of ninja, which starts cmake to list the folders again.
+is_built() {
+  [ -x "$1" ] && [ -f "$1.built" ] && [ -z "$(find "${PROGRAM_SOURCES[@]}" -cnewer "$1.built" -print -quit)" ]
+}
+
+# begin_build and built PROGRAM: what is edited while it is being built counts as newer.
+begin_build() {
+  mkdir -p build
+  : >build/.begun
+}
+built() { mv build/.begun "$1.built"; }
+
 # configure FOLDER ARGUMENT...: once; again when the arguments change.
 configure() {
   local folder=$1 stamp=$1/.arguments

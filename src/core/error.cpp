@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/core/error.h"
+#include "posenc/core/printable.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <system_error>
 
 namespace posenc {
@@ -17,9 +19,10 @@ std::string sentence(std::string_view who, std::string_view rule, std::string_vi
 }
 
 std::string quoted(std::string_view text) {
-  std::string s = "\"";
-  return s.append(text).append("\"");
+  return "\"" + printable(text) + "\"";
 }
+
+constexpr auto kWhole = std::numeric_limits<std::size_t>::max();
 
 // "head_dim" of "head_dim must be even"; empty where a rule begins otherwise.
 std::string_view field_of(std::string_view rule) {
@@ -33,9 +36,11 @@ std::string_view field_of(std::string_view rule) {
 }  // namespace
 
 FormatError::FormatError(std::string file, std::string place, std::string_view problem)
-    : std::runtime_error(file + ": " + (place.empty() ? "" : place + ": ") + std::string(problem)),
+    // Whatever was not cut where it was read is made printable here.
+    : std::runtime_error(printable(
+          file + ": " + (place.empty() ? "" : place + ": ") + std::string(problem), kWhole)),
       file_(std::move(file)),
-      place_(std::move(place)) {}
+      place_(printable(place, kWhole)) {}
 
 ArgumentError::ArgumentError(std::string_view who, std::string_view field, std::string_view rule,
                              std::string_view value)

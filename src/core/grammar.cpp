@@ -8,6 +8,7 @@
 #include "core/grammar_value.h"
 #include "posenc/core/error.h"
 #include "posenc/core/fields.h"
+#include "posenc/core/printable.h"
 
 namespace posenc::grammar {
 namespace {
@@ -53,8 +54,8 @@ std::string_view next_token(std::string_view& rest) {
     }
   }
   const std::string_view token = rest.substr(0, std::min(i, rest.size()));
-  if (quoted) refuse(kWho, "a double quote must be closed", shown(token));
-  if (bracket) refuse(kWho, "a list must be closed by ]", shown(token));
+  if (quoted) refuse(kWho, "a double quote must be closed", printable(token));
+  if (bracket) refuse(kWho, "a list must be closed by ]", printable(token));
   rest.remove_prefix(token.size());
   return token;
 }
@@ -92,13 +93,13 @@ std::vector<Part> split(std::string_view text) {
       at_start = true;
     } else if (at_start) {
       if (token.find_first_of("=[]@\",") != std::string_view::npos)
-        refuse(kWho, "a part must begin with the name of a scheme or scaling", shown(token));
+        refuse(kWho, "a part must begin with the name of a scheme or scaling", printable(token));
       parts.push_back({std::string(token), {}});
       at_start = false;
     } else {
       const std::size_t equals = token.find('=');
       if (equals == 0 || equals == std::string_view::npos)
-        refuse(kWho, parts.back().name + ": fields are written key=value", shown(token));
+        refuse(kWho, parts.back().name + ": fields are written key=value", printable(token));
       parts.back().values.emplace_back(token.substr(0, equals), token.substr(equals + 1));
     }
   }
@@ -109,7 +110,7 @@ std::vector<Part> split(std::string_view text) {
 
 void refuse_unknown(std::string_view what, std::string_view got,
                     const std::vector<std::string_view>& known, std::string_view field) {
-  const std::string word = shown(got);
+  const std::string word = printable(got);
   std::string_view meant = nearest_word(word, known);
   for (const auto& [theirs, ours] : kOtherNames)
     if (theirs == got && std::find(known.begin(), known.end(), ours) != known.end()) meant = ours;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "posenc/core/error.h"
+#include "posenc/core/printable.h"
 
 namespace posenc::grammar {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr std::string_view kNone = "none", kUnset = "unset";
 
 [[noreturn]] void fail(const ValueContext& c, std::string_view rule, std::string_view got) {
-  refuse_field("scheme", c.name, c.what() + " " + std::string(rule), shown(got));
+  refuse_field("scheme", c.name, c.what() + " " + std::string(rule), printable(got));
 }
 
 // Also true for a NaN that has no place in the range.
@@ -302,14 +303,6 @@ struct Type {
 };
 
 }  // namespace
-
-std::string shown(std::string_view text) {
-  std::string s(text.substr(0, 60));
-  for (char& c : s)
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
-  if (text.size() > 60) s += "...";
-  return s;
-}
 
 void parse_value(const ValueContext& c, std::string_view text, const ValueRef& v) {
   std::visit(Parse{c, text}, v.target);

@@ -20,7 +20,4 @@ void parse_value(const ValueContext&, std::string_view text, const ValueRef&);
 // The same of a value that has its type already; null takes an optional value away.
 void set_value(const ValueContext&, const Json&, const ValueRef&);
 
-// At most 60 characters, others than printable ASCII replaced.
-std::string shown(std::string_view);
-
 }  // namespace posenc::grammar

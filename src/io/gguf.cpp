@@ -8,6 +8,7 @@
 
 #include "io/gguf_reader.h"
 #include "io/gguf_types.h"
+#include "posenc/core/printable.h"
 
 namespace posenc {
 namespace {
@@ -128,7 +129,7 @@ void refuse_repeats(const std::vector<T>& items, Name name, const GgufFile& f,
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
-    throw FormatError(f.file, std::string(*twice), std::string(what) + " occurs twice");
+    throw FormatError(f.file, printable(*twice), std::string(what) + " occurs twice");
 }
 
 void read_metadata(Cursor& c, GgufFile& f, std::uint64_t count) {
@@ -141,7 +142,7 @@ void read_metadata(Cursor& c, GgufFile& f, std::uint64_t count) {
     v.key = c.text("key");
     if (v.key.empty() || v.key.size() > kMaxKey)
       c.fail("a key must have 1 to 65535 bytes, got " + std::to_string(v.key.size()));
-    c.place = v.key;
+    c.place = printable(v.key);
     v.big_endian = f.big_endian;
     v.type = value_type(c, "value type");
     v.at = c.at();
@@ -193,7 +194,7 @@ void read_tensor_infos(Cursor& c, GgufFile& f, std::uint64_t count) {
     t.name = c.text("tensor name");
     if (t.name.empty() || t.name.size() > kMaxTensorName)
       c.fail("a tensor's name must have 1 to 64 bytes, got " + std::to_string(t.name.size()));
-    c.place = t.name;
+    c.place = printable(t.name);
     const auto rank = c.number<std::uint32_t>("rank");
     if (rank < 1 || rank > 4) c.fail("must have 1 to 4 dimensions, got " + std::to_string(rank));
     for (std::uint32_t d = 0; d < rank; ++d)
@@ -218,13 +219,13 @@ void place_tensors(const Cursor& c, GgufFile& f) {
   std::uint64_t expected = 0;
   for (GgufTensor& t : f.tensors) {
     if (t.offset != expected)
-      throw FormatError(f.file, std::string(t.name),
+      throw FormatError(f.file, printable(t.name),
                         "must lie at offset " + std::to_string(expected) +
                             " of the data, behind the tensor before it, got " +
                             std::to_string(t.offset));
     const std::uint64_t room = most - data - expected;
     if (room < f.alignment || t.size > room - f.alignment)
-      throw FormatError(f.file, std::string(t.name), "the tensors have more than 2^63 bytes");
+      throw FormatError(f.file, printable(t.name), "the tensors have more than 2^63 bytes");
     expected += pad(t.size);
     t.offset += data;
     t.complete = t.offset <= f.bytes.size() && t.size <= f.bytes.size() - t.offset;

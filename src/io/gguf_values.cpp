@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "io/gguf_reader.h"
+#include "posenc/core/printable.h"
 #include "posenc/io/gguf.h"
 
 namespace posenc {
@@ -96,7 +97,7 @@ const GgufTensor* GgufFile::tensor(std::string_view wanted) const noexcept {
 
 std::vector<double> GgufFile::values(const GgufTensor& t, std::uint64_t limit) const {
   const auto fail = [&](const std::string& problem) {
-    throw FormatError(file, std::string(t.name), problem);
+    throw FormatError(file, printable(t.name), problem);
   };
   std::uint64_t width = 0;
   if (t.type == 0) width = 4;

@@ -5,13 +5,14 @@
 #include "posenc/io/json.h"
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
+#include "io/files.h"
 #include "io/json_tokens.h"
 #include "posenc/core/error.h"
-#include "posenc/io/array.h"
+#include "posenc/core/printable.h"
 
 namespace posenc {
 namespace {
@@ -20,20 +21,11 @@ constexpr std::size_t kMaxBytes = 100'000'000;
 constexpr std::size_t kMaxTextDepth = 200;
 constexpr std::size_t kMaxValues = 4'000'000;  // [[],[],...]: 40 bytes of memory for 3 of text
 constexpr std::size_t kLinearKeys = 16;        // from here on keys are looked up by hash
-constexpr std::size_t kMaxShown = 160;
-
-// Errors show what stood there, in printable ASCII and not all of it.
-std::string shown(std::string_view text, std::size_t limit) {
-  std::string s(text.substr(0, limit));
-  for (char& c : s)
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
-  if (text.size() > limit) s += "...";
-  return s;
-}
+constexpr std::size_t kMaxShown = 320;         // of a path and of a problem
 
 std::string escaped_token(std::string_view key) {
   std::string s;
-  for (const char c : shown(key, kMaxShown)) {
+  for (const char c : printable(key)) {
     if (c == '~')
       s += "~0";
     else if (c == '/')
@@ -56,6 +48,8 @@ bool is_stand_in(std::string_view s) {
 // The text with stand-ins for the tokens, empty when it has none or could not be told from one.
 std::string with_stand_ins(std::string_view text) {
   std::string out;
+  if (text.find("NaN") == std::string_view::npos && text.find("Infinity") == std::string_view::npos)
+    return out;
   if (text.find(kStandIn) != std::string_view::npos) return out;
   for (const char* escape : {"\\u007f", "\\u007F"})
     if (text.find(escape) != std::string_view::npos) return out;
@@ -79,6 +73,33 @@ std::string with_stand_ins(std::string_view text) {
   }
   return out;
 }
+
+// Whether a key stands twice, without a copy of one: places of members, looked up by hash.
+class KeyIndex {
+ public:
+  // Adds the key that the members hold last; false where one before it is the same.
+  bool add(const Json::Object& members) {
+    if (slots_.size() < 2 * members.size()) grow(members);
+    return insert(members, members.size() - 1);
+  }
+
+ private:
+  void grow(const Json::Object& members) {
+    slots_.assign(std::bit_ceil(4 * members.size()), 0);
+    for (std::size_t i = 0; i + 1 < members.size(); ++i) insert(members, i);
+  }
+  bool insert(const Json::Object& members, std::size_t i) {
+    const std::string& key = members[i].first;
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = std::hash<std::string>()(key) & mask;
+    for (; slots_[at] != 0; at = (at + 1) & mask)
+      if (members[slots_[at] - 1].first == key) return false;
+    slots_[at] = static_cast<std::uint32_t>(i + 1);
+    return true;
+  }
+
+  std::vector<std::uint32_t> slots_;  // 0: empty, else a member's number plus 1
+};
 
 class Builder {
  public:
@@ -117,12 +138,9 @@ class Builder {
   bool key(string_t& k) {
     Level& level = levels_.back();
     Json::Object& members = level.json->as_object();
-    if (is_known(level, members, k)) {
-      members.emplace_back(k, Json());
-      throw FormatError(file_, path(), "the key stands twice in its object");
-    }
     members.emplace_back(std::move(k), Json());
-    return true;
+    if (is_new(level.keys, members)) return true;
+    throw FormatError(file_, path(), "the key stands twice in its object");
   }
 
   bool parse_error(std::size_t byte, const std::string&, const nlohmann::detail::exception& e) {
@@ -132,7 +150,7 @@ class Builder {
       what.remove_prefix(end + 2);
     constexpr std::string_view kPrefix = "parse error at ";
     if (what.substr(0, kPrefix.size()) == kPrefix) what.remove_prefix(kPrefix.size());
-    std::string problem = shown(what, 2 * kMaxShown);
+    std::string problem = printable(what, kMaxShown);
     // Python writes NaN and Infinity into JSON unless told otherwise; the last token read shows it.
     const std::string_view token = what.substr(std::min(what.rfind("last read"), what.size()));
     if (token.find('N') != std::string_view::npos || token.find('I') != std::string_view::npos)
@@ -143,16 +161,13 @@ class Builder {
  private:
   struct Level {
     Json* json;  // stable: a container grows only while no child of it is open
-    std::unordered_set<std::string> keys;
+    KeyIndex keys;
   };
 
-  static bool is_known(Level& level, const Json::Object& members, const std::string& k) {
-    if (members.size() < kLinearKeys)
-      return std::any_of(members.begin(), members.end(),
-                         [&](const auto& m) { return m.first == k; });
-    if (level.keys.empty())
-      for (const auto& m : members) level.keys.insert(m.first);
-    return !level.keys.insert(k).second;
+  static bool is_new(KeyIndex& keys, const Json::Object& members) {
+    if (members.size() > kLinearKeys) return keys.add(members);
+    return std::none_of(members.begin(), members.end() - 1,
+                        [&](const auto& m) { return m.first == members.back().first; });
   }
 
   Json* place(Json v) {
@@ -191,7 +206,7 @@ class Builder {
   std::string path() const {
     std::string s = "#";
     for (const Level& level : levels_) {
-      if (s.size() > 2 * kMaxShown) return s + "/...";
+      if (s.size() > kMaxShown) return s + "/...";
       if (level.json->is_object()) {
         const auto& members = level.json->as_object();
         if (!members.empty()) s += "/" + escaped_token(members.back().first);
@@ -258,7 +273,7 @@ Json parse_json(std::string_view text, const std::string& file, std::vector<NonF
 }
 
 Json read_json(const std::filesystem::path& path) {
-  const std::vector<std::byte> bytes = read_file(path, kMaxBytes);
+  const std::vector<std::byte> bytes = read_regular_file(path, kMaxBytes);
   return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
 }
 

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "io/files.h"
 #include "posenc/core/error.h"
 #include "posenc/io/gguf.h"
 
@@ -15,8 +15,9 @@ namespace posenc {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const auto fail = [&](std::string problem) { throw FormatError(path.string(), "", problem); };
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(std::string("cannot be opened: ") + std::strerror(errno));
+  // A pipe is not waited for: what is no regular file is refused below.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) fail("cannot be opened: " + reason(errno));
   struct stat info {};
   const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   void* data = MAP_FAILED;
@@ -25,7 +26,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   ::close(fd);
   if (!regular) fail("is not a regular file");
   if (info.st_size == 0) return;
-  if (data == MAP_FAILED) fail(std::string("cannot be mapped: ") + std::strerror(errno));
+  if (data == MAP_FAILED) fail("cannot be mapped: " + reason(errno));
   bytes_ = {static_cast<const std::byte*>(data), static_cast<std::size_t>(info.st_size)};
 }
 

@@ -9,14 +9,17 @@
 #include <optional>
 #include <utility>
 
+#include "io/files.h"
 #include "io/widen.h"
 #include "posenc/core/error.h"
+#include "posenc/core/printable.h"
 #include "posenc/io/array.h"
 
 namespace posenc {
 namespace {
 
 constexpr std::size_t kMaxRank = 64;  // numpy's own limit
+constexpr std::size_t kMaxHeaderOfStream = 1'000'000;
 
 using detail::NpyHeader;
 
@@ -41,7 +44,8 @@ class Reader {
       else if (key == "shape" && !shape)
         shape = tuple();
       else
-        fail("the header must have descr, fortran_order and shape once each, got " + key);
+        fail("the header must have descr, fortran_order and shape once each, got " +
+             printable(key));
       if (!accept(',')) {
         expect('}');
         break;
@@ -169,6 +173,23 @@ std::vector<std::byte> row_major(std::span<const std::byte> from, const std::vec
 
 namespace detail {
 
+std::size_t npy_bound(std::span<const std::byte> have, const std::string& file) {
+  constexpr std::size_t kPrefix = 12;
+  if (have.size() < kPrefix) return kPrefix;
+  const auto* p = reinterpret_cast<const unsigned char*>(have.data());
+  if (std::memcmp(p, "\x93NUMPY", 6) != 0 || p[6] < 1 || p[6] > 3) return kPrefix;
+  std::size_t end = p[6] == 1 ? 10 : 12;
+  end += p[8] | static_cast<std::size_t>(p[9]) << 8;
+  if (p[6] != 1)
+    end += static_cast<std::size_t>(p[10]) << 16 | static_cast<std::size_t>(p[11]) << 24;
+  if (end > kPrefix + kMaxHeaderOfStream) return kPrefix;
+  if (have.size() < end) return end;
+  const NpyHeader header = npy_header(have, file);
+  const auto type =
+      header.descr.empty() ? std::nullopt : type_of_kind(std::string_view(header.descr).substr(1));
+  return type ? end + checked_file_bytes(*type, header.shape, file, "shape") : end;
+}
+
 NpyHeader npy_header(std::span<const std::byte> bytes, const std::string& file) {
   const auto* p = reinterpret_cast<const unsigned char*>(bytes.data());
   if (bytes.size() < 10 || std::memcmp(p, "\x93NUMPY", 6) != 0)
@@ -220,7 +241,11 @@ Array parse_npy(std::span<const std::byte> bytes, const std::string& file) {
 }
 
 Array read_npy(const std::filesystem::path& path) {
-  return parse_npy(read_file(path, std::numeric_limits<std::size_t>::max()), path.string());
+  return parse_npy(read_array_file(path,
+                                   [&](std::span<const std::byte> have) {
+                                     return detail::npy_bound(have, path.string());
+                                   }),
+                   path.string());
 }
 
 std::vector<std::byte> npy_bytes(const Array& a) {

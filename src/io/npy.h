@@ -18,5 +18,7 @@ struct NpyHeader {
 };
 // Throws FormatError; the data's length is not checked.
 NpyHeader npy_header(std::span<const std::byte>, const std::string& file);
+// Bytes of the file as far as those that begin it tell.
+std::size_t npy_bound(std::span<const std::byte> have, const std::string& file);
 
 }  // namespace posenc::detail

@@ -7,9 +7,11 @@
 #include <optional>
 #include <utility>
 
+#include "io/files.h"
 #include "io/safetensors_header.h"
 #include "io/widen.h"
 #include "posenc/core/error.h"
+#include "posenc/core/printable.h"
 #include "posenc/io/array.h"
 #include "posenc/io/json.h"
 
@@ -68,7 +70,8 @@ class SafetensorsReader {
   void check_metadata(const Json& value) const {
     if (!value.is_object()) fail(std::string(kMetadata), "must be an object of strings");
     for (const auto& [key, text] : value.as_object())
-      if (!text.is_string()) fail(std::string(kMetadata) + "/" + key, "must be a string");
+      if (!text.is_string())
+        fail(std::string(kMetadata) + "/" + printable(key), "must be a string");
   }
 
   const Json& member(const std::string& name, const Json& value, std::string_view key) const {
@@ -151,8 +154,34 @@ Arrays parse_safetensors(std::span<const std::byte> bytes, const std::string& fi
       .read(header);
 }
 
+namespace {
+
+// Bytes of the file as far as those that begin it tell.
+std::size_t safetensors_bound(std::span<const std::byte> have, const std::string& file) {
+  std::uint64_t length = 0;
+  constexpr std::size_t kFirst = sizeof length + 1;
+  if (have.size() < kFirst) return kFirst;
+  std::memcpy(&length, have.data(), sizeof length);
+  if (length > kMaxHeader || have[sizeof length] != std::byte{'{'}) return kFirst;
+  const std::size_t header = sizeof length + static_cast<std::size_t>(length);
+  if (have.size() < header) return header;
+  const auto* text = reinterpret_cast<const char*>(have.data()) + sizeof length;
+  const Json entries = parse_json({text, static_cast<std::size_t>(length)}, file);
+  std::int64_t end = 0;
+  for (const auto& [name, value] : entries.as_object())
+    if (const Json* last = value.at_pointer("/data_offsets/1"); last && last->is_integer())
+      end = std::max(end, last->as_integer());
+  return header + static_cast<std::size_t>(end);
+}
+
+}  // namespace
+
 Arrays read_safetensors(const std::filesystem::path& path) {
-  return parse_safetensors(read_file(path, std::numeric_limits<std::size_t>::max()), path.string());
+  return parse_safetensors(read_array_file(path,
+                                           [&](std::span<const std::byte> have) {
+                                             return safetensors_bound(have, path.string());
+                                           }),
+                           path.string());
 }
 
 std::vector<std::byte> safetensors_bytes(const Arrays& arrays,

@@ -8,6 +8,7 @@
 #include "io/safetensors_header.h"
 #include "io/widen.h"
 #include "posenc/core/error.h"
+#include "posenc/core/printable.h"
 
 namespace posenc {
 namespace {

@@ -108,12 +108,4 @@ void check_array(const Array& a, std::string_view who) {
     refuse(who, "bytes must be as many as the shape needs", static_cast<Index>(a.bytes.size()));
 }
 
-std::string printable(std::string_view text) {
-  std::string s(text.substr(0, 80));
-  for (char& c : s)
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
-  if (text.size() > 80) s += "...";
-  return s;
-}
-
 }  // namespace posenc

@@ -37,7 +37,5 @@ Array widen(FileType, std::vector<Index> shape, std::vector<std::byte> data,
             const std::string& file, const std::string& place);
 // Throws std::invalid_argument("[who] ...") unless the bytes are as many as the shape needs.
 void check_array(const Array&, std::string_view who);
-// At most 80 characters, others than printable ASCII replaced.
-std::string printable(std::string_view);
 
 }  // namespace posenc

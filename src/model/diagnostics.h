@@ -7,13 +7,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "posenc/core/printable.h"
 #include "posenc/model/finding.h"
 
 namespace posenc {
-
-// Control characters and bytes that are no UTF-8 become '?', so that any report stays text; what is
-// longer than `most` bytes ends in "...".
-std::string printable(std::string_view, std::size_t most = 200);
 
 // Findings in the order in which they came, each once: where code, place and message come again the
 // higher severity counts, with its fix and value. Texts may quote a file: they are made printable.

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "io/files.h"
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"
 #include "posenc/io/gguf.h"
@@ -19,14 +20,27 @@ bool is_gguf(const std::filesystem::path& path) {
   return in.gcount() == 4 && std::string_view(magic, 4) == "GGUF";
 }
 
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 constexpr std::size_t kMostJson = 100'000'000;
 
 // A pipe: read once, whole.
 ModelSpec read_stream(const std::filesystem::path& path, const ReadOptions& options) {
-  const std::vector<std::byte> bytes = read_file(path, kMostBytes);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.substr(0, 4) == "GGUF") return read_gguf(bytes, path.string(), options);
+  const std::vector<std::byte> bytes =
+      read_array_file(path, [&](std::span<const std::byte> have) -> std::size_t {
+        if (have.size() < 4) return 4;
+        return text_of(have).substr(0, 4) == "GGUF" ? kMostBytes : kMostJson;
+      });
+  const std::string_view text = text_of(bytes);
+  const bool gguf = text.substr(0, 4) == "GGUF";
+  if (bytes.size() > (gguf ? kMostBytes : kMostJson))
+    throw FormatError(
+        path.string(), "",
+        gguf ? "a stream of GGUF may have 1 GiB: name a file" : "JSON may have at most 100 MB");
+  if (gguf) return read_gguf(bytes, path.string(), options);
   return read_hugging_face(parse_config(text, path.string()), path.string(), options);
 }
 
@@ -71,7 +85,11 @@ ModelSpec read_model(const std::filesystem::path& given, const ReadOptions& opti
     throw FormatError(given.string(), "file", "no such file");
   if (std::filesystem::is_directory(path, problem))
     throw FormatError(given.string(), "file", path.filename().string() + " is a directory");
-  if (!std::filesystem::is_regular_file(path, problem)) return read_stream(path, options);
+  if (!std::filesystem::is_regular_file(path, problem)) {
+    // What was named may be a pipe. What lies in a folder is not waited for.
+    if (path != given) throw FormatError(path.string(), "file", "is not a regular file");
+    return read_stream(path, options);
+  }
   // A file that is called so and does not begin so is a broken one.
   if (is_gguf(path) || path.extension() == ".gguf") {
     const MappedFile file(path);
@@ -80,9 +98,8 @@ ModelSpec read_model(const std::filesystem::path& given, const ReadOptions& opti
     return spec;
   }
   const std::vector<std::byte> bytes = read_file(path, kMostJson);
-  ModelSpec spec = read_hugging_face(
-      parse_config({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string()),
-      path.string(), options);
+  ModelSpec spec =
+      read_hugging_face(parse_config(text_of(bytes), path.string()), path.string(), options);
   // Beside a config lie weights with the names of its own program.
   if (spec.reader == "transformers")
     spec.weights = path.has_parent_path() ? path.parent_path().string() : std::string(".");

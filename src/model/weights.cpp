@@ -9,6 +9,7 @@
 
 #include "model/learned_tables.h"
 #include "posenc/core/error.h"
+#include "posenc/core/printable.h"
 #include "posenc/io/array.h"
 #include "posenc/io/gguf.h"
 #include "posenc/io/safetensors_edit.h"
@@ -56,7 +57,8 @@ std::map<std::string, std::string> shards(const std::filesystem::path& path) {
   for (const auto& [name, file] : all->as_object()) {
     if (!file.is_string() || file.as_string().empty() ||
         file.as_string().find_first_of("/\\") != std::string::npos || file.as_string()[0] == '.')
-      throw FormatError(path.string(), "#/weight_map/" + name, "must be a file beside the index");
+      throw FormatError(path.string(), "#/weight_map/" + printable(name),
+                        "must be a file beside the index");
     out[name] = file.as_string();
   }
   return out;
@@ -167,15 +169,17 @@ std::vector<double> ModelWeights::values(const StoredTensor& t) {
   if (state_->map != nullptr) return state_->gguf.values(state_->gguf.tensors[t.at], kMostElements);
   const SafetensorsEntry& e = state_->file(t.at / kInFile).index.tensors[t.at % kInFile];
   const auto type = float_type(e.dtype);
-  if (!type) throw FormatError(t.file, t.name, "must be F64, F32, F16 or BF16, got " + e.dtype);
+  if (!type)
+    throw FormatError(t.file, printable(t.name),
+                      "must be F64, F32, F16 or BF16, got " + printable(e.dtype));
   std::uint64_t count = 1;
   for (const Index n : e.shape) {
     if (n > 0 && count > kMostElements / static_cast<std::uint64_t>(n))
-      throw FormatError(t.file, t.name, "at most 2^27 elements are read");
+      throw FormatError(t.file, printable(t.name), "at most 2^27 elements are read");
     count *= static_cast<std::uint64_t>(n);
   }
   if (count * static_cast<std::uint64_t>(size_of(*type)) != e.data.size())
-    throw FormatError(t.file, t.name, "has other data than its shape needs");
+    throw FormatError(t.file, printable(t.name), "has other data than its shape needs");
   Array a = make_array(*type, {static_cast<Index>(count)});
   if (!e.data.empty()) std::memcpy(a.bytes.data(), e.data.data(), e.data.size());
   return a.doubles();

@@ -11,6 +11,7 @@
 #include "phase/row_layout.h"
 #include "posenc/core/error.h"
 #include "posenc/core/isa.h"
+#include "posenc/core/printable.h"
 #include "posenc/io/array.h"
 #include "posenc/io/safetensors_edit.h"
 #include "rotary/rows.h"
@@ -114,7 +115,7 @@ Place find_safetensors(std::span<const std::byte> bytes, const std::string& file
   p.layout = static_cast<TableLayout>(named - layouts.begin());
   const std::string& type = entry->dtype;
   if (type != "F32" && type != "F16" && type != "BF16")
-    throw FormatError(file, "#/cos_sin/dtype", "must be F32, F16 or BF16, got " + type);
+    throw FormatError(file, "#/cos_sin/dtype", "must be F32, F16 or BF16, got " + printable(type));
   p.dtype = type == "F32" ? DType::f32 : type == "F16" ? DType::f16 : DType::bf16;
   p.rows = entry->shape[0], p.columns = entry->shape[1];
   p.offset = static_cast<std::size_t>(entry->data.data() - bytes.data());

@@ -90,11 +90,57 @@ void TableStore::reclaim(TableVersion& v) noexcept {
   v.state.store(TableVersion::kFree);
 }
 
+// Takes over from a writer that a fork left behind: the version that it was filling is left alone.
+class TableStore::Writing {
+ public:
+  explicit Writing(TableStore& store) : store_(store) {
+    if (!store_.writer_.lock()) return;
+    for (TableVersion* v = store_.versions_.first.load(); v != nullptr; v = v->next) {
+      int building = TableVersion::kBuilding;
+      v->state.compare_exchange_strong(building, TableVersion::kLost);
+    }
+  }
+  ~Writing() { store_.writer_.unlock(); }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+
+ private:
+  TableStore& store_;
+};
+
+// The version is free again unless it was published.
+class TableStore::Building {
+ public:
+  explicit Building(TableVersion& v) : version_(v) { v.state.store(TableVersion::kBuilding); }
+  ~Building() {
+    int building = TableVersion::kBuilding;
+    version_.state.compare_exchange_strong(building, TableVersion::kFree);
+  }
+  Building(const Building&) = delete;
+  Building& operator=(const Building&) = delete;
+
+ private:
+  TableVersion& version_;
+};
+
 TableVersion& TableStore::unused() {
-  for (const auto& v : versions_)
-    if (v->state.load() == TableVersion::kFree) return *v;
-  versions_.push_back(std::make_unique<TableVersion>());
-  return *versions_.back();
+  TableVersion* found = versions_.first.load();
+  while (found != nullptr && found->state.load() != TableVersion::kFree) found = found->next;
+  if (found == nullptr) {
+    found = new TableVersion;
+    found->next = versions_.first.load();
+    versions_.first.store(found);
+  }
+  return *found;
+}
+
+TableStore::Versions::~Versions() {
+  for (TableVersion* v = first.load(); v != nullptr;) {
+    TableVersion* next = v->next;
+    const int state = v->state.load();
+    if (state != TableVersion::kLost && state != TableVersion::kFreeing) delete v;
+    v = next;
+  }
 }
 
 void TableStore::publish(TableVersion& v) noexcept {
@@ -110,6 +156,7 @@ void TableStore::rebuild(const RotarySpec& spec, Index positions, Index capacity
                          const Executor& executor) {
   const TableVersion* old = current_.load();
   TableVersion& v = unused();
+  const Building building(v);
   describe_version(v, spec, old ? old->dtype : v.dtype, old ? old->layout : v.layout);
   v.lineage = old ? old->lineage : std::vector<std::uint64_t>{};
   const std::uint64_t hash = rows_hash(spec);
@@ -157,7 +204,7 @@ TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, Tab
 
 void TableStore::grow(Index positions, const Executor& executor) {
   if (positions < 0) refuse("rotary table", "positions must not be negative", positions);
-  const std::lock_guard<std::mutex> lock(writer_);
+  const Writing writing(*this);
   TableVersion& v = *current_.load();
   const Index size = v.size.load();
   if (positions <= size) return;
@@ -171,7 +218,7 @@ void TableStore::grow(Index positions, const Executor& executor) {
 }
 
 void TableStore::replace(const RotarySpec& spec, const Executor& executor) {
-  const std::lock_guard<std::mutex> lock(writer_);
+  const Writing writing(*this);
   const TableVersion& v = *current_.load();
   rebuild(spec, v.size.load(), v.capacity, executor);
 }

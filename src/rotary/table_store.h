@@ -5,13 +5,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "posenc/core/executor.h"
 #include "posenc/io/gguf.h"
 #include "posenc/rotary/table.h"
+#include "rotary/writer_lock.h"
 
 namespace posenc::detail {
 
@@ -49,10 +49,12 @@ struct TableVersion {
   std::vector<const std::int32_t*> pair_axis;   // empty: one axis
   std::vector<std::uint64_t> lineage;           // hashes of the specs before and this
 
-  enum : int { kFree, kLive, kRetired, kFreeing };
+  // kBuilding: a writer fills it. kLost: its writer is a thread that a fork left behind; not touched again.
+  enum : int { kFree, kBuilding, kLive, kRetired, kFreeing, kLost };
   std::atomic<Index> size{0};
   std::atomic<Index> pins{0};
   std::atomic<int> state{kFree};
+  TableVersion* next = nullptr;  // of the store's list
 };
 
 // Readers pin the current version: two atomic operations, never a lock. Writers build aside,
@@ -79,6 +81,8 @@ class TableStore {
   TableStore(const RotarySpec&, Index positions, DType, TableLayout, BeyondTable, const Executor&);
   TableStore(const RotarySpec&, Index positions, DType, TableLayout, BeyondTable, MappedFile,
              const std::byte* base);
+  TableStore(const TableStore&) = delete;
+  TableStore& operator=(const TableStore&) = delete;
 
   void grow(Index positions, const Executor&);
   void replace(const RotarySpec&, const Executor&);
@@ -90,13 +94,22 @@ class TableStore {
   TableVersion* pin() noexcept;
   static void unpin(TableVersion&) noexcept;
   static void reclaim(TableVersion&) noexcept;
+  class Writing;           // holds writer_
+  class Building;          // of a version
   TableVersion& unused();  // under writer_
   void publish(TableVersion&) noexcept;
   void rebuild(const RotarySpec&, Index positions, Index capacity, const Executor&);
 
   BeyondTable beyond_ = BeyondTable::refuse;
-  std::mutex writer_;  // never taken by a reader
-  std::vector<std::unique_ptr<TableVersion>> versions_;
+  WriterLock writer_;  // never taken by a reader
+  // A list that one store makes longer: whole at every moment, in the child of a fork too.
+  struct Versions {
+    Versions() = default;
+    ~Versions();
+    Versions(const Versions&) = delete;
+    Versions& operator=(const Versions&) = delete;
+    std::atomic<TableVersion*> first{nullptr};
+  } versions_;
   std::atomic<TableVersion*> current_{nullptr};
 };
 

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
+#include <functional>
 #include <system_error>
 #include <thread>
 
+#include "io/files.h"
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"
+#include "posenc/io/gguf.h"
+#include "posenc/io/json.h"
 #include "support/temporary_directory.h"
 
 namespace posenc {
@@ -91,6 +98,143 @@ TEST(Files, LinksKeepPointing) {
   write_file_atomically(directory / "link", filled(2, 2));
   EXPECT_TRUE(fs::is_symlink(directory / "link"));
   EXPECT_EQ(read_file(directory / "target", 10), filled(2, 2));
+}
+
+TEST(Files, LinksToWhatIsNotThereYetAreFollowed) {
+  const test::TemporaryDirectory directory;
+  fs::create_directory(directory / "sub");
+  fs::create_symlink("../second", directory / "sub/first");
+  fs::create_symlink("target", directory / "second");
+  fs::create_symlink((directory / "sub/first").string(), directory / "link");
+  write_file_atomically(directory / "link", filled(2, 2));
+  EXPECT_TRUE(fs::is_symlink(directory / "link"));
+  EXPECT_TRUE(fs::is_symlink(directory / "second"));
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(directory / "target")));
+  EXPECT_EQ(read_file(directory / "link", 10), filled(2, 2));
+}
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Files, LoopsOfLinksAreNamed) {
+  const test::TemporaryDirectory directory;
+  fs::create_symlink("b", directory / "a");
+  fs::create_symlink("a", directory / "b");
+  for (const auto& f :
+       {std::function<void()>([&] { read_file(directory / "a", 10); }),
+        std::function<void()>([&] { MappedFile map(directory / "a"); }),
+        std::function<void()>([&] { write_file_atomically(directory / "a", filled(1, 1)); })})
+    EXPECT_THAT(message_of(f), testing::HasSubstr("its symbolic links form a loop"));
+}
+
+TEST(Files, ReplacingKeepsTheMode) {
+  const test::TemporaryDirectory directory;
+  const ::mode_t mask = ::umask(022);
+  write_file_atomically(directory / "new", filled(1, 1));
+  EXPECT_EQ(fs::status(directory / "new").permissions(), fs::perms(0644));
+  for (const unsigned mode : {0600u, 0640u, 0666u, 0444u, 0755u}) {
+    fs::permissions(directory / "new", fs::perms(mode));
+    write_file_atomically(directory / "new", filled(2, 2));
+    EXPECT_EQ(fs::status(directory / "new").permissions(), fs::perms(mode));
+  }
+  ::umask(mask);
+}
+
+TEST(Files, NamesAsLongAsTheSystemAllows) {
+  const test::TemporaryDirectory directory;
+  std::string accents(3, 'x');
+  while (accents.size() < 254) accents += "\xc3\xa9";
+  for (const std::string& name : {std::string(244, 'n'), std::string(255, 'n'), accents}) {
+    write_file_atomically(directory / name, filled(3, 3));
+    EXPECT_EQ(read_file(directory / name, 10), filled(3, 3));
+  }
+  EXPECT_EQ(entries(directory.path()), 3u);
+}
+
+TEST(Files, UnfinishedOnesAreRemovedOnRequest) {
+  const test::TemporaryDirectory directory;
+  const auto bytes = filled(1000, 1);
+  const std::span<const std::byte> parts[] = {bytes, bytes};
+  std::size_t seen = 0;
+  EXPECT_THROW(write_parts_atomically(directory / "a", parts,
+                                      [&](std::size_t) {
+                                        if (seen == 0) seen = entries(directory.path());
+                                        remove_unfinished_files();
+                                        EXPECT_EQ(entries(directory.path()), 0u);
+                                      }),
+               std::system_error);
+  EXPECT_EQ(seen, 1u);
+  write_file_atomically(directory / "a", bytes);
+  remove_unfinished_files();
+  EXPECT_EQ(entries(directory.path()), 1u) << "what is finished stays";
+}
+
+// The reader of a pipe that has no end stops where the header says.
+template <class Read>
+void feed(const fs::path& pipe, const std::vector<std::byte>& begin, Read&& read) {
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ::signal(SIGPIPE, SIG_IGN);
+  std::atomic<std::size_t> written{0};
+  std::thread writer([&] {
+    const int fd = ::open(pipe.c_str(), O_WRONLY);
+    std::vector<std::byte> more = begin;
+    more.resize(begin.size() + 65536);
+    while (::write(fd, more.data(), more.size()) > 0 && written < (std::size_t{1} << 28))
+      written += more.size(), more.assign(65536, std::byte{0});
+    ::close(fd);
+  });
+  read();
+  writer.join();
+  EXPECT_LT(written, std::size_t{1} << 24);
+}
+
+TEST(Files, StreamsOfArraysEndWhereTheirHeaderSays) {
+  const test::TemporaryDirectory directory;
+  const Array a = make_array(DType::f32, {100, 3});
+  feed(directory / "a.npy", npy_bytes(a), [&] {
+    EXPECT_THAT(message_of([&] { read_npy(directory / "a.npy"); }),
+                testing::HasSubstr("the shape needs 1200 bytes of data, got 1201"));
+  });
+  feed(directory / "zeros.npy", {}, [&] {
+    EXPECT_THAT(message_of([&] { read_npy(directory / "zeros.npy"); }),
+                testing::HasSubstr("is no .npy file"));
+  });
+  feed(directory / "a.safetensors", safetensors_bytes({{"a", a}}), [&] {
+    EXPECT_THAT(message_of([&] { read_safetensors(directory / "a.safetensors"); }),
+                testing::HasSubstr("they end at 1200 of 1201 bytes"));
+  });
+  EXPECT_THROW(read_npy("/dev/zero"), FormatError);
+  EXPECT_THROW(read_safetensors("/dev/zero"), FormatError);
+}
+
+TEST(Files, StreamsOfArraysThatEndAreRead) {
+  const test::TemporaryDirectory directory;
+  Array a = make_array(DType::f32, {100, 3});
+  a.bytes[7] = std::byte{9};
+  const std::pair<const char*, std::vector<std::byte>> files[] = {
+      {"a.npy", npy_bytes(a)}, {"a.safetensors", safetensors_bytes({{"a", a}})}};
+  for (const auto& [name, bytes] : files) {
+    const fs::path pipe = directory / name;
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    std::thread writer([&, &bytes = bytes] { write_file_atomically(pipe, bytes); });
+    const Array got = pipe.extension() == ".npy" ? read_npy(pipe) : read_safetensors(pipe).at("a");
+    writer.join();
+    EXPECT_EQ(got.shape, a.shape);
+    EXPECT_EQ(got.bytes, a.bytes);
+  }
+}
+
+TEST(Files, WhatMustBeARegularFileIsNotWaitedFor) {
+  const test::TemporaryDirectory directory;
+  ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
+  EXPECT_THROW(read_json(directory / "pipe"), FormatError);
+  EXPECT_THROW(MappedFile(directory / "pipe"), FormatError);
 }
 
 TEST(Files, DevicesAreWrittenThrough) {

@@ -146,6 +146,13 @@ TEST(Json, ErrorsStayShort) {
             1000u);
 }
 
+TEST(Json, ErrorsShowNamesAsTextCutAtEightyCharacters) {
+  EXPECT_EQ(refusal(R"({"\u001b[2J\u0000x": 1, "\u001b[2J\u0000x": 1})").place, "#/?[2J?x");
+  const std::string name(100, 'n');
+  EXPECT_EQ(refusal("{\"" + name + "\": 1, \"" + name + "\": 1}").place,
+            "#/" + std::string(80, 'n') + "...");
+}
+
 TEST(Json, TypesAreChecked) {
   const Json j = Json::array({Json(1), Json("x")});
   EXPECT_THROW(j.as_object(), std::invalid_argument);

@@ -168,6 +168,16 @@ TEST(Safetensors, RefusesOverlapsHolesAndDuplicates) {
               HasSubstr("twice"));
 }
 
+TEST(Safetensors, ErrorsShowNamesAsTextCutAtEightyCharacters) {
+  const auto broken = [](const std::string& name) {
+    return refusal(file(
+        "{\"" + name + "\": {\"dtype\": \"F32\", \"shape\": 1, \"data_offsets\": [0, 4]}}", 4));
+  };
+  EXPECT_EQ(broken("\\u001b[31m\\u0000w"), "f.safetensors: #/?[31m?w: shape must be a list");
+  EXPECT_EQ(broken(std::string(200, 'w')),
+            "f.safetensors: #/" + std::string(80, 'w') + "...: shape must be a list");
+}
+
 TEST(Safetensors, WritesAlignedAndReadsBack) {
   const test::TemporaryDirectory directory;
   test::Random random(2);

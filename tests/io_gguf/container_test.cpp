@@ -74,6 +74,34 @@ TEST(GgufContainer, KnowsWhatALlama31Says) {
             (std::vector<Index>{16, 24, 24, 0}));
 }
 
+// One key of type u8 whose value the file lacks.
+std::string refusal_of_key(const std::string& key) {
+  std::vector<std::byte> bytes;
+  const auto put = [&](const auto& value) {
+    const auto* p = reinterpret_cast<const std::byte*>(&value);
+    bytes.insert(bytes.end(), p, p + sizeof value);
+  };
+  for (const char c : {'G', 'G', 'U', 'F'}) put(c);
+  put(std::uint32_t{3}), put(std::uint64_t{0}), put(std::uint64_t{1});
+  put(std::uint64_t{key.size()});
+  for (const char c : key) put(c);
+  put(std::uint32_t{99});
+  put(std::uint64_t{0});
+  try {
+    parse_gguf(bytes, "m.gguf");
+  } catch (const FormatError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(GgufContainer, ErrorsShowNamesAsTextCutAtEightyCharacters) {
+  EXPECT_EQ(refusal_of_key(std::string("a\0\033[2J\xff", 7)),
+            "m.gguf: a??[2J?: no value has type 99 (byte 43)");
+  EXPECT_EQ(refusal_of_key(std::string(300, 'k')).substr(0, 90),
+            "m.gguf: " + std::string(80, 'k') + "..");
+}
+
 TEST(GgufContainer, ReadsValuesOfEveryWidth) {
   const auto bytes = slurp(kFiles / "accept_every_type.gguf");
   const GgufFile f = parse_gguf(bytes, "accept_every_type.gguf");

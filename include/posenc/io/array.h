@@ -27,6 +27,7 @@ POSENC_API Array make_array(const TensorView&);                // dense copy
 
 using Arrays = std::map<std::string, Array>;
 
+// read_npy and read_safetensors take from a pipe or device what the header says, at most 16 GiB.
 // .npy versions 1 to 3, C or Fortran order, both byte orders. Throws FormatError.
 POSENC_API Array read_npy(const std::filesystem::path&);
 // bf16 is refused: .npy has no such type. Written aside and renamed.
@@ -44,9 +45,15 @@ POSENC_API std::vector<std::byte> safetensors_bytes(
 POSENC_API Array parse_npy(std::span<const std::byte>, const std::string& file);
 POSENC_API Arrays parse_safetensors(std::span<const std::byte>, const std::string& file);
 
-// Whole file in memory, at most `limit` bytes. Throws FormatError.
+// Whole file in memory, at most `limit` bytes, of a pipe or device too. Throws FormatError.
 POSENC_API std::vector<std::byte> read_file(const std::filesystem::path&, std::size_t limit);
-// Written to a temporary file beside it, flushed and renamed; on failure nothing is left.
+// Written to a temporary file beside it, flushed and renamed; on failure nothing is left. A file that is replaced
+// keeps its mode; a symbolic link keeps pointing and what it points to is written, be it there or not. Pipes and
+// devices are written through. Throws std::system_error. A pipe whose reader has closed it raises SIGPIPE, as write()
+// does: a host that ignores the signal gets the exception.
 POSENC_API void write_file_atomically(const std::filesystem::path&, std::span<const std::byte>);
+// Removes the temporary files that are being written just now. Async-signal-safe: for a handler of SIGINT and SIGTERM
+// that ends the process. The library installs none.
+POSENC_API void remove_unfinished_files() noexcept;
 
 }  // namespace posenc

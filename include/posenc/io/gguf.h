@@ -95,6 +95,8 @@ struct GgufFile {
 POSENC_API GgufFile parse_gguf(std::span<const std::byte>, const std::string& file);
 
 // A file mapped read-only, so that gigabytes of weights are never read for a page of metadata.
+// Regular files alone. While it is mapped the file must not become shorter: reading bytes that are
+// no longer there raises SIGBUS, which ends the process. Replace files by renaming instead.
 class POSENC_API MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path&);  // throws FormatError

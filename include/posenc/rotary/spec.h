@@ -3,7 +3,9 @@
 // is two small functions: the spectrum that scalings act on, and where its pairs stand in a head.
 #pragma once
 #include <concepts>
+#include <initializer_list>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "posenc/core/describe.h"
@@ -71,8 +73,14 @@ concept RotaryScheme = Described<S> && requires(const S& s, const Spectrum& scal
   { s.place(scaled) } -> std::same_as<RotarySpec>;
 };
 
-// Definition x scalings x length -> spec. Anything callable as Spectrum(Spectrum, Context) may
-// stand in the chain; Scaling (registry.h) does.
+// What may stand in a chain of scalings: a policy, or Scaling (registry.h).
+template <class P>
+concept Rescales = requires(const P& scaling, Spectrum in, Context c) {
+  { scaling.rescale(std::move(in), c) } -> std::same_as<Spectrum>;
+};
+
+// Definition x scalings x length -> spec: resolve(rope, Yarn{...}), resolve(rope, {Linear{4}}),
+// or any range of scalings, applied in order.
 template <RotaryScheme S, class Chain>
 RotarySpec resolve(const S& scheme, const Chain& chain, Context context = {}) {
   Spectrum s = scheme.spectrum();
@@ -80,6 +88,14 @@ RotarySpec resolve(const S& scheme, const Chain& chain, Context context = {}) {
   RotarySpec spec = scheme.place(s);
   check(spec);
   return spec;
+}
+template <RotaryScheme S, Rescales P>
+RotarySpec resolve(const S& scheme, const P& scaling, Context context = {}) {
+  return resolve(scheme, std::span<const P>(&scaling, 1), context);
+}
+template <RotaryScheme S, Rescales P>
+RotarySpec resolve(const S& scheme, std::initializer_list<P> chain, Context context = {}) {
+  return resolve(scheme, std::span<const P>(chain.begin(), chain.size()), context);
 }
 template <RotaryScheme S>
 RotarySpec resolve(const S& scheme) {
