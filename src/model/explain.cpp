@@ -171,12 +171,12 @@ void add_key_cache(const ModelSpec& spec, Json& out) {
 // Bytes of a float32 table of cosine and sine for the whole context, one for each different
 // rotary; of what the table-free path keeps (64-bit turns); of cached keys.
 Json memory_json(const ModelSpec& spec) {
-  std::vector<const RotarySpec*> different;
+  std::vector<const SharedRotary*> different;
   double pairs = 0;
   for (const auto& layer : spec.layers) {
-    const auto equal = [&](const RotarySpec* other) { return *other == *layer.rotary; };
+    const auto equal = [&](const SharedRotary* other) { return *other == layer.rotary; };
     if (!layer.rotary || std::any_of(different.begin(), different.end(), equal)) continue;
-    different.push_back(&*layer.rotary);
+    different.push_back(&layer.rotary);
     for (const auto& b : layer.rotary->blocks) pairs += static_cast<double>(b.pairs());
   }
   const double table = pairs * 8 * static_cast<double>(spec.context.value);

@@ -203,6 +203,8 @@ TEST(HostileSizes, AnAnswerIsBounded) {
   ASSERT_FALSE(spec.has_error());
   EXPECT_THROW((void)explain_json(spec), ArgumentError);
   EXPECT_EQ(explain_json(spec, 199).at("layers").as_array().size(), 1u);
+  // In memory they are one.
+  EXPECT_EQ(&*spec.layers.front().rotary, &*spec.layers.back().rotary);
 }
 
 }  // namespace
