@@ -54,27 +54,6 @@ ReadOptions read_options(const SubjectOptions& o) {
   return r;
 }
 
-ModelSpec read_stdin_model(const ReadOptions& options) {
-  // Bounded before it is read: stdin may have no end.
-  const auto read_to = [text = std::string()](std::size_t size) mutable -> const std::string& {
-    while (text.size() < size && std::cin) {
-      const std::size_t have = text.size();
-      text.resize(std::min(size, have + have / 2 + 65536));
-      std::cin.read(text.data() + have, static_cast<std::streamsize>(text.size() - have));
-      text.resize(have + static_cast<std::size_t>(std::cin.gcount()));
-    }
-    return text;
-  };
-  const bool gguf = read_to(4) == "GGUF";
-  const std::size_t most = gguf ? std::size_t{1} << 30 : 100'000'000;
-  const std::string& text = read_to(most + 1);
-  if (text.size() > most)
-    throw InputError(gguf ? "-: GGUF on stdin may have 1 GiB; name the file instead"
-                          : "-: JSON may have at most 100 MB");
-  if (gguf) return read_gguf(std::as_bytes(std::span(text.data(), text.size())), "-", options);
-  return read_hugging_face(parse_config(text, "-"), "-", options);
-}
-
 Index integer(std::string_view text) {
   Index v = 0;
   const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
@@ -239,7 +218,7 @@ std::string absent(const std::string& text) {
 
 ModelSpec read_model_argument(const SubjectOptions& o) {
   const ReadOptions options = read_options(o);
-  if (o.text == "-") return read_stdin_model(options);
+  if (o.text == "-") return read_model(std::cin, "-", options);
   if (!exists(o.text)) throw InputError(o.text + ": no such file or directory" + absent(o.text));
   const std::string ending = std::filesystem::path(o.text).extension().string();
   for (const char* weights : {".safetensors", ".npy", ".npz", ".bin", ".pt", ".pth", ".onnx"})

@@ -93,6 +93,8 @@ void add_layers(const Architecture& arch, const Hparams& h, const DivisorTensors
     for (Index il = 0; il < count && !keys.failed(); ++il) {
       out.push_back(lower_layer(arch, of, divisors, keys, il % h.run_layers, length));
       out.back().index = il;
+      if (il > 0 && out[out.size() - 2].rotary == out.back().rotary)
+        out.back().rotary = out[out.size() - 2].rotary;
     }
   };
   stack(h, layers.value, m.layers);
