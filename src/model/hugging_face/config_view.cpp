@@ -48,12 +48,6 @@ std::optional<Value> Report::assumed(std::string_view key) {
   return Value{std::move(json), Origin::user, "--assume " + it->first};
 }
 
-std::string shown(const Json& j) {
-  std::string text = j.dump();
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
-}
-
 bool truthy(const Json& j) {
   if (j.is_null()) return false;
   if (j.is_bool()) return j.as_bool();

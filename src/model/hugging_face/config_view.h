@@ -45,8 +45,6 @@ struct Report : Diagnostics {
   void merge_visits(const Report& other);
 };
 
-// Short text of a value for a message.
-std::string shown(const Json&);
 // What Python takes as true.
 bool truthy(const Json&);
 
