@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <system_error>
 
 namespace posenc {
@@ -44,6 +45,16 @@ ArgumentError::ArgumentError(std::string_view who, std::string_view field, std::
       field_(field),
       rule_(rule),
       value_(value) {}
+
+OutOfMemory::OutOfMemory(std::string_view who, std::string_view what, std::size_t bytes,
+                         std::string_view limit)
+    : text_([&] {
+        const bool counts = bytes != std::numeric_limits<std::size_t>::max();
+        const std::string size = counts ? std::to_string(bytes) : "more than 2^64";
+        return sentence(who, std::string(what) + " needs " + size + " bytes, " + std::string(limit),
+                        {});
+      }()),
+      bytes_(bytes) {}
 
 void refuse(std::string_view who, std::string_view rule) {
   throw ArgumentError(who, field_of(rule), rule, {});
