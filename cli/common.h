@@ -70,6 +70,8 @@ struct PositionList {
   operator Positions() const { return owned; }  // NOLINT(google-explicit-constructor)
 };
 PositionList read_positions(std::string_view);
+// "4,097 tokens and more": the lengths for which the frequencies hold; empty: all.
+std::string lengths_text(const RotarySpec&);
 // Refuses positions of a length for which the spec does not hold, saying which --context does. With
 // a --context that covers them they are a part of a sequence of that length.
 void check_lengths(const SubjectOptions&, const RotarySpec&, const Positions&);
