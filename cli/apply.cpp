@@ -140,11 +140,19 @@ Arrays turned(const ApplyOptions& o, const Subject& subject) {
   const RotateMode sense = enum_word<RotateMode>("--sense", o.sense);
   const PositionList list = read_positions(o.positions);
   Queries all = read_queries(o, spec.head_dim, list, subject.title);
-  const RotaryPlan plan(spec, all.dtype());
+  const RotaryPlan plan(spec, all.dtype(), {.outside = OutsideRange::allow});
   const Positions p = spread_over_axes(list, spec.axes());
-  plan.apply(all.x, all.x, p, sense);
+  if (sense != RotateMode::shift) check_lengths(o.subject, spec, p);
+  plan.apply(all.x, p, sense);
   if (o.temperature) apply_temperature(subject, o, all.x.q, p);
   return std::move(all.arrays);
+}
+
+// What holds the lengths of a spectrum.
+RotarySpec spec_of(const Spectrum& s) {
+  RotarySpec spec;
+  spec.blocks.emplace_back().spectrum = s;
+  return spec;
 }
 
 // PoPE is no rotation in place: heads of d channels become heads of 2 d, and keys have a bias.
@@ -158,8 +166,9 @@ Arrays polar(const ApplyOptions& o, const Subject& subject) {
   const Spectrum spectrum = resolve_spectrum(*subject.encoding, {o.subject.context.value_or(0)});
   const PositionList list = read_positions(o.positions);
   Queries all = read_queries(o, spectrum.pairs(), list, subject.title);
-  const PopePlan plan(spectrum, all.dtype());
+  const PopePlan plan(spectrum, all.dtype(), {.outside = OutsideRange::allow});
   const Positions p = spread_over_axes(list, 1);
+  check_lengths(o.subject, spec_of(spectrum), p);
   Array bias;
   if (!o.bias.empty()) bias = read_array(o.bias, "bias");
   Arrays out;

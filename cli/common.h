@@ -72,6 +72,11 @@ struct PositionList {
   operator Positions() const { return owned; }  // NOLINT(google-explicit-constructor)
 };
 PositionList read_positions(std::string_view);
+// "4,097 tokens and more": the lengths for which the frequencies hold; empty: all.
+std::string lengths_text(const RotarySpec&);
+// Refuses positions of a length for which the spec does not hold, saying which --context does. With
+// a --context that covers them they are a part of a sequence of that length.
+void check_lengths(const SubjectOptions&, const RotarySpec&, const Positions&);
 // One list of positions for a spec with several axes: every axis takes it (text tokens of M-RoPE);
 // said on stderr. Any other disagreement is refused.
 Positions spread_over_axes(const PositionList&, Index axes);

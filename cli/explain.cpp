@@ -83,6 +83,9 @@ std::string rotary_text(const RotarySpec& r) {
     if (b.spectrum.logit_factor != 1)
       s += fmt::format("      softmax scale times {}\n", short_number(b.spectrum.logit_factor, 8));
   }
+  if (const std::string lengths = lengths_text(r); !lengths.empty())
+    s += fmt::format("      for {}: at other lengths other frequencies take over (--context N)\n",
+                     lengths);
   return s;
 }
 

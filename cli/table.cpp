@@ -204,9 +204,13 @@ Arrays rotary_table(const Subject& subject, const TableOptions& o) {
   } else if (o.what == "turns") {
     out.emplace(o.what, turns(spec));
   } else if (o.what == "angles") {
-    out.emplace(o.what, angles(only_block(spec).spectrum, read_positions(o.positions)));
+    const PositionList list = read_positions(o.positions);
+    check_lengths(o.subject, spec, list);
+    out.emplace(o.what, angles(only_block(spec).spectrum, list));
   } else {
-    out = rows(spec, read_positions(o.positions), o);
+    const PositionList list = read_positions(o.positions);
+    check_lengths(o.subject, spec, list);
+    out = rows(spec, list, o);
   }
   return out;
 }

@@ -13,14 +13,14 @@ int main() {
 
   // All at once, for comparison.
   std::vector<float> whole(kTokens * kDim, 1.0f);
-  plan.apply(QK{heads(whole.data(), kTokens, 1, kDim), {}}, arange(0, kTokens));
+  plan.apply(heads(whole.data(), kTokens, 1, kDim), arange(0, kTokens));
 
   double difference = 0;
   for (Index rank = 0; rank < kRanks; ++rank) {
     // Zigzag: rank r owns chunks r and 2 ranks - 1 - r, so that causal work is balanced.
     const std::vector<Index> mine = shard_tokens(kTokens, kRanks, rank, ShardLayout::zigzag);
     std::vector<float> q(mine.size() * kDim, 1.0f);
-    plan.apply(QK{heads(q.data(), static_cast<Index>(mine.size()), 1, kDim), {}},
+    plan.apply(heads(q.data(), static_cast<Index>(mine.size()), 1, kDim),
                positions(std::span<const Index>(mine)));
     for (std::size_t t = 0; t < mine.size(); ++t)
       for (std::size_t d = 0; d < kDim; ++d) {

@@ -24,8 +24,8 @@ int main() {
           &cache[static_cast<std::size_t>((layer * kMostTokens + position) * kKeyHeads * kDim)];
       for (float& x : q) x = 1;
       for (Index i = 0; i < kKeyHeads * kDim; ++i) k[i] = 1;
-      const QK qk{heads(q.data(), 1, kQueryHeads, kDim), heads(k, 1, kKeyHeads, kDim)};
-      plan.apply_rows(qk, qk, row_view);
+      plan.apply_rows(heads(q.data(), 1, kQueryHeads, kDim), heads(k, 1, kKeyHeads, kDim),
+                      row_view);
     }
   }
   std::printf("key of token 15 in layer 3: %.6f %.6f\n",

@@ -15,13 +15,14 @@ int main(int argc, char** argv) {
     require_readable(model);  // throws, naming what is missing: nothing is guessed
     for (const LayerSpec& layer : model.layers) {
       if (!layer.rotary) continue;
-      const RotaryPlan plan(*layer.rotary, DType::f32);  // microseconds: one a layer type
+      // Microseconds: one a layer type. The position below is a part of a sequence as long as the
+      // context that the frequencies were taken for.
+      const RotaryPlan plan(*layer.rotary, DType::f32, {.outside = OutsideRange::allow});
       std::vector<float> q(static_cast<std::size_t>(layer.rotary->head_dim), 1.0f);
-      const QK qk{heads(q.data(), 1, 1, layer.rotary->head_dim), {}};
       OwnedPositions p = arange(1000, 1);
       p.axes = static_cast<std::int32_t>(layer.rotary->axes());
       p.value = std::vector<Index>(static_cast<std::size_t>(p.axes), 1000);  // a text token
-      plan.apply(qk, p);
+      plan.apply(heads(q.data(), 1, 1, layer.rotary->head_dim), p);
       std::printf("%s, layer %d at position 1000: first channel %.6f\n", model.model_type.c_str(),
                   static_cast<int>(layer.index),
                   q[static_cast<std::size_t>(layer.rotary->blocks[0].offset)]);

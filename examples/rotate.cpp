@@ -12,12 +12,12 @@ int main() {
   const RotaryPlan plan(resolve(rope), DType::f32);
 
   const Index tokens = 4;
-  std::vector<float> q(tokens * 32 * 128, 1.0f), k(tokens * 8 * 128, 1.0f);
-  const QK qk{heads(q.data(), tokens, 32, 128), heads(k.data(), tokens, 8, 128)};
+  std::vector<float> q_data(tokens * 32 * 128, 1.0f), k_data(tokens * 8 * 128, 1.0f);
+  const Heads q = heads(q_data.data(), tokens, 32, 128), k = heads(k_data.data(), tokens, 8, 128);
 
-  plan.apply(qk, arange(0, tokens));  // in place, q and k in one pass, no table
-  std::printf("token 3, head 0: %.6f %.6f\n", q[3 * 32 * 128], q[3 * 32 * 128 + 64]);
+  plan.apply(q, k, arange(0, tokens));  // in place, q and k in one pass, no table
+  std::printf("token 3, head 0: %.6f %.6f\n", q_data[3 * 32 * 128], q_data[3 * 32 * 128 + 64]);
 
-  plan.apply(qk, arange(0, tokens), RotateMode::inverse);  // and back
-  std::printf("turned back:     %.6f %.6f\n", q[3 * 32 * 128], q[3 * 32 * 128 + 64]);
+  plan.apply(q, k, arange(0, tokens), RotateMode::inverse);  // and back
+  std::printf("turned back:     %.6f %.6f\n", q_data[3 * 32 * 128], q_data[3 * 32 * 128 + 64]);
 }

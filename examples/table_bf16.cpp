@@ -24,8 +24,8 @@ int main() {
     const Heads all =
         heads(tensor(static_cast<void*>(data), DType::bf16, {tokens, kQuery + 2 * kKey, kDim}),
               Layout::thd);
-    const QK qk{slice_heads(all, 0, kQuery), slice_heads(all, kQuery, kKey)};  // v stays as it is
-    apply(plan, qk, table, arange(first, tokens));                             // in place
+    const Heads q = slice_heads(all, 0, kQuery), k = slice_heads(all, kQuery, kKey);
+    apply(plan, q, k, table, arange(first, tokens));  // in place; v stays as it is
   };
   turn(0, kPrompt);                                    // the prompt at once
   for (Index p = kPrompt; p < kMost; ++p) turn(p, 1);  // then token by token

@@ -74,7 +74,7 @@ class DLTensor(ctypes.Structure):  # PosencDLTensor of dlpack_abi.h
 
 
 class Error(ctypes.Structure):  # posenc_error
-    _fields_ = [("message", ctypes.c_char * 512)]
+    _fields_ = [("struct_size", ctypes.c_size_t), ("message", ctypes.c_char * 512)]
 
 
 def dltensor(tensor):
@@ -90,9 +90,9 @@ def dltensor(tensor):
 class Posenc:
     def __init__(self, path, dtype):
         self.library = ctypes.CDLL(str(path))
-        self.error, self.plan = Error(), ctypes.c_void_p()
+        self.error, self.plan = Error(ctypes.sizeof(Error)), ctypes.c_void_p()
         self.check(self.library.posenc_plan_from_scheme(
-            b"rope head_dim=128 pairing=half_split base=500000", ctypes.c_int64(0), POSENC_DTYPE[dtype],
+            b"rope head_dim=128 pairing=half_split base=500000", ctypes.c_int64(0), POSENC_DTYPE[dtype], None,
             ctypes.byref(self.plan), ctypes.byref(self.error)))
 
     def check(self, status):

@@ -85,7 +85,7 @@ std::vector<double> scores(Side& q, Side& k, const std::vector<double>& grad) {
 
 void run_pope(Check& check) {
   const Spectrum spectrum = spectrum_of(check);
-  const PopePlan plan(spectrum, DType::f64);
+  const PopePlan plan(spectrum, DType::f64, {.outside = OutsideRange::allow});
   check.expect("inv_freq", spectrum.frequency, {spectrum.heads, spectrum.axes, spectrum.pairs()});
   const OwnedPositions positions = positions_of(check);
   Array bias;

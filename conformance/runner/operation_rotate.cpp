@@ -203,7 +203,7 @@ Turned turn_by_rows(const Check& check, const RotarySpec& spec, DType dtype) {
            stream_of(check, "k", dtype, spec.head_dim)};
   Given given;
   given_rows(check, dtype, given);
-  RotaryPlan(spec, dtype)
+  RotaryPlan(spec, dtype, {.outside = OutsideRange::allow})
       .apply_rows(QK{t.q.in_view(), t.k.in_view()}, QK{t.q.out_view(), t.k.out_view()}, given.rows,
                   sense_of(check));
   return t;
@@ -212,7 +212,7 @@ Turned turn(const Check& check, const RotarySpec& spec, DType dtype,
             const OwnedPositions& positions) {
   Turned t{stream_of(check, "q", dtype, spec.head_dim),
            stream_of(check, "k", dtype, spec.head_dim)};
-  RotaryPlan(spec, dtype)
+  RotaryPlan(spec, dtype, {.outside = OutsideRange::allow})
       .apply(QK{t.q.in_view(), t.k.in_view()}, QK{t.q.out_view(), t.k.out_view()}, positions,
              sense_of(check));
   return t;
@@ -283,7 +283,7 @@ void run_phase_gradients(Check& check) {
   gradients.frequency = frequency.view();
   gradients.gain = gain.view();
   if (check.array_name("out", "position") != nullptr) gradients.position = position.view();
-  const RotaryPlan plan(spec, dtype);
+  const RotaryPlan plan(spec, dtype, {.outside = OutsideRange::allow});
   const QK qk{in.view(), {}};
   std::vector<std::byte> memory;
   plan.phase_gradients(qk, QK{d_out.view(), {}}, positions, gradients,
@@ -322,7 +322,7 @@ void run_row_gradients(Check& check) {
   given_rows(check, dtype, given);
   Array cos = make_array(DType::f64, given.cos.data.shape);
   Array sin = make_array(DType::f64, given.sin.data.shape);
-  RotaryPlan(spec, dtype)
+  RotaryPlan(spec, dtype, {.outside = OutsideRange::allow})
       .row_gradients(QK{in.view(), {}}, QK{d_out.view(), {}}, given.rows, {cos.view(), sin.view()});
   check.expect("cos", cos.doubles(), cos.shape);
   check.expect("sin", sin.doubles(), sin.shape);

@@ -116,11 +116,11 @@ void expect_distances(Check& check, const DistanceMap& map, const OwnedPositions
 
 void run_scores(Check& check) {
   const RotarySpec spec = rotary_of(check);
-  const RotaryPlan plan(spec, DType::f64);
+  const RotaryPlan plan(spec, DType::f64, {.outside = OutsideRange::allow});
   // Programs that turn cached keys by another rule than queries.
   const RotaryPlan k_plan(
       check.find("k_scheme") == nullptr ? spec : resolve(encoding_of(check, "k_scheme")),
-      DType::f64);
+      DType::f64, {.outside = OutsideRange::allow});
   const Slice q = check.input("q"), k = check.input("k");
   const std::string letters = letters_of(check, q);
   const HeadsArray q_in = heads_of(q, DType::f64, letters, spec.head_dim);

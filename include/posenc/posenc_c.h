@@ -5,7 +5,12 @@
 
    Every call that can fail returns a posenc_status and, where `error` is not null, writes one
    sentence there ("[rope] head_dim must be positive and even, got 7"). Out parameters are written
-   only on success. */
+   only on success.
+
+   Structs grow at their end. The first member of each says how many bytes the caller's has:
+       posenc_error error = {.struct_size = sizeof error};
+   A smaller one, of a program compiled with an older header, is read and written only so far; of a
+   larger one the rest is set to 0. A size of 0 or below the first field is refused. */
 #ifndef POSENC_C_H_
 #define POSENC_C_H_
 #include <stddef.h>
@@ -26,7 +31,9 @@ typedef enum posenc_status {
   POSENC_FAILED = 4 /* anything else; the message says what */
 } posenc_status;
 
+/* Of a wrong struct_size: the call does nothing and returns POSENC_INVALID_ARGUMENT. */
 typedef struct posenc_error {
+  size_t struct_size;
   char message[512]; /* always terminated; cut when longer */
 } posenc_error;
 
@@ -68,12 +75,32 @@ typedef enum posenc_verdict {
   POSENC_IMPOSSIBLE = 2
 } posenc_verdict;
 
+/* A call whose largest position + 1 is a length for which the plan's frequencies do not hold. */
+typedef enum posenc_outside {
+  POSENC_OUTSIDE_REFUSE = 0,
+  POSENC_OUTSIDE_ALLOW = 1, /* the caller knows the length by other means */
+  POSENC_OUTSIDE_NONE = POSENC_NONE
+} posenc_outside;
+
+typedef enum posenc_severity {
+  POSENC_NOTE = 0,
+  POSENC_WARNING = 1,
+  POSENC_ERROR = 2
+} posenc_severity;
+
 typedef struct posenc_plan posenc_plan;
 typedef struct posenc_table posenc_table;
 typedef struct posenc_snapshot posenc_snapshot;
-typedef struct posenc_pope posenc_pope; /* PoPE: no rotation, the width doubles */
+typedef struct posenc_pope posenc_pope;   /* PoPE: no rotation, the width doubles */
+typedef struct posenc_model posenc_model; /* what a model's files say */
+
+typedef struct posenc_plan_options {
+  size_t struct_size;
+  posenc_outside outside;
+} posenc_plan_options;
 
 typedef struct posenc_plan_info {
+  size_t struct_size;
   int64_t head_dim;        /* channels of a head */
   int64_t axes;            /* position streams that a call must give */
   int64_t blocks;          /* windows of a head that turn; 0: none does */
@@ -84,6 +111,25 @@ typedef struct posenc_plan_info {
   double logit_factor;     /* on the softmax scale; the caller multiplies it in */
 } posenc_plan_info;
 
+/* What a reader found in a model's files. Texts are valid as long as the model. */
+typedef struct posenc_finding {
+  size_t struct_size;
+  posenc_severity severity;
+  const char* code; /* docs/doctor.md has a paragraph on each */
+  const char* message;
+  const char* where; /* a place in the file: "#/rope_scaling/factor" */
+  const char* fix;   /* may be empty */
+} posenc_finding;
+
+/* Who runs the parts of a large call. `run` calls task(arg, i) once for each i of [0, n), on any
+   thread, and returns when all are done. */
+typedef struct posenc_executor {
+  size_t struct_size;
+  void* context;
+  int64_t concurrency; /* how many tasks may run at once; calls are split into at most so many */
+  void (*run)(void* context, int64_t n, void (*task)(void* arg, int64_t i), void* arg);
+} posenc_executor;
+
 /* "0.1.0" */
 POSENC_API const char* posenc_version(void);
 
@@ -93,21 +139,47 @@ POSENC_API posenc_status posenc_isas(char* text, size_t size, size_t* needed, po
 /* Forces one; null: the best again. Plans made before keep what they have. */
 POSENC_API posenc_status posenc_force_isa(const char* name, posenc_error* error);
 
-/* scheme: "rope head_dim=128 base=500000 pairing=half_split + linear factor=4". context: the length
+/* Threads of the library's own pool, 1 to 1024, from the next call on; 0: the default again
+   (POSENC_NUM_THREADS, or the cores that the process may use). */
+POSENC_API posenc_status posenc_set_threads(int64_t threads, posenc_error* error);
+/* The host's threads in place of the pool, for all calls from the next one on; null: the pool
+   again. What `context` points to must live as long as calls may run. */
+POSENC_API posenc_status posenc_set_executor(const posenc_executor* executor, posenc_error* error);
+
+/* options of plans: null for the defaults.
+   scheme: "rope head_dim=128 base=500000 pairing=half_split + linear factor=4". context: the length
    that rules of length go by, 0: not known. */
 POSENC_API posenc_status posenc_plan_from_scheme(const char* scheme, int64_t context, posenc_dtype,
+                                                 const posenc_plan_options* options,
                                                  posenc_plan** plan, posenc_error* error);
 /* path: a config.json, a directory that holds one, or a .gguf file. context 0: the model's own. A
-   layer without rotary, and a model whose positions cannot be determined, are refused. */
+   layer without rotary is refused, and so is a model whose positions cannot be determined
+   (POSENC_BAD_FILE): its findings say why, which posenc_model_read shows. */
 POSENC_API posenc_status posenc_plan_from_model(const char* path, int64_t layer, int64_t context,
-                                                posenc_dtype, posenc_plan** plan,
-                                                posenc_error* error);
+                                                posenc_dtype, const posenc_plan_options* options,
+                                                posenc_plan** plan, posenc_error* error);
+
+/* The same in steps: read once, a plan a layer. A model with errors among its findings is read all
+   the same; only what is no JSON and no GGUF is POSENC_BAD_FILE here. */
+POSENC_API posenc_status posenc_model_read(const char* path, int64_t context, posenc_model** model,
+                                           posenc_error* error);
+POSENC_API int64_t posenc_model_layers(const posenc_model* model);   /* 0 for null */
+POSENC_API int64_t posenc_model_findings(const posenc_model* model); /* how many; 0 for null */
+/* index: 0 to posenc_model_findings - 1. */
+POSENC_API posenc_status posenc_model_finding(const posenc_model* model, int64_t index,
+                                              posenc_finding* finding, posenc_error* error);
+POSENC_API posenc_status posenc_plan_from_layer(const posenc_model* model, int64_t layer,
+                                                posenc_dtype, const posenc_plan_options* options,
+                                                posenc_plan** plan, posenc_error* error);
+POSENC_API void posenc_model_free(posenc_model* model); /* null is allowed */
+
 POSENC_API void posenc_plan_free(posenc_plan* plan); /* null is allowed */
 POSENC_API posenc_status posenc_plan_describe(const posenc_plan* plan, posenc_plan_info* info,
                                               posenc_error* error);
 
 /* layout: order of the axes of q and k: "thd" (rank 3), "bthd", "bhtd" or "tbhd" (rank 4).
-   q or k may be null, not both. q_out, k_out: null, or the input itself: in place; other overlap is
+   q or k may be null, not both. Positions of a length for which the plan does not hold
+   (posenc_plan_info) are refused, unless its options allow them. q_out, k_out: null, or the input itself: in place; other overlap is
    refused. positions: [t], [b, t] or [axes, b, t] of int32, int64 or float64. */
 POSENC_API posenc_status posenc_apply(const posenc_plan* plan, const char* layout,
                                       const PosencDLTensor* q, const PosencDLTensor* k,
@@ -169,13 +241,15 @@ POSENC_API posenc_status posenc_rerotate(const posenc_plan* from, const posenc_p
 
 /* Rows of positions 0 .. count - 1 kept for all batches and layers, in float32, float16 or bfloat16
    and any layout: a kernel of the caller's own may read them (posenc_table_snapshot), and
-   posenc_apply_table reads POSENC_HALF fastest. grows != 0: a position beyond the end extends it,
+   posenc_apply_table reads POSENC_HALF fastest. More positions than the plan holds for are refused,
+   more memory than the machine has is POSENC_OUT_OF_MEMORY before anything is filled. grows != 0: a position beyond the end extends it,
    else it is refused. */
 POSENC_API posenc_status posenc_table_create(const posenc_plan* plan, int64_t count, posenc_dtype,
                                              posenc_row_layout, int grows, posenc_table** table,
                                              posenc_error* error);
 POSENC_API posenc_status posenc_table_grow(posenc_table* table, int64_t count, posenc_error* error);
-/* Rows of another plan's spec, as many, published in one step. */
+/* Rows of another plan's spec, as many, published in one step. Refused: other heads, axes or
+   pairs. */
 POSENC_API posenc_status posenc_table_replace(posenc_table* table, const posenc_plan* plan,
                                               posenc_error* error);
 /* To .npy or .safetensors by the ending, complete or not at all. */
@@ -205,6 +279,7 @@ POSENC_API void posenc_table_free(posenc_table* table); /* null is allowed */
 /* scheme: "pope head_dim=128 base=10000", scalings behind it. in [.., d] and out [.., 2 d] in one
    layout, apart from each other; bias (null for queries): [heads, d] of float32 or float64. */
 POSENC_API posenc_status posenc_pope_from_scheme(const char* scheme, int64_t context, posenc_dtype,
+                                                 const posenc_plan_options* options,
                                                  posenc_pope** pope, posenc_error* error);
 POSENC_API void posenc_pope_free(posenc_pope* pope); /* null is allowed */
 POSENC_API posenc_status posenc_pope_apply(const posenc_pope* pope, const char* layout,

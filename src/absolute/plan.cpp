@@ -17,7 +17,7 @@ namespace posenc {
 namespace {
 
 using detail::ComposeSource;
-using State = InputPlan::State;
+using State = detail::InputPlanState;
 constexpr const char* kWho = "input_plan";
 // Vectors are read whole: room behind the last pair.
 constexpr std::size_t kTurnPadding = 64;

@@ -17,7 +17,7 @@
 namespace posenc {
 namespace {
 
-using State = InputPlan::State;
+using State = detail::InputPlanState;
 constexpr const char* kWho = "input_plan";
 constexpr double kLargestReal = 0x1p62;
 

@@ -17,7 +17,7 @@
 namespace posenc {
 namespace {
 
-using State = InputPlan::State;
+using State = detail::InputPlanState;
 constexpr const char* kWho = "input_plan";
 constexpr Index kChannelsPerTask = 256;
 

@@ -7,15 +7,15 @@
 #include "kernels/compose.h"
 #include "posenc/absolute/plan.h"
 
-namespace posenc {
+namespace posenc::detail {
 
-struct InputPlan::State {
+struct InputPlanState {
   DType dtype = DType::f32;
   Index element_size = 4;
-  detail::ComposeKernels kernels{};
-  detail::MemoryWay way = detail::MemoryWay::as_it_lies;
+  ComposeKernels kernels{};
+  MemoryWay way = MemoryWay::as_it_lies;
   LoweredInput lowered;  // a copy: what the double path reads
-  std::vector<detail::ComposeSource> sources;
+  std::vector<ComposeSource> sources;
   Index appended = 0;
   bool additive = true;          // every term is added or appended
   bool needs_positions = false;  // some term has no rows of the caller's
@@ -29,22 +29,19 @@ struct InputPlan::State {
   std::vector<std::vector<std::byte>> tables;
 };
 
-namespace detail {
-
 // A tensor of tokens as the kernels take it, with its shape.
 struct ComposeView {
   ComposeTensor tensor;
   Index batch = 1, tokens = 0, width = 0;
 };
 // Throws [input_plan] "`what` must ...".
-ComposeView compose_view(const InputPlan::State&, const TensorView&, const char* what);
+ComposeView compose_view(const InputPlanState&, const TensorView&, const char* what);
 // Throws [input_plan]: channels of a term outside those of x, `width`, and of what was appended
 // before.
-void check_windows(const InputPlan::State&, Index width);
+void check_windows(const InputPlanState&, Index width);
 // Throws [input_plan]: positions that do not fit the tokens, are not finite, or have no row.
-void check_positions(const InputPlan::State&, const Positions&, Index batch, Index tokens);
+void check_positions(const InputPlanState&, const Positions&, Index batch, Index tokens);
 // Runs items of a call, on several threads when there is enough to do.
-void run_compose(const InputPlan::State&, ComposeCall&, const Executor&);
+void run_compose(const InputPlanState&, ComposeCall&, const Executor&);
 
-}  // namespace detail
-}  // namespace posenc
+}  // namespace posenc::detail

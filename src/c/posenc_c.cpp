@@ -17,13 +17,39 @@ posenc::Context context_of(std::int64_t length) {
   return posenc::Context{length};
 }
 
-void make_plan(const posenc::RotarySpec& spec, posenc_dtype dtype, posenc_plan** out) {
-  posenc::RotaryPlan plan(spec, dtype_of(dtype));
+void make_plan(const posenc::RotarySpec& spec, posenc_dtype dtype,
+               const posenc_plan_options* options, posenc_plan** out) {
+  posenc::RotaryPlan plan(spec, dtype_of(dtype), options_of(options));
   posenc_plan*& made = need(out, "plan");  // before anything is allocated
   made = new posenc_plan{std::move(plan)};
 }
 
+posenc::ModelSpec read_from(const char* path, std::int64_t context) {
+  posenc::ReadOptions options;
+  if (context_of(context).length > 0) options.context = context;
+  return posenc::read_model(&need(path, "path"), options);
+}
+
+// A layer that is not there, or does not rotate, is a wrong argument; a model with errors a bad
+// file.
+posenc::RotarySpec rotary_spec(const posenc::ModelSpec& model, std::int64_t layer) {
+  posenc::require_readable(model);
+  const auto layers = static_cast<Index>(model.layers.size());
+  if (layer < 0 || layer >= layers)
+    posenc::refuse("c", "layer must be 0 to " + std::to_string(layers - 1), Index{layer});
+  const auto& at = model.layers[static_cast<std::size_t>(layer)];
+  if (!at.rotary)
+    posenc::refuse("c",
+                   model.file + ": layer " + std::to_string(layer) + " must have a rotary encoding",
+                   at.scheme);
+  return *at.rotary;
+}
+
 }  // namespace
+
+struct posenc_model {
+  posenc::ModelSpec spec;
+};
 
 extern "C" {
 
@@ -54,35 +80,86 @@ posenc_status posenc_force_isa(const char* name, posenc_error* error) {
   });
 }
 
+posenc_status posenc_set_threads(int64_t threads, posenc_error* error) {
+  return guarded(error, [&] { posenc::set_default_threads(threads); });
+}
+
+posenc_status posenc_set_executor(const posenc_executor* executor, posenc_error* error) {
+  return guarded(error, [&] {
+    if (executor == nullptr) {
+      posenc::set_default_threads(0);
+      return;
+    }
+    const posenc_executor e = taken(*executor, {sizeof(posenc_executor), nullptr, 1, nullptr},
+                                    sizeof(posenc_executor), "executor");
+    if (e.run == nullptr) posenc::refuse("c", "executor.run must not be null");
+    posenc::set_default_executor({e.context, e.concurrency, e.run});
+  });
+}
+
 posenc_status posenc_plan_from_scheme(const char* scheme, int64_t context, posenc_dtype dtype,
-                                      posenc_plan** plan, posenc_error* error) {
+                                      const posenc_plan_options* options, posenc_plan** plan,
+                                      posenc_error* error) {
   return guarded(error, [&] {
     const std::string_view text(&need(scheme, "scheme"));
-    make_plan(posenc::resolve(posenc::parse_encoding(text), context_of(context)), dtype, plan);
+    make_plan(posenc::resolve(posenc::parse_encoding(text), context_of(context)), dtype, options,
+              plan);
   });
 }
 
 posenc_status posenc_plan_from_model(const char* path, int64_t layer, int64_t context,
-                                     posenc_dtype dtype, posenc_plan** plan, posenc_error* error) {
-  const posenc_status read = guarded(error, [&] {
-    posenc::ReadOptions options;
-    if (context_of(context).length > 0) options.context = context;
-    const posenc::ModelSpec model = posenc::read_model(&need(path, "path"), options);
-    if (model.has_error())
-      for (const posenc::Finding& f : model.findings)
-        if (f.severity == posenc::Severity::error)
-          throw posenc::FormatError(model.file, f.where, f.message);
-    const auto layers = static_cast<Index>(model.layers.size());
-    if (layer < 0 || layer >= layers)
-      posenc::refuse("c", "layer must be 0 to " + std::to_string(layers - 1), Index{layer});
-    const auto& rotary = model.layers[static_cast<std::size_t>(layer)].rotary;
-    if (!rotary)
-      posenc::refuse(
-          "c", model.file + ": layer " + std::to_string(layer) + " must have a rotary encoding",
-          model.layers[static_cast<std::size_t>(layer)].scheme);
-    make_plan(*rotary, dtype, plan);
+                                     posenc_dtype dtype, const posenc_plan_options* options,
+                                     posenc_plan** plan, posenc_error* error) {
+  return guarded(error, [&] {
+    make_plan(rotary_spec(read_from(path, context), layer), dtype, options, plan);
   });
-  return read;
+}
+
+posenc_status posenc_model_read(const char* path, int64_t context, posenc_model** model,
+                                posenc_error* error) {
+  return guarded(error, [&] {
+    posenc::ModelSpec spec = read_from(path, context);
+    posenc_model*& made = need(model, "model");
+    made = new posenc_model{std::move(spec)};
+  });
+}
+
+int64_t posenc_model_layers(const posenc_model* model) {
+  return model == nullptr ? 0 : static_cast<int64_t>(model->spec.layers.size());
+}
+
+int64_t posenc_model_findings(const posenc_model* model) {
+  return model == nullptr ? 0 : static_cast<int64_t>(model->spec.findings.size());
+}
+
+posenc_status posenc_model_finding(const posenc_model* model, int64_t index,
+                                   posenc_finding* finding, posenc_error* error) {
+  return guarded(error, [&] {
+    const auto& all = need(model, "model").spec.findings;
+    if (index < 0 || index >= static_cast<Index>(all.size()))
+      posenc::refuse("c", "index must be one of the " + std::to_string(all.size()) + " findings",
+                     Index{index});
+    const posenc::Finding& f = all[static_cast<std::size_t>(index)];
+    const posenc_severity severity = f.severity == posenc::Severity::note      ? POSENC_NOTE
+                                     : f.severity == posenc::Severity::warning ? POSENC_WARNING
+                                                                               : POSENC_ERROR;
+    fill(need(finding, "finding"),
+         {sizeof(posenc_finding), severity, f.code.c_str(), f.message.c_str(), f.where.c_str(),
+          f.fix.c_str()},
+         offsetof(posenc_finding, severity) + sizeof(posenc_severity), "finding");
+  });
+}
+
+posenc_status posenc_plan_from_layer(const posenc_model* model, int64_t layer, posenc_dtype dtype,
+                                     const posenc_plan_options* options, posenc_plan** plan,
+                                     posenc_error* error) {
+  return guarded(error, [&] {
+    make_plan(rotary_spec(need(model, "model").spec, layer), dtype, options, plan);
+  });
+}
+
+void posenc_model_free(posenc_model* model) {
+  delete model;
 }
 
 void posenc_plan_free(posenc_plan* plan) {
@@ -102,7 +179,7 @@ posenc_status posenc_plan_describe(const posenc_plan* plan, posenc_plan_info* in
     i.valid_to = spec.valid_to();
     i.attention_factor = spec.blocks.empty() ? 1.0 : spec.blocks[0].spectrum.gain;
     i.logit_factor = spec.blocks.empty() ? 1.0 : spec.logit_factor();
-    need(info, "info") = i;
+    fill(need(info, "info"), i, offsetof(posenc_plan_info, head_dim) + sizeof i.head_dim, "info");
   });
 }
 

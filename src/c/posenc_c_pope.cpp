@@ -26,13 +26,15 @@ posenc::TensorView optional(const PosencDLTensor* t) {
 extern "C" {
 
 posenc_status posenc_pope_from_scheme(const char* scheme, int64_t context, posenc_dtype dtype,
-                                      posenc_pope** pope, posenc_error* error) {
+                                      const posenc_plan_options* options, posenc_pope** pope,
+                                      posenc_error* error) {
   return guarded(error, [&] {
     const posenc::Encoding e = posenc::parse_encoding(std::string_view(&need(scheme, "scheme")));
     if (!std::holds_alternative<posenc::Pope>(e.scheme))
       posenc::refuse("c", "the scheme must be pope", posenc::card(e.scheme).name);
     if (context < 0) posenc::refuse("c", "context must not be negative", posenc::Index{context});
-    posenc::PopePlan plan(posenc::resolve_spectrum(e, posenc::Context{context}), dtype_of(dtype));
+    posenc::PopePlan plan(posenc::resolve_spectrum(e, posenc::Context{context}), dtype_of(dtype),
+                          options_of(options));
     posenc_pope*& out = need(pope, "pope");
     out = new posenc_pope{std::move(plan)};
   });

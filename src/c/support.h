@@ -2,12 +2,14 @@
 // What the sources of the C interface share.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <string>
 
 #include "posenc/core/error.h"
 #include "posenc/io/dlpack.h"
+#include "posenc/model/finding.h"
 #include "posenc/posenc_c.h"
 #include "posenc/rotary/plan.h"
 #include "posenc/rotary/table.h"
@@ -21,9 +23,44 @@ struct posenc_table {
 
 namespace posenc::c {
 
+// Sizes that no struct of this interface has or will have.
+constexpr std::size_t kMostStruct = 1 << 16;
+
+// How many bytes of the caller's struct are ours to fill or read. Throws [c]: a size that cuts the
+// first field, which ends at `least`.
+inline std::size_t known_size(std::size_t given, std::size_t least, std::size_t own,
+                              const char* name) {
+  if (given < least || given > kMostStruct)
+    refuse(
+        "c",
+        std::string(name) + ".struct_size must be the size of the struct, " + std::to_string(own),
+        static_cast<Index>(std::min(given, kMostStruct + 1)));
+  return std::min(given, own);
+}
+// Fills the caller's struct as far as it goes, and what lies behind ours with 0.
+template <class T>
+void fill(T& to, T from, std::size_t least, const char* name) {
+  const std::size_t size = to.struct_size, known = known_size(size, least, sizeof(T), name);
+  auto* bytes = reinterpret_cast<unsigned char*>(&to);
+  from.struct_size = size;
+  std::memcpy(bytes, &from, known);
+  std::memset(bytes + known, 0, size - known);
+}
+// The caller's struct, whose missing end is that of `defaults`.
+template <class T>
+T taken(const T& from, T defaults, std::size_t least, const char* name) {
+  std::memcpy(&defaults, &from, known_size(from.struct_size, least, sizeof(T), name));
+  return defaults;
+}
+
+inline bool is_writable(const posenc_error* error) noexcept {
+  return error == nullptr || (error->struct_size > offsetof(posenc_error, message) &&
+                              error->struct_size <= kMostStruct);
+}
 inline posenc_status report(posenc_error* error, posenc_status status, const char* what) noexcept {
   if (error == nullptr) return status;
-  const std::size_t n = std::min(std::strlen(what), sizeof error->message - 1);
+  const std::size_t room = error->struct_size - offsetof(posenc_error, message);
+  const std::size_t n = std::min(std::strlen(what), std::min(room, sizeof error->message) - 1);
   std::memcpy(error->message, what, n);
   error->message[n] = '\0';
   return status;
@@ -32,13 +69,18 @@ inline posenc_status report(posenc_error* error, posenc_status status, const cha
 // Runs f and turns whatever it throws into a status.
 template <class F>
 posenc_status guarded(posenc_error* error, F&& f) noexcept {
+  if (!is_writable(error)) return POSENC_INVALID_ARGUMENT;
   try {
     f();
     return POSENC_OK;
   } catch (const FormatError& e) {
     return report(error, POSENC_BAD_FILE, e.what());
+  } catch (const ModelError& e) {
+    return report(error, POSENC_BAD_FILE, e.what());
   } catch (const std::invalid_argument& e) {
     return report(error, POSENC_INVALID_ARGUMENT, e.what());
+  } catch (const OutOfMemory& e) {
+    return report(error, POSENC_OUT_OF_MEMORY, e.what());
   } catch (const std::bad_alloc&) {
     return report(error, POSENC_OUT_OF_MEMORY, "[c] out of memory");
   } catch (const std::exception& e) {
@@ -52,6 +94,18 @@ template <class T>
 T& need(T* p, const char* name) {
   if (p == nullptr) refuse("c", std::string(name) + " must not be null");
   return *p;
+}
+
+inline PlanOptions options_of(const posenc_plan_options* given) {
+  PlanOptions options;
+  if (given == nullptr) return options;
+  const posenc_plan_options o =
+      taken(*given, {sizeof(posenc_plan_options), POSENC_OUTSIDE_REFUSE},
+            offsetof(posenc_plan_options, outside) + sizeof(posenc_outside), "options");
+  if (o.outside != POSENC_OUTSIDE_REFUSE && o.outside != POSENC_OUTSIDE_ALLOW)
+    refuse("c", "options.outside must be one of posenc_outside", static_cast<Index>(o.outside));
+  if (o.outside == POSENC_OUTSIDE_ALLOW) options.outside = OutsideRange::allow;
+  return options;
 }
 
 inline DType dtype_of(posenc_dtype t) {

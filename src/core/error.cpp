@@ -50,6 +50,16 @@ ArgumentError::ArgumentError(std::string_view who, std::string_view field, std::
       rule_(rule),
       value_(value) {}
 
+OutOfMemory::OutOfMemory(std::string_view who, std::string_view what, std::size_t bytes,
+                         std::string_view limit)
+    : text_([&] {
+        const bool counts = bytes != std::numeric_limits<std::size_t>::max();
+        const std::string size = counts ? std::to_string(bytes) : "more than 2^64";
+        return sentence(who, std::string(what) + " needs " + size + " bytes, " + std::string(limit),
+                        {});
+      }()),
+      bytes_(bytes) {}
+
 void refuse(std::string_view who, std::string_view rule) {
   throw ArgumentError(who, field_of(rule), rule, {});
 }

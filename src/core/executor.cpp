@@ -41,25 +41,30 @@ thread_local bool inside_task = false;
 
 class Pool {
  public:
-  explicit Pool(Index threads)
-      : max_workers_(threads - 1),
-        executor_{this, threads, [](void* pool, Index n, Task task, void* arg) {
-                    static_cast<Pool*>(pool)->run(n, task, arg);
-                  }} {}
+  explicit Pool(Index threads) : max_workers_(threads - 1) {
+    for (std::size_t i = 0; i < executors_.size(); ++i)
+      executors_[i] = {this, static_cast<Index>(i) + 1,
+                       [](void* pool, Index n, Task task, void* arg) {
+                         static_cast<Pool*>(pool)->run(n, task, arg);
+                       }};
+  }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   // Made by whoever comes first, who may not be alone. Not under a lock: a fork would leave it
   // closed in the child for ever. Never freed: what ends late still finds it, stopped.
   static const Executor& of_process(Index threads) {
-    pthread_atfork(nullptr, nullptr, [] {
-      if (Pool* p = pool_of_process.load(std::memory_order_acquire)) p->forget_workers();
-    });
+    static constinit std::atomic<bool> registered{false};
+    if (!registered.exchange(true))
+      pthread_atfork(nullptr, nullptr, [] {
+        if (Pool* p = pool_of_process.load(std::memory_order_acquire)) p->forget_workers();
+      });
     auto made = std::make_unique<Pool>(threads);  // without threads as yet
     Pool* first = nullptr;
     if (pool_of_process.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel))
       first = made.release();
-    return first->executor_;
+    first->raise(threads - 1);
+    return first->executor_of(threads);
   }
   static void stop_of_process() {
     if (Pool* p = pool_of_process.load(std::memory_order_acquire)) p->stop();
@@ -104,6 +109,16 @@ class Pool {
 
   static std::atomic<Pool*> pool_of_process;
 
+  // Never fewer: workers that are there sleep, and a call is split into `concurrency` tasks at most.
+  void raise(Index workers) noexcept {
+    Index n = max_workers_.load(std::memory_order_relaxed);
+    while (n < workers && !max_workers_.compare_exchange_weak(n, workers)) {
+    }
+  }
+  const Executor& executor_of(Index threads) const noexcept {
+    return executors_[static_cast<std::size_t>(threads - 1)];
+  }
+
   // In the child of a fork the workers do not exist and nobody holds the pool. Only atomics are
   // touched: nothing else is allowed there.
   void forget_workers() noexcept {
@@ -114,11 +129,12 @@ class Pool {
 
   void start_workers() {
     Index n = workers_.load(std::memory_order_relaxed);
-    if (n == max_workers_) return;
+    const Index most = max_workers_.load(std::memory_order_relaxed);
+    if (n >= most) return;
     sigset_t all, before;  // the host's signals are the host's
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (; n < max_workers_; ++n) {
+    for (; n < most; ++n) {
       const auto loop = [](void* self) -> void* {
         static_cast<Pool*>(self)->worker();
         return nullptr;
@@ -158,8 +174,8 @@ class Pool {
     }
   }
 
-  const Index max_workers_;
-  const Executor executor_;
+  std::atomic<Index> max_workers_;
+  std::array<Executor, kMaxThreads> executors_;  // of 1, 2 .. threads
   std::atomic<Index> workers_{0};
   std::atomic<bool> stop_{false};
   std::array<pthread_t, kMaxThreads> threads_{};
@@ -197,6 +213,17 @@ Index thread_count() {
 // Null until somebody asks; then looked up by every call.
 std::atomic<const Executor*> chosen{nullptr};
 
+// What was set, never freed: calls that run may still hold the one before.
+struct Kept {
+  Executor executor;
+  Kept* before;
+};
+std::atomic<Kept*> all_kept{nullptr};
+
+const Executor& of_threads(Index threads) {
+  return threads == 1 ? inline_executor() : Pool::of_process(threads);
+}
+
 struct AtExit {
   ~AtExit() { Pool::stop_of_process(); }
 } at_exit;
@@ -206,11 +233,31 @@ struct AtExit {
 const Executor& default_executor() {
   const Executor* executor = chosen.load(std::memory_order_acquire);
   if (executor == nullptr) {
-    const Index threads = thread_count();
-    executor = threads == 1 ? &inline_executor() : &Pool::of_process(threads);
-    chosen.store(executor, std::memory_order_release);
+    executor = &of_threads(thread_count());
+    // Unless another one was set meanwhile.
+    const Executor* none = nullptr;
+    if (!chosen.compare_exchange_strong(none, executor, std::memory_order_acq_rel)) executor = none;
   }
   return *executor;
+}
+
+void set_default_threads(Index threads) {
+  if (threads < 0 || threads > kMaxThreads)
+    refuse("executor", "threads must be 1 to 1024, or 0 for the default", threads);
+  chosen.store(&of_threads(threads == 0 ? thread_count() : threads), std::memory_order_release);
+}
+
+void set_default_executor(const Executor& executor) {
+  if (executor.concurrency < 1)
+    refuse("executor", "concurrency must be at least 1", executor.concurrency);
+  if (executor.run == nullptr) {
+    chosen.store(&inline_executor(), std::memory_order_release);
+    return;
+  }
+  Kept* kept = new Kept{executor, all_kept.load()};
+  while (!all_kept.compare_exchange_weak(kept->before, kept)) {
+  }
+  chosen.store(&kept->executor, std::memory_order_release);
 }
 
 const Executor& inline_executor() noexcept {

@@ -18,7 +18,7 @@ const Heads& shape_of(const QK& x) noexcept {
   return x.q.data != nullptr ? x.q : x.k;
 }
 
-void check_rows_dtype(const RotaryPlan::State& s, const TensorView& v) {
+void check_rows_dtype(const RotaryPlanState& s, const TensorView& v) {
   const bool fits =
       s.dtype == DType::f64 ? v.dtype == DType::f64 : v.dtype == DType::f32 || v.dtype == s.dtype;
   if (!fits)
@@ -94,7 +94,7 @@ RowView row_view(const TensorView& v, bool indexed) noexcept {
   return r;
 }
 
-void check_caller_rows(const RotaryPlan::State& s, const QK& x, const CallerRows& rows) {
+void check_caller_rows(const RotaryPlanState& s, const QK& x, const CallerRows& rows) {
   if (s.tables.size() != 1)
     refuse("rotary", "the caller's cos and sin serve a spec of one block, blocks",
            static_cast<Index>(s.tables.size()));
@@ -128,7 +128,7 @@ void check_caller_rows(const RotaryPlan::State& s, const QK& x, const CallerRows
 
 void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows, RotateMode mode,
                             const Executor& executor) const {
-  const State& s = *state_;
+  const detail::RotaryPlanState& s = *state_;
   detail::check_known("rotary", "mode", mode);
   const Index tokens = detail::check_tensors(s, in, out);
   if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
@@ -161,7 +161,7 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows,
 
 void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows, RotateMode mode,
                             const Executor& executor) const {
-  const State& s = *state_;
+  const detail::RotaryPlanState& s = *state_;
   detail::check_known("rotary", "mode", mode);
   const Index tokens = detail::check_tensors(s, in, out);
   if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");

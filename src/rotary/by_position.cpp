@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/rotary/by_position.h"
 
+#include "core/known_enum.h"
 #include "rotary/plan_state.h"
 
 namespace posenc {
@@ -55,12 +56,17 @@ void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const Q
            const QK& out, const Positions& p, RotateMode mode, const Executor& executor) {
   const Heads& x = in.q.data != nullptr ? in.q : in.k;
   check_call(below, from, x, p);
+  Index all = 0;
   for (const RotaryPlan* plan : {&below, &from}) {  // whole, before the first run is written
     std::optional<Positions> one_row;
-    const Index all = detail::check_tensors(plan->state(), in, out);
-    const Positions& read = detail::check_positions(plan->state(), in, p, one_row);
+    const detail::RotaryPlanState& s = detail::StateAccess::of(*plan);
+    detail::check_known("by position", "mode", mode);
+    all = detail::check_tensors(s, in, out);
+    const Positions& read = detail::check_positions(s, in, p, one_row);
     detail::check_positions_apart(out, read, all);
+    detail::check_lengths(s, read, mode);
   }
+  if (all == 0) return;
   const Index rows = x.batch, tokens = x.tokens;
   for (Index row = 0; row < rows; ++row) {
     const Index position_row = p.batch == 1 ? 0 : row;
@@ -72,9 +78,10 @@ void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const Q
       run.count = end - first;
       run.batch = 1;
       run.batch_stride = 0;
-      (side ? below : from)
-          .apply(part(in, row, first, end - first), part(out, row, first, end - first), run, mode,
-                 executor);
+      const QK run_in = part(in, row, first, end - first);
+      const QK run_out = part(out, row, first, end - first);
+      detail::rotate(detail::StateAccess::of(side ? below : from), run_in, run_out, run,
+                     end - first, mode, executor);
     }
   }
 }

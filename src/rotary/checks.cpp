@@ -40,26 +40,9 @@ bool one_shape(const Heads& a, const Heads& b) noexcept {
          a.head_stride == b.head_stride && a.dim_stride == b.dim_stride;
 }
 
-// Whether an element of a is one of b, which begins `distance` elements before it and has its
-// strides.
-bool overlaps(const Heads& a, const Heads& b, Index distance) noexcept {
-  StrideRange ranges[] = {{a.batch_stride, 1 - a.batch, b.batch - 1},
-                          {a.token_stride, 1 - a.tokens, b.tokens - 1},
-                          {a.head_stride, 1 - a.heads, b.heads - 1},
-                          {a.dim_stride, 1 - a.dim, b.dim - 1}};
-  return can_reach(ranges, 4, distance);
-}
-
-[[gnu::noinline]] bool share(const Heads& a, const Heads& b, Index size) noexcept {
-  if (!one_shape(a, b)) return true;
-  const auto bytes = static_cast<Index>(reinterpret_cast<std::uintptr_t>(a.data) -
-                                        reinterpret_cast<std::uintptr_t>(b.data));
-  return bytes % size != 0 || overlaps(a, b, bytes / size);
-}
-
 [[gnu::noinline]] bool overlap_anyhow(const Heads& a, const Heads& b, Index size) noexcept {
   const Extent x = extent_of(a, size), y = extent_of(b, size);
-  return x.begin < y.end && y.begin < x.end && share(a, b, size);
+  return x.begin < y.end && y.begin < x.end && overlaps(memory_of(a), memory_of(b));
 }
 
 // Two tensors that share an element, as far as their extents and strides tell. Mostly the one that
@@ -80,7 +63,7 @@ inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
 }
 
 // What is wrong with a pair of tensors that is not as check_pair wants it.
-[[noreturn, gnu::cold, gnu::noinline]] void refuse_pair(const RotaryPlan::State& s, const Heads& in,
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_pair(const RotaryPlanState& s, const Heads& in,
                                                         const Heads& out) {
   if (in.dtype != s.dtype || out.dtype != s.dtype)
     refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
@@ -107,7 +90,7 @@ inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
 using Bits = std::uint64_t;
 
 // 0 when a tensor is as the plan wants it. Or and exclusive or: one branch however long the list.
-inline Bits misfit(const RotaryPlan::State& s, const Heads& h) noexcept {
+inline Bits misfit(const RotaryPlanState& s, const Heads& h) noexcept {
   const Bits heads = s.heads == 1 ? 0 : static_cast<Bits>(h.heads ^ s.heads);
   return static_cast<Bits>(h.dim ^ s.spec.head_dim) | heads |
          static_cast<Bits>(h.batch | h.tokens | h.heads) >> 63 |
@@ -137,7 +120,7 @@ inline bool writable(const Heads& h) noexcept {
     return true;
   return stands_apart(h);
 }
-inline void check_pair(const RotaryPlan::State& s, const Heads& in, const Heads& out) {
+inline void check_pair(const RotaryPlanState& s, const Heads& in, const Heads& out) {
   Bits odd = misfit(s, in);
   if (&in != &out) odd |= misfit(s, out) | differ(in, out) | Bits{out.data == nullptr};
   if (odd != 0 || !writable(out)) refuse_pair(s, in, out);
@@ -179,16 +162,17 @@ struct Misfits {
   Bits unequal = 0, negative = 0;
 };
 // Returns the bytes from the first channel to behind the last.
-inline Bits one_token(const RotaryPlan::State& s, const Heads& h, Misfits& odd) noexcept {
+inline Bits one_token(const RotaryPlanState& s, const Heads& h, Misfits& odd) noexcept {
   const Bits heads = static_cast<Bits>(h.heads), stride = static_cast<Bits>(h.head_stride);
   odd.unequal |= static_cast<Bits>((h.dim ^ s.spec.head_dim) | (h.dim_stride ^ 1) | (h.batch ^ 1) |
                                    (h.tokens ^ 1)) |
-                 (static_cast<Bits>(h.dtype) ^ static_cast<Bits>(s.dtype)) | Bits{h.read_only};
+                 (static_cast<Bits>(h.dtype) ^ static_cast<Bits>(s.dtype)) | Bits{h.read_only} |
+                 Bits{h.data == nullptr};
   odd.negative |= (stride - static_cast<Bits>(h.dim)) | (heads - 1);
   // The stride of a single head may be anything too.
   return ((heads - 1) * stride + static_cast<Bits>(h.dim)) * static_cast<Bits>(s.element_size);
 }
-inline bool decodes(const RotaryPlan::State& s, const QK& x) noexcept {
+inline bool decodes(const RotaryPlanState& s, const QK& x) noexcept {
   Misfits odd;
   const Bits q_bytes = one_token(s, x.q, odd), k_bytes = one_token(s, x.k, odd);
   const auto q = reinterpret_cast<std::uintptr_t>(x.q.data);
@@ -201,7 +185,23 @@ bool writes(const Heads& h) noexcept {
   return h.data != nullptr && h.batch > 0 && h.tokens > 0 && h.heads > 0;
 }
 
-[[gnu::noinline]] Index check_any_tensors(const RotaryPlan::State& s, const QK& in, const QK& out) {
+// A member that says nothing of itself is not there; one without elements may have no memory.
+bool is_given(const Heads& h) noexcept {
+  return h.data != nullptr || h.dim != 0;
+}
+void check_given(const QK& in) {
+  if (!is_given(in.q) && !is_given(in.k))
+    refuse("rotary", "q or k must be given, a call with neither rotates nothing");
+  for (const bool key : {false, true}) {
+    const Heads& h = key ? in.k : in.q;
+    if (h.data == nullptr && is_given(h) && h.batch * h.tokens * h.heads != 0)
+      refuse("rotary",
+             std::string(key ? "k" : "q") + " must have memory for its elements, " + shape_text(h));
+  }
+}
+
+[[gnu::noinline]] Index check_any_tensors(const RotaryPlanState& s, const QK& in, const QK& out) {
+  check_given(in);
   const bool q = in.q.data != nullptr, k = in.k.data != nullptr;
   const bool lone_q = !q && writes(out.q), lone_k = !k && writes(out.k);
   if (lone_q || lone_k)
@@ -231,7 +231,7 @@ bool writes(const Heads& h) noexcept {
   return some_q || some_k ? tokens : 0;
 }
 
-[[gnu::noinline]] const Positions& check_any_positions(const RotaryPlan::State& s, const QK& in,
+[[gnu::noinline]] const Positions& check_any_positions(const RotaryPlanState& s, const QK& in,
                                                        const Positions& p,
                                                        std::optional<Positions>& one_row) {
   const Heads& h = in.q.data != nullptr ? in.q : in.k;
@@ -251,7 +251,7 @@ bool writes(const Heads& h) noexcept {
 }
 }  // namespace
 
-Index check_tensors(const RotaryPlan::State& s, const QK& in, const QK& out) {
+Index check_tensors(const RotaryPlanState& s, const QK& in, const QK& out) {
   if (&in == &out && decodes(s, in)) return 1;
   return check_any_tensors(s, in, out);
 }
@@ -296,7 +296,7 @@ void check_rows_apart(const QK& out, const TensorView& rows, std::string_view na
   }
 }
 
-const Positions& check_positions(const RotaryPlan::State& s, const QK& in, const Positions& p,
+const Positions& check_positions(const RotaryPlanState& s, const QK& in, const Positions& p,
                                  std::optional<Positions>& one_row) {
   const Bits odd = static_cast<Bits>((p.count ^ in.q.tokens) | (p.batch ^ in.q.batch) |
                                      (Index{p.axes} ^ s.axes)) |
@@ -306,7 +306,8 @@ const Positions& check_positions(const RotaryPlan::State& s, const QK& in, const
   return p;
 }
 
-void check_gradient_tensors(const RotaryPlan::State& s, const QK& x, const QK& g) {
+void check_gradient_tensors(const RotaryPlanState& s, const QK& x, const QK& g) {
+  check_given(x);
   for (const bool key : {false, true}) {
     const Heads &a = key ? x.k : x.q, &b = key ? g.k : g.q;
     if (a.data == nullptr) continue;

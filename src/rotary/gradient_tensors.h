@@ -9,7 +9,7 @@ namespace posenc::detail {
 
 // Throws [rotary]: x and d_out that differ in shape, are not of the plan's dtype and head size, or
 // are not both there.
-void check_gradient_tensors(const RotaryPlan::State&, const QK& x, const QK& d_out);
+void check_gradient_tensors(const RotaryPlanState&, const QK& x, const QK& d_out);
 
 inline double head_element(const Heads& h, Index batch, Index token, Index head,
                            Index channel) noexcept {

@@ -21,7 +21,7 @@
 namespace posenc {
 namespace {
 
-using State = RotaryPlan::State;
+using State = detail::RotaryPlanState;
 constexpr Index kSlices = 64;
 constexpr double kTwoPi = 6.283185307179586476925;
 constexpr double kLn2 = 0.693147180559945309417;
@@ -30,7 +30,7 @@ const Heads& shape_of(const QK& x) noexcept {
   return x.q.data != nullptr ? x.q : x.k;
 }
 
-void check_tensors(const State& s, const QK& x, const QK& g) {
+void check_call(const State& s, const QK& x, const QK& g) {
   detail::check_gradient_tensors(s, x, g);
   for (const Heads* h : {&x.q, &x.k})
     if (h->data != nullptr && s.heads > 1 && h->heads != s.heads)
@@ -189,9 +189,10 @@ void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
   if (want.block < 0 || want.block >= static_cast<Index>(s.tables.size()))
     refuse("rotary", "block must be one of the plan's", want.block);
   const RotaryTables& t = s.tables[static_cast<std::size_t>(want.block)];
-  check_tensors(s, x, g);
+  check_call(s, x, g);
   std::optional<Positions> one_row;
   const Positions& read = detail::check_positions(s, x, p, one_row);
+  if (read.data != nullptr) detail::check_lengths(s, read, RotateMode::forward);
   const Heads& h = shape_of(x);
   check_gradient(want.frequency, "frequency", {t.heads, t.axes, t.pairs});
   check_gradient(want.gain, "gain", {1});

@@ -14,7 +14,7 @@ namespace {
 
 using detail::Gap;
 using detail::RotateCall;
-using State = RotaryPlan::State;
+using State = detail::RotaryPlanState;
 
 // Vectors read whole: room behind the last pair.
 constexpr std::size_t kPadding = 64;
@@ -87,11 +87,14 @@ void check_precision(const State& s) {
 
 }  // namespace
 
-RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype) {
+RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype, PlanOptions options) {
   if (!is_float(dtype)) refuse("rotary", "dtype must be f64, f32, f16 or bf16", name(dtype));
   check(spec);
   auto s = std::make_shared<State>();
   s->spec = spec;
+  detail::check_known("rotary", "outside", options.outside);
+  s->refuses_lengths = options.outside == OutsideRange::refuse;
+  if (s->refuses_lengths) s->lengths = {spec.valid_from(), spec.valid_to()};
   s->dtype = dtype;
   s->element_size = size_of(dtype);
   check_precision(*s);
@@ -163,6 +166,14 @@ void apply_lookup(const State& s, const QK& in, const QK& out, RowSource& rows, 
   run_rotation(s, call, tokens, executor);
 }
 
+void rotate(const State& s, const QK& in, const QK& out, const Positions& positions, Index tokens,
+            RotateMode mode, const Executor& executor) {
+  RotateCall call;
+  call.in = &in, call.out = &out, call.mode = mode;
+  call.positions = &positions;
+  run_rotation(s, call, tokens, executor);
+}
+
 }  // namespace detail
 
 void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, RotateMode mode,
@@ -174,10 +185,8 @@ void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, 
   const Positions& read = detail::check_positions(s, in, positions, one_row);
   if (tokens == 0) return;
   detail::check_positions_apart(out, read, tokens);
-  RotateCall call;
-  call.in = &in, call.out = &out, call.mode = mode;
-  call.positions = &read;
-  detail::run_rotation(s, call, tokens, executor);
+  detail::check_lengths(s, read, mode);
+  detail::rotate(s, in, out, read, tokens, mode, executor);
 }
 
 }  // namespace posenc

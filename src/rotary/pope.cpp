@@ -5,21 +5,24 @@
 #include <string>
 #include <vector>
 
+#include "core/known_enum.h"
 #include "core/overlap.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
+#include "positions/length.h"
 #include "positions/memory.h"
 #include "positions/shared_row.h"
 #include "rotary/pope_rows.h"
 
 namespace posenc {
 
-struct PopePlan::State {
+struct detail::PopePlanState {
   DType dtype = DType::f32;
   Index channels = 0;
+  LengthRange lengths;
   std::vector<std::uint64_t> hi, lo;
   std::vector<double> per_unit;
-  detail::PhaseTurns turns;
+  PhaseTurns turns;
 };
 
 namespace {
@@ -41,7 +44,7 @@ void check_tensor(DType type, const Heads& h, const Heads& shape, Index dim,
 }
 
 // Returns the positions to read.
-Positions check_positions(const Heads& h, const Positions& p) {
+Positions check_positions(const detail::PopePlanState& s, const Heads& h, const Positions& p) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
     refuse("pope", "positions must be i64, i32 or f64", name(p.type));
   if (p.axes != 1) refuse("pope", "positions must have one axis", Index{p.axes});
@@ -55,12 +58,15 @@ Positions check_positions(const Heads& h, const Positions& p) {
         p.batch);
   if (p.data == nullptr && p.count > 0) refuse("pope", "positions must have memory");
   const Positions read = detail::shared_row(p);
-  if (p.type != DType::f64) return read;
-  for (Index b = 0; b < p.batch; ++b)
-    for (Index t = 0; t < p.count; ++t) {
-      const double x = static_cast<const double*>(p.data)[b * p.batch_stride + t * p.token_stride];
-      if (!(std::fabs(x) <= 0x1p62)) refuse("pope", "positions must be finite and at most 2^62", x);
-    }
+  if (p.type == DType::f64)
+    for (Index b = 0; b < p.batch; ++b)
+      for (Index t = 0; t < p.count; ++t) {
+        const double x =
+            static_cast<const double*>(p.data)[b * p.batch_stride + t * p.token_stride];
+        if (!(std::fabs(x) <= 0x1p62))
+          refuse("pope", "positions must be finite and at most 2^62", x);
+      }
+  detail::check_length("pope", read, s.lengths);
   return read;
 }
 
@@ -80,7 +86,7 @@ void check_bias(const TensorView& v, const Heads& h, Index channels, bool gradie
 
 }  // namespace
 
-PopePlan::PopePlan(const Pope& definition, DType type)
+PopePlan::PopePlan(const Pope& definition, DType type, PlanOptions options)
     : PopePlan(
           [&] {
             if (definition.head_dim < 1 || definition.head_dim > 32768)
@@ -89,16 +95,19 @@ PopePlan::PopePlan(const Pope& definition, DType type)
               refuse("pope", "base must be finite and positive", definition.base);
             return definition.spectrum();
           }(),
-          type) {}
+          type, options) {}
 
-PopePlan::PopePlan(const Spectrum& spectrum, DType type) {
+PopePlan::PopePlan(const Spectrum& spectrum, DType type, PlanOptions options) {
   if (!is_float(type)) refuse("pope", "dtype must be f64, f32, f16 or bf16", name(type));
   check(spectrum);
   if (spectrum.heads != 1) refuse("pope", "the spectrum must be one for all heads", spectrum.heads);
   if (spectrum.axes != 1) refuse("pope", "the spectrum must have one axis", spectrum.axes);
   if (spectrum.gain != 1) refuse("pope", "the spectrum must have gain 1", spectrum.gain);
-  auto s = std::make_shared<State>();
+  auto s = std::make_shared<detail::PopePlanState>();
   s->dtype = type;
+  detail::check_known("pope", "outside", options.outside);
+  if (options.outside == OutsideRange::refuse)
+    s->lengths = {spectrum.valid_from, spectrum.valid_to};
   s->channels = spectrum.pairs();
   for (const Turns& t : exact_turns(spectrum))
     s->hi.push_back(t.hi), s->lo.push_back(t.lo), s->per_unit.push_back(t.per_unit);
@@ -110,11 +119,11 @@ PopePlan::PopePlan(const Spectrum& spectrum, DType type) {
 
 void PopePlan::apply(const Heads& in, const Heads& out, const Positions& p, const TensorView& bias,
                      const Executor& executor) const {
-  const State& s = *state_;
+  const detail::PopePlanState& s = *state_;
   check_tensor(s.dtype, in, in, s.channels, "in");
   check_tensor(s.dtype, out, in, 2 * s.channels, "out");
   if (out.read_only) refuse("pope", "out must not be read-only");
-  const Positions read = check_positions(in, p);
+  const Positions read = check_positions(s, in, p);
   check_bias(bias, in, s.channels, false);
   if (in.batch * in.tokens * in.heads == 0) return;
   detail::check_outputs("pope", {{"out", detail::memory_of(out)}}, {},
@@ -126,12 +135,12 @@ void PopePlan::apply(const Heads& in, const Heads& out, const Positions& p, cons
 void PopePlan::gradient(const Heads& in, const Heads& d_out, const Positions& p,
                         const TensorView& bias, const Heads& d_in, const TensorView& d_bias,
                         const Executor& executor) const {
-  const State& s = *state_;
+  const detail::PopePlanState& s = *state_;
   check_tensor(s.dtype, in, in, s.channels, "in");
   check_tensor(s.dtype, d_out, in, 2 * s.channels, "d_out");
   check_tensor(s.dtype, d_in, in, s.channels, "d_in");
   if (d_in.read_only) refuse("pope", "d_in must not be read-only");
-  const Positions read = check_positions(in, p);
+  const Positions read = check_positions(s, in, p);
   check_bias(bias, in, s.channels, false);
   check_bias(d_bias, in, s.channels, true);
   if (!d_bias.empty() && bias.empty()) refuse("pope", "a gradient of the bias needs the bias");

@@ -223,7 +223,7 @@ void check_side(const Side& side, const Heads& keys, const char* which) {
 
 struct RerotateCall {
   const Side &from, &to;
-  const RotaryPlan::State& plan;
+  const detail::RotaryPlanState& plan;
   const Heads& keys;
   const detail::RowKernels& kernels;
   Index columns;
@@ -289,14 +289,14 @@ void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_po
   const RotaryPlan plan(stored(to), keys.dtype);
   QK qk;
   qk.k = keys;
-  if (detail::check_tensors(plan.state(), qk, qk) == 0 || to.blocks.empty()) return;
+  const detail::RotaryPlanState& state = detail::StateAccess::of(plan);
+  if (detail::check_tensors(state, qk, qk) == 0 || to.blocks.empty()) return;
   check_side(old_side, keys, "old");
   check_side(new_side, keys, "new");
   for (const Side* side : {&old_side, &new_side})
     detail::check_positions_apart("rerotate", side->positions, {{"keys", detail::memory_of(keys)}});
   const RerotateCall call{
-      old_side,          new_side, plan.state(), keys, detail::row_kernels(active_isa()),
-      plan.row_columns()};
+      old_side, new_side, state, keys, detail::row_kernels(active_isa()), plan.row_columns()};
   const Index chunks = keys.batch * detail::block_count(keys.tokens, kTokens);
   const Index row_bytes = kTokens * call.columns * 8;  // of a task
   std::vector<std::byte> rows(

@@ -18,7 +18,7 @@
 namespace posenc {
 namespace {
 
-using State = RotaryPlan::State;
+using State = detail::RotaryPlanState;
 
 struct RowCall {
   const RotaryTables* table;

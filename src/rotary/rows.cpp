@@ -78,10 +78,14 @@ namespace posenc {
 
 void RotaryPlan::rows(const Positions& positions, const TensorView& out,
                       const Executor& executor) const {
-  const State& s = state();
+  const detail::RotaryPlanState& s = *state_;
   const DType want = s.dtype == DType::f64 ? DType::f64 : DType::f32;
   if (out.dtype != want)
     refuse("rotary", "rows must be " + std::string(name(want)), name(out.dtype));
+  if (!s.lengths.unbounded()) {
+    detail::check_positions(positions, "rotary");  // before they are read
+    detail::check_length("rotary", positions, s.lengths);
+  }
   detail::spec_rows(s.spec, s.tables, s.isa, positions, out, TableLayout::half, executor, "rotary");
 }
 

@@ -17,8 +17,10 @@ using detail::TableVersion;
 
 RotaryTable::RotaryTable(const RotarySpec& spec, Index positions, DType dtype, TableLayout layout,
                          BeyondTable beyond, const Executor& executor)
-    : state_(std::make_shared<State>(spec, positions, dtype, layout, beyond, executor)) {}
-RotaryTable::RotaryTable(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    : state_(std::make_shared<detail::RotaryTableState>(spec, positions, dtype, layout, beyond,
+                                                        executor)) {}
+RotaryTable::RotaryTable(std::shared_ptr<detail::RotaryTableState> state)
+    : state_(std::move(state)) {}
 RotaryTable::~RotaryTable() = default;
 RotaryTable::RotaryTable(RotaryTable&&) noexcept = default;
 RotaryTable& RotaryTable::operator=(RotaryTable&&) noexcept = default;
@@ -121,7 +123,7 @@ void check_built_for(const RotarySpec& spec, const TableVersion& v, RotateMode m
 
 void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTable& table,
            const Positions& positions, RotateMode mode, const Executor& executor) {
-  const RotaryPlan::State& s = plan.state();
+  const detail::RotaryPlanState& s = detail::StateAccess::of(plan);
   detail::check_known("rotary table", "mode", mode);
   if (s.decays) refuse("rotary table", "xPos has no table: its decay is not bounded");
   if (s.spec.precision == Precision::hf_bfloat16_table)
@@ -142,11 +144,14 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
     widen_range<std::int32_t>(positions, &least, &most);
   }
   if (least < 0) refuse("rotary table", "position must not be negative", least);
-  TableStore& store = *table.state().store;
-  for (;;) {
+  TableStore& store = *detail::StateAccess::of(table).store;
+  const bool lengths = s.refuses_lengths && mode != RotateMode::shift;
+  for (Index end = kUnbounded;;) {
     {
       const TableStore::Pin v(store);
       const Index size = v->size.load(std::memory_order_acquire);
+      if (lengths) detail::check_length("rotary table", most + (most != kUnbounded), v->lengths);
+      end = v->lengths.to;
       if (most < size) {
         check_built_for(s.spec, *v, mode);
         RowSource rows;
@@ -168,8 +173,8 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
         refuse("rotary table", "position must be below 2^24 for a table that grows", most);
     }
     // By half more at least, so that a decoding loop does not grow at every step.
-    const Index wanted = std::max(most + 1, store.size() + store.size() / 2);
-    store.grow(std::min(wanted, kMostGrown), executor);
+    const Index more = std::min({store.size() + store.size() / 2, kMostGrown, end});
+    store.grow(std::max(most + 1, more), executor);
   }
 }
 

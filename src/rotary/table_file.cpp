@@ -207,8 +207,8 @@ RotaryTable RotaryTable::map(const std::filesystem::path& path, const RotarySpec
         enum_text(p.layout));
   const std::byte* base = file.bytes().data() + p.offset;
   check_sample(spec, p, base, name);
-  return RotaryTable(
-      std::make_shared<State>(spec, p.rows, p.dtype, p.layout, beyond, std::move(file), base));
+  return RotaryTable(std::make_shared<detail::RotaryTableState>(spec, p.rows, p.dtype, p.layout,
+                                                                beyond, std::move(file), base));
 }
 
 }  // namespace posenc

@@ -113,7 +113,8 @@ void describe_version(TableVersion& v, const RotarySpec& spec, DType dtype, Tabl
     for (Index i = 0; i < b.pairs(); ++i) axis.push_back(axis_of(b.spectrum, i));
     axes.push_back(std::move(axis));
   }
-  v.spec = spec, v.dtype = dtype, v.layout = layout, v.columns = columns;
+  v.spec = spec, v.lengths = {spec.valid_from(), spec.valid_to()};
+  v.dtype = dtype, v.layout = layout, v.columns = columns;
   v.axes = std::move(axes);
   v.pair_axis.clear();
   if (spec.axes() > 1)

@@ -4,14 +4,14 @@
 
 #include "rotary/table_store.h"
 
-namespace posenc {
+namespace posenc::detail {
 
 // Snapshots keep the store.
-struct RotaryTable::State {
+struct RotaryTableState {
   template <class... Args>
-  explicit State(Args&&... args)
-      : store(std::make_shared<detail::TableStore>(std::forward<Args>(args)...)) {}
-  std::shared_ptr<detail::TableStore> store;
+  explicit RotaryTableState(Args&&... args)
+      : store(std::make_shared<TableStore>(std::forward<Args>(args)...)) {}
+  std::shared_ptr<TableStore> store;
 };
 
-}  // namespace posenc
+}  // namespace posenc::detail

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "core/known_enum.h"
+#include "core/memory_limit.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc::detail {
@@ -21,20 +24,71 @@ std::size_t round_up(std::size_t n) {
   return (n + kPage - 1) / kPage * kPage;
 }
 
+constexpr std::size_t kBeyond = std::numeric_limits<std::size_t>::max();
+
+// kBeyond where it is more than a size counts.
 std::size_t bytes_of(Index rows, Index columns, DType dtype) {
   const Index row = std::max<Index>(1, columns) * size_of(dtype);
-  if (rows > (Index{1} << 46) / row)
-    refuse("rotary table", "positions must fit an address space of 2^46 bytes", rows);
-  return static_cast<std::size_t>(rows * row);
+  std::size_t bytes = 0;
+  return __builtin_mul_overflow(rows, row, &bytes) ? kBeyond : bytes;
+}
+
+std::string rows_text(Index rows) {
+  return "a table of " + std::to_string(rows) + " positions";
+}
+
+// As much address space as grows without a copy, or what these rows need alone.
+Reservation reserve(Index rows, Index capacity, Index* got, Index columns, DType dtype) {
+  const std::size_t bytes = bytes_of(rows, columns, dtype);
+  check_memory("rotary table", rows_text(rows), bytes);
+  for (const Index n : {capacity, rows}) {
+    const std::size_t size = bytes_of(n, columns, dtype);
+    if (size == kBeyond) continue;
+    Reservation memory(size);
+    if (memory.data() == nullptr) continue;
+    *got = n;
+    return memory;
+  }
+  refuse_memory("rotary table", rows_text(rows), bytes);
+}
+
+void check_positions(Index positions, const RotarySpec& spec) {
+  if (positions < 0) refuse("rotary table", "positions must not be negative", positions);
+  if (positions > spec.valid_to())
+    refuse("rotary table",
+           "positions must be at most " + std::to_string(spec.valid_to()) +
+               ", the length up to which the frequencies hold",
+           positions);
+}
+
+void check_alike(const RotarySpec& from, const RotarySpec& to) {
+  bool fits = from.blocks.size() == to.blocks.size() && from.axes() == to.axes();
+  for (std::size_t i = 0; fits && i < from.blocks.size(); ++i) {
+    const Spectrum &a = from.blocks[i].spectrum, &b = to.blocks[i].spectrum;
+    fits = a.pairs() == b.pairs() && a.heads == b.heads && a.axes == b.axes;
+  }
+  if (fits) return;
+  const auto text = [](const RotarySpec& s) {
+    std::string blocks;
+    for (const RotaryBlock& b : s.blocks)
+      blocks +=
+          (blocks.empty() ? "" : ", ") + sizes_text({b.spectrum.heads, b.spectrum.axes, b.pairs()});
+    return blocks.empty() ? std::string("no block") : blocks;
+  };
+  refuse_shape(
+      "rotary table",
+      "frequencies that replace the table's must have its heads, axes and pairs, " + text(from),
+      text(to));
 }
 
 }  // namespace
 
 Reservation::Reservation(std::size_t bytes) : size_(round_up(std::max<std::size_t>(bytes, 1))) {
   void* p = ::mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED)
-    refuse("rotary table", "the system must have address space, bytes",
-           static_cast<Index>(std::exchange(size_, 0)));
+  if (p == MAP_FAILED) {
+    size_ = 0;
+    return;
+  }
   data_ = static_cast<std::byte*>(p);
 #ifdef MADV_HUGEPAGE
   ::madvise(p, size_, MADV_HUGEPAGE);  // fewer page faults while rows are first written
@@ -57,7 +111,7 @@ void Reservation::commit(std::size_t bytes) {
   bytes = std::min(size_, round_up(bytes));
   if (bytes <= committed_) return;
   if (::mprotect(data_ + committed_, bytes - committed_, PROT_READ | PROT_WRITE) != 0)
-    refuse("rotary table", "the system must have the memory, bytes", static_cast<Index>(bytes));
+    refuse_memory("rotary table", "the table", bytes);
   committed_ = bytes;
 }
 
@@ -162,8 +216,8 @@ void TableStore::rebuild(const RotarySpec& spec, Index positions, Index capacity
   const std::uint64_t hash = rows_hash(spec);
   if (std::find(v.lineage.begin(), v.lineage.end(), hash) == v.lineage.end())
     v.lineage.push_back(hash);
-  v.capacity = std::max({positions, capacity, kLeastCapacity});
-  v.memory = Reservation(bytes_of(v.capacity, v.columns, v.dtype));
+  v.memory = reserve(positions, std::max({positions, capacity, kLeastCapacity}), &v.capacity,
+                     v.columns, v.dtype);
   v.memory.commit(bytes_of(positions, v.columns, v.dtype));
   v.base = v.memory.data();
   Index have = 0;
@@ -179,7 +233,7 @@ void TableStore::rebuild(const RotarySpec& spec, Index positions, Index capacity
 TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, TableLayout layout,
                        BeyondTable beyond, const Executor& executor)
     : beyond_(beyond) {
-  if (positions < 0) refuse("rotary table", "positions must not be negative", positions);
+  check_positions(positions, spec);
   if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16)
     refuse("rotary table", "dtype must be f32, f16 or bf16", name(dtype));
   check_known("rotary table", "layout", layout);
@@ -192,6 +246,7 @@ TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, Tab
 TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, TableLayout layout,
                        BeyondTable beyond, MappedFile file, const std::byte* base)
     : beyond_(beyond) {
+  check_positions(positions, spec);
   TableVersion& v = unused();
   describe_version(v, spec, dtype, layout);
   v.lineage.push_back(rows_hash(spec));
@@ -203,16 +258,18 @@ TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, Tab
 }
 
 void TableStore::grow(Index positions, const Executor& executor) {
-  if (positions < 0) refuse("rotary table", "positions must not be negative", positions);
   const Writing writing(*this);
   TableVersion& v = *current_.load();
+  check_positions(positions, v.spec);
   const Index size = v.size.load();
   if (positions <= size) return;
   if (positions > v.capacity || v.memory.data() == nullptr) {
     rebuild(RotarySpec(v.spec), positions, 2 * v.capacity, executor);
     return;
   }
-  v.memory.commit(bytes_of(positions, v.columns, v.dtype));
+  const std::size_t bytes = bytes_of(positions, v.columns, v.dtype);
+  check_memory("rotary table", rows_text(positions), bytes);
+  v.memory.commit(bytes);
   build_rows(v, size, positions, v.memory.data() + bytes_of(size, v.columns, v.dtype), executor);
   v.size.store(positions, std::memory_order_release);
 }
@@ -220,6 +277,9 @@ void TableStore::grow(Index positions, const Executor& executor) {
 void TableStore::replace(const RotarySpec& spec, const Executor& executor) {
   const Writing writing(*this);
   const TableVersion& v = *current_.load();
+  check(spec);
+  check_alike(v.spec, spec);
+  check_positions(v.size.load(), spec);
   rebuild(spec, v.size.load(), v.capacity, executor);
 }
 

@@ -11,6 +11,7 @@
 #include "posenc/core/executor.h"
 #include "posenc/io/gguf.h"
 #include "posenc/rotary/table.h"
+#include "positions/length.h"
 #include "rotary/writer_lock.h"
 
 namespace posenc::detail {
@@ -19,11 +20,11 @@ namespace posenc::detail {
 class Reservation {
  public:
   Reservation() = default;
-  explicit Reservation(std::size_t bytes);  // throws [rotary table]
+  explicit Reservation(std::size_t bytes);  // no data where the system has no addresses
   ~Reservation();
   Reservation(Reservation&& other) noexcept;
   Reservation& operator=(Reservation&& other) noexcept;
-  void commit(std::size_t bytes);  // throws [rotary table] when the system refuses
+  void commit(std::size_t bytes);  // throws OutOfMemory when the system refuses
   std::byte* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
 
@@ -39,6 +40,7 @@ bool same_rows(const RotarySpec&, const RotarySpec&);
 // Rows of one spec. All but the atomics is written before publication and not after.
 struct TableVersion {
   RotarySpec spec;
+  LengthRange lengths;  // for which its frequencies hold
   DType dtype = DType::f32;
   TableLayout layout = TableLayout::half;
   Index columns = 0, capacity = 0;

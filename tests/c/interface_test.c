@@ -9,6 +9,7 @@
 
 #include "posenc/posenc_c.h"
 #include "rows_test.h"
+#include "structs_test.h"
 
 static int failures = 0;
 
@@ -55,15 +56,15 @@ static double worst(const float* a, const float* b, int n) {
 static const char* const kPlain = "rope head_dim=8 base=10000 pairing=half_split";
 
 static posenc_plan* plan_of(const char* scheme, posenc_dtype dtype) {
-  posenc_error error = {{0}};
+  posenc_error error = {.struct_size = sizeof error};
   posenc_plan* plan = NULL;
-  OK(posenc_plan_from_scheme(scheme, 0, dtype, &plan, &error));
+  OK(posenc_plan_from_scheme(scheme, 0, dtype, NULL, &plan, &error));
   return plan;
 }
 
 /* x = [1 .. 8] at position 3: pair i turns by 3 * 10000^(-2i/8). */
 static void worked_example(void) {
-  posenc_error error = {{0}};
+  posenc_error error = {.struct_size = sizeof error};
   posenc_plan* plan = plan_of(kPlain, POSENC_F32);
   float x[8], want[8], out[8];
   for (int i = 0; i < 8; ++i) x[i] = (float)(i + 1);
@@ -82,7 +83,7 @@ static void worked_example(void) {
   CHECK(worst(out, want, 8) < 3e-6);
   OK(posenc_apply(plan, "thd", &o.t, NULL, NULL, NULL, &p.t, POSENC_INVERSE, &error));
   CHECK(worst(out, x, 8) < 3e-6);
-  posenc_plan_info info;
+  posenc_plan_info info = {.struct_size = sizeof info};
   OK(posenc_plan_describe(plan, &info, &error));
   CHECK(info.head_dim == 8 && info.axes == 1 && info.blocks == 1 && info.row_columns == 8);
   CHECK(info.attention_factor == 1 && info.logit_factor == 1 && info.valid_to == INT64_MAX);
@@ -92,11 +93,11 @@ static void worked_example(void) {
 /* With a gain the four senses are four things; rows and a table give what apply gives. */
 static void senses_rows_and_tables(void) {
   enum { kTokens = 5, kHeads = 2, kDim = 8, kSize = kTokens * kHeads * kDim };
-  posenc_error error = {{0}};
+  posenc_error error = {.struct_size = sizeof error};
   posenc_plan* plan =
       plan_of("rope head_dim=8 base=10000 pairing=interleaved + yarn factor=4 original_context=256",
               POSENC_F32);
-  posenc_plan_info info;
+  posenc_plan_info info = {.struct_size = sizeof info};
   OK(posenc_plan_describe(plan, &info, &error));
   const float gain = (float)info.attention_factor;
   CHECK(fabs(info.attention_factor - 1.138629436111989) < 1e-15);
@@ -145,45 +146,51 @@ static void senses_rows_and_tables(void) {
 }
 
 static void model_files(void) {
-  posenc_error error = {{0}};
+  posenc_error error = {.struct_size = sizeof error};
   const char* const kFiles = POSENC_SOURCE_DIR "/conformance/gguf/files/";
   char path[1024];
   posenc_plan* plan = NULL;
-  posenc_plan_info info;
+  posenc_plan_info info = {.struct_size = sizeof info};
   snprintf(path, sizeof path, "%sqwen25_yarn.gguf", kFiles);
-  OK(posenc_plan_from_model(path, 3, 0, POSENC_BF16, &plan, &error));
+  OK(posenc_plan_from_model(path, 3, 0, POSENC_BF16, NULL, &plan, &error));
   OK(posenc_plan_describe(plan, &info, &error));
   CHECK(info.head_dim == 128 && fabs(info.attention_factor - 1.138629436111989) < 1e-15);
   posenc_plan_free(plan);
   plan = NULL;
-  CHECK(posenc_plan_from_model(path, 1000, 0, POSENC_F32, &plan, &error) ==
+  CHECK(posenc_plan_from_model(path, 1000, 0, POSENC_F32, NULL, &plan, &error) ==
         POSENC_INVALID_ARGUMENT);
   snprintf(path, sizeof path, "%svalue_freq_base_nan.gguf", kFiles);
-  CHECK(posenc_plan_from_model(path, 0, 0, POSENC_F32, &plan, &error) == POSENC_BAD_FILE);
+  CHECK(posenc_plan_from_model(path, 0, 0, POSENC_F32, NULL, &plan, &error) == POSENC_BAD_FILE);
   CHECK(strstr(error.message, "llama.rope.freq_base") != NULL);
   snprintf(path, sizeof path, "%sgpt2.gguf", kFiles);
-  CHECK(posenc_plan_from_model(path, 0, 0, POSENC_F32, &plan, &error) == POSENC_INVALID_ARGUMENT);
-  CHECK(posenc_plan_from_model("/nonexistent.gguf", 0, 0, POSENC_F32, &plan, &error) ==
+  CHECK(posenc_plan_from_model(path, 0, 0, POSENC_F32, NULL, &plan, &error) ==
+        POSENC_INVALID_ARGUMENT);
+  CHECK(posenc_plan_from_model("/nonexistent.gguf", 0, 0, POSENC_F32, NULL, &plan, &error) ==
         POSENC_BAD_FILE);
   CHECK(plan == NULL);
 }
 
 static void wrong_arguments(void) {
-  posenc_error error = {{0}};
+  posenc_error error = {.struct_size = sizeof error};
   posenc_plan* plan = NULL;
-  CHECK(posenc_plan_from_scheme("rope head_dim=7 pairing=half_split", 0, POSENC_F32, &plan,
+  CHECK(posenc_plan_from_scheme("rope head_dim=7 pairing=half_split", 0, POSENC_F32, NULL, &plan,
                                 &error) == POSENC_INVALID_ARGUMENT);
   CHECK(strstr(error.message, "7") != NULL && plan == NULL);
-  CHECK(posenc_plan_from_scheme("nonsense", 0, POSENC_F32, &plan, NULL) == POSENC_INVALID_ARGUMENT);
-  CHECK(posenc_plan_from_scheme(NULL, 0, POSENC_F32, &plan, &error) == POSENC_INVALID_ARGUMENT);
-  CHECK(posenc_plan_from_scheme(kPlain, -1, POSENC_F32, &plan, &error) == POSENC_INVALID_ARGUMENT);
-  CHECK(posenc_plan_from_scheme(kPlain, 0, POSENC_F32, NULL, &error) == POSENC_INVALID_ARGUMENT);
+  CHECK(posenc_plan_from_scheme("nonsense", 0, POSENC_F32, NULL, &plan, NULL) ==
+        POSENC_INVALID_ARGUMENT);
+  CHECK(posenc_plan_from_scheme(NULL, 0, POSENC_F32, NULL, &plan, &error) ==
+        POSENC_INVALID_ARGUMENT);
+  CHECK(posenc_plan_from_scheme(kPlain, -1, POSENC_F32, NULL, &plan, &error) ==
+        POSENC_INVALID_ARGUMENT);
+  CHECK(posenc_plan_from_scheme(kPlain, 0, POSENC_F32, NULL, NULL, &error) ==
+        POSENC_INVALID_ARGUMENT);
   /* A text longer than the message is cut, not overrun. */
   char* text = malloc(4096);
   CHECK(text != NULL);
   memset(text, 'x', 4095);
   text[4095] = '\0';
-  CHECK(posenc_plan_from_scheme(text, 0, POSENC_F32, &plan, &error) == POSENC_INVALID_ARGUMENT);
+  CHECK(posenc_plan_from_scheme(text, 0, POSENC_F32, NULL, &plan, &error) ==
+        POSENC_INVALID_ARGUMENT);
   CHECK(strlen(error.message) < sizeof error.message);
   free(text);
 
@@ -207,8 +214,8 @@ static void wrong_arguments(void) {
   CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, (posenc_sense)-1, &error) !=
         POSENC_OK);
   posenc_plan* none = NULL;
-  CHECK(posenc_plan_from_scheme("rope head_dim=8 pairing=half_split", 0, (posenc_dtype)99, &none,
-                                &error) != POSENC_OK);
+  CHECK(posenc_plan_from_scheme("rope head_dim=8 pairing=half_split", 0, (posenc_dtype)99, NULL,
+                                &none, &error) != POSENC_OK);
   CHECK(strstr(error.message, "posenc_dtype, got 99") != NULL && none == NULL);
   q.t.dtype.lanes = 4;
   CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, f, &error) != POSENC_OK);
@@ -226,7 +233,7 @@ static void wrong_arguments(void) {
 /* Positions [1, tokens], as PyTorch hands them over, serve every sequence of a batch. */
 static void one_row_for_a_batch(void) {
   enum { kBatch = 3, kTokens = 2, kDim = 8, kRow = kTokens * kDim };
-  posenc_error error = {{0}};
+  posenc_error error = {.struct_size = sizeof error};
   posenc_plan* plan = plan_of(kPlain, POSENC_F32);
   float x[kBatch * kRow], want[kBatch * kRow];
   for (int i = 0; i < kBatch * kRow; ++i) x[i] = want[i] = sinf((float)i);
@@ -247,7 +254,7 @@ static void one_row_for_a_batch(void) {
 }
 
 static void instruction_sets(void) {
-  posenc_error error = {{0}};
+  posenc_error error = {.struct_size = sizeof error};
   size_t needed = 0;
   CHECK(strlen(posenc_version()) >= 5);
   OK(posenc_isas(NULL, 0, &needed, &error));
@@ -271,6 +278,7 @@ int main(void) {
   one_row_for_a_batch();
   instruction_sets();
   failures += rows_gradients_caches_and_files();
+  failures += structs_executors_and_findings();
   if (failures != 0) fprintf(stderr, "%d checks failed\n", failures);
   return failures != 0;
 }

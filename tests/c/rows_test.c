@@ -12,7 +12,7 @@
 enum { kTokens = 3, kHeads = 2, kDim = 8, kPairs = 4, kSize = kTokens * kHeads * kDim };
 
 static int failures = 0;
-static posenc_error error;
+static posenc_error error = {.struct_size = sizeof(posenc_error)};
 
 static void check(int ok, const char* what, int line) {
   if (ok) return;
@@ -55,7 +55,7 @@ static double worst(const double* a, const double* b, int n) {
 
 static posenc_plan* plan_of(const char* scheme) {
   posenc_plan* plan = NULL;
-  OK(posenc_plan_from_scheme(scheme, 0, POSENC_F64, &plan, &error));
+  OK(posenc_plan_from_scheme(scheme, 0, POSENC_F64, NULL, &plan, &error));
   return plan;
 }
 
@@ -174,7 +174,7 @@ static void cached_keys(const posenc_plan* from) {
   posenc_plan* to = plan_of("rope head_dim=8 base=10000 pairing=half_split + linear factor=2");
   posenc_plan* other = plan_of("rope head_dim=8 base=10000 pairing=interleaved");
   posenc_verdict verdict = POSENC_IMPOSSIBLE;
-  posenc_error reason = {{0}};
+  posenc_error reason = {.struct_size = sizeof reason};
   OK(posenc_can_rerotate(from, to, &verdict, &reason, &error));
   CHECK(verdict == POSENC_EXACT);
   OK(posenc_can_rerotate(from, other, &verdict, &reason, &error));
@@ -203,9 +203,10 @@ static void cached_keys(const posenc_plan* from) {
 static void tables_in_files(void) {
   posenc_plan* plan = NULL;
   posenc_plan* stretched = NULL;
-  OK(posenc_plan_from_scheme("rope head_dim=8 pairing=half_split", 0, POSENC_F32, &plan, &error));
+  OK(posenc_plan_from_scheme("rope head_dim=8 pairing=half_split", 0, POSENC_F32, NULL, &plan,
+                             &error));
   OK(posenc_plan_from_scheme("rope head_dim=8 pairing=half_split + linear factor=2", 0, POSENC_F32,
-                             &stretched, &error));
+                             NULL, &stretched, &error));
   char path[256];
   const char* folder = getenv("TMPDIR");
   snprintf(path, sizeof path, "%s/posenc_c_%p.safetensors", folder != NULL ? folder : "/tmp",
@@ -253,8 +254,8 @@ static void rows_of_tables(void) {
   posenc_table *table = NULL, *wrong = NULL;
   posenc_snapshot* held = NULL;
   PosencDLTensor rows;
-  OK(posenc_plan_from_scheme("rope head_dim=8 base=10000 pairing=half_split", 0, POSENC_F32, &plan,
-                             &error));
+  OK(posenc_plan_from_scheme("rope head_dim=8 base=10000 pairing=half_split", 0, POSENC_F32, NULL,
+                             &plan, &error));
   OK(posenc_table_create(plan, 32, POSENC_F32, POSENC_PAIRS, 0, &table, &error));
   OK(posenc_table_snapshot(table, &held, &rows, &error));
   CHECK(rows.ndim == 2 && rows.shape[0] == 32 && rows.shape[1] == 8 && rows.strides[1] == 1);
@@ -281,7 +282,7 @@ static void rows_of_tables(void) {
 static void pope(void) {
   enum { kWide = 2 * kDim, kOut = kTokens * kHeads * kWide };
   posenc_pope* plan = NULL;
-  OK(posenc_pope_from_scheme("pope head_dim=8 base=10000", 0, POSENC_F64, &plan, &error));
+  OK(posenc_pope_from_scheme("pope head_dim=8 base=10000", 0, POSENC_F64, NULL, &plan, &error));
   double x[kSize], y[kOut], w[kOut], bias[kHeads * kDim], dx[kSize], d_bias[kHeads * kDim] = {0};
   int64_t at[kTokens] = {0, 5, 131071};
   for (int i = 0; i < kSize; ++i) x[i] = 2 * sin(i);
@@ -319,9 +320,9 @@ static void pope(void) {
   REFUSED(posenc_pope_apply(plan, "thd", &in.t, NULL, &p.t, NULL, &error));
   REFUSED(posenc_pope_apply(NULL, "thd", &in.t, &out.t, &p.t, NULL, &error));
   posenc_pope* none = NULL;
-  REFUSED(
-      posenc_pope_from_scheme("rope head_dim=8 pairing=half_split", 0, POSENC_F64, &none, &error));
-  REFUSED(posenc_pope_from_scheme("pope head_dim=8", -1, POSENC_F64, &none, &error));
+  REFUSED(posenc_pope_from_scheme("rope head_dim=8 pairing=half_split", 0, POSENC_F64, NULL, &none,
+                                  &error));
+  REFUSED(posenc_pope_from_scheme("pope head_dim=8", -1, POSENC_F64, NULL, &none, &error));
   CHECK(none == NULL);
   posenc_pope_free(plan);
   posenc_pope_free(NULL);

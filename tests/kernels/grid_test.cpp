@@ -156,7 +156,7 @@ void run(const RotaryPlan& plan, const Case& c, const Table& table, const QK& in
   detail::RowSource source;
   source.cos.data = v.data, source.cos.dtype = v.dtype, source.cos.token_stride = columns;
   source.index = &index;
-  detail::apply_lookup(plan.state(), in, out, source, c.sense, inline_executor());
+  detail::apply_lookup(detail::StateAccess::of(plan), in, out, source, c.sense, inline_executor());
 }
 
 long double allowed(DType t, long double want) {

@@ -168,7 +168,6 @@ TEST(Plan, NothingToDo) {
   const RotaryPlan plan(half(8), DType::f32);
   std::vector<float> x(64, 1);
   const Positions none = positions(std::span<const Index>());
-  plan.apply({{}, {}}, none);
   plan.apply({heads(x.data(), 0, 2, 8), {}}, none);
   const Index p[] = {1, 2};
   plan.apply({heads(x.data(), 2, 0, 8), {}}, positions(p));

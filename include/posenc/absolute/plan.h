@@ -21,6 +21,10 @@
 
 namespace posenc {
 
+namespace detail {
+struct InputPlanState;
+}
+
 class POSENC_API InputPlan {
  public:
   // Copies what the terms point to but the caller's rows, which must outlive the plan; tables are
@@ -56,10 +60,8 @@ class POSENC_API InputPlan {
   DType dtype() const noexcept;
   Index appended() const noexcept;  // channels of y beyond those of x
 
-  struct State;  // the library's own
-
  private:
-  std::shared_ptr<const State> state_;
+  std::shared_ptr<const detail::InputPlanState> state_;
 };
 
 }  // namespace posenc

@@ -4,6 +4,8 @@
 //   bad file         FormatError("model/config.json: #/rope_scaling/factor: must be a number, got
 //   \"four\"")
 #pragma once
+#include <cstddef>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -38,6 +40,20 @@ class POSENC_API ArgumentError : public std::invalid_argument {
 
  private:
   std::string who_, field_, rule_, value_;
+};
+
+// Memory that the system does not have: "[who] what needs N bytes, the machine has M".
+class POSENC_API OutOfMemory : public std::bad_alloc {
+ public:
+  // bytes: what was asked for, 2^64 - 1 where it is more than that counts.
+  OutOfMemory(std::string_view who, std::string_view what, std::size_t bytes,
+              std::string_view limit);
+  const char* what() const noexcept override { return text_.what(); }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::runtime_error text_;  // copies without throwing
+  std::size_t bytes_;
 };
 
 // Throws ArgumentError. Kept out of line so that checks stay small. The field is the word before

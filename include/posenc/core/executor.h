@@ -20,6 +20,13 @@ struct Executor {
 // The library's pool: started by the first large call, POSENC_NUM_THREADS threads (default: the
 // cores this process may use), re-created after fork(). Results never depend on the thread count.
 POSENC_API const Executor& default_executor();
+// Its number of threads from the next call on, 1 to 1024; 0: the default again. Calls that run go on
+// with what they have. Throws [executor].
+POSENC_API void set_default_threads(Index);
+// Another executor for all calls that name none, from the next one on; one without `run` is the
+// caller's thread. Its context must live as long as the process, or until another one is set and
+// all calls have ended. Throws [executor]: concurrency below 1.
+POSENC_API void set_default_executor(const Executor&);
 // The caller's thread alone.
 POSENC_API const Executor& inline_executor() noexcept;
 

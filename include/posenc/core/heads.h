@@ -37,8 +37,9 @@ Heads heads(T* p, Index tokens, Index n_heads, Index dim) {
     return heads(tensor(static_cast<void*>(p), dtype_of<T>, shape), Layout::thd);
 }
 
-// Queries and keys turned in one call: equal batch and tokens, any head counts. k.data null: q
-// alone; q.data null: k alone. Values or an attention output turn as q. Only xPos tells q from k.
+// Queries and keys of one call: equal batch and tokens, any head counts. A member that is left as it
+// is made (no memory, dim 0) is not given; both must not be missing. Values or an attention output
+// rotate as q. Only xPos tells q from k.
 struct QK {
   Heads q, k;
 };

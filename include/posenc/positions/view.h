@@ -27,6 +27,10 @@ POSENC_API Positions positions(std::span<const double>);
 // From a tensor [t], [b, t] or [axes, b, t] of i64, i32 or f64, any strides. Throws [positions] ...
 POSENC_API Positions positions(const TensorView&);
 
+// Length of a sequence that holds them: the largest position on any axis + 1, fractions rounded up;
+// 0 of none, or of negative ones alone. They must be finite.
+POSENC_API Index length_of(const Positions&) noexcept;
+
 // Owning: [axes][batch][tokens], dense. A call takes one that is made in its arguments
 // (plan.apply(qk, arange(0, 16))); kept is the owner (const auto p = arange(0, 16)), never a view
 // of what is gone (Positions p = arange(0, 16): clang warns).

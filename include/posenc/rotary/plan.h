@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan: spec and dtype, checked and prepared. Immutable, thread-safe, cheap to copy and to make.
-// Positions come with each call, whose own checks are O(1); a call allocates nothing.
+// Positions come with each call, whose own checks are O(1) (but for a look at each position where
+// the frequencies hold for some lengths only); a call allocates nothing.
 #pragma once
 #include <memory>
 
 #include "posenc/core/executor.h"
 #include "posenc/core/heads.h"
 #include "posenc/positions.h"
+#include "posenc/rotary/plan_options.h"
 #include "posenc/rotary/spec.h"
 
 namespace posenc {
+
+namespace detail {
+struct RotaryPlanState;
+struct StateAccess;
+}  // namespace detail
 
 // forward g R(p) | gradient g R(-p) (the transpose) | inverse R(-p)/g | shift R(p) (moves cached
 // keys by p positions). Four different things as soon as g is not 1.
@@ -59,11 +66,37 @@ struct RowGradients {
 class POSENC_API RotaryPlan {
  public:
   // Throws [rotary] ... (check(spec)), integer dtype.
-  RotaryPlan(const RotarySpec&, DType);
+  RotaryPlan(const RotarySpec&, DType, PlanOptions = {});
 
-  // Table-free. out may be in (same memory and strides); other overlap is refused. f32, f16, bf16:
-  // cos and sin within 1.0e-7 (1.1e-7 without FMA) for |p| <= 2^37, arithmetic in f32, one
-  // rounding; f64 within 3e-16. Zero tokens or heads: nothing happens.
+  // Rotates queries and keys in place, or one tensor: queries, values, an attention output.
+  // Table-free: f32, f16, bf16: cos and sin within 1.0e-7 (1.1e-7 without FMA) for |p| <= 2^37,
+  // arithmetic in f32, one rounding; f64 within 3e-16. Zero tokens or heads: nothing happens.
+  // Throws [rotary]: tensors and positions that do not fit the plan or each other; positions of
+  // lengths for which the frequencies do not hold (plan_options.h; a shift has no length).
+  void apply(const Heads& q, const Heads& k, const Positions& p,
+             RotateMode mode = RotateMode::forward,
+             const Executor& executor = default_executor()) const {
+    const QK x{q, k};
+    apply(x, x, p, mode, executor);
+  }
+  void apply(const Heads& q, const Positions& p, RotateMode mode = RotateMode::forward,
+             const Executor& executor = default_executor()) const {
+    const QK x{q, {}};
+    apply(x, x, p, mode, executor);
+  }
+  // The same into outputs. An output may be its input (same memory and strides); any other overlap
+  // is refused.
+  void apply_into(const Heads& q, const Heads& k, const Heads& q_out, const Heads& k_out,
+                  const Positions& p, RotateMode mode = RotateMode::forward,
+                  const Executor& executor = default_executor()) const {
+    apply({q, k}, {q_out, k_out}, p, mode, executor);
+  }
+  void apply_into(const Heads& q, const Heads& out, const Positions& p,
+                  RotateMode mode = RotateMode::forward,
+                  const Executor& executor = default_executor()) const {
+    apply({q, {}}, {out, {}}, p, mode, executor);
+  }
+  // The general form: q, k or both. Keys alone (q empty) differ from queries alone in xPos only.
   void apply(const QK& in, const QK& out, const Positions&, RotateMode = RotateMode::forward,
              const Executor& = default_executor()) const;
   void apply(const QK& x, const Positions& p, RotateMode s = RotateMode::forward) const {
@@ -74,12 +107,34 @@ class POSENC_API RotaryPlan {
   // out: [batch * tokens, row_columns()] f32 (f64 for f64 plans); gain in, decay not.
   Index row_columns() const noexcept;  // sum over blocks of heads * 2 * pairs: [cos | sin] a block
   void rows(const Positions&, const TensorView& out, const Executor& = default_executor()) const;
-  // ... then the turn, of rows that are no output's memory. (xPos needs positions too: refused.)
+  // ... then the rotation, by rows that are no output's memory. (xPos needs positions too: refused.)
+  void apply_rows(const Heads& q, const Heads& k, const TensorView& rows,
+                  RotateMode mode = RotateMode::forward,
+                  const Executor& executor = default_executor()) const {
+    const QK x{q, k};
+    apply_rows(x, x, rows, mode, executor);
+  }
+  void apply_rows(const Heads& q, const TensorView& rows, RotateMode mode = RotateMode::forward,
+                  const Executor& executor = default_executor()) const {
+    const QK x{q, {}};
+    apply_rows(x, x, rows, mode, executor);
+  }
   void apply_rows(const QK& in, const QK& out, const TensorView& rows,
                   RotateMode = RotateMode::forward, const Executor& = default_executor()) const;
   // Anybody's cos and sin (one block): the spectrum is not used. inverse and shift: refused when
   // the rows are no rotation would be guessing, so inverse divides by cos^2 + sin^2 and shift is
   // refused.
+  void apply_rows(const Heads& q, const Heads& k, const CallerRows& rows,
+                  RotateMode mode = RotateMode::forward,
+                  const Executor& executor = default_executor()) const {
+    const QK x{q, k};
+    apply_rows(x, x, rows, mode, executor);
+  }
+  void apply_rows(const Heads& q, const CallerRows& rows, RotateMode mode = RotateMode::forward,
+                  const Executor& executor = default_executor()) const {
+    const QK x{q, {}};
+    apply_rows(x, x, rows, mode, executor);
+  }
   void apply_rows(const QK& in, const QK& out, const CallerRows&, RotateMode = RotateMode::forward,
                   const Executor& = default_executor()) const;
 
@@ -94,11 +149,9 @@ class POSENC_API RotaryPlan {
   std::span<const RotaryTables> tables() const noexcept POSENC_LIFETIME_BOUND;
   DType dtype() const noexcept;
 
-  struct State;  // the library's own
-  const State& state() const noexcept { return *state_; }
-
  private:
-  std::shared_ptr<const State> state_;
+  friend struct detail::StateAccess;
+  std::shared_ptr<const detail::RotaryPlanState> state_;
 };
 
 }  // namespace posenc

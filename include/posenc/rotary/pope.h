@@ -11,8 +11,13 @@
 #include "posenc/core/heads.h"
 #include "posenc/phase.h"
 #include "posenc/positions.h"
+#include "posenc/rotary/plan_options.h"
 
 namespace posenc {
+
+namespace detail {
+struct PopePlanState;
+}
 
 struct Pope {
   static constexpr Card card{"pope", "polar position embedding", "arXiv:2509.10534", "3"};
@@ -40,13 +45,14 @@ static_assert(Described<Pope>);
 class POSENC_API PopePlan {
  public:
   // Throws [pope]: head_dim outside 1 .. 32768, base not finite and positive, integer dtype.
-  PopePlan(const Pope&, DType);
+  PopePlan(const Pope&, DType, PlanOptions = {});
   // The same with a spectrum of the caller's (scaled, or learned): one axis, one head, one
   // frequency a channel, gain 1.
-  PopePlan(const Spectrum&, DType);
+  PopePlan(const Spectrum&, DType, PlanOptions = {});
 
   // in [.., d] -> out [.., 2 d], apart from each other. bias [heads, d] of f32 or f64, empty for
-  // queries.
+  // queries. Throws [pope]: what does not fit; positions of lengths for which the spectrum does not
+  // hold (plan_options.h).
   void apply(const Heads& in, const Heads& out, const Positions&, const TensorView& bias = {},
              const Executor& = default_executor()) const;
   // d_in is written, d_bias (f64 [heads, d], may be empty) is added to; zero at and beyond the ends
@@ -56,8 +62,7 @@ class POSENC_API PopePlan {
                 const Executor& = default_executor()) const;
 
  private:
-  struct State;
-  std::shared_ptr<const State> state_;
+  std::shared_ptr<const detail::PopePlanState> state_;
 };
 
 }  // namespace posenc

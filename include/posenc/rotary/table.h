@@ -13,6 +13,10 @@
 
 namespace posenc {
 
+namespace detail {
+struct RotaryTableState;
+}
+
 // A position that the table has no row for; never a silent identity.
 enum class BeyondTable : std::uint8_t { refuse, grow };
 template <>
@@ -24,7 +28,9 @@ class POSENC_API RotaryTable {
  public:
   // One-axis and multi-axis specs (an axis-wise table of each pair's own position stream). Rows lie
   // in any layout, for programs that read them from a snapshot; `half` is read fastest. Throws
-  // [rotary table]: xPos (its decay is not bounded), size < 0, dtype not f32, f16, bf16.
+  // [rotary table]: xPos (its decay is not bounded), dtype not f32, f16, bf16, size < 0 or beyond
+  // the spec's valid_to (rows of positions that its frequencies never rotate); std::bad_alloc, with
+  // the bytes in its message, before anything is filled: more than the machine has.
   RotaryTable(const RotarySpec&, Index positions, DType, TableLayout,
               BeyondTable = BeyondTable::refuse, const Executor& = default_executor());
   RotaryTable(const RotarySpec& spec, Index positions, DType dtype = DType::f32,
@@ -44,6 +50,8 @@ class POSENC_API RotaryTable {
   // the start) rows are appended where they are; beyond, a larger table is built aside. Throws < 0.
   void grow(Index positions, const Executor& = inline_executor());
   // Rows of another spec, as many; published in one step. Who holds a snapshot keeps the old ones.
+  // Throws [rotary table]: blocks, pairs, heads or axes other than the table's; a size beyond the
+  // spec's valid_to.
   void replace(const RotarySpec&, const Executor& = inline_executor());
   Index size() const noexcept;
   std::size_t bytes() const noexcept;  // of the rows
@@ -68,12 +76,10 @@ class POSENC_API RotaryTable {
                          BeyondTable = BeyondTable::refuse,
                          std::optional<TableLayout> = std::nullopt);
 
-  struct State;
-  const State& state() const noexcept { return *state_; }
-
  private:
-  explicit RotaryTable(std::shared_ptr<State>);
-  std::shared_ptr<State> state_;
+  friend struct detail::StateAccess;
+  explicit RotaryTable(std::shared_ptr<detail::RotaryTableState>);
+  std::shared_ptr<detail::RotaryTableState> state_;
 };
 
 // One table for each layer, built once where the rows are equal (same spectrum and precision; the
@@ -97,6 +103,8 @@ class POSENC_API RotaryTableSet {
 // by how much: it must hold the rows of the plan's spec, or have held them before it was replaced
 // (then it turns by the new ones; inverse and shift want the same gain). A position below 0 is
 // refused; one at or beyond size() is refused or grows the table (to at most 2^24 positions).
+// The lengths that count are those of the rows in the table (valid_from to valid_to of the spec it
+// was built from or replaced by), unless the plan allows others (plan_options.h).
 // Products are rounded once: precision hf_bfloat16_table with its own roundings is refused here.
 POSENC_API void apply(const RotaryPlan&, const QK& in, const QK& out, const RotaryTable&,
                       const Positions&, RotateMode = RotateMode::forward,
@@ -104,6 +112,19 @@ POSENC_API void apply(const RotaryPlan&, const QK& in, const QK& out, const Rota
 inline void apply(const RotaryPlan& plan, const QK& x, const RotaryTable& table, const Positions& p,
                   RotateMode s = RotateMode::forward) {
   apply(plan, x, x, table, p, s);
+}
+// Queries and keys in place, or one tensor.
+inline void apply(const RotaryPlan& plan, const Heads& q, const Heads& k, const RotaryTable& table,
+                  const Positions& p, RotateMode mode = RotateMode::forward,
+                  const Executor& executor = default_executor()) {
+  const QK x{q, k};
+  apply(plan, x, x, table, p, mode, executor);
+}
+inline void apply(const RotaryPlan& plan, const Heads& q, const RotaryTable& table,
+                  const Positions& p, RotateMode mode = RotateMode::forward,
+                  const Executor& executor = default_executor()) {
+  const QK x{q, {}};
+  apply(plan, x, x, table, p, mode, executor);
 }
 
 }  // namespace posenc

@@ -14,9 +14,7 @@ int main() {
   const posenc::RotaryPlan plan(posenc::resolve(scheme), posenc::DType::f32);
   std::vector<float> q{1, 0, 0, 0, 0, 0, 0, 0};
   const std::vector<posenc::Index> at{2};
-  posenc::QK qk;
-  qk.q = posenc::heads(q.data(), 1, 1, 8);
-  plan.apply(qk, posenc::positions(at));
+  plan.apply(posenc::heads(q.data(), 1, 1, 8), posenc::positions(at));
   const bool turned =
       std::abs(q[0] - std::cos(2.0f)) < 1e-6f && std::abs(q[4] - std::sin(2.0f)) < 1e-6f;
   std::printf("posenc %s: %s\n", posenc_version(), turned ? "turned" : "wrong");

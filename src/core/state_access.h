@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan or a table holds, for the library's own code: public classes befriend this struct and
+// show nothing of their state.
+#pragma once
+
+namespace posenc::detail {
+
+struct StateAccess {
+  template <class T>
+  static auto& of(const T& x) noexcept {
+    return *x.state_;
+  }
+};
+
+}  // namespace posenc::detail
