@@ -6,6 +6,24 @@ import subprocess
 from command_line import *
 
 
+class Lengths(Case):
+    """Phi-4-mini: a list of factors up to 4096 tokens (original_max_position_embeddings), another from 4097 on."""
+    PHI = str(SOURCE / "conformance" / "rotary_hugging_face" / "configs" / "phi_4_mini")
+
+    def test_of_positions(self):
+        out = str(self.folder / "o.npy")
+        cos = ["table", self.PHI, "--what", "cos", "-o", out, "--positions"]
+        self.error(*cos, "0:100", code=3, says="hold for 4,097 tokens and more: give the length of the sequence, --context 100")
+        self.error(*cos, "0:5000", "--context", "2048", code=3, says="hold for up to 4,096 tokens")
+        self.posenc(*cos, "0:5000")
+        self.posenc(*cos, "0:4096", "--context", "4096")
+        self.posenc(*cos, "100", "--context", "8000")  # a part of a sequence of that length
+
+    def test_explain_shows_the_switch(self):
+        self.assertIn("for 4,097 tokens and more: at other lengths", self.posenc("explain", self.PHI).decode())
+        self.assertIn("for up to 4,096 tokens: at other lengths", self.posenc("explain", self.PHI, "--context", "4096").decode())
+
+
 class Explain(Case):
     def explain(self, path, *more):
         return json.loads(self.posenc("explain", path, "--json", *more))
