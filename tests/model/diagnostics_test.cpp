@@ -35,7 +35,7 @@ TEST(Diagnostics, MessagesAreFilledInTurn) {
   EXPECT_EQ(message("{} of {} is {}, not {}", std::string("a {}"), "b", 500000.0, 7),
             "a {} of b is 500000, not 7");
   EXPECT_EQ(message("got {}", parse_json(R"({"rope_type": null})", "test")),
-            R"(got {"rope_type":null})");
+            R"(got {"rope_type": null})");
   EXPECT_EQ(listed({"a", "b"}), "a, b");
 }
 
