@@ -278,8 +278,8 @@ def families(n):
 
 def mrope(n):
     names = ["chunked [16,24,24]", "interleaved [24,20,20]", "ernie [22,22,20]", "openpangu [24,20,20]"]
-    return maps("Which stream turns each pair: t blue, h white, w orange", [
-        ("rows: " + ", ".join(names), n["mrope"], "pair", "layout")], "stream", 120, [640])
+    return maps("Which stream rotates each pair: time blue, height white, width orange", [
+        ("a layout a row", n["mrope"], "pair", "layout")], "stream", 120, [640], names)
 
 
 def axial(n):
@@ -305,7 +305,7 @@ def numbers(args):
         program = pathlib.Path(folder) / "numbers"
         subprocess.run([args.compiler, "-std=c++20", "-O0", f"-I{ROOT}/include", f"-I{args.build}/include",
                         *map(str, sorted((ROOT / "tools/docs_images").glob("*.cpp"))), "-o", str(program),
-                        args.library or f"{args.build}/src/libposenc.a", "-lhwy", "-lfmt", "-pthread"], check=True)
+                        *(args.library or [f"{args.build}/src/libposenc.a", f"{args.build}/src/libposenc_core.a"]), "-lhwy", "-pthread"], check=True)
         printed = subprocess.run([str(program)], check=True, stdout=subprocess.PIPE, text=True).stdout
     blocks, current = {}, None
     for line in printed.splitlines():
@@ -320,7 +320,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--build", default=str(ROOT / "build"), type=os.path.abspath)
-    parser.add_argument("--library", help="default: BUILD/src/libposenc.a")
+    parser.add_argument("--library", nargs="+", help="default: BUILD/src/libposenc.a and libposenc_core.a")
     parser.add_argument("--compiler", default="g++")
     parser.add_argument("--out", default=str(KEPT), type=os.path.abspath)
     parser.add_argument("--check", action="store_true")
