@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <iostream>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
@@ -168,10 +167,10 @@ std::string what_it_does(const Encoding& e) {
         if constexpr (AbsoluteScheme<S>)
           return name + " acts at the input; table --what rows and plot --kind rows show it";
         else if constexpr (RelativeScheme<S>)
-          return name +
-                 " is added to the score, head by head; it has no frequencies and no rows that "
-                 "could "
-                 "be tabled, drawn or applied";
+          return name + " is added to the score, head by head; it has no frequencies and no rows" +
+                 (std::is_same_v<S, Alibi> || std::is_same_v<S, T5>
+                      ? "; table --what bias and plot --kind bias show it by distance"
+                      : " that could be tabled, drawn or applied");
         else
           return name +
                  " is a module with weights of its own; it has no frequencies, and its rows depend "
@@ -231,8 +230,9 @@ ModelSpec read_model_argument(const SubjectOptions& o) {
 
 namespace {
 
-// A scheme at the input whose rows depend on what a model learned.
+// A scheme that needs what a model learned: rows at the input, T5's table.
 bool learns(const Encoding& e) {
+  if (std::holds_alternative<T5>(e.scheme)) return true;
   return std::visit(
       [](const auto& s) {
         if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>)
@@ -244,15 +244,6 @@ bool learns(const Encoding& e) {
 }
 
 }  // namespace
-
-std::string file_name(const std::string& text) {
-  if (text == "-") return "stdin";
-  std::filesystem::path p = std::filesystem::path(text).lexically_normal();
-  if (!p.has_filename()) p = p.parent_path();
-  if (p.filename() == "config.json" && p.has_parent_path())
-    return printable((p.parent_path().filename() / p.filename()).string());
-  return printable(p.filename().string());
-}
 
 Subject read_subject(const SubjectOptions& o) {
   Subject s;

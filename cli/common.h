@@ -52,6 +52,7 @@ std::string file_name(const std::string& path);
 // Reads the model (findings and all) or parses the SCHEME.
 Subject read_subject(const SubjectOptions&);
 ModelSpec read_model_argument(const SubjectOptions&);
+ModelSpec read_stdin_model(const ReadOptions&);  // at most 100 MB of JSON, 1 GiB of GGUF
 // The layer that --layer, --tower and the default choose. Throws InputError.
 const LayerSpec& chosen_layer(const ModelSpec&, const SubjectOptions&);
 // The layers of the model or of --tower.

@@ -72,8 +72,8 @@ void add_json(CLI::App* verb, bool& json) {
 
 namespace {
 
-void add_output(CLI::App* verb, Output& o, const char* what) {
-  verb->add_option("-o,--output", o.path, what)->type_name("F")->required();
+void add_output(CLI::App* verb, Output& o, const char* what, bool required = true) {
+  verb->add_option("-o,--output", o.path, what)->type_name("F")->required(required);
   verb->add_option("--format", o.format, "for -o -: npy, safetensors or csv")->type_name("FORMAT");
 }
 
@@ -130,13 +130,17 @@ void add_table(CLI::App& app, Verbs& v) {
       ->type_name("P");
   t->add_option(
        "--what", v.table.what,
-       "inv_freq, turns, angles, cos, sin or cos_sin (default); rows (default where nothing "
+       "inv_freq, turns, angles, cos, sin or cos_sin (default); bias of ALiBi and T5, [heads, "
+       "distances],\nwhere --positions are distances, query - key; rows (default where nothing "
        "turns):\n"
        "what acts at the input, learned rows from the *.safetensors beside the config or the .gguf")
       ->type_name("WHAT");
   t->add_option("--grid", v.table.grid,
                 "positions count the cells of an image of so many rows and columns, row by row")
       ->type_name("HxW");
+  t->add_option("--heads", v.table.heads, "of bias: heads of the attention")
+      ->type_name("N")
+      ->transform(whole_number(1, 65536));
   t->add_option("--input", v.table.subject.input,
                 "which of several encodings at the input, counted from 0")
       ->type_name("K")
@@ -150,10 +154,12 @@ void add_table(CLI::App& app, Verbs& v) {
   t->add_option("--dtype", v.table.dtype,
                 "f64, f32, f16 or bf16 (default: f64 when exact, else f32)")
       ->type_name("T");
-  add_output(t, v.table.output, "F.npy, F.safetensors, F.csv or -");
+  add_output(t, v.table.output, "F.npy, F.safetensors, F.csv or - (default: frequencies, printed)",
+             false);
   add_json(t, v.table.json);
   t->footer(
-      "Examples:\n  posenc table config.json --positions 0:4096 --what cos --layout duplicated -o "
+      "Examples:\n  posenc table config.json\n  posenc table config.json --positions 0:4096 --what "
+      "cos --layout duplicated -o "
       "cos.npy\n"
       "  posenc table \"rope head_dim=128 pairing=half_split\" --what inv_freq -o - --format csv\n"
       "  posenc table \"sinusoidal width=512 layout=halves\" --positions 0:512 -o pe.npy\n"

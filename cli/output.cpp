@@ -17,12 +17,18 @@
 namespace posenc::cli {
 namespace {
 
-std::string csv(const Array& a) {
+// The first line names the columns: NAME, or NAME_0, NAME_1, ... of a table.
+std::string csv(const std::string& name, const Array& a) {
   if (a.shape.size() > 2)
     throw InputError("a .csv holds one or two axes; choose .npy or .safetensors for more");
   const std::vector<double> v = a.doubles();
   const Index columns = a.shape.size() == 2 ? a.shape[1] : 1;
   std::string text;
+  if (a.shape.size() < 2)
+    text = name + '\n';
+  else
+    for (Index i = 0; i < columns; ++i)
+      text += fmt::format("{}_{}{}", name, i, i + 1 == columns ? '\n' : ',');
   for (std::size_t i = 0; i < v.size(); ++i) {
     // f32 and 16-bit values print as the shortest text of their own type.
     text += a.dtype == DType::f64 ? number_text(v[i]) : fmt::format("{}", static_cast<float>(v[i]));
@@ -134,7 +140,7 @@ void write_arrays(const Output& out, const Arrays& arrays) {
     if (format == "npy") {
       bytes = npy_bytes(a);
     } else {
-      const std::string text = csv(a);
+      const std::string text = csv(arrays.begin()->first, a);
       bytes.resize(text.size());
       std::memcpy(bytes.data(), text.data(), text.size());
     }

@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <numbers>
 
+#include "distance_bias.h"
 #include "enum_words.h"
+#include "posenc/core/error.h"
 #include "streams.h"
 #include "table_angles.h"
 #include "verbs.h"
@@ -93,7 +97,8 @@ struct Reads {
   bool positions, rows;  // rows: --layout and --precision
   std::string_view dtypes;
 };
-constexpr std::array<Reads, 7> kReads{{{"rows", true, false, "f64 f32 f16 bf16"},
+constexpr std::array<Reads, 8> kReads{{{"rows", true, false, "f64 f32 f16 bf16"},
+                                       {"bias", true, false, ""},
                                        {"inv_freq", false, false, "f64 f32"},
                                        {"turns", false, false, ""},
                                        {"angles", true, false, "f64"},
@@ -105,8 +110,8 @@ void check_options(const TableOptions& o) {
   const auto found =
       std::find_if(kReads.begin(), kReads.end(), [&](const Reads& r) { return r.what == o.what; });
   if (found == kReads.end())
-    throw UsageError("--what must be inv_freq, turns, angles, cos, sin, cos_sin or rows, got " +
-                     o.what);
+    throw UsageError(
+        "--what must be inv_freq, turns, angles, cos, sin, cos_sin, bias or rows, got " + o.what);
   const auto refuse_unread = [&](bool read, const char* option, const std::string& given) {
     if (!read && !given.empty())
       throw UsageError(fmt::format("{} means nothing for --what {}", option, o.what));
@@ -116,6 +121,9 @@ void check_options(const TableOptions& o) {
     say(fmt::format("--what {}: the same at every position\n", o.what));
   }
   refuse_unread(o.what == "rows", "--grid", o.grid);
+  if (o.what == "bias" ? o.heads < 1 : o.heads > 0)
+    throw UsageError(o.what == "bias" ? "--what bias needs --heads N"
+                                      : "--heads goes with --what bias");
   refuse_unread(found->rows, "--layout", o.layout);
   refuse_unread(found->rows, "--precision", o.precision);
   refuse_unread(!found->dtypes.empty(), "--dtype", o.dtype);
@@ -215,19 +223,61 @@ Arrays rotary_table(const Subject& subject, const TableOptions& o) {
   return out;
 }
 
+// Without a file to write to: the frequencies, for a person.
+int print_frequencies(const TableOptions& o) {
+  if (!o.output.format.empty() || !o.positions.empty() || !o.grid.empty() || !o.layout.empty() ||
+      !o.precision.empty() || !o.dtype.empty() || !(o.what.empty() || o.what == "inv_freq"))
+    throw UsageError("-o F.npy, F.safetensors, F.csv or - is needed for all but the frequencies");
+  const Subject subject = read_subject(o.subject);
+  if (means_rows(subject, o))
+    throw UsageError(
+        "what acts at the input has no frequencies to print: its rows need "
+        "--positions and -o F.npy, F.safetensors, F.csv or -");
+  const RotarySpec spec = turned_by(subject, o.subject);
+  const Array a = frequencies(spec, DType::f64);
+  const std::vector<double> f = a.doubles();
+  if (o.json) {
+    Json list = Json::array(), shape = Json::array();
+    for (const double x : f) list.push(Json(x));
+    for (const Index n : a.shape) shape.push(Json(n));
+    show("{}\n", Json::object({{"schema", "posenc.table/1"},
+                               {"inv_freq", std::move(list)},
+                               {"shape", std::move(shape)}})
+                     .dump());
+    return kSuccess;
+  }
+  std::string text = fmt::format("{:>6}  {:>24}  {}\n", "pair", "frequency [rad/position]",
+                                 "wavelength [positions]");
+  const auto pairs = static_cast<std::size_t>(a.shape.back());
+  for (std::size_t i = 0; i < f.size(); ++i) {
+    if (i > 0 && i % pairs == 0) text += '\n';  // the next head or axis
+    text += fmt::format(
+        "{:>6}  {:>24}  {:>22}\n", i % pairs, number_text(f[i]),
+        f[i] == 0 ? "never rotates" : short_number(2 * std::numbers::pi / std::abs(f[i]), 6));
+  }
+  write_stdout(text);
+  return kSuccess;
+}
+
 }  // namespace
 
 int table(TableOptions o) {
+  if (o.output.path.empty()) return print_frequencies(o);
   (void)array_format(o.output);  // refused before anything is read
   if (o.json && is_stdout(o.output.path))
     throw UsageError("--json and the data cannot both go to stdout");
   refuse_overwriting(o.output.path, {o.positions, o.subject.arrays}, o.subject.text);
   const Subject subject = read_subject(o.subject);
-  const bool input = means_rows(subject, o);
+  const bool bias = o.what == "bias";
+  const bool input = !bias && means_rows(subject, o);
   if (o.what.empty()) o.what = input ? "rows" : "cos_sin";
   check_options(o);
   if (!input && o.subject.input) throw UsageError("--input goes with --what rows");
-  const Arrays out = input ? input_table(subject, o) : rotary_table(subject, o);
+  const Arrays out =
+      bias    ? Arrays{{"bias", distance_bias(biased_by(subject, o.subject), o.subject, o.heads,
+                                              distances_of(read_positions(o.positions)))}}
+      : input ? input_table(subject, o)
+              : rotary_table(subject, o);
   write_arrays(o.output, out);
   report_written("posenc.table/1", o.output.path, out, o.json);
   return kSuccess;

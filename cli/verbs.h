@@ -26,6 +26,7 @@ struct TableOptions {
   SubjectOptions subject;
   std::string positions, what, layout, precision, dtype;  // "": the default
   std::string grid;                                       // HxW: the positions count its cells
+  Index heads = 0;                                        // of --what bias
   Output output;
   bool json = false;
 };
@@ -65,7 +66,9 @@ int extend_verb(const ExtendOptions&);
 struct PlotOptions {
   SubjectOptions subject;
   std::string kind, positions;  // kind "": wavelengths where something turns, else rows
-  std::string output, format;   // .svg or .html
+  std::string output, format;   // .svg or .html; "": plot.svg
+  std::string title;            // "": by the kind
+  Index heads = 0;              // of kind bias
   ExtendOptions extend;         // of kind extend: the table's options; `grid` of rows as well
   std::string at;               // of kind extend: what the similarity is to
   bool extend_given = false;    // one of those was on the command line

@@ -74,7 +74,8 @@ void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
        "wavelengths (against the context), decay (score, inner product of sinusoids or similarity "
        "of learned rows, by distance), error (angle error by precision), scaling (before and "
        "after), "
-       "extend (a table in a .safetensors file before and after `posenc extend`); default: "
+       "bias (of ALiBi and T5, by distance), extend (a table in a .safetensors file before and "
+       "after `posenc extend`); default: "
        "wavelengths, rows where there are none")
       ->type_name("KIND");
   p->add_option("--positions", o.positions, "of rows: A:B[:STEP], a list or an .npy")
@@ -88,13 +89,18 @@ void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
                                     "of extend: the position, or patch, that similarity is to "
                                     "(default: the middle)")
                           ->type_name("N|YxX"));
-  p->add_option("-o,--output", o.output, "F.svg, or F.html: one file, self-contained; or -")
-      ->type_name("F")
-      ->required();
+  p->add_option("--heads", o.heads, "of bias: heads of the attention")
+      ->type_name("N")
+      ->transform(whole_number(1, 65536));
+  p->add_option("--title", o.title, "of the picture, in place of the kind's")->type_name("TEXT");
+  p->add_option("-o,--output", o.output,
+                "F.svg, or F.html: one file, self-contained; or - (default: plot.svg)")
+      ->type_name("F");
   p->add_option("--format", o.format, "for -o -: svg or html")->type_name("FORMAT");
   add_json(p, o.json);
   p->footer(
-      "Examples:\n  posenc plot config.json --kind wavelengths -o wavelengths.svg\n"
+      "Examples:\n  posenc plot config.json\n"
+      "  posenc plot models/gemma --title \"Local and global layers\" -o wavelengths.svg\n"
       "  posenc plot \"rope head_dim=64 pairing=interleaved\" --kind rows --positions 0:256 -o "
       "rows.html\n"
       "  posenc plot \"sinusoidal width=128\" --kind decay -o inner_products.svg\n"

@@ -317,4 +317,20 @@ std::string svg(const HeatMap& h) {
   return s + colour_key(h, bottom, right) + below + "</svg>\n";
 }
 
+std::string svg(const Figure& f) {
+  return std::visit([](const auto& chart) { return svg(chart); }, f.chart);
+}
+Json data(const Figure& f) {
+  return std::visit([](const auto& chart) { return data(chart); }, f.chart);
+}
+void retitle(std::vector<Figure>& figures, const std::string& title) {
+  for (Figure& f : figures)
+    std::visit(
+        [&](auto& chart) {
+          chart.subtitle = chart.title + (chart.subtitle.empty() ? "" : "; ") + chart.subtitle;
+          chart.title = title;
+        },
+        f.chart);
+}
+
 }  // namespace posenc::cli

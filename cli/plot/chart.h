@@ -5,6 +5,8 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "posenc/core/dtype.h"
@@ -70,9 +72,13 @@ Json data(const HeatMap&);
 
 // One self-contained page: the pictures, a line of text under each, the numbers under the pointer.
 struct Figure {
-  std::string svg, caption;
-  Json data;
+  std::variant<LineChart, HeatMap> chart;
+  std::string caption;
 };
+std::string svg(const Figure&);
+Json data(const Figure&);
+// `title` on top of every one; what stood there goes in front of the line below.
+void retitle(std::vector<Figure>&, const std::string& title);
 std::string html_page(const std::string& title, const std::vector<Figure>&);
 // Several pictures above each other in one SVG.
 std::string stacked_svg(const std::vector<Figure>&);

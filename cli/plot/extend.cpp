@@ -61,12 +61,11 @@ Figure line_similarity(const Table& before, const Table& after, const ExtendedRo
   c.rules.push_back(
       {fmt::format("old end {}", before.rows()), static_cast<double>(before.rows()), true});
   const bool hierarchical = x.how.how == ExtendHow::hierarchical;
-  return {svg(c),
+  return {std::move(c),
           hierarchical ? "The first rows are the old ones; behind the old end the pattern comes "
                          "again, shifted by a little of the row that counts blocks."
                        : "The peak widens by the factor of the lengths: neighbours look more alike "
-                         "than in training, which is what fine-tuning has to mend.",
-          data(c)};
+                         "than in training, which is what fine-tuning has to mend."};
 }
 
 // The channels that vary most over the old rows.
@@ -125,11 +124,10 @@ Figure line_channels(const Table& before, const Table& after, const ExtendedRows
     ++color;
     c.series.push_back(std::move(old)), c.series.push_back(std::move(now));
   }
-  return {svg(c),
+  return {std::move(c),
           near ? "The channels that vary most over the old rows; new rows stand where they were "
                  "sampled from the old ones."
-               : "The channels that vary most over the old rows.",
-          data(c)};
+               : "The channels that vary most over the old rows."};
 }
 
 Figure patch_map(const Table& t, Index y, Index x, const char* when, const std::string& title) {
@@ -144,7 +142,7 @@ Figure patch_map(const Table& t, Index y, Index x, const char* when, const std::
   for (Index r = 0; r < t.rows(); ++r)
     h.values.push_back(
         static_cast<float>(similarity(t.row(r), t.row(y * t.shape.width + x), t.width)));
-  return {svg(h), "One square a patch; class and register rows are left out.", data(h)};
+  return {std::move(h), "One square a patch; class and register rows are left out."};
 }
 
 std::vector<Index> place_of(const PlotOptions& o, const TableShape& from, bool line) {

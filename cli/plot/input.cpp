@@ -70,11 +70,30 @@ Figure heat_map(const RowSource& source, const std::string& title, const PlotOpt
   if (!(h.limit > 0)) h.limit = 1;
   h.limit = std::stod(fmt::format("{:.2g}", h.limit));
   h.values.assign(v.begin(), v.end());
-  return {
-      svg(h),
+  std::string caption =
       fmt::format("A row is one position. The largest number is {:.3g}; the colours end at {:g}.",
-                  largest, h.limit),
-      data(h)};
+                  largest, h.limit);
+  return {std::move(h), std::move(caption)};
+}
+
+// All cells of a grid where they lie: how much each is like the one in the middle.
+Figure grid_map(const RowSource& source, const std::string& title, Index height, Index width) {
+  const Array rows = source.at(first_positions(height * width));
+  const std::vector<double> v = rows.doubles();
+  const Index y = height / 2, x = width / 2, channels = rows.shape[1];
+  HeatMap h;
+  h.title = fmt::format("Cosine similarity to cell ({}, {})", y, x);
+  h.subtitle = title;
+  h.x = {"column", "cells", false, {}, {}, true};
+  h.y = {"row", "cells", false, {}, {}, true};
+  h.value_label = "similarity";
+  h.rows = static_cast<int>(height), h.columns = static_cast<int>(width);
+  for (Index cell = 0; cell < height * width; ++cell)
+    h.values.push_back(static_cast<float>(
+        similarity(v.data() + cell * channels, v.data() + (y * width + x) * channels, channels)));
+  return {std::move(h),
+          "One square a cell of the grid, coloured by the cosine of the angle between "
+          "its row and that of the cell in the middle."};
 }
 
 bool finite_row(const double* row, Index width) {
@@ -127,10 +146,9 @@ Figure similarities(const RowSource& source, const std::string& title, Index cou
   }
   c.series = {std::move(mean), std::move(low), std::move(high)};
   c.rules.push_back({"", 0, false});
-  return {svg(c),
+  return {std::move(c),
           "What the rows alone say of distance: neighbours that look alike, and how soon that "
-          "ends. Rows that no text was long enough to train stay near 0.",
-          data(c)};
+          "ends. Rows that no text was long enough to train stay near 0."};
 }
 
 }  // namespace
@@ -178,7 +196,16 @@ std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::stri
   if (const auto* sinusoid = std::get_if<Sinusoidal>(&e.scheme);
       sinusoid && e.scalings.empty() && source.grid.empty())
     return plot_sinusoid(*sinusoid, title, own);
-  if (o.kind == "rows") return {heat_map(source, title, o, most)};
+  if (o.kind == "rows") {
+    std::vector<Figure> all;
+    all.push_back(heat_map(source, title, o, most));
+    if (!source.grid.empty() && o.positions.empty()) {
+      const std::vector<Index> g = sizes("--grid", source.grid);
+      if (g.size() == 2 && g[0] <= kMostRows && g[1] <= kMostRows && g[0] * g[1] <= kMostCells / 64)
+        all.push_back(grid_map(source, title, g[0], g[1]));
+    }
+    return all;
+  }
   const std::optional<LoweredInput> phases = phases_of(e, {own.subject.context.value_or(0)});
   if (phases && o.kind == "wavelengths")
     return {phase_wavelengths(*phases, title, own.subject.context)};

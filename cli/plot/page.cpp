@@ -47,7 +47,7 @@ std::string html_page(const std::string& title, const std::vector<Figure>& figur
     body += fmt::format(
         "<figure>\n{}<output>&nbsp;</output>\n<figcaption>{}</figcaption>\n"
         "<script type=\"application/json\">{}</script>\n</figure>\n",
-        f.svg, escape_xml(f.caption), script_safe(in_utf8(f.data).dump()));
+        svg(f), escape_xml(f.caption), script_safe(in_utf8(data(f)).dump()));
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n<style>\n"
@@ -61,13 +61,13 @@ std::string html_page(const std::string& title, const std::vector<Figure>& figur
 }
 
 std::string stacked_svg(const std::vector<Figure>& figures) {
-  if (figures.size() == 1) return figures.front().svg;
+  if (figures.size() == 1) return svg(figures.front());
   std::string inner;
   double y = 0;
   for (const Figure& f : figures) {
-    const auto at = f.svg.find("height=\"") + 8;
-    const double height = std::stod(f.svg.substr(at));
-    inner += fmt::format("<svg y=\"{:.0f}\" {}", y, f.svg.substr(5));
+    const std::string picture = svg(f);
+    const double height = std::stod(picture.substr(picture.find("height=\"") + 8));
+    inner += fmt::format("<svg y=\"{:.0f}\" {}", y, picture.substr(5));
     y += height;
   }
   return fmt::format(

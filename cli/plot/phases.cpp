@@ -117,7 +117,7 @@ Figure phase_wavelengths(const LoweredInput& lowered, const std::string& title,
     if (!s.x.empty()) c.series.push_back(std::move(s));
   }
   if (context) c.rules.push_back(context_rule(*context, false));
-  return {svg(c), "A pair that does not turn along an axis has no wavelength there.", data(c)};
+  return {std::move(c), "A pair that does not turn along an axis has no wavelength there."};
 }
 
 Figure phase_inner_products(const LoweredInput& lowered, const std::string& title,
@@ -146,10 +146,9 @@ Figure phase_inner_products(const LoweredInput& lowered, const std::string& titl
   }
   c.rules.push_back({"", 0, false});
   return {
-      svg(c),
+      std::move(c),
       "It depends on the distance alone and not on its sign. Pairs that turn along another axis "
-      "only keep their share.",
-      data(c)};
+      "only keep their share."};
 }
 
 }  // namespace posenc::cli

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "rotary.h"
 #include "row_axis.h"
@@ -66,15 +67,26 @@ Figure heat_map(const Spectrum& s, const PositionList& list, bool sine, const st
   h.limit = std::max(1.0, std::abs(s.gain));
   const std::vector<double> v = a.doubles();
   h.values.assign(v.begin(), v.end());
-  return {svg(h), "Fast pairs on the left, slow ones on the right.", data(h)};
+  return {std::move(h), "Fast pairs on the left, slow ones on the right."};
+}
+
+// Positions in which half of the pairs complete a turn, within what a picture shows.
+Index usual_rows(const Drawn& d) {
+  std::vector<double> f = flat(d.spec);
+  std::erase(f, 0.0);
+  Index rows = 64;
+  if (!f.empty()) {
+    std::nth_element(f.begin(), f.begin() + static_cast<std::ptrdiff_t>(f.size() / 2), f.end());
+    const double wavelength = 2 * std::numbers::pi / f[f.size() / 2];
+    rows = static_cast<Index>(std::ceil(std::clamp(wavelength, 64.0, 1024.0)));
+  }
+  return std::min(rows, d.context.value_or(rows));
 }
 
 }  // namespace
 
 std::vector<Figure> plot_rotary_rows(const Drawn& d, const std::string& text) {
-  const PositionList list = text.empty()
-                                ? first_positions(std::min<Index>(d.context.value_or(256), 256))
-                                : read_positions(text);
+  const PositionList list = text.empty() ? first_positions(usual_rows(d)) : read_positions(text);
   std::vector<Figure> out;
   for (std::size_t b = 0; b < d.spec.blocks.size(); ++b) {
     const Spectrum& s = d.spec.blocks[b].spectrum;

@@ -40,10 +40,9 @@ Figure heat_map(Sinusoidal s, const std::string& title, const PlotOptions& o) {
   for (const double v : y) h.limit = std::max(h.limit, std::abs(v));
   h.limit = h.limit > 0 ? h.limit : 1;
   h.values.assign(y.begin(), y.end());
-  return {svg(h),
+  return {std::move(h),
           "A row is one position. Fast channels change from row to row; slow ones hardly change "
-          "within the picture.",
-          data(h)};
+          "within the picture."};
 }
 
 Figure wavelengths(const Sinusoidal& s, const std::string& title, std::optional<Index> context) {
@@ -60,7 +59,7 @@ Figure wavelengths(const Sinusoidal& s, const std::string& title, std::optional<
   }
   c.series = {std::move(series)};
   if (context) c.rules.push_back(context_rule(*context, false));
-  return {svg(c), "From 2 pi positions a turn to 2 pi times the last divisor.", data(c)};
+  return {std::move(c), "From 2 pi positions a turn to 2 pi times the last divisor."};
 }
 
 Figure inner_products(const Sinusoidal& s, const std::string& title, Index context) {
@@ -85,10 +84,9 @@ Figure inner_products(const Sinusoidal& s, const std::string& title, Index conte
   c.series = {std::move(exact)};
   if (has_law) c.series.push_back(std::move(law));
   c.rules.push_back({"", 0, false});
-  return {svg(c),
+  return {std::move(c),
           "It depends on the distance alone and not on its sign, falls like the logarithm of the "
-          "distance, rises again here and there, and is negative later.",
-          data(c)};
+          "distance, rises again here and there, and is negative later."};
 }
 
 }  // namespace

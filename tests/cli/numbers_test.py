@@ -49,9 +49,22 @@ class Table(Case):
             path = self.table(SCHEME, "--positions", "0:4", "--what", "cos", "--dtype", dtype, suffix="safetensors")
             self.assertEqual(read_safetensors(path)["cos"][0], code)
         text = self.table(SCHEME, "--positions", "0:2", "--what", "cos", suffix="csv").read_text()
-        self.assertEqual(text.splitlines()[0], "1,1,1,1")
+        self.assertEqual(text.splitlines()[:2], ["cos_0,cos_1,cos_2,cos_3", "1,1,1,1"])
+        text = self.posenc("table", SCHEME, "--what", "inv_freq", "-o", "-", "--format", "csv").decode()
+        self.assertEqual(text.splitlines()[:2], ["inv_freq", "1"])
         data = self.posenc("table", SCHEME, "--positions", "0:2", "--what", "cos", "-o", "-", "--format", "npy")
         self.assertEqual(read_npy(data)[0], (2, 4))
+
+    def test_a_table_without_more_prints_the_frequencies(self):
+        lines = self.posenc("table", SCHEME).decode().splitlines()
+        self.assertEqual(lines[0].split(), ["pair", "frequency", "[rad/position]", "wavelength", "[positions]"])
+        self.assertEqual([line.split() for line in lines[1:3]], [["0", "1", "6.28319"], ["1", "0.1", "62.8319"]])
+        report = json.loads(self.posenc("table", SCHEME, "--json"))
+        self.assertEqual((report["shape"], report["inv_freq"][:2]), ([4], [1, 0.1]))
+        lines = self.posenc("table", "rope head_dim=8 pairing=half_split + frequencies values=[1,0,0,0]").decode().splitlines()
+        self.assertEqual(lines[2].split(), ["1", "0", "never", "rotates"])
+        self.error("table", SCHEME, "--positions", "0:4", code=2, says="-o F.npy")
+        self.error("table", "sinusoidal width=8", code=2, says="no frequencies to print")
 
     def test_rows_of_schemes_at_the_input(self):
         shape, values = read_npy(self.table("sinusoidal width=4", "--positions", "0:2").read_bytes())
@@ -183,7 +196,8 @@ class Table(Case):
         """Gemma-3's sliding layers turn by another base than the others: nobody chose, so it is said which was taken."""
         model = SOURCE / "examples" / "models" / "gemma-3-1b"
         for words in (["table", model, "--what", "inv_freq", "-o", self.folder / "f.npy"],
-                      ["plot", model, "--kind", "wavelengths", "-o", self.folder / "w.svg"]):
+                      ["table", model],
+                      ["plot", model, "--kind", "error", "-o", self.folder / "w.svg"]):
             self.posenc(*words)
             self.assertEqual(self.last.stderr.count(b"layers turn differently; this is layer 0 (sliding), --layer 5"), 1)
             self.posenc(*words, "--layer", "5")
@@ -197,7 +211,7 @@ class Table(Case):
     def test_scalings_act_on_rows_at_the_input(self):
         path = self.folder / "rows.csv"
         self.posenc("table", "sinusoidal width=8 + linear factor=4", "--positions", "1", "-o", path)
-        self.assertAlmostEqual(float(path.read_text().split(",")[0]), 0.24740395925452294, places=15)
+        self.assertAlmostEqual(float(path.read_text().splitlines()[1].split(",")[0]), 0.24740395925452294, places=15)
         self.error("table", "learned width=2 rows=4 + linear factor=4", "--positions", "1", "--start", "1", "-o", path, code=3,
                    says="scalings act on frequencies")
 

@@ -9,7 +9,7 @@ class Plots(Case):
     def test_wavelengths(self):
         (panel, data), = self.plot(YARN, "--kind", "wavelengths", "--context", "8192")
         self.assertEqual(self.labels(panel), ("pair [index]", "wavelength [positions a turn]"))
-        self.assertEqual([s["name"] for s in data["series"]], ["as the model turns", "before scaling"])
+        self.assertEqual([s["name"] for s in data["series"]], ["as the model rotates", "before scaling"])
         before = data["series"][1]
         self.assertAlmostEqual(before["y"][0], 2 * math.pi, delta=1e-12)
         self.assertAlmostEqual(before["y"][16], 2 * math.pi * 100, delta=1e-9)
@@ -20,10 +20,57 @@ class Plots(Case):
     def test_decay(self):
         (panel, data), = self.plot("rope head_dim=64 pairing=half_split", "--kind", "decay")
         self.assertEqual(self.labels(panel)[0], "distance [positions]")
+        mean, least, largest, bound = [s["y"] for s in data["series"]]
+        first = sum(math.cos(10000 ** (-i / 32)) for i in range(32)) / 32
+        self.assertAlmostEqual(mean[0], first, delta=1e-12)
+        # Near 0 every distance is drawn; later a point stands for those up to the next.
+        at = data["series"][0]["x"]
+        self.assertEqual(at[:5], [1, 2, 3, 4, 5])
+        score = lambda d: sum(math.cos(d * 10000 ** (-i / 32)) for i in range(32)) / 32
+        i = next(i for i in range(len(at)) if at[i + 1] - at[i] > 5)
+        here = [score(d) for d in range(int(at[i]), int(at[i + 1]))]
+        self.assertAlmostEqual(mean[i], sum(here) / len(here), delta=1e-12)
+        self.assertAlmostEqual(least[i], min(here), delta=1e-12)
+        self.assertAlmostEqual(largest[i], max(here), delta=1e-12)
+        for j in range(len(at)):  # the bound bounds
+            self.assertLessEqual(largest[j], bound[j] + 1e-12)
+            self.assertGreaterEqual(least[j], -bound[j] - 1e-12)
+            self.assertLessEqual(bound[j], 1 + 1e-12)
+
+    def test_decay_of_xpos(self):
+        rope, xpos = [self.plot(f"{name} head_dim=64 pairing=interleaved", "--kind", "decay", "--context", "16384")[0][1]
+                      for name in ["rope", "xpos center=0"]]
+        self.assertAlmostEqual(xpos["series"][0]["y"][0], rope["series"][0]["y"][0], delta=0.01)
+        self.assertLess(max(map(abs, xpos["series"][0]["y"][-20:])), 0.02)
+        self.assertLess(xpos["series"][3]["y"][-1], 0.5 * rope["series"][3]["y"][-1])
+
+    def test_words_of_the_picture(self):
+        done = subprocess.run([PROGRAM, "plot", SCHEME], cwd=self.folder, stderr=subprocess.PIPE, timeout=120)
+        self.assertEqual((done.returncode, done.stderr), (0, b"plot.svg: wavelengths\n"))
+        self.assertTrue((self.folder / "plot.svg").exists())
+        words = lambda panel: [t.text for t in panel.iter(f"{SVG}text")]
+        (panel, _), = self.plot(LLAMA)
+        self.assertIn("llama-3.1-8b: llama layer 0", words(panel))
+        (panel, _), = self.plot(LLAMA / "config.json", "--title", "Mine & yours")
+        self.assertIn("Mine & yours", words(panel))
+        self.assertIn("Wavelength of every pair; llama-3.1-8b/config.json: llama layer 0", words(panel))
+
+    def test_layers_that_differ_share_a_picture(self):
+        gemma = MODELS / "gemma-3-1b"
+        (_, data), = self.plot(gemma)
+        self.assertEqual([s["name"] for s in data["series"]],
+                         ["sliding: layers 0-4, 6-10, 12-16 ...", "full: layers 5, 11, 17 ..."])
+        self.assertEqual(self.last.stderr.count(b"differently"), 0)
+        for name, layer in [(0, 0), (1, 5)]:
+            (_, one), = self.plot(gemma, "--layer", layer)
+            self.assertEqual(one["series"][0]["y"], data["series"][name]["y"])
+        (_, data), = self.plot(gemma, "--kind", "decay")
         self.assertEqual(len(data["series"]), 2)
-        mean = sum(math.cos(10000 ** (-i / 32)) for i in range(32)) / 32
-        self.assertAlmostEqual(data["series"][0]["y"][0], mean, delta=1e-12)
-        self.assertTrue(all(v <= 1 + 1e-12 for v in data["series"][1]["y"]))
+
+    def test_usual_rows_show_a_turn_of_half_of_the_pairs(self):
+        for base, rows in [(1e4, 545), (1e6, 1024), (4, 64)]:
+            panels = self.plot(f"rope head_dim=128 base={base:g} pairing=half_split", "--kind", "rows")
+            self.assertEqual(len(panels[0][1]["rows"]), rows)
 
     def test_error(self):
         (panel, data), = self.plot("rope head_dim=128 pairing=half_split", "--kind", "error")
@@ -83,9 +130,11 @@ class Plots(Case):
     def test_axes_have_lines_of_their_own(self):
         (_, data), = self.plot(MODELS / "qwen2-vl-2b", "--kind", "wavelengths")
         self.assertEqual([len(s["x"]) for s in data["series"]], [16, 24, 24])
+        self.assertEqual([s["name"] for s in data["series"]], [f"wavelength along {a}" for a in ["time", "height", "width"]])
         # A tower counts patches: the decoder's context is not its.
         (panel, data), = self.plot(MODELS / "qwen2-vl-2b", "--tower", "vision", "--kind", "wavelengths")
         self.assertEqual([s["x"][0] for s in data["series"]], [0, 20])
+        self.assertEqual([s["name"] for s in data["series"]], ["wavelength along rows", "wavelength along columns"])
         self.assertEqual(self.rules(panel), [])
 
     def test_scaling(self):
@@ -127,7 +176,7 @@ class Plots(Case):
                        "hierarchy width=12 rows=[0,0] widths=[8,4]", "coordinates axes=2 compose=add",
                        "paragraph_offset width=4 mode=shift omega=100"]:
             csv = self.posenc("table", scheme, "--positions", "0:5", "-o", "-", "--format", "csv").decode()
-            rows = [[float(v) for v in line.split(",")] for line in csv.split()]
+            rows = [[float(v) for v in line.split(",")] for line in csv.split()[1:]]
             (_, data), = self.plot(scheme, "--kind", "rows", "--positions", "0:5")
             self.assertEqual([len(r) for r in data["rows"]], [len(r) for r in rows], scheme)
             for got, want in zip(sum(data["rows"], []), sum(rows, [])):
@@ -146,7 +195,7 @@ class Plots(Case):
         self.assertEqual(first["x"][:3], [1, 2, 3])
         at = self.write_npy("at.npy", [0, 3, 0, 0, 0, 3], (2, 1, 3), "<i8", "q")
         csv = self.posenc("table", scheme, "--positions", at, "-o", "-", "--format", "csv").decode()
-        base, along, across = [[float(v) for v in line.split(",")] for line in csv.split()]
+        base, along, across = [[float(v) for v in line.split(",")] for line in csv.split()[1:]]
         dot = lambda a, b: sum(x * y for x, y in zip(a, b))
         self.assertAlmostEqual(first["y"][2], dot(base, along) / dot(base, base), delta=1e-12)
         self.assertAlmostEqual(second["y"][2], dot(base, across) / dot(base, base), delta=1e-12)
@@ -168,13 +217,21 @@ class Plots(Case):
             for positions in [[], ["--positions", "5,2"]]:
                 csv = self.posenc("table", subject, "--grid", "2x3", *(positions or ["--positions", "0:6"]), "--what",
                                   "rows", "-o", "-", "--format", "csv").decode()
-                want = [[float(v) for v in line.split(",")] for line in csv.split()]
-                (panel, data), = self.plot(subject, "--grid", "2x3", *positions)
+                want = [[float(v) for v in line.split(",")] for line in csv.split()[1:]]
+                (panel, data), *maps = self.plot(subject, "--grid", "2x3", *positions)
+                self.assertEqual(len(maps), 0 if positions else 1)
+                for panel_of_map, numbers in maps:  # the grid as a grid, from the table's own rows
+                    self.assertEqual(self.labels(panel_of_map), ("column [cells]", "row [cells]"))
+                    dot = lambda a, b: sum(x * y for x, y in zip(a, b))
+                    like = [dot(r, want[4]) / math.sqrt(dot(r, r) * dot(want[4], want[4])) for r in want]
+                    self.assertEqual([len(r) for r in numbers["rows"]], [3, 3])
+                    for got, expected in zip(sum(numbers["rows"], []), like):
+                        self.assertAlmostEqual(got, expected, delta=1e-3)
                 self.assertEqual(self.labels(panel), ("channel [index]", "cell [row by row]"))
                 self.assertEqual([len(r) for r in data["rows"]], [8] * (2 if positions else 6))
                 for got, expected in zip(sum(data["rows"], []), sum(want, [])):
                     self.assertAlmostEqual(got, expected, delta=1e-3)
-        (_, data), = self.plot(detr, "--grid", "50x100")
+        (_, data), _ = self.plot(detr, "--grid", "50x100")
         self.assertEqual(len(data["rows"]), 2048)
         out = self.folder / "p.svg"
         self.error("plot", detr, "--kind", "rows", "-o", out, code=3, says="give --grid HxW")
@@ -195,7 +252,7 @@ class Plots(Case):
         (_, data), = self.plot(pope, "--kind", "wavelengths")
         self.assertAlmostEqual(data["series"][0]["y"][7], 2 * math.pi * 100 ** (7 / 8), delta=1e-9)
         (_, data), = self.plot(pope, "--kind", "decay", "--context", "64")
-        self.assertEqual(len(data["series"]), 1)
+        self.assertEqual(len(data["series"]), 3)
         mean = sum(math.cos(100 ** (-i / 8)) for i in range(8)) / 8
         self.assertAlmostEqual(data["series"][0]["y"][0], mean, delta=1e-12)
         self.plot(pope, "--kind", "error")
@@ -214,6 +271,30 @@ class Plots(Case):
         self.error("apply", "sinusoidal width=8", "--q", q, "--positions", "0", "-o", self.folder / "o.safetensors", code=3,
                    says=["acts at the input", "--what rows"])
         self.assertFalse(out.exists())
+
+    def test_bias_by_distance(self):
+        """ALiBi's slopes of 8 heads are 1/2 .. 1/256 (the paper's section 3); T5's buckets as mesh-tensorflow has them."""
+        (panel, data), = self.plot("alibi", "--heads", "8", "--positions=-2:4")
+        self.assertEqual(self.labels(panel)[0], "distance, query - key [tokens]")
+        self.assertEqual([s["name"] for s in data["series"]][::6], ["head 0", "head 7"])
+        self.assertEqual(data["series"][0]["y"], [-1, -0.5, 0, -0.5, -1, -1.5])
+        self.assertEqual(data["series"][-1]["y"], [d / 256 for d in [-2, -1, 0, -1, -2, -3]])
+        self.assertEqual(data["note"], "7 of 8 heads are drawn")
+        out = self.folder / "b.npy"
+        self.posenc("table", "alibi", "--what", "bias", "--heads", "2", "--positions", "0:3", "-o", out)
+        self.assertEqual(read_npy(out.read_bytes()), ((2, 3), (0, -0.0625, -0.125, 0, -0.00390625, -0.0078125)))
+        table = [float(100 * b + h) for b in range(8) for h in range(2)]
+        header = json.dumps({"table": {"dtype": "F64", "shape": [8, 2], "data_offsets": [0, 128]}}).encode()
+        arrays = self.folder / "t5.safetensors"
+        arrays.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<16d", *table))
+        self.posenc("table", "t5 bidirectional=true num_buckets=8 max_distance=16", "--arrays", arrays, "--what", "bias", "--heads", "2",
+                    "--positions=-20,-2,-1,0,1,2,20", "-o", out)
+        self.assertEqual(read_npy(out.read_bytes())[1][:7], (700, 600, 500, 0, 100, 200, 300))
+        (_, data), = self.plot("t5 bidirectional=true", "--start", "1", "--heads", "2")
+        self.assertEqual(len(data["series"]), 2)
+        self.error("table", "alibi", "--what", "bias", "--positions", "0:3", "-o", out, code=2, says="--heads")
+        self.error("plot", SCHEME, "--kind", "bias", "--heads", "2", "-o", self.folder / "p.svg", code=3, says="alibi and t5 do")
+        self.error("plot", "t5 bidirectional=true", "--heads", "2", "-o", self.folder / "p.svg", code=3, says="learns its table")
 
     def test_sinusoids(self):
         (panel, data), = self.plot("sinusoidal width=4", "--kind", "rows", "--positions", "0:2")

@@ -326,7 +326,7 @@ def numbers(args):
         program = pathlib.Path(folder) / "numbers"
         subprocess.run([args.compiler, "-std=c++20", "-O0", f"-I{ROOT}/include", f"-I{args.build}/include",
                         *map(str, sorted((ROOT / "tools/docs_images").glob("*.cpp"))), "-o", str(program),
-                        args.library or f"{args.build}/src/libposenc.a", "-lhwy", "-lfmt", "-pthread"], check=True)
+                        *(args.library or [f"{args.build}/src/libposenc.a", f"{args.build}/src/libposenc_core.a"]), "-lhwy", "-pthread"], check=True)
         printed = subprocess.run([str(program)], check=True, stdout=subprocess.PIPE, text=True).stdout
     blocks, current = {}, None
     for line in printed.splitlines():
@@ -341,7 +341,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--build", default=str(ROOT / "build"), type=os.path.abspath)
-    parser.add_argument("--library", help="default: BUILD/src/libposenc.a")
+    parser.add_argument("--library", nargs="+", help="default: BUILD/src/libposenc.a and libposenc_core.a")
     parser.add_argument("--compiler", default="g++")
     parser.add_argument("--out", default=str(KEPT), type=os.path.abspath)
     parser.add_argument("--check", action="store_true")

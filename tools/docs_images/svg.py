@@ -41,11 +41,12 @@ def page(width, height, title, body):
             + text(24, 26, title, 16, "start", 'font-weight="bold"') + body + "</svg>\n")
 
 
-def maps(title, panels, label, height=240, widths=None):
-    """Heat maps side by side: panels of (name, rows, x label, y label), one colour scale for all."""
+def maps(title, panels, label, height=240, widths=None, row_names=()):
+    """Heat maps side by side: panels of (name, rows, x label, y label), one colour scale for all. `row_names` of one
+    panel stand at its rows in place of numbers."""
     limit = max(abs(v) for _, rows, _, _ in panels for row in rows for v in row)
     widths = widths or [height] * len(panels)
-    top, body, x = 74, "", 58
+    top, body, x = 74, "", 58 + 7 * max(map(len, row_names), default=0)
     for (name, rows, across, down), width in zip(panels, widths):
         body += text(x + width / 2, top - 10, name, 12)
         cells = (max(1, width // len(rows[0])), max(1, height // len(rows)))
@@ -54,9 +55,12 @@ def maps(title, panels, label, height=240, widths=None):
                  f'<rect x="{x}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#333"/>\n')
         body += text(x, top + height + 14, "0") + text(x + width, top + height + 14, str(len(rows[0]) - 1))
         body += text(x + width / 2, top + height + 28, across, 12)
-        body += text(x - 6, top + 8, "0", 11, "end") + text(x - 6, top + height, str(len(rows) - 1), 11, "end")
-        body += (f'<text font-size="12" text-anchor="middle" transform="translate({x - 24} {top + height / 2}) '
-                 f'rotate(-90)">{escape(down)}</text>\n')
+        for i, row in enumerate(row_names):
+            body += text(x - 6, top + height * (i + 0.5) / len(rows) + 4, row, 11, "end")
+        if not row_names:
+            body += text(x - 6, top + 8, "0", 11, "end") + text(x - 6, top + height, str(len(rows) - 1), 11, "end")
+            body += (f'<text font-size="12" text-anchor="middle" transform="translate({x - 24} {top + height / 2}) '
+                     f'rotate(-90)">{escape(down)}</text>\n')
         x += width + 58
     key = [[colour(1 - 2 * i / 63)] for i in range(64)]
     x -= 28
