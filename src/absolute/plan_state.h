@@ -13,7 +13,7 @@ struct InputPlan::State {
   DType dtype = DType::f32;
   Index element_size = 4;
   detail::ComposeKernels kernels{};
-  detail::MemoryWay way = detail::MemoryWay::as_it_lies;
+  detail::AccessPattern access = detail::AccessPattern::sequential;
   LoweredInput lowered;  // a copy: what the double path reads
   std::vector<detail::ComposeSource> sources;
   Index appended = 0;

@@ -15,8 +15,8 @@ struct RotaryPlan::State {
   RotarySpec spec;
   DType dtype = DType::f32;
   Isa isa = Isa::scalar;  // in use when the plan was made
-  detail::RotateKernel kernel = nullptr;
-  detail::MemoryWay way = detail::MemoryWay::as_it_lies;
+  detail::RotateKernels kernels{};
+  detail::AccessPattern access = detail::AccessPattern::sequential;
   Index element_size = 4;
   Index axes = 1;
   Index heads = 1;  // of the spectra; more than 1: tensors must have just these
