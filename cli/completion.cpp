@@ -131,8 +131,8 @@ std::string manual_page(const CLI::App& app) {
       ".SH EXIT STATUS\n0 success, 1 a negative answer, 2 usage, 3 bad input, 4 resources.\n"
       ".SH ENVIRONMENT\n.TP\n.B POSENC_NUM_THREADS\nthreads of the pool\n.TP\n.B POSENC_ISA\n"
       "instruction set of the kernels (posenc bench prints the choices)\n.TP\n.B "
-      "POSENC_MEMORY_WAY\n"
-      "as_it_lies or several_pages: how large tensors are walked through (by the processor's "
+      "POSENC_ACCESS_PATTERN\n"
+      "sequential or interleave_pages: how large tensors are walked through (by the processor's "
       "maker)\n";
   return out;
 }

@@ -14,6 +14,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/core/executor.h"
 #include "posenc/core/precision.h"
+#include "posenc/core/rotation.h"
 #include "posenc/core/tensor_view.h"
 #include "posenc/positions.h"
 
@@ -82,17 +83,6 @@ struct Turns {
   double per_unit = 0;
 };
 POSENC_API std::vector<Turns> exact_turns(const Spectrum&);  // same order as frequency
-
-// Layout of rows of cosine and sine, for n pairs.
-//   half        n columns: one a pair
-//   duplicated  2n columns: f0..fn-1, f0..fn-1       (transformers, half-split models)
-//   repeated    2n columns: f0, f0, f1, f1 ..        (interleaved models)
-//   pairs       2n columns: c0, s0, c1, s1 ..        (cos_sin only: complex numbers)
-enum class TableLayout : std::uint8_t { half, duplicated, repeated, pairs };
-template <>
-struct EnumNames<TableLayout> {
-  static constexpr std::array<std::string_view, 4> value{"half", "duplicated", "repeated", "pairs"};
-};
 
 // Rows of cosine and sine for any list of positions: cos, sin of f64, f32, f16 or bf16, any
 // strides, of shape [batch * tokens, heads * columns], [batch * tokens, heads, columns] or [batch,

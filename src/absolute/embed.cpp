@@ -11,7 +11,6 @@
 #include "core/parallel.h"
 #include "core/shape.h"
 #include "kernels/norm.h"
-#include "kernels/read.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -29,7 +28,7 @@ std::vector<double> vector_of(const TensorView& v, DType dtype, Index width, con
                              "] of the dtype of y, " + std::string(name(dtype)),
                          v);
   std::vector<double> out;
-  for (Index c = 0; c < width; ++c) out.push_back(ReadRow(v.data, dtype, c * v.stride[0]));
+  for (Index c = 0; c < width; ++c) out.push_back(float_element(v.data, dtype, c * v.stride[0]));
   return out;
 }
 
@@ -148,7 +147,7 @@ void EmbedCall::rows_of(Index token, const void** rows) const noexcept {
   }
 }
 
-void EmbedCall::sum(const WeighKernels& k, Index token, double* out,
+void EmbedCall::sum(const WeightedSumKernels& k, Index token, double* out,
                     const void** rows) const noexcept {
   rows_of(token, rows);
   k.into_f64(dtype)({rows, scale.data(), part_count(), width, out});
@@ -163,7 +162,7 @@ void embed_tokens_of(const detail::EmbedCall& c, Isa isa, Index begin, Index end
                      const void** rows) noexcept {
   const detail::NormKernels& norm = detail::norm_kernels(isa);
   const detail::RowKernels& narrow = detail::row_kernels(isa);
-  const detail::WeighKernels& kernels = detail::weigh_kernels(isa);
+  const detail::WeightedSumKernels& kernels = detail::weighted_sum_kernels(isa);
   for (Index i = begin; i < end; ++i) {
     std::byte* y = c.y.at(i / c.tokens, i % c.tokens);
     if (!c.has_norm() && size_of(c.dtype) > 2) {

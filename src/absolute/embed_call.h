@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/rows.h"
-#include "kernels/weigh.h"
+#include "kernels/weighted_sum.h"
 #include "posenc/absolute/embed.h"
 
 namespace posenc::detail {
@@ -52,7 +52,7 @@ struct EmbedCall {
   Index count() const noexcept { return batch * tokens; }
   Index part_count() const noexcept { return static_cast<Index>(scale.size()); }
   // s_i in double. rows: room for those that a token reads, part_count() of them.
-  void sum(const WeighKernels&, Index token, double* out, const void** rows) const noexcept;
+  void sum(const WeightedSumKernels&, Index token, double* out, const void** rows) const noexcept;
   // The rows that token reads.
   void rows_of(Index token, const void** rows) const noexcept;
 };

@@ -60,7 +60,7 @@ struct Back {
 // s: width; rows: part_count().
 void back_block(const EmbedCall& c, Isa isa, Index block, Index begin, Index end, Back& back,
                 double* s, const void** rows) noexcept {
-  const detail::WeighKernels& k = detail::weigh_kernels(isa);
+  const detail::WeightedSumKernels& k = detail::weighted_sum_kernels(isa);
   const detail::NormKernels& norm = detail::norm_kernels(isa);
   const double one = 1;
   for (Index i = begin; i < end; ++i) {
@@ -122,7 +122,7 @@ ByRow by_row(const std::vector<Index>& row_of, Index rows, std::optional<Index> 
 void table_gradient(const EmbedCall& c, std::size_t part, const Back& back, const TensorView& to,
                     const Executor& executor) {
   const ByRow sorted = by_row(c.row[part], c.parts[part].table.shape[0], c.parts[part].frozen);
-  const detail::WeighKernels& k = detail::weigh_kernels(active_isa());
+  const detail::WeightedSumKernels& k = detail::weighted_sum_kernels(active_isa());
   const bool narrow = back.direct() && c.dtype == DType::f32;
   const auto kernel = narrow ? k.f32_f64 : k.f64_f64;
   const Index size = narrow ? sizeof(float) : sizeof(double);
@@ -159,7 +159,7 @@ void table_gradient(const EmbedCall& c, std::size_t part, const Back& back, cons
 
 void rows_gradient(const EmbedCall& c, std::size_t part, const Back& back, const TensorView& to) {
   const auto scaled =
-      detail::weigh_kernels(active_isa()).into_f64(back.direct() ? c.dtype : DType::f64);
+      detail::weighted_sum_kernels(active_isa()).into_f64(back.direct() ? c.dtype : DType::f64);
   std::vector<double> d(static_cast<std::size_t>(c.width));
   for (Index i = 0; i < c.count(); ++i) {
     const void* row = back.row(c, i);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Both axes of a resize, one after the other: for every new row of the grid the old rows are
-// weighed along y into a buffer, then the buffer along x. The gradient is the same walk with the
-// transposed lists.
+// summed by weight along y into a buffer, then the buffer along x. The gradient is the same with
+// the transposed lists.
 #include "posenc/absolute/extend.h"
 
 #include <algorithm>
@@ -12,8 +12,7 @@
 #include "core/overlap.h"
 #include "core/parallel.h"
 #include "core/shape.h"
-#include "kernels/read.h"
-#include "kernels/weigh.h"
+#include "kernels/weighted_sum.h"
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -73,29 +72,30 @@ struct Side {
   std::byte* at(Index row) const { return data + row * step(); }
 };
 
-struct Walk {
+struct Resizing {
   Side in, out;
   RowMap y, x;
   Index channels = 0;
-  void (*first)(const detail::Weigh&) = nullptr;   // in -> buffer, or in -> out of one column
-  void (*second)(const detail::Weigh&) = nullptr;  // buffer -> out
+  void (*first)(const detail::WeightedSum&) = nullptr;   // in -> buffer, or in -> out of one column
+  void (*second)(const detail::WeightedSum&) = nullptr;  // buffer -> out
 
   bool is_line() const { return in.width == 1 && out.width == 1; }
 };
 
-// What a task needs: the rows that one new row weighs, and all columns of it for the second axis.
+// What a task needs: the rows that one new row sums, and all columns of it for the second axis.
 struct Scratch {
   std::vector<const void*> rows;
   std::vector<double> buffer;
 
-  explicit Scratch(const Walk& w)
+  explicit Scratch(const Resizing& w)
       : rows(static_cast<std::size_t>(std::max(w.y.most(), w.x.most()))),
         buffer(static_cast<std::size_t>(w.is_line() ? 0 : w.in.width * w.channels)) {}
 };
 
 // One new row.
-void weigh(void (*kernel)(const detail::Weigh&), const RowMap& m, Index row, const std::byte* in,
-           Index step, Index width, void* out, std::vector<const void*>& rows) noexcept {
+void weighted_row(void (*kernel)(const detail::WeightedSum&), const RowMap& m, Index row,
+                  const std::byte* in, Index step, Index width, void* out,
+                  std::vector<const void*>& rows) noexcept {
   const auto o = static_cast<std::size_t>(row);
   const Index first = m.start[o], count = m.start[o + 1] - first;
   for (Index k = 0; k < count; ++k)
@@ -103,28 +103,29 @@ void weigh(void (*kernel)(const detail::Weigh&), const RowMap& m, Index row, con
   kernel({rows.data(), m.weight.data() + first, count, width, out});
 }
 
-void walk_rows(const Walk& w, Index from, Index to, Scratch& scratch) noexcept {
+void resize_rows(const Resizing& w, Index from, Index to, Scratch& scratch) noexcept {
   const Index c = w.channels, columns = w.in.width, step = w.in.step();
   auto& [rows, buffer] = scratch;
   if (w.is_line()) {
-    for (Index o = from; o < to; ++o) weigh(w.first, w.y, o, w.in.data, step, c, w.out.at(o), rows);
+    for (Index o = from; o < to; ++o)
+      weighted_row(w.first, w.y, o, w.in.data, step, c, w.out.at(o), rows);
     return;
   }
   const auto* kept = reinterpret_cast<const std::byte*>(buffer.data());
   for (Index o = from; o < to; ++o) {
     if (w.in.stride == c)
-      weigh(w.first, w.y, o, w.in.data, columns * step, columns * c, buffer.data(), rows);
+      weighted_row(w.first, w.y, o, w.in.data, columns * step, columns * c, buffer.data(), rows);
     else
       for (Index i = 0; i < columns; ++i)
-        weigh(w.first, w.y, o, w.in.at(i), columns * step, c, buffer.data() + i * c, rows);
+        weighted_row(w.first, w.y, o, w.in.at(i), columns * step, c, buffer.data() + i * c, rows);
     for (Index i = 0; i < w.out.width; ++i)
-      weigh(w.second, w.x, i, kept, c * Index{sizeof(double)}, c, w.out.at(o * w.out.width + i),
-            rows);
+      weighted_row(w.second, w.x, i, kept, c * Index{sizeof(double)}, c,
+                   w.out.at(o * w.out.width + i), rows);
   }
 }
 
-void run(Walk& w, const Executor& executor) {
-  const detail::WeighKernels& k = detail::weigh_kernels(active_isa());
+void run(Resizing& w, const Executor& executor) {
+  const detail::WeightedSumKernels& k = detail::weighted_sum_kernels(active_isa());
   const bool line = w.is_line();
   if (w.in.is_double)
     w.first = line && !w.out.is_double ? k.f64_f32 : k.f64_f64;
@@ -136,7 +137,7 @@ void run(Walk& w, const Executor& executor) {
   std::vector<Scratch> scratch(
       static_cast<std::size_t>(detail::task_count(executor, w.y.rows, most)), Scratch(w));
   detail::parallel_for(executor, w.y.rows, most, [&](Index from, Index to, Index task) noexcept {
-    walk_rows(w, from, to, scratch[static_cast<std::size_t>(task)]);
+    resize_rows(w, from, to, scratch[static_cast<std::size_t>(task)]);
   });
 }
 
@@ -168,7 +169,7 @@ std::vector<double> widened(const TensorView& t) {
   for (Index r = 0; r < t.shape[0]; ++r)
     for (Index c = 0; c < t.shape[1]; ++c)
       v[static_cast<std::size_t>(r * t.shape[1] + c)] =
-          detail::ReadRow(t.data, t.dtype, r * t.stride[0] + c);
+          detail::float_element(t.data, t.dtype, r * t.stride[0] + c);
   return v;
 }
 void narrow(const std::vector<double>& v, const TensorView& t) {
@@ -207,8 +208,8 @@ void resize(const TensorView& in, const TableShape& a, const TensorView& out, co
            tensor(result.data(), {out.shape[0], out.shape[1]}), b, y, x, gradient, executor);
     return narrow(result, out);
   }
-  Walk w{side(in, a), side(out, b), gradient ? transposed(y) : forward(y),
-         gradient ? transposed(x) : forward(x), in.shape[1]};
+  Resizing w{side(in, a), side(out, b), gradient ? transposed(y) : forward(y),
+             gradient ? transposed(x) : forward(x), in.shape[1]};
   run(w, executor);
   copy_rows(in, 0, out, 0, a.prefix);
   copy_rows(in, a.rows() - a.suffix, out, b.rows() - b.suffix, a.suffix);
@@ -319,7 +320,7 @@ void extend_packed_gradient(const TensorView& d_out, std::span<const VisionGrid>
       for (Index i = 0; i < to.rows(); ++i, ++at)
         for (Index k = 0; k < c; ++k)
           grid[static_cast<std::size_t>(merged(g, merge, i) * c + k)] +=
-              detail::ReadRow(d_out.data, d_out.dtype, at * d_out.stride[0] + k);
+              detail::float_element(d_out.data, d_out.dtype, at * d_out.stride[0] + k);
     extend_gradient(tensor(grid.data(), {to.rows(), c}), to, tensor(one.data(), {from.rows(), c}),
                     from, e, executor);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];

@@ -88,7 +88,7 @@ void narrow(double x, DType type, std::byte* to) {
 
 // Cosines and sines of what 1 and, for 16 bits, phase_run positions turn a channel by.
 template <class S>
-detail::PhaseTurning<S> turning(DType dtype, const InputTerm& t, std::vector<S>& steps) {
+detail::PhaseRotation<S> phase_rotation(DType dtype, const InputTerm& t, std::vector<S>& steps) {
   const std::vector<double>& frequency = t.phase->frequency;
   const auto [sines, cosines] = detail::sine_counts(t.layout, t.phase->pairs(), t.width);
   const Index first = detail::cosine_first(t.layout) ? cosines : sines;
@@ -136,9 +136,9 @@ void prepare_phase(State& s, const InputTerm& t, ComposeSource& source) {
   source.layout = t.layout;
   if (p.axes != 1) return;
   if (s.element_size != 2)
-    source.wide = turning(s.dtype, t, s.wide_steps.emplace_back());
+    source.wide = phase_rotation(s.dtype, t, s.wide_steps.emplace_back());
   else if (std::ranges::all_of(t.phase->frequency, [](double f) { return std::cos(f) >= 0; }))
-    source.narrow = turning(s.dtype, t, s.narrow_steps.emplace_back());
+    source.narrow = phase_rotation(s.dtype, t, s.narrow_steps.emplace_back());
 }
 
 void prepare_table(State& s, const InputTerm& t, ComposeSource& source) {
@@ -185,7 +185,7 @@ InputPlan::InputPlan(const LoweredInput& lowered, DType dtype) {
   s->dtype = dtype;
   s->element_size = size_of(dtype);
   s->kernels = detail::compose_kernels(dtype, active_isa());
-  s->way = detail::memory_way();
+  s->access = detail::access_pattern();
   copy_lowered(lowered, s->lowered);
   for (const InputTerm& t : s->lowered.terms) {
     ComposeSource source;

@@ -162,7 +162,7 @@ void run_compose(const State& s, ComposeCall& call, const Executor& executor) {
   // The tensors lie in memory, so the product fits.
   const Index bytes = call.batch * call.tokens * call.y_width * s.element_size;
   call.stream = call.x.data != call.y.data && bytes > kStreamBytes;
-  call.way = s.way;
+  call.access = s.access;
   parallel_for(executor, items, bytes / kBytesPerTask,
                [&](Index begin, Index end) noexcept { s.kernels.compose(call, begin, end); });
 }

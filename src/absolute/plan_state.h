@@ -13,7 +13,7 @@ struct InputPlanState {
   DType dtype = DType::f32;
   Index element_size = 4;
   ComposeKernels kernels{};
-  MemoryWay way = MemoryWay::as_it_lies;
+  AccessPattern access = AccessPattern::sequential;
   LoweredInput lowered;  // a copy: what the double path reads
   std::vector<ComposeSource> sources;
   Index appended = 0;

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/element.h"
 #include "core/overlap.h"
-#include "kernels/read.h"
 #include "posenc/absolute/input_term.h"
 
 namespace posenc {
@@ -20,7 +20,8 @@ struct TokenView {
   Index batch_stride = 0, token_stride = 0, width_stride = 1;
 
   double get(Index b, Index t, Index c) const {
-    return detail::ReadRow(data, dtype, b * batch_stride + t * token_stride + c * width_stride);
+    return detail::float_element(data, dtype,
+                                 b * batch_stride + t * token_stride + c * width_stride);
   }
   // One rounding to the dtype.
   void put(Index b, Index t, Index c, double x) const {

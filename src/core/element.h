@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/convert.h"
-#include "posenc/positions/view.h"
+#include "posenc/core/positions.h"
 
 namespace posenc::detail {
 
@@ -27,6 +27,20 @@ namespace posenc::detail {
 [[gnu::always_inline]] inline double real_element(const void* data, DType type, Index at) noexcept {
   return type == DType::f64 ? static_cast<const double*>(data)[at]
                             : static_cast<double>(integer_element(data, type, at));
+}
+// Of a float type.
+[[gnu::always_inline]] inline double float_element(const void* data, DType type,
+                                                   Index at) noexcept {
+  switch (type) {
+    case DType::f64:
+      return static_cast<const double*>(data)[at];
+    case DType::f16:
+      return f32_from_f16(static_cast<const std::uint16_t*>(data)[at]);
+    case DType::bf16:
+      return f32_from_bf16(static_cast<const std::uint16_t*>(data)[at]);
+    default:
+      return static_cast<double>(static_cast<const float*>(data)[at]);
+  }
 }
 
 // x to an element of a float type, rounded once.

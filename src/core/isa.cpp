@@ -15,6 +15,10 @@
 #include "core/known_enum.h"
 #include "posenc/core/error.h"
 
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
+
 namespace posenc {
 namespace {
 
@@ -63,18 +67,37 @@ Isa from_environment() {
   refuse_isa("POSENC_ISA", text);
 }
 
-bool cpu_has_bf16() noexcept {
+constexpr std::array<std::string_view, 2> kFeatureNames{"avx512_bf16", "amx_bf16"};
+
 #if HWY_ARCH_X86
-  // Asks the processor and whether the system keeps the wide registers.
-  static const bool has = [] {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512bw");
-  }();
-  return has;
-#else
-  return false;
+// Whether the system keeps the tiles of AMX, and the processor multiplies bfloat16 in them.
+bool has_amx_bf16() noexcept {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kSaved = 1u << 27, kBFloat16 = 1u << 22, kTiles = 1u << 24,
+                     kTileState = 3u << 17;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kSaved) == 0) return false;
+  unsigned low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & kTileState) != kTileState || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0)
+    return false;
+  return (d & kBFloat16) != 0 && (d & kTiles) != 0;
+}
 #endif
+
+// Of this machine. Asks the processor once, and whether the system keeps the wide registers.
+CpuFeatures features_beside_avx512() noexcept {
+  static const CpuFeatures all = [] {
+    CpuFeatures f;
+#if HWY_ARCH_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512bw"))
+      f.add(CpuFeature::avx512_bf16);
+    if (has_amx_bf16()) f.add(CpuFeature::amx_bf16);
+#endif
+    return f;
+  }();
+  return all;
 }
 
 }  // namespace
@@ -115,17 +138,21 @@ void reset_isa() {
 }
 
 std::vector<std::string_view> native_features() {
-  if (has_native_bf16(Isa::avx512)) return {"avx512_bf16"};
-  return {};
+  std::vector<std::string_view> list;
+  const CpuFeatures usable = usable_features(Isa::avx512);
+  for (std::size_t i = 0; i < kFeatureNames.size(); ++i)
+    if (usable.include({static_cast<CpuFeature>(i)})) list.push_back(kFeatureNames[i]);
+  return list;
 }
 
 void enable_native_features(bool on) {
   native.store(on, std::memory_order_relaxed);
 }
 
-bool has_native_bf16(Isa isa) noexcept {
-  return isa == Isa::avx512 && native.load(std::memory_order_relaxed) && cpu_has_bf16() &&
-         target_of(isa) != 0;
+CpuFeatures usable_features(Isa isa) noexcept {
+  if (isa != Isa::avx512 || !native.load(std::memory_order_relaxed) || target_of(isa) == 0)
+    return {};
+  return features_beside_avx512();
 }
 
 std::size_t isa_dispatch_index(Isa isa) {

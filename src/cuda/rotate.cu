@@ -19,7 +19,7 @@ using detail::Gap;
 using detail::RotateCall;
 
 constexpr int kThreads = 256;
-constexpr Index kMostBlocks = 1 << 30;
+constexpr Index kMaxBlocks = 1 << 30;
 constexpr std::size_t kShared = 48 << 10;  // every device has it without asking
 
 // Where the pairs of a head stand: pair k's members at k * step and member + k * step.
@@ -202,7 +202,7 @@ void check_launch(const char* what) {
 
 unsigned blocks_for(Index threads) {
   return static_cast<unsigned>(
-      std::clamp((threads + kThreads - 1) / kThreads, Index{1}, kMostBlocks));
+      std::clamp((threads + kThreads - 1) / kThreads, Index{1}, kMaxBlocks));
 }
 
 // 16-byte accesses: contiguous channels, every head's window on a boundary of 16 bytes.
@@ -227,7 +227,7 @@ void launch(Job j, cudaStream_t stream) {
              static_cast<Index>(bytes));
     const Index heads = j.in.batch * j.in.tokens * j.in.heads;
     turn_reordered<T>
-        <<<static_cast<unsigned>(std::min(heads, kMostBlocks)), kThreads, bytes, stream>>>(j);
+        <<<static_cast<unsigned>(std::min(heads, kMaxBlocks)), kThreads, bytes, stream>>>(j);
     return check_launch("turn_reordered");
   }
   const bool vectors = same_order && j.t.heads == 1 && j.t.pairs % pairs_each == 0 &&

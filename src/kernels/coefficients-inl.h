@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coefficients of one token read from rows of cosine and sine.
+// Coefficients of one token read from rows of cosine and sine: the plan's, or the caller's.
 #include <cmath>
 
-#include "kernels/read.h"
-#include "kernels/rotate.h"
-#include "kernels/turn-inl.h"
-#include "phase/row_layout.h"
+#include "core/element.h"
+#include "core/row_layout.h"
+#include "kernels/args.h"
+#include "kernels/element-inl.h"
 
 #ifndef POSENC_KERNELS_COEFFICIENTS_ONCE_H_
 #define POSENC_KERNELS_COEFFICIENTS_ONCE_H_
@@ -15,7 +15,7 @@ namespace posenc::detail {
 struct Factor {
   double cosine = 1, sine = 1;
 };
-// The phase has no gain yet; rows have it already. R(-p) turns the sine round.
+// The phase has no gain yet; rows have it already. R(-p) negates the sine.
 [[gnu::always_inline]] inline Factor FactorOf(const RotaryTables& t, RotateMode mode, bool rows) {
   const bool back = mode == RotateMode::gradient || mode == RotateMode::inverse;
   double g = rows ? 1 : t.gain;
@@ -66,28 +66,30 @@ HWY_INLINE void ScaleRow(const void* base, DType type, Index offset, Index step,
 
 // Pairs [first, first + n) of a plan's rows; c and s may point into the row itself.
 template <class C>
-HWY_INLINE void PlanRow(const RotateCall& call, Index block, Index batch, Index token, Index head,
+HWY_INLINE void PlanRow(const CoefficientSource& source, Index batch, Index token, Index head,
                         Index first, Index n, C* buffer_c, C* buffer_s, const C** c, const C** s) {
-  const RowSource& r = *call.rows;
-  const RotaryTables& t = call.blocks[block];
-  const Factor f = FactorOf(t, call.mode, true);
+  const RowSource& r = *source.rows;
+  const RotaryTables& t = *source.tables;
+  const Index block = source.block;
+  const Factor f = FactorOf(t, source.mode, true);
   const Index pairs = t.heads * t.pairs;
   const RowLayout layout = row_layout(r.layout, pairs);
   const Index twice = layout.copy != 0 ? 2 : 1;
-  const Index across = twice * r.block_column[block] + layout.step * (head * t.pairs + first);
+  const Index column = twice * r.block_column[block] + layout.step * (head * t.pairs + first);
   *c = buffer_c, *s = buffer_s;
   if (r.index != nullptr && r.pair_axis != nullptr && r.pair_axis[block] != nullptr) {
     for (Index i = 0; i < n; ++i) {
-      const Index row = RowOfToken(*r.index, r.pair_axis[block][first + i], batch, token);
-      const Index at = row * r.cos.token_stride + across + layout.step * i;
-      buffer_c[i] = static_cast<C>(ReadRow(r.cos.data, r.cos.dtype, at) * f.cosine);
-      buffer_s[i] = static_cast<C>(ReadRow(r.cos.data, r.cos.dtype, at + layout.sine) * f.sine);
+      const Index row = integer_position(*r.index, r.pair_axis[block][first + i], batch, token);
+      const Index at = row * r.cos.token_stride + column + layout.step * i;
+      buffer_c[i] = static_cast<C>(float_element(r.cos.data, r.cos.dtype, at) * f.cosine);
+      buffer_s[i] =
+          static_cast<C>(float_element(r.cos.data, r.cos.dtype, at + layout.sine) * f.sine);
     }
     return;
   }
-  const Index at =
-      across + (r.index != nullptr ? RowOfToken(*r.index, 0, batch, token) * r.cos.token_stride
-                                   : batch * r.cos.batch_stride + token * r.cos.token_stride);
+  const Index at = column + (r.index != nullptr
+                                 ? integer_position(*r.index, 0, batch, token) * r.cos.token_stride
+                                 : batch * r.cos.batch_stride + token * r.cos.token_stride);
   const DType direct = sizeof(C) == 8 ? DType::f64 : DType::f32;
   if (r.cos.dtype == direct && layout.step == 1 && f.cosine == 1 && f.sine == 1) {
     *c = static_cast<const C*>(r.cos.data) + at;
@@ -111,28 +113,29 @@ HWY_INLINE Columns ColumnsOf(TableLayout layout, Index pairs) {
 // Pairs [first, first + n) of the caller's rows: ca, sa, cb, sb as the mode wants them. True when
 // both members of every pair have the same.
 template <class C>
-HWY_INLINE bool CallerRow(const RotateCall& call, const RotaryTables& t, Index batch, Index token,
-                          Index head, Index first, Index n, C* ca, C* sa, C* cb, C* sb) {
-  const RowSource& r = *call.rows;
+HWY_INLINE bool CallerRow(const CoefficientSource& source, Index batch, Index token, Index head,
+                          Index first, Index n, C* ca, C* sa, C* cb, C* sb) {
+  const RowSource& r = *source.rows;
+  const RotaryTables& t = *source.tables;
   const Columns col = ColumnsOf(r.layout, t.pairs);
-  const Index cos_at = RowOffset(r, r.cos, batch, token, head);
-  const Index sin_at = RowOffset(r, r.sin, batch, token, head);
+  const Index cos_at = row_offset(r, r.cos, batch, token, head);
+  const Index sin_at = row_offset(r, r.sin, batch, token, head);
   bool same = true;
   for (Index i = 0; i < n; ++i) {
     const Index a = (first + i) * col.step, b = a + col.member;
     const C cos_a =
-        static_cast<C>(ReadRow(r.cos.data, r.cos.dtype, cos_at + a * r.cos.column_stride));
+        static_cast<C>(float_element(r.cos.data, r.cos.dtype, cos_at + a * r.cos.column_stride));
     const C cos_b =
-        static_cast<C>(ReadRow(r.cos.data, r.cos.dtype, cos_at + b * r.cos.column_stride));
-    const C turn = static_cast<C>(t.direction);
-    const C sin_a =
-        turn * static_cast<C>(ReadRow(r.sin.data, r.sin.dtype, sin_at + a * r.sin.column_stride));
-    const C sin_b =
-        turn * static_cast<C>(ReadRow(r.sin.data, r.sin.dtype, sin_at + b * r.sin.column_stride));
+        static_cast<C>(float_element(r.cos.data, r.cos.dtype, cos_at + b * r.cos.column_stride));
+    const C direction = static_cast<C>(t.direction);
+    const C sin_a = direction * static_cast<C>(float_element(r.sin.data, r.sin.dtype,
+                                                             sin_at + a * r.sin.column_stride));
+    const C sin_b = direction * static_cast<C>(float_element(r.sin.data, r.sin.dtype,
+                                                             sin_at + b * r.sin.column_stride));
     same = same && cos_a == cos_b && sin_a == sin_b;
-    if (call.mode == RotateMode::gradient) {
+    if (source.mode == RotateMode::gradient) {
       ca[i] = cos_a, sa[i] = -sin_b, cb[i] = cos_b, sb[i] = -sin_a;
-    } else if (call.mode == RotateMode::inverse) {
+    } else if (source.mode == RotateMode::inverse) {
       const double det = static_cast<double>(cos_a) * static_cast<double>(cos_b) +
                          static_cast<double>(sin_a) * static_cast<double>(sin_b);
       ca[i] = static_cast<C>(static_cast<double>(cos_b) / det);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = M x + A for the tokens of one position. Three ways: one phase that is added, one table row
+// y = M x + A for the tokens of one position. Three cases: one phase that is added, one table row
 // that is added, and any list of terms by windows of channels.
 #include <cstdint>
 
 #include "kernels/compose_phase-inl.h"
 #include "kernels/compose_table-inl.h"
-#include "kernels/read.h"
 
 #if defined(POSENC_KERNELS_COMPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_COMPOSE_INL_H_
@@ -80,7 +79,7 @@ struct RowWindow {
       const Index at = batch * s.rows.batch_stride + token * s.rows.token_stride;
       for (Index c = begin; c < end; ++c)
         out[c - begin] =
-            static_cast<C>(ReadRow(s.rows.data, s.rows.dtype, at + c * s.rows.column_stride));
+            static_cast<C>(float_element(s.rows.data, s.rows.dtype, at + c * s.rows.column_stride));
       return;
     }
     TableRow(table_row(s, *call.positions, batch, token), begin, end, out);
@@ -197,6 +196,9 @@ void SumRows(const void* at, const Index* offset, Index count, Index n, double g
     out[i] += gain * sum;
   }
 }
+
+template <class T>
+inline constexpr ComposeKernels kComposeKernels{ComposeTokens<T>, SumRows<T>};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::detail

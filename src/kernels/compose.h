@@ -4,27 +4,28 @@
 // applies them to every token that stands there. Arithmetic on pointers and strides: no policy, no
 // allocation, nothing thrown.
 #pragma once
+#include "core/access_pattern.h"
 #include "core/element.h"
-#include "kernels/rotate.h"
-#include "posenc/absolute/input_term.h"
+#include "kernels/args.h"
+#include "posenc/core/composition.h"
 #include "posenc/core/isa.h"
 
 namespace posenc::detail {
 
-// Rows of consecutive positions are walked from the exact row of a multiple of kPhaseGroup,
-// phase_run of them before the next channels; in 16 bits from starts that are phase_run positions
-// apart.
+// Rows of consecutive positions follow by recurrence from the exact row of a multiple of
+// kPhaseGroup, phase_run of them before the next channels; in 16 bits from starts that are
+// phase_run positions apart.
 inline constexpr Index kPhaseGroup = 64;
 constexpr Index phase_run(DType type) noexcept {
   return size_of(type) == 2 ? 16 : 8;
 }
 
-// How far one position and, for 16 bits, phase_run positions turn each channel of a phase; padded
-// as the turns are. 16 bits are walked in float from cos(w) - 1: `cosine` of one position is that.
+// How far one position and, for 16 bits, phase_run positions rotate each channel of a phase; padded
+// as the turns are. 16 bits are made in float from cos(w) - 1: `cosine` of one position is that.
 // Nothing here: each row is made alone (several axes; 16 bits, where a position turns a channel by
-// more than a quarter: a walk in float would be off by 3e-5 near a half).
+// more than a quarter: a recurrence in float would be off by 3e-5 near a half).
 template <class S>
-struct PhaseTurning {
+struct PhaseRotation {
   struct {
     const S *cosine = nullptr, *sine = nullptr;
   } by_one, by_run;
@@ -39,8 +40,8 @@ struct ComposeSource {
   bool has_zero = false;        // zero_position counts
   std::int32_t axis = 0;        // of the positions; phases of several axes take all of them
   RotaryTables phase;           // axes, pairs and turns
-  PhaseTurning<double> wide;    // f32
-  PhaseTurning<float> narrow;   // f16 and bf16
+  PhaseRotation<double> wide;   // f32
+  PhaseRotation<float> narrow;  // f16 and bf16
   const void* table = nullptr;  // dense [table_rows, width] of the plan's dtype
   Index table_rows = 0;
   const double* wide_table = nullptr;  // the same in f64: Beyond::extend reads it
@@ -87,21 +88,27 @@ struct ComposeCall {
   bool shared =
       false;  // every batch stands at the same positions, and no source differs between them
   bool stream = false;  // y is another tensor than x and far larger than the cache
-  MemoryWay way = MemoryWay::as_it_lies;
+  AccessPattern access = AccessPattern::sequential;
   double input_gain = 1;
 };
 
-// Items [begin, end): tokens when shared, else batch * tokens.
-using ComposeKernel = void (*)(const ComposeCall&, Index begin, Index end);
-// out[i] += gain * sum over k < count of at[offset[k] + i], i < n, summed in that order in double.
-using SumRowsKernel = void (*)(const void* at, const Index* offset, Index count, Index n,
-                               double gain, double* out);
-
 struct ComposeKernels {
-  ComposeKernel compose;
-  SumRowsKernel sum_rows;
+  // Items [begin, end): tokens when shared, else batch * tokens.
+  void (*compose)(const ComposeCall&, Index begin, Index end);
+  // out[i] += gain * sum over k < count of at[offset[k] + i], i < n, summed in that order in
+  // double.
+  void (*sum_rows)(const void* at, const Index* offset, Index count, Index n, double gain,
+                   double* out);
 };
-ComposeKernels compose_kernels(DType, Isa);
+// Of one dtype, in the instruction set in use or by what this machine has beside it. Throws
+// [input_plan]: integer dtype.
+const ComposeKernels& compose_kernels(DType, Isa);
+// Each in a file that the build makes of vectors.cpp.in or, null where it has none, native.cpp.in.
+const ComposeKernels& compose_kernels_f64(Isa);
+const ComposeKernels& compose_kernels_f32(Isa);
+const ComposeKernels& compose_kernels_f16(Isa);
+const ComposeKernels& compose_kernels_bf16(Isa);
+const ComposeKernels* compose_kernels_avx512_bf16();
 
 // The row of a table that a token picks: -1 for zeros, -2 where there is none (error); the number
 // of rows and above: extended.

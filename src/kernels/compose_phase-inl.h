@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One phase that is added: rows of consecutive positions are walked, channel by channel, where they
-// meet x.
+// One phase that is added: rows of consecutive positions are made by recurrence, channel by
+// channel, where they are added to x.
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/compose_walk-inl.h"
+#include "kernels/compose_recurrence-inl.h"
 
 #if defined(POSENC_KERNELS_COMPOSE_PHASE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_COMPOSE_PHASE_INL_H_
@@ -20,19 +20,19 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of a start for all batches of their items: made once, then met.
+// Rows of a start for all batches of their items: made once, then added.
 template <class T>
-HWY_NOINLINE void WalkShared(const ComposeCall& call, const ComposeSource& s,
-                             PhaseStart<typename WalkOf<T>::Start>& start, const Span& span,
-                             Index item, Index from, Index to) {
+HWY_NOINLINE void ComposeShared(const ComposeCall& call, const ComposeSource& s,
+                                PhaseStart<typename RecurrenceOf<T>::Start>& start,
+                                const Span& span, Index item, Index from, Index to) {
   constexpr Index kPart = 256;
   alignas(64) float rows[kRun<T>][kPart + kPadding];
   Token<float> token[kRun<T>];
   for (Index r = from; r < to; ++r) token[r - from] = {nullptr, rows[r - from]};
   for (Index i = 0; i < span.n; i += kPart) {
     const Span part{span.at + i, span.channel + i, HWY_MIN(kPart, span.n - i)};
-    WalkSpan<float, WalkOf<T>, kRun<T>, false, false>(s, start, part, token, from, to, 0,
-                                                      {token, 0, call.way}, 0);
+    ComposeSpan<float, RecurrenceOf<T>, kRun<T>, false, false>(s, start, part, token, from, to, 0,
+                                                               {token, 0, call.access}, 0);
     for (Index r = 0; r < to - from; ++r)
       AddWindow<T>(call, ItemOf(call, item + r), s.first + part.channel, rows[r], part.n);
   }
@@ -51,14 +51,15 @@ struct PhaseRun {
 
 // A block of a run, from its exact start on.
 template <class T>
-HWY_NOINLINE void WalkBlock(const PhaseRun<T>& run, PhaseStart<typename WalkOf<T>::Start>& start,
-                            const Span* spans, int count) {
+HWY_NOINLINE void ComposeRunBlock(const PhaseRun<T>& run,
+                                  PhaseStart<typename RecurrenceOf<T>::Start>& start,
+                                  const Span* spans, int count) {
   const auto lanes = static_cast<Index>(hn::Lanes(hn::ScalableTag<float>()));
   const ComposeSource& s = run.s;
   const auto gain = static_cast<Compute<T>>(run.call.input_gain);
   Index base = 0;
   for (; base + kRun<T> <= run.from; base += kRun<T>)
-    for (int k = 0; k < count; ++k) SkipRun<WalkOf<T>, kRun<T>>(s, spans[k], start);
+    for (int k = 0; k < count; ++k) SkipRun<RecurrenceOf<T>, kRun<T>>(s, spans[k], start);
   for (; base < run.to; base += kRun<T>) {
     const Index from = HWY_MAX(run.from, base) - base, to = HWY_MIN(run.to - base, kRun<T>);
     const Index skipped = base + from - run.from;
@@ -69,20 +70,20 @@ HWY_NOINLINE void WalkBlock(const PhaseRun<T>& run, PhaseStart<typename WalkOf<T
       const Span& span = spans[k];
       const Index after =
           k + 1 < count ? spans[k + 1].channel : spans[0].channel + (more ? 0 : spans[0].n);
-      const Next<T> next{k + 1 < count || !more || from != 0 ? token : token + kRun<T>,
-                         s.first + after, run.call.way};
-      const auto walk = [&](auto has_x, auto stream) {
-        WalkSpan<T, WalkOf<T>, kRun<T>, decltype(has_x)::value, decltype(stream)::value>(
+      const NextVisit<T> next{k + 1 < count || !more || from != 0 ? token : token + kRun<T>,
+                              s.first + after, run.call.access};
+      const auto compose = [&](auto has_x, auto stream) {
+        ComposeSpan<T, RecurrenceOf<T>, kRun<T>, decltype(has_x)::value, decltype(stream)::value>(
             s, start, span, token, from, to, s.first + span.channel, next, gain);
       };
       if (run.call.shared && run.call.batch > 1)
-        WalkShared<T>(run.call, s, start, span, run.begin + skipped, from, to);
+        ComposeShared<T>(run.call, s, start, span, run.begin + skipped, from, to);
       else if (token->x == nullptr)
-        walk(std::false_type(), std::false_type());
+        compose(std::false_type(), std::false_type());
       else if (run.stream && span.channel % lanes == 0)
-        walk(std::true_type(), std::true_type());
+        compose(std::true_type(), std::true_type());
       else
-        walk(std::true_type(), std::false_type());
+        compose(std::true_type(), std::false_type());
     }
   }
 }
@@ -107,28 +108,29 @@ void AddPhaseRun(const ComposeCall& call, const ComposeSource& s, Index begin, I
     run.token[k] = TokenAt<T>(call, item.first, item.token);
     run.stream = run.stream && Streams(call, run.token[k].y + s.first, 0);
   }
-  PhaseStart<typename WalkOf<T>::Start> start;  // large: nothing is cleared that is not read
-  const Index most = (call.way == MemoryWay::as_it_lies ? kPhaseBlockAsItLies : kPhaseBlock) / 2;
+  PhaseStart<typename RecurrenceOf<T>::Start> start;  // large: nothing is cleared that is not read
+  const Index most =
+      (call.access == AccessPattern::sequential ? kPhaseBlockSequential : kPhaseBlock) / 2;
   for (Index pair = 0; pair < s.phase.pairs; pair += most) {
     Span spans[2];
     const int n = ExactStart(s, exact, pair, HWY_MIN(most, s.phase.pairs - pair), start, spans);
     for (int k = 0; k < n && sizeof(T) == 4; ++k) TakeFirstStep(s, spans[k], start);
-    WalkBlock<T>(run, start, spans, n);
+    ComposeRunBlock<T>(run, start, spans, n);
   }
   for (Index k = 0; k < count; ++k) AddAround<T>(call, s, ItemOf(call, begin + k));
 }
 
-// The sines and cosines of pairs [i, i + n) meet x.
+// The sines and cosines of pairs [i, i + n) are added to x.
 template <class T>
 HWY_INLINE void AddPairs(const ComposeCall& call, const ComposeSource& s, const Item& item, Index i,
-                         Index n, const Compute<T>* zipped, const Compute<T>* sine,
+                         Index n, const Compute<T>* interleaved, const Compute<T>* sine,
                          const Compute<T>* c) {
   const SineCounts count = sine_counts(s.layout, s.phase.pairs, s.width);
   const Index sines = HWY_MAX(0, HWY_MIN(n, count.sines - i));
   const Index cosines = HWY_MAX(0, HWY_MIN(n, count.cosines - i));
   const bool cosines_first = cosine_first(s.layout);
   if (s.layout == SineLayout::interleaved)
-    return AddWindow<T>(call, item, s.first + 2 * i, zipped, sines + cosines);
+    return AddWindow<T>(call, item, s.first + 2 * i, interleaved, sines + cosines);
   AddWindow<T>(call, item, s.first + i + (cosines_first ? count.cosines : 0), sine, sines);
   AddWindow<T>(call, item, s.first + i + (cosines_first ? 0 : count.sines), c, cosines);
 }
@@ -141,12 +143,12 @@ void AddPhase(const ComposeCall& call, const ComposeSource& s, const Item& item)
   if (!PhasePosition(s, *call.positions, item.first, item.token, at))
     return AddNothing<T>(call, item, 0, call.y_width);
   alignas(64) C c[kComposePairs + kPadding], sine[kComposePairs + kPadding];
-  alignas(64) C zipped[2 * (kComposePairs + kPadding)];
+  alignas(64) C interleaved[2 * (kComposePairs + kPadding)];
   for (Index i = 0; i < s.phase.pairs; i += kComposePairs) {
     const Index n = HWY_MIN(kComposePairs, s.phase.pairs - i);
     Phase(s.phase, 0, at, i, n, s.gain, s.gain, c, sine);
-    if (s.layout == SineLayout::interleaved) ZipPairs(sine, c, n, zipped);
-    AddPairs<T>(call, s, item, i, n, zipped, sine, c);
+    if (s.layout == SineLayout::interleaved) InterleavePairs(sine, c, n, interleaved);
+    AddPairs<T>(call, s, item, i, n, interleaved, sine, c);
   }
   AddAround<T>(call, s, item);
 }
@@ -156,7 +158,7 @@ template <class T>
 HWY_INLINE Index RunLength(const ComposeCall& call, const ComposeSource& s, Index begin, Index end,
                            std::uint64_t& position) {
   const Positions& p = *call.positions;
-  if (!Walks<T>(s) || p.type == DType::f64) return 0;
+  if (!HasRecurrence<T>(s) || p.type == DType::f64) return 0;
   const Item first = ItemOf(call, begin);
   if (is_zero(s, p, first.first, first.token)) return 0;
   const auto whole = [&](const Item& item) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rows of sines at consecutive positions are walked from: exact rows, and how far a step goes.
+// What rows of sines at consecutive positions begin from: exact rows, and how far a step goes.
 #include <cstdint>
 #include <type_traits>
 
@@ -19,31 +19,31 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// What a position gets depends on nothing but the position. f32: walked in double by one position
-// at a time from the exact row of the multiple of kPhaseGroup below it. 16 bits: that row is turned
-// in float by kRun positions at a time to a start, and walked from there. Every step is arithmetic
-// on one channel, so that no layout needs its channels exchanged.
+// What a position gets depends on nothing but the position. f32: by recurrence in double, one
+// position at a time from the exact row of the multiple of kPhaseGroup below it. 16 bits: that row
+// is rotated in float by kRun positions at a time to a start, and the recurrence goes from there.
+// Every step is arithmetic on one channel, so that no layout needs its channels exchanged.
 template <class T>
 inline constexpr Index kRun = sizeof(T) == 2 ? phase_run(DType::f16) : phase_run(DType::f32);
-// Channels whose starts are kept while a group of positions is walked, one span of pairs side by
-// side or sines and cosines of the same pairs: few, in the first cache, or as it lies as many as
+// Channels whose starts are kept while a group of positions is made, one span of pairs side by
+// side or sines and cosines of the same pairs: few, in the first cache, or sequential as many as
 // make long pieces of memory, in the second.
-inline constexpr Index kPhaseBlock = 1024, kPhaseBlockAsItLies = 4096;
+inline constexpr Index kPhaseBlock = 1024, kPhaseBlockSequential = 4096;
 // Where the second span of a block begins in a start.
-inline constexpr Index kSecondSpan = kPhaseBlockAsItLies / 2;
+inline constexpr Index kSecondSpan = kPhaseBlockSequential / 2;
 
-// Input is asked for this many bytes early, in the order of the walk: into the first cache, or as
-// it lies into the second, where rows whole pages apart do not drive each other out.
-inline constexpr Index kPhaseAhead = 256, kPhaseAheadAsItLies = 2048;
-// Rows that are met in turns as it lies: whole pages apart they are one set of the first cache,
-// which holds eight lines.
-inline constexpr Index kRowsInTurns = 8;
+// Input is prefetched this many bytes ahead, in the order of the rows: into the first cache, or
+// sequential into the second, where rows whole pages apart do not drive each other out.
+inline constexpr Index kPhaseAheadPages = 256, kPhaseAheadSequential = 2048;
+// Rows that are written alternately when sequential: whole pages apart they are one set of the
+// first cache, which holds eight lines.
+inline constexpr Index kRowsInterleaved = 8;
 
 // A block of channels at a start, gain in: the row and, for each channel, the sine or cosine of a
-// quarter of a turn more. While f32 is walked: the row and the next one.
+// quarter of a turn more. During the recurrence of f32: the row and the next one.
 template <class S>
 struct PhaseStart {
-  static constexpr Index kSize = kPhaseBlockAsItLies + kPadding;
+  static constexpr Index kSize = kPhaseBlockSequential + kPadding;
   alignas(64) S row[kSize], quarter[kSize];
 };
 
@@ -100,9 +100,9 @@ HWY_INLINE int ExactStart(const ComposeSource& s, std::uint64_t position, Index 
   return spans;
 }
 
-// How far one position and a run turn a channel, in what the walk starts in.
+// How far one position and a run rotate a channel, in what the recurrence starts in.
 template <class S>
-HWY_INLINE const PhaseTurning<S>& TurningOf(const ComposeSource& s) {
+HWY_INLINE const PhaseRotation<S>& RotationOf(const ComposeSource& s) {
   if constexpr (sizeof(S) == 8)
     return s.wide;
   else
@@ -112,18 +112,18 @@ HWY_INLINE const PhaseTurning<S>& TurningOf(const ComposeSource& s) {
 // A row and a quarter become a row and the next one, for f32.
 template <class S>
 HWY_INLINE void TakeFirstStep(const ComposeSource& s, const Span& span, PhaseStart<S>& start) {
-  const auto& one = TurningOf<S>(s).by_one;
+  const auto& one = RotationOf<S>(s).by_one;
   S *row = start.row + span.at, *next = start.quarter + span.at;
   for (Index l = 0; l < span.n; ++l)
     next[l] = row[l] * one.cosine[span.channel + l] + next[l] * one.sine[span.channel + l];
 }
 
-// Where a walk goes on: tokens, and the channel that is met first.
+// Where the next visit is: tokens, and the channel that is read first.
 template <class T>
-struct Next {
+struct NextVisit {
   const Token<T>* token;
   Index channel;
-  MemoryWay way;
+  AccessPattern access;
 };
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One table row that is added: several tokens are met in turns or one after the other, straight
+// One table row that is added: several tokens alternately or one after the other, straight
 // from the table.
 #include <cstdint>
 
@@ -19,8 +19,8 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Where memory gives more for several pages in turns: some lines of each at a time. As it lies a
-// token is met whole, and batch by batch.
+// interleave_pages: some lines of each of several tokens at a time. sequential: a token is done
+// whole, and batch by batch.
 inline constexpr Index kTableTokens = 8;
 inline constexpr Index kTableBytes = 512;
 
@@ -31,12 +31,12 @@ struct Gathered {
   const T* row;
 };
 
-// The n-th token. In turns: tokens of all batches side by side, so that a row that several of them
-// read is read from memory once.
+// The n-th token. interleave_pages: tokens of all batches side by side, so that a row that several
+// of them read is read from memory once.
 HWY_INLINE Item TableItem(const ComposeCall& call, Index n) {
-  const bool turns = call.way == MemoryWay::several_pages;
-  const Index batch = turns ? n % call.batch : n / call.tokens;
-  return {turns ? n / call.batch : n % call.tokens, batch, batch + 1};
+  const bool pages = call.access == AccessPattern::interleave_pages;
+  const Index batch = pages ? n % call.batch : n / call.tokens;
+  return {pages ? n / call.batch : n % call.tokens, batch, batch + 1};
 }
 template <class T>
 HWY_INLINE Gathered<T> Gather(const ComposeCall& call, const ComposeSource& s, Index n) {
@@ -81,10 +81,10 @@ HWY_INLINE void AddTableWindow(const ComposeCall& call, const ComposeSource& s,
 template <class T>
 void AddTables(const ComposeCall& call, const ComposeSource& s, Index begin, Index end) {
   if (call.shared) begin *= call.batch, end *= call.batch;
-  const bool turns = call.way == MemoryWay::several_pages;
-  const Index most = turns ? kTableTokens : 1;
-  const Index window = turns ? kTableBytes / static_cast<Index>(sizeof(T)) : s.width;
-  Gathered<T> token[2 * kTableTokens];  // those that are met, and the next
+  const bool pages = call.access == AccessPattern::interleave_pages;
+  const Index most = pages ? kTableTokens : 1;
+  const Index window = pages ? kTableBytes / static_cast<Index>(sizeof(T)) : s.width;
+  Gathered<T> token[2 * kTableTokens];  // those at hand, and the next
   Index have = HWY_MIN(most, end - begin);
   for (Index k = 0; k < have; ++k) token[k] = Gather<T>(call, s, begin + k);
   while (have > 0) {
@@ -97,7 +97,7 @@ void AddTables(const ComposeCall& call, const ComposeSource& s, Index begin, Ind
         if (token[k].row == nullptr) continue;
         const bool last = c + window >= s.width && k < next;
         const T* ahead = last ? following[k].at.x + s.first : token[k].at.x + s.first + c + window;
-        if (!turns) ahead = nullptr;
+        if (!pages) ahead = nullptr;
         AddTableWindow<T>(call, s, token[k], ahead, c, n);
       }
     }

@@ -21,50 +21,13 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Pairs whose sines are made before they meet x: few, so that the processor overlaps the two.
+// Pairs whose sines are made before they are added to x: few, so that the processor overlaps the
+// two.
 inline constexpr Index kComposePairs = 64;
-// Channels of the windows of the general way.
+// Channels of the windows of the general case.
 inline constexpr Index kComposeWindow = 512;
-// Input is asked for this many bytes early.
+// Input is prefetched this many bytes ahead.
 inline constexpr Index kComposeAhead = 2048;
-
-template <bool kStream, class D>
-HWY_INLINE void WriteVector(hn::Vec<D> v, D d, BFloat16* p) {
-  const hn::RebindToSigned<D> di;
-  const hn::Rebind<std::uint16_t, D> d16;
-  const auto upper = hn::BitCast(di, hn::ShiftRight<16>(RoundToUpperHalf(d, v)));
-  hn::StoreU(hn::DemoteTo(d16, upper), d16, reinterpret_cast<std::uint16_t*>(p));
-}
-
-// The machine's conversion: to nearest even; numbers below 2^-126 become 0.
-template <bool kStream, class D>
-HWY_INLINE void WriteVector(hn::Vec<D> v, D d, NativeBFloat16* p) {
-#if defined(__AVX512BF16__) && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  if constexpr (std::is_same_v<D, hn::ScalableTag<float>>) {
-    const __m256bh bits = _mm512_cvtneps_pbh(v.raw);
-    __builtin_memcpy(p, &bits, sizeof bits);
-    return;
-  }
-#endif
-  WriteVector<kStream>(v, d, reinterpret_cast<BFloat16*>(p));
-}
-
-template <bool kStream, class D>
-HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, BFloat16* p) {
-  WriteVector<kStream>(low, d, p);
-  WriteVector<kStream>(high, d, p + hn::Lanes(d));
-}
-template <bool kStream, class D>
-HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, NativeBFloat16* p) {
-#if defined(__AVX512BF16__) && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  if constexpr (std::is_same_v<D, hn::ScalableTag<float>>) {
-    const __m512bh bits = _mm512_cvtne2ps_pbh(high.raw, low.raw);
-    __builtin_memcpy(p, &bits, sizeof bits);
-    return;
-  }
-#endif
-  WritePair<kStream>(low, high, d, reinterpret_cast<BFloat16*>(p));
-}
 
 // One axis of a list of positions as a list of its own.
 HWY_INLINE Positions AxisOf(const Positions& p, std::int32_t axis) {
@@ -162,7 +125,7 @@ HWY_INLINE void AddNothing(const ComposeCall& call, const Item& item, Index begi
 
 // c0 s0 c1 s1 .. or s0 c0 s1 c1 ..: n pairs of `even` and `odd` side by side; reads whole vectors.
 template <class C>
-HWY_INLINE void ZipPairs(const C* even, const C* odd, Index n, C* out) {
+HWY_INLINE void InterleavePairs(const C* even, const C* odd, Index n, C* out) {
   const hn::ScalableTag<C> d;
 #if HWY_TARGET == HWY_SCALAR
   (void)d;

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/convert.h"
 
@@ -191,6 +192,31 @@ HWY_INLINE void WriteVector(hn::Vec<D> v, D d, Float16* p) {
     hn::StoreU(ToFloat16(d, v), d16, to);
 }
 
+template <class D>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, D>> ToBFloat16(D d, hn::Vec<D> v) {
+  const hn::RebindToSigned<D> di;
+  const hn::Rebind<std::uint16_t, D> d16;
+  return hn::DemoteTo(d16, hn::BitCast(di, hn::ShiftRight<16>(RoundToUpperHalf(d, v))));
+}
+template <bool kStream, class D>
+HWY_INLINE void WriteVector(hn::Vec<D> v, D d, BFloat16* p) {
+  const hn::Rebind<std::uint16_t, D> d16;
+  hn::StoreU(ToBFloat16(d, v), d16, reinterpret_cast<std::uint16_t*>(p));
+}
+// The machine's conversion: to nearest even; numbers below 2^-126 become 0. Narrower vectors, for
+// what is left over, are rounded by integers.
+template <bool kStream, class D>
+HWY_INLINE void WriteVector(hn::Vec<D> v, D d, NativeBFloat16* p) {
+#if defined(__AVX512BF16__) && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (std::is_same_v<D, hn::ScalableTag<float>>) {
+    const __m256bh bits = _mm512_cvtneps_pbh(v.raw);
+    __builtin_memcpy(p, &bits, sizeof bits);
+    return;
+  }
+#endif
+  WriteVector<kStream>(v, d, reinterpret_cast<BFloat16*>(p));
+}
+
 // Two vectors side by side.
 template <bool kStream, class D, class T>
 HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, T* p) {
@@ -205,6 +231,19 @@ HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, Float16* p) {
     const hn::Twice<hn::Rebind<std::uint16_t, D>> line;
     const auto both = hn::Combine(line, ToFloat16(d, high), ToFloat16(d, low));
     hn::Stream(both, line, reinterpret_cast<std::uint16_t*>(p));
+    return;
+  }
+#endif
+  WriteVector<kStream>(low, d, p);
+  WriteVector<kStream>(high, d, p + hn::Lanes(d));
+}
+
+template <bool kStream, class D>
+HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, NativeBFloat16* p) {
+#if defined(__AVX512BF16__) && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (std::is_same_v<D, hn::ScalableTag<float>>) {
+    const __m512bh bits = _mm512_cvtne2ps_pbh(high.raw, low.raw);
+    __builtin_memcpy(p, &bits, sizeof bits);
     return;
   }
 #endif

@@ -1,13 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compile flags of single kernel files (native entries of the kernel table).
-# What they include is inlined or a template over a type of their own: the linker must never take
-# a function compiled with these flags for one compiled without.
+# Kernel files that the build makes of two templates (docs/kernels.md), and the compile flags of single ones.
+set(POSENC_MADE_KERNELS "")
+
+# posenc_kernel_file(<template> <family> <dtype> <Element> <name>): kernels/<family>_<name>.cpp, from
+# kernels/<family>.h and kernels/<family>-inl.h, which hold <Family>Kernels and k<Family>Kernels<Element>.
+function(posenc_kernel_file template family dtype Element name)
+  string(SUBSTRING ${family} 0 1 first)
+  string(SUBSTRING ${family} 1 -1 rest)
+  string(TOUPPER ${first} first)
+  set(Kernels ${first}${rest}Kernels)
+  set(file ${CMAKE_CURRENT_BINARY_DIR}/kernels/${family}_${name}.cpp)
+  configure_file(${CMAKE_CURRENT_SOURCE_DIR}/kernels/${template} ${file} @ONLY)
+  set(POSENC_MADE_KERNELS ${POSENC_MADE_KERNELS} ${file} PARENT_SCOPE)
+endfunction()
+
+# What AVX512_BF16 adds to avx512: the macro that the compiler then defines, the target that Highway takes, the flags.
+set(avx512_bf16_macro __AVX512BF16__)
+set(avx512_bf16_target "HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL")
+set(avx512_bf16_flags "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   include(CheckCXXCompilerFlag)
   check_cxx_compiler_flag(-mavx512bf16 POSENC_HAS_AVX512_BF16)
   if(POSENC_HAS_AVX512_BF16)
-    set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/kernels/rotate_bf16_avx512.cpp
-      ${CMAKE_CURRENT_SOURCE_DIR}/kernels/compose_bf16_avx512.cpp PROPERTIES
-      COMPILE_OPTIONS "-mssse3;-msse4.2;-mpclmul;-maes;-mavx2;-mfma;-mbmi;-mbmi2;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512cd;-mavx512bf16")
+    set(avx512_bf16_flags -mssse3 -msse4.2 -mpclmul -maes -mavx2 -mfma -mbmi -mbmi2 -mf16c -mavx512f -mavx512bw
+        -mavx512dq -mavx512vl -mavx512cd -mavx512bf16)
   endif()
 endif()
+
+foreach(family rotate compose)
+  posenc_kernel_file(vectors.cpp.in ${family} f64 double f64)
+  posenc_kernel_file(vectors.cpp.in ${family} f32 float f32)
+  posenc_kernel_file(vectors.cpp.in ${family} f16 Float16 f16)
+  posenc_kernel_file(vectors.cpp.in ${family} bf16 BFloat16 bf16)
+  # What a native entry includes is inlined or a template over an element type of its own: the linker must never take
+  # a function compiled with these flags for one compiled without. A compiler without them makes a null entry.
+  foreach(native avx512_bf16)
+    set(macro ${${native}_macro})
+    set(target ${${native}_target})
+    posenc_kernel_file(native.cpp.in ${family} bf16 NativeBFloat16 ${native})
+    set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/kernels/${family}_${native}.cpp PROPERTIES
+                                COMPILE_OPTIONS "${${native}_flags}")
+  endforeach()
+endforeach()
+target_sources(posenc PRIVATE ${POSENC_MADE_KERNELS})
+target_include_directories(posenc PRIVATE ${CMAKE_CURRENT_BINARY_DIR})  # Highway includes each once a target

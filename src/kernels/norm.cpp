@@ -91,7 +91,7 @@ HWY_AFTER_NAMESPACE();
 namespace posenc::detail {
 HWY_EXPORT(table_of_norm);
 const NormKernels& norm_kernels(Isa isa) {
-  return *isa_entry(HWY_DISPATCH_TABLE(table_of_norm), isa)();
+  return isa_kernels(HWY_DISPATCH_TABLE(table_of_norm), isa);
 }
 }  // namespace posenc::detail
 #endif

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/math-inl.h"
 #include "kernels/token.h"
-#include "posenc/rotary/plan.h"
 
 #if defined(POSENC_KERNELS_PHASE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_PHASE_INL_H_
@@ -41,64 +41,6 @@ HWY_INLINE hn::Vec<DU> TurnOf(DU du, const std::uint32_t* hi, const std::uint32_
   if (far != 0) turn = hn::Add(turn, hn::Mul(low, hn::Set(du, far)));
   return turn;
 #endif
-}
-
-// turn: 2^32 is a whole one. Coefficients: floats searched for the smallest largest error of this
-// very arithmetic over 1/8 of a turn, 7.9e-8 with FMA and 8.6e-8 without (rounded minimax
-// ones: 9.9e-8 and 1.06e-7).
-template <class D, class VU>
-HWY_INLINE void SinCosOfTurn(D d, VU turn, hn::Vec<D>& sine, hn::Vec<D>& cosine) {
-  const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;
-  const auto quarter = hn::ShiftRight<30>(hn::Add(turn, hn::Set(du, 0x20000000u)));
-  const auto rest = hn::BitCast(di, hn::Sub(turn, hn::ShiftLeft<30>(quarter)));
-  const auto q = hn::Mul(hn::ConvertTo(d, rest), hn::Set(d, 0x1p-30f));
-  const auto z = hn::Mul(q, q);
-  auto s = hn::MulAdd(z, hn::Set(d, 1.58209659e-4f), hn::Set(d, -4.67789872e-3f));
-  s = hn::MulAdd(z, s, hn::Set(d, 0.079692021f));
-  s = hn::MulAdd(z, s, hn::Set(d, -0.645964324f));
-  s = hn::Mul(q, hn::MulAdd(z, s, hn::Set(d, 1.57079637f)));
-  auto c = hn::MulAdd(z, hn::Set(d, 9.18655132e-4f), hn::Set(d, -0.0208606068f));
-  c = hn::MulAdd(z, c, hn::Set(d, 0.253668398f));
-  c = hn::MulAdd(z, c, hn::Set(d, -1.23370051f));
-  c = hn::MulAdd(z, c, hn::Set(d, 1.0f));
-  const auto odd = hn::RebindMask(d, hn::TestBit(quarter, hn::Set(du, 1u)));
-  const auto two = hn::Set(du, 2u);
-  const auto sine_sign = hn::ShiftLeft<30>(hn::And(quarter, two));
-  const auto cosine_sign = hn::ShiftLeft<30>(hn::And(hn::Add(quarter, hn::Set(du, 1u)), two));
-  sine = hn::BitCast(d, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, c, s)), sine_sign));
-  cosine = hn::BitCast(d, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, s, c)), cosine_sign));
-}
-
-// The same in double; a turn is 2^64.
-template <class D>
-HWY_INLINE void SinCosOfWideTurn(D d, hn::Vec<hn::RebindToUnsigned<D>> turn, hn::Vec<D>& sine,
-                                 hn::Vec<D>& cosine) {
-  const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;
-  const auto quarter = hn::ShiftRight<62>(hn::Add(turn, hn::Set(du, std::uint64_t{1} << 61)));
-  const auto rest = hn::BitCast(di, hn::Sub(turn, hn::ShiftLeft<62>(quarter)));
-  const auto q = hn::Mul(hn::ConvertTo(d, rest), hn::Set(d, 0x1p-62));
-  const auto z = hn::Mul(q, q);
-  auto s = hn::MulAdd(z, hn::Set(d, 0x1.e4a9d9166f052p-25), hn::Set(d, -0x1.e3027dea82bd7p-19));
-  s = hn::MulAdd(z, s, hn::Set(d, 0x1.50783208843ebp-13));
-  s = hn::MulAdd(z, s, hn::Set(d, -0x1.32d2cce500387p-8));
-  s = hn::MulAdd(z, s, hn::Set(d, 0x1.466bc6775a476p-4));
-  s = hn::MulAdd(z, s, hn::Set(d, -0x1.4abbce625be52p-1));
-  s = hn::Mul(q, hn::MulAdd(z, s, hn::Set(d, 0x1.921fb54442d18p+0)));
-  auto c = hn::MulAdd(z, hn::Set(d, -0x1.b2f3eb054afcdp-28), hn::Set(d, 0x1.f9ce245cada0bp-22));
-  c = hn::MulAdd(z, c, hn::Set(d, -0x1.a6d1eef479be1p-16));
-  c = hn::MulAdd(z, c, hn::Set(d, 0x1.e1f5068688d5bp-11));
-  c = hn::MulAdd(z, c, hn::Set(d, -0x1.55d3c7e3cb241p-6));
-  c = hn::MulAdd(z, c, hn::Set(d, 0x1.03c1f081b5ac0p-2));
-  c = hn::MulAdd(z, c, hn::Set(d, -0x1.3bd3cc9be45dep+0));
-  c = hn::MulAdd(z, c, hn::Set(d, 1.0));
-  const auto one = hn::Set(du, std::uint64_t{1}), two = hn::Set(du, std::uint64_t{2});
-  const auto odd = hn::RebindMask(d, hn::TestBit(quarter, one));
-  const auto sine_sign = hn::ShiftLeft<62>(hn::And(quarter, two));
-  const auto cosine_sign = hn::ShiftLeft<62>(hn::And(hn::Add(quarter, one), two));
-  sine = hn::BitCast(d, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, c, s)), sine_sign));
-  cosine = hn::BitCast(d, hn::Xor(hn::BitCast(du, hn::IfThenElse(odd, s, c)), cosine_sign));
 }
 
 // Pairs [first, first + n) of one head, at most kChunk: c = gain_cos * cos, s = gain_sin * sin.
@@ -148,7 +90,7 @@ HWY_INLINE void Phase(const RotaryTables& t, Index head, const TokenPosition& p,
   const hn::RebindToUnsigned<decltype(d)> du;
   for (Index i = 0; i < n; i += lanes) {
     hn::Vec<decltype(d)> sine, cosine;
-    SinCosOfWideTurn(d, hn::LoadU(du, turn + i), sine, cosine);
+    SinCosOfWideTurn<false>(d, hn::LoadU(du, turn + i), sine, cosine);
     hn::StoreU(hn::Mul(cosine, hn::Set(d, gain_cos)), d, c + i);
     hn::StoreU(hn::Mul(sine, hn::Set(d, gain_sin)), d, s + i);
   }

@@ -11,7 +11,8 @@
 #include <hwy/highway.h>
 
 #include "kernels/element-inl.h"
-#include "kernels/odd-inl.h"
+#include "kernels/math-inl.h"
+#include "kernels/round_to_odd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc::detail {
@@ -55,52 +56,21 @@ HWY_INLINE void store(V v, T* p) {
   } else if constexpr (sizeof(T) == 4) {
     hn::StoreU(hn::DemoteTo(df, v), df, p);
   } else if constexpr (kIsBFloat16<T>) {
-    const hn::RebindToSigned<decltype(df)> di;
-    const hn::Rebind<std::uint16_t, decltype(df)> d16;
-    const auto u = hn::ShiftRight<16>(RoundToUpperHalf(df, hn::DemoteTo(df, RoundToOdd<true>(v))));
-    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, u)), d16, reinterpret_cast<std::uint16_t*>(p));
+    WriteVector<false>(hn::DemoteTo(df, RoundToOdd<true>(v)), df, p);
   } else {
     WriteVector<false>(hn::DemoteTo(df, RoundToOdd<false>(v)), df, p);
   }
 }
 #endif
 
-// From the highest coefficient down.
-template <std::size_t n>
-HWY_INLINE V polynomial(V x, const double (&c)[n]) {
-  auto y = set(c[0]);
-  for (std::size_t i = 1; i < n; ++i) y = hn::MulAdd(x, y, set(c[i]));
-  return y;
-}
-// (e^r - 1 - r) / r^2, |r| <= 0.3466, interpolated at Chebyshev's points: within 2e-17 of e^r.
-constexpr double kExp[] = {0x1.af38b6cc9f96ap-26, 0x1.289190088364dp-22, 0x1.71de0da8e0958p-19,
-                           0x1.a019b90435244p-16, 0x1.a01a01a7c588ap-13, 0x1.6c16c1788e279p-10,
-                           0x1.11111111109b1p-7,  0x1.5555555553d5dp-5,  0x1.5555555555556p-3,
-                           0x1.0000000000001p-1};
 // (ln((2 + s) / (2 - s)) - s) / s^3 in s^2 of [0, 4/9], likewise: within 8e-18 of the logarithm.
 constexpr double kLog[] = {0x1.4b0a26c5f2aefp-24, 0x1.687a6e7c95176p-23, 0x1.eb905e8575054p-21,
                            0x1.10ac75dc602b1p-18, 0x1.3b18b294bebf9p-16, 0x1.745cf0b0e03bdp-14,
                            0x1.c71c727143318p-12, 0x1.24924923d44c6p-9,  0x1.999999999a3ddp-7,
                            0x1.5555555555555p-4};
 
-// e^-|x|: 2^-n e^r with r = n ln 2 - |x|. 2^-n in two steps reaches subnormals.
 HWY_INLINE V exp_minus_abs(V x) {
-  const D d;
-  const DU du;
-  const auto a = hn::Min(hn::Abs(x), set(746));  // e^-746 rounds to 0
-  const auto magic = set(0x1.8p52);
-  const auto shifted = hn::Add(hn::Mul(a, set(0x1.71547652b82fep+0)), magic);
-  const auto n = hn::Sub(shifted, magic);
-  // ln 2 in two parts, the first so short that n times it is exact
-  auto r = hn::Sub(hn::Mul(n, set(0x1.62e42feep-1)), a);
-  r = hn::MulAdd(n, set(0x1.a39ef35793c76p-33), r);
-  const auto q = polynomial(r, kExp);
-  const auto y = hn::Add(set(1), hn::MulAdd(hn::Mul(r, r), q, r));
-  const auto steps = hn::And(hn::BitCast(du, shifted), hn::Set(du, std::uint64_t{0x7ff}));
-  const auto half = hn::ShiftRight<1>(steps), bias = hn::Set(du, std::uint64_t{1023});
-  const auto first = hn::BitCast(d, hn::ShiftLeft<52>(hn::Sub(bias, half)));
-  const auto second = hn::BitCast(d, hn::ShiftLeft<52>(hn::Sub(hn::Add(bias, half), steps)));
-  return hn::Mul(hn::Mul(y, first), second);
+  return ExpMinus(D(), hn::Abs(x));
 }
 
 // ln(1 + u) of u in [0, 1] is ln((2 + s) / (2 - s)) with s = 2 u / (2 + u); what the rounding of
@@ -112,7 +82,7 @@ HWY_INLINE V log_1_plus(V u) {
   const auto s = hn::Mul(u, inverse);
   const auto rest = hn::NegMulAdd(s, lost, hn::NegMulAdd(s, below, hn::Add(u, u)));
   const auto t = hn::Mul(s, s);
-  const auto p = polynomial(t, kLog);
+  const auto p = Polynomial(D(), t, kLog);
   const auto small = hn::MulAdd(hn::Mul(rest, set(0.5)), inverse, hn::Mul(hn::Mul(s, t), p));
   return hn::Add(s, small);
 }
@@ -126,16 +96,16 @@ HWY_INLINE V sigmoid(V x, V u) {
   return hn::IfThenElse(hn::Eq(x, x), r, x);
 }
 
-// Cosine and sine at i, turned if a turn is given.
+// Cosine and sine at i, rotated if a turn is given.
 template <bool kTurn, class Row>
 HWY_INLINE void angle(const Row& r, Index i, V& c, V& s) {
   const D d;
   c = hn::LoadU(d, r.cos + i), s = hn::LoadU(d, r.sin + i);
   if constexpr (kTurn) {
     const auto tc = hn::LoadU(d, r.turn_cos + i), ts = hn::LoadU(d, r.turn_sin + i);
-    const auto turned = hn::NegMulAdd(s, ts, hn::Mul(c, tc));
+    const auto rotated = hn::NegMulAdd(s, ts, hn::Mul(c, tc));
     s = hn::MulAdd(s, tc, hn::Mul(c, ts));
-    c = turned;
+    c = rotated;
   }
 }
 
@@ -165,7 +135,7 @@ HWY_INLINE void one_gradient(const PolarGradient& r, Index i, const T* from, con
 }
 
 // The last few through buffers of one vector, so that every channel is computed alike.
-constexpr std::size_t kMost = hn::MaxLanes(D());
+constexpr std::size_t kMax = hn::MaxLanes(D());
 
 template <bool kTurn, class T>
 HWY_INLINE void row(const PolarRow& r) {
@@ -175,7 +145,7 @@ HWY_INLINE void row(const PolarRow& r) {
   Index i = 0;
   for (; i + lanes <= r.n; i += lanes) one_row<kTurn>(r, i, x + i, oc + i, os + i);
   if (i == r.n) return;
-  T part[kMost] = {}, part_c[kMost], part_s[kMost];
+  T part[kMax] = {}, part_c[kMax], part_s[kMax];
   const Index left = r.n - i;
   for (Index k = 0; k < left; ++k) part[k] = x[i + k];
   one_row<kTurn>(r, i, part, part_c, part_s);
@@ -191,7 +161,7 @@ HWY_INLINE void gradient(const PolarGradient& r) {
   Index i = 0;
   for (; i + lanes <= r.n; i += lanes) one_gradient<kTurn>(r, i, x + i, gc + i, gs + i, to + i);
   if (i == r.n) return;
-  T part[kMost] = {}, part_c[kMost] = {}, part_s[kMost] = {}, part_d[kMost];
+  T part[kMax] = {}, part_c[kMax] = {}, part_s[kMax] = {}, part_d[kMax];
   const Index left = r.n - i;
   for (Index k = 0; k < left; ++k) part[k] = x[i + k], part_c[k] = gc[i + k], part_s[k] = gs[i + k];
   one_gradient<kTurn>(r, i, part, part_c, part_s, part_d);

@@ -30,13 +30,13 @@ void Reverse(T* p, Index step, Index begin, Index end) {
 }
 // [begin, middle) and [middle, end) change places.
 template <class T>
-void Exchange(T* p, Index step, Index begin, Index middle, Index end) {
+void SwapRanges(T* p, Index step, Index begin, Index middle, Index end) {
   Reverse(p, step, begin, middle);
   Reverse(p, step, middle, end);
   Reverse(p, step, begin, end);
 }
 template <class T>
-void ThroughBuffer(T* p, Index step, Index n, bool split) {
+void CopyThroughBuffer(T* p, Index step, Index n, bool split) {
   T held[2 * kChunk];
   for (Index i = 0; i < 2 * n; ++i) held[i] = p[i * step];
   CopyPairs(held, 1, p, step, n, split);
@@ -44,20 +44,20 @@ void ThroughBuffer(T* p, Index step, Index n, bool split) {
 
 // In place, n pairs: through a buffer, or halved until they fit (n log n, no memory).
 template <class T>
-void Unzip(T* p, Index step, Index n) {
-  if (n <= kChunk) return ThroughBuffer(p, step, n, true);
+void Deinterleave(T* p, Index step, Index n) {
+  if (n <= kChunk) return CopyThroughBuffer(p, step, n, true);
   const Index h = n / 2;
-  Unzip(p, step, h);
-  Unzip(p + 2 * h * step, step, n - h);
-  Exchange(p, step, h, 2 * h, h + n);
+  Deinterleave(p, step, h);
+  Deinterleave(p + 2 * h * step, step, n - h);
+  SwapRanges(p, step, h, 2 * h, h + n);
 }
 template <class T>
-void ZipPairs(T* p, Index step, Index n) {
-  if (n <= kChunk) return ThroughBuffer(p, step, n, false);
+void Interleave(T* p, Index step, Index n) {
+  if (n <= kChunk) return CopyThroughBuffer(p, step, n, false);
   const Index h = n / 2;
-  Exchange(p, step, h, n, h + n);
-  ZipPairs(p, step, h);
-  ZipPairs(p + 2 * h * step, step, n - h);
+  SwapRanges(p, step, h, n, h + n);
+  Interleave(p, step, h);
+  Interleave(p + 2 * h * step, step, n - h);
 }
 
 }  // namespace posenc::detail

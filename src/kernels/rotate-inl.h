@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/chunk-inl.h"
 #include "kernels/reorder.h"
 #include "kernels/rotate.h"
-#include "kernels/route-inl.h"
+#include "kernels/rotate_chunk-inl.h"
+#include "kernels/rotate_path-inl.h"
 
 #if defined(POSENC_KERNELS_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_ROTATE_INL_H_
@@ -23,9 +23,9 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A few heads at a time are turned into a buffer and streamed from there in the order of memory.
-// Streaming straight from the turn leaves lines half written where heads are not made of whole
-// lines or only a part of a head turns.
+// A few heads at a time are rotated into a buffer and streamed from there in the order of memory.
+// Streaming straight from the rotation leaves lines half written where heads are not made of whole
+// lines or only a part of a head rotates.
 template <class T>
 HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& chunk,
                               const TokenHeads<T>& h, PairLayout order, Index ahead,
@@ -35,7 +35,7 @@ HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& c
   const Index dim = call.blocks[0].head_dim, offset = call.blocks[0].offset;
   Index group = h.y_stride == dim ? kStreamGroup / (dim * size) : 1;
   if (group < 1) group = 1;
-  Runs<T> part;
+  HeadRuns<T> part;
   part.count = 1, part.ahead = ahead, part.around[0] = 0;
   for (Index first = 0; first < h.heads; first += group) {
     part.heads = h.heads - first < group ? h.heads - first : group;
@@ -45,7 +45,7 @@ HWY_NOINLINE void StreamHeads(const RotateCall& call, const Chunk<Compute<T>>& c
         std::memcpy(buffer + i * dim + call.gaps[g].begin,
                     part.run[0].x - offset + i * h.x_stride + call.gaps[g].begin,
                     static_cast<std::size_t>((call.gaps[g].end - call.gaps[g].begin) * size));
-    TurnRuns<T>(chunk, part, order, 1, 1);
+    RotateRuns(chunk, part, order, 1, 1);
     StreamBytes(streamer, reinterpret_cast<std::uint8_t*>(h.y - offset + first * h.y_stride),
                 part.heads * dim * size);
   }
@@ -65,10 +65,10 @@ HWY_INLINE void Decay(const RotateCall& call, const RotaryTables& t, const Token
   }
 }
 
-// In place, heads one behind the other, some of them asked for early before as many are turned.
+// In place, heads one behind the other, some of them prefetched before as many are rotated.
 template <class T>
-HWY_NOINLINE void TurnAsked(const Chunk<Compute<T>>& chunk, const TokenHeads<T>& h, Index offset,
-                            PairLayout order, Index at_once) {
+HWY_NOINLINE void RotatePrefetched(const Chunk<Compute<T>>& chunk, const TokenHeads<T>& h,
+                                   Index offset, PairLayout order, Index at_once) {
   const auto size = static_cast<Index>(sizeof(T));
   TokenHeads<T> part = h;
   for (Index first = 0; first < h.heads; first += at_once) {
@@ -76,73 +76,73 @@ HWY_NOINLINE void TurnAsked(const Chunk<Compute<T>>& chunk, const TokenHeads<T>&
     part.x = h.x + first * h.x_stride, part.y = h.y + first * h.y_stride;
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(part.x - offset);
     for (Index i = 0; i < part.heads * h.x_stride * size; i += kLine)
-      __builtin_prefetch(bytes + kAskPartsEarly + i, 0, 2);
-    TurnRuns<T>(chunk, part, order, 1, 1);
+      __builtin_prefetch(bytes + kPrefetchPartsAhead + i, 0, 2);
+    RotateRuns(chunk, part, order, 1, 1);
   }
 }
 
 // A call whose tensors lie in memory.
 template <class T>
-HWY_NOINLINE void TurnLarge(const RotateCall& call, const Route& route, int which,
-                            const Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch,
-                            const StreamedRuns<T>& runs, PairLayout order) {
+HWY_NOINLINE void RotateLarge(const RotateCall& call, const RotatePath& path, int which,
+                              const Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch,
+                              const NonTemporalRuns<T>& runs, PairLayout order) {
   const Heads& in = which == 0 ? call.in->q : call.in->k;
   const Heads& out = which == 0 ? call.out->q : call.out->k;
-  if (route.together && route.stream[which])
-    TurnRuns<T>(chunk, runs, order, 1, 1);
-  else if (route.stream[which])
+  if (path.together && path.stream[which])
+    RotateRuns(chunk, runs, order, 1, 1);
+  else if (path.stream[which])
     StreamHeads<T>(call, chunk, runs.run[0], order, runs.ahead, scratch.stream[which]);
   else
-    TurnRuns<T>(chunk, Stored(runs), order, route.together ? 1 : in.dim_stride,
-                route.together ? 1 : out.dim_stride);
+    RotateRuns(chunk, Temporal(runs), order, path.together ? 1 : in.dim_stride,
+               path.together ? 1 : out.dim_stride);
 }
 
 template <class T>
-HWY_INLINE void TurnBoth(const RotateCall& call, const RotaryTables& t, const Route& route,
-                         const TokenPosition& p, Index batch, Index token, Index head,
-                         Chunk<Compute<T>>& chunk, Scratch<Compute<T>>& scratch) {
+HWY_INLINE void RotateQueryAndKey(const RotateCall& call, const RotaryTables& t,
+                                  const RotatePath& path, const TokenPosition& p, Index batch,
+                                  Index token, Index head, Chunk<Compute<T>>& chunk,
+                                  Scratch<Compute<T>>& scratch) {
   using C = Compute<T>;
   const bool each = t.heads > 1 || call.rows->cos.head_stride != 0;
   const PairLayout order = LayoutOf(t, true, call.mode);
   const bool reordered = LayoutOf(t, false, call.mode).step != order.step;
-  StreamedRuns<T> runs;
+  NonTemporalRuns<T> runs;
   for (int which = 0; which < 2; ++which) {
     const Heads& out = which == 0 ? call.out->q : call.out->k;
     const Heads& in = reordered ? out : which == 0 ? call.in->q : call.in->k;
     const bool there = in.data != nullptr && head < in.heads;
-    const bool gathered = which == 1 && route.together && runs.count > 0;
+    const bool gathered = which == 1 && path.together && runs.count > 0;
     if (!there && !gathered) continue;
-    const Chunk<C>* turned = &chunk;
+    const Chunk<C>* rotated = &chunk;
     Chunk<C> decayed;
     if (t.log2_decay != nullptr) {
       decayed = chunk;
-      decayed.zipped = false;
+      decayed.interleaved = false;
       decayed.f = {scratch.cos_b, scratch.sin_b, scratch.cos_b, scratch.sin_b};
       Decay(call, t, p, which == 1, chunk, scratch.cos_b, scratch.sin_b);
-      turned = &decayed;
+      rotated = &decayed;
     }
-    if (order.step == 2 && !kIsBFloat16<T> && !turned->zipped)
-      Zip(t.log2_decay != nullptr ? decayed : chunk);
+    PrepareCoefficients<TokenHeads<T>>(t.log2_decay != nullptr ? decayed : chunk, order);
     TokenHeads<T> h;
     if (there)
       h = HeadsOf<T>(t, in, out, batch, token, head, each ? 1 : in.heads, chunk.first, order);
-    if (route.plain && route.asked[which] > 0 && chunk.first == 0) {
-      TurnAsked<T>(*turned, h, t.offset, order, route.asked[which]);
+    if (path.plain && path.prefetched[which] > 0 && chunk.first == 0) {
+      RotatePrefetched<T>(*rotated, h, t.offset, order, path.prefetched[which]);
       continue;
     }
-    if (route.plain) {
-      TurnRuns<T>(*turned, h, order, in.dim_stride, out.dim_stride);
+    if (path.plain) {
+      RotateRuns(*rotated, h, order, in.dim_stride, out.dim_stride);
       continue;
     }
-    runs.ahead = route.ahead[which] / static_cast<Index>(sizeof(T));
-    if (there) AddRuns(h, route.per[which], in.token_stride, runs);
-    if (route.together && which == 0) continue;
-    TurnLarge<T>(call, route, which, *turned, scratch, runs, order);
+    runs.ahead = path.ahead[which] / static_cast<Index>(sizeof(T));
+    if (there) AddHeadRuns(h, path.per[which], in.token_stride, runs);
+    if (path.together && which == 0) continue;
+    RotateLarge<T>(call, path, which, *rotated, scratch, runs, order);
     runs.count = runs.heads = 0;
   }
 }
 
-// Blocks that leave pairs in another order: they are brought into it first, then turned there.
+// Blocks that leave pairs in another order: they are brought into it first, then rotated there.
 template <class T>
 HWY_NOINLINE void Reorder(const RotateCall& call, const RotaryTables& t, Index batch, Index token) {
   const bool split = LayoutOf(t, true, call.mode).step == 1;
@@ -156,7 +156,7 @@ HWY_NOINLINE void Reorder(const RotateCall& call, const RotaryTables& t, Index b
            t.offset * out.dim_stride;
     for (Index h = 0; h < in.heads; ++h, x += in.head_stride, y += out.head_stride) {
       if (in.data == out.data)
-        split ? Unzip(y, out.dim_stride, t.pairs) : ZipPairs(y, out.dim_stride, t.pairs);
+        split ? Deinterleave(y, out.dim_stride, t.pairs) : Interleave(y, out.dim_stride, t.pairs);
       else
         CopyPairs(x, in.dim_stride, y, out.dim_stride, t.pairs, split);
     }
@@ -164,29 +164,32 @@ HWY_NOINLINE void Reorder(const RotateCall& call, const RotaryTables& t, Index b
 }
 
 template <class T>
-HWY_INLINE void TurnToken(const RotateCall& call, Index block, const Route& route, Index batch,
-                          Index token, Index heads, Scratch<Compute<T>>& scratch) {
+HWY_INLINE void RotateBlock(const RotateCall& call, Index block, const RotatePath& path,
+                            Index batch, Index token, Index heads, Scratch<Compute<T>>& scratch) {
   const RotaryTables& t = call.blocks[block];
   TokenPosition p;
   p.fractional = false;
   if (call.positions != nullptr) read_position(*call.positions, t.axes, batch, token, p);
   if (LayoutOf(t, false, call.mode).step != LayoutOf(t, true, call.mode).step)
     Reorder<T>(call, t, batch, token);
-  const Room<Compute<T>> room = {scratch.cos_a, scratch.sin_a, scratch.cos_b,
-                                 scratch.sin_b, scratch.along, scratch.across};
+  const CoefficientScratch<Compute<T>> buffers = {scratch.cos_a,           scratch.sin_a,
+                                                  scratch.cos_b,           scratch.sin_b,
+                                                  scratch.cos_interleaved, scratch.signed_sin};
+  const CoefficientSource source = call.source(block);
   for (Index head = 0; head < heads; ++head)
     for (Index first = 0; first < t.pairs; first += kChunk) {
-      Chunk<Compute<T>> chunk = CoefficientsOf<T>(call, block, p, batch, token, head, first, room);
-      TurnBoth<T>(call, t, route, p, batch, token, head, chunk, scratch);
+      Chunk<Compute<T>> chunk = CoefficientsOf(source, p, batch, token, head, first, buffers);
+      RotateQueryAndKey<T>(call, t, path, p, batch, token, head, chunk, scratch);
     }
 }
 
 template <class T>
-HWY_NOINLINE void CopyGaps(const RotateCall& call, const Route& route, Index batch, Index token) {
+HWY_NOINLINE void CopyGaps(const RotateCall& call, const RotatePath& path, Index batch,
+                           Index token) {
   for (int which = 0; which < 2; ++which) {
     const Heads& in = which == 0 ? call.in->q : call.in->k;
     const Heads& out = which == 0 ? call.out->q : call.out->k;
-    if (in.data == nullptr || in.data == out.data || route.stream[which]) continue;
+    if (in.data == nullptr || in.data == out.data || path.stream[which]) continue;
     const T* x = static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride;
     T* y = static_cast<T*>(out.data) + batch * out.batch_stride + token * out.token_stride;
     for (Index h = 0; h < in.heads; ++h, x += in.head_stride, y += out.head_stride)
@@ -201,10 +204,10 @@ HWY_NOINLINE void CopyGaps(const RotateCall& call, const Route& route, Index bat
   }
 }
 
-// Where memory is read as it lies: a token's part of the heads that come next, into the second
+// Where memory is read sequentially: a token's part of the heads that come next, into the second
 // cache, whole heads. Behind the last one those of the token after all of these are next.
 template <class T>
-HWY_INLINE void AskForHeads(const Heads& in, const T* x, Index head, Index tokens) {
+HWY_INLINE void PrefetchHeads(const Heads& in, const T* x, Index head, Index tokens) {
   const Index bytes = in.dim * static_cast<Index>(sizeof(T));
   for (Index h = head; h < head + kBlockHeads && h < 2 * in.heads; ++h) {
     const T* next = h < in.heads ? x + h * in.head_stride
@@ -217,8 +220,8 @@ HWY_INLINE void AskForHeads(const Heads& in, const T* x, Index head, Index token
 // Tokens [token, token + count) where heads lie far apart: a few heads of all of them, then the
 // next heads, so that memory is read by more than a head of one token at a place.
 template <class T>
-HWY_NOINLINE void TurnBlock(const RotateCall& call, const Route& route, Index batch, Index token,
-                            Index count) {
+HWY_NOINLINE void RotateFarHeads(const RotateCall& call, const RotatePath& path, Index batch,
+                                 Index token, Index count) {
   using C = Compute<T>;
   const RotaryTables& t = call.blocks[0];
   const PairLayout order = LayoutOf(t, true, call.mode);
@@ -230,93 +233,94 @@ HWY_NOINLINE void TurnBlock(const RotateCall& call, const Route& route, Index ba
     TokenPosition p;
     p.fractional = false;
     if (call.positions != nullptr) read_position(*call.positions, t.axes, batch, token + j, p);
-    if (call.gap_count > 0) CopyGaps<T>(call, route, batch, token + j);
-    chunks[j] = CoefficientsOf<T>(call, 0, p, batch, token + j, 0, 0,
+    if (call.gap_count > 0) CopyGaps<T>(call, path, batch, token + j);
+    chunks[j] = CoefficientsOf<C>(call.source(0), p, batch, token + j, 0, 0,
                                   {m, m + n, m + 2 * n, m + 3 * n, m + 4 * n, m + 6 * n});
-    if (order.step == 2 && !kIsBFloat16<T>) Zip(chunks[j]);
+    PrepareCoefficients<TokenHeads<T>>(chunks[j], order);
   }
-  StreamedRuns<T> runs;
+  NonTemporalRuns<T> runs;
   runs.count = 1, runs.around[0] = 0;
   for (int which = 0; which < 2; ++which) {
     const Heads& in = which == 0 ? call.in->q : call.in->k;
     const Heads& out = which == 0 ? call.out->q : call.out->k;
     if (in.data == nullptr) continue;
     const T* first = static_cast<const T*>(in.data) + batch * in.batch_stride;
-    const bool as_it_lies = call.way == MemoryWay::as_it_lies;
-    runs.ahead = route.ahead[which] / static_cast<Index>(sizeof(T));
+    const bool sequential = call.access == AccessPattern::sequential;
+    runs.ahead = path.ahead[which] / static_cast<Index>(sizeof(T));
     for (Index head = 0; head < in.heads; head += kBlockHeads) {
       runs.heads = in.heads - head < kBlockHeads ? in.heads - head : kBlockHeads;
       for (Index j = 0; j < count; ++j) {
-        if (as_it_lies)
-          AskForHeads(in, first + (token + j) * in.token_stride, head + kBlockHeads, count);
+        if (sequential)
+          PrefetchHeads(in, first + (token + j) * in.token_stride, head + kBlockHeads, count);
         runs.run[0] = HeadsOf<T>(t, in, out, batch, token + j, head, runs.heads, 0, order);
-        if (route.stream[which])
-          TurnRuns<T>(chunks[j], runs, order, 1, 1);
+        if (path.stream[which])
+          RotateRuns(chunks[j], runs, order, 1, 1);
         else
-          TurnRuns<T>(chunks[j], Stored(runs), order, 1, 1);
+          RotateRuns(chunks[j], Temporal(runs), order, 1, 1);
       }
     }
   }
 }
 
 template <class T>
-HWY_INLINE void AskFirst(const Heads& in, Index batch, Index token) {
+HWY_INLINE void PrefetchFirst(const Heads& in, Index batch, Index token) {
   if (in.data == nullptr || in.dim_stride != 1) return;
-  AskFor(static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride,
-         kAskFirst / static_cast<Index>(sizeof(T)));
+  PrefetchLines(static_cast<const T*>(in.data) + batch * in.batch_stride + token * in.token_stride,
+                kPrefetchFirst / static_cast<Index>(sizeof(T)));
 }
 
 template <class T>
-HWY_INLINE void RotateToken(const RotateCall& call, const Route& route, Index batch, Index token,
-                            Index heads, Scratch<Compute<T>>& scratch) {
-  if (call.large && call.way == MemoryWay::as_it_lies) {
-    AskFirst<T>(call.in->q, batch, token);
-    AskFirst<T>(call.in->k, batch, token);
+HWY_INLINE void RotateToken(const RotateCall& call, const RotatePath& path, Index batch,
+                            Index token, Index heads, Scratch<Compute<T>>& scratch) {
+  if (call.large && call.access == AccessPattern::sequential) {
+    PrefetchFirst<T>(call.in->q, batch, token);
+    PrefetchFirst<T>(call.in->k, batch, token);
   }
-  if (call.gap_count > 0) CopyGaps<T>(call, route, batch, token);
+  if (call.gap_count > 0) CopyGaps<T>(call, path, batch, token);
   for (std::int32_t n = 0; n < call.block_count; ++n) {
     const bool each = call.blocks[n].heads > 1 || call.rows->cos.head_stride != 0;
-    TurnToken<T>(call, n, route, batch, token, each ? heads : 1, scratch);
+    RotateBlock<T>(call, n, path, batch, token, each ? heads : 1, scratch);
   }
 }
 
-// The row of the token that is turned next, where it does not follow the last one: then the machine
-// asks for it by itself.
-HWY_INLINE void AskForRow(const RowSource& rows, Index batch, Index token, Index* last) {
-  Index row = RowOfToken(*rows.index, 0, batch, token);
+// Prefetches the row of the token that is rotated next, unless it follows the last one: then the
+// machine does so by itself.
+HWY_INLINE void PrefetchRow(const RowSource& rows, Index batch, Index token, Index* last) {
+  Index row = integer_position(*rows.index, 0, batch, token);
   const bool follows = row == *last + 1;
   *last = row;
   if (follows) return;
   const auto* data = static_cast<const std::uint8_t*>(rows.cos.data);
   const auto bytes = rows.cos.token_stride * static_cast<Index>(size_of(rows.cos.dtype));
-  for (Index i = 0; i < bytes && i < kMostOfRow; i += kLine) hwy::Prefetch(data + row * bytes + i);
+  for (Index i = 0; i < bytes && i < kMaxPrefetchedRow; i += kLine)
+    hwy::Prefetch(data + row * bytes + i);
 }
 
 template <class T>
-HWY_INLINE void RotateTokens(const RotateCall& call, Index begin, Index end) {
+void RotateTokens(const RotateCall& call, Index begin, Index end) {
   const QK& in = *call.in;
   const Heads& shape = in.q.data != nullptr ? in.q : in.k;
   const Index most = in.q.data == nullptr || (in.k.data != nullptr && in.k.heads > in.q.heads)
                          ? in.k.heads
                          : in.q.heads;
-  const Route route = RouteOf<T>(call);
+  const RotatePath path = PathOf<T>(call);
   Scratch<Compute<T>> scratch;
   Index batch = begin / shape.tokens, token = begin % shape.tokens;
-  for (Index r = begin; r < end && route.block;) {
+  for (Index r = begin; r < end && path.block;) {
     Index count = shape.tokens - token < end - r ? shape.tokens - token : end - r;
     if (count > kBlockTokens) count = kBlockTokens;
-    TurnBlock<T>(call, route, batch, token, count);
+    RotateFarHeads<T>(call, path, batch, token, count);
     r += count, token += count;
     if (token == shape.tokens) token = 0, ++batch;
   }
   const bool by_position = call.large && call.rows->kind == RowSource::Kind::plan &&
                            call.rows->index != nullptr && call.rows->pair_axis == nullptr;
   Index row = -1;
-  for (Index r = begin; r < end && !route.block; ++r) {
+  for (Index r = begin; r < end && !path.block; ++r) {
     const bool last = token + 1 == shape.tokens;
     const Index next = last ? 0 : token + 1, next_batch = last ? batch + 1 : batch;
-    if (by_position && r + 1 < end) AskForRow(*call.rows, next_batch, next, &row);
-    RotateToken<T>(call, route, batch, token, most, scratch);
+    if (by_position && r + 1 < end) PrefetchRow(*call.rows, next_batch, next, &row);
+    RotateToken<T>(call, path, batch, token, most, scratch);
     token = next, batch = next_batch;
   }
   if (call.stream) {
@@ -324,6 +328,9 @@ HWY_INLINE void RotateTokens(const RotateCall& call, Index begin, Index end) {
     hwy::FlushStream();
   }
 }
+
+template <class T>
+inline constexpr RotateKernels kRotateKernels{RotateTokens<T>};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::detail

@@ -10,7 +10,9 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-#include "kernels/odd-inl.h"
+#include "kernels/element-inl.h"
+#include "kernels/math-inl.h"
+#include "kernels/round_to_odd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc::detail {
@@ -49,41 +51,15 @@ void add_turns(const std::uint64_t* turns, std::uint64_t position, Index n, std:
   for (; i < n; ++i) phase[i] += turns[i] * position;
 }
 
-// The nearest quarter turn by integers; sin(pi/2 q) and cos(pi/2 q) for |q| <= 1/2 by polynomials
-// in z = q^2 (interpolated at Chebyshev's points of [0, 1/4], within 1e-17), pi/2 in two parts.
 void sincos(const std::uint64_t* phase, Index n, double gain, double* c, double* s) {
   const D d;
   const DU du;
-  const hn::RebindToSigned<D> di;
   const auto g = hn::Set(d, gain);
-  const auto one = hn::Set(du, std::uint64_t{1}), two = hn::Set(du, std::uint64_t{2});
   for (Index i = 0; i < n; i += lanes()) {
-    const auto turn = hn::LoadU(du, phase + i);
-    const auto quarter = hn::ShiftRight<62>(hn::Add(turn, hn::Set(du, std::uint64_t{1} << 61)));
-    const auto rest = hn::BitCast(di, hn::Sub(turn, hn::ShiftLeft<62>(quarter)));
-    const auto q = hn::Mul(hn::ConvertTo(d, rest), hn::Set(d, 0x1p-62));
-    const auto z = hn::Mul(q, q);
-    auto a = hn::MulAdd(z, hn::Set(d, 0x1.e4a9d9166f052p-25), hn::Set(d, -0x1.e3027dea82bd7p-19));
-    a = hn::MulAdd(z, a, hn::Set(d, 0x1.50783208843ebp-13));
-    a = hn::MulAdd(z, a, hn::Set(d, -0x1.32d2cce500387p-8));
-    a = hn::MulAdd(z, a, hn::Set(d, 0x1.466bc6775a476p-4));
-    a = hn::MulAdd(z, a, hn::Set(d, -0x1.4abbce625be52p-1));
-    a = hn::Mul(q, hn::MulAdd(z, a, hn::Set(d, 0x1.1a62633145c07p-54)));
-    a = hn::MulAdd(q, hn::Set(d, 0x1.921fb54442d18p+0), a);
-    auto b = hn::MulAdd(z, hn::Set(d, -0x1.b2f3eb054afcdp-28), hn::Set(d, 0x1.f9ce245cada0bp-22));
-    b = hn::MulAdd(z, b, hn::Set(d, -0x1.a6d1eef479be1p-16));
-    b = hn::MulAdd(z, b, hn::Set(d, 0x1.e1f5068688d5bp-11));
-    b = hn::MulAdd(z, b, hn::Set(d, -0x1.55d3c7e3cb241p-6));
-    b = hn::MulAdd(z, b, hn::Set(d, 0x1.03c1f081b5ac0p-2));
-    b = hn::MulAdd(z, b, hn::Set(d, -0x1.3bd3cc9be45dep+0));
-    b = hn::MulAdd(z, b, hn::Set(d, 1.0));
-    const auto odd = hn::RebindMask(d, hn::TestBit(quarter, one));
-    const auto sine_sign = hn::ShiftLeft<62>(hn::And(quarter, two));
-    const auto cosine_sign = hn::ShiftLeft<62>(hn::And(hn::Add(quarter, one), two));
-    const auto sine = hn::BitCast(du, hn::IfThenElse(odd, b, a));
-    const auto cosine = hn::BitCast(du, hn::IfThenElse(odd, a, b));
-    hn::StoreU(hn::Mul(hn::BitCast(d, hn::Xor(cosine, cosine_sign)), g), d, c + i);
-    hn::StoreU(hn::Mul(hn::BitCast(d, hn::Xor(sine, sine_sign)), g), d, s + i);
+    hn::Vec<D> sine, cosine;
+    SinCosOfWideTurn<true>(d, hn::LoadU(du, phase + i), sine, cosine);
+    hn::StoreU(hn::Mul(cosine, g), d, c + i);
+    hn::StoreU(hn::Mul(sine, g), d, s + i);
   }
 }
 
@@ -95,46 +71,17 @@ struct ToF32 {
 struct ToBF16 {
   using T = std::uint16_t;
   static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return RoundToOdd<true>(x); }
-  template <class V, class D32>
-  static HWY_INLINE hn::Vec<D32> narrow(D32 d32, V x) {
-    const hn::RebindToSigned<D32> di;
-    const auto u = hn::BitCast(d32, x);
-    const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(d32, 1u));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(u, hn::Add(odd, hn::Set(d32, 0x7fffu))));
-    // NaN: quiet, with the upper bits of its payload
-    const auto nan = hn::Or(hn::ShiftRight<16>(u), hn::Set(d32, 0x40u));
-    const auto a = hn::BitCast(di, hn::And(u, hn::Set(d32, 0x7fffffffu)));
-    const auto is_nan = hn::Gt(a, hn::Set(di, 0x7f800000));
-    return hn::BitCast(d32, hn::IfThenElse(is_nan, hn::BitCast(di, nan), hn::BitCast(di, rounded)));
+  template <class DF>
+  static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> narrow(DF df, hn::Vec<DF> x) {
+    return ToBFloat16(df, x);
   }
 };
 struct ToF16 {
   using T = std::uint16_t;
   static HWY_INLINE hn::Vec<D> prepare(hn::Vec<D> x) { return RoundToOdd<false>(x); }
-  template <class V, class D32>
-  static HWY_INLINE hn::Vec<D32> narrow(D32 d32, V x) {
-    const hn::RebindToFloat<D32> df;
-    const hn::RebindToSigned<D32> di;
-    const auto u = hn::BitCast(d32, x);
-    const auto sign = hn::And(hn::ShiftRight<16>(u), hn::Set(d32, 0x8000u));
-    const auto a = hn::And(u, hn::Set(d32, 0x7fffffffu));
-    // normal: the exponent moves from bias 127 to 15; a carry runs into it, up to infinity
-    const auto odd = hn::And(hn::ShiftRight<13>(a), hn::Set(d32, 1u));
-    const auto normal = hn::ShiftRight<13>(
-        hn::Add(hn::Sub(a, hn::Set(d32, 112u << 23)), hn::Add(odd, hn::Set(d32, 0xfffu))));
-    // subnormal: 1/2 + x is rounded at 2^-24, the last bit of a float16 subnormal
-    const auto small = hn::Sub(hn::BitCast(d32, hn::Add(hn::BitCast(df, a), hn::Set(df, 0.5f))),
-                               hn::Set(d32, 0x3f000000u));
-    const auto ai = hn::BitCast(di, a);
-    const auto is_small = hn::Gt(hn::Set(di, 0x38800000), ai);
-    const auto is_huge = hn::Gt(ai, hn::Set(di, 0x477fefff));  // 65520 and more: infinity
-    auto r = hn::IfThenElse(is_small, hn::BitCast(di, small), hn::BitCast(di, normal));
-    r = hn::IfThenElse(is_huge, hn::Set(di, 0x7c00), r);
-    // NaN: quiet, with the upper bits of its payload
-    const auto nan =
-        hn::Or(hn::And(hn::ShiftRight<13>(a), hn::Set(d32, 0x3ffu)), hn::Set(d32, 0x7e00u));
-    r = hn::IfThenElse(hn::Gt(ai, hn::Set(di, 0x7f800000)), hn::BitCast(di, nan), r);
-    return hn::Or(hn::BitCast(d32, r), sign);
+  template <class DF>
+  static HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> narrow(DF df, hn::Vec<DF> x) {
+    return ToFloat16(df, x);
   }
 };
 
@@ -150,9 +97,7 @@ HWY_INLINE void write_block(hn::Vec<D> x, hn::Vec<D>, Put put) {
   if constexpr (sizeof(typename Out::T) == 4) {
     put(df, f);
   } else {
-    const hn::Sisd<std::uint32_t> d32;
-    const hn::Sisd<std::uint16_t> d16;
-    put(d16, hn::Set(d16, static_cast<std::uint16_t>(hn::GetLane(Out::narrow(d32, f)))));
+    put(hn::Sisd<std::uint16_t>(), Out::narrow(df, f));
   }
 }
 #else
@@ -166,16 +111,13 @@ HWY_INLINE void write_block(hn::Vec<D> low, hn::Vec<D> high, Put put) {
   if constexpr (sizeof(typename Out::T) == 4) {
     put(df, f);
   } else {
-    const hn::RebindToUnsigned<decltype(df)> d32;
-    const hn::RebindToSigned<decltype(df)> di;
-    const hn::Rebind<std::uint16_t, decltype(df)> d16;
-    put(d16, hn::DemoteTo(d16, hn::BitCast(di, Out::narrow(d32, f))));
+    put(hn::Rebind<std::uint16_t, decltype(df)>(), Out::narrow(df, f));
   }
 }
 #endif
 constexpr Index kBlockMax = HWY_MAX_BYTES / 4;
 
-// n elements at x, the last block by way of the stack.
+// n elements at x, the last block through the stack.
 template <class Out>
 void store(const double* x, Index n, void* out) {
   using T = typename Out::T;
@@ -197,16 +139,16 @@ void store(const double* x, Index n, void* out) {
 }
 
 // Adds an angle: (c, s) <- (c dc - s ds, s dc + c ds).
-HWY_INLINE void turn(hn::Vec<D> dc, hn::Vec<D> ds, hn::Vec<D>& c, hn::Vec<D>& s) {
+HWY_INLINE void rotate(hn::Vec<D> dc, hn::Vec<D> ds, hn::Vec<D>& c, hn::Vec<D>& s) {
   const auto next = hn::NegMulAdd(s, ds, hn::Mul(c, dc));
   s = hn::MulAdd(s, dc, hn::Mul(c, ds));
   c = next;
 }
-// Rows that a block of columns walks before the next columns: their angles stay in registers.
+// Rows that a block of columns makes before the next columns: their angles stay in registers.
 constexpr Index kRowsAtOnce = 4;
 
 template <class Out, bool kStream>
-void walk_blocks(const RowWalk& w) {
+void recurrence_blocks(const RowRecurrence& w) {
   using T = typename Out::T;
   const D d;
   const Index block = kParts * lanes(), second = (kParts - 1) * lanes();
@@ -239,8 +181,8 @@ void walk_blocks(const RowWalk& w) {
         };
         if (w.cos) write_block<Out>(c, next_c, put(static_cast<T*>(w.cos) + r * w.cos_stride));
         if (w.sin) write_block<Out>(s, next_s, put(static_cast<T*>(w.sin) + r * w.sin_stride));
-        turn(dc, ds, c, s);
-        if constexpr (kParts > 1) turn(next_dc, next_ds, next_c, next_s);
+        rotate(dc, ds, c, s);
+        if constexpr (kParts > 1) rotate(next_dc, next_ds, next_c, next_s);
       }
       hn::StoreU(c, d, w.c + i), hn::StoreU(s, d, w.s + i);
       if constexpr (kParts > 1)
@@ -256,19 +198,21 @@ bool streams(const void* data, Index stride, Index size) {
 }
 
 template <class Out>
-void walk(const RowWalk& w) {
+void recurrence(const RowRecurrence& w) {
   const Index size = sizeof(typename Out::T);
   if (w.stream && w.copy == 0 && kParts * lanes() * size >= HWY_STREAM_MULTIPLE &&
       streams(w.cos, w.cos_stride, size) && streams(w.sin, w.sin_stride, size)) {
-    walk_blocks<Out, true>(w);
+    recurrence_blocks<Out, true>(w);
     hwy::FlushStream();
   } else {
-    walk_blocks<Out, false>(w);
+    recurrence_blocks<Out, false>(w);
   }
 }
 
-constexpr RowKernels kKernels{add_turns,     sincos,      store<ToF32>, store<ToF16>,
-                              store<ToBF16>, walk<ToF32>, walk<ToF16>,  walk<ToBF16>};
+constexpr RowKernels kKernels{add_turns,         sincos,
+                              store<ToF32>,      store<ToF16>,
+                              store<ToBF16>,     recurrence<ToF32>,
+                              recurrence<ToF16>, recurrence<ToBF16>};
 }  // namespace
 
 const RowKernels* table_of_rows() {
@@ -283,7 +227,7 @@ HWY_AFTER_NAMESPACE();
 namespace posenc::detail {
 HWY_EXPORT(table_of_rows);
 const RowKernels& row_kernels(Isa isa) {
-  return *isa_entry(HWY_DISPATCH_TABLE(table_of_rows), isa)();
+  return isa_kernels(HWY_DISPATCH_TABLE(table_of_rows), isa);
 }
 }  // namespace posenc::detail
 #endif

@@ -11,12 +11,12 @@ namespace posenc::detail {
 inline constexpr Index kRowChunk = 256;   // pairs at once: the sizes of the buffers on the stack
 inline constexpr Index kRowPadding = 16;  // doubles a kernel may read and write behind n
 
-// Consecutive positions by the angle addition theorem: row r + 1 is row r turned by one position.
+// Consecutive positions by the angle addition theorem: row r + 1 is row r rotated by one position.
 // c, s: n pairs of the first row (gain in), left as those of the row after the last; step_c,
 // step_s: cosine and sine of one position. Row r is written at cos + r * cos_stride (elements),
 // once more copy elements behind when copy is not 0; the same for sin; either may be null. stream:
 // around the cache, where the addresses allow it.
-struct RowWalk {
+struct RowRecurrence {
   double *c, *s;
   const double *step_c, *step_s;
   Index n, rows;
@@ -35,9 +35,9 @@ struct RowKernels {
   void (*store_f32)(const double* x, Index n, void* out);
   void (*store_f16)(const double* x, Index n, void* out);
   void (*store_bf16)(const double* x, Index n, void* out);
-  void (*walk_f32)(const RowWalk&);
-  void (*walk_f16)(const RowWalk&);
-  void (*walk_bf16)(const RowWalk&);
+  void (*recurrence_f32)(const RowRecurrence&);
+  void (*recurrence_f16)(const RowRecurrence&);
+  void (*recurrence_bf16)(const RowRecurrence&);
 };
 
 // Throws what isa_dispatch_index throws.

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "core/element.h"
-#include "posenc/rotary/plan.h"
+#include "posenc/core/rotation.h"
 
 namespace posenc::detail {
 
@@ -47,13 +47,16 @@ struct TokenPosition {
   return turn < 1 ? turn : 0;
 }
 
-// Upper 64 bits of position x turns mod 2^128, a turn being 2^128.
+// Upper 64 bits of position x turns mod 2^128, a turn being 2^128; hi and lo are the turns' halves.
+[[gnu::always_inline]] inline std::uint64_t wide_turn(std::uint64_t hi, std::uint64_t lo,
+                                                      std::uint64_t p) noexcept {
+  __extension__ using U128 = unsigned __int128;
+  const auto carry = static_cast<std::uint64_t>((static_cast<U128>(lo) * p) >> 64);
+  return hi * p + carry - (static_cast<std::int64_t>(p) < 0 ? lo : 0);
+}
 [[gnu::always_inline]] inline std::uint64_t WideTurn(const RotaryTables& t, Index at,
                                                      std::uint64_t p) noexcept {
-  __extension__ using U128 = unsigned __int128;
-  const std::uint64_t lo = t.wide_lo[at];
-  const auto carry = static_cast<std::uint64_t>((static_cast<U128>(lo) * p) >> 64);
-  return t.wide_hi[at] * p + carry - (static_cast<std::int64_t>(p) < 0 ? lo : 0);
+  return wide_turn(t.wide_hi[at], t.wide_lo[at], p);
 }
 
 // The position as a real number.

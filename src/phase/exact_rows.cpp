@@ -5,12 +5,12 @@
 
 #include "core/convert.h"
 #include "core/element.h"
+#include "kernels/token.h"
 #include "phase/rows.h"
 
 namespace posenc::detail {
 namespace {
 
-__extension__ using U128 = unsigned __int128;
 __extension__ using I128 = __int128;
 
 // Rows between exact anchors when angles are added: each step adds at most 4e-16.
@@ -32,12 +32,6 @@ Position read(const Positions& p, Index at) noexcept {
     r.fraction = static_cast<std::int64_t>((x - whole) * 0x1p63);  // x - whole is exact
   }
   return r;
-}
-
-// Upper 64 bits of turns x position mod 2^128.
-std::uint64_t wide_turn(std::uint64_t hi, std::uint64_t lo, std::uint64_t p) noexcept {
-  const auto carry = static_cast<std::uint64_t>((static_cast<U128>(lo) * p) >> 64);
-  return hi * p + carry - (static_cast<std::int64_t>(p) < 0 ? lo : 0);
 }
 
 // Turns x fraction of a position, whole turns of the frequency included.
@@ -160,45 +154,45 @@ struct Rows {
     return t - token;
   }
 
-  bool walkable(const RowPlane& plane) const noexcept {
+  bool allows_recurrence(const RowPlane& plane) const noexcept {
     return plane.data == nullptr ||
            (plane.dtype != DType::f64 && plane.step * plane.column_stride == 1);
   }
 
-  void walk(Index batch, Index token, Index rows) noexcept {
+  void recurrence(Index batch, Index token, Index rows) noexcept {
     if (!has_step) make_step();
     make_phase(batch * positions.batch_stride + token * positions.token_stride);
     kernels.sincos(phase, n, turns.gain, c, s);
-    const RowWalk w{c,
-                    s,
-                    step_c,
-                    step_s,
-                    n,
-                    rows,
-                    place(cos, batch, token),
-                    place(sin, batch, token),
-                    cos.token_stride,
-                    sin.token_stride,
-                    cos.data ? cos.copy : sin.copy,
-                    stream};
+    const RowRecurrence w{c,
+                          s,
+                          step_c,
+                          step_s,
+                          n,
+                          rows,
+                          place(cos, batch, token),
+                          place(sin, batch, token),
+                          cos.token_stride,
+                          sin.token_stride,
+                          cos.data ? cos.copy : sin.copy,
+                          stream};
     const DType dtype = cos.data ? cos.dtype : sin.dtype;
-    (dtype == DType::f32   ? kernels.walk_f32
-     : dtype == DType::f16 ? kernels.walk_f16
-                           : kernels.walk_bf16)(w);
+    (dtype == DType::f32   ? kernels.recurrence_f32
+     : dtype == DType::f16 ? kernels.recurrence_f16
+                           : kernels.recurrence_bf16)(w);
   }
 
   void chunk(Index begin, Index end) noexcept {
     has_step = false;
-    const bool walks = turns.axes == 1 && positions.type != DType::f64 && walkable(cos) &&
-                       walkable(sin) &&
-                       (cos.data == nullptr || sin.data == nullptr ||
-                        (cos.dtype == sin.dtype && cos.copy == sin.copy));
+    const bool recurrent = turns.axes == 1 && positions.type != DType::f64 &&
+                           allows_recurrence(cos) && allows_recurrence(sin) &&
+                           (cos.data == nullptr || sin.data == nullptr ||
+                            (cos.dtype == sin.dtype && cos.copy == sin.copy));
     for (Index r = begin; r < end;) {
       const Index batch = r / positions.count, token = r % positions.count;
       const Index stop = std::min(positions.count, token + (end - r));
-      const Index rows = walks ? run(batch, token, stop) : 1;
+      const Index rows = recurrent ? run(batch, token, stop) : 1;
       if (rows >= kShortRun) {
-        walk(batch, token, rows);
+        recurrence(batch, token, rows);
       } else {
         for (Index i = 0; i < rows; ++i) one(batch, token + i);
       }

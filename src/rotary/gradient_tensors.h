@@ -2,7 +2,7 @@
 // What the gradients of the phase and of rows share: the tensors before the turn and the gradients
 // behind it.
 #pragma once
-#include "kernels/read.h"
+#include "core/element.h"
 #include "rotary/plan_state.h"
 
 namespace posenc::detail {
@@ -13,9 +13,9 @@ void check_gradient_tensors(const RotaryPlanState&, const QK& x, const QK& d_out
 
 inline double head_element(const Heads& h, Index batch, Index token, Index head,
                            Index channel) noexcept {
-  return ReadRow(h.data, h.dtype,
-                 batch * h.batch_stride + token * h.token_stride + head * h.head_stride +
-                     channel * h.dim_stride);
+  return float_element(h.data, h.dtype,
+                       batch * h.batch_stride + token * h.token_stride + head * h.head_stride +
+                           channel * h.dim_stride);
 }
 
 }  // namespace posenc::detail

@@ -6,7 +6,9 @@
 
 #include "core/known_enum.h"
 #include "core/parallel.h"
+#include "kernels/token.h"
 #include "posenc/core/error.h"
+#include "rotary/compat.h"
 #include "rotary/plan_state.h"
 
 namespace posenc {
@@ -15,9 +17,6 @@ namespace {
 using detail::Gap;
 using detail::RotateCall;
 using State = detail::RotaryPlanState;
-
-// Vectors read whole: room behind the last pair.
-constexpr std::size_t kPadding = 64;
 
 std::vector<Gap> gaps_between(const RotarySpec& spec) {
   std::vector<Gap> turned;
@@ -54,7 +53,8 @@ RotaryTables table_of(const RotaryBlock& b, Index head_dim) {
 void fill_turns(State& s) {
   std::size_t count = 0;
   for (const RotaryBlock& b : s.spec.blocks) count += b.spectrum.frequency.size();
-  const std::size_t half = count + kPadding;
+  // Kernels read whole vectors behind the last pair.
+  const std::size_t half = count + std::size_t{detail::kPadding};
   s.turns.assign(2 * half, 0);
   s.wide.assign(2 * half, 0);
   s.per_unit.assign(half, 0);
@@ -99,8 +99,8 @@ RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype, PlanOptions options)
   s->element_size = size_of(dtype);
   check_precision(*s);
   s->isa = active_isa();
-  s->kernel = detail::rotate_kernel(dtype, s->isa);
-  s->way = detail::memory_way();
+  s->kernels = detail::rotate_kernels(dtype, s->isa);
+  s->access = detail::access_pattern();
   s->axes = spec.axes();
   for (const RotaryBlock& b : s->spec.blocks) {
     if (s->heads > 1 && b.spectrum.heads > 1 && b.spectrum.heads != s->heads)
@@ -133,6 +133,28 @@ Index RotaryPlan::row_columns() const noexcept {
 }
 
 namespace detail {
+namespace {
+
+const Spectrum& spectrum_of(const void* spec, Index block) noexcept {
+  return static_cast<const RotarySpec*>(spec)->blocks[static_cast<std::size_t>(block)].spectrum;
+}
+CompatPhase compat_of(const RotarySpec& spec) noexcept {
+  CompatPhase phase;
+  phase.context = &spec;
+  phase.f32 = [](const void* context, Index block, Index head, const double* position, Index first,
+                 Index last, float* cos, float* sin) noexcept {
+    compat_phase(spectrum_of(context, block), static_cast<const RotarySpec*>(context)->precision,
+                 head, position, first, last, cos, sin);
+  };
+  phase.f64 = [](const void* context, Index block, Index head, const double* position, Index first,
+                 Index last, double* cos, double* sin) noexcept {
+    hf_phase(spectrum_of(context, block), head, position, first, last, cos, sin);
+  };
+  phase.round_each = spec.precision == Precision::hf_bfloat16_table && !spec.bfloat16_rounds_once;
+  return phase;
+}
+
+}  // namespace
 
 void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor& executor) {
   call.blocks = s.tables.data();
@@ -143,15 +165,15 @@ void run_rotation(const State& s, RotateCall& call, Index tokens, const Executor
                       (call.in->k.data != nullptr ? call.in->k.heads : 0);
   // The tensors lie in memory, so the product fits.
   const Index bytes = tokens * heads * s.head_bytes;
-  call.way = s.way;
+  call.access = s.access;
   call.large = bytes > kLargeBytes;
   call.stream = bytes > kStreamBytes &&
                 (call.in->q.data != call.out->q.data || call.in->k.data != call.out->k.data);
   parallel_for(executor, tokens, bytes / kBytesPerTask, [&](Index begin, Index end) noexcept {
     if (s.spec.precision == Precision::exact)
-      s.kernel(call, begin, end);
+      s.kernels.rotate(call, begin, end);
     else
-      rotate_compat(call, s.spec, begin, end);
+      rotate_compat(call, compat_of(s.spec), begin, end);
   });
 }
 

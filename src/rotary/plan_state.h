@@ -17,8 +17,8 @@ struct RotaryPlanState {
   RotarySpec spec;
   DType dtype = DType::f32;
   Isa isa = Isa::scalar;  // in use when the plan was made
-  RotateKernel kernel = nullptr;
-  MemoryWay way = MemoryWay::as_it_lies;
+  RotateKernels kernels{};
+  AccessPattern access = AccessPattern::sequential;
   Index element_size = 4;
   Index axes = 1;
   Index heads = 1;  // of the spectra; more than 1: tensors must have just these

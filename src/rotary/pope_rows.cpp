@@ -7,9 +7,9 @@
 #include <numbers>
 #include <vector>
 
+#include "core/element.h"
 #include "core/parallel.h"
 #include "kernels/polar.h"
-#include "kernels/read.h"
 
 namespace posenc::detail {
 namespace {
@@ -34,7 +34,7 @@ struct Bias {
     for (Index h = 0; h < heads; ++h)
       for (Index i = 0; i < channels; ++i) {
         const TensorView& v = *c.bias;
-        const double raw = ReadRow(v.data, v.dtype, h * v.stride[0] + i * v.stride[1]);
+        const double raw = float_element(v.data, v.dtype, h * v.stride[0] + i * v.stride[1]);
         const double angle = std::clamp(raw, -kTwoPi, 0.0);
         const auto at = static_cast<std::size_t>(h * pitch + i);
         cos[at] = std::cos(angle), sin[at] = std::sin(angle);

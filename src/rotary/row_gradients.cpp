@@ -9,7 +9,7 @@
 
 #include "core/parallel.h"
 #include "core/shape.h"
-#include "kernels/read.h"
+#include "kernels/args.h"
 #include "posenc/core/error.h"
 #include "positions/memory.h"
 #include "positions/shared_row.h"
@@ -68,7 +68,7 @@ void put(const RowCall& call, Index batch, Index token, Index head, Index k,
   for (int i = 0; i < 2; ++i) {
     const detail::RowView& v = *views[i];
     if (v.data == nullptr) continue;
-    const Index at = detail::RowOffset(source, v, batch, token, head);
+    const Index at = detail::row_offset(source, v, batch, token, head);
     if (a == b) {
       add(v, at + a * v.column_stride, values[i][0] + values[i][1]);
     } else {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/overlap.h"
-#include "phase/row_layout.h"
+#include "core/row_layout.h"
 #include "phase/rows.h"
 #include "posenc/core/error.h"
 #include "positions/memory.h"

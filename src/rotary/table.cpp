@@ -86,7 +86,7 @@ std::size_t RotaryTableSet::bytes() const noexcept {
 
 namespace {
 
-constexpr Index kMostGrown = Index{1} << 24;  // positions; a stray one must not take all memory
+constexpr Index kMaxGrown = Index{1} << 24;  // positions; a stray one must not take all memory
 
 template <class T>
 void widen_range(const Positions& p, Index* least, Index* most) {
@@ -169,11 +169,11 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
                "position must lie in the table of " + std::to_string(size) +
                    " positions where beyond is " + std::string(enum_text(store.beyond())),
                most);
-      if (most >= kMostGrown)
+      if (most >= kMaxGrown)
         refuse("rotary table", "position must be below 2^24 for a table that grows", most);
     }
     // By half more at least, so that a decoding loop does not grow at every step.
-    const Index more = std::min({store.size() + store.size() / 2, kMostGrown, end});
+    const Index more = std::min({store.size() + store.size() / 2, kMaxGrown, end});
     store.grow(std::max(most + 1, more), executor);
   }
 }

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "core/known_enum.h"
+#include "core/row_layout.h"
 #include "io/npy.h"
-#include "phase/row_layout.h"
 #include "posenc/core/error.h"
 #include "posenc/core/isa.h"
 #include "posenc/core/printable.h"

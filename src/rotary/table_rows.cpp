@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string>
 
-#include "phase/row_layout.h"
+#include "core/row_layout.h"
 #include "posenc/core/error.h"
 #include "posenc/core/isa.h"
 #include "rotary/compat.h"

@@ -163,7 +163,7 @@ class BadInput(Case):
         self.assertLess(len(self.last.stderr), 5800)
 
     def test_a_wrong_environment_is_one_message(self):
-        for name in ["POSENC_ISA", "POSENC_NUM_THREADS", "POSENC_MEMORY_WAY"]:
+        for name in ["POSENC_ISA", "POSENC_NUM_THREADS", "POSENC_ACCESS_PATTERN"]:
             with self.subTest(name), unittest.mock.patch.dict(os.environ, {name: "q"}):
                 self.error("selftest", code=3, says=[name, '"q"'])
                 self.assertLess(len(self.last.stderr), 200)

@@ -87,14 +87,42 @@ TEST_F(IsaTest, WhatTheMachineLacksIsRefused) {
 
 TEST_F(IsaTest, NativeFeaturesCanBeSwitchedOff) {
   const auto features = native_features();
-  EXPECT_EQ(has_native_bf16(Isa::avx512), !features.empty());
-  EXPECT_FALSE(has_native_bf16(Isa::avx2));
-  EXPECT_FALSE(has_native_bf16(Isa::scalar));
+  const auto has = [](Isa isa) { return usable_features(isa).include({CpuFeature::avx512_bf16}); };
+  const bool listed = std::find(features.begin(), features.end(), "avx512_bf16") != features.end();
+  EXPECT_EQ(has(Isa::avx512), listed);
+  EXPECT_FALSE(has(Isa::avx2));
+  EXPECT_FALSE(has(Isa::scalar));
   enable_native_features(false);
   EXPECT_TRUE(native_features().empty());
-  EXPECT_FALSE(has_native_bf16(Isa::avx512));
+  EXPECT_FALSE(has(Isa::avx512));
   enable_native_features(true);
   EXPECT_EQ(native_features(), features);
+}
+
+TEST_F(IsaTest, FeaturesAreASet) {
+  constexpr CpuFeatures none, bf16{CpuFeature::avx512_bf16}, amx{CpuFeature::amx_bf16};
+  constexpr CpuFeatures both{CpuFeature::avx512_bf16, CpuFeature::amx_bf16};
+  EXPECT_TRUE(none.include(none));
+  EXPECT_TRUE(both.include(none) && both.include(bf16) && both.include(amx) && both.include(both));
+  EXPECT_FALSE(none.include(bf16));
+  EXPECT_FALSE(bf16.include(amx));
+  EXPECT_FALSE(amx.include(both));
+}
+
+TEST_F(IsaTest, TheFirstUsableEntryReplacesTheVectors) {
+  const int vectors = 0, missing_feature = 1, always = 2, second = 3;
+  const CpuFeatures both{CpuFeature::avx512_bf16, CpuFeature::amx_bf16};
+  for (const Isa isa : supported_isas()) {
+    EXPECT_EQ(&best_kernels<int>(vectors, {}, isa), &vectors);
+    EXPECT_EQ(&best_kernels<int>(vectors, {{{}, nullptr}, {{}, &always}, {{}, &second}}, isa),
+              &always);
+    const bool has = usable_features(isa).include(both);
+    EXPECT_EQ(&best_kernels<int>(vectors, {{both, &missing_feature}}, isa),
+              has ? &missing_feature : &vectors);
+  }
+  enable_native_features(false);
+  for (const Isa isa : supported_isas())
+    EXPECT_EQ(&best_kernels<int>(vectors, {{both, &missing_feature}}, isa), &vectors);
 }
 
 }  // namespace

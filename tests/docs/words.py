@@ -6,6 +6,14 @@ import argparse, pathlib, re, sys
 INSTEAD = {
     "Sense": "RotateMode", "Way": "StrideRange", "check_apart": "check_no_self_overlap", "floor_modulo": "floor_divide",
     "mend_of": "default_fix", "shared_out": "parallel_for", "kMostTokens": "kMaxTokens",
+    "MemoryWay": "AccessPattern", "memory_way": "access_pattern", "as_it_lies": "sequential", "several_pages": "interleave_pages",
+    "Route": "RotatePath", "RouteOf": "PathOf", "Room": "CoefficientScratch", "StreamedRuns": "NonTemporalRuns",
+    "AskFor": "PrefetchLines", "AskForHeads": "PrefetchHeads", "AskForRow": "PrefetchRow", "kAheadAlone": "kPrefetchBytes",
+    "TurnPlain": "RotatePlain", "TurnHalf": "RotateHalf", "TurnInterleaved": "RotateInterleaved", "TurnRuns": "RotateRuns",
+    "TurnBoth": "RotateQueryAndKey", "Zip": "InterleaveCoefficients", "NarrowWalk": "FloatRecurrence",
+    "WideWalk": "DoubleRecurrence", "RowWalk": "RowRecurrence", "bend": "curvature", "Weigh": "WeightedSum",
+    "weigh_kernels": "weighted_sum_kernels", "kMostRuns": "kMaxRuns", "kMostBlocks": "kMaxBlocks", "kMostGrown": "kMaxGrown",
+    "ReadRow": "float_element",
 }
 IN_PAGES = {
     r"mend(s|ed|ing)?": "fix", r"likeness": "similarity", r"kin": "similar models", r"(un)?turned": "rotated",

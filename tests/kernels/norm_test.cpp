@@ -7,7 +7,7 @@
 
 #include "core/convert.h"
 #include "kernels/norm.h"
-#include "kernels/weigh.h"
+#include "kernels/weighted_sum.h"
 #include "support/random.h"
 
 namespace posenc {
@@ -64,7 +64,7 @@ TEST(NormKernels, ForwardAndBackwardOnEveryInstructionSet) {
   }
 }
 
-TEST(WeighKernels, SixteenBitRowsOnEveryInstructionSet) {
+TEST(WeightedSumKernels, SixteenBitRowsOnEveryInstructionSet) {
   test::Random random(5);
   for (const Index n : kSizes) {
     const auto values = random.normals<float>(static_cast<std::size_t>(2 * n));
@@ -76,7 +76,7 @@ TEST(WeighKernels, SixteenBitRowsOnEveryInstructionSet) {
         const std::vector<std::uint16_t>& from = type == DType::f16 ? half : brain;
         const void* rows[] = {from.data(), from.data() + n};
         std::vector<double> out(static_cast<std::size_t>(n) + 1, 7);
-        detail::weigh_kernels(isa).into_f64(type)({rows, weight, 2, n, out.data()});
+        detail::weighted_sum_kernels(isa).into_f64(type)({rows, weight, 2, n, out.data()});
         const auto widened = [&](Index i) {
           const std::uint16_t bits = from[static_cast<std::size_t>(i)];
           return static_cast<double>(type == DType::f16 ? f32_from_f16(bits) : f32_from_bf16(bits));

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "core/memory_way.h"
+#include "core/access_pattern.h"
 #include "posenc/core/isa.h"
 #include "posenc/rotary/plan.h"
 #include "posenc/rotary/rope.h"
@@ -14,11 +14,11 @@
 namespace posenc {
 namespace {
 
-using detail::MemoryWay;
+using detail::AccessPattern;
 
-constexpr MemoryWay kWays[] = {MemoryWay::as_it_lies, MemoryWay::several_pages};
-const char* text_of(MemoryWay way) {
-  return way == MemoryWay::as_it_lies ? "as it lies" : "several pages";
+constexpr AccessPattern kPatterns[] = {AccessPattern::sequential, AccessPattern::interleave_pages};
+const char* text_of(AccessPattern pattern) {
+  return pattern == AccessPattern::sequential ? "sequential" : "interleave pages";
 }
 
 constexpr Index kTokens = 1200, kQ = 28, kK = 5, kDim = 128;
@@ -39,7 +39,7 @@ class StreamCalls : public ::testing::TestWithParam<Isa> {
   void SetUp() override { force_isa(GetParam()); }
   void TearDown() override {
     reset_isa();
-    detail::reset_memory_way();
+    detail::reset_access_pattern();
   }
 };
 
@@ -51,7 +51,7 @@ TEST_P(StreamCalls, SameBitsAsInPlace) {
   for (int n = 0; n < 4; ++n)
     for (const Store s : {Store{Layout::thd, 0}, Store{Layout::thd, 16}, Store{Layout::htd, 4}}) {
       const bool partial = n % 2 != 0;
-      detail::force_memory_way(kWays[n / 2]);
+      detail::force_access_pattern(kPatterns[n / 2]);
       auto* x = reinterpret_cast<float*>(in.data());
       for (Index i = 0; i < kCount; ++i) x[i] = static_cast<float>(i % 509) / 256.0f - 1;
       Rope rope{.head_dim = kDim,
@@ -70,7 +70,8 @@ TEST_P(StreamCalls, SameBitsAsInPlace) {
       plan.apply({place(x, DType::f32, kQ, s.layout), place(x + q, DType::f32, kK, s.layout)},
                  {place(y, DType::f32, kQ, s.layout), place(y + q, DType::f32, kK, s.layout)},
                  positions(std::span<const Index>(p)));
-      EXPECT_EQ(std::memcmp(y, w, size), 0) << partial << " " << s.shift << text_of(kWays[n / 2]);
+      EXPECT_EQ(std::memcmp(y, w, size), 0)
+          << partial << " " << s.shift << text_of(kPatterns[n / 2]);
       for (std::size_t i = 0; i < out.size(); ++i)
         if (i < first || i >= first + size) {
           ASSERT_EQ(out[i], 0x5a) << i;
@@ -95,7 +96,7 @@ class LargeCalls : public ::testing::TestWithParam<std::tuple<Isa, Large>> {
   void SetUp() override { force_isa(std::get<0>(GetParam())); }
   void TearDown() override {
     reset_isa();
-    detail::reset_memory_way();
+    detail::reset_access_pattern();
   }
 };
 
@@ -135,20 +136,20 @@ TEST_P(LargeCalls, SameBitsAsTokenByToken) {
                  positions(std::span<const Index>(&p[static_cast<std::size_t>(t)], 1)));
   const auto at = reinterpret_cast<std::uintptr_t>(out.data());
   std::uint8_t* y = out.data() + (64 - at % 64) % 64;  // on a line
-  for (const MemoryWay way : kWays) {
-    detail::force_memory_way(way);
+  for (const AccessPattern pattern : kPatterns) {
+    detail::force_access_pattern(pattern);
     const RotaryPlan plan(spec, c.dtype);
     const Positions all = positions(std::span<const Index>(p));
     std::memset(y, 0x5a, bytes);
     plan.apply(view(in.data(), 0, tokens), view(y, 0, tokens), all);
-    EXPECT_EQ(std::memcmp(y, want.data(), bytes), 0) << "out of place, " << text_of(way);
+    EXPECT_EQ(std::memcmp(y, want.data(), bytes), 0) << "out of place, " << text_of(pattern);
     for (std::uint8_t* i = out.data(); i < out.data() + out.size(); ++i)
       if (i < y || i >= y + bytes) {
         ASSERT_EQ(*i, 0x5a) << i - y;
       }
     std::memcpy(y, in.data(), bytes);
     plan.apply(view(y, 0, tokens), all);
-    EXPECT_EQ(std::memcmp(y, want.data(), bytes), 0) << "in place, " << text_of(way);
+    EXPECT_EQ(std::memcmp(y, want.data(), bytes), 0) << "in place, " << text_of(pattern);
   }
 }
 

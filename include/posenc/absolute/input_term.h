@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "posenc/core/composition.h"
 #include "posenc/core/describe.h"
 #include "posenc/core/parameter.h"
 #include "posenc/core/tensor_view.h"
@@ -21,35 +22,6 @@
 #include "posenc/positions/view.h"
 
 namespace posenc {
-
-// add x + p, multiply x p, one_plus x (1 + p), concat [x | p].
-enum class Compose : std::uint8_t { add, multiply, one_plus, concat };
-template <>
-struct EnumNames<Compose> {
-  static constexpr std::array<std::string_view, 4> value{"add", "multiply", "one_plus", "concat"};
-};
-
-// Channels of a row of a phase, pairs (s_m, c_m) = (sin, cos)(p * frequency_m):
-//   interleaved s0 c0 s1 c1 ..; halves s0 s1 .. c0 c1 ..; halves_cos_first c0 c1 .. s0 s1 ..;
-//   sines s0 s1 ..; cosines c0 c1 .. (one channel a pair)
-enum class SineLayout : std::uint8_t { interleaved, halves, halves_cos_first, sines, cosines };
-template <>
-struct EnumNames<SineLayout> {
-  static constexpr std::array<std::string_view, 5> value{"interleaved", "halves",
-                                                         "halves_cos_first", "sines", "cosines"};
-};
-// Channels of n pairs.
-constexpr Index sine_channels(SineLayout layout, Index pairs) noexcept {
-  return layout == SineLayout::sines || layout == SineLayout::cosines ? pairs : 2 * pairs;
-}
-
-// A position that the table has no row for. extend: rows n .. n^2 - 1 of the hierarchical
-// decomposition (extend.h), P[r mod n] + extension (P[r / n] - P[0]).
-enum class Beyond : std::uint8_t { error, clamp, zero, extend };
-template <>
-struct EnumNames<Beyond> {
-  static constexpr std::array<std::string_view, 4> value{"error", "clamp", "zero", "extend"};
-};
 
 // out = activation(weight in + bias). gelu is x (1 + erf(x / sqrt 2)) / 2, silu x / (1 + e^-x),
 // square x^2, root sqrt(x) for x >= 0 with slope 0 at 0, as of a norm. The last two make distances

@@ -22,7 +22,8 @@ POSENC_API Isa active_isa();
 POSENC_API void force_isa(Isa);
 POSENC_API void reset_isa();
 
-// Replaced entries beside the vector kernels ("avx512_bf16"); may be switched off for tests.
+// What this machine has beside avx512 for kernels of their own ("avx512_bf16", "amx_bf16"); may be
+// switched off for tests. Plans made before keep what they have.
 POSENC_API std::vector<std::string_view> native_features();
 POSENC_API void enable_native_features(bool);
 

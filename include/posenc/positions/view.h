@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list of positions, as a view and as an owner of its memory.
+// Positions from spans and tensors, and an owner of their memory.
 #pragma once
 #include <span>
 #include <variant>
@@ -7,19 +7,10 @@
 
 #include "posenc/core/dtype.h"
 #include "posenc/core/export.h"
+#include "posenc/core/positions.h"
 #include "posenc/core/tensor_view.h"
 
 namespace posenc {
-
-// A view: [axes][batch][tokens] of i64, i32 or f64. batch_stride 0: every row has the same.
-struct Positions {
-  const void* data = nullptr;
-  DType type = DType::i64;
-  std::int32_t axes = 1;
-  Index count = 0;  // tokens
-  Index batch = 1;  // rows; 1 serves every batch, whatever its stride
-  Index token_stride = 1, batch_stride = 0, axis_stride = 0;
-};
 
 POSENC_API Positions positions(std::span<const Index>);
 POSENC_API Positions positions(std::span<const std::int32_t>);

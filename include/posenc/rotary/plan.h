@@ -7,6 +7,7 @@
 
 #include "posenc/core/executor.h"
 #include "posenc/core/heads.h"
+#include "posenc/core/rotation.h"
 #include "posenc/positions.h"
 #include "posenc/rotary/plan_options.h"
 #include "posenc/rotary/spec.h"
@@ -17,28 +18,6 @@ namespace detail {
 struct RotaryPlanState;
 struct StateAccess;
 }  // namespace detail
-
-// forward g R(p) | gradient g R(-p) (the transpose) | inverse R(-p)/g | shift R(p) (moves cached
-// keys by p positions). Four different things as soon as g is not 1.
-enum class RotateMode : std::uint8_t { forward, gradient, inverse, shift };
-template <>
-struct EnumNames<RotateMode> {
-  static constexpr std::array<std::string_view, 4> value{"forward", "gradient", "inverse", "shift"};
-};
-
-// The plan's half of the kernel arguments, one per block. POD; host or device pointers.
-struct RotaryTables {
-  const std::uint32_t *turns_hi = nullptr,
-                      *turns_lo = nullptr;                     // [heads, axes, pairs], 64-bit turns
-  const std::uint64_t *wide_hi = nullptr, *wide_lo = nullptr;  // the same in 128 bits (f64 work)
-  const double* per_unit = nullptr;                            // turns a position, for fractions
-  const double* log2_decay = nullptr;                          // [pairs] or null
-  double gain = 1, decay_center = 0, decay_scale = 512;
-  Index head_dim = 0, offset = 0, pairs = 0;
-  std::int32_t heads = 1, axes = 1, direction = 1;
-  Pairing pairing = Pairing::unset;
-  OutputOrder output_order = OutputOrder::in_place;
-};
 
 // Cosine and sine given by the caller, never assumed orthonormal: y_a = x_a cos_a - x_b sin_a,
 // y_b = x_b cos_b + x_a sin_b. `half`: cos_a = cos_b, one column a pair; `duplicated` and
@@ -107,7 +86,7 @@ class POSENC_API RotaryPlan {
   // out: [batch * tokens, row_columns()] f32 (f64 for f64 plans); gain in, decay not.
   Index row_columns() const noexcept;  // sum over blocks of heads * 2 * pairs: [cos | sin] a block
   void rows(const Positions&, const TensorView& out, const Executor& = default_executor()) const;
-  // ... then the rotation, by rows that are no output's memory. (xPos needs positions too: refused.)
+  // ... then rotate; rows must not overlap an output. (xPos needs positions too: refused.)
   void apply_rows(const Heads& q, const Heads& k, const TensorView& rows,
                   RotateMode mode = RotateMode::forward,
                   const Executor& executor = default_executor()) const {
@@ -121,9 +100,8 @@ class POSENC_API RotaryPlan {
   }
   void apply_rows(const QK& in, const QK& out, const TensorView& rows,
                   RotateMode = RotateMode::forward, const Executor& = default_executor()) const;
-  // Anybody's cos and sin (one block): the spectrum is not used. inverse and shift: refused when
-  // the rows are no rotation would be guessing, so inverse divides by cos^2 + sin^2 and shift is
-  // refused.
+  // Anybody's cos and sin (one block): the spectrum is not used. inverse divides by cos^2 + sin^2;
+  // shift is refused, since the rows need not be a rotation.
   void apply_rows(const Heads& q, const Heads& k, const CallerRows& rows,
                   RotateMode mode = RotateMode::forward,
                   const Executor& executor = default_executor()) const {

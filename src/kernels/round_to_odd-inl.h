@@ -37,4 +37,4 @@ HWY_INLINE V RoundToOdd(V x) {
 }  // namespace posenc::detail
 HWY_AFTER_NAMESPACE();
 
-#endif  // the target's turn
+#endif

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // bfloat16: a vector of 32-bit words holds two numbers a lane; shifting and masking widens them
-// without a shuffle, so even and odd elements are turned apart and packed again.
+// without a shuffle, so even and odd elements are rotated apart and packed again.
 #include <type_traits>
 
-#include "kernels/turn-inl.h"
+#include "kernels/rotate_heads-inl.h"
 
-#if defined(POSENC_KERNELS_TURN_BF16_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef POSENC_KERNELS_TURN_BF16_INL_H_
-#undef POSENC_KERNELS_TURN_BF16_INL_H_
+#if defined(POSENC_KERNELS_ROTATE_HEADS_BF16_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef POSENC_KERNELS_ROTATE_HEADS_BF16_INL_H_
+#undef POSENC_KERNELS_ROTATE_HEADS_BF16_INL_H_
 #else
-#define POSENC_KERNELS_TURN_BF16_INL_H_
+#define POSENC_KERNELS_ROTATE_HEADS_BF16_INL_H_
 #endif
 #include <hwy/highway.h>
 
@@ -38,14 +38,14 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Pack(D d, hn::Vec<D> even, hn::Vec<D
                                                  NativeBFloat16) {
 #if defined(__AVX512BF16__) && HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
   if constexpr (std::is_same_v<D, hn::ScalableTag<float>>) {
-    alignas(64) static constexpr std::uint16_t kZip[32] = {
+    alignas(64) static constexpr std::uint16_t kInterleave[32] = {
         0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     const __m512bh both = _mm512_cvtne2ps_pbh(odd.raw, even.raw);
     __m512i bits;
     __builtin_memcpy(&bits, &both, sizeof bits);
     return hn::Vec<hn::RebindToUnsigned<D>>{
-        _mm512_permutexvar_epi16(_mm512_load_si512(kZip), bits)};
+        _mm512_permutexvar_epi16(_mm512_load_si512(kInterleave), bits)};
   }
 #endif
   return Pack(d, even, odd, BFloat16{});
@@ -63,8 +63,8 @@ HWY_INLINE void StoreWords(hn::Vec<D> even, hn::Vec<D> odd, D d, B* p) {
 #if HWY_TARGET != HWY_SCALAR
 // One vector of words of each member: pairs 2j (even coefficients) and 2j + 1 (odd).
 template <bool kStream, class D, class B>
-HWY_INLINE void TurnWords(D d, const B* x, B* y, Index half, hn::Vec<D> ce, hn::Vec<D> se,
-                          hn::Vec<D> co, hn::Vec<D> so) {
+HWY_INLINE void RotateHalfWords(D d, const B* x, B* y, Index half, hn::Vec<D> ce, hn::Vec<D> se,
+                                hn::Vec<D> co, hn::Vec<D> so) {
   hn::Vec<D> ae, ao, be, bo;
   LoadWords(d, x, ae, ao);
   LoadWords(d, x + half, be, bo);
@@ -73,9 +73,9 @@ HWY_INLINE void TurnWords(D d, const B* x, B* y, Index half, hn::Vec<D> ce, hn::
   StoreWords<kStream>(hn::MulAdd(ae, se, hn::Mul(be, ce)), hn::MulAdd(ao, so, hn::Mul(bo, co)), d,
                       y + half);
 }
-template <class B, int kVectors, class D, class H>
-HWY_INLINE void TurnHalfWords(D d, const float* c, const float* s, const H& heads, Index offset,
-                              Index half) {
+template <int kVectors, class D, class H>
+HWY_INLINE void RotateHalfWordsGroup(D d, const float* c, const float* s, const H& heads,
+                                     Index offset, Index half) {
   const Index n = 2 * static_cast<Index>(hn::Lanes(d));
   hn::Vec<D> c0, s0, c1, s1, c2, s2, c3, s3;
   hn::LoadInterleaved2(d, c, c0, c1);
@@ -85,44 +85,47 @@ HWY_INLINE void TurnHalfWords(D d, const float* c, const float* s, const H& head
     hn::LoadInterleaved2(d, c + n, c2, c3);
     hn::LoadInterleaved2(d, s + n, s2, s3);
   }
-  for (auto h = WalkFrom(heads, offset); h.left > 0; h.next()) {
+  for (auto h = CursorAt(heads, offset); h.left > 0; h.next()) {
     if (h.ahead != 0) {
-      AskFor(h.x + h.ahead, kVectors * n);
-      AskFor(h.x + half + h.ahead, kVectors * n);
+      PrefetchLines(h.x + h.ahead, kVectors * n);
+      PrefetchLines(h.x + half + h.ahead, kVectors * n);
     }
-    TurnWords<kStreamed<H>>(d, h.x, h.y, half, c0, s0, c1, s1);
-    if constexpr (kVectors > 1) TurnWords<kStreamed<H>>(d, h.x + n, h.y + n, half, c2, s2, c3, s3);
+    RotateHalfWords<kNonTemporal<H>>(d, h.x, h.y, half, c0, s0, c1, s1);
+    if constexpr (kVectors > 1)
+      RotateHalfWords<kNonTemporal<H>>(d, h.x + n, h.y + n, half, c2, s2, c3, s3);
   }
 }
-template <class B, class H>
-HWY_INLINE void TurnHalfBFloat16(const Coefficients<float>& f, const H& heads, Index half,
-                                 Index pairs) {
+template <class H>
+HWY_INLINE void RotateHalfBFloat16(const Coefficients<float>& f, const H& heads, Index half,
+                                   Index pairs) {
   const hn::ScalableTag<float> d;
   const Index n = 2 * static_cast<Index>(hn::Lanes(d));
   const float *c = f.cos_a, *s = f.sin_a;
   Index i = 0;
-  for (; i + 2 * n <= pairs; i += 2 * n) TurnHalfWords<B, 2>(d, c + i, s + i, heads, i, half);
+  for (; i + 2 * n <= pairs; i += 2 * n) RotateHalfWordsGroup<2>(d, c + i, s + i, heads, i, half);
   if (i + n <= pairs) {
-    TurnHalfWords<B, 1>(d, c + i, s + i, heads, i, half);
+    RotateHalfWordsGroup<1>(d, c + i, s + i, heads, i, half);
     i += n;
   }
   const hn::CappedTag<float, 4> d4;
   if (8 < n)
-    for (; i + 8 <= pairs; i += 8) TurnHalfWords<B, 1>(d4, c + i, s + i, Stored(heads), i, half);
-  if (i < pairs) TurnPlainRuns<B>(f, heads, {1, half}, {1, half}, i, pairs);
+    for (; i + 8 <= pairs; i += 8)
+      RotateHalfWordsGroup<1>(d4, c + i, s + i, Temporal(heads), i, half);
+  if (i < pairs) RotatePlainRuns(f, heads, {1, half}, {1, half}, i, pairs);
 }
 
 // Interleaved: even elements are the first members, odd the second.
 template <bool kStream, class D, class B>
-HWY_INLINE void CrossWords(D d, const B* x, B* y, hn::Vec<D> ca, hn::Vec<D> sa, hn::Vec<D> cb,
-                           hn::Vec<D> sb) {
+HWY_INLINE void RotateInterleavedWords(D d, const B* x, B* y, hn::Vec<D> ca, hn::Vec<D> sa,
+                                       hn::Vec<D> cb, hn::Vec<D> sb) {
   hn::Vec<D> a, b;
   LoadWords(d, x, a, b);
   StoreWords<kStream>(hn::NegMulAdd(b, sa, hn::Mul(a, ca)), hn::MulAdd(a, sb, hn::Mul(b, cb)), d,
                       y);
 }
-template <class B, int kVectors, class D, class H>
-HWY_INLINE void CrossGroupWords(D d, const float* c, const float* s, const H& heads, Index offset) {
+template <int kVectors, class D, class H>
+HWY_INLINE void RotateInterleavedWordsGroup(D d, const float* c, const float* s, const H& heads,
+                                            Index offset) {
   const auto n = static_cast<Index>(hn::Lanes(d));
   const auto c0 = hn::LoadU(d, c), s0 = hn::LoadU(d, s);
   auto c1 = c0, s1 = s0, c2 = c0, s2 = s0, c3 = c0, s3 = s0;
@@ -131,28 +134,31 @@ HWY_INLINE void CrossGroupWords(D d, const float* c, const float* s, const H& he
     c2 = hn::LoadU(d, c + 2 * n), s2 = hn::LoadU(d, s + 2 * n);
     c3 = hn::LoadU(d, c + 3 * n), s3 = hn::LoadU(d, s + 3 * n);
   }
-  for (auto h = WalkFrom(heads, offset); h.left > 0; h.next()) {
-    if (h.ahead != 0) AskFor(h.x + h.ahead, 2 * kVectors * n);
-    CrossWords<kStreamed<H>>(d, h.x, h.y, c0, s0, c0, s0);
+  for (auto h = CursorAt(heads, offset); h.left > 0; h.next()) {
+    if (h.ahead != 0) PrefetchLines(h.x + h.ahead, 2 * kVectors * n);
+    RotateInterleavedWords<kNonTemporal<H>>(d, h.x, h.y, c0, s0, c0, s0);
     if constexpr (kVectors > 1) {
-      CrossWords<kStreamed<H>>(d, h.x + 2 * n, h.y + 2 * n, c1, s1, c1, s1);
-      CrossWords<kStreamed<H>>(d, h.x + 4 * n, h.y + 4 * n, c2, s2, c2, s2);
-      CrossWords<kStreamed<H>>(d, h.x + 6 * n, h.y + 6 * n, c3, s3, c3, s3);
+      RotateInterleavedWords<kNonTemporal<H>>(d, h.x + 2 * n, h.y + 2 * n, c1, s1, c1, s1);
+      RotateInterleavedWords<kNonTemporal<H>>(d, h.x + 4 * n, h.y + 4 * n, c2, s2, c2, s2);
+      RotateInterleavedWords<kNonTemporal<H>>(d, h.x + 6 * n, h.y + 6 * n, c3, s3, c3, s3);
     }
   }
 }
-template <class B, class H>
-HWY_INLINE void TurnInterleavedBFloat16(const Coefficients<float>& f, const H& heads, Index pairs) {
+template <class H>
+HWY_INLINE void RotateInterleavedBFloat16(const Coefficients<float>& f, const H& heads,
+                                          Index pairs) {
   const hn::ScalableTag<float> d;
   const auto n = static_cast<Index>(hn::Lanes(d));
   const float *c = f.cos_a, *s = f.sin_a;
   Index i = 0;
-  for (; i + 4 * n <= pairs; i += 4 * n) CrossGroupWords<B, 4>(d, c + i, s + i, heads, 2 * i);
-  for (; i + n <= pairs; i += n) CrossGroupWords<B, 1>(d, c + i, s + i, heads, 2 * i);
+  for (; i + 4 * n <= pairs; i += 4 * n)
+    RotateInterleavedWordsGroup<4>(d, c + i, s + i, heads, 2 * i);
+  for (; i + n <= pairs; i += n) RotateInterleavedWordsGroup<1>(d, c + i, s + i, heads, 2 * i);
   const hn::CappedTag<float, 4> d4;
   if (4 < n)
-    for (; i + 4 <= pairs; i += 4) CrossGroupWords<B, 1>(d4, c + i, s + i, Stored(heads), 2 * i);
-  if (i < pairs) TurnPlainRuns<B>(f, heads, {2, 1}, {2, 1}, i, pairs);
+    for (; i + 4 <= pairs; i += 4)
+      RotateInterleavedWordsGroup<1>(d4, c + i, s + i, Temporal(heads), 2 * i);
+  if (i < pairs) RotatePlainRuns(f, heads, {2, 1}, {2, 1}, i, pairs);
 }
 #endif
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where cosines and sines stand in a row that holds both.
 #pragma once
-#include "posenc/phase.h"
+#include "posenc/core/rotation.h"
 
 namespace posenc::detail {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way through tensors that lie in memory rather than in the cache: the heads of a token in
-// runs a page apart or as they lie, outputs around the cache.
+// The path through tensors that lie in memory rather than in the cache: the heads of a token in
+// runs a page apart or in sequence, outputs around the cache.
 #include <cstring>
 
 #include "kernels/rotate.h"
+#include "kernels/rotate_heads-inl.h"
 #include "kernels/token.h"
-#include "kernels/turn-inl.h"
 
 #if defined(POSENC_KERNELS_ROUTE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_ROUTE_INL_H_
@@ -21,35 +21,37 @@ namespace posenc::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Bytes that are turned before they are streamed (more than that, and reading waits for writing),
+// Bytes that are rotated before they are streamed (more than that, and reading waits for writing),
 // the widest head that is streamed, and a line of the cache.
 inline constexpr Index kStreamGroup = 1024, kStreamBuffer = 8 * 1024, kLine = 64;
-// A run of heads is a page or more. Bytes that input is asked for early, in one run and in several
-// (there what would lie behind the end of a run is asked for in the next token); beside streams of
-// writing nothing is asked for, they compete. Heads a page and more apart: that many of them early.
-inline constexpr Index kPage = 4096, kAheadAlone = 2048, kAheadOfRun = 1024, kHeadsAhead = 3;
-// Where memory is read as it lies: bytes of a token that are asked for before its phase is made, or
-// memory would wait meanwhile.
-inline constexpr Index kAskFirst = 256;
-// Where only a part of each head turns, the lines between end the machine's own streams of reading:
-// whole heads are asked for that many bytes early, into the second cache, that many at a time.
-inline constexpr Index kAskPartsEarly = 8192, kAskPartsAtOnce = 1024;
-// Of a table's row, while the token before it is turned: 64 pairs in float32 twice.
-inline constexpr Index kMostOfRow = 1024;
+// A run of heads is a page or more. Bytes that input is prefetched ahead, in one run and in several
+// (there what would lie behind the end of a run is prefetched in the next token); beside streams of
+// writing nothing is, they compete. Heads a page and more apart: that many of them ahead.
+inline constexpr Index kPage = 4096, kPrefetchBytes = 2048, kPrefetchRunBytes = 1024,
+                       kPrefetchHeads = 3;
+// Where memory is read sequentially: bytes of a token that are prefetched before its phase is made,
+// or memory would wait meanwhile.
+inline constexpr Index kPrefetchFirst = 256;
+// Where only a part of each head rotates, the lines between end the machine's own streams of
+// reading: whole heads are prefetched that many bytes ahead, into the second cache, that many at a
+// time.
+inline constexpr Index kPrefetchPartsAhead = 8192, kPrefetchPartsBytes = 1024;
+// Of a table's row, while the token before it is rotated: 64 pairs in float32 twice.
+inline constexpr Index kMaxPrefetchedRow = 1024;
 
 // Where heads lie far apart: tokens held at once, the pairs of each at most, and heads that are
-// turned for one of them before the next (as it lies: while as many more are asked for).
+// rotated for one of them before the next (sequential: while as many more are prefetched).
 inline constexpr Index kBlockTokens = 8, kBlockPairs = 128, kBlockHeads = 4;
 
-// The way through the heads of a token, the same for all tokens of a call.
-struct Route {
+// The path through the heads of a token, the same for all tokens of a call.
+struct RotatePath {
   bool plain = true;      // one head after the other, as in the cache
   bool block = false;     // heads far apart: several tokens at once
   bool together = false;  // q and k in one, else one after the other
   Index per[2] = {0, 0};  // heads a run, of q and k; 0: all
   bool stream[2] = {false, false};
-  Index ahead[2] = {0, 0};  // bytes
-  Index asked[2] = {0, 0};  // heads that are asked for at once (plain only); 0: none is
+  Index ahead[2] = {0, 0};       // bytes
+  Index prefetched[2] = {0, 0};  // heads that are prefetched at once (plain only); 0: none is
 };
 
 struct Streamer {
@@ -89,7 +91,7 @@ HWY_INLINE void StreamBytes(Streamer& s, std::uint8_t* to, Index bytes) {
   s.next = to + bytes;
 }
 
-// Whether a tensor is written around the cache: one block that turns all heads alike.
+// Whether a tensor is written around the cache: one block that rotates all heads alike.
 template <class T>
 HWY_INLINE bool Streamed(const RotateCall& call, const Heads& in, const Heads& out) {
   if (!call.stream || in.data == out.data || call.block_count != 1) return false;
@@ -110,12 +112,12 @@ HWY_INLINE bool WholeLines(const RotateCall& call, const Heads& out) {
           (kLine - 1)) == 0;
 }
 
-// Runs of a token that are a page apart; everything in one where memory is read as it lies.
+// Runs of a token that are a page apart; everything in one where memory is read sequentially.
 template <class T>
-HWY_INLINE void ShareOut(const RotateCall& call, Index bytes, Route& r) {
-  if (call.way == MemoryWay::as_it_lies) return;
+HWY_INLINE void SplitIntoRuns(const RotateCall& call, Index bytes, RotatePath& r) {
+  if (call.access == AccessPattern::sequential) return;
   const auto size = static_cast<Index>(sizeof(T));
-  const Index run = bytes / (kMostRuns - 2) > kPage ? bytes / (kMostRuns - 2) : kPage;
+  const Index run = bytes / (kMaxRuns - 2) > kPage ? bytes / (kMaxRuns - 2) : kPage;
   for (int which = 0; which < 2; ++which) {
     const Heads& in = which == 0 ? call.in->q : call.in->k;
     if (in.data != nullptr && in.heads > 0)
@@ -123,22 +125,22 @@ HWY_INLINE void ShareOut(const RotateCall& call, Index bytes, Route& r) {
   }
 }
 
-// Heads to ask for at once, or 0. Where less than two fifths of a head turn, the lines that nobody
-// reads cost more than the machine's waiting for the others.
+// Heads to prefetch at once, or 0. Where less than two fifths of a head rotate, the lines that
+// nobody reads cost more than the machine's waiting for the others.
 template <class T>
-HWY_INLINE Index AskedAtOnce(const RotateCall& call, const Heads& in, const Heads& out) {
+HWY_INLINE Index PrefetchedHeads(const RotateCall& call, const Heads& in, const Heads& out) {
   if (call.gap_count == 0 || call.block_count != 1 || in.data != out.data || in.dim_stride != 1 ||
       in.head_stride != in.dim || 2 * call.blocks[0].pairs * 5 < in.dim * 2)
     return 0;
-  const Index heads = kAskPartsAtOnce / (in.dim * static_cast<Index>(sizeof(T)));
+  const Index heads = kPrefetchPartsBytes / (in.dim * static_cast<Index>(sizeof(T)));
   return heads > 0 ? heads : 1;
 }
 
 template <class T>
-HWY_INLINE Route RouteOf(const RotateCall& call) {
-  Route r;
+HWY_INLINE RotatePath PathOf(const RotateCall& call) {
+  RotatePath r;
   if (!call.large) return r;
-  const bool pages = call.way == MemoryWay::several_pages;
+  const bool pages = call.access == AccessPattern::interleave_pages;
   const auto size = static_cast<Index>(sizeof(T));
   Index bytes = 0;
   const RotaryTables* t = call.block_count == 1 ? call.blocks : nullptr;
@@ -158,19 +160,19 @@ HWY_INLINE Route RouteOf(const RotateCall& call) {
     first = false, stream = r.stream[which];
     const Index stride = in.head_stride * size;
     const bool far = stride >= kPage || stride <= -kPage;
-    r.ahead[which] = !pages ? 0 : far ? kHeadsAhead * stride : kAheadAlone;
+    r.ahead[which] = !pages ? 0 : far ? kPrefetchHeads * stride : kPrefetchBytes;
     const Index step = in.token_stride * size;
     r.block = r.block && far && step < kPage && step > -kPage && in.dim_stride == 1 &&
               out.dim_stride == 1 && (!r.stream[which] || WholeLines<T>(call, out));
     bytes += in.heads * stride;
-    if (!pages) r.asked[which] = AskedAtOnce<T>(call, in, out);
+    if (!pages) r.prefetched[which] = PrefetchedHeads<T>(call, in, out);
   }
   // As far as the conditions of runs are of the call rather than of memory, blocks have them too.
   r.block = r.block && of_call;
   r.plain = !pages && !r.block && !r.stream[0] && !r.stream[1];
   if (r.plain || !runs || (pages && bytes < 2 * kPage)) return r;
-  ShareOut<T>(call, bytes, r);
-  r.ahead[0] = r.ahead[1] = stream || !pages ? 0 : kAheadOfRun;
+  SplitIntoRuns<T>(call, bytes, r);
+  r.ahead[0] = r.ahead[1] = stream || !pages ? 0 : kPrefetchRunBytes;
   r.together = true;
   r.stream[0] = r.stream[1] = stream;
   return r;

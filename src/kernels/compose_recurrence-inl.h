@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of sines at consecutive positions, walked from exact ones channel by channel.
+// Rows of sines at consecutive positions by recurrence from exact ones, channel by channel.
 #include <type_traits>
 
-#include "kernels/compose_walk_plain-inl.h"
-#include "kernels/compose_walk_vectors-inl.h"
+#include "kernels/compose_recurrence_plain-inl.h"
+#include "kernels/compose_recurrence_vectors-inl.h"
 
 #if defined(POSENC_KERNELS_COMPOSE_WALK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef POSENC_KERNELS_COMPOSE_WALK_INL_H_
@@ -18,12 +18,12 @@ HWY_BEFORE_NAMESPACE();
 namespace posenc::detail {
 namespace HWY_NAMESPACE {
 template <class T>
-using WalkOf = std::conditional_t<sizeof(T) == 4, WideWalk, NarrowWalk>;
+using RecurrenceOf = std::conditional_t<sizeof(T) == 4, DoubleRecurrence, FloatRecurrence>;
 
-// Whether the plan has prepared a phase for walking.
+// Whether the plan has prepared a phase for the recurrence.
 template <class T>
-HWY_INLINE bool Walks(const ComposeSource& s) {
-  return TurningOf<typename WalkOf<T>::Start>(s).by_one.cosine != nullptr;
+HWY_INLINE bool HasRecurrence(const ComposeSource& s) {
+  return RotationOf<typename RecurrenceOf<T>::Start>(s).by_one.cosine != nullptr;
 }
 }  // namespace HWY_NAMESPACE
 }  // namespace posenc::detail

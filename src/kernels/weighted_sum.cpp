@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/weigh.h"
+#include "kernels/weighted_sum.h"
 
 #include "core/isa_table.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/weigh.cpp"
+#define HWY_TARGET_INCLUDE "kernels/weighted_sum.cpp"
 #include <hwy/foreach_target.h>  // NOLINT: includes this file once a target
 
 #include <hwy/highway.h>
@@ -42,7 +42,7 @@ HWY_INLINE void store(hn::Vec<D> v, float* p) {
 
 // A vector of channels from c on.
 template <class In, class Out>
-HWY_INLINE void one_vector(const Weigh& w, Index c) {
+HWY_INLINE void one_vector(const WeightedSum& w, Index c) {
   const D d;
   const auto row = [&](Index k) { return static_cast<const In*>(w.rows[k]) + c; };
   auto sum = hn::Mul(hn::Set(d, w.weight[0]), load(row(0)));
@@ -52,7 +52,7 @@ HWY_INLINE void one_vector(const Weigh& w, Index c) {
 
 // Four at once hide the latency of the sums. (No array of them: vectors of SVE have no size here.)
 template <class In, class Out>
-HWY_INLINE void four_vectors(const Weigh& w, Index c) {
+HWY_INLINE void four_vectors(const WeightedSum& w, Index c) {
   const D d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
   const auto row = [&](Index k) { return static_cast<const In*>(w.rows[k]) + c; };
@@ -74,7 +74,7 @@ HWY_INLINE void four_vectors(const Weigh& w, Index c) {
 }
 
 template <class In, class Out>
-void weigh(const Weigh& w) {
+void weighted_sum(const WeightedSum& w) {
   Out* out = static_cast<Out*>(w.out);
   if (w.taps == 0) {
     for (Index c = 0; c < w.width; ++c) out[c] = 0;
@@ -100,12 +100,12 @@ void weigh(const Weigh& w) {
   for (Index i = 0; c + i < w.width; ++i) out[c + i] = result[i];
 }
 
-constexpr WeighKernels kKernels{weigh<double, double>,  weigh<double, float>,
-                                weigh<float, double>,   weigh<float, float>,
-                                weigh<Float16, double>, weigh<BFloat16, double>};
+constexpr WeightedSumKernels kKernels{
+    weighted_sum<double, double>, weighted_sum<double, float>,   weighted_sum<float, double>,
+    weighted_sum<float, float>,   weighted_sum<Float16, double>, weighted_sum<BFloat16, double>};
 }  // namespace
 
-const WeighKernels* table_of_weigh() {
+const WeightedSumKernels* table_of_weighted_sum() {
   return &kKernels;
 }
 
@@ -115,9 +115,9 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace posenc::detail {
-HWY_EXPORT(table_of_weigh);
-const WeighKernels& weigh_kernels(Isa isa) {
-  return *isa_entry(HWY_DISPATCH_TABLE(table_of_weigh), isa)();
+HWY_EXPORT(table_of_weighted_sum);
+const WeightedSumKernels& weighted_sum_kernels(Isa isa) {
+  return isa_kernels(HWY_DISPATCH_TABLE(table_of_weighted_sum), isa);
 }
 }  // namespace posenc::detail
 #endif

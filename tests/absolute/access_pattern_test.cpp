@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/memory_way.h"
+#include "core/access_pattern.h"
 #include "posenc/absolute/learned.h"
 #include "posenc/absolute/plan.h"
 #include "posenc/absolute/sinusoidal.h"
@@ -15,20 +15,20 @@
 namespace posenc {
 namespace {
 
-using detail::MemoryWay;
+using detail::AccessPattern;
 
 constexpr Index kBatch = 3, kTokens = 75, kRows = 90;
 
 class BothWays : public ::testing::TestWithParam<DType> {
  protected:
-  void TearDown() override { detail::reset_memory_way(); }
+  void TearDown() override { detail::reset_access_pattern(); }
 };
 
-// y of tokens [begin, end) of each sequence, by a plan made for the way.
-std::vector<std::uint16_t> composed(const LoweredInput& low, DType type, Index width, MemoryWay way,
-                                    const std::vector<Index>& at, bool shared, Index begin,
-                                    Index end) {
-  detail::force_memory_way(way);
+// y of tokens [begin, end) of each sequence, by a plan made for the pattern.
+std::vector<std::uint16_t> composed(const LoweredInput& low, DType type, Index width,
+                                    AccessPattern pattern, const std::vector<Index>& at,
+                                    bool shared, Index begin, Index end) {
+  detail::force_access_pattern(pattern);
   const InputPlan plan(low, type);
   const auto halves = static_cast<std::size_t>(size_of(type) / 2);
   std::vector<std::uint16_t> x(static_cast<std::size_t>(kBatch * kTokens * width) * halves);
@@ -61,14 +61,15 @@ void expect_same_bits(DType type, Index width) {
     for (Index t = 0; t < kTokens; ++t) at.push_back(t + 5 * b);
   for (const LoweredInput* low : {&sines, &halves, &learned})
     for (const bool shared : {false, true}) {
-      const auto all = [&](MemoryWay way, Index begin, Index end) {
-        return composed(*low, type, width, way, at, shared, begin, end);
+      const auto all = [&](AccessPattern pattern, Index begin, Index end) {
+        return composed(*low, type, width, pattern, at, shared, begin, end);
       };
-      const auto whole = all(MemoryWay::as_it_lies, 0, kTokens);
-      EXPECT_EQ(whole, all(MemoryWay::several_pages, 0, kTokens)) << shared;
+      const auto whole = all(AccessPattern::sequential, 0, kTokens);
+      EXPECT_EQ(whole, all(AccessPattern::interleave_pages, 0, kTokens)) << shared;
       // A part alone: what it meets is as in the whole, what lies around it is as it was.
-      for (const MemoryWay way : {MemoryWay::as_it_lies, MemoryWay::several_pages}) {
-        const auto part = all(way, 13, 58), untouched = all(way, 0, 0);
+      for (const AccessPattern pattern :
+           {AccessPattern::sequential, AccessPattern::interleave_pages}) {
+        const auto part = all(pattern, 13, 58), untouched = all(pattern, 0, 0);
         const auto row = static_cast<std::size_t>(width * size_of(type) / 2);
         for (std::size_t r = 0; r < part.size() / row; ++r) {
           const Index t = static_cast<Index>(r) % kTokens;
@@ -91,24 +92,24 @@ INSTANTIATE_TEST_SUITE_P(All, BothWays,
                          ::testing::Values(DType::f32, DType::bf16, DType::f16, DType::f64),
                          [](const auto& type) { return std::string(name(type.param)); });
 
-TEST(MemoryWay, ComesFromTheEnvironmentOrIsRefused) {
-  const char* before = std::getenv("POSENC_MEMORY_WAY");
+TEST(AccessPattern, ComesFromTheEnvironmentOrIsRefused) {
+  const char* before = std::getenv("POSENC_ACCESS_PATTERN");
   const std::string kept = before != nullptr ? before : "";
   const auto said = [](const char* text) {
-    setenv("POSENC_MEMORY_WAY", text, 1);
-    detail::reset_memory_way();
-    return detail::memory_way();
+    setenv("POSENC_ACCESS_PATTERN", text, 1);
+    detail::reset_access_pattern();
+    return detail::access_pattern();
   };
-  EXPECT_EQ(said("as_it_lies"), MemoryWay::as_it_lies);
-  EXPECT_EQ(said("several_pages"), MemoryWay::several_pages);
+  EXPECT_EQ(said("sequential"), AccessPattern::sequential);
+  EXPECT_EQ(said("interleave_pages"), AccessPattern::interleave_pages);
   EXPECT_EQ(test::refusal([&] { said("pages"); }),
-            "[POSENC_MEMORY_WAY] must be as_it_lies or several_pages, got \"pages\"");
+            "[POSENC_ACCESS_PATTERN] must be sequential or interleave_pages, got \"pages\"");
   said("");
   if (before != nullptr)
-    setenv("POSENC_MEMORY_WAY", kept.c_str(), 1);
+    setenv("POSENC_ACCESS_PATTERN", kept.c_str(), 1);
   else
-    unsetenv("POSENC_MEMORY_WAY");
-  detail::reset_memory_way();
+    unsetenv("POSENC_ACCESS_PATTERN");
+  detail::reset_access_pattern();
 }
 
 }  // namespace

@@ -8,20 +8,20 @@
 namespace posenc::detail {
 
 // out[c] = sum over k < taps of weight[k] rows[k][c], c < width, in the order of k.
-struct Weigh {
+struct WeightedSum {
   const void* const* rows;
   const double* weight;
   Index taps, width;
   void* out;
 };
 
-struct WeighKernels {
-  void (*f64_f64)(const Weigh&);
-  void (*f64_f32)(const Weigh&);
-  void (*f32_f64)(const Weigh&);
-  void (*f32_f32)(const Weigh&);
-  void (*f16_f64)(const Weigh&);
-  void (*bf16_f64)(const Weigh&);
+struct WeightedSumKernels {
+  void (*f64_f64)(const WeightedSum&);
+  void (*f64_f32)(const WeightedSum&);
+  void (*f32_f64)(const WeightedSum&);
+  void (*f32_f32)(const WeightedSum&);
+  void (*f16_f64)(const WeightedSum&);
+  void (*bf16_f64)(const WeightedSum&);
 
   // From rows of a float type into double.
   auto into_f64(DType from) const noexcept {
@@ -32,6 +32,6 @@ struct WeighKernels {
   }
 };
 // Throws what isa_dispatch_index throws.
-const WeighKernels& weigh_kernels(Isa);
+const WeightedSumKernels& weighted_sum_kernels(Isa);
 
 }  // namespace posenc::detail

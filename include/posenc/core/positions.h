@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A list of positions: what every plan and kernel takes. posenc/positions.h makes them.
+#pragma once
+#include "posenc/core/dtype.h"
+
+namespace posenc {
+
+// A view: [axes][batch][tokens] of i64, i32 or f64. batch_stride 0: every row has the same.
+struct Positions {
+  const void* data = nullptr;
+  DType type = DType::i64;
+  std::int32_t axes = 1;
+  Index count = 0;  // tokens
+  Index batch = 1;  // rows; 1 serves every batch, whatever its stride
+  Index token_stride = 1, batch_stride = 0, axis_stride = 0;
+};
+
+}  // namespace posenc

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner rotation with elements of two types: bf16 rows become f32 ones on the way, bit for bit
+// what the f32 kernel makes of them; f32 rows become bf16 ones, rounded once.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/pack_test.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/rotate_chunk-inl.h"
+
+#ifndef POSENC_TESTS_KERNELS_PACK_ONCE_
+#define POSENC_TESTS_KERNELS_PACK_ONCE_
+namespace posenc::detail {
+// Heads of one token at a position, from x to y, both dense.
+struct PackCall {
+  const RotaryTables* tables;
+  Index position, heads;
+  const void* x;
+  void* y;
+};
+struct PackKernels {
+  void (*bf16_to_f32)(const PackCall&);
+  void (*f32_to_bf16)(const PackCall&);
+  void (*plain)(const PackCall&);  // bf16 to f32, pair by pair
+};
+}  // namespace posenc::detail
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace posenc::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <class In, class Out, bool kPlain>
+void pack(const PackCall& call) {
+  using H = TokenHeads<In, Out>;
+  const RotaryTables& t = *call.tables;
+  alignas(64) float c[8][kChunk + kPadding];
+  const CoefficientScratch<float> scratch{c[0], c[1], c[2], c[3], c[4], c[6]};
+  TokenPosition position{};
+  position.whole[0] = static_cast<std::uint64_t>(call.position);
+  const PairLayout order = LayoutOf(t, true, RotateMode::forward);
+  const CoefficientSource source{&t, &kNoRows, 0, RotateMode::forward};
+  for (Index first = 0; first < t.pairs; first += kChunk) {
+    Chunk<float> chunk = CoefficientsOf(source, position, 0, 0, 0, first, scratch);
+    PrepareCoefficients<H>(chunk, order);
+    const Index channel = t.offset + first * order.step;
+    const H heads{static_cast<const In*>(call.x) + channel, static_cast<Out*>(call.y) + channel,
+                  call.heads, t.head_dim, t.head_dim};
+    if (kPlain)
+      RotatePlainRuns(chunk.f, heads, order, order, 0, chunk.n);
+    else
+      RotateRuns(chunk, heads, order, 1, 1);
+  }
+}
+constexpr PackKernels kKernels{pack<BFloat16, float, false>, pack<float, BFloat16, false>,
+                               pack<BFloat16, float, true>};
+}  // namespace
+
+const PackKernels* table_of_pack() {
+  return &kKernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace posenc::detail
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "core/isa_table.h"
+#include "posenc/rotary/plan.h"
+
+namespace posenc {
+namespace detail {
+HWY_EXPORT(table_of_pack);
+const PackKernels& pack_kernels(Isa isa) {
+  return isa_kernels(HWY_DISPATCH_TABLE(table_of_pack), isa);
+}
+}  // namespace detail
+namespace {
+
+constexpr Index kHeads = 3, kPosition = 4711;
+
+RotarySpec spec_of(Index pairs, Pairing pairing) {
+  RotarySpec spec;
+  spec.head_dim = 2 * pairs;
+  RotaryBlock b;
+  b.pairing = pairing;
+  b.spectrum = geometric_spectrum(10000, 2 * pairs);
+  b.spectrum.gain = 1.25;
+  spec.blocks.push_back(b);
+  return spec;
+}
+
+// Random bf16 numbers, and the same as floats.
+struct Row {
+  std::vector<std::uint16_t> bf16;
+  std::vector<float> f32;
+};
+Row random_row(Index n) {
+  std::mt19937 gen(11);
+  Row r;
+  for (Index i = 0; i < n; ++i) {
+    const float x = std::uniform_real_distribution<float>(-3, 3)(gen);
+    r.bf16.push_back(bf16_from(x));
+    r.f32.push_back(f32_from_bf16(r.bf16.back()));
+  }
+  return r;
+}
+
+class Pack : public testing::Test {
+ protected:
+  void TearDown() override { reset_isa(); }
+};
+
+TEST_F(Pack, BFloat16RotatedIntoFloatsIsTheFloatKernel) {
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Pairing pairing : {Pairing::half_split, Pairing::interleaved})
+      for (const Index pairs : {1, 4, 13, 32, 64, 100, 300}) {
+        const RotarySpec spec = spec_of(pairs, pairing);
+        const RotaryPlan plan(spec, DType::f32);
+        const Index n = kHeads * spec.head_dim;
+        const Row x = random_row(n);
+        std::vector<float> want = x.f32, got(static_cast<std::size_t>(n), NAN), plain = got;
+        plan.apply({heads(want.data(), 1, kHeads, spec.head_dim), {}},
+                   positions(std::span<const Index>(&kPosition, 1)));
+        const RotaryTables& tables = plan.tables()[0];
+        const detail::PackKernels& k = detail::pack_kernels(isa);
+        k.bf16_to_f32({&tables, kPosition, kHeads, x.bf16.data(), got.data()});
+        EXPECT_EQ(got, want) << name(isa) << " " << pairs << " " << enum_text(pairing);
+        k.plain({&tables, kPosition, kHeads, x.bf16.data(), plain.data()});
+        for (std::size_t i = 0; i < plain.size(); ++i)
+          ASSERT_NEAR(plain[i], got[i], 1e-6) << name(isa) << " " << pairs;
+        // The other way the same sums are rounded once.
+        std::vector<std::uint16_t> back(static_cast<std::size_t>(n));
+        k.f32_to_bf16({&tables, kPosition, kHeads, x.f32.data(), back.data()});
+        for (std::size_t i = 0; i < back.size(); ++i)
+          ASSERT_EQ(back[i], bf16_from(want[i])) << name(isa) << " " << pairs << " " << i;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace posenc
+#endif
