@@ -100,9 +100,13 @@ std::vector<Figure> plot_decay(const Drawn& d) {
                    "line for all layers that rotate alike: mean over neighbouring "
                    "distances."}};
   Band b = band(d.spec, last);
-  b.mean.name = "all channels equal: mean of cos(distance x frequency)";
+  const bool decays = std::any_of(d.spec.blocks.begin(), d.spec.blocks.end(),
+                                  [](const RotaryBlock& x) { return !x.log2_decay.empty(); });
+  b.mean.name = fmt::format("all channels equal: mean of {}cos(distance x frequency)",
+                            decays ? "decay x " : "");
   b.least.name = "least among neighbouring distances", b.largest.name = "largest";
-  b.bound.name = "bound: |mean of exp(i distance x frequency)|";
+  b.bound.name =
+      fmt::format("bound: |mean of {}exp(i distance x frequency)|", decays ? "decay x " : "");
   b.mean.color = 0, b.bound.color = 1, b.least.color = b.largest.color = 4;
   b.least.dashed = b.largest.dashed = b.bound.dashed = true;
   c.series = {std::move(b.mean), std::move(b.least), std::move(b.largest)};
