@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of positions in the weights beside a config: found, read, and what the doctor says of
 // them.
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 
