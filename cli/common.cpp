@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "posenc/absolute/input_term.h"
+#include "posenc/core/array_lookup.h"
 #include "posenc/core/error.h"
 #include "posenc/core/fields.h"
 #include "posenc/relative/term.h"

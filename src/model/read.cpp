@@ -62,8 +62,8 @@ std::string acts_in(const LayerSpec& layer, const std::vector<InputEncoding>& in
 
 }  // namespace
 
-ModelSpec read_model(const std::filesystem::path& given, const ReadOptions& options) {
-  std::filesystem::path path = given;
+ModelSpec read_model(const FilePath& given, const ReadOptions& options) {
+  std::filesystem::path path(given.string());
   std::error_code problem;
   if (std::filesystem::is_directory(path, problem))
     path = model_in(path, options.reader == "llama_cpp");

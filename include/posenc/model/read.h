@@ -5,15 +5,15 @@
 // guesses, and throws FormatError only for what is no JSON or no GGUF at all. Callers refuse on
 // has_error().
 #pragma once
-#include <filesystem>
 #include <string>
 
+#include "posenc/core/file_path.h"
 #include "posenc/model/read_options.h"
 #include "posenc/model/spec.h"
 
 namespace posenc {
 
-POSENC_API ModelSpec read_model(const std::filesystem::path&, const ReadOptions& = {});
+POSENC_API ModelSpec read_model(const FilePath&, const ReadOptions& = {});
 // The text of a config.json. As parse_json, but Python's NaN and Infinity may stand under keys that
 // say nothing of positions, as real files have them (null then); elsewhere FormatError.
 POSENC_API Json parse_config(std::string_view text, const std::string& file);
