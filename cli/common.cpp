@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "posenc/absolute/input_term.h"
+#include "posenc/core/array_lookup.h"
 #include "posenc/core/error.h"
 #include "posenc/core/fields.h"
 #include "posenc/core/printable.h"

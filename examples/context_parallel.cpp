@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Context parallelism: every rank rotates its own shard of a long sequence, by true positions.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <vector>
 

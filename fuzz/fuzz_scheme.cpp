@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "fuzz/law.h"
+#include "posenc/core/array_lookup.h"
 #include "posenc/core/fields.h"
 #include "posenc/registry.h"
 

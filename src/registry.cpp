@@ -2,9 +2,12 @@
 // The registry put to work: every function here is one walk over the TypeLists.
 #include "posenc/registry.h"
 
+#include <algorithm>
+
 #include "core/encoding_fields.h"
 #include "core/grammar.h"
 #include "core/hash.h"
+#include "posenc/core/array_lookup.h"
 #include "posenc/core/error.h"
 #include "posenc/core/fields.h"
 
@@ -138,6 +141,10 @@ const Card& Scaling::card() const {
 const Card& card(const Scheme& s) {
   return std::visit([](const auto& x) -> const Card& { return std::decay_t<decltype(x)>::card; },
                     s);
+}
+
+Encoding parse_encoding(std::string_view text) {
+  return parse_encoding(text, {});
 }
 
 Encoding parse_encoding(std::string_view text, const ArrayLookup& arrays) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Precompute or compute? The cost of a table: cold start, growth, replacement, beside the write
 // limit.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>

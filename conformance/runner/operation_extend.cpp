@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // extend: a table of positions at another size, its gradient, and rows of packed images.
+#include <algorithm>
 #include <charconv>
 
 #include "conformance/runner/axes.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/runner/position_list.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 

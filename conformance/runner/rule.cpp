@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/runner/rule.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace posenc::conformance {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // "name key=value key=[a,b]": a rule for positions or for distances.
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>

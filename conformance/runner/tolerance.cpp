@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/runner/tolerance.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every scheme and every scaling, one line each; nothing else lists them.
 #pragma once
-#include <functional>
-#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -31,7 +29,7 @@
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mixed_axes.h"
 #include "posenc/rotary/mrope.h"
-#include "posenc/rotary/pope.h"
+#include "posenc/rotary/pope_scheme.h"
 #include "posenc/rotary/rope.h"
 #include "posenc/rotary/xpos.h"
 #include "posenc/scaling/dynamic.h"
@@ -142,8 +140,9 @@ struct Encoding {
 // list from `arrays`; text with blanks stands in double quotes; an optional field may be none.
 // parse_encoding(to_text(e)) == e; to_text leaves out what is not required and has its default.
 // Throws std::invalid_argument("[scheme] ...") naming word, rule and value.
-using ArrayLookup = std::function<std::vector<double>(std::string_view name)>;
-POSENC_API Encoding parse_encoding(std::string_view, const ArrayLookup& arrays = {});
+struct ArrayLookup;  // core/array_lookup.h
+POSENC_API Encoding parse_encoding(std::string_view);
+POSENC_API Encoding parse_encoding(std::string_view, const ArrayLookup& arrays);
 POSENC_API std::string to_text(const Encoding&);
 POSENC_API std::string to_text(const Scheme&);
 POSENC_API std::string to_text(const Scaling&);

@@ -208,4 +208,14 @@ void complex_embedding_gradient(const ComplexOrder& s, std::span<const TensorVie
   if (!c.phase.empty()) accumulate(kWho, c.parameters[2], d_parameters[2], d_theta);
 }
 
+namespace complex_order_presets {
+
+ComplexOrder language_model(Index width, Index vocabulary) {
+  return {.width = width,
+          .vocabulary = vocabulary,
+          .amplitude_gain = std::sqrt(static_cast<double>(width))};
+}
+
+}  // namespace complex_order_presets
+
 }  // namespace posenc

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/absolute/convolutional.h"
+
+#include <vector>
 #include "core/shape.h"
+#include "posenc/core/error.h"
 
 #include <algorithm>
 #include <cmath>
@@ -159,5 +162,35 @@ void convolutional_gradient(const Convolutional& s, std::span<const TensorView> 
   accumulate(kWho, c.parameters[0], d_parameters[0], d_g);
   accumulate(kWho, c.parameters[1], d_parameters[1], d_v);
 }
+
+std::vector<Parameter> Convolutional::parameters() const {
+  if (width < 1 || width > 1000000) refuse("convolutional", "width must be positive", width);
+  if (groups < 1 || width % groups != 0)
+    refuse("convolutional", "groups must be positive and divide width", groups);
+  if (kernel < 1 || kernel > 1000000) refuse("convolutional", "kernel must be positive", kernel);
+  const double deviation =
+      std::sqrt(4 / (static_cast<double>(kernel) * static_cast<double>(width)));
+  const std::vector<Index> shape{width, width / groups, kernel};
+  const auto taps = static_cast<double>(shape[0] * shape[1]);  // of one place of the kernel
+  const Initial normal{InitialKind::normal, 0, deviation};
+  std::vector<Parameter> all;
+  if (weight_norm) {  // g starts as the norms of v: about deviation sqrt(count)
+    all.push_back(
+        {"weight_g", {kernel}, {InitialKind::constant, deviation * std::sqrt(taps), 0}, {}});
+    all.push_back({"weight_v", shape, normal, {}});
+  } else {
+    all.push_back({"weight", shape, normal, {}});
+  }
+  all.push_back({"bias", {width}, {}, {}});
+  return all;
+}
+
+namespace convolutional_presets {
+
+Convolutional wav2vec2(Index width, Index kernel, Index groups) {
+  return {.width = width, .kernel = kernel, .groups = groups};
+}
+
+}  // namespace convolutional_presets
 
 }  // namespace posenc

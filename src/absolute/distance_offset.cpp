@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/absolute/distance_offset.h"
 
+#include <cmath>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -112,6 +114,16 @@ void distance_offset_gradient(const DistanceOffset& d, const TensorView& d_y,
       to.put(0, r, c, to.get(0, r, c) + run + ends);
     }
   }
+}
+
+std::vector<Parameter> DistanceOffset::parameters() const {
+  if (width < 1 || width > 1000000)
+    refuse("distance_offset", "width must lie between 1 and 10^6", width);
+  if (window < 0 || window > Index{1} << 30)
+    refuse("distance_offset", "window must lie between 0 and 2^30", window);
+  if (!std::isfinite(init) || init < 0)
+    refuse("distance_offset", "init must be finite and not negative", init);
+  return {{"table", {2 * window + 1, width}, {InitialKind::normal, 0, init}, {}}};
 }
 
 }  // namespace posenc

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/absolute/initial.h"
 
+#include <cmath>
+
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -36,6 +38,25 @@ std::vector<double> initial_values(const Parameter& p, const Draws& draws) {
         break;
     }
   return v;
+}
+
+Initial initial_of(TableInitial kind, double init, Index rows, Index width) {
+  switch (kind) {
+    case TableInitial::normal:
+      return {InitialKind::normal, 0, init};
+    case TableInitial::truncated_normal:
+      return {InitialKind::truncated_normal, 0, init};
+    case TableInitial::uniform:
+      return {InitialKind::uniform, -init, init};
+    case TableInitial::uniform_positive:
+      return {InitialKind::uniform, 0, init};
+    case TableInitial::glorot_uniform: {
+      const double limit = std::sqrt(6 / (static_cast<double>(rows) + static_cast<double>(width)));
+      return {InitialKind::uniform, -limit, limit};
+    }
+    default:
+      return {};
+  }
 }
 
 }  // namespace posenc

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/field_ref.h"
+#include "posenc/core/array_lookup.h"
 #include "posenc/core/fields.h"
 
 namespace posenc::grammar {

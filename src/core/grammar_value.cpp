@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/grammar_value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 

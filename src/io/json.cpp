@@ -272,7 +272,8 @@ Json parse_json(std::string_view text, const std::string& file, std::vector<NonF
   return other.empty() ? build(text, Builder(file)) : build(other, Builder(file, &found));
 }
 
-Json read_json(const std::filesystem::path& path) {
+Json read_json(const FilePath& given) {
+  const std::filesystem::path path(given.string());
   const std::vector<std::byte> bytes = read_regular_file(path, kMaxBytes);
   return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The JSON value: access, change, text.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 

@@ -69,8 +69,8 @@ ModelSpec read_model(std::istream& in, const std::string& file, const ReadOption
   return read_hugging_face(parse_config(text, file), file, options);
 }
 
-ModelSpec read_model(const std::filesystem::path& given, const ReadOptions& options) {
-  std::filesystem::path path = given;
+ModelSpec read_model(const FilePath& given, const ReadOptions& options) {
+  std::filesystem::path path(given.string());
   std::error_code problem;
   if (std::filesystem::is_directory(path, problem))
     path = model_in(path, options.reader == "llama_cpp");

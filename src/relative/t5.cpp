@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/relative/t5.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
 #include "posenc/core/error.h"
 
 namespace posenc {
@@ -75,6 +82,66 @@ std::vector<Index> t5_thresholds(Index nb, Index max_distance) {
                       (reaches(static_cast<Index>(whole), k, me, big_k, max_distance) ? 0 : 1));
   }
   return first;
+}
+
+Index T5::bucket(Index delta, const std::vector<Index>& thresholds) const {
+  const Index base = bidirectional && delta < 0 ? side() : 0;
+  const Index n = !bidirectional && delta < 0                  ? 0
+                  : delta == std::numeric_limits<Index>::min() ? kUnbounded
+                                                               : std::abs(delta);
+  if (n < side() / 2) return base + n;
+  const auto passed = std::upper_bound(thresholds.begin(), thresholds.end(), n);
+  return base + side() / 2 + (passed - thresholds.begin());
+}
+
+std::vector<Parameter> T5::parameters(const ScoreShape& s) const {
+  check_score_shape(s, "t5");
+  check_fields();
+  const double deviation = 1 / std::sqrt(static_cast<double>(s.heads * s.head_dim));
+  return {{"table", {num_buckets, s.heads}, {InitialKind::normal, 0, deviation}, {}}};
+}
+
+void T5::lower(const ScoreShape& s, std::span<const TensorView> p, LoweredTerms& out) const {
+  check_parameter_count("t5", 1, p.size());
+  const std::vector<double> e = parameter_values("t5", parameters(s)[0], p[0]);
+  std::vector<double> table(e.size());
+  for (Index h = 0; h < s.heads; ++h)
+    for (Index r = 0; r < num_buckets; ++r) table[at(h, r)] = e[of_parameter(s, h, r)];
+  const std::vector<Index> thresholds = t5_thresholds(side(), max_distance);
+  const Index last = thresholds.empty() ? side() / 2 : thresholds.back();
+  const Index lo = std::clamp(s.min_delta, bidirectional ? -last : -1, last);
+  const Index hi = std::clamp(s.max_delta, bidirectional ? -last : -1, last);
+  std::vector<std::int32_t> row;
+  for (Index delta = lo; delta <= hi; ++delta)
+    row.push_back(static_cast<std::int32_t>(bucket(delta, thresholds)));
+  Term t;
+  t.kind = TermKind::line;
+  t.scale = bias_scale;
+  t.lines[0] = out.line(std::move(row), lo);
+  t.table = out.table(std::move(table), {s.heads, num_buckets});
+  out.terms.push_back(t);
+}
+
+void T5::pull_back(const ScoreShape& s, std::span<const TensorView> p,
+                   std::span<const TermGradient> g, std::span<const TensorView> dp) const {
+  check_parameter_count("t5", 1, p.size());
+  check_parameter_count("t5", 1, dp.size());
+  const std::vector<double> d =
+      gradient_values("t5", gradient_of("t5", g, 0).table, {s.heads, num_buckets});
+  std::vector<double> de(d.size());
+  for (Index h = 0; h < s.heads; ++h)
+    for (Index r = 0; r < num_buckets; ++r) de[of_parameter(s, h, r)] = d[at(h, r)];
+  accumulate("t5", parameters(s)[0], dp[0], de);
+}
+
+std::size_t T5::of_parameter(const ScoreShape& s, Index h, Index r) const {
+  return static_cast<std::size_t>(r * s.heads + h);
+}
+
+void T5::check_fields() const {
+  if (bidirectional && num_buckets % 2 != 0)
+    refuse("t5", "num_buckets must be even when bidirectional", num_buckets);
+  if (!std::isfinite(bias_scale)) refuse("t5", "bias_scale must be finite", bias_scale);
 }
 
 }  // namespace posenc

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/relative/transformer_xl.h"
 
+#include <cmath>
+#include <vector>
+#include "posenc/core/error.h"
+
 #include <numeric>
 
 #include "core/matmul.h"
@@ -72,6 +76,37 @@ void TransformerXl::pull_back(const ScoreShape& s, std::span<const TensorView> p
     return gradient_values(kWho, gradient_of(kWho, g, term).query_bias, {s.heads, dim});
   };
   accumulate(kWho, needed, dp, std::vector<std::vector<double>>{dw, bias(0), bias(1)});
+}
+
+std::vector<double> TransformerXl::sinusoid(Index delta) const {
+  const Index half = d_model / 2;
+  std::vector<double> r(static_cast<std::size_t>(d_model));
+  for (Index m = 0; m < half; ++m) {
+    const double angle = static_cast<double>(delta) *
+                         std::pow(base, -2 * static_cast<double>(m) / static_cast<double>(d_model));
+    r[static_cast<std::size_t>(m)] = std::sin(angle);
+    r[static_cast<std::size_t>(half + m)] = std::cos(angle);
+  }
+  return r;
+}
+
+std::vector<Parameter> TransformerXl::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  const Initial normal{InitialKind::normal, 0, init};
+  return {{"w_kr", {s.heads * s.head_dim, d_model}, normal, {}},
+          {"u", {s.heads, s.head_dim}, normal, {}},
+          {"v_bias", {s.heads, s.head_dim}, normal, {}}};
+}
+
+void TransformerXl::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, "transformer_xl");
+  if (d_model < 2 || d_model % 2 != 0)
+    refuse("transformer_xl", "d_model must be positive and even", d_model);
+  if (!std::isfinite(base) || base <= 0)
+    refuse("transformer_xl", "base must be finite and positive", base);
+  if (clamp_len < 0) refuse("transformer_xl", "clamp_len must not be negative", clamp_len);
+  if (high(s) - low(s) >= Index{1} << 31)
+    refuse("transformer_xl", "a table must have fewer than 2^31 distances", high(s) - low(s));
 }
 
 }  // namespace posenc

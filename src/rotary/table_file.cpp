@@ -176,7 +176,8 @@ void check_sample(const RotarySpec& spec, const Place& p, const std::byte* base,
 
 }  // namespace
 
-void RotaryTable::save(const std::filesystem::path& path, TableLayout layout) const {
+void RotaryTable::save(const FilePath& given, TableLayout layout) const {
+  const std::filesystem::path path(given.string());
   const detail::TableStore::Pin v(*state_->store);
   const std::string ending = path.extension().string();
   if (ending != ".npy" && ending != ".safetensors")
@@ -189,8 +190,9 @@ void RotaryTable::save(const std::filesystem::path& path, TableLayout layout) co
                      {"posenc.layout", std::string(enum_text(layout))}});
 }
 
-RotaryTable RotaryTable::map(const std::filesystem::path& path, const RotarySpec& spec,
-                             BeyondTable beyond, std::optional<TableLayout> layout) {
+RotaryTable RotaryTable::map(const FilePath& given, const RotarySpec& spec, BeyondTable beyond,
+                             std::optional<TableLayout> layout) {
+  const std::filesystem::path path(given.string());
   check(spec);
   detail::check_known("rotary table", "beyond", beyond);
   if (layout) detail::check_known("rotary table", "layout", *layout);

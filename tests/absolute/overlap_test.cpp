@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Outputs that lie over what a call still has to read, or over themselves: refused with nothing
 // written. In place stays allowed where every element is read before it is written.
+#include <algorithm>
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 // gives the same bits, and every row stays within its bound.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "absolute/token_memory.h"

@@ -3,6 +3,7 @@
 // scales, soft cap, sink, dense bias, grouped heads and a window.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 

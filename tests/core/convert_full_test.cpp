@@ -2,6 +2,7 @@
 // All 2^32 floats.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <thread>

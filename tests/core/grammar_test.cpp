@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "core/everything.h"
+#include "posenc/core/array_lookup.h"
 #include "posenc/core/fields.h"
 #include "posenc/registry.h"
 #include "support/random.h"

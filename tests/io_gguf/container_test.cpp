@@ -2,6 +2,7 @@
 // The container, against the files of conformance/gguf, and against every file cut at every byte.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotation in the arithmetic of other programs, bit for bit against what they computed.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "posenc/rotary/plan.h"

@@ -3,6 +3,7 @@
 // names what is wrong, not what transformers accepts without a word.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 

@@ -3,6 +3,7 @@
 // the weights hold of them, and what the doctor says. Numbers: small models and modules of
 // transformers 5.23 in float32, their tables printed to seven digits (ViTMAEForPreTraining's by
 // its initialize_weights, which from_config leaves at zero).
+#include <algorithm>
 #include <cstring>
 
 #include "core/convert.h"

@@ -2,6 +2,7 @@
 // Classes of a model's own repository (remote code). remote_code.json: what the published rotary
 // modules computed from small configurations (PyTorch, float32), each with the repository, file and
 // commit it was taken from. real_models.json has whole files as they were released.
+#include <algorithm>
 #include <functional>
 #include <set>
 

@@ -4,6 +4,7 @@
 // (sqrt 2 of that for two), and 2^-53 twice: 5.5e-16. Keys that turn onto an axis come nearest.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 

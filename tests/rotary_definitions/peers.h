@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "posenc/core/array_lookup.h"
 #include "posenc/registry.h"
 #include "rotary_definitions/reference.h"
 #include "support/suite.h"

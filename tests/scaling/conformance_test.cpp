@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frequencies that other programs computed (conformance/), from a scheme of ours each.
+#include "posenc/core/array_lookup.h"
 #include "posenc/io/json.h"
 #include "posenc/registry.h"
 #include "scaling/support.h"

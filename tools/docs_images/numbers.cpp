@@ -5,6 +5,8 @@
 // and comma-separated rows. draw.py compiles this, runs it and draws.
 #include "numbers.h"
 
+#include <cmath>
+
 #include "posenc/absolute/cape2d.h"
 #include "posenc/absolute/complex_order.h"
 #include "posenc/absolute/convolutional.h"

@@ -3,15 +3,12 @@
 //   row = [cos a_0 .. | sin a_0 ..],  a_n = pi rho_n (x cos n + y sin n),  n = 0 .. width / 2 - 1
 // n is an angle in radians; coordinates in [-1, 1] (cape_grid_positions). In one dimension CAPE is
 // sinusoidal_presets::cape at cape_positions.
+// What computes it stands in src/absolute/cape2d.cpp.
 #pragma once
-#include <cmath>
-#include <numbers>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "posenc/absolute/input_term.h"
-#include "posenc/core/error.h"
 
 namespace posenc {
 
@@ -32,50 +29,14 @@ struct Cape2d {
   Compose compose = Compose::add;
   Index first = 0;
 
-  Spectrum spectrum() const {
-    const Index n = width / 2;
-    Spectrum s;
-    s.axes = 2;
-    s.frequency.resize(static_cast<std::size_t>(2 * n));
-    for (Index i = 0; i < n; ++i) {
-      const auto at = static_cast<double>(i), count = static_cast<double>(n);
-      const double e = radius == CapeRadius::from_one ? (at + 1) / count
-                       : n > 1                        ? at / (count - 1)
-                                                      : 0;
-      const double r = std::numbers::pi * std::pow(10.0, e);
-      s.frequency[static_cast<std::size_t>(i)] = r * std::cos(at);
-      s.frequency[static_cast<std::size_t>(n + i)] = r * std::sin(at);
-    }
-    return s;
-  }
+  POSENC_API Spectrum spectrum() const;
 
-  std::vector<Parameter> parameters() const {
-    if (width < 2 || width > 1000000 || width % 2 != 0)
-      refuse("cape2d", "width must be positive and even", width);
-    for (const double x : {gain, input_gain})
-      if (!std::isfinite(x)) refuse("cape2d", "gains must be finite", x);
-    return {};
-  }
+  POSENC_API std::vector<Parameter> parameters() const;
 
-  void lower(std::span<const TensorView> p, LoweredInput& out) const {
-    parameters();
-    check_parameter_count("cape2d", 0, p.size());
-    InputTerm t;
-    t.phase = out.spectrum(spectrum());
-    t.layout = SineLayout::halves_cos_first;
-    t.width = width;
-    t.first = first;
-    t.compose = compose;
-    t.gain = gain;
-    out.terms.push_back(t);
-    out.input_gain *= input_gain;
-  }
+  POSENC_API void lower(std::span<const TensorView> p, LoweredInput& out) const;
 
-  void pull_back(std::span<const TensorView> p, std::span<const InputGradient>,
-                 std::span<const TensorView> dp) const {
-    check_parameter_count("cape2d", 0, p.size());
-    check_parameter_count("cape2d", 0, dp.size());
-  }
+  POSENC_API void pull_back(std::span<const TensorView> p, std::span<const InputGradient>,
+                            std::span<const TensorView> dp) const;
 
   // Named settings of programs (namespace cape2d_presets).
   POSENC_API static std::vector<Preset<Cape2d>> presets();
@@ -96,18 +57,9 @@ static_assert(AbsoluteScheme<Cape2d>);
 
 namespace cape2d_presets {
 // The first public code, sqrt(width) times the embedding. cape_grid_positions.
-inline Cape2d code(Index width) {
-  Cape2d s;
-  s.width = width;
-  s.input_gain = std::sqrt(static_cast<double>(width));
-  return s;
-}
+POSENC_API Cape2d code(Index width);
 // The package since.
-inline Cape2d package(Index width) {
-  Cape2d s = code(width);
-  s.radius = CapeRadius::from_one;
-  return s;
-}
+POSENC_API Cape2d package(Index width);
 }  // namespace cape2d_presets
 
 }  // namespace posenc

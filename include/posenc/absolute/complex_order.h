@@ -5,7 +5,6 @@
 // shared. Not a row added to x but arithmetic of its own; the algebra is the paper's. The authors'
 // public code departs from it in places: docs/disagreements.md lists them.
 #pragma once
-#include <cmath>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -76,11 +75,7 @@ inline ComplexOrder convolutional(Index width, Index vocabulary) {
   return {.width = width, .vocabulary = vocabulary, .initializer = TableInitial::uniform};
 }
 // Its language model: positions 1, 2, ...; sqrt(width) times the amplitudes.
-inline ComplexOrder language_model(Index width, Index vocabulary) {
-  return {.width = width,
-          .vocabulary = vocabulary,
-          .amplitude_gain = std::sqrt(static_cast<double>(width))};
-}
+POSENC_API ComplexOrder language_model(Index width, Index vocabulary);
 }  // namespace complex_order_presets
 
 // How the authors start frequencies: their Transformer for all words alike (10000^(-2 floor(c / 2)

@@ -5,15 +5,12 @@
 // the left when it is even (the peers pad both sides and drop the last output). W_k = g_k v_k /
 // |v_k| with weight normalisation, the norm over all channels for each place of the kernel. It says
 // where a token stands among its neighbours and at the ends; no position goes in.
+// What computes it stands in src/absolute/convolutional.cpp.
 #pragma once
-#include <cmath>
 #include <span>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "posenc/core/describe.h"
-#include "posenc/core/error.h"
 #include "posenc/core/parameter.h"
 #include "posenc/core/tensor_view.h"
 
@@ -28,27 +25,7 @@ struct Convolutional {
 
   // weight_g [kernel] and weight_v [width, width / groups, kernel], or weight of that shape without
   // weight normalisation; bias [width].
-  std::vector<Parameter> parameters() const {
-    if (width < 1 || width > 1000000) refuse("convolutional", "width must be positive", width);
-    if (groups < 1 || width % groups != 0)
-      refuse("convolutional", "groups must be positive and divide width", groups);
-    if (kernel < 1 || kernel > 1000000) refuse("convolutional", "kernel must be positive", kernel);
-    const double deviation =
-        std::sqrt(4 / (static_cast<double>(kernel) * static_cast<double>(width)));
-    const std::vector<Index> shape{width, width / groups, kernel};
-    const auto taps = static_cast<double>(shape[0] * shape[1]);  // of one place of the kernel
-    const Initial normal{InitialKind::normal, 0, deviation};
-    std::vector<Parameter> all;
-    if (weight_norm) {  // g starts as the norms of v: about deviation sqrt(count)
-      all.push_back(
-          {"weight_g", {kernel}, {InitialKind::constant, deviation * std::sqrt(taps), 0}, {}});
-      all.push_back({"weight_v", shape, normal, {}});
-    } else {
-      all.push_back({"weight", shape, normal, {}});
-    }
-    all.push_back({"bias", {width}, {}, {}});
-    return all;
-  }
+  POSENC_API std::vector<Parameter> parameters() const;
 
   // Named settings of programs (namespace convolutional_presets).
   POSENC_API static std::vector<Preset<Convolutional>> presets();
@@ -67,9 +44,7 @@ struct Convolutional {
 
 namespace convolutional_presets {
 // wav2vec 2.0, HuBERT, WavLM, UniSpeech: num_conv_pos_embeddings, num_conv_pos_embedding_groups.
-inline Convolutional wav2vec2(Index width, Index kernel = 128, Index groups = 16) {
-  return {.width = width, .kernel = kernel, .groups = groups};
-}
+POSENC_API Convolutional wav2vec2(Index width, Index kernel = 128, Index groups = 16);
 }  // namespace convolutional_presets
 
 // y of x, [t, c] or [b, t, c], f64, f32, f16, bf16, in double, rounded once; no overlap. Tokens of

@@ -4,13 +4,12 @@
 //   offset_i = mean over visible j of E[clip(i - j, -window, window) + window],
 // E [2 window + 1, width] learned (N(0, 0.02)); visible are the tokens j <= i (causal) or all of
 // the document. O(tokens x width) by prefix sums over the rows of E, whatever the window.
+// What computes it stands in src/absolute/distance_offset.cpp.
 #pragma once
-#include <cmath>
 #include <span>
 #include <vector>
 
 #include "posenc/core/describe.h"
-#include "posenc/core/error.h"
 #include "posenc/core/parameter.h"
 #include "posenc/core/tensor_view.h"
 
@@ -25,15 +24,7 @@ struct DistanceOffset {
   double init = 0.02;
 
   // table [2 window + 1, width].
-  std::vector<Parameter> parameters() const {
-    if (width < 1 || width > 1000000)
-      refuse("distance_offset", "width must lie between 1 and 10^6", width);
-    if (window < 0 || window > Index{1} << 30)
-      refuse("distance_offset", "window must lie between 0 and 2^30", window);
-    if (!std::isfinite(init) || init < 0)
-      refuse("distance_offset", "init must be finite and not negative", init);
-    return {{"table", {2 * window + 1, width}, {InitialKind::normal, 0, init}, {}}};
-  }
+  POSENC_API std::vector<Parameter> parameters() const;
 
   bool operator==(const DistanceOffset&) const = default;
   template <class S, class V>

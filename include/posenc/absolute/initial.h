@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The published initialisers, drawn the same on every machine (core/philox.h).
+// What computes it stands in src/absolute/initial.cpp.
 #pragma once
-#include <cmath>
 #include <vector>
 
 #include "posenc/core/parameter.h"
@@ -30,24 +30,7 @@ struct EnumNames<TableInitial> {
   static constexpr std::array<std::string_view, 6> value{
       "normal", "truncated_normal", "uniform", "glorot_uniform", "zeros", "uniform_positive"};
 };
-inline Initial initial_of(TableInitial kind, double init, Index rows, Index width) {
-  switch (kind) {
-    case TableInitial::normal:
-      return {InitialKind::normal, 0, init};
-    case TableInitial::truncated_normal:
-      return {InitialKind::truncated_normal, 0, init};
-    case TableInitial::uniform:
-      return {InitialKind::uniform, -init, init};
-    case TableInitial::uniform_positive:
-      return {InitialKind::uniform, 0, init};
-    case TableInitial::glorot_uniform: {
-      const double limit = std::sqrt(6 / (static_cast<double>(rows) + static_cast<double>(width)));
-      return {InitialKind::uniform, -limit, limit};
-    }
-    default:
-      return {};
-  }
-}
+POSENC_API Initial initial_of(TableInitial kind, double init, Index rows, Index width);
 
 // Element i of the parameter from draw i. Parameters of one model take Draws of different
 // sequences or purposes.

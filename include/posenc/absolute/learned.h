@@ -3,16 +3,12 @@
 //   y = input_gain x + gain P[p + offset],  P [rows, width]
 // offset: BERT and GPT-2 0, OPT and BART 2. Gradient of P: the sum of d y over the tokens that read
 // a row; none for the padding row. learned_presets.h has the settings of programs.
+// What computes it stands in src/absolute/learned.cpp.
 #pragma once
-#include <algorithm>
-#include <cmath>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "posenc/absolute/initial.h"
 #include "posenc/absolute/input_term.h"
-#include "posenc/core/error.h"
 
 namespace posenc {
 
@@ -31,59 +27,14 @@ struct Learned {
   Compose compose = Compose::add;
   Index axis = 0, first = 0;
 
-  std::vector<Parameter> parameters() const {
-    check_fields();
-    return {{"table", {rows, width}, initial_of(initializer, init, rows, width), {}}};
-  }
+  POSENC_API std::vector<Parameter> parameters() const;
   // The table at the start; the frozen row is zero, as programs with a padding row make it.
-  std::vector<double> start(const Draws& draws) const {
-    std::vector<double> v = initial_values(parameters()[0], draws);
-    if (frozen_row)
-      for (Index c = 0; c < width; ++c) v[static_cast<std::size_t>(*frozen_row * width + c)] = 0;
-    return v;
-  }
+  POSENC_API std::vector<double> start(const Draws& draws) const;
 
-  void lower(std::span<const TensorView> p, LoweredInput& out) const {
-    check_parameter_count("learned", 1, p.size());
-    std::vector<double> values = parameter_values("learned", parameters()[0], p[0]);
-    if (l2norm)
-      for_rows(values, [](double* row, double norm, Index n) {
-        for (Index c = 0; c < n; ++c) row[c] /= norm;
-      });
-    InputTerm t;
-    t.table = out.table(std::move(values), rows, width);
-    t.axis = static_cast<std::int32_t>(axis);
-    t.offset = offset;
-    t.beyond = beyond;
-    t.extension = beyond == Beyond::extend ? alpha / (1 - alpha) : 0;
-    t.frozen_row = frozen_row;
-    t.zero_position = zero_position;
-    t.first = first;
-    t.width = width;
-    t.compose = compose;
-    t.gain = gain;
-    out.terms.push_back(t);
-    out.input_gain *= input_gain;
-  }
+  POSENC_API void lower(std::span<const TensorView> p, LoweredInput& out) const;
 
-  void pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
-                 std::span<const TensorView> dp) const {
-    check_parameter_count("learned", 1, p.size());
-    check_parameter_count("learned", 1, dp.size());
-    std::vector<double> d =
-        gradient_values("learned", gradient_of("learned", g, 0).table, {rows, width});
-    if (l2norm) {  // of v / |v|: (d - u (u . d)) / |v|
-      std::vector<double> values = parameter_values("learned", parameters()[0], p[0]);
-      double* to = d.data();
-      for_rows(values, [&](const double* row, double norm, Index n) {
-        double along = 0;
-        for (Index c = 0; c < n; ++c) along += to[c] * row[c] / norm;
-        for (Index c = 0; c < n; ++c) to[c] = (to[c] - along * row[c] / norm) / norm;
-        to += n;
-      });
-    }
-    accumulate("learned", parameters()[0], dp[0], d);
-  }
+  POSENC_API void pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+                            std::span<const TensorView> dp) const;
 
   bool operator==(const Learned&) const = default;
   template <class S, class V>
@@ -110,35 +61,9 @@ struct Learned {
   POSENC_API static std::vector<Preset<Learned>> presets();
 
  private:
-  void check_fields() const {
-    if (width < 1) refuse("learned", "width must be positive", width);
-    if (rows < 1 || rows > kUnbounded / 16 / width)
-      refuse("learned", "rows must be positive and the table must fit memory", rows);
-    if (!std::isfinite(gain)) refuse("learned", "gain must be finite", gain);
-    if (!std::isfinite(input_gain)) refuse("learned", "input_gain must be finite", input_gain);
-    if (axis < 0 || axis > 7) refuse("learned", "axis must lie between 0 and 7", axis);
-    if (!(init >= 0 && std::isfinite(init)))
-      refuse("learned", "init must be finite and not negative", init);
-    if (beyond == Beyond::extend && (!(alpha > 0 && alpha < 1) || alpha == 0.5))
-      refuse("learned", "alpha must lie between 0 and 1 and not be 1/2", alpha);
-    if (beyond == Beyond::extend && offset != 0)  // the rows before it are padding's, no positions
-      refuse("learned",
-             "offset must be 0 with beyond=extend (extend_table and posenc extend keep the first "
-             "rows: --prefix)",
-             offset);
-    if (frozen_row && (*frozen_row < 0 || *frozen_row >= rows))
-      refuse("learned", "frozen_row must be a row of the table", *frozen_row);
-  }
-  // Every row with its norm, at least 1e-12 as in torch's normalize.
+  void check_fields() const;
   template <class F>
-  void for_rows(std::vector<double>& values, F&& f) const {
-    for (Index r = 0; r < rows; ++r) {
-      double* row = values.data() + r * width;
-      double sum = 0;
-      for (Index c = 0; c < width; ++c) sum += row[c] * row[c];
-      f(row, std::max(std::sqrt(sum), 1e-12), width);
-    }
-  }
+  void for_rows(std::vector<double>& values, F&& f) const;
 };
 static_assert(AbsoluteScheme<Learned>);
 

@@ -8,15 +8,12 @@
 //            tensor2tensor
 //   shifted  w_m = scale min_timescale (base / min_timescale)^(-m / (n - shift)): diffusers'
 //            timesteps; shift 0 is paper spacing, 1 is t2t without its guard
+// What computes it stands in src/absolute/sinusoidal.cpp.
 #pragma once
-#include <algorithm>
-#include <cmath>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "posenc/absolute/input_term.h"
-#include "posenc/core/error.h"
 
 namespace posenc {
 
@@ -54,61 +51,14 @@ struct Sinusoidal {
   Index axis = 0, first = 0;
 
   Index pairs() const noexcept { return odd == OddWidth::truncate ? (width + 1) / 2 : width / 2; }
-  Spectrum spectrum() const {
-    const Index n = pairs();
-    Spectrum s;
-    for (Index m = 0; m < n; ++m)
-      s.frequency.push_back(scale * min_timescale * power_of(static_cast<double>(m)));
-    return s;
-  }
+  POSENC_API Spectrum spectrum() const;
 
-  std::vector<Parameter> parameters() const {
-    check_fields();
-    if (!learned_gain) return {};
-    const double start = 1 / std::sqrt(static_cast<double>(width));
-    return {{"gain", {1}, {InitialKind::constant, start, 0}, {}}};
-  }
+  POSENC_API std::vector<Parameter> parameters() const;
 
-  void lower(std::span<const TensorView> p, LoweredInput& out) const {
-    const std::vector<Parameter> needed = parameters();
-    check_parameter_count("sinusoidal", needed.size(), p.size());
-    InputTerm t;
-    t.layout = layout;
-    t.axis = static_cast<std::int32_t>(axis);
-    t.offset = offset;
-    t.zero_position = zero_position;
-    t.compose = compose;
-    t.gain = learned_gain ? gain * parameter_values("sinusoidal", needed[0], p[0])[0] : gain;
-    const auto add = [&](Spectrum s, Index from, Index count) {
-      t.phase = out.spectrum(std::move(s));
-      t.first = from;
-      t.width = count;
-      out.terms.push_back(t);
-    };
-    Spectrum s = spectrum();
-    if (wraps()) {
-      t.layout = SineLayout::sines;
-      add(s, first, pairs());
-      s.frequency.push_back(s.frequency[0]);
-      t.layout = SineLayout::cosines;
-      add(std::move(s), first + pairs(), pairs() + 1);
-    } else {
-      add(std::move(s), first, width);
-    }
-    out.input_gain *= input_gain;
-  }
+  POSENC_API void lower(std::span<const TensorView> p, LoweredInput& out) const;
 
-  void pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
-                 std::span<const TensorView> dp) const {
-    const std::vector<Parameter> needed = parameters();
-    check_parameter_count("sinusoidal", needed.size(), p.size());
-    check_gradients("sinusoidal", needed, dp);
-    if (!learned_gain) return;
-    double d = 0;
-    for (std::size_t n = 0; n < (wraps() ? 2u : 1u); ++n)
-      d += gain * gradient_values("sinusoidal", gradient_of("sinusoidal", g, n).gain, {1})[0];
-    accumulate("sinusoidal", needed[0], dp[0], std::span(&d, 1));
-  }
+  POSENC_API void pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+                            std::span<const TensorView> dp) const;
 
   bool operator==(const Sinusoidal&) const = default;
   template <class S, class V>
@@ -139,40 +89,8 @@ struct Sinusoidal {
 
  private:
   bool wraps() const noexcept { return odd == OddWidth::marian && width % 2 != 0; }
-  // The power of the base, exponent -2m/width and its kin.
-  double power_of(double m) const {
-    const auto n = static_cast<double>(pairs());
-    if (spacing == SineSpacing::paper)
-      return std::pow(base,
-                      -2 * m / static_cast<double>(exponent_width > 0 ? exponent_width : width));
-    const double steps = wraps()                           ? static_cast<double>(width) / 2 - 1
-                         : spacing == SineSpacing::shifted ? n - shift
-                                                           : std::max(n - 1, 1.0);
-    return std::pow(base / min_timescale, -m / steps);
-  }
-  void check_fields() const {
-    if (width < 1 || width > 1000000)
-      refuse("sinusoidal", "width must lie between 1 and 1000000", width);
-    if (width % 2 != 0 && odd == OddWidth::refuse)
-      refuse("sinusoidal", "width must be even unless odd says what to do", width);
-    if (!std::isfinite(base) || base <= 0)
-      refuse("sinusoidal", "base must be finite and positive", base);
-    if (!std::isfinite(min_timescale) || min_timescale <= 0)
-      refuse("sinusoidal", "min_timescale must be finite and positive", min_timescale);
-    if (exponent_width < 0)
-      refuse("sinusoidal", "exponent_width must not be negative", exponent_width);
-    if (!std::isfinite(scale)) refuse("sinusoidal", "scale must be finite", scale);
-    if (spacing == SineSpacing::shifted && !(static_cast<double>(pairs()) - shift > 0))
-      refuse("sinusoidal", "there must be more pairs than shift takes away, pairs", pairs());
-    if (wraps() && (spacing != SineSpacing::t2t || layout != SineLayout::halves || width < 3))
-      refuse("sinusoidal", "odd=marian needs spacing=t2t, layout=halves and at least 3 channels",
-             width);
-    if (layout == SineLayout::sines || layout == SineLayout::cosines)
-      refuse("sinusoidal", "layout must hold sines and cosines", enum_text(layout));
-    if (!std::isfinite(gain)) refuse("sinusoidal", "gain must be finite", gain);
-    if (!std::isfinite(input_gain)) refuse("sinusoidal", "input_gain must be finite", input_gain);
-    if (axis < 0 || axis > 7) refuse("sinusoidal", "axis must lie between 0 and 7", axis);
-  }
+  double power_of(double m) const;
+  void check_fields() const;
 };
 static_assert(AbsoluteScheme<Sinusoidal>);
 

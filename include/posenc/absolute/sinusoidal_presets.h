@@ -2,6 +2,9 @@
 // Sinusoids as programs make them, by name. `width` is the model's; positions as the program makes
 // them. docs/absolute/sinusoidal.md says who uses what; programs that agree share a name.
 #pragma once
+#include <algorithm>
+#include <cmath>
+
 #include "posenc/absolute/sinusoidal.h"
 
 namespace posenc::sinusoidal_presets {

@@ -4,7 +4,6 @@
 // bits are integers, all others doubles (refused where they overflow).
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "posenc/core/export.h"
+#include "posenc/core/file_path.h"
 
 namespace posenc {
 
@@ -78,6 +78,6 @@ class POSENC_API Json {
 // Throws FormatError(file, "byte N" or "#/path", problem).
 POSENC_API Json parse_json(std::string_view text, const std::string& file);
 // At most 100 MB. `-` is not treated specially here.
-POSENC_API Json read_json(const std::filesystem::path&);
+POSENC_API Json read_json(const FilePath&);
 
 }  // namespace posenc

@@ -5,16 +5,16 @@
 // guesses, and throws FormatError only for what is no JSON or no GGUF at all. Callers refuse on
 // has_error().
 #pragma once
-#include <filesystem>
 #include <iosfwd>
 #include <string>
 
+#include "posenc/core/file_path.h"
 #include "posenc/model/read_options.h"
 #include "posenc/model/spec.h"
 
 namespace posenc {
 
-POSENC_API ModelSpec read_model(const std::filesystem::path&, const ReadOptions& = {});
+POSENC_API ModelSpec read_model(const FilePath&, const ReadOptions& = {});
 // What comes out of a pipe: a config of at most 100 MB or a GGUF file of at most 1 GiB, by its first
 // bytes. `file` is named in errors.
 POSENC_API ModelSpec read_model(std::istream&, const std::string& file, const ReadOptions& = {});

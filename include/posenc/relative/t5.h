@@ -8,12 +8,9 @@
 // The logarithm is not taken: bucket me + k starts at the smallest n with n^K me^k >=
 // max_distance^k me^K, in whole numbers. transformers' float32 logarithm loses an exact hit in 6 of
 // 1867 settings, none of them published. T5 does not scale q.k: the scale of the call is 1 there.
+// What computes it stands in src/relative/t5.cpp.
 #pragma once
-#include <algorithm>
-#include <cmath>
-#include <limits>
 
-#include "posenc/core/error.h"
 #include "posenc/relative/term.h"
 
 namespace posenc {
@@ -32,56 +29,16 @@ struct T5 {
 
   // Bucket of delta = query - key.
   Index bucket(Index delta) const { return bucket(delta, t5_thresholds(side(), max_distance)); }
-  Index bucket(Index delta, const std::vector<Index>& thresholds) const {
-    const Index base = bidirectional && delta < 0 ? side() : 0;
-    const Index n = !bidirectional && delta < 0                  ? 0
-                    : delta == std::numeric_limits<Index>::min() ? kUnbounded
-                                                                 : std::abs(delta);
-    if (n < side() / 2) return base + n;
-    const auto passed = std::upper_bound(thresholds.begin(), thresholds.end(), n);
-    return base + side() / 2 + (passed - thresholds.begin());
-  }
+  POSENC_API Index bucket(Index delta, const std::vector<Index>& thresholds) const;
 
   // transformers: N(0, d_model^-1/2), where d_model = heads * head_dim.
-  std::vector<Parameter> parameters(const ScoreShape& s) const {
-    check_score_shape(s, "t5");
-    check_fields();
-    const double deviation = 1 / std::sqrt(static_cast<double>(s.heads * s.head_dim));
-    return {{"table", {num_buckets, s.heads}, {InitialKind::normal, 0, deviation}, {}}};
-  }
+  POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
-  void lower(const ScoreShape& s, std::span<const TensorView> p, LoweredTerms& out) const {
-    check_parameter_count("t5", 1, p.size());
-    const std::vector<double> e = parameter_values("t5", parameters(s)[0], p[0]);
-    std::vector<double> table(e.size());
-    for (Index h = 0; h < s.heads; ++h)
-      for (Index r = 0; r < num_buckets; ++r) table[at(h, r)] = e[of_parameter(s, h, r)];
-    const std::vector<Index> thresholds = t5_thresholds(side(), max_distance);
-    const Index last = thresholds.empty() ? side() / 2 : thresholds.back();
-    const Index lo = std::clamp(s.min_delta, bidirectional ? -last : -1, last);
-    const Index hi = std::clamp(s.max_delta, bidirectional ? -last : -1, last);
-    std::vector<std::int32_t> row;
-    for (Index delta = lo; delta <= hi; ++delta)
-      row.push_back(static_cast<std::int32_t>(bucket(delta, thresholds)));
-    Term t;
-    t.kind = TermKind::line;
-    t.scale = bias_scale;
-    t.lines[0] = out.line(std::move(row), lo);
-    t.table = out.table(std::move(table), {s.heads, num_buckets});
-    out.terms.push_back(t);
-  }
+  POSENC_API void lower(const ScoreShape& s, std::span<const TensorView> p,
+                        LoweredTerms& out) const;
 
-  void pull_back(const ScoreShape& s, std::span<const TensorView> p,
-                 std::span<const TermGradient> g, std::span<const TensorView> dp) const {
-    check_parameter_count("t5", 1, p.size());
-    check_parameter_count("t5", 1, dp.size());
-    const std::vector<double> d =
-        gradient_values("t5", gradient_of("t5", g, 0).table, {s.heads, num_buckets});
-    std::vector<double> de(d.size());
-    for (Index h = 0; h < s.heads; ++h)
-      for (Index r = 0; r < num_buckets; ++r) de[of_parameter(s, h, r)] = d[at(h, r)];
-    accumulate("t5", parameters(s)[0], dp[0], de);
-  }
+  POSENC_API void pull_back(const ScoreShape& s, std::span<const TensorView> p,
+                            std::span<const TermGradient> g, std::span<const TensorView> dp) const;
 
   bool operator==(const T5&) const = default;
   template <class S, class V>
@@ -97,14 +54,8 @@ struct T5 {
 
  private:
   std::size_t at(Index h, Index r) const { return static_cast<std::size_t>(h * num_buckets + r); }
-  std::size_t of_parameter(const ScoreShape& s, Index h, Index r) const {
-    return static_cast<std::size_t>(r * s.heads + h);
-  }
-  void check_fields() const {
-    if (bidirectional && num_buckets % 2 != 0)
-      refuse("t5", "num_buckets must be even when bidirectional", num_buckets);
-    if (!std::isfinite(bias_scale)) refuse("t5", "bias_scale must be finite", bias_scale);
-  }
+  std::size_t of_parameter(const ScoreShape& s, Index h, Index r) const;
+  void check_fields() const;
 };
 static_assert(RelativeScheme<T5>);
 

@@ -5,11 +5,9 @@
 // q.k is the score of the call (its scale must be s); u.k and (q + v).R are two terms. Distances of
 // both signs are right here, where the authors' shift is right for the past only (XLNet's for
 // both).
+// What computes it stands in src/relative/transformer_xl.cpp.
 #pragma once
-#include <algorithm>
-#include <cmath>
 
-#include "posenc/core/error.h"
 #include "posenc/relative/term.h"
 
 namespace posenc {
@@ -23,27 +21,10 @@ struct TransformerXl {
   double init = 0.02;
 
   // R_delta, [d_model].
-  std::vector<double> sinusoid(Index delta) const {
-    const Index half = d_model / 2;
-    std::vector<double> r(static_cast<std::size_t>(d_model));
-    for (Index m = 0; m < half; ++m) {
-      const double angle =
-          static_cast<double>(delta) *
-          std::pow(base, -2 * static_cast<double>(m) / static_cast<double>(d_model));
-      r[static_cast<std::size_t>(m)] = std::sin(angle);
-      r[static_cast<std::size_t>(half + m)] = std::cos(angle);
-    }
-    return r;
-  }
+  POSENC_API std::vector<double> sinusoid(Index delta) const;
 
   // w_kr [heads * head_dim, d_model], u and v_bias [heads, head_dim]; all N(0, 0.02).
-  std::vector<Parameter> parameters(const ScoreShape& s) const {
-    check_fields(s);
-    const Initial normal{InitialKind::normal, 0, init};
-    return {{"w_kr", {s.heads * s.head_dim, d_model}, normal, {}},
-            {"u", {s.heads, s.head_dim}, normal, {}},
-            {"v_bias", {s.heads, s.head_dim}, normal, {}}};
-  }
+  POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
   POSENC_API void lower(const ScoreShape&, std::span<const TensorView> p, LoweredTerms& out) const;
   POSENC_API void pull_back(const ScoreShape&, std::span<const TensorView> p,
@@ -62,17 +43,10 @@ struct TransformerXl {
  private:
   Index low(const ScoreShape& s) const { return clamped(s.min_delta); }
   Index high(const ScoreShape& s) const { return clamped(s.max_delta); }
-  Index clamped(Index delta) const { return clamp_len > 0 ? std::min(delta, clamp_len) : delta; }
-  void check_fields(const ScoreShape& s) const {
-    check_score_shape(s, "transformer_xl");
-    if (d_model < 2 || d_model % 2 != 0)
-      refuse("transformer_xl", "d_model must be positive and even", d_model);
-    if (!std::isfinite(base) || base <= 0)
-      refuse("transformer_xl", "base must be finite and positive", base);
-    if (clamp_len < 0) refuse("transformer_xl", "clamp_len must not be negative", clamp_len);
-    if (high(s) - low(s) >= Index{1} << 31)
-      refuse("transformer_xl", "a table must have fewer than 2^31 distances", high(s) - low(s));
+  Index clamped(Index delta) const {
+    return clamp_len > 0 && delta > clamp_len ? clamp_len : delta;
   }
+  void check_fields(const ScoreShape& s) const;
 };
 static_assert(RelativeScheme<TransformerXl>);
 

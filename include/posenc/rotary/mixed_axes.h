@@ -3,10 +3,9 @@
 // learned, shared or per head. Heo et al., arXiv:2403.13298, eq. 5 (RoPE-Mixed):
 //   phi_i = p_x theta^x_i + p_y theta^y_i
 // Also for any frequencies that no formula gives: frequencies [heads|1, axes, pairs], rad/position.
+// What computes it stands in src/rotary/mixed_axes.cpp.
 #pragma once
-#include <cmath>
 
-#include "posenc/core/error.h"
 #include "posenc/rotary/spec.h"
 
 namespace posenc {
@@ -20,31 +19,8 @@ struct MixedAxes {
   Pairing pairing = Pairing::unset;
   Index direction = 1;
 
-  Spectrum spectrum() const {
-    if (heads <= 0 || heads > 65536) refuse("mixed_axes", "heads must be from 1 to 65536", heads);
-    if (axes <= 0 || axes > 256) refuse("mixed_axes", "axes must be from 1 to 256", axes);
-    if (frequencies.empty() || static_cast<Index>(frequencies.size()) % (heads * axes) != 0)
-      refuse("mixed_axes", "frequencies must be [heads, axes, pairs]: a multiple of heads * axes",
-             static_cast<Index>(frequencies.size()));
-    for (const double f : frequencies)
-      if (!std::isfinite(f)) refuse("mixed_axes", "frequencies must be finite", f);
-    Spectrum s;
-    s.frequency = frequencies;
-    s.heads = heads;
-    s.axes = axes;
-    return s;
-  }
-  RotarySpec place(const Spectrum& scaled) const {
-    RotarySpec spec;
-    spec.head_dim = head_dim;
-    RotaryBlock b;
-    b.offset = offset;
-    b.pairing = pairing;
-    b.direction = block_direction(direction);
-    b.spectrum = scaled;
-    spec.blocks.push_back(std::move(b));
-    return spec;
-  }
+  POSENC_API Spectrum spectrum() const;
+  POSENC_API RotarySpec place(const Spectrum& scaled) const;
   bool operator==(const MixedAxes&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

@@ -5,8 +5,8 @@
 // rotary_dim < head_dim is a partial rotary (exponents over rotary_dim, prefix or any offset):
 // GPT-NeoX, GPT-J, Phi, GLM; DeepSeek's multi-head latent attention turns the tail. It is NOT
 // `proportional`.
+// What computes it stands in src/rotary/rope.cpp.
 #pragma once
-#include "posenc/core/error.h"
 #include "posenc/rotary/spec.h"
 
 namespace posenc {
@@ -20,25 +20,8 @@ struct Rope {
   OutputOrder output_order = OutputOrder::in_place;
 
   Index width() const noexcept { return rotary_dim == 0 ? head_dim - offset : rotary_dim; }
-  Spectrum spectrum() const {
-    if (head_dim <= 0 || head_dim % 2 != 0)
-      refuse("rope", "head_dim must be positive and even", head_dim);
-    if (width() <= 0 || width() % 2 != 0)
-      refuse("rope", "the turned channels must be positive and even", width());
-    return geometric_spectrum(base, width());
-  }
-  RotarySpec place(const Spectrum& s) const {
-    RotarySpec spec;
-    spec.head_dim = head_dim;
-    RotaryBlock b;
-    b.offset = offset;
-    b.pairing = pairing;
-    b.direction = block_direction(direction);
-    b.output_order = output_order;
-    b.spectrum = s;
-    spec.blocks.push_back(std::move(b));
-    return spec;
-  }
+  POSENC_API Spectrum spectrum() const;
+  POSENC_API RotarySpec place(const Spectrum& s) const;
   bool operator==(const Rope&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

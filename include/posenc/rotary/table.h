@@ -3,12 +3,12 @@
 // read in O(1) by position, as inference engines do. It grows by appending while readers read (what
 // they see never moves or changes); a changed scaling is built aside and published in one step.
 #pragma once
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "posenc/core/file_path.h"
 #include "posenc/rotary/plan.h"
 
 namespace posenc {
@@ -68,12 +68,11 @@ class POSENC_API RotaryTable {
   Snapshot snapshot() const;
   // The rows as a snapshot has them, in any layout, to .npy or .safetensors by the name's ending
   // (atomic). .npy has no bf16.
-  void save(const std::filesystem::path&, TableLayout = TableLayout::half) const;
+  void save(const FilePath&, TableLayout = TableLayout::half) const;
   // Maps a file that save() wrote; the spec must be the one it was built from: by the hash in the
   // file (.safetensors) and by rows made anew. .safetensors says its layout, and another one asked
   // for is refused; .npy does not: none given means half. Growing it makes it a table in memory.
-  static RotaryTable map(const std::filesystem::path&, const RotarySpec&,
-                         BeyondTable = BeyondTable::refuse,
+  static RotaryTable map(const FilePath&, const RotarySpec&, BeyondTable = BeyondTable::refuse,
                          std::optional<TableLayout> = std::nullopt);
 
  private:

@@ -6,11 +6,10 @@
 // it is an overflow guard, must be given, and must not change during the life of a key cache.
 // power_divisor: what position interpolation divides the power's position by. Interpolation by s
 // divides it too in rotary-embedding-torch (power_divisor = s), not in x-transformers (1).
+// What computes it stands in src/rotary/xpos.cpp.
 #pragma once
-#include <cmath>
 #include <optional>
 
-#include "posenc/core/error.h"
 #include "posenc/rotary/rope.h"
 
 namespace posenc {
@@ -41,32 +40,9 @@ struct Xpos {
   double scale_base = 512, gamma = 0.4, power_divisor = 1;
   Index direction = 1;
 
-  Rope rope() const {
-    Rope r;
-    r.head_dim = head_dim;
-    r.rotary_dim = rotary_dim;
-    r.offset = offset;
-    r.base = base;
-    r.pairing = pairing;
-    r.direction = direction;
-    return r;
-  }
+  POSENC_API Rope rope() const;
   Spectrum spectrum() const { return rope().spectrum(); }
-  RotarySpec place(const Spectrum& scaled) const {
-    if (!center) refuse("xpos", "center must be given: it must never change under a key cache");
-    need("center", std::isfinite(*center), *center);
-    need("scale_base", scale_base > 0 && std::isfinite(scale_base), scale_base);
-    need("gamma", gamma > 0 && std::isfinite(gamma), gamma);
-    need("power_divisor", power_divisor > 0 && std::isfinite(power_divisor), power_divisor);
-    RotarySpec spec = rope().place(scaled);
-    RotaryBlock& b = spec.blocks.front();
-    const double n = static_cast<double>(scaled.pairs());
-    for (Index i = 0; i < scaled.pairs(); ++i)
-      b.log2_decay.push_back(std::log2((static_cast<double>(i) / n + gamma) / (1 + gamma)));
-    b.decay_center = *center * power_divisor;
-    b.decay_scale = scale_base * power_divisor;
-    return spec;
-  }
+  POSENC_API RotarySpec place(const Spectrum& scaled) const;
   // Named settings of programs (their pairings, and xpos_centers of a length).
   POSENC_API static std::vector<Preset<Xpos>> presets();
 
@@ -91,13 +67,7 @@ struct Xpos {
   }
 
  private:
-  static void need(std::string_view field, bool fine, double got) {
-    if (!fine)
-      refuse("xpos",
-             std::string(field) +
-                 (field == "center" ? " must be finite" : " must be finite and positive"),
-             got);
-  }
+  static void need(std::string_view field, bool fine, double got);
 };
 static_assert(RotaryScheme<Xpos>);
 

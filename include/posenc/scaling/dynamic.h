@@ -6,6 +6,7 @@
 // max_trained_positions (which it sets equal unless told otherwise, and then nothing is scaled);
 // before 0.33 declared_length = s M. See length_rule.h for what keeps a live cache consistent.
 // Per call, keys cached at one length meet queries of another: rotary/rerotate.h says what helps.
+// What computes it stands in src/scaling/dynamic.cpp.
 #pragma once
 #include "posenc/scaling/length_rule.h"
 
@@ -19,20 +20,7 @@ struct Dynamic {
   LengthRule length_rule = LengthRule::unset;
   Index declared_length = 0;
 
-  Spectrum rescale(Spectrum s, Context context) const {
-    detail::need_positive("dynamic", "factor", factor);
-    detail::need_positive("dynamic", "trained_length", trained_length);
-    const Index n = detail::ruled_length("dynamic", length_rule, declared_length, context);
-    (void)needs_geometric(s, "dynamic");
-    if (n <= trained_length) {
-      detail::hold(s, length_rule, 0, trained_length);
-      return s;
-    }
-    const double ratio = static_cast<double>(n) / static_cast<double>(trained_length);
-    s = detail::with_alpha(std::move(s), factor * ratio - (factor - 1), "dynamic");
-    detail::hold(s, length_rule, n, n);
-    return s;
-  }
+  POSENC_API Spectrum rescale(Spectrum s, Context context) const;
   bool operator==(const Dynamic&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dynamic linear scaling: theta' = theta M / n for a length n beyond the trained length M.
 // jquesnelle/yarn, LlamaDynamicScaledRotaryEmbedding (which multiplies positions by M / n).
+// What computes it stands in src/scaling/dynamic_linear.cpp.
 #pragma once
 #include "posenc/scaling/length_rule.h"
 #include "posenc/scaling/linear.h"
@@ -14,18 +15,7 @@ struct DynamicLinear {
   LengthRule length_rule = LengthRule::unset;
   Index declared_length = 0;
 
-  Spectrum rescale(Spectrum s, Context context) const {
-    detail::need_positive("dynamic_linear", "trained_length", trained_length);
-    const Index n = detail::ruled_length("dynamic_linear", length_rule, declared_length, context);
-    if (n <= trained_length) {
-      detail::hold(s, length_rule, 0, trained_length);
-      return s;
-    }
-    s = Linear{static_cast<double>(n) / static_cast<double>(trained_length)}.rescale(std::move(s),
-                                                                                     context);
-    detail::hold(s, length_rule, n, n);
-    return s;
-  }
+  POSENC_API Spectrum rescale(Spectrum s, Context context) const;
   bool operator==(const DynamicLinear&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

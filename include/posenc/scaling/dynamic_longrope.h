@@ -5,6 +5,7 @@
 // with S = `factor`, the stretch that long_factor was searched for; n above S L extrapolates. Up to
 // L nothing changes (their formula would make divisors below 1). The gain is that of S, or of n / L
 // (gain_of=current, as their first code for Llama has it). microsoft/LongRoPE, rope/longrope.py.
+// What computes it stands in src/scaling/dynamic_longrope.cpp.
 #pragma once
 #include "posenc/scaling/longrope.h"
 
@@ -27,28 +28,7 @@ struct DynamicLongRope {
   LengthRule length_rule = LengthRule::unset;
   Index declared_length = 0;
 
-  Spectrum rescale(Spectrum s, Context context) const {
-    detail::need_positive("dynamic_longrope", "original_context", original_context);
-    detail::need_positive("dynamic_longrope", "factor", factor);
-    if (factor <= 1) refuse("dynamic_longrope", "factor must be above 1", factor);
-    detail::need_positive_list("dynamic_longrope", "long_factor", long_factor, s.pairs());
-    const Index n = detail::ruled_length("dynamic_longrope", length_rule, declared_length, context);
-    if (n <= original_context) {
-      detail::hold(s, length_rule, 0, original_context);
-      return s;
-    }
-    const double stretch = static_cast<double>(n) / static_cast<double>(original_context);
-    LongRope at;
-    at.long_factor = long_factor;
-    for (double& f : at.long_factor) f = 1 + (f - 1) * (stretch - 1) / (factor - 1);
-    at.original_context = original_context;
-    at.switch_rule = LongRopeSwitch::always_long;
-    at.factor = gain_of == LongRopeGainOf::factor ? factor : stretch;
-    at.magnitude = magnitude;
-    s = at.rescale(std::move(s), context);
-    detail::hold(s, length_rule, n, n);
-    return s;
-  }
+  POSENC_API Spectrum rescale(Spectrum s, Context context) const;
   bool operator==(const DynamicLongRope&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

@@ -2,30 +2,13 @@
 // Dynamic YaRN and dynamic NTK-by-parts: s = n / L for a length n beyond max_context; up to it
 // nothing (finetuned=false) or s = max_context / L (finetuned=true).
 // jquesnelle/yarn, LlamaDynamicYaRNScaledRotaryEmbedding and LlamaDynamicPartNTKScaledRotary...
+// What computes it stands in src/scaling/dynamic_yarn.cpp.
 #pragma once
 #include "posenc/scaling/length_rule.h"
 #include "posenc/scaling/ntk_by_parts.h"
 #include "posenc/scaling/yarn.h"
 
 namespace posenc {
-namespace detail {
-
-// s for the length that the rule goes by; 0: leave the spectrum alone.
-struct GrowingFactor {
-  double factor = 0;
-  Index from = 0, to = 0;
-};
-inline GrowingFactor growing_factor(std::string_view who, Index original, Index max_context,
-                                    bool finetuned, Index n) {
-  need_positive(who, "original_context", original);
-  if (max_context < 0) refuse(who, "max_context must not be negative", max_context);
-  const Index limit = max_context == 0 ? original : max_context;
-  if (n <= limit)
-    return {finetuned ? static_cast<double>(limit) / static_cast<double>(original) : 0.0, 0, limit};
-  return {static_cast<double>(n) / static_cast<double>(original), n, n};
-}
-
-}  // namespace detail
 
 // `Base` is the scaling whose factor grows; its own fields but the factor are those of the dynamic
 // one.
@@ -42,18 +25,7 @@ struct DynamicOf {
   LengthRule length_rule = LengthRule::unset;
   Index declared_length = 0;
 
-  Spectrum rescale(Spectrum s, Context context) const {
-    const Index n = detail::ruled_length(card.name, length_rule, declared_length, context);
-    const auto now =
-        detail::growing_factor(card.name, scaling.original_context, max_context, finetuned, n);
-    if (now.factor > 0) {
-      Base at = scaling;
-      at.factor = now.factor;
-      s = at.rescale_as(card.name, std::move(s));
-    }
-    detail::hold(s, length_rule, now.from, now.to);
-    return s;
-  }
+  POSENC_API Spectrum rescale(Spectrum s, Context context) const;
   bool operator==(const DynamicOf&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

@@ -4,6 +4,7 @@
 //   per_call   the length of each call, as transformers does; the result holds for that length only
 //   declared   one declared maximum for everything (vLLM, llama.cpp, TensorRT-LLM): caches agree
 //   held       the length of the call that opened the cache, kept for its life: caches agree
+// What computes it stands in src/scaling/length_rule.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 
@@ -17,29 +18,14 @@ struct EnumNames<LengthRule> {
 
 namespace detail {
 
-inline Index known_length(std::string_view who, Context context) {
-  if (context.length < 0) refuse(who, "the length must not be negative", context.length);
-  if (context.length == 0)
-    refuse(who, "depends on the length, which is not known: give the context length");
-  return context.length;
-}
+POSENC_API Index known_length(std::string_view who, Context context);
 
 // The length that the rule goes by.
-inline Index ruled_length(std::string_view who, LengthRule rule, Index declared, Context context) {
-  if (rule == LengthRule::unset)
-    refuse(who, "length_rule must be per_call, declared or held", "unset");
-  if (rule == LengthRule::declared) {
-    need_positive(who, "declared_length", declared);
-    return declared;
-  }
-  if (declared != 0) refuse(who, "declared_length belongs to length_rule=declared", declared);
-  return known_length(who, context);
-}
+POSENC_API Index ruled_length(std::string_view who, LengthRule rule, Index declared,
+                              Context context);
 
 // What per_call found for `length` holds from..to only; the other rules hold for good.
-inline void hold(Spectrum& s, LengthRule rule, Index from, Index to) {
-  if (rule == LengthRule::per_call) narrow_validity(s, from, to);
-}
+POSENC_API void hold(Spectrum& s, LengthRule rule, Index from, Index to);
 
 }  // namespace detail
 

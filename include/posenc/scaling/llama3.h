@@ -4,6 +4,7 @@
 //   else           theta ((1 - m)/s + m),   m = (L/lambda - lo) / (hi - lo)
 // hi = lo is a pure step at L/lo (published Llama-4-Scout), hi < lo one too: as transformers runs.
 // ggml has no such rule: its files carry the divisors (rope_freqs.weight).
+// What computes it stands in src/scaling/llama3.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 
@@ -14,34 +15,9 @@ struct Llama3 {
   double factor = 0, low_freq_factor = 0, high_freq_factor = 0;
   Index original_context = 0;
 
-  Spectrum rescale(Spectrum s, Context) const {
-    detail::need_positive("llama3", "factor", factor);
-    detail::need_positive("llama3", "low_freq_factor", low_freq_factor);
-    detail::need_positive("llama3", "high_freq_factor", high_freq_factor);
-    detail::need_positive("llama3", "original_context", original_context);
-    std::vector<double> divisors(static_cast<std::size_t>(s.pairs()), 1.0);
-    detail::change_frequencies(s, [&](Index i, double theta) {
-      const double d = divisor(theta);
-      divisors[static_cast<std::size_t>(i)] = d;
-      return theta / d;
-    });
-    if (s.heads * s.axes == 1)
-      detail::divide_ggml(s, divisors);
-    else
-      s.drop_ggml("llama3 over several heads or axes: its divisors are one a pair");
-    if (factor != 1) s.geometric.reset();
-    return s;
-  }
+  POSENC_API Spectrum rescale(Spectrum s, Context) const;
   // What the frequency is divided by: 1, s, or between.
-  double divisor(double theta) const {
-    const double length = static_cast<double>(original_context);
-    const double wavelength = 2 * std::numbers::pi / std::abs(theta);
-    if (wavelength > length / low_freq_factor) return factor;
-    if (wavelength < length / high_freq_factor || high_freq_factor < low_freq_factor) return 1;
-    if (high_freq_factor == low_freq_factor) return factor;
-    const double m = (length / wavelength - low_freq_factor) / (high_freq_factor - low_freq_factor);
-    return 1 / ((1 - m) / factor + m);
-  }
+  POSENC_API double divisor(double theta) const;
   bool operator==(const Llama3&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

@@ -2,6 +2,7 @@
 // DeepSeek's factor on the softmax scale, g(s, mscale_all_dim)^2 with g of yarn.h, for scalings
 // other than YaRN: transformers 5.23 applies it for any rope_type but default. It multiplies the
 // whole logit, the unturned channels' part too, so that it cannot be folded into cos and sin.
+// What computes it stands in src/scaling/mscale_logit.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 
@@ -11,13 +12,7 @@ struct MscaleLogit {
   static constexpr Card card{"mscale_logit", "DeepSeek's logit factor", "arXiv:2405.04434", ""};
   double factor = 0, mscale_all_dim = 0;
 
-  Spectrum rescale(Spectrum s, Context) const {
-    detail::need_positive("mscale_logit", "factor", factor);
-    detail::need_positive("mscale_logit", "mscale_all_dim", mscale_all_dim);
-    const double g = detail::mscale_amplitude(factor, mscale_all_dim);
-    s.logit_factor *= g * g;
-    return s;
-  }
+  POSENC_API Spectrum rescale(Spectrum s, Context) const;
   bool operator==(const MscaleLogit&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

@@ -5,6 +5,7 @@
 //                f = (theta/s)(1 - m1 n) + theta_ntk m1 n,   theta_ntk of base s^(d/(d-2)) base
 //                theta' = f (1 - m2 x) + theta m2 x
 //              m1 over the correction range of (1.25, 0.75) turns, m2 over that of (16, 2)
+// What computes it stands in src/scaling/ntk_by_parts.cpp.
 #pragma once
 #include "posenc/scaling/yarn.h"
 
@@ -27,25 +28,7 @@ struct NtkByParts {
 
   Spectrum rescale(Spectrum s, Context) const { return rescale_as("ntk_by_parts", std::move(s)); }
   // The same on behalf of another scaling, which refuses in its own name.
-  Spectrum rescale_as(std::string_view who, Spectrum s) const {
-    detail::need_positive(who, "factor", factor);
-    detail::need_positive(who, "original_context", original_context);
-    detail::need_positive(who, "beta_fast", beta_fast);
-    detail::need_positive(who, "beta_slow", beta_slow);
-    detail::need_not_negative(who, "ntk_factor", ntk_factor);
-    detail::need_not_negative(who, "extrapolation", extrapolation);
-    if (form == PartsForm::two_ramps) return two_ramps(who, std::move(s));
-    if (ntk_factor != 1) refuse(who, "ntk_factor belongs to form=two_ramps", ntk_factor);
-    Yarn yarn;
-    yarn.factor = factor;
-    yarn.original_context = original_context;
-    yarn.ramp = ramp;
-    yarn.beta_fast = beta_fast;
-    yarn.beta_slow = beta_slow;
-    yarn.extrapolation = extrapolation;
-    yarn.apply_scale = false;
-    return yarn.rescale_as(who, std::move(s));
-  }
+  POSENC_API Spectrum rescale_as(std::string_view who, Spectrum s) const;
   bool operator==(const NtkByParts&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
@@ -64,30 +47,7 @@ struct NtkByParts {
   }
 
  private:
-  Spectrum two_ramps(std::string_view who, Spectrum s) const {
-    if (ramp != Ramp::index || beta_fast != 32 || beta_slow != 1)
-      refuse(who, "ramp and betas belong to form=one_ramp");
-    const Geometric law = needs_geometric(s, who);
-    if (law.base == 1) refuse(who, "the base must not be 1", law.base);
-    const double length = static_cast<double>(original_context);
-    const CorrectionRange first = correction_range(law, length, 1.25, 0.75, true);
-    const CorrectionRange second = correction_range(law, length, 16, 2, true);
-    const Spectrum ntk = detail::with_alpha(s, factor, who);
-    const std::vector<double> plain = s.frequency;
-    const Index pairs = std::max<Index>(s.pairs(), 1);
-    for (std::size_t k = 0; k < plain.size(); ++k) {
-      const double i = static_cast<double>(static_cast<Index>(k) % pairs);
-      const double m1 = (1 - correction_ramp(first, i, ReversedRange::formula)) * ntk_factor;
-      const double m2 = (1 - correction_ramp(second, i, ReversedRange::formula)) * extrapolation;
-      const double f = plain[k] / factor * (1 - m1) + ntk.frequency[k] * m1;
-      s.frequency[k] = f * (1 - m2) + plain[k] * m2;
-    }
-    if (factor != 1) {
-      s.geometric.reset();
-      s.drop_ggml("ntk_by_parts form=two_ramps");
-    }
-    return s;
-  }
+  Spectrum two_ramps(std::string_view who, Spectrum s) const;
 };
 static_assert(ScalingPolicy<NtkByParts>);
 

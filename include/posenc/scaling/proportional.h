@@ -4,6 +4,7 @@
 // floor(fraction * d / 2) pairs turn:
 //   theta'_i = theta_i / s  for i < floor(fraction d / 2),  0 for the others
 // It is NOT a partial rotary of the prefix (rope's rotary_dim): other frequencies, other pairs.
+// What computes it stands in src/scaling/proportional.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 
@@ -15,19 +16,7 @@ struct Proportional {
   double fraction = 0;
   double factor = 1;
 
-  Spectrum rescale(Spectrum s, Context) const {
-    detail::need_positive("proportional", "factor", factor);
-    if (!(fraction >= 0 && fraction <= 1))
-      refuse("proportional", "fraction must be from 0 to 1", fraction);
-    const Index turned =
-        static_cast<Index>(std::floor(fraction * static_cast<double>(2 * s.pairs()) / 2));
-    std::vector<double> divisors(static_cast<std::size_t>(s.pairs()), factor);
-    std::fill(divisors.begin() + turned, divisors.end(), 1e30);
-    detail::change_frequencies(s, [&](Index i, double f) { return i < turned ? f / factor : 0.0; });
-    detail::divide_ggml(s, divisors);
-    if (factor != 1 || turned != s.pairs()) s.geometric.reset();
-    return s;
-  }
+  POSENC_API Spectrum rescale(Spectrum s, Context) const;
   bool operator==(const Proportional&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Another base ("theta") for the same law: theta'_i = base'^(-2i/d). CodeLlama (arXiv:2308.12950,
 // section 2.4) and every model that was trained on with a larger base.
+// What computes it stands in src/scaling/raised_base.cpp.
 #pragma once
 #include "posenc/scaling/checks.h"
 
@@ -11,10 +12,7 @@ struct RaisedBase {
                              "section 2.4"};
   double base = 0;
 
-  Spectrum rescale(Spectrum s, Context) const {
-    detail::need_positive("raised_base", "base", base);
-    return detail::with_base(std::move(s), base, "raised_base");
-  }
+  POSENC_API Spectrum rescale(Spectrum s, Context) const;
   bool operator==(const RaisedBase&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

@@ -2,6 +2,7 @@
 // What stands at the input: the scheme with its offset, width and scale, which position a token
 // gets, and where the rows lie among the weights. What the classes do was read in transformers
 // 5.23 and stands in the table as facts (tools/model_table/facts.py, INPUT_*).
+#include <algorithm>
 #include <cmath>
 
 #include "model/hugging_face/image_rows.h"
