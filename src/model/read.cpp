@@ -2,6 +2,7 @@
 #include "posenc/model/read.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <span>
 #include <vector>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The presets of rotary definitions, by name, with the sizes that their programs are used at.
+#include "posenc/core/error.h"
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mrope.h"
 #include "posenc/rotary/vision_presets.h"
