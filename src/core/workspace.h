@@ -23,12 +23,13 @@ class Arena {
   T* take(Index n) noexcept {
     static_assert(std::is_trivial_v<T>);
     const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(memory_) + used_;
-    used_ += (alignof(T) - at % alignof(T)) % alignof(T);
-    std::byte* begin = memory_ == nullptr ? nullptr : memory_ + used_;
-    used_ += static_cast<std::size_t>(n) * sizeof(T);
-    if (n > 0 && alignment_ < alignof(T)) alignment_ = alignof(T);
+    const std::size_t padding = (alignof(T) - at % alignof(T)) % alignof(T);
+    T* begin = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(at + padding);
+    if (n <= 0) return begin;  // aligned, and takes nothing
+    used_ += padding + static_cast<std::size_t>(n) * sizeof(T);
+    if (alignment_ < alignof(T)) alignment_ = alignof(T);
     assert(memory_ == nullptr || used_ <= size_);
-    return reinterpret_cast<T*>(begin);
+    return begin;
   }
 
   // That hold all that was taken, wherever they begin. 0: nothing was.
