@@ -2,6 +2,7 @@
 #include "conformance/runner/encoding.h"
 
 #include "conformance/runner/axes.h"
+#include "posenc/core/array_lookup.h"
 #include "posenc/core/error.h"
 
 namespace posenc::conformance {

@@ -81,7 +81,7 @@ ModelSpec read_model(const FilePath& given, const ReadOptions& options) {
     throw FormatError(given.string(), "file", path.filename().string() + " is a directory");
   if (!std::filesystem::is_regular_file(path, problem)) {
     // What was named may be a pipe. What lies in a folder is not waited for.
-    if (path != given) throw FormatError(path.string(), "file", "is not a regular file");
+    if (path != given.string()) throw FormatError(path.string(), "file", "is not a regular file");
     std::ifstream pipe(path, std::ios::binary);
     return read_model(pipe, path.string(), options);
   }
