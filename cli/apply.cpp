@@ -15,17 +15,17 @@
 namespace posenc::cli {
 namespace {
 
-Layout order_of(const Array& a, const std::string& word, const char* which) {
+HeadsLayout order_of(const Array& a, const std::string& word, const char* which) {
   if (!word.empty()) {
     if (word != "thd" && word != "bthd" && word != "bhtd" && word != "tbhd")
       throw UsageError("--order must be one of thd, bthd, bhtd, tbhd, got \"" + word + "\"");
-    const Layout l = layout_from_name(word);
-    if (name(l).size() != a.shape.size())
-      throw UsageError(fmt::format("--order {} has {} axes, {} has {}", word, name(l).size(), which,
-                                   a.shape.size()));
+    const HeadsLayout l = layout_from_name(word);
+    if (layout_name(l).size() != a.shape.size())
+      throw UsageError(fmt::format("--order {} has {} axes, {} has {}", word, layout_name(l).size(),
+                                   which, a.shape.size()));
     return l;
   }
-  if (a.shape.size() == 3) return Layout::thd;
+  if (a.shape.size() == 3) return HeadsLayout::thd;
   if (a.shape.size() == 4)
     throw UsageError(
         fmt::format("{} has four axes: --order bthd, bhtd or tbhd must say which is which", which));
@@ -100,7 +100,7 @@ void check_queries(const std::string& file, const Heads& h, Index head_dim,
         fmt::format("{}: has a batch of {}, and --positions have {} rows", file, h.batch, rows));
 }
 
-Heads heads_of(Array& a, Layout order) {
+Heads heads_of(Array& a, HeadsLayout order) {
   static double nothing;  // an array without elements has no memory, and is there all the same
   Heads h = heads(a.view(), order);
   if (h.data == nullptr) h.data = &nothing;
@@ -121,7 +121,7 @@ Queries read_queries(const ApplyOptions& o, Index head_dim, const PositionList& 
     Array& a = all.arrays.emplace(which, read_array(file, which)).first->second;
     if (!is_float(a.dtype))
       throw InputError(
-          fmt::format("{}: must be f64, f32, f16 or bf16, got {}", file, name(a.dtype)));
+          fmt::format("{}: must be f64, f32, f16 or bf16, got {}", file, dtype_name(a.dtype)));
     to = heads_of(a, order_of(a, o.order, which));
     check_queries(file, to, head_dim, list, title);
   };
@@ -129,7 +129,7 @@ Queries read_queries(const ApplyOptions& o, Index head_dim, const PositionList& 
   read(o.k, "k", all.x.k);
   if (all.x.q.data && all.x.k.data && all.x.q.dtype != all.x.k.dtype)
     throw InputError(fmt::format("q is {} and k is {}: they must have one dtype",
-                                 name(all.x.q.dtype), name(all.x.k.dtype)));
+                                 dtype_name(all.x.q.dtype), dtype_name(all.x.k.dtype)));
   return all;
 }
 

@@ -24,11 +24,11 @@ Json machine(const std::vector<bench::Limit>& limits) {
   Json values = Json::object();
   for (const bench::Limit& l : limits) values.set(l.name, Json(l.value));
   Json isas = Json::array();
-  for (const Isa isa : supported_isas()) isas.push(name(isa));
+  for (const Isa isa : supported_isas()) isas.push(isa_name(isa));
   Json native = Json::array();
   for (const std::string_view f : native_features()) native.push(f);
   return Json::object({{"cpu", bench::cpu_name()},
-                       {"isa", name(active_isa())},
+                       {"isa", isa_name(active_isa())},
                        {"isas", isas},
                        {"native", native},
                        {"threads", default_executor().concurrency},

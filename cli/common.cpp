@@ -153,7 +153,7 @@ PositionList position_file(const std::string& file) {
     list.owned.value = finite(file, a.doubles());
   else
     throw InputError(
-        fmt::format("{}: positions must be i32, i64 or f64, got {}", file, name(a.dtype)));
+        fmt::format("{}: positions must be i32, i64 or f64, got {}", file, dtype_name(a.dtype)));
   if (a.shape.size() > 1) list.owned.batch = a.shape[a.shape.size() - 2];
   if (a.shape.size() > 2) list.owned.axes = static_cast<std::int32_t>(a.shape[0]);
   return list;

@@ -67,9 +67,9 @@ void report_written(const char* schema, const std::string& path, const Arrays& a
   for (const auto& [name, array] : arrays) {
     Json shape = Json::array();
     for (const Index n : array.shape) shape.push(Json(n));
-    shapes.set(name, Json::object({{"dtype", posenc::name(array.dtype)}, {"shape", shape}}));
-    text += fmt::format("{} {} {} [{}]", text.empty() ? ":" : ",", name, posenc::name(array.dtype),
-                        fmt::join(array.shape, " x "));
+    shapes.set(name, Json::object({{"dtype", posenc::dtype_name(array.dtype)}, {"shape", shape}}));
+    text += fmt::format("{} {} {} [{}]", text.empty() ? ":" : ",", name,
+                        posenc::dtype_name(array.dtype), fmt::join(array.shape, " x "));
   }
   if (json)
     write_text(

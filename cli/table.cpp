@@ -21,7 +21,7 @@ namespace {
 
 DType dtype_word(const std::string& word) {
   for (const DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
-    if (name(t) == word) return t;
+    if (dtype_name(t) == word) return t;
   throw UsageError("--dtype must be one of f64, f32, f16, bf16, got \"" + word + "\"");
 }
 
@@ -130,7 +130,7 @@ void check_options(const TableOptions& o) {
   if (found->positions && o.positions.empty())
     throw UsageError("--what " + o.what + " needs --positions");
   if (o.dtype.empty()) return;
-  const std::string_view word = name(dtype_word(o.dtype));
+  const std::string_view word = dtype_name(dtype_word(o.dtype));
   if ((" " + std::string(found->dtypes) + " ").find(" " + std::string(word) + " ") ==
       std::string::npos)
     throw UsageError(

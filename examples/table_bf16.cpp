@@ -23,7 +23,7 @@ int main() {
     std::uint16_t* data = &packed[static_cast<std::size_t>(first * (kQuery + 2 * kKey) * kDim)];
     const Heads all =
         heads(tensor(static_cast<void*>(data), DType::bf16, {tokens, kQuery + 2 * kKey, kDim}),
-              Layout::thd);
+              HeadsLayout::thd);
     const Heads q = slice_heads(all, 0, kQuery), k = slice_heads(all, kQuery, kKey);
     apply(plan, q, k, table, arange(first, tokens));  // in place; v stays as it is
   };

@@ -23,7 +23,7 @@ struct Folder {
     fs::create_directories(path);
     Arrays arrays;
     for (const DType t : {DType::f32, DType::f64, DType::bf16})
-      arrays.emplace("x_" + std::string(name(t)), make_array(t, {1, 3, 2, 8}));
+      arrays.emplace("x_" + std::string(dtype_name(t)), make_array(t, {1, 3, 2, 8}));
     arrays.emplace("positions", make_array(DType::i64, {3}));
     arrays.emplace("out", make_array(DType::f32, {3, 2, 8}));
     arrays.emplace("rows", make_array(DType::f64, {3, 4}));

@@ -17,7 +17,7 @@ void examine(const posenc::Json& config, const char* reader) {
   const Json examined = doctor_json(doctor(model));
   fuzz::law(parse_json(examined.dump(), "doctor") == examined, "parse(dump(x)) == x");
   for (const LayerSpec& layer : model.layers)
-    if (layer.rotary) check(*layer.rotary);
+    if (layer.rotary) check_rotary(*layer.rotary);
 }
 
 }  // namespace

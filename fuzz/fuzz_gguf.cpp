@@ -18,6 +18,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Json examined = doctor_json(doctor(model));
   fuzz::law(parse_json(examined.dump(), "doctor") == examined, "parse(dump(x)) == x");
   for (const LayerSpec& layer : model.layers)
-    if (layer.rotary) check(*layer.rotary);
+    if (layer.rotary) check_rotary(*layer.rotary);
   return 0;
 }

@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!is_rotary(e.scheme)) return 0;
   try {
     const RotarySpec spec = resolve(e, Context{4096});
-    check(spec);
+    check_rotary(spec);
     fuzz::law(std::isfinite(spec.logit_factor()), "the logit factor is finite");
     fuzz::law(spec.hash() == resolve(e, Context{4096}).hash(), "resolving is pure");
   } catch (const std::invalid_argument&) {

@@ -108,7 +108,7 @@ struct Model {
 // A word's row is read and y written; positions and segments stay in the cache.
 Line embed_line(DType type, bool normed) {
   Line l;
-  l.name = "input/" + std::string(name(type)) + (normed ? "/embed_bert/" : "/embed_gpt2/") +
+  l.name = "input/" + std::string(dtype_name(type)) + (normed ? "/embed_bert/" : "/embed_gpt2/") +
            std::to_string(kBatch) + 'x' + std::to_string(kTokens) + 'x' + std::to_string(kWidth);
   const auto bytes = static_cast<std::size_t>(kBatch * kTokens * kWidth * size_of(type));
   l.bytes = 2 * static_cast<double>(bytes);

@@ -26,8 +26,9 @@ double from_bf16(std::uint16_t h) {
 // x + PE(p) in place against the same bytes scaled in place.
 Line sinusoidal_line(DType type, SineLayout layout, Index tokens, Index width) {
   Line l;
-  l.name = "input/" + std::string(name(type)) + "/sinusoidal/" + std::string(enum_text(layout)) +
-           '/' + std::to_string(tokens) + 'x' + std::to_string(width);
+  l.name = "input/" + std::string(dtype_name(type)) + "/sinusoidal/" +
+           std::string(enum_text(layout)) + '/' + std::to_string(tokens) + 'x' +
+           std::to_string(width);
   const auto bytes = static_cast<std::size_t>(tokens * width * size_of(type));
   l.bytes = 2 * static_cast<double>(bytes);
   l.limit_name = "in_place";

@@ -97,7 +97,7 @@ struct Case {
                   by_head[] = {1, count, shape.tokens, kDim};
       return heads(
           tensor(static_cast<void*>(data), shape.dtype, shape.heads_first ? by_head : by_token),
-          shape.heads_first ? Layout::bhtd : Layout::bthd);
+          shape.heads_first ? HeadsLayout::bhtd : HeadsLayout::bthd);
     };
     auto* data = b->as<std::byte>();
     return {part(data, kQueryHeads),
@@ -203,7 +203,7 @@ Line line(const Shape& s, const std::string& limit, double goal) {
                      : s.path == Path::table_random ? "rotate_table_random"
                                                     : "rotate";
   const std::string rows = s.table_rows > 0 ? "/llama3_" + std::to_string(s.table_rows) : "";
-  l.name = std::string(path) + "/" + std::string(name(s.dtype)) + rows + "/" +
+  l.name = std::string(path) + "/" + std::string(dtype_name(s.dtype)) + rows + "/" +
            std::string(enum_text(s.pairing)) + (s.rotary_dim < kDim ? "_partial" : "") +
            (s.heads_first ? "_heads_first" : "") + (s.in_place ? "/in_place/" : "/out_of_place/") +
            std::to_string(s.tokens) + "/threads:" + std::to_string(s.threads);

@@ -85,12 +85,12 @@ const Array* input(const OnnxNode& node, std::size_t i, const std::map<std::stri
 }
 
 Heads heads_of_input(Array& x, std::int64_t num_heads) {
-  if (x.shape.size() == 4) return heads(x.view(), Layout::bhtd);
+  if (x.shape.size() == 4) return heads(x.view(), HeadsLayout::bhtd);
   if (x.shape.size() != 3) refuse("onnx", "X must have 3 or 4 axes", Index(x.shape.size()));
   if (num_heads <= 0 || x.shape[2] % num_heads != 0)
     refuse("onnx", "num_heads must divide the channels of X", num_heads);
   const Index shape[] = {x.shape[0], x.shape[1], num_heads, x.shape[2] / num_heads};
-  return heads(tensor(static_cast<void*>(x.bytes.data()), x.dtype, shape), Layout::bthd);
+  return heads(tensor(static_cast<void*>(x.bytes.data()), x.dtype, shape), HeadsLayout::bthd);
 }
 
 RotarySpec spec_of(const OnnxNode& node, Index head_dim, Index pairs) {

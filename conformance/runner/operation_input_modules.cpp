@@ -70,7 +70,7 @@ struct Back {
 };
 
 Heads heads_of(Array& a) {
-  return heads(a.view(), Layout::bhtd);
+  return heads(a.view(), HeadsLayout::bhtd);
 }
 
 }  // namespace

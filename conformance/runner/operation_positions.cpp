@@ -207,7 +207,7 @@ OwnedPositions build_patches(const Check& check, const Rule& rule) {
     images.push_back(
         explicit_positions(std::vector<Index>(begin, v.end()), 1, static_cast<std::int32_t>(axes)));
   }
-  return joined(images);
+  return join_positions(images);
 }
 
 // Lists of arrays, one an axis, each joined along the tokens: memory first.
@@ -221,7 +221,7 @@ OwnedPositions build_distance_to_largest(const Check& check) {
       list.push_back(positions_of(
           check.inherited(Json::object({{"in", Json::object({{"positions", part}})}}))));
     }
-    axes.push_back(joined(list));
+    axes.push_back(join_positions(list));
   }
   return distance_to_largest(stacked(axes));
 }
@@ -261,7 +261,8 @@ OwnedPositions build_text(const Check& check, const Rule& rule) {
                        rule.integer("past", 0));
   if (name == "chatglm") return build_chatglm(check, rule);
   if (name == "glm") return build_glm(rule);
-  if (name == "decode") return decode(numbers_in(check, "lengths"), rule.integer("count", 1));
+  if (name == "decode")
+    return decode_positions(numbers_in(check, "lengths"), rule.integer("count", 1));
   if (name == "shard")
     return shard_positions(rule.integer("tokens"), rule.integer("ranks"), rule.integer("rank"),
                            rule.choice("layout", ShardLayout::contiguous),

@@ -74,7 +74,7 @@ struct Spectrum {
 POSENC_API Spectrum geometric_spectrum(double base, Index width, Index pairs = -1);
 
 // Throws [phase]: frequency not finite, sizes that disagree, gain or logit_factor not finite.
-POSENC_API void check(const Spectrum&);
+POSENC_API void check_spectrum(const Spectrum&);
 
 // frequency / 2 pi as a 128-bit fraction of a turn, hi:lo = round(2^128 * (frequency / 2 pi mod
 // 1)); per_unit is frequency / 2 pi as a double, for fractions of a position (f64 positions).

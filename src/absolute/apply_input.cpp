@@ -31,7 +31,7 @@ Call check_call(const TensorView& x, const LoweredInput& lowered, const TensorVi
   c.width = c.y.width - appended;
   if (c.with_x) {
     c.x = tokens_of(x, "x");
-    if (c.x.dtype != c.y.dtype) refuse(kWho, "y must have the dtype of x", name(y.dtype));
+    if (c.x.dtype != c.y.dtype) refuse(kWho, "y must have the dtype of x", dtype_name(y.dtype));
     if (c.x.batch != c.y.batch || c.x.tokens != c.y.tokens)
       refuse(kWho, "y must have the tokens of x", c.y.tokens);
     if (c.x.width != c.width)
@@ -115,7 +115,7 @@ void check_gradients(const LoweredInput& lowered, const Positions& p,
     for (const TensorView* v :
          {&g[n].table, &g[n].affine, &g[n].frequency, &g[n].gain, &g[n].position})
       if (!v->empty() && (v->dtype != DType::f64 || v->read_only))
-        refuse(kWho, "gradients of terms must be f64 and writable", name(v->dtype));
+        refuse(kWho, "gradients of terms must be f64 and writable", dtype_name(v->dtype));
     check_shape(g[n].table, t.table);
     check_shape(g[n].affine, t.affine);
     const TensorView& f = g[n].frequency;
@@ -196,7 +196,7 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
       detail::refuse_shape(kWho,
                            "d_x must have the shape and dtype of x, " +
                                detail::sizes_text({c.y.batch, c.y.tokens, c.width}) + " of " +
-                               std::string(name(c.y.dtype)),
+                               std::string(dtype_name(c.y.dtype)),
                            d_x);
   }
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);

@@ -33,7 +33,7 @@ struct Reader {
 
 void check_part(const Heads& h, const Heads& like, Index tokens, Index dim) {
   if (h.dtype != DType::f64 && h.dtype != DType::f32)
-    refuse(kWho, "tensors must be f64 or f32", name(h.dtype));
+    refuse(kWho, "tensors must be f64 or f32", dtype_name(h.dtype));
   if (h.data == nullptr && h.batch * h.tokens * h.heads * h.dim != 0)
     refuse(kWho, "both parts must be given");
   if (h.batch != like.batch || h.heads != like.heads || h.tokens != tokens || h.dim != dim)

@@ -58,7 +58,7 @@ LinearCall check_call(const ComplexMap& m, const ComplexParts& x, const ComplexP
 void check_gradient(const TensorView& v, Index out, Index in) {
   check_matrix(v, out, in, false);
   if (!v.empty() && (v.dtype != DType::f64 || v.read_only))
-    refuse(kWho, "gradients of a map must be f64 and writable", name(v.dtype));
+    refuse(kWho, "gradients of a map must be f64 and writable", dtype_name(v.dtype));
 }
 
 detail::Memory of(const TensorView& v) {

@@ -18,7 +18,7 @@ constexpr const char* kWho = "distance_offset";
 TokenView rows_of(const TensorView& v, Index rows, Index width, const char* what) {
   const std::string who(what);
   if (v.dtype != DType::f64 && v.dtype != DType::f32)
-    refuse(kWho, who + " must be f64 or f32", name(v.dtype));
+    refuse(kWho, who + " must be f64 or f32", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
   if (v.rank != 2 || v.shape[0] != rows) refuse(kWho, who + " must have two axes, rows", rows);
   if (width > 0 && v.shape[1] != width)

@@ -25,7 +25,7 @@ std::vector<double> vector_of(const TensorView& v, DType dtype, Index width, con
   if (v.dtype != dtype || v.rank != 1 || v.shape[0] != width || v.device != Device::cpu)
     detail::refuse_shape(kWho,
                          std::string(what) + " must be [" + std::to_string(width) +
-                             "] of the dtype of y, " + std::string(name(dtype)),
+                             "] of the dtype of y, " + std::string(dtype_name(dtype)),
                          v);
   std::vector<double> out;
   for (Index c = 0; c < width; ++c) out.push_back(float_element(v.data, dtype, c * v.stride[0]));
@@ -42,12 +42,12 @@ std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
       p.table.device != Device::cpu || (p.table.stride[1] != 1 && c.width > 1))
     detail::refuse_shape(kWho,
                          "a table must be [n, " + std::to_string(c.width) +
-                             "] of the dtype of y, " + std::string(name(c.dtype)) +
+                             "] of the dtype of y, " + std::string(dtype_name(c.dtype)) +
                              ", channels together",
                          p.table);
   const TensorView& i = p.ids;
   if (i.dtype != DType::i64 && i.dtype != DType::i32)
-    refuse(kWho, "ids must be i64 or i32", name(i.dtype));
+    refuse(kWho, "ids must be i64 or i32", dtype_name(i.dtype));
   if (i.device != Device::cpu) refuse(kWho, "ids must be in the CPU's memory");
   if ((i.rank != 1 && i.rank != 2) || i.shape[i.rank == 1 ? 0 : 1] != c.tokens ||
       (i.rank == 2 && i.shape[0] != 1 && i.shape[0] != c.batch))
@@ -98,7 +98,8 @@ EmbedTokens embed_tokens(const TensorView& v, Index batch, Index tokens, Index w
 EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
                       const TensorView& y, const std::string& what) {
   if (parts.empty()) refuse(kWho, "there must be a part");
-  if (!is_float(y.dtype)) refuse(kWho, what + " must be f64, f32, f16 or bf16", name(y.dtype));
+  if (!is_float(y.dtype))
+    refuse(kWho, what + " must be f64, f32, f16 or bf16", dtype_name(y.dtype));
   if (y.rank != 2 && y.rank != 3)
     detail::refuse_shape(kWho, what + " must be [t, c] or [b, t, c]", y);
   EmbedCall c;
@@ -123,7 +124,7 @@ EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<Embe
       continue;
     }
     if (p.rows.dtype != c.dtype)
-      refuse(kWho, "rows must be of the dtype of " + what, name(p.rows.dtype));
+      refuse(kWho, "rows must be of the dtype of " + what, dtype_name(p.rows.dtype));
     c.given.back() = embed_tokens(p.rows, c.batch, c.tokens, c.width, "rows");
   }
   if (!norm) return c;

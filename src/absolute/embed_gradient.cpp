@@ -22,7 +22,7 @@ constexpr Index kBlock = 64;  // tokens of a partial sum of gamma and beta, what
 void check_gradient(const TensorView& g, const char* what) {
   if (g.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
   if ((g.dtype != DType::f64 && g.dtype != DType::f32) || g.read_only)
-    refuse(kWho, std::string(what) + " must be f64 or f32 and writable", name(g.dtype));
+    refuse(kWho, std::string(what) + " must be f64 or f32 and writable", dtype_name(g.dtype));
   detail::check_no_self_overlap(kWho, {what, detail::memory_of(g)});  // threads add to its rows
 }
 

@@ -152,7 +152,7 @@ void check_layout(const TableShape& l, const Extension& e) {
 
 void check_table(const TensorView& t, const TableShape& l, Index channels, const char* what) {
   const std::string who(what);
-  if (!is_float(t.dtype)) refuse(kWho, who + " must be f64, f32, f16 or bf16", name(t.dtype));
+  if (!is_float(t.dtype)) refuse(kWho, who + " must be f64, f32, f16 or bf16", dtype_name(t.dtype));
   if (t.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
   if (t.rank != 2) detail::refuse_shape(kWho, who + " must be [rows, channels]", t);
   if (t.shape[0] != l.rows())
@@ -222,8 +222,8 @@ void check_call(const TensorView& table, const TableShape& from, const TensorVie
   check_table(table, from, 0, "the table");
   check_table(out, to, table.shape[1], "the resized table");
   if (table.dtype != out.dtype)
-    refuse(kWho, "both tables must be of one dtype, " + std::string(name(table.dtype)),
-           name(out.dtype));
+    refuse(kWho, "both tables must be of one dtype, " + std::string(dtype_name(table.dtype)),
+           dtype_name(out.dtype));
   if (written.read_only) refuse(kWho, "the result must be writable");
   if (from.prefix != to.prefix || from.suffix != to.suffix)
     refuse(kWho, "prefix and suffix are kept: both layouts must have the same, rows",

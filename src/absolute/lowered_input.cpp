@@ -7,7 +7,7 @@
 namespace posenc {
 
 const Spectrum* LoweredInput::spectrum(Spectrum s) {
-  check(s);
+  check_spectrum(s);
   spectra.push_back(std::move(s));
   return &spectra.back();
 }

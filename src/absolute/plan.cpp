@@ -178,7 +178,7 @@ void prepare_rows(const InputTerm& t, ComposeSource& source) {
 }  // namespace
 
 InputPlan::InputPlan(const LoweredInput& lowered, DType dtype) {
-  if (!is_float(dtype)) refuse(kWho, "dtype must be f64, f32, f16 or bf16", name(dtype));
+  if (!is_float(dtype)) refuse(kWho, "dtype must be f64, f32, f16 or bf16", dtype_name(dtype));
   if (!std::isfinite(lowered.input_gain))
     refuse(kWho, "input_gain must be finite", lowered.input_gain);
   auto s = std::make_shared<State>();

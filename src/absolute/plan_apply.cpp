@@ -109,8 +109,8 @@ void check_windows(const State& s, Index width) {
 ComposeView compose_view(const State& s, const TensorView& v, const char* what) {
   const std::string name_of(what);
   if (v.dtype != s.dtype)
-    refuse(kWho, name_of + " must be of the plan's dtype " + std::string(name(s.dtype)),
-           name(v.dtype));
+    refuse(kWho, name_of + " must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
+           dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse(kWho, name_of + " must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
     detail::refuse_shape(kWho, name_of + " must be [t, c] or [b, t, c]", v);
@@ -133,7 +133,7 @@ void check_positions(const State& s, const Positions& p, Index batch, Index toke
     refuse(kWho, "positions must have one row or the batch of x, " + std::to_string(batch),
            p.batch);
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse(kWho, "positions must be i32, i64 or f64", name(p.type));
+    refuse(kWho, "positions must be i32, i64 or f64", dtype_name(p.type));
   if (p.type == DType::f64) check_real(p);
   for (const ComposeSource& t : s.sources) {
     if (t.kind == ComposeSource::Kind::rows) continue;

@@ -141,7 +141,7 @@ void check_product_has_x(std::string_view who, const LoweredInput& lowered, cons
 
 TokenView tokens_of(const TensorView& v, const char* what) {
   if (!is_float(v.dtype))
-    refuse(kWho, std::string(what) + " must be f64, f32, f16 or bf16", name(v.dtype));
+    refuse(kWho, std::string(what) + " must be f64, f32, f16 or bf16", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
     detail::refuse_shape(kWho, std::string(what) + " must be [t, c] or [b, t, c]", v);

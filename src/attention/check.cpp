@@ -15,7 +15,7 @@ constexpr std::string_view kWho = "attention";
 void check_heads(const Heads& h, std::string_view what, const AttentionArgs& a) {
   const std::string w(what);
   if (!is_float(h.dtype) || h.dtype != a.qk.q.dtype)
-    refuse(kWho, w + " must have the dtype of q", name(h.dtype));
+    refuse(kWho, w + " must have the dtype of q", dtype_name(h.dtype));
   if (h.batch < 0 || h.tokens < 0 || h.heads < 0 || h.dim < 0)
     detail::refuse_shape(kWho, w + " must not have negative sizes", detail::shape_text(h));
   if (h.batch != a.qk.q.batch)
@@ -65,7 +65,7 @@ void check_numbers(const AttentionArgs& a) {
 void check_positions(const Positions& p, Index batch, Index tokens, const std::string& what) {
   if (p.data == nullptr && p.count == 0) return;
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse(kWho, what + " must be i64, i32 or f64", name(p.type));
+    refuse(kWho, what + " must be i64, i32 or f64", dtype_name(p.type));
   if (p.count != tokens)
     refuse(kWho, what + " must be one for each of the " + std::to_string(tokens) + " tokens",
            p.count);
@@ -141,7 +141,7 @@ void check_like(const Heads& g, const Heads& x, const std::string& what) {
                          "gradient of " + what + " must have its shape, " + detail::shape_text(x),
                          detail::shape_text(g));
   if (g.dtype != DType::f64 && g.dtype != DType::f32)
-    refuse(kWho, "gradient of " + what + " must be f64 or f32", name(g.dtype));
+    refuse(kWho, "gradient of " + what + " must be f64 or f32", dtype_name(g.dtype));
   if (g.read_only) refuse(kWho, "gradient of " + what + " must be writable");
 }
 
@@ -153,13 +153,13 @@ void check_like(const TensorView& g, const TensorView& x, const std::string& wha
     same = g.shape[static_cast<std::size_t>(i)] == x.shape[static_cast<std::size_t>(i)];
   if (!same) detail::refuse_shape(kWho, "gradient of " + what + " must have its shape", g);
   if (g.dtype != DType::f64 && g.dtype != DType::f32)
-    refuse(kWho, "gradient of " + what + " must be f64 or f32", name(g.dtype));
+    refuse(kWho, "gradient of " + what + " must be f64 or f32", dtype_name(g.dtype));
   if (g.read_only) refuse(kWho, "gradient of " + what + " must be writable");
 }
 
 }  // namespace
 
-void check(const AttentionArgs& a) {
+void check_attention(const AttentionArgs& a) {
   check_tensors(a);
   check_numbers(a);
   check_positions(a.query_positions, a.qk.q.batch, a.qk.q.tokens, "query_positions");
@@ -169,8 +169,8 @@ void check(const AttentionArgs& a) {
   for (std::size_t i = 0; i < a.terms.size(); ++i) check_term(a, i);
 }
 
-void check(const AttentionArgs& a, const AttentionGradients& g) {
-  check(a);
+void check_attention(const AttentionArgs& a, const AttentionGradients& g) {
+  check_attention(a);
   check_like(g.qk.q, a.qk.q, "q");
   check_like(g.qk.k, a.qk.k, "k");
   check_like(g.v, a.v, "v");

@@ -99,8 +99,8 @@ void check_cope(const AttentionArgs& a, const Term& t, const std::string& what) 
       g.dim != a.qk.q.dim || g.dtype != a.qk.q.dtype)
     detail::refuse_shape(kWho,
                          what + "gate_key must be like k, " + detail::shape_text(a.qk.k) + " of " +
-                             std::string(name(a.qk.q.dtype)),
-                         detail::shape_text(g) + " of " + std::string(name(g.dtype)));
+                             std::string(dtype_name(a.qk.q.dtype)),
+                         detail::shape_text(g) + " of " + std::string(dtype_name(g.dtype)));
 }
 
 void check_dape(const AttentionArgs& a, std::size_t number, const std::string& what) {
@@ -122,7 +122,7 @@ void check_dape(const AttentionArgs& a, std::size_t number, const std::string& w
 void check_real(const TensorView& v, std::initializer_list<Index> shape, const std::string& what) {
   if (v.empty()) return;
   if (v.dtype != DType::f64 && v.dtype != DType::f32)
-    refuse(kWho, what + " must be f64 or f32", name(v.dtype));
+    refuse(kWho, what + " must be f64 or f32", dtype_name(v.dtype));
   check_shape(v, shape, what);
 }
 
@@ -130,13 +130,13 @@ void check_integer(const TensorView& v, std::initializer_list<Index> shape,
                    const std::string& what) {
   if (v.empty()) return;
   if (v.dtype != DType::i64 && v.dtype != DType::i32)
-    refuse(kWho, what + " must be i64 or i32", name(v.dtype));
+    refuse(kWho, what + " must be i64 or i32", dtype_name(v.dtype));
   check_shape(v, shape, what);
 }
 
 void check_flags(const TensorView& v, std::initializer_list<Index> shape, const std::string& what) {
   if (v.empty()) return;
-  if (v.dtype != DType::u8) refuse(kWho, what + " must be u8", name(v.dtype));
+  if (v.dtype != DType::u8) refuse(kWho, what + " must be u8", dtype_name(v.dtype));
   check_shape(v, shape, what);
 }
 
@@ -165,7 +165,7 @@ void needs_axis(const AttentionArgs& a, std::int32_t axis, bool integer, const s
     if (axis < 0 || axis >= p->axes)
       refuse(kWho, who + " must have an axis of the positions", Index{axis});
     if (integer && p->type == DType::f64)
-      refuse(kWho, who + " needs integer positions", name(p->type));
+      refuse(kWho, who + " needs integer positions", dtype_name(p->type));
   }
 }
 

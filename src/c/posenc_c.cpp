@@ -61,7 +61,7 @@ posenc_status posenc_isas(char* text, size_t size, size_t* needed, posenc_error*
   return guarded(error, [&] {
     std::string all;
     for (const posenc::Isa isa : posenc::supported_isas())
-      all += (all.empty() ? "" : " ") + std::string(posenc::name(isa));
+      all += (all.empty() ? "" : " ") + std::string(posenc::isa_name(isa));
     if (needed != nullptr) *needed = all.size() + 1;
     if (text == nullptr && size == 0) return;
     if (size < all.size() + 1)

@@ -162,7 +162,7 @@ struct Operands {
 };
 inline Operands operands(const char* layout, const PosencDLTensor* q, const PosencDLTensor* k,
                          const PosencDLTensor* q_out, const PosencDLTensor* k_out) {
-  const Layout order = layout_from_name(std::string_view(&need(layout, "layout")));
+  const HeadsLayout order = layout_from_name(std::string_view(&need(layout, "layout")));
   if (q == nullptr && k == nullptr) refuse("c", "q or k must be given");
   if ((q == nullptr && q_out != nullptr) || (k == nullptr && k_out != nullptr))
     refuse("c", "an output needs its input");

@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::string_view, 7> kNames{"f64", "f32", "f16", "bf16", "i64", "i32", "u8"};
 }  // namespace
 
-std::string_view name(DType t) noexcept {
+std::string_view dtype_name(DType t) noexcept {
   return detail::name_of(kNames, static_cast<std::size_t>(t));
 }
 

@@ -9,24 +9,25 @@ namespace {
 constexpr std::array<std::string_view, 5> kLayoutNames{"thd", "bthd", "bhtd", "tbhd", "htd"};
 }  // namespace
 
-std::string_view name(Layout l) noexcept {
+std::string_view layout_name(HeadsLayout l) noexcept {
   return detail::name_of(kLayoutNames, static_cast<std::size_t>(l));
 }
 
-Layout layout_from_name(std::string_view text) {
+HeadsLayout layout_from_name(std::string_view text) {
   for (std::size_t i = 0; i < kLayoutNames.size(); ++i)
-    if (kLayoutNames[i] == text) return static_cast<Layout>(i);
+    if (kLayoutNames[i] == text) return static_cast<HeadsLayout>(i);
   refuse("heads", "order of the axes must be thd, bthd, bhtd, tbhd or htd", text);
 }
 
-Heads heads(const TensorView& v, Layout layout) {
-  const std::string_view axes = name(layout);
-  if (layout > Layout::htd)
+Heads heads(const TensorView& v, HeadsLayout layout) {
+  const std::string_view axes = layout_name(layout);
+  if (layout > HeadsLayout::htd)
     refuse("heads", "order of the axes must be thd, bthd, bhtd, tbhd or htd",
            static_cast<Index>(layout));
   if (v.rank != static_cast<std::int32_t>(axes.size()))
     refuse("heads", "rank must fit the order " + std::string(axes), Index{v.rank});
-  if (!is_float(v.dtype)) refuse("heads", "dtype must be f64, f32, f16 or bf16", name(v.dtype));
+  if (!is_float(v.dtype))
+    refuse("heads", "dtype must be f64, f32, f16 or bf16", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse("heads", "memory must be the CPU's");
   Heads h;
   h.data = v.data;

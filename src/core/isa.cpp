@@ -51,7 +51,7 @@ std::int64_t target_of(Isa isa) noexcept {
 
 std::string list_supported() {
   std::string s;
-  for (const Isa isa : supported_isas()) s += (s.empty() ? "" : ", ") + std::string(name(isa));
+  for (const Isa isa : supported_isas()) s += (s.empty() ? "" : ", ") + std::string(isa_name(isa));
   return s;
 }
 
@@ -63,7 +63,7 @@ Isa from_environment() {
   const char* text = std::getenv("POSENC_ISA");
   if (text == nullptr || *text == '\0') return supported_isas().back();
   for (const Isa isa : supported_isas())
-    if (name(isa) == text) return isa;
+    if (isa_name(isa) == text) return isa;
   refuse_isa("POSENC_ISA", text);
 }
 
@@ -102,7 +102,7 @@ CpuFeatures features_beside_avx512() noexcept {
 
 }  // namespace
 
-std::string_view name(Isa isa) noexcept {
+std::string_view isa_name(Isa isa) noexcept {
   return detail::name_of(kIsaNames, static_cast<std::size_t>(isa));
 }
 
@@ -129,7 +129,7 @@ Isa active_isa() {
 }
 
 void force_isa(Isa isa) {
-  if (target_of(isa) == 0) refuse_isa("isa", name(isa));
+  if (target_of(isa) == 0) refuse_isa("isa", isa_name(isa));
   active.store(static_cast<int>(isa), std::memory_order_relaxed);
 }
 
@@ -157,7 +157,7 @@ CpuFeatures usable_features(Isa isa) noexcept {
 
 std::size_t isa_dispatch_index(Isa isa) {
   const std::int64_t target = target_of(isa);
-  if (target == 0) refuse_isa("isa", name(isa));
+  if (target == 0) refuse_isa("isa", isa_name(isa));
   if (target == HWY_SCALAR || target == HWY_EMU128) return HWY_MAX_DYNAMIC_TARGETS + 1;
   return static_cast<std::size_t>(
       std::countr_zero(static_cast<std::uint64_t>(HWY_CHOSEN_TARGET_SHIFT(target))));

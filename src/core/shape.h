@@ -36,7 +36,7 @@ inline std::string shape_text(const TensorView& v) {
     strided |= v.shape[i] > 1 && v.stride[i] != dense;
     if (__builtin_mul_overflow(dense, v.shape[i], &dense)) dense = 0;
   }
-  return sizes_text(std::span(v.shape.data(), rank)) + " of " + std::string(name(v.dtype)) +
+  return sizes_text(std::span(v.shape.data(), rank)) + " of " + std::string(dtype_name(v.dtype)) +
          (strided ? ", strides " + sizes_text(std::span(v.stride.data(), rank)) : "");
 }
 // Batch, tokens, heads and channels, whatever the order of the axes.

@@ -125,7 +125,7 @@ void refuse_repeats(const std::vector<T>& items, Name name, const GgufFile& f,
                     std::string_view what) {
   std::vector<std::string_view> names;
   names.reserve(items.size());
-  for (const T& item : items) names.push_back(name(item));
+  for (const T& item : items) names.push_back(gguf_type_name(item));
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
@@ -160,7 +160,7 @@ void read_alignment(GgufFile& f) {
   const auto* n = std::get_if<std::uint64_t>(&v->value);
   if (v->type != GgufType::u32 || n == nullptr)
     throw FormatError(f.file, "general.alignment",
-                      "must be a u32, got " + std::string(name(v->type)));
+                      "must be a u32, got " + std::string(gguf_type_name(v->type)));
   if (!std::has_single_bit(*n))
     throw FormatError(f.file, "general.alignment",
                       "must be a power of two, got " + std::to_string(*n));
@@ -250,7 +250,7 @@ void read_header(Cursor& c, GgufFile& f) {
 
 }  // namespace
 
-std::string_view name(GgufType t) noexcept {
+std::string_view gguf_type_name(GgufType t) noexcept {
   static constexpr std::array<std::string_view, 13> names{"u8",  "i8",  "u16",  "i16",    "u32",
                                                           "i32", "f32", "bool", "string", "array",
                                                           "u64", "i64", "f64"};

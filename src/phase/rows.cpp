@@ -62,7 +62,7 @@ void compat_rows(const Spectrum& s, Precision precision, const Positions& p, con
 
 void check_positions(const Positions& p, std::string_view who) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse(who, "positions must be i64, i32 or f64", name(p.type));
+    refuse(who, "positions must be i64, i32 or f64", dtype_name(p.type));
   if (p.count < 0 || p.batch < 0 || p.axes < 1) refuse(who, "positions must have axes and sizes");
   if (p.data == nullptr && p.count > 0 && p.batch > 0)
     refuse(who, "positions must not be null when there are tokens");
@@ -118,7 +118,8 @@ RowPlane plane_of(const TensorView& v, const Spectrum& s, const Positions& p, In
   if (v.rank < 4 && r.batch_stride == 0) r.batch_stride = p.count * r.token_stride;
   r.column_stride = stride(v.rank - 1);
   r.data = v.data;
-  if (!is_float(v.dtype)) refuse("rows", "output must be f64, f32, f16 or bf16", name(v.dtype));
+  if (!is_float(v.dtype))
+    refuse("rows", "output must be f64, f32, f16 or bf16", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse("rows", "memory must be the CPU's");
   if (v.read_only) refuse("rows", "output must be writable");
   return r;

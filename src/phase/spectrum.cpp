@@ -31,11 +31,11 @@ Spectrum geometric_spectrum(double base, Index width, Index pairs) {
   form.base = base;
   form.n_dims = width;
   s.ggml = form;
-  check(s);
+  check_spectrum(s);
   return s;
 }
 
-void check(const Spectrum& s) {
+void check_spectrum(const Spectrum& s) {
   if (s.heads < 1) refuse("phase", "heads must be positive", s.heads);
   if (s.axes < 1) refuse("phase", "axes must be positive", s.axes);
   const auto n = static_cast<Index>(s.frequency.size());

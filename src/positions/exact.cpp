@@ -6,7 +6,7 @@ namespace posenc {
 
 IntegerRows integer_rows(const TensorView& v, std::string_view who) {
   if (v.dtype != DType::u8 && v.dtype != DType::i32 && v.dtype != DType::i64)
-    refuse(who, "dtype must be u8, i32 or i64", name(v.dtype));
+    refuse(who, "dtype must be u8, i32 or i64", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse(who, "memory must be the CPU's");
   if (v.rank != 1 && v.rank != 2) detail::refuse_shape(who, "must be [t] or [b, t]", v);
   IntegerRows r;

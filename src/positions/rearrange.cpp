@@ -11,7 +11,7 @@ namespace {
 
 void check_view(const Positions& p) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse("positions", "dtype must be i64, i32 or f64", name(p.type));
+    refuse("positions", "dtype must be i64, i32 or f64", dtype_name(p.type));
   if (p.axes < 1 || p.batch < 0 || p.count < 0)
     refuse("positions", "axes must be positive and sizes not negative, axes", Index{p.axes});
 }
@@ -146,12 +146,12 @@ OwnedPositions repeated_axes(const Positions& p, std::int32_t axes) {
                     });
 }
 
-OwnedPositions joined(std::span<const OwnedPositions> parts) {
-  if (parts.empty()) refuse("joined", "at least one part is needed", Index{0});
+OwnedPositions join_positions(std::span<const OwnedPositions> parts) {
+  if (parts.empty()) refuse("join_positions", "at least one part is needed", Index{0});
   std::vector<Place> token_of;
   for (const OwnedPositions& x : parts) {
-    if (x.axes != parts[0].axes) refuse("joined", "axes must be equal", Index{x.axes});
-    if (x.batch != parts[0].batch) refuse("joined", "rows must be equal", x.batch);
+    if (x.axes != parts[0].axes) refuse("join_positions", "axes must be equal", Index{x.axes});
+    if (x.batch != parts[0].batch) refuse("join_positions", "rows must be equal", x.batch);
     for (Index t = 0; t < x.count(); ++t) token_of.push_back({x, 0, 0, t});
   }
   return rearranged(any_real(parts), parts[0].axes, parts[0].batch,

@@ -205,12 +205,13 @@ std::vector<Index> cu_seqlens_of_positions(std::span<const Index> p) {
   return cu;
 }
 
-OwnedPositions decode(std::span<const Index> lengths, Index count) {
-  if (count < 0 || count > kMaxTokens) refuse("decode", "count must lie between 0 and 2^40", count);
+OwnedPositions decode_positions(std::span<const Index> lengths, Index count) {
+  if (count < 0 || count > kMaxTokens)
+    refuse("decode_positions", "count must lie between 0 and 2^40", count);
   std::vector<Index> v;
   for (const Index n : lengths) {
-    if (n < 0) refuse("decode", "lengths must not be negative", n);
-    for (Index i = 0; i < count; ++i) v.push_back(add_exact(n, i, "decode"));
+    if (n < 0) refuse("decode_positions", "lengths must not be negative", n);
+    for (Index i = 0; i < count; ++i) v.push_back(add_exact(n, i, "decode_positions"));
   }
   return own(std::move(v), static_cast<Index>(lengths.size()));
 }

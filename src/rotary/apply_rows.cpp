@@ -24,8 +24,8 @@ void check_rows_dtype(const RotaryPlanState& s, const TensorView& v) {
   if (!fits)
     refuse("rotary",
            s.dtype == DType::f64 ? std::string("cos and sin must be f64")
-                                 : "cos and sin must be f32 or " + std::string(name(s.dtype)),
-           name(v.dtype));
+                                 : "cos and sin must be f32 or " + std::string(dtype_name(s.dtype)),
+           dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse("rotary", "memory must be the CPU's");
 }
 
@@ -58,7 +58,7 @@ bool has_index(const CallerRows& rows, const Heads& h) noexcept {
 
 void check_index(const Positions& p, const Heads& h, Index rows) {
   if (p.type != DType::i64 && p.type != DType::i32)
-    refuse("rotary", "rows are numbered by i64 or i32", name(p.type));
+    refuse("rotary", "rows are numbered by i64 or i32", dtype_name(p.type));
   if (p.axes != 1) refuse("rotary", "index must have one axis", Index{p.axes});
   if (p.count != h.tokens)
     refuse("rotary",
@@ -143,7 +143,7 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows,
                              std::to_string(s.row_columns) + "]",
                          rows);
   if (rows.dtype != type)
-    refuse("rotary", "rows must be " + std::string(name(type)), name(rows.dtype));
+    refuse("rotary", "rows must be " + std::string(dtype_name(type)), dtype_name(rows.dtype));
   if (rows.device != Device::cpu) refuse("rotary", "rows must be in the CPU's memory");
   if (tokens == 0) return;
   if (rows.data == nullptr) refuse("rotary", "rows must have memory");

@@ -36,7 +36,7 @@ void check_call(const RotaryPlan& below, const RotaryPlan& from, const Heads& x,
                 const Positions& p) {
   if (p.axes != 1) refuse("by position", "positions must have one axis", Index{p.axes});
   if (p.type != DType::i32 && p.type != DType::i64 && p.type != DType::f64)
-    refuse("by position", "positions must be i32, i64 or f64", name(p.type));
+    refuse("by position", "positions must be i32, i64 or f64", dtype_name(p.type));
   if (p.count != x.tokens)
     refuse("by position", "positions must be one a token: " + std::to_string(x.tokens), p.count);
   if (p.batch != 1 && p.batch != x.batch)
@@ -47,7 +47,7 @@ void check_call(const RotaryPlan& below, const RotaryPlan& from, const Heads& x,
   if (below.spec().head_dim != from.spec().head_dim)
     refuse("by position", "the two plans must have one head_dim", from.spec().head_dim);
   if (below.dtype() != from.dtype())
-    refuse("by position", "the two plans must have one dtype", name(from.dtype()));
+    refuse("by position", "the two plans must have one dtype", dtype_name(from.dtype()));
 }
 
 }  // namespace

@@ -66,8 +66,8 @@ inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
 [[noreturn, gnu::cold, gnu::noinline]] void refuse_pair(const RotaryPlanState& s, const Heads& in,
                                                         const Heads& out) {
   if (in.dtype != s.dtype || out.dtype != s.dtype)
-    refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
-           name(in.dtype != s.dtype ? in.dtype : out.dtype));
+    refuse("rotary", "tensors must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
+           dtype_name(in.dtype != s.dtype ? in.dtype : out.dtype));
   if (in.dim != s.spec.head_dim || out.dim != s.spec.head_dim)
     wrong("head size must be the plan's " + std::to_string(s.spec.head_dim),
           in.dim != s.spec.head_dim ? in.dim : out.dim);
@@ -243,7 +243,7 @@ void check_given(const QK& in) {
     wrong("positions must have one row, or one for each of the batch of " + std::to_string(h.batch),
           p.batch);
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse("rotary", "positions must be i64, i32 or f64", name(p.type));
+    refuse("rotary", "positions must be i64, i32 or f64", dtype_name(p.type));
   if (p.count == 0 || h.batch == 0) return p;
   if (p.data == nullptr) refuse("rotary", "positions must have memory");
   if (p.type == DType::f64) check_finite(p);
@@ -313,8 +313,8 @@ void check_gradient_tensors(const RotaryPlanState& s, const QK& x, const QK& g) 
     if (a.data == nullptr) continue;
     if (b.data == nullptr) refuse("rotary", "d_out must have memory where x has");
     if (a.dtype != s.dtype || b.dtype != s.dtype)
-      refuse("rotary", "tensors must be of the plan's dtype " + std::string(name(s.dtype)),
-             name(a.dtype != s.dtype ? a.dtype : b.dtype));
+      refuse("rotary", "tensors must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
+             dtype_name(a.dtype != s.dtype ? a.dtype : b.dtype));
     if (a.dim != s.spec.head_dim || b.dim != s.spec.head_dim)
       refuse("rotary", "head size must be the plan's " + std::to_string(s.spec.head_dim),
              a.dim != s.spec.head_dim ? a.dim : b.dim);

@@ -147,7 +147,7 @@ void check_ggml(const Spectrum& s) {
 }  // namespace
 
 void check_compat(const Spectrum& s, Precision p) {
-  check(s);
+  check_spectrum(s);
   if (p == Precision::ggml) check_ggml(s);
 }
 

@@ -44,7 +44,7 @@ void check_gradient(const TensorView& v, std::string_view what,
   if (v.device != Device::cpu)
     refuse("rotary", std::string(what) + " gradient must be in the CPU's memory");
   if (v.dtype != DType::f64 || v.read_only)
-    refuse("rotary", std::string(what) + " gradient must be writable f64", name(v.dtype));
+    refuse("rotary", std::string(what) + " gradient must be writable f64", dtype_name(v.dtype));
   bool fits = v.rank == static_cast<std::int32_t>(shape.size());
   std::size_t i = 0;
   std::string text;

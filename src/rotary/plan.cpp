@@ -80,16 +80,16 @@ void check_precision(const State& s) {
   const Precision p = s.spec.precision;
   if (p == Precision::exact || s.spec.blocks.empty()) return;
   if (p == Precision::ggml && s.dtype == DType::f64)
-    refuse("rotary", "precision ggml computes in float32, dtype must not be", name(s.dtype));
+    refuse("rotary", "precision ggml computes in float32, dtype must not be", dtype_name(s.dtype));
   if (p == Precision::hf_bfloat16_table && s.dtype != DType::bf16)
-    refuse("rotary", "precision hf_bfloat16_table is that of bf16 tensors", name(s.dtype));
+    refuse("rotary", "precision hf_bfloat16_table is that of bf16 tensors", dtype_name(s.dtype));
 }
 
 }  // namespace
 
 RotaryPlan::RotaryPlan(const RotarySpec& spec, DType dtype, PlanOptions options) {
-  if (!is_float(dtype)) refuse("rotary", "dtype must be f64, f32, f16 or bf16", name(dtype));
-  check(spec);
+  if (!is_float(dtype)) refuse("rotary", "dtype must be f64, f32, f16 or bf16", dtype_name(dtype));
+  check_rotary(spec);
   auto s = std::make_shared<State>();
   s->spec = spec;
   detail::check_known("rotary", "outside", options.outside);

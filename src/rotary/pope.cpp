@@ -31,7 +31,8 @@ void check_tensor(DType type, const Heads& h, const Heads& shape, Index dim,
                   std::string_view what) {
   const std::string who(what);
   if (h.dtype != type)
-    refuse("pope", who + " must be of the plan's dtype " + std::string(name(type)), name(h.dtype));
+    refuse("pope", who + " must be of the plan's dtype " + std::string(dtype_name(type)),
+           dtype_name(h.dtype));
   if (h.dim != dim) refuse("pope", who + " must have heads of " + std::to_string(dim), h.dim);
   if (h.batch < 0 || h.tokens < 0 || h.heads < 0)
     detail::refuse_shape("pope", who + " must not have negative sizes", detail::shape_text(h));
@@ -46,7 +47,7 @@ void check_tensor(DType type, const Heads& h, const Heads& shape, Index dim,
 // Returns the positions to read.
 Positions check_positions(const detail::PopePlanState& s, const Heads& h, const Positions& p) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse("pope", "positions must be i64, i32 or f64", name(p.type));
+    refuse("pope", "positions must be i64, i32 or f64", dtype_name(p.type));
   if (p.axes != 1) refuse("pope", "positions must have one axis", Index{p.axes});
   if (p.count != h.tokens)
     refuse("pope", "positions must be one for each of the " + std::to_string(h.tokens) + " tokens",
@@ -81,7 +82,7 @@ void check_bias(const TensorView& v, const Heads& h, Index channels, bool gradie
   if (!fits || (gradient && v.read_only))
     refuse("pope",
            gradient ? "gradient of the bias must be writable f64" : "bias must be f32 or f64",
-           name(v.dtype));
+           dtype_name(v.dtype));
 }
 
 }  // namespace
@@ -98,8 +99,8 @@ PopePlan::PopePlan(const Pope& definition, DType type, PlanOptions options)
           type, options) {}
 
 PopePlan::PopePlan(const Spectrum& spectrum, DType type, PlanOptions options) {
-  if (!is_float(type)) refuse("pope", "dtype must be f64, f32, f16 or bf16", name(type));
-  check(spectrum);
+  if (!is_float(type)) refuse("pope", "dtype must be f64, f32, f16 or bf16", dtype_name(type));
+  check_spectrum(spectrum);
   if (spectrum.heads != 1) refuse("pope", "the spectrum must be one for all heads", spectrum.heads);
   if (spectrum.axes != 1) refuse("pope", "the spectrum must have one axis", spectrum.axes);
   if (spectrum.gain != 1) refuse("pope", "the spectrum must have gain 1", spectrum.gain);

@@ -252,8 +252,8 @@ void move_chunk(const RerotateCall& c, Index chunk, T* rows) {
 }  // namespace
 
 Rerotation can_rerotate(const RotarySpec& from, const RotarySpec& to) {
-  check(from);
-  check(to);
+  check_rotary(from);
+  check_rotary(to);
   if (from.head_dim != to.head_dim)
     return impossible("head_dim " + std::to_string(from.head_dim) + " is not " +
                       std::to_string(to.head_dim));

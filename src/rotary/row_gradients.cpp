@@ -108,7 +108,7 @@ void check_gradient(const TensorView& v, const TensorView& rows) {
   if (v.empty()) return;
   if (v.device != Device::cpu) refuse("rotary", "gradients of cos and sin must be the CPU's");
   if ((v.dtype != DType::f64 && v.dtype != DType::f32) || v.read_only)
-    refuse("rotary", "gradients of cos and sin must be writable f64 or f32", name(v.dtype));
+    refuse("rotary", "gradients of cos and sin must be writable f64 or f32", dtype_name(v.dtype));
   if (v.rank != rows.rank || v.shape != rows.shape)
     detail::refuse_shape("rotary", "gradients of cos and sin must have their shapes", v);
 }

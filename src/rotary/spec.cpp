@@ -16,7 +16,7 @@ namespace posenc {
 namespace {
 
 void check_block(const RotarySpec& spec, const RotaryBlock& b) {
-  check(b.spectrum);
+  check_spectrum(b.spectrum);
   detail::check_known("rotary", "pairing", b.pairing);
   detail::check_known("rotary", "output_order", b.output_order);
   if (b.pairing == Pairing::unset)
@@ -104,7 +104,7 @@ struct Hash {
 
 }  // namespace
 
-void check(const RotarySpec& spec) {
+void check_rotary(const RotarySpec& spec) {
   if (spec.head_dim < 1 || spec.head_dim > 65536 || spec.head_dim % 2 != 0)
     refuse("rotary", "head_dim must be positive, even and at most 65536", spec.head_dim);
   if (static_cast<Index>(spec.blocks.size()) > spec.head_dim)

@@ -132,7 +132,7 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
   if (s.dtype == DType::f64) refuse("rotary table", "f64 tensors need the plan's own phase");
   const Index tokens = detail::check_tensors(s, in, out);
   if (positions.type != DType::i64 && positions.type != DType::i32)
-    refuse("rotary table", "positions must be i64 or i32", name(positions.type));
+    refuse("rotary table", "positions must be i64 or i32", dtype_name(positions.type));
   std::optional<Positions> one_row;
   const Positions& read = detail::check_positions(s, in, positions, one_row);
   if (tokens == 0) return;

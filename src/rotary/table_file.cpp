@@ -193,7 +193,7 @@ void RotaryTable::save(const FilePath& given, TableLayout layout) const {
 RotaryTable RotaryTable::map(const FilePath& given, const RotarySpec& spec, BeyondTable beyond,
                              std::optional<TableLayout> layout) {
   const std::filesystem::path path(given.string());
-  check(spec);
+  check_rotary(spec);
   detail::check_known("rotary table", "beyond", beyond);
   if (layout) detail::check_known("rotary table", "layout", *layout);
   MappedFile file(path);

@@ -101,7 +101,7 @@ bool same_rows(const RotarySpec& a, const RotarySpec& b) {
 }
 
 void describe_version(TableVersion& v, const RotarySpec& spec, DType dtype, TableLayout layout) {
-  check(spec);
+  check_rotary(spec);
   Index columns = 0;
   std::vector<std::vector<std::int32_t>> axes;
   for (const RotaryBlock& b : spec.blocks) {

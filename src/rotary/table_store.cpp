@@ -235,7 +235,7 @@ TableStore::TableStore(const RotarySpec& spec, Index positions, DType dtype, Tab
     : beyond_(beyond) {
   check_positions(positions, spec);
   if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16)
-    refuse("rotary table", "dtype must be f32, f16 or bf16", name(dtype));
+    refuse("rotary table", "dtype must be f32, f16 or bf16", dtype_name(dtype));
   check_known("rotary table", "layout", layout);
   check_known("rotary table", "beyond", beyond);
   TableVersion& first = unused();
@@ -277,7 +277,7 @@ void TableStore::grow(Index positions, const Executor& executor) {
 void TableStore::replace(const RotarySpec& spec, const Executor& executor) {
   const Writing writing(*this);
   const TableVersion& v = *current_.load();
-  check(spec);
+  check_rotary(spec);
   check_alike(v.spec, spec);
   check_positions(v.size.load(), spec);
   rebuild(spec, v.size.load(), v.capacity, executor);

@@ -90,7 +90,7 @@ TEST_P(BothWays, SameBitsOfManyChannels) {
 
 INSTANTIATE_TEST_SUITE_P(All, BothWays,
                          ::testing::Values(DType::f32, DType::bf16, DType::f16, DType::f64),
-                         [](const auto& type) { return std::string(name(type.param)); });
+                         [](const auto& type) { return std::string(dtype_name(type.param)); });
 
 TEST(AccessPattern, ComesFromTheEnvironmentOrIsRefused) {
   const char* before = std::getenv("POSENC_ACCESS_PATTERN");

@@ -205,7 +205,7 @@ struct Attention {
   Numbers q1, q2, k1, k2, v1, v2, up1, up2;
   ComplexAttention a;
   static ComplexHeads parts(Numbers& re, Numbers& im) {
-    return {heads(re.view(), Layout::bhtd), heads(im.view(), Layout::bhtd)};
+    return {heads(re.view(), HeadsLayout::bhtd), heads(im.view(), HeadsLayout::bhtd)};
   }
   double loss() {
     Numbers re = zeros_like(up1), im = re;

@@ -225,12 +225,12 @@ TEST(Embed, NothingBecomesANumberInSixteenBits) {
         const TensorView y = tensor(static_cast<void*>(out.data()), type, {1, kWide});
         embed(std::span(&word, 1), {}, y);
         for (const std::uint16_t v : out)
-          EXPECT_EQ((v & 0x7fff) > infinity, payload > 0) << name(isa);
+          EXPECT_EQ((v & 0x7fff) > infinity, payload > 0) << isa_name(isa);
         if (payload == 0) {
           EXPECT_EQ(out[0], infinity);
         }
         embed(std::span(&word, 1), EmbedNorm{}, y);
-        for (const std::uint16_t v : out) EXPECT_GT(v & 0x7fff, infinity) << name(isa);
+        for (const std::uint16_t v : out) EXPECT_GT(v & 0x7fff, infinity) << isa_name(isa);
       }
     }
   }
@@ -262,9 +262,9 @@ TEST(Embed, SubnormalBFloat16RoundsOnce) {
       const int got = out[0] & 0x7fff;
       if (std::abs(scale) < 0x1p-125) {
         for (const int other : {got - 1, got + 1}) {
-          EXPECT_LE(distance(got), distance(other)) << scale << " " << name(isa);
+          EXPECT_LE(distance(got), distance(other)) << scale << " " << isa_name(isa);
           if (distance(got) == distance(other)) {
-            EXPECT_EQ(got % 2, 0) << scale << " " << name(isa);
+            EXPECT_EQ(got % 2, 0) << scale << " " << isa_name(isa);
           }
         }
       }
@@ -288,7 +288,7 @@ TEST(Embed, InfinityStaysInfinity) {
       word.ids = tensor(zero.data(), {1});
       const EmbedPart twice[] = {word, word};
       embed(twice, {}, tensor(out.data(), {1, kWide}));
-      for (const float v : out) EXPECT_EQ(v, value < 0 ? -kInfinity : kInfinity) << name(isa);
+      for (const float v : out) EXPECT_EQ(v, value < 0 ? -kInfinity : kInfinity) << isa_name(isa);
     }
   }
   reset_isa();

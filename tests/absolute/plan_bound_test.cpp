@@ -102,8 +102,8 @@ TEST(InputPlan, ErrorsOfAnyGainStayWithinTheBound) {
                              return e(row) + kUnit * std::abs(y);
                            }));
       }
-      EXPECT_LE(most, 1 + 1e-6) << name(isa) << ' ' << c.name;
-      EXPECT_GT(without, 1) << name(isa) << ' ' << c.name;
+      EXPECT_LE(most, 1 + 1e-6) << isa_name(isa) << ' ' << c.name;
+      EXPECT_GT(without, 1) << isa_name(isa) << ' ' << c.name;
     }
   }
   reset_isa();

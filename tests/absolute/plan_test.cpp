@@ -80,7 +80,7 @@ void expect_apply(const LoweredInput& low, DType type, const Positions& p, Shape
 }
 
 std::string words(Isa isa, DType type, const std::string& rest) {
-  return std::string(name(isa)) + ' ' + std::string(name(type)) + ' ' + rest;
+  return std::string(isa_name(isa)) + ' ' + std::string(dtype_name(type)) + ' ' + rest;
 }
 
 TEST(InputPlan, PhasesOnEveryInstructionSet) {

@@ -54,8 +54,8 @@ TEST(InputPlan, WalksStayWithinTheirBounds) {
               ASSERT_NEAR(y.get(0, t, c), w,
                           phase + 1e-13 + std::abs(w) * test::ulp(type) +
                               (type == DType::f16 ? 0x1p-25 : 0))
-                  << name(isa) << ' ' << name(type) << ' ' << enum_text(layout) << ' ' << first + t
-                  << ' ' << c;
+                  << isa_name(isa) << ' ' << dtype_name(type) << ' ' << enum_text(layout) << ' '
+                  << first + t << ' ' << c;
             }
         }
   }
@@ -101,7 +101,7 @@ TEST(InputPlan, RowsOf16BitsStandWithinTheirBoundBeforeTheyAreRounded) {
             worst = std::max(worst, std::abs(y.get(0, n, c) - left) - std::abs(left) * 0x1p-11);
           }
         EXPECT_LE(worst, 0x1p-25 + (frequency == &walked ? 9e-7 : 1.1e-7))
-            << name(isa) << " from " << first;
+            << isa_name(isa) << " from " << first;
       }
   }
   reset_isa();
@@ -127,7 +127,7 @@ TEST(InputPlan, AnyPieceOfAWalkGivesTheSameBits) {
         for (Index b = 0; b < kBatch; ++b)
           for (Index t = 0; t < kTokens; ++t) at.push_back(first + t);
         plan.apply(own.view(), explicit_positions(std::move(at), kBatch), own.view());
-        EXPECT_EQ(own.memory, one.memory) << name(isa) << ' ' << name(type);
+        EXPECT_EQ(own.memory, one.memory) << isa_name(isa) << ' ' << dtype_name(type);
         for (const Index piece : {1, 7, 63, 65}) {
           Tokens parts = x;
           const TensorView v = parts.view();
@@ -141,7 +141,7 @@ TEST(InputPlan, AnyPieceOfAWalkGivesTheSameBits) {
               plan.apply(part, arange(first + t, n), part);
             }
           ASSERT_EQ(parts.memory, one.memory)
-              << name(isa) << ' ' << name(type) << " pieces of " << piece;
+              << isa_name(isa) << ' ' << dtype_name(type) << " pieces of " << piece;
         }
       }
   }
@@ -175,7 +175,7 @@ TEST(InputPlan, LargeOutputsElsewhereHaveTheSameBits) {
           const TensorView a = x.view(), b = y.view();
           ASSERT_EQ(0, std::memcmp(a.data, b.data,
                                    static_cast<std::size_t>(kTokens * width * size_of(type))))
-              << name(isa) << ' ' << name(type) << ' ' << width
+              << isa_name(isa) << ' ' << dtype_name(type) << ' ' << width
               << (low == &rows ? " rows" : " sines");
         }
       }

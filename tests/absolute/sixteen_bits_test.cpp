@@ -44,7 +44,7 @@ void expect_rounded_once(int inputs, int outputs,
         const auto at = static_cast<std::size_t>(n);
         std::uint16_t want = 0;
         narrow(wide[at][i], type, reinterpret_cast<std::byte*>(&want));
-        EXPECT_EQ(small[at][i], want) << name(type) << ' ' << n << ' ' << i;
+        EXPECT_EQ(small[at][i], want) << dtype_name(type) << ' ' << n << ' ' << i;
         EXPECT_NE(wide[at][i], 0);
       }
   }

@@ -67,7 +67,7 @@ struct World {
     return tensor(x.data(), shape);
   }
   Heads heads_of(std::vector<double>& x, Index n, Index t, Index d) const {
-    return heads(tensor(x.data(), {B, n, t, d}), Layout::bhtd);
+    return heads(tensor(x.data(), {B, n, t, d}), HeadsLayout::bhtd);
   }
 
   // fn(args, terms) with everything pointing into `at` (the values, or their gradients).

@@ -134,27 +134,27 @@ TEST(AttentionReference, SoftCapStandsBeforeOrAfterTheTerms) {
 
 TEST(AttentionReference, FlashWindowsChunksSinkTokensAndSinks) {
   {
-    AttentionCase c(suite(), "flash_attn_causal_more_queries", Layout::bthd);
+    AttentionCase c(suite(), "flash_attn_causal_more_queries", HeadsLayout::bthd);
     c.args.mask.causal = true;
     c.run();
     c.expect_core();
   }
   {
-    AttentionCase c(suite(), "flash_attn_window_both_sides", Layout::bthd);
+    AttentionCase c(suite(), "flash_attn_window_both_sides", HeadsLayout::bthd);
     c.args.mask.window_left = 2;
     c.args.mask.window_right = 1;
     c.run();
     c.expect_core();
   }
   {
-    AttentionCase c(suite(), "flash_attn4_chunk", Layout::bthd);
+    AttentionCase c(suite(), "flash_attn4_chunk", HeadsLayout::bthd);
     c.args.mask.causal = true;
     c.args.mask.chunk = 4;
     c.run();
     c.expect_core();
   }
   {
-    AttentionCase c(suite(), "flash_attn4_window_with_sink_tokens", Layout::bthd);
+    AttentionCase c(suite(), "flash_attn4_window_with_sink_tokens", HeadsLayout::bthd);
     c.args.mask.causal = true;
     c.args.mask.window_left = 3;
     c.args.mask.sink_tokens = 2;
@@ -162,7 +162,7 @@ TEST(AttentionReference, FlashWindowsChunksSinkTokensAndSinks) {
     c.expect_core();
   }
   {
-    AttentionCase c(suite(), "flash_attn4_learnable_sink", Layout::bthd);
+    AttentionCase c(suite(), "flash_attn4_learnable_sink", HeadsLayout::bthd);
     c.tolerance = 2e-6;  // the peer's sink passes through float32
     c.args.mask.causal = true;
     c.args.sink = c.view("learnable_sink");
@@ -176,10 +176,10 @@ TEST(AttentionReference, RaggedRowsBySequenceBoundaries) {
   for (const bool windowed : {false, true}) {
     const char* name =
         windowed ? "flash_attn_varlen_window_softcap_gqa" : "flash_attn_varlen_causal";
-    AttentionCase c(suite(), name, Layout::bthd);
+    AttentionCase c(suite(), name, HeadsLayout::bthd);
     const auto packed = [&](const char* what) {
       TensorView v = c.view(what);  // [t, h, d]
-      return heads(v, Layout::thd);
+      return heads(v, HeadsLayout::thd);
     };
     c.args.qk = {packed("q_packed"), packed("k_packed")};
     c.args.v = packed("v_packed");
@@ -191,7 +191,7 @@ TEST(AttentionReference, RaggedRowsBySequenceBoundaries) {
     if (windowed) c.args.mask.window_left = 3, c.args.softcap = 2;
     const Index t = c.args.qk.q.tokens, h = c.args.qk.q.heads;
     const TensorView out = c.zeros({t, h, c.args.v.dim});
-    c.args.out = heads(out, Layout::thd);
+    c.args.out = heads(out, HeadsLayout::thd);
     support::attention_forward(c.args);
     c.expect("out_packed", out);
   }
@@ -199,9 +199,9 @@ TEST(AttentionReference, RaggedRowsBySequenceBoundaries) {
 
 TEST(AttentionReference, ShardsOfARingSeeByOrder) {
   for (const char* name : {"ring_plain", "ring_zigzag"}) {
-    const AttentionCase whole(suite(), name, Layout::bthd);
+    const AttentionCase whole(suite(), name, HeadsLayout::bthd);
     for (int r = 0; r < 4; ++r) {
-      AttentionCase c(suite(), name, Layout::bthd);
+      AttentionCase c(suite(), name, HeadsLayout::bthd);
       c.tolerance = 1e-6;
       const std::string rank = "rank" + std::to_string(r) + "_";
       const std::vector<Index> own = c.array(rank + "positions").integers();
@@ -212,14 +212,14 @@ TEST(AttentionReference, ShardsOfARingSeeByOrder) {
           q.push_back(static_cast<const double*>(c.args.qk.q.data)[t * h * d + i]);
       std::vector<Index> all(16);
       for (Index t = 0; t < 16; ++t) all[static_cast<std::size_t>(t)] = t;
-      c.args.qk.q = heads(tensor(q.data(), {1, 4, h, d}), Layout::bthd);
+      c.args.qk.q = heads(tensor(q.data(), {1, 4, h, d}), HeadsLayout::bthd);
       c.args.query_positions = positions(std::span<const Index>(own));
       c.args.mask.causal = true;
       c.args.mask.query_offset = 0;
       c.args.mask.query_order = tensor(own.data(), {1, 4});
       c.args.mask.key_order = tensor(all.data(), {1, 16});
       const TensorView out = c.zeros({1, 4, h, d});
-      c.args.out = heads(out, Layout::bthd);
+      c.args.out = heads(out, HeadsLayout::bthd);
       c.args.log_sum_exp = c.zeros({1, h, 4});
       support::attention_forward(c.args);
       c.expect(rank + "out", out);

@@ -39,7 +39,7 @@ std::string says(const F& change) {
   Good g;
   change(g);
   try {
-    check(g.a);
+    check_attention(g.a);
   } catch (const std::invalid_argument& e) {
     return e.what();
   }

@@ -41,7 +41,7 @@ void expect_scores(const std::string& name, const DistanceMap& map,
   const Index h = q.dim(1), t = q.dim(2), d = q.dim(3);
   std::vector<double> kept_q = q.value, kept_k = k.value, out(kept_q.size());
   const auto view = [&](std::vector<double>& v) {
-    return heads(tensor(v.data(), {1, h, t, d}), Layout::bhtd);
+    return heads(tensor(v.data(), {1, h, t, d}), HeadsLayout::bhtd);
   };
   std::vector<std::vector<double>> copies;
   for (const DistanceRegion& r : map) {

@@ -29,9 +29,9 @@ TEST(Dispatch, EachInstructionSetHasItsOwnCode) {
   std::set<long long> seen;
   for (const Isa isa : supported_isas()) {
     const auto function = isa_entry(HWY_DISPATCH_TABLE(target), isa);
-    ASSERT_NE(function, nullptr) << name(isa);
+    ASSERT_NE(function, nullptr) << isa_name(isa);
     const long long t = function();
-    EXPECT_TRUE(seen.insert(t).second) << name(isa);
+    EXPECT_TRUE(seen.insert(t).second) << isa_name(isa);
     switch (isa) {
       case Isa::scalar:
         EXPECT_TRUE(t == HWY_SCALAR || t == HWY_EMU128);

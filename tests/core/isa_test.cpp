@@ -45,7 +45,7 @@ Isa unsupported() {
 
 TEST_F(IsaTest, NamesGoBothWays) {
   for (int i = 0; i < 8; ++i)
-    EXPECT_EQ(isa_from_name(name(static_cast<Isa>(i))), static_cast<Isa>(i));
+    EXPECT_EQ(isa_from_name(isa_name(static_cast<Isa>(i))), static_cast<Isa>(i));
   EXPECT_THROW(isa_from_name("avx"), std::invalid_argument);
 }
 
@@ -63,7 +63,7 @@ TEST_F(IsaTest, BestIsUsedUnlessForced) {
 }
 
 TEST_F(IsaTest, EnvironmentChooses) {
-  ::setenv("POSENC_ISA", std::string(name(supported_isas().front())).c_str(), 1);
+  ::setenv("POSENC_ISA", std::string(isa_name(supported_isas().front())).c_str(), 1);
   reset_isa();
   EXPECT_EQ(active_isa(), supported_isas().front());
   force_isa(supported_isas().back());
@@ -71,7 +71,7 @@ TEST_F(IsaTest, EnvironmentChooses) {
   ::setenv("POSENC_ISA", "", 1);
   reset_isa();
   EXPECT_EQ(active_isa(), supported_isas().back());
-  for (const std::string& bad : {std::string("mmx"), std::string(name(unsupported()))}) {
+  for (const std::string& bad : {std::string("mmx"), std::string(isa_name(unsupported()))}) {
     ::setenv("POSENC_ISA", bad.c_str(), 1);
     reset_isa();
     EXPECT_THROW(active_isa(), std::invalid_argument);

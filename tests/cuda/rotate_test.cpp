@@ -197,10 +197,10 @@ bool agrees(const Case& c) {
     if (std::abs(a - b) <= unit(c.dtype) * (1 + std::abs(b))) continue;
     std::fprintf(stderr,
                  "%s %s %s%s pad %d stride %d positions %s: element %d is %.9g, want %.9g\n",
-                 c.scheme.c_str(), std::string(name(c.dtype)).c_str(),
+                 c.scheme.c_str(), std::string(dtype_name(c.dtype)).c_str(),
                  std::string(enum_text(c.sense)).c_str(), c.in_place ? " in place" : "",
                  static_cast<int>(c.pad), static_cast<int>(c.stride),
-                 std::string(name(c.positions)).c_str(), static_cast<int>(i), a, b);
+                 std::string(dtype_name(c.positions)).c_str(), static_cast<int>(i), a, b);
     return false;
   }
   return true;

@@ -186,7 +186,7 @@ TEST(Safetensors, WritesAlignedAndReadsBack) {
        {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8}) {
     Array a = make_array(t, {3, random.integer(0, 5)});
     for (std::byte& b : a.bytes) b = static_cast<std::byte>(random.bits());
-    arrays.emplace("w\"\xc3\xa9/" + std::string(name(t)), std::move(a));
+    arrays.emplace("w\"\xc3\xa9/" + std::string(dtype_name(t)), std::move(a));
   }
   write_safetensors(directory / "a.safetensors", arrays, {{"made_by", "a \"test\""}});
   const Arrays again = read_safetensors(directory / "a.safetensors");

@@ -115,7 +115,7 @@ TEST_P(Accuracy, FastFrequencies) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Accuracy, ::testing::ValuesIn(supported_isas()),
-                         [](const auto& isa) { return std::string(name(isa.param)); });
+                         [](const auto& isa) { return std::string(isa_name(isa.param)); });
 
 }  // namespace
 }  // namespace posenc

@@ -61,8 +61,8 @@ void hugging_face(const std::string& name, const RotarySpec& spec, DType table_t
   const RotaryPlan plan(spec, DType::bf16);
   const auto turn = [&](bool stored) {
     std::vector<std::uint16_t> bq = pack(q, DType::bf16), bk = pack(k, DType::bf16);
-    const QK x{heads(view(bq, DType::bf16, {1, q.dim(1), t, d}), Layout::bhtd),
-               heads(view(bk, DType::bf16, {1, k.dim(1), t, d}), Layout::bhtd)};
+    const QK x{heads(view(bq, DType::bf16, {1, q.dim(1), t, d}), HeadsLayout::bhtd),
+               heads(view(bk, DType::bf16, {1, k.dim(1), t, d}), HeadsLayout::bhtd)};
     if (!stored) {
       plan.apply(x, positions(std::span<const Index>(at)));
     } else {
@@ -105,7 +105,7 @@ TEST(Compat, HuggingFaceCohereRoundsOnce) {
   const SuiteArray q = suite(name, "q"), want = suite(name, "q_out");
   SuiteArray cos = suite(name, "table_cos"), sin = suite(name, "table_sin");
   std::vector<std::uint16_t> b = pack(q, DType::bf16);
-  const Heads x = heads(view(b, DType::bf16, {1, q.dim(1), q.dim(2), q.dim(3)}), Layout::bhtd);
+  const Heads x = heads(view(b, DType::bf16, {1, q.dim(1), q.dim(2), q.dim(3)}), HeadsLayout::bhtd);
   std::vector<std::uint16_t> c = pack(cos, DType::bf16), s = pack(sin, DType::bf16);
   CallerRows rows;
   rows.layout = TableLayout::repeated;
@@ -124,8 +124,8 @@ TEST(Compat, VllmBFloat16) {
   std::vector<std::uint16_t> bq = pack(q, DType::bf16), bk = pack(k, DType::bf16);
   const std::vector<Index> at = suite(name, "positions").integers();
   RotaryPlan(spec, DType::bf16)
-      .apply({heads(view(bq, DType::bf16, {6, 2, 16}), Layout::thd),
-              heads(view(bk, DType::bf16, {6, 1, 16}), Layout::thd)},
+      .apply({heads(view(bq, DType::bf16, {6, 2, 16}), HeadsLayout::thd),
+              heads(view(bk, DType::bf16, {6, 1, 16}), HeadsLayout::thd)},
              positions(std::span<const Index>(at)));
   EXPECT_EQ(compare(bq, DType::bf16, suite(name, "q_out")).count, 0u);
   EXPECT_EQ(compare(bk, DType::bf16, suite(name, "k_out")).count, 0u);
@@ -139,7 +139,7 @@ void ggml(const std::string& name, Index n_dims, Pairing pairing) {
   const std::vector<Index> at = suite(name, "positions").integers();
   const auto check = [&](const char* in, const char* out, RotateMode sense) {
     std::vector<std::uint16_t> x = pack(suite(name, in), DType::f16);
-    plan.apply({heads(view(x, DType::f16, {6, 2, 16}), Layout::thd), {}},
+    plan.apply({heads(view(x, DType::f16, {6, 2, 16}), HeadsLayout::thd), {}},
                positions(std::span<const Index>(at)), sense);
     const Difference d = compare(x, DType::f16, suite(name, out));
     EXPECT_EQ(d.count, 0u) << name << " " << out << " " << d.relative;

@@ -225,7 +225,7 @@ std::set<Column> expected() {
     for (const DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
       for (const bool native : {false, true})
         if (!native || (t == DType::bf16 && isa == Isa::avx512 && !native_features().empty()))
-          r.insert({std::string(name(isa)), native, t});
+          r.insert({std::string(isa_name(isa)), native, t});
   return r;
 }
 
@@ -261,11 +261,11 @@ TEST_F(Grid, EveryKernelEveryWay) {
                           moved ? OutputOrder::even_then_odd : OutputOrder::in_place,
                           turn % 5 == 0 ? -1 : 1, turn % 2 == 0 ? 0 : 2, turn % 2 == 0 ? 0 : 4),
                 dtype, sense, source};
-            const std::string where = isa + (native ? " native " : " ") + std::string(name(dtype)) +
-                                      " " + std::string(enum_text(pairing)) +
-                                      (moved ? " even_then_odd" : "") + " pairs " +
-                                      std::to_string(pairs) + " " + std::string(enum_text(sense)) +
-                                      " source " + std::to_string(static_cast<int>(source));
+            const std::string where =
+                isa + (native ? " native " : " ") + std::string(dtype_name(dtype)) + " " +
+                std::string(enum_text(pairing)) + (moved ? " even_then_odd" : "") + " pairs " +
+                std::to_string(pairs) + " " + std::string(enum_text(sense)) + " source " +
+                std::to_string(static_cast<int>(source));
             done[column] += run_case(c, where, turn + turn / 3);
             if (HasFailure()) return;
           }
@@ -274,7 +274,7 @@ TEST_F(Grid, EveryKernelEveryWay) {
     const auto& [isa, native, dtype] = column;
     EXPECT_GT(done[column], 0u) << isa << " was not run";
     std::printf("  %-8s %-6s %s  %zu combinations\n", isa.c_str(), native ? "native" : "",
-                std::string(name(dtype)).c_str(), done[column]);
+                std::string(dtype_name(dtype)).c_str(), done[column]);
   }
   EXPECT_EQ(done.size(), list.size());
 }

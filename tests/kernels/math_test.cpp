@@ -77,7 +77,7 @@ TEST(Math, ExpMinusOfDoubles) {
         detail::kernels(isa).exp_minus(a.data(), kBlock, got.data());
         for (std::size_t i = 0; i < kBlock; ++i) {
           const long double want = expl(-static_cast<long double>(a[i]));
-          EXPECT_LE(fabsl(got[i] - want), 1.8e-16L * want) << name(isa) << " " << a[i];
+          EXPECT_LE(fabsl(got[i] - want), 1.8e-16L * want) << isa_name(isa) << " " << a[i];
         }
       }
   // The smallest results: a unit of subnormals; beyond them 0.
@@ -87,7 +87,7 @@ TEST(Math, ExpMinusOfDoubles) {
     detail::kernels(isa).exp_minus(a.data(), kBlock, got.data());
     for (std::size_t i = 0; i < kBlock; ++i) {
       const long double want = expl(-static_cast<long double>(a[i]));
-      EXPECT_LE(fabsl(got[i] - want), 1.8e-16L * want + 0x1p-1074L) << name(isa) << " " << a[i];
+      EXPECT_LE(fabsl(got[i] - want), 1.8e-16L * want + 0x1p-1074L) << isa_name(isa) << " " << a[i];
     }
   }
 }
@@ -105,7 +105,7 @@ TEST(Math, ExpOfFloats) {
         detail::kernels(isa).exp_f32(x.data(), kBlock, got.data());
         for (std::size_t i = 0; i < kBlock; ++i) {
           const long double want = expl(static_cast<long double>(x[i]));
-          ASSERT_LE(fabsl(got[i] - want), 9.2e-8L * want) << name(isa) << " " << x[i];
+          ASSERT_LE(fabsl(got[i] - want), 9.2e-8L * want) << isa_name(isa) << " " << x[i];
         }
       }
     }
@@ -124,9 +124,10 @@ TEST(Math, ExpOfFloatsAtAndBeyondTheEnds) {
     EXPECT_EQ(got[0], 1.0f);
     EXPECT_EQ(got[1], 1.0f);
     EXPECT_GE(got[2], std::numeric_limits<float>::min());
-    for (std::size_t i = 3; i < 6; ++i) EXPECT_EQ(got[i], 0.0f) << name(isa) << " " << x[i];
-    for (std::size_t i = 6; i < 8; ++i) EXPECT_EQ(got[i], kInf) << name(isa) << " " << x[i];
-    for (std::size_t i = 8; i < 11; ++i) EXPECT_TRUE(std::isnan(got[i])) << name(isa) << " " << i;
+    for (std::size_t i = 3; i < 6; ++i) EXPECT_EQ(got[i], 0.0f) << isa_name(isa) << " " << x[i];
+    for (std::size_t i = 6; i < 8; ++i) EXPECT_EQ(got[i], kInf) << isa_name(isa) << " " << x[i];
+    for (std::size_t i = 8; i < 11; ++i)
+      EXPECT_TRUE(std::isnan(got[i])) << isa_name(isa) << " " << i;
   }
 }
 

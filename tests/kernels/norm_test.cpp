@@ -49,7 +49,8 @@ TEST(NormKernels, ForwardAndBackwardOnEveryInstructionSet) {
       k.forward(y.data(), n, kEpsilon, c.gamma.data(), c.beta.data());
       k.backward(s.data(), n, kEpsilon, c.gamma.data(), d.data(), d_gamma.data(), d_beta.data());
       for (std::size_t i = 0; i < size; ++i) {
-        SCOPED_TRACE(std::string(name(isa)) + " " + std::to_string(i) + " of " + std::to_string(n));
+        SCOPED_TRACE(std::string(isa_name(isa)) + " " + std::to_string(i) + " of " +
+                     std::to_string(n));
         const auto near = [](double got, Real want, Real scale) {
           EXPECT_NEAR(got, static_cast<double>(want), 1e-14 * static_cast<double>(scale));
         };
@@ -59,7 +60,7 @@ TEST(NormKernels, ForwardAndBackwardOnEveryInstructionSet) {
         near(d_beta[i], Real{0.25} + c.up[i], 4);
       }
       if (first.empty()) first = y;
-      EXPECT_EQ(y, first) << name(isa) << " has other bits, " << n;
+      EXPECT_EQ(y, first) << isa_name(isa) << " has other bits, " << n;
     }
   }
 }
@@ -83,7 +84,7 @@ TEST(WeightedSumKernels, SixteenBitRowsOnEveryInstructionSet) {
         };
         for (Index i = 0; i < n; ++i)  // exact: the products have few bits
           EXPECT_EQ(out[static_cast<std::size_t>(i)], 0.75 * widened(i) - 3 * widened(n + i))
-              << name(isa) << " " << name(type) << " " << i << " of " << n;
+              << isa_name(isa) << " " << dtype_name(type) << " " << i << " of " << n;
         EXPECT_EQ(out.back(), 7) << "written beyond the row";
       }
   }

@@ -133,15 +133,15 @@ TEST_F(Pack, BFloat16RotatedIntoFloatsIsTheFloatKernel) {
         const RotaryTables& tables = plan.tables()[0];
         const detail::PackKernels& k = detail::pack_kernels(isa);
         k.bf16_to_f32({&tables, kPosition, kHeads, x.bf16.data(), got.data()});
-        EXPECT_EQ(got, want) << name(isa) << " " << pairs << " " << enum_text(pairing);
+        EXPECT_EQ(got, want) << isa_name(isa) << " " << pairs << " " << enum_text(pairing);
         k.plain({&tables, kPosition, kHeads, x.bf16.data(), plain.data()});
         for (std::size_t i = 0; i < plain.size(); ++i)
-          ASSERT_NEAR(plain[i], got[i], 1e-6) << name(isa) << " " << pairs;
+          ASSERT_NEAR(plain[i], got[i], 1e-6) << isa_name(isa) << " " << pairs;
         // The other way the same sums are rounded once.
         std::vector<std::uint16_t> back(static_cast<std::size_t>(n));
         k.f32_to_bf16({&tables, kPosition, kHeads, x.f32.data(), back.data()});
         for (std::size_t i = 0; i < back.size(); ++i)
-          ASSERT_EQ(back[i], bf16_from(want[i])) << name(isa) << " " << pairs << " " << i;
+          ASSERT_EQ(back[i], bf16_from(want[i])) << isa_name(isa) << " " << pairs << " " << i;
       }
   }
 }

@@ -43,14 +43,14 @@ TEST(Plan, SlicesOfAPackedTensorDoNotOverlap) {
                              {2, 1},
                              {8, 32},
                              {1, 8}})
-    for (const Layout layout : {Layout::bthd, Layout::bhtd, Layout::tbhd}) {
+    for (const HeadsLayout layout : {HeadsLayout::bthd, HeadsLayout::bhtd, HeadsLayout::tbhd}) {
       const Index all = q + 2 * k, batch = 2, tokens = 7;
       std::vector<float> x(static_cast<std::size_t>(batch * tokens * all * 8));
-      const Index shape[4] = {layout == Layout::tbhd ? tokens : batch,
-                              layout == Layout::bthd   ? tokens
-                              : layout == Layout::bhtd ? all
-                                                       : batch,
-                              layout == Layout::bhtd ? tokens : all, 8};
+      const Index shape[4] = {layout == HeadsLayout::tbhd ? tokens : batch,
+                              layout == HeadsLayout::bthd   ? tokens
+                              : layout == HeadsLayout::bhtd ? all
+                                                            : batch,
+                              layout == HeadsLayout::bhtd ? tokens : all, 8};
       const Heads packed = heads(tensor(static_cast<void*>(x.data()), DType::f32, shape), layout);
       const OwnedPositions p = arange(0, tokens);
       EXPECT_NO_THROW(plan.apply({slice_heads(packed, 0, q), slice_heads(packed, q, k)}, p));

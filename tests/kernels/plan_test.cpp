@@ -41,9 +41,9 @@ TEST(Spec, Refusals) {
   const auto with = [&](auto&& change) {
     RotarySpec r = s;
     change(r);
-    return [r] { check(r); };
+    return [r] { check_rotary(r); };
   };
-  check(s);
+  check_rotary(s);
   refuses(with([](auto& r) { r.head_dim = 7; }), "head_dim must be positive, even");
   refuses(with([](auto& r) { r.head_dim = 0; }), "head_dim");
   refuses(with([](auto& r) { r.head_dim = -8; }), "got -8");
@@ -195,7 +195,7 @@ TEST(Plan, NoBlocksCopies) {
   std::vector<std::uint16_t> x{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, y(12);
   const Index shape[] = {2, 1, 6}, p[] = {3, 4};
   const auto view = [&](auto& v) {
-    return heads(tensor(static_cast<void*>(v.data()), DType::f16, shape), Layout::thd);
+    return heads(tensor(static_cast<void*>(v.data()), DType::f16, shape), HeadsLayout::thd);
   };
   plan.apply({view(x), {}}, {view(y), {}}, positions(p));
   EXPECT_EQ(x, y);
@@ -330,7 +330,8 @@ TEST(Plan, OnePlanFromManyThreads) {
   for (auto& r : results)
     threads.emplace_back([&] {
       const RotaryPlan copy = plan;
-      const Heads h = heads(tensor(static_cast<void*>(r.data()), DType::bf16, shape), Layout::thd);
+      const Heads h =
+          heads(tensor(static_cast<void*>(r.data()), DType::bf16, shape), HeadsLayout::thd);
       copy.apply({h, {}}, positions(p));
     });
   for (auto& t : threads) t.join();

@@ -168,7 +168,7 @@ TEST_P(PopeAccuracy, Angles) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PopeAccuracy, ::testing::ValuesIn(supported_isas()),
-                         [](const auto& isa) { return std::string(name(isa.param)); });
+                         [](const auto& isa) { return std::string(isa_name(isa.param)); });
 
 }  // namespace
 }  // namespace posenc

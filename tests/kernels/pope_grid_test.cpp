@@ -127,7 +127,7 @@ struct Case {
     return keys ? bias[static_cast<std::size_t>(h * channels + i)] : 0;
   }
   std::string text() const {
-    return std::string(name(type)) + " " + std::to_string(channels) + " channels, stride " +
+    return std::string(dtype_name(type)) + " " + std::to_string(channels) + " channels, stride " +
            std::to_string(step) + (keys ? " keys" : " queries");
   }
   static Positions at() {
@@ -234,8 +234,9 @@ TEST_P(PopeGrid, EveryHalf) {
     }
     const Index at[] = {3, 4}, in[] = {2, 1, kCount}, out[] = {2, 1, 2 * kCount};
     PopePlan(Pope{.head_dim = kCount}, type)
-        .apply(heads(tensor(static_cast<void*>(x.data()), type, in), Layout::thd),
-               heads(tensor(static_cast<void*>(y.data()), type, out), Layout::thd), positions(at));
+        .apply(heads(tensor(static_cast<void*>(x.data()), type, in), HeadsLayout::thd),
+               heads(tensor(static_cast<void*>(y.data()), type, out), HeadsLayout::thd),
+               positions(at));
     PopePlan(Pope{.head_dim = kCount}, DType::f64)
         .apply(heads(wide.data(), 2, 1, kCount), heads(wide_y.data(), 2, 1, 2 * kCount),
                positions(at));
@@ -245,7 +246,7 @@ TEST_P(PopeGrid, EveryHalf) {
         continue;
       }
       ASSERT_EQ(y[i], type == DType::f16 ? f16_from(wide_y[i]) : bf16_from(wide_y[i]))
-          << name(type) << " " << wide_y[i];
+          << dtype_name(type) << " " << wide_y[i];
     }
   }
 }
@@ -262,7 +263,7 @@ TEST_P(PopeGrid, OneRoundingOfTheSmallest) {
   }
   const Index at[] = {0}, in[] = {1, 1, 10}, out[] = {1, 1, 20};
   const auto view = [](std::vector<std::uint16_t>& v, const Index(&shape)[3]) {
-    return heads(tensor(static_cast<void*>(v.data()), DType::bf16, shape), Layout::thd);
+    return heads(tensor(static_cast<void*>(v.data()), DType::bf16, shape), HeadsLayout::thd);
   };
   PopePlan(Pope{.head_dim = 10}, DType::bf16)
       .gradient(view(x, in), view(g, out), positions(at), {}, view(d, in));
@@ -320,7 +321,7 @@ TEST_P(PopeGrid, TokensAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PopeGrid, ::testing::ValuesIn(supported_isas()),
-                         [](const auto& isa) { return std::string(name(isa.param)); });
+                         [](const auto& isa) { return std::string(isa_name(isa.param)); });
 
 }  // namespace
 }  // namespace posenc

@@ -16,7 +16,7 @@ using support::Suite;
 using support::SuiteArray;
 
 Heads bhtd(std::vector<double>& v, Index b, Index h, Index t, Index d) {
-  return heads(tensor(v.data(), {b, h, t, d}), Layout::bhtd);
+  return heads(tensor(v.data(), {b, h, t, d}), HeadsLayout::bhtd);
 }
 
 void check_case(const std::string& name) {

@@ -31,7 +31,7 @@ Values random_values(Index count, unsigned seed) {
 }
 template <class T>
 Heads all(std::vector<T>& v, Index dim = kDim) {
-  return heads(tensor(v.data(), {kBatch, kTokens, kHeads, dim}), Layout::bthd);
+  return heads(tensor(v.data(), {kBatch, kTokens, kHeads, dim}), HeadsLayout::bthd);
 }
 template <class T>
 Heads one(std::vector<T>& v, Index batch, Index dim = kDim) {
@@ -90,7 +90,7 @@ TEST(SharedRow, TurnsEverySequence) {
       Values y = x, want = x;
       plan.apply({all(y), {}}, dense_row(data, type, axes));
       for (Index b = 0; b < kBatch; ++b) plan.apply({one(want, b), {}}, flat_row(data, type, axes));
-      EXPECT_EQ(y, want) << name(type) << " " << axes;
+      EXPECT_EQ(y, want) << dtype_name(type) << " " << axes;
     }
   }
 }

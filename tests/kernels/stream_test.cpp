@@ -25,13 +25,13 @@ constexpr Index kTokens = 1200, kQ = 28, kK = 5, kDim = 128;
 constexpr Index kCount = kTokens * (kQ + kK) * kDim;  // 20 MB of float
 
 struct Store {
-  Layout layout;
+  HeadsLayout layout;
   Index shift;  // bytes past a cache line
 };
 
-Heads place(void* data, DType t, Index heads_count, Layout layout) {
+Heads place(void* data, DType t, Index heads_count, HeadsLayout layout) {
   const Index thd[] = {kTokens, heads_count, kDim}, htd[] = {heads_count, kTokens, kDim};
-  return heads(tensor(data, t, layout == Layout::thd ? thd : htd), layout);
+  return heads(tensor(data, t, layout == HeadsLayout::thd ? thd : htd), layout);
 }
 
 class StreamCalls : public ::testing::TestWithParam<Isa> {
@@ -49,7 +49,8 @@ TEST_P(StreamCalls, SameBitsAsInPlace) {
   const auto size = static_cast<std::size_t>(kCount) * 4;
   std::vector<std::uint8_t> in(size), want(size), out(size + 256);
   for (int n = 0; n < 4; ++n)
-    for (const Store s : {Store{Layout::thd, 0}, Store{Layout::thd, 16}, Store{Layout::htd, 4}}) {
+    for (const Store s :
+         {Store{HeadsLayout::thd, 0}, Store{HeadsLayout::thd, 16}, Store{HeadsLayout::htd, 4}}) {
       const bool partial = n % 2 != 0;
       detail::force_access_pattern(kPatterns[n / 2]);
       auto* x = reinterpret_cast<float*>(in.data());
@@ -85,10 +86,10 @@ struct Large {
   DType dtype;
   Pairing pairing;
   Index q, k, dim, rotary_dim;
-  Layout layout = Layout::thd;  // htd: heads far apart, 8 tokens at once
+  HeadsLayout layout = HeadsLayout::thd;  // htd: heads far apart, 8 tokens at once
 };
 void PrintTo(const Large& x, std::ostream* out) {
-  *out << name(x.dtype) << " " << enum_text(x.pairing) << " " << x.q << "+" << x.k << " of "
+  *out << dtype_name(x.dtype) << " " << enum_text(x.pairing) << " " << x.q << "+" << x.k << " of "
        << x.dim;
 }
 class LargeCalls : public ::testing::TestWithParam<std::tuple<Isa, Large>> {
@@ -118,7 +119,7 @@ TEST_P(LargeCalls, SameBitsAsTokenByToken) {
   for (Index t = 0; t < tokens; ++t) p.push_back(5 * t - 1000);
   const auto part = [&](std::uint8_t* data, Index heads_count, Index first, Index count) {
     if (heads_count == 0) return Heads{};
-    const bool thd = c.layout == Layout::thd;
+    const bool thd = c.layout == HeadsLayout::thd;
     const Index token = thd ? heads_count * c.dim : c.dim, head = thd ? c.dim : tokens * c.dim;
     const Index shape[] = {thd ? count : heads_count, thd ? heads_count : count, c.dim};
     const Index stride[] = {thd ? token : head, thd ? head : token, 1};
@@ -165,17 +166,18 @@ INSTANTIATE_TEST_SUITE_P(
             Large{DType::bf16, kHalf, 32, 8, 128, 128}, Large{DType::bf16, kInter, 64, 3, 96, 96},
             Large{DType::f16, kHalf, 32, 8, 128, 128}, Large{DType::f16, kInter, 21, 21, 72, 72},
             Large{DType::f64, kHalf, 9, 2, 128, 128},
-            Large{DType::f32, kHalf, 32, 8, 128, 128, Layout::htd},
-            Large{DType::f32, kInter, 7, 2, 80, 64, Layout::htd},
-            Large{DType::f32, kHalf, 6, 0, 256, 256, Layout::htd},
-            Large{DType::bf16, kInter, 5, 1, 128, 128, Layout::htd},
-            Large{DType::f16, kHalf, 0, 3, 72, 72, Layout::htd},
-            Large{DType::f64, kInter, 3, 3, 64, 64, Layout::htd})),
+            Large{DType::f32, kHalf, 32, 8, 128, 128, HeadsLayout::htd},
+            Large{DType::f32, kInter, 7, 2, 80, 64, HeadsLayout::htd},
+            Large{DType::f32, kHalf, 6, 0, 256, 256, HeadsLayout::htd},
+            Large{DType::bf16, kInter, 5, 1, 128, 128, HeadsLayout::htd},
+            Large{DType::f16, kHalf, 0, 3, 72, 72, HeadsLayout::htd},
+            Large{DType::f64, kInter, 3, 3, 64, 64, HeadsLayout::htd})),
     [](const auto& x) {
       const Large& c = std::get<1>(x.param);
-      return std::string(name(std::get<0>(x.param))) + "_" + std::string(name(c.dtype)) +
-             (c.pairing == kHalf ? "_half_" : "_interleaved_") + std::string(name(c.layout)) + "_" +
-             std::to_string(c.q) + "_" + std::to_string(c.k) + "_" + std::to_string(c.dim);
+      return std::string(dtype_name(std::get<0>(x.param))) + "_" +
+             std::string(dtype_name(c.dtype)) + (c.pairing == kHalf ? "_half_" : "_interleaved_") +
+             std::string(layout_name(c.layout)) + "_" + std::to_string(c.q) + "_" +
+             std::to_string(c.k) + "_" + std::to_string(c.dim);
     });
 
 // The named precisions do not stream: what does not turn is copied all the same.
@@ -189,8 +191,8 @@ TEST(Stream, NamedPrecisionsCopyTheRest) {
   std::vector<Index> p(static_cast<std::size_t>(kTokens), 7);
   const Index q = kTokens * kQ * kDim;
   const auto view = [&](std::vector<float>& v) {
-    return QK{place(v.data(), DType::f32, kQ, Layout::thd),
-              place(v.data() + q, DType::f32, kK, Layout::thd)};
+    return QK{place(v.data(), DType::f32, kQ, HeadsLayout::thd),
+              place(v.data() + q, DType::f32, kK, HeadsLayout::thd)};
   };
   plan.apply(view(in), view(out), positions(std::span<const Index>(p)));
   for (std::size_t i = 0; i < in.size(); i += kDim)
@@ -198,7 +200,7 @@ TEST(Stream, NamedPrecisionsCopyTheRest) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StreamCalls, ::testing::ValuesIn(supported_isas()),
-                         [](const auto& isa) { return std::string(name(isa.param)); });
+                         [](const auto& isa) { return std::string(isa_name(isa.param)); });
 
 }  // namespace
 }  // namespace posenc

@@ -19,14 +19,14 @@ RotarySpec a_spec() {
 
 TEST(UnknownEnum, HasAText) {
   EXPECT_EQ(enum_text(static_cast<RotateMode>(99)), "?");
-  EXPECT_EQ(name(static_cast<DType>(99)), "?");
-  EXPECT_EQ(name(static_cast<Layout>(99)), "?");
-  EXPECT_EQ(name(static_cast<Isa>(99)), "?");
+  EXPECT_EQ(dtype_name(static_cast<DType>(99)), "?");
+  EXPECT_EQ(layout_name(static_cast<HeadsLayout>(99)), "?");
+  EXPECT_EQ(isa_name(static_cast<Isa>(99)), "?");
   EXPECT_EQ(refusal([] { RotaryPlan(a_spec(), static_cast<DType>(99)); }),
             "[rotary] dtype must be f64, f32, f16 or bf16, got \"?\"");
   EXPECT_EQ(refusal([] { force_isa(static_cast<Isa>(99)); }).substr(0, 5), "[isa]");
   float x[8] = {};
-  EXPECT_EQ(refusal([&] { heads(tensor(x, {8}), static_cast<Layout>(99)); }),
+  EXPECT_EQ(refusal([&] { heads(tensor(x, {8}), static_cast<HeadsLayout>(99)); }),
             "[heads] order of the axes must be thd, bthd, bhtd, tbhd or htd, got 99");
 }
 
@@ -62,10 +62,7 @@ TEST(UnknownEnum, OfACall) {
     EXPECT_EQ(refusal([&] { plan.apply(q, p, mode); }), "[rotary]" + rule);
   }
   const QK q{heads(x, 3, 1, 8), {}};
-  EXPECT_EQ(refusal([&] {
-              plan.apply_rows(q, q, tensor(rows, {3, 8}), mode);
-            }),
-            "[rotary]" + rule);
+  EXPECT_EQ(refusal([&] { plan.apply_rows(q, q, tensor(rows, {3, 8}), mode); }), "[rotary]" + rule);
   CallerRows caller{tensor(rows, {3, 4}), tensor(rows, {3, 4}), TableLayout::half, {}};
   EXPECT_EQ(refusal([&] { plan.apply_rows(q, q, caller, mode); }), "[rotary]" + rule);
   EXPECT_EQ(refusal([&] { apply(plan, q, q, table, at, mode); }), "[rotary table]" + rule);

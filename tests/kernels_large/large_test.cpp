@@ -52,13 +52,13 @@ TEST(Large, CrossesTwoToTheThirtyOne) {
   for (const Index t : marked) {
     want.emplace_back(x + t * kRow, x + (t + 1) * kRow);
     const Index shape[] = {1, kHeads, kDim}, at[] = {2 * t};
-    plan.apply(
-        {heads(tensor(static_cast<void*>(want.back().data()), DType::bf16, shape), Layout::thd),
-         {}},
-        positions(at));
+    plan.apply({heads(tensor(static_cast<void*>(want.back().data()), DType::bf16, shape),
+                      HeadsLayout::thd),
+                {}},
+               positions(at));
   }
   const Index shape[] = {kTokens, kHeads, kDim};
-  plan.apply({heads(tensor(static_cast<void*>(x), DType::bf16, shape), Layout::thd), {}},
+  plan.apply({heads(tensor(static_cast<void*>(x), DType::bf16, shape), HeadsLayout::thd), {}},
              positions(std::span<const Index>(p)));
   for (std::size_t i = 0; i < 3; ++i)
     EXPECT_TRUE(std::equal(want[i].begin(), want[i].end(), x + marked[i] * kRow)) << marked[i];

@@ -63,7 +63,7 @@ class Case {
     check_arrangements(lengths_, 0, [&](const Arrangement& a) { return by_reference(a); });
     for (const Isa isa : supported_isas())
       for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
-        SCOPED_TRACE(std::string(name(isa)) + " " + std::string(name(type)));
+        SCOPED_TRACE(std::string(isa_name(isa)) + " " + std::string(dtype_name(type)));
         force_isa(isa);
         const InputPlan plan(lowered_, type);
         check_arrangements(lengths_, 0, [&](const Arrangement& a) { return by_plan(plan, a); });

@@ -59,7 +59,7 @@ void expect_ggml(const Spectrum& s) {
 }
 
 void expect_whole(const Spectrum& s, const Spectrum& before) {
-  EXPECT_NO_THROW(check(s));
+  EXPECT_NO_THROW(check_spectrum(s));
   EXPECT_EQ(s.pairs(), before.pairs());
   EXPECT_EQ(s.heads, before.heads);
   EXPECT_EQ(s.axes, before.axes);

@@ -248,7 +248,7 @@ TEST(ImageGrids, StoredTablesOfViTMAE) {
     return text;
   };
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
-    EXPECT_EQ(said(all(mae_table(), dtype)), "") << name(dtype);
+    EXPECT_EQ(said(all(mae_table(), dtype)), "") << dtype_name(dtype);
   // Row 0, of the class token, is zero; every other row is not.
   Table zero(10, std::vector<double>(8, 0.0));
   EXPECT_EQ(said(all(zero)), "table_zero");
@@ -264,7 +264,7 @@ TEST(ImageGrids, StoredTablesOfViTMAE) {
     for (const std::size_t row : {0u, 7u}) {
       Table other = mae_table();
       other[row][1] += off;
-      EXPECT_EQ(said(all(other, dtype)), "table_differs") << name(dtype);
+      EXPECT_EQ(said(all(other, dtype)), "table_differs") << dtype_name(dtype);
       EXPECT_NE(
           find(all(other, dtype), "table_differs")->message.find("row " + std::to_string(row)),
           std::string::npos);

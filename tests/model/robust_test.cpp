@@ -202,7 +202,7 @@ TEST(Robust, NonsenseNeverCrashes) {
           continue;
         }
         for (const auto& layer : spec.layers)
-          if (layer.rotary) check(*layer.rotary);
+          if (layer.rotary) check_rotary(*layer.rotary);
       }
     });
   }

@@ -49,10 +49,10 @@ TEST(NoAllocation, TheCounterCounts) {
 TEST(NoAllocation, Rotation) {
   for (const DType dtype : kTypes)
     for (const Index tokens : {Index{1}, Index{64}, Index{4096}}) {
-      SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(tokens));
+      SCOPED_TRACE(std::string(dtype_name(dtype)) + " " + std::to_string(tokens));
       const RotaryPlan plan(spec(), dtype);
       Memory q(dtype, {tokens, kHeads, kDim}), k(dtype, {tokens, 2, kDim});
-      const QK qk{heads(q.view(), Layout::thd), heads(k.view(), Layout::thd)};
+      const QK qk{heads(q.view(), HeadsLayout::thd), heads(k.view(), HeadsLayout::thd)};
       const OwnedPositions at = arange(70000, tokens);
       for (const RotateMode sense :
            {RotateMode::forward, RotateMode::gradient, RotateMode::inverse, RotateMode::shift})
@@ -68,7 +68,7 @@ TEST(NoAllocation, PositionsOfAnyForm) {
   constexpr Index kTokens = 32;
   const RotaryPlan plan(spec(), DType::f32);
   Memory q(DType::f32, {kTokens, kHeads, kDim});
-  const QK qk{heads(q.view(), Layout::thd), {}};
+  const QK qk{heads(q.view(), HeadsLayout::thd), {}};
   std::vector<Index> whole(kTokens);
   std::vector<double> real(kTokens);
   for (std::size_t i = 0; i < kTokens; ++i)
@@ -84,7 +84,7 @@ TEST(NoAllocation, GradientsOfThePhase) {
   Memory x(DType::f32, {kTokens, kHeads, kDim}), g(DType::f32, {kTokens, kHeads, kDim});
   Memory frequency(DType::f64, {1, 1, kDim / 2}), gain(DType::f64, {1});
   Memory position(DType::f64, {1, 1, kTokens});
-  const QK in{heads(x.view(), Layout::thd), {}}, out{heads(g.view(), Layout::thd), {}};
+  const QK in{heads(x.view(), HeadsLayout::thd), {}}, out{heads(g.view(), HeadsLayout::thd), {}};
   std::vector<double> memory(plan.phase_gradients_workspace(in) / sizeof(double) + 8);
   const Workspace workspace = std::as_writable_bytes(std::span(memory));
   const PhaseGradients wanted{0, frequency.view(), gain.view(), position.view()};
@@ -99,7 +99,7 @@ TEST(NoAllocation, Table) {
     for (const Index tokens : {Index{1}, Index{4096}}) {
       const RotaryPlan plan(s, dtype);
       Memory q(dtype, {tokens, kHeads, kDim}), k(dtype, {tokens, 2, kDim});
-      const QK qk{heads(q.view(), Layout::thd), heads(k.view(), Layout::thd)};
+      const QK qk{heads(q.view(), HeadsLayout::thd), heads(k.view(), HeadsLayout::thd)};
       const OwnedPositions at = arange(0, tokens);
       EXPECT_EQ(allocations_of([&] { apply(plan, qk, table, at); }), 0) << tokens;
     }
@@ -119,7 +119,7 @@ TEST(NoAllocation, RowsAtTheInput) {
       for (const LoweredInput* lowered : {&sines, &learned}) {
         const InputPlan plan(*lowered, dtype);
         EXPECT_EQ(allocations_of([&] { plan.apply(view, at, view); }), 0)
-            << name(dtype) << " " << tokens;
+            << dtype_name(dtype) << " " << tokens;
       }
     }
 }
@@ -127,7 +127,7 @@ TEST(NoAllocation, RowsAtTheInput) {
 TEST(NoAllocation, PolarPositions) {
   const PopePlan plan(Pope{.head_dim = kDim}, DType::f32);
   Memory in(DType::f32, {64, kHeads, kDim}), out(DType::f32, {64, kHeads, 2 * kDim});
-  const Heads from = heads(in.view(), Layout::thd), to = heads(out.view(), Layout::thd);
+  const Heads from = heads(in.view(), HeadsLayout::thd), to = heads(out.view(), HeadsLayout::thd);
   const OwnedPositions at = arange(9, 64);
   EXPECT_EQ(allocations_of([&] { plan.apply(from, to, at); }), 0);
 }

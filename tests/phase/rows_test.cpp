@@ -28,7 +28,7 @@ class EveryIsa : public ::testing::TestWithParam<Isa> {
   void TearDown() override { reset_isa(); }
 };
 std::string isa_name(const ::testing::TestParamInfo<Isa>& i) {
-  return std::string(name(i.param));
+  return std::string(dtype_name(i.param));
 }
 
 template <class T>
@@ -74,7 +74,7 @@ TEST_P(EveryIsa, RowsMeetTheirBoundsAtEveryPosition) {
       f64 = std::max(f64, worst(s, kPositions, rows_of<double>(s, p)));
     }
   RecordProperty("f32", std::to_string(f32));
-  std::printf("  %-8s f32 %.4g  f64 %.4g\n", std::string(name(GetParam())).c_str(), f32, f64);
+  std::printf("  %-8s f32 %.4g  f64 %.4g\n", std::string(dtype_name(GetParam())).c_str(), f32, f64);
   EXPECT_LE(f32, kF32);
   EXPECT_LE(f64, kF64);
   EXPECT_GT(f64, 0);
@@ -121,7 +121,7 @@ TEST_P(EveryIsa, SixteenBitRowsAreRoundedOnce) {
       off += (c[i] != want(d.cos[i])) + (si[i] != want(d.sin[i]));
     }
     // a run's rows and the rows one by one differ by 1e-13: ties apart they round alike
-    EXPECT_LE(off, 1) << name(type);
+    EXPECT_LE(off, 1) << dtype_name(type);
   }
 }
 

@@ -123,23 +123,23 @@ TEST(GeometricSpectrum, RefusesByName) {
 
 TEST(SpectrumCheck, FindsWhatDisagrees) {
   Spectrum s = geometric_spectrum(1e4, 8);
-  EXPECT_NO_THROW(check(s));
-  EXPECT_NO_THROW(check(of({})));
+  EXPECT_NO_THROW(check_spectrum(s));
+  EXPECT_NO_THROW(check_spectrum(of({})));
   Spectrum bad = s;
   bad.axes = 3;
-  EXPECT_THROW(check(bad), std::invalid_argument);
+  EXPECT_THROW(check_spectrum(bad), std::invalid_argument);
   bad = s, bad.heads = 0;
-  EXPECT_THROW(check(bad), std::invalid_argument);
+  EXPECT_THROW(check_spectrum(bad), std::invalid_argument);
   bad = s, bad.axes = kUnbounded, bad.heads = 2;
-  EXPECT_THROW(check(bad), std::invalid_argument);
+  EXPECT_THROW(check_spectrum(bad), std::invalid_argument);
   bad = s, bad.gain = NAN;
-  EXPECT_THROW(check(bad), std::invalid_argument);
+  EXPECT_THROW(check_spectrum(bad), std::invalid_argument);
   bad = s, bad.logit_factor = INFINITY;
-  EXPECT_THROW(check(bad), std::invalid_argument);
+  EXPECT_THROW(check_spectrum(bad), std::invalid_argument);
   bad = s, bad.frequency[1] = NAN;
-  EXPECT_THROW(check(bad), std::invalid_argument);
+  EXPECT_THROW(check_spectrum(bad), std::invalid_argument);
   bad = s, bad.valid_to = -1;
-  EXPECT_THROW(check(bad), std::invalid_argument);
+  EXPECT_THROW(check_spectrum(bad), std::invalid_argument);
 }
 
 TEST(NeedsGeometric, RefusesInTheNameOfTheScaling) {

@@ -125,11 +125,11 @@ TEST(Positions, StridedMasksAreRead) {
 
 TEST(Positions, DecodeGivesARowForEachLength) {
   const Index lengths[] = {7, 0, Index{1} << 31};
-  const OwnedPositions p = decode(lengths, 2);
+  const OwnedPositions p = decode_positions(lengths, 2);
   EXPECT_EQ(p.batch, 3);
   EXPECT_THAT(list(p), ElementsAre(7, 8, 0, 1, 2147483648, 2147483649));
   const Index bad[] = {-1};
-  EXPECT_THAT(refusal([&] { decode(bad); }), HasSubstr("[decode] lengths"));
+  EXPECT_THAT(refusal([&] { decode_positions(bad); }), HasSubstr("[decode_positions] lengths"));
 }
 
 TEST(Positions, PackedRefusesWhatIsNoBoundaryList) {
@@ -147,7 +147,7 @@ TEST(Positions, PutTogether) {
   const OwnedPositions s = stacked(parts);
   EXPECT_EQ(s.axes, 2);
   EXPECT_THAT(list(s), ElementsAre(0, 1, 10, 11));
-  const OwnedPositions j = joined(parts);
+  const OwnedPositions j = join_positions(parts);
   EXPECT_EQ(j.count(), 4);
   EXPECT_THAT(list(with_special_tokens(s, 1, 2)), ElementsAre(0, 0, 1, 0, 0, 0, 10, 11, 0, 0));
   for (const auto& [before, after] : {std::pair{kUnbounded, Index{3}}, {Index{0}, Index{1} << 62}})

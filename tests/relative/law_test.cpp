@@ -160,7 +160,7 @@ void check_fits(const S& scheme) {
       t.pair.key_class = tensor(classes.data(), {1, 10});
     }
   a.terms = moved.terms;
-  EXPECT_NO_THROW(check(a)) << S::card.name;
+  EXPECT_NO_THROW(check_attention(a)) << S::card.name;
 }
 
 TEST(RelativeLaws, PullBackIsTheTransposeOfLower) {

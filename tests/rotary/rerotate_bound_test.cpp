@@ -66,7 +66,7 @@ template <class T>
 double worst(const Search& s, std::vector<T> x, DType type, int bits) {
   const std::vector<T> before = x;
   const Index shape[] = {kKeys, 1, 2};
-  rerotate(heads(tensor(static_cast<void*>(x.data()), type, shape), Layout::thd), s.old_spec,
+  rerotate(heads(tensor(static_cast<void*>(x.data()), type, shape), HeadsLayout::thd), s.old_spec,
            positions(s.from), s.new_spec, positions(s.to));
   const long double gain = s.new_spec.blocks[0].spectrum.gain;
   long double error = 0;
@@ -102,8 +102,8 @@ TEST_F(RerotateBound, HoldsAndIsNearlyMet) {
       f64 = std::max(f64, worst(s, s.keys, DType::f64, 0));
       f32 =
           std::max(f32, worst(s, std::vector<float>(s.keys.begin(), s.keys.end()), DType::f32, 0));
-      EXPECT_LE(worst(s, h, DType::f16, 11), 1.8e-7) << name(isa) << " " << gain;
-      EXPECT_LE(worst(s, b, DType::bf16, 8), 1.8e-7) << name(isa) << " " << gain;
+      EXPECT_LE(worst(s, h, DType::f16, 11), 1.8e-7) << isa_name(isa) << " " << gain;
+      EXPECT_LE(worst(s, b, DType::bf16, 8), 1.8e-7) << isa_name(isa) << " " << gain;
     }
   }
   EXPECT_LE(f64, 5.5e-16);

@@ -96,7 +96,7 @@ double worst(const RotarySpec& from, const RotarySpec& to,
   std::vector<Index> old_flat, new_flat;
   const Positions old_view = flat(old_positions, old_flat);
   const Positions new_view = flat(new_positions, new_flat);
-  rerotate(heads(tensor(data, dtype, shape), Layout::thd), from, old_view, to, new_view);
+  rerotate(heads(tensor(data, dtype, shape), HeadsLayout::thd), from, old_view, to, new_view);
   double e = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double got = dtype == DType::f64   ? wide[i]

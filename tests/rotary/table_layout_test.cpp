@@ -40,8 +40,8 @@ TEST(RotaryTableLayout, EveryLayoutTurnsTheSame) {
         for (const RotaryTable* table : {&grown, &built}) {
           Tensors got = tensors(p.count);
           apply(plan, got.qk, got.qk, *table, p);
-          EXPECT_EQ(got.q, want.q) << enum_text(layout) << " " << name(dtype);
-          EXPECT_EQ(got.k, want.k) << enum_text(layout) << " " << name(dtype);
+          EXPECT_EQ(got.q, want.q) << enum_text(layout) << " " << dtype_name(dtype);
+          EXPECT_EQ(got.k, want.k) << enum_text(layout) << " " << dtype_name(dtype);
         }
       }
     }

@@ -34,7 +34,7 @@ TEST(ByPosition, LongRopeStartTokens) {
   std::vector<double> x(8 * 16, 0.0);
   for (std::size_t t = 0; t < 8; ++t)
     for (std::size_t i = 0; i < 8; ++i) x[t * 16 + i] = 1;
-  const Heads q = heads(tensor(x.data(), {2, 4, 1, 16}), Layout::bthd);
+  const Heads q = heads(tensor(x.data(), {2, 4, 1, 16}), HeadsLayout::bthd);
   apply(below, from, split.bound, {q, {}}, {q, {}}, positions(tensor(p.data(), {2, 4})));
   for (std::size_t t = 0; t < 8; ++t)
     for (std::size_t i = 0; i < 8; ++i) {

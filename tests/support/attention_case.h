@@ -18,7 +18,7 @@ namespace posenc::support {
 class AttentionCase {
  public:
   // q, k, v of the case; `layout` of its arrays. The queries stand at the end of the keys.
-  AttentionCase(const Suite& suite, std::string name, Layout layout = Layout::bhtd)
+  AttentionCase(const Suite& suite, std::string name, HeadsLayout layout = HeadsLayout::bhtd)
       : suite_(suite), name_(std::move(name)), layout_(layout) {
     args.qk.q = heads_of("q");
     args.qk.k = heads_of("k");
@@ -162,12 +162,12 @@ class AttentionCase {
     return tensor(static_cast<void*>(v.data()), DType::f64, shape);
   }
   std::vector<Index> shape_of(Index b, Index h, Index t, Index d) const {
-    if (layout_ == Layout::bthd) return {b, t, h, d};
+    if (layout_ == HeadsLayout::bthd) return {b, t, h, d};
     return {b, h, t, d};
   }
   const Suite& suite_;
   std::string name_;
-  Layout layout_;
+  HeadsLayout layout_;
   OwnedPositions query_, key_;
   std::deque<SuiteArray> kept_;
   std::deque<std::vector<std::uint8_t>> flags_;

@@ -219,7 +219,7 @@ void row_backward(const AttentionArgs& a, const Sizes& s, const Heads& d_out,
 }  // namespace
 
 void attention_forward(const AttentionArgs& a, AttentionDetail* detail) {
-  check(a);
+  check_attention(a);
   const Sizes s(a);
   if (detail != nullptr)
     detail->scores.clear(), detail->probabilities.clear(),
@@ -249,7 +249,7 @@ void attention_forward(const AttentionArgs& a, AttentionDetail* detail) {
 
 void attention_backward(const AttentionArgs& a, const Heads& d_out, const TensorView& d_lse,
                         const AttentionGradients& g) {
-  check(a, g);
+  check_attention(a, g);
   const Sizes s(a);
   for (Index b = 0; b < s.B; ++b)
     for (Index i = 0; i < s.Q; ++i) row_backward(a, s, d_out, d_lse, g, b, i);

@@ -83,8 +83,8 @@ struct AttentionGradients {
 // rule, got value"): shapes, dtypes, head counts, scale not set or not finite, dropout (refused),
 // terms whose tables, rows or positions do not fit, masks that exclude each other, rows outside a
 // table.
-POSENC_API void check(const AttentionArgs&);
+POSENC_API void check_attention(const AttentionArgs&);
 // The gradients against the call they belong to.
-POSENC_API void check(const AttentionArgs&, const AttentionGradients&);
+POSENC_API void check_attention(const AttentionArgs&, const AttentionGradients&);
 
 }  // namespace posenc

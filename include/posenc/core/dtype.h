@@ -40,7 +40,7 @@ constexpr bool is_float(DType t) noexcept {
 }
 
 // "f64", "f32", "f16", "bf16", "i64", "i32", "u8".
-POSENC_API std::string_view name(DType) noexcept;
+POSENC_API std::string_view dtype_name(DType) noexcept;
 // The inverse. Throws std::invalid_argument naming the known types.
 POSENC_API DType dtype_from_name(std::string_view);
 
@@ -49,7 +49,7 @@ struct dtype_of_t {
   static_assert(sizeof(T) == 0,
                 "no dtype of this C++ type; 16-bit floats have none: give a void pointer and "
                 "DType::f16 or DType::bf16, as in heads(tensor(p, DType::bf16, {t, h, d}), "
-                "Layout::thd)");
+                "HeadsLayout::thd)");
 };
 template <>
 struct dtype_of_t<double> {

@@ -16,13 +16,13 @@ struct Heads {
 };
 
 // Order of the axes of a tensor: b batch, t tokens, h heads, d channels.
-enum class Layout : std::uint8_t { thd, bthd, bhtd, tbhd, htd };
+enum class HeadsLayout : std::uint8_t { thd, bthd, bhtd, tbhd, htd };
 
-POSENC_API std::string_view name(Layout) noexcept;
-POSENC_API Layout layout_from_name(std::string_view);
+POSENC_API std::string_view layout_name(HeadsLayout) noexcept;
+POSENC_API HeadsLayout layout_from_name(std::string_view);
 
 // Throws std::invalid_argument("[heads] ..."): wrong rank, integer dtype, CUDA memory.
-POSENC_API Heads heads(const TensorView&, Layout);
+POSENC_API Heads heads(const TensorView&, HeadsLayout);
 // One q, k or v inside a packed [.., heads_total, dim] tensor: heads [first, first + count).
 POSENC_API Heads slice_heads(const Heads&, Index first, Index count);
 
@@ -32,9 +32,9 @@ Heads heads(T* p, Index tokens, Index n_heads, Index dim) {
   const Index shape[] = {tokens, n_heads, dim};
   if constexpr (std::is_const_v<T>)
     return heads(tensor(static_cast<const void*>(p), dtype_of<std::remove_const_t<T>>, shape),
-                 Layout::thd);
+                 HeadsLayout::thd);
   else
-    return heads(tensor(static_cast<void*>(p), dtype_of<T>, shape), Layout::thd);
+    return heads(tensor(static_cast<void*>(p), dtype_of<T>, shape), HeadsLayout::thd);
 }
 
 // Queries and keys of one call: equal batch and tokens, any head counts. A member that is left as it

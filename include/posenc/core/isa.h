@@ -11,7 +11,7 @@ namespace posenc {
 // Best last. `scalar` is one lane without vectors and runs everywhere.
 enum class Isa : unsigned char { scalar, ssse3, sse4, avx2, avx512, neon, sve, sve2 };
 
-POSENC_API std::string_view name(Isa) noexcept;
+POSENC_API std::string_view isa_name(Isa) noexcept;
 POSENC_API Isa isa_from_name(std::string_view);  // throws std::invalid_argument
 // Those compiled in that this machine can run, worst first. Never empty.
 POSENC_API std::vector<Isa> supported_isas();

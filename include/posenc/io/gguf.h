@@ -40,7 +40,7 @@ enum class GgufType : std::uint32_t {
   i64,
   f64
 };
-POSENC_API std::string_view name(GgufType) noexcept;
+POSENC_API std::string_view gguf_type_name(GgufType) noexcept;
 
 struct GgufArray {
   GgufType type = GgufType::u8;  // of the elements; never array

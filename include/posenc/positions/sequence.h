@@ -72,8 +72,8 @@ POSENC_API std::vector<Index> document_index_of_positions(std::span<const Index>
 POSENC_API std::vector<Index> cu_seqlens_of_positions(std::span<const Index> positions);
 
 // Decode: row b gets lengths[b], lengths[b] + 1, ... (count of them): positions of the tokens that
-// follow what each row's cache holds. Throws [decode]: negative length or count.
-POSENC_API OwnedPositions decode(std::span<const Index> lengths, Index count = 1);
+// follow what each row's cache holds. Throws [decode_positions]: negative length or count.
+POSENC_API OwnedPositions decode_positions(std::span<const Index> lengths, Index count = 1);
 
 // Every position plus delta. Throws [shifted]: beyond int64; not finite.
 POSENC_API OwnedPositions shifted(const Positions&, Index delta);
@@ -91,8 +91,8 @@ POSENC_API OwnedPositions batched(std::span<const OwnedPositions> rows);
 POSENC_API OwnedPositions stacked(std::span<const OwnedPositions> axes);
 // One axis given to `axes` streams, as text has in M-RoPE.
 POSENC_API OwnedPositions repeated_axes(const Positions&, std::int32_t axes);
-// Tokens after each other: equal axes and rows. Throws [joined].
-POSENC_API OwnedPositions joined(std::span<const OwnedPositions> parts);
+// Tokens after each other: equal axes and rows. Throws [join_positions].
+POSENC_API OwnedPositions join_positions(std::span<const OwnedPositions> parts);
 // `before` and `after` more tokens at `value` on all axes: class and register tokens, which stay
 // unturned at 0.
 POSENC_API OwnedPositions with_special_tokens(const Positions&, Index before, Index after,

@@ -44,7 +44,7 @@ struct RowGradients {
 
 class POSENC_API RotaryPlan {
  public:
-  // Throws [rotary] ... (check(spec)), integer dtype.
+  // Throws [rotary] ... (check_rotary), integer dtype.
   RotaryPlan(const RotarySpec&, DType, PlanOptions = {});
 
   // Rotates queries and keys in place, or one tensor: queries, values, an attention output.

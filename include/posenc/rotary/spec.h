@@ -64,7 +64,7 @@ constexpr std::int32_t block_direction(Index direction) noexcept {
 // Throws std::invalid_argument("[rotary] ..."): head_dim odd, 0, negative or > 65536; pairing
 // unset; direction not 1 or -1; block outside the head; blocks that overlap; spectrum not finite;
 // ...
-POSENC_API void check(const RotarySpec&);
+POSENC_API void check_rotary(const RotarySpec&);
 
 // A rotary definition: the spectrum that scalings act on, and its placement in a head.
 template <class S>
@@ -86,7 +86,7 @@ RotarySpec resolve(const S& scheme, const Chain& chain, Context context = {}) {
   Spectrum s = scheme.spectrum();
   for (const auto& scaling : chain) s = scaling.rescale(std::move(s), context);
   RotarySpec spec = scheme.place(s);
-  check(spec);
+  check_rotary(spec);
   return spec;
 }
 template <RotaryScheme S, Rescales P>
@@ -100,7 +100,7 @@ RotarySpec resolve(const S& scheme, std::initializer_list<P> chain, Context cont
 template <RotaryScheme S>
 RotarySpec resolve(const S& scheme) {
   RotarySpec spec = scheme.place(scheme.spectrum());
-  check(spec);
+  check_rotary(spec);
   return spec;
 }
 

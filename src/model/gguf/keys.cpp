@@ -106,7 +106,8 @@ std::optional<Sourced<T>> Keys::get(std::string_view key) {
     if (v->type == type)
       out = {T(std::get<Stored>(v->value)), Origin::stated, full(key)};
     else
-      wrong_type(key, type == GgufType::string ? wanted : name(type), name(v->type));
+      wrong_type(key, type == GgufType::string ? wanted : gguf_type_name(type),
+                 gguf_type_name(v->type));
   }
   if constexpr (real)
     if (out && !std::isfinite(out->value)) {
@@ -131,7 +132,8 @@ std::optional<Sourced<std::vector<Index>>> Keys::per_layer(std::string_view key,
   }
   if (array->type != GgufType::u32 && array->type != GgufType::i32 &&
       array->type != GgufType::boolean)
-    return wrong_type(key, "an array of u32, i32 or bool", name(array->type)), std::nullopt;
+    return wrong_type(key, "an array of u32, i32 or bool", gguf_type_name(array->type)),
+           std::nullopt;
   auto values = v->integers(1u << 16);
   if (!values || static_cast<Index>(values->size()) < count) {
     error("list_length", key,
