@@ -11,7 +11,7 @@
 #include "posenc/core/error.h"
 #include "posenc/core/fields.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using Visitable = Scalings::Variant;  // the base of Scaling, which std::visit takes
@@ -281,4 +281,4 @@ std::uint64_t hash(const Encoding& e) {
   return h.value();
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -18,7 +18,7 @@
 #include "posenc/core/tensor_view.h"
 #include "posenc/positions.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // frequency[i] = base^(-2i/width): what NTK, YaRN and LongRoPE start from. width is the rotary
 // width.
@@ -103,4 +103,4 @@ POSENC_API void phase_rows(const Spectrum&, const Positions&, const TensorView& 
                            TableLayout, Precision = Precision::exact,
                            const Executor& = default_executor());
 
-}  // namespace posenc
+}  // namespace posenc::v0

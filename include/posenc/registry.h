@@ -49,7 +49,7 @@
 #include "posenc/scaling/raised_base.h"
 #include "posenc/scaling/yarn.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // clang-format off
 using Scalings = TypeList<
@@ -159,4 +159,4 @@ POSENC_API Spectrum resolve_spectrum(const Encoding&, Context = {});
 // has frequencies, or that ask for a gain, which rows at the input have not.
 POSENC_API void rescale(LoweredInput&, const Encoding&, Context = {});
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "aligned_rows";
@@ -88,4 +88,4 @@ void aligned_rows_gradient(const TensorView& d_y, const TensorView& alignment,
     }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

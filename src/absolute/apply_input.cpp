@@ -7,7 +7,7 @@
 #include "posenc/core/error.h"
 #include "positions/memory.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "apply_input";
@@ -231,4 +231,4 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
     }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

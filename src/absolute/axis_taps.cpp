@@ -8,7 +8,7 @@
 #include "posenc/absolute/extend.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "extend";
@@ -209,4 +209,4 @@ AxisTaps axis_taps(Index old_size, Index new_size, const Extension& e,
                                      : linear_taps(old_size, new_size, s);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Parameter> Boxes::parameters() const {
   check_fields();
@@ -61,4 +61,4 @@ void Boxes::check_fields() const {
     refuse("boxes", "width must be 4 coordinate + 2 shape, or both 0 for a sum", width);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

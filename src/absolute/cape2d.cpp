@@ -8,7 +8,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Cape2d::spectrum() const {
   const Index n = width / 2;
@@ -72,4 +72,4 @@ Cape2d package(Index width) {
 
 }  // namespace cape2d_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #include "posenc/absolute/complex_order.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "complex_attention";
@@ -284,4 +284,4 @@ void complex_attention_gradient(const ComplexAttention& a, const ComplexHeads& q
     }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

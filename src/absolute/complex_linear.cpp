@@ -3,7 +3,7 @@
 #include "posenc/absolute/complex_order.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "complex_linear";
@@ -154,4 +154,4 @@ void complex_linear_gradient(const ComplexMap& m, const ComplexParts& x, const C
     }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

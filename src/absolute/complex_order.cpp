@@ -13,7 +13,7 @@
 #include "posenc/positions/sequence.h"
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "complex_order";
@@ -218,4 +218,4 @@ ComplexOrder language_model(Index width, Index vocabulary) {
 
 }  // namespace complex_order_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

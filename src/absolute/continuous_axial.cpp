@@ -9,7 +9,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Parameter> ContinuousAxial::parameters() const {
   check_fields();
@@ -85,4 +85,4 @@ void ContinuousAxial::check_fields() const {
     if (!std::isfinite(x)) refuse(who, "gains must be finite", x);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

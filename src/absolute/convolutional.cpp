@@ -11,7 +11,7 @@
 
 #include "absolute/rows.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "convolutional";
@@ -193,4 +193,4 @@ Convolutional wav2vec2(Index width, Index kernel, Index groups) {
 
 }  // namespace convolutional_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Parameter> Coordinates::parameters() const {
   if (axes < 1 || axes > 8) refuse("coordinates", "axes must lie between 1 and 8", axes);
@@ -61,4 +61,4 @@ Coordinates coordconv(bool with_r) {
 
 }  // namespace coordinates_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Sinusoidal CrossModal::axis(std::size_t a) const {
   Sinusoidal s;
@@ -68,4 +68,4 @@ void CrossModal::check_fields() const {
   if (side_by_side > width) refuse(who, "widths must fit into width", side_by_side);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "apply_input";
@@ -138,4 +138,4 @@ void pull_layers(const std::vector<DenseLayer>& layers, const std::vector<double
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #include "absolute/rows.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "distance_offset";
@@ -126,4 +126,4 @@ std::vector<Parameter> DistanceOffset::parameters() const {
   return {{"table", {2 * window + 1, width}, {InitialKind::normal, 0, init}, {}}};
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -13,7 +13,7 @@
 #include "kernels/norm.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace detail {
 namespace {
 
@@ -205,4 +205,4 @@ void embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& nor
                        });
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

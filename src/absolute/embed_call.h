@@ -9,7 +9,7 @@
 #include "kernels/weighted_sum.h"
 #include "posenc/absolute/embed.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Doubles as a float type, each rounded once. kRowPadding more are read behind n.
 inline void narrow_row(const RowKernels& k, const double* v, DType t, Index n, void* p) {
@@ -64,4 +64,4 @@ EmbedCall check_embed(std::span<const EmbedPart>, const std::optional<EmbedNorm>
 EmbedTokens embed_tokens(const TensorView&, Index batch, Index tokens, Index width,
                          const char* what);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

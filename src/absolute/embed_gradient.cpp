@@ -12,7 +12,7 @@
 #include "kernels/norm.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using detail::EmbedCall;
@@ -233,4 +233,4 @@ void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedN
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

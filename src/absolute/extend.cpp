@@ -15,7 +15,7 @@
 #include "kernels/weighted_sum.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "extend";
@@ -328,4 +328,4 @@ void extend_packed_gradient(const TensorView& d_out, std::span<const VisionGrid>
   narrow(sum, d_table);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Parameter> FourierFeatures::parameters() const {
   check_fields();
@@ -186,4 +186,4 @@ FourierFeatures timm_index(Index num_bands, double temperature) {
 
 }  // namespace fourier_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

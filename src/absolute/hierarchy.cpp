@@ -9,7 +9,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Parameter> Hierarchy::parameters() const {
   check_fields();
@@ -84,4 +84,4 @@ void Hierarchy::check_fields() const {
   if (!std::isfinite(input_gain)) refuse("hierarchy", "input_gain must be finite", input_gain);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -5,7 +5,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<double> initial_values(const Parameter& p, const Draws& draws) {
   Index count = 1;
@@ -59,4 +59,4 @@ Initial initial_of(TableInitial kind, double init, Index rows, Index width) {
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Parameter> LearnableFourier::parameters() const {
   check_fields();
@@ -107,4 +107,4 @@ double LearnableFourier::root() const {
   return 1 / std::sqrt(static_cast<double>(features));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Parameter> Learned::parameters() const {
   check_fields();
@@ -96,4 +96,4 @@ void Learned::for_rows(std::vector<double>& values, F&& f) const {
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

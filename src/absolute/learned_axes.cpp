@@ -9,7 +9,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Parameter> LearnedAxes::parameters() const {
   check_fields();
@@ -94,4 +94,4 @@ void LearnedAxes::check_fields() const {
   if (!std::isfinite(input_gain)) refuse("learned_axes", "input_gain must be finite", input_gain);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -4,7 +4,7 @@
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 const Spectrum* LoweredInput::spectrum(Spectrum s) {
   check_spectrum(s);
@@ -59,4 +59,4 @@ OwnedInputGradients zero_gradients(const LoweredInput& lowered, const Positions&
   return all;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

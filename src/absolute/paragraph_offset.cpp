@@ -8,7 +8,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Parameter> ParagraphOffset::parameters() const {
   check_fields();
@@ -86,4 +86,4 @@ void ParagraphOffset::check_fields() const {
     refuse("paragraph_offset", "input_gain must be finite", input_gain);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -13,7 +13,7 @@
 #include "kernels/token.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using detail::ComposeSource;
@@ -224,4 +224,4 @@ Index InputPlan::appended() const noexcept {
   return state_->appended;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

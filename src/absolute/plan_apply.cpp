@@ -14,7 +14,7 @@
 #include "positions/memory.h"
 #include "positions/shared_row.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using State = detail::InputPlanState;
@@ -248,4 +248,4 @@ void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView&
   detail::run_compose(s, call, executor);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -14,7 +14,7 @@
 #include "posenc/core/error.h"
 #include "positions/memory.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using State = detail::InputPlanState;
@@ -217,4 +217,4 @@ void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorVi
   detail::run_compose(s, call, executor);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 #include "kernels/compose.h"
 #include "posenc/absolute/plan.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 struct InputPlanState {
   DType dtype = DType::f32;
@@ -44,4 +44,4 @@ void check_positions(const InputPlanState&, const Positions&, Index batch, Index
 // Runs items of a call, on several threads when there is enough to do.
 void run_compose(const InputPlanState&, ComposeCall&, const Executor&);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

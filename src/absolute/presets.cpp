@@ -15,7 +15,7 @@
 #include "posenc/absolute/sinusoidal_nd_presets.h"
 #include "posenc/absolute/sinusoidal_presets.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 namespace {
 
@@ -205,4 +205,4 @@ std::vector<Preset<Convolutional>> Convolutional::presets() {
           {"wav2vec2_large", [](Sizes n) { return of::wav2vec2(n[0]); }, {{"width", 1024}}}};
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

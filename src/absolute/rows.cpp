@@ -9,7 +9,7 @@
 #include "posenc/positions/sequence.h"
 #include "positions/memory.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "apply_input";
@@ -340,4 +340,4 @@ double& InputRows::position_gradient(const InputGradient& g, std::int32_t axis, 
                        token * g.position.stride[2]];
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #include "core/overlap.h"
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // [b, t, c] of floats; [t, c] is one row of tokens.
 struct TokenView {
@@ -108,4 +108,4 @@ struct SineChannel {
 };
 SineChannel sine_channel(SineLayout, Index pairs, Index width, Index channel);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Sinusoidal::spectrum() const {
   const Index n = pairs();
@@ -103,4 +103,4 @@ void Sinusoidal::check_fields() const {
   if (axis < 0 || axis > 7) refuse("sinusoidal", "axis must lie between 0 and 7", axis);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 #include "absolute/rows.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 void require_whole_pairs(const Sinusoidal& s, const char* who) {
@@ -72,4 +72,4 @@ double inner_product_law(const Sinusoidal& s, double distance) {
          (1 - (std::log(x) + std::numbers::egamma) / std::log(s.base));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Sinusoidal SinusoidalNd::block(std::size_t i) const {
   Sinusoidal s;
@@ -121,4 +121,4 @@ void SinusoidalNd::check_fields() const {
     refuse(who, "a joint arrangement needs every axis once in stream");
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

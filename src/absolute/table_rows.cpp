@@ -7,7 +7,7 @@
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "apply_input";
@@ -60,4 +60,4 @@ void InputRows::pull_table(const InputTerm& t, Index b, Index token, const std::
   add(0, -t.extension);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

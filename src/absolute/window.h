@@ -5,7 +5,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // `have`: channels of x and of what was appended before the term.
 inline void check_window(std::string_view who, Index first, Index width, Index have) {
@@ -17,4 +17,4 @@ inline void check_window(std::string_view who, Index first, Index width, Index h
          first);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -7,7 +7,7 @@
 #include "posenc/attention/attention.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kWho = "attention";
@@ -201,4 +201,4 @@ void check_attention(const AttentionArgs& a, const AttentionGradients& g) {
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

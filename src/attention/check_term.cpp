@@ -9,7 +9,7 @@
 #include "core/known_enum.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kWho = "attention";
@@ -210,4 +210,4 @@ void check_term(const AttentionArgs& a, std::size_t number) {
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -6,7 +6,7 @@
 
 #include "posenc/attention/attention.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // In an expected shape: n; kOneOr + n: 1 or n; -1: anything. An empty view passes.
 inline constexpr Index kOneOr = Index{1} << 56;
@@ -19,4 +19,4 @@ void check_pairs(const TensorView&, const AttentionArgs&, bool flags, const std:
 void needs_axis(const AttentionArgs&, std::int32_t axis, bool integer, const std::string& who);
 void check_term(const AttentionArgs&, std::size_t number);
 
-}  // namespace posenc
+}  // namespace posenc::v0

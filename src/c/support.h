@@ -21,7 +21,7 @@ struct posenc_table {
   posenc::RotaryTable table;
 };
 
-namespace posenc::c {
+namespace posenc::inline v0::c {
 
 // Sizes that no struct of this interface has or will have.
 constexpr std::size_t kMostStruct = 1 << 16;
@@ -183,4 +183,4 @@ inline Positions positions_of(const PosencDLTensor* p) {
   return positions(from_dlpack(need(p, "positions")));
 }
 
-}  // namespace posenc::c
+}  // namespace posenc::v0::c

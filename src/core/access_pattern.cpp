@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 constexpr int kUndecided = -1;
@@ -45,4 +45,4 @@ void reset_access_pattern() noexcept {
   active.store(kUndecided, std::memory_order_relaxed);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 enum class AccessPattern : std::uint8_t {
   // One line after the other: the prefetchers see to it. Where they do not follow (parts of heads,
@@ -23,4 +23,4 @@ AccessPattern access_pattern();
 void force_access_pattern(AccessPattern) noexcept;
 void reset_access_pattern() noexcept;
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // IEEE 754 binary formats by the width of their fields.
 struct BinaryF16 {
@@ -79,4 +79,4 @@ constexpr float f32_from_f16(std::uint16_t h) noexcept {
                               ((magnitude << shift) & 0x3ffu) << 13);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -6,7 +6,7 @@
 #include "core/known_enum.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 constexpr std::array<std::string_view, 7> kNames{"f64", "f32", "f16", "bf16", "i64", "i32", "u8"};
 }  // namespace
@@ -21,4 +21,4 @@ DType dtype_from_name(std::string_view text) {
   refuse("dtype", "must be one of f64, f32, f16, bf16, i64, i32, u8", text);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 #include "core/convert.h"
 #include "posenc/core/positions.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Of u8, i32 or i64; of f64 when it is a whole number.
 [[gnu::always_inline]] inline Index integer_element(const void* data, DType type,
@@ -72,4 +72,4 @@ template <class T>
   return a / n - (a % n < 0 ? 1 : 0);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

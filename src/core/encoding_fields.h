@@ -8,7 +8,7 @@
 #include "core/field_ref.h"
 #include "posenc/registry.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // With the defaults of its fields; none where the registry has no such name.
 std::optional<Scheme> default_scheme(std::string_view name);
@@ -17,4 +17,4 @@ std::optional<Scaling> default_scaling(std::string_view name);
 std::vector<FieldRef> field_refs(Scheme&);
 std::vector<FieldRef> field_refs(Scaling&);
 
-}  // namespace posenc
+}  // namespace posenc::v0

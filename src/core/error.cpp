@@ -8,7 +8,7 @@
 #include <limits>
 #include <system_error>
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 std::string sentence(std::string_view who, std::string_view rule, std::string_view value) {
@@ -92,4 +92,4 @@ std::string number_text(double x) {
   return std::string(buffer, end.ptr);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -20,7 +20,7 @@
 #include <immintrin.h>
 #endif
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr Index kMaxThreads = 1024;
@@ -265,4 +265,4 @@ const Executor& inline_executor() noexcept {
   return executor;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -14,7 +14,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/core/dtype.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct ValueRef;
 
@@ -99,4 +99,4 @@ std::vector<FieldRef> field_refs(T& x) {
   return refs;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #include "posenc/core/fields.h"
 #include "posenc/core/printable.h"
 
-namespace posenc::grammar {
+namespace posenc::inline v0::grammar {
 namespace {
 
 constexpr std::string_view kWho = "scheme";
@@ -214,9 +214,9 @@ std::string print(std::string_view name, const std::vector<FieldRef>& fields,
   return s;
 }
 
-}  // namespace posenc::grammar
+}  // namespace posenc::v0::grammar
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::string_view nearest_word(std::string_view word, std::span<const std::string_view> known) {
   std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
@@ -227,4 +227,4 @@ std::string_view nearest_word(std::string_view word, std::span<const std::string
   return nearest;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

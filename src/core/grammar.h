@@ -14,7 +14,7 @@
 #include "posenc/core/array_lookup.h"
 #include "posenc/core/fields.h"
 
-namespace posenc::grammar {
+namespace posenc::inline v0::grammar {
 
 struct Part {
   std::string name;
@@ -61,4 +61,4 @@ std::string value_text(const ValueRef&);
 Json value_json(const ValueRef&);
 FieldInfo field_info(const FieldRef& of_default);
 
-}  // namespace posenc::grammar
+}  // namespace posenc::v0::grammar

@@ -8,7 +8,7 @@
 #include "posenc/core/error.h"
 #include "posenc/core/printable.h"
 
-namespace posenc::grammar {
+namespace posenc::inline v0::grammar {
 namespace {
 
 constexpr std::string_view kNone = "none", kUnset = "unset";
@@ -341,4 +341,4 @@ FieldInfo field_info(const FieldRef& f) {
   return info;
 }
 
-}  // namespace posenc::grammar
+}  // namespace posenc::v0::grammar

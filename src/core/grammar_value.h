@@ -6,7 +6,7 @@
 
 #include "core/grammar.h"
 
-namespace posenc::grammar {
+namespace posenc::inline v0::grammar {
 
 struct ValueContext {
   std::string_view part, name;  // "rope", "head_dim": for errors
@@ -20,4 +20,4 @@ void parse_value(const ValueContext&, std::string_view text, const ValueRef&);
 // The same of a value that has its type already; null takes an optional value away.
 void set_value(const ValueContext&, const Json&, const ValueRef&);
 
-}  // namespace posenc::grammar
+}  // namespace posenc::v0::grammar

@@ -13,7 +13,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/core/dtype.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 class Hasher {
  public:
@@ -64,4 +64,4 @@ std::uint64_t hash_of(const T& x) noexcept {
   return Hasher().add(x).value();
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

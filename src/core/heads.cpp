@@ -4,7 +4,7 @@
 #include "core/known_enum.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 constexpr std::array<std::string_view, 5> kLayoutNames{"thd", "bthd", "bhtd", "tbhd", "htd"};
 }  // namespace
@@ -63,4 +63,4 @@ Heads slice_heads(const Heads& h, Index first, Index count) {
   return r;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

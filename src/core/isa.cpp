@@ -19,7 +19,7 @@
 #include <cpuid.h>
 #endif
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::array<std::string_view, 8> kIsaNames{"scalar", "ssse3", "sse4", "avx2",
@@ -163,4 +163,4 @@ std::size_t isa_dispatch_index(Isa isa) {
       std::countr_zero(static_cast<std::uint64_t>(HWY_CHOSEN_TARGET_SHIFT(target))));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -13,7 +13,7 @@
 
 #include "posenc/core/isa.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Where the kernels of an instruction set stand in a table of several targets. Throws
 // std::invalid_argument("[isa] ...") when the machine or this build cannot run it.
@@ -73,4 +73,4 @@ const Kernels& best_kernels(const Kernels& vectors,
   return vectors;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

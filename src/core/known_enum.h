@@ -9,7 +9,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/core/error.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse_unknown(
     std::string_view who, std::string_view what, std::span<const std::string_view> names,
@@ -27,4 +27,4 @@ void check_known(std::string_view who, std::string_view what, E e) {
   if (value >= EnumNames<E>::value.size()) refuse_unknown(who, what, EnumNames<E>::value, value);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 constexpr Index kTileRows = 4, kTileColumns = 4;  // what 16 registers of two doubles hold
@@ -85,4 +85,4 @@ void add_product(const ConstMatrix& a, const ConstMatrix& b, const MatrixOut& c)
   }
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -3,7 +3,7 @@
 #pragma once
 #include "posenc/core/dtype.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Strides in elements: a transposed matrix is one of exchanged strides.
 struct ConstMatrix {
@@ -22,4 +22,4 @@ struct MatrixOut {
 // products one after the other, k ascending, unfused: the bits are those of three plain loops.
 void add_product(const ConstMatrix& a, const ConstMatrix& b, const MatrixOut& c);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

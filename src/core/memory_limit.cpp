@@ -10,7 +10,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 // The number in a file of the system; 0 where there is none ("max").
@@ -51,4 +51,4 @@ void refuse_memory(std::string_view who, std::string_view what, std::size_t byte
   throw OutOfMemory(who, what, bytes, "the system refused them");
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Bytes of memory and swap of the machine, or of the control group where that has less; looked up
 // once. 0: not known.
@@ -15,4 +15,4 @@ void check_memory(std::string_view who, std::string_view what, std::size_t bytes
 // Throws OutOfMemory: of a request that the system refused.
 [[noreturn]] void refuse_memory(std::string_view who, std::string_view what, std::size_t bytes);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

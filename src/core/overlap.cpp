@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 // Few for strides that any layout has.
@@ -184,4 +184,4 @@ void check_outputs(std::string_view who, std::initializer_list<Operand> outputs,
   }
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -11,7 +11,7 @@
 #include "posenc/core/heads.h"
 #include "posenc/core/tensor_view.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // `stride` x any integer in [low, high]; stride 0 contributes nothing.
 struct StrideRange {
@@ -60,4 +60,4 @@ void check_separate(std::string_view who, const Operand& in, const Operand& out)
 void check_outputs(std::string_view who, std::initializer_list<Operand> outputs,
                    std::initializer_list<Operand> same, std::initializer_list<Operand> other);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -7,7 +7,7 @@
 
 #include "posenc/core/executor.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // What one more thread must have to do: below, waking it costs more than it saves. Bytes where a
 // call reads, computes little and writes; values where each is a sum of several numbers.
@@ -90,4 +90,4 @@ void parallel_blocks(const Executor& executor, Index count, Index size, Index mo
                });
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -5,7 +5,7 @@
 
 #include "core/shape.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 Index count_of(const std::vector<Index>& shape) {
@@ -123,4 +123,4 @@ void check_parameter_count(std::string_view who, std::size_t needed, std::size_t
            static_cast<Index>(given));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

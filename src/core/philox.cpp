@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 // ln x = e ln 2 + 2 atanh((m - 1) / (m + 1)), m in [1/sqrt 2, sqrt 2): the series' 12th term is
@@ -106,4 +106,4 @@ std::uint64_t Draws::below(std::uint64_t index, std::uint64_t n) const noexcept 
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

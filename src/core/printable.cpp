@@ -3,7 +3,7 @@
 
 #include "posenc/core/printable.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 // Length of the UTF-8 sequence at the front of `s`, 0 when it is none or a control character.
@@ -48,4 +48,4 @@ std::string printable(std::string_view s, std::size_t limit) {
   return out;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

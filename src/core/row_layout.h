@@ -3,7 +3,7 @@
 #pragma once
 #include "posenc/core/rotation.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // The cosine of value m at column step * m, its sine `sine` columns on; each once more at + copy,
 // unless that is 0. `columns`: of all values.
@@ -25,4 +25,4 @@ constexpr RowLayout row_layout(TableLayout layout, Index values) noexcept {
   }
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

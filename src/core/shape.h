@@ -10,7 +10,7 @@
 #include "posenc/core/heads.h"
 #include "posenc/core/tensor_view.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // "[2, 3]"
 inline std::string sizes_text(std::span<const Index> sizes) {
@@ -56,4 +56,4 @@ inline std::string shape_text(const Heads& h) {
   refuse_shape(who, rule, shape_text(v));
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -3,7 +3,7 @@
 // show nothing of their state.
 #pragma once
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 struct StateAccess {
   template <class T>
@@ -12,4 +12,4 @@ struct StateAccess {
   }
 };
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -3,7 +3,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 TensorView make(void* data, DType dtype, bool read_only, std::span<const Index> shape) {
@@ -59,4 +59,4 @@ bool is_dense(const TensorView& v) noexcept {
   return true;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

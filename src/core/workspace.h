@@ -11,7 +11,7 @@
 
 #include "posenc/core/executor.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 class Arena {
  public:
@@ -40,4 +40,4 @@ class Arena {
   std::size_t size_ = 0, used_ = 0, alignment_ = 0;
 };
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace posenc::cuda {
+namespace posenc::inline v0::cuda {
 
 template <class T>
 struct Element {
@@ -67,4 +67,4 @@ __device__ __forceinline__ void store(T* p, const Vector<T>& v) {
   *reinterpret_cast<uint4*>(p) = *reinterpret_cast<const uint4*>(&v);
 }
 
-}  // namespace posenc::cuda
+}  // namespace posenc::v0::cuda

@@ -7,7 +7,7 @@
 
 #include "posenc/rotary/plan.h"
 
-namespace posenc::cuda {
+namespace posenc::inline v0::cuda {
 
 // One position, split into whole and fraction in [0, 1).
 struct Position {
@@ -88,4 +88,4 @@ __device__ __forceinline__ void sine_and_cosine(std::uint64_t turn, double& cosi
   by_quarters(static_cast<unsigned>(quarter), cosine, sine);
 }
 
-}  // namespace posenc::cuda
+}  // namespace posenc::v0::cuda

@@ -12,7 +12,7 @@
 #include "posenc/core/error.h"
 #include "positions/shared_row.h"
 
-namespace posenc::cuda {
+namespace posenc::inline v0::cuda {
 namespace {
 
 using detail::Gap;
@@ -344,4 +344,4 @@ DeviceTables::~DeviceTables() {
   release();
 }
 
-}  // namespace posenc::cuda
+}  // namespace posenc::v0::cuda

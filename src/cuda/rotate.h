@@ -9,7 +9,7 @@
 
 #include "kernels/rotate.h"
 
-namespace posenc::cuda {
+namespace posenc::inline v0::cuda {
 
 // Device copies of a plan's tables, made once; the structs point to device memory.
 class DeviceTables {
@@ -37,4 +37,4 @@ class DeviceTables {
 // std::runtime_error when a launch fails.
 void rotate(const detail::RotateCall& call, DType dtype, cudaStream_t stream);
 
-}  // namespace posenc::cuda
+}  // namespace posenc::v0::cuda

@@ -10,7 +10,7 @@
 
 static_assert(std::endian::native == std::endian::little, "arrays in memory are little-endian");
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 template <class T>
@@ -134,4 +134,4 @@ Array make_array(const TensorView& v) {
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

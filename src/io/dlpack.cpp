@@ -25,7 +25,7 @@ static_assert(sizeof(PosencDLManagedTensorVersioned) == 80 &&
               offsetof(PosencDLManagedTensorVersioned, flags) == 24 &&
               offsetof(PosencDLManagedTensorVersioned, dl_tensor) == 32);
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kWho = "dlpack";
@@ -126,4 +126,4 @@ PosencDLTensor to_dlpack(TensorView& view) {
   return t;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -14,7 +14,7 @@
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 namespace fs = std::filesystem;
 
@@ -113,4 +113,4 @@ std::vector<std::byte> read_array_file(const fs::path& path, const StreamBound& 
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

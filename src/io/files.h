@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // A file descriptor that is closed when it goes out of scope.
 class Descriptor {
@@ -40,4 +40,4 @@ void write_parts_atomically(const std::filesystem::path&,
                             std::span<const std::span<const std::byte>> parts,
                             const std::function<void(std::size_t)>& progress);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #include "io/gguf_types.h"
 #include "posenc/core/printable.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using gguf::Cursor;
@@ -273,4 +273,4 @@ GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& file) {
   return f;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 
 template <class T>
 T load(const std::byte* p, bool big_endian) noexcept {
@@ -60,4 +60,4 @@ class Cursor {
   std::uint64_t at_ = 0;
 };
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -3,7 +3,7 @@
 
 #include <array>
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 
 // Facts of the format: ggml.h (enum ggml_type) and the structs of ggml-common.h.
 std::optional<BlockSize> block_size(std::uint32_t t) noexcept {
@@ -23,4 +23,4 @@ std::optional<BlockSize> block_size(std::uint32_t t) noexcept {
   return sizes[t];
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

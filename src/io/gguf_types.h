@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 
 struct BlockSize {
   std::uint32_t elements, bytes;
@@ -12,4 +12,4 @@ struct BlockSize {
 // Nothing for numbers nobody uses and for layouts that were withdrawn (4, 5, 31 to 33, 36 to 38).
 std::optional<BlockSize> block_size(std::uint32_t tensor_type) noexcept;
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

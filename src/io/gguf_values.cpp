@@ -7,7 +7,7 @@
 #include "posenc/core/printable.h"
 #include "posenc/io/gguf.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<Index>::max());
@@ -126,4 +126,4 @@ std::vector<double> GgufFile::values(const GgufTensor& t, std::uint64_t limit) c
   return out;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -14,7 +14,7 @@
 #include "posenc/core/error.h"
 #include "posenc/core/printable.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::size_t kMaxBytes = 100'000'000;
@@ -278,4 +278,4 @@ Json read_json(const FilePath& given) {
   return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

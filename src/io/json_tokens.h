@@ -7,7 +7,7 @@
 
 #include "posenc/io/json.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct NonFinite {
   std::vector<std::string> path;  // keys and indices that lead to it
@@ -17,4 +17,4 @@ struct NonFinite {
 // As parse_json, but those tokens are null, and listed.
 Json parse_json(std::string_view text, const std::string& file, std::vector<NonFinite>& found);
 
-}  // namespace posenc
+}  // namespace posenc::v0

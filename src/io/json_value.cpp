@@ -7,7 +7,7 @@
 #include "posenc/core/error.h"
 #include "posenc/io/json.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr int kMaxDepth = 200;
@@ -241,4 +241,4 @@ std::string Json::dump(int indent) const {
   return std::move(w.out);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

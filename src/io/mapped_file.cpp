@@ -11,7 +11,7 @@
 #include "posenc/core/error.h"
 #include "posenc/io/gguf.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const auto fail = [&](std::string problem) { throw FormatError(path.string(), "", problem); };
@@ -42,4 +42,4 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

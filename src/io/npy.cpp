@@ -15,7 +15,7 @@
 #include "posenc/core/printable.h"
 #include "posenc/io/array.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::size_t kMaxRank = 64;  // numpy's own limit
@@ -279,4 +279,4 @@ void write_npy(const std::filesystem::path& path, const Array& a) {
   write_file_atomically(path, npy_bytes(a));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 
 #include "posenc/core/dtype.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 struct NpyHeader {
   std::string descr;  // "<f4"
@@ -21,4 +21,4 @@ NpyHeader npy_header(std::span<const std::byte>, const std::string& file);
 // Bytes of the file as far as those that begin it tell.
 std::size_t npy_bound(std::span<const std::byte> have, const std::string& file);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -15,7 +15,7 @@
 #include "posenc/io/array.h"
 #include "posenc/io/json.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 struct Entry {
@@ -237,4 +237,4 @@ void write_safetensors(const std::filesystem::path& path, const Arrays& arrays,
   write_file_atomically(path, safetensors_bytes(arrays, metadata));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #include "posenc/core/error.h"
 #include "posenc/core/printable.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 [[noreturn]] void fail(const std::string& file, const std::string& name, const char* problem) {
@@ -125,4 +125,4 @@ void replace_tensor(const std::filesystem::path& to, const SafetensorsIndex& ind
   });
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 inline constexpr std::uint64_t kMaxHeader = 100'000'000;
 inline constexpr std::string_view kMetadata = "__metadata__";
 
-}  // namespace posenc
+}  // namespace posenc::v0

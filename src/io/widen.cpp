@@ -5,7 +5,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 template <class From, class To>
@@ -108,4 +108,4 @@ void check_array(const Array& a, std::string_view who) {
     refuse(who, "bytes must be as many as the shape needs", static_cast<Index>(a.bytes.size()));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 
 #include "posenc/io/array.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class FileType : std::uint8_t {
   f64,
@@ -38,4 +38,4 @@ Array widen(FileType, std::vector<Index> shape, std::vector<std::byte> data,
 // Throws std::invalid_argument("[who] ...") unless the bytes are as many as the shape needs.
 void check_array(const Array&, std::string_view who);
 
-}  // namespace posenc
+}  // namespace posenc::v0

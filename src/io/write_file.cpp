@@ -18,7 +18,7 @@
 #include "posenc/core/printable.h"
 #include "posenc/io/array.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 namespace fs = std::filesystem;
@@ -185,4 +185,4 @@ void write_parts_atomically(const fs::path& path, std::span<const std::span<cons
       .write(write);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #include "posenc/core/positions.h"
 #include "posenc/core/rotation.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Where element [batch, token, head, column] of the caller's rows lies, in elements.
 struct RowView {
@@ -52,4 +52,4 @@ struct CoefficientSource {
   RotateMode mode = RotateMode::forward;
 };
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

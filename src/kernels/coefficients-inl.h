@@ -9,7 +9,7 @@
 
 #ifndef POSENC_KERNELS_COEFFICIENTS_ONCE_H_
 #define POSENC_KERNELS_COEFFICIENTS_ONCE_H_
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // What is multiplied into the rows of a block, or into the phase.
 struct Factor {
@@ -24,7 +24,7 @@ struct Factor {
   return {g, (back ? -g : g) * t.direction};
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 #endif
 
 #if defined(POSENC_KERNELS_COEFFICIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -36,7 +36,7 @@ struct Factor {
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -150,6 +150,6 @@ HWY_INLINE bool CallerRow(const CoefficientSource& source, Index batch, Index to
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 #endif

@@ -5,7 +5,7 @@
 #include "core/isa_table.h"
 #include "posenc/core/error.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 const ComposeKernels& compose_kernels(DType type, Isa isa) {
   switch (type) {
@@ -23,4 +23,4 @@ const ComposeKernels& compose_kernels(DType type, Isa isa) {
   }
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -10,7 +10,7 @@
 #include "posenc/core/composition.h"
 #include "posenc/core/isa.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Rows of consecutive positions follow by recurrence from the exact row of a multiple of
 // kPhaseGroup, phase_run of them before the next channels; in 16 bits from starts that are
@@ -141,4 +141,4 @@ const ComposeKernels* compose_kernels_avx512_bf16();
   return integer_position(p, s.axis, batch, token) == s.zero_position;
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -15,7 +15,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 template <class T>
 using RecurrenceOf = std::conditional_t<sizeof(T) == 4, DoubleRecurrence, FloatRecurrence>;
@@ -26,6 +26,6 @@ HWY_INLINE bool HasRecurrence(const ComposeSource& s) {
   return RotationOf<typename RecurrenceOf<T>::Start>(s).by_one.cosine != nullptr;
 }
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 #endif

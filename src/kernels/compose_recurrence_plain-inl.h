@@ -14,7 +14,7 @@
 
 #if HWY_HAVE_SCALABLE
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -113,7 +113,7 @@ HWY_INLINE void SkipRun(const ComposeSource& s, const Span& span,
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 #endif
 #endif

@@ -15,7 +15,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -126,6 +126,6 @@ struct NextVisit {
   AccessPattern access;
 };
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 #endif

@@ -9,7 +9,7 @@
 
 #ifndef POSENC_KERNELS_ELEMENT_ONCE_H_
 #define POSENC_KERNELS_ELEMENT_ONCE_H_
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 struct Float16 {
   std::uint16_t bits;
@@ -67,7 +67,7 @@ template <class T>
     return x;
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 #endif
 
 #if defined(POSENC_KERNELS_ELEMENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -79,7 +79,7 @@ template <class T>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -252,6 +252,6 @@ HWY_INLINE void WritePair(hn::Vec<D> low, hn::Vec<D> high, D d, NativeBFloat16* 
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 #endif

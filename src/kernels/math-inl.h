@@ -5,7 +5,7 @@
 
 #ifndef POSENC_KERNELS_MATH_ONCE_H_
 #define POSENC_KERNELS_MATH_ONCE_H_
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2, from the highest coefficient down, interpolated at
 // Chebyshev's points: e^r within 2e-17 in double, and within 1.1e-8 in float.
@@ -16,7 +16,7 @@ inline constexpr double kExpF64[] = {
 inline constexpr float kExpF32[] = {0x1.6d110ap-10f, 0x1.120b6ep-7f, 0x1.55551ap-5f, 0x1.5554dcp-3f,
                                     0x1.0p-1f};
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 #endif
 
 #if defined(POSENC_KERNELS_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -28,7 +28,7 @@ inline constexpr float kExpF32[] = {0x1.6d110ap-10f, 0x1.120b6ep-7f, 0x1.55551ap
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -149,6 +149,6 @@ HWY_INLINE hn::Vec<D> ExpF32(D d, hn::Vec<D> x) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 #endif

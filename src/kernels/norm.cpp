@@ -13,7 +13,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -84,14 +84,14 @@ const NormKernels* table_of_norm() {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 HWY_EXPORT(table_of_norm);
 const NormKernels& norm_kernels(Isa isa) {
   return isa_kernels(HWY_DISPATCH_TABLE(table_of_norm), isa);
 }
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 #endif

@@ -5,7 +5,7 @@
 #include "posenc/core/dtype.h"
 #include "posenc/core/isa.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 struct NormKernels {
   // s[i] = (s[i] - mean) / sqrt(variance + epsilon) * gamma[i] + beta[i]
@@ -18,4 +18,4 @@ struct NormKernels {
 // Throws what isa_dispatch_index throws.
 const NormKernels& norm_kernels(Isa);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -15,7 +15,7 @@
 #include "kernels/round_to_odd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -197,14 +197,14 @@ const PolarKernels* polar_of(DType type) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 HWY_EXPORT(polar_of);
 const PolarKernels& polar_kernels(Isa isa, DType type) {
   return *isa_entry(HWY_DISPATCH_TABLE(polar_of), isa)(type);
 }
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 #endif

@@ -4,7 +4,7 @@
 #include "posenc/core/dtype.h"
 #include "posenc/core/isa.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Of n channels one behind the other: out_cos = ln(1 + e^x) cos(angle + turn), out_sin likewise.
 // The doubles (cosine and sine of angle and turn) may be read kRowPadding beyond n.
@@ -36,4 +36,4 @@ struct PolarKernels {
 // Elements of a floating dtype. Throws what isa_dispatch_index throws.
 const PolarKernels& polar_kernels(Isa, DType);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/token.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // n pairs from one place to another; `split`: from side by side to halves.
 template <class T>
@@ -60,4 +60,4 @@ void Interleave(T* p, Index step, Index n) {
   Interleave(p + 2 * h * step, step, n - h);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

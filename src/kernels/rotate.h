@@ -8,7 +8,7 @@
 #include "posenc/core/heads.h"
 #include "posenc/core/isa.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Channels [begin, end) that no block rotates; copied when the output is another tensor.
 struct Gap {
@@ -63,4 +63,4 @@ struct CompatPhase {
 // The same in the order of operations of that program; not a fast path.
 void rotate_compat(const RotateCall&, const CompatPhase&, Index begin, Index end) noexcept;
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

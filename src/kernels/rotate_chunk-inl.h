@@ -18,7 +18,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -182,6 +182,6 @@ HWY_INLINE Chunk<C> CoefficientsOf(const CoefficientSource& source, const TokenP
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 #endif

@@ -12,7 +12,7 @@
 #include "kernels/rotate-inl.h"
 
 HWY_BEFORE_NAMESPACE();  // what is inlined here is compiled for Highway's baseline
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 using HWY_NAMESPACE::CallerRow;
@@ -137,5 +137,5 @@ void rotate_compat(const RotateCall& call, const CompatPhase& phase, Index begin
     rotate<float>(call, phase, begin, end);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();

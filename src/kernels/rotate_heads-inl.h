@@ -9,7 +9,7 @@
 
 #ifndef POSENC_KERNELS_ROTATE_HEADS_ONCE_H_
 #define POSENC_KERNELS_ROTATE_HEADS_ONCE_H_
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // y_a = x_a cos_a - x_b sin_a,  y_b = x_b cos_b + x_a sin_b; one each a pair.
 template <class C>
@@ -130,7 +130,7 @@ inline constexpr bool kByWords =
 template <class H>
 using ComputeIn = Compute<typename H::Input>;
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 #endif
 
 #if defined(POSENC_KERNELS_ROTATE_HEADS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -143,7 +143,7 @@ using ComputeIn = Compute<typename H::Input>;
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -340,6 +340,6 @@ HWY_INLINE void RotateInterleaved(const Coefficients<ComputeIn<H>>& f, const Com
 #endif
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 #endif

@@ -14,7 +14,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -163,6 +163,6 @@ HWY_INLINE void RotateInterleavedBFloat16(const Coefficients<float>& f, const H&
 #endif
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 #endif

@@ -17,7 +17,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -179,6 +179,6 @@ HWY_INLINE RotatePath PathOf(const RotateCall& call) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 #endif

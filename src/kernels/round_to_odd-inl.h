@@ -10,7 +10,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 
 // Rounded to odd at float's last bit: whatever is cut off leaves that bit set, so that the rounding
@@ -34,7 +34,7 @@ HWY_INLINE V RoundToOdd(V x) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -15,7 +15,7 @@
 #include "kernels/round_to_odd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -220,14 +220,14 @@ const RowKernels* table_of_rows() {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 HWY_EXPORT(table_of_rows);
 const RowKernels& row_kernels(Isa isa) {
   return isa_kernels(HWY_DISPATCH_TABLE(table_of_rows), isa);
 }
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 #endif

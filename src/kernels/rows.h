@@ -6,7 +6,7 @@
 #include "posenc/core/dtype.h"
 #include "posenc/core/isa.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 inline constexpr Index kRowChunk = 256;   // pairs at once: the sizes of the buffers on the stack
 inline constexpr Index kRowPadding = 16;  // doubles a kernel may read and write behind n
@@ -43,4 +43,4 @@ struct RowKernels {
 // Throws what isa_dispatch_index throws.
 const RowKernels& row_kernels(Isa);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -8,7 +8,7 @@
 #include "core/element.h"
 #include "posenc/core/rotation.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 inline constexpr Index kMaxAxes = 16;
 inline constexpr Index kChunk = 256;   // pairs worked on at once
@@ -65,4 +65,4 @@ struct TokenPosition {
          (p.fractional ? p.fraction[axis] : 0);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

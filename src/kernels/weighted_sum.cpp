@@ -12,7 +12,7 @@
 #include "kernels/element-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -110,14 +110,14 @@ const WeightedSumKernels* table_of_weighted_sum() {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 HWY_EXPORT(table_of_weighted_sum);
 const WeightedSumKernels& weighted_sum_kernels(Isa isa) {
   return isa_kernels(HWY_DISPATCH_TABLE(table_of_weighted_sum), isa);
 }
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 #endif

@@ -5,7 +5,7 @@
 #include "posenc/core/dtype.h"
 #include "posenc/core/isa.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // out[c] = sum over k < taps of weight[k] rows[k][c], c < width, in the order of k.
 struct WeightedSum {
@@ -34,4 +34,4 @@ struct WeightedSumKernels {
 // Throws what isa_dispatch_index throws.
 const WeightedSumKernels& weighted_sum_kernels(Isa);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

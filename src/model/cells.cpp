@@ -12,7 +12,7 @@
 #include "posenc/positions/sequence.h"
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "cells";
@@ -77,4 +77,4 @@ OwnedPositions cells(const ImageGrid& grid, Index before, const Positions& token
   });
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

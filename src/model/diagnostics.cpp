@@ -5,7 +5,7 @@
 
 #include "model/finding_codes.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 std::string_view default_fix(std::string_view code) {
@@ -58,4 +58,4 @@ std::vector<Finding> Diagnostics::take() {
   return std::exchange(findings_, {});
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -15,7 +15,7 @@
 #include "posenc/io/json.h"
 #include "posenc/model/finding.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Short text of a value for a message.
 std::string shown(const Json&);
@@ -84,4 +84,4 @@ class Diagnostics {
   std::size_t errors_ = 0;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 #include "core/grammar.h"
 #include "core/grammar_value.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 void EncodingBuilder::begin(std::string_view name) {
   if (begun_) {
@@ -106,4 +106,4 @@ void check_parameters(const Encoding& e) {
       e.scheme);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

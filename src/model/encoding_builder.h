@@ -11,7 +11,7 @@
 #include "posenc/core/error.h"
 #include "posenc/model/spec.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct FieldRef;  // core/field_ref.h
 
@@ -56,4 +56,4 @@ class EncodingBuilder {
 // The check of schemes that act at the input or in the score, by the parameters they would have.
 void check_parameters(const Encoding&);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -6,7 +6,7 @@
 #include "posenc/core/error.h"
 #include "posenc/model/read.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 template <class T>
@@ -243,4 +243,4 @@ Json doctor_json(const std::vector<Finding>& findings) {
   return Json::object({{"schema", "posenc.doctor/1"}, {"findings", each(findings, finding_json)}});
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

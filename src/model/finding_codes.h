@@ -4,7 +4,7 @@
 #pragma once
 #include <string_view>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct DefaultFix {
   std::string_view code, fix;
@@ -27,4 +27,4 @@ inline constexpr DefaultFix kDefaultFixes[] = {
     {"wrong_type", "write a plain number"},
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

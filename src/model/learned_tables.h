@@ -9,7 +9,7 @@
 #include "posenc/absolute/input_term.h"
 #include "posenc/registry.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // None for schemes that do not act at the input.
 inline std::vector<Parameter> learned_parameters(const Encoding& e) {
@@ -63,4 +63,4 @@ inline std::string shape_text(const std::vector<Index>& shape) {
   return text + "]";
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -11,7 +11,7 @@
 #include "posenc/io/array.h"
 #include "posenc/io/gguf.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 bool is_gguf(const std::filesystem::path& path) {
@@ -101,4 +101,4 @@ ModelSpec read_model(const FilePath& given, const ReadOptions& options) {
   return spec;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 #include "posenc/core/error.h"
 #include "posenc/model/read.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 // What acts where a layer does not turn.
@@ -106,4 +106,4 @@ const RotarySpec& ModelSpec::rotary(Index layer) const {
   return *at.rotary;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

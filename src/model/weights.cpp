@@ -14,7 +14,7 @@
 #include "posenc/io/gguf.h"
 #include "posenc/io/safetensors_edit.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 27;
@@ -173,7 +173,9 @@ std::vector<double> ModelWeights::values(const StoredTensor& t) {
   if (state_->map != nullptr) return state_->gguf.values(state_->gguf.tensors[t.at], kMostElements);
   const SafetensorsEntry& e = state_->file(t.at / kInFile).index.tensors[t.at % kInFile];
   const FloatType* type = float_type(e.dtype);
-  if (!type) throw FormatError(t.file, printable(t.name), "must be F64, F32, F16 or BF16, got " + printable(e.dtype));
+  if (!type)
+    throw FormatError(t.file, printable(t.name),
+                      "must be F64, F32, F16 or BF16, got " + printable(e.dtype));
   std::uint64_t count = 1;
   for (const Index n : e.shape) {
     if (n > 0 && count > kMostElements / static_cast<std::uint64_t>(n))
@@ -226,4 +228,4 @@ std::vector<TableValues> read_tables(ModelWeights& weights, const InputEncoding&
   return out;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

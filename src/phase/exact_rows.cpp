@@ -8,7 +8,7 @@
 #include "kernels/token.h"
 #include "phase/rows.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 __extension__ using I128 = __int128;
@@ -232,4 +232,4 @@ void exact_rows(const RowKernels& kernels, const PhaseTurns& turns, const Positi
     }
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

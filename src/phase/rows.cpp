@@ -13,7 +13,7 @@
 #include "positions/memory.h"
 #include "rotary/compat.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace detail {
 namespace {
 
@@ -207,4 +207,4 @@ void phase_rows(const Spectrum& s, const Positions& p, const TensorView& cos_sin
   fill(s, p, cos, part(cos, l.sine), precision, executor);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #include "posenc/phase.h"
 #include "posenc/positions.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // frequency / 2 pi of [heads, axes, pairs] as in `Turns`, each part an array of its own.
 struct PhaseTurns {
@@ -62,4 +62,4 @@ void split_rows(const Executor& executor, Index rows, Index elements, const Work
                   [&](Index, Index begin, Index end, Index) noexcept { work(begin, end); });
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

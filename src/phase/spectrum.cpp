@@ -5,7 +5,7 @@
 #include "posenc/phase.h"
 #include "posenc/scaling/policy.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 // More pairs than any head or embedding has; keeps a wrong number from asking for all memory.
@@ -58,4 +58,4 @@ const Geometric& needs_geometric(const Spectrum& s, std::string_view who) {
   return *s.geometric;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 #include "posenc/core/error.h"
 #include "posenc/phase.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 // floor(2^1280 / 2 pi), least significant limb first. The largest exponent of a double is 971 above
@@ -83,4 +83,4 @@ std::vector<Turns> exact_turns(const Spectrum& s) {
   return r;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -4,7 +4,7 @@
 #include "posenc/positions/sequence.h"
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Index> sink_cache_tokens(Index seen, Index sinks, Index recent) {
   if (seen < 0) refuse("sink_cache", "seen must not be negative", seen);
@@ -24,4 +24,4 @@ CacheSlots cache_slots(Index cached, Index incoming) {
   return {arange(cached, incoming), arange(0, add_exact(cached, incoming, "cache_slots"))};
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

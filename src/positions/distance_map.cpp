@@ -7,7 +7,7 @@
 #include "posenc/positions/sequence.h"
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 OwnedPositions copy(std::span<const Index> p) {
@@ -129,4 +129,4 @@ DistanceMap dual_chunk(std::span<const Index> q, std::span<const Index> k, const
   return map;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

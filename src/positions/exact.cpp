@@ -2,7 +2,7 @@
 #include "positions/exact.h"
 #include "core/shape.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 IntegerRows integer_rows(const TensorView& v, std::string_view who) {
   if (v.dtype != DType::u8 && v.dtype != DType::i32 && v.dtype != DType::i64)
@@ -38,4 +38,4 @@ void check_cu_seqlens(std::span<const Index> cu, std::string_view who) {
     if (cu[i] < cu[i - 1]) refuse(who, "cu_seqlens must not decrease", cu[i]);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #include "posenc/core/error.h"
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 using detail::floor_divide;
 
@@ -55,4 +55,4 @@ inline OwnedPositions own(std::vector<double> v, Index batch = 1, std::int32_t a
 // 0 first, never decreasing, at least one entry.
 void check_cu_seqlens(std::span<const Index>, std::string_view who);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 struct Found {
@@ -96,4 +96,4 @@ OwnedPositions chatglm_positions(const ChatGlmRule& rule, const TensorView& ids,
   return own(std::move(v), rows.batch, rule.two_streams ? 2 : 1);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #include "posenc/positions/shard.h"
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::size_t kMaxAxes = 8;
@@ -142,4 +142,4 @@ OwnedPositions merge_blocks(const Positions& p, Index rows, Index columns, Index
   return picked(p, order);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace detail {
 namespace {
 
@@ -57,4 +57,4 @@ Index length_of(const Positions& p) noexcept {
   return behind(static_cast<Index>(std::ceil(largest<double>(p))));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -6,7 +6,7 @@
 
 #include "posenc/positions/view.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 struct LengthRange {
   Index from = 0, to = kUnbounded;
@@ -21,4 +21,4 @@ inline void check_length(std::string_view who, const Positions& p, const LengthR
   if (!range.unbounded() && p.count > 0 && p.batch > 0) check_length(who, length_of(p), range);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

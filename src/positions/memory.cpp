@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "positions/memory.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 void check_positions_apart(std::string_view who, const Positions& p,
                            std::initializer_list<Operand> outputs) {
@@ -15,4 +15,4 @@ void check_positions_apart(std::string_view who, const Positions& p,
   for (const Operand& out : outputs) check_separate(who, at, out);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -7,10 +7,10 @@
 #include "core/overlap.h"
 #include "posenc/positions/view.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Throws [who]: a byte of a position is a byte of an output.
 void check_positions_apart(std::string_view who, const Positions&,
                            std::initializer_list<Operand> outputs);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -6,7 +6,7 @@
 #include "posenc/positions/sequence.h"
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "modalities";
@@ -52,4 +52,4 @@ OwnedPositions modality_positions(std::span<const Modality> all, std::int32_t ax
   return explicit_positions(std::move(v), 1, axes + 1);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

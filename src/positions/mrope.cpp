@@ -7,7 +7,7 @@
 
 #include "positions/vision_grids.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kWho = "mrope";
@@ -130,4 +130,4 @@ MropePositions mrope_positions(const MropeRule& rule, const TensorView& token_ty
   return result;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #include "posenc/positions/sequence.h"
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 OwnedPositions counted_grid(const TensorView& mask, const CountedGrid& options) {
   constexpr const char* who = "counted_grid";
@@ -87,4 +87,4 @@ OwnedPositions reversed(const Positions& p) {
   return out;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -6,7 +6,7 @@
 
 #include "positions/vision_grids.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kWho = "omni";
@@ -351,4 +351,4 @@ OmniPositions omni_positions(const OmniRule& rule, const TensorView& token_types
   return result;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 #include "posenc/positions/grid.h"
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 // Kinds of draws of one sequence: independent of each other.
@@ -208,4 +208,4 @@ std::vector<Index> random_distances(Index max_length, Index tokens, const DrawKe
   return out;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -6,7 +6,7 @@
 #include "posenc/positions/shard.h"
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 void check_view(const Positions& p) {
@@ -189,4 +189,4 @@ OwnedPositions picked(const Positions& p, std::span<const Index> tokens) {
                     });
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

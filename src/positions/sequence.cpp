@@ -10,7 +10,7 @@
 
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 template <class T>
@@ -216,4 +216,4 @@ OwnedPositions decode_positions(std::span<const Index> lengths, Index count) {
   return own(std::move(v), static_cast<Index>(lengths.size()));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

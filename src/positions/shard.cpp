@@ -5,7 +5,7 @@
 
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 void check_rank(Index ranks, Index rank) {
@@ -131,4 +131,4 @@ PackedRun packed_run(std::span<const Index> cu, Index ranks, Index rank, bool ca
   return run;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

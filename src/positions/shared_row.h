@@ -3,7 +3,7 @@
 #pragma once
 #include "posenc/positions/view.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // The stride of an axis of one element means nothing (NumPy and PyTorch leave anything there): 0
 // lets one row be read for all.
@@ -12,4 +12,4 @@ inline Positions shared_row(Positions p) noexcept {
   return p;
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -5,7 +5,7 @@
 #include "posenc/core/error.h"
 #include "positions/shared_row.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 template <class T>
@@ -63,4 +63,4 @@ OwnedPositions::operator Positions() const noexcept {
   return detail::shared_row(p);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 #include "posenc/positions/mrope.h"
 #include "positions/exact.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 inline void check_grid(std::string_view who, Index merge, const VisionGrid& g) {
   if (g.frames < 1) refuse(who, "a grid must have at least one frame", g.frames);
@@ -81,4 +81,4 @@ struct TypedRows {
   }
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -5,7 +5,7 @@
 
 #include "positions/vision_grids.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr std::string_view kWho = "xd_rope";
@@ -75,4 +75,4 @@ MropePositions xd_rope_positions(const XdRopeRule& rule, const TensorView& token
   return result;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<double> Alibi::slope(Index heads) const {
   const Index n = alibi_heads > 0 ? alibi_heads : heads;
@@ -102,4 +102,4 @@ std::vector<double> Alibi::slope_of(const ScoreShape& s, std::span<const TensorV
   return m;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

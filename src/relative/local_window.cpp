@@ -8,7 +8,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 std::vector<Parameter> LocalWindow::parameters(const ScoreShape& s) const {
   check_score_shape(s, "local_window");
@@ -69,4 +69,4 @@ void LocalWindow::check_fields() const {
     refuse("local_window", "sentences must lie between 1 and 4096", sentences);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

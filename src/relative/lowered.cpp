@@ -2,7 +2,7 @@
 #include "posenc/core/error.h"
 #include "posenc/relative/term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 TensorView LoweredTerms::table(std::vector<double> v, std::initializer_list<Index> shape) {
   const std::span<const Index> s(shape.begin(), shape.size());
@@ -42,4 +42,4 @@ void check_score_shape(const ScoreShape& s, std::string_view who) {
   if (s.min_delta > s.max_delta) refuse(who, "min_delta must not be above max_delta", s.min_delta);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

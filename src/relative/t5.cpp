@@ -10,7 +10,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 // Whole numbers of any size, little-endian limbs: just what the comparison needs.
@@ -144,4 +144,4 @@ void T5::check_fields() const {
   if (!std::isfinite(bias_scale)) refuse("t5", "bias_scale must be finite", bias_scale);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

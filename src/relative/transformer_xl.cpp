@@ -9,7 +9,7 @@
 
 #include "core/matmul.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 constexpr const char* kWho = "transformer_xl";
@@ -109,4 +109,4 @@ void TransformerXl::check_fields(const ScoreShape& s) const {
     refuse("transformer_xl", "a table must have fewer than 2^31 distances", high(s) - low(s));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #include "positions/shared_row.h"
 #include "rotary/plan_state.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace detail {
 namespace {
 
@@ -185,4 +185,4 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows,
   detail::run_rotation(s, call, tokens, executor);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Axial::spectrum() const {
   check();
@@ -241,4 +241,4 @@ Axial retnet(Index head_dim, Pairing pairing) {
 
 }  // namespace axial_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -4,7 +4,7 @@
 #include "core/known_enum.h"
 #include "rotary/plan_state.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 const void* at(const Positions& p, Index row, Index token) {
@@ -86,4 +86,4 @@ void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const Q
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

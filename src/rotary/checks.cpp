@@ -13,7 +13,7 @@
 #include "positions/shared_row.h"
 #include "rotary/gradient_tensors.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 [[noreturn, gnu::cold, gnu::noinline]] void wrong(std::string_view rule, Index got) {
@@ -325,4 +325,4 @@ void check_gradient_tensors(const RotaryPlanState& s, const QK& x, const QK& g) 
     refuse("rotary", "q and k must have the same batch and tokens, k has tokens", x.k.tokens);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -8,7 +8,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 // Streams t, h, w, e.
@@ -171,4 +171,4 @@ void hf_phase(const Spectrum& s, Index head, const double* position, Index pair_
   }
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -5,7 +5,7 @@
 #include "posenc/core/precision.h"
 #include "posenc/phase.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Throws when this precision cannot be had of this spectrum: [ggml] without a GgmlForm, with heads
 // of their own, with more than four axes or several axes in one pair. exact always can.
@@ -20,4 +20,4 @@ void compat_phase(const Spectrum&, Precision, Index head, const double* position
 void hf_phase(const Spectrum&, Index head, const double* position, Index pair_begin, Index pair_end,
               double* cos, double* sin) noexcept;
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

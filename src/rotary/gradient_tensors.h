@@ -5,7 +5,7 @@
 #include "core/element.h"
 #include "rotary/plan_state.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Throws [rotary]: x and d_out that differ in shape, are not of the plan's dtype and head size, or
 // are not both there.
@@ -18,4 +18,4 @@ inline double head_element(const Heads& h, Index batch, Index token, Index head,
                            channel * h.dim_stride);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -18,7 +18,7 @@
 #include "positions/memory.h"
 #include "rotary/gradient_tensors.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using State = detail::RotaryPlanState;
@@ -240,4 +240,4 @@ void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

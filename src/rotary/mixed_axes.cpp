@@ -6,7 +6,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum MixedAxes::spectrum() const {
   if (heads <= 0 || heads > 65536) refuse("mixed_axes", "heads must be from 1 to 65536", heads);
@@ -35,4 +35,4 @@ RotarySpec MixedAxes::place(const Spectrum& scaled) const {
   return spec;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 std::vector<Index> greedy_axes(std::vector<Index> count) {
@@ -131,4 +131,4 @@ std::vector<Index> mrope_axes(MropeLayout layout, const std::vector<Index>& sect
   return axis;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

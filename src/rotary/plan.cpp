@@ -11,7 +11,7 @@
 #include "rotary/compat.h"
 #include "rotary/plan_state.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using detail::Gap;
@@ -211,4 +211,4 @@ void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, 
   detail::rotate(s, in, out, read, tokens, mode, executor);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

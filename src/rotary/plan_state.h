@@ -11,7 +11,7 @@
 #include "posenc/rotary/plan.h"
 #include "positions/length.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 struct RotaryPlanState {
   RotarySpec spec;
@@ -65,4 +65,4 @@ void rotate(const RotaryPlanState&, const QK& in, const QK& out, const Positions
             RotateMode, const Executor&);
 void run_rotation(const RotaryPlanState&, RotateCall&, Index tokens, const Executor&);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

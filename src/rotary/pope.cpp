@@ -14,7 +14,7 @@
 #include "positions/shared_row.h"
 #include "rotary/pope_rows.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct detail::PopePlanState {
   DType dtype = DType::f32;
@@ -156,4 +156,4 @@ void PopePlan::gradient(const Heads& in, const Heads& d_out, const Positions& p,
   detail::pope_rows({&s.turns, &read, &in, &d_out, &d_in, &bias, &d_bias}, executor);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

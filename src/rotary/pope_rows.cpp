@@ -11,7 +11,7 @@
 #include "core/parallel.h"
 #include "kernels/polar.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 constexpr double kTwoPi = 2 * std::numbers::pi;
@@ -186,4 +186,4 @@ void pope_rows(const PopeCall& call, const Executor& executor) {
   bias.write_sums(call);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

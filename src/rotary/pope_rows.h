@@ -6,7 +6,7 @@
 #include "posenc/core/heads.h"
 #include "posenc/positions.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // y: written; or the gradient that came in where d_in is given. Null views: not wanted.
 struct PopeCall {
@@ -17,4 +17,4 @@ struct PopeCall {
 };
 void pope_rows(const PopeCall&, const Executor&);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

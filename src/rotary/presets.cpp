@@ -6,7 +6,7 @@
 #include "posenc/rotary/vision_presets.h"
 #include "posenc/rotary/xpos.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using Sizes = std::span<const Index>;
@@ -73,4 +73,4 @@ std::vector<Preset<Mrope>> Mrope::presets() {
            {{"head_dim", 128}}}};
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

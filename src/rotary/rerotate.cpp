@@ -19,7 +19,7 @@
 #include "rotary/plan_state.h"
 #include "rotary/rows.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using detail::kRowChunk;
@@ -313,4 +313,4 @@ void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_po
   });
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -5,7 +5,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Rope::spectrum() const {
   if (head_dim <= 0 || head_dim % 2 != 0)
@@ -28,4 +28,4 @@ RotarySpec Rope::place(const Spectrum& s) const {
   return spec;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

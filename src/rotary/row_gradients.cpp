@@ -15,7 +15,7 @@
 #include "positions/shared_row.h"
 #include "rotary/gradient_tensors.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using State = detail::RotaryPlanState;
@@ -146,4 +146,4 @@ void RotaryPlan::row_gradients(const QK& x, const QK& g, const CallerRows& rows,
                        [&](Index begin, Index end) noexcept { add_pairs(call, begin, end); });
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

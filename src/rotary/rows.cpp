@@ -11,7 +11,7 @@
 #include "positions/memory.h"
 #include "rotary/plan_state.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 RowPlane plane_at(const TensorView& out, const Positions& p, const RowLayout& l, Index column,
@@ -73,9 +73,9 @@ void spec_rows(const RotarySpec& spec, std::span<const RotaryTables> blocks, Isa
   });
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 void RotaryPlan::rows(const Positions& positions, const TensorView& out,
                       const Executor& executor) const {
@@ -90,4 +90,4 @@ void RotaryPlan::rows(const Positions& positions, const TensorView& out,
   detail::spec_rows(s.spec, s.tables, s.isa, positions, out, TableLayout::half, executor, "rotary");
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

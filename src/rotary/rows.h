@@ -7,7 +7,7 @@
 #include "posenc/core/isa.h"
 #include "posenc/rotary/plan.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Writes [batch * tokens, columns] of f64, f32, f16 or bf16 (any strides), gain in, decay not, in
 // the precision of the spec: a block after the other, the cosines [heads, pairs] and sines of each
@@ -17,4 +17,4 @@ namespace posenc::detail {
 void spec_rows(const RotarySpec&, std::span<const RotaryTables> blocks, Isa, const Positions&,
                const TensorView& out, TableLayout, const Executor&, std::string_view who);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -12,7 +12,7 @@
 #include "posenc/core/error.h"
 #include "rotary/compat.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 void check_block(const RotarySpec& spec, const RotaryBlock& b) {
@@ -156,4 +156,4 @@ std::uint64_t RotarySpec::hash() const {
   return h.state;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

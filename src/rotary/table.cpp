@@ -9,7 +9,7 @@
 #include "rotary/plan_state.h"
 #include "rotary/table_state.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 using detail::RowSource;
 using detail::TableStore;
@@ -178,4 +178,4 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
   }
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

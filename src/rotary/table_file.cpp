@@ -17,7 +17,7 @@
 #include "rotary/rows.h"
 #include "rotary/table_state.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using detail::row_layout;
@@ -213,4 +213,4 @@ RotaryTable RotaryTable::map(const FilePath& given, const RotarySpec& spec, Beyo
                                                                 beyond, std::move(file), base));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -13,7 +13,7 @@
 #include "rotary/rows.h"
 #include "rotary/table_store.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 // FNV-1a, 64 bits, by words.
@@ -154,4 +154,4 @@ void build_rows(const TableVersion& v, Index begin, Index end, std::byte* to,
   }
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -4,7 +4,7 @@
 
 #include "rotary/table_store.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Snapshots keep the store.
 struct RotaryTableState {
@@ -14,4 +14,4 @@ struct RotaryTableState {
   std::shared_ptr<TableStore> store;
 };
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

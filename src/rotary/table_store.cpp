@@ -14,7 +14,7 @@
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 constexpr std::size_t kPage = std::size_t{2} << 20;  // of memory given at once: a huge page
@@ -288,4 +288,4 @@ Index TableStore::size() const noexcept {
   return p->size.load(std::memory_order_acquire);
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -14,7 +14,7 @@
 #include "positions/length.h"
 #include "rotary/writer_lock.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 // Address space without memory; commit() gives a prefix of it memory. Nothing ever moves.
 class Reservation {
@@ -120,4 +120,4 @@ void build_rows(const TableVersion&, Index begin, Index end, std::byte* to, cons
 // Sets spec, dtype, layout, columns and axes. Throws [rotary table] on what no table can hold.
 void describe_version(TableVersion&, const RotarySpec&, DType, TableLayout);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

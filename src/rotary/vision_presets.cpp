@@ -5,7 +5,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 namespace axial_presets {
 
@@ -65,4 +65,4 @@ MixedAxes esmfold2(Index head_dim, Index spatial_pairs, double spatial_base, Ind
 
 }  // namespace axial_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 std::atomic<int> forks{0};
@@ -31,4 +31,4 @@ void WriterLock::unlock() noexcept {
   holder_.notify_one();
 }
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -4,7 +4,7 @@
 #pragma once
 #include <atomic>
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 class WriterLock {
  public:
@@ -17,4 +17,4 @@ class WriterLock {
       0};  // 0: nobody; else the number of forks that lead to the holder's process, plus 1
 };
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Rope Xpos::rope() const {
   Rope r;
@@ -44,4 +44,4 @@ void Xpos::need(std::string_view field, bool fine, double got) {
            got);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

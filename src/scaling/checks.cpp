@@ -10,7 +10,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 namespace detail {
 
@@ -85,4 +85,4 @@ double mscale_amplitude(double factor, double mscale, double slope) {
 
 }  // namespace detail
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 double correction_pair(const Geometric& law, double length, double turns) {
   return static_cast<double>(law.width) * std::log(length / (2 * std::numbers::pi * turns)) /
@@ -32,4 +32,4 @@ double rotations_weight(double frequency, double length, double fast, double slo
   return std::clamp((turns - slow) / (fast - slow), 0.0, 1.0);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Dynamic::rescale(Spectrum s, Context context) const {
   detail::need_positive("dynamic", "factor", factor);
@@ -20,4 +20,4 @@ Spectrum Dynamic::rescale(Spectrum s, Context context) const {
   return s;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

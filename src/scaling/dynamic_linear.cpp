@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum DynamicLinear::rescale(Spectrum s, Context context) const {
   detail::need_positive("dynamic_linear", "trained_length", trained_length);
@@ -18,4 +18,4 @@ Spectrum DynamicLinear::rescale(Spectrum s, Context context) const {
   return s;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

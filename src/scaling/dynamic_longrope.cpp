@@ -5,7 +5,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum DynamicLongRope::rescale(Spectrum s, Context context) const {
   detail::need_positive("dynamic_longrope", "original_context", original_context);
@@ -30,4 +30,4 @@ Spectrum DynamicLongRope::rescale(Spectrum s, Context context) const {
   return s;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -6,7 +6,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 namespace {
 
@@ -44,4 +44,4 @@ Spectrum DynamicOf<Base>::rescale(Spectrum s, Context context) const {
 template Spectrum DynamicOf<Yarn>::rescale(Spectrum, Context) const;
 template Spectrum DynamicOf<NtkByParts>::rescale(Spectrum, Context) const;
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -6,7 +6,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Fope::rescale(Spectrum s, Context) const {
   if ((trained_length != 0) == keep.has_value())
@@ -32,4 +32,4 @@ Spectrum Fope::rescale(Spectrum s, Context) const {
   return s;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Frequencies::rescale(Spectrum s, Context) const {
   detail::need_positive("frequencies", "attention_factor", attention_factor);
@@ -54,4 +54,4 @@ Spectrum LearnedStretch::rescale(Spectrum s, Context) const {
   return s;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

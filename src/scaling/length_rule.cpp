@@ -5,7 +5,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 namespace detail {
 
@@ -33,4 +33,4 @@ void hold(Spectrum& s, LengthRule rule, Index from, Index to) {
 
 }  // namespace detail
 
-}  // namespace posenc
+}  // namespace posenc::v0

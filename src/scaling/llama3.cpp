@@ -5,7 +5,7 @@
 #include <numbers>
 #include <vector>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Llama3::rescale(Spectrum s, Context) const {
   detail::need_positive("llama3", "factor", factor);
@@ -36,4 +36,4 @@ double Llama3::divisor(double theta) const {
   return 1 / ((1 - m) / factor + m);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum LongRope::rescale(Spectrum s, Context context) const {
   detail::need_positive("longrope", "original_context", original_context);
@@ -76,4 +76,4 @@ double LongRope::gain(bool uses_long) const {
   return std::sqrt(1 + std::log(*factor) / std::log(static_cast<double>(original_context)));
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/scaling/mscale_logit.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum MscaleLogit::rescale(Spectrum s, Context) const {
   detail::need_positive("mscale_logit", "factor", factor);
@@ -11,4 +11,4 @@ Spectrum MscaleLogit::rescale(Spectrum s, Context) const {
   return s;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

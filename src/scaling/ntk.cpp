@@ -8,7 +8,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Ntk::rescale(Spectrum s, Context) const {
   detail::need_positive("ntk", "factor", factor);
@@ -66,4 +66,4 @@ Spectrum Ntk::theta_scale(Spectrum s) const {
   return detail::with_base(std::move(s), std::pow(law.base, power), "ntk");
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum NtkByParts::rescale_as(std::string_view who, Spectrum s) const {
   detail::need_positive(who, "factor", factor);
@@ -55,4 +55,4 @@ Spectrum NtkByParts::two_ramps(std::string_view who, Spectrum s) const {
   return s;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Proportional::rescale(Spectrum s, Context) const {
   detail::need_positive("proportional", "factor", factor);
@@ -23,4 +23,4 @@ Spectrum Proportional::rescale(Spectrum s, Context) const {
   return s;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum QwenDynamic::rescale(Spectrum s, Context context) const {
   detail::need_positive("qwen_dynamic", "trained_length", trained_length);
@@ -21,4 +21,4 @@ Spectrum QwenDynamic::rescale(Spectrum s, Context context) const {
   return s;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

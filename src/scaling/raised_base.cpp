@@ -3,11 +3,11 @@
 
 #include <utility>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum RaisedBase::rescale(Spectrum s, Context) const {
   detail::need_positive("raised_base", "base", base);
   return detail::with_base(std::move(s), base, "raised_base");
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -6,7 +6,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 Spectrum Yarn::rescale_as(std::string_view who, Spectrum s) const {
   check(who);
@@ -97,4 +97,4 @@ void Yarn::detail_gain(Spectrum& s, double amplitude) {
   if (s.ggml) s.ggml->attn_factor *= amplitude;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

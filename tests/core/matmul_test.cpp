@@ -7,7 +7,7 @@
 
 #include "posenc/core/philox.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 // [rows, columns] inside a larger array, by rows or by columns.
@@ -66,4 +66,4 @@ TEST(Matmul, NothingByNothing) {
 }
 
 }  // namespace
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

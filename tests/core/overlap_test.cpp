@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 // Offsets of all elements, in any order.
@@ -136,4 +136,4 @@ TEST(Overlap, LargeViewsOfUsualLayoutsAreToldAtOnce) {
 }
 
 }  // namespace
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

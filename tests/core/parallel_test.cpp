@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 // A thread a task, and as many tasks as it was asked for.
@@ -127,4 +127,4 @@ TEST(ParallelBlocks, CutIsOfTheSizeAlone) {
 }
 
 }  // namespace
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

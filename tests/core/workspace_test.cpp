@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace {
 
 struct Arrays {
@@ -71,4 +71,4 @@ TEST(Arena, OneTypeNeedsItsAlignmentOnce) {
 }
 
 }  // namespace
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

@@ -9,16 +9,16 @@
 
 #ifndef POSENC_TESTS_KERNELS_MATH_ONCE_
 #define POSENC_TESTS_KERNELS_MATH_ONCE_
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 struct ExpKernels {
   void (*exp_minus)(const double* a, std::size_t n, double* out);
   void (*exp_f32)(const float* x, std::size_t n, float* out);
 };
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -41,7 +41,7 @@ const ExpKernels* table_of_exp() {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -55,13 +55,14 @@ HWY_AFTER_NAMESPACE();
 
 #include "core/isa_table.h"
 
-namespace posenc {
-namespace detail {
+namespace posenc::inline v0::detail {
 HWY_EXPORT(table_of_exp);
 const ExpKernels& kernels(Isa isa) {
   return isa_kernels(HWY_DISPATCH_TABLE(table_of_exp), isa);
 }
-}  // namespace detail
+}  // namespace posenc::v0::detail
+
+namespace posenc {
 namespace {
 
 constexpr std::size_t kBlock = 256;

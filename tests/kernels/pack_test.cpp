@@ -10,7 +10,7 @@
 
 #ifndef POSENC_TESTS_KERNELS_PACK_ONCE_
 #define POSENC_TESTS_KERNELS_PACK_ONCE_
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 // Heads of one token at a position, from x to y, both dense.
 struct PackCall {
   const RotaryTables* tables;
@@ -23,11 +23,11 @@ struct PackKernels {
   void (*f32_to_bf16)(const PackCall&);
   void (*plain)(const PackCall&);  // bf16 to f32, pair by pair
 };
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -62,7 +62,7 @@ const PackKernels* table_of_pack() {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -75,13 +75,14 @@ HWY_AFTER_NAMESPACE();
 #include "core/isa_table.h"
 #include "posenc/rotary/plan.h"
 
-namespace posenc {
-namespace detail {
+namespace posenc::inline v0::detail {
 HWY_EXPORT(table_of_pack);
 const PackKernels& pack_kernels(Isa isa) {
   return isa_kernels(HWY_DISPATCH_TABLE(table_of_pack), isa);
 }
-}  // namespace detail
+}  // namespace posenc::v0::detail
+
+namespace posenc {
 namespace {
 
 constexpr Index kHeads = 3, kPosition = 4711;

@@ -7,7 +7,7 @@
 
 #include "model/hugging_face/class_rules/class_rules.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 std::string refusal(const std::string& entry) {
@@ -66,4 +66,4 @@ TEST(ClassTable, EveryTypeIsThereWithItsRules) {
 }
 
 }  // namespace
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

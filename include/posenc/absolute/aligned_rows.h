@@ -5,7 +5,7 @@
 #pragma once
 #include "posenc/core/tensor_view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // table [n, c] of any float; alignment [t, k] or [b, t, k] of i64 or i32, a negative entry is
 // none; y [t, c] or [b, t, c] of the dtype of the table, in double, rounded once. The rows then
@@ -17,4 +17,4 @@ POSENC_API void aligned_rows(const TensorView& table, const TensorView& alignmen
 POSENC_API void aligned_rows_gradient(const TensorView& d_y, const TensorView& alignment,
                                       const TensorView& d_table);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -12,7 +12,7 @@
 
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Boxes {
   static constexpr Card card{"boxes", "boxes on a page", "arXiv:1912.13318", "sec. 2.2"};
@@ -57,4 +57,4 @@ struct Boxes {
 };
 static_assert(AbsoluteScheme<Boxes>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

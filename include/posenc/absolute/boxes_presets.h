@@ -3,7 +3,7 @@
 #pragma once
 #include "posenc/absolute/boxes.h"
 
-namespace posenc::boxes_presets {
+namespace posenc::inline v0::boxes_presets {
 
 // LayoutLM: all six summed.
 inline Boxes layoutlm(Index width = 768, Index max_2d_position_embeddings = 1024) {
@@ -28,4 +28,4 @@ inline Boxes layoutlmv3(Index coordinate_size = 128, Index shape_size = 128,
   return s;
 }
 
-}  // namespace posenc::boxes_presets
+}  // namespace posenc::v0::boxes_presets

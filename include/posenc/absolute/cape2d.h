@@ -10,7 +10,7 @@
 
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // rho_n = 10^e: e evenly from 0 to 1 (the paper and the first public code), or from 2 / width to 1
 // (the code since).
@@ -62,4 +62,4 @@ POSENC_API Cape2d code(Index width);
 POSENC_API Cape2d package(Index width);
 }  // namespace cape2d_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

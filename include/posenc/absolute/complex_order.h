@@ -17,7 +17,7 @@
 #include "posenc/core/parameter.h"
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class WordSharing : std::uint8_t { none, per_word_and_channel, per_channel, per_word };
 template <>
@@ -146,4 +146,4 @@ POSENC_API void complex_attention_gradient(const ComplexAttention&, const Comple
                                            const ComplexHeads& d_out, const ComplexHeads& d_q,
                                            const ComplexHeads& d_k, const ComplexHeads& d_v);
 
-}  // namespace posenc
+}  // namespace posenc::v0

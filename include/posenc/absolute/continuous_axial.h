@@ -9,7 +9,7 @@
 
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct ContinuousAxial {
   static constexpr Card card{"continuous_axial", "continuous axial positions",
@@ -48,4 +48,4 @@ struct ContinuousAxial {
 };
 static_assert(AbsoluteScheme<ContinuousAxial>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -14,7 +14,7 @@
 #include "posenc/core/parameter.h"
 #include "posenc/core/tensor_view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Convolutional {
   static constexpr Card card{"convolutional", "convolutional positions", "arXiv:2006.11477",
@@ -60,4 +60,4 @@ POSENC_API void convolutional_gradient(const Convolutional&, std::span<const Ten
                                        const TensorView& d_x,
                                        std::span<const TensorView> d_parameters);
 
-}  // namespace posenc
+}  // namespace posenc::v0

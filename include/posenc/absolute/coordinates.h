@@ -14,7 +14,7 @@
 
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class CoordinateRadius : std::uint8_t { none, middle, code };
 template <>
@@ -58,4 +58,4 @@ namespace coordinates_presets {
 POSENC_API Coordinates coordconv(bool with_r = false);
 }  // namespace coordinates_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

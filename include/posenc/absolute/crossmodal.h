@@ -12,7 +12,7 @@
 #include "posenc/absolute/sinusoidal.h"
 #include "posenc/positions/modalities.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct CrossModal {
   static constexpr Card card{"crossmodal", "modalities on common axes", "arXiv:2102.03334",
@@ -66,4 +66,4 @@ struct CrossModal {
 };
 static_assert(AbsoluteScheme<CrossModal>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

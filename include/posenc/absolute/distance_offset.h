@@ -13,7 +13,7 @@
 #include "posenc/core/parameter.h"
 #include "posenc/core/tensor_view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct DistanceOffset {
   static constexpr Card card{"distance_offset", "mean of a row a distance", "posenc",
@@ -54,4 +54,4 @@ POSENC_API void distance_offset_gradient(const DistanceOffset&, const TensorView
                                          std::span<const Index> cu_seqlens,
                                          const TensorView& d_table);
 
-}  // namespace posenc
+}  // namespace posenc::v0

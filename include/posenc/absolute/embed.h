@@ -12,7 +12,7 @@
 #include "posenc/core/executor.h"
 #include "posenc/core/tensor_view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct EmbedPart {
   TensorView table;  // [n, width], channels together; with ...
@@ -45,4 +45,4 @@ POSENC_API void embed_gradient(std::span<const EmbedPart>, const std::optional<E
                                const TensorView& d_y, const EmbedGradients&,
                                const Executor& = default_executor());
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -28,7 +28,7 @@
 #include "posenc/core/tensor_view.h"
 #include "posenc/positions/mrope.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class ExtendHow : std::uint8_t { linear, bilinear, bicubic, geometric, hierarchical };
 template <>
@@ -101,4 +101,4 @@ POSENC_API void extend_packed_gradient(const TensorView& d_out, std::span<const 
                                        const TableShape& from, const Extension&,
                                        const Executor& = default_executor());
 
-}  // namespace posenc
+}  // namespace posenc::v0

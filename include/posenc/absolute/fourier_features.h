@@ -11,7 +11,7 @@
 
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class FourierBands : std::uint8_t { linear, log, powers, random };
 template <>
@@ -102,4 +102,4 @@ POSENC_API FourierFeatures timm_index(Index num_bands, double temperature = 1000
 
 }  // namespace fourier_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -11,7 +11,7 @@
 
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Hierarchy {
   static constexpr Card card{"hierarchy", "token, sentence, paragraph", "arXiv:2004.14996",
@@ -58,4 +58,4 @@ struct Hierarchy {
 };
 static_assert(AbsoluteScheme<Hierarchy>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

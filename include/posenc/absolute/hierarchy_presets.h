@@ -3,7 +3,7 @@
 #pragma once
 #include "posenc/absolute/hierarchy.h"
 
-namespace posenc::hierarchy_presets {
+namespace posenc::inline v0::hierarchy_presets {
 
 // SegaBERT: three tables, added.
 inline Hierarchy segatron_bert(Index width = 768, Index tokens = 512, Index sentences = 100,
@@ -26,4 +26,4 @@ inline Hierarchy segatron_xl(Index width) {
   return s;
 }
 
-}  // namespace posenc::hierarchy_presets
+}  // namespace posenc::v0::hierarchy_presets

@@ -7,7 +7,7 @@
 #include "posenc/core/parameter.h"
 #include "posenc/core/philox.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // How a table of positions starts, `init` its deviation or half its range where it has one.
 //   normal            N(0, init): BERT, RoBERTa, GPT-2 in transformers 0.02, OpenAI's GPT-2 0.01,
@@ -36,4 +36,4 @@ POSENC_API Initial initial_of(TableInitial kind, double init, Index rows, Index 
 // sequences or purposes.
 POSENC_API std::vector<double> initial_values(const Parameter&, const Draws&);
 
-}  // namespace posenc
+}  // namespace posenc::v0

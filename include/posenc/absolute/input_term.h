@@ -21,7 +21,7 @@
 #include "posenc/phase.h"
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // out = activation(weight in + bias). gelu is x (1 + erf(x / sqrt 2)) / 2, silu x / (1 + e^-x),
 // square x^2, root sqrt(x) for x >= 0 with slope 0 at 0, as of a norm. The last two make distances
@@ -133,4 +133,4 @@ POSENC_API void input_gradient(const TensorView& x, const Positions&, const Lowe
                                const TensorView& d_y, const TensorView& d_x,
                                std::span<const InputGradient>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct LearnableFourier {
   static constexpr Card card{"learnable_fourier", "learnable Fourier features", "arXiv:2106.02795",
@@ -52,4 +52,4 @@ struct LearnableFourier {
 };
 static_assert(AbsoluteScheme<LearnableFourier>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #include "posenc/absolute/initial.h"
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Learned {
   static constexpr Card card{"learned", "learned positions", "arXiv:1705.03122", "sec. 3.1"};
@@ -67,4 +67,4 @@ struct Learned {
 };
 static_assert(AbsoluteScheme<Learned>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

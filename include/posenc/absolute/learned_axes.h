@@ -13,7 +13,7 @@
 #include "posenc/absolute/initial.h"
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct LearnedAxes {
   static constexpr Card card{"learned_axes", "a learned table an axis", "arXiv:1912.12180",
@@ -65,4 +65,4 @@ struct LearnedAxes {
 };
 static_assert(AbsoluteScheme<LearnedAxes>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 
 #include "posenc/absolute/learned_axes.h"
 
-namespace posenc::learned_axes_presets {
+namespace posenc::inline v0::learned_axes_presets {
 
 // Reformer (transformers' AxialPositionEmbeddings): axial_pos_shape and axial_pos_embds_dim, which
 // sum to the width; deviation axial_norm_std. arange(0, count), at most the product of the shape.
@@ -51,4 +51,4 @@ inline LearnedAxes tensor2tensor(Index width, std::vector<Index> shape) {
   return s;
 }
 
-}  // namespace posenc::learned_axes_presets
+}  // namespace posenc::v0::learned_axes_presets

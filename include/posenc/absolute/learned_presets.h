@@ -7,7 +7,7 @@
 
 #include "posenc/absolute/learned.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 inline Learned learned_rows(Index width, Index rows, Index offset = 0) {
   Learned s;
@@ -116,4 +116,4 @@ inline Learned bert4keras_mul_positions(Index width, Index positions) {
   return s;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class ParagraphMode : std::uint8_t { table, shift };
 template <>
@@ -57,4 +57,4 @@ struct ParagraphOffset {
 };
 static_assert(AbsoluteScheme<ParagraphOffset>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

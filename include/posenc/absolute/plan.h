@@ -19,7 +19,7 @@
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/executor.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 namespace detail {
 struct InputPlanState;
@@ -64,4 +64,4 @@ class POSENC_API InputPlan {
   std::shared_ptr<const detail::InputPlanState> state_;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

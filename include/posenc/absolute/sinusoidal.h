@@ -15,7 +15,7 @@
 
 #include "posenc/absolute/input_term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class SineSpacing : std::uint8_t { paper, t2t, shifted };
 template <>
@@ -94,4 +94,4 @@ struct Sinusoidal {
 };
 static_assert(AbsoluteScheme<Sinusoidal>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -5,7 +5,7 @@
 
 #include "posenc/absolute/sinusoidal.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // M with PE(p + k) = M PE(p) for every p, row-major [width, width]: block-diagonal in the pairs,
 // (s, c) -> (s cos wk + c sin wk, c cos wk - s sin wk). Orthogonal on the channels of pairs,
@@ -23,4 +23,4 @@ POSENC_API double inner_product(const Sinusoidal&, double distance);
 // base 1, another spacing than paper.
 POSENC_API double inner_product_law(const Sinusoidal&, double distance);
 
-}  // namespace posenc
+}  // namespace posenc::v0

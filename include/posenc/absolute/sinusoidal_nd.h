@@ -11,7 +11,7 @@
 
 #include "posenc/absolute/sinusoidal.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // blocks: [s_a c_a | s_b c_b], each in `layout`; joint: `layout` runs over all pairs of all axes,
 // so that halves is [s_a | s_b | c_a | c_b] (timm).
@@ -98,4 +98,4 @@ struct SinusoidalNd {
 };
 static_assert(AbsoluteScheme<SinusoidalNd>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

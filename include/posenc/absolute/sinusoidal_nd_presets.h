@@ -6,7 +6,7 @@
 
 #include "posenc/absolute/sinusoidal_nd.h"
 
-namespace posenc::sinusoidal_nd_presets {
+namespace posenc::inline v0::sinusoidal_nd_presets {
 
 // tatp22's PositionalEncoding1D, 2D and 3D: equal blocks of an even number of channels, the tail
 // cut to `width`. grid(shape).
@@ -90,4 +90,4 @@ inline SinusoidalNd timm(Index width, double temperature = 10000, bool interleav
   return s;
 }
 
-}  // namespace posenc::sinusoidal_nd_presets
+}  // namespace posenc::v0::sinusoidal_nd_presets

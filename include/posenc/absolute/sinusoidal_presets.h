@@ -7,7 +7,7 @@
 
 #include "posenc/absolute/sinusoidal.h"
 
-namespace posenc::sinusoidal_presets {
+namespace posenc::inline v0::sinusoidal_presets {
 
 // Vaswani et al., sections 3.4 and 3.5: sqrt(width) times the embedding. Also Annotated
 // Transformer, OpenNMT-py, CAPE in one dimension and SHAPE.
@@ -186,4 +186,4 @@ inline Sinusoidal cape(Index width, double freq_scale = 1) {
   return s;
 }
 
-}  // namespace posenc::sinusoidal_presets
+}  // namespace posenc::v0::sinusoidal_presets

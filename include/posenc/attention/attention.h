@@ -13,7 +13,7 @@
 #include "posenc/positions/view.h"
 #include "posenc/relative/term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Who sees whom; everything given must agree. By order: M-RoPE positions repeat, Self-Extend's go
 // back. Query i has order query_offset + i, key j order j, unless orders are given (shards,
@@ -87,4 +87,4 @@ POSENC_API void check_attention(const AttentionArgs&);
 // The gradients against the call they belong to.
 POSENC_API void check_attention(const AttentionArgs&, const AttentionGradients&);
 
-}  // namespace posenc
+}  // namespace posenc::v0

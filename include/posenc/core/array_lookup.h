@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct ArrayLookup : std::function<std::vector<double>(std::string_view name)> {
   using function::function;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -3,7 +3,7 @@
 #pragma once
 #include "posenc/core/describe.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // add x + p, multiply x p, one_plus x (1 + p), concat [x | p].
 enum class Compose : std::uint8_t { add, multiply, one_plus, concat };
@@ -34,4 +34,4 @@ struct EnumNames<Beyond> {
   static constexpr std::array<std::string_view, 4> value{"error", "clamp", "zero", "extend"};
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

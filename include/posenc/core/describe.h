@@ -29,7 +29,7 @@
 #include "posenc/core/dtype.h"
 #include "posenc/core/export.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Card {
   std::string_view name;       // the word in the SCHEME grammar
@@ -128,4 +128,4 @@ struct EnumNames<OutputOrder> {
   static constexpr std::array<std::string_view, 2> value{"in_place", "even_then_odd"};
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

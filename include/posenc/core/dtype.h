@@ -8,7 +8,7 @@
 
 #include "posenc/core/export.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Sizes, offsets, strides and integer positions are 64-bit everywhere.
 using Index = std::int64_t;
@@ -74,4 +74,4 @@ struct dtype_of_t<std::uint8_t> {
 template <class T>
 inline constexpr DType dtype_of = dtype_of_t<T>::value;
 
-}  // namespace posenc
+}  // namespace posenc::v0

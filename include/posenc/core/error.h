@@ -13,7 +13,7 @@
 #include "posenc/core/dtype.h"
 #include "posenc/core/export.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // A file that cannot be read as what it claims to be. `place` is a JSON path ("#/rope_scaling"),
 // a GGUF key or "byte 1234".
@@ -73,4 +73,4 @@ class POSENC_API OutOfMemory : public std::bad_alloc {
 // numbers below 1e9 without an exponent ("500000").
 POSENC_API std::string number_text(double);
 
-}  // namespace posenc
+}  // namespace posenc::v0

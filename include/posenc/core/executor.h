@@ -7,7 +7,7 @@
 #include "posenc/core/dtype.h"
 #include "posenc/core/export.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Fork-join over [0, n), callable from C. `run` calls task(arg, i) once for every i, on any thread,
 // and returns when all are done; the tasks never throw. run == nullptr: the caller's thread alone.
@@ -33,4 +33,4 @@ POSENC_API const Executor& inline_executor() noexcept;
 // Scratch that the caller owns; whatever needs some says how much.
 using Workspace = std::span<std::byte>;
 
-}  // namespace posenc
+}  // namespace posenc::v0

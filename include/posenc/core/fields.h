@@ -11,7 +11,7 @@
 #include "posenc/io/json.h"
 #include "posenc/registry.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct FieldInfo {
   std::string_view name;
@@ -57,4 +57,4 @@ POSENC_API std::uint64_t hash(const Scheme&);
 POSENC_API std::uint64_t hash(const Scaling&);
 POSENC_API std::uint64_t hash(const Encoding&);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 class FilePath {
  public:
@@ -29,4 +29,4 @@ class FilePath {
   std::string text_;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

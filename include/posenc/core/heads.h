@@ -3,7 +3,7 @@
 #pragma once
 #include "posenc/core/tensor_view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // [batch, tokens, heads, dim]; every stride is free (elements, any sign). dim_stride is 1 in nearly
 // every program; other values work and are slower.
@@ -44,4 +44,4 @@ struct QK {
   Heads q, k;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

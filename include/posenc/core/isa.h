@@ -6,7 +6,7 @@
 
 #include "posenc/core/export.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Best last. `scalar` is one lane without vectors and runs everywhere.
 enum class Isa : unsigned char { scalar, ssse3, sse4, avx2, avx512, neon, sve, sve2 };
@@ -27,4 +27,4 @@ POSENC_API void reset_isa();
 POSENC_API std::vector<std::string_view> native_features();
 POSENC_API void enable_native_features(bool);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -13,7 +13,7 @@
 #include "posenc/core/error.h"
 #include "posenc/core/tensor_view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // As published: every element drawn from it before training.
 enum class InitialKind : std::uint8_t { zeros, constant, normal, truncated_normal, uniform };
@@ -67,4 +67,4 @@ POSENC_API void check_gradients(std::string_view who, std::span<const Parameter>
 // Throws [who]: a list of parameters of another length than the scheme has.
 POSENC_API void check_parameter_count(std::string_view who, std::size_t needed, std::size_t given);
 
-}  // namespace posenc
+}  // namespace posenc::v0

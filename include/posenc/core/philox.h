@@ -9,7 +9,7 @@
 
 #include "posenc/core/export.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
 using PhiloxKey = std::array<std::uint32_t, 2>;
@@ -72,4 +72,4 @@ class Draws {
 // (PPND16), Applied Statistics 37 (1988). The same bits on every machine. NaN outside (0, 1).
 POSENC_API double normal_quantile(double p) noexcept;
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -3,7 +3,7 @@
 #pragma once
 #include "posenc/core/dtype.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // A view: [axes][batch][tokens] of i64, i32 or f64. batch_stride 0: every row has the same.
 struct Positions {
@@ -15,4 +15,4 @@ struct Positions {
   Index token_stride = 1, batch_stride = 0, axis_stride = 0;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -3,7 +3,7 @@
 #pragma once
 #include "posenc/core/describe.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // exact              the doubles of the spectrum are the truth
 // hf_float32         transformers: float32 frequencies times float32 position, cosine, times gain
@@ -17,4 +17,4 @@ struct EnumNames<Precision> {
                                                          "ggml"};
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

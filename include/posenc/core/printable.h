@@ -6,10 +6,10 @@
 
 #include "posenc/core/export.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // A name or text from a file as a terminal may show it: control characters, marks that reorder a
 // line and bytes that are no UTF-8 become '?'; what is longer than `limit` characters ends in "...".
 POSENC_API std::string printable(std::string_view, std::size_t limit = 80);
 
-}  // namespace posenc
+}  // namespace posenc::v0

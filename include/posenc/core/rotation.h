@@ -3,7 +3,7 @@
 #pragma once
 #include "posenc/core/describe.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // forward g R(p) | gradient g R(-p) (the transpose) | inverse R(-p)/g | shift R(p) (moves cached
 // keys by p positions). Four different things as soon as g is not 1.
@@ -38,4 +38,4 @@ struct RotaryTables {
   OutputOrder output_order = OutputOrder::in_place;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 #include "posenc/core/dtype.h"
 #include "posenc/core/export.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct TensorView {
   static constexpr int kMaxRank = 5;
@@ -67,4 +67,4 @@ inline Index TensorView::count() const noexcept {
   return n;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 
 #include "posenc/core/tensor_view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Array {
   DType dtype = DType::f32;
@@ -56,4 +56,4 @@ POSENC_API void write_file_atomically(const std::filesystem::path&, std::span<co
 // that ends the process. The library installs none.
 POSENC_API void remove_unfinished_files() noexcept;
 
-}  // namespace posenc
+}  // namespace posenc::v0

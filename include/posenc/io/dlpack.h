@@ -7,7 +7,7 @@
 #include "posenc/core/tensor_view.h"
 #include "posenc/dlpack_abi.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Throws [dlpack]: unknown type or device, lanes != 1, rank above 5, byte offset not whole
 // elements.
@@ -16,4 +16,4 @@ POSENC_API TensorView from_dlpack(const PosencDLManagedTensorVersioned&);
 // shape and stride storage is the view's own: the result is valid while `view` lives.
 POSENC_API PosencDLTensor to_dlpack(TensorView& view);
 
-}  // namespace posenc
+}  // namespace posenc::v0

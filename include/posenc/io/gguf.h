@@ -23,7 +23,7 @@
 #include "posenc/core/dtype.h"
 #include "posenc/core/export.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class GgufType : std::uint32_t {
   u8,
@@ -109,4 +109,4 @@ class POSENC_API MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

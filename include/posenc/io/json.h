@@ -14,7 +14,7 @@
 #include "posenc/core/export.h"
 #include "posenc/core/file_path.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 class POSENC_API Json {
  public:
@@ -80,4 +80,4 @@ POSENC_API Json parse_json(std::string_view text, const std::string& file);
 // At most 100 MB. `-` is not treated specially here.
 POSENC_API Json read_json(const FilePath&);
 
-}  // namespace posenc
+}  // namespace posenc::v0

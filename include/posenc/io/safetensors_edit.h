@@ -13,7 +13,7 @@
 #include "posenc/core/export.h"
 #include "posenc/io/json.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct SafetensorsEntry {
   std::string name;
@@ -43,4 +43,4 @@ POSENC_API void replace_tensor(
     const std::vector<std::int64_t>& shape, std::span<const std::byte> data,
     const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
-}  // namespace posenc
+}  // namespace posenc::v0

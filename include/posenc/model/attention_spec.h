@@ -8,7 +8,7 @@
 
 #include "posenc/core/describe.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class AttentionKind : std::uint8_t { full, sliding, chunked, linear, none };
 template <>
@@ -21,4 +21,4 @@ struct AttentionSpec {
   std::optional<Index> left, right, chunk;  // visible keys beside the query's own; none = unbounded
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

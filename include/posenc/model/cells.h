@@ -5,7 +5,7 @@
 #include "posenc/model/spec.h"
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Coordinates (row, column) of tokens that are counted: `before` ones in front of the cells, at
 // (-1, -1), where the scheme's zero_position is, then the cells of the grid row by row. `tokens`:
@@ -13,4 +13,4 @@ namespace posenc {
 // a token that is no whole number or beyond the grid.
 POSENC_API OwnedPositions cells(const ImageGrid& grid, Index before, const Positions& tokens);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -14,7 +14,7 @@
 #include "posenc/core/export.h"
 #include "posenc/io/json.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class Origin : std::uint8_t { stated, class_default, derived, user };
 template <>
@@ -59,4 +59,4 @@ struct FieldValue {
   std::string where;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

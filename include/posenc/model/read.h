@@ -12,7 +12,7 @@
 #include "posenc/model/read_options.h"
 #include "posenc/model/spec.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 POSENC_API ModelSpec read_model(const FilePath&, const ReadOptions& = {});
 // What comes out of a pipe: a config of at most 100 MB or a GGUF file of at most 1 GiB, by its first
@@ -37,4 +37,4 @@ POSENC_API Json doctor_json(const std::vector<Finding>&);
 // Throws ModelError listing the errors of the model, if any.
 POSENC_API void require_readable(const ModelSpec&);
 
-}  // namespace posenc
+}  // namespace posenc::v0

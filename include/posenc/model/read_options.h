@@ -7,7 +7,7 @@
 
 #include "posenc/core/dtype.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct ReadOptions {
   std::optional<Index> context;               // length for length rules; default: the model's own
@@ -15,4 +15,4 @@ struct ReadOptions {
   std::string reader;                         // "", transformers, llama_cpp
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -11,7 +11,7 @@
 #include "posenc/model/finding.h"
 #include "posenc/registry.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Multiplies q by a function of the position (reference forms):
 //   llama4      1 + beta * ln(1 + floor((p + 1) / period))
@@ -130,4 +130,4 @@ struct ModelSpec {
   POSENC_API const RotarySpec& rotary(Index layer = 0) const;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 
 #include "posenc/model/spec.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct StoredTensor {
   std::string file, name, dtype;  // dtype as the file writes it: F32, BF16, f16 ...
@@ -57,4 +57,4 @@ POSENC_API std::vector<TableValues> read_tables(ModelWeights&, const InputEncodi
 // towers: part of doctor(). Empty when no weights lie there.
 POSENC_API std::vector<Finding> check_tables(const ModelSpec&);
 
-}  // namespace posenc
+}  // namespace posenc::v0

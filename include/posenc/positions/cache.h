@@ -5,7 +5,7 @@
 
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // StreamingLLM (arXiv:2309.17453, section 3.2): of `seen` tokens the first `sinks` and the last
 // `recent` stay. Their numbers in the stream, by slot. Throws [sink_cache]: negative arguments.
@@ -18,4 +18,4 @@ struct CacheSlots {
 };
 POSENC_API CacheSlots cache_slots(Index cached, Index incoming);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // The part of the score where floor(pq / chunk) - floor(pk / chunk) lies in [low, high]: with chunk
 // 1 a range of distances. There q stands at query[i] and k at key[j].
@@ -69,4 +69,4 @@ struct DualChunkPositions {
 POSENC_API DualChunkPositions dual_chunk_positions(std::span<const Index> positions,
                                                    const DualChunk&);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct GlmSpan {
   Index mask = 0;    // place of its [MASK], [sMASK] or [gMASK] in the context
@@ -40,4 +40,4 @@ struct ChatGlmRule {
 POSENC_API OwnedPositions chatglm_positions(const ChatGlmRule&, const TensorView& ids,
                                             const TensorView& mask = {});
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -15,7 +15,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Integer coordinates first, first + 1, ... on every axis ("ij" order). Throws [grid]: no axis,
 // more than 8, negative size, more than 2^40 tokens.
@@ -82,4 +82,4 @@ POSENC_API OwnedPositions in_float32(const Positions&);
 // divide.
 POSENC_API OwnedPositions merge_blocks(const Positions&, Index rows, Index columns, Index merge);
 
-}  // namespace posenc
+}  // namespace posenc::v0

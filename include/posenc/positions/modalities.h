@@ -8,7 +8,7 @@
 
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // One stretch of tokens of one kind. Coordinate a of token t is
 //   origin[a] + scale[a] * position(t) on axis stream[a];   stream[a] = -1: the kind has no such
@@ -29,4 +29,4 @@ inline constexpr Index kAbsent = -(Index{1} << 40);
 // the positions lack, a negative id, numbers that are not finite, more than one row.
 POSENC_API OwnedPositions modality_positions(std::span<const Modality>, std::int32_t axes);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Where the text behind a vision block goes on: at start + max(rows, columns) of the merged grid,
 // whatever the number of frames (transformers 5), or behind the largest position of the block on
@@ -67,4 +67,4 @@ POSENC_API MropePositions mrope_positions(const MropeRule&, const TensorView& to
                                           std::span<const VisionGrid> images,
                                           std::span<const VisionGrid> videos);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -11,7 +11,7 @@
 
 #include "posenc/positions/mrope.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // How the tokens of a video and its sound lie: chunk by chunk of so many seconds, first the frames,
 // then the sound (Qwen2.5-Omni); or each frame at its time, before the sound of that time
@@ -59,4 +59,4 @@ POSENC_API OmniPositions omni_positions(const OmniRule&, const TensorView& token
                                         const TensorView& mask, std::span<const VisionGrid> images,
                                         std::span<const VisionGrid> videos);
 
-}  // namespace posenc
+}  // namespace posenc::v0

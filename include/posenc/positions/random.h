@@ -10,7 +10,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Row b of a batch is sequence first_sequence + b.
 struct DrawKey {
@@ -110,4 +110,4 @@ POSENC_API OwnedPositions random_positions(Index max_length, Index tokens, const
 // 1 .. max_length - 1, in order. Negative distances mirror them, or are drawn by another key.
 POSENC_API std::vector<Index> random_distances(Index max_length, Index tokens, const DrawKey&);
 
-}  // namespace posenc
+}  // namespace posenc::v0

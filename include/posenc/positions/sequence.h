@@ -9,7 +9,7 @@
 
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // first, first + step, ... (count of them). Throws [arange]: count < 0, beyond int64.
 POSENC_API OwnedPositions arange(Index first, Index count, Index step = 1);
@@ -105,4 +105,4 @@ POSENC_API double position_at(const Positions&, std::int32_t axis, Index row, In
 POSENC_API Index integer_position_at(const Positions&, std::int32_t axis, Index row,
                                      Index token) noexcept;
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -11,7 +11,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/positions/view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class ShardLayout : std::uint8_t { contiguous, zigzag, striped };
 template <>
@@ -53,4 +53,4 @@ struct PackedRun {
 POSENC_API PackedRun packed_run(std::span<const Index> cu_seqlens, Index ranks, Index rank,
                                 bool causal);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #include "posenc/core/positions.h"
 #include "posenc/core/tensor_view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 POSENC_API Positions positions(std::span<const Index>);
 POSENC_API Positions positions(std::span<const std::int32_t>);
@@ -34,4 +34,4 @@ struct OwnedPositions {
       POSENC_LIFETIME_BOUND;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #pragma once
 #include "posenc/positions/mrope.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Images are numbered through the whole batch (transformers 5.23), or in each row.
 enum class ImageNumber : std::uint8_t { over_batch, per_row };
@@ -35,4 +35,4 @@ POSENC_API MropePositions xd_rope_positions(const XdRopeRule&, const TensorView&
                                             const TensorView& mask,
                                             std::span<const VisionGrid> images);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -12,7 +12,7 @@
 
 #include "posenc/relative/term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class AlibiSlopes : std::uint8_t { published, literal };
 template <>
@@ -77,4 +77,4 @@ struct Alibi {
 };
 static_assert(RelativeScheme<Alibi>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

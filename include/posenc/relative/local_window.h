@@ -9,7 +9,7 @@
 #pragma once
 #include "posenc/relative/term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct LocalWindow {
   static constexpr Card card{"local_window", "window inside the sentence", "posenc",
@@ -41,4 +41,4 @@ struct LocalWindow {
 };
 static_assert(RelativeScheme<LocalWindow>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

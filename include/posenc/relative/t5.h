@@ -13,7 +13,7 @@
 
 #include "posenc/relative/term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // First distance n of the buckets me + 1, me + 2, ..., nb - 1. Throws [t5]: nb < 2, max_distance
 // not above nb / 2.
@@ -59,4 +59,4 @@ struct T5 {
 };
 static_assert(RelativeScheme<T5>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

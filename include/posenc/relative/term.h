@@ -20,7 +20,7 @@
 #include "posenc/core/parameter.h"
 #include "posenc/core/tensor_view.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // delta -> row of a table: row[clip(delta, lo, hi) - lo], so constant outside [lo, hi] (clip, T5,
 // DeBERTa). A negative row gives nothing there (Music Transformer beyond its table). row null: not
@@ -141,4 +141,4 @@ concept RelativeScheme = Described<S> &&
 // Throws [who] if heads, head_dim or the distances are invalid.
 POSENC_API void check_score_shape(const ScoreShape&, std::string_view who);
 
-}  // namespace posenc
+}  // namespace posenc::v0

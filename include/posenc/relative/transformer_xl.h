@@ -10,7 +10,7 @@
 
 #include "posenc/relative/term.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct TransformerXl {
   static constexpr Card card{"transformer_xl", "Transformer-XL relative positions",
@@ -50,4 +50,4 @@ struct TransformerXl {
 };
 static_assert(RelativeScheme<TransformerXl>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -18,7 +18,7 @@
 
 #include "posenc/rotary/spec.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class AxialSpacing : std::uint8_t {
   geometric,
@@ -128,4 +128,4 @@ POSENC_API Axial retnet(Index head_dim, Pairing pairing = Pairing::interleaved);
 
 }  // namespace axial_presets
 
-}  // namespace posenc
+}  // namespace posenc::v0

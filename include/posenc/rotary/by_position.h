@@ -8,7 +8,7 @@
 #include "posenc/rotary/plan.h"
 #include "posenc/scaling/policy.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct ByPosition {
   Index bound = 0;
@@ -31,4 +31,4 @@ POSENC_API void apply(const RotaryPlan& below, const RotaryPlan& from, Index bou
                       const QK& out, const Positions&, RotateMode = RotateMode::forward,
                       const Executor& = default_executor());
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 
 #include "posenc/rotary/spec.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct MixedAxes {
   static constexpr Card card{"mixed_axes", "rotary of mixed axes (RoPE-Mixed)", "arXiv:2403.13298",
@@ -39,4 +39,4 @@ struct MixedAxes {
 };
 static_assert(RotaryScheme<MixedAxes>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

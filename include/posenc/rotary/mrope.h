@@ -20,7 +20,7 @@
 #pragma once
 #include "posenc/rotary/rope.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class MropeLayout : std::uint8_t {
   unset,
@@ -85,4 +85,4 @@ static_assert(RotaryScheme<Mrope>);
 // `ntk formula=alpha`.
 POSENC_API Mrope xd_rope(Index head_dim, std::vector<Index> sections, double base = 10000);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -12,7 +12,7 @@
 #include "posenc/rotary/plan_options.h"
 #include "posenc/rotary/spec.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 namespace detail {
 struct RotaryPlanState;
@@ -132,4 +132,4 @@ class POSENC_API RotaryPlan {
   std::shared_ptr<const detail::RotaryPlanState> state_;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

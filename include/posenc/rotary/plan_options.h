@@ -12,7 +12,7 @@
 
 #include "posenc/core/describe.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // allow: the caller knows the length by other means. A part of a longer prefill, a step of one
 // sequence of a batch whose longest sequence decides.
@@ -26,4 +26,4 @@ struct PlanOptions {
   OutsideRange outside = OutsideRange::refuse;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

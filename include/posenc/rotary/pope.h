@@ -10,7 +10,7 @@
 #include "posenc/rotary/plan_options.h"
 #include "posenc/rotary/pope_scheme.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 namespace detail {
 struct PopePlanState;
@@ -43,4 +43,4 @@ class POSENC_API PopePlan {
   std::shared_ptr<const detail::PopePlanState> state_;
 };
 
-}  // namespace posenc
+}  // namespace posenc::v0

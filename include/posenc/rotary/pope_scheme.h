@@ -7,7 +7,7 @@
 #pragma once
 #include "posenc/phase.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Pope {
   static constexpr Card card{"pope", "polar position embedding", "arXiv:2509.10534", "3"};
@@ -28,4 +28,4 @@ struct Pope {
 };
 static_assert(Described<Pope>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

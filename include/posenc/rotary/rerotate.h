@@ -13,7 +13,7 @@
 
 #include "posenc/rotary/plan.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Rerotation {
   enum class Verdict : std::uint8_t {
@@ -33,4 +33,4 @@ POSENC_API void rerotate(const Heads& keys, const RotarySpec& from, const Positi
                          const RotarySpec& to, const Positions& new_positions,
                          const Executor& = default_executor());
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 #pragma once
 #include "posenc/rotary/spec.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Rope {
   static constexpr Card card{"rope", "rotary position embedding", "arXiv:2104.09864v5", "15, 34"};
@@ -39,4 +39,4 @@ struct Rope {
 };
 static_assert(RotaryScheme<Rope>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -13,7 +13,7 @@
 #include "posenc/phase.h"
 #include "posenc/scaling/policy.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // One window [offset, offset + 2 * pairs) of a head. Pair k of it is
 //   half_split   (offset + k, offset + pairs + k)        interleaved  (offset + 2k, offset + 2k +
@@ -104,4 +104,4 @@ RotarySpec resolve(const S& scheme) {
   return spec;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

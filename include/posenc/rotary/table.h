@@ -11,7 +11,7 @@
 #include "posenc/core/file_path.h"
 #include "posenc/rotary/plan.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 namespace detail {
 struct RotaryTableState;
@@ -126,4 +126,4 @@ inline void apply(const RotaryPlan& plan, const Heads& q, const RotaryTable& tab
   apply(plan, x, x, table, p, mode, executor);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -7,7 +7,7 @@
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mixed_axes.h"
 
-namespace posenc::axial_presets {
+namespace posenc::inline v0::axial_presets {
 
 // SAM-3: row before column, neighbours paired.
 POSENC_API Axial sam3_vision(Index head_dim, double base);
@@ -26,4 +26,4 @@ POSENC_API Axial efficient_loftr(Index hidden_size, double base);
 POSENC_API MixedAxes esmfold2(Index head_dim, Index spatial_pairs, double spatial_base,
                               Index uid_pairs, double uid_base);
 
-}  // namespace posenc::axial_presets
+}  // namespace posenc::v0::axial_presets

@@ -12,7 +12,7 @@
 
 #include "posenc/rotary/rope.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Centres that known programs use for a table or sequence of `length` positions.
 namespace xpos_centers {
@@ -71,4 +71,4 @@ struct Xpos {
 };
 static_assert(RotaryScheme<Xpos>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 
 #include "posenc/scaling/policy.h"
 
-namespace posenc::detail {
+namespace posenc::inline v0::detail {
 
 POSENC_API void need_positive(std::string_view who, std::string_view field, double value);
 POSENC_API void need_positive(std::string_view who, std::string_view field, Index value);
@@ -44,4 +44,4 @@ POSENC_API Spectrum with_alpha(Spectrum s, double alpha, std::string_view who);
 // g(s, m) of YaRN's authors and DeepSeek: 1 for s <= 1, else slope * m * ln s + 1; slope is 0.1.
 POSENC_API double mscale_amplitude(double factor, double mscale, double slope = 0.1);
 
-}  // namespace posenc::detail
+}  // namespace posenc::v0::detail

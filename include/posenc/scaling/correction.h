@@ -5,7 +5,7 @@
 #pragma once
 #include "posenc/scaling/checks.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // index      linear in the pair index between two correction dimensions: every code, hence models
 // rotations  linear in the number of turns within the trained length: what the paper writes
@@ -44,4 +44,4 @@ POSENC_API double correction_ramp(CorrectionRange r, double pair, ReversedRange 
 // The paper's gamma: 1 at `fast` turns within the trained length and more, 0 at `slow` and less.
 POSENC_API double rotations_weight(double frequency, double length, double fast, double slow);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -10,7 +10,7 @@
 #pragma once
 #include "posenc/scaling/length_rule.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Dynamic {
   static constexpr Card card{"dynamic", "dynamic NTK-aware scaling", "arXiv:2309.00071",
@@ -34,4 +34,4 @@ struct Dynamic {
 };
 static_assert(ScalingPolicy<Dynamic>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

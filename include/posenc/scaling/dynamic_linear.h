@@ -6,7 +6,7 @@
 #include "posenc/scaling/length_rule.h"
 #include "posenc/scaling/linear.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct DynamicLinear {
   static constexpr Card card{"dynamic_linear", "dynamic position interpolation",
@@ -28,4 +28,4 @@ struct DynamicLinear {
 };
 static_assert(ScalingPolicy<DynamicLinear>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 #pragma once
 #include "posenc/scaling/longrope.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class LongRopeGainOf : std::uint8_t { factor, current };
 template <>
@@ -47,4 +47,4 @@ struct DynamicLongRope {
 };
 static_assert(ScalingPolicy<DynamicLongRope>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

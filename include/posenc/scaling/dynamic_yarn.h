@@ -8,7 +8,7 @@
 #include "posenc/scaling/ntk_by_parts.h"
 #include "posenc/scaling/yarn.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // `Base` is the scaling whose factor grows; its own fields but the factor are those of the dynamic
 // one.
@@ -44,4 +44,4 @@ using DynamicYarn = DynamicOf<Yarn>;
 using DynamicNtkByParts = DynamicOf<NtkByParts>;
 static_assert(ScalingPolicy<DynamicYarn> && ScalingPolicy<DynamicNtkByParts>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

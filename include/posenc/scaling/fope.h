@@ -7,7 +7,7 @@
 #pragma once
 #include "posenc/scaling/checks.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Fope {
   static constexpr Card card{"fope", "FoPE's frequencies", "arXiv:2412.17739", "section 4"};
@@ -25,4 +25,4 @@ struct Fope {
 };
 static_assert(ScalingPolicy<Fope>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

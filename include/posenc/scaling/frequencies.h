@@ -9,7 +9,7 @@
 #pragma once
 #include "posenc/scaling/checks.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Frequencies {
   static constexpr Card card{"frequencies", "given frequencies", "transformers inv_freq", ""};
@@ -58,4 +58,4 @@ struct LearnedStretch {
 };
 static_assert(ScalingPolicy<LearnedStretch>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

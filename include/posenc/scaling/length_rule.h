@@ -8,7 +8,7 @@
 #pragma once
 #include "posenc/scaling/checks.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class LengthRule : std::uint8_t { unset, per_call, declared, held };
 template <>
@@ -37,4 +37,4 @@ constexpr Index hugging_face_held_length(Index held, Index length, Index trained
   return length < trained && held > trained ? trained : held;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

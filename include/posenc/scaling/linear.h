@@ -5,7 +5,7 @@
 #pragma once
 #include "posenc/scaling/checks.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Linear {
   static constexpr Card card{"linear", "position interpolation", "arXiv:2306.15595", "4"};
@@ -30,4 +30,4 @@ struct Linear {
 };
 static_assert(ScalingPolicy<Linear>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

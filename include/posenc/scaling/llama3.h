@@ -8,7 +8,7 @@
 #pragma once
 #include "posenc/scaling/checks.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Llama3 {
   static constexpr Card card{"llama3", "Llama-3.1 scaling", "meta-llama/llama-models", ""};
@@ -38,4 +38,4 @@ struct Llama3 {
 };
 static_assert(ScalingPolicy<Llama3>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -14,7 +14,7 @@
 #pragma once
 #include "posenc/scaling/length_rule.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class LongRopeSwitch : std::uint8_t {
   unset,
@@ -68,4 +68,4 @@ struct LongRope {
 };
 static_assert(ScalingPolicy<LongRope>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

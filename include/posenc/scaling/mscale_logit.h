@@ -6,7 +6,7 @@
 #pragma once
 #include "posenc/scaling/checks.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct MscaleLogit {
   static constexpr Card card{"mscale_logit", "DeepSeek's logit factor", "arXiv:2405.04434", ""};
@@ -22,4 +22,4 @@ struct MscaleLogit {
 };
 static_assert(ScalingPolicy<MscaleLogit>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

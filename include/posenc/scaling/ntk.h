@@ -11,7 +11,7 @@
 #pragma once
 #include "posenc/scaling/checks.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class NtkFormula : std::uint8_t { unset, alpha, fixed, mixed, theta_scale };
 template <>
@@ -46,4 +46,4 @@ struct Ntk {
 };
 static_assert(ScalingPolicy<Ntk>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -9,7 +9,7 @@
 #pragma once
 #include "posenc/scaling/yarn.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 enum class PartsForm : std::uint8_t { one_ramp, two_ramps };
 template <>
@@ -51,4 +51,4 @@ struct NtkByParts {
 };
 static_assert(ScalingPolicy<NtkByParts>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/phase.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // What a length rule may ask. 0 = not known: policies that depend on it refuse 0 by name.
 struct Context {
@@ -31,4 +31,4 @@ inline void narrow_validity(Spectrum& s, Index from, Index to) {
   s.valid_to = to < s.valid_to ? to : s.valid_to;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -8,7 +8,7 @@
 #pragma once
 #include "posenc/scaling/checks.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct Proportional {
   static constexpr Card card{"proportional", "proportional rotary (p-RoPE)", "arXiv:2410.06205",
@@ -27,4 +27,4 @@ struct Proportional {
 };
 static_assert(ScalingPolicy<Proportional>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

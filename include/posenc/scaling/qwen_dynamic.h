@@ -7,7 +7,7 @@
 #pragma once
 #include "posenc/scaling/length_rule.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct QwenDynamic {
   static constexpr Card card{"qwen_dynamic", "stepwise dynamic NTK",
@@ -29,4 +29,4 @@ struct QwenDynamic {
 };
 static_assert(ScalingPolicy<QwenDynamic>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

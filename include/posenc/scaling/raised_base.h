@@ -5,7 +5,7 @@
 #pragma once
 #include "posenc/scaling/checks.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 struct RaisedBase {
   static constexpr Card card{"raised_base", "adjusted base frequency", "arXiv:2308.12950",
@@ -21,4 +21,4 @@ struct RaisedBase {
 };
 static_assert(ScalingPolicy<RaisedBase>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -12,7 +12,7 @@
 #pragma once
 #include "posenc/scaling/correction.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // How the two frequencies are mixed: their weighted mean, or the mean of their logarithms (Grok-1's
 // "yarn_log").
@@ -93,4 +93,4 @@ struct Yarn {
 };
 static_assert(ScalingPolicy<Yarn>);
 
-}  // namespace posenc
+}  // namespace posenc::v0

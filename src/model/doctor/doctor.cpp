@@ -11,7 +11,7 @@
 #include "posenc/model/read.h"
 #include "posenc/model/weights.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 class Doctor {
@@ -234,4 +234,4 @@ std::vector<Finding> doctor(const ModelSpec& spec) {
   return report.take();
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -12,7 +12,7 @@
 #include "posenc/core/error.h"
 #include "posenc/model/weights.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 // Found by running the programs (the suite `absolute`); transformers 5.23.
@@ -238,4 +238,4 @@ void find_input_risks(const ModelSpec& spec, Diagnostics& report) {
   InputDoctor(spec, report).run();
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -6,7 +6,7 @@
 #include "model/diagnostics.h"
 #include "posenc/model/spec.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 
 // Risks that follow from the config alone: contexts beyond a table, offsets, padding on the left,
 // angles in float32, and what reference programs are known to get wrong.
@@ -28,4 +28,4 @@ inline Severity float32_severity(double error) {
   return error > 0.05 ? Severity::warning : Severity::note;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -14,7 +14,7 @@
 #include "posenc/model/weights.h"
 #include "posenc/positions.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 struct Rows {
@@ -267,4 +267,4 @@ std::vector<Finding> check_tables(const ModelSpec& spec) {
   return report.take();
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

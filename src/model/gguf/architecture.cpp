@@ -7,7 +7,7 @@ namespace posenc::data {
 extern const std::string_view gguf_architectures;
 }
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 
 const Json* Architecture::fact(std::string_view field, bool (Json::*is)() const) const {
   const Json* j = facts_.find(field);
@@ -56,4 +56,4 @@ std::optional<Architecture> find_architecture(std::string_view name) {
   return Architecture(std::string(name), parse_json(line, "gguf_architectures.json"));
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -8,7 +8,7 @@
 
 #include "posenc/model/finding.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 
 class Architecture {
  public:
@@ -40,4 +40,4 @@ class Architecture {
 // Nothing for a name that llama.cpp does not know.
 std::optional<Architecture> find_architecture(std::string_view name);
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -7,7 +7,7 @@
 
 #include "model/gguf/convert.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 std::string text_of(const GgufFile& file, std::string_view key) {
@@ -84,4 +84,4 @@ ModelSpec read_as_transformers(const GgufFile& container, const std::string& fil
   return spec;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

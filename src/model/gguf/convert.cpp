@@ -18,7 +18,7 @@ namespace posenc::data {
 extern const std::string_view gguf_conversion;
 }
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 const Json& gguf_conversions() {
   static const Json table = parse_json(data::gguf_conversion, "gguf_conversion.json");
@@ -378,4 +378,4 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
   return spec;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -8,13 +8,13 @@
 #include "posenc/io/gguf.h"
 #include "posenc/model/read.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 
 // As llama.cpp reads it.
 ModelSpec read_file(const GgufFile&, const ReadOptions&);
 
-}  // namespace posenc::gguf
-namespace posenc::hf {
+}  // namespace posenc::v0::gguf
+namespace posenc::inline v0::hf {
 
 // data/gguf_conversion.json
 const Json& gguf_conversions();
@@ -23,4 +23,4 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
                             const ReadOptions&);
 ModelSpec read_as_transformers(const GgufFile&, const std::string& file, const ReadOptions&);
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

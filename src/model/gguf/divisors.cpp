@@ -7,7 +7,7 @@
 
 #include "model/gguf/lower.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 namespace {
 
 Divisor read_divisor(Keys& keys, std::string_view name) {
@@ -81,4 +81,4 @@ DivisorTensors read_divisors(const Architecture& arch, Keys& keys) {
   return d;
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 namespace {
 
 constexpr Index kMaxLayers = 512;  // llama.cpp's LLAMA_MAX_LAYERS
@@ -175,4 +175,4 @@ Hparams read_hparams(const Architecture& arch, Keys& keys) {
   return h;
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

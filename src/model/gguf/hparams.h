@@ -11,7 +11,7 @@
 #include "model/gguf/keys.h"
 #include "posenc/model/attention_spec.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 
 enum class Mode : unsigned char { none, norm, neox, mrope, imrope };
 
@@ -84,4 +84,4 @@ struct RopeOperator {
 // Nothing for layers that do not turn.
 std::optional<RopeOperator> rope_operator(const Architecture&, const Hparams&, Index layer);
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

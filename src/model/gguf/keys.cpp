@@ -6,7 +6,7 @@
 
 #include "posenc/core/fields.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 namespace {
 
 // A value that a person gave as text.
@@ -145,4 +145,4 @@ std::optional<Sourced<std::vector<Index>>> Keys::per_layer(std::string_view key,
   return Sourced<std::vector<Index>>{std::move(*values), Origin::stated, full(key)};
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

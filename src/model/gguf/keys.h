@@ -12,7 +12,7 @@
 #include "posenc/io/gguf.h"
 #include "posenc/model/read_options.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 
 // A value that llama.cpp takes when the file has none.
 template <class T>
@@ -81,4 +81,4 @@ class Keys {
   std::set<std::string> used_, assumable_;  // of what a person assumes, and of what could be
 };
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -3,7 +3,7 @@
 // them, by the architecture's name where it has not.
 #include "model/gguf/hparams.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 namespace {
 
 // One switch for each layer that the graph runs.
@@ -147,4 +147,4 @@ void read_layers(const Architecture& arch, Keys& keys, Hparams& h) {
   read_compressed(arch, keys, h);
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -6,7 +6,7 @@
 
 #include "model/gguf/lower.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 namespace {
 
 void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) {
@@ -188,4 +188,4 @@ void note_losses(const Architecture& arch, const Hparams& h, const DivisorTensor
   note_sections(h, keys);
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -2,7 +2,7 @@
 // Layers of a GGUF file: attention, what acts in the score, temperature, rotary.
 #include "model/gguf/lower.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 namespace {
 
 bool attends(const LayerSpec& layer) {
@@ -147,4 +147,4 @@ LayerSpec lower_layer(const Architecture& arch, const Hparams& h, const DivisorT
   return out;
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -4,7 +4,7 @@
 #include "model/gguf/hparams.h"
 #include "posenc/model/spec.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 
 // Appended to the fields of a layer, each with where it came from.
 inline void add_field(LayerSpec& layer, std::string name, Json value, Origin origin,
@@ -26,4 +26,4 @@ Encoding lower_operator(const Architecture&, const Hparams&, const DivisorTensor
 void note_losses(const Architecture&, const Hparams&, const DivisorTensors&, Keys&,
                  const ModelSpec&);
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -4,7 +4,7 @@
 
 #include "model/gguf/hparams.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 namespace {
 
 // YaRN's 0.1 m ln s + 1, 1 for s <= 1 (arXiv:2309.00071, eq. 22; DeepSeek's mscale).
@@ -85,4 +85,4 @@ std::optional<RopeOperator> rope_operator(const Architecture& arch, const Hparam
   return op;
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -4,7 +4,7 @@
 
 #include "model/gguf/lower.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 namespace {
 
 // The same formula in another order of operations.
@@ -218,4 +218,4 @@ Encoding lower_operator(const Architecture& arch, const Hparams& h, const Diviso
   return e;
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -4,7 +4,7 @@
 #include "model/gguf/convert.h"
 #include "model/gguf/lower.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using namespace gguf;
@@ -150,4 +150,4 @@ ModelSpec read_gguf(std::span<const std::byte> bytes, const std::string& file,
   return gguf::read_file(container, options);
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -2,7 +2,7 @@
 // Base, scaling type, factor and the YaRN keys, as llama.cpp reads them.
 #include "model/gguf/hparams.h"
 
-namespace posenc::gguf {
+namespace posenc::inline v0::gguf {
 namespace {
 
 void need_positive(Keys& keys, const char* code, std::string_view key, const std::string& what,
@@ -106,4 +106,4 @@ void read_scaling(const Architecture& arch, Keys& keys, Hparams& h) {
   read_sliding(arch, keys, h);
 }
 
-}  // namespace posenc::gguf
+}  // namespace posenc::v0::gguf

@@ -7,7 +7,7 @@
 #include "model/hugging_face/layers.h"
 #include "posenc/core/fields.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // SCHEME fields that --assume may give; other names are keys of the file.
@@ -176,4 +176,4 @@ void unused_assumptions(Report& report) {
                   "--assume " + key);
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -6,7 +6,7 @@
 #include "model/hugging_face/class_rules/class_rules.h"
 #include "posenc/core/error.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 // Every key that a class of the table holds or reads under another name.
@@ -38,4 +38,4 @@ Json parse_config(std::string_view text, const std::string& file) {
   return config;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

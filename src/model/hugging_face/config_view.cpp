@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 std::string escaped(std::string_view key) {  // RFC 6901
@@ -237,4 +237,4 @@ bool is_decoder(const ConfigView& view) {
   return false;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -16,7 +16,7 @@
 #include "model/hugging_face/class_rules/class_rules.h"
 #include "posenc/core/error.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 using Value = Sourced<Json>;
 
@@ -144,4 +144,4 @@ inline Value derived(Json value, std::string where) {
 const Json* model_entry(std::string_view model_type);
 const Json& model_entries();
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -3,7 +3,7 @@
 // as in a GGUF file of the same model; the encoder is a tower.
 #include "model/hugging_face/layers.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 // The same file seen by its decoder: its count of layers, its rows at the input, causal.
 Json decoder_entry(const ConfigView& encoder) {
@@ -47,4 +47,4 @@ Json decoder_entry(const ConfigView& encoder) {
   return entry;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

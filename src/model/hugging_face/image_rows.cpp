@@ -7,7 +7,7 @@
 
 #include "posenc/core/error.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 constexpr Index kMostPixels = 1'000'000;
@@ -228,4 +228,4 @@ std::optional<ImageGrid> sines_of_grid(const ConfigView& view, const Sourced<Ind
   return out;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -8,7 +8,7 @@
 #include "model/hugging_face/config_view.h"
 #include "posenc/model/spec.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 struct ImageRows {
   Index rows = 0;
@@ -27,4 +27,4 @@ std::optional<ImageGrid> sines_of_grid(const ConfigView&, const Sourced<Index>& 
 // Fields that the table has as " name=value name=value" (input_side.cpp).
 void set_words(const ConfigView&, std::string_view words, EncodingBuilder&);
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

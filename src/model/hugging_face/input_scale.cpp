@@ -4,7 +4,7 @@
 
 #include "model/hugging_face/layers.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // Three digits behind the point.
@@ -71,4 +71,4 @@ std::optional<Value> input_gain(const ConfigView& view, Index width, bool learne
   return Value{scale.root, Origin::derived, scale.stated ? scale.stated->where : view.class_name()};
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

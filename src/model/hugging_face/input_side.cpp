@@ -9,7 +9,7 @@
 #include "model/hugging_face/layers.h"
 #include "posenc/core/error.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 constexpr Index kMost = 1'000'000'000;
@@ -398,4 +398,4 @@ void read_input(const ConfigView& view, const std::string& kind, PartLayers& out
     if (kind == known) InputReader(view, kind, out).read();
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -3,7 +3,7 @@
 // the turned keys of all key heads; multi-head latent attention the latent and its turned part.
 #include "model/hugging_face/layers.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 using Count = std::optional<Sourced<Index>>;
@@ -125,4 +125,4 @@ Sourced<Index> cache_element_bytes(const ConfigView& text, const ConfigView& who
   return {2, Origin::derived, "no dtype is stated: 16 bit taken"};
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -4,7 +4,7 @@
 
 #include "model/hugging_face/layer_rules.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 bool attends(const std::string& type) {
@@ -193,4 +193,4 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
   }
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

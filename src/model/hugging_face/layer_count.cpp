@@ -2,7 +2,7 @@
 // How many layers a model has, and which types its file states.
 #include "model/hugging_face/layer_rules.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // transformers 5.23 renames old layer types on loading.
@@ -243,4 +243,4 @@ void rename_types(const ConfigView& view, std::vector<LayerPlan>& plans) {
       p.type = indexed ? "indexed_attention" : "full_attention";
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

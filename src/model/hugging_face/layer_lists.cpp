@@ -2,7 +2,7 @@
 // What kind of layer each one is, where a class states it in a list of its own.
 #include "model/hugging_face/layer_rules.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // The list, with an entry for each layer at least: further ones are read by nobody.
@@ -77,4 +77,4 @@ bool types_by_list(const ConfigView& view, const LayerRules& rule, Index count,
   return true;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -8,7 +8,7 @@
 #include "model/hugging_face/config_view.h"
 #include "posenc/model/attention_spec.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 inline constexpr Index kMostLayers = 10'000;
 
@@ -38,4 +38,4 @@ void rename_types(const ConfigView&, std::vector<LayerPlan>&);
 // Fills attention, fields and turns of the plans.
 void plan_attention(const ConfigView&, std::vector<LayerPlan>&);
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

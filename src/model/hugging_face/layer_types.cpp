@@ -3,7 +3,7 @@
 
 #include "model/hugging_face/layer_rules.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 struct Rules {
@@ -355,4 +355,4 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
   return plans;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

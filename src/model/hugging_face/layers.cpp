@@ -7,7 +7,7 @@
 #include "model/hugging_face/rope_dictionary/rope_set.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // Resolved once for each different dictionary and head.
@@ -315,4 +315,4 @@ PartLayers read_layers(const ConfigView& view, Index context) {
   return LayerReader(view, context).read();
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

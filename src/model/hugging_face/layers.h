@@ -6,7 +6,7 @@
 #include "model/hugging_face/config_view.h"
 #include "posenc/model/spec.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 struct PartLayers {
   std::vector<LayerSpec> layers;
@@ -54,4 +54,4 @@ void unused_assumptions(Report&);
 // What the class refuses on loading and nobody asked for (refusals.cpp).
 void refused_on_loading(const ConfigView&, std::size_t layers);
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -7,7 +7,7 @@ namespace posenc::data {
 extern const std::string_view hugging_face_models;
 }
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 const Json& model_entries() {
   static const Json table = parse_json(data::hugging_face_models, "hugging_face_models.json");
@@ -30,4 +30,4 @@ const Json* model_entry(std::string_view model_type) {
   return model_entries().find(model_type);
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -9,7 +9,7 @@
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 void set(EncodingBuilder& made, const char* field, const std::optional<Sourced<Index>>& v) {
@@ -217,4 +217,4 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
   count_cached_keys(view, types, out.layers);
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 const Json& empty_object() {
@@ -185,4 +185,4 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
                 whole.where(key), "state " + key);
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -8,7 +8,7 @@
 
 #include "model/hugging_face/config_view.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 struct Part {
   std::string pointer, model_type;
@@ -25,4 +25,4 @@ std::optional<Part> part_of(const ConfigView& whole, const std::string& key, con
 // Findings: a text part that is missing, and keys of it that stand where nobody looks.
 void text_keys_outside(const ConfigView& whole, const Part&, const std::string& key);
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -8,7 +8,7 @@
 #include "model/hugging_face/layers.h"
 #include "model/hugging_face/parts.h"
 
-namespace posenc {
+namespace posenc::inline v0 {
 namespace {
 
 using namespace hf;
@@ -248,4 +248,4 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
   return spec;
 }
 
-}  // namespace posenc
+}  // namespace posenc::v0

@@ -4,7 +4,7 @@
 
 #include "model/hugging_face/layers.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // The layer types of transformers 5.23, old names among them, which it renames.
@@ -129,4 +129,4 @@ void refused_on_loading(const ConfigView& view, std::size_t layers) {
                           view.where("use_sliding_window"), "remove the key");
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -10,7 +10,7 @@
 #include "model/hugging_face/parts.h"
 #include "model/hugging_face/rope_dictionary/rope_set.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 using Fields = std::vector<std::pair<const char*, Json>>;
@@ -310,4 +310,4 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
   return towers;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -6,7 +6,7 @@
 
 #include "model/hugging_face/layers.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // Keys by which the code of some model changes its positions. Where the class of a file does not
@@ -283,4 +283,4 @@ void unread_positions(const ConfigView& view, const std::vector<LayerSpec>& laye
   Unread(view, layers).find();
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

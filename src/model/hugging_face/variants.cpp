@@ -3,7 +3,7 @@
 // way has no words here.
 #include "model/hugging_face/layers.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // `entry` with what `more` says over it; null takes a fact away.
@@ -79,4 +79,4 @@ bool refused_by_name(const ConfigView& view) {
   return true;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

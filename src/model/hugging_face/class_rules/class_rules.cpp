@@ -10,7 +10,7 @@ namespace posenc::data {
 extern const std::string_view hugging_face_models;
 }
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 template <class T>
@@ -176,4 +176,4 @@ bool names_key(const ClassRules& rules, std::string_view key) {
   return found;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -11,7 +11,7 @@
 
 #include "model/hugging_face/class_rules/members.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 // Members that the table does not state are empty, false or none.
 struct ClassRules {
@@ -180,4 +180,4 @@ std::set<std::string> keys_of_classes();
 // Whether the rules name a key of the file, in whatever member.
 bool names_key(const ClassRules&, std::string_view key);
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -10,7 +10,7 @@
 #include "posenc/core/dtype.h"
 #include "posenc/io/json.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 // Members by name, in the order of the table.
 template <class T>
@@ -386,4 +386,4 @@ struct RotaryIf {
   }
 };
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

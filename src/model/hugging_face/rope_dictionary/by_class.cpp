@@ -6,7 +6,7 @@
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/rope_dictionary/parts.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // The dictionary of a layer type; what is null or missing the class fills in.
@@ -213,4 +213,4 @@ RopeSet top_level(const ConfigView& view, const std::vector<std::string>&) {
   return one_base(view, theta_outside(view));
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

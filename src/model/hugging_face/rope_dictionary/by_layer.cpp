@@ -6,7 +6,7 @@
 
 #include "model/hugging_face/rope_dictionary/parts.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 constexpr const char* kByLayerType = "state rope_parameters by layer type";
@@ -223,4 +223,4 @@ RopeSet named_types(const ConfigView& view, const std::vector<std::string>& laye
   return set;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

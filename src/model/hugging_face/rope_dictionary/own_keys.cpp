@@ -8,7 +8,7 @@
 #include "model/hugging_face/rope_dictionary/parts.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // The base: the class's own key, one value for all files, or what the class holds.
@@ -233,4 +233,4 @@ RopeSet own_keys(const ConfigView& view, const std::vector<std::string>&) {
   return {false, {{"", true, std::move(d)}}, ""};
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

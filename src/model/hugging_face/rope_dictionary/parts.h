@@ -9,7 +9,7 @@
 
 #include "model/hugging_face/rope_dictionary/rope_set.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 // What one class makes of its keys: by the name of the table's "rope" rule.
 using RopeRule = RopeSet(const ConfigView&, const std::vector<std::string>& layer_types);
@@ -60,4 +60,4 @@ bool only_layer_types(const ConfigView&, const Value& all);
 void not_read(const ConfigView&, std::initializer_list<std::string_view> keys,
               const std::string& why, const std::string& fix);
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -8,7 +8,7 @@
 
 #include "model/hugging_face/config_view.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 struct RopeSet {
   bool nested = false;  // one dictionary for each layer type
@@ -29,4 +29,4 @@ RopeSet standardise_rope(const ConfigView&, const std::vector<std::string>& laye
 // rope_type of a dictionary; none after a finding.
 std::optional<std::string> rope_type(const Dict&);
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -4,7 +4,7 @@
 #include "model/hugging_face/rope_dictionary/parts.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 const RopeRules& rope_rules(const ConfigView& view) {
   static const RopeRules common;
@@ -369,4 +369,4 @@ RopeSet standardise_rope(const ConfigView& view, const std::vector<std::string>&
   return flat(view, layer_types);
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

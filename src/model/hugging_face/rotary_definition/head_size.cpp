@@ -3,7 +3,7 @@
 #include "model/hugging_face/rope_dictionary/parts.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 constexpr Index kMost = 65536;
@@ -197,4 +197,4 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
                   (v && null && !view.holds("head_dim"))};  // an attribute of the file's own
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -5,7 +5,7 @@
 #include "model/hugging_face/rope_dictionary/parts.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // Names of other programs for something transformers has under another name or not at all.
@@ -136,4 +136,4 @@ void RotaryWriter::theta_place() {
                   theta->where, "save with transformers 5, or keep both", value);
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

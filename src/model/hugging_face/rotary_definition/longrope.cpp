@@ -5,7 +5,7 @@
 
 #include "model/hugging_face/rotary_definition/writer.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 constexpr const char* kRatio = "max_position_embeddings / original_max_position_embeddings";
@@ -105,4 +105,4 @@ bool RotaryWriter::longrope_of_table(Index original) {
   return true;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

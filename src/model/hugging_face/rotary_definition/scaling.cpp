@@ -4,7 +4,7 @@
 
 #include "model/hugging_face/rotary_definition/writer.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // A number that the file may leave out, or null.
@@ -250,4 +250,4 @@ void RotaryWriter::logit_factor() {
   field("mscale_all_dim", *all);
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -2,7 +2,7 @@
 // The scheme of a RotaryWriter: type, head, base, pairing. Its width and axes: width.cpp.
 #include "model/hugging_face/rotary_definition/writer.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 // All that is wrong with a dictionary is said, so a part that fails does not keep the others from
 // being read; what they need of it (pairs_, base_) is 0 then.
@@ -160,4 +160,4 @@ bool RotaryWriter::scheme(const Head& head) {
   return fits && (!rules.mrope || mrope()) && theta;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -5,7 +5,7 @@
 
 #include "model/hugging_face/rotary_definition/writer.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 bool RotaryWriter::width(const Head& head) {
   const Value* fraction = dict_.find("partial_rotary_factor");
@@ -216,4 +216,4 @@ bool RotaryWriter::mrope() {
   return true;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -7,7 +7,7 @@
 
 #include "model/hugging_face/rope_dictionary/parts.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 // rope_local_base_freq, where a file has the key under that name: the last word of its place.
@@ -142,4 +142,4 @@ bool RotaryWriter::take_optional(std::string_view key) {
   return v || absent(key);
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -9,7 +9,7 @@
 #include "model/encoding_builder.h"
 #include "model/hugging_face/config_view.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 
 // Sizes of a head: of the q that attention multiplies, and what the rotary functions see.
 struct Head {
@@ -143,4 +143,4 @@ class RotaryWriter {
   RotaryDefinition out_{};
 };
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf

@@ -5,7 +5,7 @@
 #include "model/hugging_face/rotary_definition/writer.h"
 #include "posenc/scaling/correction.h"
 
-namespace posenc::hf {
+namespace posenc::inline v0::hf {
 namespace {
 
 const char* word(bool x) {
@@ -165,4 +165,4 @@ bool RotaryWriter::yarn_gain(double factor) {
   return true;
 }
 
-}  // namespace posenc::hf
+}  // namespace posenc::v0::hf
