@@ -7,7 +7,8 @@ int main(void) {
   posenc_error error;
   posenc_plan* plan = NULL;
   memset(&error, 0, sizeof error);
-  if (posenc_plan_from_scheme("rope head_dim=8 base=10000 pairing=half_split", 0, POSENC_F32, &plan, &error) != POSENC_OK) {
+  if (posenc_plan_from_scheme("rope head_dim=8 base=10000 pairing=half_split", 0, POSENC_F32, &plan,
+                              &error) != POSENC_OK) {
     printf("refused: %s\n", error.message);
     return 1;
   }
