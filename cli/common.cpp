@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <iostream>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/array_lookup.h"
