@@ -125,7 +125,7 @@ void refuse_repeats(const std::vector<T>& items, Name name, const GgufFile& f,
                     std::string_view what) {
   std::vector<std::string_view> names;
   names.reserve(items.size());
-  for (const T& item : items) names.push_back(gguf_type_name(item));
+  for (const T& item : items) names.push_back(name(item));
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
