@@ -52,6 +52,28 @@ std::string printable(std::string_view s, std::size_t most) {
   return out;
 }
 
+std::string shown(const Json& j) {
+  std::string text = j.dump();
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+std::string filled(std::string_view form, std::initializer_list<std::string> values) {
+  std::string out;
+  for (const std::string& value : values) {
+    const std::size_t at = form.find("{}");
+    out.append(form.substr(0, at)) += value;
+    form.remove_prefix(at + 2);
+  }
+  return out.append(form);
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
 void Diagnostics::add(Finding f) {
   if (f.fix.empty()) f.fix = default_fix(f.code);
   for (std::string* text : {&f.code, &f.message, &f.where, &f.fix})

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one list that readers, towers and the doctor report into.
 #pragma once
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "posenc/core/error.h"
+#include "posenc/io/json.h"
 #include "posenc/model/finding.h"
 
 namespace posenc {
@@ -14,6 +19,30 @@ namespace posenc {
 // Control characters and bytes that are no UTF-8 become '?', so that any report stays text; what is
 // longer than `most` bytes ends in "...".
 std::string printable(std::string_view, std::size_t most = 200);
+
+// Short text of a value for a message.
+std::string shown(const Json&);
+// The form with each {} replaced by the value whose turn it is.
+std::string filled(std::string_view form, std::initializer_list<std::string> values);
+// The same of texts, numbers and JSON, each as a person writes it: message("{} is not read", key).
+template <class... Values>
+std::string message(std::string_view form, const Values&... values) {
+  const auto in_words = [](const auto& x) {
+    using T = std::remove_cvref_t<decltype(x)>;
+    if constexpr (std::is_convertible_v<T, std::string_view>)
+      return std::string(std::string_view(x));
+    else if constexpr (std::is_integral_v<T>)
+      return std::to_string(x);
+    else if constexpr (std::is_floating_point_v<T>)
+      return number_text(x);
+    else
+      return shown(x);
+  };
+  return filled(form, {in_words(values)...});
+}
+
+// "a, b, c".
+std::string listed(const std::vector<std::string>&);
 
 // Findings in the order in which they came, each once: where code, place and message come again the
 // higher severity counts, with its fix and value. Texts may quote a file: they are made printable.
@@ -25,31 +54,26 @@ class Diagnostics {
            std::string fix = "", std::optional<double> value = {}) {
     add({severity, std::move(code), std::move(message), std::move(where), std::move(fix), value});
   }
+  void add(Severity severity, std::string code, std::string message, std::string where,
+           std::optional<double> value) {
+    add(severity, std::move(code), std::move(message), std::move(where), "", value);
+  }
   void add(const std::vector<Finding>& all) {
     for (const Finding& f : all) add(f);
   }
-  void error(std::string code, std::string message, std::string where, std::string fix = "",
-             std::optional<double> value = {}) {
-    add({Severity::error, std::move(code), std::move(message), std::move(where), std::move(fix),
-         value});
+  // Code, message and place; fix and value, if there are any. False, for a check that ends with it.
+  template <class... Rest>
+  bool error(std::string code, Rest&&... rest) {
+    add(Severity::error, std::move(code), std::forward<Rest>(rest)...);
+    return false;
   }
-  void warn(std::string code, std::string message, std::string where, std::string fix = "",
-            std::optional<double> value = {}) {
-    add({Severity::warning, std::move(code), std::move(message), std::move(where), std::move(fix),
-         value});
+  template <class... Rest>
+  void warn(std::string code, Rest&&... rest) {
+    add(Severity::warning, std::move(code), std::forward<Rest>(rest)...);
   }
-  void note(std::string code, std::string message, std::string where, std::string fix = "",
-            std::optional<double> value = {}) {
-    add({Severity::note, std::move(code), std::move(message), std::move(where), std::move(fix),
-         value});
-  }
-
-  void error(std::string code, std::string message, std::string where,
-             std::optional<double> value) {
-    error(std::move(code), std::move(message), std::move(where), "", value);
-  }
-  void warn(std::string code, std::string message, std::string where, std::optional<double> value) {
-    warn(std::move(code), std::move(message), std::move(where), "", value);
+  template <class... Rest>
+  void note(std::string code, Rest&&... rest) {
+    add(Severity::note, std::move(code), std::forward<Rest>(rest)...);
   }
 
   const std::vector<Finding>& findings() const noexcept { return findings_; }

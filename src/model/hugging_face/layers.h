@@ -35,13 +35,15 @@ void count_cached_keys(const ConfigView&, const std::vector<std::string>& layer_
                        std::vector<LayerSpec>&);
 // Bytes of one number of the cache, by the dtype of the text part or of the whole file.
 Sourced<Index> cache_element_bytes(const ConfigView& text, const ConfigView& whole);
-// The entry of the table as the decoder of the same file sees it (decoder.cpp).
+// The entry of the table as the decoder of the same file sees it (variants.cpp).
 Json decoder_entry(const ConfigView& encoder);
+// `entry` with what `more` says over it; null takes a fact away.
+Json overlaid(const Json& entry, const Json& more);
 // A vision tower with an axial rotary (towers.cpp).
 PartLayers read_vision(const ConfigView&);
 // Which of a type's parts holds the text: text_config before decoder before an omni model's
 // thinker.
-std::string text_key(const Json& parts);
+std::string text_key(const ClassRules&);
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
                                Index context);
 

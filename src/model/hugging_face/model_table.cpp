@@ -9,9 +9,13 @@ extern const std::string_view hugging_face_models;
 
 namespace posenc::hf {
 
-const Json& model_entries() {
+const Json& table_member(std::string_view name) {
   static const Json table = parse_json(data::hugging_face_models, "hugging_face_models.json");
-  return table.at("model_types");
+  return table.at(name);
+}
+
+const Json& model_entries() {
+  return table_member("model_types");
 }
 
 std::shared_ptr<const ClassRules> rules_of(const Json& entry) {

@@ -17,10 +17,14 @@ struct Part {
   Dict held;                         // stands under the object's keys
   std::shared_ptr<const Json> made;  // the object, where the file has no single one
   bool missing = false;              // the file has none, and no keys of it at its top level
+
+  const ClassRules* rules() const { return entry ? rules_of(*entry).get() : nullptr; }
+  ConfigView view(Report& report) const { return {*object, pointer, *entry, report, &held}; }
 };
 
 // None after a finding. `about`: what the table says of the part.
-std::optional<Part> part_of(const ConfigView& whole, const std::string& key, const Json& about);
+std::optional<Part> part_of(const ConfigView& whole, const std::string& key,
+                            const PartRules& about);
 
 // Findings: a text part that is missing, and keys of it that stand where nobody looks.
 void text_keys_outside(const ConfigView& whole, const Part&, const std::string& key);

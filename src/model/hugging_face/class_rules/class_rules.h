@@ -85,6 +85,10 @@ struct ClassRules {
   bool vision_windows = false;
   std::vector<std::string> score_if;
   std::optional<ScoreTerms> score_terms;
+  bool bias_scaled = false;
+  std::string score_note;
+  bool alibi_always = false;
+  NameMap uses;
   std::string input;
   std::string input_if;
   std::optional<InputInstead> input_instead;
@@ -194,6 +198,12 @@ struct ClassRules {
     v("vision_windows", s.vision_windows, "its windows are those of Qwen2.5-VL");
     v("score_if", s.score_if, "switches of what acts in the score");
     v("score_terms", s.score_terms, "a key that lists what acts in the score");
+    v("bias_scaled", s.bias_scaled, "the bias of the score is divided by sqrt(head_dim), with q.k");
+    v("score_note", s.score_note, "what of the score is not described");
+    v("alibi_always", s.alibi_always, "slopes of 8 and no other, whatever attn_config says");
+    v("uses", s.uses,
+      "keys of which no other member says it: read, refused (where true), one_kernel "
+      "(FlashAttention's only), not_cached (DynamicCache does not forget by it), held_only");
     v("input", s.input, "what acts at the embedding: learned, sinusoidal ...");
     v("input_if", s.input_if, "only with this switch");
     v("input_instead", s.input_instead, "another kind where a key has a value");

@@ -63,14 +63,14 @@ struct InputScale {
   bool on = false;
   bool always = false;
   bool ignored = false;
-  bool published = false;
+  std::optional<bool> published;
   template <class S, class V>
   static void describe(S& s, V&& v) {
     v("key", s.key, "the switch; default scale_embedding");
     v("default", s.on, "what it is where the file has none");
     v("always", s.always, "without a switch");
     v("ignored", s.ignored, "the class holds the switch and does not look at it");
-    v("published", s.published, "published files state it");
+    v("published", s.published, "whether published files have it on");
   }
 };
 
