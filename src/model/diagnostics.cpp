@@ -30,7 +30,7 @@ std::size_t utf8_length(std::string_view s) {
 }
 
 std::string_view default_fix(std::string_view code) {
-  for (const FindingCode& known : kFindingCodes)
+  for (const DefaultFix& known : kDefaultFixes)
     if (known.code == code) return known.fix;
   return "";
 }

@@ -89,5 +89,22 @@ TEST(ClassRefusals, WhatElseTransformersRefuses) {
   expect_refused(R"({"model_type":"zamba2","num_hidden_layers":3})", "layer_types_length");
 }
 
+// A size that the scheme does not take is no model without positions: the finding names the key, the
+// range and what stands there.
+TEST(ClassRefusals, ASizeBeyondTheSchemeIsAnErrorAtItsKey) {
+  const auto refusal = [](const std::string& text) {
+    const ModelSpec spec = read(text);
+    EXPECT_TRUE(spec.has_error()) << text;
+    const Finding* f = finding(spec, "refused");
+    return f ? f->where + ": " + f->message : errors_of(spec);
+  };
+  EXPECT_EQ(refusal(R"({"model_type":"bert","hidden_size":2000000})"),
+            "config.json#/hidden_size: [scheme] learned: width must be within 1 and 1000000, got "
+            "\"2000000\"");
+  EXPECT_EQ(refusal(R"({"model_type":"t5","relative_attention_num_buckets":31})"),
+            "config.json#/relative_attention_num_buckets: [t5] num_buckets must be even when "
+            "bidirectional, got 31");
+}
+
 }  // namespace
 }  // namespace posenc

@@ -41,7 +41,7 @@ TEST(ClassTable, MembersOfAnotherFormAreRefused) {
 // What comes to stand over the rules only where a file says so is checked on reading the table.
 TEST(ClassTable, OverlaysAreHeldToTheSameMembers) {
   EXPECT_EQ(refusal(R"({"variants": {"key": "k", "of": {"a": {"inptu": "learned"}}}})"),
-            "[class table] some.variants.of has no member inptu");
+            "[class table] some.variants.of.a has no member inptu");
   EXPECT_EQ(refusal(R"({"decoder_is": {"schme": "none"}})"),
             "[class table] some.decoder_is has no member schme");
 }
@@ -63,12 +63,6 @@ TEST(ClassTable, EveryTypeIsThereWithItsRules) {
   EXPECT_EQ(llama->scheme, "rope");
   EXPECT_EQ(llama->pairing, "half_split");
   EXPECT_EQ(class_rules("no_such_type"), nullptr);
-}
-
-TEST(ClassTable, EveryMemberHasAWordInTheLegend) {
-  const auto legend = class_legend();
-  EXPECT_GT(legend.size(), 200U);
-  for (const auto& [member, doc] : legend) EXPECT_GT(doc.size(), 3U) << member;
 }
 
 }  // namespace

@@ -31,6 +31,14 @@ TEST(Diagnostics, OneFindingEachWithTheHigherSeverity) {
   EXPECT_EQ(d.findings().size(), 1u);
 }
 
+TEST(Diagnostics, MessagesAreFilledInTurn) {
+  EXPECT_EQ(message("{} of {} is {}, not {}", std::string("a {}"), "b", 500000.0, 7),
+            "a {} of b is 500000, not 7");
+  EXPECT_EQ(message("got {}", parse_json(R"({"rope_type": null})", "test")),
+            R"(got {"rope_type": null})");
+  EXPECT_EQ(listed({"a", "b"}), "a, b");
+}
+
 TEST(Diagnostics, ManyFindingsStayFast) {
   Diagnostics d;
   for (int round = 0; round < 2; ++round)

@@ -33,11 +33,11 @@ ENTRY = {
                 {"states": CHATGLM_2, "lacks": CHATGLM_1, "is": {
                     "remote": "THUDM's modeling_chatglm.py of ChatGLM2-6B, ChatGLM3-6B and GLM-4-9B",
                     "fraction": 0.5,
-                    "rope": {"rule": "own_keys", "fixed": True, "times": {
-                        "key": "rope_ratio", "name": "_name_or_path", "divides": ["chatglm2"],
-                        "multiplies": ["chatglm3", "glm-4", "glm4"],
-                        "why": "ChatGLM2-6B-32K divides positions by it, ChatGLM3 and GLM-4 multiply the base by it, "
-                               "and only the name in the file tells them apart"}},
+                    "rope": {"rule": "own_keys", "fixed": True, "times": "rope_ratio",
+                        "times_name": "_name_or_path", "times_divides": ["chatglm2"],
+                        "times_multiplies": ["chatglm3", "glm-4", "glm4"],
+                        "times_why": "ChatGLM2-6B-32K divides positions by it, ChatGLM3 and GLM-4 multiply the base by it, "
+                               "and only the name in the file tells them apart"},
                     "variants": {"key": "original_rope", "of": {"true": {}, "null": {}, "false": {
                         "refused": "original_rope is false: ChatGLM2 and ChatGLM3 store it and turn neighbouring "
                                    "channels all the same, GLM-4V's code forms another table",
@@ -83,7 +83,7 @@ ENTRY = {
             "mend": "rename them to hidden_size, num_attention_heads and num_hidden_layers if nothing else differs"},
         "keys": {"theta": "rotary_emb_base"},
         "rope": {"rule": "own_keys", "fraction": "rotary_pct",
-                 "steps": {"key": "use_dynamic_ntk", "length": "seq_length"}},
+                 "steps": "use_dynamic_ntk", "steps_length": "seq_length"},
         "temperature": "log_n",
         "names": {"head_dim": "kv_channels"}, "own_only": ["head_dim"], "head_strict": True, "heads_fill": True,
         "nullable": ["max_position_embeddings", "use_dynamic_ntk", "use_logn_attn"],

@@ -57,7 +57,7 @@ std::optional<Json> variant_entry(const ConfigView& view) {
   if (!found && word && !rule.otherwise.is_null()) found = &rule.otherwise;
   if (found) return overlaid_once(view.entry(), *found);
   std::vector<std::string> names;
-  for (const auto& [one, more] : rule.of.as_object()) names.push_back(one);
+  for (const auto& [one, more] : rule.of.pairs) names.push_back(one);
   view.wrong_type(message("{} must be one of {}, got {}: {} refuses anything else", rule.key,
                           listed(names), value, view.class_name()),
                   view.place(v, rule.key), "state " + rule.key);

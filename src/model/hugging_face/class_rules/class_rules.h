@@ -9,120 +9,49 @@
 #include <utility>
 #include <vector>
 
-#include "model/hugging_face/class_rules/input.h"
-#include "model/hugging_face/class_rules/layers.h"
-#include "model/hugging_face/class_rules/rope.h"
+#include "model/hugging_face/class_rules/members.h"
 
 namespace posenc::hf {
 
 // Members that the table does not state are empty, false or none.
 struct ClassRules {
-  std::string class_name;
-  std::string side;
-  std::string remote;
-  std::string remote_note;
-  std::string scheme;
-  std::string refused;
-  std::string refused_mend;
-  std::string no_transformer;
-  std::string not_a_rotation;
+  std::string class_name, side, remote, remote_note, scheme, refused, refused_mend, no_transformer,
+      not_a_rotation, score_note, pairing, interleave_key, output_order, axial, rotates_value,
+      temperature, rotary_on, head, head_dim_is, types_padded, decoder, vision, input, input_if,
+      input_at, input_note, input_tensor, input_tensor_columns, input_rows, input_keeps,
+      input_beyond, input_odd, input_boxes, input_box_parts, input_coordinates;
   std::vector<std::pair<std::string, PartRules>> parts;
   std::optional<Variants> variants;
-  NameMap names;
-  std::vector<std::string> own_first;
-  std::vector<std::string> own_only;
-  std::vector<std::string> own_unless_null;
-  Json defaults;
-  std::vector<std::string> nullable;
-  std::vector<std::string> computed;
-  std::string pairing;
-  std::string interleave_key;
-  std::optional<Index> direction;
-  std::string output_order;
-  std::string axial;
-  bool tail = false;
-  Json theta;
-  Json fraction;
-  bool partial = false;
-  bool splits_by_table = false;
-  bool bfloat16_once = false;
-  std::string rotates_value;
-  bool unrotates_output = false;
+  NameMap names, uses;
+  std::vector<std::string> own_first, own_only, own_unless_null, nullable, computed, decoder_input,
+      score_if, input_width, input_base;
+  Json defaults, theta, fraction, rope_parameters, input_order;
+  Overlay decoder_is, own_decoder;
+  std::optional<Index> direction, input_offset, input_patches, input_cells;
+  bool bias_scaled = false, alibi_always = false, tail = false, partial = false,
+       splits_by_table = false, bfloat16_once = false, unrotates_output = false,
+       logit_factor = false, flat_only = false, strict_labels = false, labels_if_typed = false,
+       head_null = false, head_null_fails = false, head_strict = false, heads_divide = false,
+       heads_fill = false, typed = false, other_layer_types = false, indexed_full = false,
+       bidirectional = false, key_cache_unknown = false, decoder_unscaled = false,
+       vision_windows = false, input_padding = false, input_any_padding = false, input_mask = false,
+       input_over_root = false, input_slots = false, input_square = false, input_x_first = false;
   std::optional<MropeRules> mrope;
-  bool logit_factor = false;
-  std::string temperature;
   std::optional<RotaryIf> rotary_if;
-  std::string rotary_on;
   std::optional<RopeRules> rope;
-  Json rope_parameters;
-  bool flat_only = false;
-  bool strict_labels = false;
-  bool labels_if_typed = false;
   std::optional<OwnKeys> keys;
-  std::string head;
-  std::string head_dim_is;
-  bool head_null = false;
-  bool head_null_fails = false;
-  bool head_strict = false;
-  bool heads_divide = false;
-  bool heads_fill = false;
   std::optional<LayerCountRules> layer_count;
   std::optional<LayerRules> layers;
-  bool typed = false;
-  bool other_layer_types = false;
   std::optional<CodedTypes> types_from;
-  std::string types_padded;
-  bool indexed_full = false;
   std::optional<WindowRules> window;
-  bool bidirectional = false;
-  bool key_cache_unknown = false;
-  std::string decoder;
-  std::vector<std::string> decoder_input;
-  Json decoder_is;
-  bool decoder_unscaled = false;
-  Json own_decoder;
-  std::string vision;
-  bool vision_windows = false;
-  std::vector<std::string> score_if;
   std::optional<ScoreTerms> score_terms;
-  bool bias_scaled = false;
-  std::string score_note;
-  bool alibi_always = false;
-  NameMap uses;
-  std::string input;
-  std::string input_if;
   std::optional<InputInstead> input_instead;
   std::optional<InputAlso> input_also;
-  std::string input_at;
-  std::string input_note;
   std::optional<std::string> input_text;
-  std::string input_tensor;
-  std::string input_tensor_columns;
-  std::vector<std::string> input_width;
-  std::string input_rows;
-  std::string input_keeps;
-  std::optional<Index> input_offset;
-  bool input_padding = false;
-  bool input_any_padding = false;
-  bool input_mask = false;
-  std::string input_beyond;
-  std::string input_odd;
-  std::vector<std::string> input_base;
-  bool input_over_root = false;
   std::optional<InputScale> input_scale;
   std::optional<InputSegments> input_segments;
-  bool input_slots = false;
-  std::string input_boxes;
-  std::string input_box_parts;
-  std::optional<Index> input_patches;
   std::optional<InputGrid> input_grid;
-  bool input_square = false;
-  std::string input_coordinates;
-  std::optional<Index> input_cells;
-  Json input_order;
-  bool input_x_first = false;
-  template <class S, class V>
-  static void describe(S& s, V&& v) {
+  static void describe(auto& s, auto&& v) {
     v("class", s.class_name, "name of the configuration class");
     v("side", s.side,
       "decoder: the rules of an encoder-decoder seen by its decoder (made by the reader)");
@@ -256,7 +185,5 @@ std::vector<std::pair<std::string, ClassRules>> read_class_table(std::string_vie
 std::set<std::string> keys_of_classes();
 // Whether the rules name a key of the file, in whatever member.
 bool names_key(const ClassRules&, std::string_view key);
-// Every member with its place ("rope.rule") and what it says.
-std::vector<std::pair<std::string, std::string>> class_legend();
 
 }  // namespace posenc::hf

@@ -9,31 +9,55 @@
 namespace posenc::hf {
 namespace {
 
-Value set_by_class(const ConfigView& view, Json value) {
-  return {std::move(value), Origin::class_default, view.class_name()};
-}
-
-void set_default_type(const ConfigView& view, Dict& d) {
-  d.set("rope_type", set_by_class(view, "default"));
-}
-
-void not_read(const ConfigView& view, const char* key, const std::string& what) {
-  if (const auto v = view.stated(key); v && truthy(v->value))
-    view.report().warn("key_ignored",
-                       std::string(key) + " is not read by " + view.class_name() + ": " + what,
-                       v->where, "state rope_parameters by layer type");
-}
+constexpr const char* kByLayerType = "state rope_parameters by layer type";
 
 // qk_rope_head_dim / head_dim, or 64 / 512.
 Value deepseek_fraction(const ConfigView& view) {
-  if (const auto v = view.stated("partial_rotary_factor"); v && !v->value.is_null()) return *v;
+  if (const auto v = given(view, "partial_rotary_factor")) return *v;
   const auto width = view.stated("qk_rope_head_dim");
   const auto head = view.integer("head_dim", 1, 65536);
   if (width && whole_number(width->value) && head)
-    return {width->value.as_number() / static_cast<double>(head->value), Origin::derived,
-            width->where + " / head_dim"};
-  return set_by_class(view, 64.0 / 512.0);
+    return derived(width->value.as_number() / static_cast<double>(head->value),
+                   width->where + " / head_dim");
+  return of_class(view, 64.0 / 512.0);
 }
+
+// One number for all layers, or a list with one a layer: the first layer of a type speaks for it.
+std::optional<Value> of_layer(const ConfigView& view, const Value& v, std::size_t layer) {
+  if (!v.value.is_array()) return v;
+  const auto& list = v.value.as_array();
+  if (layer < list.size())
+    return Value{list[layer], v.origin, v.where + "/" + std::to_string(layer)};
+  view.report().error(
+      "layer_types_length",
+      message("one entry a layer is needed, and layer {} has none of {}", layer, list.size()),
+      v.where, "state one number a layer");
+  return std::nullopt;
+}
+
+// The first layer of the type, by layer_types.
+std::size_t first_layer(const ConfigView& view, const std::string& type) {
+  const auto listed = view.stated("layer_types");
+  if (!listed || !listed->value.is_array()) return 0;
+  const auto& list = listed->value.as_array();
+  return static_cast<std::size_t>(std::find(list.begin(), list.end(), Json(type)) - list.begin());
+}
+
+// One part a layer type that `make` fills; none at all where it fails. A part that it leaves empty
+// is left out: the layer that asks for it refuses it.
+template <class Make>
+RopeSet by_type(const std::vector<std::string>& layer_types, const Make& make) {
+  RopeSet set;
+  set.nested = true;
+  for (const auto& type : layer_types) {
+    RopeSet::Part part{type, true, {}};
+    if (!make(type, part)) return {};
+    if (!part.turns || !part.dict.items().empty()) set.parts.push_back(std::move(part));
+  }
+  return set;
+}
+
+}  // namespace
 
 // DeepSeek-V4: `main` turns the layers that only slide, `compress` those with compressed keys.
 // A flat dictionary (YaRN) goes to compress, whose gain then stays 1, and the thetas are keys of
@@ -43,248 +67,160 @@ RopeSet main_and_compress(const ConfigView& view, const std::vector<std::string>
   const auto all = chosen(view, set);
   const Json* main = all ? all->value.find("main") : nullptr;
   const Json* compress = all ? all->value.find("compress") : nullptr;
-  Dict plain, packed;
-  const auto theta = view.value("rope_theta");
-  const Value outer = theta ? *theta : set_by_class(view, view.rules().theta);
+  Dict sliding, packed;
+  const Value outer = view.value("rope_theta").value_or(theta_of_class(view));
   if (main && compress && main->is_object() && compress->is_object()) {
-    const bool stated = all->origin == Origin::stated;
-    plain = dict_of(view, *main, all->where + (stated ? "/main" : ""), all->origin);
-    packed = dict_of(view, *compress, all->where + (stated ? "/compress" : ""), all->origin);
-    for (Dict* d : {&plain, &packed}) {
+    sliding = *dict_of(view, *all, "main");
+    packed = *dict_of(view, *all, "compress");
+    for (Dict* d : {&sliding, &packed}) {
       d->set_default("rope_theta", outer);
-      if (const auto f = view.stated("partial_rotary_factor"); f && !f->value.is_null())
+      if (const auto f = given(view, "partial_rotary_factor"))
         d->set_default("partial_rotary_factor", *f);
       complete(view, *d, true);
     }
   } else {
-    if (all) packed = dict_of(view, all->value, all->where, all->origin);
+    if (all) packed = dict_of(view, *all);
     if (const Value* inner = packed.find("rope_theta"); inner && inner->origin == Origin::stated)
       view.report().warn("key_ignored",
-                         "rope_theta of a flat dictionary is not read by " + view.class_name() +
-                             ": rope_theta and compress_rope_theta beside it count",
+                         message("rope_theta of a flat dictionary is not read by {}: rope_theta "
+                                 "and compress_rope_theta beside it count",
+                                 view.class_name()),
                          inner->where, "state rope_parameters by main and compress");
-    set_default_type(view, plain);
-    plain.set("rope_theta", outer);
-    const auto far = view.value("compress_rope_theta");
-    packed.set("rope_theta", far ? *far : set_by_class(view, 160000.0));
-    for (Dict* d : {&plain, &packed}) d->set("partial_rotary_factor", deepseek_fraction(view));
+    sliding.set("rope_type", of_class(view, "default"));
+    sliding.set("rope_theta", outer);
+    packed.set("rope_theta", view.value("compress_rope_theta").value_or(of_class(view, 160000.0)));
+    for (Dict* d : {&sliding, &packed}) d->set("partial_rotary_factor", deepseek_fraction(view));
     complete(view, packed, true);
-    if (rope_type(packed) == "yarn")
-      packed.set_default("attention_factor", set_by_class(view, 1.0));
+    if (rope_type(packed) == "yarn") packed.set_default("attention_factor", of_class(view, 1.0));
   }
   set.nested = true;
   for (const auto& type : layer_types)
-    set.parts.push_back({type, true, type == "sliding_attention" ? plain : packed});
+    set.parts.push_back({type, true, type == "sliding_attention" ? sliding : packed});
   return set;
-}
-
-// One number for all layers, or a list with one a layer: the first layer of a type speaks for it.
-std::optional<Value> of_layer(const ConfigView& view, const Value& v, Index layer) {
-  if (!v.value.is_array()) return v;
-  const auto& list = v.value.as_array();
-  if (layer >= static_cast<Index>(list.size())) {
-    view.report().error("layer_types_length",
-                        "one entry a layer is needed, and layer " + std::to_string(layer) +
-                            " has none of " + std::to_string(list.size()),
-                        v.where, "state one number a layer");
-    return std::nullopt;
-  }
-  return Value{list[static_cast<std::size_t>(layer)], v.origin,
-               v.where + "/" + std::to_string(layer)};
 }
 
 // Step-3.5: rope_theta and partial_rotary_factors a layer; rope_scaling reaches full layers only.
 RopeSet lists_of_layers(const ConfigView& view, const std::vector<std::string>& layer_types) {
-  RopeSet set;
-  set.nested = true;
   const Stated s = stated_dicts(view);
-  const Json* given = s.parameters ? &s.parameters->value : nullptr;
-  const bool by_type = given && given->is_object() &&
-                       std::all_of(layer_types.begin(), layer_types.end(), [&](const auto& type) {
-                         const Json* part = given->find(type);
-                         return part && part->is_object();
-                       });
-  const auto theta = view.stated("rope_theta"), fractions = view.stated("partial_rotary_factors");
-  const auto listed = view.stated("layer_types");
-  for (const auto& type : layer_types) {
-    RopeSet::Part part{type, true, {}};
-    if (by_type) {
-      part.dict = dict_of(view, given->at(type), s.parameters->where + "/" + type, Origin::stated);
-      part.dict.set_default("rope_theta", set_by_class(view, view.rules().theta));
+  const bool typed =
+      s.parameters && std::all_of(layer_types.begin(), layer_types.end(), [&](const auto& type) {
+        const Json* part = s.parameters->value.find(type);
+        return part && part->is_object();
+      });
+  const Value theta = view.stated("rope_theta").value_or(theta_of_class(view));
+  const auto fractions = view.stated("partial_rotary_factors");
+  const RopeSet set = by_type(layer_types, [&](const std::string& type, RopeSet::Part& part) {
+    if (typed) {
+      part.dict = *dict_of(view, *s.parameters, type);
+      part.dict.set_default("rope_theta", theta_of_class(view));
       complete(view, part.dict, true);
-      set.parts.push_back(std::move(part));
-      continue;
+      return true;
     }
-    Index first = 0;
-    if (listed && listed->value.is_array())
-      for (const Json& name : listed->value.as_array()) {
-        if (name == Json(type)) break;
-        ++first;
-      }
-    set_default_type(view, part.dict);
-    const auto own = of_layer(view, theta ? *theta : set_by_class(view, view.rules().theta), first);
-    if (!own) return RopeSet{};
+    const std::size_t first = first_layer(view, type);
+    part.dict.set("rope_type", of_class(view, "default"));
+    const auto own = of_layer(view, theta, first);
+    if (!own) return false;
     part.dict.set("rope_theta", *own);
     if (fractions && truthy(fractions->value)) {
       const auto f = of_layer(view, *fractions, first);
-      if (!f) return RopeSet{};
+      if (!f) return false;
       part.dict.set("partial_rotary_factor", *f);
     }
-    if (s.scaling && s.scaling->value.is_object() && type == "full_attention") {
-      const Dict scaling = dict_of(view, s.scaling->value, s.scaling->where, Origin::stated);
+    if (s.scaling && type == "full_attention") {
+      const Dict scaling = dict_of(view, *s.scaling);
       for (const auto& [key, value] : scaling.items()) part.dict.set(key, value);
     }
-    set.parts.push_back(std::move(part));
-  }
-  if (!by_type && given && truthy(*given))
-    view.report().warn("key_ignored",
-                       "rope_parameters is not read by " + view.class_name() +
-                           " unless it has an entry for each layer type",
-                       s.parameters->where, "state rope_parameters by layer type");
+    return true;
+  });
+  if (!typed && s.parameters && !set.parts.empty())
+    not_read(view, {"rope_parameters"},
+             " by " + view.class_name() + " unless it has an entry for each layer type",
+             kByLayerType);
   return set;
 }
 
 // dots3-note: thetas by kind of layer; the turned width is qk_rope_head_dim (swa_qk_rope_head_dim
 // on sliding layers), whatever a fraction says.
 RopeSet thetas_of_kinds(const ConfigView& view, const std::vector<std::string>& layer_types) {
-  RopeSet set;
-  set.nested = true;
   const Stated s = stated_dicts(view);
-  const bool own = s.parameters && s.parameters->value.is_object();
-  const Value* given = own                                     ? &*s.parameters
-                       : s.scaling && truthy(s.scaling->value) ? &*s.scaling
-                                                               : nullptr;
-  if (s.scaling && truthy(s.scaling->value)) given = &*s.scaling;  // replaces rope_parameters
-  const auto labels =
-      given ? labels_of(view, given->value, layer_types) : std::vector<std::string>{};
-  const auto top = view.stated("rope_theta"), sliding = view.stated("swa_rope_theta");
-  for (const auto& type : layer_types) {
-    RopeSet::Part part{type, true, {}};
+  const auto all = s.scaling ? s.scaling : s.parameters;  // the one replaces the other
+  const auto labels = all ? labels_of(view, all->value, layer_types) : std::vector<std::string>{};
+  const Value outer = view.stated("rope_theta").value_or(theta_of_class(view));
+  return by_type(layer_types, [&](const std::string& type, RopeSet::Part& part) {
     const bool slides = type == "sliding_attention";
-    const Value outer = top ? *top : set_by_class(view, view.rules().theta);
-    if (given && labels.empty()) {
-      part.dict = dict_of(view, given->value, given->where, Origin::stated);
-    } else if (given) {
-      const Json* mine = given->value.find(type);
-      if (!mine) continue;  // refused where the layer asks for it
-      if (!mine->is_object()) {
-        view.report().error("wrong_type", "must be an object, got " + shown(*mine),
-                            given->where + "/" + type, "write {\"rope_type\": ...}");
-        return RopeSet{};
-      }
-      part.dict = dict_of(view, *mine, given->where + "/" + type, Origin::stated);
+    if (all && !labels.empty() && !all->value.find(type)) return true;
+    if (!all) {
+      part.dict.set(
+          "rope_theta",
+          slides ? view.stated("swa_rope_theta").value_or(of_class(view, 50000.0)) : outer);
     } else {
-      part.dict.set("rope_theta", !slides   ? outer
-                                  : sliding ? *sliding
-                                            : set_by_class(view, 50000.0));
+      const auto dict =
+          labels.empty() ? dict_of(view, *all) : dict_of(view, *all, type, "an object");
+      if (!dict) return false;
+      part.dict = *dict;
     }
     part.dict.set_default("rope_theta", outer);
     complete(view, part.dict, true);
-    part.dict.set("partial_rotary_factor",
-                  {1.0, Origin::derived,
-                   "the whole " + std::string(slides ? "swa_" : "") + "qk_rope_head_dim"});
-    set.parts.push_back(std::move(part));
-  }
-  return set;
+    part.dict.set("partial_rotary_factor", derived(1.0, slides ? "the whole swa_qk_rope_head_dim"
+                                                               : "the whole qk_rope_head_dim"));
+    return true;
+  });
 }
-
-}  // namespace
-
-bool only_layer_types(const ConfigView& view, const Value& all, const Json& known) {
-  if (!view.rules().strict_labels || !all.value.is_object()) return true;
-  for (const auto& [key, value] : all.value.as_object())
-    if (!known.find(key)) {
-      view.report().error("wrong_type",
-                          view.class_name() + " takes rope_parameters by layer type only: " + key +
-                              " is refused on loading",
-                          all.where + "/" + key, "move it into full_attention, sliding_attention");
-      return false;
-    }
-  return true;
-}
-
-namespace {
 
 // NeoMME: missing values of each layer type are the class's.
 RopeSet filled_in(const ConfigView& view, const std::vector<std::string>& layer_types) {
-  RopeSet set;
-  set.nested = true;
-  const Json& held = rope_rules(view).thetas;
-  const Json& fractions = rope_rules(view).fractions;
   const Stated s = stated_dicts(view);
   for (const auto* dict : {&s.parameters, &s.scaling})
-    if (*dict && !only_layer_types(view, **dict, held)) return RopeSet{};
-  not_read(view, "rope_scaling", "only rope_parameters is");
-  const auto top = view.stated("rope_theta");
-  for (const auto& type : layer_types) {
-    RopeSet::Part part{type, true, {}};
-    const Json* mine =
-        s.parameters && s.parameters->value.is_object() ? s.parameters->value.find(type) : nullptr;
-    if (mine && !mine->is_object()) {
-      view.report().error("wrong_type", "must be an object, got " + shown(*mine),
-                          s.parameters->where + "/" + type, "write {\"rope_type\": ...}");
-      return RopeSet{};
+    if (*dict && !only_layer_types(view, **dict)) return {};
+  not_read(view, {"rope_scaling"}, " by " + view.class_name() + ": only rope_parameters is",
+           kByLayerType);
+  const auto top = given(view, "rope_theta");
+  return by_type(layer_types, [&](const std::string& type, RopeSet::Part& part) {
+    if (s.parameters && s.parameters->value.find(type)) {
+      const auto dict = dict_of(view, *s.parameters, type, "an object");
+      if (!dict) return false;
+      part.dict = *dict;
     }
-    if (mine) part.dict = dict_of(view, *mine, s.parameters->where + "/" + type, Origin::stated);
-    const Json* theta = held.find(type);
-    const Json* fraction = fractions.find(type);
-    if (!theta || !fraction) continue;
-    if (!part.dict.find("rope_type")) set_default_type(view, part.dict);
-    part.dict.set_default("rope_theta",
-                          top && !top->value.is_null() ? *top : set_by_class(view, *theta));
-    part.dict.set_default("partial_rotary_factor", set_by_class(view, *fraction));
+    const TypeRules* held = rope_rules(view).thetas.find(type);
+    if (!held) {
+      part.dict = {};
+      return true;
+    }
+    part.dict.set_default("rope_type", of_class(view, "default"));
+    part.dict.set_default("rope_theta", top ? *top : of_class(view, held->held));
+    part.dict.set_default("partial_rotary_factor", of_class(view, held->fraction));
     complete(view, part.dict, true);
-    set.parts.push_back(std::move(part));
-  }
-  return set;
+    return true;
+  });
 }
 
 // Cohere Compass: rope_parameters must name every layer type; null is no rotary; keys beside the
 // types are dropped.
 RopeSet named_types(const ConfigView& view, const std::vector<std::string>& layer_types) {
-  RopeSet set;
-  set.nested = true;
   const Stated s = stated_dicts(view);
-  for (const char* key : {"rope_scaling", "rope_theta", "partial_rotary_factor"})
-    not_read(view, key, "only rope_parameters by layer type is");
-  const Json* all =
-      s.parameters && s.parameters->value.is_object() ? &s.parameters->value : nullptr;
-  set.spelling = all ? "rope_parameters" : "";
-  for (const auto& type : layer_types) {
-    const Json* mine = all ? all->find(type) : nullptr;
-    if (!mine) continue;
-    RopeSet::Part part{type, !mine->is_null(), {}};
-    if (part.turns) {
-      if (!mine->is_object()) {
-        view.report().error("wrong_type", "must be an object or null, got " + shown(*mine),
-                            s.parameters->where + "/" + type, "write {\"rope_type\": ...}");
-        return RopeSet{};
-      }
-      part.dict = dict_of(view, *mine, s.parameters->where + "/" + type, Origin::stated);
-      complete(view, part.dict, true);
-    }
-    set.parts.push_back(std::move(part));
-  }
+  not_read(view, {"rope_scaling", "rope_theta", "partial_rotary_factor"},
+           " by " + view.class_name() + ": only rope_parameters by layer type is", kByLayerType);
+  bool fine = true;
+  RopeSet set = by_type(layer_types, [&](const std::string& type, RopeSet::Part& part) {
+    const Json* mine = s.parameters ? s.parameters->value.find(type) : nullptr;
+    part.turns = !(mine && mine->is_null());
+    if (!mine || mine->is_null()) return true;
+    const auto dict = dict_of(view, *s.parameters, type);
+    fine = dict.has_value();
+    if (fine) part.dict = *dict;
+    if (fine) complete(view, part.dict, true);
+    return fine;
+  });
+  if (!fine) return set;
+  set.spelling = s.parameters ? "rope_parameters" : "";
   if (set.parts.empty())
     view.report().error("missing_key",
-                        view.class_name() + " reads rope_parameters by layer type, and none of " +
-                            "the model's layer types has an entry",
+                        message("{} reads rope_parameters by layer type, and none of the model's "
+                                "layer types has an entry",
+                                view.class_name()),
                         view.where("rope_parameters"),
                         "state rope_parameters/full_attention/rope_theta, or null for no rotary");
   return set;
-}
-
-}  // namespace
-
-std::optional<RopeSet> rope_by_layer(const ConfigView& view,
-                                     const std::vector<std::string>& layer_types,
-                                     const std::string& rule) {
-  if (rule == "main_and_compress") return main_and_compress(view, layer_types);
-  if (rule == "lists_of_layers") return lists_of_layers(view, layer_types);
-  if (rule == "thetas_of_kinds") return thetas_of_kinds(view, layer_types);
-  if (rule == "filled_in") return filled_in(view, layer_types);
-  if (rule == "named_types") return named_types(view, layer_types);
-  return std::nullopt;
 }
 
 }  // namespace posenc::hf

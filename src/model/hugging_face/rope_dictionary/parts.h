@@ -1,28 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rules for rope_parameters share (rope_parameters.cpp: the common one; rope_by_class.cpp,
-// rope_by_layer.cpp: those of single classes).
+// What the rules for rope_parameters share; standardise.cpp has the common one.
 #pragma once
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/hugging_face/rope_dictionary/rope_set.h"
 
 namespace posenc::hf {
 
+// What one class makes of its keys: by the name of the table's "rope" rule.
+using RopeRule = RopeSet(const ConfigView&, const std::vector<std::string>& layer_types);
+RopeRule own_keys;                                             // own_keys.cpp
+RopeRule by_layer_type, as_stated, fixed_base, top_level;      // by_class.cpp
+RopeRule main_and_compress, lists_of_layers, thetas_of_kinds;  // by_layer.cpp
+RopeRule filled_in, named_types;                               // by_layer.cpp
+
 // The table's "rope" rule; an empty one when there is none.
 const RopeRules& rope_rules(const ConfigView&);
-// A dictionary of the file at `place`, values with their paths.
-Dict dict_of(const ConfigView&, const Json& object, const std::string& place, Origin);
+// What the class holds.
+Value of_class(const ConfigView&, Json, const std::string& more = "");
+// The base that it holds.
+Value theta_of_class(const ConfigView&);
+// What the file states and is not null.
+std::optional<Value> given(const ConfigView&, std::string_view key);
+// A dictionary of the file, values with their paths; of one layer type in it: none after a finding.
+Dict dict_of(const ConfigView&, const Value& object);
+std::optional<Dict> dict_of(const ConfigView&, const Value& all, const std::string& label,
+                            const char* wanted = "an object or null");
 
-// rope_scaling or rope_parameters as the file has them: an object, or none after a finding.
+// rope_scaling where it scales, rope_parameters where they are an object; none after a finding.
 struct Stated {
   std::optional<Value> scaling, parameters;
 };
 Stated stated_dicts(const ConfigView&);
 // The object that the common rule reads, with the place it came from.
 std::optional<Value> chosen(const ConfigView&, RopeSet&);
-// Which members of it are dictionaries of layer types (or the class's own labels).
+// Which members of it are dictionaries of layer types.
 std::vector<std::string> labels_of(const ConfigView&, const Json& object,
                                    const std::vector<std::string>& layer_types);
 // One part a label; false after a finding.
@@ -38,17 +54,10 @@ std::string plain(const Json&);
 void complete(const ConfigView&, Dict&, bool nested);
 // Whether transformers refuses the type without original_max_position_embeddings.
 bool needs_original(const std::string& rope_type);
-
 // False after a finding: a class that takes layer types only (strict_labels) and finds another key.
-bool only_layer_types(const ConfigView&, const Value& all, const Json& known);
-
-// The set of a class whose rule has a name of its own; none when `rule` is the common one.
-std::optional<RopeSet> rope_by_class(const ConfigView&, const std::vector<std::string>& layer_types,
-                                     const std::string& rule);
-// A class of remote code with keys of its own (rope_own_keys.cpp).
-RopeSet own_keys(const ConfigView&);
-// DeepSeek-V4, Step-3.5, dots3-note, NeoMME, Cohere Compass (rope_by_layer.cpp).
-std::optional<RopeSet> rope_by_layer(const ConfigView&, const std::vector<std::string>& layer_types,
-                                     const std::string& rule);
+bool only_layer_types(const ConfigView&, const Value& all);
+// A warning for each of the keys that the file uses: "KEY is not read" and why.
+void not_read(const ConfigView&, std::initializer_list<std::string_view> keys,
+              const std::string& why, const std::string& fix);
 
 }  // namespace posenc::hf

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/hugging_face/rope_dictionary/rope_set.h"
-
 #include <algorithm>
 
 #include "model/hugging_face/rope_dictionary/parts.h"
-#include "model/hugging_face/rotary_definition/scaling_keys.h"
+#include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::hf {
 
@@ -13,14 +11,40 @@ const RopeRules& rope_rules(const ConfigView& view) {
   return view.rules().rope ? *view.rules().rope : common;
 }
 
-Dict dict_of(const ConfigView& view, const Json& object, const std::string& place, Origin origin) {
+Value of_class(const ConfigView& view, Json value, const std::string& more) {
+  return {std::move(value), Origin::class_default, view.class_name() + more};
+}
+
+Value theta_of_class(const ConfigView& view) {
+  return of_class(view, view.rules().theta);
+}
+
+std::optional<Value> given(const ConfigView& view, std::string_view key) {
+  auto v = view.stated(key);
+  if (v && v->value.is_null()) v.reset();
+  return v;
+}
+
+Dict dict_of(const ConfigView& view, const Value& object) {
   Dict d;
-  for (const auto& [key, value] : object.as_object()) {
-    const std::string at = origin == Origin::stated ? place + "/" + key : place;
+  for (const auto& [key, value] : object.value.as_object()) {
+    const bool stated = object.origin == Origin::stated;
+    const std::string at = stated ? object.where + "/" + key : object.where;
     const bool user = view.report().used.count("\n" + at) != 0;
-    d.set(key, {value, user ? Origin::user : origin, user ? "--assume" : at});
+    d.set(key, {value, user ? Origin::user : object.origin, user ? "--assume" : at});
   }
   return d;
+}
+
+std::optional<Dict> dict_of(const ConfigView& view, const Value& all, const std::string& label,
+                            const char* wanted) {
+  const Json& object = *all.value.find(label);
+  if (object.is_object())
+    return dict_of(
+        view, {object, all.origin, all.where + (all.origin == Origin::stated ? "/" + label : "")});
+  view.report().error("wrong_type", message("must be {}, got {}", wanted, object),
+                      all.where + "/" + label, "write {\"rope_type\": ...}");
+  return std::nullopt;
 }
 
 Stated stated_dicts(const ConfigView& view) {
@@ -29,41 +53,34 @@ Stated stated_dicts(const ConfigView& view) {
     if (!*v || (*v)->value.is_object()) continue;
     if (truthy((*v)->value))
       view.report().error(
-          "wrong_type", "must be an object with rope_type and its keys, got " + shown((*v)->value),
+          "wrong_type",
+          message("must be an object with rope_type and its keys, got {}", (*v)->value),
           (*v)->where, "write {\"rope_type\": ..., ...} or null");
-    if (!(*v)->value.is_null() || truthy((*v)->value)) v->reset();
+    v->reset();
   }
+  if (s.scaling && !truthy(s.scaling->value)) s.scaling.reset();
   return s;
 }
 
-namespace {
-
-// The class has a key of its own for it (GPT-NeoX): the common one is looked at by nobody.
-void common_name_unread(const ConfigView& view, std::string_view common, const std::string& own,
-                        const std::optional<Value>& counts) {
-  const auto v = view.stated(common);
-  if (!v || (counts && counts->value == v->value)) return;
-  view.report().warn("alias_not_read",
-                     std::string(common) + " is " + shown(v->value) + " and is not read by " +
-                         view.class_name() + ", whose key is " + own +
-                         (counts ? " (" + shown(counts->value) + ")" : ", which the file lacks"),
-                     v->where, "rename the key");
+void not_read(const ConfigView& view, std::initializer_list<std::string_view> keys,
+              const std::string& why, const std::string& fix) {
+  for (const std::string_view key : keys)
+    if (const auto v = view.stated(key); v && truthy(v->value))
+      view.report().warn("key_ignored", message("{} is not read{}", key, why), v->where, fix);
 }
 
-// The class's own name of theta or of the fraction; none when it has the common one.
-std::optional<std::string> own_key(const ConfigView& view, std::string_view of) {
-  const std::optional<OwnKeys>& keys = view.rules().keys;
-  const std::string name = !keys ? "" : of == "theta" ? keys->theta : keys->partial;
-  return name.empty() ? std::nullopt : std::optional<std::string>(name);
-}
-
-}  // namespace
-
-Value theta_outside(const ConfigView& view) {
-  const auto own = own_key(view, "theta");
-  const auto v = view.stated(own ? *own : "rope_theta");
-  if (own) common_name_unread(view, "rope_theta", *own, v);
-  return v ? *v : Value{view.rules().theta, Origin::class_default, view.class_name()};
+bool only_layer_types(const ConfigView& view, const Value& all) {
+  if (!view.rules().strict_labels) return true;
+  for (const auto& [key, value] : all.value.as_object())
+    if (!rope_rules(view).thetas.find(key)) {
+      view.report().error(
+          "wrong_type",
+          message("{} takes rope_parameters by layer type only: {} is refused on loading",
+                  view.class_name(), key),
+          all.where + "/" + key, "move it into full_attention, sliding_attention");
+      return false;
+    }
+  return true;
 }
 
 std::string plain(const Json& j) {
@@ -71,7 +88,27 @@ std::string plain(const Json& j) {
   return whole ? std::to_string(*whole) : shown(j);
 }
 
+bool needs_original(const std::string& type) {
+  const ScalingType* t = scaling_type(type);
+  return t && t->find("original_max_position_embeddings");
+}
+
 namespace {
+
+// The key at the top level, under the class's own name where it has one (GPT-NeoX): then the common
+// one is looked at by nobody.
+std::optional<Value> outside(const ConfigView& view, std::string_view common,
+                             const std::string& own) {
+  const auto counts = view.stated(own.empty() ? common : own);
+  const auto v = own.empty() ? std::nullopt : view.stated(common);
+  if (v && !(counts && counts->value == v->value))
+    view.report().warn("alias_not_read",
+                       message("{} is {} and is not read by {}, whose key is {}{}", common,
+                               v->value, view.class_name(), own,
+                               counts ? message(" ({})", counts->value) : ", which the file lacks"),
+                       v->where, "rename the key");
+  return counts;
+}
 
 // 500000 and 500000.0 are one number.
 bool same(const Json& a, const Json& b) {
@@ -88,27 +125,24 @@ Json type_said(const Json& object) {
 // Of both dictionaries each value counts that a reader of that dictionary would take, the theta
 // beside it too.
 void compare_spellings(const ConfigView& view, const Stated& s) {
-  if (!s.scaling || !s.parameters || !truthy(s.scaling->value) || !truthy(s.parameters->value))
-    return;
+  if (!s.scaling || !s.parameters || !truthy(s.parameters->value)) return;
   const Json &taken = s.scaling->value, &dropped = s.parameters->value;
-  std::string differ;
-  const auto differs = [&](const std::string& what) {
-    differ += (differ.empty() ? "" : ", ") + what;
+  std::vector<std::string> differ;
+  const auto compared = [](const std::string& key) {
+    return key != "rope_theta" && key != "rope_type" && key != "type";
   };
-  if (!same(type_said(taken), type_said(dropped))) differs("rope_type");
-  for (const auto& [key, value] : dropped.as_object()) {
-    if (key == "rope_theta" || key == "rope_type" || key == "type") continue;
-    if (const Json* other = taken.find(key); !other || !same(*other, value)) differs(key);
-  }
+  if (!same(type_said(taken), type_said(dropped))) differ.push_back("rope_type");
+  for (const auto& [key, value] : dropped.as_object())
+    if (const Json* other = taken.find(key); compared(key) && !(other && same(*other, value)))
+      differ.push_back(key);
   for (const auto& [key, value] : taken.as_object())
-    if (key != "rope_theta" && key != "rope_type" && key != "type" && !dropped.find(key))
-      differs(key);
+    if (compared(key) && !dropped.find(key)) differ.push_back(key);
   const Json *inside = taken.find("rope_theta"), *lost = dropped.find("rope_theta");
   if (inside || lost) {
-    const Json outside = theta_outside(view).value;
-    const Json counts = inside ? *inside : outside, other = lost ? *lost : outside;
+    const Json beside = theta_outside(view).value;
+    const Json counts = inside ? *inside : beside, other = lost ? *lost : beside;
     if (!same(counts, other))
-      differs("rope_theta (" + plain(counts) + " and " + plain(other) + ")");
+      differ.push_back(message("rope_theta ({} and {})", plain(counts), plain(other)));
   }
   const std::string both =
       "the file has rope_scaling and rope_parameters; transformers takes "
@@ -117,64 +151,26 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
     view.report().note("both_spellings", both + ". Here they agree", view.where("rope_scaling"),
                        "keep one of them");
   else
-    view.report().warn("both_spellings", both + ". They differ in " + differ,
+    view.report().warn("both_spellings", both + ". They differ in " + listed(differ),
                        view.where("rope_scaling"));
 }
 
 std::optional<Value> fraction_outside(const ConfigView& view) {
-  if (const Json& forced = rope_rules(view).partial_forced; !forced.is_null())
-    return Value{forced, Origin::class_default, view.class_name()};
-  const auto own = own_key(view, "partial");
-  const auto v = view.stated(own ? *own : "partial_rotary_factor");
-  if (own) common_name_unread(view, "partial_rotary_factor", *own, v);
-  if (v && (own || !v->value.is_null())) return v;
+  const RopeRules& rule = rope_rules(view);
+  if (!rule.partial_forced.is_null()) return of_class(view, rule.partial_forced);
+  const std::string own = view.rules().keys ? view.rules().keys->partial : "";
+  const auto v = outside(view, "partial_rotary_factor", own);
+  if (v && (!own.empty() || !v->value.is_null())) return v;
   if (v) return std::nullopt;  // null stands in the place of the class's fraction, and is dropped
   // MiniMax-M2: rotary_dim / head_dim
-  if (const std::string& from = rope_rules(view).partial_from; !from.empty())
-    if (auto width = view.integer(from, 1, 65536))
+  if (!rule.partial_from.empty())
+    if (auto width = view.integer(rule.partial_from, 1, 65536))
       if (auto head = view.integer("head_dim", 1, 65536))
-        return Value{static_cast<double>(width->value) / static_cast<double>(head->value),
-                     Origin::derived, width->where + " / head_dim"};
-  if (const Json& held = view.rules().fraction; !held.is_null())
-    return Value{held, Origin::class_default, view.class_name()};
+        return derived(static_cast<double>(width->value) / static_cast<double>(head->value),
+                       width->where + " / head_dim");
+  if (const Json& held = view.rules().fraction; !held.is_null()) return of_class(view, held);
   return std::nullopt;
 }
-
-// What stands in for a missing original_max_position_embeddings.
-std::optional<Value> maximum_as_original(const ConfigView& view) {
-  const auto v = view.value("max_position_embeddings");
-  if (!v || v->value.is_null()) return std::nullopt;
-  return Value{v->value, v->origin == Origin::user ? Origin::user : Origin::derived,
-               "max_position_embeddings (" + v->where + ") stands in"};
-}
-
-}  // namespace
-
-bool needs_original(const std::string& type) {
-  const ScalingType* t = scaling_type(type);
-  return t && t->find("original_max_position_embeddings");
-}
-
-void complete(const ConfigView& view, Dict& d, bool nested) {
-  const Value* type = d.find("type");
-  d.set_default("rope_type",
-                type ? *type : Value{"default", Origin::class_default, view.class_name()});
-  const auto name = rope_type(d);
-  if (!name || !needs_original(*name)) return;
-  if (!nested) {
-    auto outside = view.stated("original_max_position_embeddings");
-    if (!outside && rope_rules(view).fixed_original)
-      outside = view.value("original_max_position_embeddings");
-    if (outside) {
-      d.set("original_max_position_embeddings", *outside);
-      return;
-    }
-  }
-  if (auto stand_in = maximum_as_original(view))
-    d.set_default("original_max_position_embeddings", *stand_in);
-}
-
-namespace {
 
 void rename_type(const ConfigView& view, Dict& d, const NameMap& names) {
   const auto name = rope_type(d);
@@ -183,136 +179,57 @@ void rename_type(const ConfigView& view, Dict& d, const NameMap& names) {
   const Value* old = d.find("rope_type") ? d.find("rope_type") : d.find("type");
   if (*name == "yarn" && (d.find("short_factor") || d.find("long_factor")))
     view.report().note("yarn_with_lists",
-                       "rope_type yarn with lists is " + *to + " for " + view.class_name() +
-                           "; other classes compute YaRN and ignore the lists",
+                       message("rope_type yarn with lists is {} for {}; other classes compute YaRN "
+                               "and ignore the lists",
+                               *to, view.class_name()),
                        old->where, "write rope_type " + *to);
-  d.set("rope_type",
-        {*to, Origin::derived, old->where + " (" + *name + " means " + *to + " here)"});
+  d.set("rope_type", derived(*to, message("{} ({} means {} here)", old->where, *name, *to)));
 }
-
-}  // namespace
-
-std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
-                                   const std::vector<std::string>& layer_types) {
-  // Only a class that has layer types reads nested dictionaries.
-  const bool typed =
-      view.rules().typed && (!view.rules().labels_if_typed || view.stated("layer_types"));
-  std::vector<std::string> known = typed ? layer_types : std::vector<std::string>{};
-  for (const std::string& label : rope_rules(view).labels) known.push_back(label);
-  std::vector<std::string> found;
-  for (const auto& [key, value] : object.as_object())
-    if (std::find(known.begin(), known.end(), key) != known.end()) found.push_back(key);
-  return found;
-}
-
-std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
-  const Stated s = stated_dicts(view);
-  compare_spellings(view, s);
-  if (rope_rules(view).ignores_scaling && s.scaling && truthy(s.scaling->value)) {
-    view.report().warn("key_ignored", "rope_scaling is not read by " + view.class_name(),
-                       s.scaling->where, "write rope_parameters");
-  } else if (s.scaling && truthy(s.scaling->value)) {
-    set.spelling = "rope_scaling";
-    return s.scaling;
-  }
-  if (s.parameters && s.parameters->value.is_object()) {
-    set.spelling = "rope_parameters";
-    return s.parameters;
-  }
-  if (const Json& held = view.rules().rope_parameters; !held.is_null()) {
-    set.spelling = "class";
-    return Value{held, Origin::class_default, view.class_name()};
-  }
-  return std::nullopt;
-}
-
-bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
-                const std::vector<std::string>& labels) {
-  set.nested = true;
-  for (const auto& label : labels) {
-    const Json& object = *all.value.find(label);
-    RopeSet::Part part{label, true, {}};
-    if (object.is_null()) {
-      part.turns = false;
-    } else if (!object.is_object()) {
-      view.report().error("wrong_type", "must be an object or null, got " + shown(object),
-                          all.where + "/" + label, "write {\"rope_type\": ...}");
-      return false;
-    } else {
-      part.dict = dict_of(
-          view, object, all.where + (all.origin == Origin::stated ? "/" + label : ""), all.origin);
-    }
-    set.parts.push_back(std::move(part));
-  }
-  for (const auto& [key, value] : all.value.as_object())
-    if (std::find(labels.begin(), labels.end(), key) == labels.end() &&
-        all.origin == Origin::stated && key != "rope_theta" && key != "rope_type")
-      view.report().warn("key_ignored",
-                         key + " stands beside the layer types and is not read there",
-                         all.where + "/" + key, "move it into each layer type");
-  return true;
-}
-
-namespace {
 
 // The value inside the dictionary wins over the one beside it.
-void stated_twice(const ConfigView& view, const Dict& d, std::string_view key, const Value& outside,
+void stated_twice(const ConfigView& view, const Dict& d, std::string_view key, const Value& beside,
                   const char* code) {
   const Value* inside = d.find(key);
-  if (!inside || inside->origin != Origin::stated || outside.origin != Origin::stated ||
-      same(inside->value, outside.value))
-    return;
-  view.report().warn(code,
-                     std::string(key) + " is " + plain(inside->value) + " inside and " +
-                         plain(outside.value) + " beside: the inner one counts",
-                     outside.where, "keep the one that is right");
+  if (inside && inside->origin == Origin::stated && beside.origin == Origin::stated &&
+      !same(inside->value, beside.value))
+    view.report().warn(code,
+                       message("{} is {} inside and {} beside: the inner one counts", key,
+                               plain(inside->value), plain(beside.value)),
+                       beside.where, "keep the one that is right");
 }
-
-}  // namespace
-
-void theta_beside(const ConfigView& view, RopeSet::Part& part, const Value& outside) {
-  if (outside.origin != Origin::stated && outside.origin != Origin::user) return;
-  part.theta_beside = true;
-  stated_twice(view, part.dict, "rope_theta", outside, "both_spellings");
-}
-
-namespace {
 
 // A class without layer types takes a dictionary by layer type for a flat one: its thetas and
 // scalings are lost, also beside a list of layer_types.
 void lost_theta(const ConfigView& view, const Value& all, const Value& theta) {
-  for (const auto& [key, inner] : all.value.as_object()) {
-    const Json* lost = inner.is_object() ? inner.find("rope_theta") : nullptr;
-    if (!lost || all.value.find("rope_theta")) continue;
-    view.report().warn(
-        "theta_lost_v5",
-        "rope_theta " + plain(*lost) + " stands under " + key + ", and " + view.class_name() +
-            " keeps one set of rope_parameters for all layers: " + plain(theta.value) +
-            " counts, and the scaling there does nothing",
-        all.where + "/" + key + "/rope_theta", "state rope_parameters flat",
-        theta.value.is_number() ? std::optional<double>(theta.value.as_number()) : std::nullopt);
-  }
+  if (all.value.find("rope_theta")) return;
+  for (const auto& [key, inner] : all.value.as_object())
+    if (const Json* lost = inner.find("rope_theta"))
+      view.report().warn(
+          "theta_lost_v5",
+          message("rope_theta {} stands under {}, and {} keeps one set of rope_parameters for all "
+                  "layers: {} counts, and the scaling there does nothing",
+                  plain(*lost), key, view.class_name(), plain(theta.value)),
+          all.where + "/" + key + "/rope_theta", "state rope_parameters flat",
+          theta.value.is_number() ? std::optional<double>(theta.value.as_number()) : std::nullopt);
 }
 
 RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types) {
   RopeSet set;
+  const RopeRules& rule = rope_rules(view);
   const auto all = chosen(view, set);
   const auto labels = all ? labels_of(view, all->value, layer_types) : std::vector<std::string>{};
   if (!labels.empty() && view.rules().flat_only) {
     view.report().error("wrong_type",
-                        view.class_name() +
-                            " keeps one set of rope_parameters for all layers, and "
-                            "transformers fails on one by layer type",
+                        message("{} keeps one set of rope_parameters for all layers, and "
+                                "transformers fails on one by layer type",
+                                view.class_name()),
                         all->where, "state rope_type and its keys in rope_parameters itself");
     return set;
   }
-  if (!labels.empty()) {
-    if (!add_nested(view, set, *all, labels)) return set;
-  } else {
-    Dict d;
-    if (all) d = dict_of(view, all->value, all->where, all->origin);
-    set.parts.push_back({"", true, std::move(d)});
-  }
+  if (labels.empty())
+    set.parts.push_back({"", true, all ? dict_of(view, *all) : Dict{}});
+  else if (!add_nested(view, set, *all, labels))
+    return set;
   const Value theta = theta_outside(view);
   if (labels.empty() && all) lost_theta(view, *all, theta);
   const auto fraction = fraction_outside(view);
@@ -324,16 +241,101 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
       stated_twice(view, part.dict, "partial_rotary_factor", *fraction, "partial_conflict");
       part.dict.set_default("partial_rotary_factor", *fraction);
     }
-    rename_type(view, part.dict, rope_rules(view).rename);
+    rename_type(view, part.dict, rule.rename);
     complete(view, part.dict, set.nested);
-    rename_type(view, part.dict, rope_rules(view).rename_late);
-    for (const auto& [from, to] : rope_rules(view).aliases.pairs)
+    rename_type(view, part.dict, rule.rename_late);
+    for (const auto& [from, to] : rule.aliases.pairs)
       if (const Value* v = part.dict.find(from)) part.dict.set_default(to, *v);
   }
   return set;
 }
 
+RopeSet refused(const ConfigView& view, const std::vector<std::string>&) {
+  view.report().error("layout_not_covered",
+                      message("positions of {} cannot be written here: {}", view.class_name(),
+                              rope_rules(view).why),
+                      view.where("model_type"), rope_rules(view).mend);
+  return {};
+}
+
 }  // namespace
+
+Value theta_outside(const ConfigView& view) {
+  const auto v = outside(view, "rope_theta", view.rules().keys ? view.rules().keys->theta : "");
+  return v ? *v : theta_of_class(view);
+}
+
+void theta_beside(const ConfigView& view, RopeSet::Part& part, const Value& beside) {
+  if (beside.origin != Origin::stated && beside.origin != Origin::user) return;
+  part.theta_beside = true;
+  stated_twice(view, part.dict, "rope_theta", beside, "both_spellings");
+}
+
+void complete(const ConfigView& view, Dict& d, bool nested) {
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  const Value* type = d.find("type");
+  d.set_default("rope_type", type ? *type : of_class(view, "default"));
+  const auto name = rope_type(d);
+  if (!name || !needs_original(*name)) return;
+  if (!nested) {
+    auto beside = view.stated(kOriginal);
+    if (!beside && rope_rules(view).fixed_original) beside = view.value(kOriginal);
+    if (beside) {
+      d.set(kOriginal, *beside);
+      return;
+    }
+  }
+  if (const auto v = view.value("max_position_embeddings"); v && !v->value.is_null())
+    d.set_default(kOriginal, {v->value, v->origin == Origin::user ? v->origin : Origin::derived,
+                              message("max_position_embeddings ({}) stands in", v->where)});
+}
+
+std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
+                                   const std::vector<std::string>& layer_types) {
+  std::vector<std::string> found;
+  // Only a class that has layer types reads nested dictionaries.
+  if (!view.rules().typed || (view.rules().labels_if_typed && !view.stated("layer_types")))
+    return found;
+  for (const auto& [key, value] : object.as_object())
+    if (contains(layer_types, key)) found.push_back(key);
+  return found;
+}
+
+std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
+  const Stated s = stated_dicts(view);
+  compare_spellings(view, s);
+  if (s.scaling && !rope_rules(view).ignores_scaling) {
+    set.spelling = "rope_scaling";
+    return s.scaling;
+  }
+  if (s.scaling)
+    not_read(view, {"rope_scaling"}, " by " + view.class_name(), "write rope_parameters");
+  if (s.parameters) {
+    set.spelling = "rope_parameters";
+    return s.parameters;
+  }
+  if (view.rules().rope_parameters.is_null()) return std::nullopt;
+  set.spelling = "class";
+  return of_class(view, view.rules().rope_parameters);
+}
+
+bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
+                const std::vector<std::string>& labels) {
+  set.nested = true;
+  for (const auto& label : labels) {
+    const bool null = all.value.find(label)->is_null();
+    auto dict = null ? Dict{} : dict_of(view, all, label);
+    if (!dict) return false;
+    set.parts.push_back({label, !null, std::move(*dict)});
+  }
+  for (const auto& [key, value] : all.value.as_object())
+    if (all.origin == Origin::stated && !contains(labels, key) && key != "rope_theta" &&
+        key != "rope_type")
+      view.report().warn("key_ignored",
+                         key + " stands beside the layer types and is not read there",
+                         all.where + "/" + key, "move it into each layer type");
+  return true;
+}
 
 const RopeSet::Part* RopeSet::find(const std::string& layer_type) const {
   for (const Part& p : parts)
@@ -349,9 +351,21 @@ std::optional<std::string> rope_type(const Dict& d) {
 }
 
 RopeSet standardise_rope(const ConfigView& view, const std::vector<std::string>& layer_types) {
-  const std::string& rule = rope_rules(view).rule;
-  const std::string name = rule.empty() ? "flat" : rule;
-  if (auto own = rope_by_class(view, layer_types, name)) return std::move(*own);
+  static constexpr std::pair<std::string_view, RopeRule*> kRules[] = {
+      {"own_keys", own_keys},
+      {"by_layer_type", by_layer_type},
+      {"as_stated", as_stated},
+      {"fixed_base", fixed_base},
+      {"top_level", top_level},
+      {"main_and_compress", main_and_compress},
+      {"lists_of_layers", lists_of_layers},
+      {"thetas_of_kinds", thetas_of_kinds},
+      {"filled_in", filled_in},
+      {"named_types", named_types},
+      {"refused", refused},
+  };
+  for (const auto& [name, rule] : kRules)
+    if (name == rope_rules(view).rule) return rule(view, layer_types);
   return flat(view, layer_types);
 }
 

@@ -6,38 +6,46 @@
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::hf {
+namespace {
 
+constexpr const char* kRatio = "max_position_embeddings / original_max_position_embeddings";
+constexpr const char* kGains[] = {"short_mscale", "long_mscale"};
 // PhiMoE's forward makes its frequencies anew without a length: the long list never counts, and
 // only the gain switches (transformers 5.23, modeling_phimoe.py).
 constexpr const char* kOneList = "the forward takes short_factor at every length";
 
+}  // namespace
+
 bool RotaryWriter::longrope() {
   out_.encoding.begin("longrope");
-  const Json* rule = view_.entry().find("rope");
-  const bool gains = rule && rule->find("mscales");
+  const bool gains = rules().mscales, at_once = rules().table_at_once;
   const bool fine = !gains || states_gains();
   const auto shorter = take("short_factor");
   const auto longer = take("long_factor");
   const auto original =
       old_name_lacks_original() ? std::nullopt : take("original_max_position_embeddings");
   if (!fine || !shorter || !longer || !original) {
-    if (!gains && !(rule && rule->find("table_at_once"))) (void)longrope_factor(original);
+    if (!gains && !at_once) (void)longrope_factor(original);
     return false;
   }
   field("short_factor", *shorter);
-  field("long_factor", gains ? Value{shorter->value, Origin::derived, kOneList} : *longer);
+  field("long_factor", gains ? derived(shorter->value, kOneList) : *longer);
   field("original_context", *original);
   out_.original_context = original->value.as_integer();
-  if (rule && rule->find("table_at_once")) return longrope_of_table(original->value.as_integer());
+  if (at_once) return longrope_of_table(*out_.original_context);
   field("switch_rule", {"per_call", Origin::class_default, "transformers decides at every call"});
-  if (gains) return longrope_of_gains();
-  return longrope_factor(original);
+  if (!gains) return longrope_factor(original);
+  for (const char* key : kGains) {
+    const auto gain = number({key, key});
+    if (!gain) return false;
+    field(key, *gain);
+  }
+  return true;
 }
 
 bool RotaryWriter::longrope_factor(const std::optional<Value>& original) {
   auto factor = take("factor");
-  const Value *stated = dict_.find("factor"), *gain = dict_.find("attention_factor");
-  bool fine = factor || !stated || stated->value.is_null();
+  bool fine = factor || absent("factor");
   if (factor) {
     check_factor(*factor);
     if (original) check_ratio(*factor, *original);
@@ -45,24 +53,19 @@ bool RotaryWriter::longrope_factor(const std::optional<Value>& original) {
     const auto longest = view_.integer("max_position_embeddings", 1, kUnbounded / 4, true);
     fine = longest && original;
     if (fine)
-      factor = Value{static_cast<double>(longest->value) / original->value.as_number(),
-                     Origin::derived, "max_position_embeddings / original_max_position_embeddings"};
+      factor = derived(static_cast<double>(longest->value) / original->value.as_number(), kRatio);
   }
   if (factor) field("factor", *factor);
-  const auto a = take("attention_factor");
-  if (a) field("attention_factor", *a);
-  return fine && (a || !gain || gain->value.is_null());
+  return take_optional("attention_factor") && fine;
 }
 
 bool RotaryWriter::states_gains() {
-  for (const char* key : {"short_mscale", "long_mscale"})
-    if (const Value* v = dict_.find(key); !v || !v->value.is_number()) {
-      report().error(v ? "wrong_type" : "missing_key",
-                     std::string(key) + " must be a number: " + view_.class_name() +
-                         " refuses longrope without it" + (v ? ", got " + shown(v->value) : ""),
-                     v ? v->where : place(key), "state short_mscale and long_mscale");
-      return false;
-    }
+  for (const char* key : kGains)
+    if (const Value* v = dict_.find(key); !v || !v->value.is_number())
+      return report().error(v ? "wrong_type" : "missing_key",
+                            message("{} must be a number: {} refuses longrope without it{}", key,
+                                    view_.class_name(), v ? message(", got {}", v->value) : ""),
+                            v ? v->where : place(key), "state short_mscale and long_mscale");
   return true;
 }
 
@@ -77,21 +80,12 @@ bool RotaryWriter::old_name_lacks_original() {
     return false;
   const std::string renamed = type->where.substr(type->where.rfind('(') + 1);
   report().error("missing_key",
-                 "rope_type " + renamed.substr(0, renamed.rfind(')')) +
-                     ", and under that name transformers 5 fails on loading: it looks for "
-                     "original_max_position_embeddings inside the dictionary only",
+                 message("rope_type {}, and under that name transformers 5 fails on loading: it "
+                         "looks for original_max_position_embeddings inside the dictionary only",
+                         renamed.substr(0, renamed.rfind(')'))),
                  place("original_max_position_embeddings"),
                  "write rope_type longrope, which takes the one beside it too, or --assume "
                  "longrope.original_context=VALUE");
-  return true;
-}
-
-bool RotaryWriter::longrope_of_gains() {
-  for (const char* key : {"short_mscale", "long_mscale"}) {
-    const auto gain = number({key, key});
-    if (!gain) return false;
-    field(key, *gain);
-  }
   return true;
 }
 
@@ -100,16 +94,14 @@ bool RotaryWriter::longrope_of_gains() {
 bool RotaryWriter::longrope_of_table(Index original) {
   const auto longest = view_.integer("max_position_embeddings", 1, kUnbounded / 4, true);
   if (!longest) return false;
-  const bool over = longest->value > original;
-  field("switch_rule", {over ? "always_long" : "per_call", Origin::derived,
-                        "the table is made for max_position_embeddings at once"});
+  field("switch_rule", derived(longest->value > original ? "always_long" : "per_call",
+                               "the table is made for max_position_embeddings at once"));
   const double ratio = static_cast<double>(longest->value) / static_cast<double>(original);
-  field("factor",
-        {ratio, Origin::derived, "max_position_embeddings / original_max_position_embeddings"});
+  field("factor", derived(ratio, kRatio));
   if (ratio < 1)
     field("attention_factor",
-          {std::sqrt(1 + std::log(ratio) / std::log(static_cast<double>(original))),
-           Origin::derived, "sqrt(1 + ln(factor) / ln(original_max_position_embeddings))"});
+          derived(std::sqrt(1 + std::log(ratio) / std::log(static_cast<double>(original))),
+                  "sqrt(1 + ln(factor) / ln(original_max_position_embeddings))"));
   return true;
 }
 

@@ -1,30 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scaling of a RotaryWriter: what transformers' ROPE_INIT_FUNCTIONS take from a dictionary.
+#include <algorithm>
+
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::hf {
+namespace {
 
-bool RotaryWriter::scaling() {
-  if (out_.type == "default") {
-    out_.where = view_.class_name();
-    return true;
-  }
-  const Value* type = dict_.find("rope_type");
-  out_.where = type ? type->where : view_.class_name();
-  if (type_->read) return (this->*type_->read)();
-  return read_rows();
+// A number that the file may leave out, or null.
+ScalingKey optional(std::string_view key, std::string_view field, double above = 0) {
+  return {key, field, KeyKind::number, false, above};
+}
+
+}  // namespace
+
+const std::vector<ScalingType>& scaling_types() {
+  using W = RotaryWriter;
+  const ScalingKey factor{"factor", "factor"},
+      ratio = optional("factor", "factor"),
+      original{"original_max_position_embeddings", "original_context", KeyKind::whole},
+      gain = optional("attention_factor", "attention_factor");
+  static const std::vector<ScalingType> types = {
+      {.type = "default", .keys = {}, .pair_by_pair = true},
+      {.type = "linear", .keys = {factor}, .pair_by_pair = true},
+      {.type = "dynamic", .keys = {factor}, .read = &W::dynamic, .takes_head_dim = true},
+      {.type = "yarn",
+       .keys = {factor,
+                original,
+                gain,
+                optional("beta_fast", "beta_fast"),
+                optional("beta_slow", "beta_slow"),
+                optional("mscale", "mscale"),
+                optional("mscale_all_dim", "mscale_all_dim"),
+                {"truncate", "truncate", KeyKind::other, false}},
+       .read = &W::yarn,
+       .takes_head_dim = true},
+      {.type = "llama3",
+       .keys = {factor,
+                {"low_freq_factor", "low_freq_factor"},
+                {"high_freq_factor", "high_freq_factor"},
+                original},
+       .check = &W::check_llama3,
+       .pair_by_pair = true},
+      {.type = "longrope",
+       .keys = {{"short_factor", "short_factor", KeyKind::list},
+                {"long_factor", "long_factor", KeyKind::list},
+                original,
+                ratio,
+                gain},
+       .read = &W::longrope,
+       .takes_head_dim = true,
+       .pair_by_pair = true},
+      {.type = "proportional",
+       .keys = {ratio, optional("partial_rotary_factor", "fraction", -1e-300)},
+       .read = &W::proportional},
+      {.type = "ntk",
+       .keys = {factor, optional("mixed_b", "mixed_b")},
+       .read = &W::ntk,
+       .own_keys = true},
+      {.type = "qwen_dynamic",
+       .keys = {{"trained_length", "trained_length", KeyKind::whole}},
+       .check = &W::hold_length,
+       .own_keys = true},
+  };
+  return types;
+}
+
+const ScalingType* scaling_type(std::string_view rope_type) {
+  for (const ScalingType& t : scaling_types())
+    if (t.type == rope_type) return &t;
+  return nullptr;
+}
+
+const ScalingKey* ScalingType::find(std::string_view key) const {
+  const auto at =
+      std::find_if(keys.begin(), keys.end(), [key](const ScalingKey& k) { return k.key == key; });
+  return at == keys.end() ? nullptr : &*at;
 }
 
 // All keys are looked at, so that all that is wrong is said. A whole number is a trained length.
-bool RotaryWriter::read_rows() {
-  out_.encoding.begin(type_->scaling);
+bool RotaryWriter::scaling() {
+  const Value* type = dict_.find("rope_type");
+  const bool scaled = out_.type != "default";
+  out_.where = type && scaled ? type->where : view_.class_name();
+  if (!scaled) return true;
+  if (type_->read) return (this->*type_->read)();
+  out_.encoding.begin(out_.type);
   Dict fields;
   bool fine = true;
   for (const ScalingKey& k : type_->keys) {
     const auto v = read(k);
     if (v) fields.set(k.field, *v);
-    const Value* given = dict_.find(k.key);
-    fine = fine && (v || (!k.required && (!given || given->value.is_null())));
+    fine = fine && (v || (!k.required && absent(k.key)));
   }
   if (const Value* factor = fields.find("factor")) check_factor(*factor);
   if (!fine) return false;
@@ -40,27 +107,25 @@ bool RotaryWriter::read_rows() {
 void RotaryWriter::check_factor(const Value& v) {
   const double f = v.value.as_number();
   if (f < 1)
-    report().warn(
-        "factor_below_one",
-        "factor " + number_text(f) + " is below 1: it would shorten the context, not stretch it",
-        v.where, f);
+    report().warn("factor_below_one",
+                  message("factor {} is below 1: it would shorten the context, not stretch it", f),
+                  v.where, f);
 }
 
 // dynamic NTK: base' = base ((s n / M - (s - 1))^(d / (d - 2)), n the longest row of the call and
 // M max_position_embeddings. HunYuan's alpha makes it static.
 bool RotaryWriter::dynamic() {
   const Value* alpha = dict_.find("alpha");
-  if (alpha && truthy(alpha->value) && view_.class_name().rfind("HunYuan", 0) == 0) {
+  fixed_alpha_ = rules().alpha && alpha && truthy(alpha->value);
+  if (fixed_alpha_) {
     out_.encoding.begin("ntk");
-    fixed_alpha_ = true;
     const auto a = number({"alpha", "factor"});
-    const bool stated = dict_.find("factor") != nullptr;
-    if (!stated)
-      report().error("missing_key",
-                     "rope_type dynamic needs factor, which counts for nothing beside alpha: "
-                     "transformers refuses the file",
-                     place("factor"), "state factor 1.0");
-    if (!a || !stated) return false;
+    if (!dict_.find("factor"))
+      return report().error("missing_key",
+                            "rope_type dynamic needs factor, which counts for nothing beside "
+                            "alpha: transformers refuses the file",
+                            place("factor"), "state factor 1.0");
+    if (!a) return false;
     field("factor", *a);
     field("formula", {"alpha", Origin::class_default, view_.class_name() + " reads alpha"});
     return true;
@@ -87,20 +152,19 @@ void RotaryWriter::hold_length(const Dict&) {
 bool RotaryWriter::ntk() {
   out_.encoding.begin("ntk");
   const auto factor = take("factor");
-  const Value* b = dict_.find("mixed_b");
-  const bool mixes = b && !b->value.is_null();
+  const bool mixes = !absent("mixed_b");
   const auto exponent = mixes ? take("mixed_b") : std::nullopt;
   if (!factor || (mixes && !exponent)) return false;
-  if (factor->value.as_number() < 1) {
-    report().error("factor_below_one",
-                   "factor must be 1 or more, got " + shown(factor->value) + ": below it " +
-                       view_.class_name() + " scales long texts only",
-                   factor->where, factor->value.as_number());
-    return false;
-  }
+  if (factor->value.as_number() < 1)
+    return report().error("factor_below_one",
+                          message("factor must be 1 or more, got {}: below it {} scales long texts "
+                                  "only",
+                                  factor->value, view_.class_name()),
+                          factor->where, factor->value.as_number());
   field("factor", *factor);
-  field("formula", {mixes ? "mixed" : "fixed", Origin::derived,
-                    mixes ? b->where : view_.class_name() + ": no mixed_b is stated"});
+  field("formula",
+        derived(mixes ? "mixed" : "fixed", mixes ? dict_.find("mixed_b")->where
+                                                 : view_.class_name() + ": no mixed_b is stated"));
   if (mixes) field("mixed_b", *exponent);
   return true;
 }
@@ -109,79 +173,70 @@ void RotaryWriter::check_ratio(const Value& factor, const Value& original) {
   const auto longest = view_.value("max_position_embeddings");
   if (!longest || !longest->value.is_number()) return;
   const double ratio = longest->value.as_number() / original.value.as_number();
-  if (ratio == factor.value.as_number() || ratio == 1) return;
-  report().warn("factor_not_ratio",
-                "factor is " + number_text(factor.value.as_number()) +
-                    ", and max_position_embeddings / original_max_position_embeddings is " +
-                    number_text(ratio) + "; the factor counts",
-                factor.where, "make them agree: other programs take the ratio", ratio);
+  if (ratio != factor.value.as_number() && ratio != 1)
+    report().warn("factor_not_ratio",
+                  message("factor is {}, and max_position_embeddings / "
+                          "original_max_position_embeddings is {}; the factor counts",
+                          factor.value.as_number(), ratio),
+                  factor.where, "make them agree: other programs take the ratio", ratio);
 }
 
 void RotaryWriter::check_llama3(const Dict& fields) {
-  const Value *low = fields.find("low_freq_factor"), *high = fields.find("high_freq_factor");
-  const Value* original = fields.find("original_context");
-  const double ramp = high->value.as_number() - low->value.as_number();
-  const bool scout = ramp == 0 && view_.class_name() == "Llama4TextConfig";
+  const Value &low = *fields.find("low_freq_factor"), &high = *fields.find("high_freq_factor");
+  const Value& original = *fields.find("original_context");
+  const double ramp = high.value.as_number() - low.value.as_number();
+  const bool published = ramp == 0 && rules().step;
   if (ramp <= 0)
-    report().add(scout ? Severity::note : Severity::warning, "range_reversed",
-                 "high_freq_factor " + shown(high->value) + " is not above low_freq_factor " +
-                     shown(low->value) +
-                     (ramp == 0 ? ": the ramp is a step" : ": there is no ramp, frequencies jump"),
-                 high->where,
-                 scout ? "nothing to do: Llama-4-Scout is published so"
-                       : "Llama-3.1 has low_freq_factor 1 and high_freq_factor 4",
-                 ramp);
+    report().add(
+        published ? Severity::note : Severity::warning, "range_reversed",
+        message("high_freq_factor {} is not above low_freq_factor {}{}", high.value, low.value,
+                ramp == 0 ? ": the ramp is a step" : ": there is no ramp, frequencies jump"),
+        high.where,
+        published ? "nothing to do: Llama-4-Scout is published so"
+                  : "Llama-3.1 has low_freq_factor 1 and high_freq_factor 4",
+        ramp);
   const auto longest = view_.value("max_position_embeddings");
   if (longest && longest->value.is_number() &&
-      original->value.as_number() >= longest->value.as_number())
+      original.value.as_number() >= longest->value.as_number())
     report().warn("factor_not_ratio",
-                  "original_max_position_embeddings " + shown(original->value) +
-                      " is not below max_position_embeddings " + shown(longest->value),
-                  original->where,
-                  original->origin == Origin::derived
+                  message("original_max_position_embeddings {} is not below "
+                          "max_position_embeddings {}",
+                          original.value, longest->value),
+                  original.where,
+                  original.origin == Origin::derived
                       ? "state original_max_position_embeddings: the length of the pre-training"
                       : "state the length of the pre-training",
-                  original->value.as_number());
+                  original.value.as_number());
 }
 
 bool RotaryWriter::proportional() {
   out_.encoding.begin("proportional");
-  const auto fraction = proportional_fraction();
-  const Value* stated = dict_.find("factor");
-  if (stated && stated->value.is_null()) {
-    report().error("wrong_type", "factor is null, and transformers divides by it", stated->where,
-                   "state factor, or leave the key out");
-    return false;
+  auto fraction = take("partial_rotary_factor");
+  if (fraction && fraction->value.as_number() > 1) {
+    report().error("partial_out_of_range",
+                   message("partial_rotary_factor must be from 0 to 1, got {}", fraction->value),
+                   fraction->where, "write the fraction of the pairs that turn",
+                   fraction->value.as_number());
+    fraction.reset();
+  } else if (!fraction && absent("partial_rotary_factor")) {
+    report().note("missing_key", "proportional without partial_rotary_factor: 1, every pair turns",
+                  place("partial_rotary_factor"), "state partial_rotary_factor", 1.0);
+    fraction = Value{1.0, Origin::class_default, "transformers"};
   }
+  const Value* stated = dict_.find("factor");
+  if (stated && stated->value.is_null())
+    return report().error("wrong_type", "factor is null, and transformers divides by it",
+                          stated->where, "state factor, or leave the key out");
   const auto factor = take("factor");
   if (!fraction || (stated && !factor)) return false;
   field("fraction", *fraction);
-  field("factor", factor ? *factor : Value{1.0, Origin::class_default, "transformers"});
+  field("factor", factor.value_or(Value{1.0, Origin::class_default, "transformers"}));
   return true;
-}
-
-std::optional<Value> RotaryWriter::proportional_fraction() {
-  const auto fraction = take("partial_rotary_factor");
-  if (!fraction) {
-    if (const Value* v = dict_.find("partial_rotary_factor"); v && !v->value.is_null())
-      return std::nullopt;
-    report().note("missing_key", "proportional without partial_rotary_factor: 1, every pair turns",
-                  place("partial_rotary_factor"), "state partial_rotary_factor", 1.0);
-    return Value{1.0, Origin::class_default, "transformers"};
-  }
-  if (fraction->value.as_number() > 1) {
-    report().error("partial_out_of_range",
-                   "partial_rotary_factor must be from 0 to 1, got " + shown(fraction->value),
-                   fraction->where, "write the fraction of the pairs that turn",
-                   fraction->value.as_number());
-    return std::nullopt;
-  }
-  return fraction;
 }
 
 // DeepSeek's factor on the softmax scale: for any type but default with a truthy mscale_all_dim.
 void RotaryWriter::logit_factor() {
-  if (!view_.entry().find("logit_factor") || out_.type == "default") return;
+  if (!view_.rules().logit_factor || out_.type == "default") return;
   const Value *all = dict_.find("mscale_all_dim"), *factor = dict_.find("factor");
   if (!all || !all->value.is_number() || !truthy(all->value)) return;
   if (!factor || !factor->value.is_number()) {

@@ -3,11 +3,11 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/encoding_builder.h"
 #include "model/hugging_face/config_view.h"
-#include "model/hugging_face/rotary_definition/scaling_keys.h"
 
 namespace posenc::hf {
 
@@ -25,6 +25,37 @@ struct RotaryDefinition {
   std::string type;                       // rope_type after all renaming
   std::optional<Index> original_context;  // of the scaling, if it has one
 };
+
+class RotaryWriter;
+// Every rope_type with the keys that it reads from a dictionary, once: reading, what is left unread
+// and what another program would miss go by it.
+enum class KeyKind {
+  number,
+  whole,
+  list,   // one number a pair
+  other,  // read by a function of the type
+};
+struct ScalingKey {
+  std::string_view key, field;  // in the file, in the definition
+  KeyKind kind = KeyKind::number;
+  bool required = true;
+  double above = 0;  // exclusive
+};
+
+// The rows alone read a type without `read`; `check` then says what is odd about the values, by
+// field, and sets what is no key.
+struct ScalingType {
+  std::string_view type;  // rope_type, and the name in the registry; default is none
+  std::vector<ScalingKey> keys;
+  bool (RotaryWriter::*read)() = nullptr;
+  void (RotaryWriter::*check)(const Dict& fields) = nullptr;
+  bool takes_head_dim = false;  // fails on a head_dim of null
+  bool pair_by_pair = false;    // fits a table of an odd width, which has a pair more
+  bool own_keys = false;        // not of transformers: classes of remote code alone
+  const ScalingKey* find(std::string_view key) const;
+};
+const std::vector<ScalingType>& scaling_types();
+const ScalingType* scaling_type(std::string_view rope_type);
 
 class RotaryWriter {
  public:
@@ -44,26 +75,28 @@ class RotaryWriter {
   std::optional<Value> list(const ScalingKey&);
   std::optional<Value> read(const ScalingKey&);
   std::optional<Value> take(std::string_view key);  // of the type's row
+  // The same, and the field is set; none is fine where the file has none or null.
+  bool take_optional(std::string_view key);
+  bool absent(std::string_view key) const;  // or null
+  // scheme.cpp
   std::optional<std::string> type_of_dict();
-  bool known_type(const std::string&);
-  void unknown_type(const std::string&);
+  bool known_type();
   bool takes_head(const Head&);
   std::optional<Value> base();
-  bool allowed_by_class(const std::string& type) const;
-  const Json* own_width_rule() const;
-  bool latent() const;
   Value pairing() const;
   bool scheme(const Head&);
   bool axial(const Head&);
-  bool width(const Head&, Index& out);
-  bool odd_width(const Head&, Index& out);
+  // width.cpp
+  bool width(const Head&);
+  bool fraction_width(const Head&, const Value& fraction, Sourced<Index>& width);
+  bool latent_width(const Head&, const Value* fraction);
+  bool odd_width(const Head&, Index width) const;
   void odd_frequencies();
-  bool latent_width(const Head&, const Value* fraction, Index& out);
-  bool mrope(Index width);
-  const Json* aliases() const;
+  bool mrope();
+  std::optional<Value> sections();
   bool xd_sections(const Head&);
+  // scaling.cpp
   bool scaling();
-  bool read_rows();
   bool dynamic();
   void hold_length(const Dict&);
   bool ntk();
@@ -72,26 +105,32 @@ class RotaryWriter {
   bool yarn_ramp(const std::optional<Value>& factor);
   bool yarn_truncate(const std::optional<Value>& factor);
   void check_ramp(double fast, double slow, bool truncate);
-  bool yarn_gain(const std::optional<Value>& factor);
+  bool yarn_gain(double factor);
   bool longrope();
   bool longrope_factor(const std::optional<Value>& original);
   bool states_gains();
-  bool old_name_lacks_original();
   bool longrope_of_table(Index original);
-  bool longrope_of_gains();
+  bool old_name_lacks_original();
   void check_llama3(const Dict&);
   bool proportional();
-  std::optional<Value> proportional_fraction();
   void logit_factor();
   void check_factor(const Value&);
   void check_ratio(const Value& factor, const Value& original);
+  // hints.cpp
   void unread_keys();
+  bool read_elsewhere(const std::string& key, const Json& value) const;
   void theta_place();
-  const Json* dropped_theta() const;
-  void field(std::string_view name, const Value&);
+  void theta_filled_in(const Value& theta, bool has_dict, bool v5);
+
+  void field(std::string_view name, const Value& v) { out_.encoding.set(name, v); }
   std::optional<Value> assumed(std::string_view field);
+  Value of_class(Json value) const {
+    return {std::move(value), Origin::class_default, view_.class_name()};
+  }
+  const RopeRules& rules() const;
   Report& report() const { return view_.report(); }
   std::string place(std::string_view key) const;
+  const Json* dropped_theta() const;
 
   const ConfigView& view_;
   const Dict& dict_;

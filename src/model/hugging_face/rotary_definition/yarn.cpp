@@ -6,15 +6,22 @@
 #include "posenc/scaling/correction.h"
 
 namespace posenc::hf {
+namespace {
+
+const char* word(bool x) {
+  return x ? "true" : "false";
+}
+
+}  // namespace
 
 bool RotaryWriter::yarn() {
   out_.encoding.begin("yarn");
   for (const char* key : {"short_factor", "long_factor"})
     if (const Value* v = dict_.find(key))
       report().warn("yarn_with_lists",
-                    std::string("rope_type yarn with ") + key +
-                        ": Phi's old files mean longrope by it, but " + view_.class_name() +
-                        " computes YaRN and ignores the list",
+                    message("rope_type yarn with {}: Phi's old files mean longrope by it, but {} "
+                            "computes YaRN and ignores the list",
+                            key, view_.class_name()),
                     v->where, "write rope_type longrope if the lists are meant");
   const auto original = take("original_max_position_embeddings");
   if (original) out_.original_context = original->value.as_integer();
@@ -25,7 +32,7 @@ bool RotaryWriter::yarn() {
   }
   if (original) field("original_context", *original);
   const bool ramp = yarn_ramp(factor);
-  const bool gain = yarn_gain(factor);
+  const bool gain = yarn_gain(factor ? factor->value.as_number() : 1);
   return original && factor && ramp && gain;
 }
 
@@ -44,13 +51,13 @@ std::optional<Value> RotaryWriter::yarn_factor(const std::optional<Value>& origi
                    stated->where, "state factor");
     return std::nullopt;
   }
-  const Value factor{longest->value.as_number() / original->value.as_number(), Origin::derived,
-                     "max_position_embeddings / original_max_position_embeddings"};
+  const double ratio = longest->value.as_number() / original->value.as_number();
   report().warn("missing_key",
-                "factor is null: transformers 5 takes the ratio of the lengths, " +
-                    number_text(factor.value.as_number()) + "; version 4 fails",
-                stated->where, "state factor", factor.value.as_number());
-  return factor;
+                message("factor is null: transformers 5 takes the ratio of the lengths, {}; "
+                        "version 4 fails",
+                        ratio),
+                stated->where, "state factor", ratio);
+  return derived(ratio, "max_position_embeddings / original_max_position_embeddings");
 }
 
 bool RotaryWriter::yarn_ramp(const std::optional<Value>& factor) {
@@ -76,94 +83,85 @@ bool RotaryWriter::yarn_ramp(const std::optional<Value>& factor) {
 }
 
 bool RotaryWriter::yarn_truncate(const std::optional<Value>& factor) {
-  bool truncate = true;
   Value said{true, Origin::class_default, "transformers"};
   if (const Value* v = dict_.find("truncate")) {
-    said = *v;
-    said.value = truthy(v->value);
+    const bool on = truthy(v->value);
+    said = {on, v->origin, v->where};
     if (!v->value.is_bool())
       report().warn("wrong_type",
-                    "truncate must be true or false, got " + shown(v->value) +
-                        ": transformers takes it as " + (truthy(v->value) ? "true" : "false"),
+                    message("truncate must be true or false, got {}: transformers takes it as {}",
+                            v->value, word(on)),
                     v->where, "write true or false");
-    if (nested_ && !truthy(v->value)) {
+    if (nested_ && !on) {
       report().warn("truncate_ignored",
                     "truncate is looked up beside the layer types, so that a nested false is "
                     "ignored: the ramp is rounded",
                     v->where, "a model trained with truncate false is served wrongly here");
       said = {true, Origin::class_default, "transformers ignores a nested truncate"};
     }
-    truncate = said.value.as_bool();
   }
-  if (!truncate)
-    report().note("truncate_rounded",
-                  "truncate is false: llama.cpp has no such key and rounds the ramp", said.where,
-                  "other frequencies there" + (factor ? ", up to a factor between 1 and " +
-                                                            number_text(factor->value.as_number())
-                                                      : std::string()));
   field("truncate", said);
-  return truncate;
+  if (said.value.as_bool()) return true;
+  report().note(
+      "truncate_rounded", "truncate is false: llama.cpp has no such key and rounds the ramp",
+      said.where,
+      "other frequencies there" +
+          (factor ? message(", up to a factor between 1 and {}", factor->value.as_number()) : ""));
+  return false;
 }
 
 void RotaryWriter::check_ramp(double fast, double slow, bool truncate) {
   if (!out_.original_context || pairs_ == 0 || base_ == 0) return;  // refused already
   const auto [low, high] = correction_range(
       {base_, 2 * pairs_}, static_cast<double>(*out_.original_context), fast, slow, truncate);
-  if (high < low) {
-    const Value* at = dict_.find("original_max_position_embeddings");
-    if (const Value* stated = dict_.find("beta_fast"); stated && fast < slow) at = stated;
-    report().warn("range_reversed",
-                  "the ramp runs from pair " + number_text(low) + " down to " + number_text(high) +
-                      ": transformers scales no pair at all, ggml all beyond",
-                  at ? at->where : view_.where(),
-                  "beta_fast must be above beta_slow and the original length above 2 pi",
-                  high - low);
-  }
+  if (!(high < low)) return;
+  const Value* at = dict_.find("original_max_position_embeddings");
+  if (const Value* stated = dict_.find("beta_fast"); stated && fast < slow) at = stated;
+  report().warn("range_reversed",
+                message("the ramp runs from pair {} down to {}: transformers scales no pair at "
+                        "all, ggml all beyond",
+                        low, high),
+                at ? at->where : view_.where(),
+                "beta_fast must be above beta_slow and the original length above 2 pi", high - low);
 }
 
 // The gain: attention_factor, or the ratio of mscale and mscale_all_dim where both stand, or
 // 0.1 ln(factor) + 1, which one of the two alone does not change.
-bool RotaryWriter::yarn_gain(const std::optional<Value>& by) {
-  const double factor = by ? by->value.as_number() : 1;
+bool RotaryWriter::yarn_gain(double factor) {
   const Value *m = dict_.find("mscale"), *all = dict_.find("mscale_all_dim");
   const bool has_m = m && truthy(m->value), has_all = all && truthy(all->value);
-  const bool logits = view_.entry().find("logit_factor") != nullptr;
+  const bool logits = view_.rules().logit_factor;
+  const double log = factor > 1 ? 0.1 * std::log(factor) : 0;
   if (const auto a = take("attention_factor")) {
     field("attention_factor", *a);
     const bool both = has_m && has_all && m->value.is_number() && all->value.is_number();
-    const double log = factor > 1 ? 0.1 * std::log(factor) : 0;
     const double ratio =
         both ? (log * m->value.as_number() + 1) / (log * all->value.as_number() + 1) : log + 1;
     const double gain = a->value.as_number();
     if ((has_m || (has_all && !logits)) && std::abs(gain - ratio) > 1e-6 * ratio)
       report().warn("key_ignored",
-                    std::string(has_m ? "mscale" : "mscale_all_dim") +
-                        " is not read beside attention_factor, " + number_text(gain) +
-                        ", which is the gain",
+                    message("{} is not read beside attention_factor, {}, which is the gain",
+                            has_m ? "mscale" : "mscale_all_dim", gain),
                     (has_m ? m : all)->where, "keep the one that is right", gain);
     return true;
   }
-  if (const Value* v = dict_.find("attention_factor"); v && !v->value.is_null()) return false;
+  if (!absent("attention_factor")) return false;
   if (has_m && has_all) {
-    const auto a = take("mscale");
-    const auto b = take("mscale_all_dim");
-    if (!a || !b) return false;
-    field("mscale", *a);
-    field("mscale_all_dim", *b);
-  } else if (has_m) {
+    const bool fine = take_optional("mscale");
+    return take_optional("mscale_all_dim") && fine;
+  }
+  if (has_m)
     report().warn("key_ignored", "mscale alone is ignored: it needs mscale_all_dim", m->where,
                   "state both, or attention_factor");
-  } else if (has_all && factor > 1) {
-    const double gain = 0.1 * std::log(factor) + 1;
+  else if (has_all && factor > 1)
     report().warn("key_ignored",
-                  "mscale_all_dim alone does not change cos and sin: it needs mscale, and the "
-                  "gain is that of the factor, " +
-                      number_text(gain) +
-                      (logits ? "; the softmax scale has it. DeepSeek's own code takes 1 for a "
-                                "missing mscale"
-                              : ""),
-                  all->where, "state both, or attention_factor", gain);
-  }
+                  message("mscale_all_dim alone does not change cos and sin: it needs mscale, and "
+                          "the gain is that of the factor, {}{}",
+                          log + 1,
+                          logits ? "; the softmax scale has it. DeepSeek's own code takes 1 for a "
+                                   "missing mscale"
+                                 : ""),
+                  all->where, "state both, or attention_factor", log + 1);
   return true;
 }
 
