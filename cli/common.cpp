@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
-#include <iterator>
 
 #include "posenc/absolute/input_term.h"
 #include "posenc/core/error.h"
@@ -50,14 +49,6 @@ ReadOptions read_options(const SubjectOptions& o) {
                                    at->second, a.substr(eq + 1)));
   }
   return r;
-}
-
-ModelSpec read_stdin_model(const ReadOptions& options) {
-  const std::string text((std::istreambuf_iterator<char>(std::cin)),
-                         std::istreambuf_iterator<char>());
-  if (text.rfind("GGUF", 0) == 0)
-    return read_gguf(std::as_bytes(std::span(text.data(), text.size())), "-", options);
-  return read_hugging_face(parse_config(text, "-"), "-", options);
 }
 
 Index integer(std::string_view text) {
@@ -223,7 +214,7 @@ std::string absent(const std::string& text) {
 
 ModelSpec read_model_argument(const SubjectOptions& o) {
   const ReadOptions options = read_options(o);
-  if (o.text == "-") return read_stdin_model(options);
+  if (o.text == "-") return read_model(std::cin, "-", options);
   if (!exists(o.text)) throw InputError(o.text + ": no such file or directory" + absent(o.text));
   const std::string ending = std::filesystem::path(o.text).extension().string();
   for (const char* weights : {".safetensors", ".npy", ".npz", ".bin", ".pt", ".pth", ".onnx"})

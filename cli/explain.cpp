@@ -220,7 +220,8 @@ void print_head(const ModelSpec& m, const Style& style) {
 
 // What positions cost in memory: cached keys, and a table of cosine and sine if one is kept.
 void print_memory(const ModelSpec& m, const Style& style) {
-  const Json json = explain_json(m);
+  const Json json =  // of one layer: the memory is that of all
+      explain_json(m, m.layers.empty() ? std::nullopt : std::optional(m.layers.front().index));
   const Json& memory = json.at("memory");
   const Json &token = memory.at("key_cache_bytes_per_token"),
              &all = memory.at("key_cache_bytes_at_context");

@@ -20,13 +20,7 @@ constexpr const char* kWho = "cells";
 // Which cell token t of row b is: less than 0 in front of them.
 Index cell_of(const Positions& p, Index b, Index t, Index before, Index count,
               const std::string& rule) {
-  const Index row = p.batch == 1 ? 0 : b;
-  if (p.type != DType::f64) {
-    const Index token = integer_position_at(p, 0, row, t);
-    if (token < 0 || token >= count) refuse(kWho, rule, token);
-    return token - before;
-  }
-  const double token = position_at(p, 0, row, t);
+  const double token = position_at(p, 0, p.batch == 1 ? 0 : b, t);
   if (!(token >= 0 && token < static_cast<double>(count)) || token != std::floor(token))
     refuse(kWho, rule, token);
   return static_cast<Index>(token) - before;

@@ -13,32 +13,38 @@ template <class T>
 Json or_null(const std::optional<T>& v) {
   return v ? Json(*v) : Json(nullptr);
 }
+template <class T, class F>
+Json each(const std::vector<T>& all, const F& json) {
+  Json::Array out;
+  for (const T& x : all) out.push_back(json(x));
+  return Json(std::move(out));
+}
+template <class T>
+Json as_is(const T& x) {
+  return Json(x);
+}
 
 Json encoding_json(const Sourced<Encoding>& e) {
-  return Json::object({{"scheme", std::string(card(e.value.scheme).name)},
-                       {"text", to_text(e.value)},
-                       {"where", e.where}});
+  return Json::object(
+      {{"scheme", card(e.value.scheme).name}, {"text", to_text(e.value)}, {"where", e.where}});
 }
 
 // Sizes of null: the grid is that of each image.
-Json grid_json(const std::optional<ImageGrid>& grid) {
-  if (!grid) return nullptr;
-  const auto size = [&](Index n) { return grid->of_model() ? Json(n) : Json(nullptr); };
-  return Json::object({{"rows", size(grid->rows)},
-                       {"columns", size(grid->columns)},
-                       {"coordinates", std::string(enum_text(grid->coordinates))}});
+Json grid_json(const ImageGrid& grid) {
+  const auto size = [&](Index n) { return grid.of_model() ? Json(n) : Json(nullptr); };
+  return Json::object({{"rows", size(grid.rows)},
+                       {"columns", size(grid.columns)},
+                       {"coordinates", enum_text(grid.coordinates)}});
 }
 
 // At the input also: which positions have a row, how tokens are counted, where the rows lie.
-Json encoding_json(const InputEncoding& e) {
-  Json out = encoding_json(static_cast<const Sourced<Encoding>&>(e));
-  Json tensors = Json::array();
-  for (const std::string& t : e.tensors) tensors.push(t);
+Json input_json(const InputEncoding& e) {
+  Json out = encoding_json(e);
   out.set("positions", or_null(e.positions));
-  out.set("counts", std::string(enum_text(e.counts)));
+  out.set("counts", enum_text(e.counts));
   out.set("padding_row", or_null(e.padding_row));
-  out.set("tensors", std::move(tensors));
-  out.set("grid", grid_json(e.grid));
+  out.set("tensors", each(e.tensors, as_is<std::string>));
+  out.set("grid", e.grid ? grid_json(*e.grid) : Json(nullptr));
   return out;
 }
 
@@ -46,7 +52,6 @@ Json encoding_json(const InputEncoding& e) {
 // the axis null and the norm of its frequencies.
 struct Pairs {
   Json::Array frequency, axis;
-  bool several = false;
 };
 Pairs pairs_of(const Spectrum& s) {
   Pairs out;
@@ -57,14 +62,12 @@ Pairs pairs_of(const Spectrum& s) {
     for (Index a = 0; a < s.axes; ++a) {
       const double f = s.frequency[static_cast<std::size_t>(a * pairs + i)];
       if (f == 0) continue;
-      value = used == 0 ? f : std::hypot(value, f);
+      value = used++ == 0 ? f : std::hypot(value, f);
       axis = a;
-      ++used;
     }
     out.frequency.emplace_back(value);
     out.axis.emplace_back(used > 1 ? Json(nullptr) : Json(axis));
   }
-  out.several = s.axes > 1;
   return out;
 }
 
@@ -72,11 +75,11 @@ Json block_json(const RotaryBlock& b) {
   Pairs p = pairs_of(b.spectrum);
   return Json::object({{"offset", b.offset},
                        {"width", b.width()},
-                       {"pairing", std::string(enum_text(b.pairing))},
-                       {"direction", static_cast<std::int64_t>(b.direction)},
-                       {"output_order", std::string(enum_text(b.output_order))},
+                       {"pairing", enum_text(b.pairing)},
+                       {"direction", Index{b.direction}},
+                       {"output_order", enum_text(b.output_order)},
                        {"inv_freq", std::move(p.frequency)},
-                       {"axes", p.several ? Json(std::move(p.axis)) : Json(nullptr)}});
+                       {"axes", b.spectrum.axes > 1 ? Json(std::move(p.axis)) : Json(nullptr)}});
 }
 
 Json base_of(const LayerSpec& layer) {
@@ -89,18 +92,19 @@ Json rotary_json(const LayerSpec& layer) {
   if (!layer.rotary || layer.rotary->blocks.empty()) return nullptr;
   const RotarySpec& spec = *layer.rotary;
   const RotaryBlock& first = spec.blocks.front();
-  Json::Array blocks;
-  for (const auto& b : spec.blocks) blocks.push_back(block_json(b));
+  Json blocks = each(spec.blocks, block_json);
+  const Json& head = blocks.as_array().front();
   Json out = Json::object({{"head_dim", spec.head_dim},
                            {"rotary_dim", first.width()},
-                           {"rotary_offset", first.offset}});
-  const Json head = blocks.front();
-  for (const char* key : {"pairing", "direction", "output_order"}) out.set(key, head.at(key));
-  out.set("base", base_of(layer));
-  out.set("inv_freq", head.at("inv_freq"));
-  out.set("attention_factor", first.spectrum.gain);
-  out.set("logit_factor", spec.logit_factor());
-  out.set("axes", head.at("axes"));
+                           {"rotary_offset", first.offset},
+                           {"pairing", head.at("pairing")},
+                           {"direction", head.at("direction")},
+                           {"output_order", head.at("output_order")},
+                           {"base", base_of(layer)},
+                           {"inv_freq", head.at("inv_freq")},
+                           {"attention_factor", first.spectrum.gain},
+                           {"logit_factor", spec.logit_factor()},
+                           {"axes", head.at("axes")}});
   out.set("blocks", std::move(blocks));
   if (layer.rotates_value) out.set("rotates_value", true);
   if (layer.unrotates_output) out.set("unrotates_output", true);
@@ -109,137 +113,134 @@ Json rotary_json(const LayerSpec& layer) {
 
 Json layer_json(const LayerSpec& layer) {
   const AttentionSpec& a = layer.attention;
-  Json::Array encodings;
-  for (const auto& e : layer.encodings) encodings.push_back(encoding_json(e));
   Json fields = Json::object();
   for (const auto& f : layer.fields)
-    fields.set(f.name, Json::object({{"value", f.value},
-                                     {"source", std::string(enum_text(f.origin))},
-                                     {"where", f.where}}));
+    fields.set(
+        f.name,
+        Json::object({{"value", f.value}, {"source", enum_text(f.origin)}, {"where", f.where}}));
   Json temperature = nullptr;
-  if (layer.query_temperature)
-    temperature = Json::object({{"form", std::string(enum_text(layer.query_temperature->form))},
-                                {"beta", layer.query_temperature->beta},
-                                {"period", layer.query_temperature->period}});
+  if (const auto& t = layer.query_temperature)
+    temperature =
+        Json::object({{"form", enum_text(t->form)}, {"beta", t->beta}, {"period", t->period}});
   return Json::object({{"index", layer.index},
-                       {"attention", Json::object({{"kind", std::string(enum_text(a.kind))},
+                       {"attention", Json::object({{"kind", enum_text(a.kind)},
                                                    {"left", or_null(a.left)},
                                                    {"right", or_null(a.right)},
                                                    {"chunk", or_null(a.chunk)}})},
                        {"scheme", layer.scheme},
-                       {"encodings", std::move(encodings)},
+                       {"encodings", each(layer.encodings, encoding_json)},
                        {"rotary", rotary_json(layer)},
                        {"query_temperature", std::move(temperature)},
                        {"fields", std::move(fields)}});
 }
 
-Json findings_json(const std::vector<Finding>& findings) {
-  Json::Array out;
-  for (const auto& f : findings)
-    out.push_back(Json::object(
-        {{"severity", std::string(enum_text(f.severity))},
-         {"code", f.code},
-         {"message", f.message},
-         {"where", f.where},
-         {"fix", f.fix},
-         {"value", f.value && std::isfinite(*f.value) ? Json(*f.value) : Json(nullptr)}}));
-  return out;
+Json finding_json(const Finding& f) {
+  const bool finite = f.value && std::isfinite(*f.value);
+  return Json::object({{"severity", enum_text(f.severity)},
+                       {"code", f.code},
+                       {"message", f.message},
+                       {"where", f.where},
+                       {"fix", f.fix},
+                       {"value", finite ? Json(*f.value) : Json(nullptr)}});
 }
 
 // Bytes of keys in the caches of all layers: of one token while no window is full, and of the whole
 // context with windows full; null where a layer's keys are not known (encoders keep none).
-struct KeyCache {
-  Json per_token = nullptr, at_context = nullptr;
-};
-KeyCache key_cache(const ModelSpec& spec) {
+void add_key_cache(const ModelSpec& spec, Json& out) {
   double token = 0, all = 0;
+  bool known = !spec.layers.empty();
   for (const auto& layer : spec.layers) {
-    if (!layer.cached_key_channels) return {};
+    known = known && layer.cached_key_channels;
+    if (!known) break;
     const auto channels = static_cast<double>(layer.cached_key_channels->value);
     Index kept = spec.context.value;
-    const auto& a = layer.attention;
-    if (a.left) kept = std::min(kept, *a.left + 1);
-    if (a.chunk) kept = std::min(kept, *a.chunk);
+    if (const auto& left = layer.attention.left) kept = std::min(kept, *left + 1);
+    if (const auto& chunk = layer.attention.chunk) kept = std::min(kept, *chunk);
     token += channels;
     all += channels * static_cast<double>(kept);
   }
   const auto bytes = static_cast<double>(spec.cache_element_bytes.value);
-  if (spec.layers.empty() || all * bytes > 9e15) return {};
-  KeyCache out;
-  out.per_token = static_cast<std::int64_t>(token * bytes);  // at most 2^53
-  if (spec.context.value > 0) out.at_context = static_cast<std::int64_t>(all * bytes);
-  return out;
+  known = known && all * bytes <= 9e15;  // at most 2^53
+  const auto whole = [&](double count, bool is) {
+    return is ? Json(static_cast<std::int64_t>(count * bytes)) : Json(nullptr);
+  };
+  out.set("key_cache_bytes_per_token", whole(token, known));
+  out.set("key_cache_bytes_at_context", whole(all, known && spec.context.value > 0));
 }
 
 // Bytes of a float32 table of cosine and sine for the whole context, one for each different
 // rotary; of what the table-free path keeps (64-bit turns); of cached keys.
 Json memory_json(const ModelSpec& spec) {
-  std::vector<const RotarySpec*> different;
-  for (const auto& layer : spec.layers) {
-    if (!layer.rotary) continue;
-    bool seen = false;
-    for (const auto* d : different) seen = seen || *d == *layer.rotary;
-    if (!seen) different.push_back(&*layer.rotary);
-  }
+  std::vector<const SharedRotary*> different;
   double pairs = 0;
-  for (const auto* d : different)
-    for (const auto& b : d->blocks) pairs += static_cast<double>(b.pairs());
+  for (const auto& layer : spec.layers) {
+    const auto equal = [&](const SharedRotary* other) { return *other == layer.rotary; };
+    if (!layer.rotary || std::any_of(different.begin(), different.end(), equal)) continue;
+    different.push_back(&layer.rotary);
+    for (const auto& b : layer.rotary->blocks) pairs += static_cast<double>(b.pairs());
+  }
   const double table = pairs * 8 * static_cast<double>(spec.context.value);
-  const KeyCache keys = key_cache(spec);
   const Sourced<Index>& element = spec.cache_element_bytes;
-  return Json::object(
-      {{"different_rotaries", static_cast<std::int64_t>(different.size())},
-       {"table_bytes_at_context",
-        table < 9e15 ? Json(static_cast<std::int64_t>(table)) : Json(table)},
-       {"table_free_bytes", static_cast<std::int64_t>(pairs * 8)},
-       {"key_cache_bytes_per_token", keys.per_token},
-       {"key_cache_bytes_at_context", keys.at_context},
-       {"key_cache_element", Json::object({{"bytes", element.value},
-                                           {"source", std::string(enum_text(element.origin))},
-                                           {"where", element.where}})}});
+  Json out = Json::object(
+      {{"different_rotaries", static_cast<Index>(different.size())},
+       {"table_bytes_at_context", table < 9e15 ? Json(static_cast<Index>(table)) : Json(table)},
+       {"table_free_bytes", static_cast<Index>(pairs * 8)}});
+  add_key_cache(spec, out);
+  out.set("key_cache_element", Json::object({{"bytes", element.value},
+                                             {"source", enum_text(element.origin)},
+                                             {"where", element.where}}));
+  return out;
 }
 
 // No length is stated anywhere: null, null.
 Json context_json(const Sourced<Index>& context) {
-  Json value = nullptr, source = nullptr;
-  if (context.value > 0) {
-    value = context.value;
-    source = context.origin == Origin::user ? "given" : std::string(enum_text(context.origin));
-  }
-  return Json::object({{"value", std::move(value)}, {"source", std::move(source)}});
+  if (context.value <= 0) return Json::object({{"value", nullptr}, {"source", nullptr}});
+  const bool given = context.origin == Origin::user;
+  return Json::object(
+      {{"value", context.value}, {"source", given ? "given" : enum_text(context.origin)}});
+}
+
+// Frequencies of all layers: as many as parse_json reads, far more than any model has.
+void check_size(const ModelSpec& spec, std::optional<Index> only) {
+  constexpr Index kMost = 4'000'000;
+  Index numbers = 0;
+  for (const auto& layer : spec.layers)
+    if (layer.rotary && (!only || layer.index == *only))
+      for (const auto& b : layer.rotary->blocks) numbers += b.pairs();
+  if (numbers > kMost)
+    refuse("explain",
+           "layers must have at most " + std::to_string(kMost) +
+               " frequencies in all: ask for one layer (--layer)",
+           numbers);
 }
 
 }  // namespace
 
 Json explain_json(const ModelSpec& spec, std::optional<Index> only) {
-  Json::Array input, layers;
-  for (const auto& e : spec.input) input.push_back(encoding_json(e));
+  check_size(spec, only);
+  Json layers = Json::array();
   for (const auto& layer : spec.layers)
-    if (!only || layer.index == *only) layers.push_back(layer_json(layer));
-  if (only && layers.empty())
+    if (!only || layer.index == *only) layers.push(layer_json(layer));
+  if (only && layers.as_array().empty())
     refuse("explain", "layer must be one of the model's " + std::to_string(spec.layers.size()),
            *only);
   Json towers = Json::object();
-  for (const auto& tower : spec.towers) {
-    Json::Array own, at_input;
-    for (const auto& layer : tower.layers) own.push_back(layer_json(layer));
-    for (const auto& e : tower.input) at_input.push_back(encoding_json(e));
-    towers.set(tower.name,
-               Json::object({{"input", std::move(at_input)}, {"layers", std::move(own)}}));
-  }
+  for (const auto& tower : spec.towers)
+    towers.set(tower.name, Json::object({{"input", each(tower.input, input_json)},
+                                         {"layers", each(tower.layers, layer_json)}}));
   return Json::object({{"schema", "posenc.explain/1"},
                        {"model_type", spec.model_type},
                        {"reader", spec.reader},
                        {"context", context_json(spec.context)},
-                       {"input", std::move(input)},
+                       {"input", each(spec.input, input_json)},
                        {"layers", std::move(layers)},
                        {"towers", std::move(towers)},
                        {"memory", memory_json(spec)},
-                       {"findings", findings_json(spec.findings)}});
+                       {"findings", each(spec.findings, finding_json)}});
 }
 
 Json doctor_json(const std::vector<Finding>& findings) {
-  return Json::object({{"schema", "posenc.doctor/1"}, {"findings", findings_json(findings)}});
+  return Json::object({{"schema", "posenc.doctor/1"}, {"findings", each(findings, finding_json)}});
 }
 
 }  // namespace posenc

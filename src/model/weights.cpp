@@ -24,19 +24,23 @@ bool is_called(std::string_view full, std::string_view name) {
   return full.size() == name.size() || full[full.size() - name.size() - 1] == '.';
 }
 
-std::optional<DType> float_type(std::string_view word) {
-  for (const auto& [name, type] : {std::pair{"F64", DType::f64}, std::pair{"F32", DType::f32},
-                                   std::pair{"F16", DType::f16}, std::pair{"BF16", DType::bf16}})
-    if (word == name) return type;
-  return std::nullopt;
+struct FloatType {
+  std::string_view safetensors, gguf;
+  std::uint32_t number;  // ggml's
+  DType type;
+};
+constexpr FloatType kFloatTypes[] = {{"F32", "f32", 0, DType::f32},
+                                     {"F16", "f16", 1, DType::f16},
+                                     {"F64", "f64", 28, DType::f64},
+                                     {"BF16", "bf16", 30, DType::bf16}};
+template <class Value>
+const FloatType* float_type(Value FloatType::*field, const Value& value) {
+  for (const FloatType& f : kFloatTypes)
+    if (f.*field == value) return &f;
+  return nullptr;
 }
-
-std::string gguf_type(std::uint32_t type) {
-  return type == 0    ? "f32"
-         : type == 1  ? "f16"
-         : type == 28 ? "f64"
-         : type == 30 ? "bf16"
-                      : "type " + std::to_string(type);
+const FloatType* float_type(const std::string& dtype) {
+  return float_type<std::string_view>(&FloatType::safetensors, dtype);
 }
 
 struct OpenFile {
@@ -74,6 +78,11 @@ struct ModelWeights::State {
 
   OpenFile& file(std::size_t i) {
     auto& slot = open[i];
+    std::error_code problem;
+    // A pipe would wait for a writer; what is missing is said by MappedFile.
+    if (!slot && std::filesystem::exists(files[i], problem) &&
+        !std::filesystem::is_regular_file(files[i], problem))
+      throw FormatError(files[i].string(), "", "is no regular file");
     if (!slot) slot = std::make_unique<OpenFile>(files[i]);
     return *slot;
   }
@@ -83,7 +92,8 @@ struct ModelWeights::State {
     for (const auto& entry : std::filesystem::directory_iterator(where, problem)) {
       const std::string name = entry.path().filename().string();
       if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-      if (name == "model.safetensors.index.json") index = entry.path();
+      if (name == "model.safetensors.index.json" && entry.is_regular_file(problem))
+        index = entry.path();
     }
     std::sort(files.begin(), files.end());
     if (index.empty()) {
@@ -134,30 +144,24 @@ std::vector<StoredTensor> ModelWeights::find(std::string_view name) {
   for (std::size_t t = 0; t < state_->gguf.tensors.size(); ++t) {
     const GgufTensor& g = state_->gguf.tensors[t];
     if (g.name != name) continue;
-    StoredTensor s{state_->gguf.file,
-                   std::string(g.name),
-                   gguf_type(g.type),
-                   {},
-                   t,
-                   gguf_type(g.type).substr(0, 4) != "type"};
-    for (std::size_t i = g.shape.size(); i-- > 0;)
-      s.shape.push_back(static_cast<Index>(g.shape[i]));
-    out.push_back(std::move(s));
+    const FloatType* type = float_type(&FloatType::number, g.type);
+    out.push_back({state_->gguf.file, std::string(g.name),
+                   type ? std::string(type->gguf) : "type " + std::to_string(g.type),
+                   std::vector<Index>(g.shape.rbegin(), g.shape.rend()), t, type != nullptr});
   }
   for (std::size_t i = 0; i < state_->files.size(); ++i) {
-    if (!state_->shard_of.empty()) {  // only the shard that has it is opened
-      const std::string own = state_->files[i].filename().string();
-      const bool holds = std::any_of(
-          state_->shard_of.begin(), state_->shard_of.end(),
-          [&](const auto& entry) { return entry.second == own && is_called(entry.first, name); });
-      if (!holds) continue;
-    }
+    // Of a model in shards only the one that has it is opened.
+    const auto& shards = state_->shard_of;
+    if (!shards.empty() && std::none_of(shards.begin(), shards.end(), [&](const auto& entry) {
+          return state_->files[i].filename() == entry.second && is_called(entry.first, name);
+        }))
+      continue;
     const SafetensorsIndex& index = state_->file(i).index;
     for (std::size_t t = 0; t < index.tensors.size(); ++t) {
       const SafetensorsEntry& e = index.tensors[t];
       if (is_called(e.name, name))
         out.push_back({index.file, e.name, e.dtype, e.shape, i * kInFile + t,
-                       float_type(e.dtype).has_value()});
+                       float_type(e.dtype) != nullptr});
     }
   }
   return out;
@@ -166,7 +170,7 @@ std::vector<StoredTensor> ModelWeights::find(std::string_view name) {
 std::vector<double> ModelWeights::values(const StoredTensor& t) {
   if (state_->map != nullptr) return state_->gguf.values(state_->gguf.tensors[t.at], kMostElements);
   const SafetensorsEntry& e = state_->file(t.at / kInFile).index.tensors[t.at % kInFile];
-  const auto type = float_type(e.dtype);
+  const FloatType* type = float_type(e.dtype);
   if (!type) throw FormatError(t.file, t.name, "must be F64, F32, F16 or BF16, got " + e.dtype);
   std::uint64_t count = 1;
   for (const Index n : e.shape) {
@@ -174,9 +178,9 @@ std::vector<double> ModelWeights::values(const StoredTensor& t) {
       throw FormatError(t.file, t.name, "at most 2^27 elements are read");
     count *= static_cast<std::uint64_t>(n);
   }
-  if (count * static_cast<std::uint64_t>(size_of(*type)) != e.data.size())
+  if (count * static_cast<std::uint64_t>(size_of(type->type)) != e.data.size())
     throw FormatError(t.file, t.name, "has other data than its shape needs");
-  Array a = make_array(*type, {static_cast<Index>(count)});
+  Array a = make_array(type->type, {static_cast<Index>(count)});
   if (!e.data.empty()) std::memcpy(a.bytes.data(), e.data.data(), e.data.size());
   return a.doubles();
 }

@@ -3,8 +3,11 @@
 // and never a reading.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <streambuf>
 
 #include "posenc/core/error.h"
 #include "posenc/io/json.h"
@@ -158,6 +161,50 @@ TEST_F(HostileFile, SoundAllTheSame) {
     EXPECT_NO_THROW((void)explain_json(spec).dump());
     EXPECT_NO_THROW((void)doctor_json(doctor(spec)).dump());
   }
+}
+
+// Zeros without an end, as /dev/zero gives them.
+class Endless : public std::streambuf {
+ public:
+  std::size_t given = 0;
+
+ private:
+  int_type underflow() override {
+    given += block_.size();
+    setg(block_.data(), block_.data(), block_.data() + block_.size());
+    return 0;
+  }
+  std::array<char, 65536> block_{};
+};
+
+TEST(HostileStream, IsReadNoFurtherThanAConfigMayBe) {
+  Endless zeros;
+  std::istream in(&zeros);
+  EXPECT_THROW((void)read_model(in, "-"), FormatError);
+  EXPECT_LE(zeros.given, 100'000'000u + 65536);
+}
+
+TEST(HostileStream, AConfigAndAnEmptyPipe) {
+  std::istringstream sound(config(""));
+  EXPECT_EQ(read_model(sound, "-").layers.size(), 2u);
+  std::istringstream empty, cut("GGU");
+  EXPECT_THROW((void)read_model(empty, "-"), FormatError);
+  EXPECT_THROW((void)read_model(cut, "-"), FormatError);
+}
+
+// Limits that hold for themselves multiply: 200 layers of 32768 frequencies are refused as one
+// answer, and shown layer by layer.
+TEST(HostileSizes, AnAnswerIsBounded) {
+  const ModelSpec spec = read_hugging_face(
+      parse_config(
+          config("\"head_dim\":65536", "\"num_hidden_layers\":2", "\"num_hidden_layers\":200"),
+          "config.json"),
+      "config.json");
+  ASSERT_FALSE(spec.has_error());
+  EXPECT_THROW((void)explain_json(spec), ArgumentError);
+  EXPECT_EQ(explain_json(spec, 199).at("layers").as_array().size(), 1u);
+  // In memory they are one.
+  EXPECT_EQ(&*spec.layers.front().rotary, &*spec.layers.back().rotary);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of positions in the weights beside a config: found, read, and what the doctor says of
 // them.
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 
@@ -248,6 +251,18 @@ TEST(StoredTables, TwoInOneTensor) {
     const auto from = all.begin() + static_cast<std::ptrdiff_t>(axis) * 48;
     EXPECT_EQ(tables[axis].values, std::vector<double>(from, from + 48));
   }
+}
+
+// A pipe in the place of the weights would wait for a writer.
+TEST(StoredTables, PipesAreNotOpened) {
+  const Folder f("posenc_pipe", small("roberta", 18), {});
+  ASSERT_EQ(mkfifo((f.path() / "model.safetensors").c_str(), 0600), 0);
+  const auto found = f.findings();
+  const auto unread = std::find_if(found.begin(), found.end(), [](const Finding& x) {
+    return x.code == "weights_unreadable" && x.severity == Severity::warning;
+  });
+  ASSERT_NE(unread, found.end());
+  EXPECT_NE(unread->message.find("is no regular file"), std::string::npos) << unread->message;
 }
 
 }  // namespace

@@ -116,5 +116,38 @@ TEST(GgufHostile, SurvivesEveryChangedByte) {
   }
 }
 
+// llama.cpp refuses a matrix of divisors: it loads a list of one number a pair.
+TEST(GgufHostile, DivisorsAreAList) {
+  const std::vector<float> values(64, 2.0f);
+  Writer list("llama"), matrix("llama"), column("llama");
+  EXPECT_FALSE(refused(list.tensor("rope_freqs.weight", values).read()));
+  EXPECT_FALSE(refused(column.tensor("rope_freqs.weight", values, {64, 1}).read()));
+  const ModelSpec m = matrix.tensor("rope_freqs.weight", values, {32, 2}).read();
+  expect_error(m, "list_length", "rope_freqs.weight");
+  EXPECT_NE(reason(m).find("must be a list of one number a pair, got 2 axes"), std::string::npos);
+}
+
+TEST(GgufHostile, LongFactorsNeedShortOnes) {
+  const std::vector<float> values(64, 2.0f);
+  Writer beyond("phi3"), within("phi3"), both("phi3");
+  expect_error(beyond.tensor("rope_factors_long.weight", values).read(), "table_missing",
+               "rope_factors_short.weight");
+  expect_error(within.tensor("rope_factors_short.weight", values).read(), "table_missing",
+               "rope_factors_long.weight");
+  both.tensor("rope_factors_long.weight", values).tensor("rope_factors_short.weight", values);
+  EXPECT_FALSE(refused(both.read())) << reason(both.read());
+}
+
+TEST(GgufHostile, HeadsDivideTheWidth) {
+  Writer w("llama");
+  w.set("attention.head_count", 33u);
+  const ModelSpec m = w.read();
+  expect_error(m, "out_of_range", "llama.embedding_length");
+  EXPECT_NE(reason(m).find("multiple of attention.head_count, got 4096 for 33 heads"),
+            std::string::npos);
+  // Heads of a width of their own need not fill the embedding.
+  EXPECT_FALSE(refused(w.set("attention.key_length", 128u).read()));
+}
+
 }  // namespace
 }  // namespace posenc

@@ -189,5 +189,10 @@ TEST(GgufLayers, DeepSeek4TurnsTheOutputBack) {
   EXPECT_NEAR(spectrum(m, 1).frequency.back() * 16, std::pow(160000.0, -62.0 / 64), 1e-12);
 }
 
+TEST(GgufLayers, EqualOnesShareTheirRotary) {
+  const ModelSpec m = Writer("llama").read();
+  EXPECT_EQ(&*m.layers.front().rotary, &*m.layers.back().rotary);
+}
+
 }  // namespace
 }  // namespace posenc

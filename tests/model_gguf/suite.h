@@ -95,8 +95,11 @@ class Writer {
     values_[key] = std::move(v);
     return *this;
   }
-  Writer& tensor(const std::string& name, std::vector<float> data) {
-    tensors_.emplace_back(name, std::move(data));
+  // shape: innermost first; empty: a list.
+  Writer& tensor(const std::string& name, std::vector<float> data,
+                 std::vector<std::uint64_t> shape = {}) {
+    if (shape.empty()) shape = {data.size()};
+    tensors_.push_back({name, std::move(data), std::move(shape)});
     return *this;
   }
   std::vector<std::byte> bytes() const {
@@ -109,15 +112,15 @@ class Writer {
       std::visit([&](const auto& v) { write(out, v); }, value);
     }
     std::uint64_t at = 0;
-    for (const auto& [name, data] : tensors_) {
+    for (const auto& [name, data, shape] : tensors_) {
       text(out, name);
-      put(out, std::uint32_t{1});
-      put(out, std::uint64_t{data.size()});
+      put(out, static_cast<std::uint32_t>(shape.size()));
+      for (const std::uint64_t n : shape) put(out, n);
       put(out, std::uint32_t{0});
       put(out, at);
       at += (data.size() * 4 + 31) / 32 * 32;
     }
-    for (const auto& [name, data] : tensors_) {
+    for (const auto& [name, data, shape] : tensors_) {
       out.resize((out.size() + 31) / 32 * 32);
       for (const float f : data) put(out, f);
     }
@@ -163,7 +166,12 @@ class Writer {
 
   std::string prefix_;
   std::map<std::string, Value> values_;
-  std::vector<std::pair<std::string, std::vector<float>>> tensors_;
+  struct Tensor {
+    std::string name;
+    std::vector<float> data;
+    std::vector<std::uint64_t> shape;
+  };
+  std::vector<Tensor> tensors_;
 };
 
 }  // namespace posenc::test

@@ -6,6 +6,7 @@
 // has_error().
 #pragma once
 #include <filesystem>
+#include <iosfwd>
 #include <string>
 
 #include "posenc/model/read_options.h"
@@ -14,6 +15,9 @@
 namespace posenc {
 
 POSENC_API ModelSpec read_model(const std::filesystem::path&, const ReadOptions& = {});
+// What comes out of a pipe: a config of at most 100 MB or a GGUF file of at most 1 GiB, by its first
+// bytes. `file` is named in errors.
+POSENC_API ModelSpec read_model(std::istream&, const std::string& file, const ReadOptions& = {});
 // The text of a config.json. As parse_json, but Python's NaN and Infinity may stand under keys that
 // say nothing of positions, as real files have them (null then); elsewhere FormatError.
 POSENC_API Json parse_config(std::string_view text, const std::string& file);

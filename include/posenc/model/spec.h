@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model's files say about positions, layer by layer, each value with where it came from.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -68,12 +69,30 @@ struct InputEncoding : Sourced<Encoding> {
   std::string rows_key{};  // the key that counts the rows, where one does
 };
 
+// The rotary encoding of a layer, or none: used as std::optional<const RotarySpec> is. Copies share
+// what they hold, so that equal layers cost the memory of one.
+class SharedRotary {
+ public:
+  SharedRotary() = default;
+  SharedRotary(RotarySpec r) : spec_(std::make_shared<const RotarySpec>(std::move(r))) {}
+  bool has_value() const noexcept { return spec_ != nullptr; }
+  explicit operator bool() const noexcept { return has_value(); }
+  const RotarySpec& operator*() const noexcept { return *spec_; }
+  const RotarySpec* operator->() const noexcept { return spec_.get(); }
+  bool operator==(const SharedRotary& other) const {
+    return spec_ == other.spec_ || (spec_ && other.spec_ && *spec_ == *other.spec_);
+  }
+
+ private:
+  std::shared_ptr<const RotarySpec> spec_;
+};
+
 struct LayerSpec {
   Index index = 0;
   AttentionSpec attention;
   std::string scheme = "none";  // acting on q, k or the score: rope, alibi, t5, ... none
   std::vector<Sourced<Encoding>> encodings;
-  std::optional<RotarySpec> rotary;  // resolved for the context that was asked
+  SharedRotary rotary;  // resolved for the context that was asked
   // value or attention output turned too (RoFormer's and CLVP's v, DeepSeek-V4's output by -p)
   bool rotates_value = false, unrotates_output = false;
   std::optional<QueryTemperature> query_temperature;

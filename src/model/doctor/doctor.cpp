@@ -23,7 +23,7 @@ class Doctor {
     for (const auto& layer : spec_.layers) {
       if (!layer.rotary) continue;
       if (std::any_of(seen_.begin(), seen_.end(),
-                      [&](const LayerSpec* s) { return *s->rotary == *layer.rotary; }))
+                      [&](const LayerSpec* s) { return s->rotary == layer.rotary; }))
         continue;
       seen_.push_back(&layer);
       one(layer);

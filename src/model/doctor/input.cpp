@@ -20,6 +20,10 @@ struct PeerBug {
   std::string_view model_type;
   const char *message, *fix;
 };
+constexpr const char* kLongVideo =
+    "transformers 5.23 starts the text behind a long video too early, by up to 15 positions";
+constexpr const char* kLongVideoFix =
+    "compute the positions yourself: positions/mrope.h has both rules";
 constexpr PeerBug kPeerBugs[] = {
     {"vit_mae",
      "transformers 5.23 leaves the table of positions at zero when a ViTMAE model is made from a "
@@ -33,12 +37,8 @@ constexpr PeerBug kPeerBugs[] = {
      "transformers' sinusoid has other frequencies than the Marian program: base^(-2m/D) where "
      "Marian has base^(-m/(D/2 - 1)); at D = 512 rows differ by 0.14 at position 100",
      "the config is read as transformers runs it; spacing=t2t has the program's numbers"},
-    {"qwen2_vl",
-     "transformers 5.23 starts the text behind a long video too early, by up to 15 positions",
-     "compute the positions yourself: positions/mrope.h has both rules"},
-    {"qwen2_5_vl",
-     "transformers 5.23 starts the text behind a long video too early, by up to 15 positions",
-     "compute the positions yourself: positions/mrope.h has both rules"}};
+    {"qwen2_vl", kLongVideo, kLongVideoFix},
+    {"qwen2_5_vl", kLongVideo, kLongVideoFix}};
 
 std::string number(Index n) {
   return std::to_string(n);
@@ -172,9 +172,8 @@ class InputDoctor {
     if (spec_.layers.empty() || spec_.layers.front().attention.right != Index{0} ||
         e.image_prefix || spec_.reader != "transformers")
       return;
-    bool decoder = true;
-    for (const Tower& t : spec_.towers)
-      if (t.name == "encoder") decoder = false;
+    const bool decoder = std::none_of(spec_.towers.begin(), spec_.towers.end(),
+                                      [](const Tower& t) { return t.name == "encoder"; });
     if (e.counts == PositionRule::arange && decoder)
       add(Severity::note, "left_padding",
           "without position_ids every slot counts, padding too: in a batch padded on the left "

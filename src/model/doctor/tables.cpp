@@ -40,8 +40,7 @@ class TableDoctor {
       const std::vector<StoredTensor> found = weights_.find(e.tensors[k]);
       const bool sines = std::holds_alternative<Sinusoidal>(e.value.scheme) ||
                          std::holds_alternative<SinusoidalNd>(e.value.scheme);
-      if (found.empty() && sines && of_image(e) && !of_tower) unfilled(e.tensors[k]);
-      if (found.empty() && !sines) missing(e.tensors[k]);
+      if (found.empty() && (!sines || (of_image(e) && !of_tower))) missing(e.tensors[k], sines);
       for (const StoredTensor& t : found) one(e, k, t, sines);
     }
   }
@@ -56,24 +55,20 @@ class TableDoctor {
   // The model has a table of its own of the cells of an image.
   static bool of_image(const InputEncoding& e) { return e.grid && e.grid->of_model(); }
 
-  void missing(const std::string& name) {
+  // ViT-MAE's sinusoids (`sines`): run, the memory held NaN and 4.8e22.
+  void missing(const std::string& name, bool sines) {
     const bool gguf = spec_.reader == "llama_cpp";
-    report_.add(gguf ? Severity::error : Severity::warning, "table_missing",
-                "the weights have no tensor " + name + " for the learned positions: " +
-                    (gguf ? "llama.cpp does not load the file"
-                          : "transformers starts it at random, with a warning"),
-                weights_.place(), "take the tensor from the model's own checkpoint");
-  }
-
-  // ViT-MAE's sinusoids: run, the memory held NaN and 4.8e22.
-  void unfilled(const std::string& name) {
-    report_.warn("table_missing",
-                 "the weights have no tensor " + name +
-                     ": transformers 5.23 does not fill it on loading, whatever lay in memory is "
-                     "added to the patches",
-                 weights_.place(),
-                 "take the tensor from the model's own checkpoint, or store the rows of posenc "
-                 "table under that name");
+    const std::string fix = "take the tensor from the model's own checkpoint";
+    report_.add(
+        gguf && !sines ? Severity::error : Severity::warning, "table_missing",
+        "the weights have no tensor " + name +
+            (sines  ? ": transformers 5.23 does not fill it on loading, whatever lay in memory is "
+                      "added to the patches"
+             : gguf ? " for the learned positions: llama.cpp does not load the file"
+                    : " for the learned positions: transformers starts it at random, with a "
+                      "warning"),
+        weights_.place(),
+        fix + (sines ? ", or store the rows of posenc table under that name" : ""));
   }
 
   void one(const InputEncoding& e, std::size_t k, const StoredTensor& t, bool sines) {

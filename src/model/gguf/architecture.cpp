@@ -1,39 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/gguf/architecture.h"
 
+#include <algorithm>
+
 namespace posenc::data {
 extern const std::string_view gguf_architectures;
 }
 
 namespace posenc::gguf {
 
-bool Architecture::flag(std::string_view field) const {
+const Json* Architecture::fact(std::string_view field, bool (Json::*is)() const) const {
   const Json* j = facts_.find(field);
-  return j != nullptr && j->is_bool() && j->as_bool();
+  return j != nullptr && (j->*is)() ? j : nullptr;
+}
+
+bool Architecture::flag(std::string_view field) const {
+  const Json* j = fact(field, &Json::is_bool);
+  return j != nullptr && j->as_bool();
 }
 
 std::string_view Architecture::text(std::string_view field) const {
-  const Json* j = facts_.find(field);
-  return j != nullptr && j->is_string() ? std::string_view(j->as_string()) : std::string_view();
+  const Json* j = fact(field, &Json::is_string);
+  return j != nullptr ? std::string_view(j->as_string()) : std::string_view();
 }
 
 std::int64_t Architecture::number(std::string_view field, std::int64_t absent) const {
-  const Json* j = facts_.find(field);
-  return j != nullptr && j->is_integer() ? j->as_integer() : absent;
+  const Json* j = fact(field, &Json::is_integer);
+  return j != nullptr ? j->as_integer() : absent;
 }
 
 bool Architecture::lists(std::string_view field, std::string_view item) const {
-  const Json* j = facts_.find(field);
-  if (j == nullptr || !j->is_array()) return false;
-  for (const Json& e : j->as_array())
-    if (e.is_string() && e.as_string() == item) return true;
-  return false;
+  const Json* j = fact(field, &Json::is_array);
+  return j != nullptr &&
+         std::find(j->as_array().begin(), j->as_array().end(), Json(item)) != j->as_array().end();
 }
 
 std::optional<Architecture> Architecture::group(std::string_view field) const {
-  const Json* j = facts_.find(field);
-  if (j == nullptr || !j->is_object()) return std::nullopt;
-  return Architecture(name_, *j);
+  const Json* j = fact(field, &Json::is_object);
+  return j != nullptr ? std::optional(Architecture(name_, *j)) : std::nullopt;
 }
 
 // The file has one architecture a line, so that one line is parsed and not all.
@@ -50,11 +54,6 @@ std::optional<Architecture> find_architecture(std::string_view name) {
   line = line.substr(0, line.find_first_of("\n"));
   line = line.substr(0, line.find_last_of('}') + 1);
   return Architecture(std::string(name), parse_json(line, "gguf_architectures.json"));
-}
-
-std::string other_prefix(std::string_view key) {
-  const std::string_view prefix = key.substr(0, key.find('.'));
-  return find_architecture(prefix) ? std::string(prefix) : std::string();
 }
 
 }  // namespace posenc::gguf

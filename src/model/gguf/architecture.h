@@ -32,13 +32,12 @@ class Architecture {
   std::optional<Architecture> group(std::string_view field) const;
 
  private:
+  const Json* fact(std::string_view field, bool (Json::*is)() const) const;
   std::string name_;
   Json facts_;
 };
 
 // Nothing for a name that llama.cpp does not know.
 std::optional<Architecture> find_architecture(std::string_view name);
-// True for any known name: `key` begins with another architecture's prefix.
-std::string other_prefix(std::string_view key);
 
 }  // namespace posenc::gguf

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A config.json as llama.cpp would see it: the metadata and rope tensors that its converter writes
-// (convert_hf_to_gguf.py at 0c1e57098), as a GGUF file in memory. data/gguf_conversion.json says
-// which classes write what; other model types are refused by name.
+// (convert_hf_to_gguf.py at 0c1e57098). data/gguf_conversion.json says which classes write what;
+// other model types are refused by name.
 #include "model/gguf/convert.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <deque>
 #include <numbers>
 
-#include "model/gguf/writer.h"
 #include "model/hugging_face/rope_dictionary/rope_set.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
@@ -26,17 +27,58 @@ const Json& gguf_conversions() {
 
 namespace {
 
+// A GGUF file as it would be read, made in memory.
+class MadeFile {
+ public:
+  explicit MadeFile(std::string name) { file_.file = std::move(name); }
+
+  void add(std::string key, GgufType type, decltype(GgufValue::value) value) {
+    keys_.push_back(std::move(key));
+    file_.metadata.push_back({keys_.back(), type, value, kBig});
+  }
+  void add(std::string key, const std::vector<std::int32_t>& values) {
+    arrays_.emplace_back();
+    append(arrays_.back(), values);
+    add(std::move(key), GgufType::array, GgufArray{GgufType::i32, values.size(), arrays_.back()});
+  }
+  void add_tensor(std::string_view name, const std::vector<float>& values) {
+    const std::size_t at = data_.size();
+    append(data_, values);
+    file_.tensors.push_back({name, 0, {values.size()}, at, data_.size() - at, true});
+  }
+  const GgufFile& file() {
+    file_.big_endian = kBig;
+    file_.bytes = data_;
+    return file_;
+  }
+
+ private:
+  static constexpr bool kBig = std::endian::native == std::endian::big;
+  template <class T>
+  static void append(std::vector<std::byte>& to, const std::vector<T>& values) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+    to.insert(to.end(), bytes, bytes + values.size() * sizeof(T));
+  }
+
+  GgufFile file_;
+  std::deque<std::string> keys_;  // what the views of the file look at
+  std::deque<std::vector<std::byte>> arrays_;
+  std::vector<std::byte> data_;
+};
+
+constexpr Index kMost = Index{1} << 31;
+
 class Converter {
  public:
-  Converter(const ConfigView& view, const Json& rule, gguf::Writer& out)
-      : view_(view), rule_(rule), out_(out) {}
+  Converter(ConfigView view, const Json& rule, MadeFile& out)
+      : view_(std::move(view)), rule_(rule), arch_(rule.at("arch").as_string()), out_(out) {}
 
   // False after a finding.
   bool run() {
-    out_.text("general.architecture", rule_.at("arch").as_string());
+    text("general.architecture", arch_);
     if (!sizes() || !heads()) return false;
-    if (writes("encoder")) out_.boolean(key("attention.causal"), false);
-    if (writes("type_none")) out_.text(key("rope.scaling.type"), "none");
+    if (writes("encoder")) out_.add(key("attention.causal"), GgufType::boolean, false);
+    if (writes("type_none")) text(key("rope.scaling.type"), "none");
     if (writes("alibi")) alibi();
     if (writes("buckets")) buckets();
     return rotary();
@@ -44,33 +86,38 @@ class Converter {
 
  private:
   bool writes(std::string_view what) const {
-    for (const Json& k : rule_.at("keys").as_array())
-      if (k.as_string() == what) return true;
-    return false;
+    const Json::Array& keys = rule_.at("keys").as_array();
+    return std::any_of(keys.begin(), keys.end(),
+                       [&](const Json& k) { return k.as_string() == what; });
   }
-  std::string key(std::string_view name) const {
-    return rule_.at("arch").as_string() + "." + std::string(name);
+  std::string key(std::string_view name) const { return arch_ + "." + std::string(name); }
+  void text(std::string name, std::string_view value) {
+    out_.add(std::move(name), GgufType::string, value);
   }
   void number(std::string_view name, Index value) {
-    out_.u32(key(name), static_cast<std::uint32_t>(value));
+    out_.add(key(name), GgufType::u32,
+             static_cast<std::uint64_t>(static_cast<std::uint32_t>(value)));
   }
-  void real(std::string_view name, double value) { out_.f32(key(name), static_cast<float>(value)); }
+  void real(std::string_view name, double value) {
+    out_.add(key(name), GgufType::f32, static_cast<double>(static_cast<float>(value)));
+  }
+  // A whole number of the config under a key of the file; false where it is required and missing.
+  bool copy(std::string_view name, std::string_view from, Index low, Index high,
+            bool required = true) {
+    const auto v = view_.integer(from, low, high, required);
+    if (v) number(name, v->value);
+    return v || !required;
+  }
 
   bool sizes() {
-    const auto layers = view_.integer("num_hidden_layers", 0, 100'000, true);
-    const auto width = view_.integer("hidden_size", 1, 100'000'000, true);
-    auto context = view_.integer("max_position_embeddings", 1, std::int64_t{1} << 31);
+    const bool layers = copy("block_count", "num_hidden_layers", 0, 100'000);
+    const bool width = copy("embedding_length", "hidden_size", 1, 100'000'000);
+    auto context = view_.integer("max_position_embeddings", 1, kMost);
     if (const Json* other = rule_.find("context"))
-      if (const auto own = view_.integer(other->as_string(), 1, std::int64_t{1} << 31))
-        context = own;
-    if (!layers || !width) return false;
-    number("block_count", layers->value);
-    number("embedding_length", width->value);
-    if (context)
-      number("context_length", context->value);
-    else if (writes("buckets"))
-      number("context_length", 512);  // the converter's own default for T5
-    return true;
+      if (const auto own = view_.integer(other->as_string(), 1, kMost)) context = own;
+    if (context || writes("buckets"))  // 512: the converter's own default for T5
+      number("context_length", context ? context->value : 512);
+    return layers && width;
   }
 
   bool heads() {
@@ -118,11 +165,13 @@ class Converter {
   }
 
   void buckets() {
-    if (const auto n = view_.integer("relative_attention_num_buckets", 1, 65536))
-      number("attention.relative_buckets_count", n->value);
-    const auto decoder = view_.integer("num_decoder_layers", 0, 100'000);
-    const auto layers = view_.integer("num_hidden_layers", 0, 100'000);
-    if (decoder || layers) number("decoder_block_count", decoder ? decoder->value : layers->value);
+    constexpr const char* decoder = "decoder_block_count";
+    copy("attention.relative_buckets_count", "relative_attention_num_buckets", 1, 65536, false);
+    const auto own = view_.integer("num_decoder_layers", 0, 100'000);
+    if (own)
+      number(decoder, own->value);
+    else
+      copy(decoder, "num_hidden_layers", 0, 100'000, false);
   }
 
   bool rotary() {
@@ -139,19 +188,15 @@ class Converter {
     }
     base_ = theta->value.as_number();
     if (writes("base")) real("rope.freq_base", base_);
-    if (writes("swa_base"))
-      if (const auto* local = set.find("sliding_attention"))
-        if (const Value* v = local->dict.find("rope_theta"); v && v->value.is_number())
-          real("rope.freq_base_swa", v->value.as_number());
-    if (writes("window")) window();
+    const auto* local = set.find("sliding_attention");
+    if (writes("swa_base") && local) copy_real(local->dict, "rope_theta", "rope.freq_base_swa");
+    if (writes("window")) {
+      const auto n = view_.integer("sliding_window", 0, kMost);
+      if (n || writes("longrope")) number("attention.sliding_window", n ? n->value : 0);
+    }
     if (writes("partial") && !fraction(d)) return false;
     if (writes("sections")) sections(d);
     return scaling(d);
-  }
-
-  void window() {
-    const auto n = view_.integer("sliding_window", 0, std::int64_t{1} << 31);
-    if (n || writes("longrope")) number("attention.sliding_window", n ? n->value : 0);
   }
 
   bool fraction(const Dict& d) {
@@ -169,11 +214,11 @@ class Converter {
   void sections(const Dict& d) {
     const Value* v = d.find("mrope_section");
     if (!v || !v->value.is_array()) return;
+    const Json::Array& stated = v->value.as_array();
     std::vector<std::int32_t> four(4, 0);
-    for (std::size_t i = 0; i < std::min<std::size_t>(4, v->value.as_array().size()); ++i)
-      if (v->value.as_array()[i].is_integer())
-        four[i] = static_cast<std::int32_t>(v->value.as_array()[i].as_integer());
-    out_.i32s(key("rope.dimension_sections"), four);
+    for (std::size_t i = 0; i < std::min<std::size_t>(4, stated.size()); ++i)
+      if (stated[i].is_integer()) four[i] = static_cast<std::int32_t>(stated[i].as_integer());
+    out_.add(key("rope.dimension_sections"), four);
   }
 
   std::optional<double> given(const Dict& d, std::string_view name) const {
@@ -181,13 +226,15 @@ class Converter {
     if (!v || !v->value.is_number() || !std::isfinite(v->value.as_number())) return std::nullopt;
     return v->value.as_number();
   }
+  void copy_real(const Dict& d, std::string_view from, std::string_view name) {
+    if (const Value* v = d.find(from); v && v->value.is_number()) real(name, v->value.as_number());
+  }
   // A number of tokens that fits a u32.
   std::optional<double> length_of(const Dict& d) const {
     auto v = given(d, "original_max_position_embeddings");
-    if (!v)  // Phi-3 files of the first days state it beside the dictionary
-      if (const auto beside = view_.stated("original_max_position_embeddings");
-          beside && beside->value.is_number())
-        v = beside->value.as_number();
+    const auto beside = view_.stated("original_max_position_embeddings");
+    if (!v && beside && beside->value.is_number())  // Phi-3 files of the first days
+      v = beside->value.as_number();
     return v && *v >= 1 && *v < 4294967296.0 ? v : std::nullopt;
   }
   bool lacks(std::string_view name, const std::string& type) {
@@ -204,7 +251,7 @@ class Converter {
     if (type == "longrope" && writes("longrope")) return longrope(d);
     const auto factor = given(d, "factor");
     if (writes("scaling") && type == "linear" && factor) {
-      out_.text(key("rope.scaling.type"), "linear");
+      text(key("rope.scaling.type"), "linear");
       real("rope.scaling.factor", *factor);
       return true;
     }
@@ -227,7 +274,7 @@ class Converter {
   bool yarn(const Dict& d, double factor) {
     const auto length = length_of(d);
     if (!length) return lacks("original_max_position_embeddings", "yarn");
-    out_.text(key("rope.scaling.type"), "yarn");
+    text(key("rope.scaling.type"), "yarn");
     real("rope.scaling.factor", factor);
     number("rope.scaling.original_context_length", static_cast<Index>(*length));
     for (const char* beta : {"beta_fast", "beta_slow"})
@@ -254,7 +301,7 @@ class Converter {
                                                : 1 / ((1 - smooth) / *s + smooth);
       divisors.push_back(static_cast<float>(by));
     }
-    out_.tensor("rope_freqs.weight", divisors);
+    out_.add_tensor("rope_freqs.weight", divisors);
     return true;
   }
 
@@ -274,14 +321,15 @@ class Converter {
       std::vector<float> values;
       for (const Json& x : v->value.as_array())
         values.push_back(x.is_number() ? static_cast<float>(x.as_number()) : 0.0F);
-      out_.tensor(tensor, values);
+      out_.add_tensor(tensor, values);
     }
     return true;
   }
 
-  const ConfigView& view_;
+  const ConfigView view_;
   const Json& rule_;
-  gguf::Writer& out_;
+  const std::string& arch_;
+  MadeFile& out_;
   Index head_ = 0;
   double base_ = 10000;
 };
@@ -291,7 +339,6 @@ class Converter {
 ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const std::string& name,
                             const ReadOptions& options) {
   ModelSpec spec;
-  spec.file = file;
   spec.reader = "llama_cpp";
   Report report(name);
   const Json* type = config.find("model_type");
@@ -306,6 +353,7 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
   const Json* entry = model_entry(own);
   for (const char* part : {"_text", ""})
     if (!entry || !entry->find("scheme")) entry = model_entry(spec.model_type + part);
+  MadeFile made(name);
   if (!rule || !entry || !entry->find("scheme")) {
     report.error("layout_not_covered",
                  "what llama.cpp's converter makes of model_type " +
@@ -313,25 +361,19 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
                  name + "#/model_type",
                  "convert the model and read the GGUF file itself, or read the config as "
                  "transformers does");
-    spec.findings = report.take();
-    return spec;
-  }
-  gguf::Writer out;
-  const ConfigView view(nested ? *text : config, nested ? "/text_config" : "", *entry, report);
-  const bool converted = Converter(view, *rule, out).run();
-  if (converted) {
+  } else if (Converter({nested ? *text : config, nested ? "/text_config" : "", *entry, report},
+                       *rule, made)
+                 .run()) {
     ReadOptions inside = options;
     inside.reader.clear();
-    ModelSpec read = read_gguf(out.bytes(), name, inside);
-    read.file = file;
-    report.add(read.findings);
+    spec = gguf::read_file(made.file(), inside);
+    report.add(spec.findings);
     report.note("converted",
                 "read as llama.cpp would read this model after its converter: each place is a key "
                 "of that GGUF file, not of the config",
                 name, "nothing to do; convert the model for the file itself");
-    read.findings = report.take();
-    return read;
   }
+  spec.file = file;
   spec.findings = report.take();
   return spec;
 }

@@ -8,6 +8,12 @@
 #include "posenc/io/gguf.h"
 #include "posenc/model/read.h"
 
+namespace posenc::gguf {
+
+// As llama.cpp reads it.
+ModelSpec read_file(const GgufFile&, const ReadOptions&);
+
+}  // namespace posenc::gguf
 namespace posenc::hf {
 
 // data/gguf_conversion.json

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors that divide frequencies: rope_freqs.weight wins; else long beyond the original
 // context, short within it.
+#include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "model/gguf/lower.h"
 
@@ -30,15 +32,19 @@ Divisor read_divisor(Keys& keys, std::string_view name) {
     wrong("wrong_type", e.what(), "convert the model again: divisors are f32");
     return d;
   }
-  for (std::size_t i = 0; i < d.values.size(); ++i) {
-    const double v = d.values[i];
-    if (std::isfinite(v) && v > 0) continue;
-    wrong(std::isfinite(v) ? "table_zero" : "not_finite",
-          d.tensor + "[" + std::to_string(i) + "] divides a frequency and must be positive, got " +
-              number_text(v),
+  // llama.cpp loads a list only: other axes must have one element.
+  if (std::any_of(t->shape.begin() + 1, t->shape.end(), [](std::uint64_t n) { return n != 1; }))
+    wrong("list_length",
+          d.tensor + " must be a list of one number a pair, got " +
+              std::to_string(t->shape.size()) + " axes",
+          "convert the model again");
+  const auto bad = std::find_if(d.values.begin(), d.values.end(),
+                                [](double v) { return !std::isfinite(v) || v <= 0; });
+  if (bad != d.values.end())
+    wrong(std::isfinite(*bad) ? "table_zero" : "not_finite",
+          d.tensor + "[" + std::to_string(bad - d.values.begin()) +
+              "] divides a frequency and must be positive, got " + number_text(*bad),
           "convert the model again: the tensor is damaged");
-    break;
-  }
   if (d.values.empty()) wrong("list_length", d.tensor + " is empty", "convert the model again");
   return d;
 }
@@ -62,6 +68,16 @@ DivisorTensors read_divisors(const Architecture& arch, Keys& keys) {
   const bool wins = !d.always.values.empty();
   d.beyond = read("rope_factors_long.weight", all && !wins);
   d.within = read("rope_factors_short.weight", all && !wins);
+  // Without its twin one of them would be 1 for every pair on one side of the trained length.
+  if (d.by_length() && !keys.failed())
+    for (const auto& [one, other, name] :
+         {std::tuple{&d.beyond, &d.within, "rope_factors_short.weight"},
+          std::tuple{&d.within, &d.beyond, "rope_factors_long.weight"}})
+      if (other->tensor.empty())
+        keys.report().error("table_missing",
+                            "the file has " + one->tensor + " and no " + name +
+                                ": contexts on the other side of the trained length divide by none",
+                            name, "convert the model again: LongRoPE needs both lists");
   return d;
 }
 

@@ -2,7 +2,7 @@
 // The hyperparameters of a GGUF file as llama.cpp loads them, each with where it came from, and the
 // rope operator that it runs on each layer.
 #pragma once
-#include <array>
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,13 +27,14 @@ struct Hparams {
   Index layers = 0, run_layers = 0;  // of the file; of the graph (loops)
   Index leading_dense = 0;
   Mode mode = Mode::none;
-  Sourced<bool> causal;
+  Sourced<bool> causal = usual(true);
   std::vector<Index> heads, kv_heads, feed_forward;
   Sourced<Index> head_dim, head_dim_sliding, rotary_dim, rotary_dim_sliding;
-  Sourced<double> base, base_sliding, factor, factor_sliding;
+  Sourced<double> base = usual(10000.0), factor = usual(1.0), base_sliding, factor_sliding;
   bool sliding_plain = false;
-  Sourced<std::string> scaling_type;
-  Sourced<double> ext_factor, yarn_attn, beta_fast, beta_slow, attn_key;
+  Sourced<std::string> scaling_type = usual(std::string("linear"));
+  Sourced<double> ext_factor, yarn_attn = usual(1.0), beta_fast, beta_slow = usual(1.0),
+                              attn_key = usual(1.0);
   std::optional<Sourced<double>> log_multiplier;  // m of g(s, m), already times 10 where needed
   std::optional<Sourced<double>> alpha;
   std::optional<Sourced<std::vector<Index>>> sections;  // four
@@ -42,6 +43,14 @@ struct Hparams {
   std::vector<Index> compress_ratio;
   std::optional<Sourced<double>> compress_base;
 };
+
+// Lists hold one value a layer of the file; a graph that loops runs through them again.
+inline Index of_layer(const std::vector<Index>& list, Index layer) {
+  return list.empty() ? 0 : list[static_cast<std::size_t>(layer) % list.size()];
+}
+inline bool any(const std::vector<bool>& v) {
+  return std::find(v.begin(), v.end(), true) != v.end();
+}
 
 // Reads everything; findings tell what is wrong (keys.failed()).
 Hparams read_hparams(const Architecture&, Keys&);
@@ -56,6 +65,7 @@ struct Divisor {
 };
 struct DivisorTensors {
   Divisor always, beyond, within;  // rope_freqs, rope_factors_long, rope_factors_short
+  bool by_length() const { return !beyond.values.empty() || !within.values.empty(); }
 };
 DivisorTensors read_divisors(const Architecture&, Keys&);
 

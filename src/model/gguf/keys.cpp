@@ -9,12 +9,21 @@
 namespace posenc::gguf {
 namespace {
 
+// A value that a person gave as text.
 template <class T>
-std::optional<T> parse_number(const std::string& text) {
-  T v{};
-  const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
-  if (r.ec != std::errc() || r.ptr != text.data() + text.size()) return std::nullopt;
-  return v;
+std::optional<T> parsed(const std::string& text) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return text;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return text == "true" || text == "false" ? std::optional<bool>(text == "true") : std::nullopt;
+  } else {
+    T v{};
+    const char* end = text.data() + text.size();
+    const auto r = std::from_chars(text.data(), end, v);
+    if (r.ec != std::errc() || r.ptr != end) return std::nullopt;
+    if (std::is_same_v<T, Index> && !(v >= 0 && v <= T{0xffffffffLL})) return std::nullopt;
+    return v;
+  }
 }
 
 }  // namespace
@@ -73,59 +82,49 @@ void Keys::wrong_type(std::string_view key, std::string_view wanted, std::string
         "write the key anew with the type that llama.cpp reads");
 }
 
-template <class T, class Parse, class Take>
-std::optional<Sourced<T>> Keys::read(std::string_view key, GgufType type, std::string_view wanted,
-                                     Parse parse, Take take) {
+template <class T>
+std::optional<Sourced<T>> Keys::get(std::string_view key) {
+  constexpr bool whole = std::is_same_v<T, Index>, real = std::is_same_v<T, double>,
+                 flag = std::is_same_v<T, bool>;
+  constexpr GgufType type = whole  ? GgufType::u32
+                            : real ? GgufType::f32
+                            : flag ? GgufType::boolean
+                                   : GgufType::string;
+  constexpr std::string_view wanted = whole  ? "u32"
+                                      : real ? "a number"
+                                      : flag ? "true or false"
+                                             : "a string";
+  using Stored = std::conditional_t<whole, std::uint64_t,
+                                    std::conditional_t<real || flag, T, std::string_view>>;
+  std::optional<Sourced<T>> out;
   if (const std::string* text = assumed(key)) {
-    const std::optional<T> v = parse(*text);
-    if (!v) return wrong_type(key, wanted, *text), std::nullopt;
-    return Sourced<T>{*v, Origin::user, "--assume " + full(key)};
+    if (auto v = parsed<T>(*text))
+      out = {*std::move(v), Origin::user, "--assume " + full(key)};
+    else
+      wrong_type(key, wanted, *text);
+  } else if (const GgufValue* v = file_.find(full(key))) {
+    if (v->type == type)
+      out = {T(std::get<Stored>(v->value)), Origin::stated, full(key)};
+    else
+      wrong_type(key, type == GgufType::string ? wanted : name(type), name(v->type));
   }
-  const GgufValue* v = file_.find(full(key));
-  if (v == nullptr) return std::nullopt;
-  if (v->type != type)
-    return wrong_type(key, type == GgufType::string ? wanted : name(type), name(v->type)),
-           std::nullopt;
-  return Sourced<T>{T(*take(*v)), Origin::stated, full(key)};
+  if constexpr (real)
+    if (out && !std::isfinite(out->value)) {
+      error("not_finite", key, full(key) + " must be finite, got " + number_text(out->value));
+      out.reset();
+    }
+  return out;
 }
-
-std::optional<Sourced<Index>> Keys::integer(std::string_view key) {
-  const auto parse = [](const std::string& text) {
-    const auto n = parse_number<Index>(text);
-    return n && *n >= 0 && *n <= 0xffffffffLL ? n : std::nullopt;
-  };
-  return read<Index>(key, GgufType::u32, "u32", parse,
-                     [](const GgufValue& x) { return x.integer(); });
-}
-
-std::optional<Sourced<double>> Keys::number(std::string_view key) {
-  const auto v = read<double>(key, GgufType::f32, "a number", parse_number<double>,
-                              [](const GgufValue& x) { return x.number(); });
-  if (!v || std::isfinite(v->value)) return v;
-  error("not_finite", key, full(key) + " must be finite, got " + number_text(v->value));
-  return std::nullopt;
-}
-
-std::optional<Sourced<bool>> Keys::boolean(std::string_view key) {
-  const auto parse = [](const std::string& text) {
-    return text == "true" || text == "false" ? std::optional<bool>(text == "true") : std::nullopt;
-  };
-  return read<bool>(key, GgufType::boolean, "true or false", parse,
-                    [](const GgufValue& x) { return x.boolean(); });
-}
-
-std::optional<Sourced<std::string>> Keys::text(std::string_view key) {
-  return read<std::string>(
-      key, GgufType::string, "a string",
-      [](const std::string& text) { return std::optional(text); },
-      [](const GgufValue& x) { return x.text(); });
-}
+template std::optional<Sourced<Index>> Keys::get(std::string_view);
+template std::optional<Sourced<double>> Keys::get(std::string_view);
+template std::optional<Sourced<bool>> Keys::get(std::string_view);
+template std::optional<Sourced<std::string>> Keys::get(std::string_view);
 
 std::optional<Sourced<std::vector<Index>>> Keys::per_layer(std::string_view key, Index count) {
   const GgufValue* v = file_.find(full(key));
   const auto* array = v != nullptr ? std::get_if<GgufArray>(&v->value) : nullptr;
   if (array == nullptr || assumed(key) != nullptr) {
-    const auto one = integer(key);
+    const auto one = get<Index>(key);
     if (!one) return std::nullopt;
     return Sourced<std::vector<Index>>{
         std::vector<Index>(static_cast<std::size_t>(count), one->value), one->origin, one->where};

@@ -14,6 +14,12 @@
 
 namespace posenc::gguf {
 
+// A value that llama.cpp takes when the file has none.
+template <class T>
+Sourced<T> usual(T value) {
+  return {std::move(value), Origin::class_default, "llama.cpp"};
+}
+
 class Keys {
  public:
   Keys(const GgufFile& file, const ReadOptions& options) : file_(file), options_(options) {}
@@ -22,10 +28,17 @@ class Keys {
   std::string full(std::string_view key) const;
 
   bool has(std::string_view key) const;
-  std::optional<Sourced<Index>> integer(std::string_view key);
-  std::optional<Sourced<double>> number(std::string_view key);
-  std::optional<Sourced<bool>> boolean(std::string_view key);
-  std::optional<Sourced<std::string>> text(std::string_view key);
+  // T: Index (a u32), double (a finite f32), bool or std::string. Nothing where the key is absent
+  // or after a finding.
+  template <class T>
+  std::optional<Sourced<T>> get(std::string_view key);
+  // The key's value into `value`, which stays as it is where there is none (false then).
+  template <class T>
+  bool take(std::string_view key, Sourced<T>& value) {
+    auto v = get<T>(key);
+    if (v) value = *std::move(v);
+    return v.has_value();
+  }
   // One u32 for all layers, or an array of u32, i32 or bool with at least `count` elements.
   std::optional<Sourced<std::vector<Index>>> per_layer(std::string_view key, Index count);
 
@@ -37,7 +50,7 @@ class Keys {
             std::optional<double> value = {}) {
     add(Severity::warning, std::move(code), key, std::move(message), std::move(fix), value);
   }
-  void note(std::string code, std::string_view key, std::string message, std::string fix = "") {
+  void note(std::string code, std::string_view key, std::string message, std::string fix) {
     add(Severity::note, std::move(code), key, std::move(message), std::move(fix));
   }
   void missing(std::string_view key, std::string fix = "") {
@@ -60,9 +73,6 @@ class Keys {
   std::string how_to_assume(const std::string& key) const;
   void add(Severity, std::string code, std::string_view key, std::string message, std::string fix,
            std::optional<double> value = {});
-  template <class T, class Parse, class Take>
-  std::optional<Sourced<T>> read(std::string_view key, GgufType type, std::string_view wanted,
-                                 Parse parse, Take take);
   void wrong_type(std::string_view key, std::string_view wanted, std::string_view got);
 
   const GgufFile& file_;

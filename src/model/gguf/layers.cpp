@@ -1,43 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which layers slide, which have no softmax attention, which turn: from keys where the file has
 // them, by the architecture's name where it has not.
-#include <algorithm>
-
 #include "model/gguf/hparams.h"
 
 namespace posenc::gguf {
 namespace {
 
+// One switch for each layer that the graph runs.
+template <class F>
+std::vector<bool> each(const Hparams& h, const F& is) {
+  std::vector<bool> out(static_cast<std::size_t>(h.run_layers));
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = is(static_cast<Index>(i));
+  return out;
+}
+
 void read_linear(const Architecture& arch, Keys& keys, Hparams& h) {
-  const auto n = static_cast<std::size_t>(h.run_layers);
-  h.linear.assign(n, false);
   const std::string_view rule = arch.text("linear");
-  if (rule == "all") h.linear.assign(n, true);
-  const auto at = [&](const std::vector<Index>& v, std::size_t i) {
-    return v.empty() ? Index{0} : v[i % v.size()];
-  };
-  if (rule == "no_kv_heads" || rule == "no_kv_heads_no_ff")
-    for (std::size_t i = 0; i < n; ++i)
-      h.linear[i] = at(h.kv_heads, i) == 0 && (rule == "no_kv_heads" || at(h.feed_forward, i) == 0);
-  if (rule != "interval") return;
-  if (const auto list = keys.per_layer("attention.recurrent_layers", h.layers)) {
-    for (std::size_t i = 0; i < n; ++i) h.linear[i] = at(list->value, i) != 0;
-    return;
+  std::optional<Sourced<std::vector<Index>>> list;
+  auto every = usual<Index>(arch.number("interval", 4));
+  if (rule == "interval") {
+    list = keys.per_layer("attention.recurrent_layers", h.layers);
+    if (!list) keys.take("full_attention_interval", every);
+    if (!list && every.value < 1) {
+      keys.error("out_of_range", "full_attention_interval", "must be positive");
+      every.value = 1;
+    }
   }
-  Index every = arch.number("interval", 4);
-  if (const auto v = keys.integer("full_attention_interval")) every = v->value;
-  if (every < 1) {
-    keys.error("out_of_range", "full_attention_interval", "must be positive");
-    return;
-  }
-  for (std::size_t i = 0; i < n; ++i) h.linear[i] = (static_cast<Index>(i) + 1) % every != 0;
+  h.linear = each(h, [&](Index il) {
+    if (rule == "no_kv_heads") return of_layer(h.kv_heads, il) == 0;
+    if (rule == "no_kv_heads_no_ff")
+      return of_layer(h.kv_heads, il) == 0 && of_layer(h.feed_forward, il) == 0;
+    if (list) return of_layer(list->value, il) != 0;
+    return rule == "all" || (rule == "interval" && (il + 1) % every.value != 0);
+  });
 }
 
 // True when the layers have a window.
 bool read_window_size(const Architecture& rule, Keys& keys, Hparams& h) {
   constexpr std::string_view key = "attention.sliding_window";
   if (const Index only = rule.number("layers", 0); only != 0 && only != h.layers) return false;
-  const auto stated = keys.integer(key);
+  const auto stated = keys.get<Index>(key);
   if (!stated && rule.text("key") == "required" && !keys.failed()) keys.missing(key);
   const Index absent = rule.number("default", 0);
   if (rule.flag("off_by_zero") && stated && stated->value == 0) return false;
@@ -56,51 +58,39 @@ bool read_window_size(const Architecture& rule, Keys& keys, Hparams& h) {
 
 void read_pattern(const Architecture& rule, Keys& keys, Hparams& h) {
   constexpr std::string_view key = "attention.sliding_window_pattern";
-  const auto n = static_cast<std::size_t>(h.run_layers);
   const GgufValue* stored = keys.file().find(keys.full(key));
-  const bool list = stored != nullptr && stored->type == GgufType::array;
-  if (list || rule.text("pattern_key") == "required") {
-    if (!list) {
-      keys.error("missing_key", key, keys.full(key) + " is required, one a layer",
-                 "convert the model again: which layers slide is layer_types of its config.json");
-      return;
-    }
+  if (stored != nullptr && stored->type == GgufType::array) {
     const auto values = keys.per_layer(key, h.layers);
     if (!values) return;
-    for (std::size_t i = 0; i < n; ++i)
-      h.sliding[i] = values->value[i % static_cast<std::size_t>(h.layers)] != 0;
+    // A list is longer than the layers where next-token layers stand behind them.
+    h.sliding = each(h, [&](Index il) { return of_layer(values->value, il % h.layers) != 0; });
     h.window.pattern_origin = Origin::stated;
     h.window.pattern_where = keys.full(key);
     return;
   }
-  Index period = rule.number("pattern", 1);
-  h.window.pattern_where = rule.program();
-  if (const auto v = keys.integer(key)) {
-    period = v->value;
-    h.window.pattern_origin = v->origin;
-    h.window.pattern_where = v->where;
+  if (rule.text("pattern_key") == "required") {
+    keys.error("missing_key", key, keys.full(key) + " is required, one a layer",
+               "convert the model again: which layers slide is layer_types of its config.json");
+    return;
   }
-  for (std::size_t i = 0; i < n; ++i) {
-    const Index il = static_cast<Index>(i);
-    h.sliding[i] =
-        period == 0 || (rule.flag("dense_first") ? il % period != 0 : il % period < period - 1);
-  }
+  Sourced<Index> period = rule.constant<Index>(rule.number("pattern", 1));
+  keys.take(key, period);
+  h.window.pattern_origin = period.origin;
+  h.window.pattern_where = period.where;
+  h.sliding = each(h, [&, n = period.value](Index il) {
+    return n == 0 || (rule.flag("dense_first") ? il % n != 0 : il % n < n - 1);
+  });
 }
 
 void read_window(const Architecture& arch, Keys& keys, Hparams& h) {
-  const auto n = static_cast<std::size_t>(h.run_layers);
-  h.sliding.assign(n, false);
+  h.sliding = each(h, [](Index) { return false; });
   const auto rule = arch.group("window");
   if (!rule || !read_window_size(*rule, keys, h)) return;
-  const std::string_view kind = rule->text("kind");
-  h.window.kind = kind == "chunked" ? AttentionKind::chunked : AttentionKind::sliding;
-  if (rule->flag("all_layers")) h.sliding.assign(n, true);
-  if (rule->flag("attention_layers"))
-    for (std::size_t i = 0; i < n; ++i) h.sliding[i] = !h.linear[i];
-  if (rule->flag("all_layers") || rule->flag("attention_layers"))
-    h.window.pattern_where = arch.program();
-  else
-    read_pattern(*rule, keys, h);
+  const bool all = rule->flag("all_layers");
+  h.window.kind = rule->text("kind") == "chunked" ? AttentionKind::chunked : AttentionKind::sliding;
+  if (!all && !rule->flag("attention_layers")) return read_pattern(*rule, keys, h);
+  h.sliding = each(h, [&](Index il) { return all || !h.linear[static_cast<std::size_t>(il)]; });
+  h.window.pattern_where = arch.program();
 }
 
 // Does layer `il` turn, by the rule that the architecture's graph follows?
@@ -122,36 +112,29 @@ bool turns(std::string_view rule, const Hparams& h, Index il, bool key_value) {
 
 void read_rotated(const Architecture& arch, Keys& keys, Hparams& h) {
   const std::string_view rule = arch.text("rope_on");
-  bool switched_on = true;
-  if (rule == "finetuned_key")
-    if (const auto v = keys.boolean("rope.scaling.finetuned")) switched_on = v->value;
+  auto switched_on = usual(true);
+  if (rule == "finetuned_key") keys.take("rope.scaling.finetuned", switched_on);
   std::optional<Sourced<std::vector<Index>>> pattern;
   if (rule == "pattern_key") pattern = keys.per_layer("attention.rope_pattern", h.layers);
-  h.rotated.assign(static_cast<std::size_t>(h.run_layers), false);
-  for (Index il = 0; il < h.run_layers; ++il) {
-    const auto i = static_cast<std::size_t>(il);
-    const bool value =
-        pattern ? pattern->value[i % static_cast<std::size_t>(h.layers)] != 0 : switched_on;
-    const bool headless = h.heads.empty() || h.heads[i % h.heads.size()] == 0;
-    h.rotated[i] = h.mode != Mode::none && !h.linear[i] && !headless && turns(rule, h, il, value);
-  }
+  h.rotated = each(h, [&](Index il) {
+    const bool value = pattern ? of_layer(pattern->value, il % h.layers) != 0 : switched_on.value;
+    return h.mode != Mode::none && !h.linear[static_cast<std::size_t>(il)] &&
+           of_layer(h.heads, il) != 0 && turns(rule, h, il, value);
+  });
 }
 
 void read_compressed(const Architecture& arch, Keys& keys, Hparams& h) {
   if (!arch.flag("dsv4")) return;
-  h.compress_base = keys.number("attention.compress_rope_freq_base");
+  h.compress_base = keys.get<double>("attention.compress_rope_freq_base");
   const auto ratios = keys.per_layer("attention.compress_ratios", h.layers);
-  if (!h.compress_base || !ratios) {
-    if (!keys.failed())
-      keys.error("missing_key", "attention.compress_ratios",
-                 "attention.compress_ratios and attention.compress_rope_freq_base are required",
-                 "convert the model again");
-    return;
-  }
-  h.compress_ratio = ratios->value;
-  if (!(h.compress_base->value > 0))
+  if (ratios) h.compress_ratio = ratios->value;
+  if (h.compress_base && ratios && !(h.compress_base->value > 0))
     keys.error("theta_not_positive", "attention.compress_rope_freq_base",
                "the base must be positive");
+  if ((!h.compress_base || !ratios) && !keys.failed())
+    keys.error("missing_key", "attention.compress_ratios",
+               "attention.compress_ratios and attention.compress_rope_freq_base are required",
+               "convert the model again");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // What the doctor should say of a GGUF file: what the conversion lost, what llama.cpp knows by name
 // only, what it ignores, and where it departs from the model it runs.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "model/gguf/lower.h"
@@ -10,48 +9,45 @@
 namespace posenc::gguf {
 namespace {
 
-constexpr const char* kLost = "gguf_lost";
-
-bool any(const std::vector<bool>& v) {
-  return std::find(v.begin(), v.end(), true) != v.end();
-}
-
 void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) {
-  const auto lost = [&](std::string_view key, const std::string& what) {
-    keys.note(kLost, key, what + "; llama.cpp knows it by the name " + arch.name(),
-              "nothing to do in llama.cpp; another reader needs config.json");
-  };
-  if (any(h.rotated) && h.base.origin == Origin::class_default && !arch.has("plain_base"))
-    keys.note(kLost, "rope.freq_base",
+  const bool turns = any(h.rotated), windows = any(h.sliding);
+  const auto by_name = [](Origin o) { return o == Origin::class_default; };
+  if (turns && by_name(h.base.origin) && !arch.has("plain_base"))
+    keys.note("gguf_lost", "rope.freq_base",
               "the file states no base; llama.cpp takes 10000, whatever the model was trained with",
               "--assume rope.freq_base=BASE");
-  if (any(h.sliding) && h.window.pattern_origin == Origin::class_default)
-    lost("attention.sliding_window_pattern", "the file does not say which layers slide");
-  if (any(h.sliding) && h.window.size.origin == Origin::class_default)
-    lost("attention.sliding_window", "the file does not say how wide the window is");
   const std::string_view rule = arch.text("rope_on");
   const bool by_key = rule == "finetuned_key" || rule == "pattern_key" || rule == "none";
-  if (any(h.rotated) && !rule.empty() && !by_key &&
-      std::find(h.rotated.begin(), h.rotated.end(), false) != h.rotated.end())
-    lost("rope", "the file does not say which layers have no rotary");
-  if (arch.number("alibi", 0) > 0 && (!arch.has("alibi_layers") || h.layers == 40))
-    lost("attention.max_alibi_bias", "the file does not say that ALiBi is used");
-  if (arch.flag("t5"))
-    lost("attention.relative_buckets_count", "the file has no largest distance (128 is taken)");
+  const bool some_stand =
+      turns && std::find(h.rotated.begin(), h.rotated.end(), false) != h.rotated.end();
+  struct Lost {
+    bool is;
+    const char *key, *what;
+  };
+  for (const Lost& lost :
+       {Lost{windows && by_name(h.window.pattern_origin), "attention.sliding_window_pattern",
+             "the file does not say which layers slide"},
+        Lost{windows && by_name(h.window.size.origin), "attention.sliding_window",
+             "the file does not say how wide the window is"},
+        Lost{some_stand && !rule.empty() && !by_key, "rope",
+             "the file does not say which layers have no rotary"},
+        Lost{arch.number("alibi", 0) > 0 && arch.number("alibi_layers", h.layers) == h.layers,
+             "attention.max_alibi_bias", "the file does not say that ALiBi is used"},
+        Lost{arch.flag("t5"), "attention.relative_buckets_count",
+             "the file has no largest distance (128 is taken)"}})
+    if (lost.is)
+      keys.note("gguf_lost", lost.key,
+                std::string(lost.what) + "; llama.cpp knows it by the name " + arch.name(),
+                "nothing to do in llama.cpp; another reader needs config.json");
 }
 
 // ggml rounds YaRN's range outwards whatever the model does (gpt-oss: truncate false).
 void note_truncation(const Architecture& arch, Keys& keys, const ModelSpec& m) {
   if (!arch.lists("lost", "truncate") || m.layers.empty() || m.layers[0].encodings.empty()) return;
-  const Encoding& e = m.layers[0].encodings[0].value;
-  Encoding meant = e;
-  bool changed = false;
+  Encoding meant = m.layers[0].encodings[0].value;
   for (Scaling& s : meant.scalings)
-    if (auto* y = std::get_if<Yarn>(&s)) {
-      y->truncate = false;
-      changed = true;
-    }
-  if (!changed) return;
+    if (auto* y = std::get_if<Yarn>(&s)) y->truncate = false;
+  if (meant == m.layers[0].encodings[0].value) return;
   const auto rounded = m.layers[0].rotary->blocks.at(0).spectrum.frequency;
   const auto exact = resolve(meant, Context{m.context.value}).blocks.at(0).spectrum.frequency;
   double worst = 0;
@@ -74,8 +70,7 @@ void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {
                            "; no metadata say which it was",
                        d.always.tensor,
                        "nothing to do in llama.cpp; another reader must divide by the tensor");
-  const bool by_length = !d.beyond.values.empty() || !d.within.values.empty();
-  if (by_length && h.scaling_type.origin == Origin::class_default)
+  if (d.by_length() && h.scaling_type.origin == Origin::class_default)
     keys.note("gguf_factors_only", "rope.scaling.type",
               "LongRoPE survives only as divisors in " + d.beyond.tensor + " and " +
                   d.within.tensor + "; no rope.scaling.type says so",
@@ -83,31 +78,38 @@ void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {
 }
 
 void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
-  const auto ignored = [&](std::string_view key, bool read, std::optional<double> harmless = {}) {
-    const GgufValue* v = keys.file().find(keys.full(key));
-    if (v == nullptr || read || (harmless && v->number() == harmless)) return;
-    keys.warn(
-        "key_ignored", key, "llama.cpp does not read " + keys.full(key) + " in a " + arch.name(),
-        "a model that was trained with it runs wrongly here; otherwise remove it", v->number());
-  };
   const auto sliding = arch.group("sliding_rope");
   const bool windows = any(h.sliding);
   const bool lists = windows && !h.window.pattern_where.empty();
-  ignored("attention.sliding_window", windows, 0);
-  ignored("attention.sliding_window_pattern", lists && arch.group("window").has_value());
-  ignored("rope.freq_base_swa", sliding && sliding->text("base") != "global" && windows);
-  ignored("rope.dimension_sections", h.sections.has_value() || arch.has("sections"));
-  ignored("attention.max_alibi_bias", arch.text("alibi") == "key", 0);
-  ignored("rope.scaling.alpha", arch.flag("alpha"), 0);
-  ignored("rope.scaling.yarn_log_multiplier", arch.has("yarn_log_multiplier"), 0);
-  constexpr std::array<std::pair<const char*, double>, 4> yarn{
-      {{"ext_factor", 1}, {"attn_factor", 1}, {"beta_fast", 32}, {"beta_slow", 1}}};
-  for (const auto& [name, harmless] : yarn)
-    ignored("rope.scaling.yarn_" + std::string(name), arch.lists("yarn_keys", name), harmless);
   const std::string_view heat = arch.text("temperature");
-  ignored("attention.temperature_scale", heat == "keys" || heat == "original_context", 0);
-  ignored("attention.temperature_length", heat == "keys");
-  if (arch.has("plain_base")) ignored("rope.freq_base", false, h.base.value);
+  const auto yarn = [&](std::string_view name) { return arch.lists("yarn_keys", name); };
+  struct Key {
+    const char* name;
+    bool read;
+    std::optional<double> harmless{};  // a value that changes nothing
+  };
+  for (const Key& key :
+       {Key{"attention.sliding_window", windows, 0},
+        Key{"attention.sliding_window_pattern", lists && arch.group("window")},
+        Key{"rope.freq_base_swa", sliding && sliding->text("base") != "global" && windows},
+        Key{"rope.dimension_sections", h.sections || arch.has("sections")},
+        Key{"attention.max_alibi_bias", arch.text("alibi") == "key", 0},
+        Key{"rope.scaling.alpha", arch.flag("alpha"), 0},
+        Key{"rope.scaling.yarn_log_multiplier", arch.has("yarn_log_multiplier"), 0},
+        Key{"rope.scaling.yarn_ext_factor", yarn("ext_factor"), 1},
+        Key{"rope.scaling.yarn_attn_factor", yarn("attn_factor"), 1},
+        Key{"rope.scaling.yarn_beta_fast", yarn("beta_fast"), 32},
+        Key{"rope.scaling.yarn_beta_slow", yarn("beta_slow"), 1},
+        Key{"attention.temperature_scale", heat == "keys" || heat == "original_context", 0},
+        Key{"attention.temperature_length", heat == "keys"},
+        Key{"rope.freq_base", !arch.has("plain_base"), h.base.value}}) {
+    const GgufValue* v = keys.file().find(keys.full(key.name));
+    if (v != nullptr && !key.read && !(key.harmless && v->number() == key.harmless))
+      keys.warn("key_ignored", key.name,
+                "llama.cpp does not read " + keys.full(key.name) + " in a " + arch.name(),
+                "a model that was trained with it runs wrongly here; otherwise remove it",
+                v->number());
+  }
   if (h.log_multiplier && h.ext_factor.value == 0)
     keys.warn("key_ignored", "rope.scaling.yarn_log_multiplier",
               "the multiplier needs rope.scaling.type yarn",
@@ -117,7 +119,7 @@ void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
 // Keys of the scaling that contradict each other: llama.cpp takes one and says nothing.
 void note_contradictions(const Hparams& h, const DivisorTensors& d, Keys& keys) {
   const std::string& type = h.scaling_type.value;
-  const auto factor = keys.number("rope.scaling.factor");
+  const auto factor = keys.get<double>("rope.scaling.factor");
   if (type == "none" && factor && factor->value > 0 && factor->value != 1)
     keys.warn("key_ignored", "rope.scaling.factor",
               "rope.scaling.type is none: llama.cpp leaves the factor " +
@@ -129,8 +131,7 @@ void note_contradictions(const Hparams& h, const DivisorTensors& d, Keys& keys) 
               "rope.scaling.factor " + number_text(factor->value) +
                   " stands beside it: llama.cpp does not read the older key",
               "keep the key that is meant", old->number());
-  if (type == "longrope" && d.always.values.empty() && d.beyond.values.empty() &&
-      d.within.values.empty())
+  if (type == "longrope" && d.always.values.empty() && !d.by_length())
     keys.warn("missing_key", "rope.scaling.type",
               "rope.scaling.type is longrope and no tensor holds its factors "
               "(rope_factors_long.weight, rope_factors_short.weight): llama.cpp divides by none",

@@ -6,6 +6,16 @@
 
 namespace posenc::gguf {
 
+// Appended to the fields of a layer, each with where it came from.
+inline void add_field(LayerSpec& layer, std::string name, Json value, Origin origin,
+                      std::string where) {
+  layer.fields.push_back({std::move(name), std::move(value), origin, std::move(where)});
+}
+template <class T>
+void add_field(LayerSpec& layer, std::string name, const Sourced<T>& v) {
+  add_field(layer, std::move(name), Json(v.value), v.origin, v.where);
+}
+
 // One layer, resolved for a context of `length` tokens. Refusals become findings of `keys`.
 LayerSpec lower_layer(const Architecture&, const Hparams&, const DivisorTensors&, Keys&,
                       Index layer, Index length);

@@ -37,15 +37,14 @@ double logit_factor(const Architecture& arch, const Hparams& h) {
   return a * a;
 }
 
-void compressed(const Hparams& h, Index layer, RopeOperator& op) {
-  const auto i = static_cast<std::size_t>(layer);
-  if (h.compress_ratio[i % h.compress_ratio.size()] != 0) {
+void compressed(const Architecture& arch, const Hparams& h, Index layer, RopeOperator& op) {
+  if (of_layer(h.compress_ratio, layer) != 0) {
     op.base = *h.compress_base;
     op.factor = h.factor;
     op.attn_factor = op.ext_factor == 0 ? 1 : 1 / (1 + 0.1 * std::log(h.factor.value));
   } else {
     op.base = h.base;
-    op.factor = {1, Origin::class_default, "llama.cpp (deepseek4)"};
+    op.factor = arch.constant(1.0);
     op.ext_factor = 0;
     op.attn_factor = 1;
   }
@@ -75,14 +74,14 @@ std::optional<RopeOperator> rope_operator(const Architecture& arch, const Hparam
   op.attn_factor = context_attn_factor(arch, h);
   if (arch.has("plain_base")) op.attn_factor = 1;
   if (slides && h.sliding_plain) {
-    op.factor = {1, Origin::class_default, arch.program()};
+    op.factor = arch.constant(1.0);
     op.ext_factor = 0;
     op.attn_factor = 1;
   }
   op.logit_factor = logit_factor(arch, h);
   const std::string_view divided = arch.text("factors");
   op.uses_divisors = !divided.empty() && !(slides && divided.substr(0, 4) == "full");
-  if (arch.flag("dsv4")) compressed(h, layer, op);
+  if (arch.flag("dsv4")) compressed(arch, h, layer, op);
   return op;
 }
 

@@ -11,44 +11,38 @@ using namespace gguf;
 
 std::optional<Architecture> architecture_of(Keys& keys) {
   constexpr const char* key = "general.architecture";
-  const auto name = keys.text(key);
-  if (!name) {
-    if (!keys.failed())
-      keys.error("missing_key", key, "the file does not name its architecture",
-                 "--assume general.architecture=NAME");
-    return std::nullopt;
-  }
-  auto arch = find_architecture(name->value);
-  if (!arch) {
+  const auto name = keys.get<std::string>(key);
+  auto arch = name ? find_architecture(name->value) : std::nullopt;
+  if (!name && !keys.failed())
+    keys.error("missing_key", key, "the file does not name its architecture",
+               "--assume general.architecture=NAME");
+  else if (name && !arch)
     keys.error(
         "unknown_model_type", key,
         "llama.cpp (0c1e57098) knows no architecture '" + printable(name->value) + "'",
         "--assume general.architecture=NAME of a known one, or read the model's config.json");
-    return std::nullopt;
-  }
-  if (arch->flag("unsupported")) {
+  else if (arch && arch->flag("unsupported"))
     keys.error("unknown_model_type", key,
                "'" + arch->name() + "' is no language model that llama.cpp runs",
                "read the model's config.json");
-    return std::nullopt;
-  }
+  if (keys.failed()) return std::nullopt;
   keys.architecture = arch->name();
   return arch;
 }
 
 // A file that names one architecture and carries another's keys.
 bool carries_own_keys(const Architecture& arch, Keys& keys) {
-  const std::string prefix = arch.name() + ".";
   std::string other;
   for (const GgufValue& v : keys.file().metadata) {
-    if (v.key.substr(0, prefix.size()) == prefix) return true;
-    if (other.empty() && v.key.substr(0, 8) != "general.") other = other_prefix(v.key);
+    const std::string_view prefix = v.key.substr(0, v.key.find('.'));
+    if (v.key.starts_with(arch.name() + ".")) return true;
+    if (other.empty() && prefix != "general" && find_architecture(prefix)) other = prefix;
   }
-  if (other.empty()) return true;
-  keys.error("contradiction", "general.architecture",
-             "the file names " + arch.name() + " but its keys are those of " + other,
-             "--assume general.architecture=" + other);
-  return false;
+  if (!other.empty())
+    keys.error("contradiction", "general.architecture",
+               "the file names " + arch.name() + " but its keys are those of " + other,
+               "--assume general.architecture=" + other);
+  return other.empty();
 }
 
 // Every divisor list must have one number for each pair of the layers that use it.
@@ -72,21 +66,17 @@ void add_input(const Architecture& arch, const Hparams& h, Keys& keys, ModelSpec
   const std::string_view rule = arch.text("positions");
   const GgufTensor* table = keys.file().tensor("position_embd.weight");
   if (rule.empty() || (rule == "learned_if_present" && table == nullptr)) return;
+  Sourced<Index> width;
+  keys.take("embedding_length", width);
+  if (width.value < 1 || width.value > 1000000)
+    return keys.error("out_of_range", "embedding_length", "must be 1 to 1000000");
   Learned learned;
-  const auto width = keys.integer("embedding_length");
-  learned.width = width ? width->value : 0;
+  learned.width = width.value;
   learned.rows = h.context.value;
-  if (learned.width < 1 || learned.width > 1000000) {
-    keys.error("out_of_range", "embedding_length", "must be 1 to 1000000");
-    return;
-  }
-  InputEncoding e;
-  e.value.scheme = learned;
+  InputEncoding e{{{learned, {}}, Origin::class_default, arch.program()}};
   e.tensors = {"position_embd.weight"};
   e.positions = learned.rows;
   e.rows_key = "context_length";
-  e.origin = Origin::class_default;
-  e.where = arch.program();
   m.input.push_back(std::move(e));
 }
 
@@ -95,24 +85,24 @@ void add_layers(const Architecture& arch, const Hparams& h, const DivisorTensors
                 Keys& keys, ModelSpec& m) {
   const Index length = m.context.value;
   const bool two_stacks = arch.flag("encoder_too");
-  const auto decoder = two_stacks ? keys.integer("decoder_block_count") : std::nullopt;
-  const Index layers = decoder ? decoder->value : h.run_layers;
-  if (layers < 1 || layers > 512) {
-    keys.error("out_of_range", "decoder_block_count", "must be 1 to 512");
-    return;
-  }
-  for (Index il = 0; il < layers && !keys.failed(); ++il) {
-    m.layers.push_back(lower_layer(arch, h, divisors, keys, il % h.run_layers, length));
-    m.layers.back().index = il;
-  }
+  auto layers = usual(h.run_layers);
+  if (two_stacks) keys.take("decoder_block_count", layers);
+  if (layers.value < 1 || layers.value > 512)
+    return keys.error("out_of_range", "decoder_block_count", "must be 1 to 512");
+  const auto stack = [&](const Hparams& of, Index count, std::vector<LayerSpec>& out) {
+    for (Index il = 0; il < count && !keys.failed(); ++il) {
+      out.push_back(lower_layer(arch, of, divisors, keys, il % h.run_layers, length));
+      out.back().index = il;
+      if (il > 0 && out[out.size() - 2].rotary == out.back().rotary)
+        out.back().rotary = out[out.size() - 2].rotary;
+    }
+  };
+  stack(h, layers.value, m.layers);
   if (!two_stacks) return;
   Hparams both_ways = h;
   both_ways.causal = arch.constant(false);
-  Tower encoder;
-  encoder.name = "encoder";
-  for (Index il = 0; il < h.run_layers && !keys.failed(); ++il)
-    encoder.layers.push_back(lower_layer(arch, both_ways, divisors, keys, il, length));
-  m.towers.push_back(std::move(encoder));
+  m.towers.push_back({"encoder", {}});
+  stack(both_ways, h.run_layers, m.towers.back().layers);
 }
 
 void read_into(Keys& keys, const ReadOptions& options, ModelSpec& m) {
@@ -140,20 +130,24 @@ void read_into(Keys& keys, const ReadOptions& options, ModelSpec& m) {
 
 }  // namespace
 
-ModelSpec read_gguf(std::span<const std::byte> bytes, const std::string& file,
-                    const ReadOptions& options) {
-  const GgufFile container = parse_gguf(bytes, file);
+ModelSpec gguf::read_file(const GgufFile& file, const ReadOptions& options) {
   ModelSpec m;
-  m.file = file;
+  m.file = file.file;
   m.reader = "llama_cpp";
-  Keys keys(container, options);
-  if (options.reader == "transformers") return hf::read_as_transformers(container, file, options);
-  if (!options.reader.empty() && options.reader != "llama_cpp")
-    refuse("read", "reader must be transformers or llama_cpp", options.reader);
+  Keys keys(file, options);
   read_into(keys, options, m);
   keys.report_assumptions();
   m.findings = keys.report().take();
   return m;
+}
+
+ModelSpec read_gguf(std::span<const std::byte> bytes, const std::string& file,
+                    const ReadOptions& options) {
+  const GgufFile container = parse_gguf(bytes, file);
+  if (options.reader == "transformers") return hf::read_as_transformers(container, file, options);
+  if (!options.reader.empty() && options.reader != "llama_cpp")
+    refuse("read", "reader must be transformers or llama_cpp", options.reader);
+  return gguf::read_file(container, options);
 }
 
 }  // namespace posenc

@@ -16,7 +16,7 @@ struct Resolved {
   std::string key;
   RotaryDefinition definition;
   Encoding encoding;
-  RotarySpec spec;
+  SharedRotary spec;
 };
 
 class LayerReader {
