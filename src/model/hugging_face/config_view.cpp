@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+namespace posenc::data {
+extern const std::string_view hugging_face_models;
+}
+
 namespace posenc::hf {
 namespace {
 
@@ -226,6 +230,11 @@ bool is_decoder(const ConfigView& view) {
         message("is_decoder is not read by {}: its attention sees both sides", view.class_name()),
         *v, "the key does nothing");
   return false;
+}
+
+const Json& table_member(std::string_view name) {
+  static const Json table = parse_json(data::hugging_face_models, "hugging_face_models.json");
+  return table.at(name);
 }
 
 }  // namespace posenc::hf

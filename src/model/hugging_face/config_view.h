@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -83,32 +82,22 @@ class Dict {
   std::map<std::string, std::size_t, std::less<>> places_;  // in items_
 };
 
-// Of an entry of the table, or of one that a reader made of it.
-std::shared_ptr<const ClassRules> rules_of(const Json& entry);
-
 class ConfigView {
  public:
-  // path: JSON pointer of the object in the file ("" or "/text_config"); entry: its model type;
-  // held: what stands under the object's keys (of the class around a part), and outlives the view.
-  ConfigView(const Json& object, std::string path, const Json& entry, Report& report,
+  // path: JSON pointer of the object in the file ("" or "/text_config"); rules: of its model type;
+  // held: what stands under the object's keys (of the class around a part). All outlive the view.
+  ConfigView(const Json& object, std::string path, const ClassRules& rules, Report& report,
              const Dict* held = nullptr)
-      : object_(&object),
-        path_(std::move(path)),
-        entry_(&entry),
-        rules_(rules_of(entry)),
-        report_(&report),
-        held_(held) {}
+      : object_(&object), path_(std::move(path)), rules_(&rules), report_(&report), held_(held) {}
 
-  // The same object with another entry, which outlives the view.
-  ConfigView(const ConfigView& other, const Json& entry) : ConfigView(other) {
-    entry_ = &entry;
-    rules_ = rules_of(entry);
+  // The same object with other rules.
+  ConfigView(const ConfigView& other, const ClassRules& rules) : ConfigView(other) {
+    rules_ = &rules;
   }
   // The same object, read into another list of findings.
   ConfigView(const ConfigView& other, Report& report) : ConfigView(other) { report_ = &report; }
 
   const Json& object() const { return *object_; }
-  const Json& entry() const { return *entry_; }
   const ClassRules& rules() const { return *rules_; }
   Report& report() const { return *report_; }
   std::string where(std::string_view key = {}) const;  // config.json#/text_config/key
@@ -177,8 +166,7 @@ class ConfigView {
 
   const Json* object_;
   std::string path_;
-  const Json* entry_;
-  std::shared_ptr<const ClassRules> rules_;
+  const ClassRules* rules_;
   Report* report_;
   const Dict* held_;
 };
@@ -200,10 +188,8 @@ FieldValue field_of(std::string name, const Sourced<T>& v) {
   return {std::move(name), v.value, v.origin, v.where};
 }
 
-// The table of model types (data/hugging_face_models.json), null when the type is not known.
-const Json* model_entry(std::string_view model_type);
-const Json& model_entries();
-// What else the table has: keys_of_positions, aliases, layer_types ... Throws where it has no such.
+// What the table (data/hugging_face_models.json) has beside model types: keys_of_positions, aliases,
+// layer_types ... Throws where it has no such.
 const Json& table_member(std::string_view name);
 
 }  // namespace posenc::hf

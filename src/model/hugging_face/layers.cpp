@@ -283,8 +283,8 @@ PartLayers read_layers(const ConfigView& view, Index context) {
   PartLayers out;
   const ClassRules& rules = view.rules();
   if (rules.variants) {
-    const auto entry = variant_entry(view);
-    return entry ? read_layers(ConfigView(view, *entry), context) : out;
+    const auto own = variant_rules(view);
+    return own ? read_layers(ConfigView(view, *own), context) : out;
   }
   if (refused_by_name(view)) return out;
   remote_code(view);

@@ -82,9 +82,9 @@ bool overruled(const ConfigView& whole, const std::string& key, const PartRules&
   if (!object_at(whole, name, other)) return false;
   if (!other) return true;
   const std::string pointer = whole.pointer(name);
-  if (const Json* entry = model_entry(about.type); entry && part.object)
-    compare_dictionaries(ConfigView(*other, pointer, *entry, whole.report()),
-                         ConfigView(*part.object, part.pointer, *entry, whole.report()), key, name);
+  if (const ClassRules* rules = class_rules(about.type); rules && part.object)
+    compare_dictionaries(ConfigView(*other, pointer, *rules, whole.report()),
+                         ConfigView(*part.object, part.pointer, *rules, whole.report()), key, name);
   part.object = other;
   part.pointer = pointer;
   return true;
@@ -104,7 +104,7 @@ bool type_of_part(const ConfigView& whole, const std::string& key, const PartRul
                        whole.where(key) + "/model_type", "state model_type");
   part.model_type = stated ? stated->as_string() : about.type;
   if (const std::string* other = about.renamed.find(part.model_type)) part.model_type = *other;
-  part.entry = part.model_type.empty() ? nullptr : model_entry(part.model_type);
+  part.rules = class_rules(part.model_type);
   return true;
 }
 
@@ -156,7 +156,7 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
   if (!said || flat) std::for_each(std::begin(kRope), std::end(kRope), unread);
   if (part.missing || flat) std::for_each(std::begin(kSizes), std::end(kSizes), unread);
   if (!part.missing) return;
-  const std::string defaults = "defaults of " + part.rules()->class_name;
+  const std::string defaults = "defaults of " + part.rules->class_name;
   whole.note("missing_key",
              message("the file has no {}: {}", key,
                      part.held.items().empty() ? "the " + defaults + " count"

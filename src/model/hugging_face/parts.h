@@ -12,14 +12,13 @@ namespace posenc::hf {
 
 struct Part {
   std::string pointer, model_type;
-  const Json* object = nullptr;      // never null: an empty one for a part that is missing
-  const Json* entry = nullptr;       // null: the model type is not known
-  Dict held;                         // stands under the object's keys
-  std::shared_ptr<const Json> made;  // the object, where the file has no single one
-  bool missing = false;              // the file has none, and no keys of it at its top level
+  const Json* object = nullptr;       // never null: an empty one for a part that is missing
+  const ClassRules* rules = nullptr;  // null: the model type is not known
+  Dict held;                          // stands under the object's keys
+  std::shared_ptr<const Json> made;   // the object, where the file has no single one
+  bool missing = false;               // the file has none, and no keys of it at its top level
 
-  const ClassRules* rules() const { return entry ? rules_of(*entry).get() : nullptr; }
-  ConfigView view(Report& report) const { return {*object, pointer, *entry, report, &held}; }
+  ConfigView view(Report& report) const { return {*object, pointer, *rules, report, &held}; }
 };
 
 // None after a finding. `about`: what the table says of the part.

@@ -43,7 +43,7 @@ struct TextPart : Part {
 };
 
 bool descend(TextPart& at, Report& report, bool first) {
-  const ConfigView whole(*at.object, at.pointer, *at.entry, report);
+  const ConfigView whole(*at.object, at.pointer, *at.rules, report);
   if (refused_by_name(whole)) return false;
   const ClassRules& rules = whole.rules();
   const std::string key = text_key(rules);
@@ -60,7 +60,7 @@ bool descend(TextPart& at, Report& report, bool first) {
   auto inner = part_of(whole, key, about->second);
   if (!inner) return false;
   const std::string& type = inner->model_type;
-  if (!inner->entry)
+  if (!inner->rules)
     return whole.error(
         "unknown_model_type",
         type.empty() ? key + " has no model_type" : "model_type " + type + " is not known",
@@ -74,7 +74,7 @@ bool descend(TextPart& at, Report& report, bool first) {
 
 // DPT: the backbone of the file stands in the place of its own ViT, unless the model is hybrid.
 bool replaced(const TextPart& at) {
-  for (const auto& [key, about] : at.rules()->parts) {
+  for (const auto& [key, about] : at.rules->parts) {
     const Json* part = about.replaces_unless.empty() ? nullptr : at.object->find(key);
     if (!part || !part->is_object()) continue;
     const Json* flag = at.object->find(about.replaces_unless);
@@ -84,10 +84,10 @@ bool replaced(const TextPart& at) {
 }
 
 // A Llama-like class for a type nobody knows, when a person says which channels pair.
-const Json* generic_entry() {
-  static const Json entry = overlaid(
-      *model_entry("llama"), Json::object({{"class", "a Llama-like class (--assume pairing)"}}));
-  return &entry;
+const ClassRules& generic_rules() {
+  static const ClassRules rules = with(
+      *class_rules("llama"), Json::object({{"class", "a Llama-like class (--assume pairing)"}}));
+  return rules;
 }
 
 // Whether a key of the file, or of its text part, begins with one of the words.
@@ -124,31 +124,31 @@ std::optional<TextPart> find_text(const Json& config, Report& report) {
     type = Value{*stated, Origin::stated, where};
   if (type && type->value.is_string()) {
     at.model_type = type->value.as_string();
-    at.entry = model_entry(at.model_type);
+    at.rules = class_rules(at.model_type);
   }
-  if (!at.entry && report.assume.count("pairing")) {
+  if (!at.rules && report.assume.count("pairing")) {
     report.warn("unknown_model_type",
                 message("model_type {}: read like Llama, as --assume pairing asks",
                         type ? shown(type->value) : "is missing"),
                 where, "check it against the model's code");
-    at.entry = generic_entry();
+    at.rules = &generic_rules();
     return at;
   }
-  if (!at.entry) {
+  if (!at.rules) {
     report.error(
         "unknown_model_type",
         type ? message("model_type {} is not known", type->value) : "the file has no model_type",
         where, advice(config));
     return std::nullopt;
   }
-  for (int depth = 0; depth < 4 && (at.rules()->scheme.empty() || replaced(at)); ++depth)
+  for (int depth = 0; depth < 4 && (at.rules->scheme.empty() || replaced(at)); ++depth)
     if (!descend(at, report, depth == 0)) return std::nullopt;
   return at;
 }
 
 // Whether a person chose the class, and another than the file's own.
 bool another_class(const TextPart& text, const Json& config, Report& report) {
-  if (text.entry == generic_entry()) return true;
+  if (text.rules == &generic_rules()) return true;
   const auto chosen = report.assumed("model_type");
   const Json* own = config.find("model_type");
   return chosen && !(own && *own == chosen->value);
@@ -166,18 +166,18 @@ void no_layers(const ConfigView& view) {
             *count, "", 0.0);
 }
 
-// The entry that stands in the place of the table's: of the decoder, or of the release.
-std::optional<Json> own_entry(const ConfigView& view) {
+// The rules that stand in the place of the table's: of the decoder, or of the release.
+std::optional<ClassRules> own_rules(const ConfigView& view) {
   const ClassRules& rules = view.rules();
-  if (!rules.decoder.empty()) return decoder_entry(view);
-  return rules.variants && !rules.variants->cases.empty() ? variant_entry(view) : std::nullopt;
+  if (!rules.decoder.empty()) return decoder_rules(view);
+  return rules.variants && !rules.variants->cases.empty() ? variant_rules(view) : std::nullopt;
 }
 
 void read_text(const TextPart& text, const Json& config, const ReadOptions& options, Report& report,
                ModelSpec& spec) {
   const ConfigView read = text.view(report);
-  const std::optional<Json> own = own_entry(read);
-  const ConfigView view(read, own ? *own : *text.entry);
+  const std::optional<ClassRules> own = own_rules(read);
+  const ConfigView view(read, own ? *own : *text.rules);
   const auto longest = view.integer("max_position_embeddings", 1, kUnbounded / 4);
   spec.context = longest.value_or(Sourced<Index>{0, Origin::derived, "no length is stated"});
   if (options.context) spec.context = {*options.context, Origin::user, "--context"};
@@ -188,7 +188,7 @@ void read_text(const TextPart& text, const Json& config, const ReadOptions& opti
   spec.input = std::move(part.input);
   spec.trained_context = part.original_context;
   if (!spec.trained_context && longest) spec.trained_context = longest->value;
-  if (const Json* whole = model_entry(spec.model_type)) {
+  if (const ClassRules* whole = class_rules(spec.model_type)) {
     const ConfigView all(config, "", *whole, report);
     spec.towers = read_towers(all, text.key, spec.context.value);
     spec.cache_element_bytes = cache_element_bytes(view, all);

@@ -198,7 +198,7 @@ std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key,
     keep(whole, key, own);
     return std::nullopt;
   }
-  const ClassRules* rules = part->rules();
+  const ClassRules* rules = part->rules;
   // A part that may be missing stays missing; which backbone stands in is code, and not read here.
   if (part->missing && (about.optional || key == "backbone_config" || !is_tower(rules)))
     return std::nullopt;
@@ -216,10 +216,10 @@ std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key,
 
 // A decoder of patches in the same file, of its own sizes (ViT-MAE).
 Tower own_decoder(const ConfigView& whole, Index context) {
-  const Json entry = overlaid(whole.entry(), whole.rules().own_decoder);
+  const ClassRules rules = with(whole.rules(), whole.rules().own_decoder);
   Report own = whole.report().another();
-  const ConfigView view(whole.object(), "", entry, own);
-  for (const auto& [name, key] : view.rules().names.pairs) {  // the model's are not its own
+  const ConfigView view(whole.object(), "", rules, own);
+  for (const auto& [name, key] : rules.names.pairs) {  // the model's are not its own
     own.assume.erase(name);
     whole.report().assumable.insert(key);
     const auto given = own.assume.find(key);
@@ -273,8 +273,8 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
     // The thinker of an omni model has parts of its own.
     Report scratch(whole.report().file, {}, whole.report().used);
     const auto inner = part_of(ConfigView(whole, scratch), key, about);
-    if (!inner || !inner->entry || inner->rules()->parts.empty()) continue;
-    const ConfigView view(*inner->object, inner->pointer, *inner->entry, whole.report());
+    if (!inner || !inner->rules || inner->rules->parts.empty()) continue;
+    const ConfigView view(*inner->object, inner->pointer, *inner->rules, whole.report());
     for (Tower& t : read_towers(view, text_key(view.rules()), context))
       towers.push_back(std::move(t));
   }

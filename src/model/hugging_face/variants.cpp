@@ -2,25 +2,17 @@
 // Rules that stand in the place of the table's: of one of several ways that a key of the file or its
 // release says, of the decoder of the same file; and classes that have no words here.
 #include <algorithm>
+#include <utility>
 
 #include "model/hugging_face/layers.h"
 
 namespace posenc::hf {
 
-// null takes a fact away.
-Json overlaid(const Json& entry, const Json& more) {
-  Json out = Json::object();
-  for (const auto& [key, value] : entry.as_object())
-    if (!more.find(key)) out.set(key, value);
-  for (const auto& [key, value] : more.as_object())
-    if (!value.is_null()) out.set(key, value);
-  return out;
-}
-
 namespace {
 
-Json overlaid_once(const Json& entry, const Json& more) {
-  return overlaid(overlaid(entry, Json::object({{"variants", nullptr}})), more);
+ClassRules overlaid(ClassRules rules, const Json& more) {
+  rules.variants.reset();
+  return with(std::move(rules), more);
 }
 
 bool states_one(const ConfigView& view, const std::vector<std::string>& keys) {
@@ -40,13 +32,13 @@ bool is_case(const ConfigView& view, const VariantCase& one) {
 
 }  // namespace
 
-std::optional<Json> variant_entry(const ConfigView& view) {
-  const Variants& rule = *view.rules().variants;
+std::optional<ClassRules> variant_rules(const ConfigView& view) {
+  const ClassRules& rules = view.rules();
+  const Variants& rule = *rules.variants;
   for (const VariantCase& one : rule.cases)
-    if (is_case(view, one)) return overlaid_once(view.entry(), one.is);
+    if (is_case(view, one)) return overlaid(rules, one.is);
   if (!rule.cases.empty())
-    return overlaid_once(view.entry(),
-                         Json::object({{"refused", rule.why}, {"refused_mend", rule.mend}}));
+    return overlaid(rules, Json::object({{"refused", rule.why}, {"refused_mend", rule.mend}}));
   const auto v = view.value(rule.key);
   const Json value = v ? v->value : Json(nullptr);
   // true, false and null stand for themselves; of texts the text
@@ -55,7 +47,7 @@ std::optional<Json> variant_entry(const ConfigView& view) {
                           ? rule.of.find(value.is_string() ? value.as_string() : value.dump())
                           : nullptr;
   if (!found && word && !rule.otherwise.is_null()) found = &rule.otherwise;
-  if (found) return overlaid_once(view.entry(), *found);
+  if (found) return overlaid(rules, *found);
   std::vector<std::string> names;
   for (const auto& [one, more] : rule.of.pairs) names.push_back(one);
   view.wrong_type(message("{} must be one of {}, got {}: {} refuses anything else", rule.key,
@@ -65,31 +57,28 @@ std::optional<Json> variant_entry(const ConfigView& view) {
 }
 
 // The same file seen by its decoder: its count of layers, its rows at the input, causal.
-Json decoder_entry(const ConfigView& encoder) {
-  const ClassRules& rules = encoder.rules();
-  const std::string &count = rules.decoder, rows = "max_position_embeddings";
-  Json defaults = rules.defaults, names = as_json(rules.names);
-  const Json* held = defaults.find(count);
+ClassRules decoder_rules(const ConfigView& encoder) {
+  ClassRules rules = encoder.rules();
+  const Json* held = rules.defaults.find(rules.decoder);
   if (held && held->is_null()) held = nullptr;
   // BART counts the layers of its decoder by themselves; T5 as its encoder's unless stated.
-  if (held || encoder.stated_value(count)) names.set("num_hidden_layers", count);
-  if (held) defaults.set("num_hidden_layers", Json(*held));
-  Json more = Json::object({{"side", "decoder"},
-                            {"bidirectional", nullptr},
-                            {"decoder", nullptr},
-                            {"decoder_is", nullptr}});
+  if (held || encoder.stated_value(rules.decoder))
+    rules.names.set("num_hidden_layers", rules.decoder);
+  if (held) rules.defaults.set("num_hidden_layers", Json(*held));
+  rules.side = "decoder";
+  rules.bidirectional = false;
+  rules.decoder.clear();
   if (!rules.decoder_input.empty()) {
-    const std::string& key = rules.decoder_input.back();
-    names.set(rows, key);
-    if (const Json* n = defaults.find(key)) defaults.set(rows, Json(*n));
-    for (const char* name : {"decoder_input", "input_keeps"}) more.set(name, nullptr);
-    more.set("input", rules.decoder_input.front());
-    more.set("input_text", "");
+    const std::string rows = "max_position_embeddings", key = rules.decoder_input.back();
+    rules.names.set(rows, key);
+    if (const Json* n = rules.defaults.find(key)) rules.defaults.set(rows, Json(*n));
+    rules.input = rules.decoder_input.front();
+    rules.input_text = "";
+    rules.input_keeps.clear();
+    rules.decoder_input.clear();
   }
-  more.set("names", names);
-  more.set("defaults", defaults);
-  const Json entry = overlaid(encoder.entry(), more);
-  return rules.decoder_is.is_null() ? entry : overlaid(entry, rules.decoder_is);
+  const Json more = rules.decoder_is;
+  return more.is_null() ? rules : with(std::move(rules), more);
 }
 
 bool refused_by_name(const ConfigView& view) {

@@ -171,7 +171,6 @@ struct ClassRules {
 
 // Members that `more` names stand over those of the rules; null takes one away. Throws
 // std::logic_error naming place and member: unknown, or of another form.
-void read_over(ClassRules&, const Json& more, const std::string& place);
 ClassRules with(ClassRules, const Json& more);
 
 // The table, read once. Null when the type is not known.

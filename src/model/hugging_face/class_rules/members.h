@@ -23,6 +23,11 @@ struct ByName {
       if (key == name) return &value;
     return nullptr;
   }
+  void set(std::string_view name, T value) {
+    for (auto& [key, old] : pairs)
+      if (key == name) return void(old = std::move(value));
+    pairs.emplace_back(name, std::move(value));
+  }
 };
 using NameMap = ByName<std::string>;
 // Members of ClassRules that come to stand over a class's where a file says so, checked on reading
