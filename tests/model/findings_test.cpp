@@ -44,7 +44,7 @@ TEST(Findings, EveryFileGetsAFixForEachFinding) {
 }
 
 TEST(Findings, TheSmallestFilesOfEveryTypeToo) {
-  for (const auto& [type, entry] : hf::model_entries().as_object()) {
+  for (const auto& [type, rules] : hf::all_class_rules()) {
     const Json config =
         Json::object({{"model_type", type}, {"sliding_window", 7}, {"rope_theta", 77.0}});
     for (const char* reader : {"transformers", "llama_cpp"}) {

@@ -595,3 +595,9 @@ REFUSED, AROUND = vision_facts.REFUSED, vision_facts.AROUND
 OTHER_LAYER_TYPES = vision_facts.OTHER_LAYER_TYPES
 INPUT_COLUMNS = {name: "embeddings.column_embedder.weight" for name in vision_facts.AXES}
 vision_facts.merge(sys.modules[__name__])
+
+# The bias is divided by sqrt(head_dim), with q.k.
+BIAS_SCALED = {"falcon", "layoutlmv3"}
+SCORE_NOTE = {"falcon": "the program rounds its slopes and biases to bfloat16; the definition does not"}
+# MPT as transformers runs it has ALiBi with 8 as the last exponent, whatever attn_config says.
+ALIBI_ALWAYS = {"mpt"}

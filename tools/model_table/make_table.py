@@ -12,6 +12,7 @@ import pathlib
 import sys
 
 import facts as F
+import file_keys as K
 import remote_code as R
 import text_and_sound as T
 
@@ -269,6 +270,11 @@ for name, entry in R.ENTRY.items():
     table[name] = entry
 table = dict(sorted(table.items()))
 
+for facts_of, key in ((K.USES, "uses"), (F.BIAS_SCALED, "bias_scaled"), (F.SCORE_NOTE, "score_note"),
+                      (F.ALIBI_ALWAYS, "alibi_always")):
+    for name in facts_of:
+        table[name][key] = facts_of[name] if isinstance(facts_of, dict) else True
+
 for names in (NOT_ROTARY, F.PAIRING, F.HEAD, F.LAYERS, F.ROPE, F.MROPE):
     for name in names:
         assert name in table, name
@@ -276,6 +282,8 @@ for name in layouts:
     assert name.split(".")[0] in table, name
 
 print('{"about": "what a model type means to transformers 5.23.0; written by tools/model_table/make_table.py",')
+for key, value in K.TOP.items():
+    print(f' "{key}": {json.dumps(value)},')
 print(' "model_types": {')
 print(",\n".join(f"  {json.dumps(k)}: {json.dumps(v, separators=(', ', ': '))}"
                  for k, v in table.items()))

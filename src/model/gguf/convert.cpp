@@ -175,7 +175,7 @@ class Converter {
   }
 
   bool rotary() {
-    if (view_.entry().at("scheme").as_string() != "rope") return true;
+    if (view_.rules().scheme != "rope") return true;
     const RopeSet set = standardise_rope(view_, {"full_attention", "sliding_attention"});
     const RopeSet::Part* part = set.find("full_attention");
     if (!part || !part->turns) return !set.parts.empty();
@@ -350,18 +350,18 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
   const Json& rules = gguf_conversions().at("model_types");
   const Json* rule = rules.find(spec.model_type);
   if (!rule) rule = rules.find(own);
-  const Json* entry = model_entry(own);
+  const ClassRules* known = class_rules(own);
   for (const char* part : {"_text", ""})
-    if (!entry || !entry->find("scheme")) entry = model_entry(spec.model_type + part);
+    if (!known || known->scheme.empty()) known = class_rules(spec.model_type + part);
   MadeFile made(name);
-  if (!rule || !entry || !entry->find("scheme")) {
+  if (!rule || !known || known->scheme.empty()) {
     report.error("layout_not_covered",
                  "what llama.cpp's converter makes of model_type " +
                      (type ? shown(*type) : std::string("(missing)")) + " is not known here",
                  name + "#/model_type",
                  "convert the model and read the GGUF file itself, or read the config as "
                  "transformers does");
-  } else if (Converter({nested ? *text : config, nested ? "/text_config" : "", *entry, report},
+  } else if (Converter({nested ? *text : config, nested ? "/text_config" : "", *known, report},
                        *rule, made)
                  .run()) {
     ReadOptions inside = options;

@@ -43,40 +43,33 @@ bool stands_in(std::string_view word, std::string_view name) {
   return false;
 }
 
-// The nearest word, or else the shortest name in which the word stands.
-std::string_view meant_by(std::string_view key, const std::vector<std::string_view>& known) {
-  std::string_view meant = nearest_word(key, known);
-  if (!meant.empty() || key.empty()) return meant;
-  for (const std::string_view name : known)
-    if (stands_in(key, name) && (meant.empty() || name.size() < meant.size())) meant = name;
-  return meant;
-}
-
-// "did you mean base? ": the names that the reader asked for, a path's by its last word.
+// "did you mean base? ": the nearest of the names that the reader asked for, or else the shortest in
+// which the word stands; of a path its last word counts.
 std::string guess(const Report& report, std::string_view key) {
   const bool path = is_path(key);
-  const std::size_t cut = path ? key.rfind('/') + 1 : 0;
+  const std::string_view front = key.substr(0, path ? key.rfind('/') + 1 : 0);
+  const std::string_view last = key.substr(front.size());
   std::vector<std::string_view> known;
   for (const std::string_view name : report.assumable)
-    if (!is_path(name) && !(path && is_scheme_field(name)) && name != key.substr(cut))
-      known.push_back(name);
-  const std::string_view meant = meant_by(key.substr(cut), known);
-  if (meant.empty()) return "";
-  return "did you mean " + std::string(key.substr(0, cut)) + std::string(meant) + "? ";
+    if (!is_path(name) && !(path && is_scheme_field(name)) && name != last) known.push_back(name);
+  std::string_view meant = nearest_word(last, known);
+  if (meant.empty() && !last.empty())
+    for (const std::string_view name : known)
+      if (stands_in(last, name) && (meant.empty() || name.size() < meant.size())) meant = name;
+  return meant.empty() ? "" : message("did you mean {}{}? ", front, meant);
 }
 
 // What can be assumed of this model: the fields of its SCHEME, and keys of the file.
 std::string assumable(const Report& report, std::string_view key) {
   const std::string example = ", as --assume /num_hidden_layers=32";
   if (is_path(key)) return "name a key that the model's class reads" + example;
-  std::string fields;
+  std::vector<std::string> fields;
   for (const std::string& name : report.assumable)
-    if (!is_path(name) && is_scheme_field(name))
-      fields.append(fields.empty() ? "" : ", ").append(name);
-  if (!fields.empty())
-    fields = "fields of this model's SCHEME: " + fields + ", as --assume " +
-             fields.substr(0, fields.find(',')) + "=VALUE; ";
-  return fields + "a key of the file is named by its path" + example;
+    if (!is_path(name) && is_scheme_field(name)) fields.push_back(name);
+  return (fields.empty() ? ""
+                         : message("fields of this model's SCHEME: {}, as --assume {}=VALUE; ",
+                                   listed(fields), fields.front())) +
+         "a key of the file is named by its path" + example;
 }
 
 // Keys that say nothing of positions in any file.
@@ -93,77 +86,70 @@ bool speaks_of_others(std::string_view key) {
   });
 }
 
-// Keys of an object that nothing looked at: "n_embd 512, n_layer 7".
-class UnreadKeys {
- public:
-  explicit UnreadKeys(const Report& report) : report_(report) {}
-
-  void of(const Json& object, const std::string& pointer) {
-    for (const auto& [key, value] : object.as_object()) {
-      const bool part = value.is_object() && key.ends_with("_config");
-      if (value.is_null() || part || speaks_of_others(key) ||
-          report_.visited.count(report_.file + "#" + pointer + "/" + key))
-        continue;
-      if (++count_ <= kMost) text_ += (text_.empty() ? "" : ", ") + key + " " + shown(value);
-    }
+// Adds the keys of an object that nothing looked at: "n_embd 512".
+void add_unread(const Report& report, const Json& object, const std::string& pointer,
+                std::vector<std::string>& out) {
+  for (const auto& [key, value] : object.as_object()) {
+    const bool part = value.is_object() && key.ends_with("_config");
+    if (!value.is_null() && !part && !speaks_of_others(key) &&
+        !report.visited.count(report.file + "#" + pointer + "/" + key))
+      out.push_back(message("{} {}", key, value));
   }
-  std::string text() const {
-    return count_ > kMost ? text_ + " and " + std::to_string(count_ - kMost) + " more" : text_;
-  }
+}
 
- private:
-  static constexpr int kMost = 12;
-  const Report& report_;
-  std::string text_;
-  int count_ = 0;
-};
-
-// What the class held and the reading took: sizes of a head first, the others behind.
+// What the class held and the reading took, "key value" each: sizes of a head first, whether they
+// count or not, the others behind.
 struct Filled {
-  std::string text, first;
+  std::vector<std::string> all;
+  std::string first;  // key
   bool head = false;  // the channels that turn, or rows at the input, are another model's
 
   void add(const std::string& key, const std::string& value) {
-    text += (text.empty() ? "" : ", ") + key + " " + value;
-    if (first.empty()) first = key;
+    if (all.empty()) first = key;
+    all.push_back(key + " " + value);
   }
 };
 
 Filled filled(const ConfigView& view, const std::vector<LayerSpec>& layers) {
-  constexpr std::string_view kHead[] = {"hidden_size",      "num_attention_heads", "head_dim",
-                                        "qk_nope_head_dim", "qk_rope_head_dim",    "kv_channels"};
-  Filled all;
+  Filled out;
   std::map<std::string, std::string> left = view.report().of_class;
-  const auto take = [&](const std::string& key) {
+  const auto take = [&](const std::string& key, bool counts = true) {
     const auto held = left.find(key);
     if (held == left.end()) return;
-    all.add(key, held->second);
+    if (counts) out.add(key, held->second);
     left.erase(held);
   };
-  for (const std::string_view key : kHead)
-    view.stated("head_dim") ? void(left.erase(std::string(key))) : take(std::string(key));
-  all.head = !all.text.empty();
+  const bool stated = view.stated("head_dim").has_value();
+  for (const char* key : {"hidden_size", "num_attention_heads", "head_dim", "qk_nope_head_dim",
+                          "qk_rope_head_dim", "kv_channels"})
+    take(key, !stated);
+  out.head = !out.all.empty();
   take("num_hidden_layers");
   const FieldValue* base = layers.empty() ? nullptr : layers.front().field("base");
-  if (base && base->origin == Origin::class_default) all.add("base", shown(base->value));
+  if (base && base->origin == Origin::class_default) out.add("base", shown(base->value));
   while (!left.empty()) take(std::string(left.begin()->first));
-  return all;
+  return out;
 }
 
 }  // namespace
 
 void filled_by_class(const ConfigView& view, const Json& file,
                      const std::vector<LayerSpec>& layers) {
+  constexpr std::size_t kMost = 12;
   Report& report = view.report();
-  const Filled all = filled(view, layers);
-  if (all.text.empty()) return;
-  UnreadKeys unread(report);
-  if (!view.pointer("").empty()) unread.of(view.object(), view.pointer(""));
-  unread.of(file, "");
-  report.add(all.head ? Severity::error : Severity::warning, "assumed_defaults",
-             all.text + " come from " + view.class_name() + ": the file does not state them" +
-                 (unread.text().empty() ? "" : "; nothing read its " + unread.text()),
-             view.where(), "say what the model has: --assume " + all.first + "=N");
+  const Filled filled_in = filled(view, layers);
+  if (filled_in.all.empty()) return;
+  std::vector<std::string> unread;
+  if (!view.pointer("").empty()) add_unread(report, view.object(), view.pointer(""), unread);
+  add_unread(report, file, "", unread);
+  const std::size_t more = unread.size() - std::min(unread.size(), kMost);
+  unread.resize(unread.size() - more);
+  report.add(
+      filled_in.head ? Severity::error : Severity::warning, "assumed_defaults",
+      message("{} come from {}: the file does not state them{}{}", listed(filled_in.all),
+              view.class_name(), unread.empty() ? "" : "; nothing read its " + listed(unread),
+              more > 0 ? " and " + std::to_string(more) + " more" : ""),
+      view.where(), "say what the model has: --assume " + filled_in.first + "=N");
 }
 
 void unused_assumptions(Report& report) {

@@ -9,14 +9,10 @@
 namespace posenc::inline v0 {
 namespace {
 
-// Every key that a class of the table holds or reads under another name.
-const std::set<std::string>& known_keys() {
-  static const std::set<std::string> keys = hf::keys_of_classes();
-  return keys;
-}
-
 bool of_positions(const std::string& key) {
-  if (known_keys().count(key)) return true;
+  // Every key that a class of the table holds or reads under another name.
+  static const std::set<std::string> known = hf::keys_of_classes();
+  if (known.count(key)) return true;
   for (const char* word : {"rope", "rotary", "position", "alibi", "theta", "attention", "layer",
                            "head", "yarn", "mscale"})
     if (key.find(word) != std::string::npos) return true;

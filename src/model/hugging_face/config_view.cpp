@@ -4,19 +4,16 @@
 #include <algorithm>
 #include <cmath>
 
+namespace posenc::data {
+extern const std::string_view hugging_face_models;
+}
+
 namespace posenc::inline v0::hf {
 namespace {
 
 std::string escaped(std::string_view key) {  // RFC 6901
   std::string text;
-  for (const char c : key) {
-    if (c == '~')
-      text += "~0";
-    else if (c == '/')
-      text += "~1";
-    else
-      text += c;
-  }
+  for (const char c : key) text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
   return text;
 }
 
@@ -58,23 +55,21 @@ bool truthy(const Json& j) {
 }
 
 const Value* Dict::find(std::string_view key) const {
-  for (const auto& item : items_)
-    if (item.first == key) return &item.second;
-  return nullptr;
+  const auto it = places_.find(key);
+  return it == places_.end() ? nullptr : &items_[it->second].second;
 }
 
 void Dict::set(std::string_view key, Value v) {
-  for (auto& item : items_)
-    if (item.first == key) {
-      item.second = std::move(v);
-      return;
-    }
-  items_.emplace_back(std::string(key), std::move(v));
+  const auto [it, added] = places_.try_emplace(std::string(key), items_.size());
+  if (added)
+    items_.emplace_back(key, std::move(v));
+  else
+    items_[it->second].second = std::move(v);
 }
 
 bool Dict::set_default(std::string_view key, Value v) {
   if (find(key)) return false;
-  items_.emplace_back(std::string(key), std::move(v));
+  set(key, std::move(v));
   return true;
 }
 
@@ -131,13 +126,26 @@ const Json* ConfigView::held_by_class(std::string_view key) const {
 void ConfigView::two_names(const Value& counts, const Value& other) const {
   if (counts.value == other.value) return;
   const auto name_of = [](const Value& v) { return v.where.substr(v.where.rfind('/') + 1); };
-  report_->warn(
-      "both_spellings",
-      name_of(other) + " is " + shown(other.value) + " and " + name_of(counts) + " " +
-          shown(counts.value) + ", two names of one attribute: " + class_name() + " takes " +
-          name_of(counts),
-      other.where,
-      counts.value.is_number() ? std::optional<double>(counts.value.as_number()) : std::nullopt);
+  warn("both_spellings",
+       message("{} is {} and {} {}, two names of one attribute: {} takes {}", name_of(other),
+               other.value, name_of(counts), counts.value, class_name(), name_of(counts)),
+       other, "",
+       counts.value.is_number() ? std::optional<double>(counts.value.as_number()) : std::nullopt);
+}
+
+Refused ConfigView::error(std::string code, std::string message, Place at, std::string fix,
+                          std::optional<double> value) const {
+  report_->error(std::move(code), std::move(message), std::move(at.where), std::move(fix), value);
+  return {};
+}
+
+void ConfigView::warn(std::string code, std::string message, Place at, std::string fix,
+                      std::optional<double> value) const {
+  report_->warn(std::move(code), std::move(message), std::move(at.where), std::move(fix), value);
+}
+
+void ConfigView::note(std::string code, std::string message, Place at, std::string fix) const {
+  report_->note(std::move(code), std::move(message), std::move(at.where), std::move(fix));
 }
 
 std::optional<Value> ConfigView::value(std::string_view key) const {
@@ -159,36 +167,27 @@ std::optional<Index> whole_number(const Json& j) {
 std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index low, Index high,
                                                   bool required) const {
   const auto v = value(key);
-  if (v && v->value.is_null() && refuses_null(key)) {
-    report_->error("wrong_type",
-                   std::string(key) + " is null, and " + class_name() +
-                       " takes a number only: " + program() + " refuses the file",
-                   v->where, "state " + std::string(key) + ", or leave the key out");
-    return std::nullopt;
-  }
+  if (v && v->value.is_null() && refuses_null(key))
+    return wrong_type(message("{} is null, and {} takes a number only: {} refuses the file", key,
+                              class_name(), program()),
+                      *v, message("state {}, or leave the key out", key));
   if (!v || v->value.is_null()) {
     if (required)
-      report_->error("missing_key",
-                     std::string(key) + (v ? " is null" : " is missing") + " and " + class_name() +
-                         " has no default for it",
-                     v ? v->where : where(key), "state " + std::string(key));
+      error("missing_key",
+            message("{}{} and {} has no default for it", key, v ? " is null" : " is missing",
+                    class_name()),
+            place(v, key), message("state {}", key));
     return std::nullopt;
   }
   const auto whole = whole_number(v->value);
-  if (!whole || *whole < low || *whole > high) {
-    report_->error("wrong_type",
-                   std::string(key) + " must be a whole number from " + std::to_string(low) +
-                       " to " + std::to_string(high) + ", got " + shown(v->value),
-                   v->where);
-    return std::nullopt;
-  }
-  if (!v->value.is_integer() && v->origin == Origin::stated && holds(key)) {
-    report_->error("wrong_type",
-                   std::string(key) + " must be written without a point, got " + shown(v->value) +
-                       ": " + class_name() + " refuses the file",
-                   v->where, "write " + std::to_string(*whole), static_cast<double>(*whole));
-    return std::nullopt;
-  }
+  if (!whole || *whole < low || *whole > high)
+    return wrong_type(
+        message("{} must be a whole number from {} to {}, got {}", key, low, high, v->value), *v,
+        "");
+  if (!v->value.is_integer() && v->origin == Origin::stated && holds(key))
+    return wrong_type(message("{} must be written without a point, got {}: {} refuses the file",
+                              key, v->value, class_name()),
+                      *v, message("write {}", *whole), *whole);
   return Sourced<Index>{*whole, v->origin, v->where};
 }
 
@@ -203,38 +202,39 @@ bool ConfigView::refuses_null(std::string_view key) const {
 
 void ConfigView::not_a_flag(std::string_view key, const Json& value,
                             const std::string& where) const {
-  report_->error("wrong_type",
-                 std::string(key) + " must be true or false, got " + shown(value) + ": " +
-                     class_name() + " refuses the file",
-                 where, "write true or false");
+  wrong_type(
+      message("{} must be true or false, got {}: {} refuses the file", key, value, class_name()),
+      where, "write true or false");
 }
 
 bool ConfigView::flag(std::string_view key, bool otherwise) const {
   const auto v = value(key);
   if (!v) return otherwise;
-  if (v->value.is_bool()) return v->value.as_bool();
-  if (v->value.is_null()) {
-    if (refuses_null(key)) not_a_flag(key, v->value, v->where);
-    return false;
-  }
-  if (holds(key))
+  const bool on = truthy(v->value);
+  if (v->value.is_bool()) return on;
+  if (v->value.is_null() ? refuses_null(key) : holds(key))
     not_a_flag(key, v->value, v->where);
-  else
-    report_->warn("wrong_type",
-                  std::string(key) + " must be true or false, got " + shown(v->value) +
-                      ": taken as Python takes it, " + (truthy(v->value) ? "true" : "false"),
-                  v->where, "write true or false");
-  return truthy(v->value);
+  else if (!v->value.is_null())
+    warn("wrong_type",
+         message("{} must be true or false, got {}: taken as Python takes it, {}", key, v->value,
+                 on ? "true" : "false"),
+         *v, "write true or false");
+  return on;
 }
 
 bool is_decoder(const ConfigView& view) {
   if (view.holds("is_decoder")) return view.flag("is_decoder", false);
   if (const auto v = view.stated("is_decoder"); v && truthy(v->value))
-    view.report().warn(
+    view.warn(
         "key_ignored",
-        "is_decoder is not read by " + view.class_name() + ": its attention sees both sides",
-        v->where, "the key does nothing");
+        message("is_decoder is not read by {}: its attention sees both sides", view.class_name()),
+        *v, "the key does nothing");
   return false;
+}
+
+const Json& table_member(std::string_view name) {
+  static const Json table = parse_json(data::hugging_face_models, "hugging_face_models.json");
+  return table.at(name);
 }
 
 }  // namespace posenc::v0::hf

@@ -2,14 +2,15 @@
 // One object of a config.json seen with the names and defaults of its class, each value with where
 // it came from; and what its reader reports.
 #pragma once
+#include <concepts>
 #include <cstddef>
-#include <initializer_list>
+#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "model/diagnostics.h"
@@ -48,6 +49,26 @@ struct Report : Diagnostics {
 // What Python takes as true.
 bool truthy(const Json&);
 
+// What a function returns behind an error: no value, or false.
+struct Refused {
+  template <std::same_as<bool> B>
+  operator B() const {
+    return false;
+  }
+  template <class T>
+  operator std::optional<T>() const {
+    return std::nullopt;
+  }
+};
+
+// Where a finding points: a text, or where a value came from.
+struct Place {
+  std::string where;
+  Place(std::string text) : where(std::move(text)) {}
+  template <class T>
+  Place(const Sourced<T>& v) : where(v.where) {}
+};
+
 // A dictionary whose values remember where they came from (rope_parameters after merging).
 class Dict {
  public:
@@ -58,38 +79,33 @@ class Dict {
 
  private:
   std::vector<std::pair<std::string, Value>> items_;
+  std::map<std::string, std::size_t, std::less<>> places_;  // in items_
 };
-
-// Of an entry of the table, or of one that a reader made of it.
-std::shared_ptr<const ClassRules> rules_of(const Json& entry);
 
 class ConfigView {
  public:
-  // path: JSON pointer of the object in the file ("" or "/text_config"); entry: its model type;
-  // held: what stands under the object's keys (of the class around a part), and outlives the view.
-  ConfigView(const Json& object, std::string path, const Json& entry, Report& report,
+  // path: JSON pointer of the object in the file ("" or "/text_config"); rules: of its model type;
+  // held: what stands under the object's keys (of the class around a part). All outlive the view.
+  ConfigView(const Json& object, std::string path, const ClassRules& rules, Report& report,
              const Dict* held = nullptr)
-      : object_(&object),
-        path_(std::move(path)),
-        entry_(&entry),
-        rules_(rules_of(entry)),
-        report_(&report),
-        held_(held) {}
+      : object_(&object), path_(std::move(path)), rules_(&rules), report_(&report), held_(held) {}
 
-  // The same object with another entry, which outlives the view.
-  ConfigView(const ConfigView& other, const Json& entry) : ConfigView(other) {
-    entry_ = &entry;
-    rules_ = rules_of(entry);
+  // The same object with other rules.
+  ConfigView(const ConfigView& other, const ClassRules& rules) : ConfigView(other) {
+    rules_ = &rules;
   }
   // The same object, read into another list of findings.
   ConfigView(const ConfigView& other, Report& report) : ConfigView(other) { report_ = &report; }
 
   const Json& object() const { return *object_; }
-  const Json& entry() const { return *entry_; }
   const ClassRules& rules() const { return *rules_; }
   Report& report() const { return *report_; }
   std::string where(std::string_view key = {}) const;  // config.json#/text_config/key
-  std::string pointer(std::string_view key) const;     // /text_config/key
+  // Of a value that was found, else of its key.
+  Place place(const std::optional<Value>& v, std::string_view key) const {
+    return v ? v->where : where(key);
+  }
+  std::string pointer(std::string_view key) const;  // /text_config/key
   std::string class_name() const;
   // What reads the file: transformers, or code of the model's own repository.
   std::string program() const;
@@ -101,6 +117,9 @@ class ConfigView {
   std::optional<Value> stated(std::string_view key) const;
   // The same, or what the class holds. Absent and a null default: none.
   std::optional<Value> value(std::string_view key) const;
+  // The same two, and none for null.
+  std::optional<Value> stated_value(std::string_view key) const { return not_null(stated(key)); }
+  std::optional<Value> value_or_none(std::string_view key) const { return not_null(value(key)); }
 
   // A whole number in [low, high]; a finding and none when it is something else. `null` and absent
   // (with no default) give none; with `required` also a finding.
@@ -119,14 +138,35 @@ class ConfigView {
   // What the class holds for the attribute; null when it has none.
   const Json* held_by_class(std::string_view key) const;
 
+  // Findings, with the arguments of Diagnostics.
+  Refused error(std::string code, std::string message, Place at, std::string fix = "",
+                std::optional<double> value = {}) const;
+  void warn(std::string code, std::string message, Place at, std::string fix = "",
+            std::optional<double> value = {}) const;
+  void note(std::string code, std::string message, Place at, std::string fix = "") const;
+  // An error of code wrong_type.
+  Refused wrong_type(std::string message, Place at,
+                     std::string fix = "state the sizes of the model",
+                     std::optional<double> value = {}) const {
+    return error("wrong_type", std::move(message), std::move(at), std::move(fix), value);
+  }
+  // What the class has of its own.
+  template <class T>
+  Sourced<T> of_class(T x) const {
+    return {std::move(x), Origin::class_default, class_name()};
+  }
+  Value of_class(const char* text) const { return of_class(Json(text)); }
+
  private:
+  static std::optional<Value> not_null(std::optional<Value> v) {
+    return v && v->value.is_null() ? std::nullopt : std::move(v);
+  }
   // The finding of two names of one attribute whose values differ.
   void two_names(const Value& counts, const Value& other) const;
 
   const Json* object_;
   std::string path_;
-  const Json* entry_;
-  std::shared_ptr<const ClassRules> rules_;
+  const ClassRules* rules_;
   Report* report_;
   const Dict* held_;
 };
@@ -139,9 +179,17 @@ std::optional<Index> whole_number(const Json&);
 inline Value derived(Json value, std::string where) {
   return {std::move(value), Origin::derived, std::move(where)};
 }
+// A number that others make.
+inline Sourced<Index> counted(Index n, std::string where) {
+  return {n, Origin::derived, std::move(where)};
+}
+template <class T>
+FieldValue field_of(std::string name, const Sourced<T>& v) {
+  return {std::move(name), v.value, v.origin, v.where};
+}
 
-// The table of model types (data/hugging_face_models.json), null when the type is not known.
-const Json* model_entry(std::string_view model_type);
-const Json& model_entries();
+// What the table (data/hugging_face_models.json) has beside model types: keys_of_positions, aliases,
+// layer_types ... Throws where it has no such.
+const Json& table_member(std::string_view name);
 
 }  // namespace posenc::v0::hf

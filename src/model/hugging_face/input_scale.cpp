@@ -12,63 +12,51 @@ double rounded(double x) {
   return std::round(x * 1000) / 1000;
 }
 
-struct Scale {
-  std::string key;
-  std::optional<Value> stated;
-  bool on = false;
-  double root = 1;
-};
-
-void say(const ConfigView& view, const Json& rule, const Scale& scale, Index width) {
-  const Json* published = rule.find("published");
-  const std::string says = rule.find("always") ? std::string("the class always scales")
-                           : scale.stated      ? scale.key + " is " + shown(scale.stated->value)
-                                               : "no " + scale.key + ", and the class has " +
-                                                std::string(scale.on ? "true" : "false");
-  const std::string where = scale.stated ? scale.stated->where : view.class_name();
-  const std::string sizes = "rows of the sinusoid have norm " +
-                            number_text(rounded(scale.root / std::sqrt(2.0))) +
-                            ", embeddings that start with deviation 0.02 have norm " +
-                            number_text(rounded(0.02 * scale.root));
-  if (published && published->as_bool() != scale.on)
-    view.report().warn("embedding_scale",
-                       says + ": token embeddings are not multiplied by sqrt(" +
-                           std::to_string(width) + ") = " + number_text(rounded(scale.root)) +
-                           ", as they are in published checkpoints of this class; " + sizes,
-                       where, "state " + scale.key + " as the model was trained",
-                       scale.on ? scale.root : 1);
-  else
-    view.report().note(
-        "embedding_scale",
-        says + ": token embeddings are multiplied by " +
-            (scale.on ? "sqrt(" + std::to_string(width) + ") = " + number_text(rounded(scale.root))
-                      : std::string("1")) +
-            "; a program that forgets it drowns the tokens: " + sizes,
-        where, "nothing to do here; a port must multiply by it too", scale.on ? scale.root : 1);
+// Said of a sinusoid, beside which the factor counts.
+void say(const ConfigView& view, const InputScale& rule, const std::string& key,
+         const std::optional<Value>& stated, bool on, Index width) {
+  const double root = std::sqrt(static_cast<double>(width));
+  const std::string by = message("sqrt({}) = {}", width, number_text(rounded(root)));
+  const std::string says = rule.always ? "the class always scales"
+                           : stated
+                               ? key + " is " + shown(stated->value)
+                               : "no " + key + ", and the class has " + (on ? "true" : "false");
+  const std::string sizes =
+      "rows of the sinusoid have norm " + number_text(rounded(root / std::sqrt(2.0))) +
+      ", embeddings that start with deviation 0.02 have norm " + number_text(rounded(0.02 * root));
+  const bool unlike = rule.published && *rule.published != on;
+  view.report().add(unlike ? Severity::warning : Severity::note, "embedding_scale",
+                    unlike ? message("{}: token embeddings are not multiplied by {}, as they are "
+                                     "in published checkpoints of this class; {}",
+                                     says, by, sizes)
+                           : message("{}: token embeddings are multiplied by {}; a program that "
+                                     "forgets it drowns the tokens: {}",
+                                     says, on ? by : "1", sizes),
+                    stated ? stated->where : view.class_name(),
+                    unlike ? "state " + key + " as the model was trained"
+                           : "nothing to do here; a port must multiply by it too",
+                    on ? root : 1);
 }
 
 }  // namespace
 
 std::optional<Value> input_gain(const ConfigView& view, Index width, bool learned) {
-  const Json* rule = view.entry().find("input_scale");
+  const std::optional<InputScale>& rule = view.rules().input_scale;
   if (!rule) return std::nullopt;
-  const Json* named = rule->find("key");
-  Scale scale;
-  scale.key = named ? named->as_string() : "scale_embedding";
-  scale.stated = view.stated(scale.key);
-  if (rule->find("ignored")) {
-    if (scale.stated && view.flag(scale.key, false))
-      view.report().warn("key_ignored",
-                         "scale_embedding is true in the file, but " + view.class_name() +
-                             " multiplies nothing by it",
-                         scale.stated->where, "the key does nothing");
+  const std::string key = rule->key.empty() ? "scale_embedding" : rule->key;
+  const auto stated = view.stated(key);
+  if (rule->ignored) {
+    if (stated && view.flag(key, false))
+      view.warn("key_ignored",
+                message("{} is true in the file, but {} multiplies nothing by it", key,
+                        view.class_name()),
+                *stated, "the key does nothing");
     return std::nullopt;
   }
-  scale.root = std::sqrt(static_cast<double>(width));
-  scale.on = rule->find("always") || view.flag(scale.key, rule->at("default").as_bool());
-  if (!learned) say(view, *rule, scale, width);
-  if (!scale.on) return std::nullopt;
-  return Value{scale.root, Origin::derived, scale.stated ? scale.stated->where : view.class_name()};
+  const bool on = rule->always || view.flag(key, rule->on);
+  if (!learned) say(view, *rule, key, stated, on, width);
+  if (!on) return std::nullopt;
+  return derived(std::sqrt(static_cast<double>(width)), stated ? stated->where : view.class_name());
 }
 
 }  // namespace posenc::v0::hf

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 
 #include "model/hugging_face/layer_rules.h"
@@ -7,9 +9,20 @@
 namespace posenc::inline v0::hf {
 namespace {
 
+bool one_of(std::initializer_list<std::string_view> types, std::string_view type) {
+  return std::find(types.begin(), types.end(), type) != types.end();
+}
 bool attends(const std::string& type) {
-  return type != "linear_attention" && type != "conv" && type != "moe" && type != "mlp" &&
-         type != "fourier" && type != "recurrent";
+  return !one_of({"linear_attention", "conv", "moe", "mlp", "fourier", "recurrent"}, type);
+}
+// Types that are nothing without a window.
+bool slides_only(const std::string& type) {
+  return one_of({"sliding_attention", "hybrid_sliding", "reference_sliding_attention"}, type);
+}
+// The compressed ones see their blocks.
+bool slides(const std::string& type) {
+  return slides_only(type) ||
+         one_of({"compressed_sparse_attention", "heavily_compressed_attention"}, type);
 }
 
 struct Window {
@@ -25,6 +38,24 @@ bool sees_all(const ConfigView& view) {
   return view.flag("use_bidirectional_attention", false);
 }
 
+void halve(Sourced<Index>& n, Index by) {
+  n.value /= by;
+  n.where += " // " + std::to_string(by);
+  if (n.origin != Origin::user) n.origin = Origin::derived;
+}
+
+// ModernBERT: keys to each side, over the common key.
+std::optional<Sourced<Index>> set_by(const ConfigView& view, const WindowRules& about,
+                                     const std::optional<Sourced<Index>>& n) {
+  const auto side = view.integer(about.set_by, 0, kUnbounded / 4, true);
+  if (const auto both = view.stated(about.key); both && side && n && n->value / 2 != side->value)
+    view.warn("both_spellings",
+              message("{} is {} and {} {}: {} takes {}", about.key, both->value, about.set_by,
+                      view.stated(about.set_by)->value, view.class_name(), about.set_by),
+              *both, "", side->value);
+  return side;
+}
+
 Window window_of(const ConfigView& view) {
   Window w;
   const std::optional<WindowRules>& about = view.rules().window;
@@ -32,65 +63,33 @@ Window window_of(const ConfigView& view) {
   w.both = about->both;
   w.on_all = !about->on.empty();
   if (!about->switch_key.empty() && !view.flag(about->switch_key, false)) return w;
-  if (const auto& first = about->first) {  // MiMo-V2-Flash: sliding_window_size + 1
-    const std::string& key = first->key;
-    if (const auto v = view.stated(key); v && !v->value.is_null()) {
-      if (auto n = view.integer(key, 0, kUnbounded / 4)) {
-        n->value += first->plus;
-        n->where += " + 1";
-        n->origin = n->origin == Origin::user ? n->origin : Origin::derived;
-        w.size = n;
-      }
-      return w;
-    }
+  if (const auto& first = about->first; first && view.stated_value(first->key)) {
+    w.size = view.integer(first->key, 0, kUnbounded / 4);  // MiMo-V2-Flash: sliding_window_size + 1
+    if (!w.size) return w;
+    w.size->value += first->plus;
+    w.size->where += " + 1";
+    if (w.size->origin != Origin::user) w.size->origin = Origin::derived;
+    return w;
   }
-  const std::string& key = about->key;
-  auto n = view.integer(key, 0, kUnbounded / 4);
+  w.size = view.integer(about->key, 0, kUnbounded / 4);
   if (!about->listed.empty())  // UltraBERT: the first window of the list counts
-    if (const auto v = view.stated(about->listed); v && v->value.is_array())
-      for (const Json& one : v->value.as_array())
-        if (const auto whole = whole_number(one); whole && *whole > 0) {
-          n = Sourced<Index>{*whole, v->origin, v->where};
-          break;
-        }
-  // ModernBERT: keys to each side, over the key above
-  if (const std::string& sets = about->set_by; !sets.empty())
-    if (const auto said = view.stated(sets)) {
-      const auto side = view.integer(sets, 0, kUnbounded / 4, true);
-      if (const auto both = view.stated(key); both && side && n && n->value / 2 != side->value)
-        view.report().warn("both_spellings",
-                           key + " is " + shown(both->value) + " and " + sets + " " +
-                               shown(said->value) + ": " + view.class_name() + " takes " + sets,
-                           both->where, static_cast<double>(side->value));
-      w.size = side;
-      return w;
+    if (const auto v = view.stated(about->listed); v && v->value.is_array()) {
+      const Json::Array& list = v->value.as_array();
+      const auto one = std::find_if(list.begin(), list.end(),
+                                    [](const Json& n) { return whole_number(n).value_or(0) > 0; });
+      if (one != list.end()) w.size = {*whole_number(*one), v->origin, v->where};
     }
-  if (n)
-    if (const Index divide = about->divide.value_or(1); divide != 1) {
-      n->value /= divide;
-      n->where += " // " + std::to_string(divide);
-      n->origin = n->origin == Origin::user ? n->origin : Origin::derived;
-    }
-  if (n && sees_all(view) && !w.both) {  // Gemma-3 as an encoder: half the window to both sides
-    n->value /= 2;
-    n->where += " // 2";
-    n->origin = Origin::derived;
+  if (!about->set_by.empty() && view.stated(about->set_by)) {
+    w.size = set_by(view, *about, w.size);
+    return w;
+  }
+  if (w.size && about->divide.value_or(1) != 1) halve(*w.size, *about->divide);
+  if (w.size && sees_all(view) && !w.both) {  // Gemma-3 as an encoder: half of it to both sides
+    halve(*w.size, 2);
+    w.size->origin = Origin::derived;
     w.both = true;
   }
-  w.size = n;
   return w;
-}
-
-bool slides(const std::string& type) {
-  return type == "sliding_attention" || type == "hybrid_sliding" ||
-         type == "reference_sliding_attention" || type == "compressed_sparse_attention" ||
-         type == "heavily_compressed_attention";
-}
-
-// Types that are nothing without a window; the compressed ones see their blocks.
-bool slides_only(const std::string& type) {
-  return type == "sliding_attention" || type == "hybrid_sliding" ||
-         type == "reference_sliding_attention";
 }
 
 // Run: no class of transformers falls back to full attention, all of them fail on the first token.
@@ -98,20 +97,13 @@ void no_window(const ConfigView& view, const LayerPlan& p, std::size_t layer) {
   const std::optional<WindowRules>& about = view.rules().window;
   const std::string key = about ? about->key : "sliding_window";
   const auto v = view.stated(key);
-  const std::string on = about ? about->switch_key : "";
-  const bool off = !on.empty() && v && !v->value.is_null();
-  const std::string why = !about ? view.class_name() + " has no window"
-                          : off  ? on + " is not true"
-                                 : key + (v ? " is null" : " is missing");
-  view.report().error("missing_key",
-                      "layer " + std::to_string(layer) + " is " + p.type + " and " + why +
-                          ": transformers fails on the first token",
-                      v ? v->where : view.where(key),
-                      about ? "state " + key : "use layer types of the class");
-}
-
-void say(LayerPlan& p, std::string name, Json value, Origin origin, std::string where) {
-  p.fields.push_back({std::move(name), std::move(value), origin, std::move(where)});
+  const bool off = about && !about->switch_key.empty() && v && !v->value.is_null();
+  view.error("missing_key",
+             message("layer {} is {} and {}: transformers fails on the first token", layer, p.type,
+                     !about ? view.class_name() + " has no window"
+                     : off  ? about->switch_key + " is not true"
+                            : key + (v ? " is null" : " is missing")),
+             view.place(v, key), about ? "state " + key : "use layer types of the class");
 }
 
 bool turns(const std::string& on, const LayerPlan& p, const Window& w) {
@@ -122,74 +114,66 @@ bool turns(const std::string& on, const LayerPlan& p, const Window& w) {
 }
 
 // per_layer_config of a file, or every second sliding layer of NeoMME, has a window of its own.
-std::optional<Sourced<Index>> own_window(const ConfigView& view, std::size_t layer, Index slid) {
-  if (const auto all = view.stated("per_layer_config"); all && all->value.is_object()) {
-    const std::string index = std::to_string(layer);
-    const Json* mine = all->value.find(index);
-    const Json* size = mine && mine->is_object() ? mine->find("sliding_window") : nullptr;
+std::optional<Sourced<Index>> own_window(const ConfigView& view, const std::optional<Value>& own,
+                                         std::size_t layer, Index slid) {
+  if (own && own->value.is_object()) {
+    const std::string path = message("/{}/sliding_window", layer);
+    const Json* size = own->value.at_pointer(path);
     if (size && size->is_integer() && size->as_integer() > 0)
-      return Sourced<Index>{size->as_integer(), all->origin,
-                            all->where + "/" + index + "/sliding_window"};
+      return Sourced<Index>{size->as_integer(), own->origin, own->where + path};
     return std::nullopt;
   }
   const std::optional<WindowRules>& about = view.rules().window;
-  const std::optional<Index> other = about ? about->every_second : std::nullopt;
-  if (!other || slid % 2 == 0) return std::nullopt;
-  return Sourced<Index>{*other, Origin::class_default, view.class_name()};
+  if (!about || !about->every_second || slid % 2 == 0) return std::nullopt;
+  return view.of_class(*about->every_second);
 }
 
 }  // namespace
 
 void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
   const Window w = window_of(view);
-  bool said = false;
   const std::string& rotary_on = view.rules().rotary_on;
   const bool bidirectional = (view.rules().bidirectional && !is_decoder(view)) || w.both;
   const bool chunked = std::any_of(
       plans.begin(), plans.end(), [](const LayerPlan& p) { return p.type == "chunked_attention"; });
   const auto chunk =
       chunked ? view.integer("attention_chunk_size", 1, kUnbounded / 4) : std::nullopt;
+  const auto own = w.size ? view.stated("per_layer_config") : std::nullopt;
+  bool said = false;
   Index slid = 0;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     LayerPlan& p = plans[i];
     AttentionSpec& a = p.attention;
-    say(p, "layer_type", p.type, p.origin, p.where);
-    if (!attends(p.type)) {
-      a.kind = p.type == "linear_attention" || p.type == "recurrent" ? AttentionKind::linear
-                                                                     : AttentionKind::none;
-      p.turns = false;
-      say(p, "attention", std::string(enum_text(a.kind)), p.origin, p.where);
-      continue;
-    }
+    const bool acts = attends(p.type);
     p.turns = turns(rotary_on, p, w);
     const bool windowed =
-        w.size && (w.on_all ? p.type == "full_attention" || slides(p.type) : slides(p.type));
+        acts && w.size && (slides(p.type) || (w.on_all && p.type == "full_attention"));
     const Sourced<Index> window =
-        windowed ? own_window(view, i, slid).value_or(*w.size) : Sourced<Index>{};
+        windowed ? own_window(view, own, i, slid).value_or(*w.size) : Sourced<Index>{};
     slid += windowed ? 1 : 0;
     if (!w.size && slides_only(p.type) && !std::exchange(said, true)) no_window(view, p, i);
     if (windowed && window.value == 0 && !w.both)
-      view.report().error("wrong_type",
-                          "a window of 0 leaves no key to any query: transformers masks them all",
-                          window.where, "write null for no window");
-    if (p.type == "chunked_attention") {
+      view.wrong_type("a window of 0 leaves no key to any query: transformers masks them all",
+                      window, "write null for no window");
+    if (!acts) {
+      a.kind = one_of({"linear_attention", "recurrent"}, p.type) ? AttentionKind::linear
+                                                                 : AttentionKind::none;
+    } else if (p.type == "chunked_attention") {
       a.kind = AttentionKind::chunked;
       if (chunk) a.chunk = chunk->value;
-      if (!bidirectional) a.right = 0;
     } else if (windowed) {
       a.kind = AttentionKind::sliding;
       a.left = w.both ? window.value : std::max<Index>(0, window.value - 1);
       a.right = w.both ? window.value : 0;
-    } else if (!bidirectional) {
-      a.right = 0;
     }
-    say(p, "attention", std::string(enum_text(a.kind)), p.origin, p.where);
-    if (windowed)
-      say(p, "window", window.value, window.origin, window.where);
-    else
-      say(p, "window", nullptr, p.origin, p.where);
-    if (a.chunk) say(p, "chunk", *a.chunk, chunk->origin, chunk->where);
-    say(p, "causal", !bidirectional, Origin::class_default, view.class_name());
+    if (acts && !bidirectional) a.right = 0;
+    p.fields = {{"layer_type", p.type, p.origin, p.where},
+                {"attention", std::string(enum_text(a.kind)), p.origin, p.where}};
+    if (!acts) continue;
+    p.fields.push_back(windowed ? field_of("window", window)
+                                : FieldValue{"window", nullptr, p.origin, p.where});
+    if (a.chunk) p.fields.push_back(field_of("chunk", *chunk));
+    p.fields.push_back(field_of("causal", view.of_class<Json>(!bidirectional)));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/hugging_face/config_view.h"
@@ -16,8 +17,8 @@ struct LayerPlan {
   std::string type = "full_attention";
   Origin origin = Origin::derived;  // of the type
   std::string where;
-  AttentionSpec attention;
-  std::vector<FieldValue> fields;  // attention, window, chunk
+  AttentionSpec attention{};
+  std::vector<FieldValue> fields{};  // attention, window, chunk
   bool turns = true;
 };
 
@@ -26,16 +27,29 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView&);
 // How many layers; none when nothing says so (layer_count.cpp).
 std::optional<Sourced<Index>> layer_count(const ConfigView&);
 // Types from layer_types or the class's older key; false when the file has neither. What is wrong
-// with them becomes a finding.
+// with them becomes a finding (stated_layers.cpp).
 bool stated_types(const ConfigView&, Index count, std::vector<LayerPlan>&);
 // Types from a list of the class's own, an entry a layer, by the rules coded and blocks; false
-// after a finding (layer_lists.cpp).
-bool types_by_list(const ConfigView&, const LayerRules& rule, Index count, std::vector<LayerPlan>&);
+// after a finding (stated_layers.cpp).
+bool types_by_list(const ConfigView&, const LayerRules& rule, std::vector<LayerPlan>&);
 // no_rope_layers: 1 = with rotary. Stated, or by no_rope_layer_interval; none after a finding.
 std::optional<std::vector<bool>> rope_flags(const ConfigView&, Index count);
-// Old names of layer types, as the class renames them on loading.
-void rename_types(const ConfigView&, std::vector<LayerPlan>&);
 // Fills attention, fields and turns of the plans.
 void plan_attention(const ConfigView&, std::vector<LayerPlan>&);
+
+// "NAME has 3 entries for 4 layers"
+Refused wrong_length(const ConfigView&, const std::string& name, const Value& list, Index count);
+// Types by a list with an entry for each plan; false after a finding of type_of(entry, where), which
+// may say more exactly where.
+template <class TypeOf>
+bool by_entries(const Value& list, std::vector<LayerPlan>& plans, TypeOf type_of) {
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    std::string where = list.where + "/" + std::to_string(i);
+    std::optional<std::string> type = type_of(list.value.as_array()[i], where);
+    if (!type) return false;
+    plans[i] = {std::move(*type), list.origin, std::move(where)};
+  }
+  return true;
+}
 
 }  // namespace posenc::v0::hf

@@ -1,201 +1,161 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <functional>
 
 #include "model/hugging_face/layer_rules.h"
 
 namespace posenc::inline v0::hf {
 namespace {
 
+constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
+constexpr const char *kLinear = "linear_attention", *kHybrid = "hybrid";
+
 struct Rules {
   const ConfigView& view;
   const LayerRules& rule;
-  Index count;
   std::vector<LayerPlan> plans;
-  std::string why;
+  Index count = static_cast<Index>(plans.size());
+  std::string why = view.class_name();
   Origin origin = Origin::derived;
 
-  void set(Index i, std::string type) {
-    LayerPlan& p = plans[static_cast<std::size_t>(i)];
-    p.type = std::move(type);
-    p.origin = origin;
-    p.where = why;
+  template <class TypeOf>
+  bool fill(TypeOf type_of) {
+    for (Index i = 0; i < count; ++i)
+      plans[static_cast<std::size_t>(i)] = {type_of(i), origin, why};
+    return true;
   }
+  bool fill_hits(const std::function<bool(Index)>& hits) {
+    return fill([&](Index i) { return hits(i) ? rule.hit : rule.other; });
+  }
+  bool slides() const { return view.value_or_none("sliding_window").has_value(); }
 
   bool every() {
     Index n = rule.n.value_or(1);
-    why = view.class_name() + ": every layer " + std::to_string(n);
+    why += ": every layer " + std::to_string(n);
     origin = Origin::class_default;
-    if (const std::string& key = rule.key; !key.empty()) {
-      const auto v = view.stated(key);
-      if (v && v->value.is_null()) {
-        view.report().error("wrong_type",
-                            key + " is null, and " + view.class_name() + " divides by it", v->where,
-                            "state a number, or leave the key out");
-        return false;
-      }
-      if (v) {
-        const auto stated = view.integer(key, 1, kMostLayers);
-        if (!stated) return false;
-        n = stated->value;
-        why = stated->where;
-        origin = Origin::derived;
-      }
+    if (const auto v = rule.key.empty() ? std::nullopt : view.stated(rule.key)) {
+      if (v->value.is_null())
+        return view.wrong_type(
+            message("{} is null, and {} divides by it", rule.key, view.class_name()), *v,
+            "state a number, or leave the key out");
+      const auto stated = view.integer(rule.key, 1, kMostLayers);
+      if (!stated) return false;
+      n = stated->value;
+      why = stated->where;
+      origin = Origin::derived;
     }
     if (rule.zero_without_window)
-      if (const auto w = view.stated("sliding_window"); w && w->value.is_null()) {
-        view.report().error("missing_key",
-                            "sliding_window is null and there is no layer_types: " +
-                                view.class_name() + " divides by zero",
-                            w->where, "state layer_types");
-        return false;
-      }
+      if (const auto w = view.stated("sliding_window"); w && w->value.is_null())
+        return view.error(
+            "missing_key",
+            message("sliding_window is null and there is no layer_types: {} divides by zero",
+                    view.class_name()),
+            *w, "state layer_types");
     if (!rule.windows.empty())
       if (const auto v = view.stated(rule.windows); v && v->value.is_array()) return by_windows(*v);
-    const std::string phase = rule.phase.empty() ? "last" : rule.phase;
-    const std::string &hit = rule.hit, &other = rule.other;
-    for (Index i = 0; i < count; ++i) {
-      bool is_hit = phase == "last"    ? (i + 1) % n == 0
-                    : phase == "first" ? i % n == 0
-                                       : (count - 1 - i) % n == 0;
-      if (rule.also_first && i == 0) is_hit = true;
-      if (rule.not_first && i == 0) is_hit = false;
-      set(i, is_hit ? hit : other);
-    }
-    if (rule.one_at_least && count > 0 && count < n) set(count - 1, hit);
-    return true;
+    return fill_hits([&](Index i) {
+      const Index phase = rule.phase == "first"      ? i
+                          : rule.phase == "from_end" ? count - 1 - i
+                                                     : i + 1;
+      if (i == 0 && (rule.also_first || rule.not_first)) return rule.also_first;
+      return phase % n == 0 || (rule.one_at_least && count < n && i == count - 1);
+    });
   }
 
   // UltraBERT's checkpoints: a window for each layer, 0 for none.
   bool by_windows(const Value& v) {
-    const auto& list = v.value.as_array();
-    if (static_cast<Index>(list.size()) != count) {
-      view.report().error("layer_types_length",
-                          "attention_windows has " + std::to_string(list.size()) + " entries for " +
-                              std::to_string(count) + " layers",
-                          v.where, static_cast<double>(list.size()));
-      return false;
-    }
-    origin = v.origin;
-    for (Index i = 0; i < count; ++i) {
-      why = v.where + "/" + std::to_string(i);
-      set(i, truthy(list[static_cast<std::size_t>(i)]) ? "sliding_attention" : "full_attention");
-    }
-    return true;
+    if (static_cast<Index>(v.value.as_array().size()) != count)
+      return wrong_length(view, rule.windows, v, count);
+    return by_entries(v, plans, [](const Json& window, const std::string&) {
+      return std::optional<std::string>(truthy(window) ? kSliding : kFull);
+    });
   }
 
   // qwen2: sliding from layer max_window_layers on; qwen2_moe: every other layer below it
   bool windows(bool from) {
-    const bool used = view.rules().window && !view.rules().window->switch_key.empty()
-                          ? view.flag("use_sliding_window", false)
-                          : true;
-    const auto window = view.value("sliding_window");
+    const std::optional<WindowRules>& about = view.rules().window;
+    const bool used = !about || about->switch_key.empty() || view.flag("use_sliding_window", false);
+    const bool sliding = slides() && used;
     const auto first = view.integer("max_window_layers", 0, kMostLayers);
-    why = view.class_name() + ": use_sliding_window, max_window_layers";
-    for (Index i = 0; i < count; ++i) {
-      bool sliding = used && window && !window->value.is_null();
-      if (sliding && first) sliding = from ? i >= first->value : i % 2 == 0 && i < first->value;
-      set(i, sliding ? "sliding_attention" : "full_attention");
-    }
-    return true;
+    why += ": use_sliding_window, max_window_layers";
+    return fill([&](Index i) {
+      const bool here = !first || (from ? i >= first->value : i % 2 == 0 && i < first->value);
+      return sliding && here ? kSliding : kFull;
+    });
   }
 
   bool by_no_rope_layers(const std::vector<bool>& rope) {
-    why = view.class_name() + ": no_rope_layers";
-    const std::string &with = rule.with, &without = rule.without;
-    const auto window = view.value("sliding_window");
-    const bool slides =
-        view.flag("use_sliding_window", false) && window && !window->value.is_null();
-    for (Index i = 0; i < count; ++i) {
-      if (rope[static_cast<std::size_t>(i)])
-        set(i, with);
-      else if (without == "sliding_if_used")
-        set(i, slides ? "sliding_attention" : "full_attention");
-      else
-        set(i, without);
-    }
-    return true;
+    why += ": no_rope_layers";
+    const bool sliding = slides() && view.flag("use_sliding_window", false);
+    const std::string& without = rule.without != "sliding_if_used" ? rule.without
+                                 : sliding                         ? kSliding
+                                                                   : kFull;
+    return fill([&](Index i) { return rope[static_cast<std::size_t>(i)] ? rule.with : without; });
   }
 
   bool period() {
-    const auto every_n = view.integer(rule.period, 1, kMostLayers, true);
+    const auto n = view.integer(rule.period, 1, kMostLayers, true);
     const auto offset = view.integer(rule.offset, 0, kMostLayers, true);
-    if (!every_n || !offset) return false;
-    why = every_n->where;
-    for (Index i = 0; i < count; ++i)
-      set(i, i % every_n->value == offset->value ? rule.hit : rule.other);
-    return true;
+    if (!n || !offset) return false;
+    why = n->where;
+    return fill_hits([&](Index i) { return i % n->value == offset->value; });
   }
 
-  bool listed() {
+  bool listed_numbers() {
     const auto v = view.value(rule.key);
-    why = v ? v->where : view.class_name();
-    std::vector<Index> hits;
-    if (v && v->value.is_array()) {
-      for (const Json& x : v->value.as_array()) {
-        const auto n = whole_number(x);
-        if (!n || *n < 0 || *n >= count) {
-          view.report().error("wrong_type",
-                              rule.key + " must hold layer numbers below " + std::to_string(count) +
-                                  ", got " + shown(x),
-                              v->where, "state the layers of the model");
-          return false;
-        }
-        hits.push_back(*n);
-      }
-    } else if (v && !v->value.is_null()) {
-      view.report().wrong_type(rule.key, "a list", *v, "state a list of layer numbers");
-      return false;
+    if (v) why = v->where;
+    const bool none = !v || v->value.is_null();
+    if (!none && !v->value.is_array())
+      return view.wrong_type(message("{} must be a list, got {}", rule.key, v->value), *v,
+                             "state a list of layer numbers");
+    std::vector<bool> hits(plans.size(), none && !rule.always && rule.other == "conv");
+    for (const Json& x : none ? Json::Array() : v->value.as_array()) {
+      const auto n = whole_number(x);
+      if (!n || *n < 0 || *n >= count)
+        return view.wrong_type(
+            message("{} must hold layer numbers below {}, got {}", rule.key, count, x), *v,
+            "state the layers of the model");
+      hits[static_cast<std::size_t>(*n)] = true;
     }
-    const bool none_stated = !v || v->value.is_null();
-    for (Index i = 0; i < count; ++i) {
-      const bool hit = std::find(hits.begin(), hits.end(), i) != hits.end() ||
-                       (none_stated && !rule.always && rule.other == "conv");
-      set(i, hit ? rule.hit : rule.other);
-    }
-    return true;
+    return fill_hits([&](Index i) { return hits[static_cast<std::size_t>(i)]; });
   }
 
   bool letters() {
-    const std::string& key = rule.key;
-    const auto v =
-        view.stated(key).value_or(Value{rule.held, Origin::class_default, view.class_name()});
-    if (!v.value.is_string()) {
-      view.report().wrong_type(key, "letters that name layers", v, "state layers_block_type");
-      return false;
-    }
+    const Value v = view.stated(rule.key).value_or(view.of_class(rule.held));
+    if (!v.value.is_string())
+      return view.wrong_type(
+          message("{} must be letters that name layers, got {}", rule.key, v.value), v,
+          "state layers_block_type");
     if (v.origin == Origin::class_default) origin = v.origin;
     const std::string& pattern = v.value.as_string();
-    if (static_cast<Index>(pattern.size()) > kMostLayers) return false;
-    why = v.where;
     count = static_cast<Index>(pattern.size());
+    if (count > kMostLayers) return false;
+    why = v.where;
     plans.assign(pattern.size(), {});
-    for (Index i = 0; i < count; ++i) {
-      const std::string* type = rule.letters.find(pattern.substr(static_cast<std::size_t>(i), 1));
-      if (!type) {
-        view.report().error(
-            "wrong_type",
-            key + " holds an unknown letter " + pattern.substr(static_cast<std::size_t>(i), 1),
-            v.where, "letters are those of nemotron_h: M, *, E, -");
-        return false;
-      }
-      set(i, *type);
-    }
-    return true;
+    for (const char letter : pattern)
+      if (!rule.letters.find({&letter, 1}))
+        return view.wrong_type(
+            message("{} holds an unknown letter {}", rule.key, std::string(1, letter)), v,
+            "letters are those of nemotron_h: M, *, E, -");
+    return fill([&](Index i) {
+      return *rule.letters.find({&pattern[static_cast<std::size_t>(i)], 1});
+    });
+  }
+
+  const std::string* type_named(const Json& name) const {
+    return name.is_string() ? rule.names.find(name.as_string()) : nullptr;
   }
 
   // GPT-Neo: [[["global", "local"], 12]], each list of names as often as its number says.
   bool repeated() {
-    const std::string& key = rule.key;
-    const auto v = view.stated(key);
-    const bool held = !v || v->value.is_null();
-    const Json& list = held ? rule.held : v->value;
-    why = held ? view.class_name() : v->where;
+    const auto v = view.stated_value(rule.key);
+    const Json& list = v ? v->value : rule.held;
+    if (v) why = v->where;
     const auto refuse_list = [&](const Json& got) {
-      view.report().error("wrong_type",
-                          key + " must be a list of [[names], times] with the names " +
-                              shown(as_json(rule.names)) + ", got " + shown(got),
-                          why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
-      return false;
+      return view.wrong_type(
+          message("{} must be a list of [[names], times] with the names {}, got {}", rule.key,
+                  as_json(rule.names), got),
+          why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
     };
     if (!list.is_array()) return refuse_list(list);
     std::vector<std::string> types;
@@ -206,109 +166,104 @@ struct Rules {
       if (!times || *times < 0 || *times > kMostLayers) return refuse_list(part);
       for (Index n = 0; n < *times && static_cast<Index>(types.size()) <= count; ++n)
         for (const Json& name : part.as_array()[0].as_array()) {
-          const std::string* type = name.is_string() ? rule.names.find(name.as_string()) : nullptr;
+          const std::string* type = type_named(name);
           if (!type) return refuse_list(name);
           types.push_back(*type);
         }
     }
-    if (static_cast<Index>(types.size()) != count) {
-      view.report().error("layer_types_length",
-                          key + " must name each of the " + std::to_string(count) +
-                              " layers once: " + view.class_name() + " refuses the file",
-                          why, "make the times of its lists add up to the layers");
-      return false;
-    }
-    origin = held ? Origin::class_default : Origin::derived;
-    for (Index i = 0; i < count; ++i) set(i, types[static_cast<std::size_t>(i)]);
-    return true;
+    if (types.size() != plans.size())
+      return view.error("layer_types_length",
+                        message("{} must name each of the {} layers once: {} refuses the file",
+                                rule.key, count, view.class_name()),
+                        why, "make the times of its lists add up to the layers");
+    if (!v) origin = Origin::class_default;
+    return fill([&](Index i) { return types[static_cast<std::size_t>(i)]; });
   }
 
   bool cycle() {
     const auto v = view.stated(rule.key);
     const Json& list = v ? v->value : rule.cycle;
-    why = v ? v->where : view.class_name();
-    if (!list.is_array() || list.as_array().empty()) {
-      view.report().error("wrong_type", rule.key + " must be a list of names", why,
-                          "state the kinds of layers");
-      return false;
-    }
-    for (Index i = 0; i < count; ++i) {
-      const Json& name = list.as_array()[static_cast<std::size_t>(i) % list.as_array().size()];
-      const std::string* type = name.is_string() ? rule.names.find(name.as_string()) : nullptr;
-      if (!type) {
-        view.report().error("wrong_type", "unknown kind of layer " + shown(name), why,
-                            "state the kinds of layers");
-        return false;
-      }
-      set(i, *type);
-    }
-    return true;
+    if (v) why = v->where;
+    const char* fix = "state the kinds of layers";
+    if (!list.is_array() || list.as_array().empty())
+      return view.wrong_type(rule.key + " must be a list of names", why, fix);
+    const std::size_t size = list.as_array().size();
+    for (std::size_t i = 0; i < std::min(size, plans.size()); ++i)
+      if (const Json& name = list.as_array()[i]; !type_named(name))
+        return view.wrong_type(message("unknown kind of layer {}", name), why, fix);
+    return fill(
+        [&](Index i) { return *type_named(list.as_array()[static_cast<std::size_t>(i) % size]); });
   }
 
-  Index zamba_period() const {
-    const auto n = view.integer("attn_layer_period", 1, kMostLayers);
-    return n ? n->value : 1;
-  }
-  Index zamba_offset() const {
-    const auto n = view.integer("attn_layer_offset", 0, kMostLayers);
-    return n ? n->value : 0;
+  bool zamba() {
+    const auto period = view.integer("attn_layer_period", 1, kMostLayers);
+    const auto offset = view.integer("attn_layer_offset", 0, kMostLayers);
+    const Index n = period ? period->value : 1, first = offset ? offset->value : 0;
+    return fill(
+        [&](Index i) { return i == 2 || (i > 2 && (i - 3) % n == first) ? kHybrid : kLinear; });
   }
 
-  bool special(const std::string& name) {
-    why = view.class_name();
+  // Hybrid layers: 5 after the first, then every 6th up to layer 47, then 51.
+  bool zamba2() {
+    if (count != 0 && count != 54)
+      return view.error(
+          "layer_types_length",
+          message("without layers_block_type there are 54 layers, and num_hidden_layers says {}",
+                  count),
+          view.where("num_hidden_layers"), "state layers_block_type", count);
+    return fill([&](Index i) {
+      return (i > 0 && i < 47 && i % 6 == 0) || i == 47 || i == 51 ? kHybrid : kLinear;
+    });
+  }
+
+  bool of_class(const std::string& name) {
     origin = Origin::class_default;
-    const std::string full = "full_attention", sliding = "sliding_attention";
-    for (Index i = 0; i < count; ++i) {
-      if (name == "flint")
-        set(i, i < 2 || i % 4 == 1 || i == count - 1 ? full : sliding);
-      else if (name == "lfm3")
-        set(i, i % 4 == 2 ? full : i % 4 == 0 && i > 0 ? sliding : "conv");
-      else if (name == "sliding_if_window") {
-        const auto w = view.value("sliding_window");
-        set(i, w && !w->value.is_null() ? sliding : full);
-      } else if (name == "deepseek_v4")
-        set(i,
-            i < 2 || i % 2 == 0 ? "heavily_compressed_attention" : "compressed_sparse_attention");
-      else if (name == "dots3")
-        set(i, !view.flag("use_sliding_window", true) || i < 2 || i % 4 == 1 ? full : sliding);
-      else if (name == "zamba")
-        set(i, i == 2 || (i > 2 && (i - 3) % zamba_period() == zamba_offset())
-                   ? "hybrid"
-                   : "linear_attention");
-      else if (name == "zamba2" && count != 54) {
-        view.report().error("layer_types_length",
-                            "without layers_block_type there are 54 layers, and num_hidden_layers "
-                            "says " +
-                                std::to_string(count),
-                            view.where("num_hidden_layers"), "state layers_block_type",
-                            static_cast<double>(count));
-        return false;
-      } else if (name ==
-                 "zamba2") {  // 5 after the first, then every 6th up to layer 47, then 51 ..
-        static constexpr Index kHybrid[] = {6, 12, 18, 24, 30, 36, 42, 47, 51};
-        set(i, std::find(std::begin(kHybrid), std::end(kHybrid), i) != std::end(kHybrid)
-                   ? "hybrid"
-                   : "linear_attention");
-      } else
-        set(i, rule.type.empty() ? full : rule.type);
+    if (name == "zamba") return zamba();
+    if (name == "zamba2") return zamba2();
+    if (name == "flint")
+      return fill(
+          [&](Index i) { return i < 2 || i % 4 == 1 || i == count - 1 ? kFull : kSliding; });
+    if (name == "lfm3")
+      return fill([&](Index i) {
+        return i % 4 == 2 ? kFull : i % 4 == 0 && i > 0 ? kSliding : "conv";
+      });
+    if (name == "deepseek_v4")
+      return fill([&](Index i) {
+        return i < 2 || i % 2 == 0 ? "heavily_compressed_attention" : "compressed_sparse_attention";
+      });
+    if (name == "dots3") {
+      const bool used = view.flag("use_sliding_window", true);
+      return fill([&](Index i) { return !used || i < 2 || i % 4 == 1 ? kFull : kSliding; });
     }
-    return true;
+    const bool window = name == "sliding_if_window" && slides();
+    const std::string type = window ? kSliding : rule.type.empty() ? kFull : rule.type;
+    return fill([&](Index) { return type; });
+  }
+
+  bool apply(const std::optional<std::vector<bool>>& flags) {
+    const std::string& name = rule.rule;
+    if (name == "every") return every();
+    if (name == "windows_from") return windows(true);
+    if (name == "windows_until") return windows(false);
+    if (name == "no_rope_layers") return flags && by_no_rope_layers(*flags);
+    if (name == "period") return period();
+    if (name == "listed") return listed_numbers();
+    if (name == "letters") return letters();
+    if (name == "coded" || name == "blocks") return types_by_list(view, rule, plans);
+    if (name == "cycle") return cycle();
+    if (name == "repeated") return repeated();
+    return of_class(name);
   }
 };
 
-bool apply_rule(Rules& r, const std::optional<std::vector<bool>>& flags) {
-  const std::string& name = r.rule.rule;
-  if (name == "every") return r.every();
-  if (name == "windows_from") return r.windows(true);
-  if (name == "windows_until") return r.windows(false);
-  if (name == "no_rope_layers") return flags && r.by_no_rope_layers(*flags);
-  if (name == "period") return r.period();
-  if (name == "listed") return r.listed();
-  if (name == "letters") return r.letters();
-  if (name == "coded" || name == "blocks") return types_by_list(r.view, r.rule, r.count, r.plans);
-  if (name == "cycle") return r.cycle();
-  if (name == "repeated") return r.repeated();
-  return r.special(name);
+// dots3-note: full layers pick their keys by an index unless use_dsa is false.
+void rename_types(const ConfigView& view, std::vector<LayerPlan>& plans) {
+  const auto said = view.stated("use_dsa");
+  if (!said && view.stated("per_layer_config")) return;
+  const bool indexed = !said || truthy(said->value);
+  for (LayerPlan& p : plans)
+    if (p.type == (indexed ? kFull : "indexed_attention"))
+      p.type = indexed ? "indexed_attention" : kFull;
 }
 
 }  // namespace
@@ -316,18 +271,18 @@ bool apply_rule(Rules& r, const std::optional<std::vector<bool>>& flags) {
 std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
   const std::optional<LayerRules>& rule = view.rules().layers;
   const auto layers = layer_count(view);
+  const auto listed = view.stated("layer_types");
   const bool counts_itself = rule && rule->rule == "letters";
-  if (!layers && !counts_itself && !view.stated("layer_types")) {
+  if (!layers && !counts_itself && !listed) {
     (void)view.integer("num_hidden_layers", 0, kMostLayers, true);
     return std::nullopt;
   }
   Index count = layers ? layers->value : 0;
-  if (!layers || counts_itself)
-    if (const auto v = view.stated("layer_types"); v && v->value.is_array())
-      count = std::min(static_cast<Index>(v->value.as_array().size()), kMostLayers);
+  if ((!layers || counts_itself) && listed && listed->value.is_array())
+    count = std::min(static_cast<Index>(listed->value.as_array().size()), kMostLayers);
   const std::size_t before = view.report().errors();
-  std::vector<LayerPlan> plans(static_cast<std::size_t>(count));
-  for (auto& p : plans) p.where = view.class_name(), p.origin = Origin::class_default;
+  std::vector<LayerPlan> plans(static_cast<std::size_t>(count),
+                               {kFull, Origin::class_default, view.class_name()});
   std::optional<std::vector<bool>> flags;
   if (view.rules().rotary_on == "no_rope_layers") {
     flags = rope_flags(view, count);
@@ -335,18 +290,15 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
   }
   const bool stated = stated_types(view, count, plans);
   if (!stated && rule) {
-    Rules r{view, *rule, count, plans, ""};
-    if (!apply_rule(r, flags)) return std::nullopt;
+    Rules r{view, *rule, std::move(plans)};
+    if (!r.apply(flags)) return std::nullopt;
     plans = std::move(r.plans);
   }
   const std::string force = rule ? rule->force_last : "";
   if (!force.empty() && (!stated || force == "true") && !plans.empty() &&
-      plans.back().type != "full_attention") {
-    plans.back().type = "full_attention";
-    plans.back().origin = Origin::class_default;
-    plans.back().where = view.class_name() + ": the last layer is full";
-  }
-  rename_types(view, plans);
+      plans.back().type != kFull)
+    plans.back() = {kFull, Origin::class_default, view.class_name() + ": the last layer is full"};
+  if (view.rules().indexed_full) rename_types(view, plans);
   if (flags)
     for (std::size_t i = 0; i < plans.size() && i < flags->size(); ++i)
       plans[i].turns = (*flags)[i];

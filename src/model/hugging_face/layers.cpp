@@ -2,6 +2,7 @@
 #include "model/hugging_face/layers.h"
 
 #include <algorithm>
+#include <set>
 
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/rope_dictionary/rope_set.h"
@@ -20,38 +21,36 @@ struct Resolved {
 
 class LayerReader {
  public:
-  LayerReader(const ConfigView& view, Index context) : view_(view), context_(context) {}
+  LayerReader(const ConfigView& view, Index context)
+      : view_(view), rules_(view.rules()), context_(context) {}
 
   PartLayers read() {
     PartLayers out;
-    std::vector<std::string> layer_types;
-    if (const Json* rule = view_.entry().find("rope");
-        rule && rule->at("rule") == Json("refused")) {
+    if (rules_.rope && rules_.rope->rule == "refused") {
       (void)standardise_rope(view_, {});
       return out;
     }
-    auto plans = plan_layers(view_);
+    const auto plans = plan_layers(view_);
     if (!plans) {  // the rest of the file is still looked at, so that all findings are listed
       const RopeSet set = standardise_rope(view_, {"full_attention", "sliding_attention"});
       for (const auto& part : set.parts)
         if (part.turns) (void)resolve_part(part, set.nested, part.label, nullptr);
       return out;
     }
-    const auto types = kinds(*plans);
-    const RopeSet set = standardise_rope(view_, types);
+    const RopeSet set = standardise_rope(view_, kinds(*plans));
     if (set.parts.empty() && any_turn(*plans)) return out;
-    if (!layer_thetas(set, *plans)) return out;
+    if (!layer_thetas(set, plans->size())) return out;
+    if (any_turn(*plans)) find_scaled();
+    std::vector<std::string> types;
     for (std::size_t i = 0; i < plans->size(); ++i) {
-      LayerSpec layer;
-      layer.index = static_cast<Index>(i);
-      if (!one(set, (*plans)[i], i, layer)) continue;
-      layer_types.push_back((*plans)[i].type);
-      out.layers.push_back(std::move(layer));
+      auto layer = one(set, (*plans)[i], i);
+      if (!layer) continue;
+      types.push_back((*plans)[i].type);
+      out.layers.push_back(std::move(*layer));
     }
-    count_cached_keys(view_, layer_types, out.layers);
+    count_cached_keys(view_, types, out.layers);
     for (const auto& r : resolved_)
-      if (r.definition.original_context && !out.original_context)
-        out.original_context = r.definition.original_context;
+      if (!out.original_context) out.original_context = r.definition.original_context;
     return out;
   }
 
@@ -61,77 +60,75 @@ class LayerReader {
   }
   static std::vector<std::string> kinds(const std::vector<LayerPlan>& plans) {
     std::vector<std::string> types;
+    std::set<std::string_view> seen;
     for (const auto& p : plans)
-      if (std::find(types.begin(), types.end(), p.type) == types.end()) types.push_back(p.type);
+      if (seen.insert(p.type).second) types.push_back(p.type);
     return types;
   }
 
   // Granite-SWA, Muse: one theta a layer, 0 = no rotary.
-  bool layer_thetas(const RopeSet& set, const std::vector<LayerPlan>& plans) {
-    const Json* rule = view_.entry().find("rope");
-    const Json* key = rule ? rule->find("theta_list") : nullptr;
-    if (!key) return true;
-    const auto v = view_.stated(key->as_string());
-    if (v && !v->value.is_null()) {
-      if (!v->value.is_array() || v->value.as_array().size() < plans.size()) {
-        view_.report().error(
-            "layer_types_length",
-            key->as_string() + " must have one theta a layer, got " + shown(v->value), v->where,
-            "one number a layer, 0 for none");
-        return false;
-      }
-      for (std::size_t i = 0; i < plans.size(); ++i)
+  bool layer_thetas(const RopeSet& set, std::size_t layers) {
+    const std::string key = rules_.rope ? rules_.rope->theta_list : "";
+    if (key.empty()) return true;
+    if (const auto v = view_.stated_value(key)) {
+      if (!v->value.is_array() || v->value.as_array().size() < layers)
+        return view_.error("layer_types_length",
+                           message("{} must have one theta a layer, got {}", key, v->value), *v,
+                           "one number a layer, 0 for none");
+      for (std::size_t i = 0; i < layers; ++i)
         thetas_.push_back({v->value.as_array()[i], v->origin, v->where + "/" + std::to_string(i)});
     } else if (!set.parts.empty()) {
       const Value* theta = set.parts.front().dict.find("rope_theta");
-      const bool some_zero = rule->find("theta_zero") != nullptr;
-      for (std::size_t i = 0; i < plans.size(); ++i)
-        thetas_.push_back(some_zero && (plans.size() - 1 - i) % 4 == 0
-                              ? Value{0, Origin::class_default, view_.class_name()}
-                          : theta ? *theta
-                                  : Value{});
+      thetas_.assign(layers, theta ? *theta : Value{});
+      if (!rules_.rope->theta_zero.empty())
+        for (std::size_t i = layers; i > 0; i -= std::min<std::size_t>(i, 4))
+          thetas_[i - 1] = view_.of_class<Json>(0);
     }
     return true;
   }
 
   // Molmo-2: layers that rope_scaling_layers does not name keep the theta without the scaling.
-  std::optional<RopeSet::Part> unscaled(const RopeSet::Part& part, std::size_t index) const {
-    const Json* rule = view_.entry().find("rope");
-    const Json* key = rule ? rule->find("scaled_layers") : nullptr;
-    const auto listed = key ? view_.stated(key->as_string()) : std::nullopt;
-    if (!listed || listed->value.is_null()) return std::nullopt;
+  void find_scaled() {
+    const std::string key = rules_.rope ? rules_.rope->scaled_layers : "";
+    const auto listed = key.empty() ? std::nullopt : view_.stated_value(key);
+    if (!listed) return;
     if (!listed->value.is_array()) {
-      view_.report().error("wrong_type", "must be a list of layers, got " + shown(listed->value),
-                           listed->where, "state the layers that are scaled");
-      return std::nullopt;
+      view_.wrong_type(message("must be a list of layers, got {}", listed->value), *listed,
+                       "state the layers that are scaled");
+      return;
     }
+    scaled_.emplace();
+    scaled_where_ = listed->where;
     for (const Json& n : listed->value.as_array())
-      if (n == Json(static_cast<std::int64_t>(index))) return std::nullopt;
+      if (n.is_integer()) scaled_->insert(n.as_integer());
+  }
+
+  std::optional<RopeSet::Part> unscaled(const RopeSet::Part& part, Index index) const {
+    if (!scaled_ || scaled_->count(index) != 0) return std::nullopt;
     RopeSet::Part plain{"unscaled", true, {}, part.theta_beside};
     if (const Value* theta = part.dict.find("rope_theta")) plain.dict.set("rope_theta", *theta);
-    plain.dict.set("rope_type", {"default", Origin::derived, "not in " + listed->where});
+    plain.dict.set("rope_type", derived("default", "not in " + scaled_where_));
     return plain;
   }
 
-  bool one(const RopeSet& set, LayerPlan& plan, std::size_t index, LayerSpec& layer) {
+  std::optional<LayerSpec> one(const RopeSet& set, const LayerPlan& plan, std::size_t index) {
+    LayerSpec layer;
+    layer.index = static_cast<Index>(index);
     layer.attention = plan.attention;
     layer.fields = plan.fields;
-    bool turns = plan.turns;
-    const RopeSet::Part* part = turns ? set.find(plan.type) : nullptr;
-    if (turns && !part) {
-      view_.report().error("missing_key", "rope_parameters has no entry for " + plan.type,
-                           view_.where("rope_parameters") + "/" + plan.type,
-                           "state one, or null for no rotary");
-      return false;
-    }
-    if (part && !part->turns) turns = false;
-    std::optional<RopeSet::Part> plain;
-    if (part && turns && (plain = unscaled(*part, index))) part = &*plain;
+    const RopeSet::Part* part = plan.turns ? set.find(plan.type) : nullptr;
+    if (plan.turns && !part)
+      return view_.error("missing_key", "rope_parameters has no entry for " + plan.type,
+                         view_.where("rope_parameters") + "/" + plan.type,
+                         "state one, or null for no rotary");
+    bool turns = part && part->turns;
+    const auto plain = turns ? unscaled(*part, layer.index) : std::nullopt;
+    if (plain) part = &*plain;
     const Value* theta = thetas_.empty() ? nullptr : &thetas_[index];
     if (theta && theta->value.is_number() && theta->value.as_number() == 0) turns = false;
     if (turns) {
       const Resolved* r = resolve_part(*part, set.nested, plan.type, theta);
-      if (!r) return false;
+      if (!r) return std::nullopt;
       layer.scheme = "rope";
       layer.encodings.push_back({r->encoding, Origin::derived, r->definition.where});
       layer.rotary = r->spec;
@@ -139,32 +136,27 @@ class LayerReader {
       layer.fields.insert(layer.fields.end(), fields.begin(), fields.end());
       value_and_output(layer);
     }
-    temperature(part                ? &part->dict
-                : set.parts.empty() ? nullptr
-                                    : &set.parts.front().dict,
-                turns, layer);
+    if (!part && !set.parts.empty()) part = &set.parts.front();
+    temperature(part ? &part->dict : nullptr, turns, layer);
     layer.fields.push_back({"scheme", layer.scheme, plan.origin, plan.where});
     complete_fields(layer);
-    return true;
+    return layer;
   }
 
   void value_and_output(LayerSpec& layer) const {
-    const Json& entry = view_.entry();
-    if (const Json* v = entry.find("rotates_value")) {
-      const auto said = v->is_bool() ? std::nullopt : view_.value(v->as_string());
-      layer.rotates_value = v->is_bool() ? v->as_bool() : view_.flag(v->as_string(), false);
-      layer.fields.push_back({"rotates_value", layer.rotates_value,
-                              said ? said->origin : Origin::class_default,
-                              said ? said->where : view_.class_name()});
+    if (const std::string& key = rules_.rotates_value; !key.empty()) {
+      const auto said = key == "true" ? std::nullopt : view_.value(key);
+      layer.rotates_value = key == "true" || view_.flag(key, false);
+      Value field = said.value_or(view_.of_class(Json()));
+      field.value = layer.rotates_value;
+      layer.fields.push_back(field_of("rotates_value", field));
     }
-    layer.unrotates_output = entry.find("unrotates_output") != nullptr;
+    layer.unrotates_output = rules_.unrotates_output;
   }
 
   const Resolved* resolve_part(const RopeSet::Part& part, bool nested, const std::string& type,
                                const Value* theta) {
-    const bool by_type =
-        view_.entry().find("head") && view_.entry().at("head").as_string() == "global";
-    std::string key = part.label + "\n" + (by_type ? type : "");
+    std::string key = part.label + "\n" + (rules_.head == "global" ? type : "");
     if (theta) key += "\n" + theta->value.dump();
     for (const auto& r : resolved_)
       if (r.key == key) return &r;
@@ -178,29 +170,30 @@ class LayerReader {
       spec = resolve(e, Context{context_});
     });
     if (!encoding) return nullptr;
-    spec.bfloat16_rounds_once = view_.entry().find("bfloat16_once") != nullptr;
+    spec.bfloat16_rounds_once = rules_.bfloat16_once;
     resolved_.push_back({key, std::move(*made), std::move(*encoding), std::move(spec)});
     return &resolved_.back();
   }
+
   // Llama-4-Maverick's own file has the number 4 here, which transformers 5.23 refuses.
   bool tempered() const {
     const auto on = view_.stated("attn_temperature_tuning");
     if (!on || !on->value.is_number()) return view_.flag("attn_temperature_tuning", true);
-    view_.report().warn("wrong_type",
-                        "attn_temperature_tuning must be true or false, got " + shown(on->value) +
-                            ": read as Python does, true unless 0; transformers 5.23 refuses the "
-                            "file",
-                        on->where, "write true");
+    view_.warn("wrong_type",
+               message("attn_temperature_tuning must be true or false, got {}: read as Python "
+                       "does, true unless 0; transformers 5.23 refuses the file",
+                       on->value),
+               *on, "write true");
     return truthy(on->value);
   }
 
-  void temperature(const Dict* dict, bool turns, LayerSpec& layer) {
-    const Json* rule = view_.entry().find("temperature");
-    if (!rule || layer.attention.kind == AttentionKind::none) return;
+  void temperature(const Dict* dict, bool turns, LayerSpec& layer) const {
+    const std::string& rule = rules_.temperature;
+    if (rule.empty() || layer.attention.kind == AttentionKind::none) return;
+    if (rule == "log_n") return log_n(layer);
     QueryTemperature t;
     Value beta, period;
-    if (rule->as_string() == "log_n") return log_n(layer);
-    if (rule->as_string() == "llama4") {
+    if (rule == "llama4") {
       if (!tempered() || turns) return;
       beta = view_.value("attn_scale").value_or(Value{});
       period = view_.value("floor_scale").value_or(Value{});
@@ -213,12 +206,12 @@ class LayerReader {
     }
     const auto length = whole_number(period.value);
     if (!beta.value.is_number() || !length || *length < 1) {
-      view_.report().error("missing_key",
-                           "the query temperature needs a factor and a length, got " +
-                               shown(beta.value) + " and " + shown(period.value),
-                           beta.where.empty() ? view_.where("llama_4_scaling_beta") : beta.where,
-                           "state llama_4_scaling_beta and original_max_position_embeddings (or "
-                           "attn_scale and floor_scale)");
+      view_.error("missing_key",
+                  message("the query temperature needs a factor and a length, got {} and {}",
+                          beta.value, period.value),
+                  beta.where.empty() ? view_.where("llama_4_scaling_beta") : beta.where,
+                  "state llama_4_scaling_beta and original_max_position_embeddings (or attn_scale "
+                  "and floor_scale)");
       return;
     }
     t.beta = beta.value.as_number();
@@ -238,80 +231,75 @@ class LayerReader {
          {length->value, length->origin, length->where}, layer);
   }
 
-  void give(const QueryTemperature& t, const Value& beta, const Value& period,
-            LayerSpec& layer) const {
+  void give(const QueryTemperature& t, const Value& beta, Value period, LayerSpec& layer) const {
     layer.query_temperature = t;
-    layer.fields.push_back({"query_temperature.form", std::string(enum_text(t.form)),
-                            Origin::class_default, view_.class_name()});
-    layer.fields.push_back({"query_temperature.beta", beta.value, beta.origin, beta.where});
-    layer.fields.push_back({"query_temperature.period", t.period, period.origin, period.where});
+    period.value = t.period;
+    for (const auto& [name, value] : {std::pair{"form", view_.of_class(Json(enum_text(t.form)))},
+                                      {"beta", beta},
+                                      {"period", period}})
+      layer.fields.push_back(field_of(std::string("query_temperature.") + name, value));
   }
 
   const ConfigView& view_;
+  const ClassRules& rules_;
   Index context_;
   std::vector<Value> thetas_;
+  std::optional<std::set<Index>> scaled_;
+  std::string scaled_where_;
   std::vector<Resolved> resolved_;
 };
 
 // Rotary only if a key has a value (Falcon's alibi, ESM's position_embedding_type).
 std::optional<std::string> instead_of_rotary(const ConfigView& view) {
-  const Json* rule = view.entry().find("rotary_if");
+  const std::optional<RotaryIf>& rule = view.rules().rotary_if;
   if (!rule) return std::nullopt;
-  const std::string key = rule->at("key").as_string();
-  const Json& wanted = rule->at("equals");
-  if (wanted.is_bool()) {
-    if (view.flag(key, !wanted.as_bool()) == wanted.as_bool()) return std::nullopt;
-    return rule->at("otherwise").as_string();
+  if (rule->equals.is_bool()) {
+    const bool wanted = rule->equals.as_bool();
+    return view.flag(rule->key, !wanted) == wanted ? std::nullopt : std::optional(rule->otherwise);
   }
-  const auto v = view.value(key);
-  if (v && v->value == wanted) return std::nullopt;
+  const auto v = view.value(rule->key);
+  if (v && v->value == rule->equals) return std::nullopt;
   // a third value stands for nothing at all
-  const Json* other = rule->find("other_equals");
-  if (other && !(v && v->value == *other)) return "none";
-  return rule->at("otherwise").as_string();
+  const bool other = rule->other_equals.empty() || (v && v->value == Json(rule->other_equals));
+  return other ? rule->otherwise : "none";
 }
 
 }  // namespace
 
 void remote_code(const ConfigView& view) {
-  const Json* code = view.entry().find("remote");
-  if (!code) return;
-  view.report().note("remote_code",
-                     view.class_name() +
-                         " is no class of transformers but of the model's own repository "
-                         "(auto_map); meant is " +
-                         code->as_string(),
-                     view.where("model_type"),
-                     "compare it with the code beside the weights, if that was changed");
-  if (const Json* note = view.entry().find("remote_note"))
-    view.report().note("encoding_not_covered", note->as_string(), view.where("model_type"));
+  const ClassRules& rules = view.rules();
+  if (rules.remote.empty()) return;
+  view.note("remote_code",
+            message("{} is no class of transformers but of the model's own repository (auto_map); "
+                    "meant is {}",
+                    view.class_name(), rules.remote),
+            view.where("model_type"),
+            "compare it with the code beside the weights, if that was changed");
+  if (!rules.remote_note.empty())
+    view.note("encoding_not_covered", rules.remote_note, view.where("model_type"));
 }
 
 PartLayers read_layers(const ConfigView& view, Index context) {
   PartLayers out;
-  if (view.entry().find("variants")) {
-    const auto entry = variant_entry(view);
-    return entry ? read_layers(ConfigView(view, *entry), context) : out;
+  const ClassRules& rules = view.rules();
+  if (rules.variants) {
+    const auto own = variant_rules(view);
+    return own ? read_layers(ConfigView(view, *own), context) : out;
   }
   if (refused_by_name(view)) return out;
   remote_code(view);
-  const std::string scheme = view.entry().at("scheme").as_string();
-  if (scheme != "rope") {
-    read_not_rotary(view, scheme, out);
-    return out;
-  }
-  if (view.entry().find("vision")) return read_vision(view);
-  if (const auto other = instead_of_rotary(view)) {
+  if (rules.scheme == "rope" && !rules.vision.empty()) return read_vision(view);
+  if (const auto other =
+          rules.scheme == "rope" ? instead_of_rotary(view) : std::optional(rules.scheme)) {
     read_not_rotary(view, *other, out);
     return out;
   }
-  if (const Json* why = view.entry().find("not_a_rotation"))
-    view.report().warn(
-        "not_a_rotation",
-        "what " + view.class_name() + " computes is no rotation: " + why->as_string() +
-            ". The definition below is the rotation that is "
-            "meant, not those numbers",
-        view.where("model_type"), "use the program's own cos and sin to reproduce it");
+  if (!rules.not_a_rotation.empty())
+    view.warn("not_a_rotation",
+              message("what {} computes is no rotation: {}. The definition below is the rotation "
+                      "that is meant, not those numbers",
+                      view.class_name(), rules.not_a_rotation),
+              view.where("model_type"), "use the program's own cos and sin to reproduce it");
   return LayerReader(view, context).read();
 }
 

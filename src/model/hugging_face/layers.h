@@ -23,9 +23,9 @@ void read_not_rotary(const ConfigView&, const std::string& scheme, PartLayers&);
 void read_input(const ConfigView&, const std::string& kind, PartLayers&);
 // What the class multiplies embeddings by, with a finding (input_scale.cpp).
 std::optional<Value> input_gain(const ConfigView&, Index width, bool learned);
-// The entry as a key of the file makes it, where the table says `variants`; none after a finding
+// The rules as a key of the file makes them, where the table says `variants`; none after a finding
 // (variants.cpp).
-std::optional<Json> variant_entry(const ConfigView&);
+std::optional<ClassRules> variant_rules(const ConfigView&);
 // What the reader cannot describe, by name: an error. False where the table says nothing of it.
 bool refused_by_name(const ConfigView&);
 // Whose code is meant, where it is not transformers' own: a note (layers.cpp).
@@ -35,13 +35,13 @@ void count_cached_keys(const ConfigView&, const std::vector<std::string>& layer_
                        std::vector<LayerSpec>&);
 // Bytes of one number of the cache, by the dtype of the text part or of the whole file.
 Sourced<Index> cache_element_bytes(const ConfigView& text, const ConfigView& whole);
-// The entry of the table as the decoder of the same file sees it (decoder.cpp).
-Json decoder_entry(const ConfigView& encoder);
+// The rules as the decoder of the same file sees them (variants.cpp).
+ClassRules decoder_rules(const ConfigView& encoder);
 // A vision tower with an axial rotary (towers.cpp).
 PartLayers read_vision(const ConfigView&);
 // Which of a type's parts holds the text: text_config before decoder before an omni model's
 // thinker.
-std::string text_key(const Json& parts);
+std::string text_key(const ClassRules&);
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
                                Index context);
 

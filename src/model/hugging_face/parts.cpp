@@ -2,6 +2,8 @@
 #include "model/hugging_face/parts.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -15,131 +17,112 @@ const Json& empty_object() {
 bool object_at(const ConfigView& whole, const std::string& key, const Json*& object) {
   object = whole.object().find(key);
   if (object && object->is_null()) object = nullptr;
-  if (!object || object->is_object()) return true;
-  whole.report().error("wrong_type", key + " must be an object, got " + shown(*object),
-                       whole.where(key), "state the model of this part");
-  return false;
+  return !object || object->is_object() ||
+         whole.wrong_type(message("{} must be an object, got {}", key, *object), whole.where(key),
+                          "state the model of this part");
 }
 
-Dict held_by(const ConfigView& whole, const Json* values) {
+Dict held_by(const ConfigView& whole, const Json& values) {
   Dict d;
-  if (values)
-    for (const auto& [key, value] : values->as_object())
-      d.set(key, {value, Origin::class_default, whole.class_name()});
+  if (values.is_object())
+    for (const auto& [key, value] : values.as_object()) d.set(key, whole.of_class(value));
   return d;
 }
 
 // Keys of the part at the top level of the file, where the class around it takes them.
-bool taken_flat(const ConfigView& whole, const Json& about, Part& part) {
-  const Json* flat = about.find("flat");
-  if (!flat) return false;
-  Json own = Json::object();
-  for (const auto& [key, value] : whole.object().as_object()) {
-    const bool taken = flat->is_bool()
-                           ? key != "model_type"
-                           : std::any_of(flat->as_array().begin(), flat->as_array().end(),
-                                         [&name = key](const Json& k) { return k == Json(name); });
-    if (taken) own.set(key, value);
-  }
-  if (own.as_object().empty()) return false;
+bool taken_flat(const ConfigView& whole, const PartRules& about, Part& part) {
+  if (about.flat.is_null()) return false;
+  std::set<std::string> names;
+  if (about.flat.is_array())
+    for (const Json& name : about.flat.as_array()) names.insert(name.as_string());
+  Json::Object own;
+  for (const auto& [key, value] : whole.object().as_object())
+    if (about.flat.is_bool() ? key != "model_type" : names.count(key) != 0)
+      own.emplace_back(key, value);
+  if (own.empty()) return false;
   part.made = std::make_shared<const Json>(std::move(own));
   part.object = part.made.get();
   part.pointer = whole.pointer({});
-  part.held = held_by(whole, about.find("flat_held"));
+  part.held = held_by(whole, about.flat_held);
   return true;
 }
 
 // Keys that two dictionaries of one part give different values.
 void compare_dictionaries(const ConfigView& counts, const ConfigView& other, const std::string& key,
                           const std::string& instead) {
-  const Json* defaults = counts.entry().find("defaults");
-  std::string differ;
-  for (const auto& [name, held] : (defaults ? *defaults : empty_object()).as_object()) {
+  std::vector<std::string> differ;
+  const Json& defaults = counts.rules().defaults;
+  for (const auto& [name, held] : (defaults.is_null() ? empty_object() : defaults).as_object()) {
     const auto loses = other.stated(name);
-    const auto wins = counts.value(name);
-    if (!loses || (wins ? wins->value : Json(nullptr)) == loses->value) continue;
-    differ += (differ.empty() ? "" : ", ") + name + " (" +
-              (wins ? shown(wins->value) : std::string("null")) + " and " + shown(loses->value) +
-              ")";
+    const Json wins = counts.value(name).value_or(Value{}).value;
+    if (loses && wins != loses->value)
+      differ.push_back(message("{} ({} and {})", name, wins, loses->value));
   }
   const std::string both = "the file has " + key + " and " + instead + "; transformers takes " +
                            instead + " whole, with the class's defaults for what it leaves out";
   if (differ.empty())
-    counts.report().note("both_spellings", both + ". Here they agree", counts.where(),
-                         "keep one of them");
+    counts.note("both_spellings", both + ". Here they agree", counts.where(), "keep one of them");
   else
-    counts.report().warn("both_spellings", both + ". They differ in " + differ, counts.where());
+    counts.warn("both_spellings", both + ". They differ in " + listed(differ), counts.where());
 }
 
 // CLIP and its kin: a second dictionary of the part overrules the first.
-bool overruled(const ConfigView& whole, const std::string& key, const Json& about, Part& part) {
-  const Json* name = about.find("instead");
-  const Json* other = nullptr;
-  if (!name) {
-    const Json* unread = whole.object().find(key + "_dict");  // BridgeTower drops it
-    if (unread && truthy(*unread))
-      whole.report().warn(
-          "key_ignored",
-          key + "_dict is not read by " + whole.class_name() + ": " + key + " counts",
-          whole.where(key + "_dict"), "remove it, or move it into " + key);
+bool overruled(const ConfigView& whole, const std::string& key, const PartRules& about,
+               Part& part) {
+  const std::string& name = about.instead;
+  const std::string dict = key + "_dict";
+  if (name.empty()) {
+    if (const Json* unread = whole.object().find(dict); unread && truthy(*unread))  // BridgeTower
+      whole.warn("key_ignored",
+                 message("{} is not read by {}: {} counts", dict, whole.class_name(), key),
+                 whole.where(dict), "remove it, or move it into " + key);
     return true;
   }
-  if (!object_at(whole, name->as_string(), other)) return false;
+  const Json* other = nullptr;
+  if (!object_at(whole, name, other)) return false;
   if (!other) return true;
-  const Json* entry = model_entry(about.at("type").as_string());
-  if (entry && part.object)
-    compare_dictionaries(
-        ConfigView(*other, whole.pointer(name->as_string()), *entry, whole.report()),
-        ConfigView(*part.object, part.pointer, *entry, whole.report()), key, name->as_string());
+  const std::string pointer = whole.pointer(name);
+  if (const ClassRules* rules = class_rules(about.type); rules && part.object)
+    compare_dictionaries(ConfigView(*other, pointer, *rules, whole.report()),
+                         ConfigView(*part.object, part.pointer, *rules, whole.report()), key, name);
   part.object = other;
-  part.pointer = whole.pointer(name->as_string());
+  part.pointer = pointer;
   return true;
 }
 
-bool type_of_part(const ConfigView& whole, const std::string& key, const Json& about, Part& part) {
-  part.model_type = about.at("type").as_string();
-  const Json* stated = about.find("by_model_type") ? part.object->find("model_type") : nullptr;
-  if (stated && !stated->is_string()) {
-    whole.report().error(
-        "unknown_model_type", "model_type of " + key + " must be a name, got " + shown(*stated),
-        part.pointer.empty() ? whole.where("model_type")
-                             : whole.report().file + "#" + part.pointer + "/model_type",
-        "state it, or leave the key out");
-    return false;
-  }
-  if (!stated && !part.missing && about.find("needs_model_type")) {
-    whole.report().error(
-        "missing_key",
-        key + " states no model_type, and " + whole.class_name() + " refuses the file without one",
-        whole.where(key) + "/model_type", "state model_type");
-    return false;
-  }
-  if (stated) part.model_type = stated->as_string();
-  if (const Json* names = about.find("renamed"))
-    if (const Json* other = names->find(part.model_type)) part.model_type = other->as_string();
-  part.entry = part.model_type.empty() ? nullptr : model_entry(part.model_type);
+bool type_of_part(const ConfigView& whole, const std::string& key, const PartRules& about,
+                  Part& part) {
+  const Json* stated = about.by_model_type ? part.object->find("model_type") : nullptr;
+  if (stated && !stated->is_string())
+    return whole.error(
+        "unknown_model_type", message("model_type of {} must be a name, got {}", key, *stated),
+        whole.report().file + "#" + part.pointer + "/model_type", "state it, or leave the key out");
+  if (!stated && !part.missing && about.needs_model_type)
+    return whole.error("missing_key",
+                       message("{} states no model_type, and {} refuses the file without one", key,
+                               whole.class_name()),
+                       whole.where(key) + "/model_type", "state model_type");
+  part.model_type = stated ? stated->as_string() : about.type;
+  if (const std::string* other = about.renamed.find(part.model_type)) part.model_type = *other;
+  part.rules = class_rules(part.model_type);
   return true;
 }
 
 }  // namespace
 
-std::optional<Part> part_of(const ConfigView& whole, const std::string& key, const Json& about) {
+std::optional<Part> part_of(const ConfigView& whole, const std::string& key,
+                            const PartRules& about) {
   Part part;
   part.pointer = whole.pointer(key);
   if (!object_at(whole, key, part.object) || !overruled(whole, key, about, part))
     return std::nullopt;
-  const Json* old = about.find("old_key");
-  if (!part.object && old) {
-    if (!object_at(whole, old->as_string(), part.object)) return std::nullopt;
-    if (part.object) part.pointer = whole.pointer(old->as_string());
+  if (!part.object && !about.old_key.empty()) {
+    if (!object_at(whole, about.old_key, part.object)) return std::nullopt;
+    if (part.object) part.pointer = whole.pointer(about.old_key);
   }
-  if (part.object) {
-    if (about.find("merged")) part.held = held_by(whole, about.find("absent"));
-  } else if (!taken_flat(whole, about, part)) {
-    part.missing = true;
-    part.object = &empty_object();
-    part.held = held_by(whole, about.find("absent"));
-  }
+  part.missing = !part.object && !taken_flat(whole, about, part);
+  if (part.missing) part.object = &empty_object();
+  if (part.missing || (!part.made && about.merged)) part.held = held_by(whole, about.absent);
   if (!type_of_part(whole, key, about, part)) return std::nullopt;
   return part;
 }
@@ -156,33 +139,30 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
                                                 "sliding_window",
                                                 "layer_types",
                                                 "original_max_position_embeddings"};
-  Report& report = whole.report();
   const bool flat = part.made != nullptr;
   const auto unread = [&](std::string_view name) {
     const Json* v = whole.object().find(name);
     if (!v || v->is_null() || part.object->find(name)) return;
-    report.warn("key_ignored",
-                std::string(name) + " is " + shown(*v) + " at the top level, and " +
-                    whole.class_name() + (flat ? " does not take it from there" : " looks into ") +
-                    (flat ? "" : key) + (part.missing ? ", which the file does not have" : ""),
-                whole.where(name), "move it into " + key);
+    whole.warn("key_ignored",
+               message("{} is {} at the top level, and {}{}{}", name, *v, whole.class_name(),
+                       flat ? " does not take it from there" : " looks into " + key,
+                       part.missing ? ", which the file does not have" : ""),
+               whole.where(name), "move it into " + key);
   };
   // Beside a text part that speaks of rotary itself, copies at the top level are common and right.
   const bool said = std::any_of(std::begin(kRope), std::end(kRope), [&](std::string_view name) {
     return part.object->find(name) != nullptr;
   });
-  if (!said || flat)
-    for (const std::string_view name : kRope) unread(name);
-  if (part.missing || flat)
-    for (const std::string_view name : kSizes) unread(name);
-  if (part.missing)
-    report.note("missing_key",
-                "the file has no " + key + ": " +
-                    (part.held.items().empty()
-                         ? "the defaults of " + part.entry->at("class").as_string() + " count"
-                         : "what " + whole.class_name() + " holds for it counts, and the " +
-                               "defaults of " + part.entry->at("class").as_string()),
-                whole.where(key), "state " + key);
+  if (!said || flat) std::for_each(std::begin(kRope), std::end(kRope), unread);
+  if (part.missing || flat) std::for_each(std::begin(kSizes), std::end(kSizes), unread);
+  if (!part.missing) return;
+  const std::string defaults = "defaults of " + part.rules->class_name;
+  whole.note("missing_key",
+             message("the file has no {}: {}", key,
+                     part.held.items().empty() ? "the " + defaults + " count"
+                                               : "what " + whole.class_name() +
+                                                     " holds for it counts, and the " + defaults),
+             whole.where(key), "state " + key);
 }
 
 }  // namespace posenc::v0::hf

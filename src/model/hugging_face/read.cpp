@@ -16,28 +16,23 @@ using namespace hf;
 // --assume /rope_scaling/factor=8: written into a copy of the file, and remembered as the person's.
 void patch(Json& config, const std::string& pointer, const Json& value) {
   Json* at = &config;
-  std::size_t from = pointer[0] == '#' ? 2 : 1;
-  for (;;) {
-    const auto cut = pointer.find('/', from);
+  for (std::size_t from = pointer[0] == '#' ? 2 : 1, cut = 0; cut != std::string::npos;
+       from = cut + 1) {
+    cut = pointer.find('/', from);
     const std::string key = pointer.substr(from, cut == std::string::npos ? cut : cut - from);
     if (!at->is_object())
       refuse("assume", "the path must lead through objects of the file", pointer);
-    if (cut == std::string::npos) {
-      at->set(key, value);
-      return;
-    }
-    if (!at->find(key)) at->set(key, Json::object());
+    if (cut == std::string::npos || !at->find(key))
+      at->set(key, cut == std::string::npos ? value : Json::object());
     for (auto& member : at->as_object())
       if (member.first == key) at = &member.second;
-    from = cut + 1;
   }
 }
 
 void apply_paths(Json& config, Report& report) {
   for (const auto& [key, text] : report.assume) {
-    if (key.empty() || (key[0] != '/' && key.rfind("#/", 0) != 0)) continue;
-    const auto v = report.assumed(key);
-    patch(config, key, v->value);
+    if (!key.starts_with("/") && !key.starts_with("#/")) continue;
+    patch(config, key, report.assumed(key)->value);
     report.used.insert("\n" + report.file + "#" + key.substr(key[0] == '#' ? 1 : 0));
   }
 }
@@ -48,31 +43,29 @@ struct TextPart : Part {
 };
 
 bool descend(TextPart& at, Report& report, bool first) {
-  const ConfigView whole(*at.object, at.pointer, *at.entry, report);
+  const ConfigView whole(*at.object, at.pointer, *at.rules, report);
   if (refused_by_name(whole)) return false;
-  const Json* parts = at.entry->find("parts");
-  const std::string key = parts ? text_key(*parts) : "";
-  if (parts == nullptr || key.empty()) {
-    report.error("unknown_model_type",
-                 at.model_type + " is known, but not where its positions come from",
-                 report.file + "#" + at.pointer + "/model_type",
-                 "read the model's code; --assume model_type=... takes another class's rules");
-    return false;
-  }
+  const ClassRules& rules = whole.rules();
+  const std::string key = text_key(rules);
+  if (key.empty())
+    return whole.error(
+        "unknown_model_type", at.model_type + " is known, but not where its positions come from",
+        whole.where("model_type"),
+        "read the model's code; --assume model_type=... takes another class's rules");
   remote_code(whole);
-  if (const Json* note = at.entry->find("input_note"))
-    report.note("encoding_not_covered", note->as_string(),
-                report.file + "#" + at.pointer + "/model_type");
-  auto inner = part_of(whole, key, parts->at(key));
+  if (!rules.input_note.empty())
+    whole.note("encoding_not_covered", rules.input_note, whole.where("model_type"));
+  const auto about = std::find_if(rules.parts.begin(), rules.parts.end(),
+                                  [&](const auto& part) { return part.first == key; });
+  auto inner = part_of(whole, key, about->second);
   if (!inner) return false;
-  if (!inner->entry) {
-    report.error("unknown_model_type",
-                 inner->model_type.empty() ? key + " has no model_type"
-                                           : "model_type " + inner->model_type + " is not known",
-                 report.file + "#" + at.pointer + "/" + key + "/model_type",
-                 "--assume /" + key + "/model_type=... takes a known class's rules");
-    return false;
-  }
+  const std::string& type = inner->model_type;
+  if (!inner->rules)
+    return whole.error(
+        "unknown_model_type",
+        type.empty() ? key + " has no model_type" : "model_type " + type + " is not known",
+        whole.where(key) + "/model_type",
+        "--assume /" + key + "/model_type=... takes a known class's rules");
   text_keys_outside(whole, *inner, key);
   static_cast<Part&>(at) = std::move(*inner);
   if (first) at.key = key;
@@ -81,40 +74,31 @@ bool descend(TextPart& at, Report& report, bool first) {
 
 // DPT: the backbone of the file stands in the place of its own ViT, unless the model is hybrid.
 bool replaced(const TextPart& at) {
-  const Json* parts = at.entry->find("parts");
-  if (!parts) return false;
-  for (const auto& [key, about] : parts->as_object()) {
-    const Json* unless = about.find("replaces_unless");
-    const Json* part = unless ? at.object->find(key) : nullptr;
+  for (const auto& [key, about] : at.rules->parts) {
+    const Json* part = about.replaces_unless.empty() ? nullptr : at.object->find(key);
     if (!part || !part->is_object()) continue;
-    const Json* flag = at.object->find(unless->as_string());
+    const Json* flag = at.object->find(about.replaces_unless);
     return !flag || !truthy(*flag);
   }
   return false;
 }
 
 // A Llama-like class for a type nobody knows, when a person says which channels pair.
-const Json* generic_entry() {
-  static const Json entry = [] {
-    Json e = *model_entry("llama");
-    e.set("class", "a Llama-like class (--assume pairing)");
-    return e;
-  }();
-  return &entry;
+const ClassRules& generic_rules() {
+  static const ClassRules rules = with(
+      *class_rules("llama"), Json::object({{"class", "a Llama-like class (--assume pairing)"}}));
+  return rules;
 }
 
 // Whether a key of the file, or of its text part, begins with one of the words.
 bool speaks_of(const Json& config, std::initializer_list<std::string_view> words) {
-  const auto has = [&](const Json& object) {
-    for (const auto& [key, value] : object.as_object())
-      for (const std::string_view word : words)
-        if (key.starts_with(word) && truthy(value)) return true;
-    return false;
-  };
-  if (has(config)) return true;
-  for (const auto& [key, value] : config.as_object())
-    if (value.is_object() && (key.ends_with("_config") || key == "decoder") && has(value))
+  for (const auto& [key, value] : config.as_object()) {
+    for (const std::string_view word : words)
+      if (key.starts_with(word) && truthy(value)) return true;
+    if (value.is_object() && (key.ends_with("_config") || key == "decoder") &&
+        speaks_of(value, words))
       return true;
+  }
   return false;
 }
 
@@ -134,35 +118,37 @@ std::string advice(const Json& config) {
 std::optional<TextPart> find_text(const Json& config, Report& report) {
   TextPart at;
   at.object = &config;
+  const std::string where = report.file + "#/model_type";
   std::optional<Value> type = report.assumed("model_type");
-  if (!type)
-    if (const Json* stated = config.find("model_type"))
-      type = Value{*stated, Origin::stated, report.file + "#/model_type"};
-  if (type && type->value.is_string()) at.model_type = type->value.as_string();
-  at.entry = type && type->value.is_string() ? model_entry(at.model_type) : nullptr;
-  if (!at.entry) {
-    if (report.assume.count("pairing")) {
-      report.warn("unknown_model_type",
-                  "model_type " + (type ? shown(type->value) : std::string("is missing")) +
-                      ": read like Llama, as --assume pairing asks",
-                  report.file + "#/model_type", "check it against the model's code");
-      at.entry = generic_entry();
-      return at;
-    }
+  if (const Json* stated = config.find("model_type"); stated && !type)
+    type = Value{*stated, Origin::stated, where};
+  if (type && type->value.is_string()) {
+    at.model_type = type->value.as_string();
+    at.rules = class_rules(at.model_type);
+  }
+  if (!at.rules && report.assume.count("pairing")) {
+    report.warn("unknown_model_type",
+                message("model_type {}: read like Llama, as --assume pairing asks",
+                        type ? shown(type->value) : "is missing"),
+                where, "check it against the model's code");
+    at.rules = &generic_rules();
+    return at;
+  }
+  if (!at.rules) {
     report.error(
         "unknown_model_type",
-        !type ? "the file has no model_type" : "model_type " + shown(type->value) + " is not known",
-        report.file + "#/model_type", advice(config));
+        type ? message("model_type {} is not known", type->value) : "the file has no model_type",
+        where, advice(config));
     return std::nullopt;
   }
-  for (int depth = 0; depth < 4 && (!at.entry->find("scheme") || replaced(at)); ++depth)
+  for (int depth = 0; depth < 4 && (at.rules->scheme.empty() || replaced(at)); ++depth)
     if (!descend(at, report, depth == 0)) return std::nullopt;
   return at;
 }
 
 // Whether a person chose the class, and another than the file's own.
 bool another_class(const TextPart& text, const Json& config, Report& report) {
-  if (text.entry == generic_entry()) return true;
+  if (text.rules == &generic_rules()) return true;
   const auto chosen = report.assumed("model_type");
   const Json* own = config.find("model_type");
   return chosen && !(own && *own == chosen->value);
@@ -174,24 +160,43 @@ void no_layers(const ConfigView& view) {
   const auto count = layer_count(view);
   // Classes of convolutions count none.
   if (!count || count->value != 0 || count->origin == Origin::class_default) return;
-  view.report().warn("no_layers",
-                     count->where.substr(count->where.rfind('/') + 1) +
-                         " must be positive, got 0: the model has 0 layers",
-                     count->where, 0.0);
+  view.warn("no_layers",
+            count->where.substr(count->where.rfind('/') + 1) +
+                " must be positive, got 0: the model has 0 layers",
+            *count, "", 0.0);
 }
 
-Sourced<Index> context_of(const ConfigView& view, const ReadOptions& options) {
-  if (options.context) return {*options.context, Origin::user, "--context"};
-  if (auto n = view.integer("max_position_embeddings", 1, kUnbounded / 4)) return *n;
-  return {0, Origin::derived, "no length is stated"};
+// The rules that stand in the place of the table's: of the decoder, or of the release.
+std::optional<ClassRules> own_rules(const ConfigView& view) {
+  const ClassRules& rules = view.rules();
+  if (!rules.decoder.empty()) return decoder_rules(view);
+  return rules.variants && !rules.variants->cases.empty() ? variant_rules(view) : std::nullopt;
 }
 
-// The entry that stands in the place of the table's: of the decoder, or of the release.
-std::optional<Json> own_entry(const ConfigView& view) {
-  if (view.entry().find("decoder")) return decoder_entry(view);
-  const Json* variants = view.entry().find("variants");
-  if (variants && variants->find("cases")) return variant_entry(view);
-  return std::nullopt;
+void read_text(const TextPart& text, const Json& config, const ReadOptions& options, Report& report,
+               ModelSpec& spec) {
+  const ConfigView read = text.view(report);
+  const std::optional<ClassRules> own = own_rules(read);
+  const ConfigView view(read, own ? *own : *text.rules);
+  const auto longest = view.integer("max_position_embeddings", 1, kUnbounded / 4);
+  spec.context = longest.value_or(Sourced<Index>{0, Origin::derived, "no length is stated"});
+  if (options.context) spec.context = {*options.context, Origin::user, "--context"};
+  PartLayers part = read_layers(view, spec.context.value);
+  unread_positions(view, part.layers);
+  refused_on_loading(read.rules().decoder.empty() ? view : read, part.layers.size());
+  spec.layers = std::move(part.layers);
+  spec.input = std::move(part.input);
+  spec.trained_context = part.original_context;
+  if (!spec.trained_context && longest) spec.trained_context = longest->value;
+  if (const ClassRules* whole = class_rules(spec.model_type)) {
+    const ConfigView all(config, "", *whole, report);
+    spec.towers = read_towers(all, text.key, spec.context.value);
+    spec.cache_element_bytes = cache_element_bytes(view, all);
+  }
+  if (another_class(text, config, report)) filled_by_class(view, config, spec.layers);
+  // Of an encoder and decoder either may be left out.
+  if (spec.layers.empty() && (spec.towers.empty() || spec.towers.front().name != "encoder"))
+    no_layers(view);
 }
 
 }  // namespace
@@ -205,43 +210,20 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
   ModelSpec spec;
   spec.file = file;
   spec.reader = "transformers";
-  const std::string name = std::filesystem::path(file).filename().string();
+  std::string name = std::filesystem::path(file).filename().string();
+  if (name.empty()) name = "config.json";
   if (options.reader == "llama_cpp" && config.is_object())
-    return read_as_llama_cpp(config, file, name.empty() ? "config.json" : name, options);
-  Report report(name.empty() ? "config.json" : name, options.assume);
-  Json copy = config;
+    return read_as_llama_cpp(config, file, name, options);
+  Report report(name, options.assume);
   if (!config.is_object()) {
     report.error("wrong_type", "a config.json must be an object, got " + shown(config),
                  report.file + "#", "this is not a model's config");
   } else {
+    Json copy = config;
     apply_paths(copy, report);
     if (const Json* type = copy.find("model_type"); type && type->is_string())
       spec.model_type = type->as_string();
-    if (const auto text = find_text(copy, report)) {
-      const ConfigView read(*text->object, text->pointer, *text->entry, report, &text->held);
-      const std::optional<Json> own = own_entry(read);
-      const ConfigView view(*text->object, text->pointer, own ? *own : *text->entry, report,
-                            &text->held);
-      spec.context = context_of(view, options);
-      PartLayers part = read_layers(view, spec.context.value);
-      unread_positions(view, part.layers);
-      refused_on_loading(text->entry->find("decoder") ? read : view, part.layers.size());
-      spec.layers = std::move(part.layers);
-      spec.input = std::move(part.input);
-      spec.trained_context = part.original_context;
-      if (!spec.trained_context)
-        if (auto n = view.integer("max_position_embeddings", 1, kUnbounded / 4))
-          spec.trained_context = n->value;
-      if (const Json* whole = model_entry(spec.model_type)) {
-        const ConfigView all(copy, "", *whole, report);
-        spec.towers = read_towers(all, text->key, spec.context.value);
-        spec.cache_element_bytes = cache_element_bytes(view, all);
-      }
-      if (another_class(*text, copy, report)) filled_by_class(view, copy, spec.layers);
-      // Of an encoder and decoder either may be left out.
-      if (spec.layers.empty() && (spec.towers.empty() || spec.towers.front().name != "encoder"))
-        no_layers(view);
-    }
+    if (const auto text = find_text(copy, report)) read_text(*text, copy, options, report, spec);
   }
   unused_assumptions(report);
   spec.findings = report.take();

@@ -1,81 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
-// Classes that place positions in one of several ways, as a key of the file says; and those whose
-// way has no words here.
+// Rules that stand in the place of the table's: of one of several ways that a key of the file or its
+// release says, of the decoder of the same file; and classes that have no words here.
+#include <algorithm>
+#include <utility>
+
 #include "model/hugging_face/layers.h"
 
 namespace posenc::inline v0::hf {
+
 namespace {
 
-// `entry` with what `more` says over it; null takes a fact away.
-Json overlaid(const Json& entry, const Json& more) {
-  Json out = Json::object();
-  for (const auto& [key, value] : entry.as_object())
-    if (const Json* over = more.find(key); key != "variants" && !(over && over->is_null()))
-      out.set(key, value);
-  for (const auto& [key, value] : more.as_object())
-    if (!value.is_null()) out.set(key, value);
-  return out;
+ClassRules overlaid(ClassRules rules, const Json& more) {
+  rules.variants.reset();
+  return with(std::move(rules), more);
 }
 
-bool states_one(const ConfigView& view, const Json& keys) {
-  for (const Json& key : keys.as_array())
-    if (const auto v = view.stated(key.as_string()); v && !v->value.is_null()) return true;
-  return false;
+bool states_one(const ConfigView& view, const std::vector<std::string>& keys) {
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const std::string& key) { return view.stated_value(key).has_value(); });
 }
 
 // Releases that share a model type, told by which of their keys the file states and by a size.
-bool is_case(const ConfigView& view, const Json& one) {
-  if (const Json* any = one.find("states"); any && !states_one(view, *any)) return false;
-  if (const Json* none = one.find("lacks"); none && states_one(view, *none)) return false;
-  if (const Json* sizes = one.find("equals"))
-    for (const auto& [key, want] : sizes->as_object())
+bool is_case(const ConfigView& view, const VariantCase& one) {
+  if (!one.states.empty() && !states_one(view, one.states)) return false;
+  if (states_one(view, one.lacks)) return false;
+  if (one.equals.is_object())
+    for (const auto& [key, want] : one.equals.as_object())
       if (const auto v = view.value(key); !v || v->value != want) return false;
   return true;
 }
 
-Json case_entry(const ConfigView& view, const Json& rule) {
-  for (const Json& one : rule.at("cases").as_array())
-    if (is_case(view, one)) return overlaid(view.entry(), one.at("is"));
-  Json none = Json::object();
-  none.set("refused", rule.at("why"));
-  none.set("refused_mend", rule.at("mend"));
-  return overlaid(view.entry(), none);
-}
-
 }  // namespace
 
-std::optional<Json> variant_entry(const ConfigView& view) {
-  const Json& rule = view.entry().at("variants");
-  if (rule.find("cases")) return case_entry(view, rule);
-  const std::string key = rule.at("key").as_string();
-  const auto v = view.value(key);
+std::optional<ClassRules> variant_rules(const ConfigView& view) {
+  const ClassRules& rules = view.rules();
+  const Variants& rule = *rules.variants;
+  for (const VariantCase& one : rule.cases)
+    if (is_case(view, one)) return overlaid(rules, one.is);
+  if (!rule.cases.empty())
+    return overlaid(rules, Json::object({{"refused", rule.why}, {"refused_mend", rule.mend}}));
+  const auto v = view.value(rule.key);
   const Json value = v ? v->value : Json(nullptr);
   // true, false and null stand for themselves; of texts the text
-  const std::string name = value.is_string() ? value.as_string() : value.dump();
-  const Json& all = rule.at("of");
-  const bool word = value.is_bool() || value.is_string() || value.is_null();
-  const Json* found = word ? all.find(name) : nullptr;
-  if (!found && word && !value.is_bool()) found = rule.find("otherwise");
-  if (found) return overlaid(view.entry(), *found);
-  std::string names;
-  for (const auto& [one, more] : all.as_object()) names += (names.empty() ? "" : ", ") + one;
-  view.report().error("wrong_type",
-                      key + " must be one of " + names + ", got " + shown(value) + ": " +
-                          view.class_name() + " refuses anything else",
-                      v ? v->where : view.where(key), "state " + key);
+  const bool word = value.is_string() || value.is_null();
+  const Json* found = word || value.is_bool()
+                          ? rule.of.find(value.is_string() ? value.as_string() : value.dump())
+                          : nullptr;
+  if (!found && word && !rule.otherwise.is_null()) found = &rule.otherwise;
+  if (found) return overlaid(rules, *found);
+  std::vector<std::string> names;
+  for (const auto& [one, more] : rule.of.pairs) names.push_back(one);
+  view.wrong_type(message("{} must be one of {}, got {}: {} refuses anything else", rule.key,
+                          listed(names), value, view.class_name()),
+                  view.place(v, rule.key), "state " + rule.key);
   return std::nullopt;
 }
 
+// The same file seen by its decoder: its count of layers, its rows at the input, causal.
+ClassRules decoder_rules(const ConfigView& encoder) {
+  ClassRules rules = encoder.rules();
+  const Json* held = rules.defaults.find(rules.decoder);
+  if (held && held->is_null()) held = nullptr;
+  // BART counts the layers of its decoder by themselves; T5 as its encoder's unless stated.
+  if (held || encoder.stated_value(rules.decoder))
+    rules.names.set("num_hidden_layers", rules.decoder);
+  if (held) rules.defaults.set("num_hidden_layers", Json(*held));
+  rules.side = "decoder";
+  rules.bidirectional = false;
+  rules.decoder.clear();
+  if (!rules.decoder_input.empty()) {
+    const std::string rows = "max_position_embeddings", key = rules.decoder_input.back();
+    rules.names.set(rows, key);
+    if (const Json* n = rules.defaults.find(key)) rules.defaults.set(rows, Json(*n));
+    rules.input = rules.decoder_input.front();
+    rules.input_text = "";
+    rules.input_keeps.clear();
+    rules.decoder_input.clear();
+  }
+  const Json more = rules.decoder_is;
+  return more.is_null() ? rules : with(std::move(rules), more);
+}
+
 bool refused_by_name(const ConfigView& view) {
-  const Json* why = view.entry().find("refused");
-  if (!why) return false;
-  const Json* mend = view.entry().find("refused_mend");
-  view.report().error("layout_not_covered",
-                      (mend ? view.class_name() + ": "
-                            : "positions of " + view.class_name() + " have no scheme here: ") +
-                          why->as_string(),
-                      view.where("model_type"),
-                      mend ? mend->as_string() : "use the class itself for its positions");
+  const ClassRules& rules = view.rules();
+  if (rules.refused.empty()) return false;
+  const bool mend = !rules.refused_mend.empty();
+  view.error("layout_not_covered",
+             (mend ? view.class_name() + ": "
+                   : "positions of " + view.class_name() + " have no scheme here: ") +
+                 rules.refused,
+             view.where("model_type"),
+             mend ? rules.refused_mend : "use the class itself for its positions");
   return true;
 }
 

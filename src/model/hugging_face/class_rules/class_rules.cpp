@@ -124,10 +124,6 @@ bool contains(const std::vector<std::string>& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-void read_over(ClassRules& rules, const Json& more, const std::string& place) {
-  over(rules, more, place);
-}
-
 ClassRules with(ClassRules rules, const Json& more) {
   over(rules, more, rules.class_name);
   return rules;

@@ -16,26 +16,26 @@ namespace posenc::inline v0::hf {
 // Members that the table does not state are empty, false or none.
 struct ClassRules {
   std::string class_name, side, remote, remote_note, scheme, refused, refused_mend, no_transformer,
-      not_a_rotation, pairing, interleave_key, output_order, axial, rotates_value, temperature,
-      rotary_on, head, head_dim_is, types_padded, decoder, vision, input, input_if, input_at,
-      input_note, input_tensor, input_tensor_columns, input_rows, input_keeps, input_beyond,
-      input_odd, input_boxes, input_box_parts, input_coordinates;
+      not_a_rotation, score_note, pairing, interleave_key, output_order, axial, rotates_value,
+      temperature, rotary_on, head, head_dim_is, types_padded, decoder, vision, input, input_if,
+      input_at, input_note, input_tensor, input_tensor_columns, input_rows, input_keeps,
+      input_beyond, input_odd, input_boxes, input_box_parts, input_coordinates;
   std::vector<std::pair<std::string, PartRules>> parts;
   std::optional<Variants> variants;
-  NameMap names;
+  NameMap names, uses;
   std::vector<std::string> own_first, own_only, own_unless_null, nullable, computed, decoder_input,
       score_if, input_width, input_base;
   Json defaults, theta, fraction, rope_parameters, input_order;
   Overlay decoder_is, own_decoder;
   std::optional<Index> direction, input_offset, input_patches, input_cells;
-  bool tail = false, partial = false, splits_by_table = false, bfloat16_once = false,
-       unrotates_output = false, logit_factor = false, flat_only = false, strict_labels = false,
-       labels_if_typed = false, head_null = false, head_null_fails = false, head_strict = false,
-       heads_divide = false, heads_fill = false, typed = false, other_layer_types = false,
-       indexed_full = false, bidirectional = false, key_cache_unknown = false,
-       decoder_unscaled = false, vision_windows = false, input_padding = false,
-       input_any_padding = false, input_mask = false, input_over_root = false, input_slots = false,
-       input_square = false, input_x_first = false;
+  bool bias_scaled = false, alibi_always = false, tail = false, partial = false,
+       splits_by_table = false, bfloat16_once = false, unrotates_output = false,
+       logit_factor = false, flat_only = false, strict_labels = false, labels_if_typed = false,
+       head_null = false, head_null_fails = false, head_strict = false, heads_divide = false,
+       heads_fill = false, typed = false, other_layer_types = false, indexed_full = false,
+       bidirectional = false, key_cache_unknown = false, decoder_unscaled = false,
+       vision_windows = false, input_padding = false, input_any_padding = false, input_mask = false,
+       input_over_root = false, input_slots = false, input_square = false, input_x_first = false;
   std::optional<MropeRules> mrope;
   std::optional<RotaryIf> rotary_if;
   std::optional<RopeRules> rope;
@@ -127,6 +127,12 @@ struct ClassRules {
     v("vision_windows", s.vision_windows, "its windows are those of Qwen2.5-VL");
     v("score_if", s.score_if, "switches of what acts in the score");
     v("score_terms", s.score_terms, "a key that lists what acts in the score");
+    v("bias_scaled", s.bias_scaled, "the bias of the score is divided by sqrt(head_dim), with q.k");
+    v("score_note", s.score_note, "what of the score is not described");
+    v("alibi_always", s.alibi_always, "slopes of 8 and no other, whatever attn_config says");
+    v("uses", s.uses,
+      "keys of which no other member says it: read, refused (where true), one_kernel "
+      "(FlashAttention's only), not_cached (DynamicCache does not forget by it), held_only");
     v("input", s.input, "what acts at the embedding: learned, sinusoidal ...");
     v("input_if", s.input_if, "only with this switch");
     v("input_instead", s.input_instead, "another kind where a key has a value");
@@ -165,7 +171,6 @@ struct ClassRules {
 
 // Members that `more` names stand over those of the rules; null takes one away. Throws
 // std::logic_error naming place and member: unknown, or of another form.
-void read_over(ClassRules&, const Json& more, const std::string& place);
 ClassRules with(ClassRules, const Json& more);
 
 // The table, read once. Null when the type is not known.

@@ -23,6 +23,11 @@ struct ByName {
       if (key == name) return &value;
     return nullptr;
   }
+  void set(std::string_view name, T value) {
+    for (auto& [key, old] : pairs)
+      if (key == name) return void(old = std::move(value));
+    pairs.emplace_back(name, std::move(value));
+  }
 };
 using NameMap = ByName<std::string>;
 // Members of ClassRules that come to stand over a class's where a file says so, checked on reading
@@ -71,13 +76,14 @@ struct ScoreTerms {
 // Embeddings are multiplied by the root of the width.
 struct InputScale {
   std::string key;
-  bool on = false, always = false, ignored = false, published = false;
+  bool on = false, always = false, ignored = false;
+  std::optional<bool> published;
   static void describe(auto& s, auto&& v) {
     v("key", s.key, "the switch; default scale_embedding");
     v("default", s.on, "what it is where the file has none");
     v("always", s.always, "without a switch");
     v("ignored", s.ignored, "the class holds the switch and does not look at it");
-    v("published", s.published, "published files state it");
+    v("published", s.published, "whether published files have it on");
   }
 };
 

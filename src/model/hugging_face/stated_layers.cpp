@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kind of layer each one is, and which have rotary, where a list of the file says it.
+#include "model/hugging_face/layer_rules.h"
+
+namespace posenc::inline v0::hf {
+namespace {
+
+constexpr const char* kEveryKind = "state the kind of every layer";
+
+// A list may be longer by the layers of multi-token prediction, which are not layers of the model.
+bool fits(const ConfigView& view, Index size, Index count) {
+  if (size == count) return true;
+  const std::string& padded = view.rules().types_padded;
+  if (padded.empty() || size < count) return false;
+  if (padded == "true") return true;  // cut at the count
+  const auto more = view.integer(padded, 0, kMostLayers);
+  return more && size == count + more->value;
+}
+
+// DeepSeek-V4's compress_ratios: a number a layer that names its type.
+bool coded_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
+  const std::optional<CodedTypes>& rule = view.rules().types_from;
+  const auto v = rule ? view.stated_value(rule->key) : std::nullopt;
+  if (!v) return false;
+  if (!v->value.is_array()) {
+    view.wrong_type(message("must be a list, got {}", v->value), *v, "one number a layer");
+  } else if (static_cast<Index>(v->value.as_array().size()) < count) {
+    wrong_length(view, rule->key, *v, count);
+  } else {
+    by_entries(*v, plans, [&](const Json& code, auto& where) -> std::optional<std::string> {
+      const std::string* type = code.is_integer() ? rule->names.find(code.dump()) : nullptr;
+      if (type) return *type;
+      return view.wrong_type(message("no layer type has the code {}", code), where,
+                             "codes are those of the class: 0, 4 or 128");
+    });
+  }
+  return true;
+}
+
+// DeciLM: {"attention": {"no_op", "replace_with_linear", "window_length", ...}, ...} for each layer.
+std::optional<std::string> type_of_block(const ConfigView& view, const Json& block,
+                                         std::string& where) {
+  const Json* attention = block.find("attention");
+  if (!attention || !attention->is_object())
+    return view.wrong_type(message("a block must have an object attention, got {}", block), where,
+                           kEveryKind);
+  where += "/attention";
+  const auto is = [&](const char* key) {
+    const Json* v = attention->find(key);
+    return v && truthy(*v);
+  };
+  if (is("no_op") || is("replace_with_linear")) return "mlp";
+  for (const char* key : {"window_length", "num_sink_tokens"})
+    if (is(key))
+      return view.error("layout_not_covered",
+                        message("{} is {}: windows that keep the first tokens have no words here",
+                                key, attention->at(key)),
+                        where + "/" + key, "state null to read it as attention without a window");
+  return "full_attention";
+}
+
+// Which entries of no_rope_layers are not 0; none after a finding.
+std::optional<std::vector<bool>> stated_flags(const ConfigView& view, const Value& v, Index count) {
+  if (!v.value.is_array() || static_cast<Index>(v.value.as_array().size()) < count)
+    return view.error("layer_types_length",
+                      message("no_rope_layers must have an entry for each of the {} layers, got {}",
+                              count, v.value),
+                      v, "1 = this layer has rotary, 0 = it has none");
+  std::vector<bool> flags;
+  Index with = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const Json& one = v.value.as_array()[i];
+    if (!one.is_integer())
+      return view.wrong_type(
+          message("no_rope_layers must hold 1 and 0, got {}: {} refuses the file", one,
+                  view.class_name()),
+          v.where + "/" + std::to_string(i), "1 = this layer has rotary");
+    flags.push_back(one.as_integer() != 0);
+    with += flags.back();
+  }
+  const bool few = 2 * with < count;
+  view.report().add(
+      few ? Severity::warning : Severity::note, "nope_polarity",
+      few ? message("no_rope_layers gives rotary to {} of {} layers. The name is inverted: 1 means "
+                    "with rotary, 0 without",
+                    with, count)
+          : "in no_rope_layers 1 means with rotary, 0 without; ports have read it the other way "
+            "round",
+      v.where,
+      few ? "swap 0 and 1 if most layers should have rotary"
+          : "nothing to do here; check that a port reads it so",
+      with);
+  return flags;
+}
+
+}  // namespace
+
+Refused wrong_length(const ConfigView& view, const std::string& name, const Value& list,
+                     Index count) {
+  const std::size_t size = list.value.as_array().size();
+  return view.error("layer_types_length",
+                    message("{} has {} entries for {} layers", name, size, count), list, "",
+                    static_cast<double>(size));
+}
+
+bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
+  const auto v = view.stated("layer_types");
+  if (v && contains(view.rules().computed, "layer_types")) {
+    view.wrong_type(
+        view.class_name() +
+            " computes its layer types, and transformers fails on a file that states them",
+        *v, "remove the key");
+    return true;
+  }
+  if (!v || v->value.is_null()) return coded_types(view, count, plans);
+  if (!view.rules().typed) {
+    view.warn("key_ignored", "layer_types is not read by " + view.class_name(), *v,
+              "use the class that has layer types");
+    return false;
+  }
+  if (!v->value.is_array())
+    view.wrong_type(message("layer_types must be a list, got {}", v->value), *v,
+                    "one name a layer");
+  else if (!fits(view, static_cast<Index>(v->value.as_array().size()), count))
+    wrong_length(view, v->where.substr(v->where.rfind('/') + 1), *v, count);
+  else
+    by_entries(*v, plans, [&](const Json& type, auto& where) -> std::optional<std::string> {
+      if (type.is_string()) {
+        const Json* renamed = table_member("old_layer_types").find(type.as_string());
+        return (renamed ? *renamed : type).as_string();
+      }
+      return view.wrong_type(message("layer_types must hold names, got {}", type), where,
+                             "one name a layer");
+    });
+  return true;
+}
+
+bool types_by_list(const ConfigView& view, const LayerRules& rule, std::vector<LayerPlan>& plans) {
+  const auto v = view.stated(rule.key);
+  const bool list = v && v->value.is_array();
+  const std::size_t size = list ? v->value.as_array().size() : 0;
+  if (!list || size < plans.size())
+    return view.error(
+        !v     ? "missing_key"
+        : list ? "layer_types_length"
+               : "wrong_type",
+        message("{} must have an entry for each of the {} layers: {} fails without it{}", rule.key,
+                plans.size(), view.class_name(),
+                list ? ", got " + std::to_string(size)
+                : v  ? ", got " + shown(v->value)
+                     : ""),
+        view.place(v, rule.key), kEveryKind);
+  return by_entries(*v, plans, [&](const Json& one, auto& where) -> std::optional<std::string> {
+    if (rule.rule == "blocks") return type_of_block(view, one, where);
+    if (!one.is_number())  // MiniMax-Text-01: a number for each layer
+      return view.wrong_type(message("{} must hold numbers, got {}", rule.key, one), where,
+                             kEveryKind);
+    const std::string* type = rule.codes.find(shown(one));
+    return type ? *type : rule.other;
+  });
+}
+
+std::optional<std::vector<bool>> rope_flags(const ConfigView& view, Index count) {
+  const auto v = view.stated("no_rope_layers");
+  if (v && truthy(v->value)) return stated_flags(view, *v, count);
+  const auto interval = view.integer("no_rope_layer_interval", 1, kMostLayers);
+  std::vector<bool> flags;
+  for (Index i = 1; i <= count; ++i) flags.push_back(i % (interval ? interval->value : 4) != 0);
+  return flags;
+}
+
+}  // namespace posenc::v0::hf
