@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+
 namespace posenc::inline v0::hf {
 namespace {
 
