@@ -47,12 +47,12 @@ Measured overhead(double seconds) {
   call.blocks = plan.tables().data();
   call.block_count = 1;
   call.positions = &at;
-  const detail::RotateKernel kernel = detail::rotate_kernel(DType::f32, active_isa());
+  const detail::RotateKernels& kernels = detail::rotate_kernels(DType::f32, active_isa());
   std::vector<double> api, bare;
   for (const Clock::time_point start = Clock::now();
        std::chrono::duration<double>(Clock::now() - start).count() < seconds || api.size() < 50;) {
     api.push_back(seconds_of([&] { plan.apply(x, x, at); }));
-    bare.push_back(seconds_of([&] { kernel(call, 0, 1); }));
+    bare.push_back(seconds_of([&] { kernels.rotate(call, 0, 1); }));
   }
   Measured m;
   m.samples = static_cast<int>(api.size());
