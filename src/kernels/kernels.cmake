@@ -42,5 +42,5 @@ foreach(family rotate compose)
                                 COMPILE_OPTIONS "${${native}_flags}")
   endforeach()
 endforeach()
-target_sources(posenc PRIVATE ${POSENC_MADE_KERNELS})
-target_include_directories(posenc PRIVATE ${CMAKE_CURRENT_BINARY_DIR})  # Highway includes each once a target
+target_sources(posenc_core PRIVATE ${POSENC_MADE_KERNELS})
+target_include_directories(posenc_core PRIVATE ${CMAKE_CURRENT_BINARY_DIR})  # Highway includes each once a target
