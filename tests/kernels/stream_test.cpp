@@ -174,8 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
             Large{DType::f64, kInter, 3, 3, 64, 64, HeadsLayout::htd})),
     [](const auto& x) {
       const Large& c = std::get<1>(x.param);
-      return std::string(dtype_name(std::get<0>(x.param))) + "_" +
-             std::string(dtype_name(c.dtype)) + (c.pairing == kHalf ? "_half_" : "_interleaved_") +
+      return std::string(isa_name(std::get<0>(x.param))) + "_" + std::string(dtype_name(c.dtype)) +
+             (c.pairing == kHalf ? "_half_" : "_interleaved_") +
              std::string(layout_name(c.layout)) + "_" + std::to_string(c.q) + "_" +
              std::to_string(c.k) + "_" + std::to_string(c.dim);
     });

@@ -28,7 +28,7 @@ class EveryIsa : public ::testing::TestWithParam<Isa> {
   void TearDown() override { reset_isa(); }
 };
 std::string isa_name(const ::testing::TestParamInfo<Isa>& i) {
-  return std::string(dtype_name(i.param));
+  return std::string(isa_name(i.param));
 }
 
 template <class T>
@@ -74,7 +74,7 @@ TEST_P(EveryIsa, RowsMeetTheirBoundsAtEveryPosition) {
       f64 = std::max(f64, worst(s, kPositions, rows_of<double>(s, p)));
     }
   RecordProperty("f32", std::to_string(f32));
-  std::printf("  %-8s f32 %.4g  f64 %.4g\n", std::string(dtype_name(GetParam())).c_str(), f32, f64);
+  std::printf("  %-8s f32 %.4g  f64 %.4g\n", std::string(isa_name(GetParam())).c_str(), f32, f64);
   EXPECT_LE(f32, kF32);
   EXPECT_LE(f64, kF64);
   EXPECT_GT(f64, 0);

@@ -24,7 +24,7 @@ using test::Random;
 using test::refusal;
 using ::testing::HasSubstr;
 
-RotarySpec rope(Index dim) {
+RotarySpec rope_of(Index dim) {
   return resolve(Rope{.head_dim = dim, .pairing = Pairing::half_split});
 }
 std::vector<float> noise(std::size_t n, std::uint64_t seed) {
@@ -35,7 +35,7 @@ std::vector<float> noise(std::size_t n, std::uint64_t seed) {
 }
 
 TEST(Calls, EveryFormGivesWhatTheGeneralOneDoes) {
-  const RotaryPlan plan(rope(8), DType::f32);
+  const RotaryPlan plan(rope_of(8), DType::f32);
   const std::vector<float> q = noise(3 * 4 * 8, 1), k = noise(3 * 2 * 8, 2);
   std::vector<float> q1 = q, k1 = k, q2 = q, k2 = k;
   const auto heads_q = [](std::vector<float>& v) { return heads(v.data(), 3, 4, 8); };
@@ -72,7 +72,7 @@ TEST(Calls, EveryFormGivesWhatTheGeneralOneDoes) {
   plan.apply_rows(heads_q(to_q), heads_k(to_k), own);
   EXPECT_EQ(q2, to_q);
   EXPECT_EQ(k2, to_k);
-  const RotaryTable table(rope(8), 8);
+  const RotaryTable table(rope_of(8), 8);
   to_q = q, to_k = k;
   apply(plan, heads_q(to_q), heads_k(to_k), table, p);
   EXPECT_EQ(q2, to_q);
@@ -83,11 +83,11 @@ TEST(Calls, EveryFormGivesWhatTheGeneralOneDoes) {
 }
 
 TEST(Calls, WithNeitherQueryNorKeyAreRefused) {
-  const RotaryPlan plan(rope(8), DType::f32);
+  const RotaryPlan plan(rope_of(8), DType::f32);
   const std::string says = "[rotary] q or k must be given, a call with neither rotates nothing";
   const OwnedPositions p = arange(0, 1);
   std::vector<float> rows(8);
-  const RotaryTable table(rope(8), 8);
+  const RotaryTable table(rope_of(8), 8);
   double gain = 0;
   PhaseGradients want;
   want.gain = tensor(&gain, {1});
@@ -114,7 +114,7 @@ TEST(Calls, WithNeitherQueryNorKeyAreRefused) {
 TEST(Calls, OneTokenOfAFusedBuffer) {
   constexpr Index kBatch = 3, kQuery = 32, kKey = 8, kDim = 96;
   constexpr Index kAll = (kQuery + 2 * kKey) * kDim;
-  const RotaryPlan plan(rope(kDim), DType::f32);
+  const RotaryPlan plan(rope_of(kDim), DType::f32);
   std::vector<float> fused = noise(kBatch * kAll, 3);
   const std::vector<float> before = fused;
   const auto slice = [&](Index first, Index count) {
@@ -134,7 +134,7 @@ TEST(Calls, OneTokenOfAFusedBuffer) {
 
 // Refused exactly where an element is shared, whatever the strides of axes of one element.
 TEST(Calls, StridesOfOneElementMeanNothing) {
-  const RotaryPlan plan(rope(4), DType::f32);
+  const RotaryPlan plan(rope_of(4), DType::f32);
   Random random(5);
   std::vector<float> x(4000, 1.0f);
   int shared = 0;
@@ -174,18 +174,18 @@ TEST(Calls, StridesOfOneElementMeanNothing) {
 }
 
 TEST(Calls, ATableIsReplacedByOneOfItsKind) {
-  RotaryTable table(rope(8), 16);
-  EXPECT_EQ(refusal([&] { table.replace(rope(16)); }),
+  RotaryTable table(rope_of(8), 16);
+  EXPECT_EQ(refusal([&] { table.replace(rope_of(16)); }),
             "[rotary table] frequencies that replace the table's must have its heads, axes and "
             "pairs, [1, 1, 4], got [1, 1, 8]");
-  RotarySpec axes = rope(8);
+  RotarySpec axes = rope_of(8);
   axes.blocks[0].spectrum.axes = 2;
   axes.blocks[0].spectrum.frequency = {1, 1, 0, 0, 0, 0, 1, 1};
   EXPECT_THAT(refusal([&] { table.replace(axes); }), HasSubstr("[1, 1, 4], got [1, 2, 4]"));
   RotarySpec none;
   none.head_dim = 8;
   EXPECT_THAT(refusal([&] { table.replace(none); }), HasSubstr("got no block"));
-  RotarySpec other = rope(8);
+  RotarySpec other = rope_of(8);
   for (double& f : other.blocks[0].spectrum.frequency) f /= 2;
   EXPECT_EQ(refusal([&] { table.replace(other); }), "accepted");
 }
@@ -201,15 +201,15 @@ TEST(Calls, ATableBeyondTheMachineIsOutOfMemory) {
     return "accepted";
   };
   // 2^40 rows of 64 cosines and 64 sines of four bytes.
-  EXPECT_THAT(says([] { RotaryTable(rope(128), Index{1} << 40); }),
+  EXPECT_THAT(says([] { RotaryTable(rope_of(128), Index{1} << 40); }),
               HasSubstr("562949953421312 [rotary table] a table of 1099511627776 positions needs "
                         "562949953421312 bytes, "));
-  EXPECT_THAT(says([] { RotaryTable(rope(128), Index{1} << 62); }),
+  EXPECT_THAT(says([] { RotaryTable(rope_of(128), Index{1} << 62); }),
               HasSubstr("needs more than 2^64 bytes"));
-  RotaryTable table(rope(128), 16);
+  RotaryTable table(rope_of(128), 16);
   EXPECT_THAT(says([&] { table.grow(Index{1} << 40); }), HasSubstr("562949953421312 bytes"));
   EXPECT_EQ(table.size(), 16);
-  EXPECT_THROW(RotaryTable(rope(128), Index{1} << 40), std::bad_alloc);
+  EXPECT_THROW(RotaryTable(rope_of(128), Index{1} << 40), std::bad_alloc);
 }
 
 }  // namespace
