@@ -84,7 +84,7 @@ struct ModelWeights::State {
     // A pipe would wait for a writer; what is missing is said by MappedFile.
     if (!slot && std::filesystem::exists(files[i], problem) &&
         !std::filesystem::is_regular_file(files[i], problem))
-      throw FormatError(files[i].string(), "", "is no regular file");
+      throw FormatError(files[i].string(), "", "is not a regular file");
     if (!slot) slot = std::make_unique<OpenFile>(files[i]);
     return *slot;
   }

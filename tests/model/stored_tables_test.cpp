@@ -262,7 +262,7 @@ TEST(StoredTables, PipesAreNotOpened) {
     return x.code == "weights_unreadable" && x.severity == Severity::warning;
   });
   ASSERT_NE(unread, found.end());
-  EXPECT_NE(unread->message.find("is no regular file"), std::string::npos) << unread->message;
+  EXPECT_NE(unread->message.find("is not a regular file"), std::string::npos) << unread->message;
 }
 
 }  // namespace
