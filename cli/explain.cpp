@@ -80,12 +80,7 @@ std::string rotary_text(const RotarySpec& r) {
     if (b.spectrum.gain != 1)
       s += fmt::format("      cos and sin times {} (attention factor)\n",
                        short_number(b.spectrum.gain, 8));
-    if (b.spectrum.logit_factor != 1)
-      s += fmt::format("      softmax scale times {}\n", short_number(b.spectrum.logit_factor, 8));
   }
-  if (const std::string lengths = lengths_text(r); !lengths.empty())
-    s += fmt::format("      for {}: at other lengths other frequencies take over (--context N)\n",
-                     lengths);
   return s;
 }
 
@@ -135,12 +130,9 @@ std::string layer_text(const LayerSpec& l, bool positions_at_input) {
     s += fmt::format("      {}\n", without_long_lists(to_text(e.value)));
   if (l.rotary) s += theta_text(l) + rotary_text(*l.rotary);
   s += fmt::format("      {}\n", attention_text(l.attention));
-  if (l.rotates_value) s += "      values are turned too\n";
-  if (l.unrotates_output) s += "      the attention output is turned back\n";
-  if (l.query_temperature)
-    s += fmt::format("      queries times a temperature of position ({}: beta {}, period {})\n",
-                     enum_text(l.query_temperature->form), short_number(l.query_temperature->beta),
-                     with_commas(l.query_temperature->period));
+  const std::vector<Requirement> besides = must_honour(l);
+  if (!besides.empty()) s += "      an engine must also:\n";
+  for (const Requirement& r : besides) s += fmt::format("        {}\n", r.text);
   return s;
 }
 

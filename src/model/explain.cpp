@@ -111,6 +111,10 @@ Json rotary_json(const LayerSpec& layer) {
   return out;
 }
 
+Json requirement_json(const Requirement& r) {
+  return Json::object({{"what", r.what}, {"value", r.value}, {"text", r.text}});
+}
+
 Json layer_json(const LayerSpec& layer) {
   const AttentionSpec& a = layer.attention;
   Json fields = Json::object();
@@ -131,6 +135,7 @@ Json layer_json(const LayerSpec& layer) {
                        {"encodings", each(layer.encodings, encoding_json)},
                        {"rotary", rotary_json(layer)},
                        {"query_temperature", std::move(temperature)},
+                       {"must_honour", each(must_honour(layer), requirement_json)},
                        {"fields", std::move(fields)}});
 }
 

@@ -103,6 +103,16 @@ struct LayerSpec {
   const FieldValue* field(std::string_view name) const;
 };
 
+// What an engine must do for a layer besides rotating q and k by `rotary`.
+struct Requirement {
+  // logit_factor, query_temperature, rotates_value, unrotates_output, window, score_term, valid_range
+  std::string what;
+  Json value;
+  std::string text;  // one line for a person: what to do
+};
+// In the order of a layer's computation; empty: the rotation is all.
+POSENC_API std::vector<Requirement> must_honour(const LayerSpec&);
+
 // Fields for every value of `rotary` and `attention` that a reader has not given one: what the
 // definition made of the stated ones (inv_freq, axes, the factors) and what it leaves at 0.
 POSENC_API void complete_fields(LayerSpec&);

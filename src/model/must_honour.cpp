@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an engine must do for a layer besides rotating q and k: what the fields of a LayerSpec say
+// one by one, as one list.
+#include <algorithm>
+
+#include "posenc/core/error.h"
+#include "posenc/model/spec.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+using Requirements = std::vector<Requirement>;
+
+std::string formula(const QueryTemperature& t) {
+  const std::string beta = number_text(t.beta), period = std::to_string(t.period);
+  switch (t.form) {
+    case TemperatureForm::llama4:
+      return "1 + " + beta + " ln(1 + floor((p + 1) / " + period + "))";
+    case TemperatureForm::ministral:
+      return "1 + " + beta + " ln(1 + floor(p / " + period + "))";
+    case TemperatureForm::log_n:
+      return "max(1, ln(p + 1) / ln(" + period + "))";
+  }
+  return "";
+}
+
+// Frequencies that a rule of length chose hold for some lengths only.
+void add_valid_range(const RotarySpec& spec, Requirements& out) {
+  const Index from = spec.valid_from(), to = spec.valid_to();
+  if (from <= 1 && to == kUnbounded) return;
+  const std::string end = to == kUnbounded ? " tokens and more" : " to " + std::to_string(to);
+  out.push_back(
+      {"valid_range",
+       Json::object({{"from", from}, {"to", to == kUnbounded ? Json(nullptr) : Json(to)}}),
+       "take these frequencies for lengths of " + std::to_string(std::max<Index>(from, 1)) +
+           (to == kUnbounded ? end : end + " tokens") + ", others beyond"});
+}
+
+void add_window(const AttentionSpec& a, Requirements& out) {
+  if (a.kind != AttentionKind::sliding && a.kind != AttentionKind::chunked) return;
+  const auto side = [](const std::optional<Index>& n) { return n ? Json(*n) : Json(nullptr); };
+  const auto keys = [](const std::optional<Index>& n) {
+    return n ? std::to_string(*n) : std::string("all");
+  };
+  const bool chunked = a.kind == AttentionKind::chunked;
+  out.push_back({"window",
+                 Json::object({{"kind", std::string(enum_text(a.kind))},
+                               {"left", side(a.left)},
+                               {"right", side(a.right)},
+                               {"chunk", side(a.chunk)}}),
+                 chunked ? "mask keys outside the query's own chunk of " + keys(a.chunk) + " tokens"
+                         : "mask keys but the query's own, " + keys(a.left) + " before and " +
+                               keys(a.right) + " after it"});
+}
+
+void add_score_terms(const LayerSpec& layer, Requirements& out) {
+  bool named = false;
+  for (const auto& e : layer.encodings) {
+    if (is_rotary(e.value.scheme)) continue;
+    named = true;
+    out.push_back({"score_term", to_text(e.value),
+                   "add to the score what " + std::string(card(e.value.scheme).name) + " gives"});
+  }
+  if (!named && !layer.rotary && layer.encodings.empty() && layer.scheme != "none")
+    out.push_back({"score_term", layer.scheme, "add to the score what " + layer.scheme + " gives"});
+}
+
+}  // namespace
+
+std::vector<Requirement> must_honour(const LayerSpec& layer) {
+  Requirements out;
+  const bool rotates = layer.rotary && !layer.rotary->blocks.empty();
+  if (rotates) add_valid_range(*layer.rotary, out);
+  if (layer.rotates_value) out.push_back({"rotates_value", true, "rotate values as keys"});
+  if (const auto& t = layer.query_temperature)
+    out.push_back(
+        {"query_temperature",
+         Json::object(
+             {{"form", std::string(enum_text(t->form))}, {"beta", t->beta}, {"period", t->period}}),
+         "multiply the query at position p by " + formula(*t)});
+  if (rotates && layer.rotary->logit_factor() != 1)
+    out.push_back({"logit_factor", layer.rotary->logit_factor(),
+                   "multiply the softmax scale by " + number_text(layer.rotary->logit_factor())});
+  add_score_terms(layer, out);
+  add_window(layer.attention, out);
+  if (layer.unrotates_output)
+    out.push_back({"unrotates_output", true, "rotate the attention output back, by -p"});
+  return out;
+}
+
+}  // namespace posenc::v0
