@@ -33,7 +33,7 @@ void add_valid_range(const RotarySpec& spec, Requirements& out) {
       {"valid_range",
        Json::object({{"from", from}, {"to", to == kUnbounded ? Json(nullptr) : Json(to)}}),
        "take these frequencies for lengths of " + std::to_string(std::max<Index>(from, 1)) +
-           (to == kUnbounded ? end : end + " tokens") + ", others beyond"});
+           (to == kUnbounded ? end : end + " tokens") + ": at other lengths others take over"});
 }
 
 void add_window(const AttentionSpec& a, Requirements& out) {

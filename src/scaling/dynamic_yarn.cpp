@@ -41,7 +41,7 @@ Spectrum DynamicOf<Base>::rescale(Spectrum s, Context context) const {
   return s;
 }
 
-template Spectrum DynamicOf<Yarn>::rescale(Spectrum, Context) const;
-template Spectrum DynamicOf<NtkByParts>::rescale(Spectrum, Context) const;
+template POSENC_API Spectrum DynamicOf<Yarn>::rescale(Spectrum, Context) const;
+template POSENC_API Spectrum DynamicOf<NtkByParts>::rescale(Spectrum, Context) const;
 
 }  // namespace posenc::v0

@@ -20,8 +20,8 @@ class Lengths(Case):
         self.posenc(*cos, "100", "--context", "8000")  # a part of a sequence of that length
 
     def test_explain_shows_the_switch(self):
-        self.assertIn("for 4,097 tokens and more: at other lengths", self.posenc("explain", self.PHI).decode())
-        self.assertIn("for up to 4,096 tokens: at other lengths", self.posenc("explain", self.PHI, "--context", "4096").decode())
+        self.assertIn("lengths of 4097 tokens and more: at other lengths", self.posenc("explain", self.PHI).decode())
+        self.assertIn("lengths of 1 to 4096 tokens: at other lengths", self.posenc("explain", self.PHI, "--context", "4096").decode())
 
 
 class Explain(Case):

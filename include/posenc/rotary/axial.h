@@ -62,7 +62,7 @@ struct Axial {
 
   // One frequency set for all axes when it is the same, else one after the other.
   POSENC_API Spectrum spectrum() const;
-  RotarySpec place(const Spectrum& scaled) const;
+  POSENC_API RotarySpec place(const Spectrum& scaled) const;
 
   // Named settings of programs (namespace axial_presets, vision_presets.h).
   POSENC_API static std::vector<Preset<Axial>> presets();
