@@ -68,7 +68,7 @@ std::string rotary_text(const RotarySpec& r) {
       else if (slowest == 0 || sum < slowest)
         slowest = sum;
     }
-    s += fmt::format("      turns channels {}-{} of {}, {}{}{}\n", b.offset,
+    s += fmt::format("      rotates channels {}-{} of {}, {}{}{}\n", b.offset,
                      b.offset + b.width() - 1, r.head_dim,
                      b.pairing == Pairing::interleaved ? "interleaved pairs" : "half-split pairs",
                      b.direction < 0 ? ", clockwise" : "",
@@ -76,7 +76,7 @@ std::string rotary_text(const RotarySpec& r) {
     if (slowest > 0)
       s += fmt::format("      slowest pair: one turn in {} positions{}\n",
                        short_number(std::round(2 * std::numbers::pi / slowest)),
-                       still ? fmt::format("; {} of {} pairs never turn", still, pairs) : "");
+                       still ? fmt::format("; {} of {} pairs never rotate", still, pairs) : "");
     if (b.spectrum.gain != 1)
       s += fmt::format("      cos and sin times {} (attention factor)\n",
                        short_number(b.spectrum.gain, 8));
@@ -121,7 +121,7 @@ std::string layer_text(const LayerSpec& l, bool positions_at_input) {
     if (l.scheme != "none" && !l.scheme.empty() && !positions_at_input)
       s += fmt::format("      positions act in the score: {}\n", l.scheme);
     else if (positions_at_input)
-      s += "      q and k are not turned\n";
+      s += "      q and k are not rotated\n";
     else  // the word is one of attention
       s += l.attention.kind == AttentionKind::none ? "      no position encoding\n"
                                                    : "      no position encoding (NoPE)\n";

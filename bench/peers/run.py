@@ -25,7 +25,7 @@ LIBRARY = ROOT / "build-shared" / "src" / "libposenc.so"
 PACKAGES = ["torch", "onnxruntime", "onnx", "transformers", "rotary-embedding-torch", "numpy"]
 QUERY_HEADS, KEY_HEADS, DIM, BASE = 32, 8, 128, 500000.0
 POSENC_DTYPE = {"f32": 1, "bf16": 3}  # posenc_dtype of posenc_c.h
-FORWARD = 0  # posenc_sense
+FORWARD = 0  # posenc_rotate_mode
 # The angle of the peers is a product of float32 numbers: at position 8191 up to 5e-4 wrong.
 BOUND = {"f32": 2e-3, "bf16": 4e-2}
 

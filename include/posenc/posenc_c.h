@@ -51,13 +51,13 @@ typedef enum posenc_dtype {
 } posenc_dtype;
 
 /* g is the plan's gain. */
-typedef enum posenc_sense {
+typedef enum posenc_rotate_mode {
   POSENC_FORWARD = 0,  /* g R(p) */
   POSENC_GRADIENT = 1, /* g R(-p), the transpose */
   POSENC_INVERSE = 2,  /* R(-p) / g */
   POSENC_SHIFT = 3,    /* R(p): moves cached keys by p positions */
-  POSENC_SENSE_NONE = POSENC_NONE
-} posenc_sense;
+  POSENC_ROTATE_MODE_NONE = POSENC_NONE
+} posenc_rotate_mode;
 
 /* How columns of cosine and sine stand for n pairs. */
 typedef enum posenc_row_layout {
@@ -103,7 +103,7 @@ typedef struct posenc_plan_info {
   size_t struct_size;
   int64_t head_dim;        /* channels of a head */
   int64_t axes;            /* position streams that a call must give */
-  int64_t blocks;          /* windows of a head that turn; 0: none does */
+  int64_t blocks;          /* windows of a head that rotate; 0: none does */
   int64_t row_columns;     /* columns of posenc_rows */
   int64_t valid_from;      /* context lengths for which the plan holds */
   int64_t valid_to;        /* INT64_MAX: no end */
@@ -184,7 +184,7 @@ POSENC_API posenc_status posenc_plan_describe(const posenc_plan* plan, posenc_pl
 POSENC_API posenc_status posenc_apply(const posenc_plan* plan, const char* layout,
                                       const PosencDLTensor* q, const PosencDLTensor* k,
                                       const PosencDLTensor* q_out, const PosencDLTensor* k_out,
-                                      const PosencDLTensor* positions, posenc_sense,
+                                      const PosencDLTensor* positions, posenc_rotate_mode,
                                       posenc_error* error);
 
 /* Cosine and sine once for all layers of a step. rows: [batch * tokens, row_columns] of float32
@@ -194,7 +194,7 @@ POSENC_API posenc_status posenc_rows(const posenc_plan* plan, const PosencDLTens
 POSENC_API posenc_status posenc_apply_rows(const posenc_plan* plan, const char* layout,
                                            const PosencDLTensor* q, const PosencDLTensor* k,
                                            const PosencDLTensor* q_out, const PosencDLTensor* k_out,
-                                           const PosencDLTensor* rows, posenc_sense,
+                                           const PosencDLTensor* rows, posenc_rotate_mode,
                                            posenc_error* error);
 
 /* Anybody's cosines and sines, never assumed to be a rotation: [tokens, columns], [batch, tokens,
@@ -203,7 +203,7 @@ POSENC_API posenc_status posenc_apply_rows(const posenc_plan* plan, const char* 
 POSENC_API posenc_status posenc_apply_caller_rows(
     const posenc_plan* plan, const char* layout, const PosencDLTensor* q, const PosencDLTensor* k,
     const PosencDLTensor* q_out, const PosencDLTensor* k_out, const PosencDLTensor* cos,
-    const PosencDLTensor* sin, posenc_row_layout, const PosencDLTensor* index, posenc_sense,
+    const PosencDLTensor* sin, posenc_row_layout, const PosencDLTensor* index, posenc_rotate_mode,
     posenc_error* error);
 
 /* Gradients of what made the phase, added to what stands there; null: not wanted. float64:
@@ -272,7 +272,7 @@ POSENC_API posenc_status posenc_apply_table(const posenc_plan* plan, const char*
                                             const PosencDLTensor* q, const PosencDLTensor* k,
                                             const PosencDLTensor* q_out,
                                             const PosencDLTensor* k_out, const posenc_table* table,
-                                            const PosencDLTensor* positions, posenc_sense,
+                                            const PosencDLTensor* positions, posenc_rotate_mode,
                                             posenc_error* error);
 POSENC_API void posenc_table_free(posenc_table* table); /* null is allowed */
 

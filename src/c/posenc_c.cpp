@@ -186,10 +186,10 @@ posenc_status posenc_plan_describe(const posenc_plan* plan, posenc_plan_info* in
 posenc_status posenc_apply(const posenc_plan* plan, const char* layout, const PosencDLTensor* q,
                            const PosencDLTensor* k, const PosencDLTensor* q_out,
                            const PosencDLTensor* k_out, const PosencDLTensor* positions,
-                           posenc_sense mode, posenc_error* error) {
+                           posenc_rotate_mode mode, posenc_error* error) {
   return guarded(error, [&] {
     const Operands o = operands(layout, q, k, q_out, k_out);
-    need(plan, "plan").plan.apply(o.in, o.out, positions_of(positions), sense_of(mode));
+    need(plan, "plan").plan.apply(o.in, o.out, positions_of(positions), mode_of(mode));
   });
 }
 
@@ -203,12 +203,12 @@ posenc_status posenc_rows(const posenc_plan* plan, const PosencDLTensor* positio
 posenc_status posenc_apply_rows(const posenc_plan* plan, const char* layout,
                                 const PosencDLTensor* q, const PosencDLTensor* k,
                                 const PosencDLTensor* q_out, const PosencDLTensor* k_out,
-                                const PosencDLTensor* rows, posenc_sense mode,
+                                const PosencDLTensor* rows, posenc_rotate_mode mode,
                                 posenc_error* error) {
   return guarded(error, [&] {
     const Operands o = operands(layout, q, k, q_out, k_out);
     need(plan, "plan")
-        .plan.apply_rows(o.in, o.out, posenc::from_dlpack(need(rows, "rows")), sense_of(mode));
+        .plan.apply_rows(o.in, o.out, posenc::from_dlpack(need(rows, "rows")), mode_of(mode));
   });
 }
 

@@ -39,11 +39,11 @@ posenc_status posenc_apply_caller_rows(const posenc_plan* plan, const char* layo
                                        const PosencDLTensor* q_out, const PosencDLTensor* k_out,
                                        const PosencDLTensor* cos, const PosencDLTensor* sin,
                                        posenc_row_layout rows, const PosencDLTensor* index,
-                                       posenc_sense mode, posenc_error* error) {
+                                       posenc_rotate_mode mode, posenc_error* error) {
   return guarded(error, [&] {
     const Operands o = operands(layout, q, k, q_out, k_out);
     need(plan, "plan")
-        .plan.apply_rows(o.in, o.out, caller_rows(cos, sin, rows, index), sense_of(mode));
+        .plan.apply_rows(o.in, o.out, caller_rows(cos, sin, rows, index), mode_of(mode));
   });
 }
 

@@ -75,11 +75,11 @@ posenc_status posenc_apply_table(const posenc_plan* plan, const char* layout,
                                  const PosencDLTensor* q, const PosencDLTensor* k,
                                  const PosencDLTensor* q_out, const PosencDLTensor* k_out,
                                  const posenc_table* table, const PosencDLTensor* positions,
-                                 posenc_sense mode, posenc_error* error) {
+                                 posenc_rotate_mode mode, posenc_error* error) {
   return guarded(error, [&] {
     const Operands o = operands(layout, q, k, q_out, k_out);
     posenc::apply(need(plan, "plan").plan, o.in, o.out, need(table, "table").table,
-                  positions_of(positions), sense_of(mode));
+                  positions_of(positions), mode_of(mode));
   });
 }
 

@@ -124,7 +124,7 @@ inline DType dtype_of(posenc_dtype t) {
   refuse("c", "the dtype must be one of posenc_dtype", static_cast<Index>(t));
 }
 
-inline RotateMode sense_of(posenc_sense s) {
+inline RotateMode mode_of(posenc_rotate_mode s) {
   switch (s) {
     case POSENC_FORWARD:
       return RotateMode::forward;
@@ -134,10 +134,10 @@ inline RotateMode sense_of(posenc_sense s) {
       return RotateMode::inverse;
     case POSENC_SHIFT:
       return RotateMode::shift;
-    case POSENC_SENSE_NONE:
+    case POSENC_ROTATE_MODE_NONE:
       break;
   }
-  refuse("c", "the mode must be one of posenc_sense", static_cast<Index>(s));
+  refuse("c", "the mode must be one of posenc_rotate_mode", static_cast<Index>(s));
 }
 
 inline TableLayout row_layout(posenc_row_layout layout) {

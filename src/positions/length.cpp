@@ -54,7 +54,9 @@ Index length_of(const Positions& p) noexcept {
   using namespace detail;
   if (p.type == DType::i64) return behind(largest<std::int64_t>(p));
   if (p.type == DType::i32) return behind(largest<std::int32_t>(p));
-  return behind(static_cast<Index>(std::ceil(largest<double>(p))));
+  // Infinite ones are of no length that a range with an end holds; NaN tells none.
+  const double most = std::ceil(largest<double>(p));
+  return most >= 0x1p63 ? kUnbounded : most < 0 ? 0 : behind(static_cast<Index>(most));
 }
 
 }  // namespace posenc::v0

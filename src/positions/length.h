@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lengths for which frequencies hold
-// (posenc/rotary/plan_options.h).
+// The lengths for which frequencies hold (posenc/rotary/plan_options.h).
 #pragma once
 #include <string_view>
 
@@ -11,7 +10,8 @@ namespace posenc::inline v0::detail {
 struct LengthRange {
   Index from = 0, to = kUnbounded;
   bool unbounded() const noexcept { return from <= 1 && to == kUnbounded; }
-  bool holds(Index length) const noexcept { return length >= from && length <= to; }
+  // Length 0 is that of a call whose positions are all negative: it tells nothing.
+  bool holds(Index length) const noexcept { return (from <= 1 || length >= from) && length <= to; }
 };
 
 // Throws [who]: a length outside the range.

@@ -13,8 +13,8 @@ class WriterLock {
   void unlock() noexcept;
 
  private:
-  std::atomic<int> holder_{
-      0};  // 0: nobody; else the number of forks that lead to the holder's process, plus 1
+  // 0: nobody; else the number of forks that lead to the holder's process, plus 1.
+  std::atomic<int> holder_{0};
 };
 
 }  // namespace posenc::v0::detail

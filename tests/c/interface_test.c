@@ -201,7 +201,7 @@ static void wrong_arguments(void) {
   Tensor q, p;
   tensor(&q, x, 2, 32, 3, shape);
   tensor(&p, &at, 0, 64, 1, one);
-  const posenc_sense f = POSENC_FORWARD;
+  const posenc_rotate_mode f = POSENC_FORWARD;
   CHECK(posenc_apply(plan, "thd", NULL, NULL, NULL, NULL, &p.t, f, &error) != POSENC_OK);
   CHECK(posenc_apply(plan, "htx", &q.t, NULL, NULL, NULL, &p.t, f, &error) != POSENC_OK);
   CHECK(posenc_apply(plan, "bthd", &q.t, NULL, NULL, NULL, &p.t, f, &error) != POSENC_OK);
@@ -209,9 +209,9 @@ static void wrong_arguments(void) {
   CHECK(posenc_apply(plan, NULL, &q.t, NULL, NULL, NULL, &p.t, f, &error) != POSENC_OK);
   CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, NULL, f, &error) != POSENC_OK);
   CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, &q.t, &p.t, f, &error) != POSENC_OK);
-  CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, (posenc_sense)9, &error) !=
+  CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, (posenc_rotate_mode)9, &error) !=
         POSENC_OK);
-  CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, (posenc_sense)-1, &error) !=
+  CHECK(posenc_apply(plan, "thd", &q.t, NULL, NULL, NULL, &p.t, (posenc_rotate_mode)-1, &error) !=
         POSENC_OK);
   posenc_plan* none = NULL;
   CHECK(posenc_plan_from_scheme("rope head_dim=8 pairing=half_split", 0, (posenc_dtype)99, NULL,

@@ -76,7 +76,7 @@ static void caller_rows(const posenc_plan* plan) {
   f64(&tc, c, 2, 9, kPairs, 0);
   f64(&ts, s, 2, 9, kPairs, 0);
   i64(&p, at, kTokens);
-  const posenc_sense f = POSENC_FORWARD;
+  const posenc_rotate_mode f = POSENC_FORWARD;
   OK(posenc_apply(plan, "thd", &q.t, NULL, &a.t, NULL, &p.t, f, &error));
   OK(posenc_apply_caller_rows(plan, "thd", &q.t, NULL, &b.t, NULL, &tc.t, &ts.t, POSENC_HALF, &p.t,
                               f, &error));

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "posenc/model/read.h"
@@ -119,7 +120,7 @@ TEST(Lengths, OfAnyListOfPositions) {
     const Index length = std::max<Index>(most + 1, 0);
     ASSERT_EQ(length_of(p), length) << n;
     const Index from = random.integer(0, 30), to = std::max(from, random.integer(20, 45));
-    const bool fits = length >= from && length <= to;
+    const bool fits = (from <= 1 || length >= from) && length <= to;
     refused += !fits;
     const std::string said = call(RotaryPlan(bounded(from, to, axes), DType::f32), p);
     ASSERT_EQ(said == "accepted", fits) << said << " " << from << " " << to << " " << length;
@@ -129,6 +130,22 @@ TEST(Lengths, OfAnyListOfPositions) {
   EXPECT_EQ(length_of(Positions{}), 0);
   const std::vector<Index> last{kUnbounded};
   EXPECT_EQ(length_of(positions(std::span<const Index>(last))), kUnbounded);
+}
+
+TEST(Lengths, OfPositionsThatTellNoneOrNoEnd) {
+  const auto length = [](double p) { return length_of(positions(std::span<const double>(&p, 1))); };
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(length(infinity), kUnbounded);
+  EXPECT_EQ(length(0x1p63), kUnbounded);
+  EXPECT_EQ(length(-0x1p63), 0);
+  EXPECT_EQ(length(-infinity), 0);
+  EXPECT_EQ(length(std::numeric_limits<double>::quiet_NaN()), 0);
+  // Keys before the first token, as a relative shift has them: lengths from 1 on hold for them.
+  const std::vector<Index> negative{-3, -1};
+  const Positions before = positions(std::span<const Index>(negative));
+  EXPECT_EQ(length_of(before), 0);
+  EXPECT_EQ(call(RotaryPlan(bounded(1, 20), DType::f32), before), "accepted");
+  EXPECT_NE(call(RotaryPlan(bounded(2, 20), DType::f32), before), "accepted");
 }
 
 TEST(Lengths, OfRowsGradientsAndTwoPlans) {
