@@ -45,8 +45,9 @@ Index width_of(const LoweredInput& lowered) {
 }
 
 template <class S>
-Array rows_of(const S& scheme, std::span<const TensorView> parameters, const PositionList& list,
-              DType dtype, const Encoding* whole = nullptr, Context context = {}) {
+Array rows_of(const S& scheme, std::span<const ConstTensorView> parameters,
+              const PositionList& list, DType dtype, const Encoding* whole = nullptr,
+              Context context = {}) {
   LoweredInput lowered;
   scheme.lower(parameters, lowered);
   if (whole != nullptr) rescale(lowered, *whole, context);
@@ -200,7 +201,7 @@ Array input_rows(const Encoding& e, const PositionList& list, DType dtype,
         if constexpr (AbsoluteScheme<S>) {
           const Arrays held = o.start ? started_arrays(s, *o.start)
                                       : learned_arrays(S::card.name, s.parameters(), o.arrays);
-          std::vector<TensorView> parameters;
+          std::vector<ConstTensorView> parameters;
           for (const Parameter& p : s.parameters()) parameters.push_back(held.at(p.name).view());
           return rows_of(s, parameters, list, dtype, &e, {o.context.value_or(0)});
         } else {
@@ -258,7 +259,7 @@ Array model_rows(const ModelSpec& m, const InputEncoding& e, const PositionList&
     throw InputError(
         fmt::format("{}: {} is learned: {}", m.file, to_text(e.value), problem.what()));
   }
-  std::vector<TensorView> parameters;
+  std::vector<ConstTensorView> parameters;
   for (TableValues& t : tables) parameters.push_back(tensor(t.values.data(), {t.rows, t.width}));
   return std::visit(
       [&](const auto& s) -> Array {

@@ -28,7 +28,7 @@ int main() {
   scheme.widths = {32, 32, 32};            // channels of seconds, rows, columns
   scheme.scale = {100, 0.1, 0.1};          // a hundredth of a second and ten pixels are one radian
   std::vector<double> types(3 * 96, 0.0);  // learned; zero here, to look at the rest
-  const TensorView parameters[] = {tensor(types.data(), {3, 96})};
+  const ConstTensorView parameters[] = {tensor(types.data(), {3, 96})};
   LoweredInput lowered;
   scheme.lower(parameters, lowered);
 

@@ -24,7 +24,7 @@ Figure heat_map(Sinusoidal s, const std::string& title, const PlotOptions& o) {
   s.compose = Compose::add;
   s.first = 0;
   std::vector<double> gain{1 / std::sqrt(static_cast<double>(s.width))};  // where it starts
-  const TensorView start = tensor(gain.data(), {1});
+  const ConstTensorView start = tensor(gain.data(), {1});
   LoweredInput lowered;
   s.lower(std::span(&start, s.learned_gain ? 1 : 0), lowered);
   std::vector<double> y(static_cast<std::size_t>(rows * s.width));

@@ -82,7 +82,7 @@ void run_complex_embedding(Check& check) {
   const OwnedPositions at = positions_of(check), words = positions_of(check, "ids");
   const auto& ids = std::get<std::vector<Index>>(words.value);
   const Index batch = words.batch, tokens = words.count();
-  const TensorView id_view = tensor(ids.data(), {batch, tokens});
+  const ConstTensorView id_view = tensor(ids.data(), {batch, tokens});
   Part re = zeros({batch, tokens, scheme.width}), im = re;
   complex_embedding(scheme, given.views, id_view, at, {re.view(), im.view()});
   expect_part(check, "re", re);

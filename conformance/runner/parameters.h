@@ -10,7 +10,7 @@ namespace posenc::conformance {
 
 struct Given {
   std::vector<Array> arrays;
-  std::vector<TensorView> views;
+  std::vector<ConstTensorView> views;
 };
 // An array may have other axes than the parameter when it has as many elements, in its order.
 Given given_parameters(const Check&, const std::vector<Parameter>&);

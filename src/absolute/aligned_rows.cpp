@@ -15,10 +15,10 @@ constexpr const char* kWho = "aligned_rows";
 
 // The rows that token t of row b is aligned to.
 struct Alignment {
-  TensorView v;
+  ConstTensorView v;
   Index batch = 1, tokens = 0, entries = 0, rows = 0;
 
-  Alignment(const TensorView& given, const TokenView& y, Index n) : v(given), rows(n) {
+  Alignment(const ConstTensorView& given, const ConstTokenView& y, Index n) : v(given), rows(n) {
     if ((v.rank != 2 && v.rank != 3) || (v.dtype != DType::i64 && v.dtype != DType::i32))
       detail::refuse_shape(kWho, "alignment must be [t, k] or [b, t, k] of i64 or i32", v);
     const auto last = static_cast<std::size_t>(v.rank - 1);
@@ -46,11 +46,13 @@ struct Alignment {
 
 }  // namespace
 
-void aligned_rows(const TensorView& table, const TensorView& alignment, const TensorView& y) {
-  const TokenView from = tokens_of(table, "table"), to = tokens_of(y, "y");
-  if (table.rank != 2 || from.width != to.width || from.dtype != to.dtype || y.read_only)
+void aligned_rows(const ConstTensorView& table, const ConstTensorView& alignment,
+                  const TensorView& y) {
+  const ConstTokenView from = tokens_of(table, "table");
+  const TokenView to = tokens_of(y, "y");
+  if (table.rank != 2 || from.width != to.width || from.dtype != to.dtype)
     detail::refuse_shape(kWho,
-                         "y must be writable and of the width and dtype of a table [n, c], here " +
+                         "y must be of the width and dtype of a table [n, c], here " +
                              detail::shape_text(table),
                          y);
   const Alignment a(alignment, to, from.tokens);
@@ -68,12 +70,13 @@ void aligned_rows(const TensorView& table, const TensorView& alignment, const Te
     }
 }
 
-void aligned_rows_gradient(const TensorView& d_y, const TensorView& alignment,
+void aligned_rows_gradient(const ConstTensorView& d_y, const ConstTensorView& alignment,
                            const TensorView& d_table) {
-  const TokenView from = tokens_of(d_y, "d_y"), to = tokens_of(d_table, "d_table");
-  if (d_table.rank != 2 || d_table.read_only || from.width != to.width)
+  const ConstTokenView from = tokens_of(d_y, "d_y");
+  const TokenView to = tokens_of(d_table, "d_table");
+  if (d_table.rank != 2 || from.width != to.width)
     detail::refuse_shape(
-        kWho, "d_table must be writable and [n, " + std::to_string(from.width) + "]", d_table);
+        kWho, "d_table must be [n, " + std::to_string(from.width) + "]", d_table);
   const Alignment a(alignment, from, to.tokens);
   detail::check_outputs(
       kWho, {{"d_table", detail::memory_of(d_table)}}, {},

@@ -13,16 +13,15 @@ namespace {
 constexpr const char* kWho = "apply_input";
 
 struct Call {
-  TokenView x, y;
+  ConstTokenView x, y;
   bool with_x = false;
   Index width = 0;  // of x, or of what the rows alone make
 };
 
 // Channels of x and y, windows inside, appended ones counted.
-Call check_call(const TensorView& x, const LoweredInput& lowered, const TensorView& y) {
+Call check_call(const ConstTensorView& x, const LoweredInput& lowered, const ConstTensorView& y) {
   Call c;
   c.y = tokens_of(y, "y");
-  if (y.read_only) refuse(kWho, "y must be writable");
   if (!std::isfinite(lowered.input_gain))
     refuse(kWho, "input_gain must be finite", lowered.input_gain);
   Index appended = 0;
@@ -100,7 +99,7 @@ void read(const Call& c, const LoweredInput& lowered, Index b, Index t, std::vec
     y[static_cast<std::size_t>(i)] = lowered.input_gain * c.x.get(b, t, i);
 }
 
-void check_shape(const TensorView& g, const TensorView& of) {
+void check_shape(const ConstTensorView& g, const ConstTensorView& of) {
   if (!g.empty() &&
       (of.empty() || g.rank != 2 || g.shape[0] != of.shape[0] || g.shape[1] != of.shape[1]))
     detail::refuse_shape(kWho, "gradient of a table must have its shape", g);
@@ -114,32 +113,31 @@ void check_gradients(const LoweredInput& lowered, const Positions& p,
     const InputTerm& t = lowered.terms[n];
     for (const TensorView* v :
          {&g[n].table, &g[n].affine, &g[n].frequency, &g[n].gain, &g[n].position})
-      if (!v->empty() && (v->dtype != DType::f64 || v->read_only))
-        refuse(kWho, "gradients of terms must be f64 and writable", dtype_name(v->dtype));
+      if (!v->empty() && v->dtype != DType::f64)
+        refuse(kWho, "gradients of terms must be f64", dtype_name(v->dtype));
     check_shape(g[n].table, t.table);
     check_shape(g[n].affine, t.affine);
-    const TensorView& f = g[n].frequency;
+    const ConstTensorView& f = g[n].frequency;
     if (!f.empty() && (t.phase == nullptr || f.rank != 2 || f.shape[0] != t.phase->axes ||
                        f.shape[1] != t.phase->pairs()))
       detail::refuse_shape(kWho, "gradient of frequencies must be [axes, pairs]", f);
     check_layer_gradients(t.layers, g[n].layers);
     if (!g[n].gain.empty() && g[n].gain.count() != 1)
       refuse(kWho, "gradient of a gain must be one number", g[n].gain.count());
-    const TensorView& q = g[n].position;
+    const ConstTensorView& q = g[n].position;
     if (!q.empty() &&
         (q.rank != 3 || q.shape[0] != p.axes || q.shape[1] != p.batch || q.shape[2] != p.count))
       detail::refuse_shape(kWho, "gradient of positions must be [axes, b, t]", q);
     if (g[n].rows.empty()) continue;
     const TokenView rows = tokens_of(g[n].rows, "gradient of rows");
-    if (t.rows.empty() || g[n].rows.read_only || rows.tokens != tokens_of(t.rows, "rows").tokens ||
+    if (t.rows.empty() || rows.tokens != tokens_of(t.rows, "rows").tokens ||
         rows.width != source_width(t) || rows.batch != tokens_of(t.rows, "rows").batch)
-      detail::refuse_shape(kWho, "gradient of rows must be writable and have their shape",
-                           g[n].rows);
+      detail::refuse_shape(kWho, "gradient of rows must have their shape", g[n].rows);
   }
 }
 
 // Every row is looked up before anything is written: a refused position leaves all as it was.
-void look_up(const LoweredInput& lowered, const InputRows& rows, const TokenView& y) {
+void look_up(const LoweredInput& lowered, const InputRows& rows, const ConstTokenView& y) {
   std::vector<double> row;
   for (std::size_t n = 0; n < lowered.terms.size(); ++n)
     if (!lowered.terms[n].table.empty())
@@ -149,13 +147,14 @@ void look_up(const LoweredInput& lowered, const InputRows& rows, const TokenView
 
 }  // namespace
 
-void apply_input(const TensorView& x, const Positions& p, const LoweredInput& lowered,
+void apply_input(const ConstTensorView& x, const Positions& p, const LoweredInput& lowered,
                  const TensorView& y) {
   const Call c = check_call(x, lowered, y);
   detail::check_composed(kWho, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
                          c.y.width - c.width);
   check_rows_memory(kWho, lowered, y, "y", c.width);
   const InputRows rows(lowered, p, c.y.batch, c.y.tokens);
+  const TokenView to = tokens_of(y, "y");
   std::vector<double> value, row;
   look_up(lowered, rows, c.y);
   detail::check_positions_apart(kWho, p, {{"y", detail::memory_of(y)}});
@@ -166,16 +165,14 @@ void apply_input(const TensorView& x, const Positions& p, const LoweredInput& lo
         rows.row(n, b, t, row);
         compose(lowered.terms[n], start_of(lowered, n, c.width), row, value);
       }
-      for (Index i = 0; i < c.y.width; ++i) c.y.put(b, t, i, value[static_cast<std::size_t>(i)]);
+      for (Index i = 0; i < c.y.width; ++i) to.put(b, t, i, value[static_cast<std::size_t>(i)]);
     }
 }
 
-void input_gradient(const TensorView& x, const Positions& p, const LoweredInput& lowered,
-                    const TensorView& d_y, const TensorView& d_x,
+void input_gradient(const ConstTensorView& x, const Positions& p, const LoweredInput& lowered,
+                    const ConstTensorView& d_y, const TensorView& d_x,
                     std::span<const InputGradient> g) {
-  TensorView as_output = d_y;
-  as_output.read_only = false;
-  const Call c = check_call(x, lowered, as_output);
+  const Call c = check_call(x, lowered, d_y);
   check_gradients(lowered, p, g);
   check_gradient_memory(kWho, g, p,
                         {{"x", detail::memory_of(x)},
@@ -186,7 +183,6 @@ void input_gradient(const TensorView& x, const Positions& p, const LoweredInput&
   TokenView to;
   if (!d_x.empty()) {
     to = tokens_of(d_x, "d_x");
-    if (d_x.read_only) refuse(kWho, "d_x must be writable");
     const detail::Operand out{"d_x", detail::memory_of(d_x)};
     detail::check_composed(kWho, {"d_y", detail::memory_of(d_y)}, out, c.y.width - c.width);
     detail::check_in_place(kWho, {"x", detail::memory_of(x)}, out);

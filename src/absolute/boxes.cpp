@@ -19,10 +19,10 @@ std::vector<Parameter> Boxes::parameters() const {
           {"w_table", {rows, s}, start, {}}};
 }
 
-void Boxes::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void Boxes::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("boxes", needed.size(), p.size());
-  std::array<TensorView, 4> table;
+  std::array<ConstTensorView, 4> table;
   for (std::size_t i = 0; i < 4; ++i)
     table[i] = out.table(parameter_values("boxes", needed[i], p[i]), rows, needed[i].shape[1]);
   Index at = first;
@@ -39,7 +39,7 @@ void Boxes::lower(std::span<const TensorView> p, LoweredInput& out) const {
   }
 }
 
-void Boxes::pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+void Boxes::pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient> g,
                       std::span<const TensorView> dp) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("boxes", needed.size(), p.size());

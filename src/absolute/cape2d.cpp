@@ -35,7 +35,7 @@ std::vector<Parameter> Cape2d::parameters() const {
   return {};
 }
 
-void Cape2d::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void Cape2d::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   parameters();
   check_parameter_count("cape2d", 0, p.size());
   InputTerm t;
@@ -49,7 +49,7 @@ void Cape2d::lower(std::span<const TensorView> p, LoweredInput& out) const {
   out.input_gain *= input_gain;
 }
 
-void Cape2d::pull_back(std::span<const TensorView> p, std::span<const InputGradient>,
+void Cape2d::pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient>,
                        std::span<const TensorView> dp) const {
   check_parameter_count("cape2d", 0, p.size());
   check_parameter_count("cape2d", 0, dp.size());

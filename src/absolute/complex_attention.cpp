@@ -13,15 +13,16 @@ namespace {
 
 constexpr const char* kWho = "complex_attention";
 
-struct Reader {
-  const Heads* h;
+template <class Data>
+struct BasicReader {
+  const BasicHeads<Data>* h;
   double get(Index b, Index head, Index t, Index c) const {
     const Index at =
         b * h->batch_stride + t * h->token_stride + head * h->head_stride + c * h->dim_stride;
     return h->dtype == DType::f64 ? static_cast<const double*>(h->data)[at]
                                   : static_cast<const float*>(h->data)[at];
   }
-  void put(Index b, Index head, Index t, Index c, double x) const {
+  void put(Index b, Index head, Index t, Index c, double x) const requires(!std::is_const_v<Data>) {
     const Index at =
         b * h->batch_stride + t * h->token_stride + head * h->head_stride + c * h->dim_stride;
     if (h->dtype == DType::f64)
@@ -30,8 +31,10 @@ struct Reader {
       static_cast<float*>(h->data)[at] = static_cast<float>(x);
   }
 };
+using Reader = BasicReader<const void>;
+using Writer = BasicReader<void>;
 
-void check_part(const Heads& h, const Heads& like, Index tokens, Index dim) {
+void check_part(const ConstHeads& h, const ConstHeads& like, Index tokens, Index dim) {
   if (h.dtype != DType::f64 && h.dtype != DType::f32)
     refuse(kWho, "tensors must be f64 or f32", dtype_name(h.dtype));
   if (h.data == nullptr && h.batch * h.tokens * h.heads * h.dim != 0)
@@ -43,24 +46,24 @@ void check_part(const Heads& h, const Heads& like, Index tokens, Index dim) {
                          detail::shape_text(h));
 }
 
-detail::Memory of(const Heads& h) {
+detail::Memory of(const ConstHeads& h) {
   return detail::memory_of(h);
 }
 
 // One row of the score and its softmax, at a time.
 class Rows {
  public:
-  Rows(const ComplexAttention& a, const ComplexHeads& q, const ComplexHeads& k,
-       const ComplexHeads& v)
+  Rows(const ComplexAttention& a, const ConstComplexHeads& q, const ConstComplexHeads& k,
+       const ConstComplexHeads& v)
       : a_(a), q_re_{&q.re}, q_im_{&q.im}, k_re_{&k.re}, k_im_{&k.im} {
     check_part(q.im, q.re, q.re.tokens, q.re.dim);
-    for (const Heads* h : {&k.re, &k.im}) check_part(*h, q.re, k.re.tokens, q.re.dim);
-    for (const Heads* h : {&v.re, &v.im}) check_part(*h, q.re, k.re.tokens, v.re.dim);
+    for (const ConstHeads* h : {&k.re, &k.im}) check_part(*h, q.re, k.re.tokens, q.re.dim);
+    for (const ConstHeads* h : {&v.re, &v.im}) check_part(*h, q.re, k.re.tokens, v.re.dim);
     check_part(q.re, q.re, q.re.tokens, q.re.dim);
     if (!std::isfinite(a.scale) || a.scale < 0)
       refuse(kWho, "scale must be finite and not negative", a.scale);
     scale_ = a.scale > 0 || q.re.dim == 0 ? a.scale : 1 / std::sqrt(static_cast<double>(q.re.dim));
-    const TensorView& m = a.mask;
+    const ConstTensorView& m = a.mask;
     if (!m.empty() &&
         (m.dtype != DType::u8 || m.rank != 4 || (m.shape[0] != 1 && m.shape[0] != q.re.batch) ||
          (m.shape[1] != 1 && m.shape[1] != q.re.heads) || m.shape[2] != q.re.tokens ||
@@ -103,7 +106,7 @@ class Rows {
     re[j] = x, im[j] = y, size[j] = std::hypot(x, y);
   }
   bool visible(Index b, Index h, Index i, std::size_t j) const {
-    const TensorView& m = a_.mask;
+    const ConstTensorView& m = a_.mask;
     if (m.empty()) return true;
     return static_cast<const std::uint8_t*>(
                m.data)[(m.shape[0] == 1 ? 0 : b) * m.stride[0] +
@@ -123,8 +126,8 @@ struct HeadGradient {
   double sign;
   std::vector<double> k1, k2, v1, v2, q1, q2;
 
-  HeadGradient(const ComplexHeads& q, const ComplexHeads& k, const ComplexHeads& v,
-               const ComplexHeads& up, bool hermitian)
+  HeadGradient(const ConstComplexHeads& q, const ConstComplexHeads& k, const ConstComplexHeads& v,
+               const ConstComplexHeads& up, bool hermitian)
       : q_re{&q.re},
         q_im{&q.im},
         k_re{&k.re},
@@ -187,7 +190,7 @@ struct HeadGradient {
 // Rows [token, channel] of one head.
 void put_rows(const ComplexHeads& to, Index b, Index h, const std::vector<double>& re,
               const std::vector<double>& im) {
-  const Reader x{&to.re}, y{&to.im};
+  const Writer x{&to.re}, y{&to.im};
   std::size_t from = 0;
   for (Index t = 0; t < to.re.tokens; ++t)
     for (Index c = 0; c < to.re.dim; ++c, ++from) {
@@ -198,17 +201,14 @@ void put_rows(const ComplexHeads& to, Index b, Index h, const std::vector<double
 
 }  // namespace
 
-void complex_attention(const ComplexAttention& a, const ComplexHeads& q, const ComplexHeads& k,
-                       const ComplexHeads& v, const ComplexHeads& out,
-                       const TensorView& probabilities) {
+void complex_attention(const ComplexAttention& a, const ConstComplexHeads& q,
+                       const ConstComplexHeads& k, const ConstComplexHeads& v,
+                       const ComplexHeads& out, const TensorView& probabilities) {
   Rows rows(a, q, k, v);
-  for (const Heads* h : {&out.re, &out.im}) {
-    check_part(*h, q.re, q.re.tokens, v.re.dim);
-    if (h->read_only) refuse(kWho, "out must be writable");
-  }
+  for (const Heads* h : {&out.re, &out.im}) check_part(*h, q.re, q.re.tokens, v.re.dim);
   const TensorView& w = probabilities;
   if (!w.empty() &&
-      (w.dtype != DType::f64 || w.read_only || w.rank != 4 || w.shape[0] != q.re.batch ||
+      (w.dtype != DType::f64 || w.rank != 4 || w.shape[0] != q.re.batch ||
        w.shape[1] != q.re.heads || w.shape[2] != q.re.tokens || w.shape[3] != k.re.tokens))
     detail::refuse_shape(kWho, "probabilities must be [b, h, q, k] of f64", w);
   // A row of q is read before its output is written; all of k and v are read for every row.
@@ -219,7 +219,8 @@ void complex_attention(const ComplexAttention& a, const ComplexHeads& q, const C
   detail::check_outputs(kWho, {{"out re", of(out.re)}, {"out im", of(out.im)}}, {q_re, q_im},
                         {k_re, k_im, value_re, value_im, mask, weights});
   detail::check_outputs(kWho, {weights}, {}, {q_re, q_im, k_re, k_im, value_re, value_im, mask});
-  const Reader v_re{&v.re}, v_im{&v.im}, o_re{&out.re}, o_im{&out.im};
+  const Reader v_re{&v.re}, v_im{&v.im};
+  const Writer o_re{&out.re}, o_im{&out.im};
   for (Index b = 0; b < q.re.batch; ++b)
     for (Index h = 0; h < q.re.heads; ++h)
       for (Index i = 0; i < q.re.tokens; ++i) {
@@ -240,17 +241,15 @@ void complex_attention(const ComplexAttention& a, const ComplexHeads& q, const C
       }
 }
 
-void complex_attention_gradient(const ComplexAttention& a, const ComplexHeads& q,
-                                const ComplexHeads& k, const ComplexHeads& v,
-                                const ComplexHeads& d_out, const ComplexHeads& d_q,
+void complex_attention_gradient(const ComplexAttention& a, const ConstComplexHeads& q,
+                                const ConstComplexHeads& k, const ConstComplexHeads& v,
+                                const ConstComplexHeads& d_out, const ComplexHeads& d_q,
                                 const ComplexHeads& d_k, const ComplexHeads& d_v) {
   Rows rows(a, q, k, v);
-  for (const Heads* h : {&d_out.re, &d_out.im}) check_part(*h, q.re, q.re.tokens, v.re.dim);
+  for (const ConstHeads* h : {&d_out.re, &d_out.im}) check_part(*h, q.re, q.re.tokens, v.re.dim);
   for (const Heads* h : {&d_q.re, &d_q.im}) check_part(*h, q.re, q.re.tokens, q.re.dim);
   for (const Heads* h : {&d_k.re, &d_k.im}) check_part(*h, q.re, k.re.tokens, q.re.dim);
   for (const Heads* h : {&d_v.re, &d_v.im}) check_part(*h, q.re, k.re.tokens, v.re.dim);
-  for (const Heads* h : {&d_q.re, &d_q.im, &d_k.re, &d_k.im, &d_v.re, &d_v.im})
-    if (h->read_only) refuse(kWho, "gradients must be writable");
   // Rows of q and d_out are read before those of d_q are written, a head before its d_k and d_v.
   const detail::Operand up_re{"d_out re", of(d_out.re)}, up_im{"d_out im", of(d_out.im)},
       q_re{"q re", of(q.re)}, q_im{"q im", of(q.im)}, k_re{"k re", of(k.re)},
@@ -267,7 +266,7 @@ void complex_attention_gradient(const ComplexAttention& a, const ComplexHeads& q
                         {q_re, q_im, k_re, k_im, v_re, v_im, up_re, up_im},
                         {dq_re_at, dq_im_at, mask});
   HeadGradient g(q, k, v, d_out, rows.hermitian());
-  const Reader dq_re{&d_q.re}, dq_im{&d_q.im};
+  const Writer dq_re{&d_q.re}, dq_im{&d_q.im};
   for (Index b = 0; b < q.re.batch; ++b)
     for (Index h = 0; h < q.re.heads; ++h) {
       g.clear();

@@ -9,32 +9,36 @@ namespace {
 constexpr const char* kWho = "complex_linear";
 
 // [out, in] or [out], f64 or f32; empty reads 0.
-struct Matrix {
-  TensorView v;
+template <class Data>
+struct BasicMatrix {
+  BasicTensorView<Data> v;
   double get(Index i, Index j = 0) const {
     if (v.empty()) return 0;
     const Index at = i * v.stride[0] + (v.rank == 2 ? j * v.stride[1] : 0);
     return v.dtype == DType::f64 ? static_cast<const double*>(v.data)[at]
                                  : static_cast<const float*>(v.data)[at];
   }
-  void add(Index i, Index j, double x) const {
+  void add(Index i, Index j, double x) const requires(!std::is_const_v<Data>) {
     if (v.empty()) return;
     static_cast<double*>(v.data)[i * v.stride[0] + (v.rank == 2 ? j * v.stride[1] : 0)] += x;
   }
 };
 
-void check_matrix(const TensorView& v, Index out, Index in, bool wanted) {
+void check_matrix(const ConstTensorView& v, Index out, Index in, bool wanted) {
   const bool fits =
       v.rank == (in > 0 ? 2 : 1) && v.shape[0] == out && (in == 0 || v.shape[1] == in);
   if (v.empty() ? wanted : !fits || (v.dtype != DType::f64 && v.dtype != DType::f32))
     refuse(kWho, "weights must be [out, in] and biases [out] of f64 or f32, out", out);
 }
 
+using Matrix = BasicMatrix<const void>;
+using MatrixGradient = BasicMatrix<void>;
+
 struct LinearCall {
-  TokenView x_re, x_im, y_re, y_im;
+  ConstTokenView x_re, x_im, y_re, y_im;
   Matrix a, b, bias_re, bias_im;
 };
-LinearCall check_call(const ComplexMap& m, const ComplexParts& x, const ComplexParts& y) {
+LinearCall check_call(const ComplexMap& m, const ConstComplexParts& x, const ConstComplexParts& y) {
   LinearCall c{tokens_of(x.re, "x re"),
                tokens_of(x.im, "x im"),
                tokens_of(y.re, "y re"),
@@ -43,7 +47,7 @@ LinearCall check_call(const ComplexMap& m, const ComplexParts& x, const ComplexP
                {m.weight.im},
                {m.bias.re},
                {m.bias.im}};
-  for (const TokenView* t : {&c.x_im, &c.y_re, &c.y_im})
+  for (const ConstTokenView* t : {&c.x_im, &c.y_re, &c.y_im})
     if (t->batch != c.x_re.batch || t->tokens != c.x_re.tokens)
       refuse(kWho, "all parts must have the same tokens", t->tokens);
   if (c.x_re.width != c.x_im.width || c.y_re.width != c.y_im.width)
@@ -55,19 +59,20 @@ LinearCall check_call(const ComplexMap& m, const ComplexParts& x, const ComplexP
   return c;
 }
 
-void check_gradient(const TensorView& v, Index out, Index in) {
+void check_gradient(const ConstTensorView& v, Index out, Index in) {
   check_matrix(v, out, in, false);
-  if (!v.empty() && (v.dtype != DType::f64 || v.read_only))
-    refuse(kWho, "gradients of a map must be f64 and writable", dtype_name(v.dtype));
+  if (!v.empty() && v.dtype != DType::f64)
+    refuse(kWho, "gradients of a map must be f64", dtype_name(v.dtype));
 }
 
-detail::Memory of(const TensorView& v) {
+detail::Memory of(const ConstTensorView& v) {
   return detail::memory_of(v);
 }
 
 // A token of x is read before its gradient is written: d_x may be x. d_y is read for every channel.
-void check_gradient_memory(const ComplexMap& m, const ComplexParts& x, const ComplexParts& d_y,
-                           const ComplexParts& d_x, const ComplexMap& d_map) {
+void check_gradient_memory(const ComplexMap& m, const ConstComplexParts& x,
+                           const ConstComplexParts& d_y, const ComplexParts& d_x,
+                           const ComplexMapGradient& d_map) {
   const detail::Operand up[] = {{"d_y re", of(d_y.re)}, {"d_y im", of(d_y.im)}};
   const detail::Operand weight[] = {{"the weight", of(m.weight.re)},
                                     {"the weight", of(m.weight.im)}};
@@ -86,9 +91,8 @@ void check_gradient_memory(const ComplexMap& m, const ComplexParts& x, const Com
 
 }  // namespace
 
-void complex_linear(const ComplexMap& m, const ComplexParts& x, const ComplexParts& y) {
+void complex_linear(const ComplexMap& m, const ConstComplexParts& x, const ComplexParts& y) {
   const LinearCall c = check_call(m, x, y);
-  if (y.re.read_only || y.im.read_only) refuse(kWho, "y must be writable");
   // An output channel reads all channels of x: not in place either.
   detail::check_outputs(kWho, {{"y re", of(y.re)}, {"y im", of(y.im)}}, {},
                         {{"x re", of(x.re)},
@@ -97,6 +101,7 @@ void complex_linear(const ComplexMap& m, const ComplexParts& x, const ComplexPar
                          {"the weight", of(m.weight.im)},
                          {"the bias", of(m.bias.re)},
                          {"the bias", of(m.bias.im)}});
+  const TokenView y_re = tokens_of(y.re, "y re"), y_im = tokens_of(y.im, "y im");
   for (Index b = 0; b < c.x_re.batch; ++b)
     for (Index t = 0; t < c.x_re.tokens; ++t)
       for (Index i = 0; i < c.y_re.width; ++i) {
@@ -106,13 +111,14 @@ void complex_linear(const ComplexMap& m, const ComplexParts& x, const ComplexPar
           re += c.a.get(i, j) * u - c.b.get(i, j) * v;
           im += c.b.get(i, j) * u + c.a.get(i, j) * v;
         }
-        c.y_re.put(b, t, i, re);
-        c.y_im.put(b, t, i, im);
+        y_re.put(b, t, i, re);
+        y_im.put(b, t, i, im);
       }
 }
 
-void complex_linear_gradient(const ComplexMap& m, const ComplexParts& x, const ComplexParts& d_y,
-                             const ComplexParts& d_x, const ComplexMap& d_map) {
+void complex_linear_gradient(const ComplexMap& m, const ConstComplexParts& x,
+                             const ConstComplexParts& d_y, const ComplexParts& d_x,
+                             const ComplexMapGradient& d_map) {
   const LinearCall c = check_call(m, x, d_y);
   const Index out = c.y_re.width, in = c.x_re.width;
   check_gradient(d_map.weight.re, out, in);
@@ -122,12 +128,11 @@ void complex_linear_gradient(const ComplexMap& m, const ComplexParts& x, const C
   const bool want_x = !d_x.re.empty() || !d_x.im.empty();
   TokenView to_re, to_im;
   if (want_x) {
-    const LinearCall back = check_call(m, d_x, d_y);
-    if (d_x.re.read_only || d_x.im.read_only) refuse(kWho, "d_x must be writable");
-    to_re = back.x_re, to_im = back.x_im;
+    check_call(m, d_x, d_y);
+    to_re = tokens_of(d_x.re, "d_x re"), to_im = tokens_of(d_x.im, "d_x im");
   }
   check_gradient_memory(m, x, d_y, d_x, d_map);
-  const Matrix a{d_map.weight.re}, w{d_map.weight.im}, bias_re{d_map.bias.re},
+  const MatrixGradient a{d_map.weight.re}, w{d_map.weight.im}, bias_re{d_map.bias.re},
       bias_im{d_map.bias.im};
   for (Index b = 0; b < c.x_re.batch; ++b)
     for (Index t = 0; t < c.x_re.tokens; ++t) {

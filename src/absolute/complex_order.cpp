@@ -36,8 +36,9 @@ struct OrderCall {
   std::map<Index, std::vector<Index>> tokens_of_word;  // token = row * tokens + index
 };
 
-OrderCall check_call(const ComplexOrder& s, std::span<const TensorView> p, const TensorView& ids,
-                     const Positions& at_positions, const TokenView& re, const TokenView& im) {
+OrderCall check_call(const ComplexOrder& s, std::span<const ConstTensorView> p,
+                     const ConstTensorView& ids, const Positions& at_positions,
+                     const ConstTokenView& re, const ConstTokenView& im) {
   OrderCall c;
   c.parameters = s.parameters();
   check_parameter_count(kWho, c.parameters.size(), p.size());
@@ -45,7 +46,7 @@ OrderCall check_call(const ComplexOrder& s, std::span<const TensorView> p, const
   c.frequency = parameter_values(kWho, c.parameters[1], p[1]);
   if (p.size() > 2) c.phase = parameter_values(kWho, c.parameters[2], p[2]);
   c.ids = integer_rows(ids, kWho);
-  for (const TokenView* part : {&re, &im})
+  for (const ConstTokenView* part : {&re, &im})
     if (part->batch != c.ids.batch || part->tokens != c.ids.tokens || part->width != s.width)
       detail::refuse_shape(kWho,
                            "both parts must have the tokens of the ids and the width, " +
@@ -142,10 +143,10 @@ std::vector<double> complex_frequencies(const ComplexOrder& s, ComplexStart star
   return v;
 }
 
-void complex_embedding(const ComplexOrder& s, std::span<const TensorView> p, const TensorView& ids,
-                       const Positions& at_positions, const ComplexParts& y) {
+void complex_embedding(const ComplexOrder& s, std::span<const ConstTensorView> p,
+                       const ConstTensorView& ids, const Positions& at_positions,
+                       const ComplexParts& y) {
   const TokenView re = tokens_of(y.re, "re"), im = tokens_of(y.im, "im");
-  if (y.re.read_only || y.im.read_only) refuse(kWho, "both parts must be writable");
   const OrderCall c = check_call(s, p, ids, at_positions, re, im);
   for (const auto& [word, tokens] : c.tokens_of_word) {
     const Angles a = angles_of(s, c, word, tokens, at_positions);
@@ -160,18 +161,19 @@ void complex_embedding(const ComplexOrder& s, std::span<const TensorView> p, con
   }
 }
 
-void complex_embedding_gradient(const ComplexOrder& s, std::span<const TensorView> p,
-                                const TensorView& ids, const Positions& at_positions,
-                                const ComplexParts& d_y, std::span<const TensorView> d_parameters,
+void complex_embedding_gradient(const ComplexOrder& s, std::span<const ConstTensorView> p,
+                                const ConstTensorView& ids, const Positions& at_positions,
+                                const ConstComplexParts& d_y,
+                                std::span<const TensorView> d_parameters,
                                 const TensorView& d_position) {
-  const TokenView re = tokens_of(d_y.re, "d re"), im = tokens_of(d_y.im, "d im");
+  const ConstTokenView re = tokens_of(d_y.re, "d re"), im = tokens_of(d_y.im, "d im");
   const OrderCall c = check_call(s, p, ids, at_positions, re, im);
   check_gradients(kWho, c.parameters, d_parameters);
   if (!d_position.empty() &&
-      (d_position.dtype != DType::f64 || d_position.read_only || d_position.rank != 2 ||
+      (d_position.dtype != DType::f64 || d_position.rank != 2 ||
        d_position.shape[0] != at_positions.batch || d_position.shape[1] != at_positions.count))
     detail::refuse_shape(kWho,
-                         "gradient of positions must be writable [" +
+                         "gradient of positions must be [" +
                              std::to_string(at_positions.batch) + ", " +
                              std::to_string(at_positions.count) + "] of f64",
                          d_position);

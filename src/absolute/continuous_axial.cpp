@@ -25,7 +25,7 @@ std::vector<Parameter> ContinuousAxial::parameters() const {
   return all;
 }
 
-void ContinuousAxial::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void ContinuousAxial::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("continuous_axial", needed.size(), p.size());
   const auto value = [&](std::size_t i) {
@@ -50,7 +50,8 @@ void ContinuousAxial::lower(std::span<const TensorView> p, LoweredInput& out) co
   out.input_gain *= input_gain;
 }
 
-void ContinuousAxial::pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+void ContinuousAxial::pull_back(std::span<const ConstTensorView> p,
+                                std::span<const InputGradient> g,
                                 std::span<const TensorView> dp) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("continuous_axial", needed.size(), p.size());

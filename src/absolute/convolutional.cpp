@@ -27,7 +27,7 @@ double gelu_slope(double z) {
 struct ConvolutionCall {
   std::vector<Parameter> parameters;
   std::vector<double> g, v, weight, norm, bias;  // weight [out, in of a group, kernel]
-  TokenView x, y;
+  ConstTokenView x, y;
   Index per_group = 0;
 
   double& at(std::vector<double>& w, const Convolutional& s, Index out, Index in, Index k) const {
@@ -35,8 +35,8 @@ struct ConvolutionCall {
   }
 };
 
-ConvolutionCall check_call(const Convolutional& s, std::span<const TensorView> p,
-                           const TensorView& x, const TensorView& y) {
+ConvolutionCall check_call(const Convolutional& s, std::span<const ConstTensorView> p,
+                           const ConstTensorView& x, const ConstTensorView& y) {
   ConvolutionCall c;
   c.parameters = s.parameters();
   check_parameter_count(kWho, c.parameters.size(), p.size());
@@ -63,7 +63,7 @@ ConvolutionCall check_call(const Convolutional& s, std::span<const TensorView> p
   }
   c.x = tokens_of(x, "x");
   c.y = tokens_of(y, "y");
-  for (const TokenView* t : {&c.x, &c.y})
+  for (const ConstTokenView* t : {&c.x, &c.y})
     if (t->width != s.width || t->batch != c.x.batch || t->tokens != c.x.tokens)
       refuse(kWho, "x and y must have the same tokens and the width, width", t->width);
   return c;
@@ -99,32 +99,32 @@ void pull_norm(const Convolutional& s, const ConvolutionCall& c,
 
 }  // namespace
 
-void convolutional_positions(const Convolutional& s, std::span<const TensorView> p,
-                             const TensorView& x, const TensorView& y) {
+void convolutional_positions(const Convolutional& s, std::span<const ConstTensorView> p,
+                             const ConstTensorView& x, const TensorView& y) {
   ConvolutionCall c = check_call(s, p, x, y);
-  if (y.read_only) refuse(kWho, "y must be writable");
   // A token reads those around it: not in place either.
   detail::check_outputs(kWho, {{"y", detail::memory_of(y)}}, {}, {{"x", detail::memory_of(x)}});
+  const TokenView to = tokens_of(y, "y");
   for (Index b = 0; b < c.x.batch; ++b)
     for (Index t = 0; t < c.x.tokens; ++t)
       for (Index out = 0; out < s.width; ++out) {
         const double z = sum_at(s, c, b, t, out);
-        c.y.put(b, t, out, z * normal_distribution(z) + (s.add ? c.x.get(b, t, out) : 0));
+        to.put(b, t, out, z * normal_distribution(z) + (s.add ? c.x.get(b, t, out) : 0));
       }
 }
 
-void convolutional_gradient(const Convolutional& s, std::span<const TensorView> p,
-                            const TensorView& x, const TensorView& d_y, const TensorView& d_x,
-                            std::span<const TensorView> d_parameters) {
+void convolutional_gradient(const Convolutional& s, std::span<const ConstTensorView> p,
+                            const ConstTensorView& x, const ConstTensorView& d_y,
+                            const TensorView& d_x, std::span<const TensorView> d_parameters) {
   ConvolutionCall c = check_call(s, p, x, d_y);
   check_gradients(kWho, c.parameters, d_parameters);
   const TokenView to = d_x.empty() ? TokenView{} : tokens_of(d_x, "d_x");
   if (!d_x.empty()) {
-    if (d_x.read_only || to.batch != c.x.batch || to.tokens != c.x.tokens || to.width != s.width)
-      detail::refuse_shape(kWho,
-                           "d_x must be writable and have the shape of x, " +
-                               detail::sizes_text({c.x.batch, c.x.tokens, s.width}),
-                           d_x);
+    if (to.batch != c.x.batch || to.tokens != c.x.tokens || to.width != s.width)
+      detail::refuse_shape(
+          kWho,
+          "d_x must have the shape of x, " + detail::sizes_text({c.x.batch, c.x.tokens, s.width}),
+          d_x);
     detail::check_no_self_overlap(kWho, {"d_x", detail::memory_of(d_x)});
   }
   std::vector<double> d_weight(c.weight.size(), 0), d_bias(c.bias.size(), 0);

@@ -17,7 +17,7 @@ std::vector<Parameter> Coordinates::parameters() const {
   return {};
 }
 
-void Coordinates::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void Coordinates::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   parameters();
   check_parameter_count("coordinates", 0, p.size());
   std::vector<double> map(static_cast<std::size_t>((axes + 1) * axes), 0.0);
@@ -45,7 +45,7 @@ void Coordinates::lower(std::span<const TensorView> p, LoweredInput& out) const 
   out.input_gain *= input_gain;
 }
 
-void Coordinates::pull_back(std::span<const TensorView> p, std::span<const InputGradient>,
+void Coordinates::pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient>,
                             std::span<const TensorView> dp) const {
   check_parameter_count("coordinates", 0, p.size());
   check_parameter_count("coordinates", 0, dp.size());

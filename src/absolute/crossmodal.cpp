@@ -28,7 +28,7 @@ std::vector<Parameter> CrossModal::parameters() const {
   return {{"modality", {modalities, width}, {InitialKind::normal, 0, init}, {}}};
 }
 
-void CrossModal::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void CrossModal::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("crossmodal", 1, p.size());
   InputTerm t;
@@ -39,7 +39,7 @@ void CrossModal::lower(std::span<const TensorView> p, LoweredInput& out) const {
   out.input_gain *= input_gain;
 }
 
-void CrossModal::pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+void CrossModal::pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient> g,
                            std::span<const TensorView> dp) const {
   check_parameter_count("crossmodal", 1, p.size());
   check_parameter_count("crossmodal", 1, dp.size());

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kWho = "apply_input";
 
-double number_at(const TensorView& v, Index i, Index j) {
+double number_at(const ConstTensorView& v, Index i, Index j) {
   return static_cast<const double*>(v.data)[i * v.stride[0] + j * v.stride[1]];
 }
 double& slot(const TensorView& v, Index i, Index j) {
@@ -57,7 +57,7 @@ double slope(Activation a, double x) {
   }
 }
 
-detail::ConstMatrix matrix(const TensorView& v) {
+detail::ConstMatrix matrix(const ConstTensorView& v) {
   return {static_cast<const double*>(v.data), v.shape[0], v.shape[1], v.stride[0], v.stride[1]};
 }
 
@@ -71,11 +71,11 @@ std::vector<double> product(const DenseLayer& l, const std::vector<double>& x) {
   return z;
 }
 
-void check_like(const TensorView& v, const TensorView& of) {
+void check_like(const ConstTensorView& v, const ConstTensorView& of) {
   if (v.empty()) return;
-  if (v.dtype != DType::f64 || v.read_only || v.rank != 2 || of.empty() ||
-      v.shape[0] != of.shape[0] || v.shape[1] != of.shape[1])
-    detail::refuse_shape(kWho, "gradients of layers must be f64, writable and of their shapes", v);
+  if (v.dtype != DType::f64 || v.rank != 2 || of.empty() || v.shape[0] != of.shape[0] ||
+      v.shape[1] != of.shape[1])
+    detail::refuse_shape(kWho, "gradients of layers must be f64 and of their shapes", v);
 }
 
 }  // namespace

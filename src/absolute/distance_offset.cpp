@@ -15,7 +15,9 @@ namespace {
 
 constexpr const char* kWho = "distance_offset";
 
-TokenView rows_of(const TensorView& v, Index rows, Index width, const char* what) {
+template <class Data>
+BasicTokenView<Data> rows_of(const BasicTensorView<Data>& v, Index rows, Index width,
+                             const char* what) {
   const std::string who(what);
   if (v.dtype != DType::f64 && v.dtype != DType::f32)
     refuse(kWho, who + " must be f64 or f32", dtype_name(v.dtype));
@@ -60,14 +62,13 @@ void for_tokens(const DistanceOffset& d, std::span<const Index> cu, F&& f) {
 
 }  // namespace
 
-void add_distance_offset(const DistanceOffset& d, const TensorView& table, const TensorView& x,
-                         std::span<const Index> cu, const TensorView& y) {
+void add_distance_offset(const DistanceOffset& d, const ConstTensorView& table,
+                         const ConstTensorView& x, std::span<const Index> cu, const TensorView& y) {
   check_call(d, cu);
   const Index rows = 2 * d.window + 1;
-  const TokenView e = rows_of(table, rows, d.width, "the table");
+  const ConstTokenView e = rows_of(table, rows, d.width, "the table");
   const TokenView to = rows_of(y, cu.back(), e.width, "y");
-  if (y.read_only) refuse(kWho, "y must be writable");
-  const TokenView from = x.empty() ? TokenView{} : rows_of(x, cu.back(), e.width, "x");
+  const ConstTokenView from = x.empty() ? ConstTokenView{} : rows_of(x, cu.back(), e.width, "x");
   detail::check_outputs(kWho, {{"y", detail::memory_of(y)}}, {{"x", detail::memory_of(x)}},
                         {{"the table", detail::memory_of(table)}});
   // sum[r] = E[0] + ... + E[r - 1], a column at a time.
@@ -86,13 +87,12 @@ void add_distance_offset(const DistanceOffset& d, const TensorView& table, const
   }
 }
 
-void distance_offset_gradient(const DistanceOffset& d, const TensorView& d_y,
+void distance_offset_gradient(const DistanceOffset& d, const ConstTensorView& d_y,
                               std::span<const Index> cu, const TensorView& d_table) {
   check_call(d, cu);
   const Index rows = 2 * d.window + 1;
   const TokenView to = rows_of(d_table, rows, d.width, "the table's gradient");
-  if (d_table.read_only) refuse(kWho, "the table's gradient must be writable");
-  const TokenView from = rows_of(d_y, cu.back(), to.width, "d_y");
+  const ConstTokenView from = rows_of(d_y, cu.back(), to.width, "d_y");
   detail::check_outputs(kWho, {{"the table's gradient", detail::memory_of(d_table)}}, {},
                         {{"d_y", detail::memory_of(d_y)}});
   // step[r] is what row r has more than row r - 1: each token adds to a run of rows.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kWho = "embed";
 
-std::vector<double> vector_of(const TensorView& v, DType dtype, Index width, const char* what,
+std::vector<double> vector_of(const ConstTensorView& v, DType dtype, Index width, const char* what,
                               double missing) {
   if (v.empty()) return std::vector<double>(static_cast<std::size_t>(width), missing);
   if (v.dtype != dtype || v.rank != 1 || v.shape[0] != width || v.device != Device::cpu)
@@ -32,7 +32,7 @@ std::vector<double> vector_of(const TensorView& v, DType dtype, Index width, con
   return out;
 }
 
-Index id_at(const TensorView& ids, Index b, Index t) {
+Index id_at(const ConstTensorView& ids, Index b, Index t) {
   const Index at = ids.rank == 1 ? t * ids.stride[0] : b * ids.stride[0] + t * ids.stride[1];
   return integer_element(ids.data, ids.dtype, at);
 }
@@ -45,7 +45,7 @@ std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
                              "] of the dtype of y, " + std::string(dtype_name(c.dtype)) +
                              ", channels together",
                          p.table);
-  const TensorView& i = p.ids;
+  const ConstTensorView& i = p.ids;
   if (i.dtype != DType::i64 && i.dtype != DType::i32)
     refuse(kWho, "ids must be i64 or i32", dtype_name(i.dtype));
   if (i.device != Device::cpu) refuse(kWho, "ids must be in the CPU's memory");
@@ -77,8 +77,12 @@ std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
 
 }  // namespace
 
-EmbedTokens embed_tokens(const TensorView& v, Index batch, Index tokens, Index width,
-                         const char* what) {
+namespace {
+
+template <class Data>
+auto token_bytes(const BasicTensorView<Data>& v, Index batch, Index tokens, Index width,
+                 const char* what) {
+  using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
   const std::string who(what);
   if (v.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
@@ -91,12 +95,24 @@ EmbedTokens embed_tokens(const TensorView& v, Index batch, Index tokens, Index w
                              detail::sizes_text({batch, tokens, width}) + ", channels together",
                          v);
   const Index size = size_of(v.dtype);
-  return {static_cast<std::byte*>(v.data), v.rank == 3 && v.shape[0] != 1 ? v.stride[0] * size : 0,
-          v.stride[last - 1] * size};
+  return BasicEmbedTokens<Byte>{static_cast<Byte*>(v.data),
+                                v.rank == 3 && v.shape[0] != 1 ? v.stride[0] * size : 0,
+                                v.stride[last - 1] * size};
+}
+
+}  // namespace
+
+EmbedTokens embed_tokens(const TensorView& v, Index batch, Index tokens, Index width,
+                         const char* what) {
+  return token_bytes(v, batch, tokens, width, what);
+}
+ConstEmbedTokens embed_tokens(const ConstTensorView& v, Index batch, Index tokens, Index width,
+                              const char* what) {
+  return token_bytes(v, batch, tokens, width, what);
 }
 
 EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
-                      const TensorView& y, const std::string& what) {
+                      const ConstTensorView& y, const std::string& what) {
   if (parts.empty()) refuse(kWho, "there must be a part");
   if (!is_float(y.dtype))
     refuse(kWho, what + " must be f64, f32, f16 or bf16", dtype_name(y.dtype));
@@ -142,7 +158,7 @@ void EmbedCall::rows_of(Index token, const void** rows) const noexcept {
       rows[n] = given[n].at(token / tokens, token % tokens);
       continue;
     }
-    const TensorView& t = parts[n].table;
+    const ConstTensorView& t = parts[n].table;
     rows[n] = static_cast<const std::byte*>(t.data) +
               row[n][static_cast<std::size_t>(token)] * t.stride[0] * size_of(dtype);
   }
@@ -158,22 +174,40 @@ void EmbedCall::sum(const WeightedSumKernels& k, Index token, double* out,
 
 namespace {
 
-// Tokens [begin, end). sum: width + kRowPadding; rows: part_count().
-void embed_tokens_of(const detail::EmbedCall& c, Isa isa, Index begin, Index end, double* sum,
-                     const void** rows) noexcept {
+// Rows of words lie where no prefetcher of the machine guesses them.
+void prefetch_rows(const detail::EmbedCall& c, Index token, const void** rows) noexcept {
+  constexpr Index kLine = 64;
+  c.rows_of(token, rows);
+  const Index bytes = c.width * size_of(c.dtype);
+  for (Index n = 0; n < c.part_count(); ++n)
+    for (Index at = 0; at < bytes; at += kLine)
+      __builtin_prefetch(static_cast<const std::byte*>(rows[n]) + at);
+}
+
+// Tokens [begin, end). sum: width + kRowPadding; rows: twice part_count().
+void embed_tokens_of(const detail::EmbedCall& c, const detail::EmbedTokens& out, Isa isa,
+                     Index begin, Index end, double* sum, const void** rows) noexcept {
   const detail::NormKernels& norm = detail::norm_kernels(isa);
   const detail::RowKernels& narrow = detail::row_kernels(isa);
   const detail::WeightedSumKernels& kernels = detail::weighted_sum_kernels(isa);
+  const bool direct = !c.has_norm() && size_of(c.dtype) > 2;
+  const auto add = !direct                 ? kernels.into_f64(c.dtype)
+                   : c.dtype == DType::f64 ? kernels.f64_f64
+                                           : kernels.f32_f32;
+  const void** next = rows + c.part_count();
+  c.rows_of(begin, rows);
   for (Index i = begin; i < end; ++i) {
-    std::byte* y = c.y.at(i / c.tokens, i % c.tokens);
-    if (!c.has_norm() && size_of(c.dtype) > 2) {
-      c.rows_of(i, rows);
-      (c.dtype == DType::f64 ? kernels.f64_f64
-                             : kernels.f32_f32)({rows, c.scale.data(), c.part_count(), c.width, y});
+    if (i + 1 < end) prefetch_rows(c, i + 1, next);
+    std::byte* y = out.at(i / c.tokens, i % c.tokens);
+    add({rows, c.scale.data(), c.part_count(), c.width, direct ? y : static_cast<void*>(sum)});
+    std::swap(rows, next);
+    if (direct) continue;
+    const double *gamma = c.gamma.data(), *beta = c.beta.data();
+    if (c.has_norm() && c.dtype == DType::f32) {
+      norm.forward_f32(sum, c.width, c.epsilon, gamma, beta, reinterpret_cast<float*>(y));
       continue;
     }
-    c.sum(kernels, i, sum, rows);
-    if (c.has_norm()) norm.forward(sum, c.width, c.epsilon, c.gamma.data(), c.beta.data());
+    if (c.has_norm()) norm.forward(sum, c.width, c.epsilon, gamma, beta, sum);
     detail::narrow_row(narrow, sum, c.dtype, c.width, y);
   }
 }
@@ -182,7 +216,6 @@ void embed_tokens_of(const detail::EmbedCall& c, Isa isa, Index begin, Index end
 
 void embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
            const TensorView& y, const Executor& executor) {
-  if (y.read_only) refuse("embed", "y must be writable");
   const detail::EmbedCall call = detail::check_embed(parts, norm, y, "y");
   if (call.count() == 0) return;
   // Ids, gamma and beta were read already; given rows of a token are read before it is written.
@@ -195,13 +228,14 @@ void embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& nor
   const Isa isa = active_isa();
   const Index most = call.count() * call.width / detail::kValuesPerTask;
   const auto tasks = static_cast<std::size_t>(detail::task_count(executor, call.count(), most));
+  const detail::EmbedTokens to = detail::embed_tokens(y, call.batch, call.tokens, call.width, "y");
   const Index pitch = call.width + detail::kRowPadding;
   std::vector<double> sum(tasks * static_cast<std::size_t>(pitch));
-  std::vector<const void*> rows(tasks * call.scale.size());
+  std::vector<const void*> rows(2 * tasks * call.scale.size());
   detail::parallel_for(executor, call.count(), most,
                        [&](Index begin, Index end, Index task) noexcept {
-                         embed_tokens_of(call, isa, begin, end, sum.data() + task * pitch,
-                                         rows.data() + task * call.part_count());
+                         embed_tokens_of(call, to, isa, begin, end, sum.data() + task * pitch,
+                                         rows.data() + 2 * task * call.part_count());
                        });
 }
 

@@ -26,23 +26,26 @@ inline void narrow_row(const RowKernels& k, const double* v, DType t, Index n, v
 }
 
 // Memory, or a tensor of no elements, which needs none.
-inline bool is_given(const TensorView& v) {
+inline bool is_given(const ConstTensorView& v) {
   return !v.empty() || (v.rank > 0 && v.count() == 0);
 }
 
 // [b, t, width] as tokens; batch stride 0 where one row serves all.
-struct EmbedTokens {
-  std::byte* data = nullptr;
+template <class Byte>
+struct BasicEmbedTokens {
+  Byte* data = nullptr;
   Index batch_bytes = 0, token_bytes = 0;
-  std::byte* at(Index b, Index t) const { return data + b * batch_bytes + t * token_bytes; }
+  Byte* at(Index b, Index t) const { return data + b * batch_bytes + t * token_bytes; }
 };
+using EmbedTokens = BasicEmbedTokens<std::byte>;
+using ConstEmbedTokens = BasicEmbedTokens<const std::byte>;
 
 struct EmbedCall {
   DType dtype = DType::f32;
   Index batch = 1, tokens = 0, width = 0;
-  EmbedTokens y;
+  ConstEmbedTokens y;
   std::vector<std::vector<Index>> row;  // a part each: [batch x tokens]; empty: given rows
-  std::vector<EmbedTokens> given;       // of parts with rows
+  std::vector<ConstEmbedTokens> given;  // of parts with rows
   std::vector<double> scale;
   std::vector<double> gamma, beta;  // empty: no norm
   double epsilon = 0;
@@ -57,11 +60,12 @@ struct EmbedCall {
   void rows_of(Index token, const void** rows) const noexcept;
 };
 
-// Throws [embed]. `y`: what is written, or the gradient that comes in (read only); `what` errors
-// call it.
+// Throws [embed]. `y`: what is written, or the gradient that comes in; `what` errors call it.
 EmbedCall check_embed(std::span<const EmbedPart>, const std::optional<EmbedNorm>&,
-                      const TensorView& y, const std::string& what);
+                      const ConstTensorView& y, const std::string& what);
 EmbedTokens embed_tokens(const TensorView&, Index batch, Index tokens, Index width,
                          const char* what);
+ConstEmbedTokens embed_tokens(const ConstTensorView&, Index batch, Index tokens, Index width,
+                              const char* what);
 
 }  // namespace posenc::v0::detail

@@ -19,10 +19,10 @@ using detail::EmbedCall;
 constexpr const char* kWho = "embed";
 constexpr Index kBlock = 64;  // tokens of a partial sum of gamma and beta, whatever the threads
 
-void check_gradient(const TensorView& g, const char* what) {
+void check_gradient(const ConstTensorView& g, const char* what) {
   if (g.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
-  if ((g.dtype != DType::f64 && g.dtype != DType::f32) || g.read_only)
-    refuse(kWho, std::string(what) + " must be f64 or f32 and writable", dtype_name(g.dtype));
+  if (g.dtype != DType::f64 && g.dtype != DType::f32)
+    refuse(kWho, std::string(what) + " must be f64 or f32", dtype_name(g.dtype));
   detail::check_no_self_overlap(kWho, {what, detail::memory_of(g)});  // threads add to its rows
 }
 
@@ -45,7 +45,7 @@ void add_row(const TensorView& to, Index at, Index stride, const double* v, Inde
 }
 
 // d s of every token: [count, width] in double behind a norm or for 16-bit dtypes, else d_y itself;
-// and the sums of gamma and beta, a partial sum a block of tokens.
+// and the sums of gamma and beta, a partial sum a block of tokens, where they are wanted.
 struct Back {
   std::unique_ptr<double[]> d;      // not cleared: it is large
   std::vector<double> gamma, beta;  // [blocks, width]
@@ -69,8 +69,10 @@ void back_block(const EmbedCall& c, Isa isa, Index block, Index begin, Index end
     k.into_f64(c.dtype)({&up, &one, 1, c.width, d});
     if (!c.has_norm()) continue;
     c.sum(k, i, s, rows);
-    norm.backward(s, c.width, c.epsilon, c.gamma.data(), d, back.gamma.data() + block * c.width,
-                  back.beta.data() + block * c.width);
+    const bool sums = !back.gamma.empty();
+    norm.backward(s, c.width, c.epsilon, c.gamma.data(), d,
+                  sums ? back.gamma.data() + block * c.width : nullptr,
+                  sums ? back.beta.data() + block * c.width : nullptr);
   }
 }
 
@@ -179,7 +181,7 @@ void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const Emb
     const TensorView& d = g.parts[n];
     if (d.empty()) continue;
     check_gradient(d, "a gradient");
-    const TensorView& of = detail::is_given(parts[n].rows) ? parts[n].rows : parts[n].table;
+    const ConstTensorView& of = detail::is_given(parts[n].rows) ? parts[n].rows : parts[n].table;
     bool same = d.rank == of.rank;
     for (std::int32_t i = 0; same && i < d.rank; ++i)
       same = d.shape[static_cast<std::size_t>(i)] == of.shape[static_cast<std::size_t>(i)];
@@ -199,7 +201,7 @@ void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const Emb
 }  // namespace
 
 void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
-                    const TensorView& d_y, const EmbedGradients& g, const Executor& executor) {
+                    const ConstTensorView& d_y, const EmbedGradients& g, const Executor& executor) {
   const EmbedCall c = detail::check_embed(parts, norm, d_y, "d_y");
   check_parts(c, parts, g);
   if (c.count() == 0) return;
@@ -211,7 +213,7 @@ void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedN
   if (c.has_norm() || size_of(c.dtype) == 2)
     back.d =
         std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(c.count() * c.width));
-  if (c.has_norm()) {
+  if (c.has_norm() && !(g.gamma.empty() && g.beta.empty())) {
     back.gamma.resize(static_cast<std::size_t>(blocks * c.width));
     back.beta.resize(back.gamma.size());
   }

@@ -62,18 +62,23 @@ RowMap transposed(const AxisTaps& t) {
   return m;
 }
 
-struct Side {
-  std::byte* data = nullptr;  // of the first row of the grid
+template <class Byte>
+struct BasicSide {
+  Byte* data = nullptr;  // of the first row of the grid
   bool is_double = true;
   Index stride = 0, width = 1;  // elements a row of the table; columns of the grid
   Index step() const {          // bytes
     return stride * (is_double ? Index{sizeof(double)} : Index{sizeof(float)});
   }
-  std::byte* at(Index row) const { return data + row * step(); }
+  Byte* at(Index row) const { return data + row * step(); }
 };
 
+using Side = BasicSide<std::byte>;
+using ConstSide = BasicSide<const std::byte>;
+
 struct Resizing {
-  Side in, out;
+  ConstSide in;
+  Side out;
   RowMap y, x;
   Index channels = 0;
   void (*first)(const detail::WeightedSum&) = nullptr;   // in -> buffer, or in -> out of one column
@@ -150,7 +155,7 @@ void check_layout(const TableShape& l, const Extension& e) {
     refuse(kWho, std::string(enum_text(e.how)) + " is for one axis: width must be 1", l.width);
 }
 
-void check_table(const TensorView& t, const TableShape& l, Index channels, const char* what) {
+void check_table(const ConstTensorView& t, const TableShape& l, Index channels, const char* what) {
   const std::string who(what);
   if (!is_float(t.dtype)) refuse(kWho, who + " must be f64, f32, f16 or bf16", dtype_name(t.dtype));
   if (t.device != Device::cpu) refuse(kWho, who + " must be in the CPU's memory");
@@ -164,7 +169,7 @@ void check_table(const TensorView& t, const TableShape& l, Index channels, const
     refuse(kWho, who + " must have its channels together, stride", t.stride[1]);
 }
 
-std::vector<double> widened(const TensorView& t) {
+std::vector<double> widened(const ConstTensorView& t) {
   std::vector<double> v(static_cast<std::size_t>(t.shape[0] * t.shape[1]));
   for (Index r = 0; r < t.shape[0]; ++r)
     for (Index c = 0; c < t.shape[1]; ++c)
@@ -179,13 +184,15 @@ void narrow(const std::vector<double>& v, const TensorView& t) {
                           v[static_cast<std::size_t>(r * t.shape[1] + c)]);
 }
 
-Side side(const TensorView& t, const TableShape& l) {
-  Side s{static_cast<std::byte*>(t.data), t.dtype == DType::f64, t.stride[0], l.width};
+template <class Data>
+auto side(const BasicTensorView<Data>& t, const TableShape& l) {
+  using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
+  BasicSide<Byte> s{static_cast<Byte*>(t.data), t.dtype == DType::f64, t.stride[0], l.width};
   s.data = s.at(l.prefix);
   return s;
 }
 
-void copy_rows(const TensorView& from, Index first, const TensorView& to, Index to_first,
+void copy_rows(const ConstTensorView& from, Index first, const TensorView& to, Index to_first,
                Index count) {
   const Index size = size_of(from.dtype);
   for (Index r = 0; r < count; ++r)
@@ -199,8 +206,9 @@ bool unchanged(const TableShape& a, const TableShape& b, const Extension& e) {
 }
 
 // From `in` of layout a to `out` of layout b; the taps are those of small -> large either way.
-void resize(const TensorView& in, const TableShape& a, const TensorView& out, const TableShape& b,
-            const AxisTaps& y, const AxisTaps& x, bool gradient, const Executor& executor) {
+void resize(const ConstTensorView& in, const TableShape& a, const TensorView& out,
+            const TableShape& b, const AxisTaps& y, const AxisTaps& x, bool gradient,
+            const Executor& executor) {
   if (size_of(in.dtype) == 2) {
     std::vector<double> wide = widened(in),
                         result(static_cast<std::size_t>(out.shape[0] * out.shape[1]));
@@ -215,8 +223,9 @@ void resize(const TensorView& in, const TableShape& a, const TensorView& out, co
   copy_rows(in, a.rows() - a.suffix, out, b.rows() - b.suffix, a.suffix);
 }
 
-void check_call(const TensorView& table, const TableShape& from, const TensorView& out,
-                const TableShape& to, const Extension& e, const TensorView& written) {
+// `forward`: out is written, or else the table.
+void check_call(const ConstTensorView& table, const TableShape& from, const ConstTensorView& out,
+                const TableShape& to, const Extension& e, bool forward) {
   check_layout(from, e);
   check_layout(to, e);
   check_table(table, from, 0, "the table");
@@ -224,12 +233,10 @@ void check_call(const TensorView& table, const TableShape& from, const TensorVie
   if (table.dtype != out.dtype)
     refuse(kWho, "both tables must be of one dtype, " + std::string(dtype_name(table.dtype)),
            dtype_name(out.dtype));
-  if (written.read_only) refuse(kWho, "the result must be writable");
   if (from.prefix != to.prefix || from.suffix != to.suffix)
     refuse(kWho, "prefix and suffix are kept: both layouts must have the same, rows",
            to.prefix + to.suffix);
-  const bool forward = &written == &out;
-  detail::check_outputs(kWho, {{"the result", detail::memory_of(written)}}, {},
+  detail::check_outputs(kWho, {{"the result", detail::memory_of(forward ? out : table)}}, {},
                         {{forward ? "the table" : "the gradient that comes in",
                           detail::memory_of(forward ? table : out)}});
 }
@@ -269,27 +276,27 @@ Index merged(const VisionGrid& g, Index merge, Index i) {
 
 }  // namespace
 
-void extend_table(const TensorView& table, const TableShape& from, const TensorView& out,
+void extend_table(const ConstTensorView& table, const TableShape& from, const TensorView& out,
                   const TableShape& to, const Extension& e, const Executor& executor) {
-  check_call(table, from, out, to, e, out);
+  check_call(table, from, out, to, e, true);
   const AxisTaps y = y_taps(from, to, e), x = x_taps(from, to, e);
   if (unchanged(from, to, e)) return copy_rows(table, 0, out, 0, from.rows());
   resize(table, from, out, to, y, x, false, executor);
 }
 
-void extend_gradient(const TensorView& d_out, const TableShape& to, const TensorView& d_table,
+void extend_gradient(const ConstTensorView& d_out, const TableShape& to, const TensorView& d_table,
                      const TableShape& from, const Extension& e, const Executor& executor) {
-  check_call(d_table, from, d_out, to, e, d_table);
+  check_call(d_table, from, d_out, to, e, false);
   const AxisTaps y = y_taps(from, to, e), x = x_taps(from, to, e);
   if (unchanged(from, to, e)) return copy_rows(d_out, 0, d_table, 0, from.rows());
   resize(d_out, to, d_table, from, y, x, true, executor);
 }
 
-void extend_packed(const TensorView& table, const TableShape& from,
+void extend_packed(const ConstTensorView& table, const TableShape& from,
                    std::span<const VisionGrid> images, Index merge, const TensorView& out,
                    const Extension& e, const Executor& executor) {
   const Index rows = packed_rows(images, merge);
-  check_call(table, from, out, {rows, 1, 0, 0}, kGrid, out);
+  check_call(table, from, out, {rows, 1, 0, 0}, kGrid, true);
   if (from.prefix != 0 || from.suffix != 0) refuse(kWho, "packed images have no prefix or suffix");
   Index at = 0;
   for (const VisionGrid& g : images) {
@@ -304,11 +311,11 @@ void extend_packed(const TensorView& table, const TableShape& from,
   }
 }
 
-void extend_packed_gradient(const TensorView& d_out, std::span<const VisionGrid> images,
+void extend_packed_gradient(const ConstTensorView& d_out, std::span<const VisionGrid> images,
                             Index merge, const TensorView& d_table, const TableShape& from,
                             const Extension& e, const Executor& executor) {
   const Index rows = packed_rows(images, merge);
-  check_call(d_table, from, d_out, {rows, 1, 0, 0}, kGrid, d_table);
+  check_call(d_table, from, d_out, {rows, 1, 0, 0}, kGrid, false);
   if (from.prefix != 0 || from.suffix != 0) refuse(kWho, "packed images have no prefix or suffix");
   const Index c = d_table.shape[1];
   std::vector<double> sum(static_cast<std::size_t>(from.rows() * c)), one(sum.size());

@@ -17,7 +17,7 @@ std::vector<Parameter> FourierFeatures::parameters() const {
   return {{"weight", {axes, bands}, {InitialKind::normal, 0, init}, {}}};
 }
 
-void FourierFeatures::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void FourierFeatures::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("fourier_features", needed.size(), p.size());
   InputTerm t;
@@ -47,7 +47,8 @@ void FourierFeatures::lower(std::span<const TensorView> p, LoweredInput& out) co
   out.input_gain *= input_gain;
 }
 
-void FourierFeatures::pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+void FourierFeatures::pull_back(std::span<const ConstTensorView> p,
+                                std::span<const InputGradient> g,
                                 std::span<const TensorView> dp) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("fourier_features", needed.size(), p.size());

@@ -23,7 +23,7 @@ std::vector<Parameter> Hierarchy::parameters() const {
   return list;
 }
 
-void Hierarchy::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void Hierarchy::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("hierarchy", needed.size(), p.size());
   Index at = first;
@@ -47,7 +47,7 @@ void Hierarchy::lower(std::span<const TensorView> p, LoweredInput& out) const {
   out.input_gain *= input_gain;
 }
 
-void Hierarchy::pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+void Hierarchy::pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient> g,
                           std::span<const TensorView> dp) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("hierarchy", needed.size(), p.size());

@@ -23,7 +23,7 @@ std::vector<Parameter> LearnableFourier::parameters() const {
           {"bias2", {out}, uniform(hidden), {}}};
 }
 
-void LearnableFourier::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void LearnableFourier::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("learnable_fourier", needed.size(), p.size());
   std::vector<std::vector<double>> v;
@@ -46,13 +46,14 @@ void LearnableFourier::lower(std::span<const TensorView> p, LoweredInput& out) c
   out.input_gain *= input_gain;
 }
 
-void LearnableFourier::pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+void LearnableFourier::pull_back(std::span<const ConstTensorView> p,
+                                 std::span<const InputGradient> g,
                                  std::span<const TensorView> dp) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("learnable_fourier", needed.size(), p.size());
   const Index half = features / 2;
   std::vector<std::vector<double>> d(needed.size());
-  const auto values = [](const TensorView& v, Index rows, Index columns) {
+  const auto values = [](const ConstTensorView& v, Index rows, Index columns) {
     return gradient_values("learnable_fourier", v, {rows, columns});
   };
   for (Index i = 0; i < groups; ++i) {

@@ -23,7 +23,7 @@ std::vector<double> Learned::start(const Draws& draws) const {
   return v;
 }
 
-void Learned::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void Learned::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   check_parameter_count("learned", 1, p.size());
   std::vector<double> values = parameter_values("learned", parameters()[0], p[0]);
   if (l2norm)
@@ -46,7 +46,7 @@ void Learned::lower(std::span<const TensorView> p, LoweredInput& out) const {
   out.input_gain *= input_gain;
 }
 
-void Learned::pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+void Learned::pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient> g,
                         std::span<const TensorView> dp) const {
   check_parameter_count("learned", 1, p.size());
   check_parameter_count("learned", 1, dp.size());

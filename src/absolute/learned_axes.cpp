@@ -22,7 +22,7 @@ std::vector<Parameter> LearnedAxes::parameters() const {
   return list;
 }
 
-void LearnedAxes::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void LearnedAxes::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("learned_axes", needed.size(), p.size());
   Index at = first;
@@ -46,7 +46,7 @@ void LearnedAxes::lower(std::span<const TensorView> p, LoweredInput& out) const 
   out.input_gain *= input_gain;
 }
 
-void LearnedAxes::pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+void LearnedAxes::pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient> g,
                             std::span<const TensorView> dp) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("learned_axes", needed.size(), p.size());

@@ -12,12 +12,12 @@ const Spectrum* LoweredInput::spectrum(Spectrum s) {
   return &spectra.back();
 }
 
-TensorView LoweredInput::table(std::vector<double> v, Index rows, Index width) {
+ConstTensorView LoweredInput::table(std::vector<double> v, Index rows, Index width) {
   if (rows < 0 || width < 1 || rows * width != static_cast<Index>(v.size()))
     refuse("lowered", "a table must fill its shape, size", static_cast<Index>(v.size()));
   values.push_back(std::move(v));
   const Index shape[] = {rows, width};
-  return tensor(static_cast<void*>(values.back().data()), DType::f64, shape);
+  return tensor(static_cast<const void*>(values.back().data()), DType::f64, shape);
 }
 
 DenseLayer LoweredInput::dense(std::vector<double> weight, std::vector<double> bias, Index out,
@@ -39,7 +39,7 @@ OwnedInputGradients zero_gradients(const LoweredInput& lowered, const Positions&
     all.values.emplace_back(static_cast<std::size_t>(std::max<Index>(n, 1)), 0.0);
     return tensor(all.values.back().data(), shape);
   };
-  const auto like = [&](const TensorView& v) {
+  const auto like = [&](const ConstTensorView& v) {
     return v.empty() ? TensorView{} : zeros({v.shape[0], v.shape[1]});
   };
   for (const InputTerm& t : lowered.terms) {

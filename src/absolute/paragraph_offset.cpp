@@ -18,7 +18,7 @@ std::vector<Parameter> ParagraphOffset::parameters() const {
   return {};
 }
 
-void ParagraphOffset::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void ParagraphOffset::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("paragraph_offset", needed.size(), p.size());
   InputTerm t;
@@ -49,7 +49,8 @@ void ParagraphOffset::lower(std::span<const TensorView> p, LoweredInput& out) co
   out.input_gain *= input_gain;
 }
 
-void ParagraphOffset::pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+void ParagraphOffset::pull_back(std::span<const ConstTensorView> p,
+                                std::span<const InputGradient> g,
                                 std::span<const TensorView> dp) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("paragraph_offset", needed.size(), p.size());

@@ -40,7 +40,7 @@ void check_term(const InputTerm& t) {
     if (width < sine_channels(t.layout, t.phase->pairs()) - 1)
       refuse(kWho, "width must hold the channels of the phase but for one", width);
   }
-  for (const TensorView* v : {&t.table, &t.affine})
+  for (const ConstTensorView* v : {&t.table, &t.affine})
     if (!v->empty() && (v->rank != 2 || v->shape[1] != width || v->dtype != DType::f64))
       detail::refuse_shape(kWho, "tables must be [rows, width] of f64", *v);
   if (!t.affine.empty() && (t.affine.shape[0] < 1 || t.affine.shape[0] > detail::kMaxAxes + 1))
@@ -48,7 +48,7 @@ void check_term(const InputTerm& t) {
   check_layers(t.layers, width, t.width);
 }
 
-TensorView copy_table(const TensorView& v, LoweredInput& to) {
+ConstTensorView copy_table(const ConstTensorView& v, LoweredInput& to) {
   const Index rows = v.shape[0], width = v.shape[1];
   std::vector<double> dense(static_cast<std::size_t>(rows * width));
   for (Index r = 0; r < rows; ++r)
@@ -163,7 +163,7 @@ void prepare_affine(const InputTerm& t, ComposeSource& source) {
 }
 
 void prepare_rows(const InputTerm& t, ComposeSource& source) {
-  const TensorView& v = t.rows;
+  const ConstTensorView& v = t.rows;
   if ((v.rank != 2 && v.rank != 3) || !is_float(v.dtype) ||
       v.shape[static_cast<std::size_t>(v.rank - 1)] != source_width(t))
     detail::refuse_shape(kWho, "the caller's rows must be [t, width] or [b, t, width] of floats",

@@ -83,7 +83,7 @@ void check_sums(const detail::ComposeSource& s, const Positions& p) {
 
 void check_caller_rows(const State& s, Index batch, Index tokens) {
   for (std::size_t n = 0; n < s.sources.size(); ++n) {
-    const TensorView& v = s.lowered.terms[n].rows;
+    const ConstTensorView& v = s.lowered.terms[n].rows;
     if (v.empty()) continue;
     const Index t = v.shape[static_cast<std::size_t>(v.rank - 2)], b = v.rank == 3 ? v.shape[0] : 1;
     if (t != tokens) refuse(kWho, "the caller's rows must have the tokens of x", t);
@@ -106,7 +106,10 @@ void check_windows(const State& s, Index width) {
   }
 }
 
-ComposeView compose_view(const State& s, const TensorView& v, const char* what) {
+namespace {
+
+template <class Data>
+BasicComposeView<Data> view_of(const State& s, const BasicTensorView<Data>& v, const char* what) {
   const std::string name_of(what);
   if (v.dtype != s.dtype)
     refuse(kWho, name_of + " must be of the plan's dtype " + std::string(dtype_name(s.dtype)),
@@ -115,12 +118,21 @@ ComposeView compose_view(const State& s, const TensorView& v, const char* what) 
   if (v.rank != 2 && v.rank != 3)
     detail::refuse_shape(kWho, name_of + " must be [t, c] or [b, t, c]", v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
-  ComposeView out;
+  BasicComposeView<Data> out;
   out.tensor = {v.data, v.rank == 3 ? v.stride[0] : 0, v.stride[last - 1], v.stride[last]};
   out.batch = v.rank == 3 ? v.shape[0] : 1;
   out.tokens = v.shape[last - 1];
   out.width = v.shape[last];
   return out;
+}
+
+}  // namespace
+
+ComposeView compose_view(const State& s, const TensorView& v, const char* what) {
+  return view_of(s, v, what);
+}
+ConstComposeView compose_view(const State& s, const ConstTensorView& v, const char* what) {
+  return view_of(s, v, what);
 }
 
 void check_positions(const State& s, const Positions& p, Index batch, Index tokens) {
@@ -178,10 +190,10 @@ bool differs_by_batch(const State& s, const Positions& p) {
 }
 
 // `width`: of x by y. Empty where x is.
-detail::ComposeView check_input(const State& s, const TensorView& x, const detail::ComposeView& y,
-                                Index width) {
+detail::ConstComposeView check_input(const State& s, const ConstTensorView& x,
+                                     const detail::ComposeView& y, Index width) {
   if (x.empty()) return {};
-  const detail::ComposeView from = detail::compose_view(s, x, "x");
+  const detail::ConstComposeView from = detail::compose_view(s, x, "x");
   if (from.batch != y.batch || from.tokens != y.tokens)
     detail::refuse_shape(
         kWho,
@@ -207,16 +219,15 @@ void place_sources(const State& s, Index width, detail::ComposeSource* placed) {
 
 }  // namespace
 
-void InputPlan::apply(const TensorView& x, const Positions& p, const TensorView& y,
+void InputPlan::apply(const ConstTensorView& x, const Positions& p, const TensorView& y,
                       const Executor& executor) const {
   const State& s = *state_;
   const detail::ComposeView to = detail::compose_view(s, y, "y");
-  if (y.read_only) refuse(kWho, "y must be writable");
   const Index width = to.width - s.appended;
   if (width < 0)
     refuse(kWho, "y must have the " + std::to_string(s.appended) + " channels that are appended",
            to.width);
-  const detail::ComposeView from = check_input(s, x, to, width);
+  const detail::ConstComposeView from = check_input(s, x, to, width);
   detail::check_composed(kWho, {"x", detail::memory_of(x)}, {"y", detail::memory_of(y)},
                          s.appended);
   detail::check_windows(s, width);

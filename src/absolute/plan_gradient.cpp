@@ -26,9 +26,9 @@ bool fast_table(const InputTerm& t, const InputGradient& g) {
          (t.compose == Compose::add || t.compose == Compose::concat);
 }
 
-void check_table_gradient(const InputTerm& t, const TensorView& g) {
-  if (g.dtype != DType::f64 || g.read_only)
-    refuse(kWho, "gradients of terms must be f64 and writable", dtype_name(g.dtype));
+void check_table_gradient(const InputTerm& t, const ConstTensorView& g) {
+  if (g.dtype != DType::f64)
+    refuse(kWho, "gradients of terms must be f64", dtype_name(g.dtype));
   if (g.rank != 2 || g.shape[0] != t.table.shape[0] || g.shape[1] != t.table.shape[1])
     detail::refuse_shape(kWho, "gradient of a table must have its shape", g);
 }
@@ -43,8 +43,8 @@ struct Sorted {
       : start(arena.take<Index>(rows + 1)), offset(arena.take<Index>(items)) {}
 };
 
-void sort_tokens(const detail::ComposeSource& s, const Positions& p, const detail::ComposeView& y,
-                 Sorted& out) {
+void sort_tokens(const detail::ComposeSource& s, const Positions& p,
+                 const detail::ConstComposeView& y, Sorted& out) {
   const Index rows = s.table_rows;
   std::fill_n(out.start, rows + 1, Index{0});
   const auto each = [&](auto&& use) {
@@ -66,7 +66,7 @@ void sort_tokens(const detail::ComposeSource& s, const Positions& p, const detai
 struct Work {
   const State* state;
   const detail::ComposeSource* source;
-  const detail::ComposeView* y;
+  const detail::ConstComposeView* y;
   const TensorView* table;  // its gradient
   Sorted sorted;
   Index first;  // channel of y where the row stands
@@ -98,7 +98,7 @@ void sum_task(const Work& w, Index i) noexcept {
 }
 
 void table_gradient(const State& s, const detail::ComposeSource& source, Index first,
-                    const Positions& p, const detail::ComposeView& y, const TensorView& g,
+                    const Positions& p, const detail::ConstComposeView& y, const TensorView& g,
                     Workspace workspace, const Executor& executor) {
   detail::Arena arena(workspace);
   Work w{&s, &source, &y, &g, Sorted(arena, source.table_rows, y.batch * y.tokens), first, 1, 1};
@@ -114,11 +114,11 @@ void table_gradient(const State& s, const detail::ComposeSource& source, Index f
 
 // `width`: of x. Empty where d_x is.
 detail::ComposeView check_input_gradient(const State& s, const TensorView& d_x,
-                                         const TensorView& d_y, const detail::ComposeView& y,
-                                         Index width, const Positions& p) {
+                                         const ConstTensorView& d_y,
+                                         const detail::ConstComposeView& y, Index width,
+                                         const Positions& p) {
   if (d_x.empty()) return {};
   const detail::ComposeView to = detail::compose_view(s, d_x, "d_x");
-  if (d_x.read_only) refuse(kWho, "d_x must be writable");
   if (to.batch != y.batch || to.tokens != y.tokens || to.width != width)
     detail::refuse_shape(
         kWho, "d_x must have the shape of x, " + detail::sizes_text({y.batch, y.tokens, width}),
@@ -129,7 +129,7 @@ detail::ComposeView check_input_gradient(const State& s, const TensorView& d_x,
   return to;
 }
 
-void check_memory(const TensorView& x, const TensorView& d_y, const TensorView& d_x,
+void check_memory(const ConstTensorView& x, const ConstTensorView& d_y, const TensorView& d_x,
                   std::span<const InputGradient> g, const Positions& p, Workspace workspace) {
   const detail::Operand up{"d_y", detail::memory_of(d_y)}, out{"d_x", detail::memory_of(d_x)};
   const detail::Operand scratch{"the workspace", detail::memory_of(workspace)};
@@ -139,7 +139,8 @@ void check_memory(const TensorView& x, const TensorView& d_y, const TensorView& 
 
 // Takes the tables that table_gradient does out of `rest`; whether something is left to the double
 // path.
-bool take_tables(const State& s, const detail::ComposeView& y, std::vector<InputGradient>& rest) {
+bool take_tables(const State& s, const detail::ConstComposeView& y,
+                 std::vector<InputGradient>& rest) {
   bool left = false;
   for (std::size_t n = 0; n < rest.size(); ++n) {
     InputGradient& r = rest[n];
@@ -167,11 +168,11 @@ std::size_t InputPlan::gradient_workspace(Index batch, Index tokens) const {
   return most;
 }
 
-void InputPlan::gradient(const TensorView& x, const Positions& p, const TensorView& d_y,
+void InputPlan::gradient(const ConstTensorView& x, const Positions& p, const ConstTensorView& d_y,
                          const TensorView& d_x, std::span<const InputGradient> g,
                          Workspace workspace, const Executor& executor) const {
   const State& s = *state_;
-  const detail::ComposeView y = detail::compose_view(s, d_y, "d_y");
+  const detail::ConstComposeView y = detail::compose_view(s, d_y, "d_y");
   if (!g.empty() && g.size() != s.sources.size())
     refuse(kWho, "there must be a gradient for each term, or none", static_cast<Index>(g.size()));
   const Index width = y.width - s.appended;

@@ -30,12 +30,16 @@ struct InputPlanState {
 };
 
 // A tensor of tokens as the kernels take it, with its shape.
-struct ComposeView {
-  ComposeTensor tensor;
+template <class Data>
+struct BasicComposeView {
+  BasicComposeTensor<Data> tensor;
   Index batch = 1, tokens = 0, width = 0;
 };
+using ComposeView = BasicComposeView<void>;
+using ConstComposeView = BasicComposeView<const void>;
 // Throws [input_plan] "`what` must ...".
 ComposeView compose_view(const InputPlanState&, const TensorView&, const char* what);
+ConstComposeView compose_view(const InputPlanState&, const ConstTensorView&, const char* what);
 // Throws [input_plan]: channels of a term outside those of x, `width`, and of what was appended
 // before.
 void check_windows(const InputPlanState&, Index width);

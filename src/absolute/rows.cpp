@@ -23,7 +23,7 @@ void check_source(const InputTerm& t, const Positions& p) {
       refuse(kWho, "width must hold the pairs of the phase but for one channel", width);
     return;
   }
-  const TensorView& v = t.table.empty() ? t.affine : t.table;
+  const ConstTensorView& v = t.table.empty() ? t.affine : t.table;
   if (v.rank != 2 || v.shape[1] != width || v.dtype != DType::f64)
     detail::refuse_shape(kWho, "a table must be [rows, " + std::to_string(width) + "] of f64", v);
   if (!t.affine.empty() && v.shape[0] != p.axes + 1)
@@ -38,7 +38,7 @@ void check_term(const InputTerm& t, const Positions& p, Index batch, Index token
   if (t.width < 1) refuse(kWho, "width of a term must be positive", t.width);
   check_layers(t.layers, source_width(t), t.width);
   if (!t.rows.empty()) {
-    const TokenView r = tokens_of(t.rows, "rows");
+    const ConstTokenView r = tokens_of(t.rows, "rows");
     if (r.tokens != tokens || r.width != source_width(t) || (r.batch != 1 && r.batch != batch))
       detail::refuse_shape(kWho,
                            "the caller's rows must have the tokens and width of the term, " +
@@ -127,8 +127,8 @@ void check_gradient_memory(std::string_view who, std::span<const InputGradient> 
     });
 }
 
-void check_product_has_x(std::string_view who, const LoweredInput& lowered, const TensorView& x,
-                         std::span<const InputGradient> g) {
+void check_product_has_x(std::string_view who, const LoweredInput& lowered,
+                         const ConstTensorView& x, std::span<const InputGradient> g) {
   if (!x.empty()) return;
   for (std::size_t n = 0; n < g.size(); ++n) {
     const Compose compose = lowered.terms[n].compose;
@@ -139,14 +139,17 @@ void check_product_has_x(std::string_view who, const LoweredInput& lowered, cons
   }
 }
 
-TokenView tokens_of(const TensorView& v, const char* what) {
+namespace {
+
+template <class Data>
+BasicTokenView<Data> token_view(const BasicTensorView<Data>& v, const char* what) {
   if (!is_float(v.dtype))
     refuse(kWho, std::string(what) + " must be f64, f32, f16 or bf16", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
   if (v.rank != 2 && v.rank != 3)
     detail::refuse_shape(kWho, std::string(what) + " must be [t, c] or [b, t, c]", v);
   const auto last = static_cast<std::size_t>(v.rank - 1);
-  TokenView t;
+  BasicTokenView<Data> t;
   t.data = v.data;
   t.dtype = v.dtype;
   t.width = v.shape[last];
@@ -155,6 +158,15 @@ TokenView tokens_of(const TensorView& v, const char* what) {
   t.token_stride = v.stride[last - 1];
   if (v.rank == 3) t.batch = v.shape[0], t.batch_stride = v.stride[0];
   return t;
+}
+
+}  // namespace
+
+TokenView tokens_of(const TensorView& v, const char* what) {
+  return token_view(v, what);
+}
+ConstTokenView tokens_of(const ConstTensorView& v, const char* what) {
+  return token_view(v, what);
 }
 
 SineChannel sine_channel(SineLayout layout, Index pairs, Index width, Index channel) {
@@ -220,13 +232,13 @@ void InputRows::source_row(std::size_t n, Index b, Index token, std::vector<doub
   const InputTerm& t = lowered_.terms[n];
   const Index width = source_width(t);
   out.assign(static_cast<std::size_t>(width), 0.0);
-  const auto add = [&](const TensorView& v, Index row, double factor) {
+  const auto add = [&](const ConstTensorView& v, Index row, double factor) {
     for (Index c = 0; c < width; ++c)
       out[static_cast<std::size_t>(c)] +=
           factor * static_cast<const double*>(v.data)[row * v.stride[0] + c * v.stride[1]];
   };
   if (!t.rows.empty()) {
-    const TokenView r = tokens_of(t.rows, "rows");
+    const ConstTokenView r = tokens_of(t.rows, "rows");
     for (Index c = 0; c < width; ++c)
       out[static_cast<std::size_t>(c)] = r.get(r.batch == 1 ? 0 : b, token, c);
   } else if (t.phase != nullptr) {
@@ -319,8 +331,8 @@ void InputRows::pull_phase(std::size_t n, Index b, Index token, const std::vecto
 
 void InputRows::pull_affine(const InputTerm& t, Index b, Index token, const std::vector<double>& d,
                             const InputGradient& g) const {
-  const auto at = [](const TensorView& v, Index row, Index c) -> double& {
-    return static_cast<double*>(v.data)[row * v.stride[0] + c * v.stride[1]];
+  const auto at = [](const auto& v, Index row, Index c) -> auto& {
+    return data_of<double>(v)[row * v.stride[0] + c * v.stride[1]];
   };
   for (Index c = 0; c < source_width(t); ++c) {
     const double up = d[static_cast<std::size_t>(c)];

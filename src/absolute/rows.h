@@ -13,22 +13,29 @@
 namespace posenc::inline v0 {
 
 // [b, t, c] of floats; [t, c] is one row of tokens.
-struct TokenView {
-  void* data = nullptr;
+template <class Data>
+struct BasicTokenView {
+  Data* data = nullptr;
   DType dtype = DType::f64;
   Index batch = 1, tokens = 0, width = 0;
   Index batch_stride = 0, token_stride = 0, width_stride = 1;
 
+  operator BasicTokenView<const void>() const noexcept requires(!std::is_const_v<Data>) {
+    return {data, dtype, batch, tokens, width, batch_stride, token_stride, width_stride};
+  }
   double get(Index b, Index t, Index c) const {
     return detail::float_element(data, dtype,
                                  b * batch_stride + t * token_stride + c * width_stride);
   }
   // One rounding to the dtype.
-  void put(Index b, Index t, Index c, double x) const {
+  void put(Index b, Index t, Index c, double x) const requires(!std::is_const_v<Data>) {
     detail::put_element(data, dtype, b * batch_stride + t * token_stride + c * width_stride, x);
   }
 };
+using TokenView = BasicTokenView<void>;
+using ConstTokenView = BasicTokenView<const void>;
 TokenView tokens_of(const TensorView&, const char* what);
+ConstTokenView tokens_of(const ConstTensorView&, const char* what);
 
 namespace detail {
 // Throws [who]: two elements of y are the same memory; x and y share memory and are not the same
@@ -46,7 +53,7 @@ void check_rows_memory(const char* who, const LoweredInput&, const TensorView& o
 void check_gradient_memory(std::string_view who, std::span<const InputGradient>, const Positions&,
                            std::initializer_list<detail::Operand> other);
 // Throws [who]: a product whose rows or gain want a gradient is without its x.
-void check_product_has_x(std::string_view who, const LoweredInput&, const TensorView& x,
+void check_product_has_x(std::string_view who, const LoweredInput&, const ConstTensorView& x,
                          std::span<const InputGradient>);
 
 // Throws [who]: a term without just one source of rows.

@@ -26,7 +26,7 @@ std::vector<Parameter> Sinusoidal::parameters() const {
   return {{"gain", {1}, {InitialKind::constant, start, 0}, {}}};
 }
 
-void Sinusoidal::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void Sinusoidal::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("sinusoidal", needed.size(), p.size());
   InputTerm t;
@@ -55,7 +55,7 @@ void Sinusoidal::lower(std::span<const TensorView> p, LoweredInput& out) const {
   out.input_gain *= input_gain;
 }
 
-void Sinusoidal::pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+void Sinusoidal::pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient> g,
                            std::span<const TensorView> dp) const {
   const std::vector<Parameter> needed = parameters();
   check_parameter_count("sinusoidal", needed.size(), p.size());

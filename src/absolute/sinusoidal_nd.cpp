@@ -37,7 +37,7 @@ std::vector<Parameter> SinusoidalNd::parameters() const {
   return {};
 }
 
-void SinusoidalNd::lower(std::span<const TensorView> p, LoweredInput& out) const {
+void SinusoidalNd::lower(std::span<const ConstTensorView> p, LoweredInput& out) const {
   check_fields();
   check_parameter_count("sinusoidal_nd", 0, p.size());
   if (arrangement == AxisArrangement::joint)
@@ -48,7 +48,7 @@ void SinusoidalNd::lower(std::span<const TensorView> p, LoweredInput& out) const
   out.input_gain *= input_gain;
 }
 
-void SinusoidalNd::pull_back(std::span<const TensorView> p, std::span<const InputGradient>,
+void SinusoidalNd::pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient>,
                              std::span<const TensorView> dp) const {
   check_parameter_count("sinusoidal_nd", 0, p.size());
   check_parameter_count("sinusoidal_nd", 0, dp.size());

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kWho = "attention";
 
-void check_heads(const Heads& h, std::string_view what, const AttentionArgs& a) {
+void check_heads(const ConstHeads& h, std::string_view what, const AttentionArgs& a) {
   const std::string w(what);
   if (!is_float(h.dtype) || h.dtype != a.qk.q.dtype)
     refuse(kWho, w + " must have the dtype of q", dtype_name(h.dtype));
@@ -25,7 +25,7 @@ void check_heads(const Heads& h, std::string_view what, const AttentionArgs& a) 
 }
 
 void check_tensors(const AttentionArgs& a) {
-  const Heads &q = a.qk.q, &k = a.qk.k;
+  const ConstHeads &q = a.qk.q, &k = a.qk.k;
   check_heads(q, "q", a);
   check_heads(k, "k", a);
   check_heads(a.v, "v", a);
@@ -44,7 +44,6 @@ void check_tensors(const AttentionArgs& a) {
     refuse(kWho, "out must have the heads of q, " + std::to_string(q.heads), a.out.heads);
   if (a.out.tokens != q.tokens) refuse(kWho, "out must have the tokens of q", a.out.tokens);
   if (a.out.dim != a.v.dim) refuse(kWho, "out must have the head size of v", a.out.dim);
-  if (a.out.read_only) refuse(kWho, "out must be writable");
 }
 
 void check_numbers(const AttentionArgs& a) {
@@ -73,7 +72,7 @@ void check_positions(const Positions& p, Index batch, Index tokens, const std::s
     refuse(kWho, what + " must have one row or the batch of q, " + std::to_string(batch), p.batch);
 }
 
-void check_sequences(const TensorView& cu, Index tokens, const std::string& what) {
+void check_sequences(const ConstTensorView& cu, Index tokens, const std::string& what) {
   check_integer(cu, {-1}, what);
   if (cu.shape[0] < 1) refuse(kWho, what + " must have at least one entry", cu.shape[0]);
   Index last = 0;
@@ -123,7 +122,7 @@ void check_mask(const AttentionArgs& a) {
 }
 
 void check_region(const AttentionArgs& a, const ScoreRegion& r) {
-  const auto same = [](const Heads& x, const Heads& y) {
+  const auto same = [](const ConstHeads& x, const ConstHeads& y) {
     return x.batch == y.batch && x.tokens == y.tokens && x.heads == y.heads && x.dim == y.dim &&
            x.dtype == y.dtype && (x.data != nullptr || x.tokens == 0);
   };
@@ -134,7 +133,7 @@ void check_region(const AttentionArgs& a, const ScoreRegion& r) {
   needs_axis(a, r.axis, true, "a region");
 }
 
-void check_like(const Heads& g, const Heads& x, const std::string& what) {
+void check_like(const ConstHeads& g, const ConstHeads& x, const std::string& what) {
   if (g.data == nullptr) return;
   if (g.batch != x.batch || g.tokens != x.tokens || g.heads != x.heads || g.dim != x.dim)
     detail::refuse_shape(kWho,
@@ -142,10 +141,9 @@ void check_like(const Heads& g, const Heads& x, const std::string& what) {
                          detail::shape_text(g));
   if (g.dtype != DType::f64 && g.dtype != DType::f32)
     refuse(kWho, "gradient of " + what + " must be f64 or f32", dtype_name(g.dtype));
-  if (g.read_only) refuse(kWho, "gradient of " + what + " must be writable");
 }
 
-void check_like(const TensorView& g, const TensorView& x, const std::string& what) {
+void check_like(const ConstTensorView& g, const ConstTensorView& x, const std::string& what) {
   if (g.empty()) return;
   if (x.empty()) refuse(kWho, "gradient of " + what + " is given, but the call has no such tensor");
   bool same = g.rank == x.rank;
@@ -154,7 +152,6 @@ void check_like(const TensorView& g, const TensorView& x, const std::string& wha
   if (!same) detail::refuse_shape(kWho, "gradient of " + what + " must have its shape", g);
   if (g.dtype != DType::f64 && g.dtype != DType::f32)
     refuse(kWho, "gradient of " + what + " must be f64 or f32", dtype_name(g.dtype));
-  if (g.read_only) refuse(kWho, "gradient of " + what + " must be writable");
 }
 
 }  // namespace

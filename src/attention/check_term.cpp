@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kWho = "attention";
 
-bool fits(const TensorView& v, std::initializer_list<Index> shape) {
+bool fits(const ConstTensorView& v, std::initializer_list<Index> shape) {
   if (v.rank != static_cast<std::int32_t>(shape.size())) return false;
   std::size_t a = 0;
   for (const Index want : shape) {
@@ -25,7 +25,8 @@ bool fits(const TensorView& v, std::initializer_list<Index> shape) {
   return true;
 }
 
-void check_shape(const TensorView& v, std::initializer_list<Index> shape, const std::string& what) {
+void check_shape(const ConstTensorView& v, std::initializer_list<Index> shape,
+                 const std::string& what) {
   if (v.device != Device::cpu) refuse(kWho, what + " must be in the CPU's memory");
   if (!fits(v, shape)) {
     std::string got;
@@ -35,7 +36,7 @@ void check_shape(const TensorView& v, std::initializer_list<Index> shape, const 
   }
 }
 
-void needs(const TensorView& v, std::initializer_list<Index> shape, const std::string& what) {
+void needs(const ConstTensorView& v, std::initializer_list<Index> shape, const std::string& what) {
   if (v.empty()) refuse(kWho, what + " must be given");
   check_real(v, shape, what);
 }
@@ -63,7 +64,7 @@ void check_rows(const AttentionArgs& a, const Term& t, Index n, const std::strin
       refuse(kWho, what + "pair must have the classes of queries and keys");
     check_integer(p.query_class, {kOneOr + b, a.qk.q.tokens}, what + "query_class");
     check_integer(p.key_class, {kOneOr + b, a.qk.k.tokens}, what + "key_class");
-    const auto inside = [&](const TensorView& v, Index classes) {
+    const auto inside = [&](const ConstTensorView& v, Index classes) {
       for (Index i = 0; i < v.shape[0]; ++i)
         for (Index j = 0; j < v.shape[1]; ++j) {
           const Index c =
@@ -93,7 +94,7 @@ void check_cope(const AttentionArgs& a, const Term& t, const std::string& what) 
   needs(t.table, {kOneOr + h, -1, a.qk.q.dim}, what + "table");
   if (t.table.shape[1] < 1) refuse(kWho, what + "table must have rows", t.table.shape[1]);
   if (!std::isfinite(t.gate_scale)) refuse(kWho, what + "gate_scale must be finite", t.gate_scale);
-  const Heads& g = t.gate_key;
+  const ConstHeads& g = t.gate_key;
   if (g.data == nullptr) return;
   if (g.batch != a.qk.k.batch || g.tokens != a.qk.k.tokens || g.heads != a.qk.k.heads ||
       g.dim != a.qk.q.dim || g.dtype != a.qk.q.dtype)
@@ -119,14 +120,15 @@ void check_dape(const AttentionArgs& a, std::size_t number, const std::string& w
 
 }  // namespace
 
-void check_real(const TensorView& v, std::initializer_list<Index> shape, const std::string& what) {
+void check_real(const ConstTensorView& v, std::initializer_list<Index> shape,
+                const std::string& what) {
   if (v.empty()) return;
   if (v.dtype != DType::f64 && v.dtype != DType::f32)
     refuse(kWho, what + " must be f64 or f32", dtype_name(v.dtype));
   check_shape(v, shape, what);
 }
 
-void check_integer(const TensorView& v, std::initializer_list<Index> shape,
+void check_integer(const ConstTensorView& v, std::initializer_list<Index> shape,
                    const std::string& what) {
   if (v.empty()) return;
   if (v.dtype != DType::i64 && v.dtype != DType::i32)
@@ -134,13 +136,15 @@ void check_integer(const TensorView& v, std::initializer_list<Index> shape,
   check_shape(v, shape, what);
 }
 
-void check_flags(const TensorView& v, std::initializer_list<Index> shape, const std::string& what) {
+void check_flags(const ConstTensorView& v, std::initializer_list<Index> shape,
+                 const std::string& what) {
   if (v.empty()) return;
   if (v.dtype != DType::u8) refuse(kWho, what + " must be u8", dtype_name(v.dtype));
   check_shape(v, shape, what);
 }
 
-void check_pairs(const TensorView& v, const AttentionArgs& a, bool flags, const std::string& what) {
+void check_pairs(const ConstTensorView& v, const AttentionArgs& a, bool flags,
+                 const std::string& what) {
   if (v.empty()) return;
   const Index b = kOneOr + a.qk.q.batch, h = kOneOr + a.qk.q.heads;
   const Index tq = a.qk.q.tokens, tk = a.qk.k.tokens;

@@ -189,7 +189,9 @@ posenc_status posenc_apply(const posenc_plan* plan, const char* layout, const Po
                            posenc_rotate_mode mode, posenc_error* error) {
   return guarded(error, [&] {
     const Operands o = operands(layout, q, k, q_out, k_out);
-    need(plan, "plan").plan.apply(o.in, o.out, positions_of(positions), mode_of(mode));
+    const posenc::Positions p = positions_of(positions);
+    const posenc::RotaryPlan& rotary = need(plan, "plan").plan;
+    call_with(o, [&](const auto&... x) { rotary.apply(x..., p, mode_of(mode)); });
   });
 }
 
@@ -207,8 +209,9 @@ posenc_status posenc_apply_rows(const posenc_plan* plan, const char* layout,
                                 posenc_error* error) {
   return guarded(error, [&] {
     const Operands o = operands(layout, q, k, q_out, k_out);
-    need(plan, "plan")
-        .plan.apply_rows(o.in, o.out, posenc::from_dlpack(need(rows, "rows")), mode_of(mode));
+    const posenc::ConstTensorView v = posenc::const_from_dlpack(need(rows, "rows"));
+    const posenc::RotaryPlan& rotary = need(plan, "plan").plan;
+    call_with(o, [&](const auto&... x) { rotary.apply_rows(x..., v, mode_of(mode)); });
   });
 }
 

@@ -15,8 +15,8 @@ posenc::TensorView optional_tensor(const PosencDLTensor* t) {
 posenc::CallerRows caller_rows(const PosencDLTensor* cos, const PosencDLTensor* sin,
                                posenc_row_layout layout, const PosencDLTensor* index) {
   posenc::CallerRows rows;
-  rows.cos = posenc::from_dlpack(need(cos, "cos"));
-  rows.sin = posenc::from_dlpack(need(sin, "sin"));
+  rows.cos = posenc::const_from_dlpack(need(cos, "cos"));
+  rows.sin = posenc::const_from_dlpack(need(sin, "sin"));
   rows.layout = row_layout(layout);
   if (index != nullptr) rows.index = positions_of(index);
   return rows;
@@ -42,8 +42,9 @@ posenc_status posenc_apply_caller_rows(const posenc_plan* plan, const char* layo
                                        posenc_rotate_mode mode, posenc_error* error) {
   return guarded(error, [&] {
     const Operands o = operands(layout, q, k, q_out, k_out);
-    need(plan, "plan")
-        .plan.apply_rows(o.in, o.out, caller_rows(cos, sin, rows, index), mode_of(mode));
+    const posenc::CallerRows given = caller_rows(cos, sin, rows, index);
+    const posenc::RotaryPlan& rotary = need(plan, "plan").plan;
+    call_with(o, [&](const auto&... x) { rotary.apply_rows(x..., given, mode_of(mode)); });
   });
 }
 
@@ -110,7 +111,7 @@ posenc_status posenc_rerotate(const posenc_plan* from, const posenc_plan* to, co
                               const PosencDLTensor* new_positions, posenc_error* error) {
   return guarded(error, [&] {
     const Operands o = operands(layout, nullptr, &need(keys, "keys"), nullptr, nullptr);
-    posenc::rerotate(o.in.k, need(from, "from").plan.spec(), positions_of(old_positions),
+    posenc::rerotate(o.out.k, need(from, "from").plan.spec(), positions_of(old_positions),
                      need(to, "to").plan.spec(), positions_of(new_positions));
   });
 }

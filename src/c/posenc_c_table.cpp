@@ -78,8 +78,10 @@ posenc_status posenc_apply_table(const posenc_plan* plan, const char* layout,
                                  posenc_rotate_mode mode, posenc_error* error) {
   return guarded(error, [&] {
     const Operands o = operands(layout, q, k, q_out, k_out);
-    posenc::apply(need(plan, "plan").plan, o.in, o.out, need(table, "table").table,
-                  positions_of(positions), mode_of(mode));
+    const posenc::Positions p = positions_of(positions);
+    const posenc::RotaryPlan& rotary = need(plan, "plan").plan;
+    const posenc::RotaryTable& rows = need(table, "table").table;
+    call_with(o, [&](const auto&... x) { posenc::apply(rotary, x..., rows, p, mode_of(mode)); });
   });
 }
 

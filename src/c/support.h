@@ -158,8 +158,18 @@ inline TableLayout row_layout(posenc_row_layout layout) {
 
 // Input and output of one call.
 struct Operands {
-  QK in, out;
+  ConstQK in;
+  QK out;
+  bool in_place = false;
 };
+// apply(x), or apply(in, out).
+template <class F>
+void call_with(const Operands& o, F&& apply) {
+  if (o.in_place)
+    apply(o.out);
+  else
+    apply(o.in, o.out);
+}
 inline Operands operands(const char* layout, const PosencDLTensor* q, const PosencDLTensor* k,
                          const PosencDLTensor* q_out, const PosencDLTensor* k_out) {
   const HeadsLayout order = layout_from_name(std::string_view(&need(layout, "layout")));
@@ -168,14 +178,17 @@ inline Operands operands(const char* layout, const PosencDLTensor* q, const Pose
     refuse("c", "an output needs its input");
   const auto heads = [&](const PosencDLTensor& t) { return posenc::heads(from_dlpack(t), order); };
   Operands o;
+  o.in_place = q_out == nullptr && k_out == nullptr;
+  QK in;
   if (q != nullptr) {
-    o.in.q = heads(*q);
-    o.out.q = q_out == nullptr ? o.in.q : heads(*q_out);
+    in.q = heads(*q);
+    o.out.q = q_out == nullptr ? in.q : heads(*q_out);
   }
   if (k != nullptr) {
-    o.in.k = heads(*k);
-    o.out.k = k_out == nullptr ? o.in.k : heads(*k_out);
+    in.k = heads(*k);
+    o.out.k = k_out == nullptr ? in.k : heads(*k_out);
   }
+  o.in = in;
   return o;
 }
 

@@ -7,19 +7,9 @@
 namespace posenc::inline v0 {
 namespace {
 constexpr std::array<std::string_view, 5> kLayoutNames{"thd", "bthd", "bhtd", "tbhd", "htd"};
-}  // namespace
 
-std::string_view layout_name(HeadsLayout l) noexcept {
-  return detail::name_of(kLayoutNames, static_cast<std::size_t>(l));
-}
-
-HeadsLayout layout_from_name(std::string_view text) {
-  for (std::size_t i = 0; i < kLayoutNames.size(); ++i)
-    if (kLayoutNames[i] == text) return static_cast<HeadsLayout>(i);
-  refuse("heads", "order of the axes must be thd, bthd, bhtd, tbhd or htd", text);
-}
-
-Heads heads(const TensorView& v, HeadsLayout layout) {
+template <class Data>
+BasicHeads<Data> heads_of(const BasicTensorView<Data>& v, HeadsLayout layout) {
   const std::string_view axes = layout_name(layout);
   if (layout > HeadsLayout::htd)
     refuse("heads", "order of the axes must be thd, bthd, bhtd, tbhd or htd",
@@ -29,10 +19,9 @@ Heads heads(const TensorView& v, HeadsLayout layout) {
   if (!is_float(v.dtype))
     refuse("heads", "dtype must be f64, f32, f16 or bf16", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse("heads", "memory must be the CPU's");
-  Heads h;
+  BasicHeads<Data> h;
   h.data = v.data;
   h.dtype = v.dtype;
-  h.read_only = v.read_only;
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const Index n = v.shape[i], s = v.stride[i];
     switch (axes[i]) {
@@ -53,14 +42,42 @@ Heads heads(const TensorView& v, HeadsLayout layout) {
   return h;
 }
 
-Heads slice_heads(const Heads& h, Index first, Index count) {
+template <class Data>
+BasicHeads<Data> slice_of(const BasicHeads<Data>& h, Index first, Index count) {
   if (first < 0 || count < 0 || first > h.heads - count)
     refuse("heads", "slice must lie inside the " + std::to_string(h.heads) + " heads",
            first + count);
-  Heads r = h;
+  using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
+  BasicHeads<Data> r = h;
   r.heads = count;
-  if (r.data) r.data = static_cast<std::byte*>(h.data) + first * h.head_stride * size_of(h.dtype);
+  if (r.data) r.data = static_cast<Byte*>(h.data) + first * h.head_stride * size_of(h.dtype);
   return r;
+}
+
+}  // namespace
+
+std::string_view layout_name(HeadsLayout l) noexcept {
+  return detail::name_of(kLayoutNames, static_cast<std::size_t>(l));
+}
+
+HeadsLayout layout_from_name(std::string_view text) {
+  for (std::size_t i = 0; i < kLayoutNames.size(); ++i)
+    if (kLayoutNames[i] == text) return static_cast<HeadsLayout>(i);
+  refuse("heads", "order of the axes must be thd, bthd, bhtd, tbhd or htd", text);
+}
+
+Heads heads(const TensorView& v, HeadsLayout layout) {
+  return heads_of(v, layout);
+}
+ConstHeads heads(const ConstTensorView& v, HeadsLayout layout) {
+  return heads_of(v, layout);
+}
+
+Heads slice_heads(const Heads& h, Index first, Index count) {
+  return slice_of(h, first, count);
+}
+ConstHeads slice_heads(const ConstHeads& h, Index first, Index count) {
+  return slice_of(h, first, count);
 }
 
 }  // namespace posenc::v0

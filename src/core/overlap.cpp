@@ -92,14 +92,14 @@ void put_axis(Memory& m, Index size, Index stride) noexcept {
 
 }  // namespace
 
-Memory memory_of(const TensorView& v) noexcept {
+Memory memory_of(const ConstTensorView& v) noexcept {
   Memory m{v.data, size_of(v.dtype)};
   for (std::size_t i = 0; i < static_cast<std::size_t>(v.rank); ++i)
     put_axis(m, v.shape[i], v.stride[i]);
   return m;
 }
 
-Memory memory_of(const Heads& h) noexcept {
+Memory memory_of(const ConstHeads& h) noexcept {
   Memory m{h.data, size_of(h.dtype)};
   put_axis(m, h.batch, h.batch_stride);
   put_axis(m, h.tokens, h.token_stride);

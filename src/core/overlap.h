@@ -35,8 +35,8 @@ struct Memory {
   int count = 0;
   std::array<ViewAxis, TensorView::kMaxRank> axis{};
 };
-Memory memory_of(const TensorView&) noexcept;
-Memory memory_of(const Heads&) noexcept;
+Memory memory_of(const ConstTensorView&) noexcept;
+Memory memory_of(const ConstHeads&) noexcept;
 Memory memory_of(std::span<const std::byte>) noexcept;
 // Whether both are the same elements in the same order.
 bool same_view(const Memory&, const Memory&) noexcept;

@@ -16,7 +16,7 @@ Index count_of(const std::vector<Index>& shape) {
 
 // fn(dense number, offset in elements) for every element, row-major.
 template <class F>
-void each_element(const TensorView& v, const F& fn) {
+void each_element(const ConstTensorView& v, const F& fn) {
   const Index n = v.count();
   for (Index i = 0; i < n; ++i) {
     Index rest = i, at = 0;
@@ -29,12 +29,12 @@ void each_element(const TensorView& v, const F& fn) {
   }
 }
 
-bool has_shape(const TensorView& v, const std::vector<Index>& shape) {
+bool has_shape(const ConstTensorView& v, const std::vector<Index>& shape) {
   return v.rank == static_cast<std::int32_t>(shape.size()) &&
          std::equal(shape.begin(), shape.end(), v.shape.begin());
 }
 
-void check_parameter(std::string_view who, const Parameter& p, const TensorView& v) {
+void check_parameter(std::string_view who, const Parameter& p, const ConstTensorView& v) {
   const std::string rule =
       "parameter " + p.name + " must be " + detail::sizes_text(p.shape) + " of f64 or f32";
   if (v.dtype != DType::f64 && v.dtype != DType::f32) refuse(who, rule, dtype_name(v.dtype));
@@ -48,7 +48,7 @@ void check_size(std::string_view who, const Parameter& p, std::span<const double
            static_cast<Index>(v.size()));
 }
 
-double element(const TensorView& v, Index at) {
+double element(const ConstTensorView& v, Index at) {
   return v.dtype == DType::f64 ? static_cast<const double*>(v.data)[at]
                                : static_cast<const float*>(v.data)[at];
 }
@@ -56,14 +56,14 @@ double element(const TensorView& v, Index at) {
 }  // namespace
 
 std::vector<double> parameter_values(std::string_view who, const Parameter& p,
-                                     const TensorView& v) {
+                                     const ConstTensorView& v) {
   check_parameter(who, p, v);
   std::vector<double> r(static_cast<std::size_t>(v.count()));
   each_element(v, [&](Index i, Index at) { r[static_cast<std::size_t>(i)] = element(v, at); });
   return r;
 }
 
-std::vector<double> gradient_values(std::string_view who, const TensorView& v,
+std::vector<double> gradient_values(std::string_view who, const ConstTensorView& v,
                                     const std::vector<Index>& shape) {
   std::vector<double> r(static_cast<std::size_t>(count_of(shape)), 0.0);
   if (v.empty()) return r;
@@ -81,7 +81,6 @@ void check_gradients(std::string_view who, std::span<const Parameter> p,
   for (std::size_t i = 0; i < p.size(); ++i) {
     if (to[i].empty()) continue;
     check_parameter(who, p[i], to[i]);
-    if (to[i].read_only) refuse(who, "a gradient must be writable, parameter", p[i].name);
   }
 }
 

@@ -27,7 +27,7 @@ inline std::string axes_text(Index n) {
   return std::to_string(n) + (n == 1 ? " axis" : " axes");
 }
 // "[2, 3] of f32"; where elements are not dense "[2, 3] of f32, strides [1, 2]".
-inline std::string shape_text(const TensorView& v) {
+inline std::string shape_text(const ConstTensorView& v) {
   const auto rank =
       static_cast<std::size_t>(std::clamp(v.rank, 0, std::int32_t{TensorView::kMaxRank}));
   Index dense = 1;
@@ -40,7 +40,7 @@ inline std::string shape_text(const TensorView& v) {
          (strided ? ", strides " + sizes_text(std::span(v.stride.data(), rank)) : "");
 }
 // Batch, tokens, heads and channels, whatever the order of the axes.
-inline std::string shape_text(const Heads& h) {
+inline std::string shape_text(const ConstHeads& h) {
   return sizes_text({h.batch, h.tokens, h.heads, h.dim});
 }
 
@@ -52,7 +52,7 @@ inline std::string shape_text(const Heads& h) {
 }
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse_shape(std::string_view who,
                                                                 std::string_view rule,
-                                                                const TensorView& v) {
+                                                                const ConstTensorView& v) {
   refuse_shape(who, rule, shape_text(v));
 }
 

@@ -6,13 +6,13 @@
 namespace posenc::inline v0 {
 namespace {
 
-TensorView make(void* data, DType dtype, bool read_only, std::span<const Index> shape) {
+template <class Data>
+BasicTensorView<Data> dense(Data* data, DType dtype, std::span<const Index> shape) {
   if (shape.size() > static_cast<std::size_t>(TensorView::kMaxRank))
     refuse("tensor", "rank must be at most 5", static_cast<Index>(shape.size()));
-  TensorView v;
+  BasicTensorView<Data> v;
   v.data = data;
   v.dtype = dtype;
-  v.read_only = read_only;
   v.rank = static_cast<std::int32_t>(shape.size());
   Index step = 1, bytes = size_of(dtype);
   bool none = false;
@@ -31,24 +31,34 @@ TensorView make(void* data, DType dtype, bool read_only, std::span<const Index> 
   return v;
 }
 
-}  // namespace
-
-TensorView tensor(void* data, DType dtype, std::span<const Index> shape) {
-  return make(data, dtype, false, shape);
-}
-TensorView tensor(const void* data, DType dtype, std::span<const Index> shape) {
-  return make(const_cast<void*>(data), dtype, true, shape);
-}
-TensorView tensor(void* data, DType dtype, std::span<const Index> shape,
-                  std::span<const Index> stride) {
-  TensorView v = make(data, dtype, false, shape);
+template <class Data>
+BasicTensorView<Data> strided(Data* data, DType dtype, std::span<const Index> shape,
+                              std::span<const Index> stride) {
+  BasicTensorView<Data> v = dense(data, dtype, shape);
   if (stride.size() != shape.size())
     refuse("tensor", "one stride an axis", static_cast<Index>(stride.size()));
   for (std::size_t i = 0; i < stride.size(); ++i) v.stride[i] = stride[i];
   return v;
 }
 
-bool is_dense(const TensorView& v) noexcept {
+}  // namespace
+
+TensorView tensor(void* data, DType dtype, std::span<const Index> shape) {
+  return dense(data, dtype, shape);
+}
+ConstTensorView tensor(const void* data, DType dtype, std::span<const Index> shape) {
+  return dense(data, dtype, shape);
+}
+TensorView tensor(void* data, DType dtype, std::span<const Index> shape,
+                  std::span<const Index> stride) {
+  return strided(data, dtype, shape, stride);
+}
+ConstTensorView tensor(const void* data, DType dtype, std::span<const Index> shape,
+                       std::span<const Index> stride) {
+  return strided(data, dtype, shape, stride);
+}
+
+bool is_dense(const ConstTensorView& v) noexcept {
   Index step = 1;
   for (std::int32_t i = v.rank; i-- > 0;) {
     const auto a = static_cast<std::size_t>(i);

@@ -80,7 +80,7 @@ TensorView Array::view() {
   return tensor(static_cast<void*>(bytes.data()), dtype, shape);
 }
 
-TensorView Array::view() const {
+ConstTensorView Array::view() const {
   check_bytes(*this);
   return tensor(static_cast<const void*>(bytes.data()), dtype, shape);
 }
@@ -109,7 +109,7 @@ Array make_array(DType dtype, std::vector<Index> shape) {
   return a;
 }
 
-Array make_array(const TensorView& v) {
+Array make_array(const ConstTensorView& v) {
   if (v.device != Device::cpu) refuse("array", "memory must be the CPU's");
   Array a = make_array(v.dtype, {v.shape.begin(), v.shape.begin() + v.rank});
   if (a.bytes.empty()) return a;

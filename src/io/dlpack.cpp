@@ -65,7 +65,7 @@ Device device_of_dlpack(const PosencDLDevice& d) {
 }
 
 // The farthest element on either side must be addressable.
-void check_reach(const TensorView& v) {
+void check_reach(const ConstTensorView& v) {
   Index reach = 0;
   for (std::int32_t i = 0; i < v.rank; ++i) {
     const auto a = static_cast<std::size_t>(i);
@@ -80,9 +80,27 @@ void check_reach(const TensorView& v) {
   }
 }
 
+template <class Data>
+PosencDLTensor dlpack_of(BasicTensorView<Data>& view) {
+  const Type type = kTypes[static_cast<std::size_t>(view.dtype)];
+  PosencDLTensor t{};
+  t.data = const_cast<void*>(view.data);
+  t.device = {view.device == Device::cuda ? kCuda : kCpu, view.device_id};
+  t.ndim = view.rank;
+  t.dtype = {type.code, type.bits, 1};
+  t.shape = view.shape.data();
+  t.strides = view.stride.data();
+  t.byte_offset = 0;
+  return t;
+}
+
+void check_version(const PosencDLManagedTensorVersioned& t) {
+  if (t.version.major != kMajor) refuse(kWho, "major version must be 1", Index{t.version.major});
+}
+
 }  // namespace
 
-TensorView from_dlpack(const PosencDLTensor& t, bool read_only) {
+TensorView from_dlpack(const PosencDLTensor& t) {
   const DType dtype = dtype_of_dlpack(t.dtype);
   if (t.ndim < 0 || t.ndim > TensorView::kMaxRank)
     refuse(kWho, "rank must be 0 to 5", Index{t.ndim});
@@ -103,27 +121,31 @@ TensorView from_dlpack(const PosencDLTensor& t, bool read_only) {
                      : tensor(data, dtype, shape, std::span<const Index>(t.strides, shape.size()));
   v.device = device_of_dlpack(t.device);
   v.device_id = static_cast<std::int16_t>(t.device.device_id);
-  v.read_only = read_only;
   check_reach(v);
   return v;
 }
 
 TensorView from_dlpack(const PosencDLManagedTensorVersioned& t) {
-  if (t.version.major != kMajor) refuse(kWho, "major version must be 1", Index{t.version.major});
-  return from_dlpack(t.dl_tensor, (t.flags & kReadOnly) != 0);
+  check_version(t);
+  if ((t.flags & kReadOnly) != 0)
+    refuse(kWho, "a tensor to write must not be read-only, its flags are", std::to_string(t.flags));
+  return from_dlpack(t.dl_tensor);
+}
+
+ConstTensorView const_from_dlpack(const PosencDLTensor& t) {
+  return from_dlpack(t);
+}
+
+ConstTensorView const_from_dlpack(const PosencDLManagedTensorVersioned& t) {
+  check_version(t);
+  return from_dlpack(t.dl_tensor);
 }
 
 PosencDLTensor to_dlpack(TensorView& view) {
-  const Type type = kTypes[static_cast<std::size_t>(view.dtype)];
-  PosencDLTensor t{};
-  t.data = view.data;
-  t.device = {view.device == Device::cuda ? kCuda : kCpu, view.device_id};
-  t.ndim = view.rank;
-  t.dtype = {type.code, type.bits, 1};
-  t.shape = view.shape.data();
-  t.strides = view.stride.data();
-  t.byte_offset = 0;
-  return t;
+  return dlpack_of(view);
+}
+PosencDLTensor to_dlpack(ConstTensorView& view) {
+  return dlpack_of(view);
 }
 
 }  // namespace posenc::v0

@@ -74,13 +74,17 @@ struct SineCounts {
 }
 
 // [batch, tokens, channels] of the plan's dtype, strides in elements.
-struct ComposeTensor {
-  void* data = nullptr;
+template <class Data>
+struct BasicComposeTensor {
+  Data* data = nullptr;
   Index batch_stride = 0, token_stride = 0, channel_stride = 1;
 };
+using ComposeTensor = BasicComposeTensor<void>;
+using ConstComposeTensor = BasicComposeTensor<const void>;
 
 struct ComposeCall {
-  ComposeTensor x, y;  // x without data: zeros
+  ConstComposeTensor x;  // without data: zeros
+  ComposeTensor y;
   Index batch = 1, tokens = 0, x_width = 0, y_width = 0;
   const ComposeSource* sources = nullptr;
   Index count = 0;

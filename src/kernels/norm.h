@@ -8,10 +8,14 @@
 namespace posenc::inline v0::detail {
 
 struct NormKernels {
-  // s[i] = (s[i] - mean) / sqrt(variance + epsilon) * gamma[i] + beta[i]
-  void (*forward)(double* s, Index n, double epsilon, const double* gamma, const double* beta);
-  // d: the gradient of what forward gave, becomes that of s. d_gamma and d_beta are added to; s is
-  // overwritten.
+  // out[i] = (s[i] - mean) / sqrt(variance + epsilon) * gamma[i] + beta[i]; out may be s
+  void (*forward)(const double* s, Index n, double epsilon, const double* gamma, const double* beta,
+                  double* out);
+  // The same, rounded once to float.
+  void (*forward_f32)(const double* s, Index n, double epsilon, const double* gamma,
+                      const double* beta, float* out);
+  // d: the gradient of what forward gave, becomes that of s. d_gamma and d_beta are added to, or
+  // both null; s is overwritten.
   void (*backward)(double* s, Index n, double epsilon, const double* gamma, double* d,
                    double* d_gamma, double* d_beta);
 };

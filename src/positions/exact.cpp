@@ -4,7 +4,7 @@
 
 namespace posenc::inline v0 {
 
-IntegerRows integer_rows(const TensorView& v, std::string_view who) {
+IntegerRows integer_rows(const ConstTensorView& v, std::string_view who) {
   if (v.dtype != DType::u8 && v.dtype != DType::i32 && v.dtype != DType::i64)
     refuse(who, "dtype must be u8, i32 or i64", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse(who, "memory must be the CPU's");
@@ -24,7 +24,7 @@ IntegerRows integer_rows(const TensorView& v, std::string_view who) {
   return r;
 }
 
-IntegerRows mask_rows(const TensorView& v, std::string_view who) {
+IntegerRows mask_rows(const ConstTensorView& v, std::string_view who) {
   IntegerRows r = integer_rows(v, who);
   for (const Index x : r.value)
     if (x != 0 && x != 1) refuse(who, "mask must hold 0 and 1 only", x);

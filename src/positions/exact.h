@@ -33,9 +33,9 @@ struct IntegerRows {
     return value[static_cast<std::size_t>(b * tokens + t)];
   }
 };
-IntegerRows integer_rows(const TensorView&, std::string_view who);
+IntegerRows integer_rows(const ConstTensorView&, std::string_view who);
 // The same, and every value must be 0 or 1.
-IntegerRows mask_rows(const TensorView&, std::string_view who);
+IntegerRows mask_rows(const ConstTensorView&, std::string_view who);
 
 inline OwnedPositions own(std::vector<Index> v, Index batch = 1, std::int32_t axes = 1) {
   OwnedPositions p;

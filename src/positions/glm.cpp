@@ -60,8 +60,8 @@ OwnedPositions glm_positions(Index context, std::span<const GlmSpan> spans) {
   return own(std::move(v), 1, 2);
 }
 
-OwnedPositions chatglm_positions(const ChatGlmRule& rule, const TensorView& ids,
-                                 const TensorView& mask) {
+OwnedPositions chatglm_positions(const ChatGlmRule& rule, const ConstTensorView& ids,
+                                 const ConstTensorView& mask) {
   const IntegerRows rows = integer_rows(ids, "chatglm");
   IntegerRows real = rows;
   std::fill(real.value.begin(), real.value.end(), 1);

@@ -96,8 +96,8 @@ MropeRule qwen3_vl_rule() {
   return r;
 }
 
-MropePositions mrope_positions(const MropeRule& rule, const TensorView& token_types,
-                               const TensorView& mask, std::span<const VisionGrid> images,
+MropePositions mrope_positions(const MropeRule& rule, const ConstTensorView& token_types,
+                               const ConstTensorView& mask, std::span<const VisionGrid> images,
                                std::span<const VisionGrid> videos) {
   check_rule(rule);
   const TypedRows rows(kWho, token_types, mask);

@@ -10,7 +10,7 @@
 
 namespace posenc::inline v0 {
 
-OwnedPositions counted_grid(const TensorView& mask, const CountedGrid& options) {
+OwnedPositions counted_grid(const ConstTensorView& mask, const CountedGrid& options) {
   constexpr const char* who = "counted_grid";
   if (mask.rank != 3) detail::refuse_shape(who, "mask must be [b, rows, columns]", mask);
   if (!std::isfinite(options.scale)) refuse(who, "scale must be finite", options.scale);
@@ -21,11 +21,11 @@ OwnedPositions counted_grid(const TensorView& mask, const CountedGrid& options) 
   const Index plane = batch * rows * columns;
   std::vector<double> v(static_cast<std::size_t>(2 * plane));
   for (Index b = 0; b < batch; ++b) {
-    TensorView image = mask;
+    ConstTensorView image = mask;
     image.rank = 2;
     image.shape = {rows, columns};
     image.stride = {mask.stride[1], mask.stride[2]};
-    image.data = static_cast<char*>(mask.data) + b * mask.stride[0] * size_of(mask.dtype);
+    image.data = static_cast<const char*>(mask.data) + b * mask.stride[0] * size_of(mask.dtype);
     const IntegerRows seen = mask_rows(image, who);
     // Along one axis: `lines` lines of `length` pixels.
     const auto count = [&](Index axis, Index lines, Index length) {

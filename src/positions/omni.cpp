@@ -306,8 +306,8 @@ Index qwen3_omni_sound_tokens(Index frames, Index window) {
   return rest + multiply_exact(frames / (2 * window), 13, kWho);
 }
 
-OmniPositions omni_positions(const OmniRule& rule, const TensorView& token_types,
-                             const TensorView& mask, std::span<const VisionGrid> images,
+OmniPositions omni_positions(const OmniRule& rule, const ConstTensorView& token_types,
+                             const ConstTensorView& mask, std::span<const VisionGrid> images,
                              std::span<const VisionGrid> videos) {
   check_rule(rule);
   const TypedRows rows(kWho, token_types, mask);

@@ -55,12 +55,12 @@ OwnedPositions explicit_positions(std::vector<double> v, Index batch, std::int32
   return checked(std::move(v), batch, axes);
 }
 
-OwnedPositions from_mask(const TensorView& mask, Index padded, Index first) {
+OwnedPositions from_mask(const ConstTensorView& mask, Index padded, Index first) {
   return running_count(mask_rows(mask, "from_mask"), padded, first, "from_mask");
 }
 
 OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index padded, Index first,
-                            const TensorView& mask) {
+                            const ConstTensorView& mask) {
   constexpr const char* who = "from_lengths";
   const auto batch = static_cast<Index>(lengths.size());
   if (batch < 1) refuse(who, "there must be a length for every row");
@@ -90,7 +90,7 @@ OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index 
   return own(std::move(v), batch);
 }
 
-OwnedPositions left_padded(const TensorView& mask, Index padded) {
+OwnedPositions left_padded(const ConstTensorView& mask, Index padded) {
   const IntegerRows m = mask_rows(mask, "left_padded");
   for (Index b = 0; b < m.batch; ++b)
     for (Index t = 1; t < m.tokens; ++t)
@@ -99,7 +99,7 @@ OwnedPositions left_padded(const TensorView& mask, Index padded) {
   return running_count(m, padded, 0, "left_padded");
 }
 
-OwnedPositions right_padded(const TensorView& mask, Index padded) {
+OwnedPositions right_padded(const ConstTensorView& mask, Index padded) {
   const IntegerRows m = mask_rows(mask, "right_padded");
   for (Index b = 0; b < m.batch; ++b)
     for (Index t = 1; t < m.tokens; ++t)
@@ -108,7 +108,7 @@ OwnedPositions right_padded(const TensorView& mask, Index padded) {
   return running_count(m, padded, 0, "right_padded");
 }
 
-OwnedPositions from_tokens(const TensorView& ids, Index padding_idx, Index past) {
+OwnedPositions from_tokens(const ConstTensorView& ids, Index padding_idx, Index past) {
   if (past < 0) refuse("from_tokens", "past must not be negative", past);
   IntegerRows rows = integer_rows(ids, "from_tokens");
   for (Index& id : rows.value) id = id != padding_idx ? 1 : 0;
@@ -130,7 +130,8 @@ OwnedPositions from_starts(std::span<const Index> starts, Index count, Index fir
   return own(std::move(v), static_cast<Index>(starts.size()));
 }
 
-OwnedPositions cell_positions(const TensorView& column, const TensorView& row, Index limit) {
+OwnedPositions cell_positions(const ConstTensorView& column, const ConstTensorView& row,
+                              Index limit) {
   const IntegerRows c = integer_rows(column, "cell_positions");
   const IntegerRows r = integer_rows(row, "cell_positions");
   if (c.batch != r.batch || c.tokens != r.tokens)

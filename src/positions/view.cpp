@@ -29,7 +29,7 @@ Positions positions(std::span<const double> p) {
   return view(p);
 }
 
-Positions positions(const TensorView& v) {
+Positions positions(const ConstTensorView& v) {
   if (v.dtype != DType::i64 && v.dtype != DType::i32 && v.dtype != DType::f64)
     refuse("positions", "dtype must be i64, i32 or f64", dtype_name(v.dtype));
   if (v.device != Device::cpu) refuse("positions", "memory must be the CPU's");

@@ -61,7 +61,7 @@ inline double merged_tokens(const VisionGrid& g, Index merge) noexcept {
 struct TypedRows {
   IntegerRows types, real;
 
-  TypedRows(std::string_view who, const TensorView& token_types, const TensorView& mask)
+  TypedRows(std::string_view who, const ConstTensorView& token_types, const ConstTensorView& mask)
       : types(integer_rows(token_types, who)), real(types) {
     std::fill(real.value.begin(), real.value.end(), 1);
     if (mask.empty()) return;

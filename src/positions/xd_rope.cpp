@@ -40,8 +40,8 @@ struct XdRow {
 
 }  // namespace
 
-MropePositions xd_rope_positions(const XdRopeRule& rule, const TensorView& token_types,
-                                 const TensorView& mask, std::span<const VisionGrid> images) {
+MropePositions xd_rope_positions(const XdRopeRule& rule, const ConstTensorView& token_types,
+                                 const ConstTensorView& mask, std::span<const VisionGrid> images) {
   if (rule.axes != 3 && rule.axes != 4) refuse(kWho, "axes must be 3 or 4", rule.axes);
   if (rule.merge < 1) refuse(kWho, "merge must be positive", rule.merge);
   const TypedRows rows(kWho, token_types, mask);

@@ -37,7 +37,8 @@ std::vector<Parameter> Alibi::parameters(const ScoreShape& s) const {
   return {p};
 }
 
-void Alibi::lower(const ScoreShape& s, std::span<const TensorView> p, LoweredTerms& out) const {
+void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                  LoweredTerms& out) const {
   const std::vector<double> m = slope_of(s, p);
   std::vector<double> sides, offset;
   for (const double x : m) {
@@ -61,7 +62,7 @@ void Alibi::lower(const ScoreShape& s, std::span<const TensorView> p, LoweredTer
   out.terms.push_back(past);
 }
 
-void Alibi::pull_back(const ScoreShape& s, std::span<const TensorView> p,
+void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                       std::span<const TermGradient> g, std::span<const TensorView> dp) const {
   const std::vector<double> m = slope_of(s, p);
   check_parameter_count("alibi", p.size(), dp.size());
@@ -92,7 +93,7 @@ void Alibi::check_fields(const ScoreShape& s) const {
     refuse("alibi", "log_slopes cannot be of heads without slope, alibi_heads", alibi_heads);
 }
 
-std::vector<double> Alibi::slope_of(const ScoreShape& s, std::span<const TensorView> p) const {
+std::vector<double> Alibi::slope_of(const ScoreShape& s, std::span<const ConstTensorView> p) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count("alibi", needed.size(), p.size());
   if (needed.empty()) return slope(s.heads);

@@ -16,7 +16,7 @@ std::vector<Parameter> LocalWindow::parameters(const ScoreShape& s) const {
   return {{"near", {s.heads, 2 * window + 1}, {}, {}}, {"far", {s.heads}, {}, {}}};
 }
 
-void LocalWindow::lower(const ScoreShape& s, std::span<const TensorView> p,
+void LocalWindow::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count("local_window", needed.size(), p.size());
@@ -43,7 +43,7 @@ void LocalWindow::lower(const ScoreShape& s, std::span<const TensorView> p,
   out.terms.push_back(t);
 }
 
-void LocalWindow::pull_back(const ScoreShape& s, std::span<const TensorView> p,
+void LocalWindow::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                             std::span<const TermGradient> g, std::span<const TensorView> dp) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count("local_window", needed.size(), p.size());

@@ -4,14 +4,14 @@
 
 namespace posenc::inline v0 {
 
-TensorView LoweredTerms::table(std::vector<double> v, std::initializer_list<Index> shape) {
+ConstTensorView LoweredTerms::table(std::vector<double> v, std::initializer_list<Index> shape) {
   const std::span<const Index> s(shape.begin(), shape.size());
   Index n = 1;
   for (const Index x : s) n *= x;
   if (n != static_cast<Index>(v.size()))
     refuse("lowered", "a table must fill its shape, size", static_cast<Index>(v.size()));
   values.push_back(std::move(v));
-  return tensor(static_cast<void*>(values.back().data()), DType::f64, s);
+  return tensor(static_cast<const void*>(values.back().data()), DType::f64, s);
 }
 
 IndexLine LoweredTerms::line(std::vector<std::int32_t> row, Index lo, std::int32_t axis) {

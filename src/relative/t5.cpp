@@ -101,7 +101,7 @@ std::vector<Parameter> T5::parameters(const ScoreShape& s) const {
   return {{"table", {num_buckets, s.heads}, {InitialKind::normal, 0, deviation}, {}}};
 }
 
-void T5::lower(const ScoreShape& s, std::span<const TensorView> p, LoweredTerms& out) const {
+void T5::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
   check_parameter_count("t5", 1, p.size());
   const std::vector<double> e = parameter_values("t5", parameters(s)[0], p[0]);
   std::vector<double> table(e.size());
@@ -122,7 +122,7 @@ void T5::lower(const ScoreShape& s, std::span<const TensorView> p, LoweredTerms&
   out.terms.push_back(t);
 }
 
-void T5::pull_back(const ScoreShape& s, std::span<const TensorView> p,
+void T5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                    std::span<const TermGradient> g, std::span<const TensorView> dp) const {
   check_parameter_count("t5", 1, p.size());
   check_parameter_count("t5", 1, dp.size());

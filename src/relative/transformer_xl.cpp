@@ -28,7 +28,7 @@ std::vector<double> sinusoids(const TransformerXl& t, Index lo, Index n) {
 }  // namespace
 
 // Of each head, table [n, head_dim] = R [n, d_model] W_kR^T [d_model, head_dim].
-void TransformerXl::lower(const ScoreShape& s, std::span<const TensorView> p,
+void TransformerXl::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                           LoweredTerms& out) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kWho, needed.size(), p.size());
@@ -58,7 +58,7 @@ void TransformerXl::lower(const ScoreShape& s, std::span<const TensorView> p,
 }
 
 // Of each head, dW_kR [head_dim, d_model] = dtable^T [head_dim, n] R [n, d_model].
-void TransformerXl::pull_back(const ScoreShape& s, std::span<const TensorView> p,
+void TransformerXl::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                               std::span<const TermGradient> g,
                               std::span<const TensorView> dp) const {
   const std::vector<Parameter> needed = parameters(s);

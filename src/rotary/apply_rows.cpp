@@ -18,7 +18,7 @@ const Heads& shape_of(const QK& x) noexcept {
   return x.q.data != nullptr ? x.q : x.k;
 }
 
-void check_rows_dtype(const RotaryPlanState& s, const TensorView& v) {
+void check_rows_dtype(const RotaryPlanState& s, const ConstTensorView& v) {
   const bool fits =
       s.dtype == DType::f64 ? v.dtype == DType::f64 : v.dtype == DType::f32 || v.dtype == s.dtype;
   if (!fits)
@@ -30,7 +30,7 @@ void check_rows_dtype(const RotaryPlanState& s, const TensorView& v) {
 }
 
 // [tokens, C], [batch, tokens, C], [batch, tokens, heads, C], or [positions, C] with an index.
-void check_rows_shape(const TensorView& v, const Heads& h, Index columns, bool indexed) {
+void check_rows_shape(const ConstTensorView& v, const Heads& h, Index columns, bool indexed) {
   const auto size = [&](int i) { return v.shape[static_cast<std::size_t>(i)]; };
   bool fits = v.rank >= 2 && v.rank <= 4 && size(v.rank - 1) == columns;
   if (indexed)
@@ -80,7 +80,7 @@ void check_index(const Positions& p, const Heads& h, Index rows) {
 
 }  // namespace
 
-RowView row_view(const TensorView& v, bool indexed) noexcept {
+RowView row_view(const ConstTensorView& v, bool indexed) noexcept {
   RowView r;
   r.data = v.data, r.dtype = v.dtype;
   const auto last = static_cast<std::size_t>(v.rank - 1);
@@ -106,7 +106,7 @@ void check_caller_rows(const RotaryPlanState& s, const QK& x, const CallerRows& 
   if (h.data == nullptr) return;
   const Index columns = s.tables[0].pairs * (rows.layout == TableLayout::half ? 1 : 2);
   const bool indexed = has_index(rows, h);
-  for (const TensorView* v : {&rows.cos, &rows.sin}) {
+  for (const ConstTensorView* v : {&rows.cos, &rows.sin}) {
     check_rows_dtype(s, *v);
     check_rows_shape(*v, h, columns, indexed);
     if (v->data == nullptr && h.batch * h.tokens > 0)
@@ -126,9 +126,10 @@ void check_caller_rows(const RotaryPlanState& s, const QK& x, const CallerRows& 
 
 }  // namespace detail
 
-void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows, RotateMode mode,
-                            const Executor& executor) const {
-  const detail::RotaryPlanState& s = *state_;
+namespace {
+
+void apply_plan_rows(const detail::RotaryPlanState& s, const QK& in, const QK& out,
+                     const ConstTensorView& rows, RotateMode mode, const Executor& executor) {
   detail::check_known("rotary", "mode", mode);
   const Index tokens = detail::check_tensors(s, in, out);
   if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
@@ -159,9 +160,8 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const TensorView& rows,
   detail::run_rotation(s, call, tokens, executor);
 }
 
-void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows, RotateMode mode,
-                            const Executor& executor) const {
-  const detail::RotaryPlanState& s = *state_;
+void apply_caller_rows(const detail::RotaryPlanState& s, const QK& in, const QK& out,
+                       const CallerRows& rows, RotateMode mode, const Executor& executor) {
   detail::check_known("rotary", "mode", mode);
   const Index tokens = detail::check_tensors(s, in, out);
   if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do, use apply");
@@ -183,6 +183,25 @@ void RotaryPlan::apply_rows(const QK& in, const QK& out, const CallerRows& rows,
   detail::RotateCall call;
   call.in = &in, call.out = &out, call.mode = mode, call.rows = &source;
   detail::run_rotation(s, call, tokens, executor);
+}
+
+}  // namespace
+
+void RotaryPlan::apply_rows(const QK& x, const ConstTensorView& rows, RotateMode mode,
+                            const Executor& executor) const {
+  apply_plan_rows(*state_, x, x, rows, mode, executor);
+}
+void RotaryPlan::apply_rows(const ConstQK& in, const QK& out, const ConstTensorView& rows,
+                            RotateMode mode, const Executor& executor) const {
+  apply_plan_rows(*state_, detail::kernel_view(in), out, rows, mode, executor);
+}
+void RotaryPlan::apply_rows(const QK& x, const CallerRows& rows, RotateMode mode,
+                            const Executor& executor) const {
+  apply_caller_rows(*state_, x, x, rows, mode, executor);
+}
+void RotaryPlan::apply_rows(const ConstQK& in, const QK& out, const CallerRows& rows,
+                            RotateMode mode, const Executor& executor) const {
+  apply_caller_rows(*state_, detail::kernel_view(in), out, rows, mode, executor);
 }
 
 }  // namespace posenc::v0

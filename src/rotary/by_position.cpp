@@ -52,8 +52,9 @@ void check_call(const RotaryPlan& below, const RotaryPlan& from, const Heads& x,
 
 }  // namespace
 
-void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const QK& in,
+void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const ConstQK& read,
            const QK& out, const Positions& p, RotateMode mode, const Executor& executor) {
+  const QK in = detail::kernel_view(read);
   const Heads& x = in.q.data != nullptr ? in.q : in.k;
   check_call(below, from, x, p);
   Index all = 0;
@@ -62,9 +63,9 @@ void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const Q
     const detail::RotaryPlanState& s = detail::StateAccess::of(*plan);
     detail::check_known("by position", "mode", mode);
     all = detail::check_tensors(s, in, out);
-    const Positions& read = detail::check_positions(s, in, p, one_row);
-    detail::check_positions_apart(out, read, all);
-    detail::check_lengths(s, read, mode);
+    const Positions& at_tokens = detail::check_positions(s, in, p, one_row);
+    detail::check_positions_apart(out, at_tokens, all);
+    detail::check_lengths(s, at_tokens, mode);
   }
   if (all == 0) return;
   const Index rows = x.batch, tokens = x.tokens;

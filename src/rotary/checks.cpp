@@ -79,7 +79,6 @@ inline bool overlap(const Heads& a, const Heads& b, Index size) noexcept {
     wrong("sizes must not be negative", std::min(in.batch, std::min(in.tokens, in.heads)));
   if (s.heads > 1 && in.heads != s.heads)
     wrong("the spectrum is per head: heads must be " + std::to_string(s.heads), in.heads);
-  if (out.read_only) refuse("rotary", "an output must not be read-only");
   refuse("rotary",
          "elements of an output must not share memory: its strides of batch, tokens, heads "
          "and channels are " +
@@ -99,7 +98,7 @@ inline Bits misfit(const RotaryPlanState& s, const Heads& h) noexcept {
 inline Bits differ(const Heads& a, const Heads& b) noexcept {
   return static_cast<Bits>((a.batch ^ b.batch) | (a.tokens ^ b.tokens) | (a.heads ^ b.heads));
 }
-[[gnu::noinline]] bool stands_apart(const Heads& h) noexcept {
+[[gnu::noinline]] bool is_apart(const Heads& h) noexcept {
   const ViewAxis axes[] = {{h.batch, h.batch_stride},
                            {h.tokens, h.token_stride},
                            {h.heads, h.head_stride},
@@ -108,8 +107,7 @@ inline Bits differ(const Heads& a, const Heads& b) noexcept {
 }
 // No two elements are the same memory. Nearly every view is [batch, tokens, heads, dim] or [batch,
 // heads, tokens, dim] with each stride behind all that lies below it; others are looked at closely.
-inline bool writable(const Heads& h) noexcept {
-  if (h.read_only) return false;
+inline bool no_element_twice(const Heads& h) noexcept {
   const bool dense = h.dim_stride == 1, single = h.batch == 1;
   const Index all_heads = h.heads * h.head_stride, all_tokens = h.tokens * h.token_stride;
   if (dense & (h.head_stride >= h.dim) & (h.token_stride >= all_heads) &
@@ -118,12 +116,12 @@ inline bool writable(const Heads& h) noexcept {
   if (dense & (h.token_stride >= h.dim) & (h.head_stride >= all_tokens) &
       (single | (h.batch_stride >= all_heads)))
     return true;
-  return stands_apart(h);
+  return is_apart(h);
 }
 inline void check_pair(const RotaryPlanState& s, const Heads& in, const Heads& out) {
   Bits odd = misfit(s, in);
   if (&in != &out) odd |= misfit(s, out) | differ(in, out) | Bits{out.data == nullptr};
-  if (odd != 0 || !writable(out)) refuse_pair(s, in, out);
+  if (odd != 0 || !no_element_twice(out)) refuse_pair(s, in, out);
 }
 
 // In place is the very same view; any other overlap would read what was already turned.
@@ -166,7 +164,7 @@ inline Bits one_token(const RotaryPlanState& s, const Heads& h, Misfits& odd) no
   const Bits heads = static_cast<Bits>(h.heads), stride = static_cast<Bits>(h.head_stride);
   odd.unequal |= static_cast<Bits>((h.dim ^ s.spec.head_dim) | (h.dim_stride ^ 1) | (h.batch ^ 1) |
                                    (h.tokens ^ 1)) |
-                 (static_cast<Bits>(h.dtype) ^ static_cast<Bits>(s.dtype)) | Bits{h.read_only} |
+                 (static_cast<Bits>(h.dtype) ^ static_cast<Bits>(s.dtype)) |
                  Bits{h.data == nullptr};
   odd.negative |= (stride - static_cast<Bits>(h.dim)) | (heads - 1);
   // The stride of a single head may be anything too.
@@ -186,14 +184,16 @@ bool writes(const Heads& h) noexcept {
 }
 
 // A member that says nothing of itself is not there; one without elements may have no memory.
-bool is_given(const Heads& h) noexcept {
+template <class Data>
+bool is_given(const BasicHeads<Data>& h) noexcept {
   return h.data != nullptr || h.dim != 0;
 }
-void check_given(const QK& in) {
+template <class Data>
+void check_given(const BasicQK<Data>& in) {
   if (!is_given(in.q) && !is_given(in.k))
     refuse("rotary", "q or k must be given, a call with neither rotates nothing");
   for (const bool key : {false, true}) {
-    const Heads& h = key ? in.k : in.q;
+    const auto& h = key ? in.k : in.q;
     if (h.data == nullptr && is_given(h) && h.batch * h.tokens * h.heads != 0)
       refuse("rotary",
              std::string(key ? "k" : "q") + " must have memory for its elements, " + shape_text(h));
@@ -270,14 +270,14 @@ inline bool ends_before(const void* a, Index last, Index size, const void* b) no
   return reinterpret_cast<std::uintptr_t>(a) + static_cast<std::uintptr_t>((last + 1) * size) <=
          reinterpret_cast<std::uintptr_t>(b);
 }
-[[gnu::noinline]] void check_rows_closely(const Heads& out, const TensorView& rows,
+[[gnu::noinline]] void check_rows_closely(const Heads& out, const ConstTensorView& rows,
                                           std::string_view name, std::string_view what) {
   detail::check_separate("rotary", {name, memory_of(rows)}, {what, memory_of(out)});
 }
 
 }  // namespace
 
-void check_rows_apart(const QK& out, const TensorView& rows, std::string_view name) {
+void check_rows_apart(const QK& out, const ConstTensorView& rows, std::string_view name) {
   Index last = 0, backwards = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(rows.rank); ++i)
     last += (rows.shape[i] - 1) * rows.stride[i], backwards |= rows.stride[i];
@@ -306,10 +306,10 @@ const Positions& check_positions(const RotaryPlanState& s, const QK& in, const P
   return p;
 }
 
-void check_gradient_tensors(const RotaryPlanState& s, const QK& x, const QK& g) {
+void check_gradient_tensors(const RotaryPlanState& s, const ConstQK& x, const ConstQK& g) {
   check_given(x);
   for (const bool key : {false, true}) {
-    const Heads &a = key ? x.k : x.q, &b = key ? g.k : g.q;
+    const ConstHeads &a = key ? x.k : x.q, &b = key ? g.k : g.q;
     if (a.data == nullptr) continue;
     if (b.data == nullptr) refuse("rotary", "d_out must have memory where x has");
     if (a.dtype != s.dtype || b.dtype != s.dtype)

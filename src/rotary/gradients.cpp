@@ -26,25 +26,25 @@ constexpr Index kSlices = 64;
 constexpr double kTwoPi = 6.283185307179586476925;
 constexpr double kLn2 = 0.693147180559945309417;
 
-const Heads& shape_of(const QK& x) noexcept {
+const ConstHeads& shape_of(const ConstQK& x) noexcept {
   return x.q.data != nullptr ? x.q : x.k;
 }
 
-void check_call(const State& s, const QK& x, const QK& g) {
+void check_call(const State& s, const ConstQK& x, const ConstQK& g) {
   detail::check_gradient_tensors(s, x, g);
-  for (const Heads* h : {&x.q, &x.k})
+  for (const ConstHeads* h : {&x.q, &x.k})
     if (h->data != nullptr && s.heads > 1 && h->heads != s.heads)
       refuse("rotary", "the spectrum is per head: heads must be " + std::to_string(s.heads),
              h->heads);
 }
 
-void check_gradient(const TensorView& v, std::string_view what,
+void check_gradient(const ConstTensorView& v, std::string_view what,
                     std::initializer_list<Index> shape) {
   if (v.empty()) return;
   if (v.device != Device::cpu)
     refuse("rotary", std::string(what) + " gradient must be in the CPU's memory");
-  if (v.dtype != DType::f64 || v.read_only)
-    refuse("rotary", std::string(what) + " gradient must be writable f64", dtype_name(v.dtype));
+  if (v.dtype != DType::f64)
+    refuse("rotary", std::string(what) + " gradient must be f64", dtype_name(v.dtype));
   bool fits = v.rank == static_cast<std::int32_t>(shape.size());
   std::size_t i = 0;
   std::string text;
@@ -87,7 +87,7 @@ struct Call {
   const State* state;
   const RotaryTables* table;
   const Spectrum* spectrum;
-  const QK *x, *g;
+  const ConstQK *x, *g;
   const Positions* positions;
   const PhaseGradients* want;
   double* partial;  // [slices, columns]: frequency, then gain
@@ -99,8 +99,8 @@ struct Call {
 struct Sums {
   double turn = 0, grow = 0;
 };
-Sums sum_heads(const RotaryTables& t, const Heads& x, const Heads& g, Index batch, Index token,
-               Index first, Index last, Index k, double c, double s) noexcept {
+Sums sum_heads(const RotaryTables& t, const ConstHeads& x, const ConstHeads& g, Index batch,
+               Index token, Index first, Index last, Index k, double c, double s) noexcept {
   const Members in = members(t, false, k), out = members(t, true, k);
   const double d = t.direction;
   Sums r;
@@ -136,8 +136,8 @@ void add_token(const Call& call, Index batch, Index token, double* partial) noex
           t.log2_decay ? t.log2_decay[k] * (real - t.decay_center) / t.decay_scale : 0;
       double d_phi = 0;
       for (int key = 0; key < 2; ++key) {
-        const Heads& x = key ? call.x->k : call.x->q;
-        const Heads& g = key ? call.g->k : call.g->q;
+        const ConstHeads& x = key ? call.x->k : call.x->q;
+        const ConstHeads& g = key ? call.g->k : call.g->q;
         if (x.data == nullptr) continue;
         const Index first = t.heads > 1 ? h : 0, last = t.heads > 1 ? h + 1 : x.heads;
         const Sums sums = sum_heads(t, x, g, batch, token, first, last, k, c, s);
@@ -167,8 +167,8 @@ void add_slice(const Call& call, Index slice, Index begin, Index end) noexcept {
 
 }  // namespace
 
-std::size_t RotaryPlan::phase_gradients_workspace(const QK& x) const {
-  const Heads& h = shape_of(x);
+std::size_t RotaryPlan::phase_gradients_workspace(const ConstQK& x) const {
+  const ConstHeads& h = shape_of(x);
   const Index slices = h.data != nullptr ? slices_of(h.batch * h.tokens) : 0;
   std::size_t most = 0;
   for (const RotaryTables& t : state_->tables) {
@@ -179,7 +179,7 @@ std::size_t RotaryPlan::phase_gradients_workspace(const QK& x) const {
   return most;
 }
 
-void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
+void RotaryPlan::phase_gradients(const ConstQK& x, const ConstQK& g, const Positions& p,
                                  const PhaseGradients& want, Workspace workspace,
                                  const Executor& executor) const {
   const State& s = *state_;
@@ -191,9 +191,9 @@ void RotaryPlan::phase_gradients(const QK& x, const QK& g, const Positions& p,
   const RotaryTables& t = s.tables[static_cast<std::size_t>(want.block)];
   check_call(s, x, g);
   std::optional<Positions> one_row;
-  const Positions& read = detail::check_positions(s, x, p, one_row);
+  const Positions& read = detail::check_positions(s, detail::kernel_view(x), p, one_row);
   if (read.data != nullptr) detail::check_lengths(s, read, RotateMode::forward);
-  const Heads& h = shape_of(x);
+  const ConstHeads& h = shape_of(x);
   check_gradient(want.frequency, "frequency", {t.heads, t.axes, t.pairs});
   check_gradient(want.gain, "gain", {1});
   check_gradient(want.position, "position", {t.axes, h.batch, h.tokens});

@@ -198,9 +198,10 @@ void rotate(const State& s, const QK& in, const QK& out, const Positions& positi
 
 }  // namespace detail
 
-void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, RotateMode mode,
-                       const Executor& executor) const {
-  const State& s = *state_;
+namespace {
+
+void apply_positions(const State& s, const QK& in, const QK& out, const Positions& positions,
+                     RotateMode mode, const Executor& executor) {
   detail::check_known("rotary", "mode", mode);
   const Index tokens = detail::check_tensors(s, in, out);
   std::optional<Positions> one_row;
@@ -209,6 +210,17 @@ void RotaryPlan::apply(const QK& in, const QK& out, const Positions& positions, 
   detail::check_positions_apart(out, read, tokens);
   detail::check_lengths(s, read, mode);
   detail::rotate(s, in, out, read, tokens, mode, executor);
+}
+
+}  // namespace
+
+void RotaryPlan::apply(const QK& x, const Positions& p, RotateMode mode,
+                       const Executor& executor) const {
+  apply_positions(*state_, x, x, p, mode, executor);
+}
+void RotaryPlan::apply(const ConstQK& in, const QK& out, const Positions& p, RotateMode mode,
+                       const Executor& executor) const {
+  apply_positions(*state_, detail::kernel_view(in), out, p, mode, executor);
 }
 
 }  // namespace posenc::v0

@@ -37,18 +37,35 @@ struct RotaryPlanState {
   std::vector<double> per_unit;
 };
 
-// Throws [rotary]: neither q nor k, dtype, head_dim, shapes that disagree, read-only outputs, overlap.
+// The kernels take what they read and what they write as one type, so that a call in place is one
+// object (&in == &out) and costs no copy. They write to `out` alone: this is the only cast.
+inline QK kernel_view(const ConstQK& x) noexcept {
+  const auto view = [](const ConstHeads& h) {
+    return Heads{const_cast<void*>(h.data),
+                 h.batch,
+                 h.tokens,
+                 h.heads,
+                 h.dim,
+                 h.batch_stride,
+                 h.token_stride,
+                 h.head_stride,
+                 h.dim_stride,
+                 h.dtype};
+  };
+  return {view(x.q), view(x.k)};
+}
+// Throws [rotary]: neither q nor k, dtype, head_dim, shapes that disagree, overlap.
 // Returns batch * tokens, 0 when there is nothing to do.
 Index check_tensors(const RotaryPlanState&, const QK& in, const QK& out);
 // Throws [rotary]: rows that do not fit in shape, dtype or layout, rows outside a cache.
 void check_caller_rows(const RotaryPlanState&, const QK&, const CallerRows&);
-RowView row_view(const TensorView&, bool indexed) noexcept;
+RowView row_view(const ConstTensorView&, bool indexed) noexcept;
 // Throws [rotary]: axes, count or batch that do not fit, not i32, i64 or f64, not finite.
 // Returns the positions to read: those given, or a copy in `one_row`, whose row serves the batch.
 // (Positions of one token are read before it is written: they may lie anywhere.)
 void check_positions_apart(const QK& out, const Positions&, Index tokens);
 // Throws [rotary]: cos and sin, which are read for every head, lie under an output.
-void check_rows_apart(const QK& out, const TensorView& rows, std::string_view name);
+void check_rows_apart(const QK& out, const ConstTensorView& rows, std::string_view name);
 const Positions& check_positions(const RotaryPlanState&, const QK&, const Positions&,
                                  std::optional<Positions>& one_row);
 // Throws [rotary]: positions of a length for which the plan does not hold. A shift is no position.

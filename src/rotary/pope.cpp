@@ -27,7 +27,7 @@ struct detail::PopePlanState {
 
 namespace {
 
-void check_tensor(DType type, const Heads& h, const Heads& shape, Index dim,
+void check_tensor(DType type, const ConstHeads& h, const ConstHeads& shape, Index dim,
                   std::string_view what) {
   const std::string who(what);
   if (h.dtype != type)
@@ -45,7 +45,7 @@ void check_tensor(DType type, const Heads& h, const Heads& shape, Index dim,
 }
 
 // Returns the positions to read.
-Positions check_positions(const detail::PopePlanState& s, const Heads& h, const Positions& p) {
+Positions check_positions(const detail::PopePlanState& s, const ConstHeads& h, const Positions& p) {
   if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
     refuse("pope", "positions must be i64, i32 or f64", dtype_name(p.type));
   if (p.axes != 1) refuse("pope", "positions must have one axis", Index{p.axes});
@@ -71,7 +71,7 @@ Positions check_positions(const detail::PopePlanState& s, const Heads& h, const 
   return read;
 }
 
-void check_bias(const TensorView& v, const Heads& h, Index channels, bool gradient) {
+void check_bias(const ConstTensorView& v, const ConstHeads& h, Index channels, bool gradient) {
   if (v.empty()) return;
   if (v.rank != 2 || v.shape[0] != h.heads || v.shape[1] != channels)
     detail::refuse_shape(
@@ -79,9 +79,8 @@ void check_bias(const TensorView& v, const Heads& h, Index channels, bool gradie
         v);
   if (v.device != Device::cpu) refuse("pope", "bias must be in the CPU's memory");
   const bool fits = v.dtype == DType::f64 || (!gradient && v.dtype == DType::f32);
-  if (!fits || (gradient && v.read_only))
-    refuse("pope",
-           gradient ? "gradient of the bias must be writable f64" : "bias must be f32 or f64",
+  if (!fits)
+    refuse("pope", gradient ? "gradient of the bias must be f64" : "bias must be f32 or f64",
            dtype_name(v.dtype));
 }
 
@@ -118,29 +117,27 @@ PopePlan::PopePlan(const Spectrum& spectrum, DType type, PlanOptions options) {
   state_ = std::move(s);
 }
 
-void PopePlan::apply(const Heads& in, const Heads& out, const Positions& p, const TensorView& bias,
-                     const Executor& executor) const {
+void PopePlan::apply(const ConstHeads& in, const Heads& out, const Positions& p,
+                     const ConstTensorView& bias, const Executor& executor) const {
   const detail::PopePlanState& s = *state_;
   check_tensor(s.dtype, in, in, s.channels, "in");
   check_tensor(s.dtype, out, in, 2 * s.channels, "out");
-  if (out.read_only) refuse("pope", "out must not be read-only");
   const Positions read = check_positions(s, in, p);
   check_bias(bias, in, s.channels, false);
   if (in.batch * in.tokens * in.heads == 0) return;
   detail::check_outputs("pope", {{"out", detail::memory_of(out)}}, {},
                         {{"in", detail::memory_of(in)}, {"bias", detail::memory_of(bias)}});
   detail::check_positions_apart("pope", read, {{"out", detail::memory_of(out)}});
-  detail::pope_rows({&s.turns, &read, &in, &out, nullptr, &bias, nullptr}, executor);
+  detail::pope_rows({&s.turns, &read, &in, &out, nullptr, nullptr, &bias, nullptr}, executor);
 }
 
-void PopePlan::gradient(const Heads& in, const Heads& d_out, const Positions& p,
-                        const TensorView& bias, const Heads& d_in, const TensorView& d_bias,
+void PopePlan::gradient(const ConstHeads& in, const ConstHeads& d_out, const Positions& p,
+                        const ConstTensorView& bias, const Heads& d_in, const TensorView& d_bias,
                         const Executor& executor) const {
   const detail::PopePlanState& s = *state_;
   check_tensor(s.dtype, in, in, s.channels, "in");
   check_tensor(s.dtype, d_out, in, 2 * s.channels, "d_out");
   check_tensor(s.dtype, d_in, in, s.channels, "d_in");
-  if (d_in.read_only) refuse("pope", "d_in must not be read-only");
   const Positions read = check_positions(s, in, p);
   check_bias(bias, in, s.channels, false);
   check_bias(d_bias, in, s.channels, true);
@@ -153,7 +150,7 @@ void PopePlan::gradient(const Heads& in, const Heads& d_out, const Positions& p,
        {"bias", detail::memory_of(bias)}});
   detail::check_positions_apart(
       "pope", read, {{"d_in", detail::memory_of(d_in)}, {"d_bias", detail::memory_of(d_bias)}});
-  detail::pope_rows({&s.turns, &read, &in, &d_out, &d_in, &bias, &d_bias}, executor);
+  detail::pope_rows({&s.turns, &read, &in, nullptr, &d_out, &d_in, &bias, &d_bias}, executor);
 }
 
 }  // namespace posenc::v0

@@ -33,7 +33,7 @@ struct Bias {
     if (sums) open.resize(size), sum.resize(size);
     for (Index h = 0; h < heads; ++h)
       for (Index i = 0; i < channels; ++i) {
-        const TensorView& v = *c.bias;
+        const ConstTensorView& v = *c.bias;
         const double raw = float_element(v.data, v.dtype, h * v.stride[0] + i * v.stride[1]);
         const double angle = std::clamp(raw, -kTwoPi, 0.0);
         const auto at = static_cast<std::size_t>(h * pitch + i);
@@ -77,11 +77,8 @@ void scatter(const void* from, Index n, void* to, Index at, Index stride) noexce
 struct Channels {
   alignas(64) std::byte buffer[kRowChunk * 8];
 
-  static void* where(const Heads& h, Index at) noexcept {
-    return static_cast<std::byte*>(h.data) + at * size_of(h.dtype);
-  }
-  const void* read(const Heads& h, Index at, Index n) noexcept {
-    if (h.dim_stride == 1) return where(h, at);
+  const void* read(const ConstHeads& h, Index at, Index n) noexcept {
+    if (h.dim_stride == 1) return static_cast<const std::byte*>(h.data) + at * size_of(h.dtype);
     const Index size = size_of(h.dtype);
     (size == 8   ? gather<double>
      : size == 4 ? gather<float>
@@ -89,7 +86,7 @@ struct Channels {
     return buffer;
   }
   void* begin(const Heads& h, Index at) noexcept {
-    return h.dim_stride == 1 ? where(h, at) : buffer;
+    return h.dim_stride == 1 ? static_cast<std::byte*>(h.data) + at * size_of(h.dtype) : buffer;
   }
   void end(const Heads& h, Index at, Index n) const noexcept {
     if (h.dim_stride == 1) return;
@@ -100,7 +97,7 @@ struct Channels {
   }
 };
 
-Index row_of(const Heads& h, Index batch, Index token, Index head, Index channel) noexcept {
+Index row_of(const ConstHeads& h, Index batch, Index token, Index head, Index channel) noexcept {
   return batch * h.batch_stride + token * h.token_stride + head * h.head_stride +
          channel * h.dim_stride;
 }
@@ -130,7 +127,7 @@ struct Worker {
   }
 
   void forward(Index batch, Index token, Index head) noexcept {
-    const Heads& y = *call.y;
+    const Heads& y = *call.out;
     const Index at = row_of(y, batch, token, head, first);
     const Index other = at + call.turns->pairs * y.dim_stride;
     const void* from = x.read(*call.in, row_of(*call.in, batch, token, head, first), n);
@@ -140,7 +137,8 @@ struct Worker {
   }
 
   void backward(Index batch, Index token, Index head) noexcept {
-    const Heads &y = *call.y, &d = *call.d_in;
+    const ConstHeads& y = *call.d_out;
+    const Heads& d = *call.d_in;
     const Index at = row_of(y, batch, token, head, first);
     const Index to = row_of(d, batch, token, head, first);
     const void* from = x.read(*call.in, row_of(*call.in, batch, token, head, first), n);
@@ -167,7 +165,7 @@ struct Worker {
 }  // namespace
 
 void pope_rows(const PopeCall& call, const Executor& executor) {
-  const Heads& h = *call.in;
+  const ConstHeads& h = *call.in;
   const Isa isa = active_isa();
   Bias bias(call);
   const Job job{call, row_kernels(isa), polar_kernels(isa, h.dtype), bias};

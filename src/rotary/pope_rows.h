@@ -8,12 +8,16 @@
 
 namespace posenc::inline v0::detail {
 
-// y: written; or the gradient that came in where d_in is given. Null views: not wanted.
+// out is written; or, of d_out that came in, d_in and d_bias are. Null: not wanted.
 struct PopeCall {
   const PhaseTurns* turns;
   const Positions* positions;
-  const Heads *in, *y, *d_in;
-  const TensorView *bias, *d_bias;
+  const ConstHeads* in;
+  const Heads* out;
+  const ConstHeads* d_out;
+  const Heads* d_in;
+  const ConstTensorView* bias;
+  const TensorView* d_bias;
 };
 void pope_rows(const PopeCall&, const Executor&);
 

@@ -196,7 +196,7 @@ RotarySpec stored(const RotarySpec& spec) {
   return r;
 }
 
-void check_side(const Side& side, const Heads& keys, const char* which) {
+void check_side(const Side& side, const ConstHeads& keys, const char* which) {
   const Positions& p = side.positions;
   const std::string name(which);
   detail::check_positions(p, "rerotate");

@@ -22,7 +22,7 @@ using State = detail::RotaryPlanState;
 
 struct RowCall {
   const RotaryTables* table;
-  const QK *x, *g;
+  const ConstQK *x, *g;
   const CallerRows* rows;
   Positions index;
   detail::RowView cos, sin;  // of the gradients
@@ -39,8 +39,8 @@ void add(const detail::RowView& v, Index at, double x) noexcept {
 struct RowSums {
   double cos_a = 0, sin_a = 0, cos_b = 0, sin_b = 0;
 };
-void sum_head(const RotaryTables& t, const Heads& x, const Heads& g, Index batch, Index token,
-              Index head, Index k, RowSums& r) noexcept {
+void sum_head(const RotaryTables& t, const ConstHeads& x, const ConstHeads& g, Index batch,
+              Index token, Index head, Index k, RowSums& r) noexcept {
   const bool zipped = t.pairing == Pairing::interleaved;
   const bool out_zipped = zipped && t.output_order == OutputOrder::in_place;
   const Index a = t.offset + (zipped ? 2 * k : k), b = zipped ? a + 1 : a + t.pairs;
@@ -83,7 +83,7 @@ void add_pairs(const RowCall& call, Index begin, Index end) noexcept {
   const bool indexed = call.index.data != nullptr;
   const bool by_head = !indexed && call.rows->cos.rank == 4 && call.rows->cos.shape[2] > 1;
   const bool by_batch = indexed || call.rows->cos.rank > 2;
-  const Heads &xq = call.x->q, &xk = call.x->k;
+  const ConstHeads &xq = call.x->q, &xk = call.x->k;
   const Index heads = by_head ? call.rows->cos.shape[2] : 1;
   for (Index k = begin; k < end; ++k)
     for (Index token = 0; token < call.tokens; ++token)
@@ -91,7 +91,7 @@ void add_pairs(const RowCall& call, Index begin, Index end) noexcept {
         RowSums r;
         for (Index batch = 0; batch < call.batch; ++batch) {
           for (const bool key : {false, true}) {
-            const Heads &x = key ? xk : xq, &g = key ? call.g->k : call.g->q;
+            const ConstHeads &x = key ? xk : xq, &g = key ? call.g->k : call.g->q;
             if (x.data == nullptr) continue;
             if (by_head)
               sum_head(t, x, g, batch, token, head, k, r);
@@ -104,26 +104,26 @@ void add_pairs(const RowCall& call, Index begin, Index end) noexcept {
       }
 }
 
-void check_gradient(const TensorView& v, const TensorView& rows) {
+void check_gradient(const ConstTensorView& v, const ConstTensorView& rows) {
   if (v.empty()) return;
   if (v.device != Device::cpu) refuse("rotary", "gradients of cos and sin must be the CPU's");
-  if ((v.dtype != DType::f64 && v.dtype != DType::f32) || v.read_only)
-    refuse("rotary", "gradients of cos and sin must be writable f64 or f32", dtype_name(v.dtype));
+  if (v.dtype != DType::f64 && v.dtype != DType::f32)
+    refuse("rotary", "gradients of cos and sin must be f64 or f32", dtype_name(v.dtype));
   if (v.rank != rows.rank || v.shape != rows.shape)
     detail::refuse_shape("rotary", "gradients of cos and sin must have their shapes", v);
 }
 
 }  // namespace
 
-void RotaryPlan::row_gradients(const QK& x, const QK& g, const CallerRows& rows,
+void RotaryPlan::row_gradients(const ConstQK& x, const ConstQK& g, const CallerRows& rows,
                                const RowGradients& want, const Executor& executor) const {
   const State& s = *state_;
   detail::check_gradient_tensors(s, x, g);
   if (s.decays) refuse("rotary", "xPos decays with the position: rows alone do not do");
-  detail::check_caller_rows(s, x, rows);
+  detail::check_caller_rows(s, detail::kernel_view(x), rows);
   check_gradient(want.cos, rows.cos);
   check_gradient(want.sin, rows.sin);
-  const Heads& h = x.q.data ? x.q : x.k;
+  const ConstHeads& h = x.q.data ? x.q : x.k;
   if (h.data == nullptr || h.batch * h.tokens == 0) return;
   const std::initializer_list<detail::Operand> written = {
       {"the gradient of cos", detail::memory_of(want.cos)},

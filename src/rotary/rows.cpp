@@ -38,7 +38,6 @@ void check_rows(const RotarySpec& spec, Index columns, const Positions& p, const
   if (!is_float(out.dtype))
     refuse(who, "rows must be f64, f32, f16 or bf16", dtype_name(out.dtype));
   if (out.device != Device::cpu) refuse(who, "memory must be the CPU's");
-  if (out.read_only) refuse(who, "rows must be writable");
   check_no_self_overlap(who, {"rows", memory_of(out)});
   check_positions_apart(who, p, {{"rows", memory_of(out)}});
 }

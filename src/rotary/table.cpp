@@ -119,10 +119,8 @@ void check_built_for(const RotarySpec& spec, const TableVersion& v, RotateMode m
   if (!fits) refuse("rotary table", "the table was replaced by one of other pairs, heads or axes");
 }
 
-}  // namespace
-
-void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTable& table,
-           const Positions& positions, RotateMode mode, const Executor& executor) {
+void apply_table(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTable& table,
+                 const Positions& positions, RotateMode mode, const Executor& executor) {
   const detail::RotaryPlanState& s = detail::StateAccess::of(plan);
   detail::check_known("rotary table", "mode", mode);
   if (s.decays) refuse("rotary table", "xPos has no table: its decay is not bounded");
@@ -176,6 +174,17 @@ void apply(const RotaryPlan& plan, const QK& in, const QK& out, const RotaryTabl
     const Index more = std::min({store.size() + store.size() / 2, kMaxGrown, end});
     store.grow(std::max(most + 1, more), executor);
   }
+}
+
+}  // namespace
+
+void apply(const RotaryPlan& plan, const QK& x, const RotaryTable& table, const Positions& p,
+           RotateMode mode, const Executor& executor) {
+  apply_table(plan, x, x, table, p, mode, executor);
+}
+void apply(const RotaryPlan& plan, const ConstQK& in, const QK& out, const RotaryTable& table,
+           const Positions& p, RotateMode mode, const Executor& executor) {
+  apply_table(plan, detail::kernel_view(in), out, table, p, mode, executor);
 }
 
 }  // namespace posenc::v0

@@ -92,7 +92,8 @@ TEST(Sinusoidal, LearnedGainAndItsGradientAsXTransformers) {
   const Sinusoidal s{.width = 16, .layout = SineLayout::halves, .base = 500, .learned_gain = true};
   EXPECT_EQ(s.parameters()[0].initial.a, 0.25);
   std::vector<double> gain{0.25}, y(6 * 16), up = suite()(name, "grad_out").value, d{0};
-  const TensorView g = view(gain, {1}), dg = view(d, {1});
+  const ConstTensorView g = view(gain, {1});
+  const TensorView dg = view(d, {1});
   LoweredInput low;
   s.lower(std::span(&g, 1), low);
   const OwnedPositions p = arange(11, 6);
@@ -177,7 +178,8 @@ TEST(Learned, FusionsOfBert4KerasForwardAndBackward) {
     std::vector<double> y(static_cast<std::size_t>(10 * out)), dx(x.size()), dt(table.size(), 0),
         dp(table.size(), 0);
     const Learned s{.width = 4, .rows = 6, .compose = compose};
-    const TensorView p = view(table, {6, 4}), d = view(dp, {6, 4});
+    const ConstTensorView p = view(table, {6, 4});
+    const TensorView d = view(dp, {6, 4});
     LoweredInput low;
     s.lower(std::span(&p, 1), low);
     apply_input(view(x, {2, 5, 4}), arange(0, 5), low, view(y, {2, 5, out}));
@@ -198,7 +200,7 @@ TEST(Learned, BeyondTheTable) {
     const SuiteArray a = suite()(name, "x"), t = suite()(name, "table");
     std::vector<float> x(a.value.begin(), a.value.end()), y(x.size());
     std::vector<double> table = t.value;
-    const TensorView p = view(table, {5, 3});
+    const ConstTensorView p = view(table, {5, 3});
     LoweredInput low;
     Learned{.width = 3, .rows = 5, .offset = 1, .beyond = Beyond::clamp}.lower(std::span(&p, 1),
                                                                                low);
@@ -208,7 +210,7 @@ TEST(Learned, BeyondTheTable) {
   const char* name = "learned_t2t_beyond_end";
   std::vector<double> x = suite()(name, "x").value, table = suite()(name, "table").value;
   std::vector<double> y(x.size()), up = suite()(name, "grad_out").value, dt(table.size(), 0);
-  const TensorView p = view(table, {5, 4});
+  const ConstTensorView p = view(table, {5, 4});
   LoweredInput low;
   Learned{.width = 4, .rows = 5, .beyond = Beyond::zero}.lower(std::span(&p, 1), low);
   apply_input(view(x, {1, 7, 4}), arange(0, 7), low, view(y, {1, 7, 4}));
@@ -224,7 +226,7 @@ TEST(Learned, RowsOfAMaskAsOpt) {
   const std::vector<Index> mask = suite()(name, "attention_mask").integers();
   std::vector<double> table = suite()(name, "weight").value, y(4 * 5 * 4);
   std::vector<double> up = suite()(name, "grad_out").value, dt(table.size(), 0);
-  const TensorView p = view(table, {12, 4});
+  const ConstTensorView p = view(table, {12, 4});
   LoweredInput low;
   Learned{.width = 4, .rows = 12, .offset = 2}.lower(std::span(&p, 1), low);
   const OwnedPositions at = from_mask(tensor(mask.data(), {4, 5}), -1);
@@ -254,7 +256,7 @@ TEST(ApplyInput, SeveralTermsWindowsAndInPlace) {
 
 TEST(ApplyInput, RefusesByName) {
   std::vector<double> x(8), table(4);
-  const TensorView p = view(table, {2, 2});
+  const ConstTensorView p = view(table, {2, 2});
   const auto says = [&](const Learned& s, const Positions& at, const TensorView& y) {
     return refusal([&] {
       LoweredInput low;

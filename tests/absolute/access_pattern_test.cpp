@@ -51,7 +51,7 @@ void expect_same_bits(DType type, Index width) {
   std::vector<double> values(static_cast<std::size_t>(kRows * width));
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<double>(i % 97) / 64 - 0.75;
-  const TensorView table = tensor(values.data(), {kRows, width});
+  const ConstTensorView table = tensor(values.data(), {kRows, width});
   LoweredInput sines, halves, learned;
   Sinusoidal{.width = width}.lower({}, sines);
   Sinusoidal{.width = width, .layout = SineLayout::halves}.lower({}, halves);

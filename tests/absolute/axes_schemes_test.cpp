@@ -104,9 +104,9 @@ TEST(FourierFeatures, NerfAsPaperAndAsCode) {
 TEST(LearnableFourier, IsItsFormula) {
   const LearnableFourier s{.width = 4, .axes = 1, .groups = 2, .features = 2, .hidden = 1};
   std::vector<double> w{0.7}, w1{0.4, -1.1}, b1{0.2}, w2{0.5, -2}, b2{0.1, 0.3};
-  const TensorView p[] = {tensor(w.data(), {1, 1}), tensor(w1.data(), {1, 2}),
-                          tensor(b1.data(), {1}), tensor(w2.data(), {2, 1}),
-                          tensor(b2.data(), {2})};
+  const ConstTensorView p[] = {tensor(w.data(), {1, 1}), tensor(w1.data(), {1, 2}),
+                               tensor(b1.data(), {1}), tensor(w2.data(), {2, 1}),
+                               tensor(b2.data(), {2})};
   const auto r = rows(s, real({1.5, -0.4}, 2), 4, p)[0];
   for (std::size_t g = 0; g < 2; ++g) {
     const double a = 0.7 * (g == 0 ? 1.5 : -0.4);
@@ -120,7 +120,7 @@ TEST(LearnableFourier, IsItsFormula) {
 TEST(ContinuousAxial, SumsANetworkOfEachAxis) {
   const ContinuousAxial s{.width = 1, .axes = 2, .hidden = 1, .depth = 1};
   std::vector<double> v[] = {{0.5}, {0.1}, {2}, {0.3}, {-1}, {0}, {3}, {-0.2}};
-  std::vector<TensorView> p;
+  std::vector<ConstTensorView> p;
   for (std::size_t i = 0; i < 8; ++i)
     p.push_back(i % 2 == 0 ? tensor(v[i].data(), {1, 1}) : tensor(v[i].data(), {1}));
   const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
@@ -139,8 +139,8 @@ TEST(ContinuousAxial, SeveralAxesCanOnlyBeAdded) {
   }
   s.axes = 1, s.activation = Activation::identity, s.compose = Compose::multiply;
   std::vector<double> v[] = {{2}, {0}, {1}, {0}}, x{10}, y{0};
-  const TensorView p[] = {tensor(v[0].data(), {1, 1}), tensor(v[1].data(), {1}),
-                          tensor(v[2].data(), {1, 1}), tensor(v[3].data(), {1})};
+  const ConstTensorView p[] = {tensor(v[0].data(), {1, 1}), tensor(v[1].data(), {1}),
+                               tensor(v[2].data(), {1, 1}), tensor(v[3].data(), {1})};
   LoweredInput low;
   s.lower(p, low);
   apply_input(tensor(x.data(), {1, 1}), real({3.0}), low, tensor(y.data(), {1, 1}));
@@ -200,7 +200,7 @@ TEST(Cape2d, BothRadii) {
 TEST(AlignedRows, MeansAndTheirTranspose) {
   std::vector<double> table{1, 2, 3, 4, 5, 6}, y(6), up{1, 10, 2, 20, 3, 30}, d(6, 0.0);
   const std::vector<Index> to{0, 2, -1, -1, 1, -1};
-  const TensorView at = tensor(to.data(), {3, 2});
+  const ConstTensorView at = tensor(to.data(), {3, 2});
   aligned_rows(tensor(table.data(), {3, 2}), at, tensor(y.data(), {3, 2}));
   EXPECT_THAT(y, ::testing::ElementsAre(3, 4, 0, 0, 3, 4));
   aligned_rows_gradient(tensor(up.data(), {3, 2}), at, tensor(d.data(), {3, 2}));
@@ -222,7 +222,7 @@ TEST(CrossModal, TokensOfOneMomentShareTheirRow) {
   EXPECT_EQ(at.count(), 108);
   EXPECT_EQ(at.axes, 4);
   std::vector<double> zero(18, 0.0);
-  const TensorView p = tensor(zero.data(), {3, 6});
+  const ConstTensorView p = tensor(zero.data(), {3, 6});
   const auto r = rows(s, at, 6, std::span(&p, 1));
   for (std::size_t c = 0; c < 6; ++c) EXPECT_NEAR(r[3][c], r[8 + 50][c], 1e-15);  // both at 1.5 s
   EXPECT_EQ(r[5][0], 0);

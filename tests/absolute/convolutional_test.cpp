@@ -56,9 +56,9 @@ TEST(Convolutional, AsTransformersForwardAndBackward) {
   std::vector<Numbers> p{g, read("weight_v"), read("bias")}, d;
   for (const Numbers& n : p) d.push_back(zeros_like(n));
   Numbers x = read("x"), up = read("grad_out"), y = zeros_like(x), d_x = zeros_like(x);
-  convolutional_positions(s, views(p), x.view(), y.view());
+  convolutional_positions(s, const_views(views(p)), x.view(), y.view());
   expect_near(y.value, read("out").value, "out");
-  convolutional_gradient(s, views(p), x.view(), up.view(), d_x.view(), views(d));
+  convolutional_gradient(s, const_views(views(p)), x.view(), up.view(), d_x.view(), views(d));
   expect_near(d_x.value, read("grad_x").value, "grad_x");
   expect_near(d[0].value, read("grad_weight_g").value, "grad_weight_g");
   expect_near(d[1].value, read("grad_weight_v").value, "grad_weight_v");
@@ -75,7 +75,7 @@ TEST(Convolutional, GradientsOfEverySetting) {
         d.push_back(zeros_like(p.back()));
       }
       Numbers x = waves({2, 3, 4}, 4), up = waves({2, 3, 4}, 5), d_x = x, y = x;
-      convolutional_gradient(s, views(p), x.view(), up.view(), d_x.view(), views(d));
+      convolutional_gradient(s, const_views(views(p)), x.view(), up.view(), d_x.view(), views(d));
       p.push_back(x), d.push_back(d_x);
       for (std::size_t a = 0; a < p.size(); ++a)
         for (std::size_t i = 0; i < p[a].value.size(); ++i) {
@@ -83,7 +83,7 @@ TEST(Convolutional, GradientsOfEverySetting) {
           const auto at = [&](double v) {
             p[a].value[i] = v;
             std::vector<Numbers> only(p.begin(), p.end() - 1);
-            convolutional_positions(s, views(only), p.back().view(), y.view());
+            convolutional_positions(s, const_views(views(only)), p.back().view(), y.view());
             p[a].value[i] = kept;
             double sum = 0;
             for (std::size_t j = 0; j < y.value.size(); ++j) sum += up.value[j] * y.value[j];
@@ -99,9 +99,10 @@ TEST(Convolutional, RowsDoNotSeeEachOther) {
   const Convolutional s{.width = 2, .kernel = 4, .groups = 1, .weight_norm = false};
   std::vector<Numbers> p{waves({2, 2, 4}, 0), waves({2}, 1)};
   Numbers x = waves({2, 5, 2}, 2), y = x, one = waves({5, 2}, 0);
-  convolutional_positions(s, views(p), x.view(), y.view());
+  convolutional_positions(s, const_views(views(p)), x.view(), y.view());
   for (Index b = 0; b < 2; ++b) {
-    convolutional_positions(s, views(p), tensor(x.value.data() + b * 10, {5, 2}), one.view());
+    convolutional_positions(s, const_views(views(p)), tensor(x.value.data() + b * 10, {5, 2}),
+                            one.view());
     for (std::size_t i = 0; i < 10; ++i)
       EXPECT_EQ(one.value[i], y.value[static_cast<std::size_t>(b) * 10 + i]);
   }
@@ -121,9 +122,9 @@ TEST(Convolutional, RefusesByName) {
   const Convolutional s{.width = 2, .kernel = 2, .groups = 1};
   std::vector<Numbers> p{waves({2}, 0), zeros_like(waves({2, 2, 2}, 0)), waves({2}, 0)};
   Numbers x = waves({3, 2}, 0), y = x;
-  EXPECT_THAT(says([&] { convolutional_positions(s, views(p), x.view(), y.view()); }),
+  EXPECT_THAT(says([&] { convolutional_positions(s, const_views(views(p)), x.view(), y.view()); }),
               HasSubstr("must not all be 0"));
-  EXPECT_THAT(says([&] { convolutional_positions(s, views(p), x.view(), x.view()); }),
+  EXPECT_THAT(says([&] { convolutional_positions(s, const_views(views(p)), x.view(), x.view()); }),
               HasSubstr("[convolutional]"));
 }
 

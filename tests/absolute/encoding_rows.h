@@ -13,7 +13,7 @@ namespace posenc::test {
 // The encoding alone, [token][channel].
 template <class S>
 std::vector<std::vector<double>> rows(const S& s, const Positions& at, Index width,
-                                      std::span<const TensorView> parameters = {}) {
+                                      std::span<const ConstTensorView> parameters = {}) {
   LoweredInput low;
   s.lower(parameters, low);
   std::vector<double> y(static_cast<std::size_t>(at.count * width));

@@ -46,7 +46,8 @@ struct Memory {
 
 TEST(Overlap, ComplexMapsReadAllChannels) {
   Memory m;
-  ComplexMap map, d_map;
+  ComplexMap map;
+  ComplexMapGradient d_map;
   std::vector<double> a{1, 2, 3, 4};
   map.weight.re = tensor(a.data(), {2, 2});
   const ComplexParts x{m.at(0), m.at(6)}, apart{m.at(16), m.at(22)};
@@ -124,7 +125,7 @@ TEST(Overlap, ConvolutionsAndOffsets) {
   Memory m;
   const Convolutional s{.width = 2, .kernel = 3, .groups = 1, .weight_norm = false};
   std::vector<double> weight(12, 0.5), bias(2, 0.1);
-  const TensorView p[] = {tensor(weight.data(), {2, 2, 3}), tensor(bias.data(), {2})};
+  const ConstTensorView p[] = {tensor(weight.data(), {2, 2, 3}), tensor(bias.data(), {2})};
   for (const Index first : {0, 1, 2, 4})
     m.refuses("[convolutional] y must not overlap x",
               [&] { convolutional_positions(s, p, m.at(0), m.at(first)); });
@@ -211,7 +212,7 @@ TEST(Overlap, GradientsOfTerms) {
   Memory m;
   const std::vector<double> table(6, 0.5);
   LoweredInput low;
-  const TensorView values = tensor(table.data(), {3, 2});
+  const ConstTensorView values = tensor(table.data(), {3, 2});
   Learned{.width = 2, .rows = 3}.lower({&values, 1}, low);
   const InputPlan plan(low, DType::f64);
   const OwnedPositions p = arange(0, 3);
@@ -256,7 +257,7 @@ TEST(Overlap, GradientsOfTerms) {
 TEST(Plan, GradientsOfAProductNeedItsX) {
   const std::vector<double> table(6, 0.5), d_y(6, 1.0);
   std::vector<double> d_table(6), d_x(6);
-  const TensorView values = tensor(table.data(), {3, 2}), up = tensor(d_y.data(), {3, 2});
+  const ConstTensorView values = tensor(table.data(), {3, 2}), up = tensor(d_y.data(), {3, 2});
   for (const Compose compose : {Compose::multiply, Compose::one_plus}) {
     LoweredInput low;
     Learned{.width = 2, .rows = 3, .compose = compose}.lower({&values, 1}, low);
@@ -276,7 +277,7 @@ TEST(Plan, GradientsOfAProductNeedItsX) {
 TEST(Overlap, RowsOfTables) {
   Memory m;
   const std::int64_t ids[] = {2, 1, 0};
-  const TensorView at = tensor(ids, {3});
+  const ConstTensorView at = tensor(ids, {3});
   EmbedPart looked, given;
   looked.table = m.at(0), looked.ids = at, given.rows = m.at(0);
   const auto one = [&](const EmbedPart& p, const TensorView& y) {

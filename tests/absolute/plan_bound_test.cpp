@@ -52,7 +52,7 @@ struct Case {
 };
 
 std::vector<Case> cases(std::vector<double>& table) {
-  const TensorView rows = tensor(table.data(), {40, kWidth});
+  const ConstTensorView rows = tensor(table.data(), {40, kWidth});
   const auto learned = [rows](LoweredInput& low) {
     Learned{.width = kWidth, .rows = 40, .beyond = Beyond::clamp}.lower(std::span(&rows, 1), low);
   };

@@ -28,7 +28,7 @@ TEST(InputPlan, BadCallsAreRefusedByName) {
   LoweredInput low;
   std::vector<double> values(4 * 8, 1.0);
   const Learned scheme{.width = 8, .rows = 4};
-  const TensorView table = tensor(values.data(), {4, 8});
+  const ConstTensorView table = tensor(values.data(), {4, 8});
   scheme.lower(std::span(&table, 1), low);
   EXPECT_THAT(refusal([&] { InputPlan(low, DType::i32); }),
               HasSubstr("[input_plan] dtype must be"));
@@ -180,7 +180,7 @@ TEST(InputPlan, APositionPlusItsOffsetStaysInside64Bits) {
 // A frozen row is read and gets no gradient, as in input_gradient.
 TEST(InputPlan, FrozenRowsAreNotTrained) {
   const std::vector<double> table{1, 2, 3, 4};
-  const TensorView p = tensor(table.data(), {4, 1});
+  const ConstTensorView p = tensor(table.data(), {4, 1});
   Learned scheme{.width = 1, .rows = 4};
   scheme.frozen_row = 1;
   LoweredInput low;
@@ -202,7 +202,7 @@ TEST(InputPlan, ARefusedGradientReadsAndWritesNothing) {
   LoweredInput low;
   std::vector<double> values(4 * 8, 1.0);
   const Learned scheme{.width = 8, .rows = 4};
-  const TensorView table = tensor(values.data(), {4, 8});
+  const ConstTensorView table = tensor(values.data(), {4, 8});
   scheme.lower(std::span(&table, 1), low);
   const InputPlan plan(low, DType::f32);
   std::vector<float> d_y(24, 1.f), d_x(24, 3.f);

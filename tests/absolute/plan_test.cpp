@@ -161,7 +161,7 @@ TEST(InputPlan, TablesByEveryRuleBeyondTheirEnd) {
       for (double& v : values) v = static_cast<double>(random.integer(-64, 64)) / 32;
       const Learned scheme{
           .width = width, .rows = 10, .offset = 2, .beyond = beyond, .zero_position = 4};
-      const TensorView p = tensor(values.data(), {10, width});
+      const ConstTensorView p = tensor(values.data(), {10, width});
       scheme.lower(std::span(&p, 1), low);
       for (const DType type : kTypes)
         expect_apply(low, type, positions(std::span(at)), {3, 7, width}, 1, 0, true, 2, "table");

@@ -159,7 +159,7 @@ TEST(InputPlan, LargeOutputsElsewhereHaveTheSameBits) {
         for (std::size_t i = 0; i < values.size(); ++i)
           values[i] = static_cast<double>(i % 97) / 97;
         const Learned learned{.width = width, .rows = 16, .beyond = Beyond::clamp};
-        const TensorView table = tensor(values.data(), {16, width});
+        const ConstTensorView table = tensor(values.data(), {16, width});
         LoweredInput rows;
         learned.lower(std::span(&table, 1), rows);
         const LoweredInput walked = sines(width, SineLayout::halves);

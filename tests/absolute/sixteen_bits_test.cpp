@@ -54,13 +54,14 @@ TEST(SixteenBits, ComplexSchemes) {
   ComplexOrder s;
   s.width = kWidth, s.vocabulary = 3;
   std::vector<double> r{1, 2, 3, 4, 5, 6}, w{0.1, 0.2, 0.3, 0.4, 0.5, 0.6};
-  const TensorView p[] = {tensor(r.data(), {3, 2}), tensor(w.data(), {3, 2})};
+  const ConstTensorView p[] = {tensor(r.data(), {3, 2}), tensor(w.data(), {3, 2})};
   const std::uint8_t bytes[] = {2, 0, 1};
   const std::int64_t words[] = {2, 0, 1};
   const Index shape[] = {3};
-  const TensorView ids = tensor(static_cast<const void*>(bytes), DType::u8, shape);
+  const ConstTensorView ids = tensor(static_cast<const void*>(bytes), DType::u8, shape);
   std::vector<double> by_byte(2 * kCount), by_word(2 * kCount);
-  for (const auto& [list, out] : {std::pair{ids, &by_byte}, {tensor(words, {3}), &by_word}})
+  for (const auto& [list, out] :
+       {std::pair{ids, &by_byte}, std::pair{tensor(words, {3}), &by_word}})
     complex_embedding(s, p, list, arange(1, 3),
                       {tensor(out->data(), {3, 2}), tensor(out->data() + kCount, {3, 2})});
   EXPECT_EQ(by_byte, by_word);
@@ -82,7 +83,7 @@ TEST(SixteenBits, ConvolutionsAndAlignedRows) {
   const Convolutional s{.width = kWidth, .kernel = 3, .groups = 1, .weight_norm = false};
   std::vector<double> weight(12), bias{0.1, 0.2};
   for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = 0.1 * static_cast<double>(i);
-  const TensorView p[] = {tensor(weight.data(), {2, 2, 3}), tensor(bias.data(), {2})};
+  const ConstTensorView p[] = {tensor(weight.data(), {2, 2, 3}), tensor(bias.data(), {2})};
   expect_rounded_once(
       1, 1, [&](std::span<const TensorView> v) { convolutional_positions(s, p, v[0], v[1]); });
   const TensorView none[] = {{}, {}};
@@ -90,7 +91,7 @@ TEST(SixteenBits, ConvolutionsAndAlignedRows) {
     convolutional_gradient(s, p, v[0], v[1], v[2], none);
   });
   const std::int64_t alignment[] = {0, 1, 2, 0, 1, -1};
-  const TensorView a = tensor(alignment, {3, 2});
+  const ConstTensorView a = tensor(alignment, {3, 2});
   expect_rounded_once(1, 1, [&](std::span<const TensorView> v) { aligned_rows(v[0], a, v[1]); });
   // A row that one token reads: a sum of one.
   const std::int64_t one[] = {2, 0, 1};

@@ -25,7 +25,7 @@ using test::refusal;
 template <class S>
 std::vector<double> rows_of(const S& s, std::vector<std::vector<double>> p, const Positions& at,
                             Index width) {
-  std::vector<TensorView> views;
+  std::vector<ConstTensorView> views;
   const std::vector<Parameter> needed = s.parameters();
   for (std::size_t i = 0; i < p.size(); ++i)
     views.push_back(tensor(static_cast<void*>(p[i].data()), DType::f64, needed[i].shape));
@@ -103,7 +103,8 @@ TEST(Learned, FrozenRowsAreReadAndNotTrained) {
   std::vector<double> table{5, 6, 7, 8}, d(4), g(4), up{1, 1, 1};
   EXPECT_EQ(rows_of(s, {table}, explicit_positions(std::vector<Index>{1, 2, 1}), 1),
             (std::vector<double>{6, 7, 6}));
-  const TensorView p = tensor(table.data(), {4, 1}), dp = tensor(d.data(), {4, 1});
+  const ConstTensorView p = tensor(table.data(), {4, 1});
+  const TensorView dp = tensor(d.data(), {4, 1});
   LoweredInput low;
   s.lower(std::span(&p, 1), low);
   InputGradient gradient;

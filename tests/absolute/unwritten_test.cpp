@@ -24,7 +24,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 TEST(Unwritten, AlignedRowsAndTheirGradient) {
   std::vector<double> d_y(8, 1.0), d_table(4), y(8), table(4, 1.0);
   const std::int64_t alignment[] = {0, 1, 2, 0};
-  const TensorView a = tensor(alignment, {4, 1});
+  const ConstTensorView a = tensor(alignment, {4, 1});
   const std::string says = "[aligned_rows] an entry must have a row, got 2";
   EXPECT_EQ(refusal([&] {
               aligned_rows_gradient(tensor(d_y.data(), {4, 2}), a, tensor(d_table.data(), {2, 2}));
@@ -41,7 +41,7 @@ TEST(Unwritten, AlignedRowsAndTheirGradient) {
 TEST(Unwritten, GradientsAtTheInput) {
   const Learned scheme{.width = 2, .rows = 2};
   std::vector<double> table(4, 1.0), d_y(6, 1.0), d_x(6), d_table(4);
-  const TensorView p = tensor(table.data(), {2, 2});
+  const ConstTensorView p = tensor(table.data(), {2, 2});
   LoweredInput low;
   scheme.lower(std::span(&p, 1), low);
   InputGradient g;
@@ -64,8 +64,8 @@ TEST(Unwritten, ComplexEmbeddings) {
   s.width = 1, s.vocabulary = 2, s.frequency = WordSharing::per_word;
   std::vector<double> r{1, 1}, w{1, 1}, re(2), im(2), d_r(2), d_w(2), d_p(2), up(2, 1.0);
   const std::int64_t ids[] = {0, 1};
-  const TensorView at = tensor(ids, {2});
-  const TensorView p[] = {tensor(r.data(), {2, 1}), tensor(w.data(), {2, 1})};
+  const ConstTensorView at = tensor(ids, {2});
+  const ConstTensorView p[] = {tensor(r.data(), {2, 1}), tensor(w.data(), {2, 1})};
   const ComplexParts y{tensor(re.data(), {2, 1}), tensor(im.data(), {2, 1})};
   const double nan[] = {1, kNan}, good[] = {1, 2};
   EXPECT_THAT(refusal([&] { complex_embedding(s, p, at, positions(std::span(nan)), y); }),
@@ -83,13 +83,6 @@ TEST(Unwritten, ComplexEmbeddings) {
                                            tensor(d_p.data(), {1, 2}));
               }),
               HasSubstr("parameter frequency must be [2, 1]"));
-  const float floats[] = {0, 0};
-  const TensorView constant[] = {tensor(d_r.data(), {2, 1}), tensor(floats, {2, 1})};
-  EXPECT_THAT(refusal([&] {
-                complex_embedding_gradient(s, p, at, positions(std::span(good)), d_y, constant,
-                                           tensor(d_p.data(), {1, 2}));
-              }),
-              HasSubstr("a gradient must be writable, parameter"));
   EXPECT_THAT(d_r, Each(0));
   EXPECT_THAT(d_p, Each(0));
 }
@@ -97,7 +90,7 @@ TEST(Unwritten, ComplexEmbeddings) {
 TEST(Unwritten, ConvolutionalGradients) {
   const Convolutional s{.width = 1, .kernel = 1, .groups = 1, .weight_norm = false};
   std::vector<double> weight{2}, bias{0}, x{1, 1}, d_x(2), d_bias(1), d_weight(1);
-  const TensorView p[] = {tensor(weight.data(), {1, 1, 1}), tensor(bias.data(), {1})};
+  const ConstTensorView p[] = {tensor(weight.data(), {1, 1, 1}), tensor(bias.data(), {1})};
   const TensorView in = tensor(x.data(), {2, 1}), out = tensor(d_x.data(), {2, 1});
   const TensorView wrong[] = {tensor(d_weight.data(), {1}), tensor(d_bias.data(), {1})};
   EXPECT_THAT(refusal([&] { convolutional_gradient(s, p, in, in, out, wrong); }),
@@ -106,7 +99,7 @@ TEST(Unwritten, ConvolutionalGradients) {
   EXPECT_THAT(refusal([&] {
                 convolutional_gradient(s, p, in, in, tensor(d_x.data(), {1, 1}), good);
               }),
-              HasSubstr("d_x must be writable and have the shape of x"));
+              HasSubstr("d_x must have the shape of x"));
   EXPECT_THAT(d_x, Each(0));
   EXPECT_THAT(d_bias, Each(0));
 }

@@ -101,7 +101,7 @@ TEST(AttentionTerms, CopeOfItsAuthors) {
     t.kind = TermKind::cope;
     t.gate_scale = c.args.scale;
     t.scale = std::string(name) == "cope_ram_nodiv" ? 1 : c.args.scale;
-    const TensorView e = c.view("pos_emb");  // [1, D, n]
+    const ConstTensorView e = c.view("pos_emb");  // [1, D, n]
     t.table = e;
     t.table.shape = {1, e.shape[2], e.shape[1], 0, 0};
     t.table.stride = {0, 1, e.shape[2], 0, 0};
@@ -138,7 +138,7 @@ TEST(AttentionTerms, DapeOfItsAuthors) {
     if (std::string(name) != "dape_v1_nope")
       Alibi{}.lower({h, c.args.qk.q.dim, 0, 8}, {}, c.lowered);
     const auto conv = [&](const char* what) {  // [out, in(, 1, K)] -> [out, in, K]
-      TensorView v = c.view(what);
+      ConstTensorView v = c.view(what);
       const Index k = v.rank == 4 ? v.shape[3] : 1;
       v.rank = 3;
       v.shape[2] = k;
@@ -194,7 +194,7 @@ TEST(AttentionTerms, ExtraChannelsAreADenseBiasOfTheirProducts) {
   dense.args.mask.bias = dense.lowered.table(bias, {2, 3, 6, 6});
   channels.run();
   dense.run();
-  const auto same = [](const TensorView& x, const TensorView& y) {
+  const auto same = [](const ConstTensorView& x, const ConstTensorView& y) {
     for (Index i = 0; i < x.count(); ++i)
       EXPECT_NEAR(static_cast<const double*>(x.data)[i], static_cast<const double*>(y.data)[i],
                   1e-13);

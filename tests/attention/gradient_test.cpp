@@ -156,6 +156,26 @@ double loss(World& w, const std::vector<double>& up, const std::vector<double>& 
   return s;
 }
 
+// The views of a World that holds gradients are of vectors that may be written.
+TensorView writable(const ConstTensorView& v) {
+  return {const_cast<void*>(v.data), v.dtype, v.device, v.device_id, v.rank, v.shape, v.stride};
+}
+Heads writable(const ConstHeads& h) {
+  return {const_cast<void*>(h.data),
+          h.batch,
+          h.tokens,
+          h.heads,
+          h.dim,
+          h.batch_stride,
+          h.token_stride,
+          h.head_stride,
+          h.dim_stride,
+          h.dtype};
+}
+QK writable(const ConstQK& x) {
+  return {writable(x.q), writable(x.k)};
+}
+
 void check_all(bool after_terms, bool with_dape) {
   World w, g;  // g: the same shapes, holding gradients
   w.after_terms = g.after_terms = after_terms;
@@ -169,17 +189,18 @@ void check_all(bool after_terms, bool with_dape) {
     g.with([&](AttentionArgs& d) {
       std::vector<TermGradient> terms;
       for (const Term& t : d.terms)
-        terms.push_back({t.table, t.table2, t.table3, t.query_bias, t.gate_key});
+        terms.push_back({writable(t.table), writable(t.table2), writable(t.table3),
+                         writable(t.query_bias), writable(t.gate_key)});
       AttentionGradients gradients;
-      gradients.qk = d.qk;
-      gradients.v = d.v;
-      const QK far = d.regions[0].qk;
+      gradients.qk = writable(d.qk);
+      gradients.v = writable(d.v);
+      const QK far = writable(d.regions[0].qk);
       gradients.regions = std::span(&far, 1);
       gradients.terms = terms;
-      gradients.sink = d.sink;
-      gradients.head_scale = d.head_scale;
-      gradients.query_factor = d.query_factor;
-      gradients.bias = d.mask.bias;
+      gradients.sink = writable(d.sink);
+      gradients.head_scale = writable(d.head_scale);
+      gradients.query_factor = writable(d.query_factor);
+      gradients.bias = writable(d.mask.bias);
       support::attention_backward(a, w.heads_of(up, H, Tq, V), w.view(up_lse, {B, H, Tq}),
                                   gradients);
     });

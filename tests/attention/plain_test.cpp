@@ -88,7 +88,7 @@ TEST(AttentionReference, FlexMasks) {
   run("flex_chunked_left_padded", [](AttentionCase& c) {
     c.args.mask.causal = true;
     c.args.mask.chunk = 4;
-    TensorView origin = c.integers("left_padding");
+    ConstTensorView origin = c.integers("left_padding");
     origin.rank = 2;
     origin.shape[1] = 1;
     origin.stride[1] = 0;
@@ -178,7 +178,7 @@ TEST(AttentionReference, RaggedRowsBySequenceBoundaries) {
         windowed ? "flash_attn_varlen_window_softcap_gqa" : "flash_attn_varlen_causal";
     AttentionCase c(suite(), name, HeadsLayout::bthd);
     const auto packed = [&](const char* what) {
-      TensorView v = c.view(what);  // [t, h, d]
+      ConstTensorView v = c.view(what);  // [t, h, d]
       return heads(v, HeadsLayout::thd);
     };
     c.args.qk = {packed("q_packed"), packed("k_packed")};

@@ -16,14 +16,15 @@ inline std::vector<std::int32_t> iota(std::int32_t n, std::int32_t first = 0,
   return v;
 }
 // [1, n, d] from a shared table [n, d].
-inline TensorView shared(TensorView v) {
-  TensorView r = v;
+inline ConstTensorView shared(ConstTensorView v) {
+  ConstTensorView r = v;
   r.rank = 3;
   r.shape = {1, v.shape[v.rank == 3 ? 1 : 0], v.shape[v.rank == 3 ? 2 : 1], 0, 0};
   r.stride = {0, r.shape[2], 1, 0, 0};
   return r;
 }
-inline Term rows_term(TermKind kind, double scale, const IndexLine& line, const TensorView& table) {
+inline Term rows_term(TermKind kind, double scale, const IndexLine& line,
+                      const ConstTensorView& table) {
   Term t;
   t.kind = kind;
   t.scale = scale;

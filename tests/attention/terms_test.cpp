@@ -50,7 +50,7 @@ TEST(AttentionTerms, LineOfTwoAxesIsSwin) {
   t.kind = TermKind::line;
   t.lines[0] = c.lowered.line(iota(3, 0, 5), -1, 0);
   t.lines[1] = c.lowered.line(iota(5), -2, 1);
-  const TensorView table = c.view("table");
+  const ConstTensorView table = c.view("table");
   t.table = c.lowered.table(c.transposed(table), {3, 15});
   c.lowered.terms.push_back(t);
   c.args.scale = 0.5;
@@ -239,8 +239,8 @@ TEST(AttentionTerms, KeyRowsAreDeberta) {
                                                          : rows[static_cast<std::size_t>(-delta)]));
     const IndexLine line = c.lowered.line(row, -(n - 1));
     const auto table = [&](const char* what) {
-      TensorView v = c.view(what);  // [1, H, 2S, D]
-      TensorView t = v;
+      ConstTensorView v = c.view(what);  // [1, H, 2S, D]
+      ConstTensorView t = v;
       t.rank = 3;
       t.shape = {v.shape[1], v.shape[2], v.shape[3], 0, 0};
       t.stride = {v.stride[1], v.stride[2], v.stride[3], 0, 0};
@@ -265,7 +265,7 @@ TEST(AttentionTerms, TenerHasFiveTerms) {
   Term u;
   u.kind = TermKind::query_bias;
   u.query_bias = c.view("u");
-  const TensorView r = shared(c.view("R"));  // row 6 + n is R of n, n = -6 .. 5
+  const ConstTensorView r = shared(c.view("R"));  // row 6 + n is R of n, n = -6 .. 5
   Term queries = rows_term(TermKind::query_rows, 1, c.lowered.line(iota(11, 11, -1), -5), r);
   queries.query_bias = c.view("v_bias");
   const Term keys = rows_term(TermKind::key_rows, 1, c.lowered.line(iota(11, 1), -5), r);

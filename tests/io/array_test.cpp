@@ -47,7 +47,7 @@ TEST(Array, MakesZerosAndChecksShapes) {
   EXPECT_EQ(a.doubles(), std::vector<double>(6, 0.0));
   EXPECT_EQ(a.count(), 6);
   EXPECT_EQ(a.view().shape[1], 3);
-  EXPECT_TRUE(a.view().read_only);
+  static_assert(std::is_same_v<decltype(a.view()), ConstTensorView>);
   EXPECT_EQ(make_array(DType::f32, {}).bytes.size(), 4u);
   EXPECT_EQ(make_array(DType::f32, {0, 5}).bytes.size(), 0u);
   EXPECT_THROW(make_array(DType::f32, {-1}), std::invalid_argument);

@@ -35,7 +35,6 @@ TEST(DLPack, ViewsTheSameMemory) {
   EXPECT_EQ(v.shape[1], 3);
   EXPECT_EQ(v.stride[0], 12);
   EXPECT_EQ(v.device, Device::cpu);
-  EXPECT_FALSE(v.read_only);
   EXPECT_TRUE(is_dense(v));
 }
 
@@ -151,22 +150,30 @@ TEST(DLPack, Versioned) {
   PosencDLManagedTensorVersioned t{};
   t.version = {1, 0};
   t.dl_tensor = s.tensor();
-  EXPECT_FALSE(from_dlpack(t).read_only);
+  EXPECT_EQ(from_dlpack(t).data, s.data.data());
   t.flags = 1;
-  EXPECT_TRUE(from_dlpack(t).read_only);
+  EXPECT_EQ(const_from_dlpack(t).data, s.data.data());
+  try {
+    from_dlpack(t);
+    ADD_FAILURE() << "a read-only tensor was taken";
+  } catch (const std::invalid_argument& e) {
+    EXPECT_STREQ(e.what(),
+                 "[dlpack] a tensor to write must not be read-only, its flags are, got \"1\"");
+  }
   t.flags = 2;
   t.version = {1, 3};
-  EXPECT_FALSE(from_dlpack(t).read_only);
+  EXPECT_EQ(from_dlpack(t).data, s.data.data());
   t.version = {2, 0};
   EXPECT_THROW(from_dlpack(t), std::invalid_argument);
+  EXPECT_THROW(const_from_dlpack(t), std::invalid_argument);
 }
 
 TEST(DLPack, ThereAndBack) {
   Sample s;
   s.strides[1] = -4;
-  TensorView v = from_dlpack(s.tensor(), true);
+  ConstTensorView v = const_from_dlpack(s.tensor());
   const PosencDLTensor t = to_dlpack(v);
-  const TensorView again = from_dlpack(t, true);
+  const ConstTensorView again = const_from_dlpack(t);
   EXPECT_EQ(again.data, v.data);
   EXPECT_EQ(again.shape, v.shape);
   EXPECT_EQ(again.rank, v.rank);

@@ -46,7 +46,11 @@ TEST(NormKernels, ForwardAndBackwardOnEveryInstructionSet) {
     for (const Isa isa : supported_isas()) {
       const detail::NormKernels& k = detail::norm_kernels(isa);
       std::vector<double> y = c.s, s = c.s, d = c.up, d_gamma(size, 0.5), d_beta(size, 0.25);
-      k.forward(y.data(), n, kEpsilon, c.gamma.data(), c.beta.data());
+      k.forward(y.data(), n, kEpsilon, c.gamma.data(), c.beta.data(), y.data());
+      std::vector<float> narrow(size);
+      k.forward_f32(c.s.data(), n, kEpsilon, c.gamma.data(), c.beta.data(), narrow.data());
+      std::vector<double> other = c.s, d_alone = c.up;
+      k.backward(other.data(), n, kEpsilon, c.gamma.data(), d_alone.data(), nullptr, nullptr);
       k.backward(s.data(), n, kEpsilon, c.gamma.data(), d.data(), d_gamma.data(), d_beta.data());
       for (std::size_t i = 0; i < size; ++i) {
         SCOPED_TRACE(std::string(isa_name(isa)) + " " + std::to_string(i) + " of " +
@@ -59,6 +63,8 @@ TEST(NormKernels, ForwardAndBackwardOnEveryInstructionSet) {
         near(d_gamma[i], Real{0.5} + c.up[i] * z[i], 8);
         near(d_beta[i], Real{0.25} + c.up[i], 4);
       }
+      EXPECT_EQ(narrow, std::vector<float>(y.begin(), y.end()));
+      EXPECT_EQ(d_alone, d) << "sums that nobody wants change nothing";
       if (first.empty()) first = y;
       EXPECT_EQ(y, first) << isa_name(isa) << " has other bits, " << n;
     }

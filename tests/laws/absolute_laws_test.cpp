@@ -40,7 +40,7 @@ struct Call {
   }
   LoweredInput lowered() {
     LoweredInput low;
-    scheme.lower(views(parameters), low);
+    scheme.lower(const_views(views(parameters)), low);
     return low;
   }
   std::vector<double> forward() {
@@ -75,7 +75,7 @@ void check_gradients(const S& scheme) {
   const LoweredInput low = c.lowered();
   const OwnedInputGradients g = zero_gradients(low, c.at);
   input_gradient(c.x.view(), c.at, low, c.up.view(), c.d_x.view(), g.terms);
-  scheme.pull_back(views(c.parameters), g.terms, views(c.d_parameters));
+  scheme.pull_back(const_views(views(c.parameters)), g.terms, views(c.d_parameters));
   const auto loss = [&] { return c.loss(); };
   for (std::size_t a = 0; a < c.parameters.size(); ++a)
     for (std::size_t i = 0; i < c.parameters[a].value.size(); ++i)
@@ -92,11 +92,12 @@ void check_gradients(const S& scheme) {
   }
   // Accumulates, and takes nothing where nothing is wanted.
   const std::vector<Numbers> once = c.d_parameters;
-  scheme.pull_back(views(c.parameters), g.terms, views(c.d_parameters));
+  scheme.pull_back(const_views(views(c.parameters)), g.terms, views(c.d_parameters));
   for (std::size_t a = 0; a < once.size(); ++a)
     for (std::size_t i = 0; i < once[a].value.size(); ++i)
       EXPECT_NEAR(c.d_parameters[a].value[i], 2 * once[a].value[i], 1e-12);
-  scheme.pull_back(views(c.parameters), g.terms, std::vector<TensorView>(c.parameters.size()));
+  scheme.pull_back(const_views(views(c.parameters)), g.terms,
+                   std::vector<TensorView>(c.parameters.size()));
 }
 
 // A gradient that does not fit is refused before any other was added to.
@@ -104,7 +105,7 @@ template <class S>
 void check_nothing_half_added(const S& scheme) {
   Call<S> c(scheme);
   if (!c.parameters.empty()) {  // nor is a list of gradients that lacks its terms read beyond
-    EXPECT_THROW(scheme.pull_back(views(c.parameters), {}, views(c.d_parameters)),
+    EXPECT_THROW(scheme.pull_back(const_views(views(c.parameters)), {}, views(c.d_parameters)),
                  std::invalid_argument);
   }
   if (c.parameters.empty()) return;
@@ -116,7 +117,8 @@ void check_nothing_half_added(const S& scheme) {
     std::vector<TensorView> to = views(c.d_parameters);
     std::vector<double> other(1000);
     to[wrong] = tensor(other.data(), {10, 4, 25});
-    EXPECT_THROW(scheme.pull_back(views(c.parameters), g.terms, to), std::invalid_argument);
+    EXPECT_THROW(scheme.pull_back(const_views(views(c.parameters)), g.terms, to),
+                 std::invalid_argument);
     for (std::size_t a = 0; a < before.size(); ++a)
       EXPECT_EQ(c.d_parameters[a].value, before[a].value) << wrong << " wrong, " << a << " changed";
   }
@@ -133,7 +135,7 @@ void check_nothing_half_added(const S& scheme) {
     for (DenseGradient& l : other[term].layers) turn(l.weight);
     std::vector<Numbers> d = before;
     try {
-      scheme.pull_back(views(c.parameters), other, views(d));
+      scheme.pull_back(const_views(views(c.parameters)), other, views(d));
       for (const Numbers& n : d)
         for (const double x : n.value) EXPECT_FALSE(std::isnan(x)) << "term " << term;
     } catch (const std::invalid_argument&) {

@@ -54,7 +54,7 @@ class Case {
     parameters_ = waves_for(s.parameters());
     documents_ = documents_of(pool.batch * pool.count());
     lengths_ = lengths_of(documents_);
-    scheme_.lower(views(parameters_), lowered_);
+    scheme_.lower(const_views(views(parameters_)), lowered_);
     channels_ = channels_of(lowered_);
     ++channels_.reached;  // one that no term touches
   }
@@ -133,7 +133,7 @@ class Case {
         give(out, a, lengths_, std::vector<double>(d + axis * slots, d + (axis + 1) * slots));
     }
     std::vector<Numbers> d_parameters = zeros_for(scheme_.parameters());
-    scheme_.pull_back(views(parameters_), g.terms, views(d_parameters));
+    scheme_.pull_back(const_views(views(parameters_)), g.terms, views(d_parameters));
     give_sums(out, d_parameters);
     return out;
   }

@@ -84,14 +84,14 @@ inline Outcome run_module(const ComplexOrder& s, const Arrangement& a,
     at.push_back(slot.document < 0 ? 77 : slot.at);
   }
   const OwnedPositions positions = explicit_positions(at, a.batch);
-  const TensorView id = tensor(ids.data(), {a.batch, a.tokens});
+  const ConstTensorView id = tensor(ids.data(), {a.batch, a.tokens});
   Numbers re = waves({a.batch, a.tokens, s.width}, 0, 0), im = re;
-  complex_embedding(s, views(p), id, positions, {re.view(), im.view()});
+  complex_embedding(s, const_views(views(p)), id, positions, {re.view(), im.view()});
   Numbers d_re = token_waves(a, lengths, s.width, 0.4, 0),
           d_im = token_waves(a, lengths, s.width, 1.4, 0);
   Numbers d_at = waves({a.batch, a.tokens}, 0, 0);
-  complex_embedding_gradient(s, views(p), id, positions, {d_re.view(), d_im.view()}, views(dp),
-                             d_at.view());
+  complex_embedding_gradient(s, const_views(views(p)), id, positions, {d_re.view(), d_im.view()},
+                             views(dp), d_at.view());
   Outcome out;
   for (const Numbers* n : {&re, &im, &d_at}) give(out, a, lengths, n->value);
   give_sums(out, dp);
@@ -104,8 +104,8 @@ inline Outcome run_module(const Convolutional& s, const Arrangement& a,
   std::vector<Numbers> p = waves_for(s.parameters()), dp = zeros_for(s.parameters());
   Numbers x = token_waves(a, lengths, s.width, 0.1, 0), y = x, d_x = x;
   Numbers up = token_waves(a, lengths, s.width, 0.4, 0);
-  convolutional_positions(s, views(p), x.view(), y.view());
-  convolutional_gradient(s, views(p), x.view(), up.view(), d_x.view(), views(dp));
+  convolutional_positions(s, const_views(views(p)), x.view(), y.view());
+  convolutional_gradient(s, const_views(views(p)), x.view(), up.view(), d_x.view(), views(dp));
   Outcome out;
   for (const Numbers* n : {&y, &d_x}) give(out, a, lengths, n->value);
   give_sums(out, dp);

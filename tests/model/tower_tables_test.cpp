@@ -166,7 +166,8 @@ TEST(TowerTables, RowsOfXAndYAreSummed) {
   for (std::size_t axis = 0; axis < 2; ++axis)
     for (const Json& place : c.at("at").as_array())
       at.push_back(place.as_array()[axis].as_number());
-  const TensorView tables[] = {tensor(table.data(), {8, 4}), tensor(table.data() + 32, {8, 4})};
+  const ConstTensorView tables[] = {tensor(table.data(), {8, 4}),
+                                    tensor(table.data() + 32, {8, 4})};
   LoweredInput low;
   std::get<LearnedAxes>(tower->input[0].value.scheme).lower(tables, low);
   std::vector<double> got(want.size());

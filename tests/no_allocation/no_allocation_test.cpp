@@ -107,7 +107,7 @@ TEST(NoAllocation, Table) {
 
 TEST(NoAllocation, RowsAtTheInput) {
   std::vector<double> table(128 * kDim, 0.5);
-  const TensorView rows[] = {tensor(table.data(), {128, kDim})};
+  const ConstTensorView rows[] = {tensor(table.data(), {128, kDim})};
   LoweredInput sines, learned;
   Sinusoidal{.width = kDim}.lower({}, sines);
   Learned{.width = kDim, .rows = 128}.lower(rows, learned);

@@ -28,7 +28,7 @@ const support::Suite& absolute() {
   static const support::Suite suite("absolute");
   return suite;
 }
-TensorView rows(const Integers& v, Index batch) {
+ConstTensorView rows(const Integers& v, Index batch) {
   return tensor(v.data(), {batch, static_cast<Index>(v.size()) / batch});
 }
 
@@ -117,7 +117,7 @@ TEST(Positions, PaddingOnTheWrongSideIsRefused) {
 TEST(Positions, StridedMasksAreRead) {
   const std::uint8_t bytes[] = {0, 9, 1, 9, 1, 9};
   const Index shape[] = {3}, stride[] = {2};
-  TensorView v = tensor(bytes, {6});
+  ConstTensorView v = tensor(bytes, {6});
   v.shape[0] = shape[0];
   v.stride[0] = stride[0];
   EXPECT_THAT(list(from_mask(v, -1)), ElementsAre(-1, 0, 1));

@@ -42,6 +42,7 @@ std::vector<LocalWindow> settings() {
 struct Values {
   std::vector<std::vector<double>> value;
   std::vector<TensorView> view;
+  std::vector<ConstTensorView> read() const { return const_views(view); }
   explicit Values(const std::vector<Parameter>& p, double size) {
     value.reserve(p.size());
     for (const Parameter& x : p) {
@@ -60,7 +61,7 @@ double weighted(const LoweredTerms& low, std::vector<std::vector<double>>* weigh
   double s = 0;
   std::size_t n = 0;
   for (const Term& t : low.terms)
-    for (const TensorView* v : {&t.table, &t.table2, &t.table3, &t.query_bias}) {
+    for (const ConstTensorView* v : {&t.table, &t.table2, &t.table3, &t.query_bias}) {
       if (v->empty()) continue;
       if (weights->size() <= n) weights->emplace_back();
       auto& w = (*weights)[n++];
@@ -78,7 +79,7 @@ void check_transpose(const S& scheme) {
   const std::vector<Parameter> parameters = scheme.parameters(shape);
   Values p(parameters, 0.4), d(parameters, 0);
   LoweredTerms low;
-  scheme.lower(shape, p.view, low);
+  scheme.lower(shape, p.read(), low);
   ASSERT_FALSE(low.terms.empty()) << S::card.name;
   std::vector<std::vector<double>> weights;
   weighted(low, &weights);
@@ -86,7 +87,7 @@ void check_transpose(const S& scheme) {
   std::size_t n = 0;
   for (const Term& t : low.terms) {
     TermGradient x;
-    const TensorView* from[] = {&t.table, &t.table2, &t.table3, &t.query_bias};
+    const ConstTensorView* from[] = {&t.table, &t.table2, &t.table3, &t.query_bias};
     TensorView* to[] = {&x.table, &x.table2, &x.table3, &x.query_bias};
     for (int i = 0; i < 4; ++i)
       if (!from[i]->empty())
@@ -95,14 +96,14 @@ void check_transpose(const S& scheme) {
             std::span<const Index>(from[i]->shape.data(), static_cast<std::size_t>(from[i]->rank)));
     g.push_back(x);
   }
-  scheme.pull_back(shape, p.view, g, d.view);
+  scheme.pull_back(shape, p.read(), g, d.view);
   for (std::size_t a = 0; a < p.value.size(); ++a)
     for (std::size_t i = 0; i < p.value[a].size(); ++i) {
       const double kept = p.value[a][i], e = 1e-5;
       const auto at = [&](double x) {
         p.value[a][i] = x;
         LoweredTerms moved;
-        scheme.lower(shape, p.view, moved);
+        scheme.lower(shape, p.read(), moved);
         p.value[a][i] = kept;
         return weighted(moved, &weights);
       };
@@ -111,29 +112,29 @@ void check_transpose(const S& scheme) {
     }
   // Accumulates, and takes nothing where nothing is wanted.
   const double before = d.value.empty() ? 0 : d.value[0][0];
-  scheme.pull_back(shape, p.view, g, d.view);
+  scheme.pull_back(shape, p.read(), g, d.view);
   if (!d.value.empty()) {
     EXPECT_NEAR(d.value[0][0], 2 * before, 1e-12);
   }
   const std::vector<TensorView> none(p.view.size());
-  scheme.pull_back(shape, p.view, g, none);
+  scheme.pull_back(shape, p.read(), g, none);
   // A gradient that does not fit is refused before any other was added to.
   const std::vector<std::vector<double>> kept = d.value;
   for (std::size_t wrong = 0; wrong < d.view.size(); ++wrong) {
     std::vector<TensorView> to = d.view;
     std::vector<double> other(1000);
     to[wrong] = tensor(other.data(), {10, 4, 25});
-    EXPECT_THROW(scheme.pull_back(shape, p.view, g, to), std::invalid_argument);
+    EXPECT_THROW(scheme.pull_back(shape, p.read(), g, to), std::invalid_argument);
     EXPECT_EQ(d.value, kept) << S::card.name << " " << wrong << " wrong";
   }
   // Nor is a list of gradients that lacks its terms read beyond, nor one of another shape.
   if (d.view.empty()) return;
-  EXPECT_THROW(scheme.pull_back(shape, p.view, {}, d.view), std::invalid_argument);
+  EXPECT_THROW(scheme.pull_back(shape, p.read(), {}, d.view), std::invalid_argument);
   for (TermGradient& x : g) {
     for (TensorView* v : {&x.table, &x.query_bias})
       if (!v->empty()) v->shape[static_cast<std::size_t>(v->rank++)] = 1;
   }
-  EXPECT_THROW(scheme.pull_back(shape, p.view, g, d.view), std::invalid_argument);
+  EXPECT_THROW(scheme.pull_back(shape, p.read(), g, d.view), std::invalid_argument);
   EXPECT_EQ(d.value, kept) << S::card.name;
 }
 
@@ -142,7 +143,7 @@ void check_fits(const S& scheme) {
   const ScoreShape shape{4, 2, -6, 9};
   Values p(scheme.parameters(shape), 0.4);
   LoweredTerms low;
-  scheme.lower(shape, p.view, low);
+  scheme.lower(shape, p.read(), low);
   std::vector<float> x(7 * 4 * 2), y(10 * 4 * 2);
   const OwnedPositions q = arange(3, 7), k = arange(0, 10);
   AttentionArgs a;

@@ -80,7 +80,7 @@ TEST(T5, Refusals) {
   LoweredTerms out;
   EXPECT_THAT(refusal([&] { T5{}.lower({2, 4, 0, 5}, {}, out); }), HasSubstr("1 parameters"));
   std::vector<double> table(32 * 2);
-  const TensorView wrong = tensor(table.data(), {2, 32});
+  const ConstTensorView wrong = tensor(table.data(), {2, 32});
   EXPECT_THAT(refusal([&] {
                 T5{}.lower({2, 4, 0, 5}, std::span(&wrong, 1), out);
               }),
@@ -106,7 +106,7 @@ TEST(T5, LayersOfTransformers) {
     AttentionCase c(bias_suite(), s.name);
     c.args.mask.visible = c.flags("mask");
     c.args.scale = 1;
-    const TensorView table = c.view("table");
+    const ConstTensorView table = c.view("table");
     const T5 t5{
         .bidirectional = s.bidirectional, .num_buckets = s.buckets, .max_distance = s.distance};
     const Index tk = c.args.qk.k.tokens;
@@ -127,7 +127,7 @@ TEST(T5, LayersOfTransformers) {
     c.args.mask.causal = !t5.bidirectional;
     c.args.scale = 1;
     c.args.query_positions = c.args.key_positions = positions(c.integers("positions"));
-    const TensorView table = c.view("table");
+    const ConstTensorView table = c.view("table");
     const ScoreShape shape{2, 8, -1000, 1000};
     t5.lower(shape, std::span(&table, 1), c.lowered);
     c.run();
@@ -178,7 +178,7 @@ TEST(Alibi, LearnedSlopesAndTheirLogarithms) {
     AttentionCase c(attention_suite(), "flex_alibi_learned_slopes");
     c.args.mask.visible = c.flags("visible");
     const Alibi alibi{.learned = AlibiLearned::slopes};
-    const TensorView slopes = c.view("slopes");
+    const ConstTensorView slopes = c.view("slopes");
     const ScoreShape shape{6, 8, -9, 9};
     alibi.lower(shape, std::span(&slopes, 1), c.lowered);
     c.run();
@@ -191,7 +191,7 @@ TEST(Alibi, LearnedSlopesAndTheirLogarithms) {
   c.args.mask.visible = c.flags("mask");
   c.args.scale = 0.5;
   const Alibi alibi{.learned = AlibiLearned::log_slopes};
-  TensorView slopes = c.view("log_slopes");
+  ConstTensorView slopes = c.view("log_slopes");
   slopes.rank = 1;
   const ScoreShape shape{3, 4, -9, 9};
   alibi.lower(shape, std::span(&slopes, 1), c.lowered);
@@ -227,7 +227,7 @@ TEST(Alibi, Refusals) {
   EXPECT_THAT(refusal([&] { Alibi{.alibi_heads = 5}.parameters(s); }),
               HasSubstr("[alibi] alibi_heads"));
   LoweredTerms out;
-  const TensorView extra;
+  const ConstTensorView extra;
   EXPECT_THAT(refusal([&] { Alibi{}.lower(s, std::span(&extra, 1), out); }),
               HasSubstr("[alibi] there must be 0 parameters"));
 }
@@ -243,7 +243,7 @@ TEST(TransformerXl, ModulesOfTransformersAndTheAuthors) {
         Setting{"transfo_xl_clamp_len", 4}, Setting{"transfo_xl_same_length", 0}}) {
     AttentionCase c(suite, s.name);
     c.args.mask.visible = c.flags("visible");
-    const std::vector<TensorView> p{c.view("w_kr"), c.view("u"), c.view("v_bias")};
+    const std::vector<ConstTensorView> p{c.view("w_kr"), c.view("u"), c.view("v_bias")};
     const TransformerXl xl{.d_model = p[0].shape[1], .clamp_len = s.clamp};
     const ScoreShape shape{c.args.qk.q.heads, c.args.qk.q.dim, -c.args.qk.q.tokens,
                            c.args.qk.k.tokens - 1};
@@ -263,11 +263,11 @@ TEST(TransformerXl, ModulesOfTransformersAndTheAuthors) {
 TEST(TransformerXl, FutureKeysAreRightAsInXlnet) {
   static const Suite suite("relative_content");
   AttentionCase c(suite, "xlnet_bi_square");
-  const TensorView w = c.view("w_kr");  // [d_model, head, channel]
-  std::vector<double> rows;             // [head * channel, d_model]
+  const ConstTensorView w = c.view("w_kr");  // [d_model, head, channel]
+  std::vector<double> rows;                  // [head * channel, d_model]
   for (Index hx = 0; hx < 8; ++hx)
     for (Index m = 0; m < 8; ++m) rows.push_back(static_cast<const double*>(w.data)[m * 8 + hx]);
-  const std::vector<TensorView> p{tensor(rows.data(), {8, 8}), c.view("u"), c.view("v_bias")};
+  const std::vector<ConstTensorView> p{tensor(rows.data(), {8, 8}), c.view("u"), c.view("v_bias")};
   TransformerXl{.d_model = 8}.lower({2, 4, -5, 5}, p, c.lowered);
   c.run();
   c.expect_core();

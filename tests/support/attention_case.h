@@ -41,22 +41,22 @@ class AttentionCase {
     kept_.push_back(suite_(name_, what));
     return kept_.back();
   }
-  TensorView view(const std::string& what) {  // as f64
+  ConstTensorView view(const std::string& what) {  // as f64
     const SuiteArray& a = array(what);
-    return view_of(const_cast<SuiteArray&>(a).value, a.shape);
+    return tensor(static_cast<const void*>(a.value.data()), DType::f64, a.shape);
   }
-  TensorView flags(const std::string& what) {
+  ConstTensorView flags(const std::string& what) {
     const SuiteArray& a = array(what);
     flags_.emplace_back();
     for (const double x : a.value) flags_.back().push_back(x != 0 ? 1 : 0);
-    return tensor(static_cast<void*>(flags_.back().data()), DType::u8, a.shape);
+    return tensor(static_cast<const void*>(flags_.back().data()), DType::u8, a.shape);
   }
-  TensorView integers(const std::string& what) {
+  ConstTensorView integers(const std::string& what) {
     const SuiteArray& a = array(what);
     integers_.push_back(a.integers());
-    return tensor(static_cast<void*>(integers_.back().data()), DType::i64, a.shape);
+    return tensor(static_cast<const void*>(integers_.back().data()), DType::i64, a.shape);
   }
-  Heads heads_of(const std::string& what) { return heads(view(what), layout_); }
+  ConstHeads heads_of(const std::string& what) { return heads(view(what), layout_); }
   // A parameter's gradient to be compared with `grad_<what>` of the case.
   TensorView zeros(const std::vector<Index>& shape) {
     Index n = 1;
@@ -64,7 +64,7 @@ class AttentionCase {
     zeros_.emplace_back(static_cast<std::size_t>(n), 0.0);
     return view_of(zeros_.back(), shape);
   }
-  TensorView zeros_like(const TensorView& v) {
+  TensorView zeros_like(const ConstTensorView& v) {
     return v.empty() ? TensorView{}
                      : zeros(std::vector<Index>(v.shape.begin(), v.shape.begin() + v.rank));
   }
@@ -100,7 +100,7 @@ class AttentionCase {
     g.sink = d_sink = zeros_like(args.sink);
     g.bias = d_bias = zeros_like(args.mask.bias);
     attention_backward(args, heads_of("grad_out"),
-                       lse_upstream.empty() ? TensorView{} : view(lse_upstream), g);
+                       lse_upstream.empty() ? ConstTensorView{} : view(lse_upstream), g);
   }
 
   void expect(const std::string& what, const double* got, Index count) {
@@ -117,7 +117,7 @@ class AttentionCase {
       if (::testing::Test::HasFailure()) return;
     }
   }
-  void expect(const std::string& what, const TensorView& got) {
+  void expect(const std::string& what, const ConstTensorView& got) {
     expect(what, static_cast<const double*>(got.data), got.count());
   }
   // Where visible; hidden places are the peer's own business.
@@ -145,7 +145,7 @@ class AttentionCase {
   }
 
   // The same number of every parameter element: [n, H] of the peer from [H, n] of the term.
-  std::vector<double> transposed(const TensorView& v) {
+  std::vector<double> transposed(const ConstTensorView& v) {
     std::vector<double> r;
     for (Index j = 0; j < v.shape[1]; ++j)
       for (Index i = 0; i < v.shape[0]; ++i)

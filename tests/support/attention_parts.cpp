@@ -35,10 +35,10 @@ void store(void* data, DType t, Index at, double x) {
     throw std::runtime_error("attention reference: f64 and f32 only");
 }
 
-Index offset(const Heads& x, Index b, Index t, Index h, Index d) {
+Index offset(const ConstHeads& x, Index b, Index t, Index h, Index d) {
   return b * x.batch_stride + t * x.token_stride + h * x.head_stride + d * x.dim_stride;
 }
-Index offset(const TensorView& v, std::initializer_list<Index> at) {
+Index offset(const ConstTensorView& v, std::initializer_list<Index> at) {
   Index r = 0;
   std::size_t a = 0;
   for (const Index i : at) {
@@ -48,7 +48,7 @@ Index offset(const TensorView& v, std::initializer_list<Index> at) {
   return r;
 }
 
-Index integer(const TensorView& v, std::initializer_list<Index> at) {
+Index integer(const ConstTensorView& v, std::initializer_list<Index> at) {
   return v.dtype == DType::i64 ? static_cast<const Index*>(v.data)[offset(v, at)]
                                : static_cast<const std::int32_t*>(v.data)[offset(v, at)];
 }
@@ -67,7 +67,7 @@ Index floor_division(Index a, Index n) {
 struct Sequence {
   Index number, begin, end;
 };
-Sequence sequence_of(const TensorView& cu, Index t) {
+Sequence sequence_of(const ConstTensorView& cu, Index t) {
   Index s = 0;
   while (integer(cu, {s + 1}) <= t) ++s;
   return {s, integer(cu, {s}), integer(cu, {s + 1})};
@@ -75,7 +75,7 @@ Sequence sequence_of(const TensorView& cu, Index t) {
 
 }  // namespace
 
-double get(const Heads& x, Index b, Index t, Index h, Index d) {
+double get(const ConstHeads& x, Index b, Index t, Index h, Index d) {
   return load(x.data, x.dtype, offset(x, b, t, h, d));
 }
 void put(const Heads& x, Index b, Index t, Index h, Index d, double y) {
@@ -84,7 +84,7 @@ void put(const Heads& x, Index b, Index t, Index h, Index d, double y) {
 void add(const Heads& x, Index b, Index t, Index h, Index d, double y) {
   if (x.data != nullptr) put(x, b, t, h, d, get(x, b, t, h, d) + y);
 }
-double get(const TensorView& v, std::initializer_list<Index> at, double none) {
+double get(const ConstTensorView& v, std::initializer_list<Index> at, double none) {
   return v.empty() ? none : load(v.data, v.dtype, offset(v, at));
 }
 void put(const TensorView& v, std::initializer_list<Index> at, double x) {
@@ -93,7 +93,7 @@ void put(const TensorView& v, std::initializer_list<Index> at, double x) {
 void add(const TensorView& v, std::initializer_list<Index> at, double x) {
   if (!v.empty()) put(v, at, get(v, at) + x);
 }
-double get_pair(const TensorView& v, Index b, Index h, Index i, Index j, double none) {
+double get_pair(const ConstTensorView& v, Index b, Index h, Index i, Index j, double none) {
   if (v.rank == 2) return get(v, {i, j}, none);
   if (v.rank == 3) return get(v, {h, i, j}, none);
   return get(v, {b, h, i, j}, none);

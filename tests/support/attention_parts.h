@@ -8,15 +8,15 @@
 
 namespace posenc::support {
 
-double get(const Heads&, Index b, Index t, Index h, Index d);
+double get(const ConstHeads&, Index b, Index t, Index h, Index d);
 void put(const Heads&, Index b, Index t, Index h, Index d, double x);
 void add(const Heads&, Index b, Index t, Index h, Index d, double x);  // null data: nothing
 // Sizes of 1 are broadcast. An empty view is `none`.
-double get(const TensorView&, std::initializer_list<Index> at, double none = 0);
+double get(const ConstTensorView&, std::initializer_list<Index> at, double none = 0);
 void put(const TensorView&, std::initializer_list<Index> at, double x);
 void add(const TensorView&, std::initializer_list<Index> at, double x);  // empty: nothing
 // The last axes of [b, h, i, j], as many as the view has.
-double get_pair(const TensorView&, Index b, Index h, Index i, Index j, double none);
+double get_pair(const ConstTensorView&, Index b, Index h, Index i, Index j, double none);
 void add_pair(const TensorView&, Index b, Index h, Index i, Index j, double x);
 
 struct Sizes {

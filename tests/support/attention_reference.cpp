@@ -12,7 +12,7 @@ bool in_score(const Term& t) {
   return t.kind != TermKind::value_rows && t.kind != TermKind::multiply_line &&
          t.kind != TermKind::dape;
 }
-const QK& turned(const AttentionArgs& a, int region) {
+const ConstQK& turned(const AttentionArgs& a, int region) {
   return region < 0 ? a.qk : a.regions[static_cast<std::size_t>(region)].qk;
 }
 
@@ -48,7 +48,7 @@ void content_of(const AttentionArgs& a, const Sizes& s, Index b, Index h, Index 
   const auto n = static_cast<std::size_t>(h);
   for (Index j = 0; j < s.K; ++j) {
     const auto m = static_cast<std::size_t>(j);
-    const QK& qk = turned(a, region_of(a, b, i, j));
+    const ConstQK& qk = turned(a, region_of(a, b, i, j));
     for (Index d = 0; d < s.D; ++d)
       r.raw[n][m] += get(qk.q, b, i, h, d) * get(qk.k, b, j, h / s.group, d);
     r.multiplier[n][m] = 1;
@@ -124,7 +124,7 @@ double value(const AttentionArgs& a, const Sizes& s, Index b, Index h, Index i, 
 
 // Through v, the probabilities and the sink: gives d score.
 std::vector<double> pull_softmax(const AttentionArgs& a, const Sizes& s, const Row& r,
-                                 const Heads& d_out, const TensorView& d_lse,
+                                 const ConstHeads& d_out, const ConstTensorView& d_lse,
                                  const AttentionGradients& g, Index b, Index h, Index i) {
   const auto n = static_cast<std::size_t>(h);
   std::vector<double> d(static_cast<std::size_t>(s.K), 0);
@@ -181,7 +181,8 @@ void pull_content(const AttentionArgs& a, const Sizes& s, const Row& r, const At
       add(g.terms[t].table, {h, row}, d * all * raw * others * term.scale);
     }
     const int region = region_of(a, b, i, j);
-    const QK &from = turned(a, region), none{};
+    const ConstQK& from = turned(a, region);
+    const QK none{};
     const QK& to = region < 0
                        ? g.qk
                        : (g.regions.empty() ? none : g.regions[static_cast<std::size_t>(region)]);
@@ -192,8 +193,8 @@ void pull_content(const AttentionArgs& a, const Sizes& s, const Row& r, const At
   }
 }
 
-void row_backward(const AttentionArgs& a, const Sizes& s, const Heads& d_out,
-                  const TensorView& d_lse, const AttentionGradients& g, Index b, Index i) {
+void row_backward(const AttentionArgs& a, const Sizes& s, const ConstHeads& d_out,
+                  const ConstTensorView& d_lse, const AttentionGradients& g, Index b, Index i) {
   const Row r = row_forward(a, s, b, i);
   RowOfHeads d_score(static_cast<std::size_t>(s.H));
   for (Index h = 0; h < s.H; ++h)
@@ -247,8 +248,8 @@ void attention_forward(const AttentionArgs& a, AttentionDetail* detail) {
     }
 }
 
-void attention_backward(const AttentionArgs& a, const Heads& d_out, const TensorView& d_lse,
-                        const AttentionGradients& g) {
+void attention_backward(const AttentionArgs& a, const ConstHeads& d_out,
+                        const ConstTensorView& d_lse, const AttentionGradients& g) {
   check_attention(a, g);
   const Sizes s(a);
   for (Index b = 0; b < s.B; ++b)

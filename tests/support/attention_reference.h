@@ -17,7 +17,7 @@ struct AttentionDetail {
 // Writes out and log_sum_exp. Tensors f64 or f32.
 void attention_forward(const AttentionArgs&, AttentionDetail* = nullptr);
 // Accumulates the gradients of sum(out * d_out) + sum(log_sum_exp * d_lse); d_lse may be empty.
-void attention_backward(const AttentionArgs&, const Heads& d_out, const TensorView& d_lse,
+void attention_backward(const AttentionArgs&, const ConstHeads& d_out, const ConstTensorView& d_lse,
                         const AttentionGradients&);
 
 }  // namespace posenc::support

@@ -87,7 +87,7 @@ struct Cope {
   std::vector<double> gate, sum, level;  // [K], [K], [n] = g_i q_i . table[m]
   std::vector<bool> seen;
 };
-const Heads& gate_keys(const AttentionArgs& a, const Term& t) {
+const ConstHeads& gate_keys(const AttentionArgs& a, const Term& t) {
   return t.gate_key.data != nullptr ? t.gate_key : a.qk.k;
 }
 Cope cope_row(const AttentionArgs& a, const Term& t, Index b, Index h, Index i) {

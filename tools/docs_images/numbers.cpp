@@ -163,7 +163,7 @@ void window() {
       .heads = 1, .head_dim = 8, .min_delta = 1 - tokens, .max_delta = tokens - 1};
   Values near, far{-0.6};
   for (Index d = -w; d <= w; ++d) near.push_back(1 - 0.25 * std::abs(static_cast<double>(d)));
-  const TensorView p[] = {tensor(near.data(), {1, 2 * w + 1}), tensor(far.data(), {1})};
+  const ConstTensorView p[] = {tensor(near.data(), {1, 2 * w + 1}), tensor(far.data(), {1})};
   LoweredTerms lowered;
   s.lower(shape, p, lowered);
   const Term& t = lowered.terms[0];
@@ -196,7 +196,7 @@ void complex_words() {
   const Index count = 101;
   Values amplitude(8, 1.0), frequency(8), re(at(count + 2) * 8), im(re.size());
   for (std::size_t c = 0; c < 8; ++c) frequency[c] = std::pow(10000, -static_cast<double>(c) / 8);
-  const TensorView p[] = {tensor(amplitude.data(), {1, 8}), tensor(frequency.data(), {8})};
+  const ConstTensorView p[] = {tensor(amplitude.data(), {1, 8}), tensor(frequency.data(), {8})};
   const std::vector<Index> ids(at(count + 2), 0);
   complex_embedding(s, p, tensor(ids.data(), {count + 2}), arange(0, count + 2),
                     {tensor(re.data(), {count + 2, 8}), tensor(im.data(), {count + 2, 8})});

@@ -37,8 +37,8 @@ std::vector<Values> started(const P& parameters, std::uint64_t seed) {
   return all;
 }
 template <class P>
-std::vector<TensorView> views(const P& parameters, std::vector<Values>& values) {
-  std::vector<TensorView> v;
+std::vector<ConstTensorView> views(const P& parameters, std::vector<Values>& values) {
+  std::vector<ConstTensorView> v;
   for (std::size_t i = 0; i < values.size(); ++i)
     v.push_back(tensor(static_cast<void*>(values[i].data()), DType::f64, parameters[i].shape));
   return v;

@@ -19,7 +19,7 @@ void table_rows() {
   const Index tokens = 10;
   const std::vector<Index> ids{1, 1, 20, 21, 22, 23, 24, 25, 26, 27},
       mask{0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
-  const TensorView id = tensor(ids.data(), {tokens}), real = tensor(mask.data(), {tokens});
+  const ConstTensorView id = tensor(ids.data(), {tokens}), real = tensor(mask.data(), {tokens});
   const std::pair<Learned, OwnedPositions> programs[] = {
       {bert_positions(8), arange(0, tokens)},  {gpt2_positions(8), from_mask(real, 0)},
       {opt_positions(8), from_mask(real, -1)}, {roberta_positions(8), from_tokens(id, 1)},

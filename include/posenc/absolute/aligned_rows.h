@@ -11,10 +11,10 @@ namespace posenc::inline v0 {
 // none; y [t, c] or [b, t, c] of the dtype of the table, in double, rounded once. The rows then
 // stand in an InputTerm or an embedding like any other. Throws [aligned_rows]: shapes, dtypes, an
 // entry without a row.
-POSENC_API void aligned_rows(const TensorView& table, const TensorView& alignment,
+POSENC_API void aligned_rows(const ConstTensorView& table, const ConstTensorView& alignment,
                              const TensorView& y);
 // Its transpose, ACCUMULATED into d_table [n, c] of any float.
-POSENC_API void aligned_rows_gradient(const TensorView& d_y, const TensorView& alignment,
+POSENC_API void aligned_rows_gradient(const ConstTensorView& d_y, const ConstTensorView& alignment,
                                       const TensorView& d_table);
 
 }  // namespace posenc::v0

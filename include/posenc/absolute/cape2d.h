@@ -33,9 +33,9 @@ struct Cape2d {
 
   POSENC_API std::vector<Parameter> parameters() const;
 
-  POSENC_API void lower(std::span<const TensorView> p, LoweredInput& out) const;
+  POSENC_API void lower(std::span<const ConstTensorView> p, LoweredInput& out) const;
 
-  POSENC_API void pull_back(std::span<const TensorView> p, std::span<const InputGradient>,
+  POSENC_API void pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient>,
                             std::span<const TensorView> dp) const;
 
   // Named settings of programs (namespace cape2d_presets).

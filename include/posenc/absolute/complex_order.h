@@ -89,21 +89,26 @@ struct EnumNames<ComplexStart> {
 POSENC_API std::vector<double> complex_frequencies(const ComplexOrder&, ComplexStart);
 
 // Real and imaginary part, of equal shape: [t, d] or [b, t, d], f64, f32, f16, bf16.
+struct ConstComplexParts {
+  ConstTensorView re, im;
+};
 struct ComplexParts {
   TensorView re, im;
+  operator ConstComplexParts() const noexcept { return {re, im}; }
 };
 
 // y of words ids ([t] or [b, t] of u8, i32, i64) at positions (one row, or one a batch). The angles
 // are exact at any position (phase.h). The authors' Transformer takes reversed positions, their
 // language model 1 .. length. Throws [complex_order]: shapes, dtypes, an id without a row.
-POSENC_API void complex_embedding(const ComplexOrder&, std::span<const TensorView> parameters,
-                                  const TensorView& ids, const Positions&, const ComplexParts& y);
+POSENC_API void complex_embedding(const ComplexOrder&, std::span<const ConstTensorView> parameters,
+                                  const ConstTensorView& ids, const Positions&,
+                                  const ComplexParts& y);
 // Its transpose: gradients of the parameters, f64 or f32, ACCUMULATED (empty: not wanted), in the
 // order of parameters(); d_position [b, t] f64 accumulated, or empty.
 POSENC_API void complex_embedding_gradient(const ComplexOrder&,
-                                           std::span<const TensorView> parameters,
-                                           const TensorView& ids, const Positions&,
-                                           const ComplexParts& d_y,
+                                           std::span<const ConstTensorView> parameters,
+                                           const ConstTensorView& ids, const Positions&,
+                                           const ConstComplexParts& d_y,
                                            std::span<const TensorView> d_parameters,
                                            const TensorView& d_position = {});
 
@@ -111,13 +116,17 @@ POSENC_API void complex_embedding_gradient(const ComplexOrder&,
 // [out, in]; B empty: 0, one real map for both parts (the authors' Transformer); bias [out] each,
 // or empty, f64 or f32. Tokens as above; y must not overlap x or the map. Throws [complex_linear].
 struct ComplexMap {
+  ConstComplexParts weight, bias;
+};
+struct ComplexMapGradient {
   ComplexParts weight, bias;
 };
-POSENC_API void complex_linear(const ComplexMap&, const ComplexParts& x, const ComplexParts& y);
+POSENC_API void complex_linear(const ComplexMap&, const ConstComplexParts& x,
+                               const ComplexParts& y);
 // d_x overwritten (empty: not wanted), may be x, not d_y; d_map f64, ACCUMULATED (empty: none).
-POSENC_API void complex_linear_gradient(const ComplexMap&, const ComplexParts& x,
-                                        const ComplexParts& d_y, const ComplexParts& d_x,
-                                        const ComplexMap& d_map);
+POSENC_API void complex_linear_gradient(const ComplexMap&, const ConstComplexParts& x,
+                                        const ConstComplexParts& d_y, const ComplexParts& d_x,
+                                        const ComplexMapGradient& d_map);
 
 // Attention over complex q, k, v: S = scale |z|, a real softmax, applied to both parts of v.
 //   hermitian  z = sum q conj(k): depends on the difference of positions (the paper's product)
@@ -127,23 +136,28 @@ template <>
 struct EnumNames<ComplexScore> {
   static constexpr std::array<std::string_view, 2> value{"hermitian", "bilinear"};
 };
+struct ConstComplexHeads {
+  ConstHeads re, im;
+};
 struct ComplexHeads {
   Heads re, im;
+  operator ConstComplexHeads() const noexcept { return {re, im}; }
 };
 struct ComplexAttention {
   ComplexScore score = ComplexScore::hermitian;
   double scale = 0;  // 0: 1 / sqrt(dim)
-  TensorView mask;   // [b|1, h|1, q, k] of u8, 1 = visible; empty: all. A row without any: zeros
+  ConstTensorView
+      mask;  // [b|1, h|1, q, k] of u8, 1 = visible; empty: all. A row without any: zeros
 };
 // out of the shape of q, may be q, not k, v; probabilities [b, h, q, k] f64, or empty. f64 or f32,
 // in double, rounded once; memory of one row of scores. Throws [complex_attention].
-POSENC_API void complex_attention(const ComplexAttention&, const ComplexHeads& q,
-                                  const ComplexHeads& k, const ComplexHeads& v,
+POSENC_API void complex_attention(const ComplexAttention&, const ConstComplexHeads& q,
+                                  const ConstComplexHeads& k, const ConstComplexHeads& v,
                                   const ComplexHeads& out, const TensorView& probabilities = {});
 // d_q, d_k, d_v overwritten, of the dtypes of q, k, v. Where z = 0 the gradient of |z| is 0.
-POSENC_API void complex_attention_gradient(const ComplexAttention&, const ComplexHeads& q,
-                                           const ComplexHeads& k, const ComplexHeads& v,
-                                           const ComplexHeads& d_out, const ComplexHeads& d_q,
+POSENC_API void complex_attention_gradient(const ComplexAttention&, const ConstComplexHeads& q,
+                                           const ConstComplexHeads& k, const ConstComplexHeads& v,
+                                           const ConstComplexHeads& d_out, const ComplexHeads& d_q,
                                            const ComplexHeads& d_k, const ComplexHeads& d_v);
 
 }  // namespace posenc::v0

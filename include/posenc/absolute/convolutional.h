@@ -51,12 +51,13 @@ POSENC_API Convolutional wav2vec2(Index width, Index kernel = 128, Index groups 
 // padding are the caller's to zero, as the peers do. Throws [convolutional]: shapes, dtypes, a
 // place of the kernel whose weights are all 0 under weight normalisation.
 POSENC_API void convolutional_positions(const Convolutional&,
-                                        std::span<const TensorView> parameters, const TensorView& x,
-                                        const TensorView& y);
+                                        std::span<const ConstTensorView> parameters,
+                                        const ConstTensorView& x, const TensorView& y);
 // d_x overwritten (empty: not wanted); gradients of the parameters f64 or f32, ACCUMULATED (empty
 // views: not wanted), in the order of parameters().
-POSENC_API void convolutional_gradient(const Convolutional&, std::span<const TensorView> parameters,
-                                       const TensorView& x, const TensorView& d_y,
+POSENC_API void convolutional_gradient(const Convolutional&,
+                                       std::span<const ConstTensorView> parameters,
+                                       const ConstTensorView& x, const ConstTensorView& d_y,
                                        const TensorView& d_x,
                                        std::span<const TensorView> d_parameters);
 

@@ -46,11 +46,11 @@ static_assert(Described<DistanceOffset>);
 // empty: the offsets themselves. table [2 window + 1, width] of f64 or f32. In double, rounded
 // once. Throws [distance_offset]: shapes, dtypes, a width that is not the
 // table's, boundaries, window negative or above 2^30.
-POSENC_API void add_distance_offset(const DistanceOffset&, const TensorView& table,
-                                    const TensorView& x, std::span<const Index> cu_seqlens,
+POSENC_API void add_distance_offset(const DistanceOffset&, const ConstTensorView& table,
+                                    const ConstTensorView& x, std::span<const Index> cu_seqlens,
                                     const TensorView& y);
 // d_table [2 window + 1, width], f64 or f32, accumulated; d x is d y.
-POSENC_API void distance_offset_gradient(const DistanceOffset&, const TensorView& d_y,
+POSENC_API void distance_offset_gradient(const DistanceOffset&, const ConstTensorView& d_y,
                                          std::span<const Index> cu_seqlens,
                                          const TensorView& d_table);
 

@@ -15,17 +15,17 @@
 namespace posenc::inline v0 {
 
 struct EmbedPart {
-  TensorView table;  // [n, width], channels together; with ...
-  TensorView ids;    // ... [t] (every batch row) or [b, t] of i64 or i32, or instead ...
-  TensorView rows;   // ... [t, width] or [b, t, width]
-  double scale = 1;  // alpha
-  Index offset = 0;  // added to the ids
+  ConstTensorView table;  // [n, width], channels together; with ...
+  ConstTensorView ids;    // ... [t] (every batch row) or [b, t] of i64 or i32, or instead ...
+  ConstTensorView rows;   // ... [t, width] or [b, t, width]
+  double scale = 1;       // alpha
+  Index offset = 0;       // added to the ids
   std::optional<Index> frozen{};  // a row of the table that gets no gradient: padding
 };
 
 struct EmbedNorm {
-  TensorView gamma, beta;  // [width]; empty: 1 and 0
-  double epsilon = 1e-12;  // BERT; RoBERTa, LayoutLMv3 1e-5
+  ConstTensorView gamma, beta;  // [width]; empty: 1 and 0
+  double epsilon = 1e-12;       // BERT; RoBERTa, LayoutLMv3 1e-5
 };
 
 // y [t, width] or [b, t, width]. All tables, rows, gamma, beta and y of one dtype: f64, f32, f16 or
@@ -42,7 +42,7 @@ struct EmbedGradients {
   TensorView gamma, beta;
 };
 POSENC_API void embed_gradient(std::span<const EmbedPart>, const std::optional<EmbedNorm>&,
-                               const TensorView& d_y, const EmbedGradients&,
+                               const ConstTensorView& d_y, const EmbedGradients&,
                                const Executor& = default_executor());
 
 }  // namespace posenc::v0

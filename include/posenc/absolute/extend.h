@@ -80,11 +80,11 @@ POSENC_API AxisTaps axis_taps(Index old_size, Index new_size, const Extension&,
 // together, rows any stride; no overlap. Arithmetic in double, rounded once. Equal sizes without
 // factor or offset copy bit for bit. Results do not depend on the executor. Throws [extend]:
 // shapes, dtypes, prefixes or suffixes that differ, a grid for a 1-D way, and as axis_taps.
-POSENC_API void extend_table(const TensorView& table, const TableShape& from, const TensorView& out,
-                             const TableShape& to, const Extension&,
+POSENC_API void extend_table(const ConstTensorView& table, const TableShape& from,
+                             const TensorView& out, const TableShape& to, const Extension&,
                              const Executor& = default_executor());
 // The transpose: d_table overwritten; deterministic.
-POSENC_API void extend_gradient(const TensorView& d_out, const TableShape& to,
+POSENC_API void extend_gradient(const ConstTensorView& d_out, const TableShape& to,
                                 const TensorView& d_table, const TableShape& from, const Extension&,
                                 const Executor& = default_executor());
 
@@ -92,13 +92,13 @@ POSENC_API void extend_gradient(const TensorView& d_out, const TableShape& to,
 // bicubic, merge 1): the table resized to each image's grid, frames repeated, patches of a frame in
 // blocks of merge x merge, row by row. out [sum of frames x rows x columns, c]. `from` without
 // prefix and suffix. Throws [extend]: also a grid that merge does not divide.
-POSENC_API void extend_packed(const TensorView& table, const TableShape& from,
+POSENC_API void extend_packed(const ConstTensorView& table, const TableShape& from,
                               std::span<const VisionGrid> images, Index merge,
                               const TensorView& out, const Extension&,
                               const Executor& = default_executor());
-POSENC_API void extend_packed_gradient(const TensorView& d_out, std::span<const VisionGrid> images,
-                                       Index merge, const TensorView& d_table,
-                                       const TableShape& from, const Extension&,
-                                       const Executor& = default_executor());
+POSENC_API void extend_packed_gradient(const ConstTensorView& d_out,
+                                       std::span<const VisionGrid> images, Index merge,
+                                       const TensorView& d_table, const TableShape& from,
+                                       const Extension&, const Executor& = default_executor());
 
 }  // namespace posenc::v0

@@ -28,9 +28,9 @@ struct Hierarchy {
 
   POSENC_API std::vector<Parameter> parameters() const;
 
-  POSENC_API void lower(std::span<const TensorView> p, LoweredInput& out) const;
+  POSENC_API void lower(std::span<const ConstTensorView> p, LoweredInput& out) const;
 
-  POSENC_API void pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+  POSENC_API void pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient> g,
                             std::span<const TensorView> dp) const;
 
   // Named settings of programs (hierarchy_presets.h).

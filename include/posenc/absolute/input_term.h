@@ -32,17 +32,19 @@ struct EnumNames<Activation> {
   static constexpr std::array<std::string_view, 4> value{"identity", "gelu", "silu", "relu"};
 };
 struct DenseLayer {
-  TensorView weight;  // [out, in] f64
-  TensorView bias;    // [1, out] f64; empty: none
+  ConstTensorView weight;  // [out, in] f64
+  ConstTensorView bias;    // [1, out] f64; empty: none
   Activation activation = Activation::identity;
 };
 
 struct InputTerm {
   const Spectrum* phase = nullptr;  // rows of a phase; its gain is not applied; one head, or ...
   SineLayout layout = SineLayout::interleaved;
-  TensorView table;  // ... [N, width] f64, row floor((p - p[minus]) / divide) mod wrap + offset, or
-  TensorView affine;  // ... [axes + 1, width] f64: sum over axes of p[a] affine[a] + last, or ...
-  TensorView rows;    // ... the caller's rows [t, width] or [b, t, width], any float
+  ConstTensorView
+      table;  // ... [N, width] f64, row floor((p - p[minus]) / divide) mod wrap + offset, or
+  ConstTensorView
+      affine;  // ... [axes + 1, width] f64: sum over axes of p[a] affine[a] + last, or ...
+  ConstTensorView rows;            // ... the caller's rows [t, width] or [b, t, width], any float
   std::vector<DenseLayer> layers;  // what the row goes through before it meets x
   Index source_width = 0;          // of the row before the layers; 0: width
   std::int32_t axis = 0;           // of the positions: tables, and phases of one axis
@@ -75,7 +77,7 @@ struct LoweredInput {
   LoweredInput& operator=(const LoweredInput&) = delete;
 
   POSENC_API const Spectrum* spectrum(Spectrum);
-  POSENC_API TensorView table(std::vector<double> v, Index rows, Index width);
+  POSENC_API ConstTensorView table(std::vector<double> v, Index rows, Index width);
   // weight [out, in], bias [out] or empty. Throws [lowered] when sizes disagree.
   POSENC_API DenseLayer dense(std::vector<double> weight, std::vector<double> bias, Index out,
                               Activation);
@@ -112,7 +114,7 @@ POSENC_API OwnedInputGradients zero_gradients(const LoweredInput&, const Positio
 // accumulating into dp; `g` has an entry for each term that lower appended.
 template <class S>
 concept AbsoluteScheme = Described<S> &&
-    requires(const S& s, std::span<const TensorView> p, LoweredInput& out,
+    requires(const S& s, std::span<const ConstTensorView> p, LoweredInput& out,
              std::span<const InputGradient> g, std::span<const TensorView> dp) {
   { s.parameters() } -> std::same_as<std::vector<Parameter>>;
   { s.lower(p, out) } -> std::same_as<void>;
@@ -124,13 +126,13 @@ concept AbsoluteScheme = Described<S> &&
 // x unless something is appended. x empty: y gets the composition with zeros (add: the rows
 // themselves). Throws [apply_input]: shapes, dtypes, a position that the table has no row for,
 // positions whose batch does not fit.
-POSENC_API void apply_input(const TensorView& x, const Positions&, const LoweredInput&,
+POSENC_API void apply_input(const ConstTensorView& x, const Positions&, const LoweredInput&,
                             const TensorView& y);
 // The transpose: d_x (may be empty) = of the shape and dtype of x, overwritten; gradients of the
 // terms accumulated (one each, or none), apart from all else. d_y may be d_x unless something is
 // appended. Gradients of a product need x.
-POSENC_API void input_gradient(const TensorView& x, const Positions&, const LoweredInput&,
-                               const TensorView& d_y, const TensorView& d_x,
+POSENC_API void input_gradient(const ConstTensorView& x, const Positions&, const LoweredInput&,
+                               const ConstTensorView& d_y, const TensorView& d_x,
                                std::span<const InputGradient>);
 
 }  // namespace posenc::v0

@@ -31,9 +31,9 @@ struct Learned {
   // The table at the start; the frozen row is zero, as programs with a padding row make it.
   POSENC_API std::vector<double> start(const Draws& draws) const;
 
-  POSENC_API void lower(std::span<const TensorView> p, LoweredInput& out) const;
+  POSENC_API void lower(std::span<const ConstTensorView> p, LoweredInput& out) const;
 
-  POSENC_API void pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+  POSENC_API void pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient> g,
                             std::span<const TensorView> dp) const;
 
   bool operator==(const Learned&) const = default;

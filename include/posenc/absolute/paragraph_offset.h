@@ -31,9 +31,9 @@ struct ParagraphOffset {
 
   POSENC_API std::vector<Parameter> parameters() const;
 
-  POSENC_API void lower(std::span<const TensorView> p, LoweredInput& out) const;
+  POSENC_API void lower(std::span<const ConstTensorView> p, LoweredInput& out) const;
 
-  POSENC_API void pull_back(std::span<const TensorView> p, std::span<const InputGradient> g,
+  POSENC_API void pull_back(std::span<const ConstTensorView> p, std::span<const InputGradient> g,
                             std::span<const TensorView> dp) const;
 
   bool operator==(const ParagraphOffset&) const = default;

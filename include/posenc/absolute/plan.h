@@ -41,7 +41,7 @@ class POSENC_API InputPlan {
   // path of apply_input; results do not depend on the number of threads, nor on how a batch is
   // split. Throws [input_plan]: dtype, shapes, positions that do not fit or are not finite, and a
   // position without a row in its table (before anything is written).
-  void apply(const TensorView& x, const Positions&, const TensorView& y,
+  void apply(const ConstTensorView& x, const Positions&, const TensorView& y,
              const Executor& = default_executor()) const;
 
   // The transpose. d_x (may be empty, may be d_y unless something is appended): overwritten.
@@ -51,8 +51,8 @@ class POSENC_API InputPlan {
   // products take the double path of input_gradient, on the calling thread. The same for any number
   // of threads. x is read where the gradient of a product needs it, and refused where it is missing
   // there; else it may be empty.
-  void gradient(const TensorView& x, const Positions&, const TensorView& d_y, const TensorView& d_x,
-                std::span<const InputGradient>, Workspace,
+  void gradient(const ConstTensorView& x, const Positions&, const ConstTensorView& d_y,
+                const TensorView& d_x, std::span<const InputGradient>, Workspace,
                 const Executor& = default_executor()) const;
   // Bytes that `gradient` needs for so many tokens.
   std::size_t gradient_workspace(Index batch, Index tokens) const;

@@ -22,27 +22,27 @@ struct Mask {
   bool causal = false;     // key order <= query order
   Index query_offset = 0;  // Tk - Tq puts queries at the end of the keys
   Index window_left = kUnbounded, window_right = kUnbounded;  // visible keys beside one's own
-  Index prefix = 0;         // keys of order < prefix are seen whatever `causal` says
-  Index sink_tokens = 0;    // keys of order < sink_tokens are seen whatever the window says
-  Index chunk = 0;          // 0 none; else only keys of the same floor((order - origin) / chunk)
-  TensorView chunk_origin;  // [B|1, H|1]; left padding, LongLoRA's shifted heads. Empty: 0
-  TensorView query_order, key_order;        // [B|1, T]
-  TensorView query_document, key_document;  // [B|1, T]: equal documents only
-  TensorView key_length;                    // [B]: keys from there on are padding
-  TensorView key_visible;                   // [B|1, Tk] u8
-  TensorView visible;  // [B|1, H|1, Tq, Tk] u8, rank 2 to 4: trees, permutations, anything
-  TensorView bias;     // the same, f64 or f32, added to the score; -inf hides
+  Index prefix = 0;       // keys of order < prefix are seen whatever `causal` says
+  Index sink_tokens = 0;  // keys of order < sink_tokens are seen whatever the window says
+  Index chunk = 0;        // 0 none; else only keys of the same floor((order - origin) / chunk)
+  ConstTensorView chunk_origin;  // [B|1, H|1]; left padding, LongLoRA's shifted heads. Empty: 0
+  ConstTensorView query_order, key_order;        // [B|1, T]
+  ConstTensorView query_document, key_document;  // [B|1, T]: equal documents only
+  ConstTensorView key_length;                    // [B]: keys from there on are padding
+  ConstTensorView key_visible;                   // [B|1, Tk] u8
+  ConstTensorView visible;  // [B|1, H|1, Tq, Tk] u8, rank 2 to 4: trees, permutations, anything
+  ConstTensorView bias;     // the same, f64 or f32, added to the score; -inf hides
   // Ragged batch in one row (B = 1): boundaries of queries and keys. Sequence s of the queries sees
   // sequence s of the keys only, order counted inside, query_offset added to (keys - queries) of
   // the sequence. Excludes orders and documents.
-  TensorView query_cu_seqlens, key_cu_seqlens;
+  ConstTensorView query_cu_seqlens, key_cu_seqlens;
 };
 
 // Where floor(pq / chunk) - floor(pk / chunk) lies in [low, high] on `axis`, the score takes these
 // rotated q and k instead: Self-Extend, ReRoPE, dual chunk (positions/distance_map.h). The first
 // region that holds a pair counts; pairs in none take the q and k of the call.
 struct ScoreRegion {
-  QK qk;
+  ConstQK qk;
   Index chunk = 1, low = -kUnbounded, high = kUnbounded;
   std::int32_t axis = 0;
 };
@@ -50,19 +50,19 @@ struct ScoreRegion {
 struct AttentionArgs {
   // q [B, Tq, H, D], k [B, Tk, Hkv, D]; H a multiple of Hkv: query head h reads key head
   // h / (H / Hkv)
-  QK qk;
-  Heads v;    // [B, Tk, Hkv, Dv]
-  Heads out;  // [B, Tq, H, Dv]
+  ConstQK qk;
+  ConstHeads v;  // [B, Tk, Hkv, Dv]
+  Heads out;     // [B, Tq, H, Dv]
   // [B, H, Tq]; of the distance form, natural, with the sink. Empty: not wanted
   TensorView log_sum_exp;
   Positions query_positions, key_positions;  // needed by terms and regions that ask for distances
   double scale = 0;                          // on q.k. Must be set: there is no default
-  TensorView head_scale;                     // [H]: a_h. Swin V2's logit scale. Empty: 1
+  ConstTensorView head_scale;                // [H]: a_h. Swin V2's logit scale. Empty: 1
   // [B|1, Tq]: g_i, on q wherever q stands. Llama-4's temperature, log-n. Empty: 1
-  TensorView query_factor;
+  ConstTensorView query_factor;
   double softcap = 0;                // 0 none; cap(x) = softcap tanh(x / softcap)
   bool softcap_after_terms = false;  // the sum with the terms is capped instead of the content
-  TensorView sink;                   // [H]: one more logit in the softmax, without a value. gpt-oss
+  ConstTensorView sink;              // [H]: one more logit in the softmax, without a value. gpt-oss
   double dropout = 0;                // of probabilities
   Mask mask;
   std::span<const Term> terms;

@@ -7,13 +7,21 @@ namespace posenc::inline v0 {
 
 // [batch, tokens, heads, dim]; every stride is free (elements, any sign). dim_stride is 1 in nearly
 // every program; other values work and are slower.
-struct Heads {
-  void* data = nullptr;
+template <class Data>
+struct BasicHeads {
+  Data* data = nullptr;
   Index batch = 1, tokens = 0, heads = 0, dim = 0;
   Index batch_stride = 0, token_stride = 0, head_stride = 0, dim_stride = 1;
   DType dtype = DType::f32;
-  bool read_only = false;
+
+  // What may be written may be read; not the other way round.
+  operator BasicHeads<const void>() const noexcept requires(!std::is_const_v<Data>) {
+    return {data,         batch,        tokens,      heads,      dim,
+            batch_stride, token_stride, head_stride, dim_stride, dtype};
+  }
 };
+using Heads = BasicHeads<void>;
+using ConstHeads = BasicHeads<const void>;
 
 // Order of the axes of a tensor: b batch, t tokens, h heads, d channels.
 enum class HeadsLayout : std::uint8_t { thd, bthd, bhtd, tbhd, htd };
@@ -23,25 +31,27 @@ POSENC_API HeadsLayout layout_from_name(std::string_view);
 
 // Throws std::invalid_argument("[heads] ..."): wrong rank, integer dtype, CUDA memory.
 POSENC_API Heads heads(const TensorView&, HeadsLayout);
+POSENC_API ConstHeads heads(const ConstTensorView&, HeadsLayout);
 // One q, k or v inside a packed [.., heads_total, dim] tensor: heads [first, first + count).
 POSENC_API Heads slice_heads(const Heads&, Index first, Index count);
+POSENC_API ConstHeads slice_heads(const ConstHeads&, Index first, Index count);
 
-// Dense [tokens, heads, dim].
+// Dense [tokens, heads, dim]. Of a T* Heads, of a const T* ConstHeads.
 template <class T>
-Heads heads(T* p, Index tokens, Index n_heads, Index dim) {
-  const Index shape[] = {tokens, n_heads, dim};
-  if constexpr (std::is_const_v<T>)
-    return heads(tensor(static_cast<const void*>(p), dtype_of<std::remove_const_t<T>>, shape),
-                 HeadsLayout::thd);
-  else
-    return heads(tensor(static_cast<void*>(p), dtype_of<T>, shape), HeadsLayout::thd);
+auto heads(T* p, Index tokens, Index n_heads, Index dim) {
+  return heads(tensor(p, {tokens, n_heads, dim}), HeadsLayout::thd);
 }
 
 // Queries and keys of one call: equal batch and tokens, any head counts. A member that is left as it
 // is made (no memory, dim 0) is not given; both must not be missing. Values or an attention output
 // rotate as q. Only xPos tells q from k.
-struct QK {
-  Heads q, k;
+template <class Data>
+struct BasicQK {
+  BasicHeads<Data> q, k;
+
+  operator BasicQK<const void>() const noexcept requires(!std::is_const_v<Data>) { return {q, k}; }
 };
+using QK = BasicQK<void>;
+using ConstQK = BasicQK<const void>;
 
 }  // namespace posenc::v0

@@ -35,12 +35,17 @@ struct Parameter {
   std::vector<double> initial_values;  // when it starts at given numbers; row-major
 };
 
+// A list that may be written as a list that is only read, which a span does not convert to.
+inline std::vector<ConstTensorView> const_views(std::span<const TensorView> v) {
+  return {v.begin(), v.end()};
+}
+
 // The learned arrays in double, dense. Throws [who] when the view is not of `p`'s shape or not f64
 // or f32.
 POSENC_API std::vector<double> parameter_values(std::string_view who, const Parameter& p,
-                                                const TensorView&);
+                                                const ConstTensorView&);
 // The same for a gradient of a lowered table of this shape: zeros when it is empty.
-POSENC_API std::vector<double> gradient_values(std::string_view who, const TensorView&,
+POSENC_API std::vector<double> gradient_values(std::string_view who, const ConstTensorView&,
                                                const std::vector<Index>& shape);
 // to += v, element by element; an empty `to` is taken as zeros.
 POSENC_API void add_to(std::vector<double>& to, std::span<const double> v);
@@ -61,7 +66,7 @@ POSENC_API void accumulate(std::string_view who, const Parameter& p, const Tenso
 POSENC_API void accumulate(std::string_view who, std::span<const Parameter>,
                            std::span<const TensorView> to, std::span<const std::vector<double>> v);
 // Throws [who] what `accumulate` would refuse, before anything is written: one view a parameter,
-// each empty or writable, of the parameter's shape, f64 or f32.
+// each empty or of the parameter's shape, f64 or f32.
 POSENC_API void check_gradients(std::string_view who, std::span<const Parameter>,
                                 std::span<const TensorView> to);
 // Throws [who]: a list of parameters of another length than the scheme has.

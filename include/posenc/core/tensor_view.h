@@ -11,12 +11,13 @@
 
 namespace posenc::inline v0 {
 
-struct TensorView {
+// Data is void (elements may be written) or const void (they are only read).
+template <class Data>
+struct BasicTensorView {
   static constexpr int kMaxRank = 5;
-  void* data = nullptr;  // of the element [0, 0, ...]; the byte offset is folded in
+  Data* data = nullptr;  // of the element [0, 0, ...]; the byte offset is folded in
   DType dtype = DType::f32;
   Device device = Device::cpu;
-  bool read_only = false;
   std::int16_t device_id = 0;
   std::int32_t rank = 0;
   std::array<Index, kMaxRank> shape{};   // elements
@@ -25,43 +26,55 @@ struct TensorView {
   bool empty() const noexcept { return data == nullptr; }
   // Product of the shape (1 for rank 0). The checked constructors guarantee that it fits.
   Index count() const noexcept;
+  // What may be written may be read; not the other way round.
+  operator BasicTensorView<const void>() const noexcept requires(!std::is_const_v<Data>) {
+    return {data, dtype, device, device_id, rank, shape, stride};
+  }
 };
+using TensorView = BasicTensorView<void>;
+using ConstTensorView = BasicTensorView<const void>;
 
 // Dense row-major view of caller's memory. Throws std::invalid_argument: rank above 5, negative
 // size, null data with elements, product of sizes beyond 2^63 bytes.
 POSENC_API TensorView tensor(void* data, DType, std::span<const Index> shape);
-POSENC_API TensorView tensor(const void* data, DType, std::span<const Index> shape);  // read-only
+POSENC_API ConstTensorView tensor(const void* data, DType, std::span<const Index> shape);
 // The same with strides in elements (any sign).
 POSENC_API TensorView tensor(void* data, DType, std::span<const Index> shape,
                              std::span<const Index> stride);
+POSENC_API ConstTensorView tensor(const void* data, DType, std::span<const Index> shape,
+                                  std::span<const Index> stride);
 
+// Of a T* the views are TensorView, of a const T* ConstTensorView.
 template <class T>
-TensorView tensor(std::span<T> values) {
+auto tensor(std::span<T> values) {
+  using Data = std::conditional_t<std::is_const_v<T>, const void, void>;
   const Index shape[] = {static_cast<Index>(values.size())};
-  if constexpr (std::is_const_v<T>)
-    return tensor(static_cast<const void*>(values.data()), dtype_of<std::remove_const_t<T>>, shape);
-  else
-    return tensor(static_cast<void*>(values.data()), dtype_of<T>, shape);
+  return tensor(static_cast<Data*>(values.data()), dtype_of<std::remove_const_t<T>>, shape);
 }
 inline TensorView tensor(void* data, DType dtype, std::initializer_list<Index> shape) {
   return tensor(data, dtype, std::span<const Index>(shape.begin(), shape.size()));
 }
-inline TensorView tensor(const void* data, DType dtype, std::initializer_list<Index> shape) {
+inline ConstTensorView tensor(const void* data, DType dtype, std::initializer_list<Index> shape) {
   return tensor(data, dtype, std::span<const Index>(shape.begin(), shape.size()));
 }
 template <class T>
-TensorView tensor(T* data, std::initializer_list<Index> shape) {
-  const std::span<const Index> s(shape.begin(), shape.size());
-  if constexpr (std::is_const_v<T>)
-    return tensor(static_cast<const void*>(data), dtype_of<std::remove_const_t<T>>, s);
-  else
-    return tensor(static_cast<void*>(data), dtype_of<T>, s);
+auto tensor(T* data, std::initializer_list<Index> shape) {
+  using Data = std::conditional_t<std::is_const_v<T>, const void, void>;
+  return tensor(static_cast<Data*>(data), dtype_of<std::remove_const_t<T>>,
+                std::span<const Index>(shape.begin(), shape.size()));
+}
+
+// The elements as T: const T where they are only read.
+template <class T, class Data>
+auto data_of(const BasicTensorView<Data>& v) noexcept {
+  return static_cast<std::conditional_t<std::is_const_v<Data>, const T, T>*>(v.data);
 }
 
 // True when elements lie row-major without holes (sizes of 1 may have any stride).
-POSENC_API bool is_dense(const TensorView&) noexcept;
+POSENC_API bool is_dense(const ConstTensorView&) noexcept;
 
-inline Index TensorView::count() const noexcept {
+template <class Data>
+Index BasicTensorView<Data>::count() const noexcept {
   Index n = 1;
   for (std::int32_t i = 0; i < rank; ++i) n *= shape[static_cast<std::size_t>(i)];
   return n;

@@ -18,12 +18,12 @@ struct Array {
 
   POSENC_API Index count() const;
   POSENC_API TensorView view() POSENC_LIFETIME_BOUND;
-  POSENC_API TensorView view() const POSENC_LIFETIME_BOUND;  // read-only
-  POSENC_API std::vector<double> doubles() const;            // every dtype, widened
-  POSENC_API std::vector<Index> integers() const;            // refuses fractions
+  POSENC_API ConstTensorView view() const POSENC_LIFETIME_BOUND;  // read-only
+  POSENC_API std::vector<double> doubles() const;                 // every dtype, widened
+  POSENC_API std::vector<Index> integers() const;                 // refuses fractions
 };
 POSENC_API Array make_array(DType, std::vector<Index> shape);  // zeros
-POSENC_API Array make_array(const TensorView&);                // dense copy
+POSENC_API Array make_array(const ConstTensorView&);           // dense copy
 
 using Arrays = std::map<std::string, Array>;
 

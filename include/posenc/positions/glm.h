@@ -37,7 +37,7 @@ struct ChatGlmRule {
 // at the first start token; the mask is the first of its kind. A token added while decoding gets
 // what the whole row would give it. Throws [chatglm]: a row without start token, or before it
 // without a mask, or with masks of two kinds (programs disagree which one counts); shapes.
-POSENC_API OwnedPositions chatglm_positions(const ChatGlmRule&, const TensorView& ids,
-                                            const TensorView& mask = {});
+POSENC_API OwnedPositions chatglm_positions(const ChatGlmRule&, const ConstTensorView& ids,
+                                            const ConstTensorView& mask = {});
 
 }  // namespace posenc::v0

@@ -65,7 +65,7 @@ struct CountedGrid {
   bool normalise = true;
   double scale = 6.283185307179586, eps = 1e-6;
 };
-POSENC_API OwnedPositions counted_grid(const TensorView& mask, const CountedGrid& = {});
+POSENC_API OwnedPositions counted_grid(const ConstTensorView& mask, const CountedGrid& = {});
 
 // c / size[axis] * (high - low) + low: points in pixels to coordinates (SAM: -1 to 1). Throws
 // [normalised]: one size an axis, finite and not 0.

@@ -62,8 +62,8 @@ struct MropePositions {
 // holds whole grids.
 // Throws [mrope]: shapes that disagree, another token type, a grid that merge does not divide or
 // that does not fill its run, grids missing or left over, seconds negative or not finite.
-POSENC_API MropePositions mrope_positions(const MropeRule&, const TensorView& token_types,
-                                          const TensorView& mask,
+POSENC_API MropePositions mrope_positions(const MropeRule&, const ConstTensorView& token_types,
+                                          const ConstTensorView& mask,
                                           std::span<const VisionGrid> images,
                                           std::span<const VisionGrid> videos);
 

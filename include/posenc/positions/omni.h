@@ -55,8 +55,9 @@ struct OmniPositions {
 // Throws [omni]: shapes that disagree, another token type, a grid that merge does not divide or
 // that does not fill its run, an order that is not the rule's, marks missing, grids missing or left
 // over, numbers negative or not finite.
-POSENC_API OmniPositions omni_positions(const OmniRule&, const TensorView& token_types,
-                                        const TensorView& mask, std::span<const VisionGrid> images,
+POSENC_API OmniPositions omni_positions(const OmniRule&, const ConstTensorView& token_types,
+                                        const ConstTensorView& mask,
+                                        std::span<const VisionGrid> images,
                                         std::span<const VisionGrid> videos);
 
 }  // namespace posenc::v0

@@ -35,19 +35,20 @@ requires(std::is_floating_point_v<T> ||
 // where it is 0. mask [t] or [b, t] of u8, i32 or i64 holds 0 and 1, in any pattern.
 //   transformers 5: padded 0; 4: padded 1; OPT's rows: first 2, padded 1.
 // Throws [from_mask]: dtype, rank, a value that is not 0 or 1.
-POSENC_API OwnedPositions from_mask(const TensorView& mask, Index padded, Index first = 0);
+POSENC_API OwnedPositions from_mask(const ConstTensorView& mask, Index padded, Index first = 0);
 // The same, and refuses a row whose real tokens are not all on the right ([left_padded]) or on the
 // left ([right_padded]).
-POSENC_API OwnedPositions left_padded(const TensorView& mask, Index padded);
-POSENC_API OwnedPositions right_padded(const TensorView& mask, Index padded);
+POSENC_API OwnedPositions left_padded(const ConstTensorView& mask, Index padded);
+POSENC_API OwnedPositions right_padded(const ConstTensorView& mask, Index padded);
 // The same of rows whose first lengths[b] tokens are real (fairseq2: padded -1). A mask, where one
 // is given too, must say the same. Throws [from_lengths]: a length that is negative or above
 // tokens; a mask that contradicts them.
 POSENC_API OwnedPositions from_lengths(std::span<const Index> lengths, Index tokens, Index padded,
-                                       Index first = 0, const TensorView& mask = {});
+                                       Index first = 0, const ConstTensorView& mask = {});
 // fairseq, RoBERTa: real tokens count from padding_idx + 1 (+ past), the padding token itself gets
 // padding_idx. ids [t] or [b, t] of u8, i32 or i64.
-POSENC_API OwnedPositions from_tokens(const TensorView& ids, Index padding_idx, Index past = 0);
+POSENC_API OwnedPositions from_tokens(const ConstTensorView& ids, Index padding_idx,
+                                      Index past = 0);
 
 // Rows whose text begins at token starts[b] (padding on the left): max(0, first + t - starts[b]).
 // x-transformers. Throws [from_starts]: count, beyond int64.
@@ -55,7 +56,7 @@ POSENC_API OwnedPositions from_starts(std::span<const Index> starts, Index count
 // Tokens counted within their cell of a table, from its first token of the row on, at most limit:
 // min(t - first t' with the same column and row, limit). TAPAS (limit = rows of the table - 1; text
 // and padding are cell (0, 0)). column, row [t] or [b, t] of i32 or i64. Throws [cell_positions].
-POSENC_API OwnedPositions cell_positions(const TensorView& column, const TensorView& row,
+POSENC_API OwnedPositions cell_positions(const ConstTensorView& column, const ConstTensorView& row,
                                          Index limit);
 // The largest position of the row minus each, an axis at a time: Segatron-XL's rows of keys.
 POSENC_API OwnedPositions distance_to_largest(const Positions&);

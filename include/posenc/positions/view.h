@@ -16,7 +16,7 @@ POSENC_API Positions positions(std::span<const Index>);
 POSENC_API Positions positions(std::span<const std::int32_t>);
 POSENC_API Positions positions(std::span<const double>);
 // From a tensor [t], [b, t] or [axes, b, t] of i64, i32 or f64, any strides. Throws [positions] ...
-POSENC_API Positions positions(const TensorView&);
+POSENC_API Positions positions(const ConstTensorView&);
 
 // Length of a sequence that holds them: the largest position on any axis + 1, fractions rounded up;
 // 0 of none, or of negative ones alone. They must be finite.

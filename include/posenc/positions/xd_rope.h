@@ -31,8 +31,8 @@ struct XdRopeRule {
 // close it and stand as text. delta: largest position + 1 - real tokens of the row.
 // Throws [xd_rope]: shapes that disagree, another token type, a run of another length, an image
 // that merge does not divide or of several frames, images missing or left over.
-POSENC_API MropePositions xd_rope_positions(const XdRopeRule&, const TensorView& token_types,
-                                            const TensorView& mask,
+POSENC_API MropePositions xd_rope_positions(const XdRopeRule&, const ConstTensorView& token_types,
+                                            const ConstTensorView& mask,
                                             std::span<const VisionGrid> images);
 
 }  // namespace posenc::v0

@@ -51,10 +51,10 @@ struct Alibi {
 
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
-  POSENC_API void lower(const ScoreShape& s, std::span<const TensorView> p,
+  POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
 
-  POSENC_API void pull_back(const ScoreShape& s, std::span<const TensorView> p,
+  POSENC_API void pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                             std::span<const TermGradient> g, std::span<const TensorView> dp) const;
 
   bool operator==(const Alibi&) const = default;
@@ -73,7 +73,7 @@ struct Alibi {
 
  private:
   void check_fields(const ScoreShape& s) const;
-  std::vector<double> slope_of(const ScoreShape& s, std::span<const TensorView> p) const;
+  std::vector<double> slope_of(const ScoreShape& s, std::span<const ConstTensorView> p) const;
 };
 static_assert(RelativeScheme<Alibi>);
 

@@ -20,10 +20,10 @@ struct LocalWindow {
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
   // Rows of the table: the window, then what is far; another sentence shifts behind all of it.
-  POSENC_API void lower(const ScoreShape& s, std::span<const TensorView> p,
+  POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
 
-  POSENC_API void pull_back(const ScoreShape& s, std::span<const TensorView> p,
+  POSENC_API void pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                             std::span<const TermGradient> g, std::span<const TensorView> dp) const;
 
   bool operator==(const LocalWindow&) const = default;

@@ -34,10 +34,10 @@ struct T5 {
   // transformers: N(0, d_model^-1/2), where d_model = heads * head_dim.
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
-  POSENC_API void lower(const ScoreShape& s, std::span<const TensorView> p,
+  POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
 
-  POSENC_API void pull_back(const ScoreShape& s, std::span<const TensorView> p,
+  POSENC_API void pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                             std::span<const TermGradient> g, std::span<const TensorView> dp) const;
 
   bool operator==(const T5&) const = default;

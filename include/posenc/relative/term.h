@@ -34,7 +34,7 @@ struct IndexLine {
 // Row by what query and key ARE: row[query_class * key_classes + key_class]. Segments, modalities,
 // class tokens, sentences. The classes come with each call, [B|1, T] of i32.
 struct IndexPair {
-  TensorView query_class, key_class;
+  ConstTensorView query_class, key_class;
   const std::int32_t* row = nullptr;
   Index query_classes = 0, key_classes = 0;
 };
@@ -89,9 +89,9 @@ struct Term {
   double scale = 1;
   std::array<IndexLine, 3> lines{};
   IndexPair pair{};
-  TensorView table, table2, table3;
-  TensorView query_bias;
-  Heads gate_key;  // cope; data null: the keys of the call
+  ConstTensorView table, table2, table3;
+  ConstTensorView query_bias;
+  ConstHeads gate_key;  // cope; data null: the keys of the call
   double gate_scale = 1, epsilon = 1e-6, slope = 0;
   bool sign = false;
 };
@@ -121,7 +121,7 @@ struct LoweredTerms {
   LoweredTerms& operator=(const LoweredTerms&) = delete;
 
   // Keep the numbers, give the view that a term needs. Throws [lowered] when sizes disagree.
-  POSENC_API TensorView table(std::vector<double> v, std::initializer_list<Index> shape);
+  POSENC_API ConstTensorView table(std::vector<double> v, std::initializer_list<Index> shape);
   POSENC_API IndexLine line(std::vector<std::int32_t> row, Index lo, std::int32_t axis = 0);
   POSENC_API IndexPair pair(std::vector<std::int32_t> row, Index query_classes, Index key_classes);
 };
@@ -131,8 +131,8 @@ struct LoweredTerms {
 // entry for each term that lower appended, in order.
 template <class S>
 concept RelativeScheme = Described<S> &&
-    requires(const S& s, const ScoreShape& shape, std::span<const TensorView> p, LoweredTerms& out,
-             std::span<const TermGradient> g, std::span<const TensorView> dp) {
+    requires(const S& s, const ScoreShape& shape, std::span<const ConstTensorView> p,
+             LoweredTerms& out, std::span<const TermGradient> g, std::span<const TensorView> dp) {
   { s.parameters(shape) } -> std::same_as<std::vector<Parameter>>;
   { s.lower(shape, p, out) } -> std::same_as<void>;
   { s.pull_back(shape, p, g, dp) } -> std::same_as<void>;

@@ -26,8 +26,9 @@ struct TransformerXl {
   // w_kr [heads * head_dim, d_model], u and v_bias [heads, head_dim]; all N(0, 0.02).
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
-  POSENC_API void lower(const ScoreShape&, std::span<const TensorView> p, LoweredTerms& out) const;
-  POSENC_API void pull_back(const ScoreShape&, std::span<const TensorView> p,
+  POSENC_API void lower(const ScoreShape&, std::span<const ConstTensorView> p,
+                        LoweredTerms& out) const;
+  POSENC_API void pull_back(const ScoreShape&, std::span<const ConstTensorView> p,
                             std::span<const TermGradient> g, std::span<const TensorView> dp) const;
 
   bool operator==(const TransformerXl&) const = default;

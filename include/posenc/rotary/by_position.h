@@ -27,8 +27,8 @@ ByPosition start_tokens(const S& scheme, const Chain& chain, Index bound, Contex
 // Turns runs of tokens by the plan of their side. Positions have one axis. Rows of a batch are gone
 // through one by one. Throws [by position]: several axes, fewer positions than tokens, plans of
 // different head_dim or dtype; and what RotaryPlan::apply throws.
-POSENC_API void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound, const QK& in,
-                      const QK& out, const Positions&, RotateMode = RotateMode::forward,
-                      const Executor& = default_executor());
+POSENC_API void apply(const RotaryPlan& below, const RotaryPlan& from, Index bound,
+                      const ConstQK& in, const QK& out, const Positions&,
+                      RotateMode = RotateMode::forward, const Executor& = default_executor());
 
 }  // namespace posenc::v0

@@ -24,7 +24,7 @@ struct StateAccess;
 // `repeated` have a column for each member. cos, sin: [tokens, columns], [batch, tokens, columns]
 // or [batch, tokens, heads, columns] of f32 or the dtype of the plan (f64 plans: f64).
 struct CallerRows {
-  TensorView cos, sin;
+  ConstTensorView cos, sin;
   TableLayout layout = TableLayout::half;
   Positions index;  // row of each token when given (a cache [positions, columns]); else row = token
 };
@@ -55,72 +55,71 @@ class POSENC_API RotaryPlan {
   void apply(const Heads& q, const Heads& k, const Positions& p,
              RotateMode mode = RotateMode::forward,
              const Executor& executor = default_executor()) const {
-    const QK x{q, k};
-    apply(x, x, p, mode, executor);
+    apply(QK{q, k}, p, mode, executor);
   }
   void apply(const Heads& q, const Positions& p, RotateMode mode = RotateMode::forward,
              const Executor& executor = default_executor()) const {
-    const QK x{q, {}};
-    apply(x, x, p, mode, executor);
+    apply(QK{q, {}}, p, mode, executor);
   }
   // The same into outputs. An output may be its input (same memory and strides); any other overlap
   // is refused.
-  void apply_into(const Heads& q, const Heads& k, const Heads& q_out, const Heads& k_out,
+  void apply_into(const ConstHeads& q, const ConstHeads& k, const Heads& q_out, const Heads& k_out,
                   const Positions& p, RotateMode mode = RotateMode::forward,
                   const Executor& executor = default_executor()) const {
     apply({q, k}, {q_out, k_out}, p, mode, executor);
   }
-  void apply_into(const Heads& q, const Heads& out, const Positions& p,
+  void apply_into(const ConstHeads& q, const Heads& out, const Positions& p,
                   RotateMode mode = RotateMode::forward,
                   const Executor& executor = default_executor()) const {
     apply({q, {}}, {out, {}}, p, mode, executor);
   }
-  // The general form: q, k or both. Keys alone (q empty) differ from queries alone in xPos only.
-  void apply(const QK& in, const QK& out, const Positions&, RotateMode = RotateMode::forward,
+  // The general forms: q, k or both. Keys alone (q empty) differ from queries alone in xPos only.
+  void apply(const QK&, const Positions&, RotateMode = RotateMode::forward,
              const Executor& = default_executor()) const;
-  void apply(const QK& x, const Positions& p, RotateMode s = RotateMode::forward) const {
-    apply(x, x, p, s);
-  }
+  void apply(const ConstQK& in, const QK& out, const Positions&, RotateMode = RotateMode::forward,
+             const Executor& = default_executor()) const;
 
   // In two steps: exact rows once per step for all layers (within 3.0e-8) ...
   // out: [batch * tokens, row_columns()] f32 (f64 for f64 plans); gain in, decay not.
   Index row_columns() const noexcept;  // sum over blocks of heads * 2 * pairs: [cos | sin] a block
   void rows(const Positions&, const TensorView& out, const Executor& = default_executor()) const;
   // ... then rotate; rows must not overlap an output. (xPos needs positions too: refused.)
-  void apply_rows(const Heads& q, const Heads& k, const TensorView& rows,
+  void apply_rows(const Heads& q, const Heads& k, const ConstTensorView& rows,
                   RotateMode mode = RotateMode::forward,
                   const Executor& executor = default_executor()) const {
-    const QK x{q, k};
-    apply_rows(x, x, rows, mode, executor);
+    apply_rows(QK{q, k}, rows, mode, executor);
   }
-  void apply_rows(const Heads& q, const TensorView& rows, RotateMode mode = RotateMode::forward,
+  void apply_rows(const Heads& q, const ConstTensorView& rows,
+                  RotateMode mode = RotateMode::forward,
                   const Executor& executor = default_executor()) const {
-    const QK x{q, {}};
-    apply_rows(x, x, rows, mode, executor);
+    apply_rows(QK{q, {}}, rows, mode, executor);
   }
-  void apply_rows(const QK& in, const QK& out, const TensorView& rows,
+  void apply_rows(const QK&, const ConstTensorView& rows, RotateMode = RotateMode::forward,
+                  const Executor& = default_executor()) const;
+  void apply_rows(const ConstQK& in, const QK& out, const ConstTensorView& rows,
                   RotateMode = RotateMode::forward, const Executor& = default_executor()) const;
   // Anybody's cos and sin (one block): the spectrum is not used. inverse divides by cos^2 + sin^2;
   // shift is refused, since the rows need not be a rotation.
   void apply_rows(const Heads& q, const Heads& k, const CallerRows& rows,
                   RotateMode mode = RotateMode::forward,
                   const Executor& executor = default_executor()) const {
-    const QK x{q, k};
-    apply_rows(x, x, rows, mode, executor);
+    apply_rows(QK{q, k}, rows, mode, executor);
   }
   void apply_rows(const Heads& q, const CallerRows& rows, RotateMode mode = RotateMode::forward,
                   const Executor& executor = default_executor()) const {
-    const QK x{q, {}};
-    apply_rows(x, x, rows, mode, executor);
+    apply_rows(QK{q, {}}, rows, mode, executor);
   }
-  void apply_rows(const QK& in, const QK& out, const CallerRows&, RotateMode = RotateMode::forward,
+  void apply_rows(const QK&, const CallerRows&, RotateMode = RotateMode::forward,
                   const Executor& = default_executor()) const;
+  void apply_rows(const ConstQK& in, const QK& out, const CallerRows&,
+                  RotateMode = RotateMode::forward, const Executor& = default_executor()) const;
 
   // x and d_out are q and k (or q alone) before the turn and the gradient of what came out.
-  void phase_gradients(const QK& x, const QK& d_out, const Positions&, const PhaseGradients&,
-                       Workspace, const Executor& = default_executor()) const;
-  std::size_t phase_gradients_workspace(const QK& x) const;
-  void row_gradients(const QK& x, const QK& d_out, const CallerRows&, const RowGradients&,
+  void phase_gradients(const ConstQK& x, const ConstQK& d_out, const Positions&,
+                       const PhaseGradients&, Workspace,
+                       const Executor& = default_executor()) const;
+  std::size_t phase_gradients_workspace(const ConstQK& x) const;
+  void row_gradients(const ConstQK& x, const ConstQK& d_out, const CallerRows&, const RowGradients&,
                      const Executor& = default_executor()) const;
 
   const RotarySpec& spec() const noexcept POSENC_LIFETIME_BOUND;

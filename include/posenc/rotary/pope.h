@@ -31,12 +31,12 @@ class POSENC_API PopePlan {
   // in [.., d] -> out [.., 2 d], apart from each other. bias [heads, d] of f32 or f64, empty for
   // queries. Throws [pope]: what does not fit; positions of lengths for which the spectrum does not
   // hold (plan_options.h).
-  void apply(const Heads& in, const Heads& out, const Positions&, const TensorView& bias = {},
-             const Executor& = default_executor()) const;
+  void apply(const ConstHeads& in, const Heads& out, const Positions&,
+             const ConstTensorView& bias = {}, const Executor& = default_executor()) const;
   // d_in is written, d_bias (f64 [heads, d], may be empty) is added to; zero at and beyond the ends
   // of [-2 pi, 0], as the peer has it. Outputs are apart from each other and from all that is read.
-  void gradient(const Heads& in, const Heads& d_out, const Positions&, const TensorView& bias,
-                const Heads& d_in, const TensorView& d_bias = {},
+  void gradient(const ConstHeads& in, const ConstHeads& d_out, const Positions&,
+                const ConstTensorView& bias, const Heads& d_in, const TensorView& d_bias = {},
                 const Executor& = default_executor()) const;
 
  private:

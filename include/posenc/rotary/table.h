@@ -59,9 +59,9 @@ class POSENC_API RotaryTable {
   // What a reader holds: [positions, columns] of one version; valid as long as `keep_alive` lives.
   struct Snapshot {
     std::shared_ptr<const void> keep_alive;
-    // [positions, columns], read-only: a block after the other, cosines and sines of its [heads,
+    // [positions, columns]: a block after the other, cosines and sines of its [heads,
     // pairs] as the layout has them
-    TensorView cos_sin;
+    ConstTensorView cos_sin;
     TableLayout layout = TableLayout::half;
     Index size = 0;
   };
@@ -105,25 +105,21 @@ class POSENC_API RotaryTableSet {
 // The lengths that count are those of the rows in the table (valid_from to valid_to of the spec it
 // was built from or replaced by), unless the plan allows others (plan_options.h).
 // Products are rounded once: precision hf_bfloat16_table with its own roundings is refused here.
-POSENC_API void apply(const RotaryPlan&, const QK& in, const QK& out, const RotaryTable&,
+POSENC_API void apply(const RotaryPlan&, const ConstQK& in, const QK& out, const RotaryTable&,
                       const Positions&, RotateMode = RotateMode::forward,
                       const Executor& = default_executor());
-inline void apply(const RotaryPlan& plan, const QK& x, const RotaryTable& table, const Positions& p,
-                  RotateMode s = RotateMode::forward) {
-  apply(plan, x, x, table, p, s);
-}
+POSENC_API void apply(const RotaryPlan&, const QK&, const RotaryTable&, const Positions&,
+                      RotateMode = RotateMode::forward, const Executor& = default_executor());
 // Queries and keys in place, or one tensor.
 inline void apply(const RotaryPlan& plan, const Heads& q, const Heads& k, const RotaryTable& table,
                   const Positions& p, RotateMode mode = RotateMode::forward,
                   const Executor& executor = default_executor()) {
-  const QK x{q, k};
-  apply(plan, x, x, table, p, mode, executor);
+  apply(plan, QK{q, k}, table, p, mode, executor);
 }
 inline void apply(const RotaryPlan& plan, const Heads& q, const RotaryTable& table,
                   const Positions& p, RotateMode mode = RotateMode::forward,
                   const Executor& executor = default_executor()) {
-  const QK x{q, {}};
-  apply(plan, x, x, table, p, mode, executor);
+  apply(plan, QK{q, {}}, table, p, mode, executor);
 }
 
 }  // namespace posenc::v0
