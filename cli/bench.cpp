@@ -35,6 +35,16 @@ Json machine(const std::vector<bench::Limit>& limits) {
                        {"limits", values}});
 }
 
+// Of one sample in ten: null for lines that time themselves.
+Json quiet(const bench::Measured& m) {
+  if (m.quiet_seconds == 0) return {};
+  const bool limited = m.quiet_limit_seconds > 0;
+  return Json::object(
+      {{"seconds", m.quiet_seconds},
+       {"limit_seconds", limited ? Json(m.quiet_limit_seconds) : Json()},
+       {"ratio", limited ? Json(m.quiet_seconds / m.quiet_limit_seconds) : Json()}});
+}
+
 Json result(const bench::Line& l, const bench::Measured& m) {
   const bool limited = m.limit_seconds > 0;
   return Json::object(
@@ -45,6 +55,7 @@ Json result(const bench::Line& l, const bench::Measured& m) {
        {"limit",
         limited ? Json::object({{"name", l.limit_name}, {"seconds", m.limit_seconds}}) : Json()},
        {"ratio", limited ? Json(m.seconds / m.limit_seconds) : Json()},
+       {"quiet", quiet(m)},
        {"goal", l.goal > 0 ? Json(l.goal) : Json()},
        {"max_error", m.max_error}});
 }
@@ -57,6 +68,7 @@ Json lacking(const bench::Line& l, const char* reason) {
                        {"flops", l.flops},
                        {"limit", Json()},
                        {"ratio", Json()},
+                       {"quiet", Json()},
                        {"goal", l.goal > 0 ? Json(l.goal) : Json()},
                        {"max_error", Json()},
                        {"reason", reason}});
@@ -70,6 +82,8 @@ void print_result(const bench::Line& l, const bench::Measured& m, const Style& s
     ratio = l.goal > 0 ? (r <= l.goal ? style.green(text) : style.yellow(text)) +
                              fmt::format(" (goal {:g})", l.goal)
                        : text;
+    if (m.quiet_limit_seconds > 0)
+      ratio += fmt::format(", quiet {:.2f}", m.quiet_seconds / m.quiet_limit_seconds);
   }
   show("  {:<52} {:>10}  {:>7}  {:>8.1e}  {}\n", l.name, time_text(m.seconds),
        l.bytes > 0 ? fmt::format("{:.1f}", l.bytes / m.seconds / 1e9) : "-", m.max_error, ratio);

@@ -73,7 +73,7 @@ TableCase table_case(Index batch, Index rows, Index width) {
   std::vector<double> values(static_cast<std::size_t>(rows * width));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i % 64) / 64;
   const Learned scheme{.width = width, .rows = rows};
-  const TensorView table = tensor(values.data(), {rows, width});
+  const ConstTensorView table = tensor(values.data(), {rows, width});
   scheme.lower(std::span(&table, 1), low);
   std::vector<Index> at;
   for (Index b = 0; b < batch; ++b)

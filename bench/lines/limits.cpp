@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -135,6 +136,80 @@ POSENC_CLONES void plain_rotation(float* __restrict q, int q_heads, float* __res
     }
   }
 }
+
+namespace {
+
+constexpr Index kPairs = 64, kAhead = 4096;  // bytes of the prefetch
+
+template <class T>
+[[gnu::always_inline]] inline void prefetch_head(T* x) {
+  for (Index at = 0; at < Index{2 * kPairs * sizeof(T)}; at += 64)
+    __builtin_prefetch(reinterpret_cast<char*>(x) + kAhead + at, 1, 3);
+}
+[[gnu::always_inline]] inline float widen(std::uint16_t x) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
+}
+[[gnu::always_inline]] inline std::uint16_t narrow(float x) {  // to nearest, ties to even; no NaN
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+}  // namespace
+
+POSENC_CLONES void plain_rotation_f32(float* __restrict x, Index tokens, Index heads,
+                                      const float* __restrict cos, const float* __restrict sin) {
+  for (Index t = 0; t < tokens; ++t, cos += kPairs, sin += kPairs)
+    for (Index h = 0; h < heads; ++h, x += 2 * kPairs) {
+      prefetch_head(x);
+      for (Index i = 0; i < kPairs; ++i) {
+        const float a = x[i], b = x[i + kPairs];
+        x[i] = a * cos[i] - b * sin[i];
+        x[i + kPairs] = a * sin[i] + b * cos[i];
+      }
+    }
+}
+POSENC_CLONES void plain_rotation_bf16(std::uint16_t* __restrict x, Index tokens, Index heads,
+                                       const float* __restrict cos, const float* __restrict sin) {
+  for (Index t = 0; t < tokens; ++t, cos += kPairs, sin += kPairs)
+    for (Index h = 0; h < heads; ++h, x += 2 * kPairs) {
+      prefetch_head(x);
+      for (Index i = 0; i < kPairs; ++i) {
+        const float a = widen(x[i]), b = widen(x[i + kPairs]);
+        x[i] = narrow(a * cos[i] - b * sin[i]);
+        x[i + kPairs] = narrow(a * sin[i] + b * cos[i]);
+      }
+    }
+}
+#if defined(__x86_64__)
+bool has_f16c() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") &&
+         __builtin_cpu_supports("fma");
+}
+__attribute__((target("avx2,f16c,fma"))) void plain_rotation_f16(std::uint16_t* x, Index tokens,
+                                                                 Index heads, const float* cos,
+                                                                 const float* sin) {
+  for (Index t = 0; t < tokens; ++t, cos += kPairs, sin += kPairs)
+    for (Index h = 0; h < heads; ++h, x += 2 * kPairs) {
+      prefetch_head(x);
+      for (Index i = 0; i < kPairs; i += 8) {
+        auto* low = reinterpret_cast<__m128i*>(x + i);
+        auto* high = reinterpret_cast<__m128i*>(x + i + kPairs);
+        const __m256 a = _mm256_cvtph_ps(_mm_loadu_si128(low));
+        const __m256 b = _mm256_cvtph_ps(_mm_loadu_si128(high));
+        const __m256 c = _mm256_loadu_ps(cos + i), s = _mm256_loadu_ps(sin + i);
+        const __m256 u = _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s));
+        const __m256 v = _mm256_fmadd_ps(a, s, _mm256_mul_ps(b, c));
+        _mm_storeu_si128(low, _mm256_cvtps_ph(u, _MM_FROUND_TO_NEAREST_INT));
+        _mm_storeu_si128(high, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+      }
+    }
+}
+#else
+bool has_f16c() {
+  return false;
+}
+void plain_rotation_f16(std::uint16_t*, Index, Index, const float*, const float*) {}
+#endif
 
 Copy best_copy(std::size_t bytes) {
   static std::mutex mutex;

@@ -2,9 +2,12 @@
 // The machine's own limits, by loops that anybody would write.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "posenc/core/dtype.h"
 
 namespace posenc::bench {
 
@@ -41,6 +44,16 @@ double fused_multiply_adds(std::size_t n);  // does n of them, returns something
 // Rotary, half-split, one token: the loop every engine starts from (cos and sin given).
 void plain_rotation(float* q, int q_heads, float* k, int k_heads, int pairs, const float* cos,
                     const float* sin);
+
+// The same of `tokens` tokens in memory, 64 pairs, rows of 64 cosines and sines; whole heads one
+// behind the other, with a prefetch for writing some KiB ahead. The plainest loop for large tensors.
+void plain_rotation_f32(float* x, Index tokens, Index heads, const float* cos, const float* sin);
+void plain_rotation_bf16(std::uint16_t* x, Index tokens, Index heads, const float* cos,
+                         const float* sin);
+// Needs has_f16c().
+void plain_rotation_f16(std::uint16_t* x, Index tokens, Index heads, const float* cos,
+                        const float* sin);
+bool has_f16c();
 
 // Which of the three copies is fastest here for this size, found once.
 using Copy = void (*)(float*, const float*, std::size_t);

@@ -20,9 +20,12 @@ struct Prepared {
   double bound = 0;             // what max_error must not exceed
 };
 
-// Medians of samples taken in turns, so that a noisy neighbour hits both alike.
+// Medians of samples taken in turns, so that another program on the machine slows both alike; and
+// the quiet tenth: one sample in ten was as fast. On a shared machine lines in memory have two
+// speeds, and the median may be that of either.
 struct Measured {
   double seconds = 0, limit_seconds = 0, max_error = 0;
+  double quiet_seconds = 0, quiet_limit_seconds = 0;  // 0: not measured
   int samples = 0;
 };
 

@@ -15,10 +15,11 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double median(std::vector<double>& v) {
-  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
-  std::nth_element(v.begin(), middle, v.end());
-  return *middle;
+// The sample that a share of all is faster than.
+double quantile(std::vector<double>& v, double share) {
+  const auto at = static_cast<std::ptrdiff_t>(share * static_cast<double>(v.size()));
+  std::nth_element(v.begin(), v.begin() + at, v.end());
+  return v[static_cast<std::size_t>(at)];
 }
 
 // A sample is many calls of a short function, so that the clock's own 30 ns do not count.
@@ -67,8 +68,12 @@ Measured measure(const Line& line, double seconds) {
   }
   Measured m;
   m.samples = static_cast<int>(run.size());
-  m.seconds = median(run);
-  m.limit_seconds = limit.empty() ? 0 : median(limit);
+  m.seconds = quantile(run, 0.5);
+  m.quiet_seconds = quantile(run, 0.1);
+  if (!limit.empty()) {
+    m.limit_seconds = quantile(limit, 0.5);
+    m.quiet_limit_seconds = quantile(limit, 0.1);
+  }
   m.max_error = p.max_error;
   return m;
 }

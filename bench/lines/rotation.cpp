@@ -105,16 +105,22 @@ struct Case {
   }
   // As an engine calls: views of buffers that stay are made once.
   void call() const {
-    const QK& to = shape.in_place ? from_view : to_view;
+    if (shape.in_place)
+      rotate(from_view);
+    else
+      rotate(from_view, to_view);
+  }
+  template <class... Tensors>  // x, or in and out
+  void rotate(const Tensors&... x) const {
     switch (shape.path) {
       case Path::table_free:
-        plan.apply(from_view, to, where, RotateMode::forward, executor);
+        plan.apply(x..., where, RotateMode::forward, executor);
         break;
       case Path::rows:
-        plan.apply_rows(from_view, to, rows_view, RotateMode::forward, executor);
+        plan.apply_rows(x..., rows_view, RotateMode::forward, executor);
         break;
       default:
-        apply(plan, from_view, to, *table, where, RotateMode::forward, executor);
+        apply(plan, x..., *table, where, RotateMode::forward, executor);
     }
   }
   // One call on fresh data against double arithmetic, at tokens spread over the whole.
@@ -162,16 +168,24 @@ double bound_of(DType t) {
   return t == DType::f32 ? 1e-6 : t == DType::f16 ? 2.1e-3 : 1.7e-2;
 }
 
-std::function<void()> plain_tokens(const std::shared_ptr<Case>& c) {
-  const auto cos = buffer(static_cast<std::size_t>(c->shape.tokens) * 64 * 4);
-  const auto sin = buffer(static_cast<std::size_t>(c->shape.tokens) * 64 * 4);
-  for (Index t = 0; t < c->shape.tokens; ++t)
+struct PlainRows {
+  SharedBuffer cos, sin;  // [tokens, 64] of float, positions from 0
+};
+PlainRows plain_rows(Index tokens) {
+  const auto bytes = static_cast<std::size_t>(tokens) * 64 * 4;
+  const PlainRows r{buffer(bytes), buffer(bytes)};
+  for (Index t = 0; t < tokens; ++t)
     for (Index i = 0; i < 64; ++i) {
       const double phi = static_cast<double>(t) * std::pow(500000.0, -static_cast<double>(i) / 64);
-      cos->as<float>()[t * 64 + i] = static_cast<float>(std::cos(phi));
-      sin->as<float>()[t * 64 + i] = static_cast<float>(std::sin(phi));
+      r.cos->as<float>()[t * 64 + i] = static_cast<float>(std::cos(phi));
+      r.sin->as<float>()[t * 64 + i] = static_cast<float>(std::sin(phi));
     }
-  return [c, cos, sin] {
+  return r;
+}
+
+std::function<void()> plain_tokens(const std::shared_ptr<Case>& c) {
+  const auto [cos, sin] = plain_rows(c->shape.tokens);
+  return [c, cos = cos, sin = sin] {
     float* q = c->in->as<float>();
     float* k = q + c->shape.tokens * kQueryHeads * kDim;
     for (Index t = 0; t < c->shape.tokens; ++t)
@@ -194,6 +208,37 @@ std::function<void()> limit_of(const std::shared_ptr<Case>& c, const std::string
   if (name == "one_thread") other.threads = 1;
   const auto reference = std::make_shared<Case>(other, 1000);
   return [reference] { reference->call(); };
+}
+
+// The plainest loop for a tensor in memory, beside the library's rotations of the same one.
+Line plain_line(DType type) {
+  constexpr Index kTokens = 8192;
+  Line l;
+  l.name = "plain_loop/" + std::string(dtype_name(type)) + "/half_split/in_place/" +
+           std::to_string(kTokens) + "/threads:1";
+  l.bytes = 2.0 * static_cast<double>(kRow * kTokens * size_of(type));
+  l.flops = 3.0 * static_cast<double>(kRow * kTokens);
+  l.limit_name = "in_place";
+  l.prepare = [type] {
+    if (type == DType::f16 && !has_f16c())
+      throw std::invalid_argument("n/a: this machine has no F16C");
+    const auto c = std::make_shared<Case>(Shape{.dtype = type, .tokens = kTokens}, 0);
+    const PlainRows rows = plain_rows(kTokens);
+    Prepared p;
+    p.run = [c, rows, type] {
+      const auto *cos = rows.cos->as<float>(), *sin = rows.sin->as<float>();
+      constexpr Index kHeads = kQueryHeads + kKeyHeads;
+      if (type == DType::f32)
+        plain_rotation_f32(c->in->as<float>(), kTokens, kHeads, cos, sin);
+      else if (type == DType::bf16)
+        plain_rotation_bf16(c->in->as<std::uint16_t>(), kTokens, kHeads, cos, sin);
+      else
+        plain_rotation_f16(c->in->as<std::uint16_t>(), kTokens, kHeads, cos, sin);
+    };
+    p.limit = limit_of(c, "in_place");
+    return p;
+  };
+  return l;
 }
 
 Line line(const Shape& s, const std::string& limit, double goal) {
@@ -251,6 +296,7 @@ std::vector<Line> rotation_lines() {
     v.push_back(
         line({.dtype = t, .pairing = inter, .tokens = 8192, .in_place = false}, "copy", 1.05));
   }
+  for (const DType t : {DType::f32, DType::bf16, DType::f16}) v.push_back(plain_line(t));
   v.push_back(line({.tokens = 8192, .path = Path::table}, "in_place", 1.05));
   v.push_back(line({.tokens = 8192, .path = Path::table_random}, "in_place", 1.05));
   for (const Index rows : {131072, 1048576})
