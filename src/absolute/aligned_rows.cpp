@@ -51,10 +51,9 @@ void aligned_rows(const ConstTensorView& table, const ConstTensorView& alignment
   const ConstTokenView from = tokens_of(table, "table");
   const TokenView to = tokens_of(y, "y");
   if (table.rank != 2 || from.width != to.width || from.dtype != to.dtype)
-    detail::refuse_shape(kWho,
-                         "y must be of the width and dtype of a table [n, c], here " +
-                             detail::shape_text(table),
-                         y);
+    detail::refuse_shape(
+        kWho,
+        "y must be of the width and dtype of a table [n, c], here " + detail::shape_text(table), y);
   const Alignment a(alignment, to, from.tokens);
   detail::check_outputs(
       kWho, {{"y", detail::memory_of(y)}}, {},
@@ -75,8 +74,7 @@ void aligned_rows_gradient(const ConstTensorView& d_y, const ConstTensorView& al
   const ConstTokenView from = tokens_of(d_y, "d_y");
   const TokenView to = tokens_of(d_table, "d_table");
   if (d_table.rank != 2 || from.width != to.width)
-    detail::refuse_shape(
-        kWho, "d_table must be [n, " + std::to_string(from.width) + "]", d_table);
+    detail::refuse_shape(kWho, "d_table must be [n, " + std::to_string(from.width) + "]", d_table);
   const Alignment a(alignment, from, to.tokens);
   detail::check_outputs(
       kWho, {{"d_table", detail::memory_of(d_table)}}, {},

@@ -173,9 +173,8 @@ void complex_embedding_gradient(const ComplexOrder& s, std::span<const ConstTens
       (d_position.dtype != DType::f64 || d_position.rank != 2 ||
        d_position.shape[0] != at_positions.batch || d_position.shape[1] != at_positions.count))
     detail::refuse_shape(kWho,
-                         "gradient of positions must be [" +
-                             std::to_string(at_positions.batch) + ", " +
-                             std::to_string(at_positions.count) + "] of f64",
+                         "gradient of positions must be [" + std::to_string(at_positions.batch) +
+                             ", " + std::to_string(at_positions.count) + "] of f64",
                          d_position);
   std::vector<double> d_r(c.amplitude.size(), 0), d_w(c.frequency.size(), 0),
       d_theta(c.phase.size(), 0);

@@ -27,8 +27,7 @@ bool fast_table(const InputTerm& t, const InputGradient& g) {
 }
 
 void check_table_gradient(const InputTerm& t, const ConstTensorView& g) {
-  if (g.dtype != DType::f64)
-    refuse(kWho, "gradients of terms must be f64", dtype_name(g.dtype));
+  if (g.dtype != DType::f64) refuse(kWho, "gradients of terms must be f64", dtype_name(g.dtype));
   if (g.rank != 2 || g.shape[0] != t.table.shape[0] || g.shape[1] != t.table.shape[1])
     detail::refuse_shape(kWho, "gradient of a table must have its shape", g);
 }
