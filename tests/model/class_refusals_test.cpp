@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What configuration classes of transformers 5.23 refuse on loading, or their models on being
 // built.
+#include <algorithm>
+
 #include "class_rules.h"
+#include "model/diagnostics.h"
+#include "model/hugging_face/class_rules/class_rules.h"
 
 namespace posenc {
 namespace {
 
 using namespace test;
+
+ModelSpec read_text_of(const std::string& type, const std::string& key, const std::string& value) {
+  return read("{\"model_type\":\"" + type + "\",\"" + key + "\":" + value + "}");
+}
 
 TEST(ClassRefusals, WhatTransformersRefuses) {
   const std::string yarn =
@@ -104,6 +112,127 @@ TEST(ClassRefusals, ASizeBeyondTheSchemeIsAnErrorAtItsKey) {
   EXPECT_EQ(refusal(R"({"model_type":"t5","relative_attention_num_buckets":31})"),
             "config.json#/relative_attention_num_buckets: [t5] num_buckets must be even when "
             "bidirectional, got 31");
+}
+
+// Run: the class, the key and the value that transformers refuses. It names them too.
+TEST(ClassRefusals, WhatTheFieldsOfAClassDoNotTake) {
+  const struct {
+    const char *type, *key, *value, *wanted;
+  } refused[] = {
+      {"llama", "num_key_value_heads", "\"8\"", "a whole number, got \"8\""},
+      {"llama", "num_attention_heads", "64.0", "without a point, got 64.0"},
+      {"llama", "head_dim", "500000.0", "to 65536, got 500000.0"},
+      {"llama", "pad_token_id", "\"0\"", "a whole number, got \"0\""},
+      {"llama", "pad_token_id", "0.0", "without a point, got 0.0"},
+      {"mistral", "sliding_window", "500000.0", "without a point, got 500000.0"},
+      {"falcon", "rope_parameters", "false", "an object or null, got false"},
+      {"llama", "rope_parameters", "0", "an object or null, got 0"},
+      {"llama", "rope_parameters", "[]", "an object or null, got []"},
+      {"llama", "rope_parameters", "\"\"", "an object or null, got \"\""},
+      {"bert", "rope_parameters", "1", "an object or null, got 1"},
+      {"bert", "rope_scaling", "\"x\"", "an object or null, got \"x\""},
+      {"gemma3_text", "rope_scaling", "false", "an object or null, got false"},
+      {"cohere2_moe", "rope_scaling", "\"\"", "an object or null, got \"\""},
+      {"smollm3", "no_rope_layers", "[]", "each of the 36 layers, got []"},
+      {"smollm3", "no_rope_layers", "false", "a list or null, got false"},
+      {"llama4_text", "no_rope_layers", "{}", "a list or null, got {}"},
+  };
+  for (const auto& [type, key, value, wanted] : refused) {
+    const ModelSpec spec = read_text_of(type, key, value);
+    const auto it = std::find_if(spec.findings.begin(), spec.findings.end(), [&](const Finding& f) {
+      return f.severity == Severity::error && f.where == "config.json#/" + std::string(key);
+    });
+    ASSERT_NE(it, spec.findings.end()) << type << " " << key << " " << value;
+    EXPECT_NE(it->message.find(key), std::string::npos) << it->message;
+    EXPECT_NE(it->message.find(wanted), std::string::npos) << it->message;
+  }
+}
+
+TEST(ClassRefusals, WhatTheFieldsOfAClassTake) {
+  const struct {
+    const char *type, *key, *value;
+    bool warns;
+  } taken[] = {
+      {"llama", "rope_scaling", "false", true},       {"llama", "rope_scaling", "[]", true},
+      {"llama", "rope_scaling", "null", false},       {"llama", "rope_scaling", "{}", false},
+      {"llama", "rope_parameters", "null", false},    {"llama", "rope_parameters", "{}", false},
+      {"gemma3_text", "rope_scaling", "[]", true},    {"llama", "rope_theta", "10000", false},
+      {"llama", "rope_theta", "10000.0", false},      {"mistral", "sliding_window", "null", false},
+      {"llama4_text", "no_rope_layers", "[]", false}, {"smollm3", "no_rope_layers", "null", false},
+      {"bert", "rope_parameters", "0", true},
+  };
+  for (const auto& [type, key, value, warns] : taken) {
+    const ModelSpec spec = read_text_of(type, key, value);
+    EXPECT_FALSE(spec.has_error()) << type << " " << key << " " << value << errors_of(spec);
+    EXPECT_EQ(finding(spec, "wrong_type") != nullptr, warns) << type << " " << key << " " << value;
+  }
+}
+
+TEST(ClassRefusals, KeyHeadsDivideTheHeads) {
+  const auto config = [](const char* type, const char* heads) {
+    return R"({"model_type":")" + std::string(type) + R"(","num_attention_heads":32,)" +
+           R"("num_key_value_heads":)" + heads + "}";
+  };
+  for (const char* heads : {"0", "-8", "5", "33", "64"}) {
+    expect_refused(config("llama", heads), "wrong_type");
+    expect_refused(config("zamba", heads), "wrong_type");
+  }
+  for (const char* heads : {"1", "8", "32", "null"})
+    EXPECT_FALSE(read(config("llama", heads)).has_error()) << heads;
+  EXPECT_FALSE(read(config("deepseek_v4", "5")).has_error());  // one key head, whatever it says
+}
+
+// A key that a class has under another name, or one of a list, is named as the file has it.
+TEST(ClassRefusals, TheKeyOfTheFileIsNamed) {
+  const auto first = [](const std::string& text) {
+    const std::string all = errors_of(read(text));
+    return all.substr(0, all.find('\n'));
+  };
+  for (const auto& [type, key] : {std::pair{"gemma3_text", "rope_local_base_freq"},
+                                  {"modernbert", "local_rope_theta"},
+                                  {"gpt_neox", "rotary_emb_base"},
+                                  {"deepseek_v4", "compress_rope_theta"}})
+    EXPECT_EQ(first(message(R"({"model_type":"{}","{}":-5})", type, key)),
+              message("theta_not_positive config.json#/{}: {} must be above 0, got -5", key, key));
+  EXPECT_EQ(
+      first(R"({"model_type":"step3p5","rope_theta":[-5]})").find("#/rope_theta/0: rope_theta"),
+      std::string("theta_not_positive config.json").size());
+  EXPECT_EQ(first(R"({"model_type":"gpt_neox","rotary_pct":5})"),
+            "partial_out_of_range config.json#/rotary_pct: rotary_pct must be above 0 and at most "
+            "1, got 5");
+  EXPECT_EQ(
+      first(R"({"model_type":"gpt2","n_layer":-1})"),
+      "wrong_type config.json#/n_layer: n_layer must be a whole number from 0 to 10000, got -1");
+}
+
+// The entry, the word, the nearest and all that there are, in every class with layer types.
+TEST(ClassRefusals, AWordThatIsNoLayerType) {
+  int classes = 0;
+  for (const auto& [type, rules] : hf::all_class_rules()) {
+    if (!rules.typed || hf::contains(rules.computed, "layer_types") || !rules.defaults.is_object())
+      continue;
+    const std::size_t layers = read(Json::object({{"model_type", type}}).dump()).layers.size();
+    if (layers < 2 || (rules.layers && rules.layers->rule == "letters")) continue;
+    Json words = Json::array();
+    for (std::size_t i = 0; i < layers; ++i)
+      words.as_array().emplace_back(i == 1 ? "sliding_atention" : "full_attention");
+    const std::string* own = rules.names.find("layer_types");
+    const std::string key = own ? *own : "layer_types";
+    const ModelSpec spec = read(Json::object({{"model_type", type}, {key, words}}).dump());
+    ++classes;
+    const auto f = std::find_if(spec.findings.begin(), spec.findings.end(),
+                                [&](const Finding& x) { return x.where.ends_with(key + "/1"); });
+    ASSERT_NE(f, spec.findings.end()) << type << "\n" << errors_of(spec);
+    EXPECT_EQ(f->message.find(key + " holds \"sliding_atention\""), 0U) << f->message;
+    EXPECT_EQ(f->fix.find("did you mean sliding_attention? There are: full_attention, "), 0U)
+        << f->fix;
+  }
+  EXPECT_GE(classes, 70);
+  const ModelSpec spec = read(R"({"model_type":"recurrent_gemma","block_types":["recurent"]})");
+  const Finding* f = finding(spec, "wrong_type");
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->where, "config.json#/block_types/0");
+  EXPECT_EQ(f->fix, "did you mean recurrent? There are: recurrent, attention");
 }
 
 }  // namespace

@@ -164,6 +164,15 @@ std::optional<Index> whole_number(const Json& j) {
   return static_cast<Index>(d);
 }
 
+// The last word of its place: rope_local_base_freq, num_hidden_layers as n_layer.
+std::string ConfigView::name_in_file(const Value& v, std::string_view key) {
+  std::string_view path = v.where;
+  const std::size_t entry = path.find_last_not_of("0123456789");
+  if (entry != path.npos && path[entry] == '/') path = path.substr(0, entry);  // one of a list
+  const std::size_t at = path.rfind('/');
+  return std::string(v.origin == Origin::stated && at != path.npos ? path.substr(at + 1) : key);
+}
+
 std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index low, Index high,
                                                   bool required) const {
   const auto v = value(key);
@@ -181,12 +190,12 @@ std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index lo
   }
   const auto whole = whole_number(v->value);
   if (!whole || *whole < low || *whole > high)
-    return wrong_type(
-        message("{} must be a whole number from {} to {}, got {}", key, low, high, v->value), *v,
-        "");
+    return wrong_type(message("{} must be a whole number from {} to {}, got {}",
+                              name_in_file(*v, key), low, high, v->value),
+                      *v, "");
   if (!v->value.is_integer() && v->origin == Origin::stated && holds(key))
     return wrong_type(message("{} must be written without a point, got {}: {} refuses the file",
-                              key, v->value, class_name()),
+                              name_in_file(*v, key), v->value, class_name()),
                       *v, message("write {}", *whole), *whole);
   return Sourced<Index>{*whole, v->origin, v->where};
 }

@@ -121,6 +121,8 @@ class ConfigView {
   std::optional<Value> stated_value(std::string_view key) const { return not_null(stated(key)); }
   std::optional<Value> value_or_none(std::string_view key) const { return not_null(value(key)); }
 
+  // The key under which the file has a value, for a message; `key` where it is not the file's.
+  static std::string name_in_file(const Value&, std::string_view key);
   // A whole number in [low, high]; a finding and none when it is something else. `null` and absent
   // (with no default) give none; with `required` also a finding.
   std::optional<Sourced<Index>> integer(std::string_view key, Index low, Index high,

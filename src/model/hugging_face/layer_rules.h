@@ -29,6 +29,9 @@ std::optional<Sourced<Index>> layer_count(const ConfigView&);
 // Types from layer_types or the class's older key; false when the file has neither. What is wrong
 // with them becomes a finding (stated_layers.cpp).
 bool stated_types(const ConfigView&, Index count, std::vector<LayerPlan>&);
+// An entry of layer_types by today's name; none after a finding where transformers has no such word.
+std::optional<std::string> layer_type(const ConfigView&, const Json& word,
+                                      const std::string& where);
 // Types from a list of the class's own, an entry a layer, by the rules coded and blocks; false
 // after a finding (stated_layers.cpp).
 bool types_by_list(const ConfigView&, const LayerRules& rule, std::vector<LayerPlan>&);
@@ -37,6 +40,9 @@ std::optional<std::vector<bool>> rope_flags(const ConfigView&, Index count);
 // Fills attention, fields and turns of the plans.
 void plan_attention(const ConfigView&, std::vector<LayerPlan>&);
 
+// The finding of an entry of a list that is none of the words: which, and the nearest.
+Refused unknown_word(const ConfigView&, const Json& word,
+                     const std::vector<std::string_view>& words, const std::string& where);
 // "NAME has 3 entries for 4 layers"
 Refused wrong_length(const ConfigView&, const std::string& name, const Value& list, Index count);
 // Types by a list with an entry for each plan; false after a finding of type_of(entry, where), which

@@ -146,6 +146,12 @@ struct Rules {
     return name.is_string() ? rule.names.find(name.as_string()) : nullptr;
   }
 
+  std::vector<std::string_view> names() const {
+    std::vector<std::string_view> words;
+    for (const auto& [word, type] : rule.names.pairs) words.push_back(word);
+    return words;
+  }
+
   // GPT-Neo: [[["global", "local"], 12]], each list of names as often as its number says.
   bool repeated() {
     const auto v = view.stated_value(rule.key);
@@ -190,7 +196,7 @@ struct Rules {
     const std::size_t size = list.as_array().size();
     for (std::size_t i = 0; i < std::min(size, plans.size()); ++i)
       if (const Json& name = list.as_array()[i]; !type_named(name))
-        return view.wrong_type(message("unknown kind of layer {}", name), why, fix);
+        return unknown_word(view, name, names(), message("{}/{}", why, i));
     return fill(
         [&](Index i) { return *type_named(list.as_array()[static_cast<std::size_t>(i) % size]); });
   }

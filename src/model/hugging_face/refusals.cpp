@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a class of transformers refuses on loading, though nothing here would have asked for it.
 #include <algorithm>
+#include <set>
 
 #include "model/hugging_face/layers.h"
+#include "model/hugging_face/rope_dictionary/parts.h"
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -15,9 +17,11 @@ class Refusals {
     for (const auto& [key, held] : rules_.defaults.as_object())
       if (view_.refuses_null(key)) null_of(key);
     for (const auto& [key, held] : rules_.defaults.as_object())
-      if (held.is_integer()) kind_of(key);
+      if (held.is_integer() || (held.is_null() && integers().count(key) != 0)) kind_of(key);
     size("num_attention_heads", 1'000'000);
     size("hidden_size", 1'000'000'000);
+    key_heads();
+    for (const char* key : {"rope_parameters", "rope_scaling"}) rope_dictionary(key);
     layer_types(layers);
     for (const auto& [key, use] : rules_.uses.pairs)
       if (const Json* v = view_.object().find(key); use == "refused" && v && truthy(*v))
@@ -56,9 +60,23 @@ class Refusals {
     }
   }
 
-  // A whole number that the class holds cannot be a text, an object or a switch, whether it moves a
-  // position or not (run, every class). Other names of an attribute are not checked there, and the
-  // rule of the layers reads its own key (EXAONE's pattern may be letters).
+  // Keys for which some class holds a whole number. Every class that holds null for one takes a whole
+  // number there and nothing else (run, every class).
+  static const std::set<std::string>& integers() {
+    static const std::set<std::string> keys = [] {
+      std::set<std::string> found;
+      for (const auto& [type, rules] : all_class_rules())
+        if (rules.defaults.is_object())
+          for (const auto& [key, held] : rules.defaults.as_object())
+            if (held.is_integer()) found.insert(key);
+      return found;
+    }();
+    return keys;
+  }
+
+  // A whole number that the class holds cannot be a text, an object, a switch or written with a
+  // point, whether it moves a position or not (run, every class). Other names of an attribute are not
+  // checked there, and the rule of the layers reads its own key (EXAONE's pattern may be letters).
   void kind_of(const std::string& key) const {
     const bool both = contains(rules_.own_unless_null, key);
     if ((contains(rules_.own_first, key) && !both) || (rules_.layers && rules_.layers->key == key))
@@ -69,10 +87,53 @@ class Refusals {
 
   void whole(const std::string& name) const {
     const Json* v = held(name);
-    if (v && (v->is_string() || v->is_object() || v->is_bool()))
-      view_.wrong_type(message("{} must be a whole number, got {}: {} refuses the file", name, *v,
-                               view_.class_name()),
-                       view_.where(name), "state a number, or leave the key out");
+    if (!v || v->is_null() || v->is_array() || v->is_integer()) return;
+    const auto n = v->is_number() ? whole_number(*v) : std::nullopt;
+    view_.wrong_type(message("{} must be a whole number{}, got {}: {} refuses the file", name,
+                             n ? " without a point" : "", *v, view_.class_name()),
+                     view_.where(name),
+                     n ? message("write {}", *n) : "state a number, or leave the key out");
+  }
+
+  // Attention repeats each key head for as many query heads. With latent attention the count is
+  // divided by and moves nothing.
+  void key_heads() const {
+    const std::string key = "num_key_value_heads";
+    const std::string* use = rules_.uses.find(key);
+    const auto n = view_.holds(key) ? view_.stated_value(key) : std::nullopt;
+    const auto heads = view_.value("num_attention_heads");
+    if (!n || !heads || !n->value.is_integer() || !heads->value.is_integer() ||
+        (use && *use == "held_only") || said_already(n->where))
+      return;
+    const Index some = n->value.as_integer(), all = heads->value.as_integer();
+    const bool by_layer = view_.stated("num_attention_heads_per_layer") ||
+                          view_.stated("per_layer_config") || rules_.head.starts_with("latent");
+    if (all < 1 || (some >= 1 && some <= all && (by_layer || all % some == 0))) return;
+    view_.wrong_type(message("{} must be from 1 to num_attention_heads, {}, and divide it, got {}: "
+                             "the attention of {} fails",
+                             key, all, some, view_.class_name()),
+                     *n, "state the sizes of the model", static_cast<double>(some));
+  }
+
+  // The class keeps the dictionary in a field of its own, whose type is checked. Elsewhere
+  // `rope_scaling or rope_parameters` drops a value that Python takes as false.
+  bool typed_dictionary(std::string_view key, const Json& v) const {
+    if (rules_.scheme != "rope" || !rules_.remote.empty()) return false;
+    const RopeRules& rope = rope_rules(view_);
+    if (key == "rope_parameters")
+      return !rope.ignores_scaling && rope.rule != "fixed_base" && rope.rule != "top_level";
+    return rope.ignores_scaling || rope.rule == "filled_in" || rope.rule == "named_types" ||
+           (rope.rule == "by_layer_type" && !v.is_array() && !v.is_string());
+  }
+  void rope_dictionary(const std::string& key) const {
+    const Json* v = held(key);
+    if (!v || v->is_null() || v->is_object()) return;
+    const std::string wanted = message("{} must be an object or null, got {}: ", key, *v);
+    if (truthy(*v) || typed_dictionary(key, *v))
+      view_.wrong_type(wanted + message("{} refuses the file", view_.class_name()),
+                       view_.where(key), "write null for no scaling");
+    else
+      view_.warn("wrong_type", wanted + "taken as null", view_.where(key), "write null");
   }
 
   // Sizes of which no attention can be made, though only memory or nothing here needs them.
@@ -89,20 +150,12 @@ class Refusals {
   // A list of layer types is checked whether the class reads it or not.
   void layer_types(std::size_t layers) const {
     const Json* list = held("layer_types");
-    if (!list || !list->is_array() || rules_.typed || rules_.other_layer_types) return;
-    const Json::Array& known = table_member("layer_types").as_array();
+    if (!list || !list->is_array() || rules_.other_layer_types) return;
     const Place at = view_.where("layer_types");
-    for (const Json& type : list->as_array())
-      if (std::find(known.begin(), known.end(), type) == known.end() &&
-          !(type.is_string() && table_member("old_layer_types").find(type.as_string()))) {
-        view_.wrong_type(
-            message("layer_types holds {}, no layer type of transformers, which refuses the file",
-                    type),
-            at, "remove the key");
-        return;
-      }
     const std::size_t size = list->as_array().size();
-    if (size != layers)
+    for (std::size_t i = 0; i < size; ++i)
+      if (!layer_type(view_, list->as_array()[i], message("{}/{}", at.where, i))) return;
+    if (size != layers && !rules_.typed)
       view_.error("layer_types_length",
                   message("layer_types has {} entries for {} layers: transformers refuses the "
                           "file, though {} does not read them",

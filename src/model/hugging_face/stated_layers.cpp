@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kind of layer each one is, and which have rotary, where a list of the file says it.
 #include "model/hugging_face/layer_rules.h"
+#include "posenc/core/fields.h"
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -61,7 +62,12 @@ std::optional<std::string> type_of_block(const ConfigView& view, const Json& blo
 
 // Which entries of no_rope_layers are not 0; none after a finding.
 std::optional<std::vector<bool>> stated_flags(const ConfigView& view, const Value& v, Index count) {
-  if (!v.value.is_array() || static_cast<Index>(v.value.as_array().size()) < count)
+  if (!v.value.is_array())
+    return view.wrong_type(
+        message("no_rope_layers must be a list or null, got {}: {} refuses the file", v.value,
+                view.class_name()),
+        v, "1 = this layer has rotary, 0 = it has none");
+  if (static_cast<Index>(v.value.as_array().size()) < count)
     return view.error("layer_types_length",
                       message("no_rope_layers must have an entry for each of the {} layers, got {}",
                               count, v.value),
@@ -103,6 +109,31 @@ Refused wrong_length(const ConfigView& view, const std::string& name, const Valu
                     static_cast<double>(size));
 }
 
+Refused unknown_word(const ConfigView& view, const Json& word,
+                     const std::vector<std::string_view>& words, const std::string& where) {
+  const std::string_view meant =
+      word.is_string() ? nearest_word(word.as_string(), words) : std::string_view();
+  const std::string name = ConfigView::name_in_file({word, Origin::stated, where}, "");
+  return view.wrong_type(message("{} holds {}, which is none of its words: {} refuses the file",
+                                 name, word, view.class_name()),
+                         where,
+                         (meant.empty() ? "" : message("did you mean {}? ", meant)) +
+                             "There are: " + listed({words.begin(), words.end()}));
+}
+
+std::optional<std::string> layer_type(const ConfigView& view, const Json& word,
+                                      const std::string& where) {
+  std::vector<std::string_view> known;
+  for (const Json& type : table_member("layer_types").as_array()) {
+    known.push_back(type.as_string());
+    if (word == type) return word.as_string();
+  }
+  const Json* renamed =
+      word.is_string() ? table_member("old_layer_types").find(word.as_string()) : nullptr;
+  if (renamed) return renamed->as_string();
+  return unknown_word(view, word, known, where);
+}
+
 bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
   const auto v = view.stated("layer_types");
   if (v && contains(view.rules().computed, "layer_types")) {
@@ -124,14 +155,8 @@ bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& p
   else if (!fits(view, static_cast<Index>(v->value.as_array().size()), count))
     wrong_length(view, v->where.substr(v->where.rfind('/') + 1), *v, count);
   else
-    by_entries(*v, plans, [&](const Json& type, auto& where) -> std::optional<std::string> {
-      if (type.is_string()) {
-        const Json* renamed = table_member("old_layer_types").find(type.as_string());
-        return (renamed ? *renamed : type).as_string();
-      }
-      return view.wrong_type(message("layer_types must hold names, got {}", type), where,
-                             "one name a layer");
-    });
+    by_entries(*v, plans,
+               [&](const Json& word, auto& where) { return layer_type(view, word, where); });
   return true;
 }
 
@@ -161,8 +186,9 @@ bool types_by_list(const ConfigView& view, const LayerRules& rule, std::vector<L
 }
 
 std::optional<std::vector<bool>> rope_flags(const ConfigView& view, Index count) {
-  const auto v = view.stated("no_rope_layers");
-  if (v && truthy(v->value)) return stated_flags(view, *v, count);
+  const auto v = view.stated_value("no_rope_layers");
+  const bool none = v && v->value == Json::array() && view.rules().layers->empty_is_none;
+  if (v && !none) return stated_flags(view, *v, count);
   const auto interval = view.integer("no_rope_layer_interval", 1, kMostLayers);
   std::vector<bool> flags;
   for (Index i = 1; i <= count; ++i) flags.push_back(i % (interval ? interval->value : 4) != 0);

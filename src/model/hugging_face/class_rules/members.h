@@ -177,7 +177,7 @@ struct LayerRules {
       offset;
   std::optional<Index> n;
   bool also_first = false, not_first = false, one_at_least = false, zero_without_window = false,
-       always = false;
+       always = false, empty_is_none = false;
   NameMap codes, letters, names;
   Json cycle, held;
   static void describe(auto& s, auto&& v) {
@@ -201,6 +201,7 @@ struct LayerRules {
     v("with", s.with, "type of layers with rotary (no_rope_layers)");
     v("without", s.without,
       "type of layers without (no_rope_layers); sliding_if_used: by use_sliding_window");
+    v("empty_is_none", s.empty_is_none, "an empty no_rope_layers counts as none (no_rope_layers)");
     v("period", s.period, "key of the period (period)");
     v("offset", s.offset, "key of the offset (period)");
     v("always", s.always, "without a list no layer is hit (listed)");

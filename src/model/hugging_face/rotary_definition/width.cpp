@@ -43,18 +43,17 @@ bool RotaryWriter::fraction_width(const Head& head, const Value& fraction, Sourc
   const bool by_class = view_.rules().partial, obeyed = by_class || out_.type != "default";
   const bool null = fraction.value.is_null();
   if (null ? !obeyed : out_.type == "proportional") return true;
+  const std::string name = ConfigView::name_in_file(fraction, "partial_rotary_factor");
   if (!fraction.value.is_number()) {
-    report().wrong_type("partial_rotary_factor", "a number", fraction,
-                        "write a fraction from 0 to 1");
+    report().wrong_type(name, "a number", fraction, "write a fraction from 0 to 1");
     return false;
   }
   const double f = fraction.value.as_number();
   const double product = static_cast<double>(head.rope_dim.value) * f;
   if (!(f > 0 && f <= 1) || !(product >= 1)) {
-    report().add(
-        obeyed ? Severity::error : Severity::warning, "partial_out_of_range",
-        message("partial_rotary_factor must be above 0 and at most 1, got {}", fraction.value),
-        fraction.where, "write the fraction of the head that turns", f);
+    report().add(obeyed ? Severity::error : Severity::warning, "partial_out_of_range",
+                 message("{} must be above 0 and at most 1, got {}", name, fraction.value),
+                 fraction.where, "write the fraction of the head that turns", f);
     return !obeyed;
   }
   if (obeyed) w.value = static_cast<Index>(product);

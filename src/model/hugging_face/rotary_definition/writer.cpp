@@ -2,26 +2,11 @@
 #include "model/hugging_face/rotary_definition/writer.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "model/hugging_face/rope_dictionary/parts.h"
 
 namespace posenc::inline v0::hf {
-namespace {
-
-// rope_local_base_freq, where a file has the key under that name: the last word of its place.
-std::string name_in_file(const Value& v, std::string_view key) {
-  std::string_view path = v.where;
-  while (!path.empty() && std::isdigit(static_cast<unsigned char>(path.back())))
-    path.remove_suffix(1);  // one of a list
-  if (path.ends_with('/')) path.remove_suffix(1);
-  const std::size_t at = path.rfind('/');
-  return std::string(v.origin == Origin::stated && at != path.npos ? path.substr(at + 1) : key);
-}
-
-}  // namespace
-
 const RopeRules& RotaryWriter::rules() const {
   return rope_rules(view_);
 }
@@ -55,7 +40,7 @@ std::optional<Value> RotaryWriter::number(const ScalingKey& k) {
         "missing_key", message("rope_type {} needs {}", out_.type, k.key), place(k.key),
         message("state {}, or --assume {}=VALUE", k.key, out_.encoding.full_name(k.field)));
   if (!v || (v->value.is_null() && !k.required)) return std::nullopt;
-  const std::string name = name_in_file(*v, k.key);
+  const std::string name = ConfigView::name_in_file(*v, k.key);
   if (!v->value.is_number()) {
     report().wrong_type(name, "a number", *v);
     return std::nullopt;
@@ -77,7 +62,8 @@ std::optional<Value> RotaryWriter::whole(const ScalingKey& k) {
   if (!v) return std::nullopt;
   const auto n = whole_number(v->value);
   if (!n) {
-    report().wrong_type(std::string(k.key), "a whole number", *v, "write a whole number of tokens");
+    report().wrong_type(ConfigView::name_in_file(*v, k.key), "a whole number", *v,
+                        "write a whole number of tokens");
     return std::nullopt;
   }
   if (v->origin == Origin::derived)
@@ -102,7 +88,7 @@ std::optional<Value> RotaryWriter::list(const ScalingKey& k) {
   const Json::Array none, &all = v->value.is_array() ? v->value.as_array() : none;
   const auto is_number = [](const Json& x) { return x.is_number(); };
   if (!v->value.is_array() || !std::all_of(all.begin(), all.end(), is_number)) {
-    report().wrong_type(std::string(k.key), "a list of numbers", *v,
+    report().wrong_type(ConfigView::name_in_file(*v, k.key), "a list of numbers", *v,
                         "write " + one_a_pair("numbers"));
     return std::nullopt;
   }
