@@ -66,7 +66,7 @@ bool thetas_by_layer(const ConfigView& view, RopeSet& set) {
   const auto list = given(view, "rope_theta");
   if (!rope_rules(view).thetas_by_layer || !list || given(view, "rope_parameters")) return false;
   set.nested = true;
-  if (!list->value.is_array()) {
+  if (list->value == Json::array() || !list->value.is_array()) {
     view.report().error(
         "wrong_type",
         message("rope_theta must be a list of one theta a layer, got {}: {} refuses the file",
