@@ -14,6 +14,14 @@ std::string_view default_fix(std::string_view code) {
   return "";
 }
 
+// The object or list in which a place lies, one for all entries of a list:
+// "config.json#/block_configs//attention" of ".../block_configs/7/attention/window_length".
+std::string holder(std::string_view place) {
+  std::string text(place.substr(0, place.rfind('/')));
+  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+  return text;
+}
+
 }  // namespace
 
 std::string shown(const Json& j) {
@@ -42,18 +50,32 @@ void Diagnostics::add(Finding f) {
   if (f.fix.empty()) f.fix = default_fix(f.code);
   for (std::string* text : {&f.code, &f.message, &f.where, &f.fix})
     *text = printable(*text, std::string::npos);
-  const auto [at, added] =
-      seen_.try_emplace(f.code + '\n' + f.where + '\n' + f.message, findings_.size());
-  if (!added && findings_[at->second].severity >= f.severity) return;
+  Seen& seen = seen_[f.code + '\n' + f.where + '\n' + f.message];
+  if (seen.severity && *seen.severity >= f.severity) return;
   errors_ += f.severity == Severity::error;
-  if (added)
-    findings_.push_back(std::move(f));
-  else
-    findings_[at->second] = std::move(f);
+  seen.severity = f.severity;
+  if (seen.kept) {
+    findings_[*seen.kept] = std::move(f);
+    return;
+  }
+  Alike& alike =
+      alike_[f.code + '\n' + std::string(enum_text(f.severity)) + '\n' + holder(f.where)];
+  if (alike.kept == kMostAlike) {
+    ++alike.more;
+    return;
+  }
+  ++alike.kept;
+  seen.kept = alike.last = findings_.size();
+  findings_.push_back(std::move(f));
 }
 
 std::vector<Finding> Diagnostics::take() {
+  for (const auto& [kind, alike] : alike_)
+    if (alike.more > 0)
+      findings_[alike.last].message +=
+          " (and " + std::to_string(alike.more) + " more of this kind)";
   seen_.clear();
+  alike_.clear();
   errors_ = 0;
   return std::exchange(findings_, {});
 }

@@ -43,8 +43,11 @@ std::string listed(const std::vector<std::string>&);
 
 // Findings in the order in which they came, each once: where code, place and message come again the
 // higher severity counts, with its fix and value. Texts may quote a file: they are made printable.
+// Of one code and severity in one object or list of a file the first kMostAlike are kept, and the
+// last of them says how many more there were.
 class Diagnostics {
  public:
+  static constexpr std::size_t kMostAlike = 20;
   // Without a fix: that of the code (finding_codes.h).
   void add(Finding);
   void add(Severity severity, std::string code, std::string message, std::string where,
@@ -79,9 +82,22 @@ class Diagnostics {
   std::vector<Finding> take();
 
  private:
+  struct Seen {
+    std::optional<Severity> severity;
+    std::optional<std::size_t> kept;  // where it stands in findings_
+  };
+  struct Alike {
+    std::size_t kept = 0, more = 0, last = 0;  // last: of the kept ones, in findings_
+  };
   std::vector<Finding> findings_;
-  std::unordered_map<std::string, std::size_t> seen_;  // code, place and message; where it stands
+  std::unordered_map<std::string, Seen> seen_;    // by code, place and message
+  std::unordered_map<std::string, Alike> alike_;  // by code, severity and holder of the place
   std::size_t errors_ = 0;
 };
+
+struct LayerSpec;
+// A note, where the frequencies of a layer change with the length; `value` is the last length before.
+std::optional<Finding> switch_length(const LayerSpec&);
+void note_switches(const std::vector<LayerSpec>&, Diagnostics&);
 
 }  // namespace posenc::v0

@@ -44,7 +44,50 @@ TEST(Diagnostics, ManyFindingsStayFast) {
   for (int round = 0; round < 2; ++round)
     for (int i = 0; i < 100'000; ++i)
       d.note("key_ignored", "it is not read", "config.json#/" + std::to_string(i));
-  EXPECT_EQ(d.findings().size(), 100'000u);
+  ASSERT_EQ(d.findings().size(), Diagnostics::kMostAlike);
+  EXPECT_EQ(d.take().back().message, "it is not read (and 99980 more of this kind)");
+}
+
+// One code and severity in one object or list; the rest is kept apart.
+TEST(Diagnostics, FindingsOfOneKindAreCountedAfterTheFirstTwenty) {
+  Diagnostics d;
+  for (int i = 0; i < 30; ++i) {
+    const std::string n = std::to_string(i);
+    d.note("key_ignored", "it is not read", "config.json#/rope_scaling/k" + n);
+    d.warn("key_ignored", "it is not read", "config.json#/k" + n);
+    d.error("wrong_type", "it is null", "config.json#/block_configs/" + n + "/attention/window");
+    d.note("float32_angle", "it is wrong by " + n, "config.json layer " + n);
+  }
+  EXPECT_EQ(d.errors(), 30u);
+  const std::vector<Finding> all = d.take();
+  ASSERT_EQ(all.size(), 4 * Diagnostics::kMostAlike);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    EXPECT_EQ(all[i].message.ends_with(" (and 10 more of this kind)"), i >= 76) << all[i].message;
+  d.error("wrong_type", "it is null", "config.json#/a");
+  EXPECT_EQ(d.take().front().message, "it is null");
+}
+
+// A finding that was counted and comes again with a higher severity is kept.
+TEST(Diagnostics, AnErrorIsNeverOnlyCounted) {
+  Diagnostics d;
+  for (int i = 0; i < 30; ++i) d.warn("key_ignored", "x", "config.json#/" + std::to_string(i));
+  d.error("key_ignored", "x", "config.json#/29");
+  EXPECT_EQ(d.errors(), 1u);
+  EXPECT_EQ(d.take().back().severity, Severity::error);
+}
+
+TEST(Diagnostics, AFileWithFiveThousandFindingsOfOneCode) {
+  Json scaling = Json::object({{"rope_type", "linear"}, {"factor", 2.0}});
+  for (int i = 0; i < 5000; ++i) scaling.set("k" + std::to_string(i), 1);
+  const ModelSpec m = read_hugging_face(
+      Json::object({{"model_type", "llama"}, {"rope_scaling", scaling}}), "config.json");
+  std::vector<Finding> ignored;
+  for (const Finding& f : m.findings)
+    if (f.code == "key_ignored") ignored.push_back(f);
+  ASSERT_EQ(ignored.size(), 20u);
+  EXPECT_EQ(ignored[18].message.find("more of this kind"), std::string::npos);
+  EXPECT_NE(ignored[19].message.find("(and 4980 more of this kind)"), std::string::npos)
+      << ignored[19].message;
 }
 
 TEST(Diagnostics, TextsOfAFileStayPrintable) {
