@@ -3,6 +3,7 @@
 // one by one, as one list.
 #include <algorithm>
 
+#include "model/diagnostics.h"
 #include "posenc/core/error.h"
 #include "posenc/model/spec.h"
 
@@ -86,6 +87,25 @@ std::vector<Requirement> must_honour(const LayerSpec& layer) {
   if (layer.unrotates_output)
     out.push_back({"unrotates_output", true, "rotate the attention output back, by -p"});
   return out;
+}
+
+std::optional<Finding> switch_length(const LayerSpec& layer) {
+  const FieldValue* at = layer.rotary ? layer.field("longrope.original_context") : nullptr;
+  if (!at || !at->value.is_number()) return std::nullopt;
+  const double length = at->value.as_number();
+  return Finding{Severity::note,
+                 "switch_length",
+                 "LongRoPE changes all frequencies when the length passes " + number_text(length) +
+                     ": a key cache made before does not fit after",
+                 at->where,
+                 "declare the length once (switch_rule=declared), or drop the cache at the switch",
+                 length};
+}
+
+// Equal layers have one place, so that each switch is noted once.
+void note_switches(const std::vector<LayerSpec>& layers, Diagnostics& report) {
+  for (const LayerSpec& layer : layers)
+    if (auto f = switch_length(layer)) report.add(std::move(*f));
 }
 
 }  // namespace posenc::v0

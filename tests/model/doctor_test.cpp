@@ -292,5 +292,42 @@ TEST(Doctor, RisksAtTheContext) {
   EXPECT_NEAR(*logit->value, 1.8738542070926265, 1e-15);
 }
 
+// Llama-3.1 states 131072, more than its factor times the trained length.
+TEST(Doctor, TheLengthThatTheFileStatesIsInItsTable) {
+  const auto beyond = [](Index context) {
+    ReadOptions options;
+    options.context = context;
+    const auto all = doctor(read_model(suite_folder() / "configs" / "llama_3_1_8b", options));
+    const auto f = std::find_if(all.begin(), all.end(), [](const Finding& one) {
+      return one.code == "context_beyond_table";
+    });
+    return f == all.end() ? std::optional<double>() : f->value;
+  };
+  EXPECT_EQ(beyond(131072), std::nullopt);
+  EXPECT_EQ(beyond(131073), 131072.0);
+}
+
+// The reader notes a switch once for all layers; the doctor repeats it, as a warning where the
+// context passes it.
+TEST(Doctor, ASwitchOfFrequenciesIsSaidOnce) {
+  const auto switches = [](const std::vector<Finding>& all) {
+    std::vector<Finding> found;
+    for (const Finding& f : all)
+      if (f.code == "switch_length") found.push_back(f);
+    return found;
+  };
+  for (const Index context : {4096, 4097}) {
+    ReadOptions options;
+    options.context = context;
+    const ModelSpec m = read_model(suite_folder() / "configs" / "phi_3_mini_128k", options);
+    const auto read = switches(m.findings), told = switches(doctor(m));
+    ASSERT_EQ(read.size(), 1U);
+    ASSERT_EQ(told.size(), 1U);
+    EXPECT_EQ(read[0].severity, Severity::note);
+    EXPECT_EQ(read[0].value, 4096.0);
+    EXPECT_EQ(told[0].severity, context > 4096 ? Severity::warning : Severity::note);
+  }
+}
+
 }  // namespace
 }  // namespace posenc

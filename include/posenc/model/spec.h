@@ -129,6 +129,8 @@ struct ModelSpec {
   std::string weights;
   Sourced<Index> context;
   std::optional<Index> trained_context;
+  // What the file says of its longest text (max_position_embeddings), whatever context was asked for.
+  std::optional<Index> stated_context;
   Sourced<Index> cache_element_bytes{2, Origin::derived, "no dtype is stated: 16 bit taken"};
   std::vector<InputEncoding> input;  // what acts at the embedding
   std::vector<LayerSpec> layers;

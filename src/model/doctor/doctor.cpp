@@ -154,14 +154,10 @@ class Doctor {
           "declare a length for the life of the cache (length_rule=declared), or cache keys before "
           "the turn",
           number(scaling_field(layer, "trained_length")), &layer);
-    if (name == "longrope") {
-      const double at = number(scaling_field(layer, "original_context"));
-      const bool crosses = static_cast<double>(length_) > at;
-      add(crosses ? Severity::warning : Severity::note, "switch_length",
-          "LongRoPE changes all frequencies when the length passes " + number_text(at) +
-              ": a key cache made before does not fit after",
-          "declare the length once (switch_rule=declared), or drop the cache at the switch", at,
-          &layer);
+    // The reader has noted the switch.
+    if (auto f = switch_length(layer); f && static_cast<double>(length_) > *f->value) {
+      f->severity = Severity::warning;
+      report_.add(std::move(*f));
     }
     const double original = number(scaling_field(layer, "original_context"));
     if (name == "yarn" && length_ > 0 && static_cast<double>(length_) <= original)
@@ -202,7 +198,8 @@ class Doctor {
 
   void table() {
     if (!spec_.trained_context || spec_.context.origin != Origin::user) return;
-    double limit = static_cast<double>(*spec_.trained_context);
+    double limit =
+        static_cast<double>(std::max(*spec_.trained_context, spec_.stated_context.value_or(0)));
     for (const auto& layer : spec_.layers)
       if (const auto* f = scaling_field(layer, "factor"); f && layer.rotary)
         limit = std::max(limit, number(f) * static_cast<double>(*spec_.trained_context));

@@ -112,6 +112,7 @@ void read_into(Keys& keys, const ReadOptions& options, ModelSpec& m) {
   if (!carries_own_keys(*arch, keys)) return;
   const Hparams h = read_hparams(*arch, keys);
   m.context = h.context;
+  if (h.context.value > 0) m.stated_context = h.context.value;
   if (h.original_context.value > 0) m.trained_context = h.original_context.value;
   if (options.context) m.context = {*options.context, Origin::user, "--context"};
   if (options.context && *options.context < 1)
@@ -136,6 +137,7 @@ ModelSpec gguf::read_file(const GgufFile& file, const ReadOptions& options) {
   m.reader = "llama_cpp";
   Keys keys(file, options);
   read_into(keys, options, m);
+  note_switches(m.layers, keys.report());
   keys.report_assumptions();
   m.findings = keys.report().take();
   return m;

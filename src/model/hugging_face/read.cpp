@@ -180,6 +180,7 @@ void read_text(const TextPart& text, const Json& config, const ReadOptions& opti
   const ConfigView view(read, own ? *own : *text.rules);
   const auto longest = view.integer("max_position_embeddings", 1, kUnbounded / 4);
   spec.context = longest.value_or(Sourced<Index>{0, Origin::derived, "no length is stated"});
+  if (longest) spec.stated_context = longest->value;
   if (options.context) spec.context = {*options.context, Origin::user, "--context"};
   PartLayers part = read_layers(view, spec.context.value);
   unread_positions(view, part.layers);
@@ -225,6 +226,7 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
       spec.model_type = type->as_string();
     if (const auto text = find_text(copy, report)) read_text(*text, copy, options, report, spec);
   }
+  note_switches(spec.layers, report);
   unused_assumptions(report);
   spec.findings = report.take();
   return spec;
