@@ -139,8 +139,9 @@ TEST(ClassRefusals, WhatTheFieldsOfAClassDoNotTake) {
   };
   for (const auto& [type, key, value, wanted] : refused) {
     const ModelSpec spec = read_text_of(type, key, value);
+    const std::string place = "config.json#/" + std::string(key);
     const auto it = std::find_if(spec.findings.begin(), spec.findings.end(), [&](const Finding& f) {
-      return f.severity == Severity::error && f.where == "config.json#/" + std::string(key);
+      return f.severity == Severity::error && f.where == place;
     });
     ASSERT_NE(it, spec.findings.end()) << type << " " << key << " " << value;
     EXPECT_NE(it->message.find(key), std::string::npos) << it->message;

@@ -60,11 +60,11 @@ struct Law {
   }
   // Each of its values, at the top and in its objects.
   void check_replaced(const Json& config) {
-    for (const auto& [key, held] : config.as_object()) {
+    for (const auto& [key, value] : config.as_object()) {
       check_with(config, key);
-      for (std::size_t k = 0; held.is_object() && k < held.as_object().size(); ++k)
+      for (std::size_t k = 0; value.is_object() && k < value.as_object().size(); ++k)
         for (const Json& other : others()) {
-          Json inner = held, copy = config;
+          Json inner = value, copy = config;
           inner.as_object()[k].second = other;
           copy.set(key, inner);
           check(copy);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
 #include "model/hugging_face/rope_dictionary/parts.h"
 
