@@ -25,6 +25,76 @@ std::string formula(const QueryTemperature& t) {
   return "";
 }
 
+std::string name_of(NormKind kind) {
+  switch (kind) {
+    case NormKind::rms:
+      return "RMS norm";
+    case NormKind::layer_norm:
+      return "LayerNorm";
+    case NormKind::l2:
+      return "division by the L2 norm";
+  }
+  return "";
+}
+
+// What the norm is over; channels: of one such vector, none where the layer does not say.
+std::string span_text(const QkNorm& n, const std::optional<Index>& channels) {
+  const std::string of = channels ? " of " + std::to_string(*channels) : "";
+  switch (n.over) {
+    case NormSpan::head:
+      return "each head" + of;
+    case NormSpan::all_heads:
+      return "all heads at once";
+    case NormSpan::rotated:
+      return "the rotated channels" + of;
+  }
+  return "";
+}
+
+std::string weights_text(const QkNorm& n) {
+  const std::string one = n.plus_one ? " (1 is added to each)" : "";
+  switch (n.weights) {
+    case NormWeights::none:
+      return ", no weights";
+    case NormWeights::shared:
+      return n.plus_one ? ", 1 is added to its weights" : "";
+    case NormWeights::each_head:
+      return ", each head has its own weights" + one;
+    case NormWeights::keys:
+      return ", only k has weights" + one;
+  }
+  return "";
+}
+
+void add_norm(const LayerSpec& layer, Requirements& out) {
+  if (!layer.qk_norm) return;
+  const QkNorm& n = *layer.qk_norm;
+  const bool rotates = layer.rotary && !layer.rotary->blocks.empty();
+  std::optional<Index> channels;
+  if (rotates && n.over == NormSpan::head) channels = layer.rotary->head_dim;
+  if (rotates && n.over == NormSpan::rotated) channels = layer.rotary->blocks.front().width();
+  std::string text = std::string("normalise ") + (n.keys_only ? "k: " : "q and k: ") +
+                     name_of(n.kind) + " over " + span_text(n, channels);
+  if (rotates) text += n.after_rotation ? ", after the rotation" : ", before the rotation";
+  text += weights_text(n);
+  if (n.eps) text += ", eps " + number_text(*n.eps);
+  if (!n.eps_key.empty()) text += n.eps ? " (" + n.eps_key + ")" : ", eps of " + n.eps_key;
+  if (!n.note.empty()) text += "; " + n.note;
+  const Json when = rotates ? Json(n.after_rotation ? "after" : "before") : Json(nullptr);
+  out.push_back({"qk_norm",
+                 Json::object({{"kind", std::string(enum_text(n.kind))},
+                               {"over", std::string(enum_text(n.over))},
+                               {"channels", channels ? Json(*channels) : Json(nullptr)},
+                               {"rotation", when},
+                               {"of", n.keys_only ? "k" : "q and k"},
+                               {"weights", std::string(enum_text(n.weights))},
+                               {"plus_one", n.plus_one},
+                               {"eps", n.eps ? Json(*n.eps) : Json(nullptr)},
+                               {"eps_key", n.eps_key.empty() ? Json(nullptr) : Json(n.eps_key)},
+                               {"note", n.note.empty() ? Json(nullptr) : Json(n.note)}}),
+                 std::move(text)});
+}
+
 // Frequencies that a rule of length chose hold for some lengths only.
 void add_valid_range(const RotarySpec& spec, Requirements& out) {
   const Index from = spec.valid_from(), to = spec.valid_to();
@@ -72,6 +142,7 @@ std::vector<Requirement> must_honour(const LayerSpec& layer) {
   Requirements out;
   const bool rotates = layer.rotary && !layer.rotary->blocks.empty();
   if (rotates) add_valid_range(*layer.rotary, out);
+  add_norm(layer, out);
   if (layer.rotates_value) out.push_back({"rotates_value", true, "rotate values as keys"});
   if (const auto& t = layer.query_temperature)
     out.push_back(

@@ -41,10 +41,10 @@ TEST(MustHonour, DeepSeeksLogitFactor) {
 
 TEST(MustHonour, WindowsOfTheLayersThatHaveThem) {
   const ModelSpec gemma = published("gemma_3_1b_v5");
-  EXPECT_EQ(names(gemma.layers.at(0)), "window");
-  EXPECT_EQ(must_honour(gemma.layers.at(0))[0].value.at("left").as_integer(), 511);
-  EXPECT_EQ(must_honour(gemma.layers.at(0))[0].value.at("right").as_integer(), 0);
-  EXPECT_EQ(names(gemma.layers.at(5)), "");
+  EXPECT_EQ(names(gemma.layers.at(0)), "qk_norm window");
+  EXPECT_EQ(must_honour(gemma.layers.at(0))[1].value.at("left").as_integer(), 511);
+  EXPECT_EQ(must_honour(gemma.layers.at(0))[1].value.at("right").as_integer(), 0);
+  EXPECT_EQ(names(gemma.layers.at(5)), "qk_norm");
 }
 
 TEST(MustHonour, LengthsForWhichTheFrequenciesHold) {
@@ -60,7 +60,7 @@ TEST(MustHonour, TemperatureChunksScoresAndValues) {
   bool temperature = false, chunk = false;
   for (const LayerSpec& layer : scout.layers) {
     temperature = temperature || names(layer) == "query_temperature";
-    chunk = chunk || names(layer) == "window";
+    chunk = chunk || names(layer) == "qk_norm window";
   }
   EXPECT_TRUE(temperature);  // of layers without rotary
   EXPECT_TRUE(chunk);        // of the others

@@ -51,6 +51,7 @@ USES = {
     "timesfm2_5": {"sliding_window": "not_cached", "attention_chunk_size": "not_cached"},
     # Held by a class whose model does not look at it.
     "nemotron_h": {"sliding_window": "held_only"},
+    "deepseek_v4": {"num_key_value_heads": "held_only"},
     "moshi": {"sliding_window": "held_only"},
     "kyutai_speech_to_text": {"sliding_window": "held_only"},
 }

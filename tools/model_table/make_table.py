@@ -4,7 +4,7 @@
     python make_table.py ../../conformance/rotary_hugging_face > ../../src/model/data/hugging_face_models.json
 
 From layouts.json and class_defaults.json of the conformance suite, class_facts.json (written by
-read_classes.py), facts.py and, for classes of a model's own repository, remote_code.py beside this script.
+read_classes.py), facts.py, qk_norms.py and, for classes of a model's own repository, remote_code.py beside this script.
 One model type a line. Adding a model: one line in the table by hand, or a fact here and this script again.
 """
 import json
@@ -13,6 +13,7 @@ import sys
 
 import facts as F
 import file_keys as K
+import qk_norms as Q
 import remote_code as R
 import text_and_sound as T
 
@@ -274,6 +275,13 @@ for facts_of, key in ((K.USES, "uses"), (F.BIAS_SCALED, "bias_scaled"), (F.SCORE
                       (F.ALIBI_ALWAYS, "alibi_always")):
     for name in facts_of:
         table[name][key] = facts_of[name] if isinstance(facts_of, dict) else True
+
+for name, rule in Q.QK_NORM.items():
+    table[name]["qk_norm"] = rule
+    if "switch" in rule:
+        table[name]["defaults"][rule["switch"]] = Q.SWITCHES[name]
+        if name in Q.NULLABLE:
+            table[name]["nullable"] = sorted([*table[name].get("nullable", []), rule["switch"]])
 
 for names in (NOT_ROTARY, F.PAIRING, F.HEAD, F.LAYERS, F.ROPE, F.MROPE):
     for name in names:

@@ -31,6 +31,40 @@ struct QueryTemperature {
 // The factor on q at position p.
 POSENC_API double query_factor(const QueryTemperature&, double position);
 
+// How a layer normalises q and k before their product; x is what `over` says:
+//   rms          x / sqrt(mean(x^2) + eps)
+//   layer_norm   (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)
+//   l2           x / max(|x|, eps)
+enum class NormKind : std::uint8_t { rms, layer_norm, l2 };
+template <>
+struct EnumNames<NormKind> {
+  static constexpr std::array<std::string_view, 3> value{"rms", "layer_norm", "l2"};
+};
+// One head, all heads of q (or of k) at once, the rotated channels of one head.
+enum class NormSpan : std::uint8_t { head, all_heads, rotated };
+template <>
+struct EnumNames<NormSpan> {
+  static constexpr std::array<std::string_view, 3> value{"head", "all_heads", "rotated"};
+};
+// Weights that multiply the result: none, one vector as wide as x, one for each head, one for k and
+// none for q.
+enum class NormWeights : std::uint8_t { none, shared, each_head, keys };
+template <>
+struct EnumNames<NormWeights> {
+  static constexpr std::array<std::string_view, 4> value{"none", "shared", "each_head", "keys"};
+};
+struct QkNorm {
+  NormKind kind = NormKind::rms;
+  NormSpan over = NormSpan::head;
+  NormWeights weights = NormWeights::shared;
+  bool after_rotation = false;
+  bool keys_only = false;
+  bool plus_one = false;      // multiplies by 1 + weight
+  std::optional<double> eps;  // none: not known
+  std::string eps_key, note;  // the key of the file that holds it; what else belongs to it
+  bool operator==(const QkNorm&) const = default;
+};
+
 // Which position a program gives a token when its caller gives none: its place in the row, padding
 // included; how many tokens before it the mask shows; how many before it are not padding.
 enum class PositionRule : std::uint8_t { arange, mask, tokens };
@@ -96,6 +130,7 @@ struct LayerSpec {
   // value or attention output turned too (RoFormer's and CLVP's v, DeepSeek-V4's output by -p)
   bool rotates_value = false, unrotates_output = false;
   std::optional<QueryTemperature> query_temperature;
+  std::optional<QkNorm> qk_norm;  // none: not normalised, or not known
   // Channels of keys that one token leaves in the cache of this layer, over all key heads (the
   // latent and the turned part of multi-head latent attention); none: no cache, or not known.
   std::optional<Sourced<Index>> cached_key_channels;
@@ -105,7 +140,8 @@ struct LayerSpec {
 
 // What an engine must do for a layer besides rotating q and k by `rotary`.
 struct Requirement {
-  // logit_factor, query_temperature, rotates_value, unrotates_output, window, score_term, valid_range
+  // valid_range, qk_norm, rotates_value, query_temperature, logit_factor, score_term, window,
+  // unrotates_output
   std::string what;
   Json value;
   std::string text;  // one line for a person: what to do

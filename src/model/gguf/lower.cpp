@@ -142,6 +142,7 @@ LayerSpec lower_layer(const Architecture& arch, const Hparams& h, const DivisorT
   if (attends(out)) add_alibi(arch, h, keys, out);
   add_rotary(arch, h, divisors, keys, out, length);
   if (attends(out)) add_temperature(arch, h, keys, out);
+  if (attends(out)) add_qk_norm(arch, h, keys, out);
   add_cached_keys(h, keys, out);
   complete_fields(out);
   return out;

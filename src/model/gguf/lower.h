@@ -22,6 +22,9 @@ LayerSpec lower_layer(const Architecture&, const Hparams&, const DivisorTensors&
 // The encoding of an operator: scheme and chain of scalings; fields are appended to `layer`.
 Encoding lower_operator(const Architecture&, const Hparams&, const DivisorTensors&,
                         const RopeOperator&, LayerSpec& layer);
+// The norm of q and k, where the layer's tensors have one and the architecture says which
+// (qk_norm.cpp).
+void add_qk_norm(const Architecture&, const Hparams&, const Keys&, LayerSpec&);
 // What GGUF loses, what llama.cpp ignores or does otherwise: findings about the whole file.
 void note_losses(const Architecture&, const Hparams&, const DivisorTensors&, Keys&,
                  const ModelSpec&);

@@ -288,10 +288,15 @@ PartLayers read_layers(const ConfigView& view, Index context) {
   }
   if (refused_by_name(view)) return out;
   remote_code(view);
-  if (rules.scheme == "rope" && !rules.vision.empty()) return read_vision(view);
+  if (rules.scheme == "rope" && !rules.vision.empty()) {
+    out = read_vision(view);
+    normalise_q_and_k(view, out.layers);
+    return out;
+  }
   if (const auto other =
           rules.scheme == "rope" ? instead_of_rotary(view) : std::optional(rules.scheme)) {
     read_not_rotary(view, *other, out);
+    normalise_q_and_k(view, out.layers);
     return out;
   }
   if (!rules.not_a_rotation.empty())
@@ -300,7 +305,9 @@ PartLayers read_layers(const ConfigView& view, Index context) {
                       "that is meant, not those numbers",
                       view.class_name(), rules.not_a_rotation),
               view.where("model_type"), "use the program's own cos and sin to reproduce it");
-  return LayerReader(view, context).read();
+  out = LayerReader(view, context).read();
+  normalise_q_and_k(view, out.layers);
+  return out;
 }
 
 }  // namespace posenc::v0::hf

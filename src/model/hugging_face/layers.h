@@ -30,6 +30,8 @@ std::optional<ClassRules> variant_rules(const ConfigView&);
 bool refused_by_name(const ConfigView&);
 // Whose code is meant, where it is not transformers' own: a note (layers.cpp).
 void remote_code(const ConfigView&);
+// qk_norm of each layer, by the class (qk_norm.cpp).
+void normalise_q_and_k(const ConfigView&, std::vector<LayerSpec>&);
 // cached_key_channels of each layer (key_cache.cpp); layer_types: the type of each.
 void count_cached_keys(const ConfigView&, const std::vector<std::string>& layer_types,
                        std::vector<LayerSpec>&);

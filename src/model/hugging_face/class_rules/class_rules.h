@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/hugging_face/class_rules/members.h"
+#include "model/hugging_face/class_rules/qk_norm_rules.h"
 
 namespace posenc::inline v0::hf {
 
@@ -44,6 +45,7 @@ struct ClassRules {
   std::optional<LayerRules> layers;
   std::optional<CodedTypes> types_from;
   std::optional<WindowRules> window;
+  std::optional<QkNormRules> qk_norm;
   std::optional<ScoreTerms> score_terms;
   std::optional<InputInstead> input_instead;
   std::optional<InputAlso> input_also;
@@ -125,6 +127,7 @@ struct ClassRules {
     v("own_decoder", s.own_decoder, "members of a decoder of images");
     v("vision", s.vision, "layout of a vision tower's axes");
     v("vision_windows", s.vision_windows, "its windows are those of Qwen2.5-VL");
+    v("qk_norm", s.qk_norm, "how q and k are normalised");
     v("score_if", s.score_if, "switches of what acts in the score");
     v("score_terms", s.score_terms, "a key that lists what acts in the score");
     v("bias_scaled", s.bias_scaled, "the bias of the score is divided by sqrt(head_dim), with q.k");
