@@ -304,8 +304,11 @@ RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
   const LayerSpec& layer = chosen_layer(*s.model, o);
   if (!layer.rotary)
     throw InputError(fmt::format(
-        "{}: layer {} has no rotary encoding (it uses {}){}", s.model->file, layer.index,
+        "{}: layer {} has no rotary encoding (it uses {}){}{}", s.model->file, layer.index,
         layer.scheme,
+        layer.scheme == "alibi" || layer.scheme == "t5"
+            ? "; what it adds to the score: table --what bias, plot --kind bias"
+            : "",
         s.model->input.empty() ? ""
                                : "; what acts at the input: table --what rows, plot --kind rows"));
   say_which(*s.model, o, layer);

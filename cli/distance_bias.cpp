@@ -34,8 +34,9 @@ std::vector<double> learned_by(const Parameter& p, const SubjectOptions& o) {
   if (o.start) return initial_values(p, Draws(static_cast<std::uint64_t>(*o.start), 0, 0));
   if (o.arrays.empty())
     throw InputError(
-        "t5 learns its table: give a SCHEME with --arrays F.safetensors that holds an array "
-        "\"table\", or with --start SEED for one as it is before training");
+        "t5 learns its table, and it is not read from a model's weights: give a SCHEME with "
+        "--arrays F.safetensors that holds an array \"table\" of [num_buckets, heads], or with "
+        "--start SEED for one as it is before training");
   const Arrays held = read_safetensors(o.arrays);
   const auto found = held.find(p.name);
   if (found == held.end() || found->second.shape != p.shape)

@@ -193,22 +193,42 @@ bool is_input_scheme(const Encoding& e) {
                     e.scheme);
 }
 
-Array input_rows(const Encoding& e, const PositionList& list, DType dtype,
-                 const SubjectOptions& o) {
+namespace {
+
+// use(scheme, its parameters): what it learns from a file or as it starts.
+template <class F>
+auto with_parameters(const Encoding& e, const SubjectOptions& o, const F& use) {
   return std::visit(
-      [&](const auto& s) -> Array {
+      [&](const auto& s) -> decltype(use(Sinusoidal{}, {})) {
         using S = std::decay_t<decltype(s)>;
         if constexpr (AbsoluteScheme<S>) {
           const Arrays held = o.start ? started_arrays(s, *o.start)
                                       : learned_arrays(S::card.name, s.parameters(), o.arrays);
           std::vector<ConstTensorView> parameters;
           for (const Parameter& p : s.parameters()) parameters.push_back(held.at(p.name).view());
-          return rows_of(s, parameters, list, dtype, &e, {o.context.value_or(0)});
+          return use(s, parameters);
         } else {
           throw UsageError("--what rows is for schemes at the input");
         }
       },
       e.scheme);
+}
+
+}  // namespace
+
+Array input_rows(const Encoding& e, const PositionList& list, DType dtype,
+                 const SubjectOptions& o) {
+  return with_parameters(e, o, [&](const auto& s, std::span<const TensorView> parameters) {
+    return rows_of(s, parameters, list, dtype, &e, {o.context.value_or(0)});
+  });
+}
+
+TablePositions table_positions(const Encoding& e, const SubjectOptions& o) {
+  return with_parameters(e, o, [](const auto& s, std::span<const TensorView> parameters) {
+    LoweredInput lowered;
+    s.lower(parameters, lowered);
+    return TablePositions{positions_with_rows(lowered), axes_of(lowered)};
+  });
 }
 
 const std::vector<InputEncoding>& inputs_of(const ModelSpec& m, const SubjectOptions& o) {

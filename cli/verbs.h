@@ -35,6 +35,13 @@ int table(TableOptions);
 // learns comes from the file of --arrays, by name, or is drawn as it starts with --start.
 bool is_input_scheme(const Encoding&);
 Array input_rows(const Encoding&, const PositionList&, DType, const SubjectOptions&);
+// Positions for which the tables of such a scheme have rows, by what it lowers to; none: it has no
+// table, or a row for every position. axes: those that it reads.
+struct TablePositions {
+  std::optional<Index> count;
+  Index axes = 1;
+};
+TablePositions table_positions(const Encoding&, const SubjectOptions&);
 // Coordinates of the cells that a list counts, row by row, of a grid of HxW.
 PositionList cells_of(const std::string& grid, const PositionList&);
 // What acts at the input of the model or of --tower; --input chooses where there are several.

@@ -100,13 +100,6 @@ bool finite_row(const double* row, Index width) {
   return std::all_of(row, row + width, [](double x) { return std::isfinite(x); });
 }
 
-// Positions that the table of a SCHEME has rows for; none: it is no table, or takes them all.
-std::optional<Index> rows_for(const Encoding& e) {
-  const auto* s = std::get_if<Learned>(&e.scheme);
-  if (s == nullptr || s->beyond == Beyond::extend) return {};
-  return std::max<Index>(1, s->rows - std::max<Index>(0, s->offset));
-}
-
 // The mean over at most 256 pairs of rows for each distance.
 Figure similarities(const RowSource& source, const std::string& title, Index count) {
   const std::vector<double> v = source.at(first_positions(count)).doubles();
@@ -183,7 +176,6 @@ std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::stri
     source.scheme = &*s.encoding;
     source.subject = &o.subject;
     if (o.subject.start) title += fmt::format(", before training, seed {}", *o.subject.start);
-    most = rows_for(*s.encoding);
   } else {
     source.model = &*s.model;
     source.input = &chosen_input(*s.model, o.subject);
@@ -196,6 +188,14 @@ std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::stri
   if (const auto* sinusoid = std::get_if<Sinusoidal>(&e.scheme);
       sinusoid && e.scalings.empty() && source.grid.empty())
     return plot_sinusoid(*sinusoid, title, own);
+  const std::optional<LoweredInput> phases = phases_of(e, {own.subject.context.value_or(0)});
+  bool by_number = source.input == nullptr || !source.input->image_prefix;
+  if (s.encoding && !phases && (o.kind == "decay" || (o.kind == "rows" && o.positions.empty()))) {
+    const TablePositions tables = table_positions(*s.encoding, o.subject);
+    most = tables.count;
+    by_number = tables.axes == 1;
+  }
+  by_number = by_number && most && *most >= 2;
   if (o.kind == "rows") {
     std::vector<Figure> all;
     all.push_back(heat_map(source, title, o, most));
@@ -206,19 +206,19 @@ std::vector<Figure> plot_input(const Subject& s, const PlotOptions& o, std::stri
     }
     return all;
   }
-  const std::optional<LoweredInput> phases = phases_of(e, {own.subject.context.value_or(0)});
   if (phases && o.kind == "wavelengths")
     return {phase_wavelengths(*phases, title, own.subject.context)};
   if (phases && o.kind == "decay")
     return {phase_inner_products(*phases, title, own.subject.context)};
-  const bool by_number = !(source.input && source.input->image_prefix) && most && *most >= 2;
   if (o.kind == "decay" && by_number)
     return {similarities(
         source, title, std::min<Index>({*most, own.subject.context.value_or(*most), Index{8192}}))};
   throw UsageError(fmt::format("--kind of \"{}\" must be rows{}, got \"{}\"", title,
                                phases      ? ", wavelengths or decay"
                                : by_number ? " or decay"
-                                           : "",
+                               : s.encoding && o.kind != "decay"
+                                   ? " (or decay, where a table has a row for each position)"
+                                   : "",
                                o.kind));
 }
 

@@ -31,6 +31,20 @@ DenseLayer LoweredInput::dense(std::vector<double> weight, std::vector<double> b
   return l;
 }
 
+std::optional<Index> positions_with_rows(const LoweredInput& lowered) {
+  std::optional<Index> least;
+  for (const InputTerm& t : lowered.terms) {
+    // A box's height is 0 where both of its sides have one position.
+    if (t.table.empty() || t.beyond == Beyond::extend || t.minus >= 0) continue;
+    const Index rows = t.table.shape[0] - std::max<Index>(0, t.offset);
+    if (t.wrap > 0 && t.wrap <= rows) continue;
+    const Index most =
+        std::max<Index>(1, rows > kUnbounded / t.divide ? kUnbounded : rows * t.divide);
+    least = std::min(least.value_or(most), most);
+  }
+  return least;
+}
+
 OwnedInputGradients zero_gradients(const LoweredInput& lowered, const Positions& p) {
   OwnedInputGradients all;
   const auto zeros = [&](std::initializer_list<Index> shape) {

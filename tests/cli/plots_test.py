@@ -183,6 +183,14 @@ class Plots(Case):
                 self.assertAlmostEqual(got, want, delta=1e-4)
         self.plot("coordinates axes=1", "--kind", "rows")
 
+    def test_tables_are_drawn_as_far_as_they_go(self):
+        """Without --positions: the lowered tables say how many rows there are, whatever the scheme."""
+        for scheme, rows in [("learned width=8 rows=40 offset=2", 38), ("learned_axes width=8 shape=[6,5]", 5),
+                             ("learned_axes width=8 shape=[6,5] flat=true", 30),
+                             ("hierarchy width=12 rows=[20,10] widths=[8,4]", 10)]:
+            (_, data), = self.plot(scheme, "--start", "1", "--kind", "rows")
+            self.assertEqual(len(data["rows"]), rows, scheme)
+
     def test_phases_at_the_input(self):
         scheme = "sinusoidal_nd widths=[8,4] layout=halves"
         (_, data), = self.plot(scheme, "--kind", "wavelengths")

@@ -83,6 +83,10 @@ struct LoweredInput {
                               Activation);
 };
 
+// Every table has a row of its own for each of the positions 0 .. n - 1 (one list, which all axes
+// take); at least 1. None: no table is looked up, or every position has a row.
+POSENC_API std::optional<Index> positions_with_rows(const LoweredInput&);
+
 // Gradients of one term, f64, ACCUMULATED; empty: not wanted.
 struct DenseGradient {
   TensorView weight, bias;  // of the shapes of the layer's
