@@ -154,8 +154,8 @@ TEST(QkNorm, TheJsonHasItsParts) {
             R"("rms_norm_eps", "note": null})");
 }
 
-// Every model type whose modeling file speaks of such a norm has an entry, or stands among the
-// others with why not.
+// Every model type whose modeling file speaks of such a norm has an entry, or is listed with
+// why not.
 TEST(QkNorm, EveryModelingFileThatNormalisesIsKnown) {
   const Json list = read_json(std::string(POSENC_SOURCE_DIR) + "/tests/model/qk_norm_types.json");
   std::set<std::string> listed;

@@ -42,7 +42,8 @@ QK_NORM = {
     **each("flex_olmo minimax_m2 olmo_hybrid", norm("rms", "all_heads")),
     **each("olmo2 olmo3 olmoe", norm("rms", "all_heads", eps_default=1e-5)),
     "esmc": norm("layer_norm", "all_heads", eps=None, eps_default=1e-5),
-    # InternVLVisionAttention, QianfanOCRVisionAttention: the norm's own eps.
+    # InternVLVisionAttention, QianfanOCRVisionAttention: the norm's own eps. InternVisionConfig of OpenGVLab's code:
+    # qk_normalization true, layer_norm_eps 1e-6.
     **each("internvl_vision qianfan_ocr_vision", norm("rms", "all_heads", eps=None, switch="use_qk_norm")),
     "intern_vit_6b": norm("rms", "all_heads", eps="layer_norm_eps", switch="qk_normalization"),
     # Molmo2Attention: qk_norm_type olmo is over all heads, qwen3 over each.
