@@ -218,13 +218,13 @@ auto with_parameters(const Encoding& e, const SubjectOptions& o, const F& use) {
 
 Array input_rows(const Encoding& e, const PositionList& list, DType dtype,
                  const SubjectOptions& o) {
-  return with_parameters(e, o, [&](const auto& s, std::span<const TensorView> parameters) {
+  return with_parameters(e, o, [&](const auto& s, std::span<const ConstTensorView> parameters) {
     return rows_of(s, parameters, list, dtype, &e, {o.context.value_or(0)});
   });
 }
 
 TablePositions table_positions(const Encoding& e, const SubjectOptions& o) {
-  return with_parameters(e, o, [](const auto& s, std::span<const TensorView> parameters) {
+  return with_parameters(e, o, [](const auto& s, std::span<const ConstTensorView> parameters) {
     LoweredInput lowered;
     s.lower(parameters, lowered);
     return TablePositions{positions_with_rows(lowered), axes_of(lowered)};

@@ -17,7 +17,7 @@ struct SineOfLog {
   static constexpr Card card{"sine_of_log", "sine of log-position", "", ""};
   Index width = 0, positions = 0;
   std::vector<Parameter> parameters() const { return {}; }
-  void lower(std::span<const TensorView>, LoweredInput& out) const {
+  void lower(std::span<const ConstTensorView>, LoweredInput& out) const {
     std::vector<double> rows;
     for (Index p = 0; p < positions; ++p)
       for (Index c = 0; c < width; ++c)
@@ -27,7 +27,7 @@ struct SineOfLog {
     t.width = width;
     out.terms.push_back(std::move(t));
   }
-  void pull_back(std::span<const TensorView>, std::span<const InputGradient>,
+  void pull_back(std::span<const ConstTensorView>, std::span<const InputGradient>,
                  std::span<const TensorView>) const {}
   bool operator==(const SineOfLog&) const = default;
   template <class S, class V>
@@ -42,7 +42,7 @@ template <class S>
 LoweredInput lowered(const S& scheme) {
   LoweredInput out;
   std::vector<std::vector<double>> values;
-  std::vector<TensorView> parameters;
+  std::vector<ConstTensorView> parameters;
   for (const Parameter& p : scheme.parameters()) {
     Index n = 1;
     for (const Index d : p.shape) n *= d;
