@@ -28,7 +28,8 @@ struct PolarGradient {
   double* d_turn;
 };
 
-// ln(1 + e^x) and e^x / (1 + e^x) within 4e-16 of themselves, or 2^-1074.
+// ln(1 + e^x) and e^x / (1 + e^x) within 4e-16 of themselves, or 2^-1074; of dtypes of 32 and 16
+// bits within 7e-11 before they are rounded.
 struct PolarKernels {
   void (*row)(const PolarRow&);
   void (*gradient)(const PolarGradient&);
