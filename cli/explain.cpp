@@ -280,11 +280,7 @@ int doctor_verb(const ExplainOptions& o) {
     write_text("-", in_utf8(doctor_json(findings)).dump(2) + "\n");
     return error ? kNegative : kSuccess;
   }
-  if (findings.empty()) {
-    show("{}: nothing wrong with its positions\n", m.file);
-    return kSuccess;
-  }
-  show("{}", findings_text(findings, style_for_stdout()));
+  show("{}", doctor_text(m.file, findings, o.notes, style_for_stdout()));
   return error ? kNegative : kSuccess;
 }
 

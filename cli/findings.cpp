@@ -6,6 +6,16 @@
 #include <algorithm>
 
 namespace posenc::cli {
+namespace {
+
+// True of every model with such pairs at such a length, whatever its file says.
+bool holds_for_every_model(const Finding& f) {
+  constexpr std::string_view kCodes[] = {"float32_angle", "pair_never_turns", "pairing_risk"};
+  return f.severity == Severity::note &&
+         std::find(std::begin(kCodes), std::end(kCodes), f.code) != std::end(kCodes);
+}
+
+}  // namespace
 
 std::string findings_text(const std::vector<Finding>& findings, const Style& style) {
   std::vector<const Finding*> sorted;
@@ -29,6 +39,22 @@ std::string findings_text(const std::vector<Finding>& findings, const Style& sty
     if (!f->fix.empty()) text += fmt::format("      fix:   {}\n", f->fix);
   }
   return text;
+}
+
+std::string doctor_text(const std::string& file, const std::vector<Finding>& findings, bool notes,
+                        const Style& style) {
+  std::vector<Finding> own;
+  for (const Finding& f : findings)
+    if (notes || !holds_for_every_model(f)) own.push_back(f);
+  const std::size_t folded = findings.size() - own.size();
+  const bool sound = std::all_of(own.begin(), own.end(),
+                                 [](const Finding& f) { return f.severity == Severity::note; });
+  std::string last = sound ? file + ": nothing is wrong with its positions" : "";
+  if (folded > 0)
+    last += fmt::format("{}{} note{} for every model of this kind: posenc doctor --notes",
+                        sound ? "; " : "", folded, folded == 1 ? " that holds" : "s that hold");
+  const std::string text = own.empty() ? "" : findings_text(own, style);
+  return last.empty() ? text : text + last + "\n";
 }
 
 }  // namespace posenc::cli

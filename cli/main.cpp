@@ -114,6 +114,8 @@ void add_reading_verbs(CLI::App& app, Verbs& v) {
   auto* doctor =
       app.add_subcommand("doctor", "what is wrong, risky or ambiguous in a model's positions");
   add_subject(doctor, v.doctor.subject, Takes::model);
+  doctor->add_flag("--notes", v.doctor.notes,
+                   "also the notes that hold for every model of its kind (--json has them all)");
   add_json(doctor, v.doctor.json);
   doctor->footer(
       "Examples:\n  posenc doctor models/llama\n  posenc doctor model.gguf --context 131072 "

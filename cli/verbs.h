@@ -18,6 +18,7 @@ int list(const ListOptions&);
 struct ExplainOptions {
   SubjectOptions subject;
   bool json = false;
+  bool notes = false;  // the doctor's: also those that hold for every model of a kind
 };
 int explain(const ExplainOptions&);
 int doctor_verb(const ExplainOptions&);

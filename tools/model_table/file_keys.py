@@ -25,6 +25,7 @@ ALIASES = {
     "swa_rope_theta": "rope_theta of sliding layers", "rope_scale": "factor of rope_scaling",
     "rope_scaling_factor": "factor of rope_scaling", "ntk_alpha": "alpha of rope_scaling",
     "n_ctx": "the length, n_positions or max_position_embeddings", "rope_percentage": "partial_rotary_factor",
+    "partial_rotary_fraction": "partial_rotary_factor",
     "rotary_percentage": "partial_rotary_factor", "partial_rotary_factors": "partial_rotary_factor by layer"}
 
 # The second name is the one that counts: old ones are renamed on loading.

@@ -226,6 +226,7 @@ std::vector<Finding> doctor(const ModelSpec& spec) {
   Diagnostics report;
   report.add(spec.findings);
   Doctor(spec, report).run();
+  find_implausible(spec, report);
   find_input_risks(spec, report);
   find_table_faults(spec, report);
   return report.take();

@@ -11,6 +11,8 @@ namespace posenc::inline v0 {
 // Risks that follow from the config alone: contexts beyond a table, offsets, padding on the left,
 // angles in float32, and what reference programs are known to get wrong.
 void find_input_risks(const ModelSpec&, Diagnostics&);
+// Values far outside what published models use.
+void find_implausible(const ModelSpec&, Diagnostics&);
 // The tables that the weights hold, against what the config means.
 void find_table_faults(const ModelSpec&, Diagnostics&);
 

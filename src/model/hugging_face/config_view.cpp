@@ -28,6 +28,7 @@ void Report::wrong_type(const std::string& name, const std::string& wanted, cons
 void Report::merge_visits(const Report& other) {
   used.insert(other.used.begin(), other.used.end());
   visited.insert(other.visited.begin(), other.visited.end());
+  asked.insert(other.asked.begin(), other.asked.end());
 }
 
 std::optional<Value> Report::assumed(std::string_view key) {
@@ -97,8 +98,9 @@ std::optional<Value> ConfigView::stated(std::string_view key) const {
   if (auto v = report_->assumed(key)) return v;
   const auto look = [&](std::string_view name) -> std::optional<Value> {
     const Json* found = object_->find(name);
-    if (!found) return std::nullopt;
     const std::string place = where(name);
+    report_->asked.try_emplace(place, Asked{class_name(), ""});
+    if (!found) return std::nullopt;
     report_->visited.insert(place);
     const bool user = report_->used.count("\n" + place) != 0;  // patched by --assume /path=value
     return Value{*found, user ? Origin::user : Origin::stated, user ? "--assume" : place};
@@ -153,6 +155,8 @@ std::optional<Value> ConfigView::value(std::string_view key) const {
   const Json* held = held_by_class(key);
   if (!held || held->is_null()) return std::nullopt;
   report_->of_class[std::string(key)] = shown(*held);
+  const std::string* own = rules_->names.find(key);
+  report_->asked[where(own ? std::string_view(*own) : key)].otherwise = shown(*held);
   return Value{*held, Origin::class_default, class_name()};
 }
 

@@ -21,6 +21,12 @@ namespace posenc::inline v0::hf {
 
 using Value = Sourced<Json>;
 
+// A key that was looked for: by which class, and what counts where the file has none ("" where
+// nothing does).
+struct Asked {
+  std::string class_name, otherwise;
+};
+
 // What one reading of a file reports, what a person assumed, and which keys were visited.
 struct Report : Diagnostics {
   explicit Report(std::string name, std::map<std::string, std::string> given = {},
@@ -32,6 +38,7 @@ struct Report : Diagnostics {
   std::set<std::string> used;                     // of `assume`
   std::set<std::string> assumable{};              // every key that `assume` could have
   std::set<std::string> visited{};                // `where` of every key that was found
+  std::map<std::string, Asked> asked{};           // `where` of every key that was looked for
   std::map<std::string, std::string> of_class{};  // keys that a class filled in, and what with
 
   // The value a person gave for `key` (a SCHEME field or a plain config key), read as JSON where it
@@ -42,7 +49,7 @@ struct Report : Diagnostics {
                   std::string fix = "", std::optional<double> value = {});
   // Another report on the same file: the same assumptions, no findings.
   Report another() const { return Report(file, assume, used); }
-  // What that one used and visited counts here too.
+  // What that one used, visited and looked for counts here too.
   void merge_visits(const Report& other);
 };
 

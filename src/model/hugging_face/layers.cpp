@@ -279,7 +279,9 @@ void remote_code(const ConfigView& view) {
     view.note("encoding_not_covered", rules.remote_note, view.where("model_type"));
 }
 
-PartLayers read_layers(const ConfigView& view, Index context) {
+namespace {
+
+PartLayers layers_of_part(const ConfigView& view, Index context) {
   PartLayers out;
   const ClassRules& rules = view.rules();
   if (rules.variants) {
@@ -307,6 +309,14 @@ PartLayers read_layers(const ConfigView& view, Index context) {
               view.where("model_type"), "use the program's own cos and sin to reproduce it");
   out = LayerReader(view, context).read();
   normalise_q_and_k(view, out.layers);
+  return out;
+}
+
+}  // namespace
+
+PartLayers read_layers(const ConfigView& view, Index context) {
+  PartLayers out = layers_of_part(view, context);
+  implausible_sizes(view);
   return out;
 }
 

@@ -49,6 +49,8 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
 
 // Keys about positions that the class of these layers does not read (unread.cpp).
 void unread_positions(const ConfigView&, const std::vector<LayerSpec>&);
+// Sizes that do not fit together in the way of published models (implausible.cpp).
+void implausible_sizes(const ConfigView&);
 // What a class that a person chose for the file filled in (assumed.cpp).
 void filled_by_class(const ConfigView&, const Json& file, const std::vector<LayerSpec>&);
 // What a person assumed: a note each, an error where it names nothing (assumed.cpp).

@@ -15,6 +15,7 @@ const Json& empty_object() {
 
 // The member of an object, none where it is absent or null; false after a finding.
 bool object_at(const ConfigView& whole, const std::string& key, const Json*& object) {
+  whole.report().asked.try_emplace(whole.where(key), Asked{whole.class_name(), ""});
   object = whole.object().find(key);
   if (object && object->is_null()) object = nullptr;
   return !object || object->is_object() ||

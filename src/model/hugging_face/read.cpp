@@ -6,6 +6,7 @@
 #include "model/gguf/convert.h"
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
+#include "model/hugging_face/near_keys.h"
 #include "model/hugging_face/parts.h"
 
 namespace posenc::inline v0 {
@@ -184,6 +185,7 @@ void read_text(const TextPart& text, const Json& config, const ReadOptions& opti
   if (options.context) spec.context = {*options.context, Origin::user, "--context"};
   PartLayers part = read_layers(view, spec.context.value);
   unread_positions(view, part.layers);
+  held_keys(read);
   refused_on_loading(read.rules().decoder.empty() ? view : read, part.layers.size());
   spec.layers = std::move(part.layers);
   spec.input = std::move(part.input);
@@ -225,6 +227,7 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
     if (const Json* type = copy.find("model_type"); type && type->is_string())
       spec.model_type = type->as_string();
     if (const auto text = find_text(copy, report)) read_text(*text, copy, options, report, spec);
+    near_keys(copy, spec, report);
   }
   note_switches(spec.layers, report);
   unused_assumptions(report);

@@ -245,6 +245,7 @@ Tower encoder(const ConfigView& whole, Index context) {
   Report own = whole.report().another();
   const PartLayers part = read_layers(ConfigView(whole, own), context);
   whole.report().visited.insert(own.visited.begin(), own.visited.end());
+  whole.report().asked.insert(own.asked.begin(), own.asked.end());
   const std::vector<Finding> findings = own.take();
   const auto is_width = [&](const Finding& f) { return rows_apart && f.code == "sinusoid_width"; };
   for (const Finding& f : findings)

@@ -2,6 +2,7 @@
 // What a dictionary of rope_parameters says that nobody reads, and what another program would miss.
 #include <algorithm>
 
+#include "model/hugging_face/near_keys.h"
 #include "model/hugging_face/rope_dictionary/parts.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
@@ -61,8 +62,10 @@ void RotaryWriter::unread_keys() {
                             (*alias)[1], out_.type),
                     value.where, "write the transformers name, if it is meant");
     else
-      report().warn("key_ignored", message("{} is not read with rope_type {}", key, out_.type),
-                    value.where, "remove it, or write the rope_type it belongs to");
+      report().warn(
+          "key_ignored",
+          message("{} is not read with rope_type {}{}", key, out_.type, meant_rope_member(key)),
+          value.where, "remove it, or write the rope_type it belongs to");
   }
 }
 

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/hugging_face/near_keys.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+namespace posenc::inline v0::hf {
+namespace {
+
+using Names = std::vector<std::string_view>;
+
+// Members of rope_scaling and rope_parameters, which mean nothing at the top level of a file.
+const Names kRopeMembers = {"attention_factor", "beta_fast",      "beta_slow",       "factor",
+                            "high_freq_factor", "long_factor",    "long_mscale",     "mscale",
+                            "mrope_section",    "mscale_all_dim", "low_freq_factor", "rope_type",
+                            "short_factor",     "short_mscale",   "truncate"};
+// The same, and what stands in the dictionary or beside it.
+const Names kDictionary = [] {
+  Names all = kRopeMembers;
+  for (const char* more : {"original_max_position_embeddings", "partial_rotary_factor",
+                           "rope_theta", "type", "mrope_interleaved"})
+    all.push_back(more);
+  return all;
+}();
+// What an object holds that was meant for rotary.
+const Names kRopeKeys = {"rope_theta", "rope_scaling", "rope_parameters", "rope_type",
+                         "partial_rotary_factor"};
+// Two keys of one class or file, neither a misspelling of the other: found by comparing all attributes
+// of the configuration classes of transformers 5.23, and the keys of published files. Encoder and
+// decoder, rope and nope are told apart by their words.
+constexpr std::string_view kBothLegal[][2] = {
+    {"H_cycles", "L_cycles"},
+    {"L_cycles", "H_cycles"},
+    {"_pad_token_id", "pad_token_id"},
+    {"_sliding_window_pattern", "sliding_window_pattern"},
+    {"compress_rates", "compress_ratios"},
+    {"d_head", "n_head"},
+    {"decoder", "is_decoder"},
+    {"end_token_id", "pad_token_id"},
+    {"eod_token_id", "pad_token_id"},
+    {"global_rope_theta", "local_rope_theta"},
+    {"head_dim", "qk_head_dim"},
+    {"local_rope_theta", "global_rope_theta"},
+    {"max_2d_position_embeddings", "max_position_embeddings"},
+    {"max_position_embeddings", "max_2d_position_embeddings"},
+    {"max_pos_emb", "max_position_embeddings"},
+    {"max_rel_2d_pos", "max_rel_pos"},
+    {"max_rel_pos", "max_rel_2d_pos"},
+    {"min_image_size", "max_image_size"},
+    {"min_length", "max_length"},
+    {"model_config", "codec_config"},
+    {"name_or_path", "_name_or_path"},
+    {"num_heads", "num_kv_heads"},
+    {"num_labels", "num_layers"},
+    {"patch_sizes", "patch_size"},
+    {"pred_token_id", "pad_token_id"},
+    {"q_lora_rank", "kv_lora_rank"},
+    {"r_layers", "l_layers"},
+    {"rel_2d_pos_bins", "rel_pos_bins"},
+    {"rel_pos_bins", "rel_2d_pos_bins"},
+    {"v_head_dim", "head_dim"},
+    {"v_head_dim", "qk_head_dim"},
+    {"x_layers", "l_layers"},
+    {"xdrope_section", "mrope_section"}};
+constexpr std::string_view kOpposites[][2] = {{"encoder", "decoder"}, {"rope", "nope"}};
+// What the loss of a key changes, where no default stands in its place.
+constexpr std::pair<std::string_view, std::string_view> kLosses[] = {
+    {"rope_scaling", "positions are not scaled"},
+    {"rope_parameters", "positions are not scaled, and the base is the class's"},
+    {"rope_theta", "the base is the class's"},
+    {"layer_types", "the class decides which layers have a window"},
+    {"head_dim", "the width of a head is hidden_size / num_attention_heads"},
+    {"sliding_window", "no layer has the window"},
+    {"text_config", "the whole text model has the defaults of its class"}};
+
+bool has(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// ropeTheta and rope-theta: rope_theta.
+std::string in_words(std::string_view name) {
+  std::string out;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const auto c = static_cast<unsigned char>(name[i]);
+    const bool begins =
+        std::isupper(c) && i > 0 && std::islower(static_cast<unsigned char>(name[i - 1]));
+    if (begins) out += '_';
+    out += c == '-' || c == '.' || c == ' ' ? '_' : static_cast<char>(std::tolower(c));
+  }
+  return out;
+}
+
+std::string without_gaps(std::string name) {
+  for (auto at = name.find("_kv_"); at != std::string::npos; at = name.find("_kv_"))
+    name.replace(at, 4, "_key_value_");
+  name.erase(std::remove(name.begin(), name.end(), '_'), name.end());
+  return name;
+}
+
+std::vector<std::string> words_of(const std::string& name) {
+  std::vector<std::string> words{""};
+  for (const char c : name)
+    if (c == '_')
+      words.emplace_back();
+    else
+      words.back() += c;
+  return words;
+}
+
+// attn of attention, pos of position.
+bool abbreviates(std::string_view little, std::string_view word) {
+  if (little.size() > word.size()) std::swap(little, word);
+  if (little == word) return true;
+  if (little.size() < 3 || little[0] != word[0]) return false;
+  for (const char c : word)
+    if (!little.empty() && little[0] == c) little.remove_prefix(1);
+  return little.empty();
+}
+
+// The same words in another order, abbreviated, or one of many left out.
+bool same_words(const std::string& name, std::string_view key) {
+  const auto gaps = [](std::string_view text) { return std::count(text.begin(), text.end(), '_'); };
+  if (gaps(name) != gaps(key) && gaps(name) + 1 != gaps(key)) return false;
+  std::vector<std::string> a = words_of(name), b = words_of(std::string(key));
+  if (a.size() == b.size() &&
+      std::equal(a.begin(), a.end(), b.begin(),
+                 [](const auto& x, const auto& y) { return abbreviates(x, y); }))
+    return true;
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  return a == b || (a.size() >= 3 && a.size() + 1 == b.size() &&
+                    std::includes(b.begin(), b.end(), a.begin(), a.end()));
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  const auto at = text.find(from);
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+bool both_legal(std::string_view key, std::string_view other) {
+  return std::any_of(std::begin(kBothLegal), std::end(kBothLegal),
+                     [&](const auto& p) { return p[0] == key && p[1] == other; }) ||
+         std::any_of(std::begin(kOpposites), std::end(kOpposites), [&](const auto& p) {
+           return replaced(std::string(key), p[0], p[1]) == other ||
+                  replaced(std::string(key), p[1], p[0]) == other;
+         });
+}
+
+// At most so many letters are missing, too many, wrong, or exchanged with the next.
+bool within(std::string_view a, std::string_view b, int edits) {
+  while (!a.empty() && !b.empty() && a[0] == b[0]) a.remove_prefix(1), b.remove_prefix(1);
+  if (std::max(a.size(), b.size()) <= static_cast<std::size_t>(edits)) return true;
+  if (edits == 0) return false;
+  const auto rest = [](std::string_view s, std::size_t n) {
+    return s.substr(std::min(n, s.size()));
+  };
+  const bool swapped = a.size() > 1 && b.size() > 1 && a[0] == b[1] && a[1] == b[0];
+  return within(rest(a, 1), b, edits - 1) || within(a, rest(b, 1), edits - 1) ||
+         within(rest(a, 1), rest(b, 1), edits - 1) ||
+         (swapped && within(rest(a, 2), rest(b, 2), edits - 1));
+}
+
+}  // namespace
+
+std::string_view nearly(std::string_view name, const Names& known) {
+  if (name.size() < 5 || name.size() > 64 || has(known, name)) return "";
+  const std::string letters = without_gaps(in_words(name));
+  std::string_view best;
+  for (int least = 3; const std::string_view key : known) {
+    if (key.size() > letters.size() + 9 || letters.size() > key.size() + 9) continue;
+    const std::string other = without_gaps(std::string(key));
+    const int most = std::min(other.size() < 5 ? 0 : other.size() < 9 ? 1 : 2, least - 1);
+    for (int edits = 0; edits <= most; ++edits)
+      if (within(letters, other, edits)) {
+        least = edits, best = key;
+        break;
+      }
+  }
+  return best;
+}
+
+std::string_view of_words(std::string_view name, const Names& known) {
+  if (name.size() > 64 || has(known, name)) return "";
+  const std::string words = in_words(name);
+  for (const std::string_view key : known)
+    if (same_words(words, key)) return key;
+  return "";
+}
+
+std::string meant_rope_member(std::string_view name) {
+  const std::string_view meant = nearly(name, kDictionary);
+  return meant.empty() ? "" : message("; did you mean {}?", meant);
+}
+
+namespace {
+
+class NearKeys {
+ public:
+  NearKeys(const ModelSpec& spec, Report& report) : spec_(spec), report_(report) {
+    for (const auto& [place, about] : report.asked) {
+      const auto cut = place.rfind('/');
+      readers_[place.substr(0, cut)].push_back(std::string_view(place).substr(cut + 1));
+    }
+    for (const Finding& f : report.findings()) said_.insert(f.where);
+  }
+
+  // `place`: where the object stands; `reader`: where the object does that somebody looked into.
+  void look(const Json& object, const std::string& place, const std::string& reader) {
+    const auto found = readers_.find(place);
+    const bool read = found != readers_.end();
+    for (const auto& [key, value] : object.as_object()) {
+      const std::string at = place + "/" + key;
+      if (read && !value.is_null())
+        member(key, object, place, found->second);
+      else if (!read)
+        lost_in(key, value, place, reader);
+      if (!value.is_object()) continue;
+      if (key == "rope_scaling" || key == "rope_parameters")
+        dictionary(value, at);
+      else
+        look(value, at, read ? place : reader);
+    }
+  }
+
+  // Keys that stand around a part which looks for them and has not got them.
+  void outside(const Json& object, const std::string& place) {
+    Names parts;
+    for (const auto& [key, value] : object.as_object())
+      if (value.is_object() && readers_.count(place + "/" + key)) parts.push_back(key);
+    for (const std::string_view part : parts)
+      outside(*object.find(part), place + "/" + std::string(part));
+    for (const auto& [key, value] : object.as_object()) {
+      if (!truthy(value) || report_.asked.count(place + "/" + key)) continue;
+      for (const std::string_view part : parts)
+        if (!lost_beside(key, value, place, place + "/" + std::string(part), *object.find(part)))
+          break;
+    }
+  }
+
+ private:
+  void warn(const std::string& text, const std::string& place, const std::string& fix) {
+    if (said_.insert(place).second) report_.warn("nearly_a_key", text, place, fix);
+  }
+
+  void member(const std::string& key, const Json& object, const std::string& place,
+              const Names& read) {
+    const std::string at = place + "/" + key;
+    if (report_.asked.count(at)) return;
+    if (has(kRopeMembers, key) && (has(read, "rope_scaling") || has(read, "rope_parameters")))
+      return warn(message("{} beside rope_scaling is read by nobody: {} reads it inside only", key,
+                          report_.asked.at(place + "/" + std::string(read.front())).class_name),
+                  at, "move it into rope_scaling");
+    std::string_view meant = nearly(key, read);
+    if (meant.empty()) meant = of_words(key, read);
+    if (!meant.empty() && object.find(meant) && nearly(key, {meant}).empty()) return;
+    if (meant.empty() || both_legal(key, meant)) return;
+    const Asked& about = report_.asked.at(place + "/" + std::string(meant));
+    warn(message("{} is read by nobody; {} reads {}, {}", key, about.class_name, meant,
+                 otherwise(meant, object.find(meant) != nullptr, about)),
+         at, message("write {}", meant));
+  }
+
+  // False where the part states the key, or says the same by its default: then nothing is lost.
+  bool lost_beside(const std::string& key, const Json& value, const std::string& place,
+                   const std::string& part, const Json& object) {
+    const auto about = report_.asked.find(part + "/" + key);
+    if (about == report_.asked.end()) return true;
+    const bool rotary = has(kRopeKeys, key);
+    const bool scaled = object.find("rope_scaling") || object.find("rope_parameters");
+    if (object.find(key) || about->second.otherwise == shown(value) ||
+        (rotary && key != "rope_theta" && scaled) || (key == "rope_theta" && is_base(value)))
+      return false;
+    if (rotary || !about->second.otherwise.empty())
+      warn(message("{} is {} beside {}, where nobody reads it; {} looks into that, {}", key, value,
+                   part.substr(part.rfind('/') + 1), about->second.class_name,
+                   otherwise(key, false, about->second)),
+           place + "/" + key, message("move it into {}", part.substr(part.rfind('/') + 1)));
+    return true;
+  }
+
+  bool is_base(const Json& value) const {
+    return std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
+      const FieldValue* base = layer.field("base");
+      return base && value.is_number() && base->value.is_number() &&
+             base->value.as_number() == value.as_number();
+    });
+  }
+
+  // What counts, because the key is not there.
+  std::string otherwise(std::string_view key, bool stated, const Asked& about) const {
+    if (stated) return "which the file states too, and which counts";
+    if (!about.otherwise.empty())
+      return message("which the file does not state: it is {}, the class's own", about.otherwise);
+    const FieldValue* base = spec_.layers.empty() ? nullptr : spec_.layers[0].field("base");
+    if (key == "rope_theta" && base)
+      return message("which the file does not state: the base is {}", base->value);
+    for (const auto& [name, loss] : kLosses)
+      if (name == key) return message("which the file does not state: {}", loss);
+    return "which the file does not state";
+  }
+
+  // Rotary in an object that nobody looks into.
+  void lost_in(const std::string& key, const Json& value, const std::string& place,
+               const std::string& reader) {
+    if (!has(kRopeKeys, key) || value.is_null() || report_.visited.count(place) ||
+        place == reader || report_.errors() > 0)
+      return;
+    warn(message("{} in {} is read by nobody: the positions of the model do not depend on it", key,
+                 place.substr(place.rfind('/') + 1)),
+         place + "/" + key, message("move it to {}/{}", reader, key));
+  }
+
+  void dictionary(const Json& object, const std::string& place) {
+    for (const auto& [key, value] : object.as_object()) {
+      const std::string at = place + "/" + key;
+      const std::string_view meant = nearly(key, kDictionary);
+      if (value.is_object() && has(kRopeKeys, key))
+        warn(message("{} inside {} is read by nobody", key, place.substr(place.rfind('/') + 1)), at,
+             "move its members one level up");
+      else if (value.is_object())
+        dictionary(value, at);
+      else if (!meant.empty() && !has(kDictionary, key))
+        warn(message("{} is read by nobody; {} is", key, meant), at, message("write {}", meant));
+    }
+  }
+
+  const ModelSpec& spec_;
+  Report& report_;
+  std::map<std::string, Names> readers_;  // what was looked for in each object
+  std::set<std::string> said_;            // places that have a finding
+};
+
+}  // namespace
+
+void held_keys(const ConfigView& view) {
+  for (const auto& [key, how] : view.rules().uses.pairs)
+    if (how == "read")
+      view.report().asked.try_emplace(view.where(key), Asked{view.class_name(), ""});
+  for (const auto& [key, held] :
+       view.rules().defaults.is_null() ? Json::Object{} : view.rules().defaults.as_object()) {
+    const std::string* own = view.rules().names.find(key);
+    view.report().asked.try_emplace(view.where(own ? std::string_view(*own) : key),
+                                    Asked{view.class_name(), held.is_null() ? "" : shown(held)});
+  }
+}
+
+void near_keys(const Json& file, const ModelSpec& spec, Report& report) {
+  const std::string whole = report.file + "#";
+  NearKeys found(spec, report);
+  found.look(file, whole, whole);
+  found.outside(file, whole);
+}
+
+}  // namespace posenc::v0::hf
