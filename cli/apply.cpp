@@ -79,7 +79,7 @@ RotarySpec spec_of(const Subject& s, const SubjectOptions& o) {
   const std::vector<LayerSpec>& layers = layers_of(*s.model, o);
   const auto other = std::find_if(layers.begin(), layers.end(), turns);
   if (layer.rotary || layer.scheme != "none" || other == layers.end()) return rotary_of(s, o);
-  say(fmt::format("layer {} turns nothing: q and k stay as they are\n", layer.index));
+  say(fmt::format("layer {} rotates nothing: q and k stay as they are\n", layer.index));
   RotarySpec spec;
   spec.head_dim = other->rotary->head_dim;
   return spec;
@@ -89,8 +89,8 @@ RotarySpec spec_of(const Subject& s, const SubjectOptions& o) {
 void check_queries(const std::string& file, const Heads& h, Index head_dim,
                    const PositionList& list, const std::string& title) {
   if (h.dim != head_dim)
-    throw InputError(fmt::format("{}: has heads of {} channels, {} turns heads of {}", file, h.dim,
-                                 title, head_dim));
+    throw InputError(fmt::format("{}: has heads of {} channels, {} rotates heads of {}", file,
+                                 h.dim, title, head_dim));
   const Index count = list.owned.count(), rows = list.owned.batch;
   if (count != h.tokens)
     throw InputError(

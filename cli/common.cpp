@@ -225,7 +225,7 @@ ModelSpec read_model_argument(const SubjectOptions& o) {
   for (const char* weights : {".safetensors", ".npy", ".npz", ".bin", ".pt", ".pth", ".onnx"})
     if (ending == weights)
       throw InputError(o.text +
-                       ": holds arrays, and a model's positions stand in its config.json or .gguf "
+                       ": holds arrays, and a model's positions are in its config.json or .gguf "
                        "file: name that, or the folder that holds both");
   return read_model(o.text, options);
 }
@@ -297,7 +297,8 @@ Subject read_subject(const SubjectOptions& o) {
 RotarySpec rotary_of(const Subject& s, const SubjectOptions& o) {
   if (s.encoding) {
     if (!is_rotary(s.encoding->scheme))
-      throw InputError(fmt::format("\"{}\" turns nothing: {}", s.title, what_it_does(*s.encoding)));
+      throw InputError(
+          fmt::format("\"{}\" rotates nothing: {}", s.title, what_it_does(*s.encoding)));
     return resolve(*s.encoding, {o.context.value_or(0)});
   }
   require_readable(*s.model);

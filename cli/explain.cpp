@@ -74,7 +74,7 @@ std::string rotary_text(const RotarySpec& r) {
                      b.direction < 0 ? ", clockwise" : "",
                      b.spectrum.axes > 1 ? fmt::format(", {} position axes", b.spectrum.axes) : "");
     if (slowest > 0)
-      s += fmt::format("      slowest pair: one turn in {} positions{}\n",
+      s += fmt::format("      slowest pair: one rotation in {} positions{}\n",
                        short_number(std::round(2 * std::numbers::pi / slowest)),
                        still ? fmt::format("; {} of {} pairs never rotate", still, pairs) : "");
     if (b.spectrum.gain != 1)

@@ -40,7 +40,7 @@ void say_which(const ModelSpec& m, const SubjectOptions& o, const LayerSpec& tak
   };
   for (const LayerSpec& l : layers_of(m, o))
     if (attends(l) && l.rotary != taken.rotary) {
-      say(fmt::format("{}: layers turn differently; this is layer {} ({}), --layer {} another\n",
+      say(fmt::format("{}: layers rotate differently; this is layer {} ({}), --layer {} another\n",
                       m.file, taken.index, enum_text(taken.attention.kind), l.index));
       return;
     }

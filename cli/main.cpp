@@ -173,7 +173,7 @@ void add_table(CLI::App& app, Verbs& v) {
 
 void add_apply(CLI::App& app, Verbs& v) {
   auto* a =
-      app.add_subcommand("apply", "turn queries and keys from files as the model's layer would");
+      app.add_subcommand("apply", "rotate queries and keys from files as the model's layer would");
   add_subject(a, v.apply.subject, Takes::model_or_scheme);
   a->add_option("--q", v.apply.q, "queries: F.npy, F.safetensors or F.safetensors:NAME")
       ->type_name("F");

@@ -26,9 +26,9 @@ DType dtype_word(const std::string& word) {
 }
 
 const RotaryBlock& only_block(const RotarySpec& spec) {
-  if (spec.blocks.empty()) throw InputError("this layer turns nothing: there is no table");
+  if (spec.blocks.empty()) throw InputError("this layer rotates nothing: there is no table");
   if (spec.blocks.size() > 1)
-    throw InputError("this layer turns several blocks of a head; write inv_freq, or use apply");
+    throw InputError("this layer rotates several blocks of a head; write inv_freq, or use apply");
   return spec.blocks.front();
 }
 
@@ -206,7 +206,8 @@ Arrays rotary_table(const Subject& subject, const TableOptions& o) {
   const RotarySpec spec = turned_by(subject, o.subject);
   Arrays out;
   if (o.what == "rows")
-    throw UsageError("--what rows is for schemes at the input; what turns has cos, sin or cos_sin");
+    throw UsageError(
+        "--what rows is for schemes at the input; what rotates has cos, sin or cos_sin");
   if (o.what == "inv_freq") {
     out.emplace(o.what, frequencies(spec, o.dtype.empty() ? DType::f64 : dtype_word(o.dtype)));
   } else if (o.what == "turns") {

@@ -70,7 +70,7 @@ Arrays learned_arrays(std::string_view scheme, const std::vector<Parameter>& nee
   for (const Parameter& p : needed) names += (names.empty() ? "" : ", ") + p.name;
   if (file.empty())
     throw InputError(fmt::format(
-        "{} learns its {}: the rows stand in a model's weights, not in the scheme; give the model "
+        "{} learns its {}: the rows are in a model's weights, not in the scheme; give the model "
         "whose weights lie beside its config, --arrays F.safetensors with arrays of those names, "
         "or "
         "--start SEED for rows as they are before training",
@@ -243,7 +243,7 @@ const InputEncoding& chosen_input(const ModelSpec& m, const SubjectOptions& o) {
   require_readable(m);
   const std::vector<InputEncoding>& all = inputs_of(m, o);
   if (o.layer)
-    throw UsageError("--layer goes with what turns q and k; what acts at the input has no layer");
+    throw UsageError("--layer goes with what rotates q and k; what acts at the input has no layer");
   if (all.empty()) {
     std::string elsewhere;
     for (const Tower& t : m.towers)

@@ -54,7 +54,7 @@ Natural power(Index base, Index exponent) {
 }
 
 // (n / me)^K >= (max / me)^k, in whole numbers.
-bool reaches(Index n, Index k, Index me, Index big_k, Index max_distance) {
+bool at_or_above_bucket(Index n, Index k, Index me, Index big_k, Index max_distance) {
   Natural left = power(n, big_k), right = power(max_distance, k);
   right.multiply(power(me, big_k - k));
   return left >= right;
@@ -78,8 +78,9 @@ std::vector<Index> t5_thresholds(Index nb, Index max_distance) {
     if (std::fabs(x - whole) > 1e-12L * x)
       first.push_back(static_cast<Index>(std::ceil(x)));
     else
-      first.push_back(static_cast<Index>(whole) +
-                      (reaches(static_cast<Index>(whole), k, me, big_k, max_distance) ? 0 : 1));
+      first.push_back(
+          static_cast<Index>(whole) +
+          (at_or_above_bucket(static_cast<Index>(whole), k, me, big_k, max_distance) ? 0 : 1));
   }
   return first;
 }

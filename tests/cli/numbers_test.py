@@ -151,7 +151,7 @@ class Table(Case):
         out = self.folder / "o.npy"
         words = ["apply", model, "--layer", "3", "--q", q, "--positions", "8190,24575", "-o", out]
         self.posenc(*words)
-        self.assertIn(b"layer 3 turns nothing", self.last.stderr)
+        self.assertIn(b"layer 3 rotates nothing", self.last.stderr)
         self.assertEqual(read_npy(out.read_bytes()), read_npy(q.read_bytes()))
         self.posenc(*words, "--temperature")
         _, got = read_npy(out.read_bytes())
@@ -199,7 +199,7 @@ class Table(Case):
                       ["table", model],
                       ["plot", model, "--kind", "error", "-o", self.folder / "w.svg"]):
             self.posenc(*words)
-            self.assertEqual(self.last.stderr.count(b"layers turn differently; this is layer 0 (sliding), --layer 5"), 1)
+            self.assertEqual(self.last.stderr.count(b"layers rotate differently; this is layer 0 (sliding), --layer 5"), 1)
             self.posenc(*words, "--layer", "5")
             self.assertNotIn(b"differently", self.last.stderr)
         # Llama-4's fourth layer turns nothing.

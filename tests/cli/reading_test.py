@@ -145,7 +145,15 @@ class Doctor(Case):
         self.assertIn(worst[0]["code"], self.posenc("doctor", MODELS / "broken", code=1).decode())
 
     def test_a_sound_model_exits_zero(self):
-        self.posenc("doctor", LLAMA)
+        said = self.posenc("doctor", LLAMA).decode()
+        last = said.splitlines()[-1]
+        self.assertIn("nothing is wrong with its positions", last)
+        self.assertIn("3 notes that hold for every model of this kind: posenc doctor --notes", last)
+        general = {"float32_angle", "pair_never_turns", "pairing_risk"}
+        self.assertFalse([code for code in general if code in said])
+        self.assertFalse([code for code in general if code not in self.posenc("doctor", LLAMA, "--notes").decode()])
+        codes = {f["code"] for f in json.loads(self.posenc("doctor", LLAMA, "--json"))["findings"]}
+        self.assertLessEqual(general, codes)
 
 
 class List(Case):

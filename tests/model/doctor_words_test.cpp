@@ -61,7 +61,7 @@ TEST(DoctorWords, BothSpellingsCompareTheThetaThatCounts) {
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].severity, Severity::warning);
   EXPECT_EQ(lost[0].where, "config.json#/rope_parameters/rope_theta");
-  EXPECT_TRUE(has(lost[0].message, "1000000 stands in rope_parameters")) << lost[0].message;
+  EXPECT_TRUE(has(lost[0].message, "1000000 is in rope_parameters")) << lost[0].message;
   EXPECT_TRUE(of_code(read(both(half, "", million)), "theta_lost").empty());
 }
 
@@ -75,7 +75,7 @@ TEST(DoctorWords, ACopyOfThetaIsSeen) {
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     const auto note = of_code(at("llama", key, flat, ""), "theta_lost_v5");
     ASSERT_EQ(note.size(), 1u) << key;
-    EXPECT_TRUE(has(note[0].message, "stands in " + std::string(key) + " and")) << note[0].message;
+    EXPECT_TRUE(has(note[0].message, "is in " + std::string(key) + " and")) << note[0].message;
     for (const char* same : {R"("rope_theta":500000,)", R"("rope_theta":500000.0,)"}) {
       const ModelSpec spec = at("llama", key, flat, same);
       EXPECT_TRUE(of_code(spec, "theta_lost").empty() && of_code(spec, "both_spellings").empty())

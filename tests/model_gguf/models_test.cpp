@@ -149,7 +149,7 @@ TEST(GgufModels, SectionsThatDoNotShareOutThePairs) {
       ASSERT_NE(f, nullptr) << arch;
       EXPECT_EQ(f->severity, Severity::warning);
       EXPECT_EQ(f->value, 64.0 + more);
-      EXPECT_NE(f->message.find("the pairs that turn are 64"), std::string::npos) << f->message;
+      EXPECT_NE(f->message.find("the pairs that rotate are 64"), std::string::npos) << f->message;
       EXPECT_TRUE(m.layers.at(0).rotary);
     }
     expect_error(with(arch, {0, 0, 0, 0}), "sections_sum",

@@ -241,7 +241,7 @@ ROPE = {
     "molmo2_text": {"rule": "flat", "scaled_layers": "rope_scaling_layers"},
     "efficientloftr": {
         "rule": "refused",
-        "why": "an image matcher, whose features are turned before they are split into heads: pair "
+        "why": "an image matcher, whose features are rotated before they are split into heads: pair "
                "p of all hidden_size / 2 follows the row (p even) or the column (p odd), counted "
                "from 1, with theta^(-2 (p // 2) / (hidden_size / 2))",
         "mend": "posenc table \"axial head_dim=256 axes_dim=[128,128] order=alternate "

@@ -39,7 +39,7 @@ ENTRY = {
                         "times_why": "ChatGLM2-6B-32K divides positions by it, ChatGLM3 and GLM-4 multiply the base by it, "
                                "and only the name in the file tells them apart"},
                     "variants": {"key": "original_rope", "of": {"true": {}, "null": {}, "false": {
-                        "refused": "original_rope is false: ChatGLM2 and ChatGLM3 store it and turn neighbouring "
+                        "refused": "original_rope is false: ChatGLM2 and ChatGLM3 store it and rotate neighbouring "
                                    "channels all the same, GLM-4V's code forms another table",
                         "refused_mend": "--assume /original_rope=true takes the table of ChatGLM3"}}},
                     "names": {"head_dim": "kv_channels", "max_position_embeddings": "seq_length",
@@ -66,7 +66,7 @@ ENTRY = {
                                    "before the start token see each other both ways",
                     "defaults": {"hidden_size": 4096, "max_position_embeddings": 2048, "num_attention_heads": 32,
                                  "num_hidden_layers": 28, "position_encoding_2d": True}}}],
-            "why": "ChatGLM-6B and ChatGLM2 to GLM-4 share the type and turn other channels; the file must state keys of "
+            "why": "ChatGLM-6B and ChatGLM2 to GLM-4 share the type and rotate other channels; the file must state keys of "
                    "one of them: inner_hidden_size, max_sequence_length, position_encoding_2d, or kv_channels, "
                    "ffn_hidden_size, seq_length, padded_vocab_size, multi_query_attention, original_rope, rope_ratio",
             "mend": "--assume /inner_hidden_size=16384 takes ChatGLM-6B's code, --assume /ffn_hidden_size=13696 the "
@@ -225,7 +225,7 @@ ENTRY = {
     # vllm/transformers_utils/configs/exaone.py (0d8caed3604d); turned as in its port, vllm/model_executor/models/exaone.py
     # (0531c2226a6a): halves, the whole head, theta 10000 where none is stated. rotary_pct is not read.
     "exaone": {
-        "class": "ExaoneConfig", "remote": "LG's modeling_exaone.py of EXAONE 3.0 and 3.5, as vLLM's port turns",
+        "class": "ExaoneConfig", "remote": "LG's modeling_exaone.py of EXAONE 3.0 and 3.5, as vLLM's port rotates",
         "scheme": "rope", "pairing": "half_split", "theta": 10000.0,
         "names": {"num_hidden_layers": "num_layers"},
         "defaults": {"head_dim": None, "hidden_size": 2048, "max_position_embeddings": 2048,
@@ -280,4 +280,4 @@ ENTRY = {
 # MiniMax-M1: the same keys under another name (its configuration_minimax_m1.py, kept with its config.json), run as
 # MiniMax-Text-01 by vLLM (model_executor/models/registry.py) and llama.cpp's converter.
 ENTRY["minimax_m1"] = {**ENTRY["minimax_text_01"], "class": "MiniMaxM1Config",
-                       "remote": "MiniMax's modeling_minimax_m1.py, as MiniMax-Text-01's turns"}
+                       "remote": "MiniMax's modeling_minimax_m1.py, as MiniMax-Text-01's rotates"}

@@ -27,9 +27,9 @@ def learned(names, tensor=None, **more):
 learned("blip_text_model", bidirectional=True, input_note=(
     "causal as the class says (is_decoder); BlipModel and retrieval call it to see all tokens"))
 learned("git", input_note=(
-    "tokens of images stand before the text, see each other, and count no position of it"))
+    "tokens of images come before the text, see each other, and count no position of it"))
 learned("instructblip_qformer instructblipvideo_qformer", bidirectional=True, input_note=(
-    "its learned queries stand before the text and count no position"))
+    "its learned queries come before the text and count no position"))
 ENTRY["blip_2_qformer"] = {
     "scheme": "none", "bidirectional": True,
     "variants": {"key": "use_qformer_text_input", "of": {
@@ -79,7 +79,7 @@ ENTRY["tipsv2_text_model"] = {
 ENTRY["videoprism_text_model"] = {
     "scheme": "none", "input": "sinusoidal", "input_text": F.PAPER,
     "input_keeps": "max_position_embeddings", "input_scale": {"always": True},
-    "input_note": "the class token stands behind the text and adds no position"}
+    "input_note": "the class token follows the text and adds no position"}
 ENTRY["flava_multimodal_model"] = {"scheme": "none", "bidirectional": True}
 ENTRY["moshi_depth"] = {"scheme": "none", "input_note":
                         "each codebook has weights of its own: they tell positions apart"}
@@ -116,9 +116,9 @@ ENTRY["data2vec-audio"] = {
                   "last is added to the frames"}
 # ... relative positions in the score.
 XL = ("the score has the four terms of Transformer-XL over sinusoids of signed distances whose channels "
-      "take sine and cosine in turn, each layer with a projection and two vectors of its own")
+      "alternate sine and cosine, each layer with a projection and two vectors of its own")
 SHAW = "the score adds q times a learned row of the distance, clamped"
-TURNED = ("the rotary turns the states before q and k are projected from them, not q and k "
+TURNED = ("the rotary rotates the states before q and k are projected from them, not q and k "
           "(position_embeddings_type rotary)")
 CONFORMER = {"relative": {"scheme": "transformer_xl", "input_note": XL}, "rotary": {"refused": TURNED},
              "null": {}}
@@ -263,7 +263,7 @@ nemotron3_5_transcribe_word_timestamp neucodec xcodec2 pe_audio_encoder pe_video
 pe_audio_video_encoder""".split()
 F.ROPE["qwen2_5_omni_dit"] = {
     "rule": "refused",
-    "why": "only the first head of each layer turns, taken by even and odd channels, and blocks of block_size "
+    "why": "only the first head of each layer rotates, taken by even and odd channels, and blocks of block_size "
            "frames see themselves, one before in look_backward_layers and one behind in look_ahead_layers",
     "mend": "posenc table \"rope head_dim=64 pairing=half_split\" has the angles of that head"}
 F.WINDOW_ON_ALL += ["pocket_tts_audio_tokenizer_encoder", "pocket_tts_audio_tokenizer_decoder"]

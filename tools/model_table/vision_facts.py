@@ -165,7 +165,7 @@ REFUSED = {
                  "(LightGluePositionalEncoder)",
     "superglue": "a network of key point coordinates and scores is added to the descriptors "
                  "(SuperGlueKeypointEncoder)",
-    **{name: "a learned table sampled at every patch (bilinear, zeros outside) stands beside a rotary "
+    **{name: "a learned table sampled at every patch (bilinear, zeros outside) is added beside a rotary "
              "of its own and windows" for name in "muse_glimmer_vision muse_spark_vision".split()},
     "gemma4_unified_vision": "a learned row of x and one of y (pos_embedding, a table of pairs) are summed and "
                              "added to every patch; no layers follow (Gemma4UnifiedVisionEmbedder)",
@@ -185,7 +185,7 @@ BOX_SINES = ("the decoder sends DETR's sines of box coordinates through a networ
 AROUND = {
     "lw_detr": BOX_SINES, "rf_detr": BOX_SINES,
     **{name: "the head that writes the table is recurrent" for name in ("slanet", "slanext")},
-    "deepseek_ocr2_vision": "patches, which stand first, see each other whole; only the queries behind "
+    "deepseek_ocr2_vision": "patches, which come first, see each other whole; only the queries behind "
                             "them see no later ones",
     **{name: "the cells of the image get sines of rows and columns (base "
              "positional_embedding_temperature), added to q and k of the encoder"
@@ -264,7 +264,7 @@ CELLS = ("a patch reads the row of the cell of that square grid where its corner
          "image of any size spreads over the whole table")
 RESIZED = "the square table is resized to the patches of every image (bilinear, antialiased)"
 NO_CLASS = "the table has a row for a class token that the model does not have"
-TURNS = "; q and k are turned besides"
+TURNS = "; q and k are rotated besides"
 FITTED = "the square table is resized to the patches of every image (posenc extend --how {}) and added" + TURNS
 HALF_PIXEL = FITTED.format("bilinear")
 CELLS_FROM_1 = "coordinates count cells from 1, divided by the last and times 2 pi"
@@ -285,7 +285,7 @@ NOTE = {
     **{name: "coordinates count cells from 0; one such stack for each of encode_proj_layers; with "
              "eval_size stated none is added outside of training; queries of the decoder are "
              "predicted boxes, sent through a network" for name in RT_DETR},
-    **{name: "convolutions, and attention without positions where it stands between them: none is listed"
+    **{name: "convolutions, and attention without positions where it is between them: none is listed"
        for name in BETWEEN},
     "mobilevit": "the layers of its three Transformers, 2, 4 and 3; convolutions lie between",
     **{name: "these are the layers of its neck, behind the backbone" for name in
@@ -336,7 +336,7 @@ NOTE.update({
                            "another size fails" + TURNS,
     "gemma4_vision": "the row of x and the row of y are summed and added, a coordinate beyond the tables fails, "
                      "and padding adds nothing" + TURNS,
-    **{name: "the class token, which stands first, is turned by learned angles (class_pos_emb), not by a "
+    **{name: "the class token, which is first, is rotated by learned angles (class_pos_emb), not by a "
              "position" for name in ("mlcd", "mlcd_vision_model")},
 })
 # Or learned rows and columns of 50 cells each, columns before rows (DetrLearnedPositionEmbedding).

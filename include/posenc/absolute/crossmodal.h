@@ -53,7 +53,7 @@ struct CrossModal {
             .max = 1e6,
             .required = true});
     v("scale", s.scale, Field{.doc = "multiplies every axis's coordinate, empty = 1"});
-    v("layout", s.layout, Field{.doc = "where sines and cosines stand"});
+    v("layout", s.layout, Field{.doc = "order of sines and cosines"});
     v("spacing", s.spacing, Field{.doc = "law of the frequencies"});
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("gain", s.gain, Field{.doc = "multiplies the sinusoids"});

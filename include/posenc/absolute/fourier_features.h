@@ -66,7 +66,7 @@ struct FourierFeatures {
     v("last", s.last, Field{.doc = "highest frequency of linear and log"});
     v("base", s.base, Field{.doc = "base of powers", .min = 1e-300});
     v("factor", s.factor, Field{.doc = "multiplies every frequency"});
-    v("layout", s.layout, Field{.doc = "where sines and cosines stand"});
+    v("layout", s.layout, Field{.doc = "order of sines and cosines"});
     v("order", s.order, Field{.doc = "order of the pairs"});
     v("coordinates", s.coordinates, Field{.doc = "the coordinates themselves come first"});
     v("gain", s.gain, Field{.doc = "multiplies the encoding"});

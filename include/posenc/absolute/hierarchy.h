@@ -44,7 +44,7 @@ struct Hierarchy {
     v("rows", s.rows,
       Field{.doc = "rows of each level, 0 = a sinusoid", .min = 0, .max = 1e9, .required = true});
     v("widths", s.widths, Field{.doc = "channels of each level; none: added", .min = 1});
-    v("layout", s.layout, Field{.doc = "where sines and cosines stand"});
+    v("layout", s.layout, Field{.doc = "order of sines and cosines"});
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("beyond", s.beyond, Field{.doc = "an id without a row"});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});

@@ -45,7 +45,7 @@ struct ParagraphOffset {
     v("paragraphs", s.paragraphs, Field{.doc = "rows of the table", .min = 0, .max = 1e9});
     v("omega", s.omega, Field{.doc = "shift of a paragraph", .unit = "tokens"});
     v("learned_omega", s.learned_omega, Field{.doc = "the shift is learned"});
-    v("layout", s.layout, Field{.doc = "where sines and cosines stand"});
+    v("layout", s.layout, Field{.doc = "order of sines and cosines"});
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("input_gain", s.input_gain, Field{.doc = "multiplies the embedding"});
     v("init", s.init, Field{.doc = "deviation of the table at the start", .min = 0});

@@ -65,7 +65,7 @@ struct Sinusoidal {
   static constexpr void describe(S& s, V&& v) {
     v("width", s.width,
       Field{.doc = "channels of the encoding", .min = 1, .max = 1e6, .required = true});
-    v("layout", s.layout, Field{.doc = "where sines and cosines stand"});
+    v("layout", s.layout, Field{.doc = "order of sines and cosines"});
     v("spacing", s.spacing, Field{.doc = "law of the frequencies"});
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});
     v("min_timescale", s.min_timescale, Field{.doc = "multiplies the frequencies", .min = 1e-300});

@@ -71,7 +71,7 @@ struct SinusoidalNd {
     v("layouts", s.layouts, Field{.doc = "layout of every block, empty = layout"});
     v("spacings", s.spacings, Field{.doc = "spacing of every block, empty = spacing"});
     v("bases", s.bases, Field{.doc = "base of every block, empty = base", .min = 1e-300});
-    v("layout", s.layout, Field{.doc = "where sines and cosines stand"});
+    v("layout", s.layout, Field{.doc = "order of sines and cosines"});
     v("spacing", s.spacing, Field{.doc = "law of the frequencies"});
     v("arrangement", s.arrangement, Field{.doc = "a block an axis, or one layout over all"});
     v("base", s.base, Field{.doc = "longest timescale", .min = 1e-300});

@@ -74,14 +74,14 @@ struct Axial {
       Field{.doc = "channels of a head", .min = 1, .max = 65536, .required = true});
     v("axes_dim", s.axes_dim,
       Field{.doc = "channels of each axis, even", .min = 2, .max = 65536, .required = true});
-    v("offset", s.offset, Field{.doc = "first turned channel", .min = 0, .max = 65536});
-    v("pairing", s.pairing, Field{.doc = "which channels turn together", .required = true});
+    v("offset", s.offset, Field{.doc = "first rotated channel", .min = 0, .max = 65536});
+    v("pairing", s.pairing, Field{.doc = "which channels rotate together", .required = true});
     v("base", s.base, Field{.doc = "theta", .min = 1e-300});
     v("spacing", s.spacing, Field{.doc = "rule of the frequencies"});
     v("first", s.first, Field{.doc = "of linear, logarithmic, periods", .min = 1e-300});
     v("last", s.last, Field{.doc = "of linear, logarithmic, periods", .min = 0});
     v("scale", s.scale, Field{.doc = "multiplies the frequencies (DINOv3: 2 pi)", .min = 1e-300});
-    v("order", s.order, Field{.doc = "where the pairs of the axes stand"});
+    v("order", s.order, Field{.doc = "order of the pairs of the axes"});
     v("stream", s.stream, Field{.doc = "position stream of each axis", .min = 0, .max = 255});
     v("streams", s.streams,
       Field{.doc = "position streams of a call, 0 = those in use", .min = 0, .max = 256});

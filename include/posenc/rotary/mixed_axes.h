@@ -26,13 +26,13 @@ struct MixedAxes {
   static constexpr void describe(S& s, V&& v) {
     v("head_dim", s.head_dim,
       Field{.doc = "channels of a head", .min = 1, .max = 65536, .required = true});
-    v("offset", s.offset, Field{.doc = "first turned channel", .min = 0, .max = 65536});
+    v("offset", s.offset, Field{.doc = "first rotated channel", .min = 0, .max = 65536});
     v("heads", s.heads,
       Field{.doc = "heads with frequencies of their own", .min = 1, .max = 65536});
     v("axes", s.axes, Field{.doc = "position streams", .min = 1, .max = 256});
     v("frequencies", s.frequencies,
       Field{.doc = "[heads, axes, pairs]", .unit = "rad/position", .required = true});
-    v("pairing", s.pairing, Field{.doc = "which channels turn together", .required = true});
+    v("pairing", s.pairing, Field{.doc = "which channels rotate together", .required = true});
     v("direction", s.direction,
       Field{.doc = "1 counter-clockwise, -1 clockwise", .min = -1, .max = 1});
   }

@@ -68,15 +68,15 @@ struct Mrope {
     v("head_dim", s.head_dim,
       Field{.doc = "channels of a head", .min = 1, .max = 65536, .required = true});
     v("rotary_dim", s.rotary_dim,
-      Field{.doc = "turned channels, 0 = all behind offset", .min = 0, .max = 65536});
-    v("offset", s.offset, Field{.doc = "first turned channel", .min = 0, .max = 65536});
+      Field{.doc = "rotated channels, 0 = all behind offset", .min = 0, .max = 65536});
+    v("offset", s.offset, Field{.doc = "first rotated channel", .min = 0, .max = 65536});
     v("base", s.base, Field{.doc = "theta", .min = 1e-300});
-    v("pairing", s.pairing, Field{.doc = "which channels turn together", .required = true});
+    v("pairing", s.pairing, Field{.doc = "which channels rotate together", .required = true});
     v("sections", s.sections, Field{.doc = "pairs of each stream", .min = 0, .required = true});
     v("layout", s.layout, Field{.doc = "how the streams share the pairs", .required = true});
     v("direction", s.direction,
       Field{.doc = "1 counter-clockwise, -1 clockwise", .min = -1, .max = 1});
-    v("output_order", s.output_order, Field{.doc = "where turned channels are left"});
+    v("output_order", s.output_order, Field{.doc = "where rotated channels are left"});
   }
 };
 static_assert(RotaryScheme<Mrope>);

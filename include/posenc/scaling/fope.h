@@ -19,8 +19,10 @@ struct Fope {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("trained_length", s.trained_length,
-      Field{.doc = "N: slower pairs than a turn in N stand still", .unit = "tokens", .min = 0});
-    v("keep", s.keep, Field{.doc = "number of pairs that turn, instead of N", .min = 0});
+      Field{.doc = "N: pairs slower than one rotation in N do not rotate",
+            .unit = "tokens",
+            .min = 0});
+    v("keep", s.keep, Field{.doc = "number of pairs that rotate, instead of N", .min = 0});
   }
 };
 static_assert(ScalingPolicy<Fope>);

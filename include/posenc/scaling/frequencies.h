@@ -38,7 +38,7 @@ struct Divisors {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("values", s.values,
-      Field{.doc = "one a pair; 1e30: the pair stands still", .min = 1e-300, .required = true});
+      Field{.doc = "one a pair; 1e30: the pair does not rotate", .min = 1e-300, .required = true});
     v("attention_factor", s.attention_factor, Field{.doc = "multiplies the gain", .min = 1e-300});
   }
 };

@@ -23,12 +23,12 @@ struct Llama3 {
   static constexpr void describe(S& s, V&& v) {
     v("factor", s.factor, Field{.doc = "s", .min = 1e-300, .required = true});
     v("low_freq_factor", s.low_freq_factor,
-      Field{.doc = "pairs of fewer turns within L are divided by s",
+      Field{.doc = "pairs of fewer rotations within L are divided by s",
             .unit = "turns",
             .min = 1e-300,
             .required = true});
     v("high_freq_factor", s.high_freq_factor,
-      Field{.doc = "pairs of more turns are left alone",
+      Field{.doc = "pairs of more rotations are unchanged",
             .unit = "turns",
             .min = 1e-300,
             .required = true});

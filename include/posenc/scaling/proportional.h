@@ -21,7 +21,7 @@ struct Proportional {
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
     v("fraction", s.fraction,
-      Field{.doc = "share of the pairs that turn", .min = 0, .max = 1, .required = true});
+      Field{.doc = "share of the pairs that rotate", .min = 0, .max = 1, .required = true});
     v("factor", s.factor, Field{.doc = "divides the frequencies", .min = 1e-300});
   }
 };

@@ -59,9 +59,10 @@ struct Yarn {
     v("original_context", s.original_context,
       Field{.doc = "L, trained length", .unit = "tokens", .min = 1, .required = true});
     v("beta_fast", s.beta_fast,
-      Field{.doc = "pairs of more turns within L are left alone", .unit = "turns", .min = 1e-300});
+      Field{
+          .doc = "pairs of more rotations within L are unchanged", .unit = "turns", .min = 1e-300});
     v("beta_slow", s.beta_slow,
-      Field{.doc = "pairs of fewer turns are divided by s", .unit = "turns", .min = 1e-300});
+      Field{.doc = "pairs of fewer rotations are divided by s", .unit = "turns", .min = 1e-300});
     v("truncate", s.truncate, Field{.doc = "round the correction range outwards"});
     v("extrapolation", s.extrapolation,
       Field{.doc = "weight of the unscaled frequency; ggml's ext_factor", .min = 0});

@@ -71,7 +71,7 @@ class Doctor {
       add(float32_severity(error), "float32_angle",
           "angles formed in float32 are wrong by up to " + rounded(error) + " rad at position " +
               std::to_string(length_ - 1) + (much ? ": neighbouring tokens blur" : ""),
-          "form angles in double or by exact turns (precision=exact)", error, &layer);
+          "form angles in double or exactly (precision=exact)", error, &layer);
       slow_pairs(layer);
     }
     still_pairs(layer);
@@ -85,12 +85,12 @@ class Doctor {
           "multiply the logits, or q, by it", logit, &layer);
     if (b.output_order == OutputOrder::even_then_odd)
       add(Severity::note, "pairing_risk",
-          "interleaved pairs are turned and left half-split: scores agree with other programs, "
+          "interleaved pairs are rotated and left half-split: scores agree with other programs, "
           "cached keys do not",
           "do not exchange key caches with a program that leaves them in place", {}, &layer);
     else if (b.direction != 1)
       add(Severity::warning, "pairing_risk",
-          "pairs turn clockwise; nearly every program turns them counter-clockwise",
+          "pairs rotate clockwise; nearly every program rotates them counter-clockwise",
           "use direction=-1", {}, &layer);
     else if (b.pairing == Pairing::interleaved)
       add(Severity::note, "pairing_risk",
@@ -117,7 +117,7 @@ class Doctor {
         slow += f != 0 && std::abs(f) * static_cast<double>(length_) < 2 * std::numbers::pi;
     if (slow > 0)
       add(Severity::note, "pair_never_turns",
-          std::to_string(slow) + " pairs make less than one turn within " +
+          std::to_string(slow) + " pairs make less than one full rotation within " +
               std::to_string(length_) +
               " positions: beyond the trained length they meet angles "
               "they never saw",
@@ -139,7 +139,7 @@ class Doctor {
     }
     if (still > 0)
       add(Severity::note, "pair_never_turns",
-          std::to_string(still) + " pairs have frequency 0 and never turn",
+          std::to_string(still) + " pairs have frequency 0 and never rotate",
           "right for proportional rotary; a sign of a broken table otherwise",
           static_cast<double>(still), &layer);
   }
@@ -150,9 +150,9 @@ class Doctor {
         name == "dynamic_linear")
       add(Severity::warning, "dynamic_cache",
           "frequencies depend on the length of each call: keys cached at one length meet queries "
-          "turned with other frequencies",
+          "rotated with other frequencies",
           "declare a length for the life of the cache (length_rule=declared), or cache keys before "
-          "the turn",
+          "the rotation",
           number(scaling_field(layer, "trained_length")), &layer);
     // The reader has noted the switch.
     if (auto f = switch_length(layer); f && static_cast<double>(length_) > *f->value) {

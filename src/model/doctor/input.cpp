@@ -164,7 +164,7 @@ class InputDoctor {
     add(float32_severity(worst), "float32_angle",
         "angles of the sinusoid formed in float32 are wrong by up to " + rounded(worst) +
             " rad at position " + number(length - 1),
-        "form angles in double or by exact turns (posenc table)", worst);
+        "form angles in double or exactly (posenc table)", worst);
   }
 
   // Decoders are fed batches that are padded on the left.

@@ -204,7 +204,7 @@ class Converter {
     const double part = f && f->value.is_number() ? f->value.as_number() : 1.0;
     if (!(part > 0 && part <= 1)) {
       view_.report().error("partial_out_of_range", "the fraction must be above 0 and at most 1",
-                           f ? f->where : view_.where(), "write the fraction that turns", part);
+                           f ? f->where : view_.where(), "write the fraction that rotates", part);
       return false;
     }
     number("rope.dimension_count", static_cast<Index>(part * static_cast<double>(head_)));

@@ -118,10 +118,11 @@ void read_heads(const Architecture& arch, Keys& keys, Hparams& h) {
   const std::string_view rule = arch.text("rotary_dim");
   const std::string head = std::to_string(h.head_dim.value);
   if (rule == "must_be_head" && h.rotary_dim.value != h.head_dim.value)
-    keys.error("partial_out_of_range", "rope.dimension_count",
-               "llama.cpp refuses a " + arch.name() + " that turns " +
-                   std::to_string(h.rotary_dim.value) + " of " + head + " channels",
-               "--assume rope.dimension_count=" + head + " turns whole heads, as llama.cpp wants");
+    keys.error(
+        "partial_out_of_range", "rope.dimension_count",
+        "llama.cpp refuses a " + arch.name() + " that rotates " +
+            std::to_string(h.rotary_dim.value) + " of " + head + " channels",
+        "--assume rope.dimension_count=" + head + " rotates whole heads, as llama.cpp wants");
   if (rule == "head") h.rotary_dim = h.head_dim;
   if (rule == "half_on_full")
     h.rotary_dim = {h.rotary_dim.value / 2, Origin::derived, h.rotary_dim.where + " / 2"};
@@ -143,11 +144,11 @@ void check_width(Keys& keys, const Sourced<Index>& head, const Sourced<Index>& r
                         head.where, keys.reconvert_hint("attention.key_length"));
   else if (rotary.value < 2 || rotary.value % 2 != 0)
     keys.report().error("partial_out_of_range",
-                        "the number of turned channels must be positive and even, got " + turned,
+                        "the number of rotated channels must be positive and even, got " + turned,
                         width.where, keys.reconvert_hint(key));
   else if (rotary.value > head.value)
     keys.report().error("partial_out_of_range",
-                        "turns " + turned + " channels of heads that have " + wide, width.where,
+                        "rotates " + turned + " channels of heads that have " + wide, width.where,
                         keys.reconvert_hint(key));
 }
 

@@ -129,7 +129,7 @@ void note_contradictions(const Hparams& h, const DivisorTensors& d, Keys& keys) 
   if (factor && old != nullptr && old->number() != factor->value)
     keys.warn("key_ignored", "rope.scale_linear",
               "rope.scaling.factor " + number_text(factor->value) +
-                  " stands beside it: llama.cpp does not read the older key",
+                  " is beside it: llama.cpp does not read the older key",
               "keep the key that is meant", old->number());
   if (type == "longrope" && d.always.values.empty() && !d.by_length())
     keys.warn("missing_key", "rope.scaling.type",
@@ -146,7 +146,7 @@ void note_sections(const Hparams& h, Keys& keys) {
   const Index pairs = h.rotary_dim.value / 2;
   if (sum == pairs) return;
   keys.warn("sections_sum", "rope.dimension_sections",
-            "the sections add up to " + std::to_string(sum) + ", the pairs that turn are " +
+            "the sections add up to " + std::to_string(sum) + ", the pairs that rotate are " +
                 std::to_string(pairs) + ": llama.cpp counts modulo the sum",
             "read config.json for the sections that the model was trained with",
             static_cast<double>(sum));
@@ -168,7 +168,7 @@ void note_still_pairs(const Hparams& h, Keys& keys, const ModelSpec& m) {
       keys.warn("pair_never_turns", "rope.dimension_sections",
                 "pairs " + printable(pairs) +
                     " follow the fourth position stream, which llama.cpp leaves 0 for text: they "
-                    "never turn there",
+                    "never rotate there",
                 "read config.json for what the model means", count);
     return;
   }

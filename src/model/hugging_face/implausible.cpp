@@ -58,7 +58,8 @@ bool is_so400m(double image, double patch) {
 std::optional<Value> number(const ConfigView& view, std::string_view key) {
   if (!view.holds(key) && !view.report().asked.count(view.where(key))) return std::nullopt;
   auto v = view.value(key);
-  return v && v->value.is_number() && v->value.as_number() > 0 ? v : std::nullopt;
+  const double size = v && v->value.is_number() ? v->value.as_number() : 0;
+  return size > 0 && size <= 1'000'000 ? v : std::nullopt;  // others are errors of the reader
 }
 
 // Then the width need not be that of all heads.
@@ -83,10 +84,13 @@ void look(const ConfigView& view, const Sizes& row) {
       (!row.without.empty() && view.stated_value(row.without)) ||
       (row.other == "num_attention_heads" && says_the_head(view)))
     return;
+  for (const Finding& f : view.report().findings())
+    if (f.where == value->where || f.where == other->where) return;  // said better
   view.warn("implausible_value",
             message("{} is {} and {} {}: {} ({})", row.key, value->value, row.other, other->value,
                     row.message, kSource),
-            *value, "check the two: one of them is not the model's", value->value.as_number());
+            value->origin == Origin::class_default ? *other : *value,
+            "check the two: one of them is not the model's", value->value.as_number());
 }
 
 // Longformer's list of windows: its attention refuses another length.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <span>
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -11,21 +12,27 @@ namespace {
 using Names = std::vector<std::string_view>;
 
 // Members of rope_scaling and rope_parameters, which mean nothing at the top level of a file.
-const Names kRopeMembers = {"attention_factor", "beta_fast",      "beta_slow",       "factor",
-                            "high_freq_factor", "long_factor",    "long_mscale",     "mscale",
-                            "mrope_section",    "mscale_all_dim", "low_freq_factor", "rope_type",
-                            "short_factor",     "short_mscale",   "truncate"};
-// The same, and what stands in the dictionary or beside it.
-const Names kDictionary = [] {
-  Names all = kRopeMembers;
-  for (const char* more : {"original_max_position_embeddings", "partial_rotary_factor",
-                           "rope_theta", "type", "mrope_interleaved"})
-    all.push_back(more);
-  return all;
-}();
+const Names& rope_members() {
+  static const Names names = {"attention_factor", "beta_fast",      "beta_slow",       "factor",
+                              "high_freq_factor", "long_factor",    "long_mscale",     "mscale",
+                              "mrope_section",    "mscale_all_dim", "low_freq_factor", "rope_type",
+                              "short_factor",     "short_mscale",   "truncate"};
+  return names;
+}
+// The same, and what is in the dictionary or beside it.
+const Names& dictionary_members() {
+  static const Names names = [] {
+    Names all = rope_members();
+    for (const char* more : {"original_max_position_embeddings", "partial_rotary_factor",
+                             "rope_theta", "type", "mrope_interleaved"})
+      all.push_back(more);
+    return all;
+  }();
+  return names;
+}
 // What an object holds that was meant for rotary.
-const Names kRopeKeys = {"rope_theta", "rope_scaling", "rope_parameters", "rope_type",
-                         "partial_rotary_factor"};
+constexpr std::string_view kRopeKeys[] = {"rope_theta", "rope_scaling", "rope_parameters",
+                                          "rope_type", "partial_rotary_factor"};
 // Two keys of one class or file, neither a misspelling of the other: found by comparing all attributes
 // of the configuration classes of transformers 5.23, and the keys of published files. Encoder and
 // decoder, rope and nope are told apart by their words.
@@ -64,7 +71,7 @@ constexpr std::string_view kBothLegal[][2] = {
     {"x_layers", "l_layers"},
     {"xdrope_section", "mrope_section"}};
 constexpr std::string_view kOpposites[][2] = {{"encoder", "decoder"}, {"rope", "nope"}};
-// What the loss of a key changes, where no default stands in its place.
+// What the loss of a key changes, where no default takes its place.
 constexpr std::pair<std::string_view, std::string_view> kLosses[] = {
     {"rope_scaling", "positions are not scaled"},
     {"rope_parameters", "positions are not scaled, and the base is the class's"},
@@ -74,7 +81,7 @@ constexpr std::pair<std::string_view, std::string_view> kLosses[] = {
     {"sliding_window", "no layer has the window"},
     {"text_config", "the whole text model has the defaults of its class"}};
 
-bool has(const Names& names, std::string_view name) {
+bool has(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -189,7 +196,7 @@ std::string_view of_words(std::string_view name, const Names& known) {
 }
 
 std::string meant_rope_member(std::string_view name) {
-  const std::string_view meant = nearly(name, kDictionary);
+  const std::string_view meant = nearly(name, dictionary_members());
   return meant.empty() ? "" : message("; did you mean {}?", meant);
 }
 
@@ -205,7 +212,7 @@ class NearKeys {
     for (const Finding& f : report.findings()) said_.insert(f.where);
   }
 
-  // `place`: where the object stands; `reader`: where the object does that somebody looked into.
+  // `place`: of the object; `reader`: of the nearest object around it that somebody looked into.
   void look(const Json& object, const std::string& place, const std::string& reader) {
     const auto found = readers_.find(place);
     const bool read = found != readers_.end();
@@ -223,7 +230,7 @@ class NearKeys {
     }
   }
 
-  // Keys that stand around a part which looks for them and has not got them.
+  // Keys around a part which looks for them and has not got them.
   void outside(const Json& object, const std::string& place) {
     Names parts;
     for (const auto& [key, value] : object.as_object())
@@ -247,7 +254,7 @@ class NearKeys {
               const Names& read) {
     const std::string at = place + "/" + key;
     if (report_.asked.count(at)) return;
-    if (has(kRopeMembers, key) && (has(read, "rope_scaling") || has(read, "rope_parameters")))
+    if (has(rope_members(), key) && (has(read, "rope_scaling") || has(read, "rope_parameters")))
       return warn(message("{} beside rope_scaling is read by nobody: {} reads it inside only", key,
                           report_.asked.at(place + "/" + std::string(read.front())).class_name),
                   at, "move it into rope_scaling");
@@ -314,13 +321,13 @@ class NearKeys {
   void dictionary(const Json& object, const std::string& place) {
     for (const auto& [key, value] : object.as_object()) {
       const std::string at = place + "/" + key;
-      const std::string_view meant = nearly(key, kDictionary);
+      const std::string_view meant = nearly(key, dictionary_members());
       if (value.is_object() && has(kRopeKeys, key))
         warn(message("{} inside {} is read by nobody", key, place.substr(place.rfind('/') + 1)), at,
              "move its members one level up");
       else if (value.is_object())
         dictionary(value, at);
-      else if (!meant.empty() && !has(kDictionary, key))
+      else if (!meant.empty() && !has(dictionary_members(), key))
         warn(message("{} is read by nobody; {} is", key, meant), at, message("write {}", meant));
     }
   }

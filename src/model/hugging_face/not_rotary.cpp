@@ -157,7 +157,7 @@ void note_no_rotary(const ConfigView& view, const std::string& input, const std:
          (rules.input_at.empty()
               ? std::string("at the input (")
               : "to " + rules.input_at + " of the layers, before their projections (") +
-         input + "); q and k are not turned");
+         input + "); q and k are not rotated");
   if (scheme != "none")
     note("positions act in the score (" + scheme + ")");
   else if (input.empty())

@@ -227,7 +227,7 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
     if (const Json* type = copy.find("model_type"); type && type->is_string())
       spec.model_type = type->as_string();
     if (const auto text = find_text(copy, report)) read_text(*text, copy, options, report, spec);
-    near_keys(copy, spec, report);
+    if (!name.ends_with(".gguf")) near_keys(copy, spec, report);  // else nobody spelt the keys
   }
   note_switches(spec.layers, report);
   unused_assumptions(report);

@@ -98,7 +98,7 @@ struct ClassRules {
     v("flat_only", s.flat_only, "nested dictionaries are refused");
     v("strict_labels", s.strict_labels, "nested dictionaries take layer types only");
     v("labels_if_typed", s.labels_if_typed, "nested dictionaries only where layer_types is stated");
-    v("keys", s.keys, "names at the top level that stand for members of the dictionary");
+    v("keys", s.keys, "names at the top level for members of the dictionary");
     v("head", s.head,
       "sizes of a head: own (default), hidden_over_heads, latent, latent_by_kind, global, stated, "
       "zamba2");
@@ -122,7 +122,7 @@ struct ClassRules {
     v("key_cache_unknown", s.key_cache_unknown, "what its cache holds is not described");
     v("decoder", s.decoder, "key that counts the layers of the decoder of the same file");
     v("decoder_input", s.decoder_input, "kind of the input of the decoder, and key of its rows");
-    v("decoder_is", s.decoder_is, "members of the decoder that stand over these");
+    v("decoder_is", s.decoder_is, "members of the decoder that override these");
     v("decoder_unscaled", s.decoder_unscaled, "the decoder's embeddings are not multiplied");
     v("own_decoder", s.own_decoder, "members of a decoder of images");
     v("vision", s.vision, "layout of a vision tower's axes");
@@ -143,7 +143,7 @@ struct ClassRules {
     v("input_at", s.input_at, "where it acts, if not at the embedding");
     v("input_note", s.input_note, "what else acts that is not described");
     v("input_text", s.input_text, "fields of its scheme");
-    v("input_tensor", s.input_tensor, "where its table stands among the weights");
+    v("input_tensor", s.input_tensor, "the name of its table among the weights");
     v("input_tensor_columns", s.input_tensor_columns, "and that of the columns");
     v("input_width", s.input_width, "keys of its width");
     v("input_rows", s.input_rows, "key of its rows");
@@ -167,8 +167,8 @@ struct ClassRules {
     v("input_coordinates", s.input_coordinates,
       "coordinates of a cell: from_one, counted, centred");
     v("input_cells", s.input_cells, "rows of each axis's table");
-    v("input_order", s.input_order, "which axis stands first");
-    v("input_x_first", s.input_x_first, "columns stand before rows");
+    v("input_order", s.input_order, "which axis is first");
+    v("input_x_first", s.input_x_first, "columns come before rows");
   }
 };
 

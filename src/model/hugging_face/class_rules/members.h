@@ -48,18 +48,17 @@ struct PartRules {
   static void describe(auto& s, auto&& v) {
     v("type", s.type, "model type of the part");
     v("by_model_type", s.by_model_type, "the part's own model_type counts");
-    v("needs_model_type", s.needs_model_type, "and must stand there");
+    v("needs_model_type", s.needs_model_type, "and must be there");
     v("absent", s.absent, "what it holds where the file has none");
     v("merged", s.merged, "what `absent` holds fills a stated part too");
-    v("flat", s.flat, "keys of it stand at the top level: true for all, or their names");
+    v("flat", s.flat, "keys of it are at the top level: true for all, or their names");
     v("flat_held", s.flat_held, "what it holds then");
     v("instead", s.instead, "an object that overrules it (text_config_dict)");
     v("main", s.main, "read as the text where there is none");
     v("old_key", s.old_key, "older name of the part");
     v("optional", s.optional, "the model has none where the file has none");
     v("renamed", s.renamed, "model types renamed on loading");
-    v("replaces_unless", s.replaces_unless,
-      "stands in the place of the whole, unless this is true");
+    v("replaces_unless", s.replaces_unless, "replaces the whole, unless this is true");
   }
 };
 
@@ -114,7 +113,7 @@ struct InputAlso {
   static void describe(auto& s, auto&& v) {
     v("rows", s.rows, "key of its rows");
     v("by", s.by, "what counts them (frame)");
-    v("tensor", s.tensor, "where it stands among the weights");
+    v("tensor", s.tensor, "its name among the weights");
     v("sinusoid", s.sinusoid, "fields of a sinusoid in its place");
     v("unless", s.unless, "not where this key has this value");
   }
@@ -138,7 +137,7 @@ struct InputGrid {
     v("frames", s.frames, "key of the frames");
     v("tubelet", s.tubelet, "key of the frames of a tubelet");
     v("more", s.more, "key of further rows");
-    v("behind", s.behind, "the rows before the patches stand behind them");
+    v("behind", s.behind, "the rows before the patches follow them");
   }
 };
 
@@ -151,7 +150,7 @@ struct VariantCase {
     v("states", s.states, "one of these is stated");
     v("lacks", s.lacks, "none of these is stated");
     v("equals", s.equals, "values of keys");
-    v("is", s.is, "members that stand over the class's");
+    v("is", s.is, "members that override the class's");
   }
 };
 
@@ -208,8 +207,8 @@ struct LayerRules {
     v("codes", s.codes, "type of each code (coded)");
     v("letters", s.letters, "type of each letter (letters)");
     v("names", s.names, "type of each name (cycle, repeated)");
-    v("cycle", s.cycle, "names in turn, where the file has none (cycle)");
-    v("default", s.held, "what stands for a file that says nothing (letters, repeated)");
+    v("cycle", s.cycle, "names that repeat, where the file has none (cycle)");
+    v("default", s.held, "what counts for a file that says nothing (letters, repeated)");
   }
 };
 
@@ -227,7 +226,7 @@ struct LayerCountRules {
     v("key", s.key, "counts `times` layers each (LongCat-Flash)");
     v("times", s.times, "layers for each that `key` counts");
     v("cycles", s.cycles, "H_cycles (L_cycles + 1) runs of the stack (HRM)");
-    v("default", s.held, "what stands for a file that says nothing");
+    v("default", s.held, "what counts for a file that says nothing");
   }
 };
 
@@ -284,8 +283,8 @@ struct OwnScalingRules {
     v("key", s.key, "the key");
     v("type_keys", s.type_keys, "its members that name the type; default: type");
     v("types", s.types, "the type here of each of its names");
-    v("reads", s.reads, "keys read with each type, and what stands for them");
-    v("outside", s.outside, "keys that stand beside the dictionary");
+    v("reads", s.reads, "keys read with each type, and their defaults");
+    v("outside", s.outside, "keys beside the dictionary");
     v("fields", s.fields, "how many members the dictionary must have");
     v("pair", s.pair, "exactly type and factor");
     v("factor_default", s.factor_default, "factor where the dictionary has none");
@@ -329,16 +328,16 @@ struct RopeRules {
     v("theta_list", s.theta_list, "key of a list, one theta a layer");
     v("theta_zero", s.theta_zero, "from_end: every fourth layer from the end has none");
     v("thetas_by_layer", s.thetas_by_layer, "lists of thetas by layer are read");
-    v("fraction", s.fraction, "key of the turned fraction");
-    v("width", s.width, "key of the turned width");
+    v("fraction", s.fraction, "key of the rotated fraction");
+    v("width", s.width, "key of the rotated width");
     v("width_rule", s.width_rule, "a function that knows the width");
-    v("partial_forced", s.partial_forced, "the turned fraction, whatever the file says");
+    v("partial_forced", s.partial_forced, "the rotated fraction, whatever the file says");
     v("partial_from", s.partial_from, "key over head_dim makes the fraction");
     v("partial_is_mla", s.partial_is_mla,
-      "the fraction must come to the turned part of a latent head");
+      "the fraction must come to the rotated part of a latent head");
     v("fills", s.fills, "members that the class fills into nested dictionaries");
     v("fills_from_class", s.fills_from_class, "with its own values, not the file's");
-    v("fixed", s.fixed, "the base stands in the code");
+    v("fixed", s.fixed, "the base is in the code");
     v("fixed_original", s.fixed_original, "the original length is the class's");
     v("ignores_scaling", s.ignores_scaling, "rope_scaling is not read");
     v("scaling", s.scaling, "rope_scaling in the words of its own code");

@@ -206,7 +206,7 @@ void lost_theta(const ConfigView& view, const Value& all, const Value& theta) {
     if (const Json* lost = inner.find("rope_theta"))
       view.report().warn(
           "theta_lost_v5",
-          message("rope_theta {} stands under {}, and {} keeps one set of rope_parameters for all "
+          message("rope_theta {} is under {}, and {} keeps one set of rope_parameters for all "
                   "layers: {} counts, and the scaling there does nothing",
                   plain(*lost), key, view.class_name(), plain(theta.value)),
           all.where + "/" + key + "/rope_theta", "state rope_parameters flat",
@@ -287,7 +287,7 @@ void complete(const ConfigView& view, Dict& d, bool nested) {
   }
   if (const auto v = view.value("max_position_embeddings"); v && !v->value.is_null())
     d.set_default(kOriginal, {v->value, v->origin == Origin::user ? v->origin : Origin::derived,
-                              message("max_position_embeddings ({}) stands in", v->where)});
+                              message("max_position_embeddings ({}) instead", v->where)});
 }
 
 std::vector<std::string> labels_of(const ConfigView& view, const Json& object,
@@ -331,8 +331,7 @@ bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
   for (const auto& [key, value] : all.value.as_object())
     if (all.origin == Origin::stated && !contains(labels, key) && key != "rope_theta" &&
         key != "rope_type")
-      view.report().warn("key_ignored",
-                         key + " stands beside the layer types and is not read there",
+      view.report().warn("key_ignored", key + " is beside the layer types and is not read there",
                          all.where + "/" + key, "move it into each layer type");
   return true;
 }

@@ -52,7 +52,7 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
     return view.report().error(
         "partial_conflict",
         message("head_dim is null: the table covers hidden_size // num_attention_heads, and the "
-                "attention turns qk_rope_head_dim, {}: it fails",
+                "attention rotates qk_rope_head_dim, {}: it fails",
                 rope->value),
         v->where, "leave head_dim out");
   }
@@ -71,7 +71,7 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
   if (size->value == rope->value) return true;
   return view.report().error(
       "partial_conflict",
-      message("the table covers head_dim, {}, and the attention turns qk_rope_head_dim, {}: it "
+      message("the table covers head_dim, {}, and the attention rotates qk_rope_head_dim, {}: it "
               "fails",
               size->value, rope->value),
       v->where, "leave head_dim out", size->value);

@@ -85,8 +85,7 @@ void RotaryWriter::theta_filled_in(const Value& theta, bool has_dict, bool v5) {
   const bool held = rules().rule == "by_layer_type" && !v5;
   if (const Json* lost = v5 ? nullptr : dropped_theta(); lost && has_dict)
     report().warn(code,
-                  message("rope_theta {} stands in rope_parameters, which rope_scaling puts out of "
-                          "force: {}",
+                  message("rope_theta {} is in rope_parameters, which rope_scaling overrides: {}",
                           plain(*lost), counts),
                   view_.where("rope_parameters") + "/rope_theta",
                   "state rope_theta at the top level or in rope_scaling", value);
@@ -128,13 +127,13 @@ void RotaryWriter::theta_place() {
   if (inside ? theta_beside_ : dropped_theta() != nullptr) return;
   if (inside)
     report().note("theta_lost_v5",
-                  message("rope_theta stands in {} and not at the top level: a program that looks "
+                  message("rope_theta is in {} and not at the top level: a program that looks "
                           "there, as for transformers 4, silently takes 10000",
                           in_parameters ? "rope_parameters" : "rope_scaling"),
                   theta->where, "keep a copy at the top level for old readers", value);
   else if (has_dict)
     report().note("theta_lost_v4",
-                  "rope_theta stands beside the scaling, not in it: a program that looks inside "
+                  "rope_theta is beside the scaling, not in it: a program that looks inside "
                   "only silently takes 10000",
                   theta->where, "save with transformers 5, or keep both", value);
 }

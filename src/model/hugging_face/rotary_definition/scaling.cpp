@@ -215,11 +215,12 @@ bool RotaryWriter::proportional() {
   if (fraction && fraction->value.as_number() > 1) {
     report().error("partial_out_of_range",
                    message("partial_rotary_factor must be from 0 to 1, got {}", fraction->value),
-                   fraction->where, "write the fraction of the pairs that turn",
+                   fraction->where, "write the fraction of the pairs that rotate",
                    fraction->value.as_number());
     fraction.reset();
   } else if (!fraction && absent("partial_rotary_factor")) {
-    report().note("missing_key", "proportional without partial_rotary_factor: 1, every pair turns",
+    report().note("missing_key",
+                  "proportional without partial_rotary_factor: 1, every pair rotates",
                   place("partial_rotary_factor"), "state partial_rotary_factor", 1.0);
     fraction = Value{1.0, Origin::class_default, "transformers"};
   }

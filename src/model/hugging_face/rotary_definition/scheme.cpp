@@ -150,7 +150,7 @@ bool RotaryWriter::scheme(const Head& head) {
   if (!pair.value.is_string())
     return report().error(
         "layout_not_covered",
-        message("it is not known which channels {} turns together", view_.class_name()),
+        message("it is not known which channels {} rotates together", view_.class_name()),
         view_.where("model_type"), "--assume pairing=half_split or interleaved");
   field("pairing", pair);
   of_layout("direction", rules.direction.value_or(1));

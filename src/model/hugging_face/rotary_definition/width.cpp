@@ -28,9 +28,9 @@ bool RotaryWriter::width(const Head& head) {
   if (w.value < 2 || w.value % 2 != 0 || w.value > head.q_dim.value - head.offset.value)
     return report().error(
         "partial_out_of_range",
-        message("the turned width must be even and fit in the head of {}, got {}", head.q_dim.value,
-                w.value),
-        w.where, "state head_dim and the fraction so that an even number of channels turns",
+        message("the rotated width must be even and fit in the head of {}, got {}",
+                head.q_dim.value, w.value),
+        w.where, "state head_dim and the fraction so that an even number of channels rotates",
         w.value);
   out_.encoding.set("rotary_dim", w);
   pairs_ = w.value / 2;
@@ -53,7 +53,7 @@ bool RotaryWriter::fraction_width(const Head& head, const Value& fraction, Sourc
   if (!(f > 0 && f <= 1) || !(product >= 1)) {
     report().add(obeyed ? Severity::error : Severity::warning, "partial_out_of_range",
                  message("{} must be above 0 and at most 1, got {}", name, fraction.value),
-                 fraction.where, "write the fraction of the head that turns", f);
+                 fraction.where, "write the fraction of the head that rotates", f);
     return !obeyed;
   }
   if (obeyed) w.value = static_cast<Index>(product);
@@ -61,7 +61,7 @@ bool RotaryWriter::fraction_width(const Head& head, const Value& fraction, Sourc
   if (!obeyed) {
     report().warn("partial_ignored",
                   message("{} ignores partial_rotary_factor while rope_type is default: the whole "
-                          "head turns (a scaled type would obey it)",
+                          "head rotates (a scaled type would obey it)",
                           view_.class_name()),
                   fraction.where, "remove the key, or use a class that reads it", f);
     return true;
@@ -165,7 +165,7 @@ std::optional<Value> RotaryWriter::sections() {
   if (halves)
     report().error(
         "wrong_type",
-        message("two axes share the turned channels, which must be a multiple of 4, got {}",
+        message("two axes share the rotated channels, which must be a multiple of 4, got {}",
                 2 * pairs_),
         place("partial_rotary_factor"), "state another fraction");
   else
@@ -191,7 +191,7 @@ bool RotaryWriter::mrope() {
     const Index time = pairs - height - width;
     if (sum != pairs || time != list[0].as_integer()) {
       report().warn("sections_sum",
-                    message("mrope_section is {}, and {} pairs turn: {} follow height, {} width, "
+                    message("mrope_section is {}, and {} pairs rotate: {} follow height, {} width, "
                             "the rest time",
                             v->value, pairs, height, width),
                     v->where, sum);
@@ -202,7 +202,7 @@ bool RotaryWriter::mrope() {
   }
   if (sum != pairs)
     return report().error("sections_sum",
-                          message("mrope_section adds up to {}, and {} pairs turn", sum, pairs),
+                          message("mrope_section adds up to {}, and {} pairs rotate", sum, pairs),
                           v->where, sum);
   field("sections", *v);
   field("layout", of_class(rule.layout));

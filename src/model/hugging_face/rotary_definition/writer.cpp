@@ -68,7 +68,7 @@ std::optional<Value> RotaryWriter::whole(const ScalingKey& k) {
   }
   if (v->origin == Origin::derived)
     report().warn("missing_key",
-                  message("{} is missing: transformers lets max_position_embeddings, {}, stand in",
+                  message("{} is missing: transformers takes max_position_embeddings, {}, instead",
                           k.key, *n),
                   place(k.key), "state the length of the pre-training", *n);
   v->value = *n;
