@@ -8,6 +8,7 @@
 #include "model/hugging_face/layers.h"
 #include "model/hugging_face/near_keys.h"
 #include "model/hugging_face/parts.h"
+#include "posenc/core/fields.h"
 
 namespace posenc::inline v0 {
 namespace {
@@ -116,6 +117,14 @@ std::string advice(const Json& config) {
          ", as bert for learned positions";
 }
 
+// "did you mean llama? ", or nothing.
+std::string type_meant(std::string_view type) {
+  std::vector<std::string_view> known;
+  for (const auto& [name, rules] : all_class_rules()) known.push_back(name);
+  const std::string_view meant = type.empty() ? type : nearest_word(type, known);
+  return meant.empty() ? "" : "did you mean " + std::string(meant) + "? ";
+}
+
 std::optional<TextPart> find_text(const Json& config, Report& report) {
   TextPart at;
   at.object = &config;
@@ -139,7 +148,7 @@ std::optional<TextPart> find_text(const Json& config, Report& report) {
     report.error(
         "unknown_model_type",
         type ? message("model_type {} is not known", type->value) : "the file has no model_type",
-        where, advice(config));
+        where, type_meant(at.model_type) + advice(config));
     return std::nullopt;
   }
   for (int depth = 0; depth < 4 && (at.rules->scheme.empty() || replaced(at)); ++depth)
