@@ -14,7 +14,7 @@
 #include "posenc/core/error.h"
 #include "posenc/core/fields.h"
 #include "posenc/core/printable.h"
-#include "posenc/relative/term.h"
+#include "posenc/relative/scheme.h"
 #include "streams.h"
 
 namespace posenc::cli {

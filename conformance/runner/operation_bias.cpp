@@ -7,25 +7,30 @@
 #include "conformance/runner/position_list.h"
 #include "conformance/runner/tensors.h"
 #include "posenc/core/error.h"
+#include "posenc/relative/scheme.h"
 
 namespace posenc::conformance {
 namespace {
 
-// A term that depends on the distance alone, as term.h writes it.
+// A term that depends on the distance alone, as attention/term.h writes it.
 double distance_bias(const Term& t, Index h, Index delta) {
-  const std::vector<double> table = make_array(t.table).doubles();
-  const Index columns = t.table.shape[1], row = t.table.shape[0] == 1 ? 0 : h;
-  const auto at = [&](Index c) { return table[static_cast<std::size_t>(row * columns + c)]; };
+  const std::vector<double> table =
+      make_array(t.table).doubles();  // [1, heads or 1, rows, channels]
+  const Index rows = t.table.shape[2], channels = t.table.shape[3];
+  const Index head = t.table.shape[1] == 1 ? 0 : h;
+  const auto at = [&](Index r, Index c) {
+    return table[static_cast<std::size_t>((head * rows + r) * channels + c)];
+  };
   if (t.kind == TermKind::linear) {
     const auto past = static_cast<double>(std::max<Index>(delta, 0));
     const auto future = static_cast<double>(std::max<Index>(-delta, 0));
-    return t.scale * (at(0) * past + at(1) * future);
+    return t.scale * (at(0, 0) * past + at(0, 1) * future);
   }
-  if (t.kind != TermKind::line || t.lines[1].row != nullptr || t.pair.row != nullptr)
+  if (t.kind != TermKind::product || t.query.present() || t.key.present() ||
+      t.lines[0].row == nullptr || t.lines[1].row != nullptr || t.pair.row != nullptr)
     throw NotExpressible("bias compares terms that depend on one distance alone");
-  const IndexLine& line = t.lines[0];
-  const std::int32_t r = line.row[std::clamp(delta, line.lo, line.hi) - line.lo];
-  return r < 0 ? 0 : t.scale * at(r);
+  const std::int32_t r = row_of(t.lines[0], static_cast<double>(delta));
+  return r < 0 ? 0 : t.scale * at(r, 0);
 }
 
 // Value of the lowered terms that depend on the distance alone, [head, query, key].
@@ -56,8 +61,7 @@ Bias bias_of(const Check& check) {
   ScoreShape shape;
   shape.heads = static_cast<Index>(check.number("heads", 0));
   shape.head_dim = static_cast<Index>(check.number("head_dim", 1));
-  shape.min_delta = -(Index{1} << 20);
-  shape.max_delta = Index{1} << 20;
+  shape.distance = {{-(Index{1} << 20), Index{1} << 20}};
   return std::visit(
       [&](const auto& scheme) -> Bias {
         using S = std::decay_t<decltype(scheme)>;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "conformance/runner/tensors.h"
-#include "posenc/relative/term.h"
+#include "posenc/core/parameter.h"
 
 namespace posenc::conformance {
 

@@ -1,217 +1,194 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "attention/check_term.h"
-#include "core/shape.h"
-
+// Terms: each kind has the arrays it reads, of shapes that fit, and no others.
 #include <algorithm>
 #include <cmath>
 
-#include "core/element.h"
+#include "attention/check_parts.h"
 #include "core/known_enum.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
-namespace posenc::inline v0 {
+namespace posenc::inline v0::detail {
 namespace {
 
-constexpr std::string_view kWho = "attention";
+// A term of a call under check.
+struct Checked {
+  const AttentionArgs& a;
+  const CallSizes& s;
+  const Term& t;
+  std::string what;  // "term product "
+};
 
-bool fits(const ConstTensorView& v, std::initializer_list<Index> shape) {
-  if (v.rank != static_cast<std::int32_t>(shape.size())) return false;
-  std::size_t a = 0;
-  for (const Index want : shape) {
-    const Index got = v.shape[a++];
-    if (want == -1) continue;
-    if (want >= kOneOr ? got != 1 && got != want - kOneOr : got != want) return false;
-  }
-  return true;
+bool picks_rows(const Term& t) {
+  for (const IndexLine& line : t.lines)
+    if (line.row != nullptr) return true;
+  return t.pair.row != nullptr;
 }
 
-void check_shape(const ConstTensorView& v, std::initializer_list<Index> shape,
-                 const std::string& what) {
-  if (v.device != Device::cpu) refuse(kWho, what + " must be in the CPU's memory");
-  if (!fits(v, shape)) {
-    std::string got;
-    for (std::int32_t a = 0; a < v.rank; ++a)
-      got += (a > 0 ? " x " : "") + std::to_string(v.shape[static_cast<std::size_t>(a)]);
-    refuse(kWho, what + " must fit the shapes of the call", got);
-  }
-}
-
-void needs(const ConstTensorView& v, std::initializer_list<Index> shape, const std::string& what) {
-  if (v.empty()) refuse(kWho, what + " must be given");
-  check_real(v, shape, what);
-}
-
-// The rows that the lines and the pair of a term can give lie inside its table of n rows.
-void check_rows(const AttentionArgs& a, const Term& t, Index n, const std::string& what) {
-  Index largest = 0;
-  bool any = false;
-  for (const IndexLine& line : t.lines) {
+void check_picks(const Checked& c) {
+  for (const IndexLine& line : c.t.lines) {
     if (line.row == nullptr) continue;
-    any = true;
-    if (line.lo > line.hi) refuse(kWho, what + "line must have lo at most hi", line.lo);
-    needs_axis(a, line.axis, true, what + "line");
-    largest += std::max<Index>(0, *std::max_element(line.row, line.row + (line.hi - line.lo + 1)));
+    if (line.count < 1) refuse(kAttention, c.what + "line must have at least one row", line.count);
+    needs_axis(c.a, line.axis, c.what + "line");
   }
-  if (t.pair.row != nullptr) {
-    any = true;
-    const IndexPair& p = t.pair;
-    const Index b = a.qk.q.batch;
-    if (p.query_classes < 1 || p.key_classes < 1)
-      refuse(kWho, what + "pair must have classes", p.query_classes);
-    largest +=
-        std::max<Index>(0, *std::max_element(p.row, p.row + p.query_classes * p.key_classes));
-    if (p.query_class.empty() || p.key_class.empty())
-      refuse(kWho, what + "pair must have the classes of queries and keys");
-    check_integer(p.query_class, {kOneOr + b, a.qk.q.tokens}, what + "query_class");
-    check_integer(p.key_class, {kOneOr + b, a.qk.k.tokens}, what + "key_class");
-    const auto inside = [&](const ConstTensorView& v, Index classes) {
-      for (Index i = 0; i < v.shape[0]; ++i)
-        for (Index j = 0; j < v.shape[1]; ++j) {
-          const Index c =
-              detail::integer_element(v.data, v.dtype, i * v.stride[0] + j * v.stride[1]);
-          if (c < 0 || c >= classes) refuse(kWho, what + "class must lie below the classes", c);
-        }
-    };
-    inside(p.query_class, p.query_classes);
-    inside(p.key_class, p.key_classes);
+  const IndexPair& p = c.t.pair;
+  if (p.row == nullptr) return;
+  if (p.query_classes < 1 || p.key_classes < 1)
+    refuse(kAttention, c.what + "pair must have classes", std::min(p.query_classes, p.key_classes));
+  if (p.query_class.empty() || p.key_class.empty())
+    refuse(kAttention, c.what + "pair must have the classes of queries and keys");
+  check_integer(p.query_class, {one_or(c.s.batch), c.s.queries}, c.what + "query_class");
+  check_integer(p.key_class, {one_or(c.s.key_rows), c.s.keys}, c.what + "key_class");
+}
+
+void check_table(const Checked& c, Index rows, Index channels) {
+  check_given(c.t.table, {one_or(c.s.batch), divisor_of(c.s.heads), rows, channels},
+              c.what + "table");
+}
+
+// A table of rows that lines and a pair pick.
+void check_row_table(const Checked& c, Index channels) {
+  check_table(c, kAny, channels);
+  if (c.t.table.shape[2] < 1) refuse(kAttention, c.what + "table must have rows", Index{0});
+  if (c.t.table.shape[2] > 1 && !picks_rows(c.t))
+    refuse(kAttention, c.what + "must have a line or a pair that picks its rows");
+}
+
+// Channels of a factor, 0 where it is absent.
+Index check_factor(const Checked& c, const Factor& f, bool query) {
+  const std::string what = c.what + (query ? "query" : "key");
+  if (f.content && f.given.data != nullptr)
+    refuse(kAttention, what + " must be the content or given, not both");
+  if (f.content) return c.s.dim;
+  if (f.given.data == nullptr) return 0;
+  const ConstHeads& x = f.given;
+  const Index rows = query ? c.s.batch : c.s.key_rows, tokens = query ? c.s.queries : c.s.keys;
+  if (!is_float(x.dtype))
+    refuse(kAttention, what + " must be of a float type", dtype_name(x.dtype));
+  if (!fits(x.batch, one_or(rows)) || !fits(x.tokens, one_or(tokens)) ||
+      !fits(x.heads, divisor_of(c.s.heads)) || x.dim < 1)
+    refuse_shape(kAttention,
+                 what + " must be " +
+                     wanted_text({one_or(rows), one_or(tokens), divisor_of(c.s.heads), kAny}),
+                 shape_text(x));
+  return x.dim;
+}
+
+void check_product(const Checked& c) {
+  const Index x = check_factor(c, c.t.query, true), y = check_factor(c, c.t.key, false);
+  if (x > 0 && y > 0 && x != y)
+    refuse(kAttention, c.what + "key must have the channels of query, " + std::to_string(x), y);
+  check_picks(c);
+  if (c.t.table.empty()) {
+    if (x == 0 || y == 0) refuse(kAttention, c.what + "must have a table, or a query and a key");
+    return;
   }
-  if (!any) refuse(kWho, what + "must have a line or a pair that picks its rows");
-  if (largest >= n) refuse(kWho, what + "rows must lie inside its table, row", largest);
+  if (x > 0 && y > 0) {
+    if (c.t.table.rank == 4 && c.t.table.shape[3] != 1)
+      refuse(kAttention,
+             c.what + "table must have one channel where query and key are multiplied too",
+             c.t.table.shape[3]);
+    return check_row_table(c, 1);
+  }
+  check_row_table(c, x + y > 0 ? x + y : 1);
 }
 
-void check_fire(const AttentionArgs& a, const Term& t, const std::string& what) {
-  const Index h = a.qk.q.heads;
-  needs(t.table, {2, -1}, what + "table");
-  needs(t.table2, {h, t.table.shape[1] + 1}, what + "table2");
-  needs(t.table3, {2}, what + "table3");
-  if (!std::isfinite(t.epsilon) || t.epsilon < 0)
-    refuse(kWho, what + "epsilon must be finite and not negative", t.epsilon);
-  needs_axis(a, t.axis, false, what);
+void check_decay(const Checked& c) {
+  if (!c.t.query.present() && !c.t.key.present())
+    refuse(kAttention, c.what + "must have a query or a key");
+  for (const bool query : {true, false}) {
+    const Index n = check_factor(c, query ? c.t.query : c.t.key, query);
+    if (n > 1) refuse(kAttention, c.what + (query ? "query" : "key") + " must have one channel", n);
+  }
+  check_known(kAttention, "the side of a term", c.t.side);
 }
 
-void check_cope(const AttentionArgs& a, const Term& t, const std::string& what) {
-  const Index h = a.qk.q.heads;
-  needs(t.table, {kOneOr + h, -1, a.qk.q.dim}, what + "table");
-  if (t.table.shape[1] < 1) refuse(kWho, what + "table must have rows", t.table.shape[1]);
-  if (!std::isfinite(t.gate_scale)) refuse(kWho, what + "gate_scale must be finite", t.gate_scale);
-  const ConstHeads& g = t.gate_key;
-  if (g.data == nullptr) return;
-  if (g.batch != a.qk.k.batch || g.tokens != a.qk.k.tokens || g.heads != a.qk.k.heads ||
-      g.dim != a.qk.q.dim || g.dtype != a.qk.q.dtype)
-    detail::refuse_shape(kWho,
-                         what + "gate_key must be like k, " + detail::shape_text(a.qk.k) + " of " +
-                             std::string(dtype_name(a.qk.q.dtype)),
-                         detail::shape_text(g) + " of " + std::string(dtype_name(g.dtype)));
+void check_gates(const Checked& c) {
+  const Index x = check_factor(c, c.t.query, true), y = check_factor(c, c.t.key, false);
+  if (x == 0 || y == 0) refuse(kAttention, c.what + "must have a query and a key");
+  if (x != y)
+    refuse(kAttention, c.what + "key must have the channels of query, " + std::to_string(x), y);
+  check_known(kAttention, "the gate of a term", c.t.gate);
+  if (!std::isfinite(c.t.gate_scale))
+    refuse(kAttention, c.what + "gate_scale must be finite", c.t.gate_scale);
+  if (c.t.table.empty()) return;
+  check_table(c, kAny, c.s.dim);
+  if (c.t.table.shape[2] < 1) refuse(kAttention, c.what + "table must have rows", Index{0});
 }
 
-void check_dape(const AttentionArgs& a, std::size_t number, const std::string& what) {
-  const Term& t = a.terms[number];
-  const Index h = a.qk.q.heads;
-  if (number + 1 != a.terms.size())
-    refuse(kWho, what + "must be the last term, at most one, number", static_cast<Index>(number));
-  needs(t.table, {-1, -1, -1}, what + "table");
-  const Index width = t.table.shape[0], channels = t.table.shape[1], kernel = t.table.shape[2];
+void check_mlp(const Checked& c, Index channels, bool kernels) {
+  const Mlp& m = c.t.mlp;
+  check_given(m.in, {kAny, channels, kernels ? kAny : 1}, c.what + "mlp in");
+  const Index width = m.in.shape[0], kernel = m.in.shape[2];
+  if (width < 1) refuse(kAttention, c.what + "mlp must have units", width);
+  if (kernel < 1 || kernel % 2 == 0) refuse(kAttention, c.what + "kernel must be odd", kernel);
+  check_given(m.in_bias, {width}, c.what + "mlp in_bias");
+  check_given(m.out, {divisor_of(c.s.heads), width, kernel}, c.what + "mlp out");
+  check_given(m.out_bias, {divisor_of(c.s.heads)}, c.what + "mlp out_bias");
+  if (!std::isfinite(m.slope)) refuse(kAttention, c.what + "slope must be finite", m.slope);
+}
+
+void check_distance_mlp(const Checked& c) {
+  check_table(c, 1, 2);
+  check_mlp(c, 1, false);
+  if (!std::isfinite(c.t.epsilon) || c.t.epsilon < 0)
+    refuse(kAttention, c.what + "epsilon must be finite and not negative", c.t.epsilon);
+  needs_axis(c.a, c.t.axis, c.what);
+}
+
+void check_score_mlp(const Checked& c, std::size_t number) {
+  if (number + 1 != c.a.terms.size())
+    refuse(kAttention, c.what + "must be the last term, at most one, number",
+           static_cast<Index>(number));
+  const Index h = c.s.heads, channels = c.t.mlp.in.rank == 3 ? c.t.mlp.in.shape[1] : h;
   if (channels != h && channels != 2 * h)
-    refuse(kWho, what + "table must have H or 2 H channels", channels);
-  if (kernel < 1 || kernel % 2 == 0) refuse(kWho, what + "kernel must be odd", kernel);
-  needs(t.table2, {h, width, kernel}, what + "table2");
-  needs(t.table3, {width + h}, what + "table3");
+    refuse(kAttention,
+           c.what + "mlp in must have " + std::to_string(h) + " or " + std::to_string(2 * h) +
+               " channels",
+           channels);
+  check_mlp(c, channels, true);
+}
+
+// What a kind does not read must not be set.
+void check_unread(const Checked& c) {
+  const TermKind k = c.t.kind;
+  const bool rows = k == TermKind::product || k == TermKind::value_rows;
+  const bool factors = k == TermKind::product || k == TermKind::decay || k == TermKind::gates;
+  const bool mlp = k == TermKind::distance_mlp || k == TermKind::score_mlp;
+  if (!rows && picks_rows(c.t)) refuse(kAttention, c.what + "must not have a line or a pair");
+  if (!factors && (c.t.query.present() || c.t.key.present()))
+    refuse(kAttention, c.what + "must not have a query or a key");
+  if (!mlp && !c.t.mlp.in.empty()) refuse(kAttention, c.what + "must not have an mlp");
+  if ((k == TermKind::decay || k == TermKind::score_mlp) && !c.t.table.empty())
+    refuse(kAttention, c.what + "must not have a table");
 }
 
 }  // namespace
 
-void check_real(const ConstTensorView& v, std::initializer_list<Index> shape,
-                const std::string& what) {
-  if (v.empty()) return;
-  if (v.dtype != DType::f64 && v.dtype != DType::f32)
-    refuse(kWho, what + " must be f64 or f32", dtype_name(v.dtype));
-  check_shape(v, shape, what);
-}
-
-void check_integer(const ConstTensorView& v, std::initializer_list<Index> shape,
-                   const std::string& what) {
-  if (v.empty()) return;
-  if (v.dtype != DType::i64 && v.dtype != DType::i32)
-    refuse(kWho, what + " must be i64 or i32", dtype_name(v.dtype));
-  check_shape(v, shape, what);
-}
-
-void check_flags(const ConstTensorView& v, std::initializer_list<Index> shape,
-                 const std::string& what) {
-  if (v.empty()) return;
-  if (v.dtype != DType::u8) refuse(kWho, what + " must be u8", dtype_name(v.dtype));
-  check_shape(v, shape, what);
-}
-
-void check_pairs(const ConstTensorView& v, const AttentionArgs& a, bool flags,
-                 const std::string& what) {
-  if (v.empty()) return;
-  const Index b = kOneOr + a.qk.q.batch, h = kOneOr + a.qk.q.heads;
-  const Index tq = a.qk.q.tokens, tk = a.qk.k.tokens;
-  const auto one = [&](std::initializer_list<Index> shape) {
-    if (flags)
-      check_flags(v, shape, what);
-    else
-      check_real(v, shape, what);
-  };
-  if (v.rank == 2)
-    one({tq, tk});
-  else if (v.rank == 3)
-    one({h, tq, tk});
-  else
-    one({b, h, tq, tk});
-}
-
-void needs_axis(const AttentionArgs& a, std::int32_t axis, bool integer, const std::string& who) {
-  for (const Positions* p : {&a.query_positions, &a.key_positions}) {
-    if (p->data == nullptr && (p == &a.query_positions ? a.qk.q : a.qk.k).tokens > 0)
-      refuse(kWho, who + " needs the positions of queries and keys");
-    if (axis < 0 || axis >= p->axes)
-      refuse(kWho, who + " must have an axis of the positions", Index{axis});
-    if (integer && p->type == DType::f64)
-      refuse(kWho, who + " needs integer positions", dtype_name(p->type));
-  }
-}
-
-void check_term(const AttentionArgs& a, std::size_t number) {
+void check_term(const AttentionArgs& a, const CallSizes& s, std::size_t number) {
   const Term& t = a.terms[number];
-  detail::check_known(kWho, "the kind of a term", t.kind);
-  const std::string what = "term " + std::string(enum_text(t.kind)) + " ";
-  const Index b = kOneOr + a.qk.q.batch, h = kOneOr + a.qk.q.heads, d = a.qk.q.dim;
-  if (!std::isfinite(t.scale)) refuse(kWho, what + "scale must be finite", t.scale);
+  check_known(kAttention, "the kind of a term", t.kind);
+  const Checked c{a, s, t, "term " + std::string(enum_text(t.kind)) + " "};
+  if (!std::isfinite(t.scale)) refuse(kAttention, c.what + "scale must be finite", t.scale);
+  check_unread(c);
   switch (t.kind) {
     case TermKind::linear:
-      needs(t.table, {h, 2}, what + "table");
-      return needs_axis(a, t.axis, false, what);
-    case TermKind::line:
-    case TermKind::multiply_line:
-      needs(t.table, {h, -1}, what + "table");
-      return check_rows(a, t, t.table.shape[1], what);
-    case TermKind::vectors:
-      if (t.table.empty() && t.table2.empty()) refuse(kWho, what + "must have a table");
-      check_real(t.table, {b, h, a.qk.k.tokens}, what + "table");
-      return check_real(t.table2, {b, h, a.qk.q.tokens}, what + "table2");
-    case TermKind::extra_channels:
-      needs(t.table, {b, a.qk.q.tokens, h, -1}, what + "table");
-      return needs(t.table2, {b, a.qk.k.tokens, h, t.table.shape[3]}, what + "table2");
-    case TermKind::query_bias:
-      return needs(t.query_bias, {h, d}, what + "query_bias");
-    case TermKind::query_rows:
-      check_real(t.query_bias, {h, d}, what + "query_bias");
-      [[fallthrough]];
-    case TermKind::key_rows:
-      needs(t.table, {h, -1, d}, what + "table");
-      return check_rows(a, t, t.table.shape[1], what);
+      check_table(c, 1, 2);
+      return needs_axis(a, t.axis, c.what);
+    case TermKind::product:
+      return check_product(c);
+    case TermKind::decay:
+      return check_decay(c);
+    case TermKind::gates:
+      return check_gates(c);
+    case TermKind::distance_mlp:
+      return check_distance_mlp(c);
+    case TermKind::score_mlp:
+      return check_score_mlp(c, number);
     case TermKind::value_rows:
-      needs(t.table, {h, -1, a.v.dim}, what + "table");
-      return check_rows(a, t, t.table.shape[1], what);
-    case TermKind::fire:
-      return check_fire(a, t, what);
-    case TermKind::cope:
-      return check_cope(a, t, what);
-    case TermKind::dape:
-      return check_dape(a, number, what);
+      check_picks(c);
+      return check_row_table(c, s.value_dim);
   }
 }
 
-}  // namespace posenc::v0
+}  // namespace posenc::v0::detail

@@ -51,26 +51,27 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   t.kind = TermKind::linear;
   t.axis = static_cast<std::int32_t>(axis);
   t.scale = bias_scale;
-  t.table = out.table(std::move(sides), {s.heads, 2});
-  out.terms.push_back(t);
+  t.table = out.table(std::move(sides), s.heads, 1, 2);
+  out.add(t);
   if (past_offset == 0) return;
   Term past;
-  past.kind = TermKind::line;
   past.scale = bias_scale;
   past.lines[0] = out.line({0, 1}, 0, t.axis);
-  past.table = out.table(std::move(offset), {s.heads, 2});
-  out.terms.push_back(past);
+  past.table = out.table(std::move(offset), s.heads, 2, 1);
+  out.add(past);
 }
 
-void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
-                      std::span<const TermGradient> g, std::span<const TensorView> dp) const {
+void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                      const LoweredGradient& g, std::span<const TensorView> dp,
+                      std::span<const TensorView>) const {
   const std::vector<double> m = slope_of(s, p);
   check_parameter_count("alibi", p.size(), dp.size());
   if (dp.empty()) return;
   const std::vector<double> d =
-      gradient_values("alibi", gradient_of("alibi", g, 0).table, {s.heads, 2});
+      gradient_values("alibi", gradient_of("alibi", g.terms, 0).table, {1, s.heads, 1, 2});
   const std::vector<double> past = gradient_values(
-      "alibi", past_offset == 0 ? TensorView{} : gradient_of("alibi", g, 1).table, {s.heads, 2});
+      "alibi", past_offset == 0 ? TensorView{} : gradient_of("alibi", g.terms, 1).table,
+      {1, s.heads, 2, 1});
   std::vector<double> dm(m.size());
   for (std::size_t h = 0; h < m.size(); ++h) {
     dm[h] = -d[2 * h] + (future == AlibiFuture::symmetric ? -1 : 1) * d[2 * h + 1] +

@@ -110,25 +110,26 @@ void T5::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredT
     for (Index r = 0; r < num_buckets; ++r) table[at(h, r)] = e[of_parameter(s, h, r)];
   const std::vector<Index> thresholds = t5_thresholds(side(), max_distance);
   const Index last = thresholds.empty() ? side() / 2 : thresholds.back();
-  const Index lo = std::clamp(s.min_delta, bidirectional ? -last : -1, last);
-  const Index hi = std::clamp(s.max_delta, bidirectional ? -last : -1, last);
+  const Index lo = std::clamp(s.range().min, bidirectional ? -last : -1, last);
+  const Index hi = std::clamp(s.range().max, bidirectional ? -last : -1, last);
   std::vector<std::int32_t> row;
   for (Index delta = lo; delta <= hi; ++delta)
     row.push_back(static_cast<std::int32_t>(bucket(delta, thresholds)));
   Term t;
-  t.kind = TermKind::line;
   t.scale = bias_scale;
   t.lines[0] = out.line(std::move(row), lo);
-  t.table = out.table(std::move(table), {s.heads, num_buckets});
-  out.terms.push_back(t);
+  t.table = out.table(std::move(table), s.heads, num_buckets, 1);
+  out.add(t);
+  out.requests.scale = 1;
 }
 
-void T5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
-                   std::span<const TermGradient> g, std::span<const TensorView> dp) const {
+void T5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                   const LoweredGradient& g, std::span<const TensorView> dp,
+                   std::span<const TensorView>) const {
   check_parameter_count("t5", 1, p.size());
   check_parameter_count("t5", 1, dp.size());
   const std::vector<double> d =
-      gradient_values("t5", gradient_of("t5", g, 0).table, {s.heads, num_buckets});
+      gradient_values("t5", gradient_of("t5", g.terms, 0).table, {1, s.heads, num_buckets, 1});
   std::vector<double> de(d.size());
   for (Index h = 0; h < s.heads; ++h)
     for (Index r = 0; r < num_buckets; ++r) de[of_parameter(s, h, r)] = d[at(h, r)];

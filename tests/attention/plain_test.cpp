@@ -16,7 +16,7 @@ const support::Suite& suite() {
   return s;
 }
 ScoreShape shape_of(const AttentionArgs& a) {
-  return {a.qk.q.heads, a.qk.q.dim, -a.qk.k.tokens, a.qk.k.tokens};
+  return {.heads = a.q.heads, .head_dim = a.q.dim};
 }
 
 TEST(AttentionReference, SdpaPlainScaledGrouped) {
@@ -83,7 +83,7 @@ TEST(AttentionReference, FlexMasks) {
       [](AttentionCase& c) { c.args.mask.window_left = c.args.mask.window_right = 3; });
   run("flex_prefix_lm", [](AttentionCase& c) {
     c.args.mask.causal = true;
-    c.args.mask.prefix = 4;
+    c.args.mask.prefix = c.integers(std::vector<Index>{4}, {1});
   });
   run("flex_chunked_left_padded", [](AttentionCase& c) {
     c.args.mask.causal = true;
@@ -181,7 +181,8 @@ TEST(AttentionReference, RaggedRowsBySequenceBoundaries) {
       ConstTensorView v = c.view(what);  // [t, h, d]
       return heads(v, HeadsLayout::thd);
     };
-    c.args.qk = {packed("q_packed"), packed("k_packed")};
+    c.args.q = packed("q_packed");
+    c.args.k = packed("k_packed");
     c.args.v = packed("v_packed");
     c.args.query_positions = c.args.key_positions = {};
     c.args.mask.query_offset = 0;
@@ -189,10 +190,8 @@ TEST(AttentionReference, RaggedRowsBySequenceBoundaries) {
     c.args.mask.query_cu_seqlens = c.integers("cu_seqlens_q");
     c.args.mask.key_cu_seqlens = c.integers("cu_seqlens_k");
     if (windowed) c.args.mask.window_left = 3, c.args.softcap = 2;
-    const Index t = c.args.qk.q.tokens, h = c.args.qk.q.heads;
-    const TensorView out = c.zeros({t, h, c.args.v.dim});
-    c.args.out = heads(out, HeadsLayout::thd);
-    support::attention_forward(c.args);
+    const TensorView out = c.zeros({c.args.q.tokens, c.args.q.heads, c.args.v.dim});
+    support::attention_forward(c.args, {heads(out, HeadsLayout::thd), {}});
     c.expect("out_packed", out);
   }
 }
@@ -205,25 +204,24 @@ TEST(AttentionReference, ShardsOfARingSeeByOrder) {
       c.tolerance = 1e-6;
       const std::string rank = "rank" + std::to_string(r) + "_";
       const std::vector<Index> own = c.array(rank + "positions").integers();
-      const Index h = c.args.qk.q.heads, d = c.args.qk.q.dim;
+      const Index h = c.args.q.heads, d = c.args.q.dim;
       std::vector<double> q;
       for (const Index t : own)
         for (Index i = 0; i < h * d; ++i)
-          q.push_back(static_cast<const double*>(c.args.qk.q.data)[t * h * d + i]);
+          q.push_back(static_cast<const double*>(c.args.q.data)[t * h * d + i]);
       std::vector<Index> all(16);
       for (Index t = 0; t < 16; ++t) all[static_cast<std::size_t>(t)] = t;
-      c.args.qk.q = heads(tensor(q.data(), {1, 4, h, d}), HeadsLayout::bthd);
+      c.args.q = heads(tensor(q.data(), {1, 4, h, d}), HeadsLayout::bthd);
       c.args.query_positions = positions(std::span<const Index>(own));
       c.args.mask.causal = true;
       c.args.mask.query_offset = 0;
       c.args.mask.query_order = tensor(own.data(), {1, 4});
       c.args.mask.key_order = tensor(all.data(), {1, 16});
       const TensorView out = c.zeros({1, 4, h, d});
-      c.args.out = heads(out, HeadsLayout::bthd);
-      c.args.log_sum_exp = c.zeros({1, h, 4});
-      support::attention_forward(c.args);
+      const TensorView lse = c.zeros({1, h, 4});
+      support::attention_forward(c.args, {heads(out, HeadsLayout::bthd), lse});
       c.expect(rank + "out", out);
-      c.expect(rank + "lse", c.args.log_sum_exp);
+      c.expect(rank + "lse", lse);
     }
   }
 }

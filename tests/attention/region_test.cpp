@@ -59,16 +59,16 @@ void expect_scores(const std::string& name, const DistanceMap& map,
   }
   const OwnedPositions p = arange(0, t);
   AttentionArgs a;
-  a.qk = {view(kept_q), view(kept_k)};
+  a.q = view(kept_q);
+  a.k = view(kept_k);
   a.v = view(kept_k);
-  a.out = view(out);
   a.query_positions = a.key_positions = p;
   a.scale = 1 / std::sqrt(static_cast<double>(d));
   a.mask.causal = true;
   a.regions = regions;
   if (!query_factor.empty()) a.query_factor = tensor(query_factor.data(), {1, t});
   support::AttentionDetail detail;
-  support::attention_forward(a, &detail);
+  support::attention_forward(a, {view(out), {}}, &detail);
   for (Index n = 0; n < h; ++n)
     for (Index i = 0; i < t; ++i)
       for (Index j = 0; j <= i; ++j) {

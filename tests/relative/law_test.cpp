@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "posenc/attention/attention.h"
+#include "posenc/positions/grid.h"
 #include "posenc/positions/sequence.h"
 #include "posenc/registry.h"
 
@@ -36,7 +37,11 @@ std::vector<TransformerXl> settings() {
 
 template <>
 std::vector<LocalWindow> settings() {
-  return {LocalWindow{.window = 2, .sentences = 3}, LocalWindow{.window = 0, .sentences = 1}};
+  return {LocalWindow{.window = 2}, LocalWindow{.window = 0}};
+}
+// Two axes: the second for schemes that read one.
+ScoreShape law_shape() {
+  return {.heads = 4, .head_dim = 2, .scale = 0.4, .distance = {{-6, 9}, {-3, 3}}};
 }
 
 struct Values {
@@ -56,47 +61,76 @@ struct Values {
   }
 };
 
+// fn(numbers, count) of each array of a term, in a fixed order: table, query, key, mlp.
+template <class F>
+void each_array(const Term& t, const F& fn) {
+  for (const ConstTensorView* v :
+       {&t.table, &t.mlp.in, &t.mlp.in_bias, &t.mlp.out, &t.mlp.out_bias})
+    if (!v->empty()) fn(data_of<double>(*v), v->count());
+  for (const ConstHeads* h : {&t.query.given, &t.key.given})
+    if (h->data != nullptr)
+      fn(static_cast<const double*>(h->data), h->batch * h->tokens * h->heads * h->dim);
+}
+
+using Weights = std::vector<std::vector<double>>;
+
 // sum over all lowered numbers times a fixed weight each.
-double weighted(const LoweredTerms& low, std::vector<std::vector<double>>* weights) {
+double weighted(const LoweredTerms& low, Weights* weights) {
   double s = 0;
   std::size_t n = 0;
   for (const Term& t : low.terms)
-    for (const ConstTensorView* v : {&t.table, &t.table2, &t.table3, &t.query_bias}) {
-      if (v->empty()) continue;
+    each_array(t, [&](const double* x, Index count) {
       if (weights->size() <= n) weights->emplace_back();
       auto& w = (*weights)[n++];
-      for (Index i = static_cast<Index>(w.size()); i < v->count(); ++i)
+      for (Index i = static_cast<Index>(w.size()); i < count; ++i)
         w.push_back(std::cos(static_cast<double>(5 * i + static_cast<Index>(n))));
-      for (Index i = 0; i < v->count(); ++i)
-        s += w[static_cast<std::size_t>(i)] * static_cast<const double*>(v->data)[i];
-    }
+      for (Index i = 0; i < count; ++i) s += w[static_cast<std::size_t>(i)] * x[i];
+    });
   return s;
+}
+
+// The weights as the gradients of the terms they are of.
+std::vector<TermGradient> gradients_of(const LoweredTerms& low, Weights& weights) {
+  std::vector<TermGradient> g;
+  std::size_t n = 0;
+  const auto like = [&](const ConstTensorView& v) {
+    if (v.empty()) return TensorView{};
+    return tensor(static_cast<void*>(weights[n++].data()), DType::f64,
+                  std::span<const Index>(v.shape.data(), static_cast<std::size_t>(v.rank)));
+  };
+  const auto like_heads = [&](const ConstHeads& h) {
+    if (h.data == nullptr) return Heads{};
+    const std::vector<Index> shape{h.batch, h.tokens, h.heads, h.dim};
+    return heads(tensor(static_cast<void*>(weights[n++].data()), DType::f64, shape),
+                 HeadsLayout::bthd);
+  };
+  for (const Term& t : low.terms) {
+    TermGradient x;
+    x.table = like(t.table);
+    x.mlp.in = like(t.mlp.in);
+    x.mlp.in_bias = like(t.mlp.in_bias);
+    x.mlp.out = like(t.mlp.out);
+    x.mlp.out_bias = like(t.mlp.out_bias);
+    x.query = like_heads(t.query.given);
+    x.key = like_heads(t.key.given);
+    g.push_back(x);
+  }
+  return g;
 }
 
 template <class S>
 void check_transpose(const S& scheme) {
-  const ScoreShape shape{4, 2, -6, 9};
+  const ScoreShape shape = law_shape();
   const std::vector<Parameter> parameters = scheme.parameters(shape);
   Values p(parameters, 0.4), d(parameters, 0);
   LoweredTerms low;
   scheme.lower(shape, p.read(), low);
   ASSERT_FALSE(low.terms.empty()) << S::card.name;
-  std::vector<std::vector<double>> weights;
+  Weights weights;
   weighted(low, &weights);
-  std::vector<TermGradient> g;
-  std::size_t n = 0;
-  for (const Term& t : low.terms) {
-    TermGradient x;
-    const ConstTensorView* from[] = {&t.table, &t.table2, &t.table3, &t.query_bias};
-    TensorView* to[] = {&x.table, &x.table2, &x.table3, &x.query_bias};
-    for (int i = 0; i < 4; ++i)
-      if (!from[i]->empty())
-        *to[i] = tensor(
-            static_cast<void*>(weights[n++].data()), DType::f64,
-            std::span<const Index>(from[i]->shape.data(), static_cast<std::size_t>(from[i]->rank)));
-    g.push_back(x);
-  }
-  scheme.pull_back(shape, p.read(), g, d.view);
+  const std::vector<TermGradient> terms = gradients_of(low, weights);
+  const LoweredGradient g{terms, {}};
+  scheme.pull_back(shape, p.read(), {}, g, d.view, {});
   for (std::size_t a = 0; a < p.value.size(); ++a)
     for (std::size_t i = 0; i < p.value[a].size(); ++i) {
       const double kept = p.value[a][i], e = 1e-5;
@@ -112,61 +146,78 @@ void check_transpose(const S& scheme) {
     }
   // Accumulates, and takes nothing where nothing is wanted.
   const double before = d.value.empty() ? 0 : d.value[0][0];
-  scheme.pull_back(shape, p.read(), g, d.view);
+  scheme.pull_back(shape, p.read(), {}, g, d.view, {});
   if (!d.value.empty()) {
     EXPECT_NEAR(d.value[0][0], 2 * before, 1e-12);
   }
   const std::vector<TensorView> none(p.view.size());
-  scheme.pull_back(shape, p.read(), g, none);
-  // A gradient that does not fit is refused before any other was added to.
+  scheme.pull_back(shape, p.read(), {}, g, none, {});
+}
+
+// What does not fit is refused before anything was added to.
+template <class S>
+void check_refused(const S& scheme) {
+  const ScoreShape shape = law_shape();
+  const std::vector<Parameter> parameters = scheme.parameters(shape);
+  Values p(parameters, 0.4), d(parameters, 0);
+  if (d.view.empty()) return;
+  LoweredTerms low;
+  scheme.lower(shape, p.read(), low);
+  Weights weights;
+  weighted(low, &weights);
+  std::vector<TermGradient> terms = gradients_of(low, weights);
   const std::vector<std::vector<double>> kept = d.value;
   for (std::size_t wrong = 0; wrong < d.view.size(); ++wrong) {
     std::vector<TensorView> to = d.view;
     std::vector<double> other(1000);
     to[wrong] = tensor(other.data(), {10, 4, 25});
-    EXPECT_THROW(scheme.pull_back(shape, p.read(), g, to), std::invalid_argument);
+    EXPECT_THROW(scheme.pull_back(shape, p.read(), {}, {terms, {}}, to, {}), std::invalid_argument);
     EXPECT_EQ(d.value, kept) << S::card.name << " " << wrong << " wrong";
   }
   // Nor is a list of gradients that lacks its terms read beyond, nor one of another shape.
-  if (d.view.empty()) return;
-  EXPECT_THROW(scheme.pull_back(shape, p.read(), {}, d.view), std::invalid_argument);
-  for (TermGradient& x : g) {
-    for (TensorView* v : {&x.table, &x.query_bias})
-      if (!v->empty()) v->shape[static_cast<std::size_t>(v->rank++)] = 1;
+  EXPECT_THROW(scheme.pull_back(shape, p.read(), {}, {}, d.view, {}), std::invalid_argument);
+  for (TermGradient& x : terms) {
+    if (!x.table.empty()) x.table.shape[static_cast<std::size_t>(x.table.rank++)] = 1;
+    x.query.tokens += 1;
   }
-  EXPECT_THROW(scheme.pull_back(shape, p.read(), g, d.view), std::invalid_argument);
+  EXPECT_THROW(scheme.pull_back(shape, p.read(), {}, {terms, {}}, d.view, {}),
+               std::invalid_argument);
   EXPECT_EQ(d.value, kept) << S::card.name;
 }
 
 template <class S>
 void check_fits(const S& scheme) {
-  const ScoreShape shape{4, 2, -6, 9};
-  Values p(scheme.parameters(shape), 0.4);
+  Values p(scheme.parameters(law_shape()), 0.4);
   LoweredTerms low;
-  scheme.lower(shape, p.read(), low);
-  std::vector<float> x(7 * 4 * 2), y(10 * 4 * 2);
-  const OwnedPositions q = arange(3, 7), k = arange(0, 10);
+  scheme.lower(law_shape(), p.read(), low);
+  std::vector<float> x(7 * 4 * 2), y(10 * 4 * 2), out(7 * 4 * 2);
+  // Tokens 3 .. 9 of 0 .. 9, five to a sentence.
+  const OwnedPositions q =
+      explicit_positions(std::vector<Index>{3, 4, 5, 6, 7, 8, 9, 0, 0, 1, 1, 1, 1, 1}, 1, 2);
+  const OwnedPositions k = explicit_positions(
+      std::vector<Index>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, 1, 2);
   AttentionArgs a;
-  a.qk = {heads(x.data(), 7, 4, 2), heads(y.data(), 10, 4, 2)};
-  a.v = heads(y.data(), 10, 4, 2);
-  a.out = heads(x.data(), 7, 4, 2);
+  a.q = heads(std::as_const(x).data(), 7, 4, 2);
+  a.k = a.v = heads(std::as_const(y).data(), 10, 4, 2);
   a.scale = 1;
   a.query_positions = q;
   a.key_positions = k;
-  LoweredTerms moved = std::move(low);
-  const std::vector<std::int32_t> classes(10, 0);  // of whoever needs some
-  for (Term& t : moved.terms)
-    if (t.pair.row != nullptr) {
-      t.pair.query_class = tensor(classes.data(), {1, 7});
-      t.pair.key_class = tensor(classes.data(), {1, 10});
-    }
+  const LoweredTerms moved = std::move(low);
   a.terms = moved.terms;
-  EXPECT_NO_THROW(check_attention(a)) << S::card.name;
+  const AttentionResult r{heads(out.data(), 7, 4, 2), {}};
+  EXPECT_NO_THROW(check_attention(a, r)) << S::card.name;
+  for (const Term& t : moved.terms) EXPECT_NO_THROW(check_rows(t)) << S::card.name;
 }
 
 TEST(RelativeLaws, PullBackIsTheTransposeOfLower) {
   for_each(RelativeSchemes{}, []<class S>() {
     for (const S& s : settings<S>()) check_transpose(s);
+  });
+}
+
+TEST(RelativeLaws, PullBackRefusesWhatDoesNotFit) {
+  for_each(RelativeSchemes{}, []<class S>() {
+    for (const S& s : settings<S>()) check_refused(s);
   });
 }
 
@@ -179,7 +230,7 @@ TEST(RelativeLaws, LoweredTermsFitACall) {
 TEST(RelativeLaws, InitialisersArePublishedOnes) {
   for_each(RelativeSchemes{}, []<class S>() {
     for (const S& s : settings<S>())
-      for (const Parameter& p : s.parameters({4, 2, -6, 9})) {
+      for (const Parameter& p : s.parameters(law_shape())) {
         EXPECT_FALSE(p.name.empty());
         const bool zeros = std::is_same_v<S, LocalWindow>;
         EXPECT_TRUE(p.initial_values.size() == 4 || p.initial.b > 0 || zeros)

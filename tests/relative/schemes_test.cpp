@@ -24,6 +24,9 @@ const Suite& bias_suite() {
   static const Suite s("relative_bias");
   return s;
 }
+ScoreShape shape_of(Index heads, Index head_dim, Index min, Index max) {
+  return {.heads = heads, .head_dim = head_dim, .distance = {{min, max}}};
+}
 const Suite& attention_suite() {
   static const Suite s("attention");
   return s;
@@ -78,15 +81,19 @@ TEST(T5, Refusals) {
   EXPECT_THAT(refusal([] { t5_thresholds(1, 128); }), HasSubstr("[t5] buckets"));
   EXPECT_THAT(refusal([] { t5_thresholds(16, 8); }), HasSubstr("[t5] max_distance"));
   LoweredTerms out;
-  EXPECT_THAT(refusal([&] { T5{}.lower({2, 4, 0, 5}, {}, out); }), HasSubstr("1 parameters"));
+  const ScoreShape shape = shape_of(2, 4, 0, 5);
+  EXPECT_THAT(refusal([&] { T5{}.lower(shape, {}, out); }), HasSubstr("1 parameters"));
   std::vector<double> table(32 * 2);
   const ConstTensorView wrong = tensor(table.data(), {2, 32});
-  EXPECT_THAT(refusal([&] {
-                T5{}.lower({2, 4, 0, 5}, std::span(&wrong, 1), out);
-              }),
+  EXPECT_THAT(refusal([&] { T5{}.lower(shape, std::span(&wrong, 1), out); }),
               HasSubstr("[t5] parameter table must be [32, 2] of f64 or f32"));
-  EXPECT_THAT(refusal([] { T5{}.parameters({0, 4, 0, 5}); }), HasSubstr("[t5] heads"));
-  EXPECT_THAT(refusal([] { T5{}.parameters({1, 4, 6, 5}); }), HasSubstr("[t5] min_delta"));
+  EXPECT_THAT(refusal([] { T5{}.parameters(shape_of(0, 4, 0, 5)); }), HasSubstr("[t5] heads"));
+  EXPECT_THAT(refusal([] { T5{}.parameters(shape_of(1, 4, 6, 5)); }),
+              HasSubstr("[t5] min of the distances must not be above their max, got 6"));
+  const std::vector<double> good(32 * 2);
+  const ConstTensorView p = tensor(good.data(), {32, 2});
+  EXPECT_THAT(refusal([&] { T5{}.lower({.heads = 2, .head_dim = 4}, std::span(&p, 1), out); }),
+              HasSubstr("[shape] distance must have the range of every axis"));
 }
 
 TEST(T5, LayersOfTransformers) {
@@ -105,18 +112,17 @@ TEST(T5, LayersOfTransformers) {
        }) {
     AttentionCase c(bias_suite(), s.name);
     c.args.mask.visible = c.flags("mask");
-    c.args.scale = 1;
     const ConstTensorView table = c.view("table");
     const T5 t5{
         .bidirectional = s.bidirectional, .num_buckets = s.buckets, .max_distance = s.distance};
-    const Index tk = c.args.qk.k.tokens;
-    const ScoreShape shape{c.args.qk.q.heads, c.args.qk.q.dim, -tk, tk};
+    const Index tk = c.args.k.tokens;
+    const ScoreShape shape = shape_of(c.args.q.heads, c.args.q.dim, -tk, tk);
     t5.lower(shape, std::span(&table, 1), c.lowered);
     c.run();
     c.expect_core();
     c.expect_pairs("scores", c.detail.scores);
-    const TensorView d = c.zeros({s.buckets, c.args.qk.q.heads});
-    t5.pull_back(shape, std::span(&table, 1), c.terms, std::span(&d, 1));
+    const TensorView d = c.zeros({s.buckets, c.args.q.heads});
+    t5.pull_back(shape, std::span(&table, 1), {}, c.gradient(), std::span(&d, 1), {});
     c.expect("grad_table", d);
   }
   for (const char* name : {"flex_t5_bidirectional", "flex_t5_causal"}) {
@@ -125,15 +131,14 @@ TEST(T5, LayersOfTransformers) {
                 .num_buckets = 8,
                 .max_distance = 20};
     c.args.mask.causal = !t5.bidirectional;
-    c.args.scale = 1;
     c.args.query_positions = c.args.key_positions = positions(c.integers("positions"));
     const ConstTensorView table = c.view("table");
-    const ScoreShape shape{2, 8, -1000, 1000};
+    const ScoreShape shape = shape_of(2, 8, -1000, 1000);
     t5.lower(shape, std::span(&table, 1), c.lowered);
     c.run();
     c.expect_core();
     const TensorView d = c.zeros({8, 2});
-    t5.pull_back(shape, std::span(&table, 1), c.terms, std::span(&d, 1));
+    t5.pull_back(shape, std::span(&table, 1), {}, c.gradient(), std::span(&d, 1), {});
     c.expect("grad_table", d);
   }
 }
@@ -167,7 +172,7 @@ TEST(Alibi, MaskedFormsOfFlex) {
       c.tolerance = 2e-6;  // float32 slopes
     }
     if (n != "flex_alibi_two_sided_signed") c.args.mask.visible = c.flags("visible");
-    alibi.lower({c.args.qk.q.heads, 8, -9, 9}, {}, c.lowered);
+    alibi.lower(shape_of(c.args.q.heads, 8, -9, 9), {}, c.lowered);
     c.run();
     c.expect_core();
   }
@@ -179,12 +184,12 @@ TEST(Alibi, LearnedSlopesAndTheirLogarithms) {
     c.args.mask.visible = c.flags("visible");
     const Alibi alibi{.learned = AlibiLearned::slopes};
     const ConstTensorView slopes = c.view("slopes");
-    const ScoreShape shape{6, 8, -9, 9};
+    const ScoreShape shape = shape_of(6, 8, -9, 9);
     alibi.lower(shape, std::span(&slopes, 1), c.lowered);
     c.run();
     c.expect_core();
     const TensorView d = c.zeros({6});
-    alibi.pull_back(shape, std::span(&slopes, 1), c.terms, std::span(&d, 1));
+    alibi.pull_back(shape, std::span(&slopes, 1), {}, c.gradient(), std::span(&d, 1), {});
     c.expect("grad_slopes", d);
   }
   AttentionCase c(bias_suite(), "alibi_attn_learned_slopes");
@@ -193,35 +198,33 @@ TEST(Alibi, LearnedSlopesAndTheirLogarithms) {
   const Alibi alibi{.learned = AlibiLearned::log_slopes};
   ConstTensorView slopes = c.view("log_slopes");
   slopes.rank = 1;
-  const ScoreShape shape{3, 4, -9, 9};
+  const ScoreShape shape = shape_of(3, 4, -9, 9);
   alibi.lower(shape, std::span(&slopes, 1), c.lowered);
   c.run();
   c.expect_core();
   const TensorView d = c.zeros({3});
-  alibi.pull_back(shape, std::span(&slopes, 1), c.terms, std::span(&d, 1));
+  alibi.pull_back(shape, std::span(&slopes, 1), {}, c.gradient(), std::span(&d, 1), {});
   c.expect("grad_log_slopes", d);
 }
 
 TEST(Alibi, DeepMindsOffsetOnThePast) {
   const auto want = bias_suite()("alibi_bias_deepmind_offset", "bias_4_5_5");
   LoweredTerms low;
-  Alibi{.past_offset = 0.5}.lower({4, 1, -9, 9}, {}, low);
+  Alibi{.past_offset = 0.5}.lower(shape_of(4, 1, -9, 9), {}, low);
   std::vector<double> zero(20, 0), out(20);
   const OwnedPositions p = arange(0, 5);
   AttentionArgs a;
-  a.qk = {heads(zero.data(), 5, 4, 1), heads(zero.data(), 5, 4, 1)};
-  a.v = heads(zero.data(), 5, 4, 1);
-  a.out = heads(out.data(), 5, 4, 1);
+  a.q = a.k = a.v = heads(std::as_const(zero).data(), 5, 4, 1);
   a.scale = 1;
   a.query_positions = a.key_positions = p;
   a.terms = low.terms;
   support::AttentionDetail detail;
-  support::attention_forward(a, &detail);
+  support::attention_forward(a, {heads(out.data(), 5, 4, 1), {}}, &detail);
   for (std::size_t i = 0; i < want.value.size(); ++i) EXPECT_EQ(detail.scores[i], want.value[i]);
 }
 
 TEST(Alibi, Refusals) {
-  const ScoreShape s{4, 8, 0, 9};
+  const ScoreShape s = shape_of(4, 8, 0, 9);
   EXPECT_THAT(refusal([&] { Alibi{.max_bias = NAN}.parameters(s); }),
               HasSubstr("[alibi] max_bias"));
   EXPECT_THAT(refusal([&] { Alibi{.alibi_heads = 5}.parameters(s); }),
@@ -245,14 +248,14 @@ TEST(TransformerXl, ModulesOfTransformersAndTheAuthors) {
     c.args.mask.visible = c.flags("visible");
     const std::vector<ConstTensorView> p{c.view("w_kr"), c.view("u"), c.view("v_bias")};
     const TransformerXl xl{.d_model = p[0].shape[1], .clamp_len = s.clamp};
-    const ScoreShape shape{c.args.qk.q.heads, c.args.qk.q.dim, -c.args.qk.q.tokens,
-                           c.args.qk.k.tokens - 1};
+    const ScoreShape shape =
+        shape_of(c.args.q.heads, c.args.q.dim, -c.args.q.tokens, c.args.k.tokens - 1);
     xl.lower(shape, p, c.lowered);
     c.run();
     c.expect_core();
     c.expect_pairs("scores", c.detail.scores);
     const std::vector<TensorView> d{c.zeros_like(p[0]), c.zeros_like(p[1]), c.zeros_like(p[2])};
-    xl.pull_back(shape, p, c.terms, d);
+    xl.pull_back(shape, p, {}, c.gradient(), d, {});
     c.expect("grad_w_kr", d[0]);
     c.tolerance = 2e-6;  // stored as float32
     c.expect("grad_u", d[1]);
@@ -268,22 +271,21 @@ TEST(TransformerXl, FutureKeysAreRightAsInXlnet) {
   for (Index hx = 0; hx < 8; ++hx)
     for (Index m = 0; m < 8; ++m) rows.push_back(static_cast<const double*>(w.data)[m * 8 + hx]);
   const std::vector<ConstTensorView> p{tensor(rows.data(), {8, 8}), c.view("u"), c.view("v_bias")};
-  TransformerXl{.d_model = 8}.lower({2, 4, -5, 5}, p, c.lowered);
+  TransformerXl{.d_model = 8}.lower(shape_of(2, 4, -5, 5), p, c.lowered);
   c.run();
   c.expect_core();
   c.expect_pairs("scores", c.detail.scores);
 }
 
 TEST(TransformerXl, Refusals) {
-  const ScoreShape s{2, 4, 0, 9};
+  const ScoreShape s = shape_of(2, 4, 0, 9);
   EXPECT_THAT(refusal([&] { TransformerXl{.d_model = 7}.parameters(s); }),
               HasSubstr("[transformer_xl] d_model"));
   EXPECT_THAT(refusal([&] { (TransformerXl{.d_model = 8, .base = -1}.parameters(s)); }),
               HasSubstr("[transformer_xl] base"));
-  EXPECT_THAT(refusal([&] {
-                (TransformerXl{.d_model = 8}.parameters({2, 4, 0, kUnbounded}));
-              }),
-              HasSubstr("2^31"));
+  EXPECT_THAT(
+      refusal([&] { (TransformerXl{.d_model = 8}.parameters(shape_of(2, 4, 0, kUnbounded))); }),
+      HasSubstr("2^31"));
 }
 
 }  // namespace

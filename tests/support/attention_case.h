@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "posenc/positions/sequence.h"
+#include "posenc/relative/scheme.h"
 #include "support/attention_reference.h"
 #include "support/suite.h"
 
@@ -17,14 +18,15 @@ namespace posenc::support {
 
 class AttentionCase {
  public:
-  // q, k, v of the case; `layout` of its arrays. The queries stand at the end of the keys.
+  // q, k, v of the case; `layout` of its arrays. The queries are at the end of the keys.
   AttentionCase(const Suite& suite, std::string name, HeadsLayout layout = HeadsLayout::bhtd)
       : suite_(suite), name_(std::move(name)), layout_(layout) {
-    args.qk.q = heads_of("q");
-    args.qk.k = heads_of("k");
+    if (!has("q")) return;
+    args.q = heads_of("q");
+    args.k = heads_of("k");
     args.v = heads_of("v");
-    args.scale = 1 / std::sqrt(static_cast<double>(args.qk.q.dim));
-    const Index tq = args.qk.q.tokens, tk = args.qk.k.tokens;
+    args.scale = 1 / std::sqrt(static_cast<double>(args.q.dim));
+    const Index tq = args.q.tokens, tk = args.k.tokens;
     query_ = arange(tk - tq, tq);
     key_ = arange(0, tk);
     args.query_positions = query_;
@@ -34,9 +36,11 @@ class AttentionCase {
   AttentionCase(const AttentionCase&) = delete;
 
   AttentionArgs args;
-  LoweredTerms lowered;  // terms go here
+  AttentionResult result;
+  LoweredTerms lowered;  // terms and requests go here
   double tolerance = 2e-12;
 
+  bool has(const std::string& what) const { return suite_.has(name_ + "/" + what); }
   const SuiteArray& array(const std::string& what) {
     kept_.push_back(suite_(name_, what));
     return kept_.back();
@@ -53,8 +57,11 @@ class AttentionCase {
   }
   ConstTensorView integers(const std::string& what) {
     const SuiteArray& a = array(what);
-    integers_.push_back(a.integers());
-    return tensor(static_cast<const void*>(integers_.back().data()), DType::i64, a.shape);
+    return integers(a.integers(), a.shape);
+  }
+  ConstTensorView integers(std::vector<Index> v, const std::vector<Index>& shape) {
+    integers_.push_back(std::move(v));
+    return tensor(static_cast<const void*>(integers_.back().data()), DType::i64, shape);
   }
   ConstHeads heads_of(const std::string& what) { return heads(view(what), layout_); }
   // A parameter's gradient to be compared with `grad_<what>` of the case.
@@ -62,46 +69,54 @@ class AttentionCase {
     Index n = 1;
     for (const Index s : shape) n *= s;
     zeros_.emplace_back(static_cast<std::size_t>(n), 0.0);
-    return view_of(zeros_.back(), shape);
+    return tensor(static_cast<void*>(zeros_.back().data()), DType::f64, shape);
   }
   TensorView zeros_like(const ConstTensorView& v) {
     return v.empty() ? TensorView{}
                      : zeros(std::vector<Index>(v.shape.begin(), v.shape.begin() + v.rank));
   }
+  // Dense [batch, tokens, heads, dim].
+  Heads zeros_like(const ConstHeads& h) {
+    if (h.data == nullptr) return {};
+    return heads(zeros({h.batch, h.tokens, h.heads, h.dim}), HeadsLayout::bthd);
+  }
+  TermGradient zeros_like(const Term& t) {
+    return {zeros_like(t.table),
+            zeros_like(t.query.given),
+            zeros_like(t.key.given),
+            {zeros_like(t.mlp.in), zeros_like(t.mlp.in_bias), zeros_like(t.mlp.out),
+             zeros_like(t.mlp.out_bias)}};
+  }
 
   // Forward; then backward of grad_out (and of `lse_upstream` if named).
   void run(const std::string& lse_upstream = {}) {
+    take_requests();
     args.terms = lowered.terms;
-    const Index b = args.qk.q.batch, h = args.qk.q.heads, tq = args.qk.q.tokens;
+    const Index b = args.q.batch, h = args.q.heads, tq = args.q.tokens;
     out = zeros(shape_of(b, h, tq, args.v.dim));
-    args.out = heads(out, layout_);
-    args.log_sum_exp = zeros({b, h, tq});
-    attention_forward(args, &detail);
-    if (!suite_.has(name_ + "/grad_out")) return;
-    d_q = zeros(shape_of(b, h, tq, args.qk.q.dim));
-    d_k = zeros(shape_of(b, args.qk.k.heads, args.qk.k.tokens, args.qk.k.dim));
+    result = {heads(out, layout_), zeros({b, h, tq})};
+    attention_forward(args, result, &detail);
+    if (!has("grad_out")) return;
+    d_q = zeros(shape_of(b, h, tq, args.q.dim));
+    d_k = zeros(shape_of(b, args.k.heads, args.k.tokens, args.k.dim));
     d_v = zeros(shape_of(b, args.v.heads, args.v.tokens, args.v.dim));
-    for (const Term& t : lowered.terms) {
-      TermGradient g;
-      g.table = zeros_like(t.table);
-      g.table2 = zeros_like(t.table2);
-      g.table3 = zeros_like(t.table3);
-      g.query_bias = zeros_like(t.query_bias);
-      if (t.gate_key.data != nullptr) {
-        d_gate = zeros(shape_of(b, args.qk.k.heads, args.qk.k.tokens, args.qk.k.dim));
-        g.gate_key = heads(d_gate, layout_);
-      }
-      terms.push_back(g);
-    }
+    for (const Term& t : lowered.terms) terms.push_back(zeros_like(t));
+    for (const Stage& s : args.prepare) stages.push_back({zeros_like(s.q), zeros_like(s.k)});
     AttentionGradients g;
-    g.qk = {heads(d_q, layout_), heads(d_k, layout_)};
+    g.q = heads(d_q, layout_);
+    g.k = heads(d_k, layout_);
     g.v = heads(d_v, layout_);
     g.terms = terms;
+    g.prepare = stages;
     g.sink = d_sink = zeros_like(args.sink);
     g.bias = d_bias = zeros_like(args.mask.bias);
+    g.head_scale = d_head_scale = zeros_like(args.head_scale);
+    g.query_factor = d_query_factor = zeros_like(args.query_factor);
     attention_backward(args, heads_of("grad_out"),
                        lse_upstream.empty() ? ConstTensorView{} : view(lse_upstream), g);
   }
+  // What a scheme's pull_back is given.
+  LoweredGradient gradient() const { return {terms, d_head_scale}; }
 
   void expect(const std::string& what, const double* got, Index count) {
     const SuiteArray& want = array(what);
@@ -117,8 +132,15 @@ class AttentionCase {
       if (::testing::Test::HasFailure()) return;
     }
   }
+  void expect(const std::string& what, const std::vector<double>& got) {
+    expect(what, got.data(), static_cast<Index>(got.size()));
+  }
   void expect(const std::string& what, const ConstTensorView& got) {
-    expect(what, static_cast<const double*>(got.data), got.count());
+    expect(what, data_of<double>(got), got.count());
+  }
+  void expect(const std::string& what, const ConstHeads& dense) {
+    expect(what, static_cast<const double*>(dense.data),
+           dense.batch * dense.tokens * dense.heads * dense.dim);
   }
   // Where visible; hidden places are the peer's own business.
   void expect_pairs(const std::string& what, const std::vector<double>& got) {
@@ -136,30 +158,26 @@ class AttentionCase {
   void expect_core() {
     SCOPED_TRACE(name_);
     expect("out", out);
-    if (suite_.has(name_ + "/probs")) expect_pairs("probs", detail.probabilities);
-    if (suite_.has(name_ + "/lse")) expect("lse", args.log_sum_exp);
-    if (!suite_.has(name_ + "/grad_q")) return;
+    if (has("probs")) expect_pairs("probs", detail.probabilities);
+    if (has("lse")) expect("lse", result.log_sum_exp);
+    if (!has("grad_q")) return;
     expect("grad_q", d_q);
     expect("grad_k", d_k);
     expect("grad_v", d_v);
   }
 
-  // The same number of every parameter element: [n, H] of the peer from [H, n] of the term.
-  std::vector<double> transposed(const ConstTensorView& v) {
-    std::vector<double> r;
-    for (Index j = 0; j < v.shape[1]; ++j)
-      for (Index i = 0; i < v.shape[0]; ++i)
-        r.push_back(static_cast<const double*>(v.data)[i * v.shape[1] + j]);
-    return r;
-  }
-
   AttentionDetail detail;
-  TensorView out, d_q, d_k, d_v, d_gate, d_sink, d_bias;
+  TensorView out, d_q, d_k, d_v, d_sink, d_bias, d_head_scale, d_query_factor;
   std::vector<TermGradient> terms;
+  std::vector<StageGradient> stages;
 
  private:
-  TensorView view_of(std::vector<double>& v, const std::vector<Index>& shape) {
-    return tensor(static_cast<void*>(v.data()), DType::f64, shape);
+  void take_requests() {
+    const CallRequests& r = lowered.requests;
+    if (r.scale != 0) args.scale = r.scale;
+    if (!r.head_scale.empty()) args.head_scale = r.head_scale;
+    if (!r.prepare.empty()) args.prepare = r.prepare;
+    if (r.normalisation != Normalisation::softmax) args.normalisation = r.normalisation;
   }
   std::vector<Index> shape_of(Index b, Index h, Index t, Index d) const {
     if (layout_ == HeadsLayout::bthd) return {b, t, h, d};

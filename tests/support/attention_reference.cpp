@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The order of things: content, terms, cap, mixes, masks, weights, values; and all of it back.
 #include "support/attention_reference.h"
 
 #include <cmath>
@@ -7,14 +8,6 @@
 
 namespace posenc::support {
 namespace {
-
-bool in_score(const Term& t) {
-  return t.kind != TermKind::value_rows && t.kind != TermKind::multiply_line &&
-         t.kind != TermKind::dape;
-}
-const ConstQK& turned(const AttentionArgs& a, int region) {
-  return region < 0 ? a.qk : a.regions[static_cast<std::size_t>(region)].qk;
-}
 
 double cap(const AttentionArgs& a, double x) {
   return a.softcap == 0 ? x : a.softcap * std::tanh(x / a.softcap);
@@ -25,235 +18,259 @@ double cap_slope(const AttentionArgs& a, double x) {
   return 1 - t * t;
 }
 
-// Row i of all heads of one batch entry.
-struct Row {
-  std::vector<std::vector<bool>> hidden;
-  RowOfHeads raw, multiplier;    // q.k, product of the multiplying lines
-  RowOfHeads uncapped, content;  // scaled, and capped if the cap goes there
-  RowOfHeads sum, score, p;      // terms, what the softmax gets, probabilities
-  std::vector<double> lse, p_sink;
+bool of_pairs(const Term& t) {
+  return t.kind != TermKind::gates && t.kind != TermKind::score_mlp &&
+         t.kind != TermKind::value_rows;
+}
+
+// q and k of the pair, of the region that holds it or of the call.
+double content_query(const Call& c, int region, Index b, Index i, Index h, Index x) {
+  if (region < 0) return c.query(b, i, h, x);
+  return c.factor(b, i) * get(c.args.regions[static_cast<std::size_t>(region)].qk.q, b, i, h, x);
+}
+double content_key(const Call& c, int region, Index b, Index i, Index j, Index h, Index x) {
+  if (region < 0) return c.key(b, i, j, h, x);
+  const ConstHeads& k = c.args.regions[static_cast<std::size_t>(region)].qk.k;
+  return get(k, c.key_row(b, i), j, group(h, c.H, k.heads), x);
+}
+
+// All of [B, H, Tq, Tk], in the order they are made.
+struct Forward {
+  Numbers raw;      // g q.k
+  Numbers content;  // scaled, and capped if the cap goes there
+  Numbers terms, net, plain, scores;
+  Weights weights;
+  Numbers mixed;  // probabilities after mix_after
+  Numbers out;    // [B, Tq, H, Dv]
 };
 
-RowOfHeads empty_row(const Sizes& s) {
-  return RowOfHeads(static_cast<std::size_t>(s.H),
-                    std::vector<double>(static_cast<std::size_t>(s.K), 0));
-}
-
-// All of scale a_h g_i.
-double scale_of(const AttentionArgs& a, Index b, Index h, Index i) {
-  return a.scale * get(a.head_scale, {h}, 1) * get(a.query_factor, {b, i}, 1);
-}
-
-void content_of(const AttentionArgs& a, const Sizes& s, Index b, Index h, Index i, Row& r) {
-  const auto n = static_cast<std::size_t>(h);
-  for (Index j = 0; j < s.K; ++j) {
-    const auto m = static_cast<std::size_t>(j);
-    const ConstQK& qk = turned(a, region_of(a, b, i, j));
-    for (Index d = 0; d < s.D; ++d)
-      r.raw[n][m] += get(qk.q, b, i, h, d) * get(qk.k, b, j, h / s.group, d);
-    r.multiplier[n][m] = 1;
-    for (const Term& t : a.terms) {
-      if (t.kind != TermKind::multiply_line) continue;
-      const Index row = row_of(a, t, b, i, j);
-      r.multiplier[n][m] *= row < 0 ? 1 : t.scale * get(t.table, {h, row});
-    }
-    r.uncapped[n][m] = scale_of(a, b, h, i) * r.raw[n][m] * r.multiplier[n][m];
-    r.content[n][m] = a.softcap_after_terms ? r.uncapped[n][m] : cap(a, r.uncapped[n][m]);
-  }
-}
-
-void softmax_of(const AttentionArgs& a, const Sizes& s, Index h, Row& r) {
-  const auto n = static_cast<std::size_t>(h);
-  const bool sink = !a.sink.empty();
-  double top = sink ? get(a.sink, {h}) : -HUGE_VAL;
-  for (Index j = 0; j < s.K; ++j)
-    if (!r.hidden[n][static_cast<std::size_t>(j)])
-      top = std::fmax(top, r.score[n][static_cast<std::size_t>(j)]);
-  double total = sink ? std::exp(get(a.sink, {h}) - top) : 0;
-  for (Index j = 0; j < s.K; ++j)
-    if (!r.hidden[n][static_cast<std::size_t>(j)])
-      total += std::exp(r.score[n][static_cast<std::size_t>(j)] - top);
-  const bool none = top == -HUGE_VAL;
-  r.lse[n] = none ? -HUGE_VAL : top + std::log(total);
-  r.p_sink[n] = sink ? std::exp(get(a.sink, {h}) - top) / total : 0;
-  for (Index j = 0; j < s.K; ++j) {
-    const auto m = static_cast<std::size_t>(j);
-    r.p[n][m] = none || r.hidden[n][m] ? 0 : std::exp(r.score[n][m] - top) / total;
-  }
-}
-
-Row row_forward(const AttentionArgs& a, const Sizes& s, Index b, Index i) {
-  Row r;
-  r.raw = r.multiplier = r.uncapped = r.content = r.sum = r.score = r.p = empty_row(s);
-  r.hidden.assign(static_cast<std::size_t>(s.H), {});
-  r.lse.assign(static_cast<std::size_t>(s.H), 0);
-  r.p_sink = r.lse;
-  for (Index h = 0; h < s.H; ++h) {
-    for (Index j = 0; j < s.K; ++j)
-      r.hidden[static_cast<std::size_t>(h)].push_back(!visible(a, b, h, i, j));
-    content_of(a, s, b, h, i, r);
+void add_content_and_terms(const Call& c, Forward& f) {
+  const AttentionArgs& a = c.args;
+  c.each_visible([&](Index b, Index h, Index i, Index j) {
+    const std::size_t n = c.pair(b, h, i, j);
+    const int region = c.region(b, i, j);
+    for (Index x = 0; x < c.D; ++x)
+      f.raw[n] += content_query(c, region, b, i, h, x) * content_key(c, region, b, i, j, h, x);
+    const double scaled = c.scale(b, h) * f.raw[n];
+    f.content[n] = a.softcap_after_terms ? scaled : cap(a, scaled);
     for (const Term& t : a.terms)
-      if (in_score(t)) add_term(a, t, b, h, i, r.sum[static_cast<std::size_t>(h)]);
-  }
-  RowOfHeads extra = empty_row(s);
-  if (!a.terms.empty() && a.terms.back().kind == TermKind::dape)
-    extra = dape(a.terms.back(), s, r.content, r.sum, r.hidden);
-  for (Index h = 0; h < s.H; ++h) {
-    const auto n = static_cast<std::size_t>(h);
-    for (Index j = 0; j < s.K; ++j) {
-      const auto m = static_cast<std::size_t>(j);
-      const double both = r.content[n][m] + r.sum[n][m];
-      r.score[n][m] = (a.softcap_after_terms ? cap(a, both) : both) + extra[n][m] +
-                      get_pair(a.mask.bias, b, h, i, j, 0);
+      if (of_pairs(t)) f.terms[n] += t.scale * pair_value(c, t, b, h, i, j);
+  });
+  for (const Term& t : a.terms)
+    if (t.kind == TermKind::gates)
+      c.each_row([&](Index b, Index h, Index i) { add_gates(c, t, b, h, i, f.terms); });
+  if (a.terms.empty() || a.terms.back().kind != TermKind::score_mlp) return;
+  for (Index b = 0; b < c.B; ++b)
+    for (Index i = 0; i < c.Tq; ++i)
+      add_score_mlp(c, a.terms.back(), b, i, f.content, f.terms, f.net);
+}
+
+// x_h = sum over heads g of mix[h, g] x_g; x itself without a mix.
+Numbers mixed_heads(const Call& c, const ConstTensorView& mix, const Numbers& x) {
+  if (mix.empty()) return x;
+  Numbers y(x.size(), 0.0);
+  c.each_row([&](Index b, Index h, Index i) {
+    for (Index j = 0; j < c.Tk; ++j)
+      for (Index g = 0; g < c.H; ++g)
+        y[c.pair(b, h, i, j)] += get(mix, {h, g}) * x[c.pair(b, g, i, j)];
+  });
+  return y;
+}
+Numbers pull_mixed(const Call& c, const ConstTensorView& mix, const Numbers& x, const Numbers& d_y,
+                   const TensorView& d_mix) {
+  if (mix.empty()) return d_y;
+  Numbers d_x(x.size(), 0.0);
+  c.each_row([&](Index b, Index h, Index i) {
+    for (Index j = 0; j < c.Tk; ++j)
+      for (Index g = 0; g < c.H; ++g) {
+        const double d = d_y[c.pair(b, h, i, j)];
+        d_x[c.pair(b, g, i, j)] += get(mix, {h, g}) * d;
+        add(d_mix, {h, g}, d * x[c.pair(b, g, i, j)]);
+      }
+  });
+  return d_x;
+}
+
+// Whether a value is read for the pair: a mix after the weights shows a head what others see.
+bool value_is_read(const Call& c, Index b, Index h, Index i, Index j) {
+  if (c.visible[c.pair(b, h, i, j)] || c.args.mix_after.empty())
+    return c.visible[c.pair(b, h, i, j)] != 0;
+  for (Index g = 0; g < c.H; ++g)
+    if (c.visible[c.pair(b, g, i, j)]) return true;
+  return false;
+}
+
+void add_values(const Call& c, Forward& f) {
+  c.each_row([&](Index b, Index h, Index i) {
+    for (Index j = 0; j < c.Tk; ++j) {
+      const std::size_t n = c.pair(b, h, i, j);
+      if (!value_is_read(c, b, h, i, j)) continue;
+      for (Index x = 0; x < c.V; ++x)
+        f.out[c.at_out(b, i, h, x)] += f.mixed[n] * value_of(c, b, h, i, j, x);
     }
-    softmax_of(a, s, h, r);
-  }
-  return r;
+    if (c.args.normalisation != Normalisation::stick_breaking_own) return;
+    const Index own = c.own_key(b, i);
+    for (Index x = 0; own >= 0 && x < c.V; ++x)
+      f.out[c.at_out(b, i, h, x)] +=
+          f.weights.remainder[c.row(b, h, i)] * c.v[c.at_v(c.key_row(b, i), own, h, x)];
+  });
 }
 
-// v_j + the value rows of the pair.
-double value(const AttentionArgs& a, const Sizes& s, Index b, Index h, Index i, Index j, Index d) {
-  double v = get(a.v, b, j, h / s.group, d);
-  for (const Term& t : a.terms) {
-    if (t.kind != TermKind::value_rows) continue;
-    const Index row = row_of(a, t, b, i, j);
-    if (row >= 0) v += t.scale * get(t.table, {h, row, d});
+Forward forward_of(const Call& c) {
+  Forward f;
+  f.raw.assign(c.pairs(), 0.0);
+  f.content = f.terms = f.net = f.plain = f.raw;
+  f.out.assign(static_cast<std::size_t>(c.B * c.Tq * c.H * c.V), 0.0);
+  add_content_and_terms(c, f);
+  for (std::size_t n = 0; n < f.plain.size(); ++n) {
+    const double both = f.content[n] + f.terms[n];
+    f.plain[n] = (c.args.softcap_after_terms ? cap(c.args, both) : both) + f.net[n];
   }
-  return v;
+  f.scores = mixed_heads(c, c.args.mix_before, f.plain);
+  c.each_visible([&](Index b, Index h, Index i, Index j) {
+    f.scores[c.pair(b, h, i, j)] += get_pair(c.args.mask.bias, c.H, b, h, i, j, 0);
+  });
+  f.weights = weigh(c, f.scores);
+  f.mixed = mixed_heads(c, c.args.mix_after, f.weights.p);
+  add_values(c, f);
+  return f;
 }
 
-// Through v, the probabilities and the sink: gives d score.
-std::vector<double> pull_softmax(const AttentionArgs& a, const Sizes& s, const Row& r,
-                                 const ConstHeads& d_out, const ConstTensorView& d_lse,
-                                 const AttentionGradients& g, Index b, Index h, Index i) {
-  const auto n = static_cast<std::size_t>(h);
-  std::vector<double> d(static_cast<std::size_t>(s.K), 0);
-  double mean = 0;
-  for (Index j = 0; j < s.K; ++j) {
-    const auto m = static_cast<std::size_t>(j);
-    if (r.hidden[n][m]) continue;
-    for (Index x = 0; x < s.V; ++x) {
-      const double dy = get(d_out, b, i, h, x);
-      d[m] += dy * value(a, s, b, h, i, j, x);
-      add(g.v, b, j, h / s.group, x, r.p[n][m] * dy);
-      for (std::size_t t = 0; t < a.terms.size(); ++t) {
-        const Term& term = a.terms[t];
-        if (term.kind != TermKind::value_rows || g.terms.empty()) continue;
-        const Index row = row_of(a, term, b, i, j);
-        if (row >= 0) add(g.terms[t].table, {h, row, x}, term.scale * r.p[n][m] * dy);
+// Gradients of everything between the output and the scores; returns those of the scores.
+Numbers pull_output(const Call& c, const Forward& f, const ConstHeads& d_out,
+                    const ConstTensorView& d_lse, const AttentionGradients& g, Pulled& pulled) {
+  const AttentionArgs& a = c.args;
+  Numbers d_mixed(c.pairs(), 0.0), lse(f.weights.log_sum_exp.size(), 0.0), rest = lse;
+  c.each_row([&](Index b, Index h, Index i) {
+    const Index r = c.key_row(b, i);
+    lse[c.row(b, h, i)] = get(d_lse, {b, h, i});
+    for (Index j = 0; j < c.Tk; ++j) {
+      const std::size_t n = c.pair(b, h, i, j);
+      if (!value_is_read(c, b, h, i, j)) continue;
+      for (Index x = 0; x < c.V; ++x) {
+        const double d = get(d_out, b, i, h, x);
+        d_mixed[n] += d * value_of(c, b, h, i, j, x);
+        pulled.v[c.at_v(r, j, h, x)] += f.mixed[n] * d;
+        for (std::size_t t = 0; !g.terms.empty() && t < a.terms.size(); ++t) {
+          if (a.terms[t].kind != TermKind::value_rows) continue;
+          const Index row = table_row(c, a.terms[t], b, i, j);
+          if (row >= 0)
+            add_table(c, a.terms[t], g.terms[t], b, h, row, x, a.terms[t].scale * f.mixed[n] * d);
+        }
       }
     }
-    mean += r.p[n][m] * d[m];
-  }
-  const double dl = get(d_lse, {b, h, i});
-  for (Index j = 0; j < s.K; ++j) {
-    const auto m = static_cast<std::size_t>(j);
-    d[m] = r.p[n][m] * (d[m] - mean + dl);
-    if (!r.hidden[n][m]) add_pair(g.bias, b, h, i, j, d[m]);
-  }
-  add(g.sink, {h}, r.p_sink[n] * (dl - mean));
-  return d;
+    if (a.normalisation != Normalisation::stick_breaking_own) return;
+    const Index own = c.own_key(b, i);
+    for (Index x = 0; own >= 0 && x < c.V; ++x) {
+      const double d = get(d_out, b, i, h, x);
+      rest[c.row(b, h, i)] += d * c.v[c.at_v(r, own, h, x)];
+      pulled.v[c.at_v(r, own, h, x)] += f.weights.remainder[c.row(b, h, i)] * d;
+    }
+  });
+  const Numbers d_p = pull_mixed(c, a.mix_after, f.weights.p, d_mixed, g.mix_after);
+  return pull_weights(c, f.scores, f.weights, d_p, lse, rest, g.sink);
 }
 
-// Through scale, multipliers, regions and q.k.
-void pull_content(const AttentionArgs& a, const Sizes& s, const Row& r, const AttentionGradients& g,
-                  Index b, Index h, Index i, const std::vector<double>& d_content) {
-  const auto n = static_cast<std::size_t>(h);
-  const double all = scale_of(a, b, h, i);
-  for (Index j = 0; j < s.K; ++j) {
-    const auto m = static_cast<std::size_t>(j);
-    const double d = d_content[m] * (a.softcap_after_terms ? 1 : cap_slope(a, r.uncapped[n][m]));
-    if (d == 0) continue;
-    const double raw = r.raw[n][m], times = r.multiplier[n][m];
-    add(g.head_scale, {h}, d * a.scale * get(a.query_factor, {b, i}, 1) * raw * times);
-    add(g.query_factor, {b, i}, d * a.scale * get(a.head_scale, {h}, 1) * raw * times);
-    for (std::size_t t = 0; t < a.terms.size(); ++t) {
-      const Term& term = a.terms[t];
-      if (term.kind != TermKind::multiply_line || g.terms.empty()) continue;
-      const Index row = row_of(a, term, b, i, j);
-      if (row < 0) continue;
-      double others = 1;  // the product without this line
-      for (std::size_t o = 0; o < a.terms.size(); ++o) {
-        if (o == t || a.terms[o].kind != TermKind::multiply_line) continue;
-        const Index other = row_of(a, a.terms[o], b, i, j);
-        if (other >= 0) others *= a.terms[o].scale * get(a.terms[o].table, {h, other});
+void pull_content(const Call& c, const Forward& f, const Numbers& d_content,
+                  const AttentionGradients& g, Pulled& pulled) {
+  const AttentionArgs& a = c.args;
+  c.each_visible([&](Index b, Index h, Index i, Index j) {
+    const std::size_t n = c.pair(b, h, i, j);
+    const double slope = a.softcap_after_terms ? 1 : cap_slope(a, c.scale(b, h) * f.raw[n]);
+    const double d = d_content[n] * slope;
+    add(g.head_scale, {b, h}, d * a.scale * f.raw[n]);
+    const int region = c.region(b, i, j);
+    const Index r = c.key_row(b, i);
+    for (Index x = 0; x < c.D; ++x) {
+      const double dq = d * c.scale(b, h) * content_key(c, region, b, i, j, h, x);
+      const double dk = d * c.scale(b, h) * content_query(c, region, b, i, h, x);
+      if (region < 0) {
+        pulled.q[c.at_q(b, i, h, x)] += dq;
+        pulled.k[c.at_k(r, j, h, x)] += dk;
+        continue;
       }
-      add(g.terms[t].table, {h, row}, d * all * raw * others * term.scale);
+      const ConstQK& own = a.regions[static_cast<std::size_t>(region)].qk;
+      add(g.query_factor, {b, i}, dq * get(own.q, b, i, h, x));
+      if (g.regions.empty()) continue;
+      const QK& to = g.regions[static_cast<std::size_t>(region)];
+      add(to.q, b, i, h, x, dq * c.factor(b, i));
+      add(to.k, r, j, group(h, c.H, own.k.heads), x, dk);
     }
-    const int region = region_of(a, b, i, j);
-    const ConstQK& from = turned(a, region);
-    const QK none{};
-    const QK& to = region < 0
-                       ? g.qk
-                       : (g.regions.empty() ? none : g.regions[static_cast<std::size_t>(region)]);
-    for (Index x = 0; x < s.D; ++x) {
-      add(to.q, b, i, h, x, d * all * times * get(from.k, b, j, h / s.group, x));
-      add(to.k, b, j, h / s.group, x, d * all * times * get(from.q, b, i, h, x));
-    }
+  });
+}
+
+void pull_terms(const Call& c, const Numbers& d_terms, const AttentionGradients& g,
+                Pulled& pulled) {
+  for (std::size_t n = 0; n < c.args.terms.size(); ++n) {
+    const Term& t = c.args.terms[n];
+    const TermGradient to = g.terms.empty() ? TermGradient{} : g.terms[n];
+    if (t.kind == TermKind::gates)
+      c.each_row(
+          [&](Index b, Index h, Index i) { pull_gates(c, t, to, pulled, b, h, i, d_terms); });
+    if (of_pairs(t))
+      c.each_visible([&](Index b, Index h, Index i, Index j) {
+        pull_pair(c, t, to, pulled, b, h, i, j, t.scale * d_terms[c.pair(b, h, i, j)]);
+      });
   }
 }
 
-void row_backward(const AttentionArgs& a, const Sizes& s, const ConstHeads& d_out,
-                  const ConstTensorView& d_lse, const AttentionGradients& g, Index b, Index i) {
-  const Row r = row_forward(a, s, b, i);
-  RowOfHeads d_score(static_cast<std::size_t>(s.H));
-  for (Index h = 0; h < s.H; ++h)
-    d_score[static_cast<std::size_t>(h)] = pull_softmax(a, s, r, d_out, d_lse, g, b, h, i);
-  RowOfHeads d_content = empty_row(s), d_sum = empty_row(s);
-  for (std::size_t h = 0; h < d_score.size(); ++h)
-    for (std::size_t j = 0; j < d_score[h].size(); ++j) {
-      const double slope = a.softcap_after_terms ? cap_slope(a, r.content[h][j] + r.sum[h][j]) : 1;
-      d_content[h][j] = d_sum[h][j] = d_score[h][j] * slope;
-    }
-  if (!a.terms.empty() && a.terms.back().kind == TermKind::dape)
-    pull_dape(a.terms.back(), s, g.terms.empty() ? nullptr : &g.terms.back(), r.content, r.sum,
-              r.hidden, d_score, d_content, d_sum);
-  for (Index h = 0; h < s.H; ++h) {
-    const auto n = static_cast<std::size_t>(h);
-    pull_content(a, s, r, g, b, h, i, d_content[n]);
-    for (std::size_t t = 0; t < a.terms.size(); ++t)
-      if (in_score(a.terms[t]))
-        pull_term(a, a.terms[t], g.terms.empty() ? nullptr : &g.terms[t], g, b, h, i, d_sum[n]);
-  }
+// The query factor, out of the gradient of g q: what is left is that of q.
+void pull_factor(const Call& c, const AttentionGradients& g, Pulled& pulled) {
+  for (Index b = 0; b < c.B; ++b)
+    for (Index i = 0; i < c.Tq; ++i)
+      for (Index h = 0; h < c.H; ++h)
+        for (Index x = 0; x < c.D; ++x) {
+          double& d = pulled.q[c.at_q(b, i, h, x)];
+          add(g.query_factor, {b, i}, d * c.q[c.at_q(b, i, h, x)]);
+          d *= c.factor(b, i);
+        }
 }
 
 }  // namespace
 
-void attention_forward(const AttentionArgs& a, AttentionDetail* detail) {
-  check_attention(a);
-  const Sizes s(a);
-  if (detail != nullptr)
-    detail->scores.clear(), detail->probabilities.clear(),
-        detail->scores.resize(static_cast<std::size_t>(s.B * s.H * s.Q * s.K)),
-        detail->probabilities = detail->scores;
-  for (Index b = 0; b < s.B; ++b)
-    for (Index i = 0; i < s.Q; ++i) {
-      const Row r = row_forward(a, s, b, i);
-      for (Index h = 0; h < s.H; ++h) {
-        const auto n = static_cast<std::size_t>(h);
-        put(a.log_sum_exp, {b, h, i}, r.lse[n]);
-        for (Index d = 0; d < s.V; ++d) {
-          double o = 0;
-          for (Index j = 0; j < s.K; ++j)
-            if (!r.hidden[n][static_cast<std::size_t>(j)])
-              o += r.p[n][static_cast<std::size_t>(j)] * value(a, s, b, h, i, j, d);
-          put(a.out, b, i, h, d, o);
-        }
-        for (Index j = 0; detail != nullptr && j < s.K; ++j) {
-          const auto m = static_cast<std::size_t>(j);
-          detail->scores[s.pair(b, h, i, j)] = r.hidden[n][m] ? -HUGE_VAL : r.score[n][m];
-          detail->probabilities[s.pair(b, h, i, j)] = r.p[n][m];
-        }
-      }
-    }
+void attention_forward(const AttentionArgs& a, const AttentionResult& result,
+                       AttentionDetail* detail) {
+  check_attention(a, result);
+  check_attention_indices(a);
+  const Call c(a);
+  Forward f = forward_of(c);
+  c.each_row([&](Index b, Index h, Index i) {
+    put(result.log_sum_exp, {b, h, i}, f.weights.log_sum_exp[c.row(b, h, i)]);
+    for (Index x = 0; x < c.V; ++x) put(result.out, b, i, h, x, f.out[c.at_out(b, i, h, x)]);
+  });
+  if (detail == nullptr) return;
+  for (std::size_t n = 0; n < f.scores.size(); ++n)
+    if (!c.visible[n]) f.scores[n] = -HUGE_VAL;
+  *detail = {std::move(f.content), std::move(f.terms), std::move(f.scores), std::move(f.weights.p)};
 }
 
 void attention_backward(const AttentionArgs& a, const ConstHeads& d_out,
                         const ConstTensorView& d_lse, const AttentionGradients& g) {
   check_attention(a, g);
-  const Sizes s(a);
-  for (Index b = 0; b < s.B; ++b)
-    for (Index i = 0; i < s.Q; ++i) row_backward(a, s, d_out, d_lse, g, b, i);
+  check_attention_indices(a);
+  const Call c(a);
+  const Forward f = forward_of(c);
+  Pulled pulled(c);
+  const Numbers d_scores = pull_output(c, f, d_out, d_lse, g, pulled);
+  c.each_visible([&](Index b, Index h, Index i, Index j) {
+    add_pair(g.bias, c.H, b, h, i, j, d_scores[c.pair(b, h, i, j)]);
+  });
+  const Numbers d_plain = pull_mixed(c, a.mix_before, f.plain, d_scores, g.mix_before);
+  Numbers d_content(c.pairs(), 0.0), d_terms = d_content;
+  const bool net = !a.terms.empty() && a.terms.back().kind == TermKind::score_mlp;
+  const TermGradient to = net && !g.terms.empty() ? g.terms.back() : TermGradient{};
+  for (Index b = 0; net && b < c.B; ++b)
+    for (Index i = 0; i < c.Tq; ++i)
+      pull_score_mlp(c, a.terms.back(), to, b, i, f.content, f.terms, d_plain, d_content, d_terms);
+  for (std::size_t n = 0; n < d_plain.size(); ++n) {
+    const double slope = a.softcap_after_terms ? cap_slope(a, f.content[n] + f.terms[n]) : 1;
+    d_content[n] += slope * d_plain[n];
+    d_terms[n] += slope * d_plain[n];
+  }
+  pull_terms(c, d_terms, g, pulled);
+  pull_content(c, f, d_content, g, pulled);
+  pull_factor(c, g, pulled);
+  c.pull_prepared(std::move(pulled.q), std::move(pulled.k), std::move(pulled.v), g);
 }
 
 }  // namespace posenc::support

@@ -1,287 +1,219 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kind of term, forward and backward, one row of scores at a time.
+// Terms that a pair decides by itself, forward and backward.
 #include <algorithm>
 #include <cmath>
 
-#include "posenc/positions/sequence.h"
 #include "support/attention_parts.h"
 
 namespace posenc::support {
 namespace {
 
-double real_position(const Positions& p, std::int32_t axis, Index b, Index t) {
-  return position_at(p, axis, p.batch == 1 ? 0 : b, t);
-}
-double real_delta(const AttentionArgs& a, std::int32_t axis, Index b, Index i, Index j) {
-  return real_position(a.query_positions, axis, b, i) - real_position(a.key_positions, axis, b, j);
+// By the comment of IndexLine, one row after another.
+Index line_row(const IndexLine& line, double delta) {
+  Index slot = 0;
+  if (line.edges != nullptr) {
+    while (slot + 1 < line.count && line.edges[slot] <= delta) ++slot;
+    return line.row[slot];
+  }
+  while (slot + 1 < line.count && static_cast<double>(line.lo + slot + 1) <= delta) ++slot;
+  return line.row[slot];
 }
 
-double factor(const AttentionArgs& a, Index b, Index i) {
-  return get(a.query_factor, {b, i}, 1);
+Index channels(const Call& c, const Term& t) {
+  if (t.query.present()) return t.query.content ? c.D : t.query.given.dim;
+  if (t.key.present()) return t.key.content ? c.D : t.key.given.dim;
+  return 1;
+}
+// The table's channel: where query and key are multiplied too it has a single one.
+Index table_channel(const Term& t, Index x) {
+  return t.table.shape[3] == 1 ? 0 : x;
 }
 
-// FIRE of one pair: x and what its derivatives need.
-struct Fire {
-  double delta, c, n, x, below;
-  bool from_threshold;
-  double tie;
+bool on_side(const Call& c, const Term& t, Index b, Index i, Index j) {
+  if (t.side == Side::both) return true;
+  const bool past = c.key_order(c.key_row(b, i), j) <= c.query_order(b, i);
+  return past == (t.side == Side::past);
+}
+
+// psi(y) = ln(|c y| + 1), with the sign of y where the term keeps it, and its slopes.
+struct Psi {
+  double value, by_c, by_y;
 };
-double psi(double c, double y) {
-  return std::log(std::fabs(c * y) + 1);
-}
-double psi_by_c(double c, double y) {
-  return (c > 0 ? 1 : c < 0 ? -1 : 0) * std::fabs(y) / (std::fabs(c * y) + 1);
-}
-double psi_by_y(double c, double y) {
-  return std::fabs(c) * (y > 0 ? 1 : y < 0 ? -1 : 0) / (std::fabs(c * y) + 1);
-}
-Fire fire_at(const AttentionArgs& a, const Term& t, Index b, Index i, Index j) {
-  Fire f{};
-  f.delta = real_delta(a, t.axis, b, i, j);
-  f.c = get(t.table3, {0});
-  const double at = real_position(a.query_positions, t.axis, b, i), l = get(t.table3, {1});
-  f.n = std::max(at, l);
-  f.tie = l > at ? 1 : l == at ? 0.5 : 0;
-  f.below = psi(f.c, f.n) + t.epsilon;
-  f.x = (t.sign && f.delta < 0 ? -1 : 1) * psi(f.c, f.delta) / f.below;
-  return f;
-}
-double activation(double y, double slope) {
-  return y > 0 ? y : slope * y;
-}
-double activation_slope(double y, double slope) {
-  return y > 0 ? 1 : slope;
+Psi psi_of(const Term& t, double c, double y) {
+  const double sign = t.keep_sign && y < 0 ? -1 : 1;
+  const double below = std::fabs(c * y) + 1, direction = c * y < 0 ? -1 : c * y > 0 ? 1 : 0;
+  return {sign * std::log(below), sign * direction * y / below, sign * direction * c / below};
 }
 
-double fire_value(const Term& t, Index h, double x) {
-  const Index w = t.table.shape[1];
-  double s = get(t.table2, {h, w});
-  for (Index u = 0; u < w; ++u)
-    s += get(t.table2, {h, u}) *
-         activation(get(t.table, {0, u}) * x + get(t.table, {1, u}), t.slope);
-  return s;
+// distance_mlp of one pair: what goes in and how it was made.
+struct DistanceInput {
+  Psi distance, limit;
+  double below, x;
+  double share;  // of the gradient that L gets: one half where the query's position equals it
+};
+DistanceInput distance_input(const Call& c, const Term& t, Index b, Index h, Index i, Index j) {
+  const double scale = table_value(c, t, b, h, 0, 0), l = table_value(c, t, b, h, 0, 1);
+  const double p = c.query_position(t.axis, b, i);
+  DistanceInput d{};
+  d.distance = psi_of(t, scale, c.delta(t.axis, b, i, j));
+  d.limit = psi_of(t, scale, std::max(p, l));
+  d.below = d.limit.value + t.epsilon;
+  d.x = d.distance.value / d.below;
+  d.share = l > p ? 1 : l == p ? 0.5 : 0;
+  return d;
 }
 
-void pull_fire(const AttentionArgs& a, const Term& t, const TermGradient& g, Index b, Index h,
-               Index i, Index j, double d) {
-  const Fire f = fire_at(a, t, b, i, j);
-  const Index w = t.table.shape[1];
+double distance_mlp(const Call& c, const Term& t, Index b, Index h, Index i, Index j) {
+  const double x = distance_input(c, t, b, h, i, j).x;
+  const Mlp& m = t.mlp;
+  const Index g = group(h, c.H, m.out.shape[0]);
+  double sum = get(m.out_bias, {group(h, c.H, m.out_bias.shape[0])});
+  for (Index u = 0; u < m.in.shape[0]; ++u) {
+    const double y = get(m.in, {u, 0, 0}) * x + get(m.in_bias, {u});
+    sum += get(m.out, {g, u, 0}) * (y < 0 ? m.slope * y : y);
+  }
+  return sum;
+}
+
+void pull_distance_mlp(const Call& c, const Term& t, const TermGradient& to, Index b, Index h,
+                       Index i, Index j, double d) {
+  const DistanceInput in = distance_input(c, t, b, h, i, j);
+  const Mlp& m = t.mlp;
+  const Index g = group(h, c.H, m.out.shape[0]);
+  add(to.mlp.out_bias, {group(h, c.H, m.out_bias.shape[0])}, d);
   double dx = 0;
-  add(g.table2, {h, w}, d);
-  for (Index u = 0; u < w; ++u) {
-    const double y = get(t.table, {0, u}) * f.x + get(t.table, {1, u});
-    add(g.table2, {h, u}, d * activation(y, t.slope));
-    const double dy = d * get(t.table2, {h, u}) * activation_slope(y, t.slope);
-    add(g.table, {0, u}, dy * f.x);
-    add(g.table, {1, u}, dy);
-    dx += dy * get(t.table, {0, u});
+  for (Index u = 0; u < m.in.shape[0]; ++u) {
+    const double w = get(m.in, {u, 0, 0}), y = w * in.x + get(m.in_bias, {u});
+    const double slope = y < 0 ? m.slope : 1, dy = d * get(m.out, {g, u, 0}) * slope;
+    add(to.mlp.out, {g, u, 0}, d * slope * y);
+    add(to.mlp.in, {u, 0, 0}, dy * in.x);
+    add(to.mlp.in_bias, {u}, dy);
+    dx += dy * w;
   }
-  const double sign = t.sign && f.delta < 0 ? -1 : 1;
-  const double d_below = -dx * f.x / f.below;
-  add(g.table3, {0}, dx * sign * psi_by_c(f.c, f.delta) / f.below + d_below * psi_by_c(f.c, f.n));
-  add(g.table3, {1}, d_below * psi_by_y(f.c, f.n) * f.tie);
+  const double d_below = -dx * in.x / in.below;
+  add_table(c, t, to, b, h, 0, 0, dx * in.distance.by_c / in.below + d_below * in.limit.by_c);
+  add_table(c, t, to, b, h, 0, 1, d_below * in.limit.by_y * in.share);
 }
 
-// CoPE of one row.
-struct Cope {
-  std::vector<double> gate, sum, level;  // [K], [K], [n] = g_i q_i . table[m]
-  std::vector<bool> seen;
-};
-const ConstHeads& gate_keys(const AttentionArgs& a, const Term& t) {
-  return t.gate_key.data != nullptr ? t.gate_key : a.qk.k;
-}
-Cope cope_row(const AttentionArgs& a, const Term& t, Index b, Index h, Index i) {
-  const Sizes s(a);
-  Cope c;
-  const double g = factor(a, b, i);
-  for (Index j = 0; j < s.K; ++j) {
-    c.seen.push_back(visible(a, b, h, i, j));
-    double z = 0;
-    for (Index d = 0; d < s.D; ++d)
-      z += g * get(a.qk.q, b, i, h, d) * get(gate_keys(a, t), b, j, h / s.group, d);
-    c.gate.push_back(c.seen.back() ? 1 / (1 + std::exp(-t.gate_scale * z)) : 0);
+double product(const Call& c, const Term& t, Index b, Index h, Index i, Index j) {
+  const Index r = table_row(c, t, b, i, j);
+  double sum = 0;
+  for (Index x = 0; r >= 0 && x < channels(c, t); ++x) {
+    const double row = t.table.empty() ? 1 : table_value(c, t, b, h, r, table_channel(t, x));
+    sum += query_value(c, t, b, i, h, x) * key_value(c, t, b, i, j, h, x) * row;
   }
-  c.sum.assign(static_cast<std::size_t>(s.K), 0);
-  double total = 0;
-  for (std::size_t j = c.gate.size(); j-- > 0;) c.sum[j] = total += c.gate[j];
-  for (Index m = 0; m < t.table.shape[1]; ++m) {
-    double e = 0;
-    for (Index d = 0; d < s.D; ++d) e += g * get(a.qk.q, b, i, h, d) * get(t.table, {h, m, d});
-    c.level.push_back(e);
-  }
-  return c;
-}
-double cope_position(const Cope& c, std::size_t j) {
-  return std::min(c.sum[j], static_cast<double>(c.level.size()) - 1);
+  return sum;
 }
 
-void pull_cope(const AttentionArgs& a, const Term& t, const TermGradient& g,
-               const AttentionGradients& all, Index b, Index h, Index i,
-               const std::vector<double>& d) {
-  const Sizes s(a);
-  const Cope c = cope_row(a, t, b, h, i);
-  std::vector<double> d_level(c.level.size(), 0), d_position(d.size(), 0);
-  for (std::size_t j = 0; j < d.size(); ++j) {
-    const double p = cope_position(c, j), w = p - std::floor(p), dc = t.scale * d[j];
-    const auto lo = static_cast<std::size_t>(std::floor(p));
-    const auto hi = static_cast<std::size_t>(std::ceil(p));
-    d_level[lo] += (1 - w) * dc;
-    d_level[hi] += w * dc;
-    if (c.sum[j] <= static_cast<double>(c.level.size()) - 1)
-      d_position[j] = dc * (c.level[hi] - c.level[lo]);
-  }
-  const double f = factor(a, b, i);
-  double prefix = 0;
-  for (Index j = 0; j < s.K; ++j) {
-    const auto n = static_cast<std::size_t>(j);
-    prefix += d_position[n];
-    if (!c.seen[n]) continue;
-    const double dz = prefix * c.gate[n] * (1 - c.gate[n]) * t.gate_scale;
-    for (Index x = 0; x < s.D; ++x) {
-      const double q = get(a.qk.q, b, i, h, x), k = get(gate_keys(a, t), b, j, h / s.group, x);
-      add(all.qk.q, b, i, h, x, dz * f * k);
-      add(t.gate_key.data != nullptr ? g.gate_key : all.qk.k, b, j, h / s.group, x, dz * f * q);
-      add(all.query_factor, {b, i}, dz * q * k);
-    }
-  }
-  for (Index m = 0; m < t.table.shape[1]; ++m)
-    for (Index x = 0; x < s.D; ++x) {
-      const double de = d_level[static_cast<std::size_t>(m)];
-      const double q = get(a.qk.q, b, i, h, x), e = get(t.table, {h, m, x});
-      add(all.qk.q, b, i, h, x, de * f * e);
-      add(g.table, {h, m, x}, de * f * q);
-      add(all.query_factor, {b, i}, de * q * e);
-    }
-}
-
-double pair_value(const AttentionArgs& a, const Term& t, Index b, Index h, Index i, Index j) {
-  const Sizes s(a);
-  double v = 0;
-  switch (t.kind) {
-    case TermKind::linear: {
-      const double delta = real_delta(a, t.axis, b, i, j);
-      return get(t.table, {h, delta > 0 ? 0 : 1}) * std::fabs(delta);
-    }
-    case TermKind::line: {
-      const Index r = row_of(a, t, b, i, j);
-      return r < 0 ? 0 : get(t.table, {h, r});
-    }
-    case TermKind::vectors:
-      return get(t.table, {b, h, j}) + get(t.table2, {b, h, i});
-    case TermKind::extra_channels:
-      for (Index x = 0; x < t.table.shape[3]; ++x)
-        v += get(t.table, {b, i, h, x}) * get(t.table2, {b, j, h, x});
-      return v;
-    case TermKind::query_bias:
-      for (Index x = 0; x < s.D; ++x)
-        v += get(t.query_bias, {h, x}) * get(a.qk.k, b, j, h / s.group, x);
-      return v;
-    case TermKind::query_rows:
-    case TermKind::key_rows: {
-      const Index r = row_of(a, t, b, i, j);
-      if (r < 0) return 0;
-      for (Index x = 0; x < s.D; ++x) {
-        const double met =
-            t.kind == TermKind::key_rows
-                ? get(a.qk.k, b, j, h / s.group, x)
-                : factor(a, b, i) * get(a.qk.q, b, i, h, x) + get(t.query_bias, {h, x});
-        v += met * get(t.table, {h, r, x});
-      }
-      return v;
-    }
-    case TermKind::fire:
-      return fire_value(t, h, fire_at(a, t, b, i, j).x);
-    default:
-      return 0;
-  }
-}
-
-// d: of the pair's value, the term's scale included.
-void pull_rows(const AttentionArgs& a, const Term& t, const TermGradient& g,
-               const AttentionGradients& all, Index b, Index h, Index i, Index j, double d) {
-  const Sizes s(a);
-  const Index r = row_of(a, t, b, i, j);
-  if (r < 0) return;
-  const double f = factor(a, b, i);
-  for (Index x = 0; x < s.D; ++x) {
-    const double row = get(t.table, {h, r, x});
-    if (t.kind == TermKind::key_rows) {
-      add(all.qk.k, b, j, h / s.group, x, d * row);
-      add(g.table, {h, r, x}, d * get(a.qk.k, b, j, h / s.group, x));
-      continue;
-    }
-    const double q = get(a.qk.q, b, i, h, x);
-    add(all.qk.q, b, i, h, x, d * f * row);
-    add(all.query_factor, {b, i}, d * q * row);
-    add(g.query_bias, {h, x}, d * row);
-    add(g.table, {h, r, x}, d * (f * q + get(t.query_bias, {h, x})));
-  }
-}
-
-void pull_pair(const AttentionArgs& a, const Term& t, const TermGradient& g,
-               const AttentionGradients& all, Index b, Index h, Index i, Index j, double d) {
-  const Sizes s(a);
-  switch (t.kind) {
-    case TermKind::linear: {
-      const double delta = real_delta(a, t.axis, b, i, j);
-      return add(g.table, {h, delta > 0 ? 0 : 1}, d * std::fabs(delta));
-    }
-    case TermKind::line: {
-      const Index r = row_of(a, t, b, i, j);
-      if (r >= 0) add(g.table, {h, r}, d);
-      return;
-    }
-    case TermKind::vectors:
-      add(g.table, {b, h, j}, d);
-      return add(g.table2, {b, h, i}, d);
-    case TermKind::extra_channels:
-      for (Index x = 0; x < t.table.shape[3]; ++x) {
-        add(g.table, {b, i, h, x}, d * get(t.table2, {b, j, h, x}));
-        add(g.table2, {b, j, h, x}, d * get(t.table, {b, i, h, x}));
-      }
-      return;
-    case TermKind::query_bias:
-      for (Index x = 0; x < s.D; ++x) {
-        add(g.query_bias, {h, x}, d * get(a.qk.k, b, j, h / s.group, x));
-        add(all.qk.k, b, j, h / s.group, x, d * get(t.query_bias, {h, x}));
-      }
-      return;
-    case TermKind::query_rows:
-    case TermKind::key_rows:
-      return pull_rows(a, t, g, all, b, h, i, j, d);
-    case TermKind::fire:
-      return pull_fire(a, t, g, b, h, i, j, d);
-    default:
-      return;
+void pull_product(const Call& c, const Term& t, const TermGradient& to, Pulled& pulled, Index b,
+                  Index h, Index i, Index j, double d) {
+  const Index r = table_row(c, t, b, i, j);
+  for (Index x = 0; r >= 0 && x < channels(c, t); ++x) {
+    const double row = t.table.empty() ? 1 : table_value(c, t, b, h, r, table_channel(t, x));
+    const double q = query_value(c, t, b, i, h, x), k = key_value(c, t, b, i, j, h, x);
+    pull_query(c, t, to, pulled, b, i, h, x, d * k * row);
+    pull_key(c, t, to, pulled, b, i, j, h, x, d * q * row);
+    if (!t.table.empty()) add_table(c, t, to, b, h, r, table_channel(t, x), d * q * k);
   }
 }
 
 }  // namespace
 
-void add_term(const AttentionArgs& a, const Term& t, Index b, Index h, Index i,
-              std::vector<double>& sum) {
-  if (t.kind == TermKind::cope) {
-    const Cope c = cope_row(a, t, b, h, i);
-    for (std::size_t j = 0; j < sum.size(); ++j) {
-      const double p = cope_position(c, j), w = p - std::floor(p);
-      sum[j] += t.scale * ((1 - w) * c.level[static_cast<std::size_t>(std::floor(p))] +
-                           w * c.level[static_cast<std::size_t>(std::ceil(p))]);
-    }
-    return;
+Index table_row(const Call& c, const Term& t, Index b, Index i, Index j) {
+  Index sum = 0;
+  for (const IndexLine& line : t.lines) {
+    if (line.row == nullptr) continue;
+    const Index r = line_row(line, c.delta(line.axis, b, i, j));
+    if (r < 0) return -1;
+    sum += r;
   }
-  for (std::size_t j = 0; j < sum.size(); ++j)
-    sum[j] += t.scale * pair_value(a, t, b, h, i, static_cast<Index>(j));
+  if (t.pair.row == nullptr) return sum;
+  const auto query = static_cast<Index>(get(t.pair.query_class, {b, i}));
+  const auto key = static_cast<Index>(get(t.pair.key_class, {c.key_row(b, i), j}));
+  const Index r = t.pair.row[query * t.pair.key_classes + key];
+  return r < 0 ? -1 : sum + r;
 }
 
-void pull_term(const AttentionArgs& a, const Term& t, const TermGradient* g,
-               const AttentionGradients& all, Index b, Index h, Index i,
-               const std::vector<double>& d) {
-  const TermGradient none;
-  if (t.kind == TermKind::cope) return pull_cope(a, t, g != nullptr ? *g : none, all, b, h, i, d);
-  for (std::size_t j = 0; j < d.size(); ++j)
-    if (d[j] != 0)
-      pull_pair(a, t, g != nullptr ? *g : none, all, b, h, i, static_cast<Index>(j),
-                t.scale * d[j]);
+double table_value(const Call& c, const Term& t, Index b, Index h, Index r, Index x) {
+  return get(t.table, {b, group(h, c.H, t.table.shape[1]), r, x});
+}
+void add_table(const Call& c, const Term& t, const TermGradient& to, Index b, Index h, Index r,
+               Index x, double d) {
+  add(to.table, {b, group(h, c.H, t.table.shape[1]), r, x}, d);
+}
+
+double query_value(const Call& c, const Term& t, Index b, Index i, Index h, Index x) {
+  if (t.query.content) return c.query(b, i, h, x);
+  if (!t.query.present()) return 1;
+  return get(t.query.given, b, i, group(h, c.H, t.query.given.heads), x);
+}
+double key_value(const Call& c, const Term& t, Index b, Index i, Index j, Index h, Index x) {
+  if (t.key.content) return c.key(b, i, j, h, x);
+  if (!t.key.present()) return 1;
+  return get(t.key.given, c.key_row(b, i), j, group(h, c.H, t.key.given.heads), x);
+}
+void pull_query(const Call& c, const Term& t, const TermGradient& to, Pulled& pulled, Index b,
+                Index i, Index h, Index x, double d) {
+  if (t.query.content)
+    pulled.q[c.at_q(b, i, h, x)] += d;
+  else if (t.query.present())
+    add(to.query, b, i, group(h, c.H, t.query.given.heads), x, d);
+}
+void pull_key(const Call& c, const Term& t, const TermGradient& to, Pulled& pulled, Index b,
+              Index i, Index j, Index h, Index x, double d) {
+  if (t.key.content)
+    pulled.k[c.at_k(c.key_row(b, i), j, h, x)] += d;
+  else if (t.key.present())
+    add(to.key, c.key_row(b, i), j, group(h, c.H, t.key.given.heads), x, d);
+}
+
+double pair_value(const Call& c, const Term& t, Index b, Index h, Index i, Index j) {
+  switch (t.kind) {
+    case TermKind::linear: {
+      const double delta = c.delta(t.axis, b, i, j);
+      return table_value(c, t, b, h, 0, delta > 0 ? 0 : 1) * std::fabs(delta);
+    }
+    case TermKind::product:
+      return product(c, t, b, h, i, j);
+    case TermKind::decay:
+      if (!on_side(c, t, b, i, j)) return 0;
+      return (t.query.present() ? query_value(c, t, b, i, h, 0) : 0) -
+             (t.key.present() ? key_value(c, t, b, i, j, h, 0) : 0);
+    case TermKind::distance_mlp:
+      return distance_mlp(c, t, b, h, i, j);
+    default:
+      return 0;
+  }
+}
+
+void pull_pair(const Call& c, const Term& t, const TermGradient& to, Pulled& pulled, Index b,
+               Index h, Index i, Index j, double d) {
+  switch (t.kind) {
+    case TermKind::linear: {
+      const double delta = c.delta(t.axis, b, i, j);
+      return add_table(c, t, to, b, h, 0, delta > 0 ? 0 : 1, d * std::fabs(delta));
+    }
+    case TermKind::product:
+      return pull_product(c, t, to, pulled, b, h, i, j, d);
+    case TermKind::decay:
+      if (!on_side(c, t, b, i, j)) return;
+      pull_query(c, t, to, pulled, b, i, h, 0, d);
+      return pull_key(c, t, to, pulled, b, i, j, h, 0, -d);
+    case TermKind::distance_mlp:
+      return pull_distance_mlp(c, t, to, b, h, i, j, d);
+    default:
+      return;
+  }
+}
+
+double value_of(const Call& c, Index b, Index h, Index i, Index j, Index x) {
+  double v = c.v[c.at_v(c.key_row(b, i), j, h, x)];
+  for (const Term& t : c.args.terms) {
+    if (t.kind != TermKind::value_rows) continue;
+    const Index r = table_row(c, t, b, i, j);
+    if (r >= 0) v += t.scale * table_value(c, t, b, h, r, x);
+  }
+  return v;
 }
 
 }  // namespace posenc::support

@@ -158,22 +158,29 @@ void text() {
 
 void window() {
   const Index tokens = 24, w = 3;
-  const LocalWindow s{.window = w, .sentences = 3};
+  const LocalWindow s{.window = w};
   const ScoreShape shape{
-      .heads = 1, .head_dim = 8, .min_delta = 1 - tokens, .max_delta = tokens - 1};
+      .heads = 1, .head_dim = 8, .distance = {{1 - tokens, tokens - 1}, {-2, 2}}};
   Values near, far{-0.6};
   for (Index d = -w; d <= w; ++d) near.push_back(1 - 0.25 * std::abs(static_cast<double>(d)));
   const ConstTensorView p[] = {tensor(near.data(), {1, 2 * w + 1}), tensor(far.data(), {1})};
   LoweredTerms lowered;
   s.lower(shape, p, lowered);
-  const Term& t = lowered.terms[0];
   Values bias;
   for (Index i = 0; i < tokens; ++i)
     for (Index j = 0; j < tokens; ++j) {
-      const IndexLine& l = t.lines[0];
-      const Index d = std::min(std::max(i - j, l.lo), l.hi);
-      const Index r = l.row[d - l.lo] + t.pair.row[i / 8 * t.pair.key_classes + j / 8];
-      bias.push_back(static_cast<const double*>(t.table.data)[r]);
+      double sum = 0;
+      for (const Term& t : lowered.terms) {
+        Index row = 0;
+        for (const IndexLine& line : t.lines) {
+          if (line.row == nullptr || row < 0) continue;
+          const Index delta = line.axis == 0 ? i - j : i / 8 - j / 8;
+          const Index r = row_of(line, static_cast<double>(delta));
+          row = r < 0 ? -1 : row + r;
+        }
+        if (row >= 0) sum += static_cast<const double*>(t.table.data)[row];
+      }
+      bias.push_back(sum);
     }
   print("local_window", bias, tokens);
 }

@@ -1,90 +1,154 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of attention with position terms, as data: what an engine is handed, on a CPU or a GPU.
 //
-//   S_ij = cap(scale a_h g_i q_i.k_j m_ij) + terms(i, j) + bias_ij
+//   S_ij = cap(scale a_h g_i q_i.k_j) + sum of terms(i, j) + bias_ij
 //   P_i  = softmax over visible keys (and the sink),  o_i = sum_j P_ij v_j + value terms
 //
-// Positions make distances; ORDER (where a token stands in storage) makes masks. Rows without a
-// visible key: zero output, log-sum-exp -inf (of the sink alone, if there is one), zero gradients.
+// q and k are those after `prepare`: biases, norms, rotation. Letters of shapes: term.h.
 #pragma once
+#include <array>
 #include <span>
 
+#include "posenc/attention/term.h"
 #include "posenc/core/heads.h"
 #include "posenc/positions/view.h"
-#include "posenc/relative/term.h"
 
 namespace posenc::inline v0 {
 
-// Who sees whom; everything given must agree. By order: M-RoPE positions repeat, Self-Extend's go
-// back. Query i has order query_offset + i, key j order j, unless orders are given (shards,
-// evicting caches). Integer views are i64 or i32, flags u8.
+struct RotarySpec;  // rotary/spec.h
+
+// add: x + bias. l2: x / max(|x|, epsilon). rms: weight x / sqrt(mean of x^2 + epsilon). rotate: by
+// the positions of the call.
+enum class StageKind : std::uint8_t { add, l2, rms, rotate };
+template <>
+struct EnumNames<StageKind> {
+  static constexpr std::array<std::string_view, 4> value{"add", "l2", "rms", "rotate"};
+};
+
+// What happens to q and k before they meet, in the order given, in O(tokens), with gradients. Qwen
+// 3: rms, rotate. Llama 4: rotate, rms. Swin V2: l2. Rotation after biases of q and k: add, rotate.
+struct Stage {
+  StageKind kind = StageKind::add;
+  // add: bias, rms: weight. f64 or f32, [G, D] (of k: G divides the heads of k). Empty: none.
+  ConstTensorView q{}, k{};
+  double epsilon = 0;                  // l2, rms
+  const RotarySpec* rotary = nullptr;  // rotate; kept alive by the caller
+  bool value = false;                  // rotate: v too, by the key positions (RoFormer)
+};
+struct StageGradient {
+  TensorView q{}, k{};  // of the shapes of the stage's arrays
+};
+
+// Who sees whom, by order; everything given must agree. Query i has order query_offset + i, key j
+// order j, unless orders are given (shards, evicting caches). Integer views are i64 or i32, flags
+// u8 (0: no).
 struct Mask {
-  bool causal = false;     // key order <= query order
-  Index query_offset = 0;  // Tk - Tq puts queries at the end of the keys
-  Index window_left = kUnbounded, window_right = kUnbounded;  // visible keys beside one's own
-  Index prefix = 0;       // keys of order < prefix are seen whatever `causal` says
-  Index sink_tokens = 0;  // keys of order < sink_tokens are seen whatever the window says
-  Index chunk = 0;        // 0 none; else only keys of the same floor((order - origin) / chunk)
-  ConstTensorView chunk_origin;  // [B|1, H|1]; left padding, LongLoRA's shifted heads. Empty: 0
-  ConstTensorView query_order, key_order;        // [B|1, T]
-  ConstTensorView query_document, key_document;  // [B|1, T]: equal documents only
-  ConstTensorView key_length;                    // [B]: keys from there on are padding
-  ConstTensorView key_visible;                   // [B|1, Tk] u8
-  ConstTensorView visible;  // [B|1, H|1, Tq, Tk] u8, rank 2 to 4: trees, permutations, anything
-  ConstTensorView bias;     // the same, f64 or f32, added to the score; -inf hides
-  // Ragged batch in one row (B = 1): boundaries of queries and keys. Sequence s of the queries sees
-  // sequence s of the keys only, order counted inside, query_offset added to (keys - queries) of
-  // the sequence. Excludes orders and documents.
-  ConstTensorView query_cu_seqlens, key_cu_seqlens;
+  bool causal = false;              // key order <= query order
+  Index query_offset = 0;           // Tk - Tq puts queries at the end of the keys
+  Index window_left = kUnbounded;   // keys before one's own
+  Index window_right = kUnbounded;  // keys after one's own; -1: not one's own either
+  ConstTensorView head_side{};      // [H] u8 of Side: heads that look back, heads that look ahead
+  ConstTensorView prefix{};         // [B|1]: keys of order < prefix are seen whatever `causal` says
+  // Keys of order < sink_tokens are seen whatever window_left says, and nothing else.
+  Index sink_tokens = 0;
+  Index chunk = 0;  // 0 none; else only keys of the same floor((order - origin) / chunk)
+  ConstTensorView chunk_origin{};  // [B|1, G]; left padding, LongLoRA's shifted heads. Empty: 0
+  ConstTensorView query_order{}, key_order{};        // [B|1, T]
+  ConstTensorView query_document{}, key_document{};  // [B|1, T]: equal documents only
+  ConstTensorView key_length{};                      // [B]: keys from there on are padding
+  ConstTensorView key_visible{};                     // [B|1, Tk] u8
+  // [B|1, G, Tq, Tk] or [Tq, Tk] u8: trees, permutations, anything. Rank 3 is refused: some mean
+  // [B, Tq, Tk] by it and ONNX [H, Tq, Tk].
+  ConstTensorView visible{};
+  // The same shapes of f64 or f32, added to the score; -inf hides, -3.4e38 does not.
+  ConstTensorView bias{};
+  // Ragged batch in one row (B = 1): [sequences + 1], from 0 to the number of tokens. Sequence s of
+  // the queries sees sequence s of the keys; order is counted inside, and query_offset is added to
+  // (keys - queries) of the sequence. Excludes orders and documents. With block_table there is no
+  // key_cu_seqlens: row s of block_table and of key_length is sequence s.
+  ConstTensorView query_cu_seqlens{}, key_cu_seqlens{};
 };
 
 // Where floor(pq / chunk) - floor(pk / chunk) lies in [low, high] on `axis`, the score takes these
-// rotated q and k instead: Self-Extend, ReRoPE, dual chunk (positions/distance_map.h). The first
-// region that holds a pair counts; pairs in none take the q and k of the call.
+// q and k (prepared, of the shapes of the call's; k with any G heads) instead: Self-Extend, ReRoPE,
+// dual chunk (positions/distance_map.h). The first region that holds a pair counts. Terms take the
+// q and k of the call.
 struct ScoreRegion {
-  ConstQK qk;
+  ConstQK qk{};
   Index chunk = 1, low = -kUnbounded, high = kUnbounded;
   std::int32_t axis = 0;
 };
 
+// stick_breaking: P_ij = sigma(S_ij) times the product of (1 - sigma(S_it)) over the visible keys t
+// after j in order. The remainder is dropped, or (_own) goes to the value of the key of the query's
+// own order. log_sum_exp is then the logarithm of the remainder.
+enum class Normalisation : std::uint8_t { softmax, stick_breaking, stick_breaking_own };
+template <>
+struct EnumNames<Normalisation> {
+  static constexpr std::array<std::string_view, 3> value{"softmax", "stick_breaking",
+                                                         "stick_breaking_own"};
+};
+
 struct AttentionArgs {
-  // q [B, Tq, H, D], k [B, Tk, Hkv, D]; H a multiple of Hkv: query head h reads key head
-  // h / (H / Hkv)
-  ConstQK qk;
-  ConstHeads v;  // [B, Tk, Hkv, Dv]
-  Heads out;     // [B, Tq, H, Dv]
-  // [B, H, Tq]; of the distance form, natural, with the sink. Empty: not wanted
-  TensorView log_sum_exp;
-  Positions query_positions, key_positions;  // needed by terms and regions that ask for distances
-  double scale = 0;                          // on q.k. Must be set: there is no default
-  ConstTensorView head_scale;                // [H]: a_h. Swin V2's logit scale. Empty: 1
-  // [B|1, Tq]: g_i, on q wherever q stands. Llama-4's temperature, log-n. Empty: 1
-  ConstTensorView query_factor;
-  double softcap = 0;                // 0 none; cap(x) = softcap tanh(x / softcap)
-  bool softcap_after_terms = false;  // the sum with the terms is capped instead of the content
-  ConstTensorView sink;              // [H]: one more logit in the softmax, without a value. gpt-oss
-  double dropout = 0;                // of probabilities
-  Mask mask;
-  std::span<const Term> terms;
-  std::span<const ScoreRegion> regions;
+  ConstHeads q{};  // [B, Tq, H, D]
+  ConstHeads k{};  // [B, Tk, G, D]
+  ConstHeads v{};  // [B, Tk, G, Dv]
+  // Paged keys and values, [rows, pages a row] of i64 or i32: k and v are [pages, page size, G, D],
+  // and key j of row b is slot j % page size of page block_table[b, j / page size]. key_length says
+  // how many there are; pages beyond it are not read. Tk = pages a row * page size. A row for each
+  // batch entry, or for each sequence of query_cu_seqlens: then what is by key (positions,
+  // key_visible, classes, factors) has a row for each sequence too. Empty: not paged.
+  ConstTensorView block_table{};
+  // Needed by lines, linear, distance_mlp, regions and rotation.
+  Positions query_positions{}, key_positions{};
+  std::span<const Stage> prepare{};
+  double scale = 0;                // on q.k. Must be set, by the caller or by a scheme: no default
+  ConstTensorView head_scale{};    // [B|1, H]: a_h. Swin V2's logit scale. Empty: 1
+  ConstTensorView query_factor{};  // [B|1, Tq]: g_i, on q wherever q is. Llama 4's, log-n. Empty: 1
+  double softcap = 0;              // 0 none; cap(x) = softcap tanh(x / softcap), of the content q.k
+  // The sum of content and terms is capped instead; mask.bias and score_mlp stay outside.
+  bool softcap_after_terms = false;
+  std::span<const Term> terms{};
+  std::span<const ScoreRegion> regions{};
+  Mask mask{};
+  Normalisation normalisation = Normalisation::softmax;
+  ConstTensorView sink{};  // [H]: one more logit in the softmax, without a value. gpt-oss
+  // Talking heads, [H, H]: S'_h = sum_g mix_before[h, g] S_g before mask.bias is added, and
+  // P'_h = sum_g mix_after[h, g] P_g.
+  ConstTensorView mix_before{}, mix_after{};
+  double dropout = 0;  // of probabilities; anything else is refused
 };
 
-// ACCUMULATED, in the dtype given (f64 or f32); empty or null: not wanted.
+// Rows without a visible key: zero output, log-sum-exp -inf (of the sink alone, if there is one; of
+// stick-breaking 0, all being left), zero gradients. A key that no query may see may hold anything,
+// NaN too.
+struct AttentionResult {
+  Heads out{};  // [B, Tq, H, Dv], in the dtype of q
+  // [B, H, Tq], f64 or f32; natural, of the distance form, with the sink. Empty: not wanted.
+  TensorView log_sum_exp{};
+};
+
+// f64 or f32, of the shapes of what they belong to, ACCUMULATED; empty or null: not wanted. A span
+// has one entry each, or none at all.
 struct AttentionGradients {
-  QK qk;
-  Heads v;
-  std::span<const QK> regions;          // one each, or none
-  std::span<const TermGradient> terms;  // one each, or none
-  TensorView sink, head_scale, query_factor;
-  TensorView bias;  // of the shape of mask.bias; broadcast axes are summed
+  Heads q{}, k{}, v{};  // of what the call gives, before `prepare`; paged: like the pages
+  std::span<const StageGradient> prepare{};
+  std::span<const TermGradient> terms{};
+  std::span<const QK> regions{};
+  TensorView head_scale{}, query_factor{}, sink{};
+  TensorView bias{};  // broadcast axes are summed
+  TensorView mix_before{}, mix_after{};
 };
 
-// Everything that must agree before any kernel runs. Throws std::invalid_argument("[attention]
-// rule, got value"): shapes, dtypes, head counts, scale not set or not finite, dropout (refused),
-// terms whose tables, rows or positions do not fit, masks that exclude each other, rows outside a
-// table.
-POSENC_API void check_attention(const AttentionArgs&);
+// Everything that must agree before any kernel runs, in O(terms): shapes, dtypes, head counts,
+// what is missing or excludes each other. No number inside an array is read; those of tables were
+// checked when they were lowered (check_rows). Throws std::invalid_argument("[attention] rule, got
+// value").
+POSENC_API void check_attention(const AttentionArgs&, const AttentionResult&);
 // The gradients against the call they belong to.
 POSENC_API void check_attention(const AttentionArgs&, const AttentionGradients&);
+// The numbers inside integer arrays of the call, in O(tokens): cu_seqlens, classes, block tables,
+// lengths, sides. In the CPU's memory. Throws [attention].
+POSENC_API void check_attention_indices(const AttentionArgs&);
 
 }  // namespace posenc::v0

@@ -10,7 +10,7 @@
 // What computes it stands in src/relative/alibi.cpp.
 #pragma once
 
-#include "posenc/relative/term.h"
+#include "posenc/relative/scheme.h"
 
 namespace posenc::inline v0 {
 
@@ -55,7 +55,9 @@ struct Alibi {
                         LoweredTerms& out) const;
 
   POSENC_API void pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
-                            std::span<const TermGradient> g, std::span<const TensorView> dp) const;
+                            const CallData&, const LoweredGradient& g,
+                            std::span<const TensorView> dp,
+                            std::span<const TensorView> d_inputs) const;
 
   bool operator==(const Alibi&) const = default;
   template <class S, class V>

@@ -3,11 +3,11 @@
 // i and key j, delta = query - key,
 //   b_h(i, j) = near[h, delta + window]  where both stand in one sentence and |delta| <= window
 //             = far[h]                   elsewhere
-// near and far start at 0. The sentence of every query and key comes with the call, as the classes
-// of the term's pair.
+// near and far start at 0. Axes of the positions of the call: 0 the token, 1 its sentence (any whole
+// numbers), as in paragraph_offset.
 // What computes it stands in src/relative/local_window.cpp.
 #pragma once
-#include "posenc/relative/term.h"
+#include "posenc/relative/scheme.h"
 
 namespace posenc::inline v0 {
 
@@ -15,16 +15,18 @@ struct LocalWindow {
   static constexpr Card card{"local_window", "window inside the sentence", "posenc",
                              "own definition"};
   Index window = 1;
-  Index sentences = 1;  // sentence ids are 0 .. sentences - 1
 
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
-  // Rows of the table: the window, then what is far; another sentence shifts behind all of it.
+  // Two terms of one table of the window's rows and the far one: inside a sentence a row by
+  // distance, across sentences the far row; each is void where the other serves.
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
 
   POSENC_API void pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
-                            std::span<const TermGradient> g, std::span<const TensorView> dp) const;
+                            const CallData&, const LoweredGradient& g,
+                            std::span<const TensorView> dp,
+                            std::span<const TensorView> d_inputs) const;
 
   bool operator==(const LocalWindow&) const = default;
   template <class S, class V>
@@ -32,8 +34,6 @@ struct LocalWindow {
     v("window", s.window,
       Field{
           .doc = "tokens to both sides", .unit = "tokens", .min = 0, .max = 1e6, .required = true});
-    v("sentences", s.sentences,
-      Field{.doc = "sentence ids of a call", .min = 1, .max = 4096, .required = true});
   }
 
  private:

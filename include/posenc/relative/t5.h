@@ -7,11 +7,11 @@
 //   ln(max_distance / me))), K = nb - me
 // The logarithm is not taken: bucket me + k starts at the smallest n with n^K me^k >=
 // max_distance^k me^K, in whole numbers. transformers' float32 logarithm loses an exact hit in 6 of
-// 1867 settings, none of them published. T5 does not scale q.k: the scale of the call is 1 there.
+// 1867 settings, none of them published. T5 does not scale q.k: the scheme asks the call for scale 1.
 // What computes it stands in src/relative/t5.cpp.
 #pragma once
 
-#include "posenc/relative/term.h"
+#include "posenc/relative/scheme.h"
 
 namespace posenc::inline v0 {
 
@@ -38,7 +38,9 @@ struct T5 {
                         LoweredTerms& out) const;
 
   POSENC_API void pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
-                            std::span<const TermGradient> g, std::span<const TensorView> dp) const;
+                            const CallData&, const LoweredGradient& g,
+                            std::span<const TensorView> dp,
+                            std::span<const TensorView> d_inputs) const;
 
   bool operator==(const T5&) const = default;
   template <class S, class V>

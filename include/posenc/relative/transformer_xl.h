@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transformer-XL's relative positions. Dai et al., arXiv:1901.02860, section 3.3:
-//   S_ij = s [ (q_i + u_h) . k_j + (q_i + v_h) . (W_kR R_delta)_h ],   s = 1 / sqrt(head_dim)
+//   S_ij = s [ (q_i + u_h) . k_j + (q_i + v_h) . (W_kR R_delta)_h ]
+// s is the scale of the content, ScoreShape::scale (the authors': 1 / sqrt(head_dim))
 //   R_delta = [sin(delta w_m) | cos(delta w_m)], w_m = base^(-2m / d_model), m < d_model / 2
-// q.k is the score of the call (its scale must be s); u.k and (q + v).R are two terms. Distances of
-// both signs are right here, where the authors' shift is right for the past only (XLNet's for
-// both).
+// q.k is the score of the call; u.k, q.R and v.R are three terms, the last one a number a distance.
+// Distances of both signs are right here, where the authors' shift is right for the past only
+// (XLNet's for both).
 // What computes it stands in src/relative/transformer_xl.cpp.
 #pragma once
 
-#include "posenc/relative/term.h"
+#include "posenc/relative/scheme.h"
 
 namespace posenc::inline v0 {
 
@@ -26,10 +27,12 @@ struct TransformerXl {
   // w_kr [heads * head_dim, d_model], u and v_bias [heads, head_dim]; all N(0, 0.02).
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
-  POSENC_API void lower(const ScoreShape&, std::span<const ConstTensorView> p,
+  POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
-  POSENC_API void pull_back(const ScoreShape&, std::span<const ConstTensorView> p,
-                            std::span<const TermGradient> g, std::span<const TensorView> dp) const;
+  POSENC_API void pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
+                            const CallData&, const LoweredGradient& g,
+                            std::span<const TensorView> dp,
+                            std::span<const TensorView> d_inputs) const;
 
   bool operator==(const TransformerXl&) const = default;
   template <class S, class V>
@@ -42,8 +45,8 @@ struct TransformerXl {
   }
 
  private:
-  Index low(const ScoreShape& s) const { return clamped(s.min_delta); }
-  Index high(const ScoreShape& s) const { return clamped(s.max_delta); }
+  Index low(const ScoreShape& s) const { return clamped(s.range().min); }
+  Index high(const ScoreShape& s) const { return clamped(s.range().max); }
   Index clamped(Index delta) const {
     return clamp_len > 0 && delta > clamp_len ? clamp_len : delta;
   }

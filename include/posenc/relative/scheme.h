@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a relative or contextual scheme becomes terms of attention (attention/term.h), and how their
+// gradients go back to its parameters and to what a call brings.
+#pragma once
+#include <concepts>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "posenc/attention/attention.h"
+#include "posenc/core/describe.h"
+#include "posenc/core/parameter.h"
+
+namespace posenc::inline v0 {
+
+// Whole distances query - key that occur, both included.
+struct DistanceRange {
+  Index min = 0, max = 0;
+};
+
+// What a scheme is told before any call.
+struct ScoreShape {
+  Index heads = 0;      // of the queries, 1 .. 65536
+  Index head_dim = 0;   // channels of q and k, 1 .. 65536
+  Index value_dim = 0;  // channels of v; 0: as head_dim
+  // Of the content q.k, which many published schemes apply to their terms too. 0: head_dim^-1/2.
+  double scale = 0;
+  std::vector<DistanceRange> distance{};  // of each axis. Lines over real positions do not need it
+
+  // The distances of an axis. Throws [shape] where there is none.
+  POSENC_API const DistanceRange& range(Index axis = 0) const;
+  POSENC_API double content_scale() const noexcept;
+};
+// Throws [who] if heads, head_dim, scale or the distances are invalid.
+POSENC_API void check_score_shape(const ScoreShape&, std::string_view who);
+
+// Sizes that a call decides, in the shape of an input. kBatch may come as 1.
+inline constexpr Index kBatch = -1, kQueries = -2, kKeys = -3;
+
+// An array that comes with each call: classes, gates, hidden states. The names q, k and v are the
+// call's own tensors (CoPE's gates from values): their gradients join those of the call.
+struct Input {
+  std::string name;
+  std::vector<Index> shape;
+  bool integer = false;   // i64 or i32, else f64 or f32
+  bool optional = false;  // may come empty
+};
+
+// One call, as `bind` and `pull_back` see it.
+struct CallData {
+  Index batch = 1, queries = 0, keys = 0, query_offset = 0;
+  Positions query_positions{}, key_positions{};
+  // In the order of inputs(); optional ones may be empty.
+  std::span<const ConstTensorView> inputs{};
+};
+
+// What terms point into: arrays that a scheme computes. Nothing that was added moves; the store may
+// be moved, not copied.
+struct TermStore {
+  std::deque<std::vector<double>> values;
+  std::deque<std::vector<std::int32_t>> rows;
+
+  TermStore() = default;
+  TermStore(TermStore&&) = default;
+  TermStore& operator=(TermStore&&) = default;
+  TermStore(const TermStore&) = delete;
+  TermStore& operator=(const TermStore&) = delete;
+
+  // Each keeps the numbers and gives the view that a term needs. Throws [lowered]: sizes that do
+  // not fill the shape, lines without rows, edges that decrease or are not one fewer than the rows.
+  // [batch, groups, n, channels], row-major.
+  POSENC_API ConstTensorView table(std::vector<double> v, Index groups, Index n, Index channels,
+                                   Index batch = 1);
+  // Row-major of any shape, rank 0 to 5: the arrays of an Mlp.
+  POSENC_API ConstTensorView array(std::vector<double> v, std::span<const Index> shape);
+  // [batch, tokens, groups, channels], row-major: a factor.
+  POSENC_API ConstHeads vectors(std::vector<double> v, Index batch, Index tokens, Index groups,
+                                Index channels);
+  // Whole distances lo, lo + 1, ...; constant outside.
+  POSENC_API IndexLine line(std::vector<std::int32_t> row, Index lo, std::int32_t axis = 0);
+  // Real distances by thresholds.
+  POSENC_API IndexLine line(std::vector<std::int32_t> row, std::vector<double> edges,
+                            std::int32_t axis);
+  // A row for every two classes, [query_classes, key_classes].
+  POSENC_API IndexPair pair(std::vector<std::int32_t> row, Index query_classes, Index key_classes);
+};
+
+// What a scheme asks of the call beside its terms. Two schemes that ask for different things are
+// refused.
+struct CallRequests {
+  double scale = 0;              // of the content; 0: none asked. T5: 1; DeBERTa: 1 / sqrt(3 D)
+  ConstTensorView head_scale{};  // [1, H]: Swin V2's logit scale
+  std::vector<Stage> prepare{};  // Swin V2: l2
+  Normalisation normalisation = Normalisation::softmax;
+};
+
+struct LoweredTerms : TermStore {
+  std::vector<Term> terms;
+  CallRequests requests;
+
+  // Appends a term after check_rows. Throws [attention].
+  POSENC_API void add(const Term&);
+};
+
+// The gradients of one scheme's own terms, in order, and of the head_scale it asked for.
+struct LoweredGradient {
+  std::span<const TermGradient> terms{};
+  ConstTensorView head_scale{};  // f64 or f32 [1, H]; empty: none
+};
+
+// parameters  names, shapes, published initialisers; no numbers.
+// lower       parameters -> terms, in O(distances), in double, once a step. Places that a call
+//             fills (classes of a pair, given factors) are left empty.
+// pull_back   the transpose of lower and bind together (vector-Jacobian product), ACCUMULATED into
+//             d_parameters and d_inputs, in the order of parameters() and inputs(); an empty view
+//             or list is not wanted. `g` has an entry for each term that lower appended.
+template <class S>
+concept RelativeScheme = Described<S> &&
+    requires(const S& s, const ScoreShape& shape, std::span<const ConstTensorView> p,
+             LoweredTerms& out, const CallData& call, const LoweredGradient& g,
+             std::span<const TensorView> d) {
+  { s.parameters(shape) } -> std::same_as<std::vector<Parameter>>;
+  { s.lower(shape, p, out) } -> std::same_as<void>;
+  { s.pull_back(shape, p, call, g, d, d) } -> std::same_as<void>;
+};
+// A scheme that reads what a call brings.
+// inputs  names and shapes of the arrays of a call.
+// bind    inputs -> the empty places of the scheme's own terms, in order: views, or O(tokens) work
+//         into `store`. No table is made again.
+template <class S>
+concept BindsInputs = RelativeScheme<S> &&
+    requires(const S& s, const ScoreShape& shape, std::span<const ConstTensorView> p,
+             const CallData& call, std::span<Term> terms, TermStore& store) {
+  { s.inputs(shape) } -> std::same_as<std::vector<Input>>;
+  { s.bind(shape, p, call, terms, store) } -> std::same_as<void>;
+};
+
+}  // namespace posenc::v0

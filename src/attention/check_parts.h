@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks of single views, masks and terms of an attention call. Nothing but shapes is read.
+#pragma once
+#include <initializer_list>
+#include <string>
+
+#include "posenc/attention/attention.h"
+
+namespace posenc::inline v0::detail {
+
+inline constexpr std::string_view kAttention = "attention";
+
+// Sizes of a call. key_rows: rows of what is by key, B unless packed queries read pages.
+struct CallSizes {
+  explicit CallSizes(const AttentionArgs&);
+  Index batch, key_rows, heads, key_heads, queries, keys, dim, value_dim;
+};
+
+// In an expected shape: n; one_or(n): 1 or n; divisor_of(n): at least 1 and a divisor of n;
+// kAny: at least 0. An empty view passes.
+inline constexpr Index kAny = -1, kOneOr = Index{1} << 56, kDivisorOf = Index{1} << 57;
+constexpr Index one_or(Index n) {
+  return n == 1 ? 1 : kOneOr + n;
+}
+constexpr Index divisor_of(Index n) {
+  return n == 1 ? 1 : kDivisorOf + n;
+}
+using WantedShape = std::initializer_list<Index>;
+bool fits(Index got, Index want);
+std::string wanted_text(WantedShape);
+void check_real(const ConstTensorView&, WantedShape, const std::string& what);
+void check_integer(const ConstTensorView&, WantedShape, const std::string& what);
+void check_flags(const ConstTensorView&, WantedShape, const std::string& what);
+void check_given(const ConstTensorView&, WantedShape, const std::string& what);  // real, not empty
+
+// Positions of queries and keys that have the axis.
+void needs_axis(const AttentionArgs&, std::int32_t axis, const std::string& who);
+void check_mask(const AttentionArgs&, const CallSizes&);
+// Term number `number` of the call.
+void check_term(const AttentionArgs&, const CallSizes&, std::size_t number);
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which row of a table a pair gets, and whether all of them lie in it.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "posenc/attention/term.h"
+#include "posenc/core/error.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+// The largest row; -1 when every pair is void.
+Index largest_row(const std::int32_t* row, Index count) {
+  return std::max<Index>(-1, *std::max_element(row, row + count));
+}
+
+void check_edges(const IndexLine& line) {
+  for (Index i = 0; i + 1 < line.count; ++i)
+    if (std::isnan(line.edges[i]) || (i > 0 && line.edges[i] < line.edges[i - 1]))
+      refuse("attention", "edges of a line must be numbers that do not decrease", line.edges[i]);
+}
+
+}  // namespace
+
+std::int32_t row_of(const IndexLine& line, double delta) noexcept {
+  if (line.edges != nullptr)
+    return line.row[std::upper_bound(line.edges, line.edges + line.count - 1, delta) - line.edges];
+  const double last = static_cast<double>(line.count - 1);
+  const double slot = std::floor(delta) - static_cast<double>(line.lo);
+  return line.row[slot >= last ? line.count - 1 : slot > 0 ? static_cast<Index>(slot) : 0];
+}
+
+void check_rows(const Term& t) {
+  Index sum = 0;
+  bool any = false, all_void = false;
+  const auto count_in = [&](Index largest) {
+    any = true;
+    all_void |= largest < 0;
+    sum += std::max<Index>(0, largest);
+  };
+  for (const IndexLine& line : t.lines) {
+    if (line.row == nullptr) continue;
+    if (line.count < 1) refuse("attention", "a line must have at least one row", line.count);
+    if (line.edges != nullptr) check_edges(line);
+    count_in(largest_row(line.row, line.count));
+  }
+  if (t.pair.row != nullptr) {
+    const IndexPair& p = t.pair;
+    if (p.query_classes < 1 || p.key_classes < 1)
+      refuse("attention", "a pair must have classes of queries and of keys",
+             std::min(p.query_classes, p.key_classes));
+    count_in(largest_row(p.row, p.query_classes * p.key_classes));
+  }
+  if (!any || all_void || t.table.rank != 4) return;
+  if (sum >= t.table.shape[2])
+    refuse("attention",
+           "term " + std::string(enum_text(t.kind)) +
+               " rows must lie inside its table, the sum of the largest of its lines and its pair",
+           sum);
+}
+
+}  // namespace posenc::v0
