@@ -136,7 +136,7 @@ void TransformerXl::check_fields(const ScoreShape& s) const {
   if (!std::isfinite(base) || base <= 0)
     refuse("transformer_xl", "base must be finite and positive", base);
   if (clamp_len < 0) refuse("transformer_xl", "clamp_len must not be negative", clamp_len);
-  if (high(s) - low(s) >= Index{1} << 31)
+  if (!s.distance.empty() && high(s) - low(s) >= Index{1} << 31)
     refuse("transformer_xl", "a table must have fewer than 2^31 distances", high(s) - low(s));
 }
 

@@ -120,6 +120,11 @@ TEST(LocalWindow, IsItsDefinition) {
       }
 }
 
+// Parameters and their checks need no distances; lowering does.
+TEST(TransformerXl, HasParametersBeforeAnyDistanceIsKnown) {
+  EXPECT_EQ((TransformerXl{.d_model = 4}.parameters({.heads = 1, .head_dim = 1}).size()), 3u);
+}
+
 // Terms are scaled as the content is.
 TEST(TransformerXl, TakesTheScaleOfTheContent) {
   const std::vector<double> w(16, 0.5), u(4, 1), v(4, 1);
