@@ -87,6 +87,59 @@ TEST(AttentionTerms, RowsOfPairsAreCpmAnt) {
   c.expect("grad_table", transposed(d, 3, 16));
 }
 
+// Rows of real distances by thresholds: UDOP's boxes, bucketed at trunc(100 |delta|). On the far
+// side a bucket begins just above its distance.
+IndexLine box_line(AttentionCase& c, const T5& rule, std::int32_t axis) {
+  const Index side = rule.side();
+  std::vector<Index> first(static_cast<std::size_t>(side), -1);  // distance of each bucket
+  for (Index n = rule.max_distance; n >= 0; --n)
+    first[static_cast<std::size_t>(rule.bucket(n))] = n;
+  std::vector<std::int32_t> row;
+  std::vector<double> edges;
+  for (Index b = side - 1; b > 0; --b) {
+    row.push_back(static_cast<std::int32_t>(side + b));
+    edges.push_back(
+        std::nextafter(-static_cast<double>(first[static_cast<std::size_t>(b)]) / 100, HUGE_VAL));
+  }
+  row.push_back(0);
+  for (Index b = 1; b < side; ++b) {
+    row.push_back(static_cast<std::int32_t>(b));
+    edges.push_back(static_cast<double>(first[static_cast<std::size_t>(b)]) / 100);
+  }
+  return c.lowered.line(std::move(row), std::move(edges), axis);
+}
+TEST(AttentionTerms, RowsByThresholdsAreUdopsBoxes) {
+  AttentionCase c(bias_suite(), "udop_bias");
+  const std::vector<double> box = c.array("bbox").value;  // [B, T, 4]
+  const Index b = c.args.q.batch, tokens = c.args.q.tokens, heads = c.args.q.heads;
+  std::vector<double> place;  // axes: the token, the middle of its box across, and down
+  for (Index i = 0; i < b * tokens; ++i) place.push_back(static_cast<double>(i % tokens));
+  for (const std::size_t axis : {0u, 1u})
+    for (std::size_t i = axis; i < box.size(); i += 4)
+      place.push_back((static_cast<float>(box[i]) + static_cast<float>(box[i + 2])) / 2);
+  const OwnedPositions p = explicit_positions(place, b, 3);
+  c.args.query_positions = c.args.key_positions = p;
+  c.args.scale = 1;
+  if (c.has("mask")) c.args.mask.visible = c.flags("mask");
+  const T5 rule{.num_buckets = 32, .max_distance = 128},
+      box_rule{.num_buckets = 32, .max_distance = 100};
+  const auto table = [&](const char* what) {
+    return c.lowered.table(transposed(c.array(what).value, 32, heads), heads, 32, 1);
+  };
+  std::vector<std::int32_t> by_token;
+  for (Index d = -tokens; d <= tokens; ++d)
+    by_token.push_back(static_cast<std::int32_t>(rule.bucket(d)));
+  c.lowered.add(numbers_term(table("table_1d"), c.lowered.line(by_token, -tokens, 0)));
+  c.lowered.add(numbers_term(table("table_horizontal"), box_line(c, box_rule, 1)));
+  c.lowered.add(numbers_term(table("table_vertical"), box_line(c, box_rule, 2)));
+  c.run();
+  c.expect_core();
+  c.expect_pairs("bias", c.detail.terms);
+  const char* names[] = {"grad_table_1d", "grad_table_horizontal", "grad_table_vertical"};
+  for (std::size_t t = 0; t < 3; ++t)
+    c.expect(names[t], transposed(dense(c.terms[t].table), heads, 32));
+}
+
 // q t and value_rows: Shaw's two tables, clipped; rows by key - query.
 TEST(AttentionTerms, QueryAndValueRowsAreShaw) {
   for (const char* name : {"t2t_shaw", "t2t_shaw_decode"}) {
