@@ -56,7 +56,8 @@ TEST(AttentionReference, DenseMasksAndTheirGradients) {
     c.run();
     c.expect_core();
   }
-  for (const char* name : {"sdpa_float_bias", "sdpa_gqa_bias", "sdpa_empty_rows_minus_inf"}) {
+  for (const char* name : {"sdpa_float_bias", "sdpa_gqa_bias", "sdpa_empty_rows_minus_inf",
+                           "sdpa_empty_rows_finfo_min"}) {
     AttentionCase c(suite(), name);
     c.args.mask.bias = c.view("mask");
     c.run();

@@ -112,7 +112,8 @@ struct AttentionArgs {
   std::span<const ScoreRegion> regions{};
   Mask mask{};
   Normalisation normalisation = Normalisation::softmax;
-  ConstTensorView sink{};  // [H]: one more logit in the softmax, without a value. gpt-oss
+  // [H]: one more logit in the softmax, without a value (gpt-oss). Not with stick-breaking.
+  ConstTensorView sink{};
   // Talking heads, [H, H]: S'_h = sum_g mix_before[h, g] S_g before mask.bias is added, and
   // P'_h = sum_g mix_after[h, g] P_g.
   ConstTensorView mix_before{}, mix_after{};

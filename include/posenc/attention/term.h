@@ -59,33 +59,51 @@ struct Factor {
 };
 inline constexpr Factor kContent{true, {}};
 
-// dS is the gradient of a score, D_i that of an output row.
+// Each kind: what it adds, who uses it, its gradient (dS is the gradient of a score, D_i that of an
+// output row), and how a fast engine computes it for a tile [query rows, keys].
 enum class TermKind : std::uint8_t {
   // S += scale (table[0] max(delta, 0) + table[1] max(-delta, 0)). ALiBi.
   // d table = sum of dS |delta| by side.
+  // Tile: the accumulators start at a multiply-add of the column; only tiles on the diagonal have
+  // both sides.
   linear,
   // S += scale <x_i, y_j, t_r>, summed over channels; x, y and t are each optional, r is the sum of
   // the rows of all lines and of the pair; 0 where a row is negative. T5 and Swin (t), Shaw and
   // Transformer-XL (x t, x = q), DeBERTa (y t, y = k), TUPE and u.k (x y), KERPLE's weight (x y t).
   // d x_i += dS y_j t_r, d y_j += dS x_i t_r, d t_r += dS x_i y_j.
+  // Tile, by the factors that are there:
+  // t      accumulators start at an unaligned load of a band by distance, made once a call; tiles
+  //        far away at a constant. Backward: sums of dS along diagonals.
+  // x t    few rows: X T^T once for a block of rows, then as t; many: a skewed product X T_band^T.
+  // y t    the same with columns for rows.
+  // x y    more channels of the same product as q.k; u.k is one number a column.
+  // x y t  t is a number that multiplies the product in registers.
   product,
   // S += scale (x_i - y_j), one number for a query and one for a key. Forgetting gates.
   // d x_i += sum_j dS, d y_j -= sum_i dS.
+  // Tile: an addend a column. x and y stay f64 until the tile's own origin is subtracted: in f32
+  // from the start, 131072 tokens are wrong by 8e-3.
   decay,
   // S += scale p_ij, where p_ij = sum of gate(gate_scale x_i.y_t) over the visible keys t from j
   // on, in key order. With a table the term is q_i . table[row] instead, read at row
   // min(p_ij, rows - 1) by linear interpolation. CoPE; a gate for every pair.
   // d gate_t = sum of d p_ij over j up to t; none comes to p beyond the last row.
+  // Tile: keys from the last to the first, the sum so far carried by row; once it is beyond the
+  // table, all earlier keys have one number a row. Backward: from the first to the last.
   gates,
   // S += scale mlp_h(psi(delta) / (psi(max(p_i, L)) + epsilon)), psi(y) = ln(|c y| + 1), p_i the
   // position of the query. FIRE. The gradient goes through the mlp and both psi; where p_i = L, L
   // gets one half.
+  // Tile: piecewise linear in the logarithm of the distance, one multiply-add a unit.
   distance_mlp,
   // S += scale mlp_h(content of all heads; sum of the other terms of all heads). DAPE. The last
-  // term, at most one.
+  // term, at most one. The gradient goes through the mlp to the scores of all heads.
+  // Tile: none, since it needs all heads of a row; blocks of rows.
   score_mlp,
   // o_i += scale sum_j P_ij t_r, r as in a product. Shaw's values.
   // d t_r += P_ij D_i, dP_ij += D_i.t_r.
+  // Tile: the weights of each row of the table are kept beside the output and rescaled as it is;
+  // times the table at the end.
   value_rows,
 };
 template <>
