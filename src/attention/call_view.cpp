@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/call_view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/element.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+std::vector<double> tiles_of(const std::vector<double>& x, Index slabs, Index tokens,
+                             Index channels) {
+  const Index size = tiles_size(tokens, channels);
+  std::vector<double> tiles(static_cast<std::size_t>(slabs * size));
+  for (Index s = 0; s < slabs; ++s)
+    make_tiles(x.data() + s * tokens * channels, tokens, channels, tiles.data() + s * size);
+  return tiles;
+}
+
+std::vector<Index> orders_of(const ConstTensorView& v) {
+  std::vector<Index> x;
+  for (Index b = 0; b < v.shape[0]; ++b)
+    for (Index t = 0; t < v.shape[1]; ++t) x.push_back(whole_number(v, b, t));
+  return x;
+}
+
+std::vector<double> mix_of(const ConstTensorView& v) {
+  std::vector<double> x;
+  for (Index h = 0; !v.empty() && h < v.shape[0]; ++h)
+    for (Index g = 0; g < v.shape[1]; ++g) x.push_back(number(v, h, g));
+  return x;
+}
+
+bool is_whole(const Positions& p) {
+  return p.type != DType::f64;
+}
+
+// What one axis of positions holds, as doubles and, where they are integers, as those.
+void read_axis(const Positions& p, std::int32_t axis, std::vector<Index>& whole,
+               std::vector<double>& real) {
+  for (Index b = 0; b < p.batch; ++b)
+    for (Index t = 0; t < p.count; ++t) {
+      if (is_whole(p)) whole.push_back(integer_position(p, axis, b, t));
+      real.push_back(real_position(p, axis, b, t));
+    }
+}
+
+bool counts_up(const AxisView& a) {
+  for (Index r = 0; r < a.key_rows; ++r)
+    for (Index j = 1; j < a.keys; ++j)
+      if (static_cast<std::uint64_t>(a.key_whole[a.key_at(r, j)]) !=
+          static_cast<std::uint64_t>(a.key_whole[a.key_at(r, j - 1)]) + 1)
+        return false;
+  return true;
+}
+
+bool scans(const AttentionArgs& a) {
+  if (a.normalisation != Normalisation::softmax) return true;
+  for (const Term& t : a.terms)
+    if (t.kind == TermKind::gates || t.kind == TermKind::score_mlp) return true;
+  return false;
+}
+
+}  // namespace
+
+double AxisView::delta(Index b, Index i, Index r, Index j) const noexcept {
+  const std::size_t q = query_at(b, i), k = key_at(r, j);
+  Index difference = 0;
+  if (whole && !__builtin_sub_overflow(query_whole[q], key_whole[k], &difference))
+    return static_cast<double>(difference);
+  return query[q] - key[k];
+}
+
+CallView::CallView(const AttentionArgs& a, bool backward, const Executor& executor)
+    : args(a),
+      B(a.q.batch),
+      R(a.block_table.empty() ? a.q.batch : a.block_table.shape[0]),
+      H(a.q.heads),
+      G(a.k.heads),
+      Tq(a.q.tokens),
+      Tk(a.block_table.empty() ? a.k.tokens : a.block_table.shape[1] * a.k.tokens),
+      D(a.q.dim),
+      V(a.v.dim) {
+  read_orders();
+  read_axes();
+  q = by_heads(a.q);
+  load_keys(*this);
+  run_stages(*this, backward, executor);
+  k_tiles = tiles_of(k, R * G, Tk, D);
+  if (backward) v_tiles = tiles_of(v, R * G, Tk, V);
+  for (const Term& t : a.terms) terms.push_back(view_of(*this, t));
+  for (const ScoreRegion& r : a.regions)
+    regions.push_back({by_heads(r.qk.q), by_heads(r.qk.k), r.qk.k.heads});
+  mix_before = mix_of(a.mix_before);
+  mix_after = mix_of(a.mix_after);
+  all_heads = !mix_before.empty() || !mix_after.empty() ||
+              (!a.terms.empty() && a.terms.back().kind == TermKind::score_mlp);
+  by_order = scans(a);
+}
+
+void CallView::read_orders() {
+  const Mask& m = args.mask;
+  if (!m.query_order.empty()) {
+    query_orders = orders_of(m.query_order);
+    key_orders = orders_of(m.key_order);
+    query_order_rows = m.query_order.shape[0];
+    key_order_rows = m.key_order.shape[0];
+    keys_by_order.resize(key_orders.size());
+    for (Index r = 0; Tk > 0 && r < key_order_rows; ++r) {
+      const auto first = keys_by_order.begin() + r * Tk;
+      std::iota(first, first + Tk, Index{0});
+      std::stable_sort(first, first + Tk, [&](Index x, Index y) {
+        return key_orders[static_cast<std::size_t>(r * Tk + x)] <
+               key_orders[static_cast<std::size_t>(r * Tk + y)];
+      });
+    }
+  }
+  for (Index s = 0; !m.query_cu_seqlens.empty() && s + 1 < m.query_cu_seqlens.shape[0]; ++s)
+    sequence.insert(sequence.end(),
+                    static_cast<std::size_t>(whole_number(m.query_cu_seqlens, s + 1) -
+                                             whole_number(m.query_cu_seqlens, s)),
+                    s);
+}
+
+void CallView::read_axes() {
+  const Positions &p = args.query_positions, &k_p = args.key_positions;
+  if (p.data == nullptr && k_p.data == nullptr) return;
+  axes.resize(static_cast<std::size_t>(std::min(p.axes, k_p.axes)));
+  std::int32_t n = 0;
+  for (AxisView& a : axes) {
+    a.whole = is_whole(p) && is_whole(k_p);
+    a.query_rows = p.batch;
+    a.key_rows = k_p.batch;
+    a.queries = p.data == nullptr ? 0 : p.count;
+    a.keys = k_p.data == nullptr ? 0 : k_p.count;
+    if (p.data != nullptr) read_axis(p, n, a.query_whole, a.query);
+    if (k_p.data != nullptr) read_axis(k_p, n, a.key_whole, a.key);
+    a.consecutive = a.whole && a.queries > 0 && a.keys > 0 && counts_up(a);
+    ++n;
+  }
+}
+
+QueryPlace CallView::place(Index b, Index i) const noexcept {
+  const Mask& m = args.mask;
+  if (!query_orders.empty())
+    return {b, 0, Tk,
+            query_orders[static_cast<std::size_t>((query_order_rows == 1 ? 0 : b) * Tq + i)]};
+  if (m.query_cu_seqlens.empty()) return {b, 0, Tk, m.query_offset + i};
+  const Index s = sequence[static_cast<std::size_t>(i)];
+  const Index from = whole_number(m.query_cu_seqlens, s);
+  const Index to = whole_number(m.query_cu_seqlens, s + 1);
+  QueryPlace p{b, 0, Tk, i - from - (to - from) + m.query_offset};
+  if (m.key_cu_seqlens.empty()) {  // paged: the row of pages is the sequence
+    p.row = s;
+    p.order += whole_number(m.key_length, s);
+    return p;
+  }
+  p.begin = whole_number(m.key_cu_seqlens, s);
+  p.end = whole_number(m.key_cu_seqlens, s + 1);
+  p.order += p.end - p.begin;
+  return p;
+}
+
+Index CallView::own_key(const QueryPlace& p) const noexcept {
+  if (key_orders.empty()) return p.order >= 0 && p.order < p.end - p.begin ? p.begin + p.order : -1;
+  for (Index j = 0; j < Tk; ++j)
+    if (key_order(p, j) == p.order) return j;
+  return -1;
+}
+
+double CallView::factor(Index b, Index i) const noexcept {
+  return args.query_factor.empty() ? 1 : number(args.query_factor, b, i);
+}
+double CallView::head_scale(Index b, Index h) const noexcept {
+  return args.head_scale.empty() ? 1 : number(args.head_scale, b, h);
+}
+
+std::int32_t CallView::region_of(Index b, Index i, Index r, Index j) const noexcept {
+  std::int32_t n = 0;
+  for (const ScoreRegion& s : args.regions) {
+    const AxisView& a = axes[static_cast<std::size_t>(s.axis)];
+    const std::size_t at_q = a.query_at(b, i), at_k = a.key_at(r, j);
+    const auto chunk = static_cast<double>(s.chunk);
+    const double ahead = a.whole
+                             ? static_cast<double>(floor_divide(a.query_whole[at_q], s.chunk)) -
+                                   static_cast<double>(floor_divide(a.key_whole[at_k], s.chunk))
+                             : std::floor(a.query[at_q] / chunk) - std::floor(a.key[at_k] / chunk);
+    if (ahead >= static_cast<double>(s.low) && ahead <= static_cast<double>(s.high)) return n;
+    ++n;
+  }
+  return -1;
+}
+
+}  // namespace posenc::v0::detail

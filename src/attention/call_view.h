@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call made ready for the exact engine: everything in double, by heads, prepared.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "attention/lanes.h"
+#include "posenc/attention/attention.h"
+#include "posenc/core/executor.h"
+
+namespace posenc::inline v0::detail {
+
+// [batch|1, groups, rows, channels], dense. No rows: not given.
+struct DenseTable {
+  std::vector<double> x;
+  Index batch = 1, groups = 1, rows = 0, channels = 0;
+  bool given() const noexcept { return rows > 0; }
+  // Of what serves head h of `heads`.
+  Index at(Index b, Index h, Index heads) const noexcept {
+    return ((batch == 1 ? 0 : b) * groups + h / (heads / groups)) * rows * channels;
+  }
+};
+
+// A given factor, [batch|1, groups, tokens|1, channels]; tiles where dots with all tokens are made.
+struct DenseFactor {
+  std::vector<double> x, tiles;
+  Index batch = 1, groups = 1, tokens = 0, channels = 0;
+  bool given() const noexcept { return channels > 0; }
+  Index slab(Index b, Index h, Index heads) const noexcept {
+    return (batch == 1 ? 0 : b) * groups + h / (heads / groups);
+  }
+  Index at(Index b, Index h, Index heads) const noexcept {
+    return slab(b, h, heads) * tokens * channels;
+  }
+  Index step() const noexcept { return tokens == 1 ? 0 : channels; }
+};
+
+struct DenseMlp {
+  std::vector<double> in, in_bias, out, out_bias;
+  Index units = 0, channels = 0, kernel = 1, out_groups = 1, bias_groups = 1;
+  double slope = 0;
+  double act(double y) const noexcept { return y < 0 ? slope * y : y; }
+  double act_slope(double y) const noexcept { return y < 0 ? slope : 1; }
+};
+
+struct TermView {
+  const Term* term = nullptr;
+  DenseTable table;
+  DenseFactor query, key;
+  DenseMlp mlp;
+  // Rows of one line over consecutive keys: that of (i, j) is band[band_start(b, i, r) + j].
+  std::vector<std::int32_t> band;
+  Index band_high = 0;
+};
+
+// One axis of the positions.
+struct AxisView {
+  bool whole = false;        // both are integers: distances are taken in 64 bits
+  bool consecutive = false;  // whole, and each row of keys counts up by one
+  std::vector<Index> query_whole, key_whole;
+  std::vector<double> query, key;
+  Index query_rows = 1, key_rows = 1, queries = 0, keys = 0;
+
+  std::size_t query_at(Index b, Index i) const noexcept {
+    return static_cast<std::size_t>((query_rows == 1 ? 0 : b) * queries + i);
+  }
+  std::size_t key_at(Index r, Index j) const noexcept {
+    return static_cast<std::size_t>((key_rows == 1 ? 0 : r) * keys + j);
+  }
+  double delta(Index b, Index i, Index r, Index j) const noexcept;
+};
+
+struct RegionView {
+  std::vector<double> q, k;  // [B, H, Tq, D], [R, groups, Tk, D]
+  Index groups = 1;
+};
+
+// Where a query is: its row of keys, the keys [begin, end) of its sequence, its order.
+struct QueryPlace {
+  Index row, begin, end, order;
+};
+
+struct CallView {
+  CallView(const AttentionArgs&, bool backward, const Executor&);
+
+  const AttentionArgs& args;
+  Index B, R, H, G, Tq, Tk, D, V;
+  std::vector<double> q, k, v;                          // [B, H, Tq, D], [R, G, Tk, D], [.., V]
+  std::vector<double> k_tiles, v_tiles;                 // v_tiles: backward
+  std::vector<std::vector<double>> q_before, k_before;  // of each stage: backward
+  std::vector<TermView> terms;
+  std::vector<RegionView> regions;
+  std::vector<AxisView> axes;
+  std::vector<Index> sequence;                  // [Tq] of packed queries
+  std::vector<Index> query_orders, key_orders;  // given ones, [rows, T]
+  Index query_order_rows = 1, key_order_rows = 1;
+  std::vector<Index> keys_by_order;           // [key_order_rows, Tk]; empty: in storage
+  std::vector<double> mix_before, mix_after;  // [H, H]
+  bool all_heads = false;                     // a row needs all heads at once
+  bool by_order = false;                      // something runs over the keys in order
+
+  Index group(Index h) const noexcept { return h / (H / G); }
+  const double* query_row(Index b, Index h, Index i) const noexcept {
+    return q.data() + ((b * H + h) * Tq + i) * D;
+  }
+  Index key_slab(Index r, Index h) const noexcept { return r * G + group(h); }
+  QueryPlace place(Index b, Index i) const noexcept;
+  Index key_order(const QueryPlace& p, Index j) const noexcept {
+    if (key_orders.empty()) return j - p.begin;
+    return key_orders[static_cast<std::size_t>((key_order_rows == 1 ? 0 : p.row) * Tk + j)];
+  }
+  // The key at place s of [begin, end) in order.
+  Index key_in_order(const QueryPlace& p, Index s) const noexcept {
+    if (keys_by_order.empty()) return s;
+    return keys_by_order[static_cast<std::size_t>((key_order_rows == 1 ? 0 : p.row) * Tk + s)];
+  }
+  // The key of the query's own order, -1: none.
+  Index own_key(const QueryPlace&) const noexcept;
+  double factor(Index b, Index i) const noexcept;
+  double head_scale(Index b, Index h) const noexcept;
+  std::int32_t region_of(Index b, Index i, Index r, Index j) const noexcept;  // -1: none
+
+ private:
+  void read_orders();
+  void read_axes();
+};
+
+// call_load.cpp: dense copies.
+double number(const ConstTensorView&, Index a, Index b = 0, Index c = 0, Index d = 0) noexcept;
+Index whole_number(const ConstTensorView&, Index a, Index b = 0) noexcept;
+// x [.., tokens, heads, dim] -> [batch, heads, tokens, dim].
+std::vector<double> by_heads(const ConstHeads&);
+void load_keys(CallView&);
+TermView view_of(const CallView&, const Term&);
+// stages.cpp: q, k and v through `prepare`, and gradients of them back into the caller's.
+void run_stages(CallView&, bool backward, const Executor&);
+void pull_stages(const CallView&, std::vector<double>& d_q, std::vector<double>& d_k,
+                 std::vector<double>& d_v, const AttentionGradients&, const Executor&);
+
+// visible.cpp: the keys that query i of head h sees, in storage order.
+void find_visible(const CallView&, Index b, Index h, Index i, const QueryPlace&,
+                  std::vector<Run>& runs) noexcept;
+
+}  // namespace posenc::v0::detail

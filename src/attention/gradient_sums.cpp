@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/gradient_sums.h"
+
+#include "core/element.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+void add_element(void* data, DType type, Index at, double x) noexcept {
+  put_element(data, type, at, float_element(data, type, at) + x);
+}
+
+void want_term(TermSums& s, const TermView& v, const TermGradient& g, Index slices) {
+  const auto size = [](const std::vector<double>& x) { return static_cast<Index>(x.size()); };
+  s.table.want(!g.table.empty(), size(v.table.x), slices);
+  s.query.want(g.query.data != nullptr, size(v.query.x), slices);
+  s.key.want(g.key.data != nullptr, size(v.key.x), slices);
+  s.in.want(!g.mlp.in.empty(), size(v.mlp.in), slices);
+  s.in_bias.want(!g.mlp.in_bias.empty(), size(v.mlp.in_bias), slices);
+  s.out.want(!g.mlp.out.empty(), size(v.mlp.out), slices);
+  s.out_bias.want(!g.mlp.out_bias.empty(), size(v.mlp.out_bias), slices);
+}
+
+void add_term_sums(const TermSums& s, const TermGradient& g) {
+  add_to(g.table, s.table.total());
+  add_to(g.query, s.query.total());
+  add_to(g.key, s.key.total());
+  add_to(g.mlp.in, s.in.total());
+  add_to(g.mlp.in_bias, s.in_bias.total());
+  add_to(g.mlp.out, s.out.total());
+  add_to(g.mlp.out_bias, s.out_bias.total());
+}
+
+}  // namespace
+
+void add_to(const TensorView& v, const std::vector<double>& dense) {
+  if (v.empty() || dense.empty()) return;
+  std::array<Index, 4> n{1, 1, 1, 1}, step{};
+  for (std::size_t a = 0; a < static_cast<std::size_t>(v.rank); ++a)
+    n[a] = v.shape[a], step[a] = v.shape[a] == 1 ? 0 : v.stride[a];
+  const double* x = dense.data();
+  for (Index a = 0; a < n[0]; ++a)
+    for (Index b = 0; b < n[1]; ++b)
+      for (Index c = 0; c < n[2]; ++c)
+        for (Index d = 0; d < n[3]; ++d)
+          add_element(v.data, v.dtype, a * step[0] + b * step[1] + c * step[2] + d * step[3], *x++);
+}
+
+void add_to(const Heads& h, const std::vector<double>& dense) {
+  if (h.data == nullptr || dense.empty()) return;
+  const double* x = dense.data();
+  for (Index b = 0; b < h.batch; ++b)
+    for (Index g = 0; g < h.heads; ++g)
+      for (Index t = 0; t < h.tokens; ++t, x += h.dim) add_vector(h, b, t, g, x);
+}
+
+void add_vector(const Heads& h, Index b, Index t, Index g, const double* x) {
+  const Index at = b * h.batch_stride + t * h.token_stride + g * h.head_stride;
+  for (Index d = 0; d < h.dim; ++d) add_element(h.data, h.dtype, at + d * h.dim_stride, x[d]);
+}
+
+std::vector<double> SharedSum::total() const {
+  std::vector<double> sum(x_.begin(), x_.begin() + size_);
+  for (std::size_t n = sum.size(); n < x_.size(); ++n) sum[n % sum.size()] += x_[n];
+  return sum;
+}
+
+GradientSums::GradientSums(const CallView& c, const AttentionGradients& g, Index slices)
+    : q(c.q.size()),
+      k(c.k.size()),
+      v(c.v.size()),
+      region_k(c.regions.size()),
+      terms(c.terms.size()) {
+  for (std::size_t n = 0; n < c.regions.size(); ++n) {
+    const bool wanted_k = !g.regions.empty() && g.regions[n].k.data != nullptr;
+    region_q.emplace_back(c.regions[n].q.size());
+    region_k[n].want(wanted_k, static_cast<Index>(c.regions[n].k.size()), slices);
+  }
+  for (std::size_t n = 0; !g.terms.empty() && n < c.terms.size(); ++n)
+    want_term(terms[n], c.terms[n], g.terms[n], slices);
+  const auto want = [&](SharedSum& s, const TensorView& view) {
+    s.want(!view.empty(), view.empty() ? 0 : view.count(), slices);
+  };
+  want(head_scale, g.head_scale);
+  want(query_factor, g.query_factor);
+  want(sink, g.sink);
+  want(mix_before, g.mix_before);
+  want(mix_after, g.mix_after);
+}
+
+void GradientSums::add_all(const CallView& c, const AttentionGradients& g,
+                           const Executor& executor) {
+  for (std::size_t n = 0; !g.regions.empty() && n < c.regions.size(); ++n) {
+    add_to(g.regions[n].q, region_q[n]);
+    add_to(g.regions[n].k, region_k[n].total());
+  }
+  for (std::size_t n = 0; !g.terms.empty() && n < terms.size(); ++n)
+    add_term_sums(terms[n], g.terms[n]);
+  add_to(g.head_scale, head_scale.total());
+  add_to(g.query_factor, query_factor.total());
+  add_to(g.sink, sink.total());
+  add_to(g.mix_before, mix_before.total());
+  add_to(g.mix_after, mix_after.total());
+  pull_stages(c, q, k, v, g, executor);
+}
+
+Pull::Pull(GradientSums& s, const AttentionGradients& g, Index slice)
+    : sums(s),
+      head_scale(s.head_scale.slice(slice)),
+      query_factor(s.query_factor.slice(slice)),
+      sink(s.sink.slice(slice)),
+      mix_before(s.mix_before.slice(slice)),
+      mix_after(s.mix_after.slice(slice)),
+      bias(g.bias) {
+  for (TermSums& t : s.terms) terms.push_back(t.slice(slice));
+  for (SharedSum& k_sum : s.region_k) region_k.push_back(k_sum.slice(slice));
+}
+
+}  // namespace posenc::v0::detail

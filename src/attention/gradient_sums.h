@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where gradients are summed before they are added to the caller's: what several slices of a call
+// share has an array for each slice, added in order.
+#pragma once
+#include <vector>
+
+#include "attention/call_view.h"
+
+namespace posenc::inline v0::detail {
+
+inline constexpr std::string_view kAttentionName = "attention";
+
+// Adds dense values of the view's shape; nothing to an empty one.
+void add_to(const TensorView&, const std::vector<double>& dense);
+// From [batch, heads, tokens, dim].
+void add_to(const Heads&, const std::vector<double>& dense);
+void add_vector(const Heads&, Index b, Index t, Index h, const double* x);
+
+// One array that all slices add to; null pointers: not wanted.
+class SharedSum {
+ public:
+  void want(bool wanted, Index size, Index slices) {
+    size_ = wanted ? size : 0;
+    x_.assign(static_cast<std::size_t>(size_ * slices), 0.0);
+  }
+  double* slice(Index n) noexcept { return size_ == 0 ? nullptr : x_.data() + n * size_; }
+  std::vector<double> total() const;
+
+ private:
+  Index size_ = 0;
+  std::vector<double> x_;
+};
+
+// Of one term, as one slice sees it: of the shapes of the dense copies.
+struct TermPull {
+  double *table = nullptr, *query = nullptr, *key = nullptr;
+  double *in = nullptr, *in_bias = nullptr, *out = nullptr, *out_bias = nullptr;
+};
+struct TermSums {
+  SharedSum table, query, key, in, in_bias, out, out_bias;
+  TermPull slice(Index n) noexcept {
+    return {table.slice(n),   query.slice(n), key.slice(n),     in.slice(n),
+            in_bias.slice(n), out.slice(n),   out_bias.slice(n)};
+  }
+};
+
+struct GradientSums {
+  GradientSums(const CallView&, const AttentionGradients&, Index slices);
+  void add_all(const CallView&, const AttentionGradients&, const Executor&);
+
+  std::vector<double> q, k, v;  // of g_i q_i, k and v as prepared; each part has one owner
+  std::vector<std::vector<double>> region_q;
+  std::vector<SharedSum> region_k;
+  std::vector<TermSums> terms;
+  SharedSum head_scale, query_factor, sink, mix_before, mix_after;
+};
+
+// As one slice sees them.
+struct Pull {
+  Pull(GradientSums&, const AttentionGradients&, Index slice);
+  GradientSums& sums;
+  std::vector<TermPull> terms;
+  std::vector<double*> region_k;
+  double *head_scale, *query_factor, *sink, *mix_before, *mix_after;
+  TensorView bias;
+};
+
+}  // namespace posenc::v0::detail

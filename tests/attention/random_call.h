@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of attention at random: shapes, strides, types, masks and terms. `args` is what an engine
+// is handed, `plain` the same call with q, k and v as doubles.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <vector>
+
+#include "attention/random_arrays.h"
+#include "core/convert.h"
+#include "posenc/attention/attention.h"
+#include "posenc/rotary/rope.h"
+
+namespace posenc {
+
+class RandomCall : private RandomArrays {
+ public:
+  AttentionArgs args, plain;
+  Index B, H, G, Tq, Tk, D, V;
+
+  explicit RandomCall(std::uint64_t seed) : RandomArrays(seed) {
+    sizes();
+    tensors();
+    positions();
+    if (chance(0.7)) mask();
+    if (sequences_ == 0 && chance(0.15)) pages();
+    numbers();
+    stages();
+    if (chance(0.15)) regions();
+    for (Index n = r_.integer(0, 3); n > 0; --n) add_term();
+    if (chance(0.1)) add_score_mlp();
+    args.terms = plain.terms = terms_;
+    args.prepare = plain.prepare = stages_;
+    args.regions = regions_, plain.regions = plain_regions_;
+  }
+  RandomCall(const RandomCall&) = delete;
+
+ private:
+  Index divisor() { return one_of({1, G, H}); }  // of the heads
+  Index batch() { return chance(0.5) ? 1 : B; }
+
+  void sizes() {
+    B = one_of({1, 1, 2});
+    G = one_of({1, 2});
+    H = G * one_of({1, 2});
+    const bool long_one = chance(0.12);
+    Tq = long_one ? one_of({17, 33}) : one_of({0, 1, 2, 3, 3, 5});
+    Tk = long_one ? one_of({17, 33}) : one_of({0, 1, 2, 3, 5, 7});
+    D = one_of({2, 4, 6});
+    V = one_of({1, 3, 4, D});
+    if (chance(0.15)) {
+      B = 1;
+      sequences_ = r_.integer(1, 3);
+    }
+  }
+
+  // The same numbers as doubles and in the type of the call.
+  std::array<ConstHeads, 2> both(Index b, Index t, Index n, Index d) {
+    std::vector<Index> stride;
+    const std::vector<Index> shape{b, t, n, d};
+    const Index count = layout(shape, stride, doubles_) + 1;
+    std::vector<double>& x = doubles_.back();
+    halves_.emplace_back(static_cast<std::size_t>(count));
+    floats_.emplace_back(static_cast<std::size_t>(count));
+    std::vector<std::uint16_t>& h = halves_.back();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = r_.normal();
+      if (type_ == DType::bf16) x[i] = f32_from_bf16(h[i] = bf16_from(x[i]));
+      if (type_ == DType::f16) x[i] = f32_from_f16(h[i] = f16_from(x[i]));
+      if (type_ == DType::f32) x[i] = floats_.back()[i] = static_cast<float>(x[i]);
+    }
+    const void* data = x.data();
+    if (type_ == DType::f32) data = floats_.back().data();
+    if (type_ == DType::f16 || type_ == DType::bf16) data = h.data();
+    return {heads(tensor(data, type_, shape, stride), HeadsLayout::bthd),
+            heads(tensor(static_cast<const void*>(x.data()), DType::f64, shape, stride),
+                  HeadsLayout::bthd)};
+  }
+  void tensors() {
+    if (chance(0.3))
+      type_ = std::array{DType::f32, DType::bf16,
+                         DType::f16}[static_cast<std::size_t>(r_.integer(0, 2))];
+    const auto q = both(B, Tq, H, D), k = both(B, Tk, G, D), v = both(B, Tk, G, V);
+    args.q = q[0], args.k = k[0], args.v = v[0];
+    plain.q = q[1], plain.k = k[1], plain.v = v[1];
+  }
+
+  Positions some_positions(Index rows, Index tokens, Index offset) {
+    const Index b = chance(0.6) ? 1 : rows;
+    Positions p;
+    if (reals_) {
+      doubles_.emplace_back();
+      for (Index n = 0; n < 2 * b * tokens + 1; ++n) doubles_.back().push_back(6 * r_.uniform());
+      p.data = doubles_.back().data();
+      p.type = DType::f64;
+    } else {
+      wide_.emplace_back();
+      for (Index n = 0; n < 2 * b * tokens + 1; ++n)
+        wide_.back().push_back(offset +
+                               (counted_ ? n % std::max<Index>(1, tokens) : r_.integer(0, 9)));
+      p.data = wide_.back().data();
+    }
+    p.axes = 2, p.count = tokens, p.batch = b;
+    p.batch_stride = tokens, p.axis_stride = b * tokens;
+    return p;
+  }
+  void positions() {
+    reals_ = chance(0.2);
+    counted_ = chance(0.6);
+    const Index far = chance(0.1) ? Index{1} << 33 : 0;
+    args.query_positions = some_positions(B, Tq, far + r_.integer(0, 3));
+    args.key_positions = some_positions(B, Tk, chance(0.1) ? 0 : far);
+  }
+
+  void mask() {
+    Mask& m = args.mask;
+    m.causal = chance(0.4);
+    m.query_offset = r_.integer(-2, 4);
+    if (chance(0.2)) m.window_left = r_.integer(0, 4);
+    if (chance(0.2)) m.window_right = r_.integer(-1, 3);
+    if (chance(0.15)) m.head_side = integers_u8();
+    if (m.causal && chance(0.2))
+      m.prefix = integers({batch()}, [&](Index) { return r_.integer(0, 3); });
+    if (chance(0.2)) m.sink_tokens = r_.integer(0, 2);
+    if (chance(0.15)) m.chunk = r_.integer(1, 4);
+    if (m.chunk > 0 && chance(0.5))
+      m.chunk_origin = integers({batch(), divisor()}, [&](Index) { return r_.integer(-2, 2); });
+    if (sequences_ > 0) {
+      pack();
+    } else {
+      if (chance(0.2)) orders();
+      if (chance(0.15)) documents();
+    }
+    if (chance(0.2)) m.key_length = integers({B}, [&](Index) { return r_.integer(0, Tk); });
+    if (chance(0.15)) m.key_visible = flags({batch(), Tk}, 0.7);
+    if (chance(0.2))
+      m.visible = chance(0.5) ? flags({Tq, Tk}, 0.7) : flags({batch(), divisor(), Tq, Tk}, 0.7);
+    if (chance(0.2)) bias();
+    plain.mask = m;
+  }
+  ConstTensorView integers_u8() {
+    const ConstTensorView v = flags({H}, 0.5);
+    for (std::uint8_t& x : flags_.back()) x = static_cast<std::uint8_t>(r_.integer(0, 2));
+    return v;
+  }
+  void bias() {
+    args.mask.bias = chance(0.5) ? real({Tq, Tk}) : real({batch(), divisor(), Tq, Tk});
+    const bool narrow = args.mask.bias.dtype == DType::f32;
+    if (narrow)
+      for (float& x : floats_.back()) x = chance(0.2) ? -HUGE_VALF : x;
+    else
+      for (double& x : doubles_.back()) x = chance(0.2) ? -HUGE_VAL : x;
+  }
+  void orders() {
+    args.mask.query_offset = 0;
+    args.mask.query_order = integers({batch(), Tq}, [&](Index) { return r_.integer(0, 6); });
+    args.mask.key_order = integers({batch(), Tk}, [&](Index) { return r_.integer(0, 6); });
+  }
+  void documents() {
+    args.mask.query_document = integers({batch(), Tq}, [&](Index) { return r_.integer(0, 1); });
+    args.mask.key_document = integers({batch(), Tk}, [&](Index) { return r_.integer(0, 1); });
+  }
+  ConstTensorView boundaries(Index tokens) {
+    std::vector<Index> cu{0, tokens};
+    for (Index n = 1; n < sequences_; ++n) cu.push_back(r_.integer(0, tokens));
+    std::sort(cu.begin(), cu.end());
+    return integers({sequences_ + 1},
+                    [&](Index i) { return cu[static_cast<std::size_t>(std::min(i, sequences_))]; });
+  }
+  void pack() {
+    args.mask.query_cu_seqlens = boundaries(Tq);
+    args.mask.key_cu_seqlens = boundaries(Tk);
+  }
+  // The keys of each row again as pages of two, in any order.
+  void pages() {
+    if (Tk == 0 || !args.mask.key_order.empty()) return;
+    const Index each = (Tk + 1) / 2, count = B * each + 1;
+    if (2 * each != Tk) return;
+    const auto k = both(count, 2, G, D), v = both(count, 2, G, V);
+    args.k = k[0], args.v = v[0], plain.k = k[1], plain.v = v[1];
+    args.block_table = plain.block_table =
+        integers({B, each}, [&](Index n) { return count - 1 - n; });
+    args.mask.key_length = plain.mask.key_length =
+        integers({B}, [&](Index) { return r_.integer(0, Tk); });
+  }
+
+  void numbers() {
+    args.scale = 0.6;
+    if (chance(0.2)) args.head_scale = real({batch(), H}, 0.2, 1);
+    if (chance(0.2)) args.query_factor = real({batch(), Tq}, 0.2, 1);
+    if (chance(0.25)) args.softcap = 2, args.softcap_after_terms = chance(0.5);
+    if (chance(0.2))
+      args.normalisation =
+          chance(0.5) ? Normalisation::stick_breaking : Normalisation::stick_breaking_own;
+    if (args.normalisation == Normalisation::softmax && chance(0.2)) args.sink = real({H});
+    if (chance(0.1)) args.mix_before = real({H, H});
+    if (chance(0.1)) args.mix_after = real({H, H});
+    AttentionArgs p = args;
+    p.q = plain.q, p.k = plain.k, p.v = plain.v;
+    plain = p;
+  }
+  void stages() {
+    if (chance(0.6)) return;
+    if (chance(0.4))
+      stages_.push_back(
+          {.kind = StageKind::add, .q = real({one_of({1, H}), D}), .k = real({G, D})});
+    if (chance(0.3))
+      stages_.push_back({.kind = StageKind::rms, .q = real({1, D}, 0.2, 1), .epsilon = 0.1});
+    if (D % 2 == 0 && chance(0.5)) {
+      rotary_ = resolve(Rope{.head_dim = D, .base = 10, .pairing = Pairing::half_split});
+      stages_.push_back(
+          {.kind = StageKind::rotate, .rotary = &rotary_, .value = V == D && chance(0.5)});
+    }
+    if (chance(0.3)) stages_.push_back({.kind = StageKind::l2, .epsilon = 1e-2});
+  }
+  void regions() {
+    ScoreRegion far;
+    far.low = r_.integer(0, 3);
+    if (chance(0.5)) far.high = far.low + 2;
+    far.chunk = r_.integer(1, 2);
+    const auto q = both(B, Tq, H, D), k = both(B, Tk, divisor(), D);
+    far.qk = {q[0], k[0]};
+    regions_.push_back(far);
+    far.qk = {q[1], k[1]};
+    plain_regions_.push_back(far);
+  }
+
+  IndexLine line() {
+    rows_.emplace_back();
+    const Index n = r_.integer(1, 5);
+    for (Index i = 0; i < n; ++i)
+      rows_.back().push_back(static_cast<std::int32_t>(r_.integer(-1, 1)));
+    IndexLine l{rows_.back().data(), n, r_.integer(-3, 1), nullptr,
+                static_cast<std::int32_t>(r_.integer(0, 1))};
+    if (!chance(0.2)) return l;
+    doubles_.emplace_back();
+    for (Index i = 0; i < n; ++i) doubles_.back().push_back(static_cast<double>(i) - 1.5);
+    l.edges = doubles_.back().data();
+    return l;
+  }
+  void pick(Term& t) {  // sums of rows below 4
+    if (chance(0.7)) t.lines[0] = line();
+    if (chance(0.2)) t.lines[2] = line();
+    if (!chance(0.2)) return;
+    rows_.emplace_back();
+    for (Index i = 0; i < 4; ++i)
+      rows_.back().push_back(static_cast<std::int32_t>(r_.integer(-1, 1)));
+    t.pair = {rows_.back().data(), 2, 2,
+              integers({batch(), Tq}, [&](Index) { return r_.integer(0, 1); }),
+              integers({batch(), Tk}, [&](Index) { return r_.integer(0, 1); })};
+  }
+  ConstHeads factor(Index tokens, Index channels) {
+    return heads(real({batch(), chance(0.2) ? 1 : tokens, divisor(), channels}), HeadsLayout::bthd);
+  }
+  Mlp mlp(Index units, Index channels, Index kernel) {
+    return {real({units, channels, kernel}), real({units}), real({divisor(), units, kernel}),
+            real({divisor()}), 0.2};
+  }
+
+  void add_product(Term& t) {
+    const bool x = chance(0.5), y = chance(0.5);
+    Index channels = r_.integer(1, 3);
+    if (x && chance(0.5)) t.query.content = true;
+    if (y && chance(0.5)) t.key.content = true;
+    if (t.query.content || t.key.content) channels = D;
+    if (x && !t.query.content) t.query.given = factor(Tq, channels);
+    if (y && !t.key.content) t.key.given = factor(Tk, channels);
+    if (!(x && y) || chance(0.5)) t.table = real({batch(), divisor(), 4, x != y ? channels : 1});
+    pick(t);
+    if (!t.table.empty() && t.pair.row == nullptr && t.lines[0].row == nullptr &&
+        t.lines[2].row == nullptr)
+      t.lines[1] = line();
+  }
+  void add_gates(Term& t) {
+    const bool content = chance(0.4);
+    const Index channels = content ? D : r_.integer(1, 3);
+    t.query.content = content;
+    if (!content) t.query.given = factor(Tq, channels);
+    t.key.content = content && chance(0.5);
+    if (!t.key.content) t.key.given = factor(Tk, channels);
+    t.gate_own = chance(0.5);
+    t.gate_scale = 0.5;
+    if (chance(0.5))
+      t.table = real({batch(), divisor(), 3, D});
+    else if (chance(0.5))
+      t.gate = Gate::log_sigmoid;
+  }
+  void add_term() {
+    Term t;
+    t.scale = 0.7;
+    const Index kind = r_.integer(0, 8);
+    if (kind == 0) {
+      t.kind = TermKind::linear;
+      t.table = real({batch(), divisor(), 1, 2}, 0.1);
+      t.axis = 1;
+    } else if (kind == 1) {
+      t.kind = TermKind::decay;
+      t.side = static_cast<Side>(r_.integer(0, 2));
+      if (chance(0.6)) t.query.given = factor(Tq, 1);
+      if (t.query.given.data == nullptr || chance(0.6)) t.key.given = factor(Tk, 1);
+    } else if (kind == 2) {
+      t.kind = TermKind::gates;
+      add_gates(t);
+    } else if (kind == 3) {
+      t.kind = TermKind::distance_mlp;
+      t.table = real({batch(), divisor(), 1, 2}, 0.3, 2);
+      t.mlp = mlp(3, 1, 1);
+      t.keep_sign = chance(0.5);
+    } else if (kind == 4) {
+      t.kind = TermKind::value_rows;
+      t.table = real({batch(), divisor(), 4, V});
+      t.lines[0] = line();
+    } else {
+      add_product(t);
+    }
+    terms_.push_back(t);
+  }
+  void add_score_mlp() {
+    Term t;
+    t.kind = TermKind::score_mlp;
+    t.scale = 0.8;
+    t.mlp = mlp(2, chance(0.5) ? H : 2 * H, sequences_ > 0 ? 1 : one_of({1, 3}));
+    terms_.push_back(t);
+  }
+
+  DType type_ = DType::f64;
+  Index sequences_ = 0;
+  bool reals_ = false, counted_ = false;
+  RotarySpec rotary_;
+  std::vector<Term> terms_;
+  std::vector<Stage> stages_;
+  std::vector<ScoreRegion> regions_, plain_regions_;
+};
+
+}  // namespace posenc
