@@ -9,11 +9,10 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-// The rows of a table between which p lies.
+// The rows of a table between which p lies; beyond the last row both are that one.
 struct BetweenRows {
   BetweenRows(double p, Index rows) noexcept {
     const auto last = static_cast<double>(rows - 1);
-    inside = p <= last;
     const double at = std::isnan(p) ? 0 : std::min(p, last), floor = std::floor(at);
     low = static_cast<Index>(floor);
     high = static_cast<Index>(std::ceil(at));
@@ -21,7 +20,6 @@ struct BetweenRows {
   }
   Index low, high;
   double weight;
-  bool inside;
 };
 
 // A gate and its derivative.
@@ -100,7 +98,7 @@ void pull_gates(const CallView& c, const TermView& v, HeadRow& r, RowWork& w, co
       const BetweenRows at(w.gate_sum[static_cast<std::size_t>(j)], v.table.rows);
       pull_level(c, v, r, to, at.low, d * (1 - at.weight));
       pull_level(c, v, r, to, at.high, d * at.weight);
-      if (at.inside) running += d * (level(c, v, r, at.high) - level(c, v, r, at.low));
+      running += d * (level(c, v, r, at.high) - level(c, v, r, at.low));
     }
     if (!counts(c, t, r, j)) continue;
     const double dz = running * w.gate_slope[static_cast<std::size_t>(j)];

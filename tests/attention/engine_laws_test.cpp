@@ -233,6 +233,22 @@ TEST(AttentionEngineLaws, NaNsReachOnlyRowsThatSeeThem) {
   for (std::size_t i = 0; i < seen.out.size(); ++i) EXPECT_EQ(std::isnan(seen.out[i]), i >= 4 * 8);
 }
 
+// Head 1 does not see key 2, which is NaN: its row of the mix has a gradient all the same.
+TEST(AttentionEngineLaws, MixedHeadsReadWhatTheySee) {
+  LawCall call(3, 3);
+  call.k[8] = std::nan("");
+  const std::uint8_t seen[2 * 9] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1, 1, 0};
+  const Vector mix = {0.5, 0.25, -0.25, 0.75};
+  call.a.mask.visible = tensor(seen, {1, 2, 3, 3});
+  call.a.mask.causal = false;
+  call.a.mix_before = tensor(mix.data(), {2, 2});
+  const CallResult r = of_engine(call.a);
+  const auto at = std::find(r.names.begin(), r.names.end(), "mix_before") - r.names.begin();
+  const Vector& d = r.gradients[static_cast<std::size_t>(at)];
+  EXPECT_TRUE(std::isnan(d[0]) && std::isnan(d[1]));
+  EXPECT_FALSE(std::isnan(d[2]) || std::isnan(d[3]));
+}
+
 TEST(AttentionEngineLaws, RowsWithoutKeys) {
   LawCall call(3, 4);
   const std::uint8_t none[12] = {};

@@ -47,7 +47,7 @@ class RandomCall : private RandomArrays {
     H = G * one_of({1, 2});
     const bool long_one = chance(0.12);
     Tq = long_one ? one_of({17, 33}) : one_of({0, 1, 2, 3, 3, 5});
-    Tk = long_one ? one_of({17, 33}) : one_of({0, 1, 2, 3, 5, 7});
+    Tk = long_one ? one_of({17, 33, 34}) : one_of({0, 1, 2, 3, 4, 5, 6, 7});
     D = one_of({2, 4, 6});
     V = one_of({1, 3, 4, D});
     if (chance(0.15)) {
