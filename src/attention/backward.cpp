@@ -25,8 +25,8 @@ double pull_values(const CallView& c, const ConstHeads& d_out, HeadRow& r, RowWo
   const Index slab = c.key_slab(r.place.row, r.h);
   const double* tiles = c.v_tiles.data() + slab * tiles_size(c.Tk, c.V);
   double* d_v = pull.sums.v.data() + slab * c.Tk * c.V;
-  each_dot(r.d_out, tiles, c.V, runs, [&](Index j, double x) { r.d_mixed[j] = x; });
-  add_outer(d_v, r.mixed, r.d_out, c.V, runs);
+  each_dot(c.lanes, r.d_out, tiles, c.V, runs, [&](Index j, double x) { r.d_mixed[j] = x; });
+  c.lanes.add_outer(d_v, r.mixed, r.d_out, c.V, runs);
   for (std::size_t n = 0; n < c.terms.size(); ++n)
     if (c.terms[n].term->kind == TermKind::value_rows)
       pull_value_rows(c, c.terms[n], r, w, pull.terms[n]);
@@ -115,8 +115,8 @@ void pull_content(const CallView& c, HeadRow& r, Pull& pull) noexcept {
   }
   const Index slab = c.key_slab(r.place.row, r.h) * c.Tk * c.D;
   const Runs runs = c.regions.empty() ? Runs(r.runs) : Runs(r.content_runs);
-  add_weighted(r.d_query, r.d_content, c.k.data() + slab, c.D, runs);
-  add_outer(pull.sums.k.data() + slab, r.d_content, r.query, c.D, runs);
+  c.lanes.add_weighted(r.d_query, r.d_content, c.k.data() + slab, c.D, runs);
+  c.lanes.add_outer(pull.sums.k.data() + slab, r.d_content, r.query, c.D, runs);
   if (c.regions.empty()) return;
   each_key(r.runs, [&](Index j) {
     if (r.region[static_cast<std::size_t>(j)] >= 0) pull_region(c, r, j, r.d_content[j], pull);

@@ -84,6 +84,7 @@ struct CallView {
   CallView(const AttentionArgs&, bool backward, const Executor&);
 
   const AttentionArgs& args;
+  const LaneKernels& lanes = lane_kernels();
   Index B, R, H, G, Tq, Tk, D, V;
   std::vector<double> q, k, v;                          // [B, H, Tq, D], [R, G, Tk, D], [.., V]
   std::vector<double> k_tiles, v_tiles;                 // v_tiles: backward

@@ -37,7 +37,7 @@ namespace {
 void fill_output(const CallView& c, const HeadRow& r, RowWork& w) noexcept {
   std::fill(w.out.begin(), w.out.end(), 0.0);
   const double* v = c.v.data() + c.key_slab(r.place.row, r.h) * c.Tk * c.V;
-  add_weighted(w.out.data(), r.mixed, v, c.V, value_runs(c, w, r));
+  c.lanes.add_weighted(w.out.data(), r.mixed, v, c.V, value_runs(c, w, r));
   for (const TermView& t : c.terms)
     if (t.term->kind == TermKind::value_rows) add_value_rows(c, t, r, w, w.out.data());
   if (c.args.normalisation != Normalisation::stick_breaking_own) return;

@@ -76,6 +76,7 @@ struct KeySide {
   const double* data = nullptr;
   Index step = 0, channels = 0;
   const double* tiles = nullptr;
+  const LaneKernels* lanes = nullptr;
 };
 const double* query_side(const CallView&, const TermView&, const HeadRow&) noexcept;
 KeySide key_side(const CallView&, const TermView&, const HeadRow&) noexcept;
@@ -86,7 +87,7 @@ double* key_pull(const CallView&, const TermView&, const HeadRow&, const TermPul
 template <class F>
 void each_product(const double* x, const KeySide& y, Runs runs, const F& put) {
   if (runs.empty()) return;
-  if (y.tiles != nullptr) return each_dot(x, y.tiles, y.channels, runs, put);
+  if (y.tiles != nullptr) return each_dot(*y.lanes, x, y.tiles, y.channels, runs, put);
   const double all = dot(x, y.data, y.channels);  // one vector for all keys
   each_key(runs, [&](Index j) { put(j, all); });
 }

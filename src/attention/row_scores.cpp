@@ -64,8 +64,8 @@ void fill_content(const CallView& c, HeadRow& r) noexcept {
     r.raw[j] = x;
     r.content[j] = cap_here ? soft_cap(c.args, r.scale * x) : r.scale * x;
   };
-  if (c.regions.empty()) return each_dot(r.query, tiles, c.D, r.runs, put);
-  each_dot(r.query, tiles, c.D, r.content_runs, put);
+  if (c.regions.empty()) return each_dot(c.lanes, r.query, tiles, c.D, r.runs, put);
+  each_dot(c.lanes, r.query, tiles, c.D, r.content_runs, put);
   each_key(r.runs, [&](Index j) {
     const std::int32_t n = r.region[static_cast<std::size_t>(j)];
     if (n < 0) return;

@@ -114,14 +114,15 @@ KeySide key_side(const CallView& c, const TermView& v, const HeadRow& r) noexcep
   if (v.term->key.content) {
     const Index slab = c.key_slab(r.place.row, r.h);
     return {c.k.data() + slab * c.Tk * c.D, c.D, c.D,
-            c.k_tiles.data() + slab * tiles_size(c.Tk, c.D)};
+            c.k_tiles.data() + slab * tiles_size(c.Tk, c.D), &c.lanes};
   }
   if (!v.key.given()) return {};
   const Index slab = v.key.slab(r.place.row, r.h, c.H);
   return {v.key.x.data() + slab * v.key.tokens * v.key.channels, v.key.step(), v.key.channels,
           v.key.tiles.empty()
               ? nullptr
-              : v.key.tiles.data() + slab * tiles_size(v.key.tokens, v.key.channels)};
+              : v.key.tiles.data() + slab * tiles_size(v.key.tokens, v.key.channels),
+          &c.lanes};
 }
 
 double* query_pull(const CallView& c, const TermView& v, HeadRow& r, const TermPull& to) noexcept {
