@@ -50,6 +50,7 @@ class RandomCall : private RandomArrays {
     Tk = long_one ? one_of({17, 33, 34}) : one_of({0, 1, 2, 3, 4, 5, 6, 7});
     D = one_of({2, 4, 6});
     V = one_of({1, 3, 4, D});
+    if (chance(0.05)) D = 38, V = 37;  // several vectors at once, and a rest
     if (chance(0.15)) {
       B = 1;
       sequences_ = r_.integer(1, 3);
