@@ -141,10 +141,11 @@ inline double difference(const std::vector<double>& x, const std::vector<double>
   }
   return most;
 }
-// The reference multiplies what is left of a stick, which ends at 0; a logarithm goes on.
+// The reference multiplies what is left of a stick, which loses digits below 2^-1022 and ends at 0;
+// a logarithm goes on.
 inline std::vector<double> with_underflow(std::vector<double> x, const std::vector<double>& of) {
   for (std::size_t i = 0; i < x.size() && i < of.size(); ++i)
-    if (of[i] == -HUGE_VAL && x[i] < -700) x[i] = of[i];
+    if (of[i] < -700 && x[i] < -700) x[i] = of[i];
   return x;
 }
 // What differs, as text; empty: nothing does. The output is rounded to its own type.
