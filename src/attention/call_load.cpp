@@ -135,9 +135,6 @@ void load_keys(CallView& c) {
 }
 
 TermView view_of(const CallView& c, const Term& t) {
-  // The rows of a table are counted from 0 up; sums of logarithms go down.
-  if (t.kind == TermKind::gates && t.gate == Gate::log_sigmoid && !t.table.empty())
-    refuse(kAttentionName, "term gates with a table must have the gate sigmoid", enum_text(t.gate));
   TermView v;
   v.term = &t;
   v.table = dense_table(t.table);

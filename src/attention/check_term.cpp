@@ -112,6 +112,9 @@ void check_gates(const Checked& c) {
   if (!std::isfinite(c.t.gate_scale))
     refuse(kAttention, c.what + "gate_scale must be finite", c.t.gate_scale);
   if (c.t.table.empty()) return;
+  // The rows of a table are counted from 0 up; sums of logarithms go down.
+  if (c.t.gate == Gate::log_sigmoid)
+    refuse(kAttention, c.what + "with a table must have the gate sigmoid", enum_text(c.t.gate));
   check_table(c, kAny, c.s.dim);
   if (c.t.table.shape[2] < 1) refuse(kAttention, c.what + "table must have rows", Index{0});
 }
