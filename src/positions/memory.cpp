@@ -5,8 +5,8 @@ namespace posenc::inline v0::detail {
 
 void check_positions_apart(std::string_view who, const Positions& p,
                            std::initializer_list<Operand> outputs) {
-  TensorView v;
-  v.data = const_cast<void*>(p.data);
+  ConstTensorView v;
+  v.data = p.data;
   v.dtype = p.type;
   v.rank = 3;
   v.shape = {p.axes, p.batch, p.count};

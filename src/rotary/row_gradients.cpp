@@ -24,16 +24,17 @@ struct RowCall {
   const RotaryTables* table;
   const ConstQK *x, *g;
   const CallerRows* rows;
+  const RowGradients* want;
   Positions index;
   detail::RowView cos, sin;  // of the gradients
   Index batch, tokens;
 };
 
-void add(const detail::RowView& v, Index at, double x) noexcept {
-  if (v.dtype == DType::f64)
-    static_cast<double*>(const_cast<void*>(v.data))[at] += x;
+void add(const TensorView& to, Index at, double x) noexcept {
+  if (to.dtype == DType::f64)
+    static_cast<double*>(to.data)[at] += x;
   else
-    static_cast<float*>(const_cast<void*>(v.data))[at] += static_cast<float>(x);
+    static_cast<float*>(to.data)[at] += static_cast<float>(x);
 }
 
 struct RowSums {
@@ -65,15 +66,16 @@ void put(const RowCall& call, Index batch, Index token, Index head, Index k,
   source.index = call.index.data ? &call.index : nullptr;
   const double values[2][2] = {{r.cos_a, r.cos_b}, {r.sin_a, r.sin_b}};
   const detail::RowView* views[2] = {&call.cos, &call.sin};
+  const TensorView* targets[2] = {&call.want->cos, &call.want->sin};
   for (int i = 0; i < 2; ++i) {
     const detail::RowView& v = *views[i];
     if (v.data == nullptr) continue;
     const Index at = detail::row_offset(source, v, batch, token, head);
     if (a == b) {
-      add(v, at + a * v.column_stride, values[i][0] + values[i][1]);
+      add(*targets[i], at + a * v.column_stride, values[i][0] + values[i][1]);
     } else {
-      add(v, at + a * v.column_stride, values[i][0]);
-      add(v, at + b * v.column_stride, values[i][1]);
+      add(*targets[i], at + a * v.column_stride, values[i][0]);
+      add(*targets[i], at + b * v.column_stride, values[i][1]);
     }
   }
 }
@@ -137,7 +139,7 @@ void RotaryPlan::row_gradients(const ConstQK& x, const ConstQK& g, const CallerR
                          {"sin", detail::memory_of(rows.sin)}});
   detail::check_positions_apart("rotary", rows.index, written);
   const bool indexed = rows.index.data != nullptr;
-  RowCall call{&s.tables[0], &x, &g,      &rows,   detail::shared_row(rows.index),
+  RowCall call{&s.tables[0], &x, &g,      &rows,   &want, detail::shared_row(rows.index),
                {},           {}, h.batch, h.tokens};
   if (!want.cos.empty()) call.cos = detail::row_view(want.cos, indexed);
   if (!want.sin.empty()) call.sin = detail::row_view(want.sin, indexed);
