@@ -69,7 +69,7 @@ void make_band(const CallView& c, TermView& view) {
   }
   if (line == nullptr || view.term->pair.row != nullptr || c.Tq == 0 || c.Tk == 0) return;
   const AxisView& axis = c.axes[static_cast<std::size_t>(line->axis)];
-  if (!axis.consecutive) return;
+  if (!axis.consecutive || axis.query_whole.empty() || axis.key_whole.empty()) return;
   const auto [q_low, q_high] =
       std::minmax_element(axis.query_whole.begin(), axis.query_whole.end());
   const auto [k_low, k_high] = std::minmax_element(axis.key_whole.begin(), axis.key_whole.end());

@@ -182,12 +182,17 @@ std::int32_t CallView::region_of(Index b, Index i, Index r, Index j) const noexc
   for (const ScoreRegion& s : args.regions) {
     const AxisView& a = axes[static_cast<std::size_t>(s.axis)];
     const std::size_t at_q = a.query_at(b, i), at_k = a.key_at(r, j);
-    const auto chunk = static_cast<double>(s.chunk);
-    const double ahead = a.whole
-                             ? static_cast<double>(floor_divide(a.query_whole[at_q], s.chunk)) -
-                                   static_cast<double>(floor_divide(a.key_whole[at_k], s.chunk))
-                             : std::floor(a.query[at_q] / chunk) - std::floor(a.key[at_k] / chunk);
-    if (ahead >= static_cast<double>(s.low) && ahead <= static_cast<double>(s.high)) return n;
+    Index ahead = 0;
+    if (a.whole && !__builtin_sub_overflow(floor_divide(a.query_whole[at_q], s.chunk),
+                                           floor_divide(a.key_whole[at_k], s.chunk), &ahead)) {
+      if (ahead >= s.low && ahead <= s.high) return n;
+    } else {
+      const auto chunk = static_cast<double>(s.chunk);
+      const auto part = [&](const auto& x) { return std::floor(static_cast<double>(x) / chunk); };
+      const double far = a.whole ? part(a.query_whole[at_q]) - part(a.key_whole[at_k])
+                                 : part(a.query[at_q]) - part(a.key[at_k]);
+      if (far >= static_cast<double>(s.low) && far <= static_cast<double>(s.high)) return n;
+    }
     ++n;
   }
   return -1;

@@ -151,7 +151,12 @@ void merge_backward(std::span<const ConstAttentionResult> parts, const ConstAtte
     const double d_l = entry(d_whole.log_sum_exp, row);
     double after = 0;
     for (std::size_t n = parts.size(); n-- > 0;) {
-      if (share[n] == 0) continue;
+      const TensorView& l = d_parts[n].log_sum_exp;
+      if (share[n] == 0) {  // an empty part may hold anything, but its remainder is a factor of all
+        if (!softmax && !l.empty() && entry(whole.log_sum_exp, row) != -HUGE_VAL)
+          add_entry(l.data, l.dtype, row.of(l), d_l + after);
+        continue;
+      }
       double along = 0;
       const Heads& to = d_parts[n].out;
       for (Index x = 0; x < s.dim; ++x) {
@@ -160,7 +165,6 @@ void merge_backward(std::span<const ConstAttentionResult> parts, const ConstAtte
         if (to.data != nullptr)
           add_entry(to.data, to.dtype, row.of(to) + x * to.dim_stride, share[n] * d);
       }
-      const TensorView& l = d_parts[n].log_sum_exp;
       if (!l.empty())
         add_entry(l.data, l.dtype, row.of(l), softmax ? share[n] * (along + d_l) : d_l + after);
       after += share[n] * along;

@@ -17,7 +17,7 @@ void softmax(const CallView& c, HeadRow& r) noexcept {
   double top = sink, total = 0;
   each_key(r.runs, [&](Index j) { top = std::max(top, r.scores[j]); });
   r.log_sum_exp = -HUGE_VAL;
-  if (r.runs.empty() && c.args.sink.empty()) return;
+  if (r.runs.empty() && sink == -HUGE_VAL) return;
   each_key(r.runs, [&](Index j) {
     r.p[j] = std::exp(r.scores[j] - top);
     total += r.p[j];
@@ -33,7 +33,9 @@ void pull_softmax(const CallView& c, HeadRow& r, double d_lse, double* d_sink) n
   double mean = 0;
   each_key(r.runs, [&](Index j) { mean += r.p[j] * r.d_p[j]; });
   each_key(r.runs, [&](Index j) { r.d_scores[j] = r.p[j] * (r.d_p[j] - mean + d_lse); });
-  if (d_sink != nullptr) d_sink[r.h] += std::exp(sink_of(c, r) - r.log_sum_exp) * (d_lse - mean);
+  const double sink = sink_of(c, r);
+  if (d_sink != nullptr && sink != -HUGE_VAL)
+    d_sink[r.h] += std::exp(sink - r.log_sum_exp) * (d_lse - mean);
 }
 
 // ln(1 + e^x).

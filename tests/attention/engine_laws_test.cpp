@@ -295,5 +295,60 @@ TEST(AttentionEngineLaws, LogSigmoidGatesHaveNoTable) {
             "[attention] term gates with a table must have the gate sigmoid, got \"log_sigmoid\"");
 }
 
+// A batch of nothing has positions of no row.
+TEST(AttentionEngineLaws, NoBatch) {
+  LawCall call(2, 2);
+  call.a.q.batch = call.a.k.batch = call.a.v.batch = 0;
+  Heads out;
+  out.heads = call.h, out.tokens = 2, out.dim = LawCall::d, out.batch = 0, out.dtype = DType::f64;
+  call.a.query_positions.batch = call.a.key_positions.batch = 0;
+  const std::string says = test::refusal([&] { attend(call.a, {out, {}}); });
+  EXPECT_EQ(says, "accepted");
+}
+
+TEST(AttentionEngineLaws, ASinkOfNothingIsNoSink) {
+  LawCall call(2, 2);
+  const double sink[] = {-HUGE_VAL, -HUGE_VAL};
+  const std::int64_t none[] = {0};
+  call.a.sink = tensor(sink, {2});
+  call.a.mask.key_length = tensor(none, {1});
+  Vector out(2 * 2 * LawCall::d, 7), lse(4, 7);
+  attend(call.a, {heads(out.data(), 2, 2, LawCall::d), tensor(lse.data(), {1, 2, 2})});
+  EXPECT_EQ(out, Vector(out.size(), 0.0));
+  EXPECT_EQ(lse, Vector(4, -HUGE_VAL));
+}
+
+// What is left is a product of all parts, also of one that counts no more.
+TEST(AttentionEngineLaws, TheRemainderOfEveryPartHasItsGradient) {
+  Vector out(2, 1.0), lse{-800, -1}, whole(1), sum(1), d_out(1, 0.0), d_sum(1, 1.0), d(2), d_l(2);
+  const auto one = [](double* x) { return heads(x, 1, 1, 1); };
+  const auto row = [](double* x) { return tensor(x, {1, 1, 1}); };
+  const ConstAttentionResult parts[] = {AttentionResult{one(&out[0]), row(&lse[0])},
+                                        AttentionResult{one(&out[1]), row(&lse[1])}};
+  const AttentionResult all{one(whole.data()), row(sum.data())};
+  merge(parts, all, Normalisation::stick_breaking);
+  EXPECT_EQ(sum[0], -801);
+  const AttentionResult up{one(d_out.data()), row(d_sum.data())};
+  const AttentionResult to[] = {{one(&d[0]), row(&d_l[0])}, {one(&d[1]), row(&d_l[1])}};
+  merge_backward(parts, all, up, to, Normalisation::stick_breaking);
+  EXPECT_EQ(d_l, (Vector{1, 1}));
+}
+
+TEST(AttentionEngineLaws, RegionsOfPositionsBeyondDoubles) {
+  LawCall call(1, 1, 1, 1);
+  call.a.terms = {};
+  const Vector far_q(LawCall::d, 1.0), far_k(LawCall::d, 5.0);
+  call.query_position = arange((Index{1} << 60) + 1, 1);
+  call.key_position = arange(Index{1} << 60, 1);
+  call.a.query_positions = call.query_position, call.a.key_positions = call.key_position;
+  ScoreRegion region;
+  region.qk = {heads(far_q.data(), 1, 1, LawCall::d), heads(far_k.data(), 1, 1, LawCall::d)};
+  region.low = 1;
+  call.a.regions = std::span(&region, 1);
+  Vector out(LawCall::d), lse(1);
+  attend(call.a, {heads(out.data(), 1, 1, LawCall::d), tensor(lse.data(), {1, 1, 1})});
+  EXPECT_EQ(lse[0], 10);
+}
+
 }  // namespace
 }  // namespace posenc

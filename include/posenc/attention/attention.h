@@ -47,8 +47,9 @@ struct Mask {
   Index query_offset = 0;           // Tk - Tq puts queries at the end of the keys
   Index window_left = kUnbounded;   // keys before one's own
   Index window_right = kUnbounded;  // keys after one's own; -1: not one's own either
-  ConstTensorView head_side{};      // [H] u8 of Side: heads that look back, heads that look ahead
-  ConstTensorView prefix{};         // [B|1]: keys of order < prefix are seen whatever `causal` says
+  // [H] u8 of Side: past sees keys up to one's own, future from one's own on.
+  ConstTensorView head_side{};
+  ConstTensorView prefix{};  // [B|1]: keys of order < prefix are seen whatever `causal` says
   // Keys of order < sink_tokens are seen whatever window_left says, and nothing else.
   Index sink_tokens = 0;
   Index chunk = 0;  // 0 none; else only keys of the same floor((order - origin) / chunk)
