@@ -311,8 +311,8 @@ class NearKeys {
   void lost_in(const std::string& key, const Json& value, const std::string& place,
                const std::string& reader) {
     if (!has(kRopeKeys, key) || value.is_null() || report_.visited.count(place) ||
-        place == reader || report_.errors() > 0)
-      return;
+        place == reader || report_.errors() > 0 || !report_.asked.count(reader + "/" + key))
+      return;  // where the reader itself does not look, moving the key would change nothing
     warn(message("{} in {} is read by nobody: the positions of the model do not depend on it", key,
                  place.substr(place.rfind('/') + 1)),
          place + "/" + key, message("move it to {}/{}", reader, key));
@@ -327,7 +327,7 @@ class NearKeys {
              "move its members one level up");
       else if (value.is_object())
         dictionary(value, at);
-      else if (!meant.empty() && !has(dictionary_members(), key))
+      else if (!meant.empty() && !has(dictionary_members(), key) && !both_legal(key, meant))
         warn(message("{} is read by nobody; {} is", key, meant), at, message("write {}", meant));
     }
   }
