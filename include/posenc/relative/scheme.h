@@ -95,6 +95,7 @@ struct CallRequests {
   ConstTensorView head_scale{};  // [1, H]: Swin V2's logit scale
   std::vector<Stage> prepare{};  // Swin V2: l2
   Normalisation normalisation = Normalisation::softmax;
+  ConstTensorView head_side{};  // [H] u8 of Side, as Mask::head_side: ALiBi by half of the heads
 };
 
 struct LoweredTerms : TermStore {

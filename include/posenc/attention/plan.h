@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention from encodings by name: schemes are lowered to terms once a step, each call binds what
+// it brings and runs attend and attend_backward (attention/attend.h), and the gradients of the
+// terms go back to the schemes' parameters and inputs.
+#pragma once
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "posenc/attention/attend.h"
+#include "posenc/relative/any_scheme.h"
+
+namespace posenc::inline v0 {
+
+struct AttentionSizes {
+  Index heads = 0;      // of the queries
+  Index head_dim = 0;   // channels of q and k
+  Index key_heads = 0;  // divides heads; 0: as heads
+  Index value_dim = 0;  // channels of v; 0: as head_dim
+  // On q.k, and on the terms of schemes that take the content's scale. 0: what the schemes ask for
+  // (T5: 1), else head_dim^-1/2.
+  double scale = 0;
+};
+
+// A learned array or an input by name, "table" or "hidden". Where two schemes have one name, "0.table"
+// and "1.table" by the order of the schemes without rotary ones.
+struct NamedArray {
+  std::string_view name;
+  ConstTensorView array;
+};
+struct NamedGradient {
+  std::string_view name;
+  TensorView array;  // f64 or f32, ACCUMULATED
+};
+
+// Whole distances query - key that occur, of each axis; empty where there is no query or no key.
+// Real positions are rounded outwards. Throws [distance]: not a number, axes that differ.
+POSENC_API std::vector<DistanceRange> distance_ranges(const Positions& query, const Positions& key);
+
+class AttentionPlan {
+ public:
+  // Encodings as SCHEME text: at most one rotary, any number of relative ones, e.g.
+  //   AttentionPlan plan({"rope head_dim=64 pairing=half_split", "t5 bidirectional=false"}, sizes);
+  // Throws [attention_plan]: sizes, an encoding that does not act in attention, a second rotary one.
+  // `length` is what scalings by length are resolved for; 0: none.
+  POSENC_API AttentionPlan(std::span<const std::string_view> encodings, const AttentionSizes&,
+                           Index length = 0);
+  AttentionPlan(std::initializer_list<std::string_view> encodings, const AttentionSizes& sizes,
+                Index length = 0)
+      : AttentionPlan(std::span(encodings.begin(), encodings.size()), sizes, length) {}
+  AttentionPlan(std::string_view encoding, const AttentionSizes& sizes, Index length = 0)
+      : AttentionPlan(std::span(&encoding, 1), sizes, length) {}
+  // Schemes as values, a program's own too. `rotary` rotates q and k.
+  POSENC_API AttentionPlan(std::vector<AnyRelativeScheme> schemes, const AttentionSizes&,
+                           const RotarySpec* rotary = nullptr);
+  POSENC_API ~AttentionPlan();
+  POSENC_API AttentionPlan(AttentionPlan&&) noexcept;
+  POSENC_API AttentionPlan& operator=(AttentionPlan&&) noexcept;
+
+  POSENC_API const AttentionSizes& sizes() const noexcept;
+  // By the names that lower and the calls take. q, k and v, where a scheme reads them, are the
+  // call's own and not listed.
+  POSENC_API std::vector<Parameter> parameters() const;
+  POSENC_API std::vector<Input> inputs() const;
+
+  // Lowers every scheme for the distances of each axis; again whenever parameters change. The
+  // arrays must stay alive and unchanged until the last call. Throws [attention_plan]: an array
+  // missing, unknown or of another shape; two schemes that ask for different things. Schemes whose
+  // terms go by distance need `distance`.
+  POSENC_API void lower(std::span<const NamedArray> parameters,
+                        std::span<const DistanceRange> distance = {});
+
+  // attend with the schemes' terms. `call` holds q, k, v, positions and mask as attend takes them;
+  // terms of its own come after the schemes'. call.scale, if set, must be the plan's; a rotate
+  // stage of call.prepare without `rotary` says where the plan's rotation stands, else it is the
+  // last one. Throws [attention_plan], [attention].
+  POSENC_API void forward(const AttentionArgs& call, std::span<const NamedArray> inputs,
+                          const AttentionResult&, const Executor& = default_executor()) const;
+  // The gradients of the call in `gradients` (its spans belong to the call's own stages, terms and
+  // regions), those of parameters and inputs by name; what is not named is not wanted.
+  POSENC_API void backward(const AttentionArgs& call, std::span<const NamedArray> inputs,
+                           const ConstAttentionResult& result, const ConstAttentionResult& d_result,
+                           const AttentionGradients& gradients,
+                           std::span<const NamedGradient> named,
+                           const Executor& = default_executor()) const;
+  POSENC_API void scores(const AttentionArgs& call, std::span<const NamedArray> inputs,
+                         const AttentionScores&, const Executor& = default_executor()) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace posenc::v0
