@@ -16,6 +16,10 @@
 
 namespace posenc::inline v0 {
 
+namespace detail {
+struct PlanState;
+}
+
 struct AttentionSizes {
   Index heads = 0;      // of the queries
   Index head_dim = 0;   // channels of q and k
@@ -37,7 +41,7 @@ struct NamedGradient {
   TensorView array;  // f64 or f32, ACCUMULATED
 };
 
-// Whole distances query - key that occur, of each axis; empty where there is no query or no key.
+// Whole distances query - key that occur, of each axis; 0 .. 0 where there is no query or no key.
 // Real positions are rounded outwards. Throws [distance]: not a number, axes that differ.
 POSENC_API std::vector<DistanceRange> distance_ranges(const Positions& query, const Positions& key);
 
@@ -91,8 +95,7 @@ class AttentionPlan {
                          const AttentionScores&, const Executor& = default_executor()) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<detail::PlanState> state_;
 };
 
 }  // namespace posenc::v0

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/plan_call.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention/check_parts.h"
+#include "core/shape.h"
+#include "posenc/core/error.h"
+#include "posenc/positions/sequence.h"
+
+namespace posenc::inline v0::detail {
+namespace {
+
+// [batch, tokens, heads, channels] as an array.
+template <class Data>
+BasicTensorView<Data> as_tensor(const BasicHeads<Data>& h) {
+  BasicTensorView<Data> t;
+  t.data = h.data;
+  t.dtype = h.dtype;
+  t.rank = 4;
+  t.shape = {h.batch, h.tokens, h.heads, h.dim, 0};
+  t.stride = {h.batch_stride, h.token_stride, h.head_stride, h.dim_stride, 0};
+  return t;
+}
+
+const ConstHeads& call_tensor(const AttentionArgs& a, std::string_view name) {
+  return name == "q" ? a.q : name == "k" ? a.k : a.v;
+}
+
+Index wanted_size(Index size, const CallData& c) {
+  return size == kQueries ? c.queries : size == kKeys ? c.keys : size;
+}
+
+// An input against its shape; a batch axis may be 1.
+void check_input(const Input& input, const std::string& name, const ConstTensorView& v,
+                 const CallData& call) {
+  if (v.empty() && input.optional) return;
+  bool fits = v.rank == static_cast<std::int32_t>(input.shape.size());
+  std::string want;
+  for (std::size_t a = 0; a < input.shape.size(); ++a) {
+    const Index size = input.shape[a];
+    want += (a == 0 ? "[" : ", ") + (size == kBatch ? std::to_string(call.batch) + " or 1"
+                                                    : std::to_string(wanted_size(size, call)));
+    if (!fits) continue;
+    fits = size == kBatch ? v.shape[a] == call.batch || v.shape[a] == 1
+                          : v.shape[a] == wanted_size(size, call);
+  }
+  if (!fits) refuse_shape(kPlan, name + " must have the shape " + want + "]", shape_text(v));
+  const bool integer = v.dtype == DType::i64 || v.dtype == DType::i32;
+  const bool real = v.dtype == DType::f64 || v.dtype == DType::f32;
+  if (input.integer ? !integer : !real)
+    refuse(kPlan, name + (input.integer ? " must be i64 or i32" : " must be f64 or f32"),
+           dtype_name(v.dtype));
+  if (v.empty() && v.count() > 0) refuse(kPlan, name + " must not be null");
+}
+
+}  // namespace
+
+PlanCall::PlanCall(const PlanState& s, const AttentionArgs& call,
+                   std::span<const NamedArray> inputs)
+    : args(call) {
+  if (!s.lowered) refuse(kPlan, "lower must be called before a call runs");
+  const Index got[] = {call.q.heads, call.q.dim, call.k.heads, call.v.dim};
+  const Index want[] = {s.sizes.heads, s.sizes.head_dim, s.sizes.key_heads, s.sizes.value_dim};
+  const char* what[] = {"q must have the heads", "q must have the head_dim",
+                        "k must have the key_heads", "v must have the value_dim"};
+  for (std::size_t n = 0; n < 4; ++n)
+    if (got[n] != want[n])
+      refuse(kPlan, std::string(what[n]) + " of the plan, " + std::to_string(want[n]), got[n]);
+  fill_positions();
+  merge_requests(s);
+  add_stages(s);
+  bind_parts(s, inputs);
+}
+
+// Tokens count up unless something else says where they are.
+void PlanCall::fill_positions() {
+  const Mask& m = args.mask;
+  if (!m.query_cu_seqlens.empty() || !m.query_order.empty() || !m.key_order.empty()) return;
+  if (args.query_positions.data == nullptr && args.q.tokens > 0) {
+    query_positions_ = arange(m.query_offset, args.q.tokens);
+    args.query_positions = query_positions_;
+  }
+  const Index keys = CallSizes(args).keys;
+  if (args.key_positions.data == nullptr && keys > 0) {
+    key_positions_ = arange(0, keys);
+    args.key_positions = key_positions_;
+  }
+}
+
+void PlanCall::merge_requests(const PlanState& s) {
+  if (args.scale != 0 && args.scale != s.scale)
+    refuse(kPlan, "scale of the call must be 0 or that of the plan; AttentionSizes::scale sets it",
+           args.scale);
+  args.scale = s.scale;
+  const CallRequests& r = s.requests;
+  if (!r.head_scale.empty()) {
+    if (!args.head_scale.empty())
+      refuse(kPlan, "head_scale must be empty where a scheme has its own");
+    args.head_scale = r.head_scale;
+  }
+  if (!r.head_side.empty()) {
+    if (!args.mask.head_side.empty())
+      refuse(kPlan, "head_side must be empty where a scheme has its own");
+    args.mask.head_side = r.head_side;
+  }
+  if (r.normalisation == Normalisation::softmax) return;
+  if (args.normalisation != Normalisation::softmax && args.normalisation != r.normalisation)
+    refuse(kPlan, "normalisation of the call must be that of the scheme",
+           enum_text(args.normalisation));
+  args.normalisation = r.normalisation;
+}
+
+// The caller's, the plan's rotation at its place or after them, what schemes ask for.
+void PlanCall::add_stages(const PlanState& s) {
+  stages = args.prepare.size();
+  stages_.assign(args.prepare.begin(), args.prepare.end());
+  bool placed = false;
+  for (Stage& stage : stages_) {
+    if (stage.kind != StageKind::rotate || stage.rotary != nullptr) continue;
+    if (!s.rotary)
+      refuse(kPlan, "a rotate stage without a rotation needs a rotary encoding in the plan");
+    stage.rotary = &*s.rotary;
+    placed = true;
+  }
+  if (s.rotary && !placed) stages_.push_back({.kind = StageKind::rotate, .rotary = &*s.rotary});
+  stages_.insert(stages_.end(), s.requests.prepare.begin(), s.requests.prepare.end());
+  args.prepare = stages_;
+}
+
+void PlanCall::bind_parts(const PlanState& s, std::span<const NamedArray> inputs) {
+  std::vector<std::string> known;
+  for (const SchemePart& part : s.parts)
+    for (const std::string& name : part.input_names)
+      if (!is_call_tensor(name)) known.push_back(name);
+  check_known_names(inputs, known, "inputs");
+  const CallSizes sizes(args);
+  std::vector<std::vector<Term>> terms;
+  for (const SchemePart& part : s.parts) {
+    Bound& b = parts.emplace_back();
+    b.data = {.batch = args.q.batch,
+              .queries = args.q.tokens,
+              .keys = sizes.keys,
+              .query_offset = args.mask.query_offset,
+              .query_positions = args.query_positions,
+              .key_positions = args.key_positions};
+    for (std::size_t n = 0; n < part.inputs.size(); ++n) {
+      const std::string& name = part.input_names[n];
+      if (is_call_tensor(name)) {
+        if (name != "q" && !args.block_table.empty())
+          refuse(kPlan, "a scheme that reads keys or values needs them without pages; it reads",
+                 name);
+        b.inputs.push_back(as_tensor(call_tensor(args, name)));
+        continue;
+      }
+      const NamedArray* a = find_array(inputs, name);
+      if (a == nullptr && !part.inputs[n].optional)
+        refuse(kPlan, "inputs must have all arrays; missing is", name);
+      b.inputs.push_back(a == nullptr ? ConstTensorView{} : a->array);
+      check_input(part.inputs[n], name, b.inputs.back(), b.data);
+    }
+    b.data.inputs = b.inputs;
+    terms.push_back(part.lowered.terms);
+    part.scheme.bind(s.shape, part.values, b.data, terms.back(), b.store);
+  }
+  join_terms(s, terms);
+}
+
+// In the order of the schemes, then the caller's; a score_mlp reads the others and is the last.
+void PlanCall::join_terms(const PlanState& s, std::vector<std::vector<Term>>& terms) {
+  for (const bool last : {false, true}) {
+    for (std::size_t p = 0; p < s.parts.size(); ++p) {
+      parts[p].place.resize(terms[p].size());
+      for (std::size_t n = 0; n < terms[p].size(); ++n) {
+        if ((terms[p][n].kind == TermKind::score_mlp) != last) continue;
+        parts[p].place[n] = terms_.size();
+        terms_.push_back(terms[p][n]);
+      }
+    }
+    if (last) continue;
+    first_own = terms_.size();
+    own = args.terms.size();
+    terms_.insert(terms_.end(), args.terms.begin(), args.terms.end());
+  }
+  args.terms = terms_;
+}
+
+PlanGradients::PlanGradients(const PlanState& s, const PlanCall& call,
+                             const AttentionGradients& own, std::span<const NamedGradient> named)
+    : gradients(own) {
+  if (!own.terms.empty() && own.terms.size() != call.own)
+    refuse(kPlan, "gradients of terms must be those of the call, " + std::to_string(call.own),
+           static_cast<Index>(own.terms.size()));
+  if (!own.prepare.empty() && own.prepare.size() != call.stages)
+    refuse(kPlan, "gradients of stages must be those of the call, " + std::to_string(call.stages),
+           static_cast<Index>(own.prepare.size()));
+  find_wanted(s, named, own);
+  place_terms(s, call, own);
+  if (!own.prepare.empty()) {
+    stages_.assign(own.prepare.begin(), own.prepare.end());
+    stages_.resize(call.args.prepare.size());
+    gradients.prepare = stages_;
+  }
+}
+
+void PlanGradients::find_wanted(const PlanState& s, std::span<const NamedGradient> named,
+                                const AttentionGradients& own) {
+  std::vector<std::string> known;
+  const auto view = [&](const std::string& name) {
+    known.push_back(name);
+    TensorView found;
+    for (const NamedGradient& g : named) {
+      if (g.name != name) continue;
+      if (!found.empty()) refuse(kPlan, "a gradient must be given once", name);
+      found = g.array;
+    }
+    return found;
+  };
+  const auto of_call = [&](const std::string& name) {
+    const Heads& h = name == "q" ? own.q : name == "k" ? own.k : own.v;
+    return h.data == nullptr ? TensorView{} : as_tensor(h);
+  };
+  for (const SchemePart& part : s.parts) {
+    Wanted& w = wanted_.emplace_back();
+    for (const std::string& name : part.parameter_names) w.parameters.push_back(view(name));
+    for (std::size_t n = 0; n < part.inputs.size(); ++n) {
+      const std::string& name = part.input_names[n];
+      if (part.inputs[n].integer)
+        w.inputs.emplace_back();
+      else
+        w.inputs.push_back(is_call_tensor(name) ? of_call(name) : view(name));
+    }
+    for (const auto* list : {&w.parameters, &w.inputs})
+      for (const TensorView& v : *list) w.any = w.any || !v.empty();
+  }
+  std::vector<NamedArray> given;
+  for (const NamedGradient& g : named) given.push_back({g.name, g.array});
+  check_known_names(given, known, "gradients");
+}
+
+void PlanGradients::place_terms(const PlanState& s, const PlanCall& call,
+                                const AttentionGradients& own) {
+  terms_.resize(call.args.terms.size());
+  bool any = !own.terms.empty();
+  std::copy(own.terms.begin(), own.terms.end(),
+            terms_.begin() + static_cast<std::ptrdiff_t>(call.first_own));
+  for (std::size_t p = 0; p < s.parts.size(); ++p) {
+    if (!wanted_[p].any) continue;
+    any = true;
+    for (const std::size_t place : call.parts[p].place)
+      terms_[place] = of_term(call.args.terms[place]);
+    if (!s.parts[p].lowered.requests.head_scale.empty())
+      gradients.head_scale = like(s.parts[p].lowered.requests.head_scale);
+  }
+  if (any) gradients.terms = terms_;
+}
+
+TensorView PlanGradients::zeros(std::span<const Index> shape) {
+  std::size_t n = 1;
+  for (const Index size : shape) n *= static_cast<std::size_t>(size);
+  // An array without elements has memory all the same: an empty view is one that is not wanted.
+  numbers_.emplace_back(std::max<std::size_t>(n, 1), 0.0);
+  return tensor(static_cast<void*>(numbers_.back().data()), DType::f64, shape);
+}
+
+TensorView PlanGradients::like(const ConstTensorView& v) {
+  if (v.empty()) return {};
+  return zeros(std::span(v.shape.data(), static_cast<std::size_t>(v.rank)));
+}
+
+Heads PlanGradients::like(const ConstHeads& h) {
+  if (h.data == nullptr) return {};
+  const Index shape[] = {h.batch, h.tokens, h.heads, h.dim};
+  return heads(zeros(shape), HeadsLayout::bthd);
+}
+
+TermGradient PlanGradients::of_term(const Term& t) {
+  TermGradient g;
+  g.table = like(t.table);
+  g.query = like(t.query.given);
+  g.key = like(t.key.given);
+  g.mlp = {like(t.mlp.in), like(t.mlp.in_bias), like(t.mlp.out), like(t.mlp.out_bias)};
+  return g;
+}
+
+void PlanGradients::pull_back(const PlanState& s, const PlanCall& call) {
+  for (std::size_t p = 0; p < s.parts.size(); ++p) {
+    if (!wanted_[p].any) continue;
+    std::vector<TermGradient> own;
+    for (const std::size_t place : call.parts[p].place) own.push_back(terms_[place]);
+    LoweredGradient g{own, {}};
+    if (!s.parts[p].lowered.requests.head_scale.empty()) g.head_scale = gradients.head_scale;
+    s.parts[p].scheme.pull_back(s.shape, s.parts[p].values, call.parts[p].data, g,
+                                wanted_[p].parameters, wanted_[p].inputs);
+  }
+}
+
+Extent extent_of(const Positions& p, std::int32_t axis) {
+  Extent e{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+  for (Index b = 0; b < p.batch; ++b)
+    for (Index t = 0; t < p.count; ++t) {
+      const Index at = axis * p.axis_stride + b * p.batch_stride + t * p.token_stride;
+      const double x = p.type == DType::f64 ? static_cast<const double*>(p.data)[at]
+                       : p.type == DType::i32
+                           ? static_cast<const std::int32_t*>(p.data)[at]
+                           : static_cast<double>(static_cast<const Index*>(p.data)[at]);
+      if (!std::isfinite(x)) refuse("distance", "positions must be finite", x);
+      e.min = std::min(e.min, x);
+      e.max = std::max(e.max, x);
+    }
+  return e;
+}
+
+// Whole numbers that hold all distances. Beyond 2^62 a line is constant for every scheme.
+DistanceRange distance_between(const Extent& query, const Extent& key) {
+  static constexpr double most = 4611686018427387904.0;
+  const auto whole = [](double x) { return static_cast<Index>(std::clamp(x, -most, most)); };
+  return {whole(std::floor(query.min - key.max)), whole(std::ceil(query.max - key.min))};
+}
+
+}  // namespace posenc::v0::detail
