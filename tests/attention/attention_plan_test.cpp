@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// AttentionPlan: what it hands to the engine, names, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "posenc/attention/plan.h"
+#include "posenc/positions/sequence.h"
+#include "posenc/registry.h"
+#include "posenc/relative/t5.h"
+#include "posenc/rotary/plan.h"
+#include "support/refusal.h"
+
+namespace posenc {
+namespace {
+
+using test::refusal;
+using ::testing::HasSubstr;
+
+constexpr Index kTokens = 9, kHeads = 2, kDim = 4;
+
+std::vector<double> waves(std::size_t n, double phase) {
+  std::vector<double> v(n);
+  for (std::size_t i = 0; i < n; ++i) v[i] = std::sin(static_cast<double>(3 * i) + phase);
+  return v;
+}
+
+struct PlanWorld {
+  std::vector<double> q = waves(kTokens * kHeads * kDim, 1), k = waves(q.size(), 2),
+                      v = waves(q.size(), 3), out = q, table = waves(8 * kHeads, 4);
+  OwnedPositions at = arange(0, kTokens);
+
+  AttentionArgs call() const {
+    AttentionArgs a;
+    a.q = heads(q.data(), kTokens, kHeads, kDim);
+    a.k = heads(k.data(), kTokens, kHeads, kDim);
+    a.v = heads(v.data(), kTokens, kHeads, kDim);
+    a.query_positions = a.key_positions = at;
+    a.mask.causal = true;
+    return a;
+  }
+  AttentionResult result() { return {heads(out.data(), kTokens, kHeads, kDim), {}}; }
+  ConstTensorView t5_table() const { return tensor(table.data(), {8, kHeads}); }
+  static AttentionSizes sizes() { return {.heads = kHeads, .head_dim = kDim}; }
+};
+
+constexpr std::string_view kT5 = "t5 bidirectional=false num_buckets=8 max_distance=20";
+
+TEST(AttentionPlan, IsTheStructCallOfItsSchemes) {
+  PlanWorld w;
+  AttentionPlan plan(kT5, PlanWorld::sizes());
+  const NamedArray parameters[] = {{"table", w.t5_table()}};
+  plan.lower(parameters, distance_ranges(w.at, w.at));
+  plan.forward(w.call(), {}, w.result());
+  const std::vector<double> got = w.out;
+
+  LoweredTerms low;
+  const ConstTensorView p[] = {w.t5_table()};
+  T5{.bidirectional = false, .num_buckets = 8, .max_distance = 20}.lower(
+      {.heads = kHeads, .head_dim = kDim, .distance = {{-8, 8}}}, p, low);
+  AttentionArgs a = w.call();
+  a.terms = low.terms;
+  a.scale = 1;  // T5 asks for it
+  attend(a, w.result());
+  EXPECT_EQ(got, w.out);
+}
+
+TEST(AttentionPlan, RotatesAndAddsTerms) {
+  PlanWorld w;
+  const AttentionSizes sizes{.heads = kHeads, .head_dim = kDim, .scale = 0.5};
+  AttentionPlan plan({"rope head_dim=4 pairing=half_split", "alibi", kT5}, sizes);
+  const NamedArray parameters[] = {{"table", w.t5_table()}};
+  plan.lower(parameters, distance_ranges(w.at, w.at));
+  plan.forward(w.call(), {}, w.result());
+  const std::vector<double> got = w.out;
+
+  const RotaryPlan rotary(resolve(parse_encoding("rope head_dim=4 pairing=half_split")),
+                          DType::f64);
+  PlanWorld rotated;
+  rotary.apply(QK{heads(rotated.q.data(), kTokens, kHeads, kDim),
+                  heads(rotated.k.data(), kTokens, kHeads, kDim)},
+               w.at);
+  AttentionPlan bare({"alibi", kT5}, sizes);
+  bare.lower(parameters, distance_ranges(w.at, w.at));
+  bare.forward(rotated.call(), {}, rotated.result());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], rotated.out[i], 1e-14);
+}
+
+TEST(AttentionPlan, SchemesOfOneNameAreNumbered) {
+  AttentionPlan plan({kT5, "t5 bidirectional=true num_buckets=4 max_distance=9"},
+                     PlanWorld::sizes());
+  const std::vector<Parameter> p = plan.parameters();
+  ASSERT_EQ(p.size(), 2u);
+  EXPECT_EQ(p[0].name, "0.table");
+  EXPECT_EQ(p[1].name, "1.table");
+}
+
+TEST(AttentionPlan, PositionsCountUpWhereNoneAreGiven) {
+  PlanWorld w;
+  AttentionPlan plan("alibi", PlanWorld::sizes());
+  plan.lower({}, distance_ranges(w.at, w.at));
+  plan.forward(w.call(), {}, w.result());
+  const std::vector<double> got = w.out;
+  AttentionArgs a = w.call();
+  a.query_positions = a.key_positions = {};
+  plan.forward(a, {}, w.result());
+  EXPECT_EQ(got, w.out);
+}
+
+TEST(AttentionPlan, DistancesOfPositions) {
+  const OwnedPositions q = explicit_positions(std::vector<double>{0.5, 7.25}, 1, 1);
+  const OwnedPositions k = explicit_positions(std::vector<Index>{2, 3, 40}, 1, 1);
+  const std::vector<DistanceRange> d = distance_ranges(q, k);
+  ASSERT_EQ(d.size(), 1u);
+  EXPECT_EQ(d[0].min, -40);
+  EXPECT_EQ(d[0].max, 6);
+  EXPECT_EQ(distance_ranges(arange(0, 0), k)[0].max, 0);
+  const std::vector<double> nan{std::nan("")};
+  const Positions bad = positions(std::span(nan));
+  EXPECT_THAT(refusal([&] { distance_ranges(bad, k); }), HasSubstr("[distance]"));
+}
+
+TEST(AttentionPlan, Refusals) {
+  PlanWorld w;
+  const AttentionSizes sizes = PlanWorld::sizes();
+  const auto says = [&](std::initializer_list<std::string_view> text, const AttentionSizes& s) {
+    return refusal([&] { AttentionPlan(text, s); });
+  };
+  EXPECT_THAT(says({"sinusoidal width=8"}, sizes), HasSubstr("must act in attention"));
+  EXPECT_THAT(
+      says({"rope head_dim=4 pairing=half_split", "rope head_dim=4 pairing=interleaved"}, sizes),
+      HasSubstr("one rotary encoding"));
+  EXPECT_THAT(says({"rope head_dim=8 pairing=half_split"}, sizes), HasSubstr("head_dim"));
+  EXPECT_THAT(says({"alibi"}, {.heads = 0, .head_dim = 4}), HasSubstr("heads"));
+  EXPECT_THAT(says({"alibi"}, {.heads = 6, .head_dim = 4, .key_heads = 4}),
+              HasSubstr("key_heads must divide"));
+  AttentionPlan plan(kT5, sizes);
+  EXPECT_THAT(refusal([&] { plan.forward(w.call(), {}, w.result()); }), HasSubstr("lower must"));
+  EXPECT_THAT(refusal([&] { plan.lower({}); }), HasSubstr("table"));
+  const NamedArray unknown[] = {{"table", w.t5_table()}, {"tabel", w.t5_table()}};
+  EXPECT_THAT(refusal([&] { plan.lower(unknown); }), HasSubstr("tabel"));
+  plan.lower(std::span(unknown, 1), distance_ranges(w.at, w.at));
+  EXPECT_THAT(refusal([&] { plan.forward(w.call(), unknown, w.result()); }),
+              HasSubstr("no inputs"));
+  AttentionArgs other = w.call();
+  other.scale = 0.25;
+  EXPECT_THAT(refusal([&] { plan.forward(other, {}, w.result()); }), HasSubstr("scale"));
+  other = w.call();
+  other.q = heads(std::as_const(w.q).data(), kTokens, kHeads * 2, kDim / 2);
+  EXPECT_THAT(refusal([&] { plan.forward(other, {}, w.result()); }), HasSubstr("heads"));
+  const NamedGradient named[] = {{"nothing", {}}};
+  EXPECT_THAT(refusal([&] {
+                plan.backward(w.call(), {}, w.result(), w.result(), AttentionGradients{}, named);
+              }),
+              HasSubstr("nothing"));
+}
+
+}  // namespace
+}  // namespace posenc
