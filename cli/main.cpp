@@ -70,18 +70,20 @@ void add_json(CLI::App* verb, bool& json) {
   verb->add_flag("--json", json, "for machines, with a stable schema");
 }
 
-namespace {
-
-void add_output(CLI::App* verb, Output& o, const char* what, bool required = true) {
+void add_output(CLI::App* verb, Output& o, const char* what, bool required) {
   verb->add_option("-o,--output", o.path, what)->type_name("F")->required(required);
   verb->add_option("--format", o.format, "for -o -: npy, safetensors or csv")->type_name("FORMAT");
 }
+
+namespace {
 
 struct Verbs {
   ListOptions list;
   ExplainOptions explain, doctor;
   TableOptions table;
   ApplyOptions apply;
+  AttendOptions attend;
+  BiasOptions bias;
   ExtendOptions extend;
   PlotOptions plot;
   SelftestOptions selftest;
@@ -132,7 +134,7 @@ void add_table(CLI::App& app, Verbs& v) {
       ->type_name("P");
   t->add_option(
        "--what", v.table.what,
-       "inv_freq, turns, angles, cos, sin or cos_sin (default); bias of ALiBi and T5, [heads, "
+       "inv_freq, turns, angles, cos, sin or cos_sin (default); bias of what acts in the score, [heads, "
        "distances],\nwhere --positions are distances, query - key; rows (default where nothing "
        "turns):\n"
        "what acts at the input, learned rows from the *.safetensors beside the config or the .gguf")
@@ -278,6 +280,8 @@ int run(int argc, char** argv) {
   add_reading_verbs(app, v);
   add_table(app, v);
   add_apply(app, v);
+  add_attend_verb(app, v.attend, v.chosen);
+  add_bias_verb(app, v.bias, v.chosen);
   add_extend_verb(app, v.extend, v.chosen);
   add_plot(app, v.plot, v.chosen);
   add_checking_verbs(app, v);

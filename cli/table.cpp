@@ -9,7 +9,7 @@
 #include <cstring>
 #include <numbers>
 
-#include "distance_bias.h"
+#include "attention_call.h"
 #include "enum_words.h"
 #include "posenc/core/error.h"
 #include "streams.h"
@@ -275,8 +275,8 @@ int table(TableOptions o) {
   check_options(o);
   if (!input && o.subject.input) throw UsageError("--input goes with --what rows");
   const Arrays out =
-      bias    ? Arrays{{"bias", distance_bias(biased_by(subject, o.subject), o.subject, o.heads,
-                                              distances_of(read_positions(o.positions)))}}
+      bias    ? Arrays{{"bias", distance_bias(bias_encodings(subject, o.subject), o.subject,
+                                              o.subject.arrays, read_positions(o.positions), o.heads)}}
       : input ? input_table(subject, o)
               : rotary_table(subject, o);
   write_arrays(o.output, out);

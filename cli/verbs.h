@@ -62,6 +62,29 @@ struct ApplyOptions {
 };
 int apply_verb(const ApplyOptions&);
 
+struct AttendOptions {
+  SubjectOptions subject;
+  std::vector<std::string> with;  // further SCHEMEs that act in the score
+  std::string q, k, v, order, params, positions, key_positions, offset;
+  std::vector<std::string> inputs, masks;  // NAME=F; words or files
+  std::string cu_seqlens, key_cu_seqlens, documents, gradient;
+  std::optional<double> scale;
+  double softcap = 0;
+  bool scores = false, terms = false, probabilities = false, locality = false, json = false;
+  Output output;
+};
+int attend_verb(const AttendOptions&);
+
+struct BiasOptions {
+  SubjectOptions subject;
+  std::string params, positions, key_positions;
+  std::vector<std::string> inputs;
+  Index heads = 0, head_dim = 64;
+  bool by_distance = false, json = false;
+  Output output;
+};
+int bias_verb(const BiasOptions&);
+
 struct ExtendOptions {
   std::string weights, tensor, to, how, grid, order, border, scale, output;
   Index prefix = 0, suffix = 0;

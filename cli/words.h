@@ -15,6 +15,9 @@ void add_json(CLI::App* verb, bool& json);
 
 // `chosen` becomes the verb when it is called.
 void add_extend_verb(CLI::App&, ExtendOptions&, std::function<int()>& chosen);
+void add_attend_verb(CLI::App&, AttendOptions&, std::function<int()>& chosen);
+void add_bias_verb(CLI::App&, BiasOptions&, std::function<int()>& chosen);
+void add_output(CLI::App* verb, Output&, const char* what, bool required = true);
 void add_plot(CLI::App&, PlotOptions&, std::function<int()>& chosen);
 
 // Throws UsageError with the verb that was meant.

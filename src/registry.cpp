@@ -185,6 +185,10 @@ bool is_rotary(const Scheme& s) {
   return std::visit([](const auto& x) { return RotaryScheme<std::decay_t<decltype(x)>>; }, s);
 }
 
+bool is_relative(const Scheme& s) {
+  return std::visit([](const auto& x) { return RelativeScheme<std::decay_t<decltype(x)>>; }, s);
+}
+
 RotarySpec resolve(const Encoding& e, Context context) {
   return std::visit(
       [&](const auto& scheme) -> RotarySpec {

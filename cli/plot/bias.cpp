@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// posenc plot --kind bias: what ALiBi and T5 add to the score, a line a head.
+// posenc plot --kind bias: what a scheme adds to the score by distance, a line a head.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "distance_bias.h"
+#include "attention_call.h"
 #include "rotary.h"
 
 namespace posenc::cli {
@@ -14,15 +14,19 @@ std::vector<Figure> plot_bias(const Subject& s, const PlotOptions& o) {
   if (o.heads < 1) throw UsageError("--kind bias needs --heads N");
   const PositionList list =
       read_positions(o.positions.empty() ? std::string("-128:129") : o.positions);
-  const std::vector<Index> distances = distances_of(list);
+  const auto* whole = std::get_if<std::vector<Index>>(&list.owned.value);
+  if (whole == nullptr || list.owned.axes != 1 || list.owned.batch != 1)
+    throw UsageError("--positions of a bias are one list of whole distances, query - key");
+  const std::vector<Index>& distances = *whole;
   if (distances.empty() || distances.size() > std::size_t{1} << 16)
     throw UsageError(
         fmt::format("--kind bias draws 1 to 65536 distances, got {}", distances.size()));
-  const Encoding& e = biased_by(s, o.subject);
-  const std::vector<double> v = distance_bias(e, o.subject, o.heads, distances).doubles();
+  const ScoreEncodings e = bias_encodings(s, o.subject);
+  const std::vector<double> v =
+      distance_bias(e, o.subject, o.subject.arrays, list, o.heads).doubles();
   LineChart c;
   c.title = "Bias of the score by distance";
-  c.subtitle = s.is_model() ? fmt::format("{}: {}", s.title, to_text(e.scheme)) : s.title;
+  c.subtitle = s.is_model() ? fmt::format("{}: {}", s.title, fmt::join(e.texts, ", ")) : s.title;
   c.x = {"distance, query - key", "tokens", false, {}, {}, true};
   c.y = {"added to the score", ""};
   const Index lines = std::min(o.heads, kMostLines);

@@ -149,6 +149,8 @@ POSENC_API std::string to_text(const Scaling&);
 POSENC_API const Card& card(const Scheme&);
 
 POSENC_API bool is_rotary(const Scheme&);
+// Whether it acts in the score of attention, as terms (relative/scheme.h).
+POSENC_API bool is_relative(const Scheme&);
 // Throws [NAME] when the scheme is not rotary.
 POSENC_API RotarySpec resolve(const Encoding&, Context = {});
 // The frequencies of a scheme after its scalings: every rotary scheme, pope, sinusoidal. Throws

@@ -154,6 +154,17 @@ std::vector<Input> AttentionPlan::inputs() const {
   return list;
 }
 
+bool AttentionPlan::reads_content() const {
+  const auto reads = [](const Term& t) {
+    return t.query.content || t.key.content || t.kind == TermKind::gates ||
+           t.kind == TermKind::score_mlp || t.kind == TermKind::value_rows;
+  };
+  return std::any_of(state_->parts.begin(), state_->parts.end(), [&](const SchemePart& part) {
+    return std::any_of(part.lowered.terms.begin(), part.lowered.terms.end(), reads) ||
+           std::any_of(part.input_names.begin(), part.input_names.end(), detail::is_call_tensor);
+  });
+}
+
 void AttentionPlan::lower(std::span<const NamedArray> parameters,
                           std::span<const DistanceRange> distance) {
   detail::PlanState& s = *state_;

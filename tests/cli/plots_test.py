@@ -301,8 +301,8 @@ class Plots(Case):
         (_, data), = self.plot("t5 bidirectional=true", "--start", "1", "--heads", "2")
         self.assertEqual(len(data["series"]), 2)
         self.error("table", "alibi", "--what", "bias", "--positions", "0:3", "-o", out, code=2, says="--heads")
-        self.error("plot", SCHEME, "--kind", "bias", "--heads", "2", "-o", self.folder / "p.svg", code=3, says="alibi and t5 do")
-        self.error("plot", "t5 bidirectional=true", "--heads", "2", "-o", self.folder / "p.svg", code=3, says="learns its table")
+        self.error("plot", SCHEME, "--kind", "bias", "--heads", "2", "-o", self.folder / "p.svg", code=3, says="adds nothing to the score")
+        self.error("plot", "t5 bidirectional=true", "--heads", "2", "-o", self.folder / "p.svg", code=3, says="learns table")
 
     def test_sinusoids(self):
         (panel, data), = self.plot("sinusoidal width=4", "--kind", "rows", "--positions", "0:2")

@@ -71,6 +71,10 @@ class AttentionPlan {
   POSENC_API std::vector<Parameter> parameters() const;
   POSENC_API std::vector<Input> inputs() const;
 
+  // Whether what the schemes add depends on the numbers in q, k or v (Shaw, CoPE, DAPE): no bias
+  // tensor says it then. After lower.
+  POSENC_API bool reads_content() const;
+
   // Lowers every scheme for the distances of each axis; again whenever parameters change. The
   // arrays must stay alive and unchanged until the last call. Throws [attention_plan]: an array
   // missing, unknown or of another shape; two schemes that ask for different things. Schemes whose

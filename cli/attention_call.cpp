@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "posenc/absolute/initial.h"
+
+namespace posenc::cli {
+
+ScoreEncodings score_encodings(const Subject& s, const SubjectOptions& o,
+                               const std::vector<std::string>& with) {
+  ScoreEncodings e{.title = s.title, .texts = {}};
+  if (s.encoding) {
+    e.texts.push_back(to_text(*s.encoding));
+  } else {
+    require_readable(*s.model);
+    e.layer = &chosen_layer(*s.model, o);
+    say_which(*s.model, o, *e.layer);
+    for (const Sourced<Encoding>& x : e.layer->encodings) e.texts.push_back(to_text(x.value));
+  }
+  e.texts.insert(e.texts.end(), with.begin(), with.end());
+  return e;
+}
+
+ScoreEncodings bias_encodings(const Subject& s, const SubjectOptions& o) {
+  ScoreEncodings e{.title = s.title, .texts = {}};
+  const auto keep = [&](const Encoding& x) {
+    if (is_relative(x.scheme)) e.texts.push_back(to_text(x));
+  };
+  if (s.encoding) {
+    keep(*s.encoding);
+  } else {
+    require_readable(*s.model);
+    for (const LayerSpec& l : layers_of(*s.model, o)) {
+      if (!e.texts.empty() || (o.layer && l.index != *o.layer)) continue;
+      for (const Sourced<Encoding>& x : l.encodings) keep(x.value);
+      e.layer = &l;
+    }
+  }
+  if (e.texts.empty())
+    throw InputError(fmt::format("\"{}\" adds nothing to the score{}", s.title,
+                                 s.is_model() ? " in a layer that was asked for" : ""));
+  return e;
+}
+
+void NamedFiles::add(std::vector<NamedArray>& to, const std::string& name, Array a) {
+  names_.push_back(name);
+  arrays_.push_back(std::move(a));
+  to.push_back({names_.back(), std::as_const(arrays_.back()).view()});
+}
+
+Array as_doubles(const Array& a) {
+  Array wide = make_array(DType::f64, a.shape);
+  const std::vector<double> v = a.doubles();
+  if (!v.empty()) std::memcpy(wide.bytes.data(), v.data(), wide.bytes.size());
+  return wide;
+}
+
+void NamedFiles::read_parameters(const std::vector<Parameter>& needed, const std::string& file,
+                                 std::optional<Index> start, std::string_view title) {
+  if (needed.empty()) {
+    if (!file.empty())
+      throw UsageError(fmt::format("\"{}\" learns nothing: --params is not read", title));
+    return;
+  }
+  std::string names;
+  for (const Parameter& p : needed)
+    names += fmt::format("{}{} [{}]", names.empty() ? "" : ", ", p.name, fmt::join(p.shape, ", "));
+  if (file.empty() && !start)
+    throw InputError(fmt::format(
+        "\"{}\" learns {}: give a .safetensors file of arrays of those names (attend and bias: "
+        "--params, table and plot: --arrays), or --start SEED for what they are before training",
+        title, names));
+  Arrays held;
+  if (!file.empty()) held = read_safetensors(file);
+  for (std::size_t n = 0; n < needed.size(); ++n) {
+    const Parameter& p = needed[n];
+    if (file.empty()) {
+      Array a = make_array(DType::f64, p.shape);
+      const std::vector<double> v =
+          initial_values(p, Draws(static_cast<std::uint64_t>(*start), 0, n));
+      if (!v.empty()) std::memcpy(a.bytes.data(), v.data(), a.bytes.size());
+      add(parameters_, p.name, std::move(a));
+      continue;
+    }
+    const auto found = held.find(p.name);
+    if (found == held.end())
+      throw InputError(
+          fmt::format("{}: there is no \"{}\"; \"{}\" learns {}", file, p.name, title, names));
+    if (found->second.shape != p.shape)
+      throw InputError(fmt::format("{}: {} must have shape [{}], got [{}]", file, p.name,
+                                   fmt::join(p.shape, ", "), fmt::join(found->second.shape, ", ")));
+    add(parameters_, p.name, as_doubles(found->second));
+  }
+}
+
+void NamedFiles::read_inputs(const std::vector<Input>& needed,
+                             const std::vector<std::string>& given) {
+  for (const std::string& text : given) {
+    const std::size_t at = text.find('=');
+    if (at == std::string::npos || at == 0)
+      throw UsageError("--input must be NAME=F, got \"" + text + "\"");
+    const std::string name = text.substr(0, at);
+    const auto input =
+        std::find_if(needed.begin(), needed.end(), [&](const Input& i) { return i.name == name; });
+    if (input == needed.end()) {
+      std::string known;
+      for (const Input& i : needed) known += (known.empty() ? "" : ", ") + i.name;
+      throw UsageError(
+          fmt::format("--input {}: {}", name,
+                      known.empty() ? "these schemes read no input" : "the inputs are " + known));
+    }
+    const Array a = read_array(text.substr(at + 1), name);
+    if (!input->integer) {
+      add(inputs_, name, as_doubles(a));
+      continue;
+    }
+    Array whole = make_array(DType::i64, a.shape);
+    const std::vector<Index> v = a.integers();
+    if (!v.empty()) std::memcpy(whole.bytes.data(), v.data(), whole.bytes.size());
+    add(inputs_, name, std::move(whole));
+  }
+  for (const Input& i : needed)
+    if (!i.optional && std::none_of(inputs_.begin(), inputs_.end(),
+                                    [&](const NamedArray& a) { return a.name == i.name; }))
+      throw UsageError(fmt::format("--input {}=F is needed", i.name));
+}
+
+PositionList positions_or_order(const std::string& given, Index first, Index tokens,
+                                const char* option) {
+  if (given.empty()) return {arange(first, tokens), {tokens}};
+  PositionList list = read_positions(given);
+  if (list.owned.count() != tokens)
+    throw InputError(fmt::format("{} are {} positions, and there are {} tokens", option,
+                                 list.owned.count(), tokens));
+  return list;
+}
+
+}  // namespace posenc::cli
