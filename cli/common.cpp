@@ -234,7 +234,7 @@ namespace {
 
 // A scheme that needs what a model learned: rows at the input, T5's table.
 bool learns(const Encoding& e) {
-  if (std::holds_alternative<T5>(e.scheme)) return true;
+  if (is_relative(e.scheme)) return true;  // for what the verb knows: heads decide
   return std::visit(
       [](const auto& s) {
         if constexpr (AbsoluteScheme<std::decay_t<decltype(s)>>)

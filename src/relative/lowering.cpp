@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "relative/lowering.h"
+
+#include "core/matmul.h"
+#include "posenc/core/error.h"
+
+namespace posenc::inline v0::detail {
+
+std::vector<double> transposed_list(const std::vector<double>& v, Index rows, Index columns) {
+  std::vector<double> t(v.size());
+  for (Index r = 0; r < rows; ++r)
+    for (Index c = 0; c < columns; ++c)
+      t[static_cast<std::size_t>(c * rows + r)] = v[static_cast<std::size_t>(r * columns + c)];
+  return t;
+}
+
+namespace {
+
+template <class Move>
+void each_of_heads(Index n, Index heads, Index dim, const Move& move) {
+  for (Index r = 0; r < n; ++r)
+    for (Index h = 0; h < heads; ++h)
+      for (Index c = 0; c < dim; ++c)
+        move(static_cast<std::size_t>((r * heads + h) * dim + c),
+             static_cast<std::size_t>((h * n + r) * dim + c));
+}
+
+}  // namespace
+
+std::vector<double> by_head(const std::vector<double>& v, Index n, Index heads, Index dim) {
+  std::vector<double> t(v.size());
+  each_of_heads(n, heads, dim, [&](std::size_t flat, std::size_t head) { t[head] = v[flat]; });
+  return t;
+}
+
+std::vector<double> from_heads(const std::vector<double>& v, Index n, Index heads, Index dim) {
+  std::vector<double> t(v.size());
+  each_of_heads(n, heads, dim, [&](std::size_t flat, std::size_t head) { t[flat] = v[head]; });
+  return t;
+}
+
+void check_line_length(std::string_view who, const DistanceRange& r) {
+  if (r.max - r.min >= Index{1} << 31)
+    refuse(who, "a line must have at most 2^31 distances", r.max - r.min + 1);
+}
+
+Term number_term(const ConstTensorView& table, const IndexLine& line, double scale) {
+  Term t;
+  t.table = table;
+  t.lines[0] = line;
+  t.scale = scale;
+  return t;
+}
+
+Term query_term(const ConstTensorView& table, const IndexLine& line, double scale) {
+  Term t = number_term(table, line, scale);
+  t.query = kContent;
+  return t;
+}
+
+Term key_term(const ConstTensorView& table, const IndexLine& line, double scale) {
+  Term t = number_term(table, line, scale);
+  t.key = kContent;
+  return t;
+}
+
+Term value_term(const ConstTensorView& table, const IndexLine& line) {
+  Term t = number_term(table, line, 1);
+  t.kind = TermKind::value_rows;
+  return t;
+}
+
+std::vector<double> vectors_gradient(std::string_view who, const ConstHeads& g,
+                                     const std::vector<Index>& shape) {
+  if (g.data == nullptr) return gradient_values(who, ConstTensorView{}, shape);
+  const Index sizes[] = {g.batch, g.tokens, g.heads, g.dim};
+  const Index strides[] = {g.batch_stride, g.token_stride, g.head_stride, g.dim_stride};
+  return gradient_values(who, tensor(g.data, g.dtype, sizes, strides), shape);
+}
+
+std::vector<double> table_dots(const std::vector<double>& table, Index groups,
+                               const std::vector<double>& vector, Index heads, Index n, Index dim) {
+  std::vector<double> out(static_cast<std::size_t>(heads * n), 0.0);
+  for (Index h = 0; h < heads; ++h)
+    add_product({table.data() + (groups == 1 ? 0 : h) * n * dim, n, dim, dim, 1},
+                {vector.data() + h * dim, dim, 1, 1, 1}, {out.data() + h * n, 1, 1});
+  return out;
+}
+
+void pull_table_dots(const std::vector<double>& d, const std::vector<double>& table, Index groups,
+                     const std::vector<double>& vector, Index heads, Index n, Index dim,
+                     std::vector<double>& d_table, std::vector<double>& d_vector) {
+  for (Index h = 0; h < heads; ++h) {
+    const Index at = (groups == 1 ? 0 : h) * n * dim;
+    add_product({d.data() + h * n, n, 1, 1, 1}, {vector.data() + h * dim, 1, dim, dim, 1},
+                {d_table.data() + at, dim, 1});
+    add_product({d.data() + h * n, 1, n, n, 1}, {table.data() + at, n, dim, dim, 1},
+                {d_vector.data() + h * dim, dim, 1});
+  }
+}
+
+}  // namespace posenc::v0::detail

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What several schemes do when they lower: lines over distances, tables by head, gradients as dense
+// lists.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "posenc/relative/scheme.h"
+
+namespace posenc::inline v0::detail {
+
+// [rows, columns] -> [columns, rows].
+std::vector<double> transposed_list(const std::vector<double>&, Index rows, Index columns);
+// [n, heads * dim] -> [heads, n, dim], and the way back.
+std::vector<double> by_head(const std::vector<double>&, Index n, Index heads, Index dim);
+std::vector<double> from_heads(const std::vector<double>&, Index n, Index heads, Index dim);
+
+// What a line needs of the distances of a call: beyond lo and hi it is constant.
+inline DistanceRange clipped(const DistanceRange& r, Index lo, Index hi) noexcept {
+  return {std::clamp(r.min, lo, hi), std::clamp(r.max, lo, hi)};
+}
+// A line over every distance of the range, row(delta) each; -1 voids the term. Throws [who]: more
+// than 2^31 distances.
+void check_line_length(std::string_view who, const DistanceRange&);
+template <class Row>
+IndexLine line_over(std::string_view who, TermStore& store, const DistanceRange& r, const Row& row,
+                    std::int32_t axis = 0) {
+  check_line_length(who, r);
+  std::vector<std::int32_t> rows;
+  rows.reserve(static_cast<std::size_t>(r.max - r.min + 1));
+  for (Index delta = r.min; delta <= r.max; ++delta)
+    rows.push_back(static_cast<std::int32_t>(row(delta)));
+  return store.line(std::move(rows), r.min, axis);
+}
+
+// A number, a row that meets q, one that meets k, one that is added to v.
+Term number_term(const ConstTensorView& table, const IndexLine&, double scale);
+Term query_term(const ConstTensorView& table, const IndexLine&, double scale);
+Term key_term(const ConstTensorView& table, const IndexLine&, double scale);
+Term value_term(const ConstTensorView& table, const IndexLine&);
+
+// The gradient of given vectors, dense [batch, tokens, heads, channels]; zeros where it is empty.
+std::vector<double> vectors_gradient(std::string_view who, const ConstHeads&,
+                                     const std::vector<Index>& shape);
+
+// Of each head: out [heads, n] = table [groups, n, dim] . vector [heads, dim]; groups is 1 or heads.
+std::vector<double> table_dots(const std::vector<double>& table, Index groups,
+                               const std::vector<double>& vector, Index heads, Index n, Index dim);
+// Its transpose, added to both.
+void pull_table_dots(const std::vector<double>& d, const std::vector<double>& table, Index groups,
+                     const std::vector<double>& vector, Index heads, Index n, Index dim,
+                     std::vector<double>& d_table, std::vector<double>& d_vector);
+
+}  // namespace posenc::v0::detail
