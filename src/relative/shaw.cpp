@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 namespace {
@@ -28,14 +29,6 @@ std::vector<double> shaw_sinusoids(Index rows, Index width) {
       table.push_back(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
     }
   return table;
-}
-
-// Rows of every distance up to the first beyond the table on both sides; a line is constant
-// outside.
-IndexLine shaw_line(const Shaw& x, LoweredTerms& out) {
-  std::vector<std::int32_t> row;
-  for (Index delta = -x.right - 1; delta <= x.left + 1; ++delta) row.push_back(x.row(delta));
-  return out.line(std::move(row), -x.right - 1);
 }
 
 void shaw_in_reach(const Shaw& x, const ScoreShape& s) {
@@ -79,21 +72,15 @@ void Shaw::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
         needed.empty() ? shaw_sinusoids(rows(), width) : parameter_values(kShaw, needed[n], p[n]),
         needed.empty() ? 1 : g, rows(), width);
   };
-  Term queries;
-  queries.lines[0] = shaw_line(*this, out);
-  queries.table = given(0, s.head_dim);
-  queries.scale = s.content_scale();
-  Term keys = queries, weights = queries;
-  queries.query = kContent;
-  if (query_term) out.add(queries);
-  keys.key = kContent;
-  if (key_scale) keys.scale = *key_scale;
-  if (key_term) out.add(keys);
-  if (values == ShawValues::none) return;
-  weights.kind = TermKind::value_rows;
-  weights.scale = 1;
-  if (values == ShawValues::separate) weights.table = given(1, shaw_value_dim(s));
-  out.add(weights);
+  // Rows of every distance up to the first beyond the table on both sides.
+  const IndexLine line = detail::line_over(kShaw, out, {-right - 1, left + 1},
+                                           [this](Index delta) { return row(delta); });
+  const ConstTensorView first = given(0, s.head_dim);
+  if (query_term) out.add(detail::query_term(first, line, s.content_scale()));
+  if (key_term) out.add(detail::key_term(first, line, key_scale.value_or(s.content_scale())));
+  if (values == ShawValues::shared) out.add(detail::value_term(first, line));
+  if (values == ShawValues::separate)
+    out.add(detail::value_term(given(1, shaw_value_dim(s)), line));
 }
 
 // The gradient of a table is the sum over the terms that read it.

@@ -7,6 +7,7 @@
 #include "core/matmul.h"
 #include "posenc/core/error.h"
 #include "posenc/core/parameter.h"
+#include "relative/lowering.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -36,6 +37,22 @@ std::vector<double> xl_sinusoid(Index delta, Index width, double base, XlLayout 
     r[static_cast<std::size_t>(halves ? half + m : 2 * m + 1)] = std::cos(angle);
   }
   return r;
+}
+
+std::vector<double> xl_sinusoids(const DistanceRange& r, Index width, double base, XlLayout layout,
+                                 bool t2t) {
+  std::vector<double> rows;
+  rows.reserve(static_cast<std::size_t>((r.max - r.min + 1) * width));
+  for (Index delta = r.min; delta <= r.max; ++delta) {
+    const std::vector<double> row = xl_sinusoid(delta, width, base, layout, t2t);
+    rows.insert(rows.end(), row.begin(), row.end());
+  }
+  return rows;
+}
+
+Initial xl_glorot(Index rows, Index columns) {
+  const double limit = std::sqrt(6 / static_cast<double>(rows + columns));
+  return {InitialKind::uniform, -limit, limit};
 }
 
 void xl_check_sinusoid(const char* who, const char* field, Index width, double base) {
@@ -76,61 +93,36 @@ std::vector<double> XlProjection::row_gradient(const std::vector<double>& w, Ind
   return d;
 }
 
-std::vector<double> xl_numbers(const ScoreShape& s, const std::vector<double>& bias,
-                               const std::vector<double>& table, Index groups, Index n) {
-  const Index dim = s.head_dim;
-  std::vector<double> numbers = xl_zeros(s.heads * n);
-  for (Index h = 0; h < s.heads; ++h)
-    add_product({table.data() + (groups == 1 ? 0 : h) * n * dim, n, dim, dim, 1},
-                {bias.data() + h * dim, dim, 1, 1, 1}, {numbers.data() + h * n, 1, 1});
-  return numbers;
+ConstTensorView XlScore::add(std::vector<double> table, std::vector<double> u,
+                             const std::vector<double>& v, const IndexLine& line, LoweredTerms& out,
+                             const IndexPair& pair) const {
+  std::vector<double> numbers = table_dots(table, groups, v, shape.heads, n, shape.head_dim);
+  Term keys;
+  keys.scale = scale;
+  keys.query.given = out.vectors(std::move(u), 1, 1, shape.heads, shape.head_dim);
+  keys.key = kContent;
+  const ConstTensorView rows = out.table(std::move(table), groups, n, shape.head_dim);
+  Term queries = query_term(rows, line, scale);
+  Term biases = number_term(out.table(std::move(numbers), shape.heads, n, 1), line, scale);
+  queries.pair = biases.pair = pair;
+  out.add(keys);
+  out.add(queries);
+  out.add(biases);
+  return rows;
 }
 
-std::vector<double> xl_numbers_back(const ScoreShape& s, const std::vector<double>& d_numbers,
-                                    const std::vector<double>& bias,
-                                    const std::vector<double>& table, Index groups, Index n,
-                                    std::vector<double>& d_table) {
-  const Index dim = s.head_dim;
-  std::vector<double> d = xl_zeros(s.heads * dim);
-  for (Index h = 0; h < s.heads; ++h) {
-    const Index at = (groups == 1 ? 0 : h) * n * dim;
-    add_product({d_numbers.data() + h * n, n, 1, 1, 1}, {bias.data() + h * dim, 1, dim, dim, 1},
-                {d_table.data() + at, dim, 1});
-    add_product({d_numbers.data() + h * n, 1, n, n, 1}, {table.data() + at, n, dim, dim, 1},
-                {d.data() + h * dim, dim, 1});
-  }
+// With d the gradient of t and e [heads, n] that of the numbers v.t: d += e v, dv = e t.
+XlScore::Gradient XlScore::pull_back(const LoweredGradient& g, const std::vector<double>& table,
+                                     const std::vector<double>& v) const {
+  const Index dim = shape.head_dim;
+  Gradient d;
+  d.u = vectors_gradient(who, gradient_of(who, g.terms, 0).query, {1, 1, shape.heads, dim});
+  d.table = gradient_values(who, gradient_of(who, g.terms, 1).table, {1, groups, n, dim});
+  const std::vector<double> e =
+      gradient_values(who, gradient_of(who, g.terms, 2).table, {1, shape.heads, n, 1});
+  d.v = xl_zeros(shape.heads * dim);
+  pull_table_dots(e, table, groups, v, shape.heads, n, dim, d.table, d.v);
   return d;
-}
-
-std::vector<double> xl_vector_gradient(const char* who, const Heads& g, const ScoreShape& s) {
-  const std::vector<Index> shape{1, 1, s.heads, s.head_dim};
-  if (g.data == nullptr) return gradient_values(who, ConstTensorView{}, shape);
-  const Index sizes[] = {g.batch, g.tokens, g.heads, g.dim};
-  const Index strides[] = {g.batch_stride, g.token_stride, g.head_stride, g.dim_stride};
-  return gradient_values(who, tensor(static_cast<const void*>(g.data), g.dtype, sizes, strides),
-                         shape);
-}
-
-Term xl_key_term(const ScoreShape& s, std::vector<double> u, LoweredTerms& out) {
-  Term t;
-  t.scale = s.content_scale();
-  t.query.given = out.vectors(std::move(u), 1, 1, s.heads, s.head_dim);
-  t.key = kContent;
-  return t;
-}
-
-Term xl_query_term(const ScoreShape& s, const ConstTensorView& table, const IndexLine& line) {
-  Term t = xl_number_term(s, table, line);
-  t.query = kContent;
-  return t;
-}
-
-Term xl_number_term(const ScoreShape& s, const ConstTensorView& numbers, const IndexLine& line) {
-  Term t;
-  t.scale = s.content_scale();
-  t.table = numbers;
-  t.lines[0] = line;
-  return t;
 }
 
 }  // namespace posenc::v0::detail

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Transformer-XL and its relatives share: rows by distance, projected for each head, and the
-// numbers that a bias makes of them.
+// What Transformer-XL and its relatives share: sinusoids of distances, projected for each head.
 #pragma once
 #include <vector>
 
@@ -14,6 +13,13 @@ enum class XlLayout : std::uint8_t { halves, interleaved };
 // base^(-m / (width / 2 - 1)).
 std::vector<double> xl_sinusoid(Index delta, Index width, double base, XlLayout layout,
                                 bool t2t = false);
+
+// A row for every distance of the range.
+std::vector<double> xl_sinusoids(const DistanceRange& r, Index width, double base, XlLayout layout,
+                                 bool t2t = false);
+
+// Of Glorot's uniform law.
+Initial xl_glorot(Index rows, Index columns);
 
 // Throws [who]: a width that is not positive and even, a base that is not finite and positive.
 void xl_check_sinusoid(const char* who, const char* field, Index width, double base);
@@ -34,22 +40,24 @@ struct XlProjection {
                                    const std::vector<double>& d_table) const;
 };
 
-// b_h . t_r for every head and row, [heads, n]. bias [heads, head_dim], table [groups, n,
-// head_dim], groups 1 or heads.
-std::vector<double> xl_numbers(const ScoreShape& s, const std::vector<double>& bias,
-                               const std::vector<double>& table, Index groups, Index n);
-// Adds to d_table; the gradient of bias.
-std::vector<double> xl_numbers_back(const ScoreShape& s, const std::vector<double>& d_numbers,
-                                    const std::vector<double>& bias,
-                                    const std::vector<double>& table, Index groups, Index n,
-                                    std::vector<double>& d_table);
+// The score of Transformer-XL beside q.k: scale (u.k_j + q_i.t_r + v.t_r), r the row of the
+// distance, t [groups, n, head_dim] of 1 or `heads` groups; u and v [heads, head_dim].
+struct XlScore {
+  const char* who;
+  const ScoreShape& shape;
+  double scale;
+  Index groups, n;
 
-// The gradient of a factor of one token for all, [heads, head_dim]; zeros where it is not given.
-std::vector<double> xl_vector_gradient(const char* who, const Heads& g, const ScoreShape& s);
-
-// u.k_j, the term; the rows of a table for every query; numbers by the row.
-Term xl_key_term(const ScoreShape& s, std::vector<double> u, LoweredTerms& out);
-Term xl_query_term(const ScoreShape& s, const ConstTensorView& table, const IndexLine& line);
-Term xl_number_term(const ScoreShape& s, const ConstTensorView& numbers, const IndexLine& line);
+  // Adds the three terms; the row is that of the line or of the pair. The table as they have it.
+  ConstTensorView add(std::vector<double> table, std::vector<double> u,
+                      const std::vector<double>& v, const IndexLine& line, LoweredTerms& out,
+                      const IndexPair& pair = {}) const;
+  // From the gradients of the three terms, which are the first ones of g.
+  struct Gradient {
+    std::vector<double> table, u, v;
+  };
+  Gradient pull_back(const LoweredGradient& g, const std::vector<double>& table,
+                     const std::vector<double>& v) const;
+};
 
 }  // namespace posenc::v0::detail
