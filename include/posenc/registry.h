@@ -23,9 +23,15 @@
 #include "posenc/absolute/sinusoidal_nd.h"
 #include "posenc/core/describe.h"
 #include "posenc/relative/alibi.h"
+#include "posenc/relative/conformer.h"
+#include "posenc/relative/conformer_absolute_key.h"
 #include "posenc/relative/local_window.h"
+#include "posenc/relative/shaw.h"
 #include "posenc/relative/t5.h"
+#include "posenc/relative/tener.h"
 #include "posenc/relative/transformer_xl.h"
+#include "posenc/relative/transformer_xl_learned.h"
+#include "posenc/relative/xlnet.h"
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mixed_axes.h"
 #include "posenc/rotary/mrope.h"
@@ -114,7 +120,13 @@ using RelativeSchemes = TypeList<
     Alibi,
     T5,
     TransformerXl,
-    LocalWindow
+    LocalWindow,
+    Shaw,
+    XlNet,
+    Conformer,
+    ConformerAbsoluteKey,
+    TransformerXlLearned,
+    Tener
 >;
 // clang-format on
 
