@@ -294,6 +294,82 @@ POSENC_API posenc_status posenc_pope_gradient(const posenc_pope* pope, const cha
                                               const PosencDLTensor* d_in,
                                               const PosencDLTensor* d_bias, posenc_error* error);
 
+/* Attention with position terms (attention/plan.h), in double inside. Arrays of a scheme go by
+   name; posenc_attention_array lists them. */
+typedef struct posenc_attention posenc_attention;
+typedef struct posenc_attention_sizes {
+  size_t struct_size;
+  int64_t heads, head_dim;
+  int64_t key_heads; /* 0: as heads */
+  int64_t value_dim; /* 0: as head_dim */
+  double scale;      /* on q.k; 0: what the schemes ask for, else head_dim^-1/2 */
+  int64_t context;   /* length that rules of length go by; 0: not known */
+} posenc_attention_sizes;
+
+/* An array that the schemes learn or read of each call. Texts live as long as the plan. In a shape
+   -1 is the batch (or 1), -2 the queries, -3 the keys. */
+typedef struct posenc_attention_array_info {
+  size_t struct_size;
+  const char* name;
+  int is_input;   /* 0: learned */
+  int is_integer; /* int64 or int32, else float64 or float32 */
+  int is_optional;
+  int64_t rank, shape[5];
+} posenc_attention_array_info;
+typedef struct posenc_named_tensor {
+  const char* name;
+  const PosencDLTensor* tensor;
+} posenc_named_tensor;
+
+/* Null: not given. Shapes are those of attention/attention.h. */
+typedef struct posenc_attention_call {
+  size_t struct_size;
+  const char* layout; /* of q, k, v, out and their gradients: thd, bthd, bhtd or tbhd */
+  const PosencDLTensor *q, *k, *v;
+  const PosencDLTensor *query_positions, *key_positions; /* null: order */
+  int causal;
+  int64_t query_offset; /* place of the first query among the keys */
+  int has_window;       /* 1: window_left and window_right count */
+  int64_t window_left, window_right;
+  int64_t chunk, sink_tokens;
+  double softcap;
+  const PosencDLTensor *visible, *bias, *key_visible, *key_length, *prefix;
+  const PosencDLTensor *query_document, *key_document, *query_cu_seqlens, *key_cu_seqlens;
+  const PosencDLTensor *block_table, *sink, *query_factor;
+} posenc_attention_call;
+
+/* schemes: SCHEME texts, at most one rotary; count may be 0. */
+POSENC_API posenc_status posenc_attention_create(const char* const* schemes, size_t count,
+                                                 const posenc_attention_sizes* sizes,
+                                                 posenc_attention** attention, posenc_error* error);
+POSENC_API void posenc_attention_free(posenc_attention* attention);            /* null is allowed */
+POSENC_API int64_t posenc_attention_arrays(const posenc_attention* attention); /* 0 for null */
+POSENC_API posenc_status posenc_attention_array(const posenc_attention* attention, int64_t index,
+                                                posenc_attention_array_info* info,
+                                                posenc_error* error);
+/* Takes the learned arrays for calls at such positions; again whenever they change. They must stay
+   alive and unchanged until the last call. Not while another thread uses the plan. */
+POSENC_API posenc_status posenc_attention_lower(posenc_attention* attention,
+                                                const posenc_named_tensor* parameters, size_t count,
+                                                const PosencDLTensor* query_positions,
+                                                const PosencDLTensor* key_positions,
+                                                posenc_error* error);
+/* Writes out (in the dtype of q) and log_sum_exp (null: not wanted; [batch, heads, queries]). */
+POSENC_API posenc_status posenc_attention_forward(const posenc_attention* attention,
+                                                  const posenc_attention_call* call,
+                                                  const posenc_named_tensor* inputs, size_t count,
+                                                  const PosencDLTensor* out,
+                                                  const PosencDLTensor* log_sum_exp,
+                                                  posenc_error* error);
+/* Adds the gradients of sum(out * d_out) to d_q, d_k, d_v (null: not wanted) and to the arrays
+   named in `gradients`, all float64 or float32. */
+POSENC_API posenc_status posenc_attention_backward(
+    const posenc_attention* attention, const posenc_attention_call* call,
+    const posenc_named_tensor* inputs, size_t input_count, const PosencDLTensor* out,
+    const PosencDLTensor* d_out, const PosencDLTensor* d_q, const PosencDLTensor* d_k,
+    const PosencDLTensor* d_v, const posenc_named_tensor* gradients, size_t gradient_count,
+    posenc_error* error);
+
 #ifdef __cplusplus
 }
 #endif

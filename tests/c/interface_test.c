@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention_test.h"
 #include "posenc/posenc_c.h"
 #include "rows_test.h"
 #include "structs_test.h"
@@ -279,6 +280,7 @@ int main(void) {
   instruction_sets();
   failures += rows_gradients_caches_and_files();
   failures += structs_executors_and_findings();
+  failures += attention_by_name();
   if (failures != 0) fprintf(stderr, "%d checks failed\n", failures);
   return failures != 0;
 }

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface to attention with position terms.
+#include <vector>
+
+#include "c/support.h"
+#include "posenc/attention/plan.h"
+
+using namespace posenc::c;
+
+struct posenc_attention {
+  posenc::AttentionPlan plan;
+  std::vector<posenc::Parameter> parameters;
+  std::vector<posenc::Input> inputs;
+};
+
+namespace {
+
+posenc::ConstTensorView optional_view(const PosencDLTensor* t) {
+  return t == nullptr ? posenc::ConstTensorView{} : posenc::const_from_dlpack(*t);
+}
+
+posenc::Positions optional_positions(const PosencDLTensor* t) {
+  return t == nullptr ? posenc::Positions{} : posenc::positions(posenc::const_from_dlpack(*t));
+}
+
+posenc::HeadsLayout call_layout(const posenc_attention_call& c) {
+  return posenc::layout_from_name(std::string_view(&need(c.layout, "call.layout")));
+}
+
+posenc::Heads heads_in(const PosencDLTensor* t, const posenc_attention_call& c) {
+  return t == nullptr ? posenc::Heads{} : posenc::heads(posenc::from_dlpack(*t), call_layout(c));
+}
+
+posenc_attention_call known_call(const posenc_attention_call* given) {
+  posenc_attention_call defaults{};
+  defaults.struct_size = sizeof defaults;
+  return taken(need(given, "call"), defaults,
+               offsetof(posenc_attention_call, layout) + sizeof(const char*), "call");
+}
+
+posenc::AttentionArgs arguments(const posenc_attention_call& c) {
+  const posenc::HeadsLayout layout = call_layout(c);
+  const auto given = [&](const PosencDLTensor* t, const char* name) {
+    return posenc::heads(posenc::const_from_dlpack(need(t, name)), layout);
+  };
+  posenc::AttentionArgs a;
+  a.q = given(c.q, "call.q");
+  a.k = given(c.k, "call.k");
+  a.v = given(c.v, "call.v");
+  a.query_positions = optional_positions(c.query_positions);
+  a.key_positions = optional_positions(c.key_positions);
+  a.softcap = c.softcap;
+  a.block_table = optional_view(c.block_table);
+  a.sink = optional_view(c.sink);
+  a.query_factor = optional_view(c.query_factor);
+  posenc::Mask& m = a.mask;
+  m.causal = c.causal != 0;
+  m.query_offset = c.query_offset;
+  if (c.has_window != 0) m.window_left = c.window_left, m.window_right = c.window_right;
+  m.chunk = c.chunk;
+  m.sink_tokens = c.sink_tokens;
+  m.visible = optional_view(c.visible);
+  m.bias = optional_view(c.bias);
+  m.key_visible = optional_view(c.key_visible);
+  m.key_length = optional_view(c.key_length);
+  m.prefix = optional_view(c.prefix);
+  m.query_document = optional_view(c.query_document);
+  m.key_document = optional_view(c.key_document);
+  m.query_cu_seqlens = optional_view(c.query_cu_seqlens);
+  m.key_cu_seqlens = optional_view(c.key_cu_seqlens);
+  return a;
+}
+
+std::vector<posenc::NamedArray> arrays_of(const posenc_named_tensor* list, std::size_t count,
+                                          const char* what) {
+  std::vector<posenc::NamedArray> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    const posenc_named_tensor& t = (&need(list, what))[i];
+    all.push_back({&need(t.name, "name"), posenc::const_from_dlpack(need(t.tensor, t.name))});
+  }
+  return all;
+}
+
+void describe(const posenc_attention& a, std::size_t index, posenc_attention_array_info& to) {
+  posenc_attention_array_info info{};
+  const bool input = index >= a.parameters.size();
+  const std::vector<posenc::Index>* shape = nullptr;
+  if (input) {
+    const posenc::Input& i = a.inputs[index - a.parameters.size()];
+    info.name = i.name.c_str(), shape = &i.shape;
+    info.is_integer = i.integer ? 1 : 0, info.is_optional = i.optional ? 1 : 0;
+  } else {
+    info.name = a.parameters[index].name.c_str(), shape = &a.parameters[index].shape;
+  }
+  info.is_input = input ? 1 : 0;
+  info.rank = static_cast<std::int64_t>(shape->size());
+  for (std::size_t n = 0; n < shape->size() && n < 5; ++n) info.shape[n] = (*shape)[n];
+  fill(to, info, offsetof(posenc_attention_array_info, name) + sizeof(const char*), "info");
+}
+
+}  // namespace
+
+extern "C" {
+
+posenc_status posenc_attention_create(const char* const* schemes, size_t count,
+                                      const posenc_attention_sizes* sizes,
+                                      posenc_attention** attention, posenc_error* error) {
+  return guarded(error, [&] {
+    posenc_attention_sizes defaults{};
+    defaults.struct_size = sizeof defaults;
+    const posenc_attention_sizes s =
+        taken(need(sizes, "sizes"), defaults,
+              offsetof(posenc_attention_sizes, head_dim) + sizeof(int64_t), "sizes");
+    if (s.context < 0)
+      posenc::refuse("c", "sizes.context must not be negative", posenc::Index{s.context});
+    std::vector<std::string_view> texts;
+    for (std::size_t i = 0; i < count; ++i) {
+      const char* const text = (&need(schemes, "schemes"))[i];
+      texts.emplace_back(&need(text, "schemes"));
+    }
+    posenc_attention*& out = need(attention, "attention");
+    posenc::AttentionPlan plan(texts, {s.heads, s.head_dim, s.key_heads, s.value_dim, s.scale},
+                               s.context);
+    auto parameters = plan.parameters();
+    auto inputs = plan.inputs();
+    out = new posenc_attention{std::move(plan), std::move(parameters), std::move(inputs)};
+  });
+}
+
+void posenc_attention_free(posenc_attention* attention) {
+  delete attention;
+}
+
+int64_t posenc_attention_arrays(const posenc_attention* attention) {
+  return attention == nullptr
+             ? 0
+             : static_cast<int64_t>(attention->parameters.size() + attention->inputs.size());
+}
+
+posenc_status posenc_attention_array(const posenc_attention* attention, int64_t index,
+                                     posenc_attention_array_info* info, posenc_error* error) {
+  return guarded(error, [&] {
+    const posenc_attention& a = need(attention, "attention");
+    if (index < 0 || index >= posenc_attention_arrays(attention))
+      posenc::refuse("c", "index must be that of an array", posenc::Index{index});
+    describe(a, static_cast<std::size_t>(index), need(info, "info"));
+  });
+}
+
+posenc_status posenc_attention_lower(posenc_attention* attention,
+                                     const posenc_named_tensor* parameters, size_t count,
+                                     const PosencDLTensor* query_positions,
+                                     const PosencDLTensor* key_positions, posenc_error* error) {
+  return guarded(error, [&] {
+    posenc_attention& a = need(attention, "attention");
+    const auto distance = posenc::distance_ranges(
+        posenc::positions(posenc::const_from_dlpack(need(query_positions, "query_positions"))),
+        posenc::positions(posenc::const_from_dlpack(need(key_positions, "key_positions"))));
+    a.plan.lower(arrays_of(parameters, count, "parameters"), distance);
+  });
+}
+
+posenc_status posenc_attention_forward(const posenc_attention* attention,
+                                       const posenc_attention_call* call,
+                                       const posenc_named_tensor* inputs, size_t count,
+                                       const PosencDLTensor* out, const PosencDLTensor* log_sum_exp,
+                                       posenc_error* error) {
+  return guarded(error, [&] {
+    const posenc_attention_call c = known_call(call);
+    posenc::AttentionResult r{heads_in(&need(out, "out"), c), {}};
+    if (log_sum_exp != nullptr) r.log_sum_exp = posenc::from_dlpack(*log_sum_exp);
+    need(attention, "attention").plan.forward(arguments(c), arrays_of(inputs, count, "inputs"), r);
+  });
+}
+
+posenc_status posenc_attention_backward(const posenc_attention* attention,
+                                        const posenc_attention_call* call,
+                                        const posenc_named_tensor* inputs, size_t input_count,
+                                        const PosencDLTensor* out, const PosencDLTensor* d_out,
+                                        const PosencDLTensor* d_q, const PosencDLTensor* d_k,
+                                        const PosencDLTensor* d_v,
+                                        const posenc_named_tensor* gradients, size_t gradient_count,
+                                        posenc_error* error) {
+  return guarded(error, [&] {
+    const posenc_attention_call c = known_call(call);
+    const auto read = [&](const PosencDLTensor* t, const char* name) {
+      return posenc::heads(posenc::const_from_dlpack(need(t, name)), call_layout(c));
+    };
+    posenc::AttentionGradients g;
+    g.q = heads_in(d_q, c);
+    g.k = heads_in(d_k, c);
+    g.v = heads_in(d_v, c);
+    std::vector<posenc::NamedGradient> named;
+    for (std::size_t i = 0; i < gradient_count; ++i) {
+      const posenc_named_tensor& t = (&need(gradients, "gradients"))[i];
+      named.push_back({&need(t.name, "name"), posenc::from_dlpack(need(t.tensor, t.name))});
+    }
+    need(attention, "attention")
+        .plan.backward(arguments(c), arrays_of(inputs, input_count, "inputs"),
+                       {read(out, "out"), {}}, {read(d_out, "d_out"), {}}, g, named);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention with position terms from C: against a loop written out here, gradients against
+   differences, and what is refused. */
+#include "attention_test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "posenc/posenc_c.h"
+
+enum { T = 5, H = 2, D = 4, N = T * H * D, BUCKETS = 8 };
+
+static int failures = 0;
+static posenc_error error = {.struct_size = sizeof(posenc_error)};
+static double q[N], k[N], v[N], out[N], lse[H * T], table[BUCKETS * H];
+static int64_t at[T];
+
+static void check(int ok, const char* what, int line) {
+  if (ok) return;
+  ++failures;
+  fprintf(stderr, "attention_test.c line %d: %s (%s)\n", line, what, error.message);
+}
+#define CHECK(x) check((x), #x, __LINE__)
+#define OK(x) check((x) == POSENC_OK, #x, __LINE__)
+#define REFUSED(x, says) \
+  check((x) == POSENC_INVALID_ARGUMENT && strstr(error.message, says) != NULL, #x, __LINE__)
+
+static PosencDLTensor dense(void* data, int code, int bits, int rank, int64_t* shape) {
+  PosencDLTensor t;
+  memset(&t, 0, sizeof t);
+  t.data = data;
+  t.device.device_type = 1; /* CPU */
+  t.ndim = rank;
+  t.dtype.code = (uint8_t)code;
+  t.dtype.bits = (uint8_t)bits;
+  t.dtype.lanes = 1;
+  t.shape = shape;
+  return t;
+}
+static int64_t of_heads[3] = {T, H, D}, of_table[2] = {BUCKETS, H}, of_lse[3] = {1, H, T},
+               of_positions[1] = {T};
+static PosencDLTensor heads(double* x) {
+  return dense(x, 2, 64, 3, of_heads);
+}
+
+/* T5's buckets of a decoder with 8 buckets: 0 1 2 3 are exact. */
+static double score(int h, int i, int j) {
+  double s = table[(i - j < 4 ? i - j : 4) * H + h];
+  for (int c = 0; c < D; ++c) s += q[(i * H + h) * D + c] * k[(j * H + h) * D + c];
+  return s;
+}
+
+static void against_a_loop(void) {
+  for (int h = 0; h < H; ++h)
+    for (int i = 0; i < T; ++i) {
+      double sum = 0, o[D] = {0};
+      for (int j = 0; j <= i; ++j) {
+        const double w = exp(score(h, i, j));
+        sum += w;
+        for (int c = 0; c < D; ++c) o[c] += w * v[(j * H + h) * D + c];
+      }
+      CHECK(fabs(lse[h * T + i] - log(sum)) < 1e-13);
+      for (int c = 0; c < D; ++c) CHECK(fabs(out[(i * H + h) * D + c] - o[c] / sum) < 1e-13);
+    }
+}
+
+static posenc_attention* t5(void) {
+  const char* schemes[] = {"t5 bidirectional=false num_buckets=8 max_distance=40"};
+  const posenc_attention_sizes sizes = {.struct_size = sizeof sizes, .heads = H, .head_dim = D};
+  posenc_attention* a = NULL;
+  OK(posenc_attention_create(schemes, 1, &sizes, &a, &error));
+  return a;
+}
+
+static double loss(const posenc_attention* a, const posenc_attention_call* call) {
+  PosencDLTensor o = heads(out);
+  OK(posenc_attention_forward(a, call, NULL, 0, &o, NULL, &error));
+  double sum = 0;
+  for (int i = 0; i < N; ++i) sum += out[i] * cos(3.0 * i);
+  return sum;
+}
+
+static void gradients(posenc_attention* a, const posenc_attention_call* call) {
+  static double d_out[N], d_q[N], d_table[BUCKETS * H];
+  for (int i = 0; i < N; ++i) d_out[i] = cos(3.0 * i);
+  PosencDLTensor o = heads(out), d = heads(d_out), dq = heads(d_q),
+                 dt = dense(d_table, 2, 64, 2, of_table);
+  const posenc_named_tensor named = {"table", &dt};
+  loss(a, call);
+  OK(posenc_attention_backward(a, call, NULL, 0, &o, &d, &dq, NULL, NULL, &named, 1, &error));
+  double* const numbers[] = {q, table};
+  const double* const slopes[] = {d_q, d_table};
+  const int count[] = {N, BUCKETS * H};
+  for (int n = 0; n < 2; ++n)
+    for (int i = 0; i < count[n]; i += 3) {
+      const double kept = numbers[n][i], e = 1e-6;
+      PosencDLTensor p = dense(at, 0, 64, 1, of_positions), t = dense(table, 2, 64, 2, of_table);
+      const posenc_named_tensor parameter = {"table", &t};
+      double f[2];
+      for (int side = 0; side < 2; ++side) {
+        numbers[n][i] = kept + (side ? e : -e);
+        OK(posenc_attention_lower(a, &parameter, 1, &p, &p, &error));
+        f[side] = loss(a, call);
+      }
+      numbers[n][i] = kept;
+      OK(posenc_attention_lower(a, &parameter, 1, &p, &p, &error));
+      CHECK(fabs((f[1] - f[0]) / (2 * e) - slopes[n][i]) < 1e-8);
+    }
+}
+
+int attention_by_name(void) {
+  for (int i = 0; i < N; ++i) q[i] = sin(3.0 * i + 1), k[i] = sin(5.0 * i + 2), v[i] = sin(i + 3.0);
+  for (int i = 0; i < BUCKETS * H; ++i) table[i] = sin(7.0 * i);
+  for (int i = 0; i < T; ++i) at[i] = i;
+  posenc_attention* a = t5();
+  CHECK(posenc_attention_arrays(a) == 1);
+  posenc_attention_array_info info = {.struct_size = sizeof info};
+  OK(posenc_attention_array(a, 0, &info, &error));
+  CHECK(strcmp(info.name, "table") == 0 && info.rank == 2 && info.shape[0] == BUCKETS &&
+        info.is_input == 0);
+  REFUSED(posenc_attention_array(a, 1, &info, &error), "index");
+
+  PosencDLTensor qt = heads(q), kt = heads(k), vt = heads(v), ot = heads(out),
+                 lt = dense(lse, 2, 64, 3, of_lse), pt = dense(at, 0, 64, 1, of_positions),
+                 tt = dense(table, 2, 64, 2, of_table);
+  posenc_attention_call call = {.struct_size = sizeof call, .layout = "thd", .causal = 1};
+  call.q = &qt, call.k = &kt, call.v = &vt;
+  REFUSED(posenc_attention_forward(a, &call, NULL, 0, &ot, &lt, &error), "lower must be called");
+  REFUSED(posenc_attention_lower(a, NULL, 0, &pt, &pt, &error), "table");
+  const posenc_named_tensor parameter = {"table", &tt}, unknown = {"tabel", &tt};
+  REFUSED(posenc_attention_lower(a, &unknown, 1, &pt, &pt, &error), "tabel");
+  OK(posenc_attention_lower(a, &parameter, 1, &pt, &pt, &error));
+  OK(posenc_attention_forward(a, &call, NULL, 0, &ot, &lt, &error));
+  against_a_loop();
+  gradients(a, &call);
+
+  REFUSED(posenc_attention_forward(a, &call, &parameter, 1, &ot, &lt, &error), "inputs");
+  call.layout = NULL;
+  REFUSED(posenc_attention_forward(a, &call, NULL, 0, &ot, &lt, &error), "layout");
+  call.layout = "thd", call.v = NULL;
+  REFUSED(posenc_attention_forward(a, &call, NULL, 0, &ot, &lt, &error), "call.v");
+  call.struct_size = 3;
+  REFUSED(posenc_attention_forward(a, &call, NULL, 0, &ot, &lt, &error), "call.struct_size");
+  REFUSED(posenc_attention_forward(NULL, NULL, NULL, 0, NULL, NULL, &error), "call");
+  const char* wrong[] = {"sinusoidal width=8"};
+  const posenc_attention_sizes sizes = {.struct_size = sizeof sizes, .heads = H, .head_dim = D};
+  posenc_attention* none = NULL;
+  REFUSED(posenc_attention_create(wrong, 1, &sizes, &none, &error), "act in attention");
+  CHECK(none == NULL);
+  posenc_attention_free(a);
+  posenc_attention_free(NULL);
+  return failures;
+}
