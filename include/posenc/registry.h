@@ -23,7 +23,13 @@
 #include "posenc/absolute/sinusoidal_nd.h"
 #include "posenc/core/describe.h"
 #include "posenc/relative/alibi.h"
+#include "posenc/relative/cope.h"
+#include "posenc/relative/deberta.h"
+#include "posenc/relative/forgetting.h"
 #include "posenc/relative/local_window.h"
+#include "posenc/relative/nope.h"
+#include "posenc/relative/relative_projection.h"
+#include "posenc/relative/stick_breaking.h"
 #include "posenc/relative/t5.h"
 #include "posenc/relative/transformer_xl.h"
 #include "posenc/rotary/axial.h"
@@ -114,7 +120,13 @@ using RelativeSchemes = TypeList<
     Alibi,
     T5,
     TransformerXl,
-    LocalWindow
+    LocalWindow,
+    Deberta,
+    Cope,
+    Forgetting,
+    StickBreaking,
+    RelativeProjection,
+    Nope
 >;
 // clang-format on
 
