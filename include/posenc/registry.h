@@ -23,15 +23,21 @@
 #include "posenc/absolute/sinusoidal_nd.h"
 #include "posenc/core/describe.h"
 #include "posenc/relative/alibi.h"
+#include "posenc/relative/conformer.h"
+#include "posenc/relative/conformer_absolute_key.h"
 #include "posenc/relative/cope.h"
 #include "posenc/relative/deberta.h"
 #include "posenc/relative/forgetting.h"
 #include "posenc/relative/local_window.h"
 #include "posenc/relative/nope.h"
 #include "posenc/relative/relative_projection.h"
+#include "posenc/relative/shaw.h"
 #include "posenc/relative/stick_breaking.h"
 #include "posenc/relative/t5.h"
+#include "posenc/relative/tener.h"
 #include "posenc/relative/transformer_xl.h"
+#include "posenc/relative/transformer_xl_learned.h"
+#include "posenc/relative/xlnet.h"
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mixed_axes.h"
 #include "posenc/rotary/mrope.h"
@@ -121,6 +127,12 @@ using RelativeSchemes = TypeList<
     T5,
     TransformerXl,
     LocalWindow,
+    Shaw,
+    XlNet,
+    Conformer,
+    ConformerAbsoluteKey,
+    TransformerXlLearned,
+    Tener,
     Deberta,
     Cope,
     Forgetting,

@@ -40,6 +40,28 @@ std::vector<LocalWindow> settings() {
   return {LocalWindow{.window = 2}, LocalWindow{.window = 0}};
 }
 template <>
+std::vector<Shaw> settings() {
+  return {Shaw{.left = 2, .right = 1},
+          Shaw{.left = 3, .beyond = ShawBeyond::zero, .values = ShawValues::shared, .groups = 2},
+          Shaw{.left = 2, .right = 2, .table = ShawTable::sinusoid}};
+}
+template <>
+std::vector<XlNet> settings() {
+  return {XlNet{.d_model = 6}, XlNet{.d_model = 4, .clamp_len = 3, .segments = 2}};
+}
+template <>
+std::vector<Conformer> settings() {
+  return {Conformer{.d_model = 6}, Conformer{.d_model = 4, .rows = 19, .even = true}};
+}
+template <>
+std::vector<ConformerAbsoluteKey> settings() {
+  return {ConformerAbsoluteKey{.d_model = 4, .rows = 3}};
+}
+template <>
+std::vector<TransformerXlLearned> settings() {
+  return {TransformerXlLearned{.rows = 5}, TransformerXlLearned{.rows = 5, .clamp_len = 2}};
+}
+template <>
 std::vector<Deberta> settings() {
   return {Deberta{.max_relative_positions = 6,
                   .position_buckets = 4,
@@ -215,6 +237,9 @@ void check_refused(const S& scheme) {
 
 template <class S>
 void check_fits(const S& scheme) {
+  // What a call brings is not here: support/scheme_laws.h runs those.
+  if constexpr (BindsInputs<S>)
+    if (!scheme.inputs(law_shape()).empty()) return;
   Values p(scheme.parameters(law_shape()), 0.4);
   LoweredTerms low;
   scheme.lower(law_shape(), p.read(), low);
@@ -261,7 +286,7 @@ TEST(RelativeLaws, InitialisersArePublishedOnes) {
       for (const Parameter& p : s.parameters(law_shape())) {
         EXPECT_FALSE(p.name.empty());
         const bool zeros = std::is_same_v<S, LocalWindow>;
-        EXPECT_TRUE(p.initial_values.size() == 4 || p.initial.b > 0 || zeros)
+        EXPECT_TRUE(!p.initial_values.empty() || p.initial.b > 0 || zeros)
             << S::card.name << p.name;
       }
   });

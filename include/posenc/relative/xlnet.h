@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// XLNet's relative positions and segments. Yang et al., arXiv:1906.08237, sections 2.4 and 2.5:
+//   S_ij = s [ (q_i + u_h) . k_j + (q_i + v_h) . (R_delta W)_h + (q_i + b_h) . e_h(i, j) ]
+//   R_delta = [sin(delta w_m) | cos(delta w_m)], w_m = base^(-2m / d_model)
+// s is the scale of the content. e is row 0 of seg_embed where both tokens have the same segment,
+// row 1 where not. Distances have both signs and are clamped on both sides, Transformer-XL's for
+// the past only. `bi_data` (half of the batch reads backwards) is a batch row of negated positions.
+// Two streams are two calls with the same keys. Implementations disagree on nothing in the score.
+// What computes it is in src/relative/xlnet.cpp.
+#pragma once
+#include <vector>
+
+#include "posenc/relative/scheme.h"
+
+namespace posenc::inline v0 {
+
+struct XlNet {
+  static constexpr Card card{"xlnet", "XLNet relative positions", "arXiv:1906.08237",
+                             "sec. 2.4, 2.5"};
+  Index d_model = 0;
+  double base = 10000;
+  Index clamp_len = 0;
+  Index segments = 0;
+  double init = 0.02;
+
+  // w_kr [d_model, heads, head_dim], u and v_bias [heads, head_dim]; with segments s_bias
+  // [heads, head_dim] and seg_embed [2, heads, head_dim]. All N(0, init).
+  POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
+  // With segments query_segment and key_segment, 0 .. segments - 1.
+  POSENC_API std::vector<Input> inputs(const ScoreShape& s) const;
+  POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                        LoweredTerms& out) const;
+  POSENC_API void bind(const ScoreShape& s, std::span<const ConstTensorView> p,
+                       const CallData& call, std::span<Term> terms, TermStore& store) const;
+  POSENC_API void pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
+                            const CallData&, const LoweredGradient& g,
+                            std::span<const TensorView> dp,
+                            std::span<const TensorView> d_inputs) const;
+
+  bool operator==(const XlNet&) const = default;
+  template <class S, class V>
+  static constexpr void describe(S& s, V&& v) {
+    v("d_model", s.d_model,
+      Field{.doc = "width of the sinusoid", .min = 2, .max = 1e6, .required = true});
+    v("base", s.base, Field{.doc = "of the sinusoid", .min = 1e-300});
+    v("clamp_len", s.clamp_len,
+      Field{.doc = "largest distance on each side, 0 = none", .unit = "tokens", .min = 0});
+    v("segments", s.segments,
+      Field{
+          .doc = "numbers of segments that occur, 0 = no term of segments", .min = 0, .max = 4096});
+    v("init", s.init, Field{.doc = "deviation of the parameters at the start", .min = 0});
+  }
+
+ private:
+  DistanceRange range(const ScoreShape& s) const;
+  void check_fields(const ScoreShape& s) const;
+};
+static_assert(BindsInputs<XlNet>);
+
+}  // namespace posenc::v0

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/conformer.h"
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+#include "relative/xl_rows.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kConformer = "conformer";
+
+detail::XlProjection conformer_projection(const Conformer& c, const ScoreShape& s) {
+  return {s.heads, s.head_dim, c.d_model, false};
+}
+
+}  // namespace
+
+std::vector<double> Conformer::sinusoid(Index delta) const {
+  return detail::xl_sinusoid(even && delta < 0 ? -delta : delta, d_model, base,
+                             detail::XlLayout::interleaved);
+}
+
+// By falling distance, as the programs keep R.
+std::vector<double> Conformer::made(const DistanceRange& r) const {
+  std::vector<double> all;
+  all.reserve(static_cast<std::size_t>((r.max - r.min + 1) * d_model));
+  for (Index delta = r.max; delta >= r.min; --delta) {
+    const std::vector<double> row = sinusoid(delta);
+    all.insert(all.end(), row.begin(), row.end());
+  }
+  return all;
+}
+
+DistanceRange Conformer::range(const ScoreShape& s) const {
+  if (rows == 0) return s.range();
+  const DistanceRange r{-(rows - 1) / 2, (rows - 1) / 2};
+  if (s.range().max > r.max)
+    refuse(kConformer, "a distance must have a row of R, at most (rows - 1) / 2", s.range().max);
+  if (s.range().min < r.min)
+    refuse(kConformer, "a distance must have a row of R, at least -(rows - 1) / 2", s.range().min);
+  return r;
+}
+
+std::vector<Parameter> Conformer::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  const double limit = 1 / std::sqrt(static_cast<double>(d_model));
+  const Initial bias = detail::xl_glorot(s.heads, s.head_dim);
+  std::vector<Parameter> p;
+  if (rows > 0) p.push_back({"R", {rows, d_model}, {}, made({-(rows - 1) / 2, (rows - 1) / 2})});
+  p.push_back({"w_kr", {s.heads * s.head_dim, d_model}, {InitialKind::uniform, -limit, limit}, {}});
+  p.push_back({"u", {s.heads, s.head_dim}, bias, {}});
+  p.push_back({"v_bias", {s.heads, s.head_dim}, bias, {}});
+  return p;
+}
+
+void Conformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                      LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kConformer, needed.size(), p.size());
+  const auto value = [&](std::size_t i) { return parameter_values(kConformer, needed[i], p[i]); };
+  const DistanceRange r = range(s);
+  const Index n = r.max - r.min + 1;
+  const IndexLine line =
+      detail::line_over(kConformer, out, r, [&](Index delta) { return r.max - delta; });
+  const std::size_t w = rows > 0 ? 1 : 0;
+  detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.add(
+      conformer_projection(*this, s).table(rows > 0 ? value(0) : made(r), n, value(w)),
+      value(w + 1), value(w + 2), line, out);
+}
+
+void Conformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                          const LoweredGradient& g, std::span<const TensorView> dp,
+                          std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kConformer, needed.size(), p.size());
+  const auto value = [&](std::size_t i) { return parameter_values(kConformer, needed[i], p[i]); };
+  const DistanceRange r = range(s);
+  const Index n = r.max - r.min + 1;
+  const std::size_t w = rows > 0 ? 1 : 0;
+  const std::vector<double> all = rows > 0 ? value(0) : made(r);
+  const detail::XlProjection to_heads = conformer_projection(*this, s);
+  detail::XlScore::Gradient d =
+      detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.pull_back(
+          g, to_heads.table(all, n, value(w)), value(w + 2));
+  std::vector<std::vector<double>> to;
+  if (rows > 0) to.push_back(to_heads.row_gradient(value(w), n, d.table));
+  to.push_back(to_heads.weight_gradient(all, n, d.table));
+  to.push_back(std::move(d.u));
+  to.push_back(std::move(d.v));
+  accumulate(kConformer, needed, dp, to);
+}
+
+void Conformer::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kConformer);
+  detail::xl_check_sinusoid(kConformer, "d_model", d_model, base);
+  if (rows < 0 || rows > 16777215 || (rows > 0 && rows % 2 == 0))
+    refuse(kConformer, "rows must be 0 or an odd number below 2^24", rows);
+}
+
+}  // namespace posenc::v0

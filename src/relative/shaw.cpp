@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/shaw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kShaw = "shaw";
+
+Index shaw_value_dim(const ScoreShape& s) {
+  return s.value_dim == 0 ? s.head_dim : s.value_dim;
+}
+
+// NEZHA's: row r is the sinusoid of position r, sine and cosine interleaved. It is not centred:
+// distance 0 has the sinusoid of `left`.
+std::vector<double> shaw_sinusoids(Index rows, Index width) {
+  std::vector<double> table;
+  table.reserve(static_cast<std::size_t>(rows * width));
+  for (Index r = 0; r < rows; ++r)
+    for (Index c = 0; c < width; ++c) {
+      const double power = static_cast<double>(c - c % 2) / static_cast<double>(width);
+      const double angle = static_cast<double>(r) * std::pow(10000.0, -power);
+      table.push_back(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
+    }
+  return table;
+}
+
+void shaw_in_reach(const Shaw& x, const ScoreShape& s) {
+  if (x.beyond != ShawBeyond::refuse) return;
+  if (s.range().max > x.left)
+    refuse(kShaw, "distances to keys before the query must not be above left", s.range().max);
+  if (s.range().min < -x.right)
+    refuse(kShaw, "distances to keys after the query must not be above right", -s.range().min);
+}
+
+}  // namespace
+
+std::int32_t Shaw::row(Index delta) const noexcept {
+  if (beyond == ShawBeyond::zero && (delta > left || delta < -right)) return -1;
+  const Index d = std::clamp(delta, -right, left);
+  return static_cast<std::int32_t>(sign == ShawSign::key_minus_query ? left - d : d + right);
+}
+
+std::vector<Parameter> Shaw::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  if (table == ShawTable::sinusoid) return {};
+  const auto learned = [&](const char* name, Index width) {
+    Parameter p{name, {rows(), width}, {}, {}};
+    if (groups > 0) p.shape.insert(p.shape.begin(), groups);
+    const double limit = std::sqrt(6 / static_cast<double>(rows() + width));
+    p.initial = init ? Initial{InitialKind::normal, 0, *init}
+                     : Initial{InitialKind::uniform, -limit, limit};
+    return p;
+  };
+  if (values != ShawValues::separate) return {learned("table", s.head_dim)};
+  return {learned("table_k", s.head_dim), learned("table_v", shaw_value_dim(s))};
+}
+
+void Shaw::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kShaw, needed.size(), p.size());
+  shaw_in_reach(*this, s);
+  const Index g = std::max<Index>(groups, 1);
+  const auto given = [&](std::size_t n, Index width) {
+    return out.table(
+        needed.empty() ? shaw_sinusoids(rows(), width) : parameter_values(kShaw, needed[n], p[n]),
+        needed.empty() ? 1 : g, rows(), width);
+  };
+  // Rows of every distance up to the first beyond the table on both sides.
+  const IndexLine line = detail::line_over(kShaw, out, {-right - 1, left + 1},
+                                           [this](Index delta) { return row(delta); });
+  const ConstTensorView first = given(0, s.head_dim);
+  if (query_term) out.add(detail::query_term(first, line, s.content_scale()));
+  if (key_term) out.add(detail::key_term(first, line, key_scale.value_or(s.content_scale())));
+  if (values == ShawValues::shared) out.add(detail::value_term(first, line));
+  if (values == ShawValues::separate)
+    out.add(detail::value_term(given(1, shaw_value_dim(s)), line));
+}
+
+// The gradient of a table is the sum over the terms that read it.
+void Shaw::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                     const LoweredGradient& g, std::span<const TensorView> dp,
+                     std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kShaw, needed.size(), p.size());
+  if (needed.empty()) return check_gradients(kShaw, needed, dp);
+  std::vector<std::vector<double>> d(needed.size());
+  std::size_t term = 0;
+  const auto take = [&](std::size_t n, Index width) {
+    add_to(d[n], gradient_values(kShaw, gradient_of(kShaw, g.terms, term).table,
+                                 {1, std::max<Index>(groups, 1), rows(), width}));
+    ++term;
+  };
+  if (query_term) take(0, s.head_dim);
+  if (key_term) take(0, s.head_dim);
+  if (values == ShawValues::shared) take(0, s.head_dim);
+  if (values == ShawValues::separate) take(1, shaw_value_dim(s));
+  if (d[0].empty())
+    d[0].assign(static_cast<std::size_t>(std::max<Index>(groups, 1) * rows() * s.head_dim), 0.0);
+  accumulate(kShaw, needed, dp, d);
+}
+
+void Shaw::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kShaw);
+  const Index most = Index{1} << 24;
+  if (left < 0 || left > most) refuse(kShaw, "left must lie between 0 and 2^24", left);
+  if (right < 0 || right > most - left)
+    refuse(kShaw, "right must not be negative, left + right not above 2^24", right);
+  if (groups < 0 || (groups > 0 && s.heads % groups != 0))
+    refuse(kShaw, "groups must be 0 or divide the heads", groups);
+  if (groups > 0 && table == ShawTable::sinusoid)
+    refuse(kShaw, "groups must be 0 where the table is not learned", groups);
+  if (!query_term && !key_term && values == ShawValues::none)
+    refuse(kShaw, "one of query_term, key_term and values must be there", enum_text(values));
+  if (values == ShawValues::shared && shaw_value_dim(s) != s.head_dim)
+    refuse(kShaw, "with shared values value_dim must be head_dim", shaw_value_dim(s));
+  if (key_scale && !std::isfinite(*key_scale))
+    refuse(kShaw, "key_scale must be finite", *key_scale);
+  if (init && !(std::isfinite(*init) && *init >= 0))
+    refuse(kShaw, "init must be finite and not negative", *init);
+}
+
+std::vector<Preset<Shaw>> Shaw::presets() {
+  using Sizes = std::span<const Index>;
+  return {{"tensor2tensor",
+           [](Sizes n) { return Shaw{.left = n[0], .right = n[0]}; },
+           {{"distance", 16}}},
+          {"opennmt",
+           [](Sizes n) {
+             return Shaw{.left = n[0], .right = n[0], .values = ShawValues::shared, .init = 1};
+           },
+           {{"distance", 20}}},
+          {"bert_relative_key",
+           [](Sizes n) {
+             return Shaw{.left = n[0] - 1,
+                         .right = n[0] - 1,
+                         .sign = ShawSign::query_minus_key,
+                         .beyond = ShawBeyond::refuse,
+                         .values = ShawValues::none,
+                         .init = 0.02};
+           },
+           {{"positions", 512}}},
+          {"bert_relative_key_query",
+           [](Sizes n) {
+             return Shaw{.left = n[0] - 1,
+                         .right = n[0] - 1,
+                         .sign = ShawSign::query_minus_key,
+                         .beyond = ShawBeyond::refuse,
+                         .values = ShawValues::none,
+                         .key_term = true,
+                         .init = 0.02};
+           },
+           {{"positions", 512}}},
+          {"esm_relative_key_query",
+           [](Sizes n) {
+             return Shaw{.left = n[0] - 1,
+                         .right = n[0] - 1,
+                         .sign = ShawSign::query_minus_key,
+                         .beyond = ShawBeyond::refuse,
+                         .values = ShawValues::none,
+                         .key_term = true,
+                         .key_scale = 1,
+                         .init = 0.02};
+           },
+           {{"positions", 1026}}},
+          {"music_transformer",
+           [](Sizes n) {
+             return Shaw{.left = n[0] - 1,
+                         .beyond = ShawBeyond::zero,
+                         .values = ShawValues::none,
+                         .groups = n[1],
+                         .init = 1 / std::sqrt(static_cast<double>(n[2]))};
+           },
+           {{"length", 512}, {"heads", 8}, {"head_dim", 64}}},
+          {"nezha",
+           [](Sizes n) {
+             return Shaw{.left = n[0],
+                         .right = n[0],
+                         .values = ShawValues::shared,
+                         .table = ShawTable::sinusoid};
+           },
+           {{"distance", 64}}},
+          {"vits",
+           [](Sizes n) {
+             return Shaw{.left = n[0],
+                         .right = n[0],
+                         .beyond = ShawBeyond::zero,
+                         .groups = 1,
+                         .init = 1 / std::sqrt(static_cast<double>(n[1]))};
+           },
+           {{"distance", 4}, {"head_dim", 96}}},
+          {"wav2vec2_bert",
+           [](Sizes n) {
+             return Shaw{.left = n[0], .right = n[1], .values = ShawValues::none, .init = 1};
+           },
+           {{"left", 64}, {"right", 8}}},
+          {"speecht5",
+           [](Sizes n) {
+             return Shaw{.left = n[0] - 1,
+                         .right = n[0],
+                         .sign = ShawSign::query_minus_key,
+                         .values = ShawValues::none,
+                         .init = 1};
+           },
+           {{"distance", 160}}}};
+}
+
+}  // namespace posenc::v0

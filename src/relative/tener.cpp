@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/tener.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+#include "relative/xl_rows.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kTener = "tener";
+
+}  // namespace
+
+// Both signs of every distance: the terms of q and of k go opposite ways.
+Index Tener::reach(const ScoreShape& s) const {
+  detail::check_line_length(kTener, s.range());
+  return std::max(std::abs(s.range().min), std::abs(s.range().max));
+}
+
+std::vector<double> Tener::table(const ScoreShape& s) const {
+  return detail::xl_sinusoids({-reach(s), reach(s)}, s.head_dim, base, detail::XlLayout::halves,
+                              spacing == TenerSpacing::t2t);
+}
+
+std::vector<Parameter> Tener::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  const double deviation = std::sqrt(2 / static_cast<double>(s.heads + s.head_dim));
+  const Initial normal{InitialKind::normal, 0, deviation};
+  return {{"u", {s.heads, s.head_dim}, normal, {}}, {"v_bias", {s.heads, s.head_dim}, normal, {}}};
+}
+
+void Tener::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                  LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kTener, needed.size(), p.size());
+  const Index most = reach(s), n = 2 * most + 1;
+  const double scale = scaled ? s.content_scale() : 1;
+  const Index way = sign == TenerSign::query_minus_key ? 1 : -1;
+  const DistanceRange all{-most, most};
+  const IndexLine line =
+      detail::line_over(kTener, out, all, [&](Index delta) { return way * delta + most; });
+  const ConstTensorView rows = detail::XlScore{kTener, s, scale, 1, n}.add(
+      table(s), parameter_values(kTener, needed[0], p[0]),
+      parameter_values(kTener, needed[1], p[1]), line, out);
+  if (key_term)
+    out.add(detail::key_term(
+        rows, detail::line_over(kTener, out, all, [&](Index delta) { return delta + most; }),
+        scale));
+  if (!scaled) out.requests.scale = 1;
+}
+
+void Tener::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                      const LoweredGradient& g, std::span<const TensorView> dp,
+                      std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kTener, needed.size(), p.size());
+  detail::XlScore::Gradient d = detail::XlScore{kTener, s, 1, 1, 2 * reach(s) + 1}.pull_back(
+      g, table(s), parameter_values(kTener, needed[1], p[1]));
+  accumulate(kTener, needed, dp, std::vector<std::vector<double>>{std::move(d.u), std::move(d.v)});
+}
+
+void Tener::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kTener);
+  detail::xl_check_sinusoid(kTener, "head_dim", s.head_dim, base);
+}
+
+std::vector<Preset<Tener>> Tener::presets() {
+  using Sizes = std::span<const Index>;
+  return {{"paper",
+           [](Sizes) {
+             return Tener{.sign = TenerSign::query_minus_key,
+                          .spacing = TenerSpacing::paper,
+                          .key_term = false};
+           },
+           {}},
+          {"code", [](Sizes) { return Tener{}; }, {}}};
+}
+
+}  // namespace posenc::v0

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/transformer_xl_learned.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kXlLearned = "transformer_xl_learned";
+
+}  // namespace
+
+Index TransformerXlLearned::row(Index delta) const noexcept {
+  if (delta < 0) return -1;
+  const Index read = clamp_len > 0 ? std::min(clamp_len, rows) : rows;
+  return rows - 1 - std::min(delta, read - 1);
+}
+
+std::vector<Parameter> TransformerXlLearned::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  const Initial normal{InitialKind::normal, 0, init};
+  return {{"r_emb", {rows, s.heads, s.head_dim}, normal, {}},
+          {"r_bias", {rows, s.heads}, normal, {}},
+          {"u", {s.heads, s.head_dim}, normal, {}}};
+}
+
+void TransformerXlLearned::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                                 LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kXlLearned, needed.size(), p.size());
+  const auto value = [&](std::size_t i) { return parameter_values(kXlLearned, needed[i], p[i]); };
+  const double scale = s.content_scale();
+  const IndexLine line = detail::line_over(kXlLearned, out, detail::clipped(s.range(), -1, rows),
+                                           [this](Index delta) { return row(delta); });
+  Term keys;
+  keys.scale = scale;
+  keys.query.given = out.vectors(value(2), 1, 1, s.heads, s.head_dim);
+  keys.key = kContent;
+  out.add(keys);
+  out.add(detail::query_term(
+      out.table(detail::by_head(value(0), rows, s.heads, s.head_dim), s.heads, rows, s.head_dim),
+      line, scale));
+  out.add(detail::number_term(
+      out.table(detail::by_head(value(1), rows, s.heads, 1), s.heads, rows, 1), line, scale));
+}
+
+void TransformerXlLearned::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
+                                     const CallData&, const LoweredGradient& g,
+                                     std::span<const TensorView> dp,
+                                     std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kXlLearned, needed.size(), p.size());
+  const auto of_rows = [&](std::size_t term, Index dim) {
+    return detail::from_heads(
+        gradient_values(kXlLearned, gradient_of(kXlLearned, g.terms, term).table,
+                        {1, s.heads, rows, dim}),
+        rows, s.heads, dim);
+  };
+  std::vector<double> du = detail::vectors_gradient(
+      kXlLearned, gradient_of(kXlLearned, g.terms, 0).query, {1, 1, s.heads, s.head_dim});
+  accumulate(
+      kXlLearned, needed, dp,
+      std::vector<std::vector<double>>{of_rows(1, s.head_dim), of_rows(2, 1), std::move(du)});
+}
+
+void TransformerXlLearned::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kXlLearned);
+  if (rows < 1 || rows > 16777216) refuse(kXlLearned, "rows must lie between 1 and 2^24", rows);
+  if (clamp_len < 0) refuse(kXlLearned, "clamp_len must not be negative", clamp_len);
+  if (!std::isfinite(init) || init < 0)
+    refuse(kXlLearned, "init must be finite and not negative", init);
+}
+
+}  // namespace posenc::v0
