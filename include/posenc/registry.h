@@ -26,6 +26,8 @@
 #include "posenc/relative/conformer.h"
 #include "posenc/relative/conformer_absolute_key.h"
 #include "posenc/relative/local_window.h"
+#include "posenc/relative/prophetnet.h"
+#include "posenc/relative/segatron_xl.h"
 #include "posenc/relative/shaw.h"
 #include "posenc/relative/t5.h"
 #include "posenc/relative/tener.h"
@@ -126,7 +128,9 @@ using RelativeSchemes = TypeList<
     Conformer,
     ConformerAbsoluteKey,
     TransformerXlLearned,
-    Tener
+    Tener,
+    SegatronXl,
+    ProphetNet
 >;
 // clang-format on
 
