@@ -16,7 +16,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from mapping import absolute, engines, gguf, hugging_face, papers, positions  # noqa: E402
+from mapping import absolute, attention, engines, gguf, hugging_face, papers, positions  # noqa: E402
 from mapping.words import Arrays  # noqa: E402
 
 
@@ -31,6 +31,7 @@ SUITES = {
     "gguf": gguf.checks,
     "absolute": absolute.checks,
     "positions": positions.checks,
+    "attention": attention.checks,
 }
 
 

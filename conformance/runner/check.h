@@ -91,6 +91,8 @@ void run_encode(Check&);
 void run_complex_embedding(Check&);
 void run_complex_attention(Check&);
 void run_convolve(Check&);
+void run_attend(Check&);
+void run_merge(Check&);
 void run_bias(Check&);
 void run_buckets(Check&);
 void run_extend(Check&);

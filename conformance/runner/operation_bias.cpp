@@ -1,81 +1,99 @@
 // SPDX-License-Identifier: Apache-2.0
 // bias, buckets: what stands in the score, as far as schemes of it are there.
 #include <algorithm>
+#include <cstring>
+#include <deque>
 
 #include "conformance/runner/encoding.h"
 #include "conformance/runner/parameters.h"
 #include "conformance/runner/position_list.h"
 #include "conformance/runner/tensors.h"
+#include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
-#include "posenc/relative/scheme.h"
 
 namespace posenc::conformance {
 namespace {
 
-// A term that depends on the distance alone, as attention/term.h writes it.
-double distance_bias(const Term& t, Index h, Index delta) {
-  const std::vector<double> table =
-      make_array(t.table).doubles();  // [1, heads or 1, rows, channels]
-  const Index rows = t.table.shape[2], channels = t.table.shape[3];
-  const Index head = t.table.shape[1] == 1 ? 0 : h;
-  const auto at = [&](Index r, Index c) {
-    return table[static_cast<std::size_t>((head * rows + r) * channels + c)];
-  };
-  if (t.kind == TermKind::linear) {
-    const auto past = static_cast<double>(std::max<Index>(delta, 0));
-    const auto future = static_cast<double>(std::max<Index>(-delta, 0));
-    return t.scale * (at(0, 0) * past + at(0, 1) * future);
-  }
-  if (t.kind != TermKind::product || t.query.present() || t.key.present() ||
-      t.lines[0].row == nullptr || t.lines[1].row != nullptr || t.pair.row != nullptr)
-    throw NotExpressible("bias compares terms that depend on one distance alone");
-  const std::int32_t r = row_of(t.lines[0], static_cast<double>(delta));
-  return r < 0 ? 0 : t.scale * at(r, 0);
-}
-
-// Value of the lowered terms that depend on the distance alone, [head, query, key].
-std::vector<double> biases(const LoweredTerms& lowered, const OwnedPositions& query,
-                           const OwnedPositions& key, Index heads) {
-  const Positions q = query, k = key;
-  std::vector<double> out;
-  for (Index h = 0; h < heads; ++h)
-    for (Index i = 0; i < query.count(); ++i)
-      for (Index j = 0; j < key.count(); ++j) {
-        const Index delta = integer_position_at(q, 0, 0, i) - integer_position_at(k, 0, 0, j);
-        double sum = 0;
-        for (const Term& t : lowered.terms) sum += distance_bias(t, h, delta);
-        out.push_back(sum);
-      }
-  return out;
-}
-
-// The bias of one scheme of a check, [heads, queries, keys].
+// What the schemes of a check add to the scores whatever queries and keys hold,
+// [batch, heads, queries, keys].
 struct Bias {
   std::vector<double> value;
   std::vector<Index> shape;
 };
+
+std::vector<std::string> scheme_texts(const Check& check) {
+  const Json* scheme = check.find("scheme");
+  if (scheme == nullptr) refuse("case", "bias needs a scheme");
+  std::vector<std::string> texts;
+  if (scheme->is_array())
+    for (const Json& one : scheme->as_array()) texts.push_back(one.as_string());
+  else
+    texts.push_back(scheme->as_string());
+  return texts;
+}
+
+// Inputs as they are; those without a batch get one of 1.
+struct GivenInputs {
+  std::deque<Array> arrays;
+  std::deque<std::string> names;
+  std::vector<NamedArray> views;
+
+  GivenInputs(const Check& check, const std::vector<Input>& inputs) {
+    for (const Input& i : inputs) {
+      if (check.array_name("in", i.name) == nullptr) continue;
+      const Slice s = check.input(i.name);
+      Array a = make_array(i.integer ? DType::i64 : DType::f64, s.shape);
+      const std::vector<double> values = s.values();
+      for (std::size_t n = 0; n < values.size(); ++n) {
+        const auto whole = static_cast<Index>(values[n]);
+        std::memcpy(a.bytes.data() + 8 * n,
+                    i.integer ? static_cast<const void*>(&whole) : &values[n], 8);
+      }
+      if (a.shape.size() + 1 == i.shape.size() && i.shape[0] == kBatch)
+        a.shape.insert(a.shape.begin(), 1);
+      arrays.push_back(std::move(a));
+      names.push_back(i.name);
+      views.push_back({names.back(), std::as_const(arrays.back()).view()});
+    }
+  }
+  Index batch() const {
+    Index n = 1;
+    for (const Array& a : arrays)
+      if (a.shape.size() > 1) n = std::max(n, a.shape[0]);
+    return n;
+  }
+};
+
 Bias bias_of(const Check& check) {
-  const Encoding encoding = encoding_of(check);
+  const std::vector<std::string> texts = scheme_texts(check);
   const OwnedPositions query = positions_of(check, "q_positions");
   const OwnedPositions key = positions_of(check, "k_positions");
-  ScoreShape shape;
-  shape.heads = static_cast<Index>(check.number("heads", 0));
-  shape.head_dim = static_cast<Index>(check.number("head_dim", 1));
-  shape.distance = {{-(Index{1} << 20), Index{1} << 20}};
-  return std::visit(
-      [&](const auto& scheme) -> Bias {
-        using S = std::decay_t<decltype(scheme)>;
-        if constexpr (RelativeScheme<S>) {
-          const Given given = given_parameters(check, scheme.parameters(shape));
-          LoweredTerms lowered;
-          scheme.lower(shape, given.views, lowered);
-          return {biases(lowered, query, key, shape.heads),
-                  {shape.heads, query.count(), key.count()}};
-        } else {
-          refuse("case", "bias needs a relative scheme", S::card.name);
-        }
-      },
-      encoding.scheme);
+  const auto heads_count = static_cast<Index>(check.number("heads", 0));
+  const auto dim = static_cast<Index>(check.number("head_dim", 1));
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  AttentionPlan plan(views,
+                     {.heads = heads_count, .head_dim = dim, .scale = check.number("scale", 0)});
+  const Given given = given_parameters(check, plan.parameters());
+  std::vector<NamedArray> parameters;
+  const std::vector<Parameter> named = plan.parameters();
+  for (std::size_t n = 0; n < named.size(); ++n)
+    parameters.push_back({named[n].name, given.views[n]});
+  plan.lower(parameters, distance_ranges(query, key));
+  const GivenInputs inputs(check, plan.inputs());
+  const Index batch = std::max({query.batch, key.batch, inputs.batch()});
+  const Array q = make_array(DType::f64, {batch, query.count(), heads_count, dim});
+  const Array k = make_array(DType::f64, {batch, key.count(), heads_count, dim});
+  AttentionArgs a;
+  a.q = heads(q.view(), HeadsLayout::bthd);
+  a.k = a.v = heads(k.view(), HeadsLayout::bthd);
+  a.query_positions = query;
+  a.key_positions = key;
+  Bias bias{{}, {batch, heads_count, query.count(), key.count()}};
+  bias.value.resize(static_cast<std::size_t>(batch * heads_count * query.count() * key.count()));
+  AttentionScores s;
+  s.position_position = tensor(static_cast<void*>(bias.value.data()), DType::f64, bias.shape);
+  plan.scores(a, inputs.views, s);
+  return bias;
 }
 
 }  // namespace

@@ -71,7 +71,8 @@ void Comparison::element(double got, double want, double allowed, const std::str
   double distance = std::abs(got - want);
   if (got == want || (std::isnan(got) && std::isnan(want))) distance = 0;
   double ratio = 0;
-  if (!(distance <= allowed)) {  // NaN fails here
+  // Equal infinities have no distance, and nothing to allow; NaN fails here.
+  if (distance != 0 && !(distance <= allowed)) {
     failed = true;
     ratio = allowed > 0 && std::isfinite(distance) ? distance / allowed
                                                    : std::numeric_limits<double>::infinity();

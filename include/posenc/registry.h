@@ -25,10 +25,16 @@
 #include "posenc/relative/alibi.h"
 #include "posenc/relative/conformer.h"
 #include "posenc/relative/conformer_absolute_key.h"
+#include "posenc/relative/cope.h"
+#include "posenc/relative/deberta.h"
+#include "posenc/relative/forgetting.h"
 #include "posenc/relative/local_window.h"
+#include "posenc/relative/nope.h"
 #include "posenc/relative/prophetnet.h"
+#include "posenc/relative/relative_projection.h"
 #include "posenc/relative/segatron_xl.h"
 #include "posenc/relative/shaw.h"
+#include "posenc/relative/stick_breaking.h"
 #include "posenc/relative/t5.h"
 #include "posenc/relative/tener.h"
 #include "posenc/relative/transformer_xl.h"
@@ -129,6 +135,12 @@ using RelativeSchemes = TypeList<
     ConformerAbsoluteKey,
     TransformerXlLearned,
     Tener,
+    Deberta,
+    Cope,
+    Forgetting,
+    StickBreaking,
+    RelativeProjection,
+    Nope,
     SegatronXl,
     ProphetNet
 >;

@@ -164,9 +164,17 @@ QueryPlace CallView::place(Index b, Index i) const noexcept {
 }
 
 Index CallView::own_key(const QueryPlace& p) const noexcept {
-  if (key_orders.empty()) return p.order >= 0 && p.order < p.end - p.begin ? p.begin + p.order : -1;
+  const Mask& m = args.mask;
+  const auto padding = [&](Index j) {
+    return (!m.key_length.empty() && j >= whole_number(m.key_length, p.row)) ||
+           (!m.key_visible.empty() && whole_number(m.key_visible, p.row, j) == 0);
+  };
+  if (key_orders.empty()) {
+    const bool there = p.order >= 0 && p.order < p.end - p.begin && !padding(p.begin + p.order);
+    return there ? p.begin + p.order : -1;
+  }
   for (Index j = 0; j < Tk; ++j)
-    if (key_order(p, j) == p.order) return j;
+    if (key_order(p, j) == p.order && !padding(j)) return j;
   return -1;
 }
 

@@ -9,54 +9,15 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/natural.h"
 
 namespace posenc::inline v0 {
 namespace {
 
-// Whole numbers of any size, little-endian limbs: just what the comparison needs.
-class Natural {
- public:
-  explicit Natural(std::uint64_t x) : limb_{static_cast<std::uint32_t>(x)} {
-    if (x >> 32 != 0) limb_.push_back(static_cast<std::uint32_t>(x >> 32));
-  }
-  void multiply(const Natural& other) {
-    std::vector<std::uint32_t> r(limb_.size() + other.limb_.size(), 0);
-    for (std::size_t i = 0; i < limb_.size(); ++i) {
-      std::uint64_t carry = 0;
-      for (std::size_t j = 0; j < other.limb_.size() || carry != 0; ++j) {
-        carry += r[i + j];
-        if (j < other.limb_.size()) carry += std::uint64_t{limb_[i]} * other.limb_[j];
-        r[i + j] = static_cast<std::uint32_t>(carry);
-        carry >>= 32;
-      }
-    }
-    while (r.size() > 1 && r.back() == 0) r.pop_back();
-    limb_ = std::move(r);
-  }
-  bool operator>=(const Natural& o) const {
-    if (limb_.size() != o.limb_.size()) return limb_.size() > o.limb_.size();
-    for (std::size_t i = limb_.size(); i-- > 0;)
-      if (limb_[i] != o.limb_[i]) return limb_[i] > o.limb_[i];
-    return true;
-  }
-
- private:
-  std::vector<std::uint32_t> limb_;
-};
-
-Natural power(Index base, Index exponent) {
-  Natural r(1), square(static_cast<std::uint64_t>(base));
-  for (; exponent > 0; exponent >>= 1) {
-    if ((exponent & 1) != 0) r.multiply(square);
-    if (exponent > 1) square.multiply(square);
-  }
-  return r;
-}
-
 // (n / me)^K >= (max / me)^k, in whole numbers.
 bool at_or_above_bucket(Index n, Index k, Index me, Index big_k, Index max_distance) {
-  Natural left = power(n, big_k), right = power(max_distance, k);
-  right.multiply(power(me, big_k - k));
+  detail::Natural left = detail::power(n, big_k), right = detail::power(max_distance, k);
+  right.multiply(detail::power(me, big_k - k));
   return left >= right;
 }
 

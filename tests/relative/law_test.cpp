@@ -69,6 +69,34 @@ template <>
 std::vector<ProphetNet> settings() {
   return {ProphetNet{.d_model = 3, .num_buckets = 6, .max_distance = 5}};
 }
+template <>
+std::vector<Deberta> settings() {
+  return {Deberta{.max_relative_positions = 6,
+                  .position_buckets = 4,
+                  .p2p = true,
+                  .projection = DebertaProjection::tables}};
+}
+// Those that read what a call brings, or have no terms, are run by support/scheme_laws.h.
+template <>
+std::vector<Cope> settings() {
+  return {};
+}
+template <>
+std::vector<Forgetting> settings() {
+  return {};
+}
+template <>
+std::vector<StickBreaking> settings() {
+  return {};
+}
+template <>
+std::vector<RelativeProjection> settings() {
+  return {};
+}
+template <>
+std::vector<Nope> settings() {
+  return {};
+}
 // Two axes: the second for schemes that read one.
 ScoreShape law_shape() {
   return {.heads = 4, .head_dim = 2, .scale = 0.4, .distance = {{-6, 9}, {-3, 3}}};

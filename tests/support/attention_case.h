@@ -19,10 +19,11 @@ namespace posenc::support {
 class AttentionCase {
  public:
   // q, k, v of the case; `layout` of its arrays. The queries are at the end of the keys.
-  AttentionCase(const Suite& suite, std::string name, HeadsLayout layout = HeadsLayout::bhtd)
+  AttentionCase(const Suite& suite, std::string name, HeadsLayout layout = HeadsLayout::bhtd,
+                const std::string& queries = "q")
       : suite_(suite), name_(std::move(name)), layout_(layout) {
-    if (!has("q")) return;
-    args.q = heads_of("q");
+    if (!has(queries)) return;
+    args.q = heads_of(queries);
     args.k = heads_of("k");
     args.v = heads_of("v");
     args.scale = 1 / std::sqrt(static_cast<double>(args.q.dim));

@@ -73,7 +73,10 @@ Index Call::key_order(Index r, Index j) const {
 Index Call::own_key(Index b, Index i) const {
   const Mask& m = args.mask;
   for (Index j = 0; j < Tk; ++j) {
-    if (key_order(key_row(b, i), j) != query_order(b, i)) continue;
+    const Index row = key_row(b, i);
+    if (key_order(row, j) != query_order(b, i)) continue;
+    if (!m.key_length.empty() && j >= integer(m.key_length, {row})) continue;
+    if (!m.key_visible.empty() && integer(m.key_visible, {row, j}) == 0) continue;
     if (m.key_cu_seqlens.empty() ||
         sequence_of(m.key_cu_seqlens, j).number == sequence_of(m.query_cu_seqlens, i).number)
       return j;

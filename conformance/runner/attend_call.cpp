@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/runner/attend_call.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "conformance/runner/encoding.h"
+#include "conformance/runner/parameters.h"
+#include "conformance/runner/position_list.h"
+#include "posenc/core/error.h"
+
+namespace posenc::conformance {
+namespace {
+
+// A dense array of another integer or byte type.
+template <class T>
+Array converted(const std::vector<double>& values, DType dtype, std::vector<Index> shape) {
+  Array a = make_array(dtype, std::move(shape));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto x = static_cast<T>(values[i]);
+    std::memcpy(a.bytes.data() + i * sizeof(T), &x, sizeof(T));
+  }
+  return a;
+}
+
+// Values in the order of `letters` and the sizes there; what an array lacks has size 1.
+Array ordered(const Slice& s, std::string_view stored, std::string_view letters) {
+  const Axes axes(s.shape, stored, {});
+  const std::vector<double> values = s.values();
+  std::vector<double> out;
+  for (const Index i : axes.walk(letters)) out.push_back(values[static_cast<std::size_t>(i)]);
+  std::vector<Index> shape;
+  for (const char c : letters) shape.push_back(axes[c].size);
+  return converted<double>(out, DType::f64, shape);
+}
+
+template <class E>
+E enum_named(const std::string& word, std::string_view what) {
+  const auto& names = EnumNames<E>::value;
+  const auto found = std::find(names.begin(), names.end(), word);
+  if (found == names.end()) refuse("case", std::string(what) + " has no such choice", word);
+  return static_cast<E>(found - names.begin());
+}
+
+Index integer_of(const Json& j) {
+  return j.as_integer();
+}
+
+}  // namespace
+
+std::string attention_letters(const Check& check, const Slice& s) {
+  return letters_of(check, s, s.shape.size() == 4 ? "bhtd" : "");
+}
+
+AttendCall::AttendCall(const Check& check)
+    : q(read_heads(check, "q")), k(read_heads(check, "k")), v(read_heads(check, "v")) {
+  args.q = q.view();
+  args.k = k.view();
+  args.v = v.view();
+  read_arrays(check);
+  keys_ = args.block_table.empty() ? args.k.tokens : args.block_table.shape[1] * args.k.tokens;
+  read_numbers(check);
+  read_window(check);
+  read_stages(check);
+  read_positions(check);
+  make_plan(check);
+  read_named(check);
+}
+
+// One array, or several behind each other along the tokens: what is cached, and what is new.
+HeadsArray AttendCall::read_heads(const Check& check, const char* name) {
+  const bool value = std::string_view(name) == "v" && check.find("value_dim") != nullptr;
+  const auto dim = static_cast<Index>(check.number(value ? "value_dim" : "head_dim", 0));
+  const Json* given = check.member("in", name);
+  if (given == nullptr || !given->is_array()) {
+    const Slice s = check.input(name);
+    return heads_of(s, DType::f64, attention_letters(check, s), dim);
+  }
+  std::vector<HeadsArray> parts;
+  Index tokens = 0;
+  for (const Json& one : given->as_array()) {
+    const Slice s = slice(check.in_case, one.as_string());
+    parts.push_back(heads_of(s, DType::f64, attention_letters(check, s), dim));
+    tokens += parts.back().axes['t'].size;
+  }
+  if (parts.empty()) refuse("case", "a list of arrays must not be empty", name);
+  const Axes& first = parts.front().axes;
+  const Index row = first['h'].size * first['d'].size;
+  Array whole = make_array(DType::f64, {first['b'].size, tokens, first['h'].size, first['d'].size});
+  Index done = 0;
+  for (const HeadsArray& part : parts) {
+    const std::vector<double> values = part.data.doubles();
+    const Index n = part.axes['t'].size;
+    std::size_t at = 0;
+    for (const Index from : part.axes.walk("bthd")) {
+      const Index b = static_cast<Index>(at) / (n * row), rest = static_cast<Index>(at) % (n * row);
+      std::memcpy(whole.bytes.data() + 8 * ((b * tokens + done) * row + rest),
+                  &values[static_cast<std::size_t>(from)], 8);
+      ++at;
+    }
+    done += n;
+  }
+  const std::vector<Index> shape = whole.shape;
+  return {std::move(whole), Axes(shape, "bthd", {})};
+}
+
+ConstTensorView AttendCall::keep(Array a) {
+  arrays_.push_back(std::move(a));
+  return std::as_const(arrays_.back()).view();
+}
+
+ConstTensorView AttendCall::real(const Check& check, const char* name) {
+  if (check.array_name("in", name) == nullptr) return {};
+  return keep(dense(check.input(name), DType::f64));
+}
+
+ConstTensorView AttendCall::integers(const Check& check, const char* name) {
+  if (check.array_name("in", name) == nullptr) return {};
+  const Slice s = check.input(name);
+  return keep(converted<Index>(s.values(), DType::i64, s.shape));
+}
+
+// [queries, keys] or [batch, heads, queries, keys]; three axes say which by their letters.
+ConstTensorView AttendCall::by_pair(const Check& check, const char* name, bool flags) {
+  if (check.array_name("in", name) == nullptr) return {};
+  const Slice s = check.input(name);
+  const std::string stored = letters_of(check, s,
+                                        s.shape.size() == 2   ? "qk"
+                                        : s.shape.size() == 4 ? "bhqk"
+                                                              : std::string());
+  Array a = ordered(s, stored, s.shape.size() == 2 ? "qk" : "bhqk");
+  if (flags) a = converted<std::uint8_t>(a.doubles(), DType::u8, a.shape);
+  return keep(std::move(a));
+}
+
+void AttendCall::read_arrays(const Check& check) {
+  Mask& m = args.mask;
+  args.sink = real(check, "sink");
+  args.head_scale = real(check, "head_scale");
+  args.query_factor = real(check, "query_factor");
+  args.mix_before = real(check, "mix_before");
+  args.mix_after = real(check, "mix_after");
+  args.block_table = integers(check, "block_table");
+  m.key_length = integers(check, "key_length");
+  m.query_order = integers(check, "query_order");
+  m.key_order = integers(check, "key_order");
+  m.query_document = integers(check, "query_document");
+  m.key_document = integers(check, "key_document");
+  m.query_cu_seqlens = integers(check, "query_cu_seqlens");
+  m.key_cu_seqlens = integers(check, "key_cu_seqlens");
+  for (const auto& [key, to] :
+       {std::pair{"key_length", &m.key_length}, std::pair{"query_cu_seqlens", &m.query_cu_seqlens},
+        std::pair{"key_cu_seqlens", &m.key_cu_seqlens}})
+    if (const Json* list = check.member("call", key)) {  // numbers of the case's parameters
+      std::vector<double> values;
+      for (const Json& x : list->as_array()) values.push_back(x.as_number());
+      const auto n = static_cast<Index>(values.size());
+      *to = keep(converted<Index>(values, DType::i64, {n}));
+    }
+  m.prefix = integers(check, "prefix");
+  m.chunk_origin = integers(check, "chunk_origin");
+  if (m.chunk_origin.rank == 1) {
+    m.chunk_origin.rank = 2;
+    m.chunk_origin.shape[1] = 1;
+    m.chunk_origin.stride[1] = 1;
+  }
+  for (ConstTensorView* rows : {&m.query_order, &m.key_order, &m.query_document, &m.key_document})
+    if (rows->rank == 1) {  // of every row of the batch
+      rows->rank = 2;
+      rows->shape = {1, rows->shape[0]};
+      rows->stride = {0, 1};
+    }
+  if (check.array_name("in", "key_visible") != nullptr) {
+    const Slice s = check.input("key_visible");
+    std::vector<Index> shape = s.shape;
+    if (shape.size() == 1) shape.insert(shape.begin(), 1);
+    m.key_visible = keep(converted<std::uint8_t>(s.values(), DType::u8, shape));
+  }
+  m.visible = by_pair(check, "visible", true);
+  m.bias = by_pair(check, "bias", false);
+}
+
+void AttendCall::read_numbers(const Check& check) {
+  const auto number = [&](const char* key, double fallback) {
+    const Json* j = check.member("call", key);
+    return j == nullptr ? fallback : j->as_number();
+  };
+  const auto flag = [&](const char* key) {
+    const Json* j = check.member("call", key);
+    return j != nullptr && j->as_bool();
+  };
+  Mask& m = args.mask;
+  args.softcap = number("softcap", 0);
+  args.softcap_after_terms = flag("softcap_after_terms");
+  m.causal = flag("causal");
+  m.sink_tokens = static_cast<Index>(number("sink_tokens", 0));
+  m.chunk = static_cast<Index>(number("chunk", 0));
+  if (const Json* offset = check.member("call", "query_offset")) {
+    if (!offset->is_string())
+      m.query_offset = offset->as_integer();
+    else if (offset->as_string() == "end")
+      m.query_offset = keys_ - args.q.tokens;
+    else if (offset->as_string() != "start")
+      refuse("case", "query_offset must be a number, start or end", offset->as_string());
+  }
+  if (const Json* n = check.member("call", "normalisation")) {
+    args.normalisation = enum_named<Normalisation>(n->as_string(), "normalisation");
+  }
+}
+
+void AttendCall::read_window(const Check& check) {
+  Mask& m = args.mask;
+  if (const Json* window = check.member("call", "window")) {
+    const auto& both = window->as_array();
+    if (both.size() != 2) refuse("case", "a window has two numbers, left and right");
+    if (!both[0].is_null()) m.window_left = integer_of(both[0]);
+    if (!both[1].is_null()) m.window_right = integer_of(both[1]);
+  }
+  if (const Json* prefix = check.member("call", "prefix"))
+    m.prefix = keep(converted<Index>({prefix->as_number()}, DType::i64, {1}));
+  if (const Json* sides = check.member("call", "head_side")) {
+    std::vector<double> values;
+    for (const Json& side : sides->as_array())
+      values.push_back(static_cast<double>(enum_named<Side>(side.as_string(), "head_side")));
+    const auto n = static_cast<Index>(values.size());
+    m.head_side = keep(converted<std::uint8_t>(values, DType::u8, {n}));
+  }
+}
+
+void AttendCall::read_stages(const Check& check) {
+  const Json* list = check.member("call", "prepare");
+  const Json* epsilon = check.member("call", "epsilon");
+  if (list == nullptr) return;
+  for (const Json& word : list->as_array()) {
+    Stage s;
+    s.kind = enum_named<StageKind>(word.as_string(), "prepare");
+    if (epsilon != nullptr && (s.kind == StageKind::l2 || s.kind == StageKind::rms))
+      s.epsilon = epsilon->as_number();
+    const bool add = s.kind == StageKind::add, rms = s.kind == StageKind::rms;
+    if (add || rms) {
+      s.q = real(check, add ? "query_bias" : "query_norm");
+      s.k = real(check, add ? "key_bias" : "key_norm");
+      for (ConstTensorView* array : {&s.q, &s.k})
+        if (array->rank == 1) {
+          array->rank = 2;
+          array->shape = {1, array->shape[0]};
+          array->stride = {0, 1};
+        }
+    }
+    stages_.push_back(s);
+  }
+  args.prepare = stages_;
+}
+
+void AttendCall::read_positions(const Check& check) {
+  const bool same = has_positions(check);
+  if (same || has_positions(check, "q_positions"))
+    query_positions_ = positions_of(check, same ? "positions" : "q_positions");
+  if (same || has_positions(check, "k_positions"))
+    key_positions_ = positions_of(check, same ? "positions" : "k_positions");
+  if (query_positions_.count() == 0)
+    query_positions_ = arange(args.mask.query_offset, args.q.tokens);
+  if (key_positions_.count() == 0) key_positions_ = arange(0, keys_);
+  args.query_positions = query_positions_;
+  args.key_positions = key_positions_;
+}
+
+void AttendCall::make_plan(const Check& check) {
+  std::vector<std::string> texts;
+  if (const Json* scheme = check.find("scheme")) {
+    if (scheme->is_array())
+      for (const Json& one : scheme->as_array()) texts.push_back(one.as_string());
+    else
+      texts.push_back(scheme->as_string());
+  }
+  const Json* scale = check.member("call", "scale");
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  plan.emplace(views,
+               AttentionSizes{.heads = args.q.heads,
+                              .head_dim = args.q.dim,
+                              .key_heads = args.k.heads,
+                              .value_dim = args.v.dim,
+                              .scale = scale == nullptr ? 0 : scale->as_number()},
+               static_cast<Index>(check.number("context", 0)));
+}
+
+// Parameters may be stored in other shapes of as many numbers; inputs as they are.
+void AttendCall::read_named(const Check& check) {
+  const std::vector<Parameter> needed = plan->parameters();
+  Given given = given_parameters(check, needed);
+  for (std::size_t n = 0; n < needed.size(); ++n) {
+    names_.push_back(needed[n].name);
+    parameters.push_back({names_.back(), keep(std::move(given.arrays[n]))});
+  }
+  for (const Input& i : plan->inputs()) {
+    if (check.array_name("in", i.name) == nullptr) continue;
+    const Slice s = check.input(i.name);
+    std::vector<Index> shape = s.shape;
+    if (shape.size() + 1 == i.shape.size() && i.shape[0] == kBatch) shape.insert(shape.begin(), 1);
+    names_.push_back(i.name);
+    inputs.push_back(
+        {names_.back(), keep(i.integer ? converted<Index>(s.values(), DType::i64, shape)
+                                       : converted<double>(s.values(), DType::f64, shape))});
+  }
+  plan->lower(parameters, distance_ranges(args.query_positions, args.key_positions));
+}
+
+}  // namespace posenc::conformance

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of attention as a check describes it: tensors, masks and numbers in double, and the plan of
+// its schemes.
+#pragma once
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/runner/tensors.h"
+#include "posenc/attention/plan.h"
+#include "posenc/positions.h"
+
+namespace posenc::conformance {
+
+// q, k, v and what has their shape: letters b, t, h, d. `axes` by name, else thd or bhtd by rank.
+std::string attention_letters(const Check&, const Slice&);
+
+class AttendCall {
+ public:
+  explicit AttendCall(const Check&);
+  AttendCall(const AttendCall&) = delete;
+  AttendCall& operator=(const AttendCall&) = delete;
+
+  AttentionArgs args;
+  std::optional<AttentionPlan> plan;
+  std::vector<NamedArray> parameters, inputs;
+  HeadsArray q, k, v;
+
+  // Sizes of what is by pair: letters b, h, q, k.
+  Index batch() const { return args.q.batch; }
+  Index keys() const { return keys_; }
+
+ private:
+  std::deque<Array> arrays_;
+  std::deque<std::string> names_;
+  std::vector<Stage> stages_;
+  OwnedPositions query_positions_, key_positions_;
+  Index keys_ = 0;
+
+  static HeadsArray read_heads(const Check&, const char* name);
+  ConstTensorView keep(Array);
+  ConstTensorView real(const Check&, const char* name);
+  ConstTensorView integers(const Check&, const char* name);
+  ConstTensorView by_pair(const Check&, const char* name, bool flags);
+  void read_arrays(const Check&);
+  void read_numbers(const Check&);
+  void read_window(const Check&);
+  void read_stages(const Check&);
+  void read_positions(const Check&);
+  void make_plan(const Check&);
+  void read_named(const Check&);
+};
+
+}  // namespace posenc::conformance

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/deberta.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "core/matmul.h"
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+#include "relative/natural.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kDeberta = "deberta";
+
+// n^(mid-1) mid^c <= (M-1)^c mid^(mid-1).
+bool deberta_at_most(Index n, Index c, Index mid, Index max_distance) {
+  detail::Natural left = detail::power(n, mid - 1), right = detail::power(max_distance - 1, c);
+  left.multiply(detail::power(mid, c));
+  right.multiply(detail::power(mid, mid - 1));
+  return right >= left;
+}
+
+struct DebertaNorm {
+  std::vector<double> unit, inverse, out;  // (x - mean) / deviation, 1 / deviation, with weight
+};
+
+DebertaNorm deberta_norm(const std::vector<double>& x, const std::vector<double>& weight,
+                         const std::vector<double>& bias, double epsilon) {
+  const std::size_t width = weight.size(), rows = x.size() / width;
+  const double n = static_cast<double>(width);
+  DebertaNorm r{x, std::vector<double>(rows), x};
+  for (std::size_t i = 0; i < rows; ++i) {
+    double* u = r.unit.data() + i * width;
+    const double mean = std::accumulate(u, u + width, 0.0) / n;
+    double square = 0;
+    for (std::size_t c = 0; c < width; ++c) {
+      u[c] -= mean;
+      square += u[c] * u[c];
+    }
+    r.inverse[i] = 1 / std::sqrt(square / n + epsilon);
+    for (std::size_t c = 0; c < width; ++c) {
+      u[c] *= r.inverse[i];
+      r.out[i * width + c] = u[c] * weight[c] + bias[c];
+    }
+  }
+  return r;
+}
+
+// d: the gradient of `out`; becomes that of x.
+void deberta_norm_back(const DebertaNorm& f, const std::vector<double>& weight,
+                       std::vector<double>& d, std::vector<double>& dw, std::vector<double>& db) {
+  const std::size_t width = weight.size();
+  const double n = static_cast<double>(width);
+  dw.assign(width, 0.0);
+  db.assign(width, 0.0);
+  for (std::size_t i = 0; i < f.inverse.size(); ++i) {
+    double* di = d.data() + i * width;
+    const double* u = f.unit.data() + i * width;
+    double mean = 0, along = 0;
+    for (std::size_t c = 0; c < width; ++c) {
+      dw[c] += di[c] * u[c];
+      db[c] += di[c];
+      di[c] *= weight[c];
+      mean += di[c] / n;
+      along += di[c] * u[c] / n;
+    }
+    for (std::size_t c = 0; c < width; ++c) di[c] = (di[c] - mean - u[c] * along) * f.inverse[i];
+  }
+}
+
+// One of the two projections of E_rel.
+struct DebertaSide {
+  std::size_t weight = 0, bias = 0;  // of the parameters; bias 0: none
+  std::vector<double> table;         // [heads, 2 S, head_dim]; empty: no term reads it
+};
+// What lower computes and pull_back computes again.
+struct DebertaTables {
+  std::vector<std::vector<double>> value;  // of the parameters
+  DebertaNorm norm;
+  std::vector<double> rows;  // E_rel, normed: [2 S, width]
+  DebertaSide key, query;
+};
+
+// [heads, 2 S, head_dim] = rows W^T + b.
+std::vector<double> deberta_projected(const DebertaTables& t, const DebertaSide& side,
+                                      const ScoreShape& s, Index n, Index width) {
+  const Index out = s.heads * s.head_dim;
+  std::vector<double> flat(static_cast<std::size_t>(n * out), 0.0);
+  detail::add_product({t.rows.data(), n, width, width, 1},
+                      {t.value[side.weight].data(), width, out, 1, width}, {flat.data(), out, 1});
+  if (side.bias != 0)
+    for (std::size_t i = 0; i < flat.size(); ++i)
+      flat[i] += t.value[side.bias][i % static_cast<std::size_t>(out)];
+  return detail::by_head(flat, n, s.heads, s.head_dim);
+}
+
+Index deberta_width(const Deberta& d, const ScoreShape& s) {
+  return d.width > 0 ? d.width : s.heads * s.head_dim;
+}
+
+DebertaTables deberta_tables(const Deberta& d, const ScoreShape& s,
+                             std::span<const ConstTensorView> p) {
+  const std::vector<Parameter> needed = d.parameters(s);
+  check_parameter_count(kDeberta, needed.size(), p.size());
+  const bool key = d.c2p || d.p2p, query = d.p2c || d.p2p;
+  DebertaTables t;
+  for (std::size_t i = 0; i < needed.size(); ++i)
+    t.value.push_back(parameter_values(kDeberta, needed[i], p[i]));
+  if (d.projection == DebertaProjection::tables) {
+    if (key) t.key.table = t.value[0];
+    if (query) t.query.table = t.value[key ? 1 : 0];
+    return t;
+  }
+  std::size_t next = 1;
+  t.rows = t.value[0];
+  if (d.norm) {
+    t.norm = deberta_norm(t.value[0], t.value[1], t.value[2], d.norm_epsilon);
+    t.rows = t.norm.out;
+    next = 3;
+  }
+  const Index n = 2 * d.span(), width = deberta_width(d, s);
+  if (key) {
+    t.key.weight = next++;
+    if (d.key_bias) t.key.bias = next++;
+    t.key.table = deberta_projected(t, t.key, s, n, width);
+  }
+  if (query) {
+    t.query.weight = next++;
+    t.query.bias = next;
+    t.query.table = deberta_projected(t, t.query, s, n, width);
+  }
+  return t;
+}
+
+// From the gradient of a projected table to those of weight and bias, and of the rows.
+void deberta_unproject(const DebertaTables& t, const DebertaSide& side, const ScoreShape& s,
+                       const std::vector<double>& d_table, Index n, Index width,
+                       std::vector<std::vector<double>>& d, std::vector<double>& d_rows) {
+  if (d_table.empty()) return;
+  const Index out = s.heads * s.head_dim;
+  const std::vector<double> flat = detail::from_heads(d_table, n, s.heads, s.head_dim);
+  detail::add_product({flat.data(), out, n, 1, out}, {t.rows.data(), n, width, width, 1},
+                      {d[side.weight].data(), width, 1});
+  detail::add_product({flat.data(), n, out, out, 1},
+                      {t.value[side.weight].data(), out, width, width, 1},
+                      {d_rows.data(), width, 1});
+  if (side.bias == 0) return;
+  for (std::size_t i = 0; i < flat.size(); ++i)
+    d[side.bias][i % static_cast<std::size_t>(out)] += flat[i];
+}
+
+// The numbers of p2p by distance: visit(number, row of Q, row of K), both of the table of a head.
+template <class Visit>
+void deberta_position_pairs(const Deberta& d, const ScoreShape& s, const DistanceRange& r,
+                            const Visit& visit) {
+  const Index n = r.max - r.min + 1, rows = 2 * d.span();
+  for (Index delta = r.min; delta <= r.max; ++delta) {
+    const Index k = d.row(delta), q = d.p2c_index == DebertaP2c::code ? k : d.row(-delta);
+    for (Index h = 0; h < s.heads; ++h)
+      visit(static_cast<std::size_t>(h * n + delta - r.min),
+            static_cast<std::size_t>((h * rows + q) * s.head_dim),
+            static_cast<std::size_t>((h * rows + k) * s.head_dim));
+  }
+}
+
+}  // namespace
+
+std::vector<Index> deberta_thresholds(Index buckets, Index max_distance, Index n) {
+  const Index mid = buckets / 2;
+  if (buckets < 4 || buckets > 65536)
+    refuse(kDeberta, "buckets must lie between 4 and 65536", buckets);
+  if (max_distance - 1 <= mid)
+    refuse(kDeberta, "max_distance must be above half the buckets plus 1", max_distance);
+  std::vector<Index> last;
+  const long double ratio =
+      static_cast<long double>(max_distance - 1) / static_cast<long double>(mid);
+  for (Index c = 1; c <= n; ++c) {
+    const long double x =
+        static_cast<long double>(mid) *
+        std::pow(ratio, static_cast<long double>(c) / static_cast<long double>(mid - 1));
+    if (x > 0x1p52L) break;
+    // The power is right to some 1e-17; only next to a whole number can that decide wrongly.
+    const long double whole = std::round(x);
+    if (std::fabs(x - whole) > 1e-12L * x)
+      last.push_back(static_cast<Index>(std::floor(x)));
+    else
+      last.push_back(static_cast<Index>(whole) -
+                     (deberta_at_most(static_cast<Index>(whole), c, mid, max_distance) ? 0 : 1));
+  }
+  return last;
+}
+
+namespace {
+
+// The bucket of a distance, with the thresholds made once.
+struct DebertaRule {
+  explicit DebertaRule(const Deberta& d)
+      : mid(d.position_buckets / 2),
+        clamp(d.clamp_distance ? d.max_relative_positions - 1 : kUnbounded),
+        span(d.span()) {
+    if (d.position_buckets > 0)
+      last = deberta_thresholds(d.position_buckets, d.max_relative_positions, span - mid);
+  }
+  Index bucket(Index delta) const {
+    if (mid == 0) return delta;
+    const Index r = std::clamp(delta, -clamp, clamp), n = std::abs(r);
+    if (n <= mid) return r;
+    const Index b =
+        mid + 1 + static_cast<Index>(std::lower_bound(last.begin(), last.end(), n) - last.begin());
+    return r < 0 ? -b : b;
+  }
+  Index row(Index delta) const {
+    return std::clamp(bucket(std::clamp(delta, -kUnbounded, kUnbounded)), -span, span - 1) + span;
+  }
+  // From here on rows do not change.
+  Index far() const { return mid == 0 ? span : last.back() + 1; }
+
+  Index mid, clamp, span;
+  std::vector<Index> last;
+};
+
+}  // namespace
+
+Index Deberta::bucket(Index delta) const {
+  return DebertaRule(*this).bucket(std::clamp(delta, -kUnbounded, kUnbounded));
+}
+Index Deberta::row(Index delta) const {
+  return DebertaRule(*this).row(delta);
+}
+
+double Deberta::scale(const ScoreShape& s) const {
+  if (s.scale != 0) return s.scale;
+  const Index c = count > 0 ? count : 1 + (c2p ? 1 : 0) + (p2c ? 1 : 0) + (p2p ? 1 : 0);
+  return 1 / std::sqrt(static_cast<double>(c * s.head_dim));
+}
+
+DistanceRange Deberta::range(const ScoreShape& s) const {
+  const Index far = DebertaRule(*this).far();
+  return detail::clipped(s.range(), -far, far);
+}
+
+IndexLine Deberta::rows(const ScoreShape& s, TermStore& store, bool mirrored) const {
+  const DebertaRule rule(*this);
+  return detail::line_over(kDeberta, store, range(s),
+                           [&](Index delta) { return rule.row(mirrored ? -delta : delta); });
+}
+
+void Deberta::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                    LoweredTerms& out) const {
+  DebertaTables t = deberta_tables(*this, s, p);
+  const Index n = 2 * span();
+  const double by = scale(s);
+  std::vector<double> numbers;
+  DistanceRange r;
+  if (p2p) {
+    r = range(s);
+    detail::check_line_length(kDeberta, r);
+    numbers.assign(static_cast<std::size_t>(s.heads * (r.max - r.min + 1)), 0.0);
+    deberta_position_pairs(*this, s, r, [&](std::size_t i, std::size_t q, std::size_t k) {
+      for (std::size_t c = 0; c < static_cast<std::size_t>(s.head_dim); ++c)
+        numbers[i] += t.query.table[q + c] * t.key.table[k + c];
+    });
+  }
+  if (c2p)
+    out.add(detail::query_term(out.table(std::move(t.key.table), s.heads, n, s.head_dim),
+                               rows(s, out, false), by));
+  if (p2c)
+    out.add(detail::key_term(out.table(std::move(t.query.table), s.heads, n, s.head_dim),
+                             rows(s, out, p2c_index == DebertaP2c::paper), by));
+  if (p2p)
+    out.add(detail::number_term(
+        out.table(std::move(numbers), s.heads, r.max - r.min + 1, 1),
+        detail::line_over(kDeberta, out, r, [&](Index delta) { return delta - r.min; }), by));
+  out.requests.scale = by;
+}
+
+void Deberta::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                        const LoweredGradient& g, std::span<const TensorView> dp,
+                        std::span<const TensorView>) const {
+  const DebertaTables t = deberta_tables(*this, s, p);
+  const std::vector<Parameter> needed = parameters(s);
+  const Index n = 2 * span();
+  const std::vector<Index> shape{1, s.heads, n, s.head_dim};
+  std::size_t term = 0;
+  const auto of_table = [&](bool given) {
+    return gradient_values(
+        kDeberta, given ? gradient_of(kDeberta, g.terms, term++).table : TensorView{}, shape);
+  };
+  std::vector<double> d_key = of_table(c2p), d_query = of_table(p2c);
+  if (p2p) {
+    const DistanceRange r = range(s);
+    const std::vector<double> e = gradient_values(
+        kDeberta, gradient_of(kDeberta, g.terms, term).table, {1, s.heads, r.max - r.min + 1, 1});
+    deberta_position_pairs(*this, s, r, [&](std::size_t i, std::size_t q, std::size_t k) {
+      for (std::size_t c = 0; c < static_cast<std::size_t>(s.head_dim); ++c) {
+        d_query[q + c] += e[i] * t.key.table[k + c];
+        d_key[k + c] += e[i] * t.query.table[q + c];
+      }
+    });
+  }
+  std::vector<std::vector<double>> d;
+  if (projection == DebertaProjection::tables) {
+    if (needs_key()) d.push_back(std::move(d_key));
+    if (needs_query()) d.push_back(std::move(d_query));
+    accumulate(kDeberta, needed, dp, d);
+    return;
+  }
+  for (const std::vector<double>& v : t.value) d.emplace_back(v.size(), 0.0);
+  const Index wide = deberta_width(*this, s);
+  std::vector<double> d_rows(t.rows.size(), 0.0);
+  if (needs_key()) deberta_unproject(t, t.key, s, d_key, n, wide, d, d_rows);
+  if (needs_query()) deberta_unproject(t, t.query, s, d_query, n, wide, d, d_rows);
+  if (norm) deberta_norm_back(t.norm, t.value[1], d_rows, d[1], d[2]);
+  d[0] = std::move(d_rows);
+  accumulate(kDeberta, needed, dp, d);
+}
+
+std::vector<Parameter> Deberta::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  const Initial normal{InitialKind::normal, 0, init}, zeros{};
+  const Index n = 2 * span(), wide = deberta_width(*this, s), out = s.heads * s.head_dim;
+  std::vector<Parameter> p;
+  if (projection == DebertaProjection::tables) {
+    if (needs_key()) p.push_back({"pos_key", {s.heads, n, s.head_dim}, normal, {}});
+    if (needs_query()) p.push_back({"pos_query", {s.heads, n, s.head_dim}, normal, {}});
+    return p;
+  }
+  p.push_back({"e_rel", {n, wide}, normal, {}});
+  if (norm) {
+    p.push_back({"norm_weight", {wide}, {InitialKind::constant, 1, 0}, {}});
+    p.push_back({"norm_bias", {wide}, zeros, {}});
+  }
+  const bool own = projection == DebertaProjection::own;
+  if (needs_key()) {
+    p.push_back({own ? "w_pos_k" : "w_k", {out, wide}, normal, {}});
+    if (key_bias) p.push_back({own ? "b_pos_k" : "b_k", {out}, zeros, {}});
+  }
+  if (needs_query()) {
+    p.push_back({own ? "w_pos_q" : "w_q", {out, wide}, normal, {}});
+    p.push_back({own ? "b_pos_q" : "b_q", {out}, zeros, {}});
+  }
+  return p;
+}
+
+void Deberta::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kDeberta);
+  if (max_relative_positions < 1 || max_relative_positions > 1000000)
+    refuse(kDeberta, "max_relative_positions must lie between 1 and 1000000",
+           max_relative_positions);
+  if (position_buckets != 0)
+    (void)deberta_thresholds(position_buckets, max_relative_positions, 0);
+  else if (clamp_distance)
+    refuse(kDeberta, "clamp_distance goes with position_buckets", position_buckets);
+  if (!c2p && !p2c && !p2p) refuse(kDeberta, "c2p, p2c or p2p must be on", Index{0});
+  if (count < 0 || count > 4) refuse(kDeberta, "count must lie between 0 and 4", count);
+  if (width < 0) refuse(kDeberta, "width must not be negative", width);
+  if (!std::isfinite(norm_epsilon) || norm_epsilon < 0)
+    refuse(kDeberta, "norm_epsilon must be finite and not negative", norm_epsilon);
+}
+
+}  // namespace posenc::v0

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/forgetting.h"
+
+#include <cmath>
+
+#include "core/matmul.h"
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kForgetting = "forgetting";
+using ForgettingValues = std::vector<double>;
+
+std::vector<Index> forgetting_shape(const ConstTensorView& v) {
+  return {v.shape.begin(), v.shape.begin() + v.rank};
+}
+ForgettingValues forgetting_values(const ConstTensorView& v) {
+  return gradient_values(kForgetting, v, forgetting_shape(v));
+}
+std::size_t forgetting_size(Index n) {
+  return static_cast<std::size_t>(n);
+}
+
+// hidden W_f^T + b_f, [batch * keys, columns]; `bias` may be empty.
+ForgettingValues forgetting_logits(const ForgettingValues& hidden, const ForgettingValues& w,
+                                   const ForgettingValues& bias, Index columns, Index width) {
+  const Index n = static_cast<Index>(hidden.size()) / width;
+  ForgettingValues z(forgetting_size(n * columns), 0.0);
+  if (!bias.empty())
+    for (std::size_t i = 0; i < z.size(); ++i) z[i] = bias[i % bias.size()];
+  detail::add_product({hidden.data(), n, width, width, 1}, {w.data(), width, columns, 1, width},
+                      {z.data(), columns, 1});
+  return z;
+}
+
+double forgetting_log_sigmoid(double z) {
+  return z > 0 ? -std::log1p(std::exp(-z)) : z - std::log1p(std::exp(z));
+}
+double forgetting_slope(double z) {  // of log_sigmoid: sigmoid(-z)
+  return z > 0 ? std::exp(-z) / (1 + std::exp(-z)) : 1 / (1 + std::exp(z));
+}
+
+// log f and its derivative by what it is made of, [batch, keys, columns].
+struct ForgettingLogs {
+  ForgettingValues log, slope;
+};
+ForgettingLogs forgetting_logs(const Forgetting& f, const ForgettingValues& z) {
+  ForgettingLogs r{z, ForgettingValues(z.size(), f.log_scale)};
+  for (std::size_t i = 0; i < z.size(); ++i) {
+    if (f.gates != ForgettingGates::log_gate) {
+      r.log[i] = forgetting_log_sigmoid(z[i]);
+      r.slope[i] *= forgetting_slope(z[i]);
+    }
+    r.log[i] *= f.log_scale;
+  }
+  return r;
+}
+
+// z, or log f where it is given.
+ForgettingValues forgetting_source(const Forgetting& f, const ScoreShape& s,
+                                   std::span<const ConstTensorView> p, const CallData& call) {
+  const ForgettingValues in = forgetting_values(call.inputs[0]);
+  if (f.gates != ForgettingGates::hidden) return in;
+  const std::vector<Parameter> needed = f.parameters(s);
+  const ForgettingValues w = parameter_values(kForgetting, needed[0], p[0]);
+  const ForgettingValues b =
+      needed.size() > 1 ? parameter_values(kForgetting, needed[1], p[1]) : ForgettingValues{};
+  return forgetting_logits(in, w, b, f.gate_columns(s), f.width);
+}
+
+// The gradient of every log gate: c_t goes to all gates up to t.
+ForgettingValues forgetting_gate_gradient(const Forgetting& f, const ScoreShape& s,
+                                          const CallData& call, const LoweredGradient& g) {
+  const Index heads = s.heads, batch = call.inputs[0].shape[0], columns = f.gate_columns(s);
+  ForgettingValues d(forgetting_size(batch * call.keys * columns), 0.0);
+  for (Index set = 0; set < columns / heads; ++set) {
+    const TermGradient& t = gradient_of(kForgetting, g.terms, forgetting_size(set));
+    const ForgettingValues q =
+        detail::vectors_gradient(kForgetting, t.query, {batch, call.queries, heads, 1});
+    const ForgettingValues k =
+        detail::vectors_gradient(kForgetting, t.key, {batch, call.keys, heads, 1});
+    for (Index b = 0; b < batch; ++b)
+      for (Index h = 0; h < heads; ++h) {
+        double sum = 0;
+        for (Index j = call.keys; j-- > 0;) {
+          const Index i = j - call.query_offset;
+          sum += k[forgetting_size((b * call.keys + j) * heads + h)];
+          if (i >= 0 && i < call.queries)
+            sum += q[forgetting_size((b * call.queries + i) * heads + h)];
+          d[forgetting_size((b * call.keys + j) * columns + set * heads + h)] = sum;
+        }
+      }
+  }
+  return d;
+}
+
+// x and y of every pair's gate inside the projected hidden state, [batch, keys, 2, heads, dim].
+ForgettingValues forgetting_pair_gradient(const Forgetting& f, const ScoreShape& s,
+                                          const CallData& call, const LoweredGradient& g) {
+  const TermGradient& t = gradient_of(kForgetting, g.terms, 0);
+  const Index batch = call.inputs[0].shape[0], half = s.heads * f.gate_dim;
+  const ForgettingValues q =
+      detail::vectors_gradient(kForgetting, t.query, {batch, call.queries, s.heads, f.gate_dim});
+  const ForgettingValues k =
+      detail::vectors_gradient(kForgetting, t.key, {batch, call.keys, s.heads, f.gate_dim});
+  ForgettingValues d(forgetting_size(batch * call.keys * 2 * half), 0.0);
+  for (Index b = 0; b < batch; ++b) {
+    for (Index i = 0; i < call.queries; ++i)
+      for (Index c = 0; c < half; ++c)
+        d[forgetting_size((b * call.keys + call.query_offset + i) * 2 * half + c)] =
+            q[forgetting_size((b * call.queries + i) * half + c)];
+    for (Index j = 0; j < call.keys; ++j)
+      for (Index c = 0; c < half; ++c)
+        d[forgetting_size((b * call.keys + j) * 2 * half + half + c)] =
+            k[forgetting_size((b * call.keys + j) * half + c)];
+  }
+  return d;
+}
+
+}  // namespace
+
+std::vector<Parameter> Forgetting::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  if (gates != ForgettingGates::hidden) return {};
+  const double most = 1 / std::sqrt(static_cast<double>(width));
+  const Index columns = gate_columns(s);
+  std::vector<Parameter> p{{"w_f", {columns, width}, {InitialKind::uniform, -most, most}, {}}};
+  if (form != ForgettingForm::per_row)
+    p.push_back({"b_f", {columns}, {InitialKind::constant, bias_init, 0}, {}});
+  return p;
+}
+
+std::vector<Input> Forgetting::inputs(const ScoreShape& s) const {
+  check_fields(s);
+  if (gates == ForgettingGates::hidden)
+    return {{.name = "hidden", .shape = {kBatch, kKeys, width}}};
+  if (form == ForgettingForm::per_row)
+    return {{.name = "gate_query", .shape = {kBatch, kQueries, s.heads, gate_dim}},
+            {.name = "gate_key", .shape = {kBatch, kKeys, s.heads, gate_dim}}};
+  return {{.name = gates == ForgettingGates::logit ? "gate_logit" : "log_gate",
+           .shape = {kBatch, kKeys, gate_columns(s)}}};
+}
+
+void Forgetting::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                       LoweredTerms& out) const {
+  check_parameter_count(kForgetting, parameters(s).size(), p.size());
+  Term t;
+  if (form == ForgettingForm::per_row) {
+    t.kind = TermKind::gates;
+    t.gate = Gate::log_sigmoid;
+    t.gate_scale = 1 / std::sqrt(static_cast<double>(gate_dim));
+    t.gate_own = false;
+    t.scale = log_scale;
+    out.add(t);
+    return;
+  }
+  t.kind = TermKind::decay;
+  if (form == ForgettingForm::bidirectional) t.side = Side::past;
+  out.add(t);
+  if (form != ForgettingForm::bidirectional) return;
+  t.side = Side::future;
+  t.scale = -1;
+  out.add(t);
+}
+
+void Forgetting::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
+                      std::span<Term> terms, TermStore& store) const {
+  check_parameter_count(kForgetting, parameters(s).size(), p.size());
+  check_call(s, call);
+  const Index heads_n = s.heads, batch = call.inputs[0].shape[0], columns = gate_columns(s);
+  if (form == ForgettingForm::per_row && gates != ForgettingGates::hidden) {
+    terms[0].query.given = heads(call.inputs[0], HeadsLayout::bthd);
+    terms[0].key.given = heads(call.inputs[1], HeadsLayout::bthd);
+    return;
+  }
+  ForgettingValues z = forgetting_source(*this, s, p, call);
+  if (form == ForgettingForm::per_row) {
+    const ConstHeads both = store.vectors(std::move(z), batch, call.keys, 2 * heads_n, gate_dim);
+    terms[0].query.given = slice_heads(both, 0, heads_n);
+    terms[0].key.given = slice_heads(both, heads_n, heads_n);
+    terms[0].query.given.data = static_cast<const double*>(terms[0].query.given.data) +
+                                call.query_offset * both.token_stride;
+    terms[0].query.given.tokens = call.queries;
+    return;
+  }
+  ForgettingValues c = forgetting_logs(*this, z).log;
+  for (Index b = 0; b < batch; ++b)
+    for (Index t = 1; t < call.keys; ++t)
+      for (Index h = 0; h < columns; ++h)
+        c[forgetting_size((b * call.keys + t) * columns + h)] +=
+            c[forgetting_size((b * call.keys + t - 1) * columns + h)];
+  const ConstHeads all = store.vectors(std::move(c), batch, call.keys, columns, 1);
+  for (std::size_t set = 0; set < terms.size(); ++set) {
+    terms[set].key.given = terms[set].query.given =
+        slice_heads(all, static_cast<Index>(set) * heads_n, heads_n);
+    terms[set].query.given.tokens = call.queries;
+    terms[set].query.given.data = static_cast<const double*>(terms[set].query.given.data) +
+                                  call.query_offset * all.token_stride;
+  }
+}
+
+void Forgetting::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
+                           const CallData& call, const LoweredGradient& g,
+                           std::span<const TensorView> dp,
+                           std::span<const TensorView> d_inputs) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kForgetting, needed.size(), p.size());
+  check_call(s, call);
+  check_gradients(kForgetting, needed, dp);
+  std::vector<Parameter> in;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i)
+    in.push_back({inputs(s)[i].name, forgetting_shape(call.inputs[i]), {}, {}});
+  if (form == ForgettingForm::per_row && gates != ForgettingGates::hidden) {
+    const TermGradient& t = gradient_of(kForgetting, g.terms, 0);
+    accumulate(
+        kForgetting, in, d_inputs,
+        std::vector<ForgettingValues>{detail::vectors_gradient(kForgetting, t.query, in[0].shape),
+                                      detail::vectors_gradient(kForgetting, t.key, in[1].shape)});
+    return;
+  }
+  ForgettingValues d = form == ForgettingForm::per_row
+                           ? forgetting_pair_gradient(*this, s, call, g)
+                           : forgetting_gate_gradient(*this, s, call, g);
+  if (form != ForgettingForm::per_row) {
+    const ForgettingValues slope =
+        forgetting_logs(*this, forgetting_source(*this, s, p, call)).slope;
+    for (std::size_t i = 0; i < d.size(); ++i) d[i] *= slope[i];
+  }
+  if (gates != ForgettingGates::hidden) {
+    accumulate(kForgetting, in, d_inputs, std::vector<ForgettingValues>{d});
+    return;
+  }
+  const ForgettingValues hidden = forgetting_values(call.inputs[0]);
+  const ForgettingValues w = parameter_values(kForgetting, needed[0], p[0]);
+  const Index columns = gate_columns(s), n = static_cast<Index>(hidden.size()) / width;
+  std::vector<ForgettingValues> dv{ForgettingValues(w.size(), 0.0)};
+  ForgettingValues dh(hidden.size(), 0.0);
+  detail::add_product({d.data(), columns, n, 1, columns}, {hidden.data(), n, width, width, 1},
+                      {dv[0].data(), width, 1});
+  detail::add_product({d.data(), n, columns, columns, 1}, {w.data(), columns, width, width, 1},
+                      {dh.data(), width, 1});
+  if (needed.size() > 1) {
+    dv.emplace_back(forgetting_size(columns), 0.0);
+    for (std::size_t i = 0; i < d.size(); ++i) dv[1][i % dv[1].size()] += d[i];
+  }
+  accumulate(kForgetting, in, d_inputs, std::vector<ForgettingValues>{dh});
+  accumulate(kForgetting, needed, dp, dv);
+}
+
+void Forgetting::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kForgetting);
+  if (gates == ForgettingGates::hidden && (width < 1 || width > 1000000))
+    refuse(kForgetting, "width must lie between 1 and 1000000 with gates=hidden", width);
+  if (form == ForgettingForm::per_row && (gate_dim < 1 || gate_dim > 65536))
+    refuse(kForgetting, "gate_dim must lie between 1 and 65536 with form=per_row", gate_dim);
+  if (!std::isfinite(log_scale)) refuse(kForgetting, "log_scale must be finite", log_scale);
+  if (!std::isfinite(bias_init)) refuse(kForgetting, "bias_init must be finite", bias_init);
+}
+
+void Forgetting::check_call(const ScoreShape& s, const CallData& call) const {
+  const std::vector<Input> needed = inputs(s);
+  if (call.inputs.size() != needed.size())
+    refuse(kForgetting, "inputs must be as many as inputs() has",
+           static_cast<Index>(call.inputs.size()));
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    const ConstTensorView& v = call.inputs[i];
+    if (v.rank != static_cast<std::int32_t>(needed[i].shape.size()))
+      refuse(kForgetting, needed[i].name + " must have the rank of inputs()", Index{v.rank});
+    for (std::size_t a = 1; a < needed[i].shape.size(); ++a) {
+      const Index want = needed[i].shape[a];
+      if (v.shape[a] != (want == kKeys ? call.keys : want == kQueries ? call.queries : want))
+        refuse(kForgetting, needed[i].name + " must have the shape of inputs()", v.shape[a]);
+    }
+  }
+  const bool by_order = form != ForgettingForm::per_row || gates == ForgettingGates::hidden;
+  if (by_order && (call.query_offset < 0 || call.query_offset + call.queries > call.keys))
+    refuse(kForgetting, "queries must be among the keys, query_offset 0 to keys - queries",
+           call.query_offset);
+}
+
+}  // namespace posenc::v0
