@@ -30,7 +30,9 @@
 #include "posenc/relative/forgetting.h"
 #include "posenc/relative/local_window.h"
 #include "posenc/relative/nope.h"
+#include "posenc/relative/prophetnet.h"
 #include "posenc/relative/relative_projection.h"
+#include "posenc/relative/segatron_xl.h"
 #include "posenc/relative/shaw.h"
 #include "posenc/relative/stick_breaking.h"
 #include "posenc/relative/t5.h"
@@ -138,7 +140,9 @@ using RelativeSchemes = TypeList<
     Forgetting,
     StickBreaking,
     RelativeProjection,
-    Nope
+    Nope,
+    SegatronXl,
+    ProphetNet
 >;
 // clang-format on
 

@@ -62,6 +62,14 @@ std::vector<TransformerXlLearned> settings() {
   return {TransformerXlLearned{.rows = 5}, TransformerXlLearned{.rows = 5, .clamp_len = 2}};
 }
 template <>
+std::vector<SegatronXl> settings() {
+  return {SegatronXl{.d_model = 6, .widths = {4, 2}}};
+}
+template <>
+std::vector<ProphetNet> settings() {
+  return {ProphetNet{.d_model = 3, .num_buckets = 6, .max_distance = 5}};
+}
+template <>
 std::vector<Deberta> settings() {
   return {Deberta{.max_relative_positions = 6,
                   .position_buckets = 4,
@@ -284,7 +292,7 @@ TEST(RelativeLaws, InitialisersArePublishedOnes) {
     for (const S& s : settings<S>())
       for (const Parameter& p : s.parameters(law_shape())) {
         EXPECT_FALSE(p.name.empty());
-        const bool zeros = std::is_same_v<S, LocalWindow>;
+        const bool zeros = std::is_same_v<S, LocalWindow> || p.name == "bias_bias";
         EXPECT_TRUE(!p.initial_values.empty() || p.initial.b > 0 || zeros)
             << S::card.name << p.name;
       }
