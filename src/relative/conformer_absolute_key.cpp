@@ -19,6 +19,32 @@ detail::XlProjection absolute_key_projection(const ConformerAbsoluteKey& c, cons
   return {s.heads, s.head_dim, c.d_model, false};
 }
 
+// The row of P for each key of each batch row: its position, or its place where none are given.
+std::vector<std::int32_t> absolute_key_rows(const CallData& call, Index rows) {
+  const Positions& at = call.key_positions;
+  if (at.data != nullptr && at.type != DType::i64 && at.type != DType::i32)
+    refuse(kAbsoluteKey, "positions of keys must be i64 or i32", dtype_name(at.type));
+  std::vector<std::int32_t> row;
+  for (Index b = 0; b < (at.data == nullptr ? 1 : at.batch); ++b)
+    for (Index j = 0; j < call.keys; ++j) {
+      const Index offset = b * at.batch_stride + j * at.token_stride;
+      const Index position = at.data == nullptr ? j
+                             : at.type == DType::i64
+                                 ? static_cast<const std::int64_t*>(at.data)[offset]
+                                 : static_cast<const std::int32_t*>(at.data)[offset];
+      if (position < 0 || position >= rows)
+        refuse(kAbsoluteKey, "the position of a key must have a row of P, 0 .. rows - 1", position);
+      row.push_back(static_cast<std::int32_t>(position));
+    }
+  return row;
+}
+
+// The last rows of the store as classes.
+ConstTensorView absolute_key_classes(const TermStore& store, Index batch, Index tokens) {
+  const Index shape[] = {batch, tokens};
+  return tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, shape);
+}
+
 }  // namespace
 
 std::vector<Parameter> ConformerAbsoluteKey::parameters(const ScoreShape& s) const {
@@ -32,11 +58,6 @@ std::vector<Parameter> ConformerAbsoluteKey::parameters(const ScoreShape& s) con
           {"w_kr", {s.heads * s.head_dim, d_model}, {InitialKind::uniform, -limit, limit}, {}},
           {"u", {s.heads, s.head_dim}, bias, {}},
           {"v_bias", {s.heads, s.head_dim}, bias, {}}};
-}
-
-std::vector<Input> ConformerAbsoluteKey::inputs(const ScoreShape& s) const {
-  check_fields(s);
-  return {{.name = "key_row", .shape = {kBatch, kKeys}, .integer = true}};
 }
 
 // A pair of one class of queries and a class for every row: the row depends on the key alone.
@@ -57,12 +78,14 @@ void ConformerAbsoluteKey::bind(const ScoreShape&, std::span<const ConstTensorVi
                                 const CallData& call, std::span<Term> terms,
                                 TermStore& store) const {
   store.rows.emplace_back(static_cast<std::size_t>(call.queries), 0);
-  const Index shape[] = {1, call.queries};
+  const ConstTensorView queries = absolute_key_classes(store, 1, call.queries);
+  store.rows.push_back(absolute_key_rows(call, rows));
+  const Index batch = call.keys == 0 ? 1 : static_cast<Index>(store.rows.back().size()) / call.keys;
+  const ConstTensorView keys = absolute_key_classes(store, batch, call.keys);
   for (Term& t : terms) {
     if (t.pair.row == nullptr) continue;
-    t.pair.query_class =
-        tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, shape);
-    t.pair.key_class = call.inputs[0];
+    t.pair.query_class = queries;
+    t.pair.key_class = keys;
   }
 }
 

@@ -18,31 +18,32 @@ namespace {
 using test::refusal;
 using ::testing::HasSubstr;
 
-constexpr Index kTokens = 9, kHeads = 2, kDim = 4;
+constexpr Index kPlanTokens = 9, kPlanHeads = 2, kPlanDim = 4;
 
-std::vector<double> waves(std::size_t n, double phase) {
+std::vector<double> plan_waves(std::size_t n, double phase) {
   std::vector<double> v(n);
   for (std::size_t i = 0; i < n; ++i) v[i] = std::sin(static_cast<double>(3 * i) + phase);
   return v;
 }
 
 struct PlanWorld {
-  std::vector<double> q = waves(kTokens * kHeads * kDim, 1), k = waves(q.size(), 2),
-                      v = waves(q.size(), 3), out = q, table = waves(8 * kHeads, 4);
-  OwnedPositions at = arange(0, kTokens);
+  std::vector<double> q = plan_waves(kPlanTokens * kPlanHeads * kPlanDim, 1),
+                      k = plan_waves(q.size(), 2), v = plan_waves(q.size(), 3), out = q,
+                      table = plan_waves(8 * kPlanHeads, 4);
+  OwnedPositions at = arange(0, kPlanTokens);
 
   AttentionArgs call() const {
     AttentionArgs a;
-    a.q = heads(q.data(), kTokens, kHeads, kDim);
-    a.k = heads(k.data(), kTokens, kHeads, kDim);
-    a.v = heads(v.data(), kTokens, kHeads, kDim);
+    a.q = heads(q.data(), kPlanTokens, kPlanHeads, kPlanDim);
+    a.k = heads(k.data(), kPlanTokens, kPlanHeads, kPlanDim);
+    a.v = heads(v.data(), kPlanTokens, kPlanHeads, kPlanDim);
     a.query_positions = a.key_positions = at;
     a.mask.causal = true;
     return a;
   }
-  AttentionResult result() { return {heads(out.data(), kTokens, kHeads, kDim), {}}; }
-  ConstTensorView t5_table() const { return tensor(table.data(), {8, kHeads}); }
-  static AttentionSizes sizes() { return {.heads = kHeads, .head_dim = kDim}; }
+  AttentionResult result() { return {heads(out.data(), kPlanTokens, kPlanHeads, kPlanDim), {}}; }
+  ConstTensorView t5_table() const { return tensor(table.data(), {8, kPlanHeads}); }
+  static AttentionSizes sizes() { return {.heads = kPlanHeads, .head_dim = kPlanDim}; }
 };
 
 constexpr std::string_view kT5 = "t5 bidirectional=false num_buckets=8 max_distance=20";
@@ -58,7 +59,7 @@ TEST(AttentionPlan, IsTheStructCallOfItsSchemes) {
   LoweredTerms low;
   const ConstTensorView p[] = {w.t5_table()};
   T5{.bidirectional = false, .num_buckets = 8, .max_distance = 20}.lower(
-      {.heads = kHeads, .head_dim = kDim, .distance = {{-8, 8}}}, p, low);
+      {.heads = kPlanHeads, .head_dim = kPlanDim, .distance = {{-8, 8}}}, p, low);
   AttentionArgs a = w.call();
   a.terms = low.terms;
   a.scale = 1;  // T5 asks for it
@@ -68,7 +69,7 @@ TEST(AttentionPlan, IsTheStructCallOfItsSchemes) {
 
 TEST(AttentionPlan, RotatesAndAddsTerms) {
   PlanWorld w;
-  const AttentionSizes sizes{.heads = kHeads, .head_dim = kDim, .scale = 0.5};
+  const AttentionSizes sizes{.heads = kPlanHeads, .head_dim = kPlanDim, .scale = 0.5};
   AttentionPlan plan({"rope head_dim=4 pairing=half_split", "alibi", kT5}, sizes);
   const NamedArray parameters[] = {{"table", w.t5_table()}};
   plan.lower(parameters, distance_ranges(w.at, w.at));
@@ -78,8 +79,8 @@ TEST(AttentionPlan, RotatesAndAddsTerms) {
   const RotaryPlan rotary(resolve(parse_encoding("rope head_dim=4 pairing=half_split")),
                           DType::f64);
   PlanWorld rotated;
-  rotary.apply(QK{heads(rotated.q.data(), kTokens, kHeads, kDim),
-                  heads(rotated.k.data(), kTokens, kHeads, kDim)},
+  rotary.apply(QK{heads(rotated.q.data(), kPlanTokens, kPlanHeads, kPlanDim),
+                  heads(rotated.k.data(), kPlanTokens, kPlanHeads, kPlanDim)},
                w.at);
   AttentionPlan bare({"alibi", kT5}, sizes);
   bare.lower(parameters, distance_ranges(w.at, w.at));
@@ -147,7 +148,7 @@ TEST(AttentionPlan, Refusals) {
   other.scale = 0.25;
   EXPECT_THAT(refusal([&] { plan.forward(other, {}, w.result()); }), HasSubstr("scale"));
   other = w.call();
-  other.q = heads(std::as_const(w.q).data(), kTokens, kHeads * 2, kDim / 2);
+  other.q = heads(std::as_const(w.q).data(), kPlanTokens, kPlanHeads * 2, kPlanDim / 2);
   EXPECT_THAT(refusal([&] { plan.forward(other, {}, w.result()); }), HasSubstr("heads"));
   const NamedGradient named[] = {{"nothing", {}}};
   EXPECT_THAT(refusal([&] {

@@ -13,9 +13,9 @@
 namespace posenc {
 namespace {
 
-struct ForgettingGates {
+struct GivenGates {
   static constexpr Card card{"forgetting_gates", "gates that forget", "test", ""};
-  bool operator==(const ForgettingGates&) const = default;
+  bool operator==(const GivenGates&) const = default;
   template <class S, class V>
   static constexpr void describe(S&, V&&) {}
 
@@ -67,14 +67,14 @@ struct ForgettingGates {
       }
   }
 };
-static_assert(BindsInputs<ForgettingGates>);
+static_assert(BindsInputs<GivenGates>);
 
 TEST(RelativeSchemes, OneThatReadsWhatACallBrings) {
   static const support::Suite suite("relative_bias");
   support::AttentionCase c(suite, "forgetting_fla");
   c.args.mask.causal = true;
   const ScoreShape shape{.heads = c.args.q.heads, .head_dim = c.args.q.dim};
-  const ForgettingGates scheme;
+  const GivenGates scheme;
   scheme.lower(shape, {}, c.lowered);
   const ConstTensorView gate = c.view("log_gate");
   CallData call;

@@ -177,12 +177,8 @@ TEST(Conformer, RowsGivenAndMade) {
 
 TEST(ConformerAbsoluteKey, Wenet) {
   const std::string name = "wenet_conformer_without_shift_peer_bug";
-  ContentCase c{.name = name};
-  const std::vector<Index> key{0, 1, 2, 3, 4, 5};
-  c.given["key_row"] =
-      tensor(static_cast<const void*>(key.data()), DType::i64, std::vector<Index>{1, 6});
   const ConformerAbsoluteKey scheme{.d_model = 8, .rows = 6};
-  check_content(c, scheme);
+  check_content({.name = name}, scheme);
   const std::vector<double> made = scheme.parameters({.heads = 1, .head_dim = 1})[0].initial_values;
   const support::SuiteArray p = content_suite()(name, "P");
   for (std::size_t i = 0; i < made.size(); ++i) EXPECT_NEAR(made[i], p.value[i], 2e-6) << i;
@@ -192,6 +188,27 @@ TEST(Tener, Authors) {
   check_content({.name = "tener_square", .scale = 0}, Tener{});
   check_content({.name = "tener_padding", .scale = 0}, Tener{});
   check_content({.name = "tener_scaled"}, Tener{.scaled = true});
+}
+
+TEST(ConformerAbsoluteKey, PositionsOfKeys) {
+  const ConformerAbsoluteKey scheme{.d_model = 2, .rows = 3};
+  const ScoreShape s{.heads = 1, .head_dim = 2};
+  std::vector<double> p(6), w(4), u(2);
+  const ConstTensorView all[] = {
+      tensor(std::as_const(p).data(), {3, 2}), tensor(std::as_const(w).data(), {2, 2}),
+      tensor(std::as_const(u).data(), {1, 2}), tensor(std::as_const(u).data(), {1, 2})};
+  LoweredTerms low;
+  scheme.lower(s, all, low);
+  CallData call{.queries = 1, .keys = 2};
+  EXPECT_EQ(refusal([&] { scheme.bind(s, all, call, low.terms, low); }), "accepted");
+  const OwnedPositions far = explicit_positions(std::vector<Index>{0, 3});
+  call.key_positions = far;
+  EXPECT_THAT(refusal([&] { scheme.bind(s, all, call, low.terms, low); }),
+              HasSubstr("[conformer_absolute_key] the position of a key must have a row"));
+  const OwnedPositions real = explicit_positions(std::vector<double>{0, 1});
+  call.key_positions = real;
+  EXPECT_THAT(refusal([&] { scheme.bind(s, all, call, low.terms, low); }),
+              HasSubstr("must be i64 or i32"));
 }
 
 // The paper's score has the other sign and no key term.
@@ -227,7 +244,7 @@ TEST(XlFamily, Laws) {
                     {.classes = {{"query_segment", 3}, {"key_segment", 3}}});
   check_scheme_laws(Conformer{.d_model = 6});
   check_scheme_laws(Conformer{.d_model = 4, .rows = 15, .even = true});
-  check_scheme_laws(ConformerAbsoluteKey{.d_model = 4, .rows = 7}, {.classes = {{"key_row", 7}}});
+  check_scheme_laws(ConformerAbsoluteKey{.d_model = 4, .rows = 7});
   check_scheme_laws(Tener{}, {.scale = 0});
   check_scheme_laws(Tener{.sign = TenerSign::query_minus_key, .key_term = false, .scaled = true});
 }

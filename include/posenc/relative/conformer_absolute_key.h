@@ -20,8 +20,8 @@ struct ConformerAbsoluteKey {
   // P [rows, d_model], which starts as the sinusoids of 0 .. rows - 1, interleaved; w_kr
   // [heads * head_dim, d_model], u and v_bias [heads, head_dim].
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
-  // key_row, the row of P for each key.
-  POSENC_API std::vector<Input> inputs(const ScoreShape& s) const;
+  // None: the positions of the keys, whole numbers, are the call's.
+  std::vector<Input> inputs(const ScoreShape&) const { return {}; }
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
   POSENC_API void bind(const ScoreShape& s, std::span<const ConstTensorView> p,
