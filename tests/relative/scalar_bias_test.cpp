@@ -8,6 +8,7 @@
 
 #include "posenc/attention/plan.h"
 #include "posenc/positions/sequence.h"
+#include "posenc/relative/alibi.h"
 #include "posenc/relative/clipped.h"
 #include "posenc/relative/dape.h"
 #include "posenc/relative/fire.h"
@@ -62,6 +63,26 @@ TEST(ScalarBias, LawsOfTablesAndSandwich) {
   check_scheme_laws(Clipped{.clip = 3});
   check_scheme_laws(Clipped{.clip = 2, .sign = DistanceSign::key_minus_query, .heads_first = true});
   check_scheme_laws(Clipped{.clip = 2, .masked_row = true});
+}
+
+TEST(ScalarBias, LawsOfAlibi) {
+  check_scheme_laws(Alibi{.learned = AlibiLearned::slopes, .batch = 2});
+  check_scheme_laws(Alibi{.future = AlibiFuture::half_heads, .learned = AlibiLearned::log_slopes});
+}
+
+// FlashT5's asymmetric mode: two halves with the same slopes, each sees one side.
+TEST(ScalarBias, HalfOfTheHeadsSeesEachSide) {
+  LoweredTerms low;
+  Alibi{.future = AlibiFuture::half_heads}.lower({.heads = 4, .head_dim = 2}, {}, low);
+  EXPECT_EQ((Alibi{.future = AlibiFuture::half_heads}.slope(4)),
+            (std::vector<double>{0.0625, 0.00390625, 0.0625, 0.00390625}));
+  ASSERT_EQ(low.requests.head_side.count(), 4);
+  for (Index h = 0; h < 4; ++h)
+    EXPECT_EQ(data_of<std::uint8_t>(low.requests.head_side)[h], h < 2 ? 1 : 2);
+  EXPECT_THAT(refusal([] {
+                (Alibi{.future = AlibiFuture::half_heads}.parameters({.heads = 3, .head_dim = 2}));
+              }),
+              HasSubstr("even number of heads"));
 }
 
 TEST(ScalarBias, ValuesOfTheReference) {
