@@ -284,7 +284,16 @@ void AttendCall::make_plan(const Check& check) {
                static_cast<Index>(check.number("context", 0)));
 }
 
-// Parameters may be stored in other shapes of as many numbers; inputs as they are.
+// An input of heads or gates whose axes the check names, in the order of ours: the numbers stay.
+void AttendCall::order_input(const Check& check, const Slice& s, ConstTensorView& view) {
+  const std::string stored = letters_of(check, s, "-");
+  if (stored == "bht" || stored == "bhtd") {
+    std::swap(view.shape[1], view.shape[2]);
+    std::swap(view.stride[1], view.stride[2]);
+  }
+}
+
+// Parameters may be stored in other shapes of as many numbers; inputs as they are, but for order.
 void AttendCall::read_named(const Check& check) {
   const std::vector<Parameter> needed = plan->parameters();
   Given given = given_parameters(check, needed);
@@ -301,6 +310,7 @@ void AttendCall::read_named(const Check& check) {
     inputs.push_back(
         {names_.back(), keep(i.integer ? converted<Index>(s.values(), DType::i64, shape)
                                        : converted<double>(s.values(), DType::f64, shape))});
+    order_input(check, s, inputs.back().array);
   }
   plan->lower(parameters, distance_ranges(args.query_positions, args.key_positions));
 }

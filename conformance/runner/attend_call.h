@@ -49,6 +49,7 @@ class AttendCall {
   void read_stages(const Check&);
   void read_positions(const Check&);
   void make_plan(const Check&);
+  static void order_input(const Check&, const Slice&, ConstTensorView&);
   void read_named(const Check&);
 };
 

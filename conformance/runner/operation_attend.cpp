@@ -185,12 +185,16 @@ std::vector<Index> shape_of(const ConstTensorView& v) {
   return {v.shape.begin(), v.shape.begin() + v.rank};
 }
 
-// Zeros in the shape of an array, kept until they are compared.
+std::vector<Index> strides_of(const ConstTensorView& v) {
+  return {v.stride.begin(), v.stride.begin() + v.rank};
+}
+
+// Zeros in the shape and order of an array, kept until they are compared.
 struct Gradient {
   std::string name;
-  std::vector<Index> shape;
+  std::vector<Index> shape, stride;
   std::vector<double> value{};
-  TensorView view() { return tensor(static_cast<void*>(value.data()), DType::f64, shape); }
+  TensorView view() { return tensor(static_cast<void*>(value.data()), DType::f64, shape, stride); }
 };
 
 struct Backward {
@@ -201,7 +205,7 @@ struct Backward {
 
   TensorView zeros(std::string name, const ConstTensorView& like) {
     if (like.empty()) return {};
-    all.push_back({std::move(name), shape_of(like)});
+    all.push_back({std::move(name), shape_of(like), strides_of(like)});
     all.back().value.assign(static_cast<std::size_t>(like.count()), 0.0);
     return all.back().view();
   }
