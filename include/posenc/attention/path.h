@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// PaTH attention. Yang et al., arXiv:2505.16381, section 3: between key and query lies the product
+// of one reflection a token,
+//   S_ij = s (q_i . H_i H_(i-1) ... H_(j+1) k_j + c_i - c_j),  H_t = I - beta_t w_t w_t^T
+//   c_t = sum of log gates up to t (PaTH-FoX; without gates 0),  P = softmax over keys up to one's own
+// flash-linear-attention multiplies the gates by the scale too: gates_scaled. This is no sum of
+// terms, so it is a function of its own: on the CPU, in double, row by row; beside the inputs in
+// double it needs memory for a row of keys a thread, and backward for the gradients by head.
+#pragma once
+#include "posenc/attention/attend.h"
+
+namespace posenc::inline v0 {
+
+struct PathArgs {
+  ConstHeads q{};                  // [B, Tq, H, D]
+  ConstHeads k{}, v{};             // [B, Tk, G, D], [B, Tk, G, Dv]
+  ConstHeads w{};                  // [B, Tk, W, D], W divides H; as published of length 1
+  ConstHeads beta{};               // [B, Tk, W, 1], as published 0 .. 2
+  ConstHeads log_gate{};           // [B, Tk, F, 1], F divides H. Null: none
+  double scale = 0;                // 0: D^-1/2
+  bool gates_scaled = true;        // false: c_i - c_j outside the scale
+  Index query_offset = 0;          // query i is key query_offset + i
+  Index window_left = kUnbounded;  // keys before one's own
+};
+struct PathGradients {
+  Heads q{}, k{}, v{}, w{}, beta{}, log_gate{};  // f64 or f32, ACCUMULATED; null: not wanted
+};
+
+// Throws [path]: shapes, queries that are not among the keys.
+POSENC_API void attend_path(const PathArgs&, const AttentionResult&,
+                            const Executor& = default_executor());
+// The gradients of sum(out * d_result.out) + sum(log_sum_exp * d_result.log_sum_exp); rows are
+// computed anew. The same bits for any number of threads.
+POSENC_API void attend_path_backward(const PathArgs&, const ConstAttentionResult& d_result,
+                                     const PathGradients&, const Executor& = default_executor());
+
+}  // namespace posenc::v0
