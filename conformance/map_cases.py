@@ -16,13 +16,22 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from mapping import absolute, attention, engines, gguf, hugging_face, papers, positions  # noqa: E402
+from mapping import absolute, attention, engines, gguf, hugging_face, papers  # noqa: E402
+from mapping import content_terms, contextual, positions, scalar_bias  # noqa: E402
 from mapping.words import Arrays  # noqa: E402
 
 
 def engines_or_papers(case, arrays):
     rules = papers if case["name"].startswith("paper_") else engines
     return rules.checks(case, arrays)
+
+
+def relative(case, arrays):
+    for module in (scalar_bias, content_terms, contextual):
+        rule = module.RULES.get(case["scheme"])
+        if rule:
+            return rule(case, arrays)
+    return None
 
 
 SUITES = {
@@ -32,6 +41,8 @@ SUITES = {
     "absolute": absolute.checks,
     "positions": positions.checks,
     "attention": attention.checks,
+    "relative_bias": relative,
+    "relative_content": relative,
 }
 
 

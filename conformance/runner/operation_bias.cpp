@@ -14,8 +14,8 @@
 namespace posenc::conformance {
 namespace {
 
-// What the schemes of a check add to the scores whatever queries and keys hold,
-// [batch, heads, queries, keys].
+// The scores of queries and keys that are zero, [batch, heads, queries, keys]; -inf where the call
+// is causal, or a scheme shows a head one side only.
 struct Bias {
   std::vector<double> value;
   std::vector<Index> shape;
@@ -88,10 +88,12 @@ Bias bias_of(const Check& check) {
   a.k = a.v = heads(k.view(), HeadsLayout::bthd);
   a.query_positions = query;
   a.key_positions = key;
+  const Json* causal = check.member("call", "causal");
+  a.mask.causal = causal != nullptr && causal->as_bool();
   Bias bias{{}, {batch, heads_count, query.count(), key.count()}};
   bias.value.resize(static_cast<std::size_t>(batch * heads_count * query.count() * key.count()));
   AttentionScores s;
-  s.position_position = tensor(static_cast<void*>(bias.value.data()), DType::f64, bias.shape);
+  s.scores = tensor(static_cast<void*>(bias.value.data()), DType::f64, bias.shape);
   plan.scores(a, inputs.views, s);
   return bias;
 }

@@ -23,14 +23,21 @@
 #include "posenc/absolute/sinusoidal_nd.h"
 #include "posenc/core/describe.h"
 #include "posenc/relative/alibi.h"
+#include "posenc/relative/clipped.h"
 #include "posenc/relative/conformer.h"
 #include "posenc/relative/conformer_absolute_key.h"
 #include "posenc/relative/cope.h"
+#include "posenc/relative/dape.h"
 #include "posenc/relative/deberta.h"
+#include "posenc/relative/fire.h"
 #include "posenc/relative/forgetting.h"
+#include "posenc/relative/kerple.h"
 #include "posenc/relative/local_window.h"
 #include "posenc/relative/nope.h"
+#include "posenc/relative/prophetnet.h"
 #include "posenc/relative/relative_projection.h"
+#include "posenc/relative/sandwich.h"
+#include "posenc/relative/segatron_xl.h"
 #include "posenc/relative/shaw.h"
 #include "posenc/relative/stick_breaking.h"
 #include "posenc/relative/t5.h"
@@ -138,7 +145,14 @@ using RelativeSchemes = TypeList<
     Forgetting,
     StickBreaking,
     RelativeProjection,
-    Nope
+    Nope,
+    SegatronXl,
+    ProphetNet,
+    Kerple,
+    Sandwich,
+    Fire,
+    Clipped,
+    Dape
 >;
 // clang-format on
 

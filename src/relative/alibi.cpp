@@ -12,6 +12,13 @@
 namespace posenc::inline v0 {
 
 std::vector<double> Alibi::slope(Index heads) const {
+  if (future == AlibiFuture::half_heads) {
+    Alibi half = *this;
+    half.future = AlibiFuture::symmetric;
+    std::vector<double> m = half.slope(heads / 2);
+    m.insert(m.end(), m.begin(), m.begin() + static_cast<std::ptrdiff_t>(heads / 2));
+    return m;
+  }
   const Index n = alibi_heads > 0 ? alibi_heads : heads;
   const Index whole = static_cast<Index>(std::bit_floor(static_cast<std::uint64_t>(n)));
   std::vector<double> m(static_cast<std::size_t>(heads), 0.0);
@@ -30,8 +37,12 @@ std::vector<double> Alibi::slope(Index heads) const {
 std::vector<Parameter> Alibi::parameters(const ScoreShape& s) const {
   check_fields(s);
   if (learned == AlibiLearned::fixed) return {};
-  Parameter p{
-      learned == AlibiLearned::slopes ? "slopes" : "log_slopes", {s.heads}, {}, slope(s.heads)};
+  std::vector<Index> shape{s.heads};
+  if (batch > 1) shape.insert(shape.begin(), batch);
+  Parameter p{learned == AlibiLearned::slopes ? "slopes" : "log_slopes", shape, {}, {}};
+  const std::vector<double> m = slope(s.heads);
+  for (Index b = 0; b < batch; ++b)
+    p.initial_values.insert(p.initial_values.end(), m.begin(), m.end());
   if (learned == AlibiLearned::log_slopes)
     for (double& x : p.initial_values) x = std::log(x);
   return {p};
@@ -43,7 +54,7 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   std::vector<double> sides, offset;
   for (const double x : m) {
     sides.push_back(-x);
-    sides.push_back(future == AlibiFuture::symmetric ? -x : x);
+    sides.push_back(future == AlibiFuture::signed_distance ? x : -x);
     offset.push_back(0);
     offset.push_back(past_offset * x);
   }
@@ -51,13 +62,14 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   t.kind = TermKind::linear;
   t.axis = static_cast<std::int32_t>(axis);
   t.scale = bias_scale;
-  t.table = out.table(std::move(sides), s.heads, 1, 2);
+  t.table = out.table(std::move(sides), s.heads, 1, 2, batch);
   out.add(t);
+  ask_sides(s, out);
   if (past_offset == 0) return;
   Term past;
   past.scale = bias_scale;
   past.lines[0] = out.line({0, 1}, 0, t.axis);
-  past.table = out.table(std::move(offset), s.heads, 2, 1);
+  past.table = out.table(std::move(offset), s.heads, 2, 1, batch);
   out.add(past);
 }
 
@@ -68,17 +80,30 @@ void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
   check_parameter_count("alibi", p.size(), dp.size());
   if (dp.empty()) return;
   const std::vector<double> d =
-      gradient_values("alibi", gradient_of("alibi", g.terms, 0).table, {1, s.heads, 1, 2});
+      gradient_values("alibi", gradient_of("alibi", g.terms, 0).table, {batch, s.heads, 1, 2});
   const std::vector<double> past = gradient_values(
       "alibi", past_offset == 0 ? TensorView{} : gradient_of("alibi", g.terms, 1).table,
-      {1, s.heads, 2, 1});
+      {batch, s.heads, 2, 1});
   std::vector<double> dm(m.size());
   for (std::size_t h = 0; h < m.size(); ++h) {
-    dm[h] = -d[2 * h] + (future == AlibiFuture::symmetric ? -1 : 1) * d[2 * h + 1] +
+    dm[h] = -d[2 * h] + (future == AlibiFuture::signed_distance ? 1 : -1) * d[2 * h + 1] +
             past_offset * past[2 * h + 1];
     if (learned == AlibiLearned::log_slopes) dm[h] *= m[h];
   }
   accumulate("alibi", parameters(s)[0], dp[0], dm);
+}
+
+// Which side each head sees, where that is asked.
+void Alibi::ask_sides(const ScoreShape& s, LoweredTerms& out) const {
+  if (future != AlibiFuture::half_heads) return;
+  static_assert(sizeof(Side) == 1);
+  std::vector<std::int32_t> packed(static_cast<std::size_t>((s.heads + 3) / 4), 0);
+  auto* sides = reinterpret_cast<std::uint8_t*>(packed.data());
+  for (Index h = 0; h < s.heads; ++h)
+    sides[h] = static_cast<std::uint8_t>(h < s.heads / 2 ? Side::past : Side::future);
+  out.rows.push_back(std::move(packed));
+  out.requests.head_side =
+      tensor(static_cast<const void*>(out.rows.back().data()), DType::u8, {s.heads});
 }
 
 void Alibi::check_fields(const ScoreShape& s) const {
@@ -89,6 +114,11 @@ void Alibi::check_fields(const ScoreShape& s) const {
     refuse("alibi", "max_bias must be finite and not negative", max_bias);
   if (!std::isfinite(past_offset)) refuse("alibi", "past_offset must be finite", past_offset);
   if (!std::isfinite(bias_scale)) refuse("alibi", "bias_scale must be finite", bias_scale);
+  if (future == AlibiFuture::half_heads && (s.heads % 2 != 0 || alibi_heads != 0))
+    refuse("alibi", "half_heads needs an even number of heads, all with a slope", s.heads);
+  if (batch < 1) refuse("alibi", "batch must be at least 1", batch);
+  if (batch > 1 && learned == AlibiLearned::fixed)
+    refuse("alibi", "batch is of learned numbers; of fixed slopes it must be 1", batch);
   if (axis < 0 || axis > 7) refuse("alibi", "axis must lie between 0 and 7", axis);
   if (learned == AlibiLearned::log_slopes && alibi_heads != 0)
     refuse("alibi", "log_slopes cannot be of heads without slope, alibi_heads", alibi_heads);

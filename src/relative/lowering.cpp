@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "relative/lowering.h"
 
+#include <cmath>
+#include <limits>
+
 #include "core/matmul.h"
 #include "posenc/core/error.h"
 
@@ -37,6 +40,17 @@ std::vector<double> from_heads(const std::vector<double>& v, Index n, Index head
   std::vector<double> t(v.size());
   each_of_heads(n, heads, dim, [&](std::size_t flat, std::size_t head) { t[flat] = v[head]; });
   return t;
+}
+
+Initial linear_start(Index inputs) {
+  const double most = 1 / std::sqrt(static_cast<double>(inputs));
+  return {InitialKind::uniform, -most, most};
+}
+
+Index farthest(const DistanceRange& r) {
+  const Index n = std::max(r.max, r.min == std::numeric_limits<Index>::min() ? kUnbounded : -r.min);
+  if (n >= Index{1} << 31) refuse("lowered", "a table must have fewer than 2^31 distances", n);
+  return std::max<Index>(n, 0);
 }
 
 void check_line_length(std::string_view who, const DistanceRange& r) {

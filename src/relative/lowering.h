@@ -17,10 +17,15 @@ std::vector<double> transposed_list(const std::vector<double>&, Index rows, Inde
 std::vector<double> by_head(const std::vector<double>&, Index n, Index heads, Index dim);
 std::vector<double> from_heads(const std::vector<double>&, Index n, Index heads, Index dim);
 
+// How PyTorch starts a linear layer with so many inputs: U(-1/sqrt(n), 1/sqrt(n)).
+Initial linear_start(Index inputs);
+
 // What a line needs of the distances of a call: beyond lo and hi it is constant.
 inline DistanceRange clipped(const DistanceRange& r, Index lo, Index hi) noexcept {
   return {std::clamp(r.min, lo, hi), std::clamp(r.max, lo, hi)};
 }
+// The largest |distance|. Throws [lowered]: 2^31 or more.
+Index farthest(const DistanceRange&);
 // A line over every distance of the range, row(delta) each; -1 voids the term. Throws [who]: more
 // than 2^31 distances.
 void check_line_length(std::string_view who, const DistanceRange&);

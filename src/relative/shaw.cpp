@@ -39,6 +39,35 @@ void shaw_in_reach(const Shaw& x, const ScoreShape& s) {
     refuse(kShaw, "distances to keys after the query must not be above right", -s.range().min);
 }
 
+// What presets are made of.
+Shaw shaw_both_sides(Index distance, std::optional<double> init = {}) {
+  return {.left = distance, .right = distance, .init = init};
+}
+Shaw shaw_keys(Index left, Index right, ShawSign sign, double init) {
+  return {.left = left, .right = right, .sign = sign, .values = ShawValues::none, .init = init};
+}
+// A row for every distance between two positions.
+Shaw shaw_by_position(Index positions) {
+  Shaw s = shaw_keys(positions - 1, positions - 1, ShawSign::query_minus_key, 0.02);
+  s.beyond = ShawBeyond::refuse;
+  return s;
+}
+// length, heads, head_dim
+Shaw shaw_music(std::span<const Index> n) {
+  Shaw s =
+      shaw_keys(n[0] - 1, 0, ShawSign::key_minus_query, 1 / std::sqrt(static_cast<double>(n[2])));
+  s.beyond = ShawBeyond::zero;
+  s.groups = n[1];
+  return s;
+}
+// distance, head_dim
+Shaw shaw_vits(std::span<const Index> n) {
+  Shaw s = shaw_both_sides(n[0], 1 / std::sqrt(static_cast<double>(n[1])));
+  s.beyond = ShawBeyond::zero;
+  s.groups = 1;
+  return s;
+}
+
 }  // namespace
 
 std::int32_t Shaw::row(Index delta) const noexcept {
@@ -128,87 +157,47 @@ void Shaw::check_fields(const ScoreShape& s) const {
 
 std::vector<Preset<Shaw>> Shaw::presets() {
   using Sizes = std::span<const Index>;
-  return {{"tensor2tensor",
-           [](Sizes n) { return Shaw{.left = n[0], .right = n[0]}; },
-           {{"distance", 16}}},
-          {"opennmt",
-           [](Sizes n) {
-             return Shaw{.left = n[0], .right = n[0], .values = ShawValues::shared, .init = 1};
-           },
-           {{"distance", 20}}},
-          {"bert_relative_key",
-           [](Sizes n) {
-             return Shaw{.left = n[0] - 1,
-                         .right = n[0] - 1,
-                         .sign = ShawSign::query_minus_key,
-                         .beyond = ShawBeyond::refuse,
-                         .values = ShawValues::none,
-                         .init = 0.02};
-           },
-           {{"positions", 512}}},
-          {"bert_relative_key_query",
-           [](Sizes n) {
-             return Shaw{.left = n[0] - 1,
-                         .right = n[0] - 1,
-                         .sign = ShawSign::query_minus_key,
-                         .beyond = ShawBeyond::refuse,
-                         .values = ShawValues::none,
-                         .key_term = true,
-                         .init = 0.02};
-           },
-           {{"positions", 512}}},
-          {"esm_relative_key_query",
-           [](Sizes n) {
-             return Shaw{.left = n[0] - 1,
-                         .right = n[0] - 1,
-                         .sign = ShawSign::query_minus_key,
-                         .beyond = ShawBeyond::refuse,
-                         .values = ShawValues::none,
-                         .key_term = true,
-                         .key_scale = 1,
-                         .init = 0.02};
-           },
-           {{"positions", 1026}}},
-          {"music_transformer",
-           [](Sizes n) {
-             return Shaw{.left = n[0] - 1,
-                         .beyond = ShawBeyond::zero,
-                         .values = ShawValues::none,
-                         .groups = n[1],
-                         .init = 1 / std::sqrt(static_cast<double>(n[2]))};
-           },
-           {{"length", 512}, {"heads", 8}, {"head_dim", 64}}},
-          {"nezha",
-           [](Sizes n) {
-             return Shaw{.left = n[0],
-                         .right = n[0],
-                         .values = ShawValues::shared,
-                         .table = ShawTable::sinusoid};
-           },
-           {{"distance", 64}}},
-          {"vits",
-           [](Sizes n) {
-             return Shaw{.left = n[0],
-                         .right = n[0],
-                         .beyond = ShawBeyond::zero,
-                         .groups = 1,
-                         .init = 1 / std::sqrt(static_cast<double>(n[1]))};
-           },
-           {{"distance", 4}, {"head_dim", 96}}},
-          {"wav2vec2_bert",
-           [](Sizes n) {
-             return Shaw{.left = n[0], .right = n[1], .values = ShawValues::none, .init = 1};
-           },
-           {{"left", 64}, {"right", 8}}},
-          {"speecht5",
-           [](Sizes n) {
-             return Shaw{.left = n[0] - 1,
-                         .right = n[0],
-                         .sign = ShawSign::query_minus_key,
-                         .values = ShawValues::none,
-                         .init = 1};
-           },
-           {{"distance", 160}}}};
+  return {
+      {"tensor2tensor", [](Sizes n) { return shaw_both_sides(n[0]); }, {{"distance", 16}}},
+      {"opennmt",
+       [](Sizes n) {
+         Shaw s = shaw_both_sides(n[0], 1);
+         s.values = ShawValues::shared;
+         return s;
+       },
+       {{"distance", 20}}},
+      {"bert_relative_key", [](Sizes n) { return shaw_by_position(n[0]); }, {{"positions", 512}}},
+      {"bert_relative_key_query",
+       [](Sizes n) {
+         Shaw s = shaw_by_position(n[0]);
+         s.key_term = true;
+         return s;
+       },
+       {{"positions", 512}}},
+      {"esm_relative_key_query",
+       [](Sizes n) {
+         Shaw s = shaw_by_position(n[0]);
+         s.key_term = true;
+         s.key_scale = 1;
+         return s;
+       },
+       {{"positions", 1026}}},
+      {"music_transformer", &shaw_music, {{"length", 512}, {"heads", 8}, {"head_dim", 64}}},
+      {"nezha",
+       [](Sizes n) {
+         Shaw s = shaw_both_sides(n[0]);
+         s.values = ShawValues::shared;
+         s.table = ShawTable::sinusoid;
+         return s;
+       },
+       {{"distance", 64}}},
+      {"vits", &shaw_vits, {{"distance", 4}, {"head_dim", 96}}},
+      {"wav2vec2_bert",
+       [](Sizes n) { return shaw_keys(n[0], n[1], ShawSign::key_minus_query, 1); },
+       {{"left", 64}, {"right", 8}}},
+      {"speecht5",
+       [](Sizes n) { return shaw_keys(n[0] - 1, n[0], ShawSign::query_minus_key, 1); },
+       {{"distance", 160}}}};
 }
 
 }  // namespace posenc::v0

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "content_case.h"
+#include "posenc/registry.h"
 #include "support/refusal.h"
 #include "support/scheme_laws.h"
 
@@ -181,6 +182,17 @@ TEST(Shaw, Refusals) {
   s.right = 1;
   EXPECT_THAT(refusal([&] { s.lower(shape, std::span(&p, 1), out); }),
               HasSubstr("must not be above right, got 2"));
+}
+
+TEST(Shaw, PresetsByText) {
+  const auto text = [](const char* t) { return to_text(parse_encoding(t)); };
+  EXPECT_EQ(text("shaw preset=music_transformer length=4 heads=2 head_dim=4"),
+            "shaw left=3 beyond=zero values=none groups=2 init=0.5");
+  EXPECT_EQ(text("shaw preset=nezha distance=3"),
+            "shaw left=3 right=3 values=shared table=sinusoid");
+  EXPECT_EQ(text("shaw preset=esm_relative_key_query positions=8"),
+            "shaw left=7 right=7 sign=query_minus_key beyond=refuse values=none key_term=true "
+            "key_scale=1 init=0.02");
 }
 
 // Glorot's uniform law unless a deviation is given.

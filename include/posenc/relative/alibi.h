@@ -20,11 +20,14 @@ struct EnumNames<AlibiSlopes> {
   static constexpr std::array<std::string_view, 2> value{"published", "literal"};
 };
 // What a key in the future gets, without a causal mask: -m |d| (FlashAttention, x-transformers,
-// data2vec) or +m |d|, the signed distance (attention-gym).
-enum class AlibiFuture : std::uint8_t { symmetric, signed_distance };
+// data2vec) or +m |d|, the signed distance (attention-gym). half_heads: the first half of the heads
+// sees no key in the future, the second none in the past, the slopes are those of half as many
+// heads, twice (FlashT5's asymmetric mode).
+enum class AlibiFuture : std::uint8_t { symmetric, signed_distance, half_heads };
 template <>
 struct EnumNames<AlibiFuture> {
-  static constexpr std::array<std::string_view, 2> value{"symmetric", "signed_distance"};
+  static constexpr std::array<std::string_view, 3> value{"symmetric", "signed_distance",
+                                                         "half_heads"};
 };
 // fixed; or a parameter of one number a head: the slope, or its logarithm.
 enum class AlibiLearned : std::uint8_t { fixed, slopes, log_slopes };
@@ -45,6 +48,8 @@ struct Alibi {
       0;  // times m, on keys strictly in the past (DeepMind's bidirectional form: 1/2)
   double bias_scale = 1;  // Falcon: 1 / sqrt(head_dim)
   Index axis = 0;         // of the positions; manhattan distance is one ALiBi an axis
+  Index batch =
+      1;  // learned ones of each row of the batch, [batch, heads]: FlashAttention's slopes
 
   // m of every head.
   POSENC_API std::vector<double> slope(Index heads) const;
@@ -71,10 +76,13 @@ struct Alibi {
     v("past_offset", s.past_offset, Field{.doc = "times the slope, on the strict past"});
     v("bias_scale", s.bias_scale, Field{.doc = "multiplies the bias"});
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
+    v("batch", s.batch,
+      Field{.doc = "rows of learned numbers, one for each of the batch", .min = 1, .max = 1e9});
   }
 
  private:
   void check_fields(const ScoreShape& s) const;
+  void ask_sides(const ScoreShape& s, LoweredTerms& out) const;
   std::vector<double> slope_of(const ScoreShape& s, std::span<const ConstTensorView> p) const;
 };
 static_assert(RelativeScheme<Alibi>);

@@ -82,8 +82,7 @@ struct Shaw {
       Field{.doc = "largest distance to a key after the query",
             .unit = "tokens",
             .min = 0,
-            .max = 16777216,
-            .required = true});
+            .max = 16777216});
     v("sign", s.sign, Field{.doc = "the distance that the rows of the table rise with"});
     v("beyond", s.beyond,
       Field{.doc = "a distance without a row: the last row, nothing, an error"});

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/fire.h"
+
+#include <cmath>
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kFire = "fire";
+
+}  // namespace
+
+std::vector<Parameter> Fire::parameters(const ScoreShape& s) const {
+  check_score_shape(s, kFire);
+  if (width < 1 || width > 65536) refuse(kFire, "width must lie between 1 and 65536", width);
+  if (!std::isfinite(initial_length) || initial_length <= 0)
+    refuse(kFire, "initial_length must be finite and positive", initial_length);
+  if (!std::isfinite(initial_c)) refuse(kFire, "initial_c must be finite", initial_c);
+  if (!std::isfinite(slope)) refuse(kFire, "slope must be finite", slope);
+  if (!std::isfinite(epsilon) || epsilon < 0)
+    refuse(kFire, "epsilon must be finite and not negative", epsilon);
+  if (axis < 0 || axis > 7) refuse(kFire, "axis must lie between 0 and 7", axis);
+  return {{"c", {}, {InitialKind::constant, initial_c, 0}, {}},
+          {"L_multiplier", {}, {InitialKind::constant, 1, 0}, {}},
+          {"mlp_0_weight", {width, 1}, detail::linear_start(1), {}},
+          {"mlp_0_bias", {width}, detail::linear_start(1), {}},
+          {"mlp_2_weight", {s.heads, width}, detail::linear_start(width), {}},
+          {"mlp_2_bias", {s.heads}, detail::linear_start(width), {}}};
+}
+
+void Fire::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kFire, needed.size(), p.size());
+  const auto values = [&](std::size_t n) { return parameter_values(kFire, needed[n], p[n]); };
+  const auto array = [&](std::size_t n, std::vector<Index> shape) {
+    return out.array(values(n), shape);
+  };
+  Term t;
+  t.kind = TermKind::distance_mlp;
+  t.keep_sign = keep_sign;
+  t.epsilon = epsilon;
+  t.axis = static_cast<std::int32_t>(axis);
+  t.table = out.table({values(0)[0], std::abs(values(1)[0] * initial_length)}, 1, 1, 2);
+  t.mlp = {array(2, {width, 1, 1}), array(3, {width}), array(4, {s.heads, width, 1}),
+           array(5, {s.heads}), slope};
+  out.add(t);
+}
+
+void Fire::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                     const LoweredGradient& g, std::span<const TensorView> dp,
+                     std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kFire, needed.size(), p.size());
+  const TermGradient& t = gradient_of(kFire, g.terms, 0);
+  const std::vector<double> d = gradient_values(kFire, t.table, {1, 1, 1, 2});
+  const double multiplier = parameter_values(kFire, needed[1], p[1])[0];
+  accumulate(
+      kFire, needed, dp,
+      std::vector<std::vector<double>>{{d[0]},
+                                       {d[1] * std::copysign(initial_length, multiplier)},
+                                       gradient_values(kFire, t.mlp.in, {width, 1, 1}),
+                                       gradient_values(kFire, t.mlp.in_bias, {width}),
+                                       gradient_values(kFire, t.mlp.out, {s.heads, width, 1}),
+                                       gradient_values(kFire, t.mlp.out_bias, {s.heads})});
+}
+
+}  // namespace posenc::v0

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/prophetnet.h"
+
+#include <cmath>
+#include <vector>
+
+#include "posenc/core/error.h"
+#include "posenc/relative/t5.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kProphetNet = "prophetnet";
+
+T5 prophetnet_buckets(const ProphetNet& x) {
+  T5 rule;
+  rule.bidirectional = false;
+  rule.num_buckets = x.num_buckets;
+  rule.max_distance = x.max_distance;
+  return rule;
+}
+
+}  // namespace
+
+std::vector<Parameter> ProphetNet::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  return {{"bias_weight", {num_buckets * s.heads, d_model}, {InitialKind::normal, 0, init}, {}},
+          {"bias_bias", {num_buckets * s.heads}, {}, {}}};
+}
+
+std::vector<Input> ProphetNet::inputs(const ScoreShape& s) const {
+  check_fields(s);
+  return {{.name = "hidden", .shape = {kBatch, kQueries, d_model}}};
+}
+
+void ProphetNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                       LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kProphetNet, needed.size(), p.size());
+  const T5 rule = prophetnet_buckets(*this);
+  const std::vector<Index> thresholds = t5_thresholds(num_buckets, max_distance);
+  const IndexLine line =
+      detail::line_over(kProphetNet, out, detail::clipped(s.range(), -1, max_distance),
+                        [&](Index delta) { return rule.bucket(delta, thresholds); });
+  const auto table = [&](std::size_t i, Index width) {
+    return out.table(detail::by_head(parameter_values(kProphetNet, needed[i], p[i]), num_buckets,
+                                     s.heads, width),
+                     s.heads, num_buckets, width);
+  };
+  out.add(detail::number_term(table(0, d_model), line, 1));  // x comes with a call
+  out.add(detail::number_term(table(1, 1), line, 1));
+}
+
+void ProphetNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
+                      std::span<Term> terms, TermStore&) const {
+  const ConstTensorView& x = call.inputs[0];
+  ConstHeads& to = terms[0].query.given;
+  to.data = x.data;
+  to.dtype = x.dtype;
+  to.batch = x.shape[0];
+  to.tokens = x.shape[1];
+  to.heads = 1;
+  to.dim = x.shape[2];
+  to.batch_stride = x.stride[0];
+  to.token_stride = x.stride[1];
+  to.head_stride = 0;
+  to.dim_stride = x.stride[2];
+}
+
+void ProphetNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
+                           const CallData& call, const LoweredGradient& g,
+                           std::span<const TensorView> dp,
+                           std::span<const TensorView> d_inputs) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kProphetNet, needed.size(), p.size());
+  std::vector<std::vector<double>> d;
+  for (const auto& [term, width] : {std::pair{std::size_t{0}, d_model}, {std::size_t{1}, 1}})
+    d.push_back(detail::from_heads(
+        gradient_values(kProphetNet, gradient_of(kProphetNet, g.terms, term).table,
+                        {1, s.heads, num_buckets, width}),
+        num_buckets, s.heads, width));
+  if (d_inputs.empty() || d_inputs[0].empty()) return accumulate(kProphetNet, needed, dp, d);
+  const ConstTensorView& x = call.inputs[0];
+  const std::vector<Index> shape{x.shape[0], x.shape[1], d_model};
+  const Parameter hidden{"hidden", shape, {}, {}};
+  const std::vector<double> dx = detail::vectors_gradient(
+      kProphetNet, gradient_of(kProphetNet, g.terms, 0).query, {shape[0], shape[1], 1, d_model});
+  check_gradients(kProphetNet, std::span(&hidden, 1), d_inputs.first(1));
+  accumulate(kProphetNet, needed, dp, d);
+  accumulate(kProphetNet, hidden, d_inputs[0], dx);
+}
+
+void ProphetNet::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kProphetNet);
+  if (d_model < 1 || d_model > 65536)
+    refuse(kProphetNet, "d_model must lie between 1 and 65536", d_model);
+  if (num_buckets < 2 || num_buckets > 65536)
+    refuse(kProphetNet, "num_buckets must lie between 2 and 65536", num_buckets);
+  if (max_distance <= num_buckets / 2)
+    refuse(kProphetNet, "max_distance must be above half the buckets", max_distance);
+  if (!std::isfinite(init) || init < 0)
+    refuse(kProphetNet, "init must be finite and not negative", init);
+}
+
+}  // namespace posenc::v0

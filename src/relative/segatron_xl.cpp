@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/segatron_xl.h"
+
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+#include "relative/xl_rows.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kSegatron = "segatron_xl";
+
+// One axis: its channels of R and W, its rows by distance from `lo`.
+struct SegatronAxis {
+  Index first = 0, width = 0, lo = 0, n = 0;
+};
+std::vector<SegatronAxis> segatron_axes(const SegatronXl& x, const ScoreShape& s) {
+  std::vector<SegatronAxis> axes;
+  Index first = 0, axis = 0;
+  for (const Index width : x.axis_widths()) {
+    const DistanceRange& r = s.range(axis++);
+    detail::check_line_length(kSegatron, r);
+    axes.push_back({first, width, r.min, r.max - r.min + 1});
+    first += width;
+  }
+  return axes;
+}
+
+std::vector<double> segatron_rows(const SegatronXl& x, const SegatronAxis& a) {
+  return detail::xl_sinusoids({a.lo, a.lo + a.n - 1}, a.width, x.base, detail::XlLayout::halves);
+}
+
+detail::XlProjection segatron_projection(const SegatronAxis& a, const ScoreShape& s) {
+  return {s.heads, s.head_dim, a.width, false};
+}
+
+// The columns of W [heads head_dim, d_model] that the axis has.
+std::vector<double> segatron_weights(const SegatronXl& x, const SegatronAxis& a,
+                                     const std::vector<double>& w) {
+  std::vector<double> columns;
+  for (auto row = w.begin(); row != w.end(); row += x.d_model)
+    columns.insert(columns.end(), row + a.first, row + a.first + a.width);
+  return columns;
+}
+
+std::vector<double> segatron_table(const SegatronXl& x, const SegatronAxis& a, const ScoreShape& s,
+                                   const std::vector<double>& w) {
+  return segatron_projection(a, s).table(segatron_rows(x, a), a.n, segatron_weights(x, a, w));
+}
+
+}  // namespace
+
+std::vector<Index> SegatronXl::axis_widths() const {
+  if (!widths.empty()) return widths;
+  const Index third = d_model / 3 + d_model / 3 % 2;
+  return {third, third, d_model - 2 * third};
+}
+
+std::vector<Parameter> SegatronXl::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  const Initial normal{InitialKind::normal, 0, init};
+  return {{"w_kr", {s.heads * s.head_dim, d_model}, normal, {}},
+          {"u", {s.heads, s.head_dim}, normal, {}},
+          {"v_bias", {s.heads, s.head_dim}, normal, {}}};
+}
+
+// u.k, then for each axis q.t and v.t.
+void SegatronXl::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                       LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kSegatron, needed.size(), p.size());
+  const auto value = [&](std::size_t i) { return parameter_values(kSegatron, needed[i], p[i]); };
+  const std::vector<double> w = value(0), v = value(2);
+  Term keys;
+  keys.scale = s.content_scale();
+  keys.query.given = out.vectors(value(1), 1, 1, s.heads, s.head_dim);
+  keys.key = kContent;
+  out.add(keys);
+  std::int32_t axis = 0;
+  for (const SegatronAxis& a : segatron_axes(*this, s)) {
+    const IndexLine line = detail::line_over(
+        kSegatron, out, {a.lo, a.lo + a.n - 1}, [&](Index delta) { return delta - a.lo; }, axis++);
+    std::vector<double> table = segatron_table(*this, a, s, w);
+    std::vector<double> numbers = detail::table_dots(table, s.heads, v, s.heads, a.n, s.head_dim);
+    out.add(detail::query_term(out.table(std::move(table), s.heads, a.n, s.head_dim), line,
+                               s.content_scale()));
+    out.add(detail::number_term(out.table(std::move(numbers), s.heads, a.n, 1), line,
+                                s.content_scale()));
+  }
+}
+
+void SegatronXl::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                           const LoweredGradient& g, std::span<const TensorView> dp,
+                           std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kSegatron, needed.size(), p.size());
+  const std::vector<double> w = parameter_values(kSegatron, needed[0], p[0]);
+  const std::vector<double> v = parameter_values(kSegatron, needed[2], p[2]);
+  std::vector<double> dw(w.size(), 0.0), dv(v.size(), 0.0);
+  std::size_t term = 1;
+  for (const SegatronAxis& a : segatron_axes(*this, s)) {
+    std::vector<double> d = gradient_values(kSegatron, gradient_of(kSegatron, g.terms, term).table,
+                                            {1, s.heads, a.n, s.head_dim});
+    const std::vector<double> e = gradient_values(
+        kSegatron, gradient_of(kSegatron, g.terms, term + 1).table, {1, s.heads, a.n, 1});
+    detail::pull_table_dots(e, segatron_table(*this, a, s, w), s.heads, v, s.heads, a.n, s.head_dim,
+                            d, dv);
+    const std::vector<double> columns =
+        segatron_projection(a, s).weight_gradient(segatron_rows(*this, a), a.n, d);
+    for (Index r = 0; r < s.heads * s.head_dim; ++r)
+      for (Index c = 0; c < a.width; ++c)
+        dw[static_cast<std::size_t>(r * d_model + a.first + c)] +=
+            columns[static_cast<std::size_t>(r * a.width + c)];
+    term += 2;
+  }
+  std::vector<double> du = detail::vectors_gradient(
+      kSegatron, gradient_of(kSegatron, g.terms, 0).query, {1, 1, s.heads, s.head_dim});
+  accumulate(kSegatron, needed, dp,
+             std::vector<std::vector<double>>{std::move(dw), std::move(du), std::move(dv)});
+}
+
+void SegatronXl::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kSegatron);
+  if (d_model < 6) refuse(kSegatron, "d_model must be at least 6", d_model);
+  Index sum = 0;
+  for (const Index width : axis_widths()) {
+    detail::xl_check_sinusoid(kSegatron, "the width of an axis", width, base);
+    sum = width > d_model - sum ? d_model + 1 : sum + width;
+  }
+  if (sum != d_model)
+    refuse(kSegatron, "the widths must add up to d_model, which is " + std::to_string(d_model),
+           sum);
+  if (!std::isfinite(init) || init < 0)
+    refuse(kSegatron, "init must be finite and not negative", init);
+}
+
+}  // namespace posenc::v0
