@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Selective attention. Leviathan et al., arXiv:2410.02703, section 3: earlier queries mask keys for
+// later ones,
+//   S'_ihj = S_ihj - F_ij,  F_ij = sum over i' < i of max(S_i'gj, 0)
+// where S is the score of the call and g one head. A key does not mask itself (key query_offset +
+// i' of query i'), and the first key is not masked by any (as published and in x-transformers). What
+// a query does not see it does not mask. Queries of a cache are not remembered: F starts at 0 with
+// the first query of the call. On the CPU, in double, by blocks of rows: beside what attend needs,
+// memory for a block of rows of keys.
+#pragma once
+#include "posenc/attention/attend.h"
+
+namespace posenc::inline v0 {
+
+struct SelectiveOptions {
+  Index head = 0;          // g
+  bool keep_first = true;  // key 0 is never masked
+};
+
+// `call` holds q, k, v, scale and a mask without axes of heads. Throws [selective]: terms, regions,
+// stages, caps, factors, sinks, mixes, mask.bias, packed rows, pages, given orders, sides of heads.
+POSENC_API void attend_selective(const AttentionArgs& call, const AttentionResult&,
+                                 const SelectiveOptions& = {},
+                                 const Executor& = default_executor());
+// As attend_backward; of the gradients q, k and v.
+POSENC_API void attend_selective_backward(const AttentionArgs& call,
+                                          const ConstAttentionResult& result,
+                                          const ConstAttentionResult& d_result,
+                                          const AttentionGradients&, const SelectiveOptions& = {},
+                                          const Executor& = default_executor());
+
+}  // namespace posenc::v0
