@@ -22,7 +22,7 @@ def attend(arrays, ins, outs, gradients=None, upstream=None, axes=None, call=Non
                 if isinstance(v, list) or arrays.has(v.lstrip("-").split("[")[0])}
 
     gradient = None
-    if gradients and upstream:
+    if gradients and upstream and there(upstream):
         gradient = {"in": there(upstream), "out": there(gradients)}
     axes = {k: v for k, v in (axes or {}).items() if arrays.has(k.lstrip("-").split("[")[0])}
     call = {k: v for k, v in (call or {}).items() if v is not None}

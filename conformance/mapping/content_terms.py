@@ -15,7 +15,7 @@ def attend(case, arrays, scheme, names=None, scale=None, **call):
     if q == "q_scaled":
         scale = 1
     ins = {"q": q, "k": "k", "v": "v", **names}
-    axes = {name: "bhtd" for name in ("q", "k", "v", "out")}
+    axes = {name: "bhtd" for name in (q, "k", "v", "out")}
     if arrays.has("visible"):
         ins["visible"] = "visible"
         if len(arrays.shape("visible")) == 2:

@@ -27,7 +27,8 @@ def layer(case, p, arrays, scheme, names=None, call=None, positions=True, outs=N
         elif value is not None:
             members[key] = value
     axes = dict(more.pop("axes", {}))
-    if arrays.has("mask") and "visible" not in ins and more.pop("masked", True):
+    masked = more.pop("masked", True)
+    if arrays.has("mask") and "visible" not in ins and masked:
         ins["visible"] = "mask"
         if len(arrays.shape("mask")) == 3:
             axes["mask"] = "bqk"
@@ -146,6 +147,7 @@ def alibi_flash(case, p, arrays):
     one = layer(case, p, arrays, scheme, {"slopes": "slopes"}, call, positions, outs, **extra)
     if arrays.has("query_padding_mask"):
         one[0]["in"]["query_visible"] = "query_padding_mask"
+        one[0]["in"].update(query_document="query_padding_mask", key_document="key_padding_mask")
     if case["name"].endswith("empty_rows"):
         one[0]["in"].pop("visible", None)
     return one
