@@ -274,6 +274,7 @@ void AttendCall::make_plan(const Check& check) {
       texts.push_back(scheme->as_string());
   }
   const Json* scale = check.member("call", "scale");
+  if (scale != nullptr) given_scale_ = scale->as_number();
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   plan.emplace(views,
                AttentionSizes{.heads = args.q.heads,
@@ -302,6 +303,17 @@ void AttendCall::read_named(const Check& check) {
     parameters.push_back({names_.back(), keep(std::move(given.arrays[n]))});
   }
   for (const Input& i : plan->inputs()) {
+    if (const Json* rows = check.member("numbers", i.name)) {  // written out, a list a row
+      std::vector<double> values;
+      for (const Json& row : rows->as_array())
+        for (const Json& x : row.as_array()) values.push_back(x.as_number());
+      const auto n = static_cast<Index>(rows->as_array().size());
+      names_.push_back(i.name);
+      inputs.push_back(
+          {names_.back(),
+           keep(converted<Index>(values, DType::i64, {n, static_cast<Index>(values.size()) / n}))});
+      continue;
+    }
     if (check.array_name("in", i.name) == nullptr) continue;
     const Slice s = check.input(i.name);
     std::vector<Index> shape = s.shape;

@@ -242,6 +242,7 @@ void check_refused(const S& scheme) {
   for (TermGradient& x : terms) {
     if (!x.table.empty()) x.table.shape[static_cast<std::size_t>(x.table.rank++)] = 1;
     x.query.tokens += 1;
+    if (!x.mlp.in.empty()) x.mlp.in.shape[static_cast<std::size_t>(x.mlp.in.rank++)] = 1;
   }
   EXPECT_THROW(scheme.pull_back(shape, p.read(), {}, {terms, {}}, d.view, {}),
                std::invalid_argument);
