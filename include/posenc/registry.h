@@ -23,6 +23,7 @@
 #include "posenc/absolute/sinusoidal_nd.h"
 #include "posenc/core/describe.h"
 #include "posenc/relative/alibi.h"
+#include "posenc/relative/beit.h"
 #include "posenc/relative/clipped.h"
 #include "posenc/relative/conformer.h"
 #include "posenc/relative/conformer_absolute_key.h"
@@ -32,6 +33,7 @@
 #include "posenc/relative/fire.h"
 #include "posenc/relative/forgetting.h"
 #include "posenc/relative/kerple.h"
+#include "posenc/relative/levit.h"
 #include "posenc/relative/local_window.h"
 #include "posenc/relative/nope.h"
 #include "posenc/relative/prophetnet.h"
@@ -40,6 +42,8 @@
 #include "posenc/relative/segatron_xl.h"
 #include "posenc/relative/shaw.h"
 #include "posenc/relative/stick_breaking.h"
+#include "posenc/relative/swin.h"
+#include "posenc/relative/swin_v2.h"
 #include "posenc/relative/t5.h"
 #include "posenc/relative/tener.h"
 #include "posenc/relative/transformer_xl.h"
@@ -152,7 +156,11 @@ using RelativeSchemes = TypeList<
     Sandwich,
     Fire,
     Clipped,
-    Dape
+    Dape,
+    Swin,
+    SwinV2,
+    Beit,
+    Levit
 >;
 // clang-format on
 

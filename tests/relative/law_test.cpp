@@ -102,6 +102,26 @@ template <>
 std::vector<Kerple> settings() {
   return {};
 }
+template <>
+std::vector<Swin> settings() {
+  return {Swin{.height = 2, .width = 3}, Swin{.height = 3,
+                                              .width = 1,
+                                              .sign = DistanceSign::key_minus_query,
+                                              .table = WindowTable::grid}};
+}
+template <>
+std::vector<Levit> settings() {
+  return {Levit{.height = 2, .width = 3}, Levit{.height = 3, .width = 2, .heads_first = false}};
+}
+// Their gradient has a part of the call: image_test.cpp.
+template <>
+std::vector<SwinV2> settings() {
+  return {};
+}
+template <>
+std::vector<Beit> settings() {
+  return {};
+}
 // Two axes: the second for schemes that read one.
 ScoreShape law_shape() {
   return {.heads = 4, .head_dim = 2, .scale = 0.4, .distance = {{-6, 9}, {-3, 3}}};
@@ -297,8 +317,8 @@ TEST(RelativeLaws, InitialisersArePublishedOnes) {
     for (const S& s : settings<S>())
       for (const Parameter& p : s.parameters(law_shape())) {
         EXPECT_FALSE(p.name.empty());
-        const bool zeros =
-            std::is_same_v<S, LocalWindow> || std::is_same_v<S, Clipped> || p.name == "bias_bias";
+        const bool zeros = std::is_same_v<S, LocalWindow> || std::is_same_v<S, Clipped> ||
+                           std::is_same_v<S, Levit> || p.name == "bias_bias";
         const bool constant = p.initial.kind == InitialKind::constant && p.initial.a != 0;
         EXPECT_TRUE(!p.initial_values.empty() || p.initial.b > 0 || constant || zeros)
             << S::card.name << p.name;

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""relative_bias, relative_content: biases of images. Windows, class tokens, decomposed axes, index matrices, TUPE."""
+
+from mapping.attention import attend
+from mapping.words import check, words
+
+INDEX = "an index table alone, no operation"
+LAYER = "x before its projections; the attention inside is that of the cases of the same scheme"
+
+
+def grid(height, width, step=1, before=0):
+    """Rows and columns of the places of a grid, row by row; class tokens first, at 0."""
+    ys = [0] * before + [y for y in range(0, height, step) for _ in range(0, width, step)]
+    xs = [0] * before + [x for _ in range(0, height, step) for x in range(0, width, step)]
+    return [ys, xs]
+
+
+def whole(p, arrays, scheme, names=(), positions=None, k_positions=None, classes=None, call=None,
+          **more):
+    """A whole pass: q, k, v, bias, scores, probabilities, out and every gradient."""
+    names = {ours: theirs for ours, theirs in dict(names).items() if arrays.has(theirs)}
+    ins = dict({"q": "q", "k": "k", "v": "v"}, **names)
+    members = {"positions": positions}
+    if k_positions is not None:
+        members = {"q_positions": positions, "k_positions": k_positions}
+    if classes:
+        members["inputs"] = classes
+    outs = {"out": "out", "probabilities": "probs", "scores": "scores", "position": "bias"}
+    outs.update(more.pop("outs", {}))
+    outs = {k: v for k, v in outs.items() if v}
+    gradients = {n: "grad_" + t for n, t in dict({"q": "q", "k": "k", "v": "v"}, **names).items()}
+    call = dict({"scale": p.get("scale")}, **(call or {}))
+    return [attend(arrays, ins, outs, gradients, {"out": "grad_out"}, more.pop("axes", {}), call,
+                   scheme=scheme, **members, **more)]
+
+
+def resize(p, arrays):
+    old, new, method = p["old_window_size"], p["new_window_size"], p["method"]
+    if "geometric" in method:
+        return "rows at geometric coordinates; extend has no such way"
+    how = "bicubic antialias=true" if "antialias" in method else "bicubic"
+    sizes = ["%dx%d" % tuple(2 * n - 1 for n in window) for window in (old, new)]
+    scheme = words("learned", grid=sizes[0], suffix=p["extra_rows"] or None)
+    return [check("extend", scheme=scheme, to=sizes[1], how=how,
+                  **{"in": {"table": "table"}, "out": {"table": "resized"}})]
+
+
+def swin(case, p, arrays):
+    if p["kind"] == "resize":
+        return resize(p, arrays)
+    if p["kind"] == "index":
+        return INDEX
+    if p["kind"] == "layer":
+        return LAYER
+    height, width = p["window_size"]
+    tables = len(arrays.shape("table")) == 3
+    scheme = words("swin", height=height, width=width,
+                   sign="key_minus_query" if tables else None, table="grid" if tables else None)
+    names, axes = {"table": "table"}, {}
+    if not arrays.has("window_mask"):
+        return whole(p, arrays, scheme, names, grid(height, width), axes=axes)
+    # A mask a window; it is a member of the score, not of the bias.
+    one = whole(p, arrays, scheme, names, grid(height, width), axes={"window_mask": "bqk"})
+    one[0]["in"]["bias"] = "window_mask"
+    return one
+
+
+def swin_v2(case, p, arrays):
+    if p["kind"] == "layer":
+        return LAYER
+    height, width = p["window_size"]
+    before = p.get("prefix_tokens", 0)
+    names, fields = {"logit_scale": "logit_scale", "w1": "w1", "b1": "b1", "w2": "w2"}, {}
+    for start in ("mlp_", "meta_mlp_"):
+        if arrays.has(start + "fc1_weight"):
+            names.update(w1=start + "fc1_weight", b1=start + "fc1_bias", w2=start + "fc2_weight",
+                         b2=start + "fc2_bias")
+            fields["form"] = "cr" if arrays.has(start + "fc2_bias") else None
+    pretrained = p.get("pretrained_window_size", [0, 0])
+    cosine = arrays.has("logit_scale")
+    scheme = words("swin_v2", height=height, width=width, pretrained_height=pretrained[0] or None,
+                   pretrained_width=pretrained[1] or None, hidden=arrays.shape(names["w1"])[0],
+                   cosine=None if cosine else False, class_token=True if before else None, **fields)
+    one = whole(p, arrays, scheme, names, grid(height, width, before=before))
+    if cosine:
+        one[0]["call"] = {"scale": 1}
+    return classed(one, before, height * width)
+
+
+def classed(checks, before, patches, keys=None):
+    """Class tokens first; 1 marks them."""
+    if before:
+        for one in checks:
+            one["parameters"] = {"query_class": [1] * before + [0] * patches,
+                                 "key_class": [1] * before + [0] * (keys or patches)}
+    return checks
+
+
+def beit(case, p, arrays):
+    if p["used_window_size" if "used_window_size" in p else "window_size"] != p["window_size"]:
+        return "the table is resized inside the layer"
+    height, width = p["window_size"]
+    if height != width and "used_window_size" in p:
+        return "height and width of the table are exchanged on the way through its resize"
+    scheme = words("beit", height=height, width=width)
+    return classed(whole(p, arrays, scheme, {"table": "table"}, grid(height, width, before=1)), 1,
+                   height * width)
+
+
+def levit(case, p, arrays):
+    size = p["resolution"]
+    height, width = size if isinstance(size, list) else (size, size)
+    scheme = words("levit", height=height, width=width)
+    outs = {"position": None} if len(arrays.shape("bias")) == 3 else {}
+    return whole(p, arrays, scheme, {"table": "table"}, grid(height, width, p["stride"]),
+                 grid(height, width), outs=outs)
+
+
+SCHEMES = {"swin": swin, "swin_v2": swin_v2, "log_cpb": swin_v2, "beit": beit, "levit": levit}
+RULES = {name: lambda case, arrays, rule=rule: rule(case, case["params"], arrays)
+         for name, rule in SCHEMES.items()}

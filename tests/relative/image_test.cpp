@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schemes of images: rows of offsets, class tokens, the law of gradients, refusals; whole passes of
+// their programs are in the suite relative_bias.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "posenc/relative/beit.h"
+#include "posenc/relative/levit.h"
+#include "posenc/relative/swin.h"
+#include "posenc/relative/swin_v2.h"
+#include "support/refusal.h"
+#include "support/scheme_laws.h"
+
+namespace posenc {
+namespace {
+
+using test::check_scheme_laws;
+using test::LawCall;
+using test::refusal;
+using ::testing::HasSubstr;
+
+const ScoreShape kImageShape{.heads = 2, .head_dim = 4, .distance = {{-5, 5}, {-5, 5}}};
+
+// Tokens row by row on a grid of this width.
+LawCall image_call(Index width) {
+  LawCall call;
+  call.axes = 2;
+  call.position = [width](std::int32_t axis, Index order) {
+    return axis == 0 ? order / width : order % width;
+  };
+  return call;
+}
+
+TEST(Image, LawsOfWindows) {
+  check_scheme_laws(Swin{.height = 3, .width = 3}, image_call(3));
+  check_scheme_laws(Swin{.height = 2,
+                         .width = 2,
+                         .sign = DistanceSign::key_minus_query,
+                         .table = WindowTable::grid},
+                    image_call(2));
+  check_scheme_laws(Levit{.height = 3, .width = 3}, image_call(3));
+  check_scheme_laws(Beit{.height = 3, .width = 3}, image_call(3));
+  check_scheme_laws(Beit{.height = 2, .width = 3, .heads_first = true}, image_call(3));
+}
+
+TEST(Image, LawsOfSwinV2) {
+  LawCall call = image_call(3);
+  call.scale = 0;
+  check_scheme_laws(SwinV2{.height = 3, .width = 3, .hidden = 3}, call);
+  check_scheme_laws(SwinV2{.height = 3, .width = 3, .hidden = 2, .form = SwinV2Form::cr}, call);
+  check_scheme_laws(
+      SwinV2{.height = 3, .width = 3, .hidden = 2, .cosine = false, .class_token = true},
+      image_call(3));
+}
+
+// Equation 4 of the paper: the first row is the offset from the first place to the last one.
+TEST(Image, RowsOfAWindow) {
+  const Swin s{.height = 2, .width = 3};
+  EXPECT_EQ(s.rows(), 15);
+  EXPECT_EQ(s.row(-1, -2), 0);
+  EXPECT_EQ(s.row(0, 0), 7);
+  EXPECT_EQ(s.row(1, 2), 14);
+  EXPECT_EQ((Swin{.height = 2, .width = 3, .sign = DistanceSign::key_minus_query}.row(1, 2)), 0);
+  std::vector<double> table;
+  for (Index i = 0; i < 15; ++i) table.push_back(static_cast<double>(i));
+  const ConstTensorView p[] = {tensor(std::as_const(table).data(), {15, 1})};
+  LoweredTerms low;
+  s.lower({.heads = 1, .head_dim = 2}, p, low);
+  for (Index y = -2; y < 3; ++y)
+    for (Index x = -3; x < 4; ++x)
+      EXPECT_EQ(row_of(low.terms[0].lines[0], static_cast<double>(y)) +
+                    row_of(low.terms[0].lines[1], static_cast<double>(x)),
+                s.row(y, x));
+}
+
+TEST(Image, CoordinatesOfSwinV2) {
+  const std::vector<double> c =
+      SwinV2{.height = 1, .width = 3, .pretrained_width = 5}.coordinates();
+  ASSERT_EQ(c.size(), 10U);
+  EXPECT_EQ(c[0], 0);
+  EXPECT_NEAR(c[1], -std::log2(5.0) / 3, 1e-15);
+  EXPECT_NEAR(c[9], std::log2(5.0) / 3, 1e-15);
+  // Of the whole window: log2(9) / 3.
+  EXPECT_NEAR((SwinV2{.height = 3, .width = 3}.coordinates().back()), std::log2(9.0) / 3, 1e-15);
+}
+
+TEST(Image, LogitScaleIsCapped) {
+  const SwinV2 s{.height = 1, .width = 1, .hidden = 1};
+  const std::vector<double> logit{std::log(10.0), 9}, w{0, 0}, one{0};
+  const ConstTensorView p[] = {tensor(logit.data(), {2, 1, 1}), tensor(w.data(), {1, 2}),
+                               tensor(one.data(), {1}), tensor(w.data(), {2, 1})};
+  LoweredTerms low;
+  s.lower(kImageShape, p, low);
+  EXPECT_EQ(low.requests.scale, 1);
+  ASSERT_EQ(low.requests.prepare.size(), 1U);
+  EXPECT_EQ(low.requests.prepare[0].kind, StageKind::l2);
+  EXPECT_NEAR(data_of<double>(low.requests.head_scale)[0], 10, 1e-13);
+  EXPECT_NEAR(data_of<double>(low.requests.head_scale)[1], 100, 1e-12);
+}
+
+TEST(Image, Refusals) {
+  const ScoreShape s = kImageShape;
+  EXPECT_THAT(refusal([&] { (Swin{.height = 0}.parameters(s)); }), HasSubstr("height"));
+  EXPECT_THAT(refusal([&] { (Levit{.width = 4097}.parameters(s)); }), HasSubstr("width"));
+  EXPECT_THAT(refusal([&] { (Beit{.height = -1}.parameters(s)); }), HasSubstr("height"));
+  EXPECT_THAT(refusal([&] { (SwinV2{.hidden = 0}.parameters(s)); }), HasSubstr("hidden"));
+  EXPECT_THAT(refusal([&] { (SwinV2{.pretrained_width = -1}.parameters(s)); }),
+              HasSubstr("pretrained_width"));
+  LoweredTerms low;
+  EXPECT_THAT(refusal([&] { (Swin{}.lower(s, {}, low)); }), HasSubstr("[swin]"));
+  EXPECT_THAT(refusal([&] { (Beit{}.bind(s, {}, {}, {}, low)); }), HasSubstr("query_class"));
+}
+
+}  // namespace
+}  // namespace posenc
