@@ -15,16 +15,13 @@ def grid(height, width, step=1, before=0):
     return [ys, xs]
 
 
-def whole(p, arrays, scheme, names=(), positions=None, k_positions=None, classes=None, call=None,
-          **more):
+def whole(p, arrays, scheme, names=(), positions=None, k_positions=None, call=None, **more):
     """A whole pass: q, k, v, bias, scores, probabilities, out and every gradient."""
     names = {ours: theirs for ours, theirs in dict(names).items() if arrays.has(theirs)}
     ins = dict({"q": "q", "k": "k", "v": "v"}, **names)
     members = {"positions": positions}
     if k_positions is not None:
         members = {"q_positions": positions, "k_positions": k_positions}
-    if classes:
-        members["inputs"] = classes
     outs = {"out": "out", "probabilities": "probs", "scores": "scores", "position": "bias"}
     outs.update(more.pop("outs", {}))
     outs = {k: v for k, v in outs.items() if v}
@@ -91,7 +88,7 @@ def classed(checks, before, patches, keys=None):
     """Class tokens first; 1 marks them."""
     if before:
         for one in checks:
-            one["parameters"] = {"query_class": [1] * before + [0] * patches,
+            one["inputs"] = {"query_class": [1] * before + [0] * patches,
                                  "key_class": [1] * before + [0] * (keys or patches)}
     return checks
 

@@ -302,6 +302,15 @@ void AttendCall::read_named(const Check& check) {
     parameters.push_back({names_.back(), keep(std::move(given.arrays[n]))});
   }
   for (const Input& i : plan->inputs()) {
+    // Classes and the like of all rows of the batch, as numbers of the check.
+    if (const Json* list = check.member("inputs", i.name)) {
+      std::vector<double> values;
+      for (const Json& x : list->as_array()) values.push_back(x.as_number());
+      const auto n = static_cast<Index>(values.size());
+      names_.push_back(i.name);
+      inputs.push_back({names_.back(), keep(converted<Index>(values, DType::i64, {1, n}))});
+      continue;
+    }
     if (check.array_name("in", i.name) == nullptr) continue;
     const Slice s = check.input(i.name);
     std::vector<Index> shape = s.shape;
