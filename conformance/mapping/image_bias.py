@@ -113,6 +113,60 @@ def levit(case, p, arrays):
                  grid(height, width), outs=outs)
 
 
-SCHEMES = {"swin": swin, "swin_v2": swin_v2, "log_cpb": swin_v2, "beit": beit, "levit": levit}
+def axes_of(sizes, other, before):
+    """Places of a grid in row-major order, times what makes both grids of a length."""
+    ratios = [max(o / n, 1) for n, o in zip(sizes, other)]
+    ratios = [int(r) if r == int(r) else r for r in ratios]
+    places = [[]]
+    for n in sizes:
+        places = [p + [i] for p in places for i in range(n)]
+    return [[0] * before + [p[a] * ratios[a] for p in places] for a in range(len(sizes))]
+
+
+def decomposed(case, p, arrays):
+    q = p["q_size"] if "q_size" in p else p["q_size_thw"]
+    k = p["k_size"] if "k_size" in p else p["k_size_thw"]
+    names = ["rel_pos_t", "rel_pos_h", "rel_pos_w"][3 - len(q):]
+    rows = [arrays.shape(n)[0] for n in names]
+    usual_rows = [2 * max(a, b) - 1 for a, b in zip(q, k)]
+    before = 1 if p.get("has_cls_embed") else 0
+    scheme = words("decomposed", size=q, key_size=k if k != q else None,
+                   table_rows=rows if rows != usual_rows else None,
+                   class_token=True if before else None)
+    one = whole(p, arrays, scheme, {n: n for n in names}, axes_of(q, k, before),
+                axes_of(k, q, before))
+    return classed(one, before, arrays.shape("q")[2] - before, arrays.shape("k")[2] - before)
+
+
+def irpe(case, p, arrays):
+    scheme = words("indexed", rows=arrays.shape("table")[1])
+    one = whole(p, arrays, scheme, {"table": "table"})
+    one[0]["in"]["index"] = "index"
+    return one
+
+
+def irpe_contextual(case, p, arrays):
+    ins, schemes, grads = {"q": "q", "k": "k", "v": "v"}, [], {n: "grad_" + n for n in "qkv"}
+    # The authors' table for keys meets q, and the one for queries meets k with its index [j, i].
+    for table, meets in (("k", "query"), ("q", "key"), ("v", "value")):
+        name = "table_" + table
+        if not arrays.has(name):
+            continue
+        n = len(schemes)
+        channels = meets != "value"
+        schemes.append(words("indexed", rows=arrays.shape(name)[2 if channels else 1],
+                             meets=meets, groups=arrays.shape(name)[0],
+                             table="channels" if channels else None,
+                             content_scale=True if channels else None,
+                             key_first=True if meets == "key" else None))
+        ins["%d.table" % n], ins["%d.index" % n] = name, "bucket_" + table
+        grads["%d.table" % n] = "grad_" + name
+    outs = {"out": "out", "probabilities": "probs", "scores": "scores_with_q_and_k_terms",
+            "content": "score_content"}
+    return [attend(arrays, ins, outs, grads, {"out": "grad_out"}, scheme=schemes)]
+
+
+SCHEMES = {"swin": swin, "swin_v2": swin_v2, "log_cpb": swin_v2, "beit": beit, "levit": levit,
+           "decomposed": decomposed, "irpe": irpe, "irpe_contextual": irpe_contextual}
 RULES = {name: lambda case, arrays, rule=rule: rule(case, case["params"], arrays)
          for name, rule in SCHEMES.items()}

@@ -30,8 +30,10 @@
 #include "posenc/relative/cope.h"
 #include "posenc/relative/dape.h"
 #include "posenc/relative/deberta.h"
+#include "posenc/relative/decomposed.h"
 #include "posenc/relative/fire.h"
 #include "posenc/relative/forgetting.h"
+#include "posenc/relative/indexed.h"
 #include "posenc/relative/kerple.h"
 #include "posenc/relative/levit.h"
 #include "posenc/relative/local_window.h"
@@ -160,7 +162,9 @@ using RelativeSchemes = TypeList<
     Swin,
     SwinV2,
     Beit,
-    Levit
+    Levit,
+    Decomposed,
+    Indexed
 >;
 // clang-format on
 

@@ -105,7 +105,6 @@ void Decomposed::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                   s.head_dim),
         a.line(out, static_cast<std::int32_t>(n)), 1);
     if (class_token) t.pair = detail::patches_alone(out);
-    // The pair keeps its row 0 for patches, which adds nothing to the row of the line.
     out.add(t);
   }
 }

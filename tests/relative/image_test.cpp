@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "posenc/relative/beit.h"
+#include "posenc/relative/decomposed.h"
+#include "posenc/relative/indexed.h"
 #include "posenc/relative/levit.h"
 #include "posenc/relative/swin.h"
 #include "posenc/relative/swin_v2.h"
@@ -53,6 +55,49 @@ TEST(Image, LawsOfSwinV2) {
   check_scheme_laws(
       SwinV2{.height = 3, .width = 3, .hidden = 2, .cosine = false, .class_token = true},
       image_call(3));
+}
+
+TEST(Image, LawsOfDecomposedAxes) {
+  check_scheme_laws(Decomposed{.size = {3, 3}}, image_call(3));
+  check_scheme_laws(Decomposed{.size = {3, 3}, .table_rows = {9, 4}}, image_call(3));
+  check_scheme_laws(Decomposed{.size = {3, 3}, .class_token = true}, image_call(3));
+  // A ratio that is no whole number: thresholds in place of whole distances.
+  check_scheme_laws(Decomposed{.size = {3, 3}, .key_size = {2, 2}}, image_call(3));
+  LawCall video;
+  video.axes = 3;
+  check_scheme_laws(Decomposed{.size = {9, 5, 3}}, video);
+}
+
+TEST(Image, LawsOfIndexedTables) {
+  for (const IndexedMeets meets :
+       {IndexedMeets::nothing, IndexedMeets::query, IndexedMeets::key, IndexedMeets::value})
+    for (const IndexedTable table : {IndexedTable::rows, IndexedTable::channels})
+      check_scheme_laws(Indexed{.rows = 2,
+                                .meets = meets,
+                                .groups = 2,
+                                .table = table,
+                                .content_scale = true,
+                                .key_first = meets == IndexedMeets::key});
+}
+
+// Keys pooled from four to two: distances of steps of two, and rows from 0.
+TEST(Image, RowsOfPooledAxes) {
+  const Decomposed s{.size = {4, 3}, .key_size = {2, 2}};
+  std::vector<double> h(7), w(5);
+  for (std::size_t i = 0; i < 7; ++i) h[i] = static_cast<double>(i);
+  const ConstTensorView p[] = {tensor(std::as_const(h).data(), {7, 1}),
+                               tensor(std::as_const(w).data(), {5, 1})};
+  LoweredTerms low;
+  s.lower({.heads = 1, .head_dim = 1}, p, low);
+  ASSERT_EQ(low.terms.size(), 2U);
+  for (Index q = 0; q < 4; ++q)
+    for (Index k = 0; k < 2; ++k)
+      EXPECT_EQ(row_of(low.terms[0].lines[0], static_cast<double>(q - 2 * k)), q - 2 * k + 2);
+  for (Index q = 0; q < 3; ++q)
+    for (Index k = 0; k < 2; ++k) {
+      const double d = static_cast<double>(q) - 1.5 * static_cast<double>(k);
+      EXPECT_EQ(row_of(low.terms[1].lines[0], d), static_cast<Index>(d + 1.5));
+    }
 }
 
 // Equation 4 of the paper: the first row is the offset from the first place to the last one.
@@ -108,6 +153,22 @@ TEST(Image, Refusals) {
   EXPECT_THAT(refusal([&] { (SwinV2{.hidden = 0}.parameters(s)); }), HasSubstr("hidden"));
   EXPECT_THAT(refusal([&] { (SwinV2{.pretrained_width = -1}.parameters(s)); }),
               HasSubstr("pretrained_width"));
+  EXPECT_THAT(refusal([&] { (Decomposed{.size = {3}}.parameters(s)); }), HasSubstr("size"));
+  EXPECT_THAT(refusal([&] { (Decomposed{.size = {3, 0}}.parameters(s)); }), HasSubstr("size"));
+  EXPECT_THAT(refusal([&] {
+                (Decomposed{.size = {3, 3}, .key_size = {1}}.parameters(s));
+              }),
+              HasSubstr("key_size"));
+  EXPECT_THAT(refusal([&] { (Indexed{}.parameters(s)); }), HasSubstr("rows"));
+  EXPECT_THAT(refusal([&] { (Indexed{.rows = 1, .groups = 3}.parameters(s)); }),
+              HasSubstr("groups"));
+  const std::vector<std::int32_t> index{0, 3};
+  const ConstTensorView matrix[] = {tensor(index.data(), {1, 2})};
+  std::vector<Term> terms(1);
+  TermStore store;
+  const CallData call{.queries = 1, .keys = 2, .inputs = matrix};
+  EXPECT_THAT(refusal([&] { (Indexed{.rows = 3}.bind(s, {}, call, terms, store)); }),
+              HasSubstr("index must be below rows"));
   LoweredTerms low;
   EXPECT_THAT(refusal([&] { (Swin{}.lower(s, {}, low)); }), HasSubstr("[swin]"));
   EXPECT_THAT(refusal([&] { (Beit{}.bind(s, {}, {}, {}, low)); }), HasSubstr("query_class"));

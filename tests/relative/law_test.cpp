@@ -122,6 +122,18 @@ template <>
 std::vector<Beit> settings() {
   return {};
 }
+template <>
+std::vector<Decomposed> settings() {
+  return {Decomposed{.size = {2, 3}},
+          Decomposed{.size = {4, 3}, .key_size = {2, 2}, .table_rows = {5, 5}}};
+}
+template <>
+std::vector<Indexed> settings() {
+  return {
+      Indexed{.rows = 3},
+      Indexed{
+          .rows = 3, .meets = IndexedMeets::query, .groups = 2, .table = IndexedTable::channels}};
+}
 // Two axes: the second for schemes that read one.
 ScoreShape law_shape() {
   return {.heads = 4, .head_dim = 2, .scale = 0.4, .distance = {{-6, 9}, {-3, 3}}};
@@ -318,7 +330,8 @@ TEST(RelativeLaws, InitialisersArePublishedOnes) {
       for (const Parameter& p : s.parameters(law_shape())) {
         EXPECT_FALSE(p.name.empty());
         const bool zeros = std::is_same_v<S, LocalWindow> || std::is_same_v<S, Clipped> ||
-                           std::is_same_v<S, Levit> || p.name == "bias_bias";
+                           std::is_same_v<S, Levit> || std::is_same_v<S, Decomposed> ||
+                           p.name == "bias_bias";
         const bool constant = p.initial.kind == InitialKind::constant && p.initial.a != 0;
         EXPECT_TRUE(!p.initial_values.empty() || p.initial.b > 0 || constant || zeros)
             << S::card.name << p.name;
