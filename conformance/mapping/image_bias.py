@@ -166,7 +166,21 @@ def irpe_contextual(case, p, arrays):
     return [attend(arrays, ins, outs, grads, {"out": "grad_out"}, scheme=schemes)]
 
 
+def tupe(case, p, arrays):
+    """The first token is the class token; it has position 0 like any first token."""
+    rel = p["rel_pos"]
+    scheme = words("tupe", positions=arrays.shape("pos_weight")[0] - 1, epsilon=p["layer_norm_eps"],
+                   num_buckets=p["rel_pos_bins"] if rel else None,
+                   max_distance=p["max_rel_pos"] if rel else None)
+    names = {"pos": "pos_weight", "ln_weight": "pos_ln_weight", "ln_bias": "pos_ln_bias",
+             "w_q": "pos_q_linear_weight", "b_q": "pos_q_linear_bias",
+             "w_k": "pos_k_linear_weight", "b_k": "pos_k_linear_bias",
+             "table": "relative_attention_bias_weight"}
+    tokens = arrays.shape("q")[2]
+    return classed(whole(p, arrays, scheme, names, "0:%d" % tokens), 1, tokens - 1)
+
+
 SCHEMES = {"swin": swin, "swin_v2": swin_v2, "log_cpb": swin_v2, "beit": beit, "levit": levit,
-           "decomposed": decomposed, "irpe": irpe, "irpe_contextual": irpe_contextual}
+           "decomposed": decomposed, "irpe": irpe, "tupe": tupe, "irpe_contextual": irpe_contextual}
 RULES = {name: lambda case, arrays, rule=rule: rule(case, case["params"], arrays)
          for name, rule in SCHEMES.items()}

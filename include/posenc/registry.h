@@ -50,6 +50,7 @@
 #include "posenc/relative/tener.h"
 #include "posenc/relative/transformer_xl.h"
 #include "posenc/relative/transformer_xl_learned.h"
+#include "posenc/relative/tupe.h"
 #include "posenc/relative/xlnet.h"
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mixed_axes.h"
@@ -164,7 +165,8 @@ using RelativeSchemes = TypeList<
     Beit,
     Levit,
     Decomposed,
-    Indexed
+    Indexed,
+    Tupe
 >;
 // clang-format on
 

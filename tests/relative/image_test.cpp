@@ -12,6 +12,7 @@
 #include "posenc/relative/levit.h"
 #include "posenc/relative/swin.h"
 #include "posenc/relative/swin_v2.h"
+#include "posenc/relative/tupe.h"
 #include "support/refusal.h"
 #include "support/scheme_laws.h"
 
@@ -78,6 +79,13 @@ TEST(Image, LawsOfIndexedTables) {
                                 .table = table,
                                 .content_scale = true,
                                 .key_first = meets == IndexedMeets::key});
+}
+
+TEST(Image, LawsOfTupe) {
+  LawCall call;
+  check_scheme_laws(Tupe{.positions = 9}, call);
+  check_scheme_laws(Tupe{.positions = 8, .reset = false}, call);
+  check_scheme_laws(Tupe{.positions = 8, .num_buckets = 8, .max_distance = 6}, call);
 }
 
 // Keys pooled from four to two: distances of steps of two, and rows from 0.
@@ -162,6 +170,8 @@ TEST(Image, Refusals) {
   EXPECT_THAT(refusal([&] { (Indexed{}.parameters(s)); }), HasSubstr("rows"));
   EXPECT_THAT(refusal([&] { (Indexed{.rows = 1, .groups = 3}.parameters(s)); }),
               HasSubstr("groups"));
+  EXPECT_THAT(refusal([&] { (Tupe{.positions = 0}.parameters(s)); }), HasSubstr("positions"));
+  EXPECT_THAT(refusal([&] { (Tupe{.num_buckets = 5}.parameters(s)); }), HasSubstr("num_buckets"));
   const std::vector<std::int32_t> index{0, 3};
   const ConstTensorView matrix[] = {tensor(index.data(), {1, 2})};
   std::vector<Term> terms(1);

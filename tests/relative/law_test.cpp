@@ -123,6 +123,10 @@ std::vector<Beit> settings() {
   return {};
 }
 template <>
+std::vector<Tupe> settings() {
+  return {};
+}
+template <>
 std::vector<Decomposed> settings() {
   return {Decomposed{.size = {2, 3}},
           Decomposed{.size = {4, 3}, .key_size = {2, 2}, .table_rows = {5, 5}}};
