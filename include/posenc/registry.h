@@ -24,6 +24,7 @@
 #include "posenc/core/describe.h"
 #include "posenc/relative/alibi.h"
 #include "posenc/relative/beit.h"
+#include "posenc/relative/bros.h"
 #include "posenc/relative/clipped.h"
 #include "posenc/relative/conformer.h"
 #include "posenc/relative/conformer_absolute_key.h"
@@ -37,6 +38,7 @@
 #include "posenc/relative/kerple.h"
 #include "posenc/relative/levit.h"
 #include "posenc/relative/local_window.h"
+#include "posenc/relative/modality_pairs.h"
 #include "posenc/relative/nope.h"
 #include "posenc/relative/prophetnet.h"
 #include "posenc/relative/relative_projection.h"
@@ -166,7 +168,9 @@ using RelativeSchemes = TypeList<
     Levit,
     Decomposed,
     Indexed,
-    Tupe
+    Tupe,
+    Bros,
+    ModalityPairs
 >;
 // clang-format on
 

@@ -7,9 +7,11 @@
 #include <cmath>
 
 #include "posenc/relative/beit.h"
+#include "posenc/relative/bros.h"
 #include "posenc/relative/decomposed.h"
 #include "posenc/relative/indexed.h"
 #include "posenc/relative/levit.h"
+#include "posenc/relative/modality_pairs.h"
 #include "posenc/relative/swin.h"
 #include "posenc/relative/swin_v2.h"
 #include "posenc/relative/tupe.h"
@@ -88,6 +90,44 @@ TEST(Image, LawsOfTupe) {
   check_scheme_laws(Tupe{.positions = 8, .num_buckets = 8, .max_distance = 6}, call);
 }
 
+TEST(Image, LawsOfBros) {
+  check_scheme_laws(Bros{.coordinates = 3, .frequencies = 2, .base = 5, .unit = 1.5});
+  check_scheme_laws(Bros{.coordinates = 1, .frequencies = 1, .unit = 2});
+}
+
+// The term is q_i . W e of the difference, made for one pair by the formula.
+TEST(Image, BrosIsASinusoidOfTheDifference) {
+  const Bros bros{.coordinates = 1, .frequencies = 2, .base = 100, .unit = 3};
+  const std::vector<double> w{1, 2, 3, 4}, q{0.5}, from{0.2}, to{0.9};
+  const ConstTensorView p[] = {tensor(w.data(), {1, 4})};
+  const ConstTensorView in[] = {tensor(q.data(), {1, 1, 1, 1}), tensor(from.data(), {1, 1, 1}),
+                                tensor(to.data(), {1, 1, 1})};
+  LoweredTerms low;
+  const ScoreShape s{.heads = 1, .head_dim = 1};
+  bros.lower(s, p, low);
+  const CallData call{.queries = 1, .keys = 1, .inputs = in};
+  bros.bind(s, p, call, low.terms, low);
+  const auto* x = static_cast<const double*>(low.terms[0].query.given.data);
+  const auto* y = static_cast<const double*>(low.terms[0].key.given.data);
+  double got = 0;
+  for (Index c = 0; c < 4; ++c) got += x[c] * y[c];
+  EXPECT_NEAR(
+      got, 0.5 * (1 * std::sin(2.1) + 2 * std::sin(0.21) + 3 * std::cos(2.1) + 4 * std::cos(0.21)),
+      1e-14);
+}
+
+TEST(Image, LawsOfModalityPairs) {
+  LawCall call;
+  call.classes = {{"query_modality", 3}, {"key_modality", 3}};
+  check_scheme_laws(ModalityPairs{.modalities = 3}, call);
+  check_scheme_laws(ModalityPairs{.modalities = 3,
+                                  .query_modality = {0, 1, 1, 2},
+                                  .key_modality = {0, 1, 1, 0},
+                                  .axis = {0, 1, 2, 0},
+                                  .clip = {3, 2, 1, 0}},
+                    call);
+}
+
 // Keys pooled from four to two: distances of steps of two, and rows from 0.
 TEST(Image, RowsOfPooledAxes) {
   const Decomposed s{.size = {4, 3}, .key_size = {2, 2}};
@@ -155,6 +195,7 @@ TEST(Image, LogitScaleIsCapped) {
 
 TEST(Image, Refusals) {
   const ScoreShape s = kImageShape;
+  LoweredTerms low;
   EXPECT_THAT(refusal([&] { (Swin{.height = 0}.parameters(s)); }), HasSubstr("height"));
   EXPECT_THAT(refusal([&] { (Levit{.width = 4097}.parameters(s)); }), HasSubstr("width"));
   EXPECT_THAT(refusal([&] { (Beit{.height = -1}.parameters(s)); }), HasSubstr("height"));
@@ -172,6 +213,15 @@ TEST(Image, Refusals) {
               HasSubstr("groups"));
   EXPECT_THAT(refusal([&] { (Tupe{.positions = 0}.parameters(s)); }), HasSubstr("positions"));
   EXPECT_THAT(refusal([&] { (Tupe{.num_buckets = 5}.parameters(s)); }), HasSubstr("num_buckets"));
+  EXPECT_THAT(refusal([&] { (Bros{.coordinates = 0}.parameters(s)); }), HasSubstr("coordinates"));
+  EXPECT_THAT(refusal([&] { (Bros{}.bind(s, {}, {}, {}, low)); }), HasSubstr("query_bbox"));
+  EXPECT_THAT(refusal([&] { (ModalityPairs{.query_modality = {0}}.parameters(s)); }),
+              HasSubstr("clip"));
+  EXPECT_THAT(
+      refusal([&] {
+        (ModalityPairs{.query_modality = {0}, .key_modality = {2}, .clip = {1}}.parameters(s));
+      }),
+      HasSubstr("key_modality"));
   const std::vector<std::int32_t> index{0, 3};
   const ConstTensorView matrix[] = {tensor(index.data(), {1, 2})};
   std::vector<Term> terms(1);
@@ -179,7 +229,6 @@ TEST(Image, Refusals) {
   const CallData call{.queries = 1, .keys = 2, .inputs = matrix};
   EXPECT_THAT(refusal([&] { (Indexed{.rows = 3}.bind(s, {}, call, terms, store)); }),
               HasSubstr("index must be below rows"));
-  LoweredTerms low;
   EXPECT_THAT(refusal([&] { (Swin{}.lower(s, {}, low)); }), HasSubstr("[swin]"));
   EXPECT_THAT(refusal([&] { (Beit{}.bind(s, {}, {}, {}, low)); }), HasSubstr("query_class"));
 }

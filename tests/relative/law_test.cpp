@@ -127,6 +127,14 @@ std::vector<Tupe> settings() {
   return {};
 }
 template <>
+std::vector<Bros> settings() {
+  return {};
+}
+template <>
+std::vector<ModalityPairs> settings() {
+  return {ModalityPairs{}, ModalityPairs{.query_modality = {0, 1}, .axis = {0, 1}, .clip = {4, 2}}};
+}
+template <>
 std::vector<Decomposed> settings() {
   return {Decomposed{.size = {2, 3}},
           Decomposed{.size = {4, 3}, .key_size = {2, 2}, .table_rows = {5, 5}}};
@@ -335,7 +343,7 @@ TEST(RelativeLaws, InitialisersArePublishedOnes) {
         EXPECT_FALSE(p.name.empty());
         const bool zeros = std::is_same_v<S, LocalWindow> || std::is_same_v<S, Clipped> ||
                            std::is_same_v<S, Levit> || std::is_same_v<S, Decomposed> ||
-                           p.name == "bias_bias";
+                           std::is_same_v<S, ModalityPairs> || p.name == "bias_bias";
         const bool constant = p.initial.kind == InitialKind::constant && p.initial.a != 0;
         EXPECT_TRUE(!p.initial_values.empty() || p.initial.b > 0 || constant || zeros)
             << S::card.name << p.name;
