@@ -4,7 +4,6 @@
 from mapping.attention import attend
 from mapping.words import check, words
 
-INDEX = "an index table alone, no operation"
 LAYER = "x before its projections; the attention inside is that of the cases of the same scheme"
 
 
@@ -45,11 +44,15 @@ def resize(p, arrays):
 def swin(case, p, arrays):
     if p["kind"] == "resize":
         return resize(p, arrays)
-    if p["kind"] == "index":
-        return INDEX
     if p["kind"] == "layer":
         return LAYER
     height, width = p["window_size"]
+    if p["kind"] == "index":  # row r of the table is r
+        rows = list(range((2 * height - 1) * (2 * width - 1)))
+        places = grid(height, width)
+        return [check("bias", scheme=words("swin", height=height, width=width), heads=1,
+                      q_positions=places, k_positions=places, parameters={"table": rows},
+                      **{"out": {"bias": "index"}})]
     tables = len(arrays.shape("table")) == 3
     scheme = words("swin", height=height, width=width,
                    sign="key_minus_query" if tables else None, table="grid" if tables else None)
