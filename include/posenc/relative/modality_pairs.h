@@ -12,8 +12,8 @@
 namespace posenc::inline v0 {
 
 struct ModalityPairs {
-  static constexpr Card card{"modality_pairs", "numbers and tables of two modalities",
-                             "this library", "docs/relative/modality_pairs.md"};
+  static constexpr Card card{"modality_pairs", "numbers and tables of two modalities", "posenc",
+                             "own definition"};
   Index modalities = 2;
   std::vector<Index> query_modality{}, key_modality{}, axis{}, clip{};
 
