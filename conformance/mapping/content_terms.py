@@ -175,7 +175,7 @@ def xlnet_streams(p, arrays):
                "s_bias": "s_bias", "seg_embed": "seg_embed", **XL}
         outs = {"out": "out_" + stream, "scores": "scores_" + stream,
                 "probabilities": "probs_" + stream}
-        many.append(check("attend", scheme=scheme, numbers=numbers, call={"query_offset": "end"},
+        many.append(check("attend", scheme=scheme, inputs=numbers, call={"query_offset": "end"},
                           gradient={"in": {"out": "grad_out_" + stream},
                                     "out": {"q": "grad_q_" + stream}},
                           **{"in": ins, "out": outs}))

@@ -303,15 +303,22 @@ void AttendCall::read_named(const Check& check) {
     parameters.push_back({names_.back(), keep(std::move(given.arrays[n]))});
   }
   for (const Input& i : plan->inputs()) {
-    if (const Json* rows = check.member("numbers", i.name)) {  // written out, a list a row
+    // Classes and the like as numbers of the check: a list for all rows of the batch, or a list a row.
+    if (const Json* list = check.member("inputs", i.name)) {
       std::vector<double> values;
-      for (const Json& row : rows->as_array())
-        for (const Json& x : row.as_array()) values.push_back(x.as_number());
-      const auto n = static_cast<Index>(rows->as_array().size());
+      Index rows = 0;
+      for (const Json& x : list->as_array()) {
+        if (!x.is_array()) {
+          values.push_back(x.as_number());
+          continue;
+        }
+        ++rows;
+        for (const Json& y : x.as_array()) values.push_back(y.as_number());
+      }
+      rows = std::max<Index>(rows, 1);
+      const auto n = static_cast<Index>(values.size()) / rows;
       names_.push_back(i.name);
-      inputs.push_back(
-          {names_.back(),
-           keep(converted<Index>(values, DType::i64, {n, static_cast<Index>(values.size()) / n}))});
+      inputs.push_back({names_.back(), keep(converted<Index>(values, DType::i64, {rows, n}))});
       continue;
     }
     if (check.array_name("in", i.name) == nullptr) continue;
