@@ -27,11 +27,14 @@
 #include "posenc/relative/conformer.h"
 #include "posenc/relative/conformer_absolute_key.h"
 #include "posenc/relative/cope.h"
+#include "posenc/relative/cpmant.h"
 #include "posenc/relative/dape.h"
 #include "posenc/relative/deberta.h"
+#include "posenc/relative/dynamic_position_bias.h"
 #include "posenc/relative/fire.h"
 #include "posenc/relative/forgetting.h"
 #include "posenc/relative/kerple.h"
+#include "posenc/relative/layoutlm.h"
 #include "posenc/relative/local_window.h"
 #include "posenc/relative/nope.h"
 #include "posenc/relative/prophetnet.h"
@@ -44,6 +47,8 @@
 #include "posenc/relative/tener.h"
 #include "posenc/relative/transformer_xl.h"
 #include "posenc/relative/transformer_xl_learned.h"
+#include "posenc/relative/udop.h"
+#include "posenc/relative/wavlm.h"
 #include "posenc/relative/xlnet.h"
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mixed_axes.h"
@@ -152,7 +157,12 @@ using RelativeSchemes = TypeList<
     Sandwich,
     Fire,
     Clipped,
-    Dape
+    Dape,
+    LayoutLm,
+    Udop,
+    CpmAnt,
+    WavLm,
+    DynamicPositionBias
 >;
 // clang-format on
 
