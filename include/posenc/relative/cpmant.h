@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CPM-Ant's segment bias: T5 buckets (t5.h) within a segment, a number for each pair of segments
-// across. The authors' code (CPM-Bee and CPM-Ant, OpenBMB):
+// across. As transformers computes it:
 //   S_ij += T[bucket(j - i), h]                   if segment_i = segment_j
 //   S_ij += T[num_buckets + segment_i n + segment_j, h] else, n = segments
 // transformers takes the places of tokens for i and j and ignores the position ids it is given.

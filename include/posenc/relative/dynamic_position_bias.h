@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A multilayer perceptron of the distance (x-transformers; Swin V2's continuous bias on one axis, Liu
-// et al., arXiv:2111.09883, section 3.3, is a relative of it):
+// A multilayer perceptron of the distance (x-transformers):
 //   S_ij += mlp(f(i - j))_h,  f(y) = y or sign(y) ln(|y| + 1)
 //   layer: Linear, LayerNorm where `norm`, x sigmoid(x); at the end Linear to the heads
 // The first LayerNorm of x-transformers has a weight alone (gamma), the others weight and bias.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayoutLM's bias of documents: T5 buckets (t5.h) of the reading order and of two coordinates of the
-// boxes. Xu et al., arXiv:2012.14740, equation 7; Huang et al., arXiv:2204.08387:
+// boxes. Xu et al., arXiv:2012.14740; Huang et al., arXiv:2204.08387:
 //   S_ij += s (T_1d[bucket(j - i)] + T_x[bucket_2d(x_j - x_i)] + T_y[bucket_2d(y_j - y_i)])
 // Axis 0 of the positions is the order, axes 1 and 2 are the left and the lower edge of a box, whole
 // numbers 0 .. 1000. LayoutLMv3 multiplies the biases by the scale of the content (s), LayoutLMv2
@@ -15,7 +15,7 @@ namespace posenc::inline v0 {
 
 struct LayoutLm {
   static constexpr Card card{"layoutlm", "LayoutLM one- and two-dimensional bias",
-                             "arXiv:2012.14740", "eq. 7"};
+                             "arXiv:2012.14740", ""};
   Index num_buckets = 32, max_distance = 128;
   Index num_buckets_2d = 64, max_distance_2d = 256;
   bool scaled = true;  // LayoutLMv3

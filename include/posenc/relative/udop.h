@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // UDOP's bias: T5 buckets (t5.h) of the order and of the centres of boxes. Tang et al.,
-// arXiv:2212.02623, section 3.1, and the authors' code:
+// arXiv:2212.02623, as transformers computes it:
 //   S_ij += T_1d[bucket(j - i)] + T_h[bucket(trunc(u (x_j - x_i)))] + T_v[bucket(trunc(u (y_j - y_i)))]
 // Axis 0 of the positions is the order, axes 1 and 2 are the centre of a box, real, 0 .. 1; u = 100.
 // As T5 it does not scale q.k: the scheme asks the call for scale 1.
@@ -13,8 +13,7 @@
 namespace posenc::inline v0 {
 
 struct Udop {
-  static constexpr Card card{"udop", "UDOP one- and two-dimensional bias", "arXiv:2212.02623",
-                             "sec. 3.1"};
+  static constexpr Card card{"udop", "UDOP one- and two-dimensional bias", "arXiv:2212.02623", ""};
   Index num_buckets = 32, max_distance = 128;
   Index horizontal_buckets = 32, horizontal_max_distance = 100;
   Index vertical_buckets = 32, vertical_max_distance = 100;

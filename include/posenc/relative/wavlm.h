@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // WavLM's gated bias: T5 buckets (t5.h) times a gate of the hidden state of the query. Chen et al.,
-// arXiv:2110.13900, section 3.1 (gated relative position bias):
+// arXiv:2110.13900, gated relative position bias, as transformers computes it:
 //   S_ij += (a (b c_h - 1) + 2) T[bucket(j - i), h]
 //   a, b = sigmoid of the sums of the first and of the last four of W x_ih + w
-// x_ih are the head's channels of the hidden state itself, before any projection. transformers and
-// the authors' code agree; the paper writes a bilinear gate of other parameters.
+// x_ih are the head's channels of the hidden state itself, before any projection. The paper writes
+// the same with an update gate 1 - a and a reset gate b, each of a vector that meets the query.
 // What computes it is in src/relative/wavlm.cpp.
 #pragma once
 #include <vector>
