@@ -112,6 +112,27 @@ TEST(BucketBias, LayoutLmScalesItsTablesInTheThirdVersion) {
   }
 }
 
+// Boxes from 0 to 1: a hundredth counts as a token, on the two axes after the order.
+TEST(BucketBias, UdopCountsHundredths) {
+  const Udop x;
+  const std::vector<double> table(64, 1);
+  const ConstTensorView one = tensor(table.data(), {32, 2});
+  const ConstTensorView p[] = {one, one, one};
+  LoweredTerms low;
+  x.lower(kBucketShape, p, low);
+  ASSERT_EQ(low.terms.size(), 3u);
+  EXPECT_EQ(low.requests.scale, 1);
+  const T5 rule{.num_buckets = 32, .max_distance = 100};
+  for (std::size_t i = 1; i < 3; ++i) {
+    const IndexLine& line = low.terms[i].lines[0];
+    EXPECT_EQ(line.axis, static_cast<std::int32_t>(i));
+    for (Index n = -99; n < 100; ++n) {
+      const double between = (static_cast<double>(n) + (n < 0 ? -0.5 : 0.5)) / 100;
+      EXPECT_EQ(row_of(line, between), rule.bucket(n)) << n;
+    }
+  }
+}
+
 // A pair of segments: the two terms never serve together, and always one of them does.
 TEST(BucketBias, CpmAntHasOneRowForEveryPair) {
   const CpmAnt x{.num_buckets = 8, .max_distance = 6, .segments = 3};
