@@ -298,7 +298,7 @@ def cpmant(case, p, arrays):
 
 
 def t5_gated(case, p, arrays):
-    """q, k and v are products of x there: what meets the gate is compared by the project's tests."""
+    """q, k and v are products of x there: the gate is compared by tests/relative/wavlm_test.cpp."""
     scheme = words("t5", bidirectional=p["bidirectional"], num_buckets=p["num_buckets"],
                    max_distance=p["max_distance"])
     return [bias(arrays, scheme, p["num_heads"], "q_pos", "k_pos", "bias[%d]" % b,
@@ -338,7 +338,7 @@ def t5_local(case, p, arrays):
                        "0:%d" % (3 * block), "bias", {"table": "table"})]
 
 
-# ------------------------------------------------------------------------- functions of the distance
+# --------------------------------------------------------------------- functions of the distance
 def dynamic_position_bias(case, p, arrays):
     scheme = words("dynamic_position_bias", width=p["dim"], depth=p["depth"],
                    log_distance=p["log_distance"], norm=p["norm"])

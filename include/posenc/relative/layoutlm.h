@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayoutLM's bias of documents: T5 buckets (t5.h) of the reading order and of two coordinates of the
+// LayoutLM's bias of documents: T5 buckets (t5.h) of the order of reading and of two coordinates of
 // boxes. Xu et al., arXiv:2012.14740; Huang et al., arXiv:2204.08387:
 //   S_ij += s (T_1d[bucket(j - i)] + T_x[bucket_2d(x_j - x_i)] + T_y[bucket_2d(y_j - y_i)])
-// Axis 0 of the positions is the order, axes 1 and 2 are the left and the lower edge of a box, whole
-// numbers 0 .. 1000. LayoutLMv3 multiplies the biases by the scale of the content (s), LayoutLMv2
-// does not (s = 1).
+// Axis 0 of the positions is the order, axes 1 and 2 are the left and the lower edge of a box, as
+// whole numbers 0 .. 1000. LayoutLMv3 multiplies the biases by the scale of the content (s),
+// LayoutLMv2 does not (s = 1).
 // What computes it is in src/relative/layoutlm.cpp.
 #pragma once
 #include <vector>
