@@ -29,13 +29,16 @@
 #include "posenc/relative/conformer.h"
 #include "posenc/relative/conformer_absolute_key.h"
 #include "posenc/relative/cope.h"
+#include "posenc/relative/cpmant.h"
 #include "posenc/relative/dape.h"
 #include "posenc/relative/deberta.h"
 #include "posenc/relative/decomposed.h"
+#include "posenc/relative/dynamic_position_bias.h"
 #include "posenc/relative/fire.h"
 #include "posenc/relative/forgetting.h"
 #include "posenc/relative/indexed.h"
 #include "posenc/relative/kerple.h"
+#include "posenc/relative/layoutlm.h"
 #include "posenc/relative/levit.h"
 #include "posenc/relative/local_window.h"
 #include "posenc/relative/modality_pairs.h"
@@ -53,6 +56,8 @@
 #include "posenc/relative/transformer_xl.h"
 #include "posenc/relative/transformer_xl_learned.h"
 #include "posenc/relative/tupe.h"
+#include "posenc/relative/udop.h"
+#include "posenc/relative/wavlm.h"
 #include "posenc/relative/xlnet.h"
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mixed_axes.h"
@@ -170,7 +175,12 @@ using RelativeSchemes = TypeList<
     Indexed,
     Tupe,
     Bros,
-    ModalityPairs
+    ModalityPairs,
+    LayoutLm,
+    Udop,
+    CpmAnt,
+    WavLm,
+    DynamicPositionBias
 >;
 // clang-format on
 

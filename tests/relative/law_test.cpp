@@ -97,6 +97,26 @@ template <>
 std::vector<Nope> settings() {
   return {};
 }
+template <>
+std::vector<LayoutLm> settings() {
+  return {};
+}
+template <>
+std::vector<Udop> settings() {
+  return {};
+}
+template <>
+std::vector<CpmAnt> settings() {
+  return {};
+}
+template <>
+std::vector<WavLm> settings() {
+  return {};
+}
+template <>
+std::vector<DynamicPositionBias> settings() {
+  return {DynamicPositionBias{.width = 3}};
+}
 // Its numbers are clamped from below: scalar_bias_test.cpp gives it others.
 template <>
 std::vector<Kerple> settings() {
