@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from mapping import absolute, attention, engines, gguf, hugging_face, papers  # noqa: E402
-from mapping import content_terms, contextual, positions, scalar_bias  # noqa: E402
+from mapping import content_terms, contextual, model_attention, positions, scalar_bias  # noqa: E402
 from mapping.words import Arrays  # noqa: E402
 
 
@@ -43,6 +43,7 @@ SUITES = {
     "attention": attention.checks,
     "relative_bias": relative,
     "relative_content": relative,
+    "model_attention": model_attention.checks,
 }
 
 
