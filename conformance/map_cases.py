@@ -17,7 +17,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from mapping import absolute, attention, engines, gguf, hugging_face, papers  # noqa: E402
-from mapping import content_terms, contextual, model_attention, positions, scalar_bias  # noqa: E402
+from mapping import content_terms, contextual, image_bias, model_attention  # noqa: E402
+from mapping import positions, scalar_bias  # noqa: E402
 from mapping.words import Arrays  # noqa: E402
 
 
@@ -27,7 +28,7 @@ def engines_or_papers(case, arrays):
 
 
 def relative(case, arrays):
-    for module in (scalar_bias, content_terms, contextual):
+    for module in (scalar_bias, content_terms, contextual, image_bias):
         rule = module.RULES.get(case["scheme"])
         if rule:
             return rule(case, arrays)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """relative_content: Shaw and its kin, Transformer-XL and its kin."""
 
+import math
+
 from mapping.words import check, words
 
 
@@ -142,7 +144,7 @@ def xlnet(case, arrays):
     names, call = dict(XL), {}
     segments = arrays.has("seg_embed")
     if segments and not arrays.has("segment_differs"):
-        return "two calls; the segments of the keys, memory included, are no array of the case"
+        return xlnet_streams(p, arrays)
     queries, keys = arrays.shape("q")[2], arrays.shape("k")[2]
     if segments:
         # Two numbers of segments: as that of the first query, or the other one. The queries are
@@ -160,11 +162,33 @@ def xlnet(case, arrays):
     return attend(case, arrays, scheme, names, **call)
 
 
+def xlnet_streams(p, arrays):
+    """Content and query stream: two calls with other q and masks. Gradients of what both read are sums over both."""
+    batch, tokens = arrays.shape("token_type_ids")
+    ids = arrays.integers("token_type_ids")
+    rows = [ids[b * tokens:(b + 1) * tokens] for b in range(batch)]
+    numbers = {"query_segment": rows, "key_segment": [[0] * p["mlen"] + row for row in rows]}
+    scheme = words("xlnet", d_model=p["d_model"], clamp_len=clamp(p), segments=max(ids) + 1)
+    many = []
+    for stream in ("h", "g"):
+        ins = {"q": "q_" + stream, "k": "k", "v": "v", "visible": "visible_" + stream,
+               "s_bias": "s_bias", "seg_embed": "seg_embed", **XL}
+        outs = {"out": "out_" + stream, "scores": "scores_" + stream,
+                "probabilities": "probs_" + stream}
+        many.append(check("attend", scheme=scheme, inputs=numbers, call={"query_offset": "end"},
+                          gradient={"in": {"out": "grad_out_" + stream},
+                                    "out": {"q": "grad_q_" + stream}},
+                          **{"in": ins, "out": outs}))
+    return many
+
+
 def conformer(case, arrays):
     p = case["params"]
-    if arrays.has("u_peer_shape"):
-        return "the peer keeps u and v_bias as [head_dim, heads] and reshapes them, which no letters say"
     rows, width = arrays.shape("R")
+    if arrays.has("u_peer_shape"):  # stored [head_dim, heads], read as [heads, head_dim]
+        names = dict(XL, R="R", u="u_peer_shape", v_bias="v_bias_peer_shape")
+        return attend(case, arrays, words("conformer", d_model=width, rows=rows), names,
+                      1 / math.sqrt(case["params"]["embed_dim"]))
     if "departs" in p:
         return "the peer's R is of other positions, and keys after the query get what its shift leaves"
     return attend(case, arrays, words("conformer", d_model=width, rows=rows), {"R": "R", **XL})

@@ -5,11 +5,10 @@ import math
 import struct
 
 from mapping.attention import usual
-from mapping.words import words
+from mapping.words import check, words
 
 SCORES = {"probabilities": "probs", "scores": "scores", "content": "score_content_content",
           "query_position": "score_c2p", "position_key": "score_p2c"}
-BUCKETS = "buckets of distances alone; no operation for those of DeBERTa"
 
 
 def float32(x):
@@ -19,7 +18,7 @@ def float32(x):
 def deberta(case, arrays):
     p = case["params"]
     if arrays.has("bucket") or arrays.has("bucket_plus_num_directional_buckets"):
-        return BUCKETS
+        return deberta_buckets(case, p, arrays)
     call, ins, more = {}, {}, {}
     if p.get("first_query_position"):
         call["query_offset"] = p["first_query_position"]
@@ -53,6 +52,23 @@ def deberta(case, arrays):
     if arrays.has("pos_key" if "c2p" in kinds else "pos_query"):
         out += deberta_tables(arrays, call, ins, fields, more)
     return out
+
+
+def deberta_buckets(case, p, arrays):
+    if arrays.has("bucket"):
+        clamp = True if "deberta_ms" in case["name"] else None
+        scheme = words("deberta", max_relative_positions=p["max_position"],
+                       position_buckets=p["bucket_size"], clamp_distance=clamp)
+        # transformers' buckets run on beyond the last row, which only the clamp of rows stops.
+        half, most = arrays.shape("bucket")[0] // 2, p["max_position"] - 1
+        part = "" if clamp or most >= half else "[%d:%d]" % (half - most, half + most + 1)
+        return [check("buckets", scheme=scheme, **{"in": {"positions": "relative_pos" + part},
+                                                   "out": {"bucket": "bucket" + part}})]
+    size = p["num_directional_buckets"]
+    scheme = words("deberta", max_relative_positions=p["max_distance"], position_buckets=size)
+    return [check("buckets", scheme=scheme, add=size,
+                  **{"in": {"q_positions": "query_position", "k_positions": "key_position"},
+                     "out": {"bucket": "bucket_plus_num_directional_buckets"}})]
 
 
 def deberta_projected(arrays, call, ins, fields, more):
@@ -98,8 +114,6 @@ def cope(case, arrays):
         return "rows read by a softmax over all of them"
     if p.get("talking_heads"):
         return "heads mixed inside the gates alone"
-    if p.get("pos_emb") == "cope+rel":
-        return "a second table stored by channels"
     shape = arrays.shape("pos_emb")
     ins, axes, grads = {"pos_emb": "pos_emb", "visible": "visible"}, {}, ["pos_emb"]
     if len(shape) == 2:
@@ -112,6 +126,8 @@ def cope(case, arrays):
         ins["gate_key"] = "key_cope"
         axes["key_cope"] = "bhtd"
         grads.append("gate_key")
+    if p.get("pos_emb") == "cope+rel":
+        return "a second table stored by channels"
     return usual(arrays, {"query_offset": "end"}, ins, {"probabilities": "probs"}, axes, grads,
                  scheme=scheme)
 
@@ -192,8 +208,13 @@ def nope(case, arrays):
     return usual(arrays, {"query_offset": "end"}, ins, scheme="nope")
 
 
-def function(case, arrays):
-    return "a function of its own, not an operation of a check"
+def selective(case, arrays):
+    return usual(arrays, {}, {"visible": "visible"}, function="selective")
+
+
+def path(case, arrays):
+    ins = {"w": "w", "beta": "beta", "log_gate": "log_gates"}
+    return usual(arrays, {}, ins, grads=list(ins), function="path")
 
 
 RULES = {
@@ -204,6 +225,6 @@ RULES = {
     "stick_breaking": stick_breaking,
     "relative_projection": relative_projection,
     "nope": nope,
-    "selective": function,
-    "path": function,
+    "selective": selective,
+    "path": path,
 }

@@ -93,25 +93,24 @@ def t5(case, p, arrays):
 
 
 def alibi(case, p, arrays):
-    """BLOOM's number is the key's alone: bias and scores are another number a row away from ours."""
-    if "departs" in p:  # slopes and biases rounded to bfloat16, added twice by the eager path
-        twice = {"scheme": "alibi bias_scale=%r" % p["scale"]} if p.get("bias_factor") == 2 else {}
-        one = call(case, p, arrays, outs={"out": "out"}, known_difference=0.05, **twice)
-        one.pop("gradient")
-        return [one]
-    keys = arrays.shape("k")[2]
+    """The peers' number is the key's alone: bias and scores are another number a row away from ours."""
+    keys, visible = arrays.shape("k")[2], arrays.bytes("key_visible")
     counts = []
-    visible = arrays.bytes("key_visible")
     for row in range(arrays.shape("key_visible")[0]):
         own, seen = [], 0
         for flag in visible[row * keys:(row + 1) * keys]:
             seen += flag
             own.append((seen - 1) * flag)
         counts.append(own)
-    queries = arrays.shape("q")[2]
-    exact = call(case, p, arrays, model=False, scheme="alibi future=signed_distance",
-                 q_positions=[0] * queries, k_positions={"batch": counts})
-    return [call(case, p, arrays, outs=without("scores", "position")), exact]
+    # Falcon scales the bias too. It rounds slopes and biases to bfloat16, which changes nothing for
+    # powers of two. Its eager path adds them twice.
+    scale = p["scale"] if "departs" in p else None
+    times = p.get("bias_factor", 1)
+    more = {"scheme": words("alibi", bias_scale=scale)} if times == 2 else {}
+    by_key = words("alibi", future="signed_distance", bias_scale=scale * times if scale else None)
+    return [call(case, p, arrays, outs=without("scores", "position"), **more),
+            call(case, p, arrays, model=False, scheme=by_key, q_positions=[0] * arrays.shape("q")[2],
+                 k_positions={"batch": counts})]
 
 
 XL = without("position")  # the peer's bias lacks u . k

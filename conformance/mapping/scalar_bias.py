@@ -247,7 +247,116 @@ def clipped(case, p, arrays):
     return one
 
 
-SCHEMES = {"alibi": alibi, "t5": t5, "kerple": kerple, "sandwich": sandwich, "fire": fire,
+# --------------------------------------------------------------- what is made of T5's buckets
+def layoutlm(case, p, arrays):
+    scaled = p["bias_times_scale"]
+    scheme = words("layoutlm", num_buckets=p["rel_pos_bins"], max_distance=p["max_rel_pos"],
+                   num_buckets_2d=p["rel_2d_pos_bins"], max_distance_2d=p["max_rel_2d_pos"],
+                   scaled=scaled)
+    places_ = ["position_ids", "bbox[:, :, 0]", "bbox[:, :, 3]"]
+    outs = {"out": "out", "probabilities": "probs", "scores": "scores"}
+    one = layer(case, p, arrays, scheme, {n: n for n in ("table_1d", "table_x", "table_y")},
+                positions=None, outs=outs, masked=False)
+    one[0]["in"].update(q_positions=places_, k_positions=places_)
+    if arrays.has("mask"):
+        one[0]["in"]["key_visible"] = "mask"
+    for name in ("table_1d", "table_x", "table_y"):
+        one[0].get("gradient", {}).get("out", {}).pop(name, None)  # the peer has none
+    t5_1d = words("t5", bidirectional=True, num_buckets=p["rel_pos_bins"],
+                  max_distance=p["max_rel_pos"])
+    t5_2d = [words("t5", bidirectional=True, num_buckets=p["rel_2d_pos_bins"],
+                   max_distance=p["max_rel_2d_pos"], axis=a) for a in (0, 1)]
+    heads = arrays.shape("q")[1]
+    boxes = places_[1:]
+    both = [bias(arrays, t5_1d, heads, places_[:1], places_[:1], "bias_1d", {"table": "table_1d"})]
+    two = bias(arrays, t5_2d, heads, boxes, boxes, "bias_2d")
+    two["in"].update({"0.table": "table_x", "1.table": "table_y"})
+    return one + both + [two]
+
+
+def udop(case, p, arrays):
+    rules = {}
+    for name, part in (("", "1d"), ("horizontal_", "horizontal"), ("vertical_", "vertical")):
+        rules[(name + "buckets") if name else "num_buckets"] = p[part]["num_buckets"]
+        rules[name + "max_distance"] = p[part]["max_distance"]
+    # Sums of the two edges of a box in place of their mean: half as many tokens a unit.
+    scheme = words("udop", per_unit=p["horizontal"]["scaling_factor"] / 2, **rules)
+    places_ = ["0:%d" % arrays.shape("q")[2], "bbox[:, :, 0]+bbox[:, :, 2]",
+               "bbox[:, :, 1]+bbox[:, :, 3]"]
+    names = {n: n for n in ("table_1d", "table_horizontal", "table_vertical")}
+    one = layer(case, p, arrays, scheme, names, positions=None)
+    one[0]["in"].update(q_positions=places_, k_positions=places_)
+    return one
+
+
+def cpmant(case, p, arrays):
+    scheme = words("cpmant", num_buckets=p["num_buckets"], max_distance=p["max_distance"],
+                   segments=p["segment_types"])
+    one = layer(case, p, arrays, scheme, {"table": "table"}, positions=None)
+    one[0]["in"].update(query_segment="segment", key_segment="segment")
+    return one
+
+
+def t5_gated(case, p, arrays):
+    """q, k and v are products of x there: the gate is compared by tests/relative/wavlm_test.cpp."""
+    scheme = words("t5", bidirectional=p["bidirectional"], num_buckets=p["num_buckets"],
+                   max_distance=p["max_distance"])
+    return [bias(arrays, scheme, p["num_heads"], "q_pos", "k_pos", "bias[%d]" % b,
+                 {"table": "table"}) for b in range(arrays.shape("bias")[0])]
+
+
+def t5_blocks(p, arrays):
+    """Blocks of tokens as keys; the last block takes what is left over, padding is before all."""
+    scheme = words("t5", bidirectional=p["bidirectional"], num_buckets=p["num_buckets"],
+                   max_distance=p["max_distance"])
+    rows, tokens = arrays.shape("attention_mask")
+    size, columns = p["global_block_size"], arrays.shape("side_bias")[-1]
+    mask, many = arrays.integers("attention_mask"), []
+    for b in range(rows):
+        seen = sum(mask[b * tokens:(b + 1) * tokens])
+        blocks = seen // size
+        own = [min(t // size, blocks - 1) for t in range(seen)]
+        for first, at, keys in ((0, own, (0, blocks)),
+                                (seen, [-1] * (tokens - seen), (blocks, columns))):
+            if at and keys[0] < keys[1]:
+                place = "side_bias[%d, :, %d:%d, %d:%d]" % ((b, first, first + len(at)) + keys)
+                many.append(bias(arrays, scheme, p["num_heads"], at, "%d:%d" % keys, place,
+                                 {"table": "global_table"}))
+    return many
+
+
+def t5_local(case, p, arrays):
+    if p["kind"] == "bias":
+        return t5_blocks(p, arrays)
+    scheme = words("t5", bidirectional=p["bidirectional"], num_buckets=p["num_buckets"],
+                   max_distance=p["max_distance"])
+    one = layer(case, p, arrays, scheme, {"table": "table"},
+                {"window": [p["local_radius"]] * 2}, positions=None, outs={"out": "out"})
+    one[0]["in"]["key_visible"] = "attention_mask"
+    block = p["block_len"]
+    return one + [bias(arrays, scheme, arrays.shape("q")[1], "%d:%d" % (block, 2 * block),
+                       "0:%d" % (3 * block), "bias", {"table": "table"})]
+
+
+# --------------------------------------------------------------------- functions of the distance
+def dynamic_position_bias(case, p, arrays):
+    scheme = words("dynamic_position_bias", width=p["dim"], depth=p["depth"],
+                   log_distance=p["log_distance"], norm=p["norm"])
+    return layer(case, p, arrays, scheme, {n: n for n in p["parameter_names"]})
+
+
+def projected_distance(case, p, arrays):
+    scheme = words("relative_projection", basis=p["num_distance_basis"], max_distance=p["max_dist"],
+                   width=arrays.shape("x")[-1])
+    names = {"distance_bank": "distance_bank", "w_r": "to_distance_weights_0_weight",
+             "b_r": "to_distance_weights_0_bias", "hidden": "x"}
+    return layer(case, p, arrays, scheme, names)
+
+
+SCHEMES = {"layoutlm": layoutlm, "udop": udop, "cpmant": cpmant, "t5_gated": t5_gated,
+           "t5_local": t5_local, "dynamic_position_bias": dynamic_position_bias,
+           "projected_distance": projected_distance,
+           "alibi": alibi, "t5": t5, "kerple": kerple, "sandwich": sandwich, "fire": fire,
            "dape": dape, "clipped": clipped}
 RULES = {name: lambda case, arrays, rule=rule: rule(case, case["params"], arrays)
          for name, rule in SCHEMES.items()}

@@ -46,7 +46,7 @@ class Named:
     def integers(self, name):
         entry = self.header[self.names[name]]
         begin, end = entry["data_offsets"]
-        form = {"I32": "i", "I64": "q"}[entry["dtype"]]
+        form = {"U8": "B", "I32": "i", "I64": "q"}[entry["dtype"]]
         size = struct.calcsize(form)
         return list(struct.unpack("<%d%s" % ((end - begin) // size, form), self.data[begin:end]))
 

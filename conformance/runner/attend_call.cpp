@@ -275,6 +275,7 @@ void AttendCall::make_plan(const Check& check) {
       texts.push_back(scheme->as_string());
   }
   const Json* scale = check.member("call", "scale");
+  if (scale != nullptr) given_scale_ = scale->as_number();
   const AttentionSizes sizes{.heads = args.q.heads,
                              .head_dim = args.q.dim,
                              .key_heads = args.k.heads,
@@ -303,6 +304,24 @@ void AttendCall::read_named(const Check& check) {
     parameters.push_back({names_.back(), keep(std::move(given.arrays[n]))});
   }
   for (const Input& i : plan->inputs()) {
+    // Classes and the like as numbers of the check: a list for all rows of the batch, or a list a row.
+    if (const Json* list = check.member("inputs", i.name)) {
+      std::vector<double> values;
+      Index rows = 0;
+      for (const Json& x : list->as_array()) {
+        if (!x.is_array()) {
+          values.push_back(x.as_number());
+          continue;
+        }
+        ++rows;
+        for (const Json& y : x.as_array()) values.push_back(y.as_number());
+      }
+      rows = std::max<Index>(rows, 1);
+      const auto n = static_cast<Index>(values.size()) / rows;
+      names_.push_back(i.name);
+      inputs.push_back({names_.back(), keep(converted<Index>(values, DType::i64, {rows, n}))});
+      continue;
+    }
     if (check.array_name("in", i.name) == nullptr) continue;
     const Slice s = check.input(i.name);
     std::vector<Index> shape = s.shape;

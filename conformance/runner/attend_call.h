@@ -2,6 +2,7 @@
 // A call of attention as a check describes it: tensors, masks and numbers in double, and the plan of
 // its schemes.
 #pragma once
+#include <cmath>
 #include <deque>
 #include <optional>
 #include <string>
@@ -28,6 +29,12 @@ class AttendCall {
   std::vector<NamedArray> parameters, inputs;
   HeadsArray q, k, v;
 
+  // The arguments with the plan's scale, for functions that take no plan.
+  AttentionArgs scaled() const {
+    AttentionArgs a = args;
+    a.scale = given_scale_ != 0 ? given_scale_ : 1 / std::sqrt(static_cast<double>(args.q.dim));
+    return a;
+  }
   // Sizes of what is by pair: letters b, h, q, k.
   Index batch() const { return args.q.batch; }
   Index keys() const { return keys_; }
@@ -39,6 +46,7 @@ class AttendCall {
   OwnedPositions query_positions_, key_positions_;
   std::optional<LayerSpec> layer_;  // of `model`
   Index keys_ = 0;
+  double given_scale_ = 0;
 
   static HeadsArray read_heads(const Check&, const char* name);
   ConstTensorView keep(Array);

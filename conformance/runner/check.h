@@ -92,6 +92,7 @@ void run_complex_embedding(Check&);
 void run_complex_attention(Check&);
 void run_convolve(Check&);
 void run_attend(Check&);
+void run_attend_function(Check&);
 void run_merge(Check&);
 void run_bias(Check&);
 void run_buckets(Check&);

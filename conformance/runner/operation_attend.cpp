@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "conformance/runner/attend_call.h"
+#include "conformance/runner/parameters.h"
 #include "posenc/core/error.h"
 
 namespace posenc::conformance {
@@ -181,6 +182,23 @@ void expect_gradient(Check& check, std::string_view name, const std::vector<doub
   check.expect(want, sum);
 }
 
+// Our gradient of a parameter in the order of the case's axes.
+std::vector<double> in_their_order(const Check& check, const Check& back, const std::string& name,
+                                   const std::vector<double>& got) {
+  const std::vector<Index> order = transposed_axes(check, name);
+  const std::string* named = back.array_name("out", name);
+  if (order.empty() || named == nullptr) return got;
+  const Slice want = slice(check.in_case, *named);
+  std::vector<Index> shape, inverse(order.size(), 0);
+  for (std::size_t n = 0; n < order.size(); ++n) {
+    shape.push_back(want.shape.at(static_cast<std::size_t>(order[n])));
+    inverse[static_cast<std::size_t>(order[n])] = static_cast<Index>(n);
+  }
+  Array ours = make_array(tensor(std::span<const double>(got)));
+  ours.shape = shape;
+  return transposed(ours, inverse).doubles();
+}
+
 std::vector<Index> shape_of(const ConstTensorView& v) {
   return {v.shape.begin(), v.shape.begin() + v.rank};
 }
@@ -274,7 +292,8 @@ void run_gradient(Check& check, const AttendCall& call, const ConstAttentionResu
     const Slice want = slice(check.in_case, *named);
     expect_heads(back, name, *x, attention_letters(check, want), x->axes['d'].size);
   }
-  for (const Gradient& g : b.all) expect_gradient(back, g.name, g.value, g.shape);
+  for (const Gradient& g : b.all)
+    expect_gradient(back, g.name, in_their_order(check, back, g.name, g.value), g.shape);
   check.comparison = std::move(back.comparison);
   if (check.failure.empty()) check.failure = back.failure;
 }
@@ -282,6 +301,7 @@ void run_gradient(Check& check, const AttendCall& call, const ConstAttentionResu
 }  // namespace
 
 void run_attend(Check& check) {
+  if (check.part("function") != nullptr) return run_attend_function(check);
   const AttendCall call(check);
   const AttentionArgs& a = call.args;
   HeadsArray out = call.q;

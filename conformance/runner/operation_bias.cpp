@@ -119,12 +119,13 @@ void run_bias(Check& check) {
   check.expect("bias", total.value, total.shape);
 }
 
-// T5's bucket of every distance query - key in `positions`, or of every two of q_positions and
-// k_positions.
+// T5's or DeBERTa's bucket of every distance query - key in `positions`, or of every two of
+// q_positions and k_positions; `add` is what the peer adds to it.
 void run_buckets(Check& check) {
   const Encoding encoding = encoding_of(check);
-  const T5* scheme = std::get_if<T5>(&encoding.scheme);
-  if (scheme == nullptr) refuse("case", "buckets needs the scheme t5");
+  const T5* t5 = std::get_if<T5>(&encoding.scheme);
+  const Deberta* deberta = std::get_if<Deberta>(&encoding.scheme);
+  if (t5 == nullptr && deberta == nullptr) refuse("case", "buckets needs the scheme t5 or deberta");
   std::vector<Index> distances, shape;
   if (has_positions(check, "q_positions")) {
     const OwnedPositions query = positions_of(check, "q_positions");
@@ -137,8 +138,10 @@ void run_buckets(Check& check) {
     distances = std::get<std::vector<Index>>(given.value);
     shape = {given.axes, given.batch, given.count()};
   }
+  const auto added = static_cast<Index>(check.number("add", 0));
   std::vector<double> buckets;
-  for (const Index d : distances) buckets.push_back(static_cast<double>(scheme->bucket(d)));
+  for (const Index d : distances)
+    buckets.push_back(static_cast<double>((t5 ? t5->bucket(d) : deberta->bucket(d)) + added));
   check.expect("bucket", buckets, shape);
 }
 

@@ -11,6 +11,38 @@
 
 namespace posenc::conformance {
 
+Array transposed(const Array& a, const std::vector<Index>& order) {
+  std::vector<Index> shape, stride(a.shape.size(), 1);
+  for (std::size_t n = a.shape.size(); n-- > 1;) stride[n - 1] = stride[n] * a.shape[n];
+  std::vector<Index> step;
+  for (const Index axis : order) {
+    shape.push_back(a.shape.at(static_cast<std::size_t>(axis)));
+    step.push_back(stride.at(static_cast<std::size_t>(axis)));
+  }
+  const std::vector<double> from = a.doubles();
+  std::vector<double> to;
+  std::vector<Index> at(shape.size(), 0);
+  for (std::size_t n = 0; n < from.size(); ++n) {
+    Index offset = 0;
+    for (std::size_t d = 0; d < shape.size(); ++d) offset += at[d] * step[d];
+    to.push_back(from.at(static_cast<std::size_t>(offset)));
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      if (++at[d] < shape[d]) break;
+      at[d] = 0;
+    }
+  }
+  Array out = make_array(tensor(std::span<const double>(to)));
+  out.shape = shape;
+  return out;
+}
+
+std::vector<Index> transposed_axes(const Check& check, std::string_view name) {
+  std::vector<Index> order;
+  if (const Json* given = check.member("transpose", name))
+    for (const Json& axis : given->as_array()) order.push_back(axis.as_integer());
+  return order;
+}
+
 namespace {
 
 // Of the check's member `parameters`: a number, a list, or "$name" for one of params.
@@ -42,6 +74,8 @@ Given given_parameters(const Check& check, const std::vector<Parameter>& paramet
     const Json* here = check.member("parameters", p.name);
     Array a =
         here == nullptr ? dense(check.input(p.name), DType::f64) : written_parameter(check, *here);
+    if (const std::vector<Index> order = transposed_axes(check, p.name); !order.empty())
+      a = transposed(a, order);
     // Some rows of a table, where `rows_at` names which: the others are zero.
     const Json* at = check.member("rows_at", p.name);
     if (at != nullptr) a = scattered_rows(a, slice(check.in_case, at->as_string()), p.shape);

@@ -2,6 +2,7 @@
 #include "conformance/runner/position_list.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -90,10 +91,29 @@ OwnedPositions from_list(const Json& list) {
   return own(std::move(values), real, axes, 1);
 }
 
-// Several arrays, one a position axis.
+OwnedPositions repeated_rows(OwnedPositions p, Index rows) {
+  std::visit(
+      [&](auto& values) {
+        const auto one = values;
+        for (Index row = 1; row < rows; ++row) values.insert(values.end(), one.begin(), one.end());
+      },
+      p.value);
+  p.batch = rows;
+  return p;
+}
+
+// Several arrays or ranges, one a position axis; a range serves every row.
 OwnedPositions from_arrays(const Check& check, const Json& names) {
   std::vector<OwnedPositions> axes;
-  for (const Json& name : names.as_array()) axes.push_back(from_array(check, name.as_string()));
+  Index rows = 1;
+  for (const Json& name : names.as_array()) {
+    const std::string& text = name.as_string();
+    const bool range = !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) != 0;
+    axes.push_back(range ? from_range(text) : from_array(check, text));
+    rows = std::max(rows, axes.back().batch);
+  }
+  for (OwnedPositions& axis : axes)
+    if (axis.axes == 1 && axis.batch == 1 && rows > 1) axis = repeated_rows(axis, rows);
   return stacked(axes);
 }
 

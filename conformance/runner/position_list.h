@@ -7,8 +7,8 @@
 namespace posenc::conformance {
 
 // Of `in.positions` (an array, "a+b" the sum of two, with letters a, b, t in `axes`; a list of
-// arrays, one a position axis) or `positions` ("3:15", a list, a list a position axis, {"rule":
-// "..."}); `repeat_axes` gives one list to several axes. Throws [case] when there is neither.
+// arrays or ranges, one a position axis) or `positions` ("3:15", a list, a list a position axis,
+// {"rule": "..."}); `repeat_axes` gives one list to several axes. Throws [case] when there is neither.
 OwnedPositions positions_of(const Check&, std::string_view key = "positions");
 bool has_positions(const Check&, std::string_view key = "positions");
 

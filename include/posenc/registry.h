@@ -23,16 +23,25 @@
 #include "posenc/absolute/sinusoidal_nd.h"
 #include "posenc/core/describe.h"
 #include "posenc/relative/alibi.h"
+#include "posenc/relative/beit.h"
+#include "posenc/relative/bros.h"
 #include "posenc/relative/clipped.h"
 #include "posenc/relative/conformer.h"
 #include "posenc/relative/conformer_absolute_key.h"
 #include "posenc/relative/cope.h"
+#include "posenc/relative/cpmant.h"
 #include "posenc/relative/dape.h"
 #include "posenc/relative/deberta.h"
+#include "posenc/relative/decomposed.h"
+#include "posenc/relative/dynamic_position_bias.h"
 #include "posenc/relative/fire.h"
 #include "posenc/relative/forgetting.h"
+#include "posenc/relative/indexed.h"
 #include "posenc/relative/kerple.h"
+#include "posenc/relative/layoutlm.h"
+#include "posenc/relative/levit.h"
 #include "posenc/relative/local_window.h"
+#include "posenc/relative/modality_pairs.h"
 #include "posenc/relative/nope.h"
 #include "posenc/relative/prophetnet.h"
 #include "posenc/relative/relative_projection.h"
@@ -40,10 +49,15 @@
 #include "posenc/relative/segatron_xl.h"
 #include "posenc/relative/shaw.h"
 #include "posenc/relative/stick_breaking.h"
+#include "posenc/relative/swin.h"
+#include "posenc/relative/swin_v2.h"
 #include "posenc/relative/t5.h"
 #include "posenc/relative/tener.h"
 #include "posenc/relative/transformer_xl.h"
 #include "posenc/relative/transformer_xl_learned.h"
+#include "posenc/relative/tupe.h"
+#include "posenc/relative/udop.h"
+#include "posenc/relative/wavlm.h"
 #include "posenc/relative/xlnet.h"
 #include "posenc/rotary/axial.h"
 #include "posenc/rotary/mixed_axes.h"
@@ -152,7 +166,21 @@ using RelativeSchemes = TypeList<
     Sandwich,
     Fire,
     Clipped,
-    Dape
+    Dape,
+    Swin,
+    SwinV2,
+    Beit,
+    Levit,
+    Decomposed,
+    Indexed,
+    Tupe,
+    Bros,
+    ModalityPairs,
+    LayoutLm,
+    Udop,
+    CpmAnt,
+    WavLm,
+    DynamicPositionBias
 >;
 // clang-format on
 

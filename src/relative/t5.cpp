@@ -60,7 +60,41 @@ std::vector<Parameter> T5::parameters(const ScoreShape& s) const {
   check_score_shape(s, "t5");
   check_fields();
   const double deviation = 1 / std::sqrt(static_cast<double>(s.heads * s.head_dim));
-  return {{"table", {num_buckets, s.heads}, {InitialKind::normal, 0, deviation}, {}}};
+  const std::vector<Index> shape = heads_first ? std::vector<Index>{s.heads, num_buckets}
+                                               : std::vector<Index>{num_buckets, s.heads};
+  return {{"table", shape, {InitialKind::normal, 0, deviation}, {}}};
+}
+
+IndexLine T5::line(const ScoreShape& s, TermStore& store) const {
+  check_fields();
+  const std::vector<Index> thresholds = t5_thresholds(side(), max_distance);
+  const auto at_axis = static_cast<std::int32_t>(axis);
+  std::vector<std::int32_t> row;
+  if (per_unit == 0) {
+    const Index last = thresholds.empty() ? side() / 2 : thresholds.back();
+    const Index lo = std::clamp(s.range(axis).min, bidirectional ? -last : -1, last);
+    const Index hi = std::clamp(s.range(axis).max, bidirectional ? -last : -1, last);
+    for (Index delta = lo; delta <= hi; ++delta)
+      row.push_back(static_cast<std::int32_t>(bucket(delta, thresholds)));
+    return store.line(std::move(row), lo, at_axis);
+  }
+  const Index half = side() / 2;
+  const auto first = [&](Index b) {  // real distance at which bucket b of a side starts
+    const Index n = b <= half ? b : thresholds[static_cast<std::size_t>(b - half - 1)];
+    return static_cast<double>(n) / per_unit;
+  };
+  std::vector<double> edges;
+  for (Index b = side() - 1; bidirectional && b > 0; --b) {
+    row.push_back(static_cast<std::int32_t>(side() + b));
+    // The distance -first(b) itself is of bucket b: the edge is just above it.
+    edges.push_back(std::nextafter(-first(b), 1.0));
+  }
+  row.push_back(0);
+  for (Index b = 1; b < side(); ++b) {
+    row.push_back(static_cast<std::int32_t>(b));
+    edges.push_back(first(b));
+  }
+  return store.line(std::move(row), std::move(edges), at_axis);
 }
 
 void T5::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
@@ -69,16 +103,9 @@ void T5::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredT
   std::vector<double> table(e.size());
   for (Index h = 0; h < s.heads; ++h)
     for (Index r = 0; r < num_buckets; ++r) table[at(h, r)] = e[of_parameter(s, h, r)];
-  const std::vector<Index> thresholds = t5_thresholds(side(), max_distance);
-  const Index last = thresholds.empty() ? side() / 2 : thresholds.back();
-  const Index lo = std::clamp(s.range().min, bidirectional ? -last : -1, last);
-  const Index hi = std::clamp(s.range().max, bidirectional ? -last : -1, last);
-  std::vector<std::int32_t> row;
-  for (Index delta = lo; delta <= hi; ++delta)
-    row.push_back(static_cast<std::int32_t>(bucket(delta, thresholds)));
   Term t;
   t.scale = bias_scale;
-  t.lines[0] = out.line(std::move(row), lo);
+  t.lines[0] = line(s, out);
   t.table = out.table(std::move(table), s.heads, num_buckets, 1);
   out.add(t);
   out.requests.scale = 1;
@@ -98,13 +125,16 @@ void T5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, cons
 }
 
 std::size_t T5::of_parameter(const ScoreShape& s, Index h, Index r) const {
-  return static_cast<std::size_t>(r * s.heads + h);
+  return heads_first ? at(h, r) : static_cast<std::size_t>(r * s.heads + h);
 }
 
 void T5::check_fields() const {
   if (bidirectional && num_buckets % 2 != 0)
     refuse("t5", "num_buckets must be even when bidirectional", num_buckets);
   if (!std::isfinite(bias_scale)) refuse("t5", "bias_scale must be finite", bias_scale);
+  if (axis < 0 || axis > 7) refuse("t5", "axis must lie between 0 and 7", axis);
+  if (!std::isfinite(per_unit) || per_unit < 0)
+    refuse("t5", "per_unit must be finite and not negative", per_unit);
 }
 
 }  // namespace posenc::v0

@@ -88,6 +88,39 @@ TEST(AttentionPlan, RotatesAndAddsTerms) {
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], rotated.out[i], 1e-14);
 }
 
+// T5 asks for scale 1: then it is that of Shaw's rows beside it too.
+TEST(AttentionPlan, WhatOneSchemeAsksForIsTheScaleOfAll) {
+  PlanWorld w;
+  const std::vector<double> rows = plan_waves(3 * kPlanDim, 5);
+  const NamedArray parameters[] = {{"0.table", w.t5_table()},
+                                   {"1.table", tensor(rows.data(), {3, kPlanDim})}};
+  const char* shaw = "shaw left=1 right=1 values=none";
+  const auto run = [&](double scale) {
+    AttentionPlan plan({kT5, shaw}, {.heads = kPlanHeads, .head_dim = kPlanDim, .scale = scale});
+    plan.lower(parameters, distance_ranges(w.at, w.at));
+    plan.forward(w.call(), {}, w.result());
+    return w.out;
+  };
+  EXPECT_EQ(run(0), run(1));
+  EXPECT_NE(run(0), run(0.5));
+}
+
+// A key of padding gets nothing of what is left, though it is the query's own.
+TEST(AttentionPlan, StickBreakingLeavesNothingToPadding) {
+  PlanWorld w;
+  AttentionPlan plan("stick_breaking own=true", PlanWorld::sizes());
+  plan.lower({});
+  std::vector<std::int64_t> length{5};
+  AttentionArgs a = w.call();
+  a.mask.window_right = -1;
+  a.mask.key_length = tensor(length.data(), {1});
+  std::vector<double> nan = w.v;
+  for (std::size_t i = 5 * kPlanHeads * kPlanDim; i < nan.size(); ++i) nan[i] = std::nan("");
+  a.v = heads(std::as_const(nan).data(), kPlanTokens, kPlanHeads, kPlanDim);
+  plan.forward(a, {}, w.result());
+  for (const double x : w.out) EXPECT_TRUE(std::isfinite(x));
+}
+
 TEST(AttentionPlan, SchemesOfOneNameAreNumbered) {
   AttentionPlan plan({kT5, "t5 bidirectional=true num_buckets=4 max_distance=9"},
                      PlanWorld::sizes());

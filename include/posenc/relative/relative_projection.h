@@ -13,8 +13,8 @@
 namespace posenc::inline v0 {
 
 struct RelativeProjection {
-  static constexpr Card card{"relative_projection", "projection on curves over distance", "",
-                             "x-transformers"};
+  static constexpr Card card{"relative_projection", "projection on curves over distance",
+                             "x-transformers, Inkling", ""};
   Index basis = 16, max_distance = 128, width = 0;
   double init = 0.02;
 

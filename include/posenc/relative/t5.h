@@ -8,7 +8,8 @@
 // The logarithm is not taken: bucket me + k starts at the smallest n with n^K me^k >=
 // max_distance^k me^K, in whole numbers. transformers' float32 logarithm loses an exact hit in 6 of
 // 1867 settings, none of them published. T5 does not scale q.k: the scheme asks the call for scale 1.
-// What computes it stands in src/relative/t5.cpp.
+// Over real positions (`per_unit`) trunc(per_unit |i - j|) is what is bucketed: UDOP's boxes.
+// What computes it is in src/relative/t5.cpp.
 #pragma once
 
 #include "posenc/relative/scheme.h"
@@ -24,12 +25,18 @@ struct T5 {
   bool bidirectional = true;
   Index num_buckets = 32, max_distance = 128;
   double bias_scale = 1;  // x-transformers multiplies the bias by sqrt(head_dim)
+  Index axis = 0;
+  bool heads_first = false;  // the table is [heads, num_buckets]
+  double per_unit = 0;       // 0: whole distances
 
   Index side() const noexcept { return bidirectional ? num_buckets / 2 : num_buckets; }
 
   // Bucket of delta = query - key.
   Index bucket(Index delta) const { return bucket(delta, t5_thresholds(side(), max_distance)); }
   POSENC_API Index bucket(Index delta, const std::vector<Index>& thresholds) const;
+
+  // The bucket of each distance of a call. Throws [t5].
+  POSENC_API IndexLine line(const ScoreShape& s, TermStore& store) const;
 
   // transformers: N(0, d_model^-1/2), where d_model = heads * head_dim.
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
@@ -52,6 +59,12 @@ struct T5 {
     v("max_distance", s.max_distance,
       Field{.doc = "from here on one bucket", .unit = "tokens", .min = 2, .max = 1e9});
     v("bias_scale", s.bias_scale, Field{.doc = "multiplies the bias"});
+    v("axis", s.axis, Field{.doc = "of the positions", .min = 0, .max = 7});
+    v("heads_first", s.heads_first, Field{.doc = "the table is [heads, num_buckets]"});
+    v("per_unit", s.per_unit,
+      Field{.doc = "tokens that a distance of 1 of real positions counts as; 0: whole distances",
+            .min = 0,
+            .max = 1e9});
   }
 
  private:

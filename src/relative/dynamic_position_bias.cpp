@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/dynamic_position_bias.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "core/matmul.h"
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kDynamicBias = "dynamic_position_bias";
+constexpr double kDynamicBiasEpsilon = 1e-5;  // of LayerNorm
+using DynamicBiasValues = std::vector<double>;
+
+struct DynamicBiasLayer {
+  DynamicBiasValues in, normed, inverse, active;  // rows: what came in, LayerNorm's, before SiLU
+};
+
+// The perceptron over all distances, with what its gradient needs.
+struct DynamicBiasMlp {
+  Index rows, width, heads;
+  bool norm;
+  std::vector<DynamicBiasValues> p;  // in the order of the parameters
+  std::vector<DynamicBiasLayer> layers;
+  DynamicBiasValues last, out;  // out [rows, heads]
+
+  std::size_t weight(std::size_t layer) const {  // its place in p
+    return layer == 0 ? 0 : norm ? 4 * layer - 1 : 2 * layer;
+  }
+};
+
+std::size_t dynamic_bias_at(Index i) {
+  return static_cast<std::size_t>(i);
+}
+
+// x [rows, n] W^T [n, m] + bias.
+DynamicBiasValues dynamic_bias_linear(const DynamicBiasValues& x, const DynamicBiasValues& w,
+                                      const DynamicBiasValues& bias, Index rows, Index n) {
+  const Index m = static_cast<Index>(bias.size());
+  DynamicBiasValues y;
+  for (Index r = 0; r < rows; ++r) y.insert(y.end(), bias.begin(), bias.end());
+  detail::add_product({x.data(), rows, n, n, 1}, {w.data(), n, m, 1, n}, {y.data(), m, 1});
+  return y;
+}
+
+// d of a linear layer's output -> of its weight, bias and input.
+DynamicBiasValues dynamic_bias_linear_back(const DynamicBiasValues& dy, const DynamicBiasValues& x,
+                                           const DynamicBiasValues& w, Index rows, Index n,
+                                           DynamicBiasValues& dw, DynamicBiasValues& dbias) {
+  const Index m = static_cast<Index>(dy.size()) / rows;
+  dw.assign(w.size(), 0);
+  dbias.assign(dynamic_bias_at(m), 0);
+  for (std::size_t i = 0; i < dy.size(); ++i) dbias[i % dbias.size()] += dy[i];
+  detail::add_product({dy.data(), m, rows, 1, m}, {x.data(), rows, n, n, 1}, {dw.data(), n, 1});
+  DynamicBiasValues dx(x.size());
+  detail::add_product({dy.data(), rows, m, m, 1}, {w.data(), m, n, n, 1}, {dx.data(), n, 1});
+  return dx;
+}
+
+// y -> LayerNorm without weights, of each row; `inverse` gets the reciprocal deviations.
+void dynamic_bias_norm(DynamicBiasValues& y, std::size_t width, DynamicBiasValues& inverse) {
+  for (std::size_t r = 0; r < y.size(); r += width) {
+    double mean = 0, square = 0;
+    for (std::size_t c = 0; c < width; ++c) mean += y[r + c];
+    mean /= static_cast<double>(width);
+    for (std::size_t c = 0; c < width; ++c) square += (y[r + c] - mean) * (y[r + c] - mean);
+    const double factor = 1 / std::sqrt(square / static_cast<double>(width) + kDynamicBiasEpsilon);
+    for (std::size_t c = 0; c < width; ++c) y[r + c] = (y[r + c] - mean) * factor;
+    inverse.push_back(factor);
+  }
+}
+
+// d of the normed rows -> d of what was normed, in place.
+void dynamic_bias_norm_back(DynamicBiasValues& d, std::size_t width, const DynamicBiasLayer& l) {
+  const auto n = static_cast<double>(width);
+  for (std::size_t r = 0; r < d.size(); r += width) {
+    double sum = 0, dot = 0;
+    for (std::size_t c = 0; c < width; ++c) {
+      sum += d[r + c];
+      dot += d[r + c] * l.normed[r + c];
+    }
+    for (std::size_t c = 0; c < width; ++c)
+      d[r + c] = l.inverse[r / width] * (d[r + c] - sum / n - l.normed[r + c] * dot / n);
+  }
+}
+
+void dynamic_bias_forward(DynamicBiasMlp& m, DynamicBiasValues x, Index depth) {
+  const auto width = dynamic_bias_at(m.width);
+  for (std::size_t n = 0; n < dynamic_bias_at(depth); ++n) {
+    const std::size_t w = m.weight(n);
+    DynamicBiasLayer l;
+    DynamicBiasValues y = dynamic_bias_linear(x, m.p[w], m.p[w + 1], m.rows, n == 0 ? 1 : m.width);
+    l.in = std::move(x);
+    if (m.norm) {
+      dynamic_bias_norm(y, width, l.inverse);
+      l.normed = y;
+      for (std::size_t i = 0; i < y.size(); ++i)
+        y[i] = y[i] * m.p[w + 2][i % width] + (n == 0 ? 0 : m.p[w + 3][i % width]);
+    }
+    l.active = y;
+    for (double& e : y) e /= 1 + std::exp(-e);
+    x = std::move(y);
+    m.layers.push_back(std::move(l));
+  }
+  const std::size_t w = m.weight(dynamic_bias_at(depth));
+  m.out = dynamic_bias_linear(x, m.p[w], m.p[w + 1], m.rows, m.width);
+  m.last = std::move(x);
+}
+
+// d of out -> of every parameter.
+std::vector<DynamicBiasValues> dynamic_bias_back(const DynamicBiasMlp& m,
+                                                 const DynamicBiasValues& d_out) {
+  const auto width = dynamic_bias_at(m.width);
+  std::vector<DynamicBiasValues> d(m.p.size());
+  const std::size_t end = m.weight(m.layers.size());
+  DynamicBiasValues dx =
+      dynamic_bias_linear_back(d_out, m.last, m.p[end], m.rows, m.width, d[end], d[end + 1]);
+  for (std::size_t n = m.layers.size(); n-- > 0;) {
+    const DynamicBiasLayer& l = m.layers[n];
+    const std::size_t w = m.weight(n);
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      const double gate = 1 / (1 + std::exp(-l.active[i]));
+      dx[i] *= gate * (1 + l.active[i] * (1 - gate));
+    }
+    if (m.norm) {
+      d[w + 2].assign(width, 0);
+      if (n > 0) d[w + 3].assign(width, 0);
+      for (std::size_t i = 0; i < dx.size(); ++i) {
+        d[w + 2][i % width] += dx[i] * l.normed[i];
+        if (n > 0) d[w + 3][i % width] += dx[i];
+        dx[i] *= m.p[w + 2][i % width];
+      }
+      dynamic_bias_norm_back(dx, width, l);
+    }
+    dx = dynamic_bias_linear_back(dx, l.in, m.p[w], m.rows, n == 0 ? 1 : m.width, d[w], d[w + 1]);
+  }
+  return d;
+}
+
+DynamicBiasMlp dynamic_bias_run(const DynamicPositionBias& x, const ScoreShape& s,
+                                std::span<const ConstTensorView> p) {
+  const std::vector<Parameter> needed = x.parameters(s);
+  check_parameter_count(kDynamicBias, needed.size(), p.size());
+  const DistanceRange& r = s.range(x.axis);
+  detail::check_line_length(kDynamicBias, r);
+  DynamicBiasMlp m{r.max - r.min + 1, x.width, s.heads, x.norm, {}, {}, {}, {}};
+  for (std::size_t i = 0; i < needed.size(); ++i)
+    m.p.push_back(parameter_values(kDynamicBias, needed[i], p[i]));
+  DynamicBiasValues distance;
+  for (Index delta = r.min; delta <= r.max; ++delta) {
+    const auto y = static_cast<double>(delta);
+    distance.push_back(x.log_distance ? std::copysign(std::log1p(std::abs(y)), y) : y);
+  }
+  dynamic_bias_forward(m, std::move(distance), x.depth);
+  return m;
+}
+
+}  // namespace
+
+std::vector<Parameter> DynamicPositionBias::parameters(const ScoreShape& s) const {
+  check_score_shape(s, kDynamicBias);
+  if (width < 1 || width > 65536) refuse(kDynamicBias, "width must lie between 1 and 65536", width);
+  if (depth < 1 || depth > 64) refuse(kDynamicBias, "depth must lie between 1 and 64", depth);
+  if (axis < 0 || axis > 7) refuse(kDynamicBias, "axis must lie between 0 and 7", axis);
+  std::vector<Parameter> p;
+  for (Index n = 0; n <= depth; ++n) {
+    const bool end = n == depth;
+    const Index from = n == 0 ? 1 : width, to = end ? s.heads : width;
+    const std::string name = "mlp_" + std::to_string(n) + (end ? "_" : "_0_");
+    p.push_back({name + "weight", {to, from}, detail::linear_start(from), {}});
+    p.push_back({name + "bias", {to}, detail::linear_start(from), {}});
+    if (end || !norm) continue;
+    const std::string of_norm = "mlp_" + std::to_string(n) + "_1_";
+    p.push_back(
+        {of_norm + (n == 0 ? "gamma" : "weight"), {width}, {InitialKind::constant, 1, 0}, {}});
+    if (n > 0) p.push_back({of_norm + "bias", {width}, {}, {}});
+  }
+  return p;
+}
+
+void DynamicPositionBias::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                                LoweredTerms& out) const {
+  const DynamicBiasMlp m = dynamic_bias_run(*this, s, p);
+  const DistanceRange& r = s.range(axis);
+  out.add(detail::number_term(
+      out.table(detail::transposed_list(m.out, m.rows, s.heads), s.heads, m.rows, 1),
+      detail::line_over(
+          kDynamicBias, out, r, [&](Index delta) { return delta - r.min; },
+          static_cast<std::int32_t>(axis)),
+      1));
+}
+
+void DynamicPositionBias::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
+                                    const CallData&, const LoweredGradient& g,
+                                    std::span<const TensorView> dp,
+                                    std::span<const TensorView>) const {
+  const DynamicBiasMlp m = dynamic_bias_run(*this, s, p);
+  const DynamicBiasValues d = gradient_values(
+      kDynamicBias, gradient_of(kDynamicBias, g.terms, 0).table, {1, s.heads, m.rows, 1});
+  accumulate(kDynamicBias, parameters(s), dp,
+             dynamic_bias_back(m, detail::transposed_list(d, s.heads, m.rows)));
+}
+
+}  // namespace posenc::v0

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/indexed.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kIndexed = "indexed";
+
+Index indexed_at(const ConstTensorView& t, Index i, Index j) {
+  const Index o = i * t.stride[0] + j * t.stride[1];
+  return t.dtype == DType::i64 ? static_cast<const std::int64_t*>(t.data)[o]
+                               : static_cast<const std::int32_t*>(t.data)[o];
+}
+
+}  // namespace
+
+Index Indexed::channels(const ScoreShape& s) const noexcept {
+  if (meets == IndexedMeets::nothing) return 1;
+  return meets == IndexedMeets::value && s.value_dim > 0 ? s.value_dim : s.head_dim;
+}
+
+std::vector<Parameter> Indexed::parameters(const ScoreShape& s) const {
+  check_score_shape(s, kIndexed);
+  if (rows < 1 || rows > 1000000000) refuse(kIndexed, "rows must lie between 1 and 1e9", rows);
+  if (groups < 0 || (groups > 0 && s.heads % groups != 0))
+    refuse(kIndexed, "groups must be 0 or divide the heads", groups);
+  if (!std::isfinite(scale)) refuse(kIndexed, "scale must be finite", scale);
+  const Index g = tables(s), c = channels(s);
+  const bool by_row = table == IndexedTable::rows;
+  std::vector<Index> shape{g, by_row ? rows : c, by_row ? c : rows};
+  if (meets == IndexedMeets::nothing)
+    shape = by_row ? std::vector<Index>{g, rows} : std::vector<Index>{rows, g};
+  return {{"table", shape, {InitialKind::truncated_normal, 0, 0.02}, {}}};
+}
+
+std::vector<Input> Indexed::inputs(const ScoreShape&) const {
+  return {{"index", {key_first ? kKeys : kQueries, key_first ? kQueries : kKeys}, true}};
+}
+
+// The axes of the parameter to [groups, rows, channels], or back.
+std::vector<double> Indexed::moved(const ScoreShape& s, std::vector<double> v, bool back) const {
+  if (table == IndexedTable::rows) return v;
+  const Index g = tables(s), c = channels(s);
+  if (meets == IndexedMeets::nothing)
+    return back ? detail::transposed_list(v, g, rows) : detail::transposed_list(v, rows, g);
+  std::vector<double> out;
+  out.reserve(v.size());
+  const Index one = rows * c;
+  for (Index n = 0; n < g; ++n) {
+    const auto from = v.begin() + n * one;
+    const std::vector<double> part(from, from + one);
+    const std::vector<double> moved_part =
+        back ? detail::transposed_list(part, rows, c) : detail::transposed_list(part, c, rows);
+    out.insert(out.end(), moved_part.begin(), moved_part.end());
+  }
+  return out;
+}
+
+void Indexed::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                    LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kIndexed, needed.size(), p.size());
+  Term t =
+      detail::number_term(out.table(moved(s, parameter_values(kIndexed, needed[0], p[0]), false),
+                                    tables(s), rows, channels(s)),
+                          {}, scale * (content_scale ? s.content_scale() : 1));
+  if (meets == IndexedMeets::query) t.query = kContent;
+  if (meets == IndexedMeets::key) t.key = kContent;
+  if (meets == IndexedMeets::value) t.kind = TermKind::value_rows;
+  out.add(t);
+}
+
+// The classes of the pair are the numbers of the tokens.
+void Indexed::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
+                   std::span<Term> terms, TermStore& store) const {
+  if (call.inputs.size() != 1 || call.inputs[0].rank != 2)
+    refuse(kIndexed, "inputs must be the index matrix", static_cast<Index>(call.inputs.size()));
+  std::vector<std::int32_t> row, number;
+  row.reserve(static_cast<std::size_t>(call.queries * call.keys));
+  for (Index i = 0; i < call.queries; ++i)
+    for (Index j = 0; j < call.keys; ++j) {
+      const Index r =
+          key_first ? indexed_at(call.inputs[0], j, i) : indexed_at(call.inputs[0], i, j);
+      if (r >= rows) refuse(kIndexed, "index must be below rows", r);
+      row.push_back(static_cast<std::int32_t>(std::max(r, Index{-1})));
+    }
+  const Index most = std::max(call.queries, call.keys);
+  for (Index i = 0; i < most; ++i) number.push_back(static_cast<std::int32_t>(i));
+  store.rows.push_back(std::move(number));
+  const auto numbers = [&](Index n) {
+    return tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {1, n});
+  };
+  const ConstTensorView query = numbers(call.queries), key = numbers(call.keys);
+  terms[0].pair = store.pair(std::move(row), call.queries, call.keys);
+  terms[0].pair.query_class = query;
+  terms[0].pair.key_class = key;
+}
+
+void Indexed::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                        const LoweredGradient& g, std::span<const TensorView> dp,
+                        std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kIndexed, needed.size(), p.size());
+  const std::vector<double> d =
+      moved(s,
+            gradient_values(kIndexed, gradient_of(kIndexed, g.terms, 0).table,
+                            {1, tables(s), rows, channels(s)}),
+            true);
+  accumulate(kIndexed, needed, dp, std::vector<std::vector<double>>{d});
+}
+
+}  // namespace posenc::v0

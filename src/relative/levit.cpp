@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/levit.h"
+
+#include "relative/image_terms.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kLevit = "levit";
+
+detail::WindowRows levit_window(const Levit& x) {
+  return {x.height, x.width, false, true};
+}
+
+}  // namespace
+
+std::vector<Parameter> Levit::parameters(const ScoreShape& s) const {
+  check_score_shape(s, kLevit);
+  levit_window(*this).check(kLevit);
+  const std::vector<Index> shape =
+      heads_first ? std::vector<Index>{s.heads, rows()} : std::vector<Index>{rows(), s.heads};
+  return {{"table", shape, {}, {}}};
+}
+
+void Levit::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                  LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kLevit, needed.size(), p.size());
+  Term t = detail::number_term(
+      out.table(detail::window_by_head(parameter_values(kLevit, needed[0], p[0]), heads_first,
+                                       s.heads, rows()),
+                s.heads, rows(), 1),
+      {}, 1);
+  levit_window(*this).add_lines(kLevit, t, out);
+  out.add(t);
+}
+
+void Levit::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                      const LoweredGradient& g, std::span<const TensorView> dp,
+                      std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kLevit, needed.size(), p.size());
+  const std::vector<double> d = detail::window_from_heads(
+      gradient_values(kLevit, gradient_of(kLevit, g.terms, 0).table, {1, s.heads, rows(), 1}),
+      heads_first, s.heads, rows());
+  accumulate(kLevit, needed, dp, std::vector<std::vector<double>>{d});
+}
+
+}  // namespace posenc::v0

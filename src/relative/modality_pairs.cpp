@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/modality_pairs.h"
+
+#include <algorithm>
+#include <string>
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kModalityPairs = "modality_pairs";
+
+}  // namespace
+
+std::vector<Parameter> ModalityPairs::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  std::vector<Parameter> p{{"pairs", {modalities, modalities, s.heads}, {}, {}}};
+  for (std::size_t t = 0; t < tables(); ++t)
+    p.push_back({"table_" + std::to_string(t), {2 * clip[t] + 1, s.heads}, {}, {}});
+  return p;
+}
+
+std::vector<Input> ModalityPairs::inputs(const ScoreShape&) const {
+  return {{"query_modality", {kBatch, kQueries}, true}, {"key_modality", {kBatch, kKeys}, true}};
+}
+
+void ModalityPairs::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                          LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kModalityPairs, needed.size(), p.size());
+  const Index m = modalities;
+  const auto table = [&](std::size_t n, Index rows) {
+    return out.table(
+        detail::transposed_list(parameter_values(kModalityPairs, needed[n], p[n]), rows, s.heads),
+        s.heads, rows, 1);
+  };
+  Term pairs = detail::number_term(table(0, m * m), {}, 1);
+  std::vector<std::int32_t> row;
+  for (Index i = 0; i < m * m; ++i) row.push_back(static_cast<std::int32_t>(i));
+  pairs.pair = out.pair(std::move(row), m, m);
+  out.add(pairs);
+  for (std::size_t t = 0; t < tables(); ++t) {
+    const Index k = clip[t], at = axis.empty() ? 0 : axis[t];
+    Term one =
+        detail::number_term(table(t + 1, 2 * k + 1),
+                            detail::line_over(
+                                kModalityPairs, out, detail::clipped(s.range(at), -k, k),
+                                [k](Index d) { return d + k; }, static_cast<std::int32_t>(at)),
+                            1);
+    std::vector<std::int32_t> serves(static_cast<std::size_t>(m * m), -1);
+    serves[static_cast<std::size_t>(query_modality[t] * m + keys_of(t))] = 0;
+    one.pair = out.pair(std::move(serves), m, m);
+    out.add(one);
+  }
+}
+
+void ModalityPairs::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
+                         std::span<Term> terms, TermStore&) const {
+  if (call.inputs.size() != 2)
+    refuse(kModalityPairs, "inputs must be query_modality and key_modality",
+           static_cast<Index>(call.inputs.size()));
+  for (Term& t : terms) {
+    t.pair.query_class = call.inputs[0];
+    t.pair.key_class = call.inputs[1];
+  }
+}
+
+void ModalityPairs::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
+                              const CallData&, const LoweredGradient& g,
+                              std::span<const TensorView> dp, std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kModalityPairs, needed.size(), p.size());
+  std::vector<std::vector<double>> d;
+  for (std::size_t n = 0; n < needed.size(); ++n) {
+    const Index rows = n == 0 ? modalities * modalities : 2 * clip[n - 1] + 1;
+    d.push_back(detail::transposed_list(
+        gradient_values(kModalityPairs, gradient_of(kModalityPairs, g.terms, n).table,
+                        {1, s.heads, rows, 1}),
+        s.heads, rows));
+  }
+  accumulate(kModalityPairs, needed, dp, d);
+}
+
+void ModalityPairs::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kModalityPairs);
+  if (modalities < 1 || modalities > 1024)
+    refuse(kModalityPairs, "modalities must lie between 1 and 1024", modalities);
+  const auto check = [&](const std::vector<Index>& list, const char* name, bool needed,
+                         Index most) {
+    if (list.size() != tables() && (needed || !list.empty()))
+      refuse(kModalityPairs, std::string(name) + " must have an entry for each of query_modality",
+             static_cast<Index>(list.size()));
+    for (const Index n : list)
+      if (n < 0 || n > most)
+        refuse(kModalityPairs,
+               std::string(name) + " must lie between 0 and " + std::to_string(most), n);
+  };
+  check(query_modality, "query_modality", true, modalities - 1);
+  check(key_modality, "key_modality", false, modalities - 1);
+  check(axis, "axis", false, 7);
+  check(clip, "clip", true, 100000000);
+}
+
+}  // namespace posenc::v0

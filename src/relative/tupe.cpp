@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/tupe.h"
+
+#include <cmath>
+
+#include "core/matmul.h"
+#include "posenc/core/error.h"
+#include "posenc/positions/sequence.h"
+#include "posenc/relative/t5.h"
+#include "relative/image_terms.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kTupe = "tupe";
+using TupeList = std::vector<double>;
+
+std::size_t tupe_at(Index i) {
+  return static_cast<std::size_t>(i);
+}
+
+// The row of P of every token, [batch, tokens]; one row of the batch where all are alike.
+struct TupeRows {
+  Index batch = 1, tokens = 0;
+  std::vector<Index> row;
+
+  TupeRows(const Positions& at, Index count, Index first, Index rows) : tokens(count) {
+    const bool given = at.data != nullptr;
+    batch = given ? at.batch : 1;
+    for (Index b = 0; b < batch; ++b)
+      for (Index t = 0; t < tokens; ++t) {
+        const double p = given ? position_at(at, 0, b, t) : static_cast<double>(first + t);
+        if (!(p >= 0 && p < static_cast<double>(rows - 1)) || p != std::floor(p))
+          refuse(kTupe, "positions must be whole numbers from 0 and below the field positions", p);
+        row.push_back(static_cast<Index>(p) + 1);
+      }
+  }
+  TupeList gathered(const TupeList& from, Index width) const {
+    TupeList out;
+    out.reserve(row.size() * tupe_at(width));
+    for (const Index r : row)
+      out.insert(out.end(), from.begin() + r * width, from.begin() + (r + 1) * width);
+    return out;
+  }
+  void scatter(const TupeList& d, Index width, TupeList& to) const {
+    for (std::size_t i = 0; i < row.size(); ++i)
+      for (Index c = 0; c < width; ++c)
+        to[tupe_at(row[i] * width + c)] += d[i * tupe_at(width) + tupe_at(c)];
+  }
+};
+
+void tupe_sums(const TupeList& d, TupeList& to) {
+  for (std::size_t i = 0; i < d.size(); ++i) to[i % to.size()] += d[i];
+}
+
+}  // namespace
+
+// P, normalised, with weight and bias, and projected: x and y of every row, [rows, width].
+struct Tupe::Layers {
+  Index rows, width;
+  double epsilon;
+  TupeList weight, w_q, w_k, norm, deviation, ln, x, y;
+
+  Layers(const Tupe& t, const ScoreShape& s, const std::vector<Parameter>& needed,
+         std::span<const ConstTensorView> p)
+      : rows(t.positions + 1), width(s.heads * s.head_dim), epsilon(t.epsilon) {
+    const auto values = [&](std::size_t n) { return parameter_values(kTupe, needed[n], p[n]); };
+    norm = values(0), weight = values(1), w_q = values(3), w_k = values(5);
+    const TupeList bias = values(2);
+    normalise();
+    for (std::size_t i = 0; i < norm.size(); ++i)
+      ln.push_back(norm[i] * weight[i % weight.size()] + bias[i % bias.size()]);
+    x = projected(w_q, values(4)), y = projected(w_k, values(6));
+  }
+  void normalise() {
+    const auto n = static_cast<double>(width);
+    for (Index r = 0; r < rows; ++r) {
+      double* v = norm.data() + r * width;
+      double mean = 0, square = 0;
+      for (Index c = 0; c < width; ++c) mean += v[c] / n;
+      for (Index c = 0; c < width; ++c) square += (v[c] - mean) * (v[c] - mean) / n;
+      deviation.push_back(std::sqrt(square + epsilon));
+      for (Index c = 0; c < width; ++c) v[c] = (v[c] - mean) / deviation.back();
+    }
+  }
+  TupeList projected(const TupeList& w, const TupeList& bias) const {
+    TupeList out;
+    for (std::size_t i = 0; i < ln.size(); ++i) out.push_back(bias[i % bias.size()]);
+    detail::add_product({ln.data(), rows, width, width, 1}, {w.data(), width, width, 1, width},
+                        {out.data(), width, 1});
+    return out;
+  }
+  // Of the heads, x_r . y_r of rows 0 and 1: [heads, 2].
+  TupeList own(const ScoreShape& s) const {
+    TupeList out(tupe_at(2 * s.heads));
+    for (Index h = 0; h < s.heads; ++h)
+      for (Index r = 0; r < 2; ++r)
+        for (Index c = 0; c < s.head_dim; ++c)
+          out[tupe_at(2 * h + r)] += x[tupe_at(r * width + h * s.head_dim + c)] *
+                                     y[tupe_at(r * width + h * s.head_dim + c)];
+    return out;
+  }
+  void pull_own(const ScoreShape& s, const TupeList& d, TupeList& dx, TupeList& dy) const {
+    for (Index h = 0; h < s.heads; ++h)
+      for (Index r = 0; r < 2; ++r)
+        for (Index c = 0; c < s.head_dim; ++c) {
+          const std::size_t i = tupe_at(r * width + h * s.head_dim + c);
+          dx[i] += d[tupe_at(2 * h + r)] * y[i];
+          dy[i] += d[tupe_at(2 * h + r)] * x[i];
+        }
+  }
+  void pull_projection(const TupeList& d, const TupeList& w, TupeList& dw, TupeList& db,
+                       TupeList& d_ln) const {
+    dw.assign(w.size(), 0), db.assign(tupe_at(width), 0);
+    detail::add_product({d.data(), width, rows, 1, width}, {ln.data(), rows, width, width, 1},
+                        {dw.data(), width, 1});
+    tupe_sums(d, db);
+    detail::add_product({d.data(), rows, width, width, 1}, {w.data(), width, width, width, 1},
+                        {d_ln.data(), width, 1});
+  }
+  // Of the first seven parameters, from those of x and y.
+  std::vector<TupeList> pull_back(const TupeList& dx, const TupeList& dy) const {
+    std::vector<TupeList> out(7);
+    TupeList d(ln.size());
+    pull_projection(dx, w_q, out[3], out[4], d);
+    pull_projection(dy, w_k, out[5], out[6], d);
+    out[1].assign(tupe_at(width), 0), out[2].assign(tupe_at(width), 0);
+    tupe_sums(d, out[2]);
+    const auto n = static_cast<double>(width);
+    for (Index r = 0; r < rows; ++r) {
+      double mean = 0, along = 0;
+      for (Index c = 0; c < width; ++c) {
+        const std::size_t i = tupe_at(r * width + c);
+        out[1][tupe_at(c)] += d[i] * norm[i];
+        d[i] *= weight[tupe_at(c)];
+        mean += d[i] / n, along += d[i] * norm[i] / n;
+      }
+      for (Index c = 0; c < width; ++c) {
+        const std::size_t i = tupe_at(r * width + c);
+        d[i] = (d[i] - mean - norm[i] * along) / deviation[tupe_at(r)];
+      }
+    }
+    out[0] = d;
+    return out;
+  }
+};
+
+double Tupe::scale(const ScoreShape& s) const {
+  return s.scale != 0 ? s.scale : 1 / std::sqrt(2 * static_cast<double>(s.head_dim));
+}
+
+std::vector<Parameter> Tupe::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  const Index width = s.heads * s.head_dim;
+  const Initial normal{InitialKind::normal, 0, 0.02};
+  std::vector<Parameter> p{{"pos", {positions + 1, width}, normal, {}},
+                           {"ln_weight", {width}, {InitialKind::constant, 1, 0}, {}},
+                           {"ln_bias", {width}, {}, {}},
+                           {"w_q", {width, width}, normal, {}},
+                           {"b_q", {width}, {}, {}},
+                           {"w_k", {width, width}, normal, {}},
+                           {"b_k", {width}, {}, {}}};
+  if (num_buckets > 0) p.push_back({"table", {num_buckets + 1, s.heads}, normal, {}});
+  return p;
+}
+
+std::vector<Input> Tupe::inputs(const ScoreShape&) const {
+  return reset ? detail::class_inputs() : std::vector<Input>{};
+}
+
+void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kTupe, needed.size(), p.size());
+  Layers layers(*this, s, needed, p);
+  const TupeList own = layers.own(s);
+  Term t;
+  t.scale = scale(s);
+  // Of all rows; bind takes those of the positions.
+  t.query.given = out.vectors(std::move(layers.x), 1, layers.rows, s.heads, s.head_dim);
+  t.key.given = out.vectors(std::move(layers.y), 1, layers.rows, s.heads, s.head_dim);
+  if (reset) t.pair = detail::patches_alone(out);
+  out.add(t);
+  out.requests.scale = scale(s);
+  if (reset) {
+    Term edge = detail::number_term(out.table(own, s.heads, 2, 1), {}, scale(s));
+    edge.pair = out.pair({-1, 1, 0, 0}, 2, 2);
+    out.add(edge);
+  }
+  if (num_buckets == 0) return;
+  const T5 buckets{.num_buckets = num_buckets, .max_distance = max_distance};
+  const std::vector<Index> thresholds = t5_thresholds(buckets.side(), max_distance);
+  const ConstTensorView table = out.table(
+      detail::transposed_list(parameter_values(kTupe, needed[7], p[7]), num_buckets + 1, s.heads),
+      s.heads, num_buckets + 1, 1);
+  Term inner = detail::number_term(
+      table,
+      detail::line_over(kTupe, out, detail::clipped(s.range(), -max_distance, max_distance),
+                        [&](Index d) { return buckets.bucket(d, thresholds); }),
+      1);
+  if (reset) inner.pair = detail::patches_alone(out);
+  out.add(inner);
+  if (!reset) return;
+  Term edge = detail::number_term(table, {}, 1);
+  const auto half = static_cast<std::int32_t>(num_buckets / 2);
+  edge.pair = out.pair({-1, static_cast<std::int32_t>(num_buckets), half, half}, 2, 2);
+  out.add(edge);
+}
+
+void Tupe::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
+                std::span<Term> terms, TermStore& store) const {
+  const Layers layers(*this, s, parameters(s), p);
+  const auto factor = [&](const TupeRows& r, const TupeList& from) {
+    return store.vectors(r.gathered(from, layers.width), r.batch, r.tokens, s.heads, s.head_dim);
+  };
+  terms[0].query.given =
+      factor({call.query_positions, call.queries, call.query_offset, layers.rows}, layers.x);
+  terms[0].key.given = factor({call.key_positions, call.keys, 0, layers.rows}, layers.y);
+  if (reset) detail::bind_classes(kTupe, call, terms);
+}
+
+void Tupe::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
+                     const LoweredGradient& g, std::span<const TensorView> dp,
+                     std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kTupe, needed.size(), p.size());
+  const Layers layers(*this, s, needed, p);
+  TupeList dx(layers.x.size()), dy(layers.y.size());
+  const TermGradient& first = gradient_of(kTupe, g.terms, 0);
+  const auto take = [&](const TupeRows& r, const Heads& from, TupeList& to) {
+    r.scatter(detail::vectors_gradient(kTupe, from, {r.batch, r.tokens, s.heads, s.head_dim}),
+              layers.width, to);
+  };
+  take({call.query_positions, call.queries, call.query_offset, layers.rows}, first.query, dx);
+  take({call.key_positions, call.keys, 0, layers.rows}, first.key, dy);
+  std::size_t term = 1;
+  if (reset)
+    layers.pull_own(
+        s, gradient_values(kTupe, gradient_of(kTupe, g.terms, term++).table, {1, s.heads, 2, 1}),
+        dx, dy);
+  TupeList table;
+  for (int n = 0; num_buckets > 0 && n < (reset ? 2 : 1); ++n)
+    add_to(table, gradient_values(kTupe, gradient_of(kTupe, g.terms, term++).table,
+                                  {1, s.heads, num_buckets + 1, 1}));
+  std::vector<TupeList> d = layers.pull_back(dx, dy);
+  if (num_buckets > 0) d.push_back(detail::transposed_list(table, s.heads, num_buckets + 1));
+  accumulate(kTupe, needed, dp, d);
+}
+
+void Tupe::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kTupe);
+  if (positions < 1 || positions > 16777216)
+    refuse(kTupe, "positions must lie between 1 and 2^24", positions);
+  if (num_buckets != 0 && (num_buckets < 4 || num_buckets > 65536 || num_buckets % 2 != 0))
+    refuse(kTupe, "num_buckets must be 0 or even, 4 to 65536", num_buckets);
+  if (max_distance < 2 || max_distance > 1000000000)
+    refuse(kTupe, "max_distance must lie between 2 and 1e9", max_distance);
+  if (!(std::isfinite(epsilon) && epsilon >= 0))
+    refuse(kTupe, "epsilon must be finite and not negative", epsilon);
+}
+
+}  // namespace posenc::v0
