@@ -2,6 +2,7 @@
 """model_attention: attention layers of whole models, from config.json and model.safetensors."""
 
 from mapping.attention import attend
+from mapping.image_bias import classed, grid
 from mapping.words import all_axes, check, turned, words
 
 RESULTS = {"out": "out", "probabilities": "probabilities", "scores": "scores", "position": "bias"}
@@ -175,7 +176,97 @@ def prophetnet(case, p, arrays):
     return [one]
 
 
-RULES = {"none": none, "hidden_rotary": hidden_rotary, "rope": rope, "t5": t5, "t5_local": t5,
+# Images and pages -------------------------------------------------------------------------------
+
+
+def swin(case, p, arrays):
+    height, width = p["window"]
+    one = call(case, p, arrays, {"table": tensor(p, "table")}, positions=grid(height, width),
+               scheme=words("swin", height=height, width=width))
+    if arrays.has("added"):  # -100 between what were no neighbours: in the scores, not in the bias
+        one["in"]["bias"] = "added"
+    return [one]
+
+
+def beit(case, p, arrays):
+    height, width = p["grid"]
+    one = call(case, p, arrays, {"table": tensor(p, "table")},
+               positions=grid(height, width, before=p["prefix"]),
+               scheme=words("beit", height=height, width=width))
+    return classed([one], p["prefix"], height * width)
+
+
+def decomposed(case, p, arrays):
+    one = call(case, p, arrays, {"rel_pos_h": tensor(p, "table_y"), "rel_pos_w": tensor(p, "table_x")},
+               positions=grid(*p["grid"]), scheme=words("decomposed", size=p["grid"]))
+    one["gradient"]["out"].update(rel_pos_h="grad_table_y", rel_pos_w="grad_table_x")
+    return [one]
+
+
+def on_page(one, places):
+    one["in"].update(q_positions=places, k_positions=places)
+    return [one]
+
+
+def layoutlm(case, p, arrays):
+    """The tables are read without a gradient."""
+    c = p["config"]
+    scheme = words("layoutlm", num_buckets=c["rel_pos_bins"], max_distance=c["max_rel_pos"],
+                   num_buckets_2d=c["rel_2d_pos_bins"], max_distance_2d=c["max_rel_2d_pos"],
+                   scaled=True, heads_first=True)
+    one = call(case, p, arrays, scheme=scheme)
+    one["in"].update(table_1d=tensor(p, "table"), table_x=tensor(p, "table_x"),
+                     table_y=tensor(p, "table_y"))
+    return on_page(one, ["positions", "bbox[:, :, 0]", "bbox[:, :, 3]"])
+
+
+def udop(case, p, arrays):
+    parts = {a["type"]: a for a in p["config"]["relative_bias_args"]}
+    fields = {"per_unit": 50}  # of the sum of two edges; 100 of their mean
+    for name, kind, most in (("", "1d", 128), ("horizontal_", "horizontal", 100),
+                             ("vertical_", "vertical", 100)):
+        part = parts[kind]
+        fields[name + "buckets" if name else "num_buckets"] = part.get("relative_attention_num_buckets", 32)
+        fields[name + "max_distance"] = part.get("max_distance", most)
+    names = {"table_1d": tensor(p, "table"), "table_horizontal": tensor(p, "table_horizontal"),
+             "table_vertical": tensor(p, "table_vertical")}
+    one = call(case, p, arrays, names, model=False, scheme=words("udop", **fields))
+    one["gradient"]["out"]["table_1d"] = "grad_table"
+    return on_page(one, ["0:%d" % arrays.shape("q")[2], "bbox[:, :, 0]+bbox[:, :, 2]",
+                         "bbox[:, :, 1]+bbox[:, :, 3]"])
+
+
+def bros(case, p, arrays):
+    count = arrays.shape("bbox")[2]
+    scheme = words("bros", coordinates=count, frequencies=p["config"]["hidden_size"] // 32 // 2)
+    one = call(case, p, arrays, {"w_bbox": tensor(p, "w_bbox")}, scheme=scheme)
+    one["in"].update(query_bbox="bbox", key_bbox="bbox")
+    return [one]
+
+
+# Words ------------------------------------------------------------------------------------------
+
+
+def cpmant(case, p, arrays):
+    c = p["config"]
+    scheme = words("cpmant", num_buckets=c["position_bias_num_buckets"],
+                   max_distance=c["position_bias_max_distance"], segments=c["segment_types"])
+    one = call(case, p, arrays, {"table": tensor(p, "table")}, model=False, scheme=scheme)
+    one["in"].update(query_segment="query_segment", key_segment="key_segment")
+    return [one]
+
+
+def wavlm(case, p, arrays):
+    c = p["config"]
+    names = {n: tensor(p, n) for n in ("table", "gate_const", "gate_weight", "gate_bias")}
+    scheme = words("wavlm", num_buckets=c["num_buckets"], max_distance=c["max_bucket_distance"])
+    one = call(case, p, arrays, names, scheme=scheme)
+    one["in"]["hidden"] = "hidden"
+    return [one]
+
+
+RULES = {"swin": swin, "beit": beit, "decomposed": decomposed, "layoutlm": layoutlm, "udop": udop,
+         "bros": bros, "cpmant": cpmant, "t5_gated": wavlm, "none": none, "hidden_rotary": hidden_rotary, "rope": rope, "t5": t5, "t5_local": t5,
          "alibi": alibi, "xlnet": xlnet, "conformer": conformer, "shaw": shaw, "deberta": deberta,
          "prophetnet": prophetnet}
 
