@@ -123,7 +123,8 @@ def xlnet(case, p, arrays):
     segments = arrays.has("same_segment")
     if segments:
         names.update(s_bias="s_bias", seg_embed="seg_embed")
-    one = call(case, p, arrays, names, XL, scheme=words("xlnet", d_model=width, segments=2 if segments else None))
+    scheme = words("xlnet", d_model=width, segments=2 if segments else None)
+    one = call(case, p, arrays, names, XL, scheme=scheme)
     if segments:  # two numbers of segments: that of the first token, or the other one
         one["in"].update({n: "same_segment[:, 0, :]" for n in ("query_segment", "key_segment")})
     one["gradient"]["out"]["w_kr"] = "grad_r"
@@ -154,13 +155,15 @@ def deberta(case, p, arrays):
     if most < 1:
         most = config["max_position_embeddings"]
     at = "deberta.encoder.layer.%d.attention.self." % p["layer"]
-    names = {"e_rel": tensor(p, "relative_embedding"), "norm_weight": "weights:deberta.encoder.LayerNorm.weight",
+    names = {"e_rel": tensor(p, "relative_embedding"),
+             "norm_weight": "weights:deberta.encoder.LayerNorm.weight",
              "norm_bias": "weights:deberta.encoder.LayerNorm.bias"}
     for ours, theirs in (("w_k", "key_proj.weight"), ("b_k", "key_proj.bias"),
                          ("w_q", "query_proj.weight"), ("b_q", "query_proj.bias")):
         names[ours] = "weights:" + at + theirs
-    scheme = words("deberta", max_relative_positions=most, position_buckets=max(config["position_buckets"], 0),
-                   projection="shared", norm=True, norm_epsilon=config["layer_norm_eps"])
+    scheme = words("deberta", max_relative_positions=most, projection="shared", norm=True,
+                   position_buckets=max(config["position_buckets"], 0),
+                   norm_epsilon=config["layer_norm_eps"])
     one = call(case, p, arrays, names, scheme=scheme)
     one["gradient"]["out"]["e_rel"] = "grad_relative_embedding"
     return [one]
@@ -265,10 +268,10 @@ def wavlm(case, p, arrays):
     return [one]
 
 
-RULES = {"swin": swin, "beit": beit, "decomposed": decomposed, "layoutlm": layoutlm, "udop": udop,
-         "bros": bros, "cpmant": cpmant, "t5_gated": wavlm, "none": none, "hidden_rotary": hidden_rotary, "rope": rope, "t5": t5, "t5_local": t5,
+RULES = {"none": none, "hidden_rotary": hidden_rotary, "rope": rope, "t5": t5, "t5_local": t5,
          "alibi": alibi, "xlnet": xlnet, "conformer": conformer, "shaw": shaw, "deberta": deberta,
-         "prophetnet": prophetnet}
+         "prophetnet": prophetnet, "swin": swin, "beit": beit, "decomposed": decomposed,
+         "layoutlm": layoutlm, "udop": udop, "bros": bros, "cpmant": cpmant, "t5_gated": wavlm}
 
 
 def checks(case, arrays):
