@@ -134,7 +134,8 @@ void add_table(CLI::App& app, Verbs& v) {
       ->type_name("P");
   t->add_option(
        "--what", v.table.what,
-       "inv_freq, turns, angles, cos, sin or cos_sin (default); bias of what acts in the score, [heads, "
+       "inv_freq, turns, angles, cos, sin or cos_sin (default); bias of what acts in the score, "
+       "[heads, "
        "distances],\nwhere --positions are distances, query - key; rows (default where nothing "
        "turns):\n"
        "what acts at the input, learned rows from the *.safetensors beside the config or the .gguf")
@@ -214,7 +215,7 @@ void add_checking_verbs(CLI::App& app, Verbs& v) {
   s->add_option("--map", v.selftest.map, "JSON file that adds the `posenc` field by case name")
       ->type_name("F");
   s->add_option("--onnx", v.selftest.onnx,
-                "a folder of ONNX RotaryEmbedding node tests; repeatable")
+                "a folder of ONNX Attention or RotaryEmbedding node tests; repeatable")
       ->type_name("DIR");
   s->add_option("--filter", v.selftest.filter, "only cases whose name matches this expression")
       ->type_name("RE");

@@ -17,7 +17,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from mapping import absolute, attention, engines, gguf, hugging_face, papers  # noqa: E402
-from mapping import content_terms, contextual, image_bias, positions, scalar_bias  # noqa: E402
+from mapping import content_terms, contextual, image_bias, model_attention  # noqa: E402
+from mapping import positions, scalar_bias, tiny_models  # noqa: E402
 from mapping.words import Arrays  # noqa: E402
 
 
@@ -43,6 +44,8 @@ SUITES = {
     "attention": attention.checks,
     "relative_bias": relative,
     "relative_content": relative,
+    "tiny_models": tiny_models.checks,
+    "model_attention": model_attention.checks,
 }
 
 

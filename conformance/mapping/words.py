@@ -50,6 +50,10 @@ class Named:
         size = struct.calcsize(form)
         return list(struct.unpack("<%d%s" % ((end - begin) // size, form), self.data[begin:end]))
 
+    def bytes(self, name):
+        begin, end = self.header[self.names[name]]["data_offsets"]
+        return list(self.data[begin:end])
+
 
 class Arrays:
     def __init__(self, path):

@@ -59,6 +59,7 @@ AttendCall::AttendCall(const Check& check)
   args.v = v.view();
   read_arrays(check);
   keys_ = args.block_table.empty() ? args.k.tokens : args.block_table.shape[1] * args.k.tokens;
+  read_layer(check);
   read_numbers(check);
   read_window(check);
   read_stages(check);
@@ -148,17 +149,17 @@ void AttendCall::read_arrays(const Check& check) {
   m.key_document = integers(check, "key_document");
   m.query_cu_seqlens = integers(check, "query_cu_seqlens");
   m.key_cu_seqlens = integers(check, "key_cu_seqlens");
+  m.prefix = integers(check, "prefix");
+  m.chunk_origin = integers(check, "chunk_origin");
   for (const auto& [key, to] :
        {std::pair{"key_length", &m.key_length}, std::pair{"query_cu_seqlens", &m.query_cu_seqlens},
-        std::pair{"key_cu_seqlens", &m.key_cu_seqlens}})
+        std::pair{"key_cu_seqlens", &m.key_cu_seqlens}, std::pair{"chunk_origin", &m.chunk_origin}})
     if (const Json* list = check.member("call", key)) {  // numbers of the case's parameters
       std::vector<double> values;
       for (const Json& x : list->as_array()) values.push_back(x.as_number());
       const auto n = static_cast<Index>(values.size());
       *to = keep(converted<Index>(values, DType::i64, {n}));
     }
-  m.prefix = integers(check, "prefix");
-  m.chunk_origin = integers(check, "chunk_origin");
   if (m.chunk_origin.rank == 1) {
     m.chunk_origin.rank = 2;
     m.chunk_origin.shape[1] = 1;
@@ -194,7 +195,7 @@ void AttendCall::read_numbers(const Check& check) {
   args.softcap_after_terms = flag("softcap_after_terms");
   m.causal = flag("causal");
   m.sink_tokens = static_cast<Index>(number("sink_tokens", 0));
-  m.chunk = static_cast<Index>(number("chunk", 0));
+  m.chunk = static_cast<Index>(number("chunk", static_cast<double>(m.chunk)));
   if (const Json* offset = check.member("call", "query_offset")) {
     if (!offset->is_string())
       m.query_offset = offset->as_integer();
@@ -213,8 +214,8 @@ void AttendCall::read_window(const Check& check) {
   if (const Json* window = check.member("call", "window")) {
     const auto& both = window->as_array();
     if (both.size() != 2) refuse("case", "a window has two numbers, left and right");
-    if (!both[0].is_null()) m.window_left = integer_of(both[0]);
-    if (!both[1].is_null()) m.window_right = integer_of(both[1]);
+    m.window_left = both[0].is_null() ? kUnbounded : integer_of(both[0]);
+    m.window_right = both[1].is_null() ? kUnbounded : integer_of(both[1]);
   }
   if (const Json* prefix = check.member("call", "prefix"))
     m.prefix = keep(converted<Index>({prefix->as_number()}, DType::i64, {1}));
@@ -230,7 +231,7 @@ void AttendCall::read_window(const Check& check) {
 void AttendCall::read_stages(const Check& check) {
   const Json* list = check.member("call", "prepare");
   const Json* epsilon = check.member("call", "epsilon");
-  if (list == nullptr) return;
+  if (list == nullptr) return layer_stages();
   for (const Json& word : list->as_array()) {
     Stage s;
     s.kind = enum_named<StageKind>(word.as_string(), "prepare");
@@ -275,14 +276,14 @@ void AttendCall::make_plan(const Check& check) {
   }
   const Json* scale = check.member("call", "scale");
   if (scale != nullptr) given_scale_ = scale->as_number();
+  const AttentionSizes sizes{.heads = args.q.heads,
+                             .head_dim = args.q.dim,
+                             .key_heads = args.k.heads,
+                             .value_dim = args.v.dim,
+                             .scale = scale == nullptr ? 0 : scale->as_number()};
+  if (layer_) return plan_of_layer(texts, sizes);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
-  plan.emplace(views,
-               AttentionSizes{.heads = args.q.heads,
-                              .head_dim = args.q.dim,
-                              .key_heads = args.k.heads,
-                              .value_dim = args.v.dim,
-                              .scale = scale == nullptr ? 0 : scale->as_number()},
-               static_cast<Index>(check.number("context", 0)));
+  plan.emplace(views, sizes, static_cast<Index>(check.number("context", 0)));
 }
 
 // An input of heads or gates whose axes the check names, in the order of ours: the numbers stay.

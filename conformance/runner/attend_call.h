@@ -10,6 +10,7 @@
 
 #include "conformance/runner/tensors.h"
 #include "posenc/attention/plan.h"
+#include "posenc/model/spec.h"
 #include "posenc/positions.h"
 
 namespace posenc::conformance {
@@ -43,6 +44,7 @@ class AttendCall {
   std::deque<std::string> names_;
   std::vector<Stage> stages_;
   OwnedPositions query_positions_, key_positions_;
+  std::optional<LayerSpec> layer_;  // of `model`
   Index keys_ = 0;
   double given_scale_ = 0;
 
@@ -52,11 +54,14 @@ class AttendCall {
   ConstTensorView integers(const Check&, const char* name);
   ConstTensorView by_pair(const Check&, const char* name, bool flags);
   void read_arrays(const Check&);
+  void read_layer(const Check&);
   void read_numbers(const Check&);
   void read_window(const Check&);
   void read_stages(const Check&);
   void read_positions(const Check&);
+  void layer_stages();
   void make_plan(const Check&);
+  void plan_of_layer(const std::vector<std::string>& more, const AttentionSizes&);
   static void order_input(const Check&, const Slice&, ConstTensorView&);
   void read_named(const Check&);
 };

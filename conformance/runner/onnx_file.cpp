@@ -105,6 +105,9 @@ DType dtype_from_onnx(const Message& m, std::int64_t type) {
   switch (type) {
     case 1:
       return DType::f32;
+    case 2:
+    case 9:  // bool, a byte each
+      return DType::u8;
     case 6:
       return DType::i32;
     case 7:
@@ -150,10 +153,11 @@ Elements elements_of(Message& m) {
   return e;
 }
 
-// int32_data holds i32 and, in its low half, the bits of f16 and bf16; int64_data i64.
+// int32_data holds i32, bytes and, in its low half, the bits of f16 and bf16; int64_data i64.
 void append_integers(const Message& m, const Elements& e, DType dtype, std::vector<std::byte>& to) {
   const auto size = static_cast<std::size_t>(size_of(dtype));
   for (const std::int64_t v : e.integers) {
+    if (size == 1 && (v < 0 || v > 0xFF)) m.fail("a byte exceeds 8 bits");
     if (size == 2 && (v < 0 || v > 0xFFFF)) m.fail("bits of a 16-bit number exceed 16");
     if (size == 4 && v != static_cast<std::int32_t>(v)) m.fail("an i32 exceeds 32 bits");
     const auto bits = static_cast<std::uint64_t>(v);

@@ -28,8 +28,8 @@ struct OnnxModel {
 };
 
 // Throw FormatError(file, "byte N" or a name, problem): truncated, nested too deep, a tensor whose
-// elements are not as many as its dims say, a type that is not f64 f32 f16 bf16 i32 i64, data that
-// lie in another file.
+// elements are not as many as its dims say, a type that is not f64 f32 f16 bf16 i64 i32 u8 bool, data
+// that lie in another file.
 OnnxModel parse_onnx_model(std::span<const std::byte>, const std::string& file);
 Array parse_onnx_tensor(std::span<const std::byte>, const std::string& file);
 

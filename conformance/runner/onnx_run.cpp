@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Node tests of ONNX's RotaryEmbedding (opset 23), from model.onnx and test_data_set_*/*.pb.
+// Node tests of ONNX's Attention and RotaryEmbedding (opset 23), from model.onnx and
+// test_data_set_*/*.pb. RotaryEmbedding:
 //   X [batch, heads, tokens, head size], or [batch, tokens, heads * head size] with num_heads
 //   cos_cache, sin_cache [positions, rotary / 2] with position_ids [batch, tokens], else
 //   [batch, tokens, rotary / 2]; the first rotary_embedding_dim channels turn (0: all)
@@ -7,7 +8,7 @@
 #include <cmath>
 #include <regex>
 
-#include "conformance/runner/onnx_file.h"
+#include "conformance/runner/onnx_attention.h"
 #include "conformance/runner/runner.h"
 #include "conformance/runner/suite.h"
 #include "posenc/core/error.h"
@@ -68,13 +69,14 @@ std::int64_t attribute(const OnnxNode& node, const std::string& name) {
   return found == node.integers.end() ? 0 : found->second;
 }
 
-const OnnxNode& rotary_node(const OnnxModel& model) {
+const OnnxNode& node_of(const OnnxModel& model) {
   if (model.nodes.size() != 1)
     throw NotExpressible("the graph has " + std::to_string(model.nodes.size()) + " nodes, not one");
   const OnnxNode& node = model.nodes[0];
-  if (node.op_type != "RotaryEmbedding" || !(node.domain.empty() || node.domain == "ai.onnx"))
+  if ((node.op_type != "RotaryEmbedding" && node.op_type != "Attention") ||
+      !(node.domain.empty() || node.domain == "ai.onnx"))
     throw NotExpressible("operator " + node.domain + (node.domain.empty() ? "" : ".") +
-                         node.op_type + " is not ONNX's RotaryEmbedding");
+                         node.op_type + " is not ONNX's RotaryEmbedding or Attention");
   return node;
 }
 
@@ -158,17 +160,38 @@ double largest(const Array& a) {
 }
 
 struct Result {
-  std::string outcome = "pass", reason;
+  std::string outcome = "pass", reason = {};
   Json worst = Json(nullptr);
+  std::string op = "rotate_rows";
 };
+
+Json number(double v) {
+  return std::isfinite(v) ? Json(v) : Json(number_text(v));
+}
+
+Json worst_json(const std::string& array, const std::vector<Index>& at, double got, double want,
+                double allowed) {
+  Json index = Json::array();
+  for (const Index i : at) index.push(Json(i));
+  return Json::object({{"array", Json(array)},
+                       {"index", std::move(index)},
+                       {"got", number(got)},
+                       {"want", number(want)},
+                       {"allowed", number(allowed)}});
+}
+
+std::string reason(const std::string& array, double got, double want, double allowed) {
+  return array + ": got " + number_text(got) + ", want " + number_text(want) + ", allowed " +
+         number_text(allowed);
+}
 
 // The peer rounds two products and a sum in the dtype of the tensor, we once: four units in the
 // last place of the largest product.
 Result compared(const Array& got, const Array& want, double allowed) {
   Result r;
-  if (got.shape != want.shape) return {"fail", "the output has another shape", Json(nullptr)};
+  if (got.shape != want.shape) return {"fail", "the output has another shape"};
   const std::vector<double> g = got.doubles(), w = want.doubles();
-  if (g.empty()) return {"fail", "the check compares nothing", Json(nullptr)};
+  if (g.empty()) return {"fail", "the check compares nothing"};
   std::size_t at = 0;
   double worst = -1;
   for (std::size_t i = 0; i < g.size(); ++i) {
@@ -179,33 +202,44 @@ Result compared(const Array& got, const Array& want, double allowed) {
       at = i;
     }
   }
-  const auto number = [](double v) { return std::isfinite(v) ? Json(v) : Json(number_text(v)); };
-  r.worst = Json::object({{"array", Json("output_0")},
-                          {"index", Json::array({Json(static_cast<std::int64_t>(at))})},
-                          {"got", number(g[at])},
-                          {"want", number(w[at])},
-                          {"allowed", number(allowed)}});
-  if (!(worst <= allowed))
-    r = {"fail",
-         "output_0: got " + number_text(g[at]) + ", want " + number_text(w[at]) + ", allowed " +
-             number_text(allowed),
-         r.worst};
+  r.worst = worst_json("output_0", {static_cast<Index>(at)}, g[at], w[at], allowed);
+  if (!(worst <= allowed)) r = {"fail", reason("output_0", g[at], w[at], allowed), r.worst};
+  return r;
+}
+
+// Files of the outputs that the node makes, in its order.
+void add_outputs(const OnnxNode& node, const fs::path& data, std::map<std::string, Array>& named) {
+  int i = 0;
+  for (const std::string& name : node.outputs)
+    if (!name.empty()) named[name] = read_tensor(data / ("output_" + std::to_string(i++) + ".pb"));
+}
+
+Result attended(const OnnxNode& node, const DataSet& set, std::map<std::string, Array> named) {
+  add_outputs(node, set.data, named);
+  const Comparison c = run_onnx_attention(node, named);
+  Result r;
+  if (c.compared == 0) return {"fail", "the check compares nothing", Json(nullptr), "attend"};
+  const Worst& w = c.worst;
+  if (c.failed) r = {"fail", reason(w.array, w.got, w.want, w.allowed)};
+  r.worst = worst_json(w.array, w.index, w.got, w.want, w.allowed);
+  r.op = "attend";
   return r;
 }
 
 Result run_set(const DataSet& set) {
   try {
     const OnnxModel model = parse_onnx_model(read_file(set.model, kLargest), set.model.string());
-    const OnnxNode& node = rotary_node(model);
+    const OnnxNode& node = node_of(model);
     const auto named = inputs_of(model, set.data);
+    if (node.op_type == "Attention") return attended(node, set, named);
     const Array want = read_tensor(set.data / "output_0.pb");
     const Array got = rotated(node, named);
     const double table = std::max(largest(*input(node, 1, named)), largest(*input(node, 2, named)));
     return compared(got, want, 4 * unit_of(got.dtype) * largest(*input(node, 0, named)) * table);
   } catch (const NotExpressible& e) {
-    return {"not_expressible", e.what(), Json(nullptr)};
+    return {"not_expressible", e.what()};
   } catch (const std::exception& e) {
-    return {"fail", e.what(), Json(nullptr)};
+    return {"fail", e.what()};
   }
 }
 
@@ -226,7 +260,7 @@ Json run_onnx(const fs::path& dir, const Options& options) {
     passed += r.outcome == "pass" ? 1 : 0;
     failed += r.outcome == "fail" ? 1 : 0;
     not_expressible += r.outcome == "not_expressible" ? 1 : 0;
-    Json check = Json::object({{"op", Json("rotate_rows")}, {"outcome", Json(r.outcome)}});
+    Json check = Json::object({{"op", Json(r.op)}, {"outcome", Json(r.outcome)}});
     check.set("worst", r.worst);
     cases.push(Json::object({{"name", Json(name)},
                              {"outcome", Json(r.outcome)},

@@ -64,6 +64,17 @@ void drop_taken_axes(Slice& s) {
   s.stride = std::move(stride);
 }
 
+constexpr std::string_view kWeights = "weights:";
+
+// The tensors of the case's model.
+const Arrays& weights_of(const Case& c) {
+  const Json dir = c.parameter("$model_dir");
+  const auto found = c.suite.weights.find(dir.as_string());
+  if (found != c.suite.weights.end()) return found->second;
+  const std::filesystem::path file = c.suite.dir / dir.as_string() / "model.safetensors";
+  return c.suite.weights[dir.as_string()] = read_safetensors(file);
+}
+
 }  // namespace
 
 Suite load_suite(const std::filesystem::path& dir) {
@@ -97,6 +108,12 @@ bool Case::has_array(std::string_view wanted) const {
 }
 
 const Array& Case::array(std::string_view wanted) const {
+  if (wanted.substr(0, kWeights.size()) == kWeights) {
+    const Arrays& all = weights_of(*this);
+    const auto tensor = all.find(std::string(wanted.substr(kWeights.size())));
+    if (tensor == all.end()) refuse("case", "the model has no tensor of that name", wanted);
+    return tensor->second;
+  }
   std::string full(wanted);
   for (const char* group : {"inputs", "outputs"})
     if (const Json* names = json.find(group))

@@ -2,6 +2,7 @@
 // A suite in memory, a case of it, and parts of its arrays.
 #pragma once
 #include <filesystem>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@ struct Suite {
   std::string name;
   Json cases;  // the list
   Arrays arrays;
+  mutable std::map<std::string, Arrays> weights;  // of models, by folder, once they are asked for
 };
 // Reads cases.json and, where there, arrays.safetensors. Throws FormatError.
 Suite load_suite(const std::filesystem::path& dir);
@@ -31,7 +33,8 @@ struct Case {
   const Json& json;
   std::string name;
 
-  // An array by the short name of the inputs or outputs, or by its full name. Throws
+  // An array by the short name of the inputs or outputs, or by its full name; "weights:NAME" is a
+  // tensor of model.safetensors in the folder params.model_dir. Throws
   // std::invalid_argument("[case] no array ...").
   const Array& array(std::string_view name) const;
   bool has_array(std::string_view name) const;

@@ -49,6 +49,16 @@ bool is_named(const std::string& checks, const std::string& output) {
          checks.find('"' + output + '[') != std::string::npos;
 }
 
+// What a program recorded on the way is an output of its case and may go into a check: both ends of
+// a rotation by 0, moved alike, would still agree.
+bool goes_in(const Json& checks, const std::string& output) {
+  for (const Json& check : checks.as_array())
+    if (const Json* in = check.find("in"))
+      for (const auto& [ours, theirs] : in->as_object())
+        if (theirs.dump().find('"' + output + '"') != std::string::npos) return true;
+  return false;
+}
+
 // The suite with one element of each array that a check names moved. Returns the cases that hold
 // such an array.
 std::set<std::string> spoil(const fs::path& from, const fs::path& to) {
@@ -63,7 +73,7 @@ std::set<std::string> spoil(const fs::path& from, const fs::path& to) {
     if (c.find("posenc") == nullptr) continue;
     const std::string checks = c.at("posenc").dump();
     for (const auto& [name, stored] : c.at("outputs").as_object()) {
-      if (!is_named(checks, name)) continue;
+      if (!is_named(checks, name) || goes_in(c.at("posenc"), name)) continue;
       move_one_element(arrays.at(stored.as_string()));
       spoiled.insert(c.at("name").as_string());
     }
@@ -104,6 +114,14 @@ TEST(Teeth, Positions) {
 
 TEST(Teeth, Absolute) {
   expect_teeth("absolute");
+}
+
+TEST(Teeth, TinyModels) {
+  expect_teeth("tiny_models");
+}
+
+TEST(Teeth, ModelAttention) {
+  expect_teeth("model_attention");
 }
 
 TEST(Teeth, Gguf) {

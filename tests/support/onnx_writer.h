@@ -2,6 +2,8 @@
 // ONNX tensors and one-node models as the onnx package writes them (protobuf), for tests and for
 // the first inputs of the fuzzer. https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 #pragma once
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -35,6 +37,8 @@ inline std::uint64_t onnx_type(DType t) {
       return 10;
     case DType::f64:
       return 11;
+    case DType::u8:  // bool
+      return 9;
     default:
       return 16;
   }
@@ -61,6 +65,10 @@ inline std::string typed_tensor_pb(const Array& a) {
     for (const Index v : a.integers()) data += varint(static_cast<std::uint64_t>(v));
     return tensor_head(a) + run(7, data);
   }
+  if (a.dtype == DType::u8) {
+    for (const std::byte b : a.bytes) data += varint(std::to_integer<std::uint64_t>(b));
+    return tensor_head(a) + run(5, data);
+  }
   for (std::size_t i = 0; i < a.bytes.size(); i += 2) {
     std::uint16_t bits = 0;
     std::memcpy(&bits, a.bytes.data() + i, 2);
@@ -71,6 +79,34 @@ inline std::string typed_tensor_pb(const Array& a) {
 
 inline std::string attribute_pb(const std::string& name, std::int64_t v) {
   return run(1, name) + number(3, static_cast<std::uint64_t>(v)) + number(20, 2);
+}
+
+inline std::string attribute_pb(const std::string& name, float v) {
+  std::string bits(4, '\0');
+  std::memcpy(bits.data(), &v, 4);
+  return run(1, name) + varint((2 << 3) | 5) + bits + number(20, 1);
+}
+
+// Any node: "" among inputs or outputs is an optional one left out; whole numbers of `attributes`
+// named in `floats` are floats all the same.
+inline std::string node_model_pb(const std::string& op, const std::vector<std::string>& inputs,
+                                 const std::vector<std::string>& outputs, const Json& attributes,
+                                 const std::vector<std::string>& floats) {
+  std::string node, graph;
+  for (const std::string& name : inputs) node += run(1, name);
+  for (const std::string& name : outputs) node += run(2, name);
+  node += run(4, op);
+  for (const auto& [name, value] : attributes.as_object()) {
+    const bool real = std::find(floats.begin(), floats.end(), name) != floats.end();
+    node += run(5, real ? attribute_pb(name, static_cast<float>(value.as_number()))
+                        : attribute_pb(name, value.as_integer()));
+  }
+  graph += run(1, node) + run(2, "g");
+  for (const std::string& name : inputs)
+    if (!name.empty()) graph += run(11, run(1, name));
+  for (const std::string& name : outputs)
+    if (!name.empty()) graph += run(12, run(1, name));
+  return number(1, 10) + run(7, graph) + run(8, run(1, "") + number(2, 24));
 }
 
 inline std::string model_pb(const std::vector<std::string>& inputs, const Json& attributes,
