@@ -112,7 +112,7 @@ void expect_present(Check& check, const Array& past, const std::vector<double>& 
   check.expect(want, all);
 }
 
-double unit_of(DType dtype) {
+double onnx_unit(DType dtype) {
   if (dtype == DType::f64) return std::exp2(-52);
   if (dtype == DType::f32) return std::exp2(-23);
   return dtype == DType::f16 ? std::exp2(-10) : std::exp2(-7);
@@ -123,7 +123,7 @@ double allowed(const Array& a) {
   double largest = 1;
   for (const double v : a.doubles())
     if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
-  return 4 * unit_of(a.dtype) * largest;
+  return 4 * onnx_unit(a.dtype) * largest;
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ struct Result {
   std::string op = "rotate_rows";
 };
 
-Json number(double v) {
+Json onnx_json(double v) {
   return std::isfinite(v) ? Json(v) : Json(number_text(v));
 }
 
@@ -175,9 +175,9 @@ Json worst_json(const std::string& array, const std::vector<Index>& at, double g
   for (const Index i : at) index.push(Json(i));
   return Json::object({{"array", Json(array)},
                        {"index", std::move(index)},
-                       {"got", number(got)},
-                       {"want", number(want)},
-                       {"allowed", number(allowed)}});
+                       {"got", onnx_json(got)},
+                       {"want", onnx_json(want)},
+                       {"allowed", onnx_json(allowed)}});
 }
 
 std::string reason(const std::string& array, double got, double want, double allowed) {
