@@ -13,7 +13,7 @@
 namespace posenc::inline v0 {
 
 struct CpmAnt {
-  static constexpr Card card{"cpmant", "CPM-Ant segment bias", "", "OpenBMB"};
+  static constexpr Card card{"cpmant", "CPM-Ant segment bias", "OpenBMB", ""};
   Index num_buckets = 512, max_distance = 2048, segments = 32;
   double init = 1;
 

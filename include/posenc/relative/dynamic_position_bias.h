@@ -12,8 +12,8 @@
 namespace posenc::inline v0 {
 
 struct DynamicPositionBias {
-  static constexpr Card card{"dynamic_position_bias", "multilayer perceptron of the distance", "",
-                             "x-transformers"};
+  static constexpr Card card{"dynamic_position_bias", "multilayer perceptron of the distance",
+                             "x-transformers", ""};
   Index width = 0, depth = 2;
   bool log_distance = false, norm = false;
   Index axis = 0;
