@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <map>
 
 #include "attention_call.h"
@@ -42,6 +43,7 @@ struct Call {
   std::map<std::string, Array> arrays;
   Array prefix;
   PositionList query_positions, key_positions;
+  std::optional<LayerAttention> layer;  // of a model
   HeadsLayout layout = HeadsLayout::thd;
   Array out, log_sum_exp;
   AttentionResult result;
@@ -65,8 +67,9 @@ ConstHeads read_heads(Call& c, const char* name, const std::string& file,
 }
 
 ConstTensorView read_integers(Call& c, const std::string& name, const std::string& file) {
-  const std::vector<Index> v = read_array(file, name).integers();
-  Array a = make_array(DType::i64, read_array(file, name).shape);
+  const Array given = read_array(file, name);
+  const std::vector<Index> v = given.integers();
+  Array a = make_array(DType::i64, given.shape);
   if (!v.empty()) std::memcpy(a.bytes.data(), v.data(), a.bytes.size());
   return std::as_const(c.arrays.emplace(name, std::move(a)).first->second).view();
 }
@@ -112,23 +115,33 @@ void add_mask(Call& c, const std::string& text) {
     m.chunk = whole(value, text);
   } else if (at != std::string::npos && word == "sinks") {
     m.sink_tokens = whole(value, text);
+  } else if (text.find('.') == std::string::npos) {
+    throw UsageError(
+        "--mask must be causal, window=L,R, prefix=N, chunk=N, sinks=N or a file, got \"" + text +
+        "\"");
   } else {
     add_mask_file(c, text);
   }
 }
 
-// Of a model's layer, unless --mask says otherwise.
-void mask_of_layer(Call& c, const LayerSpec& l) {
-  const AttentionSpec& a = l.attention;
-  if (a.kind == AttentionKind::linear || a.kind == AttentionKind::none)
-    throw InputError(fmt::format("layer {} has no softmax attention", l.index));
+// What a model's layer does; its mask unless --mask says another one.
+void read_layer(Call& c, const AttendOptions& o, const ScoreEncodings& e) {
+  const LayerSpec& l = *e.layer;
+  c.layer = layer_attention(l, c.args.q.tokens, c.args.mask.query_offset,
+                            o.with.empty() ? UnreadScheme::refuse : UnreadScheme::caller_adds);
+  c.args.prepare = c.layer->stages;
+  if (!c.layer->query_factors.empty())
+    c.args.query_factor =
+        tensor(std::as_const(c.layer->query_factors).data(), {1, c.args.q.tokens});
+  if (l.qk_norm && !l.qk_norm->after_rotation)
+    say("q and k are taken as they are after this layer's norm\n");
+  if (!o.scale)
+    say("a model's own scale, soft cap and sinks are not read from its file: --scale, --softcap\n");
+  if (!o.masks.empty()) return;
   Mask& m = c.args.mask;
-  if (a.right && *a.right == 0)
-    m.causal = true;
-  else if (a.right)
-    m.window_right = *a.right;
-  if (a.left) m.window_left = *a.left;
-  if (a.chunk) m.chunk = *a.chunk;
+  m.window_left = c.layer->window_left;
+  m.window_right = c.layer->window_right;
+  m.chunk = c.layer->chunk;
 }
 
 Index query_offset(const AttendOptions& o, Index queries, Index keys) {
@@ -141,12 +154,11 @@ Index query_offset(const AttendOptions& o, Index queries, Index keys) {
   return n;
 }
 
-void read_masks(Call& c, const AttendOptions& o, const ScoreEncodings& e) {
-  if (o.masks.empty() && e.layer != nullptr) mask_of_layer(c, *e.layer);
+void read_masks(Call& c, const AttendOptions& o) {
   for (const std::string& m : o.masks) add_mask(c, m);
   Mask& m = c.args.mask;
   const bool packed = !o.cu_seqlens.empty();
-  if (packed != !o.key_cu_seqlens.empty() && !packed)
+  if (!packed && !o.key_cu_seqlens.empty())
     throw UsageError("--key-cu-seqlens goes with --cu-seqlens");
   if (packed) {
     m.query_cu_seqlens = read_integers(c, "cu_seqlens", o.cu_seqlens);
@@ -167,7 +179,8 @@ void read_call(Call& c, const AttendOptions& o, const ScoreEncodings& e) {
   c.args.k = read_heads(c, "k", o.k, o.order);
   c.args.v = read_heads(c, "v", o.v, o.order);
   c.args.softcap = o.softcap;
-  read_masks(c, o, e);
+  read_masks(c, o);
+  if (e.layer != nullptr) read_layer(c, o, e);
   if (!o.cu_seqlens.empty() && o.positions.empty())
     throw UsageError("packed sequences need --positions (and --key-positions where keys differ)");
   c.query_positions =
@@ -175,15 +188,16 @@ void read_call(Call& c, const AttendOptions& o, const ScoreEncodings& e) {
   c.key_positions = positions_or_order(
       o.key_positions.empty() && c.args.q.tokens == c.args.k.tokens ? o.positions : o.key_positions,
       0, c.args.k.tokens, "--key-positions");
-  c.args.query_positions = c.query_positions;
-  c.args.key_positions = c.key_positions;
-  c.out = make_array(
-      c.args.q.dtype,
-      o.order == "bhtd"
-          ? std::vector<Index>{c.args.q.batch, c.args.q.heads, c.args.q.tokens, c.args.v.dim}
-      : c.layout == HeadsLayout::thd
-          ? std::vector<Index>{c.args.q.tokens, c.args.q.heads, c.args.v.dim}
-          : std::vector<Index>{c.args.q.batch, c.args.q.tokens, c.args.q.heads, c.args.v.dim});
+  // Text of a rotation with several axes has one list for all of them.
+  const Index axes = c.layer && c.layer->rotary ? c.layer->rotary->axes() : 1;
+  const auto spread = [&](const PositionList& list) {
+    return list.owned.axes == 1 ? spread_over_axes(list, axes) : Positions(list);
+  };
+  c.args.query_positions = spread(c.query_positions);
+  c.args.key_positions = spread(c.key_positions);
+  std::vector<Index> shape = c.arrays.at("q").shape;  // channels are the last axis of every order
+  shape.back() = c.args.v.dim;
+  c.out = make_array(c.args.q.dtype, shape);
   c.log_sum_exp = make_array(DType::f64, {c.args.q.batch, c.args.q.heads, c.args.q.tokens});
   c.result = {heads(c.out.view(), c.layout), c.log_sum_exp.view()};
 }
@@ -219,7 +233,7 @@ void add_gradients(const AttendOptions& o, const Call& c, const AttentionPlan& p
   plan.backward(c.args, files.inputs(), c.result, d, g, named);
 }
 
-// Mass of attention by distance, the mean over queries that see something: [heads, distances].
+// Mass of attention by distance, the mean over all queries: [heads, distances].
 void add_locality(const Call& c, const Array& probabilities, Arrays& all) {
   const Positions q = c.query_positions, k = c.key_positions;
   const DistanceRange r = distance_ranges(q, k)[0];
@@ -288,14 +302,13 @@ int attend_verb(const AttendOptions& o) {
   const ScoreEncodings e = score_encodings(subject, o.subject, o.with);
   Call c;
   read_call(c, o, e);
-  const std::vector<std::string_view> texts(e.texts.begin(), e.texts.end());
-  AttentionPlan plan(texts,
-                     {.heads = c.args.q.heads,
-                      .head_dim = c.args.q.dim,
-                      .key_heads = c.args.k.heads,
-                      .value_dim = c.args.v.dim,
-                      .scale = o.scale.value_or(0)},
-                     o.subject.context.value_or(length_of(c.args.key_positions)));
+  AttentionPlan plan = plan_of(e, c.layer ? &*c.layer : nullptr,
+                               {.heads = c.args.q.heads,
+                                .head_dim = c.args.q.dim,
+                                .key_heads = c.args.k.heads,
+                                .value_dim = c.args.v.dim,
+                                .scale = o.scale.value_or(0)},
+                               o.subject.context.value_or(length_of(c.args.key_positions)));
   NamedFiles files;
   files.read_parameters(plan.parameters(), o.params, o.subject.start, e.title);
   files.read_inputs(plan.inputs(), o.inputs);

@@ -19,7 +19,6 @@ ScoreEncodings score_encodings(const Subject& s, const SubjectOptions& o,
     require_readable(*s.model);
     e.layer = &chosen_layer(*s.model, o);
     say_which(*s.model, o, *e.layer);
-    for (const Sourced<Encoding>& x : e.layer->encodings) e.texts.push_back(to_text(x.value));
   }
   e.texts.insert(e.texts.end(), with.begin(), with.end());
   return e;
@@ -39,11 +38,28 @@ ScoreEncodings bias_encodings(const Subject& s, const SubjectOptions& o) {
       for (const Sourced<Encoding>& x : l.encodings) keep(x.value);
       e.layer = &l;
     }
+    if (e.texts.empty() && e.layer != nullptr && e.layer->encodings.empty() &&
+        e.layer->scheme != "none")
+      throw InputError(fmt::format(
+          "{}: the settings of {} are not read from a model's file; a SCHEME must say them (posenc "
+          "list {})",
+          s.model->file, e.layer->scheme, e.layer->scheme));
   }
   if (e.texts.empty())
     throw InputError(fmt::format("\"{}\" adds nothing to the score{}", s.title,
                                  s.is_model() ? " in a layer that was asked for" : ""));
   return e;
+}
+
+AttentionPlan plan_of(const ScoreEncodings& e, const LayerAttention* layer,
+                      const AttentionSizes& sizes, Index length) {
+  if (layer == nullptr) {
+    const std::vector<std::string_view> texts(e.texts.begin(), e.texts.end());
+    return AttentionPlan(texts, sizes, length);
+  }
+  std::vector<AnyRelativeScheme> schemes = layer->schemes;
+  for (const std::string& text : e.texts) schemes.push_back(relative_scheme(parse_encoding(text)));
+  return AttentionPlan(std::move(schemes), sizes, layer->rotary);
 }
 
 void NamedFiles::add(std::vector<NamedArray>& to, const std::string& name, Array a) {

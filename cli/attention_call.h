@@ -9,10 +9,11 @@
 
 #include "common.h"
 #include "posenc/attention/plan.h"
+#include "posenc/model/layer_attention.h"
 
 namespace posenc::cli {
 
-// What acts in the score of a SCHEME, or of a model's layer.
+// What acts in attention: schemes as text, and of a model its layer, which has its own besides.
 struct ScoreEncodings {
   std::string title;
   std::vector<std::string> texts;  // SCHEME text; none: nothing but content
@@ -20,9 +21,12 @@ struct ScoreEncodings {
 };
 ScoreEncodings score_encodings(const Subject&, const SubjectOptions&,
                                const std::vector<std::string>& with);
-// The same without what rotates, of the first layer that was asked for and has a bias. Throws
-// InputError: nothing acts in the score there.
+// Schemes of the score alone, of the first layer that was asked for and has one. Throws InputError:
+// nothing acts in the score there, or its settings are not read.
 ScoreEncodings bias_encodings(const Subject&, const SubjectOptions&);
+// The plan of a layer with further schemes, or of schemes alone, resolved for `length`.
+AttentionPlan plan_of(const ScoreEncodings&, const LayerAttention*, const AttentionSizes&,
+                      Index length);
 
 // Learned arrays by name from --params (or drawn with --start), inputs from NAME=F, in f64 or as
 // integers. Arrays that the plan does not know are refused by the plan, other tensors of a file are

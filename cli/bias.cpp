@@ -30,8 +30,7 @@ struct ZeroCall {
 Array plain_bias(const ScoreEncodings& e, const SubjectOptions& o, const std::string& params,
                  const std::vector<std::string>& inputs, const PositionList& queries,
                  const PositionList& keys, Index n_heads, Index head_dim) {
-  const std::vector<std::string_view> texts(e.texts.begin(), e.texts.end());
-  AttentionPlan plan(texts, {.heads = n_heads, .head_dim = head_dim});
+  AttentionPlan plan = plan_of(e, nullptr, {.heads = n_heads, .head_dim = head_dim}, 0);
   NamedFiles files;
   files.read_parameters(plan.parameters(), params, o.start, e.title);
   files.read_inputs(plan.inputs(), inputs);
@@ -43,7 +42,7 @@ Array plain_bias(const ScoreEncodings& e, const SubjectOptions& o, const std::st
         fmt::join(e.texts, "\", \"")));
   Array bias = make_array(DType::f64, {1, n_heads, queries.owned.count(), keys.owned.count()});
   AttentionScores s;
-  s.position_position = bias.view();
+  s.scores = bias.view();  // q.k is 0; -inf where a scheme shows a head one side only
   plan.scores(call.args, files.inputs(), s);
   bias.shape = {n_heads, queries.owned.count(), keys.owned.count()};
   return bias;

@@ -10,6 +10,7 @@
 
 #include "conformance/runner/tensors.h"
 #include "posenc/attention/plan.h"
+#include "posenc/model/layer_attention.h"
 #include "posenc/model/spec.h"
 #include "posenc/positions.h"
 
@@ -45,6 +46,7 @@ class AttendCall {
   std::vector<Stage> stages_;
   OwnedPositions query_positions_, key_positions_;
   std::optional<LayerSpec> layer_;  // of `model`
+  LayerAttention of_layer_;
   Index keys_ = 0;
   double given_scale_ = 0;
 

@@ -70,6 +70,7 @@ PlanCall::PlanCall(const PlanState& s, const AttentionArgs& call,
     if (got[n] != want[n])
       refuse(kPlan, std::string(what[n]) + " of the plan, " + std::to_string(want[n]), got[n]);
   fill_positions();
+  check_distances(s);
   merge_requests(s);
   add_stages(s);
   bind_parts(s, inputs);
@@ -87,6 +88,32 @@ void PlanCall::fill_positions() {
   if (args.key_positions.data == nullptr && keys > 0) {
     key_positions_ = arange(0, keys);
     args.key_positions = key_positions_;
+  }
+}
+
+// A line is constant beyond what was lowered, which most schemes are not. What a causal mask, a
+// window or a chunk hides needs no row.
+void PlanCall::check_distances(const PlanState& s) const {
+  if (s.shape.distance.empty() || args.query_positions.axes != args.key_positions.axes) return;
+  const auto by_distance = [](const SchemePart& part) {
+    return std::any_of(part.lowered.terms.begin(), part.lowered.terms.end(), [](const Term& t) {
+      return std::any_of(t.lines.begin(), t.lines.end(),
+                         [](const IndexLine& l) { return l.row != nullptr && l.edges == nullptr; });
+    });
+  };
+  if (std::none_of(s.parts.begin(), s.parts.end(), by_distance)) return;
+  const Mask& m = args.mask;
+  const bool all_future = !m.causal && m.window_right == kUnbounded && m.chunk == 0;
+  const bool all_past = m.window_left == kUnbounded && m.chunk == 0;
+  const std::vector<DistanceRange> of_call =
+      distance_ranges(args.query_positions, args.key_positions);
+  for (std::size_t a = 0; a < std::min(of_call.size(), s.shape.distance.size()); ++a) {
+    const DistanceRange &got = of_call[a], &lowered = s.shape.distance[a];
+    if ((got.max <= lowered.max || !all_past) && (got.min >= lowered.min || !all_future)) continue;
+    refuse(kPlan,
+           "the distances of a call must lie in those that were lowered, " +
+               std::to_string(lowered.min) + " to " + std::to_string(lowered.max),
+           got.max > lowered.max ? got.max : got.min);
   }
 }
 
@@ -196,6 +223,8 @@ PlanGradients::PlanGradients(const PlanState& s, const PlanCall& call,
   if (!own.prepare.empty() && own.prepare.size() != call.stages)
     refuse(kPlan, "gradients of stages must be those of the call, " + std::to_string(call.stages),
            static_cast<Index>(own.prepare.size()));
+  if (!s.requests.head_scale.empty() && !own.head_scale.empty())
+    refuse(kPlan, "the gradient of head_scale must be empty where a scheme has its own");
   find_wanted(s, named, own);
   place_terms(s, call, own);
   if (!own.prepare.empty()) {

@@ -72,6 +72,7 @@ struct PlanCall {
   OwnedPositions query_positions_, key_positions_;
 
   void fill_positions();
+  void check_distances(const PlanState&) const;
   void merge_requests(const PlanState&);
   void add_stages(const PlanState&);
   void bind_parts(const PlanState&, std::span<const NamedArray> inputs);

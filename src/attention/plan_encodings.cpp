@@ -19,9 +19,7 @@ void add_encoding(const Encoding& e, Index length, Parsed& to) {
       [&](const auto& scheme) {
         using S = std::decay_t<decltype(scheme)>;
         if constexpr (RelativeScheme<S>) {
-          if (!e.scalings.empty())
-            refuse(detail::kPlan, "scalings act on rotary encodings; one follows", S::card.name);
-          to.schemes.emplace_back(scheme);
+          to.schemes.push_back(relative_scheme(e));
         } else if constexpr (RotaryScheme<S>) {
           if (to.rotary)
             refuse(detail::kPlan, "one rotary encoding at most; a second is", S::card.name);
@@ -42,6 +40,22 @@ Parsed parse(std::span<const std::string_view> encodings, Index length) {
 }
 
 }  // namespace
+
+AnyRelativeScheme relative_scheme(const Encoding& e) {
+  return std::visit(
+      [&](const auto& scheme) -> AnyRelativeScheme {
+        using S = std::decay_t<decltype(scheme)>;
+        if constexpr (RelativeScheme<S>) {
+          if (!e.scalings.empty())
+            refuse(detail::kPlan, "scalings act on rotary encodings; one follows", S::card.name);
+          return scheme;
+        } else {
+          refuse(detail::kPlan, "an encoding must act in the score of attention, got",
+                 S::card.name);
+        }
+      },
+      e.scheme);
+}
 
 AttentionPlan::AttentionPlan(std::span<const std::string_view> encodings,
                              const AttentionSizes& sizes, Index length) {

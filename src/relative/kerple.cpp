@@ -115,7 +115,7 @@ std::vector<Parameter> Kerple::parameters(const ScoreShape& s) const {
 void Kerple::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                    LoweredTerms& out) const {
   const std::vector<std::vector<double>> values = kerple_values(parameters(s), p);
-  const Index n = detail::farthest(s.range()) + 1;
+  const Index n = detail::farthest(kKerple, s.range(), s.heads) + 1;
   const IndexLine line =
       detail::line_over(kKerple, out, s.range(), [](Index d) { return std::abs(d); });
   const auto table = [&](bool weight) {
@@ -141,7 +141,7 @@ void Kerple::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, 
                        std::span<const TensorView>) const {
   const std::vector<Parameter> needed = parameters(s);
   const std::vector<std::vector<double>> values = kerple_values(needed, p);
-  const Index n = detail::farthest(s.range()) + 1;
+  const Index n = detail::farthest(kKerple, s.range(), s.heads) + 1;
   std::vector<std::vector<double>> d(needed.size(),
                                      std::vector<double>(static_cast<std::size_t>(s.heads)));
   for (const bool weight : {false, true}) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/matmul.h"
+#include "core/memory_limit.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0::detail {
@@ -47,15 +48,26 @@ Initial linear_start(Index inputs) {
   return {InitialKind::uniform, -most, most};
 }
 
-Index farthest(const DistanceRange& r) {
-  const Index n = std::max(r.max, r.min == std::numeric_limits<Index>::min() ? kUnbounded : -r.min);
-  if (n >= Index{1} << 31) refuse("lowered", "a table must have fewer than 2^31 distances", n);
-  return std::max<Index>(n, 0);
+void check_distances(std::string_view who, Index distances, Index numbers_each) {
+  if (distances > Index{1} << 31)
+    refuse(who, "a table must have at most 2^31 distances", distances);
+  check_memory(who, "a table of " + std::to_string(distances) + " distances",
+               sizeof(double) * static_cast<std::size_t>(distances) *
+                   static_cast<std::size_t>(numbers_each));
+}
+
+Index farthest(std::string_view who, const DistanceRange& r, Index numbers_each) {
+  const Index n =
+      std::max<Index>({r.max, r.min == std::numeric_limits<Index>::min() ? kUnbounded : -r.min, 0});
+  check_distances(who, n == kUnbounded ? n : n + 1, numbers_each);
+  return n;
 }
 
 void check_line_length(std::string_view who, const DistanceRange& r) {
   if (r.max - r.min >= Index{1} << 31)
     refuse(who, "a line must have at most 2^31 distances", r.max - r.min + 1);
+  check_memory(who, "a line of " + std::to_string(r.max - r.min + 1) + " distances",
+               sizeof(std::int32_t) * static_cast<std::size_t>(r.max - r.min + 1));
 }
 
 Term number_term(const ConstTensorView& table, const IndexLine& line, double scale) {

@@ -24,8 +24,11 @@ Initial linear_start(Index inputs);
 inline DistanceRange clipped(const DistanceRange& r, Index lo, Index hi) noexcept {
   return {std::clamp(r.min, lo, hi), std::clamp(r.max, lo, hi)};
 }
-// The largest |distance|. Throws [lowered]: 2^31 or more.
-Index farthest(const DistanceRange&);
+// Throws OutOfMemory before anything is filled: so many numbers for each distance are more than the
+// machine holds; [who]: 2^31 distances or more.
+void check_distances(std::string_view who, Index distances, Index numbers_each);
+// The largest |distance|, of tables with so many numbers for each.
+Index farthest(std::string_view who, const DistanceRange&, Index numbers_each);
 // A line over every distance of the range, row(delta) each; -1 voids the term. Throws [who]: more
 // than 2^31 distances.
 void check_line_length(std::string_view who, const DistanceRange&);

@@ -30,7 +30,7 @@ void Sandwich::check_fields(const ScoreShape& s) const {
 void Sandwich::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                      LoweredTerms& out) const {
   check_parameter_count(kSandwich, parameters(s).size(), p.size());
-  const Index n = detail::farthest(s.range()) + 1;
+  const Index n = detail::farthest(kSandwich, s.range(), s.heads) + 1;
   std::vector<double> first, table;  // of the first head, and of all
   for (Index d = 0; d < n; ++d) first.push_back(bias(0, s.heads, d));
   for (Index h = 0; h < s.heads; ++h)
@@ -45,7 +45,7 @@ void Sandwich::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p
                          std::span<const TensorView>) const {
   check_parameter_count(kSandwich, parameters(s).size(), p.size());
   check_parameter_count(kSandwich, 0, dp.size());
-  const Index n = detail::farthest(s.range()) + 1;
+  const Index n = detail::farthest(kSandwich, s.range(), s.heads) + 1;
   (void)gradient_values(kSandwich, gradient_of(kSandwich, g.terms, 0).table, {1, s.heads, n, 1});
 }
 

@@ -41,6 +41,7 @@ std::vector<double> xl_sinusoid(Index delta, Index width, double base, XlLayout 
 
 std::vector<double> xl_sinusoids(const DistanceRange& r, Index width, double base, XlLayout layout,
                                  bool t2t) {
+  check_distances("sinusoids", r.max - r.min + 1, width);
   std::vector<double> rows;
   rows.reserve(static_cast<std::size_t>((r.max - r.min + 1) * width));
   for (Index delta = r.min; delta <= r.max; ++delta) {
@@ -63,6 +64,7 @@ void xl_check_sinusoid(const char* who, const char* field, Index width, double b
 
 std::vector<double> XlProjection::table(const std::vector<double>& r, Index n,
                                         const std::vector<double>& w) const {
+  check_distances("projection", n, heads * head_dim);
   std::vector<double> table = xl_zeros(heads * n * head_dim);
   for (Index h = 0; h < heads; ++h)
     add_product({r.data(), n, width, width, 1}, xl_head_weights(*this, w, h),

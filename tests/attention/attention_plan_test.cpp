@@ -142,6 +142,30 @@ TEST(AttentionPlan, PositionsCountUpWhereNoneAreGiven) {
   EXPECT_EQ(got, w.out);
 }
 
+// Lines are constant beyond what was lowered, KERPLE is not: fluent at first, wrong later.
+TEST(AttentionPlan, DistancesBeyondThoseLoweredAreRefused) {
+  PlanWorld w;
+  const std::vector<double> one{1, 1};
+  const ConstTensorView numbers = tensor(one.data(), {2});
+  const NamedArray parameters[] = {{"bias_p", numbers}, {"bias_a", numbers}};
+  AttentionPlan plan("kerple kernel=log", PlanWorld::sizes());
+  const DistanceRange past[] = {{0, 8}}, few[] = {{-8, 7}};
+  plan.lower(parameters, past);  // what a causal mask shows
+  EXPECT_NO_THROW(plan.forward(w.call(), {}, w.result()));
+  AttentionArgs both = w.call();
+  both.mask.causal = false;
+  EXPECT_THAT(refusal([&] { plan.forward(both, {}, w.result()); }), HasSubstr("0 to 8, got -8"));
+  plan.lower(parameters, few);
+  EXPECT_THAT(refusal([&] { plan.forward(w.call(), {}, w.result()); }),
+              HasSubstr("-8 to 7, got 8"));
+  both = w.call();
+  both.mask.window_left = 7;
+  EXPECT_NO_THROW(plan.forward(both, {}, w.result()));
+  AttentionPlan alibi("alibi", PlanWorld::sizes());  // has no lines
+  alibi.lower({}, few);
+  EXPECT_NO_THROW(alibi.forward(w.call(), {}, w.result()));
+}
+
 TEST(AttentionPlan, DistancesOfPositions) {
   const OwnedPositions q = explicit_positions(std::vector<double>{0.5, 7.25}, 1, 1);
   const OwnedPositions k = explicit_positions(std::vector<Index>{2, 3, 40}, 1, 1);

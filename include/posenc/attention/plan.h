@@ -45,6 +45,11 @@ struct NamedGradient {
 // Real positions are rounded outwards. Throws [distance]: not a number, axes that differ.
 POSENC_API std::vector<DistanceRange> distance_ranges(const Positions& query, const Positions& key);
 
+struct Encoding;  // registry.h
+// The scheme of an encoding that acts in the score, by value. Throws [attention_plan]: another one,
+// scalings.
+POSENC_API AnyRelativeScheme relative_scheme(const Encoding&);
+
 class AttentionPlan {
  public:
   // Encodings as SCHEME text: at most one rotary, any number of relative ones, e.g.
@@ -83,7 +88,8 @@ class AttentionPlan {
                         std::span<const DistanceRange> distance = {});
 
   // attend with the schemes' terms. `call` holds q, k, v, positions and mask as attend takes them;
-  // terms of its own come after the schemes'. call.scale, if set, must be the plan's; a rotate
+  // distances beyond those lowered are refused, but for what a causal mask, a window or a chunk
+  // hides; terms of its own come after the schemes'. call.scale, if set, must be the plan's; a rotate
   // stage of call.prepare without `rotary` says where the plan's rotation stands, else it is the
   // last one. Throws [attention_plan], [attention].
   POSENC_API void forward(const AttentionArgs& call, std::span<const NamedArray> inputs,

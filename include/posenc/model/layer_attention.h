@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A layer of a model as a call of attention: its schemes, rotation, stages, mask and factor on q.
+#pragma once
+#include <vector>
+
+#include "posenc/attention/attention.h"
+#include "posenc/model/spec.h"
+#include "posenc/relative/any_scheme.h"
+
+namespace posenc::inline v0 {
+
+// q and k of the call are those after projections and after norms that come before the rotation.
+// The scale, a soft cap and sinks are the caller's: the reader does not know them.
+struct LayerAttention {
+  std::vector<AnyRelativeScheme> schemes;
+  const RotarySpec* rotary = nullptr;  // the layer's own; null: none
+  std::vector<Stage> stages;           // a rotate stage without `rotary` is the plan's
+  Index window_left = kUnbounded, window_right = kUnbounded;  // 0 on the right: causal
+  Index chunk = 0;
+  std::vector<double> query_factors;  // one for each query; empty: 1
+};
+
+// What to do about a layer whose scheme is known by name alone: the caller adds it, or it is
+// refused.
+enum class UnreadScheme : std::uint8_t { refuse, caller_adds };
+
+// The queries are `queries` tokens from place `query_offset` on. The layer must outlive the result.
+// Throws [layer]: no softmax attention, a scheme that is not read (see above), an output that is
+// rotated back, a norm after the rotation with weights, a mean or an unknown epsilon.
+POSENC_API LayerAttention layer_attention(const LayerSpec&, Index queries, Index query_offset,
+                                          UnreadScheme = UnreadScheme::refuse);
+
+}  // namespace posenc::v0

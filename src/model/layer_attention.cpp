@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/model/layer_attention.h"
+
+#include "posenc/attention/plan.h"
+#include "posenc/core/error.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kLayer = "layer";
+
+Stage norm_after_rotation(const QkNorm& norm) {
+  if (norm.kind == NormKind::layer_norm || norm.weights != NormWeights::none || !norm.eps ||
+      norm.over != NormSpan::head || norm.keys_only)
+    refuse(kLayer,
+           "a norm after the rotation must be rms or l2 of each head of q and k, without weights "
+           "and with a known epsilon");
+  const bool rms = norm.kind == NormKind::rms;
+  return {.kind = rms ? StageKind::rms : StageKind::l2, .epsilon = *norm.eps};
+}
+
+}  // namespace
+
+LayerAttention layer_attention(const LayerSpec& l, Index queries, Index query_offset,
+                               UnreadScheme unread) {
+  if (l.attention.kind == AttentionKind::linear || l.attention.kind == AttentionKind::none)
+    refuse(kLayer, "a layer must have softmax attention, layer", l.index);
+  if (l.encodings.empty() && l.scheme != "none" && unread == UnreadScheme::refuse)
+    refuse(kLayer,
+           "the settings of what acts in the score are not read from this model's file; a SCHEME "
+           "must say them, posenc list NAME shows its fields:",
+           l.scheme);
+  if (l.unrotates_output)
+    refuse(kLayer, "the output of this layer is rotated back, which the call cannot do; layer",
+           l.index);
+  LayerAttention a;
+  for (const Sourced<Encoding>& e :
+       l.encodings)  // the rotation is resolved for the layer's context
+    if (is_relative(e.value.scheme)) a.schemes.push_back(relative_scheme(e.value));
+  if (l.rotary) {
+    a.rotary = &*l.rotary;
+    a.stages.push_back({.kind = StageKind::rotate, .value = l.rotates_value});
+  }
+  if (l.qk_norm && l.qk_norm->after_rotation) a.stages.push_back(norm_after_rotation(*l.qk_norm));
+  a.window_left = l.attention.left.value_or(kUnbounded);
+  a.window_right = l.attention.right.value_or(kUnbounded);
+  a.chunk = l.attention.chunk.value_or(0);
+  if (!l.query_temperature) return a;
+  // By the place in the row, padding included, as models count it.
+  for (Index i = 0; i < queries; ++i)
+    a.query_factors.push_back(
+        query_factor(*l.query_temperature, static_cast<double>(query_offset + i)));
+  return a;
+}
+
+}  // namespace posenc::v0

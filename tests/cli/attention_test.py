@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attend and bias: layers of transformers' models from their own arrays, the plain softmax of Python's doubles, refusals."""
+from command_line import *
+
+SUITE = SOURCE / "conformance" / "model_attention"
+ARRAYS = SUITE / "arrays.safetensors"
+T5 = "t5 bidirectional=true num_buckets=8 max_distance=12"
+
+
+def stored(path, name):
+    """An array of numbers of a .safetensors file, flat."""
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    entry = json.loads(raw[8:8 + size])[name]
+    form, width = {"F64": ("d", 8), "F32": ("f", 4), "U8": ("B", 1), "I64": ("q", 8)}[entry["dtype"]]
+    begin, end = (8 + size + x for x in entry["data_offsets"])
+    return struct.unpack(f"<{(end - begin) // width}{form}", raw[begin:end])
+
+
+class Attend(Case):
+    def attend(self, *arguments):
+        path = self.folder / "out.safetensors"
+        self.posenc("attend", *arguments, "-o", path)
+        return path
+
+    def tensors(self, case, *names):
+        return [word for n in names for word in (f"--{n}", f"{ARRAYS}:{case}/{n}")]
+
+    def test_layers_of_models(self):
+        """ALiBi, values that rotate, a norm and chunks behind the rotation, a factor on q."""
+        for case, model, layer in (("bloom_layer0", "bloom", 0), ("roformer_value_layer0", "roformer_value", 0),
+                                   ("llama4_layer0", "llama4", 0), ("llama4_layer1", "llama4", 1)):
+            words = self.tensors(case, "q", "k", "v") + ["--order", "bhtd", "--mask", f"{ARRAYS}:{case}/visible"]
+            if case.startswith("llama4"):
+                words += ["--positions", self.positions(case)]
+            path = self.attend(SUITE / "models" / model, "--layer", str(layer), *words, "--gradient",
+                               f"{ARRAYS}:{case}/grad_out")
+            visible = stored(ARRAYS, case + "/query_visible")
+            for name in ("out", "grad_q"):
+                got, want = stored(path, name), stored(ARRAYS, f"{case}/{name}")
+                heads = len(want) // (2 * 24 * 8)
+                for i, (g, w) in enumerate(zip(got, want)):
+                    if visible[i // (heads * 24 * 8) * 24 + i // 8 % 24]:
+                        self.assertAlmostEqual(g, w, delta=1e-11, msg=f"{case} {name} {i}")
+            self.assertEqual(len(got), len(want))
+
+    def positions(self, case):
+        values = stored(ARRAYS, case + "/positions")
+        return self.write_npy("p.npy", list(values), (2, 24), "<i8", "q")
+
+    def plain(self):
+        numbers = [math.sin(3 * i + 1) for i in range(3 * 2 * 2)]
+        return [self.write_npy(f"{n}.npy", [x * f for x in numbers], (3, 2, 2), "<f8", "d")
+                for n, f in (("q", 1), ("k", 2), ("v", 3))], numbers
+
+    def test_against_a_softmax(self):
+        (q, k, v), x = self.plain()
+        path = self.attend("alibi", "--q", q, "--k", k, "--v", v, "--mask", "causal", "--scores", "--terms",
+                           "--probabilities", "--locality", "--scale", "0.5")
+        out, content, term = (stored(path, n) for n in ("out", "content", "position_position"))
+        mass = stored(path, "locality")
+        distances = stored(path, "locality_distance")
+        self.assertEqual(distances, (-2, -1, 0, 1, 2))
+        for h, slope in enumerate((0.0625, 0.00390625)):
+            seen = [0.0] * 5
+            for i in range(3):
+                score = [0.5 * 2 * sum(x[(i * 2 + h) * 2 + c] * x[(j * 2 + h) * 2 + c] for c in (0, 1)) for j in range(i + 1)]
+                weights = [math.exp(s - slope * (i - j)) for j, s in enumerate(score)]
+                for j, s in enumerate(score):
+                    at = (h * 3 + i) * 3 + j
+                    self.assertAlmostEqual(content[at], s, delta=1e-14)
+                    self.assertAlmostEqual(term[at], -slope * (i - j), delta=1e-16)
+                    seen[i - j + 2] += weights[j] / sum(weights) / 3
+                for c in (0, 1):
+                    want = sum(w * 3 * x[(j * 2 + h) * 2 + c] for j, w in enumerate(weights)) / sum(weights)
+                    self.assertAlmostEqual(out[(i * 2 + h) * 2 + c], want, delta=1e-14)
+            for got, want in zip(mass[h * 5:h * 5 + 5], seen):
+                self.assertAlmostEqual(got, want, delta=1e-14)
+
+    def test_parameters_by_name(self):
+        (q, k, v), _ = self.plain()
+        header = json.dumps({"table": {"dtype": "F32", "shape": [8, 2], "data_offsets": [0, 64]}}).encode()
+        params = self.folder / "t5.safetensors"
+        params.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<16f", *range(16)))
+        path = self.attend(T5, "--q", q, "--k", k, "--v", v, "--params", params, "--gradient", q, "--terms")
+        self.assertEqual(len(stored(path, "grad_table")), 16)
+        # Buckets 0, 1, 2 of the past, 5, 6 of the future; [heads, queries, keys].
+        self.assertEqual(stored(path, "position_position")[:9], (0, 10, 12, 2, 0, 10, 4, 2, 0))
+
+    def test_refusals(self):
+        (q, k, v), _ = self.plain()
+        words = ["--q", q, "--k", k, "--v", v, "-o", self.folder / "o.safetensors"]
+        for more, code, says in ((["swin"], 3, "swin"), (["deberta_v2"], 3, "deberta")):
+            self.error("attend", SOURCE / "conformance" / "tiny_models" / more[0], *words, code=code, says=says)
+        for scheme, more, code, says in (
+                (T5, [], 3, "learns table [8, 2]"), ("sinusoidal width=8", [], 3, "must act in attention"),
+                ("alibi", ["--mask", "windw"], 2, "--mask must be"), ("alibi", ["--mask", "window=3"], 2, "two numbers"),
+                ("alibi", ["--input", "x=q.npy"], 2, "read no input"), ("alibi", ["--offset", "middle"], 2, "--offset"),
+                ("alibi", ["--positions", "0:4"], 3, "4 positions"), ("alibi", ["--order", "htd"], 2, "--order"),
+                ("alibi", ["--params", q], 2, "learns nothing"), ("alibi", ["--gradient", self.write_npy("d.npy", [1], (1,))], 3, "shape of out"),
+                ("kerple kernel=log", ["--start", "1", "--key-positions=-2000000000,0,1"], 4, "memory"),
+                ("relative_projection width=4", ["--start", "1"], 2, "--input hidden=F is needed")):
+            self.error("attend", scheme, *words, *more, code=code, says=says)
+        self.error("attend", "alibi", *words[:-1], q, code=2, says="safetensors")
+        self.assertFalse((self.folder / "o.safetensors").exists())
+
+
+class Bias(Case):
+    def bias(self, *arguments):
+        path = self.folder / "b.npy"
+        self.posenc("bias", *arguments, "-o", path)
+        return read_npy(path.read_bytes())
+
+    def test_values(self):
+        shape, values = self.bias("alibi", "--heads", "2", "--positions", "0:2")
+        self.assertEqual((shape, values), ((2, 2, 2), (0, -0.0625, -0.0625, 0, 0, -0.00390625, -0.00390625, 0)))
+        shape, values = self.bias("alibi", "--heads", "1", "--positions", "7", "--key-positions", "0:3")
+        self.assertEqual((shape, values), ((1, 1, 3), (-7 / 256, -6 / 256, -5 / 256)))
+        # Each half of the heads sees one side; the other is hidden.
+        _, values = self.bias("alibi future=half_heads", "--heads", "2", "--positions", "0:2")
+        self.assertEqual(values, (0, -math.inf, -1 / 256, 0, 0, -1 / 256, -math.inf, 0))
+        shape, values = self.bias("sandwich width=2", "--heads", "1", "--positions=-1:2", "--by-distance")
+        self.assertEqual(shape, (1, 3))
+        for got, d in zip(values, (-1, 0, 1)):
+            self.assertAlmostEqual(got, (math.cos(d * 1e-4) - 1) / 8, delta=1e-16)
+
+    def test_refusals(self):
+        out = ["--heads", "2", "--positions", "0:2", "-o", self.folder / "b.npy"]
+        self.error("bias", "cope positions=4", *out, "--start", "1", code=3, says="reads queries or keys")
+        self.error("bias", SCHEME, *out, code=3, says="adds nothing to the score")
+        self.error("bias", SOURCE / "conformance" / "tiny_models" / "swin", *out, code=3, says="settings of swin")
+        self.error("bias", "t5 bidirectional=true", *out, code=3, says="learns table")
+        self.error("bias", "alibi", *out, "--by-distance", "--key-positions", "0:2", code=2, says="--by-distance")
+
+
+if __name__ == "__main__":
+    main()
