@@ -84,6 +84,7 @@ const char* state(std::string_view family) {
   if (family == "rotary" || family == "polar") return "definition, plan, kernels, gradients";
   if (family == "input module") return "definition, functions with gradients";
   if (family == "scaling") return "definition; acts on every rotary scheme";
+  if (family == "relative") return "definition, exact attention, every gradient";
   return "definition, lowering, gradient of parameters";
 }
 

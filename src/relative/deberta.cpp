@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "core/matmul.h"
 #include "posenc/core/error.h"
 #include "relative/lowering.h"
 #include "relative/natural.h"
+#include "relative/row_norm.h"
 
 namespace posenc::inline v0 {
 namespace {
@@ -24,54 +24,6 @@ bool deberta_at_most(Index n, Index c, Index mid, Index max_distance) {
   return right >= left;
 }
 
-struct DebertaNorm {
-  std::vector<double> unit, inverse, out;  // (x - mean) / deviation, 1 / deviation, with weight
-};
-
-DebertaNorm deberta_norm(const std::vector<double>& x, const std::vector<double>& weight,
-                         const std::vector<double>& bias, double epsilon) {
-  const std::size_t width = weight.size(), rows = x.size() / width;
-  const double n = static_cast<double>(width);
-  DebertaNorm r{x, std::vector<double>(rows), x};
-  for (std::size_t i = 0; i < rows; ++i) {
-    double* u = r.unit.data() + i * width;
-    const double mean = std::accumulate(u, u + width, 0.0) / n;
-    double square = 0;
-    for (std::size_t c = 0; c < width; ++c) {
-      u[c] -= mean;
-      square += u[c] * u[c];
-    }
-    r.inverse[i] = 1 / std::sqrt(square / n + epsilon);
-    for (std::size_t c = 0; c < width; ++c) {
-      u[c] *= r.inverse[i];
-      r.out[i * width + c] = u[c] * weight[c] + bias[c];
-    }
-  }
-  return r;
-}
-
-// d: the gradient of `out`; becomes that of x.
-void deberta_norm_back(const DebertaNorm& f, const std::vector<double>& weight,
-                       std::vector<double>& d, std::vector<double>& dw, std::vector<double>& db) {
-  const std::size_t width = weight.size();
-  const double n = static_cast<double>(width);
-  dw.assign(width, 0.0);
-  db.assign(width, 0.0);
-  for (std::size_t i = 0; i < f.inverse.size(); ++i) {
-    double* di = d.data() + i * width;
-    const double* u = f.unit.data() + i * width;
-    double mean = 0, along = 0;
-    for (std::size_t c = 0; c < width; ++c) {
-      dw[c] += di[c] * u[c];
-      db[c] += di[c];
-      di[c] *= weight[c];
-      mean += di[c] / n;
-      along += di[c] * u[c] / n;
-    }
-    for (std::size_t c = 0; c < width; ++c) di[c] = (di[c] - mean - u[c] * along) * f.inverse[i];
-  }
-}
-
 // One of the two projections of E_rel.
 struct DebertaSide {
   std::size_t weight = 0, bias = 0;  // of the parameters; bias 0: none
@@ -80,7 +32,7 @@ struct DebertaSide {
 // What lower computes and pull_back computes again.
 struct DebertaTables {
   std::vector<std::vector<double>> value;  // of the parameters
-  DebertaNorm norm;
+  detail::RowNorm norm;
   std::vector<double> rows;  // E_rel, normed: [2 S, width]
   DebertaSide key, query;
 };
@@ -118,8 +70,10 @@ DebertaTables deberta_tables(const Deberta& d, const ScoreShape& s,
   std::size_t next = 1;
   t.rows = t.value[0];
   if (d.norm) {
-    t.norm = deberta_norm(t.value[0], t.value[1], t.value[2], d.norm_epsilon);
-    t.rows = t.norm.out;
+    t.norm = {t.value[0], deberta_width(d, s), d.norm_epsilon};
+    for (std::size_t i = 0; i < t.rows.size(); ++i)
+      t.rows[i] =
+          t.norm.unit[i] * t.value[1][i % t.value[1].size()] + t.value[2][i % t.value[2].size()];
     next = 3;
   }
   const Index n = 2 * d.span(), width = deberta_width(d, s);
@@ -314,7 +268,10 @@ void Deberta::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
   std::vector<double> d_rows(t.rows.size(), 0.0);
   if (needs_key()) deberta_unproject(t, t.key, s, d_key, n, wide, d, d_rows);
   if (needs_query()) deberta_unproject(t, t.query, s, d_query, n, wide, d, d_rows);
-  if (norm) deberta_norm_back(t.norm, t.value[1], d_rows, d[1], d[2]);
+  if (norm) {
+    detail::pull_row_weights(t.norm, t.value[1], d_rows, d[1], d[2]);
+    t.norm.pull_back(d_rows);
+  }
   d[0] = std::move(d_rows);
   accumulate(kDeberta, needed, dp, d);
 }

@@ -8,6 +8,7 @@
 #include "core/matmul.h"
 #include "posenc/core/error.h"
 #include "relative/lowering.h"
+#include "relative/row_norm.h"
 
 namespace posenc::inline v0 {
 namespace {
@@ -17,7 +18,8 @@ constexpr double kDynamicBiasEpsilon = 1e-5;  // of LayerNorm
 using DynamicBiasValues = std::vector<double>;
 
 struct DynamicBiasLayer {
-  DynamicBiasValues in, normed, inverse, active;  // rows: what came in, LayerNorm's, before SiLU
+  DynamicBiasValues in, active;  // rows: what came in, before SiLU
+  detail::RowNorm norm;
 };
 
 // The perceptron over all distances, with what its gradient needs.
@@ -61,33 +63,6 @@ DynamicBiasValues dynamic_bias_linear_back(const DynamicBiasValues& dy, const Dy
   return dx;
 }
 
-// y -> LayerNorm without weights, of each row; `inverse` gets the reciprocal deviations.
-void dynamic_bias_norm(DynamicBiasValues& y, std::size_t width, DynamicBiasValues& inverse) {
-  for (std::size_t r = 0; r < y.size(); r += width) {
-    double mean = 0, square = 0;
-    for (std::size_t c = 0; c < width; ++c) mean += y[r + c];
-    mean /= static_cast<double>(width);
-    for (std::size_t c = 0; c < width; ++c) square += (y[r + c] - mean) * (y[r + c] - mean);
-    const double factor = 1 / std::sqrt(square / static_cast<double>(width) + kDynamicBiasEpsilon);
-    for (std::size_t c = 0; c < width; ++c) y[r + c] = (y[r + c] - mean) * factor;
-    inverse.push_back(factor);
-  }
-}
-
-// d of the normed rows -> d of what was normed, in place.
-void dynamic_bias_norm_back(DynamicBiasValues& d, std::size_t width, const DynamicBiasLayer& l) {
-  const auto n = static_cast<double>(width);
-  for (std::size_t r = 0; r < d.size(); r += width) {
-    double sum = 0, dot = 0;
-    for (std::size_t c = 0; c < width; ++c) {
-      sum += d[r + c];
-      dot += d[r + c] * l.normed[r + c];
-    }
-    for (std::size_t c = 0; c < width; ++c)
-      d[r + c] = l.inverse[r / width] * (d[r + c] - sum / n - l.normed[r + c] * dot / n);
-  }
-}
-
 void dynamic_bias_forward(DynamicBiasMlp& m, DynamicBiasValues x, Index depth) {
   const auto width = dynamic_bias_at(m.width);
   for (std::size_t n = 0; n < dynamic_bias_at(depth); ++n) {
@@ -96,8 +71,8 @@ void dynamic_bias_forward(DynamicBiasMlp& m, DynamicBiasValues x, Index depth) {
     DynamicBiasValues y = dynamic_bias_linear(x, m.p[w], m.p[w + 1], m.rows, n == 0 ? 1 : m.width);
     l.in = std::move(x);
     if (m.norm) {
-      dynamic_bias_norm(y, width, l.inverse);
-      l.normed = y;
+      l.norm = {std::move(y), m.width, kDynamicBiasEpsilon};
+      y = l.norm.unit;
       for (std::size_t i = 0; i < y.size(); ++i)
         y[i] = y[i] * m.p[w + 2][i % width] + (n == 0 ? 0 : m.p[w + 3][i % width]);
     }
@@ -128,13 +103,10 @@ std::vector<DynamicBiasValues> dynamic_bias_back(const DynamicBiasMlp& m,
     }
     if (m.norm) {
       d[w + 2].assign(width, 0);
-      if (n > 0) d[w + 3].assign(width, 0);
-      for (std::size_t i = 0; i < dx.size(); ++i) {
-        d[w + 2][i % width] += dx[i] * l.normed[i];
-        if (n > 0) d[w + 3][i % width] += dx[i];
-        dx[i] *= m.p[w + 2][i % width];
-      }
-      dynamic_bias_norm_back(dx, width, l);
+      DynamicBiasValues d_bias(width, 0.0);  // the first layer has none
+      detail::pull_row_weights(l.norm, m.p[w + 2], dx, d[w + 2], d_bias);
+      if (n > 0) d[w + 3] = std::move(d_bias);
+      l.norm.pull_back(dx);
     }
     dx = dynamic_bias_linear_back(dx, l.in, m.p[w], m.rows, n == 0 ? 1 : m.width, d[w], d[w + 1]);
   }

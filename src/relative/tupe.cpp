@@ -9,6 +9,7 @@
 #include "posenc/relative/t5.h"
 #include "relative/image_terms.h"
 #include "relative/lowering.h"
+#include "relative/row_norm.h"
 
 namespace posenc::inline v0 {
 namespace {
@@ -59,30 +60,19 @@ void tupe_sums(const TupeList& d, TupeList& to) {
 // P, normalised, with weight and bias, and projected: x and y of every row, [rows, width].
 struct Tupe::Layers {
   Index rows, width;
-  double epsilon;
-  TupeList weight, w_q, w_k, norm, deviation, ln, x, y;
+  TupeList weight, w_q, w_k, ln, x, y;
+  detail::RowNorm norm;
 
   Layers(const Tupe& t, const ScoreShape& s, const std::vector<Parameter>& needed,
          std::span<const ConstTensorView> p)
-      : rows(t.positions + 1), width(s.heads * s.head_dim), epsilon(t.epsilon) {
+      : rows(t.positions + 1), width(s.heads * s.head_dim) {
     const auto values = [&](std::size_t n) { return parameter_values(kTupe, needed[n], p[n]); };
-    norm = values(0), weight = values(1), w_q = values(3), w_k = values(5);
+    weight = values(1), w_q = values(3), w_k = values(5);
     const TupeList bias = values(2);
-    normalise();
-    for (std::size_t i = 0; i < norm.size(); ++i)
-      ln.push_back(norm[i] * weight[i % weight.size()] + bias[i % bias.size()]);
+    norm = {values(0), width, t.epsilon};
+    for (std::size_t i = 0; i < norm.unit.size(); ++i)
+      ln.push_back(norm.unit[i] * weight[i % weight.size()] + bias[i % bias.size()]);
     x = projected(w_q, values(4)), y = projected(w_k, values(6));
-  }
-  void normalise() {
-    const auto n = static_cast<double>(width);
-    for (Index r = 0; r < rows; ++r) {
-      double* v = norm.data() + r * width;
-      double mean = 0, square = 0;
-      for (Index c = 0; c < width; ++c) mean += v[c] / n;
-      for (Index c = 0; c < width; ++c) square += (v[c] - mean) * (v[c] - mean) / n;
-      deviation.push_back(std::sqrt(square + epsilon));
-      for (Index c = 0; c < width; ++c) v[c] = (v[c] - mean) / deviation.back();
-    }
   }
   TupeList projected(const TupeList& w, const TupeList& bias) const {
     TupeList out;
@@ -126,21 +116,8 @@ struct Tupe::Layers {
     pull_projection(dx, w_q, out[3], out[4], d);
     pull_projection(dy, w_k, out[5], out[6], d);
     out[1].assign(tupe_at(width), 0), out[2].assign(tupe_at(width), 0);
-    tupe_sums(d, out[2]);
-    const auto n = static_cast<double>(width);
-    for (Index r = 0; r < rows; ++r) {
-      double mean = 0, along = 0;
-      for (Index c = 0; c < width; ++c) {
-        const std::size_t i = tupe_at(r * width + c);
-        out[1][tupe_at(c)] += d[i] * norm[i];
-        d[i] *= weight[tupe_at(c)];
-        mean += d[i] / n, along += d[i] * norm[i] / n;
-      }
-      for (Index c = 0; c < width; ++c) {
-        const std::size_t i = tupe_at(r * width + c);
-        d[i] = (d[i] - mean - norm[i] * along) / deviation[tupe_at(r)];
-      }
-    }
+    detail::pull_row_weights(norm, weight, d, out[1], out[2]);
+    norm.pull_back(d);
     out[0] = d;
     return out;
   }
