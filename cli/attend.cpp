@@ -135,8 +135,13 @@ void read_layer(Call& c, const AttendOptions& o, const ScoreEncodings& e) {
         tensor(std::as_const(c.layer->query_factors).data(), {1, c.args.q.tokens});
   if (l.qk_norm && !l.qk_norm->after_rotation)
     say("q and k are taken as they are after this layer's norm\n");
-  if (!o.scale)
-    say("a model's own scale, soft cap and sinks are not read from its file: --scale, --softcap\n");
+  if (!o.scale && !c.layer->scale)
+    say("what multiplies q.k is not known of this model: head_dim^-1/2 is taken (--scale)\n");
+  if (!o.softcap) c.args.softcap = c.layer->softcap;
+  if (!c.layer->sinks.empty()) {
+    c.arrays.emplace("sinks", sinks_of(e, c.args.q.heads));
+    c.args.sink = std::as_const(c.arrays.at("sinks")).view();
+  }
   if (!o.masks.empty()) return;
   Mask& m = c.args.mask;
   m.window_left = c.layer->window_left;
@@ -178,7 +183,7 @@ void read_call(Call& c, const AttendOptions& o, const ScoreEncodings& e) {
   c.args.q = read_heads(c, "q", o.q, o.order);
   c.args.k = read_heads(c, "k", o.k, o.order);
   c.args.v = read_heads(c, "v", o.v, o.order);
-  c.args.softcap = o.softcap;
+  c.args.softcap = o.softcap.value_or(0);
   read_masks(c, o);
   if (e.layer != nullptr) read_layer(c, o, e);
   if (!o.cu_seqlens.empty() && o.positions.empty())
@@ -302,15 +307,16 @@ int attend_verb(const AttendOptions& o) {
   const ScoreEncodings e = score_encodings(subject, o.subject, o.with);
   Call c;
   read_call(c, o, e);
-  AttentionPlan plan = plan_of(e, c.layer ? &*c.layer : nullptr,
-                               {.heads = c.args.q.heads,
-                                .head_dim = c.args.q.dim,
-                                .key_heads = c.args.k.heads,
-                                .value_dim = c.args.v.dim,
-                                .scale = o.scale.value_or(0)},
-                               o.subject.context.value_or(length_of(c.args.key_positions)));
+  AttentionPlan plan =
+      plan_of(e, c.layer ? &*c.layer : nullptr,
+              {.heads = c.args.q.heads,
+               .head_dim = c.args.q.dim,
+               .key_heads = c.args.k.heads,
+               .value_dim = c.args.v.dim,
+               .scale = o.scale.value_or(c.layer ? c.layer->content_scale(c.args.q.dim) : 0)},
+              o.subject.context.value_or(length_of(c.args.key_positions)));
   NamedFiles files;
-  files.read_parameters(plan.parameters(), o.params, o.subject.start, e.title);
+  files.read_parameters(plan.parameters(), o.params, o.subject.start, e);
   files.read_inputs(plan.inputs(), o.inputs);
   plan.lower(files.parameters(), distance_ranges(c.args.query_positions, c.args.key_positions));
   plan.forward(c.args, files.inputs(), c.result);

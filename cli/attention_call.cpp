@@ -7,17 +7,19 @@
 #include <cstring>
 
 #include "posenc/absolute/initial.h"
+#include "posenc/model/weights.h"
 
 namespace posenc::cli {
 
 ScoreEncodings score_encodings(const Subject& s, const SubjectOptions& o,
                                const std::vector<std::string>& with) {
-  ScoreEncodings e{.title = s.title, .texts = {}};
+  ScoreEncodings e{.title = s.title};
   if (s.encoding) {
     e.texts.push_back(to_text(*s.encoding));
   } else {
     require_readable(*s.model);
     e.layer = &chosen_layer(*s.model, o);
+    e.weights = s.model->weights;
     say_which(*s.model, o, *e.layer);
   }
   e.texts.insert(e.texts.end(), with.begin(), with.end());
@@ -25,7 +27,7 @@ ScoreEncodings score_encodings(const Subject& s, const SubjectOptions& o,
 }
 
 ScoreEncodings bias_encodings(const Subject& s, const SubjectOptions& o) {
-  ScoreEncodings e{.title = s.title, .texts = {}};
+  ScoreEncodings e{.title = s.title};
   const auto keep = [&](const Encoding& x) {
     if (is_relative(x.scheme)) e.texts.push_back(to_text(x));
   };
@@ -37,6 +39,7 @@ ScoreEncodings bias_encodings(const Subject& s, const SubjectOptions& o) {
       if (!e.texts.empty() || (o.layer && l.index != *o.layer)) continue;
       for (const Sourced<Encoding>& x : l.encodings) keep(x.value);
       e.layer = &l;
+      e.weights = s.model->weights;
     }
     if (e.texts.empty() && e.layer != nullptr && e.layer->encodings.empty() &&
         e.layer->scheme != "none")
@@ -75,42 +78,82 @@ Array as_doubles(const Array& a) {
   return wide;
 }
 
+// What `read` gives, its problems as ones of the input.
+template <class F>
+static auto of_weights(const ScoreEncodings& e, const F& read) {
+  try {
+    return read();
+  } catch (const FormatError&) {
+    throw;
+  } catch (const std::runtime_error& problem) {
+    throw InputError(fmt::format("{}: {}", e.title, problem.what()));
+  }
+}
+
+void NamedFiles::add_values(const std::string& name, const std::vector<Index>& shape,
+                            const std::vector<double>& values) {
+  Array a = make_array(DType::f64, shape);
+  if (!values.empty()) std::memcpy(a.bytes.data(), values.data(), a.bytes.size());
+  add(parameters_, name, std::move(a));
+}
+
 void NamedFiles::read_parameters(const std::vector<Parameter>& needed, const std::string& file,
-                                 std::optional<Index> start, std::string_view title) {
+                                 std::optional<Index> start, const ScoreEncodings& e) {
   if (needed.empty()) {
     if (!file.empty())
-      throw UsageError(fmt::format("\"{}\" learns nothing: --params is not read", title));
+      throw UsageError(fmt::format("\"{}\" learns nothing: --params is not read", e.title));
     return;
   }
   std::string names;
   for (const Parameter& p : needed)
     names += fmt::format("{}{} [{}]", names.empty() ? "" : ", ", p.name, fmt::join(p.shape, ", "));
-  if (file.empty() && !start)
-    throw InputError(fmt::format(
-        "\"{}\" learns {}: give a .safetensors file of arrays of those names (attend and bias: "
-        "--params, table and plot: --arrays), or --start SEED for what they are before training",
-        title, names));
   Arrays held;
   if (!file.empty()) held = read_safetensors(file);
-  for (std::size_t n = 0; n < needed.size(); ++n) {
-    const Parameter& p = needed[n];
-    if (file.empty()) {
-      Array a = make_array(DType::f64, p.shape);
-      const std::vector<double> v =
-          initial_values(p, Draws(static_cast<std::uint64_t>(*start), 0, n));
-      if (!v.empty()) std::memcpy(a.bytes.data(), v.data(), a.bytes.size());
-      add(parameters_, p.name, std::move(a));
+  std::vector<Parameter> others;  // that the file does not have
+  for (const Parameter& p : needed) {
+    const auto found = held.find(p.name);
+    if (found == held.end()) {
+      others.push_back(p);
       continue;
     }
-    const auto found = held.find(p.name);
-    if (found == held.end())
-      throw InputError(
-          fmt::format("{}: there is no \"{}\"; \"{}\" learns {}", file, p.name, title, names));
     if (found->second.shape != p.shape)
       throw InputError(fmt::format("{}: {} must have shape [{}], got [{}]", file, p.name,
                                    fmt::join(p.shape, ", "), fmt::join(found->second.shape, ", ")));
     add(parameters_, p.name, as_doubles(found->second));
   }
+  if (e.layer != nullptr && !start) read_weights(others, e);
+  if (others.empty()) return;
+  if (!file.empty())
+    throw InputError(fmt::format("{}: there is no \"{}\"; \"{}\" learns {}", file,
+                                 others.front().name, e.title, names));
+  if (!start)
+    throw InputError(fmt::format(
+        "\"{}\" learns {}: give a .safetensors file of arrays of those names (attend and bias: "
+        "--params, table and plot: --arrays), or --start SEED for what they are before training",
+        e.title, names));
+  for (std::size_t n = 0; n < others.size(); ++n)
+    add_values(others[n].name, others[n].shape,
+               initial_values(others[n], Draws(static_cast<std::uint64_t>(*start), 0, n)));
+}
+
+// Takes those that the layer names away from `others`.
+void NamedFiles::read_weights(std::vector<Parameter>& others, const ScoreEncodings& e) {
+  ModelWeights weights(e.weights);
+  if (!weights.any()) return;
+  const auto found =
+      of_weights(e, [&] { return posenc::read_parameters(weights, *e.layer, others); });
+  for (const ParameterValues& v : found) {
+    add_values(v.name, v.shape, v.values);
+    std::erase_if(others, [&](const Parameter& p) { return p.name == v.name; });
+  }
+}
+
+Array sinks_of(const ScoreEncodings& e, Index n_heads) {
+  ModelWeights weights(e.weights);
+  const ParameterValues v = of_weights(e, [&] { return read_sinks(weights, *e.layer, n_heads); });
+  Array a = make_array(DType::f64, {n_heads});
+  std::memcpy(a.bytes.data(), v.values.data(), a.bytes.size());
+  return a;
 }
 
 void NamedFiles::read_inputs(const std::vector<Input>& needed,

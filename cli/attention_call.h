@@ -15,9 +15,10 @@ namespace posenc::cli {
 
 // What acts in attention: schemes as text, and of a model its layer, which has its own besides.
 struct ScoreEncodings {
-  std::string title;
-  std::vector<std::string> texts;  // SCHEME text; none: nothing but content
+  std::string title{};
+  std::vector<std::string> texts{};  // SCHEME text; none: nothing but content
   const LayerSpec* layer = nullptr;
+  std::string weights{};  // ModelSpec::weights of the layer's model
 };
 ScoreEncodings score_encodings(const Subject&, const SubjectOptions&,
                                const std::vector<std::string>& with);
@@ -33,8 +34,9 @@ AttentionPlan plan_of(const ScoreEncodings&, const LayerAttention*, const Attent
 // left alone.
 class NamedFiles {
  public:
+  // What a model's layer learns comes from its weights, unless `file` has it.
   void read_parameters(const std::vector<Parameter>&, const std::string& file,
-                       std::optional<Index> start, std::string_view title);
+                       std::optional<Index> start, const ScoreEncodings&);
   void read_inputs(const std::vector<Input>&, const std::vector<std::string>& given);
   const std::vector<NamedArray>& parameters() const { return parameters_; }
   const std::vector<NamedArray>& inputs() const { return inputs_; }
@@ -44,7 +46,13 @@ class NamedFiles {
   std::deque<Array> arrays_;
   std::vector<NamedArray> parameters_, inputs_;
   void add(std::vector<NamedArray>& to, const std::string& name, Array a);
+  void add_values(const std::string& name, const std::vector<Index>& shape,
+                  const std::vector<double>& values);
+  void read_weights(std::vector<Parameter>& others, const ScoreEncodings&);
 };
+
+// [heads] of a layer that has sinks, from its model's weights.
+Array sinks_of(const ScoreEncodings&, Index n_heads);
 
 // [t], [b, t] or [axes, b, t] positions of tokens, or their order from `first`.
 PositionList positions_or_order(const std::string& given, Index first, Index tokens,

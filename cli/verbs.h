@@ -69,7 +69,7 @@ struct AttendOptions {
   std::vector<std::string> inputs, masks;  // NAME=F; words or files
   std::string cu_seqlens, key_cu_seqlens, documents, gradient;
   std::optional<double> scale;
-  double softcap = 0;
+  std::optional<double> softcap;
   bool scores = false, terms = false, probabilities = false, locality = false, json = false;
   Output output;
 };

@@ -7,7 +7,8 @@ namespace posenc::cli {
 namespace {
 
 constexpr const char* kParams =
-    "what the schemes learn: .safetensors with arrays of their names (posenc list NAME)";
+    "what the schemes learn: .safetensors with arrays of their names (posenc list NAME); default "
+    "of a MODEL: its weights";
 constexpr const char* kInput = "an array that the scheme reads of each call; repeatable";
 
 void add_tensors(CLI::App* a, AttendOptions& o) {
@@ -52,10 +53,10 @@ void add_places(CLI::App* a, AttendOptions& o) {
   a->add_option("--documents", o.documents, "a number for each token; equal ones see each other")
       ->type_name("F");
   a->add_option("--scale", o.scale,
-                "on q.k (default: what the scheme asks for, else head_dim^-1/2)")
+                "on q.k (default: a model's, or what the scheme asks for, else head_dim^-1/2)")
       ->type_name("S")
       ->transform(real_number());
-  a->add_option("--softcap", o.softcap, "q.k becomes C tanh(q.k / C); 0: none")
+  a->add_option("--softcap", o.softcap, "q.k becomes C tanh(q.k / C); 0: none (default: a model's)")
       ->type_name("C")
       ->transform(real_number());
 }

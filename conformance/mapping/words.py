@@ -2,6 +2,7 @@
 """Text of schemes and rules, and the shapes and integers of a suite's arrays."""
 
 import json
+import re
 import struct
 
 PAIRINGS = {True: "half_split", False: "interleaved"}  # by "is it the NeoX style"
@@ -80,7 +81,7 @@ def turned(arrays, about, axes=None, positions=None, q=("q", "q_out"), k=("k", "
         if pair and arrays.has(pair[0].split("[")[0]) and arrays.has(pair[1].split("[")[0]):
             ins[ours], outs[ours] = pair
     members = dict(about)
-    if isinstance(positions, str) and arrays.has(positions.split("+")[0]):
+    if isinstance(positions, str) and arrays.has(re.split("[+|]", positions)[0]):
         ins["positions"] = positions
     elif isinstance(positions, list) and positions and isinstance(positions[0], str):
         ins["positions"] = positions

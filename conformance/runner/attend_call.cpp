@@ -191,7 +191,7 @@ void AttendCall::read_numbers(const Check& check) {
     return j != nullptr && j->as_bool();
   };
   Mask& m = args.mask;
-  args.softcap = number("softcap", 0);
+  args.softcap = number("softcap", args.softcap);
   args.softcap_after_terms = flag("softcap_after_terms");
   m.causal = flag("causal");
   m.sink_tokens = static_cast<Index>(number("sink_tokens", 0));
@@ -280,7 +280,9 @@ void AttendCall::make_plan(const Check& check) {
                              .head_dim = args.q.dim,
                              .key_heads = args.k.heads,
                              .value_dim = args.v.dim,
-                             .scale = scale == nullptr ? 0 : scale->as_number()};
+                             .scale = scale != nullptr ? scale->as_number()
+                                      : layer_         ? of_layer_.content_scale(args.q.dim)
+                                                       : 0};
   if (layer_) return plan_of_layer(texts, sizes);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   plan.emplace(views, sizes, static_cast<Index>(check.number("context", 0)));
@@ -297,7 +299,8 @@ void AttendCall::order_input(const Check& check, const Slice& s, ConstTensorView
 
 // Parameters may be stored in other shapes of as many numbers; inputs as they are, but for order.
 void AttendCall::read_named(const Check& check) {
-  const std::vector<Parameter> needed = plan->parameters();
+  std::vector<Parameter> needed = plan->parameters();
+  if (layer_) read_layer_parameters(check, needed);
   Given given = given_parameters(check, needed);
   for (std::size_t n = 0; n < needed.size(); ++n) {
     names_.push_back(needed[n].name);

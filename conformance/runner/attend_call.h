@@ -46,6 +46,7 @@ class AttendCall {
   std::vector<Stage> stages_;
   OwnedPositions query_positions_, key_positions_;
   std::optional<LayerSpec> layer_;  // of `model`
+  std::string weights_;             // where the model's lie
   LayerAttention of_layer_;
   Index keys_ = 0;
   double given_scale_ = 0;
@@ -61,6 +62,7 @@ class AttendCall {
   void read_window(const Check&);
   void read_stages(const Check&);
   void read_positions(const Check&);
+  void read_layer_parameters(const Check&, std::vector<Parameter>& needed);
   void layer_stages();
   void make_plan(const Check&);
   void plan_of_layer(const std::vector<std::string>& more, const AttentionSizes&);

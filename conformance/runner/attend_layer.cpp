@@ -3,6 +3,7 @@
 #include "conformance/runner/attend_call.h"
 #include "conformance/runner/encoding.h"
 #include "posenc/core/error.h"
+#include "posenc/model/weights.h"
 
 namespace posenc::conformance {
 
@@ -12,6 +13,7 @@ void AttendCall::read_layer(const Check& check) {
   const ModelSpec model = read_case_model(check);
   require_readable(model);
   layer_ = layer_of(check, model);
+  weights_ = model.weights;
   Mask& m = args.mask;
   m.query_offset = keys_ - args.q.tokens;
   of_layer_ = layer_attention(
@@ -20,8 +22,29 @@ void AttendCall::read_layer(const Check& check) {
   m.window_left = of_layer_.window_left;
   m.window_right = of_layer_.window_right;
   m.chunk = of_layer_.chunk;
+  args.softcap = of_layer_.softcap;
+  if (!of_layer_.sinks.empty()) {
+    ModelWeights weights(weights_);
+    ParameterValues sinks = read_sinks(weights, *layer_, args.q.heads);
+    args.sink = keep(converted<double>(sinks.values, DType::f64, sinks.shape));
+  }
   if (of_layer_.query_factors.empty() || !args.query_factor.empty()) return;
   args.query_factor = tensor(std::as_const(of_layer_.query_factors).data(), {1, args.q.tokens});
+}
+
+// What the case does not give comes from the weights, by the names that the reader has.
+void AttendCall::read_layer_parameters(const Check& check, std::vector<Parameter>& needed) {
+  std::vector<Parameter> given, others;
+  for (Parameter& p : needed)
+    (check.array_name("in", p.name) != nullptr ? given : others).push_back(std::move(p));
+  ModelWeights weights(weights_);
+  for (const ParameterValues& v : read_parameters(weights, *layer_, others)) {
+    names_.push_back(v.name);
+    parameters.push_back({names_.back(), keep(converted<double>(v.values, DType::f64, v.shape))});
+    std::erase_if(others, [&](const Parameter& p) { return p.name == v.name; });
+  }
+  needed = std::move(given);
+  needed.insert(needed.end(), others.begin(), others.end());  // refused by name
 }
 
 // q and k of a case are those after projections and norms before the rotation.

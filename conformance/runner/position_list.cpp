@@ -34,14 +34,16 @@ std::string default_letters(std::size_t rank) {
 }
 
 OwnedPositions from_array(const Check& check, const std::string& text) {
-  const std::size_t plus = text.find('+');
+  const std::size_t plus = text.find_first_of("+|");
   const Slice s = slice(check.in_case, text.substr(0, plus));
   std::vector<double> values = s.values();
   if (plus != std::string::npos) {
     const std::vector<double> more = slice(check.in_case, text.substr(plus + 1)).values();
     if (more.size() != values.size() && more.size() != 1)
       refuse("case", "positions that are added must be equally many", text);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] += more[more.size() == 1 ? 0 : i];
+    const double times = text[plus] == '|' ? 0.5 : 1;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = times * (values[i] + more[more.size() == 1 ? 0 : i]);
   }
   std::string letters;
   for (const std::string& name : {s.name, s.text, text})

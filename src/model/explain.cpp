@@ -29,6 +29,14 @@ Json encoding_json(const Sourced<Encoding>& e) {
       {{"scheme", card(e.value.scheme).name}, {"text", to_text(e.value)}, {"where", e.where}});
 }
 
+// In a layer also: where its parameters stand among the weights.
+Json layer_encoding_json(const LayerEncoding& e) {
+  Json out = encoding_json(e), tensors = Json::object();
+  for (const auto& [parameter, tensor] : e.tensors) tensors.set(parameter, tensor);
+  out.set("tensors", std::move(tensors));
+  return out;
+}
+
 // Sizes of null: the grid is that of each image.
 Json grid_json(const ImageGrid& grid) {
   const auto size = [&](Index n) { return grid.of_model() ? Json(n) : Json(nullptr); };
@@ -115,6 +123,12 @@ Json requirement_json(const Requirement& r) {
   return Json::object({{"what", r.what}, {"value", r.value}, {"text", r.text}});
 }
 
+// Null: not known.
+Json scale_json(const std::optional<ContentScale>& s) {
+  if (!s) return nullptr;
+  return Json::object({{"factor", s->factor}, {"head_dim_power", s->power}});
+}
+
 Json layer_json(const LayerSpec& layer) {
   const AttentionSpec& a = layer.attention;
   Json fields = Json::object();
@@ -132,9 +146,12 @@ Json layer_json(const LayerSpec& layer) {
                                                    {"right", or_null(a.right)},
                                                    {"chunk", or_null(a.chunk)}})},
                        {"scheme", layer.scheme},
-                       {"encodings", each(layer.encodings, encoding_json)},
+                       {"encodings", each(layer.encodings, layer_encoding_json)},
                        {"rotary", rotary_json(layer)},
                        {"query_temperature", std::move(temperature)},
+                       {"scale", scale_json(layer.scale)},
+                       {"softcap", or_null(layer.softcap)},
+                       {"sinks", layer.sinks.empty() ? Json(nullptr) : Json(layer.sinks)},
                        {"must_honour", each(must_honour(layer), requirement_json)},
                        {"fields", std::move(fields)}});
 }

@@ -39,9 +39,13 @@ LayerAttention layer_attention(const LayerSpec& l, Index queries, Index query_of
     if (is_relative(e.value.scheme)) a.schemes.push_back(relative_scheme(e.value));
   if (l.rotary) {
     a.rotary = &*l.rotary;
+    a.logit_factor = l.rotary->logit_factor();
     a.stages.push_back({.kind = StageKind::rotate, .value = l.rotates_value});
   }
   if (l.qk_norm && l.qk_norm->after_rotation) a.stages.push_back(norm_after_rotation(*l.qk_norm));
+  a.scale = l.scale;
+  a.softcap = l.softcap.value_or(0);
+  a.sinks = l.sinks;
   a.window_left = l.attention.left.value_or(kUnbounded);
   a.window_right = l.attention.right.value_or(kUnbounded);
   a.chunk = l.attention.chunk.value_or(0);

@@ -2,11 +2,13 @@
 // What a scheme at the input learns, and how its sizes are written in a message.
 #pragma once
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
 #include "posenc/absolute/input_term.h"
+#include "posenc/model/weights.h"
 #include "posenc/registry.h"
 
 namespace posenc::inline v0 {
@@ -48,6 +50,10 @@ inline Stacked stacked(const std::vector<std::string>& tensors, std::size_t k) {
   }
   return out;
 }
+
+// The one tensor that a name means. `what`: "the rows are those". Throws std::runtime_error:
+// none, several.
+StoredTensor the_tensor(ModelWeights&, const std::string& name, std::string_view what);
 
 // Of the tensor that holds a parameter.
 inline std::vector<Index> stored_shape(const Parameter& p, const Stacked& place) {

@@ -2,6 +2,7 @@
 // What an engine must do for a layer besides rotating q and k: what the fields of a LayerSpec say
 // one by one, as one list.
 #include <algorithm>
+#include <cmath>
 
 #include "model/diagnostics.h"
 #include "posenc/core/error.h"
@@ -124,6 +125,34 @@ void add_window(const AttentionSpec& a, Requirements& out) {
                                keys(a.right) + " after it"});
 }
 
+// head_dim^-1/2, in whatever words.
+bool is_usual(const ContentScale& s, const SharedRotary& rotary) {
+  if (s == ContentScale{}) return true;
+  if (!rotary) return false;
+  const double usual = ContentScale{}.at(rotary->head_dim);
+  return std::abs(s.at(rotary->head_dim) - usual) <= 1e-12 * usual;
+}
+
+void add_score_numbers(const LayerSpec& layer, Requirements& out) {
+  if (layer.scale && !is_usual(*layer.scale, layer.rotary)) {
+    const ContentScale& s = *layer.scale;
+    const std::string power = s.power == 0      ? ""
+                              : s.power == -0.5 ? " / sqrt(head_dim)"
+                                                : " * head_dim^" + number_text(s.power);
+    out.push_back({"scale", Json::object({{"factor", s.factor}, {"head_dim_power", s.power}}),
+                   "multiply q.k by " + number_text(s.factor) + power +
+                       (s.power == 0 ? ", not by 1 / sqrt(head_dim)" : "")});
+  }
+  if (layer.softcap)
+    out.push_back({"softcap", *layer.softcap,
+                   "cap the scores before the mask: " + number_text(*layer.softcap) +
+                       " tanh(score / " + number_text(*layer.softcap) + ")"});
+  if (!layer.sinks.empty())
+    out.push_back(
+        {"sinks", layer.sinks,
+         "count a learned score a head in the softmax, without a value (" + layer.sinks + ")"});
+}
+
 void add_score_terms(const LayerSpec& layer, Requirements& out) {
   bool named = false;
   for (const auto& e : layer.encodings) {
@@ -153,6 +182,7 @@ std::vector<Requirement> must_honour(const LayerSpec& layer) {
   if (rotates && layer.rotary->logit_factor() != 1)
     out.push_back({"logit_factor", layer.rotary->logit_factor(),
                    "multiply the softmax scale by " + number_text(layer.rotary->logit_factor())});
+  add_score_numbers(layer, out);
   add_score_terms(layer, out);
   add_window(layer.attention, out);
   if (layer.unrotates_output)

@@ -29,6 +29,12 @@ void add(LayerSpec& layer, const char* name, Json value, const std::string& wher
 
 }  // namespace
 
+double ContentScale::at(Index head_dim) const {
+  const auto d = static_cast<double>(head_dim);
+  if (power == 0) return factor;
+  return factor * (power == -0.5 ? 1 / std::sqrt(d) : std::pow(d, power));
+}
+
 void complete_fields(LayerSpec& layer) {
   const std::string kind(enum_text(layer.attention.kind));
   add(layer, "attention", kind, "the layer's place");

@@ -189,6 +189,20 @@ std::vector<double> ModelWeights::values(const StoredTensor& t) {
   return a.doubles();
 }
 
+StoredTensor the_tensor(ModelWeights& weights, const std::string& name, std::string_view what) {
+  if (!weights.any())
+    throw std::runtime_error(
+        std::string(what) + " of the tensor " + name + ", and no weights lie beside the config" +
+        (weights.place().empty() ? "" : " (*.safetensors in " + weights.place() + ")"));
+  std::vector<StoredTensor> found = weights.find(name);
+  if (found.size() == 1) return std::move(found.front());
+  std::string list;
+  for (const StoredTensor& t : found) list += (list.empty() ? ": " : ", ") + t.name;
+  throw std::runtime_error(weights.place() + ": " +
+                           (found.empty() ? "has no tensor called " + name
+                                          : "has several tensors called " + name + list));
+}
+
 std::vector<TableValues> read_tables(ModelWeights& weights, const InputEncoding& e) {
   const std::vector<Parameter> needed = learned_parameters(e.value);
   std::vector<TableValues> out;
@@ -196,20 +210,8 @@ std::vector<TableValues> read_tables(ModelWeights& weights, const InputEncoding&
     if (k >= e.tensors.size() || e.tensors[k].empty())
       throw std::runtime_error("where the weights keep \"" + needed[k].name + "\" is not known");
     const std::string& name = e.tensors[k];
-    if (!weights.any())
-      throw std::runtime_error(
-          "the rows are those of the tensor " + name + ", and no weights lie beside the config" +
-          (weights.place().empty() ? "" : " (*.safetensors in " + weights.place() + ")"));
-    const std::vector<StoredTensor> found = weights.find(name);
-    if (found.size() != 1) {
-      std::string list;
-      for (const StoredTensor& t : found) list += (list.empty() ? ": " : ", ") + t.name;
-      throw std::runtime_error(weights.place() + ": " +
-                               (found.empty() ? "has no tensor called " + name
-                                              : "has several tensors called " + name + list));
-    }
     TableValues table;
-    table.tensor = found.front();
+    table.tensor = the_tensor(weights, name, "the rows are those");
     const Stacked place = stacked(e.tensors, k);
     const std::vector<Index> all = stored_shape(needed[k], place);
     if (all.size() != 2 || as_rows(table.tensor.shape) != all)

@@ -51,8 +51,8 @@ std::vector<Parameter> XlNet::parameters(const ScoreShape& s) const {
 std::vector<Input> XlNet::inputs(const ScoreShape& s) const {
   check_fields(s);
   if (segments == 0) return {};
-  return {{.name = "query_segment", .shape = {kBatch, kQueries}, .integer = true},
-          {.name = "key_segment", .shape = {kBatch, kKeys}, .integer = true}};
+  return {{.name = "query_segment", .shape = {kBatch, kQueries}, .integer = true, .optional = true},
+          {.name = "key_segment", .shape = {kBatch, kKeys}, .integer = true, .optional = true}};
 }
 
 void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -80,8 +80,17 @@ void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 
 void XlNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
                  std::span<Term> terms, TermStore&) const {
+  if (segments == 0) return;
+  const bool none = call.inputs[0].empty();
+  if (none != call.inputs[1].empty())
+    refuse(kXlNet, "segments must be given for queries and keys, or for neither");
   for (Term& t : terms) {
     if (t.pair.row == nullptr) continue;
+    if (none) {  // a call without segments has no terms of them
+      t.pair = {};
+      t.scale = 0;
+      continue;
+    }
     t.pair.query_class = call.inputs[0];
     t.pair.key_class = call.inputs[1];
   }

@@ -17,6 +17,11 @@ def stored(path, name):
     return struct.unpack(f"<{(end - begin) // width}{form}", raw[begin:end])
 
 
+def shape_of(path, name):
+    raw = path.read_bytes()
+    return json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])[name]["shape"]
+
+
 class Attend(Case):
     def attend(self, *arguments):
         path = self.folder / "out.safetensors"
@@ -27,22 +32,31 @@ class Attend(Case):
         return [word for n in names for word in (f"--{n}", f"{ARRAYS}:{case}/{n}")]
 
     def test_layers_of_models(self):
-        """ALiBi, values that rotate, a norm and chunks behind the rotation, a factor on q."""
-        for case, model, layer in (("bloom_layer0", "bloom", 0), ("roformer_value_layer0", "roformer_value", 0),
-                                   ("llama4_layer0", "llama4", 0), ("llama4_layer1", "llama4", 1)):
+        """ALiBi, values that rotate, a norm and chunks behind the rotation, a factor on q, a scale and a soft cap; what
+        the layer learns from the model's weights: T5's table, sinks, DeBERTa's projections and norm."""
+        for case, model, positions, learned in (
+                ("bloom_layer0", "bloom", False, {}), ("roformer_value_layer0", "roformer_value", False, {}),
+                ("llama4_layer0", "llama4", True, {}), ("llama4_layer1", "llama4", True, {}),
+                ("gemma2_layer0", "gemma2", True, {}), ("gpt_oss_layer0", "gpt_oss", True, {}),
+                ("t5_decoder_layer1", "t5", False, {"table": "table"}),
+                ("deberta_v2_layer1", "deberta_v2", False, {"e_rel": "relative_embedding"})):
             words = self.tensors(case, "q", "k", "v") + ["--order", "bhtd", "--mask", f"{ARRAYS}:{case}/visible"]
-            if case.startswith("llama4"):
+            if positions:
                 words += ["--positions", self.positions(case)]
-            path = self.attend(SUITE / "models" / model, "--layer", str(layer), *words, "--gradient",
+            path = self.attend(SUITE / "models" / model, "--layer", case[-1], *words, "--gradient",
                                f"{ARRAYS}:{case}/grad_out")
-            visible = stored(ARRAYS, case + "/query_visible")
+            batch, heads, tokens, dim = shape_of(ARRAYS, case + "/out")
+            hidden = case.startswith("t5")
+            visible = [1] * batch * tokens if hidden else stored(ARRAYS, case + "/query_visible")
             for name in ("out", "grad_q"):
                 got, want = stored(path, name), stored(ARRAYS, f"{case}/{name}")
-                heads = len(want) // (2 * 24 * 8)
                 for i, (g, w) in enumerate(zip(got, want)):
-                    if visible[i // (heads * 24 * 8) * 24 + i // 8 % 24]:
+                    if visible[i // (heads * tokens * dim) * tokens + i // dim % tokens]:
                         self.assertAlmostEqual(g, w, delta=1e-11, msg=f"{case} {name} {i}")
-            self.assertEqual(len(got), len(want))
+                self.assertEqual(len(got), len(want))
+            for ours, theirs in learned.items():
+                for g, w in zip(stored(path, "grad_" + ours), stored(ARRAYS, f"{case}/grad_{theirs}")):
+                    self.assertAlmostEqual(g, w, delta=1e-11, msg=f"{case} {ours}")
 
     def positions(self, case):
         values = stored(ARRAYS, case + "/positions")
@@ -90,8 +104,13 @@ class Attend(Case):
     def test_refusals(self):
         (q, k, v), _ = self.plain()
         words = ["--q", q, "--k", k, "--v", v, "-o", self.folder / "o.safetensors"]
-        for more, code, says in ((["swin"], 3, "swin"), (["deberta_v2"], 3, "deberta")):
-            self.error("attend", SOURCE / "conformance" / "tiny_models" / more[0], *words, code=code, says=says)
+        funnel = self.folder / "funnel.json"
+        funnel.write_text('{"model_type": "funnel"}')
+        self.error("attend", funnel, *words, code=3, says="funnel")  # known by name alone
+        t5 = self.folder / "t5.json"
+        t5.write_text('{"model_type": "t5"}')  # no weights beside it
+        self.error("attend", t5, *words, code=3, says="learns table [32, 2]")
+        self.error("attend", SUITE / "models" / "t5", *words, code=3, says="table needs [8, 2]")
         for scheme, more, code, says in (
                 (T5, [], 3, "learns table [8, 2]"), ("sinusoidal width=8", [], 3, "must act in attention"),
                 ("alibi", ["--mask", "windw"], 2, "--mask must be"), ("alibi", ["--mask", "window=3"], 2, "two numbers"),
@@ -119,6 +138,11 @@ class Bias(Case):
         # Each half of the heads sees one side; the other is hidden.
         _, values = self.bias("alibi future=half_heads", "--heads", "2", "--positions", "0:2")
         self.assertEqual(values, (0, -math.inf, -1 / 256, 0, 0, -1 / 256, -math.inf, 0))
+        # A model's own table, by its weights.
+        shape, values = self.bias(SUITE / "models" / "t5", "--heads", "3", "--positions=0:2")
+        table = stored(SUITE / "models" / "t5" / "model.safetensors",
+                       "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight")
+        self.assertEqual((shape, values[2]), ((3, 2, 2), table[3]))  # head 0, a key one token back
         shape, values = self.bias("sandwich width=2", "--heads", "1", "--positions=-1:2", "--by-distance")
         self.assertEqual(shape, (1, 3))
         for got, d in zip(values, (-1, 0, 1)):
@@ -128,7 +152,9 @@ class Bias(Case):
         out = ["--heads", "2", "--positions", "0:2", "-o", self.folder / "b.npy"]
         self.error("bias", "cope positions=4", *out, "--start", "1", code=3, says="reads queries or keys")
         self.error("bias", SCHEME, *out, code=3, says="adds nothing to the score")
-        self.error("bias", SOURCE / "conformance" / "tiny_models" / "swin", *out, code=3, says="settings of swin")
+        funnel = self.folder / "funnel.json"
+        funnel.write_text('{"model_type": "funnel"}')
+        self.error("bias", funnel, *out, code=3, says="settings of funnel")
         self.error("bias", "t5 bidirectional=true", *out, code=3, says="learns table")
         self.error("bias", "alibi", *out, "--by-distance", "--key-positions", "0:2", code=2, says="--by-distance")
 

@@ -85,7 +85,7 @@ Counts check_cases(const char* file) {
     bool acts = false;
     for (const auto& layer : spec.layers)
       acts = acts || (layer.scheme != "none" && (layer.scheme != "t5" || c.find("layers")) &&
-                      layer.scheme != "log_cpb");
+                      layer.scheme != "swin_v2");
     EXPECT_EQ(acts, c.at("acts_in_score").as_bool()) << who;
     if (const Json* layers = c.find("layers")) {
       EXPECT_EQ(static_cast<Index>(spec.layers.size()), layers->as_integer()) << who;
@@ -129,7 +129,7 @@ TEST(InputEncodings, BoxesAndConvolutions) {
   EXPECT_TRUE(read(R"({"model_type":"layoutlmv2","coordinate_size":100})").has_error());
   const ModelSpec one = read(R"({"model_type":"layoutlmv3","has_spatial_attention_bias":false})");
   EXPECT_EQ(to_text(one.layers.front().encodings.at(0).value),
-            "t5 bidirectional=true bias_scale=0.125");
+            "t5 bidirectional=true bias_scale=0.125 heads_first=true");
   EXPECT_EQ(
       read(R"({"model_type":"layoutlmv3","has_relative_attention_bias":false})").layers[0].scheme,
       "none");

@@ -39,9 +39,10 @@ TEST(LayerAttention, HandsOnWhatTheLayerSays) {
 }
 
 TEST(LayerAttention, RefusesWhatItCannotSay) {
-  const ModelSpec swin = tiny_attention_model("swin");
-  const LayerSpec& layer = swin.layers[0];
-  EXPECT_THAT(refusal([&] { layer_attention(layer, 1, 0); }), HasSubstr("swin"));
+  const ModelSpec funnel = read_hugging_face(
+      parse_config(R"({"model_type": "funnel", "vocab_size": 9})", "config.json"), "config.json");
+  const LayerSpec& layer = funnel.layers.at(0);
+  EXPECT_THAT(refusal([&] { layer_attention(layer, 1, 0); }), HasSubstr("funnel"));
   EXPECT_NO_THROW(layer_attention(layer, 1, 0, UnreadScheme::caller_adds));
   LayerSpec other = tiny_attention_model("llama").layers[0];
   other.unrotates_output = true;

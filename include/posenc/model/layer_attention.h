@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer of a model as a call of attention: its schemes, rotation, stages, mask and factor on q.
 #pragma once
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "posenc/attention/attention.h"
@@ -10,7 +12,6 @@
 namespace posenc::inline v0 {
 
 // q and k of the call are those after projections and after norms that come before the rotation.
-// The scale, a soft cap and sinks are the caller's: the reader does not know them.
 struct LayerAttention {
   std::vector<AnyRelativeScheme> schemes;
   const RotarySpec* rotary = nullptr;  // the layer's own; null: none
@@ -18,6 +19,15 @@ struct LayerAttention {
   Index window_left = kUnbounded, window_right = kUnbounded;  // 0 on the right: causal
   Index chunk = 0;
   std::vector<double> query_factors;  // one for each query; empty: 1
+  std::optional<ContentScale> scale;  // of q.k; none: not known
+  double logit_factor = 1;            // the rotation's, on the scale too
+  double softcap = 0;                 // 0: none
+  std::string sinks;                  // tensor of [heads] scores beside the keys'; empty: none
+
+  // AttentionSizes::scale; 0 where it is not known.
+  double content_scale(Index head_dim) const {
+    return scale ? scale->at(head_dim) * logit_factor : 0;
+  }
 };
 
 // What to do about a layer whose scheme is known by name alone: the caller adds it, or it is

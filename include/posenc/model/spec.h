@@ -121,16 +121,35 @@ class SharedRotary {
   std::shared_ptr<const RotarySpec> spec_;
 };
 
+// What acts on q, k or the score of a layer.
+struct LayerEncoding : Sourced<Encoding> {
+  // Where its parameters stand among the weights: name of the parameter, name of the tensor or how
+  // that ends (behind a dot).
+  std::vector<std::pair<std::string, std::string>> tensors{};
+};
+
+// What multiplies q.k: factor * head_dim^power.
+struct ContentScale {
+  double factor = 1, power = -0.5;
+  // Exact for head_dim^-1/2 as others write it, 1 / sqrt(head_dim).
+  POSENC_API double at(Index head_dim) const;
+  bool operator==(const ContentScale&) const = default;
+};
+
 struct LayerSpec {
   Index index = 0;
   AttentionSpec attention;
   std::string scheme = "none";  // acting on q, k or the score: rope, alibi, t5, ... none
-  std::vector<Sourced<Encoding>> encodings;
+  std::vector<LayerEncoding> encodings;
   SharedRotary rotary;  // resolved for the context that was asked
   // value or attention output turned too (RoFormer's and CLVP's v, DeepSeek-V4's output by -p)
   bool rotates_value = false, unrotates_output = false;
   std::optional<QueryTemperature> query_temperature;
   std::optional<QkNorm> qk_norm;  // none: not normalised, or not known
+  // Beside RotarySpec::logit_factor; none: not known.
+  std::optional<ContentScale> scale;
+  std::optional<double> softcap;  // scores become c tanh(score / c); none: none
+  std::string sinks;  // tensor of a learned score a head beside those of the keys; empty: none
   // Channels of keys that one token leaves in the cache of this layer, over all key heads (the
   // latent and the turned part of multi-head latent attention); none: no cache, or not known.
   std::optional<Sourced<Index>> cached_key_channels;
@@ -140,8 +159,8 @@ struct LayerSpec {
 
 // What an engine must do for a layer besides rotating q and k by `rotary`.
 struct Requirement {
-  // valid_range, qk_norm, rotates_value, query_temperature, logit_factor, score_term, window,
-  // unrotates_output
+  // valid_range, qk_norm, rotates_value, query_temperature, logit_factor, scale, softcap, sinks,
+  // score_term, window, unrotates_output
   std::string what;
   Json value;
   std::string text;  // one line for a person: what to do

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "posenc/core/parameter.h"
 #include "posenc/model/spec.h"
 
 namespace posenc::inline v0 {
@@ -52,6 +53,21 @@ struct TableValues {
   std::vector<double> values;
 };
 POSENC_API std::vector<TableValues> read_tables(ModelWeights&, const InputEncoding&);
+
+// What the schemes of a layer learn, each in the shape that is needed: `needed` is what an
+// AttentionPlan of the layer's schemes (model/layer_attention.h) lists, "table" or "1.table".
+// Parameters whose tensor the layer does not name are left out. Throws FormatError where a tensor
+// has another shape (axes of size 1 apart), std::runtime_error where none or several are there.
+struct ParameterValues {
+  std::string name;
+  StoredTensor tensor;
+  std::vector<Index> shape;
+  std::vector<double> values;
+};
+POSENC_API std::vector<ParameterValues> read_parameters(ModelWeights&, const LayerSpec&,
+                                                        const std::vector<Parameter>& needed);
+// LayerSpec::sinks of `heads` heads. Throws as above.
+POSENC_API ParameterValues read_sinks(ModelWeights&, const LayerSpec&, Index heads);
 
 // What is wrong with the stored tables of everything that acts at the input of the model and its
 // towers: part of doctor(). Empty when no weights lie there.

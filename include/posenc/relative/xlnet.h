@@ -26,7 +26,8 @@ struct XlNet {
   // w_kr [d_model, heads, head_dim], u and v_bias [heads, head_dim]; with segments s_bias
   // [heads, head_dim] and seg_embed [2, heads, head_dim]. All N(0, init).
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
-  // With segments query_segment and key_segment, 0 .. segments - 1.
+  // With segments query_segment and key_segment, 0 .. segments - 1; a call without both has no term
+  // of them.
   POSENC_API std::vector<Input> inputs(const ScoreShape& s) const;
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;

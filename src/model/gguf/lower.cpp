@@ -43,7 +43,7 @@ void add_attention(const Architecture& arch, const Hparams& h, LayerSpec& layer)
 
 void add_encoding(LayerSpec& layer, std::string scheme, Encoding value, const std::string& where) {
   layer.scheme = std::move(scheme);
-  layer.encodings.push_back({std::move(value), Origin::derived, where});
+  layer.encodings.push_back({{std::move(value), Origin::derived, where}, {}});
 }
 
 void add_buckets(const Architecture& arch, const Hparams& h, Keys& keys, LayerSpec& layer) {
@@ -60,6 +60,11 @@ void add_buckets(const Architecture& arch, const Hparams& h, Keys& keys, LayerSp
   add_field(layer, "max_distance", arch.constant(t5.max_distance));
   add_field(layer, "bidirectional", t5.bidirectional, h.causal.origin, h.causal.where);
   add_encoding(layer, "t5", {t5, {}}, arch.program());
+  const std::string stack = h.causal.value ? "dec" : "enc";
+  // A layer's own table, else that of the first.
+  std::string table = stack + ".blk." + std::to_string(layer.index) + ".attn_rel_b.weight";
+  if (keys.file().tensor(table) == nullptr) table = stack + ".blk.0.attn_rel_b.weight";
+  layer.encodings.back().tensors.emplace_back("table", std::move(table));
 }
 
 void add_alibi(const Architecture& arch, const Hparams& h, Keys& keys, LayerSpec& layer) {
@@ -142,6 +147,7 @@ LayerSpec lower_layer(const Architecture& arch, const Hparams& h, const DivisorT
   if (attends(out)) add_alibi(arch, h, keys, out);
   add_rotary(arch, h, divisors, keys, out, length);
   if (attends(out)) add_temperature(arch, h, keys, out);
+  if (attends(out)) add_score(arch, h, keys, out);
   if (attends(out)) add_qk_norm(arch, h, keys, out);
   add_cached_keys(h, keys, out);
   complete_fields(out);

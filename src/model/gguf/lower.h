@@ -25,6 +25,8 @@ Encoding lower_operator(const Architecture&, const Hparams&, const DivisorTensor
 // The norm of q and k, where the layer's tensors have one and the architecture says which
 // (qk_norm.cpp).
 void add_qk_norm(const Architecture&, const Hparams&, const Keys&, LayerSpec&);
+// scale, softcap and sinks of a layer that attends (score.cpp).
+void add_score(const Architecture&, const Hparams&, Keys&, LayerSpec&);
 // What GGUF loses, what llama.cpp ignores or does otherwise: findings about the whole file.
 void note_losses(const Architecture&, const Hparams&, const DivisorTensors&, Keys&,
                  const ModelSpec&);

@@ -18,26 +18,9 @@ std::optional<Sourced<Index>> size_of(const ConfigView& view, std::string_view k
   return view.integer(key, 1, kMostPixels, true);
 }
 
-// Height and width in pixels or patches: one number or two.
-std::optional<std::pair<Index, Index>> sides(const ConfigView& view, const std::string& key) {
-  const auto v = view.value(key);
-  const bool square = view.rules().input_square;
-  if (!v || !v->value.is_array()) {
-    const auto n = view.integer(key, 1, kMostPixels);
-    return n ? std::optional(std::pair{n->value, n->value}) : std::nullopt;
-  }
-  const Json::Array& list = v->value.as_array();  // more than two are not looked at
-  const auto fine = [](const Json& n) {
-    return n.is_integer() && n.as_integer() > 0 && n.as_integer() <= kMostPixels;
-  };
-  if (list.size() >= 2 && !square && fine(list[0]) && fine(list[1]))
-    return std::pair{list[0].as_integer(), list[1].as_integer()};
-  return view.wrong_type(
-      message("{}{}{}", key,
-              square ? " must be one size: " + view.class_name() + " cannot divide a list, got "
-                     : " must be one size or two, got ",
-              v->value),
-      *v, "write a whole number");
+// Of the table at the input.
+std::optional<std::pair<Index, Index>> table_sides(const ConfigView& view, const std::string& key) {
+  return image_sides(view, key, view.rules().input_square);
 }
 
 // Patches of a spectrogram: they overlap by their strides.
@@ -60,7 +43,7 @@ std::optional<Index> overlapping(const ConfigView& view) {
 // patches of one frame.
 std::optional<Index> tubelets(const ConfigView& view, bool every_frame) {
   const auto frames = size_of(view, "num_frames");
-  const auto image = sides(view, "image_size");
+  const auto image = table_sides(view, "image_size");
   const auto v = view.value("tubelet_size");
   if (!frames || !image || !v) return std::nullopt;
   const auto one = [&](std::size_t i) -> Index {
@@ -77,7 +60,7 @@ std::optional<Index> tubelets(const ConfigView& view, bool every_frame) {
 
 // Patches on a side of a class that lays a square grid over them; a finding and none otherwise.
 std::optional<Index> side_of_patches(const ConfigView& view) {
-  const auto image = sides(view, "image_size"), patch = sides(view, "patch_size");
+  const auto image = table_sides(view, "image_size"), patch = table_sides(view, "patch_size");
   if (!image || !patch) return std::nullopt;
   const Index rows = image->first / patch->first, columns = image->second / patch->second;
   if (rows == columns && rows > 0) return rows;
@@ -139,8 +122,8 @@ bool set_base(const ConfigView& view, EncodingBuilder& made) {
 
 // Rows of patches that an image or its frames are cut into, with those before them.
 std::optional<ImageRows> patch_rows(const ConfigView& view, const InputGrid& grid, Index before) {
-  const auto image = sides(view, grid.image.empty() ? "image_size" : grid.image);
-  const auto patch = sides(view, grid.patch.empty() ? "patch_size" : grid.patch);
+  const auto image = table_sides(view, grid.image.empty() ? "image_size" : grid.image);
+  const auto patch = table_sides(view, grid.patch.empty() ? "patch_size" : grid.patch);
   if (!image || !patch) return std::nullopt;
   if (!grid.more.empty()) {  // tokens that the file counts, with rows of their own
     const auto more = view.integer(grid.more, 0, kMostPixels, true);
@@ -156,6 +139,27 @@ std::optional<ImageRows> patch_rows(const ConfigView& view, const InputGrid& gri
 }
 
 }  // namespace
+
+std::optional<std::pair<Index, Index>> image_sides(const ConfigView& view, const std::string& key,
+                                                   bool square) {
+  const auto v = view.value(key);
+  if (!v || !v->value.is_array()) {
+    const auto n = view.integer(key, 1, kMostPixels);
+    return n ? std::optional(std::pair{n->value, n->value}) : std::nullopt;
+  }
+  const Json::Array& list = v->value.as_array();  // more than two are not looked at
+  const auto fine = [](const Json& n) {
+    return n.is_integer() && n.as_integer() > 0 && n.as_integer() <= kMostPixels;
+  };
+  if (list.size() >= 2 && !square && fine(list[0]) && fine(list[1]))
+    return std::pair{list[0].as_integer(), list[1].as_integer()};
+  return view.wrong_type(
+      message("{}{}{}", key,
+              square ? " must be one size: " + view.class_name() + " cannot divide a list, got "
+                     : " must be one size or two, got ",
+              v->value),
+      *v, "write a whole number");
+}
 
 CellCoordinates cell_coordinates(const ConfigView& view) {
   for (const CellCoordinates one :

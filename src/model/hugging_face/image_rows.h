@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "model/encoding_builder.h"
 #include "model/hugging_face/config_view.h"
@@ -15,6 +16,10 @@ struct ImageRows {
   std::optional<Index> before{};  // of an image: rows of tokens before its patches
   std::string key{};              // the key that counts the rows, where it is one
 };
+// Height and width in pixels or patches: one number or, unless `square`, two; a finding and none otherwise, none where
+// neither file nor class has the key.
+std::optional<std::pair<Index, Index>> image_sides(const ConfigView&, const std::string& key,
+                                                   bool square = false);
 // By the entry's input_patches and input_grid; none after a finding.
 std::optional<ImageRows> image_rows(const ConfigView&);
 

@@ -292,13 +292,11 @@ PartLayers layers_of_part(const ConfigView& view, Index context) {
   remote_code(view);
   if (rules.scheme == "rope" && !rules.vision.empty()) {
     out = read_vision(view);
-    normalise_q_and_k(view, out.layers);
     return out;
   }
   if (const auto other =
           rules.scheme == "rope" ? instead_of_rotary(view) : std::optional(rules.scheme)) {
     read_not_rotary(view, *other, out);
-    normalise_q_and_k(view, out.layers);
     return out;
   }
   if (!rules.not_a_rotation.empty())
@@ -307,15 +305,17 @@ PartLayers layers_of_part(const ConfigView& view, Index context) {
                       "that is meant, not those numbers",
                       view.class_name(), rules.not_a_rotation),
               view.where("model_type"), "use the program's own cos and sin to reproduce it");
-  out = LayerReader(view, context).read();
-  normalise_q_and_k(view, out.layers);
-  return out;
+  return LayerReader(view, context).read();
 }
 
 }  // namespace
 
 PartLayers read_layers(const ConfigView& view, Index context) {
   PartLayers out = layers_of_part(view, context);
+  if (!view.rules().variants) {  // else done with the rules of the variant
+    normalise_q_and_k(view, out.layers);
+    scale_and_cap(view, out.layers);
+  }
   implausible_sizes(view);
   return out;
 }

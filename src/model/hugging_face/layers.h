@@ -32,6 +32,8 @@ bool refused_by_name(const ConfigView&);
 void remote_code(const ConfigView&);
 // qk_norm of each layer, by the class (qk_norm.cpp).
 void normalise_q_and_k(const ConfigView&, std::vector<LayerSpec>&);
+// scale, softcap and sinks of each layer (score/numbers.cpp).
+void scale_and_cap(const ConfigView&, std::vector<LayerSpec>&);
 // cached_key_channels of each layer (key_cache.cpp); layer_types: the type of each.
 void count_cached_keys(const ConfigView&, const std::vector<std::string>& layer_types,
                        std::vector<LayerSpec>&);

@@ -11,6 +11,7 @@
 
 #include "model/hugging_face/class_rules/members.h"
 #include "model/hugging_face/class_rules/qk_norm_rules.h"
+#include "model/hugging_face/class_rules/score_rules.h"
 
 namespace posenc::inline v0::hf {
 
@@ -19,7 +20,7 @@ struct ClassRules {
   std::string class_name, side, remote, remote_note, scheme, refused, refused_mend, no_transformer,
       not_a_rotation, score_note, pairing, interleave_key, output_order, axial, rotates_value,
       temperature, rotary_on, head, head_dim_is, types_padded, decoder, vision, input, input_if,
-      input_at, input_note, input_tensor, input_tensor_columns, input_rows, input_keeps,
+      softcap, input_at, input_note, input_tensor, input_tensor_columns, input_rows, input_keeps,
       input_beyond, input_odd, input_boxes, input_box_parts, input_coordinates;
   std::vector<std::pair<std::string, PartRules>> parts;
   std::optional<Variants> variants;
@@ -47,6 +48,9 @@ struct ClassRules {
   std::optional<WindowRules> window;
   std::optional<QkNormRules> qk_norm;
   std::optional<ScoreTerms> score_terms;
+  std::optional<ScoreRules> score, score_also;
+  std::optional<ScaleRules> scale;
+  std::optional<SinkRules> sinks;
   std::optional<InputInstead> input_instead;
   std::optional<InputAlso> input_also;
   std::optional<std::string> input_text;
@@ -130,6 +134,11 @@ struct ClassRules {
     v("qk_norm", s.qk_norm, "how q and k are normalised");
     v("score_if", s.score_if, "switches of what acts in the score");
     v("score_terms", s.score_terms, "a key that lists what acts in the score");
+    v("score", s.score, "the definition of what acts in the score");
+    v("score_also", s.score_also, "a second one, of the same scheme");
+    v("scale", s.scale, "what multiplies q.k, where it is not head_dim^-1/2");
+    v("softcap", s.softcap, "key of the soft cap of the scores");
+    v("sinks", s.sinks, "a learned score a head beside those of the keys");
     v("bias_scaled", s.bias_scaled, "the bias of the score is divided by sqrt(head_dim), with q.k");
     v("score_note", s.score_note, "what of the score is not described");
     v("alibi_always", s.alibi_always, "slopes of 8 and no other, whatever attn_config says");

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members of ClassRules about what acts in the score.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "model/hugging_face/class_rules/members.h"
+
+namespace posenc::inline v0::hf {
+
+// The definition of what acts in the score, and where its parameters stand.
+struct ScoreRules {
+  std::string only_if, needs, rule, text;
+  NameMap keys, unread, tensors;
+  static void describe(auto& s, auto&& v) {
+    v("only_if", s.only_if, "only with this switch");
+    v("needs", s.needs, "a key without which (null, 0) nothing acts");
+    v("rule", s.rule,
+      "a function that sets further fields: direction, window, window_of_patches, same_image, "
+      "halved_image, size_of_patches, windows_but_global, windows_of_blocks, boxes, deberta, "
+      "deberta_v1, udop, xlnet, layoutlm, clipped_below");
+    v("text", s.text, "fields of its scheme that the class has");
+    v("keys", s.keys, "fields of its scheme, each by its key");
+    v("unread", s.unread, "keys that the class holds and does not obey, and the fields that count");
+    v("tensors", s.tensors,
+      "names of tensors by parameter; {layer}, {stage}, {block} and {stack} are filled in");
+  }
+};
+
+// What multiplies q.k, where it is not head_dim^-1/2.
+struct ScaleRules {
+  Json factor, power;
+  std::string key, switch_key, by_layer, terms;
+  Json key_power;
+  bool learned = false;
+  static void describe(auto& s, auto&& v) {
+    v("factor", s.factor, "a number; default 1");
+    v("power", s.power, "of head_dim; default -1/2, with a key 0");
+    v("key", s.key, "a key whose value is a factor; where it is null head_dim^-1/2");
+    v("key_power", s.key_power, "power of that value; default 1");
+    v("switch", s.switch_key, "where this is false there is no factor");
+    v("by_layer", s.by_layer, "with this switch it is divided by the layer's number, from 1");
+    v("terms", s.terms,
+      "divided by the root of 1 + those of pos_att_type: c2p_p2c (no others count) or all");
+    v("learned", s.learned, "it is learned: no number says it");
+  }
+};
+
+// A learned score beside those of the keys.
+struct SinkRules {
+  std::string tensor, type;
+  static void describe(auto& s, auto&& v) {
+    v("tensor", s.tensor, "name of the tensor; {layer} is filled in");
+    v("type", s.type, "only layers of this type");
+  }
+};
+
+}  // namespace posenc::v0::hf

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// What multiplies q.k, the soft cap and learned sinks of each layer, by the class's rules and the
+// file's keys. Classes without a rule have head_dim^-1/2: read in the modeling files of transformers
+// 5.23.0, one by one.
+#include <cmath>
+
+#include "model/hugging_face/layers.h"
+#include "model/hugging_face/score/side.h"
+
+namespace posenc::inline v0::hf {
+namespace {
+
+bool attends(const LayerSpec& layer) {
+  return layer.attention.kind != AttentionKind::linear &&
+         layer.attention.kind != AttentionKind::none;
+}
+
+double number_or(const Json& given, double otherwise) {
+  return given.is_number() ? given.as_number() : otherwise;
+}
+
+// DeBERTa: every score is divided by sqrt((1 + terms) head_dim).
+double terms_of(const ConfigView& view, const std::string& counted) {
+  double n = 1;
+  for (const char* term : {"c2p", "p2c", "p2p"})
+    if (counted == "all" || term != std::string_view("p2p"))
+      n += lists_word(view, "pos_att_type", term);
+  return n;
+}
+
+// A key, or a member of an object as KEY/MEMBER.
+std::optional<Value> value_at(const ConfigView& view, const std::string& key) {
+  const std::size_t cut = key.find('/');
+  auto v = view.value_or_none(key.substr(0, cut));
+  if (cut == std::string::npos || !v) return v;
+  const Json* member = v->value.is_object() ? v->value.find(key.substr(cut + 1)) : nullptr;
+  if (member == nullptr || member->is_null()) return std::nullopt;
+  return Value{*member, v->origin, v->where + key.substr(cut)};
+}
+
+struct Scale {
+  ContentScale value{};
+  FieldValue field{};  // without a name: the class has no rule
+};
+
+// None: learned, or a finding.
+std::optional<Scale> scale_of(const ConfigView& view) {
+  const std::optional<ScaleRules>& rule = view.rules().scale;
+  if (!rule) return view.rules().remote.empty() ? std::optional(Scale{}) : std::nullopt;
+  if (rule->learned) return std::nullopt;
+  Scale out{{number_or(rule->factor, 1), number_or(rule->power, rule->key.empty() ? -0.5 : 0)}, {}};
+  out.field = field_of("scale", view.of_class(Json(out.value.factor)));
+  if (!rule->terms.empty()) {
+    out.value.factor = 1 / std::sqrt(terms_of(view, rule->terms));
+    out.field = field_of("scale", derived(out.value.factor, view.where("pos_att_type")));
+  }
+  if (!rule->switch_key.empty() && !view.flag(rule->switch_key, true)) {
+    out.value = {1, 0};
+    out.field = field_of("scale", derived(1, view.where(rule->switch_key)));
+  }
+  if (rule->key.empty()) return out;
+  const auto v = value_at(view, rule->key);
+  if (!v) return Scale{};
+  if (!v->value.is_number() || !(v->value.as_number() > 0))
+    return view.wrong_type(message("{} must be a positive number, got {}", rule->key, v->value), *v,
+                           "state what multiplies the scores");
+  out.value.factor *= std::pow(v->value.as_number(), number_or(rule->key_power, 1));
+  const bool made = rule->key_power.is_number() || !rule->factor.is_null();
+  out.field = {"scale", out.value.factor, made ? Origin::derived : v->origin,
+               made ? v->where + "^" + number_text(number_or(rule->key_power, 1)) : v->where};
+  return out;
+}
+
+std::optional<Value> cap_of(const ConfigView& view) {
+  const std::string& key = view.rules().softcap;
+  auto v = key.empty() ? std::nullopt : view.value_or_none(key);
+  if (!v || (v->value.is_number() && v->value.as_number() > 0)) return v;
+  return view.wrong_type(message("{} must be a positive number, got {}", key, v->value), *v,
+                         "null: no soft cap");
+}
+
+std::string sink_tensor(const SinkRules& rule, Index layer) {
+  std::string name = rule.tensor;
+  if (const std::size_t at = name.find("{layer}"); at != std::string::npos)
+    name.replace(at, std::string_view("{layer}").size(), std::to_string(layer));
+  return name;
+}
+
+}  // namespace
+
+void scale_and_cap(const ConfigView& view, std::vector<LayerSpec>& layers) {
+  const ClassRules& rules = view.rules();
+  const std::optional<Scale> scale = scale_of(view);
+  const std::optional<Value> cap = cap_of(view);
+  const bool by_layer =
+      rules.scale && !rules.scale->by_layer.empty() && view.flag(rules.scale->by_layer, false);
+  for (LayerSpec& layer : layers) {
+    if (!attends(layer)) continue;
+    if (scale) {
+      layer.scale = scale->value;
+      if (by_layer) layer.scale->factor /= static_cast<double>(layer.index + 1);
+      if (!scale->field.name.empty()) {
+        layer.fields.push_back(scale->field);
+        layer.fields.back().value = layer.scale->factor;
+      }
+    }
+    if (cap) {
+      layer.softcap = cap->value.as_number();
+      layer.fields.push_back(field_of("softcap", *cap));
+    }
+    if (rules.sinks &&
+        (rules.sinks->type.empty() || (rules.sinks->type == "sliding_attention") ==
+                                          (layer.attention.kind == AttentionKind::sliding)))
+      layer.sinks = sink_tensor(*rules.sinks, layer.index);
+  }
+}
+
+}  // namespace posenc::v0::hf

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/hugging_face/score/side.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "model/hugging_face/image_rows.h"
+#include "posenc/relative/any_scheme.h"
+
+namespace posenc::inline v0::hf {
+namespace {
+
+// MPT as transformers runs it always has ALiBi with 8 as the last exponent.
+void mpt_keys(const ConfigView& view) {
+  const auto config = view.stated("attn_config");
+  if (!config) return;
+  if (const Json* alibi = config->value.find("alibi")) {
+    const std::string where = config->where + "/alibi";
+    if (!alibi->is_bool())
+      view.not_a_flag("alibi", *alibi, where);
+    else if (!alibi->as_bool())
+      view.warn("key_ignored",
+                message("attn_config.alibi is false, and {}'s model has ALiBi all the same: "
+                        "transformers 5.23 has no learned positions for MPT",
+                        view.class_name()),
+                where, "use the authors' code for such weights");
+  }
+  const Json* most = config->value.find("alibi_bias_max");
+  if (most && most->is_number() && most->as_number() != 8)
+    view.warn("key_ignored",
+              message("alibi_bias_max is {}, and transformers 5.23 makes the slopes of 8 all the "
+                      "same; llama.cpp and the authors' code obey it",
+                      *most),
+              config->where + "/alibi_bias_max", "check which program the model was trained with",
+              most->as_number());
+}
+
+// Divides the bias by sqrt(head_dim), with q.k.
+void scale_bias(const ConfigView& view, EncodingBuilder& made) {
+  const auto hidden = view.integer("hidden_size", 1, 1'000'000'000, true);
+  const auto heads = view.integer("num_attention_heads", 1, 1'000'000, true);
+  if (!hidden || !heads || hidden->value < heads->value) return;
+  const auto head_dim = static_cast<double>(hidden->value / heads->value);
+  made.set("bias_scale",
+           derived(1 / std::sqrt(head_dim), "1 / sqrt(hidden_size // num_attention_heads)"));
+}
+
+// LayoutLMv2 and 3: T5 buckets of the order, and of boxes. Version 3 (whose bias is scaled) reads
+// the latter only beside the former.
+std::string layoutlm(const ConfigView& view) {
+  const bool one = view.flag("has_relative_attention_bias", true);
+  const bool two = view.flag("has_spatial_attention_bias", true);
+  if (two && (one || !view.rules().bias_scaled)) return "layoutlm";
+  return one ? "t5" : "none";
+}
+
+bool has_term(const ConfigView& view, const ScoreTerms& rule) {
+  return std::any_of(rule.any.begin(), rule.any.end(),
+                     [&](const std::string& word) { return lists_word(view, rule.key, word); });
+}
+
+// What acts in the score.
+std::string scheme_of(const ConfigView& view, const std::string& given) {
+  const ClassRules& rules = view.rules();
+  if (given == "learned") return "none";  // in the place of a rotary: ESM
+  if (rules.alibi_always) mpt_keys(view);
+  if (given == "layoutlm") return layoutlm(view);
+  bool on = rules.score_if.empty();
+  for (const std::string& key : rules.score_if) on = view.flag(key, false) || on;
+  if (!on) return "none";
+  if (rules.score && !rules.score->needs.empty()) {
+    const auto v = view.value(rules.score->needs);
+    if (!v || !truthy(v->value)) return "none";
+  }
+  if (!rules.score_terms || has_term(view, *rules.score_terms)) return given;
+  view.warn("key_ignored",
+            "relative_attention is true, but pos_att_type names neither c2p nor p2c: nothing acts "
+            "in the score",
+            view.where("pos_att_type"), "state pos_att_type");
+  return "none";
+}
+
+void fill(std::string& pattern, std::string_view name, const std::string& value) {
+  for (std::size_t at; (at = pattern.find(name)) != std::string::npos;)
+    pattern.replace(at, name.size(), value);
+}
+
+// Names of the parameters that a scheme has, whatever the sizes of the heads are.
+std::vector<Parameter> parameters_of(const Encoding& e) {
+  return std::visit(
+      [](const auto& s) -> std::vector<Parameter> {
+        if constexpr (requires { s.parameters(ScoreShape{}); })
+          return s.parameters(ScoreShape{.heads = 1, .head_dim = 1});
+        else
+          return {};
+      },
+      e.scheme);
+}
+
+}  // namespace
+
+bool lists_word(const ConfigView& view, const std::string& key, std::string_view word) {
+  const auto v = view.value(key);
+  if (!v) return false;
+  const auto is = [&](std::string name) {
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const auto from = name.find_first_not_of(' '), to = name.find_last_not_of(' ');
+    return from != std::string::npos && name.substr(from, to - from + 1) == word;
+  };
+  if (v->value.is_array()) {
+    const Json::Array& list = v->value.as_array();
+    return std::any_of(list.begin(), list.end(),
+                       [&](const Json& one) { return one.is_string() && is(one.as_string()); });
+  }
+  std::istringstream names(v->value.is_string() ? v->value.as_string() : "");
+  for (std::string name; std::getline(names, name, '|');)
+    if (is(name)) return true;
+  return false;
+}
+
+ScoreSide::ScoreSide(const ConfigView& view, const std::string& given)
+    : view_(view), given_(given), scheme_(scheme_of(view, given)) {
+  const ClassRules& rules = view.rules();
+  if (scheme_ != "none" && !rules.score_note.empty())
+    view.note("encoding_not_covered", rules.score_note, view.where("model_type"));
+  if (!rules.layer_count || rules.layer_count->sum.empty()) return;
+  auto list = view.stated(rules.layer_count->sum);
+  if (!list) list = view.of_class(rules.layer_count->held);
+  if (!list->value.is_array()) return;  // a finding of layer_count
+  for (const Json& n : list->value.as_array())
+    stages_.push_back(n.is_integer() ? n.as_integer() : 0);
+}
+
+ScoreSide::Place ScoreSide::place_of(Index layer) const {
+  Place out{0, layer};
+  for (const Index n : stages_) {
+    if (out.block < n) break;
+    out.block -= n, ++out.stage;
+  }
+  return out;
+}
+
+std::string ScoreSide::tensor_name(std::string pattern, Index layer) const {
+  const Place at = place_of(layer);
+  fill(pattern, "{layer}", std::to_string(layer));
+  fill(pattern, "{stage}", std::to_string(at.stage));
+  fill(pattern, "{block}", std::to_string(at.block));
+  fill(pattern, "{stack}", view_.rules().side.empty() ? "encoder" : view_.rules().side);
+  return pattern;
+}
+
+void ScoreSide::add_tensors(LayerEncoding& e, const ScoreRules& rule, Index layer) const {
+  for (const Parameter& p : parameters_of(e.value))
+    if (const std::string* pattern = rule.tensors.find(p.name))
+      e.tensors.emplace_back(p.name, tensor_name(*pattern, layer));
+}
+
+// Keys that a class holds and does not obey, where their values are other ones.
+void ScoreSide::note_unread(const ScoreRules& rule, const EncodingBuilder& made) const {
+  for (const auto& [key, field] : rule.unread.pairs) {
+    const auto v = view_.stated_value(key);
+    const auto is =
+        std::find_if(made.fields().begin(), made.fields().end(),
+                     [&, name = &field](const FieldValue& f) { return f.name == *name; });
+    if (!v || is == made.fields().end() || v->value.dump() == is->value.dump()) continue;
+    view_.warn(
+        "key_ignored",
+        message("{} is {}, and {}'s code has {}", key, v->value, view_.class_name(), is->value), *v,
+        "the key does nothing",
+        v->value.is_number() ? std::optional(v->value.as_number()) : std::nullopt);
+  }
+}
+
+bool ScoreSide::give(const ScoreRules& rule, LayerSpec& layer) {
+  if (!rule.only_if.empty() && !view_.flag(rule.only_if, false)) return true;
+  EncodingBuilder made(scheme_);
+  set_words(view_, rule.text, made);
+  for (const auto& [field, key] : rule.keys.pairs) {
+    // Buckets and distances of T5 have logarithms.
+    const bool t5 = field.find("num_buckets") == 0 || field.find("max_distance") == 0;
+    if (const auto v = view_.integer(key, t5 ? 2 : 0, 1'000'000'000)) made.set(field, *v);
+  }
+  if (!score_fields(view_, rule.rule, place_of(layer.index).stage, layer.index, made)) return false;
+  if (view_.rules().bias_scaled && scheme_ != "layoutlm") scale_bias(view_, made);
+  note_unread(rule, made);
+  LayerEncoding out;
+  auto encoding = made.finish(view_.report(), view_.where(), check_parameters);
+  if (!encoding) return false;
+  static_cast<Sourced<Encoding>&>(out) = view_.of_class(std::move(*encoding));
+  add_tensors(out, rule, layer.index);
+  layer.encodings.push_back(std::move(out));
+  layer.fields.insert(layer.fields.end(), made.fields().begin(), made.fields().end());
+  return true;
+}
+
+void ScoreSide::give(LayerSpec& layer) {
+  layer.scheme = scheme_;
+  if (scheme_ == "none") return;
+  const ClassRules& rules = view_.rules();
+  // The bias of the order alone, where LayoutLM leaves out that of boxes.
+  const bool only_order = given_ == "layoutlm" && scheme_ == "t5";
+  static const std::optional<ScoreRules> plain = ScoreRules{};  // ALiBi learns nothing
+  const auto& rule = only_order ? rules.score_also : scheme_ == "alibi" ? plain : rules.score;
+  if (!rule || !give(*rule, layer)) return;
+  if (!only_order && rules.score_also && given_ != "layoutlm") (void)give(*rules.score_also, layer);
+}
+
+}  // namespace posenc::v0::hf

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What acts in the score of a class without rotary: which scheme, its fields by the class's rules
+// and the file's keys, and where its parameters stand among the weights.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/encoding_builder.h"
+#include "model/hugging_face/config_view.h"
+#include "posenc/model/spec.h"
+
+namespace posenc::inline v0::hf {
+
+class ScoreSide {
+ public:
+  // given: the scheme that the class's rules name.
+  ScoreSide(const ConfigView&, const std::string& given);
+  // none: nothing acts in the score.
+  const std::string& scheme() const { return scheme_; }
+  // Scheme, encodings and fields of a layer that attends.
+  void give(LayerSpec&);
+
+ private:
+  struct Place {  // of a layer among the stages of an image model
+    Index stage = 0, block = 0;
+  };
+  Place place_of(Index layer) const;
+  std::string tensor_name(std::string pattern, Index layer) const;
+  void add_tensors(LayerEncoding&, const ScoreRules&, Index layer) const;
+  void note_unread(const ScoreRules&, const EncodingBuilder&) const;
+  bool give(const ScoreRules&, LayerSpec&);
+
+  const ConfigView& view_;
+  std::string given_, scheme_;
+  std::vector<Index> stages_;  // layers of each; empty: one stage
+};
+
+// Fields that no one key holds, by the name of a rule (fields.cpp): false after a finding.
+bool score_fields(const ConfigView&, const std::string& rule, Index stage, Index layer,
+                  EncodingBuilder&);
+// Whether a list, or names joined by |, under the key has the word.
+bool lists_word(const ConfigView&, const std::string& key, std::string_view word);
+
+}  // namespace posenc::v0::hf
