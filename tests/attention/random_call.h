@@ -41,6 +41,7 @@ class RandomCall : protected RandomArrays {
 
  protected:
   Index batch() { return chance(0.5) ? 1 : B; }
+
  private:
   Index divisor() { return one_of({1, G, H}); }  // of the heads
   Index key_batch() { return chance(0.5) ? 1 : key_rows_; }
@@ -128,7 +129,8 @@ class RandomCall : protected RandomArrays {
     counted_ = chance(0.6);
     const Index far = chance(0.1) ? Index{1} << 33 : 0;
     args.query_positions = some_positions(B, Tq, far + r_.integer(0, 3));
-    args.key_positions = some_positions(B, Tk, !for_scheme_ && chance(0.1) ? 0 : far);
+    apart_ = far != 0 && !for_scheme_ && chance(0.1);
+    args.key_positions = some_positions(B, Tk, apart_ ? 0 : far);
   }
 
   void mask() {
@@ -314,7 +316,8 @@ class RandomCall : protected RandomArrays {
     const Index kind = r_.integer(0, 8);
     if (kind == 0) {
       t.kind = TermKind::linear;
-      t.table = real({batch(), divisor(), 1, 2}, 0.1);
+      // Scores stay small: the rounding of one of 10^8 is seen in every weight.
+      t.table = real({batch(), divisor(), 1, 2}, apart_ ? 1e-10 : 0.1);
       t.axis = 1;
     } else if (kind == 1) {
       t.kind = TermKind::decay;
@@ -350,7 +353,7 @@ class RandomCall : protected RandomArrays {
   bool for_scheme_;
   DType type_ = DType::f64;
   Index sequences_ = 0, key_rows_ = 1;
-  bool reals_ = false, counted_ = false;
+  bool reals_ = false, counted_ = false, apart_ = false;
   RotarySpec rotary_;
   std::vector<Term> terms_;
   std::vector<Stage> stages_;
