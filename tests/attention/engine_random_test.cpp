@@ -72,26 +72,44 @@ bool has_no_call(const std::string& says) {
                      [&](const char* rule) { return says.find(rule) != says.npos; });
 }
 
+// What is wrong with a scheme's call; `ran` counts those that there are.
+std::string of_scheme(std::uint64_t seed, std::size_t which, bool backward, int& ran,
+                      Index queries = -1, Index keys = -1) {
+  try {
+    SchemeRun run(seed, which, queries, keys);
+    const CallResult got = run.of_plan(backward);
+    const std::string text =
+        differences(got, run.of_reference(backward), out_tolerance(run.dtype()), kTolerance);
+    ++ran;
+    return text.empty() ? text : run.text() + ": " + text;
+  } catch (const std::invalid_argument& e) {
+    const std::string says = e.what();
+    return has_no_call(says) ? std::string() : std::string(scheme_name(which)) + ": " + says;
+  }
+}
+
 TEST_P(AttentionEngineRandom, SchemesAreThoseOfTheReference) {
   std::vector<int> ran(scheme_count());
   each_seed(GetParam(), 12000, [&](std::uint64_t seed) {
     const std::size_t which = static_cast<std::size_t>(seed / kParts) % scheme_count();
-    const bool backward = seed / kParts % 5 < 2;
-    try {
-      SchemeRun run(seed, which);
-      const CallResult got = run.of_plan(backward);
-      const std::string text =
-          differences(got, run.of_reference(backward), out_tolerance(run.dtype()), kTolerance);
-      ++ran[which];
-      return text.empty() ? text : run.text() + ": " + text;
-    } catch (const std::invalid_argument& e) {
-      const std::string says = e.what();
-      return has_no_call(says) ? std::string() : std::string(scheme_name(which)) + ": " + says;
-    }
+    return of_scheme(seed, which, seed / kParts % 5 < 2, ran[which]);
   });
   if (std::getenv("POSENC_RANDOM_CALLS") != nullptr) return;
   for (std::size_t which = 0; which < ran.size(); ++which)
     EXPECT_GE(ran[which], 10) << scheme_name(which);
+}
+
+// Every scheme at every length that a tile, a batch of rows or a loop may be wrong at.
+TEST(AttentionEngineLengths, SchemesAreThoseOfTheReference) {
+  constexpr Index kLengths[][2] = {{0, 3},   {3, 0},   {0, 0},   {1, 1},   {2, 1},  {1, 2},
+                                   {63, 64}, {64, 65}, {65, 63}, {2, 300}, {300, 1}};
+  for (std::size_t which = 0; which < scheme_count(); ++which)
+    for (const auto& [queries, keys] : kLengths) {
+      int ran = 0;
+      for (std::uint64_t seed = 0; ran == 0 && seed < 20; ++seed)
+        EXPECT_EQ(of_scheme(seed, which, true, ran, queries, keys), "");
+      EXPECT_EQ(ran, 1) << scheme_name(which) << " " << queries << " " << keys;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Part, AttentionEngineRandom, ::testing::Range(0, kParts));

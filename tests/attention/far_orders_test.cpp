@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orders, positions and mask numbers at the ends of 64 bits: sums of them are not taken in 64.
+// Orders, positions and mask numbers at the ends of 64 bits: sums of them are not taken in 64; scores
+// and distances that overflow where they are taken as they are.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "attention/engine_compare.h"
@@ -119,6 +121,44 @@ TEST(AttentionFarOrders, RowsByDistanceAtTheEndsOfThePositions) {
     EXPECT_EQ(of_engine(far.a).out, want.out) << first;
     EXPECT_EQ(of_engine(far.a).gradients, want.gradients) << first;
   }
+}
+
+// exp of a score alone would be infinite, or 0 for all keys.
+TEST(AttentionFarScores, AreNormalisedByTheLargest) {
+  for (const double middle : {3000.0, -3000.0, 1e8})
+    for (const double apart : {0.0, 0.5, 800.0}) {
+      const std::vector<double> one{1}, k{middle, middle - apart}, v{2, 5};
+      AttentionArgs a;
+      a.q = heads(one.data(), 1, 1, 1), a.k = heads(k.data(), 2, 1, 1);
+      a.v = heads(v.data(), 2, 1, 1);
+      a.scale = 1;
+      const double p = 1 / (1 + std::exp(-apart));
+      const CallResult got = of_engine(a), want = of_reference(a);
+      EXPECT_NEAR(got.out[0], 2 * p + 5 * (1 - p), 1e-14);
+      EXPECT_DOUBLE_EQ(got.log_sum_exp[0], middle + std::log1p(std::exp(-apart)));
+      EXPECT_EQ(differences(got, want, 1e-13, 1e-13), "");
+    }
+}
+
+// ALiBi over distances around 2^31: past and future, exactly proportional.
+TEST(AttentionFarScores, DistancesAroundTheEndOf32Bits) {
+  const std::vector<double> slopes{-0x1p-28, -0x1p-27}, none(4), v{1, 10, 100, 1000};
+  Term t;
+  t.kind = TermKind::linear;
+  t.table = tensor(slopes.data(), {1, 1, 1, 2});
+  const Index far = Index{1} << 31, query[] = {0}, key[] = {-far - 1, 1 - far, far - 1, far + 1};
+  AttentionArgs a;
+  a.q = heads(none.data(), 1, 1, 1), a.k = heads(none.data(), 4, 1, 1);
+  a.v = heads(v.data(), 4, 1, 1);
+  a.query_positions = positions(std::span(query)), a.key_positions = positions(std::span(key));
+  a.scale = 1, a.terms = std::span(&t, 1);
+  double sum = 0, out = 0;
+  for (std::size_t j = 0; j < 4; ++j) {
+    const auto distance = static_cast<double>(key[j] < 0 ? -key[j] : key[j]);
+    const double w = std::exp(slopes[j < 2 ? 0 : 1] * distance);
+    sum += w, out += w * v[j];
+  }
+  EXPECT_NEAR(of_engine(a).out[0], out / sum, 1e-12);
 }
 
 }  // namespace

@@ -20,10 +20,17 @@ class RandomCall : protected RandomArrays {
   AttentionArgs args, plain;
   Index B, H, G, Tq, Tk, D, V;
 
-  // for_scheme: distances that tables can be made for, and room for the terms of a scheme.
-  explicit RandomCall(std::uint64_t seed, bool for_scheme = false)
-      : RandomArrays(seed), for_scheme_(for_scheme) {
+  // For a scheme: distances that tables can be made for, and room for its terms.
+  struct Wanted {
+    bool for_scheme = false;
+    Index queries = -1, keys = -1;  // -1: at random
+  };
+  explicit RandomCall(std::uint64_t seed) : RandomCall(seed, Wanted{}) {}
+  RandomCall(std::uint64_t seed, const Wanted& wanted)
+      : RandomArrays(seed), for_scheme_(wanted.for_scheme) {
+    const bool for_scheme = wanted.for_scheme;
     sizes();
+    if (wanted.queries >= 0) Tq = wanted.queries, Tk = wanted.keys, H = G;
     tensors();
     positions();
     if (chance(0.7)) mask();

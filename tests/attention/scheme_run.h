@@ -18,8 +18,8 @@ namespace posenc {
 class SchemeRun : private RandomCall {
  public:
   // Throws std::invalid_argument where the scheme has no such call.
-  SchemeRun(std::uint64_t seed, std::size_t which)
-      : RandomCall(seed, true),
+  SchemeRun(std::uint64_t seed, std::size_t which, Index queries = -1, Index keys = -1)
+      : RandomCall(seed, Wanted{.for_scheme = true, .queries = queries, .keys = keys}),
         scale_(chance(0.5) ? 0.7 : 0),
         shape_{.heads = H,
                .head_dim = D,
