@@ -31,6 +31,9 @@ void check_counts(const Mask& m) {
   if (m.window_right < -1) refuse(kAttention, "window_right must be -1 or more", m.window_right);
   if (m.sink_tokens < 0) refuse(kAttention, "sink_tokens must not be negative", m.sink_tokens);
   if (m.chunk < 0) refuse(kAttention, "chunk must not be negative", m.chunk);
+  constexpr Index most = Index{1} << 62;
+  if (m.query_offset < -most || m.query_offset > most)
+    refuse(kAttention, "query_offset must lie between -2^62 and 2^62", m.query_offset);
   if (!m.chunk_origin.empty() && m.chunk == 0)
     refuse(kAttention, "chunk_origin needs a chunk", m.chunk);
   if (!m.prefix.empty() && !m.causal) refuse(kAttention, "prefix needs a causal mask");

@@ -67,7 +67,7 @@ void check_path(const PathArgs& a) {
   if (a.beta.heads != a.w.heads) refuse(kPath, "beta must have the heads of w", a.beta.heads);
   if (a.log_gate.data != nullptr) check_path_array(a.log_gate, "log_gate", a, a.k.tokens, 1);
   if (!std::isfinite(a.scale)) refuse(kPath, "scale must be finite", a.scale);
-  if (a.query_offset < 0 || a.query_offset + a.q.tokens > a.k.tokens)
+  if (a.query_offset < 0 || a.query_offset > a.k.tokens - a.q.tokens)
     refuse(kPath, "queries must be among the keys, query_offset 0 to keys - queries",
            a.query_offset);
   if (a.window_left < 0) refuse(kPath, "window_left must not be negative", a.window_left);

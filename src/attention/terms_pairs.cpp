@@ -97,8 +97,10 @@ const std::int32_t* pick_rows(const CallView& c, const TermView& v, const HeadRo
   if (!picks) return nullptr;
   if (!v.band.empty()) {
     const AxisView& a = axis_of(c, axis);
-    return v.band.data() + (v.band_high - a.query_whole[a.query_at(r.b, r.i)] +
-                            a.key_whole[a.key_at(r.place.row, 0)]);
+    // The sum is small, what is added need not be: positions may stand at the ends of 64 bits.
+    const auto key = static_cast<std::uint64_t>(a.key_whole[a.key_at(r.place.row, 0)]);
+    const auto query = static_cast<std::uint64_t>(a.query_whole[a.query_at(r.b, r.i)]);
+    return v.band.data() + (static_cast<std::uint64_t>(v.band_high) - query + key);
   }
   each_key(runs, [&](Index j) { memory[static_cast<std::size_t>(j)] = picked_row(c, t, r, j); });
   return memory.data();

@@ -3,6 +3,7 @@
 // chunks, sides and sequences are bounds of a range; what is left is asked key by key.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "attention/call_view.h"
 #include "core/element.h"
@@ -10,43 +11,42 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-Index plus(Index a, Index b) noexcept {
-  Index sum = 0;
-  if (!__builtin_add_overflow(a, b, &sum)) return sum;
-  return b < 0 ? std::numeric_limits<Index>::min() : std::numeric_limits<Index>::max();
-}
+// Orders are any 64-bit numbers; sums of a few of them fit here.
+__extension__ using Wide = __int128;
+constexpr Wide kFirst = std::numeric_limits<Index>::min(), kEnd = Wide{kUnbounded} + 1;
 
-// Orders that a query may see: [low, high), of which below `left` only those below `sinks`.
+// Orders that a query may see: [low, high), of which below `left` only 0 .. sinks - 1.
 struct OrderRange {
-  Index low = std::numeric_limits<Index>::min(), high = kUnbounded;
-  Index left = std::numeric_limits<Index>::min(), sinks = 0;
+  Wide low = kFirst, high = kEnd, left = kFirst;
+  Index sinks = 0;
   bool holds(Index order) const noexcept {
-    return order >= low && order < high && (order >= left || order < sinks);
+    return order >= low && order < high && (order >= left || (order >= 0 && order < sinks));
   }
 };
 
-OrderRange orders_seen(const CallView& c, Index b, Index h, Index own) noexcept {
+OrderRange orders_seen(const CallView& c, Index b, Index h, Wide own) noexcept {
   const Mask& m = c.args.mask;
   OrderRange s;
   s.sinks = m.sink_tokens;
   if (m.causal) {
-    s.high = plus(own, 1);
-    if (!m.prefix.empty()) s.high = std::max(s.high, whole_number(m.prefix, b));
+    s.high = own + 1;
+    if (!m.prefix.empty()) s.high = std::max<Wide>(s.high, whole_number(m.prefix, b));
   }
-  if (m.window_left != kUnbounded) s.left = plus(own, -m.window_left);
-  if (m.window_right != kUnbounded) s.high = std::min(s.high, plus(own, plus(m.window_right, 1)));
+  if (m.window_left != kUnbounded) s.left = own - m.window_left;
+  if (m.window_right != kUnbounded) s.high = std::min(s.high, own + m.window_right + 1);
   if (!m.head_side.empty()) {
     const auto side = static_cast<Side>(whole_number(m.head_side, h));
-    if (side == Side::past) s.high = std::min(s.high, plus(own, 1));
+    if (side == Side::past) s.high = std::min(s.high, own + 1);
     if (side == Side::future) s.low = std::max(s.low, own);
   }
   if (m.chunk > 0) {
     Index origin = 0;
     if (!m.chunk_origin.empty())
       origin = whole_number(m.chunk_origin, b, h / (c.H / m.chunk_origin.shape[1]));
-    const Index first = plus(floor_divide(plus(own, -origin), m.chunk) * m.chunk, origin);
+    const Wide inside = (own - origin) % m.chunk;
+    const Wide first = own - inside - (inside < 0 ? m.chunk : 0);
     s.low = std::max(s.low, first);
-    s.high = std::min(s.high, plus(first, m.chunk));
+    s.high = std::min(s.high, first + m.chunk);
   }
   return s;
 }
@@ -117,8 +117,8 @@ void find_visible(const CallView& c, Index b, Index h, Index i, const QueryPlace
   Run all{p.begin, p.end};
   if (!m.key_length.empty()) all.end = std::min(all.end, whole_number(m.key_length, p.row));
   if (filter.ordered) return add_run(filter, seen, all, runs);
-  const auto key = [&](Index order) {  // of an order, inside the keys there are
-    return plus(std::clamp<Index>(order, 0, p.end - p.begin), p.begin);
+  const auto key = [&](Wide order) {  // of an order, inside the keys there are
+    return static_cast<Index>(std::clamp<Wide>(order, 0, p.end - p.begin)) + p.begin;
   };
   all.begin = std::max(all.begin, key(seen.low));
   all.end = std::min(all.end, key(seen.high));

@@ -39,9 +39,10 @@ std::vector<std::int32_t> absolute_key_rows(const CallData& call, Index rows) {
   return row;
 }
 
-// The last rows of the store as classes.
-ConstTensorView absolute_key_classes(const TermStore& store, Index batch, Index tokens) {
+// The last rows of the store as classes, with memory also where there is no token.
+ConstTensorView absolute_key_classes(TermStore& store, Index batch, Index tokens) {
   const Index shape[] = {batch, tokens};
+  store.rows.back().reserve(1);
   return tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, shape);
 }
 

@@ -275,7 +275,7 @@ void Forgetting::check_call(const ScoreShape& s, const CallData& call) const {
     }
   }
   const bool by_order = form != ForgettingForm::per_row || gates == ForgettingGates::hidden;
-  if (by_order && (call.query_offset < 0 || call.query_offset + call.queries > call.keys))
+  if (by_order && (call.query_offset < 0 || call.query_offset > call.keys - call.queries))
     refuse(kForgetting, "queries must be among the keys, query_offset 0 to keys - queries",
            call.query_offset);
 }

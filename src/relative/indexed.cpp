@@ -90,14 +90,17 @@ void Indexed::bind(const ScoreShape&, std::span<const ConstTensorView>, const Ca
       if (r >= rows) refuse(kIndexed, "index must be below rows", r);
       row.push_back(static_cast<std::int32_t>(std::max(r, Index{-1})));
     }
-  const Index most = std::max(call.queries, call.keys);
+  // Without tokens one class each, which nobody has.
+  const Index queries = std::max<Index>(1, call.queries), keys = std::max<Index>(1, call.keys);
+  row.resize(static_cast<std::size_t>(queries * keys), -1);
+  const Index most = std::max(queries, keys);
   for (Index i = 0; i < most; ++i) number.push_back(static_cast<std::int32_t>(i));
   store.rows.push_back(std::move(number));
   const auto numbers = [&](Index n) {
     return tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {1, n});
   };
   const ConstTensorView query = numbers(call.queries), key = numbers(call.keys);
-  terms[0].pair = store.pair(std::move(row), call.queries, call.keys);
+  terms[0].pair = store.pair(std::move(row), queries, keys);
   terms[0].pair.query_class = query;
   terms[0].pair.key_class = key;
 }

@@ -19,6 +19,13 @@ void check_filled(std::size_t size, std::initializer_list<Index> shape) {
            static_cast<Index>(size));
 }
 
+// A call without tokens brings arrays without elements, which have memory all the same: an empty
+// view is one that is not given.
+std::vector<double> kept(std::vector<double> v) {
+  v.reserve(1);
+  return v;
+}
+
 }  // namespace
 
 ConstTensorView TermStore::table(std::vector<double> v, Index groups, Index n, Index channels,
@@ -31,14 +38,14 @@ ConstTensorView TermStore::array(std::vector<double> v, std::span<const Index> s
   Index n = 1;
   for (const Index s : shape) n *= s;
   check_filled(v.size(), {n});
-  values.push_back(std::move(v));
+  values.push_back(kept(std::move(v)));
   return tensor(static_cast<const void*>(values.back().data()), DType::f64, shape);
 }
 
 ConstHeads TermStore::vectors(std::vector<double> v, Index batch, Index tokens, Index groups,
                               Index channels) {
   check_filled(v.size(), {batch, tokens, groups, channels});
-  values.push_back(std::move(v));
+  values.push_back(kept(std::move(v)));
   return heads(tensor(std::as_const(values.back()).data(), {batch, tokens, groups, channels}),
                HeadsLayout::bthd);
 }

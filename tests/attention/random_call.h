@@ -15,39 +15,53 @@
 
 namespace posenc {
 
-class RandomCall : private RandomArrays {
+class RandomCall : protected RandomArrays {
  public:
   AttentionArgs args, plain;
   Index B, H, G, Tq, Tk, D, V;
 
-  explicit RandomCall(std::uint64_t seed) : RandomArrays(seed) {
+  // For a scheme: distances that tables can be made for, and room for its terms.
+  struct Wanted {
+    bool for_scheme = false;
+    Index queries = -1, keys = -1;  // -1: at random
+  };
+  explicit RandomCall(std::uint64_t seed) : RandomCall(seed, Wanted{}) {}
+  RandomCall(std::uint64_t seed, const Wanted& wanted)
+      : RandomArrays(seed), for_scheme_(wanted.for_scheme) {
+    const bool for_scheme = wanted.for_scheme;
     sizes();
+    if (wanted.queries >= 0) Tq = wanted.queries, Tk = wanted.keys, H = G;
     tensors();
     positions();
     if (chance(0.7)) mask();
-    if (sequences_ == 0 && chance(0.15)) pages();
+    if (chance(0.15)) pages();
     numbers();
     stages();
     if (chance(0.15)) regions();
-    for (Index n = r_.integer(0, 3); n > 0; --n) add_term();
-    if (chance(0.1)) add_score_mlp();
+    for (Index n = r_.integer(0, for_scheme ? 1 : 3); n > 0; --n) add_term();
+    if (!for_scheme && chance(0.1)) add_score_mlp();
     args.terms = plain.terms = terms_;
     args.prepare = plain.prepare = stages_;
     args.regions = regions_, plain.regions = plain_regions_;
   }
   RandomCall(const RandomCall&) = delete;
 
+ protected:
+  Index batch() { return chance(0.5) ? 1 : B; }
+
  private:
   Index divisor() { return one_of({1, G, H}); }  // of the heads
-  Index batch() { return chance(0.5) ? 1 : B; }
+  Index key_batch() { return chance(0.5) ? 1 : key_rows_; }
 
   void sizes() {
     B = one_of({1, 1, 2});
     G = one_of({1, 2});
     H = G * one_of({1, 2});
-    const bool long_one = chance(0.12);
-    Tq = long_one ? one_of({17, 33}) : one_of({0, 1, 2, 3, 3, 5});
-    Tk = long_one ? one_of({17, 33, 34}) : one_of({0, 1, 2, 3, 4, 5, 6, 7});
+    const double length = r_.uniform();
+    Tq = one_of({0, 1, 2, 3, 3, 5});
+    Tk = one_of({0, 1, 2, 3, 4, 5, 6, 7});
+    if (length < 0.06) Tq = one_of({17, 33}), Tk = one_of({17, 33, 34});
+    if (length < 0.01) long_tokens();
     D = one_of({2, 4, 6});
     V = one_of({1, 3, 4, D});
     if (chance(0.05)) D = 38, V = 37;  // several vectors at once, and a rest
@@ -55,6 +69,15 @@ class RandomCall : private RandomArrays {
       B = 1;
       sequences_ = r_.integer(1, 3);
     }
+    key_rows_ = B;
+  }
+
+  // Lengths around those of tiles; one side alone is 300.
+  void long_tokens() {
+    B = key_rows_ = 1, H = G;
+    Tq = one_of({1, 63, 64, 65, 300}), Tk = one_of({63, 64, 65, 300});
+    if (Tq == 300) Tk = one_of({1, 2, 3});
+    if (Tk == 300) Tq = one_of({1, 2, 3});
   }
 
   // The same numbers as doubles and in the type of the call.
@@ -93,17 +116,18 @@ class RandomCall : private RandomArrays {
     Positions p;
     if (reals_) {
       doubles_.emplace_back();
-      for (Index n = 0; n < 2 * b * tokens + 1; ++n) doubles_.back().push_back(6 * r_.uniform());
+      for (Index n = 0; n < kAxes * b * tokens + 1; ++n)
+        doubles_.back().push_back(6 * r_.uniform());
       p.data = doubles_.back().data();
       p.type = DType::f64;
     } else {
       wide_.emplace_back();
-      for (Index n = 0; n < 2 * b * tokens + 1; ++n)
+      for (Index n = 0; n < kAxes * b * tokens + 1; ++n)
         wide_.back().push_back(offset +
                                (counted_ ? n % std::max<Index>(1, tokens) : r_.integer(0, 9)));
       p.data = wide_.back().data();
     }
-    p.axes = 2, p.count = tokens, p.batch = b;
+    p.axes = kAxes, p.count = tokens, p.batch = b;
     p.batch_stride = tokens, p.axis_stride = b * tokens;
     return p;
   }
@@ -112,7 +136,8 @@ class RandomCall : private RandomArrays {
     counted_ = chance(0.6);
     const Index far = chance(0.1) ? Index{1} << 33 : 0;
     args.query_positions = some_positions(B, Tq, far + r_.integer(0, 3));
-    args.key_positions = some_positions(B, Tk, chance(0.1) ? 0 : far);
+    apart_ = far != 0 && !for_scheme_ && chance(0.1);
+    args.key_positions = some_positions(B, Tk, apart_ ? 0 : far);
   }
 
   void mask() {
@@ -174,17 +199,19 @@ class RandomCall : private RandomArrays {
     args.mask.query_cu_seqlens = boundaries(Tq);
     args.mask.key_cu_seqlens = boundaries(Tk);
   }
-  // The keys of each row again as pages of two, in any order.
+  // The keys of each row or sequence again as pages of two, in any order.
   void pages() {
-    if (Tk == 0 || !args.mask.key_order.empty()) return;
-    const Index each = (Tk + 1) / 2, count = B * each + 1;
-    if (2 * each != Tk) return;
+    Mask& m = args.mask;
+    if (Tk == 0 || Tk % 2 != 0 || !m.key_order.empty()) return;
+    if (!m.query_cu_seqlens.empty()) key_rows_ = sequences_;
+    const Index each = Tk / 2, count = key_rows_ * each + 1;
     const auto k = both(count, 2, G, D), v = both(count, 2, G, V);
     args.k = k[0], args.v = v[0], plain.k = k[1], plain.v = v[1];
     args.block_table = plain.block_table =
-        integers({B, each}, [&](Index n) { return count - 1 - n; });
-    args.mask.key_length = plain.mask.key_length =
-        integers({B}, [&](Index) { return r_.integer(0, Tk); });
+        integers({key_rows_, each}, [&](Index n) { return count - 1 - n; });
+    m.key_cu_seqlens = {};
+    m.key_length = integers({key_rows_}, [&](Index) { return r_.integer(0, Tk); });
+    plain.mask = m;
   }
 
   void numbers() {
@@ -221,7 +248,7 @@ class RandomCall : private RandomArrays {
     far.low = r_.integer(0, 3);
     if (chance(0.5)) far.high = far.low + 2;
     far.chunk = r_.integer(1, 2);
-    const auto q = both(B, Tq, H, D), k = both(B, Tk, divisor(), D);
+    const auto q = both(B, Tq, H, D), k = both(key_rows_, Tk, divisor(), D);
     far.qk = {q[0], k[0]};
     regions_.push_back(far);
     far.qk = {q[1], k[1]};
@@ -250,11 +277,13 @@ class RandomCall : private RandomArrays {
       rows_.back().push_back(static_cast<std::int32_t>(r_.integer(-1, 1)));
     t.pair = {rows_.back().data(), 2, 2,
               integers({batch(), Tq}, [&](Index) { return r_.integer(0, 1); }),
-              integers({batch(), Tk}, [&](Index) { return r_.integer(0, 1); })};
+              integers({key_batch(), Tk}, [&](Index) { return r_.integer(0, 1); })};
   }
-  ConstHeads factor(Index tokens, Index channels) {
-    return heads(real({batch(), chance(0.2) ? 1 : tokens, divisor(), channels}), HeadsLayout::bthd);
+  ConstHeads factor(Index rows, Index tokens, Index channels) {
+    return heads(real({rows, chance(0.2) ? 1 : tokens, divisor(), channels}), HeadsLayout::bthd);
   }
+  ConstHeads query_factor(Index channels) { return factor(batch(), Tq, channels); }
+  ConstHeads key_factor(Index channels) { return factor(key_batch(), Tk, channels); }
   Mlp mlp(Index units, Index channels, Index kernel) {
     return {real({units, channels, kernel}), real({units}), real({divisor(), units, kernel}),
             real({divisor()}), 0.2};
@@ -266,8 +295,8 @@ class RandomCall : private RandomArrays {
     if (x && chance(0.5)) t.query.content = true;
     if (y && chance(0.5)) t.key.content = true;
     if (t.query.content || t.key.content) channels = D;
-    if (x && !t.query.content) t.query.given = factor(Tq, channels);
-    if (y && !t.key.content) t.key.given = factor(Tk, channels);
+    if (x && !t.query.content) t.query.given = query_factor(channels);
+    if (y && !t.key.content) t.key.given = key_factor(channels);
     if (!(x && y) || chance(0.5)) t.table = real({batch(), divisor(), 4, x != y ? channels : 1});
     pick(t);
     if (!t.table.empty() && t.pair.row == nullptr && t.lines[0].row == nullptr &&
@@ -278,9 +307,9 @@ class RandomCall : private RandomArrays {
     const bool content = chance(0.4);
     const Index channels = content ? D : r_.integer(1, 3);
     t.query.content = content;
-    if (!content) t.query.given = factor(Tq, channels);
+    if (!content) t.query.given = query_factor(channels);
     t.key.content = content && chance(0.5);
-    if (!t.key.content) t.key.given = factor(Tk, channels);
+    if (!t.key.content) t.key.given = key_factor(channels);
     t.gate_own = chance(0.5);
     t.gate_scale = 0.5;
     if (chance(0.5))
@@ -294,13 +323,14 @@ class RandomCall : private RandomArrays {
     const Index kind = r_.integer(0, 8);
     if (kind == 0) {
       t.kind = TermKind::linear;
-      t.table = real({batch(), divisor(), 1, 2}, 0.1);
+      // Scores stay small: the rounding of one of 10^8 is seen in every weight.
+      t.table = real({batch(), divisor(), 1, 2}, apart_ ? 1e-10 : 0.1);
       t.axis = 1;
     } else if (kind == 1) {
       t.kind = TermKind::decay;
       t.side = static_cast<Side>(r_.integer(0, 2));
-      if (chance(0.6)) t.query.given = factor(Tq, 1);
-      if (t.query.given.data == nullptr || chance(0.6)) t.key.given = factor(Tk, 1);
+      if (chance(0.6)) t.query.given = query_factor(1);
+      if (t.query.given.data == nullptr || chance(0.6)) t.key.given = key_factor(1);
     } else if (kind == 2) {
       t.kind = TermKind::gates;
       add_gates(t);
@@ -322,13 +352,15 @@ class RandomCall : private RandomArrays {
     Term t;
     t.kind = TermKind::score_mlp;
     t.scale = 0.8;
-    t.mlp = mlp(2, chance(0.5) ? H : 2 * H, sequences_ > 0 ? 1 : one_of({1, 3}));
+    t.mlp = mlp(2, chance(0.5) ? H : 2 * H, one_of({1, 3}));
     terms_.push_back(t);
   }
 
+  static constexpr std::int32_t kAxes = 3;
+  bool for_scheme_;
   DType type_ = DType::f64;
-  Index sequences_ = 0;
-  bool reals_ = false, counted_ = false;
+  Index sequences_ = 0, key_rows_ = 1;
+  bool reals_ = false, counted_ = false, apart_ = false;
   RotarySpec rotary_;
   std::vector<Term> terms_;
   std::vector<Stage> stages_;

@@ -63,6 +63,10 @@ void add(const Heads& x, Index b, Index t, Index h, Index d, double y) {
 double get(const ConstTensorView& v, std::initializer_list<Index> at, double none) {
   return v.empty() ? none : load(v.data, v.dtype, offset(v, at));
 }
+Index get_integer(const ConstTensorView& v, std::initializer_list<Index> at) {
+  if (v.dtype != DType::i64) return static_cast<Index>(get(v, at));
+  return static_cast<const Index*>(v.data)[offset(v, at)];
+}
 void put(const TensorView& v, std::initializer_list<Index> at, double x) {
   if (!v.empty()) store(v.data, v.dtype, offset(v, at), x);
 }

@@ -11,8 +11,11 @@ namespace posenc::support {
 namespace {
 
 Index integer(const ConstTensorView& v, std::initializer_list<Index> at) {
-  return static_cast<Index>(get(v, at));
+  return get_integer(v, at);
 }
+
+// Orders may stand at the ends of 64 bits.
+__extension__ using Order = __int128;
 
 // Which sequence token t is in, and its boundaries.
 struct Sequence {
@@ -27,23 +30,28 @@ Sequence sequence_of(const ConstTensorView& cu, Index t) {
 double floor_of(double x, Index n) {
   return std::floor(x / static_cast<double>(n));
 }
+Order chunk_of(Order order, Index n) {
+  Order c = order / n;
+  while (c * n > order) --c;
+  return c;
+}
 
-bool side_hides(const Mask& m, Index h, Index qo, Index ko) {
+bool side_hides(const Mask& m, Index h, Order qo, Order ko) {
   const auto side = static_cast<Side>(static_cast<int>(get(m.head_side, {h})));
   return (side == Side::past && ko > qo) || (side == Side::future && ko < qo);
 }
 
 // By orders alone.
-bool order_shows(const Mask& m, Index heads, Index b, Index h, Index qo, Index ko) {
+bool order_shows(const Mask& m, Index heads, Index b, Index h, Order qo, Order ko) {
   if (m.causal && ko > qo && (m.prefix.empty() || ko >= integer(m.prefix, {b}))) return false;
-  if (m.window_left != kUnbounded && ko < qo - m.window_left && ko >= m.sink_tokens) return false;
+  const bool sink = ko >= 0 && ko < m.sink_tokens;
+  if (m.window_left != kUnbounded && ko < qo - m.window_left && !sink) return false;
   if (m.window_right != kUnbounded && ko > qo + m.window_right) return false;
   if (!m.head_side.empty() && side_hides(m, h, qo, ko)) return false;
   if (m.chunk == 0) return true;
   const ConstTensorView& o = m.chunk_origin;
   const Index origin = o.empty() ? 0 : integer(o, {b, group(h, heads, o.shape[1])});
-  return floor_of(static_cast<double>(qo - origin), m.chunk) ==
-         floor_of(static_cast<double>(ko - origin), m.chunk);
+  return chunk_of(qo - origin, m.chunk) == chunk_of(ko - origin, m.chunk);
 }
 
 }  // namespace
@@ -89,6 +97,15 @@ std::vector<Index> Call::keys_in_order(Index r) const {
   std::iota(keys.begin(), keys.end(), Index{0});
   std::stable_sort(keys.begin(), keys.end(),
                    [&](Index x, Index y) { return key_order(r, x) < key_order(r, y); });
+  return keys;
+}
+
+std::vector<Index> Call::own_sequence(Index b, Index i) const {
+  std::vector<Index> keys = keys_in_order(key_row(b, i));
+  const Mask& m = args.mask;
+  if (m.key_cu_seqlens.empty()) return keys;
+  const Index own = sequence_of(m.query_cu_seqlens, i).number;
+  std::erase_if(keys, [&](Index j) { return sequence_of(m.key_cu_seqlens, j).number != own; });
   return keys;
 }
 

@@ -15,6 +15,7 @@ double get(const ConstHeads&, Index b, Index t, Index h, Index d);
 void put(const Heads&, Index b, Index t, Index h, Index d, double x);
 void add(const Heads&, Index b, Index t, Index h, Index d, double x);
 double get(const ConstTensorView&, std::initializer_list<Index> at, double none = 0);
+Index get_integer(const ConstTensorView&, std::initializer_list<Index> at);  // all 64 bits
 void put(const TensorView&, std::initializer_list<Index> at, double x);
 void add(const TensorView&, std::initializer_list<Index> at, double x);
 // [B|1, G, Tq, Tk] or [Tq, Tk] at head h of `heads`.
@@ -78,6 +79,7 @@ class Call {
   Index key_order(Index r, Index j) const;
   Index own_key(Index b, Index i) const;  // the key of the query's order, -1: none
   std::vector<Index> keys_in_order(Index r) const;
+  std::vector<Index> own_sequence(Index b, Index i) const;  // the same, of the query's sequence
   double query_position(std::int32_t axis, Index b, Index i) const;
   double key_position(std::int32_t axis, Index r, Index j) const;
   double delta(std::int32_t axis, Index b, Index i, Index j) const {

@@ -66,28 +66,29 @@ double activation(const Mlp& m, double y) {
   return y < 0 ? m.slope * y : y;
 }
 
-// The network of score_mlp over one row of all heads.
+// The network of score_mlp over one row of all heads: the keys of the query's own sequence.
 struct ScoreNet {
   const Call& c;
   const Term& t;
   Index b, i;
-  std::vector<Index> key = c.keys_in_order(c.key_row(b, i));
+  std::vector<Index> key = c.own_sequence(b, i);
+  Index places = static_cast<Index>(key.size());
   Index units = t.mlp.in.shape[0], channels = t.mlp.in.shape[1], kernel = t.mlp.in.shape[2];
 
   std::size_t at(Index h, Index place) const {
     return c.pair(b, h, i, key[static_cast<std::size_t>(place)]);
   }
-  bool inside(Index place) const { return place >= 0 && place < c.Tk; }
+  bool inside(Index place) const { return place >= 0 && place < places; }
   double input(const Numbers& content, const Numbers& terms, Index channel, Index place) const {
     const std::size_t n = at(channel % c.H, place);
     if (!c.visible[n]) return 0;
     return channel < c.H ? content[n] : terms[n];
   }
-  // [units, Tk], before the activation.
+  // [units, places], before the activation.
   Numbers hidden(const Numbers& content, const Numbers& terms) const {
     Numbers y;
     for (Index u = 0; u < units; ++u)
-      for (Index s = 0; s < c.Tk; ++s) {
+      for (Index s = 0; s < places; ++s) {
         double sum = get(t.mlp.in_bias, {u});
         each_tap(s, [&](Index x, Index place) {
           for (Index n = 0; n < channels; ++n)
@@ -104,7 +105,7 @@ struct ScoreNet {
       if (inside(s + x - kernel / 2)) fn(x, s + x - kernel / 2);
   }
   std::size_t unit(Index u, Index place) const {
-    return static_cast<std::size_t>(u * c.Tk + place);
+    return static_cast<std::size_t>(u * places + place);
   }
 };
 
@@ -115,7 +116,7 @@ Numbers pull_second_layer(const ScoreNet& net, const TermGradient& to, const Num
   Numbers d_hidden(hidden.size(), 0.0);
   for (Index h = 0; h < net.c.H; ++h) {
     const Index g = group(h, net.c.H, m.out.shape[0]);
-    for (Index s = 0; s < net.c.Tk; ++s) {
+    for (Index s = 0; s < net.places; ++s) {
       const std::size_t n = net.at(h, s);
       if (!net.c.visible[n]) continue;
       const double d = net.t.scale * d_net[n];
@@ -179,7 +180,7 @@ void add_score_mlp(const Call& c, const Term& t, Index b, Index i, const Numbers
   const Mlp& m = t.mlp;
   const Numbers hidden = net.hidden(content, terms);
   for (Index h = 0; h < c.H; ++h)
-    for (Index s = 0; s < c.Tk; ++s) {
+    for (Index s = 0; s < net.places; ++s) {
       if (!c.visible[net.at(h, s)]) continue;
       double sum = get(m.out_bias, {group(h, c.H, m.out_bias.shape[0])});
       net.each_tap(s, [&](Index x, Index place) {
@@ -197,7 +198,7 @@ void pull_score_mlp(const Call& c, const Term& t, const TermGradient& to, Index 
   const ScoreNet net{c, t, b, i};
   const Numbers d_hidden = pull_second_layer(net, to, net.hidden(content, terms), d_net);
   for (Index u = 0; u < net.units; ++u)
-    for (Index s = 0; s < c.Tk; ++s) {
+    for (Index s = 0; s < net.places; ++s) {
       const double d = d_hidden[net.unit(u, s)];
       add(to.mlp.in_bias, {u}, d);
       net.each_tap(s, [&](Index x, Index place) {

@@ -77,7 +77,8 @@ LAYERS = {
     "lfm2": {"rule": "listed", "key": "full_attn_idxs", "hit": FULL, "other": "conv"},
     "lfm2_moe": {"rule": "listed", "key": "full_attn_idxs", "hit": FULL, "other": "conv"},
     "mllama_text_model": {"rule": "listed", "key": "cross_attention_layers",
-                          "hit": "cross_attention", "other": FULL, "always": True},
+                          "hit": "cross_attention", "other": FULL, "always": True,
+                          "default": [3, 8, 13, 18, 23, 28, 33, 38]},
     "nemotron_h": {"rule": "letters", "key": "hybrid_override_pattern", "default": "ME*-",
                    "letters": {"M": LINEAR, "*": FULL, "E": "moe", "-": "mlp"}},
     "recurrent_gemma": {"rule": "cycle", "key": "block_types",
@@ -602,3 +603,28 @@ BIAS_SCALED = {"falcon", "layoutlmv3"}
 SCORE_NOTE = {"falcon": "the program rounds its slopes and biases to bfloat16; the definition does not"}
 # MPT as transformers runs it has ALiBi with 8 as the last exponent, whatever attn_config says.
 ALIBI_ALWAYS = {"mpt"}
+
+# Words of layer_types by which the forward of a class picks the mask of a layer: any other one fails there on the
+# first token, though the configuration takes all that transformers has.
+TYPE_WORDS = {}
+for words, names in {
+        "full_attention sliding_attention":
+            """afmoe beam cohere2 cohere2_moe cohere_compass_text cwm diffusion_gemma_text dots1 embedding_gemma2_text
+            exaone4 exaone_moe flint gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text gpt_oss
+            granite_swa granitemoe_swa kolibri1 laguna mellum mimo_v2_flash ministral modernbert modernbert-decoder
+            muse_glimmer_assistant neomme olmo3 qwen2 qwen2_5_omni_talker qwen2_5_omni_text qwen2_5_vl_text qwen2_moe
+            qwen2_vl_text qwen3 qwen3_omni_moe_talker_code_predictor smollm3 step3p5 t5_gemma_module t5gemma2_decoder
+            t5gemma2_text vaultgemma""",
+        "full_attention linear_attention":
+            """bailing_hybrid granitemoehybrid jamba kimi_linear minimax olmo_hybrid qwen3_5_moe_text qwen3_5_text
+            qwen3_next""",
+        "indexed_attention linear_attention": "glm5_next_text",
+        "full_attention conv": "lfm2 lfm2_moe",
+        "full_attention sliding_attention conv": "lfm3",
+        "full_attention chunked_attention": "llama4_text",
+        "full_attention sliding_attention window_attention": "muse_glimmer_text muse_spark_text",
+        "full_attention reference_sliding_attention": "unlimited_ocr_text",
+        "conv hybrid hybrid_sliding": "zaya",
+}.items():
+    for name in names.split():
+        TYPE_WORDS[name] = words.split()

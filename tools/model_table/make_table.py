@@ -185,6 +185,8 @@ def common(name, entry, c):
     if "layer_types" in c["defaults"] or "layer_types" in c.get("names", {}) or (
             F.LAYERS.get(name, {}).get("rule", "repeated") != "repeated"):
         entry["typed"] = True  # the class reads layer_types, and rope_parameters nested by them
+    if name in F.TYPE_WORDS:
+        entry["type_words"] = F.TYPE_WORDS[name]
     if name in F.BIDIRECTIONAL:
         entry["bidirectional"] = True
 

@@ -50,7 +50,7 @@ struct Mask {
   // [H] u8 of Side: past sees keys up to one's own, future from one's own on.
   ConstTensorView head_side{};
   ConstTensorView prefix{};  // [B|1]: keys of order < prefix are seen whatever `causal` says
-  // Keys of order < sink_tokens are seen whatever window_left says, and nothing else.
+  // Keys of order 0 .. sink_tokens - 1 are seen whatever window_left says, and nothing else.
   Index sink_tokens = 0;
   Index chunk = 0;  // 0 none; else only keys of the same floor((order - origin) / chunk)
   ConstTensorView chunk_origin{};  // [B|1, G]; left padding, LongLoRA's shifted heads. Empty: 0

@@ -108,14 +108,17 @@ struct Rules {
     if (!none && !v->value.is_array())
       return view.wrong_type(message("{} must be a list, got {}", rule.key, v->value), *v,
                              "state a list of layer numbers");
-    std::vector<bool> hits(plans.size(), none && !rule.always && rule.other == "conv");
-    for (const Json& x : none ? Json::Array() : v->value.as_array()) {
+    std::vector<bool> hits(plans.size(), none && rule.held.is_null() && rule.other == "conv");
+    const Json& list = none ? rule.held : v->value;
+    if (none && list.is_array()) origin = Origin::class_default, why = view.class_name();
+    for (const Json& x : list.is_array() ? list.as_array() : Json::Array()) {
       const auto n = whole_number(x);
-      if (!n || *n < 0 || *n >= count)
+      const bool inside = n && *n >= 0 && *n < count;
+      if (!inside && !(rule.always && x.is_integer()))
         return view.wrong_type(
             message("{} must hold layer numbers below {}, got {}", rule.key, count, x), *v,
             "state the layers of the model");
-      hits[static_cast<std::size_t>(*n)] = true;
+      if (inside) hits[static_cast<std::size_t>(*n)] = true;
     }
     return fill_hits([&](Index i) { return hits[static_cast<std::size_t>(i)]; });
   }
@@ -295,7 +298,7 @@ std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView& view) {
     if (!flags) return std::nullopt;
   }
   const bool stated = stated_types(view, count, plans);
-  if (!stated && rule) {
+  if (rule && (!stated || rule->always)) {
     Rules r{view, *rule, std::move(plans)};
     if (!r.apply(flags)) return std::nullopt;
     plans = std::move(r.plans);

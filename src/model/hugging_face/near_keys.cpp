@@ -145,7 +145,15 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
+// mm_hidden_size is no misspelling of hidden_size: a word of one or two letters tells them apart.
+bool has_a_word_more(std::string_view key, std::string_view other) {
+  if (!key.ends_with(other)) return false;
+  key.remove_suffix(other.size());
+  return (key.size() == 2 || key.size() == 3) && key.back() == '_';
+}
+
 bool both_legal(std::string_view key, std::string_view other) {
+  if (has_a_word_more(key, other)) return true;
   return std::any_of(std::begin(kBothLegal), std::end(kBothLegal),
                      [&](const auto& p) { return p[0] == key && p[1] == other; }) ||
          std::any_of(std::begin(kOpposites), std::end(kOpposites), [&](const auto& p) {
@@ -254,10 +262,20 @@ class NearKeys {
               const Names& read) {
     const std::string at = place + "/" + key;
     if (report_.asked.count(at)) return;
-    if (has(rope_members(), key) && (has(read, "rope_scaling") || has(read, "rope_parameters")))
-      return warn(message("{} beside rope_scaling is read by nobody: {} reads it inside only", key,
-                          report_.asked.at(place + "/" + std::string(read.front())).class_name),
-                  at, "move it into rope_scaling");
+    if (has(rope_members(), key) && (has(read, "rope_scaling") || has(read, "rope_parameters"))) {
+      const bool parameters = object.find("rope_parameters") || !has(read, "rope_scaling");
+      const std::string inside = parameters ? "rope_parameters" : "rope_scaling";
+      const std::string reader =
+          report_.asked.at(place + "/" + std::string(read.front())).class_name;
+      return object.find(inside)
+                 ? warn(message("{} beside {} is read by nobody: {} reads it inside only", key,
+                                inside, reader),
+                        at, "move it into " + inside)
+                 : warn(message("{} is read by nobody: {} reads it inside {} only, which the file "
+                                "does not have",
+                                key, reader, inside),
+                        at, "move it into " + inside);
+    }
     std::string_view meant = nearly(key, read);
     if (meant.empty()) meant = of_words(key, read);
     if (!meant.empty() && object.find(meant) && nearly(key, {meant}).empty()) return;
@@ -286,6 +304,10 @@ class NearKeys {
     return true;
   }
 
+  bool rotates() const {
+    return std::any_of(spec_.layers.begin(), spec_.layers.end(),
+                       [](const LayerSpec& layer) { return static_cast<bool>(layer.rotary); });
+  }
   bool is_base(const Json& value) const {
     return std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
       const FieldValue* base = layer.field("base");
@@ -310,7 +332,7 @@ class NearKeys {
   // Rotary in an object that nobody looks into.
   void lost_in(const std::string& key, const Json& value, const std::string& place,
                const std::string& reader) {
-    if (!has(kRopeKeys, key) || value.is_null() || report_.visited.count(place) ||
+    if (!has(kRopeKeys, key) || value.is_null() || !rotates() || report_.visited.count(place) ||
         place == reader || report_.errors() > 0 || !report_.asked.count(reader + "/" + key))
       return;  // where the reader itself does not look, moving the key would change nothing
     warn(message("{} in {} is read by nobody: the positions of the model do not depend on it", key,

@@ -123,15 +123,23 @@ Refused unknown_word(const ConfigView& view, const Json& word,
 
 std::optional<std::string> layer_type(const ConfigView& view, const Json& word,
                                       const std::string& where) {
-  std::vector<std::string_view> known;
-  for (const Json& type : table_member("layer_types").as_array()) {
-    known.push_back(type.as_string());
-    if (word == type) return word.as_string();
-  }
+  std::vector<std::string> known;
+  for (const Json& type : table_member("layer_types").as_array()) known.push_back(type.as_string());
   const Json* renamed =
       word.is_string() ? table_member("old_layer_types").find(word.as_string()) : nullptr;
-  if (renamed) return renamed->as_string();
-  return unknown_word(view, word, known, where);
+  const std::string type = renamed            ? renamed->as_string()
+                           : word.is_string() ? word.as_string()
+                                              : std::string();
+  const std::vector<std::string>& own = view.rules().type_words;
+  const std::vector<std::string>& words = own.empty() ? known : own;
+  if (contains(words, type)) return type;
+  if (!contains(known, type)) return unknown_word(view, word, {words.begin(), words.end()}, where);
+  return view.error(
+      "wrong_type",
+      message("{} holds {}, and {} has no such layer: transformers fails on the "
+              "first token",
+              ConfigView::name_in_file({word, Origin::stated, where}, ""), word, view.class_name()),
+      where, "There are: " + listed({words.begin(), words.end()}));
 }
 
 bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {

@@ -26,7 +26,7 @@ struct ClassRules {
   std::optional<Variants> variants;
   NameMap names, uses;
   std::vector<std::string> own_first, own_only, own_unless_null, nullable, computed, decoder_input,
-      score_if, input_width, input_base;
+      score_if, input_width, input_base, type_words;
   Json defaults, theta, fraction, rope_parameters, input_order;
   Overlay decoder_is, own_decoder;
   std::optional<Index> direction, input_offset, input_patches, input_cells;
@@ -116,6 +116,7 @@ struct ClassRules {
     v("layer_count", s.layer_count, "how many layers");
     v("layers", s.layers, "which kind each layer is");
     v("typed", s.typed, "layer_types is read");
+    v("type_words", s.type_words, "words of layer_types that the class has; none: any");
     v("other_layer_types", s.other_layer_types, "layer_types holds names of the class's own");
     v("types_from", s.types_from, "a number a layer that names its type");
     v("types_padded", s.types_padded,

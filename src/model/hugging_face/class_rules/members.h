@@ -203,12 +203,13 @@ struct LayerRules {
     v("empty_is_none", s.empty_is_none, "an empty no_rope_layers counts as none (no_rope_layers)");
     v("period", s.period, "key of the period (period)");
     v("offset", s.offset, "key of the offset (period)");
-    v("always", s.always, "without a list no layer is hit (listed)");
+    v("always", s.always,
+      "also beside layer_types, and numbers beyond the layers hit none (listed)");
     v("codes", s.codes, "type of each code (coded)");
     v("letters", s.letters, "type of each letter (letters)");
     v("names", s.names, "type of each name (cycle, repeated)");
     v("cycle", s.cycle, "names that repeat, where the file has none (cycle)");
-    v("default", s.held, "what counts for a file that says nothing (letters, repeated)");
+    v("default", s.held, "what counts for a file that says nothing (letters, repeated, listed)");
   }
 };
 

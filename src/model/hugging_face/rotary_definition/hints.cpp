@@ -46,6 +46,15 @@ bool RotaryWriter::read_elsewhere(const std::string& key, const Json& value) con
          (c.logit_factor && (key == "mscale_all_dim" || key == "factor"));
 }
 
+// rope_scaling in a dictionary that is already the one of rotary.
+void RotaryWriter::inside_another(const std::string& key, const Value& value) {
+  if (!truthy(value.value)) return;
+  const std::string outer = value.where.substr(0, value.where.rfind('/'));
+  report().warn("nearly_a_key",
+                message("{} inside {} is read by nobody", key, outer.substr(outer.rfind('/') + 1)),
+                value.where, "move its members one level up");
+}
+
 void RotaryWriter::unread_keys() {
   for (const auto& [key, value] : dict_.items()) {
     if (value.origin != Origin::stated || read_elsewhere(key, value.value)) continue;
@@ -61,6 +70,8 @@ void RotaryWriter::unread_keys() {
                     message("{} ({}) is not read by transformers with rope_type {}", key,
                             (*alias)[1], out_.type),
                     value.where, "write the transformers name, if it is meant");
+    else if (key == "rope_scaling" || key == "rope_parameters")
+      inside_another(key, value);
     else
       report().warn(
           "key_ignored",

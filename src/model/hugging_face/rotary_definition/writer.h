@@ -118,6 +118,7 @@ class RotaryWriter {
   void check_ratio(const Value& factor, const Value& original);
   // hints.cpp
   void unread_keys();
+  void inside_another(const std::string& key, const Value& value);
   bool read_elsewhere(const std::string& key, const Json& value) const;
   void theta_place();
   void theta_filled_in(const Value& theta, bool has_dict, bool v5);
