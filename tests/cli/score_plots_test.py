@@ -62,6 +62,13 @@ class ScorePlots(Case):
             self.assertAlmostEqual(below[2], above[1], delta=0.011)
         self.assertAlmostEqual(pieces[-1][2], 64, delta=0.011)
 
+    def test_numbers_of_the_page(self):
+        line = next(x for x in (SOURCE / "docs" / "four_terms.md").read_text().splitlines() if "Shares say" in x)
+        for scheme, name in (("alibi", "ALiBi"), ("deberta", "DeBERTa"), ("transformer_xl d_model=512", "Transformer-XL of width 512"),
+                             ("shaw left=16 right=16", "Shaw with 16"), ("t5 bidirectional=true", "T5")):
+            (_, shares), _ = self.plot(scheme, "--start", "1", "--kind", "terms")
+            self.assertIn(f"{sum(shares['series'][0]['y']) / 8:.0f} % of {name}", line)
+
     def test_decay(self):
         words = self.arrays()
         got = self.attend(SHAW, words, "--params", self.table)

@@ -279,6 +279,13 @@ def families(n):
         ("a network of the coordinate", n["family_network"], "token", "token")], "cosine", 192)
 
 
+def four_terms(n):
+    return maps("The four terms of 24 random tokens: Transformer-XL's, and what DeBERTa has in place of the third", [
+        ("content-content", n["xl_content"], "key", "query"), ("content-position", n["xl_query"], "key", "query"),
+        ("position-content: u · k", n["xl_key"], "key", "query"), ("DeBERTa's: k · Q by distance", n["deberta_key"], "key", "query"),
+        ("position-position", n["xl_position"], "key", "query")], "score", 168)
+
+
 def mrope(n):
     names = ["Qwen2-VL, chunked [16,24,24]", "Qwen3-VL, interleaved [24,20,20]", "Ernie-4.5-VL [22,22,20]", "openPangu [24,20,20]"]
     left, top, wide, high = 234, 56, 10, 30
@@ -311,13 +318,13 @@ def scalings(n):
 
 
 ROTARY = ["rope", "rope_rows", "xpos", "dynamic", "yarn", "llama3", "proportional", "mrope", "axial", "scalings"]
-DRAWN = [mrope, axial, scalings, compose, sinusoidal_nd, fourier_features, learnable_fourier, learned_axes, coordinates, cape, cape2d,
+DRAWN = [mrope, axial, scalings, four_terms, compose, sinusoidal_nd, fourier_features, learnable_fourier, learned_axes, coordinates, cape, cape2d,
          drawn_positions, extend, extend_down, hierarchy, paragraph_offset, local_window, distance_offset, complex_order,
          convolutional, crossmodal, learned_rows, boxes, continuous_axial, continuous_grid, embed, families]
 
 
 # The folder of a picture's page; absolute where no other is named.
-FOLDER = {**{name: "rotary" for name in ROTARY}, "float32_error": "misconceptions", "wavelengths": ".",
+FOLDER = {**{name: "rotary" for name in ROTARY}, "float32_error": "misconceptions", "wavelengths": ".", "four_terms": "concepts",
           **{f.__name__: folder for folder, drawn in concepts.FOLDERS.items() for f in drawn}}
 
 
