@@ -155,7 +155,8 @@ std::string NamedFiles::draw_inputs(const std::vector<Input>& needed,
     const bool is_given = std::any_of(given.begin(), given.end(), [&](const std::string& text) {
       return text.rfind(input.name + "=", 0) == 0;
     });
-    if (input.integer || input.optional || is_given) continue;
+    const bool logarithms = input.name.ends_with("log_gate");  // not above 0: no normal numbers
+    if (input.integer || input.optional || is_given || logarithms) continue;
     std::uint64_t from = which;
     if (input.name.rfind("key_", 0) == 0)
       for (std::size_t n = 0; n < needed.size(); ++n)

@@ -151,6 +151,7 @@ class ScorePlots(Case):
         self.assertIn("q and k are normal random numbers of deviation 1, seed 1, and so hidden", page.read_text())
         self.error("plot", "cpmant", "--start", "1", "--kind", "terms", "-o", self.folder / "p.svg", code=2,
                    says="--input query_segment=F is needed")
+        self.error("plot", "forgetting", "--kind", "terms", "-o", self.folder / "p.svg", code=2, says="--input log_gate=F is needed")
         segments = self.write_npy("s.npy", [0, 0, 1, 1], (1, 4), "<i8", "q")
         (_, data), _ = self.plot("cpmant", "--start", "1", "--kind", "terms", "--context", "4", "--input", f"query_segment={segments}",
                                  "--input", f"key_segment={segments}")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of docs/four_terms.md: what each scheme of the registry lowers to, by what its terms
-// read. POSENC_UPDATE_GOLDEN=1 writes it again.
+// Tables of the docs that are made from what the schemes of the registry lower to: by what their
+// terms read (docs/four_terms.md), and how much memory they need (docs/relative/README.md).
+// POSENC_UPDATE_GOLDEN=1 writes them again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,20 +18,14 @@
 namespace posenc {
 namespace {
 
-const std::string kPage = std::string(POSENC_SOURCE_DIR) + "/docs/four_terms.md";
-constexpr const char *kBegin = "<!-- terms -->\n", *kEnd = "<!-- /terms -->";
-
 struct LoweredScheme {
   LoweredTerms low;
   std::vector<Input> inputs;
+  Index learned = 0;
 };
 
-LoweredScheme lowered_of(const AnyRelativeScheme& scheme) {
-  const ScoreShape shape{.heads = 4,
-                         .head_dim = 4,
-                         .value_dim = 4,
-                         .scale = 0.4,
-                         .distance = {{-6, 9}, {-6, 9}, {-6, 9}}};
+LoweredScheme lowered_of(const std::string& text, const ScoreShape& shape) {
+  const AnyRelativeScheme scheme = relative_scheme(parse_encoding(text));
   std::vector<std::vector<double>> values;
   std::vector<ConstTensorView> views;
   const std::vector<Parameter> parameters = scheme.parameters(shape);
@@ -43,6 +38,7 @@ LoweredScheme lowered_of(const AnyRelativeScheme& scheme) {
     views.push_back(tensor(static_cast<const void*>(values.back().data()), DType::f64, p.shape));
   }
   LoweredScheme out{{}, scheme.inputs(shape)};
+  for (const std::vector<double>& v : values) out.learned += static_cast<Index>(v.size());
   scheme.lower(shape, views, out.low);
   return out;
 }
@@ -76,8 +72,10 @@ std::size_t column_of(const Term& t) {
   return query ? (t.key.content ? 0 : 1) : t.key.content ? 2 : 3;
 }
 
-std::string row_of_table(const std::string& text) {
-  const LoweredScheme s = lowered_of(relative_scheme(parse_encoding(text)));
+std::string terms_row(const std::string& text) {
+  const ScoreShape shape{
+      .heads = 4, .head_dim = 4, .scale = 0.4, .distance = {{-6, 9}, {-6, 9}, {-6, 9}}};
+  const LoweredScheme s = lowered_of(text, shape);
   std::array<std::vector<std::string>, 5> columns;
   for (const Term& t : s.low.terms) {
     std::vector<std::string>& words = columns[column_of(t)];
@@ -100,14 +98,36 @@ std::string row_of_table(const std::string& text) {
   return line + (brought.empty() ? " |" : " " + brought + " |");
 }
 
-TEST(FourTerms, TheTableOfThePageIsWhatSchemesLowerTo) {
-  std::ifstream file(kPage);
+std::string with_commas(Index n) {
+  std::string s = std::to_string(n);
+  for (std::size_t at = s.size(); at > 3; at -= 3) s.insert(at - 3, ",");
+  return s;
+}
+
+// 8 heads of 64 channels, 1024 tokens, 32 rows and columns on further axes.
+std::string memory_row(const std::string& text) {
+  const ScoreShape shape{
+      .heads = 8, .head_dim = 64, .distance = {{-1023, 1023}, {-31, 31}, {-31, 31}}};
+  const LoweredScheme s = lowered_of(text, shape);
+  std::size_t bytes = 0;
+  for (const auto& v : s.low.values) bytes += v.size() * sizeof v[0];
+  for (const auto& v : s.low.rows) bytes += v.size() * sizeof v[0];
+  return "| `" + text + "` | " + with_commas(s.learned) + " | " +
+         with_commas(static_cast<Index>(bytes)) + " |";
+}
+
+// The rows of the table between <!-- name --> and <!-- /name --> are what `row` makes of their
+// schemes, and every scheme of the registry has one.
+void check_table(const std::string& file, const std::string& name,
+                 std::string (*row)(const std::string&)) {
+  const std::string path = std::string(POSENC_SOURCE_DIR) + file;
   std::stringstream read;
-  read << file.rdbuf();
+  read << std::ifstream(path).rdbuf();
   const std::string page = read.str();
-  const std::size_t begin = page.find(kBegin), end = page.find(kEnd);
-  ASSERT_NE(begin, std::string::npos) << kPage;
-  ASSERT_NE(end, std::string::npos) << kPage;
+  const std::size_t begin = page.find("<!-- " + name + " -->\n"),
+                    end = page.find("<!-- /" + name + " -->");
+  ASSERT_NE(begin, std::string::npos) << path;
+  ASSERT_NE(end, std::string::npos) << path;
   std::istringstream lines(page.substr(begin, end - begin));
   std::string line, made;
   std::set<std::string> names;
@@ -115,18 +135,25 @@ TEST(FourTerms, TheTableOfThePageIsWhatSchemesLowerTo) {
     if (line.rfind("| `", 0) == 0) {
       const std::string text = line.substr(3, line.find('`', 3) - 3);
       names.insert(text.substr(0, text.find(' ')));
-      line = row_of_table(text);
+      line = row(text);
     }
     made += line + "\n";
   }
   std::set<std::string> registered;
   for_each(RelativeSchemes{}, [&]<class S>() { registered.insert(std::string(S::card.name)); });
   EXPECT_EQ(names, registered);
-  if (std::getenv("POSENC_UPDATE_GOLDEN") != nullptr) {
-    std::ofstream(kPage) << page.substr(0, begin) << made << page.substr(end);
-    return;
-  }
-  EXPECT_EQ(made, page.substr(begin, end - begin));
+  if (std::getenv("POSENC_UPDATE_GOLDEN") != nullptr)
+    std::ofstream(path) << page.substr(0, begin) << made << page.substr(end);
+  else
+    EXPECT_EQ(made, page.substr(begin, end - begin));
+}
+
+TEST(TablesOfDocs, TermsAreWhatSchemesLowerTo) {
+  check_table("/docs/four_terms.md", "terms", terms_row);
+}
+
+TEST(TablesOfDocs, MemoryIsThatOfWhatSchemesLowerTo) {
+  check_table("/docs/relative/README.md", "memory", memory_row);
 }
 
 }  // namespace
