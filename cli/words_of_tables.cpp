@@ -133,7 +133,7 @@ void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
        "scaling (before and after), bias (what reads neither query nor key, by distance), terms "
        "(what the score is made of: products of content and position), locality (attention by "
        "distance), extend (a table in a .safetensors file before and after `posenc extend`); "
-       "default: wavelengths, rows where there are none")
+       "default: wavelengths, rows where there are none, decay of a SCHEME of the score")
       ->type_name("KIND");
   p->add_option("--positions", o.positions,
                 "of rows, distances of bias, tokens of terms, decay and locality: A:B[:STEP], a "

@@ -142,6 +142,7 @@ std::vector<Figure> figures_of(PlotOptions& o, std::string& title) {
   if (subject.is_model()) subject.title = file_name(o.subject.text) + ": " + subject.title;
   title = subject.title;
   if (o.kind.empty() && o.heads > 0) o.kind = "bias";
+  if (o.kind.empty() && subject.encoding && is_relative(subject.encoding->scheme)) o.kind = "decay";
   if (o.kind == "bias") {
     refuse_call_words(o, o.kind);
     return plot_bias(subject, o);

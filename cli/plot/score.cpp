@@ -51,6 +51,10 @@ Axis distance_axis(const ScoreCall& s) {
   return {"distance, query - key", "tokens", false, {}, {}, true};
 }
 
+void add_note(LineChart& c, const std::string& words) {
+  if (!words.empty()) c.note += (c.note.empty() ? "" : "; ") + words;
+}
+
 // A line a head of `value(moments)` by distance.
 template <class F>
 void add_heads(LineChart& c, const ScoreCall& s, const std::vector<Moments>& all, F&& value) {
@@ -65,11 +69,11 @@ void add_heads(LineChart& c, const ScoreCall& s, const std::vector<Moments>& all
     c.series.push_back(std::move(line));
   }
   if (static_cast<Index>(drawn.size()) < heads)
-    c.note = fmt::format("{} of {} heads are drawn", drawn.size(), heads);
+    add_note(c, fmt::format("{} of {} heads are drawn", drawn.size(), heads));
 }
 
-std::string subtitle_of(const Subject& subject, const PlotOptions& o) {
-  std::string title = subject.title;
+std::string subtitle_of(const Subject& subject, const PlotOptions& o, const std::string& layer) {
+  std::string title = subject.title + (layer.empty() ? "" : " " + layer);
   for (const std::string& scheme : o.call.with) title += ", " + scheme;
   for (const std::string& mask : o.call.masks) title += ", mask " + mask;
   return title;
@@ -146,6 +150,7 @@ std::vector<Figure> plot_terms(const ScoreCall& s, const std::string& subtitle) 
     }
     size.series.push_back(std::move(line));
   }
+  add_note(size, s.note);
   return {Figure{shares_chart(s, subtitle),
                  "Each part's variance over the keys that a query sees, a part of the sum of all "
                  "four, mean over the queries: what is the same for all keys of a query changes no "
@@ -172,6 +177,7 @@ std::vector<Figure> plot_score_decay(const ScoreCall& s, const std::string& subt
   mean.rules.push_back({"", 0, false});
   LineChart spread = mean;
   add_heads(mean, s, all, [](const Moments& m) { return m.mean(); });
+  if (s.reads_content) add_note(mean, s.note);
   const std::string sides = s.plane ? ""
                                     : " Keys of the past stand at positive distances, those of the "
                                       "future at negative ones.";
@@ -183,6 +189,7 @@ std::vector<Figure> plot_score_decay(const ScoreCall& s, const std::string& subt
   spread.title = "How far that differs between queries and keys";
   spread.y = {"added to the score, standard deviation", ""};
   add_heads(spread, s, all, [](const Moments& m) { return m.deviation(); });
+  add_note(spread, s.note);
   return {Figure{std::move(mean),
                  "The mean over all pairs at a distance: what reads a query or a "
                  "key is as often above as below it. " +
@@ -207,6 +214,7 @@ std::vector<Figure> plot_locality(const ScoreCall& s, const std::string& subtitl
   c.x = distance_axis(s);
   c.y = {"share of the attention", "", true};
   add_heads(c, s, all, [](const Moments& m) { return m.sum; });
+  add_note(c, s.note);
   double least = INFINITY;
   for (const Series& line : c.series)
     for (const double v : line.y)
@@ -262,20 +270,19 @@ bool is_score_kind(const Subject& s, const PlotOptions& o) {
   if (o.kind == "terms" || o.kind == "locality") return true;
   if (o.kind != "decay") return false;
   if (s.encoding) return is_relative(s.encoding->scheme);
-  if (!o.subject.tower.empty() && layers_of(*s.model, o.subject).empty()) return false;
   require_readable(*s.model);
+  bool acts = false;  // something in the score, and nothing is rotated
   for (const LayerSpec& l : layers_of(*s.model, o.subject)) {
     if (o.subject.layer && l.index != *o.subject.layer) continue;
     if (l.rotary && !l.rotary->blocks.empty()) return false;
-    for (const Sourced<Encoding>& x : l.encodings)
-      if (is_relative(x.value.scheme)) return true;
+    acts |= l.scheme != "none";
   }
-  return false;
+  return acts;
 }
 
 std::vector<Figure> plot_score(const Subject& subject, const PlotOptions& o) {
   const ScoreCall s = run_score_call(subject, o);
-  const std::string subtitle = subtitle_of(subject, o);
+  const std::string subtitle = subtitle_of(subject, o, s.layer);
   if (o.kind == "terms") return plot_terms(s, subtitle);
   return o.kind == "decay" ? plot_score_decay(s, subtitle) : plot_locality(s, subtitle);
 }

@@ -27,6 +27,8 @@ struct ScoreCall {
   Array scores, probabilities;
   bool reads_content = false;
   bool plane = false;   // positions are cells of --grid: distances are lengths
+  std::string layer;    // of a model: which, and what acts there
+  std::string note;     // that q and k are drawn, where they are
   std::string numbers;  // where q, k and inputs came from, for a caption
   // Distances that visible pairs have: floor(query - key) on the first axis, or the length.
   std::vector<Index> distance;

@@ -42,6 +42,7 @@ AttendOptions options_of_call(const PlotOptions& o, Index seed) {
   a.subject.start = seed;
   a.positions = o.positions;
   a.order = o.extend.order;
+  a.scale = 0;  // what the schemes ask for
   return a;
 }
 
@@ -76,6 +77,7 @@ void add_numbers(ScoreCall& s, AttendOptions& a, const PlotOptions& o, const Sub
   draw("q", shape, 0);
   draw("k", shape, 1);
   draw("v", shape, 2);
+  s.note = fmt::format("q and k are random, seed {}", seed);
   s.numbers = fmt::format("q and k are normal random numbers of deviation 1, seed {}", seed);
 }
 
@@ -137,7 +139,15 @@ ScoreCall run_score_call(const Subject& subject, const PlotOptions& o) {
     cells = cells_of(o.extend.grid, first_positions(count));
   }
   add_numbers(s, a, o, subject, e, drawn_tokens(o, cells), seed);
+  if (e.layer != nullptr) {
+    s.layer = fmt::format("layer {}", e.layer->index);
+    for (const Sourced<Encoding>& x : e.layer->encodings) s.layer += ", " + to_text(x.value);
+  }
   read_call(s.call, a, e);
+  if (e.layer != nullptr)
+    s.numbers +=
+        "; q.k is scaled as the schemes ask, else by head_dim^-1/2: a model's own scale, "
+        "soft cap and sinks are not read from its file";
   AttentionArgs& c = s.call.args;
   if (s.plane) {
     if (cells.owned.count() != c.q.tokens || c.q.tokens != c.k.tokens)

@@ -86,9 +86,13 @@ class ScorePlots(Case):
         self.assertEqual(alone["series"][0]["x"], list(range(-4, 5)))
         self.assertEqual(alone["series"][1]["y"], [-abs(d) / 256 for d in range(-4, 5)])
         self.assertEqual(self.labels(panel), ("distance, query - key [tokens]", "added to the score"))
+        (_, usual), = self.plot("alibi", "--context", "4")  # without --kind
+        self.assertEqual(usual["title"], alone["title"])
         # A model's layer, and one head that sees one side only.
-        (_, bloom), = self.plot(SOURCE / "conformance" / "model_attention" / "models" / "bloom", "--kind", "decay", "--heads", "2",
-                                "--context", "3")
+        models = SOURCE / "conformance" / "model_attention" / "models"
+        (panel, bloom), = self.plot(models / "bloom", "--kind", "decay", "--heads", "2", "--context", "3")
+        self.assertIn("bloom: bloom layer 0, alibi", [t.text for t in panel.iter(f"{SVG}text")])
+        self.error("plot", models / "deberta_v2", "--kind", "decay", "-o", self.folder / "p.svg", code=3, says="a SCHEME must say them")
         self.assertEqual(bloom["series"][1]["y"], [-d / 256 for d in range(4)])
         (_, half), = self.plot("alibi future=half_heads", "--kind", "decay", "--heads", "2", "--context", "2")
         self.assertEqual(half["series"][0]["y"][:2], [None, None])
@@ -148,6 +152,10 @@ class ScorePlots(Case):
         self.assertNotEqual(one, other)
         page = self.folder / "p.html"
         self.posenc("plot", *words, "--start", "1", "-o", page)
+        (_, data), = self.plot("alibi", "--kind", "decay", "--context", "4", "--heads", "1")
+        self.assertNotIn("note", data)  # nothing of q and k is in it
+        (_, data), _ = self.plot("alibi", "--kind", "locality", "--context", "4", "--heads", "1")
+        self.assertEqual(data["note"], "q and k are random, seed 1")
         self.assertIn("q and k are normal random numbers of deviation 1, seed 1, and so hidden", page.read_text())
         self.error("plot", "cpmant", "--start", "1", "--kind", "terms", "-o", self.folder / "p.svg", code=2,
                    says="--input query_segment=F is needed")
