@@ -35,11 +35,10 @@ Index usual_head_dim(const Subject& s, const ScoreEncodings& e, const PlotOption
   return 64;
 }
 
-// The words of attend, of numbers that are drawn too: tokens by --context or --grid.
-AttendOptions options_of_call(const PlotOptions& o, Index seed) {
+// The words of attend, of numbers that are drawn too.
+AttendOptions options_of_call(const PlotOptions& o) {
   AttendOptions a = o.call;
   a.subject = o.subject;
-  a.subject.start = seed;
   a.positions = o.positions;
   a.order = o.extend.order;
   a.scale = 0;  // what the schemes ask for
@@ -121,72 +120,85 @@ void find_distances(ScoreCall& s, std::optional<Index> within) {
     if (!std::isnan(length[p])) s.bin[p] = static_cast<Index>(length[p] - low);
 }
 
+// The cells of --grid, counted row by row.
+PositionList grid_cells(const PlotOptions& o) {
+  if (!o.positions.empty()) throw UsageError("--grid and --positions: one of the two");
+  Index count = 1;
+  for (const Index n : sizes("--grid", o.extend.grid)) count *= std::min(n, kMostPairs / count + 1);
+  if (count > kMostPairs) throw UsageError("--grid " + o.extend.grid + " has too many cells");
+  return cells_of(o.extend.grid, first_positions(count));
+}
+
+void place_on_grid(ScoreCall& s, const PlotOptions& o, const PositionList& cells) {
+  AttentionArgs& c = s.call.args;
+  if (cells.owned.count() != c.q.tokens || c.q.tokens != c.k.tokens)
+    throw InputError(fmt::format("--grid {} has {} cells, and there are {} queries and {} keys",
+                                 o.extend.grid, cells.owned.count(), c.q.tokens, c.k.tokens));
+  s.call.query_positions = s.call.key_positions = cells;
+  c.query_positions = c.key_positions = s.call.query_positions;
+}
+
+void name_layer(ScoreCall& s, const LayerSpec& layer) {
+  s.layer = fmt::format("layer {}", layer.index);
+  for (const Sourced<Encoding>& x : layer.encodings) s.layer += ", " + to_text(x.value);
+  s.numbers +=
+      "; q.k is scaled as the schemes ask, else by head_dim^-1/2: a model's own scale, soft cap "
+      "and sinks are not read from its file";
+}
+
+void check_drawn_call(const AttentionArgs& c) {
+  if (!c.mask.bias.empty())
+    throw UsageError("--mask of a picture hides pairs: a file of numbers goes with attend");
+  if (c.q.batch * c.q.tokens * c.k.tokens > kMostPairs / std::max<Index>(c.q.heads, 1))
+    throw InputError(
+        fmt::format("{} heads of {} queries and {} keys are more pairs than the {} of a picture",
+                    c.q.batch * c.q.heads, c.q.tokens, c.k.tokens, kMostPairs));
+}
+
+void fill_scores(ScoreCall& s, const AttentionPlan& plan, const NamedFiles& files) {
+  const AttentionArgs& c = s.call.args;
+  const std::vector<Index> shape{c.q.batch, c.q.heads, c.q.tokens, c.k.tokens};
+  AttentionScores want;
+  for (const auto& [array, view] :
+       {std::pair{&s.parts[0], &want.content}, std::pair{&s.parts[1], &want.query_position},
+        std::pair{&s.parts[2], &want.position_key}, std::pair{&s.parts[3], &want.position_position},
+        std::pair{&s.scores, &want.scores}, std::pair{&s.probabilities, &want.probabilities}}) {
+    *array = make_array(DType::f64, shape);
+    *view = array->view();
+  }
+  plan.scores(c, files.inputs(), want);
+}
+
 }  // namespace
 
 ScoreCall run_score_call(const Subject& subject, const PlotOptions& o) {
   ScoreCall s;
   const Index seed = o.subject.start.value_or(1);
   const ScoreEncodings e = score_encodings(subject, o.subject, o.call.with);
-  AttendOptions a = options_of_call(o, seed);
+  AttendOptions a = options_of_call(o);
   PositionList cells;
   s.plane = !o.extend.grid.empty();
-  if (s.plane) {
-    if (!o.positions.empty()) throw UsageError("--grid and --positions: one of the two");
-    Index count = 1;
-    for (const Index n : sizes("--grid", o.extend.grid))
-      count *= std::min(n, kMostPairs / count + 1);
-    if (count > kMostPairs) throw UsageError("--grid " + o.extend.grid + " has too many cells");
-    cells = cells_of(o.extend.grid, first_positions(count));
-  }
+  if (s.plane) cells = grid_cells(o);
   add_numbers(s, a, o, subject, e, drawn_tokens(o, cells), seed);
-  if (e.layer != nullptr) {
-    s.layer = fmt::format("layer {}", e.layer->index);
-    for (const Sourced<Encoding>& x : e.layer->encodings) s.layer += ", " + to_text(x.value);
-  }
   read_call(s.call, a, e);
-  if (e.layer != nullptr)
-    s.numbers +=
-        "; q.k is scaled as the schemes ask, else by head_dim^-1/2: a model's own scale, "
-        "soft cap and sinks are not read from its file";
-  AttentionArgs& c = s.call.args;
-  if (s.plane) {
-    if (cells.owned.count() != c.q.tokens || c.q.tokens != c.k.tokens)
-      throw InputError(fmt::format("--grid {} has {} cells, and there are {} queries and {} keys",
-                                   o.extend.grid, cells.owned.count(), c.q.tokens, c.k.tokens));
-    s.call.query_positions = s.call.key_positions = cells;
-    c.query_positions = c.key_positions = s.call.query_positions;
-  }
-  if (!c.mask.bias.empty())
-    throw UsageError("--mask of a picture hides pairs: a file of numbers goes with attend");
-  if (c.q.batch * c.q.tokens * c.k.tokens > kMostPairs / std::max<Index>(c.q.heads, 1))
-    throw InputError(
-        fmt::format("{} heads of {} queries and {} keys are more pairs than the {} of "
-                    "a picture",
-                    c.q.batch * c.q.heads, c.q.tokens, c.k.tokens, kMostPairs));
+  if (s.plane) place_on_grid(s, o, cells);
+  const AttentionArgs& c = s.call.args;
+  check_drawn_call(c);
   AttentionPlan plan = plan_of_call(s.call, a, e);
   NamedFiles files;
-  const std::string params = a.params.empty() ? o.subject.arrays : a.params;
-  files.read_parameters(plan.parameters(), params, o.subject.start, e.title);
+  files.read_parameters(plan.parameters(), a.params.empty() ? o.subject.arrays : a.params,
+                        o.subject.start, e.title);
   const std::string drawn =
       files.draw_inputs(plan.inputs(), a.inputs,
                         {.batch = c.q.batch, .queries = c.q.tokens, .keys = c.k.tokens}, seed);
   if (!drawn.empty()) s.numbers += ", and so " + drawn;
   files.read_inputs(plan.inputs(), a.inputs);
+  if (e.layer != nullptr) name_layer(s, *e.layer);
   plan.lower(files.parameters(), distance_ranges(c.query_positions, c.key_positions));
   s.reads_content = plan.reads_content();
-  const std::vector<Index> shape{c.q.batch, c.q.heads, c.q.tokens, c.k.tokens};
-  for (Array* x : {&s.parts[0], &s.parts[1], &s.parts[2], &s.parts[3], &s.scores, &s.probabilities})
-    *x = make_array(DType::f64, shape);
-  AttentionScores want;
-  want.content = s.parts[0].view();
-  want.query_position = s.parts[1].view();
-  want.position_key = s.parts[2].view();
-  want.position_position = s.parts[3].view();
-  want.scores = s.scores.view();
-  want.probabilities = s.probabilities.view();
-  plan.scores(c, files.inputs(), want);
-  const bool drawn_far = o.kind == "decay" && a.q.empty() && !s.plane && o.positions.empty();
-  find_distances(s, drawn_far ? std::optional(o.subject.context.value_or(128)) : std::nullopt);
+  fill_scores(s, plan, files);
+  const bool all = o.kind != "decay" || !a.q.empty() || s.plane || !o.positions.empty();
+  find_distances(s, all ? std::nullopt : std::optional(o.subject.context.value_or(128)));
   return s;
 }
 
