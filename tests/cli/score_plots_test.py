@@ -111,6 +111,18 @@ class ScorePlots(Case):
             for a, b in zip(within["series"][h]["y"], [want[1], want[0] + want[1] + want[2], 1]):
                 self.assertAlmostEqual(a, b, delta=1e-14)
         self.assertIn("alibi, mask window=2,1", [t.text for t in panel.iter(f"{SVG}text")])
+        # A layer of a model with grouped keys, rotation, a batch and padding.
+        suite = SOURCE / "conformance" / "model_attention"
+        words = [suite / "models" / "llama", "--layer", "0", "--order", "bhtd"] + [
+            w for n in ("q", "k", "v") for w in (f"--{n}", f"{suite / 'arrays.safetensors'}:llama_layer0/{n}")]
+        words += ["--mask", f"{suite / 'arrays.safetensors'}:llama_layer0/visible"]
+        out = self.folder / "llama.safetensors"
+        self.posenc("attend", *words, "--locality", "-o", out)
+        _, (heads, count), want = read_safetensors_of(out)["locality"]
+        (_, mass), _ = self.plot(*words, "--kind", "locality")
+        for h in range(heads):
+            for d, share in zip(mass["series"][h]["x"], mass["series"][h]["y"]):
+                self.assertAlmostEqual(share, want[h * count + int(d) + 23], delta=1e-15)
         # With a rotation, and two schemes together.
         self.plot(SCHEME, "--kind", "locality", "--with", "alibi", "--heads", "2", "--context", "8")
 
