@@ -188,6 +188,35 @@ void NamedFiles::read_inputs(const std::vector<Input>& needed,
       throw UsageError(fmt::format("--input {}=F is needed", i.name));
 }
 
+std::string NamedFiles::draw_inputs(const std::vector<Input>& needed,
+                                    const std::vector<std::string>& given, const CallData& sizes,
+                                    Index seed) {
+  std::string names;
+  std::uint64_t which = 16;  // of q, k and v: 0, 1, 2
+  for (const Input& input : needed) {
+    ++which;
+    const bool is_given = std::any_of(given.begin(), given.end(), [&](const std::string& text) {
+      return text.rfind(input.name + "=", 0) == 0;
+    });
+    const bool logarithms = input.name.ends_with("log_gate");  // not above 0: no normal numbers
+    if (input.integer || input.optional || is_given || logarithms) continue;
+    std::uint64_t from = which;
+    if (input.name.rfind("key_", 0) == 0)
+      for (std::size_t n = 0; n < needed.size(); ++n)
+        if (needed[n].name == "query_" + input.name.substr(4)) from = 17 + n;
+    std::vector<Index> shape = input.shape;
+    for (Index& n : shape)
+      n = n == kBatch ? sizes.batch : n == kQueries ? sizes.queries : n == kKeys ? sizes.keys : n;
+    Array a = make_array(DType::f64, shape);
+    const Draws draws(static_cast<std::uint64_t>(seed), 1, from);
+    auto* to = reinterpret_cast<double*>(a.bytes.data());
+    for (std::size_t i = 0; i < a.bytes.size() / sizeof *to; ++i) to[i] = draws.normal(i);
+    add(inputs_, input.name, std::move(a));
+    names += (names.empty() ? "" : ", ") + input.name;
+  }
+  return names;
+}
+
 PositionList positions_or_order(const std::string& given, Index first, Index tokens,
                                 const char* option) {
   if (given.empty()) return {arange(first, tokens), {tokens}};

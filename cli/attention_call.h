@@ -38,6 +38,10 @@ class NamedFiles {
   void read_parameters(const std::vector<Parameter>&, const std::string& file,
                        std::optional<Index> start, const ScoreEncodings&);
   void read_inputs(const std::vector<Input>&, const std::vector<std::string>& given);
+  // Real inputs of self-attention that are not `given`, normal of deviation 1; key_X is query_X.
+  // Before read_inputs. Gives their names.
+  std::string draw_inputs(const std::vector<Input>&, const std::vector<std::string>& given,
+                          const CallData& sizes, Index seed);
   const std::vector<NamedArray>& parameters() const { return parameters_; }
   const std::vector<NamedArray>& inputs() const { return inputs_; }
 

@@ -99,7 +99,9 @@ struct PlotOptions {
   std::string kind, positions;  // kind "": wavelengths where something turns, else rows
   std::string output, format;   // .svg or .html; "": plot.svg
   std::string title;            // "": by the kind
-  Index heads = 0;              // of kind bias
+  Index heads = 0;              // of the attention; 0: not given
+  Index head_dim = 0;           // of q and k that are drawn
+  AttendOptions call;           // of terms, decay and locality: what attend reads
   ExtendOptions extend;         // of kind extend: the table's options; `grid` of rows as well
   std::string at;               // of kind extend: what the similarity is to
   bool extend_given = false;    // one of those was on the command line

@@ -64,34 +64,88 @@ void add_extend_options(CLI::App* x, ExtendOptions& o) {
 
 }  // namespace
 
+namespace {
+
+// K chooses an encoding at the input, NAME=F is an array that a scheme of the score reads.
+void add_input_words(CLI::App* p, PlotOptions& o) {
+  p->add_option_function<std::vector<std::string>>(
+       "--input",
+       [&o](const std::vector<std::string>& words) {
+         for (const std::string& word : words) {
+           if (word.find('=') != std::string::npos) {
+             o.call.inputs.push_back(word);
+             continue;
+           }
+           std::string digits = word;
+           if (const std::string wrong = whole_number(0)(digits); !wrong.empty())
+             throw CLI::ValidationError("--input", wrong);
+           o.subject.input = std::stoll(digits);
+         }
+       },
+       "K: which of several encodings at the input, counted from 0; NAME=F: an array that a scheme "
+       "of the score reads of each call, repeatable (default: real ones are drawn)")
+      ->type_name("K|NAME=F")
+      ->allow_extra_args(false);
+}
+
+void add_call_words(CLI::App* p, PlotOptions& o) {
+  p->add_option("--heads", o.heads,
+                "of bias, terms, decay and locality: heads of the attention (default: 8; bias: "
+                "must be given)")
+      ->type_name("N")
+      ->transform(whole_number(1, 65536));
+  p->add_option("--head-dim", o.head_dim, "of the same: channels of a head (default: 64)")
+      ->type_name("D")
+      ->transform(whole_number(1, 65536));
+  p->add_option(
+       "--q", o.call.q,
+       "of terms, decay and locality: queries, as attend reads them, axes by --order (default: "
+       "random numbers, as many as --context, 128)")
+      ->type_name("F");
+  p->add_option("--k", o.call.k, "keys, likewise")->type_name("F");
+  p->add_option("--v", o.call.v, "values, where a scheme reads them (default: random)")
+      ->type_name("F");
+  p->add_option("--params", o.call.params,
+                "what the schemes learn: .safetensors with arrays of their names")
+      ->type_name("F");
+  p->add_option("--with", o.call.with, "a further SCHEME that acts in the score; repeatable")
+      ->type_name("SCHEME")
+      ->allow_extra_args(false);
+  p->add_option("--mask", o.call.masks,
+                "causal, window=L,R, prefix=N, chunk=N, sinks=N or a file of bytes; repeatable")
+      ->type_name("MASK")
+      ->allow_extra_args(false);
+}
+
+}  // namespace
+
 void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
-  auto* p = app.add_subcommand(
-      "plot", "pictures: rows, wavelengths, decay, error, scaling, a table before and after");
+  auto* p = app.add_subcommand("plot",
+                               "pictures: rows, wavelengths, decay, error, scaling, bias, terms, "
+                               "locality, a table before and "
+                               "after");
   add_subject(p, o.subject, Takes::model_or_scheme);
   p->add_option(
        "--kind", o.kind,
        "rows (heat map of cos and sin, or of what acts at the input, learned tables too), "
-       "wavelengths (against the context), decay (score, inner product of sinusoids or similarity "
-       "of learned rows, by distance), error (angle error by precision), scaling (before and "
-       "after), "
-       "bias (of ALiBi and T5, by distance), extend (a table in a .safetensors file before and "
-       "after `posenc extend`); default: "
-       "wavelengths, rows where there are none")
+       "wavelengths (against the context), decay (by distance: score, what is added to it, inner "
+       "product of sinusoids or similarity of learned rows), error (angle error by precision), "
+       "scaling (before and after), bias (what reads neither query nor key, by distance), terms "
+       "(what the score is made of: products of content and position), locality (attention by "
+       "distance), extend (a table in a .safetensors file before and after `posenc extend`); "
+       "default: wavelengths, rows where there are none, decay of a SCHEME of the score")
       ->type_name("KIND");
-  p->add_option("--positions", o.positions, "of rows: A:B[:STEP], a list or an .npy")
+  p->add_option("--positions", o.positions,
+                "of rows, distances of bias, tokens of terms, decay and locality: A:B[:STEP], a "
+                "list or an .npy")
       ->type_name("P");
-  p->add_option("--input", o.subject.input,
-                "which of several encodings at the input, counted from 0")
-      ->type_name("K")
-      ->transform(whole_number(0));
+  add_input_words(p, o);
   std::vector<CLI::Option*> of_tables = add_table_options(p, o.extend, false);
   of_tables.push_back(p->add_option("--at", o.at,
                                     "of extend: the position, or patch, that similarity is to "
                                     "(default: the middle)")
                           ->type_name("N|YxX"));
-  p->add_option("--heads", o.heads, "of bias: heads of the attention")
-      ->type_name("N")
-      ->transform(whole_number(1, 65536));
+  add_call_words(p, o);
   p->add_option("--title", o.title, "of the picture, in place of the kind's")->type_name("TEXT");
   p->add_option("-o,--output", o.output,
                 "F.svg, or F.html: one file, self-contained; or - (default: plot.svg)")
@@ -106,12 +160,16 @@ void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
       "  posenc plot \"sinusoidal width=128\" --kind decay -o inner_products.svg\n"
       "  posenc plot models/bert --kind decay -o learned.svg\n"
       "  posenc plot models/detr --grid 12x16 -o cells.svg\n"
+      "  posenc plot alibi --kind locality --mask causal -o local.svg\n"
+      "  posenc plot \"deberta max_relative_positions=64 position_buckets=0\" --start 1 --kind "
+      "terms "
+      "-o terms.svg\n"
       "  posenc plot bert.safetensors --kind extend --tensor "
       "bert.embeddings.position_embeddings.weight \\\n"
       "    --to 1024 --how linear -o longer.svg");
   p->callback([&o, &chosen, of_tables] {
-    for (const CLI::Option* x : of_tables)  // --grid has a meaning for rows too
-      o.extend_given |= x->count() > 0 && x->get_name() != "--grid";
+    for (const CLI::Option* x : of_tables)  // --grid and --order have a meaning for others too
+      o.extend_given |= x->count() > 0 && x->get_name() != "--grid" && x->get_name() != "--order";
     chosen = [&o] { return plot(o); };
   });
 }

@@ -3,15 +3,68 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "attention_call.h"
+#include "extend_rows.h"
 #include "rotary.h"
+#include "row_axis.h"
+#include "score.h"
 
 namespace posenc::cli {
+namespace {
+
+std::string bias_title(const Subject& s, const ScoreEncodings& e) {
+  return s.is_model() ? fmt::format("{}: {}", s.title, fmt::join(e.texts, ", ")) : s.title;
+}
+
+const std::string& bias_parameters(const PlotOptions& o) {
+  return o.call.params.empty() ? o.subject.arrays : o.call.params;
+}
+
+// What the query in the middle cell of --grid adds for the key in every cell, a map a head.
+std::vector<Figure> bias_of_cells(const Subject& s, const PlotOptions& o) {
+  constexpr Index kMostMaps = 4;
+  if (!o.positions.empty()) throw UsageError("--grid and --positions: one of the two");
+  const std::vector<Index> size = sizes("--grid", o.extend.grid);
+  if (size.size() != 2) throw UsageError("--grid must be HxW, got \"" + o.extend.grid + "\"");
+  if (size[0] > kMostRows || size[1] > kMostRows)
+    throw UsageError(fmt::format("--grid of a bias has at most {} rows and columns", kMostRows));
+  const Index middle = size[0] / 2 * size[1] + size[1] / 2;
+  const PositionList keys = cells_of(o.extend.grid, first_positions(size[0] * size[1]));
+  const PositionList query = cells_of(o.extend.grid, {explicit_positions({middle}), {1}});
+  const ScoreEncodings e = bias_encodings(s, o.subject);
+  const std::vector<double> v = plain_bias(e, o.subject, bias_parameters(o), o.call.inputs, query,
+                                           keys, o.heads, o.head_dim > 0 ? o.head_dim : 64)
+                                    .doubles();
+  double limit = 0;
+  for (const double x : v)
+    if (std::isfinite(x)) limit = std::max(limit, std::abs(x));
+  std::vector<Figure> figures;
+  for (Index h = 0; h < std::min(o.heads, kMostMaps); ++h) {
+    HeatMap map;
+    map.title = fmt::format("Bias of the middle cell's query, head {}", h);
+    map.subtitle = bias_title(s, e);
+    map.x = {"column of the key", "cells"}, map.y = {"row of the key", "cells"};
+    map.value_label = "bias";
+    map.rows = static_cast<int>(size[0]), map.columns = static_cast<int>(size[1]);
+    map.limit = limit > 0 ? limit : 1;
+    for (Index at = 0; at < size[0] * size[1]; ++at)
+      map.values.push_back(
+          static_cast<float>(v[static_cast<std::size_t>(h * size[0] * size[1] + at)]));
+    if (o.heads > kMostMaps) map.note = fmt::format("{} of {} heads are drawn", kMostMaps, o.heads);
+    figures.push_back(Figure{std::move(map),
+                             "What is added to the score of the query in the middle "
+                             "cell and the key in every cell."});
+  }
+  return figures;
+}
+
+}  // namespace
 
 std::vector<Figure> plot_bias(const Subject& s, const PlotOptions& o) {
-  constexpr Index kMostLines = 7;  // colours
   if (o.heads < 1) throw UsageError("--kind bias needs --heads N");
+  if (!o.extend.grid.empty()) return bias_of_cells(s, o);
   const PositionList list =
       read_positions(o.positions.empty() ? std::string("-128:129") : o.positions);
   const auto* whole = std::get_if<std::vector<Index>>(&list.owned.value);
@@ -22,17 +75,16 @@ std::vector<Figure> plot_bias(const Subject& s, const PlotOptions& o) {
     throw UsageError(
         fmt::format("--kind bias draws 1 to 65536 distances, got {}", distances.size()));
   const ScoreEncodings e = bias_encodings(s, o.subject);
-  const std::vector<double> v =
-      distance_bias(e, o.subject, o.subject.arrays, list, o.heads).doubles();
+  const std::vector<double> v = distance_bias(e, o.subject, bias_parameters(o), list, o.heads,
+                                              o.head_dim > 0 ? o.head_dim : 64, o.call.inputs)
+                                    .doubles();
   LineChart c;
   c.title = "Bias of the score by distance";
-  c.subtitle = s.is_model() ? fmt::format("{}: {}", s.title, fmt::join(e.texts, ", ")) : s.title;
+  c.subtitle = bias_title(s, e);
   c.x = {"distance, query - key", "tokens", false, {}, {}, true};
   c.y = {"added to the score", ""};
-  const Index lines = std::min(o.heads, kMostLines);
-  for (Index i = 0; i < lines; ++i) {
-    // First and last, and others evenly between.
-    const Index head = lines == 1 ? 0 : i * (o.heads - 1) / (lines - 1);
+  const std::vector<Index> drawn = drawn_heads(o.heads);
+  for (const Index head : drawn) {
     Series line{fmt::format("head {}", head), {}, {}};
     for (std::size_t k = 0; k < distances.size(); ++k) {
       line.x.push_back(static_cast<double>(distances[k]));
@@ -40,7 +92,8 @@ std::vector<Figure> plot_bias(const Subject& s, const PlotOptions& o) {
     }
     c.series.push_back(std::move(line));
   }
-  if (lines < o.heads) c.note = fmt::format("{} of {} heads are drawn", lines, o.heads);
+  if (static_cast<Index>(drawn.size()) < o.heads)
+    c.note = fmt::format("{} of {} heads are drawn", drawn.size(), o.heads);
   return {Figure{std::move(c),
                  "Keys of the past stand at positive distances, those of the future at "
                  "negative ones, where a causal mask hides them."}};

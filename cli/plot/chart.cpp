@@ -110,7 +110,7 @@ std::string note_text(const std::string& note, double top, double& used) {
 
 bool is_shown(const Series& s, std::size_t i, const LineChart& c) {
   return std::isfinite(s.x[i]) && std::isfinite(s.y[i]) && !(c.x.logarithmic && s.x[i] <= 0) &&
-         !(c.y.logarithmic && s.y[i] <= 0);
+         !(c.y.logarithmic && (s.y[i] <= 0 || s.y[i] < c.y.min.value_or(0)));
 }
 
 struct Extent {
@@ -156,6 +156,21 @@ std::string line(const Series& s, const LineChart& c, const Scale& sx, const Sca
       escape_xml(s.name), path, color, s.dashed ? " stroke-dasharray=\"6 4\"" : "");
   if (!dots.empty()) out += fmt::format("<g fill=\"{}\">{}</g>", color, dots);
   return out + "</g>\n";
+}
+
+// Bars of series k as strokes, each on what the series before it have at that place.
+std::string bars(const LineChart& c, std::size_t k, const Scale& sx, const Scale& sy) {
+  const Series& s = c.series[k];
+  std::string path;
+  for (std::size_t i = 0; i < s.x.size(); ++i) {
+    double below = 0;
+    for (std::size_t n = 0; n < k; ++n) below += c.series[n].y[i];
+    path += fmt::format("M{:.2f} {:.2f}V{:.2f}", sx(s.x[i]), sy(below), sy(below + s.y[i]));
+  }
+  return fmt::format(
+      "<g class=\"series\" data-name=\"{}\"><path d=\"{}\" fill=\"none\" stroke=\"{}\" "
+      "stroke-width=\"{:.2f}\"/></g>\n",
+      escape_xml(s.name), path, color_of(c.series, k), 0.8 * (sx(1) - sx(0)));
 }
 
 // Below the plot when there are many words; a row of keys wraps.
@@ -233,7 +248,8 @@ std::string svg(const LineChart& c) {
   std::string s = open_svg(kHeight + used, c.title, data(c)) + heading(c.title, c.subtitle) +
                   frame(ticks_of(sx), ticks_of(sy), c.x, c.y, bottom, right, true);
   for (std::size_t i = 0; i < c.series.size(); ++i)
-    s += line(c.series[i], c, sx, sy, color_of(c.series, i));
+    s +=
+        c.series[i].bars ? bars(c, i, sx, sy) : line(c.series[i], c, sx, sy, color_of(c.series, i));
   return s + rules(c, sx, sy, {kLeft, kTop, right, bottom}) + below + "</svg>\n";
 }
 
@@ -281,9 +297,9 @@ std::string colour_key(const HeatMap& h, double bottom, double right) {
       "<g class=\"legend\"><image x=\"{}\" y=\"{}\" width=\"16\" height=\"{}\" "
       "preserveAspectRatio=\"none\" href=\"data:image/png;base64,{}\"/>\n",
       right + 24, kTop + 20, bottom - kTop - 40, base64(png(key, 1, 128)));
-  return s + text(right + 46, kTop + 26, "start", 11, fmt::format("{:g}", h.limit)) +
+  return s + text(right + 46, kTop + 26, "start", 11, fmt::format("{:.3g}", h.limit)) +
          text(right + 46, (kTop + bottom) / 2 + 4, "start", 11, "0") +
-         text(right + 46, bottom - 20, "start", 11, fmt::format("{:g}", -h.limit)) +
+         text(right + 46, bottom - 20, "start", 11, fmt::format("{:.3g}", -h.limit)) +
          text(right + 24, kTop + 10, "start", 12, h.value_label) + "</g>\n";
 }
 

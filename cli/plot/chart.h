@@ -27,6 +27,7 @@ struct Series {
   std::vector<double> x, y;
   bool dashed = false;
   bool points = false;
+  bool bars = false;           // standing on those of the series before; x is where they stand
   std::optional<int> color{};  // of two lines that belong together; none: the next one
 };
 

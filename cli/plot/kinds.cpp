@@ -9,6 +9,7 @@
 #include "chart.h"
 #include "input.h"
 #include "rotary.h"
+#include "score.h"
 
 namespace posenc::cli {
 namespace {
@@ -97,8 +98,10 @@ std::vector<Figure> plot_turned(const Drawn& d, const PlotOptions& o) {
   if (o.kind == "scaling") return plot_scaling(d);
   if (o.kind == "rows") return plot_rotary_rows(d, o.positions);
   throw UsageError(
-      "--kind must be rows, wavelengths, decay, error, scaling, bias or extend, got \"" + o.kind +
-      "\"");
+      "--kind must be rows, wavelengths, decay, error, scaling, bias, terms, locality or extend, "
+      "got "
+      "\"" +
+      o.kind + "\"");
 }
 
 // What draws a file of weights has no use for what chooses within a model.
@@ -108,6 +111,24 @@ void refuse_of_a_model(const SubjectOptions& s) {
     throw UsageError(
         "--context, --layer, --input, --tower, --assume, --reader, --arrays and --start go with a "
         "model or SCHEME; --kind extend draws a file of weights");
+}
+
+void refuse_positions() {
+  throw UsageError(
+      "--positions goes with the kinds rows, bias, terms, locality and decay of a score; --context "
+      "sets the range of the others");
+}
+
+// What attend reads has no place in pictures that run no attention.
+void refuse_call_words(const PlotOptions& o, const std::string& kind) {
+  const AttendOptions& a = o.call;
+  const bool only_params = kind == "bias";
+  if (!a.q.empty() || !a.k.empty() || !a.v.empty() || !o.extend.order.empty() || !a.masks.empty() ||
+      !a.with.empty() || (!only_params && (!a.params.empty() || !a.inputs.empty())))
+    throw UsageError(
+        "--q, --k, --v, --order, --params, --input NAME=F, --mask and --with go with the "
+        "kinds terms, locality and decay of a score, not with --kind " +
+        kind);
 }
 
 // `title` gets the name of what is drawn, and a kind that was not given its default.
@@ -121,8 +142,16 @@ std::vector<Figure> figures_of(PlotOptions& o, std::string& title) {
   if (subject.is_model()) subject.title = file_name(o.subject.text) + ": " + subject.title;
   title = subject.title;
   if (o.kind.empty() && o.heads > 0) o.kind = "bias";
-  if (o.kind == "bias") return plot_bias(subject, o);
-  if (o.heads > 0) throw UsageError("--heads goes with --kind bias");
+  if (o.kind.empty() && subject.encoding && is_relative(subject.encoding->scheme)) o.kind = "decay";
+  if (o.kind == "bias") {
+    refuse_call_words(o, o.kind);
+    return plot_bias(subject, o);
+  }
+  if (is_score_kind(subject, o)) return plot_score(subject, o);
+  refuse_call_words(o, o.kind.empty() ? "of this picture" : o.kind);
+  if (o.heads > 0 || o.head_dim > 0)
+    throw UsageError("--heads goes with the kinds bias, terms, locality and decay of a score");
+  if (o.kind == "decay" && !o.positions.empty()) refuse_positions();
   const bool by_rows = is_drawn_by_rows(subject, o);
   if (!o.extend.grid.empty() && (!by_rows || !(o.kind.empty() || o.kind == "rows")))
     throw UsageError("--grid goes with --kind extend, and with rows of what acts at the input");
@@ -140,16 +169,19 @@ std::vector<Figure> figures_of(PlotOptions& o, std::string& title) {
 
 int plot(PlotOptions o) {
   if (o.output.empty()) o.output = o.format == "html" ? "plot.html" : "plot.svg";
-  refuse_overwriting(o.output, {o.subject.text, o.subject.arrays, o.positions});
+  refuse_overwriting(o.output, {o.subject.text, o.subject.arrays, o.positions, o.call.q, o.call.k,
+                                o.call.v, o.call.params});
   const std::string format = output_format({o.output, o.format}, "svg or html");
   if (format != "svg" && format != "html")
     throw UsageError("the picture must be .svg or .html, got \"" +
                      (o.format.empty() ? o.output : o.format) + "\"");
   if (o.json && is_stdout(o.output))
     throw UsageError("--json and the picture cannot both go to stdout");
-  if (!o.positions.empty() && !o.kind.empty() && o.kind != "rows" && o.kind != "bias")
-    throw UsageError(
-        "--positions goes with --kind rows and bias; --context sets the range of the others");
+  const std::initializer_list<const char*> takes_positions{"",      "rows",     "bias",
+                                                           "terms", "locality", "decay"};
+  if (!o.positions.empty() &&
+      std::find(takes_positions.begin(), takes_positions.end(), o.kind) == takes_positions.end())
+    refuse_positions();
   std::string title = o.subject.text;
   std::vector<Figure> figures = figures_of(o, title);
   if (!o.title.empty()) {

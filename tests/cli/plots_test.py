@@ -272,7 +272,7 @@ class Plots(Case):
                              ("t5 bidirectional=true", ["t5", "added to the score"]),
                              ("convolutional width=8", ["convolutional", "weights of its own"]),
                              ("distance_offset width=8", ["distance_offset", "more than a position"])]:
-            for kind in ["rows", "decay", "wavelengths"]:
+            for kind in ["rows", "wavelengths"] if scheme in ("alibi", "t5 bidirectional=true") else ["rows", "decay", "wavelengths"]:
                 self.error("plot", scheme, "--kind", kind, "-o", out, code=3, says=says)
             self.error("table", scheme, "--positions", "0:2", "-o", self.folder / "o.npy", code=3, says=says)
         q = self.write_npy("q.npy", [0.0] * 8, (1, 1, 8))

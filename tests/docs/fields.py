@@ -48,6 +48,16 @@ def shape(text):
         yield "\"Who uses it\" stands behind \"Fields\""
 
 
+def lacking(page, text):
+    """What the page of a scheme of the score has not and should."""
+    if page.parent.name != "relative" or page.name == "README.md":
+        return
+    for what, found in (("\"Formula\"", "## Formula" in text), ("\"Who uses it\"", "## Who uses it" in text), ("a picture", "![" in text),
+                        ("code that runs", re.search(r"^```(cpp|sh)$", text, re.M)), ("a word on memory", re.search(r"[Mm]emory", text))):
+        if not found:
+            yield f"lacks {what}"
+
+
 def anchors(page):
     """The parts of a page that a link may name, as GitHub makes them of its headings."""
     return {"#" + re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", page.read_text(), re.M)}
@@ -72,7 +82,7 @@ def main():
             page.write_text(new)
         elif new != text:
             wrong.append(f"{page}: a table of fields or schemes is not what `posenc list` says; tests/docs/fields.py --write fixes it")
-        wrong += [f"{page}: {what}" for what in shape(text)]
+        wrong += [f"{page}: {what}" for what in [*shape(text), *lacking(page, text)]]
         wrong += [f"{page}: docs/bibliography.md lacks arXiv:{n}" for n in sorted(set(NUMBER.findall(text)) - papers)]
         for target, part in LINK.findall(text):
             other = page.parent / target if target else page

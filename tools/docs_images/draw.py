@@ -6,7 +6,7 @@
     python3 tools/docs_images/draw.py cape extend      these
     python3 tools/docs_images/draw.py --check          the library still draws those that are there
 
-Those that `posenc plot` can draw it draws; the others are drawn here from what numbers*.cpp print,
+Those that `posenc plot` can draw it draws; those of relative_pictures.py are of numbers that other verbs write; the others are drawn here from what numbers*.cpp print,
 which are compiled against the library in --build, and concepts.py draws those that need no library. Plain Python, no packages.
 """
 import argparse
@@ -17,6 +17,8 @@ import sys
 import tempfile
 
 import concepts
+import relative
+import relative_pictures
 from svg import COLOURS, colour, lines, maps, page, png, text, ticks, value_ticks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -38,6 +40,7 @@ PLOTTED = {
     "learned": ["learned width=64 rows=512", "--start", "1", "--kind", "decay"],
     "float32_error": [ROPE, "--kind", "error", "--context", "10000000"],
     "inner_products": ["sinusoidal width=512", "--kind", "decay", "--context", "10000"],
+    **relative.PLOTTED,
 }
 
 
@@ -279,6 +282,13 @@ def families(n):
         ("a network of the coordinate", n["family_network"], "token", "token")], "cosine", 192)
 
 
+def four_terms(n):
+    return maps("The four terms of 24 random tokens: Transformer-XL's, and what DeBERTa has in place of the third", [
+        ("content-content", n["xl_content"], "key", "query"), ("content-position", n["xl_query"], "key", "query"),
+        ("position-content: u · k", n["xl_key"], "key", "query"), ("DeBERTa's: k · Q by distance", n["deberta_key"], "key", "query"),
+        ("position-position", n["xl_position"], "key", "query")], "score", 168)
+
+
 def mrope(n):
     names = ["Qwen2-VL, chunked [16,24,24]", "Qwen3-VL, interleaved [24,20,20]", "Ernie-4.5-VL [22,22,20]", "openPangu [24,20,20]"]
     left, top, wide, high = 234, 56, 10, 30
@@ -311,14 +321,15 @@ def scalings(n):
 
 
 ROTARY = ["rope", "rope_rows", "xpos", "dynamic", "yarn", "llama3", "proportional", "mrope", "axial", "scalings"]
-DRAWN = [mrope, axial, scalings, compose, sinusoidal_nd, fourier_features, learnable_fourier, learned_axes, coordinates, cape, cape2d,
+DRAWN = [mrope, axial, scalings, four_terms, compose, sinusoidal_nd, fourier_features, learnable_fourier, learned_axes, coordinates, cape, cape2d,
          drawn_positions, extend, extend_down, hierarchy, paragraph_offset, local_window, distance_offset, complex_order,
          convolutional, crossmodal, learned_rows, boxes, continuous_axial, continuous_grid, embed, families]
 
 
 # The folder of a picture's page; absolute where no other is named.
-FOLDER = {**{name: "rotary" for name in ROTARY}, "float32_error": "misconceptions", "wavelengths": ".",
-          **{f.__name__: folder for folder, drawn in concepts.FOLDERS.items() for f in drawn}}
+FOLDER = {**{name: "rotary" for name in ROTARY}, "float32_error": "misconceptions", "wavelengths": ".", "four_terms": "concepts",
+          **{f.__name__: folder for folder, drawn in concepts.FOLDERS.items() for f in drawn},
+          **dict.fromkeys([*relative.PLOTTED, *(f.__name__ for f in relative_pictures.DRAWN)], "relative")}
 
 
 def numbers(args):
@@ -365,16 +376,21 @@ def check(args):
 def draw(args):
     free = {f.__name__: f for drawn in concepts.FOLDERS.values() for f in drawn}
     drawn = {f.__name__: f for f in DRAWN}
-    wanted = args.names or [*PLOTTED, *drawn, *free]
-    unknown = [n for n in wanted if n not in {*drawn, *PLOTTED, *free}]
+    of_score = {f.__name__: f for f in relative_pictures.DRAWN}
+    all_names = [*PLOTTED, *drawn, *free, *of_score]
+    wanted = args.names or all_names
+    unknown = [n for n in wanted if n not in all_names]
     if unknown:
-        sys.exit(f"no picture called {', '.join(unknown)}; there are {', '.join([*PLOTTED, *drawn, *free])}")
+        sys.exit(f"no picture called {', '.join(unknown)}; there are {', '.join(all_names)}")
+    program = relative.Program(f"{args.build}/bin/posenc")
     values = numbers(args) if any(n in drawn for n in wanted) else {}
     for name in wanted:
         file = pathlib.Path(args.out) / FOLDER.get(name, "absolute") / f"{name}.svg"
         file.parent.mkdir(parents=True, exist_ok=True)
         if name in PLOTTED:
             subprocess.run([f"{args.build}/bin/posenc", "plot", *PLOTTED[name], "-o", str(file)], check=True, cwd=ROOT)
+        elif name in of_score:
+            file.write_text(of_score[name](program))
         else:
             file.write_text(free[name]() if name in free else drawn[name](values))
         print(f"{file}: {file.stat().st_size} bytes")

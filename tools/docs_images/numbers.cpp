@@ -314,6 +314,6 @@ void scalings() {
 int main() {
   for (void (*const print_block)() :
        {streams, scores, scalings, compose, grids, fourier, drawn, resized, text, window, distances,
-        complex_words, convolution, modalities, print_learned})
+        complex_words, convolution, modalities, print_learned, print_terms})
     print_block();
 }

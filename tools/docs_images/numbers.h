@@ -94,6 +94,7 @@ inline Values channel(const Values& y, Index width, Index c) {
   return v;
 }
 
-void print_learned();  // numbers_learned.cpp
+void print_learned();
+void print_terms();  // numbers_learned.cpp
 
 }  // namespace posenc_pictures

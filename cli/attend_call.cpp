@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attend_call.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstring>
+
+#include "streams.h"
+
+namespace posenc::cli {
+namespace {
+
+HeadsLayout layout_of(const Array& a, const std::string& order, const std::string& file) {
+  const std::string word = !order.empty() ? order : a.shape.size() == 3 ? "thd" : "";
+  if (word != "thd" && word != "bthd" && word != "bhtd")
+    throw UsageError(
+        word.empty() ? file + " has not three axes: --order bthd or bhtd must say which is which"
+                     : "--order must be thd, bthd or bhtd, got \"" + word + "\"");
+  if (word.size() != a.shape.size())
+    throw InputError(fmt::format("{}: --order {} has {} axes, the array has {}", file, word,
+                                 word.size(), a.shape.size()));
+  return layout_from_name(word);
+}
+
+Index whole(std::string_view text, const std::string& mask) {
+  Index n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size() || n < -1)
+    throw UsageError(fmt::format("--mask {}: \"{}\" is no whole number", mask, text));
+  return n;
+}
+
+ConstHeads read_heads(AttendCall& c, const char* name, const std::string& file,
+                      const std::string& order) {
+  const Array& a = file.empty() ? c.arrays.at(name) : c.read(name, file);
+  if (!is_float(a.dtype))
+    throw InputError(
+        fmt::format("{}: must be f64, f32, f16 or bf16, got {}", file, dtype_name(a.dtype)));
+  c.layout = layout_of(a, order, file);
+  static const double nothing = 0;  // an array without elements has no memory
+  ConstHeads h = heads(a.view(), c.layout);
+  if (h.data == nullptr) h.data = &nothing;
+  return h;
+}
+
+ConstTensorView read_integers(AttendCall& c, const std::string& name, const std::string& file) {
+  const Array given = read_array(file, name);
+  const std::vector<Index> v = given.integers();
+  Array a = make_array(DType::i64, given.shape);
+  if (!v.empty()) std::memcpy(a.bytes.data(), v.data(), a.bytes.size());
+  return std::as_const(c.arrays.emplace(name, std::move(a)).first->second).view();
+}
+
+// A file of bytes (0 hides) or of numbers that are added.
+void add_mask_file(AttendCall& c, const std::string& file) {
+  Array a = read_array(file, "mask");
+  const bool real = is_float(a.dtype);
+  Mask& m = c.args.mask;
+  if (real ? !m.bias.empty() : !m.visible.empty())
+    throw UsageError("--mask " + file + ": one file of its kind only");
+  if (real) a = as_doubles(a);
+  if (!real && a.dtype != DType::u8) {
+    Array bytes = make_array(DType::u8, a.shape);
+    const std::vector<Index> v = a.integers();
+    for (std::size_t i = 0; i < v.size(); ++i) bytes.bytes[i] = std::byte(v[i] != 0 ? 1 : 0);
+    a = std::move(bytes);
+  }
+  const Array& kept =
+      c.arrays.emplace(real ? "mask_bias" : "mask_visible", std::move(a)).first->second;
+  (real ? m.bias : m.visible) = kept.view();
+}
+
+void add_mask(AttendCall& c, const std::string& text) {
+  Mask& m = c.args.mask;
+  const std::size_t at = text.find('=');
+  const std::string word = text.substr(0, at),
+                    value = at == std::string::npos ? "" : text.substr(at + 1);
+  if (text == "causal") {
+    m.causal = true;
+  } else if (at != std::string::npos && word == "window") {
+    const std::size_t comma = value.find(',');
+    if (comma == std::string::npos)
+      throw UsageError("--mask window=L,R has two numbers, got \"" + text + "\"");
+    m.window_left = whole(std::string_view(value).substr(0, comma), text);
+    m.window_right = whole(std::string_view(value).substr(comma + 1), text);
+  } else if (at != std::string::npos && word == "prefix") {
+    c.prefix = make_array(DType::i64, {1});
+    const Index n = whole(value, text);
+    std::memcpy(c.prefix.bytes.data(), &n, sizeof n);
+    m.prefix = std::as_const(c.prefix).view();
+  } else if (at != std::string::npos && word == "chunk") {
+    m.chunk = whole(value, text);
+  } else if (at != std::string::npos && word == "sinks") {
+    m.sink_tokens = whole(value, text);
+  } else if (text.find('.') == std::string::npos) {
+    throw UsageError(
+        "--mask must be causal, window=L,R, prefix=N, chunk=N, sinks=N or a file, got \"" + text +
+        "\"");
+  } else {
+    add_mask_file(c, text);
+  }
+}
+
+// What a model's layer does; its mask unless --mask says another one.
+void read_layer(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
+  const LayerSpec& l = *e.layer;
+  c.layer = layer_attention(l, c.args.q.tokens, c.args.mask.query_offset,
+                            o.with.empty() ? UnreadScheme::refuse : UnreadScheme::caller_adds);
+  c.args.prepare = c.layer->stages;
+  if (!c.layer->query_factors.empty())
+    c.args.query_factor =
+        tensor(std::as_const(c.layer->query_factors).data(), {1, c.args.q.tokens});
+  if (l.qk_norm && !l.qk_norm->after_rotation)
+    say("q and k are taken as they are after this layer's norm\n");
+  if (!o.scale && !c.layer->scale)
+    say("what multiplies q.k is not known of this model: head_dim^-1/2 is taken (--scale)\n");
+  if (!o.softcap) c.args.softcap = c.layer->softcap;
+  if (!c.layer->sinks.empty()) {
+    c.arrays.emplace("sinks", sinks_of(e, c.args.q.heads));
+    c.args.sink = std::as_const(c.arrays.at("sinks")).view();
+  }
+  if (!o.masks.empty()) return;
+  Mask& m = c.args.mask;
+  m.window_left = c.layer->window_left;
+  m.window_right = c.layer->window_right;
+  m.chunk = c.layer->chunk;
+}
+
+Index query_offset(const AttendOptions& o, Index queries, Index keys) {
+  if (o.offset.empty() || o.offset == "end") return keys - queries;
+  if (o.offset == "start") return 0;
+  Index n = 0;
+  const auto [end, error] = std::from_chars(o.offset.data(), o.offset.data() + o.offset.size(), n);
+  if (error != std::errc() || end != o.offset.data() + o.offset.size())
+    throw UsageError("--offset must be a whole number, start or end, got \"" + o.offset + "\"");
+  return n;
+}
+
+void read_masks(AttendCall& c, const AttendOptions& o) {
+  for (const std::string& m : o.masks) add_mask(c, m);
+  Mask& m = c.args.mask;
+  const bool packed = !o.cu_seqlens.empty();
+  if (!packed && !o.key_cu_seqlens.empty())
+    throw UsageError("--key-cu-seqlens goes with --cu-seqlens");
+  if (packed) {
+    m.query_cu_seqlens = read_integers(c, "cu_seqlens", o.cu_seqlens);
+    m.key_cu_seqlens = o.key_cu_seqlens.empty()
+                           ? m.query_cu_seqlens
+                           : read_integers(c, "key_cu_seqlens", o.key_cu_seqlens);
+  }
+  if (!o.documents.empty()) {
+    m.query_document = m.key_document = read_integers(c, "documents", o.documents);
+    if (c.args.q.tokens != c.args.k.tokens)
+      throw InputError("--documents needs as many queries as keys");
+  }
+  m.query_offset = packed ? 0 : query_offset(o, c.args.q.tokens, c.args.k.tokens);
+}
+
+}  // namespace
+
+void read_call(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
+  c.args.q = read_heads(c, "q", o.q, o.order);
+  c.args.k = read_heads(c, "k", o.k, o.order);
+  c.args.v = read_heads(c, "v", o.v, o.order);
+  c.args.softcap = o.softcap.value_or(0);
+  read_masks(c, o);
+  if (e.layer != nullptr) read_layer(c, o, e);
+  if (!o.cu_seqlens.empty() && o.positions.empty())
+    throw UsageError("packed sequences need --positions (and --key-positions where keys differ)");
+  c.query_positions =
+      positions_or_order(o.positions, c.args.mask.query_offset, c.args.q.tokens, "--positions");
+  c.key_positions = positions_or_order(
+      o.key_positions.empty() && c.args.q.tokens == c.args.k.tokens ? o.positions : o.key_positions,
+      0, c.args.k.tokens, "--key-positions");
+  // Text of a rotation with several axes has one list for all of them.
+  const Index axes = c.layer && c.layer->rotary ? c.layer->rotary->axes() : 1;
+  const auto spread = [&](const PositionList& list) {
+    return list.owned.axes == 1 ? spread_over_axes(list, axes) : Positions(list);
+  };
+  c.args.query_positions = spread(c.query_positions);
+  c.args.key_positions = spread(c.key_positions);
+  std::vector<Index> shape = c.arrays.at("q").shape;  // channels are the last axis of every order
+  shape.back() = c.args.v.dim;
+  c.out = make_array(c.args.q.dtype, shape);
+  c.log_sum_exp = make_array(DType::f64, {c.args.q.batch, c.args.q.heads, c.args.q.tokens});
+  c.result = {heads(c.out.view(), c.layout), c.log_sum_exp.view()};
+}
+
+AttentionPlan plan_of_call(const AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
+  return plan_of(e, c.layer ? &*c.layer : nullptr,
+                 {.heads = c.args.q.heads,
+                  .head_dim = c.args.q.dim,
+                  .key_heads = c.args.k.heads,
+                  .value_dim = c.args.v.dim,
+                  .scale = o.scale.value_or(c.layer ? c.layer->content_scale(c.args.q.dim) : 0)},
+                 o.subject.context.value_or(length_of(c.args.key_positions)));
+}
+
+}  // namespace posenc::cli

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of attention as the words of attend say it, for attend and for pictures of the score.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+
+#include "attention_call.h"
+#include "posenc/core/heads.h"
+#include "verbs.h"
+
+namespace posenc::cli {
+
+// Everything that a call reads, kept alive. Arrays called q, k and v that are there before stand
+// for files that are not named.
+struct AttendCall {
+  AttentionArgs args;
+  std::map<std::string, Array> arrays;
+  Array prefix;
+  PositionList query_positions, key_positions;
+  std::optional<LayerAttention> layer;  // of a model
+  HeadsLayout layout = HeadsLayout::thd;
+  Array out, log_sum_exp;
+  AttentionResult result;
+
+  const Array& read(const std::string& name, const std::string& file) {
+    return arrays.emplace(name, read_array(file, name)).first->second;
+  }
+};
+void read_call(AttendCall&, const AttendOptions&, const ScoreEncodings&);
+// The plan of a call that was read.
+AttentionPlan plan_of_call(const AttendCall&, const AttendOptions&, const ScoreEncodings&);
+
+}  // namespace posenc::cli
