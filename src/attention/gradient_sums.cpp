@@ -10,18 +10,18 @@ void add_element(void* data, DType type, Index at, double x) noexcept {
   put_element(data, type, at, float_element(data, type, at) + x);
 }
 
-void want_term(TermSums& s, const TermView& v, const TermGradient& g, Index slices) {
+void want_term(TermSums& s, const TermView& v, const TermGradient& g) {
   const auto size = [](const std::vector<double>& x) { return static_cast<Index>(x.size()); };
-  s.table.want(!g.table.empty(), size(v.table.x), slices);
-  s.query.want(g.query.data != nullptr, size(v.query.x), slices);
-  s.key.want(g.key.data != nullptr, size(v.key.x), slices);
-  s.in.want(!g.mlp.in.empty(), size(v.mlp.in), slices);
-  s.in_bias.want(!g.mlp.in_bias.empty(), size(v.mlp.in_bias), slices);
-  s.out.want(!g.mlp.out.empty(), size(v.mlp.out), slices);
-  s.out_bias.want(!g.mlp.out_bias.empty(), size(v.mlp.out_bias), slices);
+  s.table.want(!g.table.empty(), size(v.table.x));
+  s.query.want(g.query.data != nullptr, size(v.query.x));
+  s.key.want(g.key.data != nullptr, size(v.key.x));
+  s.in.want(!g.mlp.in.empty(), size(v.mlp.in));
+  s.in_bias.want(!g.mlp.in_bias.empty(), size(v.mlp.in_bias));
+  s.out.want(!g.mlp.out.empty(), size(v.mlp.out));
+  s.out_bias.want(!g.mlp.out_bias.empty(), size(v.mlp.out_bias));
 }
 
-void add_term_sums(const TermSums& s, const TermGradient& g) {
+void add_term_sums(TermSums& s, const TermGradient& g) {
   add_to(g.table, s.table.total());
   add_to(g.query, s.query.total());
   add_to(g.key, s.key.total());
@@ -59,33 +59,64 @@ void add_vector(const Heads& h, Index b, Index t, Index g, const double* x) {
   for (Index d = 0; d < h.dim; ++d) add_element(h.data, h.dtype, at + d * h.dim_stride, x[d]);
 }
 
-std::vector<double> SharedSum::total() const {
-  std::vector<double> sum(x_.begin(), x_.begin() + size_);
-  for (std::size_t n = sum.size(); n < x_.size(); ++n) sum[n % sum.size()] += x_[n];
-  return sum;
+namespace {
+
+// Arrays of `size` one behind the other: all added to the first, in their order.
+void add_up(std::vector<double>& x, std::size_t size) {
+  for (std::size_t from = size; from < x.size(); from += size)
+    for (std::size_t n = 0; n < size; ++n) x[n] += x[from + n];
+  x.resize(size);
 }
 
-GradientSums::GradientSums(const CallView& c, const AttentionGradients& g, Index slices)
+}  // namespace
+
+std::vector<double> SharedSum::total() {
+  add_up(x_, static_cast<std::size_t>(size_));
+  return std::move(x_);
+}
+
+GradientSums::GradientSums(const CallView& c, const AttentionGradients& g)
     : q(c.q.size()),
-      k(c.k.size()),
-      v(c.v.size()),
       region_k(c.regions.size()),
-      terms(c.terms.size()) {
+      terms(c.terms.size()),
+      k_size_(static_cast<Index>(c.k.size())),
+      v_size_(static_cast<Index>(c.v.size())) {
   for (std::size_t n = 0; n < c.regions.size(); ++n) {
     const bool wanted_k = !g.regions.empty() && g.regions[n].k.data != nullptr;
     region_q.emplace_back(c.regions[n].q.size());
-    region_k[n].want(wanted_k, static_cast<Index>(c.regions[n].k.size()), slices);
+    region_k[n].want(wanted_k, static_cast<Index>(c.regions[n].k.size()));
   }
   for (std::size_t n = 0; !g.terms.empty() && n < c.terms.size(); ++n)
-    want_term(terms[n], c.terms[n], g.terms[n], slices);
+    want_term(terms[n], c.terms[n], g.terms[n]);
   const auto want = [&](SharedSum& s, const TensorView& view) {
-    s.want(!view.empty(), view.empty() ? 0 : view.count(), slices);
+    s.want(!view.empty(), view.empty() ? 0 : view.count());
   };
   want(head_scale, g.head_scale);
   want(query_factor, g.query_factor);
   want(sink, g.sink);
   want(mix_before, g.mix_before);
   want(mix_after, g.mix_after);
+}
+
+template <class F>
+void GradientSums::each_shared(const F& fn) {
+  for (SharedSum& s : region_k) fn(s);
+  for (TermSums& t : terms)
+    for (SharedSum* s : {&t.table, &t.query, &t.key, &t.in, &t.in_bias, &t.out, &t.out_bias})
+      fn(*s);
+  for (SharedSum* s : {&head_scale, &query_factor, &sink, &mix_before, &mix_after}) fn(*s);
+}
+
+Index GradientSums::shared() noexcept {
+  Index sum = 0;
+  each_shared([&](const SharedSum& s) { sum += s.size(); });
+  return sum;
+}
+
+void GradientSums::start(Index slices, Index cuts) {
+  each_shared([&](SharedSum& s) { s.start(slices); });
+  k.assign(static_cast<std::size_t>(k_size_ * cuts), 0.0);
+  v.assign(static_cast<std::size_t>(v_size_ * cuts), 0.0);
 }
 
 void GradientSums::add_all(const CallView& c, const AttentionGradients& g,
@@ -101,6 +132,8 @@ void GradientSums::add_all(const CallView& c, const AttentionGradients& g,
   add_to(g.sink, sink.total());
   add_to(g.mix_before, mix_before.total());
   add_to(g.mix_after, mix_after.total());
+  add_up(k, static_cast<std::size_t>(k_size_));
+  add_up(v, static_cast<std::size_t>(v_size_));
   pull_stages(c, q, k, v, g, executor);
 }
 

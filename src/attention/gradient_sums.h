@@ -19,12 +19,11 @@ void add_vector(const Heads&, Index b, Index t, Index h, const double* x);
 // One array that all slices add to; null pointers: not wanted.
 class SharedSum {
  public:
-  void want(bool wanted, Index size, Index slices) {
-    size_ = wanted ? size : 0;
-    x_.assign(static_cast<std::size_t>(size_ * slices), 0.0);
-  }
+  void want(bool wanted, Index size) { size_ = wanted ? size : 0; }
+  void start(Index slices) { x_.assign(static_cast<std::size_t>(size_ * slices), 0.0); }
+  Index size() const noexcept { return size_; }
   double* slice(Index n) noexcept { return size_ == 0 ? nullptr : x_.data() + n * size_; }
-  std::vector<double> total() const;
+  std::vector<double> total();  // once
 
  private:
   Index size_ = 0;
@@ -45,20 +44,34 @@ struct TermSums {
 };
 
 struct GradientSums {
-  GradientSums(const CallView&, const AttentionGradients&, Index slices);
+  GradientSums(const CallView&, const AttentionGradients&);
+  Index shared() noexcept;  // doubles that a slice has of its own
+  void start(Index slices, Index cuts);
+  double* k_of(Index cut) noexcept { return k.data() + cut * k_size_; }
+  double* v_of(Index cut) noexcept { return v.data() + cut * v_size_; }
   void add_all(const CallView&, const AttentionGradients&, const Executor&);
 
-  std::vector<double> q, k, v;  // of g_i q_i, k and v as prepared; each part has one owner
+  // Of g_i q_i, k and v as prepared: each part has one owner. k and v: one behind the other for each
+  // cut of the rows.
+  std::vector<double> q, k, v;
   std::vector<std::vector<double>> region_q;
   std::vector<SharedSum> region_k;
   std::vector<TermSums> terms;
   SharedSum head_scale, query_factor, sink, mix_before, mix_after;
+
+ private:
+  template <class F>
+  void each_shared(const F& fn);
+  Index k_size_ = 0, v_size_ = 0;
 };
 
 // As one slice sees them.
 struct Pull {
   Pull(GradientSums&, const AttentionGradients&, Index slice);
+  // For the rows of one cut.
+  void use_cut(Index cut) noexcept { k = sums.k_of(cut), v = sums.v_of(cut); }
   GradientSums& sums;
+  double *k = nullptr, *v = nullptr;
   std::vector<TermPull> terms;
   std::vector<double*> region_k;
   double *head_scale, *query_factor, *sink, *mix_before, *mix_after;

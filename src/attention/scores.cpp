@@ -84,7 +84,7 @@ void attend_scores(const AttentionArgs& a, const AttentionScores& s, const Execu
   check_pairs_view(c, s.query_position, "query_position");
   check_pairs_view(c, s.position_key, "position_key");
   check_pairs_view(c, s.position_position, "position_position");
-  each_row_of(c, executor, [&](RowWork& w) noexcept {
+  each_row_of(c, executor, RowsFor::scores, [&](RowWork& w) noexcept {
     each_head(w, [&](HeadRow& r) { put_scores(c, r, w, s); });
   });
 }

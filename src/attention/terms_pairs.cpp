@@ -132,7 +132,7 @@ double* query_pull(const CallView& c, const TermView& v, HeadRow& r, const TermP
 }
 double* key_pull(const CallView& c, const TermView& v, const HeadRow& r, const TermPull& to,
                  Pull& pull) noexcept {
-  if (v.term->key.content) return pull.sums.k.data() + c.key_slab(r.place.row, r.h) * c.Tk * c.D;
+  if (v.term->key.content) return pull.k + c.key_slab(r.place.row, r.h) * c.Tk * c.D;
   return to.key == nullptr ? nullptr : to.key + v.key.at(r.place.row, r.h, c.H);
 }
 
