@@ -47,7 +47,7 @@ double pull_beside_values(const CallView& c, HeadRow& r, RowWork& w, Pull& pull)
 
 // y_h = sum_g mix[h, g] x_g: d x_g = sum_h mix[h, g] d y_h, d mix[h, g] += d y_h . x_g. x is 0 where
 // its head does not see, and what comes to it there is not read.
-void pull_mix(const CallView& c, const std::vector<double>& mix, RowWork& w, double* HeadRow::*x,
+void pull_mix(const CallView& c, const Numbers& mix, RowWork& w, double* HeadRow::*x,
               double* HeadRow::*d_y, double* HeadRow::*d_x, double* d_mix) noexcept {
   each_head(w, [&](HeadRow& g) {
     each_key(g.runs, [&](Index j) { (g.*d_x)[j] = 0; });
@@ -141,14 +141,15 @@ void pull_content(const CallView& c, RowWork& w, Pull& pull) noexcept {
 }
 
 // g q: d g += d . q, d q = g d.
-void pull_query(const CallView& c, const HeadRow& r, Pull& pull) noexcept {
+void pull_query(const CallView& c, HeadRow& r, Pull& pull) noexcept {
   const Index at = ((r.b * c.H + r.h) * c.Tq + r.i) * c.D;
   if (pull.query_factor != nullptr) {
     const Index rows = c.args.query_factor.shape[0];
     pull.query_factor[(rows == 1 ? 0 : r.b) * c.Tq + r.i] += dot(r.d_query, c.q.data() + at, c.D);
   }
-  for (Index d = 0; d < c.D; ++d)
-    pull.sums.q[static_cast<std::size_t>(at + d)] = r.factor * r.d_query[d];
+  double* to = pull.sums.q.empty() ? r.d_query : pull.sums.q.data() + at;
+  for (Index d = 0; d < c.D; ++d) to[d] = r.factor * r.d_query[d];
+  if (pull.q.data != nullptr) add_vector(pull.q, r.b, r.i, r.h, to);
 }
 
 void pull_rows(const CallView& c, Index first, Index count, const ConstAttentionResult& d,

@@ -11,8 +11,10 @@ void add_element(void* data, DType type, Index at, double x) noexcept {
 }
 
 void want_term(TermSums& s, const TermView& v, const TermGradient& g) {
-  const auto size = [](const std::vector<double>& x) { return static_cast<Index>(x.size()); };
-  s.table.want(!g.table.empty(), size(v.table.x));
+  const auto size = [](const Numbers& x) { return static_cast<Index>(x.size()); };
+  const bool band = v.term->kind == TermKind::product && !v.values.empty();
+  s.table.want(!g.table.empty() && !band, size(v.table.x));
+  s.band.want(!g.table.empty() && band, size(v.values));
   s.query.want(g.query.data != nullptr, size(v.query.x));
   s.key.want(g.key.data != nullptr, size(v.key.x));
   s.in.want(!g.mlp.in.empty(), size(v.mlp.in));
@@ -21,8 +23,20 @@ void want_term(TermSums& s, const TermView& v, const TermGradient& g) {
   s.out_bias.want(!g.mlp.out_bias.empty(), size(v.mlp.out_bias));
 }
 
-void add_term_sums(TermSums& s, const TermGradient& g) {
-  add_to(g.table, s.table.total());
+// d t_r = scale times the sums of the diagonals that read row r.
+Numbers rows_of_band(const TermView& v, const Numbers& band) {
+  Numbers rows(band.empty() ? 0 : v.table.x.size());
+  for (std::size_t n = 0; n < band.size(); ++n) {
+    const auto size = static_cast<std::size_t>(v.band_size);
+    const Index row = v.band[n % size], slab = static_cast<Index>(n / size);
+    if (row >= 0)
+      rows[static_cast<std::size_t>(slab * v.table.rows + row)] += v.term->scale * band[n];
+  }
+  return rows;
+}
+
+void add_term_sums(TermSums& s, const TermView& v, const TermGradient& g) {
+  add_to(g.table, s.band.size() > 0 ? rows_of_band(v, s.band.total()) : s.table.total());
   add_to(g.query, s.query.total());
   add_to(g.key, s.key.total());
   add_to(g.mlp.in, s.in.total());
@@ -33,7 +47,7 @@ void add_term_sums(TermSums& s, const TermGradient& g) {
 
 }  // namespace
 
-void add_to(const TensorView& v, const std::vector<double>& dense) {
+void add_to(const TensorView& v, const Numbers& dense) {
   if (v.empty() || dense.empty()) return;
   std::array<Index, 4> n{1, 1, 1, 1}, step{};
   for (std::size_t a = 0; a < static_cast<std::size_t>(v.rank); ++a)
@@ -46,7 +60,7 @@ void add_to(const TensorView& v, const std::vector<double>& dense) {
           add_element(v.data, v.dtype, a * step[0] + b * step[1] + c * step[2] + d * step[3], *x++);
 }
 
-void add_to(const Heads& h, const std::vector<double>& dense) {
+void add_to(const Heads& h, const Numbers& dense) {
   if (h.data == nullptr || dense.empty()) return;
   const double* x = dense.data();
   for (Index b = 0; b < h.batch; ++b)
@@ -56,13 +70,15 @@ void add_to(const Heads& h, const std::vector<double>& dense) {
 
 void add_vector(const Heads& h, Index b, Index t, Index g, const double* x) {
   const Index at = b * h.batch_stride + t * h.token_stride + g * h.head_stride;
+  if (h.dtype == DType::f64 && h.dim_stride == 1)
+    return add_scaled(static_cast<double*>(h.data) + at, 1, x, h.dim);
   for (Index d = 0; d < h.dim; ++d) add_element(h.data, h.dtype, at + d * h.dim_stride, x[d]);
 }
 
 namespace {
 
 // Arrays of `size` one behind the other: all added to the first, in their order.
-void add_up(std::vector<double>& x, std::size_t size) {
+void add_up(Numbers& x, std::size_t size) {
   for (std::size_t from = size; from < x.size(); from += size)
     for (std::size_t n = 0; n < size; ++n) x[n] += x[from + n];
   x.resize(size);
@@ -70,13 +86,13 @@ void add_up(std::vector<double>& x, std::size_t size) {
 
 }  // namespace
 
-std::vector<double> SharedSum::total() {
+Numbers SharedSum::total() {
   add_up(x_, static_cast<std::size_t>(size_));
   return std::move(x_);
 }
 
 GradientSums::GradientSums(const CallView& c, const AttentionGradients& g)
-    : q(c.q.size()),
+    : q(c.args.prepare.empty() ? 0 : c.q.size()),
       region_k(c.regions.size()),
       terms(c.terms.size()),
       k_size_(static_cast<Index>(c.k.size())),
@@ -102,7 +118,8 @@ template <class F>
 void GradientSums::each_shared(const F& fn) {
   for (SharedSum& s : region_k) fn(s);
   for (TermSums& t : terms)
-    for (SharedSum* s : {&t.table, &t.query, &t.key, &t.in, &t.in_bias, &t.out, &t.out_bias})
+    for (SharedSum* s :
+         {&t.table, &t.query, &t.key, &t.band, &t.in, &t.in_bias, &t.out, &t.out_bias})
       fn(*s);
   for (SharedSum* s : {&head_scale, &query_factor, &sink, &mix_before, &mix_after}) fn(*s);
 }
@@ -126,7 +143,7 @@ void GradientSums::add_all(const CallView& c, const AttentionGradients& g,
     add_to(g.regions[n].k, region_k[n].total());
   }
   for (std::size_t n = 0; !g.terms.empty() && n < terms.size(); ++n)
-    add_term_sums(terms[n], g.terms[n]);
+    add_term_sums(terms[n], c.terms[n], g.terms[n]);
   add_to(g.head_scale, head_scale.total());
   add_to(g.query_factor, query_factor.total());
   add_to(g.sink, sink.total());
@@ -145,6 +162,7 @@ Pull::Pull(GradientSums& s, const AttentionGradients& g, Index slice)
       mix_before(s.mix_before.slice(slice)),
       mix_after(s.mix_after.slice(slice)),
       bias(g.bias) {
+  if (s.q.empty()) q = g.q;
   for (TermSums& t : s.terms) terms.push_back(t.slice(slice));
   for (SharedSum& k_sum : s.region_k) region_k.push_back(k_sum.slice(slice));
 }

@@ -9,8 +9,8 @@
 
 namespace posenc::inline v0::detail {
 
-inline constexpr Index kTile = 16;      // keys that one pass over the channels serves
-inline constexpr Index kBlockRows = 8;  // rows that one pass over keys and values serves
+inline constexpr Index kTile = 16;       // keys that one pass over the channels serves
+inline constexpr Index kBlockRows = 16;  // at most that one pass over keys and values serves
 
 // Keys [begin, end).
 struct Run {

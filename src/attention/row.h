@@ -47,7 +47,7 @@ struct RowWork {
   std::vector<std::uint8_t> flags;
 
  private:
-  std::vector<double> memory_;
+  Numbers memory_;
 };
 
 // Runs fn(row) for each row in use.
@@ -61,8 +61,10 @@ void each_head(RowWork& w, const F& fn) {
 inline Index row_count(const CallView& c) {
   return c.B * (c.all_heads ? 1 : c.H) * c.Tq;
 }
+// Eight, and more where channels are many: then keys and values are read from far for each block.
 inline Index rows_at_once(const CallView& c) {
-  return c.all_heads ? 1 : kBlockRows;
+  if (c.all_heads) return 1;
+  return std::max(c.D, c.V) > 64 ? kBlockRows : kBlockRows / 2;
 }
 // Scores of rows [first, first + count), at most rows_at_once: row_scores.cpp.
 void fill_scores(const CallView&, Index first, Index count, RowWork&) noexcept;
@@ -78,6 +80,10 @@ inline Runs value_runs(const CallView& c, const RowWork& w, const HeadRow& r) {
 double soft_cap(const AttentionArgs&, double x) noexcept;
 double soft_cap_slope(const AttentionArgs&, double x) noexcept;
 
+// Where the band of a term has the keys of a row: key j at + j.
+Index band_at(const CallView&, const TermView&, const HeadRow&) noexcept;
+// The scaled values of a term that are a band, by key. Null: there is none.
+const double* band_values(const CallView&, const TermView&, const HeadRow&) noexcept;
 // The row of the table of each visible key, by key; negative: void. Null: row 0 for all.
 const std::int32_t* pick_rows(const CallView&, const TermView&, const HeadRow&, Runs,
                               std::vector<std::int32_t>& memory) noexcept;

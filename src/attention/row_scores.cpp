@@ -145,12 +145,15 @@ RowWork::RowWork(const CallView& c, RowsFor what) {
   const bool lean = what != RowsFor::scores && !c.all_heads && c.args.softcap == 0;
   const bool softmax = c.args.normalisation == Normalisation::softmax, merged = lean && softmax;
   heads.resize(static_cast<std::size_t>(
-      c.all_heads ? c.H : std::min(kBlockRows, std::max<Index>(1, row_count(c)))));
-  const Index each = 13 * size + 2 * c.D + 2 * c.V;
+      c.all_heads ? c.H : std::min(rows_at_once(c), std::max<Index>(1, row_count(c)))));
+  // Rows lie nine cache lines beside whole pages: in the first cache they do not push each other out.
+  constexpr Index kPage = 512, kBeside = 72;
+  const Index each = (13 * size + 2 * c.D + 2 * c.V + kPage - 1) / kPage * kPage + kBeside;
   memory_.resize(heads.size() * static_cast<std::size_t>(each));
   double* at = memory_.data();
   const auto take = [&at](Index doubles) { return std::exchange(at, at + doubles); };
   for (HeadRow& r : heads) {
+    at = memory_.data() + (&r - heads.data()) * each;
     r.runs.reserve(n / 2 + 2);
     if (!c.regions.empty()) r.content_runs.reserve(n + 1), r.region.resize(n);
     if (c.by_order) r.ordered.reserve(n);

@@ -33,6 +33,7 @@ std::int32_t picked_row(const CallView& c, const Term& t, const HeadRow& r, Inde
 
 // S += scale (table[0] max(delta, 0) + table[1] max(-delta, 0)).
 void add_linear(const CallView& c, const TermView& v, const HeadRow& r, double* out) noexcept {
+  if (const double* band = band_values(c, v, r)) return c.lanes.add(out, band, r.runs);
   const double *table = table_of(c, v, r), scale = v.term->scale;
   const AxisView& axis = axis_of(c, v.term->axis);
   each_key(r.runs, [&](Index j) {
@@ -44,11 +45,17 @@ void add_linear(const CallView& c, const TermView& v, const HeadRow& r, double* 
 void pull_linear(const CallView& c, const TermView& v, const HeadRow& r, const TermPull& to) {
   if (to.table == nullptr) return;
   double sum[2] = {};
-  const AxisView& axis = axis_of(c, v.term->axis);
-  each_key(r.runs, [&](Index j) {
-    const double delta = axis.delta(r.b, r.i, r.place.row, j);
-    sum[delta > 0 ? 0 : 1] += r.d_terms[j] * std::fabs(delta);
-  });
+  if (!v.values.empty()) {
+    const Index at = band_at(c, v, r);
+    sum[0] = c.lanes.dot(r.d_terms, v.ahead.data() + at, r.runs);
+    sum[1] = c.lanes.dot(r.d_terms, v.behind.data() + at, r.runs);
+  } else {
+    const AxisView& axis = axis_of(c, v.term->axis);
+    each_key(r.runs, [&](Index j) {
+      const double delta = axis.delta(r.b, r.i, r.place.row, j);
+      sum[delta > 0 ? 0 : 1] += r.d_terms[j] * std::fabs(delta);
+    });
+  }
   double* d_table = to.table + v.table.at(r.b, r.h, c.H);
   d_table[0] += v.term->scale * sum[0];
   d_table[1] += v.term->scale * sum[1];
@@ -85,21 +92,22 @@ void pull_decay(const CallView& c, const TermView& v, HeadRow& r, const TermPull
 
 }  // namespace
 
+Index band_at(const CallView& c, const TermView& v, const HeadRow& r) noexcept {
+  const AxisView& a = axis_of(c, v.band_axis);
+  return v.band_high - a.query_whole[a.query_at(r.b, r.i)] + a.key_whole[a.key_at(r.place.row, 0)];
+}
+const double* band_values(const CallView& c, const TermView& v, const HeadRow& r) noexcept {
+  if (v.values.empty()) return nullptr;
+  return v.values.data() + v.table.slab(r.b, r.h, c.H) * v.band_size + band_at(c, v, r);
+}
+
 const std::int32_t* pick_rows(const CallView& c, const TermView& v, const HeadRow& r, Runs runs,
                               std::vector<std::int32_t>& memory) noexcept {
   const Term& t = *v.term;
   bool picks = t.pair.row != nullptr;
-  std::int32_t axis = 0;
-  for (const IndexLine& line : t.lines) {
-    if (line.row != nullptr) axis = line.axis;
-    picks |= line.row != nullptr;
-  }
+  for (const IndexLine& line : t.lines) picks |= line.row != nullptr;
   if (!picks) return nullptr;
-  if (!v.band.empty()) {
-    const AxisView& a = axis_of(c, axis);
-    return v.band.data() + (v.band_high - a.query_whole[a.query_at(r.b, r.i)] +
-                            a.key_whole[a.key_at(r.place.row, 0)]);
-  }
+  if (!v.band.empty()) return v.band.data() + band_at(c, v, r);
   each_key(runs, [&](Index j) { memory[static_cast<std::size_t>(j)] = picked_row(c, t, r, j); });
   return memory.data();
 }
