@@ -90,6 +90,38 @@ POSENC_CLONES double fused_multiply_adds(std::size_t n) {
   return sum;
 }
 
+namespace {
+
+// As many numbers as make ten or twelve vectors: they fit the registers and cover the latency.
+template <std::size_t kNumbers>
+[[gnu::always_inline]] inline double multiply_adds(std::size_t n) {
+  double x[kNumbers];
+  for (std::size_t j = 0; j < kNumbers; ++j) x[j] = 1.0 + static_cast<double>(j) * 1e-6;
+  for (std::size_t i = 0; i < n / kNumbers; ++i)
+    for (double& y : x) y = y * 0.999999 + 1e-6;  // one instruction where there is one
+  double sum = 0;
+  for (const double v : x) sum += v;
+  return sum;
+}
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) double multiply_adds_avx2(std::size_t n) {
+  return multiply_adds<40>(n);
+}
+__attribute__((target("avx512f,fma"))) double multiply_adds_avx512(std::size_t n) {
+  return multiply_adds<96>(n);
+}
+#endif
+
+}  // namespace
+
+double fused_multiply_adds_f64(std::size_t n) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return multiply_adds_avx512(n);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_adds_avx2(n);
+#endif
+  return multiply_adds<20>(n);
+}
+
 #if defined(__x86_64__)
 namespace {
 __attribute__((target("avx512f"))) void stream512(float* to, const float* from, std::size_t n) {

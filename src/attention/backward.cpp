@@ -4,6 +4,7 @@
 // slices are added in their order.
 #include <algorithm>
 
+#include "attention/check_overlap.h"
 #include "attention/forward_rows.h"
 #include "attention/parts.h"
 #include "attention/row_blocks.h"
@@ -215,6 +216,7 @@ void attend_backward(const AttentionArgs& a, const ConstAttentionResult& result,
   check_attention_indices(a);
   check_read(a, result, "the result");
   check_read(a, d_result, "the gradient of the result");
+  check_overlap(d_result, g);
   const CallView c(a, true, executor);
   GradientSums sums(c, g);
   const Parts parts(c, g, sums.shared());
