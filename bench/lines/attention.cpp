@@ -10,6 +10,7 @@
 #include "line.h"
 #include "posenc/attention/attend.h"
 #include "posenc/positions/sequence.h"
+#include "posenc/rotary/plan.h"
 #include "posenc/rotary/rope.h"
 
 namespace posenc::bench {

@@ -26,14 +26,14 @@ namespace {
       add_outer_of<L>(y, weight, x, rows, channels, run);                                        \
     }                                                                                            \
     TARGET static void scale(double* y, double s, const double* x, Runs runs) noexcept {         \
-      each_alone(runs, [&](Index j) { y[j] = s * x[j]; });                                       \
+      scale_of<W>(y, s, x, runs);                                                                \
     }                                                                                            \
     TARGET static void scale_add(double* y, double s, const double* x, const double* z,          \
                                  Runs runs) noexcept {                                           \
-      each_alone(runs, [&](Index j) { y[j] = s * x[j] + z[j]; });                                \
+      scale_add_of<W>(y, s, x, z, runs);                                                         \
     }                                                                                            \
     TARGET static void add(double* y, const double* x, Runs runs) noexcept {                     \
-      each_alone(runs, [&](Index j) { y[j] += x[j]; });                                          \
+      add_of<W>(y, x, runs);                                                                     \
     }                                                                                            \
     TARGET static double largest(const double* x, double least, Runs runs) noexcept {            \
       return largest_of<W>(x, least, runs);                                                      \
@@ -47,7 +47,7 @@ namespace {
     }                                                                                            \
     TARGET static void weigh(double* y, const double* p, const double* d, double shift,          \
                              Runs runs) noexcept {                                               \
-      each_alone(runs, [&](Index j) { y[j] = p[j] * (d[j] + shift); });                          \
+      weigh_of<W>(y, p, d, shift, runs);                                                         \
     }                                                                                            \
     static constexpr LaneKernels kAll{dots, add_weighted, add_outer,    scale, scale_add,        \
                                       add,  largest,      exponentials, dot,   weigh};           \

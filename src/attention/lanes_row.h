@@ -136,12 +136,58 @@ template <class W>
   return total_of(part);
 }
 
-// Loops without sums: fn of one number, which the compiler takes several at a time.
-template <class F>
-[[gnu::always_inline]] inline void each_alone(Runs runs, const F& fn) noexcept {
-  for (const Run& run : runs)
-#pragma GCC ivdep
-    for (Index j = run.begin; j < run.end; ++j) fn(j);
+// Loops without sums: fn.template operator()<V>(j) for a vector V of keys from j on, or one double.
+template <class W, class F>
+[[gnu::always_inline]] inline void each_lane(Runs runs, const F& fn) noexcept {
+  using V = typename W::Double;
+  for (const Run& run : runs) {
+    Index j = run.begin;
+    for (; j + kLanes<V> <= run.end; j += kLanes<V>) fn.template operator()<V>(j);
+    for (; j < run.end; ++j) fn.template operator()<double>(j);
+  }
+}
+template <class W>
+[[gnu::always_inline]] inline void scale_of(double* y, double s, const double* x,
+                                            Runs runs) noexcept {
+  each_lane<W>(
+      runs, [&]<class V>(Index j) __attribute__((always_inline)) {
+        V a;
+        load_lanes(a, x + j);
+        a *= s;
+        store_lanes(a, y + j);
+      });
+}
+template <class W>
+[[gnu::always_inline]] inline void scale_add_of(double* y, double s, const double* x,
+                                                const double* z, Runs runs) noexcept {
+  each_lane<W>(
+      runs, [&]<class V>(Index j) __attribute__((always_inline)) {
+        V a, b;
+        load_lanes(a, x + j), load_lanes(b, z + j);
+        a = s * a + b;
+        store_lanes(a, y + j);
+      });
+}
+template <class W>
+[[gnu::always_inline]] inline void add_of(double* y, const double* x, Runs runs) noexcept {
+  each_lane<W>(
+      runs, [&]<class V>(Index j) __attribute__((always_inline)) {
+        V a, b;
+        load_lanes(a, x + j), load_lanes(b, y + j);
+        b += a;
+        store_lanes(b, y + j);
+      });
+}
+template <class W>
+[[gnu::always_inline]] inline void weigh_of(double* y, const double* p, const double* d,
+                                            double shift, Runs runs) noexcept {
+  each_lane<W>(
+      runs, [&]<class V>(Index j) __attribute__((always_inline)) {
+        V a, b;
+        load_lanes(a, p + j), load_lanes(b, d + j);
+        a *= b + shift;
+        store_lanes(a, y + j);
+      });
 }
 
 }  // namespace posenc::v0::detail

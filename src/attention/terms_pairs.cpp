@@ -94,7 +94,10 @@ void pull_decay(const CallView& c, const TermView& v, HeadRow& r, const TermPull
 
 Index band_at(const CallView& c, const TermView& v, const HeadRow& r) noexcept {
   const AxisView& a = axis_of(c, v.band_axis);
-  return v.band_high - a.query_whole[a.query_at(r.b, r.i)] + a.key_whole[a.key_at(r.place.row, 0)];
+  // The sum is small, what is added need not be: positions may stand at the ends of 64 bits.
+  const auto key = static_cast<std::uint64_t>(a.key_whole[a.key_at(r.place.row, 0)]);
+  const auto query = static_cast<std::uint64_t>(a.query_whole[a.query_at(r.b, r.i)]);
+  return static_cast<Index>(static_cast<std::uint64_t>(v.band_high) - query + key);
 }
 const double* band_values(const CallView& c, const TermView& v, const HeadRow& r) noexcept {
   if (v.values.empty()) return nullptr;
