@@ -90,6 +90,47 @@ POSENC_CLONES double fused_multiply_adds(std::size_t n) {
   return sum;
 }
 
+namespace {
+
+// Sums in kVectors vectors V, which fit the registers and cover the latency.
+template <class V, std::size_t kVectors>
+[[gnu::always_inline]] inline double multiply_adds(std::size_t n) {
+  constexpr std::size_t kLanes = sizeof(V) / sizeof(double);
+  V x[kVectors];
+  for (std::size_t j = 0; j < kVectors; ++j) x[j] = V{} + (1.0 + static_cast<double>(j) * 1e-6);
+  const V factor = V{} + 0.999999, addend = V{} + 1e-6;
+  for (std::size_t i = 0; i < n / (kVectors * kLanes); ++i)
+#pragma GCC unroll 16
+    for (std::size_t j = 0; j < kVectors; ++j)
+      x[j] = x[j] * factor + addend;  // one instruction where there is one
+  V sum{};
+  for (std::size_t j = 0; j < kVectors; ++j) sum += x[j];
+  double total = 0;
+  for (std::size_t l = 0; l < kLanes; ++l) total += sum[l];
+  return total;
+}
+using TwoDoubles [[gnu::vector_size(16)]] = double;
+#if defined(__x86_64__)
+using FourDoubles [[gnu::vector_size(32)]] = double;
+using EightDoubles [[gnu::vector_size(64)]] = double;
+__attribute__((target("avx2,fma"))) double multiply_adds_avx2(std::size_t n) {
+  return multiply_adds<FourDoubles, 12>(n);
+}
+__attribute__((target("avx512f,fma"))) double multiply_adds_avx512(std::size_t n) {
+  return multiply_adds<EightDoubles, 12>(n);
+}
+#endif
+
+}  // namespace
+
+double fused_multiply_adds_f64(std::size_t n) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return multiply_adds_avx512(n);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_adds_avx2(n);
+#endif
+  return multiply_adds<TwoDoubles, 12>(n);
+}
+
 #if defined(__x86_64__)
 namespace {
 __attribute__((target("avx512f"))) void stream512(float* to, const float* from, std::size_t n) {

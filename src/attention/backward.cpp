@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The call backward: each row is computed anew, then its gradients from the output to the factors.
-// The work is cut into slices of a number that the shape alone decides; sums of slices are added in
-// their order.
+// The work is cut into parts of rows and slices of parts, by the shape alone (parts.h); sums of
+// slices are added in their order.
 #include <algorithm>
 
+#include "attention/check_overlap.h"
 #include "attention/forward_rows.h"
+#include "attention/parts.h"
+#include "attention/row_blocks.h"
 #include "core/element.h"
 #include "core/shape.h"
 #include "posenc/attention/attend.h"
@@ -14,32 +17,38 @@ namespace posenc::inline v0 {
 namespace detail {
 namespace {
 
-// d_out of a row, and dP' = D.v, dv += P' D, and the same of value rows. Returns the gradient of
-// the remainder that goes to the own value.
-double pull_values(const CallView& c, const ConstHeads& d_out, HeadRow& r, RowWork& w,
-                   Pull& pull) noexcept {
-  const Index at = r.b * d_out.batch_stride + r.i * d_out.token_stride + r.h * d_out.head_stride;
-  for (Index d = 0; d < c.V; ++d)
-    r.d_out[d] = float_element(d_out.data, d_out.dtype, at + d * d_out.dim_stride);
-  const Runs runs = value_runs(c, w, r);
-  const Index slab = c.key_slab(r.place.row, r.h);
-  const double* tiles = c.v_tiles.data() + slab * tiles_size(c.Tk, c.V);
-  double* d_v = pull.sums.v.data() + slab * c.Tk * c.V;
-  each_dot(c.lanes, r.d_out, tiles, c.V, runs, [&](Index j, double x) { r.d_mixed[j] = x; });
-  c.lanes.add_outer(d_v, r.mixed, r.d_out, c.V, runs);
+// d_out of the rows, and dP' = D.v, dv += P' D.
+void pull_values(const CallView& c, const ConstHeads& d_out, RowWork& w, Pull& pull) noexcept {
+  each_head(w, [&](HeadRow& r) {
+    const Index at = r.b * d_out.batch_stride + r.i * d_out.token_stride + r.h * d_out.head_stride;
+    for (Index d = 0; d < c.V; ++d)
+      r.d_out[d] = float_element(d_out.data, d_out.dtype, at + d * d_out.dim_stride);
+  });
+  const auto runs_of = [&](const HeadRow& r) { return value_runs(c, w, r); };
+  each_block(c, w, [&](RowBlock rows, Index slab) {
+    block_dots(c.lanes, rows, &HeadRow::d_mixed, &HeadRow::d_out,
+               c.v_tiles.data() + slab * tiles_size(c.Tk, c.V), c.V, runs_of);
+    block_add_outer(c.lanes, rows, pull.v + slab * c.Tk * c.V, &HeadRow::mixed, &HeadRow::d_out,
+                    c.V, runs_of);
+  });
+}
+
+// The same of what comes to the output beside the values. Returns the gradient of the remainder
+// that goes to the own value.
+double pull_beside_values(const CallView& c, HeadRow& r, RowWork& w, Pull& pull) noexcept {
   for (std::size_t n = 0; n < c.terms.size(); ++n)
     if (c.terms[n].term->kind == TermKind::value_rows)
       pull_value_rows(c, c.terms[n], r, w, pull.terms[n]);
   if (c.args.normalisation != Normalisation::stick_breaking_own) return 0;
-  const Index own = c.own_key(r.place);
+  const Index own = c.own_key(r.place), slab = c.key_slab(r.place.row, r.h);
   if (own < 0) return 0;
-  add_scaled(d_v + own * c.V, r.remainder, r.d_out, c.V);
+  add_scaled(pull.v + (slab * c.Tk + own) * c.V, r.remainder, r.d_out, c.V);
   return dot(r.d_out, c.v.data() + (slab * c.Tk + own) * c.V, c.V);
 }
 
 // y_h = sum_g mix[h, g] x_g: d x_g = sum_h mix[h, g] d y_h, d mix[h, g] += d y_h . x_g. x is 0 where
 // its head does not see, and what comes to it there is not read.
-void pull_mix(const CallView& c, const std::vector<double>& mix, RowWork& w, double* HeadRow::*x,
+void pull_mix(const CallView& c, const Numbers& mix, RowWork& w, double* HeadRow::*x,
               double* HeadRow::*d_y, double* HeadRow::*d_x, double* d_mix) noexcept {
   each_head(w, [&](HeadRow& g) {
     each_key(g.runs, [&](Index j) { (g.*d_x)[j] = 0; });
@@ -76,6 +85,7 @@ void pull_bias(const CallView& c, const HeadRow& r, const TensorView& to) noexce
 
 // d content and d terms of what the cap and their sum got: cap' = 1 - tanh^2.
 void pull_plain(const CallView& c, HeadRow& r) noexcept {
+  if (r.d_terms == r.d_plain) return;  // and d_content: one array
   const bool after = c.args.softcap_after_terms, network = c.all_heads;
   each_key(r.runs, [&](Index j) {
     double d = r.d_plain[j];
@@ -101,45 +111,55 @@ void pull_region(const CallView& c, const HeadRow& r, Index j, double d, Pull& p
 }
 
 // content = cap(a scale g q.k): d a += d scale g q.k, d (g q) += d a scale k, d k += d a scale g q.
-void pull_content(const CallView& c, HeadRow& r, Pull& pull) noexcept {
-  const bool cap_here = c.args.softcap != 0 && !c.args.softcap_after_terms;
-  double d_head = 0;
-  each_key(r.runs, [&](Index j) {
-    if (cap_here) r.d_content[j] *= soft_cap_slope(c.args, r.scale * r.raw[j]);
-    d_head += r.d_content[j] * r.raw[j];
-    r.d_content[j] *= r.scale;
-  });
+void pull_content_row(const CallView& c, HeadRow& r, Pull& pull) noexcept {
+  if (c.args.softcap != 0 && !c.args.softcap_after_terms)
+    each_key(r.runs,
+             [&](Index j) { r.d_content[j] *= soft_cap_slope(c.args, r.scale * r.raw[j]); });
   if (pull.head_scale != nullptr) {
     const Index rows = c.args.head_scale.shape[0];
-    pull.head_scale[(rows == 1 ? 0 : r.b) * c.H + r.h] += c.args.scale * d_head;
+    pull.head_scale[(rows == 1 ? 0 : r.b) * c.H + r.h] +=
+        c.args.scale * c.lanes.dot(r.d_content, r.raw, r.runs);
   }
-  const Index slab = c.key_slab(r.place.row, r.h) * c.Tk * c.D;
-  const Runs runs = c.regions.empty() ? Runs(r.runs) : Runs(r.content_runs);
-  c.lanes.add_weighted(r.d_query, r.d_content, c.k.data() + slab, c.D, runs);
-  c.lanes.add_outer(pull.sums.k.data() + slab, r.d_content, r.query, c.D, runs);
+  c.lanes.scale(r.d_content, r.scale, r.d_content, r.runs);
+}
+void pull_content(const CallView& c, RowWork& w, Pull& pull) noexcept {
+  each_head(w, [&](HeadRow& r) { pull_content_row(c, r, pull); });
+  const auto runs_of = [&](const HeadRow& r) {
+    return Runs(c.regions.empty() ? r.runs : r.content_runs);
+  };
+  each_block(c, w, [&](RowBlock rows, Index slab) {
+    const Index at = slab * c.Tk * c.D;
+    block_add_weighted(c.lanes, rows, &HeadRow::d_query, &HeadRow::d_content, c.k.data() + at, c.D,
+                       runs_of);
+    block_add_outer(c.lanes, rows, pull.k + at, &HeadRow::d_content, &HeadRow::query, c.D, runs_of);
+  });
   if (c.regions.empty()) return;
-  each_key(r.runs, [&](Index j) {
-    if (r.region[static_cast<std::size_t>(j)] >= 0) pull_region(c, r, j, r.d_content[j], pull);
+  each_head(w, [&](HeadRow& r) {
+    each_key(r.runs, [&](Index j) {
+      if (r.region[static_cast<std::size_t>(j)] >= 0) pull_region(c, r, j, r.d_content[j], pull);
+    });
   });
 }
 
 // g q: d g += d . q, d q = g d.
-void pull_query(const CallView& c, const HeadRow& r, Pull& pull) noexcept {
+void pull_query(const CallView& c, HeadRow& r, Pull& pull) noexcept {
   const Index at = ((r.b * c.H + r.h) * c.Tq + r.i) * c.D;
   if (pull.query_factor != nullptr) {
     const Index rows = c.args.query_factor.shape[0];
     pull.query_factor[(rows == 1 ? 0 : r.b) * c.Tq + r.i] += dot(r.d_query, c.q.data() + at, c.D);
   }
-  for (Index d = 0; d < c.D; ++d)
-    pull.sums.q[static_cast<std::size_t>(at + d)] = r.factor * r.d_query[d];
+  double* to = pull.sums.q.empty() ? r.d_query : pull.sums.q.data() + at;
+  for (Index d = 0; d < c.D; ++d) to[d] = r.factor * r.d_query[d];
+  if (pull.q.data != nullptr) add_vector(pull.q, r.b, r.i, r.h, to);
 }
 
-void pull_row(const CallView& c, Index b, Index h, Index i, const ConstAttentionResult& d,
-              RowWork& w, Pull& pull) noexcept {
-  fill_row(c, b, h, i, w);
+void pull_rows(const CallView& c, Index first, Index count, const ConstAttentionResult& d,
+               RowWork& w, Pull& pull) noexcept {
+  fill_rows(c, first, count, w);
+  pull_values(c, d.out, w, pull);
   each_head(w, [&](HeadRow& r) {
     std::fill(r.d_query, r.d_query + c.D, 0.0);
-    r.d_remainder = pull_values(c, d.out, r, w, pull);
+    r.d_remainder = pull_beside_values(c, r, w, pull);
   });
   if (!c.mix_after.empty())
     pull_mix(c, c.mix_after, w, &HeadRow::p, &HeadRow::d_mixed, &HeadRow::d_p, pull.mix_after);
@@ -157,33 +177,16 @@ void pull_row(const CallView& c, Index b, Index h, Index i, const ConstAttention
     pull_plain(c, r);
     for (std::size_t n = 0; n < c.terms.size(); ++n)
       pull_term(c, c.terms[n], r, w, pull.terms[n], pull);
-    pull_content(c, r, pull);
-    pull_query(c, r, pull);
   });
+  pull_content(c, w, pull);
+  each_head(w, [&](HeadRow& r) { pull_query(c, r, pull); });
 }
 
-// Rows that no other part of the call writes beside: by batch entry and key head, less where heads
-// are mixed or the gradient of a dense bias is summed over them.
-struct Parts {
-  Parts(const CallView& c, const AttentionGradients& g) {
-    const TensorView& bias = g.bias;
-    const bool shared_batch = !bias.empty() && (bias.rank == 2 || bias.shape[0] == 1);
-    const bool shared_heads = !bias.empty() && (bias.rank == 2 || bias.shape[1] % c.G != 0);
-    batches = shared_batch ? 1 : c.B;
-    groups = c.all_heads || shared_heads ? 1 : c.G;
-  }
-  Index batches, groups;
-  Index count() const noexcept { return batches * groups; }
-};
-
-void pull_part(const CallView& c, const Parts& parts, Index part, const ConstAttentionResult& d,
-               RowWork& w, Pull& pull) noexcept {
-  const Index b0 = part / parts.groups, g = part % parts.groups;
-  const Index heads = c.H / parts.groups, step = c.all_heads ? c.H : 1;
-  const Index each = c.B / std::max<Index>(1, parts.batches);
-  for (Index b = b0 * each; b < (b0 + 1) * each; ++b)
-    for (Index h = g * heads; h < (g + 1) * heads; h += step)
-      for (Index i = 0; i < c.Tq; ++i) pull_row(c, b, h, i, d, w, pull);
+void pull_part(const CallView& c, Run rows, const ConstAttentionResult& d, RowWork& w,
+               Pull& pull) noexcept {
+  const Index at_once = rows_at_once(c);
+  for (Index first = rows.begin; first < rows.end; first += at_once)
+    pull_rows(c, first, std::min(at_once, rows.end - first), d, w, pull);
 }
 
 void check_read(const AttentionArgs& a, const ConstAttentionResult& r, const std::string& what) {
@@ -213,23 +216,25 @@ void attend_backward(const AttentionArgs& a, const ConstAttentionResult& result,
   check_attention_indices(a);
   check_read(a, result, "the result");
   check_read(a, d_result, "the gradient of the result");
+  check_overlap(d_result, g);
   const CallView c(a, true, executor);
-  const Parts parts(c, g);
-  const Index slices = std::min<Index>(parts.count(), 16);
-  if (slices == 0) return;
-  GradientSums sums(c, g, slices);
+  GradientSums sums(c, g);
+  const Parts parts(c, g, sums.shared());
+  if (parts.count() == 0) return;
+  const Index most = most_tasks(c);
+  sums.start(parts.slices, parts.cuts);
   std::vector<Pull> pulls;
-  for (Index n = 0; n < slices; ++n) pulls.emplace_back(sums, g, n);
-  std::vector<RowWork> works = row_works(c, true, slices);
-  const auto slice = [&](Index n, Index begin, Index end) noexcept {
-    const auto at = static_cast<std::size_t>(n);
-    for (Index part = begin; part < end; ++part)
-      pull_part(c, parts, part, d_result, works[at], pulls[at]);
-  };
-  if (most_tasks(c) < 2)
-    parallel_slices(inline_executor(), parts.count(), slices, slice);
-  else
-    parallel_slices(executor, parts.count(), slices, slice);
+  for (Index n = 0; n < parts.slices; ++n) pulls.emplace_back(sums, g, n);
+  std::vector<RowWork> works =
+      row_works(c, RowsFor::gradients, task_count(executor, parts.slices, most));
+  each_piece(executor, parts.slices, most, [&](Index slice, Index task) noexcept {
+    Pull& pull = pulls[static_cast<std::size_t>(slice)];
+    for (Index part = parts.first_of(slice); part < parts.first_of(slice + 1); ++part) {
+      pull.use_cut(part % parts.cuts);
+      for (Index n = 0; n < parts.repeats; ++n)
+        pull_part(c, parts.rows(part, n), d_result, works[static_cast<std::size_t>(task)], pull);
+    }
+  });
   sums.add_all(c, g, executor);
 }
 

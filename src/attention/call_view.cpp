@@ -10,10 +10,9 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-std::vector<double> tiles_of(const std::vector<double>& x, Index slabs, Index tokens,
-                             Index channels) {
+Numbers tiles_of(const Numbers& x, Index slabs, Index tokens, Index channels) {
   const Index size = tiles_size(tokens, channels);
-  std::vector<double> tiles(static_cast<std::size_t>(slabs * size));
+  Numbers tiles(static_cast<std::size_t>(slabs * size));
   for (Index s = 0; s < slabs; ++s)
     make_tiles(x.data() + s * tokens * channels, tokens, channels, tiles.data() + s * size);
   return tiles;
@@ -26,8 +25,8 @@ std::vector<Index> orders_of(const ConstTensorView& v) {
   return x;
 }
 
-std::vector<double> mix_of(const ConstTensorView& v) {
-  std::vector<double> x;
+Numbers mix_of(const ConstTensorView& v) {
+  Numbers x;
   for (Index h = 0; !v.empty() && h < v.shape[0]; ++h)
     for (Index g = 0; g < v.shape[1]; ++g) x.push_back(number(v, h, g));
   return x;
@@ -38,8 +37,7 @@ bool is_whole(const Positions& p) {
 }
 
 // What one axis of positions holds, as doubles and, where they are integers, as those.
-void read_axis(const Positions& p, std::int32_t axis, std::vector<Index>& whole,
-               std::vector<double>& real) {
+void read_axis(const Positions& p, std::int32_t axis, std::vector<Index>& whole, Numbers& real) {
   for (Index b = 0; b < p.batch; ++b)
     for (Index t = 0; t < p.count; ++t) {
       if (is_whole(p)) whole.push_back(integer_position(p, axis, b, t));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/lanes.h"
+#include "core/huge_pages.h"
 #include "posenc/attention/attention.h"
 #include "posenc/core/executor.h"
 
@@ -12,18 +13,21 @@ namespace posenc::inline v0::detail {
 
 // [batch|1, groups, rows, channels], dense. No rows: not given.
 struct DenseTable {
-  std::vector<double> x;
+  Numbers x;
   Index batch = 1, groups = 1, rows = 0, channels = 0;
   bool given() const noexcept { return rows > 0; }
-  // Of what serves head h of `heads`.
+  // What serves head h of `heads`.
+  Index slab(Index b, Index h, Index heads) const noexcept {
+    return (batch == 1 ? 0 : b) * groups + h / (heads / groups);
+  }
   Index at(Index b, Index h, Index heads) const noexcept {
-    return ((batch == 1 ? 0 : b) * groups + h / (heads / groups)) * rows * channels;
+    return slab(b, h, heads) * rows * channels;
   }
 };
 
 // A given factor, [batch|1, groups, tokens|1, channels]; tiles where dots with all tokens are made.
 struct DenseFactor {
-  std::vector<double> x, tiles;
+  Numbers x, tiles;
   Index batch = 1, groups = 1, tokens = 0, channels = 0;
   bool given() const noexcept { return channels > 0; }
   Index slab(Index b, Index h, Index heads) const noexcept {
@@ -36,7 +40,7 @@ struct DenseFactor {
 };
 
 struct DenseMlp {
-  std::vector<double> in, in_bias, out, out_bias;
+  Numbers in, in_bias, out, out_bias;
   Index units = 0, channels = 0, kernel = 1, out_groups = 1, bias_groups = 1;
   double slope = 0;
   double act(double y) const noexcept { return y < 0 ? slope * y : y; }
@@ -48,9 +52,14 @@ struct TermView {
   DenseTable table;
   DenseFactor query, key;
   DenseMlp mlp;
-  // Rows of one line over consecutive keys: that of (i, j) is band[band_start(b, i, r) + j].
+  // Over consecutive keys what goes by distance is a band: that of (i, j) stands at j + the query's
+  // place in it (band_at). Of one line the rows; of a table alone and of `linear` the scaled values,
+  // one line of the band for each slab of the table. Empty: no band.
   std::vector<std::int32_t> band;
-  Index band_high = 0;
+  Numbers values;
+  Numbers ahead, behind;  // linear: max(delta, 0), max(-delta, 0)
+  Index band_size = 0, band_high = 0;
+  std::int32_t band_axis = 0;
 };
 
 // One axis of the positions.
@@ -58,7 +67,7 @@ struct AxisView {
   bool whole = false;        // both are integers: distances are taken in 64 bits
   bool consecutive = false;  // whole, and each row of keys counts up by one
   std::vector<Index> query_whole, key_whole;
-  std::vector<double> query, key;
+  Numbers query, key;
   Index query_rows = 1, key_rows = 1, queries = 0, keys = 0;
 
   std::size_t query_at(Index b, Index i) const noexcept {
@@ -71,7 +80,7 @@ struct AxisView {
 };
 
 struct RegionView {
-  std::vector<double> q, k;  // [B, H, Tq, D], [R, groups, Tk, D]
+  Numbers q, k;  // [B, H, Tq, D], [R, groups, Tk, D]
   Index groups = 1;
 };
 
@@ -86,19 +95,19 @@ struct CallView {
   const AttentionArgs& args;
   const LaneKernels& lanes = lane_kernels();
   Index B, R, H, G, Tq, Tk, D, V;
-  std::vector<double> q, k, v;                          // [B, H, Tq, D], [R, G, Tk, D], [.., V]
-  std::vector<double> k_tiles, v_tiles;                 // v_tiles: backward
-  std::vector<std::vector<double>> q_before, k_before;  // of each stage: backward
+  Numbers q, k, v;                          // [B, H, Tq, D], [R, G, Tk, D], [.., V]
+  Numbers k_tiles, v_tiles;                 // v_tiles: backward
+  std::vector<Numbers> q_before, k_before;  // of each stage: backward
   std::vector<TermView> terms;
   std::vector<RegionView> regions;
   std::vector<AxisView> axes;
   std::vector<Index> sequence;                  // [Tq] of packed queries
   std::vector<Index> query_orders, key_orders;  // given ones, [rows, T]
   Index query_order_rows = 1, key_order_rows = 1;
-  std::vector<Index> keys_by_order;           // [key_order_rows, Tk]; empty: in storage
-  std::vector<double> mix_before, mix_after;  // [H, H]
-  bool all_heads = false;                     // a row needs all heads at once
-  bool by_order = false;                      // something runs over the keys in order
+  std::vector<Index> keys_by_order;  // [key_order_rows, Tk]; empty: in storage
+  Numbers mix_before, mix_after;     // [H, H]
+  bool all_heads = false;            // a row needs all heads at once
+  bool by_order = false;             // something runs over the keys in order
 
   Index group(Index h) const noexcept { return h / (H / G); }
   const double* query_row(Index b, Index h, Index i) const noexcept {
@@ -130,13 +139,13 @@ struct CallView {
 double number(const ConstTensorView&, Index a, Index b = 0, Index c = 0, Index d = 0) noexcept;
 Index whole_number(const ConstTensorView&, Index a, Index b = 0) noexcept;
 // x [.., tokens, heads, dim] -> [batch, heads, tokens, dim].
-std::vector<double> by_heads(const ConstHeads&);
+Numbers by_heads(const ConstHeads&);
 void load_keys(CallView&);
 TermView view_of(const CallView&, const Term&);
 // stages.cpp: q, k and v through `prepare`, and gradients of them back into the caller's.
 void run_stages(CallView&, bool backward, const Executor&);
-void pull_stages(const CallView&, std::vector<double>& d_q, std::vector<double>& d_k,
-                 std::vector<double>& d_v, const AttentionGradients&, const Executor&);
+void pull_stages(const CallView&, Numbers& d_q, Numbers& d_k, Numbers& d_v,
+                 const AttentionGradients&, const Executor&);
 
 // visible.cpp: the keys that query i of head h sees, in storage order.
 void find_visible(const CallView&, Index b, Index h, Index i, const QueryPlace&,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/check_overlap.h"
 #include "attention/check_parts.h"
 #include "core/known_enum.h"
 #include "core/shape.h"
@@ -137,6 +138,7 @@ void check_call(const AttentionArgs& a) {
 void check_attention(const AttentionArgs& a, const AttentionResult& r) {
   detail::check_call(a);
   detail::check_result(a, r);
+  detail::check_overlap(a, r);
 }
 
 namespace detail {
@@ -212,6 +214,7 @@ void check_attention(const AttentionArgs& a, const AttentionGradients& g) {
   }
   check_count(g.terms.size(), a.terms.size(), "term");
   for (std::size_t i = 0; i < g.terms.size(); ++i) check_term_gradient(g.terms[i], a.terms[i]);
+  check_overlap(a, g);
 }
 
 }  // namespace posenc::v0

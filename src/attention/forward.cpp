@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The call forward: rows are independent of each other.
 #include "attention/forward_rows.h"
+#include "attention/row_blocks.h"
 #include "core/element.h"
 #include "core/parallel.h"
 #include "posenc/attention/attend.h"
@@ -8,8 +9,8 @@
 namespace posenc::inline v0 {
 namespace detail {
 
-void fill_row(const CallView& c, Index b, Index h, Index i, RowWork& w) noexcept {
-  fill_scores(c, b, h, i, w);
+void fill_rows(const CallView& c, Index first, Index count, RowWork& w) noexcept {
+  fill_scores(c, first, count, w);
   each_head(w, [&](HeadRow& r) { fill_weights(c, r); });
   if (c.mix_after.empty()) return;
   each_head(w, [&](HeadRow& r) {  // P'_h = sum_g mix[h, g] P_g
@@ -21,10 +22,10 @@ void fill_row(const CallView& c, Index b, Index h, Index i, RowWork& w) noexcept
   });
 }
 
-std::vector<RowWork> row_works(const CallView& c, bool backward, Index count) {
+std::vector<RowWork> row_works(const CallView& c, RowsFor what, Index count) {
   std::vector<RowWork> works;
   works.reserve(static_cast<std::size_t>(count));
-  for (Index n = 0; n < count; ++n) works.emplace_back(c, backward);
+  for (Index n = 0; n < count; ++n) works.emplace_back(c, what);
   return works;
 }
 
@@ -34,22 +35,29 @@ Index most_tasks(const CallView& c) noexcept {
 
 namespace {
 
-void fill_output(const CallView& c, const HeadRow& r, RowWork& w) noexcept {
-  std::fill(w.out.begin(), w.out.end(), 0.0);
-  const double* v = c.v.data() + c.key_slab(r.place.row, r.h) * c.Tk * c.V;
-  c.lanes.add_weighted(w.out.data(), r.mixed, v, c.V, value_runs(c, w, r));
-  for (const TermView& t : c.terms)
-    if (t.term->kind == TermKind::value_rows) add_value_rows(c, t, r, w, w.out.data());
-  if (c.args.normalisation != Normalisation::stick_breaking_own) return;
-  if (const Index own = c.own_key(r.place); own >= 0)
-    add_scaled(w.out.data(), r.remainder, v + own * c.V, c.V);
+void fill_outputs(const CallView& c, RowWork& w) noexcept {
+  each_block(c, w, [&](RowBlock rows, Index slab) {
+    for (HeadRow& r : rows) std::fill(r.out, r.out + c.V, 0.0);
+    block_add_weighted(c.lanes, rows, &HeadRow::out, &HeadRow::mixed,
+                       c.v.data() + slab * c.Tk * c.V, c.V,
+                       [&](const HeadRow& r) { return value_runs(c, w, r); });
+  });
 }
 
-void put_output(const HeadRow& r, const RowWork& w, const AttentionResult& result) noexcept {
+// What comes to the output beside the values.
+void add_to_output(const CallView& c, const HeadRow& r, RowWork& w) noexcept {
+  for (const TermView& t : c.terms)
+    if (t.term->kind == TermKind::value_rows) add_value_rows(c, t, r, w, r.out);
+  if (c.args.normalisation != Normalisation::stick_breaking_own) return;
+  const double* v = c.v.data() + c.key_slab(r.place.row, r.h) * c.Tk * c.V;
+  if (const Index own = c.own_key(r.place); own >= 0)
+    add_scaled(r.out, r.remainder, v + own * c.V, c.V);
+}
+
+void put_output(const HeadRow& r, const AttentionResult& result) noexcept {
   const Heads& o = result.out;
   const Index at = r.b * o.batch_stride + r.i * o.token_stride + r.h * o.head_stride;
-  for (Index d = 0; d < o.dim; ++d)
-    put_element(o.data, o.dtype, at + d * o.dim_stride, w.out[static_cast<std::size_t>(d)]);
+  for (Index d = 0; d < o.dim; ++d) put_element(o.data, o.dtype, at + d * o.dim_stride, r.out[d]);
   const TensorView& l = result.log_sum_exp;
   if (!l.empty())
     put_element(l.data, l.dtype, r.b * l.stride[0] + r.h * l.stride[1] + r.i * l.stride[2],
@@ -64,10 +72,11 @@ void attend(const AttentionArgs& a, const AttentionResult& result, const Executo
   check_attention(a, result);
   check_attention_indices(a);
   const CallView c(a, false, executor);
-  each_row_of(c, executor, [&](RowWork& w) noexcept {
+  each_row_of(c, executor, RowsFor::output, [&](RowWork& w) noexcept {
+    fill_outputs(c, w);
     each_head(w, [&](HeadRow& r) {
-      fill_output(c, r, w);
-      put_output(r, w, result);
+      add_to_output(c, r, w);
+      put_output(r, result);
     });
   });
 }

@@ -1,124 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products are rounded before they are added, and each sum has one order, so that the width of the
-// vectors changes no bit.
+// The loops of lanes_products.h and lanes_row.h, compiled for each width of vectors.
 #include "attention/lanes.h"
 
-#include <cstring>
-
+#include "attention/lanes_products.h"
+#include "attention/lanes_row.h"
 #include "posenc/core/isa.h"
 
 namespace posenc::inline v0::detail {
 namespace {
 
-using TwoLanes [[gnu::vector_size(16)]] = double;
+// All of LaneKernels for vectors W, as functions with the attribute.
+#define POSENC_LANE_KERNELS(W, TARGET)                                                           \
+  struct W##Kernels {                                                                            \
+    using L = W::Double;                                                                         \
+    TARGET static void dots(double* const* y, const double* const* x, Index rows,                \
+                            const double* tiles, Index channels, Run run) noexcept {             \
+      dots_of<L>(y, x, rows, tiles, channels, run);                                              \
+    }                                                                                            \
+    TARGET static void add_weighted(double* const* y, const double* const* weight, Index rows,   \
+                                    const double* x, Index channels, Run run) noexcept {         \
+      add_weighted_of<L>(y, weight, rows, x, channels, run);                                     \
+    }                                                                                            \
+    TARGET static void add_outer(double* y, const double* const* weight, const double* const* x, \
+                                 Index rows, Index channels, Run run) noexcept {                 \
+      add_outer_of<L>(y, weight, x, rows, channels, run);                                        \
+    }                                                                                            \
+    TARGET static void scale(double* y, double s, const double* x, Runs runs) noexcept {         \
+      scale_of<W>(y, s, x, runs);                                                                \
+    }                                                                                            \
+    TARGET static void scale_add(double* y, double s, const double* x, const double* z,          \
+                                 Runs runs) noexcept {                                           \
+      scale_add_of<W>(y, s, x, z, runs);                                                         \
+    }                                                                                            \
+    TARGET static void add(double* y, const double* x, Runs runs) noexcept {                     \
+      add_of<W>(y, x, runs);                                                                     \
+    }                                                                                            \
+    TARGET static double largest(const double* x, double least, Runs runs) noexcept {            \
+      return largest_of<W>(x, least, runs);                                                      \
+    }                                                                                            \
+    TARGET static double exponentials(double* y, const double* x, double top,                    \
+                                      Runs runs) noexcept {                                      \
+      return exponentials_of<W>(y, x, top, runs);                                                \
+    }                                                                                            \
+    TARGET static double dot(const double* x, const double* y, Runs runs) noexcept {             \
+      return dot_of<W>(x, y, runs);                                                              \
+    }                                                                                            \
+    TARGET static void weigh(double* y, const double* p, const double* d, double shift,          \
+                             Runs runs) noexcept {                                               \
+      weigh_of<W>(y, p, d, shift, runs);                                                         \
+    }                                                                                            \
+    static constexpr LaneKernels kAll{dots, add_weighted, add_outer,    scale, scale_add,        \
+                                      add,  largest,      exponentials, dot,   weigh};           \
+  };
 
-template <class L>
-[[gnu::always_inline]] inline void tile_dots_of(const double* x, const double* tile, Index channels,
-                                                double* got) noexcept {
-  constexpr Index kWidth = sizeof(L) / sizeof(double), kCount = kTile / kWidth;
-  L sum[kCount] = {};
-  for (Index c = 0; c < channels; ++c, tile += kTile)
-    for (Index n = 0; n < kCount; ++n) {
-      L y;
-      std::memcpy(&y, tile + n * kWidth, sizeof y);
-      sum[n] += x[c] * y;
-    }
-  std::memcpy(got, sum, sizeof sum);
-}
-
-// Count vectors of channels from c on.
-template <class L, Index Count>
-[[gnu::always_inline]] inline void add_weighted_block(double* y, const double* weight,
-                                                      const double* x, Index channels, Index c,
-                                                      Runs runs) noexcept {
-  constexpr Index kWidth = sizeof(L) / sizeof(double);
-  L sum[Count] = {};
-  for (const Run& run : runs)
-    for (Index j = run.begin; j < run.end; ++j)
-      for (Index n = 0; n < Count; ++n) {
-        L v;
-        std::memcpy(&v, x + j * channels + c + n * kWidth, sizeof v);
-        sum[n] += weight[j] * v;
-      }
-  double got[Count * kWidth];
-  std::memcpy(got, sum, sizeof got);
-  for (Index n = 0; n < Count * kWidth; ++n) y[c + n] += got[n];
-}
-
-template <class L>
-[[gnu::always_inline]] inline void add_weighted_of(double* y, const double* weight, const double* x,
-                                                   Index channels, Runs runs) noexcept {
-  constexpr Index kWidth = sizeof(L) / sizeof(double);
-  Index c = 0;
-  for (; c + 8 * kWidth <= channels; c += 8 * kWidth)
-    add_weighted_block<L, 8>(y, weight, x, channels, c, runs);
-  for (; c + kWidth <= channels; c += kWidth)
-    add_weighted_block<L, 1>(y, weight, x, channels, c, runs);
-  for (; c < channels; ++c) {
-    double sum = 0;
-    for (const Run& run : runs)
-      for (Index j = run.begin; j < run.end; ++j) sum += weight[j] * x[j * channels + c];
-    y[c] += sum;
-  }
-}
-
-template <class L>
-[[gnu::always_inline]] inline void add_outer_of(double* y, const double* weight, const double* x,
-                                                Index channels, Runs runs) noexcept {
-  constexpr Index kWidth = sizeof(L) / sizeof(double);
-  for (const Run& run : runs)
-    for (Index j = run.begin; j < run.end; ++j) {
-      double* to = y + j * channels;
-      Index c = 0;
-      for (; c + kWidth <= channels; c += kWidth) {
-        L v, w;
-        std::memcpy(&v, to + c, sizeof v);
-        std::memcpy(&w, x + c, sizeof w);
-        v += weight[j] * w;
-        std::memcpy(to + c, &v, sizeof v);
-      }
-      for (; c < channels; ++c) to[c] += weight[j] * x[c];
-    }
-}
-
-void tile_dots_two(const double* x, const double* tile, Index channels, double* got) noexcept {
-  tile_dots_of<TwoLanes>(x, tile, channels, got);
-}
-void add_weighted_two(double* y, const double* weight, const double* x, Index channels,
-                      Runs runs) noexcept {
-  add_weighted_of<TwoLanes>(y, weight, x, channels, runs);
-}
-void add_outer_two(double* y, const double* weight, const double* x, Index channels,
-                   Runs runs) noexcept {
-  add_outer_of<TwoLanes>(y, weight, x, channels, runs);
-}
-constexpr LaneKernels kTwoLanes{tile_dots_two, add_weighted_two, add_outer_two};
-
+POSENC_LANE_KERNELS(TwoWide, )
 #if defined(__x86_64__)
-using FourLanes [[gnu::vector_size(32)]] = double;
-
-[[gnu::target("avx2")]] void tile_dots_four(const double* x, const double* tile, Index channels,
-                                            double* got) noexcept {
-  tile_dots_of<FourLanes>(x, tile, channels, got);
-}
-[[gnu::target("avx2")]] void add_weighted_four(double* y, const double* weight, const double* x,
-                                               Index channels, Runs runs) noexcept {
-  add_weighted_of<FourLanes>(y, weight, x, channels, runs);
-}
-[[gnu::target("avx2")]] void add_outer_four(double* y, const double* weight, const double* x,
-                                            Index channels, Runs runs) noexcept {
-  add_outer_of<FourLanes>(y, weight, x, channels, runs);
-}
-constexpr LaneKernels kFourLanes{tile_dots_four, add_weighted_four, add_outer_four};
+POSENC_LANE_KERNELS(FourWide, [[gnu::target("avx2")]])
+POSENC_LANE_KERNELS(EightWide, [[gnu::target("avx512f,avx512dq")]])
 #endif
+#undef POSENC_LANE_KERNELS
 
 }  // namespace
 
 const LaneKernels& lane_kernels() {
 #if defined(__x86_64__)
-  if (const Isa isa = active_isa(); isa == Isa::avx2 || isa == Isa::avx512) return kFourLanes;
+  if (active_isa() == Isa::avx512) return EightWideKernels::kAll;
+  if (active_isa() == Isa::avx2) return FourWideKernels::kAll;
 #endif
-  return kTwoLanes;
+  return TwoWideKernels::kAll;
 }
 
 }  // namespace posenc::v0::detail

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops of the exact engine over contiguous doubles. Each sum has one order, whatever the machine.
+// Loops of the exact engine over contiguous doubles. Each sum has one order, whatever the machine
+// and however many rows are taken at a time.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -8,7 +9,8 @@
 
 namespace posenc::inline v0::detail {
 
-inline constexpr Index kTile = 16;  // keys that one pass over the channels serves
+inline constexpr Index kTile = 16;       // keys that one pass over the channels serves
+inline constexpr Index kBlockRows = 16;  // at most that one pass over keys and values serves
 
 // Keys [begin, end).
 struct Run {
@@ -22,26 +24,43 @@ void each_key(Runs runs, const F& fn) {
     for (Index j = run.begin; j < run.end; ++j) fn(j);
 }
 
+inline Index whole_tiles(Index tokens) {
+  return (tokens + kTile - 1) / kTile * kTile;
+}
 inline Index tiles_size(Index tokens, Index channels) {
-  return (tokens + kTile - 1) / kTile * kTile * channels;
+  return whole_tiles(tokens) * channels;
 }
 // x [tokens, channels] -> [tokens / 16, channels, 16], zeros behind the last token.
 inline void make_tiles(const double* x, Index tokens, Index channels, double* tiles) {
-  for (Index j = 0; j < tokens; ++j)
-    for (Index c = 0; c < channels; ++c)
-      tiles[(j / kTile * channels + c) * kTile + j % kTile] = x[j * channels + c];
+  for (Index first = 0; first < tokens; first += kTile, tiles += kTile * channels)
+    for (Index j = 0, n = std::min(kTile, tokens - first); j < n; ++j)
+      for (Index c = 0; c < channels; ++c) tiles[c * kTile + j] = x[(first + j) * channels + c];
 }
 
-// The inner loops, for vectors of two or four doubles: the bits are the same.
+// The inner loops, for vectors of two, four or eight doubles: the bits are the same.
 struct LaneKernels {
-  // got[16] = x . each key of a tile.
-  void (*tile_dots)(const double* x, const double* tile, Index channels, double* got) noexcept;
-  // y[c] += sum over the runs of weight[j] x[j * channels + c].
-  void (*add_weighted)(double* y, const double* weight, const double* x, Index channels,
-                       Runs runs) noexcept;
-  // y[j * channels + c] += weight[j] x[c].
-  void (*add_outer)(double* y, const double* weight, const double* x, Index channels,
-                    Runs runs) noexcept;
+  // Of `rows` rows at once, at most kBlockRows, and keys [run.begin, run.end).
+  // y[r][j] = x[r] . key j, of all keys of the tiles that hold the run.
+  void (*dots)(double* const* y, const double* const* x, Index rows, const double* tiles,
+               Index channels, Run run) noexcept;
+  // y[r][c] += sum over the run of weight[r][j] x[j * channels + c].
+  void (*add_weighted)(double* const* y, const double* const* weight, Index rows, const double* x,
+                       Index channels, Run run) noexcept;
+  // y[j * channels + c] += sum over the rows of weight[r][j] x[r][c].
+  void (*add_outer)(double* y, const double* const* weight, const double* const* x, Index rows,
+                    Index channels, Run run) noexcept;
+
+  // Of one row and the keys of its runs.
+  // y = s x, y = s x + z, y += x; y may be x.
+  void (*scale)(double* y, double s, const double* x, Runs) noexcept;
+  void (*scale_add)(double* y, double s, const double* x, const double* z, Runs) noexcept;
+  void (*add)(double* y, const double* x, Runs) noexcept;
+  double (*largest)(const double* x, double least, Runs) noexcept;  // NaN is no number
+  // y = e^(x - top), within 1.5 units in the last place, and their sum; x is at most top.
+  double (*exponentials)(double* y, const double* x, double top, Runs) noexcept;
+  double (*dot)(const double* x, const double* y, Runs) noexcept;
+  // y = p (d + shift); y may be d.
+  void (*weigh)(double* y, const double* p, const double* d, double shift, Runs) noexcept;
 };
 const LaneKernels& lane_kernels();  // of active_isa()
 
@@ -51,9 +70,10 @@ void each_dot(const LaneKernels& lanes, const double* x, const double* tiles, In
               Runs runs, const F& put) {
   double got[kTile];
   for (const Run& run : runs)
-    for (Index tile = run.begin / kTile; tile * kTile < run.end; ++tile) {
-      lanes.tile_dots(x, tiles + tile * channels * kTile, channels, got);
-      const Index first = tile * kTile, end = std::min(run.end, first + kTile);
+    for (Index first = run.begin / kTile * kTile; first < run.end; first += kTile) {
+      double* to = got;
+      lanes.dots(&to, &x, 1, tiles + first * channels, channels, {0, kTile});
+      const Index end = std::min(run.end, first + kTile);
       for (Index j = std::max(run.begin, first); j < end; ++j) put(j, got[j - first]);
     }
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "attention/check_overlap.h"
 #include "attention/gradient_sums.h"
 #include "core/element.h"
 #include "core/known_enum.h"
@@ -110,6 +111,7 @@ void merge(std::span<const ConstAttentionResult> parts, const AttentionResult& w
   using namespace detail;
   const ResultShape s = check_merge(parts, whole.out, how);
   check_part(whole, s, false, "the whole");
+  check_overlap(parts, whole);
   std::vector<double> share;
   each_result_row(s, [&](const RowAt& row) {
     const double l = fill_shares(parts, how, row, share);
@@ -144,6 +146,7 @@ void merge_backward(std::span<const ConstAttentionResult> parts, const ConstAtte
     if (!d.log_sum_exp.empty())
       check_part({whole.out, d.log_sum_exp}, s, true, "the gradient of a part");
   }
+  check_overlap(parts, whole, d_whole, d_parts);
   const bool softmax = how == Normalisation::softmax;
   std::vector<double> share;
   each_result_row(s, [&](const RowAt& row) {

@@ -2,11 +2,13 @@
 #include "posenc/attention/path.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "core/element.h"
+#include "core/overlap.h"
 #include "core/parallel.h"
 #include "posenc/core/error.h"
 
@@ -266,6 +268,31 @@ void check_path_result(const PathArgs& a, const ConstAttentionResult& r, const c
     refuse(kPath, "log_sum_exp must be [B, H, Tq] of f64 or f32", Index{l.rank});
 }
 
+// What a call reads, by name.
+std::vector<detail::Operand> path_inputs(const PathArgs& a) {
+  using detail::memory_of;
+  return {{"q", memory_of(a.q)}, {"k", memory_of(a.k)},       {"v", memory_of(a.v)},
+          {"w", memory_of(a.w)}, {"beta", memory_of(a.beta)}, {"log_gate", memory_of(a.log_gate)}};
+}
+void check_path_overlap(const PathArgs& a, const AttentionResult& r) {
+  const std::array<detail::Operand, 2> out{
+      {{"out", detail::memory_of(r.out)}, {"log_sum_exp", detail::memory_of(r.log_sum_exp)}}};
+  detail::check_outputs(kPath, out, {}, path_inputs(a));
+}
+void check_path_overlap(const PathArgs& a, const ConstAttentionResult& d, const PathGradients& g) {
+  using detail::memory_of;
+  const std::array<detail::Operand, 6> out{{{"the gradient of q", memory_of(g.q)},
+                                            {"the gradient of k", memory_of(g.k)},
+                                            {"the gradient of v", memory_of(g.v)},
+                                            {"the gradient of w", memory_of(g.w)},
+                                            {"the gradient of beta", memory_of(g.beta)},
+                                            {"the gradient of log_gate", memory_of(g.log_gate)}}};
+  std::vector<detail::Operand> read = path_inputs(a);
+  read.push_back({"the gradient of out", memory_of(d.out)});
+  read.push_back({"the gradient of log_sum_exp", memory_of(d.log_sum_exp)});
+  detail::check_outputs(kPath, out, {}, read);
+}
+
 Index path_work(const PathCall& c) noexcept {
   return c.B * c.H * c.Tq * std::max<Index>(1, c.Tk) * c.D / detail::kValuesPerTask;
 }
@@ -275,6 +302,7 @@ Index path_work(const PathCall& c) noexcept {
 void attend_path(const PathArgs& a, const AttentionResult& result, const Executor& executor) {
   check_path(a);
   check_path_result(a, result, "out");
+  check_path_overlap(a, result);
   const PathCall c(a);
   const Index count = c.B * c.H * c.Tq, most = path_work(c);
   std::vector<PathRow> rows(static_cast<std::size_t>(detail::task_count(executor, count, most)),
@@ -311,6 +339,7 @@ void attend_path_backward(const PathArgs& a, const ConstAttentionResult& d_resul
   check_path_gradient(to.w, a.w, "w");
   check_path_gradient(to.beta, a.beta, "beta");
   check_path_gradient(to.log_gate, a.log_gate, "log_gate");
+  check_path_overlap(a, d_result, to);
   const PathCall c(a);
   PathSums g(c);
   const Index count = c.B * c.H, most = path_work(c);

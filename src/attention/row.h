@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of scores, from content to weights, and back. Arrays are by key; only those of visible
-// keys hold anything, and where all heads of a row are at hand the others hold 0.
+// Rows of scores, from content to weights, and back. Arrays are by key; only those of visible keys
+// hold anything, and where all heads of a row are at hand the others hold 0 (but in raw and d_mixed).
 #pragma once
 #include "attention/gradient_sums.h"
 
@@ -17,44 +17,57 @@ struct HeadRow {
   double log_sum_exp = 0, remainder = 0, d_remainder = 0;
 
   double *query = nullptr, *d_query = nullptr;  // g_i q_i and its gradient, [D]
-  double* d_out = nullptr;                      // [Dv]
-  double* raw = nullptr;                        // g q.k
+  double *out = nullptr, *d_out = nullptr;      // [Dv]
+  double* raw = nullptr;  // g q.k; plain itself where nothing asks for it later
   double *content = nullptr, *terms = nullptr;  // scaled and, if so, capped; the sum of terms
   double* plain = nullptr;                      // content, terms, cap and score_mlp together
   double* scores = nullptr;  // with mix_before and mask.bias; plain itself without a mix
-  double* p = nullptr;       // probabilities
+  double* p = nullptr;       // probabilities; scores itself where nothing asks for them later
   double* mixed = nullptr;   // after mix_after; p itself without a mix
+  // Of softmax without caps and mixes one array.
   double *d_mixed = nullptr, *d_p = nullptr, *d_scores = nullptr, *d_plain = nullptr;
   double *d_content = nullptr, *d_terms = nullptr;
 };
 
+enum class RowsFor : std::uint8_t { output, scores, gradients };
+
 // All that a thread needs for its rows; made before it starts.
 struct RowWork {
-  RowWork(const CallView&, bool backward);
+  RowWork(const CallView&, RowsFor);
   RowWork(const RowWork&) = delete;
   RowWork(RowWork&&) = default;
 
-  std::vector<HeadRow> heads;  // one, or all of a row
+  std::vector<HeadRow> heads;  // a block of rows, or all heads of one
+  Index count = 0;             // of them in use
   std::vector<Run> read_runs;  // keys that any head of the row sees
   std::vector<std::int32_t> rows;
   std::vector<double> levels;  // [2 Tk]
   std::vector<double> gate, gate_slope, gate_sum;
   std::vector<double> hidden, d_hidden;  // [units, Tk] of score_mlp
-  std::vector<double> out;               // [Dv]
   std::vector<std::uint8_t> flags;
 
  private:
-  std::vector<double> memory_;
+  Numbers memory_;
 };
 
-// Runs fn(head row) for each head of the work.
+// Runs fn(row) for each row in use.
 template <class F>
 void each_head(RowWork& w, const F& fn) {
-  for (HeadRow& r : w.heads) fn(r);
+  for (Index n = 0; n < w.count; ++n) fn(w.heads[static_cast<std::size_t>(n)]);
 }
 
-// Scores of row i of heads [h, h + heads of the work): row_scores.cpp.
-void fill_scores(const CallView&, Index b, Index h, Index i, RowWork&) noexcept;
+// Rows of a call, one after the other: by batch entry, head and query. All heads of a row are one
+// where they are needed at once.
+inline Index row_count(const CallView& c) {
+  return c.B * (c.all_heads ? 1 : c.H) * c.Tq;
+}
+// Eight, and more where channels are many: then keys and values are read from far for each block.
+inline Index rows_at_once(const CallView& c) {
+  if (c.all_heads) return 1;
+  return std::max(c.D, c.V) > 64 ? kBlockRows : kBlockRows / 2;
+}
+// Scores of rows [first, first + count), at most rows_at_once: row_scores.cpp.
+void fill_scores(const CallView&, Index first, Index count, RowWork&) noexcept;
 // p, log_sum_exp and remainder out of scores; the gradient of scores out of d_p: weights.cpp.
 void fill_weights(const CallView&, HeadRow&) noexcept;
 void pull_weights(const CallView&, HeadRow&, double d_log_sum_exp, double d_remainder,
@@ -67,6 +80,10 @@ inline Runs value_runs(const CallView& c, const RowWork& w, const HeadRow& r) {
 double soft_cap(const AttentionArgs&, double x) noexcept;
 double soft_cap_slope(const AttentionArgs&, double x) noexcept;
 
+// Where the band of a term has the keys of a row: key j at + j.
+Index band_at(const CallView&, const TermView&, const HeadRow&) noexcept;
+// The scaled values of a term that are a band, by key. Null: there is none.
+const double* band_values(const CallView&, const TermView&, const HeadRow&) noexcept;
 // The row of the table of each visible key, by key; negative: void. Null: row 0 for all.
 const std::int32_t* pick_rows(const CallView&, const TermView&, const HeadRow&, Runs,
                               std::vector<std::int32_t>& memory) noexcept;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "attention/row.h"
+#include "attention/row_blocks.h"
 #include "core/element.h"
 
 namespace posenc::inline v0::detail {
@@ -56,38 +56,48 @@ void start_row(const CallView& c, Index b, Index h, Index i, HeadRow& r, RowWork
   if (c.all_heads) clear_row(c, r);
 }
 
-void fill_content(const CallView& c, HeadRow& r) noexcept {
-  const Index slab = c.key_slab(r.place.row, r.h);
-  const double* tiles = c.k_tiles.data() + slab * tiles_size(c.Tk, c.D);
-  const bool cap_here = c.args.softcap != 0 && !c.args.softcap_after_terms;
-  const auto put = [&](Index j, double x) {
-    r.raw[j] = x;
-    r.content[j] = cap_here ? soft_cap(c.args, r.scale * x) : r.scale * x;
-  };
-  if (c.regions.empty()) return each_dot(c.lanes, r.query, tiles, c.D, r.runs, put);
-  each_dot(c.lanes, r.query, tiles, c.D, r.content_runs, put);
+// Pairs of a region: its own q and k.
+void fill_regions(const CallView& c, HeadRow& r) noexcept {
   each_key(r.runs, [&](Index j) {
     const std::int32_t n = r.region[static_cast<std::size_t>(j)];
     if (n < 0) return;
     const RegionView& v = c.regions[static_cast<std::size_t>(n)];
     const double* q = v.q.data() + ((r.b * c.H + r.h) * c.Tq + r.i) * c.D;
     const Index k_slab = r.place.row * v.groups + r.h / (c.H / v.groups);
-    put(j, r.factor * dot(q, v.k.data() + (k_slab * c.Tk + j) * c.D, c.D));
+    r.raw[j] = r.factor * dot(q, v.k.data() + (k_slab * c.Tk + j) * c.D, c.D);
+  });
+}
+
+void fill_content(const CallView& c, RowWork& w) noexcept {
+  each_block(c, w, [&](RowBlock rows, Index slab) {
+    block_dots(c.lanes, rows, &HeadRow::raw, &HeadRow::query,
+               c.k_tiles.data() + slab * tiles_size(c.Tk, c.D), c.D,
+               [&](const HeadRow& r) { return Runs(c.regions.empty() ? r.runs : r.content_runs); });
+  });
+  const bool cap_here = c.args.softcap != 0 && !c.args.softcap_after_terms;
+  each_head(w, [&](HeadRow& r) {
+    if (!c.regions.empty()) fill_regions(c, r);
+    if (r.content == nullptr) return;
+    c.lanes.scale(r.content, r.scale, r.raw, r.runs);
+    if (cap_here) each_key(r.runs, [&](Index j) { r.content[j] = soft_cap(c.args, r.content[j]); });
   });
 }
 
 void fill_terms(const CallView& c, HeadRow& r, RowWork& w) noexcept {
-  each_key(r.runs, [&](Index j) { r.terms[j] = 0; });
+  for (const Run& run : r.runs) std::fill(r.terms + run.begin, r.terms + run.end, 0.0);
   for (const TermView& t : c.terms) add_term(c, t, r, w, r.terms);
 }
 
 void fill_plain(const CallView& c, HeadRow& r) noexcept {
-  if (c.args.softcap_after_terms)
-    each_key(r.runs, [&](Index j) { r.plain[j] = soft_cap(c.args, r.content[j] + r.terms[j]); });
-  else if (c.terms.empty())
-    each_key(r.runs, [&](Index j) { r.plain[j] = r.content[j]; });
+  // Where content is not kept it is made in passing, with the same roundings.
+  const double scale = r.content == nullptr ? r.scale : 1;
+  const double* content = r.content == nullptr ? r.raw : r.content;
+  if (r.terms == nullptr)
+    c.lanes.scale(r.plain, scale, content, r.runs);
   else
-    each_key(r.runs, [&](Index j) { r.plain[j] = r.content[j] + r.terms[j]; });
+    c.lanes.scale_add(r.plain, scale, content, r.terms, r.runs);
+  if (c.args.softcap_after_terms)
+    each_key(r.runs, [&](Index j) { r.plain[j] = soft_cap(c.args, r.plain[j]); });
 }
 
 // S'_h = sum_g mix[h, g] S_g.
@@ -127,33 +137,44 @@ void join_runs(RowWork& w) noexcept {
 
 }  // namespace
 
-RowWork::RowWork(const CallView& c, bool backward) {
+// Arrays that nobody reads after the next one is made are that one: of softmax without caps and
+// mixes a row is one array of scores and weights, one of terms and one of gradients.
+RowWork::RowWork(const CallView& c, RowsFor what) {
   const auto n = static_cast<std::size_t>(c.Tk);
-  heads.resize(c.all_heads ? static_cast<std::size_t>(c.H) : 1);
-  const Index each = 13 * c.Tk + 2 * c.D + c.V;
+  const Index size = whole_tiles(c.Tk);
+  const bool lean = what != RowsFor::scores && !c.all_heads && c.args.softcap == 0;
+  const bool softmax = c.args.normalisation == Normalisation::softmax, merged = lean && softmax;
+  heads.resize(static_cast<std::size_t>(
+      c.all_heads ? c.H : std::min(rows_at_once(c), std::max<Index>(1, row_count(c)))));
+  // Rows lie nine cache lines beside whole pages: in the first cache they do not push each other out.
+  constexpr Index kPage = 512, kBeside = 72;
+  const Index each = (13 * size + 2 * c.D + 2 * c.V + kPage - 1) / kPage * kPage + kBeside;
   memory_.resize(heads.size() * static_cast<std::size_t>(each));
   double* at = memory_.data();
-  const auto take = [&at](Index size) { return std::exchange(at, at + size); };
+  const auto take = [&at](Index doubles) { return std::exchange(at, at + doubles); };
   for (HeadRow& r : heads) {
+    at = memory_.data() + (&r - heads.data()) * each;
     r.runs.reserve(n / 2 + 2);
     if (!c.regions.empty()) r.content_runs.reserve(n + 1), r.region.resize(n);
     if (c.by_order) r.ordered.reserve(n);
-    r.query = take(c.D), r.raw = take(c.Tk), r.content = take(c.Tk), r.terms = take(c.Tk);
-    r.plain = take(c.Tk);
-    r.scores = c.mix_before.empty() ? r.plain : take(c.Tk);
-    r.p = take(c.Tk);
-    r.mixed = c.mix_after.empty() ? r.p : take(c.Tk);
-    if (!backward) continue;
-    r.d_query = take(c.D), r.d_out = take(c.V), r.d_mixed = take(c.Tk);
-    r.d_p = c.mix_after.empty() ? r.d_mixed : take(c.Tk);
-    r.d_scores = take(c.Tk);
-    r.d_plain = c.mix_before.empty() ? r.d_scores : take(c.Tk);
-    r.d_content = take(c.Tk), r.d_terms = take(c.Tk);
+    r.query = take(c.D), r.out = take(c.V), r.raw = take(size);
+    if (!lean) r.content = take(size);
+    if (!lean || !c.terms.empty()) r.terms = take(size);
+    r.plain = lean && c.args.head_scale.empty() ? r.raw : take(size);
+    r.scores = c.mix_before.empty() ? r.plain : take(size);
+    r.p = merged ? r.scores : take(size);
+    r.mixed = c.mix_after.empty() ? r.p : take(size);
+    if (what != RowsFor::gradients) continue;
+    r.d_query = take(c.D), r.d_out = take(c.V), r.d_mixed = take(size);
+    r.d_p = c.mix_after.empty() ? r.d_mixed : take(size);
+    r.d_scores = merged ? r.d_p : take(size);
+    r.d_plain = c.mix_before.empty() ? r.d_scores : take(size);
+    r.d_content = lean ? r.d_plain : take(size);
+    r.d_terms = lean ? r.d_plain : take(size);
   }
   read_runs.reserve(n / 2 + 2);
   rows.resize(n), flags.resize(n);
   levels.resize(2 * n + 1);
-  out.resize(static_cast<std::size_t>(c.V));
   for (const TermView& t : c.terms) {
     if (t.term->kind == TermKind::gates)
       for (std::vector<double>* x : {&gate, &gate_slope, &gate_sum}) x->resize(n);
@@ -172,11 +193,17 @@ double soft_cap_slope(const AttentionArgs& a, double x) noexcept {
   return 1 - t * t;
 }
 
-void fill_scores(const CallView& c, Index b, Index h, Index i, RowWork& w) noexcept {
+void fill_scores(const CallView& c, Index first, Index count, RowWork& w) noexcept {
+  const Index heads = c.all_heads ? 1 : c.H;
+  w.count = c.all_heads ? c.H : count;
+  for (Index n = 0; n < w.count; ++n) {
+    const Index row = c.all_heads ? first : first + n;
+    start_row(c, row / (heads * c.Tq), c.all_heads ? n : row / c.Tq % heads, row % c.Tq,
+              w.heads[static_cast<std::size_t>(n)], w);
+  }
+  fill_content(c, w);
   each_head(w, [&](HeadRow& r) {
-    start_row(c, b, h++, i, r, w);
-    fill_content(c, r);
-    if (!c.terms.empty() || c.args.softcap_after_terms) fill_terms(c, r, w);
+    if (r.terms != nullptr) fill_terms(c, r, w);
     fill_plain(c, r);
   });
   if (!c.terms.empty() && c.terms.back().term->kind == TermKind::score_mlp)

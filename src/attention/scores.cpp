@@ -2,6 +2,7 @@
 // The scores of a call as a person wants to see them: O(pairs) of what is asked for.
 #include <cmath>
 
+#include "attention/check_overlap.h"
 #include "attention/forward_rows.h"
 #include "core/element.h"
 #include "core/shape.h"
@@ -77,14 +78,20 @@ void attend_scores(const AttentionArgs& a, const AttentionScores& s, const Execu
   check_attention(a, AttentionGradients{});
   check_attention_indices(a);
   const CallView c(a, false, executor);
-  check_pairs_view(c, s.content, "content");
-  check_pairs_view(c, s.scores, "scores");
-  check_pairs_view(c, s.capped, "capped");
-  check_pairs_view(c, s.probabilities, "probabilities");
-  check_pairs_view(c, s.query_position, "query_position");
-  check_pairs_view(c, s.position_key, "position_key");
-  check_pairs_view(c, s.position_position, "position_position");
-  each_row_of(c, executor, [&](RowWork& w) noexcept {
+  std::vector<Operand> written;
+  const auto check = [&](const TensorView& v, const char* name) {
+    check_pairs_view(c, v, name);
+    if (!v.empty()) written.push_back({name, memory_of(v)});
+  };
+  check(s.content, "content");
+  check(s.scores, "scores");
+  check(s.capped, "capped");
+  check(s.probabilities, "probabilities");
+  check(s.query_position, "query_position");
+  check(s.position_key, "position_key");
+  check(s.position_position, "position_position");
+  check_overlap(a, written);
+  each_row_of(c, executor, RowsFor::scores, [&](RowWork& w) noexcept {
     each_head(w, [&](HeadRow& r) { put_scores(c, r, w, s); });
   });
 }

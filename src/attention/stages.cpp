@@ -27,8 +27,7 @@ double sum_of_squares(const double* x, Index n) noexcept {
   return dot(x, x, n);
 }
 
-void run_stage(const Stage& s, const ConstTensorView& array, const StageShape& shape,
-               std::vector<double>& x) {
+void run_stage(const Stage& s, const ConstTensorView& array, const StageShape& shape, Numbers& x) {
   const auto n = static_cast<double>(shape.dim);
   for (Index vector = 0; vector < shape.vectors(); ++vector) {
     double* y = x.data() + vector * shape.dim;
@@ -71,9 +70,8 @@ void pull_vector(const Stage& s, const ConstTensorView& array, Index g, const do
 }
 
 void pull_stage(const Stage& s, const ConstTensorView& array, const StageShape& shape,
-                const std::vector<double>& before, std::vector<double>& d,
-                const TensorView& d_array) {
-  std::vector<double> sums;
+                const Numbers& before, Numbers& d, const TensorView& d_array) {
+  Numbers sums;
   if (!d_array.empty()) sums.assign(static_cast<std::size_t>(array.count()), 0.0);
   for (Index vector = 0; vector < shape.vectors(); ++vector) {
     double* y = d.data() + vector * shape.dim;
@@ -86,8 +84,8 @@ void pull_stage(const Stage& s, const ConstTensorView& array, const StageShape& 
   add_to(d_array, sums);
 }
 
-void rotate(const RotaryPlan& plan, std::vector<double>& x, const StageShape& s, Positions p,
-            bool as_key, RotateMode mode, const Executor& executor) {
+void rotate(const RotaryPlan& plan, Numbers& x, const StageShape& s, Positions p, bool as_key,
+            RotateMode mode, const Executor& executor) {
   if (x.empty()) return;
   const Index axes = plan.spec().axes();
   if (axes > p.axes)
@@ -105,9 +103,8 @@ struct Shapes {
   StageShape q, k, v;
 };
 
-void rotate_all(const AttentionArgs& a, const Stage& s, const Shapes& shapes,
-                std::vector<double>& q, std::vector<double>& k, std::vector<double>& v,
-                RotateMode mode, const Executor& executor) {
+void rotate_all(const AttentionArgs& a, const Stage& s, const Shapes& shapes, Numbers& q,
+                Numbers& k, Numbers& v, RotateMode mode, const Executor& executor) {
   const RotaryPlan plan(*s.rotary, DType::f64);
   rotate(plan, q, shapes.q, a.query_positions, false, mode, executor);
   rotate(plan, k, shapes.k, a.key_positions, true, mode, executor);
@@ -115,7 +112,7 @@ void rotate_all(const AttentionArgs& a, const Stage& s, const Shapes& shapes,
 }
 
 // From [batch, heads, tokens, dim] into the caller's, paged ones by their pages.
-void add_keys(const CallView& c, const Heads& to, const std::vector<double>& d) {
+void add_keys(const CallView& c, const Heads& to, const Numbers& d) {
   const AttentionArgs& a = c.args;
   if (to.data == nullptr) return;
   if (a.block_table.empty()) return add_to(to, d);
@@ -132,8 +129,8 @@ void run_stages(CallView& c, bool backward, const Executor& executor) {
   const Shapes shapes(c);
   for (const Stage& s : c.args.prepare) {
     if (backward) {
-      c.q_before.push_back(s.kind == StageKind::rotate ? std::vector<double>{} : c.q);
-      c.k_before.push_back(s.kind == StageKind::rotate ? std::vector<double>{} : c.k);
+      c.q_before.push_back(s.kind == StageKind::rotate ? Numbers{} : c.q);
+      c.k_before.push_back(s.kind == StageKind::rotate ? Numbers{} : c.k);
     }
     if (s.kind == StageKind::rotate) {
       rotate_all(c.args, s, shapes, c.q, c.k, c.v, RotateMode::forward, executor);
@@ -144,8 +141,8 @@ void run_stages(CallView& c, bool backward, const Executor& executor) {
   }
 }
 
-void pull_stages(const CallView& c, std::vector<double>& d_q, std::vector<double>& d_k,
-                 std::vector<double>& d_v, const AttentionGradients& g, const Executor& executor) {
+void pull_stages(const CallView& c, Numbers& d_q, Numbers& d_k, Numbers& d_v,
+                 const AttentionGradients& g, const Executor& executor) {
   const Shapes shapes(c);
   for (std::size_t n = c.args.prepare.size(); n-- > 0;) {
     const Stage& s = c.args.prepare[n];

@@ -33,6 +33,7 @@ std::int32_t picked_row(const CallView& c, const Term& t, const HeadRow& r, Inde
 
 // S += scale (table[0] max(delta, 0) + table[1] max(-delta, 0)).
 void add_linear(const CallView& c, const TermView& v, const HeadRow& r, double* out) noexcept {
+  if (const double* band = band_values(c, v, r)) return c.lanes.add(out, band, r.runs);
   const double *table = table_of(c, v, r), scale = v.term->scale;
   const AxisView& axis = axis_of(c, v.term->axis);
   each_key(r.runs, [&](Index j) {
@@ -44,11 +45,17 @@ void add_linear(const CallView& c, const TermView& v, const HeadRow& r, double* 
 void pull_linear(const CallView& c, const TermView& v, const HeadRow& r, const TermPull& to) {
   if (to.table == nullptr) return;
   double sum[2] = {};
-  const AxisView& axis = axis_of(c, v.term->axis);
-  each_key(r.runs, [&](Index j) {
-    const double delta = axis.delta(r.b, r.i, r.place.row, j);
-    sum[delta > 0 ? 0 : 1] += r.d_terms[j] * std::fabs(delta);
-  });
+  if (!v.values.empty()) {
+    const Index at = band_at(c, v, r);
+    sum[0] = c.lanes.dot(r.d_terms, v.ahead.data() + at, r.runs);
+    sum[1] = c.lanes.dot(r.d_terms, v.behind.data() + at, r.runs);
+  } else {
+    const AxisView& axis = axis_of(c, v.term->axis);
+    each_key(r.runs, [&](Index j) {
+      const double delta = axis.delta(r.b, r.i, r.place.row, j);
+      sum[delta > 0 ? 0 : 1] += r.d_terms[j] * std::fabs(delta);
+    });
+  }
   double* d_table = to.table + v.table.at(r.b, r.h, c.H);
   d_table[0] += v.term->scale * sum[0];
   d_table[1] += v.term->scale * sum[1];
@@ -85,23 +92,25 @@ void pull_decay(const CallView& c, const TermView& v, HeadRow& r, const TermPull
 
 }  // namespace
 
+Index band_at(const CallView& c, const TermView& v, const HeadRow& r) noexcept {
+  const AxisView& a = axis_of(c, v.band_axis);
+  // The sum is small, what is added need not be: positions may stand at the ends of 64 bits.
+  const auto key = static_cast<std::uint64_t>(a.key_whole[a.key_at(r.place.row, 0)]);
+  const auto query = static_cast<std::uint64_t>(a.query_whole[a.query_at(r.b, r.i)]);
+  return static_cast<Index>(static_cast<std::uint64_t>(v.band_high) - query + key);
+}
+const double* band_values(const CallView& c, const TermView& v, const HeadRow& r) noexcept {
+  if (v.values.empty()) return nullptr;
+  return v.values.data() + v.table.slab(r.b, r.h, c.H) * v.band_size + band_at(c, v, r);
+}
+
 const std::int32_t* pick_rows(const CallView& c, const TermView& v, const HeadRow& r, Runs runs,
                               std::vector<std::int32_t>& memory) noexcept {
   const Term& t = *v.term;
   bool picks = t.pair.row != nullptr;
-  std::int32_t axis = 0;
-  for (const IndexLine& line : t.lines) {
-    if (line.row != nullptr) axis = line.axis;
-    picks |= line.row != nullptr;
-  }
+  for (const IndexLine& line : t.lines) picks |= line.row != nullptr;
   if (!picks) return nullptr;
-  if (!v.band.empty()) {
-    const AxisView& a = axis_of(c, axis);
-    // The sum is small, what is added need not be: positions may stand at the ends of 64 bits.
-    const auto key = static_cast<std::uint64_t>(a.key_whole[a.key_at(r.place.row, 0)]);
-    const auto query = static_cast<std::uint64_t>(a.query_whole[a.query_at(r.b, r.i)]);
-    return v.band.data() + (static_cast<std::uint64_t>(v.band_high) - query + key);
-  }
+  if (!v.band.empty()) return v.band.data() + band_at(c, v, r);
   each_key(runs, [&](Index j) { memory[static_cast<std::size_t>(j)] = picked_row(c, t, r, j); });
   return memory.data();
 }
@@ -134,7 +143,7 @@ double* query_pull(const CallView& c, const TermView& v, HeadRow& r, const TermP
 }
 double* key_pull(const CallView& c, const TermView& v, const HeadRow& r, const TermPull& to,
                  Pull& pull) noexcept {
-  if (v.term->key.content) return pull.sums.k.data() + c.key_slab(r.place.row, r.h) * c.Tk * c.D;
+  if (v.term->key.content) return pull.k + c.key_slab(r.place.row, r.h) * c.Tk * c.D;
   return to.key == nullptr ? nullptr : to.key + v.key.at(r.place.row, r.h, c.H);
 }
 

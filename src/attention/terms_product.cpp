@@ -111,6 +111,7 @@ void pull_both(const ProductRow& p, const HeadRow& r, double* d_x, double* d_y,
 
 void add_product(const CallView& c, const TermView& v, const HeadRow& r, RowWork& w,
                  double* out) noexcept {
+  if (const double* band = band_values(c, v, r)) return c.lanes.add(out, band, r.runs);
   const ProductRow p(c, v, r, w);
   if (p.x != nullptr && p.y.data != nullptr) return add_both(p, out);
   if (p.x != nullptr) return add_query_rows(p, v, w, out);
@@ -123,6 +124,12 @@ void add_product(const CallView& c, const TermView& v, const HeadRow& r, RowWork
 
 void pull_product(const CallView& c, const TermView& v, HeadRow& r, RowWork& w, const TermPull& to,
                   Pull& pull) noexcept {
+  if (!v.values.empty()) {  // sums along the diagonals: added to the rows at the end
+    if (to.band != nullptr)
+      c.lanes.add(to.band + v.table.slab(r.b, r.h, c.H) * v.band_size + band_at(c, v, r), r.d_terms,
+                  r.runs);
+    return;
+  }
   const ProductRow p(c, v, r, w);
   double* d_x = query_pull(c, v, r, to);
   double* d_y = key_pull(c, v, r, to, pull);

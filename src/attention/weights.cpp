@@ -14,25 +14,19 @@ double sink_of(const CallView& c, const HeadRow& r) noexcept {
 
 void softmax(const CallView& c, HeadRow& r) noexcept {
   const double sink = sink_of(c, r);
-  double top = sink, total = 0;
-  each_key(r.runs, [&](Index j) { top = std::max(top, r.scores[j]); });
+  const double top = c.lanes.largest(r.scores, sink, r.runs);
   r.log_sum_exp = -HUGE_VAL;
   if (r.runs.empty() && sink == -HUGE_VAL) return;
-  each_key(r.runs, [&](Index j) {
-    r.p[j] = std::exp(r.scores[j] - top);
-    total += r.p[j];
-  });
+  double total = c.lanes.exponentials(r.p, r.scores, top, r.runs);
   if (!c.args.sink.empty()) total += std::exp(sink - top);
-  const double share = 1 / total;
-  each_key(r.runs, [&](Index j) { r.p[j] *= share; });
+  c.lanes.scale(r.p, 1 / total, r.p, r.runs);
   r.log_sum_exp = top + std::log(total);
 }
 
 // dS_j = P_j (dP_j - sum_t P_t dP_t + d log-sum-exp). The sink is a weight without a value.
 void pull_softmax(const CallView& c, HeadRow& r, double d_lse, double* d_sink) noexcept {
-  double mean = 0;
-  each_key(r.runs, [&](Index j) { mean += r.p[j] * r.d_p[j]; });
-  each_key(r.runs, [&](Index j) { r.d_scores[j] = r.p[j] * (r.d_p[j] - mean + d_lse); });
+  const double mean = c.lanes.dot(r.p, r.d_p, r.runs);
+  c.lanes.weigh(r.d_scores, r.p, r.d_p, d_lse - mean, r.runs);
   const double sink = sink_of(c, r);
   if (d_sink != nullptr && sink != -HUGE_VAL)
     d_sink[r.h] += std::exp(sink - r.log_sum_exp) * (d_lse - mean);

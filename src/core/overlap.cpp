@@ -173,15 +173,22 @@ void check_separate(std::string_view who, const Operand& in, const Operand& out)
     refuse(who, std::string(out.name) + " must not overlap " + std::string(in.name));
 }
 
+void check_outputs(std::string_view who, std::span<const Operand> outputs,
+                   std::span<const Operand> same, std::span<const Operand> other) {
+  for (std::size_t n = 0; n < outputs.size(); ++n) {
+    const Operand& out = outputs[n];
+    check_no_self_overlap(who, out);
+    for (const Operand& next : outputs.subspan(n + 1)) check_separate(who, out, next);
+    for (const Operand& in : same) check_in_place(who, in, out);
+    for (const Operand& in : other) check_separate(who, in, out);
+  }
+}
 void check_outputs(std::string_view who, std::initializer_list<Operand> outputs,
                    std::initializer_list<Operand> same, std::initializer_list<Operand> other) {
-  for (const Operand* out = outputs.begin(); out != outputs.end(); ++out) {
-    check_no_self_overlap(who, *out);
-    for (const Operand* next = out + 1; next != outputs.end(); ++next)
-      check_separate(who, *out, *next);
-    for (const Operand& in : same) check_in_place(who, in, *out);
-    for (const Operand& in : other) check_separate(who, in, *out);
-  }
+  const auto all = [](std::initializer_list<Operand> list) {
+    return std::span<const Operand>(list.begin(), list.size());
+  };
+  check_outputs(who, all(outputs), all(same), all(other));
 }
 
 }  // namespace posenc::v0::detail

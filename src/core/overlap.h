@@ -57,6 +57,8 @@ void check_in_place(std::string_view who, const Operand& in, const Operand& out)
 void check_separate(std::string_view who, const Operand& in, const Operand& out);
 // Outputs of a call: none overlaps itself, another or an input of `other`; it may be the
 // very same view as one of `same`, which is read before it is written.
+void check_outputs(std::string_view who, std::span<const Operand> outputs,
+                   std::span<const Operand> same, std::span<const Operand> other);
 void check_outputs(std::string_view who, std::initializer_list<Operand> outputs,
                    std::initializer_list<Operand> same, std::initializer_list<Operand> other);
 

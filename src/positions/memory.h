@@ -9,6 +9,7 @@
 
 namespace posenc::inline v0::detail {
 
+Memory memory_of(const Positions&) noexcept;
 // Throws [who]: a byte of a position is a byte of an output.
 void check_positions_apart(std::string_view who, const Positions&,
                            std::initializer_list<Operand> outputs);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by the definition of attention.h, on the CPU: arithmetic in double, row by row. Beside
-// the inputs in double it needs memory for a row of keys a thread, never for all pairs.
+// Attention by the definition of attention.h, on the CPU: arithmetic in double, a few rows at a time.
+// Beside the inputs in double it needs memory for 8 or 16 rows of keys a thread, never for all pairs.
+// Outputs must not overlap what a call reads, each other or themselves; two gradients may be the very
+// same view, and then get the sum.
 #pragma once
 #include <span>
 
@@ -38,7 +40,7 @@ POSENC_API void attend_backward(const AttentionArgs&, const ConstAttentionResult
 // sink is in one part only. Empty parts (-inf) count nothing and may hold anything in out; nothing
 // but empty parts: 0 and -inf. Of stick-breaking the parts go from the last keys to the first, and
 // log_sum_exp is the sum (not stick_breaking_own: refused, its remainder is added once, at the
-// end). Each part has log_sum_exp. Throws [attention].
+// end). Each part has log_sum_exp. The whole may be one of the parts. Throws [attention].
 POSENC_API void merge(std::span<const ConstAttentionResult> parts, const AttentionResult& whole,
                       Normalisation = Normalisation::softmax);
 // `whole` is what merge gave. Accumulates into d_parts (f64 or f32), whose views may be empty.

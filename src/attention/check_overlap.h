@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outputs of attention lie apart: from each other, from all that a call reads, and each element from
+// the others of its own view. Throws [attention] by name.
+#pragma once
+#include <span>
+
+#include "core/overlap.h"
+#include "posenc/attention/attend.h"
+
+namespace posenc::inline v0::detail {
+
+void check_overlap(const AttentionArgs&, const AttentionResult&);
+// Two gradients may be the very same view (terms that share a table): both are added to it.
+void check_overlap(const AttentionArgs&, const AttentionGradients&);
+// The gradients against the gradient of the result, which is read while they are written.
+void check_overlap(const ConstAttentionResult& d_result, const AttentionGradients&);
+// Views over pairs, each with its name.
+void check_overlap(const AttentionArgs&, std::span<const Operand> outputs);
+// A merge: the whole may be a part, of which each row is read before it is written. Gradients of
+// parts lie apart from all.
+void check_overlap(std::span<const ConstAttentionResult> parts, const AttentionResult& whole);
+void check_overlap(std::span<const ConstAttentionResult> parts, const ConstAttentionResult& whole,
+                   const ConstAttentionResult& d_whole, std::span<const AttentionResult> d_parts);
+
+}  // namespace posenc::v0::detail
