@@ -124,6 +124,12 @@ void T5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, cons
   accumulate("t5", parameters(s)[0], dp[0], de);
 }
 
+std::vector<Preset<T5>> T5::presets() {
+  using Sizes = std::span<const Index>;
+  return {{"encoder", [](Sizes) { return T5{}; }, {}},
+          {"decoder", [](Sizes) { return T5{.bidirectional = false}; }, {}}};
+}
+
 std::size_t T5::of_parameter(const ScoreShape& s, Index h, Index r) const {
   return heads_first ? at(h, r) : static_cast<std::size_t>(r * s.heads + h);
 }

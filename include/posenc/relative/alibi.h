@@ -7,8 +7,13 @@
 // `literal` is the paper's sentence read for any head count, 2^(-max_bias (h + 1) / heads): another
 // function unless heads is a power of two. The distance form is the definition: forms that differ
 // by a number a row (BLOOM's m j) have the same output and another log-sum-exp.
+// With own_slopes a key in the future has another learned slope, S_ij += -m'_h (j - i): the authors'
+// asymmetric form for encoders (issue 5 of their repository), m = sigmoid(x), x ~ N(-2, 1).
 // What computes it stands in src/relative/alibi.cpp.
 #pragma once
+
+#include <array>
+#include <vector>
 
 #include "posenc/relative/scheme.h"
 
@@ -22,18 +27,19 @@ struct EnumNames<AlibiSlopes> {
 // What a key in the future gets, without a causal mask: -m |d| (FlashAttention, x-transformers,
 // data2vec) or +m |d|, the signed distance (attention-gym). half_heads: the first half of the heads
 // sees no key in the future, the second none in the past, the slopes are those of half as many
-// heads, twice (FlashT5's asymmetric mode).
-enum class AlibiFuture : std::uint8_t { symmetric, signed_distance, half_heads };
+// heads, twice (FlashT5's asymmetric mode). own_slopes: -m' |d|, m' a second learned number.
+enum class AlibiFuture : std::uint8_t { symmetric, signed_distance, half_heads, own_slopes };
 template <>
 struct EnumNames<AlibiFuture> {
-  static constexpr std::array<std::string_view, 3> value{"symmetric", "signed_distance",
-                                                         "half_heads"};
+  static constexpr std::array<std::string_view, 4> value{"symmetric", "signed_distance",
+                                                         "half_heads", "own_slopes"};
 };
-// fixed; or a parameter of one number a head: the slope, or its logarithm.
-enum class AlibiLearned : std::uint8_t { fixed, slopes, log_slopes };
+// fixed; or a parameter of one number a head: the slope, its logarithm, or what a sigmoid makes the
+// slope of.
+enum class AlibiLearned : std::uint8_t { fixed, slopes, log_slopes, logits };
 template <>
 struct EnumNames<AlibiLearned> {
-  static constexpr std::array<std::string_view, 3> value{"fixed", "slopes", "log_slopes"};
+  static constexpr std::array<std::string_view, 4> value{"fixed", "slopes", "log_slopes", "logits"};
 };
 
 struct Alibi {
@@ -54,6 +60,8 @@ struct Alibi {
   // m of every head.
   POSENC_API std::vector<double> slope(Index heads) const;
 
+  // slopes, log_slopes or logits [heads] (with batch [batch, heads]), with own_slopes also the same
+  // with _future. The published slopes; logits N(-2, 1).
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -83,7 +91,9 @@ struct Alibi {
  private:
   void check_fields(const ScoreShape& s) const;
   void ask_sides(const ScoreShape& s, LoweredTerms& out) const;
-  std::vector<double> slope_of(const ScoreShape& s, std::span<const ConstTensorView> p) const;
+  // Of the past and of the future.
+  std::array<std::vector<double>, 2> slopes_of(const ScoreShape& s,
+                                               std::span<const ConstTensorView> p) const;
 };
 static_assert(RelativeScheme<Alibi>);
 

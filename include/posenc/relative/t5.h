@@ -49,6 +49,9 @@ struct T5 {
                             std::span<const TensorView> dp,
                             std::span<const TensorView> d_inputs) const;
 
+  // encoder and decoder of T5, mT5, UMT5, Flan-T5.
+  POSENC_API static std::vector<Preset<T5>> presets();
+
   bool operator==(const T5&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
