@@ -287,7 +287,18 @@ def runs(numbers):
 
 
 def ring_positions(case, p, arrays):
-    return "which rank owns which token of packed sequences: a rule of the host's communication"
+    """Which tokens of packed sequences a rank owns, and the keys it needs."""
+    parts = {"_tokens": ("shard_tokens", {"layout": "zigzag"}),
+             "_positions": ("shard", {"layout": "zigzag"}),
+             "_cu_seqlens_q": ("packed_run.query_cu_seqlens", {"causal": p.get("causal")}),
+             "_cu_seqlens_k": ("packed_run.key_cu_seqlens", {"causal": p.get("causal")}),
+             "_max_seqlen": ("packed_run.longest", {"causal": p.get("causal")}),
+             "_local_k_slice": ("packed_run.keys", {"causal": p.get("causal")})}
+    return [check("positions", rule=words(rule, ranks=p["world_size"], rank=rank, **options),
+                  **{"in": {"cu_seqlens": "cu_seqlens"}, "out": {"positions": name}})
+            for rank in range(p["world_size"])
+            for name, (rule, options) in (("rank%d%s" % (rank, end), r) for end, r in parts.items())
+            if arrays.has(name)]
 
 
 def paged(case, p, arrays):

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/image_terms.h"
+#include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 
@@ -59,6 +61,18 @@ std::vector<Parameter> Alibi::parameters(const ScoreShape& s) const {
 void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                   LoweredTerms& out) const {
   const auto [past, ahead] = slopes_of(s, p);
+  if (height > 0) {
+    detail::check_distances("alibi", height * width, s.heads * batch);
+    const std::vector<double> distance = far();
+    std::vector<double> table;
+    for (const double m : past)
+      for (const double d : distance) table.push_back(-m * d);
+    Term t = detail::number_term(
+        out.table(std::move(table), s.heads, static_cast<Index>(distance.size()), 1, batch), {},
+        bias_scale);
+    detail::WindowRows{height, width, false, true}.add_lines("alibi", t, out);
+    return out.add(t);
+  }
   std::vector<double> sides, offset;
   for (std::size_t n = 0; n < past.size(); ++n) {
     sides.push_back(-past[n]);
@@ -86,13 +100,21 @@ void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
                       std::span<const TensorView>) const {
   const std::vector<Parameter> needed = parameters(s);
   const auto m = slopes_of(s, p);
+  const std::vector<double> distance = far();
+  const auto rows = static_cast<Index>(distance.size());
   const std::vector<double> d =
-      gradient_values("alibi", gradient_of("alibi", g.terms, 0).table, {batch, s.heads, 1, 2});
+      gradient_values("alibi", gradient_of("alibi", g.terms, 0).table,
+                      {batch, s.heads, height > 0 ? rows : 1, height > 0 ? 1 : 2});
   const std::vector<double> strict = gradient_values(
       "alibi", past_offset == 0 ? TensorView{} : gradient_of("alibi", g.terms, 1).table,
       {batch, s.heads, 2, 1});
   std::vector<std::vector<double>> dm(2, std::vector<double>(m[0].size()));
   for (std::size_t h = 0; h < m[0].size(); ++h) {
+    if (height > 0) {
+      for (std::size_t r = 0; r < distance.size(); ++r)
+        dm[0][h] -= d[h * distance.size() + r] * distance[r];
+      continue;
+    }
     dm[0][h] = -d[2 * h] + past_offset * strict[2 * h + 1];
     dm[1][h] = (future == AlibiFuture::signed_distance ? 1 : -1) * d[2 * h + 1];
     if (future != AlibiFuture::own_slopes) dm[0][h] += dm[1][h];
@@ -104,6 +126,13 @@ void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
     }
   dm.resize(needed.size());
   accumulate("alibi", needed, dp, dm);
+}
+
+std::vector<double> Alibi::far() const {
+  std::vector<double> d;
+  for (Index y = 0; y < height; ++y)
+    for (Index x = 0; x < width; ++x) d.push_back(std::sqrt(static_cast<double>(y * y + x * x)));
+  return d;
 }
 
 // Which side each head sees, where that is asked.
@@ -136,6 +165,11 @@ void Alibi::check_fields(const ScoreShape& s) const {
   if ((learned == AlibiLearned::log_slopes || learned == AlibiLearned::logits) && alibi_heads != 0)
     refuse("alibi", "log_slopes and logits cannot be of heads without slope, alibi_heads",
            alibi_heads);
+  if ((height == 0) != (width == 0) || height < 0 || height > 4096 || width < 0 || width > 4096)
+    refuse("alibi", "height and width must both be 0 or lie between 1 and 4096", height);
+  if (height > 0 && (future != AlibiFuture::symmetric || past_offset != 0 || axis != 0))
+    refuse("alibi", "a grid has no sides and takes axes 0 and 1: future must be symmetric",
+           enum_text(future));
   if (future == AlibiFuture::own_slopes && learned == AlibiLearned::fixed)
     refuse("alibi", "own_slopes are learned: learned must not be", enum_text(learned));
 }

@@ -156,6 +156,7 @@ void Irpe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   check_parameter_count(kIrpe, needed.size(), p.size());
   const Tables tables(*this, s);
   const bool content = tables.channels_first();
+  detail::check_distances(kIrpe, tables.lowered_rows(), tables.groups * tables.channels);
   for (std::size_t n = 0; n < tables.count(); ++n) {
     const std::vector<double> given = parameter_values(kIrpe, needed[n], p[n]);
     std::vector<double> rows(

@@ -9,6 +9,7 @@
 #include "posenc/attention/plan.h"
 #include "posenc/positions/sequence.h"
 #include "posenc/registry.h"
+#include "posenc/relative/drawn_distances.h"
 #include "support/refusal.h"
 #include "support/scheme_laws.h"
 
@@ -272,6 +273,83 @@ TEST(CopeForms, LawsOfMixedGatesAndSpread) {
                 check_scheme_laws(Cope{.positions = 3, .gates = CopeGates::mixed}, grouped);
               }),
               HasSubstr("as many heads of k"));
+}
+
+// T5 and ALiBi at distances 0, 2, 3, 7 to the past and 0, 1, 5, 6, 9 to the future.
+TEST(DrawnDistances, Laws) {
+  const std::vector<Index> past{0, 2, 3, 7, 8, 11, 12}, future{0, 1, 5, 6, 9, 10};
+  check_scheme_laws(DrawnDistances<T5>{
+      .scheme = {.num_buckets = 8, .max_distance = 10}, .past = past, .future = future});
+  check_scheme_laws(DrawnDistances<Alibi>{
+      .scheme = {.future = AlibiFuture::own_slopes, .learned = AlibiLearned::slopes, .batch = 2},
+      .past = past});
+  check_scheme_laws(DrawnDistances<Shaw>{.scheme = {.left = 4, .right = 3}, .past = past});
+  LawCall call;
+  call.classes = {{"query_segment", 3}, {"key_segment", 3}};
+  check_scheme_laws(
+      DrawnDistances<CpmAnt>{.scheme = {.num_buckets = 8, .max_distance = 6, .segments = 3},
+                             .past = past},
+      call);
+}
+
+TEST(DrawnDistances, ReadsTheDrawnDistance) {
+  const std::vector<Index> past{0, 2, 5}, future{0, 4};
+  const ScoreShape s{.heads = 2, .head_dim = 2, .distance = {{-1, 2}}};
+  LoweredTerms low;
+  const DrawnDistances<Alibi> drawn{.past = past, .future = future};
+  drawn.lower(s, {}, low);
+  const std::vector<double> m = Alibi{}.slope(2);
+  const Term& t = low.terms[0];
+  for (const auto& [delta, distance] : {std::pair{-1.0, 4.0}, {0.0, 0.0}, {1.0, 2.0}, {2.0, 5.0}})
+    for (Index h = 0; h < 2; ++h)
+      EXPECT_EQ(data_of<double>(t.table)[4 * h + row_of(t.lines[0], delta)],
+                -m[static_cast<std::size_t>(h)] * distance);
+  EXPECT_THAT(refusal([&] {
+                LoweredTerms other;
+                drawn.lower({.heads = 2, .head_dim = 2, .distance = {{-2, 2}}}, {}, other);
+              }),
+              HasSubstr("entry for every distance"));
+  EXPECT_THAT(
+      refusal([&] {
+        LoweredTerms other;
+        const DrawnDistances<Fire> fire{.past = past};
+        std::vector<std::vector<double>> values;
+        std::vector<ConstTensorView> p;
+        for (const Parameter& x : fire.parameters(s)) {
+          Index n = 1;
+          for (const Index size : x.shape) n *= size;
+          values.emplace_back(static_cast<std::size_t>(n), 1.0);
+          p.push_back(tensor(static_cast<const void*>(values.back().data()), DType::f64, x.shape));
+        }
+        fire.lower(s, p, other);
+      }),
+      HasSubstr("terms by distance"));
+}
+
+TEST(AlibiGrid, EuclideanDistances) {
+  LawCall call;
+  call.position = [](std::int32_t axis, Index t) { return axis == 0 ? t / 3 : t % 3; };
+  check_scheme_laws(
+      Alibi{.learned = AlibiLearned::slopes, .bias_scale = 2, .height = 3, .width = 3}, call);
+  check_scheme_laws(Alibi{.learned = AlibiLearned::logits, .height = 3, .width = 3, .batch = 2},
+                    call);
+  // Places (1, 2) and (0, 0), (2, 1) of a grid of 3 x 3.
+  const OwnedPositions query = explicit_positions(std::vector<Index>{1, 2}, 1, 2);
+  const OwnedPositions key = explicit_positions(std::vector<Index>{0, 2, 0, 1}, 1, 2);
+  const std::vector<double> b = bias_of("alibi height=3 width=3", 1, query, key, {});
+  const double m = Alibi{}.slope(1)[0];
+  EXPECT_DOUBLE_EQ(b[0], -m * std::sqrt(5.0));
+  EXPECT_DOUBLE_EQ(b[1], -m * std::sqrt(2.0));
+  EXPECT_THAT(refusal([] { (Alibi{.height = 3}.parameters({.heads = 2, .head_dim = 2})); }),
+              HasSubstr("height and width"));
+}
+
+TEST(T5Forms, Contextual) {
+  check_scheme_laws(T5{.num_buckets = 8, .max_distance = 6, .bias_scale = 0.5, .contextual = true},
+                    {.scale = 0});
+  const std::vector<Parameter> p = T5{.contextual = true}.parameters({.heads = 2, .head_dim = 4});
+  EXPECT_EQ(p[0].shape, (std::vector<Index>{2, 4, 32}));
+  EXPECT_EQ(p[0].initial.b, 0.5);
 }
 
 TEST(PresetsOfScores, T5AndDeberta) {

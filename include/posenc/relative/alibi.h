@@ -9,6 +9,8 @@
 // by a number a row (BLOOM's m j) have the same output and another log-sum-exp.
 // With own_slopes a key in the future has another learned slope, S_ij += -m'_h (j - i): the authors'
 // asymmetric form for encoders (issue 5 of their repository), m = sigmoid(x), x ~ N(-2, 1).
+// With height and width the distance is that of two places on a grid, row on axis 0 and column on
+// axis 1 of the positions: sqrt(dy^2 + dx^2), data2vec 2.0's euclidean form.
 // What computes it stands in src/relative/alibi.cpp.
 #pragma once
 
@@ -52,8 +54,9 @@ struct Alibi {
       0;  // only the first so many heads get a slope, as if there were no others; 0: all
   double past_offset =
       0;  // times m, on keys strictly in the past (DeepMind's bidirectional form: 1/2)
-  double bias_scale = 1;  // Falcon: 1 / sqrt(head_dim)
-  Index axis = 0;         // of the positions; manhattan distance is one ALiBi an axis
+  double bias_scale = 1;        // Falcon: 1 / sqrt(head_dim)
+  Index axis = 0;               // of the positions; manhattan distance is one ALiBi an axis
+  Index height = 0, width = 0;  // of a grid: the Euclidean distance of two places on it
   Index batch =
       1;  // learned ones of each row of the batch, [batch, heads]: FlashAttention's slopes
 
@@ -84,12 +87,17 @@ struct Alibi {
     v("past_offset", s.past_offset, Field{.doc = "times the slope, on the strict past"});
     v("bias_scale", s.bias_scale, Field{.doc = "multiplies the bias"});
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
+    v("height", s.height,
+      Field{.doc = "rows of a grid of Euclidean distances, 0 = none", .min = 0, .max = 4096});
+    v("width", s.width, Field{.doc = "columns of that grid", .min = 0, .max = 4096});
     v("batch", s.batch,
       Field{.doc = "rows of learned numbers, one for each of the batch", .min = 1, .max = 1e9});
   }
 
  private:
   void check_fields(const ScoreShape& s) const;
+  // Of a grid: the distance of each row of the table.
+  std::vector<double> far() const;
   void ask_sides(const ScoreShape& s, LoweredTerms& out) const;
   // Of the past and of the future.
   std::array<std::vector<double>, 2> slopes_of(const ScoreShape& s,
