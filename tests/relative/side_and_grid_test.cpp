@@ -147,6 +147,9 @@ TEST(Irpe, Buckets) {
   EXPECT_EQ(euclidean.buckets(), 7);
   EXPECT_EQ(euclidean.bucket(1, 1), 4);   // sqrt 2 is nearest to 1
   EXPECT_EQ(euclidean.bucket(-2, 2), 5);  // sqrt 8 to 3
+  const Irpe fine{.method = IrpeMethod::euclidean, .alpha = 4, .beta = 6, .gamma = 20};
+  EXPECT_EQ(fine.bucket(2, 2), 3 + 6);
+  EXPECT_EQ(fine.bucket(-1, 2), 2 + 6);
   EXPECT_EQ(quantised.bucket(1, 1), 5);
   EXPECT_EQ(quantised.bucket(0, -2), 6);
   EXPECT_THAT(refusal([] { (Irpe{.beta = 1}.parameters({.heads = 2, .head_dim = 2})); }),
