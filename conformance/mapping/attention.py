@@ -203,8 +203,10 @@ def onnx(case, p, arrays):
         more["parameters"] = {"slopes": [1] * arrays.shape("Q")[1]}
     if "score_mod_bias" in mod:
         pass  # a number for every pair changes nothing
-    if a.get("prob_mod"):
-        return "probabilities times a number: mix_after of the caller"
+    if a.get("prob_mod"):  # heads mixed by a multiple of the unit matrix
+        factor = float(re.search(r"float scale =\s+\{([0-9.]+)\}", a["prob_mod"]).group(1))
+        heads = arrays.shape("Q")[1]
+        call["mix_after"] = [[factor if i == j else 0 for j in range(heads)] for i in range(heads)]
     return [attend(arrays, ins, outs, axes=axes, call=call, **more)]
 
 
@@ -217,8 +219,10 @@ def flashinfer_merge(case, p, arrays):
                  "log_sum_exp": ["s[:, %d]" % i for i in range(3)]}
         axes.update(all_axes("thd", *parts["out"]))
         axes.update(all_axes("qh", *parts["log_sum_exp"]))
-    elif arrays.has("mask"):
-        return "merging only some tokens is the caller's choice of rows"
+    elif arrays.has("mask"):  # where it is false the other part is one without keys
+        parts = {"out": ["v", "v_other"], "log_sum_exp": ["s", "s_other"], "rows": ["", "mask"]}
+        axes = all_axes("thd", "v", "v_other", "v_merged")
+        axes.update(all_axes("qh", "s", "s_other", "s_merged"))
     else:
         parts = {"out": ["v_a", "v_b"], "log_sum_exp": ["s_a", "s_b"]}
     axes = {k: v for k, v in axes.items() if arrays.has(k.split("[")[0])}
@@ -283,7 +287,18 @@ def runs(numbers):
 
 
 def ring_positions(case, p, arrays):
-    return "which rank owns which token of packed sequences: a rule of the host's communication"
+    """Which tokens of packed sequences a rank owns, and the keys it needs."""
+    parts = {"_tokens": ("shard_tokens", {"layout": "zigzag"}),
+             "_positions": ("shard", {"layout": "zigzag"}),
+             "_cu_seqlens_q": ("packed_run.query_cu_seqlens", {"causal": p.get("causal")}),
+             "_cu_seqlens_k": ("packed_run.key_cu_seqlens", {"causal": p.get("causal")}),
+             "_max_seqlen": ("packed_run.longest", {"causal": p.get("causal")}),
+             "_local_k_slice": ("packed_run.keys", {"causal": p.get("causal")})}
+    return [check("positions", rule=words(rule, ranks=p["world_size"], rank=rank, **options),
+                  **{"in": {"cu_seqlens": "cu_seqlens"}, "out": {"positions": name}})
+            for rank in range(p["world_size"])
+            for name, (rule, options) in (("rank%d%s" % (rank, end), r) for end, r in parts.items())
+            if arrays.has(name)]
 
 
 def paged(case, p, arrays):

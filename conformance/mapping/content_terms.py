@@ -38,6 +38,8 @@ def gradient(arrays, ins):
         return None
     outs = {}
     for ours, theirs in ins.items():
+        if isinstance(theirs, list):
+            continue
         name = "grad_" + theirs
         plain = name.split("[")[0]
         if arrays.has(plain) and arrays.dtype(plain) == "F64":
@@ -59,7 +61,7 @@ def scale_of(p):
 def shaw(case, arrays):
     p = case["params"]
     if not arrays.has("k"):
-        return "a whole encoder layer: its q, k and v are not in the case"
+        return shaw_encoder(case, arrays)
     if arrays.has("relative_positions_keys"):
         names = {"table_k": "relative_positions_keys", "table_v": "relative_positions_values"}
         return attend(case, arrays, words("shaw", **both(p["options"]["max_relative_position"])),
@@ -77,6 +79,22 @@ def shaw(case, arrays):
     else:
         scheme = words("shaw", **both(p["max_pos_emb"]), sign="query_minus_key", values="none")
     return attend(case, arrays, scheme, {"table": "table"})
+
+
+def shaw_encoder(case, arrays):
+    """An encoder layer without its feed-forward part: x + Attention(LayerNorm(x))."""
+    p, width = case["params"], arrays.shape("w_o")[0]
+    scheme = words("shaw", **both((arrays.shape("table_k")[0] - 1) // 2))
+    layer = {name: {"x": "embeddings", "weight": "w_qkv[%d:%d]" % (n * width, (n + 1) * width),
+                    "bias": "b_qkv[%d:%d]" % (n * width, (n + 1) * width)}
+             for n, name in enumerate("qkv")}
+    layer.update(out={"weight": "w_o", "bias": "b_o"}, heads=p["num_heads"], tokens="ids",
+                 residual=True, norm={"gamma": "ln_weight", "beta": "ln_bias",
+                                      "epsilon": p["layer_norm_epsilon"]})
+    ins = {"table_k": "table_k", "table_v": "table_v", "key_visible": "visible",
+           "query_visible": "visible"}
+    return [check("attend", scheme=scheme, project=layer,
+                  **{"in": ins, "out": {"out": "last_hidden_state"}})]
 
 
 def shaw_by_position(case, arrays):
@@ -108,11 +126,14 @@ def music_transformer(case, arrays):
 
 
 def nezha(case, arrays):
-    """The peer gives its float32 table as a row a pair: query `clip` sees every row once."""
+    """The peer gives its float32 table as a row a pair: query `clip` sees every row once, or with
+    fewer tokens the last query those of keys before it and the first those of keys after it."""
     clip, tokens = case["params"]["max_relative_position"], arrays.shape("positions_encoding")[0]
-    if tokens < 2 * clip + 1:
-        return "the peer's float32 table is given by pair, and no query sees all of its rows"
     table = "positions_encoding[%d, 0:%d]" % (clip, 2 * clip + 1)
+    if tokens < 2 * clip + 1:
+        clip = min(clip, tokens - 1)
+        table = ["positions_encoding[%d, %d:%d]" % (tokens - 1, tokens - 1 - clip, tokens - 1),
+                 "positions_encoding[0, 0:%d]" % (clip + 1)]
     return attend(case, arrays, words("shaw", **both(clip), values="shared"), {"table": table})
 
 

@@ -105,19 +105,36 @@ def deberta_scaled(arrays, call, ins, fields, more):
 
 
 def deberta_emd(case, arrays):
-    return "q, k and v before their projections; the same attention with q of another stream is deberta_v2_query_states"
+    """The attention of both steps: queries of another stream, keys and values of the hidden states.
+    Gradients are those of the whole decoder, through layers that are not ours."""
+    p = case["params"]
+    scheme = words("deberta", max_relative_positions=p["max_relative_positions"], position_buckets=0)
+    ins = {"e_rel": "E_rel", "norm_weight": "weight_norm_rel", "norm_bias": "bias_norm_rel",
+           "w_k": "weight_k", "b_k": "bias_k", "w_q": "weight_q", "b_q": "bias_q",
+           "key_visible": "input_mask", "query_visible": "input_mask"}
+    many = []
+    for step in ("step1_", "step2_"):
+        streams = {"q": step + "query_states", "k": "penultimate", "v": "penultimate"}
+        layer = {n: {"x": x, "weight": "weight_" + n, "bias": "bias_" + n}
+                 for n, x in streams.items()}
+        outs = {"out": step + "context", "scores": step + "scores", "probabilities": step + "probs"}
+        many.append(check("attend", scheme=scheme,
+                          project=dict(layer, heads=p["num_attention_heads"]),
+                          **{"in": ins, "out": outs}))
+    return many
 
 
 def cope(case, arrays):
     p = case["params"]
-    if p.get("soft_onehot"):
-        return "rows read by a softmax over all of them"
-    if p.get("talking_heads"):
-        return "heads mixed inside the gates alone"
     shape = arrays.shape("pos_emb")
     ins, axes, grads = {"pos_emb": "pos_emb", "visible": "visible"}, {}, ["pos_emb"]
     if len(shape) == 2:
-        scheme = words("cope", positions=shape[0], scaling="content", table="rows")
+        scheme = words("cope", positions=shape[0], scaling="content", table="rows",
+                       gates="mixed" if p["talking_heads"] else None,
+                       spread=p["soft_onehot_temp"] if p["soft_onehot"] else None)
+        if p["talking_heads"]:
+            ins["talking_heads"] = "talking_heads"
+            grads.append("talking_heads")
     else:
         gates = "separate" if p["cope_sep_key"] else "values" if p["cope_val_gates"] else None
         scheme = words("cope", positions=shape[2], gates=gates,
@@ -126,10 +143,15 @@ def cope(case, arrays):
         ins["gate_key"] = "key_cope"
         axes["key_cope"] = "bhtd"
         grads.append("gate_key")
-    if p.get("pos_emb") == "cope+rel":
-        return "a second table stored by channels"
+    more = {}
+    if p.get("pos_emb") == "cope+rel":  # a column for each distance, the longest first
+        columns = arrays.shape("rel_emb")[2]
+        scheme = [scheme, words("shaw", left=columns - 1, values="none", groups=1)]
+        ins["table"] = "rel_emb"
+        grads.append("table")
+        more["transpose"] = {"table": [0, 2, 1]}
     return usual(arrays, {"query_offset": "end"}, ins, {"probabilities": "probs"}, axes, grads,
-                 scheme=scheme)
+                 scheme=scheme, **more)
 
 
 def forgetting(case, arrays):

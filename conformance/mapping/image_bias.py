@@ -4,9 +4,6 @@
 from mapping.attention import attend
 from mapping.words import check, words
 
-LAYER = "x before its projections; the attention inside is that of the cases of the same scheme"
-
-
 def grid(height, width, step=1, before=0):
     """Rows and columns of the places of a grid, row by row; class tokens first, at 0."""
     ys = [0] * before + [y for y in range(0, height, step) for _ in range(0, width, step)]
@@ -32,21 +29,67 @@ def whole(p, arrays, scheme, names=(), positions=None, k_positions=None, call=No
 
 def resize(p, arrays):
     old, new, method = p["old_window_size"], p["new_window_size"], p["method"]
-    if "geometric" in method:
-        return "rows at geometric coordinates; extend has no such way"
     how = "bicubic antialias=true" if "antialias" in method else "bicubic"
+    if "geometric" in method:
+        how = "geometric"
     sizes = ["%dx%d" % tuple(2 * n - 1 for n in window) for window in (old, new)]
     scheme = words("learned", grid=sizes[0], suffix=p["extra_rows"] or None)
     return [check("extend", scheme=scheme, to=sizes[1], how=how,
                   **{"in": {"table": "table"}, "out": {"table": "resized"}})]
 
 
+def windows(size, window, shift, images):
+    """torchvision: the map padded right and below to whole windows, rolled back by the shift (none on
+    an axis that a window covers), windows row by row. Tokens of each window, -1 where padded, and the
+    numbers of the regions that the shift brings together."""
+    padded = [-(-n // w) * w for n, w in zip(size, window)]
+    shift = [0 if w >= n else s for n, w, s in zip(padded, window, shift)]
+
+    def region(place, n, w, s):
+        return 0 if s == 0 or place < n - w else 1 if place < n - s else 2
+
+    tokens, regions = [], []
+    for image in range(images):
+        for top in range(0, padded[0], window[0]):
+            for left in range(0, padded[1], window[1]):
+                places = [(top + y, left + x) for y in range(window[0]) for x in range(window[1])]
+                rolled = [((y + shift[0]) % padded[0], (x + shift[1]) % padded[1])
+                          for y, x in places]
+                tokens.append([(image * size[0] + y) * size[1] + x
+                               if y < size[0] and x < size[1] else -1 for y, x in rolled])
+                regions.append([3 * region(y, padded[0], window[0], shift[0]) +
+                                region(x, padded[1], window[1], shift[1]) for y, x in places])
+    return tokens, regions
+
+
+def window_layer(p, arrays, scheme, names, scale):
+    """A layer of shifted windows: hidden states before their projections; tokens of another region
+    get -100."""
+    window, heads, width = p["window_size"], p["heads"], arrays.shape("x")[-1]
+    tokens, regions = windows(p["map"], window, p["shift_size"], arrays.shape("x")[0])
+    kinds = 9
+    apart = [[[-100 if i != j else 0] * heads for j in range(kinds)] for i in range(kinds)]
+    layer = {name: {"x": "x", "weight": "w_qkv[%d:%d]" % (n * width, (n + 1) * width)}
+             for n, name in enumerate("qkv")}
+    layer.update(heads=heads, tokens=tokens, out={"weight": "w_proj"})
+    grads = {n: "grad_" + t for n, t in names.items()}
+    grads.update({"x": "grad_x", "out.weight": "grad_w_proj"})
+    grads.update({name + ".weight": "grad_" + layer[name]["weight"] for name in "qkv"})
+    return [attend(arrays, names, {"out": "out", "probabilities": "probs", "scores": "scores"}, grads,
+                   {"out": "grad_out"}, call={"scale": scale}, project=layer,
+                   scheme=[scheme, words("modality_pairs", modalities=kinds)],
+                   parameters={"pairs": [x for row in apart for pair in row for x in pair]},
+                   inputs={"query_modality": regions, "key_modality": regions},
+                   positions=grid(*window))]
+
+
 def swin(case, p, arrays):
     if p["kind"] == "resize":
         return resize(p, arrays)
-    if p["kind"] == "layer":
-        return LAYER
     height, width = p["window_size"]
+    if p["kind"] == "layer":
+        return window_layer(p, arrays, words("swin", height=height, width=width),
+                            {"table": "table"}, p["scale"])
     if p["kind"] == "index":  # row r of the table is r
         rows = list(range((2 * height - 1) * (2 * width - 1)))
         places = grid(height, width)
@@ -66,9 +109,11 @@ def swin(case, p, arrays):
 
 
 def swin_v2(case, p, arrays):
-    if p["kind"] == "layer":
-        return LAYER
     height, width = p["window_size"]
+    if p["kind"] == "layer":
+        scheme = words("swin_v2", height=height, width=width, hidden=arrays.shape("w1")[0])
+        names = {n: n for n in ("logit_scale", "w1", "b1", "w2")}
+        return window_layer(p, arrays, scheme, names, 1)
     before = p.get("prefix_tokens", 0)
     names, fields = {"logit_scale": "logit_scale", "w1": "w1", "b1": "b1", "w2": "w2"}, {}
     for start in ("mlp_", "meta_mlp_"):
@@ -97,14 +142,17 @@ def classed(checks, before, patches, keys=None):
 
 
 def beit(case, p, arrays):
-    if p["used_window_size" if "used_window_size" in p else "window_size"] != p["window_size"]:
-        return "the table is resized inside the layer"
-    height, width = p["window_size"]
-    if height != width and "used_window_size" in p:
-        return "height and width of the table are exchanged on the way through its resize"
+    old = p["window_size"]
+    height, width = p.get("used_window_size", old)
     scheme = words("beit", height=height, width=width)
-    return classed(whole(p, arrays, scheme, {"table": "table"}, grid(height, width, before=1)), 1,
-                   height * width)
+    checks = classed(whole(p, arrays, scheme, {"table": "table"}, grid(height, width, before=1)), 1,
+                     height * width)
+    if "used_window_size" in p and ([height, width] != old or height != width):
+        # transformers reads the grid with height and width exchanged, then resizes it.
+        checks[0]["extended"] = {"table": {
+            "scheme": words("learned", grid="%dx%d" % (2 * old[1] - 1, 2 * old[0] - 1), suffix=3),
+            "to": "%dx%d" % (2 * height - 1, 2 * width - 1), "how": "bilinear"}}
+    return checks
 
 
 def levit(case, p, arrays):
@@ -145,7 +193,24 @@ def irpe(case, p, arrays):
     scheme = words("indexed", rows=arrays.shape("table")[1])
     one = whole(p, arrays, scheme, {"table": "table"})
     one[0]["in"]["index"] = "index"
-    return one
+    before, height, width = p["skip"], p["height"], p["width"]
+    own = irpe_scheme(p, "nothing", p["table_shape"][0] == 1, before)
+    two = whole(p, arrays, own, {"table": "table"}, grid(height, width, before=before))
+    classed(two, before, height * width)
+    return one + two + [irpe_buckets(p, own, "index[%d:, %d:]" % (before, before))]
+
+
+def irpe_scheme(p, meets, shared, before):
+    return words("irpe", method=p["method"], meets=meets, alpha=p["alpha"], beta=p["beta"],
+                 gamma=p["gamma"], height=p["height"], width=p["width"], shared=shared,
+                 class_token=True if before else None)
+
+
+def irpe_buckets(p, scheme, index):
+    """Of patches alone: class tokens are on no grid."""
+    places = grid(p["height"], p["width"])
+    return check("buckets", scheme=scheme, q_positions=places, k_positions=places,
+                 out={"bucket": index})
 
 
 def irpe_contextual(case, p, arrays):
@@ -166,7 +231,13 @@ def irpe_contextual(case, p, arrays):
         grads["%d.table" % n] = "grad_" + name
     outs = {"out": "out", "probabilities": "probs", "scores": "scores_with_q_and_k_terms",
             "content": "score_content"}
-    return [attend(arrays, ins, outs, grads, {"out": "grad_out"}, scheme=schemes)]
+    indexed = attend(arrays, ins, outs, grads, {"out": "grad_out"}, scheme=schemes)
+    own = [irpe_scheme(p, meets, p["shared_head"], p["skip"])
+           for meets in ("query", "key", "value")]
+    ins = {name: array for name, array in ins.items() if not name.endswith("index")}
+    places = grid(p["height"], p["width"])
+    return [indexed, attend(arrays, ins, outs, grads, {"out": "grad_out"}, scheme=own,
+                            positions=places), irpe_buckets(p, own[0], "bucket_k")]
 
 
 def tupe(case, p, arrays):

@@ -60,7 +60,7 @@ def alibi(case, p, arrays):
     if p["kind"] == "slopes":
         return alibi_slopes(case, p, arrays)
     if p["kind"] == "softmax":
-        return "the scores are given, not q and k"
+        return alibi_softmax(p, arrays)
     if p["kind"] == "bias":
         return alibi_bias(case, p, arrays)
     if "_flash_" in name:
@@ -77,6 +77,14 @@ def alibi(case, p, arrays):
     if p.get("bias_times_scale"):
         outs.pop("position")
     return layer(case, p, arrays, scheme, positions=positions, outs=outs)
+
+
+def alibi_softmax(p, arrays):
+    """Scores that are given; hidden keys lie after the query."""
+    scheme = words("alibi", max_bias=p["max_bias"])
+    return [attend(arrays, {"content": "x", "q_positions": "q_pos", "k_positions": "k_pos"},
+                   {"probabilities": "probs"}, axes={"x": "htd"}, scheme=scheme,
+                   call={"scale": p["scale"], "causal": True, "query_offset": "end"})]
 
 
 def alibi_slopes(case, p, arrays):

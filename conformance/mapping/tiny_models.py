@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tiny_models: what whole models read and wrote around their positions; logits are a model's, not ours."""
 
+import math
+
 from mapping.attention import attend
 from mapping.image_bias import grid
 from mapping.words import all_axes, check, words
@@ -14,8 +16,6 @@ def checks(case, arrays):
         out += rule(case, p, arrays)
     if out:
         return out
-    if case["scheme"] == "alibi":
-        return "slopes and biases rounded to bfloat16"
     return "hidden states and logits of a whole model alone"
 
 
@@ -136,6 +136,8 @@ def tables(case, p, arrays):
     c, kind = p["config"], p["config"]["model_type"]
     if kind in ("marian", "whisper"):
         return sinusoids(case, p, arrays)
+    if kind == "vit" and not arrays.has("position_embedding"):
+        return patches(c)
     if kind not in TABLES or not arrays.has("position_embedding"):
         return []
     name, out = TABLES[kind], "position_embedding"
@@ -158,6 +160,17 @@ def tables(case, p, arrays):
     return [check("positions", rule=rule, **{"in": {"tokens": "input_ids"},
                                              "out": {"positions": "position_ids"}}),
             learned(width, rows, name, out, "position_ids")]
+
+
+def patches(c):
+    """Patches behind a class token, and a row of the table each."""
+    own = "weights:embeddings."
+    rows = 1 + (c["image_size"] // c["patch_size"]) ** 2
+    image = {"pixels": "pixel_values", "weight": own + "patch_embeddings.projection.weight",
+             "bias": own + "patch_embeddings.projection.bias", "class": own + "cls_token"}
+    return [check("embed", parts=[{"patches": image},
+                                  {"table": own + "position_embeddings[0]", "ids": "0:%d" % rows}],
+                  out={"out": "embedding_output"})]
 
 
 def sinusoids(case, p, arrays):
@@ -197,8 +210,6 @@ def alibi(case, p, arrays):
     """A number a key: by its count among real tokens (BLOOM, Falcon), or from the last one (MPT)."""
     c = p["config"]
     heads = c.get("n_heads") or c.get("n_head") or c["num_attention_heads"]
-    if c["model_type"] == "falcon":
-        return []  # rounded to bfloat16
     keys = arrays.shape("alibi")[-1]
     scheme = "alibi future=signed_distance"
     if c["model_type"] == "mpt":
@@ -210,9 +221,27 @@ def alibi(case, p, arrays):
         for flag in mask[b * keys:(b + 1) * keys]:
             seen += flag
             counts.append((seen - 1) * flag)
-        many.append(check("bias", scheme=scheme, heads=heads, q_positions=[0], k_positions=counts,
-                          out={"bias": "alibi[%d:%d]" % (b * heads, (b + 1) * heads)}))
+        one = check("bias", scheme=scheme, heads=heads, q_positions=[0], k_positions=counts,
+                    out={"bias": "alibi[%d:%d]" % (b * heads, (b + 1) * heads)})
+        many.append(rounded_alibi(one, heads, max(counts)) if c["model_type"] == "falcon" else one)
     return many
+
+
+def bfloat16(x):
+    """To the nearest of 8 bits, a half to the even one."""
+    step = 2.0 ** (math.floor(math.log2(x)) - 7)
+    return round(x / step) * step
+
+
+def rounded_alibi(one, heads, farthest):
+    """Falcon's slopes are bfloat16, given here; its products too, which are off by half a step."""
+    n = 2 ** int(math.log2(heads))
+    exponents = [8 * (h + 1) / n if h < n else 4 * (2 * (h - n) + 1) / n for h in range(heads)]
+    slopes = [bfloat16(2.0 ** -x) for x in exponents]
+    largest = max(slopes) * farthest
+    return dict(one, scheme="alibi learned=slopes future=signed_distance",
+                parameters={"slopes": slopes},
+                known_difference=2.0 ** (math.floor(math.log2(largest)) - 8))
 
 
 def swin(case, p, arrays):

@@ -53,7 +53,10 @@ std::string attention_letters(const Check& check, const Slice& s) {
 }
 
 AttendCall::AttendCall(const Check& check)
-    : q(read_heads(check, "q")), k(read_heads(check, "k")), v(read_heads(check, "v")) {
+    : projected(Projected::of(check)),
+      q(read_heads(check, "q")),
+      k(read_heads(check, "k")),
+      v(read_heads(check, "v")) {
   args.q = q.view();
   args.k = k.view();
   args.v = v.view();
@@ -68,8 +71,21 @@ AttendCall::AttendCall(const Check& check)
   read_named(check);
 }
 
+// Scores q.k that are given: they are q, and k the unit vectors of all keys; so is v, so that the
+// output is the probabilities.
+HeadsArray content_heads(const Check& check, bool query) {
+  const Slice s = check.input("content");
+  if (query) return heads_of(s, DType::f64, letters_of(check, s, "bhtd"), 0);
+  const Index n = s.shape.back();
+  std::vector<double> unit(static_cast<std::size_t>(n * n), 0.0);
+  for (Index i = 0; i < n; ++i) unit[static_cast<std::size_t>(i * n + i)] = 1;
+  return {converted<double>(unit, DType::f64, {1, n, 1, n}), Axes({1, n, 1, n}, "bthd", {})};
+}
+
 // One array, or several behind each other along the tokens: what is cached, and what is new.
-HeadsArray AttendCall::read_heads(const Check& check, const char* name) {
+HeadsArray AttendCall::read_heads(const Check& check, const char* name) const {
+  if (projected) return projected->heads(name);
+  if (check.array_name("in", "content") != nullptr) return content_heads(check, name[0] == 'q');
   const bool value = std::string_view(name) == "v" && check.find("value_dim") != nullptr;
   const auto dim = static_cast<Index>(check.number(value ? "value_dim" : "head_dim", 0));
   const Json* given = check.member("in", name);
@@ -110,7 +126,15 @@ ConstTensorView AttendCall::keep(Array a) {
   return std::as_const(arrays_.back()).view();
 }
 
+// An array, or a matrix of numbers in `call`.
 ConstTensorView AttendCall::real(const Check& check, const char* name) {
+  if (const Json* rows = check.member("call", name)) {
+    std::vector<double> values;
+    for (const Json& row : rows->as_array())
+      for (const Json& x : row.as_array()) values.push_back(x.as_number());
+    const auto n = static_cast<Index>(rows->as_array().size());
+    return keep(converted<double>(values, DType::f64, {n, static_cast<Index>(values.size()) / n}));
+  }
   if (check.array_name("in", name) == nullptr) return {};
   return keep(dense(check.input(name), DType::f64));
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/runner/projected.h"
 #include "conformance/runner/tensors.h"
 #include "posenc/attention/plan.h"
 #include "posenc/model/layer_attention.h"
@@ -25,6 +26,7 @@ class AttendCall {
   AttendCall(const AttendCall&) = delete;
   AttendCall& operator=(const AttendCall&) = delete;
 
+  std::unique_ptr<Projected> projected;  // where the check makes q, k and v of hidden states
   AttentionArgs args;
   std::optional<AttentionPlan> plan;
   std::vector<NamedArray> parameters, inputs;
@@ -51,7 +53,7 @@ class AttendCall {
   Index keys_ = 0;
   double given_scale_ = 0;
 
-  static HeadsArray read_heads(const Check&, const char* name);
+  HeadsArray read_heads(const Check&, const char* name) const;
   ConstTensorView keep(Array);
   ConstTensorView real(const Check&, const char* name);
   ConstTensorView integers(const Check&, const char* name);

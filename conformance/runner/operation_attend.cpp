@@ -108,6 +108,26 @@ void expect_out(Check& check, HeadsArray& out, const Compared& c) {
   check.expect(want, result);
 }
 
+// The output of a layer around the call.
+void expect_projected(Check& check, const Projected& layer, const HeadsArray& out,
+                      const Compared& c) {
+  const std::string* name = check.array_name("out", "out");
+  if (name == nullptr) return;
+  const Slice want = slice(check.in_case, *name);
+  std::vector<double> got = layer.output(out);
+  const std::vector<double> theirs = want.values();
+  if (got.size() != theirs.size())
+    refuse("case", "the result has another number of elements than " + want.text,
+           static_cast<Index>(got.size()));
+  const auto rows = static_cast<std::size_t>(c.batch * c.queries);
+  for (std::size_t t = 0; !c.rows.empty() && t < rows; ++t)
+    if (c.rows[t] == 0)
+      std::copy_n(theirs.begin() + static_cast<std::ptrdiff_t>(t * got.size() / rows),
+                  got.size() / rows,
+                  got.begin() + static_cast<std::ptrdiff_t>(t * got.size() / rows));
+  check.expect(want, got);
+}
+
 void expect_log_sum_exp(Check& check, const std::vector<double>& got, const Compared& c) {
   const std::string* name = check.array_name("out", "log_sum_exp");
   if (name == nullptr) return;
@@ -184,7 +204,8 @@ void expect_gradient(Check& check, std::string_view name, const std::vector<doub
 
 // Our gradient of a parameter in the order of the case's axes.
 std::vector<double> in_their_order(const Check& check, const Check& back, const std::string& name,
-                                   const std::vector<double>& got) {
+                                   std::vector<double> got) {
+  got = extended_gradient(check, name, std::move(got));
   const std::vector<Index> order = transposed_axes(check, name);
   const std::string* named = back.array_name("out", name);
   if (order.empty() || named == nullptr) return got;
@@ -236,10 +257,13 @@ HeadsArray zeros_like(const HeadsArray& x) {
 }
 
 // Upstream gradients in the shape of the results.
-HeadsArray upstream_out(const Check& back, const Check& check, const HeadsArray& out) {
+HeadsArray upstream_out(const Check& back, const Check& check, const AttendCall& call,
+                        const HeadsArray& out) {
   HeadsArray d = zeros_like(out);
   if (back.array_name("in", "out") == nullptr) return d;
   const Slice s = back.input("out");
+  if (call.projected && call.projected->has_output())
+    return call.projected->pull_output(s.values(), out);
   const HeadsArray given = heads_of(s, DType::f64, attention_letters(check, s), out.axes['d'].size);
   const std::vector<Index> from = given.axes.walk("bthd"), to = d.axes.walk("bthd");
   if (from.size() != to.size())
@@ -256,7 +280,7 @@ void run_gradient(Check& check, const AttendCall& call, const ConstAttentionResu
   if (members == nullptr) return;
   Check back(check, *members, "gradient");
   back.comparison = std::move(check.comparison);
-  HeadsArray d_out = upstream_out(back, check, out);
+  HeadsArray d_out = upstream_out(back, check, call, out);
   std::vector<double> d_lse(
       static_cast<std::size_t>(call.args.q.batch * call.args.q.heads * call.args.q.tokens), 0.0);
   if (back.array_name("in", "log_sum_exp") != nullptr) d_lse = back.input("log_sum_exp").values();
@@ -287,11 +311,13 @@ void run_gradient(Check& check, const AttendCall& call, const ConstAttentionResu
       b.named.push_back({i.name, b.zeros(std::string(i.name), i.array)});
   call.plan->backward(a, call.inputs, result, d, b.g, b.named);
   for (const auto& [name, x] : {std::pair{"q", &dq}, std::pair{"k", &dk}, std::pair{"v", &dv}}) {
+    if (call.projected) call.projected->pull_heads(name, *x);
     const std::string* named = back.array_name("out", name);
     if (named == nullptr) continue;
     const Slice want = slice(check.in_case, *named);
     expect_heads(back, name, *x, attention_letters(check, want), x->axes['d'].size);
   }
+  if (call.projected) call.projected->expect_gradients(back);
   for (const Gradient& g : b.all)
     expect_gradient(back, g.name, in_their_order(check, back, g.name, g.value), g.shape);
   check.comparison = std::move(back.comparison);
@@ -311,7 +337,10 @@ void run_attend(Check& check) {
   const AttentionResult result{out.view(), tensor(lse.data(), {a.q.batch, a.q.heads, a.q.tokens})};
   call.plan->forward(a, call.inputs, result);
   Compared compared = compared_rows(check, call, lse);
-  expect_out(check, out, compared);
+  if (call.projected && call.projected->has_output())
+    expect_projected(check, *call.projected, out, compared);
+  else
+    expect_out(check, out, compared);
   expect_log_sum_exp(check, lse, compared);
   expect_scores(check, call, compared);
   run_gradient(check, call, result, out);

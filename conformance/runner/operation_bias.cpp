@@ -119,13 +119,31 @@ void run_bias(Check& check) {
   check.expect("bias", total.value, total.shape);
 }
 
+// The index of every two places on a grid, row by row.
+void irpe_buckets(Check& check, const Irpe& irpe) {
+  const OwnedPositions query = positions_of(check, "q_positions");
+  const OwnedPositions key = positions_of(check, "k_positions");
+  if (query.axes != 2 || key.axes != 2)
+    refuse("case", "buckets of irpe need positions of two axes", static_cast<Index>(query.axes));
+  const auto& q = std::get<std::vector<Index>>(query.value);
+  const auto& k = std::get<std::vector<Index>>(key.value);
+  const std::size_t n = q.size() / 2, m = k.size() / 2;
+  std::vector<double> buckets;
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j < m; ++j)
+      buckets.push_back(static_cast<double>(irpe.bucket(q[i] - k[j], q[n + i] - k[m + j])));
+  check.expect("bucket", buckets, {query.count(), key.count()});
+}
+
 // T5's or DeBERTa's bucket of every distance query - key in `positions`, or of every two of
 // q_positions and k_positions; `add` is what the peer adds to it.
 void run_buckets(Check& check) {
   const Encoding encoding = encoding_of(check);
+  if (const Irpe* irpe = std::get_if<Irpe>(&encoding.scheme)) return irpe_buckets(check, *irpe);
   const T5* t5 = std::get_if<T5>(&encoding.scheme);
   const Deberta* deberta = std::get_if<Deberta>(&encoding.scheme);
-  if (t5 == nullptr && deberta == nullptr) refuse("case", "buckets needs the scheme t5 or deberta");
+  if (t5 == nullptr && deberta == nullptr)
+    refuse("case", "buckets needs the scheme t5, deberta or irpe");
   std::vector<Index> distances, shape;
   if (has_positions(check, "q_positions")) {
     const OwnedPositions query = positions_of(check, "q_positions");

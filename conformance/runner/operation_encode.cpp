@@ -68,12 +68,27 @@ Array scattered_rows(const Array& rows, const Slice& at, const std::vector<Index
 
 }  // namespace
 
+namespace {
+
+Array one_or_several(const Check& check, const std::string& name) {
+  const Json* given = check.member("in", name);
+  if (given == nullptr || !given->is_array()) return dense(check.input(name), DType::f64);
+  std::vector<double> all;
+  for (const Json& one : given->as_array()) {
+    const std::vector<double> part = slice(check.in_case, one.as_string()).values();
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return make_array(tensor(std::span<const double>(all)));
+}
+
+}  // namespace
+
 Given given_parameters(const Check& check, const std::vector<Parameter>& parameters) {
   Given given;
   for (const Parameter& p : parameters) {
     const Json* here = check.member("parameters", p.name);
-    Array a =
-        here == nullptr ? dense(check.input(p.name), DType::f64) : written_parameter(check, *here);
+    Array a = here == nullptr ? one_or_several(check, p.name) : written_parameter(check, *here);
+    a = extended(check, p.name, a);
     if (const std::vector<Index> order = transposed_axes(check, p.name); !order.empty())
       a = transposed(a, order);
     // Some rows of a table, where `rows_at` names which: the others are zero.

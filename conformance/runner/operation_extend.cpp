@@ -2,8 +2,10 @@
 // extend: a table of positions at another size, its gradient, and rows of packed images.
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "conformance/runner/axes.h"
+#include "conformance/runner/parameters.h"
 #include "conformance/runner/rule.h"
 #include "conformance/runner/tensors.h"
 #include "posenc/absolute/extend.h"
@@ -99,14 +101,57 @@ void run_packed(Check& check, const TableShape& from, const Extension& e) {
   check.expect("rows", out.values, {out.rows, out.channels});
 }
 
-}  // namespace
-
-void run_extend(Check& check) {
+TableShape old_shape(const Check& check) {
   const Rule scheme(check.text("scheme"));
   if (scheme.name() != "learned") refuse("case", "extend needs a learned table", scheme.name());
   const TableShape from =
       layout_of(scheme.word("grid"), scheme.integer("prefix", 0), scheme.integer("suffix", 0));
   scheme.all_used();
+  return from;
+}
+
+// What `extended` says of a parameter: scheme, to and how, as the operation.
+struct Carried {
+  TableShape from, to;
+  Extension how;
+};
+std::optional<Carried> carried(const Check& check, std::string_view name) {
+  const Json* words = check.member("extended", name);
+  if (words == nullptr) return {};
+  const Check own(check.in_case, *words);
+  Carried c;
+  c.from = old_shape(own);
+  c.to = layout_of(own.text("to"), c.from.prefix, c.from.suffix);
+  c.how = extension_of(own.text("how"));
+  if (!own.unread().empty()) refuse("case", "extended has no such member", own.unread());
+  return c;
+}
+
+}  // namespace
+
+Array extended(const Check& check, std::string_view name, const Array& a) {
+  const std::optional<Carried> c = carried(check, name);
+  if (!c) return a;
+  const Index channels = a.view().count() / c->from.rows();
+  Tables table{a.doubles(), 1, c->from.rows(), channels}, out{{}, 1, c->to.rows(), channels};
+  out.values.resize(static_cast<std::size_t>(out.rows * channels));
+  extend_table(table.view(0), c->from, out.view(0), c->to, c->how);
+  return make_array(tensor(std::span<const double>(out.values)));
+}
+
+std::vector<double> extended_gradient(const Check& check, std::string_view name,
+                                      std::vector<double> d) {
+  const std::optional<Carried> c = carried(check, name);
+  if (!c) return d;
+  const Index channels = static_cast<Index>(d.size()) / c->to.rows();
+  Tables grad{std::move(d), 1, c->to.rows(), channels}, out{{}, 1, c->from.rows(), channels};
+  out.values.resize(static_cast<std::size_t>(out.rows * channels));
+  extend_gradient(grad.view(0), c->to, out.view(0), c->from, c->how);
+  return out.values;
+}
+
+void run_extend(Check& check) {
+  const TableShape from = old_shape(check);
   const Extension e = extension_of(check.text("how"));
   if (check.array_name("in", "grids") != nullptr) return run_packed(check, from, e);
   const TableShape to = layout_of(check.text("to"), from.prefix, from.suffix);

@@ -48,6 +48,17 @@ Part part_of(const Check& check, const std::string& out, const std::string& lse)
   return {heads_of(o, DType::f64, attention_letters(check, o), 0), lse_of(check, l)};
 }
 
+// Queries for which a part counts: for the others it is one without visible keys.
+void leave_out(const Check& check, std::size_t n, Part& p) {
+  const Json* list = check.member("in", "rows");
+  if (list == nullptr || list->as_array().at(n).as_string().empty()) return;
+  const std::vector<double> counts = slice(check.in_case, list->as_array()[n].as_string()).values();
+  if (counts.empty() || p.lse.size() % counts.size() != 0)
+    refuse("case", "rows must have a number for each query", static_cast<Index>(counts.size()));
+  for (std::size_t i = 0; i < p.lse.size(); ++i)
+    if (counts[i % counts.size()] == 0) p.lse[i] = -HUGE_VAL;
+}
+
 const std::vector<Json>& names(const Check& check, const char* group, const char* ours) {
   const Json* list = check.member(group, ours);
   if (list == nullptr || !list->is_array()) refuse("case", "merge needs lists of arrays", ours);
@@ -126,6 +137,7 @@ void run_merge(Check& check) {
   std::vector<ConstAttentionResult> views;
   for (std::size_t n = 0; n < outs.size(); ++n) {
     parts.push_back(part_of(check, outs[n].as_string(), lses[n].as_string()));
+    leave_out(check, n, parts.back());
     views.emplace_back(parts.back().view());
   }
   Part whole = zeros_like(parts.front());

@@ -179,6 +179,29 @@ OwnedPositions build_dual_chunk(const Check& check, const Rule& rule) {
   refuse("case", "dual_chunk has no such list", which);
 }
 
+// What a rank owns: of one text, or of packed ones (in.cu_seqlens).
+OwnedPositions build_shard(const Check& check, const Rule& rule) {
+  const Index ranks = rule.integer("ranks"), rank = rule.integer("rank");
+  if (rule.name() == "shard" && check.array_name("in", "cu_seqlens") == nullptr)
+    return shard_positions(rule.integer("tokens"), ranks, rank,
+                           rule.choice("layout", ShardLayout::contiguous),
+                           rule.integer("first", 0));
+  const std::vector<Index> cu = numbers_in(check, "cu_seqlens");
+  if (rule.name() == "shard")
+    return shard_positions(cu, ranks, rank, rule.choice("layout", ShardLayout::contiguous));
+  if (rule.name() == "shard_tokens")
+    return explicit_positions(
+        shard_tokens(cu, ranks, rank, rule.choice("layout", ShardLayout::contiguous)));
+  const PackedRun run = packed_run(cu, ranks, rank, rule.flag("causal"));
+  const auto which = rule.name().substr(rule.name().find('.') + 1);
+  if (which == "query_cu_seqlens") return explicit_positions(run.query_cu_seqlens);
+  if (which == "key_cu_seqlens") return explicit_positions(run.key_cu_seqlens);
+  if (which == "longest")
+    return explicit_positions(std::vector<Index>{run.longest_query, run.longest_key});
+  if (which == "keys") return explicit_positions(std::vector<Index>{run.first_key, run.last_key});
+  refuse("case", "packed_run has no such list", which);
+}
+
 // The tokens from `first` on.
 OwnedPositions without_first(const OwnedPositions& p, Index first) {
   std::vector<Index> v;
@@ -263,10 +286,8 @@ OwnedPositions build_text(const Check& check, const Rule& rule) {
   if (name == "glm") return build_glm(rule);
   if (name == "decode")
     return decode_positions(numbers_in(check, "lengths"), rule.integer("count", 1));
-  if (name == "shard")
-    return shard_positions(rule.integer("tokens"), rule.integer("ranks"), rule.integer("rank"),
-                           rule.choice("layout", ShardLayout::contiguous),
-                           rule.integer("first", 0));
+  if (name == "shard" || name == "shard_tokens" || name.rfind("packed_run.", 0) == 0)
+    return build_shard(check, rule);
   if (name.rfind("dual_chunk.", 0) == 0) return build_dual_chunk(check, rule);
   throw NotExpressible("no rule for positions is called " + name);
 }

@@ -34,13 +34,17 @@
 #include "posenc/relative/deberta.h"
 #include "posenc/relative/decomposed.h"
 #include "posenc/relative/dynamic_position_bias.h"
+#include "posenc/relative/enformer.h"
 #include "posenc/relative/fire.h"
 #include "posenc/relative/forgetting.h"
 #include "posenc/relative/indexed.h"
+#include "posenc/relative/irpe.h"
 #include "posenc/relative/kerple.h"
 #include "posenc/relative/layoutlm.h"
 #include "posenc/relative/levit.h"
 #include "posenc/relative/local_window.h"
+#include "posenc/relative/longt5.h"
+#include "posenc/relative/marian_alibi.h"
 #include "posenc/relative/modality_pairs.h"
 #include "posenc/relative/nope.h"
 #include "posenc/relative/prophetnet.h"
@@ -180,7 +184,11 @@ using RelativeSchemes = TypeList<
     Udop,
     CpmAnt,
     WavLm,
-    DynamicPositionBias
+    DynamicPositionBias,
+    MarianAlibi,
+    Irpe,
+    Enformer,
+    LongT5
 >;
 // clang-format on
 

@@ -111,6 +111,10 @@ void check_gates(const Checked& c) {
   check_known(kAttention, "the gate of a term", c.t.gate);
   if (!std::isfinite(c.t.gate_scale))
     refuse(kAttention, c.what + "gate_scale must be finite", c.t.gate_scale);
+  if (!std::isfinite(c.t.spread) || c.t.spread < 0)
+    refuse(kAttention, c.what + "spread must be finite and not negative", c.t.spread);
+  if (c.t.table.empty() && c.t.spread != 0)
+    refuse(kAttention, c.what + "with a spread must have a table", c.t.spread);
   if (c.t.table.empty()) return;
   // The rows of a table are counted from 0 up; sums of logarithms go down.
   if (c.t.gate == Gate::log_sigmoid)
@@ -164,6 +168,8 @@ void check_unread(const Checked& c) {
   if (!mlp && !c.t.mlp.in.empty()) refuse(kAttention, c.what + "must not have an mlp");
   if ((k == TermKind::decay || k == TermKind::score_mlp) && !c.t.table.empty())
     refuse(kAttention, c.what + "must not have a table");
+  if (k != TermKind::gates && c.t.spread != 0)
+    refuse(kAttention, c.what + "must not have a spread", c.t.spread);
 }
 
 }  // namespace

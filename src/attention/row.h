@@ -43,7 +43,8 @@ struct RowWork {
   std::vector<std::int32_t> rows;
   std::vector<double> levels;  // [2 Tk]
   std::vector<double> gate, gate_slope, gate_sum;
-  std::vector<double> hidden, d_hidden;  // [units, Tk] of score_mlp
+  std::vector<double> gate_level, d_gate_level;  // by row of a table that is read with a spread
+  std::vector<double> hidden, d_hidden;          // [units, Tk] of score_mlp
   std::vector<std::uint8_t> flags;
 
  private:

@@ -178,6 +178,9 @@ RowWork::RowWork(const CallView& c, RowsFor what) {
   for (const TermView& t : c.terms) {
     if (t.term->kind == TermKind::gates)
       for (std::vector<double>* x : {&gate, &gate_slope, &gate_sum}) x->resize(n);
+    if (t.term->spread != 0)
+      for (std::vector<double>* x : {&gate_level, &d_gate_level})
+        x->resize(std::max(x->size(), static_cast<std::size_t>(t.table.rows)));
     if (t.term->kind != TermKind::score_mlp) continue;
     hidden.resize(n * static_cast<std::size_t>(t.mlp.units));
     d_hidden.resize(hidden.size());

@@ -152,6 +152,7 @@ std::optional<ChosenPreset> take_preset(Part& part, const std::vector<PresetName
   if (at == part.values.end()) return std::nullopt;
   const std::string name = at->second;
   part.values.erase(at);
+  part.preset = true;
   if (value_of(part.values, "preset") != part.values.end())
     refuse(kWho, part.name + ": a preset must be given once", name);
   const auto preset =
@@ -196,7 +197,7 @@ void assign(const Part& part, const std::vector<FieldRef>& fields,
     parse_value({part.name, key, fields[i].field, arrays}, text, fields[i].value);
   }
   for (std::size_t i = 0; i < fields.size(); ++i)
-    if (fields[i].field.required && !given[i] &&
+    if (fields[i].field.required && !given[i] && !part.preset &&
         value_text(fields[i].value) == value_text(defaults[i].value))
       refuse_field(kWho, fields[i].name,
                    part.name + ": " + std::string(fields[i].name) + " must be given (" +

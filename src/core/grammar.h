@@ -19,6 +19,7 @@ namespace posenc::inline v0::grammar {
 struct Part {
   std::string name;
   std::vector<std::pair<std::string, std::string>> values;  // key, value as written
+  bool preset = false;  // a preset was taken out of it, which sets what is required
 };
 // At least one part. Throws [scheme] on a stray "+", a missing "=", an open bracket or quote.
 std::vector<Part> split(std::string_view text);

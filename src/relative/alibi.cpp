@@ -4,10 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/image_terms.h"
+#include "relative/lowering.h"
 
 namespace posenc::inline v0 {
 
@@ -39,24 +42,43 @@ std::vector<Parameter> Alibi::parameters(const ScoreShape& s) const {
   if (learned == AlibiLearned::fixed) return {};
   std::vector<Index> shape{s.heads};
   if (batch > 1) shape.insert(shape.begin(), batch);
-  Parameter p{learned == AlibiLearned::slopes ? "slopes" : "log_slopes", shape, {}, {}};
-  const std::vector<double> m = slope(s.heads);
-  for (Index b = 0; b < batch; ++b)
-    p.initial_values.insert(p.initial_values.end(), m.begin(), m.end());
-  if (learned == AlibiLearned::log_slopes)
-    for (double& x : p.initial_values) x = std::log(x);
-  return {p};
+  Parameter p{std::string(enum_text(learned)), shape, {}, {}};
+  if (learned == AlibiLearned::logits) {
+    p.initial = {InitialKind::normal, -2, 1};
+  } else {
+    const std::vector<double> m = slope(s.heads);
+    for (Index b = 0; b < batch; ++b)
+      p.initial_values.insert(p.initial_values.end(), m.begin(), m.end());
+    if (learned == AlibiLearned::log_slopes)
+      for (double& x : p.initial_values) x = std::log(x);
+  }
+  if (future != AlibiFuture::own_slopes) return {p};
+  Parameter other = p;
+  other.name += "_future";
+  return {p, other};
 }
 
 void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                   LoweredTerms& out) const {
-  const std::vector<double> m = slope_of(s, p);
+  const auto [past, ahead] = slopes_of(s, p);
+  if (height > 0) {
+    detail::check_distances("alibi", height * width, s.heads * batch);
+    const std::vector<double> distance = far();
+    std::vector<double> table;
+    for (const double m : past)
+      for (const double d : distance) table.push_back(-m * d);
+    Term t = detail::number_term(
+        out.table(std::move(table), s.heads, static_cast<Index>(distance.size()), 1, batch), {},
+        bias_scale);
+    detail::WindowRows{height, width, false, true}.add_lines("alibi", t, out);
+    return out.add(t);
+  }
   std::vector<double> sides, offset;
-  for (const double x : m) {
-    sides.push_back(-x);
-    sides.push_back(future == AlibiFuture::signed_distance ? x : -x);
+  for (std::size_t n = 0; n < past.size(); ++n) {
+    sides.push_back(-past[n]);
+    sides.push_back(future == AlibiFuture::signed_distance ? ahead[n] : -ahead[n]);
     offset.push_back(0);
-    offset.push_back(past_offset * x);
+    offset.push_back(past_offset * past[n]);
   }
   Term t;
   t.kind = TermKind::linear;
@@ -66,31 +88,51 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   out.add(t);
   ask_sides(s, out);
   if (past_offset == 0) return;
-  Term past;
-  past.scale = bias_scale;
-  past.lines[0] = out.line({0, 1}, 0, t.axis);
-  past.table = out.table(std::move(offset), s.heads, 2, 1, batch);
-  out.add(past);
+  Term strict;
+  strict.scale = bias_scale;
+  strict.lines[0] = out.line({0, 1}, 0, t.axis);
+  strict.table = out.table(std::move(offset), s.heads, 2, 1, batch);
+  out.add(strict);
 }
 
 void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                       const LoweredGradient& g, std::span<const TensorView> dp,
                       std::span<const TensorView>) const {
-  const std::vector<double> m = slope_of(s, p);
-  check_parameter_count("alibi", p.size(), dp.size());
-  if (dp.empty()) return;
+  const std::vector<Parameter> needed = parameters(s);
+  const auto m = slopes_of(s, p);
+  const std::vector<double> distance = far();
+  const auto rows = static_cast<Index>(distance.size());
   const std::vector<double> d =
-      gradient_values("alibi", gradient_of("alibi", g.terms, 0).table, {batch, s.heads, 1, 2});
-  const std::vector<double> past = gradient_values(
+      gradient_values("alibi", gradient_of("alibi", g.terms, 0).table,
+                      {batch, s.heads, height > 0 ? rows : 1, height > 0 ? 1 : 2});
+  const std::vector<double> strict = gradient_values(
       "alibi", past_offset == 0 ? TensorView{} : gradient_of("alibi", g.terms, 1).table,
       {batch, s.heads, 2, 1});
-  std::vector<double> dm(m.size());
-  for (std::size_t h = 0; h < m.size(); ++h) {
-    dm[h] = -d[2 * h] + (future == AlibiFuture::signed_distance ? 1 : -1) * d[2 * h + 1] +
-            past_offset * past[2 * h + 1];
-    if (learned == AlibiLearned::log_slopes) dm[h] *= m[h];
+  std::vector<std::vector<double>> dm(2, std::vector<double>(m[0].size()));
+  for (std::size_t h = 0; h < m[0].size(); ++h) {
+    if (height > 0) {
+      for (std::size_t r = 0; r < distance.size(); ++r)
+        dm[0][h] -= d[h * distance.size() + r] * distance[r];
+      continue;
+    }
+    dm[0][h] = -d[2 * h] + past_offset * strict[2 * h + 1];
+    dm[1][h] = (future == AlibiFuture::signed_distance ? 1 : -1) * d[2 * h + 1];
+    if (future != AlibiFuture::own_slopes) dm[0][h] += dm[1][h];
   }
-  accumulate("alibi", parameters(s)[0], dp[0], dm);
+  for (std::size_t side = 0; side < 2; ++side)
+    for (std::size_t h = 0; h < m[side].size(); ++h) {
+      if (learned == AlibiLearned::log_slopes) dm[side][h] *= m[side][h];
+      if (learned == AlibiLearned::logits) dm[side][h] *= m[side][h] * (1 - m[side][h]);
+    }
+  dm.resize(needed.size());
+  accumulate("alibi", needed, dp, dm);
+}
+
+std::vector<double> Alibi::far() const {
+  std::vector<double> d;
+  for (Index y = 0; y < height; ++y)
+    for (Index x = 0; x < width; ++x) d.push_back(std::sqrt(static_cast<double>(y * y + x * x)));
+  return d;
 }
 
 // Which side each head sees, where that is asked.
@@ -120,18 +162,32 @@ void Alibi::check_fields(const ScoreShape& s) const {
   if (batch > 1 && learned == AlibiLearned::fixed)
     refuse("alibi", "batch is of learned numbers; of fixed slopes it must be 1", batch);
   if (axis < 0 || axis > 7) refuse("alibi", "axis must lie between 0 and 7", axis);
-  if (learned == AlibiLearned::log_slopes && alibi_heads != 0)
-    refuse("alibi", "log_slopes cannot be of heads without slope, alibi_heads", alibi_heads);
+  if ((learned == AlibiLearned::log_slopes || learned == AlibiLearned::logits) && alibi_heads != 0)
+    refuse("alibi", "log_slopes and logits cannot be of heads without slope, alibi_heads",
+           alibi_heads);
+  if ((height == 0) != (width == 0) || height < 0 || height > 4096 || width < 0 || width > 4096)
+    refuse("alibi", "height and width must both be 0 or lie between 1 and 4096", height);
+  if (height > 0 && (future != AlibiFuture::symmetric || past_offset != 0 || axis != 0))
+    refuse("alibi", "a grid has no sides and takes axes 0 and 1: future must be symmetric",
+           enum_text(future));
+  if (future == AlibiFuture::own_slopes && learned == AlibiLearned::fixed)
+    refuse("alibi", "own_slopes are learned: learned must not be", enum_text(learned));
 }
 
-std::vector<double> Alibi::slope_of(const ScoreShape& s, std::span<const ConstTensorView> p) const {
+std::array<std::vector<double>, 2> Alibi::slopes_of(const ScoreShape& s,
+                                                    std::span<const ConstTensorView> p) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count("alibi", needed.size(), p.size());
-  if (needed.empty()) return slope(s.heads);
-  std::vector<double> m = parameter_values("alibi", needed[0], p[0]);
-  if (learned == AlibiLearned::log_slopes)
-    for (double& x : m) x = std::exp(x);
-  return m;
+  if (needed.empty()) return {slope(s.heads), slope(s.heads)};
+  const auto read = [&](std::size_t n) {
+    std::vector<double> m = parameter_values("alibi", needed[n], p[n]);
+    for (double& x : m) {
+      if (learned == AlibiLearned::log_slopes) x = std::exp(x);
+      if (learned == AlibiLearned::logits) x = 1 / (1 + std::exp(-x));
+    }
+    return m;
+  };
+  return {read(0), read(needed.size() - 1)};
 }
 
 }  // namespace posenc::v0

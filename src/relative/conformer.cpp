@@ -22,7 +22,8 @@ detail::XlProjection conformer_projection(const Conformer& c, const ScoreShape& 
 
 std::vector<double> Conformer::sinusoid(Index delta) const {
   return detail::xl_sinusoid(even && delta < 0 ? -delta : delta, d_model, base,
-                             detail::XlLayout::interleaved);
+                             halves ? detail::XlLayout::halves : detail::XlLayout::interleaved,
+                             t2t);
 }
 
 // By falling distance, as the programs keep R.
@@ -53,6 +54,7 @@ std::vector<Parameter> Conformer::parameters(const ScoreShape& s) const {
   std::vector<Parameter> p;
   if (rows > 0) p.push_back({"R", {rows, d_model}, {}, made({-(rows - 1) / 2, (rows - 1) / 2})});
   p.push_back({"w_kr", {s.heads * s.head_dim, d_model}, {InitialKind::uniform, -limit, limit}, {}});
+  if (!biases) return p;
   p.push_back({"u", {s.heads, s.head_dim}, bias, {}});
   p.push_back({"v_bias", {s.heads, s.head_dim}, bias, {}});
   return p;
@@ -68,9 +70,14 @@ void Conformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   const IndexLine line =
       detail::line_over(kConformer, out, r, [&](Index delta) { return r.max - delta; });
   const std::size_t w = rows > 0 ? 1 : 0;
-  detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.add(
-      conformer_projection(*this, s).table(rows > 0 ? value(0) : made(r), n, value(w)),
-      value(w + 1), value(w + 2), line, out);
+  std::vector<double> table =
+      conformer_projection(*this, s).table(rows > 0 ? value(0) : made(r), n, value(w));
+  if (biases)
+    detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.add(
+        std::move(table), value(w + 1), value(w + 2), line, out);
+  else
+    out.add(detail::query_term(out.table(std::move(table), s.heads, n, s.head_dim), line,
+                               s.content_scale()));
 }
 
 void Conformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
@@ -84,14 +91,20 @@ void Conformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> 
   const std::size_t w = rows > 0 ? 1 : 0;
   const std::vector<double> all = rows > 0 ? value(0) : made(r);
   const detail::XlProjection to_heads = conformer_projection(*this, s);
-  detail::XlScore::Gradient d =
-      detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.pull_back(
-          g, to_heads.table(all, n, value(w)), value(w + 2));
+  detail::XlScore::Gradient d;
+  if (biases)
+    d = detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.pull_back(
+        g, to_heads.table(all, n, value(w)), value(w + 2));
+  else
+    d.table = gradient_values(kConformer, gradient_of(kConformer, g.terms, 0).table,
+                              {1, s.heads, n, s.head_dim});
   std::vector<std::vector<double>> to;
   if (rows > 0) to.push_back(to_heads.row_gradient(value(w), n, d.table));
   to.push_back(to_heads.weight_gradient(all, n, d.table));
-  to.push_back(std::move(d.u));
-  to.push_back(std::move(d.v));
+  if (biases) {
+    to.push_back(std::move(d.u));
+    to.push_back(std::move(d.v));
+  }
   accumulate(kConformer, needed, dp, to);
 }
 
@@ -100,6 +113,14 @@ void Conformer::check_fields(const ScoreShape& s) const {
   detail::xl_check_sinusoid(kConformer, "d_model", d_model, base);
   if (rows < 0 || rows > 16777215 || (rows > 0 && rows % 2 == 0))
     refuse(kConformer, "rows must be 0 or an odd number below 2^24", rows);
+}
+
+std::vector<Preset<Conformer>> Conformer::presets() {
+  return {{"gemma3n_audio",
+           [](std::span<const Index> n) {
+             return Conformer{.d_model = n[0], .biases = false, .halves = true, .t2t = true};
+           },
+           {{"d_model", 1536}}}};
 }
 
 }  // namespace posenc::v0

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/relative/cope.h"
 
+#include <cmath>
+#include <string>
+#include <utility>
+
 #include "posenc/core/error.h"
 #include "relative/lowering.h"
 
@@ -9,10 +13,49 @@ namespace {
 
 constexpr const char* kCope = "cope";
 
-void check_cope_call(const Cope& c, const CallData& call) {
-  const std::size_t needed = c.gates == CopeGates::keys ? 0 : 1;
+void check_cope_call(const Cope& c, const ScoreShape& s, const CallData& call) {
+  const std::size_t needed = c.inputs(s).size();
   if (call.inputs.size() != needed)
     refuse(kCope, "inputs must be as many as inputs() has", static_cast<Index>(call.inputs.size()));
+  if (c.gates == CopeGates::mixed && call.inputs[1].shape[2] != s.heads)
+    refuse(kCope, "mixed gates need as many heads of k as of q, " + std::to_string(s.heads),
+           call.inputs[1].shape[2]);
+}
+
+// Products mixed over heads are products of longer vectors: of query and head the q of all heads,
+// each times a number of W, and of the key the k of all heads.
+struct CopeMixed {
+  Index batch, queries, keys, heads, dim;
+  std::vector<double> w, q, k;  // W; [batch, tokens, heads, dim]
+
+  CopeMixed(const ScoreShape& s, const CallData& call, std::vector<double> matrix)
+      : batch(call.batch),
+        queries(call.queries),
+        keys(call.keys),
+        heads(s.heads),
+        dim(s.head_dim),
+        w(std::move(matrix)),
+        q(read(call.inputs[0])),
+        k(read(call.inputs[1])) {}
+
+  static std::vector<double> read(const ConstTensorView& v) {
+    return gradient_values(kCope, v, {v.shape.begin(), v.shape.begin() + v.rank});
+  }
+  // x [batch, queries, heads, heads dim]: fn(place in x, place in W, place in q).
+  template <class F>
+  void each(const F& fn) const {
+    std::size_t x = 0;
+    for (Index token = 0; token < batch * queries; ++token)
+      for (Index h = 0; h < heads; ++h)
+        for (Index other = 0; other < heads; ++other)
+          for (Index c = 0; c < dim; ++c, ++x)
+            fn(x, static_cast<std::size_t>(h * heads + other),
+               static_cast<std::size_t>((token * heads + other) * dim + c));
+  }
+};
+
+std::vector<Index> cope_shape(const ConstTensorView& v) {
+  return {v.shape.begin(), v.shape.begin() + v.rank};
 }
 
 }  // namespace
@@ -21,14 +64,30 @@ std::vector<Parameter> Cope::parameters(const ScoreShape& s) const {
   check_score_shape(s, kCope);
   if (positions < 1 || positions > 1000000)
     refuse(kCope, "positions must lie between 1 and 1000000", positions);
-  if (table == CopeTable::rows) return {{"pos_emb", {positions, s.head_dim}, {}, {}}};
-  return {{"pos_emb", {1, s.head_dim, positions}, {}, {}}};
+  if (!std::isfinite(spread) || spread < 0)
+    refuse(kCope, "spread must be finite and not negative", spread);
+  std::vector<Index> shape{1, s.head_dim, positions};
+  if (table == CopeTable::rows) shape = {positions, s.head_dim};
+  std::vector<Parameter> p{{"pos_emb", shape, {}, {}}};
+  if (gates == CopeGates::mixed)
+    p.push_back({"talking_heads", {s.heads, s.heads}, detail::linear_start(s.heads), {}});
+  return p;
 }
 
 std::vector<Input> Cope::inputs(const ScoreShape& s) const {
-  if (gates == CopeGates::keys) return {};
-  return {{.name = gates == CopeGates::values ? "v" : "gate_key",
-           .shape = {kBatch, kKeys, s.heads, s.head_dim}}};
+  const std::vector<Index> of_keys{kBatch, kKeys, s.heads, s.head_dim};
+  switch (gates) {
+    case CopeGates::separate:
+      return {{.name = "gate_key", .shape = of_keys}};
+    case CopeGates::values:
+      return {{.name = "v", .shape = of_keys}};
+    case CopeGates::mixed:
+      return {{.name = "q", .shape = {kBatch, kQueries, s.heads, s.head_dim}},
+              {.name = "k", .shape = of_keys}};
+    case CopeGates::keys:
+      break;
+  }
+  return {};
 }
 
 void Cope::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
@@ -40,16 +99,25 @@ void Cope::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   t.kind = TermKind::gates;
   t.gate_scale = s.content_scale();
   t.scale = scaling == CopeScaling::both ? s.content_scale() : 1;
-  t.query = kContent;
+  t.spread = spread;
+  if (gates != CopeGates::mixed) t.query = kContent;
   if (gates == CopeGates::keys) t.key = kContent;
   t.table = out.table(std::move(e), 1, positions, s.head_dim);
   out.add(t);
 }
 
-void Cope::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
-                std::span<Term> terms, TermStore&) const {
-  check_cope_call(*this, call);
-  if (gates != CopeGates::keys) terms[0].key.given = heads(call.inputs[0], HeadsLayout::bthd);
+void Cope::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
+                std::span<Term> terms, TermStore& store) const {
+  check_cope_call(*this, s, call);
+  if (gates == CopeGates::separate || gates == CopeGates::values)
+    terms[0].key.given = heads(call.inputs[0], HeadsLayout::bthd);
+  if (gates != CopeGates::mixed) return;
+  const CopeMixed m(s, call, parameter_values(kCope, parameters(s)[1], p[1]));
+  std::vector<double> x(m.q.size() * static_cast<std::size_t>(m.heads));
+  m.each([&](std::size_t at, std::size_t w, std::size_t q) { x[at] = m.w[w] * m.q[q]; });
+  const Index channels = m.heads * m.dim;
+  terms[0].query.given = store.vectors(std::move(x), m.batch, m.queries, m.heads, channels);
+  terms[0].key.given = store.vectors(m.k, m.batch, m.keys, 1, channels);
 }
 
 void Cope::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
@@ -57,19 +125,33 @@ void Cope::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
                      std::span<const TensorView> d_inputs) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kCope, needed.size(), p.size());
-  check_cope_call(*this, call);
+  check_cope_call(*this, s, call);
   const TermGradient& t = gradient_of(kCope, g.terms, 0);
-  std::vector<double> d = gradient_values(kCope, t.table, {1, 1, positions, s.head_dim});
-  if (table == CopeTable::columns) d = detail::transposed_list(d, positions, s.head_dim);
-  if (gates != CopeGates::keys) {
-    const ConstTensorView& in = call.inputs[0];
-    const std::vector<Index> shape(in.shape.begin(), in.shape.begin() + in.rank);
-    const Parameter input{inputs(s)[0].name, shape, {}, {}};
-    check_gradients(kCope, needed, dp);
-    accumulate(kCope, std::span(&input, 1), d_inputs,
-               std::vector<std::vector<double>>{detail::vectors_gradient(kCope, t.key, shape)});
+  std::vector<std::vector<double>> d{
+      gradient_values(kCope, t.table, {1, 1, positions, s.head_dim})};
+  if (table == CopeTable::columns) d[0] = detail::transposed_list(d[0], positions, s.head_dim);
+  std::vector<Parameter> of_call;
+  std::vector<std::vector<double>> d_call;
+  for (const ConstTensorView& in : call.inputs)
+    of_call.push_back({inputs(s)[of_call.size()].name, cope_shape(in), {}, {}});
+  if (gates == CopeGates::mixed) {
+    const CopeMixed m(s, call, parameter_values(kCope, needed[1], p[1]));
+    const Index channels = m.heads * m.dim;
+    const std::vector<double> dx =
+        detail::vectors_gradient(kCope, t.query, {m.batch, m.queries, m.heads, channels});
+    d.emplace_back(m.w.size());
+    d_call.emplace_back(m.q.size());
+    m.each([&](std::size_t at, std::size_t w, std::size_t q) {
+      d[1][w] += dx[at] * m.q[q];
+      d_call[0][q] += dx[at] * m.w[w];
+    });
+    d_call.push_back(detail::vectors_gradient(kCope, t.key, {m.batch, m.keys, 1, channels}));
+  } else if (gates != CopeGates::keys) {
+    d_call.push_back(detail::vectors_gradient(kCope, t.key, of_call[0].shape));
   }
-  accumulate(kCope, needed, dp, std::vector<std::vector<double>>{d});
+  check_gradients(kCope, needed, dp);
+  if (!of_call.empty()) accumulate(kCope, of_call, d_inputs, d_call);
+  accumulate(kCope, needed, dp, d);
 }
 
 }  // namespace posenc::v0

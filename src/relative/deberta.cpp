@@ -319,4 +319,20 @@ void Deberta::check_fields(const ScoreShape& s) const {
     refuse(kDeberta, "norm_epsilon must be finite and not negative", norm_epsilon);
 }
 
+std::vector<Preset<Deberta>> Deberta::presets() {
+  using Sizes = std::span<const Index>;
+  const auto buckets = [](Sizes) { return Deberta{}; };
+  return {{"v1",
+           [](Sizes) {
+             return Deberta{.position_buckets = 0,
+                            .projection = DebertaProjection::own,
+                            .key_bias = false,
+                            .norm = false};
+           },
+           {}},
+          {"v2_xlarge", buckets, {}},
+          {"v3_base", buckets, {}},
+          {"mdeberta_v3_base", buckets, {}}};
+}
+
 }  // namespace posenc::v0

@@ -60,6 +60,11 @@ std::vector<Parameter> T5::parameters(const ScoreShape& s) const {
   check_score_shape(s, "t5");
   check_fields();
   const double deviation = 1 / std::sqrt(static_cast<double>(s.heads * s.head_dim));
+  if (contextual)
+    return {{"table",
+             {s.heads, s.head_dim, num_buckets},
+             {InitialKind::normal, 0, 1 / std::sqrt(static_cast<double>(s.head_dim))},
+             {}}};
   const std::vector<Index> shape = heads_first ? std::vector<Index>{s.heads, num_buckets}
                                                : std::vector<Index>{num_buckets, s.heads};
   return {{"table", shape, {InitialKind::normal, 0, deviation}, {}}};
@@ -97,16 +102,31 @@ IndexLine T5::line(const ScoreShape& s, TermStore& store) const {
   return store.line(std::move(row), std::move(edges), at_axis);
 }
 
+// fn(place in the lowered table [heads, buckets, channels], place in the parameter).
+template <class F>
+void T5::each(const ScoreShape& s, const F& fn) const {
+  const Index channels = contextual ? s.head_dim : 1;
+  std::size_t lowered = 0;
+  for (Index h = 0; h < s.heads; ++h)
+    for (Index r = 0; r < num_buckets; ++r)
+      for (Index c = 0; c < channels; ++c) {
+        Index place = heads_first ? h * num_buckets + r : r * s.heads + h;
+        if (contextual) place = (h * channels + c) * num_buckets + r;
+        fn(lowered++, static_cast<std::size_t>(place));
+      }
+}
+
 void T5::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
   check_parameter_count("t5", 1, p.size());
   const std::vector<double> e = parameter_values("t5", parameters(s)[0], p[0]);
+  const Index channels = contextual ? s.head_dim : 1;
   std::vector<double> table(e.size());
-  for (Index h = 0; h < s.heads; ++h)
-    for (Index r = 0; r < num_buckets; ++r) table[at(h, r)] = e[of_parameter(s, h, r)];
+  each(s, [&](std::size_t lowered, std::size_t parameter) { table[lowered] = e[parameter]; });
   Term t;
   t.scale = bias_scale;
+  if (contextual) t.query = kContent;
   t.lines[0] = line(s, out);
-  t.table = out.table(std::move(table), s.heads, num_buckets, 1);
+  t.table = out.table(std::move(table), s.heads, num_buckets, channels);
   out.add(t);
   out.requests.scale = 1;
 }
@@ -117,15 +137,17 @@ void T5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, cons
   check_parameter_count("t5", 1, p.size());
   check_parameter_count("t5", 1, dp.size());
   const std::vector<double> d =
-      gradient_values("t5", gradient_of("t5", g.terms, 0).table, {1, s.heads, num_buckets, 1});
+      gradient_values("t5", gradient_of("t5", g.terms, 0).table,
+                      {1, s.heads, num_buckets, contextual ? s.head_dim : 1});
   std::vector<double> de(d.size());
-  for (Index h = 0; h < s.heads; ++h)
-    for (Index r = 0; r < num_buckets; ++r) de[of_parameter(s, h, r)] = d[at(h, r)];
+  each(s, [&](std::size_t lowered, std::size_t parameter) { de[parameter] = d[lowered]; });
   accumulate("t5", parameters(s)[0], dp[0], de);
 }
 
-std::size_t T5::of_parameter(const ScoreShape& s, Index h, Index r) const {
-  return heads_first ? at(h, r) : static_cast<std::size_t>(r * s.heads + h);
+std::vector<Preset<T5>> T5::presets() {
+  using Sizes = std::span<const Index>;
+  return {{"encoder", [](Sizes) { return T5{}; }, {}},
+          {"decoder", [](Sizes) { return T5{.bidirectional = false}; }, {}}};
 }
 
 void T5::check_fields() const {
@@ -135,6 +157,8 @@ void T5::check_fields() const {
   if (axis < 0 || axis > 7) refuse("t5", "axis must lie between 0 and 7", axis);
   if (!std::isfinite(per_unit) || per_unit < 0)
     refuse("t5", "per_unit must be finite and not negative", per_unit);
+  if (contextual && heads_first)
+    refuse("t5", "heads_first is of a table of numbers; contextual must be false", Index{1});
 }
 
 }  // namespace posenc::v0

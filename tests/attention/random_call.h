@@ -312,10 +312,12 @@ class RandomCall : protected RandomArrays {
     if (!t.key.content) t.key.given = key_factor(channels);
     t.gate_own = chance(0.5);
     t.gate_scale = 0.5;
-    if (chance(0.5))
+    if (chance(0.5)) {
       t.table = real({batch(), divisor(), 3, D});
-    else if (chance(0.5))
+      if (chance(0.3)) t.spread = 0.4;
+    } else if (chance(0.5)) {
       t.gate = Gate::log_sigmoid;
+    }
   }
   void add_term() {
     Term t;

@@ -24,7 +24,8 @@ std::vector<Alibi> settings() {
           Alibi{.future = AlibiFuture::signed_distance,
                 .learned = AlibiLearned::log_slopes,
                 .past_offset = 0.5,
-                .bias_scale = 0.25}};
+                .bias_scale = 0.25},
+          Alibi{.future = AlibiFuture::own_slopes, .learned = AlibiLearned::logits}};
 }
 template <>
 std::vector<T5> settings() {
@@ -51,7 +52,8 @@ std::vector<XlNet> settings() {
 }
 template <>
 std::vector<Conformer> settings() {
-  return {Conformer{.d_model = 6}, Conformer{.d_model = 4, .rows = 19, .even = true}};
+  return {Conformer{.d_model = 6}, Conformer{.d_model = 4, .rows = 19, .even = true},
+          Conformer{.d_model = 4, .biases = false, .halves = true, .t2t = true}};
 }
 template <>
 std::vector<ConformerAbsoluteKey> settings() {
@@ -165,6 +167,17 @@ std::vector<Indexed> settings() {
       Indexed{.rows = 3},
       Indexed{
           .rows = 3, .meets = IndexedMeets::query, .groups = 2, .table = IndexedTable::channels}};
+}
+template <>
+std::vector<Irpe> settings() {
+  return {
+      Irpe{.height = 5, .width = 4},
+      Irpe{.method = IrpeMethod::euclidean, .meets = IndexedMeets::key, .height = 3, .width = 2},
+      Irpe{.method = IrpeMethod::cross, .meets = IndexedMeets::nothing, .shared = false}};
+}
+template <>
+std::vector<Enformer> settings() {
+  return {Enformer{.length = 12, .features = 12}};
 }
 // Two axes: the second for schemes that read one.
 ScoreShape law_shape() {
@@ -364,7 +377,8 @@ TEST(RelativeLaws, InitialisersArePublishedOnes) {
         EXPECT_FALSE(p.name.empty());
         const bool zeros = std::is_same_v<S, LocalWindow> || std::is_same_v<S, Clipped> ||
                            std::is_same_v<S, Levit> || std::is_same_v<S, Decomposed> ||
-                           std::is_same_v<S, ModalityPairs> || p.name == "bias_bias";
+                           std::is_same_v<S, ModalityPairs> || std::is_same_v<S, Irpe> ||
+                           p.name == "bias_bias";
         const bool constant = p.initial.kind == InitialKind::constant && p.initial.a != 0;
         EXPECT_TRUE(!p.initial_values.empty() || p.initial.b > 0 || constant || zeros)
             << S::card.name << p.name;

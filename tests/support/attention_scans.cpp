@@ -62,6 +62,30 @@ void pull_level(const Call& c, const Term& t, const TermGradient& to, Pulled& pu
   }
 }
 
+// With a spread: the weights of all rows, and their derivatives by p, one by one.
+struct Spread {
+  Numbers weight, slope;
+};
+Spread spread_of(const Term& t, double p) {
+  const Index rows = t.table.shape[2];
+  const double last = static_cast<double>(rows - 1), at = std::min(p, last);
+  Spread s;
+  double sum = 0, d_sum = 0;
+  for (Index m = 0; m < rows; ++m) {
+    const double x = at - static_cast<double>(m);
+    const double e = std::exp(-std::fabs(x) / t.spread);
+    const double d = p > last || x == 0 ? 0 : -std::copysign(e, x) / t.spread;
+    s.weight.push_back(e);
+    s.slope.push_back(d);
+    sum += e, d_sum += d;
+  }
+  for (std::size_t m = 0; m < s.weight.size(); ++m) {
+    s.slope[m] = (s.slope[m] * sum - s.weight[m] * d_sum) / (sum * sum);
+    s.weight[m] /= sum;
+  }
+  return s;
+}
+
 double activation(const Mlp& m, double y) {
   return y < 0 ? m.slope * y : y;
 }
@@ -140,7 +164,12 @@ void add_gates(const Call& c, const Term& t, Index b, Index h, Index i, Numbers&
   for (std::size_t s = 0; s < g.key.size(); ++s) {
     if (!g.seen[s]) continue;
     double value = g.sum[s];
-    if (!t.table.empty()) {
+    if (!t.table.empty() && t.spread != 0) {
+      const Spread w = spread_of(t, g.sum[s]);
+      value = 0;
+      for (Index m = 0; m < t.table.shape[2]; ++m)
+        value += w.weight[static_cast<std::size_t>(m)] * level(c, t, b, h, i, m);
+    } else if (!t.table.empty()) {
       const Between w = between(t, g.sum[s]);
       value =
           (1 - w.weight) * level(c, t, b, h, i, w.low) + w.weight * level(c, t, b, h, i, w.high);
@@ -160,6 +189,12 @@ void pull_gates(const Call& c, const Term& t, const TermGradient& to, Pulled& pu
     const double d = t.scale * d_terms[c.pair(b, h, i, j)];
     if (t.table.empty()) {
       running += d;
+    } else if (t.spread != 0) {
+      const Spread w = spread_of(t, g.sum[s]);
+      for (Index m = 0; m < t.table.shape[2]; ++m) {
+        pull_level(c, t, to, pulled, b, h, i, m, d * w.weight[static_cast<std::size_t>(m)]);
+        running += d * w.slope[static_cast<std::size_t>(m)] * level(c, t, b, h, i, m);
+      }
     } else {
       const Between w = between(t, g.sum[s]);
       pull_level(c, t, to, pulled, b, h, i, w.low, d * (1 - w.weight));

@@ -86,7 +86,8 @@ enum class TermKind : std::uint8_t {
   decay,
   // S += scale p_ij, where p_ij = sum of gate(gate_scale x_i.y_t) over the visible keys t from j
   // on, in key order. With a table the term is q_i . table[row] instead, read at row
-  // min(p_ij, rows - 1) by linear interpolation. CoPE; a gate for every pair.
+  // min(p_ij, rows - 1) by linear interpolation, or with `spread` as a mean of all rows m weighed
+  // by softmax(-|p_ij - m| / spread). CoPE; a gate for every pair.
   // d gate_t = sum of d p_ij over j up to t; none comes to p beyond the last row.
   // Tile: keys from the last to the first, the sum so far carried by row; once it is beyond the
   // table, all earlier keys have one number a row. Backward: from the first to the last.
@@ -156,6 +157,7 @@ struct Term {
   Gate gate = Gate::sigmoid;  // gates
   double gate_scale = 1;      // gates
   bool gate_own = true;       // gates: the key of the query's own order counts
+  double spread = 0;          // gates with a table: 0 reads between two rows
   Mlp mlp{};                  // distance_mlp (C = 1), score_mlp (C = H: content alone, or 2 H)
   double epsilon = 1e-6;      // distance_mlp, not negative
   bool keep_sign = false;     // distance_mlp: psi has the sign of its argument

@@ -7,8 +7,15 @@
 // `literal` is the paper's sentence read for any head count, 2^(-max_bias (h + 1) / heads): another
 // function unless heads is a power of two. The distance form is the definition: forms that differ
 // by a number a row (BLOOM's m j) have the same output and another log-sum-exp.
+// With own_slopes a key in the future has another learned slope, S_ij += -m'_h (j - i): the authors'
+// asymmetric form for encoders (issue 5 of their repository), m = sigmoid(x), x ~ N(-2, 1).
+// With height and width the distance is that of two places on a grid, row on axis 0 and column on
+// axis 1 of the positions: sqrt(dy^2 + dx^2), data2vec 2.0's euclidean form.
 // What computes it stands in src/relative/alibi.cpp.
 #pragma once
+
+#include <array>
+#include <vector>
 
 #include "posenc/relative/scheme.h"
 
@@ -22,18 +29,19 @@ struct EnumNames<AlibiSlopes> {
 // What a key in the future gets, without a causal mask: -m |d| (FlashAttention, x-transformers,
 // data2vec) or +m |d|, the signed distance (attention-gym). half_heads: the first half of the heads
 // sees no key in the future, the second none in the past, the slopes are those of half as many
-// heads, twice (FlashT5's asymmetric mode).
-enum class AlibiFuture : std::uint8_t { symmetric, signed_distance, half_heads };
+// heads, twice (FlashT5's asymmetric mode). own_slopes: -m' |d|, m' a second learned number.
+enum class AlibiFuture : std::uint8_t { symmetric, signed_distance, half_heads, own_slopes };
 template <>
 struct EnumNames<AlibiFuture> {
-  static constexpr std::array<std::string_view, 3> value{"symmetric", "signed_distance",
-                                                         "half_heads"};
+  static constexpr std::array<std::string_view, 4> value{"symmetric", "signed_distance",
+                                                         "half_heads", "own_slopes"};
 };
-// fixed; or a parameter of one number a head: the slope, or its logarithm.
-enum class AlibiLearned : std::uint8_t { fixed, slopes, log_slopes };
+// fixed; or a parameter of one number a head: the slope, its logarithm, or what a sigmoid makes the
+// slope of.
+enum class AlibiLearned : std::uint8_t { fixed, slopes, log_slopes, logits };
 template <>
 struct EnumNames<AlibiLearned> {
-  static constexpr std::array<std::string_view, 3> value{"fixed", "slopes", "log_slopes"};
+  static constexpr std::array<std::string_view, 4> value{"fixed", "slopes", "log_slopes", "logits"};
 };
 
 struct Alibi {
@@ -46,14 +54,17 @@ struct Alibi {
       0;  // only the first so many heads get a slope, as if there were no others; 0: all
   double past_offset =
       0;  // times m, on keys strictly in the past (DeepMind's bidirectional form: 1/2)
-  double bias_scale = 1;  // Falcon: 1 / sqrt(head_dim)
-  Index axis = 0;         // of the positions; manhattan distance is one ALiBi an axis
+  double bias_scale = 1;        // Falcon: 1 / sqrt(head_dim)
+  Index axis = 0;               // of the positions; manhattan distance is one ALiBi an axis
+  Index height = 0, width = 0;  // of a grid: the Euclidean distance of two places on it
   Index batch =
       1;  // learned ones of each row of the batch, [batch, heads]: FlashAttention's slopes
 
   // m of every head.
   POSENC_API std::vector<double> slope(Index heads) const;
 
+  // slopes, log_slopes or logits [heads] (with batch [batch, heads]), with own_slopes also the same
+  // with _future. The published slopes; logits N(-2, 1).
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -76,14 +87,21 @@ struct Alibi {
     v("past_offset", s.past_offset, Field{.doc = "times the slope, on the strict past"});
     v("bias_scale", s.bias_scale, Field{.doc = "multiplies the bias"});
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
+    v("height", s.height,
+      Field{.doc = "rows of a grid of Euclidean distances, 0 = none", .min = 0, .max = 4096});
+    v("width", s.width, Field{.doc = "columns of that grid", .min = 0, .max = 4096});
     v("batch", s.batch,
       Field{.doc = "rows of learned numbers, one for each of the batch", .min = 1, .max = 1e9});
   }
 
  private:
   void check_fields(const ScoreShape& s) const;
+  // Of a grid: the distance of each row of the table.
+  std::vector<double> far() const;
   void ask_sides(const ScoreShape& s, LoweredTerms& out) const;
-  std::vector<double> slope_of(const ScoreShape& s, std::span<const ConstTensorView> p) const;
+  // Of the past and of the future.
+  std::array<std::vector<double>, 2> slopes_of(const ScoreShape& s,
+                                               std::span<const ConstTensorView> p) const;
 };
 static_assert(RelativeScheme<Alibi>);
 

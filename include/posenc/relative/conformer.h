@@ -23,12 +23,13 @@ struct Conformer {
   double base = 10000;
   Index rows = 0;
   bool even = false;
+  bool biases = true, halves = false, t2t = false;
 
   // R_delta, [d_model].
   POSENC_API std::vector<double> sinusoid(Index delta) const;
 
   // With rows R [rows, d_model], by falling distance, (rows - 1) / 2 first; w_kr [heads * head_dim,
-  // d_model], u and v_bias [heads, head_dim].
+  // d_model], with biases u and v_bias [heads, head_dim].
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
@@ -36,6 +37,9 @@ struct Conformer {
                             const CallData&, const LoweredGradient& g,
                             std::span<const TensorView> dp,
                             std::span<const TensorView> d_inputs) const;
+
+  // gemma3n_audio, by its width.
+  POSENC_API static std::vector<Preset<Conformer>> presets();
 
   bool operator==(const Conformer&) const = default;
   template <class S, class V>
@@ -48,6 +52,9 @@ struct Conformer {
             .min = 0,
             .max = 16777215});
     v("even", s.even, Field{.doc = "the sine of a distance is that of its absolute value"});
+    v("biases", s.biases, Field{.doc = "u and v are there"});
+    v("halves", s.halves, Field{.doc = "sines before cosines, not interleaved"});
+    v("t2t", s.t2t, Field{.doc = "frequencies base^(-m / (d_model / 2 - 1))"});
   }
 
  private:

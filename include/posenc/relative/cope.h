@@ -7,7 +7,9 @@
 // The two differ by a factor of sqrt(head_dim) on c. The sum has one's own key in it, so the
 // position of one's own key is not 0. y is k, other keys (--cope-sep-key), or v (--cope-val-gates).
 // e is shared by all heads. It starts at zeros, where gates have no gradient yet. Where p is cut
-// off no gradient comes to the gates. Defined for causal masks.
+// off no gradient comes to the gates. Defined for causal masks. x-transformers has two options:
+//   soft_onehot    c_ij = sum_m w_m q_i.e[m], w = softmax(-|p_ij - m| / 0.05): `spread`
+//   talking_heads  g_ij = sigma(sum_h' W_hh' s q_ih'.k_jh'): gates = mixed
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,10 +25,12 @@ template <>
 struct EnumNames<CopeScaling> {
   static constexpr std::array<std::string_view, 2> value{"both", "content"};
 };
-enum class CopeGates : std::uint8_t { keys, separate, values };
+// mixed: the products of all heads, through a matrix [heads, heads]. The q and k there are those of
+// the call before any stage (norms, rotation).
+enum class CopeGates : std::uint8_t { keys, separate, values, mixed };
 template <>
 struct EnumNames<CopeGates> {
-  static constexpr std::array<std::string_view, 3> value{"keys", "separate", "values"};
+  static constexpr std::array<std::string_view, 4> value{"keys", "separate", "values", "mixed"};
 };
 // How models store e: columns [1, head_dim, positions] (the authors), rows [positions, head_dim]
 // (x-transformers).
@@ -43,10 +47,11 @@ struct Cope {
   CopeScaling scaling = CopeScaling::both;
   CopeGates gates = CopeGates::keys;
   CopeTable table = CopeTable::columns;
+  double spread = 0;
 
-  // pos_emb; zeros.
+  // pos_emb, zeros; of mixed gates talking_heads [heads, heads], as a linear layer starts.
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
-  // separate: gate_key [batch, keys, heads, head_dim]; values: the call's v.
+  // separate: gate_key [batch, keys, heads, head_dim]; values: the call's v; mixed: q and k.
   POSENC_API std::vector<Input> inputs(const ScoreShape& s) const;
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
@@ -67,6 +72,9 @@ struct Cope {
     v("scaling", s.scaling, Field{.doc = "what the scale of the content multiplies"});
     v("gates", s.gates, Field{.doc = "what meets q in a gate"});
     v("table", s.table, Field{.doc = "layout of pos_emb"});
+    v("spread", s.spread,
+      Field{.doc = "all rows are read, by softmax(-|p - m| / spread); 0: the two around p",
+            .min = 0});
   }
 };
 static_assert(BindsInputs<Cope>);

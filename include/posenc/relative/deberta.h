@@ -82,6 +82,10 @@ struct Deberta {
                             std::span<const TensorView> dp,
                             std::span<const TensorView> d_inputs) const;
 
+  // v1 (deberta-base, -large, -xlarge), v2_xlarge (and v2-xxlarge), v3_base (and the other sizes),
+  // mdeberta_v3_base: the published models in transformers.
+  POSENC_API static std::vector<Preset<Deberta>> presets();
+
   bool operator==(const Deberta&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {

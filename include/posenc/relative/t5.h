@@ -8,6 +8,8 @@
 // The logarithm is not taken: bucket me + k starts at the smallest n with n^K me^k >=
 // max_distance^k me^K, in whole numbers. transformers' float32 logarithm loses an exact hit in 6 of
 // 1867 settings, none of them published. T5 does not scale q.k: the scheme asks the call for scale 1.
+// contextual (mesh-tensorflow's option of that name): S_ij += q_i . A[bucket(j - i)] in place of the
+// number, a table of vectors for each head; q as the scores have it, T5's is not scaled.
 // Over real positions (`per_unit`) trunc(per_unit |i - j|) is what is bucketed: UDOP's boxes.
 // What computes it is in src/relative/t5.cpp.
 #pragma once
@@ -28,6 +30,7 @@ struct T5 {
   Index axis = 0;
   bool heads_first = false;  // the table is [heads, num_buckets]
   double per_unit = 0;       // 0: whole distances
+  bool contextual = false;
 
   Index side() const noexcept { return bidirectional ? num_buckets / 2 : num_buckets; }
 
@@ -38,7 +41,8 @@ struct T5 {
   // The bucket of each distance of a call. Throws [t5].
   POSENC_API IndexLine line(const ScoreShape& s, TermStore& store) const;
 
-  // transformers: N(0, d_model^-1/2), where d_model = heads * head_dim.
+  // table; transformers: N(0, d_model^-1/2), where d_model = heads * head_dim. contextual: [heads,
+  // head_dim, num_buckets], N(0, head_dim^-1/2), as mesh-tensorflow's dense layer starts.
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
 
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -48,6 +52,9 @@ struct T5 {
                             const CallData&, const LoweredGradient& g,
                             std::span<const TensorView> dp,
                             std::span<const TensorView> d_inputs) const;
+
+  // encoder and decoder of T5, mT5, UMT5, Flan-T5.
+  POSENC_API static std::vector<Preset<T5>> presets();
 
   bool operator==(const T5&) const = default;
   template <class S, class V>
@@ -65,11 +72,12 @@ struct T5 {
       Field{.doc = "tokens that a distance of 1 of real positions counts as; 0: whole distances",
             .min = 0,
             .max = 1e9});
+    v("contextual", s.contextual, Field{.doc = "a vector that meets q in place of each number"});
   }
 
  private:
-  std::size_t at(Index h, Index r) const { return static_cast<std::size_t>(h * num_buckets + r); }
-  std::size_t of_parameter(const ScoreShape& s, Index h, Index r) const;
+  template <class F>
+  void each(const ScoreShape& s, const F& fn) const;
   void check_fields() const;
 };
 static_assert(RelativeScheme<T5>);

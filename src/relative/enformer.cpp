@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/enformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+#include "relative/xl_rows.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kEnformer = "enformer";
+
+// The functions of a kind are numbered m = 0 .. kind - 1.
+class EnformerBasis {
+ public:
+  EnformerBasis(Index length, Index features)
+      : length_(static_cast<double>(length)), kind_(features / 6) {
+    // ln Gamma of the whole numbers 4 (1 + m)^2.
+    double sum = 0;
+    Index next = 2;  // ln Gamma(next) = sum
+    for (Index m = 0; m < kind_; ++m) {
+      for (const Index c = 4 * (1 + m) * (1 + m); next < c; ++next)
+        sum += std::log(static_cast<double>(next));
+      log_gamma_.push_back(sum);
+    }
+    for (Index m = 0; m < kind_; ++m)
+      for (Index x = 0; x < length; ++x) largest_ = std::max(largest_, density(m, x));
+  }
+
+  // The functions of a distance, of all three kinds.
+  std::vector<double> at(Index x) const {
+    std::vector<double> f;
+    const double last = std::max<double>(static_cast<double>(kind_ - 1), 1);
+    for (Index m = 0; m < kind_; ++m) {
+      const double life = 3 + static_cast<double>(m) * (std::log2(length_) - 3) / last;
+      f.push_back(std::exp2(-static_cast<double>(x) / std::exp2(life)));
+    }
+    for (Index m = 0; m < kind_; ++m)
+      f.push_back(static_cast<double>(x) < std::exp2(static_cast<double>(m + 1)) - 1 ? 1 : 0);
+    for (Index m = 0; m < kind_; ++m) f.push_back(density(m, x) / largest_);
+    return f;
+  }
+
+ private:
+  double length_;
+  Index kind_;
+  std::vector<double> log_gamma_;
+  double largest_ = 0;
+
+  // Mean L (1 + m) / n, deviation L / (2 n): shape 4 (1 + m)^2, rate 4 n (1 + m) / L.
+  double density(Index m, Index x) const {
+    if (x == 0) return 1e-8;
+    const double step = static_cast<double>(1 + m), shape = 4 * step * step;
+    const double rate = 4 * static_cast<double>(kind_) * step / length_;
+    const double at = static_cast<double>(x);
+    return std::exp((shape - 1) * std::log(at) - rate * at + shape * std::log(rate) -
+                    log_gamma_[static_cast<std::size_t>(m)]) +
+           1e-8;
+  }
+};
+
+void enformer_add_row(const EnformerBasis& basis, Index delta, std::vector<double>& rows) {
+  const std::vector<double> f = basis.at(std::abs(delta));
+  const double sign = delta < 0 ? 1 : delta > 0 ? -1 : 0;
+  rows.insert(rows.end(), f.begin(), f.end());
+  for (const double x : f) rows.push_back(sign * x);
+}
+
+std::vector<double> enformer_rows(const Enformer& e, const DistanceRange& r) {
+  detail::check_distances(kEnformer, r.max - r.min + 1, e.features);
+  const EnformerBasis basis(e.length, e.features);
+  std::vector<double> rows;
+  for (Index delta = r.min; delta <= r.max; ++delta) enformer_add_row(basis, delta, rows);
+  return rows;
+}
+
+DistanceRange enformer_range(const Enformer& e, const ScoreShape& s) {
+  const DistanceRange& r = s.range();
+  if (r.max >= e.length || r.min <= -e.length)
+    refuse(kEnformer, "distances must lie below length", std::max(r.max, -r.min));
+  return r;
+}
+
+std::vector<double> enformer_divided(std::vector<double> v, double by) {
+  for (double& x : v) x /= by;
+  return v;
+}
+
+}  // namespace
+
+std::vector<double> Enformer::basis(Index delta) const {
+  std::vector<double> row;
+  enformer_add_row(EnformerBasis(length, features), delta, row);
+  return row;
+}
+
+void Enformer::check_fields(const ScoreShape& s) const {
+  check_score_shape(s, kEnformer);
+  if (length < 2 || length > 16777216)
+    refuse(kEnformer, "length must lie between 2 and 2^24", length);
+  if (features < 6 || features > 3072 || features % 6 != 0)
+    refuse(kEnformer, "features must be a multiple of 6, 6 to 3072", features);
+}
+
+std::vector<Parameter> Enformer::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  const auto normal = [](Index inputs) {
+    return Initial{InitialKind::truncated_normal, 0,
+                   std::sqrt(2 / static_cast<double>(inputs)) / 0.87962566103423978};
+  };
+  return {{"w_r", {s.heads * s.head_dim, features}, normal(features), {}},
+          {"u", {s.heads, s.head_dim}, normal(s.heads), {}},
+          {"v_bias", {s.heads, s.head_dim}, normal(s.heads), {}}};
+}
+
+// The terms of XlScore have one scale; u and v have none.
+void Enformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                     LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kEnformer, needed.size(), p.size());
+  const auto value = [&](std::size_t i) { return parameter_values(kEnformer, needed[i], p[i]); };
+  const DistanceRange r = enformer_range(*this, s);
+  const Index n = r.max - r.min + 1;
+  const double scale = s.content_scale();
+  const IndexLine line =
+      detail::line_over(kEnformer, out, r, [&](Index delta) { return delta - r.min; });
+  const detail::XlProjection to_heads{s.heads, s.head_dim, features, false};
+  detail::XlScore{kEnformer, s, scale, s.heads, n}.add(
+      to_heads.table(enformer_rows(*this, r), n, value(0)), enformer_divided(value(1), scale),
+      enformer_divided(value(2), scale), line, out);
+}
+
+void Enformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                         const LoweredGradient& g, std::span<const TensorView> dp,
+                         std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kEnformer, needed.size(), p.size());
+  const auto value = [&](std::size_t i) { return parameter_values(kEnformer, needed[i], p[i]); };
+  const DistanceRange r = enformer_range(*this, s);
+  const Index n = r.max - r.min + 1;
+  const double scale = s.content_scale();
+  const std::vector<double> rows = enformer_rows(*this, r);
+  const detail::XlProjection to_heads{s.heads, s.head_dim, features, false};
+  detail::XlScore::Gradient d = detail::XlScore{kEnformer, s, scale, s.heads, n}.pull_back(
+      g, to_heads.table(rows, n, value(0)), enformer_divided(value(2), scale));
+  accumulate(kEnformer, needed, dp,
+             std::vector<std::vector<double>>{to_heads.weight_gradient(rows, n, d.table),
+                                              enformer_divided(std::move(d.u), scale),
+                                              enformer_divided(std::move(d.v), scale)});
+}
+
+}  // namespace posenc::v0

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/longt5.h"
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kLongT5 = "longt5";
+
+}  // namespace
+
+T5 LongT5::rule(Index axis) const {
+  T5 t;
+  t.num_buckets = num_buckets;
+  t.max_distance = max_distance;
+  t.axis = axis;
+  return t;
+}
+
+std::vector<Parameter> LongT5::parameters(const ScoreShape& s) const {
+  Parameter table = rule(0).parameters(s)[0], other = table;
+  other.name = "global_table";
+  return {table, other};
+}
+
+std::vector<Input> LongT5::inputs(const ScoreShape&) const {
+  return {{.name = "key_global", .shape = {kBatch, kKeys}, .integer = true}};
+}
+
+// Each term is void where the other serves.
+void LongT5::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                   LoweredTerms& out) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kLongT5, needed.size(), p.size());
+  for (std::size_t n = 0; n < 2; ++n) {
+    Term t = detail::number_term(
+        out.table(detail::transposed_list(parameter_values(kLongT5, needed[n], p[n]), num_buckets,
+                                          s.heads),
+                  s.heads, num_buckets, 1),
+        rule(static_cast<Index>(n)).line(s, out), 1);
+    t.pair = out.pair(n == 0 ? std::vector<std::int32_t>{0, -1} : std::vector<std::int32_t>{-1, 0},
+                      1, 2);
+    out.add(t);
+  }
+  out.requests.scale = 1;
+}
+
+// All queries are of one kind.
+void LongT5::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
+                  std::span<Term> terms, TermStore& store) const {
+  if (call.inputs.size() != 1)
+    refuse(kLongT5, "inputs must be key_global", static_cast<Index>(call.inputs.size()));
+  store.rows.emplace_back(static_cast<std::size_t>(call.queries), 0);
+  for (Term& t : terms) {
+    t.pair.query_class =
+        tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {1, call.queries});
+    t.pair.key_class = call.inputs[0];
+  }
+}
+
+void LongT5::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+                       const LoweredGradient& g, std::span<const TensorView> dp,
+                       std::span<const TensorView>) const {
+  const std::vector<Parameter> needed = parameters(s);
+  check_parameter_count(kLongT5, needed.size(), p.size());
+  std::vector<std::vector<double>> d;
+  for (std::size_t n = 0; n < 2; ++n)
+    d.push_back(
+        detail::transposed_list(gradient_values(kLongT5, gradient_of(kLongT5, g.terms, n).table,
+                                                {1, s.heads, num_buckets, 1}),
+                                s.heads, num_buckets));
+  accumulate(kLongT5, needed, dp, d);
+}
+
+}  // namespace posenc::v0

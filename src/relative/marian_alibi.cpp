@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "posenc/relative/marian_alibi.h"
+
+#include <cmath>
+
+#include "posenc/core/error.h"
+#include "relative/lowering.h"
+
+namespace posenc::inline v0 {
+namespace {
+
+constexpr const char* kMarianAlibi = "marian_alibi";
+
+struct MarianNumbers {
+  std::vector<double> slope, bias;
+};
+
+MarianNumbers marian_start(MarianAttention attention, Index heads) {
+  const std::vector<double> first{-2, -1, -0.5, -0.25}, offsets{1, -2, 3, -4, 5, -6, 7, -8};
+  MarianNumbers n;
+  for (Index h = 0; h < heads; ++h) {
+    const auto at = static_cast<std::size_t>(h);
+    switch (attention) {
+      case MarianAttention::encoder:
+        n.slope.push_back(at < first.size() ? first[at] : -0.05);
+        n.bias.push_back(at < offsets.size() ? offsets[at] : 0);
+        break;
+      case MarianAttention::decoder:
+        n.slope.push_back(-std::exp2(-8 * static_cast<double>(h + 1) / static_cast<double>(heads)));
+        n.bias.push_back(0);
+        break;
+      case MarianAttention::cross:
+        n.slope.push_back(-0.1);
+        n.bias.push_back(0.3);
+        break;
+    }
+  }
+  return n;
+}
+
+MarianNumbers marian_numbers(const MarianAlibi& x, const ScoreShape& s,
+                             std::span<const ConstTensorView> p) {
+  const std::vector<Parameter> needed = x.parameters(s);
+  check_parameter_count(kMarianAlibi, needed.size(), p.size());
+  return {parameter_values(kMarianAlibi, needed[0], p[0]),
+          parameter_values(kMarianAlibi, needed[1], p[1])};
+}
+
+// j - i + b of a row of the table.
+double marian_place(const DistanceRange& r, Index row, double bias) {
+  return -static_cast<double>(r.min + row) + bias;
+}
+
+}  // namespace
+
+std::vector<Parameter> MarianAlibi::parameters(const ScoreShape& s) const {
+  check_score_shape(s, kMarianAlibi);
+  if (axis < 0 || axis > 7) refuse(kMarianAlibi, "axis must lie between 0 and 7", axis);
+  MarianNumbers n = marian_start(attention, s.heads);
+  return {{"slopes", {s.heads}, {}, std::move(n.slope)},
+          {"biases", {s.heads}, {}, std::move(n.bias)}};
+}
+
+void MarianAlibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
+                        LoweredTerms& out) const {
+  const MarianNumbers n = marian_numbers(*this, s, p);
+  const DistanceRange& r = s.range(axis);
+  const Index rows = r.max - r.min + 1;
+  detail::check_distances(kMarianAlibi, rows, s.heads);
+  std::vector<double> table;
+  table.reserve(static_cast<std::size_t>(s.heads * rows));
+  for (std::size_t h = 0; h < n.slope.size(); ++h) {
+    const double m = absolute ? -std::abs(n.slope[h]) : n.slope[h];
+    for (Index row = 0; row < rows; ++row)
+      table.push_back(m * std::abs(marian_place(r, row, n.bias[h])));
+  }
+  const IndexLine line = detail::line_over(
+      kMarianAlibi, out, r, [&](Index delta) { return delta - r.min; },
+      static_cast<std::int32_t>(axis));
+  out.add(detail::number_term(out.table(std::move(table), s.heads, rows, 1), line, 1));
+}
+
+void MarianAlibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
+                            const CallData&, const LoweredGradient& g,
+                            std::span<const TensorView> dp, std::span<const TensorView>) const {
+  const MarianNumbers n = marian_numbers(*this, s, p);
+  const DistanceRange& r = s.range(axis);
+  const Index rows = r.max - r.min + 1;
+  const std::vector<double> d = gradient_values(
+      kMarianAlibi, gradient_of(kMarianAlibi, g.terms, 0).table, {1, s.heads, rows, 1});
+  std::vector<std::vector<double>> to(2, std::vector<double>(n.slope.size()));
+  for (std::size_t h = 0; h < n.slope.size(); ++h) {
+    const double m = absolute ? -std::abs(n.slope[h]) : n.slope[h];
+    const double by_m = !absolute ? 1 : n.slope[h] > 0 ? -1 : n.slope[h] < 0 ? 1 : 0;
+    for (Index row = 0; row < rows; ++row) {
+      const double x = marian_place(r, row, n.bias[h]);
+      const double up = d[h * static_cast<std::size_t>(rows) + static_cast<std::size_t>(row)];
+      to[0][h] += up * by_m * std::abs(x);
+      to[1][h] += up * m * (x > 0 ? 1 : x < 0 ? -1 : 0);
+    }
+  }
+  accumulate(kMarianAlibi, parameters(s), dp, to);
+}
+
+}  // namespace posenc::v0
