@@ -91,12 +91,12 @@ void MarianAlibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView
   std::vector<std::vector<double>> to(2, std::vector<double>(n.slope.size()));
   for (std::size_t h = 0; h < n.slope.size(); ++h) {
     const double m = absolute ? -std::abs(n.slope[h]) : n.slope[h];
-    const double by_m = !absolute ? 1 : n.slope[h] > 0 ? -1 : n.slope[h] < 0 ? 1 : 0;
+    const double by_m = absolute && n.slope[h] >= 0 ? -1 : 1;
     for (Index row = 0; row < rows; ++row) {
       const double x = marian_place(r, row, n.bias[h]);
       const double up = d[h * static_cast<std::size_t>(rows) + static_cast<std::size_t>(row)];
       to[0][h] += up * by_m * std::abs(x);
-      to[1][h] += up * m * (x > 0 ? 1 : x < 0 ? -1 : 0);
+      to[1][h] += up * m * (x > 0 || (x == 0 && absolute) ? 1 : x < 0 ? -1 : 0);
     }
   }
   accumulate(kMarianAlibi, parameters(s), dp, to);

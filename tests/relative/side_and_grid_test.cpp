@@ -92,18 +92,19 @@ TEST(MarianAlibi, Laws) {
     return name == "slopes" ? -0.3 + 0.2 * static_cast<double>(i)
                             : 0.4 * static_cast<double>(i) + 0.3;
   };
-  check_scheme_laws(MarianAlibi{}, call);
-  check_scheme_laws(MarianAlibi{.absolute = true, .axis = 1}, call);
+  check_scheme_laws(MarianAlibi{.absolute = false}, call);
+  check_scheme_laws(MarianAlibi{.axis = 1}, call);
 }
 
 TEST(MarianAlibi, ValuesAndStarts) {
   const std::vector<double> slopes{-0.5, 2}, biases{3, -1.5};
   const NamedArray p[] = {{"slopes", tensor(slopes.data(), {2})},
                           {"biases", tensor(biases.data(), {2})}};
-  const std::vector<double> b = bias_of("marian_alibi", 2, arange(4, 1), arange(0, 3), p);
+  const std::vector<double> b =
+      bias_of("marian_alibi absolute=false", 2, arange(4, 1), arange(0, 3), p);
   // j - i = -4, -3, -2
   EXPECT_THAT(b, ElementsAre(-0.5, 0, -0.5, 11, 9, 7));
-  EXPECT_THAT(bias_of("marian_alibi absolute=true", 2, arange(4, 1), arange(0, 3), p),
+  EXPECT_THAT(bias_of("marian_alibi", 2, arange(4, 1), arange(0, 3), p),
               ElementsAre(-0.5, 0, -0.5, -11, -9, -7));
   const ScoreShape s{.heads = 10, .head_dim = 2};
   const auto start = [&](MarianAttention attention, std::size_t n) {
@@ -114,6 +115,24 @@ TEST(MarianAlibi, ValuesAndStarts) {
   EXPECT_THAT(start(MarianAttention::encoder, 1), ElementsAre(1, -2, 3, -4, 5, -6, 7, -8, 0, 0));
   EXPECT_DOUBLE_EQ(start(MarianAttention::decoder, 0)[4], -0.0625);
   EXPECT_EQ(start(MarianAttention::cross, 1), std::vector<double>(10, 0.3));
+}
+
+// Where a key stands at j - i = -b the derivative is that of the side above.
+TEST(MarianAlibi, DerivativeAtTheBestKey) {
+  const ScoreShape s{.heads = 1, .head_dim = 2, .distance = {{0, 1}}};
+  const std::vector<double> slopes{-0.5}, biases{1};
+  const ConstTensorView p[] = {tensor(slopes.data(), {1}), tensor(biases.data(), {1})};
+  const std::vector<double> up{0, 3};  // of distance 1 alone, where j - i = -b
+  std::vector<double> table = up;
+  TermGradient t;
+  t.table = tensor(static_cast<void*>(table.data()), DType::f64, {1, 1, 2, 1});
+  for (const bool absolute : {true, false}) {
+    std::vector<double> d_slopes(1), d_biases(1);
+    const TensorView d[] = {tensor(d_slopes.data(), {1}), tensor(d_biases.data(), {1})};
+    MarianAlibi{.absolute = absolute}.pull_back(s, p, {}, {std::span(&t, 1), {}}, d, {});
+    EXPECT_EQ(d_slopes[0], 0);
+    EXPECT_EQ(d_biases[0], absolute ? -1.5 : 0);
+  }
 }
 
 // Whole passes with the authors' numbers are in the suites relative_bias and relative_content.
