@@ -18,7 +18,7 @@ def main():
             count += 1
             if path not in MADE and not (root / path).exists():
                 wrong.append(f"{page.relative_to(root)}: {path} does not exist")
-    code = "\n".join(p.read_text() for folder in ("include", "src/core", "src/kernels", "src/rotary", "src/absolute")
+    code = "\n".join(p.read_text() for folder in ("include", "src/core", "src/kernels", "src/rotary", "src/absolute", "src/attention")
                      for p in sorted((root / folder).rglob("*")) if p.suffix in (".h", ".cpp", ".in", ".cmake"))
     words = set(re.findall(r"\w+", code))
     for name in NAME.findall((root / "docs/kernels.md").read_text()):
