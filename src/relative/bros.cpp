@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/element.h"
 #include "core/matmul.h"
 #include "posenc/core/error.h"
 #include "relative/lowering.h"
@@ -19,22 +18,6 @@ BrosList bros_input(const ConstTensorView& v, const char* name) {
   if (v.rank < 3) refuse(kBros, "inputs must be q, query_bbox and key_bbox; wrong is", name);
   const std::vector<Index> shape(v.shape.begin(), v.shape.begin() + v.rank);
   return parameter_values(kBros, {name, shape, {}, {}}, v);
-}
-
-// q of the call, in whatever type.
-BrosList bros_query(const ConstTensorView& v) {
-  if (v.rank != 4)
-    refuse(kBros, "q must be [batch, queries, heads, head_dim], rank", Index{v.rank});
-  BrosList q;
-  q.reserve(static_cast<std::size_t>(v.count()));
-  for (Index b = 0; b < v.shape[0]; ++b)
-    for (Index t = 0; t < v.shape[1]; ++t)
-      for (Index h = 0; h < v.shape[2]; ++h)
-        for (Index c = 0; c < v.shape[3]; ++c)
-          q.push_back(detail::float_element(
-              v.data, v.dtype,
-              b * v.stride[0] + t * v.stride[1] + h * v.stride[2] + c * v.stride[3]));
-  return q;
 }
 
 // A box's angles: fn(token, place of its sine, place of its cosine, coordinate, rate of the angle,
@@ -59,7 +42,7 @@ struct BrosQuery {
   std::size_t width, heads, repeats;
 
   BrosQuery(const Bros& x, const ScoreShape& s, const BrosList& w, const CallData& call)
-      : q(bros_query(call.inputs[0])),
+      : q(detail::call_values(kBros, call.inputs[0])),
         boxes(bros_input(call.inputs[1], "query_bbox")),
         width(static_cast<std::size_t>(x.width())),
         heads(static_cast<std::size_t>(s.heads)),

@@ -35,12 +35,9 @@ struct CopeMixed {
         heads(s.heads),
         dim(s.head_dim),
         w(std::move(matrix)),
-        q(read(call.inputs[0])),
-        k(read(call.inputs[1])) {}
+        q(detail::call_values(kCope, call.inputs[0])),
+        k(detail::call_values(kCope, call.inputs[1])) {}
 
-  static std::vector<double> read(const ConstTensorView& v) {
-    return gradient_values(kCope, v, {v.shape.begin(), v.shape.begin() + v.rank});
-  }
   // x [batch, queries, heads, heads dim]: fn(place in x, place in W, place in q).
   template <class F>
   void each(const F& fn) const {

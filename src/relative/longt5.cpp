@@ -53,6 +53,7 @@ void LongT5::bind(const ScoreShape&, std::span<const ConstTensorView>, const Cal
   if (call.inputs.size() != 1)
     refuse(kLongT5, "inputs must be key_global", static_cast<Index>(call.inputs.size()));
   store.rows.emplace_back(static_cast<std::size_t>(call.queries), 0);
+  store.rows.back().reserve(1);  // without queries the classes are there all the same
   for (Term& t : terms) {
     t.pair.query_class =
         tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {1, call.queries});

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/element.h"
 #include "core/matmul.h"
 #include "core/memory_limit.h"
 #include "posenc/core/error.h"
@@ -94,6 +95,21 @@ Term value_term(const ConstTensorView& table, const IndexLine& line) {
   Term t = number_term(table, line, 1);
   t.kind = TermKind::value_rows;
   return t;
+}
+
+std::vector<double> call_values(std::string_view who, const ConstTensorView& v) {
+  if (v.rank != 4)
+    refuse(who, "q, k and v must be [batch, tokens, heads, channels], rank", Index{v.rank});
+  std::vector<double> x;
+  x.reserve(static_cast<std::size_t>(v.count()));
+  for (Index b = 0; b < v.shape[0]; ++b)
+    for (Index t = 0; t < v.shape[1]; ++t)
+      for (Index h = 0; h < v.shape[2]; ++h)
+        for (Index c = 0; c < v.shape[3]; ++c)
+          x.push_back(
+              float_element(v.data, v.dtype,
+                            b * v.stride[0] + t * v.stride[1] + h * v.stride[2] + c * v.stride[3]));
+  return x;
 }
 
 std::vector<double> vectors_gradient(std::string_view who, const ConstHeads& g,

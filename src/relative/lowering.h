@@ -49,6 +49,8 @@ Term query_term(const ConstTensorView& table, const IndexLine&, double scale);
 Term key_term(const ConstTensorView& table, const IndexLine&, double scale);
 Term value_term(const ConstTensorView& table, const IndexLine&);
 
+// q, k or v of a call, [batch, tokens, heads, channels] of any float type.
+std::vector<double> call_values(std::string_view who, const ConstTensorView& v);
 // The gradient of given vectors, dense [batch, tokens, heads, channels]; zeros where it is empty.
 std::vector<double> vectors_gradient(std::string_view who, const ConstHeads&,
                                      const std::vector<Index>& shape);

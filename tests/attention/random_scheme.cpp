@@ -52,7 +52,15 @@ void fill_at_random(const ValueRef& to, std::string_view name, const Field& f, R
 template <class S>
 void fit(S&, Random&) {}
 void fit(Alibi& s, Random& r) {
-  if (s.learned == AlibiLearned::fixed || r.coin()) s.batch = 1;
+  const bool fixed = s.learned == AlibiLearned::fixed;
+  if (fixed || r.coin()) s.batch = 1;
+  if (fixed && s.future == AlibiFuture::own_slopes) s.future = AlibiFuture::symmetric;
+  if (!fixed || s.future == AlibiFuture::half_heads) s.alibi_heads = 0;
+  s.height = s.width = 0;
+  if (r.integer(0, 4) > 0) return;
+  s.height = r.integer(1, 4), s.width = r.integer(1, 4);
+  s.future = AlibiFuture::symmetric;
+  s.past_offset = 0, s.axis = 0;
 }
 void fit(Conformer& s, Random& r) {
   s.rows = any_of(r, {0, 1401});  // of every distance that occurs
@@ -95,6 +103,15 @@ void fit(Fire& s, Random& r) {
   s.initial_length = r.uniform(1, 9);
   s.initial_c = r.uniform(0.2, 2);
 }
+void fit(Enformer& s, Random& r) {
+  s.length = 700;
+  s.features = any_of(r, {6, 12, 24});
+}
+void fit(Irpe& s, Random& r) {
+  s.alpha = r.uniform(0.5, 2);
+  s.beta = s.alpha + r.uniform(0, 3);
+  s.gamma = s.alpha + r.uniform(0.5, 9);
+}
 void fit(DynamicPositionBias& s, Random& r) {
   s.width = r.integer(2, 4);
 }
@@ -122,13 +139,14 @@ std::size_t count_of(const Parameter& p) {
 }
 
 template <class S>
-bool serves(const S&, const ScoreShape&, Index) {
+bool serves(const S&, const ScoreShape&, const RandomSizes&) {
   return true;
 }
-bool serves(const Alibi& s, const ScoreShape&, Index batch) {
-  return s.batch == 1 || s.batch == batch;
+bool serves(const Alibi& s, const ScoreShape&, const RandomSizes& n) {
+  return s.batch == 1 || s.batch == n.batch;
 }
-bool serves(const Cope& s, const ScoreShape& shape, Index) {
+bool serves(const Cope& s, const ScoreShape& shape, const RandomSizes& n) {
+  if (s.gates == CopeGates::mixed) return n.key_heads == shape.heads;
   return s.gates != CopeGates::values || shape.value_dim == shape.head_dim;
 }
 
@@ -151,17 +169,17 @@ bool stands(const AnyRelativeScheme& s, const ScoreShape& shape) {
 }
 
 template <class S>
-RandomScheme make_random(const ScoreShape& shape, Index batch, Random& r) {
+RandomScheme make_random(const ScoreShape& shape, const RandomSizes& n, Random& r) {
   for (int tries = 0; tries < 400; ++tries) {
     S s{};
     for (const FieldRef& f : field_refs(s)) fill_at_random(f.value, f.name, f.field, r);
     fit(s, r);
-    if (serves(s, shape, batch) && stands(s, shape)) return {s, to_text(Scheme(s)), classes_of(s)};
+    if (serves(s, shape, n) && stands(s, shape)) return {s, to_text(Scheme(s)), classes_of(s)};
   }
   throw std::logic_error("no fields at random stand for " + std::string(S::card.name));
 }
 
-using Make = RandomScheme (*)(const ScoreShape&, Index, Random&);
+using Make = RandomScheme (*)(const ScoreShape&, const RandomSizes&, Random&);
 template <class... S>
 constexpr std::array<Make, sizeof...(S)> makers(TypeList<S...>) {
   return {&make_random<S>...};
@@ -180,9 +198,10 @@ std::string_view scheme_name(std::size_t which) {
   static constexpr auto all = names(RelativeSchemes{});
   return all[which];
 }
-RandomScheme random_scheme(std::size_t which, const ScoreShape& shape, Index batch, Random& r) {
+RandomScheme random_scheme(std::size_t which, const ScoreShape& shape, const RandomSizes& n,
+                           Random& r) {
   static constexpr auto all = makers(RelativeSchemes{});
-  return all[which](shape, batch, r);
+  return all[which](shape, n, r);
 }
 
 std::vector<double> random_parameter(const Parameter& p, Random& r) {

@@ -18,10 +18,15 @@ struct RandomScheme {
   Index classes = 2;
 };
 
+// What a call has beside its ScoreShape.
+struct RandomSizes {
+  Index batch = 1, key_heads = 1;
+};
+
 std::size_t scheme_count();
 std::string_view scheme_name(std::size_t which);
-// Fields that the shape and a call of so many rows take. Throws std::logic_error where none were found.
-RandomScheme random_scheme(std::size_t which, const ScoreShape&, Index batch, test::Random&);
+// Fields that the shape and a call of these sizes take. Throws std::logic_error where none do.
+RandomScheme random_scheme(std::size_t which, const ScoreShape&, const RandomSizes&, test::Random&);
 
 // A learned array: near what the scheme starts from, where it says so.
 std::vector<double> random_parameter(const Parameter&, test::Random&);

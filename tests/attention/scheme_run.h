@@ -26,7 +26,7 @@ class SchemeRun : private RandomCall {
                .value_dim = V,
                .scale = scale_,
                .distance = distance_ranges(args.query_positions, args.key_positions)},
-        random_(random_scheme(which, shape_, B, r_)) {
+        random_(random_scheme(which, shape_, {.batch = B, .key_heads = G}, r_)) {
     args.scale = plain.scale = 0;
     call_ = {.batch = B,
              .queries = Tq,

@@ -41,7 +41,7 @@ class SchemeTokens {
   SchemeTokens(std::size_t which, std::uint64_t seed)
       : random_(seed),
         shape_{.heads = H, .head_dim = D, .value_dim = V, .distance = {{-T, T}, {-T, T}, {-T, T}}},
-        made(random_scheme(which, shape_, 1, random_)),
+        made(random_scheme(which, shape_, {.key_heads = G}, random_)),
         plan_({made.scheme}, {.heads = H, .head_dim = D, .key_heads = G, .value_dim = V}) {
     q = random_.normals(T * H * D), k = random_.normals(T * G * D), v = random_.normals(T * G * V);
     for (const Parameter& p : plan_.parameters()) {
