@@ -33,6 +33,12 @@ LayerAttention layer_attention(const LayerSpec& l, Index queries, Index query_of
   if (l.unrotates_output)
     refuse(kLayer, "the output of this layer is rotated back, which the call cannot do; layer",
            l.index);
+  for (const LayerEncoding& e : l.encodings)
+    if (std::holds_alternative<LongT5>(e.value.scheme))
+      refuse(kLayer,
+             "the keys of this layer are tokens and summaries of blocks, and its window is that of "
+             "tokens alone: the mask must be the caller's, with the scheme",
+             to_text(e.value));
   LayerAttention a;
   for (const Sourced<Encoding>& e :
        l.encodings)  // the rotation is resolved for the layer's context

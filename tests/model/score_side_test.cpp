@@ -68,7 +68,11 @@ TEST(ScoreSide, LongT5SeesAWindowAroundEachToken) {
   EXPECT_FALSE(local.layers.at(0).attention.left.has_value());  // of the decoder
   const ModelSpec global =
       score_model(R"({"model_type": "longt5", "encoder_attention_type": "transient-global"})");
-  EXPECT_TRUE(global.towers.at(0).layers.at(0).encodings.empty());  // known by name alone
+  const LayerSpec& layer = global.towers.at(0).layers.at(0);
+  EXPECT_EQ(to_text(layer.encodings.at(0).value), "longt5");
+  EXPECT_THAT(layer.encodings[0].tensors.at(1).second, HasSubstr("global_relative"));
+  EXPECT_THAT(problem_of([&] { layer_attention(layer, 1, 0); }), HasSubstr("summaries"));
+  EXPECT_EQ(score_text(global), "t5 bidirectional=false");
 }
 
 TEST(ScoreSide, DebertaOfAllVersions) {

@@ -15,6 +15,7 @@ from svg import maps
 # name: arguments of `posenc plot`
 PLOTTED = {
     "alibi": ["alibi", "--kind", "bias", "--heads", "8", "--positions=-64:65:8"],
+    "marian_alibi": ["marian_alibi", "--start", "1", "--kind", "bias", "--heads", "8", "--positions=-64:65:2"],
     "t5": ["t5 bidirectional=true", "--start", "1", "--kind", "bias", "--heads", "2", "--positions=-100:101"],
     "kerple": ["kerple kernel=log", "--start", "1", "--kind", "bias", "--heads", "4", "--positions=-64:65:2"],
     "sandwich": ["sandwich", "--kind", "bias", "--heads", "4", "--positions=-100:101:2"],

@@ -66,6 +66,29 @@ def conformer(p):
                  height=176)
 
 
+def enformer(p):
+    arrays = {"w_r": ((16, 24), normal(40, 384, .3)), "u": ((1, 16), normal(6, 16)), "v_bias": ((1, 16), normal(7, 16))}
+    query, key, place = xl_panels(p, "enformer length=32 features=24", arrays=arrays)
+    return pairs("The position terms of 32 random tokens", [("q · W f", query), ("u · k", key), ("v · W f", place)])
+
+
+def longt5(p):
+    n, blocks = 32, 4
+    at = [list(range(n)) + [0] * blocks, [i // 8 for i in range(n)] + list(range(blocks))]
+    table = {"table": ((32, 1), smooth(41, 32, 1)), "global_table": ((32, 1), smooth(42, 32, 1))}
+    b = p.bias("longt5", at, arrays=table, inputs={"key_global": ((1, n + blocks), [0] * n + [1] * blocks, True)})
+    return pairs("32 tokens, and four summaries of eight tokens as the last keys", [("bias, made-up tables", b[0][:n])], "bias", 240)
+
+
+def irpe(p):
+    panels = []
+    for k, (method, rows) in enumerate((("euclidean", 7), ("quantised", 7), ("product", 49))):
+        table = {"table": ((1, rows), normal(43 + k, rows))}
+        b = p.bias(f"irpe meets=nothing method={method} height=9 width=9", cells(9, 9), arrays=table)
+        panels.append((method, on_grid(b[0][40], 9)))
+    return grids("Bias of the middle patch of 9 × 9 for all, random tables: a colour a bucket", panels, "bias")
+
+
 def xlnet(p):
     arrays = {n: (s, v) for n, (s, v) in xl_arrays().items()}
     arrays["w_kr"] = ((32, 1, 16), normal(5, 512, .25))
@@ -254,5 +277,5 @@ def wavlm(p):
     return pairs("32 random frames, a made-up table: each opens its gate by itself", [("gate × number", got)], height=240)
 
 
-DRAWN = [beit, bros, clipped, transformer_xl, conformer, xlnet, tener, cope, cpmant, deberta, decomposed, fire, forgetting, indexed, layoutlm, levit,
+DRAWN = [enformer, longt5, irpe, beit, bros, clipped, transformer_xl, conformer, xlnet, tener, cope, cpmant, deberta, decomposed, fire, forgetting, indexed, layoutlm, levit,
          modality_pairs, prophetnet, relative_projection, shaw, stick_breaking, swin, swin_v2, tupe, udop, wavlm]
