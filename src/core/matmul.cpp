@@ -4,34 +4,93 @@
 #include "core/matmul.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
+
+#include "posenc/core/isa.h"
 
 namespace posenc::inline v0::detail {
 namespace {
 
-constexpr Index kTileRows = 4, kTileColumns = 4;  // what 16 registers of two doubles hold
-constexpr Index kBlockDepth = 256, kBlockColumns = 128;
+constexpr Index kBlockDepth = 256, kBlockColumns = 192;
+constexpr Index kMostTile = 8 * 24;  // elements of the largest tile
 
 // n lines of `depth` numbers as tiles of `width` lines, k by k; zeros behind the last line.
 void pack(const double* from, Index line_stride, Index k_stride, Index n, Index depth, Index width,
           double* to) noexcept {
-  for (Index first = 0; first < n; first += width)
-    for (Index k = 0; k < depth; ++k)
-      for (Index i = 0; i < width; ++i)
-        *to++ = first + i < n ? from[(first + i) * line_stride + k * k_stride] : 0;
+  for (Index first = 0; first < n; first += width, to += width * depth) {
+    const Index lines = std::min(width, n - first);
+    if (lines < width) std::fill(to, to + width * depth, 0.0);
+    for (Index i = 0; i < lines; ++i) {
+      const double* line = from + (first + i) * line_stride;
+      for (Index k = 0; k < depth; ++k) to[k * width + i] = line[k * k_stride];
+    }
+  }
+}
+
+// c [Rows, Vectors of L] += a b of packed tiles, for vectors L. Products are rounded before they
+// are added: the width of the vectors changes no bit.
+template <class L, Index Rows, Index Vectors>
+[[gnu::always_inline]] inline void add_tile_of(const double* a, const double* b, Index depth,
+                                               double* c) noexcept {
+  constexpr Index kLanes = static_cast<Index>(sizeof(L) / sizeof(double));
+  L sum[Rows][Vectors];
+  for (Index i = 0; i < Rows; ++i)
+    for (Index j = 0; j < Vectors; ++j)
+      std::memcpy(&sum[i][j], c + (i * Vectors + j) * kLanes, sizeof(L));
+  for (Index k = 0; k < depth; ++k, a += Rows, b += Vectors * kLanes) {
+    L v[Vectors];
+    for (Index j = 0; j < Vectors; ++j) std::memcpy(&v[j], b + j * kLanes, sizeof(L));
+    for (Index i = 0; i < Rows; ++i)
+      for (Index j = 0; j < Vectors; ++j) sum[i][j] += a[i] * v[j];
+  }
+  for (Index i = 0; i < Rows; ++i)
+    for (Index j = 0; j < Vectors; ++j)
+      std::memcpy(c + (i * Vectors + j) * kLanes, &sum[i][j], sizeof(L));
+}
+
+struct TileKernel {
+  Index rows, columns;
+  void (*add)(const double* a, const double* b, Index depth, double* c) noexcept;
+};
+
+// As many sums as the registers hold beside a row of b and an element of a.
+using TwoDoubles [[gnu::vector_size(16)]] = double;
+void add_two_wide(const double* a, const double* b, Index depth, double* c) noexcept {
+  add_tile_of<TwoDoubles, 4, 2>(a, b, depth, c);
+}
+#if defined(__x86_64__)
+using FourDoubles [[gnu::vector_size(32)]] = double;
+using EightDoubles [[gnu::vector_size(64)]] = double;
+[[gnu::target("avx2")]] void add_four_wide(const double* a, const double* b, Index depth,
+                                           double* c) noexcept {
+  add_tile_of<FourDoubles, 4, 2>(a, b, depth, c);
+}
+[[gnu::target("avx512f,avx512dq")]] void add_eight_wide(const double* a, const double* b,
+                                                        Index depth, double* c) noexcept {
+  add_tile_of<EightDoubles, 8, 3>(a, b, depth, c);
+}
+#endif
+
+TileKernel tile_kernel() {
+#if defined(__x86_64__)
+  if (active_isa() == Isa::avx512) return {8, 24, add_eight_wide};
+  if (active_isa() == Isa::avx2) return {4, 8, add_four_wide};
+#endif
+  return {4, 4, add_two_wide};
 }
 
 // The tile of c at `c`, of which [rows, columns] are wanted.
-void add_tile(const double* a, const double* b, Index depth, const MatrixOut& c, Index rows,
-              Index columns) noexcept {
-  double sum[kTileRows][kTileColumns] = {};
+void add_tile(const TileKernel& kernel, const double* a, const double* b, Index depth,
+              const MatrixOut& c, Index rows, Index columns) noexcept {
+  double tile[kMostTile] = {};
   for (Index i = 0; i < rows; ++i)
-    for (Index j = 0; j < columns; ++j) sum[i][j] = c.data[i * c.row_stride + j * c.column_stride];
-  for (Index k = 0; k < depth; ++k, a += kTileRows, b += kTileColumns)
-    for (Index i = 0; i < kTileRows; ++i)
-      for (Index j = 0; j < kTileColumns; ++j) sum[i][j] += a[i] * b[j];
+    for (Index j = 0; j < columns; ++j)
+      tile[i * kernel.columns + j] = c.data[i * c.row_stride + j * c.column_stride];
+  kernel.add(a, b, depth, tile);
   for (Index i = 0; i < rows; ++i)
-    for (Index j = 0; j < columns; ++j) c.data[i * c.row_stride + j * c.column_stride] = sum[i][j];
+    for (Index j = 0; j < columns; ++j)
+      c.data[i * c.row_stride + j * c.column_stride] = tile[i * kernel.columns + j];
 }
 
 // b is one column: kRows sums at once, since one alone waits for each addition.
@@ -60,26 +119,27 @@ void add_vector(const ConstMatrix& a, const double* x, Index x_stride,
 
 void add_product(const ConstMatrix& a, const ConstMatrix& b, const MatrixOut& c) {
   if (b.columns == 1) return add_vector(a, b.data, b.row_stride, c);
+  const TileKernel kernel = tile_kernel();
   const Index most = std::min(kBlockDepth, a.columns);
   const auto padded = [](Index n, Index tile) { return (n + tile - 1) / tile * tile; };
-  std::vector<double> a_tile(static_cast<std::size_t>(kTileRows * most));
+  std::vector<double> a_tile(static_cast<std::size_t>(kernel.rows * most));
   std::vector<double> b_block(
-      static_cast<std::size_t>(padded(std::min(kBlockColumns, b.columns), kTileColumns) * most));
+      static_cast<std::size_t>(padded(std::min(kBlockColumns, b.columns), kernel.columns) * most));
   for (Index j = 0; j < b.columns; j += kBlockColumns) {
     const Index columns = std::min(kBlockColumns, b.columns - j);
     for (Index k = 0; k < a.columns; k += kBlockDepth) {
       const Index depth = std::min(kBlockDepth, a.columns - k);
       pack(b.data + k * b.row_stride + j * b.column_stride, b.column_stride, b.row_stride, columns,
-           depth, kTileColumns, b_block.data());
-      for (Index i = 0; i < a.rows; i += kTileRows) {
-        const Index rows = std::min(kTileRows, a.rows - i);
+           depth, kernel.columns, b_block.data());
+      for (Index i = 0; i < a.rows; i += kernel.rows) {
+        const Index rows = std::min(kernel.rows, a.rows - i);
         pack(a.data + i * a.row_stride + k * a.column_stride, a.row_stride, a.column_stride, rows,
-             depth, kTileRows, a_tile.data());
-        for (Index t = 0; t < columns; t += kTileColumns)
-          add_tile(a_tile.data(), b_block.data() + t * depth, depth,
+             depth, kernel.rows, a_tile.data());
+        for (Index t = 0; t < columns; t += kernel.columns)
+          add_tile(kernel, a_tile.data(), b_block.data() + t * depth, depth,
                    {c.data + i * c.row_stride + (j + t) * c.column_stride, c.row_stride,
                     c.column_stride},
-                   rows, std::min(kTileColumns, columns - t));
+                   rows, std::min(kernel.columns, columns - t));
       }
     }
   }

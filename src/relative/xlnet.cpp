@@ -79,20 +79,20 @@ void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 }
 
 void XlNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
-                 std::span<Term> terms, TermStore&) const {
+                 std::span<Term> terms, TermStore& store) const {
   if (segments == 0) return;
   const bool none = call.inputs[0].empty();
   if (none != call.inputs[1].empty())
     refuse(kXlNet, "segments must be given for queries and keys, or for neither");
+  const auto same = [&](Index tokens) {
+    const auto& row = store.rows.emplace_back(static_cast<std::size_t>(tokens), 0);
+    return tensor(static_cast<const void*>(row.data()), DType::i32, {1, tokens});
+  };
   for (Term& t : terms) {
     if (t.pair.row == nullptr) continue;
-    if (none) {  // a call without segments has no terms of them
-      t.pair = {};
-      t.scale = 0;
-      continue;
-    }
-    t.pair.query_class = call.inputs[0];
-    t.pair.key_class = call.inputs[1];
+    t.pair.query_class = none ? same(call.queries) : call.inputs[0];
+    t.pair.key_class = none ? same(call.keys) : call.inputs[1];
+    if (none) t.scale = 0;  // a call without segments has no terms of them
   }
 }
 

@@ -131,6 +131,12 @@ def local_window(n):
         ("near = 1 − 0.25 |delta|, far = −0.6", n["local_window"], "key", "query")], "bias", 264)
 
 
+def drawn_distances(n):
+    return lines("A text of 64 tokens, distances drawn from 256: what a head of ALiBi adds", [
+        ("as it runs", list(range(64)), [-d / 256 for d in range(64)]),
+        *((f"step {i + 1} of training", list(range(64)), row) for i, row in enumerate(n["drawn_distances"]))], "distance", "bias")
+
+
 def distance_offset(n):
     return maps("Weight of every row of E in a token's offset, 24 tokens, window = 5", [
         ("all of the document", n["distance_all"], "row of E", "token"),
@@ -322,12 +328,12 @@ def scalings(n):
 
 ROTARY = ["rope", "rope_rows", "xpos", "dynamic", "yarn", "llama3", "proportional", "mrope", "axial", "scalings"]
 DRAWN = [mrope, axial, scalings, four_terms, compose, sinusoidal_nd, fourier_features, learnable_fourier, learned_axes, coordinates, cape, cape2d,
-         drawn_positions, extend, extend_down, hierarchy, paragraph_offset, local_window, distance_offset, complex_order,
+         drawn_positions, extend, extend_down, hierarchy, paragraph_offset, local_window, drawn_distances, distance_offset, complex_order,
          convolutional, crossmodal, learned_rows, boxes, continuous_axial, continuous_grid, embed, families]
 
 
 # The folder of a picture's page; absolute where no other is named.
-FOLDER = {**{name: "rotary" for name in ROTARY}, "float32_error": "misconceptions", "wavelengths": ".", "four_terms": "concepts",
+FOLDER = {**{name: "rotary" for name in ROTARY}, "float32_error": "misconceptions", "wavelengths": ".", "four_terms": "concepts", "drawn_distances": "relative",
           **{f.__name__: folder for folder, drawn in concepts.FOLDERS.items() for f in drawn},
           **dict.fromkeys([*relative.PLOTTED, *(f.__name__ for f in relative_pictures.DRAWN)], "relative")}
 

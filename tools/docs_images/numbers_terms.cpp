@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four terms of Transformer-XL and DeBERTa on 24 tokens of random words.
+// The four terms of Transformer-XL and DeBERTa on 24 tokens of random words; drawn distances.
 #include "numbers.h"
 #include "posenc/attention/plan.h"
+#include "posenc/positions/random.h"
 
 namespace posenc_pictures {
 namespace {
@@ -61,9 +62,20 @@ void four_terms(const std::string& name, const char* scheme, double deviation) {
   for (std::size_t i = 0; i < 4; ++i) print(name + names[i], parts[i], kTokens);
 }
 
+// What the first head of ALiBi adds at each distance, in three steps of training.
+void drawn_distances() {
+  constexpr Index kLonger = 256, kText = 64;
+  Values added;
+  for (std::uint64_t step = 1; step <= 3; ++step)
+    for (const Index d : random_distances(kLonger, kText, {.seed = 1, .step = step}))
+      added.push_back(-static_cast<double>(d) / 256);
+  print("drawn_distances", added, kText);
+}
+
 }  // namespace
 
 void print_terms() {
+  drawn_distances();
   four_terms("xl", "transformer_xl d_model=32", 0.8);
   four_terms("deberta",
              "deberta max_relative_positions=24 position_buckets=0 projection=tables count=1", 0.8);
