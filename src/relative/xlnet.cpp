@@ -79,16 +79,17 @@ void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 }
 
 void XlNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
-                 std::span<Term> terms, TermStore&) const {
+                 std::span<Term> terms, TermStore& store) const {
   if (segments == 0) return;
   const bool none = call.inputs[0].empty();
   if (none != call.inputs[1].empty())
     refuse(kXlNet, "segments must be given for queries and keys, or for neither");
   for (Term& t : terms) {
     if (t.pair.row == nullptr) continue;
-    if (none) {  // a call without segments has no terms of them
-      t.pair = {};
-      t.scale = 0;
+    if (none) {  // a call without segments: a pair without a row voids the term
+      t.pair = store.pair({-1}, 1, 1);
+      t.pair.query_class = detail::one_class(store, call.queries, 0);
+      t.pair.key_class = detail::one_class(store, call.keys, 0);
       continue;
     }
     t.pair.query_class = call.inputs[0];
