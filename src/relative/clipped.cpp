@@ -9,12 +9,6 @@ namespace {
 
 constexpr const char* kClipped = "clipped";
 
-// [1, n] of the class 1: not masked.
-ConstTensorView all_unmasked(TermStore& store, Index n) {
-  store.rows.emplace_back(static_cast<std::size_t>(n), 1);
-  return tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {1, n});
-}
-
 }  // namespace
 
 std::vector<Parameter> Clipped::parameters(const ScoreShape& s) const {
@@ -64,9 +58,9 @@ void Clipped::bind(const ScoreShape&, std::span<const ConstTensorView>, const Ca
     refuse(kClipped, "inputs must be query_mask and key_mask",
            static_cast<Index>(call.inputs.size()));
   const ConstTensorView query =
-      call.inputs[0].empty() ? all_unmasked(store, call.queries) : call.inputs[0];
+      call.inputs[0].empty() ? detail::one_class(store, call.queries, 1) : call.inputs[0];
   const ConstTensorView key =
-      call.inputs[1].empty() ? all_unmasked(store, call.keys) : call.inputs[1];
+      call.inputs[1].empty() ? detail::one_class(store, call.keys, 1) : call.inputs[1];
   for (Term& t : terms) {
     t.pair.query_class = query;
     t.pair.key_class = key;

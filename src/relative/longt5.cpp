@@ -52,11 +52,9 @@ void LongT5::bind(const ScoreShape&, std::span<const ConstTensorView>, const Cal
                   std::span<Term> terms, TermStore& store) const {
   if (call.inputs.size() != 1)
     refuse(kLongT5, "inputs must be key_global", static_cast<Index>(call.inputs.size()));
-  store.rows.emplace_back(static_cast<std::size_t>(call.queries), 0);
-  store.rows.back().reserve(1);  // without queries the classes are there all the same
+  const ConstTensorView queries = detail::one_class(store, call.queries, 0);
   for (Term& t : terms) {
-    t.pair.query_class =
-        tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {1, call.queries});
+    t.pair.query_class = queries;
     t.pair.key_class = call.inputs[0];
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "relative/lowering.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -95,6 +96,11 @@ Term value_term(const ConstTensorView& table, const IndexLine& line) {
   Term t = number_term(table, line, 1);
   t.kind = TermKind::value_rows;
   return t;
+}
+
+ConstTensorView one_class(TermStore& store, Index tokens, std::int32_t number) {
+  store.rows.emplace_back(static_cast<std::size_t>(std::max<Index>(1, tokens)), number);
+  return tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {1, tokens});
 }
 
 std::vector<double> call_values(std::string_view who, const ConstTensorView& v) {

@@ -49,6 +49,8 @@ Term query_term(const ConstTensorView& table, const IndexLine&, double scale);
 Term key_term(const ConstTensorView& table, const IndexLine&, double scale);
 Term value_term(const ConstTensorView& table, const IndexLine&);
 
+// [1, tokens]: every token is of this class. It has memory also where there is no token.
+ConstTensorView one_class(TermStore& store, Index tokens, std::int32_t number);
 // q, k or v of a call, [batch, tokens, heads, channels] of any float type.
 std::vector<double> call_values(std::string_view who, const ConstTensorView& v);
 // The gradient of given vectors, dense [batch, tokens, heads, channels]; zeros where it is empty.

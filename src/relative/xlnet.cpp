@@ -84,15 +84,16 @@ void XlNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const Call
   const bool none = call.inputs[0].empty();
   if (none != call.inputs[1].empty())
     refuse(kXlNet, "segments must be given for queries and keys, or for neither");
-  const auto same = [&](Index tokens) {
-    const auto& row = store.rows.emplace_back(static_cast<std::size_t>(tokens), 0);
-    return tensor(static_cast<const void*>(row.data()), DType::i32, {1, tokens});
-  };
   for (Term& t : terms) {
     if (t.pair.row == nullptr) continue;
-    t.pair.query_class = none ? same(call.queries) : call.inputs[0];
-    t.pair.key_class = none ? same(call.keys) : call.inputs[1];
-    if (none) t.scale = 0;  // a call without segments has no terms of them
+    if (none) {  // a call without segments: a pair without a row voids the term
+      t.pair = store.pair({-1}, 1, 1);
+      t.pair.query_class = detail::one_class(store, call.queries, 0);
+      t.pair.key_class = detail::one_class(store, call.keys, 0);
+      continue;
+    }
+    t.pair.query_class = call.inputs[0];
+    t.pair.key_class = call.inputs[1];
   }
 }
 

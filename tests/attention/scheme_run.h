@@ -21,6 +21,7 @@ class SchemeRun : private RandomCall {
   SchemeRun(std::uint64_t seed, std::size_t which, Index queries = -1, Index keys = -1)
       : RandomCall(seed, Wanted{.for_scheme = true, .queries = queries, .keys = keys}),
         scale_(chance(0.5) ? 0.7 : 0),
+        without_optional_(chance(0.3)),
         shape_{.heads = H,
                .head_dim = D,
                .value_dim = V,
@@ -57,7 +58,8 @@ class SchemeRun : private RandomCall {
     for (std::size_t n = 0; n < parameters_.size(); ++n)
       learned.push_back({parameters_[n].name, values_[n]});
     for (std::size_t n = 0; n < inputs_.size(); ++n)
-      if (!own(inputs_[n])) brought.push_back({inputs_[n].name, brought_[n]});
+      if (!own(inputs_[n]) && !brought_[n].empty())
+        brought.push_back({inputs_[n].name, brought_[n]});
     plan.lower(learned, shape_.distance);
     const EngineUpstream up(args);
     ResultArrays to(args, args.q.dtype);
@@ -117,6 +119,7 @@ class SchemeRun : private RandomCall {
   }
   void add_input(const Input& i) {
     inputs_.push_back(i);
+    if (i.optional && without_optional_) return brought_.push_back({});
     std::vector<Index> shape = i.shape;
     for (Index& s : shape) s = s == kBatch ? batch() : s == kQueries ? Tq : s == kKeys ? Tk : s;
     if (own(i))
@@ -167,7 +170,7 @@ class SchemeRun : private RandomCall {
       for (std::size_t n = 0; n < run.parameters_.size(); ++n)
         add(run.parameters_[n].name, run.values_[n]);
       for (std::size_t n = 0; n < run.inputs_.size(); ++n)
-        if (!run.inputs_[n].integer && !own(run.inputs_[n]))
+        if (!run.inputs_[n].integer && !own(run.inputs_[n]) && !run.brought_[n].empty())
           add(run.inputs_[n].name, run.brought_[n]);
     }
     void add(const std::string& name, const ConstTensorView& v) {
@@ -213,6 +216,7 @@ class SchemeRun : private RandomCall {
   }
 
   double scale_;
+  bool without_optional_;
   ScoreShape shape_;
   RandomScheme random_;
   CallData call_;

@@ -70,10 +70,11 @@ Spread spread_of(const Term& t, double p) {
   const Index rows = t.table.shape[2];
   const double last = static_cast<double>(rows - 1), at = std::min(p, last);
   Spread s;
-  double sum = 0, d_sum = 0;
+  double sum = 0, d_sum = 0, least = HUGE_VAL;
+  for (Index m = 0; m < rows; ++m) least = std::min(least, std::fabs(at - static_cast<double>(m)));
   for (Index m = 0; m < rows; ++m) {
     const double x = at - static_cast<double>(m);
-    const double e = std::exp(-std::fabs(x) / t.spread);
+    const double e = std::exp((least - std::fabs(x)) / t.spread);  // the nearest: 1
     const double d = p > last || x == 0 ? 0 : -std::copysign(e, x) / t.spread;
     s.weight.push_back(e);
     s.slope.push_back(d);
