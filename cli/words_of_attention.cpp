@@ -119,7 +119,8 @@ void add_bias_verb(CLI::App& app, BiasOptions& o, std::function<int()>& chosen) 
       "Examples:\n  posenc bias alibi --heads 8 --positions 0:128 -o bias.npy\n"
       "  posenc bias \"t5 bidirectional=true\" --heads 4 --start 1 --positions=-128:129 "
       "--by-distance -o bias.csv\n"
-      "  posenc bias \"kerple kernel=log\" --heads 8 --start 1 --positions 7 --key-positions 0:8 -o "
+      "  posenc bias \"kerple kernel=log\" --heads 8 --start 1 --positions 7 --key-positions 0:8 "
+      "-o "
       "row.npy");
   b->callback([&o, &chosen] { chosen = [&o] { return bias_verb(o); }; });
 }

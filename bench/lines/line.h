@@ -51,6 +51,7 @@ std::vector<Line> input_lines();
 std::vector<Line> embed_lines();
 std::vector<Line> pope_lines();
 std::vector<Line> attention_lines();  // the exact engine
+std::vector<Line> lowering_lines();   // tables that are projected
 std::vector<Line> small_lines();      // plans
 std::vector<Line> stall_lines();      // the worst call of a reader
 std::vector<Line> overhead_lines();   // the API beside the bare kernel

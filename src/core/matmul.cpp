@@ -12,8 +12,8 @@
 namespace posenc::inline v0::detail {
 namespace {
 
-constexpr Index kBlockDepth = 256, kBlockColumns = 192;
-constexpr Index kMostTile = 8 * 24;  // elements of the largest tile
+constexpr Index kBlockDepth = 512, kBlockColumns = 96;
+constexpr Index kMostTile = 64;  // elements of the largest tile
 
 // n lines of `depth` numbers as tiles of `width` lines, k by k; zeros behind the last line.
 void pack(const double* from, Index line_stride, Index k_stride, Index n, Index depth, Index width,
@@ -28,21 +28,29 @@ void pack(const double* from, Index line_stride, Index k_stride, Index n, Index 
   }
 }
 
-// c [Rows, Vectors of L] += a b of packed tiles, for vectors L. Products are rounded before they
+// A tile of rows of a, where they lie or packed.
+struct TileOfRows {
+  const double* data;
+  Index row_stride, k_stride;
+};
+
+// c [Rows, Vectors of L] += a b of a packed tile of b, for vectors L. Products are rounded before they
 // are added: the width of the vectors changes no bit.
 template <class L, Index Rows, Index Vectors>
-[[gnu::always_inline]] inline void add_tile_of(const double* a, const double* b, Index depth,
+[[gnu::always_inline]] inline void add_tile_of(const TileOfRows& a, const double* b, Index depth,
                                                double* c) noexcept {
   constexpr Index kLanes = static_cast<Index>(sizeof(L) / sizeof(double));
   L sum[Rows][Vectors];
   for (Index i = 0; i < Rows; ++i)
     for (Index j = 0; j < Vectors; ++j)
       std::memcpy(&sum[i][j], c + (i * Vectors + j) * kLanes, sizeof(L));
-  for (Index k = 0; k < depth; ++k, a += Rows, b += Vectors * kLanes) {
+  const double* rows[Rows];
+  for (Index i = 0; i < Rows; ++i) rows[i] = a.data + i * a.row_stride;
+  for (Index k = 0, at = 0; k < depth; ++k, at += a.k_stride, b += Vectors * kLanes) {
     L v[Vectors];
     for (Index j = 0; j < Vectors; ++j) std::memcpy(&v[j], b + j * kLanes, sizeof(L));
     for (Index i = 0; i < Rows; ++i)
-      for (Index j = 0; j < Vectors; ++j) sum[i][j] += a[i] * v[j];
+      for (Index j = 0; j < Vectors; ++j) sum[i][j] += rows[i][at] * v[j];
   }
   for (Index i = 0; i < Rows; ++i)
     for (Index j = 0; j < Vectors; ++j)
@@ -51,37 +59,37 @@ template <class L, Index Rows, Index Vectors>
 
 struct TileKernel {
   Index rows, columns;
-  void (*add)(const double* a, const double* b, Index depth, double* c) noexcept;
+  void (*add)(const TileOfRows& a, const double* b, Index depth, double* c) noexcept;
 };
 
-// As many sums as the registers hold beside a row of b and an element of a.
+// Measured on Zen 4 beside 4 x 1 to 16 x 1, 8 x 2, 8 x 3 and 4 x 3 vectors.
 using TwoDoubles [[gnu::vector_size(16)]] = double;
-void add_two_wide(const double* a, const double* b, Index depth, double* c) noexcept {
+void add_two_wide(const TileOfRows& a, const double* b, Index depth, double* c) noexcept {
   add_tile_of<TwoDoubles, 4, 2>(a, b, depth, c);
 }
 #if defined(__x86_64__)
 using FourDoubles [[gnu::vector_size(32)]] = double;
 using EightDoubles [[gnu::vector_size(64)]] = double;
-[[gnu::target("avx2")]] void add_four_wide(const double* a, const double* b, Index depth,
+[[gnu::target("avx2")]] void add_four_wide(const TileOfRows& a, const double* b, Index depth,
                                            double* c) noexcept {
-  add_tile_of<FourDoubles, 4, 2>(a, b, depth, c);
+  add_tile_of<FourDoubles, 6, 2>(a, b, depth, c);
 }
-[[gnu::target("avx512f,avx512dq")]] void add_eight_wide(const double* a, const double* b,
+[[gnu::target("avx512f,avx512dq")]] void add_eight_wide(const TileOfRows& a, const double* b,
                                                         Index depth, double* c) noexcept {
-  add_tile_of<EightDoubles, 8, 3>(a, b, depth, c);
+  add_tile_of<EightDoubles, 8, 1>(a, b, depth, c);
 }
 #endif
 
 TileKernel tile_kernel() {
 #if defined(__x86_64__)
-  if (active_isa() == Isa::avx512) return {8, 24, add_eight_wide};
-  if (active_isa() == Isa::avx2) return {4, 8, add_four_wide};
+  if (active_isa() == Isa::avx512) return {8, 8, add_eight_wide};
+  if (active_isa() == Isa::avx2) return {6, 8, add_four_wide};
 #endif
   return {4, 4, add_two_wide};
 }
 
 // The tile of c at `c`, of which [rows, columns] are wanted.
-void add_tile(const TileKernel& kernel, const double* a, const double* b, Index depth,
+void add_tile(const TileKernel& kernel, const TileOfRows& a, const double* b, Index depth,
               const MatrixOut& c, Index rows, Index columns) noexcept {
   double tile[kMostTile] = {};
   for (Index i = 0; i < rows; ++i)
@@ -119,6 +127,9 @@ void add_vector(const ConstMatrix& a, const double* x, Index x_stride,
 
 void add_product(const ConstMatrix& a, const ConstMatrix& b, const MatrixOut& c) {
   if (b.columns == 1) return add_vector(a, b.data, b.row_stride, c);
+  // Packing b pays by the rows of a that meet it.
+  if (a.rows < b.columns && a.rows > 1)
+    return add_product(transposed(b), transposed(a), {c.data, c.column_stride, c.row_stride});
   const TileKernel kernel = tile_kernel();
   const Index most = std::min(kBlockDepth, a.columns);
   const auto padded = [](Index n, Index tile) { return (n + tile - 1) / tile * tile; };
@@ -133,10 +144,14 @@ void add_product(const ConstMatrix& a, const ConstMatrix& b, const MatrixOut& c)
            depth, kernel.columns, b_block.data());
       for (Index i = 0; i < a.rows; i += kernel.rows) {
         const Index rows = std::min(kernel.rows, a.rows - i);
-        pack(a.data + i * a.row_stride + k * a.column_stride, a.row_stride, a.column_stride, rows,
-             depth, kernel.rows, a_tile.data());
+        TileOfRows tile{a.data + i * a.row_stride + k * a.column_stride, a.row_stride,
+                        a.column_stride};
+        if (rows < kernel.rows) {
+          pack(tile.data, a.row_stride, a.column_stride, rows, depth, kernel.rows, a_tile.data());
+          tile = {a_tile.data(), 1, kernel.rows};
+        }
         for (Index t = 0; t < columns; t += kernel.columns)
-          add_tile(kernel, a_tile.data(), b_block.data() + t * depth, depth,
+          add_tile(kernel, tile, b_block.data() + t * depth, depth,
                    {c.data + i * c.row_stride + (j + t) * c.column_stride, c.row_stride,
                     c.column_stride},
                    rows, std::min(kernel.columns, columns - t));

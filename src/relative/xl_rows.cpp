@@ -25,28 +25,30 @@ ConstMatrix xl_head_weights(const XlProjection& p, const std::vector<double>& w,
 }  // namespace
 
 std::vector<double> xl_sinusoid(Index delta, Index width, double base, XlLayout layout, bool t2t) {
-  const Index half = width / 2;
-  const double most =
-      t2t ? std::fmax(static_cast<double>(half - 1), 1) : static_cast<double>(width) / 2;
-  std::vector<double> r = xl_zeros(width);
-  for (Index m = 0; m < half; ++m) {
-    const double angle =
-        static_cast<double>(delta) * std::pow(base, -static_cast<double>(m) / most);
-    const bool halves = layout == XlLayout::halves;
-    r[static_cast<std::size_t>(halves ? m : 2 * m)] = std::sin(angle);
-    r[static_cast<std::size_t>(halves ? half + m : 2 * m + 1)] = std::cos(angle);
-  }
-  return r;
+  return xl_sinusoids({delta, delta}, width, base, layout, t2t);
 }
 
 std::vector<double> xl_sinusoids(const DistanceRange& r, Index width, double base, XlLayout layout,
                                  bool t2t) {
   check_distances("sinusoids", r.max - r.min + 1, width);
-  std::vector<double> rows;
-  rows.reserve(static_cast<std::size_t>((r.max - r.min + 1) * width));
+  const Index half = width / 2;
+  const double most =
+      t2t ? std::fmax(static_cast<double>(half - 1), 1) : static_cast<double>(width) / 2;
+  std::vector<double> rows = xl_zeros((r.max - r.min + 1) * width), frequency = xl_zeros(half);
+  for (Index m = 0; m < half; ++m)
+    frequency[static_cast<std::size_t>(m)] = std::pow(base, -static_cast<double>(m) / most);
+  const bool halves = layout == XlLayout::halves;
   for (Index delta = r.min; delta <= r.max; ++delta) {
-    const std::vector<double> row = xl_sinusoid(delta, width, base, layout, t2t);
-    rows.insert(rows.end(), row.begin(), row.end());
+    double* row = rows.data() + (delta - r.min) * width;
+    // The row of -delta has the same cosines and the sines with the other sign.
+    const double* mirror =
+        delta > 0 && -delta >= r.min ? rows.data() + (-delta - r.min) * width : nullptr;
+    for (Index m = 0; m < half; ++m) {
+      const Index s = halves ? m : 2 * m, c = halves ? half + m : 2 * m + 1;
+      const double angle = static_cast<double>(delta) * frequency[static_cast<std::size_t>(m)];
+      row[s] = mirror != nullptr ? -mirror[s] : std::sin(angle);
+      row[c] = mirror != nullptr ? mirror[c] : std::cos(angle);
+    }
   }
   return rows;
 }
