@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
+#include "model_folder.h"
 #include "posenc/attention/plan.h"
 #include "posenc/model/layer_attention.h"
 #include "posenc/model/read.h"
@@ -166,6 +168,10 @@ TEST(ScoreSide, PagesAndWords) {
               HasSubstr("dim_bbox"));
   EXPECT_EQ(score_text(score_model(R"({"model_type": "xlnet", "clamp_len": 9})")),
             "xlnet d_model=1024 clamp_len=9 segments=2");
+  EXPECT_EQ(score_model(R"({"model_type": "xlnet", "attn_type": "uni"})").layers[0].attention.right,
+            0);
+  EXPECT_THAT(first_error(score_model(R"({"model_type": "xlnet", "attn_type": "x"})")),
+              HasSubstr("must be one of"));
   EXPECT_EQ(score_text(score_model(R"({"model_type": "cpmant"})")), "cpmant");
   const ModelSpec udop = score_model(
       R"({"model_type": "udop", "relative_bias_args": [{"type": "1d"}, {"type": "horizontal",
@@ -222,6 +228,54 @@ TEST(ScoreNumbers, AUsualScaleIsNoRequirement) {
   const ModelSpec m = score_model(
       R"({"model_type": "gemma3_text", "query_pre_attn_scalar": 256, "head_dim": 256})");
   for (const Requirement& r : must_honour(m.layers.at(0))) EXPECT_NE(r.what, "scale");
+}
+
+std::string codes_of_tables(const ModelSpec& m) {
+  std::string codes;
+  for (const Finding& f : doctor(m))
+    if (f.code.rfind("table_", 0) == 0 || f.code == "not_finite")
+      codes += f.code + ": " + f.message + "\n";
+  return codes;
+}
+
+// Every model of the suites was saved by its own class.
+TEST(ScoreWeights, SavedModelsHaveWhatTheirLayersName) {
+  std::size_t named = 0;
+  for (const char* suite : {"model_attention/models", "tiny_models"})
+    for (const auto& entry : std::filesystem::directory_iterator(
+             std::string(POSENC_SOURCE_DIR "/conformance/") + suite)) {
+      if (!entry.is_directory() || !exists(entry.path() / "config.json")) continue;
+      const ModelSpec m = read_model(entry.path());
+      EXPECT_EQ(codes_of_tables(m), "") << entry.path();
+      for (const LayerSpec& layer : m.layers)
+        for (const LayerEncoding& e : layer.encodings) named += e.tensors.size();
+    }
+  EXPECT_GT(named, 60u);
+}
+
+TEST(ScoreWeights, WhatIsWrongWithThemIsFound) {
+  const Json config = parse_config(
+      R"({"model_type": "t5", "num_layers": 1, "num_decoder_layers": 1, "num_heads": 2,
+          "relative_attention_num_buckets": 8})",
+      "config.json");
+  const auto table = [](Index rows, float value) {
+    Array a = make_array(DType::f32, {rows, 2});
+    std::fill_n(reinterpret_cast<float*>(a.bytes.data()), rows * 2, value);
+    return a;
+  };
+  const auto says = [&](Array encoder, bool decoder) {
+    Arrays weights;
+    const std::string rest = ".block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+    weights.emplace("encoder" + rest, std::move(encoder));
+    if (decoder) weights.emplace("decoder" + rest, table(8, 1));
+    const test::Folder f("posenc_score_tables", config, weights);
+    return codes_of_tables(read_model(f.path()));
+  };
+  EXPECT_EQ(says(table(8, 1), true), "");
+  EXPECT_THAT(says(table(8, 1), false),
+              HasSubstr("table_missing: the weights have no tensor decoder"));
+  EXPECT_THAT(says(table(9, 1), true), HasSubstr("has shape [9, 2], table of t5 needs [8, heads]"));
+  EXPECT_THAT(says(table(8, NAN), true), HasSubstr("not_finite"));
 }
 
 TEST(ScoreWeights, ReadsByTheNamesOfTheLayer) {

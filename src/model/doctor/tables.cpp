@@ -254,6 +254,7 @@ void find_table_faults(const ModelSpec& spec, Diagnostics& report) {
     for (const InputEncoding& e : spec.input) doctor.look(e, false);
     for (const Tower& t : spec.towers)
       for (const InputEncoding& e : t.input) doctor.look(e, true);
+    find_score_faults(spec, weights, report);
   } catch (const FormatError& problem) {
     unread(problem, "fetch the file again: it may be cut off, or a pointer of git LFS");
   } catch (const std::invalid_argument& problem) {  // sizes that make no table
