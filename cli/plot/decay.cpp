@@ -38,7 +38,7 @@ Turning turning(const RotarySpec& spec) {
       t.rate.push_back(
           b.log2_decay.empty() ? 0 : b.log2_decay[static_cast<std::size_t>(i)] / b.decay_scale);
     }
-  if (t.frequency.empty()) throw InputError("no pair turns: there is no decay to draw");
+  if (t.frequency.empty()) throw InputError("no pair rotates: there is no decay to draw");
   return t;
 }
 

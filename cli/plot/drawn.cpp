@@ -92,7 +92,8 @@ Drawn drawn_of(const Subject& s, const PlotOptions& o) {
     if (!d.layers.empty()) own.layer = chosen_layer(*s.model, own).index;
   }
   d.spec = turned_by(s, own);
-  if (d.spec.blocks.empty()) throw InputError("this layer turns nothing: there is nothing to draw");
+  if (d.spec.blocks.empty())
+    throw InputError("this layer rotates nothing: there is nothing to draw");
   const Encoding* encoding = s.encoding ? &*s.encoding : nullptr;
   if (s.model) {
     const LayerSpec& layer = chosen_layer(*s.model, own);

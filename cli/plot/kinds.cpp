@@ -48,7 +48,7 @@ std::vector<Figure> plot_wavelengths(const Drawn& d) {
   c.title = "Wavelength of every pair";
   c.subtitle = d.title;
   c.x = {"pair", "index", false, {}, {}, true};
-  c.y = {"wavelength", "positions a turn", true};
+  c.y = {"wavelength", "positions a rotation", true};
   if (d.layers.empty()) {
     add_wavelengths(c, d, d.scaled ? "as the model rotates" : "wavelength", d.spec);
     if (d.scaled) c.series.push_back(wavelengths("before scaling", d.unscaled, -1, true));
@@ -57,11 +57,12 @@ std::vector<Figure> plot_wavelengths(const Drawn& d) {
   for (const DrawnLayers& l : d.layers) add_wavelengths(c, d, l.name, l.spec);
   if (d.context) c.rules.push_back(context_rule(*d.context, false));
   std::string caption =
-      d.context ? "Pairs above the line never complete a turn within the context: they act as "
-                  "coarse position; pairs far below it turn many times and tell neighbours apart."
-                : "Pairs whose wavelength is beyond a text's length never complete a turn in it: "
-                  "they act as coarse position; fast pairs tell neighbours apart. --context N "
-                  "draws a length.";
+      d.context
+          ? "Pairs above the line never complete a rotation within the context: they act as "
+            "coarse position; pairs far below it rotate many times and tell neighbours apart."
+          : "Pairs whose wavelength is beyond a text's length never complete a rotation in it: "
+            "they act as coarse position; fast pairs tell neighbours apart. --context N "
+            "draws a length.";
   return {Figure{std::move(c), std::move(caption)}};
 }
 

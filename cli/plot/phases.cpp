@@ -51,7 +51,7 @@ std::pair<double, double> span_of(const std::vector<Pair>& pairs) {
   for (const Pair& p : pairs)
     for (const double f : p.frequency)
       if (f != 0) fast = std::max(fast, std::abs(f)), slow = std::min(slow, std::abs(f));
-  if (fast == 0) throw InputError("no pair turns: every wavelength is infinite");
+  if (fast == 0) throw InputError("no pair has a frequency: every wavelength is infinite");
   return {2 * std::numbers::pi / fast, 2 * std::numbers::pi / slow};
 }
 
@@ -106,7 +106,7 @@ Figure phase_wavelengths(const LoweredInput& lowered, const std::string& title,
   c.title = "Wavelength of every pair";
   c.subtitle = title;
   c.x = {"pair", "index", false, {}, {}, true};
-  c.y = {"wavelength", "positions a turn", true};
+  c.y = {"wavelength", "positions a period", true};
   for (std::size_t a = 0; a < axes; ++a) {
     Series s{"wavelength" + axis_name(a, axes), {}, {}, false, true};
     for (std::size_t i = 0; i < pairs.size(); ++i) {
@@ -117,7 +117,7 @@ Figure phase_wavelengths(const LoweredInput& lowered, const std::string& title,
     if (!s.x.empty()) c.series.push_back(std::move(s));
   }
   if (context) c.rules.push_back(context_rule(*context, false));
-  return {std::move(c), "A pair that does not turn along an axis has no wavelength there."};
+  return {std::move(c), "A pair without a frequency along an axis has no wavelength there."};
 }
 
 Figure phase_inner_products(const LoweredInput& lowered, const std::string& title,
@@ -145,10 +145,9 @@ Figure phase_inner_products(const LoweredInput& lowered, const std::string& titl
     c.series.push_back(std::move(s));
   }
   c.rules.push_back({"", 0, false});
-  return {
-      std::move(c),
-      "It depends on the distance alone and not on its sign. Pairs that turn along another axis "
-      "only keep their share."};
+  return {std::move(c),
+          "It depends on the distance alone and not on its sign. Pairs that follow another axis "
+          "only keep their share."};
 }
 
 }  // namespace posenc::cli

@@ -35,7 +35,7 @@ std::string unturned(const RotarySpec& spec) {
   // A scheme that is no rotation has one frequency a channel.
   if (spec.head_dim == 0)
     return still == 0 ? ""
-                      : fmt::format("{} of {} channels do not turn: frequency 0", still, pairs);
+                      : fmt::format("{} of {} channels do not rotate: frequency 0", still, pairs);
   const Index outside = spec.head_dim - 2 * pairs;
   if (still + outside == 0) return "";
   std::string why;
@@ -44,7 +44,8 @@ std::string unturned(const RotarySpec& spec) {
                       still == 1 ? "1 pair is" : fmt::format("{} pairs are", still));
   if (outside > 0)
     why += fmt::format("{}{} lie outside the pairs", why.empty() ? "" : ", ", outside);
-  return fmt::format("{} of {} channels do not turn: {}", 2 * still + outside, spec.head_dim, why);
+  return fmt::format("{} of {} channels do not rotate: {}", 2 * still + outside, spec.head_dim,
+                     why);
 }
 
 namespace {

@@ -50,7 +50,7 @@ Figure wavelengths(const Sinusoidal& s, const std::string& title, std::optional<
   c.title = "Wavelength of every pair";
   c.subtitle = title;
   c.x = {"pair", "index", false, {}, {}, true};
-  c.y = {"wavelength", "positions a turn", true};
+  c.y = {"wavelength", "positions a period", true};
   Series series{"wavelength", {}, {}, false, true};
   const std::vector<double> f = s.spectrum().frequency;
   for (std::size_t i = 0; i < f.size(); ++i) {
@@ -59,7 +59,7 @@ Figure wavelengths(const Sinusoidal& s, const std::string& title, std::optional<
   }
   c.series = {std::move(series)};
   if (context) c.rules.push_back(context_rule(*context, false));
-  return {std::move(c), "From 2 pi positions a turn to 2 pi times the last divisor."};
+  return {std::move(c), "From 2 pi positions a period to 2 pi times the last divisor."};
 }
 
 Figure inner_products(const Sinusoidal& s, const std::string& title, Index context) {

@@ -123,13 +123,13 @@ void check_ggml(const Spectrum& s) {
            s.ggml_dropped.why.empty() ? "a scheme with others" : s.ggml_dropped.why);
   const GgmlForm& g = *s.ggml;
   const Index pairs = s.pairs();
-  if (s.heads != 1) refuse("ggml", "ggml turns all heads alike, heads with frequencies", s.heads);
+  if (s.heads != 1) refuse("ggml", "ggml rotates all heads alike, heads with frequencies", s.heads);
   if (s.axes > kGgmlAxes) refuse("ggml", "ggml has four position streams, axes", s.axes);
   for (Index i = 0; i < pairs; ++i) {
     Index used = 0;
     for (Index a = 0; a < s.axes; ++a)
       used += s.frequency[static_cast<std::size_t>(a * pairs + i)] != 0;
-    if (used > 1) refuse("ggml", "ggml turns a pair by one position stream only, pair", i);
+    if (used > 1) refuse("ggml", "ggml rotates a pair by one position stream only, pair", i);
   }
   if (g.n_dims < 1) refuse("ggml", "n_dims must be positive", g.n_dims);
   if (!(g.base > 0) || !std::isfinite(g.base)) refuse("ggml", "base must be positive", g.base);

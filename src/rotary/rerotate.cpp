@@ -42,9 +42,9 @@ Rerotation compare_blocks(const RotaryBlock& a, const RotaryBlock& b, Index inde
   if (a.pairs() != b.pairs()) return differ("width", a.width(), b.width());
   if (a.pairing != b.pairing)
     return impossible(block + "pairing " + std::string(enum_text(a.pairing)) + " is not " +
-                      std::string(enum_text(b.pairing)) + ": other channels turn together");
+                      std::string(enum_text(b.pairing)) + ": other channels rotate together");
   if (a.output_order != b.output_order)
-    return impossible(block + "the turned channels stand in another order");
+    return impossible(block + "the rotated channels stand in another order");
   if (a.log2_decay != b.log2_decay || (!a.log2_decay.empty() && a.decay_scale != b.decay_scale))
     return impossible(block + "the decays (xPos) differ");
   if (!a.log2_decay.empty() && a.decay_center != b.decay_center)
@@ -183,7 +183,7 @@ struct Move {
   }
 };
 
-// Where the turned channels stand in the keys, without a phase of its own.
+// Where the rotated channels stand in the keys, without a phase of its own.
 RotarySpec stored(const RotarySpec& spec) {
   RotarySpec r = spec;
   r.precision = Precision::exact;
@@ -269,7 +269,7 @@ Rerotation can_rerotate(const RotarySpec& from, const RotarySpec& to) {
                                       std::to_string(from.valid_from()) +
                                       " on: keys cached while the sequence was shorter were "
                                       "rotated with different frequencies"};
-  return {Verdict::exact, "each pair turns by p' f' - p f"};
+  return {Verdict::exact, "each pair rotates by p' f' - p f"};
 }
 
 void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_positions,

@@ -11,7 +11,7 @@ Spectrum Rope::spectrum() const {
   if (head_dim <= 0 || head_dim % 2 != 0)
     refuse("rope", "head_dim must be positive and even", head_dim);
   if (width() <= 0 || width() % 2 != 0)
-    refuse("rope", "the turned channels must be positive and even", width());
+    refuse("rope", "the rotated channels must be positive and even", width());
   return geometric_spectrum(base, width());
 }
 

@@ -34,14 +34,15 @@ std::int32_t axis_of(const Spectrum& s, Index pair) {
     for (Index a = 0; a < s.axes; ++a) {
       if (s.frequency[static_cast<std::size_t>((h * s.axes + a) * s.pairs() + pair)] == 0) continue;
       if (++used > 1)
-        refuse("rotary table",
-               "a pair must turn by one position stream: no row of one position holds a sum, pair",
-               pair);
+        refuse(
+            "rotary table",
+            "a pair must rotate by one position stream: no row of one position holds a sum, pair",
+            pair);
       if (axis >= 0 && axis != a)
         refuse("rotary table",
-               "all heads must turn a pair by the same position stream: head " + std::to_string(h) +
-                   " takes stream " + std::to_string(a) + ", those before it stream " +
-                   std::to_string(axis) + ", pair",
+               "all heads must rotate a pair by the same position stream: head " +
+                   std::to_string(h) + " takes stream " + std::to_string(a) +
+                   ", those before it stream " + std::to_string(axis) + ", pair",
                pair);
       axis = static_cast<std::int32_t>(a);
     }

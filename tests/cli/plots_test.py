@@ -8,7 +8,7 @@ YARN = "rope head_dim=64 pairing=half_split + yarn factor=4 original_context=204
 class Plots(Case):
     def test_wavelengths(self):
         (panel, data), = self.plot(YARN, "--kind", "wavelengths", "--context", "8192")
-        self.assertEqual(self.labels(panel), ("pair [index]", "wavelength [positions a turn]"))
+        self.assertEqual(self.labels(panel), ("pair [index]", "wavelength [positions a rotation]"))
         self.assertEqual([s["name"] for s in data["series"]], ["as the model rotates", "before scaling"])
         before = data["series"][1]
         self.assertAlmostEqual(before["y"][0], 2 * math.pi, delta=1e-12)
@@ -93,15 +93,15 @@ class Plots(Case):
             self.error("plot", rope, "--kind", kind, "--context", "1", "-o", self.folder / "p.svg", code=2,
                        says="at least 2")
 
-    def test_what_does_not_turn_is_counted(self):
+    def test_what_does_not_rotate_is_counted(self):
         partial = "rope head_dim=80 rotary_dim=32 pairing=half_split"
         for kind in ["wavelengths", "decay", "rows"]:
             for panel, data in self.plot(partial, "--kind", kind, "--context", "64"):
-                self.assertIn("48 of 80 channels do not turn", data["note"])
+                self.assertIn("48 of 80 channels do not rotate", data["note"])
                 self.assertIn(data["note"], [t.text for t in panel.iter(f"{SVG}text")])
         proportional = "rope head_dim=128 pairing=half_split + proportional fraction=0.25"
         (_, data), = self.plot(proportional, "--kind", "wavelengths")
-        self.assertEqual(data["note"], "96 of 128 channels do not turn: 48 pairs are of frequency 0")
+        self.assertEqual(data["note"], "96 of 128 channels do not rotate: 48 pairs are of frequency 0")
         self.assertEqual(len(data["series"][0]["x"]), 16)
         # The score of the channels that turn: of the first 16 pairs.
         (_, data), = self.plot(proportional, "--kind", "decay")
@@ -110,7 +110,7 @@ class Plots(Case):
         (_, data), = self.plot("rope head_dim=8 pairing=half_split", "--kind", "wavelengths")
         self.assertNotIn("note", data)
         self.error("plot", "rope head_dim=8 pairing=half_split + frequencies values=[0,0,0,0]", "--kind", "decay", "-o",
-                   self.folder / "p.svg", code=3, says="no pair turns")
+                   self.folder / "p.svg", code=3, says="no pair rotates")
 
     def test_labels_hide_nothing(self):
         """Inside the plot, off the axes, and not on each other; 0 is a tick and needs no label."""

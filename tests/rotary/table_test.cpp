@@ -193,7 +193,7 @@ TEST(RotaryTable, Refusals) {
   p.heads = 2;
   EXPECT_THAT(
       test::refusal([&] { RotaryTable(crossed, 10); }),
-      testing::AllOf(testing::HasSubstr("all heads must turn a pair by the same position stream"),
+      testing::AllOf(testing::HasSubstr("all heads must rotate a pair by the same position stream"),
                      testing::HasSubstr("head 1 takes stream 1")));
   const RotaryTable t(plain(), 10);
   const std::vector<double> real{0.5};
