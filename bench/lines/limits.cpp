@@ -13,6 +13,7 @@
 #include <new>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 // One loop for every machine: the dynamic linker picks the widest the processor has.
 #define POSENC_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
@@ -222,9 +223,12 @@ POSENC_CLONES void plain_rotation_bf16(std::uint16_t* __restrict x, Index tokens
     }
 }
 #if defined(__x86_64__)
+// clang 14 has no word for f16c: bit 29 of ecx of leaf 1. That the system keeps the registers is
+// what avx2 says.
 bool has_f16c() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") &&
-         __builtin_cpu_supports("fma");
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 29 & 1) != 0;
 }
 __attribute__((target("avx2,f16c,fma"))) void plain_rotation_f16(std::uint16_t* x, Index tokens,
                                                                  Index heads, const float* cos,
