@@ -130,7 +130,7 @@ class LayerReader {
       const Resolved* r = resolve_part(*part, set.nested, plan.type, theta);
       if (!r) return std::nullopt;
       layer.scheme = "rope";
-      layer.encodings.push_back({r->encoding, Origin::derived, r->definition.where});
+      layer.encodings.push_back({{r->encoding, Origin::derived, r->definition.where}, {}});
       layer.rotary = r->spec;
       const auto& fields = r->definition.encoding.fields();
       layer.fields.insert(layer.fields.end(), fields.begin(), fields.end());

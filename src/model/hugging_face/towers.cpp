@@ -140,7 +140,7 @@ PartLayers read_vision(const ConfigView& view) {
   auto encoding = made.finish(view.report(), view.where(),
                               [&](const Encoding& e) { layer.rotary = resolve(e); });
   if (!encoding) return out;
-  layer.encodings.push_back({std::move(*encoding), Origin::derived, view.class_name()});
+  layer.encodings.push_back({{std::move(*encoding), Origin::derived, view.class_name()}, {}});
   layer.scheme = "rope";
   layer.fields = {field_of("head_dim", *size), field_of("base", *theta)};
   const std::string_view pairing = enum_text(layer.rotary->blocks.front().pairing);
