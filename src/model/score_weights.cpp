@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What acts in the score of a layer: its learned arrays from the weights.
 #include <algorithm>
+#include <charconv>
 #include <stdexcept>
 
 #include "model/learned_tables.h"
@@ -31,8 +32,10 @@ ParameterValues read_as(ModelWeights& weights, const std::string& tensor, std::s
 // The tensor of a parameter; "1.table" is that of the second scheme. Null: not named.
 const std::string* tensor_of(const LayerSpec& layer, std::string_view name) {
   const std::size_t dot = name.find('.');
-  const bool numbered = dot != std::string_view::npos;
-  const std::size_t wanted = numbered ? std::stoul(std::string(name.substr(0, dot))) : 0;
+  std::size_t wanted = 0;
+  const char* const end = name.data() + (dot == std::string_view::npos ? 0 : dot);
+  const bool numbered = dot != std::string_view::npos &&
+                        std::from_chars(name.data(), end, wanted).ptr == end && dot > 0;
   const std::string_view parameter = numbered ? name.substr(dot + 1) : name;
   std::size_t number = 0;
   for (const LayerEncoding& e : layer.encodings) {

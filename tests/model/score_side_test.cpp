@@ -135,6 +135,10 @@ TEST(ScoreSide, WindowsAndWholeImagesOfSam) {
   EXPECT_EQ(score_text(sam, 0), "decomposed size=[14,14]");
   EXPECT_EQ(score_text(sam, 1), "decomposed size=[64,64]");
   EXPECT_EQ(tensor_of(sam, 1, "rel_pos_w"), "layers.1.attn.rel_pos_w");
+  for (const char* list : {"\"x\"", "[1.5]", "3"})
+    EXPECT_THAT(first_error(score_model(std::string(R"({"model_type": "sam_vision_model",)") +
+                                        "\"global_attn_indexes\": " + list + "}")),
+                HasSubstr("global_attn_indexes must be a list of layers"));
 }
 
 TEST(ScoreSide, Sounds) {
@@ -209,6 +213,13 @@ TEST(ScoreNumbers, ScaleCapAndSinks) {
   EXPECT_EQ(layer(R"({"model_type": "granite", "attention_multiplier": 0.0078125})").scale->at(64),
             0.0078125);
   // Where the file has none the class's own stands, else head_dim^-1/2.
+  const LayerSpec plain = layer(R"({"model_type": "gemma2"})");
+  EXPECT_EQ(plain.scale->at(128), 0.0625);
+  EXPECT_EQ(plain.softcap, 50);
+  EXPECT_EQ(layer(R"({"model_type": "granite"})").scale->at(64), 1);
+  EXPECT_THAT(
+      first_error(score_model(R"({"model_type": "granite", "attention_multiplier": null})")),
+      HasSubstr("attention_multiplier"));
   EXPECT_EQ(layer(R"({"model_type": "mpt"})").scale->at(64), 0.125);
   EXPECT_EQ(layer(R"({"model_type": "mpt", "attn_config": {"softmax_scale": 0.5}})").scale->at(64),
             0.5);

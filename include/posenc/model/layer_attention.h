@@ -35,8 +35,9 @@ struct LayerAttention {
 enum class UnreadScheme : std::uint8_t { refuse, caller_adds };
 
 // The queries are `queries` tokens from place `query_offset` on. The layer must outlive the result.
-// Throws [layer]: no softmax attention, LongT5's summaries as keys, a scheme that is not read (see above), an output that is
-// rotated back, a norm after the rotation with weights, a mean or an unknown epsilon.
+// Throws [layer]: no softmax attention, LongT5's summaries as keys, a scheme that is not read (see
+// above), an output that is rotated back, a norm after the rotation with weights, a mean or an
+// unknown epsilon.
 POSENC_API LayerAttention layer_attention(const LayerSpec&, Index queries, Index query_offset,
                                           UnreadScheme = UnreadScheme::refuse);
 

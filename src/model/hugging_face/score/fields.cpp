@@ -104,15 +104,22 @@ bool halved_image(const ConfigView& view, Layer l, EncodingBuilder& made) {
   return true;
 }
 
-bool listed(const ConfigView& view, const char* key, Index layer) {
+// Whether a list of layers has this one; none after a finding.
+std::optional<bool> listed(const ConfigView& view, const char* key, Index layer) {
   const auto list = view.value_or_none(key);
-  if (!list || !list->value.is_array()) return false;
-  const Json::Array& all = list->value.as_array();
-  return std::any_of(all.begin(), all.end(),
-                     [&](const Json& n) { return n.is_integer() && n.as_integer() == layer; });
+  if (!list) return false;
+  bool found = false, fine = list->value.is_array();
+  for (std::size_t i = 0; fine && i < list->value.as_array().size(); ++i) {
+    const Json& n = list->value.as_array()[i];
+    fine = n.is_integer();
+    found = found || n == Json(layer);
+  }
+  if (fine) return found;
+  return view.wrong_type(message("{} must be a list of layers, got {}", key, list->value), *list,
+                         "state the layers by number, from 0");
 }
 
-// SegGPT; SAM and its kin, ViTDet: windows of some layers, else the whole image.
+// SegGPT; SAM and similar models, ViTDet: windows of some layers, else the whole image.
 bool size_of_patches(const ConfigView& view, Layer, EncodingBuilder& made) {
   return set_size(view, patches(view), "image_size", made);
 }
@@ -123,10 +130,12 @@ bool size_of_window(const ConfigView& view, bool windowed, EncodingBuilder& made
   return set_size(view, {{n->value, n->value}}, "window_size", made);
 }
 bool windows_but_global(const ConfigView& view, Layer l, EncodingBuilder& made) {
-  return size_of_window(view, !listed(view, "global_attn_indexes", l.index), made);
+  const auto global = listed(view, "global_attn_indexes", l.index);
+  return global && size_of_window(view, !*global, made);
 }
 bool windows_of_blocks(const ConfigView& view, Layer l, EncodingBuilder& made) {
-  return size_of_window(view, listed(view, "window_block_indices", l.index), made);
+  const auto windowed = listed(view, "window_block_indices", l.index);
+  return windowed && size_of_window(view, *windowed, made);
 }
 
 // BROS: a quarter of the width is shared by the coordinates of a box, a sine and a cosine each.

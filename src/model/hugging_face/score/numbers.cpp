@@ -66,8 +66,10 @@ std::optional<Scale> scale_of(const ConfigView& view) {
                            "state what multiplies the scores");
   out.value.factor *= std::pow(v->value.as_number(), number_or(rule->key_power, 1));
   const bool made = rule->key_power.is_number() || !rule->factor.is_null();
+  const std::string where =
+      v->origin == Origin::class_default ? v->where + ": " + rule->key : v->where;
   out.field = {"scale", out.value.factor, made ? Origin::derived : v->origin,
-               made ? v->where + "^" + number_text(number_or(rule->key_power, 1)) : v->where};
+               made ? where + "^" + number_text(number_or(rule->key_power, 1)) : where};
   return out;
 }
 

@@ -181,7 +181,11 @@ bool ScoreSide::give(const ScoreRules& rule, LayerSpec& layer) {
   for (const auto& [field, key] : rule.keys.pairs) {
     // Buckets and distances of T5 have logarithms.
     const bool t5 = field.find("num_buckets") == 0 || field.find("max_distance") == 0;
-    if (const auto v = view_.integer(key, t5 ? 2 : 0, 1'000'000'000)) made.set(field, *v);
+    const auto v = view_.integer(key, t5 ? 2 : 0, 1'000'000'000);
+    if (v)
+      made.set(field, *v);
+    else if (view_.value_or_none(key))
+      return false;  // a finding
   }
   if (!score_fields(view_, rule.rule, place_of(layer.index).stage, layer.index, made)) return false;
   if (view_.rules().bias_scaled && scheme_ != "layoutlm") scale_bias(view_, made);
