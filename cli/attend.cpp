@@ -42,7 +42,7 @@ void add_gradients(const AttendOptions& o, const AttendCall& c, const AttentionP
   plan.backward(c.args, files.inputs(), c.result, d, g, named);
 }
 
-// Mass of attention by distance, the mean over all queries: [heads, distances].
+// Mass of attention by distance, the mean over the queries that see a key: [heads, distances].
 void add_locality(const AttendCall& c, const Array& probabilities, Arrays& all) {
   const Positions q = c.query_positions, k = c.key_positions;
   const DistanceRange r = distance_ranges(q, k)[0];
@@ -57,7 +57,7 @@ void add_locality(const AttendCall& c, const Array& probabilities, Arrays& all) 
   all.emplace("locality_distance", std::move(distance));
   const std::vector<double> p = probabilities.doubles();
   auto* to = reinterpret_cast<double*>(mass.bytes.data());
-  const double rows = static_cast<double>(c.args.q.batch * c.args.q.tokens);
+  const std::vector<double> rows = rows_that_see(c.args, p.data());
   std::size_t at = 0;
   for (Index b = 0; b < c.args.q.batch; ++b)
     for (Index h = 0; h < heads_count; ++h)
@@ -65,7 +65,8 @@ void add_locality(const AttendCall& c, const Array& probabilities, Arrays& all) 
         for (Index j = 0; j < c.args.k.tokens; ++j, ++at) {
           const double delta = position_at(q, 0, q.batch == 1 ? 0 : b, i) -
                                position_at(k, 0, k.batch == 1 ? 0 : b, j);
-          to[h * n + static_cast<Index>(std::floor(delta)) - r.min] += p[at] / rows;
+          to[h * n + static_cast<Index>(std::floor(delta)) - r.min] +=
+              p[at] / rows[static_cast<std::size_t>(h)];
         }
 }
 

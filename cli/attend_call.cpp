@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attend_call.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <charconv>
@@ -195,6 +197,17 @@ AttentionPlan plan_of_call(const AttendCall& c, const AttendOptions& o, const Sc
                   .value_dim = c.args.v.dim,
                   .scale = o.scale.value_or(c.layer ? c.layer->content_scale(c.args.q.dim) : 0)},
                  o.subject.context.value_or(length_of(c.args.key_positions)));
+}
+
+std::vector<double> rows_that_see(const AttentionArgs& a, const double* probabilities) {
+  std::vector<double> rows(static_cast<std::size_t>(a.q.heads), 0.0);
+  for (Index b = 0; b < a.q.batch; ++b)
+    for (double& seen : rows)
+      for (Index i = 0; i < a.q.tokens; ++i, probabilities += a.k.tokens)
+        if (std::any_of(probabilities, probabilities + a.k.tokens, [](double p) { return p != 0; }))
+          ++seen;
+  for (double& seen : rows) seen = std::max(1.0, seen);
+  return rows;
 }
 
 }  // namespace posenc::cli

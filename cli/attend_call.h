@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "attention_call.h"
 #include "posenc/core/heads.h"
@@ -30,5 +31,7 @@ struct AttendCall {
 void read_call(AttendCall&, const AttendOptions&, const ScoreEncodings&);
 // The plan of a call that was read.
 AttentionPlan plan_of_call(const AttendCall&, const AttendOptions&, const ScoreEncodings&);
+// Of each head: the rows of probabilities [batch, heads, queries, keys] that see a key, at least 1.
+std::vector<double> rows_that_see(const AttentionArgs&, const double* probabilities);
 
 }  // namespace posenc::cli

@@ -23,14 +23,14 @@ struct Projecting {
   Index past, future, rows;        // distances, rows of a table
   double products, back_products;  // of rows x width x width
 };
-// Gradients: the tables are made again, and meet what they were made of.
+// Gradients: those of weights, and of rows that are learned.
 constexpr Projecting kSchemes[] = {
-    {"transformer_xl", "transformer_xl d_model=512", kTokens - 1, 0, kTokens, 1, 2},
-    {"xlnet", "xlnet d_model=512", kTokens - 1, kTokens - 1, 2 * kTokens - 1, 1, 2},
-    {"conformer", "conformer d_model=512", kTokens - 1, kTokens - 1, 2 * kTokens - 1, 1, 2},
+    {"transformer_xl", "transformer_xl d_model=512", kTokens - 1, 0, kTokens, 1, 1},
+    {"xlnet", "xlnet d_model=512", kTokens - 1, kTokens - 1, 2 * kTokens - 1, 1, 1},
+    {"conformer", "conformer d_model=512", kTokens - 1, kTokens - 1, 2 * kTokens - 1, 1, 1},
     {"deberta", "deberta max_relative_positions=2048 position_buckets=0 projection=own",
-     kTokens - 1, kTokens - 1, kTokens, 2, 6},
-    {"tupe", "tupe positions=4096", kTokens - 1, kTokens - 1, kTokens, 2, 6}};
+     kTokens - 1, kTokens - 1, kTokens, 2, 4},
+    {"tupe", "tupe positions=4096", kTokens - 1, kTokens - 1, kTokens, 2, 4}};
 
 struct Lowering {
   explicit Lowering(const Projecting& p)

@@ -204,9 +204,9 @@ std::vector<Figure> plot_locality(const ScoreCall& s, const std::string& subtitl
   const std::size_t n = s.distance.size();
   std::vector<Moments> all(static_cast<std::size_t>(s.call.args.q.heads) * n);
   const double* mass = doubles_of(s.probabilities);
-  const double rows = static_cast<double>(s.call.args.q.batch * s.call.args.q.tokens);
+  const std::vector<double> rows = rows_that_see(s.call.args, mass);
   for_each_pair(s, [&](Index h, std::size_t d, std::size_t at) {
-    all[static_cast<std::size_t>(h) * n + d].add(mass[at] / rows);
+    all[static_cast<std::size_t>(h) * n + d].add(mass[at] / rows[static_cast<std::size_t>(h)]);
   });
   LineChart c;
   c.title = "Attention by distance";

@@ -37,9 +37,10 @@ enum class ReadBy : std::uint8_t { both, query, key, neither };
 
 // Which of q and k a term reads.
 ReadBy read_by(const Term& t) noexcept {
-  const bool query = t.query.content || (t.kind == TermKind::gates && !t.table.empty());
-  if (query) return t.key.content ? ReadBy::both : ReadBy::query;
-  return t.key.content ? ReadBy::key : ReadBy::neither;
+  const auto reads = [](const Factor& f) { return f.content || f.made_of_content; };
+  const bool query = reads(t.query) || (t.kind == TermKind::gates && !t.table.empty());
+  if (query) return reads(t.key) ? ReadBy::both : ReadBy::query;
+  return reads(t.key) ? ReadBy::key : ReadBy::neither;
 }
 
 // The terms of a row that read what `by` says, summed in r.terms, which is used up by then.

@@ -19,7 +19,10 @@ struct MatrixOut {
 };
 
 // c [a.rows, b.columns] += a b; a.columns == b.rows, c apart from both. Each element adds its
-// products one after the other, k ascending, unfused: the bits are those of three plain loops.
+// products one after the other, k ascending, in fused multiply-adds where the instruction set has
+// them (products_are_fused): the bits are those of three plain loops of them.
 void add_product(const ConstMatrix& a, const ConstMatrix& b, const MatrixOut& c);
+// Of the active instruction set.
+bool products_are_fused();
 
 }  // namespace posenc::v0::detail

@@ -2,6 +2,7 @@
 #include "posenc/core/parameter.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "core/shape.h"
 
@@ -14,19 +15,37 @@ Index count_of(const std::vector<Index>& shape) {
   return n;
 }
 
-// fn(dense number, offset in elements) for every element, row-major.
+// fn(dense number of the first, its offset, count, stride) of every line of the last axis.
 template <class F>
-void each_element(const ConstTensorView& v, const F& fn) {
-  const Index n = v.count();
-  for (Index i = 0; i < n; ++i) {
-    Index rest = i, at = 0;
-    for (std::int32_t a = v.rank; a-- > 0;) {
-      const auto axis = static_cast<std::size_t>(a);
-      at += rest % v.shape[axis] * v.stride[axis];
-      rest /= v.shape[axis];
-    }
-    fn(i, at);
+void each_line(const ConstTensorView& v, const F& fn) {
+  const auto size = [&](std::int32_t a) { return v.shape[static_cast<std::size_t>(a)]; };
+  const auto stride = [&](std::int32_t a) { return v.stride[static_cast<std::size_t>(a)]; };
+  const std::int32_t last = v.rank - 1;
+  const Index n = v.count(), count = last < 0 ? 1 : size(last);
+  for (Index i = 0; i < n; i += count) {
+    Index rest = i / count, at = 0;
+    for (std::int32_t a = last; a-- > 0; rest /= size(a)) at += rest % size(a) * stride(a);
+    fn(i, at, count, last < 0 ? 1 : stride(last));
   }
+}
+
+// The numbers of f64 or f32, dense.
+std::vector<double> dense_values(const ConstTensorView& v) {
+  std::vector<double> r(static_cast<std::size_t>(v.count()));
+  const auto copy = [&](const auto* from) {
+    each_line(v, [&](Index i, Index at, Index n, Index stride) {
+      double* to = r.data() + i;
+      if (stride == 1)
+        std::copy_n(from + at, n, to);
+      else
+        for (Index k = 0; k < n; ++k) to[k] = from[at + k * stride];
+    });
+  };
+  if (v.dtype == DType::f64)
+    copy(static_cast<const double*>(v.data));
+  else
+    copy(static_cast<const float*>(v.data));
+  return r;
 }
 
 bool has_shape(const ConstTensorView& v, const std::vector<Index>& shape) {
@@ -48,31 +67,22 @@ void check_size(std::string_view who, const Parameter& p, std::span<const double
            static_cast<Index>(v.size()));
 }
 
-double element(const ConstTensorView& v, Index at) {
-  return v.dtype == DType::f64 ? static_cast<const double*>(v.data)[at]
-                               : static_cast<const float*>(v.data)[at];
-}
-
 }  // namespace
 
 std::vector<double> parameter_values(std::string_view who, const Parameter& p,
                                      const ConstTensorView& v) {
   check_parameter(who, p, v);
-  std::vector<double> r(static_cast<std::size_t>(v.count()));
-  each_element(v, [&](Index i, Index at) { r[static_cast<std::size_t>(i)] = element(v, at); });
-  return r;
+  return dense_values(v);
 }
 
 std::vector<double> gradient_values(std::string_view who, const ConstTensorView& v,
                                     const std::vector<Index>& shape) {
-  std::vector<double> r(static_cast<std::size_t>(count_of(shape)), 0.0);
-  if (v.empty()) return r;
+  if (v.empty()) return std::vector<double>(static_cast<std::size_t>(count_of(shape)), 0.0);
   if ((v.dtype != DType::f64 && v.dtype != DType::f32) || !has_shape(v, shape))
     detail::refuse_shape(
         who, "a gradient in g must be " + detail::sizes_text(shape) + " of f64 or f32", v);
   if (v.device != Device::cpu) refuse(who, "a gradient in g must be in the CPU's memory");
-  each_element(v, [&](Index i, Index at) { r[static_cast<std::size_t>(i)] = element(v, at); });
-  return r;
+  return dense_values(v);
 }
 
 void check_gradients(std::string_view who, std::span<const Parameter> p,
@@ -107,13 +117,19 @@ void accumulate(std::string_view who, const Parameter& p, const TensorView& to,
   if (to.empty()) return;
   check_gradients(who, std::span(&p, 1), std::span(&to, 1));
   check_size(who, p, v);
-  each_element(to, [&](Index i, Index at) {
-    const double x = v[static_cast<std::size_t>(i)];
-    if (to.dtype == DType::f64)
-      static_cast<double*>(to.data)[at] += x;
-    else
-      static_cast<float*>(to.data)[at] = static_cast<float>(static_cast<float*>(to.data)[at] + x);
-  });
+  const auto add = [&](auto* numbers) {
+    using Number = std::remove_pointer_t<decltype(numbers)>;
+    each_line(to, [&](Index i, Index at, Index n, Index stride) {
+      for (Index k = 0; k < n; ++k) {
+        Number& x = numbers[at + k * stride];
+        x = static_cast<Number>(x + v[static_cast<std::size_t>(i + k)]);
+      }
+    });
+  };
+  if (to.dtype == DType::f64)
+    add(static_cast<double*>(to.data));
+  else
+    add(static_cast<float*>(to.data));
 }
 
 void check_parameter_count(std::string_view who, std::size_t needed, std::size_t given) {

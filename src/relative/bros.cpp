@@ -104,6 +104,7 @@ void Bros::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   parameter_values(kBros, parameters(s)[0], p[0]);
   Term t;
   t.scale = s.content_scale();
+  t.query.made_of_content = true;
   out.add(t);
 }
 

@@ -14,27 +14,41 @@ namespace {
 
 constexpr const char* kConformer = "conformer";
 
-detail::XlProjection conformer_projection(const Conformer& c, const ScoreShape& s) {
+detail::HeadProjection conformer_projection(const Conformer& c, const ScoreShape& s) {
   return {s.heads, s.head_dim, c.d_model, false};
+}
+
+// By falling distance, as the programs keep R.
+std::vector<Index> conformer_distances(const Conformer& c, const DistanceRange& r) {
+  detail::check_distances(kConformer, r.max - r.min + 1, 1);
+  std::vector<Index> distances;
+  distances.reserve(static_cast<std::size_t>(r.max - r.min + 1));
+  for (Index delta = r.max; delta >= r.min; --delta)
+    distances.push_back(c.even && delta < 0 ? -delta : delta);
+  return distances;
+}
+
+detail::XlLayout conformer_layout(const Conformer& c) {
+  return c.halves ? detail::XlLayout::halves : detail::XlLayout::interleaved;
+}
+
+// R: the learned one, or sinusoids.
+detail::RowBlock conformer_rows(const Conformer& c, const DistanceRange& r,
+                                const std::vector<double>& learned) {
+  if (c.rows > 0) return detail::rows_of(learned, c.d_model);
+  return detail::xl_row_blocks_at(conformer_distances(c, r), c.d_model, c.base, conformer_layout(c),
+                                  c.t2t);
 }
 
 }  // namespace
 
 std::vector<double> Conformer::sinusoid(Index delta) const {
-  return detail::xl_sinusoid(even && delta < 0 ? -delta : delta, d_model, base,
-                             halves ? detail::XlLayout::halves : detail::XlLayout::interleaved,
-                             t2t);
+  return made({delta, delta});
 }
 
-// By falling distance, as the programs keep R.
 std::vector<double> Conformer::made(const DistanceRange& r) const {
-  std::vector<double> all;
-  all.reserve(static_cast<std::size_t>((r.max - r.min + 1) * d_model));
-  for (Index delta = r.max; delta >= r.min; --delta) {
-    const std::vector<double> row = sinusoid(delta);
-    all.insert(all.end(), row.begin(), row.end());
-  }
-  return all;
+  return detail::xl_sinusoids_at(conformer_distances(*this, r), d_model, base,
+                                 conformer_layout(*this), t2t);
 }
 
 DistanceRange Conformer::range(const ScoreShape& s) const {
@@ -70,8 +84,9 @@ void Conformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   const IndexLine line =
       detail::line_over(kConformer, out, r, [&](Index delta) { return r.max - delta; });
   const std::size_t w = rows > 0 ? 1 : 0;
+  const std::vector<double> learned = rows > 0 ? value(0) : std::vector<double>{};
   std::vector<double> table =
-      conformer_projection(*this, s).table(rows > 0 ? value(0) : made(r), n, value(w));
+      conformer_projection(*this, s).table(conformer_rows(*this, r, learned), n, value(w));
   if (biases)
     detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.add(
         std::move(table), value(w + 1), value(w + 2), line, out);
@@ -89,18 +104,23 @@ void Conformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> 
   const DistanceRange r = range(s);
   const Index n = r.max - r.min + 1;
   const std::size_t w = rows > 0 ? 1 : 0;
-  const std::vector<double> all = rows > 0 ? value(0) : made(r);
-  const detail::XlProjection to_heads = conformer_projection(*this, s);
+  const std::vector<double> learned = rows > 0 ? value(0) : std::vector<double>{};
+  const detail::RowBlock all = conformer_rows(*this, r, learned);
+  const detail::HeadProjection to_heads = conformer_projection(*this, s);
   detail::XlScore::Gradient d;
-  if (biases)
+  if (biases) {
     d = detail::XlScore{kConformer, s, s.content_scale(), s.heads, n}.pull_back(
-        g, to_heads.table(all, n, value(w)), value(w + 2));
-  else
-    d.table = gradient_values(kConformer, gradient_of(kConformer, g.terms, 0).table,
-                              {1, s.heads, n, s.head_dim});
+        g, to_heads, all, value(w), value(w + 2), rows > 0);
+  } else {
+    const detail::GradientNumbers table(kConformer, gradient_of(kConformer, g.terms, 0).table,
+                                        {1, s.heads, n, s.head_dim});
+    d.w = to_heads.weight_gradient(all, n, table.data());
+    d.rows.assign(learned.size(), 0.0);
+    if (rows > 0) to_heads.add_row_gradient(value(w), n, table.data(), d.rows);
+  }
   std::vector<std::vector<double>> to;
-  if (rows > 0) to.push_back(to_heads.row_gradient(value(w), n, d.table));
-  to.push_back(to_heads.weight_gradient(all, n, d.table));
+  if (rows > 0) to.push_back(std::move(d.rows));
+  to.push_back(std::move(d.w));
   if (biases) {
     to.push_back(std::move(d.u));
     to.push_back(std::move(d.v));

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kAbsoluteKey = "conformer_absolute_key";
 
-detail::XlProjection absolute_key_projection(const ConformerAbsoluteKey& c, const ScoreShape& s) {
+detail::HeadProjection absolute_key_projection(const ConformerAbsoluteKey& c, const ScoreShape& s) {
   return {s.heads, s.head_dim, c.d_model, false};
 }
 
@@ -70,9 +70,10 @@ void ConformerAbsoluteKey::lower(const ScoreShape& s, std::span<const ConstTenso
   std::vector<std::int32_t> row(static_cast<std::size_t>(rows));
   std::iota(row.begin(), row.end(), 0);
   const IndexPair pair = out.pair(std::move(row), 1, rows);
+  const std::vector<double> made = value(0);
   detail::XlScore{kAbsoluteKey, s, s.content_scale(), s.heads, rows}.add(
-      absolute_key_projection(*this, s).table(value(0), rows, value(1)), value(2), value(3), {},
-      out, pair);
+      absolute_key_projection(*this, s).table(detail::rows_of(made, d_model), rows, value(1)),
+      value(2), value(3), {}, out, pair);
 }
 
 void ConformerAbsoluteKey::bind(const ScoreShape&, std::span<const ConstTensorView>,
@@ -97,14 +98,14 @@ void ConformerAbsoluteKey::pull_back(const ScoreShape& s, std::span<const ConstT
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kAbsoluteKey, needed.size(), p.size());
   const auto value = [&](std::size_t i) { return parameter_values(kAbsoluteKey, needed[i], p[i]); };
-  const detail::XlProjection to_heads = absolute_key_projection(*this, s);
+  const detail::HeadProjection to_heads = absolute_key_projection(*this, s);
+  const std::vector<double> made = value(0);
   detail::XlScore::Gradient d =
       detail::XlScore{kAbsoluteKey, s, s.content_scale(), s.heads, rows}.pull_back(
-          g, to_heads.table(value(0), rows, value(1)), value(3));
+          g, to_heads, detail::rows_of(made, d_model), value(1), value(3), true);
   accumulate(kAbsoluteKey, needed, dp,
-             std::vector<std::vector<double>>{to_heads.row_gradient(value(1), rows, d.table),
-                                              to_heads.weight_gradient(value(0), rows, d.table),
-                                              std::move(d.u), std::move(d.v)});
+             std::vector<std::vector<double>>{std::move(d.rows), std::move(d.w), std::move(d.u),
+                                              std::move(d.v)});
 }
 
 void ConformerAbsoluteKey::check_fields(const ScoreShape& s) const {

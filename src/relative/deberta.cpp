@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "core/matmul.h"
 #include "posenc/core/error.h"
+#include "relative/linear.h"
 #include "relative/lowering.h"
 #include "relative/natural.h"
 #include "relative/row_norm.h"
@@ -29,25 +29,16 @@ struct DebertaSide {
   std::size_t weight = 0, bias = 0;  // of the parameters; bias 0: none
   std::vector<double> table;         // [heads, 2 S, head_dim]; empty: no term reads it
 };
-// What lower computes and pull_back computes again.
+// What lower computes and pull_back computes again, the projected tables where they are wanted.
 struct DebertaTables {
   std::vector<std::vector<double>> value;  // of the parameters
-  detail::RowNorm norm;
-  std::vector<double> rows;  // E_rel, normed: [2 S, width]
   DebertaSide key, query;
 };
 
-// [heads, 2 S, head_dim] = rows W^T + b.
-std::vector<double> deberta_projected(const DebertaTables& t, const DebertaSide& side,
-                                      const ScoreShape& s, Index n, Index width) {
-  const Index out = s.heads * s.head_dim;
-  std::vector<double> flat(static_cast<std::size_t>(n * out), 0.0);
-  detail::add_product({t.rows.data(), n, width, width, 1},
-                      {t.value[side.weight].data(), width, out, 1, width}, {flat.data(), out, 1});
-  if (side.bias != 0)
-    for (std::size_t i = 0; i < flat.size(); ++i)
-      flat[i] += t.value[side.bias][i % static_cast<std::size_t>(out)];
-  return detail::by_head(flat, n, s.heads, s.head_dim);
+// E_rel, normed: [2 S, width].
+detail::RowBlock deberta_rows(const Deberta& d, const DebertaTables& t, Index width) {
+  if (!d.norm) return detail::rows_of(t.value[0], width);
+  return detail::normed_rows(t.value[0], width, d.norm_epsilon, t.value[1], t.value[2]);
 }
 
 Index deberta_width(const Deberta& d, const ScoreShape& s) {
@@ -55,7 +46,7 @@ Index deberta_width(const Deberta& d, const ScoreShape& s) {
 }
 
 DebertaTables deberta_tables(const Deberta& d, const ScoreShape& s,
-                             std::span<const ConstTensorView> p) {
+                             std::span<const ConstTensorView> p, bool projected) {
   const std::vector<Parameter> needed = d.parameters(s);
   check_parameter_count(kDeberta, needed.size(), p.size());
   const bool key = d.c2p || d.p2p, query = d.p2c || d.p2p;
@@ -68,43 +59,36 @@ DebertaTables deberta_tables(const Deberta& d, const ScoreShape& s,
     return t;
   }
   std::size_t next = 1;
-  t.rows = t.value[0];
-  if (d.norm) {
-    t.norm = {t.value[0], deberta_width(d, s), d.norm_epsilon};
-    for (std::size_t i = 0; i < t.rows.size(); ++i)
-      t.rows[i] =
-          t.norm.unit[i] * t.value[1][i % t.value[1].size()] + t.value[2][i % t.value[2].size()];
-    next = 3;
-  }
+  if (d.norm) next = 3;
   const Index n = 2 * d.span(), width = deberta_width(d, s);
+  const detail::RowBlock rows = deberta_rows(d, t, width);
+  const detail::HeadProjection to_heads{s.heads, s.head_dim, width, false};
+  const auto project = [&](const DebertaSide& side) {
+    if (!projected) return std::vector<double>{};
+    return to_heads.table(rows, n, t.value[side.weight],
+                          side.bias != 0 ? t.value[side.bias] : std::vector<double>{});
+  };
   if (key) {
     t.key.weight = next++;
     if (d.key_bias) t.key.bias = next++;
-    t.key.table = deberta_projected(t, t.key, s, n, width);
+    t.key.table = project(t.key);
   }
   if (query) {
     t.query.weight = next++;
     t.query.bias = next;
-    t.query.table = deberta_projected(t, t.query, s, n, width);
+    t.query.table = project(t.query);
   }
   return t;
 }
 
 // From the gradient of a projected table to those of weight and bias, and of the rows.
 void deberta_unproject(const DebertaTables& t, const DebertaSide& side, const ScoreShape& s,
-                       const std::vector<double>& d_table, Index n, Index width,
+                       const detail::RowBlock& rows, const double* d_table, Index n, Index width,
                        std::vector<std::vector<double>>& d, std::vector<double>& d_rows) {
-  if (d_table.empty()) return;
-  const Index out = s.heads * s.head_dim;
-  const std::vector<double> flat = detail::from_heads(d_table, n, s.heads, s.head_dim);
-  detail::add_product({flat.data(), out, n, 1, out}, {t.rows.data(), n, width, width, 1},
-                      {d[side.weight].data(), width, 1});
-  detail::add_product({flat.data(), n, out, out, 1},
-                      {t.value[side.weight].data(), out, width, width, 1},
-                      {d_rows.data(), width, 1});
-  if (side.bias == 0) return;
-  for (std::size_t i = 0; i < flat.size(); ++i)
-    d[side.bias][i % static_cast<std::size_t>(out)] += flat[i];
+  const detail::HeadProjection to_heads{s.heads, s.head_dim, width, false};
+  d[side.weight] = to_heads.weight_gradient(rows, n, d_table);
+  to_heads.add_row_gradient(t.value[side.weight], n, d_table, d_rows);
+  if (side.bias != 0) d[side.bias] = to_heads.bias_gradient(n, d_table);
 }
 
 // The numbers of p2p by distance: visit(number, row of Q, row of K), both of the table of a head.
@@ -205,7 +189,7 @@ IndexLine Deberta::rows(const ScoreShape& s, TermStore& store, bool mirrored) co
 
 void Deberta::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                     LoweredTerms& out) const {
-  DebertaTables t = deberta_tables(*this, s, p);
+  DebertaTables t = deberta_tables(*this, s, p, true);
   const Index n = 2 * span();
   const double by = scale(s);
   std::vector<double> numbers;
@@ -235,7 +219,8 @@ void Deberta::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
 void Deberta::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
                         const LoweredGradient& g, std::span<const TensorView> dp,
                         std::span<const TensorView>) const {
-  const DebertaTables t = deberta_tables(*this, s, p);
+  // Tables are met by the gradient of p2p alone.
+  const DebertaTables t = deberta_tables(*this, s, p, p2p);
   const std::vector<Parameter> needed = parameters(s);
   const Index n = 2 * span();
   const std::vector<Index> shape{1, s.heads, n, s.head_dim};
@@ -265,12 +250,14 @@ void Deberta::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
   }
   for (const std::vector<double>& v : t.value) d.emplace_back(v.size(), 0.0);
   const Index wide = deberta_width(*this, s);
-  std::vector<double> d_rows(t.rows.size(), 0.0);
-  if (needs_key()) deberta_unproject(t, t.key, s, d_key, n, wide, d, d_rows);
-  if (needs_query()) deberta_unproject(t, t.query, s, d_query, n, wide, d, d_rows);
+  const detail::RowBlock rows = deberta_rows(*this, t, wide);
+  std::vector<double> d_rows(t.value[0].size(), 0.0);
+  if (needs_key()) deberta_unproject(t, t.key, s, rows, d_key.data(), n, wide, d, d_rows);
+  if (needs_query()) deberta_unproject(t, t.query, s, rows, d_query.data(), n, wide, d, d_rows);
   if (norm) {
-    detail::pull_row_weights(t.norm, t.value[1], d_rows, d[1], d[2]);
-    t.norm.pull_back(d_rows);
+    const detail::RowNorm of_rows(t.value[0], wide, norm_epsilon);
+    detail::pull_row_weights(of_rows, t.value[1], d_rows, d[1], d[2]);
+    of_rows.pull_back(d_rows);
   }
   d[0] = std::move(d_rows);
   accumulate(kDeberta, needed, dp, d);

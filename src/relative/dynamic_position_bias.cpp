@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "core/matmul.h"
 #include "posenc/core/error.h"
+#include "relative/linear.h"
 #include "relative/lowering.h"
 #include "relative/row_norm.h"
 
@@ -39,42 +39,15 @@ std::size_t dynamic_bias_at(Index i) {
   return static_cast<std::size_t>(i);
 }
 
-// x [rows, n] W^T [n, m] + bias.
-DynamicBiasValues dynamic_bias_linear(const DynamicBiasValues& x, const DynamicBiasValues& w,
-                                      const DynamicBiasValues& bias, Index rows, Index n) {
-  const Index m = static_cast<Index>(bias.size());
-  DynamicBiasValues y;
-  for (Index r = 0; r < rows; ++r) y.insert(y.end(), bias.begin(), bias.end());
-  detail::add_product({x.data(), rows, n, n, 1}, {w.data(), n, m, 1, n}, {y.data(), m, 1});
-  return y;
-}
-
-// d of a linear layer's output -> of its weight, bias and input.
-DynamicBiasValues dynamic_bias_linear_back(const DynamicBiasValues& dy, const DynamicBiasValues& x,
-                                           const DynamicBiasValues& w, Index rows, Index n,
-                                           DynamicBiasValues& dw, DynamicBiasValues& dbias) {
-  const Index m = static_cast<Index>(dy.size()) / rows;
-  dw.assign(w.size(), 0);
-  dbias.assign(dynamic_bias_at(m), 0);
-  for (std::size_t i = 0; i < dy.size(); ++i) dbias[i % dbias.size()] += dy[i];
-  detail::add_product({dy.data(), m, rows, 1, m}, {x.data(), rows, n, n, 1}, {dw.data(), n, 1});
-  DynamicBiasValues dx(x.size());
-  detail::add_product({dy.data(), rows, m, m, 1}, {w.data(), m, n, n, 1}, {dx.data(), n, 1});
-  return dx;
-}
-
 void dynamic_bias_forward(DynamicBiasMlp& m, DynamicBiasValues x, Index depth) {
-  const auto width = dynamic_bias_at(m.width);
   for (std::size_t n = 0; n < dynamic_bias_at(depth); ++n) {
     const std::size_t w = m.weight(n);
     DynamicBiasLayer l;
-    DynamicBiasValues y = dynamic_bias_linear(x, m.p[w], m.p[w + 1], m.rows, n == 0 ? 1 : m.width);
+    DynamicBiasValues y = detail::linear(x, m.p[w], m.p[w + 1], n == 0 ? 1 : m.width);
     l.in = std::move(x);
     if (m.norm) {
       l.norm = {std::move(y), m.width, kDynamicBiasEpsilon};
-      y = l.norm.unit;
-      for (std::size_t i = 0; i < y.size(); ++i)
-        y[i] = y[i] * m.p[w + 2][i % width] + (n == 0 ? 0 : m.p[w + 3][i % width]);
+      y = l.norm.weighted(m.p[w + 2], n == 0 ? DynamicBiasValues{} : m.p[w + 3]);
     }
     l.active = y;
     for (double& e : y) e /= 1 + std::exp(-e);
@@ -82,7 +55,7 @@ void dynamic_bias_forward(DynamicBiasMlp& m, DynamicBiasValues x, Index depth) {
     m.layers.push_back(std::move(l));
   }
   const std::size_t w = m.weight(dynamic_bias_at(depth));
-  m.out = dynamic_bias_linear(x, m.p[w], m.p[w + 1], m.rows, m.width);
+  m.out = detail::linear(x, m.p[w], m.p[w + 1], m.width);
   m.last = std::move(x);
 }
 
@@ -92,8 +65,13 @@ std::vector<DynamicBiasValues> dynamic_bias_back(const DynamicBiasMlp& m,
   const auto width = dynamic_bias_at(m.width);
   std::vector<DynamicBiasValues> d(m.p.size());
   const std::size_t end = m.weight(m.layers.size());
-  DynamicBiasValues dx =
-      dynamic_bias_linear_back(d_out, m.last, m.p[end], m.rows, m.width, d[end], d[end + 1]);
+  DynamicBiasValues dx;
+  const auto pull = [&](const DynamicBiasValues& dy, const DynamicBiasValues& x, std::size_t w,
+                        Index in) {
+    detail::LinearGradient g = detail::linear_gradient(dy, x, m.p[w], in);
+    d[w] = std::move(g.w), d[w + 1] = std::move(g.b), dx = std::move(g.x);
+  };
+  pull(d_out, m.last, end, m.width);
   for (std::size_t n = m.layers.size(); n-- > 0;) {
     const DynamicBiasLayer& l = m.layers[n];
     const std::size_t w = m.weight(n);
@@ -108,7 +86,7 @@ std::vector<DynamicBiasValues> dynamic_bias_back(const DynamicBiasMlp& m,
       if (n > 0) d[w + 3] = std::move(d_bias);
       l.norm.pull_back(dx);
     }
-    dx = dynamic_bias_linear_back(dx, l.in, m.p[w], m.rows, n == 0 ? 1 : m.width, d[w], d[w + 1]);
+    pull(dx, l.in, w, n == 0 ? 1 : m.width);
   }
   return d;
 }

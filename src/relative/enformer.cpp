@@ -129,10 +129,11 @@ void Enformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   const double scale = s.content_scale();
   const IndexLine line =
       detail::line_over(kEnformer, out, r, [&](Index delta) { return delta - r.min; });
-  const detail::XlProjection to_heads{s.heads, s.head_dim, features, false};
+  const std::vector<double> rows = enformer_rows(*this, r);
+  const detail::HeadProjection to_heads{s.heads, s.head_dim, features, false};
   detail::XlScore{kEnformer, s, scale, s.heads, n}.add(
-      to_heads.table(enformer_rows(*this, r), n, value(0)), enformer_divided(value(1), scale),
-      enformer_divided(value(2), scale), line, out);
+      to_heads.table(detail::rows_of(rows, features), n, value(0)),
+      enformer_divided(value(1), scale), enformer_divided(value(2), scale), line, out);
 }
 
 void Enformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
@@ -145,13 +146,13 @@ void Enformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p
   const Index n = r.max - r.min + 1;
   const double scale = s.content_scale();
   const std::vector<double> rows = enformer_rows(*this, r);
-  const detail::XlProjection to_heads{s.heads, s.head_dim, features, false};
+  const detail::HeadProjection to_heads{s.heads, s.head_dim, features, false};
   detail::XlScore::Gradient d = detail::XlScore{kEnformer, s, scale, s.heads, n}.pull_back(
-      g, to_heads.table(rows, n, value(0)), enformer_divided(value(2), scale));
-  accumulate(kEnformer, needed, dp,
-             std::vector<std::vector<double>>{to_heads.weight_gradient(rows, n, d.table),
-                                              enformer_divided(std::move(d.u), scale),
-                                              enformer_divided(std::move(d.v), scale)});
+      g, to_heads, detail::rows_of(rows, features), value(0), enformer_divided(value(2), scale));
+  accumulate(
+      kEnformer, needed, dp,
+      std::vector<std::vector<double>>{std::move(d.w), enformer_divided(std::move(d.u), scale),
+                                       enformer_divided(std::move(d.v), scale)});
 }
 
 }  // namespace posenc::v0

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "core/matmul.h"
 #include "posenc/core/error.h"
+#include "relative/linear.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
@@ -21,18 +21,6 @@ ForgettingValues forgetting_values(const ConstTensorView& v) {
 }
 std::size_t forgetting_size(Index n) {
   return static_cast<std::size_t>(n);
-}
-
-// hidden W_f^T + b_f, [batch * keys, columns]; `bias` may be empty.
-ForgettingValues forgetting_logits(const ForgettingValues& hidden, const ForgettingValues& w,
-                                   const ForgettingValues& bias, Index columns, Index width) {
-  const Index n = static_cast<Index>(hidden.size()) / width;
-  ForgettingValues z(forgetting_size(n * columns), 0.0);
-  if (!bias.empty())
-    for (std::size_t i = 0; i < z.size(); ++i) z[i] = bias[i % bias.size()];
-  detail::add_product({hidden.data(), n, width, width, 1}, {w.data(), width, columns, 1, width},
-                      {z.data(), columns, 1});
-  return z;
 }
 
 double forgetting_log_sigmoid(double z) {
@@ -67,7 +55,7 @@ ForgettingValues forgetting_source(const Forgetting& f, const ScoreShape& s,
   const ForgettingValues w = parameter_values(kForgetting, needed[0], p[0]);
   const ForgettingValues b =
       needed.size() > 1 ? parameter_values(kForgetting, needed[1], p[1]) : ForgettingValues{};
-  return forgetting_logits(in, w, b, f.gate_columns(s), f.width);
+  return detail::linear(in, w, b, f.width);
 }
 
 // The gradient of every log gate: c_t goes to all gates up to t.
@@ -234,18 +222,10 @@ void Forgetting::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
   }
   const ForgettingValues hidden = forgetting_values(call.inputs[0]);
   const ForgettingValues w = parameter_values(kForgetting, needed[0], p[0]);
-  const Index columns = gate_columns(s), n = static_cast<Index>(hidden.size()) / width;
-  std::vector<ForgettingValues> dv{ForgettingValues(w.size(), 0.0)};
-  ForgettingValues dh(hidden.size(), 0.0);
-  detail::add_product({d.data(), columns, n, 1, columns}, {hidden.data(), n, width, width, 1},
-                      {dv[0].data(), width, 1});
-  detail::add_product({d.data(), n, columns, columns, 1}, {w.data(), columns, width, width, 1},
-                      {dh.data(), width, 1});
-  if (needed.size() > 1) {
-    dv.emplace_back(forgetting_size(columns), 0.0);
-    for (std::size_t i = 0; i < d.size(); ++i) dv[1][i % dv[1].size()] += d[i];
-  }
-  accumulate(kForgetting, in, d_inputs, std::vector<ForgettingValues>{dh});
+  detail::LinearGradient of = detail::linear_gradient(d, hidden, w, width);
+  std::vector<ForgettingValues> dv{std::move(of.w)};
+  if (needed.size() > 1) dv.push_back(std::move(of.b));
+  accumulate(kForgetting, in, d_inputs, std::vector<ForgettingValues>{std::move(of.x)});
   accumulate(kForgetting, needed, dp, dv);
 }
 

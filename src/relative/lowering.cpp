@@ -126,6 +126,18 @@ std::vector<double> vectors_gradient(std::string_view who, const ConstHeads& g,
   return gradient_values(who, tensor(g.data, g.dtype, sizes, strides), shape);
 }
 
+GradientNumbers::GradientNumbers(std::string_view who, const ConstTensorView& v,
+                                 const std::vector<Index>& shape) {
+  const bool same = v.rank == static_cast<std::int32_t>(shape.size()) &&
+                    std::equal(shape.begin(), shape.end(), v.shape.begin());
+  if (same && v.dtype == DType::f64 && v.device == Device::cpu && is_dense(v)) {
+    data_ = static_cast<const double*>(v.data);
+    return;
+  }
+  copy_ = gradient_values(who, v, shape);
+  data_ = copy_.data();
+}
+
 std::vector<double> table_dots(const std::vector<double>& table, Index groups,
                                const std::vector<double>& vector, Index heads, Index n, Index dim) {
   std::vector<double> out(static_cast<std::size_t>(heads * n), 0.0);
@@ -135,14 +147,13 @@ std::vector<double> table_dots(const std::vector<double>& table, Index groups,
   return out;
 }
 
-void pull_table_dots(const std::vector<double>& d, const std::vector<double>& table, Index groups,
+void pull_table_dots(const std::vector<double>& d, const std::vector<double>& table,
                      const std::vector<double>& vector, Index heads, Index n, Index dim,
                      std::vector<double>& d_table, std::vector<double>& d_vector) {
   for (Index h = 0; h < heads; ++h) {
-    const Index at = (groups == 1 ? 0 : h) * n * dim;
     add_product({d.data() + h * n, n, 1, 1, 1}, {vector.data() + h * dim, 1, dim, dim, 1},
-                {d_table.data() + at, dim, 1});
-    add_product({d.data() + h * n, 1, n, n, 1}, {table.data() + at, n, dim, dim, 1},
+                {d_table.data() + h * n * dim, dim, 1});
+    add_product({d.data() + h * n, 1, n, n, 1}, {table.data() + h * n * dim, n, dim, dim, 1},
                 {d_vector.data() + h * dim, dim, 1});
   }
 }

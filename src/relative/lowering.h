@@ -57,11 +57,22 @@ std::vector<double> call_values(std::string_view who, const ConstTensorView& v);
 std::vector<double> vectors_gradient(std::string_view who, const ConstHeads&,
                                      const std::vector<Index>& shape);
 
+// The numbers of a gradient in g as gradient_values gives them; dense f64 is read where it lies.
+class GradientNumbers {
+ public:
+  GradientNumbers(std::string_view who, const ConstTensorView& v, const std::vector<Index>& shape);
+  const double* data() const noexcept { return data_; }
+
+ private:
+  std::vector<double> copy_;
+  const double* data_;
+};
+
 // Of each head: out [heads, n] = table [groups, n, dim] . vector [heads, dim]; groups is 1 or heads.
 std::vector<double> table_dots(const std::vector<double>& table, Index groups,
                                const std::vector<double>& vector, Index heads, Index n, Index dim);
-// Its transpose, added to both.
-void pull_table_dots(const std::vector<double>& d, const std::vector<double>& table, Index groups,
+// Its transpose, added to both; table [heads, n, dim].
+void pull_table_dots(const std::vector<double>& d, const std::vector<double>& table,
                      const std::vector<double>& vector, Index heads, Index n, Index dim,
                      std::vector<double>& d_table, std::vector<double>& d_vector);
 

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "core/matmul.h"
 #include "posenc/core/error.h"
+#include "relative/linear.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
@@ -68,12 +68,9 @@ void RelativeProjection::bind(const ScoreShape& s, std::span<const ConstTensorVi
   const std::vector<double> hidden = relative_projection_hidden(call);
   const std::vector<double> w = parameter_values(kRelativeProjection, needed[1], p[1]);
   const std::vector<double> b = parameter_values(kRelativeProjection, needed[2], p[2]);
-  const Index batch = call.inputs[0].shape[0], n = batch * call.queries, m = s.heads * basis;
-  std::vector<double> x(static_cast<std::size_t>(n * m));
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = b[i % b.size()];
-  detail::add_product({hidden.data(), n, width, width, 1}, {w.data(), width, m, 1, width},
-                      {x.data(), m, 1});
-  terms[0].query.given = store.vectors(std::move(x), batch, call.queries, s.heads, basis);
+  const Index batch = call.inputs[0].shape[0];
+  terms[0].query.given =
+      store.vectors(detail::linear(hidden, w, b, width), batch, call.queries, s.heads, basis);
 }
 
 void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -85,25 +82,20 @@ void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTen
   check_call(call);
   const std::vector<double> hidden = relative_projection_hidden(call);
   const std::vector<double> w = parameter_values(kRelativeProjection, needed[1], p[1]);
-  const Index batch = call.inputs[0].shape[0], n = batch * call.queries, m = s.heads * basis;
+  const Index batch = call.inputs[0].shape[0];
   const TermGradient& t = gradient_of(kRelativeProjection, g.terms, 0);
   const std::vector<double> curves =
       gradient_values(kRelativeProjection, t.table, {1, 1, max_distance, basis});
   const std::vector<double> dx =
       detail::vectors_gradient(kRelativeProjection, t.query, {batch, call.queries, s.heads, basis});
-  std::vector<double> dw(w.size()), db(static_cast<std::size_t>(m)), dh(hidden.size());
-  detail::add_product({dx.data(), m, n, 1, m}, {hidden.data(), n, width, width, 1},
-                      {dw.data(), width, 1});
-  detail::add_product({dx.data(), n, m, m, 1}, {w.data(), m, width, width, 1},
-                      {dh.data(), width, 1});
-  for (std::size_t i = 0; i < dx.size(); ++i) db[i % db.size()] += dx[i];
+  const detail::LinearGradient of = detail::linear_gradient(dx, hidden, w, width);
   const Parameter input{"hidden", relative_projection_shape(call.inputs[0]), {}, {}};
   check_gradients(kRelativeProjection, needed, dp);
   accumulate(kRelativeProjection, std::span(&input, 1), d_inputs,
-             std::vector<std::vector<double>>{dh});
+             std::vector<std::vector<double>>{of.x});
   accumulate(kRelativeProjection, needed, dp,
              std::vector<std::vector<double>>{detail::transposed_list(curves, max_distance, basis),
-                                              dw, db});
+                                              of.w, of.b});
 }
 
 }  // namespace posenc::v0

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "posenc/core/dtype.h"
+#include "relative/linear.h"
 
 namespace posenc::inline v0::detail {
 
@@ -15,9 +16,16 @@ struct RowNorm {
 
   RowNorm() = default;
   RowNorm(std::vector<double> x, Index width, double epsilon);
+  // unit w + b; b may be empty.
+  std::vector<double> weighted(const std::vector<double>& weight,
+                               const std::vector<double>& bias) const;
   // d of `unit` becomes that of x.
   void pull_back(std::vector<double>& d) const;
 };
+
+// unit w + b of the rows of x, made block by block; all three stay the caller's.
+RowBlock normed_rows(const std::vector<double>& x, Index width, double epsilon,
+                     const std::vector<double>& weight, const std::vector<double>& bias);
 
 // Of unit w + b: dw and db are added to, d becomes the gradient of `unit`.
 void pull_row_weights(const RowNorm&, const std::vector<double>& weight, std::vector<double>& d,

@@ -31,11 +31,11 @@ std::vector<SegatronAxis> segatron_axes(const SegatronXl& x, const ScoreShape& s
   return axes;
 }
 
-std::vector<double> segatron_rows(const SegatronXl& x, const SegatronAxis& a) {
-  return detail::xl_sinusoids({a.lo, a.lo + a.n - 1}, a.width, x.base, detail::XlLayout::halves);
+detail::RowBlock segatron_rows(const SegatronXl& x, const SegatronAxis& a) {
+  return detail::xl_row_blocks({a.lo, a.lo + a.n - 1}, a.width, x.base, detail::XlLayout::halves);
 }
 
-detail::XlProjection segatron_projection(const SegatronAxis& a, const ScoreShape& s) {
+detail::HeadProjection segatron_projection(const SegatronAxis& a, const ScoreShape& s) {
   return {s.heads, s.head_dim, a.width, false};
 }
 
@@ -104,14 +104,15 @@ void SegatronXl::pull_back(const ScoreShape& s, std::span<const ConstTensorView>
   std::vector<double> dw(w.size(), 0.0), dv(v.size(), 0.0);
   std::size_t term = 1;
   for (const SegatronAxis& a : segatron_axes(*this, s)) {
-    std::vector<double> d = gradient_values(kSegatron, gradient_of(kSegatron, g.terms, term).table,
-                                            {1, s.heads, a.n, s.head_dim});
-    const std::vector<double> e = gradient_values(
-        kSegatron, gradient_of(kSegatron, g.terms, term + 1).table, {1, s.heads, a.n, 1});
-    detail::pull_table_dots(e, segatron_table(*this, a, s, w), s.heads, v, s.heads, a.n, s.head_dim,
-                            d, dv);
-    const std::vector<double> columns =
-        segatron_projection(a, s).weight_gradient(segatron_rows(*this, a), a.n, d);
+    const detail::GradientNumbers d(kSegatron, gradient_of(kSegatron, g.terms, term).table,
+                                    {1, s.heads, a.n, s.head_dim});
+    const detail::GradientNumbers e(kSegatron, gradient_of(kSegatron, g.terms, term + 1).table,
+                                    {1, s.heads, a.n, 1});
+    const detail::HeadProjection to_heads = segatron_projection(a, s);
+    const detail::RowBlock rows = segatron_rows(*this, a);
+    std::vector<double> columns = to_heads.weight_gradient(rows, a.n, d.data());
+    add_to(dv, to_heads.dots_gradient(rows, a.n, segatron_weights(*this, a, w), v, e.data(),
+                                      columns, nullptr));
     for (Index r = 0; r < s.heads * s.head_dim; ++r)
       for (Index c = 0; c < a.width; ++c)
         dw[static_cast<std::size_t>(r * d_model + a.first + c)] +=

@@ -7,6 +7,7 @@
 #include "core/matmul.h"
 #include "posenc/core/error.h"
 #include "relative/image_terms.h"
+#include "relative/linear.h"
 #include "relative/lowering.h"
 
 namespace posenc::inline v0 {
@@ -45,11 +46,8 @@ struct SwinV2::Layers {
     };
     c = x.coordinates(), w1 = values(0), b1 = values(1), w2 = values(2);
     if (!squash) b2 = values(3);
-    unit.assign(static_cast<std::size_t>(n * hidden), 0.0);
-    detail::add_product({c.data(), n, 2, 2, 1}, {w1.data(), 2, hidden, 1, 2},
-                        {unit.data(), hidden, 1});
-    for (std::size_t i = 0; i < unit.size(); ++i)
-      unit[i] = std::max(unit[i] + b1[i % b1.size()], 0.0);
+    unit = detail::linear(c, w1, b1, 2);
+    for (double& u : unit) u = std::max(u, 0.0);
     value.assign(static_cast<std::size_t>(heads * n), 0.0);
     detail::add_product({w2.data(), heads, hidden, hidden, 1}, {unit.data(), hidden, n, 1, hidden},
                         {value.data(), n, 1});

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/matmul.h"
 #include "posenc/core/error.h"
 #include "relative/lowering.h"
 #include "relative/xl_rows.h"
@@ -60,9 +61,17 @@ void Tener::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
                       std::span<const TensorView>) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kTener, needed.size(), p.size());
-  detail::XlScore::Gradient d = detail::XlScore{kTener, s, 1, 1, 2 * reach(s) + 1}.pull_back(
-      g, table(s), parameter_values(kTener, needed[1], p[1]));
-  accumulate(kTener, needed, dp, std::vector<std::vector<double>>{std::move(d.u), std::move(d.v)});
+  // The table is fixed: numbers v.t alone reach v.
+  const Index n = 2 * reach(s) + 1;
+  const std::vector<double> rows = table(s);
+  const std::vector<double> e =
+      gradient_values(kTener, gradient_of(kTener, g.terms, 2).table, {1, s.heads, n, 1});
+  std::vector<double> du = detail::vectors_gradient(kTener, gradient_of(kTener, g.terms, 0).query,
+                                                    {1, 1, s.heads, s.head_dim});
+  std::vector<double> dv(du.size());
+  detail::add_product({e.data(), s.heads, n, n, 1}, {rows.data(), n, s.head_dim, s.head_dim, 1},
+                      {dv.data(), s.head_dim, 1});
+  accumulate(kTener, needed, dp, std::vector<std::vector<double>>{std::move(du), std::move(dv)});
 }
 
 void Tener::check_fields(const ScoreShape& s) const {

@@ -12,11 +12,11 @@ namespace {
 
 constexpr const char* kWho = "transformer_xl";
 
-std::vector<double> transformer_xl_rows(const TransformerXl& t, Index lo, Index n) {
-  return detail::xl_sinusoids({lo, lo + n - 1}, t.d_model, t.base, detail::XlLayout::halves);
+detail::RowBlock transformer_xl_rows(const TransformerXl& t, Index lo, Index n) {
+  return detail::xl_row_blocks({lo, lo + n - 1}, t.d_model, t.base, detail::XlLayout::halves);
 }
 
-detail::XlProjection transformer_xl_projection(const TransformerXl& t, const ScoreShape& s) {
+detail::HeadProjection transformer_xl_projection(const TransformerXl& t, const ScoreShape& s) {
   return {s.heads, s.head_dim, t.d_model, false};
 }
 
@@ -43,15 +43,13 @@ void TransformerXl::pull_back(const ScoreShape& s, std::span<const ConstTensorVi
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kWho, needed.size(), p.size());
   const Index lo = low(s), n = high(s) - lo + 1;
-  const detail::XlProjection to_heads = transformer_xl_projection(*this, s);
-  const std::vector<double> rows = transformer_xl_rows(*this, lo, n);
+  const detail::HeadProjection to_heads = transformer_xl_projection(*this, s);
+  const detail::RowBlock rows = transformer_xl_rows(*this, lo, n);
   const detail::XlScore::Gradient d =
       detail::XlScore{kWho, s, s.content_scale(), s.heads, n}.pull_back(
-          g, to_heads.table(rows, n, parameter_values(kWho, needed[0], p[0])),
+          g, to_heads, rows, parameter_values(kWho, needed[0], p[0]),
           parameter_values(kWho, needed[2], p[2]));
-  accumulate(
-      kWho, needed, dp,
-      std::vector<std::vector<double>>{to_heads.weight_gradient(rows, n, d.table), d.u, d.v});
+  accumulate(kWho, needed, dp, std::vector<std::vector<double>>{d.w, d.u, d.v});
 }
 
 std::vector<double> TransformerXl::sinusoid(Index delta) const {

@@ -2,12 +2,13 @@
 #include "posenc/relative/tupe.h"
 
 #include <cmath>
+#include <utility>
 
-#include "core/matmul.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
 #include "posenc/relative/t5.h"
 #include "relative/image_terms.h"
+#include "relative/linear.h"
 #include "relative/lowering.h"
 #include "relative/row_norm.h"
 
@@ -37,11 +38,10 @@ struct TupeRows {
         row.push_back(static_cast<Index>(p) + 1);
       }
   }
-  TupeList gathered(const TupeList& from, Index width) const {
+  TupeList gathered(const double* from, Index width) const {
     TupeList out;
     out.reserve(row.size() * tupe_at(width));
-    for (const Index r : row)
-      out.insert(out.end(), from.begin() + r * width, from.begin() + (r + 1) * width);
+    for (const Index r : row) out.insert(out.end(), from + r * width, from + (r + 1) * width);
     return out;
   }
   void scatter(const TupeList& d, Index width, TupeList& to) const {
@@ -51,75 +51,56 @@ struct TupeRows {
   }
 };
 
-void tupe_sums(const TupeList& d, TupeList& to) {
-  for (std::size_t i = 0; i < d.size(); ++i) to[i % to.size()] += d[i];
-}
-
 }  // namespace
 
-// P, normalised, with weight and bias, and projected: x and y of every row, [rows, width].
+// P, normalised, with weight and bias, and what projects it to x and y of every row, [rows, width].
 struct Tupe::Layers {
   Index rows, width;
-  TupeList weight, w_q, w_k, ln, x, y;
-  detail::RowNorm norm;
+  double epsilon;
+  TupeList pos, weight, bias, w_q, b_q, w_k, b_k;
 
   Layers(const Tupe& t, const ScoreShape& s, const std::vector<Parameter>& needed,
          std::span<const ConstTensorView> p)
-      : rows(t.positions + 1), width(s.heads * s.head_dim) {
+      : rows(t.positions + 1), width(s.heads * s.head_dim), epsilon(t.epsilon) {
     const auto values = [&](std::size_t n) { return parameter_values(kTupe, needed[n], p[n]); };
-    weight = values(1), w_q = values(3), w_k = values(5);
-    const TupeList bias = values(2);
-    norm = {values(0), width, t.epsilon};
-    for (std::size_t i = 0; i < norm.unit.size(); ++i)
-      ln.push_back(norm.unit[i] * weight[i % weight.size()] + bias[i % bias.size()]);
-    x = projected(w_q, values(4)), y = projected(w_k, values(6));
+    pos = values(0), weight = values(1), bias = values(2);
+    w_q = values(3), b_q = values(4), w_k = values(5), b_k = values(6);
   }
-  TupeList projected(const TupeList& w, const TupeList& bias) const {
-    TupeList out;
-    for (std::size_t i = 0; i < ln.size(); ++i) out.push_back(bias[i % bias.size()]);
-    detail::add_product({ln.data(), rows, width, width, 1}, {w.data(), width, width, 1, width},
-                        {out.data(), width, 1});
-    return out;
-  }
+  detail::RowBlock normed() const { return detail::normed_rows(pos, width, epsilon, weight, bias); }
+  // Of the first n rows.
+  TupeList x(Index n) const { return detail::linear(normed(), n, w_q, b_q, width); }
+  TupeList y(Index n) const { return detail::linear(normed(), n, w_k, b_k, width); }
   // Of the heads, x_r . y_r of rows 0 and 1: [heads, 2].
   TupeList own(const ScoreShape& s) const {
+    const TupeList of_q = x(2), of_k = y(2);
     TupeList out(tupe_at(2 * s.heads));
     for (Index h = 0; h < s.heads; ++h)
       for (Index r = 0; r < 2; ++r)
         for (Index c = 0; c < s.head_dim; ++c)
-          out[tupe_at(2 * h + r)] += x[tupe_at(r * width + h * s.head_dim + c)] *
-                                     y[tupe_at(r * width + h * s.head_dim + c)];
+          out[tupe_at(2 * h + r)] += of_q[tupe_at(r * width + h * s.head_dim + c)] *
+                                     of_k[tupe_at(r * width + h * s.head_dim + c)];
     return out;
   }
   void pull_own(const ScoreShape& s, const TupeList& d, TupeList& dx, TupeList& dy) const {
+    const TupeList of_q = x(2), of_k = y(2);
     for (Index h = 0; h < s.heads; ++h)
       for (Index r = 0; r < 2; ++r)
         for (Index c = 0; c < s.head_dim; ++c) {
           const std::size_t i = tupe_at(r * width + h * s.head_dim + c);
-          dx[i] += d[tupe_at(2 * h + r)] * y[i];
-          dy[i] += d[tupe_at(2 * h + r)] * x[i];
+          dx[i] += d[tupe_at(2 * h + r)] * of_k[i];
+          dy[i] += d[tupe_at(2 * h + r)] * of_q[i];
         }
-  }
-  void pull_projection(const TupeList& d, const TupeList& w, TupeList& dw, TupeList& db,
-                       TupeList& d_ln) const {
-    dw.assign(w.size(), 0), db.assign(tupe_at(width), 0);
-    detail::add_product({d.data(), width, rows, 1, width}, {ln.data(), rows, width, width, 1},
-                        {dw.data(), width, 1});
-    tupe_sums(d, db);
-    detail::add_product({d.data(), rows, width, width, 1}, {w.data(), width, width, width, 1},
-                        {d_ln.data(), width, 1});
   }
   // Of the first seven parameters, from those of x and y.
   std::vector<TupeList> pull_back(const TupeList& dx, const TupeList& dy) const {
-    std::vector<TupeList> out(7);
-    TupeList d(ln.size());
-    pull_projection(dx, w_q, out[3], out[4], d);
-    pull_projection(dy, w_k, out[5], out[6], d);
-    out[1].assign(tupe_at(width), 0), out[2].assign(tupe_at(width), 0);
-    detail::pull_row_weights(norm, weight, d, out[1], out[2]);
+    detail::LinearGradient q = detail::linear_gradient(dx, normed(), w_q, width);
+    detail::LinearGradient k = detail::linear_gradient(dy, normed(), w_k, width, std::move(q.x));
+    TupeList d = std::move(k.x), d_weight(tupe_at(width)), d_bias(tupe_at(width));
+    const detail::RowNorm norm(pos, width, epsilon);
+    detail::pull_row_weights(norm, weight, d, d_weight, d_bias);
     norm.pull_back(d);
-    out[0] = d;
-    return out;
+    return {std::move(d),   std::move(d_weight), std::move(d_bias), std::move(q.w),
+            std::move(q.b), std::move(k.w),      std::move(k.b)};
   }
 };
 
@@ -149,18 +130,17 @@ std::vector<Input> Tupe::inputs(const ScoreShape&) const {
 void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, LoweredTerms& out) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kTupe, needed.size(), p.size());
-  Layers layers(*this, s, needed, p);
-  const TupeList own = layers.own(s);
+  const Layers layers(*this, s, needed, p);
   Term t;
   t.scale = scale(s);
   // Of all rows; bind takes those of the positions.
-  t.query.given = out.vectors(std::move(layers.x), 1, layers.rows, s.heads, s.head_dim);
-  t.key.given = out.vectors(std::move(layers.y), 1, layers.rows, s.heads, s.head_dim);
+  t.query.given = out.vectors(layers.x(layers.rows), 1, layers.rows, s.heads, s.head_dim);
+  t.key.given = out.vectors(layers.y(layers.rows), 1, layers.rows, s.heads, s.head_dim);
   if (reset) t.pair = detail::patches_alone(out);
   out.add(t);
   out.requests.scale = scale(s);
   if (reset) {
-    Term edge = detail::number_term(out.table(own, s.heads, 2, 1), {}, scale(s));
+    Term edge = detail::number_term(out.table(layers.own(s), s.heads, 2, 1), {}, scale(s));
     edge.pair = out.pair({-1, 1, 0, 0}, 2, 2);
     out.add(edge);
   }
@@ -184,15 +164,16 @@ void Tupe::lower(const ScoreShape& s, std::span<const ConstTensorView> p, Lowere
   out.add(edge);
 }
 
-void Tupe::bind(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
+void Tupe::bind(const ScoreShape& s, std::span<const ConstTensorView>, const CallData& call,
                 std::span<Term> terms, TermStore& store) const {
-  const Layers layers(*this, s, parameters(s), p);
-  const auto factor = [&](const TupeRows& r, const TupeList& from) {
-    return store.vectors(r.gathered(from, layers.width), r.batch, r.tokens, s.heads, s.head_dim);
+  const Index rows = positions + 1, width = s.heads * s.head_dim;
+  // `given` is of all rows, as lowered.
+  const auto take = [&](const TupeRows& r, ConstHeads& given) {
+    given = store.vectors(r.gathered(static_cast<const double*>(given.data), width), r.batch,
+                          r.tokens, s.heads, s.head_dim);
   };
-  terms[0].query.given =
-      factor({call.query_positions, call.queries, call.query_offset, layers.rows}, layers.x);
-  terms[0].key.given = factor({call.key_positions, call.keys, 0, layers.rows}, layers.y);
+  take({call.query_positions, call.queries, call.query_offset, rows}, terms[0].query.given);
+  take({call.key_positions, call.keys, 0, rows}, terms[0].key.given);
   if (reset) detail::bind_classes(kTupe, call, terms);
 }
 
@@ -202,7 +183,7 @@ void Tupe::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, co
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kTupe, needed.size(), p.size());
   const Layers layers(*this, s, needed, p);
-  TupeList dx(layers.x.size()), dy(layers.y.size());
+  TupeList dx(layers.pos.size()), dy(layers.pos.size());
   const TermGradient& first = gradient_of(kTupe, g.terms, 0);
   const auto take = [&](const TupeRows& r, const Heads& from, TupeList& to) {
     r.scatter(detail::vectors_gradient(kTupe, from, {r.batch, r.tokens, s.heads, s.head_dim}),

@@ -14,11 +14,11 @@ namespace {
 
 constexpr const char* kXlNet = "xlnet";
 
-std::vector<double> xlnet_rows(const XlNet& x, const DistanceRange& r) {
-  return detail::xl_sinusoids(r, x.d_model, x.base, detail::XlLayout::halves);
+detail::RowBlock xlnet_rows(const XlNet& x, const DistanceRange& r) {
+  return detail::xl_row_blocks(r, x.d_model, x.base, detail::XlLayout::halves);
 }
 
-detail::XlProjection xlnet_projection(const XlNet& x, const ScoreShape& s) {
+detail::HeadProjection xlnet_projection(const XlNet& x, const ScoreShape& s) {
   return {s.heads, s.head_dim, x.d_model, true};
 }
 
@@ -105,20 +105,19 @@ void XlNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
   const DistanceRange r = range(s);
   const Index n = r.max - r.min + 1;
   const auto value = [&](std::size_t i) { return parameter_values(kXlNet, needed[i], p[i]); };
-  const detail::XlProjection to_heads = xlnet_projection(*this, s);
-  const std::vector<double> rows = xlnet_rows(*this, r);
+  const detail::HeadProjection to_heads = xlnet_projection(*this, s);
+  const detail::RowBlock rows = xlnet_rows(*this, r);
   detail::XlScore::Gradient d = detail::XlScore{kXlNet, s, s.content_scale(), s.heads, n}.pull_back(
-      g, to_heads.table(rows, n, value(0)), value(2));
-  std::vector<std::vector<double>> all{to_heads.weight_gradient(rows, n, d.table), std::move(d.u),
-                                       std::move(d.v)};
+      g, to_heads, rows, value(0), value(2));
+  std::vector<std::vector<double>> all{std::move(d.w), std::move(d.u), std::move(d.v)};
   if (segments > 0) {
     std::vector<double> de =
         gradient_values(kXlNet, gradient_of(kXlNet, g.terms, 3).table, {1, s.heads, 2, s.head_dim});
     const std::vector<double> dn =
         gradient_values(kXlNet, gradient_of(kXlNet, g.terms, 4).table, {1, s.heads, 2, 1});
     std::vector<double> db(static_cast<std::size_t>(s.heads * s.head_dim), 0.0);
-    detail::pull_table_dots(dn, detail::by_head(value(4), 2, s.heads, s.head_dim), s.heads,
-                            value(3), s.heads, 2, s.head_dim, de, db);
+    detail::pull_table_dots(dn, detail::by_head(value(4), 2, s.heads, s.head_dim), value(3),
+                            s.heads, 2, s.head_dim, de, db);
     all.push_back(std::move(db));
     all.push_back(detail::from_heads(de, 2, s.heads, s.head_dim));
   }

@@ -91,6 +91,13 @@ class Attend(Case):
             for got, want in zip(mass[h * 5:h * 5 + 5], seen):
                 self.assertAlmostEqual(got, want, delta=1e-14)
 
+    def test_locality_is_a_mean_of_queries_that_see_a_key(self):
+        (q, k, v), _ = self.plain()
+        path = self.attend("alibi", "--q", q, "--k", k, "--v", v, "--mask", "causal", "--offset", "-1", "--locality")
+        mass = stored(path, "locality")
+        for h in (0, 1):  # the first query sees none
+            self.assertAlmostEqual(sum(mass[h * len(mass) // 2:(h + 1) * len(mass) // 2]), 1, delta=1e-14)
+
     def test_parameters_by_name(self):
         (q, k, v), _ = self.plain()
         header = json.dumps({"table": {"dtype": "F32", "shape": [8, 2], "data_offsets": [0, 64]}}).encode()

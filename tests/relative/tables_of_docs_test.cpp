@@ -68,8 +68,9 @@ std::string kind_of(const Term& t) {
 // By the rule of attend_scores: products, gates with a table (query), the others neither.
 std::size_t column_of(const Term& t) {
   if (t.kind == TermKind::value_rows || t.kind == TermKind::score_mlp) return 4;
-  const bool query = t.query.content || (t.kind == TermKind::gates && !t.table.empty());
-  return query ? (t.key.content ? 0 : 1) : t.key.content ? 2 : 3;
+  const auto reads = [](const Factor& f) { return f.content || f.made_of_content; };
+  const bool query = reads(t.query) || (t.kind == TermKind::gates && !t.table.empty());
+  return query ? (reads(t.key) ? 0 : 1) : reads(t.key) ? 2 : 3;
 }
 
 std::string terms_row(const std::string& text) {

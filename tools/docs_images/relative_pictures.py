@@ -26,8 +26,8 @@ def bros(p):
         left, top, right, bottom = .05 + .15 * c, .1 + .15 * r, .17 + .15 * c, .18 + .15 * r
         boxes += [left, top, right, top, right, bottom, left, bottom]
     inputs = {n: ((1, 30, 8), boxes, False) for n in ("query_bbox", "key_bbox")}
-    got = p.attend("bros frequencies=4", ["position_position"], tokens(30), arrays={"w_bbox": ((8, 64), normal(4, 512, .3))},
-                   inputs=inputs)["position_position"][0]
+    got = p.attend("bros frequencies=4", ["query_position"], tokens(30), arrays={"w_bbox": ((8, 64), normal(4, 512, .3))},
+                   inputs=inputs)["query_position"][0]
     return grids("What three words add for every word of a page of 5 × 6", [
         (f"word {i}: row {i // 6}, column {i % 6}", on_grid(got[i], 6)) for i in (0, 15, 29)])
 

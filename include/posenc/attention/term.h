@@ -54,6 +54,8 @@ struct Factor {
   bool content = false;
   // [B|1, T|1, G, channels]; one token serves all (Transformer-XL's u). Null data: not given.
   ConstHeads given{};
+  // `given` is made of the call's q (its k): the four-term view counts it so.
+  bool made_of_content = false;
 
   bool present() const noexcept { return content || given.data != nullptr; }
 };
