@@ -72,6 +72,14 @@ p: posenc.RotaryPlan = m.rotary_plan(0, "bfloat16")
     assert [n for n in range(2, 2 + len(lines)) if f"bad.py:{n}: error" not in found] == []
 
 
+def test_missing_packages_of_the_system_are_named(source, tmp_path):
+    words = ["cmake", "-S", source, "-B", tmp_path, "-DPOSENC_PYTHON=ON", f"-DPython_EXECUTABLE={sys.executable}"]
+    words += [f"-DCMAKE_DISABLE_FIND_PACKAGE_{p}=ON" for p in ("hwy", "fmt")]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "  sudo apt-get install -y --no-install-recommends g++ libhwy-dev libfmt-dev\n" in done.stderr
+
+
 def test_a_clean_environment(tmp_path):
     """The wheel alone, without numpy, from an empty folder."""
     wheel = pathlib.Path(os.environ["POSENC_WHEEL"])

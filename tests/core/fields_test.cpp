@@ -74,9 +74,8 @@ TEST(Fields, AreJsonWithDefaultsByTheirTypes) {
     for (const Json& s : registry.at(list).as_array()) {
       for (const Json& f : s.at("fields").as_array()) {
         const Json& value = f.at("default_value");
-        const bool none = f.at("required").as_bool() || f.at("default") == Json("none");
-        EXPECT_EQ(value.is_null(), none) << s.dump() << f.dump();
-        EXPECT_TRUE(!none || f.at("required").as_bool() || f.at("optional").as_bool()) << f.dump();
+        const bool none = f.at("optional").as_bool() && f.at("default") == Json("none");
+        EXPECT_EQ(value.is_null(), none || f.at("required").as_bool()) << f.dump();
       }
       for (const Json& p : s.at("presets").as_array()) {
         EXPECT_EQ(p.at("fields").as_object().size(), s.at("fields").as_array().size());
