@@ -34,7 +34,7 @@ fi
 rm -rf "$home/wheel"
 PATH=$home/environment/bin:$PATH "$python" -m pip --disable-pip-version-check wheel . -q --no-deps --no-build-isolation \
   --config-settings=cmake.source-dir=python --config-settings=build-dir="$home/build" \
-  --config-settings=cmake.define.POSENC_BUILD="$built" --wheel-dir "$home/wheel" >"$home/wheel.log" 2>&1 || {
+  --config-settings=cmake.define.POSENC_BUILD="$built" --config-settings=cmake.define.POSENC_WERROR=ON --wheel-dir "$home/wheel" >"$home/wheel.log" 2>&1 || {
   tail -n 60 "$home/wheel.log" >&2
   say "the wheel cannot be built; the whole log: $home/wheel.log"
   exit 1

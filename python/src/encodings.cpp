@@ -156,9 +156,6 @@ void add_encodings(nb::module_& m) {
   m.def(
       "encoding_text", [](const std::string& text) { return to_text(parse_encoding(text)); },
       nb::arg("text"));
-  m.def(
-      "encoding_hash", [](const std::string& text) { return hash(parse_encoding(text)); },
-      nb::arg("text"));
 }
 
 }  // namespace posenc::python

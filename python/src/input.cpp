@@ -56,10 +56,12 @@ void make_input(Input* self, nb::handle encoding, nb::handle dtype, nb::handle g
   try {
     self->parameters = parameters_of(self->encoding);
     const NamedBorrowed named(given, kInput);
-    for (const auto& [name, array] : named.arrays)
+    for (const auto& given_array : named.arrays) {
+      const std::string& name = given_array.first;
       if (std::none_of(self->parameters.begin(), self->parameters.end(),
                        [&](const Parameter& p) { return p.name == name; }))
         refuse(kInput, "parameters must be those that the encoding learns", name);
+    }
     for (std::size_t i = 0; i < self->parameters.size(); ++i) {
       const Parameter& p = self->parameters[i];
       if (const Borrowed* b = named.find(p.name))

@@ -5,6 +5,7 @@
 #include "bindings.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/cache.h"
+#include "posenc/positions/mrope.h"
 #include "posenc/positions/shard.h"
 
 namespace posenc::python {
@@ -76,6 +77,49 @@ void add_text(nb::module_& m) {
       "As fairseq and RoBERTa count: real tokens from padding_idx + 1.");
 }
 
+std::vector<VisionGrid> grids_of(nb::handle list, const char* name) {
+  std::vector<VisionGrid> grids;
+  if (list.is_none()) return grids;
+  for (const nb::handle h : nb::iter(list)) {
+    std::vector<double> v;
+    if (!nb::try_cast<std::vector<double>>(h, v) || v.size() < 3 || v.size() > 4)
+      refuse_field(
+          "mrope", name,
+          std::string(name) + " must be (frames, rows, columns) or have seconds as a fourth",
+          text_of(nb::repr(h)));
+    grids.push_back({static_cast<Index>(v[0]), static_cast<Index>(v[1]), static_cast<Index>(v[2]),
+                     v.size() == 4 ? v[3] : VisionGrid{}.seconds});
+  }
+  return grids;
+}
+
+MropeRule rule_of(std::string_view name, std::optional<double> tokens_per_second) {
+  if (name == "qwen2_5_vl") {
+    if (!tokens_per_second)
+      refuse_field("mrope", "tokens_per_second",
+                   "tokens_per_second must be given with rule qwen2_5_vl");
+    return qwen2_5_vl_rule(*tokens_per_second);
+  }
+  if (tokens_per_second)
+    refuse_field("mrope", "tokens_per_second", "tokens_per_second belongs to rule qwen2_5_vl",
+                 name);
+  if (name == "qwen2_vl") return qwen2_vl_rule();
+  if (name == "qwen2_vl_classic") return qwen2_vl_classic_rule();
+  if (name == "qwen3_vl") return qwen3_vl_rule();
+  refuse_field("mrope", "rule",
+               "rule must be one of qwen2_vl, qwen2_vl_classic, qwen2_5_vl, qwen3_vl", name);
+}
+
+nb::object mrope(nb::handle types, std::string_view rule, nb::handle images, nb::handle videos,
+                 nb::handle mask, std::optional<double> tokens_per_second) {
+  const Borrowed t(types, {"mrope", "token_types"}, Use::read);
+  const Borrowed m = optional_array(mask, {"mrope", "mask"}, Use::read);
+  const MropePositions p =
+      mrope_positions(rule_of(rule, tokens_per_second), t.const_view(), m.const_view(),
+                      grids_of(images, "images"), grids_of(videos, "videos"));
+  return nb::make_tuple(to_python(p.positions), list_of(p.delta));
+}
+
 void add_packing(nb::module_& m) {
   m.def(
       "packed",
@@ -139,6 +183,16 @@ void add_packing(nb::module_& m) {
 void add_positions(nb::module_& m) {
   add_text(m);
   add_packing(m);
+  m.def(
+      "mrope_positions", &mrope, nb::arg("token_types").none(), nb::kw_only(), nb::arg("rule"),
+      nb::arg("images") = nb::none(), nb::arg("videos") = nb::none(), nb::arg("mask") = nb::none(),
+      nb::arg("tokens_per_second") = nb::none(),
+      nb::sig("def mrope_positions(token_types: Any, *, rule: str, images: Iterable[Sequence[int]] "
+              "| None = None, videos: Iterable[Sequence[float]] | None = None, mask: Any = None, "
+              "tokens_per_second: float | None = None) -> tuple[Any, Any]"),
+      "M-RoPE of text, images and videos: positions [3, b, t], and what a row adds to the length "
+      "of its cache. token_types [b, t]: 0 text, 1 image, 2 video; grids before merging. rule: "
+      "qwen2_vl, qwen2_vl_classic, qwen2_5_vl or qwen3_vl.");
   m.def(
       "grid", [](const Indices& shape, Index first) { return to_python(grid(shape, first)); },
       nb::arg("shape"), nb::kw_only(), nb::arg("first") = 0,

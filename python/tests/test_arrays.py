@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotation of arrays: numbers, types, strides, outputs, and what is refused."""
 import array
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy
@@ -186,3 +188,17 @@ def test_what_is_wrong_is_refused_by_argument_rule_and_value(call, says):
     with pytest.raises((ValueError, OverflowError), match=says) as info:
         call(plan)
     assert "incompatible function arguments" not in str(info.value)
+
+
+def test_bfloat16_without_its_package():
+    code = """
+import sys
+sys.modules["ml_dtypes"] = None
+import posenc
+try:
+    posenc.cos_sin("rope head_dim=8 pairing=half_split", range(2), dtype="bfloat16")
+except ValueError as problem:
+    print(problem)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[numpy] has no bfloat16 of its own: out must be given, or ml_dtypes be installed\n"

@@ -79,6 +79,10 @@ def test_positions_and_grids():
     assert posenc.patch_centres(2, 2)[:, 0].tolist() == [[-0.5, -0.5, 0.5, 0.5], [-0.5, 0.5, -0.5, 0.5]]
     assert posenc.merge_blocks(posenc.grid([2, 4]), 2, 4, 2)[1, 0].tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
     assert posenc.with_special_tokens(range(1, 3), before=1).tolist() == [0, 1, 2]
+    types = numpy.array([[0, 1, 1, 1, 1, 0]])
+    positions, delta = posenc.mrope_positions(types, rule="qwen2_vl", images=[(1, 4, 4)])
+    assert positions[:, 0].tolist() == [[0, 1, 1, 1, 1, 3], [0, 1, 1, 2, 2, 3], [0, 1, 2, 1, 2, 3]]
+    assert delta.tolist() == [-2]
     assert posenc.shard_positions(8, 2, 0, layout="zigzag").tolist() == [0, 1, 6, 7]
 
 
@@ -105,6 +109,9 @@ def test_tables_of_another_size(random, tmp_path):
     (lambda: posenc.embed([posenc.EmbedPart(numpy.zeros((3, 2)), numpy.array([3]))]), r"\[embed\].*3"),
     (lambda: posenc.from_mask(numpy.array([2, 1]), padded=0), r"\[from_mask\].*2"),
     (lambda: posenc.shard_positions(7, 2, 0, layout="zigzag"), r"\[shard\]"),
+    (lambda: posenc.mrope_positions(numpy.zeros((1, 3), int), rule="qwen9"), r"rule must be one of qwen2_vl.*got \"qwen9\""),
+    (lambda: posenc.mrope_positions(numpy.zeros((1, 3), int), rule="qwen2_5_vl"), r"tokens_per_second must be given"),
+    (lambda: posenc.mrope_positions(numpy.ones((1, 3), int), rule="qwen2_vl", images=[(1, 2)]), r"images must be \(frames, rows, columns\)"),
     (lambda: posenc.extend(numpy.zeros((3, 2)), to=4, how="cubic"), r"cubic"),
 ])
 def test_what_is_wrong_is_refused(call, says):

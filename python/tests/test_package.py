@@ -35,6 +35,15 @@ def test_examples_of_docstrings(module):
     assert result.attempted > 0 and result.failed == 0
 
 
+def test_every_public_name_is_documented():
+    for name in set(posenc.__all__) - {"__version__"}:
+        value = getattr(posenc, name)
+        assert (value.__doc__ or "").strip(), name
+        if isinstance(value, type):
+            for member, f in vars(value).items():
+                assert member.startswith("_") or not callable(f) or (f.__doc__ or "").strip(), (name, member)
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
 def test_examples_of_pages(source, page, monkeypatch):
     monkeypatch.chdir(source)
