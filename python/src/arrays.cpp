@@ -68,13 +68,19 @@ bool is_ml_bfloat16(nb::handle h) {
 struct Numpy {
   nb::object empty, zeros, bfloat16;
 };
-// Imported by the first array that is made, kept as long as the process lives.
+// Imported by the first array that is made, kept as long as the process lives. No static that is made
+// under a lock of C++: an import lets other threads have the interpreter.
 Numpy& numpy() {
-  static Numpy* const n = [] {
+  static Numpy* kept = nullptr;
+  if (kept == nullptr) {
     const nb::module_ m = nb::module_::import_("numpy");
-    return new Numpy{m.attr("empty"), m.attr("zeros"), nb::object()};
-  }();
-  return *n;
+    auto* const made = new Numpy{m.attr("empty"), m.attr("zeros"), nb::object()};
+    if (kept == nullptr)
+      kept = made;
+    else
+      delete made;
+  }
+  return *kept;
 }
 
 nb::object dtype_object(DType t) {
@@ -298,7 +304,11 @@ void PositionsArgument::take_list(nb::handle h, Name n) {
       real_.push_back(PyFloat_AsDouble(x));
     else
       whole_.push_back(PyLong_AsLongLong(nb::steal(PyNumber_Index(x)).ptr()));
-    if (PyErr_Occurred() != nullptr) nb::raise_python_error();
+    if (PyErr_Occurred() != nullptr) {
+      if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) nb::raise_python_error();
+      PyErr_Clear();
+      refuse_array(n, "must fit 64 bits", text_of(nb::repr(x)));
+    }
   }
   positions_ =
       real ? positions(std::span<const double>(real_)) : positions(std::span<const Index>(whole_));

@@ -46,6 +46,19 @@ def test_threads_share_a_plan(random):
     assert not wrong
 
 
+def test_first_arrays_of_many_threads():
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+import posenc
+threads = [threading.Thread(target=posenc.arange, args=(0, 5)) for _ in range(16)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+"""
+    for _ in range(3):
+        run(code, timeout=60)
+
+
 Q = numpy.random.default_rng(0).normal(size=(3, 1200, 8, 64))
 BIG = numpy.zeros((60000, 8, 64), numpy.float32)
 WORDS = numpy.random.default_rng(0).normal(size=(100, 512))
