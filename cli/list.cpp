@@ -16,33 +16,6 @@ std::string range(const FieldInfo& f) {
   return !f.max ? ">= " + low : !f.min ? "<= " + high : low + " to " + high;
 }
 
-Json json_of(const SchemeInfo& s) {
-  Json fields = Json::array();
-  for (const FieldInfo& f : s.fields) {
-    Json choices = Json::array();
-    for (const std::string_view c : f.choices) choices.push(c);
-    fields.push(Json::object({{"name", f.name},
-                              {"type", f.type},
-                              {"doc", f.doc},
-                              {"unit", f.unit},
-                              {"min", f.min ? Json(*f.min) : Json()},
-                              {"max", f.max ? Json(*f.max) : Json()},
-                              {"required", f.required},
-                              {"default", f.required ? Json() : Json(f.default_text)},
-                              {"choices", std::move(choices)}}));
-  }
-  Json presets = Json::array();
-  for (const PresetInfo& p : s.presets)
-    presets.push(Json::object({{"name", p.name}, {"preset", p.short_text}, {"text", p.text}}));
-  return Json::object({{"name", s.card.name},
-                       {"family", s.family},
-                       {"title", s.card.title},
-                       {"paper", s.card.paper},
-                       {"equations", s.card.equations},
-                       {"fields", std::move(fields)},
-                       {"presets", std::move(presets)}});
-}
-
 void print_presets(const SchemeInfo& s, const Style& style) {
   if (s.presets.empty()) return;
   const auto& usual = s.presets.front().sizes;
@@ -109,7 +82,7 @@ int list(const ListOptions& o) {
     for (const SchemeInfo& s : both) {
       if (s.card.name == o.name) {
         if (o.json)
-          write_text("-", json_of(s).dump(2) + "\n");
+          write_text("-", to_json(s).dump(2) + "\n");
         else
           print_one(s, style);
         return kSuccess;
@@ -127,12 +100,7 @@ int list(const ListOptions& o) {
     return kSuccess;
   }
   if (o.json) {
-    Json a = Json::array(), b = Json::array();
-    for (const SchemeInfo& s : schemes) a.push(json_of(s));
-    for (const SchemeInfo& s : scalings) b.push(json_of(s));
-    write_text(
-        "-", Json::object({{"schema", "posenc.list/1"}, {"schemes", a}, {"scalings", b}}).dump(2) +
-                 "\n");
+    write_text("-", registry_json().dump(2) + "\n");
     return kSuccess;
   }
   print_all("schemes", schemes, style);

@@ -17,6 +17,7 @@
 #include "numbers.h"
 #include "posenc/core/error.h"
 #include "posenc/version.h"
+#include "program.h"
 #include "signals.h"
 #include "streams.h"
 #include "verbs.h"
@@ -267,7 +268,9 @@ void refuse_empty_values(CLI::App& app) {
         });
 }
 
-int run(int argc, char** argv) {
+}  // namespace
+
+int run_verb(int argc, char** argv) {
   CLI::App app("Position encodings of Transformers: read, explain, check, compute.");
   app.name("posenc");
   app.set_version_flag("--version", std::string("posenc ") + kVersion);
@@ -302,16 +305,12 @@ int run(int argc, char** argv) {
   return v.chosen();
 }
 
-}  // namespace
-}  // namespace posenc::cli
-
-int main(int argc, char** argv) {
-  using namespace posenc::cli;
+int run_program(int argc, char** argv) {
   open_standard_streams();
   try {
     remove_files_on_signals();
     std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write, said like others
-    return finished(run(argc, argv));
+    return finished(run_verb(argc, argv));
   } catch (const UsageError& e) {
     return fail(kUsage, e.what());
   } catch (const std::bad_alloc&) {
@@ -322,3 +321,5 @@ int main(int argc, char** argv) {
     return fail(kBadInput, e.what());
   }
 }
+
+}  // namespace posenc::cli

@@ -159,10 +159,10 @@ void write_text(const std::string& path, std::string_view text) {
 }
 
 bool stdout_is_terminal() {
-  return isatty(STDOUT_FILENO) == 1;
+  return !captured() && isatty(STDOUT_FILENO) == 1;
 }
 bool stderr_is_terminal() {
-  return isatty(STDERR_FILENO) == 1;
+  return !captured() && isatty(STDERR_FILENO) == 1;
 }
 
 Style style_for_stdout() {

@@ -3,6 +3,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +12,21 @@ namespace posenc::cli {
 // Streams that the caller closed are opened on /dev/null: else the first output file would take the
 // place of one and get the messages.
 void open_standard_streams();
+
+// While it lives, what the calling thread writes to stdout and stderr is kept here instead.
+class Capture {
+ public:
+  Capture() noexcept;
+  ~Capture();
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  std::string out, err;
+
+ private:
+  Capture* before_;
+};
+bool captured() noexcept;
 
 // To stdout, at once. Throws std::system_error where it is closed or full, however much was written
 // before.

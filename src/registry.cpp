@@ -37,6 +37,14 @@ std::string print(const T& value) {
 }
 
 template <class T>
+Json fields_json(const T& value) {
+  T copy = value;
+  Json fields = Json::object();
+  for (const FieldRef& f : field_refs(copy)) fields.set(f.name, grammar::value_json(f.value));
+  return fields;
+}
+
+template <class T>
 concept HasPresets = requires {
   T::presets();
 };
@@ -57,14 +65,16 @@ T from_preset(grammar::Part& part) {
 
 template <class T>
 PresetInfo preset_info(const Preset<T>& p) {
-  PresetInfo info{p.name, std::string(T::card.name) + " preset=" + std::string(p.name), {}, {}};
+  PresetInfo info{p.name, std::string(T::card.name) + " preset=" + std::string(p.name), {}, {}, {}};
   std::vector<Index> sizes;
   for (const auto& [key, usual] : p.sizes) {
     info.sizes.push_back(key);
     info.short_text += " " + std::string(key) + "=" + std::to_string(usual);
     sizes.push_back(usual);
   }
-  info.text = print(p.make(sizes));
+  const T made = p.make(sizes);
+  info.text = print(made);
+  info.fields = fields_json(made);
   return info;
 }
 
@@ -84,10 +94,7 @@ Result read(grammar::Part part, const ArrayLookup& arrays) {
 
 template <class T>
 Json json(const T& value) {
-  T copy = value;
-  Json fields = Json::object();
-  for (const FieldRef& f : field_refs(copy)) fields.set(f.name, grammar::value_json(f.value));
-  return Json::object({{"name", T::card.name}, {"fields", std::move(fields)}});
+  return Json::object({{"name", T::card.name}, {"fields", fields_json(value)}});
 }
 
 template <class List>
@@ -147,6 +154,25 @@ Encoding parse_encoding(std::string_view text) {
   return parse_encoding(text, {});
 }
 
+namespace {
+
+Scaling read_scaling(const grammar::Part& part, const ArrayLookup& arrays) {
+  if (has_name<Schemes>(part.name))
+    refuse("scheme", "must have scalings after +; this is a scheme", part.name);
+  if (!has_name<Scalings>(part.name))
+    grammar::refuse_unknown("a scaling", part.name, names<Scalings>());
+  return read<Scalings, Scaling>(part, arrays);
+}
+
+}  // namespace
+
+Scaling parse_scaling(std::string_view text) {
+  const std::vector<grammar::Part> parts = grammar::split(text);
+  if (parts.size() > 1)
+    refuse("scheme", "one scaling must be given", static_cast<Index>(parts.size()));
+  return read_scaling(parts.front(), {});
+}
+
 Encoding parse_encoding(std::string_view text, const ArrayLookup& arrays) {
   const std::vector<grammar::Part> parts = grammar::split(text);
   Encoding e;
@@ -158,10 +184,7 @@ Encoding parse_encoding(std::string_view text, const ArrayLookup& arrays) {
       if (!has_name<Schemes>(name)) grammar::refuse_unknown("a scheme", name, names<Schemes>());
       e.scheme = read<Schemes, Scheme>(parts[i], arrays);
     } else {
-      if (has_name<Schemes>(name))
-        refuse("scheme", "must have scalings after +; this is a scheme", name);
-      if (!has_name<Scalings>(name)) grammar::refuse_unknown("a scaling", name, names<Scalings>());
-      e.scalings.push_back(read<Scalings, Scaling>(parts[i], arrays));
+      e.scalings.push_back(read_scaling(parts[i], arrays));
     }
   }
   return e;
@@ -252,6 +275,51 @@ std::vector<SchemeInfo> all_scalings() {
   std::vector<SchemeInfo> list;
   describe_all<Scalings>("scaling", list);
   return list;
+}
+
+Json to_json(const SchemeInfo& s) {
+  Json fields = Json::array();
+  for (const FieldInfo& f : s.fields) {
+    Json choices = Json::array();
+    for (const std::string_view c : f.choices) choices.push(c);
+    fields.push(Json::object({{"name", f.name},
+                              {"type", f.type},
+                              {"doc", f.doc},
+                              {"unit", f.unit},
+                              {"min", f.min ? Json(*f.min) : Json()},
+                              {"max", f.max ? Json(*f.max) : Json()},
+                              {"required", f.required},
+                              {"optional", f.optional},
+                              {"default", f.required ? Json() : Json(f.default_text)},
+                              {"default_value", f.default_value},
+                              {"choices", std::move(choices)}}));
+  }
+  Json presets = Json::array();
+  for (const PresetInfo& p : s.presets) {
+    Json sizes = Json::array();
+    for (const std::string_view key : p.sizes) sizes.push(key);
+    presets.push(Json::object({{"name", p.name},
+                               {"preset", p.short_text},
+                               {"text", p.text},
+                               {"sizes", std::move(sizes)},
+                               {"fields", p.fields}}));
+  }
+  return Json::object({{"name", s.card.name},
+                       {"family", s.family},
+                       {"title", s.card.title},
+                       {"paper", s.card.paper},
+                       {"equations", s.card.equations},
+                       {"fields", std::move(fields)},
+                       {"presets", std::move(presets)}});
+}
+
+Json registry_json() {
+  Json schemes = Json::array(), scalings = Json::array();
+  for (const SchemeInfo& s : all_schemes()) schemes.push(to_json(s));
+  for (const SchemeInfo& s : all_scalings()) scalings.push(to_json(s));
+  return Json::object({{"schema", "posenc.list/1"},
+                       {"schemes", std::move(schemes)},
+                       {"scalings", std::move(scalings)}});
 }
 
 Json to_json(const Scheme& s) {

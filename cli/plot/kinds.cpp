@@ -10,6 +10,7 @@
 #include "input.h"
 #include "rotary.h"
 #include "score.h"
+#include "streams.h"
 
 namespace posenc::cli {
 namespace {
@@ -200,7 +201,7 @@ int plot(PlotOptions o) {
                             .dump() +
                         "\n");
   } else if (!is_stdout(o.output)) {
-    fmt::print(stderr, "{}: {}\n", o.output, o.kind);
+    say(fmt::format("{}: {}\n", o.output, o.kind));
   }
   return kSuccess;
 }

@@ -60,7 +60,39 @@ TEST(Fields, SayWhatTheyAre) {
   EXPECT_EQ(info(8).type, "number");
   EXPECT_EQ(info(8).default_text, "none");
   EXPECT_EQ(info(9).default_text, "3");
+  EXPECT_TRUE(info(8).default_value.is_null());
+  EXPECT_EQ(info(9).default_value, Json(3));
   EXPECT_EQ(e, Everything()) << "asking changes nothing";
+}
+
+TEST(Fields, AreJsonWithDefaultsByTheirTypes) {
+  const Json registry = registry_json();
+  EXPECT_EQ(registry.at("schema"), Json("posenc.list/1"));
+  EXPECT_EQ(registry.at("schemes").as_array().size(), Schemes::size);
+  EXPECT_EQ(registry.at("scalings").as_array().size(), Scalings::size);
+  for (const char* list : {"schemes", "scalings"})
+    for (const Json& s : registry.at(list).as_array()) {
+      for (const Json& f : s.at("fields").as_array()) {
+        const Json& value = f.at("default_value");
+        const bool none = f.at("optional").as_bool() && f.at("default") == Json("none");
+        EXPECT_EQ(value.is_null(), none || f.at("required").as_bool()) << f.dump();
+      }
+      for (const Json& p : s.at("presets").as_array()) {
+        EXPECT_EQ(p.at("fields").as_object().size(), s.at("fields").as_array().size());
+        const Encoding e = parse_encoding(p.at("preset").as_string());
+        EXPECT_EQ(to_json(e.scheme).at("fields"), p.at("fields")) << p.dump();
+      }
+    }
+}
+
+TEST(Fields, AScalingIsReadByItself) {
+  const std::string text = "yarn factor=4 original_context=4096";
+  const Scaling yarn = parse_scaling(text);
+  EXPECT_EQ(to_text(yarn), text);
+  EXPECT_EQ(yarn, parse_encoding("rope head_dim=8 pairing=half_split + " + text).scalings.front());
+  EXPECT_THROW(parse_scaling("rope head_dim=8 pairing=half_split"), std::invalid_argument);
+  EXPECT_THROW(parse_scaling("linear factor=2 + linear factor=2"), std::invalid_argument);
+  EXPECT_THROW(parse_scaling("linearr factor=2"), std::invalid_argument);
 }
 
 TEST(Hash, EqualValuesHaveEqualHashes) {

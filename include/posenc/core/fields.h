@@ -21,6 +21,7 @@ struct FieldInfo {
   bool required = false;
   bool optional = false;                  // may be none
   std::string default_text;               // as the SCHEME grammar writes it
+  Json default_value;                     // the same by its type; null: required, or none
   std::vector<std::string_view> choices;  // of a named enum or a list of it, else empty
 };
 
@@ -30,6 +31,7 @@ struct PresetInfo {
   std::string short_text;               // "sinusoidal preset=fairseq width=512", a usual size
   std::string text;                     // all that it sets there
   std::vector<std::string_view> sizes;  // keys that must be given with it: width
+  Json fields;                          // {name: value} of all fields there, by their types
 };
 
 struct SchemeInfo {
@@ -42,6 +44,14 @@ struct SchemeInfo {
 // In the order of the registry.
 POSENC_API std::vector<SchemeInfo> all_schemes();
 POSENC_API std::vector<SchemeInfo> all_scalings();
+
+// All of it as JSON: the "schemes" and "scalings" of posenc.list/1 (docs/interfaces.md).
+POSENC_API Json to_json(const SchemeInfo&);
+POSENC_API Json registry_json();
+
+// One scaling as the SCHEME grammar writes it after a +: "yarn factor=4 original_context=4096".
+// parse_scaling(to_text(s)) == s. Throws [scheme].
+POSENC_API Scaling parse_scaling(std::string_view);
 
 // The word of `known` that was meant, by the fewest letters changed; empty where none is near.
 POSENC_API std::string_view nearest_word(std::string_view, std::span<const std::string_view> known);

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verbs of the command line as calls: words in, data out; arrays go through files of a folder that is removed."""
+from __future__ import annotations
+
+import os
+
+from . import _posenc
+
+TYPE_CHECKING = False  # the module typing is not imported for its names
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+
+class Call:
+    """The words of one call, and the folder of its arrays while it runs."""
+
+    def __init__(self, verb: str) -> None:
+        self.words = [verb]
+        self._folder: Any = None
+
+    def __enter__(self) -> Call:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def file(self, name: str) -> str:
+        """A path for a file of this call."""
+        if self._folder is None:
+            import tempfile
+
+            self._folder = tempfile.TemporaryDirectory(prefix="posenc-")
+        return os.path.join(self._folder.name, name)
+
+    def subject(self, subject: Any) -> None:
+        """A model's path, a Model with what it was read with, or an encoding."""
+        words = getattr(subject, "_words", None)
+        if words is not None:
+            self.words += words
+        elif hasattr(subject, "_text"):
+            self.words.append(str(subject))
+        else:
+            self.words.append(os.fspath(subject))
+
+    def option(self, name: str, value: object) -> None:
+        """--name=value; None is not said, True is the word alone."""
+        word = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            return
+        if value is True:
+            self.words.append(word)
+        elif isinstance(value, (list, tuple)):
+            for one in value:
+                self.option(name, one)
+        else:
+            self.words.append(f"{word}={value}")
+
+    def options(self, values: Mapping[str, object]) -> None:
+        """Several of them."""
+        for name, value in values.items():
+            self.option(name, value)
+
+    def positions(self, name: str, value: Any) -> None:
+        """A text as the command line has it, a range, a list or an array."""
+        if isinstance(value, range):
+            value = f"{value.start}:{value.stop}:{value.step}"
+        elif value is not None and not isinstance(value, str):
+            path = self.file(f"{name}.npy")
+            _posenc.save_positions(path, value)
+            value = path
+        self.option(name, value)
+
+    def array(self, name: str, value: Any) -> None:
+        """One array."""
+        if value is not None:
+            self.option(name, self._save(name, {name: value}))
+
+    def arrays(self, name: str, values: Mapping[str, Any] | None) -> None:
+        """Arrays by name, in one file."""
+        if values:
+            self.option(name, self._save(name, values))
+
+    def inputs(self, values: Mapping[str, Any] | None) -> None:
+        """--input NAME=F for each."""
+        for name, value in (values or {}).items():
+            self.option("input", f"{name}={self._save('input-' + name, {name: value})}")
+
+    def _save(self, name: str, values: Mapping[str, Any]) -> str:
+        path = self.file(f"{name}.safetensors")
+        _posenc.save_arrays(path, dict(values))
+        return path
+
+    def run(self) -> tuple[int, bytes]:
+        """The exit code, 0 or 1 (a negative answer), and the data. What is said beside them is a warning."""
+        code, data, said = _posenc.command(self.words)
+        if said.strip():
+            import warnings
+
+            warnings.warn(said.strip(), stacklevel=4)
+        return code, data
+
+    def tensors(self) -> dict[str, Any]:
+        """The arrays that it gives."""
+        self.words += ["-o", "-", "--format=safetensors"]
+        return _posenc.arrays_of(self.run()[1])

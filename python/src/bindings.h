@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each file of the module adds to it, and what they share.
+#pragma once
+#include <nanobind/nanobind.h>
+// Every file sees the same casters.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "posenc/io/json.h"
+#include "posenc/positions.h"
+#include "posenc/registry.h"
+
+namespace posenc::python {
+
+namespace nb = nanobind;
+
+void add_errors(nb::module_&);
+void add_encodings(nb::module_&);
+void add_rotation(nb::module_&);
+void add_input(nb::module_&);
+void add_polar(nb::module_&);
+void add_attention(nb::module_&);
+void add_positions(nb::module_&);
+void add_models(nb::module_&);
+void add_program(nb::module_&);
+
+// The SCHEME text of an argument that takes an encoding: a text, or an object of the package.
+std::string scheme_text(nb::handle, const char* who);
+Encoding encoding_of(nb::handle, const char* who);
+// None: 0, no length.
+Context context_of(nb::handle, const char* who);
+
+nb::object to_python(const Json&);
+nb::object to_python(const OwnedPositions&);  // [t], [b, t] or [axes, b, t]
+nb::object to_python(const Parameter&);
+
+}  // namespace posenc::python

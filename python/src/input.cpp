@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// What acts at the input: rows composed with token embeddings, and tables looked up by ids.
+
+#include <algorithm>
+
+#include "arrays.h"
+#include "bindings.h"
+#include "posenc/absolute/embed.h"
+#include "posenc/absolute/initial.h"
+#include "posenc/absolute/plan.h"
+#include "posenc/core/error.h"
+
+namespace posenc::python {
+namespace {
+
+constexpr const char* kInput = "input_plan";
+
+// The scheme as one of those at the input.
+template <class F>
+auto with_absolute(const Encoding& e, const F& f) {
+  using Result = decltype(f(std::declval<const Learned&>()));
+  return std::visit(
+      [&](const auto& s) -> Result {
+        using S = std::decay_t<decltype(s)>;
+        if constexpr (AbsoluteScheme<S>)
+          return f(s);
+        else
+          refuse(kInput, "encoding must be one that adds rows at the input", S::card.name);
+      },
+      e.scheme);
+}
+
+std::vector<Parameter> parameters_of(const Encoding& e) {
+  return with_absolute(e, [](const auto& s) { return s.parameters(); });
+}
+
+// A plan with what its parameters' gradients need.
+struct Input {
+  Encoding encoding;
+  std::vector<Parameter> parameters;
+  std::vector<std::vector<double>> values;  // of the parameters
+  LoweredInput lowered;
+  std::optional<InputPlan> plan;
+
+  std::vector<ConstTensorView> views() const {
+    std::vector<ConstTensorView> v;
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      v.push_back(tensor(values[i].data(), DType::f64, parameters[i].shape));
+    return v;
+  }
+};
+
+void make_input(Input* self, nb::handle encoding, nb::handle dtype, nb::handle given,
+                std::optional<Index> seed, nb::handle context) {
+  new (self) Input{encoding_of(encoding, kInput), {}, {}, {}, {}};
+  try {
+    self->parameters = parameters_of(self->encoding);
+    const NamedBorrowed named(given, kInput);
+    for (const auto& given_array : named.arrays) {
+      const std::string& name = given_array.first;
+      if (std::none_of(self->parameters.begin(), self->parameters.end(),
+                       [&](const Parameter& p) { return p.name == name; }))
+        refuse(kInput, "parameters must be those that the encoding learns", name);
+    }
+    for (std::size_t i = 0; i < self->parameters.size(); ++i) {
+      const Parameter& p = self->parameters[i];
+      if (const Borrowed* b = named.find(p.name))
+        self->values.push_back(parameter_values(kInput, p, b->const_view()));
+      else if (seed)
+        self->values.push_back(initial_values(p, Draws(static_cast<std::uint64_t>(*seed), 0, i)));
+      else
+        refuse_field(kInput, "parameters",
+                     "parameters must hold what the encoding learns, or seed be given", p.name);
+    }
+    const std::vector<ConstTensorView> views = self->views();
+    with_absolute(self->encoding, [&](const auto& s) { s.lower(views, self->lowered); });
+    rescale(self->lowered, self->encoding, context_of(context, kInput));
+    self->plan.emplace(self->lowered, dtype_of(dtype, kInput));
+  } catch (...) {
+    self->~Input();
+    throw;
+  }
+}
+
+nb::object apply(const Input& self, nb::handle x, nb::handle positions, nb::handle out) {
+  const Borrowed in = optional_array(x, {kInput, "x"}, Use::read);
+  const PositionsArgument p(positions, {kInput, "positions"});
+  nb::object result;
+  if (!out.is_none()) {
+    result = nb::borrow(out);
+  } else if (in.given()) {
+    const TensorView& v = in.view();
+    std::vector<Index> shape(v.shape.begin(), v.shape.begin() + v.rank);
+    if (!shape.empty()) shape.back() += self.plan->appended();
+    result = new_array(v.dtype, shape);
+  } else {
+    Index width = 0;
+    for (const InputTerm& t : self.lowered.terms) width = std::max(width, t.first + t.width);
+    std::vector<Index> shape{p.value().count, std::max(width, self.plan->appended())};
+    if (p.value().batch > 1) shape.insert(shape.begin(), p.value().batch);
+    result = new_array(self.plan->dtype(), shape);
+  }
+  const Borrowed y(result, {kInput, "out"}, Use::write);
+  const nb::gil_scoped_release free;
+  self.plan->apply(in.const_view(), p.value(), y.view());
+  return result;
+}
+
+// (d_x, {name: gradient of the parameter})
+nb::object gradient(const Input& self, nb::handle d_y, nb::handle positions, nb::handle x) {
+  const Borrowed dy(d_y, {kInput, "d_out"}, Use::read);
+  const Borrowed in = optional_array(x, {kInput, "x"}, Use::read);
+  const PositionsArgument p(positions, {kInput, "positions"});
+  const TensorView& v = dy.view();
+  std::vector<Index> shape(v.shape.begin(), v.shape.begin() + v.rank);
+  if (!shape.empty()) shape.back() -= self.plan->appended();
+  const nb::object d_x = new_array(v.dtype, shape);
+  const Borrowed dx(d_x, {kInput, "d_x"}, Use::write);
+  std::vector<std::vector<double>> d(self.parameters.size());
+  {
+    const nb::gil_scoped_release free;
+    const OwnedInputGradients g = zero_gradients(self.lowered);
+    std::vector<std::byte> work(self.plan->gradient_workspace(
+        v.rank == 3 ? v.shape[0] : 1,
+        v.rank >= 2 ? v.shape[static_cast<std::size_t>(v.rank - 2)] : 0));
+    self.plan->gradient(in.const_view(), p.value(), dy.const_view(), dx.view(), g.terms, work);
+    std::vector<TensorView> views;
+    for (std::size_t i = 0; i < d.size(); ++i) {
+      d[i].resize(self.values[i].size());
+      views.push_back(tensor(d[i].data(), DType::f64, self.parameters[i].shape));
+    }
+    const std::vector<ConstTensorView> values = self.views();
+    with_absolute(self.encoding, [&](const auto& s) { s.pull_back(values, g.terms, views); });
+  }
+  nb::dict named;
+  for (std::size_t i = 0; i < d.size(); ++i)
+    named[nb::str(self.parameters[i].name.c_str())] = new_array(d[i], self.parameters[i].shape);
+  return nb::make_tuple(d_x, named);
+}
+
+// One part of an embedding, as Python holds it.
+struct Part {
+  nb::object table, ids, rows;
+  double scale = 1;
+  Index offset = 0;
+  std::optional<Index> frozen;
+};
+struct Norm {
+  nb::object gamma, beta;
+  double epsilon;
+};
+
+constexpr const char* kEmbed = "embed";
+
+struct EmbedCall {
+  std::deque<Borrowed> arrays;
+  std::vector<EmbedPart> parts;
+  std::optional<EmbedNorm> norm;
+
+  ConstTensorView take(nb::handle h, const char* name) {
+    if (h.is_none()) return {};
+    return arrays.emplace_back(h, Name{kEmbed, name}, Use::read).const_view();
+  }
+  EmbedCall(nb::handle list, const Norm* n) {
+    for (const nb::handle h : nb::iter(list)) {
+      const Part* p = nullptr;
+      if (!nb::try_cast<const Part*>(h, p, false) || p == nullptr)
+        refuse(kEmbed, "parts must be EmbedParts",
+               nb::cast<std::string>(h.type().attr("__name__")));
+      parts.push_back({.table = take(p->table, "table"),
+                       .ids = take(p->ids, "ids"),
+                       .rows = take(p->rows, "rows"),
+                       .scale = p->scale,
+                       .offset = p->offset,
+                       .frozen = p->frozen});
+    }
+    if (n != nullptr) norm = EmbedNorm{take(n->gamma, "gamma"), take(n->beta, "beta"), n->epsilon};
+  }
+  // [t, width] or [b, t, width], as the first part with a batch has it.
+  std::vector<Index> shape() const {
+    if (parts.empty()) refuse(kEmbed, "at least one part must be given");
+    std::vector<Index> s;
+    for (const EmbedPart& p : parts) {
+      const ConstTensorView& by = p.ids.empty() ? p.rows : p.ids;
+      const std::int32_t axes = p.ids.empty() ? by.rank - 1 : by.rank;
+      std::vector<Index> own(by.shape.begin(), by.shape.begin() + std::max(axes, 0));
+      const ConstTensorView& width = p.ids.empty() ? p.rows : p.table;
+      own.push_back(width.rank > 0 ? width.shape[static_cast<std::size_t>(width.rank - 1)] : 0);
+      if (own.size() > s.size()) s = own;
+    }
+    return s;
+  }
+  DType dtype() const {
+    return parts.front().table.empty() ? parts.front().rows.dtype : parts.front().table.dtype;
+  }
+};
+
+nb::object embed_parts(nb::handle parts, const Norm* norm, nb::handle out) {
+  const EmbedCall call(parts, norm);
+  const nb::object result = out.is_none() ? new_array(call.dtype(), call.shape()) : nb::borrow(out);
+  const Borrowed y(result, {kEmbed, "out"}, Use::write);
+  const nb::gil_scoped_release free;
+  embed(call.parts, call.norm, y.view());
+  return result;
+}
+
+// ([gradient of each part], gamma's, beta's): float64.
+nb::object embed_gradients(nb::handle parts, nb::handle d_out, const Norm* norm) {
+  const EmbedCall call(parts, norm);
+  const Borrowed dy(d_out, {kEmbed, "d_out"}, Use::read);
+  nb::list made;
+  std::deque<Borrowed> kept;
+  std::vector<TensorView> views;
+  const auto zeros = [&](const ConstTensorView& like) {
+    if (like.empty()) return TensorView{};
+    const nb::object a = new_array(
+        DType::f64, std::span(like.shape.data(), static_cast<std::size_t>(like.rank)), true);
+    made.append(a);
+    return kept.emplace_back(a, Name{kEmbed, "gradient"}, Use::write).view();
+  };
+  for (const EmbedPart& p : call.parts) views.push_back(zeros(p.table.empty() ? p.rows : p.table));
+  const nb::object of_parts = made;
+  made = nb::list();
+  EmbedGradients g{views, {}, {}};
+  nb::object gamma = nb::none(), beta = nb::none();
+  if (call.norm && !call.norm->gamma.empty())
+    g.gamma = zeros(call.norm->gamma), gamma = made[nb::len(made) - 1];
+  if (call.norm && !call.norm->beta.empty())
+    g.beta = zeros(call.norm->beta), beta = made[nb::len(made) - 1];
+  {
+    const nb::gil_scoped_release free;
+    embed_gradient(call.parts, call.norm, dy.const_view(), g);
+  }
+  return nb::make_tuple(of_parts, gamma, beta);
+}
+
+void add_embed(nb::module_& m) {
+  nb::class_<Part>(
+      m, "EmbedPart",
+      "One addend at the input: a table looked up by ids, or rows that are there already.")
+      .def(
+          "__init__",
+          [](Part* self, nb::object table, nb::object ids, nb::object rows, double scale,
+             Index offset, std::optional<Index> frozen) {
+            new (self) Part{table, ids, rows, scale, offset, frozen};
+          },
+          nb::arg("table").none() = nb::none(), nb::arg("ids").none() = nb::none(), nb::kw_only(),
+          nb::arg("rows").none() = nb::none(), nb::arg("scale") = EmbedPart{}.scale,
+          nb::arg("offset") = EmbedPart{}.offset, nb::arg("frozen") = nb::none(),
+          nb::sig("def __init__(self, table: Any = None, ids: Any = None, *, rows: Any = None, "
+                  "scale: float = ..., offset: int = ..., frozen: int | None = None) -> None"));
+  nb::class_<Norm>(m, "EmbedNorm", "The layer norm behind the sum of the parts.")
+      .def(
+          "__init__",
+          [](Norm* self, nb::object gamma, nb::object beta, double epsilon) {
+            new (self) Norm{gamma, beta, epsilon};
+          },
+          nb::arg("gamma").none() = nb::none(), nb::arg("beta").none() = nb::none(), nb::kw_only(),
+          nb::arg("epsilon") = EmbedNorm{}.epsilon,
+          nb::sig("def __init__(self, gamma: Any = None, beta: Any = None, *, epsilon: float = "
+                  "...) -> None"));
+  m.def("embed", &embed_parts, nb::arg("parts").none(), nb::kw_only(),
+        nb::arg("norm").none() = nb::none(), nb::arg("out") = nb::none(),
+        nb::sig("def embed(parts: Iterable[EmbedPart], *, norm: EmbedNorm | None = None, out: Any "
+                "= None) -> Any"),
+        "The sum of the parts and its norm, in one pass over the tokens.");
+  m.def("embed_gradient", &embed_gradients, nb::arg("parts").none(), nb::arg("d_out").none(),
+        nb::kw_only(), nb::arg("norm").none() = nb::none(),
+        nb::sig("def embed_gradient(parts: Iterable[EmbedPart], d_out: Any, *, norm: EmbedNorm | "
+                "None = None) -> tuple[list[Any], Any, Any]"),
+        "Gradients of every part's table or rows, of gamma and of beta, in float64.");
+}
+
+}  // namespace
+
+void add_input(nb::module_& m) {
+  nb::class_<Input>(m, "InputPlan",
+                    "Rows of an encoding at the input, prepared for one type of elements.")
+      .def("__init__", &make_input, nb::arg("encoding").none(), nb::arg("dtype") = "float32",
+           nb::kw_only(), nb::arg("parameters") = nb::none(), nb::arg("seed") = nb::none(),
+           nb::arg("context") = nb::none(),
+           nb::sig("def __init__(self, encoding: EncodingLike, dtype: DTypeLike = 'float32', *, "
+                   "parameters: Mapping[str, Any] | None = None, seed: int | None = None, context: "
+                   "int | None = None) -> None"))
+      .def("apply", &apply, nb::arg("x").none(), nb::arg("positions").none(), nb::kw_only(),
+           nb::arg("out") = nb::none(),
+           nb::sig("def apply(self, x: Any, positions: PositionsLike, *, out: Any = None) -> Any"),
+           "x composed with the rows of its positions, [t, c] or [b, t, c]; `out` may be x. x "
+           "None: the rows alone.")
+      .def("gradient", &gradient, nb::arg("d_out").none(), nb::arg("positions").none(),
+           nb::kw_only(), nb::arg("x") = nb::none(),
+           nb::sig("def gradient(self, d_out: Any, positions: PositionsLike, *, x: Any = None) -> "
+                   "tuple[Any, dict[str, Any]]"),
+           "Gradients of x and of every parameter. x is needed where rows multiply it.")
+      .def_prop_ro(
+          "appended", [](const Input& i) { return i.plan->appended(); },
+          "Channels that are appended to x.")
+      .def_prop_ro(
+          "parameters",
+          [](const Input& i) {
+            nb::dict named;
+            for (std::size_t n = 0; n < i.parameters.size(); ++n)
+              named[nb::str(i.parameters[n].name.c_str())] =
+                  new_array(i.values[n], i.parameters[n].shape);
+            return named;
+          },
+          nb::sig("def parameters(self) -> dict[str, Any]"),
+          "What the encoding learns, as the plan has it, in float64.");
+  m.def(
+      "input_parameters",
+      [](nb::handle encoding) {
+        nb::list list;
+        for (const Parameter& p : parameters_of(encoding_of(encoding, kInput)))
+          list.append(to_python(p));
+        return list;
+      },
+      nb::arg("encoding").none(),
+      nb::sig("def input_parameters(encoding: EncodingLike) -> list[tuple[str, tuple[int, ...]]]"),
+      "Names and shapes of what an encoding at the input learns.");
+  add_embed(m);
+}
+
+}  // namespace posenc::python

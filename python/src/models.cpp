@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models' files, and the command line's verbs as functions.
+
+#include <csignal>
+#include <cstring>
+
+#include "arrays.h"
+#include "bindings.h"
+#include "posenc/core/error.h"
+#include "posenc/io/array.h"
+#include "posenc/model/read.h"
+#include "posenc/rotary/plan.h"
+#include "program.h"
+#include "streams.h"
+
+namespace posenc::python {
+namespace {
+
+struct ModelFile {
+  ModelSpec spec;
+};
+
+// os.fspath, so that pathlib's paths and texts are taken.
+std::string path_of(nb::handle h) {
+  const nb::object p = nb::steal(PyOS_FSPath(h.ptr()));
+  if (!p.is_valid()) {
+    PyErr_Clear();
+    refuse_field("read_model", "path", "path must be a path",
+                 nb::cast<std::string>(h.type().attr("__name__")));
+  }
+  if (nb::isinstance<nb::bytes>(p)) {
+    const auto b = nb::borrow<nb::bytes>(p);
+    return {b.c_str(), b.size()};
+  }
+  return nb::cast<std::string>(p);
+}
+
+void read(ModelFile* self, nb::handle path, std::optional<Index> context, nb::handle assume,
+          std::optional<std::string> reader) {
+  ReadOptions options;
+  options.context = context;
+  options.reader = reader.value_or("");
+  if (!assume.is_none())
+    for (const auto [key, value] : nb::borrow<nb::dict>(assume))
+      options.assume.emplace(text_of(key), text_of((value)));
+  const std::string file = path_of(path);
+  ModelSpec spec;
+  {
+    const nb::gil_scoped_release free;
+    spec = read_model(file, options);
+  }
+  new (self) ModelFile{std::move(spec)};
+}
+
+nb::object explain(const ModelFile& m) {
+  return to_python(explain_json(m.spec));
+}
+nb::object doctor_findings(const ModelFile& m) {
+  Json j;
+  {
+    const nb::gil_scoped_release free;
+    j = doctor_json(doctor(m.spec));
+  }
+  return to_python(j.at("findings"));
+}
+RotaryPlan rotary_plan(const ModelFile& m, Index layer, nb::handle dtype,
+                       std::string_view outside) {
+  return RotaryPlan(m.spec.rotary(layer), dtype_of(dtype, "rotary"),
+                    {.outside = word_of<OutsideRange>(outside, {"rotary", "outside"})});
+}
+
+// One verb of the command line in this process: (exit code, data, messages). What it refuses is
+// thrown.
+nb::object command(const std::vector<std::string>& words) {
+  if (words.size() > 1 && words[1] == "-")
+    refuse("posenc", "a model must be a file: the standard input belongs to the program", "-");
+  std::vector<std::string> text{"posenc"};
+  text.insert(text.end(), words.begin(), words.end());
+  std::vector<char*> argv;
+  for (std::string& t : text) argv.push_back(t.data());
+  argv.push_back(nullptr);
+  int code = 0;
+  std::string out, err;
+  {
+    const nb::gil_scoped_release free;
+    cli::Capture capture;
+    code = cli::run_verb(static_cast<int>(text.size()), argv.data());
+    out = std::move(capture.out);
+    err = std::move(capture.err);
+  }
+  if (code > 1) throw nb::value_error(err.c_str());
+  return nb::make_tuple(code, nb::bytes(out.data(), out.size()), nb::str(err.data(), err.size()));
+}
+
+nb::object to_python(const Array& a) {
+  const nb::object made = new_array(a.dtype, a.shape);
+  const Borrowed b(made, {"array", "result"}, Use::write);
+  if (!a.bytes.empty()) std::memcpy(b.view().data, a.bytes.data(), a.bytes.size());
+  return made;
+}
+
+// {name: array} of the bytes of a .safetensors file.
+nb::dict arrays_of(const nb::bytes& data) {
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data.c_str()),
+                                         data.size());
+  nb::dict all;
+  for (const auto& [name, array] : parse_safetensors(bytes, "arrays"))
+    all[name.c_str()] = to_python(array);
+  return all;
+}
+
+Array dense(nb::handle h, const char* name) {
+  return make_array(Borrowed(h, {"arrays", name}, Use::read).const_view());
+}
+
+void save_arrays(const std::string& path, const nb::dict& named) {
+  Arrays all;
+  for (const auto [key, value] : named) {
+    const auto name = text_of(key);
+    all.emplace(name, dense(value, name.c_str()));
+  }
+  const nb::gil_scoped_release free;
+  write_safetensors(path, all);
+}
+
+void save_positions(const std::string& path, nb::handle positions) {
+  const PositionsArgument p(positions, {"positions", "positions"});
+  const OwnedPositions all = owned(p.value());
+  std::vector<Index> shape;
+  if (all.axes > 1) shape.push_back(all.axes);
+  if (all.axes > 1 || all.batch > 1) shape.push_back(all.batch);
+  shape.push_back(all.count());
+  write_npy(path,
+            std::visit(
+                [&](const auto& v) {
+                  return make_array(tensor(
+                      std::as_const(v).data(),
+                      posenc::dtype_of<typename std::decay_t<decltype(v)>::value_type>, shape));
+                },
+                all.value));
+}
+
+// The program: its exit code.
+int program(const std::vector<std::string>& words) {
+  std::vector<std::string> text = words;
+  std::vector<char*> argv;
+  for (std::string& t : text) argv.push_back(t.data());
+  argv.push_back(nullptr);
+  std::signal(SIGPIPE, SIG_DFL);  // Python ignores it; a filter ends with its reader
+  const nb::gil_scoped_release free;
+  return cli::run_program(static_cast<int>(text.size()), argv.data());
+}
+
+}  // namespace
+
+void add_models(nb::module_& m) {
+  nb::class_<ModelFile>(m, "ModelFile")
+      .def("__init__", &read, nb::arg("path").none(), nb::arg("context").none(),
+           nb::arg("assume").none(), nb::arg("reader").none(),
+           nb::sig("def __init__(self, path: str | PathLike[str], context: int | None, assume: "
+                   "dict[str, str] | None, reader: str | None) -> None"))
+      .def("explain", &explain, nb::sig("def explain(self) -> dict[str, Any]"))
+      .def("doctor", &doctor_findings, nb::sig("def doctor(self) -> list[dict[str, Any]]"))
+      .def("require_readable", [](const ModelFile& f) { require_readable(f.spec); })
+      .def("rotary_plan", &rotary_plan, nb::arg("layer"), nb::arg("dtype"), nb::arg("outside"),
+           nb::sig(
+               "def rotary_plan(self, layer: int, dtype: DTypeLike, outside: str) -> RotaryPlan"));
+}
+
+void add_program(nb::module_& m) {
+  m.def("command", &command, nb::arg("words"),
+        nb::sig("def command(words: list[str]) -> tuple[int, bytes, str]"));
+  m.def("arrays_of", &arrays_of, nb::arg("data"),
+        nb::sig("def arrays_of(data: bytes) -> dict[str, Any]"));
+  m.def("save_arrays", &save_arrays, nb::arg("path").none(), nb::arg("named"),
+        nb::sig("def save_arrays(path: str, named: dict[str, Any]) -> None"));
+  m.def("save_positions", &save_positions, nb::arg("path").none(), nb::arg("positions").none(),
+        nb::sig("def save_positions(path: str, positions: PositionsLike) -> None"));
+  m.def("program", &program, nb::arg("words"));
+}
+
+}  // namespace posenc::python

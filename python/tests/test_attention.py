@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention with terms: against a plain one, every gradient against finite differences, refusals."""
+import numpy
+import posenc
+import pytest
+
+
+def plain(q, k, v, bias, causal):
+    """[t, h, d] each; bias [h, tq, tk]."""
+    s = numpy.einsum("qhd,khd->hqk", q, k) / numpy.sqrt(q.shape[-1]) + bias
+    if causal:
+        s = numpy.where(numpy.tri(s.shape[1], s.shape[2], s.shape[2] - s.shape[1], dtype=bool), s, -numpy.inf)
+    p = numpy.exp(s - s.max(-1, keepdims=True))
+    total = p.sum(-1, keepdims=True)
+    return numpy.einsum("hqk,khd->qhd", p / total, v), (numpy.log(total) + s.max(-1, keepdims=True))[..., 0], p / total
+
+
+def test_alibi_is_the_plain_definition(random):
+    q, k, v = random.normal(size=(3, 6, 4, 8))
+    slopes = 2.0 ** (-2.0 * (numpy.arange(4) + 1))
+    bias = -slopes[:, None, None] * numpy.abs(numpy.arange(6)[:, None] - numpy.arange(6))
+    a = posenc.attend(posenc.Alibi(), q, k, v, causal=True)
+    out, sums, probabilities = plain(q, k, v, bias, True)
+    assert numpy.abs(a.out - out).max() < 1e-13 and numpy.abs(a.log_sum_exp[0] - sums).max() < 1e-13
+    parts = a.scores(["probabilities", "position_position"])
+    assert numpy.abs(parts["probabilities"][0] - probabilities).max() < 1e-13
+    seen = numpy.tri(6, dtype=bool)
+    assert numpy.abs((parts["position_position"][0] - bias)[:, seen]).max() < 1e-13
+    assert numpy.abs(posenc.bias(posenc.Alibi(), heads=4, positions=range(6)) - bias).max() < 1e-13
+    later = posenc.attend("alibi", q[4:], k, v, causal=True)  # the queries stand at the end
+    assert numpy.abs(later.out - out[4:]).max() < 1e-13
+    last = posenc.attend(posenc.Alibi(), q, k, v, causal=True, out=numpy.empty_like(q))
+    assert (last.out == a.out).all()
+
+
+def test_rotary_beside_a_bias_is_both(random):
+    q, k, v = random.normal(size=(3, 2, 5, 3, 8))
+    rope = posenc.Rope(head_dim=8, pairing="half_split")
+    q2, k2 = posenc.rotate(rope, q, k, positions=range(5), order="bthd")
+    bias = random.normal(size=(3, 5, 5))
+    both = posenc.attend([rope], q, k, v, bias=bias[None], order="bthd")
+    for b in range(2):
+        assert numpy.abs(both.out[b] - plain(q2[b], k2[b], v[b], bias, False)[0]).max() < 1e-13
+    assert (posenc.attend([rope], *(numpy.ascontiguousarray(x.transpose(0, 2, 1, 3)) for x in (q, k, v)),
+                          bias=bias[None], order="bhtd").out.transpose(0, 2, 1, 3) == both.out).all()
+
+
+def difference(array, where, call, e=1e-6):
+    ends = []
+    for step in (e, -e):
+        array[where] += step
+        ends.append(call())
+        array[where] -= step
+    return (ends[0] - ends[1]) / (2 * e)
+
+
+def test_every_gradient_is_the_difference(random):
+    q, v = random.normal(size=(2, 5, 2, 4))
+    k = random.normal(size=(5, 2, 4))
+    encoding = posenc.T5(bidirectional=False)
+    table = {n: random.normal(size=s) for n, s in posenc.score_parameters(encoding, heads=2, head_dim=4)}
+    bias, sink, d = random.normal(size=(1, 2, 5, 5)), random.normal(size=2), random.normal(size=(5, 2, 4))
+    ds = random.normal(size=(1, 2, 5))
+
+    def call():
+        a = posenc.attend([encoding], q, k, v, parameters=table, bias=bias, sink=sink, causal=True)
+        return (a.out * d).sum() + (a.log_sum_exp * ds).sum()
+
+    g = posenc.attend([encoding], q, k, v, parameters=table, bias=bias, sink=sink, causal=True).backward(d, ds)
+    assert sorted(g) == ["bias", "inputs", "k", "parameters", "q", "sink", "v"]
+    for x, gradient in ((q, g["q"]), (k, g["k"]), (v, g["v"]), (bias, g["bias"]), (sink, g["sink"]),
+                        *((table[n], g["parameters"][n]) for n in table)):
+        assert gradient.shape == x.shape
+        for _ in range(4):
+            where = tuple(random.integers(0, n) for n in x.shape)
+            assert abs(difference(x, where, call) - gradient[where]) < 1e-7
+
+
+def test_what_comes_with_a_call(random):
+    encoding = posenc.Forgetting()
+    listed = posenc.score_inputs(encoding, heads=2, head_dim=4)
+    assert listed and all(len(x) == 4 for x in listed)
+    q, k, v = random.normal(size=(3, 4, 2, 4))
+    sizes = {"batch": 1, "queries": 4, "keys": 4}
+    inputs = {name: -random.uniform(size=[sizes.get(n, n) for n in shape]) for name, shape, _, _ in listed}
+    a = posenc.attend(encoding, q, k, v, inputs=inputs, causal=True)
+    g = a.backward(numpy.ones_like(q))["inputs"]
+    assert set(g) == set(inputs) and all(g[n].shape == inputs[n].shape for n in g)
+
+
+def test_float32_gradients_are_float32(random):
+    q, k, v = random.normal(size=(3, 4, 2, 4)).astype(numpy.float32)
+    a = posenc.attend(None, q, k, v)
+    assert a.out.dtype == numpy.float32 and a.backward(numpy.ones_like(q))["q"].dtype == numpy.float32
+    assert not a.reads_content and posenc.attend("nope", q, k, v).out.tolist() == a.out.tolist()
+
+
+Q = numpy.zeros((4, 2, 8))
+
+
+@pytest.mark.parametrize("call, says", [
+    (lambda: posenc.attend(None, Q, Q[..., :4], Q), r"\[attention"),
+    (lambda: posenc.attend("t5 bidirectional=true", Q, Q, Q), r"\[attention_plan\].*table"),
+    (lambda: posenc.attend("t5 bidirectional=true", Q, Q, Q, parameters={"table": Q}), r"\[attention_plan\].*table|\[t5\].*table"),
+    (lambda: posenc.attend("alibi", Q, Q, Q, parameters={"table": Q}), r"table"),
+    (lambda: posenc.attend("sinusoidal width=8", Q, Q, Q), r"\[attention_plan\]"),
+    (lambda: posenc.attend([7], Q, Q, Q), r"encoding must be SCHEME text"),
+    (lambda: posenc.attend(None, Q, Q, Q, scale="x"), r"\[attention\] scale must be a number"),
+    (lambda: posenc.attend(None, Q, Q, Q, offset="middle"), r"offset must be end, start or a whole number, got \"middle\""),
+    (lambda: posenc.attend(None, Q, Q, Q, window=[1]), r"window must be two whole numbers"),
+    (lambda: posenc.attend(None, Q, Q, Q, visible=Q), r"\[attention\].*visible"),
+    (lambda: posenc.attend(None, Q[None], Q[None], Q[None]), r"order must be given"),
+    (lambda: posenc.attend(None, Q, Q, Q, out=Q.astype(numpy.float32)), r"\[attention\]"),
+    (lambda: posenc.attend(None, Q, Q, Q).scores(["all"]), r"names must be of content.*got \"all\""),
+    (lambda: posenc.attend(None, Q, Q, Q).backward(None), r"d_out must be an array"),
+    (lambda: posenc.bias("t5 bidirectional=true", heads=2, positions=range(3)), r"learns"),
+])
+def test_what_is_wrong_is_refused(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models as objects, equal to what the command line says of them; verbs; pictures."""
+import json
+import subprocess
+import sys
+
+import numpy
+import posenc
+import pytest
+
+LLAMA = "examples/models/llama-3.1-8b"
+
+
+def program(*words, code=0):
+    run = subprocess.run([sys.executable, "-m", "posenc", *map(str, words)], capture_output=True, text=True)
+    assert run.returncode == code, run.stderr
+    return run.stdout
+
+
+def test_a_model_is_explain(source):
+    path = source / LLAMA
+    m = posenc.read_model(path)
+    assert m.to_dict() == json.loads(program("explain", path, "--json")) == m.data
+    assert str(m) == program("explain", path).rstrip("\n")
+    assert posenc.explain(path, layer=3) == program("explain", path, "--layer", 3)
+    assert len(m.layers) == 32 and m.model_type == "llama" and m.context.value == 131072
+    layer = m.layers[3]
+    (encoding,) = layer.encodings
+    assert isinstance(encoding, posenc.Encoding) and encoding.scalings[0] == posenc.Llama3(
+        factor=8, low_freq_factor=1, high_freq_factor=4, original_context=8192)
+    base = layer.fields["base"]
+    assert (base.value, base.source) == (500000, "stated") and "rope_theta" in base.where
+    assert numpy.abs(numpy.array(layer.rotary["inv_freq"]) / posenc.frequencies(encoding) - 1).max() < 1e-14
+    assert "llama" in m._repr_html_() and "theta_lost_v4" in m._repr_html_() and "<table>" in m._repr_html_()
+    assert m.findings[0].code == "theta_lost_v4" and m.findings[0].severity == "note"
+
+
+def test_the_doctor_is_the_doctor(source):
+    path = source / "examples/models/broken"
+    said = json.loads(program("doctor", path, "--json", code=1))["findings"]
+    found = posenc.doctor(path)
+    assert [f.code for f in found] == [f["code"] for f in said] and any(f.severity == "error" for f in found)
+    m = posenc.read_model(path)
+    with pytest.raises(posenc.ModelError, match="layer_types") as info:
+        m.rotary_plan()
+    assert any(f["code"] == "layer_types_length" for f in info.value.findings)
+
+
+def test_a_plan_of_a_layer_rotates_as_apply(source, random, tmp_path):
+    q = random.normal(size=(6, 2, 128)).astype(numpy.float32)
+    m = posenc.read_model(source / LLAMA)
+    numpy.save(tmp_path / "q.npy", q)
+    program("apply", source / LLAMA, "--q", tmp_path / "q.npy", "--positions", "0:6", "-o", tmp_path / "o.safetensors")
+    want = posenc._posenc.arrays_of((tmp_path / "o.safetensors").read_bytes())["q"]
+    assert (m.rotary_plan(5).rotate(q, positions=range(6)) == want).all()
+
+
+def test_tables_and_pictures(source):
+    m = posenc.read_model(source / LLAMA, context=4096)
+    assert posenc.table(m).shape == (64,)
+    rows = posenc.table(m, positions=range(3), what="cos", layout="duplicated", dtype="f32")
+    assert rows.shape == (3, 128) and rows.dtype == numpy.float32
+    assert (posenc.table(m, positions=numpy.arange(3), what="cos", layout="duplicated", dtype="f32") == rows).all()
+    assert posenc.table(m, positions="0:3", what="cos", layout="half").shape == (3, 64)
+    picture = posenc.plot(m, kind="wavelengths")
+    assert picture._repr_svg_().startswith("<svg") and "</svg>" in picture.svg
+    learned = posenc.table("learned rows=5 width=4", positions=[4, 0], parameters={"table": numpy.arange(20.0).reshape(5, 4)})
+    assert learned.tolist() == [[16, 17, 18, 19], [0, 1, 2, 3]]
+
+
+def test_attention_of_a_layer(source):
+    layer = posenc._posenc.arrays_of((source / "conformance/model_attention/arrays.safetensors").read_bytes())
+    q, k, v = (layer[f"bloom_layer0/{n}"] for n in "qkv")
+    m = posenc.read_model(source / "conformance/model_attention/models/bloom")
+    got = m.attend(q, k, v, layer=0, order="bhtd", probabilities=True)
+    a = posenc.attend(m.layers[0].encodings, q, k, v, order="bhtd", causal=True)
+    assert numpy.abs(got["out"] - a.out).max() < 1e-5 and got["probabilities"].shape[-1] == k.shape[2]
+
+
+def test_wrong_files(source, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": ')
+    with pytest.raises(posenc.FormatError) as info:
+        posenc.read_model(tmp_path / "config.json")
+    assert info.value.file.endswith("config.json") and "byte" in info.value.place
+    assert isinstance(info.value, ValueError)
+    with pytest.raises(ValueError):
+        posenc.read_model(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="path must be a path"):
+        posenc.read_model(None)
+    with pytest.raises(ValueError, match="reader"):
+        posenc.read_model(source / LLAMA, reader="onnx")
+    for words in (["--what", "cosine"], ["--layer", "99"]):
+        with pytest.raises(ValueError):
+            posenc.table(source / LLAMA, **{words[0][2:]: words[1] if words[0] == "--what" else int(words[1])}, positions=range(2))
+
+
+def test_layers_that_differ_are_said(source):
+    with pytest.warns(UserWarning, match="layer"):
+        posenc.table(source / "examples/models/gemma-3-1b", what="inv_freq")

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package as it is installed: version, program, types, examples, a clean environment."""
+import doctest
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import posenc
+import pytest
+from posenc import _attention, _encoding, _verbs
+
+BIN = pathlib.Path(sys.executable).parent
+
+
+def output(*words, **more):
+    return subprocess.run([*map(str, words)], capture_output=True, text=True, check=True, **more).stdout
+
+
+def test_one_version_and_the_program(source):
+    version = re.search(r"project\(posenc VERSION ([0-9.]+)", (source / "CMakeLists.txt").read_text())[1]
+    assert posenc.__version__ == version and output(BIN / "posenc", "--version") == f"posenc {version}\n"
+    assert output(BIN / "posenc", "list", "yarn").startswith("yarn")
+    wrong = subprocess.run([BIN / "posenc", "lst"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "list" in wrong.stderr
+    first = subprocess.run(f"{BIN / 'posenc'} list --json | head -1", shell=True, capture_output=True, text=True)
+    assert first.stdout == "{\n" and first.stderr == ""
+
+
+@pytest.mark.parametrize("module", [posenc, _encoding, _attention, _verbs], ids=lambda m: m.__name__)
+def test_examples_of_docstrings(module):
+    result = doctest.testmod(module)
+    assert result.attempted > 0 and result.failed == 0
+
+
+def test_every_public_name_is_documented():
+    for name in set(posenc.__all__) - {"__version__"}:
+        value = getattr(posenc, name)
+        assert (value.__doc__ or "").strip(), name
+        if isinstance(value, type):
+            for member, f in vars(value).items():
+                assert member.startswith("_") or not callable(f) or (f.__doc__ or "").strip(), (name, member)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_examples_of_pages(source, page, monkeypatch):
+    monkeypatch.chdir(source)
+    blocks = re.findall(r"^```python\n(.*?)^```", (source / page).read_text(), re.M | re.S)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page, page, 0)
+    assert test.examples
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert runner.run(test).failed == 0
+
+
+def mypy(*words):
+    return subprocess.run([sys.executable, "-m", "mypy", "--strict", *map(str, words)], capture_output=True, text=True)
+
+
+def test_types_are_complete(source, tmp_path):
+    done = mypy("--cache-dir", tmp_path, "-p", "posenc")
+    assert done.returncode == 0, done.stdout
+    good = tmp_path / "good.py"
+    good.write_text("""
+import posenc
+x = posenc.Rope(head_dim=128, pairing="half_split") + posenc.Yarn(factor=4, original_context=8192)
+n: int = x.scheme.scheme.fields.__len__() + posenc.Rope(head_dim=8, pairing="interleaved").head_dim
+s: posenc.Sinusoidal = posenc.Sinusoidal.fairseq(width=8, layout="halves")
+m: posenc.Model = posenc.read_model("config.json", context=4096)
+p: posenc.RotaryPlan = m.rotary_plan(0, "bfloat16")
+""")
+    assert mypy("--cache-dir", tmp_path, good).returncode == 0
+    bad = tmp_path / "bad.py"
+    lines = ['posenc.Rope(head_dim="128", pairing="half_split")', 'posenc.Rope(head_dim=128, pairing="half")',
+             "posenc.Rope(head_dim=128)", 'posenc.Rope(head_dim=128, pairing="half_split", bse=3)',
+             'posenc.Sinusoidal.fairseq(width=8, layout="halvs")', "posenc.Rope.fairsec(head_dim=8)",
+             "posenc.Linear(factor=2) + posenc.Linear(factor=2)", "posenc.read_model(3)", "posenc.Ropee"]
+    bad.write_text("import posenc\n" + "\n".join(lines) + "\n")
+    found = mypy("--cache-dir", tmp_path, bad).stdout
+    assert [n for n in range(2, 2 + len(lines)) if f"bad.py:{n}: error" not in found] == []
+
+
+def test_missing_packages_of_the_system_are_named(source, tmp_path):
+    words = ["cmake", "-S", source, "-B", tmp_path, "-DPOSENC_PYTHON=ON", f"-DPython_EXECUTABLE={sys.executable}"]
+    words += [f"-DCMAKE_DISABLE_FIND_PACKAGE_{p}=ON" for p in ("hwy", "fmt")]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "  sudo apt-get install -y --no-install-recommends g++ libhwy-dev libfmt-dev\n" in done.stderr
+
+
+def test_a_clean_environment(tmp_path):
+    """The wheel alone, without numpy, from an empty folder."""
+    wheel = pathlib.Path(os.environ["POSENC_WHEEL"])
+    assert wheel.stat().st_size < 6 << 20
+    with zipfile.ZipFile(wheel) as z:
+        names = z.namelist()
+    assert {"posenc/py.typed", "posenc/_posenc.pyi", "posenc/_schemes.py"} <= set(names)
+    assert not [n for n in names if not n.startswith(("posenc/", "posenc-"))]
+    output(sys.executable, "-m", "venv", "--without-pip", tmp_path / "v")
+    python = tmp_path / "v/bin/python"
+    output(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "--no-deps", "--no-index", "-q", wheel)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code = "import posenc; print(posenc.Rope(head_dim=8, pairing='half_split')); posenc.plot('sinusoidal width=8', positions='0:4', kind='rows').save('x.svg')"
+    assert output(python, "-I", "-c", code, cwd=empty) == "rope head_dim=8 pairing=half_split\n"
+    assert os.listdir(empty) == ["x.svg"]
+    assert output(tmp_path / "v/bin/posenc", "list", "alibi", cwd=empty).startswith("alibi")
+    code = "import posenc\ntry: posenc.arange(0, 3)\nexcept ModuleNotFoundError as e: print(e.name)"
+    assert output(python, "-I", "-c", code, cwd=empty) == "numpy\n"
