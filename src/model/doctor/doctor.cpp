@@ -119,8 +119,7 @@ class Doctor {
       add(Severity::note, "pair_never_turns",
           std::to_string(slow) + " pairs make less than one full rotation within " +
               std::to_string(length_) +
-              " positions: beyond the trained length they meet angles "
-              "they never saw",
+              " positions: beyond the trained length they meet angles they never saw",
           "nothing to do within the trained length; scale positions to go beyond it",
           static_cast<double>(slow), &layer);
   }

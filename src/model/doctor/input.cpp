@@ -130,8 +130,8 @@ class InputDoctor {
   void beyond_sinusoid(const InputEncoding& e) {
     add(Severity::warning, "context_beyond_table",
         "the context of " + number(spec_.context.value) + " is beyond the " + number(*e.positions) +
-            " rows of the sinusoid that transformers keeps: it fails there, although every row "
-            "can be computed",
+            " rows of the sinusoid that transformers keeps: it fails there, although every row can "
+            "be computed",
         "posenc table writes the rows for any position; the model never saw those",
         static_cast<double>(*e.positions));
   }

@@ -62,11 +62,11 @@ class TableDoctor {
     report_.add(
         gguf && !sines ? Severity::error : Severity::warning, "table_missing",
         "the weights have no tensor " + name +
-            (sines  ? ": transformers 5.23 does not fill it on loading, whatever lay in memory is "
-                      "added to the patches"
-             : gguf ? " for the learned positions: llama.cpp does not load the file"
-                    : " for the learned positions: transformers starts it at random, with a "
-                      "warning"),
+            (sines ? ": transformers 5.23 does not fill it on loading, whatever lay in memory is "
+                     "added to the patches"
+             : gguf
+                 ? " for the learned positions: llama.cpp does not load the file"
+                 : " for the learned positions: transformers starts it at random, with a warning"),
         weights_.place(),
         fix + (sines ? ", or store the rows of posenc table under that name" : ""));
   }

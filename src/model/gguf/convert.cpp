@@ -355,12 +355,12 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
     if (!known || known->scheme.empty()) known = class_rules(spec.model_type + part);
   MadeFile made(name);
   if (!rule || !known || known->scheme.empty()) {
-    report.error("layout_not_covered",
-                 "what llama.cpp's converter makes of model_type " +
-                     (type ? shown(*type) : std::string("(missing)")) + " is not known here",
-                 name + "#/model_type",
-                 "convert the model and read the GGUF file itself, or read the config as "
-                 "transformers does");
+    report.error(
+        "layout_not_covered",
+        "what llama.cpp's converter makes of model_type " +
+            (type ? shown(*type) : std::string("(missing)")) + " is not known here",
+        name + "#/model_type",
+        "convert the model and read the GGUF file itself, or read the config as transformers does");
   } else if (Converter({nested ? *text : config, nested ? "/text_config" : "", *known, report},
                        *rule, made)
                  .run()) {

@@ -54,12 +54,11 @@ void note_truncation(const Architecture& arch, Keys& keys, const ModelSpec& m) {
   for (std::size_t i = 0; i < exact.size(); ++i)
     if (rounded[i] != 0) worst = std::max(worst, std::abs(exact[i] / rounded[i] - 1));
   if (worst > 0)
-    keys.warn(
-        "truncate_rounded", "rope.scaling.type",
-        "the model was trained with YaRN's range as it is, ggml rounds it: frequencies differ "
-        "by up to " +
-            number_text(worst) + " (relative)",
-        "read config.json for what the model means", worst);
+    keys.warn("truncate_rounded", "rope.scaling.type",
+              "the model was trained with YaRN's range as it is, ggml rounds it: frequencies "
+              "differ by up to " +
+                  number_text(worst) + " (relative)",
+              "read config.json for what the model means", worst);
 }
 
 void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {

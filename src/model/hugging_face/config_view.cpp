@@ -146,8 +146,9 @@ void ConfigView::warn(std::string code, std::string message, Place at, std::stri
   report_->warn(std::move(code), std::move(message), std::move(at.where), std::move(fix), value);
 }
 
-void ConfigView::note(std::string code, std::string message, Place at, std::string fix) const {
-  report_->note(std::move(code), std::move(message), std::move(at.where), std::move(fix));
+void ConfigView::note(std::string code, std::string message, Place at, std::string fix,
+                      std::optional<double> value) const {
+  report_->note(std::move(code), std::move(message), std::move(at.where), std::move(fix), value);
 }
 
 std::optional<Value> ConfigView::value(std::string_view key) const {

@@ -152,7 +152,8 @@ class ConfigView {
                 std::optional<double> value = {}) const;
   void warn(std::string code, std::string message, Place at, std::string fix = "",
             std::optional<double> value = {}) const;
-  void note(std::string code, std::string message, Place at, std::string fix = "") const;
+  void note(std::string code, std::string message, Place at, std::string fix = "",
+            std::optional<double> value = {}) const;
   // An error of code wrong_type.
   Refused wrong_type(std::string message, Place at,
                      std::string fix = "state the sizes of the model",

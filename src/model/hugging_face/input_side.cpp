@@ -288,12 +288,12 @@ class InputReader {
                          message("{} cannot make a sinusoid of odd width {}: transformers fails",
                                  class_name, width),
                          *width_, "use an even width", width);
-    view_.warn("sinusoid_width",
-               message("odd width {}: {}{}; OpenNMT and MLX refuse it", width, class_name,
-                       odd == "zero_pad" ? " appends a zero (as fairseq and tensor2tensor)"
-                                         : " drops the last cosine (the Marian program wraps "
-                                           "instead)"),
-               *width_, "use an even width, or odd=" + odd + " everywhere", width);
+    view_.warn(
+        "sinusoid_width",
+        message("odd width {}: {}{}; OpenNMT and MLX refuse it", width, class_name,
+                odd == "zero_pad" ? " appends a zero (as fairseq and tensor2tensor)"
+                                  : " drops the last cosine (the Marian program wraps instead)"),
+        *width_, "use an even width, or odd=" + odd + " everywhere", width);
     set("odd", odd);
     return true;
   }

@@ -85,17 +85,16 @@ std::optional<std::vector<bool>> stated_flags(const ConfigView& view, const Valu
     with += flags.back();
   }
   const bool few = 2 * with < count;
-  view.report().add(
-      few ? Severity::warning : Severity::note, "nope_polarity",
-      few ? message("no_rope_layers gives rotary to {} of {} layers. The name is inverted: 1 means "
-                    "with rotary, 0 without",
-                    with, count)
-          : "in no_rope_layers 1 means with rotary, 0 without; ports have read it the other way "
-            "round",
-      v.where,
-      few ? "swap 0 and 1 if most layers should have rotary"
-          : "nothing to do here; check that a port reads it so",
-      with);
+  view.report().add(few ? Severity::warning : Severity::note, "nope_polarity",
+                    few ? message("no_rope_layers gives rotary to {} of {} layers. The name is "
+                                  "inverted: 1 means with rotary, 0 without",
+                                  with, count)
+                        : "in no_rope_layers 1 means with rotary, 0 without; ports have read it "
+                          "the other way round",
+                    v.where,
+                    few ? "swap 0 and 1 if most layers should have rotary"
+                        : "nothing to do here; check that a port reads it so",
+                    with);
   return flags;
 }
 
@@ -136,8 +135,7 @@ std::optional<std::string> layer_type(const ConfigView& view, const Json& word,
   if (!contains(known, type)) return unknown_word(view, word, {words.begin(), words.end()}, where);
   return view.error(
       "wrong_type",
-      message("{} holds {}, and {} has no such layer: transformers fails on the "
-              "first token",
+      message("{} holds {}, and {} has no such layer: transformers fails on the first token",
               ConfigView::name_in_file({word, Origin::stated, where}, ""), word, view.class_name()),
       where, "There are: " + listed({words.begin(), words.end()}));
 }

@@ -166,12 +166,11 @@ class Unread {
     if (view_.rules().scheme != "rope" || !theta || !theta->is_number() ||
         turns_by(theta->as_number()))
       return;
-    view_.warn(
-        "key_ignored",
-        message("attn_config.rope_theta is {}, and {} rotates by rope_parameters: a theta the "
-                "model was trained with is lost",
-                *theta, view_.class_name()),
-        view_.where("attn_config") + "/rope_theta", "state rope_theta at the top level");
+    view_.warn("key_ignored",
+               message("attn_config.rope_theta is {}, and {} rotates by rope_parameters: a theta "
+                       "the model was trained with is lost",
+                       *theta, view_.class_name()),
+               view_.where("attn_config") + "/rope_theta", "state rope_theta at the top level");
   }
 
   const ConfigView& view_;

@@ -23,8 +23,7 @@ struct QkNormRules {
     v("keys_only", s.keys_only, "k alone");
     v("weights", s.weights,
       "shared (default): one vector for all heads, or as wide as all of them; each_head; keys: of "
-      "k "
-      "alone; none");
+      "k alone; none");
     v("plus_one", s.plus_one, "multiplies by 1 + weight");
     v("eps", s.eps, "key of eps");
     v("eps_default", s.eps_default, "eps where the file has none");

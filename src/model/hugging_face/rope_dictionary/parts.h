@@ -20,12 +20,9 @@ RopeRule filled_in, named_types;                               // by_layer.cpp
 
 // The table's "rope" rule; an empty one when there is none.
 const RopeRules& rope_rules(const ConfigView&);
-// What the class holds.
-Value of_class(const ConfigView&, Json, const std::string& more = "");
-// The base that it holds.
+// The base that the class holds, or has in its code.
 Value theta_of_class(const ConfigView&);
-// What the file states and is not null.
-std::optional<Value> given(const ConfigView&, std::string_view key);
+Value theta_of_code(const ConfigView&);
 // A dictionary of the file, values with their paths; of one layer type in it: none after a finding.
 Dict dict_of(const ConfigView&, const Value& object);
 std::optional<Dict> dict_of(const ConfigView&, const Value& all, const std::string& label,

@@ -87,10 +87,9 @@ bool halved_image(const ConfigView& view, Layer l, EncodingBuilder& made) {
   const auto list = view.value_or_none("pretrained_window_sizes");
   if (!list) return true;
   const auto wrong = [&] {
-    return view.wrong_type(message("pretrained_window_sizes must have a window for each stage, got "
-                                   "{}",
-                                   list->value),
-                           *list);
+    return view.wrong_type(
+        message("pretrained_window_sizes must have a window for each stage, got {}", list->value),
+        *list);
   };
   const auto stage = static_cast<std::size_t>(l.stage);
   if (!list->value.is_array() || list->value.as_array().size() <= stage) return wrong();
