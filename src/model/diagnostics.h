@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one list that readers, towers and the doctor report into.
 #pragma once
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,23 +18,36 @@ namespace posenc::inline v0 {
 
 // Short text of a value for a message.
 std::string shown(const Json&);
-// The form with each {} replaced by the value whose turn it is.
-std::string filled(std::string_view form, std::initializer_list<std::string> values);
-// The same of texts, numbers and JSON, each as a person writes it: message("{} is not read", key).
+// A value as a person writes it: texts, numbers, JSON.
+template <class T>
+std::string in_words(const T& x) {
+  if constexpr (std::is_convertible_v<T, std::string_view>)
+    return std::string(std::string_view(x));
+  else if constexpr (std::is_integral_v<T>)
+    return std::to_string(x);
+  else if constexpr (std::is_floating_point_v<T>)
+    return number_text(x);
+  else
+    return shown(x);
+}
+
+// {"{} is not read by {class}", key}: a form with its values in the place of each {}, and the class
+// that reads the file in that of {class}. A std::string is the sentence itself.
+class Sentence {
+ public:
+  Sentence(std::string text) : values_{std::move(text)} {}
+  template <class... Values>
+  Sentence(const char* form, const Values&... values) : form_(form), values_{in_words(values)...} {}
+  std::string of(const std::string& class_name) const;
+
+ private:
+  const char* form_ = "{}";
+  std::vector<std::string> values_;
+};
+// The same without a class: message("{} is not read", key).
 template <class... Values>
-std::string message(std::string_view form, const Values&... values) {
-  const auto in_words = [](const auto& x) {
-    using T = std::remove_cvref_t<decltype(x)>;
-    if constexpr (std::is_convertible_v<T, std::string_view>)
-      return std::string(std::string_view(x));
-    else if constexpr (std::is_integral_v<T>)
-      return std::to_string(x);
-    else if constexpr (std::is_floating_point_v<T>)
-      return number_text(x);
-    else
-      return shown(x);
-  };
-  return filled(form, {in_words(values)...});
+std::string message(const char* form, const Values&... values) {
+  return Sentence(form, values...).of("");
 }
 
 // "a, b, c".

@@ -135,20 +135,23 @@ void ConfigView::two_names(const Value& counts, const Value& other) const {
        counts.value.is_number() ? std::optional<double>(counts.value.as_number()) : std::nullopt);
 }
 
-Refused ConfigView::error(std::string code, std::string message, Place at, std::string fix,
+void ConfigView::add(Severity severity, std::string code, const Sentence& text, Place at,
+                     const Sentence& fix, std::optional<double> value) const {
+  report_->add(severity, std::move(code), text.of(class_name()), std::move(at.where),
+               fix.of(class_name()), value);
+}
+Refused ConfigView::error(std::string code, const Sentence& text, Place at, const Sentence& fix,
                           std::optional<double> value) const {
-  report_->error(std::move(code), std::move(message), std::move(at.where), std::move(fix), value);
+  add(Severity::error, std::move(code), text, std::move(at), fix, value);
   return {};
 }
-
-void ConfigView::warn(std::string code, std::string message, Place at, std::string fix,
+void ConfigView::warn(std::string code, const Sentence& text, Place at, const Sentence& fix,
                       std::optional<double> value) const {
-  report_->warn(std::move(code), std::move(message), std::move(at.where), std::move(fix), value);
+  add(Severity::warning, std::move(code), text, std::move(at), fix, value);
 }
-
-void ConfigView::note(std::string code, std::string message, Place at, std::string fix,
+void ConfigView::note(std::string code, const Sentence& text, Place at, const Sentence& fix,
                       std::optional<double> value) const {
-  report_->note(std::move(code), std::move(message), std::move(at.where), std::move(fix), value);
+  add(Severity::note, std::move(code), text, std::move(at), fix, value);
 }
 
 std::optional<Value> ConfigView::value(std::string_view key) const {
@@ -239,10 +242,8 @@ bool ConfigView::flag(std::string_view key, bool otherwise) const {
 bool is_decoder(const ConfigView& view) {
   if (view.holds("is_decoder")) return view.flag("is_decoder", false);
   if (const auto v = view.stated("is_decoder"); v && truthy(v->value))
-    view.warn(
-        "key_ignored",
-        message("is_decoder is not read by {}: its attention sees both sides", view.class_name()),
-        *v, "the key does nothing");
+    view.warn("key_ignored", "is_decoder is not read by {class}: its attention sees both sides", *v,
+              "the key does nothing");
   return false;
 }
 

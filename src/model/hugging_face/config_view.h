@@ -148,17 +148,17 @@ class ConfigView {
   const Json* held_by_class(std::string_view key) const;
 
   // Findings, with the arguments of Diagnostics.
-  Refused error(std::string code, std::string message, Place at, std::string fix = "",
+  Refused error(std::string code, const Sentence&, Place, const Sentence& fix = "",
                 std::optional<double> value = {}) const;
-  void warn(std::string code, std::string message, Place at, std::string fix = "",
+  void warn(std::string code, const Sentence&, Place, const Sentence& fix = "",
             std::optional<double> value = {}) const;
-  void note(std::string code, std::string message, Place at, std::string fix = "",
+  void note(std::string code, const Sentence&, Place, const Sentence& fix = "",
             std::optional<double> value = {}) const;
   // An error of code wrong_type.
-  Refused wrong_type(std::string message, Place at,
-                     std::string fix = "state the sizes of the model",
+  Refused wrong_type(const Sentence& text, Place at,
+                     const Sentence& fix = "state the sizes of the model",
                      std::optional<double> value = {}) const {
-    return error("wrong_type", std::move(message), std::move(at), std::move(fix), value);
+    return error("wrong_type", text, std::move(at), fix, value);
   }
   // What the class has of its own.
   template <class T>
@@ -168,6 +168,8 @@ class ConfigView {
   Value of_class(const char* text) const { return of_class(Json(text)); }
 
  private:
+  void add(Severity, std::string code, const Sentence&, Place, const Sentence& fix,
+           std::optional<double> value) const;
   static std::optional<Value> not_null(std::optional<Value> v) {
     return v && v->value.is_null() ? std::nullopt : std::move(v);
   }

@@ -87,8 +87,8 @@ void look(const ConfigView& view, const Sizes& row) {
   for (const Finding& f : view.report().findings())
     if (f.where == value->where || f.where == other->where) return;  // said better
   view.warn("implausible_value",
-            message("{} is {} and {} {}: {} ({})", row.key, value->value, row.other, other->value,
-                    row.message, kSource),
+            {"{} is {} and {} {}: {} ({})", row.key, value->value, row.other, other->value,
+             row.message, kSource},
             value->origin == Origin::class_default ? *other : *value,
             "check the two: one of them is not the model's", value->value.as_number());
 }
@@ -100,10 +100,10 @@ void windows_of_layers(const ConfigView& view) {
   if (!list || !list->is_array() || !layers ||
       layers->value.as_number() == static_cast<double>(list->as_array().size()))
     return;
-  view.warn("list_length",
-            message("attention_window has {} windows for {} layers", list->as_array().size(),
-                    layers->value),
-            view.where("attention_window"), "one window for each layer");
+  view.warn(
+      "list_length",
+      {"attention_window has {} windows for {} layers", list->as_array().size(), layers->value},
+      view.where("attention_window"), "one window for each layer");
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ std::optional<Sourced<Index>> set_by(const ConfigView& view, const WindowRules& 
   const auto side = view.integer(about.set_by, 0, kUnbounded / 4, true);
   if (const auto both = view.stated(about.key); both && side && n && n->value / 2 != side->value)
     view.warn("both_spellings",
-              message("{} is {} and {} {}: {} takes {}", about.key, both->value, about.set_by,
-                      view.stated(about.set_by)->value, view.class_name(), about.set_by),
+              {"{} is {} and {} {}: {class} takes {}", about.key, both->value, about.set_by,
+               view.stated(about.set_by)->value, about.set_by},
               *both, "", side->value);
   return side;
 }
@@ -99,10 +99,10 @@ void no_window(const ConfigView& view, const LayerPlan& p, std::size_t layer) {
   const auto v = view.stated(key);
   const bool off = about && !about->switch_key.empty() && v && !v->value.is_null();
   view.error("missing_key",
-             message("layer {} is {} and {}: transformers fails on the first token", layer, p.type,
-                     !about ? view.class_name() + " has no window"
-                     : off  ? about->switch_key + " is not true"
-                            : key + (v ? " is null" : " is missing")),
+             {"layer {} is {} and {}: transformers fails on the first token", layer, p.type,
+              !about ? view.class_name() + " has no window"
+              : off  ? about->switch_key + " is not true"
+                     : key + (v ? " is null" : " is missing")},
              view.place(v, key), about ? "state " + key : "use layer types of the class");
 }
 

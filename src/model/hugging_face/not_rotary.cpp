@@ -12,8 +12,7 @@ namespace {
 void warn_of_rotary_keys(const ConfigView& view) {
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
     if (const auto v = view.stated(key); v && truthy(v->value))
-      view.warn("key_ignored",
-                message("{} is in the file, but {} has no rotary", key, view.class_name()), *v,
+      view.warn("key_ignored", {"{} is in the file, but {class} has no rotary", key}, *v,
                 "the key does nothing");
 }
 

@@ -39,9 +39,8 @@ QkNorm norm_of(const ConfigView& view, const QkNormRules& rule) {
     if (over)
       out.over = named<NormSpan>(*over);
     else
-      view.wrong_type(
-          message("{} names no norm of {}, got {}", rule.over_key, view.class_name(), v->value), *v,
-          "write one of the names that the class knows");
+      view.wrong_type({"{} names no norm of {class}, got {}", rule.over_key, v->value}, *v,
+                      "write one of the names that the class knows");
   }
   if (!rule.weights.empty()) out.weights = named<NormWeights>(rule.weights);
   out.after_rotation = rule.after;

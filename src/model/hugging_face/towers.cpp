@@ -125,8 +125,8 @@ PartLayers read_vision(const ConfigView& view) {
                                   [&](const Axes& a) { return a.layout == layout; });
   if (axes == std::end(kLayouts)) refuse("read", "no axial layout has the name", layout);
   if (axes->axes == 2 && size->value % 4 != 0) {
-    view.wrong_type(message("a head of {} channels cannot be shared by two axes", size->value),
-                    *size, "state head_dim", size->value);
+    view.wrong_type({"a head of {} channels cannot be shared by two axes", size->value}, *size,
+                    "state head_dim", size->value);
     return out;
   }
   const Index width = 2 * (size->value / axes->axes / 2);  // of one axis
@@ -204,8 +204,8 @@ std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key,
     return std::nullopt;
   if (!is_tower(rules)) {
     whole.note("tower_not_covered",
-               message("positions of the part {} ({}) are not covered{}", key, part->model_type,
-                       rules && !rules->refused.empty() ? ": " + rules->refused : ""),
+               {"positions of the part {} ({}) are not covered{}", key, part->model_type,
+                rules && !rules->refused.empty() ? ": " + rules->refused : ""},
                whole.where(key));
     return std::nullopt;
   }

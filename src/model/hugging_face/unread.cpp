@@ -24,8 +24,7 @@ class Unread {
     for (const auto& [key, means] : table_member("aliases").as_object())
       if (const Json* held = unread(key))
         view_.warn("alias_not_read",
-                   message("{} ({}) is not read by {}, got {}", key, means.as_string(),
-                           view_.class_name(), *held),
+                   {"{} ({}) is not read by {class}, got {}", key, means.as_string(), *held},
                    view_.where(key), "write the name that the class reads, if it is meant");
     for (const Json& key : table_member("keys_of_positions").as_array())
       if (const Json* held = unread(key.as_string())) ignored(key.as_string(), *held);
@@ -37,17 +36,16 @@ class Unread {
   void ignored(const std::string& key, const Json& held,
                const std::string& so = ": weights made with it need other code",
                const std::string& fix = "remove it, or use the code that reads it") {
-    view_.warn("key_ignored",
-               message("{} is not read by {}, got {}{}", key, view_.class_name(), held, so),
+    view_.warn("key_ignored", {"{} is not read by {class}, got {}{}", key, held, so},
                view_.where(key), fix);
   }
 
   void window(const std::string& key, const Json& held) {
     if (used(key, "one_kernel"))
       view_.warn("key_ignored",
-                 message("{} {} is handed to FlashAttention only by {}: with every other kernel a "
-                         "token sees all before it",
-                         key, held, view_.class_name()),
+                 {"{} {} is handed to FlashAttention only by {class}: with every other kernel a "
+                  "token sees all before it",
+                  key, held},
                  view_.where(key),
                  "use the kernel that the weights were trained with, or remove it");
     else if (!cache_forgets(key))
@@ -167,9 +165,9 @@ class Unread {
         turns_by(theta->as_number()))
       return;
     view_.warn("key_ignored",
-               message("attn_config.rope_theta is {}, and {} rotates by rope_parameters: a theta "
-                       "the model was trained with is lost",
-                       *theta, view_.class_name()),
+               {"attn_config.rope_theta is {}, and {class} rotates by rope_parameters: a theta the "
+                "model was trained with is lost",
+                *theta},
                view_.where("attn_config") + "/rope_theta", "state rope_theta at the top level");
   }
 

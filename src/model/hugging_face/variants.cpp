@@ -50,8 +50,8 @@ std::optional<ClassRules> variant_rules(const ConfigView& view) {
   if (found) return overlaid(rules, *found);
   std::vector<std::string> names;
   for (const auto& [one, more] : rule.of.pairs) names.push_back(one);
-  view.wrong_type(message("{} must be one of {}, got {}: {} refuses anything else", rule.key,
-                          listed(names), value, view.class_name()),
+  view.wrong_type({"{} must be one of {}, got {}: {class} refuses anything else", rule.key,
+                   listed(names), value},
                   view.place(v, rule.key), "state " + rule.key);
   return std::nullopt;
 }

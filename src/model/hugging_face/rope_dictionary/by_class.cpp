@@ -15,8 +15,7 @@ Dict stated_part(const ConfigView& view, const std::optional<Value>& all,
   const Json* mine = all ? all->value.find(label) : nullptr;
   if (mine && !mine->is_null()) return dict_of(view, *all, label).value_or(Dict{});
   if (mine)
-    view.warn("key_ignored",
-              message("null does not mean no rotary here: {} fills it in", view.class_name()),
+    view.warn("key_ignored", "null does not mean no rotary here: {class} fills it in",
               all->where + "/" + label, "state its rope_type and rope_theta");
   // The class starts from {"rope_type": "default"}, which a scaling's old key `type` never beats.
   Dict d;
@@ -29,18 +28,15 @@ bool take_scaling(const ConfigView& view, const Stated& s, const std::string& la
   const Json* mine = s.parameters ? s.parameters->value.find(label) : nullptr;
   if (s.parameters && (!mine || mine->is_null()))
     return view.error("missing_key",
-                      message("rope_scaling goes into rope_parameters/{}, which rope_parameters "
-                              "does not have: transformers fails on it",
-                              label),
-                      s.parameters->where,
-                      message("state {} there, or leave one of the two out", label));
+                      {"rope_scaling goes into rope_parameters/{}, which rope_parameters does not "
+                       "have: transformers fails on it",
+                       label},
+                      s.parameters->where, {"state {} there, or leave one of the two out", label});
   const Dict scaling = dict_of(view, *s.scaling);
   for (const auto& [name, value] : scaling.items()) d.set(name, value);
   if (const Value* old = scaling.find("type"); old && !scaling.find("rope_type"))
-    view.warn(
-        "key_ignored",
-        message("type is not read by {}, so that this scaling does nothing", view.class_name()),
-        *old, "write rope_type");
+    view.warn("key_ignored", "type is not read by {class}, so that this scaling does nothing", *old,
+              "write rope_type");
   return true;
 }
 
@@ -52,8 +48,7 @@ void theta_of_type(const ConfigView& view, const TypeRules& rule, RopeSet::Part&
   if (!own && beside && !part.dict.find("rope_theta") && beside->value.is_number() &&
       beside->value.as_number() != rule.held.as_number())
     view.warn("key_ignored",
-              message("rope_theta reaches the other layer types only: {} keeps {}", part.label,
-                      rule.held),
+              {"rope_theta reaches the other layer types only: {} keeps {}", part.label, rule.held},
               *beside, "state rope_parameters by layer type");
   part.dict.set_default("rope_theta", own && beside ? *beside : view.of_class(rule.held));
 }
@@ -65,11 +60,10 @@ bool thetas_by_layer(const ConfigView& view, RopeSet& set) {
     return false;
   set.nested = true;
   if (list->value == Json::array() || !list->value.is_array()) {
-    view.error(
-        "wrong_type",
-        message("rope_theta must be a list of one theta a layer, got {}: {} refuses the file",
-                list->value, view.class_name()),
-        *list, "state rope_parameters by layer type");
+    view.error("wrong_type",
+               {"rope_theta must be a list of one theta a layer, got {}: {class} refuses the file",
+                list->value},
+               *list, "state rope_parameters by layer type");
     return true;
   }
   const auto plans = plan_layers(view);
@@ -108,9 +102,8 @@ void fill_in(const ConfigView& view, RopeSet& set) {
         part.dict.set_default(key, theta_of_class(view));
     }
     if (beside && !taken)
-      view.warn("key_ignored",
-                message("{} is not read by {}: only rope_parameters is", key, view.class_name()),
-                *beside, "state it in rope_parameters, by layer type");
+      view.warn("key_ignored", {"{} is not read by {class}: only rope_parameters is", key}, *beside,
+                "state it in rope_parameters, by layer type");
   }
   if (const Json& held = view.rules().fraction; !held.is_null())
     for (auto& part : set.parts)
@@ -125,9 +118,9 @@ void original_stated(const ConfigView& view, const RopeSet::Part& part, const Va
       part.dict.find("original_max_position_embeddings"))
     return;
   view.error("missing_key",
-             message("original_max_position_embeddings is missing: {} fills in none, and "
-                     "transformers refuses rope_type {} without it",
-                     view.class_name(), *type),
+             {"original_max_position_embeddings is missing: {class} fills in none, and "
+              "transformers refuses rope_type {} without it",
+              *type},
              all.where + "/" + part.label, "state it beside rope_type");
 }
 
@@ -152,8 +145,7 @@ RopeSet by_layer_type(const ConfigView& view, const std::vector<std::string>&) {
     for (const auto& [key, value] : s.parameters->value.as_object())
       if (!rule.thetas.find(key))
         view.warn("key_ignored",
-                  message("rope_parameters of {} is read by layer type; {} beside them is not",
-                          view.class_name(), key),
+                  {"rope_parameters of {class} is read by layer type; {} beside them is not", key},
                   s.parameters->where + "/" + key, "move it into the layer types");
   for (const auto& [label, type] : rule.thetas.pairs) {
     RopeSet::Part part{label, true, stated_part(view, s.parameters, label)};
@@ -173,9 +165,9 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
   RopeSet set;
   if (const auto old = view.stated("rope_scaling"); old && !truthy(old->value)) {
     view.error("wrong_type",
-               message("rope_scaling is {}, which {} stores in the place of its rope_parameters: "
-                       "no model can be built",
-                       old->value, view.class_name()),
+               {"rope_scaling is {}, which {class} stores in the place of its rope_parameters: no "
+                "model can be built",
+                old->value},
                *old, "remove the key");
     return set;
   }

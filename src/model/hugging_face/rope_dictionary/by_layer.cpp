@@ -30,7 +30,7 @@ std::optional<Value> of_layer(const ConfigView& view, const Value& v, std::size_
     return Value{list[layer], v.origin, v.where + "/" + std::to_string(layer)};
   return view.error(
       "layer_types_length",
-      message("one entry a layer is needed, and layer {} has none of {}", layer, list.size()), v,
+      {"one entry a layer is needed, and layer {} has none of {}", layer, list.size()}, v,
       "state one number a layer");
 }
 
@@ -81,9 +81,8 @@ RopeSet main_and_compress(const ConfigView& view, const std::vector<std::string>
     if (all) packed = dict_of(view, *all);
     if (const Value* inner = packed.find("rope_theta"); inner && inner->origin == Origin::stated)
       view.warn("key_ignored",
-                message("rope_theta of a flat dictionary is not read by {}: rope_theta and "
-                        "compress_rope_theta beside it count",
-                        view.class_name()),
+                "rope_theta of a flat dictionary is not read by {class}: rope_theta and "
+                "compress_rope_theta beside it count",
                 *inner, "state rope_parameters by main and compress");
     sliding.set("rope_type", view.of_class("default"));
     sliding.set("rope_theta", outer);
@@ -216,9 +215,8 @@ RopeSet named_types(const ConfigView& view, const std::vector<std::string>& laye
   set.spelling = s.parameters ? "rope_parameters" : "";
   if (set.parts.empty())
     view.error("missing_key",
-               message("{} reads rope_parameters by layer type, and none of the model's layer "
-                       "types has an entry",
-                       view.class_name()),
+               "{class} reads rope_parameters by layer type, and none of the model's layer types "
+               "has an entry",
                view.where("rope_parameters"),
                "state rope_parameters/full_attention/rope_theta, or null for no rotary");
   return set;

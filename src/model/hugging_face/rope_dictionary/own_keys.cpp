@@ -18,8 +18,8 @@ Value base_of(const ConfigView& view) {
   if (theta.origin != Origin::class_default) return theta;
   const std::string own = view.rules().keys ? view.rules().keys->theta : "";
   const std::string key = own.empty() ? "rope_theta" : own;
-  view.note("missing_key", message("no {}: {}'s {} counts", key, view.class_name(), theta.value),
-            view.where(key), "state " + key);
+  view.note("missing_key", {"no {}: {class}'s {} counts", key, theta.value}, view.where(key),
+            "state " + key);
   return theta;
 }
 
@@ -46,10 +46,10 @@ bool times(const ConfigView& view, const RopeRules& rule, Dict& d, Value& theta)
   if (ratio == 1) return true;
   const bool divides = named(view, rule.times_divides);
   if (divides == named(view, rule.times_multiplies))
-    return view.error(
-        "layout_not_covered", message("{} is {}: {}", rule.times, v->value, rule.times_why), *v,
-        message("--assume /{}=chatglm2 divides positions, =chatglm3 multiplies the base",
-                rule.times_name));
+    return view.error("layout_not_covered", {"{} is {}: {}", rule.times, v->value, rule.times_why},
+                      *v,
+                      {"--assume /{}=chatglm2 divides positions, =chatglm3 multiplies the base",
+                       rule.times_name});
   if (divides) {
     d.set("rope_type", derived("linear", v->where + ", " + view.where(rule.times_name)));
     d.set("factor", *v);
@@ -78,13 +78,12 @@ std::optional<Value> type_of(const ConfigView& view, const OwnScalingRules& rule
   for (const auto& [one, means] : rule.types.pairs) all.push_back(one);
   const std::string names = listed(all);
   if (type)
-    return view.error(
-        "unknown_rope_type",
-        message("{} knows no type {}, only {}", view.class_name(), type->value, names), *type,
-        "state type: " + names);
+    return view.error("unknown_rope_type",
+                      {"{class} knows no type {}, only {}", type->value, names}, *type,
+                      "state type: " + names);
   return view.error("missing_key",
-                    message("{} has no type, by which {} tells {}{}", rule.key, view.class_name(),
-                            names, said.find("rope_type") ? ": rope_type is not read" : ""),
+                    {"{} has no type, by which {class} tells {}{}", rule.key, names,
+                     said.find("rope_type") ? ": rope_type is not read" : ""},
                     place + "/type", "state type: " + names);
 }
 
@@ -100,14 +99,14 @@ bool accepted(const ConfigView& view, const OwnScalingRules& rule, const Value& 
     return view.error(!factor ? "missing_key"
                       : low   ? "factor_below_one"
                               : "wrong_type",
-                      message("{} must have type, a factor of 1.0 or more, written with a point, "
-                              "and nothing else, got {}: {} refuses the file",
-                              rule.key, v.value, view.class_name()),
+                      {"{} must have type, a factor of 1.0 or more, written with a point, and "
+                       "nothing else, got {}: {class} refuses the file",
+                       rule.key, v.value},
                       v, "write {\"type\": ..., \"factor\": ...}");
   if (!rule.fields || size == *rule.fields) return true;
   return view.error("wrong_type",
-                    message("{} must have {} entries, got {}: {} refuses the file", rule.key,
-                            *rule.fields, v.value, view.class_name()),
+                    {"{} must have {} entries, got {}: {class} refuses the file", rule.key,
+                     *rule.fields, v.value},
                     v, "leave out what the class does not read");
 }
 
@@ -138,9 +137,8 @@ void take_stated(const ConfigView& view, const OwnScalingRules& rule, const Dict
       d.set(name, value);
     else if (name != type_key)
       view.warn("key_ignored",
-                message("{} is not read by {} with type {}", name, view.class_name(),
-                        said.find(type_key)->value),
-                value, "remove it, or write the type it belongs to");
+                {"{} is not read by {class} with type {}", name, said.find(type_key)->value}, value,
+                "remove it, or write the type it belongs to");
 }
 
 // rope_scaling {"type", "factor"} of InternLM2, rotary {"type", "base"} of InternLM.

@@ -36,8 +36,8 @@ std::optional<Dict> dict_of(const ConfigView& view, const Value& all, const std:
   if (object.is_object())
     return dict_of(
         view, {object, all.origin, all.where + (all.origin == Origin::stated ? "/" + label : "")});
-  return view.error("wrong_type", message("must be {}, got {}", wanted, object),
-                    all.where + "/" + label, "write {\"rope_type\": ...}");
+  return view.error("wrong_type", {"must be {}, got {}", wanted, object}, all.where + "/" + label,
+                    "write {\"rope_type\": ...}");
 }
 
 Stated stated_dicts(const ConfigView& view) {
@@ -46,7 +46,7 @@ Stated stated_dicts(const ConfigView& view) {
     if (!*v || (*v)->value.is_object()) continue;
     if (truthy((*v)->value))
       view.error("wrong_type",
-                 message("must be an object with rope_type and its keys, got {}", (*v)->value),
+                 {"must be an object with rope_type and its keys, got {}", (*v)->value},
                  (*v)->where, "write {\"rope_type\": ..., ...} or null");
     v->reset();
   }
@@ -58,7 +58,7 @@ void not_read(const ConfigView& view, std::initializer_list<std::string_view> ke
               const std::string& why, const std::string& fix) {
   for (const std::string_view key : keys)
     if (const auto v = view.stated(key); v && truthy(v->value))
-      view.warn("key_ignored", message("{} is not read{}", key, why), *v, fix);
+      view.warn("key_ignored", {"{} is not read{}", key, why}, *v, fix);
 }
 
 bool only_layer_types(const ConfigView& view, const Value& all) {
@@ -67,8 +67,7 @@ bool only_layer_types(const ConfigView& view, const Value& all) {
     if (!rope_rules(view).thetas.find(key))
       return view.error(
           "wrong_type",
-          message("{} takes rope_parameters by layer type only: {} is refused on loading",
-                  view.class_name(), key),
+          {"{class} takes rope_parameters by layer type only: {} is refused on loading", key},
           all.where + "/" + key, "move it into full_attention, sliding_attention");
   return true;
 }
@@ -93,9 +92,8 @@ std::optional<Value> outside(const ConfigView& view, std::string_view common,
   const auto v = own.empty() ? std::nullopt : view.stated(common);
   if (v && !(counts && counts->value == v->value))
     view.warn("alias_not_read",
-              message("{} is {} and is not read by {}, whose key is {}{}", common, v->value,
-                      view.class_name(), own,
-                      counts ? message(" ({})", counts->value) : ", which the file lacks"),
+              {"{} is {} and is not read by {class}, whose key is {}{}", common, v->value, own,
+               counts ? message(" ({})", counts->value) : ", which the file lacks"},
               *v, "rename the key");
   return counts;
 }
@@ -169,9 +167,9 @@ void rename_type(const ConfigView& view, Dict& d, const NameMap& names) {
   const Value* old = d.find("rope_type") ? d.find("rope_type") : d.find("type");
   if (*name == "yarn" && (d.find("short_factor") || d.find("long_factor")))
     view.note("yarn_with_lists",
-              message("rope_type yarn with lists is {} for {}; other classes compute YaRN and "
-                      "ignore the lists",
-                      *to, view.class_name()),
+              {"rope_type yarn with lists is {} for {class}; other classes compute YaRN and ignore "
+               "the lists",
+               *to},
               *old, "write rope_type " + *to);
   d.set("rope_type", derived(*to, message("{} ({} means {} here)", old->where, *name, *to)));
 }
@@ -183,8 +181,8 @@ void stated_twice(const ConfigView& view, const Dict& d, std::string_view key, c
   if (inside && inside->origin == Origin::stated && beside.origin == Origin::stated &&
       !same(inside->value, beside.value))
     view.warn(code,
-              message("{} is {} inside and {} beside: the inner one counts", key,
-                      plain(inside->value), plain(beside.value)),
+              {"{} is {} inside and {} beside: the inner one counts", key, plain(inside->value),
+               plain(beside.value)},
               beside, "keep the one that is right");
 }
 
@@ -196,9 +194,9 @@ void lost_theta(const ConfigView& view, const Value& all, const Value& theta) {
     if (const Json* lost = inner.find("rope_theta"))
       view.warn(
           "theta_lost_v5",
-          message("rope_theta {} is under {}, and {} keeps one set of rope_parameters for all "
-                  "layers: {} counts, and the scaling there does nothing",
-                  plain(*lost), key, view.class_name(), plain(theta.value)),
+          {"rope_theta {} is under {}, and {class} keeps one set of rope_parameters for all "
+           "layers: {} counts, and the scaling there does nothing",
+           plain(*lost), key, plain(theta.value)},
           all.where + "/" + key + "/rope_theta", "state rope_parameters flat",
           theta.value.is_number() ? std::optional<double>(theta.value.as_number()) : std::nullopt);
 }
@@ -210,9 +208,8 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
   const auto labels = all ? labels_of(view, all->value, layer_types) : std::vector<std::string>{};
   if (!labels.empty() && view.rules().flat_only) {
     view.error("wrong_type",
-               message("{} keeps one set of rope_parameters for all layers, and transformers fails "
-                       "on one by layer type",
-                       view.class_name()),
+               "{class} keeps one set of rope_parameters for all layers, and transformers fails on "
+               "one by layer type",
                *all, "state rope_type and its keys in rope_parameters itself");
     return set;
   }
@@ -242,8 +239,7 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
 
 RopeSet refused(const ConfigView& view, const std::vector<std::string>&) {
   view.error("layout_not_covered",
-             message("positions of {} cannot be written here: {}", view.class_name(),
-                     rope_rules(view).why),
+             {"positions of {class} cannot be written here: {}", rope_rules(view).why},
              view.where("model_type"), rope_rules(view).mend);
   return {};
 }

@@ -22,8 +22,7 @@ std::optional<Sourced<Index>> hidden_over_heads(const ConfigView& view) {
   const Index size = hidden->value / heads->value;
   if (size >= 1 && size <= kMost)
     return Sourced<Index>{size, Origin::derived, "hidden_size // num_attention_heads"};
-  return view.error("wrong_type",
-                    message("hidden_size // num_attention_heads gives a head of {}", size),
+  return view.error("wrong_type", {"hidden_size // num_attention_heads gives a head of {}", size},
                     view.where("num_attention_heads"), kStateSizes, size);
 }
 
@@ -48,12 +47,11 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
   if (v->value.is_null()) {  // the table falls back to hidden_size // num_attention_heads
     const auto size = hidden_over_heads(view);
     if (size && size->value == rope->value && is == "table") return true;
-    return view.error(
-        "partial_conflict",
-        message("head_dim is null: the table covers hidden_size // num_attention_heads, and the "
-                "attention rotates qk_rope_head_dim, {}: it fails",
-                rope->value),
-        *v, "leave head_dim out");
+    return view.error("partial_conflict",
+                      {"head_dim is null: the table covers hidden_size // num_attention_heads, and "
+                       "the attention rotates qk_rope_head_dim, {}: it fails",
+                       rope->value},
+                      *v, "leave head_dim out");
   }
   const auto size = view.integer("head_dim", 1, kMost, true);
   if (!size) return false;
@@ -61,9 +59,8 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
     if (view.stated("qk_rope_head_dim") && size->value != rope->value)
       view.warn(
           "both_spellings",
-          message(
-              "head_dim is {} and qk_rope_head_dim {}: head_dim is its other name here, and counts",
-              size->value, rope->value),
+          {"head_dim is {} and qk_rope_head_dim {}: head_dim is its other name here, and counts",
+           size->value, rope->value},
           *v, "keep one of them");
     rope = size;
     return true;
@@ -71,9 +68,8 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
   if (size->value == rope->value) return true;
   return view.error(
       "partial_conflict",
-      message(
-          "the table covers head_dim, {}, and the attention rotates qk_rope_head_dim, {}: it fails",
-          size->value, rope->value),
+      {"the table covers head_dim, {}, and the attention rotates qk_rope_head_dim, {}: it fails",
+       size->value, rope->value},
       *v, "leave head_dim out", size->value);
 }
 
@@ -115,9 +111,9 @@ std::optional<Head> latent_by_kind(const ConfigView& view, const std::string& la
       head.offset.value + head.rope_dim.value == head.q_dim.value)
     return head;
   return view.error("wrong_type",
-                    message("a sliding layer's head must be its qk_nope_head_dim and "
-                            "qk_rope_head_dim together, got {}, {} and {}",
-                            head.q_dim.value, head.offset.value, head.rope_dim.value),
+                    {"a sliding layer's head must be its qk_nope_head_dim and qk_rope_head_dim "
+                     "together, got {}, {} and {}",
+                     head.q_dim.value, head.offset.value, head.rope_dim.value},
                     view.where("swa_head_dim"), kStateSizes);
 }
 
@@ -133,25 +129,24 @@ bool loads(const ConfigView& view) {
   const auto v = view.stated("head_dim");
   const bool null = v && v->value.is_null();
   if (null && view.rules().head_strict)
-    return view.error("wrong_type",
-                      message("head_dim is null, and {} takes a number only: {} refuses the file",
-                              view.class_name(), view.program()),
-                      *v, "state head_dim, or leave the key out");
+    return view.error(
+        "wrong_type",
+        {"head_dim is null, and {class} takes a number only: {} refuses the file", view.program()},
+        *v, "state head_dim, or leave the key out");
   // An attention that looks for no size of its own where head_dim is null.
   if (view.rules().head_null_fails && (v ? null : view.rules().head_null))
     return view.error(
         v ? "wrong_type" : "missing_key",
-        message("head_dim is {}, and the attention of {} takes it as it is: transformers fails",
-                v ? "null" : "missing, null in the class", view.class_name()),
+        {"head_dim is {}, and the attention of {class} takes it as it is: transformers fails",
+         v ? "null" : "missing, null in the class"},
         v ? v->where : view.where("head_dim"), "state head_dim");
   if (!view.rules().heads_divide) return true;
   const auto hidden = width_of(view, false), heads = heads_of(view, false);
   if (!hidden || !heads || hidden->value % heads->value == 0) return true;
-  return view.error(
-      "wrong_type",
-      message("hidden_size {} is no multiple of num_attention_heads {}: {} refuses the file",
-              hidden->value, heads->value, view.program()),
-      *heads, kStateSizes);
+  return view.error("wrong_type",
+                    {"hidden_size {} is no multiple of num_attention_heads {}: {} refuses the file",
+                     hidden->value, heads->value, view.program()},
+                    *heads, kStateSizes);
 }
 
 // Qwen-1 projects head_dim * num_attention_heads channels and splits hidden_size of them.
@@ -162,8 +157,8 @@ bool heads_fill(const ConfigView& view, const Sourced<Index>& size) {
   if (size.value * heads->value == hidden->value) return true;
   return view.error(
       "wrong_type",
-      message("{} heads of {} channels do not make hidden_size {}: the attention of {} fails",
-              heads->value, size.value, hidden->value, view.class_name()),
+      {"{} heads of {} channels do not make hidden_size {}: the attention of {class} fails",
+       heads->value, size.value, hidden->value},
       size, kStateSizes);
 }
 
@@ -180,9 +175,8 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
                                                                 : own(view);
   if (size && v && rule == "hidden_over_heads" && whole_number(v->value) != size->value)
     view.warn("key_ignored",
-              message("head_dim is not read by {}: hidden_size // num_attention_heads counts",
-                      view.class_name()),
-              *v, "remove it");
+              "head_dim is not read by {class}: hidden_size // num_attention_heads counts", *v,
+              "remove it");
   if (size && rule == "zamba2")
     size = {2 * size->value, Origin::derived, "2 * hidden_size // num_attention_heads"};
   if (!size || !heads_fill(view, *size)) return std::nullopt;

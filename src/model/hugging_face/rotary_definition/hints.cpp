@@ -51,8 +51,8 @@ void RotaryWriter::inside_another(const std::string& key, const Value& value) {
   if (!truthy(value.value)) return;
   const std::string outer = value.where.substr(0, value.where.rfind('/'));
   view_.warn("nearly_a_key",
-             message("{} inside {} is read by nobody", key, outer.substr(outer.rfind('/') + 1)),
-             value, "move its members one level up");
+             {"{} inside {} is read by nobody", key, outer.substr(outer.rfind('/') + 1)}, value,
+             "move its members one level up");
 }
 
 void RotaryWriter::unread_keys() {
@@ -61,22 +61,21 @@ void RotaryWriter::unread_keys() {
     const auto* alias = std::find_if(std::begin(kAliases), std::end(kAliases),
                                      [&name = key](const auto& a) { return a[0] == name; });
     if (key == "short_factor" || key == "long_factor")
-      view_.warn("list_ignored", message("{} is not read by rope_type {}", key, out_.type), value,
+      view_.warn("list_ignored", {"{} is not read by rope_type {}", key, out_.type}, value,
                  "write rope_type longrope if the lists are meant");
     else if (key == "finetuned" || key == "max_position_embeddings")
       view_.note("key_ignored", key + " only informs", value);
     else if (alias != std::end(kAliases))
-      view_.warn("alias_not_read",
-                 message("{} ({}) is not read by transformers with rope_type {}", key, (*alias)[1],
-                         out_.type),
-                 value, "write the transformers name, if it is meant");
+      view_.warn(
+          "alias_not_read",
+          {"{} ({}) is not read by transformers with rope_type {}", key, (*alias)[1], out_.type},
+          value, "write the transformers name, if it is meant");
     else if (key == "rope_scaling" || key == "rope_parameters")
       inside_another(key, value);
     else
-      view_.warn(
-          "key_ignored",
-          message("{} is not read with rope_type {}{}", key, out_.type, meant_rope_member(key)),
-          value, "remove it, or write the rope_type it belongs to");
+      view_.warn("key_ignored",
+                 {"{} is not read with rope_type {}{}", key, out_.type, meant_rope_member(key)},
+                 value, "remove it, or write the rope_type it belongs to");
   }
 }
 
@@ -96,15 +95,15 @@ void RotaryWriter::theta_filled_in(const Value& theta, bool has_dict, bool v5) {
   const bool held = rules().rule == "by_layer_type" && !v5;
   if (const Json* lost = v5 ? nullptr : dropped_theta(); lost && has_dict)
     view_.warn(code,
-               message("rope_theta {} is in rope_parameters, which rope_scaling overrides: {}",
-                       plain(*lost), counts),
+               {"rope_theta {} is in rope_parameters, which rope_scaling overrides: {}",
+                plain(*lost), counts},
                view_.where("rope_parameters") + "/rope_theta",
                "state rope_theta at the top level or in rope_scaling", value);
   else if (has_dict && out_.type != "default" && !held)
     view_.warn(code,
-               message("the file scales positions but states no rope_theta: {}, and if the model "
-                       "was trained with another, that one is lost",
-                       counts),
+               {"the file scales positions but states no rope_theta: {}, and if the model was "
+                "trained with another, that one is lost",
+                counts},
                theta, "state rope_theta", value);
   else if (has_dict && v5)
     view_.warn(code, "rope_parameters has no rope_theta, and there is none beside it: " + counts,
@@ -136,9 +135,9 @@ void RotaryWriter::theta_place() {
   if (inside ? theta_beside_ : dropped_theta() != nullptr) return;
   if (inside)
     view_.note("theta_lost_v5",
-               message("rope_theta is in {} and not at the top level: a program that looks there, "
-                       "as for transformers 4, silently takes 10000",
-                       in_parameters ? "rope_parameters" : "rope_scaling"),
+               {"rope_theta is in {} and not at the top level: a program that looks there, as for "
+                "transformers 4, silently takes 10000",
+                in_parameters ? "rope_parameters" : "rope_scaling"},
                *theta, "keep a copy at the top level for old readers", value);
   else if (has_dict)
     view_.note("theta_lost_v4",

@@ -108,8 +108,7 @@ void RotaryWriter::check_factor(const Value& v) {
   const double f = v.value.as_number();
   if (f < 1)
     view_.warn("factor_below_one",
-               message("factor {} is below 1: it would shorten the context, not stretch it", f), v,
-               "", f);
+               {"factor {} is below 1: it would shorten the context, not stretch it", f}, v, "", f);
 }
 
 // dynamic NTK: base' = base ((s n / M - (s - 1))^(d / (d - 2)), n the longest row of the call and
@@ -156,11 +155,10 @@ bool RotaryWriter::ntk() {
   const auto exponent = mixes ? take("mixed_b") : std::nullopt;
   if (!factor || (mixes && !exponent)) return false;
   if (factor->value.as_number() < 1)
-    return view_.error(
-        "factor_below_one",
-        message("factor must be 1 or more, got {}: below it {} scales long texts only",
-                factor->value, view_.class_name()),
-        *factor, "", factor->value.as_number());
+    return view_.error("factor_below_one",
+                       {"factor must be 1 or more, got {}: below it {class} scales long texts only",
+                        factor->value},
+                       *factor, "", factor->value.as_number());
   field("factor", *factor);
   field("formula",
         derived(mixes ? "mixed" : "fixed", mixes ? dict_.find("mixed_b")->where
@@ -175,9 +173,9 @@ void RotaryWriter::check_ratio(const Value& factor, const Value& original) {
   const double ratio = longest->value.as_number() / original.value.as_number();
   if (ratio != factor.value.as_number() && ratio != 1)
     view_.warn("factor_not_ratio",
-               message("factor is {}, and max_position_embeddings / "
-                       "original_max_position_embeddings is {}; the factor counts",
-                       factor.value.as_number(), ratio),
+               {"factor is {}, and max_position_embeddings / original_max_position_embeddings is "
+                "{}; the factor counts",
+                factor.value.as_number(), ratio},
                factor, "make them agree: other programs take the ratio", ratio);
 }
 
@@ -198,15 +196,14 @@ void RotaryWriter::check_llama3(const Dict& fields) {
   const auto longest = view_.value("max_position_embeddings");
   if (longest && longest->value.is_number() &&
       original.value.as_number() >= longest->value.as_number())
-    view_.warn(
-        "factor_not_ratio",
-        message("original_max_position_embeddings {} is not below max_position_embeddings {}",
-                original.value, longest->value),
-        original,
-        original.origin == Origin::derived
-            ? "state original_max_position_embeddings: the length of the pre-training"
-            : "state the length of the pre-training",
-        original.value.as_number());
+    view_.warn("factor_not_ratio",
+               {"original_max_position_embeddings {} is not below max_position_embeddings {}",
+                original.value, longest->value},
+               original,
+               original.origin == Origin::derived
+                   ? "state original_max_position_embeddings: the length of the pre-training"
+                   : "state the length of the pre-training",
+               original.value.as_number());
 }
 
 bool RotaryWriter::proportional() {
@@ -214,9 +211,8 @@ bool RotaryWriter::proportional() {
   auto fraction = take("partial_rotary_factor");
   if (fraction && fraction->value.as_number() > 1) {
     view_.error("partial_out_of_range",
-                message("partial_rotary_factor must be from 0 to 1, got {}", fraction->value),
-                *fraction, "write the fraction of the pairs that rotate",
-                fraction->value.as_number());
+                {"partial_rotary_factor must be from 0 to 1, got {}", fraction->value}, *fraction,
+                "write the fraction of the pairs that rotate", fraction->value.as_number());
     fraction.reset();
   } else if (!fraction && absent("partial_rotary_factor")) {
     view_.note("missing_key", "proportional without partial_rotary_factor: 1, every pair rotates",

@@ -52,10 +52,9 @@ bool RotaryWriter::known_type() {
             (path == std::string::npos ? "" : ", or --assume " + at.substr(path + 1) + "=NAME"));
   }
   if (rules().only.empty() || contains(rules().only, *type)) return true;
-  return view_.error(
-      "unknown_rope_type",
-      message("{} knows no rope_type {}, only {}", view_.class_name(), *type, listed(rules().only)),
-      v ? v->where : view_.where(), "write one of these, or null");
+  return view_.error("unknown_rope_type",
+                     {"{class} knows no rope_type {}, only {}", *type, listed(rules().only)},
+                     v ? v->where : view_.where(), "write one of these, or null");
 }
 
 std::optional<std::string> RotaryWriter::type_of_dict() {
@@ -64,9 +63,9 @@ std::optional<std::string> RotaryWriter::type_of_dict() {
     if (old && old->value.is_string() && old->value != v->value && old->origin == Origin::stated &&
         v->origin == Origin::stated)
       view_.warn("both_spellings",
-                 message("type says {} and rope_type {}: transformers 5 takes rope_type, "
-                         "transformers 4 took type",
-                         old->value, v->value),
+                 {"type says {} and rope_type {}: transformers 5 takes rope_type, transformers 4 "
+                  "took type",
+                  old->value, v->value},
                  *old, "remove type");
     return v->value.as_string();
   }
@@ -75,7 +74,7 @@ std::optional<std::string> RotaryWriter::type_of_dict() {
     if (!t.own_keys) names.emplace_back(t.type);
   if (v)
     return view_.error(v->value.is_null() ? "unknown_rope_type" : "wrong_type",
-                       message("rope_type must be a name, got {}", v->value), *v,
+                       {"rope_type must be a name, got {}", v->value}, *v,
                        "write one of " + listed(names));
   return view_.error("missing_key", "no rope_type", place("rope_type"), "state rope_type");
 }
@@ -84,9 +83,9 @@ std::optional<std::string> RotaryWriter::type_of_dict() {
 bool RotaryWriter::takes_head(const Head& head) {
   if (!head.null_head_dim || !type_->takes_head_dim) return true;
   return view_.error("wrong_type",
-                     message("head_dim is null, {} does not fill it in, and transformers fails on "
-                             "it with rope_type {}",
-                             view_.class_name(), out_.type),
+                     {"head_dim is null, {class} does not fill it in, and transformers fails on it "
+                      "with rope_type {}",
+                      out_.type},
                      view_.where("head_dim"), "state head_dim");
 }
 
@@ -102,7 +101,7 @@ bool RotaryWriter::axial(const Head& head) {
   if (half % 2 != 0 || 2 * half != head.q_dim.value)
     return view_.error(
         "partial_out_of_range",
-        message("two axes share the head, which must be a multiple of 4, got {}", head.q_dim.value),
+        {"two axes share the head, which must be a multiple of 4, got {}", head.q_dim.value},
         head.q_dim, "state the sizes of the model", head.q_dim.value);
   out_.encoding.begin("axial");
   out_.encoding.set("head_dim", head.q_dim);
@@ -146,10 +145,9 @@ bool RotaryWriter::scheme(const Head& head) {
   if (theta) field("base", *theta);
   const Value pair = pairing();
   if (!pair.value.is_string())
-    return view_.error(
-        "layout_not_covered",
-        message("it is not known which channels {} rotates together", view_.class_name()),
-        view_.where("model_type"), "--assume pairing=half_split or interleaved");
+    return view_.error("layout_not_covered",
+                       "it is not known which channels {class} rotates together",
+                       view_.where("model_type"), "--assume pairing=half_split or interleaved");
   field("pairing", pair);
   of_layout("direction", rules.direction.value_or(1));
   of_layout("output_order", rules.output_order.empty() || pair.value == Json("half_split")

@@ -28,8 +28,8 @@ bool RotaryWriter::width(const Head& head) {
   if (w.value < 2 || w.value % 2 != 0 || w.value > head.q_dim.value - head.offset.value)
     return view_.error(
         "partial_out_of_range",
-        message("the rotated width must be even and fit in the head of {}, got {}",
-                head.q_dim.value, w.value),
+        {"the rotated width must be even and fit in the head of {}, got {}", head.q_dim.value,
+         w.value},
         w, "state head_dim and the fraction so that an even number of channels rotates", w.value);
   out_.encoding.set("rotary_dim", w);
   pairs_ = w.value / 2;
@@ -59,19 +59,17 @@ bool RotaryWriter::fraction_width(const Head& head, const Value& fraction, Sourc
   if (f == 1) return true;
   if (!obeyed) {
     view_.warn("partial_ignored",
-               message("{} ignores partial_rotary_factor while rope_type is default: the whole "
-                       "head rotates (a scaled type would obey it)",
-                       view_.class_name()),
+               "{class} ignores partial_rotary_factor while rope_type is default: the whole head "
+               "rotates (a scaled type would obey it)",
                fraction, "remove the key, or use a class that reads it", f);
     return true;
   }
   w.where = message("int({} * {})", head.rope_dim.where, fraction.where);
   if (!by_class && !view_.rules().head.starts_with("latent"))
     view_.warn("partial_conflict",
-               message("the table covers int(head_dim * partial_rotary_factor) channels, but the "
-                       "attention of {} multiplies the whole head by it and fails; with rope_type "
-                       "default it ignores the fraction",
-                       view_.class_name()),
+               "the table covers int(head_dim * partial_rotary_factor) channels, but the attention "
+               "of {class} multiplies the whole head by it and fails; with rope_type default it "
+               "ignores the fraction",
                fraction, "remove partial_rotary_factor", f);
   return true;
 }
@@ -88,9 +86,9 @@ bool RotaryWriter::latent_width(const Head& head, const Value* fraction) {
   }
   return view_.error(
       "partial_conflict",
-      message("the table covers {} channels of the head of {}, and qk_rope_head_dim is {}: the "
-              "attention fails",
-              turned, head.q_dim.value, rope),
+      {"the table covers {} channels of the head of {}, and qk_rope_head_dim is {}: the attention "
+       "fails",
+       turned, head.q_dim.value, rope},
       fraction ? fraction->where : place("partial_rotary_factor"),
       "state partial_rotary_factor as qk_rope_head_dim / (qk_nope_head_dim + qk_rope_head_dim)", f);
 }
@@ -118,10 +116,10 @@ bool RotaryWriter::xd_sections(const Head& head) {
   for (const auto& [from, to] : rules().aliases.pairs) {
     const Value *sections = dict_.find(to), *old = dict_.find(from);
     if (old && sections && old->value != sections->value)
-      return view_.error("both_spellings",
-                         message("{} is {} and {} {}: {} refuses the file", from, old->value, to,
-                                 sections->value, view_.class_name()),
-                         *old);
+      return view_.error(
+          "both_spellings",
+          {"{} is {} and {} {}: {class} refuses the file", from, old->value, to, sections->value},
+          *old);
     if (!sections || sections->value.is_null()) continue;
     Index sum = 0;
     bool fine = sections->value.is_array();
@@ -132,11 +130,10 @@ bool RotaryWriter::xd_sections(const Head& head) {
         if (fine) sum += *whole;
       }
     if (!fine || sum != head.q_dim.value / 2)
-      return view_.error(
-          "sections_sum",
-          message("{} must be whole numbers that add up to half the head, {}, got {}", to,
-                  head.q_dim.value / 2, sections->value),
-          *sections, "", sum);
+      return view_.error("sections_sum",
+                         {"{} must be whole numbers that add up to half the head, {}, got {}", to,
+                          head.q_dim.value / 2, sections->value},
+                         *sections, "", sum);
   }
   return true;
 }
@@ -162,12 +159,10 @@ std::optional<Value> RotaryWriter::sections() {
   if (halves)
     return view_.error(
         "wrong_type",
-        message("two axes share the rotated channels, which must be a multiple of 4, got {}",
-                2 * pairs_),
+        {"two axes share the rotated channels, which must be a multiple of 4, got {}", 2 * pairs_},
         place("partial_rotary_factor"), "state another fraction");
-  return view_.error("wrong_type",
-                     message("mrope_section must be three whole numbers, got {}", v.value), v,
-                     "write pairs for time, height, width");
+  return view_.error("wrong_type", {"mrope_section must be three whole numbers, got {}", v.value},
+                     v, "write pairs for time, height, width");
 }
 
 bool RotaryWriter::mrope() {
@@ -187,9 +182,8 @@ bool RotaryWriter::mrope() {
     if (sum != pairs || time != list[0].as_integer()) {
       view_.warn(
           "sections_sum",
-          message(
-              "mrope_section is {}, and {} pairs rotate: {} follow height, {} width, the rest time",
-              v->value, pairs, height, width),
+          {"mrope_section is {}, and {} pairs rotate: {} follow height, {} width, the rest time",
+           v->value, pairs, height, width},
           *v, "", sum);
       v = derived(Json::array({Json(time), Json(height), Json(width)}),
                   v->where + ", every third pair");
@@ -198,15 +192,14 @@ bool RotaryWriter::mrope() {
   }
   if (sum != pairs)
     return view_.error("sections_sum",
-                       message("mrope_section adds up to {}, and {} pairs rotate", sum, pairs), *v,
-                       "", sum);
+                       {"mrope_section adds up to {}, and {} pairs rotate", sum, pairs}, *v, "",
+                       sum);
   field("sections", *v);
   field("layout", of_class(rule.layout));
   if (const Value* said = dict_.find("mrope_interleaved");
       said && said->value.is_bool() && said->value.as_bool() != (rule.layout == "interleaved"))
     view_.warn("key_ignored",
-               message("mrope_interleaved is not read: {} always uses the {} layout",
-                       view_.class_name(), rule.layout),
+               {"mrope_interleaved is not read: {class} always uses the {} layout", rule.layout},
                *said, "use the class whose layout is meant");
   return true;
 }

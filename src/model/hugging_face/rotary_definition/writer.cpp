@@ -36,8 +36,8 @@ std::optional<Value> RotaryWriter::stated(const ScalingKey& k) {
 std::optional<Value> RotaryWriter::number(const ScalingKey& k) {
   auto v = stated(k);
   if (!v && k.required)
-    view_.error("missing_key", message("rope_type {} needs {}", out_.type, k.key), place(k.key),
-                message("state {}, or --assume {}=VALUE", k.key, out_.encoding.full_name(k.field)));
+    view_.error("missing_key", {"rope_type {} needs {}", out_.type, k.key}, place(k.key),
+                {"state {}, or --assume {}=VALUE", k.key, out_.encoding.full_name(k.field)});
   if (!v || (v->value.is_null() && !k.required)) return std::nullopt;
   const std::string name = ConfigView::name_in_file(*v, k.key);
   if (!v->value.is_number()) {
@@ -48,7 +48,7 @@ std::optional<Value> RotaryWriter::number(const ScalingKey& k) {
   if (!std::isfinite(x)) return view_.error("not_finite", name + " must be finite", *v);
   if (x > k.above) return v;
   return view_.error(k.field == "base" ? "theta_not_positive" : "wrong_type",
-                     message("{} must be above {}, got {}", name, k.above, v->value), *v,
+                     {"{} must be above {}, got {}", name, k.above, v->value}, *v,
                      "write the value the model was trained with", x);
 }
 
@@ -62,10 +62,10 @@ std::optional<Value> RotaryWriter::whole(const ScalingKey& k) {
     return std::nullopt;
   }
   if (v->origin == Origin::derived)
-    view_.warn("missing_key",
-               message("{} is missing: transformers takes max_position_embeddings, {}, instead",
-                       k.key, *n),
-               place(k.key), "state the length of the pre-training", *n);
+    view_.warn(
+        "missing_key",
+        {"{} is missing: transformers takes max_position_embeddings, {}, instead", k.key, *n},
+        place(k.key), "state the length of the pre-training", *n);
   v->value = *n;
   return v;
 }
@@ -76,9 +76,8 @@ std::optional<Value> RotaryWriter::list(const ScalingKey& k) {
     return pairs_ > 0 ? message("{} {}", pairs_, what) : what + ", one a pair";
   };
   if (!v)
-    return view_.error("missing_key", message("rope_type {} needs {}", out_.type, k.key),
-                       place(k.key),
-                       message("state {}: a list of {}", k.key, one_a_pair("divisors")));
+    return view_.error("missing_key", {"rope_type {} needs {}", out_.type, k.key}, place(k.key),
+                       {"state {}: a list of {}", k.key, one_a_pair("divisors")});
   const Json::Array none, &all = v->value.is_array() ? v->value.as_array() : none;
   const auto is_number = [](const Json& x) { return x.is_number(); };
   if (!v->value.is_array() || !std::all_of(all.begin(), all.end(), is_number)) {
@@ -88,15 +87,13 @@ std::optional<Value> RotaryWriter::list(const ScalingKey& k) {
   }
   const auto size = static_cast<Index>(all.size());
   if (pairs_ > 0 && size != pairs_)
-    return view_.error(
-        "list_length",
-        message("{} must have one number a pair, {}, and has {}", k.key, pairs_, size), *v, "",
-        size);
+    return view_.error("list_length",
+                       {"{} must have one number a pair, {}, and has {}", k.key, pairs_, size}, *v,
+                       "", size);
   for (const Json& x : all)
     if (!(x.as_number() > 0) || !std::isfinite(x.as_number()))
-      return view_.error("table_zero",
-                         message("{} holds {}, and frequencies are divided by it", k.key, x), *v,
-                         "take the list of the model's own file", x.as_number());
+      return view_.error("table_zero", {"{} holds {}, and frequencies are divided by it", k.key, x},
+                         *v, "take the list of the model's own file", x.as_number());
   return v;
 }
 

@@ -19,9 +19,9 @@ bool RotaryWriter::yarn() {
   for (const char* key : {"short_factor", "long_factor"})
     if (const Value* v = dict_.find(key))
       view_.warn("yarn_with_lists",
-                 message("rope_type yarn with {}: Phi's old files mean longrope by it, but {} "
-                         "computes YaRN and ignores the list",
-                         key, view_.class_name()),
+                 {"rope_type yarn with {}: Phi's old files mean longrope by it, but {class} "
+                  "computes YaRN and ignores the list",
+                  key},
                  *v, "write rope_type longrope if the lists are meant");
   const auto original = take("original_max_position_embeddings");
   if (original) out_.original_context = original->value.as_integer();
@@ -52,8 +52,7 @@ std::optional<Value> RotaryWriter::yarn_factor(const std::optional<Value>& origi
   const double ratio = longest->value.as_number() / original->value.as_number();
   view_.warn(
       "missing_key",
-      message("factor is null: transformers 5 takes the ratio of the lengths, {}; version 4 fails",
-              ratio),
+      {"factor is null: transformers 5 takes the ratio of the lengths, {}; version 4 fails", ratio},
       *stated, "state factor", ratio);
   return derived(ratio, "max_position_embeddings / original_max_position_embeddings");
 }
@@ -87,8 +86,8 @@ bool RotaryWriter::yarn_truncate(const std::optional<Value>& factor) {
     said = {on, v->origin, v->where};
     if (!v->value.is_bool())
       view_.warn("wrong_type",
-                 message("truncate must be true or false, got {}: transformers takes it as {}",
-                         v->value, word(on)),
+                 {"truncate must be true or false, got {}: transformers takes it as {}", v->value,
+                  word(on)},
                  *v, "write true or false");
     if (nested_ && !on) {
       view_.warn("truncate_ignored",
@@ -114,12 +113,12 @@ void RotaryWriter::check_ramp(double fast, double slow, bool truncate) {
   if (!(high < low)) return;
   const Value* at = dict_.find("original_max_position_embeddings");
   if (const Value* stated = dict_.find("beta_fast"); stated && fast < slow) at = stated;
-  view_.warn("range_reversed",
-             message("the ramp runs from pair {} down to {}: transformers scales no pair at all, "
-                     "ggml all beyond",
-                     low, high),
-             at ? at->where : view_.where(),
-             "beta_fast must be above beta_slow and the original length above 2 pi", high - low);
+  view_.warn(
+      "range_reversed",
+      {"the ramp runs from pair {} down to {}: transformers scales no pair at all, ggml all beyond",
+       low, high},
+      at ? at->where : view_.where(),
+      "beta_fast must be above beta_slow and the original length above 2 pi", high - low);
 }
 
 // The gain: attention_factor, or the ratio of mscale and mscale_all_dim where both stand, or
@@ -137,8 +136,8 @@ bool RotaryWriter::yarn_gain(double factor) {
     const double gain = a->value.as_number();
     if ((has_m || (has_all && !logits)) && std::abs(gain - ratio) > 1e-6 * ratio)
       view_.warn("key_ignored",
-                 message("{} is not read beside attention_factor, {}, which is the gain",
-                         has_m ? "mscale" : "mscale_all_dim", gain),
+                 {"{} is not read beside attention_factor, {}, which is the gain",
+                  has_m ? "mscale" : "mscale_all_dim", gain},
                  (has_m ? m : all)->where, "keep the one that is right", gain);
     return true;
   }
@@ -153,12 +152,11 @@ bool RotaryWriter::yarn_gain(double factor) {
   else if (has_all && factor > 1)
     view_.warn(
         "key_ignored",
-        message("mscale_all_dim alone does not change cos and sin: it needs mscale, and the gain "
-                "is that of the factor, {}{}",
-                log + 1,
-                logits
-                    ? "; the softmax scale has it. DeepSeek's own code takes 1 for a missing mscale"
-                    : ""),
+        {"mscale_all_dim alone does not change cos and sin: it needs mscale, and the gain is that "
+         "of the factor, {}{}",
+         log + 1,
+         logits ? "; the softmax scale has it. DeepSeek's own code takes 1 for a missing mscale"
+                : ""},
         *all, "state both, or attention_factor", log + 1);
   return true;
 }

@@ -62,7 +62,7 @@ std::optional<Scale> scale_of(const ConfigView& view) {
   const auto v = value_at(view, rule->key);
   if (!v) return Scale{};
   if (!v->value.is_number() || !(v->value.as_number() > 0))
-    return view.wrong_type(message("{} must be a positive number, got {}", rule->key, v->value), *v,
+    return view.wrong_type({"{} must be a positive number, got {}", rule->key, v->value}, *v,
                            "state what multiplies the scores");
   out.value.factor *= std::pow(v->value.as_number(), number_or(rule->key_power, 1));
   const bool made = rule->key_power.is_number() || !rule->factor.is_null();
@@ -77,7 +77,7 @@ std::optional<Value> cap_of(const ConfigView& view) {
   const std::string& key = view.rules().softcap;
   auto v = key.empty() ? std::nullopt : view.value_or_none(key);
   if (!v || (v->value.is_number() && v->value.as_number() > 0)) return v;
-  return view.wrong_type(message("{} must be a positive number, got {}", key, v->value), *v,
+  return view.wrong_type({"{} must be a positive number, got {}", key, v->value}, *v,
                          "null: no soft cap");
 }
 

@@ -23,17 +23,16 @@ void mpt_keys(const ConfigView& view) {
       view.not_a_flag("alibi", *alibi, where);
     else if (!alibi->as_bool())
       view.warn("key_ignored",
-                message("attn_config.alibi is false, and {}'s model has ALiBi all the same: "
-                        "transformers 5.23 has no learned positions for MPT",
-                        view.class_name()),
+                "attn_config.alibi is false, and {class}'s model has ALiBi all the same: "
+                "transformers 5.23 has no learned positions for MPT",
                 where, "use the authors' code for such weights");
   }
   const Json* most = config->value.find("alibi_bias_max");
   if (most && most->is_number() && most->as_number() != 8)
     view.warn("key_ignored",
-              message("alibi_bias_max is {}, and transformers 5.23 makes the slopes of 8 all the "
-                      "same; llama.cpp and the authors' code obey it",
-                      *most),
+              {"alibi_bias_max is {}, and transformers 5.23 makes the slopes of 8 all the same; "
+               "llama.cpp and the authors' code obey it",
+               *most},
               config->where + "/alibi_bias_max", "check which program the model was trained with",
               most->as_number());
 }
@@ -166,11 +165,9 @@ void ScoreSide::note_unread(const ScoreRules& rule, const EncodingBuilder& made)
         std::find_if(made.fields().begin(), made.fields().end(),
                      [&, name = &field](const FieldValue& f) { return f.name == *name; });
     if (!v || is == made.fields().end() || v->value.dump() == is->value.dump()) continue;
-    view_.warn(
-        "key_ignored",
-        message("{} is {}, and {}'s code has {}", key, v->value, view_.class_name(), is->value), *v,
-        "the key does nothing",
-        v->value.is_number() ? std::optional(v->value.as_number()) : std::nullopt);
+    view_.warn("key_ignored", {"{} is {}, and {class}'s code has {}", key, v->value, is->value}, *v,
+               "the key does nothing",
+               v->value.is_number() ? std::optional(v->value.as_number()) : std::nullopt);
   }
 }
 
