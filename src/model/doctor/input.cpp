@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "model/hugging_face/config_view.h"
 #include "model/learned_tables.h"
 #include "posenc/core/describe.h"
 #include "posenc/core/error.h"
@@ -14,31 +15,6 @@
 
 namespace posenc::inline v0 {
 namespace {
-
-// Found by running the programs (the suite `absolute`); transformers 5.23.
-struct PeerBug {
-  std::string_view model_type;
-  const char *message, *fix;
-};
-constexpr const char* kLongVideo =
-    "transformers 5.23 starts the text behind a long video too early, by up to 15 positions";
-constexpr const char* kLongVideoFix =
-    "compute the positions yourself: positions/mrope.h has both rules";
-constexpr PeerBug kPeerBugs[] = {
-    {"vit_mae",
-     "transformers 5.23 leaves the table of positions at zero when a ViTMAE model is made from a "
-     "config alone: nothing tells its patches apart until a checkpoint is loaded",
-     "load the table with the weights, or set it: posenc list sinusoidal_nd, preset mae"},
-    {"xglm",
-     "transformers 5.23 makes as many rows as a call has tokens, not as its largest position "
-     "needs: explicit position_ids beyond the table raise an IndexError",
-     "keep position_ids below max_position_embeddings, or call once with as many tokens"},
-    {"marian",
-     "transformers' sinusoid has other frequencies than the Marian program: base^(-2m/D) where "
-     "Marian has base^(-m/(D/2 - 1)); at D = 512 rows differ by 0.14 at position 100",
-     "the config is read as transformers runs it; spacing=t2t has the program's numbers"},
-    {"qwen2_vl", kLongVideo, kLongVideoFix},
-    {"qwen2_5_vl", kLongVideo, kLongVideoFix}};
 
 std::string number(Index n) {
   return std::to_string(n);
@@ -63,9 +39,9 @@ class InputDoctor {
       if (const auto* s = std::get_if<Sinusoidal>(&e.value.scheme)) float32(*s);
       left_padding(e);
     }
-    if (spec_.reader != "transformers") return;
-    for (const PeerBug& bug : kPeerBugs)
-      if (spec_.model_type == bug.model_type) add(Severity::note, "peer_bug", bug.message, bug.fix);
+    const Json* bug = hf::table_member("peer_bugs").find(spec_.model_type);
+    if (bug && spec_.reader == "transformers")
+      add(Severity::note, "peer_bug", bug->at("message").as_string(), bug->at("fix").as_string());
   }
 
  private:

@@ -74,16 +74,11 @@ std::string assumable(const Report& report, std::string_view key) {
 
 // Keys that say nothing of positions in any file.
 bool speaks_of_others(std::string_view key) {
-  static constexpr std::string_view kWhole[] = {
-      "_name_or_path", "architectures", "auto_map", "dtype",     "hidden_act", "initializer_range",
-      "model_type",    "torch_dtype",   "use_bias", "use_cache", "vocab_size"};
-  static constexpr std::string_view kParts[] = {"_token_id", "2id",    "bias",  "dropout",
-                                                "eps",       "id2",    "pdrop", "quantization",
-                                                "_version",  "act_fn", "tie_",  "_activation"};
-  if (std::find(std::begin(kWhole), std::end(kWhole), key) != std::end(kWhole)) return true;
-  return std::any_of(std::begin(kParts), std::end(kParts), [&](std::string_view part) {
-    return key.find(part) != std::string_view::npos;
-  });
+  static const auto whole = table_words("other_keys"), parts = table_words("other_keys_with");
+  return std::find(whole.begin(), whole.end(), key) != whole.end() ||
+         std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
+           return key.find(part) != std::string_view::npos;
+         });
 }
 
 // Adds the keys of an object that nothing looked at: "n_embd 512".

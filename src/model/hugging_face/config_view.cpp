@@ -252,4 +252,10 @@ const Json& table_member(std::string_view name) {
   return table.at(name);
 }
 
+std::vector<std::string_view> table_words(std::string_view name) {
+  std::vector<std::string_view> words;
+  for (const Json& word : table_member(name).as_array()) words.push_back(word.as_string());
+  return words;
+}
+
 }  // namespace posenc::v0::hf

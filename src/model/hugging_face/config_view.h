@@ -203,5 +203,10 @@ FieldValue field_of(std::string name, const Sourced<T>& v) {
 // What the table (data/hugging_face_models.json) has beside model types: keys_of_positions, aliases,
 // layer_types ... Throws where it has no such.
 const Json& table_member(std::string_view name);
+// One that is a list of words.
+std::vector<std::string_view> table_words(std::string_view name);
+// What a file says of rotary.
+inline constexpr std::string_view kRotaryKeys[] = {"rope_theta", "rope_scaling", "rope_parameters",
+                                                   "partial_rotary_factor"};
 
 }  // namespace posenc::v0::hf

@@ -13,19 +13,14 @@ using Names = std::vector<std::string_view>;
 
 // Members of rope_scaling and rope_parameters, which mean nothing at the top level of a file.
 const Names& rope_members() {
-  static const Names names = {"attention_factor", "beta_fast",      "beta_slow",       "factor",
-                              "high_freq_factor", "long_factor",    "long_mscale",     "mscale",
-                              "mrope_section",    "mscale_all_dim", "low_freq_factor", "rope_type",
-                              "short_factor",     "short_mscale",   "truncate"};
+  static const Names names = table_words("rope_members");
   return names;
 }
 // The same, and what is in the dictionary or beside it.
 const Names& dictionary_members() {
   static const Names names = [] {
-    Names all = rope_members();
-    for (const char* more : {"original_max_position_embeddings", "partial_rotary_factor",
-                             "rope_theta", "type", "mrope_interleaved"})
-      all.push_back(more);
+    Names all = rope_members(), beside = table_words("rope_members_beside");
+    all.insert(all.end(), beside.begin(), beside.end());
     return all;
   }();
   return names;
@@ -33,53 +28,8 @@ const Names& dictionary_members() {
 // What an object holds that was meant for rotary.
 constexpr std::string_view kRopeKeys[] = {"rope_theta", "rope_scaling", "rope_parameters",
                                           "rope_type", "partial_rotary_factor"};
-// Two keys of one class or file, neither a misspelling of the other: found by comparing all attributes
-// of the configuration classes of transformers 5.23, and the keys of published files. Encoder and
-// decoder, rope and nope are told apart by their words.
-constexpr std::string_view kBothLegal[][2] = {
-    {"H_cycles", "L_cycles"},
-    {"L_cycles", "H_cycles"},
-    {"_pad_token_id", "pad_token_id"},
-    {"_sliding_window_pattern", "sliding_window_pattern"},
-    {"compress_rates", "compress_ratios"},
-    {"d_head", "n_head"},
-    {"decoder", "is_decoder"},
-    {"end_token_id", "pad_token_id"},
-    {"eod_token_id", "pad_token_id"},
-    {"global_rope_theta", "local_rope_theta"},
-    {"head_dim", "qk_head_dim"},
-    {"local_rope_theta", "global_rope_theta"},
-    {"max_2d_position_embeddings", "max_position_embeddings"},
-    {"max_position_embeddings", "max_2d_position_embeddings"},
-    {"max_pos_emb", "max_position_embeddings"},
-    {"max_rel_2d_pos", "max_rel_pos"},
-    {"max_rel_pos", "max_rel_2d_pos"},
-    {"min_image_size", "max_image_size"},
-    {"min_length", "max_length"},
-    {"model_config", "codec_config"},
-    {"name_or_path", "_name_or_path"},
-    {"num_heads", "num_kv_heads"},
-    {"num_labels", "num_layers"},
-    {"patch_sizes", "patch_size"},
-    {"pred_token_id", "pad_token_id"},
-    {"q_lora_rank", "kv_lora_rank"},
-    {"r_layers", "l_layers"},
-    {"rel_2d_pos_bins", "rel_pos_bins"},
-    {"rel_pos_bins", "rel_2d_pos_bins"},
-    {"v_head_dim", "head_dim"},
-    {"v_head_dim", "qk_head_dim"},
-    {"x_layers", "l_layers"},
-    {"xdrope_section", "mrope_section"}};
+// Encoder and decoder, rope and nope are told apart by their words.
 constexpr std::string_view kOpposites[][2] = {{"encoder", "decoder"}, {"rope", "nope"}};
-// What the loss of a key changes, where no default takes its place.
-constexpr std::pair<std::string_view, std::string_view> kLosses[] = {
-    {"rope_scaling", "positions are not scaled"},
-    {"rope_parameters", "positions are not scaled, and the base is the class's"},
-    {"rope_theta", "the base is the class's"},
-    {"layer_types", "the class decides which layers have a window"},
-    {"head_dim", "the width of a head is hidden_size / num_attention_heads"},
-    {"sliding_window", "no layer has the window"},
-    {"text_config", "the whole text model has the defaults of its class"}};
 
 bool has(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -154,8 +104,8 @@ bool has_a_word_more(std::string_view key, std::string_view other) {
 
 bool both_legal(std::string_view key, std::string_view other) {
   if (has_a_word_more(key, other)) return true;
-  return std::any_of(std::begin(kBothLegal), std::end(kBothLegal),
-                     [&](const auto& p) { return p[0] == key && p[1] == other; }) ||
+  const Json::Array& legal = table_member("both_legal").as_array();
+  return std::find(legal.begin(), legal.end(), Json::array({key, other})) != legal.end() ||
          std::any_of(std::begin(kOpposites), std::end(kOpposites), [&](const auto& p) {
            return replaced(std::string(key), p[0], p[1]) == other ||
                   replaced(std::string(key), p[1], p[0]) == other;
@@ -324,9 +274,8 @@ class NearKeys {
     const FieldValue* base = spec_.layers.empty() ? nullptr : spec_.layers[0].field("base");
     if (key == "rope_theta" && base)
       return message("which the file does not state: the base is {}", base->value);
-    for (const auto& [name, loss] : kLosses)
-      if (name == key) return message("which the file does not state: {}", loss);
-    return "which the file does not state";
+    const Json* loss = table_member("losses").find(key);
+    return "which the file does not state" + (loss ? ": " + loss->as_string() : "");
   }
 
   // Rotary in an object that nobody looks into.

@@ -10,7 +10,7 @@ namespace {
 
 // Keys of a rotary encoding that a class without one does not read.
 void warn_of_rotary_keys(const ConfigView& view) {
-  for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
+  for (const std::string_view key : kRotaryKeys)
     if (const auto v = view.stated(key); v && truthy(v->value))
       view.warn("key_ignored", {"{} is in the file, but {class} has no rotary", key}, *v,
                 "the key does nothing");

@@ -127,17 +127,6 @@ std::optional<Part> part_of(const ConfigView& whole, const std::string& key,
 }
 
 void text_keys_outside(const ConfigView& whole, const Part& part, const std::string& key) {
-  static constexpr std::string_view kRope[] = {"rope_theta", "rope_scaling", "rope_parameters",
-                                               "partial_rotary_factor"};
-  static constexpr std::string_view kSizes[] = {"head_dim",
-                                                "hidden_size",
-                                                "num_attention_heads",
-                                                "num_key_value_heads",
-                                                "num_hidden_layers",
-                                                "max_position_embeddings",
-                                                "sliding_window",
-                                                "layer_types",
-                                                "original_max_position_embeddings"};
   const bool flat = part.made != nullptr;
   const auto unread = [&](std::string_view name) {
     const Json* v = whole.object().find(name);
@@ -149,11 +138,12 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
                whole.where(name), "move it into " + key);
   };
   // Beside a text part that speaks of rotary itself, copies at the top level are common and right.
-  const bool said = std::any_of(std::begin(kRope), std::end(kRope), [&](std::string_view name) {
-    return part.object->find(name) != nullptr;
-  });
-  if (!said || flat) std::for_each(std::begin(kRope), std::end(kRope), unread);
-  if (part.missing || flat) std::for_each(std::begin(kSizes), std::end(kSizes), unread);
+  const bool said =
+      std::any_of(std::begin(kRotaryKeys), std::end(kRotaryKeys),
+                  [&](std::string_view name) { return part.object->find(name) != nullptr; });
+  if (!said || flat) std::for_each(std::begin(kRotaryKeys), std::end(kRotaryKeys), unread);
+  if (part.missing || flat)
+    for (const std::string_view size : table_words("text_sizes")) unread(size);
   if (!part.missing) return;
   const std::string defaults = "defaults of " + part.rules->class_name;
   whole.note("missing_key",

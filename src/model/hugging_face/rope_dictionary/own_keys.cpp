@@ -202,8 +202,7 @@ RopeSet own_keys(const ConfigView& view, const std::vector<std::string>&) {
   Dict d;
   d.set("rope_type", view.of_class("default"));
   Value theta = base_of(view);
-  for (const std::string_view key :
-       {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
+  for (const std::string_view key : kRotaryKeys)
     if ((key != "rope_theta" || rule.fixed) && !(rule.scaling && rule.scaling->key == key))
       not_read(view, {key}, " by " + view.class_name() + ", a class of the model's own repository",
                "remove it, or use the code that reads it");

@@ -7,31 +7,6 @@
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {
-namespace {
-
-// Names of other programs for something transformers has under another name or not at all.
-constexpr std::string_view kAliases[][2] = {
-    {"attn_factor",
-     "vLLM's and the YaRN repository's factor on the gain; here attention_factor, which replaces "
-     "it"},
-    {"extrapolation_factor", "vLLM's and the YaRN repository's weight of the ramp"},
-    {"yarn_attn_factor", "llama.cpp's name"},
-    {"yarn_ext_factor", "llama.cpp's name"},
-    {"rope_base", "rope_theta"},
-    {"base", "rope_theta"},
-    {"theta", "rope_theta"},
-    {"alpha", "HunYuan's NTK factor, or Mistral's beta_slow"},
-    {"beta", "Mistral's beta_fast"},
-    {"apply_scale", "Mistral's switch of the gain"},
-    {"short_mscale", "Phi-MoE's gain"},
-    {"long_mscale", "Phi-MoE's gain"},
-    {"original_max_position_embedding", "original_max_position_embeddings"},
-    {"scale", "factor"},
-    {"scaling_factor", "factor"},
-};
-
-}  // namespace
-
 // A key that is no scaling's, and that the scheme, the attention or the logits read all the same.
 bool RotaryWriter::read_elsewhere(const std::string& key, const Json& value) const {
   const ClassRules& c = view_.rules();
@@ -58,18 +33,17 @@ void RotaryWriter::inside_another(const std::string& key, const Value& value) {
 void RotaryWriter::unread_keys() {
   for (const auto& [key, value] : dict_.items()) {
     if (value.origin != Origin::stated || read_elsewhere(key, value.value)) continue;
-    const auto* alias = std::find_if(std::begin(kAliases), std::end(kAliases),
-                                     [&name = key](const auto& a) { return a[0] == name; });
+    const Json* alias = table_member("rope_aliases").find(key);
     if (key == "short_factor" || key == "long_factor")
       view_.warn("list_ignored", {"{} is not read by rope_type {}", key, out_.type}, value,
                  "write rope_type longrope if the lists are meant");
     else if (key == "finetuned" || key == "max_position_embeddings")
       view_.note("key_ignored", key + " only informs", value);
-    else if (alias != std::end(kAliases))
-      view_.warn(
-          "alias_not_read",
-          {"{} ({}) is not read by transformers with rope_type {}", key, (*alias)[1], out_.type},
-          value, "write the transformers name, if it is meant");
+    else if (alias)
+      view_.warn("alias_not_read",
+                 {"{} ({}) is not read by transformers with rope_type {}", key, alias->as_string(),
+                  out_.type},
+                 value, "write the transformers name, if it is meant");
     else if (key == "rope_scaling" || key == "rope_parameters")
       inside_another(key, value);
     else
