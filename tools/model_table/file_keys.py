@@ -157,8 +157,46 @@ PEER_BUGS = {
     },
 }
 
+# Values of a field of a layer ("base"), or of any scaling (".factor"), beyond which no published model has one; text:
+# not of an image's rows and columns; full_size: not of the tiny models that tests are made of.
+USUAL_SOURCE = "published configs: the class defaults of transformers 5.23 and the conformance suites"
+USUAL_VALUES = [
+    {"field": "base", "low": 100, "high": 1000000000000.0, "where": "text", "usual": "10000 to 1e9", "hint": "state theta itself: neither its logarithm nor its inverse"},
+    {"field": "base", "low": 10, "high": 1000000000000.0, "usual": "50 to 10000 in images", "hint": "state theta itself: neither its logarithm nor its inverse"},
+    {"field": "attention_factor", "low": 0.25, "high": 4, "usual": "0.8 to 2", "hint": "leave it out: the scaling computes it"},
+    {"field": "logit_factor", "low": 0.25, "high": 4, "usual": "1 to 2.3", "hint": "state mscale_all_dim of the model"},
+    {"field": "head_dim", "low": 1, "high": 1024, "usual": "32 to 576", "hint": "state the channels of one head"},
+    {"field": "window", "low": 2, "high": 1000000000.0, "usual": "128 to 262144", "hint": "state how many tokens a token sees"},
+    {"field": "window", "low": 8, "high": 1000000000.0, "where": "full_size", "usual": "128 to 262144", "hint": "state it in tokens, not in thousands"},
+    {"field": "chunk", "low": 16, "high": 1000000000.0, "where": "full_size", "usual": "8192", "hint": "state it in tokens, not in thousands"},
+    {"field": ".factor", "low": 1, "high": 4096, "usual": "1 to 128, with few up to 2048", "hint": "state new length / trained length"},
+    {"field": ".original_context", "low": 64, "high": 100000000.0, "where": "full_size", "usual": "2048 to 262144", "hint": "state the trained length in tokens"},
+    {"field": ".trained_length", "low": 64, "high": 100000000.0, "where": "full_size", "usual": "2048 to 262144", "hint": "state the trained length in tokens"},
+    {"field": ".low_freq_factor", "low": 0.1, "high": 16, "usual": "1", "hint": "state 1"},
+    {"field": ".high_freq_factor", "low": 0.25, "high": 64, "usual": "4", "hint": "state 4"},
+    {"field": ".beta_fast", "low": 1, "high": 256, "usual": "32", "hint": "state 32"},
+    {"field": ".beta_slow", "low": 0.1, "high": 64, "usual": "1", "hint": "state 1"},
+    {"field": ".attention_factor", "low": 0.25, "high": 4, "usual": "0.8 to 2", "hint": "leave it out: the scaling computes it"},
+    {"field": ".mscale_all_dim", "low": 0.1, "high": 4, "usual": "0.7 to 1", "hint": "state the value of the model"},
+    {"field": ".mscale", "low": 0.1, "high": 10, "usual": "0.7 to 1", "hint": "state the value of the model"},
+    {"field": "max_bias", "low": 0.5, "high": 64, "usual": "8", "hint": "state 8"},
+    {"field": "query_temperature.beta", "low": 0, "high": 2, "usual": "0.1 to 0.4", "hint": "state the value of the model"},
+]
+# Sizes of a file that fit together in every published model; with: only where this key is on; without: only where
+# that one is not stated; least: smaller values are those of tests.
+USUAL_SIZES = [
+    {"key": "image_size", "rule": "at_least", "other": "patch_size", "message": "no patch fits into the image"},
+    {"key": "relative_attention_max_distance", "rule": "above", "other": "relative_attention_num_buckets", "least": 16, "message": "no bucket is left for distances on the logarithmic scale"},
+    {"key": "image_size", "rule": "divides", "other": "patch_size", "least": 128, "message": "the image is no whole number of patches: what is left at its edges is dropped"},
+    {"key": "hidden_size", "rule": "divides", "other": "num_attention_heads", "message": "the width is no whole number of heads"},
+    {"key": "max_window_layers", "rule": "below", "other": "num_hidden_layers", "with": "use_sliding_window", "without": "layer_types", "message": "no layer has the window that use_sliding_window asks for"},
+    {"key": "sliding_window_pattern", "rule": "not_above", "other": "num_hidden_layers", "without": "layer_types", "message": "no layer sees everything"},
+    {"key": "global_attn_every_n_layers", "rule": "not_above", "other": "num_hidden_layers", "without": "layer_types", "message": "only the first layer sees everything"},
+]
+
 TOP = {"keys_of_positions": OF_POSITIONS, "keys_of_windows": WINDOWS, "aliases": ALIASES,
        "layer_types": LAYER_TYPES, "old_layer_types": OLD_LAYER_TYPES, "axial_layouts": AXIAL_LAYOUTS,
        "rope_members": ROPE_MEMBERS, "rope_members_beside": ROPE_MEMBERS_BESIDE, "rope_aliases": ROPE_ALIASES,
        "both_legal": BOTH_LEGAL, "losses": LOSSES, "text_sizes": TEXT_SIZES, "other_keys": OTHER_KEYS,
-       "other_keys_with": OTHER_KEYS_WITH, "peer_bugs": PEER_BUGS}
+       "other_keys_with": OTHER_KEYS_WITH, "peer_bugs": PEER_BUGS,
+       "usual_source": USUAL_SOURCE, "usual_values": USUAL_VALUES, "usual_sizes": USUAL_SIZES}
