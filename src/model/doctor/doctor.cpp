@@ -22,8 +22,7 @@ class Doctor {
   void run() {
     for (const auto& layer : spec_.layers) {
       if (!layer.rotary) continue;
-      if (std::any_of(seen_.begin(), seen_.end(),
-                      [&](const LayerSpec* s) { return s->rotary == layer.rotary; }))
+      if (std::ranges::any_of(seen_, [&](const LayerSpec* s) { return s->rotary == layer.rotary; }))
         continue;
       seen_.push_back(&layer);
       one(layer);
@@ -106,8 +105,7 @@ class Doctor {
 
   bool permuted_in_gguf() const {
     const Json::Array& types = hf::gguf_conversions().at("permutes").as_array();
-    return spec_.reader == "transformers" &&
-           std::find(types.begin(), types.end(), Json(spec_.model_type)) != types.end();
+    return spec_.reader == "transformers" && contains(types, Json(spec_.model_type));
   }
 
   void slow_pairs(const LayerSpec& layer) {
@@ -203,8 +201,8 @@ class Doctor {
       if (const auto* f = scaling_field(layer, "factor"); f && layer.rotary)
         limit = std::max(limit, number(f) * static_cast<double>(*spec_.trained_context));
     // Learned rows and kept sinusoids have findings of their own.
-    if (std::any_of(spec_.input.begin(), spec_.input.end(),
-                    [](const InputEncoding& e) { return e.positions.has_value(); }))
+    if (std::ranges::any_of(spec_.input,
+                            [](const InputEncoding& e) { return e.positions.has_value(); }))
       return;
     if (static_cast<double>(length_) > limit)
       add(Severity::warning, "context_beyond_table",

@@ -148,8 +148,8 @@ class InputDoctor {
     if (spec_.layers.empty() || spec_.layers.front().attention.right != Index{0} ||
         e.image_prefix || spec_.reader != "transformers")
       return;
-    const bool decoder = std::none_of(spec_.towers.begin(), spec_.towers.end(),
-                                      [](const Tower& t) { return t.name == "encoder"; });
+    const bool decoder =
+        std::ranges::none_of(spec_.towers, [](const Tower& t) { return t.name == "encoder"; });
     if (e.counts == PositionRule::arange && decoder)
       add(Severity::note, "left_padding",
           "without position_ids every slot counts, padding too: in a batch padded on the left "
@@ -168,7 +168,7 @@ class InputDoctor {
 
 // A word of a shell: as it is, or within single quotes.
 std::string shell_word(const std::string& text) {
-  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+  const bool plain = std::ranges::all_of(text, [](unsigned char c) {
     return std::isalnum(c) != 0 ||
            std::string_view("_-./+=:@%,").find(static_cast<char>(c)) != std::string_view::npos;
   });

@@ -36,7 +36,7 @@ struct Relation {
 bool any_factor(const LayerSpec& layer, bool (*strange)(double)) {
   for (const char* list : {"longrope.short_factor", "longrope.long_factor"}) {
     const std::vector<double> x = numbers_of(layer.field(list));
-    if (std::any_of(x.begin(), x.end(), strange)) return true;
+    if (std::ranges::any_of(x, strange)) return true;
   }
   return false;
 }
@@ -66,8 +66,9 @@ constexpr Relation kRelations[] = {
     {"sections",
      [](const LayerSpec& l) {
        const std::vector<double> x = numbers_of(l.field("sections"));
-       return std::find(x.begin(), x.begin() + std::min<std::ptrdiff_t>(3, std::ssize(x)), 0.0) !=
-              x.begin() + std::min<std::ptrdiff_t>(3, std::ssize(x));
+       return contains(
+           std::vector<double>(x.begin(), x.begin() + std::min<std::ptrdiff_t>(3, std::ssize(x))),
+           0.0);
      },
      "an axis has no pair: positions along it change nothing", "some pairs for each axis",
      "state the sections of the model"}};
@@ -102,7 +103,7 @@ class Plausible {
   // In texts alone, or in layers that are not those of tests.
   static bool applies(const LayerSpec& layer, std::string_view where) {
     if (where == "text")
-      return std::none_of(layer.encodings.begin(), layer.encodings.end(), [](const auto& e) {
+      return std::ranges::none_of(layer.encodings, [](const auto& e) {
         return std::holds_alternative<Axial>(e.value.scheme);
       });
     return where != "full_size" || (layer.rotary && layer.rotary->head_dim >= 64);
@@ -127,7 +128,7 @@ class Plausible {
     // A scaling's numbers that follow from others are not the file's.
     const bool own = at.origin != Origin::class_default &&
                      (at.origin != Origin::derived || at.name.find('.') == std::string::npos);
-    if (!own || std::find(said_.begin(), said_.end(), at.where) != said_.end()) return;
+    if (!own || contains(said_, at.where)) return;
     report_.add(
         Severity::warning, "implausible_value",
         message("{}; usual: {} ({})", what, usual, hf::table_member("usual_source").as_string()),
@@ -151,9 +152,9 @@ class Plausible {
   // A length in thousands or hundreds, where the model is no tiny one.
   void lengths() {
     const double length = static_cast<double>(spec_.context.value);
-    const bool rotary = std::any_of(spec_.layers.begin(), spec_.layers.end(),
-                                    [](const auto& layer) { return applies(layer, "full_size"); });
-    const bool wide = std::any_of(spec_.input.begin(), spec_.input.end(), [](const auto& e) {
+    const bool rotary = std::ranges::any_of(
+        spec_.layers, [](const auto& layer) { return applies(layer, "full_size"); });
+    const bool wide = std::ranges::any_of(spec_.input, [](const auto& e) {
       const auto* rows = std::get_if<Learned>(&e.value.scheme);
       return rows && rows->width >= 256;
     });

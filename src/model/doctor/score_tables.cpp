@@ -62,8 +62,7 @@ class ScoreDoctor {
       if (!fits(e, parameter, what, t)) continue;
       if (!t.readable) continue;
       const std::vector<double> values = weights_.values(t);
-      const auto bad =
-          std::find_if(values.begin(), values.end(), [](double v) { return !std::isfinite(v); });
+      const auto bad = std::ranges::find_if(values, [](double v) { return !std::isfinite(v); });
       if (bad != values.end())
         report_.error("not_finite",
                       t.name + " holds infinities or NaN, the first is number " +

@@ -87,8 +87,7 @@ class Converter {
  private:
   bool writes(std::string_view what) const {
     const Json::Array& keys = rule_.at("keys").as_array();
-    return std::any_of(keys.begin(), keys.end(),
-                       [&](const Json& k) { return k.as_string() == what; });
+    return std::ranges::any_of(keys, [&](const Json& k) { return k.as_string() == what; });
   }
   std::string key(std::string_view name) const { return arch_ + "." + std::string(name); }
   void text(std::string name, std::string_view value) {

@@ -38,8 +38,8 @@ Divisor read_divisor(Keys& keys, std::string_view name) {
           d.tensor + " must be a list of one number a pair, got " +
               std::to_string(t->shape.size()) + " axes",
           "convert the model again");
-  const auto bad = std::find_if(d.values.begin(), d.values.end(),
-                                [](double v) { return !std::isfinite(v) || v <= 0; });
+  const auto bad =
+      std::ranges::find_if(d.values, [](double v) { return !std::isfinite(v) || v <= 0; });
   if (bad != d.values.end())
     wrong(std::isfinite(*bad) ? "table_zero" : "not_finite",
           d.tensor + "[" + std::to_string(bad - d.values.begin()) +

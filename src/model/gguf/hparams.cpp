@@ -21,7 +21,7 @@ bool need(Keys& keys, std::string_view key, Sourced<Index>& value) {
 
 Mode mode_from(std::string_view layout) {
   constexpr std::array<std::string_view, 5> names{"none", "norm", "neox", "mrope", "imrope"};
-  const auto at = std::find(names.begin(), names.end(), layout);
+  const auto at = std::ranges::find(names, layout);
   return at == names.end() ? Mode::none : static_cast<Mode>(at - names.begin());
 }
 
@@ -38,7 +38,7 @@ void read_sections(const Architecture& arch, Keys& keys, Hparams& h) {
   auto sections = keys.per_layer(key, 1);
   if (!sections) return;
   auto& s = sections->value;
-  const bool wrong = std::any_of(s.begin(), s.end(), [](Index n) { return n < 0 || n > 65536; });
+  const bool wrong = std::ranges::any_of(s, [](Index n) { return n < 0 || n > 65536; });
   if (s.size() > 4 || wrong) {
     keys.error("sections_sum", key, keys.full(key) + " must be up to 4 pair counts", kSectionsFix);
     return;
@@ -168,9 +168,9 @@ Hparams read_hparams(const Architecture& arch, Keys& keys) {
   read_scaling(arch, keys, h);
   if (keys.failed()) return h;
   read_layers(arch, keys, h);
-  if (keys.failed() || !any(h.rotated)) return h;
+  if (keys.failed() || !contains(h.rotated, true)) return h;
   check_width(keys, h.head_dim, h.rotary_dim, "rope.dimension_count");
-  if (any(h.sliding))
+  if (contains(h.sliding, true))
     check_width(keys, arch.flag("layer_widths") ? h.head_dim_sliding : h.head_dim,
                 h.rotary_dim_sliding, "rope.dimension_count_swa");
   return h;

@@ -10,7 +10,7 @@ namespace posenc::inline v0::gguf {
 namespace {
 
 void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) {
-  const bool turns = any(h.rotated), windows = any(h.sliding);
+  const bool turns = contains(h.rotated, true), windows = contains(h.sliding, true);
   const auto by_name = [](Origin o) { return o == Origin::class_default; };
   if (turns && by_name(h.base.origin) && !arch.has("plain_base"))
     keys.note("gguf_lost", "rope.freq_base",
@@ -18,8 +18,7 @@ void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) 
               "--assume rope.freq_base=BASE");
   const std::string_view rule = arch.text("rope_on");
   const bool by_key = rule == "finetuned_key" || rule == "pattern_key" || rule == "none";
-  const bool some_stand =
-      turns && std::find(h.rotated.begin(), h.rotated.end(), false) != h.rotated.end();
+  const bool some_stand = turns && contains(h.rotated, false);
   struct Lost {
     bool is;
     const char *key, *what;
@@ -62,7 +61,7 @@ void note_truncation(const Architecture& arch, Keys& keys, const ModelSpec& m) {
 }
 
 void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {
-  if (!any(h.rotated)) return;
+  if (!contains(h.rotated, true)) return;
   if (!d.always.values.empty())
     keys.report().note("gguf_factors_only",
                        "the scaling survives only as divisors in " + d.always.tensor +
@@ -78,7 +77,7 @@ void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {
 
 void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
   const auto sliding = arch.group("sliding_rope");
-  const bool windows = any(h.sliding);
+  const bool windows = contains(h.sliding, true);
   const bool lists = windows && !h.window.pattern_where.empty();
   const std::string_view heat = arch.text("temperature");
   const auto yarn = [&](std::string_view name) { return arch.lists("yarn_keys", name); };

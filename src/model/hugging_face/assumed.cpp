@@ -14,8 +14,7 @@ namespace {
 bool is_scheme_field(std::string_view key) {
   static constexpr std::string_view kNames[] = {"pairing",   "base",         "rotary_dim", "offset",
                                                 "direction", "output_order", "sections"};
-  return key.find('.') != std::string_view::npos ||
-         std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
+  return contains(key, '.') || contains(kNames, key);
 }
 
 bool is_path(std::string_view key) {
@@ -75,8 +74,7 @@ std::string assumable(const Report& report, std::string_view key) {
 // Keys that say nothing of positions in any file.
 bool speaks_of_others(std::string_view key) {
   static const auto whole = table_words("other_keys"), parts = table_words("other_keys_with");
-  return std::find(whole.begin(), whole.end(), key) != whole.end() ||
-         std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
+  return contains(whole, key) || std::ranges::any_of(parts, [&](std::string_view part) {
            return key.find(part) != std::string_view::npos;
          });
 }

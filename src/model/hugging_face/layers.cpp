@@ -56,7 +56,7 @@ class LayerReader {
 
  private:
   static bool any_turn(const std::vector<LayerPlan>& plans) {
-    return std::any_of(plans.begin(), plans.end(), [](const LayerPlan& p) { return p.turns; });
+    return std::ranges::any_of(plans, &LayerPlan::turns);
   }
   static std::vector<std::string> kinds(const std::vector<LayerPlan>& plans) {
     std::vector<std::string> types;

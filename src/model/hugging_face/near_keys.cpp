@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <span>
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -30,10 +29,6 @@ constexpr std::string_view kRopeKeys[] = {"rope_theta", "rope_scaling", "rope_pa
                                           "rope_type", "partial_rotary_factor"};
 // Encoder and decoder, rope and nope are told apart by their words.
 constexpr std::string_view kOpposites[][2] = {{"encoder", "decoder"}, {"rope", "nope"}};
-
-bool has(std::span<const std::string_view> names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // ropeTheta and rope-theta: rope_theta.
 std::string in_words(std::string_view name) {
@@ -84,8 +79,8 @@ bool same_words(const std::string& name, std::string_view key) {
       std::equal(a.begin(), a.end(), b.begin(),
                  [](const auto& x, const auto& y) { return abbreviates(x, y); }))
     return true;
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
+  std::ranges::sort(a);
+  std::ranges::sort(b);
   return a == b || (a.size() >= 3 && a.size() + 1 == b.size() &&
                     std::includes(b.begin(), b.end(), a.begin(), a.end()));
 }
@@ -104,9 +99,8 @@ bool has_a_word_more(std::string_view key, std::string_view other) {
 
 bool both_legal(std::string_view key, std::string_view other) {
   if (has_a_word_more(key, other)) return true;
-  const Json::Array& legal = table_member("both_legal").as_array();
-  return std::find(legal.begin(), legal.end(), Json::array({key, other})) != legal.end() ||
-         std::any_of(std::begin(kOpposites), std::end(kOpposites), [&](const auto& p) {
+  return contains(table_member("both_legal").as_array(), Json::array({key, other})) ||
+         std::ranges::any_of(kOpposites, [&](const auto& p) {
            return replaced(std::string(key), p[0], p[1]) == other ||
                   replaced(std::string(key), p[1], p[0]) == other;
          });
@@ -129,7 +123,7 @@ bool within(std::string_view a, std::string_view b, int edits) {
 }  // namespace
 
 std::string_view nearly(std::string_view name, const Names& known) {
-  if (name.size() < 5 || name.size() > 64 || has(known, name)) return "";
+  if (name.size() < 5 || name.size() > 64 || contains(known, name)) return "";
   const std::string letters = without_gaps(in_words(name));
   std::string_view best;
   for (int least = 3; const std::string_view key : known) {
@@ -146,7 +140,7 @@ std::string_view nearly(std::string_view name, const Names& known) {
 }
 
 std::string_view of_words(std::string_view name, const Names& known) {
-  if (name.size() > 64 || has(known, name)) return "";
+  if (name.size() > 64 || contains(known, name)) return "";
   const std::string words = in_words(name);
   for (const std::string_view key : known)
     if (same_words(words, key)) return key;
@@ -212,8 +206,9 @@ class NearKeys {
               const Names& read) {
     const std::string at = place + "/" + key;
     if (report_.asked.count(at)) return;
-    if (has(rope_members(), key) && (has(read, "rope_scaling") || has(read, "rope_parameters"))) {
-      const bool parameters = object.find("rope_parameters") || !has(read, "rope_scaling");
+    if (contains(rope_members(), key) &&
+        (contains(read, "rope_scaling") || contains(read, "rope_parameters"))) {
+      const bool parameters = object.find("rope_parameters") || !contains(read, "rope_scaling");
       const std::string inside = parameters ? "rope_parameters" : "rope_scaling";
       const std::string reader =
           report_.asked.at(place + "/" + std::string(read.front())).class_name;
@@ -241,7 +236,7 @@ class NearKeys {
                    const std::string& part, const Json& object) {
     const auto about = report_.asked.find(part + "/" + key);
     if (about == report_.asked.end()) return true;
-    const bool rotary = has(kRopeKeys, key);
+    const bool rotary = contains(kRopeKeys, key);
     const bool scaled = object.find("rope_scaling") || object.find("rope_parameters");
     if (object.find(key) || about->second.otherwise == shown(value) ||
         (rotary && key != "rope_theta" && scaled) || (key == "rope_theta" && is_base(value)))
@@ -255,11 +250,11 @@ class NearKeys {
   }
 
   bool rotates() const {
-    return std::any_of(spec_.layers.begin(), spec_.layers.end(),
-                       [](const LayerSpec& layer) { return static_cast<bool>(layer.rotary); });
+    return std::ranges::any_of(spec_.layers,
+                               [](const LayerSpec& l) { return static_cast<bool>(l.rotary); });
   }
   bool is_base(const Json& value) const {
-    return std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
+    return std::ranges::any_of(spec_.layers, [&](const LayerSpec& layer) {
       const FieldValue* base = layer.field("base");
       return base && value.is_number() && base->value.is_number() &&
              base->value.as_number() == value.as_number();
@@ -281,8 +276,9 @@ class NearKeys {
   // Rotary in an object that nobody looks into.
   void lost_in(const std::string& key, const Json& value, const std::string& place,
                const std::string& reader) {
-    if (!has(kRopeKeys, key) || value.is_null() || !rotates() || report_.visited.count(place) ||
-        place == reader || report_.errors() > 0 || !report_.asked.count(reader + "/" + key))
+    if (!contains(kRopeKeys, key) || value.is_null() || !rotates() ||
+        report_.visited.count(place) || place == reader || report_.errors() > 0 ||
+        !report_.asked.count(reader + "/" + key))
       return;  // where the reader itself does not look, moving the key would change nothing
     warn(message("{} in {} is read by nobody: the positions of the model do not depend on it", key,
                  place.substr(place.rfind('/') + 1)),
@@ -293,12 +289,12 @@ class NearKeys {
     for (const auto& [key, value] : object.as_object()) {
       const std::string at = place + "/" + key;
       const std::string_view meant = nearly(key, dictionary_members());
-      if (value.is_object() && has(kRopeKeys, key))
+      if (value.is_object() && contains(kRopeKeys, key))
         warn(message("{} inside {} is read by nobody", key, place.substr(place.rfind('/') + 1)), at,
              "move its members one level up");
       else if (value.is_object())
         dictionary(value, at);
-      else if (!meant.empty() && !has(dictionary_members(), key) && !both_legal(key, meant))
+      else if (!meant.empty() && !contains(dictionary_members(), key) && !both_legal(key, meant))
         warn(message("{} is read by nobody; {} is", key, meant), at, message("write {}", meant));
     }
   }

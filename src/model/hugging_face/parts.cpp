@@ -138,10 +138,9 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
                whole.where(name), "move it into " + key);
   };
   // Beside a text part that speaks of rotary itself, copies at the top level are common and right.
-  const bool said =
-      std::any_of(std::begin(kRotaryKeys), std::end(kRotaryKeys),
-                  [&](std::string_view name) { return part.object->find(name) != nullptr; });
-  if (!said || flat) std::for_each(std::begin(kRotaryKeys), std::end(kRotaryKeys), unread);
+  const bool said = std::ranges::any_of(
+      kRotaryKeys, [&](std::string_view name) { return part.object->find(name) != nullptr; });
+  if (!said || flat) std::ranges::for_each(kRotaryKeys, unread);
   if (part.missing || flat)
     for (const std::string_view size : table_words("text_sizes")) unread(size);
   if (!part.missing) return;

@@ -11,7 +11,7 @@ namespace {
 template <class E>
 E named(std::string_view name) {
   constexpr auto& all = EnumNames<E>::value;
-  const auto it = std::find(all.begin(), all.end(), name);
+  const auto it = std::ranges::find(all, name);
   if (it == all.end()) refuse("read", "no qk_norm has the word", std::string(name));
   return static_cast<E>(it - all.begin());
 }

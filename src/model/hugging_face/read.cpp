@@ -57,8 +57,8 @@ bool descend(TextPart& at, Report& report, bool first) {
   remote_code(whole);
   if (!rules.input_note.empty())
     whole.note("encoding_not_covered", rules.input_note, whole.where("model_type"));
-  const auto about = std::find_if(rules.parts.begin(), rules.parts.end(),
-                                  [&](const auto& part) { return part.first == key; });
+  const auto about =
+      std::ranges::find_if(rules.parts, [&](const auto& part) { return part.first == key; });
   auto inner = part_of(whole, key, about->second);
   if (!inner) return false;
   const std::string& type = inner->model_type;

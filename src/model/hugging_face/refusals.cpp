@@ -33,7 +33,7 @@ class Refusals {
  private:
   bool said_already(const std::string& place) const {
     const std::vector<Finding>& all = view_.report().findings();
-    return std::any_of(all.begin(), all.end(), [&](const Finding& f) {
+    return std::ranges::any_of(all, [&](const Finding& f) {
       return f.severity == Severity::error && f.where.starts_with(place);
     });
   }

@@ -139,8 +139,7 @@ PartLayers read_vision(const ConfigView& view) {
 
 std::string text_key(const ClassRules& rules) {
   const auto has = [&](std::string_view key) {
-    return std::any_of(rules.parts.begin(), rules.parts.end(),
-                       [&](const auto& part) { return part.first == key; });
+    return std::ranges::any_of(rules.parts, [&](const auto& part) { return part.first == key; });
   };
   for (const char* key : {"text_config", "decoder", "llm_config", "language_config",
                           "thinker_config", "decoder_config", "talker_config", "semantic_config",
@@ -206,9 +205,8 @@ Tower own_decoder(const ConfigView& whole, Index context) {
   const PartLayers read = read_layers(view, context);
   const auto said = [&](const Finding& f) {  // of the model, by the same key
     const std::vector<Finding>& all = whole.report().findings();
-    return std::any_of(all.begin(), all.end(), [&](const Finding& other) {
-      return other.code == f.code && other.where == f.where;
-    });
+    return std::ranges::any_of(
+        all, [&](const Finding& other) { return other.code == f.code && other.where == f.where; });
   };
   keep(whole, "the decoder", own, said);
   return {"decoder", read.layers, read.input};

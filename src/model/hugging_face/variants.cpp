@@ -16,8 +16,8 @@ ClassRules overlaid(ClassRules rules, const Json& more) {
 }
 
 bool states_one(const ConfigView& view, const std::vector<std::string>& keys) {
-  return std::any_of(keys.begin(), keys.end(),
-                     [&](const std::string& key) { return view.stated_value(key).has_value(); });
+  return std::ranges::any_of(
+      keys, [&](const std::string& key) { return view.stated_value(key).has_value(); });
 }
 
 // Releases that share a model type, told by which of their keys the file states and by a size.

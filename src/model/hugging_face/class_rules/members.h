@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/contains.h"
 #include "posenc/core/dtype.h"
 #include "posenc/io/json.h"
 
@@ -36,7 +37,6 @@ struct Overlay : Json {};
 
 // {"name": "value", ...}
 Json as_json(const NameMap&);
-bool contains(const std::vector<std::string>&, std::string_view);
 
 // A part of a composite file.
 struct PartRules {

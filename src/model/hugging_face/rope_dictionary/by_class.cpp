@@ -70,8 +70,8 @@ bool thetas_by_layer(const ConfigView& view, RopeSet& set) {
   const auto& thetas = list->value.as_array();
   for (std::size_t i = 0; plans && i < plans->size() && i < thetas.size(); ++i) {
     const std::string& type = (*plans)[i].type;
-    auto part = std::find_if(set.parts.begin(), set.parts.end(),
-                             [&](const RopeSet::Part& p) { return p.label == type; });
+    auto part =
+        std::ranges::find_if(set.parts, [&](const RopeSet::Part& p) { return p.label == type; });
     if (part == set.parts.end()) part = set.parts.insert(part, {type, true, {}});
     part->dict.set("rope_type", view.of_class("default"));
     part->dict.set("rope_theta", {thetas[i], list->origin, list->where + "/" + std::to_string(i)});
@@ -88,8 +88,8 @@ bool plain_type(const RopeSet::Part& part) {
 // the plain ones too.
 void fill_in(const ConfigView& view, RopeSet& set) {
   const RopeRules& rule = rope_rules(view);
-  const bool scaled = std::any_of(set.parts.begin(), set.parts.end(),
-                                  [](const RopeSet::Part& p) { return p.turns && !plain_type(p); });
+  const bool scaled = std::ranges::any_of(
+      set.parts, [](const RopeSet::Part& p) { return p.turns && !plain_type(p); });
   for (const std::string key : {"rope_theta", "partial_rotary_factor", "swa_rope_theta"}) {
     const bool fills = contains(rule.fills, key) || (scaled && key == "partial_rotary_factor");
     const auto beside = view.stated(key);

@@ -39,7 +39,7 @@ std::size_t first_layer(const ConfigView& view, const std::string& type) {
   const auto listed = view.stated("layer_types");
   if (!listed || !listed->value.is_array()) return 0;
   const auto& list = listed->value.as_array();
-  return static_cast<std::size_t>(std::find(list.begin(), list.end(), Json(type)) - list.begin());
+  return static_cast<std::size_t>(std::ranges::find(list, Json(type)) - list.begin());
 }
 
 // One part a layer type that `make` fills; none at all where it fails. A part that it leaves empty
@@ -102,11 +102,10 @@ RopeSet main_and_compress(const ConfigView& view, const std::vector<std::string>
 // Step-3.5: rope_theta and partial_rotary_factors a layer; rope_scaling reaches full layers only.
 RopeSet lists_of_layers(const ConfigView& view, const std::vector<std::string>& layer_types) {
   const Stated s = stated_dicts(view);
-  const bool typed =
-      s.parameters && std::all_of(layer_types.begin(), layer_types.end(), [&](const auto& type) {
-        const Json* part = s.parameters->value.find(type);
-        return part && part->is_object();
-      });
+  const bool typed = s.parameters && std::ranges::all_of(layer_types, [&](const auto& type) {
+                       const Json* part = s.parameters->value.find(type);
+                       return part && part->is_object();
+                     });
   const Value theta = view.stated("rope_theta").value_or(theta_of_class(view));
   const auto fractions = view.stated("partial_rotary_factors");
   const RopeSet set = by_type(layer_types, [&](const std::string& type, RopeSet::Part& part) {

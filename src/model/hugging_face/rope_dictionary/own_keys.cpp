@@ -29,8 +29,8 @@ bool named(const ConfigView& view, const std::vector<std::string>& words) {
   if (!v || !v->value.is_string()) return false;
   std::string name = v->value.as_string();
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return std::any_of(words.begin(), words.end(),
-                     [&](const std::string& word) { return name.find(word) != std::string::npos; });
+  return std::ranges::any_of(
+      words, [&](const std::string& word) { return name.find(word) != std::string::npos; });
 }
 
 // ChatGLM's rope_ratio: ChatGLM2 divides positions by it, the later ones multiply the base.

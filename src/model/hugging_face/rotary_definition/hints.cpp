@@ -92,7 +92,7 @@ void RotaryWriter::theta_place() {
   const Value *theta = dict_.find("rope_theta"), *type = dict_.find("rope_type");
   if (rules().rule == "own_keys") return;  // neither place is looked at
   if (!theta || !theta->value.is_number()) return;
-  const bool has_dict = std::any_of(dict_.items().begin(), dict_.items().end(), [](const auto& i) {
+  const bool has_dict = std::ranges::any_of(dict_.items(), [](const auto& i) {
     return i.first != "rope_theta" && i.second.origin == Origin::stated &&
            i.second.where.find("/rope_") != std::string::npos;
   });

@@ -73,8 +73,7 @@ const ScalingType* scaling_type(std::string_view rope_type) {
 }
 
 const ScalingKey* ScalingType::find(std::string_view key) const {
-  const auto at =
-      std::find_if(keys.begin(), keys.end(), [key](const ScalingKey& k) { return k.key == key; });
+  const auto at = std::ranges::find_if(keys, [key](const ScalingKey& k) { return k.key == key; });
   return at == keys.end() ? nullptr : &*at;
 }
 

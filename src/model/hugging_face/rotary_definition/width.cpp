@@ -154,7 +154,7 @@ std::optional<Value> RotaryWriter::sections() {
     return x.is_integer() && x.as_integer() >= 0 && x.as_integer() < 65536;
   };
   if (v.value.is_array() && v.value.as_array().size() == (halves ? 2 : 3) &&
-      std::all_of(v.value.as_array().begin(), v.value.as_array().end(), is_count))
+      std::ranges::all_of(v.value.as_array(), is_count))
     return v;
   if (halves)
     return view_.error(

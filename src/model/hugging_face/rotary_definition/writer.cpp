@@ -80,7 +80,7 @@ std::optional<Value> RotaryWriter::list(const ScalingKey& k) {
                        {"state {}: a list of {}", k.key, one_a_pair("divisors")});
   const Json::Array none, &all = v->value.is_array() ? v->value.as_array() : none;
   const auto is_number = [](const Json& x) { return x.is_number(); };
-  if (!v->value.is_array() || !std::all_of(all.begin(), all.end(), is_number)) {
+  if (!v->value.is_array() || !std::ranges::all_of(all, is_number)) {
     report().wrong_type(ConfigView::name_in_file(*v, k.key), "a list of numbers", *v,
                         "write " + one_a_pair("numbers"));
     return std::nullopt;

@@ -203,7 +203,7 @@ bool udop(const ConfigView& view, Layer, EncodingBuilder& made) {
     return view.wrong_type("relative_bias_args must have the tables 1d, horizontal and vertical",
                            *list, "state the tables of the model");
   for (const auto& [type, count, distance] : kTables) {
-    const auto one = std::find_if(all.begin(), all.end(), [&, name = type](const Json& x) {
+    const auto one = std::ranges::find_if(all, [&, name = type](const Json& x) {
       const Json* t = x.is_object() ? x.find("type") : nullptr;
       return t != nullptr && *t == Json(name);
     });
@@ -264,8 +264,7 @@ constexpr std::pair<std::string_view, Rule> kRules[] = {{"direction", direction}
 bool score_fields(const ConfigView& view, const std::string& rule, Index stage, Index layer,
                   EncodingBuilder& made) {
   if (rule.empty()) return true;
-  const auto* it = std::find_if(std::begin(kRules), std::end(kRules),
-                                [&](const auto& r) { return r.first == rule; });
+  const auto* it = std::ranges::find_if(kRules, [&](const auto& r) { return r.first == rule; });
   if (it == std::end(kRules)) refuse("read", "no rule of the score has the name", rule);
   return it->second(view, {stage, layer}, made);
 }

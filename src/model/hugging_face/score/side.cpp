@@ -57,8 +57,8 @@ std::string layoutlm(const ConfigView& view) {
 }
 
 bool has_term(const ConfigView& view, const ScoreTerms& rule) {
-  return std::any_of(rule.any.begin(), rule.any.end(),
-                     [&](const std::string& word) { return lists_word(view, rule.key, word); });
+  return std::ranges::any_of(
+      rule.any, [&](const std::string& word) { return lists_word(view, rule.key, word); });
 }
 
 // What acts in the score.
@@ -111,8 +111,8 @@ bool lists_word(const ConfigView& view, const std::string& key, std::string_view
   };
   if (v->value.is_array()) {
     const Json::Array& list = v->value.as_array();
-    return std::any_of(list.begin(), list.end(),
-                       [&](const Json& one) { return one.is_string() && is(one.as_string()); });
+    return std::ranges::any_of(
+        list, [&](const Json& one) { return one.is_string() && is(one.as_string()); });
   }
   std::istringstream names(v->value.is_string() ? v->value.as_string() : "");
   for (std::string name; std::getline(names, name, '|');)
@@ -161,9 +161,8 @@ void ScoreSide::add_tensors(LayerEncoding& e, const ScoreRules& rule, Index laye
 void ScoreSide::note_unread(const ScoreRules& rule, const EncodingBuilder& made) const {
   for (const auto& [key, field] : rule.unread.pairs) {
     const auto v = view_.stated_value(key);
-    const auto is =
-        std::find_if(made.fields().begin(), made.fields().end(),
-                     [&, name = &field](const FieldValue& f) { return f.name == *name; });
+    const auto is = std::ranges::find_if(
+        made.fields(), [&, name = &field](const FieldValue& f) { return f.name == *name; });
     if (!v || is == made.fields().end() || v->value.dump() == is->value.dump()) continue;
     view_.warn("key_ignored", {"{} is {}, and {class}'s code has {}", key, v->value, is->value}, *v,
                "the key does nothing",
