@@ -62,30 +62,26 @@ class Diagnostics {
   static constexpr std::size_t kMostAlike = 20;
   // Without a fix: that of the code (finding_codes.h).
   void add(Finding);
-  void add(Severity severity, std::string code, std::string message, std::string where,
-           std::string fix = "", std::optional<double> value = {}) {
-    add({severity, std::move(code), std::move(message), std::move(where), std::move(fix), value});
-  }
-  void add(Severity severity, std::string code, std::string message, std::string where,
-           std::optional<double> value) {
-    add(severity, std::move(code), std::move(message), std::move(where), "", value);
+  void add(Severity severity, std::string code, const Sentence& text, std::string where,
+           const Sentence& fix = "", std::optional<double> value = {}) {
+    add({severity, std::move(code), text.of(""), std::move(where), fix.of(""), value});
   }
   void add(const std::vector<Finding>& all) {
     for (const Finding& f : all) add(f);
   }
-  // Code, message and place; fix and value, if there are any. False, for a check that ends with it.
-  template <class... Rest>
-  bool error(std::string code, Rest&&... rest) {
-    add(Severity::error, std::move(code), std::forward<Rest>(rest)...);
+  // False, for a check that ends with it.
+  bool error(std::string code, const Sentence& text, std::string where, const Sentence& fix = "",
+             std::optional<double> value = {}) {
+    add(Severity::error, std::move(code), text, std::move(where), fix, value);
     return false;
   }
-  template <class... Rest>
-  void warn(std::string code, Rest&&... rest) {
-    add(Severity::warning, std::move(code), std::forward<Rest>(rest)...);
+  void warn(std::string code, const Sentence& text, std::string where, const Sentence& fix = "",
+            std::optional<double> value = {}) {
+    add(Severity::warning, std::move(code), text, std::move(where), fix, value);
   }
-  template <class... Rest>
-  void note(std::string code, Rest&&... rest) {
-    add(Severity::note, std::move(code), std::forward<Rest>(rest)...);
+  void note(std::string code, const Sentence& text, std::string where, const Sentence& fix = "",
+            std::optional<double> value = {}) {
+    add(Severity::note, std::move(code), text, std::move(where), fix, value);
   }
 
   const std::vector<Finding>& findings() const noexcept { return findings_; }

@@ -45,9 +45,9 @@ class InputDoctor {
   }
 
  private:
-  void add(Severity severity, const char* code, std::string message, std::string fix,
+  void add(Severity severity, const char* code, const Sentence& text, const Sentence& fix,
            std::optional<double> value = {}) {
-    report_.add(severity, code, std::move(message), spec_.file, std::move(fix), value);
+    report_.add(severity, code, text, spec_.file, fix, value);
   }
 
   // The table: what lies beside the config, where that is one tensor; otherwise a word for the file
@@ -98,16 +98,16 @@ class InputDoctor {
             "): " + extend_command(file, tensor, offset, number(wanted + offset), "linear");
     }
     add(Severity::error, "context_beyond_table",
-        "the context of " + number(wanted) + " is beyond the " + number(n) + " positions of the " +
-            (e.grid ? "model's table" : "learned table") + ": it has no row there",
+        {"the context of {} is beyond the {} positions of the {}: it has no row there", wanted, n,
+         e.grid ? "model's table" : "learned table"},
         fix, static_cast<double>(n));
   }
 
   void beyond_sinusoid(const InputEncoding& e) {
     add(Severity::warning, "context_beyond_table",
-        "the context of " + number(spec_.context.value) + " is beyond the " + number(*e.positions) +
-            " rows of the sinusoid that transformers keeps: it fails there, although every row can "
-            "be computed",
+        {"the context of {} is beyond the {} rows of the sinusoid that transformers keeps: it "
+         "fails there, although every row can be computed",
+         spec_.context.value, *e.positions},
         "posenc table writes the rows for any position; the model never saw those",
         static_cast<double>(*e.positions));
   }
@@ -117,19 +117,19 @@ class InputDoctor {
     const auto& table = std::get<Learned>(e.value.scheme);
     if (e.counts == PositionRule::tokens)
       add(Severity::note, "padding_offset",
-          "the table has " + number(table.rows) + " rows and holds " +
-              number(e.positions.value_or(0)) + " tokens: the first reads row " + number(offset) +
-              " (pad_token_id + 1), padding reads row " + number(offset - 1) +
-              ", and only tokens that are not padding count",
-          "take at most " + number(e.positions.value_or(0)) +
-              " tokens; positions that count from 0 read the wrong rows",
+          {"the table has {} rows and holds {} tokens: the first reads row {} (pad_token_id + 1), "
+           "padding reads row {}, and only tokens that are not padding count",
+           table.rows, e.positions.value_or(0), offset, offset - 1},
+          {"take at most {} tokens; positions that count from 0 read the wrong rows",
+           e.positions.value_or(0)},
           static_cast<double>(offset));
     else
       add(Severity::note, "padding_offset",
-          "position p reads row p + " + number(offset) + ": the table has " + number(table.rows) +
-              " rows for " + number(e.positions.value_or(0)) + " positions",
-          "give positions that count from 0, and keep the first " + number(offset) +
-              " rows when the table is extended (--prefix " + number(offset) + ")",
+          {"position p reads row p + {}: the table has {} rows for {} positions", offset,
+           table.rows, e.positions.value_or(0)},
+          {"give positions that count from 0, and keep the first {} rows when the table is "
+           "extended (--prefix {})",
+           offset, offset},
           static_cast<double>(offset));
   }
 
@@ -138,8 +138,8 @@ class InputDoctor {
     if (length < 1 || s.width < 1) return;
     const double worst = float32_error(s.spectrum(), length, s.offset);
     add(float32_severity(worst), "float32_angle",
-        "angles of the sinusoid formed in float32 are wrong by up to " + rounded(worst) +
-            " rad at position " + number(length - 1),
+        {"angles of the sinusoid formed in float32 are wrong by up to {} rad at position {}",
+         rounded(worst), length - 1},
         "form angles in double or exactly (posenc table)", worst);
   }
 

@@ -237,9 +237,8 @@ class Converter {
     return v && *v >= 1 && *v < 4294967296.0 ? v : std::nullopt;
   }
   bool lacks(std::string_view name, const std::string& type) {
-    view_.report().error("missing_key", "the converter needs " + std::string(name) + " for " + type,
-                         view_.where("rope_scaling") + "/" + std::string(name),
-                         "state " + std::string(name));
+    view_.report().error("missing_key", {"the converter needs {} for {}", name, type},
+                         view_.where("rope_scaling") + "/" + std::string(name), {"state {}", name});
     return false;
   }
 
@@ -256,17 +255,18 @@ class Converter {
     }
     if (writes("scaling") && type == "yarn" && factor) return yarn(d, *factor);
     if (type == "dynamic" || ((type == "linear" || type == "yarn") && !writes("scaling"))) {
-      view_.report().warn("gguf_lost",
-                          "the converter writes nothing of rope_type " + type + " for " +
-                              view_.class_name() + ": llama.cpp does not scale",
-                          view_.where("rope_scaling"), "choose another program for long contexts");
+      view_.report().warn(
+          "gguf_lost",
+          {"the converter writes nothing of rope_type {} for {}: llama.cpp does not scale", type,
+           view_.class_name()},
+          view_.where("rope_scaling"), "choose another program for long contexts");
       return true;
     }
-    view_.report().error("unknown_rope_type",
-                         "what llama.cpp's converter makes of rope_type " + type + " for " +
-                             view_.class_name() + " is not known here",
-                         view_.where("rope_scaling"),
-                         "convert the model and read the GGUF file itself");
+    view_.report().error(
+        "unknown_rope_type",
+        {"what llama.cpp's converter makes of rope_type {} for {} is not known here", type,
+         view_.class_name()},
+        view_.where("rope_scaling"), "convert the model and read the GGUF file itself");
     return false;
   }
 
@@ -356,8 +356,8 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
   if (!rule || !known || known->scheme.empty()) {
     report.error(
         "layout_not_covered",
-        "what llama.cpp's converter makes of model_type " +
-            (type ? shown(*type) : std::string("(missing)")) + " is not known here",
+        {"what llama.cpp's converter makes of model_type {} is not known here",
+         type ? shown(*type) : std::string("(missing)")},
         name + "#/model_type",
         "convert the model and read the GGUF file itself, or read the config as transformers does");
   } else if (Converter({nested ? *text : config, nested ? "/text_config" : "", *known, report},

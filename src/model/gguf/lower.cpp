@@ -54,7 +54,7 @@ void add_buckets(const Architecture& arch, const Hparams& h, Keys& keys, LayerSp
   const auto buckets = keys.get<Index>(key);
   if (!buckets || buckets->value < 4 || buckets->value % 4 != 0 || buckets->value > 4096)
     return keys.error(buckets ? "out_of_range" : "missing_key", key,
-                      std::string(key) + " must be a multiple of 4, 4096 at most");
+                      {"{} must be a multiple of 4, 4096 at most", key});
   t5.num_buckets = buckets->value;
   add_field(layer, "num_buckets", *buckets);
   add_field(layer, "max_distance", arch.constant(t5.max_distance));

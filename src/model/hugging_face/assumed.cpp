@@ -142,16 +142,16 @@ void filled_by_class(const ConfigView& view, const Json& file,
       message("{} come from {}: the file does not state them{}{}", listed(filled_in.all),
               view.class_name(), unread.empty() ? "" : "; nothing read its " + listed(unread),
               more > 0 ? " and " + std::to_string(more) + " more" : ""),
-      view.where(), "say what the model has: --assume " + filled_in.first + "=N");
+      view.where(), {"say what the model has: --assume {}=N", filled_in.first});
 }
 
 void unused_assumptions(Report& report) {
   for (const auto& [key, text] : report.assume)
     if (!report.used.count(key) || (is_path(key) && !looked_at(report, key)))
-      report.error("assume_unused", "--assume " + key + "=" + text + " names nothing that was read",
+      report.error("assume_unused", {"--assume {}={} names nothing that was read", key, text},
                    "--assume " + key, guess(report, key) + assumable(report, key));
     else
-      report.note("assumed", key + " = " + text + " is a person's decision, not the file's",
+      report.note("assumed", {"{} = {} is a person's decision, not the file's", key, text},
                   "--assume " + key);
 }
 

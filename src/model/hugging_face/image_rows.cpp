@@ -110,7 +110,7 @@ bool set_base(const ConfigView& view, EncodingBuilder& made) {
     const auto v = view.value(key);
     if (!v || !v->value.is_number() || !(v->value.as_number() > 0))
       return view.wrong_type(
-          key + " must be a positive number, got " + (v ? shown(v->value) : "nothing"),
+          {"{} must be a positive number, got {}", key, v ? shown(v->value) : "nothing"},
           view.place(v, key), "state the temperature of the model");
     bases.push_back(v->value.as_number());
   }

@@ -291,7 +291,7 @@ class InputReader {
                {"odd width {}: {}{}; OpenNMT and MLX refuse it", width, class_name,
                 odd == "zero_pad" ? " appends a zero (as fairseq and tensor2tensor)"
                                   : " drops the last cosine (the Marian program wraps instead)"},
-               *width_, "use an even width, or odd=" + odd + " everywhere", width);
+               *width_, {"use an even width, or odd={} everywhere", odd}, width);
     set("odd", odd);
     return true;
   }

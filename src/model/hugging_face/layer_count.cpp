@@ -49,14 +49,14 @@ Count summed(const ConfigView& view, const LayerCountRules& rule) {
   if (!rule.held.is_null() && !v) v = view.of_class(rule.held);
   if (!v || !v->value.is_array())
     return view.error(v ? "wrong_type" : "missing_key",
-                      rule.sum + " must be a list of the layers of each stage" +
-                          (v ? ", got " + shown(v->value) : ""),
-                      view.place(v, rule.sum), "state " + rule.sum);
+                      {"{} must be a list of the layers of each stage{}", rule.sum,
+                       v ? ", got " + shown(v->value) : ""},
+                      view.place(v, rule.sum), {"state {}", rule.sum});
   Index sum = 0;
   for (const Json& n : v->value.as_array()) {
     if (!n.is_integer() || n.as_integer() < 0 || n.as_integer() > kMostLayers - sum)
       return view.wrong_type({"{} must hold counts of layers, got {}", rule.sum, n}, *v,
-                             "state " + rule.sum);
+                             {"state {}", rule.sum});
     sum += n.as_integer();
   }
   return counted(sum, "the sum of " + v->where);

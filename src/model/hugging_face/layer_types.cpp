@@ -189,7 +189,7 @@ struct Rules {
     if (v) why = v->where;
     const char* fix = "state the kinds of layers";
     if (!list.is_array() || list.as_array().empty())
-      return view.wrong_type(rule.key + " must be a list of names", why, fix);
+      return view.wrong_type({"{} must be a list of names", rule.key}, why, fix);
     const std::size_t size = list.as_array().size();
     for (std::size_t i = 0; i < std::min(size, plans.size()); ++i)
       if (const Json& name = list.as_array()[i]; !type_named(name))

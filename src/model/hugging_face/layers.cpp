@@ -118,7 +118,7 @@ class LayerReader {
     layer.fields = plan.fields;
     const RopeSet::Part* part = plan.turns ? set.find(plan.type) : nullptr;
     if (plan.turns && !part)
-      return view_.error("missing_key", "rope_parameters has no entry for " + plan.type,
+      return view_.error("missing_key", {"rope_parameters has no entry for {}", plan.type},
                          view_.where("rope_parameters") + "/" + plan.type,
                          "state one, or null for no rotary");
     bool turns = part && part->turns;

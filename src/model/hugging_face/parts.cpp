@@ -62,9 +62,10 @@ void compare_dictionaries(const ConfigView& counts, const ConfigView& other, con
   const std::string both = "the file has " + key + " and " + instead + "; transformers takes " +
                            instead + " whole, with the class's defaults for what it leaves out";
   if (differ.empty())
-    counts.note("both_spellings", both + ". Here they agree", counts.where(), "keep one of them");
+    counts.note("both_spellings", {"{}. Here they agree", both}, counts.where(),
+                "keep one of them");
   else
-    counts.warn("both_spellings", both + ". They differ in " + listed(differ), counts.where());
+    counts.warn("both_spellings", {"{}. They differ in {}", both, listed(differ)}, counts.where());
 }
 
 // CLIP and its kin: a second dictionary of the part overrules the first.
@@ -75,7 +76,7 @@ bool overruled(const ConfigView& whole, const std::string& key, const PartRules&
   if (name.empty()) {
     if (const Json* unread = whole.object().find(dict); unread && truthy(*unread))  // BridgeTower
       whole.warn("key_ignored", {"{} is not read by {class}: {} counts", dict, key},
-                 whole.where(dict), "remove it, or move it into " + key);
+                 whole.where(dict), {"remove it, or move it into {}", key});
     return true;
   }
   const Json* other = nullptr;
@@ -135,7 +136,7 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
                {"{} is {} at the top level, and {class}{}{}", name, *v,
                 flat ? " does not take it from there" : " looks into " + key,
                 part.missing ? ", which the file does not have" : ""},
-               whole.where(name), "move it into " + key);
+               whole.where(name), {"move it into {}", key});
   };
   // Beside a text part that speaks of rotary itself, copies at the top level are common and right.
   const bool said = std::ranges::any_of(
@@ -150,7 +151,7 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
               part.held.items().empty()
                   ? "the " + defaults + " count"
                   : "what " + whole.class_name() + " holds for it counts, and the " + defaults},
-             whole.where(key), "state " + key);
+             whole.where(key), {"state {}", key});
 }
 
 }  // namespace posenc::v0::hf

@@ -51,7 +51,7 @@ bool descend(TextPart& at, Report& report, bool first) {
   const std::string key = text_key(rules);
   if (key.empty())
     return whole.error(
-        "unknown_model_type", at.model_type + " is known, but not where its positions come from",
+        "unknown_model_type", {"{} is known, but not where its positions come from", at.model_type},
         whole.where("model_type"),
         "read the model's code; --assume model_type=... takes another class's rules");
   remote_code(whole);
@@ -67,7 +67,7 @@ bool descend(TextPart& at, Report& report, bool first) {
         "unknown_model_type",
         type.empty() ? key + " has no model_type" : "model_type " + type + " is not known",
         whole.where(key) + "/model_type",
-        "--assume /" + key + "/model_type=... takes a known class's rules");
+        {"--assume /{}/model_type=... takes a known class's rules", key});
   text_keys_outside(whole, *inner, key);
   static_cast<Part&>(at) = std::move(*inner);
   if (first) at.key = key;
@@ -171,8 +171,8 @@ void no_layers(const ConfigView& view) {
   // Classes of convolutions count none.
   if (!count || count->value != 0 || count->origin == Origin::class_default) return;
   view.warn("no_layers",
-            count->where.substr(count->where.rfind('/') + 1) +
-                " must be positive, got 0: the model has 0 layers",
+            {"{} must be positive, got 0: the model has 0 layers",
+             count->where.substr(count->where.rfind('/') + 1)},
             *count, "", 0.0);
 }
 
@@ -228,7 +228,7 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
     return read_as_llama_cpp(config, file, name, options);
   Report report(name, options.assume);
   if (!config.is_object()) {
-    report.error("wrong_type", "a config.json must be an object, got " + shown(config),
+    report.error("wrong_type", {"a config.json must be an object, got {}", shown(config)},
                  report.file + "#", "this is not a model's config");
   } else {
     Json copy = config;

@@ -26,7 +26,7 @@ class Refusals {
     layer_types(layers);
     for (const auto& [key, use] : rules_.uses.pairs)
       if (const Json* v = view_.object().find(key); use == "refused" && v && truthy(*v))
-        view_.wrong_type(key + " must not be true: " + view_.class_name() + " refuses the file",
+        view_.wrong_type({"{} must not be true: {} refuses the file", key, view_.class_name()},
                          view_.where(key), "remove the key");
   }
 
@@ -56,8 +56,8 @@ class Refusals {
         continue;
       if (const Json* v = held(spelled); v && v->is_null())
         view_.wrong_type(
-            spelled + " is null, and " + view_.class_name() + " refuses a file that says so",
-            view_.where(spelled), "state " + spelled + ", or leave the key out");
+            {"{} is null, and {} refuses a file that says so", spelled, view_.class_name()},
+            view_.where(spelled), {"state {}, or leave the key out", spelled});
     }
   }
 
@@ -134,7 +134,7 @@ class Refusals {
       view_.wrong_type(wanted + message("{} refuses the file", view_.class_name()),
                        view_.where(key), "write null for no scaling");
     else
-      view_.warn("wrong_type", wanted + "taken as null", view_.where(key), "write null");
+      view_.warn("wrong_type", {"{}taken as null", wanted}, view_.where(key), "write null");
   }
 
   // Sizes of which no attention can be made, though only memory or nothing here needs them.

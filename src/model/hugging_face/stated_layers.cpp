@@ -112,8 +112,8 @@ Refused unknown_word(const ConfigView& view, const Json& word,
   const std::string name = ConfigView::name_in_file({word, Origin::stated, where}, "");
   return view.wrong_type(
       {"{} holds {}, which is none of its words: {class} refuses the file", name, word}, where,
-      (meant.empty() ? "" : message("did you mean {}? ", meant)) +
-          "There are: " + listed({words.begin(), words.end()}));
+      {"{}There are: {}", meant.empty() ? "" : message("did you mean {}? ", meant),
+       listed({words.begin(), words.end()})});
 }
 
 std::optional<std::string> layer_type(const ConfigView& view, const Json& word,
@@ -133,15 +133,15 @@ std::optional<std::string> layer_type(const ConfigView& view, const Json& word,
       "wrong_type",
       {"{} holds {}, and {class} has no such layer: transformers fails on the first token",
        ConfigView::name_in_file({word, Origin::stated, where}, ""), word},
-      where, "There are: " + listed({words.begin(), words.end()}));
+      where, {"There are: {}", listed({words.begin(), words.end()})});
 }
 
 bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
   const auto v = view.stated("layer_types");
   if (v && contains(view.rules().computed, "layer_types")) {
     view.wrong_type(
-        view.class_name() +
-            " computes its layer types, and transformers fails on a file that states them",
+        {"{} computes its layer types, and transformers fails on a file that states them",
+         view.class_name()},
         *v, "remove the key");
     return true;
   }

@@ -33,7 +33,7 @@ std::optional<Value> vision_theta(const ConfigView& view) {
   if (!type || (*type != "default" && *type != "axial"))
     return view.error(
         "unknown_rope_type",
-        "a vision tower has rope_type axial (or default), got " + type.value_or("none"),
+        {"a vision tower has rope_type axial (or default), got {}", type.value_or("none")},
         view.where("rope_parameters"), "write axial");
   const Value* theta = d.find("rope_theta");
   if (!theta || !theta->value.is_number() || !(theta->value.as_number() > 0))
@@ -226,10 +226,10 @@ Tower encoder(const ConfigView& whole, Index context) {
     if (f.severity == Severity::error && !is_width(f)) whole.report().add(f);
   for (const auto& e : part.input)
     if (rows_apart)
-      whole.note("no_rotary", "the encoder adds positions of its own: " + to_text(e.value),
+      whole.note("no_rotary", {"the encoder adds positions of its own: {}", to_text(e.value)},
                  whole.where("model_type"));
   for (const Finding& f : findings)
-    if (is_width(f)) whole.warn(f.code, "in the encoder: " + f.message, f.where, f.fix, f.value);
+    if (is_width(f)) whole.warn(f.code, {"in the encoder: {}", f.message}, f.where, f.fix, f.value);
   return {"encoder", part.layers, part.input};
 }
 

@@ -52,7 +52,7 @@ std::optional<ClassRules> variant_rules(const ConfigView& view) {
   for (const auto& [one, more] : rule.of.pairs) names.push_back(one);
   view.wrong_type({"{} must be one of {}, got {}: {class} refuses anything else", rule.key,
                    listed(names), value},
-                  view.place(v, rule.key), "state " + rule.key);
+                  view.place(v, rule.key), {"state {}", rule.key});
   return std::nullopt;
 }
 

@@ -177,8 +177,8 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
   const auto labels = labels_of(view, all->value, layer_types);
   if (labels.empty())
     for (const auto& type : layer_types)
-      view.error("missing_key", "rope_parameters has no entry for " + type, all->where + "/" + type,
-                 "state rope_parameters by layer type");
+      view.error("missing_key", {"rope_parameters has no entry for {}", type},
+                 all->where + "/" + type, "state rope_parameters by layer type");
   if (labels.empty() || !add_nested(view, set, *all, labels)) return set;
   fill_in(view, set);
   for (auto& part : set.parts) {

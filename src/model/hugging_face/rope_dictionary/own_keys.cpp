@@ -19,7 +19,7 @@ Value base_of(const ConfigView& view) {
   const std::string own = view.rules().keys ? view.rules().keys->theta : "";
   const std::string key = own.empty() ? "rope_theta" : own;
   view.note("missing_key", {"no {}: {class}'s {} counts", key, theta.value}, view.where(key),
-            "state " + key);
+            {"state {}", key});
   return theta;
 }
 
@@ -80,11 +80,11 @@ std::optional<Value> type_of(const ConfigView& view, const OwnScalingRules& rule
   if (type)
     return view.error("unknown_rope_type",
                       {"{class} knows no type {}, only {}", type->value, names}, *type,
-                      "state type: " + names);
+                      {"state type: {}", names});
   return view.error("missing_key",
                     {"{} has no type, by which {class} tells {}{}", rule.key, names,
                      said.find("rope_type") ? ": rope_type is not read" : ""},
-                    place + "/type", "state type: " + names);
+                    place + "/type", {"state type: {}", names});
 }
 
 // What the class checks on loading: type, a float of 1 or more as factor and nothing else (pair), or
@@ -168,8 +168,8 @@ bool scaling(const ConfigView& view, const OwnScalingRules& rule, Dict& d, Value
   if (!rule.factor_default.is_null() && scales)
     d.set_default("factor", view.of_class(rule.factor_default));
   if (rule.base.empty() || said.find(rule.base)) return true;
-  return view.error("missing_key", rule.key + " has no " + rule.base, v->where + "/" + rule.base,
-                    "state " + rule.base);
+  return view.error("missing_key", {"{} has no {}", rule.key, rule.base},
+                    v->where + "/" + rule.base, {"state {}", rule.base});
 }
 
 // MiniMax-Text-01's rotary_dim: the turned channels of a head, all of them where it is missing.

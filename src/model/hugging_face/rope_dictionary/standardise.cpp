@@ -136,10 +136,10 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
       "the file has rope_scaling and rope_parameters; transformers takes rope_scaling whole and "
       "drops rope_parameters";
   if (differ.empty())
-    view.note("both_spellings", both + ". Here they agree", view.where("rope_scaling"),
+    view.note("both_spellings", {"{}. Here they agree", both}, view.where("rope_scaling"),
               "keep one of them");
   else
-    view.warn("both_spellings", both + ". They differ in " + listed(differ),
+    view.warn("both_spellings", {"{}. They differ in {}", both, listed(differ)},
               view.where("rope_scaling"));
 }
 
@@ -170,7 +170,7 @@ void rename_type(const ConfigView& view, Dict& d, const NameMap& names) {
               {"rope_type yarn with lists is {} for {class}; other classes compute YaRN and ignore "
                "the lists",
                *to},
-              *old, "write rope_type " + *to);
+              *old, {"write rope_type {}", *to});
   d.set("rope_type", derived(*to, message("{} ({} means {} here)", old->where, *name, *to)));
 }
 
@@ -317,7 +317,7 @@ bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
   for (const auto& [key, value] : all.value.as_object())
     if (all.origin == Origin::stated && !contains(labels, key) && key != "rope_theta" &&
         key != "rope_type")
-      view.warn("key_ignored", key + " is beside the layer types and is not read there",
+      view.warn("key_ignored", {"{} is beside the layer types and is not read there", key},
                 all.where + "/" + key, "move it into each layer type");
   return true;
 }

@@ -38,7 +38,7 @@ void RotaryWriter::unread_keys() {
       view_.warn("list_ignored", {"{} is not read by rope_type {}", key, out_.type}, value,
                  "write rope_type longrope if the lists are meant");
     else if (key == "finetuned" || key == "max_position_embeddings")
-      view_.note("key_ignored", key + " only informs", value);
+      view_.note("key_ignored", {"{} only informs", key}, value);
     else if (alias)
       view_.warn("alias_not_read",
                  {"{} ({}) is not read by transformers with rope_type {}", key, alias->as_string(),
@@ -80,10 +80,10 @@ void RotaryWriter::theta_filled_in(const Value& theta, bool has_dict, bool v5) {
                 counts},
                theta, "state rope_theta", value);
   else if (has_dict && v5)
-    view_.warn(code, "rope_parameters has no rope_theta, and there is none beside it: " + counts,
+    view_.warn(code, {"rope_parameters has no rope_theta, and there is none beside it: {}", counts},
                theta, "state rope_theta", value);
   else
-    view_.note("missing_key", "no rope_theta: " + counts, theta, "state rope_theta", value);
+    view_.note("missing_key", {"no rope_theta: {}", counts}, theta, "state rope_theta", value);
 }
 
 // transformers 5 keeps theta inside, version 4 at the top level; a reader of the other generation

@@ -48,8 +48,8 @@ bool RotaryWriter::known_type() {
     const std::size_t path = at.find('#');
     return view_.error(
         "unknown_rope_type", what, at,
-        "write the transformers name" +
-            (path == std::string::npos ? "" : ", or --assume " + at.substr(path + 1) + "=NAME"));
+        {"write the transformers name{}",
+         path == std::string::npos ? "" : ", or --assume " + at.substr(path + 1) + "=NAME"});
   }
   if (rules().only.empty() || contains(rules().only, *type)) return true;
   return view_.error("unknown_rope_type",
@@ -75,7 +75,7 @@ std::optional<std::string> RotaryWriter::type_of_dict() {
   if (v)
     return view_.error(v->value.is_null() ? "unknown_rope_type" : "wrong_type",
                        {"rope_type must be a name, got {}", v->value}, *v,
-                       "write one of " + listed(names));
+                       {"write one of {}", listed(names)});
   return view_.error("missing_key", "no rope_type", place("rope_type"), "state rope_type");
 }
 

@@ -45,7 +45,7 @@ std::optional<Value> RotaryWriter::number(const ScalingKey& k) {
     return std::nullopt;
   }
   const double x = v->value.as_number();
-  if (!std::isfinite(x)) return view_.error("not_finite", name + " must be finite", *v);
+  if (!std::isfinite(x)) return view_.error("not_finite", {"{} must be finite", name}, *v);
   if (x > k.above) return v;
   return view_.error(k.field == "base" ? "theta_not_positive" : "wrong_type",
                      {"{} must be above {}, got {}", name, k.above, v->value}, *v,

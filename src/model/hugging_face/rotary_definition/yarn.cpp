@@ -101,8 +101,8 @@ bool RotaryWriter::yarn_truncate(const std::optional<Value>& factor) {
   if (said.value.as_bool()) return true;
   view_.note(
       "truncate_rounded", "truncate is false: llama.cpp has no such key and rounds the ramp", said,
-      "other frequencies there" +
-          (factor ? message(", up to a factor between 1 and {}", factor->value.as_number()) : ""));
+      {"other frequencies there{}",
+       factor ? message(", up to a factor between 1 and {}", factor->value.as_number()) : ""});
   return false;
 }
 

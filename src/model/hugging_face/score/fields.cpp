@@ -28,7 +28,8 @@ bool direction(const ConfigView& view, Layer, EncodingBuilder& made) {
 Sides sides(const ConfigView& view, const std::string& key) {
   const auto out = image_sides(view, key);
   if (!out && !view.stated(key))
-    view.error("missing_key", key + " is missing", view.where(key), "state the sizes of the model");
+    view.error("missing_key", {"{} is missing", key}, view.where(key),
+               "state the sizes of the model");
   return out;
 }
 Sides patches(const ConfigView& view) {
