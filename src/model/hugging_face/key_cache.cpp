@@ -50,8 +50,7 @@ Count head_size(const ConfigView& view, const LayerSpec& layer) {
 
 Count channels(const ConfigView& view, const std::optional<Value>& blocks,
                const std::string& layer_type, const LayerSpec& layer) {
-  if (layer.attention.kind == AttentionKind::linear || layer.attention.kind == AttentionKind::none)
-    return counted(0, "the layer keeps no keys");
+  if (!layer.attention.attends()) return counted(0, "the layer keeps no keys");
   if (layer_type == "cross_attention")  // mllama
     return counted(0, "the keys are of the image, none of a text token");
   const std::string& head = view.rules().head;

@@ -30,7 +30,7 @@ std::optional<ClassRules> variant_rules(const ConfigView&);
 bool refused_by_name(const ConfigView&);
 // Whose code is meant, where it is not transformers' own: a note (layers.cpp).
 void remote_code(const ConfigView&);
-// qk_norm of each layer, by the class (qk_norm.cpp).
+// qk_norm of each layer, by the class (score/numbers.cpp).
 void normalise_q_and_k(const ConfigView&, std::vector<LayerSpec>&);
 // scale, softcap and sinks of each layer (score/numbers.cpp).
 void scale_and_cap(const ConfigView&, std::vector<LayerSpec>&);

@@ -67,8 +67,7 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
     layer.index = static_cast<Index>(out.layers.size());
     layer.attention = plan.attention;
     layer.fields = std::move(plan.fields);
-    const AttentionKind kind = plan.attention.kind;
-    if (kind != AttentionKind::linear && kind != AttentionKind::none) side.give(layer);
+    if (layer.attention.attends()) side.give(layer);
     layer.fields.push_back(field_of("scheme", view.of_class(Json(layer.scheme))));
     complete_fields(layer);
     types.push_back(plan.type);

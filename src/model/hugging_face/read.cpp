@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "io/json_tokens.h"
 #include "model/gguf/convert.h"
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
@@ -211,7 +212,31 @@ void read_text(const TextPart& text, const Json& config, const ReadOptions& opti
     no_layers(view);
 }
 
+bool of_positions(const std::string& key) {
+  // Every key that a class of the table holds or reads under another name.
+  static const std::set<std::string> known = keys_of_classes();
+  if (known.count(key)) return true;
+  for (const char* word : {"rope", "rotary", "position", "alibi", "theta", "attention", "layer",
+                           "head", "yarn", "mscale"})
+    if (key.find(word) != std::string::npos) return true;
+  return false;
+}
+
 }  // namespace
+
+// JSON, and Python's NaN and Infinity where nobody reads a position.
+Json parse_config(std::string_view text, const std::string& file) {
+  std::vector<NonFinite> found;
+  Json config = parse_json(text, file, found);
+  for (const NonFinite& n : found) {
+    bool known = n.path.empty();  // of a list, which is no config
+    for (const std::string& key : n.path) known = known || of_positions(key);
+    if (known)
+      throw FormatError(file, n.place,
+                        "must be finite, got " + n.token + " (JSON has no NaN or Infinity)");
+  }
+  return config;
+}
 
 ModelSpec read_hugging_face(const Json& config, const std::string& file,
                             const ReadOptions& options) {

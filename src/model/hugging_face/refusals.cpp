@@ -5,7 +5,7 @@
 
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 
 namespace posenc::inline v0::hf {
 namespace {

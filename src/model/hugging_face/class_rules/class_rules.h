@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "model/hugging_face/class_rules/members.h"
-#include "model/hugging_face/class_rules/qk_norm_rules.h"
 #include "model/hugging_face/class_rules/score_rules.h"
 
 namespace posenc::inline v0::hf {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "model/hugging_face/layer_rules.h"
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 
 namespace posenc::inline v0::hf {
 namespace {

@@ -4,7 +4,7 @@
 // each), found by reading and running.
 #include <algorithm>
 
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 
 namespace posenc::inline v0::hf {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "model/hugging_face/near_keys.h"
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {
