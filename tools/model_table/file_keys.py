@@ -75,7 +75,7 @@ AXIAL_LAYOUTS = {
 # the dictionary or beside it.
 ROPE_MEMBERS = """attention_factor beta_fast beta_slow factor high_freq_factor long_factor long_mscale mscale mrope_section
 mscale_all_dim low_freq_factor rope_type short_factor short_mscale truncate""".split()
-ROPE_MEMBERS_BESIDE = """original_max_position_embeddings partial_rotary_factor rope_theta type mrope_interleaved""".split()
+DICTIONARY_MEMBERS = ROPE_MEMBERS + """original_max_position_embeddings partial_rotary_factor rope_theta type mrope_interleaved""".split()
 # Names of other programs for a member that transformers has under another name or not at all.
 ROPE_ALIASES = {
     "attn_factor": "vLLM's and the YaRN repository's factor on the gain; here attention_factor, which replaces it",
@@ -196,7 +196,7 @@ USUAL_SIZES = [
 
 TOP = {"keys_of_positions": OF_POSITIONS, "keys_of_windows": WINDOWS, "aliases": ALIASES,
        "layer_types": LAYER_TYPES, "old_layer_types": OLD_LAYER_TYPES, "axial_layouts": AXIAL_LAYOUTS,
-       "rope_members": ROPE_MEMBERS, "rope_members_beside": ROPE_MEMBERS_BESIDE, "rope_aliases": ROPE_ALIASES,
+       "rope_members": ROPE_MEMBERS, "dictionary_members": DICTIONARY_MEMBERS, "rope_aliases": ROPE_ALIASES,
        "both_legal": BOTH_LEGAL, "losses": LOSSES, "text_sizes": TEXT_SIZES, "other_keys": OTHER_KEYS,
        "other_keys_with": OTHER_KEYS_WITH, "peer_bugs": PEER_BUGS,
        "usual_source": USUAL_SOURCE, "usual_values": USUAL_VALUES, "usual_sizes": USUAL_SIZES}

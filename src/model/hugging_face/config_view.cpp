@@ -19,12 +19,6 @@ std::string escaped(std::string_view key) {  // RFC 6901
 
 }  // namespace
 
-void Report::wrong_type(const std::string& name, const std::string& wanted, const Value& got,
-                        std::string fix, std::optional<double> value) {
-  error("wrong_type", name + " must be " + wanted + ", got " + shown(got.value), got.where,
-        std::move(fix), value);
-}
-
 void Report::merge_visits(const Report& other) {
   used.insert(other.used.begin(), other.used.end());
   visited.insert(other.visited.begin(), other.visited.end());
@@ -131,8 +125,7 @@ void ConfigView::two_names(const Value& counts, const Value& other) const {
   warn("both_spellings",
        message("{} is {} and {} {}, two names of one attribute: {} takes {}", name_of(other),
                other.value, name_of(counts), counts.value, class_name(), name_of(counts)),
-       other, "",
-       counts.value.is_number() ? std::optional<double>(counts.value.as_number()) : std::nullopt);
+       other, "", number_of(counts.value));
 }
 
 void ConfigView::add(Severity severity, std::string code, const Sentence& text, Place at,

@@ -44,9 +44,6 @@ struct Report : Diagnostics {
   // The value a person gave for `key` (a SCHEME field or a plain config key), read as JSON where it
   // is JSON and as text otherwise.
   std::optional<Value> assumed(std::string_view key);
-  // "NAME must be WANTED, got VALUE", at the value's place.
-  void wrong_type(const std::string& name, const std::string& wanted, const Value& got,
-                  std::string fix = "", std::optional<double> value = {});
   // Another report on the same file: the same assumptions, no findings.
   Report another() const { return Report(file, assume, used); }
   // What that one used, visited and looked for counts here too.
@@ -160,6 +157,11 @@ class ConfigView {
                      std::optional<double> value = {}) const {
     return error("wrong_type", text, std::move(at), fix, value);
   }
+  // "NAME must be WANTED, got VALUE", at the value's place.
+  Refused must_be(std::string_view name, std::string_view wanted, const Value& got,
+                  const Sentence& fix = "", std::optional<double> value = {}) const {
+    return wrong_type({"{} must be {}, got {}", name, wanted, got.value}, got, fix, value);
+  }
   // What the class has of its own.
   template <class T>
   Sourced<T> of_class(T x) const {
@@ -186,6 +188,10 @@ class ConfigView {
 // BERT's kin as decoders; a class without the attribute is none, whatever a file says.
 bool is_decoder(const ConfigView&);
 
+// None for what is no number.
+inline std::optional<double> number_of(const Json& j) {
+  return j.is_number() ? std::optional(j.as_number()) : std::nullopt;
+}
 // Whole number of a JSON value: 8 and 8.0; none for anything else.
 std::optional<Index> whole_number(const Json&);
 inline Value derived(Json value, std::string where) {

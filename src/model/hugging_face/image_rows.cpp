@@ -54,8 +54,7 @@ std::optional<Index> tubelets(const ConfigView& view, bool every_frame) {
   if (one(0) > 0 && one(1) > 0 && one(2) > 0)
     return (every_frame ? frames->value / one(0) : 1) * (image->first / one(1)) *
            (image->second / one(2));
-  return view.wrong_type({"tubelet_size must be frames, rows and columns, got {}", v->value}, *v,
-                         "state three sizes");
+  return view.must_be("tubelet_size", "frames, rows and columns", *v, "state three sizes");
 }
 
 // Patches on a side of a class that lays a square grid over them; a finding and none otherwise.
@@ -108,7 +107,7 @@ bool set_base(const ConfigView& view, EncodingBuilder& made) {
   Json::Array bases;
   for (const std::string& key : keys) {
     const auto v = view.value(key);
-    if (!v || !v->value.is_number() || !(v->value.as_number() > 0))
+    if (!v || !(number_of(v->value) > 0))
       return view.wrong_type(
           {"{} must be a positive number, got {}", key, v ? shown(v->value) : "nothing"},
           view.place(v, key), "state the temperature of the model");

@@ -297,7 +297,6 @@ class InputReader {
   }
 
   void scale() {
-    if (!rules_.side.empty() && rules_.decoder_unscaled) return;
     if (const auto gain = input_gain(view_, width_->value, kind_ == "learned"))
       made_.set("input_gain", *gain);
   }

@@ -104,8 +104,7 @@ struct Rules {
     if (v) why = v->where;
     const bool none = !v || v->value.is_null();
     if (!none && !v->value.is_array())
-      return view.wrong_type({"{} must be a list, got {}", rule.key, v->value}, *v,
-                             "state a list of layer numbers");
+      return view.must_be(rule.key, "a list", *v, "state a list of layer numbers");
     std::vector<bool> hits(plans.size(), none && rule.held.is_null() && rule.other == "conv");
     const Json& list = none ? rule.held : v->value;
     if (none && list.is_array()) origin = Origin::class_default, why = view.class_name();
@@ -123,8 +122,7 @@ struct Rules {
   bool letters() {
     const Value v = view.stated(rule.key).value_or(view.of_class(rule.held));
     if (!v.value.is_string())
-      return view.wrong_type({"{} must be letters that name layers, got {}", rule.key, v.value}, v,
-                             "state layers_block_type");
+      return view.must_be(rule.key, "letters that name layers", v, "state layers_block_type");
     if (v.origin == Origin::class_default) origin = v.origin;
     const std::string& pattern = v.value.as_string();
     count = static_cast<Index>(pattern.size());

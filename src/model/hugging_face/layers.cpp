@@ -125,7 +125,7 @@ class LayerReader {
     const auto plain = turns ? unscaled(*part, layer.index) : std::nullopt;
     if (plain) part = &*plain;
     const Value* theta = thetas_.empty() ? nullptr : &thetas_[index];
-    if (theta && theta->value.is_number() && theta->value.as_number() == 0) turns = false;
+    if (theta && number_of(theta->value) == 0) turns = false;
     if (turns) {
       const Resolved* r = resolve_part(*part, set.nested, plan.type, theta);
       if (!r) return std::nullopt;

@@ -17,11 +17,7 @@ const Names& rope_members() {
 }
 // The same, and what is in the dictionary or beside it.
 const Names& dictionary_members() {
-  static const Names names = [] {
-    Names all = rope_members(), beside = table_words("rope_members_beside");
-    all.insert(all.end(), beside.begin(), beside.end());
-    return all;
-  }();
+  static const Names names = table_words("dictionary_members");
   return names;
 }
 // What an object holds that was meant for rotary.
@@ -256,8 +252,7 @@ class NearKeys {
   bool is_base(const Json& value) const {
     return std::ranges::any_of(spec_.layers, [&](const LayerSpec& layer) {
       const FieldValue* base = layer.field("base");
-      return base && value.is_number() && base->value.is_number() &&
-             base->value.as_number() == value.as_number();
+      return base && value.is_number() && number_of(base->value) == value.as_number();
     });
   }
 

@@ -152,7 +152,7 @@ bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& p
     return false;
   }
   if (!v->value.is_array())
-    view.wrong_type({"layer_types must be a list, got {}", v->value}, *v, "one name a layer");
+    view.must_be("layer_types", "a list", *v, "one name a layer");
   else if (!fits(view, static_cast<Index>(v->value.as_array().size()), count))
     wrong_length(view, v->where.substr(v->where.rfind('/') + 1), *v, count);
   else

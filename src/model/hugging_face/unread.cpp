@@ -137,7 +137,7 @@ class Unread {
   bool turns_by(double theta) const {
     return std::ranges::any_of(layers_, [&](const LayerSpec& layer) {
       const FieldValue* base = layer.rotary ? layer.field("base") : nullptr;
-      return base && base->value.is_number() && base->value.as_number() == theta;
+      return base && number_of(base->value) == theta;
     });
   }
   // The width that turns is this number of channels, or this share of the head.

@@ -37,11 +37,9 @@ bool named(const ConfigView& view, const std::vector<std::string>& words) {
 bool times(const ConfigView& view, const RopeRules& rule, Dict& d, Value& theta) {
   const auto v = view.stated(rule.times);
   if (!v) return true;
-  if (!v->value.is_number() || !(v->value.as_number() > 0)) {
-    view.report().wrong_type(rule.times, "a number above 0", *v,
-                             "write the ratio that the model was trained with");
-    return false;
-  }
+  if (!(number_of(v->value) > 0))
+    return view.must_be(rule.times, "a number above 0", *v,
+                        "write the ratio that the model was trained with");
   const double ratio = v->value.as_number();
   if (ratio == 1) return true;
   const bool divides = named(view, rule.times_divides);
@@ -145,11 +143,8 @@ void take_stated(const ConfigView& view, const OwnScalingRules& rule, const Dict
 bool scaling(const ConfigView& view, const OwnScalingRules& rule, Dict& d, Value& theta) {
   const auto v = view.stated_value(rule.key);
   if (!v) return true;
-  if (!v->value.is_object()) {
-    view.report().wrong_type(rule.key, "an object with type", *v,
-                             "write {\"type\": ..., ...} or null");
-    return false;
-  }
+  if (!v->value.is_object())
+    return view.must_be(rule.key, "an object with type", *v, "write {\"type\": ..., ...} or null");
   const Dict said = dict_of(view, *v);
   const auto type = type_of(view, rule, said, v->where);
   if (!type || !accepted(view, rule, *v, said)) return false;

@@ -192,13 +192,12 @@ void lost_theta(const ConfigView& view, const Value& all, const Value& theta) {
   if (all.value.find("rope_theta")) return;
   for (const auto& [key, inner] : all.value.as_object())
     if (const Json* lost = inner.find("rope_theta"))
-      view.warn(
-          "theta_lost_v5",
-          {"rope_theta {} is under {}, and {class} keeps one set of rope_parameters for all "
-           "layers: {} counts, and the scaling there does nothing",
-           plain(*lost), key, plain(theta.value)},
-          all.where + "/" + key + "/rope_theta", "state rope_parameters flat",
-          theta.value.is_number() ? std::optional<double>(theta.value.as_number()) : std::nullopt);
+      view.warn("theta_lost_v5",
+                {"rope_theta {} is under {}, and {class} keeps one set of rope_parameters for all "
+                 "layers: {} counts, and the scaling there does nothing",
+                 plain(*lost), key, plain(theta.value)},
+                all.where + "/" + key + "/rope_theta", "state rope_parameters flat",
+                number_of(theta.value));
 }
 
 RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types) {

@@ -33,9 +33,8 @@ std::optional<Sourced<Index>> own(const ConfigView& view) {
   if (!held || held->value.is_null()) return hidden_over_heads(view);
   auto size = view.integer("head_dim", 1, kMost);
   if (!size || size->value <= 4 || size->value % 2 == 0) return size;
-  view.report().wrong_type("head_dim", "even", *held, "state the size of a head",
-                           static_cast<double>(size->value));
-  return std::nullopt;
+  return view.must_be("head_dim", "even", *held, "state the size of a head",
+                      static_cast<double>(size->value));
 }
 
 // head_dim of a file: another name of qk_rope_head_dim (GLM-4-MoE-Lite, where it wins), overwritten

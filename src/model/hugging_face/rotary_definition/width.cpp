@@ -43,10 +43,8 @@ bool RotaryWriter::fraction_width(const Head& head, const Value& fraction, Sourc
   const bool null = fraction.value.is_null();
   if (null ? !obeyed : out_.type == "proportional") return true;
   const std::string name = ConfigView::name_in_file(fraction, "partial_rotary_factor");
-  if (!fraction.value.is_number()) {
-    report().wrong_type(name, "a number", fraction, "write a fraction from 0 to 1");
-    return false;
-  }
+  if (!fraction.value.is_number())
+    return view_.must_be(name, "a number", fraction, "write a fraction from 0 to 1");
   const double f = fraction.value.as_number();
   const double product = static_cast<double>(head.rope_dim.value) * f;
   if (!(f > 0 && f <= 1) || !(product >= 1)) {

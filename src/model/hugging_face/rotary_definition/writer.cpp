@@ -40,10 +40,7 @@ std::optional<Value> RotaryWriter::number(const ScalingKey& k) {
                 {"state {}, or --assume {}=VALUE", k.key, out_.encoding.full_name(k.field)});
   if (!v || (v->value.is_null() && !k.required)) return std::nullopt;
   const std::string name = ConfigView::name_in_file(*v, k.key);
-  if (!v->value.is_number()) {
-    report().wrong_type(name, "a number", *v);
-    return std::nullopt;
-  }
+  if (!v->value.is_number()) return view_.must_be(name, "a number", *v);
   const double x = v->value.as_number();
   if (!std::isfinite(x)) return view_.error("not_finite", {"{} must be finite", name}, *v);
   if (x > k.above) return v;
@@ -56,11 +53,9 @@ std::optional<Value> RotaryWriter::whole(const ScalingKey& k) {
   auto v = number(k);
   if (!v) return std::nullopt;
   const auto n = whole_number(v->value);
-  if (!n) {
-    report().wrong_type(ConfigView::name_in_file(*v, k.key), "a whole number", *v,
-                        "write a whole number of tokens");
-    return std::nullopt;
-  }
+  if (!n)
+    return view_.must_be(ConfigView::name_in_file(*v, k.key), "a whole number", *v,
+                         "write a whole number of tokens");
   if (v->origin == Origin::derived)
     view_.warn(
         "missing_key",
@@ -80,11 +75,9 @@ std::optional<Value> RotaryWriter::list(const ScalingKey& k) {
                        {"state {}: a list of {}", k.key, one_a_pair("divisors")});
   const Json::Array none, &all = v->value.is_array() ? v->value.as_array() : none;
   const auto is_number = [](const Json& x) { return x.is_number(); };
-  if (!v->value.is_array() || !std::ranges::all_of(all, is_number)) {
-    report().wrong_type(ConfigView::name_in_file(*v, k.key), "a list of numbers", *v,
-                        "write " + one_a_pair("numbers"));
-    return std::nullopt;
-  }
+  if (!v->value.is_array() || !std::ranges::all_of(all, is_number))
+    return view_.must_be(ConfigView::name_in_file(*v, k.key), "a list of numbers", *v,
+                         "write " + one_a_pair("numbers"));
   const auto size = static_cast<Index>(all.size());
   if (pairs_ > 0 && size != pairs_)
     return view_.error("list_length",

@@ -114,8 +114,7 @@ std::optional<bool> listed(const ConfigView& view, const char* key, Index layer)
     found = found || n == Json(layer);
   }
   if (fine) return found;
-  return view.wrong_type({"{} must be a list of layers, got {}", key, list->value}, *list,
-                         "state the layers by number, from 0");
+  return view.must_be(key, "a list of layers", *list, "state the layers by number, from 0");
 }
 
 // SegGPT; SAM and similar models, ViTDet: windows of some layers, else the whole image.

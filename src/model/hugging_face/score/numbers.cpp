@@ -56,9 +56,8 @@ std::optional<Scale> scale_of(const ConfigView& view) {
   if (rule->key.empty()) return out;
   const auto v = value_at(view, rule->key);
   if (!v) return Scale{};
-  if (!v->value.is_number() || !(v->value.as_number() > 0))
-    return view.wrong_type({"{} must be a positive number, got {}", rule->key, v->value}, *v,
-                           "state what multiplies the scores");
+  if (!(number_of(v->value) > 0))
+    return view.must_be(rule->key, "a positive number", *v, "state what multiplies the scores");
   out.value.factor *= std::pow(v->value.as_number(), number_or(rule->key_power, 1));
   const bool made = rule->key_power.is_number() || !rule->factor.is_null();
   const std::string where =
@@ -71,9 +70,8 @@ std::optional<Scale> scale_of(const ConfigView& view) {
 std::optional<Value> cap_of(const ConfigView& view) {
   const std::string& key = view.rules().softcap;
   auto v = key.empty() ? std::nullopt : view.value_or_none(key);
-  if (!v || (v->value.is_number() && v->value.as_number() > 0)) return v;
-  return view.wrong_type({"{} must be a positive number, got {}", key, v->value}, *v,
-                         "null: no soft cap");
+  if (!v || number_of(v->value) > 0) return v;
+  return view.must_be(key, "a positive number", *v, "null: no soft cap");
 }
 
 std::string sink_tensor(const SinkRules& rule, Index layer) {
@@ -125,7 +123,7 @@ QkNorm norm_of(const ConfigView& view, const QkNormRules& rule) {
   out.note = rule.note;
   if (rule.eps_default.is_number()) out.eps = rule.eps_default.as_number();
   if (const auto v = rule.eps.empty() ? std::nullopt : view.stated_value(rule.eps))
-    out.eps = v->value.is_number() ? std::optional(v->value.as_number()) : std::nullopt;
+    out.eps = number_of(v->value);
   return out;
 }
 

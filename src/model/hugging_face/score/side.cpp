@@ -165,8 +165,7 @@ void ScoreSide::note_unread(const ScoreRules& rule, const EncodingBuilder& made)
         made.fields(), [&, name = &field](const FieldValue& f) { return f.name == *name; });
     if (!v || is == made.fields().end() || v->value.dump() == is->value.dump()) continue;
     view_.warn("key_ignored", {"{} is {}, and {class}'s code has {}", key, v->value, is->value}, *v,
-               "the key does nothing",
-               v->value.is_number() ? std::optional(v->value.as_number()) : std::nullopt);
+               "the key does nothing", number_of(v->value));
   }
 }
 
