@@ -39,11 +39,9 @@ void read_sections(const Architecture& arch, Keys& keys, Hparams& h) {
   if (!sections) return;
   auto& s = sections->value;
   const bool wrong = std::ranges::any_of(s, [](Index n) { return n < 0 || n > 65536; });
-  if (s.size() > 4 || wrong) {
-    keys.error("sections_sum", key, {"{} must be up to 4 pair counts", keys.full(key)},
-               kSectionsFix);
-    return;
-  }
+  if (s.size() > 4 || wrong)
+    return keys.error("sections_sum", key, {"{} must be up to 4 pair counts", keys.full(key)},
+                      kSectionsFix);
   s.resize(4, 0);
   const Index sum = s[0] + s[1] + s[2] + s[3];
   if ((arch.name() == "dflash" ? sum > 0 : s[0] > 0 && s[1] > 0) && arch.has("with_sections"))

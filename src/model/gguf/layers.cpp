@@ -67,11 +67,10 @@ void read_pattern(const Architecture& rule, Keys& keys, Hparams& h) {
     h.window.pattern_where = keys.full(key);
     return;
   }
-  if (rule.text("pattern_key") == "required") {
-    keys.error("missing_key", key, {"{} is required, one a layer", keys.full(key)},
-               "convert the model again: which layers slide is layer_types of its config.json");
-    return;
-  }
+  if (rule.text("pattern_key") == "required")
+    return keys.error(
+        "missing_key", key, {"{} is required, one a layer", keys.full(key)},
+        "convert the model again: which layers slide is layer_types of its config.json");
   Sourced<Index> period = rule.constant<Index>(rule.number("pattern", 1));
   keys.take(key, period);
   h.window.pattern_origin = period.origin;

@@ -50,10 +50,9 @@ std::optional<ClassRules> variant_rules(const ConfigView& view) {
   if (found) return overlaid(rules, *found);
   std::vector<std::string> names;
   for (const auto& [one, more] : rule.of.pairs) names.push_back(one);
-  view.wrong_type({"{} must be one of {}, got {}: {class} refuses anything else", rule.key,
-                   listed(names), value},
-                  view.place(v, rule.key), {"state {}", rule.key});
-  return std::nullopt;
+  return view.wrong_type({"{} must be one of {}, got {}: {class} refuses anything else", rule.key,
+                          listed(names), value},
+                         view.place(v, rule.key), {"state {}", rule.key});
 }
 
 // The same file seen by its decoder: its count of layers, its rows at the input, causal.
