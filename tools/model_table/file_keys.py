@@ -194,9 +194,16 @@ USUAL_SIZES = [
     {"key": "global_attn_every_n_layers", "rule": "not_above", "other": "num_hidden_layers", "without": "layer_types", "message": "only the first layer sees everything"},
 ]
 
+# Which part of a composite file holds the text: the first of these.
+TEXT_PARTS = """text_config decoder llm_config language_config thinker_config decoder_config talker_config semantic_config
+vlm_config generator encoder_config semantic_model_config""".split()
+# A key with one of these says something of positions: no NaN may stand under it.
+WORDS_OF_POSITIONS = "rope rotary position alibi theta attention layer head yarn mscale".split()
+
 TOP = {"keys_of_positions": OF_POSITIONS, "keys_of_windows": WINDOWS, "aliases": ALIASES,
        "layer_types": LAYER_TYPES, "old_layer_types": OLD_LAYER_TYPES, "axial_layouts": AXIAL_LAYOUTS,
        "rope_members": ROPE_MEMBERS, "dictionary_members": DICTIONARY_MEMBERS, "rope_aliases": ROPE_ALIASES,
        "both_legal": BOTH_LEGAL, "losses": LOSSES, "text_sizes": TEXT_SIZES, "other_keys": OTHER_KEYS,
        "other_keys_with": OTHER_KEYS_WITH, "peer_bugs": PEER_BUGS,
-       "usual_source": USUAL_SOURCE, "usual_values": USUAL_VALUES, "usual_sizes": USUAL_SIZES}
+       "usual_source": USUAL_SOURCE, "usual_values": USUAL_VALUES, "usual_sizes": USUAL_SIZES,
+       "text_parts": TEXT_PARTS, "words_of_positions": WORDS_OF_POSITIONS}

@@ -7,7 +7,6 @@
 #include "model/gguf/convert.h"
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
-#include "model/hugging_face/near_keys.h"
 #include "model/hugging_face/parts.h"
 #include "posenc/core/fields.h"
 
@@ -216,10 +215,9 @@ bool of_positions(const std::string& key) {
   // Every key that a class of the table holds or reads under another name.
   static const std::set<std::string> known = keys_of_classes();
   if (known.count(key)) return true;
-  for (const char* word : {"rope", "rotary", "position", "alibi", "theta", "attention", "layer",
-                           "head", "yarn", "mscale"})
-    if (key.find(word) != std::string::npos) return true;
-  return false;
+  return std::ranges::any_of(table_words("words_of_positions"), [&](std::string_view word) {
+    return key.find(word) != std::string::npos;
+  });
 }
 
 }  // namespace

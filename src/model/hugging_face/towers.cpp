@@ -141,10 +141,8 @@ std::string text_key(const ClassRules& rules) {
   const auto has = [&](std::string_view key) {
     return std::ranges::any_of(rules.parts, [&](const auto& part) { return part.first == key; });
   };
-  for (const char* key : {"text_config", "decoder", "llm_config", "language_config",
-                          "thinker_config", "decoder_config", "talker_config", "semantic_config",
-                          "vlm_config", "generator", "encoder_config", "semantic_model_config"})
-    if (has(key)) return key;
+  for (const std::string_view key : table_words("text_parts"))
+    if (has(key)) return std::string(key);
   for (const auto& [key, about] : rules.parts)  // models of images alone
     if (about.main) return key;
   return "";

@@ -17,13 +17,11 @@ std::optional<Sourced<Index>> heads_of(const ConfigView& view, bool required = t
 }
 
 std::optional<Sourced<Index>> hidden_over_heads(const ConfigView& view) {
-  const auto hidden = width_of(view), heads = heads_of(view);
-  if (!hidden || !heads) return std::nullopt;
-  const Index size = hidden->value / heads->value;
-  if (size >= 1 && size <= kMost)
-    return Sourced<Index>{size, Origin::derived, "hidden_size // num_attention_heads"};
-  return view.error("wrong_type", {"hidden_size // num_attention_heads gives a head of {}", size},
-                    view.where("num_attention_heads"), kStateSizes, size);
+  const auto size = width_over_heads(view, true);
+  if (!size || (size->value >= 1 && size->value <= kMost)) return size;
+  return view.error("wrong_type",
+                    {"hidden_size // num_attention_heads gives a head of {}", size->value},
+                    view.where("num_attention_heads"), kStateSizes, size->value);
 }
 
 // head_dim of the file, of the class, or hidden_size // num_attention_heads.
@@ -162,6 +160,12 @@ bool heads_fill(const ConfigView& view, const Sourced<Index>& size) {
 }
 
 }  // namespace
+
+std::optional<Sourced<Index>> width_over_heads(const ConfigView& view, bool required) {
+  const auto hidden = width_of(view, required), heads = heads_of(view, required);
+  if (!hidden || !heads) return std::nullopt;
+  return counted(hidden->value / heads->value, "hidden_size // num_attention_heads");
+}
 
 std::optional<Head> head_of(const ConfigView& view, const std::string& layer_type) {
   if (!loads(view)) return std::nullopt;

@@ -74,13 +74,6 @@ std::optional<Value> cap_of(const ConfigView& view) {
   return view.must_be(key, "a positive number", *v, "null: no soft cap");
 }
 
-std::string sink_tensor(const SinkRules& rule, Index layer) {
-  std::string name = rule.tensor;
-  if (const std::size_t at = name.find("{layer}"); at != std::string::npos)
-    name.replace(at, std::string_view("{layer}").size(), std::to_string(layer));
-  return name;
-}
-
 template <class E>
 E named(std::string_view name) {
   constexpr auto& all = EnumNames<E>::value;
@@ -152,7 +145,7 @@ void scale_and_cap(const ConfigView& view, std::vector<LayerSpec>& layers) {
     if (rules.sinks &&
         (rules.sinks->type.empty() || (rules.sinks->type == "sliding_attention") ==
                                           (layer.attention.kind == AttentionKind::sliding)))
-      layer.sinks = sink_tensor(*rules.sinks, layer.index);
+      fill(layer.sinks = rules.sinks->tensor, "{layer}", std::to_string(layer.index));
   }
 }
 

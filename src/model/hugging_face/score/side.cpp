@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/hugging_face/image_rows.h"
+#include "model/hugging_face/rotary_definition/writer.h"
 #include "posenc/relative/any_scheme.h"
 
 namespace posenc::inline v0::hf {
@@ -39,12 +40,10 @@ void mpt_keys(const ConfigView& view) {
 
 // Divides the bias by sqrt(head_dim), with q.k.
 void scale_bias(const ConfigView& view, EncodingBuilder& made) {
-  const auto hidden = view.integer("hidden_size", 1, 1'000'000'000, true);
-  const auto heads = view.integer("num_attention_heads", 1, 1'000'000, true);
-  if (!hidden || !heads || hidden->value < heads->value) return;
-  const auto head_dim = static_cast<double>(hidden->value / heads->value);
-  made.set("bias_scale",
-           derived(1 / std::sqrt(head_dim), "1 / sqrt(hidden_size // num_attention_heads)"));
+  const auto size = width_over_heads(view, true);
+  if (!size || size->value < 1) return;
+  made.set("bias_scale", derived(1 / std::sqrt(static_cast<double>(size->value)),
+                                 "1 / sqrt(hidden_size // num_attention_heads)"));
 }
 
 // LayoutLMv2 and 3: T5 buckets of the order, and of boxes. Version 3 (whose bias is scaled) reads
@@ -82,11 +81,6 @@ std::string scheme_of(const ConfigView& view, const std::string& given) {
   return "none";
 }
 
-void fill(std::string& pattern, std::string_view name, const std::string& value) {
-  for (std::size_t at; (at = pattern.find(name)) != std::string::npos;)
-    pattern.replace(at, name.size(), value);
-}
-
 // Names of the parameters that a scheme has, whatever the sizes of the heads are.
 std::vector<Parameter> parameters_of(const Encoding& e) {
   return std::visit(
@@ -100,6 +94,11 @@ std::vector<Parameter> parameters_of(const Encoding& e) {
 }
 
 }  // namespace
+
+void fill(std::string& pattern, std::string_view name, const std::string& value) {
+  for (std::size_t at; (at = pattern.find(name)) != std::string::npos;)
+    pattern.replace(at, name.size(), value);
+}
 
 bool lists_word(const ConfigView& view, const std::string& key, std::string_view word) {
   const auto v = view.value(key);
