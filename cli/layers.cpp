@@ -35,9 +35,7 @@ const LayerSpec& chosen_layer(const ModelSpec& m, const SubjectOptions& o) {
 
 void say_which(const ModelSpec& m, const SubjectOptions& o, const LayerSpec& taken) {
   if (o.layer) return;
-  const auto attends = [](const LayerSpec& l) {
-    return l.attention.kind != AttentionKind::linear && l.attention.kind != AttentionKind::none;
-  };
+  const auto attends = [](const LayerSpec& l) { return l.attention.attends(); };
   for (const LayerSpec& l : layers_of(m, o))
     if (attends(l) && l.rotary != taken.rotary) {
       say(fmt::format("{}: layers rotate differently; this is layer {} ({}), --layer {} another\n",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/diagnostics.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "model/finding_codes.h"
@@ -30,14 +31,20 @@ std::string shown(const Json& j) {
   return text;
 }
 
-std::string filled(std::string_view form, std::initializer_list<std::string> values) {
+std::string Sentence::of(const std::string& class_name) const {
+  constexpr std::string_view kClass = "{class}";
+  std::string_view rest = form_;
   std::string out;
-  for (const std::string& value : values) {
-    const std::size_t at = form.find("{}");
-    out.append(form.substr(0, at)) += value;
-    form.remove_prefix(at + 2);
+  for (auto value = values_.begin(); !rest.empty();) {
+    const std::size_t at = std::min(rest.find('{'), rest.size());
+    out += rest.substr(0, at);
+    rest.remove_prefix(at);
+    const bool is_class = rest.starts_with(kClass), is_value = rest.starts_with("{}");
+    if (rest.empty()) break;
+    out += is_class ? class_name : is_value ? *value++ : "{";
+    rest.remove_prefix(is_class ? kClass.size() : is_value ? 2 : 1);
   }
-  return out.append(form);
+  return out;
 }
 
 std::string listed(const std::vector<std::string>& names) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one list that readers, towers and the doctor report into.
 #pragma once
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,23 +18,36 @@ namespace posenc::inline v0 {
 
 // Short text of a value for a message.
 std::string shown(const Json&);
-// The form with each {} replaced by the value whose turn it is.
-std::string filled(std::string_view form, std::initializer_list<std::string> values);
-// The same of texts, numbers and JSON, each as a person writes it: message("{} is not read", key).
+// A value as a person writes it: texts, numbers, JSON.
+template <class T>
+std::string in_words(const T& x) {
+  if constexpr (std::is_convertible_v<T, std::string_view>)
+    return std::string(std::string_view(x));
+  else if constexpr (std::is_integral_v<T>)
+    return std::to_string(x);
+  else if constexpr (std::is_floating_point_v<T>)
+    return number_text(x);
+  else
+    return shown(x);
+}
+
+// {"{} is not read by {class}", key}: a form with its values in the place of each {}, and the class
+// that reads the file in that of {class}. A std::string is the sentence itself.
+class Sentence {
+ public:
+  Sentence(std::string text) : values_{std::move(text)} {}
+  template <class... Values>
+  Sentence(const char* form, const Values&... values) : form_(form), values_{in_words(values)...} {}
+  std::string of(const std::string& class_name) const;
+
+ private:
+  const char* form_ = "{}";
+  std::vector<std::string> values_;
+};
+// The same without a class: message("{} is not read", key).
 template <class... Values>
-std::string message(std::string_view form, const Values&... values) {
-  const auto in_words = [](const auto& x) {
-    using T = std::remove_cvref_t<decltype(x)>;
-    if constexpr (std::is_convertible_v<T, std::string_view>)
-      return std::string(std::string_view(x));
-    else if constexpr (std::is_integral_v<T>)
-      return std::to_string(x);
-    else if constexpr (std::is_floating_point_v<T>)
-      return number_text(x);
-    else
-      return shown(x);
-  };
-  return filled(form, {in_words(values)...});
+std::string message(const char* form, const Values&... values) {
+  return Sentence(form, values...).of("");
 }
 
 // "a, b, c".
@@ -50,30 +62,26 @@ class Diagnostics {
   static constexpr std::size_t kMostAlike = 20;
   // Without a fix: that of the code (finding_codes.h).
   void add(Finding);
-  void add(Severity severity, std::string code, std::string message, std::string where,
-           std::string fix = "", std::optional<double> value = {}) {
-    add({severity, std::move(code), std::move(message), std::move(where), std::move(fix), value});
-  }
-  void add(Severity severity, std::string code, std::string message, std::string where,
-           std::optional<double> value) {
-    add(severity, std::move(code), std::move(message), std::move(where), "", value);
+  void add(Severity severity, std::string code, const Sentence& text, std::string where,
+           const Sentence& fix = "", std::optional<double> value = {}) {
+    add({severity, std::move(code), text.of(""), std::move(where), fix.of(""), value});
   }
   void add(const std::vector<Finding>& all) {
     for (const Finding& f : all) add(f);
   }
-  // Code, message and place; fix and value, if there are any. False, for a check that ends with it.
-  template <class... Rest>
-  bool error(std::string code, Rest&&... rest) {
-    add(Severity::error, std::move(code), std::forward<Rest>(rest)...);
+  // False, for a check that ends with it.
+  bool error(std::string code, const Sentence& text, std::string where, const Sentence& fix = "",
+             std::optional<double> value = {}) {
+    add(Severity::error, std::move(code), text, std::move(where), fix, value);
     return false;
   }
-  template <class... Rest>
-  void warn(std::string code, Rest&&... rest) {
-    add(Severity::warning, std::move(code), std::forward<Rest>(rest)...);
+  void warn(std::string code, const Sentence& text, std::string where, const Sentence& fix = "",
+            std::optional<double> value = {}) {
+    add(Severity::warning, std::move(code), text, std::move(where), fix, value);
   }
-  template <class... Rest>
-  void note(std::string code, Rest&&... rest) {
-    add(Severity::note, std::move(code), std::forward<Rest>(rest)...);
+  void note(std::string code, const Sentence& text, std::string where, const Sentence& fix = "",
+            std::optional<double> value = {}) {
+    add(Severity::note, std::move(code), text, std::move(where), fix, value);
   }
 
   const std::vector<Finding>& findings() const noexcept { return findings_; }

@@ -69,7 +69,7 @@ void EncodingBuilder::report(const ArgumentError& problem, Diagnostics& out,
     return refusal_ ? f.name == refused_
                     : f.name == problem.who() + "." + problem.field() || f.name == problem.field();
   };
-  const auto field = std::find_if(fields_.begin(), fields_.end(), named);
+  const auto field = std::ranges::find_if(fields_, named);
   const bool known = field != fields_.end();
   const bool user = known && field->origin == Origin::user;
   std::string fix = "assume a value that the scheme takes: posenc list NAME has them";

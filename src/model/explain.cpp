@@ -197,7 +197,7 @@ Json memory_json(const ModelSpec& spec) {
   double pairs = 0;
   for (const auto& layer : spec.layers) {
     const auto equal = [&](const SharedRotary* other) { return *other == layer.rotary; };
-    if (!layer.rotary || std::any_of(different.begin(), different.end(), equal)) continue;
+    if (!layer.rotary || std::ranges::any_of(different, equal)) continue;
     different.push_back(&layer.rotary);
     for (const auto& b : layer.rotary->blocks) pairs += static_cast<double>(b.pairs());
   }

@@ -23,8 +23,7 @@ Stage norm_after_rotation(const QkNorm& norm) {
 
 LayerAttention layer_attention(const LayerSpec& l, Index queries, Index query_offset,
                                UnreadScheme unread) {
-  if (l.attention.kind == AttentionKind::linear || l.attention.kind == AttentionKind::none)
-    refuse(kLayer, "a layer must have softmax attention, layer", l.index);
+  if (!l.attention.attends()) refuse(kLayer, "a layer must have softmax attention, layer", l.index);
   if (l.encodings.empty() && l.scheme != "none" && unread == UnreadScheme::refuse)
     refuse(kLayer,
            "the settings of what acts in the score are not read from this model's file; a SCHEME "

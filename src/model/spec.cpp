@@ -12,9 +12,8 @@ namespace {
 
 // What acts where a layer does not turn.
 std::string acts_in(const LayerSpec& layer, const std::vector<InputEncoding>& input) {
-  const AttentionKind kind = layer.attention.kind;
-  if (kind == AttentionKind::linear || kind == AttentionKind::none)
-    return "its attention is " + std::string(enum_text(kind));
+  if (!layer.attention.attends())
+    return "its attention is " + std::string(enum_text(layer.attention.kind));
   if (layer.scheme != "none") return layer.scheme + " acts there";
   std::string text;
   for (const InputEncoding& e : input)

@@ -7,6 +7,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "model/contains.h"
 #include "model/learned_tables.h"
 #include "posenc/core/error.h"
 #include "posenc/core/printable.h"
@@ -97,7 +98,7 @@ struct ModelWeights::State {
       if (name == "model.safetensors.index.json" && entry.is_regular_file(problem))
         index = entry.path();
     }
-    std::sort(files.begin(), files.end());
+    std::ranges::sort(files);
     if (index.empty()) {
       // A whole model before what else lies there (adapters, other programs' copies).
       if (std::filesystem::exists(where / "model.safetensors", problem))
@@ -107,8 +108,7 @@ struct ModelWeights::State {
     shard_of = shards(index);
     files.clear();
     for (const auto& [name, file] : shard_of)
-      if (std::find(files.begin(), files.end(), where / file) == files.end())
-        files.push_back(where / file);
+      if (!contains(files, where / file)) files.push_back(where / file);
   }
 };
 
@@ -154,7 +154,7 @@ std::vector<StoredTensor> ModelWeights::find(std::string_view name) {
   for (std::size_t i = 0; i < state_->files.size(); ++i) {
     // Of a model in shards only the one that has it is opened.
     const auto& shards = state_->shard_of;
-    if (!shards.empty() && std::none_of(shards.begin(), shards.end(), [&](const auto& entry) {
+    if (!shards.empty() && std::ranges::none_of(shards, [&](const auto& entry) {
           return state_->files[i].filename() == entry.second && is_called(entry.first, name);
         }))
       continue;

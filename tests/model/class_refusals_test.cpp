@@ -210,7 +210,7 @@ TEST(ClassRefusals, TheKeyOfTheFileIsNamed) {
 TEST(ClassRefusals, AWordThatIsNoLayerType) {
   int classes = 0;
   for (const auto& [type, rules] : hf::all_class_rules()) {
-    if (!rules.typed || hf::contains(rules.computed, "layer_types") || !rules.defaults.is_object())
+    if (!rules.typed || contains(rules.computed, "layer_types") || !rules.defaults.is_object())
       continue;
     const std::size_t layers = read(Json::object({{"model_type", type}}).dump()).layers.size();
     if (layers < 2 || (rules.layers && rules.layers->rule == "letters")) continue;
@@ -226,8 +226,7 @@ TEST(ClassRefusals, AWordThatIsNoLayerType) {
                                 [&](const Finding& x) { return x.where.ends_with(key + "/1"); });
     ASSERT_NE(f, spec.findings.end()) << type << "\n" << errors_of(spec);
     EXPECT_EQ(f->message.find(key + " holds \"sliding_atention\""), 0U) << f->message;
-    const bool slides =
-        rules.type_words.empty() || hf::contains(rules.type_words, "sliding_attention");
+    const bool slides = rules.type_words.empty() || contains(rules.type_words, "sliding_attention");
     EXPECT_EQ(f->fix.find("did you mean sliding_attention? "), slides ? 0U : f->fix.npos) << f->fix;
     EXPECT_NE(f->fix.find("There are: " + good + ", "), f->fix.npos) << f->fix;
   }

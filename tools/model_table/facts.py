@@ -224,7 +224,7 @@ ROPE = {
     "gptj": {"rule": "fixed_base", "width": "rotary_dim"},
     "codegen": {"rule": "fixed_base", "width": "rotary_dim"},
     "roformer": {"rule": "fixed_base"},
-    "clvp_encoder": {"rule": "fixed_base", "width_rule": "clvp"},
+    "clvp_encoder": {"rule": "fixed_base"},
     "esm": {"rule": "top_level"}, "dinov3_vit": {"rule": "top_level"},
     "granite_swa": {"rule": "flat", "theta_list": "layer_rope_theta"},
     "granitemoe_swa": {"rule": "flat", "theta_list": "layer_rope_theta"},

@@ -247,7 +247,7 @@ for name in sorted(classes):
         if name in F.OTHER_LAYER_TYPES:
             entry["other_layer_types"] = True
         if name in F.DECODER_UNSCALED:
-            entry["decoder_unscaled"] = True
+            entry["decoder_is"] = {"input_scale": None}
         if name in F.INPUT_MASK:
             entry["input_mask"] = True
         if name in F.DECODER:

@@ -19,6 +19,9 @@ struct EnumNames<AttentionKind> {
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::full;
   std::optional<Index> left, right, chunk;  // visible keys beside the query's own; none = unbounded
+
+  // By a softmax over keys.
+  bool attends() const { return kind != AttentionKind::linear && kind != AttentionKind::none; }
 };
 
 }  // namespace posenc::v0

@@ -22,8 +22,7 @@ class Doctor {
   void run() {
     for (const auto& layer : spec_.layers) {
       if (!layer.rotary) continue;
-      if (std::any_of(seen_.begin(), seen_.end(),
-                      [&](const LayerSpec* s) { return s->rotary == layer.rotary; }))
+      if (std::ranges::any_of(seen_, [&](const LayerSpec* s) { return s->rotary == layer.rotary; }))
         continue;
       seen_.push_back(&layer);
       one(layer);
@@ -37,12 +36,11 @@ class Doctor {
   }
 
  private:
-  void add(Severity severity, std::string code, std::string message, std::string fix,
+  void add(Severity severity, std::string code, const Sentence& text, const Sentence& fix,
            std::optional<double> value, const LayerSpec* layer = nullptr) {
     std::string where = spec_.file;
     if (layer) where += " layer " + std::to_string(layer->index);
-    report_.add(severity, std::move(code), std::move(message), std::move(where), std::move(fix),
-                value);
+    report_.add(severity, std::move(code), text, std::move(where), fix, value);
   }
 
   static const FieldValue* scaling_field(const LayerSpec& layer, std::string_view name) {
@@ -69,8 +67,8 @@ class Doctor {
         error = std::max(error, float32_error(b.spectrum, length_));
       const bool much = float32_severity(error) == Severity::warning;
       add(float32_severity(error), "float32_angle",
-          "angles formed in float32 are wrong by up to " + rounded(error) + " rad at position " +
-              std::to_string(length_ - 1) + (much ? ": neighbouring tokens blur" : ""),
+          {"angles formed in float32 are wrong by up to {} rad at position {}{}", rounded(error),
+           length_ - 1, much ? ": neighbouring tokens blur" : ""},
           "form angles in double or exactly (precision=exact)", error, &layer);
       slow_pairs(layer);
     }
@@ -80,8 +78,9 @@ class Doctor {
     const double logit = layer.rotary->logit_factor();
     if (logit != 1)
       add(Severity::note, "mla_logit_factor",
-          "the softmax scale is multiplied by " + number_text(logit) +
-              " (mscale_all_dim); many ports forget it, and it cannot be folded into cos and sin",
+          {"the softmax scale is multiplied by {} (mscale_all_dim); many ports forget it, and it "
+           "cannot be folded into cos and sin",
+           logit},
           "multiply the logits, or q, by it", logit, &layer);
     if (b.output_order == OutputOrder::even_then_odd)
       add(Severity::note, "pairing_risk",
@@ -106,8 +105,7 @@ class Doctor {
 
   bool permuted_in_gguf() const {
     const Json::Array& types = hf::gguf_conversions().at("permutes").as_array();
-    return spec_.reader == "transformers" &&
-           std::find(types.begin(), types.end(), Json(spec_.model_type)) != types.end();
+    return spec_.reader == "transformers" && contains(types, Json(spec_.model_type));
   }
 
   void slow_pairs(const LayerSpec& layer) {
@@ -117,10 +115,9 @@ class Doctor {
         slow += f != 0 && std::abs(f) * static_cast<double>(length_) < 2 * std::numbers::pi;
     if (slow > 0)
       add(Severity::note, "pair_never_turns",
-          std::to_string(slow) + " pairs make less than one full rotation within " +
-              std::to_string(length_) +
-              " positions: beyond the trained length they meet angles "
-              "they never saw",
+          {"{} pairs make less than one full rotation within {} positions: beyond the trained "
+           "length they meet angles they never saw",
+           slow, length_},
           "nothing to do within the trained length; scale positions to go beyond it",
           static_cast<double>(slow), &layer);
   }
@@ -138,8 +135,7 @@ class Doctor {
       }
     }
     if (still > 0)
-      add(Severity::note, "pair_never_turns",
-          std::to_string(still) + " pairs have frequency 0 and never rotate",
+      add(Severity::note, "pair_never_turns", {"{} pairs have frequency 0 and never rotate", still},
           "right for proportional rotary; a sign of a broken table otherwise",
           static_cast<double>(still), &layer);
   }
@@ -162,14 +158,16 @@ class Doctor {
     const double original = number(scaling_field(layer, "original_context"));
     if (name == "yarn" && length_ > 0 && static_cast<double>(length_) <= original)
       add(Severity::warning, "static_yarn_short",
-          "YaRN is always on: at " + std::to_string(length_) + " tokens, within the trained " +
-              number_text(original) + ", it changes frequencies and gain for nothing",
+          {"YaRN is always on: at {} tokens, within the trained {}, it changes frequencies and "
+           "gain for nothing",
+           length_, original},
           "leave the scaling out for short contexts", number(scaling_field(layer, "factor")),
           &layer);
     else if (name == "yarn")
       add(Severity::note, "static_yarn_short",
-          "YaRN is always on: contexts within the trained " + number_text(original) +
-              " are served with stretched frequencies too",
+          {"YaRN is always on: contexts within the trained {} are served with stretched "
+           "frequencies too",
+           original},
           "leave the scaling out when long contexts are not needed",
           number(scaling_field(layer, "factor")), &layer);
   }
@@ -190,9 +188,9 @@ class Doctor {
     }
     if (any && all_hidden)
       add(Severity::warning, "scaling_hidden_by_window",
-          "every layer that is scaled sees at most " + number_text(window) +
-              " tokens, less than the trained " + number_text(original) +
-              ": the scaling changes what the model learned and reaches no farther",
+          {"every layer that is scaled sees at most {} tokens, less than the trained {}: the "
+           "scaling changes what the model learned and reaches no farther",
+           window, original},
           "check whether the file means another set of layers", window);
   }
 
@@ -204,13 +202,12 @@ class Doctor {
       if (const auto* f = scaling_field(layer, "factor"); f && layer.rotary)
         limit = std::max(limit, number(f) * static_cast<double>(*spec_.trained_context));
     // Learned rows and kept sinusoids have findings of their own.
-    if (std::any_of(spec_.input.begin(), spec_.input.end(),
-                    [](const InputEncoding& e) { return e.positions.has_value(); }))
+    if (std::ranges::any_of(spec_.input,
+                            [](const InputEncoding& e) { return e.positions.has_value(); }))
       return;
     if (static_cast<double>(length_) > limit)
       add(Severity::warning, "context_beyond_table",
-          "the context of " + std::to_string(length_) + " is beyond the " + number_text(limit) +
-              " positions the file speaks of",
+          {"the context of {} is beyond the {} positions the file speaks of", length_, limit},
           "scale positions, or do not expect more than the trained length", limit);
   }
 

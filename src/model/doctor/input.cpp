@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "model/hugging_face/config_view.h"
 #include "model/learned_tables.h"
 #include "posenc/core/describe.h"
 #include "posenc/core/error.h"
@@ -14,31 +15,6 @@
 
 namespace posenc::inline v0 {
 namespace {
-
-// Found by running the programs (the suite `absolute`); transformers 5.23.
-struct PeerBug {
-  std::string_view model_type;
-  const char *message, *fix;
-};
-constexpr const char* kLongVideo =
-    "transformers 5.23 starts the text behind a long video too early, by up to 15 positions";
-constexpr const char* kLongVideoFix =
-    "compute the positions yourself: positions/mrope.h has both rules";
-constexpr PeerBug kPeerBugs[] = {
-    {"vit_mae",
-     "transformers 5.23 leaves the table of positions at zero when a ViTMAE model is made from a "
-     "config alone: nothing tells its patches apart until a checkpoint is loaded",
-     "load the table with the weights, or set it: posenc list sinusoidal_nd, preset mae"},
-    {"xglm",
-     "transformers 5.23 makes as many rows as a call has tokens, not as its largest position "
-     "needs: explicit position_ids beyond the table raise an IndexError",
-     "keep position_ids below max_position_embeddings, or call once with as many tokens"},
-    {"marian",
-     "transformers' sinusoid has other frequencies than the Marian program: base^(-2m/D) where "
-     "Marian has base^(-m/(D/2 - 1)); at D = 512 rows differ by 0.14 at position 100",
-     "the config is read as transformers runs it; spacing=t2t has the program's numbers"},
-    {"qwen2_vl", kLongVideo, kLongVideoFix},
-    {"qwen2_5_vl", kLongVideo, kLongVideoFix}};
 
 std::string number(Index n) {
   return std::to_string(n);
@@ -63,15 +39,15 @@ class InputDoctor {
       if (const auto* s = std::get_if<Sinusoidal>(&e.value.scheme)) float32(*s);
       left_padding(e);
     }
-    if (spec_.reader != "transformers") return;
-    for (const PeerBug& bug : kPeerBugs)
-      if (spec_.model_type == bug.model_type) add(Severity::note, "peer_bug", bug.message, bug.fix);
+    const Json* bug = hf::table_member("peer_bugs").find(spec_.model_type);
+    if (bug && spec_.reader == "transformers")
+      add(Severity::note, "peer_bug", bug->at("message").as_string(), bug->at("fix").as_string());
   }
 
  private:
-  void add(Severity severity, const char* code, std::string message, std::string fix,
+  void add(Severity severity, const char* code, const Sentence& text, const Sentence& fix,
            std::optional<double> value = {}) {
-    report_.add(severity, code, std::move(message), spec_.file, std::move(fix), value);
+    report_.add(severity, code, text, spec_.file, fix, value);
   }
 
   // The table: what lies beside the config, where that is one tensor; otherwise a word for the file
@@ -122,16 +98,16 @@ class InputDoctor {
             "): " + extend_command(file, tensor, offset, number(wanted + offset), "linear");
     }
     add(Severity::error, "context_beyond_table",
-        "the context of " + number(wanted) + " is beyond the " + number(n) + " positions of the " +
-            (e.grid ? "model's table" : "learned table") + ": it has no row there",
+        {"the context of {} is beyond the {} positions of the {}: it has no row there", wanted, n,
+         e.grid ? "model's table" : "learned table"},
         fix, static_cast<double>(n));
   }
 
   void beyond_sinusoid(const InputEncoding& e) {
     add(Severity::warning, "context_beyond_table",
-        "the context of " + number(spec_.context.value) + " is beyond the " + number(*e.positions) +
-            " rows of the sinusoid that transformers keeps: it fails there, although every row "
-            "can be computed",
+        {"the context of {} is beyond the {} rows of the sinusoid that transformers keeps: it "
+         "fails there, although every row can be computed",
+         spec_.context.value, *e.positions},
         "posenc table writes the rows for any position; the model never saw those",
         static_cast<double>(*e.positions));
   }
@@ -141,19 +117,19 @@ class InputDoctor {
     const auto& table = std::get<Learned>(e.value.scheme);
     if (e.counts == PositionRule::tokens)
       add(Severity::note, "padding_offset",
-          "the table has " + number(table.rows) + " rows and holds " +
-              number(e.positions.value_or(0)) + " tokens: the first reads row " + number(offset) +
-              " (pad_token_id + 1), padding reads row " + number(offset - 1) +
-              ", and only tokens that are not padding count",
-          "take at most " + number(e.positions.value_or(0)) +
-              " tokens; positions that count from 0 read the wrong rows",
+          {"the table has {} rows and holds {} tokens: the first reads row {} (pad_token_id + 1), "
+           "padding reads row {}, and only tokens that are not padding count",
+           table.rows, e.positions.value_or(0), offset, offset - 1},
+          {"take at most {} tokens; positions that count from 0 read the wrong rows",
+           e.positions.value_or(0)},
           static_cast<double>(offset));
     else
       add(Severity::note, "padding_offset",
-          "position p reads row p + " + number(offset) + ": the table has " + number(table.rows) +
-              " rows for " + number(e.positions.value_or(0)) + " positions",
-          "give positions that count from 0, and keep the first " + number(offset) +
-              " rows when the table is extended (--prefix " + number(offset) + ")",
+          {"position p reads row p + {}: the table has {} rows for {} positions", offset,
+           table.rows, e.positions.value_or(0)},
+          {"give positions that count from 0, and keep the first {} rows when the table is "
+           "extended (--prefix {})",
+           offset, offset},
           static_cast<double>(offset));
   }
 
@@ -162,8 +138,8 @@ class InputDoctor {
     if (length < 1 || s.width < 1) return;
     const double worst = float32_error(s.spectrum(), length, s.offset);
     add(float32_severity(worst), "float32_angle",
-        "angles of the sinusoid formed in float32 are wrong by up to " + rounded(worst) +
-            " rad at position " + number(length - 1),
+        {"angles of the sinusoid formed in float32 are wrong by up to {} rad at position {}",
+         rounded(worst), length - 1},
         "form angles in double or exactly (posenc table)", worst);
   }
 
@@ -172,8 +148,8 @@ class InputDoctor {
     if (spec_.layers.empty() || spec_.layers.front().attention.right != Index{0} ||
         e.image_prefix || spec_.reader != "transformers")
       return;
-    const bool decoder = std::none_of(spec_.towers.begin(), spec_.towers.end(),
-                                      [](const Tower& t) { return t.name == "encoder"; });
+    const bool decoder =
+        std::ranges::none_of(spec_.towers, [](const Tower& t) { return t.name == "encoder"; });
     if (e.counts == PositionRule::arange && decoder)
       add(Severity::note, "left_padding",
           "without position_ids every slot counts, padding too: in a batch padded on the left "
@@ -192,7 +168,7 @@ class InputDoctor {
 
 // A word of a shell: as it is, or within single quotes.
 std::string shell_word(const std::string& text) {
-  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+  const bool plain = std::ranges::all_of(text, [](unsigned char c) {
     return std::isalnum(c) != 0 ||
            std::string_view("_-./+=:@%,").find(static_cast<char>(c)) != std::string_view::npos;
   });

@@ -1,59 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values far outside what published models use: tables of what is usual, and where that is from.
+// Values far outside what published models use: what is usual, and where that is from, stands in the
+// table of models.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "model/doctor/input.h"
+#include "model/hugging_face/config_view.h"
 
 namespace posenc::inline v0 {
 namespace {
-
-constexpr std::string_view kPublished =
-    "published configs: the class defaults of transformers 5.23 and the conformance suites";
-
-enum class Where : std::uint8_t {
-  anywhere,
-  text,      // not of an image's rows and columns
-  full_size  // not of the tiny models that tests are made of
-};
-
-// A field of a layer ("base"), or of any scaling (".factor"), and the values that are not strange.
-struct Range {
-  std::string_view field;
-  double low, high;
-  Where where;
-  std::string_view usual, hint;
-};
-constexpr Range kRanges[] = {
-    {"base", 100, 1e12, Where::text, "10000 to 1e9",
-     "state theta itself: neither its logarithm nor its inverse"},
-    {"base", 10, 1e12, Where::anywhere, "50 to 10000 in images",
-     "state theta itself: neither its logarithm nor its inverse"},
-    {"attention_factor", 0.25, 4, Where::anywhere, "0.8 to 2",
-     "leave it out: the scaling computes it"},
-    {"logit_factor", 0.25, 4, Where::anywhere, "1 to 2.3", "state mscale_all_dim of the model"},
-    {"head_dim", 1, 1024, Where::anywhere, "32 to 576", "state the channels of one head"},
-    {"window", 2, 1e9, Where::anywhere, "128 to 262144", "state how many tokens a token sees"},
-    {"window", 8, 1e9, Where::full_size, "128 to 262144", "state it in tokens, not in thousands"},
-    {"chunk", 16, 1e9, Where::full_size, "8192", "state it in tokens, not in thousands"},
-    {".factor", 1, 4096, Where::anywhere, "1 to 128, with few up to 2048",
-     "state new length / trained length"},
-    {".original_context", 64, 1e8, Where::full_size, "2048 to 262144",
-     "state the trained length in tokens"},
-    {".trained_length", 64, 1e8, Where::full_size, "2048 to 262144",
-     "state the trained length in tokens"},
-    {".low_freq_factor", 0.1, 16, Where::anywhere, "1", "state 1"},
-    {".high_freq_factor", 0.25, 64, Where::anywhere, "4", "state 4"},
-    {".beta_fast", 1, 256, Where::anywhere, "32", "state 32"},
-    {".beta_slow", 0.1, 64, Where::anywhere, "1", "state 1"},
-    {".attention_factor", 0.25, 4, Where::anywhere, "0.8 to 2",
-     "leave it out: the scaling computes it"},
-    {".mscale_all_dim", 0.1, 4, Where::anywhere, "0.7 to 1", "state the value of the model"},
-    {".mscale", 0.1, 10, Where::anywhere, "0.7 to 1", "state the value of the model"},
-    {"max_bias", 0.5, 64, Where::anywhere, "8", "state 8"},
-    {"query_temperature.beta", 0, 2, Where::anywhere, "0.1 to 0.4",
-     "state the value of the model"}};
 
 bool named(const FieldValue& field, std::string_view name) {
   return name[0] == '.' ? std::string_view(field.name).ends_with(name) : field.name == name;
@@ -80,7 +36,7 @@ struct Relation {
 bool any_factor(const LayerSpec& layer, bool (*strange)(double)) {
   for (const char* list : {"longrope.short_factor", "longrope.long_factor"}) {
     const std::vector<double> x = numbers_of(layer.field(list));
-    if (std::any_of(x.begin(), x.end(), strange)) return true;
+    if (std::ranges::any_of(x, strange)) return true;
   }
   return false;
 }
@@ -110,8 +66,9 @@ constexpr Relation kRelations[] = {
     {"sections",
      [](const LayerSpec& l) {
        const std::vector<double> x = numbers_of(l.field("sections"));
-       return std::find(x.begin(), x.begin() + std::min<std::ptrdiff_t>(3, std::ssize(x)), 0.0) !=
-              x.begin() + std::min<std::ptrdiff_t>(3, std::ssize(x));
+       return contains(
+           std::vector<double>(x.begin(), x.begin() + std::min<std::ptrdiff_t>(3, std::ssize(x))),
+           0.0);
      },
      "an axis has no pair: positions along it change nothing", "some pairs for each axis",
      "state the sections of the model"}};
@@ -134,32 +91,36 @@ class Plausible {
  private:
   void layers(const std::vector<LayerSpec>& all) {
     for (const LayerSpec& layer : all) {
-      for (const Range& range : kRanges)
+      for (const Json& usual : hf::table_member("usual_values").as_array())
         for (const FieldValue& field : layer.fields)
-          if (named(field, range.field)) outside(layer, field, range);
+          if (named(field, usual.at("field").as_string())) outside(layer, field, usual);
       for (const Relation& relation : kRelations)
         if (const FieldValue* field = layer.field(relation.field); field && relation.strange(layer))
           add(std::string(relation.message), relation.usual, *field, std::string(relation.hint));
     }
   }
 
-  static bool applies(const LayerSpec& layer, Where where) {
-    if (where == Where::text)
-      return std::none_of(layer.encodings.begin(), layer.encodings.end(), [](const auto& e) {
+  // In texts alone, or in layers that are not those of tests.
+  static bool applies(const LayerSpec& layer, std::string_view where) {
+    if (where == "text")
+      return std::ranges::none_of(layer.encodings, [](const auto& e) {
         return std::holds_alternative<Axial>(e.value.scheme);
       });
-    return where == Where::anywhere || (layer.rotary && layer.rotary->head_dim >= 64);
+    return where != "full_size" || (layer.rotary && layer.rotary->head_dim >= 64);
   }
 
-  void outside(const LayerSpec& layer, const FieldValue& field, const Range& range) {
-    if (!field.value.is_number() || !applies(layer, range.where)) return;
+  // usual: a row of the table.
+  void outside(const LayerSpec& layer, const FieldValue& field, const Json& usual) {
+    const Json* where = usual.find("where");
+    if (!field.value.is_number() || !applies(layer, where ? where->as_string() : "")) return;
     const double value = field.value.as_number();
-    if (value >= range.low && value <= range.high) return;
-    std::string hint(range.hint);
+    if (value >= usual.at("low").as_number() && value <= usual.at("high").as_number()) return;
+    std::string hint = usual.at("hint").as_string();
     if (field.name == "base" && value > 1 && value < 40)
       hint += message("; as a logarithm it would mean {} or {}", rounded(std::exp(value)),
                       rounded(std::pow(10, value)));
-    add(message("{} is {}", field.name, field.value), range.usual, field, hint, value);
+    add(message("{} is {}", field.name, field.value), usual.at("usual").as_string(), field, hint,
+        value);
   }
 
   void add(const std::string& what, std::string_view usual, const FieldValue& at,
@@ -167,9 +128,11 @@ class Plausible {
     // A scaling's numbers that follow from others are not the file's.
     const bool own = at.origin != Origin::class_default &&
                      (at.origin != Origin::derived || at.name.find('.') == std::string::npos);
-    if (!own || std::find(said_.begin(), said_.end(), at.where) != said_.end()) return;
-    report_.add(Severity::warning, "implausible_value",
-                message("{}; usual: {} ({})", what, usual, kPublished), at.where, hint, value);
+    if (!own || contains(said_, at.where)) return;
+    report_.add(
+        Severity::warning, "implausible_value",
+        message("{}; usual: {} ({})", what, usual, hf::table_member("usual_source").as_string()),
+        at.where, hint, value);
   }
 
   // Layers with a window have the smaller theta in every published model that has two.
@@ -189,10 +152,9 @@ class Plausible {
   // A length in thousands or hundreds, where the model is no tiny one.
   void lengths() {
     const double length = static_cast<double>(spec_.context.value);
-    const bool rotary =
-        std::any_of(spec_.layers.begin(), spec_.layers.end(),
-                    [](const auto& layer) { return applies(layer, Where::full_size); });
-    const bool wide = std::any_of(spec_.input.begin(), spec_.input.end(), [](const auto& e) {
+    const bool rotary = std::ranges::any_of(
+        spec_.layers, [](const auto& layer) { return applies(layer, "full_size"); });
+    const bool wide = std::ranges::any_of(spec_.input, [](const auto& e) {
       const auto* rows = std::get_if<Learned>(&e.value.scheme);
       return rows && rows->width >= 256;
     });

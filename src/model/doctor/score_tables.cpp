@@ -52,24 +52,22 @@ class ScoreDoctor {
     const std::vector<StoredTensor> found = weights_.find(tensor);
     const std::string what = parameter + " of " + std::string(card(e.value.scheme).name);
     if (found.empty())
-      report_.add(gguf_ ? Severity::error : Severity::warning, "table_missing",
-                  "the weights have no tensor " + tensor + ", " + what + " in layer " +
-                      std::to_string(layer.index) +
-                      (gguf_ ? ": llama.cpp needs it"
-                             : ": transformers starts it at random, with a warning"),
-                  weights_.place(), "take the tensor from the model's own checkpoint");
+      report_.add(
+          gguf_ ? Severity::error : Severity::warning, "table_missing",
+          {"the weights have no tensor {}, {} in layer {}{}", tensor, what, layer.index,
+           gguf_ ? ": llama.cpp needs it" : ": transformers starts it at random, with a warning"},
+          weights_.place(), "take the tensor from the model's own checkpoint");
     for (const StoredTensor& t : found) {
       if (!fits(e, parameter, what, t)) continue;
       if (!t.readable) continue;
       const std::vector<double> values = weights_.values(t);
-      const auto bad =
-          std::find_if(values.begin(), values.end(), [](double v) { return !std::isfinite(v); });
+      const auto bad = std::ranges::find_if(values, [](double v) { return !std::isfinite(v); });
       if (bad != values.end())
-        report_.error("not_finite",
-                      t.name + " holds infinities or NaN, the first is number " +
-                          std::to_string(bad - values.begin()),
-                      t.file + "#" + t.name,
-                      "the checkpoint is damaged, or was cast to float16 where it overflows");
+        report_.error(
+            "not_finite",
+            {"{} holds infinities or NaN, the first is number {}", t.name, bad - values.begin()},
+            t.file + "#" + t.name,
+            "the checkpoint is damaged, or was cast to float16 where it overflows");
     }
   }
 
@@ -87,10 +85,9 @@ class ScoreDoctor {
       wanted += (i > 0 ? ", " : "") +
                 (n->fixed(i) ? std::to_string(n->one[i])
                              : std::string(n->one[i] != n->heads[i] ? "heads" : "head_dim"));
-    report_.error(
-        "table_shape",
-        t.name + " has shape " + shape_text(stored) + ", " + what + " needs [" + wanted + "]",
-        t.file + "#" + t.name, "state the sizes of the checkpoint in the config");
+    report_.error("table_shape",
+                  {"{} has shape {}, {} needs [{}]", t.name, shape_text(stored), what, wanted},
+                  t.file + "#" + t.name, "state the sizes of the checkpoint in the config");
     return false;
   }
 

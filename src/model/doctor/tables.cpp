@@ -46,10 +46,9 @@ class TableDoctor {
   }
 
  private:
-  void add(Severity severity, const char* code, const StoredTensor& t, std::string message,
-           std::string fix, std::optional<double> value = {}) {
-    report_.add(severity, code, t.name + " " + std::move(message), t.file + "#" + t.name,
-                std::move(fix), value);
+  void add(Severity severity, const char* code, const StoredTensor& t, const Sentence& text,
+           const Sentence& fix, std::optional<double> value = {}) {
+    report_.add(severity, code, {"{} {}", t.name, text.of("")}, t.file + "#" + t.name, fix, value);
   }
 
   // The model has a table of its own of the cells of an image.
@@ -61,12 +60,11 @@ class TableDoctor {
     const std::string fix = "take the tensor from the model's own checkpoint";
     report_.add(
         gguf && !sines ? Severity::error : Severity::warning, "table_missing",
-        "the weights have no tensor " + name +
-            (sines  ? ": transformers 5.23 does not fill it on loading, whatever lay in memory is "
-                      "added to the patches"
-             : gguf ? " for the learned positions: llama.cpp does not load the file"
-                    : " for the learned positions: transformers starts it at random, with a "
-                      "warning"),
+        {"the weights have no tensor {}{}", name,
+         sines ? ": transformers 5.23 does not fill it on loading, whatever lay in memory is added "
+                 "to the patches"
+         : gguf ? " for the learned positions: llama.cpp does not load the file"
+                : " for the learned positions: transformers starts it at random, with a warning"},
         weights_.place(),
         fix + (sines ? ", or store the rows of posenc table under that name" : ""));
   }
@@ -79,7 +77,7 @@ class TableDoctor {
       return;
     }
     if (!t.readable) {
-      add(Severity::note, "weights_unreadable", t, "is " + t.dtype + ": its rows are not checked",
+      add(Severity::note, "weights_unreadable", t, {"is {}: its rows are not checked", t.dtype},
           "store the table of positions as f32, f16 or bf16");
       return;
     }
@@ -94,8 +92,8 @@ class TableDoctor {
     equal(e, rows, shape[0], t);
     if (e.padding_row && *e.padding_row < shape[0] && !rows.zero(*e.padding_row))
       add(Severity::note, "padding_row", t,
-          "holds numbers in row " + std::to_string(*e.padding_row) +
-              ", which padding reads: programs that train it keep it at zero",
+          {"holds numbers in row {}, which padding reads: programs that train it keep it at zero",
+           *e.padding_row},
           "harmless where padding is masked everywhere; pooling over all slots sees it",
           static_cast<double>(*e.padding_row));
   }
@@ -136,8 +134,8 @@ class TableDoctor {
     }
     const bool fewer = shape.size() == 2 && shape[0] < wanted[0];
     add(Severity::error, "table_shape", t,
-        "has shape " + shape_text(t.shape) + ", the config means " + shape_text(wanted) +
-            (fewer ? ": positions from row " + std::to_string(shape[0]) + " have none" : ""),
+        {"has shape {}, the config means {}{}", shape_text(t.shape), shape_text(wanted),
+         fewer ? ": positions from row " + std::to_string(shape[0]) + " have none" : ""},
         fix, shape.empty() ? std::optional<double>() : static_cast<double>(shape[0]));
   }
 
@@ -147,8 +145,7 @@ class TableDoctor {
       if (!rows.finite(r)) ++bad, first = first < 0 ? r : first;
     if (bad > 0)
       add(Severity::error, "not_finite", t,
-          "holds infinities or NaN in " + std::to_string(bad) + " of " + std::to_string(count) +
-              " rows, the first is row " + std::to_string(first),
+          {"holds infinities or NaN in {} of {} rows, the first is row {}", bad, count, first},
           "the checkpoint is damaged, or was cast to float16 where it overflows",
           static_cast<double>(first));
     return bad == 0;
@@ -168,16 +165,15 @@ class TableDoctor {
     const bool all = none > 0 && none >= count - from - (e.padding_row && *e.padding_row >= from);
     if (all)
       add(Severity::error, "table_zero", t,
-          "is zero in all of its " + std::to_string(none) +
-              (of_image(e) ? " rows of patches" : " rows") +
-              ": positions add nothing, and the model cannot tell its tokens' order",
+          {"is zero in all of its {}{}: positions add nothing, and the model cannot tell its "
+           "tokens' order",
+           none, of_image(e) ? " rows of patches" : " rows"},
           "the table was never loaded or never trained: take the checkpoint's",
           static_cast<double>(none));
     else if (none > 0)
       add(Severity::warning, "table_zero", t,
-          "is zero in " + std::to_string(none) + " of " + std::to_string(count) +
-              " rows, from row " + std::to_string(first) + " to row " + std::to_string(last) +
-              ": those positions add nothing",
+          {"is zero in {} of {} rows, from row {} to row {}: those positions add nothing", none,
+           count, first, last},
           "stay below them, or make rows from the others (posenc extend)",
           static_cast<double>(none));
     return all;
@@ -191,8 +187,8 @@ class TableDoctor {
     for (Index r = from + 1; r < count; ++r)
       if (!std::equal(rows.at(r), rows.at(r) + rows.width, rows.at(from))) return;
     add(Severity::warning, "table_constant", t,
-        "has the same numbers in all of its rows from row " + std::to_string(from) +
-            " on: positions cannot be told apart",
+        {"has the same numbers in all of its rows from row {} on: positions cannot be told apart",
+         from},
         "torch 2.15's antialiased resize of a grid one wide makes such tables; resize with posenc "
         "extend",
         static_cast<double>(count - from));
@@ -228,8 +224,8 @@ class TableDoctor {
     }
     if (worst <= rounding(e, t)) return;
     add(Severity::warning, "table_differs", t,
-        "is not the sinusoid that the class makes: off by up to " + rounded(worst) + ", in row " +
-            std::to_string(at),
+        {"is not the sinusoid that the class makes: off by up to {}, in row {}", rounded(worst),
+         at},
         "a program that computes the rows and one that loads them give other numbers", worst);
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/gguf/architecture.h"
 
-#include <algorithm>
+#include "model/contains.h"
 
 namespace posenc::data {
 extern const std::string_view gguf_architectures;
@@ -31,8 +31,7 @@ std::int64_t Architecture::number(std::string_view field, std::int64_t absent) c
 
 bool Architecture::lists(std::string_view field, std::string_view item) const {
   const Json* j = fact(field, &Json::is_array);
-  return j != nullptr &&
-         std::find(j->as_array().begin(), j->as_array().end(), Json(item)) != j->as_array().end();
+  return j != nullptr && contains(j->as_array(), Json(item));
 }
 
 std::optional<Architecture> Architecture::group(std::string_view field) const {

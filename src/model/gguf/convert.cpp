@@ -87,8 +87,7 @@ class Converter {
  private:
   bool writes(std::string_view what) const {
     const Json::Array& keys = rule_.at("keys").as_array();
-    return std::any_of(keys.begin(), keys.end(),
-                       [&](const Json& k) { return k.as_string() == what; });
+    return std::ranges::any_of(keys, [&](const Json& k) { return k.as_string() == what; });
   }
   std::string key(std::string_view name) const { return arch_ + "." + std::string(name); }
   void text(std::string name, std::string_view value) {
@@ -181,11 +180,9 @@ class Converter {
     if (!part || !part->turns) return !set.parts.empty();
     const Dict& d = part->dict;
     const Value* theta = d.find("rope_theta");
-    if (!theta || !theta->value.is_number()) {
-      view_.report().error("wrong_type", "rope_theta must be a number", view_.where("rope_theta"),
-                           "state rope_theta");
-      return false;
-    }
+    if (!theta || !theta->value.is_number())
+      return view_.error("wrong_type", "rope_theta must be a number", view_.where("rope_theta"),
+                         "state rope_theta");
     base_ = theta->value.as_number();
     if (writes("base")) real("rope.freq_base", base_);
     const auto* local = set.find("sliding_attention");
@@ -202,11 +199,9 @@ class Converter {
   bool fraction(const Dict& d) {
     const Value* f = d.find("partial_rotary_factor");
     const double part = f && f->value.is_number() ? f->value.as_number() : 1.0;
-    if (!(part > 0 && part <= 1)) {
-      view_.report().error("partial_out_of_range", "the fraction must be above 0 and at most 1",
-                           f ? f->where : view_.where(), "write the fraction that rotates", part);
-      return false;
-    }
+    if (!(part > 0 && part <= 1))
+      return view_.error("partial_out_of_range", "the fraction must be above 0 and at most 1",
+                         f ? f->where : view_.where(), "write the fraction that rotates", part);
     number("rope.dimension_count", static_cast<Index>(part * static_cast<double>(head_)));
     return true;
   }
@@ -238,10 +233,8 @@ class Converter {
     return v && *v >= 1 && *v < 4294967296.0 ? v : std::nullopt;
   }
   bool lacks(std::string_view name, const std::string& type) {
-    view_.report().error("missing_key", "the converter needs " + std::string(name) + " for " + type,
-                         view_.where("rope_scaling") + "/" + std::string(name),
-                         "state " + std::string(name));
-    return false;
+    return view_.error("missing_key", {"the converter needs {} for {}", name, type},
+                       view_.where("rope_scaling") + "/" + std::string(name), {"state {}", name});
   }
 
   bool scaling(const Dict& d) {
@@ -257,18 +250,17 @@ class Converter {
     }
     if (writes("scaling") && type == "yarn" && factor) return yarn(d, *factor);
     if (type == "dynamic" || ((type == "linear" || type == "yarn") && !writes("scaling"))) {
-      view_.report().warn("gguf_lost",
-                          "the converter writes nothing of rope_type " + type + " for " +
-                              view_.class_name() + ": llama.cpp does not scale",
-                          view_.where("rope_scaling"), "choose another program for long contexts");
+      view_.warn(
+          "gguf_lost",
+          {"the converter writes nothing of rope_type {} for {class}: llama.cpp does not scale",
+           type},
+          view_.where("rope_scaling"), "choose another program for long contexts");
       return true;
     }
-    view_.report().error("unknown_rope_type",
-                         "what llama.cpp's converter makes of rope_type " + type + " for " +
-                             view_.class_name() + " is not known here",
-                         view_.where("rope_scaling"),
-                         "convert the model and read the GGUF file itself");
-    return false;
+    return view_.error(
+        "unknown_rope_type",
+        {"what llama.cpp's converter makes of rope_type {} for {class} is not known here", type},
+        view_.where("rope_scaling"), "convert the model and read the GGUF file itself");
   }
 
   bool yarn(const Dict& d, double factor) {
@@ -355,12 +347,12 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
     if (!known || known->scheme.empty()) known = class_rules(spec.model_type + part);
   MadeFile made(name);
   if (!rule || !known || known->scheme.empty()) {
-    report.error("layout_not_covered",
-                 "what llama.cpp's converter makes of model_type " +
-                     (type ? shown(*type) : std::string("(missing)")) + " is not known here",
-                 name + "#/model_type",
-                 "convert the model and read the GGUF file itself, or read the config as "
-                 "transformers does");
+    report.error(
+        "layout_not_covered",
+        {"what llama.cpp's converter makes of model_type {} is not known here",
+         type ? shown(*type) : std::string("(missing)")},
+        name + "#/model_type",
+        "convert the model and read the GGUF file itself, or read the config as transformers does");
   } else if (Converter({nested ? *text : config, nested ? "/text_config" : "", *known, report},
                        *rule, made)
                  .run()) {

@@ -38,8 +38,8 @@ Divisor read_divisor(Keys& keys, std::string_view name) {
           d.tensor + " must be a list of one number a pair, got " +
               std::to_string(t->shape.size()) + " axes",
           "convert the model again");
-  const auto bad = std::find_if(d.values.begin(), d.values.end(),
-                                [](double v) { return !std::isfinite(v) || v <= 0; });
+  const auto bad =
+      std::ranges::find_if(d.values, [](double v) { return !std::isfinite(v) || v <= 0; });
   if (bad != d.values.end())
     wrong(std::isfinite(*bad) ? "table_zero" : "not_finite",
           d.tensor + "[" + std::to_string(bad - d.values.begin()) +
@@ -59,7 +59,7 @@ DivisorTensors read_divisors(const Architecture& arch, Keys& keys) {
     if (keys.file().tensor(name) == nullptr) return {};
     if (used) return read_divisor(keys, name);
     keys.report().warn(
-        "key_ignored", "llama.cpp does not divide by " + std::string(name) + " in a " + arch.name(),
+        "key_ignored", {"llama.cpp does not divide by {} in a {}", name, arch.name()},
         std::string(name),
         "convert the model again; a model that was trained with them runs wrongly here");
     return {};
@@ -75,8 +75,9 @@ DivisorTensors read_divisors(const Architecture& arch, Keys& keys) {
           std::tuple{&d.within, &d.beyond, "rope_factors_long.weight"}})
       if (other->tensor.empty())
         keys.report().error("table_missing",
-                            "the file has " + one->tensor + " and no " + name +
-                                ": contexts on the other side of the trained length divide by none",
+                            {"the file has {} and no {}: contexts on the other side of the trained "
+                             "length divide by none",
+                             one->tensor, name},
                             name, "convert the model again: LongRoPE needs both lists");
   return d;
 }

@@ -21,7 +21,7 @@ bool need(Keys& keys, std::string_view key, Sourced<Index>& value) {
 
 Mode mode_from(std::string_view layout) {
   constexpr std::array<std::string_view, 5> names{"none", "norm", "neox", "mrope", "imrope"};
-  const auto at = std::find(names.begin(), names.end(), layout);
+  const auto at = std::ranges::find(names, layout);
   return at == names.end() ? Mode::none : static_cast<Mode>(at - names.begin());
 }
 
@@ -38,11 +38,10 @@ void read_sections(const Architecture& arch, Keys& keys, Hparams& h) {
   auto sections = keys.per_layer(key, 1);
   if (!sections) return;
   auto& s = sections->value;
-  const bool wrong = std::any_of(s.begin(), s.end(), [](Index n) { return n < 0 || n > 65536; });
-  if (s.size() > 4 || wrong) {
-    keys.error("sections_sum", key, keys.full(key) + " must be up to 4 pair counts", kSectionsFix);
-    return;
-  }
+  const bool wrong = std::ranges::any_of(s, [](Index n) { return n < 0 || n > 65536; });
+  if (s.size() > 4 || wrong)
+    return keys.error("sections_sum", key, {"{} must be up to 4 pair counts", keys.full(key)},
+                      kSectionsFix);
   s.resize(4, 0);
   const Index sum = s[0] + s[1] + s[2] + s[3];
   if ((arch.name() == "dflash" ? sum > 0 : s[0] > 0 && s[1] > 0) && arch.has("with_sections"))
@@ -52,7 +51,7 @@ void read_sections(const Architecture& arch, Keys& keys, Hparams& h) {
     h.sections = std::move(sections);
   else  // ggml divides by their sum
     keys.error("sections_sum", key,
-               keys.full(key) + " must name at least one pair, all of its sections are 0",
+               {"{} must name at least one pair, all of its sections are 0", keys.full(key)},
                kSectionsFix);
 }
 
@@ -106,8 +105,8 @@ void read_heads(const Architecture& arch, Keys& keys, Hparams& h) {
                          (arch.flag("mla") && keys.has("attention.key_length_mla"));
   if (!own_width && h.mode != Mode::none && width.value % first != 0)
     keys.error("out_of_range", "embedding_length",
-               "embedding_length must be a multiple of attention.head_count, got " +
-                   std::to_string(width.value) + " for " + std::to_string(first) + " heads",
+               {"embedding_length must be a multiple of attention.head_count, got {} for {} heads",
+                width.value, first},
                "--assume attention.key_length=N for heads of another width");
   h.rotary_dim = {h.head_dim.value, Origin::derived, "the head width"};
   keys.take("rope.dimension_count", h.rotary_dim);
@@ -118,11 +117,10 @@ void read_heads(const Architecture& arch, Keys& keys, Hparams& h) {
   const std::string_view rule = arch.text("rotary_dim");
   const std::string head = std::to_string(h.head_dim.value);
   if (rule == "must_be_head" && h.rotary_dim.value != h.head_dim.value)
-    keys.error(
-        "partial_out_of_range", "rope.dimension_count",
-        "llama.cpp refuses a " + arch.name() + " that rotates " +
-            std::to_string(h.rotary_dim.value) + " of " + head + " channels",
-        "--assume rope.dimension_count=" + head + " rotates whole heads, as llama.cpp wants");
+    keys.error("partial_out_of_range", "rope.dimension_count",
+               {"llama.cpp refuses a {} that rotates {} of {} channels", arch.name(),
+                h.rotary_dim.value, head},
+               {"--assume rope.dimension_count={} rotates whole heads, as llama.cpp wants", head});
   if (rule == "head") h.rotary_dim = h.head_dim;
   if (rule == "half_on_full")
     h.rotary_dim = {h.rotary_dim.value / 2, Origin::derived, h.rotary_dim.where + " / 2"};
@@ -140,15 +138,16 @@ void check_width(Keys& keys, const Sourced<Index>& head, const Sourced<Index>& r
   const std::string wide = std::to_string(head.value), turned = std::to_string(rotary.value);
   const Sourced<Index>& width = rotary.origin == Origin::derived ? head : rotary;
   if (head.value < 1 || head.value > 65536)
-    keys.report().error("out_of_range", "the head width must be 1 to 65536, got " + wide,
+    keys.report().error("out_of_range", {"the head width must be 1 to 65536, got {}", wide},
                         head.where, keys.reconvert_hint("attention.key_length"));
   else if (rotary.value < 2 || rotary.value % 2 != 0)
-    keys.report().error("partial_out_of_range",
-                        "the number of rotated channels must be positive and even, got " + turned,
-                        width.where, keys.reconvert_hint(key));
+    keys.report().error(
+        "partial_out_of_range",
+        {"the number of rotated channels must be positive and even, got {}", turned}, width.where,
+        keys.reconvert_hint(key));
   else if (rotary.value > head.value)
     keys.report().error("partial_out_of_range",
-                        "rotates " + turned + " channels of heads that have " + wide, width.where,
+                        {"rotates {} channels of heads that have {}", turned, wide}, width.where,
                         keys.reconvert_hint(key));
 }
 
@@ -168,9 +167,9 @@ Hparams read_hparams(const Architecture& arch, Keys& keys) {
   read_scaling(arch, keys, h);
   if (keys.failed()) return h;
   read_layers(arch, keys, h);
-  if (keys.failed() || !any(h.rotated)) return h;
+  if (keys.failed() || !contains(h.rotated, true)) return h;
   check_width(keys, h.head_dim, h.rotary_dim, "rope.dimension_count");
-  if (any(h.sliding))
+  if (contains(h.sliding, true))
     check_width(keys, arch.flag("layer_widths") ? h.head_dim_sliding : h.head_dim,
                 h.rotary_dim_sliding, "rope.dimension_count_swa");
   return h;

@@ -2,11 +2,11 @@
 // The hyperparameters of a GGUF file as llama.cpp loads them, each with where it came from, and the
 // rope operator that it runs on each layer.
 #pragma once
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "model/contains.h"
 #include "model/gguf/architecture.h"
 #include "model/gguf/keys.h"
 #include "posenc/model/attention_spec.h"
@@ -47,9 +47,6 @@ struct Hparams {
 // Lists hold one value a layer of the file; a graph that loops runs through them again.
 inline Index of_layer(const std::vector<Index>& list, Index layer) {
   return list.empty() ? 0 : list[static_cast<std::size_t>(layer) % list.size()];
-}
-inline bool any(const std::vector<bool>& v) {
-  return std::find(v.begin(), v.end(), true) != v.end();
 }
 
 // Reads everything; findings tell what is wrong (keys.failed()).

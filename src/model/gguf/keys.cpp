@@ -60,25 +60,25 @@ std::string Keys::how_to_assume(const std::string& key) const {
 void Keys::report_assumptions() {
   for (const auto& [key, value] : options_.assume)
     if (used_.count(key) == 0)
-      report_.error("assume_unused", "nothing asks for '" + key + "' in this file", key,
+      report_.error("assume_unused", {"nothing asks for '{}' in this file", key}, key,
                     how_to_assume(key));
     else
-      report_.note("assumed", key + " = " + value + " is a person's decision, not the file's", key);
+      report_.note("assumed", {"{} = {} is a person's decision, not the file's", key, value}, key);
 }
 
 bool Keys::has(std::string_view key) const {
   return file_.find(full(key)) != nullptr || given(key) != nullptr;
 }
 
-void Keys::add(Severity severity, std::string code, std::string_view key, std::string message,
-               std::string fix, std::optional<double> value) {
-  if (fix.empty()) fix = reconvert_hint(key);
-  report_.add(severity, std::move(code), std::move(message), full(key), std::move(fix), value);
+void Keys::add(Severity severity, std::string code, std::string_view key, const Sentence& text,
+               const Sentence& fix, std::optional<double> value) {
+  const std::string hint = fix.of("");
+  report_.add(severity, std::move(code), text, full(key), hint.empty() ? reconvert_hint(key) : hint,
+              value);
 }
 
 void Keys::wrong_type(std::string_view key, std::string_view wanted, std::string_view got) {
-  error("wrong_type", key,
-        full(key) + " must be " + std::string(wanted) + ", got " + printable(got),
+  error("wrong_type", key, {"{} must be {}, got {}", full(key), wanted, printable(got)},
         "write the key anew with the type that llama.cpp reads");
 }
 
@@ -111,7 +111,7 @@ std::optional<Sourced<T>> Keys::get(std::string_view key) {
   }
   if constexpr (real)
     if (out && !std::isfinite(out->value)) {
-      error("not_finite", key, full(key) + " must be finite, got " + number_text(out->value));
+      error("not_finite", key, {"{} must be finite, got {}", full(key), out->value});
       out.reset();
     }
   return out;
@@ -136,9 +136,7 @@ std::optional<Sourced<std::vector<Index>>> Keys::per_layer(std::string_view key,
            std::nullopt;
   auto values = v->integers(1u << 16);
   if (!values || static_cast<Index>(values->size()) < count) {
-    error("list_length", key,
-          full(key) + " must have " + std::to_string(count) + " elements, got " +
-              std::to_string(array->count),
+    error("list_length", key, {"{} must have {} elements, got {}", full(key), count, array->count},
           "convert the model again: one element a layer");
     return std::nullopt;
   }

@@ -43,18 +43,19 @@ class Keys {
   std::optional<Sourced<std::vector<Index>>> per_layer(std::string_view key, Index count);
 
   // Findings at a key, in the order code, key, text; without a fix: a better value of the key.
-  void error(std::string code, std::string_view key, std::string message, std::string fix = "") {
-    add(Severity::error, std::move(code), key, std::move(message), std::move(fix));
+  void error(std::string code, std::string_view key, const Sentence& text,
+             const Sentence& fix = "") {
+    add(Severity::error, std::move(code), key, text, fix);
   }
-  void warn(std::string code, std::string_view key, std::string message, std::string fix,
+  void warn(std::string code, std::string_view key, const Sentence& text, const Sentence& fix,
             std::optional<double> value = {}) {
-    add(Severity::warning, std::move(code), key, std::move(message), std::move(fix), value);
+    add(Severity::warning, std::move(code), key, text, fix, value);
   }
-  void note(std::string code, std::string_view key, std::string message, std::string fix) {
-    add(Severity::note, std::move(code), key, std::move(message), std::move(fix));
+  void note(std::string code, std::string_view key, const Sentence& text, const Sentence& fix) {
+    add(Severity::note, std::move(code), key, text, fix);
   }
-  void missing(std::string_view key, std::string fix = "") {
-    error("missing_key", key, full(key) + " is required", std::move(fix));
+  void missing(std::string_view key, const Sentence& fix = "") {
+    error("missing_key", key, {"{} is required", full(key)}, fix);
   }
   std::string reconvert_hint(std::string_view key) const {
     return "convert the model again, or --assume " + full(key) + "=VALUE";
@@ -71,7 +72,7 @@ class Keys {
   const std::pair<const std::string, std::string>* given(std::string_view key) const;
   const std::string* assumed(std::string_view key);
   std::string how_to_assume(const std::string& key) const;
-  void add(Severity, std::string code, std::string_view key, std::string message, std::string fix,
+  void add(Severity, std::string code, std::string_view key, const Sentence&, const Sentence& fix,
            std::optional<double> value = {});
   void wrong_type(std::string_view key, std::string_view wanted, std::string_view got);
 

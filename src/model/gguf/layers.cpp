@@ -47,8 +47,7 @@ bool read_window_size(const Architecture& rule, Keys& keys, Hparams& h) {
   h.window.size = stated && !rule.flag("fixed") ? *stated : rule.constant(absent);
   if (stated && rule.flag("fixed") && stated->value != absent)
     keys.warn("key_ignored", key,
-              "llama.cpp takes " + std::to_string(absent) + " for " + rule.name() +
-                  " whatever the file says",
+              {"llama.cpp takes {} for {} whatever the file says", absent, rule.name()},
               "a model that was trained with another window runs wrongly here",
               static_cast<double>(stated->value));
   if (h.window.size.value == 0 && rule.text("key") == "required" && !keys.failed())
@@ -68,11 +67,10 @@ void read_pattern(const Architecture& rule, Keys& keys, Hparams& h) {
     h.window.pattern_where = keys.full(key);
     return;
   }
-  if (rule.text("pattern_key") == "required") {
-    keys.error("missing_key", key, keys.full(key) + " is required, one a layer",
-               "convert the model again: which layers slide is layer_types of its config.json");
-    return;
-  }
+  if (rule.text("pattern_key") == "required")
+    return keys.error(
+        "missing_key", key, {"{} is required, one a layer", keys.full(key)},
+        "convert the model again: which layers slide is layer_types of its config.json");
   Sourced<Index> period = rule.constant<Index>(rule.number("pattern", 1));
   keys.take(key, period);
   h.window.pattern_origin = period.origin;

@@ -10,7 +10,7 @@ namespace posenc::inline v0::gguf {
 namespace {
 
 void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) {
-  const bool turns = any(h.rotated), windows = any(h.sliding);
+  const bool turns = contains(h.rotated, true), windows = contains(h.sliding, true);
   const auto by_name = [](Origin o) { return o == Origin::class_default; };
   if (turns && by_name(h.base.origin) && !arch.has("plain_base"))
     keys.note("gguf_lost", "rope.freq_base",
@@ -18,8 +18,7 @@ void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) 
               "--assume rope.freq_base=BASE");
   const std::string_view rule = arch.text("rope_on");
   const bool by_key = rule == "finetuned_key" || rule == "pattern_key" || rule == "none";
-  const bool some_stand =
-      turns && std::find(h.rotated.begin(), h.rotated.end(), false) != h.rotated.end();
+  const bool some_stand = turns && contains(h.rotated, false);
   struct Lost {
     bool is;
     const char *key, *what;
@@ -37,7 +36,7 @@ void note_known_by_name(const Architecture& arch, const Hparams& h, Keys& keys) 
              "the file has no largest distance (128 is taken)"}})
     if (lost.is)
       keys.note("gguf_lost", lost.key,
-                std::string(lost.what) + "; llama.cpp knows it by the name " + arch.name(),
+                {"{}; llama.cpp knows it by the name {}", lost.what, arch.name()},
                 "nothing to do in llama.cpp; another reader needs config.json");
 }
 
@@ -54,32 +53,31 @@ void note_truncation(const Architecture& arch, Keys& keys, const ModelSpec& m) {
   for (std::size_t i = 0; i < exact.size(); ++i)
     if (rounded[i] != 0) worst = std::max(worst, std::abs(exact[i] / rounded[i] - 1));
   if (worst > 0)
-    keys.warn(
-        "truncate_rounded", "rope.scaling.type",
-        "the model was trained with YaRN's range as it is, ggml rounds it: frequencies differ "
-        "by up to " +
-            number_text(worst) + " (relative)",
-        "read config.json for what the model means", worst);
+    keys.warn("truncate_rounded", "rope.scaling.type",
+              {"the model was trained with YaRN's range as it is, ggml rounds it: frequencies "
+               "differ by up to {} (relative)",
+               worst},
+              "read config.json for what the model means", worst);
 }
 
 void note_factors(const Hparams& h, const DivisorTensors& d, Keys& keys) {
-  if (!any(h.rotated)) return;
+  if (!contains(h.rotated, true)) return;
   if (!d.always.values.empty())
     keys.report().note("gguf_factors_only",
-                       "the scaling survives only as divisors in " + d.always.tensor +
-                           "; no metadata say which it was",
+                       {"the scaling survives only as divisors in {}; no metadata say which it was",
+                        d.always.tensor},
                        d.always.tensor,
                        "nothing to do in llama.cpp; another reader must divide by the tensor");
   if (d.by_length() && h.scaling_type.origin == Origin::class_default)
     keys.note("gguf_factors_only", "rope.scaling.type",
-              "LongRoPE survives only as divisors in " + d.beyond.tensor + " and " +
-                  d.within.tensor + "; no rope.scaling.type says so",
+              {"LongRoPE survives only as divisors in {} and {}; no rope.scaling.type says so",
+               d.beyond.tensor, d.within.tensor},
               "nothing to do in llama.cpp; another reader must divide by the tensors");
 }
 
 void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
   const auto sliding = arch.group("sliding_rope");
-  const bool windows = any(h.sliding);
+  const bool windows = contains(h.sliding, true);
   const bool lists = windows && !h.window.pattern_where.empty();
   const std::string_view heat = arch.text("temperature");
   const auto yarn = [&](std::string_view name) { return arch.lists("yarn_keys", name); };
@@ -106,7 +104,7 @@ void note_ignored(const Architecture& arch, const Hparams& h, Keys& keys) {
     const GgufValue* v = keys.file().find(keys.full(key.name));
     if (v != nullptr && !key.read && !(key.harmless && v->number() == key.harmless))
       keys.warn("key_ignored", key.name,
-                "llama.cpp does not read " + keys.full(key.name) + " in a " + arch.name(),
+                {"llama.cpp does not read {} in a {}", keys.full(key.name), arch.name()},
                 "a model that was trained with it runs wrongly here; otherwise remove it",
                 v->number());
   }
@@ -122,14 +120,13 @@ void note_contradictions(const Hparams& h, const DivisorTensors& d, Keys& keys) 
   const auto factor = keys.get<double>("rope.scaling.factor");
   if (type == "none" && factor && factor->value > 0 && factor->value != 1)
     keys.warn("key_ignored", "rope.scaling.factor",
-              "rope.scaling.type is none: llama.cpp leaves the factor " +
-                  number_text(factor->value) + " out",
+              {"rope.scaling.type is none: llama.cpp leaves the factor {} out", factor->value},
               "write the type that the factor belongs to, or remove it", factor->value);
   const GgufValue* old = keys.file().find(keys.full("rope.scale_linear"));
   if (factor && old != nullptr && old->number() != factor->value)
     keys.warn("key_ignored", "rope.scale_linear",
-              "rope.scaling.factor " + number_text(factor->value) +
-                  " is beside it: llama.cpp does not read the older key",
+              {"rope.scaling.factor {} is beside it: llama.cpp does not read the older key",
+               factor->value},
               "keep the key that is meant", old->number());
   if (type == "longrope" && d.always.values.empty() && !d.by_length())
     keys.warn("missing_key", "rope.scaling.type",
@@ -145,11 +142,12 @@ void note_sections(const Hparams& h, Keys& keys) {
   for (const Index n : h.sections->value) sum += n;
   const Index pairs = h.rotary_dim.value / 2;
   if (sum == pairs) return;
-  keys.warn("sections_sum", "rope.dimension_sections",
-            "the sections add up to " + std::to_string(sum) + ", the pairs that rotate are " +
-                std::to_string(pairs) + ": llama.cpp counts modulo the sum",
-            "read config.json for the sections that the model was trained with",
-            static_cast<double>(sum));
+  keys.warn(
+      "sections_sum", "rope.dimension_sections",
+      {"the sections add up to {}, the pairs that rotate are {}: llama.cpp counts modulo the sum",
+       sum, pairs},
+      "read config.json for the sections that the model was trained with",
+      static_cast<double>(sum));
 }
 
 void note_still_pairs(const Hparams& h, Keys& keys, const ModelSpec& m) {
@@ -166,9 +164,9 @@ void note_still_pairs(const Hparams& h, Keys& keys, const ModelSpec& m) {
     }
     if (count > 0)
       keys.warn("pair_never_turns", "rope.dimension_sections",
-                "pairs " + printable(pairs) +
-                    " follow the fourth position stream, which llama.cpp leaves 0 for text: they "
-                    "never rotate there",
+                {"pairs {} follow the fourth position stream, which llama.cpp leaves 0 for text: "
+                 "they never rotate there",
+                 printable(pairs)},
                 "read config.json for what the model means", count);
     return;
   }

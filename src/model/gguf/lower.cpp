@@ -5,11 +5,6 @@
 namespace posenc::inline v0::gguf {
 namespace {
 
-bool attends(const LayerSpec& layer) {
-  const AttentionKind kind = layer.attention.kind;
-  return kind != AttentionKind::linear && kind != AttentionKind::none;
-}
-
 // Visible keys of a layer: llama.cpp masks p_query - p_key >= n, or beyond n / 2 on both sides.
 void add_attention(const Architecture& arch, const Hparams& h, LayerSpec& layer) {
   const auto i = static_cast<std::size_t>(layer.index);
@@ -25,7 +20,7 @@ void add_attention(const Architecture& arch, const Hparams& h, LayerSpec& layer)
   auto kind = arch.constant(enum_text(a.kind));
   if (h.sliding[i]) kind.origin = h.window.pattern_origin, kind.where = h.window.pattern_where;
   add_field(layer, "attention", kind);
-  if (!attends(layer)) return;
+  if (!a.attends()) return;
   if (h.causal.value) a.right = 0;
   add_field(layer, "causal", h.causal);
   if (a.kind == AttentionKind::full) return;
@@ -54,7 +49,7 @@ void add_buckets(const Architecture& arch, const Hparams& h, Keys& keys, LayerSp
   const auto buckets = keys.get<Index>(key);
   if (!buckets || buckets->value < 4 || buckets->value % 4 != 0 || buckets->value > 4096)
     return keys.error(buckets ? "out_of_range" : "missing_key", key,
-                      std::string(key) + " must be a multiple of 4, 4096 at most");
+                      {"{} must be a multiple of 4, 4096 at most", key});
   t5.num_buckets = buckets->value;
   add_field(layer, "num_buckets", *buckets);
   add_field(layer, "max_distance", arch.constant(t5.max_distance));
@@ -123,7 +118,7 @@ void add_rotary(const Architecture& arch, const Hparams& h, const DivisorTensors
 // and the turned part). Nothing for models that read both ways.
 void add_cached_keys(const Hparams& h, Keys& keys, LayerSpec& layer) {
   if (!h.causal.value) return;
-  if (!attends(layer)) {
+  if (!layer.attention.attends()) {
     layer.cached_key_channels = {0, Origin::derived, "the layer keeps no keys"};
     return;
   }
@@ -143,12 +138,13 @@ LayerSpec lower_layer(const Architecture& arch, const Hparams& h, const DivisorT
   LayerSpec out;
   out.index = layer;
   add_attention(arch, h, out);
-  if (attends(out) && arch.flag("t5")) add_buckets(arch, h, keys, out);
-  if (attends(out)) add_alibi(arch, h, keys, out);
+  const bool attends = out.attention.attends();
+  if (attends && arch.flag("t5")) add_buckets(arch, h, keys, out);
+  if (attends) add_alibi(arch, h, keys, out);
   add_rotary(arch, h, divisors, keys, out, length);
-  if (attends(out)) add_temperature(arch, h, keys, out);
-  if (attends(out)) add_score(arch, h, keys, out);
-  if (attends(out)) add_qk_norm(arch, h, keys, out);
+  if (attends) add_temperature(arch, h, keys, out);
+  if (attends) add_score(arch, h, keys, out);
+  if (attends) add_qk_norm(arch, h, keys, out);
   add_cached_keys(h, keys, out);
   complete_fields(out);
   return out;

@@ -23,7 +23,7 @@ LayerSpec lower_layer(const Architecture&, const Hparams&, const DivisorTensors&
 Encoding lower_operator(const Architecture&, const Hparams&, const DivisorTensors&,
                         const RopeOperator&, LayerSpec& layer);
 // The norm of q and k, where the layer's tensors have one and the architecture says which
-// (qk_norm.cpp).
+// (score.cpp).
 void add_qk_norm(const Architecture&, const Hparams&, const Keys&, LayerSpec&);
 // scale, softcap and sinks of a layer that attends (score.cpp).
 void add_score(const Architecture&, const Hparams&, Keys&, LayerSpec&);

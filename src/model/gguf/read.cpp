@@ -19,11 +19,11 @@ std::optional<Architecture> architecture_of(Keys& keys) {
   else if (name && !arch)
     keys.error(
         "unknown_model_type", key,
-        "llama.cpp (0c1e57098) knows no architecture '" + printable(name->value) + "'",
+        {"llama.cpp (0c1e57098) knows no architecture '{}'", printable(name->value)},
         "--assume general.architecture=NAME of a known one, or read the model's config.json");
   else if (arch && arch->flag("unsupported"))
     keys.error("unknown_model_type", key,
-               "'" + arch->name() + "' is no language model that llama.cpp runs",
+               {"'{}' is no language model that llama.cpp runs", arch->name()},
                "read the model's config.json");
   if (keys.failed()) return std::nullopt;
   keys.architecture = arch->name();
@@ -40,8 +40,8 @@ bool carries_own_keys(const Architecture& arch, Keys& keys) {
   }
   if (!other.empty())
     keys.error("contradiction", "general.architecture",
-               "the file names " + arch.name() + " but its keys are those of " + other,
-               "--assume general.architecture=" + other);
+               {"the file names {} but its keys are those of {}", arch.name(), other},
+               {"--assume general.architecture={}", other});
   return other.empty();
 }
 
@@ -54,11 +54,10 @@ void check_divisors(const Architecture& arch, const Hparams& h, const DivisorTen
       widest = std::max(widest, op->n_dims.value / 2);
   for (const Divisor* v : {&d.always, &d.beyond, &d.within})
     if (widest > 0 && !v->values.empty() && static_cast<Index>(v->values.size()) != widest)
-      keys.report().error("list_length",
-                          v->tensor + " must have " + std::to_string(widest) +
-                              " numbers, one a pair, got " + std::to_string(v->values.size()),
-                          v->tensor,
-                          "convert the model again: the tensor belongs to heads of another width");
+      keys.report().error(
+          "list_length",
+          {"{} must have {} numbers, one a pair, got {}", v->tensor, widest, v->values.size()},
+          v->tensor, "convert the model again: the tensor belongs to heads of another width");
 }
 
 // Learned positions: one row a position, added to the embedding (tensor position_embd.weight).

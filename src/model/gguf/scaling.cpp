@@ -8,7 +8,7 @@ namespace {
 void need_positive(Keys& keys, const char* code, std::string_view key, const std::string& what,
                    double value, std::string fix = "") {
   if (!(value > 0))
-    keys.error(code, key, what + " must be positive, got " + number_text(value), std::move(fix));
+    keys.error(code, key, {"{} must be positive, got {}", what, value}, std::move(fix));
 }
 
 void read_base(const Architecture& arch, Keys& keys, Hparams& h) {
@@ -28,8 +28,7 @@ void read_factor(const Architecture& arch, Keys& keys, Hparams& h) {
     need_positive(keys, "factor_not_positive", key, "the factor", v->value);
     if (v->value > 0) h.factor = *v;
     if (v->value > 0 && v->value < 1)
-      keys.warn("factor_below_one", key,
-                "a factor below 1 shortens the context: " + number_text(v->value),
+      keys.warn("factor_below_one", key, {"a factor below 1 shortens the context: {}", v->value},
                 "state new length / trained length", v->value);
   }
   h.factor_sliding = h.factor;
@@ -98,7 +97,7 @@ void read_scaling(const Architecture& arch, Keys& keys, Hparams& h) {
   if (type != "none" && type != "linear" && type != "yarn" && type != "longrope")
     keys.error(
         "unknown_rope_type", "rope.scaling.type",
-        "the scaling type must be none, linear, yarn or longrope, got '" + printable(type) + "'",
+        {"the scaling type must be none, linear, yarn or longrope, got '{}'", printable(type)},
         "--assume rope.scaling.type=none");
   read_base(arch, keys, h);
   read_factor(arch, keys, h);

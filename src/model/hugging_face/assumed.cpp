@@ -14,8 +14,7 @@ namespace {
 bool is_scheme_field(std::string_view key) {
   static constexpr std::string_view kNames[] = {"pairing",   "base",         "rotary_dim", "offset",
                                                 "direction", "output_order", "sections"};
-  return key.find('.') != std::string_view::npos ||
-         std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
+  return contains(key, '.') || contains(kNames, key);
 }
 
 bool is_path(std::string_view key) {
@@ -74,16 +73,10 @@ std::string assumable(const Report& report, std::string_view key) {
 
 // Keys that say nothing of positions in any file.
 bool speaks_of_others(std::string_view key) {
-  static constexpr std::string_view kWhole[] = {
-      "_name_or_path", "architectures", "auto_map", "dtype",     "hidden_act", "initializer_range",
-      "model_type",    "torch_dtype",   "use_bias", "use_cache", "vocab_size"};
-  static constexpr std::string_view kParts[] = {"_token_id", "2id",    "bias",  "dropout",
-                                                "eps",       "id2",    "pdrop", "quantization",
-                                                "_version",  "act_fn", "tie_",  "_activation"};
-  if (std::find(std::begin(kWhole), std::end(kWhole), key) != std::end(kWhole)) return true;
-  return std::any_of(std::begin(kParts), std::end(kParts), [&](std::string_view part) {
-    return key.find(part) != std::string_view::npos;
-  });
+  static const auto whole = table_words("other_keys"), parts = table_words("other_keys_with");
+  return contains(whole, key) || std::ranges::any_of(parts, [&](std::string_view part) {
+           return key.find(part) != std::string_view::npos;
+         });
 }
 
 // Adds the keys of an object that nothing looked at: "n_embd 512".
@@ -149,16 +142,16 @@ void filled_by_class(const ConfigView& view, const Json& file,
       message("{} come from {}: the file does not state them{}{}", listed(filled_in.all),
               view.class_name(), unread.empty() ? "" : "; nothing read its " + listed(unread),
               more > 0 ? " and " + std::to_string(more) + " more" : ""),
-      view.where(), "say what the model has: --assume " + filled_in.first + "=N");
+      view.where(), {"say what the model has: --assume {}=N", filled_in.first});
 }
 
 void unused_assumptions(Report& report) {
   for (const auto& [key, text] : report.assume)
     if (!report.used.count(key) || (is_path(key) && !looked_at(report, key)))
-      report.error("assume_unused", "--assume " + key + "=" + text + " names nothing that was read",
+      report.error("assume_unused", {"--assume {}={} names nothing that was read", key, text},
                    "--assume " + key, guess(report, key) + assumable(report, key));
     else
-      report.note("assumed", key + " = " + text + " is a person's decision, not the file's",
+      report.note("assumed", {"{} = {} is a person's decision, not the file's", key, text},
                   "--assume " + key);
 }
 

@@ -19,12 +19,6 @@ std::string escaped(std::string_view key) {  // RFC 6901
 
 }  // namespace
 
-void Report::wrong_type(const std::string& name, const std::string& wanted, const Value& got,
-                        std::string fix, std::optional<double> value) {
-  error("wrong_type", name + " must be " + wanted + ", got " + shown(got.value), got.where,
-        std::move(fix), value);
-}
-
 void Report::merge_visits(const Report& other) {
   used.insert(other.used.begin(), other.used.end());
   visited.insert(other.visited.begin(), other.visited.end());
@@ -131,23 +125,26 @@ void ConfigView::two_names(const Value& counts, const Value& other) const {
   warn("both_spellings",
        message("{} is {} and {} {}, two names of one attribute: {} takes {}", name_of(other),
                other.value, name_of(counts), counts.value, class_name(), name_of(counts)),
-       other, "",
-       counts.value.is_number() ? std::optional<double>(counts.value.as_number()) : std::nullopt);
+       other, "", number_of(counts.value));
 }
 
-Refused ConfigView::error(std::string code, std::string message, Place at, std::string fix,
+void ConfigView::add(Severity severity, std::string code, const Sentence& text, Place at,
+                     const Sentence& fix, std::optional<double> value) const {
+  report_->add(severity, std::move(code), text.of(class_name()), std::move(at.where),
+               fix.of(class_name()), value);
+}
+Refused ConfigView::error(std::string code, const Sentence& text, Place at, const Sentence& fix,
                           std::optional<double> value) const {
-  report_->error(std::move(code), std::move(message), std::move(at.where), std::move(fix), value);
+  add(Severity::error, std::move(code), text, std::move(at), fix, value);
   return {};
 }
-
-void ConfigView::warn(std::string code, std::string message, Place at, std::string fix,
+void ConfigView::warn(std::string code, const Sentence& text, Place at, const Sentence& fix,
                       std::optional<double> value) const {
-  report_->warn(std::move(code), std::move(message), std::move(at.where), std::move(fix), value);
+  add(Severity::warning, std::move(code), text, std::move(at), fix, value);
 }
-
-void ConfigView::note(std::string code, std::string message, Place at, std::string fix) const {
-  report_->note(std::move(code), std::move(message), std::move(at.where), std::move(fix));
+void ConfigView::note(std::string code, const Sentence& text, Place at, const Sentence& fix,
+                      std::optional<double> value) const {
+  add(Severity::note, std::move(code), text, std::move(at), fix, value);
 }
 
 std::optional<Value> ConfigView::value(std::string_view key) const {
@@ -238,16 +235,20 @@ bool ConfigView::flag(std::string_view key, bool otherwise) const {
 bool is_decoder(const ConfigView& view) {
   if (view.holds("is_decoder")) return view.flag("is_decoder", false);
   if (const auto v = view.stated("is_decoder"); v && truthy(v->value))
-    view.warn(
-        "key_ignored",
-        message("is_decoder is not read by {}: its attention sees both sides", view.class_name()),
-        *v, "the key does nothing");
+    view.warn("key_ignored", "is_decoder is not read by {class}: its attention sees both sides", *v,
+              "the key does nothing");
   return false;
 }
 
 const Json& table_member(std::string_view name) {
   static const Json table = parse_json(data::hugging_face_models, "hugging_face_models.json");
   return table.at(name);
+}
+
+std::vector<std::string_view> table_words(std::string_view name) {
+  std::vector<std::string_view> words;
+  for (const Json& word : table_member(name).as_array()) words.push_back(word.as_string());
+  return words;
 }
 
 }  // namespace posenc::v0::hf

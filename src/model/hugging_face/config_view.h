@@ -44,9 +44,6 @@ struct Report : Diagnostics {
   // The value a person gave for `key` (a SCHEME field or a plain config key), read as JSON where it
   // is JSON and as text otherwise.
   std::optional<Value> assumed(std::string_view key);
-  // "NAME must be WANTED, got VALUE", at the value's place.
-  void wrong_type(const std::string& name, const std::string& wanted, const Value& got,
-                  std::string fix = "", std::optional<double> value = {});
   // Another report on the same file: the same assumptions, no findings.
   Report another() const { return Report(file, assume, used); }
   // What that one used, visited and looked for counts here too.
@@ -148,16 +145,22 @@ class ConfigView {
   const Json* held_by_class(std::string_view key) const;
 
   // Findings, with the arguments of Diagnostics.
-  Refused error(std::string code, std::string message, Place at, std::string fix = "",
+  Refused error(std::string code, const Sentence&, Place, const Sentence& fix = "",
                 std::optional<double> value = {}) const;
-  void warn(std::string code, std::string message, Place at, std::string fix = "",
+  void warn(std::string code, const Sentence&, Place, const Sentence& fix = "",
             std::optional<double> value = {}) const;
-  void note(std::string code, std::string message, Place at, std::string fix = "") const;
+  void note(std::string code, const Sentence&, Place, const Sentence& fix = "",
+            std::optional<double> value = {}) const;
   // An error of code wrong_type.
-  Refused wrong_type(std::string message, Place at,
-                     std::string fix = "state the sizes of the model",
+  Refused wrong_type(const Sentence& text, Place at,
+                     const Sentence& fix = "state the sizes of the model",
                      std::optional<double> value = {}) const {
-    return error("wrong_type", std::move(message), std::move(at), std::move(fix), value);
+    return error("wrong_type", text, std::move(at), fix, value);
+  }
+  // "NAME must be WANTED, got VALUE", at the value's place.
+  Refused must_be(std::string_view name, std::string_view wanted, const Value& got,
+                  const Sentence& fix = "", std::optional<double> value = {}) const {
+    return wrong_type({"{} must be {}, got {}", name, wanted, got.value}, got, fix, value);
   }
   // What the class has of its own.
   template <class T>
@@ -167,6 +170,8 @@ class ConfigView {
   Value of_class(const char* text) const { return of_class(Json(text)); }
 
  private:
+  void add(Severity, std::string code, const Sentence&, Place, const Sentence& fix,
+           std::optional<double> value) const;
   static std::optional<Value> not_null(std::optional<Value> v) {
     return v && v->value.is_null() ? std::nullopt : std::move(v);
   }
@@ -183,6 +188,10 @@ class ConfigView {
 // BERT's kin as decoders; a class without the attribute is none, whatever a file says.
 bool is_decoder(const ConfigView&);
 
+// None for what is no number.
+inline std::optional<double> number_of(const Json& j) {
+  return j.is_number() ? std::optional(j.as_number()) : std::nullopt;
+}
 // Whole number of a JSON value: 8 and 8.0; none for anything else.
 std::optional<Index> whole_number(const Json&);
 inline Value derived(Json value, std::string where) {
@@ -200,5 +209,10 @@ FieldValue field_of(std::string name, const Sourced<T>& v) {
 // What the table (data/hugging_face_models.json) has beside model types: keys_of_positions, aliases,
 // layer_types ... Throws where it has no such.
 const Json& table_member(std::string_view name);
+// One that is a list of words.
+std::vector<std::string_view> table_words(std::string_view name);
+// What a file says of rotary.
+inline constexpr std::string_view kRotaryKeys[] = {"rope_theta", "rope_scaling", "rope_parameters",
+                                                   "partial_rotary_factor"};
 
 }  // namespace posenc::v0::hf

@@ -30,8 +30,8 @@ std::optional<Index> overlapping(const ConfigView& view) {
     const auto n = size_of(view, length), by = size_of(view, step);
     if (!size || !n || !by) return std::nullopt;
     if (n->value >= size->value) return (n->value - size->value) / by->value + 1;
-    return view.wrong_type(
-        message("{} is {}, less than a patch of {}", length, n->value, size->value), *n);
+    return view.wrong_type({"{} is {}, less than a patch of {}", length, n->value, size->value},
+                           *n);
   };
   const auto rows = across("num_mel_bins", "frequency_stride");
   const auto columns = across("max_length", "time_stride");
@@ -54,8 +54,7 @@ std::optional<Index> tubelets(const ConfigView& view, bool every_frame) {
   if (one(0) > 0 && one(1) > 0 && one(2) > 0)
     return (every_frame ? frames->value / one(0) : 1) * (image->first / one(1)) *
            (image->second / one(2));
-  return view.wrong_type(message("tubelet_size must be frames, rows and columns, got {}", v->value),
-                         *v, "state three sizes");
+  return view.must_be("tubelet_size", "frames, rows and columns", *v, "state three sizes");
 }
 
 // Patches on a side of a class that lays a square grid over them; a finding and none otherwise.
@@ -82,9 +81,9 @@ std::optional<ImageRows> stated_square(const ConfigView& view, const InputGrid& 
     const auto side = static_cast<Index>(std::sqrt(static_cast<double>(cells->value)));
     if (side * side != cells->value)
       view.warn("layout_not_covered",
-                message("{} is {}, no square: transformers fits the first {} rows of the table to "
-                        "an image, as {} x {}, and reads no other",
-                        key, cells->value, side * side, side, side),
+                {"{} is {}, no square: transformers fits the first {} rows of the table to an "
+                 "image, as {} x {}, and reads no other",
+                 key, cells->value, side * side, side, side},
                 *cells, "state the number of rows of the model's table", cells->value);
     return ImageRows{cells->value, 0, key};
   }
@@ -95,9 +94,9 @@ std::optional<ImageRows> stated_square(const ConfigView& view, const InputGrid& 
   if (side->value == other->value)
     return ImageRows{side->value * side->value, 0, first == last ? first : first + " and " + last};
   return view.error("refused",
-                    message("transformers reads the table of positions as a square, and it is {} x "
-                            "{}: a patch gets the row of another, or none",
-                            side->value, other->value),
+                    {"transformers reads the table of positions as a square, and it is {} x {}: a "
+                     "patch gets the row of another, or none",
+                     side->value, other->value},
                     *other, "state the sizes of the model", other->value);
 }
 
@@ -108,9 +107,9 @@ bool set_base(const ConfigView& view, EncodingBuilder& made) {
   Json::Array bases;
   for (const std::string& key : keys) {
     const auto v = view.value(key);
-    if (!v || !v->value.is_number() || !(v->value.as_number() > 0))
+    if (!v || !(number_of(v->value) > 0))
       return view.wrong_type(
-          key + " must be a positive number, got " + (v ? shown(v->value) : "nothing"),
+          {"{} must be a positive number, got {}", key, v ? shown(v->value) : "nothing"},
           view.place(v, key), "state the temperature of the model");
     bases.push_back(v->value.as_number());
   }
@@ -154,10 +153,10 @@ std::optional<std::pair<Index, Index>> image_sides(const ConfigView& view, const
   if (list.size() >= 2 && !square && fine(list[0]) && fine(list[1]))
     return std::pair{list[0].as_integer(), list[1].as_integer()};
   return view.wrong_type(
-      message("{}{}{}", key,
-              square ? " must be one size: " + view.class_name() + " cannot divide a list, got "
-                     : " must be one size or two, got ",
-              v->value),
+      {"{}{}{}", key,
+       square ? " must be one size: " + view.class_name() + " cannot divide a list, got "
+              : " must be one size or two, got ",
+       v->value},
       *v, "write a whole number");
 }
 
@@ -196,8 +195,8 @@ std::optional<ImageRows> image_rows(const ConfigView& view) {
 std::optional<ImageGrid> sines_of_grid(const ConfigView& view, const Sourced<Index>& width,
                                        EncodingBuilder& made) {
   if (width.value % 4 != 0)
-    return view.error("refused", message("the width must be a multiple of 4, got {}", width.value),
-                      width, "state the sizes of the model");
+    return view.error("refused", {"the width must be a multiple of 4, got {}", width.value}, width,
+                      "state the sizes of the model");
   ImageGrid out;
   const std::optional<std::string>& own = view.rules().input_text;
   if (!own) {  // ViT-MAE: a table of its own

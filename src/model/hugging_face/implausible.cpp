@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes of a file that fit together in every published model: a table of them.
+// Sizes of a file that fit together in every published model: which, stands in the table of models.
 #include <algorithm>
 #include <cmath>
 
@@ -8,46 +8,11 @@
 namespace posenc::inline v0::hf {
 namespace {
 
-enum class Rule : std::uint8_t { divides, not_above, below, above, at_least };
-struct Sizes {
-  std::string_view key;
-  Rule rule;
-  std::string_view other;
-  std::string_view with, without;  // only where this key is on, and where that one is not stated
-  std::string_view message;
-  double least = 0;  // smaller values are those of tests
-};
-constexpr Sizes kSizes[] = {
-    {"image_size", Rule::at_least, "patch_size", "", "", "no patch fits into the image"},
-    {"relative_attention_max_distance", Rule::above, "relative_attention_num_buckets", "", "",
-     "no bucket is left for distances on the logarithmic scale", 16},
-    {"image_size", Rule::divides, "patch_size", "", "",
-     "the image is no whole number of patches: what is left at its edges is dropped", 128},
-    {"hidden_size", Rule::divides, "num_attention_heads", "", "",
-     "the width is no whole number of heads"},
-    {"max_window_layers", Rule::below, "num_hidden_layers", "use_sliding_window", "layer_types",
-     "no layer has the window that use_sliding_window asks for"},
-    {"sliding_window_pattern", Rule::not_above, "num_hidden_layers", "", "layer_types",
-     "no layer sees everything"},
-    {"global_attn_every_n_layers", Rule::not_above, "num_hidden_layers", "", "layer_types",
-     "only the first layer sees everything"}};
-constexpr std::string_view kSource =
-    "published configs: the class defaults of transformers 5.23 and the conformance suites";
-
-bool fits(Rule rule, double value, double other) {
-  switch (rule) {
-    case Rule::divides:
-      return std::fmod(value, other) == 0;
-    case Rule::not_above:
-      return value <= other;
-    case Rule::below:
-      return value < other;
-    case Rule::above:
-      return value > other;
-    case Rule::at_least:
-      return value >= other;
-  }
-  return true;
+bool fits(const std::string& rule, double value, double other) {
+  if (rule == "divides") return std::fmod(value, other) == 0;
+  if (rule == "not_above") return value <= other;
+  if (rule == "below") return value < other;
+  return rule == "above" ? value > other : value >= other;  // at_least
 }
 
 // SigLIP's so400m, published, has 384 pixels in patches of 14.
@@ -69,26 +34,34 @@ bool says_the_head(const ConfigView& view) {
   return false;
 }
 
-void look(const ConfigView& view, const Sizes& row) {
-  const auto value = number(view, row.key), other = number(view, row.other);
+// row: of the table.
+void look(const ConfigView& view, const Json& row) {
+  const auto text = [&](std::string_view member) {
+    const Json* j = row.find(member);
+    return j ? j->as_string() : std::string();
+  };
+  const std::string key = text("key"), rule = text("rule"), beside = text("other");
+  const std::string with = text("with"), without = text("without");
+  const auto value = number(view, key), other = number(view, beside);
   if (!value || !other) return;
-  const auto held = [&](std::string_view key, const Value& v) {
-    const Json* own = view.held_by_class(key);
+  const auto held = [&](std::string_view name, const Value& v) {
+    const Json* own = view.held_by_class(name);
     return v.origin == Origin::class_default || (own && *own == v.value);
   };
-  if (held(row.key, *value) && (held(row.other, *other) || row.rule == Rule::not_above)) return;
+  if (held(key, *value) && (held(beside, *other) || rule == "not_above")) return;
   const double a = value->value.as_number(), b = other->value.as_number();
-  if (fits(row.rule, a, b) || a < row.least || is_so400m(a, b)) return;
-  const auto on = row.with.empty() ? std::nullopt : view.value(row.with);
-  if ((!row.with.empty() && !(on && truthy(on->value))) ||
-      (!row.without.empty() && view.stated_value(row.without)) ||
-      (row.other == "num_attention_heads" && says_the_head(view)))
+  const Json* least = row.find("least");
+  if (fits(rule, a, b) || (least && a < least->as_number()) || is_so400m(a, b)) return;
+  const auto on = with.empty() ? std::nullopt : view.value(with);
+  if ((!with.empty() && !(on && truthy(on->value))) ||
+      (!without.empty() && view.stated_value(without)) ||
+      (beside == "num_attention_heads" && says_the_head(view)))
     return;
   for (const Finding& f : view.report().findings())
     if (f.where == value->where || f.where == other->where) return;  // said better
   view.warn("implausible_value",
-            message("{} is {} and {} {}: {} ({})", row.key, value->value, row.other, other->value,
-                    row.message, kSource),
+            {"{} is {} and {} {}: {} ({})", key, value->value, beside, other->value,
+             text("message"), table_member("usual_source").as_string()},
             value->origin == Origin::class_default ? *other : *value,
             "check the two: one of them is not the model's", value->value.as_number());
 }
@@ -100,18 +73,18 @@ void windows_of_layers(const ConfigView& view) {
   if (!list || !list->is_array() || !layers ||
       layers->value.as_number() == static_cast<double>(list->as_array().size()))
     return;
-  view.warn("list_length",
-            message("attention_window has {} windows for {} layers", list->as_array().size(),
-                    layers->value),
-            view.where("attention_window"), "one window for each layer");
+  view.warn(
+      "list_length",
+      {"attention_window has {} windows for {} layers", list->as_array().size(), layers->value},
+      view.where("attention_window"), "one window for each layer");
 }
 
 }  // namespace
 
 void implausible_sizes(const ConfigView& view) {
   const bool heads = view.rules().scheme == "rope" || view.rules().scheme == "alibi";
-  for (const Sizes& row : kSizes)
-    if (heads || row.other != "num_attention_heads") look(view, row);
+  for (const Json& row : table_member("usual_sizes").as_array())
+    if (heads || row.at("other") != Json("num_attention_heads")) look(view, row);
   windows_of_layers(view);
 }
 

@@ -48,9 +48,8 @@ std::optional<Value> input_gain(const ConfigView& view, Index width, bool learne
   if (rule->ignored) {
     if (stated && view.flag(key, false))
       view.warn("key_ignored",
-                message("{} is true in the file, but {} multiplies nothing by it", key,
-                        view.class_name()),
-                *stated, "the key does nothing");
+                {"{} is true in the file, but {class} multiplies nothing by it", key}, *stated,
+                "the key does nothing");
     return std::nullopt;
   }
   const bool on = rule->always || view.flag(key, rule->on);

@@ -130,17 +130,17 @@ class InputReader {
     if (!id && stated && !stated->value.is_null()) return std::nullopt;
     if (!id)
       return view_.error("missing_key",
-                         message("pad_token_id is {}: {} counts positions from pad_token_id + 1, "
-                                 "so no token has a position",
-                                 stated ? "null" : "missing", view_.class_name()),
+                         {"pad_token_id is {}: {class} counts positions from pad_token_id + 1, so "
+                          "no token has a position",
+                          stated ? "null" : "missing"},
                          view_.place(stated, "pad_token_id"),
                          "state the id that the model was trained with (RoBERTa, fairseq: 1)");
     const Json* held = view_.held_by_class("pad_token_id");
     if (held && held->is_integer() && held->as_integer() != id->value && !rules_.input_any_padding)
       view_.warn("padding_offset",
-                 message("pad_token_id is {}: the first token reads row {} of the positions; "
-                         "checkpoints of this class were trained with padding {}, first row {}",
-                         id->value, id->value + 1, *held, held->as_integer() + 1),
+                 {"pad_token_id is {}: the first token reads row {} of the positions; checkpoints "
+                  "of this class were trained with padding {}, first row {}",
+                  id->value, id->value + 1, *held, held->as_integer() + 1},
                  *id, "state the padding that the model was trained with", id->value);
     return id->value;
   }
@@ -180,8 +180,8 @@ class InputReader {
       if (*pad >= 0 && !rules_.input_slots) encoding_.padding_row = *pad;
       if (*pad >= rows->value)
         view_.error("padding_offset",
-                    message("positions count from row {} (pad_token_id + 1), and the table has {}",
-                            offset, rows->value),
+                    {"positions count from row {} (pad_token_id + 1), and the table has {}", offset,
+                     rows->value},
                     view_.where("pad_token_id"),
                     "state the pad_token_id that the model was trained with", *pad);
     }
@@ -201,8 +201,8 @@ class InputReader {
     if (!length || !patch || !step) return std::nullopt;
     if (length->value <= patch->value)
       return view_.wrong_type(
-          message("{} is {} and must be more than patch_length, {}: {} refuses the file",
-                  length->where, length->value, patch->value, view_.class_name()),
+          {"{} is {} and must be more than patch_length, {}: {class} refuses the file",
+           length->where, length->value, patch->value},
           *length);
     const bool more = !rule.before.empty() && view_.flag(rule.before, false);
     return counted((length->value - patch->value) / step->value + 1 + more, length->where);
@@ -265,9 +265,9 @@ class InputReader {
     encoding_.padding_row = pad->value;
     if (pad->value >= first)
       view_.warn("padding_offset",
-                 message("the row of pad_token_id {} is set to zero, and positions start at row {} "
-                         "whatever padding is: position {} of every text adds nothing",
-                         pad->value, first, pad->value - first),
+                 {"the row of pad_token_id {} is set to zero, and positions start at row {} "
+                  "whatever padding is: position {} of every text adds nothing",
+                  pad->value, first, pad->value - first},
                  *pad, "the class is written for pad_token_id 1", pad->value);
   }
 
@@ -277,29 +277,26 @@ class InputReader {
     const std::string &odd = rules_.input_odd, class_name = view_.class_name();
     const bool t2t = rules_.input_text.value_or("").find("spacing=t2t") != std::string::npos;
     if (t2t && (width == 2 || width == 3))
-      return view_.error(
-          "sinusoid_width",
-          message("{} divides by zero at width {}: its spacing divides by width // 2 - 1",
-                  class_name, width),
-          *width_, "use a width of 4 or more", width);
+      return view_.error("sinusoid_width",
+                         {"{} divides by zero at width {}: its spacing divides by width // 2 - 1",
+                          class_name, width},
+                         *width_, "use a width of 4 or more", width);
     if (width % 2 == 0) return true;
     if (odd.empty())
-      return view_.error("sinusoid_width",
-                         message("{} cannot make a sinusoid of odd width {}: transformers fails",
-                                 class_name, width),
-                         *width_, "use an even width", width);
+      return view_.error(
+          "sinusoid_width",
+          {"{} cannot make a sinusoid of odd width {}: transformers fails", class_name, width},
+          *width_, "use an even width", width);
     view_.warn("sinusoid_width",
-               message("odd width {}: {}{}; OpenNMT and MLX refuse it", width, class_name,
-                       odd == "zero_pad" ? " appends a zero (as fairseq and tensor2tensor)"
-                                         : " drops the last cosine (the Marian program wraps "
-                                           "instead)"),
-               *width_, "use an even width, or odd=" + odd + " everywhere", width);
+               {"odd width {}: {}{}; OpenNMT and MLX refuse it", width, class_name,
+                odd == "zero_pad" ? " appends a zero (as fairseq and tensor2tensor)"
+                                  : " drops the last cosine (the Marian program wraps instead)"},
+               *width_, {"use an even width, or odd={} everywhere", odd}, width);
     set("odd", odd);
     return true;
   }
 
   void scale() {
-    if (!rules_.side.empty() && rules_.decoder_unscaled) return;
     if (const auto gain = input_gain(view_, width_->value, kind_ == "learned"))
       made_.set("input_gain", *gain);
   }
@@ -324,9 +321,9 @@ class InputReader {
     if (!corner || !shape) return false;
     const Index all = 4 * corner->value + 2 * shape->value;
     if (all != width_->value)
-      return view_.wrong_type(message("4 coordinate_size + 2 shape_size is {} and hidden_size {}: "
-                                      "transformers cannot add them",
-                                      all, width_->value),
+      return view_.wrong_type({"4 coordinate_size + 2 shape_size is {} and hidden_size {}: "
+                               "transformers cannot add them",
+                               all, width_->value},
                               *corner);
     made_.set("coordinate", *corner);
     made_.set("shape", *shape);

@@ -2,6 +2,7 @@
 // How many channels of keys one token leaves in the cache of each layer. transformers 5.23 caches
 // the turned keys of all key heads; multi-head latent attention the latent and its turned part.
 #include "model/hugging_face/layers.h"
+#include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -42,16 +43,12 @@ Count key_heads(const ConfigView& view, const std::string& layer_type) {
 Count head_size(const ConfigView& view, const LayerSpec& layer) {
   if (layer.rotary) return counted(layer.rotary->head_dim, "head_dim of the layer");
   if (view.value_or_none("head_dim")) return view.integer("head_dim", 1, 65536);
-  const auto hidden = view.integer("hidden_size", 1, 1'000'000'000);
-  const auto heads = view.integer("num_attention_heads", 1, 1'000'000);
-  if (!hidden || !heads) return std::nullopt;
-  return counted(hidden->value / heads->value, "hidden_size // num_attention_heads");
+  return width_over_heads(view, false);
 }
 
 Count channels(const ConfigView& view, const std::optional<Value>& blocks,
                const std::string& layer_type, const LayerSpec& layer) {
-  if (layer.attention.kind == AttentionKind::linear || layer.attention.kind == AttentionKind::none)
-    return counted(0, "the layer keeps no keys");
+  if (!layer.attention.attends()) return counted(0, "the layer keeps no keys");
   if (layer_type == "cross_attention")  // mllama
     return counted(0, "the keys are of the image, none of a text token");
   const std::string& head = view.rules().head;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <initializer_list>
 #include <string_view>
 #include <utility>
 
@@ -9,20 +8,17 @@
 namespace posenc::inline v0::hf {
 namespace {
 
-bool one_of(std::initializer_list<std::string_view> types, std::string_view type) {
-  return std::find(types.begin(), types.end(), type) != types.end();
-}
 bool attends(const std::string& type) {
-  return !one_of({"linear_attention", "conv", "moe", "mlp", "fourier", "recurrent"}, type);
+  return !contains({"linear_attention", "conv", "moe", "mlp", "fourier", "recurrent"}, type);
 }
 // Types that are nothing without a window.
 bool slides_only(const std::string& type) {
-  return one_of({"sliding_attention", "hybrid_sliding", "reference_sliding_attention"}, type);
+  return contains({"sliding_attention", "hybrid_sliding", "reference_sliding_attention"}, type);
 }
 // The compressed ones see their blocks.
 bool slides(const std::string& type) {
   return slides_only(type) ||
-         one_of({"compressed_sparse_attention", "heavily_compressed_attention"}, type);
+         contains({"compressed_sparse_attention", "heavily_compressed_attention"}, type);
 }
 
 struct Window {
@@ -50,8 +46,8 @@ std::optional<Sourced<Index>> set_by(const ConfigView& view, const WindowRules& 
   const auto side = view.integer(about.set_by, 0, kUnbounded / 4, true);
   if (const auto both = view.stated(about.key); both && side && n && n->value / 2 != side->value)
     view.warn("both_spellings",
-              message("{} is {} and {} {}: {} takes {}", about.key, both->value, about.set_by,
-                      view.stated(about.set_by)->value, view.class_name(), about.set_by),
+              {"{} is {} and {} {}: {class} takes {}", about.key, both->value, about.set_by,
+               view.stated(about.set_by)->value, about.set_by},
               *both, "", side->value);
   return side;
 }
@@ -75,8 +71,8 @@ Window window_of(const ConfigView& view) {
   if (!about->listed.empty())  // UltraBERT: the first window of the list counts
     if (const auto v = view.stated(about->listed); v && v->value.is_array()) {
       const Json::Array& list = v->value.as_array();
-      const auto one = std::find_if(list.begin(), list.end(),
-                                    [](const Json& n) { return whole_number(n).value_or(0) > 0; });
+      const auto one =
+          std::ranges::find_if(list, [](const Json& n) { return whole_number(n).value_or(0) > 0; });
       if (one != list.end()) w.size = {*whole_number(*one), v->origin, v->where};
     }
   if (!about->set_by.empty() && view.stated(about->set_by)) {
@@ -99,10 +95,10 @@ void no_window(const ConfigView& view, const LayerPlan& p, std::size_t layer) {
   const auto v = view.stated(key);
   const bool off = about && !about->switch_key.empty() && v && !v->value.is_null();
   view.error("missing_key",
-             message("layer {} is {} and {}: transformers fails on the first token", layer, p.type,
-                     !about ? view.class_name() + " has no window"
-                     : off  ? about->switch_key + " is not true"
-                            : key + (v ? " is null" : " is missing")),
+             {"layer {} is {} and {}: transformers fails on the first token", layer, p.type,
+              !about ? view.class_name() + " has no window"
+              : off  ? about->switch_key + " is not true"
+                     : key + (v ? " is null" : " is missing")},
              view.place(v, key), about ? "state " + key : "use layer types of the class");
 }
 
@@ -134,8 +130,8 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
   const Window w = window_of(view);
   const std::string& rotary_on = view.rules().rotary_on;
   const bool bidirectional = (view.rules().bidirectional && !is_decoder(view)) || w.both;
-  const bool chunked = std::any_of(
-      plans.begin(), plans.end(), [](const LayerPlan& p) { return p.type == "chunked_attention"; });
+  const bool chunked =
+      std::ranges::any_of(plans, [](const LayerPlan& p) { return p.type == "chunked_attention"; });
   const auto chunk =
       chunked ? view.integer("attention_chunk_size", 1, kUnbounded / 4) : std::nullopt;
   const auto own = w.size ? view.stated("per_layer_config") : std::nullopt;
@@ -156,8 +152,8 @@ void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
       view.wrong_type("a window of 0 leaves no key to any query: transformers masks them all",
                       window, "write null for no window");
     if (!acts) {
-      a.kind = one_of({"linear_attention", "recurrent"}, p.type) ? AttentionKind::linear
-                                                                 : AttentionKind::none;
+      a.kind = contains({"linear_attention", "recurrent"}, p.type) ? AttentionKind::linear
+                                                                   : AttentionKind::none;
     } else if (p.type == "chunked_attention") {
       a.kind = AttentionKind::chunked;
       if (chunk) a.chunk = chunk->value;

@@ -16,8 +16,8 @@ Count doubled(const ConfigView& view, const LayerCountRules& rule) {
     if (!n) return std::nullopt;
     if (own && whole_number(own->value) != std::optional<Index>(n->value / times))
       view.warn("both_spellings",
-                message("{} is {} and num_hidden_layers {}: num_hidden_layers counts, halved",
-                        rule.key, own->value, total->value),
+                {"{} is {} and num_hidden_layers {}: num_hidden_layers counts, halved", rule.key,
+                 own->value, total->value},
                 *own);
     n->value = times * (n->value / times);
     return n;
@@ -49,14 +49,14 @@ Count summed(const ConfigView& view, const LayerCountRules& rule) {
   if (!rule.held.is_null() && !v) v = view.of_class(rule.held);
   if (!v || !v->value.is_array())
     return view.error(v ? "wrong_type" : "missing_key",
-                      rule.sum + " must be a list of the layers of each stage" +
-                          (v ? ", got " + shown(v->value) : ""),
-                      view.place(v, rule.sum), "state " + rule.sum);
+                      {"{} must be a list of the layers of each stage{}", rule.sum,
+                       v ? ", got " + shown(v->value) : ""},
+                      view.place(v, rule.sum), {"state {}", rule.sum});
   Index sum = 0;
   for (const Json& n : v->value.as_array()) {
     if (!n.is_integer() || n.as_integer() < 0 || n.as_integer() > kMostLayers - sum)
-      return view.wrong_type(message("{} must hold counts of layers, got {}", rule.sum, n), *v,
-                             "state " + rule.sum);
+      return view.wrong_type({"{} must hold counts of layers, got {}", rule.sum, n}, *v,
+                             {"state {}", rule.sum});
     sum += n.as_integer();
   }
   return counted(sum, "the sum of " + v->where);

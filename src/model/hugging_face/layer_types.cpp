@@ -35,9 +35,8 @@ struct Rules {
     origin = Origin::class_default;
     if (const auto v = rule.key.empty() ? std::nullopt : view.stated(rule.key)) {
       if (v->value.is_null())
-        return view.wrong_type(
-            message("{} is null, and {} divides by it", rule.key, view.class_name()), *v,
-            "state a number, or leave the key out");
+        return view.wrong_type({"{} is null, and {class} divides by it", rule.key}, *v,
+                               "state a number, or leave the key out");
       const auto stated = view.integer(rule.key, 1, kMostLayers);
       if (!stated) return false;
       n = stated->value;
@@ -48,9 +47,8 @@ struct Rules {
       if (const auto w = view.stated("sliding_window"); w && w->value.is_null())
         return view.error(
             "missing_key",
-            message("sliding_window is null and there is no layer_types: {} divides by zero",
-                    view.class_name()),
-            *w, "state layer_types");
+            "sliding_window is null and there is no layer_types: {class} divides by zero", *w,
+            "state layer_types");
     if (!rule.windows.empty())
       if (const auto v = view.stated(rule.windows); v && v->value.is_array()) return by_windows(*v);
     return fill_hits([&](Index i) {
@@ -106,8 +104,7 @@ struct Rules {
     if (v) why = v->where;
     const bool none = !v || v->value.is_null();
     if (!none && !v->value.is_array())
-      return view.wrong_type(message("{} must be a list, got {}", rule.key, v->value), *v,
-                             "state a list of layer numbers");
+      return view.must_be(rule.key, "a list", *v, "state a list of layer numbers");
     std::vector<bool> hits(plans.size(), none && rule.held.is_null() && rule.other == "conv");
     const Json& list = none ? rule.held : v->value;
     if (none && list.is_array()) origin = Origin::class_default, why = view.class_name();
@@ -115,9 +112,8 @@ struct Rules {
       const auto n = whole_number(x);
       const bool inside = n && *n >= 0 && *n < count;
       if (!inside && !(rule.always && x.is_integer()))
-        return view.wrong_type(
-            message("{} must hold layer numbers below {}, got {}", rule.key, count, x), *v,
-            "state the layers of the model");
+        return view.wrong_type({"{} must hold layer numbers below {}, got {}", rule.key, count, x},
+                               *v, "state the layers of the model");
       if (inside) hits[static_cast<std::size_t>(*n)] = true;
     }
     return fill_hits([&](Index i) { return hits[static_cast<std::size_t>(i)]; });
@@ -126,9 +122,7 @@ struct Rules {
   bool letters() {
     const Value v = view.stated(rule.key).value_or(view.of_class(rule.held));
     if (!v.value.is_string())
-      return view.wrong_type(
-          message("{} must be letters that name layers, got {}", rule.key, v.value), v,
-          "state layers_block_type");
+      return view.must_be(rule.key, "letters that name layers", v, "state layers_block_type");
     if (v.origin == Origin::class_default) origin = v.origin;
     const std::string& pattern = v.value.as_string();
     count = static_cast<Index>(pattern.size());
@@ -137,9 +131,8 @@ struct Rules {
     plans.assign(pattern.size(), {});
     for (const char letter : pattern)
       if (!rule.letters.find({&letter, 1}))
-        return view.wrong_type(
-            message("{} holds an unknown letter {}", rule.key, std::string(1, letter)), v,
-            "letters are those of nemotron_h: M, *, E, -");
+        return view.wrong_type({"{} holds an unknown letter {}", rule.key, std::string(1, letter)},
+                               v, "letters are those of nemotron_h: M, *, E, -");
     return fill([&](Index i) {
       return *rule.letters.find({&pattern[static_cast<std::size_t>(i)], 1});
     });
@@ -161,10 +154,9 @@ struct Rules {
     const Json& list = v ? v->value : rule.held;
     if (v) why = v->where;
     const auto refuse_list = [&](const Json& got) {
-      return view.wrong_type(
-          message("{} must be a list of [[names], times] with the names {}, got {}", rule.key,
-                  as_json(rule.names), got),
-          why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
+      return view.wrong_type({"{} must be a list of [[names], times] with the names {}, got {}",
+                              rule.key, as_json(rule.names), got},
+                             why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
     };
     if (!list.is_array()) return refuse_list(list);
     std::vector<std::string> types;
@@ -181,10 +173,10 @@ struct Rules {
         }
     }
     if (types.size() != plans.size())
-      return view.error("layer_types_length",
-                        message("{} must name each of the {} layers once: {} refuses the file",
-                                rule.key, count, view.class_name()),
-                        why, "make the times of its lists add up to the layers");
+      return view.error(
+          "layer_types_length",
+          {"{} must name each of the {} layers once: {class} refuses the file", rule.key, count},
+          why, "make the times of its lists add up to the layers");
     if (!v) origin = Origin::class_default;
     return fill([&](Index i) { return types[static_cast<std::size_t>(i)]; });
   }
@@ -195,7 +187,7 @@ struct Rules {
     if (v) why = v->where;
     const char* fix = "state the kinds of layers";
     if (!list.is_array() || list.as_array().empty())
-      return view.wrong_type(rule.key + " must be a list of names", why, fix);
+      return view.wrong_type({"{} must be a list of names", rule.key}, why, fix);
     const std::size_t size = list.as_array().size();
     for (std::size_t i = 0; i < std::min(size, plans.size()); ++i)
       if (const Json& name = list.as_array()[i]; !type_named(name))
@@ -217,8 +209,7 @@ struct Rules {
     if (count != 0 && count != 54)
       return view.error(
           "layer_types_length",
-          message("without layers_block_type there are 54 layers, and num_hidden_layers says {}",
-                  count),
+          {"without layers_block_type there are 54 layers, and num_hidden_layers says {}", count},
           view.where("num_hidden_layers"), "state layers_block_type", count);
     return fill([&](Index i) {
       return (i > 0 && i < 47 && i % 6 == 0) || i == 47 || i == 51 ? kHybrid : kLinear;

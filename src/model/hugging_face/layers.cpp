@@ -56,7 +56,7 @@ class LayerReader {
 
  private:
   static bool any_turn(const std::vector<LayerPlan>& plans) {
-    return std::any_of(plans.begin(), plans.end(), [](const LayerPlan& p) { return p.turns; });
+    return std::ranges::any_of(plans, &LayerPlan::turns);
   }
   static std::vector<std::string> kinds(const std::vector<LayerPlan>& plans) {
     std::vector<std::string> types;
@@ -73,7 +73,7 @@ class LayerReader {
     if (const auto v = view_.stated_value(key)) {
       if (!v->value.is_array() || v->value.as_array().size() < layers)
         return view_.error("layer_types_length",
-                           message("{} must have one theta a layer, got {}", key, v->value), *v,
+                           {"{} must have one theta a layer, got {}", key, v->value}, *v,
                            "one number a layer, 0 for none");
       for (std::size_t i = 0; i < layers; ++i)
         thetas_.push_back({v->value.as_array()[i], v->origin, v->where + "/" + std::to_string(i)});
@@ -93,7 +93,7 @@ class LayerReader {
     const auto listed = key.empty() ? std::nullopt : view_.stated_value(key);
     if (!listed) return;
     if (!listed->value.is_array()) {
-      view_.wrong_type(message("must be a list of layers, got {}", listed->value), *listed,
+      view_.wrong_type({"must be a list of layers, got {}", listed->value}, *listed,
                        "state the layers that are scaled");
       return;
     }
@@ -118,14 +118,14 @@ class LayerReader {
     layer.fields = plan.fields;
     const RopeSet::Part* part = plan.turns ? set.find(plan.type) : nullptr;
     if (plan.turns && !part)
-      return view_.error("missing_key", "rope_parameters has no entry for " + plan.type,
+      return view_.error("missing_key", {"rope_parameters has no entry for {}", plan.type},
                          view_.where("rope_parameters") + "/" + plan.type,
                          "state one, or null for no rotary");
     bool turns = part && part->turns;
     const auto plain = turns ? unscaled(*part, layer.index) : std::nullopt;
     if (plain) part = &*plain;
     const Value* theta = thetas_.empty() ? nullptr : &thetas_[index];
-    if (theta && theta->value.is_number() && theta->value.as_number() == 0) turns = false;
+    if (theta && number_of(theta->value) == 0) turns = false;
     if (turns) {
       const Resolved* r = resolve_part(*part, set.nested, plan.type, theta);
       if (!r) return std::nullopt;
@@ -180,9 +180,9 @@ class LayerReader {
     const auto on = view_.stated("attn_temperature_tuning");
     if (!on || !on->value.is_number()) return view_.flag("attn_temperature_tuning", true);
     view_.warn("wrong_type",
-               message("attn_temperature_tuning must be true or false, got {}: read as Python "
-                       "does, true unless 0; transformers 5.23 refuses the file",
-                       on->value),
+               {"attn_temperature_tuning must be true or false, got {}: read as Python does, true "
+                "unless 0; transformers 5.23 refuses the file",
+                on->value},
                *on, "write true");
     return truthy(on->value);
   }
@@ -207,8 +207,8 @@ class LayerReader {
     const auto length = whole_number(period.value);
     if (!beta.value.is_number() || !length || *length < 1) {
       view_.error("missing_key",
-                  message("the query temperature needs a factor and a length, got {} and {}",
-                          beta.value, period.value),
+                  {"the query temperature needs a factor and a length, got {} and {}", beta.value,
+                   period.value},
                   beta.where.empty() ? view_.where("llama_4_scaling_beta") : beta.where,
                   "state llama_4_scaling_beta and original_max_position_embeddings (or attn_scale "
                   "and floor_scale)");
@@ -270,9 +270,9 @@ void remote_code(const ConfigView& view) {
   const ClassRules& rules = view.rules();
   if (rules.remote.empty()) return;
   view.note("remote_code",
-            message("{} is no class of transformers but of the model's own repository (auto_map); "
-                    "meant is {}",
-                    view.class_name(), rules.remote),
+            {"{class} is no class of transformers but of the model's own repository (auto_map); "
+             "meant is {}",
+             rules.remote},
             view.where("model_type"),
             "compare it with the code beside the weights, if that was changed");
   if (!rules.remote_note.empty())
@@ -301,9 +301,9 @@ PartLayers layers_of_part(const ConfigView& view, Index context) {
   }
   if (!rules.not_a_rotation.empty())
     view.warn("not_a_rotation",
-              message("what {} computes is no rotation: {}. The definition below is the rotation "
-                      "that is meant, not those numbers",
-                      view.class_name(), rules.not_a_rotation),
+              {"what {class} computes is no rotation: {}. The definition below is the rotation "
+               "that is meant, not those numbers",
+               rules.not_a_rotation},
               view.where("model_type"), "use the program's own cos and sin to reproduce it");
   return LayerReader(view, context).read();
 }

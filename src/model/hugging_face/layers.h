@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers of one part of a file: text, vision, audio.
 #pragma once
+#include <string_view>
 #include <vector>
 
 #include "model/hugging_face/config_view.h"
@@ -30,7 +31,7 @@ std::optional<ClassRules> variant_rules(const ConfigView&);
 bool refused_by_name(const ConfigView&);
 // Whose code is meant, where it is not transformers' own: a note (layers.cpp).
 void remote_code(const ConfigView&);
-// qk_norm of each layer, by the class (qk_norm.cpp).
+// qk_norm of each layer, by the class (score/numbers.cpp).
 void normalise_q_and_k(const ConfigView&, std::vector<LayerSpec>&);
 // scale, softcap and sinks of each layer (score/numbers.cpp).
 void scale_and_cap(const ConfigView&, std::vector<LayerSpec>&);
@@ -59,5 +60,19 @@ void filled_by_class(const ConfigView&, const Json& file, const std::vector<Laye
 void unused_assumptions(Report&);
 // What the class refuses on loading and nobody asked for (refusals.cpp).
 void refused_on_loading(const ConfigView&, std::size_t layers);
+
+// Keys that nobody reads and that are nearly one that somebody reads (near_keys.cpp).
+// Which of the names a misspelt one means: another case, camelCase, other underscores, or few letters
+// wrong. Empty: none of them, or the name is one of them.
+std::string_view nearly(std::string_view name, const std::vector<std::string_view>& known);
+// The same by whole words: another order, an abbreviation, one of many left out.
+std::string_view of_words(std::string_view name, const std::vector<std::string_view>& known);
+// "; did you mean factor?", for a member of rope_scaling; empty where nothing is near.
+std::string meant_rope_member(std::string_view name);
+
+// What the class holds counts as looked for, whether a position depends on it or not.
+void held_keys(const ConfigView&);
+// Warnings of the whole file, after everything was read.
+void near_keys(const Json& file, const ModelSpec&, Report&);
 
 }  // namespace posenc::v0::hf

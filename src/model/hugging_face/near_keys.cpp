@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/hugging_face/near_keys.h"
+#include "model/hugging_face/layers.h"
 
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <span>
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -13,77 +12,19 @@ using Names = std::vector<std::string_view>;
 
 // Members of rope_scaling and rope_parameters, which mean nothing at the top level of a file.
 const Names& rope_members() {
-  static const Names names = {"attention_factor", "beta_fast",      "beta_slow",       "factor",
-                              "high_freq_factor", "long_factor",    "long_mscale",     "mscale",
-                              "mrope_section",    "mscale_all_dim", "low_freq_factor", "rope_type",
-                              "short_factor",     "short_mscale",   "truncate"};
+  static const Names names = table_words("rope_members");
   return names;
 }
 // The same, and what is in the dictionary or beside it.
 const Names& dictionary_members() {
-  static const Names names = [] {
-    Names all = rope_members();
-    for (const char* more : {"original_max_position_embeddings", "partial_rotary_factor",
-                             "rope_theta", "type", "mrope_interleaved"})
-      all.push_back(more);
-    return all;
-  }();
+  static const Names names = table_words("dictionary_members");
   return names;
 }
 // What an object holds that was meant for rotary.
 constexpr std::string_view kRopeKeys[] = {"rope_theta", "rope_scaling", "rope_parameters",
                                           "rope_type", "partial_rotary_factor"};
-// Two keys of one class or file, neither a misspelling of the other: found by comparing all attributes
-// of the configuration classes of transformers 5.23, and the keys of published files. Encoder and
-// decoder, rope and nope are told apart by their words.
-constexpr std::string_view kBothLegal[][2] = {
-    {"H_cycles", "L_cycles"},
-    {"L_cycles", "H_cycles"},
-    {"_pad_token_id", "pad_token_id"},
-    {"_sliding_window_pattern", "sliding_window_pattern"},
-    {"compress_rates", "compress_ratios"},
-    {"d_head", "n_head"},
-    {"decoder", "is_decoder"},
-    {"end_token_id", "pad_token_id"},
-    {"eod_token_id", "pad_token_id"},
-    {"global_rope_theta", "local_rope_theta"},
-    {"head_dim", "qk_head_dim"},
-    {"local_rope_theta", "global_rope_theta"},
-    {"max_2d_position_embeddings", "max_position_embeddings"},
-    {"max_position_embeddings", "max_2d_position_embeddings"},
-    {"max_pos_emb", "max_position_embeddings"},
-    {"max_rel_2d_pos", "max_rel_pos"},
-    {"max_rel_pos", "max_rel_2d_pos"},
-    {"min_image_size", "max_image_size"},
-    {"min_length", "max_length"},
-    {"model_config", "codec_config"},
-    {"name_or_path", "_name_or_path"},
-    {"num_heads", "num_kv_heads"},
-    {"num_labels", "num_layers"},
-    {"patch_sizes", "patch_size"},
-    {"pred_token_id", "pad_token_id"},
-    {"q_lora_rank", "kv_lora_rank"},
-    {"r_layers", "l_layers"},
-    {"rel_2d_pos_bins", "rel_pos_bins"},
-    {"rel_pos_bins", "rel_2d_pos_bins"},
-    {"v_head_dim", "head_dim"},
-    {"v_head_dim", "qk_head_dim"},
-    {"x_layers", "l_layers"},
-    {"xdrope_section", "mrope_section"}};
+// Encoder and decoder, rope and nope are told apart by their words.
 constexpr std::string_view kOpposites[][2] = {{"encoder", "decoder"}, {"rope", "nope"}};
-// What the loss of a key changes, where no default takes its place.
-constexpr std::pair<std::string_view, std::string_view> kLosses[] = {
-    {"rope_scaling", "positions are not scaled"},
-    {"rope_parameters", "positions are not scaled, and the base is the class's"},
-    {"rope_theta", "the base is the class's"},
-    {"layer_types", "the class decides which layers have a window"},
-    {"head_dim", "the width of a head is hidden_size / num_attention_heads"},
-    {"sliding_window", "no layer has the window"},
-    {"text_config", "the whole text model has the defaults of its class"}};
-
-bool has(std::span<const std::string_view> names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // ropeTheta and rope-theta: rope_theta.
 std::string in_words(std::string_view name) {
@@ -134,8 +75,8 @@ bool same_words(const std::string& name, std::string_view key) {
       std::equal(a.begin(), a.end(), b.begin(),
                  [](const auto& x, const auto& y) { return abbreviates(x, y); }))
     return true;
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
+  std::ranges::sort(a);
+  std::ranges::sort(b);
   return a == b || (a.size() >= 3 && a.size() + 1 == b.size() &&
                     std::includes(b.begin(), b.end(), a.begin(), a.end()));
 }
@@ -154,9 +95,8 @@ bool has_a_word_more(std::string_view key, std::string_view other) {
 
 bool both_legal(std::string_view key, std::string_view other) {
   if (has_a_word_more(key, other)) return true;
-  return std::any_of(std::begin(kBothLegal), std::end(kBothLegal),
-                     [&](const auto& p) { return p[0] == key && p[1] == other; }) ||
-         std::any_of(std::begin(kOpposites), std::end(kOpposites), [&](const auto& p) {
+  return contains(table_member("both_legal").as_array(), Json::array({key, other})) ||
+         std::ranges::any_of(kOpposites, [&](const auto& p) {
            return replaced(std::string(key), p[0], p[1]) == other ||
                   replaced(std::string(key), p[1], p[0]) == other;
          });
@@ -179,7 +119,7 @@ bool within(std::string_view a, std::string_view b, int edits) {
 }  // namespace
 
 std::string_view nearly(std::string_view name, const Names& known) {
-  if (name.size() < 5 || name.size() > 64 || has(known, name)) return "";
+  if (name.size() < 5 || name.size() > 64 || contains(known, name)) return "";
   const std::string letters = without_gaps(in_words(name));
   std::string_view best;
   for (int least = 3; const std::string_view key : known) {
@@ -196,7 +136,7 @@ std::string_view nearly(std::string_view name, const Names& known) {
 }
 
 std::string_view of_words(std::string_view name, const Names& known) {
-  if (name.size() > 64 || has(known, name)) return "";
+  if (name.size() > 64 || contains(known, name)) return "";
   const std::string words = in_words(name);
   for (const std::string_view key : known)
     if (same_words(words, key)) return key;
@@ -262,8 +202,9 @@ class NearKeys {
               const Names& read) {
     const std::string at = place + "/" + key;
     if (report_.asked.count(at)) return;
-    if (has(rope_members(), key) && (has(read, "rope_scaling") || has(read, "rope_parameters"))) {
-      const bool parameters = object.find("rope_parameters") || !has(read, "rope_scaling");
+    if (contains(rope_members(), key) &&
+        (contains(read, "rope_scaling") || contains(read, "rope_parameters"))) {
+      const bool parameters = object.find("rope_parameters") || !contains(read, "rope_scaling");
       const std::string inside = parameters ? "rope_parameters" : "rope_scaling";
       const std::string reader =
           report_.asked.at(place + "/" + std::string(read.front())).class_name;
@@ -291,7 +232,7 @@ class NearKeys {
                    const std::string& part, const Json& object) {
     const auto about = report_.asked.find(part + "/" + key);
     if (about == report_.asked.end()) return true;
-    const bool rotary = has(kRopeKeys, key);
+    const bool rotary = contains(kRopeKeys, key);
     const bool scaled = object.find("rope_scaling") || object.find("rope_parameters");
     if (object.find(key) || about->second.otherwise == shown(value) ||
         (rotary && key != "rope_theta" && scaled) || (key == "rope_theta" && is_base(value)))
@@ -305,14 +246,13 @@ class NearKeys {
   }
 
   bool rotates() const {
-    return std::any_of(spec_.layers.begin(), spec_.layers.end(),
-                       [](const LayerSpec& layer) { return static_cast<bool>(layer.rotary); });
+    return std::ranges::any_of(spec_.layers,
+                               [](const LayerSpec& l) { return static_cast<bool>(l.rotary); });
   }
   bool is_base(const Json& value) const {
-    return std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
+    return std::ranges::any_of(spec_.layers, [&](const LayerSpec& layer) {
       const FieldValue* base = layer.field("base");
-      return base && value.is_number() && base->value.is_number() &&
-             base->value.as_number() == value.as_number();
+      return base && value.is_number() && number_of(base->value) == value.as_number();
     });
   }
 
@@ -324,16 +264,16 @@ class NearKeys {
     const FieldValue* base = spec_.layers.empty() ? nullptr : spec_.layers[0].field("base");
     if (key == "rope_theta" && base)
       return message("which the file does not state: the base is {}", base->value);
-    for (const auto& [name, loss] : kLosses)
-      if (name == key) return message("which the file does not state: {}", loss);
-    return "which the file does not state";
+    const Json* loss = table_member("losses").find(key);
+    return "which the file does not state" + (loss ? ": " + loss->as_string() : "");
   }
 
   // Rotary in an object that nobody looks into.
   void lost_in(const std::string& key, const Json& value, const std::string& place,
                const std::string& reader) {
-    if (!has(kRopeKeys, key) || value.is_null() || !rotates() || report_.visited.count(place) ||
-        place == reader || report_.errors() > 0 || !report_.asked.count(reader + "/" + key))
+    if (!contains(kRopeKeys, key) || value.is_null() || !rotates() ||
+        report_.visited.count(place) || place == reader || report_.errors() > 0 ||
+        !report_.asked.count(reader + "/" + key))
       return;  // where the reader itself does not look, moving the key would change nothing
     warn(message("{} in {} is read by nobody: the positions of the model do not depend on it", key,
                  place.substr(place.rfind('/') + 1)),
@@ -344,12 +284,12 @@ class NearKeys {
     for (const auto& [key, value] : object.as_object()) {
       const std::string at = place + "/" + key;
       const std::string_view meant = nearly(key, dictionary_members());
-      if (value.is_object() && has(kRopeKeys, key))
+      if (value.is_object() && contains(kRopeKeys, key))
         warn(message("{} inside {} is read by nobody", key, place.substr(place.rfind('/') + 1)), at,
              "move its members one level up");
       else if (value.is_object())
         dictionary(value, at);
-      else if (!meant.empty() && !has(dictionary_members(), key) && !both_legal(key, meant))
+      else if (!meant.empty() && !contains(dictionary_members(), key) && !both_legal(key, meant))
         warn(message("{} is read by nobody; {} is", key, meant), at, message("write {}", meant));
     }
   }

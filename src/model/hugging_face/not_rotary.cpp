@@ -10,10 +10,9 @@ namespace {
 
 // Keys of a rotary encoding that a class without one does not read.
 void warn_of_rotary_keys(const ConfigView& view) {
-  for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
+  for (const std::string_view key : kRotaryKeys)
     if (const auto v = view.stated(key); v && truthy(v->value))
-      view.warn("key_ignored",
-                message("{} is in the file, but {} has no rotary", key, view.class_name()), *v,
+      view.warn("key_ignored", {"{} is in the file, but {class} has no rotary", key}, *v,
                 "the key does nothing");
 }
 
@@ -68,8 +67,7 @@ void read_not_rotary(const ConfigView& view, const std::string& given, PartLayer
     layer.index = static_cast<Index>(out.layers.size());
     layer.attention = plan.attention;
     layer.fields = std::move(plan.fields);
-    const AttentionKind kind = plan.attention.kind;
-    if (kind != AttentionKind::linear && kind != AttentionKind::none) side.give(layer);
+    if (layer.attention.attends()) side.give(layer);
     layer.fields.push_back(field_of("scheme", view.of_class(Json(layer.scheme))));
     complete_fields(layer);
     types.push_back(plan.type);

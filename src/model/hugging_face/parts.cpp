@@ -19,7 +19,7 @@ bool object_at(const ConfigView& whole, const std::string& key, const Json*& obj
   object = whole.object().find(key);
   if (object && object->is_null()) object = nullptr;
   return !object || object->is_object() ||
-         whole.wrong_type(message("{} must be an object, got {}", key, *object), whole.where(key),
+         whole.wrong_type({"{} must be an object, got {}", key, *object}, whole.where(key),
                           "state the model of this part");
 }
 
@@ -62,9 +62,10 @@ void compare_dictionaries(const ConfigView& counts, const ConfigView& other, con
   const std::string both = "the file has " + key + " and " + instead + "; transformers takes " +
                            instead + " whole, with the class's defaults for what it leaves out";
   if (differ.empty())
-    counts.note("both_spellings", both + ". Here they agree", counts.where(), "keep one of them");
+    counts.note("both_spellings", {"{}. Here they agree", both}, counts.where(),
+                "keep one of them");
   else
-    counts.warn("both_spellings", both + ". They differ in " + listed(differ), counts.where());
+    counts.warn("both_spellings", {"{}. They differ in {}", both, listed(differ)}, counts.where());
 }
 
 // CLIP and its kin: a second dictionary of the part overrules the first.
@@ -74,9 +75,8 @@ bool overruled(const ConfigView& whole, const std::string& key, const PartRules&
   const std::string dict = key + "_dict";
   if (name.empty()) {
     if (const Json* unread = whole.object().find(dict); unread && truthy(*unread))  // BridgeTower
-      whole.warn("key_ignored",
-                 message("{} is not read by {}: {} counts", dict, whole.class_name(), key),
-                 whole.where(dict), "remove it, or move it into " + key);
+      whole.warn("key_ignored", {"{} is not read by {class}: {} counts", dict, key},
+                 whole.where(dict), {"remove it, or move it into {}", key});
     return true;
   }
   const Json* other = nullptr;
@@ -96,12 +96,11 @@ bool type_of_part(const ConfigView& whole, const std::string& key, const PartRul
   const Json* stated = about.by_model_type ? part.object->find("model_type") : nullptr;
   if (stated && !stated->is_string())
     return whole.error(
-        "unknown_model_type", message("model_type of {} must be a name, got {}", key, *stated),
+        "unknown_model_type", {"model_type of {} must be a name, got {}", key, *stated},
         whole.report().file + "#" + part.pointer + "/model_type", "state it, or leave the key out");
   if (!stated && !part.missing && about.needs_model_type)
     return whole.error("missing_key",
-                       message("{} states no model_type, and {} refuses the file without one", key,
-                               whole.class_name()),
+                       {"{} states no model_type, and {class} refuses the file without one", key},
                        whole.where(key) + "/model_type", "state model_type");
   part.model_type = stated ? stated->as_string() : about.type;
   if (const std::string* other = about.renamed.find(part.model_type)) part.model_type = *other;
@@ -129,41 +128,30 @@ std::optional<Part> part_of(const ConfigView& whole, const std::string& key,
 }
 
 void text_keys_outside(const ConfigView& whole, const Part& part, const std::string& key) {
-  static constexpr std::string_view kRope[] = {"rope_theta", "rope_scaling", "rope_parameters",
-                                               "partial_rotary_factor"};
-  static constexpr std::string_view kSizes[] = {"head_dim",
-                                                "hidden_size",
-                                                "num_attention_heads",
-                                                "num_key_value_heads",
-                                                "num_hidden_layers",
-                                                "max_position_embeddings",
-                                                "sliding_window",
-                                                "layer_types",
-                                                "original_max_position_embeddings"};
   const bool flat = part.made != nullptr;
   const auto unread = [&](std::string_view name) {
     const Json* v = whole.object().find(name);
     if (!v || v->is_null() || part.object->find(name)) return;
     whole.warn("key_ignored",
-               message("{} is {} at the top level, and {}{}{}", name, *v, whole.class_name(),
-                       flat ? " does not take it from there" : " looks into " + key,
-                       part.missing ? ", which the file does not have" : ""),
-               whole.where(name), "move it into " + key);
+               {"{} is {} at the top level, and {class}{}{}", name, *v,
+                flat ? " does not take it from there" : " looks into " + key,
+                part.missing ? ", which the file does not have" : ""},
+               whole.where(name), {"move it into {}", key});
   };
   // Beside a text part that speaks of rotary itself, copies at the top level are common and right.
-  const bool said = std::any_of(std::begin(kRope), std::end(kRope), [&](std::string_view name) {
-    return part.object->find(name) != nullptr;
-  });
-  if (!said || flat) std::for_each(std::begin(kRope), std::end(kRope), unread);
-  if (part.missing || flat) std::for_each(std::begin(kSizes), std::end(kSizes), unread);
+  const bool said = std::ranges::any_of(
+      kRotaryKeys, [&](std::string_view name) { return part.object->find(name) != nullptr; });
+  if (!said || flat) std::ranges::for_each(kRotaryKeys, unread);
+  if (part.missing || flat)
+    for (const std::string_view size : table_words("text_sizes")) unread(size);
   if (!part.missing) return;
   const std::string defaults = "defaults of " + part.rules->class_name;
   whole.note("missing_key",
-             message("the file has no {}: {}", key,
-                     part.held.items().empty() ? "the " + defaults + " count"
-                                               : "what " + whole.class_name() +
-                                                     " holds for it counts, and the " + defaults),
-             whole.where(key), "state " + key);
+             {"the file has no {}: {}", key,
+              part.held.items().empty()
+                  ? "the " + defaults + " count"
+                  : "what " + whole.class_name() + " holds for it counts, and the " + defaults},
+             whole.where(key), {"state {}", key});
 }
 
 }  // namespace posenc::v0::hf

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "io/json_tokens.h"
 #include "model/gguf/convert.h"
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
-#include "model/hugging_face/near_keys.h"
 #include "model/hugging_face/parts.h"
 #include "posenc/core/fields.h"
 
@@ -51,14 +51,14 @@ bool descend(TextPart& at, Report& report, bool first) {
   const std::string key = text_key(rules);
   if (key.empty())
     return whole.error(
-        "unknown_model_type", at.model_type + " is known, but not where its positions come from",
+        "unknown_model_type", {"{} is known, but not where its positions come from", at.model_type},
         whole.where("model_type"),
         "read the model's code; --assume model_type=... takes another class's rules");
   remote_code(whole);
   if (!rules.input_note.empty())
     whole.note("encoding_not_covered", rules.input_note, whole.where("model_type"));
-  const auto about = std::find_if(rules.parts.begin(), rules.parts.end(),
-                                  [&](const auto& part) { return part.first == key; });
+  const auto about =
+      std::ranges::find_if(rules.parts, [&](const auto& part) { return part.first == key; });
   auto inner = part_of(whole, key, about->second);
   if (!inner) return false;
   const std::string& type = inner->model_type;
@@ -67,7 +67,7 @@ bool descend(TextPart& at, Report& report, bool first) {
         "unknown_model_type",
         type.empty() ? key + " has no model_type" : "model_type " + type + " is not known",
         whole.where(key) + "/model_type",
-        "--assume /" + key + "/model_type=... takes a known class's rules");
+        {"--assume /{}/model_type=... takes a known class's rules", key});
   text_keys_outside(whole, *inner, key);
   static_cast<Part&>(at) = std::move(*inner);
   if (first) at.key = key;
@@ -171,8 +171,8 @@ void no_layers(const ConfigView& view) {
   // Classes of convolutions count none.
   if (!count || count->value != 0 || count->origin == Origin::class_default) return;
   view.warn("no_layers",
-            count->where.substr(count->where.rfind('/') + 1) +
-                " must be positive, got 0: the model has 0 layers",
+            {"{} must be positive, got 0: the model has 0 layers",
+             count->where.substr(count->where.rfind('/') + 1)},
             *count, "", 0.0);
 }
 
@@ -211,7 +211,30 @@ void read_text(const TextPart& text, const Json& config, const ReadOptions& opti
     no_layers(view);
 }
 
+bool of_positions(const std::string& key) {
+  // Every key that a class of the table holds or reads under another name.
+  static const std::set<std::string> known = keys_of_classes();
+  if (known.count(key)) return true;
+  return std::ranges::any_of(table_words("words_of_positions"), [&](std::string_view word) {
+    return key.find(word) != std::string::npos;
+  });
+}
+
 }  // namespace
+
+// JSON, and Python's NaN and Infinity where nobody reads a position.
+Json parse_config(std::string_view text, const std::string& file) {
+  std::vector<NonFinite> found;
+  Json config = parse_json(text, file, found);
+  for (const NonFinite& n : found) {
+    bool known = n.path.empty();  // of a list, which is no config
+    for (const std::string& key : n.path) known = known || of_positions(key);
+    if (known)
+      throw FormatError(file, n.place,
+                        "must be finite, got " + n.token + " (JSON has no NaN or Infinity)");
+  }
+  return config;
+}
 
 ModelSpec read_hugging_face(const Json& config, const std::string& file,
                             const ReadOptions& options) {
@@ -228,7 +251,7 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
     return read_as_llama_cpp(config, file, name, options);
   Report report(name, options.assume);
   if (!config.is_object()) {
-    report.error("wrong_type", "a config.json must be an object, got " + shown(config),
+    report.error("wrong_type", {"a config.json must be an object, got {}", shown(config)},
                  report.file + "#", "this is not a model's config");
   } else {
     Json copy = config;

@@ -5,7 +5,7 @@
 
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -26,14 +26,14 @@ class Refusals {
     layer_types(layers);
     for (const auto& [key, use] : rules_.uses.pairs)
       if (const Json* v = view_.object().find(key); use == "refused" && v && truthy(*v))
-        view_.wrong_type(key + " must not be true: " + view_.class_name() + " refuses the file",
+        view_.wrong_type({"{} must not be true: {} refuses the file", key, view_.class_name()},
                          view_.where(key), "remove the key");
   }
 
  private:
   bool said_already(const std::string& place) const {
     const std::vector<Finding>& all = view_.report().findings();
-    return std::any_of(all.begin(), all.end(), [&](const Finding& f) {
+    return std::ranges::any_of(all, [&](const Finding& f) {
       return f.severity == Severity::error && f.where.starts_with(place);
     });
   }
@@ -56,8 +56,8 @@ class Refusals {
         continue;
       if (const Json* v = held(spelled); v && v->is_null())
         view_.wrong_type(
-            spelled + " is null, and " + view_.class_name() + " refuses a file that says so",
-            view_.where(spelled), "state " + spelled + ", or leave the key out");
+            {"{} is null, and {} refuses a file that says so", spelled, view_.class_name()},
+            view_.where(spelled), {"state {}, or leave the key out", spelled});
     }
   }
 
@@ -90,8 +90,8 @@ class Refusals {
     const Json* v = held(name);
     if (!v || v->is_null() || v->is_array() || v->is_integer()) return;
     const auto n = v->is_number() ? whole_number(*v) : std::nullopt;
-    view_.wrong_type(message("{} must be a whole number{}, got {}: {} refuses the file", name,
-                             n ? " without a point" : "", *v, view_.class_name()),
+    view_.wrong_type({"{} must be a whole number{}, got {}: {class} refuses the file", name,
+                      n ? " without a point" : "", *v},
                      view_.where(name),
                      n ? message("write {}", *n) : "state a number, or leave the key out");
   }
@@ -110,9 +110,9 @@ class Refusals {
     const bool by_layer = view_.stated("num_attention_heads_per_layer") ||
                           view_.stated("per_layer_config") || rules_.head.starts_with("latent");
     if (all < 1 || (some >= 1 && some <= all && (by_layer || all % some == 0))) return;
-    view_.wrong_type(message("{} must be from 1 to num_attention_heads, {}, and divide it, got {}: "
-                             "the attention of {} fails",
-                             key, all, some, view_.class_name()),
+    view_.wrong_type({"{} must be from 1 to num_attention_heads, {}, and divide it, got {}: the "
+                      "attention of {class} fails",
+                      key, all, some},
                      *n, "state the sizes of the model", static_cast<double>(some));
   }
 
@@ -134,7 +134,7 @@ class Refusals {
       view_.wrong_type(wanted + message("{} refuses the file", view_.class_name()),
                        view_.where(key), "write null for no scaling");
     else
-      view_.warn("wrong_type", wanted + "taken as null", view_.where(key), "write null");
+      view_.warn("wrong_type", {"{}taken as null", wanted}, view_.where(key), "write null");
   }
 
   // Sizes of which no attention can be made, though only memory or nothing here needs them.
@@ -143,9 +143,8 @@ class Refusals {
     if (!v || !v->value.is_number() || said_already(v->where)) return;
     const double n = v->value.as_number();
     if (!(n >= 1 && n <= static_cast<double>(most)))
-      view_.wrong_type(
-          message("{} must be a whole number from 1 to {}, got {}", key, most, v->value), *v,
-          "state the sizes of the model", n);
+      view_.wrong_type({"{} must be a whole number from 1 to {}, got {}", key, most, v->value}, *v,
+                       "state the sizes of the model", n);
   }
 
   // A list of layer types is checked whether the class reads it or not.
@@ -158,9 +157,9 @@ class Refusals {
       if (!layer_type(view_, list->as_array()[i], message("{}/{}", at.where, i))) return;
     if (size != layers && !rules_.typed)
       view_.error("layer_types_length",
-                  message("layer_types has {} entries for {} layers: transformers refuses the "
-                          "file, though {} does not read them",
-                          size, layers, view_.class_name()),
+                  {"layer_types has {} entries for {} layers: transformers refuses the file, "
+                   "though {class} does not read them",
+                   size, layers},
                   at, "remove the key", static_cast<double>(size));
   }
 

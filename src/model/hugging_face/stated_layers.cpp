@@ -24,14 +24,14 @@ bool coded_types(const ConfigView& view, Index count, std::vector<LayerPlan>& pl
   const auto v = rule ? view.stated_value(rule->key) : std::nullopt;
   if (!v) return false;
   if (!v->value.is_array()) {
-    view.wrong_type(message("must be a list, got {}", v->value), *v, "one number a layer");
+    view.wrong_type({"must be a list, got {}", v->value}, *v, "one number a layer");
   } else if (static_cast<Index>(v->value.as_array().size()) < count) {
     wrong_length(view, rule->key, *v, count);
   } else {
     by_entries(*v, plans, [&](const Json& code, auto& where) -> std::optional<std::string> {
       const std::string* type = code.is_integer() ? rule->names.find(code.dump()) : nullptr;
       if (type) return *type;
-      return view.wrong_type(message("no layer type has the code {}", code), where,
+      return view.wrong_type({"no layer type has the code {}", code}, where,
                              "codes are those of the class: 0, 4 or 128");
     });
   }
@@ -43,7 +43,7 @@ std::optional<std::string> type_of_block(const ConfigView& view, const Json& blo
                                          std::string& where) {
   const Json* attention = block.find("attention");
   if (!attention || !attention->is_object())
-    return view.wrong_type(message("a block must have an object attention, got {}", block), where,
+    return view.wrong_type({"a block must have an object attention, got {}", block}, where,
                            kEveryKind);
   where += "/attention";
   const auto is = [&](const char* key) {
@@ -54,8 +54,8 @@ std::optional<std::string> type_of_block(const ConfigView& view, const Json& blo
   for (const char* key : {"window_length", "num_sink_tokens"})
     if (is(key))
       return view.error("layout_not_covered",
-                        message("{} is {}: windows that keep the first tokens have no words here",
-                                key, attention->at(key)),
+                        {"{} is {}: windows that keep the first tokens have no words here", key,
+                         attention->at(key)},
                         where + "/" + key, "state null to read it as attention without a window");
   return "full_attention";
 }
@@ -64,38 +64,35 @@ std::optional<std::string> type_of_block(const ConfigView& view, const Json& blo
 std::optional<std::vector<bool>> stated_flags(const ConfigView& view, const Value& v, Index count) {
   if (!v.value.is_array())
     return view.wrong_type(
-        message("no_rope_layers must be a list or null, got {}: {} refuses the file", v.value,
-                view.class_name()),
-        v, "1 = this layer has rotary, 0 = it has none");
+        {"no_rope_layers must be a list or null, got {}: {class} refuses the file", v.value}, v,
+        "1 = this layer has rotary, 0 = it has none");
   if (static_cast<Index>(v.value.as_array().size()) < count)
-    return view.error("layer_types_length",
-                      message("no_rope_layers must have an entry for each of the {} layers, got {}",
-                              count, v.value),
-                      v, "1 = this layer has rotary, 0 = it has none");
+    return view.error(
+        "layer_types_length",
+        {"no_rope_layers must have an entry for each of the {} layers, got {}", count, v.value}, v,
+        "1 = this layer has rotary, 0 = it has none");
   std::vector<bool> flags;
   Index with = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     const Json& one = v.value.as_array()[i];
     if (!one.is_integer())
       return view.wrong_type(
-          message("no_rope_layers must hold 1 and 0, got {}: {} refuses the file", one,
-                  view.class_name()),
+          {"no_rope_layers must hold 1 and 0, got {}: {class} refuses the file", one},
           v.where + "/" + std::to_string(i), "1 = this layer has rotary");
     flags.push_back(one.as_integer() != 0);
     with += flags.back();
   }
   const bool few = 2 * with < count;
-  view.report().add(
-      few ? Severity::warning : Severity::note, "nope_polarity",
-      few ? message("no_rope_layers gives rotary to {} of {} layers. The name is inverted: 1 means "
-                    "with rotary, 0 without",
-                    with, count)
-          : "in no_rope_layers 1 means with rotary, 0 without; ports have read it the other way "
-            "round",
-      v.where,
-      few ? "swap 0 and 1 if most layers should have rotary"
-          : "nothing to do here; check that a port reads it so",
-      with);
+  view.report().add(few ? Severity::warning : Severity::note, "nope_polarity",
+                    few ? message("no_rope_layers gives rotary to {} of {} layers. The name is "
+                                  "inverted: 1 means with rotary, 0 without",
+                                  with, count)
+                        : "in no_rope_layers 1 means with rotary, 0 without; ports have read it "
+                          "the other way round",
+                    v.where,
+                    few ? "swap 0 and 1 if most layers should have rotary"
+                        : "nothing to do here; check that a port reads it so",
+                    with);
   return flags;
 }
 
@@ -104,9 +101,8 @@ std::optional<std::vector<bool>> stated_flags(const ConfigView& view, const Valu
 Refused wrong_length(const ConfigView& view, const std::string& name, const Value& list,
                      Index count) {
   const std::size_t size = list.value.as_array().size();
-  return view.error("layer_types_length",
-                    message("{} has {} entries for {} layers", name, size, count), list, "",
-                    static_cast<double>(size));
+  return view.error("layer_types_length", {"{} has {} entries for {} layers", name, size, count},
+                    list, "", static_cast<double>(size));
 }
 
 Refused unknown_word(const ConfigView& view, const Json& word,
@@ -114,11 +110,10 @@ Refused unknown_word(const ConfigView& view, const Json& word,
   const std::string_view meant =
       word.is_string() ? nearest_word(word.as_string(), words) : std::string_view();
   const std::string name = ConfigView::name_in_file({word, Origin::stated, where}, "");
-  return view.wrong_type(message("{} holds {}, which is none of its words: {} refuses the file",
-                                 name, word, view.class_name()),
-                         where,
-                         (meant.empty() ? "" : message("did you mean {}? ", meant)) +
-                             "There are: " + listed({words.begin(), words.end()}));
+  return view.wrong_type(
+      {"{} holds {}, which is none of its words: {class} refuses the file", name, word}, where,
+      {"{}There are: {}", meant.empty() ? "" : message("did you mean {}? ", meant),
+       listed({words.begin(), words.end()})});
 }
 
 std::optional<std::string> layer_type(const ConfigView& view, const Json& word,
@@ -136,30 +131,28 @@ std::optional<std::string> layer_type(const ConfigView& view, const Json& word,
   if (!contains(known, type)) return unknown_word(view, word, {words.begin(), words.end()}, where);
   return view.error(
       "wrong_type",
-      message("{} holds {}, and {} has no such layer: transformers fails on the "
-              "first token",
-              ConfigView::name_in_file({word, Origin::stated, where}, ""), word, view.class_name()),
-      where, "There are: " + listed({words.begin(), words.end()}));
+      {"{} holds {}, and {class} has no such layer: transformers fails on the first token",
+       ConfigView::name_in_file({word, Origin::stated, where}, ""), word},
+      where, {"There are: {}", listed({words.begin(), words.end()})});
 }
 
 bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
   const auto v = view.stated("layer_types");
   if (v && contains(view.rules().computed, "layer_types")) {
     view.wrong_type(
-        view.class_name() +
-            " computes its layer types, and transformers fails on a file that states them",
+        {"{} computes its layer types, and transformers fails on a file that states them",
+         view.class_name()},
         *v, "remove the key");
     return true;
   }
   if (!v || v->value.is_null()) return coded_types(view, count, plans);
   if (!view.rules().typed) {
-    view.warn("key_ignored", "layer_types is not read by " + view.class_name(), *v,
+    view.warn("key_ignored", "layer_types is not read by {class}", *v,
               "use the class that has layer types");
     return false;
   }
   if (!v->value.is_array())
-    view.wrong_type(message("layer_types must be a list, got {}", v->value), *v,
-                    "one name a layer");
+    view.must_be("layer_types", "a list", *v, "one name a layer");
   else if (!fits(view, static_cast<Index>(v->value.as_array().size()), count))
     wrong_length(view, v->where.substr(v->where.rfind('/') + 1), *v, count);
   else
@@ -177,17 +170,16 @@ bool types_by_list(const ConfigView& view, const LayerRules& rule, std::vector<L
         !v     ? "missing_key"
         : list ? "layer_types_length"
                : "wrong_type",
-        message("{} must have an entry for each of the {} layers: {} fails without it{}", rule.key,
-                plans.size(), view.class_name(),
-                list ? ", got " + std::to_string(size)
-                : v  ? ", got " + shown(v->value)
-                     : ""),
+        {"{} must have an entry for each of the {} layers: {class} fails without it{}", rule.key,
+         plans.size(),
+         list ? ", got " + std::to_string(size)
+         : v  ? ", got " + shown(v->value)
+              : ""},
         view.place(v, rule.key), kEveryKind);
   return by_entries(*v, plans, [&](const Json& one, auto& where) -> std::optional<std::string> {
     if (rule.rule == "blocks") return type_of_block(view, one, where);
     if (!one.is_number())  // MiniMax-Text-01: a number for each layer
-      return view.wrong_type(message("{} must hold numbers, got {}", rule.key, one), where,
-                             kEveryKind);
+      return view.wrong_type({"{} must hold numbers, got {}", rule.key, one}, where, kEveryKind);
     const std::string* type = rule.codes.find(shown(one));
     return type ? *type : rule.other;
   });

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "model/encoding_builder.h"
+#include "model/hugging_face/image_rows.h"
 #include "model/hugging_face/layer_rules.h"
 #include "model/hugging_face/layers.h"
 #include "model/hugging_face/parts.h"
@@ -13,30 +14,6 @@
 
 namespace posenc::inline v0::hf {
 namespace {
-
-using Fields = std::vector<std::pair<const char*, Json>>;
-const Json kColumnFirst = Json::array({1, 0});
-
-struct Axes {
-  std::string_view layout;
-  Index axes;
-  Fields options;
-};
-// What axial has beside head_dim, axes_dim and base: found by running transformers 5.23 (cases
-// vision_ of the suite) and reading the rest.
-const Axes kLayouts[] = {
-    {"qwen2_vl", 2, {{"pairing", "half_split"}}},  // h then w, same frequencies
-    {"pixtral", 2, {{"pairing", "half_split"}, {"spacing", "interlaced"}}},  // h even, w odd ones
-    {"llama4", 2, {{"pairing", "interleaved"}}},                      // angles of coordinate + 1
-    {"gemma4", 2, {{"pairing", "half_split"}, {"order", "blocks"}}},  // x block, y block
-    {"dinov3", 2, {{"pairing", "half_split"}, {"scale", 6.283185307179586}}},  // in [-1, 1]
-    {"step3p7", 2, {{"pairing", "half_split"}, {"stream", kColumnFirst}}},     // w then h
-    {"inkling2", 2, {{"pairing", "interleaved"}, {"stream", kColumnFirst}}},
-    {"kimi_k25",  // w, h in turn
-     2,
-     {{"pairing", "half_split"}, {"order", "alternate"}, {"stream", kColumnFirst}}},
-    {"minimax_m3", 3, {{"pairing", "half_split"}}}  // t, h, w; the channels that are left stay
-};
 
 std::optional<Sourced<Index>> head_size(const ConfigView& view) {
   if (view.rules().head.empty() && view.value_or_none("head_dim"))
@@ -56,10 +33,10 @@ std::optional<Value> vision_theta(const ConfigView& view) {
   if (!type || (*type != "default" && *type != "axial"))
     return view.error(
         "unknown_rope_type",
-        "a vision tower has rope_type axial (or default), got " + type.value_or("none"),
+        {"a vision tower has rope_type axial (or default), got {}", type.value_or("none")},
         view.where("rope_parameters"), "write axial");
   const Value* theta = d.find("rope_theta");
-  if (!theta || !theta->value.is_number() || !(theta->value.as_number() > 0))
+  if (!theta || !(number_of(theta->value) > 0))
     return view.error("theta_not_positive", "rope_theta must be a positive number",
                       theta ? theta->where : view.where("rope_theta"), "state rope_theta");
   return *theta;
@@ -121,21 +98,20 @@ PartLayers read_vision(const ConfigView& view) {
   const auto theta = vision_theta(view);
   const auto count = view.integer("num_hidden_layers", 0, kMostLayers, true);
   if (!size || !theta || !count) return out;
-  const Axes* axes = std::find_if(std::begin(kLayouts), std::end(kLayouts),
-                                  [&](const Axes& a) { return a.layout == layout; });
-  if (axes == std::end(kLayouts)) refuse("read", "no axial layout has the name", layout);
-  if (axes->axes == 2 && size->value % 4 != 0) {
-    view.wrong_type(message("a head of {} channels cannot be shared by two axes", size->value),
-                    *size, "state head_dim", size->value);
+  const Json& axial = table_member("axial_layouts").at(layout);
+  const Index axes = axial.at("axes").as_integer();
+  if (axes == 2 && size->value % 4 != 0) {
+    view.wrong_type({"a head of {} channels cannot be shared by two axes", size->value}, *size,
+                    "state head_dim", size->value);
     return out;
   }
-  const Index width = 2 * (size->value / axes->axes / 2);  // of one axis
+  const Index width = 2 * (size->value / axes / 2);  // of one axis
   EncodingBuilder made("axial");
   made.set("head_dim", *size);
-  made.set("axes_dim", Json(Json::Array(static_cast<std::size_t>(axes->axes), Json(width))),
+  made.set("axes_dim", Json(Json::Array(static_cast<std::size_t>(axes), Json(width))),
            Origin::derived, size->where);
   made.set("base", *theta);
-  for (const auto& [name, value] : axes->options) made.set(name, view.of_class(value));
+  set_words(view, axial.at("fields").as_string(), made);
   LayerSpec layer;
   auto encoding = made.finish(view.report(), view.where(),
                               [&](const Encoding& e) { layer.rotary = resolve(e); });
@@ -144,11 +120,11 @@ PartLayers read_vision(const ConfigView& view) {
   layer.scheme = "rope";
   layer.fields = {field_of("head_dim", *size), field_of("base", *theta)};
   const std::string_view pairing = enum_text(layer.rotary->blocks.front().pairing);
-  for (const auto& [name, value] : Fields{{"pairing", pairing},
-                                          {"layout", layout},
-                                          {"direction", 1},
-                                          {"output_order", "in_place"},
-                                          {"scheme", "rope"}})
+  for (const auto& [name, value] : Json::Object{{"pairing", pairing},
+                                                {"layout", layout},
+                                                {"direction", 1},
+                                                {"output_order", "in_place"},
+                                                {"scheme", "rope"}})
     layer.fields.push_back(field_of(name, view.of_class(value)));
   const auto windows = image_windows(view);
   for (Index i = 0; i < count->value; ++i) {
@@ -163,13 +139,10 @@ PartLayers read_vision(const ConfigView& view) {
 
 std::string text_key(const ClassRules& rules) {
   const auto has = [&](std::string_view key) {
-    return std::any_of(rules.parts.begin(), rules.parts.end(),
-                       [&](const auto& part) { return part.first == key; });
+    return std::ranges::any_of(rules.parts, [&](const auto& part) { return part.first == key; });
   };
-  for (const char* key : {"text_config", "decoder", "llm_config", "language_config",
-                          "thinker_config", "decoder_config", "talker_config", "semantic_config",
-                          "vlm_config", "generator", "encoder_config", "semantic_model_config"})
-    if (has(key)) return key;
+  for (const std::string_view key : table_words("text_parts"))
+    if (has(key)) return std::string(key);
   for (const auto& [key, about] : rules.parts)  // models of images alone
     if (about.main) return key;
   return "";
@@ -204,8 +177,8 @@ std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key,
     return std::nullopt;
   if (!is_tower(rules)) {
     whole.note("tower_not_covered",
-               message("positions of the part {} ({}) are not covered{}", key, part->model_type,
-                       rules && !rules->refused.empty() ? ": " + rules->refused : ""),
+               {"positions of the part {} ({}) are not covered{}", key, part->model_type,
+                rules && !rules->refused.empty() ? ": " + rules->refused : ""},
                whole.where(key));
     return std::nullopt;
   }
@@ -230,9 +203,8 @@ Tower own_decoder(const ConfigView& whole, Index context) {
   const PartLayers read = read_layers(view, context);
   const auto said = [&](const Finding& f) {  // of the model, by the same key
     const std::vector<Finding>& all = whole.report().findings();
-    return std::any_of(all.begin(), all.end(), [&](const Finding& other) {
-      return other.code == f.code && other.where == f.where;
-    });
+    return std::ranges::any_of(
+        all, [&](const Finding& other) { return other.code == f.code && other.where == f.where; });
   };
   keep(whole, "the decoder", own, said);
   return {"decoder", read.layers, read.input};
@@ -252,10 +224,10 @@ Tower encoder(const ConfigView& whole, Index context) {
     if (f.severity == Severity::error && !is_width(f)) whole.report().add(f);
   for (const auto& e : part.input)
     if (rows_apart)
-      whole.note("no_rotary", "the encoder adds positions of its own: " + to_text(e.value),
+      whole.note("no_rotary", {"the encoder adds positions of its own: {}", to_text(e.value)},
                  whole.where("model_type"));
   for (const Finding& f : findings)
-    if (is_width(f)) whole.warn(f.code, "in the encoder: " + f.message, f.where, f.fix, f.value);
+    if (is_width(f)) whole.warn(f.code, {"in the encoder: {}", f.message}, f.where, f.fix, f.value);
   return {"encoder", part.layers, part.input};
 }
 

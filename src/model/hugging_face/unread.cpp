@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a file says about positions and nobody reads.
 #include <algorithm>
-#include <initializer_list>
 #include <string_view>
 
 #include "model/hugging_face/layers.h"
 
 namespace posenc::inline v0::hf {
 namespace {
-
-bool any_of(std::initializer_list<std::string_view> names, std::string_view key) {
-  return std::find(names.begin(), names.end(), key) != names.end();
-}
 
 // Keys that nobody read, held against what the layers came to.
 class Unread {
@@ -24,30 +19,28 @@ class Unread {
     for (const auto& [key, means] : table_member("aliases").as_object())
       if (const Json* held = unread(key))
         view_.warn("alias_not_read",
-                   message("{} ({}) is not read by {}, got {}", key, means.as_string(),
-                           view_.class_name(), *held),
+                   {"{} ({}) is not read by {class}, got {}", key, means.as_string(), *held},
                    view_.where(key), "write the name that the class reads, if it is meant");
-    for (const Json& key : table_member("keys_of_positions").as_array())
-      if (const Json* held = unread(key.as_string())) ignored(key.as_string(), *held);
-    for (const Json& key : table_member("keys_of_windows").as_array())
-      if (const Json* held = unread(key.as_string())) window(key.as_string(), *held);
+    for (const std::string_view key : table_words("keys_of_positions"))
+      if (const Json* held = unread(key)) ignored(key, *held);
+    for (const std::string_view key : table_words("keys_of_windows"))
+      if (const Json* held = unread(key)) window(key, *held);
   }
 
  private:
-  void ignored(const std::string& key, const Json& held,
+  void ignored(std::string_view key, const Json& held,
                const std::string& so = ": weights made with it need other code",
                const std::string& fix = "remove it, or use the code that reads it") {
-    view_.warn("key_ignored",
-               message("{} is not read by {}, got {}{}", key, view_.class_name(), held, so),
+    view_.warn("key_ignored", {"{} is not read by {class}, got {}{}", key, held, so},
                view_.where(key), fix);
   }
 
-  void window(const std::string& key, const Json& held) {
+  void window(std::string_view key, const Json& held) {
     if (used(key, "one_kernel"))
       view_.warn("key_ignored",
-                 message("{} {} is handed to FlashAttention only by {}: with every other kernel a "
-                         "token sees all before it",
-                         key, held, view_.class_name()),
+                 {"{} {} is handed to FlashAttention only by {class}: with every other kernel a "
+                  "token sees all before it",
+                  key, held},
                  view_.where(key),
                  "use the kernel that the weights were trained with, or remove it");
     else if (!cache_forgets(key))
@@ -67,11 +60,11 @@ class Unread {
     const Json* types = view_.object().find("layer_types");
     const bool typed =
         view_.rules().typed || (types && !types->is_null()) || used(key, "not_cached");
-    return any_of({"sliding_window", "attention_chunk_size"}, key) && !typed && !layers_.empty() &&
-           !view_.rules().bidirectional &&
-           std::all_of(layers_.begin(), layers_.end(), [](const LayerSpec& layer) {
+    return contains({"sliding_window", "attention_chunk_size"}, key) && !typed &&
+           !layers_.empty() && !view_.rules().bidirectional &&
+           std::ranges::all_of(layers_, [](const LayerSpec& layer) {
              return layer.attention.kind == AttentionKind::full && layer.attention.right == 0 &&
-                    any_of({"rope", "alibi"}, layer.scheme);
+                    contains({"rope", "alibi"}, layer.scheme);
            });
   }
 
@@ -95,16 +88,14 @@ class Unread {
     if (key == "position_embedding_type") {
       const std::string said = held.is_string() ? held.as_string() : "";
       return said == "absolute" || (said == rules.scheme && !said.empty()) ||
-             (rules.scheme == "rope" && any_of({"rope", "rotary"}, said));
+             (rules.scheme == "rope" && contains({"rope", "rotary"}, said));
     }
-    if (any_of({"alibi", "use_alibi"}, key)) return rules.scheme == "alibi";
+    if (contains({"alibi", "use_alibi"}, key)) return rules.scheme == "alibi";
     if (key == "use_rotary_embedding") return rules.scheme == "rope";
-    if (any_of({"rope_interleave", "rope_interleaved", "rotary_emb_interleaved"}, key))
+    if (contains({"rope_interleave", "rope_interleaved", "rotary_emb_interleaved"}, key))
       return rules.pairing == "interleaved";
     if (key == "mrope_interleaved") return rules.mrope && rules.mrope->layout == "interleaved";
-    const Json::Array& windows = table_member("keys_of_windows").as_array();
-    if (key == "max_window_layers" ||
-        std::find(windows.begin(), windows.end(), Json(key)) != windows.end())
+    if (key == "max_window_layers" || contains(table_words("keys_of_windows"), key))
       return sees_no_less(key, held);
     return held.is_number() && same_number(key, held.as_number());
   }
@@ -119,19 +110,19 @@ class Unread {
         held.as_number() >= longest->value.as_number())
       return true;
     if (used && !truthy(*used) && !cache_forgets(key)) return true;
-    return std::any_of(layers_.begin(), layers_.end(), [&](const LayerSpec& layer) {
+    return std::ranges::any_of(layers_, [&](const LayerSpec& layer) {
       const FieldValue* own = layer.field("window");
       return own && own->value == held;
     });
   }
 
   bool same_number(std::string_view key, double number) const {
-    if (any_of({"theta", "rope_base", "rotary_base", "rope_freq_base", "rotary_emb_base",
-                "rotary_embedding_base", "global_rope_theta", "local_rope_theta", "swa_rope_theta",
-                "rope_local_base_freq"},
-               key))
+    if (contains({"theta", "rope_base", "rotary_base", "rope_freq_base", "rotary_emb_base",
+                  "rotary_embedding_base", "global_rope_theta", "local_rope_theta",
+                  "swa_rope_theta", "rope_local_base_freq"},
+                 key))
       return turns_by(number);
-    if (any_of({"original_max_position_embeddings", "n_ctx"}, key)) {
+    if (contains({"original_max_position_embeddings", "n_ctx"}, key)) {
       const auto longest = view_.value("max_position_embeddings");
       const bool counts = longest && longest->value.is_number();
       return counts ? longest->value.as_number() == number : key == "n_ctx";
@@ -139,19 +130,19 @@ class Unread {
     const bool share = key.ends_with("fraction") || key.ends_with("pct") ||
                        key.ends_with("percent") || key.ends_with("percentage");
     if (share || key == "rotary_dim") return turns_width(number, share);
-    return number == 1 && (any_of({"rope_ratio", "rope_scale", "no_rope_layer_interval"}, key) ||
+    return number == 1 && (contains({"rope_ratio", "rope_scale", "no_rope_layer_interval"}, key) ||
                            key.ends_with("scaling_factor"));
   }
 
   bool turns_by(double theta) const {
-    return std::any_of(layers_.begin(), layers_.end(), [&](const LayerSpec& layer) {
+    return std::ranges::any_of(layers_, [&](const LayerSpec& layer) {
       const FieldValue* base = layer.rotary ? layer.field("base") : nullptr;
-      return base && base->value.is_number() && base->value.as_number() == theta;
+      return base && number_of(base->value) == theta;
     });
   }
   // The width that turns is this number of channels, or this share of the head.
   bool turns_width(double number, bool share) const {
-    return std::any_of(layers_.begin(), layers_.end(), [&](const LayerSpec& layer) {
+    return std::ranges::any_of(layers_, [&](const LayerSpec& layer) {
       if (!layer.rotary) return false;
       const double head = share ? static_cast<double>(layer.rotary->head_dim) : 1;
       return head * number == static_cast<double>(layer.rotary->blocks.front().width());
@@ -166,12 +157,11 @@ class Unread {
     if (view_.rules().scheme != "rope" || !theta || !theta->is_number() ||
         turns_by(theta->as_number()))
       return;
-    view_.warn(
-        "key_ignored",
-        message("attn_config.rope_theta is {}, and {} rotates by rope_parameters: a theta the "
+    view_.warn("key_ignored",
+               {"attn_config.rope_theta is {}, and {class} rotates by rope_parameters: a theta the "
                 "model was trained with is lost",
-                *theta, view_.class_name()),
-        view_.where("attn_config") + "/rope_theta", "state rope_theta at the top level");
+                *theta},
+               view_.where("attn_config") + "/rope_theta", "state rope_theta at the top level");
   }
 
   const ConfigView& view_;

@@ -16,8 +16,8 @@ ClassRules overlaid(ClassRules rules, const Json& more) {
 }
 
 bool states_one(const ConfigView& view, const std::vector<std::string>& keys) {
-  return std::any_of(keys.begin(), keys.end(),
-                     [&](const std::string& key) { return view.stated_value(key).has_value(); });
+  return std::ranges::any_of(
+      keys, [&](const std::string& key) { return view.stated_value(key).has_value(); });
 }
 
 // Releases that share a model type, told by which of their keys the file states and by a size.
@@ -50,10 +50,9 @@ std::optional<ClassRules> variant_rules(const ConfigView& view) {
   if (found) return overlaid(rules, *found);
   std::vector<std::string> names;
   for (const auto& [one, more] : rule.of.pairs) names.push_back(one);
-  view.wrong_type(message("{} must be one of {}, got {}: {} refuses anything else", rule.key,
-                          listed(names), value, view.class_name()),
-                  view.place(v, rule.key), "state " + rule.key);
-  return std::nullopt;
+  return view.wrong_type({"{} must be one of {}, got {}: {class} refuses anything else", rule.key,
+                          listed(names), value},
+                         view.place(v, rule.key), {"state {}", rule.key});
 }
 
 // The same file seen by its decoder: its count of layers, its rows at the input, causal.

@@ -85,7 +85,7 @@ void over(T& rules, const Json& more, const std::string& place) {
     if (!j->is_null()) read(x, *j, place + "." + std::string(name));
   });
   for (const auto& [name, value] : more.as_object())
-    if (std::find(known.begin(), known.end(), name) == known.end())
+    if (!contains(known, name))
       throw std::logic_error("[class table] " + place + " has no member " + name);
 }
 
@@ -118,10 +118,6 @@ Json as_json(const NameMap& map) {
   Json out = Json::object();
   for (const auto& [name, value] : map.pairs) out.set(name, value);
   return out;
-}
-
-bool contains(const std::vector<std::string>& list, std::string_view name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
 }
 
 ClassRules with(ClassRules rules, const Json& more) {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "model/hugging_face/class_rules/members.h"
-#include "model/hugging_face/class_rules/qk_norm_rules.h"
 #include "model/hugging_face/class_rules/score_rules.h"
 
 namespace posenc::inline v0::hf {
@@ -35,8 +34,8 @@ struct ClassRules {
        logit_factor = false, flat_only = false, strict_labels = false, labels_if_typed = false,
        head_null = false, head_null_fails = false, head_strict = false, heads_divide = false,
        heads_fill = false, typed = false, other_layer_types = false, indexed_full = false,
-       bidirectional = false, key_cache_unknown = false, decoder_unscaled = false,
-       vision_windows = false, input_padding = false, input_any_padding = false, input_mask = false,
+       bidirectional = false, key_cache_unknown = false, vision_windows = false,
+       input_padding = false, input_any_padding = false, input_mask = false,
        input_over_root = false, input_slots = false, input_square = false, input_x_first = false;
   std::optional<MropeRules> mrope;
   std::optional<RotaryIf> rotary_if;
@@ -128,7 +127,6 @@ struct ClassRules {
     v("decoder", s.decoder, "key that counts the layers of the decoder of the same file");
     v("decoder_input", s.decoder_input, "kind of the input of the decoder, and key of its rows");
     v("decoder_is", s.decoder_is, "members of the decoder that override these");
-    v("decoder_unscaled", s.decoder_unscaled, "the decoder's embeddings are not multiplied");
     v("own_decoder", s.own_decoder, "members of a decoder of images");
     v("vision", s.vision, "layout of a vision tower's axes");
     v("vision_windows", s.vision_windows, "its windows are those of Qwen2.5-VL");

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/contains.h"
 #include "posenc/core/dtype.h"
 #include "posenc/io/json.h"
 
@@ -36,7 +37,6 @@ struct Overlay : Json {};
 
 // {"name": "value", ...}
 Json as_json(const NameMap&);
-bool contains(const std::vector<std::string>&, std::string_view);
 
 // A part of a composite file.
 struct PartRules {
@@ -307,8 +307,7 @@ struct TypeRules {
 
 // How the dictionary of rotary parameters is read.
 struct RopeRules {
-  std::string rule, theta_list, theta_zero, fraction, width, width_rule, partial_from,
-      scaled_layers, why, mend;
+  std::string rule, theta_list, theta_zero, fraction, width, partial_from, scaled_layers, why, mend;
   std::string steps, steps_length, times, times_name, times_why;
   std::vector<std::string> only, fills, scaling_to, times_divides, times_multiplies;
   NameMap rename, rename_late, aliases;
@@ -331,7 +330,6 @@ struct RopeRules {
     v("thetas_by_layer", s.thetas_by_layer, "lists of thetas by layer are read");
     v("fraction", s.fraction, "key of the rotated fraction");
     v("width", s.width, "key of the rotated width");
-    v("width_rule", s.width_rule, "a function that knows the width");
     v("partial_forced", s.partial_forced, "the rotated fraction, whatever the file says");
     v("partial_from", s.partial_from, "key over head_dim makes the fraction");
     v("partial_is_mla", s.partial_is_mla,

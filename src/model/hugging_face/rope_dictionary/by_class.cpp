@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "model/hugging_face/layer_rules.h"
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -15,35 +15,28 @@ Dict stated_part(const ConfigView& view, const std::optional<Value>& all,
   const Json* mine = all ? all->value.find(label) : nullptr;
   if (mine && !mine->is_null()) return dict_of(view, *all, label).value_or(Dict{});
   if (mine)
-    view.report().warn(
-        "key_ignored",
-        message("null does not mean no rotary here: {} fills it in", view.class_name()),
-        all->where + "/" + label, "state its rope_type and rope_theta");
+    view.warn("key_ignored", "null does not mean no rotary here: {class} fills it in",
+              all->where + "/" + label, "state its rope_type and rope_theta");
   // The class starts from {"rope_type": "default"}, which a scaling's old key `type` never beats.
   Dict d;
-  d.set("rope_type", of_class(view, "default"));
+  d.set("rope_type", view.of_class("default"));
   return d;
 }
 
 // rope_scaling goes into the dictionary of a layer type; false after a finding.
 bool take_scaling(const ConfigView& view, const Stated& s, const std::string& label, Dict& d) {
   const Json* mine = s.parameters ? s.parameters->value.find(label) : nullptr;
-  if (s.parameters && (!mine || mine->is_null())) {
-    view.report().error("missing_key",
-                        message("rope_scaling goes into rope_parameters/{}, which rope_parameters "
-                                "does not have: transformers fails on it",
-                                label),
-                        s.parameters->where,
-                        message("state {} there, or leave one of the two out", label));
-    return false;
-  }
+  if (s.parameters && (!mine || mine->is_null()))
+    return view.error("missing_key",
+                      {"rope_scaling goes into rope_parameters/{}, which rope_parameters does not "
+                       "have: transformers fails on it",
+                       label},
+                      s.parameters->where, {"state {} there, or leave one of the two out", label});
   const Dict scaling = dict_of(view, *s.scaling);
   for (const auto& [name, value] : scaling.items()) d.set(name, value);
   if (const Value* old = scaling.find("type"); old && !scaling.find("rope_type"))
-    view.report().warn(
-        "key_ignored",
-        message("type is not read by {}, so that this scaling does nothing", view.class_name()),
-        old->where, "write rope_type");
+    view.warn("key_ignored", "type is not read by {class}, so that this scaling does nothing", *old,
+              "write rope_type");
   return true;
 }
 
@@ -54,34 +47,33 @@ void theta_of_type(const ConfigView& view, const TypeRules& rule, RopeSet::Part&
   if (beside) theta_beside(view, part, *beside);
   if (!own && beside && !part.dict.find("rope_theta") && beside->value.is_number() &&
       beside->value.as_number() != rule.held.as_number())
-    view.report().warn("key_ignored",
-                       message("rope_theta reaches the other layer types only: {} keeps {}",
-                               part.label, rule.held),
-                       beside->where, "state rope_parameters by layer type");
-  part.dict.set_default("rope_theta", own && beside ? *beside : of_class(view, rule.held));
+    view.warn("key_ignored",
+              {"rope_theta reaches the other layer types only: {} keeps {}", part.label, rule.held},
+              *beside, "state rope_parameters by layer type");
+  part.dict.set_default("rope_theta", own && beside ? *beside : view.of_class(rule.held));
 }
 
 // UltraBERT's checkpoints: one theta a layer, the last layer of a type speaking for it.
 bool thetas_by_layer(const ConfigView& view, RopeSet& set) {
-  const auto list = given(view, "rope_theta");
-  if (!rope_rules(view).thetas_by_layer || !list || given(view, "rope_parameters")) return false;
+  const auto list = view.stated_value("rope_theta");
+  if (!rope_rules(view).thetas_by_layer || !list || view.stated_value("rope_parameters"))
+    return false;
   set.nested = true;
   if (list->value == Json::array() || !list->value.is_array()) {
-    view.report().error(
-        "wrong_type",
-        message("rope_theta must be a list of one theta a layer, got {}: {} refuses the file",
-                list->value, view.class_name()),
-        list->where, "state rope_parameters by layer type");
+    view.error("wrong_type",
+               {"rope_theta must be a list of one theta a layer, got {}: {class} refuses the file",
+                list->value},
+               *list, "state rope_parameters by layer type");
     return true;
   }
   const auto plans = plan_layers(view);
   const auto& thetas = list->value.as_array();
   for (std::size_t i = 0; plans && i < plans->size() && i < thetas.size(); ++i) {
     const std::string& type = (*plans)[i].type;
-    auto part = std::find_if(set.parts.begin(), set.parts.end(),
-                             [&](const RopeSet::Part& p) { return p.label == type; });
+    auto part =
+        std::ranges::find_if(set.parts, [&](const RopeSet::Part& p) { return p.label == type; });
     if (part == set.parts.end()) part = set.parts.insert(part, {type, true, {}});
-    part->dict.set("rope_type", of_class(view, "default"));
+    part->dict.set("rope_type", view.of_class("default"));
     part->dict.set("rope_theta", {thetas[i], list->origin, list->where + "/" + std::to_string(i)});
   }
   return true;
@@ -96,8 +88,8 @@ bool plain_type(const RopeSet::Part& part) {
 // the plain ones too.
 void fill_in(const ConfigView& view, RopeSet& set) {
   const RopeRules& rule = rope_rules(view);
-  const bool scaled = std::any_of(set.parts.begin(), set.parts.end(),
-                                  [](const RopeSet::Part& p) { return p.turns && !plain_type(p); });
+  const bool scaled = std::ranges::any_of(
+      set.parts, [](const RopeSet::Part& p) { return p.turns && !plain_type(p); });
   for (const std::string key : {"rope_theta", "partial_rotary_factor", "swa_rope_theta"}) {
     const bool fills = contains(rule.fills, key) || (scaled && key == "partial_rotary_factor");
     const auto beside = view.stated(key);
@@ -110,15 +102,13 @@ void fill_in(const ConfigView& view, RopeSet& set) {
         part.dict.set_default(key, theta_of_class(view));
     }
     if (beside && !taken)
-      view.report().warn(
-          "key_ignored",
-          message("{} is not read by {}: only rope_parameters is", key, view.class_name()),
-          beside->where, "state it in rope_parameters, by layer type");
+      view.warn("key_ignored", {"{} is not read by {class}: only rope_parameters is", key}, *beside,
+                "state it in rope_parameters, by layer type");
   }
   if (const Json& held = view.rules().fraction; !held.is_null())
     for (auto& part : set.parts)
       if (part.turns && (scaled || plain_type(part)))
-        part.dict.set_default("partial_rotary_factor", of_class(view, held));
+        part.dict.set_default("partial_rotary_factor", view.of_class(held));
 }
 
 // A class that fills in thetas fills in the original context too; others are refused without it.
@@ -127,16 +117,16 @@ void original_stated(const ConfigView& view, const RopeSet::Part& part, const Va
   if (!type || !needs_original(*type) || contains(rope_rules(view).fills, "rope_theta") ||
       part.dict.find("original_max_position_embeddings"))
     return;
-  view.report().error("missing_key",
-                      message("original_max_position_embeddings is missing: {} fills in none, and "
-                              "transformers refuses rope_type {} without it",
-                              view.class_name(), *type),
-                      all.where + "/" + part.label, "state it beside rope_type");
+  view.error("missing_key",
+             {"original_max_position_embeddings is missing: {class} fills in none, and "
+              "transformers refuses rope_type {} without it",
+              *type},
+             all.where + "/" + part.label, "state it beside rope_type");
 }
 
 RopeSet one_base(const ConfigView& view, Value theta) {
   RopeSet::Part part;
-  part.dict.set("rope_type", of_class(view, "default"));
+  part.dict.set("rope_type", view.of_class("default"));
   part.dict.set("rope_theta", std::move(theta));
   return {false, {std::move(part)}, ""};
 }
@@ -154,17 +144,15 @@ RopeSet by_layer_type(const ConfigView& view, const std::vector<std::string>&) {
   if (s.parameters)
     for (const auto& [key, value] : s.parameters->value.as_object())
       if (!rule.thetas.find(key))
-        view.report().warn(
-            "key_ignored",
-            message("rope_parameters of {} is read by layer type; {} beside them is not",
-                    view.class_name(), key),
-            s.parameters->where + "/" + key, "move it into the layer types");
+        view.warn("key_ignored",
+                  {"rope_parameters of {class} is read by layer type; {} beside them is not", key},
+                  s.parameters->where + "/" + key, "move it into the layer types");
   for (const auto& [label, type] : rule.thetas.pairs) {
     RopeSet::Part part{label, true, stated_part(view, s.parameters, label)};
     if (s.scaling && contains(rule.scaling_to, label) && !take_scaling(view, s, label, part.dict))
       return {};
     theta_of_type(view, type, part);
-    if (const auto f = given(view, "partial_rotary_factor"))
+    if (const auto f = view.stated_value("partial_rotary_factor"))
       part.dict.set_default("partial_rotary_factor", *f);
     complete(view, part.dict, true);
     set.parts.push_back(std::move(part));
@@ -176,11 +164,11 @@ RopeSet by_layer_type(const ConfigView& view, const std::vector<std::string>&) {
 RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_types) {
   RopeSet set;
   if (const auto old = view.stated("rope_scaling"); old && !truthy(old->value)) {
-    view.report().error("wrong_type",
-                        message("rope_scaling is {}, which {} stores in the place of its "
-                                "rope_parameters: no model can be built",
-                                old->value, view.class_name()),
-                        old->where, "remove the key");
+    view.error("wrong_type",
+               {"rope_scaling is {}, which {class} stores in the place of its rope_parameters: no "
+                "model can be built",
+                old->value},
+               *old, "remove the key");
     return set;
   }
   if (thetas_by_layer(view, set)) return set;
@@ -189,8 +177,8 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
   const auto labels = labels_of(view, all->value, layer_types);
   if (labels.empty())
     for (const auto& type : layer_types)
-      view.report().error("missing_key", "rope_parameters has no entry for " + type,
-                          all->where + "/" + type, "state rope_parameters by layer type");
+      view.error("missing_key", {"rope_parameters has no entry for {}", type},
+                 all->where + "/" + type, "state rope_parameters by layer type");
   if (labels.empty() || !add_nested(view, set, *all, labels)) return set;
   fill_in(view, set);
   for (auto& part : set.parts) {
@@ -205,7 +193,7 @@ RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_
 RopeSet fixed_base(const ConfigView& view, const std::vector<std::string>&) {
   not_read(view, {"rope_theta", "rope_scaling", "rope_parameters"},
            ": the base is fixed in the code of " + view.class_name(), "remove the key");
-  return one_base(view, of_class(view, view.rules().theta, ": fixed in the code"));
+  return one_base(view, theta_of_code(view));
 }
 
 // One key at the top level: ESM.

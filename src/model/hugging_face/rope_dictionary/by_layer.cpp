@@ -4,7 +4,7 @@
 // each), found by reading and running.
 #include <algorithm>
 
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 
 namespace posenc::inline v0::hf {
 namespace {
@@ -13,13 +13,13 @@ constexpr const char* kByLayerType = "state rope_parameters by layer type";
 
 // qk_rope_head_dim / head_dim, or 64 / 512.
 Value deepseek_fraction(const ConfigView& view) {
-  if (const auto v = given(view, "partial_rotary_factor")) return *v;
+  if (const auto v = view.stated_value("partial_rotary_factor")) return *v;
   const auto width = view.stated("qk_rope_head_dim");
   const auto head = view.integer("head_dim", 1, 65536);
   if (width && whole_number(width->value) && head)
     return derived(width->value.as_number() / static_cast<double>(head->value),
                    width->where + " / head_dim");
-  return of_class(view, 64.0 / 512.0);
+  return view.of_class<Json>(64.0 / 512.0);
 }
 
 // One number for all layers, or a list with one a layer: the first layer of a type speaks for it.
@@ -28,11 +28,10 @@ std::optional<Value> of_layer(const ConfigView& view, const Value& v, std::size_
   const auto& list = v.value.as_array();
   if (layer < list.size())
     return Value{list[layer], v.origin, v.where + "/" + std::to_string(layer)};
-  view.report().error(
+  return view.error(
       "layer_types_length",
-      message("one entry a layer is needed, and layer {} has none of {}", layer, list.size()),
-      v.where, "state one number a layer");
-  return std::nullopt;
+      {"one entry a layer is needed, and layer {} has none of {}", layer, list.size()}, v,
+      "state one number a layer");
 }
 
 // The first layer of the type, by layer_types.
@@ -40,7 +39,7 @@ std::size_t first_layer(const ConfigView& view, const std::string& type) {
   const auto listed = view.stated("layer_types");
   if (!listed || !listed->value.is_array()) return 0;
   const auto& list = listed->value.as_array();
-  return static_cast<std::size_t>(std::find(list.begin(), list.end(), Json(type)) - list.begin());
+  return static_cast<std::size_t>(std::ranges::find(list, Json(type)) - list.begin());
 }
 
 // One part a layer type that `make` fills; none at all where it fails. A part that it leaves empty
@@ -74,24 +73,25 @@ RopeSet main_and_compress(const ConfigView& view, const std::vector<std::string>
     packed = *dict_of(view, *all, "compress");
     for (Dict* d : {&sliding, &packed}) {
       d->set_default("rope_theta", outer);
-      if (const auto f = given(view, "partial_rotary_factor"))
+      if (const auto f = view.stated_value("partial_rotary_factor"))
         d->set_default("partial_rotary_factor", *f);
       complete(view, *d, true);
     }
   } else {
     if (all) packed = dict_of(view, *all);
     if (const Value* inner = packed.find("rope_theta"); inner && inner->origin == Origin::stated)
-      view.report().warn("key_ignored",
-                         message("rope_theta of a flat dictionary is not read by {}: rope_theta "
-                                 "and compress_rope_theta beside it count",
-                                 view.class_name()),
-                         inner->where, "state rope_parameters by main and compress");
-    sliding.set("rope_type", of_class(view, "default"));
+      view.warn("key_ignored",
+                "rope_theta of a flat dictionary is not read by {class}: rope_theta and "
+                "compress_rope_theta beside it count",
+                *inner, "state rope_parameters by main and compress");
+    sliding.set("rope_type", view.of_class("default"));
     sliding.set("rope_theta", outer);
-    packed.set("rope_theta", view.value("compress_rope_theta").value_or(of_class(view, 160000.0)));
+    packed.set("rope_theta",
+               view.value("compress_rope_theta").value_or(view.of_class<Json>(160000.0)));
     for (Dict* d : {&sliding, &packed}) d->set("partial_rotary_factor", deepseek_fraction(view));
     complete(view, packed, true);
-    if (rope_type(packed) == "yarn") packed.set_default("attention_factor", of_class(view, 1.0));
+    if (rope_type(packed) == "yarn")
+      packed.set_default("attention_factor", view.of_class<Json>(1.0));
   }
   set.nested = true;
   for (const auto& type : layer_types)
@@ -102,11 +102,10 @@ RopeSet main_and_compress(const ConfigView& view, const std::vector<std::string>
 // Step-3.5: rope_theta and partial_rotary_factors a layer; rope_scaling reaches full layers only.
 RopeSet lists_of_layers(const ConfigView& view, const std::vector<std::string>& layer_types) {
   const Stated s = stated_dicts(view);
-  const bool typed =
-      s.parameters && std::all_of(layer_types.begin(), layer_types.end(), [&](const auto& type) {
-        const Json* part = s.parameters->value.find(type);
-        return part && part->is_object();
-      });
+  const bool typed = s.parameters && std::ranges::all_of(layer_types, [&](const auto& type) {
+                       const Json* part = s.parameters->value.find(type);
+                       return part && part->is_object();
+                     });
   const Value theta = view.stated("rope_theta").value_or(theta_of_class(view));
   const auto fractions = view.stated("partial_rotary_factors");
   const RopeSet set = by_type(layer_types, [&](const std::string& type, RopeSet::Part& part) {
@@ -117,7 +116,7 @@ RopeSet lists_of_layers(const ConfigView& view, const std::vector<std::string>& 
       return true;
     }
     const std::size_t first = first_layer(view, type);
-    part.dict.set("rope_type", of_class(view, "default"));
+    part.dict.set("rope_type", view.of_class("default"));
     const auto own = of_layer(view, theta, first);
     if (!own) return false;
     part.dict.set("rope_theta", *own);
@@ -152,7 +151,7 @@ RopeSet thetas_of_kinds(const ConfigView& view, const std::vector<std::string>& 
     if (!all) {
       part.dict.set(
           "rope_theta",
-          slides ? view.stated("swa_rope_theta").value_or(of_class(view, 50000.0)) : outer);
+          slides ? view.stated("swa_rope_theta").value_or(view.of_class<Json>(50000.0)) : outer);
     } else {
       const auto dict =
           labels.empty() ? dict_of(view, *all) : dict_of(view, *all, type, "an object");
@@ -174,7 +173,7 @@ RopeSet filled_in(const ConfigView& view, const std::vector<std::string>& layer_
     if (*dict && !only_layer_types(view, **dict)) return {};
   not_read(view, {"rope_scaling"}, " by " + view.class_name() + ": only rope_parameters is",
            kByLayerType);
-  const auto top = given(view, "rope_theta");
+  const auto top = view.stated_value("rope_theta");
   return by_type(layer_types, [&](const std::string& type, RopeSet::Part& part) {
     if (s.parameters && s.parameters->value.find(type)) {
       const auto dict = dict_of(view, *s.parameters, type, "an object");
@@ -186,9 +185,9 @@ RopeSet filled_in(const ConfigView& view, const std::vector<std::string>& layer_
       part.dict = {};
       return true;
     }
-    part.dict.set_default("rope_type", of_class(view, "default"));
-    part.dict.set_default("rope_theta", top ? *top : of_class(view, held->held));
-    part.dict.set_default("partial_rotary_factor", of_class(view, held->fraction));
+    part.dict.set_default("rope_type", view.of_class("default"));
+    part.dict.set_default("rope_theta", top ? *top : view.of_class(held->held));
+    part.dict.set_default("partial_rotary_factor", view.of_class(held->fraction));
     complete(view, part.dict, true);
     return true;
   });
@@ -214,12 +213,11 @@ RopeSet named_types(const ConfigView& view, const std::vector<std::string>& laye
   if (!fine) return set;
   set.spelling = s.parameters ? "rope_parameters" : "";
   if (set.parts.empty())
-    view.report().error("missing_key",
-                        message("{} reads rope_parameters by layer type, and none of the model's "
-                                "layer types has an entry",
-                                view.class_name()),
-                        view.where("rope_parameters"),
-                        "state rope_parameters/full_attention/rope_theta, or null for no rotary");
+    view.error("missing_key",
+               "{class} reads rope_parameters by layer type, and none of the model's layer types "
+               "has an entry",
+               view.where("rope_parameters"),
+               "state rope_parameters/full_attention/rope_theta, or null for no rotary");
   return set;
 }
 

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <cmath>
 
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {
@@ -13,14 +13,13 @@ namespace {
 
 // The base: the class's own key, one value for all files, or what the class holds.
 Value base_of(const ConfigView& view) {
-  if (rope_rules(view).fixed) return of_class(view, view.rules().theta, ": fixed in the code");
+  if (rope_rules(view).fixed) return theta_of_code(view);
   const Value theta = theta_outside(view);
   if (theta.origin != Origin::class_default) return theta;
   const std::string own = view.rules().keys ? view.rules().keys->theta : "";
   const std::string key = own.empty() ? "rope_theta" : own;
-  view.report().note("missing_key",
-                     message("no {}: {}'s {} counts", key, view.class_name(), theta.value),
-                     view.where(key), "state " + key);
+  view.note("missing_key", {"no {}: {class}'s {} counts", key, theta.value}, view.where(key),
+            {"state {}", key});
   return theta;
 }
 
@@ -30,30 +29,25 @@ bool named(const ConfigView& view, const std::vector<std::string>& words) {
   if (!v || !v->value.is_string()) return false;
   std::string name = v->value.as_string();
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return std::any_of(words.begin(), words.end(),
-                     [&](const std::string& word) { return name.find(word) != std::string::npos; });
+  return std::ranges::any_of(
+      words, [&](const std::string& word) { return name.find(word) != std::string::npos; });
 }
 
 // ChatGLM's rope_ratio: ChatGLM2 divides positions by it, the later ones multiply the base.
 bool times(const ConfigView& view, const RopeRules& rule, Dict& d, Value& theta) {
   const auto v = view.stated(rule.times);
   if (!v) return true;
-  if (!v->value.is_number() || !(v->value.as_number() > 0)) {
-    view.report().wrong_type(rule.times, "a number above 0", *v,
-                             "write the ratio that the model was trained with");
-    return false;
-  }
+  if (!(number_of(v->value) > 0))
+    return view.must_be(rule.times, "a number above 0", *v,
+                        "write the ratio that the model was trained with");
   const double ratio = v->value.as_number();
   if (ratio == 1) return true;
   const bool divides = named(view, rule.times_divides);
-  if (divides == named(view, rule.times_multiplies)) {
-    view.report().error("layout_not_covered",
-                        message("{} is {}: {}", rule.times, v->value, rule.times_why), v->where,
-                        message("--assume /{}=chatglm2 divides positions, =chatglm3 multiplies "
-                                "the base",
-                                rule.times_name));
-    return false;
-  }
+  if (divides == named(view, rule.times_multiplies))
+    return view.error("layout_not_covered", {"{} is {}: {}", rule.times, v->value, rule.times_why},
+                      *v,
+                      {"--assume /{}=chatglm2 divides positions, =chatglm3 multiplies the base",
+                       rule.times_name});
   if (divides) {
     d.set("rope_type", derived("linear", v->where + ", " + view.where(rule.times_name)));
     d.set("factor", *v);
@@ -82,17 +76,13 @@ std::optional<Value> type_of(const ConfigView& view, const OwnScalingRules& rule
   for (const auto& [one, means] : rule.types.pairs) all.push_back(one);
   const std::string names = listed(all);
   if (type)
-    view.report().error(
-        "unknown_rope_type",
-        message("{} knows no type {}, only {}", view.class_name(), type->value, names), type->where,
-        "state type: " + names);
-  else
-    view.report().error(
-        "missing_key",
-        message("{} has no type, by which {} tells {}{}", rule.key, view.class_name(), names,
-                said.find("rope_type") ? ": rope_type is not read" : ""),
-        place + "/type", "state type: " + names);
-  return std::nullopt;
+    return view.error("unknown_rope_type",
+                      {"{class} knows no type {}, only {}", type->value, names}, *type,
+                      {"state type: {}", names});
+  return view.error("missing_key",
+                    {"{} has no type, by which {class} tells {}{}", rule.key, names,
+                     said.find("rope_type") ? ": rope_type is not read" : ""},
+                    place + "/type", {"state type: {}", names});
 }
 
 // What the class checks on loading: type, a float of 1 or more as factor and nothing else (pair), or
@@ -103,22 +93,19 @@ bool accepted(const ConfigView& view, const OwnScalingRules& rule, const Value& 
   const Value* factor = said.find("factor");
   const bool number = factor && factor->value.is_number() && !factor->value.is_integer();
   const bool low = number && factor->value.as_number() < 1;
-  if (rule.pair && (!number || low || size != 2)) {
-    view.report().error(!factor ? "missing_key"
-                        : low   ? "factor_below_one"
-                                : "wrong_type",
-                        message("{} must have type, a factor of 1.0 or more, written with a point, "
-                                "and nothing else, got {}: {} refuses the file",
-                                rule.key, v.value, view.class_name()),
-                        v.where, "write {\"type\": ..., \"factor\": ...}");
-    return false;
-  }
+  if (rule.pair && (!number || low || size != 2))
+    return view.error(!factor ? "missing_key"
+                      : low   ? "factor_below_one"
+                              : "wrong_type",
+                      {"{} must have type, a factor of 1.0 or more, written with a point, and "
+                       "nothing else, got {}: {class} refuses the file",
+                       rule.key, v.value},
+                      v, "write {\"type\": ..., \"factor\": ...}");
   if (!rule.fields || size == *rule.fields) return true;
-  view.report().error("wrong_type",
-                      message("{} must have {} entries, got {}: {} refuses the file", rule.key,
-                              *rule.fields, v.value, view.class_name()),
-                      v.where, "leave out what the class does not read");
-  return false;
+  return view.error("wrong_type",
+                    {"{} must have {} entries, got {}: {class} refuses the file", rule.key,
+                     *rule.fields, v.value},
+                    v, "leave out what the class does not read");
 }
 
 // DeepSeek's gain, mscale(m) / mscale(all) with mscale(x) = 0.1 x ln(factor) + 1, where m is 1 when
@@ -147,21 +134,17 @@ void take_stated(const ConfigView& view, const OwnScalingRules& rule, const Dict
     else if (reads && reads->find(name))
       d.set(name, value);
     else if (name != type_key)
-      view.report().warn("key_ignored",
-                         message("{} is not read by {} with type {}", name, view.class_name(),
-                                 said.find(type_key)->value),
-                         value.where, "remove it, or write the type it belongs to");
+      view.warn("key_ignored",
+                {"{} is not read by {class} with type {}", name, said.find(type_key)->value}, value,
+                "remove it, or write the type it belongs to");
 }
 
 // rope_scaling {"type", "factor"} of InternLM2, rotary {"type", "base"} of InternLM.
 bool scaling(const ConfigView& view, const OwnScalingRules& rule, Dict& d, Value& theta) {
-  const auto v = given(view, rule.key);
+  const auto v = view.stated_value(rule.key);
   if (!v) return true;
-  if (!v->value.is_object()) {
-    view.report().wrong_type(rule.key, "an object with type", *v,
-                             "write {\"type\": ..., ...} or null");
-    return false;
-  }
+  if (!v->value.is_object())
+    return view.must_be(rule.key, "an object with type", *v, "write {\"type\": ..., ...} or null");
   const Dict said = dict_of(view, *v);
   const auto type = type_of(view, rule, said, v->where);
   if (!type || !accepted(view, rule, *v, said)) return false;
@@ -172,17 +155,16 @@ bool scaling(const ConfigView& view, const OwnScalingRules& rule, Dict& d, Value
   take_stated(view, rule, said, scales, reads, d, theta);
   if (reads)
     for (const auto& [key, held] : reads->as_object())
-      if (!held.is_null()) d.set_default(key, of_class(view, held));
+      if (!held.is_null()) d.set_default(key, view.of_class(held));
   if (const auto* keys = rule.outside.find(name))
     for (const std::string& key : *keys)
       if (const auto beside = view.value(key)) d.set(key, *beside);
   if (name == "yarn") deepseek_gain(d);
   if (!rule.factor_default.is_null() && scales)
-    d.set_default("factor", of_class(view, rule.factor_default));
+    d.set_default("factor", view.of_class(rule.factor_default));
   if (rule.base.empty() || said.find(rule.base)) return true;
-  view.report().error("missing_key", rule.key + " has no " + rule.base, v->where + "/" + rule.base,
-                      "state " + rule.base);
-  return false;
+  return view.error("missing_key", {"{} has no {}", rule.key, rule.base},
+                    v->where + "/" + rule.base, {"state {}", rule.base});
 }
 
 // MiniMax-Text-01's rotary_dim: the turned channels of a head, all of them where it is missing.
@@ -213,10 +195,9 @@ bool stepwise(const ConfigView& view, const RopeRules& rule, Dict& d) {
 RopeSet own_keys(const ConfigView& view, const std::vector<std::string>&) {
   const RopeRules& rule = rope_rules(view);
   Dict d;
-  d.set("rope_type", of_class(view, "default"));
+  d.set("rope_type", view.of_class("default"));
   Value theta = base_of(view);
-  for (const std::string_view key :
-       {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
+  for (const std::string_view key : kRotaryKeys)
     if ((key != "rope_theta" || rule.fixed) && !(rule.scaling && rule.scaling->key == key))
       not_read(view, {key}, " by " + view.class_name() + ", a class of the model's own repository",
                "remove it, or use the code that reads it");
@@ -229,7 +210,7 @@ RopeSet own_keys(const ConfigView& view, const std::vector<std::string>&) {
   if (!rule.fraction.empty())
     if (const auto v = view.value(rule.fraction)) d.set("partial_rotary_factor", *v);
   if (!view.rules().fraction.is_null())
-    d.set_default("partial_rotary_factor", of_class(view, view.rules().fraction));
+    d.set_default("partial_rotary_factor", view.of_class(view.rules().fraction));
   return {false, {{"", true, std::move(d)}}, ""};
 }
 

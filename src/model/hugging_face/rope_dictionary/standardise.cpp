@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {
@@ -11,18 +11,12 @@ const RopeRules& rope_rules(const ConfigView& view) {
   return view.rules().rope ? *view.rules().rope : common;
 }
 
-Value of_class(const ConfigView& view, Json value, const std::string& more) {
-  return {std::move(value), Origin::class_default, view.class_name() + more};
-}
-
 Value theta_of_class(const ConfigView& view) {
-  return of_class(view, view.rules().theta);
+  return view.of_class(view.rules().theta);
 }
 
-std::optional<Value> given(const ConfigView& view, std::string_view key) {
-  auto v = view.stated(key);
-  if (v && v->value.is_null()) v.reset();
-  return v;
+Value theta_of_code(const ConfigView& view) {
+  return {view.rules().theta, Origin::class_default, view.class_name() + ": fixed in the code"};
 }
 
 Dict dict_of(const ConfigView& view, const Value& object) {
@@ -42,9 +36,8 @@ std::optional<Dict> dict_of(const ConfigView& view, const Value& all, const std:
   if (object.is_object())
     return dict_of(
         view, {object, all.origin, all.where + (all.origin == Origin::stated ? "/" + label : "")});
-  view.report().error("wrong_type", message("must be {}, got {}", wanted, object),
-                      all.where + "/" + label, "write {\"rope_type\": ...}");
-  return std::nullopt;
+  return view.error("wrong_type", {"must be {}, got {}", wanted, object}, all.where + "/" + label,
+                    "write {\"rope_type\": ...}");
 }
 
 Stated stated_dicts(const ConfigView& view) {
@@ -52,10 +45,9 @@ Stated stated_dicts(const ConfigView& view) {
   for (auto* v : {&s.scaling, &s.parameters}) {
     if (!*v || (*v)->value.is_object()) continue;
     if (truthy((*v)->value))
-      view.report().error(
-          "wrong_type",
-          message("must be an object with rope_type and its keys, got {}", (*v)->value),
-          (*v)->where, "write {\"rope_type\": ..., ...} or null");
+      view.error("wrong_type",
+                 {"must be an object with rope_type and its keys, got {}", (*v)->value},
+                 (*v)->where, "write {\"rope_type\": ..., ...} or null");
     v->reset();
   }
   if (s.scaling && !truthy(s.scaling->value)) s.scaling.reset();
@@ -66,20 +58,17 @@ void not_read(const ConfigView& view, std::initializer_list<std::string_view> ke
               const std::string& why, const std::string& fix) {
   for (const std::string_view key : keys)
     if (const auto v = view.stated(key); v && truthy(v->value))
-      view.report().warn("key_ignored", message("{} is not read{}", key, why), v->where, fix);
+      view.warn("key_ignored", {"{} is not read{}", key, why}, *v, fix);
 }
 
 bool only_layer_types(const ConfigView& view, const Value& all) {
   if (!view.rules().strict_labels) return true;
   for (const auto& [key, value] : all.value.as_object())
-    if (!rope_rules(view).thetas.find(key)) {
-      view.report().error(
+    if (!rope_rules(view).thetas.find(key))
+      return view.error(
           "wrong_type",
-          message("{} takes rope_parameters by layer type only: {} is refused on loading",
-                  view.class_name(), key),
+          {"{class} takes rope_parameters by layer type only: {} is refused on loading", key},
           all.where + "/" + key, "move it into full_attention, sliding_attention");
-      return false;
-    }
   return true;
 }
 
@@ -102,11 +91,10 @@ std::optional<Value> outside(const ConfigView& view, std::string_view common,
   const auto counts = view.stated(own.empty() ? common : own);
   const auto v = own.empty() ? std::nullopt : view.stated(common);
   if (v && !(counts && counts->value == v->value))
-    view.report().warn("alias_not_read",
-                       message("{} is {} and is not read by {}, whose key is {}{}", common,
-                               v->value, view.class_name(), own,
-                               counts ? message(" ({})", counts->value) : ", which the file lacks"),
-                       v->where, "rename the key");
+    view.warn("alias_not_read",
+              {"{} is {} and is not read by {class}, whose key is {}{}", common, v->value, own,
+               counts ? message(" ({})", counts->value) : ", which the file lacks"},
+              *v, "rename the key");
   return counts;
 }
 
@@ -145,19 +133,19 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
       differ.push_back(message("rope_theta ({} and {})", plain(counts), plain(other)));
   }
   const std::string both =
-      "the file has rope_scaling and rope_parameters; transformers takes "
-      "rope_scaling whole and drops rope_parameters";
+      "the file has rope_scaling and rope_parameters; transformers takes rope_scaling whole and "
+      "drops rope_parameters";
   if (differ.empty())
-    view.report().note("both_spellings", both + ". Here they agree", view.where("rope_scaling"),
-                       "keep one of them");
+    view.note("both_spellings", {"{}. Here they agree", both}, view.where("rope_scaling"),
+              "keep one of them");
   else
-    view.report().warn("both_spellings", both + ". They differ in " + listed(differ),
-                       view.where("rope_scaling"));
+    view.warn("both_spellings", {"{}. They differ in {}", both, listed(differ)},
+              view.where("rope_scaling"));
 }
 
 std::optional<Value> fraction_outside(const ConfigView& view) {
   const RopeRules& rule = rope_rules(view);
-  if (!rule.partial_forced.is_null()) return of_class(view, rule.partial_forced);
+  if (!rule.partial_forced.is_null()) return view.of_class(rule.partial_forced);
   const std::string own = view.rules().keys ? view.rules().keys->partial : "";
   const auto v = outside(view, "partial_rotary_factor", own);
   if (v && (!own.empty() || !v->value.is_null())) return v;
@@ -168,7 +156,7 @@ std::optional<Value> fraction_outside(const ConfigView& view) {
       if (auto head = view.integer("head_dim", 1, 65536))
         return derived(static_cast<double>(width->value) / static_cast<double>(head->value),
                        width->where + " / head_dim");
-  if (const Json& held = view.rules().fraction; !held.is_null()) return of_class(view, held);
+  if (const Json& held = view.rules().fraction; !held.is_null()) return view.of_class(held);
   return std::nullopt;
 }
 
@@ -178,11 +166,11 @@ void rename_type(const ConfigView& view, Dict& d, const NameMap& names) {
   if (!to) return;
   const Value* old = d.find("rope_type") ? d.find("rope_type") : d.find("type");
   if (*name == "yarn" && (d.find("short_factor") || d.find("long_factor")))
-    view.report().note("yarn_with_lists",
-                       message("rope_type yarn with lists is {} for {}; other classes compute YaRN "
-                               "and ignore the lists",
-                               *to, view.class_name()),
-                       old->where, "write rope_type " + *to);
+    view.note("yarn_with_lists",
+              {"rope_type yarn with lists is {} for {class}; other classes compute YaRN and ignore "
+               "the lists",
+               *to},
+              *old, {"write rope_type {}", *to});
   d.set("rope_type", derived(*to, message("{} ({} means {} here)", old->where, *name, *to)));
 }
 
@@ -192,10 +180,10 @@ void stated_twice(const ConfigView& view, const Dict& d, std::string_view key, c
   const Value* inside = d.find(key);
   if (inside && inside->origin == Origin::stated && beside.origin == Origin::stated &&
       !same(inside->value, beside.value))
-    view.report().warn(code,
-                       message("{} is {} inside and {} beside: the inner one counts", key,
-                               plain(inside->value), plain(beside.value)),
-                       beside.where, "keep the one that is right");
+    view.warn(code,
+              {"{} is {} inside and {} beside: the inner one counts", key, plain(inside->value),
+               plain(beside.value)},
+              beside, "keep the one that is right");
 }
 
 // A class without layer types takes a dictionary by layer type for a flat one: its thetas and
@@ -204,13 +192,12 @@ void lost_theta(const ConfigView& view, const Value& all, const Value& theta) {
   if (all.value.find("rope_theta")) return;
   for (const auto& [key, inner] : all.value.as_object())
     if (const Json* lost = inner.find("rope_theta"))
-      view.report().warn(
-          "theta_lost_v5",
-          message("rope_theta {} is under {}, and {} keeps one set of rope_parameters for all "
-                  "layers: {} counts, and the scaling there does nothing",
-                  plain(*lost), key, view.class_name(), plain(theta.value)),
-          all.where + "/" + key + "/rope_theta", "state rope_parameters flat",
-          theta.value.is_number() ? std::optional<double>(theta.value.as_number()) : std::nullopt);
+      view.warn("theta_lost_v5",
+                {"rope_theta {} is under {}, and {class} keeps one set of rope_parameters for all "
+                 "layers: {} counts, and the scaling there does nothing",
+                 plain(*lost), key, plain(theta.value)},
+                all.where + "/" + key + "/rope_theta", "state rope_parameters flat",
+                number_of(theta.value));
 }
 
 RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types) {
@@ -219,11 +206,10 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
   const auto all = chosen(view, set);
   const auto labels = all ? labels_of(view, all->value, layer_types) : std::vector<std::string>{};
   if (!labels.empty() && view.rules().flat_only) {
-    view.report().error("wrong_type",
-                        message("{} keeps one set of rope_parameters for all layers, and "
-                                "transformers fails on one by layer type",
-                                view.class_name()),
-                        all->where, "state rope_type and its keys in rope_parameters itself");
+    view.error("wrong_type",
+               "{class} keeps one set of rope_parameters for all layers, and transformers fails on "
+               "one by layer type",
+               *all, "state rope_type and its keys in rope_parameters itself");
     return set;
   }
   if (labels.empty())
@@ -251,10 +237,9 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
 }
 
 RopeSet refused(const ConfigView& view, const std::vector<std::string>&) {
-  view.report().error("layout_not_covered",
-                      message("positions of {} cannot be written here: {}", view.class_name(),
-                              rope_rules(view).why),
-                      view.where("model_type"), rope_rules(view).mend);
+  view.error("layout_not_covered",
+             {"positions of {class} cannot be written here: {}", rope_rules(view).why},
+             view.where("model_type"), rope_rules(view).mend);
   return {};
 }
 
@@ -274,7 +259,7 @@ void theta_beside(const ConfigView& view, RopeSet::Part& part, const Value& besi
 void complete(const ConfigView& view, Dict& d, bool nested) {
   constexpr const char* kOriginal = "original_max_position_embeddings";
   const Value* type = d.find("type");
-  d.set_default("rope_type", type ? *type : of_class(view, "default"));
+  d.set_default("rope_type", type ? *type : view.of_class("default"));
   const auto name = rope_type(d);
   if (!name || !needs_original(*name)) return;
   if (!nested) {
@@ -316,7 +301,7 @@ std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
   }
   if (view.rules().rope_parameters.is_null()) return std::nullopt;
   set.spelling = "class";
-  return of_class(view, view.rules().rope_parameters);
+  return view.of_class(view.rules().rope_parameters);
 }
 
 bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
@@ -331,8 +316,8 @@ bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,
   for (const auto& [key, value] : all.value.as_object())
     if (all.origin == Origin::stated && !contains(labels, key) && key != "rope_theta" &&
         key != "rope_type")
-      view.report().warn("key_ignored", key + " is beside the layer types and is not read there",
-                         all.where + "/" + key, "move it into each layer type");
+      view.warn("key_ignored", {"{} is beside the layer types and is not read there", key},
+                all.where + "/" + key, "move it into each layer type");
   return true;
 }
 

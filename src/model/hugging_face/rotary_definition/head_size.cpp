@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes of a head by the rules of the table.
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {
@@ -17,27 +17,22 @@ std::optional<Sourced<Index>> heads_of(const ConfigView& view, bool required = t
 }
 
 std::optional<Sourced<Index>> hidden_over_heads(const ConfigView& view) {
-  const auto hidden = width_of(view), heads = heads_of(view);
-  if (!hidden || !heads) return std::nullopt;
-  const Index size = hidden->value / heads->value;
-  if (size >= 1 && size <= kMost)
-    return Sourced<Index>{size, Origin::derived, "hidden_size // num_attention_heads"};
-  view.report().error("wrong_type",
-                      message("hidden_size // num_attention_heads gives a head of {}", size),
-                      view.where("num_attention_heads"), kStateSizes, size);
-  return std::nullopt;
+  const auto size = width_over_heads(view, true);
+  if (!size || (size->value >= 1 && size->value <= kMost)) return size;
+  return view.error("wrong_type",
+                    {"hidden_size // num_attention_heads gives a head of {}", size->value},
+                    view.where("num_attention_heads"), kStateSizes, size->value);
 }
 
 // head_dim of the file, of the class, or hidden_size // num_attention_heads.
 std::optional<Sourced<Index>> own(const ConfigView& view) {
   const auto v = view.stated("head_dim");
-  const auto held = v ? given(view, "head_dim") : view.value("head_dim");
+  const auto held = v ? view.stated_value("head_dim") : view.value("head_dim");
   if (!held || held->value.is_null()) return hidden_over_heads(view);
   auto size = view.integer("head_dim", 1, kMost);
   if (!size || size->value <= 4 || size->value % 2 == 0) return size;
-  view.report().wrong_type("head_dim", "even", *held, "state the size of a head",
-                           static_cast<double>(size->value));
-  return std::nullopt;
+  return view.must_be("head_dim", "even", *held, "state the size of a head",
+                      static_cast<double>(size->value));
 }
 
 // head_dim of a file: another name of qk_rope_head_dim (GLM-4-MoE-Lite, where it wins), overwritten
@@ -49,32 +44,30 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
   if (v->value.is_null()) {  // the table falls back to hidden_size // num_attention_heads
     const auto size = hidden_over_heads(view);
     if (size && size->value == rope->value && is == "table") return true;
-    return view.report().error(
-        "partial_conflict",
-        message("head_dim is null: the table covers hidden_size // num_attention_heads, and the "
-                "attention rotates qk_rope_head_dim, {}: it fails",
-                rope->value),
-        v->where, "leave head_dim out");
+    return view.error("partial_conflict",
+                      {"head_dim is null: the table covers hidden_size // num_attention_heads, and "
+                       "the attention rotates qk_rope_head_dim, {}: it fails",
+                       rope->value},
+                      *v, "leave head_dim out");
   }
   const auto size = view.integer("head_dim", 1, kMost, true);
   if (!size) return false;
   if (is == "rope") {
     if (view.stated("qk_rope_head_dim") && size->value != rope->value)
-      view.report().warn("both_spellings",
-                         message("head_dim is {} and qk_rope_head_dim {}: head_dim is its other "
-                                 "name here, and counts",
-                                 size->value, rope->value),
-                         v->where, "keep one of them");
+      view.warn(
+          "both_spellings",
+          {"head_dim is {} and qk_rope_head_dim {}: head_dim is its other name here, and counts",
+           size->value, rope->value},
+          *v, "keep one of them");
     rope = size;
     return true;
   }
   if (size->value == rope->value) return true;
-  return view.report().error(
+  return view.error(
       "partial_conflict",
-      message("the table covers head_dim, {}, and the attention rotates qk_rope_head_dim, {}: it "
-              "fails",
-              size->value, rope->value),
-      v->where, "leave head_dim out", size->value);
+      {"the table covers head_dim, {}, and the attention rotates qk_rope_head_dim, {}: it fails",
+       size->value, rope->value},
+      *v, "leave head_dim out", size->value);
 }
 
 std::optional<Head> latent(const ConfigView& view) {
@@ -114,17 +107,16 @@ std::optional<Head> latent_by_kind(const ConfigView& view, const std::string& la
   if (head.offset.value >= 0 && head.rope_dim.value > 0 && head.q_dim.value <= kMost &&
       head.offset.value + head.rope_dim.value == head.q_dim.value)
     return head;
-  view.report().error("wrong_type",
-                      message("a sliding layer's head must be its qk_nope_head_dim and "
-                              "qk_rope_head_dim together, got {}, {} and {}",
-                              head.q_dim.value, head.offset.value, head.rope_dim.value),
-                      view.where("swa_head_dim"), kStateSizes);
-  return std::nullopt;
+  return view.error("wrong_type",
+                    {"a sliding layer's head must be its qk_nope_head_dim and qk_rope_head_dim "
+                     "together, got {}, {} and {}",
+                     head.q_dim.value, head.offset.value, head.rope_dim.value},
+                    view.where("swa_head_dim"), kStateSizes);
 }
 
 std::optional<Sourced<Index>> global(const ConfigView& view, const std::string& layer_type) {
   if (layer_type != "full_attention") return own(view);
-  if (given(view, "global_head_dim")) return view.integer("global_head_dim", 1, kMost);
+  if (view.stated_value("global_head_dim")) return view.integer("global_head_dim", 1, kMost);
   return of_some_layer(view, "head_dim")
       .value_or(Sourced<Index>{512, Origin::class_default, view.class_name()});
 }
@@ -134,26 +126,24 @@ bool loads(const ConfigView& view) {
   const auto v = view.stated("head_dim");
   const bool null = v && v->value.is_null();
   if (null && view.rules().head_strict)
-    return view.report().error("wrong_type",
-                               message("head_dim is null, and {} takes a number only: {} refuses "
-                                       "the file",
-                                       view.class_name(), view.program()),
-                               v->where, "state head_dim, or leave the key out");
+    return view.error(
+        "wrong_type",
+        {"head_dim is null, and {class} takes a number only: {} refuses the file", view.program()},
+        *v, "state head_dim, or leave the key out");
   // An attention that looks for no size of its own where head_dim is null.
   if (view.rules().head_null_fails && (v ? null : view.rules().head_null))
-    return view.report().error(
+    return view.error(
         v ? "wrong_type" : "missing_key",
-        message("head_dim is {}, and the attention of {} takes it as it is: transformers fails",
-                v ? "null" : "missing, null in the class", view.class_name()),
+        {"head_dim is {}, and the attention of {class} takes it as it is: transformers fails",
+         v ? "null" : "missing, null in the class"},
         v ? v->where : view.where("head_dim"), "state head_dim");
   if (!view.rules().heads_divide) return true;
   const auto hidden = width_of(view, false), heads = heads_of(view, false);
   if (!hidden || !heads || hidden->value % heads->value == 0) return true;
-  return view.report().error(
-      "wrong_type",
-      message("hidden_size {} is no multiple of num_attention_heads {}: {} refuses the file",
-              hidden->value, heads->value, view.program()),
-      heads->where, kStateSizes);
+  return view.error("wrong_type",
+                    {"hidden_size {} is no multiple of num_attention_heads {}: {} refuses the file",
+                     hidden->value, heads->value, view.program()},
+                    *heads, kStateSizes);
 }
 
 // Qwen-1 projects head_dim * num_attention_heads channels and splits hidden_size of them.
@@ -162,14 +152,20 @@ bool heads_fill(const ConfigView& view, const Sourced<Index>& size) {
   const auto hidden = width_of(view), heads = heads_of(view);
   if (!hidden || !heads) return false;
   if (size.value * heads->value == hidden->value) return true;
-  return view.report().error(
+  return view.error(
       "wrong_type",
-      message("{} heads of {} channels do not make hidden_size {}: the attention of {} fails",
-              heads->value, size.value, hidden->value, view.class_name()),
-      size.where, kStateSizes);
+      {"{} heads of {} channels do not make hidden_size {}: the attention of {class} fails",
+       heads->value, size.value, hidden->value},
+      size, kStateSizes);
 }
 
 }  // namespace
+
+std::optional<Sourced<Index>> width_over_heads(const ConfigView& view, bool required) {
+  const auto hidden = width_of(view, required), heads = heads_of(view, required);
+  if (!hidden || !heads) return std::nullopt;
+  return counted(hidden->value / heads->value, "hidden_size // num_attention_heads");
+}
 
 std::optional<Head> head_of(const ConfigView& view, const std::string& layer_type) {
   if (!loads(view)) return std::nullopt;
@@ -181,11 +177,9 @@ std::optional<Head> head_of(const ConfigView& view, const std::string& layer_typ
               : rule == "hidden_over_heads" || rule == "zamba2" ? hidden_over_heads(view)
                                                                 : own(view);
   if (size && v && rule == "hidden_over_heads" && whole_number(v->value) != size->value)
-    view.report().warn("key_ignored",
-                       message("head_dim is not read by {}: hidden_size // num_attention_heads "
-                               "counts",
-                               view.class_name()),
-                       v->where, "remove it");
+    view.warn("key_ignored",
+              "head_dim is not read by {class}: hidden_size // num_attention_heads counts", *v,
+              "remove it");
   if (size && rule == "zamba2")
     size = {2 * size->value, Origin::derived, "2 * hidden_size // num_attention_heads"};
   if (!size || !heads_fill(view, *size)) return std::nullopt;

@@ -2,36 +2,11 @@
 // What a dictionary of rope_parameters says that nobody reads, and what another program would miss.
 #include <algorithm>
 
-#include "model/hugging_face/near_keys.h"
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/layers.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
 namespace posenc::inline v0::hf {
-namespace {
-
-// Names of other programs for something transformers has under another name or not at all.
-constexpr std::string_view kAliases[][2] = {
-    {"attn_factor",
-     "vLLM's and the YaRN repository's factor on the gain; here attention_factor, "
-     "which replaces it"},
-    {"extrapolation_factor", "vLLM's and the YaRN repository's weight of the ramp"},
-    {"yarn_attn_factor", "llama.cpp's name"},
-    {"yarn_ext_factor", "llama.cpp's name"},
-    {"rope_base", "rope_theta"},
-    {"base", "rope_theta"},
-    {"theta", "rope_theta"},
-    {"alpha", "HunYuan's NTK factor, or Mistral's beta_slow"},
-    {"beta", "Mistral's beta_fast"},
-    {"apply_scale", "Mistral's switch of the gain"},
-    {"short_mscale", "Phi-MoE's gain"},
-    {"long_mscale", "Phi-MoE's gain"},
-    {"original_max_position_embedding", "original_max_position_embeddings"},
-    {"scale", "factor"},
-    {"scaling_factor", "factor"},
-};
-
-}  // namespace
-
 // A key that is no scaling's, and that the scheme, the attention or the logits read all the same.
 bool RotaryWriter::read_elsewhere(const std::string& key, const Json& value) const {
   const ClassRules& c = view_.rules();
@@ -50,33 +25,31 @@ bool RotaryWriter::read_elsewhere(const std::string& key, const Json& value) con
 void RotaryWriter::inside_another(const std::string& key, const Value& value) {
   if (!truthy(value.value)) return;
   const std::string outer = value.where.substr(0, value.where.rfind('/'));
-  report().warn("nearly_a_key",
-                message("{} inside {} is read by nobody", key, outer.substr(outer.rfind('/') + 1)),
-                value.where, "move its members one level up");
+  view_.warn("nearly_a_key",
+             {"{} inside {} is read by nobody", key, outer.substr(outer.rfind('/') + 1)}, value,
+             "move its members one level up");
 }
 
 void RotaryWriter::unread_keys() {
   for (const auto& [key, value] : dict_.items()) {
     if (value.origin != Origin::stated || read_elsewhere(key, value.value)) continue;
-    const auto* alias = std::find_if(std::begin(kAliases), std::end(kAliases),
-                                     [&name = key](const auto& a) { return a[0] == name; });
+    const Json* alias = table_member("rope_aliases").find(key);
     if (key == "short_factor" || key == "long_factor")
-      report().warn("list_ignored", message("{} is not read by rope_type {}", key, out_.type),
-                    value.where, "write rope_type longrope if the lists are meant");
+      view_.warn("list_ignored", {"{} is not read by rope_type {}", key, out_.type}, value,
+                 "write rope_type longrope if the lists are meant");
     else if (key == "finetuned" || key == "max_position_embeddings")
-      report().note("key_ignored", key + " only informs", value.where);
-    else if (alias != std::end(kAliases))
-      report().warn("alias_not_read",
-                    message("{} ({}) is not read by transformers with rope_type {}", key,
-                            (*alias)[1], out_.type),
-                    value.where, "write the transformers name, if it is meant");
+      view_.note("key_ignored", {"{} only informs", key}, value);
+    else if (alias)
+      view_.warn("alias_not_read",
+                 {"{} ({}) is not read by transformers with rope_type {}", key, alias->as_string(),
+                  out_.type},
+                 value, "write the transformers name, if it is meant");
     else if (key == "rope_scaling" || key == "rope_parameters")
       inside_another(key, value);
     else
-      report().warn(
-          "key_ignored",
-          message("{} is not read with rope_type {}{}", key, out_.type, meant_rope_member(key)),
-          value.where, "remove it, or write the rope_type it belongs to");
+      view_.warn("key_ignored",
+                 {"{} is not read with rope_type {}{}", key, out_.type, meant_rope_member(key)},
+                 value, "remove it, or write the rope_type it belongs to");
   }
 }
 
@@ -95,24 +68,22 @@ void RotaryWriter::theta_filled_in(const Value& theta, bool has_dict, bool v5) {
   // 4B and more leave them out.
   const bool held = rules().rule == "by_layer_type" && !v5;
   if (const Json* lost = v5 ? nullptr : dropped_theta(); lost && has_dict)
-    report().warn(code,
-                  message("rope_theta {} is in rope_parameters, which rope_scaling overrides: {}",
-                          plain(*lost), counts),
-                  view_.where("rope_parameters") + "/rope_theta",
-                  "state rope_theta at the top level or in rope_scaling", value);
+    view_.warn(code,
+               {"rope_theta {} is in rope_parameters, which rope_scaling overrides: {}",
+                plain(*lost), counts},
+               view_.where("rope_parameters") + "/rope_theta",
+               "state rope_theta at the top level or in rope_scaling", value);
   else if (has_dict && out_.type != "default" && !held)
-    report().warn(
-        code,
-        message("the file scales positions but states no rope_theta: {}, and if the model "
-                "was trained with another, that one is lost",
-                counts),
-        theta.where, "state rope_theta", value);
+    view_.warn(code,
+               {"the file scales positions but states no rope_theta: {}, and if the model was "
+                "trained with another, that one is lost",
+                counts},
+               theta, "state rope_theta", value);
   else if (has_dict && v5)
-    report().warn(code, "rope_parameters has no rope_theta, and there is none beside it: " + counts,
-                  theta.where, "state rope_theta", value);
+    view_.warn(code, {"rope_parameters has no rope_theta, and there is none beside it: {}", counts},
+               theta, "state rope_theta", value);
   else
-    report().note("missing_key", "no rope_theta: " + counts, theta.where, "state rope_theta",
-                  value);
+    view_.note("missing_key", {"no rope_theta: {}", counts}, theta, "state rope_theta", value);
 }
 
 // transformers 5 keeps theta inside, version 4 at the top level; a reader of the other generation
@@ -121,7 +92,7 @@ void RotaryWriter::theta_place() {
   const Value *theta = dict_.find("rope_theta"), *type = dict_.find("rope_type");
   if (rules().rule == "own_keys") return;  // neither place is looked at
   if (!theta || !theta->value.is_number()) return;
-  const bool has_dict = std::any_of(dict_.items().begin(), dict_.items().end(), [](const auto& i) {
+  const bool has_dict = std::ranges::any_of(dict_.items(), [](const auto& i) {
     return i.first != "rope_theta" && i.second.origin == Origin::stated &&
            i.second.where.find("/rope_") != std::string::npos;
   });
@@ -137,16 +108,16 @@ void RotaryWriter::theta_place() {
   // Two copies agree, or both_spellings says that they differ.
   if (inside ? theta_beside_ : dropped_theta() != nullptr) return;
   if (inside)
-    report().note("theta_lost_v5",
-                  message("rope_theta is in {} and not at the top level: a program that looks "
-                          "there, as for transformers 4, silently takes 10000",
-                          in_parameters ? "rope_parameters" : "rope_scaling"),
-                  theta->where, "keep a copy at the top level for old readers", value);
+    view_.note("theta_lost_v5",
+               {"rope_theta is in {} and not at the top level: a program that looks there, as for "
+                "transformers 4, silently takes 10000",
+                in_parameters ? "rope_parameters" : "rope_scaling"},
+               *theta, "keep a copy at the top level for old readers", value);
   else if (has_dict)
-    report().note("theta_lost_v4",
-                  "rope_theta is beside the scaling, not in it: a program that looks inside "
-                  "only silently takes 10000",
-                  theta->where, "save with transformers 5, or keep both", value);
+    view_.note("theta_lost_v4",
+               "rope_theta is beside the scaling, not in it: a program that looks inside only "
+               "silently takes 10000",
+               *theta, "save with transformers 5, or keep both", value);
 }
 
 }  // namespace posenc::v0::hf

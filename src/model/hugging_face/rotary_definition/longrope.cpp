@@ -62,10 +62,10 @@ bool RotaryWriter::longrope_factor(const std::optional<Value>& original) {
 bool RotaryWriter::states_gains() {
   for (const char* key : kGains)
     if (const Value* v = dict_.find(key); !v || !v->value.is_number())
-      return report().error(v ? "wrong_type" : "missing_key",
-                            message("{} must be a number: {} refuses longrope without it{}", key,
-                                    view_.class_name(), v ? message(", got {}", v->value) : ""),
-                            v ? v->where : place(key), "state short_mscale and long_mscale");
+      return view_.error(v ? "wrong_type" : "missing_key",
+                         {"{} must be a number: {class} refuses longrope without it{}", key,
+                          v ? message(", got {}", v->value) : ""},
+                         v ? v->where : place(key), "state short_mscale and long_mscale");
   return true;
 }
 
@@ -79,13 +79,13 @@ bool RotaryWriter::old_name_lacks_original() {
       assumed("original_context"))
     return false;
   const std::string renamed = type->where.substr(type->where.rfind('(') + 1);
-  report().error("missing_key",
-                 message("rope_type {}, and under that name transformers 5 fails on loading: it "
-                         "looks for original_max_position_embeddings inside the dictionary only",
-                         renamed.substr(0, renamed.rfind(')'))),
-                 place("original_max_position_embeddings"),
-                 "write rope_type longrope, which takes the one beside it too, or --assume "
-                 "longrope.original_context=VALUE");
+  view_.error("missing_key",
+              {"rope_type {}, and under that name transformers 5 fails on loading: it looks for "
+               "original_max_position_embeddings inside the dictionary only",
+               renamed.substr(0, renamed.rfind(')'))},
+              place("original_max_position_embeddings"),
+              "write rope_type longrope, which takes the one beside it too, or --assume "
+              "longrope.original_context=VALUE");
   return true;
 }
 

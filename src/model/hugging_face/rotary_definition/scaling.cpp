@@ -73,8 +73,7 @@ const ScalingType* scaling_type(std::string_view rope_type) {
 }
 
 const ScalingKey* ScalingType::find(std::string_view key) const {
-  const auto at =
-      std::find_if(keys.begin(), keys.end(), [key](const ScalingKey& k) { return k.key == key; });
+  const auto at = std::ranges::find_if(keys, [key](const ScalingKey& k) { return k.key == key; });
   return at == keys.end() ? nullptr : &*at;
 }
 
@@ -107,9 +106,8 @@ bool RotaryWriter::scaling() {
 void RotaryWriter::check_factor(const Value& v) {
   const double f = v.value.as_number();
   if (f < 1)
-    report().warn("factor_below_one",
-                  message("factor {} is below 1: it would shorten the context, not stretch it", f),
-                  v.where, f);
+    view_.warn("factor_below_one",
+               {"factor {} is below 1: it would shorten the context, not stretch it", f}, v, "", f);
 }
 
 // dynamic NTK: base' = base ((s n / M - (s - 1))^(d / (d - 2)), n the longest row of the call and
@@ -121,10 +119,10 @@ bool RotaryWriter::dynamic() {
     out_.encoding.begin("ntk");
     const auto a = number({"alpha", "factor"});
     if (!dict_.find("factor"))
-      return report().error("missing_key",
-                            "rope_type dynamic needs factor, which counts for nothing beside "
-                            "alpha: transformers refuses the file",
-                            place("factor"), "state factor 1.0");
+      return view_.error("missing_key",
+                         "rope_type dynamic needs factor, which counts for nothing beside alpha: "
+                         "transformers refuses the file",
+                         place("factor"), "state factor 1.0");
     if (!a) return false;
     field("factor", *a);
     field("formula", {"alpha", Origin::class_default, view_.class_name() + " reads alpha"});
@@ -156,11 +154,10 @@ bool RotaryWriter::ntk() {
   const auto exponent = mixes ? take("mixed_b") : std::nullopt;
   if (!factor || (mixes && !exponent)) return false;
   if (factor->value.as_number() < 1)
-    return report().error("factor_below_one",
-                          message("factor must be 1 or more, got {}: below it {} scales long texts "
-                                  "only",
-                                  factor->value, view_.class_name()),
-                          factor->where, factor->value.as_number());
+    return view_.error("factor_below_one",
+                       {"factor must be 1 or more, got {}: below it {class} scales long texts only",
+                        factor->value},
+                       *factor, "", factor->value.as_number());
   field("factor", *factor);
   field("formula",
         derived(mixes ? "mixed" : "fixed", mixes ? dict_.find("mixed_b")->where
@@ -174,11 +171,11 @@ void RotaryWriter::check_ratio(const Value& factor, const Value& original) {
   if (!longest || !longest->value.is_number()) return;
   const double ratio = longest->value.as_number() / original.value.as_number();
   if (ratio != factor.value.as_number() && ratio != 1)
-    report().warn("factor_not_ratio",
-                  message("factor is {}, and max_position_embeddings / "
-                          "original_max_position_embeddings is {}; the factor counts",
-                          factor.value.as_number(), ratio),
-                  factor.where, "make them agree: other programs take the ratio", ratio);
+    view_.warn("factor_not_ratio",
+               {"factor is {}, and max_position_embeddings / original_max_position_embeddings is "
+                "{}; the factor counts",
+                factor.value.as_number(), ratio},
+               factor, "make them agree: other programs take the ratio", ratio);
 }
 
 void RotaryWriter::check_llama3(const Dict& fields) {
@@ -198,36 +195,33 @@ void RotaryWriter::check_llama3(const Dict& fields) {
   const auto longest = view_.value("max_position_embeddings");
   if (longest && longest->value.is_number() &&
       original.value.as_number() >= longest->value.as_number())
-    report().warn("factor_not_ratio",
-                  message("original_max_position_embeddings {} is not below "
-                          "max_position_embeddings {}",
-                          original.value, longest->value),
-                  original.where,
-                  original.origin == Origin::derived
-                      ? "state original_max_position_embeddings: the length of the pre-training"
-                      : "state the length of the pre-training",
-                  original.value.as_number());
+    view_.warn("factor_not_ratio",
+               {"original_max_position_embeddings {} is not below max_position_embeddings {}",
+                original.value, longest->value},
+               original,
+               original.origin == Origin::derived
+                   ? "state original_max_position_embeddings: the length of the pre-training"
+                   : "state the length of the pre-training",
+               original.value.as_number());
 }
 
 bool RotaryWriter::proportional() {
   out_.encoding.begin("proportional");
   auto fraction = take("partial_rotary_factor");
   if (fraction && fraction->value.as_number() > 1) {
-    report().error("partial_out_of_range",
-                   message("partial_rotary_factor must be from 0 to 1, got {}", fraction->value),
-                   fraction->where, "write the fraction of the pairs that rotate",
-                   fraction->value.as_number());
+    view_.error("partial_out_of_range",
+                {"partial_rotary_factor must be from 0 to 1, got {}", fraction->value}, *fraction,
+                "write the fraction of the pairs that rotate", fraction->value.as_number());
     fraction.reset();
   } else if (!fraction && absent("partial_rotary_factor")) {
-    report().note("missing_key",
-                  "proportional without partial_rotary_factor: 1, every pair rotates",
-                  place("partial_rotary_factor"), "state partial_rotary_factor", 1.0);
+    view_.note("missing_key", "proportional without partial_rotary_factor: 1, every pair rotates",
+               place("partial_rotary_factor"), "state partial_rotary_factor", 1.0);
     fraction = Value{1.0, Origin::class_default, "transformers"};
   }
   const Value* stated = dict_.find("factor");
   if (stated && stated->value.is_null())
-    return report().error("wrong_type", "factor is null, and transformers divides by it",
-                          stated->where, "state factor, or leave the key out");
+    return view_.error("wrong_type", "factor is null, and transformers divides by it", *stated,
+                       "state factor, or leave the key out");
   const auto factor = take("factor");
   if (!fraction || (stated && !factor)) return false;
   field("fraction", *fraction);
@@ -241,8 +235,8 @@ void RotaryWriter::logit_factor() {
   const Value *all = dict_.find("mscale_all_dim"), *factor = dict_.find("factor");
   if (!all || !all->value.is_number() || !truthy(all->value)) return;
   if (!factor || !factor->value.is_number()) {
-    report().error("missing_key", "mscale_all_dim needs factor for the factor on the logits",
-                   place("factor"), "state factor");
+    view_.error("missing_key", "mscale_all_dim needs factor for the factor on the logits",
+                place("factor"), "state factor");
     return;
   }
   if (factor->value.as_number() <= 1) return;

@@ -46,16 +46,15 @@ bool RotaryWriter::known_type() {
       what += " for this class";
     const std::string at = v ? v->where : place("rope_type");
     const std::size_t path = at.find('#');
-    return report().error(
+    return view_.error(
         "unknown_rope_type", what, at,
-        "write the transformers name" +
-            (path == std::string::npos ? "" : ", or --assume " + at.substr(path + 1) + "=NAME"));
+        {"write the transformers name{}",
+         path == std::string::npos ? "" : ", or --assume " + at.substr(path + 1) + "=NAME"});
   }
   if (rules().only.empty() || contains(rules().only, *type)) return true;
-  return report().error(
-      "unknown_rope_type",
-      message("{} knows no rope_type {}, only {}", view_.class_name(), *type, listed(rules().only)),
-      v ? v->where : view_.where(), "write one of these, or null");
+  return view_.error("unknown_rope_type",
+                     {"{class} knows no rope_type {}, only {}", *type, listed(rules().only)},
+                     v ? v->where : view_.where(), "write one of these, or null");
 }
 
 std::optional<std::string> RotaryWriter::type_of_dict() {
@@ -63,33 +62,31 @@ std::optional<std::string> RotaryWriter::type_of_dict() {
   if (v && v->value.is_string()) {
     if (old && old->value.is_string() && old->value != v->value && old->origin == Origin::stated &&
         v->origin == Origin::stated)
-      report().warn("both_spellings",
-                    message("type says {} and rope_type {}: transformers 5 takes rope_type, "
-                            "transformers 4 took type",
-                            old->value, v->value),
-                    old->where, "remove type");
+      view_.warn("both_spellings",
+                 {"type says {} and rope_type {}: transformers 5 takes rope_type, transformers 4 "
+                  "took type",
+                  old->value, v->value},
+                 *old, "remove type");
     return v->value.as_string();
   }
   std::vector<std::string> names;
   for (const ScalingType& t : scaling_types())
     if (!t.own_keys) names.emplace_back(t.type);
   if (v)
-    report().error(v->value.is_null() ? "unknown_rope_type" : "wrong_type",
-                   message("rope_type must be a name, got {}", v->value), v->where,
-                   "write one of " + listed(names));
-  else
-    report().error("missing_key", "no rope_type", place("rope_type"), "state rope_type");
-  return std::nullopt;
+    return view_.error(v->value.is_null() ? "unknown_rope_type" : "wrong_type",
+                       {"rope_type must be a name, got {}", v->value}, *v,
+                       {"write one of {}", listed(names)});
+  return view_.error("missing_key", "no rope_type", place("rope_type"), "state rope_type");
 }
 
 // Scaled types ask for head_dim, and fail on the null that a class leaves there.
 bool RotaryWriter::takes_head(const Head& head) {
   if (!head.null_head_dim || !type_->takes_head_dim) return true;
-  return report().error("wrong_type",
-                        message("head_dim is null, {} does not fill it in, and transformers fails "
-                                "on it with rope_type {}",
-                                view_.class_name(), out_.type),
-                        view_.where("head_dim"), "state head_dim");
+  return view_.error("wrong_type",
+                     {"head_dim is null, {class} does not fill it in, and transformers fails on it "
+                      "with rope_type {}",
+                      out_.type},
+                     view_.where("head_dim"), "state head_dim");
 }
 
 std::optional<Value> RotaryWriter::base() {
@@ -102,10 +99,10 @@ std::optional<Value> RotaryWriter::base() {
 bool RotaryWriter::axial(const Head& head) {
   const Index half = head.q_dim.value / 2;
   if (half % 2 != 0 || 2 * half != head.q_dim.value)
-    return report().error(
+    return view_.error(
         "partial_out_of_range",
-        message("two axes share the head, which must be a multiple of 4, got {}", head.q_dim.value),
-        head.q_dim.where, "state the sizes of the model", head.q_dim.value);
+        {"two axes share the head, which must be a multiple of 4, got {}", head.q_dim.value},
+        head.q_dim, "state the sizes of the model", head.q_dim.value);
   out_.encoding.begin("axial");
   out_.encoding.set("head_dim", head.q_dim);
   field("axes_dim", derived(Json::array({half, half}), "half of the head each"));
@@ -148,10 +145,9 @@ bool RotaryWriter::scheme(const Head& head) {
   if (theta) field("base", *theta);
   const Value pair = pairing();
   if (!pair.value.is_string())
-    return report().error(
-        "layout_not_covered",
-        message("it is not known which channels {} rotates together", view_.class_name()),
-        view_.where("model_type"), "--assume pairing=half_split or interleaved");
+    return view_.error("layout_not_covered",
+                       "it is not known which channels {class} rotates together",
+                       view_.where("model_type"), "--assume pairing=half_split or interleaved");
   field("pairing", pair);
   of_layout("direction", rules.direction.value_or(1));
   of_layout("output_order", rules.output_order.empty() || pair.value == Json("half_split")

@@ -26,12 +26,11 @@ bool RotaryWriter::width(const Head& head) {
     w.where += ", rounded up: the table has a pair more than half of it";
   }
   if (w.value < 2 || w.value % 2 != 0 || w.value > head.q_dim.value - head.offset.value)
-    return report().error(
+    return view_.error(
         "partial_out_of_range",
-        message("the rotated width must be even and fit in the head of {}, got {}",
-                head.q_dim.value, w.value),
-        w.where, "state head_dim and the fraction so that an even number of channels rotates",
-        w.value);
+        {"the rotated width must be even and fit in the head of {}, got {}", head.q_dim.value,
+         w.value},
+        w, "state head_dim and the fraction so that an even number of channels rotates", w.value);
   out_.encoding.set("rotary_dim", w);
   pairs_ = w.value / 2;
   return true;
@@ -44,10 +43,8 @@ bool RotaryWriter::fraction_width(const Head& head, const Value& fraction, Sourc
   const bool null = fraction.value.is_null();
   if (null ? !obeyed : out_.type == "proportional") return true;
   const std::string name = ConfigView::name_in_file(fraction, "partial_rotary_factor");
-  if (!fraction.value.is_number()) {
-    report().wrong_type(name, "a number", fraction, "write a fraction from 0 to 1");
-    return false;
-  }
+  if (!fraction.value.is_number())
+    return view_.must_be(name, "a number", fraction, "write a fraction from 0 to 1");
   const double f = fraction.value.as_number();
   const double product = static_cast<double>(head.rope_dim.value) * f;
   if (!(f > 0 && f <= 1) || !(product >= 1)) {
@@ -59,22 +56,19 @@ bool RotaryWriter::fraction_width(const Head& head, const Value& fraction, Sourc
   if (obeyed) w.value = static_cast<Index>(product);
   if (f == 1) return true;
   if (!obeyed) {
-    report().warn("partial_ignored",
-                  message("{} ignores partial_rotary_factor while rope_type is default: the whole "
-                          "head rotates (a scaled type would obey it)",
-                          view_.class_name()),
-                  fraction.where, "remove the key, or use a class that reads it", f);
+    view_.warn("partial_ignored",
+               "{class} ignores partial_rotary_factor while rope_type is default: the whole head "
+               "rotates (a scaled type would obey it)",
+               fraction, "remove the key, or use a class that reads it", f);
     return true;
   }
   w.where = message("int({} * {})", head.rope_dim.where, fraction.where);
   if (!by_class && !view_.rules().head.starts_with("latent"))
-    report().warn(
-        "partial_conflict",
-        message("the table covers int(head_dim * partial_rotary_factor) channels, but the "
-                "attention of {} multiplies the whole head by it and fails; with "
-                "rope_type default it ignores the fraction",
-                view_.class_name()),
-        fraction.where, "remove partial_rotary_factor", f);
+    view_.warn("partial_conflict",
+               "the table covers int(head_dim * partial_rotary_factor) channels, but the attention "
+               "of {class} multiplies the whole head by it and fails; with rope_type default it "
+               "ignores the fraction",
+               fraction, "remove partial_rotary_factor", f);
   return true;
 }
 
@@ -88,14 +82,13 @@ bool RotaryWriter::latent_width(const Head& head, const Value* fraction) {
     pairs_ = rope / 2;
     return true;
   }
-  return report().error("partial_conflict",
-                        message("the table covers {} channels of the head of {}, and "
-                                "qk_rope_head_dim is {}: the attention fails",
-                                turned, head.q_dim.value, rope),
-                        fraction ? fraction->where : place("partial_rotary_factor"),
-                        "state partial_rotary_factor as qk_rope_head_dim / (qk_nope_head_dim + "
-                        "qk_rope_head_dim)",
-                        f);
+  return view_.error(
+      "partial_conflict",
+      {"the table covers {} channels of the head of {}, and qk_rope_head_dim is {}: the attention "
+       "fails",
+       turned, head.q_dim.value, rope},
+      fraction ? fraction->where : place("partial_rotary_factor"),
+      "state partial_rotary_factor as qk_rope_head_dim / (qk_nope_head_dim + qk_rope_head_dim)", f);
 }
 
 // An odd int(head_dim * fraction): the table has ceil(d / 2) pairs with exponents over d, and a
@@ -121,10 +114,10 @@ bool RotaryWriter::xd_sections(const Head& head) {
   for (const auto& [from, to] : rules().aliases.pairs) {
     const Value *sections = dict_.find(to), *old = dict_.find(from);
     if (old && sections && old->value != sections->value)
-      return report().error("both_spellings",
-                            message("{} is {} and {} {}: {} refuses the file", from, old->value, to,
-                                    sections->value, view_.class_name()),
-                            old->where);
+      return view_.error(
+          "both_spellings",
+          {"{} is {} and {} {}: {class} refuses the file", from, old->value, to, sections->value},
+          *old);
     if (!sections || sections->value.is_null()) continue;
     Index sum = 0;
     bool fine = sections->value.is_array();
@@ -135,11 +128,10 @@ bool RotaryWriter::xd_sections(const Head& head) {
         if (fine) sum += *whole;
       }
     if (!fine || sum != head.q_dim.value / 2)
-      return report().error(
-          "sections_sum",
-          message("{} must be whole numbers that add up to half the head, {}, got {}", to,
-                  head.q_dim.value / 2, sections->value),
-          sections->where, sum);
+      return view_.error("sections_sum",
+                         {"{} must be whole numbers that add up to half the head, {}, got {}", to,
+                          head.q_dim.value / 2, sections->value},
+                         *sections, "", sum);
   }
   return true;
 }
@@ -160,19 +152,15 @@ std::optional<Value> RotaryWriter::sections() {
     return x.is_integer() && x.as_integer() >= 0 && x.as_integer() < 65536;
   };
   if (v.value.is_array() && v.value.as_array().size() == (halves ? 2 : 3) &&
-      std::all_of(v.value.as_array().begin(), v.value.as_array().end(), is_count))
+      std::ranges::all_of(v.value.as_array(), is_count))
     return v;
   if (halves)
-    report().error(
+    return view_.error(
         "wrong_type",
-        message("two axes share the rotated channels, which must be a multiple of 4, got {}",
-                2 * pairs_),
+        {"two axes share the rotated channels, which must be a multiple of 4, got {}", 2 * pairs_},
         place("partial_rotary_factor"), "state another fraction");
-  else
-    report().error("wrong_type",
-                   message("mrope_section must be three whole numbers, got {}", v.value), v.where,
-                   "write pairs for time, height, width");
-  return std::nullopt;
+  return view_.error("wrong_type", {"mrope_section must be three whole numbers, got {}", v.value},
+                     v, "write pairs for time, height, width");
 }
 
 bool RotaryWriter::mrope() {
@@ -190,28 +178,27 @@ bool RotaryWriter::mrope() {
     const Index width = std::min(list[2].as_integer(), pairs / 3);
     const Index time = pairs - height - width;
     if (sum != pairs || time != list[0].as_integer()) {
-      report().warn("sections_sum",
-                    message("mrope_section is {}, and {} pairs rotate: {} follow height, {} width, "
-                            "the rest time",
-                            v->value, pairs, height, width),
-                    v->where, sum);
+      view_.warn(
+          "sections_sum",
+          {"mrope_section is {}, and {} pairs rotate: {} follow height, {} width, the rest time",
+           v->value, pairs, height, width},
+          *v, "", sum);
       v = derived(Json::array({Json(time), Json(height), Json(width)}),
                   v->where + ", every third pair");
       sum = pairs;
     }
   }
   if (sum != pairs)
-    return report().error("sections_sum",
-                          message("mrope_section adds up to {}, and {} pairs rotate", sum, pairs),
-                          v->where, sum);
+    return view_.error("sections_sum",
+                       {"mrope_section adds up to {}, and {} pairs rotate", sum, pairs}, *v, "",
+                       sum);
   field("sections", *v);
   field("layout", of_class(rule.layout));
   if (const Value* said = dict_.find("mrope_interleaved");
       said && said->value.is_bool() && said->value.as_bool() != (rule.layout == "interleaved"))
-    report().warn("key_ignored",
-                  message("mrope_interleaved is not read: {} always uses the {} layout",
-                          view_.class_name(), rule.layout),
-                  said->where, "use the class whose layout is meant");
+    view_.warn("key_ignored",
+               {"mrope_interleaved is not read: {class} always uses the {} layout", rule.layout},
+               *said, "use the class whose layout is meant");
   return true;
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/hugging_face/rope_dictionary/parts.h"
+#include "model/hugging_face/rope_dictionary/rope_set.h"
 
 namespace posenc::inline v0::hf {
 const RopeRules& RotaryWriter::rules() const {
@@ -36,41 +36,31 @@ std::optional<Value> RotaryWriter::stated(const ScalingKey& k) {
 std::optional<Value> RotaryWriter::number(const ScalingKey& k) {
   auto v = stated(k);
   if (!v && k.required)
-    report().error(
-        "missing_key", message("rope_type {} needs {}", out_.type, k.key), place(k.key),
-        message("state {}, or --assume {}=VALUE", k.key, out_.encoding.full_name(k.field)));
+    view_.error("missing_key", {"rope_type {} needs {}", out_.type, k.key}, place(k.key),
+                {"state {}, or --assume {}=VALUE", k.key, out_.encoding.full_name(k.field)});
   if (!v || (v->value.is_null() && !k.required)) return std::nullopt;
   const std::string name = ConfigView::name_in_file(*v, k.key);
-  if (!v->value.is_number()) {
-    report().wrong_type(name, "a number", *v);
-    return std::nullopt;
-  }
+  if (!v->value.is_number()) return view_.must_be(name, "a number", *v);
   const double x = v->value.as_number();
-  if (!std::isfinite(x)) {
-    report().error("not_finite", name + " must be finite", v->where);
-    return std::nullopt;
-  }
+  if (!std::isfinite(x)) return view_.error("not_finite", {"{} must be finite", name}, *v);
   if (x > k.above) return v;
-  report().error(k.field == "base" ? "theta_not_positive" : "wrong_type",
-                 message("{} must be above {}, got {}", name, k.above, v->value), v->where,
-                 "write the value the model was trained with", x);
-  return std::nullopt;
+  return view_.error(k.field == "base" ? "theta_not_positive" : "wrong_type",
+                     {"{} must be above {}, got {}", name, k.above, v->value}, *v,
+                     "write the value the model was trained with", x);
 }
 
 std::optional<Value> RotaryWriter::whole(const ScalingKey& k) {
   auto v = number(k);
   if (!v) return std::nullopt;
   const auto n = whole_number(v->value);
-  if (!n) {
-    report().wrong_type(ConfigView::name_in_file(*v, k.key), "a whole number", *v,
-                        "write a whole number of tokens");
-    return std::nullopt;
-  }
+  if (!n)
+    return view_.must_be(ConfigView::name_in_file(*v, k.key), "a whole number", *v,
+                         "write a whole number of tokens");
   if (v->origin == Origin::derived)
-    report().warn("missing_key",
-                  message("{} is missing: transformers takes max_position_embeddings, {}, instead",
-                          k.key, *n),
-                  place(k.key), "state the length of the pre-training", *n);
+    view_.warn(
+        "missing_key",
+        {"{} is missing: transformers takes max_position_embeddings, {}, instead", k.key, *n},
+        place(k.key), "state the length of the pre-training", *n);
   v->value = *n;
   return v;
 }
@@ -80,32 +70,23 @@ std::optional<Value> RotaryWriter::list(const ScalingKey& k) {
   const auto one_a_pair = [this](const std::string& what) {
     return pairs_ > 0 ? message("{} {}", pairs_, what) : what + ", one a pair";
   };
-  if (!v) {
-    report().error("missing_key", message("rope_type {} needs {}", out_.type, k.key), place(k.key),
-                   message("state {}: a list of {}", k.key, one_a_pair("divisors")));
-    return std::nullopt;
-  }
+  if (!v)
+    return view_.error("missing_key", {"rope_type {} needs {}", out_.type, k.key}, place(k.key),
+                       {"state {}: a list of {}", k.key, one_a_pair("divisors")});
   const Json::Array none, &all = v->value.is_array() ? v->value.as_array() : none;
   const auto is_number = [](const Json& x) { return x.is_number(); };
-  if (!v->value.is_array() || !std::all_of(all.begin(), all.end(), is_number)) {
-    report().wrong_type(ConfigView::name_in_file(*v, k.key), "a list of numbers", *v,
-                        "write " + one_a_pair("numbers"));
-    return std::nullopt;
-  }
+  if (!v->value.is_array() || !std::ranges::all_of(all, is_number))
+    return view_.must_be(ConfigView::name_in_file(*v, k.key), "a list of numbers", *v,
+                         "write " + one_a_pair("numbers"));
   const auto size = static_cast<Index>(all.size());
-  if (pairs_ > 0 && size != pairs_) {
-    report().error("list_length",
-                   message("{} must have one number a pair, {}, and has {}", k.key, pairs_, size),
-                   v->where, size);
-    return std::nullopt;
-  }
+  if (pairs_ > 0 && size != pairs_)
+    return view_.error("list_length",
+                       {"{} must have one number a pair, {}, and has {}", k.key, pairs_, size}, *v,
+                       "", size);
   for (const Json& x : all)
-    if (!(x.as_number() > 0) || !std::isfinite(x.as_number())) {
-      report().error("table_zero",
-                     message("{} holds {}, and frequencies are divided by it", k.key, x), v->where,
-                     "take the list of the model's own file", x.as_number());
-      return std::nullopt;
-    }
+    if (!(x.as_number() > 0) || !std::isfinite(x.as_number()))
+      return view_.error("table_zero", {"{} holds {}, and frequencies are divided by it", k.key, x},
+                         *v, "take the list of the model's own file", x.as_number());
   return v;
 }
 

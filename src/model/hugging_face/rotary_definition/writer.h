@@ -19,6 +19,9 @@ struct Head {
 // Head sizes of a layer type; none after a finding.
 std::optional<Head> head_of(const ConfigView&, const std::string& layer_type);
 
+// hidden_size // num_attention_heads, unless one of them is missing or refused.
+std::optional<Sourced<Index>> width_over_heads(const ConfigView&, bool required);
+
 struct RotaryDefinition {
   EncodingBuilder encoding;
   std::string where;                      // what decided it, for people

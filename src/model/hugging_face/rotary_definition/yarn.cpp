@@ -18,11 +18,11 @@ bool RotaryWriter::yarn() {
   out_.encoding.begin("yarn");
   for (const char* key : {"short_factor", "long_factor"})
     if (const Value* v = dict_.find(key))
-      report().warn("yarn_with_lists",
-                    message("rope_type yarn with {}: Phi's old files mean longrope by it, but {} "
-                            "computes YaRN and ignores the list",
-                            key, view_.class_name()),
-                    v->where, "write rope_type longrope if the lists are meant");
+      view_.warn("yarn_with_lists",
+                 {"rope_type yarn with {}: Phi's old files mean longrope by it, but {class} "
+                  "computes YaRN and ignores the list",
+                  key},
+                 *v, "write rope_type longrope if the lists are meant");
   const auto original = take("original_max_position_embeddings");
   if (original) out_.original_context = original->value.as_integer();
   const auto factor = yarn_factor(original);
@@ -46,17 +46,14 @@ std::optional<Value> RotaryWriter::yarn_factor(const std::optional<Value>& origi
   }
   if (!original) return std::nullopt;
   const auto longest = view_.value("max_position_embeddings");
-  if (!longest || !longest->value.is_number()) {
-    report().error("missing_key", "factor is null, and there is no max_position_embeddings",
-                   stated->where, "state factor");
-    return std::nullopt;
-  }
+  if (!longest || !longest->value.is_number())
+    return view_.error("missing_key", "factor is null, and there is no max_position_embeddings",
+                       *stated, "state factor");
   const double ratio = longest->value.as_number() / original->value.as_number();
-  report().warn("missing_key",
-                message("factor is null: transformers 5 takes the ratio of the lengths, {}; "
-                        "version 4 fails",
-                        ratio),
-                stated->where, "state factor", ratio);
+  view_.warn(
+      "missing_key",
+      {"factor is null: transformers 5 takes the ratio of the lengths, {}; version 4 fails", ratio},
+      *stated, "state factor", ratio);
   return derived(ratio, "max_position_embeddings / original_max_position_embeddings");
 }
 
@@ -88,25 +85,24 @@ bool RotaryWriter::yarn_truncate(const std::optional<Value>& factor) {
     const bool on = truthy(v->value);
     said = {on, v->origin, v->where};
     if (!v->value.is_bool())
-      report().warn("wrong_type",
-                    message("truncate must be true or false, got {}: transformers takes it as {}",
-                            v->value, word(on)),
-                    v->where, "write true or false");
+      view_.warn("wrong_type",
+                 {"truncate must be true or false, got {}: transformers takes it as {}", v->value,
+                  word(on)},
+                 *v, "write true or false");
     if (nested_ && !on) {
-      report().warn("truncate_ignored",
-                    "truncate is looked up beside the layer types, so that a nested false is "
-                    "ignored: the ramp is rounded",
-                    v->where, "a model trained with truncate false is served wrongly here");
+      view_.warn("truncate_ignored",
+                 "truncate is looked up beside the layer types, so that a nested false is ignored: "
+                 "the ramp is rounded",
+                 *v, "a model trained with truncate false is served wrongly here");
       said = {true, Origin::class_default, "transformers ignores a nested truncate"};
     }
   }
   field("truncate", said);
   if (said.value.as_bool()) return true;
-  report().note(
-      "truncate_rounded", "truncate is false: llama.cpp has no such key and rounds the ramp",
-      said.where,
-      "other frequencies there" +
-          (factor ? message(", up to a factor between 1 and {}", factor->value.as_number()) : ""));
+  view_.note(
+      "truncate_rounded", "truncate is false: llama.cpp has no such key and rounds the ramp", said,
+      {"other frequencies there{}",
+       factor ? message(", up to a factor between 1 and {}", factor->value.as_number()) : ""});
   return false;
 }
 
@@ -117,12 +113,12 @@ void RotaryWriter::check_ramp(double fast, double slow, bool truncate) {
   if (!(high < low)) return;
   const Value* at = dict_.find("original_max_position_embeddings");
   if (const Value* stated = dict_.find("beta_fast"); stated && fast < slow) at = stated;
-  report().warn("range_reversed",
-                message("the ramp runs from pair {} down to {}: transformers scales no pair at "
-                        "all, ggml all beyond",
-                        low, high),
-                at ? at->where : view_.where(),
-                "beta_fast must be above beta_slow and the original length above 2 pi", high - low);
+  view_.warn(
+      "range_reversed",
+      {"the ramp runs from pair {} down to {}: transformers scales no pair at all, ggml all beyond",
+       low, high},
+      at ? at->where : view_.where(),
+      "beta_fast must be above beta_slow and the original length above 2 pi", high - low);
 }
 
 // The gain: attention_factor, or the ratio of mscale and mscale_all_dim where both stand, or
@@ -139,10 +135,10 @@ bool RotaryWriter::yarn_gain(double factor) {
         both ? (log * m->value.as_number() + 1) / (log * all->value.as_number() + 1) : log + 1;
     const double gain = a->value.as_number();
     if ((has_m || (has_all && !logits)) && std::abs(gain - ratio) > 1e-6 * ratio)
-      report().warn("key_ignored",
-                    message("{} is not read beside attention_factor, {}, which is the gain",
-                            has_m ? "mscale" : "mscale_all_dim", gain),
-                    (has_m ? m : all)->where, "keep the one that is right", gain);
+      view_.warn("key_ignored",
+                 {"{} is not read beside attention_factor, {}, which is the gain",
+                  has_m ? "mscale" : "mscale_all_dim", gain},
+                 (has_m ? m : all)->where, "keep the one that is right", gain);
     return true;
   }
   if (!absent("attention_factor")) return false;
@@ -151,17 +147,17 @@ bool RotaryWriter::yarn_gain(double factor) {
     return take_optional("mscale_all_dim") && fine;
   }
   if (has_m)
-    report().warn("key_ignored", "mscale alone is ignored: it needs mscale_all_dim", m->where,
-                  "state both, or attention_factor");
+    view_.warn("key_ignored", "mscale alone is ignored: it needs mscale_all_dim", *m,
+               "state both, or attention_factor");
   else if (has_all && factor > 1)
-    report().warn("key_ignored",
-                  message("mscale_all_dim alone does not change cos and sin: it needs mscale, and "
-                          "the gain is that of the factor, {}{}",
-                          log + 1,
-                          logits ? "; the softmax scale has it. DeepSeek's own code takes 1 for a "
-                                   "missing mscale"
-                                 : ""),
-                  all->where, "state both, or attention_factor", log + 1);
+    view_.warn(
+        "key_ignored",
+        {"mscale_all_dim alone does not change cos and sin: it needs mscale, and the gain is that "
+         "of the factor, {}{}",
+         log + 1,
+         logits ? "; the softmax scale has it. DeepSeek's own code takes 1 for a missing mscale"
+                : ""},
+        *all, "state both, or attention_factor", log + 1);
   return true;
 }
 

@@ -28,7 +28,8 @@ bool direction(const ConfigView& view, Layer, EncodingBuilder& made) {
 Sides sides(const ConfigView& view, const std::string& key) {
   const auto out = image_sides(view, key);
   if (!out && !view.stated(key))
-    view.error("missing_key", key + " is missing", view.where(key), "state the sizes of the model");
+    view.error("missing_key", {"{} is missing", key}, view.where(key),
+               "state the sizes of the model");
   return out;
 }
 Sides patches(const ConfigView& view) {
@@ -37,8 +38,8 @@ Sides patches(const ConfigView& view) {
   const Sides out{{image->first / patch->first, image->second / patch->second}};
   if (out->first > 0 && out->second > 0) return out;
   return view.wrong_type(
-      message("no patch fits into the image: image_size is {}, patch_size {}",
-              std::min(image->first, image->second), std::max(patch->first, patch->second)),
+      {"no patch fits into the image: image_size is {}, patch_size {}",
+       std::min(image->first, image->second), std::max(patch->first, patch->second)},
       view.where("image_size"));
 }
 
@@ -87,10 +88,8 @@ bool halved_image(const ConfigView& view, Layer l, EncodingBuilder& made) {
   const auto list = view.value_or_none("pretrained_window_sizes");
   if (!list) return true;
   const auto wrong = [&] {
-    return view.wrong_type(message("pretrained_window_sizes must have a window for each stage, got "
-                                   "{}",
-                                   list->value),
-                           *list);
+    return view.wrong_type(
+        {"pretrained_window_sizes must have a window for each stage, got {}", list->value}, *list);
   };
   const auto stage = static_cast<std::size_t>(l.stage);
   if (!list->value.is_array() || list->value.as_array().size() <= stage) return wrong();
@@ -115,8 +114,7 @@ std::optional<bool> listed(const ConfigView& view, const char* key, Index layer)
     found = found || n == Json(layer);
   }
   if (fine) return found;
-  return view.wrong_type(message("{} must be a list of layers, got {}", key, list->value), *list,
-                         "state the layers by number, from 0");
+  return view.must_be(key, "a list of layers", *list, "state the layers by number, from 0");
 }
 
 // SegGPT; SAM and similar models, ViTDet: windows of some layers, else the whole image.
@@ -145,10 +143,9 @@ bool boxes(const ConfigView& view, Layer, EncodingBuilder& made) {
   if (!width || !count) return false;
   const Index each = width->value / 4 / count->value;
   if (each < 2 || each % 2 != 0 || each * count->value * 4 != width->value)
-    return view.wrong_type(
-        message("hidden_size {} must be 8 times dim_bbox {} times a whole number", width->value,
-                count->value),
-        *width, "state the sizes of the model", width->value);
+    return view.wrong_type({"hidden_size {} must be 8 times dim_bbox {} times a whole number",
+                            width->value, count->value},
+                           *width, "state the sizes of the model", width->value);
   made.set("coordinates", *count);
   made.set("frequencies", derived(each / 2, "hidden_size / 4 / dim_bbox / 2"));
   return true;
@@ -194,9 +191,9 @@ bool deberta_v1(const ConfigView& view, Layer, EncodingBuilder& made) {
 bool udop(const ConfigView& view, Layer, EncodingBuilder& made) {
   const auto list = view.value_or_none("relative_bias_args");
   if (!list || !list->value.is_array())
-    return view.wrong_type(message("relative_bias_args must be a list of tables, got {}",
-                                   list ? list->value : Json(nullptr)),
-                           view.place(list, "relative_bias_args"), "state the tables of the model");
+    return view.wrong_type(
+        {"relative_bias_args must be a list of tables, got {}", list ? list->value : Json(nullptr)},
+        view.place(list, "relative_bias_args"), "state the tables of the model");
   constexpr std::array<std::array<const char*, 3>, 3> kTables{
       {{"1d", "num_buckets", "max_distance"},
        {"horizontal", "horizontal_buckets", "horizontal_max_distance"},
@@ -206,13 +203,13 @@ bool udop(const ConfigView& view, Layer, EncodingBuilder& made) {
     return view.wrong_type("relative_bias_args must have the tables 1d, horizontal and vertical",
                            *list, "state the tables of the model");
   for (const auto& [type, count, distance] : kTables) {
-    const auto one = std::find_if(all.begin(), all.end(), [&, name = type](const Json& x) {
+    const auto one = std::ranges::find_if(all, [&, name = type](const Json& x) {
       const Json* t = x.is_object() ? x.find("type") : nullptr;
       return t != nullptr && *t == Json(name);
     });
     if (one == all.end())
-      return view.wrong_type(message("relative_bias_args has no table of type {}", Json(type)),
-                             *list, "state the tables of the model");
+      return view.wrong_type({"relative_bias_args has no table of type {}", Json(type)}, *list,
+                             "state the tables of the model");
     if (const Json* n = one->find("relative_attention_num_buckets"))
       made.set(count, *n, list->origin, list->where);
     if (const Json* n = one->find("max_distance"))
@@ -267,8 +264,7 @@ constexpr std::pair<std::string_view, Rule> kRules[] = {{"direction", direction}
 bool score_fields(const ConfigView& view, const std::string& rule, Index stage, Index layer,
                   EncodingBuilder& made) {
   if (rule.empty()) return true;
-  const auto* it = std::find_if(std::begin(kRules), std::end(kRules),
-                                [&](const auto& r) { return r.first == rule; });
+  const auto* it = std::ranges::find_if(kRules, [&](const auto& r) { return r.first == rule; });
   if (it == std::end(kRules)) refuse("read", "no rule of the score has the name", rule);
   return it->second(view, {stage, layer}, made);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What multiplies q.k, the soft cap and learned sinks of each layer, by the class's rules and the
-// file's keys. Classes without a rule have head_dim^-1/2: read in the modeling files of transformers
+// What multiplies q.k, the soft cap, learned sinks and the norm of q and k of each layer, by the
+// class's rules and the file's keys. Classes without a rule have head_dim^-1/2: read in the modeling files of transformers
 // 5.23.0, one by one.
 #include <cmath>
 
@@ -9,11 +9,6 @@
 
 namespace posenc::inline v0::hf {
 namespace {
-
-bool attends(const LayerSpec& layer) {
-  return layer.attention.kind != AttentionKind::linear &&
-         layer.attention.kind != AttentionKind::none;
-}
 
 double number_or(const Json& given, double otherwise) {
   return given.is_number() ? given.as_number() : otherwise;
@@ -61,9 +56,8 @@ std::optional<Scale> scale_of(const ConfigView& view) {
   if (rule->key.empty()) return out;
   const auto v = value_at(view, rule->key);
   if (!v) return Scale{};
-  if (!v->value.is_number() || !(v->value.as_number() > 0))
-    return view.wrong_type(message("{} must be a positive number, got {}", rule->key, v->value), *v,
-                           "state what multiplies the scores");
+  if (!(number_of(v->value) > 0))
+    return view.must_be(rule->key, "a positive number", *v, "state what multiplies the scores");
   out.value.factor *= std::pow(v->value.as_number(), number_or(rule->key_power, 1));
   const bool made = rule->key_power.is_number() || !rule->factor.is_null();
   const std::string where =
@@ -76,16 +70,54 @@ std::optional<Scale> scale_of(const ConfigView& view) {
 std::optional<Value> cap_of(const ConfigView& view) {
   const std::string& key = view.rules().softcap;
   auto v = key.empty() ? std::nullopt : view.value_or_none(key);
-  if (!v || (v->value.is_number() && v->value.as_number() > 0)) return v;
-  return view.wrong_type(message("{} must be a positive number, got {}", key, v->value), *v,
-                         "null: no soft cap");
+  if (!v || number_of(v->value) > 0) return v;
+  return view.must_be(key, "a positive number", *v, "null: no soft cap");
 }
 
-std::string sink_tensor(const SinkRules& rule, Index layer) {
-  std::string name = rule.tensor;
-  if (const std::size_t at = name.find("{layer}"); at != std::string::npos)
-    name.replace(at, std::string_view("{layer}").size(), std::to_string(layer));
-  return name;
+template <class E>
+E named(std::string_view name) {
+  constexpr auto& all = EnumNames<E>::value;
+  const auto it = std::ranges::find(all, name);
+  if (it == all.end()) refuse("read", "no qk_norm has the word", std::string(name));
+  return static_cast<E>(it - all.begin());
+}
+
+// Where the kind comes from: the switch or the class.
+struct Source {
+  bool on = true;
+  Value value;
+};
+Source source_of(const ConfigView& view, const QkNormRules& rule) {
+  Source out{true, view.of_class(Json())};
+  if (rule.switch_key.empty()) return out;
+  out.on = view.flag(rule.switch_key, false);
+  if (const auto v = view.stated(rule.switch_key)) out.value = derived(Json(), v->where);
+  return out;
+}
+
+QkNorm norm_of(const ConfigView& view, const QkNormRules& rule) {
+  QkNorm out;
+  out.kind = named<NormKind>(rule.norm);
+  out.over = named<NormSpan>(rule.over);
+  if (const auto v = rule.over_key.empty() ? std::nullopt : view.stated_value(rule.over_key)) {
+    const std::string* over =
+        v->value.is_string() ? rule.over_of.find(v->value.as_string()) : nullptr;
+    if (over)
+      out.over = named<NormSpan>(*over);
+    else
+      view.wrong_type({"{} names no norm of {class}, got {}", rule.over_key, v->value}, *v,
+                      "write one of the names that the class knows");
+  }
+  if (!rule.weights.empty()) out.weights = named<NormWeights>(rule.weights);
+  out.after_rotation = rule.after;
+  out.keys_only = rule.keys_only;
+  out.plus_one = rule.plus_one;
+  out.eps_key = rule.eps;
+  out.note = rule.note;
+  if (rule.eps_default.is_number()) out.eps = rule.eps_default.as_number();
+  if (const auto v = rule.eps.empty() ? std::nullopt : view.stated_value(rule.eps))
+    out.eps = number_of(v->value);
+  return out;
 }
 
 }  // namespace
@@ -97,7 +129,7 @@ void scale_and_cap(const ConfigView& view, std::vector<LayerSpec>& layers) {
   const bool by_layer =
       rules.scale && !rules.scale->by_layer.empty() && view.flag(rules.scale->by_layer, false);
   for (LayerSpec& layer : layers) {
-    if (!attends(layer)) continue;
+    if (!layer.attention.attends()) continue;
     if (scale) {
       layer.scale = scale->value;
       if (by_layer) layer.scale->factor /= static_cast<double>(layer.index + 1);
@@ -113,7 +145,21 @@ void scale_and_cap(const ConfigView& view, std::vector<LayerSpec>& layers) {
     if (rules.sinks &&
         (rules.sinks->type.empty() || (rules.sinks->type == "sliding_attention") ==
                                           (layer.attention.kind == AttentionKind::sliding)))
-      layer.sinks = sink_tensor(*rules.sinks, layer.index);
+      fill(layer.sinks = rules.sinks->tensor, "{layer}", std::to_string(layer.index));
+  }
+}
+
+void normalise_q_and_k(const ConfigView& view, std::vector<LayerSpec>& layers) {
+  const std::optional<QkNormRules>& rule = view.rules().qk_norm;
+  if (!rule || layers.empty()) return;
+  Source from = source_of(view, *rule);
+  const QkNorm norm = norm_of(view, *rule);
+  for (LayerSpec& layer : layers) {
+    if (!layer.attention.attends()) continue;
+    const bool here = from.on && (!rule->rotated_only || layer.rotary);
+    if (here) layer.qk_norm = norm;
+    from.value.value = here ? enum_text(norm.kind) : "none";
+    layer.fields.push_back(field_of("qk_norm", from.value));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/hugging_face/image_rows.h"
+#include "model/hugging_face/rotary_definition/writer.h"
 #include "posenc/relative/any_scheme.h"
 
 namespace posenc::inline v0::hf {
@@ -23,29 +24,26 @@ void mpt_keys(const ConfigView& view) {
       view.not_a_flag("alibi", *alibi, where);
     else if (!alibi->as_bool())
       view.warn("key_ignored",
-                message("attn_config.alibi is false, and {}'s model has ALiBi all the same: "
-                        "transformers 5.23 has no learned positions for MPT",
-                        view.class_name()),
+                "attn_config.alibi is false, and {class}'s model has ALiBi all the same: "
+                "transformers 5.23 has no learned positions for MPT",
                 where, "use the authors' code for such weights");
   }
   const Json* most = config->value.find("alibi_bias_max");
   if (most && most->is_number() && most->as_number() != 8)
     view.warn("key_ignored",
-              message("alibi_bias_max is {}, and transformers 5.23 makes the slopes of 8 all the "
-                      "same; llama.cpp and the authors' code obey it",
-                      *most),
+              {"alibi_bias_max is {}, and transformers 5.23 makes the slopes of 8 all the same; "
+               "llama.cpp and the authors' code obey it",
+               *most},
               config->where + "/alibi_bias_max", "check which program the model was trained with",
               most->as_number());
 }
 
 // Divides the bias by sqrt(head_dim), with q.k.
 void scale_bias(const ConfigView& view, EncodingBuilder& made) {
-  const auto hidden = view.integer("hidden_size", 1, 1'000'000'000, true);
-  const auto heads = view.integer("num_attention_heads", 1, 1'000'000, true);
-  if (!hidden || !heads || hidden->value < heads->value) return;
-  const auto head_dim = static_cast<double>(hidden->value / heads->value);
-  made.set("bias_scale",
-           derived(1 / std::sqrt(head_dim), "1 / sqrt(hidden_size // num_attention_heads)"));
+  const auto size = width_over_heads(view, true);
+  if (!size || size->value < 1) return;
+  made.set("bias_scale", derived(1 / std::sqrt(static_cast<double>(size->value)),
+                                 "1 / sqrt(hidden_size // num_attention_heads)"));
 }
 
 // LayoutLMv2 and 3: T5 buckets of the order, and of boxes. Version 3 (whose bias is scaled) reads
@@ -58,8 +56,8 @@ std::string layoutlm(const ConfigView& view) {
 }
 
 bool has_term(const ConfigView& view, const ScoreTerms& rule) {
-  return std::any_of(rule.any.begin(), rule.any.end(),
-                     [&](const std::string& word) { return lists_word(view, rule.key, word); });
+  return std::ranges::any_of(
+      rule.any, [&](const std::string& word) { return lists_word(view, rule.key, word); });
 }
 
 // What acts in the score.
@@ -83,11 +81,6 @@ std::string scheme_of(const ConfigView& view, const std::string& given) {
   return "none";
 }
 
-void fill(std::string& pattern, std::string_view name, const std::string& value) {
-  for (std::size_t at; (at = pattern.find(name)) != std::string::npos;)
-    pattern.replace(at, name.size(), value);
-}
-
 // Names of the parameters that a scheme has, whatever the sizes of the heads are.
 std::vector<Parameter> parameters_of(const Encoding& e) {
   return std::visit(
@@ -102,6 +95,11 @@ std::vector<Parameter> parameters_of(const Encoding& e) {
 
 }  // namespace
 
+void fill(std::string& pattern, std::string_view name, const std::string& value) {
+  for (std::size_t at; (at = pattern.find(name)) != std::string::npos;)
+    pattern.replace(at, name.size(), value);
+}
+
 bool lists_word(const ConfigView& view, const std::string& key, std::string_view word) {
   const auto v = view.value(key);
   if (!v) return false;
@@ -112,8 +110,8 @@ bool lists_word(const ConfigView& view, const std::string& key, std::string_view
   };
   if (v->value.is_array()) {
     const Json::Array& list = v->value.as_array();
-    return std::any_of(list.begin(), list.end(),
-                       [&](const Json& one) { return one.is_string() && is(one.as_string()); });
+    return std::ranges::any_of(
+        list, [&](const Json& one) { return one.is_string() && is(one.as_string()); });
   }
   std::istringstream names(v->value.is_string() ? v->value.as_string() : "");
   for (std::string name; std::getline(names, name, '|');)
@@ -162,15 +160,11 @@ void ScoreSide::add_tensors(LayerEncoding& e, const ScoreRules& rule, Index laye
 void ScoreSide::note_unread(const ScoreRules& rule, const EncodingBuilder& made) const {
   for (const auto& [key, field] : rule.unread.pairs) {
     const auto v = view_.stated_value(key);
-    const auto is =
-        std::find_if(made.fields().begin(), made.fields().end(),
-                     [&, name = &field](const FieldValue& f) { return f.name == *name; });
+    const auto is = std::ranges::find_if(
+        made.fields(), [&, name = &field](const FieldValue& f) { return f.name == *name; });
     if (!v || is == made.fields().end() || v->value.dump() == is->value.dump()) continue;
-    view_.warn(
-        "key_ignored",
-        message("{} is {}, and {}'s code has {}", key, v->value, view_.class_name(), is->value), *v,
-        "the key does nothing",
-        v->value.is_number() ? std::optional(v->value.as_number()) : std::nullopt);
+    view_.warn("key_ignored", {"{} is {}, and {class}'s code has {}", key, v->value, is->value}, *v,
+               "the key does nothing", number_of(v->value));
   }
 }
 

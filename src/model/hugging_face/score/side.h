@@ -39,6 +39,8 @@ class ScoreSide {
 // Fields that no one key holds, by the name of a rule (fields.cpp): false after a finding.
 bool score_fields(const ConfigView&, const std::string& rule, Index stage, Index layer,
                   EncodingBuilder&);
+// Each {layer} or the like of a pattern.
+void fill(std::string& pattern, std::string_view name, const std::string& value);
 // Whether a list, or names joined by |, under the key has the word.
 bool lists_word(const ConfigView&, const std::string& key, std::string_view word);
 
