@@ -62,6 +62,7 @@ Line pope_line(Index tokens, bool keys) {
   const auto count = static_cast<std::size_t>(tokens * kHeads * kDim);
   l.bytes = 12 * static_cast<double>(count);
   l.limit_name = "copy";
+  l.goal = 5;
   l.prepare = [=] {
     const auto c = std::make_shared<Turn>(tokens, keys);
     const auto other = buffer(6 * count), target = buffer(6 * count);

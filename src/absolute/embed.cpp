@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 #include "absolute/embed_call.h"
@@ -10,7 +11,7 @@
 #include "core/overlap.h"
 #include "core/parallel.h"
 #include "core/shape.h"
-#include "kernels/norm.h"
+#include "kernels/embed_rows.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
@@ -19,22 +20,38 @@ namespace {
 
 constexpr const char* kWho = "embed";
 
-std::vector<double> vector_of(const ConstTensorView& v, DType dtype, Index width, const char* what,
-                              double missing) {
-  if (v.empty()) return std::vector<double>(static_cast<std::size_t>(width), missing);
+LineDoubles vector_of(const ConstTensorView& v, DType dtype, Index width, const char* what,
+                      double missing) {
+  LineDoubles out(width);
+  if (v.empty()) {
+    std::fill_n(out.data(), width, missing);
+    return out;
+  }
   if (v.dtype != dtype || v.rank != 1 || v.shape[0] != width || v.device != Device::cpu)
     detail::refuse_shape(kWho,
                          std::string(what) + " must be [" + std::to_string(width) +
                              "] of the dtype of y, " + std::string(dtype_name(dtype)),
                          v);
-  std::vector<double> out;
-  for (Index c = 0; c < width; ++c) out.push_back(float_element(v.data, dtype, c * v.stride[0]));
+  for (Index c = 0; c < width; ++c) out.data()[c] = float_element(v.data, dtype, c * v.stride[0]);
   return out;
 }
 
-Index id_at(const ConstTensorView& ids, Index b, Index t) {
-  const Index at = ids.rank == 1 ? t * ids.stride[0] : b * ids.stride[0] + t * ids.stride[1];
-  return integer_element(ids.data, ids.dtype, at);
+// The rows of ids that have one, in the order of the ids; the first that has none is refused.
+template <class Id>
+void add_rows(const EmbedPart& p, const Id* ids, Index stride, Index tokens,
+              std::vector<Index>& row) {
+  const Index n = p.table.shape[0];
+  for (Index t = 0; t < tokens; ++t) {
+    const auto id = static_cast<Index>(ids[t * stride]);
+    Index r = 0;
+    if (__builtin_add_overflow(id, p.offset, &r) || r < 0 || r >= n)
+      refuse(kWho,
+             std::string("an id ") +
+                 (p.offset == 0 ? "" : "plus the offset of " + std::to_string(p.offset) + " ") +
+                 "must have a row in its table of " + std::to_string(n),
+             id);
+    row.push_back(r);
+  }
 }
 
 std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
@@ -60,18 +77,15 @@ std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
   const Index n = p.table.shape[0];
   if (p.frozen && (*p.frozen < 0 || *p.frozen >= n))
     refuse(kWho, "frozen must be a row of the table of " + std::to_string(n), *p.frozen);
-  for (Index b = 0; b < c.batch; ++b)
-    for (Index t = 0; t < c.tokens; ++t) {
-      const Index id = id_at(i, i.rank == 2 && i.shape[0] == 1 ? 0 : b, t);
-      Index r = 0;
-      if (__builtin_add_overflow(id, p.offset, &r) || r < 0 || r >= n)
-        refuse(kWho,
-               std::string("an id ") +
-                   (p.offset == 0 ? "" : "plus the offset of " + std::to_string(p.offset) + " ") +
-                   "must have a row in its table of " + std::to_string(n),
-               id);
-      row.push_back(r);
-    }
+  const bool one = i.rank == 1 || i.shape[0] == 1;
+  const Index stride = i.stride[i.rank == 1 ? 0 : 1];
+  for (Index b = 0; b < c.batch; ++b) {
+    const Index at = one ? 0 : b * i.stride[0];
+    if (i.dtype == DType::i64)
+      add_rows(p, static_cast<const std::int64_t*>(i.data) + at, stride, c.tokens, row);
+    else
+      add_rows(p, static_cast<const std::int32_t*>(i.data) + at, stride, c.tokens, row);
+  }
   return row;
 }
 
@@ -111,6 +125,26 @@ ConstEmbedTokens embed_tokens(const ConstTensorView& v, Index batch, Index token
   return token_bytes(v, batch, tokens, width, what);
 }
 
+namespace {
+
+// Given rows differ from token to token as the longest table's do; what the batch shares does not.
+void set_order(EmbedCall& c) {
+  std::size_t first = 0;
+  Index most = -1;
+  for (std::size_t n = 0; n < c.scale.size(); ++n) {
+    const bool shared = c.is_shared(n);
+    const Index rows = shared ? 0 : c.row[n].empty() ? c.count() : c.parts[n].table.shape[0];
+    c.shared = c.shared || (shared && c.batch > 1);
+    if (rows > most) first = n, most = rows;
+  }
+  c.order.push_back(first);
+  for (std::size_t n = 0; n < c.scale.size(); ++n)
+    if (n != first) c.order.push_back(n);
+  for (const std::size_t n : c.order) c.weight.push_back(c.scale[n]);
+}
+
+}  // namespace
+
 EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& norm,
                       const ConstTensorView& y, const std::string& what) {
   if (parts.empty()) refuse(kWho, "there must be a part");
@@ -143,73 +177,79 @@ EmbedCall check_embed(std::span<const EmbedPart> parts, const std::optional<Embe
       refuse(kWho, "rows must be of the dtype of " + what, dtype_name(p.rows.dtype));
     c.given.back() = embed_tokens(p.rows, c.batch, c.tokens, c.width, "rows");
   }
+  set_order(c);
   if (!norm) return c;
+  c.has_norm = true;
   if (!(norm->epsilon >= 0) || !std::isfinite(norm->epsilon))
     refuse(kWho, "epsilon must be finite and not negative", norm->epsilon);
   c.epsilon = norm->epsilon;
+  if (norm->gamma.empty() && norm->beta.empty()) return c;
   c.gamma = vector_of(norm->gamma, c.dtype, c.width, "gamma", 1);
   c.beta = vector_of(norm->beta, c.dtype, c.width, "beta", 0);
   return c;
 }
 
+bool EmbedCall::is_shared(std::size_t part) const noexcept {
+  if (row[part].empty()) return given[part].batch_bytes == 0;
+  const ConstTensorView& ids = parts[part].ids;
+  return ids.rank == 1 || ids.shape[0] == 1;
+}
+
 void EmbedCall::rows_of(Index token, const void** rows) const noexcept {
-  for (std::size_t n = 0; n < scale.size(); ++n) {
+  for (const std::size_t n : order) {
     if (row[n].empty()) {
-      rows[n] = given[n].at(token / tokens, token % tokens);
+      *rows++ = given[n].at(token / tokens, token % tokens);
       continue;
     }
     const ConstTensorView& t = parts[n].table;
-    rows[n] = static_cast<const std::byte*>(t.data) +
+    *rows++ = static_cast<const std::byte*>(t.data) +
               row[n][static_cast<std::size_t>(token)] * t.stride[0] * size_of(dtype);
   }
-}
-
-void EmbedCall::sum(const WeightedSumKernels& k, Index token, double* out,
-                    const void** rows) const noexcept {
-  rows_of(token, rows);
-  k.into_f64(dtype)({rows, scale.data(), part_count(), width, out});
 }
 
 }  // namespace detail
 
 namespace {
 
-// Rows of words lie where no prefetcher of the machine guesses them.
-void prefetch_rows(const detail::EmbedCall& c, Index token, const void** rows) noexcept {
-  constexpr Index kLine = 64;
-  c.rows_of(token, rows);
-  const Index bytes = c.width * size_of(c.dtype);
-  for (Index n = 0; n < c.part_count(); ++n)
-    for (Index at = 0; at < bytes; at += kLine)
-      __builtin_prefetch(static_cast<const std::byte*>(rows[n]) + at);
+constexpr Index kRun = 64;  // tokens whose rows are listed at once
+
+// What a task needs: rows and outputs of a run of tokens, and the kernel's scratch.
+struct TaskScratch {
+  std::vector<const void*> rows;
+  std::vector<void*> out;
+  detail::LineDoubles sums;
+  explicit TaskScratch(const detail::EmbedCall& c)
+      : rows(static_cast<std::size_t>((kRun + detail::kEmbedAhead) * c.part_count())),
+        out(kRun),
+        sums(detail::embed_scratch(c.width)) {}
+};
+
+// Tokens [begin, end).
+void embed_tokens_of(const detail::EmbedCall& c, const detail::EmbedTokens& to, bool stream,
+                     const detail::EmbedKernels& kernels, Index begin, Index end,
+                     TaskScratch& scratch) noexcept {
+  for (Index i = begin; i < end; i += kRun) {
+    const Index tokens = std::min(kRun, end - i);
+    for (Index k = 0; k < tokens + detail::kEmbedAhead; ++k)
+      c.rows_of(c.token(std::min(i + k, end - 1)), scratch.rows.data() + k * c.part_count());
+    for (Index k = 0; k < tokens; ++k) {
+      const Index token = c.token(i + k);
+      scratch.out[static_cast<std::size_t>(k)] = to.at(token / c.tokens, token % c.tokens);
+    }
+    kernels.rows({scratch.rows.data(), scratch.out.data(), c.weight.data(), c.part_count(), tokens,
+                  c.width, c.has_norm, stream, c.epsilon,
+                  c.gamma.empty() ? nullptr : c.gamma.data(),
+                  c.beta.empty() ? nullptr : c.beta.data(), scratch.sums.data()});
+  }
 }
 
-// Tokens [begin, end). sum: width + kRowPadding; rows: twice part_count().
-void embed_tokens_of(const detail::EmbedCall& c, const detail::EmbedTokens& out, Isa isa,
-                     Index begin, Index end, double* sum, const void** rows) noexcept {
-  const detail::NormKernels& norm = detail::norm_kernels(isa);
-  const detail::RowKernels& narrow = detail::row_kernels(isa);
-  const detail::WeightedSumKernels& kernels = detail::weighted_sum_kernels(isa);
-  const bool direct = !c.has_norm() && size_of(c.dtype) > 2;
-  const auto add = !direct                 ? kernels.into_f64(c.dtype)
-                   : c.dtype == DType::f64 ? kernels.f64_f64
-                                           : kernels.f32_f32;
-  const void** next = rows + c.part_count();
-  c.rows_of(begin, rows);
-  for (Index i = begin; i < end; ++i) {
-    if (i + 1 < end) prefetch_rows(c, i + 1, next);
-    std::byte* y = out.at(i / c.tokens, i % c.tokens);
-    add({rows, c.scale.data(), c.part_count(), c.width, direct ? y : static_cast<void*>(sum)});
-    std::swap(rows, next);
-    if (direct) continue;
-    const double *gamma = c.gamma.data(), *beta = c.beta.data();
-    if (c.has_norm() && c.dtype == DType::f32) {
-      norm.forward_f32(sum, c.width, c.epsilon, gamma, beta, reinterpret_cast<float*>(y));
-      continue;
-    }
-    if (c.has_norm()) norm.forward(sum, c.width, c.epsilon, gamma, beta, sum);
-    detail::narrow_row(narrow, sum, c.dtype, c.width, y);
-  }
+// Whether y is large and all its rows are whole lines of the cache.
+bool is_streamed(const detail::EmbedCall& c, const detail::EmbedTokens& y) {
+  constexpr Index kLine = 64;
+  const auto at = static_cast<Index>(reinterpret_cast<std::uintptr_t>(y.data));
+  const Index row = c.width * size_of(c.dtype);
+  return c.count() * row > detail::kStreamRowBytes &&
+         ((at | y.batch_bytes | y.token_bytes | row) & (kLine - 1)) == 0;
 }
 
 }  // namespace
@@ -225,17 +265,17 @@ void embed(std::span<const EmbedPart> parts, const std::optional<EmbedNorm>& nor
     detail::check_separate("embed", {"a table", detail::memory_of(p.table)}, out);
     detail::check_in_place("embed", {"rows", detail::memory_of(p.rows)}, out);
   }
-  const Isa isa = active_isa();
   const Index most = call.count() * call.width / detail::kValuesPerTask;
   const auto tasks = static_cast<std::size_t>(detail::task_count(executor, call.count(), most));
   const detail::EmbedTokens to = detail::embed_tokens(y, call.batch, call.tokens, call.width, "y");
-  const Index pitch = call.width + detail::kRowPadding;
-  std::vector<double> sum(tasks * static_cast<std::size_t>(pitch));
-  std::vector<const void*> rows(2 * tasks * call.scale.size());
+  const detail::EmbedKernels& kernels = detail::embed_kernels(active_isa(), call.dtype);
+  const bool stream = is_streamed(call, to);
+  std::vector<TaskScratch> scratch;
+  for (std::size_t i = 0; i < tasks; ++i) scratch.emplace_back(call);
   detail::parallel_for(executor, call.count(), most,
                        [&](Index begin, Index end, Index task) noexcept {
-                         embed_tokens_of(call, to, isa, begin, end, sum.data() + task * pitch,
-                                         rows.data() + 2 * task * call.part_count());
+                         embed_tokens_of(call, to, stream, kernels, begin, end,
+                                         scratch[static_cast<std::size_t>(task)]);
                        });
 }
 

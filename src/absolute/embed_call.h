@@ -2,6 +2,8 @@
 // A checked call of embed or of its gradient: which row of which part each token reads.
 #pragma once
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,23 @@ struct BasicEmbedTokens {
 using EmbedTokens = BasicEmbedTokens<std::byte>;
 using ConstEmbedTokens = BasicEmbedTokens<const std::byte>;
 
+// Doubles from the beginning of a line of the cache on, so that no vector lies in two; not cleared.
+class LineDoubles {
+ public:
+  LineDoubles() = default;
+  explicit LineDoubles(Index n)
+      : memory_(std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(n + kLine))),
+        data_(memory_.get() +
+              (0 - reinterpret_cast<std::uintptr_t>(memory_.get()) / sizeof(double)) % kLine) {}
+  bool empty() const noexcept { return data_ == nullptr; }
+  double* data() const noexcept { return data_; }
+
+ private:
+  static constexpr Index kLine = 8;
+  std::unique_ptr<double[]> memory_;
+  double* data_ = nullptr;
+};
+
 struct EmbedCall {
   DType dtype = DType::f32;
   Index batch = 1, tokens = 0, width = 0;
@@ -47,16 +66,23 @@ struct EmbedCall {
   std::vector<std::vector<Index>> row;  // a part each: [batch x tokens]; empty: given rows
   std::vector<ConstEmbedTokens> given;  // of parts with rows
   std::vector<double> scale;
-  std::vector<double> gamma, beta;  // empty: no norm
+  bool has_norm = false;
+  LineDoubles gamma, beta;  // empty: 1 and 0
   double epsilon = 0;
   const EmbedPart* parts = nullptr;
+  // How sums are made: the part whose rows differ most from token to token first (the words), and
+  // its scale; whether a part is the same for the whole batch.
+  std::vector<std::size_t> order;
+  std::vector<double> weight;
+  bool shared = false;
 
-  bool has_norm() const noexcept { return !gamma.empty(); }
   Index count() const noexcept { return batch * tokens; }
   Index part_count() const noexcept { return static_cast<Index>(scale.size()); }
-  // s_i in double. rows: room for those that a token reads, part_count() of them.
-  void sum(const WeightedSumKernels&, Index token, double* out, const void** rows) const noexcept;
-  // The rows that token reads.
+  bool is_shared(std::size_t part) const noexcept;
+  // The token that comes as number i: batch rows side by side where they share a part, so that one
+  // row of it serves them all.
+  Index token(Index i) const noexcept { return shared ? i % batch * tokens + i / batch : i; }
+  // The rows that token reads, in that order.
   void rows_of(Index token, const void** rows) const noexcept;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of embed. Back through the norm token by token; then for every table the tokens that
-// read a row, in order, are summed at once.
+// The gradient of embed, some tokens at a time: back through the norm token by token, then, channels
+// shared out over the threads, token after token added to the rows that it read.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -9,15 +9,18 @@
 #include "core/overlap.h"
 #include "core/parallel.h"
 #include "core/shape.h"
-#include "kernels/norm.h"
+#include "kernels/embed_back.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
 namespace {
 
 using detail::EmbedCall;
+using detail::LineDoubles;
 constexpr const char* kWho = "embed";
-constexpr Index kBlock = 64;  // tokens of a partial sum of gamma and beta, whatever the threads
+constexpr Index kBlock = 64;     // tokens of a partial sum of gamma and beta, whatever the threads
+constexpr Index kChannels = 16;  // whole vectors, so that no channel changes its place in one
+constexpr Index kLineDoubles = 8;  // of a line of the cache
 
 void check_gradient(const ConstTensorView& g, const char* what) {
   if (g.device != Device::cpu) refuse(kWho, std::string(what) + " must be in the CPU's memory");
@@ -44,133 +47,178 @@ void add_row(const TensorView& to, Index at, Index stride, const double* v, Inde
     add_row(static_cast<float*>(to.data) + at, stride, v, n);
 }
 
-// d s of every token: [count, width] in double behind a norm or for 16-bit dtypes, else d_y itself;
-// and the sums of gamma and beta, a partial sum a block of tokens, where they are wanted.
-struct Back {
-  std::unique_ptr<double[]> d;      // not cleared: it is large
-  std::vector<double> gamma, beta;  // [blocks, width]
+// What a token adds to a part's gradient: to the tensor's row at `element` at once where no other
+// token reads that row, else in double to the accumulator `slot`, which is written to the row
+// after the last.
+struct Addition {
+  Index element, slot;
+  bool first, last;
+};
+constexpr Index kNoSlot = -1, kFrozen = -2;  // kFrozen: adds nothing
 
-  bool direct() const { return d == nullptr; }
-  const void* row(const EmbedCall& c, Index token) const {
-    if (direct()) return c.y.at(token / c.tokens, token % c.tokens);
-    return d.get() + token * c.width;
-  }
+// Of one part, for every token.
+struct PartGradient {
+  std::size_t part;
+  std::vector<Addition> of;
+  TensorView to;
+  double scale;
+  Index channel_stride;
+
+  bool direct() const { return channel_stride == 1; }
 };
 
-// s: width; rows: part_count().
-void back_block(const EmbedCall& c, Isa isa, Index block, Index begin, Index end, Back& back,
-                double* s, const void** rows) noexcept {
-  const detail::WeightedSumKernels& k = detail::weighted_sum_kernels(isa);
-  const detail::NormKernels& norm = detail::norm_kernels(isa);
-  const double one = 1;
-  for (Index i = begin; i < end; ++i) {
-    const void* up = c.y.at(i / c.tokens, i % c.tokens);
-    double* d = back.d.get() + i * c.width;
-    k.into_f64(c.dtype)({&up, &one, 1, c.width, d});
-    if (!c.has_norm()) continue;
-    c.sum(k, i, s, rows);
-    const bool sums = !back.gamma.empty();
-    norm.backward(s, c.width, c.epsilon, c.gamma.data(), d,
-                  sums ? back.gamma.data() + block * c.width : nullptr,
-                  sums ? back.beta.data() + block * c.width : nullptr);
-  }
-}
-
-void back_tokens(const EmbedCall& c, Back& back, const Executor& executor) {
-  const Isa isa = active_isa();
-  const Index blocks = detail::block_count(c.count(), kBlock);
-  const Index most = c.count() * c.width / detail::kValuesPerTask;
-  const auto tasks = static_cast<std::size_t>(detail::task_count(executor, blocks, most));
-  std::vector<double> s(tasks * static_cast<std::size_t>(c.width));
-  std::vector<const void*> rows(tasks * c.scale.size());
-  detail::parallel_blocks(executor, c.count(), kBlock, most,
-                          [&](Index block, Index begin, Index end, Index task) noexcept {
-                            back_block(c, isa, block, begin, end, back, s.data() + task * c.width,
-                                       rows.data() + task * c.part_count());
-                          });
-}
-
-// Tokens by the row they read: those of row r are token[start[r]] .. token[start[r + 1] - 1], in
-// order.
-struct ByRow {
-  std::vector<Index> start, token, row;  // row: those that are read, ascending
-  Index longest = 0;                     // tokens that read one row
-
-  std::span<const Index> tokens_of(Index r) const noexcept {
-    const auto at = static_cast<std::size_t>(r);
-    return {token.data() + start[at], static_cast<std::size_t>(start[at + 1] - start[at])};
-  }
+// Where the row that a token reads lies in the gradient `to`, in elements, and its number.
+struct RowPlace {
+  Index number, element;
 };
-ByRow by_row(const std::vector<Index>& row_of, Index rows, std::optional<Index> frozen) {
-  ByRow s;
-  s.start.assign(static_cast<std::size_t>(rows) + 1, 0);
-  for (const Index r : row_of) ++s.start[static_cast<std::size_t>(r) + 1];
-  for (Index r = 0; r < rows; ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    if (s.start[at + 1] > 0 && frozen != r) {
-      s.row.push_back(r);
-      s.longest = std::max(s.longest, s.start[at + 1]);
-    }
-    s.start[at + 1] += s.start[at];
+RowPlace place_of(const EmbedCall& c, std::size_t part, const TensorView& to, Index i) {
+  if (!c.row[part].empty()) {
+    const Index r = c.row[part][static_cast<std::size_t>(i)];
+    return {r, r * to.stride[0]};
   }
-  s.token.resize(row_of.size());
-  std::vector<Index> next(s.start.begin(), s.start.end() - 1);
-  for (std::size_t i = 0; i < row_of.size(); ++i)
-    s.token[static_cast<std::size_t>(next[static_cast<std::size_t>(row_of[i])]++)] =
-        static_cast<Index>(i);
-  return s;
+  const bool one = to.rank == 2 || to.shape[0] == 1;
+  const Index b = one ? 0 : i / c.tokens, t = i % c.tokens;
+  return {b * c.tokens + t,
+          (one ? 0 : b * to.stride[0]) + t * to.stride[static_cast<std::size_t>(to.rank - 2)]};
 }
 
-void table_gradient(const EmbedCall& c, std::size_t part, const Back& back, const TensorView& to,
-                    const Executor& executor) {
-  const ByRow sorted = by_row(c.row[part], c.parts[part].table.shape[0], c.parts[part].frozen);
-  const detail::WeightedSumKernels& k = detail::weighted_sum_kernels(active_isa());
-  const bool narrow = back.direct() && c.dtype == DType::f32;
-  const auto kernel = narrow ? k.f32_f64 : k.f64_f64;
-  const Index size = narrow ? sizeof(float) : sizeof(double);
-  // Few rows (segments): channels are shared out; many: rows. Each sum is the same either way.
-  const bool by_channel = static_cast<Index>(sorted.row.size()) < 4 * executor.concurrency;
-  const auto rows = static_cast<Index>(sorted.row.size());
-  // By channel whole vectors of 16, so that no channel changes its place in one.
-  const Index count = by_channel ? detail::block_count(c.width, 16) : rows;
-  const Index most = c.count() * c.width / detail::kValuesPerTask;
-  const auto tasks = static_cast<std::size_t>(detail::task_count(executor, count, most));
-  const auto longest = static_cast<std::size_t>(sorted.longest);
-  const std::vector<double> weight(longest, c.scale[part]);
-  std::vector<const void*> addends(tasks * longest);
-  std::vector<double> sums(tasks * static_cast<std::size_t>(c.width));
-  const auto sum = [&](Index row_from, Index row_to, Index from, Index end, Index task) noexcept {
-    const void** addend = addends.data() + task * sorted.longest;
-    double* out = sums.data() + task * c.width;
-    for (Index i = row_from; i < row_to; ++i) {
-      const Index r = sorted.row[static_cast<std::size_t>(i)];
-      const std::span<const Index> tokens = sorted.tokens_of(r);
-      for (std::size_t t = 0; t < tokens.size(); ++t)
-        addend[t] = static_cast<const std::byte*>(back.row(c, tokens[t])) + from * size;
-      kernel({addend, weight.data(), static_cast<Index>(tokens.size()), end - from, out});
-      add_row(to, r * to.stride[0] + from * to.stride[1], to.stride[1], out, end - from);
-    }
-  };
-  detail::parallel_for(executor, count, most, [&](Index from, Index end, Index task) noexcept {
-    if (by_channel)
-      sum(0, rows, from * 16, std::min(end * 16, c.width), task);
-    else
-      sum(from, end, 0, c.width, task);
-  });
-}
-
-void rows_gradient(const EmbedCall& c, std::size_t part, const Back& back, const TensorView& to) {
-  const auto scaled =
-      detail::weighted_sum_kernels(active_isa()).into_f64(back.direct() ? c.dtype : DType::f64);
-  std::vector<double> d(static_cast<std::size_t>(c.width));
+// slots: as many as there are accumulators in use at once, of all parts so far.
+PartGradient plan_part(const EmbedCall& c, std::size_t part, const TensorView& to, Index& slots) {
+  PartGradient g{part, {}, to, c.scale[part], to.stride[static_cast<std::size_t>(to.rank - 1)]};
+  if (c.width == 1) g.channel_stride = 1;
+  const Index rows = c.row[part].empty() ? c.count() : c.parts[part].table.shape[0];
+  std::vector<Index> left(static_cast<std::size_t>(rows), 0);  // readers to come
+  std::vector<RowPlace> place;
+  place.reserve(static_cast<std::size_t>(c.count()));
   for (Index i = 0; i < c.count(); ++i) {
-    const void* row = back.row(c, i);
-    scaled({&row, &c.scale[part], 1, c.width, d.data()});
-    const bool one = to.rank == 2 || to.shape[0] == 1;
-    const Index token = to.stride[static_cast<std::size_t>(to.rank - 2)];
-    const Index at = (one ? 0 : i / c.tokens * to.stride[0]) + i % c.tokens * token;
-    add_row(to, at, to.stride[static_cast<std::size_t>(to.rank - 1)], d.data(), c.width);
+    place.push_back(place_of(c, part, to, c.token(i)));
+    ++left[static_cast<std::size_t>(place.back().number)];
   }
+  std::vector<Index> slot_of(static_cast<std::size_t>(rows), kNoSlot), free;
+  g.of.reserve(place.size());
+  for (const RowPlace& p : place) {
+    const auto n = static_cast<std::size_t>(p.number);
+    const bool last = --left[n] == 0, first = slot_of[n] == kNoSlot;
+    if (!c.row[part].empty() && c.parts[part].frozen == p.number) {
+      g.of.push_back({p.element, kFrozen, false, false});
+    } else if (first && last && g.direct()) {
+      g.of.push_back({p.element, kNoSlot, true, true});
+    } else {
+      if (first && free.empty()) free.push_back(slots++);
+      if (first) slot_of[n] = free.back(), free.pop_back();
+      g.of.push_back({p.element, slot_of[n], first, last});
+      if (last) free.push_back(slot_of[n]);
+    }
+  }
+  return g;
+}
+
+// Everything that the tokens go through.
+struct Back {
+  const EmbedCall& call;
+  const detail::EmbedBackKernels& kernels;
+  std::vector<PartGradient> parts;
+  const PartGradient* unread;  // that of the words: its rows are not in the cache
+  Index pitch;                 // of the rows below
+  LineDoubles d;               // d s of some tokens behind a norm or in 16 bits; empty: d_y itself
+  LineDoubles sums;            // accumulators
+  LineDoubles s;               // two rows for each thread
+  std::vector<const void*> rows;    // twice part_count() for each thread
+  std::vector<double> gamma, beta;  // [blocks, width], where wanted
+
+  bool through() const { return !d.empty(); }
+  bool is_f32() const { return !through() && call.dtype == DType::f32; }
+  const std::byte* up(Index i) const {
+    const Index token = call.token(i);
+    return call.y.at(token / call.tokens, token % call.tokens);
+  }
+  const std::byte* row_of(const PartGradient& g, const Addition& a) const {
+    return static_cast<const std::byte*>(g.to.data) + a.element * size_of(g.to.dtype);
+  }
+};
+
+// d s of tokens [begin, end), at their places behind that of `from`.
+void back_tokens(Back& b, Isa isa, Index from, Index begin, Index end, Index task) noexcept {
+  const EmbedCall& c = b.call;
+  const Index parts = c.part_count();
+  const void **rows = b.rows.data() + 2 * task * parts, **kept = rows + parts;
+  double *s = b.s.data() + 2 * task * b.pitch, *base = s + b.pitch;
+  const double one = 1;
+  const auto sum = detail::weighted_sum_kernels(isa).into_f64(c.dtype);
+  const auto back = b.kernels.back(c.dtype);
+  for (Index i = begin; i < end; ++i) {
+    const void* up = b.up(i);
+    double* d = b.d.data() + (i - from) * b.pitch;
+    if (!c.has_norm) {
+      sum({&up, &one, 1, c.width, d});
+      continue;
+    }
+    c.rows_of(c.token(std::min(i + 2, c.count() - 1)), rows);
+    const void* ahead = rows[0];
+    c.rows_of(c.token(i), rows);
+    if (parts > 1 && (i == begin || !std::equal(rows + 1, rows + parts, kept + 1))) {
+      sum({rows + 1, c.weight.data() + 1, parts - 1, c.width, base});
+      std::copy(rows, rows + parts, kept);
+    }
+    const PartGradient* g = b.unread;
+    const Addition* a = g == nullptr ? nullptr : &g->of[static_cast<std::size_t>(i)];
+    const bool target = a != nullptr && a->slot == kNoSlot;
+    const Index at = i / kBlock * c.width;
+    back({rows[0], c.weight[0], parts > 1 ? base : nullptr, ahead,
+          target ? b.row_of(*g, *a) : b.up(i), target ? size_of(g->to.dtype) : 0, c.width,
+          c.epsilon, c.gamma.empty() ? nullptr : c.gamma.data(), up, s, d,
+          b.gamma.empty() ? nullptr : b.gamma.data() + at,
+          b.gamma.empty() ? nullptr : b.beta.data() + at});
+  }
+}
+
+// One part's addition of token i in channels [begin, end).
+void add_token(Back& b, const PartGradient& g, Index from, Index i, Index begin,
+               Index end) noexcept {
+  const Addition& a = g.of[static_cast<std::size_t>(i)];
+  if (a.slot == kFrozen) return;
+  const bool f32_row = b.is_f32(), f32_to = g.to.dtype == DType::f32;
+  const Index size = f32_row ? sizeof(float) : sizeof(double), n = end - begin;
+  const std::byte* row =
+      b.through() ? reinterpret_cast<const std::byte*>(b.d.data() + (i - from) * b.pitch) : b.up(i);
+  const void* d = row + begin * size;
+  void* to =
+      const_cast<std::byte*>(b.row_of(g, a)) + begin * g.channel_stride * size_of(g.to.dtype);
+  if (a.slot == kNoSlot) return b.kernels.add(f32_row, f32_to)({d, g.scale, n, to});
+  double* sum = b.sums.data() + a.slot * b.pitch + begin;
+  (f32_row ? b.kernels.accumulate_f32 : b.kernels.accumulate_f64)({d, g.scale, n, sum, a.first});
+  if (!a.last) return;
+  if (g.direct()) return b.kernels.add(false, f32_to)({sum, 1, n, to});
+  add_row(g.to, a.element + begin * g.channel_stride, g.channel_stride, sum, n);
+}
+
+// All tokens, in order; tasks: threads that share them.
+void all_tokens(Back& b, Isa isa, Index tokens, Index tasks, const Executor& executor) {
+  const EmbedCall& c = b.call;
+  const Index blocks = detail::block_count(c.width, kChannels);
+  for (Index from = 0; from < c.count(); from += tokens) {
+    const Index end = std::min(from + tokens, c.count());
+    if (b.through())
+      detail::parallel_blocks(executor, end - from, kBlock, tasks,
+                              [&](Index, Index begin, Index stop, Index task) noexcept {
+                                back_tokens(b, isa, from, from + begin, from + stop, task);
+                              });
+    detail::parallel_for(executor, blocks, tasks, [&](Index begin, Index stop) noexcept {
+      const Index channel = begin * kChannels, last = std::min(stop * kChannels, c.width);
+      for (Index i = from; i < end; ++i)
+        for (const PartGradient& g : b.parts) add_token(b, g, from, i, channel, last);
+    });
+  }
+}
+
+// Whether gradients of two parts are the same memory: then one thread adds to both.
+bool share_memory(std::span<const TensorView> parts) {
+  for (std::size_t a = 0; a < parts.size(); ++a)
+    for (std::size_t b = 0; b < a; ++b)
+      if (!parts[a].empty() && !parts[b].empty() &&
+          detail::overlaps(detail::memory_of(parts[a]), detail::memory_of(parts[b])))
+        return true;
+  return false;
 }
 
 void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const EmbedGradients& g) {
@@ -190,7 +238,7 @@ void check_parts(const EmbedCall& c, std::span<const EmbedPart> parts, const Emb
   for (const TensorView* v : {&g.gamma, &g.beta}) {
     if (v->empty()) continue;
     check_gradient(*v, "a gradient of the norm");
-    if (!c.has_norm() || v->rank != 1 || v->shape[0] != c.width)
+    if (!c.has_norm || v->rank != 1 || v->shape[0] != c.width)
       detail::refuse_shape(
           kWho,
           "a gradient of the norm must be [" + std::to_string(c.width) + "] and the norm be there",
@@ -208,16 +256,32 @@ void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedN
   const detail::Operand up{"d_y", detail::memory_of(d_y)};
   for (const TensorView& d : g.parts)
     detail::check_separate(kWho, up, {"a gradient", detail::memory_of(d)});
+  const Isa isa = active_isa();
+  const Index pitch =
+      detail::block_count(c.width + detail::kRowPadding, kLineDoubles) * kLineDoubles;
+  Back back{c, detail::embed_back_kernels(isa), {}, nullptr, pitch, {}, {}, {}, {}, {}, {}};
+  Index slots = 0;
+  for (std::size_t n = 0; n < g.parts.size(); ++n)
+    if (!g.parts[n].empty()) back.parts.push_back(plan_part(c, n, g.parts[n], slots));
+  if (!g.parts.empty() && !g.parts[c.order[0]].empty())
+    for (const PartGradient& p : back.parts)
+      if (p.part == c.order[0]) back.unread = &p;
+  const bool parameters = c.has_norm && !(g.gamma.empty() && g.beta.empty());
+  if (back.parts.empty() && !parameters) return;
+  const Index most = c.count() * c.width / detail::kValuesPerTask;
+  const Index tasks = share_memory(g.parts) ? 1 : detail::task_count(executor, c.count(), most);
+  // One thread finds what it wrote in its cache; several meet not too often.
+  const Index tokens = std::min(c.count(), tasks == 1 ? 2 * kLineDoubles : 4 * kBlock * tasks);
   const Index blocks = detail::block_count(c.count(), kBlock);
-  Back back;
-  if (c.has_norm() || size_of(c.dtype) == 2)
-    back.d =
-        std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(c.count() * c.width));
-  if (c.has_norm() && !(g.gamma.empty() && g.beta.empty())) {
+  if (c.has_norm || size_of(c.dtype) == 2) back.d = LineDoubles(tokens * pitch);
+  back.sums = LineDoubles(slots * pitch);
+  back.s = LineDoubles(2 * tasks * pitch);
+  back.rows.resize(static_cast<std::size_t>(2 * tasks * c.part_count()));
+  if (parameters) {
     back.gamma.resize(static_cast<std::size_t>(blocks * c.width));
     back.beta.resize(back.gamma.size());
   }
-  if (!back.direct()) back_tokens(c, back, executor);
+  all_tokens(back, isa, tokens, tasks, executor);
   const auto add_blocks = [&](const TensorView& to, const std::vector<double>& from) {
     if (to.empty()) return;
     std::vector<double> sum(static_cast<std::size_t>(c.width));
@@ -226,13 +290,6 @@ void embed_gradient(std::span<const EmbedPart> parts, const std::optional<EmbedN
   };
   add_blocks(g.gamma, back.gamma);
   add_blocks(g.beta, back.beta);
-  for (std::size_t n = 0; n < g.parts.size(); ++n) {
-    if (g.parts[n].empty()) continue;
-    if (c.row[n].empty())
-      rows_gradient(c, n, back, g.parts[n]);
-    else
-      table_gradient(c, n, back, g.parts[n], executor);
-  }
 }
 
 }  // namespace posenc::v0

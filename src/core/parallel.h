@@ -16,7 +16,7 @@ inline constexpr Index kValuesPerTask = Index{1} << 15;
 // Calls beyond this find their tensors in memory rather than in the cache.
 inline constexpr Index kLargeBytes = Index{1} << 22;
 // Outputs beyond these are written around the cache: of calls that read a tensor of the same size,
-// and rows of cosine and sine, which only write and are read again by the layers that follow.
+// and rows of cosine, sine and embeddings, which only write and are read again by what follows.
 inline constexpr Index kStreamBytes = Index{16} << 20;
 inline constexpr Index kStreamRowBytes = Index{8} << 20;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/polar.h"
 
-#include "core/convert.h"
+#include <type_traits>
+
 #include "core/isa_table.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,9 +11,8 @@
 
 #include <hwy/highway.h>
 
-#include "kernels/element-inl.h"
+#include "kernels/double_vector-inl.h"
 #include "kernels/math-inl.h"
-#include "kernels/round_to_odd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc::inline v0::detail {
@@ -29,39 +29,55 @@ HWY_INLINE V set(double x) {
 
 template <class T>
 HWY_INLINE V load(const T* p) {
-  if constexpr (sizeof(T) == 8)
-    return hn::LoadU(D(), p);
-  else
-    return hn::PromoteTo(D(), ReadVector(hn::Rebind<float, D>(), p));
+  return ReadDoubles(p);
+}
+template <class T>
+HWY_INLINE void store(V v, T* p) {
+  WriteDoubles(v, p);
 }
 
-#if HWY_TARGET == HWY_SCALAR
-// (Highway's one lane makes the largest float of infinity.)
-template <class T>
-HWY_INLINE void store(V v, T* p) {
-  const double x = hn::GetLane(v);
-  if constexpr (kIsBFloat16<T>)
-    p->bits = bf16_from(x);
-  else if constexpr (sizeof(T) == 2)
-    p->bits = f16_from(x);
-  else
-    *p = static_cast<T>(x);
-}
+// Several vectors that go through the same steps side by side: a step waits for the one before it,
+// and a core looks no further ahead than two channels' steps. As many as the registers hold.
+#if HWY_HAVE_SCALABLE || HWY_TARGET == HWY_SCALAR
+using Many = V;
 #else
-template <class T>
-HWY_INLINE void store(V v, T* p) {
-  const hn::Rebind<float, D> df;
-  if constexpr (sizeof(T) == 8) {
-    hn::StoreU(v, D(), p);
-  } else if constexpr (sizeof(T) == 4) {
-    hn::StoreU(hn::DemoteTo(df, v), df, p);
-  } else if constexpr (kIsBFloat16<T>) {
-    WriteVector<false>(hn::DemoteTo(df, RoundToOdd<true>(v)), df, p);
-  } else {
-    WriteVector<false>(hn::DemoteTo(df, RoundToOdd<false>(v)), df, p);
-  }
+struct Many {
+  static constexpr int kCount = HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 ? 4 : 2;
+  V v[kCount];
+};
+HWY_INLINE V at(const Many& m, int k) {
+  return m.v[k];
 }
 #endif
+HWY_INLINE V at(const V& v, int) {
+  return v;
+}
+template <class X>
+constexpr int count_of() {
+  if constexpr (std::is_same_v<X, V>)
+    return 1;
+  else
+    return X::kCount;
+}
+// f(k) for each of them.
+template <class X, class F>
+HWY_INLINE X each(const F& f) {
+  if constexpr (std::is_same_v<X, V>) {
+    return f(0);
+  } else {
+    X r;
+    for (int k = 0; k < count_of<X>(); ++k) r.v[k] = f(k);
+    return r;
+  }
+}
+template <class X, class A, class B, class C>
+HWY_INLINE X mul_add(const A& a, const B& b, const C& c) {
+  return each<X>([&](int k) HWY_ATTR { return hn::MulAdd(at(a, k), at(b, k), at(c, k)); });
+}
+template <class X, class A, class B>
+HWY_INLINE X mul(const A& a, const B& b) {
+  return each<X>([&](int k) HWY_ATTR { return hn::Mul(at(a, k), at(b, k)); });
+}
 
 // (ln((2 + s) / (2 - s)) - s) / s^3 in s^2 of [0, 4/9], likewise: within 8e-18 of the logarithm.
 constexpr double kLog[] = {0x1.4b0a26c5f2aefp-24, 0x1.687a6e7c95176p-23, 0x1.eb905e8575054p-21,
@@ -78,44 +94,56 @@ constexpr double kShortExp[] = {0x1.a17e052cd2c8fp-13, 0x1.6da767a4988a9p-10, 0x
                                 0x1.555464884204ep-5,  0x1.5555557e7777ep-3,  0x1.0000005c981fcp-1,
                                 0x1.fffffffff61ddp-1,  0x1.ffffffffa7011p-1};
 
-template <std::size_t n>
-HWY_INLINE V even_and_odd(V x, const double (&c)[n]) {
+template <class X, std::size_t n>
+HWY_INLINE X even_and_odd(const X& x, const double (&c)[n]) {
   static_assert(n % 2 == 0, "the first coefficient is that of an odd power");
-  const auto square = hn::Mul(x, x);
-  auto odd = set(c[0]), even = set(c[1]);
-  for (std::size_t i = 2; i < n; i += 2) {
-    odd = hn::MulAdd(square, odd, set(c[i]));
-    even = hn::MulAdd(square, even, set(c[i + 1]));
+  const X square = mul<X>(x, x);
+  X odd = mul_add<X>(square, set(c[0]), set(c[2])), even = mul_add<X>(square, set(c[1]), set(c[3]));
+  for (std::size_t i = 4; i < n; i += 2) {
+    odd = mul_add<X>(square, odd, set(c[i]));
+    even = mul_add<X>(square, even, set(c[i + 1]));
   }
-  return hn::MulAdd(x, odd, even);
+  return mul_add<X>(x, odd, even);
 }
 
 // e^-|x|; of |x| beyond 708 that of 708, 0 in every float.
+template <class X>
+HWY_INLINE X short_exp_minus_abs(const X& x) {
+  const D d;
+  const DU du;
+  const V magic = set(0x1.8p52);
+  const X a = each<X>([&](int k) HWY_ATTR { return hn::Min(hn::Abs(at(x, k)), set(708)); });
+  const X shifted = mul_add<X>(a, set(0x1.71547652b82fep+0), magic);
+  const X rest = each<X>([&](int k) HWY_ATTR {
+    return hn::MulSub(hn::Sub(at(shifted, k), magic), set(0x1.62e42fefa39efp-1), at(a, k));
+  });
+  const X y = even_and_odd(rest, kShortExp);
+  // n is subtracted from the exponent, which stays a normal number's
+  return each<X>([&](int k) HWY_ATTR {
+    const auto n = hn::ShiftLeft<52>(hn::BitCast(du, at(shifted, k)));
+    return hn::BitCast(d, hn::Sub(hn::BitCast(du, at(y, k)), n));
+  });
+}
 template <bool kShort>
 HWY_INLINE V exp_minus_abs(V x) {
-  if constexpr (!kShort) {
-    return ExpMinus(D(), hn::Abs(x));
-  } else {
-    const D d;
-    const DU du;
-    const auto a = hn::Min(hn::Abs(x), set(708)), magic = set(0x1.8p52);
-    const auto shifted = hn::MulAdd(a, set(0x1.71547652b82fep+0), magic);
-    const auto n = hn::Sub(shifted, magic);
-    const auto y = even_and_odd(hn::MulSub(n, set(0x1.62e42fefa39efp-1), a), kShortExp);
-    // n is subtracted from the exponent, which stays a normal number's
-    return hn::BitCast(d, hn::Sub(hn::BitCast(du, y), hn::ShiftLeft<52>(hn::BitCast(du, shifted))));
-  }
+  if constexpr (kShort) return short_exp_minus_abs(x);
+  return ExpMinus(D(), hn::Abs(x));
 }
 
 // ln(1 + u) of u in [0, 1] is ln((2 + s) / (2 - s)) with s = 2 u / (2 + u); what the rounding of
 // 2 + u and of s lost is added.
+template <class X>
+HWY_INLINE X short_log_1_plus(const X& u) {
+  const X s = each<X>([&](int k) HWY_ATTR {
+    return hn::Div(hn::Add(at(u, k), at(u, k)), hn::Add(set(2), at(u, k)));
+  });
+  const X t = mul<X>(s, s);
+  return mul_add<X>(mul<X>(s, t), even_and_odd(t, kShortLog), s);
+}
 template <bool kShort>
 HWY_INLINE V log_1_plus(V u) {
+  if constexpr (kShort) return short_log_1_plus(u);
   const auto two = set(2);
-  if constexpr (kShort) {
-    const auto s = hn::Div(hn::Add(u, u), hn::Add(two, u)), t = hn::Mul(s, s);
-    return hn::MulAdd(hn::Mul(s, t), even_and_odd(t, kShortLog), s);
-  }
   const auto below = hn::Add(two, u), lost = hn::Sub(u, hn::Sub(below, two));
   const auto inverse = hn::Div(two, below);
   const auto s = hn::Mul(u, inverse);
@@ -146,6 +174,21 @@ HWY_INLINE void angle(const Row& r, Index i, V& c, V& s) {
     const auto rotated = hn::NegMulAdd(s, ts, hn::Mul(c, tc));
     s = hn::MulAdd(s, tc, hn::Mul(c, ts));
     c = rotated;
+  }
+}
+
+// Vectors of channels from i on, of types of 32 and 16 bits.
+template <bool kTurn, class T>
+HWY_INLINE void many_rows(const PolarRow& r, Index i, const T* from, T* to_cos, T* to_sin) {
+  const auto lanes = static_cast<Index>(hn::Lanes(D()));
+  const Many x = each<Many>([&](int k) HWY_ATTR { return load(from + k * lanes); });
+  const Many log = short_log_1_plus(short_exp_minus_abs(x));
+  for (int k = 0; k < count_of<Many>(); ++k) {
+    const V zero = set(0), v = at(x, k);
+    const V mu = hn::Add(hn::IfThenElse(hn::Lt(v, zero), zero, v), at(log, k));
+    V c, s;
+    angle<kTurn>(r, i + k * lanes, c, s);
+    store(hn::Mul(mu, c), to_cos + k * lanes), store(hn::Mul(mu, s), to_sin + k * lanes);
   }
 }
 
@@ -185,6 +228,9 @@ HWY_INLINE void row(const PolarRow& r) {
   T *oc = static_cast<T*>(r.out_cos), *os = static_cast<T*>(r.out_sin);
   const auto lanes = static_cast<Index>(hn::Lanes(D()));
   Index i = 0;
+  if constexpr (sizeof(T) < 8)
+    for (const Index step = count_of<Many>() * lanes; i + step <= r.n; i += step)
+      many_rows<kTurn>(r, i, x + i, oc + i, os + i);
   for (; i + lanes <= r.n; i += lanes) one_row<kTurn>(r, i, x + i, oc + i, os + i);
   if (i == r.n) return;
   T part[kMax] = {}, part_c[kMax], part_s[kMax];

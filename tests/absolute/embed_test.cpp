@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looked-up rows, their sum and norm. The suite `absolute` has BERT, RoBERTa, GPT-2, LayoutLM,
-// TAPAS and Segatron with all gradients; here laws, dtypes, refusals.
+// TAPAS and Segatron with all gradients; here laws, dtypes, refusals; large outputs and the ends of
+// the types are in embed_numbers_test.cpp.
 #include "posenc/absolute/embed.h"
-#include "posenc/core/isa.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "posenc/core/philox.h"
 #include "support/refusal.h"
@@ -175,6 +174,33 @@ TEST(Embed, EveryExecutorGivesTheSameBits) {
   for (const auto& r : results) EXPECT_EQ(r, results[0]);
 }
 
+// Channels apart, and one tensor for two parts: the sum of both.
+TEST(Embed, GradientsOfAnyStrideAndOfSharedTables) {
+  Setting s;
+  const std::vector<EmbedPart> parts = s.parts();
+  Numbers words{s.words.shape, 0}, apart{{kWords, 2 * kWidth}, 0}, both{s.words.shape, 0};
+  const TensorView none;
+  TensorView wide = apart.view();
+  wide.shape[1] = kWidth, wide.stride[1] = 2;
+  const TensorView a[] = {words.view(), none, none, none}, b[] = {wide, none, none, none};
+  embed_gradient(parts, s.norm(), s.up.view(), {a, {}, {}});
+  embed_gradient(parts, s.norm(), s.up.view(), {b, {}, {}});
+  for (std::size_t i = 0; i < words.value.size(); ++i) {
+    EXPECT_EQ(apart.value[2 * i], words.value[i]);
+    EXPECT_EQ(apart.value[2 * i + 1], 0);
+  }
+  EmbedPart again = parts[0];
+  again.ids = parts[0].ids, again.scale = 0.5;
+  const EmbedPart twice[] = {parts[0], again};
+  Numbers first{s.words.shape, 0}, second{s.words.shape, 0};
+  const TensorView two[] = {first.view(), second.view()}, one[] = {both.view(), both.view()};
+  const Executor threads{nullptr, 3, backwards};
+  embed_gradient(twice, s.norm(), s.up.view(), {two, {}, {}}, threads);
+  embed_gradient(twice, s.norm(), s.up.view(), {one, {}, {}}, threads);
+  for (std::size_t i = 0; i < both.value.size(); ++i)
+    EXPECT_NEAR(both.value[i], first.value[i] + second.value[i], 1e-14);
+}
+
 // Narrow dtypes: the double result of the same numbers, rounded once.
 TEST(Embed, NarrowDtypesRoundOnce) {
   Setting s;
@@ -205,93 +231,6 @@ TEST(Embed, NarrowDtypesRoundOnce) {
   const EmbedPart gpt2[] = {word, position};
   embed(gpt2, {}, tensor(static_cast<void*>(out.data()), DType::bf16, one));
   EXPECT_EQ(out[0], 0x4040);
-}
-
-// NaN stays NaN and infinity infinity in 16 bits, on every instruction set; a norm of a row with
-// either is NaN.
-TEST(Embed, NothingBecomesANumberInSixteenBits) {
-  constexpr Index kWide = 40;
-  for (const Isa isa : supported_isas()) {
-    force_isa(isa);
-    for (const DType type : {DType::f16, DType::bf16}) {
-      const std::uint16_t infinity = type == DType::f16 ? 0x7c00 : 0x7f80;
-      for (const int payload : {0, 1, 0x3f, 0x7f}) {
-        std::vector<std::uint16_t> table(kWide, static_cast<std::uint16_t>(infinity | payload)),
-            out(kWide);
-        const std::vector<Index> zero{0};
-        EmbedPart word;
-        word.table = tensor(static_cast<void*>(table.data()), type, {1, kWide});
-        word.ids = tensor(zero.data(), {1});
-        const TensorView y = tensor(static_cast<void*>(out.data()), type, {1, kWide});
-        embed(std::span(&word, 1), {}, y);
-        for (const std::uint16_t v : out)
-          EXPECT_EQ((v & 0x7fff) > infinity, payload > 0) << isa_name(isa);
-        if (payload == 0) {
-          EXPECT_EQ(out[0], infinity);
-        }
-        embed(std::span(&word, 1), EmbedNorm{}, y);
-        for (const std::uint16_t v : out) EXPECT_GT(v & 0x7fff, infinity) << isa_name(isa);
-      }
-    }
-  }
-  reset_isa();
-}
-
-// Where float itself has fewer bits: not rounded there and again.
-TEST(Embed, SubnormalBFloat16RoundsOnce) {
-  constexpr Index kWide = 19;
-  std::vector<double> scales;
-  for (int e = -137; e <= -124; ++e)
-    for (const double m : {1.0, 1.5, 1 + 0x1p-30, 1.5 + 0x1p-40, 1.75 - 0x1p-40, 1 + 0x1p-8})
-      scales.push_back(std::ldexp(m, e)), scales.push_back(-std::ldexp(m, e));
-  for (const Isa isa : supported_isas()) {
-    force_isa(isa);
-    for (const double scale : scales) {
-      std::vector<std::uint16_t> table(kWide, 0x3f80), out(kWide);
-      const std::vector<Index> zero{0};
-      EmbedPart word;
-      word.table = tensor(static_cast<void*>(table.data()), DType::bf16, {1, kWide});
-      word.ids = tensor(zero.data(), {1});
-      word.scale = scale;
-      embed(std::span(&word, 1), {},
-            tensor(static_cast<void*>(out.data()), DType::bf16, {1, kWide}));
-      // no 16-bit number lies nearer, nor as near and even
-      const auto distance = [&](int bits) {
-        return std::abs(std::ldexp(bits, -133) - std::abs(scale));  // up to 2^-125 the spacing
-      };
-      const int got = out[0] & 0x7fff;
-      if (std::abs(scale) < 0x1p-125) {
-        for (const int other : {got - 1, got + 1}) {
-          EXPECT_LE(distance(got), distance(other)) << scale << " " << isa_name(isa);
-          if (distance(got) == distance(other)) {
-            EXPECT_EQ(got % 2, 0) << scale << " " << isa_name(isa);
-          }
-        }
-      }
-      EXPECT_EQ(out[0] >> 15, scale < 0);
-      for (const std::uint16_t v : out) EXPECT_EQ(v, out[0]);
-    }
-  }
-  reset_isa();
-}
-
-TEST(Embed, InfinityStaysInfinity) {
-  constexpr Index kWide = 37;
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const Isa isa : supported_isas()) {
-    force_isa(isa);
-    for (const float value : {kInfinity, -kInfinity, 3e38f}) {  // the last twice is beyond float
-      std::vector<float> table(kWide, value), out(kWide);
-      const std::vector<Index> zero{0};
-      EmbedPart word;
-      word.table = tensor(table.data(), {1, kWide});
-      word.ids = tensor(zero.data(), {1});
-      const EmbedPart twice[] = {word, word};
-      embed(twice, {}, tensor(out.data(), {1, kWide}));
-      for (const float v : out) EXPECT_EQ(v, value < 0 ? -kInfinity : kInfinity) << isa_name(isa);
-    }
-  }
-  reset_isa();
 }
 
 TEST(Embed, Refusals) {

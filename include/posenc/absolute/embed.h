@@ -35,8 +35,8 @@ POSENC_API void embed(std::span<const EmbedPart>, const std::optional<EmbedNorm>
                       const TensorView& y, const Executor& = default_executor());
 
 // Gradients of everything, ACCUMULATED, f64 or f32; empty: not wanted. `parts`: of each part's
-// table or rows, or empty for none. Sums over the tokens of a row are made in the order of the
-// tokens, in double, whatever the threads.
+// table or rows, or empty for none. Sums over the tokens of a row are made in double and in one
+// order, whatever the threads: that of the tokens, or of tokens side by side in the batch.
 struct EmbedGradients {
   std::span<const TensorView> parts;
   TensorView gamma, beta;
