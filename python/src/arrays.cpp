@@ -256,7 +256,7 @@ DType dtype_of(nb::handle h, const char* who) {
 nb::object new_array(DType t, std::span<const Index> shape, bool zeros) {
   nb::object sizes = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   for (std::size_t i = 0; i < shape.size(); ++i)
-    PyTuple_SET_ITEM(sizes.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
+    PyTuple_SetItem(sizes.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
   const nb::object dtype = dtype_object(t);
   return (zeros ? numpy().zeros : numpy().empty)(sizes, dtype);
 }
@@ -288,18 +288,18 @@ PositionsArgument::PositionsArgument(nb::handle h, Name n) {
 }
 
 void PositionsArgument::take_list(nb::handle h, Name n) {
-  const nb::object list = nb::steal(PySequence_Fast(h.ptr(), "a list of positions"));
+  const nb::object list = nb::steal(PySequence_Tuple(h.ptr()));
   if (!list.is_valid()) nb::raise_python_error();
-  const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
+  const Py_ssize_t count = PyTuple_Size(list.ptr());
   bool real = false;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* const x = PySequence_Fast_GET_ITEM(list.ptr(), i);
+    PyObject* const x = PyTuple_GetItem(list.ptr(), i);
     if (!PyFloat_Check(x) && !PyIndex_Check(x))
       refuse_array(n, "must be a list of numbers, or an array of several axes", python_type(x));
     real = real || PyFloat_Check(x);
   }
   for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* const x = PySequence_Fast_GET_ITEM(list.ptr(), i);
+    PyObject* const x = PyTuple_GetItem(list.ptr(), i);
     if (real)
       real_.push_back(PyFloat_AsDouble(x));
     else

@@ -137,7 +137,7 @@ nb::object to_python(const OwnedPositions& p) {
 nb::object to_python(const Parameter& p) {
   nb::object shape = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(p.shape.size())));
   for (std::size_t i = 0; i < p.shape.size(); ++i)
-    PyTuple_SET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(p.shape[i]));
+    PyTuple_SetItem(shape.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(p.shape[i]));
   return nb::make_tuple(p.name, shape);
 }
 

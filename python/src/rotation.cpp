@@ -64,10 +64,10 @@ struct Outputs {
       (t.q.given() ? q_given : k_given) = nb::borrow(given);
       return;
     }
-    if (!PyTuple_Check(given.ptr()) || PyTuple_GET_SIZE(given.ptr()) != 2)
+    if (!PyTuple_Check(given.ptr()) || PyTuple_Size(given.ptr()) != 2)
       refuse_field(kRotary, "out", "out must be a tuple of two arrays, for q and for k");
-    q_given = nb::borrow(PyTuple_GET_ITEM(given.ptr(), 0));
-    k_given = nb::borrow(PyTuple_GET_ITEM(given.ptr(), 1));
+    q_given = nb::borrow(PyTuple_GetItem(given.ptr(), 0));
+    k_given = nb::borrow(PyTuple_GetItem(given.ptr(), 1));
   }
   nb::object result() const {
     if (!k_object.is_valid()) return q_object;
@@ -205,10 +205,10 @@ nb::object cos_sin(nb::handle encoding, nb::handle positions, std::string_view l
     cos = new_array(t, shape);
     sin = new_array(t, shape);
   } else {
-    if (!PyTuple_Check(out.ptr()) || PyTuple_GET_SIZE(out.ptr()) != 2)
+    if (!PyTuple_Check(out.ptr()) || PyTuple_Size(out.ptr()) != 2)
       refuse_field(kWho, "out", "out must be a tuple of two arrays, for cos and for sin");
-    cos = nb::borrow(PyTuple_GET_ITEM(out.ptr(), 0));
-    sin = nb::borrow(PyTuple_GET_ITEM(out.ptr(), 1));
+    cos = nb::borrow(PyTuple_GetItem(out.ptr(), 0));
+    sin = nb::borrow(PyTuple_GetItem(out.ptr(), 1));
   }
   const Borrowed c(cos, {kWho, "out"}, Use::write), n(sin, {kWho, "out"}, Use::write);
   {
