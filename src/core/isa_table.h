@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "posenc/core/dtype.h"
 #include "posenc/core/isa.h"
 
 namespace posenc::inline v0 {
@@ -30,6 +31,22 @@ Function isa_entry(const Function (&table)[n], Isa isa) {
 template <class Kernels, std::size_t n>
 const Kernels& isa_kernels(const Kernels* (*const (&table)[n])(), Isa isa) {
   return *isa_entry(table, isa)();
+}
+
+// Of kernels that a target has for each float type.
+template <class Kernels>
+const Kernels* kernels_of_type(DType type, const Kernels& f64, const Kernels& f32,
+                               const Kernels& f16, const Kernels& bf16) noexcept {
+  switch (type) {
+    case DType::f64:
+      return &f64;
+    case DType::f16:
+      return &f16;
+    case DType::bf16:
+      return &bf16;
+    default:
+      return &f32;
+  }
 }
 
 // What processors have beyond an instruction set.

@@ -103,7 +103,7 @@ struct TileKernel {
                      const MatrixOut& c) noexcept;
 };
 
-// Measured on Zen 4 beside 4 x 1 to 16 x 1, 8 x 2, 8 x 3 and 4 x 3 vectors.
+// Measured beside other tiles: bench/NOTES.md.
 using TwoDoubles [[gnu::vector_size(16)]] = double;
 void add_two_wide(const TileOfRows& a, const double* b, Index depth, double* c,
                   Index c_stride) noexcept {

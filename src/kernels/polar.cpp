@@ -272,16 +272,7 @@ constexpr PolarKernels kBF16{any_row<BFloat16>, any_gradient<BFloat16>};
 }  // namespace
 
 const PolarKernels* polar_of(DType type) {
-  switch (type) {
-    case DType::f64:
-      return &kF64;
-    case DType::f16:
-      return &kF16;
-    case DType::bf16:
-      return &kBF16;
-    default:
-      return &kF32;
-  }
+  return kernels_of_type(type, kF64, kF32, kF16, kBF16);
 }
 
 }  // namespace HWY_NAMESPACE

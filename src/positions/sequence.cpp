@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/positions/sequence.h"
-#include "core/shape.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <string>
 #include <utility>
 
+#include "core/memory_limit.h"
+#include "core/shape.h"
 #include "positions/exact.h"
 
 namespace posenc::inline v0 {
@@ -43,6 +45,8 @@ OwnedPositions running_count(const IntegerRows& mask, Index padded, Index first,
 OwnedPositions arange(Index first, Index count, Index step) {
   if (count < 0 || count > kMaxTokens) refuse("arange", "count must lie between 0 and 2^40", count);
   if (count > 0) add_exact(first, multiply_exact(count - 1, step, "arange"), "arange");
+  detail::check_memory("arange", "a list of " + std::to_string(count) + " positions",
+                       static_cast<std::size_t>(count) * sizeof(Index));
   std::vector<Index> v(static_cast<std::size_t>(count));
   for (Index i = 0; i < count; ++i) v[static_cast<std::size_t>(i)] = first + i * step;
   return own(std::move(v));

@@ -23,6 +23,13 @@ ConstMatrix head_weights(const HeadProjection& p, const std::vector<double>& w, 
   return {w.data() + head * p.head_dim * p.width, p.width, p.head_dim, 1, p.width};
 }
 
+// to [columns] += the sums over the rows of d.
+void add_row_sums(const std::vector<double>& d, std::vector<double>& to) {
+  const std::size_t n = to.size();
+  for (std::size_t r = 0; r < d.size(); r += n)
+    for (std::size_t c = 0; c < n; ++c) to[c] += d[r + c];
+}
+
 constexpr Index kBlock = 512;  // rows that stay in the cache
 
 // Rows [first, first + count) of table [heads, n, head_dim]: to [count, heads head_dim].
@@ -86,12 +93,6 @@ LinearGradient linear_gradient(const std::vector<double>& d, const RowBlock& x,
   });
   add_row_sums(d, g.b);
   return g;
-}
-
-void add_row_sums(const std::vector<double>& d, std::vector<double>& to) {
-  const std::size_t n = to.size();
-  for (std::size_t r = 0; r < d.size(); r += n)
-    for (std::size_t c = 0; c < n; ++c) to[c] += d[r + c];
 }
 
 std::vector<double> HeadProjection::table(const RowBlock& r, Index n, const std::vector<double>& w,

@@ -26,8 +26,6 @@ LinearGradient linear_gradient(const std::vector<double>& d, const std::vector<d
 // dx: what the gradient of x is added to, zeros where it is empty.
 LinearGradient linear_gradient(const std::vector<double>& d, const RowBlock& x,
                                const std::vector<double>& w, Index in, std::vector<double> dx = {});
-// to [columns] += the sums over the rows of d.
-void add_row_sums(const std::vector<double>& d, std::vector<double>& to);
 
 // W [heads head_dim, width] as a linear layer keeps it, or, in_out, [width, heads, head_dim].
 struct HeadProjection {

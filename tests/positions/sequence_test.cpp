@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "posenc/core/error.h"
 #include "posenc/positions.h"
 #include "support/refusal.h"
 #include "support/suite.h"
@@ -97,6 +98,12 @@ TEST(Positions, ArangeGoesFarAndBackwards) {
   EXPECT_THAT(list(arange(kUnbounded - 1, 2)), ElementsAre(kUnbounded - 1, kUnbounded));
   EXPECT_TRUE(list(arange(7, 0)).empty());
   EXPECT_THAT(refusal([] { arange(kUnbounded, 2); }), HasSubstr("[arange] positions must stay"));
+  try {
+    arange(0, Index{1} << 40);
+    ADD_FAILURE() << "8 TiB were given";
+  } catch (const OutOfMemory& e) {
+    EXPECT_THAT(e.what(), HasSubstr("[arange] a list of 1099511627776 positions"));
+  }
   EXPECT_THAT(refusal([] { arange(0, -1); }), HasSubstr("[arange] count"));
   EXPECT_THAT(refusal([] { arange(0, 3, kUnbounded); }), HasSubstr("[arange]"));
 }

@@ -11,7 +11,7 @@
 
 namespace posenc::inline v0 {
 
-// first, first + step, ... (count of them). Throws [arange]: count < 0, beyond int64.
+// first, first + step, ... (count of them). Throws [arange]: count < 0, beyond int64; OutOfMemory.
 POSENC_API OwnedPositions arange(Index first, Index count, Index step = 1);
 
 // Any list, dense [axes][batch][tokens]. Throws [explicit]: a size that batch and axes do not
