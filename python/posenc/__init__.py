@@ -43,7 +43,11 @@ else:
     del __all__  # __getattr__ answers, with the classes
 
     def __getattr__(name: str) -> object:
-        # The classes are made when the first of them is asked for.
+        # The classes are made, and the parts for other packages imported, when they are asked for.
+        if name in ("hf", "jax", "torch"):
+            from importlib import import_module
+
+            return import_module(f"posenc.{name}")
         if name == "__all__" or not name.startswith("_"):
             from . import _schemes
 
