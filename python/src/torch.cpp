@@ -133,7 +133,8 @@ Executor torch_team() {
 }
 
 void add_torch(nb::module_& m) {
-  m.def("torch_host", &set_host, nb::arg("types"), nb::arg("get_num_threads"), nb::arg("library"));
+  m.def("torch_host", &set_host, nb::arg("types"), nb::arg("get_num_threads"), nb::arg("library"),
+        nb::sig("def torch_host(types: Mapping[Any, str], get_num_threads: Any, library: str) -> None"));
   m.def(
       "torch_team", [] { return host != nullptr && host->parallel != nullptr && !forked.load(); },
       "Whether work runs on PyTorch's own threads.");

@@ -40,7 +40,7 @@ def direct(tensors: tuple[Any, ...]) -> bool:
 
 def in_forward_mode() -> bool:
     """Inside torch.autograd.forward_ad, where tensors may carry tangents."""
-    return torch.autograd.forward_ad._current_level >= 0
+    return torch.autograd.forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
 
 
 def check_tensors(who: str, tensors: dict[str, Any]) -> None:

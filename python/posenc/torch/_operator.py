@@ -176,7 +176,7 @@ class _Operator:
     def _vmap(self, info: Any, dims: Any, *a: Any) -> Any:
         n = self.n
         xs, rest, apart = self.family.batched(a[:n], dims[:n], info.batch_size, a[n:], dims[n:])
-        out = self.family(xs[0], xs[1] if n == 2 else None, rest)
+        out = self.overload(*xs, *rest)
         return (tuple(apart(x) for x in out), (0, 0)) if n == 2 else (apart(out), 0)
 
     def save(self, ctx: Any, a: tuple[Any, ...]) -> None:
@@ -216,6 +216,12 @@ class _Recorded(torch.autograd.Function):
         return (None, None, *ctx.op.backward(ctx, d, ctx.needs_input_grad[2:]))
 
 
+def _zeros(d: tuple[Any, ...], shapes: list[Any]) -> tuple[Any, ...]:
+    """Zeros for those that are missing; one is not."""
+    one = next(x for x in d if x is not None)
+    return tuple(one.new_zeros(shape) if x is None else x for x, shape in zip(d, shapes))
+
+
 class _Transformed(torch.autograd.Function):
     """Inside torch.func (grad, jvp, vmap ...) and forward mode."""
 
@@ -227,11 +233,13 @@ class _Transformed(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         op = inputs[0]
         op.save(ctx, inputs[1:])
+        ctx.set_materialize_grads(False)  # a tangent of cos that is zero is none
+        ctx.shapes = [x.shape for x in (output if op.n == 2 else (output,))]
         ctx.save_for_forward(*inputs[1 + op.n: 1 + op.n + op.fixed])
 
     @staticmethod
     def backward(ctx: Any, *d: Any) -> Any:
-        return (None, *ctx.op.backward(ctx, d, ctx.needs_input_grad[1:]))
+        return (None, *ctx.op.backward(ctx, _zeros(d, ctx.shapes), ctx.needs_input_grad[1:]))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *t: Any) -> Any:
@@ -240,6 +248,7 @@ class _Transformed(torch.autograd.Function):
         if any(x is not None for x in t[n: n + fixed]):
             raise RuntimeError(f"[torch {op.family.name}] has a forward-mode derivative for q and k alone, not for "
                                + " or ".join(op.family.tensors))
+        t = _zeros(t[:n], ctx.shapes)
         return op.family(t[0], t[1] if n == 2 else None, ctx.saved_tensors[:fixed] + ctx.rest)
 
     @staticmethod
@@ -250,11 +259,20 @@ class _Transformed(torch.autograd.Function):
 class NoSecondDerivative(torch.autograd.Function):
     """Hands a gradient on, and refuses to differentiate it again."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, what: str, d: Any, *of: Any) -> Any:
-        ctx.what = what
-        return d.view_as(d)
+    def forward(what: str, d: Any, *of: Any) -> Any:
+        return d.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.what = inputs[0]
 
     @staticmethod
     def backward(ctx: Any, *d: Any) -> Any:
+        raise RuntimeError(f"{ctx.what} has no second derivative")
+
+    @staticmethod
+    def jvp(ctx: Any, *t: Any) -> Any:
         raise RuntimeError(f"{ctx.what} has no second derivative")

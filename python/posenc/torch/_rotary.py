@@ -41,7 +41,7 @@ def _pair(xs: tuple[Any, ...], keys: bool) -> tuple[Any, Any]:
 class _Rotate(Family):
     name = "rotate"
     tensors = ("positions",)
-    schema = "Tensor positions, str encoding, str? layout, str mode, int? context, bool keys"
+    schema = "Tensor positions, str encoding, str? layout, str rotate_mode, int? context, bool keys"
 
     def compute(self, xs: Any, out: Any, rest: Any) -> None:
         positions, encoding, layout, mode, context, keys = rest
@@ -65,7 +65,7 @@ class _RotateRows(Family):
     name = "rotate_rows"
     tensors = ("cos", "sin", "index")
     schema = ("Tensor cos, Tensor sin, Tensor? index, str pairing, str columns, str? layout, "
-              "str output_order, int offset, str mode")
+              "str output_order, int offset, str rotate_mode")
 
     def compute(self, xs: Any, out: Any, rest: Any) -> None:
         _posenc.torch_rotate_rows(*_pair(xs, False), *_pair(out, False), *rest)
@@ -92,7 +92,7 @@ class _RotateRows(Family):
         cos, sin, index, pairing, columns, layout, *more = rest
         flat, layout, rows, apart = as_one_batch(xs, dims, size, layout)
         if index is None:
-            cos, sin = (rows_as_one_batch(x, dim, size, rows) for x, dim in zip((cos, sin), rest_dims))
+            cos, sin = rows_as_one_batch((cos, sin), rest_dims, size, rows)
         elif rest_dims[0] is None and rest_dims[1] is None:
             index = positions_as_one_batch(index, rest_dims[2], size, rows)
         else:
