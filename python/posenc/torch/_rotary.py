@@ -51,9 +51,8 @@ class _Rotate(Family):
         positions, encoding, layout, mode, context, keys = rest
         return positions, encoding, layout, _transposed(self.name, mode), context, keys
 
-    def check_rest(self, rest: Any) -> None:
-        if rest[0].requires_grad:
-            raise RuntimeError("[torch rotate] positions must not require a gradient")
+    def check_learned(self, rest: Any) -> None:
+        raise RuntimeError("[torch rotate] positions must not require a gradient")
 
     def batched(self, xs: Any, dims: Any, size: int, rest: Any, rest_dims: Any) -> Any:
         positions, encoding, layout, *more = rest
@@ -73,9 +72,8 @@ class _RotateRows(Family):
     def transposed(self, rest: Any) -> Any:
         return *rest[:-1], _transposed(self.name, rest[-1])
 
-    def check_rest(self, rest: Any) -> None:
-        if rest[0].requires_grad or rest[1].requires_grad:
-            _transposed(self.name, rest[-1])  # the other modes have no gradient
+    def check_learned(self, rest: Any) -> None:
+        _transposed(self.name, rest[-1])  # the other modes have no gradient
 
     def rest_gradients(self, xs: Any, d: Any, rest: Any, needed: Any) -> list[Any]:
         if not (needed[0] or needed[1]):
