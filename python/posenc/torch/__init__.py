@@ -2,6 +2,11 @@
 """posenc for PyTorch: operators, the functions around them, and modules. CPU tensors; no formula stands here."""
 from __future__ import annotations
 
+from ._input import compose, embed
+from ._modules import InputPositions, LearnedPositions, RotaryEmbedding, SinusoidalPositions
 from ._rotary import rotate, rotate_, rotate_rows, rotate_rows_
 
-__all__ = ["rotate", "rotate_", "rotate_rows", "rotate_rows_"]
+__all__ = [
+    "InputPositions", "LearnedPositions", "RotaryEmbedding", "SinusoidalPositions",
+    "compose", "embed", "rotate", "rotate_", "rotate_rows", "rotate_rows_",
+]
