@@ -3,3 +3,8 @@
 from __future__ import annotations
 
 import torch as _host  # first: the package is missing by its own name
+
+from ._attention import attend
+from ._attention_module import Attention
+
+__all__ = ["Attention", "attend"]
