@@ -8,6 +8,7 @@
 #include "posenc/absolute/initial.h"
 #include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
+#include "torch.h"
 
 namespace posenc::python {
 namespace {
@@ -86,6 +87,7 @@ class Attention {
   std::vector<Index> prefix_;
   AttentionArgs args_;
   std::optional<AttentionPlan> plan_;
+  Executor team_ = default_executor();
   nb::object out_object_, sum_object_;
   Borrowed out_, sum_;
   AttentionResult result_;
@@ -196,10 +198,11 @@ std::vector<NamedArray> Attention::named(const NamedBorrowed& from) const {
 void Attention::run() {
   const std::vector<NamedArray> parameters = named(parameters_), inputs = named(inputs_);
   // Out and log_sum_exp are those of an earlier call, of which gradients are wanted.
+  if (options_.value<bool>("torch", "must be True or False").value_or(false)) team_ = torch_team();
   const bool done = options_.value<bool>("done", "must be True or False").value_or(false);
   const nb::gil_scoped_release free;
   plan_->lower(parameters, distance_ranges(args_.query_positions, args_.key_positions));
-  if (!done) plan_->forward(args_, inputs, result_);
+  if (!done) plan_->forward(args_, inputs, result_, team_);
 }
 
 TensorView Attention::gradient_like(const char* name, DType t, std::span<const Index> shape,
@@ -248,7 +251,7 @@ nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::h
   const ConstAttentionResult d_result(heads(d.const_view(), *layout_), dl.const_view());
   {
     const nb::gil_scoped_release free;
-    plan_->backward(args_, inputs, result_, d_result, g, named_gradients);
+    plan_->backward(args_, inputs, result_, d_result, g, named_gradients, team_);
   }
   all["parameters"] = of_parameters;
   all["inputs"] = of_inputs;

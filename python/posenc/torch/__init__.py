@@ -2,9 +2,8 @@
 """posenc for PyTorch: operators, the functions around them, and modules. CPU tensors; no formula stands here."""
 from __future__ import annotations
 
-import torch as _host  # first: the package is missing by its own name
-
 from ._attention import attend
 from ._attention_module import Attention
+from ._rotary import rotate, rotate_, rotate_rows, rotate_rows_
 
-__all__ = ["Attention", "attend"]
+__all__ = ["Attention", "attend", "rotate", "rotate_", "rotate_rows", "rotate_rows_"]

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, NoReturn, Sequence
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from .. import _posenc
+from ._host import check_tensors, direct, in_transform, is_compiling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], out: Tensor
         "order": order, "offset": offset if offset_word is None else offset_word, "causal": causal,
         "window": None if window is None else list(window), "prefix": prefix, "chunk": chunk, "sink_tokens": sink_tokens,
         "length": length, "scale": scale, "softcap": softcap, "out": out, "log_sum_exp": log_sum_exp, "done": done,
-        "parameters": {}, "inputs": {}}
+        "torch": True, "parameters": {}, "inputs": {}}
     for name, array in zip(names, arrays):
         group, _, key = name.partition(".")
         (options[group] if key else options)[key or group] = _address(array)
@@ -191,21 +191,6 @@ class _AttendBackward(torch.autograd.Function):
         return tuple(out), (0,) * len(out)
 
 
-def _plain(tensors: Sequence[Tensor]) -> bool:
-    """Eager, in the CPU's memory, no subclass, and watched by nobody: addresses may be taken."""
-    return _get_current_dispatch_mode() is None and all(
-        type(x) in (torch.Tensor, torch.nn.Parameter) and x.device.type == "cpu" for x in tensors)
-
-
-def _check(name: str, x: object) -> None:
-    if not isinstance(x, torch.Tensor):
-        raise ValueError(f'[torch attend] {name} must be a tensor, got "{type(x).__name__}"')
-    if x.device.type not in ("cpu", "meta"):
-        raise ValueError(f'[torch attend] {name} must lie in the memory of the CPU, got "{x.device}"')
-    if x.layout is not torch.strided:
-        raise ValueError(f'[torch attend] {name} must be dense, got "{x.layout}"')
-
-
 def _positions(x: Any) -> Any:
     if x is None or isinstance(x, torch.Tensor):
         return x
@@ -248,15 +233,16 @@ def attend(
         bias=bias, query_document=query_document, key_document=key_document, query_cu_seqlens=query_cu_seqlens,
         key_cu_seqlens=key_cu_seqlens, sink=sink, query_factor=query_factor, head_scale=head_scale)
     named = {n: x for n, x in given.items() if x is not None}
-    for name, x in (("q", q), ("k", k), ("v", v), *named.items()):
-        _check(name, x)
+    check_tensors("torch attend", {"q": q, "k": k, "v": v, **named})
     arrays = [x.float() if x.dtype in _HALF else x for x in named.values()]
     word, number = (offset, None) if isinstance(offset, str) else (None, offset)
     details = (list(named), _texts(encodings), order, word, number, causal, None if window is None else list(window),
                whole_prefix, chunk, sink_tokens, length, scale, softcap)
-    if torch.compiler.is_compiling() or not _plain((q, k, v, *arrays)):
+    if in_transform() and not is_compiling():
+        result = _Attend.apply(details, q, k, v, *arrays)
+    elif is_compiling() or not direct((q, k, v, *arrays)):
         result = torch.ops.posenc.attend(q, k, v, arrays, *details)
-    elif torch._C._are_functorch_transforms_active() or torch.is_grad_enabled():
+    elif torch.is_grad_enabled():
         result = _Attend.apply(details, q, k, v, *arrays)
     else:
         result = _forward(q, k, v, arrays, *details)
