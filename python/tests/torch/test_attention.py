@@ -161,7 +161,7 @@ Q = torch.zeros(1, 2, 4, 8)
 
 @pytest.mark.parametrize("call, says", [
     (lambda: posenc.torch.attend(None, numpy.zeros((4, 2, 8)), Q, Q), r"\[torch attend\] q must be a tensor, got \"ndarray\""),
-    (lambda: posenc.torch.attend(None, Q, Q.to_sparse(), Q, order="bhtd"), r"k must"),
+    (lambda: posenc.torch.attend(None, Q, Q.to_sparse(), Q, order="bhtd"), r"k must be dense"),
     (lambda: posenc.torch.attend(None, Q, Q, Q), r"\[attention\] order must be given"),
     (lambda: posenc.torch.attend(None, Q, Q, Q, order="tdhb"), r"order|layout"),
     (lambda: posenc.torch.attend(None, Q.int(), Q, Q, order="bhtd"), r"dtype must be f64, f32, f16 or bf16"),
@@ -257,3 +257,18 @@ def test_a_module_of_two_schemes_learns_and_is_kept():
     assert torch.compile(module, fullgraph=True, backend="aot_eager")(q, k, v).equal(module(q, k, v))
     with pytest.raises(ValueError, match=r"names must be of table, got \"row\""):
         posenc.torch.Attention(posenc.T5(bidirectional=True), heads=2, head_dim=4, names={"row": "x"})
+
+
+def test_examples_of_docstrings_and_of_the_page():
+    import doctest
+    import pathlib
+    import re
+
+    from posenc.torch import _attention, _attention_module
+
+    for module in (_attention, _attention_module):
+        assert doctest.testmod(module).failed == 0
+    page = pathlib.Path(__file__).resolve().parents[3] / "docs/python.md"
+    blocks = [b for b in re.findall(r"^```py\n(.*?)^```", page.read_text(), re.M | re.S) if "posenc.torch.attend" in b]
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "page", str(page), 0)
+    assert len(test.examples) > 4 and doctest.DocTestRunner().run(test).failed == 0
