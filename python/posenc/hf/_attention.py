@@ -136,10 +136,12 @@ def _mask(mask: Any, q: Tensor, k: Tensor, causal: bool, eager: bool) -> dict[st
 def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, dropout: float = 0.0,
               scaling: float | None = None, is_causal: bool | None = None, position_bias: Any = None, **rest: Any) -> Any:
     """What stands in the interface."""
-    report = module.__dict__.get("_posenc_attention")
-    why = "not of a model that was accelerated" if report is None else _reason(module, query, key, value, dropout, rest, original)
+    report = getattr(module, "_posenc_attention", None)
+    why = "not of a layer that was taken over" if report is None else _reason(module, query, key, value, dropout, rest, original)
     if why:
-        return _original(original, module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias, rest, why)
+        if report is not None and not torch.compiler.is_compiling():
+            report.left(why)
+        return _original(original, module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias, rest)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = _mask(attention_mask, query, key, causal, original == "eager")
     encodings = None
@@ -162,11 +164,8 @@ def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Ten
 
 
 def _original(name: str, module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout: float, scaling: Any, causal: Any,
-              bias: Any, rest: dict[str, Any], why: str) -> Any:
-    report = module.__dict__.get("_posenc_attention")
-    if report is not None:
-        report.left(why)
-    function = original_of(module, name)
+              bias: Any, rest: dict[str, Any]) -> Any:
+    function = getattr(module, "_posenc_original", None) or original_of(module, name)
     if function is None:
         raise RuntimeError(f"[posenc.hf] {type(module).__name__} has no attention of the name {name} to go back to")
     for n, x in (("is_causal", causal), ("position_bias", bias)):
@@ -238,7 +237,8 @@ def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], 
     taken: dict[str, torch.nn.Module] = {}
     for name, module in layers.items():
         chosen = getattr(getattr(module, "config", None), "_attn_implementation", None) or "eager"
-        why = (f"{compares} asks whether its attention is eager or sdpa" if compares
+        why = ("it has no config" if not isinstance(module.__dict__.get("config"), transformers.PretrainedConfig)
+               else f"{compares} asks whether its attention is eager or sdpa" if compares
                else f"its attention is {chosen}" if chosen not in _ORIGINALS else understood(type(module), chosen))
         if why:
             report.left(name, why)
@@ -247,6 +247,8 @@ def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], 
     if taken or (inline and not compares):
         _own_config(model, undo)
     for name, module in taken.items():
+        chosen = module.config._attn_implementation.removeprefix("posenc_")
+        put(module, "_posenc_original", original_of(module, chosen), undo)
         _watch(module, name, report, undo)
         _small_bias(module, undo)
     for name, module in inline.items():
@@ -255,7 +257,17 @@ def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], 
             report.left(name, why)
         elif why is not None:  # else it only helps its layers
             _watch(module, name, report, undo)
+    for name, module in model.named_modules():
+        if name not in layers and name not in inline and _computes_in_place(type(module)):
+            report.left(name, "it computes its attention in place, and there is no adapter for its class")
     return undo
+
+
+@functools.lru_cache(None)
+def _computes_in_place(cls: type) -> bool:
+    return cls.__module__.startswith("transformers.models.") and "Attention" in cls.__name__ and any(
+        isinstance(f, types.FunctionType) and {"softmax", "scaled_dot_product_attention"} & set(f.__code__.co_names)
+        for base in cls.__mro__ if base.__module__ == cls.__module__ for f in vars(base).values())
 
 
 def _watch(module: torch.nn.Module, name: str, report: Any, undo: list[Callable[[], None]]) -> None:

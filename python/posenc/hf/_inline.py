@@ -55,7 +55,8 @@ def _or_original(cls_method: str, why: Callable[..., str]) -> Any:
         def method(self: Any, *args: Any, **given: Any) -> Any:
             reason = "a graph is compiled" if torch.compiler.is_compiling() else why(self, *args, **given)
             if reason:
-                self._posenc_attention.left(reason)
+                if not torch.compiler.is_compiling():
+                    self._posenc_attention.left(reason)
                 args, given = _dense(args, given)  # type: ignore[assignment]
                 return getattr(type(self), cls_method)(self, *args, **given)
             self._posenc_attention.ran()
