@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 
 from .. import torch as host
-from ._lazy import Lazy, Mask, Turned, is_a
+from ._lazy import Distances, Lazy, Mask, Turned, is_a
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -157,7 +157,8 @@ def _deberta_reason(self: Any, hidden_states: Any, attention_mask: Any, output_a
         return "attentions as output"
     if _dropped(self, self.dropout, self.pos_dropout):
         return "dropout in training"
-    if relative_pos is not None or (query_states is not None and query_states.shape != hidden_states.shape):
+    given = relative_pos is not None and not is_a(relative_pos, Distances)
+    if given or (query_states is not None and query_states.shape != hidden_states.shape):
         return "relative positions or queries of another place"
     return ""
 
@@ -191,29 +192,66 @@ def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_
     return out.flatten(2), None
 
 
+def _first_reason(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
+                  query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> str:
+    if query_states is not None:
+        return "queries of another place"
+    return _deberta_reason(self, hidden_states, attention_mask, output_attentions, None,
+                           None if is_a(relative_pos, Distances) else hidden_states)
+
+
+@_or_original("forward", _first_reason)
+def _first_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
+                   query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
+    def split(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_attention_heads, -1))
+
+    q, k, v = split(self.in_proj(hidden_states)).chunk(3, dim=-1)
+    rows, tables = self.pos_dropout(rel_embeddings), {}
+    if "c2p" in self.pos_att_type:
+        tables["pos_key"] = split(self.pos_proj(rows)).transpose(0, 1)
+    if "p2c" in self.pos_att_type:
+        tables["pos_query"] = split(self.pos_q_proj(rows)).transpose(0, 1)
+    scheme = (f"deberta max_relative_positions={self.max_relative_positions} position_buckets=0 projection=tables "
+              f"c2p={str('pos_key' in tables).lower()} p2c={str('pos_query' in tables).lower()} count={1 + len(self.pos_att_type)}")
+    out = host.attend(scheme, q + split(self.q_bias), k, v + split(self.v_bias), order="bthd", parameters=tables,
+                      **_visible(attention_mask, q.shape[0], q.shape[1]))
+    return out.flatten(2), None
+
+
 @_takes("DisentangledSelfAttention")
 def _deberta(module: Any, undo: list[Any]) -> str:
-    if not type(module).__module__.endswith("modeling_deberta_v2"):
-        return "its class is not DeBERTa-v2's"
     if not module.relative_attention or not {"c2p", "p2c"} & set(module.pos_att_type):
         return "it has no position in the score"
-    _bound(module, "forward", _deberta_forward, undo)
+    if getattr(module, "talking_head", False):
+        return "its heads are mixed"
+    if type(module).__module__.endswith("modeling_deberta"):
+        _bound(module, "forward", _first_forward, undo)
+    elif type(module).__module__.endswith("modeling_deberta_v2"):
+        _bound(module, "forward", _deberta_forward, undo)
+    else:
+        return "its class is neither DeBERTa's nor DeBERTa-v2's"
     return ""
 
 
-def _no_distances(self: Any, hidden_states: Any, query_states: Any = None, relative_pos: Any = None) -> Any:
-    return relative_pos
+def _lazy_distances(self: Any, hidden_states: Any, query_states: Any = None, relative_pos: Any = None) -> Any:
+    whole = functools.partial(type(self).get_rel_pos, self, hidden_states, query_states, relative_pos)
+    if relative_pos is not None or query_states is not None or torch.compiler.is_compiling():
+        return whole()
+    return Lazy.of(Distances(), whole)
 
 
 def _keys_only(self: Any, attention_mask: Any) -> Any:
-    return attention_mask[:, None, None, :] if attention_mask.dim() <= 2 else type(self).get_attention_mask(self, attention_mask)
+    if attention_mask.dim() > 2 or torch.compiler.is_compiling():
+        return type(self).get_attention_mask(self, attention_mask)
+    return attention_mask[:, None, None, :]
 
 
-@_takes("DebertaV2Encoder")
+@_takes("DebertaEncoder", "DebertaV2Encoder")
 def _deberta_encoder(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
     """Neither distances nor a mask of n x n are made for the layers."""
     if module.relative_attention:
-        _bound(module, "get_rel_pos", _no_distances, undo)
+        _bound(module, "get_rel_pos", _lazy_distances, undo)
         _bound(module, "get_attention_mask", _keys_only, undo)
 
 

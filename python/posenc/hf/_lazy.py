@@ -98,6 +98,10 @@ class Row(NamedTuple):
         return self.row[..., j - i + self.queries - 1]
 
 
+class Distances(NamedTuple):
+    """Distances of queries and keys in their order."""
+
+
 class Zero(NamedTuple):
     """No bias."""
 

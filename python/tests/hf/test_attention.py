@@ -158,6 +158,56 @@ def test_deberta_v2(kind):
     assert len(report.layers) == 2
 
 
+@pytest.mark.parametrize("kinds", [["c2p", "p2c"], ["c2p", "p2c", "p2p"], ["p2c"]], ids="+".join)
+def test_deberta(kinds):
+    torch.manual_seed(0)
+    config = transformers.DebertaConfig(
+        vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, relative_attention=True,
+        max_relative_positions=6, pos_att_type=kinds, type_vocab_size=0, position_biased_input=False, **PADS)
+    model = transformers.DebertaForMaskedLM(config).eval()
+    with torch.no_grad():
+        for name, x in model.named_parameters():
+            if name.endswith(("q_bias", "v_bias")):
+                x.normal_(std=0.3)
+    ids, mask = batch()
+    report = proven(model, mask, lambda: torch.zeros(1), input_ids=ids, attention_mask=mask)
+    assert len(report.layers) == 2
+    with torch.no_grad():  # back to the original inside a call, its distances made then
+        want = model(ids, attention_mask=mask, output_attentions=True)
+        undo = replace_attention(model, Report())
+        got = model(ids, attention_mask=mask, output_attentions=True)
+        undone(undo)
+    assert (got.logits - want.logits)[mask.bool()].abs().max() < 1e-5 and len(got.attentions) == 2
+
+
+ENCODERS = {"bert": SMALL, "modernbert": dict(SMALL, local_attention=6), "electra": SMALL, "nomic_bert": SMALL}
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_encoders(kind):
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(kind, **{**PADS, **ENCODERS[kind]})
+    config._attn_implementation = "sdpa"
+    model = transformers.AutoModelForMaskedLM.from_config(config).eval()
+    ids, mask = batch()
+    proven(model, mask, lambda: torch.zeros(1), input_ids=ids, attention_mask=mask)
+
+
+def test_bart_and_its_attention_across():
+    torch.manual_seed(0)
+    config = transformers.BartConfig(vocab_size=99, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+                                     decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=40,
+                                     decoder_start_token_id=2, forced_eos_token_id=None, **PADS)
+    config._attn_implementation = "sdpa"
+    model = transformers.BartForConditionalGeneration(config).eval()
+    ids, mask = batch()
+
+    def generate():
+        return model.generate(ids, attention_mask=mask, max_new_tokens=8, min_new_tokens=8, do_sample=False)
+
+    proven(model, torch.ones(2, 7), generate, input_ids=ids, attention_mask=mask, decoder_input_ids=ids[:, :7])
+
+
 def test_xlnet():
     torch.manual_seed(0)
     config = transformers.XLNetConfig(vocab_size=99, d_model=32, n_layer=2, n_head=4, d_inner=48, **PADS)
