@@ -16,10 +16,21 @@ namespace {
 // GOMP_parallel of the OpenMP that PyTorch itself uses: the entry of every parallel region.
 using GompParallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
 
+// DLPack's exchange of C functions (version 1, dlpack.h), as far as it is used: a tensor's address,
+// sizes and strides without an object of Python.
+struct Exchange {
+  std::uint32_t major, minor;
+  const void* before;
+  void *allocate, *from_object, *to_object;
+  int (*view)(void* object, nb::dlpack::dltensor* out);
+};
+
 struct Host {
+  nb::object tensor, parameter, strided;  // torch.Tensor, torch.nn.Parameter, torch.strided
   std::vector<std::pair<PyObject*, DType>> types;  // torch.float32 ...
   nb::object get_num_threads;
   GompParallel parallel = nullptr;
+  const Exchange* exchange = nullptr;  // where this PyTorch has it
 };
 Host* host = nullptr;  // for the life of the process
 std::atomic<bool> forked{false};
@@ -80,9 +91,23 @@ void run_on_team(void* parallel, Index n, void (*task)(void*, Index), void* arg)
       &share, static_cast<unsigned>(n), 0);
 }
 
+const Exchange* exchange_of(nb::handle tensor) {
+  const nb::object capsule = nb::getattr(tensor, "__dlpack_c_exchange_api__", nb::none());
+  if (capsule.is_none()) return nullptr;
+  const auto* const e =
+      static_cast<const Exchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  if (e == nullptr) nb::raise_python_error();
+  return e->major == 1 && e->view != nullptr ? e : nullptr;
+}
+
 // types: {torch.float32: "float32", ...}; library: the file that PyTorch's kernels stand in.
-void set_host(nb::dict types, nb::object get_num_threads, const std::string& library) {
+void set_host(nb::object tensor, nb::object parameter, nb::object strided, nb::dict types,
+              nb::object get_num_threads, const std::string& library) {
   auto* const made = new Host;
+  made->exchange = exchange_of(tensor);
+  made->tensor = std::move(tensor);
+  made->parameter = std::move(parameter);
+  made->strided = std::move(strided);
   for (const auto [object, name] : types) {
     const std::string word = text_of(name);
     for (const DType t :
@@ -98,6 +123,41 @@ void set_host(nb::dict types, nb::object get_num_threads, const std::string& lib
   host = made;
 }
 
+TensorView exchanged_view(nb::handle tensor, Name n) {
+  nb::dlpack::dltensor d{};
+  if (host->exchange->view(tensor.ptr(), &d) != 0) nb::raise_python_error();
+  if (d.ndim > TensorView::kMaxRank)
+    refuse_field(n.who, n.name, std::string(n.name) + " must have at most 5 axes",
+                 std::to_string(d.ndim));
+  const std::optional<DType> t = dtype_of_dlpack(d.dtype);
+  TensorView v;
+  v.dtype = t ? *t : dtype_of_tensor(tensor.attr("dtype"), n);
+  v.data = static_cast<char*>(d.data) + d.byte_offset;
+  v.rank = d.ndim;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(d.ndim); ++i) {
+    v.shape[i] = d.shape[i];
+    v.stride[i] = d.strides[i];
+  }
+  return v;
+}
+
+// Whether all of them (None is none) are tensors of PyTorch itself, no subclass, dense, in the CPU's
+// memory and not read negated: what an address tells.
+bool dense(nb::handle tensors) {
+  static PyObject* const is_neg = name_of("is_neg");
+  static PyObject* const is_cpu = name_of("is_cpu");
+  static PyObject* const layout = name_of("layout");
+  for (Py_ssize_t i = 0, n = PyTuple_Size(tensors.ptr()); i < n; ++i) {
+    const nb::handle x = PyTuple_GetItem(tensors.ptr(), i);
+    if (x.is_none()) continue;
+    if (!x.type().is(host->tensor) && !x.type().is(host->parameter)) return false;
+    if (!member(x, is_cpu).is(nb::handle(Py_True)) || !member(x, layout).is(host->strided) ||
+        call(x, is_neg).is(nb::handle(Py_True)))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 TensorView torch_view(nb::handle tensor, Name n) {
@@ -105,9 +165,10 @@ TensorView torch_view(nb::handle tensor, Name n) {
   static PyObject* const shape = name_of("shape");
   static PyObject* const stride = name_of("stride");
   static PyObject* const dtype = name_of("dtype");
-  if (PyObject_HasAttr(tensor.ptr(), data_ptr) == 0)
+  if (PyObject_IsInstance(tensor.ptr(), host->tensor.ptr()) != 1)
     refuse_field(n.who, n.name, std::string(n.name) + " must be a tensor",
                  nb::cast<std::string>(tensor.type().attr("__name__")));
+  if (host->exchange != nullptr) return exchanged_view(tensor, n);
   TensorView v;
   v.dtype = dtype_of_tensor(member(tensor, dtype), n);
   v.rank = numbers(member(tensor, shape), v.shape, n);
@@ -133,7 +194,12 @@ Executor torch_team() {
 }
 
 void add_torch(nb::module_& m) {
-  m.def("torch_host", &set_host, nb::arg("types"), nb::arg("get_num_threads"), nb::arg("library"));
+  m.def("torch_host", &set_host, nb::arg("tensor"), nb::arg("parameter"), nb::arg("strided"),
+        nb::arg("types"), nb::arg("get_num_threads"), nb::arg("library"),
+        nb::sig("def torch_host(tensor: Any, parameter: Any, strided: Any, types: Mapping[Any, "
+                "str], get_num_threads: Any, "
+                "library: str) -> None"));
+  m.def("torch_dense", &dense, nb::arg("tensors"));
   m.def(
       "torch_team", [] { return host != nullptr && host->parallel != nullptr && !forked.load(); },
       "Whether work runs on PyTorch's own threads.");

@@ -39,6 +39,9 @@ struct Given {
     if (!k.is_none()) qk.k = heads(torch_view(k, {kRotary, k_name}), l);
     dtype = q.is_none() ? qk.k.dtype : qk.q.dtype;
   }
+  // Results, which may be the tensors themselves.
+  Given(const Given& in, nb::handle q_in, nb::handle k_in, nb::handle q, nb::handle k, Order layout)
+      : Given(q.is(q_in) && k.is(k_in) ? in : Given(q, k, layout, "q_out", "k_out")) {}
 };
 
 Positions positions_of(nb::handle tensor, const char* name) {
@@ -47,7 +50,7 @@ Positions positions_of(nb::handle tensor, const char* name) {
 
 void rotate(const RotaryPlan& plan, nb::handle q, nb::handle k, nb::handle q_out, nb::handle k_out,
             nb::handle positions, Order layout, std::string_view mode) {
-  const Given in(q, k, layout), out(q_out, k_out, layout);
+  const Given in(q, k, layout), out(in, q, k, q_out, k_out, layout);
   const Positions p = positions_of(positions, "positions");
   const RotateMode m = word_of<RotateMode>(mode, {kRotary, "mode"});
   const Executor team = torch_team();
@@ -106,7 +109,7 @@ void rotate_rows(nb::handle q, nb::handle k, nb::handle q_out, nb::handle k_out,
                  nb::handle sin, nb::handle index, std::string_view pairing,
                  std::string_view columns, Order layout, std::string_view order, Index offset,
                  std::string_view mode) {
-  const Given in(q, k, layout), out(q_out, k_out, layout);
+  const Given in(q, k, layout), out(in, q, k, q_out, k_out, layout);
   const Rows r(in, cos, sin, index, pairing, columns, order, offset);
   const RotateMode m = word_of<RotateMode>(mode, {kRotary, "mode"});
   const Executor team = torch_team();

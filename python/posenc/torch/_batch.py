@@ -37,11 +37,14 @@ def positions_as_one_batch(p: Any, dim: int | None, size: int, rows: int) -> Any
     return p.expand(size, rows, p.shape[-1]).flatten(0, 1)
 
 
-def rows_as_one_batch(x: Any, dim: int | None, size: int, rows: int) -> Any:
-    """Cosine or sine, [t, c], [b, t, c] or [b, t, h, c], for a batch of size * rows."""
-    if dim is None and x.dim() == 2:
-        return x
-    x = _front(x, dim, size)
-    if x.dim() == 3:
-        x = x.unsqueeze(1)
-    return x.expand(size, rows, *x.shape[2:]).flatten(0, 1)
+def rows_as_one_batch(cos_sin: tuple[Any, Any], dims: Any, size: int, rows: int) -> Any:
+    """Cosine and sine, [t, c], [b, t, c] or [b, t, h, c], for a batch of size * rows."""
+    if dims[0] is None and dims[1] is None and cos_sin[0].dim() == 2:
+        return cos_sin
+    made = []
+    for x, dim in zip(cos_sin, dims):
+        x = _front(x, dim, size)
+        if x.dim() == 3:
+            x = x.unsqueeze(1)
+        made.append(x.expand(size, rows, *x.shape[2:]).flatten(0, 1))
+    return made

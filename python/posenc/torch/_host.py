@@ -13,13 +13,16 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _posenc.torch_host(
+    torch.Tensor,
+    torch.nn.Parameter,
+    torch.strided,
     {getattr(torch, name): name for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8")}
     | {torch.bool: "uint8"},
     torch.get_num_threads,
     os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"),
 )
 
-_DENSE = (torch.Tensor, torch.nn.Parameter)
+_dense = _posenc.torch_dense
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _tracing = torch._C._get_tracing_state
@@ -32,15 +35,12 @@ def direct(tensors: tuple[Any, ...]) -> bool:
     """Whether addresses may be taken: eager, dense, in the CPU's memory, and watched by nobody."""
     if _dispatch_modes() or _function_modes() or in_transform() or _tracing() is not None:
         return False
-    for x in tensors:
-        if x is not None and (type(x) not in _DENSE or not x.is_cpu or x.layout is not torch.strided or x.is_neg()):
-            return False
-    return True
+    return _dense(tensors)
 
 
 def in_forward_mode() -> bool:
     """Inside torch.autograd.forward_ad, where tensors may carry tangents."""
-    return torch.autograd.forward_ad._current_level >= 0
+    return torch.autograd.forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
 
 
 def check_tensors(who: str, tensors: dict[str, Any]) -> None:

@@ -43,8 +43,8 @@ class Family:
         """For vmap: the tensors and arguments of one call for all, and what takes a result apart again."""
         raise NotImplementedError
 
-    def check_rest(self, rest: Rest) -> None:
-        """What the tensors of `rest` may not be."""
+    def check_learned(self, rest: Rest) -> None:
+        """Where tensors of `rest` require a gradient: refuses those that have none."""
 
     def __init__(self) -> None:
         self.one, self.two = _Operator(self, 1, self.name), _Operator(self, 2, self.name + "_qk")
@@ -67,8 +67,8 @@ class Family:
             if in_forward_mode():
                 return _Transformed.apply(op, *xs, *rest)
             if torch.is_grad_enabled() and _any_requires_grad(given):
-                return _Recorded.apply(op, False, *xs, *rest)
-            return op.raw(*xs, *rest)
+                return _Recorded.apply(op, False, rest[op.fixed:], *given)
+            return op.make(xs, rest)
         check_tensors(f"torch {self.name}", self._named(xs, rest))
         if not is_compiling() and (in_transform() or in_forward_mode()):
             return _Transformed.apply(op, *xs, *rest)
@@ -80,7 +80,7 @@ class Family:
         given = xs + rest[: len(self.tensors)]
         if not is_compiling() and direct(given) and not in_forward_mode():
             op.refuse_history(xs, rest)
-            op.raw_in_place(*xs, *rest)
+            self.compute(xs, xs, rest)
             op.count(xs)
             return
         check_tensors(f"torch {self.name}_", self._named(xs, rest))
@@ -120,12 +120,19 @@ class _Operator:
         torch.library.register_fake(f"posenc::{name}_", lambda *a: None, lib=_LIBRARY)
         torch.library.register_vmap(f"posenc::{name}", self._vmap, lib=_LIBRARY)
 
-    def raw(self, *a: Any) -> Any:
+    def make(self, xs: tuple[Any, ...], rest: Rest) -> Any:
         """On addresses, no gradient."""
-        xs = a[: self.n]
-        out = tuple([torch.empty_like(x) for x in xs])
-        self.family.compute(xs, out, a[self.n:])
-        return out if self.n == 2 else out[0]
+        if self.n == 2:
+            out = torch.empty_like(xs[0]), torch.empty_like(xs[1])
+            self.family.compute(xs, out, rest)
+            return out
+        x = torch.empty_like(xs[0])
+        self.family.compute(xs, (x,), rest)
+        return x
+
+    def raw(self, *a: Any) -> Any:
+        """The same, as the dispatcher calls it."""
+        return self.make(a[: self.n], a[self.n:])
 
     def raw_in_place(self, *a: Any) -> None:
         """On addresses, into the tensors themselves."""
@@ -143,7 +150,7 @@ class _Operator:
         if in_forward_mode():
             return _Transformed.apply(self, *a)
         if torch.is_grad_enabled() and _any_requires_grad(self.tensors_of(a)):
-            return _Recorded.apply(self, True, *a)
+            return _Recorded.apply(self, True, a[self.n + self.fixed:], *self.tensors_of(a))
         with below_autograd():
             return self.overload(*a)
 
@@ -176,44 +183,56 @@ class _Operator:
     def _vmap(self, info: Any, dims: Any, *a: Any) -> Any:
         n = self.n
         xs, rest, apart = self.family.batched(a[:n], dims[:n], info.batch_size, a[n:], dims[n:])
-        out = self.family(xs[0], xs[1] if n == 2 else None, rest)
+        out = self.overload(*xs, *rest)
         return (tuple(apart(x) for x in out), (0, 0)) if n == 2 else (apart(out), 0)
 
-    def save(self, ctx: Any, a: tuple[Any, ...]) -> None:
-        """What backward and jvp need: the tensors themselves only where others among the arguments require a gradient."""
-        n, fixed = self.n, self.fixed
-        self.family.check_rest(a[n:])
-        ctx.learned = any(x is not None and x.requires_grad for x in a[n: n + fixed])
-        ctx.rest, ctx.op = a[n + fixed:], self
-        ctx.save_for_backward(*a[n: n + fixed], *(a[:n] if ctx.learned else ()))
+    def save(self, ctx: Any, tensors: tuple[Any, ...], more: Rest) -> None:
+        """What backward and jvp need: q and k themselves only where others among the tensors require a gradient."""
+        n, learned = self.n, False
+        for x in tensors[n:]:
+            if x is not None and x.requires_grad:
+                learned = True
+        ctx.kept = self, learned, more
+        if learned:
+            self.family.check_learned((*tensors[n:], *more))
+            ctx.save_for_backward(*tensors[n:], *tensors[:n])
+        else:
+            ctx.save_for_backward(*tensors[n:])
 
     def backward(self, ctx: Any, d: tuple[Any, ...], needed: Any) -> tuple[Any, ...]:
-        """Gradients of all arguments."""
+        """Gradients of all tensors."""
         n, fixed, family = self.n, self.fixed, self.family
+        _, learned, more = ctx.kept
         saved = ctx.saved_tensors
-        rest = saved[:fixed] + ctx.rest
+        rest = saved[:fixed] + more
         dx: tuple[Any, ...] = (None,) * n
         if any(needed[:n]):
             made = family(d[0], d[1] if n == 2 else None, family.transposed(rest))
             dx = made if n == 2 else (made,)
-        others = family.rest_gradients(saved[fixed:], d, rest, needed[n: n + fixed]) if ctx.learned else [None] * fixed
-        return (*dx, *others, *(None for _ in ctx.rest))
+        others = family.rest_gradients(saved[fixed:], d, rest, needed[n:]) if learned else [None] * fixed
+        return (*dx, *others)
 
 
 class _Recorded(torch.autograd.Function):
     """Eager, and the Autograd kernel (`dispatched`): records the gradient at a third of the cost of what torch.func needs."""
 
     @staticmethod
-    def forward(ctx: Any, op: _Operator, dispatched: bool, *a: Any) -> Any:
-        op.save(ctx, a)
+    def forward(ctx: Any, op: _Operator, dispatched: bool, more: Rest, *tensors: Any) -> Any:
+        op.save(ctx, tensors, more)
         if not dispatched:
-            return op.raw(*a)
+            return op.make(tensors[: op.n], tensors[op.n:] + more)
         with below_autograd():
-            return op.overload(*a)
+            return op.overload(*tensors, *more)
 
     @staticmethod
     def backward(ctx: Any, *d: Any) -> Any:
-        return (None, None, *ctx.op.backward(ctx, d, ctx.needs_input_grad[2:]))
+        return (None, None, None, *ctx.kept[0].backward(ctx, d, ctx.needs_input_grad[3:]))
+
+
+def _zeros(d: tuple[Any, ...], shapes: list[Any]) -> tuple[Any, ...]:
+    """Zeros for those that are missing; one is not."""
+    one = next(x for x in d if x is not None)
+    return tuple(one.new_zeros(shape) if x is None else x for x, shape in zip(d, shapes))
 
 
 class _Transformed(torch.autograd.Function):
@@ -225,22 +244,28 @@ class _Transformed(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        op = inputs[0]
-        op.save(ctx, inputs[1:])
-        ctx.save_for_forward(*inputs[1 + op.n: 1 + op.n + op.fixed])
+        op, a = inputs[0], inputs[1:]
+        tensors = op.tensors_of(a)
+        op.save(ctx, tensors, a[len(tensors):])
+        ctx.set_materialize_grads(False)  # a tangent of cos that is zero is none
+        ctx.shapes = [x.shape for x in (output if op.n == 2 else (output,))]
+        ctx.save_for_forward(*tensors[op.n:])
 
     @staticmethod
     def backward(ctx: Any, *d: Any) -> Any:
-        return (None, *ctx.op.backward(ctx, d, ctx.needs_input_grad[1:]))
+        op, _, more = ctx.kept
+        made = op.backward(ctx, _zeros(d, ctx.shapes), ctx.needs_input_grad[1: 1 + op.n + op.fixed])
+        return (None, *made, *(None for _ in more))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *t: Any) -> Any:
-        op = ctx.op
+        op, _, more = ctx.kept
         n, fixed = op.n, op.fixed
         if any(x is not None for x in t[n: n + fixed]):
             raise RuntimeError(f"[torch {op.family.name}] has a forward-mode derivative for q and k alone, not for "
                                + " or ".join(op.family.tensors))
-        return op.family(t[0], t[1] if n == 2 else None, ctx.saved_tensors[:fixed] + ctx.rest)
+        t = _zeros(t[:n], ctx.shapes)
+        return op.family(t[0], t[1] if n == 2 else None, ctx.saved_tensors[:fixed] + more)
 
     @staticmethod
     def vmap(info: Any, dims: Any, op: _Operator, *a: Any) -> Any:
@@ -250,11 +275,20 @@ class _Transformed(torch.autograd.Function):
 class NoSecondDerivative(torch.autograd.Function):
     """Hands a gradient on, and refuses to differentiate it again."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, what: str, d: Any, *of: Any) -> Any:
-        ctx.what = what
-        return d.view_as(d)
+    def forward(what: str, d: Any, *of: Any) -> Any:
+        return d.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.what = inputs[0]
 
     @staticmethod
     def backward(ctx: Any, *d: Any) -> Any:
+        raise RuntimeError(f"{ctx.what} has no second derivative")
+
+    @staticmethod
+    def jvp(ctx: Any, *t: Any) -> Any:
         raise RuntimeError(f"{ctx.what} has no second derivative")

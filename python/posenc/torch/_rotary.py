@@ -41,7 +41,7 @@ def _pair(xs: tuple[Any, ...], keys: bool) -> tuple[Any, Any]:
 class _Rotate(Family):
     name = "rotate"
     tensors = ("positions",)
-    schema = "Tensor positions, str encoding, str? layout, str mode, int? context, bool keys"
+    schema = "Tensor positions, str encoding, str? layout, str rotate_mode, int? context, bool keys"
 
     def compute(self, xs: Any, out: Any, rest: Any) -> None:
         positions, encoding, layout, mode, context, keys = rest
@@ -51,9 +51,8 @@ class _Rotate(Family):
         positions, encoding, layout, mode, context, keys = rest
         return positions, encoding, layout, _transposed(self.name, mode), context, keys
 
-    def check_rest(self, rest: Any) -> None:
-        if rest[0].requires_grad:
-            raise RuntimeError("[torch rotate] positions must not require a gradient")
+    def check_learned(self, rest: Any) -> None:
+        raise RuntimeError("[torch rotate] positions must not require a gradient")
 
     def batched(self, xs: Any, dims: Any, size: int, rest: Any, rest_dims: Any) -> Any:
         positions, encoding, layout, *more = rest
@@ -65,7 +64,7 @@ class _RotateRows(Family):
     name = "rotate_rows"
     tensors = ("cos", "sin", "index")
     schema = ("Tensor cos, Tensor sin, Tensor? index, str pairing, str columns, str? layout, "
-              "str output_order, int offset, str mode")
+              "str output_order, int offset, str rotate_mode")
 
     def compute(self, xs: Any, out: Any, rest: Any) -> None:
         _posenc.torch_rotate_rows(*_pair(xs, False), *_pair(out, False), *rest)
@@ -73,9 +72,8 @@ class _RotateRows(Family):
     def transposed(self, rest: Any) -> Any:
         return *rest[:-1], _transposed(self.name, rest[-1])
 
-    def check_rest(self, rest: Any) -> None:
-        if rest[0].requires_grad or rest[1].requires_grad:
-            _transposed(self.name, rest[-1])  # the other modes have no gradient
+    def check_learned(self, rest: Any) -> None:
+        _transposed(self.name, rest[-1])  # the other modes have no gradient
 
     def rest_gradients(self, xs: Any, d: Any, rest: Any, needed: Any) -> list[Any]:
         if not (needed[0] or needed[1]):
@@ -92,7 +90,7 @@ class _RotateRows(Family):
         cos, sin, index, pairing, columns, layout, *more = rest
         flat, layout, rows, apart = as_one_batch(xs, dims, size, layout)
         if index is None:
-            cos, sin = (rows_as_one_batch(x, dim, size, rows) for x, dim in zip((cos, sin), rest_dims))
+            cos, sin = rows_as_one_batch((cos, sin), rest_dims, size, rows)
         elif rest_dims[0] is None and rest_dims[1] is None:
             index = positions_as_one_batch(index, rest_dims[2], size, rows)
         else:
