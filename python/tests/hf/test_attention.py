@@ -317,3 +317,19 @@ def test_checkpointing_and_static_cache():
     model.gradient_checkpointing_enable()
     close(want, results(model, mask, input_ids=ids, attention_mask=mask, use_cache=False))
     undone(undo)
+
+
+def test_accelerate_and_restore_with_rotation():
+    import posenc.hf
+
+    model = causal("llama", "sdpa")
+    ids, mask = batch()
+    before = results(model, mask, input_ids=ids, attention_mask=mask)
+    report = posenc.hf.accelerate(model, attention=True)
+    close(before, results(model, mask, input_ids=ids, attention_mask=mask))
+    assert list(report.attentions) == ["model.layers.0.self_attn", "model.layers.1.self_attn"]
+    assert report.calls == 2 and "model.layers.0.self_attn: attention by posenc (1 calls)" in str(report)
+    posenc.hf.restore(model)
+    again = results(model, mask, input_ids=ids, attention_mask=mask)
+    assert torch.equal(before[0], again[0]) and all(torch.equal(x, again[1][n]) for n, x in before[1].items())
+    assert model.config._attn_implementation == "sdpa"
