@@ -87,12 +87,12 @@ _LIBRARY.impl("attend_backward", _backward, "CPU")
 torch.library.register_fake("posenc::attend", _result, lib=_LIBRARY)
 
 
-@torch.library.register_fake("posenc::attend_backward", lib=_LIBRARY)
 def _gradients(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Tensor, wanted: Sequence[bool], q: Tensor,
                k: Tensor, v: Tensor, arrays: Sequence[Tensor], *_: Any) -> list[Tensor]:
     return [x.new_empty(x.shape) for x, w in zip((q, k, v, *arrays), wanted) if w]
 
 
+torch.library.register_fake("posenc::attend_backward", _gradients, lib=_LIBRARY)
 _operator = torch.ops.posenc.attend.default
 _operator_backward = torch.ops.posenc.attend_backward.default
 
@@ -133,16 +133,18 @@ def _each(function: Any, info: Any, in_dims: Sequence[Any], args: Sequence[Any])
     return [torch.stack(r) for r in zip(*rows)]
 
 
-@torch.library.register_vmap("posenc::attend", lib=_LIBRARY)
 def _operator_vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
     out = _each(_operator, info, in_dims, args)
     return tuple(out), (0,) * len(out)
 
 
-@torch.library.register_vmap("posenc::attend_backward", lib=_LIBRARY)
 def _operator_backward_vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
     out = _each(_operator_backward, info, in_dims, args)
     return out, [0] * len(out)
+
+
+torch.library.register_vmap("posenc::attend", _operator_vmap, lib=_LIBRARY)
+torch.library.register_vmap("posenc::attend_backward", _operator_backward_vmap, lib=_LIBRARY)
 
 
 class _Attend(torch.autograd.Function):
@@ -182,8 +184,13 @@ class _AttendBackward(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
 
-    backward = staticmethod(_refuse_twice)
-    jvp = staticmethod(_refuse_twice)
+    @staticmethod
+    def backward(ctx: Any, *d: Any) -> Any:
+        _refuse_twice()
+
+    @staticmethod
+    def jvp(ctx: Any, *d: Any) -> Any:
+        _refuse_twice()
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -224,7 +231,7 @@ def attend(
     >>> table.grad.shape
     torch.Size([32, 4])
     """
-    given = {f"parameters.{n}": x for n, x in (parameters or {}).items()}
+    given: dict[str, Any] = {f"parameters.{n}": x for n, x in (parameters or {}).items()}
     given.update((f"inputs.{n}", x) for n, x in (inputs or {}).items())
     whole_prefix = None if isinstance(prefix, torch.Tensor) else prefix
     given.update(

@@ -68,7 +68,9 @@ class Attention(torch.nn.Module):
         self.reset_parameters()
 
     def _listed(self) -> list[tuple[str, tuple[int, ...]]]:
-        return _posenc.score_parameters(self.encodings, heads=self.heads, head_dim=self.head_dim, key_heads=self.key_heads)
+        listed: list[tuple[str, tuple[int, ...]]] = _posenc.score_parameters(
+            self.encodings, heads=self.heads, head_dim=self.head_dim, key_heads=self.key_heads)
+        return listed
 
     def _place(self, path: str, make: bool = False) -> tuple[torch.nn.Module, str]:
         where: torch.nn.Module = self
