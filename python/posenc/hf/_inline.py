@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 
 from .. import torch as host
-from ._lazy import Distances, Lazy, Mask, Turned, is_a
+from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -288,3 +288,41 @@ def _xlnet_core(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: 
 def _xlnet(module: Any, undo: list[Any]) -> str:
     _bound(module, "rel_attn_core", _xlnet_core, undo)
     return ""
+
+
+def _mpnet_reason(self: Any, hidden_states: Any, attention_mask: Any = None, position_bias: Any = None,
+                  output_attentions: bool = False, **rest: Any) -> str:
+    why = _reason(self, attention_mask, output_attentions, self.dropout)
+    return why or ("" if is_a(position_bias, Row) else "a bias that is not by distance")
+
+
+@_or_original("forward", _mpnet_reason)
+def _mpnet_forward(self: Any, hidden_states: Any, attention_mask: Any = None, position_bias: Any = None,
+                   output_attentions: bool = False, **rest: Any) -> Any:
+    q, k, v = (p(hidden_states).unflatten(-1, (-1, self.attention_head_size)) for p in (self.q, self.k, self.v))
+    options = {} if attention_mask is None else attention_mask.what.options()
+    by_distance = position_bias.what.options()
+    out = host.attend(by_distance.pop("encodings"), q, k, v, order="bthd", scale=self.attention_head_size ** -0.5,
+                      **options, **by_distance)
+    return (self.o(out.flatten(2)),)
+
+
+@_takes("MPNetSelfAttention")
+def _mpnet(module: Any, undo: list[Any]) -> str:
+    _bound(module, "forward", _mpnet_forward, undo)
+    return ""
+
+
+def _mpnet_row(self: Any, x: Any, position_ids: Any = None, num_buckets: int = 32) -> Any:
+    whole = functools.partial(type(self).compute_position_bias, self, x, position_ids, num_buckets)
+    if position_ids is not None or torch.compiler.is_compiling():
+        return whole()
+    n = x.shape[1]
+    bucket = self.relative_position_bucket(torch.arange(1 - n, n), num_buckets=num_buckets)  # key minus query
+    return Lazy.of(Row(self.relative_attention_bias(bucket).transpose(0, 1)[None], n, n), whole)
+
+
+@_takes("MPNetEncoder")
+def _mpnet_encoder(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
+    """One row of distances for all layers."""
+    _bound(module, "compute_position_bias", _mpnet_row, undo)
