@@ -27,7 +27,7 @@ ROTATIONS = [
     "rope head_dim=64 rotary_dim=16 pairing=interleaved",
     "rope head_dim=64 pairing=half_split direction=-1",
     "rope head_dim=64 pairing=half_split + yarn factor=4 original_context=512",
-    "rope head_dim=64 base=500000 pairing=half_split + llama3 factor=8 original_context=512",
+    "rope head_dim=64 base=500000 pairing=half_split + llama3 factor=8 low_freq_factor=1 high_freq_factor=4 original_context=512",
 ]
 
 
