@@ -61,16 +61,16 @@ PATH=$home/environment/bin:$PATH "$python" -m pip --disable-pip-version-check wh
 }
 wheel=$(ls "$home"/wheel/*.whl)
 install() { "$1" -m pip --disable-pip-version-check install -q --no-deps --force-reinstall "$wheel" >"$home/install.log" 2>&1; }
-tests=("$python" -m pytest -q -p no:cacheprovider --rootdir python/tests)
+tests=("$python" -m pytest -q -p no:cacheprovider)
 if [ $host = 0 ]; then
   install "$python"
-  POSENC_WHEEL=$wheel "${tests[@]}" python/tests "${hosts[@]/#/--ignore=python/tests/}" "$@"
+  POSENC_WHEEL=$wheel "${tests[@]}" --rootdir python/tests python/tests "${hosts[@]/#/--ignore=python/tests/}" "$@"
 else
   environment "$home/torch-environment" python/tests/requirements.txt python/tests/requirements-torch.txt
   tests[0]=$home/torch-environment/bin/python
   install "${tests[0]}"
   folders=()
   for one in "${hosts[@]}"; do [ ! -d "python/tests/$one" ] || folders+=("python/tests/$one"); done
-  # A folder named as a package must not be found in its place.
-  "${tests[@]}" --import-mode=importlib "${folders[@]}" "$@"
+  # A folder that is named as a package must not be found in its place.
+  "${tests[@]}" --import-mode=importlib --rootdir . "${folders[@]}" "$@"
 fi

@@ -44,20 +44,6 @@ std::optional<DType> dtype_of_format(std::string_view f, Py_ssize_t size) {
   }
 }
 
-std::optional<DType> dtype_of_dlpack(const nb::dlpack::dtype& t) {
-  using C = nb::dlpack::dtype_code;
-  if (t.lanes != 1) return std::nullopt;
-  const auto code = static_cast<C>(t.code);
-  if (code == C::Float && t.bits == 64) return DType::f64;
-  if (code == C::Float && t.bits == 32) return DType::f32;
-  if (code == C::Float && t.bits == 16) return DType::f16;
-  if (code == C::Bfloat && t.bits == 16) return DType::bf16;
-  if (code == C::Int && t.bits == 64) return DType::i64;
-  if (code == C::Int && t.bits == 32) return DType::i32;
-  if ((code == C::UInt || code == C::Bool) && t.bits == 8) return DType::u8;
-  return std::nullopt;
-}
-
 bool is_ml_bfloat16(nb::handle h) {
   const nb::object dtype = nb::getattr(h, "dtype", nb::none());
   const nb::object name = nb::getattr(dtype, "name", nb::none());
@@ -106,6 +92,20 @@ nb::object filled(const std::vector<T>& values, std::span<const Index> shape) {
 }
 
 }  // namespace
+
+std::optional<DType> dtype_of_dlpack(const nb::dlpack::dtype& t) {
+  using C = nb::dlpack::dtype_code;
+  if (t.lanes != 1) return std::nullopt;
+  const auto code = static_cast<C>(t.code);
+  if (code == C::Float && t.bits == 64) return DType::f64;
+  if (code == C::Float && t.bits == 32) return DType::f32;
+  if (code == C::Float && t.bits == 16) return DType::f16;
+  if (code == C::Bfloat && t.bits == 16) return DType::bf16;
+  if (code == C::Int && t.bits == 64) return DType::i64;
+  if (code == C::Int && t.bits == 32) return DType::i32;
+  if ((code == C::UInt || code == C::Bool) && t.bits == 8) return DType::u8;
+  return std::nullopt;
+}
 
 std::string text_of(nb::handle h) {
   const nb::object text = nb::steal(PyObject_Str(h.ptr()));

@@ -75,6 +75,9 @@ DType dtype_of(nb::handle, const char* who);
 // "float64", "bfloat16" ...
 const char* numpy_name(DType);
 
+// Of DLPack's element types those that posenc has.
+std::optional<DType> dtype_of_dlpack(const nb::dlpack::dtype&);
+
 // numpy.empty: memory that the caller gets. bfloat16 needs ml_dtypes. zeros: filled.
 nb::object new_array(DType, std::span<const Index> shape, bool zeros = false);
 nb::object new_array(const std::vector<double>&, std::span<const Index> shape);

@@ -2,4 +2,6 @@
 """posenc for PyTorch: operators, the functions around them, and modules. CPU tensors; no formula stands here."""
 from __future__ import annotations
 
-import torch as _host  # first: the package is missing by its own name
+from ._rotary import rotate, rotate_, rotate_rows, rotate_rows_
+
+__all__ = ["rotate", "rotate_", "rotate_rows", "rotate_rows_"]
