@@ -16,119 +16,234 @@ namespace {
 
 using Visitable = Scalings::Variant;  // the base of Scaling, which std::visit takes
 
-template <class List>
-std::vector<std::string_view> names() {
-  std::vector<std::string_view> list;
-  for_each(List{}, [&]<class T>() { list.push_back(T::card.name); });
-  return list;
-}
+struct PresetNames {
+  std::string_view name;
+  std::vector<PresetSize> sizes;
+};
 
-template <class List>
-bool has_name(std::string_view name) {
-  bool found = false;
-  for_each(List{}, [&]<class T>() { found = found || T::card.name == name; });
-  return found;
-}
-
-template <class T>
-std::string print(const T& value) {
-  T copy = value, fallback{};
-  return grammar::print(T::card.name, field_refs(copy), field_refs(fallback));
-}
-
-template <class T>
-Json fields_json(const T& value) {
-  T copy = value;
-  Json fields = Json::object();
-  for (const FieldRef& f : field_refs(copy)) fields.set(f.name, grammar::value_json(f.value));
-  return fields;
-}
+// What a type of the registry brings; the rest is done by its fields, once for all types.
+template <class Any>
+struct Row {
+  const Card* card;
+  std::string_view family;
+  bool rotary, relative;
+  Any (*make)();
+  std::vector<PresetNames> (*presets)();
+  Any (*make_preset)(std::size_t preset, std::span<const Index> sizes);
+};
 
 template <class T>
 concept HasPresets = requires {
   T::presets();
 };
 
-// The defaults, or the settings that the part names.
-template <class T>
-T from_preset(grammar::Part& part) {
-  T value{};
-  const std::vector<Preset<T>> presets = T::presets();
-  std::vector<grammar::PresetName> known;
-  for (const Preset<T>& p : presets) {
-    known.push_back({p.name, {}});
-    for (const auto& size : p.sizes) known.back().sizes.push_back(size.key);
-  }
-  const auto chosen = grammar::take_preset(part, known, field_refs(value));
-  return chosen ? presets[chosen->index].make(chosen->sizes) : value;
+template <class T, class Any>
+Row<Any> row_of(std::string_view family) {
+  return {&T::card,
+          family,
+          RotaryScheme<T>,
+          RelativeScheme<T>,
+          [] { return Any(T{}); },
+          [] {
+            std::vector<PresetNames> list;
+            if constexpr (HasPresets<T>)
+              for (Preset<T>& p : T::presets()) list.push_back({p.name, std::move(p.sizes)});
+            return list;
+          },
+          []([[maybe_unused]] std::size_t preset, [[maybe_unused]] std::span<const Index> sizes) {
+            if constexpr (HasPresets<T>)
+              return Any(T::presets()[preset].make(sizes));
+            else
+              return Any(T{});
+          }};
 }
 
-template <class T>
-PresetInfo preset_info(const Preset<T>& p) {
-  PresetInfo info{p.name, std::string(T::card.name) + " preset=" + std::string(p.name), {}, {}, {}};
+template <class List, class Any>
+void add_rows(std::string_view family, std::vector<Row<Any>>& rows) {
+  for_each(List{}, [&]<class T>() { rows.push_back(row_of<T, Any>(family)); });
+}
+
+// In the order of the alternatives: rows[value.index()].
+const std::vector<Row<Scheme>>& rows_of(const Scheme*) {
+  static_assert(Schemes::size == RotarySchemes::size + PolarSchemes::size + AbsoluteSchemes::size +
+                                     InputModules::size + RelativeSchemes::size,
+                "every family is listed here");
+  static const auto rows = [] {
+    std::vector<Row<Scheme>> list;
+    add_rows<RotarySchemes>("rotary", list);
+    add_rows<PolarSchemes>("polar", list);
+    add_rows<AbsoluteSchemes>("absolute", list);
+    add_rows<InputModules>("input module", list);
+    add_rows<RelativeSchemes>("relative", list);
+    return list;
+  }();
+  return rows;
+}
+
+const std::vector<Row<Scaling>>& rows_of(const Scaling*) {
+  static const auto rows = [] {
+    std::vector<Row<Scaling>> list;
+    add_rows<Scalings>("scaling", list);
+    return list;
+  }();
+  return rows;
+}
+
+template <class Any>
+const std::vector<Row<Any>>& rows() {
+  return rows_of(static_cast<const Any*>(nullptr));
+}
+
+template <class Any>
+const Row<Any>& row(const Any& value) {
+  return rows<Any>().at(value.index());
+}
+
+// nullptr where the registry has no such name.
+template <class Any>
+const Row<Any>* find(std::string_view name) {
+  for (const Row<Any>& r : rows<Any>())
+    if (r.card->name == name) return &r;
+  return nullptr;
+}
+
+template <class Any>
+std::vector<std::string_view> names() {
+  std::vector<std::string_view> list;
+  for (const Row<Any>& r : rows<Any>()) list.push_back(r.card->name);
+  return list;
+}
+
+template <class Any>
+std::optional<Any> with_defaults(std::string_view name) {
+  const Row<Any>* r = find<Any>(name);
+  return r ? std::optional<Any>(r->make()) : std::nullopt;
+}
+
+template <class Any>
+std::string print(Any value) {
+  Any fallback = row(value).make();
+  return grammar::print(row(value).card->name, field_refs(value), field_refs(fallback));
+}
+
+template <class Any>
+Json fields_json(Any value) {
+  Json fields = Json::object();
+  for (const FieldRef& f : field_refs(value)) fields.set(f.name, grammar::value_json(f.value));
+  return fields;
+}
+
+// The defaults, or the settings that the part names.
+template <class Any>
+Any from_preset(grammar::Part& part, const Row<Any>& r) {
+  Any value = r.make();
+  std::vector<grammar::PresetName> known;
+  for (const PresetNames& p : r.presets()) {
+    known.push_back({p.name, {}});
+    for (const PresetSize& size : p.sizes) known.back().sizes.push_back(size.key);
+  }
+  if (known.empty()) return value;
+  const auto chosen = grammar::take_preset(part, known, field_refs(value));
+  return chosen ? r.make_preset(chosen->index, chosen->sizes) : value;
+}
+
+template <class Any>
+PresetInfo preset_info(const Row<Any>& r, std::size_t index, const PresetNames& p) {
+  PresetInfo info{p.name, std::string(r.card->name) + " preset=" + std::string(p.name), {}, {}, {}};
   std::vector<Index> sizes;
   for (const auto& [key, usual] : p.sizes) {
     info.sizes.push_back(key);
     info.short_text += " " + std::string(key) + "=" + std::to_string(usual);
     sizes.push_back(usual);
   }
-  const T made = p.make(sizes);
+  const Any made = r.make_preset(index, sizes);
   info.text = print(made);
   info.fields = fields_json(made);
   return info;
 }
 
-// The part as the type of `List` that has its name.
-template <class List, class Result>
-Result read(grammar::Part part, const ArrayLookup& arrays) {
-  Result result;
-  for_each(List{}, [&]<class T>() {
-    if (part.name != T::card.name) return;
-    T value{}, fallback{};
-    if constexpr (HasPresets<T>) value = from_preset<T>(part);
-    grammar::assign(part, field_refs(value), field_refs(fallback), arrays);
-    result = Result(std::move(value));
-  });
-  return result;
+template <class Any>
+Any read(grammar::Part part, const Row<Any>& r, const ArrayLookup& arrays) {
+  Any value = from_preset(part, r), fallback = r.make();
+  grammar::assign(part, field_refs(value), field_refs(fallback), arrays);
+  return value;
 }
 
-template <class T>
-Json json(const T& value) {
-  return Json::object({{"name", T::card.name}, {"fields", fields_json(value)}});
+template <class Any>
+Json json(const Any& value) {
+  return Json::object({{"name", row(value).card->name}, {"fields", fields_json(value)}});
 }
 
-template <class List>
-void describe_all(std::string_view family, std::vector<SchemeInfo>& out) {
-  for_each(List{}, [&]<class T>() {
-    T fallback{};
-    SchemeInfo info{T::card, family, {}, {}};
+// As Hasher::add would take the value itself.
+struct AddTo {
+  Hasher& h;
+  template <class T>
+  void operator()(const T* x) const {
+    h.add(*x);
+  }
+  void operator()(const EnumRef& e) const { h.word(e.get(e.value)); }
+  void operator()(const EnumListRef& e) const { h.add(e.get(e.value)); }
+  void operator()(const OptionalRef& o) const {
+    h.word(o.has(o.value));
+    if (o.has(o.value)) std::visit(*this, o.engage(o.value).target);
+  }
+};
+
+template <class Any>
+std::uint64_t hash_fields(Any value) {
+  Hasher h;
+  h.add(row(value).card->name);
+  for (const FieldRef& f : field_refs(value)) std::visit(AddTo{h}, f.value.target);
+  return h.value();
+}
+
+template <class Any>
+std::vector<SchemeInfo> describe_all() {
+  std::vector<SchemeInfo> list;
+  for (const Row<Any>& r : rows<Any>()) {
+    Any fallback = r.make();
+    SchemeInfo info{*r.card, r.family, {}, {}};
     for (const FieldRef& f : field_refs(fallback)) info.fields.push_back(grammar::field_info(f));
-    if constexpr (HasPresets<T>)
-      for (const Preset<T>& p : T::presets()) info.presets.push_back(preset_info(p));
-    out.push_back(std::move(info));
-  });
+    const std::vector<PresetNames> presets = r.presets();
+    for (std::size_t i = 0; i < presets.size(); ++i)
+      info.presets.push_back(preset_info(r, i, presets[i]));
+    list.push_back(std::move(info));
+  }
+  return list;
 }
 
 }  // namespace
 
+Scaling::Scaling() noexcept = default;
+Scaling::Scaling(const Scaling&) = default;
+Scaling::Scaling(Scaling&&) noexcept = default;
+Scaling& Scaling::operator=(const Scaling&) = default;
+Scaling& Scaling::operator=(Scaling&&) noexcept = default;
+Scaling::~Scaling() = default;
+bool Scaling::operator==(const Scaling& other) const {
+  return static_cast<const Scalings::Variant&>(*this) == other;
+}
+
+Scheme::Scheme() noexcept = default;
+Scheme::Scheme(const Scheme&) = default;
+Scheme::Scheme(Scheme&&) noexcept = default;
+Scheme& Scheme::operator=(const Scheme&) = default;
+Scheme& Scheme::operator=(Scheme&&) noexcept = default;
+Scheme::~Scheme() = default;
+bool Scheme::operator==(const Scheme& other) const {
+  return static_cast<const Schemes::Variant&>(*this) == static_cast<const Schemes::Variant&>(other);
+}
+
 std::optional<Scheme> default_scheme(std::string_view name) {
-  std::optional<Scheme> scheme;
-  for_each(Schemes{}, [&]<class T>() {
-    if (T::card.name == name) scheme.emplace(T{});
-  });
-  return scheme;
+  return with_defaults<Scheme>(name);
 }
 
 std::optional<Scaling> default_scaling(std::string_view name) {
-  std::optional<Scaling> scaling;
-  for_each(Scalings{}, [&]<class T>() {
-    if (T::card.name == name) scaling.emplace(T{});
-  });
-  return scaling;
+  return with_defaults<Scaling>(name);
 }
 
 std::vector<FieldRef> field_refs(Scheme& s) {
-  return std::visit([](auto& x) { return field_refs(x); }, s);
+  return std::visit([](auto& x) { return field_refs(x); }, static_cast<Schemes::Variant&>(s));
 }
 
 std::vector<FieldRef> field_refs(Scaling& s) {
@@ -141,13 +256,11 @@ Spectrum Scaling::rescale(Spectrum s, Context c) const {
 }
 
 const Card& Scaling::card() const {
-  return std::visit([](const auto& x) -> const Card& { return std::decay_t<decltype(x)>::card; },
-                    static_cast<const Visitable&>(*this));
+  return *row(*this).card;
 }
 
 const Card& card(const Scheme& s) {
-  return std::visit([](const auto& x) -> const Card& { return std::decay_t<decltype(x)>::card; },
-                    s);
+  return *row(s).card;
 }
 
 Encoding parse_encoding(std::string_view text) {
@@ -157,11 +270,11 @@ Encoding parse_encoding(std::string_view text) {
 namespace {
 
 Scaling read_scaling(const grammar::Part& part, const ArrayLookup& arrays) {
-  if (has_name<Schemes>(part.name))
+  if (find<Scheme>(part.name) != nullptr)
     refuse("scheme", "must have scalings after +; this is a scheme", part.name);
-  if (!has_name<Scalings>(part.name))
-    grammar::refuse_unknown("a scaling", part.name, names<Scalings>());
-  return read<Scalings, Scaling>(part, arrays);
+  const Row<Scaling>* r = find<Scaling>(part.name);
+  if (r == nullptr) grammar::refuse_unknown("a scaling", part.name, names<Scaling>());
+  return read(part, *r, arrays);
 }
 
 }  // namespace
@@ -179,10 +292,11 @@ Encoding parse_encoding(std::string_view text, const ArrayLookup& arrays) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::string& name = parts[i].name;
     if (i == 0) {
-      if (has_name<Scalings>(name))
+      if (find<Scaling>(name) != nullptr)
         refuse("scheme", "must begin with a scheme; this is a scaling, which follows a +", name);
-      if (!has_name<Schemes>(name)) grammar::refuse_unknown("a scheme", name, names<Schemes>());
-      e.scheme = read<Schemes, Scheme>(parts[i], arrays);
+      const Row<Scheme>* r = find<Scheme>(name);
+      if (r == nullptr) grammar::refuse_unknown("a scheme", name, names<Scheme>());
+      e.scheme = read(parts[i], *r, arrays);
     } else {
       e.scalings.push_back(read_scaling(parts[i], arrays));
     }
@@ -191,25 +305,19 @@ Encoding parse_encoding(std::string_view text, const ArrayLookup& arrays) {
 }
 
 std::string to_text(const Scheme& s) {
-  return std::visit([](const auto& x) { return print(x); }, s);
+  return print(s);
 }
 
 std::string to_text(const Scaling& s) {
-  return std::visit([](const auto& x) { return print(x); }, static_cast<const Visitable&>(s));
-}
-
-std::string to_text(const Encoding& e) {
-  std::string s = to_text(e.scheme);
-  for (const Scaling& scaling : e.scalings) s += " + " + to_text(scaling);
-  return s;
+  return print(s);
 }
 
 bool is_rotary(const Scheme& s) {
-  return std::visit([](const auto& x) { return RotaryScheme<std::decay_t<decltype(x)>>; }, s);
+  return row(s).rotary;
 }
 
 bool is_relative(const Scheme& s) {
-  return std::visit([](const auto& x) { return RelativeScheme<std::decay_t<decltype(x)>>; }, s);
+  return row(s).relative;
 }
 
 RotarySpec resolve(const Encoding& e, Context context) {
@@ -241,116 +349,28 @@ Spectrum resolve_spectrum(const Encoding& e, Context context) {
       e.scheme);
 }
 
-void rescale(LoweredInput& lowered, const Encoding& e, Context context) {
-  if (e.scalings.empty()) return;
-  const std::string_view first = e.scalings.front().card().name;
-  if (lowered.spectra.empty() || std::any_of(lowered.terms.begin(), lowered.terms.end(),
-                                             [](const InputTerm& t) { return t.phase == nullptr; }))
-    refuse("encoding",
-           "scalings act on frequencies, which " + std::string(card(e.scheme).name) +
-               " must have and nothing else",
-           first);
-  for (Spectrum& s : lowered.spectra) {
-    for (const Scaling& scaling : e.scalings) s = scaling.rescale(std::move(s), context);
-    if (s.gain != 1 || s.logit_factor != 1)
-      refuse("encoding", "a scaling of rows at the input must have no gain and no factor on logits",
-             first);
-  }
-}
-
 std::vector<SchemeInfo> all_schemes() {
-  static_assert(Schemes::size == RotarySchemes::size + PolarSchemes::size + AbsoluteSchemes::size +
-                                     InputModules::size + RelativeSchemes::size,
-                "every family is listed here");
-  std::vector<SchemeInfo> list;
-  describe_all<RotarySchemes>("rotary", list);
-  describe_all<PolarSchemes>("polar", list);
-  describe_all<AbsoluteSchemes>("absolute", list);
-  describe_all<InputModules>("input module", list);
-  describe_all<RelativeSchemes>("relative", list);
-  return list;
+  return describe_all<Scheme>();
 }
 
 std::vector<SchemeInfo> all_scalings() {
-  std::vector<SchemeInfo> list;
-  describe_all<Scalings>("scaling", list);
-  return list;
-}
-
-Json to_json(const SchemeInfo& s) {
-  Json fields = Json::array();
-  for (const FieldInfo& f : s.fields) {
-    Json choices = Json::array();
-    for (const std::string_view c : f.choices) choices.push(c);
-    fields.push(Json::object({{"name", f.name},
-                              {"type", f.type},
-                              {"doc", f.doc},
-                              {"unit", f.unit},
-                              {"min", f.min ? Json(*f.min) : Json()},
-                              {"max", f.max ? Json(*f.max) : Json()},
-                              {"required", f.required},
-                              {"optional", f.optional},
-                              {"default", f.required ? Json() : Json(f.default_text)},
-                              {"default_value", f.default_value},
-                              {"choices", std::move(choices)}}));
-  }
-  Json presets = Json::array();
-  for (const PresetInfo& p : s.presets) {
-    Json sizes = Json::array();
-    for (const std::string_view key : p.sizes) sizes.push(key);
-    presets.push(Json::object({{"name", p.name},
-                               {"preset", p.short_text},
-                               {"text", p.text},
-                               {"sizes", std::move(sizes)},
-                               {"fields", p.fields}}));
-  }
-  return Json::object({{"name", s.card.name},
-                       {"family", s.family},
-                       {"title", s.card.title},
-                       {"paper", s.card.paper},
-                       {"equations", s.card.equations},
-                       {"fields", std::move(fields)},
-                       {"presets", std::move(presets)}});
-}
-
-Json registry_json() {
-  Json schemes = Json::array(), scalings = Json::array();
-  for (const SchemeInfo& s : all_schemes()) schemes.push(to_json(s));
-  for (const SchemeInfo& s : all_scalings()) scalings.push(to_json(s));
-  return Json::object({{"schema", "posenc.list/1"},
-                       {"schemes", std::move(schemes)},
-                       {"scalings", std::move(scalings)}});
+  return describe_all<Scaling>();
 }
 
 Json to_json(const Scheme& s) {
-  return std::visit([](const auto& x) { return json(x); }, s);
+  return json(s);
 }
 
 Json to_json(const Scaling& s) {
-  return std::visit([](const auto& x) { return json(x); }, static_cast<const Visitable&>(s));
-}
-
-Json to_json(const Encoding& e) {
-  Json j = to_json(e.scheme);
-  Json scalings = Json::array();
-  for (const Scaling& s : e.scalings) scalings.push(to_json(s));
-  j.set("scalings", std::move(scalings));
-  return j;
+  return json(s);
 }
 
 std::uint64_t hash(const Scheme& s) {
-  return std::visit([](const auto& x) { return hash_of(x); }, s);
+  return hash_fields(s);
 }
 
 std::uint64_t hash(const Scaling& s) {
-  return std::visit([](const auto& x) { return hash_of(x); }, static_cast<const Visitable&>(s));
-}
-
-std::uint64_t hash(const Encoding& e) {
-  Hasher h;
-  h.word(hash(e.scheme)).word(e.scalings.size());
-  for (const Scaling& s : e.scalings) h.word(hash(s));
-  return h.value();
+  return hash_fields(s);
 }
 
 }  // namespace posenc::v0

@@ -195,13 +195,31 @@ using RelativeSchemes = TypeList<
 using Schemes =
     Concat<RotarySchemes, PolarSchemes, AbsoluteSchemes, InputModules, RelativeSchemes>::type;
 
-// One scaling of the registry, by value.
+// One scaling of the registry, by value: a std::variant, whose copies are compiled once, in registry.cpp.
 struct Scaling : Scalings::Variant {
   using Scalings::Variant::variant;
+  POSENC_API Scaling() noexcept;
+  POSENC_API Scaling(const Scaling&);
+  POSENC_API Scaling(Scaling&&) noexcept;
+  POSENC_API Scaling& operator=(const Scaling&);
+  POSENC_API Scaling& operator=(Scaling&&) noexcept;
+  POSENC_API ~Scaling();
+  POSENC_API bool operator==(const Scaling&) const;
   POSENC_API Spectrum rescale(Spectrum, Context) const;
   POSENC_API const Card& card() const;
 };
-using Scheme = Schemes::Variant;
+
+// One scheme of the registry, the same.
+struct Scheme : Schemes::Variant {
+  using Schemes::Variant::variant;
+  POSENC_API Scheme() noexcept;
+  POSENC_API Scheme(const Scheme&);
+  POSENC_API Scheme(Scheme&&) noexcept;
+  POSENC_API Scheme& operator=(const Scheme&);
+  POSENC_API Scheme& operator=(Scheme&&) noexcept;
+  POSENC_API ~Scheme();
+  POSENC_API bool operator==(const Scheme&) const;
+};
 
 struct Encoding {
   Scheme scheme;
