@@ -192,7 +192,7 @@ nb::object capsule(xla::Handler* h) {
 
 void add_jax(nb::module_& m) {
   m.def(
-      "_jax_targets",
+      "jax_targets",
       [] {
         nb::dict d;
         d["posenc_rotate"] = capsule(&handle<rotate_call>);
@@ -200,7 +200,7 @@ void add_jax(nb::module_& m) {
         d["posenc_compose_gradient"] = capsule(&handle<compose_gradient_call>);
         return d;
       },
-      nb::sig("def _jax_targets() -> dict[str, Any]"), "Handlers of posenc.jax.");
+      nb::sig("def jax_targets() -> dict[str, Any]"), "Handlers of posenc.jax.");
 }
 
 }  // namespace posenc::python

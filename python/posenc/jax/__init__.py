@@ -9,7 +9,6 @@
 """
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compose", "rotate"]
 
-for _name, _target in _posenc._jax_targets().items():
+for _name, _target in _posenc.jax_targets().items():
     jax.ffi.register_ffi_target(_name, _target, platform="cpu")
 
 
@@ -91,8 +90,14 @@ def _order(x: Any, order: str | None) -> str:
     return order or "thd"
 
 
+# JAX has no types for what these give.
+_foreign: Any = jax.ffi.ffi_call
+_shape: Any = jax.ShapeDtypeStruct
+_with_gradient: Any = jax.custom_vjp
+
+
 def _like(x: Any, more: int = 0) -> Any:
-    return jax.ShapeDtypeStruct((*x.shape[:-1], x.shape[-1] + more), x.dtype)
+    return _shape((*x.shape[:-1], x.shape[-1] + more), x.dtype)
 
 
 def _nothing(positions: Any) -> Any:
@@ -100,11 +105,13 @@ def _nothing(positions: Any) -> Any:
 
 
 # words: encoding, context, order, mode
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rotate(words: tuple[str, str, str, str], x: Any, positions: Any) -> Any:
+def _rotated(words: tuple[str, str, str, str], x: Any, positions: Any) -> Any:
     names = ("encoding", "context", "order", "mode")
-    call = jax.ffi.ffi_call("posenc_rotate", _like(x), vmap_method="sequential")
+    call = _foreign("posenc_rotate", _like(x), vmap_method="sequential")
     return call(x, positions, **dict(zip(names, words)))
+
+
+_rotate = _with_gradient(_rotated, nondiff_argnums=(0,))
 
 
 def _rotate_forward(words: Any, x: Any, positions: Any) -> Any:
@@ -121,10 +128,12 @@ _rotate.defvjp(_rotate_forward, _rotate_backward)
 
 
 # words: encoding, context, channels that are appended
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _compose(words: tuple[str, str, int], x: Any, positions: Any, learned: tuple[Any, ...]) -> Any:
-    call = jax.ffi.ffi_call("posenc_compose", _like(x, words[2]), vmap_method="sequential")
+def _composed(words: tuple[str, str, int], x: Any, positions: Any, learned: tuple[Any, ...]) -> Any:
+    call = _foreign("posenc_compose", _like(x, words[2]), vmap_method="sequential")
     return call(x, positions, *learned, encoding=words[0], context=words[1])
+
+
+_compose = _with_gradient(_composed, nondiff_argnums=(0,))
 
 
 def _compose_forward(words: Any, x: Any, positions: Any, learned: Any) -> Any:
@@ -133,8 +142,8 @@ def _compose_forward(words: Any, x: Any, positions: Any, learned: Any) -> Any:
 
 def _compose_backward(words: Any, kept: Any, d_y: Any) -> Any:
     x, positions, learned = kept
-    results = [_like(x), *(jax.ShapeDtypeStruct(p.shape, p.dtype) for p in learned)]
-    call = jax.ffi.ffi_call("posenc_compose_gradient", results, vmap_method="sequential")
+    results = [_like(x), *(_shape(p.shape, p.dtype) for p in learned)]
+    call = _foreign("posenc_compose_gradient", results, vmap_method="sequential")
     d_x, *d_learned = call(d_y, x, positions, *learned, encoding=words[0], context=words[1])
     return d_x, _nothing(positions), tuple(d_learned)
 

@@ -4,6 +4,7 @@ import doctest
 import pathlib
 import re
 import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -163,3 +164,9 @@ def test_other_uses_are_refused_by_jax():
     loss = lambda t: (posenc.jax.compose("learned rows=9 width=4", jnp.ones((9, 4)), jnp.arange(9), parameters={"table": t}) ** 3).sum()
     with pytest.raises(ValueError, match="differentiat|FFI"):
         jax.grad(lambda t: jax.grad(loss)(t).sum())(jnp.ones((9, 4)))
+
+
+def test_types_are_complete(tmp_path):
+    words = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, "-p", "posenc.jax"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
