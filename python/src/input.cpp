@@ -14,6 +14,17 @@
 namespace posenc::python {
 namespace {
 
+// Where a table has rows that are not trained, the scheme itself knows how it starts.
+std::vector<double> start_of(const Encoding& e, const Parameter& p, Index seed, std::size_t i) {
+  const Draws draws(static_cast<std::uint64_t>(seed), 0, i);
+  return with_absolute(e, [&](const auto& s) {
+    if constexpr (requires { s.start(draws); })
+      return s.start(draws);
+    else
+      return initial_values(p, draws);
+  });
+}
+
 // A plan with what its parameters' gradients need.
 struct Input {
   Encoding encoding;
@@ -47,7 +58,7 @@ void make_input(Input* self, nb::handle encoding, nb::handle dtype, nb::handle g
       if (const Borrowed* b = named.find(p.name))
         self->values.push_back(parameter_values(kInput, p, b->const_view()));
       else if (seed)
-        self->values.push_back(initial_values(p, Draws(static_cast<std::uint64_t>(*seed), 0, i)));
+        self->values.push_back(start_of(self->encoding, p, *seed, i));
       else
         refuse_field(kInput, "parameters",
                      "parameters must hold what the encoding learns, or seed be given", p.name);
@@ -86,6 +97,21 @@ nb::object apply(const Input& self, nb::handle x, nb::handle positions, nb::hand
   return result;
 }
 
+// d: of the parameters, f64, written.
+void gradient_of(const Input& self, const ConstTensorView& x, const Positions& p,
+                 const ConstTensorView& d_y, const TensorView& d_x, std::span<const TensorView> d) {
+  const OwnedInputGradients g = zero_gradients(self.lowered);
+  const auto rank = static_cast<std::size_t>(d_y.rank);
+  std::vector<std::byte> work(self.plan->gradient_workspace(rank == 3 ? d_y.shape[0] : 1,
+                                                            rank >= 2 ? d_y.shape[rank - 2] : 0));
+  // Few numbers are not worth waking threads for.
+  constexpr Index kFew = 1 << 15;
+  self.plan->gradient(x, p, d_y, d_x, g.terms, work,
+                      d_y.count() < kFew ? inline_executor() : default_executor());
+  const std::vector<ConstTensorView> values = self.views();
+  with_absolute(self.encoding, [&](const auto& s) { s.pull_back(values, g.terms, d); });
+}
+
 // (d_x, {name: gradient of the parameter})
 nb::object gradient(const Input& self, nb::handle d_y, nb::handle positions, nb::handle x) {
   const Borrowed dy(d_y, {kInput, "d_out"}, Use::read);
@@ -99,23 +125,36 @@ nb::object gradient(const Input& self, nb::handle d_y, nb::handle positions, nb:
   std::vector<std::vector<double>> d(self.parameters.size());
   {
     const nb::gil_scoped_release free;
-    const OwnedInputGradients g = zero_gradients(self.lowered);
-    std::vector<std::byte> work(self.plan->gradient_workspace(
-        v.rank == 3 ? v.shape[0] : 1,
-        v.rank >= 2 ? v.shape[static_cast<std::size_t>(v.rank - 2)] : 0));
-    self.plan->gradient(in.const_view(), p.value(), dy.const_view(), dx.view(), g.terms, work);
     std::vector<TensorView> views;
     for (std::size_t i = 0; i < d.size(); ++i) {
       d[i].resize(self.values[i].size());
       views.push_back(tensor(d[i].data(), DType::f64, self.parameters[i].shape));
     }
-    const std::vector<ConstTensorView> values = self.views();
-    with_absolute(self.encoding, [&](const auto& s) { s.pull_back(values, g.terms, views); });
+    gradient_of(self, in.const_view(), p.value(), dy.const_view(), dx.view(), views);
   }
   nb::dict named;
   for (std::size_t i = 0; i < d.size(); ++i)
     named[nb::str(self.parameters[i].name.c_str())] = new_array(d[i], self.parameters[i].shape);
   return nb::make_tuple(d_x, named);
+}
+
+// The same into arrays that are there: d_parameters by name, zeros of f64.
+void gradient_into(const Input& self, nb::handle d_y, nb::handle positions, nb::handle x,
+                   nb::handle d_x, nb::dict d_parameters) {
+  const Borrowed dy(d_y, {kInput, "d_out"}, Use::read), in(x, {kInput, "x"}, Use::read);
+  const PositionsArgument p(positions, {kInput, "positions"});
+  const Borrowed dx(d_x, {kInput, "d_x"}, Use::write);
+  std::deque<Borrowed> kept;
+  std::vector<TensorView> views;
+  for (const Parameter& parameter : self.parameters) {
+    const nb::str name(parameter.name.c_str());
+    if (!d_parameters.contains(name))
+      refuse(kInput, "d_parameters must hold every parameter", parameter.name);
+    views.push_back(
+        kept.emplace_back(d_parameters[name], Name{kInput, "d_parameters"}, Use::write).view());
+  }
+  const nb::gil_scoped_release free;
+  gradient_of(self, in.const_view(), p.value(), dy.const_view(), dx.view(), views);
 }
 
 // One part of an embedding, as Python holds it.
@@ -272,6 +311,11 @@ void add_input(nb::module_& m) {
            nb::sig("def gradient(self, d_out: Any, positions: PositionsLike, *, x: Any = None) -> "
                    "tuple[Any, dict[str, Any]]"),
            "Gradients of x and of every parameter. x is needed where rows multiply it.")
+      .def("gradient_into", &gradient_into, nb::arg("d_out").none(), nb::arg("positions").none(),
+           nb::arg("x").none(), nb::arg("d_x").none(), nb::arg("d_parameters"),
+           nb::sig("def gradient_into(self, d_out: Any, positions: PositionsLike, x: Any, d_x: "
+                   "Any, d_parameters: dict[str, Any]) -> None"),
+           "The same into arrays that are there: `d_parameters` by name, zeros of float64.")
       .def_prop_ro(
           "appended", [](const Input& i) { return i.plan->appended(); },
           "Channels that are appended to x.")

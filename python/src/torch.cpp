@@ -30,6 +30,8 @@ struct Host {
   std::vector<std::pair<PyObject*, DType>> types;  // torch.float32 ...
   nb::object get_num_threads;
   GompParallel parallel = nullptr;
+  int (*max_threads)() = nullptr;      // of the calling thread, as torch.set_num_threads left it
+  Executor own;                        // the library's pool
   const Exchange* exchange = nullptr;  // where this PyTorch has it
 };
 Host* host = nullptr;  // for the life of the process
@@ -81,14 +83,28 @@ struct Share {
   void (*task)(void*, Index);
   void* arg;
 };
-void run_on_team(void* parallel, Index n, void (*task)(void*, Index), void* arg) {
+void run_on(Index threads, Index n, void (*task)(void*, Index), void* arg) {
   Share share{{}, n, task, arg};
-  reinterpret_cast<GompParallel>(parallel)(
+  host->parallel(
       [](void* p) {
         auto* const s = static_cast<Share*>(p);
         for (Index i = s->next++; i < s->n; i = s->next++) s->task(s->arg, i);
       },
-      &share, static_cast<unsigned>(n), 0);
+      &share, static_cast<unsigned>(std::min(threads, n)), 0);
+}
+// OpenMP's threads do not exist in the child of a fork, and waiting for them is for ever.
+void run_on_team(void* threads, Index n, void (*task)(void*, Index), void* arg) {
+  if (forked.load(std::memory_order_relaxed)) return host->own.run(host->own.context, n, task, arg);
+  run_on(static_cast<Index>(reinterpret_cast<std::intptr_t>(threads)), n, task, arg);
+}
+// Calls that name no executor.
+void run_by_default(void*, Index n, void (*task)(void*, Index), void* arg) {
+  const Index threads = std::max(host->max_threads(), 1);
+  if (threads == 1) {
+    for (Index i = 0; i < n; ++i) task(arg, i);
+    return;
+  }
+  run_on_team(reinterpret_cast<void*>(static_cast<std::intptr_t>(threads)), n, task, arg);
 }
 
 const Exchange* exchange_of(nb::handle tensor) {
@@ -117,10 +133,16 @@ void set_host(nb::object tensor, nb::object parameter, nb::object strided, nb::d
   }
   made->get_num_threads = std::move(get_num_threads);
   // Only what is loaded; a symbol is looked for in the library and in what it needs.
-  if (void* const handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD))
+  if (void* const handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD)) {
     made->parallel = reinterpret_cast<GompParallel>(dlsym(handle, "GOMP_parallel"));
+    made->max_threads = reinterpret_cast<int (*)()>(dlsym(handle, "omp_get_max_threads"));
+    dlclose(handle);  // PyTorch holds it
+  }
+  made->own = default_executor();
   if (host == nullptr) pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
   host = made;
+  if (made->parallel != nullptr && made->max_threads != nullptr)
+    set_default_executor({nullptr, made->own.concurrency, run_by_default});
 }
 
 TensorView exchanged_view(nb::handle tensor, Name n) {
@@ -186,9 +208,9 @@ Executor torch_team() {
   const Index threads =
       host == nullptr ? 1 : PyLong_AsLongLong(nb::object(host->get_num_threads()).ptr());
   if (threads <= 1) return inline_executor();
-  if (host->parallel != nullptr && !forked.load(std::memory_order_relaxed))
-    return {reinterpret_cast<void*>(host->parallel), threads, run_on_team};
-  Executor own = default_executor();
+  if (host->parallel != nullptr)
+    return {reinterpret_cast<void*>(static_cast<std::intptr_t>(threads)), threads, run_on_team};
+  Executor own = host->own;
   own.concurrency = std::min(own.concurrency, threads);
   return own;
 }

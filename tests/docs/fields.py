@@ -58,6 +58,32 @@ def lacking(page, text):
             yield f"lacks {what}"
 
 
+def unlisted(readme, posenc):
+    """A line of the table of pages for each page of a scheme of the score that docs/relative/README.md does not link."""
+    text = readme.read_text()
+    for page in sorted(readme.parent.glob("*.md")):
+        if page == readme or f"({page.name})" in text:
+            continue
+        words = page.read_text()
+        names = [n for _, n, _, _ in TABLE.findall(words)] or [page.stem]
+        cards = [json.loads(listed(posenc, n, "--json")) for n in names]
+        title = re.search(r"^# (.*)$", words, re.M)[1]
+        source = ARXIV.search(cards[0]["paper"])
+        source = f"[{source[0]}](https://arxiv.org/abs/{source[0][6:]})" if source else cards[0]["paper"]
+        yield f"| [{title}]({page.name}) | {', '.join(f'`{n}`' for n in names)} | {cards[0]['title']} | {source} |\n"
+
+
+def list_pages(readme, posenc, write):
+    """What is wrong with the table of pages; with `write` its missing lines are added at the end."""
+    lines = list(unlisted(readme, posenc))
+    if lines and write:
+        text = readme.read_text()
+        end = re.search(r"^\| page \|.*\n(?:\|.*\n)*", text, re.M).end()
+        readme.write_text(text[:end] + "".join(lines) + text[end:])
+    elif lines:
+        yield from (f"{readme}: lacks a line for a page; tests/docs/fields.py --write adds {line.strip()}" for line in lines)
+
+
 def anchors(page):
     """The parts of a page that a link may name, as GitHub makes them of its headings."""
     return {"#" + re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", page.read_text(), re.M)}
@@ -70,7 +96,7 @@ def main():
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     root = pathlib.Path(args.source)
-    wrong, tables = [], set()
+    wrong, tables = list(list_pages(root / "docs/relative/README.md", args.posenc, args.write)), set()
     schemes = listed(args.posenc, "--markdown")
     papers = set(NUMBER.findall((root / "docs/bibliography.md").read_text()))
     for page in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:

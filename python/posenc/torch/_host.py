@@ -22,6 +22,7 @@ _posenc.torch_host(
     os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"),
 )
 
+Library: Any = torch.library.Library  # its members have no types
 _dense = _posenc.torch_dense
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that turn one tensor, or two, each with its twin in place, and the function that calls them.
+"""Operators that rotate one tensor, or two, each with its twin in place, and the function that calls them.
 
 A family has four operators: NAME and NAME_qk give new tensors, NAME_ and NAME_qk_ write into theirs and return nothing.
 The schemas have no defaults: kernels in Python would not be handed arguments that equal theirs.
@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import torch
 
-from ._host import below_autograd, check_tensors, direct, in_forward_mode, in_transform, is_compiling
+from ._host import Library, below_autograd, check_tensors, direct, in_forward_mode, in_transform, is_compiling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_LIBRARY = torch.library.Library("posenc", "FRAGMENT")
-Rest = "tuple[Any, ...]"
+_LIBRARY = Library("posenc", "FRAGMENT")
 
 
 class Family:
@@ -27,23 +26,23 @@ class Family:
     schema: str  # of what follows the tensors
     tensors: tuple[str, ...]  # of it, the tensors, which come first
 
-    def compute(self, xs: tuple[Any, ...], out: tuple[Any, ...], rest: Rest) -> None:
+    def compute(self, xs: tuple[Any, ...], out: tuple[Any, ...], rest: tuple[Any, ...]) -> None:
         """Into `out`, on addresses."""
         raise NotImplementedError
 
-    def transposed(self, rest: Rest) -> Rest:
+    def transposed(self, rest: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments with which the gradient of the result gives that of the tensors. Refuses by name."""
         raise NotImplementedError
 
-    def rest_gradients(self, xs: tuple[Any, ...], d: tuple[Any, ...], rest: Rest, needed: Any) -> list[Any]:
+    def rest_gradients(self, xs: tuple[Any, ...], d: tuple[Any, ...], rest: tuple[Any, ...], needed: Any) -> list[Any]:
         """Gradients of the tensors of `rest`, None where not needed."""
         return [None] * len(self.tensors)
 
-    def batched(self, xs: tuple[Any, ...], dims: Any, size: int, rest: Rest, rest_dims: Any) -> tuple[Any, Rest, Any]:
+    def batched(self, xs: tuple[Any, ...], dims: Any, size: int, rest: tuple[Any, ...], rest_dims: Any) -> tuple[Any, tuple[Any, ...], Any]:
         """For vmap: the tensors and arguments of one call for all, and what takes a result apart again."""
         raise NotImplementedError
 
-    def check_learned(self, rest: Rest) -> None:
+    def check_learned(self, rest: tuple[Any, ...]) -> None:
         """Where tensors of `rest` require a gradient: refuses those that have none."""
 
     def __init__(self) -> None:
@@ -56,10 +55,10 @@ class Family:
             raise ValueError(f"[torch {self.name}] q or k must be given")
         return self.one, (k if q is None else q,)
 
-    def _named(self, xs: tuple[Any, ...], rest: Rest) -> dict[str, Any]:
+    def _named(self, xs: tuple[Any, ...], rest: tuple[Any, ...]) -> dict[str, Any]:
         return dict(zip(("q", "k") if len(xs) == 2 else ("q",), xs)) | dict(zip(self.tensors, rest))
 
-    def __call__(self, q: Any, k: Any, rest: Rest) -> Any:
+    def __call__(self, q: Any, k: Any, rest: tuple[Any, ...]) -> Any:
         """New tensors: of q, of k, or both."""
         op, xs = self._operator(q, k)
         given = xs + rest[: len(self.tensors)]
@@ -74,7 +73,7 @@ class Family:
             return _Transformed.apply(op, *xs, *rest)
         return op.overload(*xs, *rest)
 
-    def into(self, q: Any, k: Any, rest: Rest) -> None:
+    def into(self, q: Any, k: Any, rest: tuple[Any, ...]) -> None:
         """The same in place."""
         op, xs = self._operator(q, k)
         given = xs + rest[: len(self.tensors)]
@@ -120,7 +119,7 @@ class _Operator:
         torch.library.register_fake(f"posenc::{name}_", lambda *a: None, lib=_LIBRARY)
         torch.library.register_vmap(f"posenc::{name}", self._vmap, lib=_LIBRARY)
 
-    def make(self, xs: tuple[Any, ...], rest: Rest) -> Any:
+    def make(self, xs: tuple[Any, ...], rest: tuple[Any, ...]) -> Any:
         """On addresses, no gradient."""
         if self.n == 2:
             out = torch.empty_like(xs[0]), torch.empty_like(xs[1])
@@ -168,7 +167,7 @@ class _Operator:
             if x is not y:
                 x.copy_(y)
 
-    def refuse_history(self, xs: tuple[Any, ...], rest: Rest) -> None:
+    def refuse_history(self, xs: tuple[Any, ...], rest: tuple[Any, ...]) -> None:
         """In place nothing is recorded: what a gradient would need is refused."""
         if torch.is_grad_enabled() and _any_requires_grad(xs + rest[: self.fixed]):
             raise RuntimeError(f"[torch {self.family.name}_] tensors must not require a gradient where one is written in place; "
@@ -186,7 +185,7 @@ class _Operator:
         out = self.overload(*xs, *rest)
         return (tuple(apart(x) for x in out), (0, 0)) if n == 2 else (apart(out), 0)
 
-    def save(self, ctx: Any, tensors: tuple[Any, ...], more: Rest) -> None:
+    def save(self, ctx: Any, tensors: tuple[Any, ...], more: tuple[Any, ...]) -> None:
         """What backward and jvp need: q and k themselves only where others among the tensors require a gradient."""
         n, learned = self.n, False
         for x in tensors[n:]:
@@ -217,7 +216,7 @@ class _Recorded(torch.autograd.Function):
     """Eager, and the Autograd kernel (`dispatched`): records the gradient at a third of the cost of what torch.func needs."""
 
     @staticmethod
-    def forward(ctx: Any, op: _Operator, dispatched: bool, more: Rest, *tensors: Any) -> Any:
+    def forward(ctx: Any, op: _Operator, dispatched: bool, more: tuple[Any, ...], *tensors: Any) -> Any:
         op.save(ctx, tensors, more)
         if not dispatched:
             return op.make(tensors[: op.n], tensors[op.n:] + more)

@@ -112,7 +112,16 @@ def _row_gradients_cpu(q: Any, k: Any, d_q: Any, d_k: Any, cos: Any, sin: Any, *
 _LIBRARY.impl("row_gradients", _row_gradients_cpu, "CPU")
 torch.library.register_fake(
     "posenc::row_gradients", lambda q, k, d_q, d_k, cos, sin, *a: (torch.empty_like(cos), torch.empty_like(sin)), lib=_LIBRARY)
-_row_gradients = torch.ops.posenc.row_gradients.default
+
+
+def _row_gradients_vmap(info: Any, dims: Any, *a: Any) -> Any:
+    """One after the other: rows that all share would have to be summed."""
+    made = [_row_gradients(*(x if dim is None else x.select(dim, i) for x, dim in zip(a, dims))) for i in range(info.batch_size)]
+    return (torch.stack([m[0] for m in made]), torch.stack([m[1] for m in made])), (0, 0)
+
+
+torch.library.register_vmap("posenc::row_gradients", _row_gradients_vmap, lib=_LIBRARY)
+_row_gradients: Any = torch.ops.posenc.row_gradients.default
 _rotate, _rotate_rows = _Rotate(), _RotateRows()
 
 

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What acts at the input: rows composed with embeddings, and tables looked up by ids."""
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from .. import _posenc
+from ._host import Library, check_tensors, in_forward_mode, in_transform, is_compiling
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping, Sequence
+
+    from torch import Tensor
+
+    from .._types import EncodingLike
+
+_LIBRARY = Library("posenc", "FRAGMENT")
+_LIBRARY.define("compose(Tensor x, Tensor positions, Tensor[] parameters, str[] names, str encoding, int? context) -> Tensor")
+_LIBRARY.define("compose_gradients(Tensor d, Tensor x, Tensor positions, Tensor[] parameters, str[] names, str encoding, int? context) -> Tensor[]")
+_LIBRARY.define("embed(Tensor[] tables, Tensor[] ids, float[] scales, int[] offsets, int[] frozen, Tensor? rows, Tensor? gamma, "
+                "Tensor? beta, float? epsilon) -> Tensor")
+_LIBRARY.define("embed_gradients(Tensor d, Tensor[] tables, Tensor[] ids, float[] scales, int[] offsets, int[] frozen, Tensor? rows, "
+                "Tensor? gamma, Tensor? beta, float? epsilon) -> Tensor[]")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@functools.lru_cache(256)
+def _appended(encoding: str, context: int | None) -> int:
+    return _posenc.InputPlan(encoding, seed=0, context=context).appended
+
+
+@functools.lru_cache(256)
+def _plan_of_none(encoding: str, dtype: torch.dtype, context: int | None) -> _posenc.InputPlan:
+    return _posenc.InputPlan(encoding, _name(dtype), context=context)
+
+
+def _plan(encoding: str, dtype: torch.dtype, parameters: Any, names: Any, context: int | None) -> _posenc.InputPlan:
+    if not parameters:
+        return _plan_of_none(encoding, dtype, context)
+    named = {name: p.detach().float() if p.element_size() < 4 else p.detach() for name, p in zip(names, parameters)}
+    return _posenc.InputPlan(encoding, _name(dtype), parameters=named, context=context)
+
+
+def _compose(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    plan = _plan(encoding, x.dtype, parameters, names, context)
+    out = x.new_empty(*x.shape[:-1], x.shape[-1] + plan.appended)
+    plan.apply(x.detach(), positions, out=out.detach())
+    return out
+
+
+def _compose_fake(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    return x.new_empty(*x.shape[:-1], x.shape[-1] + _appended(encoding, context))
+
+
+def _compose_gradients(d: Any, x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    plan = _plan(encoding, x.dtype, parameters, names, context)
+    d_x = torch.empty_like(x, memory_format=torch.contiguous_format)
+    wide = [torch.zeros(p.shape, dtype=torch.float64) for p in parameters]
+    plan.gradient_into(d.detach().contiguous(), positions, x.detach(), d_x, dict(zip(names, wide)))
+    return [d_x, *(w.to(p.dtype) for w, p in zip(wide, parameters))]
+
+
+def _compose_save(ctx: Any, inputs: Any, output: Any) -> None:
+    x, positions, parameters, *more = inputs
+    if positions.requires_grad:
+        raise RuntimeError("[torch compose] positions must not require a gradient")
+    ctx.save_for_backward(x, positions, *parameters)
+    ctx.more = more
+
+
+def _compose_backward(ctx: Any, d: Any) -> Any:
+    x, positions, *parameters = ctx.saved_tensors
+    made = torch.ops.posenc.compose_gradients(d, x, positions, parameters, *ctx.more)
+    return made[0], None, list(made[1:]), None if parameters else [], None, None
+
+
+def _parts(tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, rows: Any) -> list[_posenc.EmbedPart]:
+    parts = [_posenc.EmbedPart(t.detach(), i, scale=s, offset=o, frozen=None if f < 0 else f)
+             for t, i, s, o, f in zip(tables, ids, scales, offsets, frozen)]
+    return parts if rows is None else [_posenc.EmbedPart(rows=rows.detach()), *parts]
+
+
+def _norm(gamma: Any, beta: Any, epsilon: float | None) -> _posenc.EmbedNorm | None:
+    if epsilon is None:
+        return None
+    return _posenc.EmbedNorm(*(None if x is None else x.detach() for x in (gamma, beta)), epsilon=epsilon)
+
+
+def _embed_fake(tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, rows: Any, gamma: Any, beta: Any, epsilon: Any) -> Any:
+    if rows is not None and all(i.dim() < rows.dim() for i in ids):
+        return rows.new_empty(rows.shape)
+    longest = max(ids, key=lambda i: i.dim())
+    return tables[0].new_empty(*longest.shape, tables[0].shape[-1])
+
+
+def _embed(tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, rows: Any, gamma: Any, beta: Any, epsilon: Any) -> Any:
+    out = _embed_fake(tables, ids, scales, offsets, frozen, rows, gamma, beta, epsilon)
+    _posenc.embed(_parts(tables, ids, scales, offsets, frozen, rows), norm=_norm(gamma, beta, epsilon), out=out.detach())
+    return out
+
+
+def _embed_gradients(d: Any, *a: Any) -> Any:
+    tables, ids, scales, offsets, frozen, rows, gamma, beta, epsilon = a
+    made, d_gamma, d_beta = _posenc.embed_gradient(_parts(*a[:6]), d.detach().contiguous(), norm=_norm(gamma, beta, epsilon))
+    like = [x for x in (rows, *tables, gamma, beta) if x is not None]
+    wide = [*made, *(g for g in (d_gamma, d_beta) if g is not None)]
+    return [torch.from_numpy(g).to(x.dtype) for g, x in zip(wide, like)]
+
+
+def _embed_gradients_fake(d: Any, *a: Any) -> Any:
+    tables, rows, gamma, beta = a[0], a[5], a[6], a[7]
+    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (rows, *tables, gamma, beta) if x is not None]
+
+
+def _embed_save(ctx: Any, inputs: Any, output: Any) -> None:
+    tables, ids, scales, offsets, frozen, *others, epsilon = inputs
+    ctx.save_for_backward(*tables, *ids, *others)
+    ctx.more = len(tables), (scales, offsets, frozen), epsilon
+
+
+def _embed_backward(ctx: Any, d: Any) -> Any:
+    n, numbers, epsilon = ctx.more
+    saved = ctx.saved_tensors
+    others = saved[2 * n:]
+    made = list(torch.ops.posenc.embed_gradients(d, list(saved[:n]), list(saved[n: 2 * n]), *numbers, *others, epsilon))
+    d_rows = made.pop(0) if others[0] is not None else None
+    d_tables, made = made[:n], made[n:]
+    d_gamma = made.pop(0) if others[1] is not None else None
+    d_beta = made.pop(0) if others[2] is not None else None
+    return d_tables, [None] * n, None, None, None, d_rows, d_gamma, d_beta, None
+
+
+def _once(name: str, op: Any) -> Any:
+    """The Autograd kernel of a gradient: it is not differentiated again."""
+    def kernel(*a: Any) -> Any:
+        flat = [x for part in a for x in (part if isinstance(part, (list, tuple)) else (part,))]
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in flat):
+            raise RuntimeError(f"[torch {name}] has no second derivative")
+        with torch._C._AutoDispatchBelowAutograd():
+            return op()(*a)
+    return kernel
+
+
+for _f in (_compose, _compose_gradients, _embed, _embed_gradients):
+    _LIBRARY.impl(_f.__name__[1:], _f, "CPU")
+for _n, _f in (("compose", _compose_fake), ("embed", _embed_fake), ("embed_gradients", _embed_gradients_fake),
+               ("compose_gradients", lambda d, x, p, ps, *a: [torch.empty_like(y, memory_format=torch.contiguous_format) for y in (x, *ps)])):
+    torch.library.register_fake(f"posenc::{_n}", _f, lib=_LIBRARY)
+torch.library.register_autograd("posenc::compose", _compose_backward, setup_context=_compose_save, lib=_LIBRARY)
+torch.library.register_autograd("posenc::embed", _embed_backward, setup_context=_embed_save, lib=_LIBRARY)
+_LIBRARY.impl("compose_gradients", _once("compose", lambda: torch.ops.posenc.compose_gradients.default), "Autograd")
+_LIBRARY.impl("embed_gradients", _once("embed", lambda: torch.ops.posenc.embed_gradients.default), "Autograd")
+
+
+def _check(who: str, tensors: dict[str, Any]) -> None:
+    check_tensors(f"torch {who}", tensors)
+    if not is_compiling() and (in_transform() or in_forward_mode()):
+        raise RuntimeError(f"[torch {who}] does not run inside torch.func and forward mode")
+
+
+def compose(encoding: EncodingLike, x: Tensor, *, positions: Tensor, parameters: Mapping[str, Tensor] | None = None,
+            context: int | None = None) -> Tensor:
+    """x, [t, c] or [b, t, c], composed with the rows of its positions, by any encoding that acts at the input.
+
+    parameters: what the encoding learns, by name (`posenc.input_parameters`). Differentiable once in x and in them.
+    """
+    given = dict(parameters or {})
+    _check("compose", {"x": x, "positions": positions, **given})
+    made: Tensor = torch.ops.posenc.compose.default(x, positions, list(given.values()), list(given), str(encoding), context)
+    return made
+
+
+def embed(tables: Sequence[Tensor], ids: Sequence[Tensor], *, scales: Sequence[float] | None = None,
+          offsets: Sequence[int] | None = None, frozen: Sequence[int | None] | None = None, rows: Tensor | None = None,
+          gamma: Tensor | None = None, beta: Tensor | None = None, epsilon: float | None = None) -> Tensor:
+    """The sum of tables looked up by ids, [t] or [b, t], and of `rows`, in one pass; with `epsilon` a layer norm behind it.
+
+    One of scales, offsets (added to the ids) and frozen (a row that is not trained) for each table. Differentiable
+    once in tables, rows, gamma and beta.
+    """
+    n = len(tables)
+    scales = [1.0] * n if scales is None else list(scales)
+    offsets = [0] * n if offsets is None else list(offsets)
+    rows_kept = [-1] * n if frozen is None else [-1 if f is None else f for f in frozen]
+    if not n or {len(ids), len(scales), len(offsets), len(rows_kept)} != {n}:
+        raise ValueError(f"[torch embed] ids, scales, offsets and frozen must be as many as the tables, got {n} tables")
+    if epsilon is None and (gamma is not None or beta is not None):
+        raise ValueError("[torch embed] epsilon must be given where gamma or beta is")
+    _check("embed", {f"tables[{i}]": t for i, t in enumerate(tables)} | {f"ids[{i}]": t for i, t in enumerate(ids)}
+           | {"rows": rows, "gamma": gamma, "beta": beta})
+    made: Tensor = torch.ops.posenc.embed.default(list(tables), list(ids), scales, offsets, rows_kept, rows, gamma, beta, epsilon)
+    return made

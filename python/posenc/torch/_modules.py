@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules: an encoding with its parameters, which start as published."""
+from __future__ import annotations
+
+import torch
+
+from .. import _posenc
+from ._input import compose
+from ._rotary import rotate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from torch import Tensor
+
+    from .._types import EncodingLike
+
+
+class RotaryEmbedding(torch.nn.Module):
+    """Rotates q, or q and k, by positions. It has no buffers: nothing can be cast, go stale or be missing in a file.
+
+    >>> import posenc, torch
+    >>> from posenc.torch import RotaryEmbedding
+    >>> rope = RotaryEmbedding(posenc.Rope(head_dim=64, pairing="half_split"), layout="bhtd")
+    >>> q, k = rope(torch.ones(1, 8, 5, 64), torch.ones(1, 2, 5, 64), positions=torch.arange(5))
+    >>> q.shape, k.shape
+    (torch.Size([1, 8, 5, 64]), torch.Size([1, 2, 5, 64]))
+    """
+
+    def __init__(self, encoding: EncodingLike, *, layout: str | None = None, context: int | None = None) -> None:
+        super().__init__()
+        _posenc.RotaryPlan(encoding, context=context)  # refuses here what is no rotary encoding
+        self.encoding, self.layout, self.context = str(encoding), layout, context
+
+    def forward(self, q: Tensor | None, k: Tensor | None = None, *, positions: Tensor) -> Any:
+        """As `rotate`."""
+        return rotate(self.encoding, q, k, positions=positions, layout=self.layout, context=self.context)
+
+    def extra_repr(self) -> str:
+        """The encoding."""
+        return self.encoding
+
+
+class InputPositions(torch.nn.Module):
+    """Any encoding at the input, with what it learns as parameters of the names that `posenc.input_parameters` gives.
+
+    They start as published, drawn from torch's generator.
+    """
+
+    _names: dict[str, str] = {}  # what a parameter is called in the state_dict, where not by its own name
+
+    def __init__(self, encoding: EncodingLike, *, context: int | None = None, dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.encoding, self.context = str(encoding), context
+        self._learned = {name: self._names.get(name, name) for name, _ in _posenc.input_parameters(self.encoding)}
+        for (_, mine), value in zip(self._learned.items(), self._start()):
+            self.register_parameter(mine, torch.nn.Parameter(value.to(dtype or torch.get_default_dtype())))
+
+    def _start(self) -> list[Tensor]:
+        seed = int(torch.randint(2**62, ()))
+        plan = _posenc.InputPlan(self.encoding, seed=seed, context=self.context)
+        return [torch.from_numpy(value) for value in plan.parameters.values()]
+
+    def reset_parameters(self) -> None:
+        """Draws them again."""
+        with torch.no_grad():
+            for mine, value in zip(self._learned.values(), self._start()):
+                getattr(self, mine).copy_(value)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """x, [t, c] or [b, t, c], composed with the rows of its positions; none given: 0, 1, 2 .."""
+        if positions is None:
+            positions = torch.arange(x.shape[-2], device=x.device)
+        named = {name: getattr(self, mine) for name, mine in self._learned.items()}
+        return compose(self.encoding, x, positions=positions, parameters=named, context=self.context)
+
+    def extra_repr(self) -> str:
+        """The encoding."""
+        return self.encoding
+
+
+class SinusoidalPositions(InputPositions):
+    """Adds a sinusoid of any convention (`posenc.Sinusoidal` and its settings of programs)."""
+
+
+class LearnedPositions(InputPositions):
+    """Adds rows of a learned table (`posenc.Learned`); `weight` in the state_dict, as torch.nn.Embedding has it."""
+
+    _names = {"table": "weight"}
