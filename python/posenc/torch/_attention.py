@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, NoReturn, Sequence
 import torch
 
 from .. import _posenc
-from ._host import check_tensors, direct, in_transform, is_compiling
+from ._host import Library, check_tensors, direct, in_transform, is_compiling
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from .._types import EncodingLike, PositionsLike
 
-_LIBRARY = torch.library.Library("posenc", "FRAGMENT")
+_LIBRARY = Library("posenc", "FRAGMENT")
 _DETAILS = ("str[] names, str[] encodings, str? order, str? offset_word, SymInt? offset, bool? causal, SymInt[]? window, "
             "SymInt? prefix, SymInt? chunk, SymInt? sink_tokens, SymInt? length, float? scale, float? softcap")
 _LIBRARY.define(f"attend(Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAILS}) -> (Tensor, Tensor)")
