@@ -18,7 +18,7 @@ from ._posenc import (
     Attention, EmbedNorm, EmbedPart, FormatError, InputPlan, ModelError, PopePlan, RotaryPlan, __version__, arange,
     cos_sin, decode_positions, document_index, embed, embed_gradient, frequencies, from_lengths, from_mask,
     from_tokens, grid, input_parameters, left_padded, linspace_grid, merge_blocks, mrope_positions, packed, patch_centres,
-    repeated_axes, right_padded, rotate, scaled_grid, score_inputs, score_parameters, set_num_threads,
+    repeated_axes, right_padded, rotate, scaled_grid, score_initial, score_inputs, score_parameters, set_num_threads,
     shard_positions, shifted, swap_xy, with_special_tokens)
 from ._verbs import Picture, bias, doctor, explain, extend, plot, selftest, table
 
@@ -28,7 +28,7 @@ __all__ = [
     "attend", "bias", "cos_sin", "decode_positions", "doctor", "document_index", "embed", "embed_gradient",
     "explain", "extend", "frequencies", "from_lengths", "from_mask", "from_tokens", "grid", "input_parameters",
     "left_padded", "linspace_grid", "merge_blocks", "mrope_positions", "packed", "parse", "patch_centres", "plot", "read_model",
-    "repeated_axes", "right_padded", "rotate", "scaled_grid", "score_inputs", "score_parameters", "selftest",
+    "repeated_axes", "right_padded", "rotate", "scaled_grid", "score_initial", "score_inputs", "score_parameters", "selftest",
     "set_num_threads", "shard_positions", "shifted", "swap_xy", "table", "with_special_tokens",
 ]
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention with position terms of numpy's arrays, and every gradient of it.
 
+#include <algorithm>
+
 #include "arrays.h"
 #include "bindings.h"
+#include "posenc/absolute/initial.h"
 #include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
+#include "torch.h"
 
 namespace posenc::python {
 namespace {
@@ -30,6 +34,17 @@ struct Options {
   }
 };
 
+// None, one encoding, or several.
+std::vector<std::string> texts_of(nb::handle encodings) {
+  std::vector<std::string> texts;
+  if (nb::isinstance<nb::str>(encodings) || nb::hasattr(encodings, "_text")) {
+    texts.push_back(scheme_text(encodings, kWho));
+  } else if (!encodings.is_none()) {
+    for (const nb::handle h : nb::iter(encodings)) texts.push_back(scheme_text(h, kWho));
+  }
+  return texts;
+}
+
 // One call: its arrays, its plan, its result.
 class Attention {
  public:
@@ -37,7 +52,7 @@ class Attention {
 
   nb::object out() const { return out_object_; }
   nb::object log_sum_exp() const { return sum_object_; }
-  nb::object backward(nb::handle d_out, nb::handle d_log_sum_exp);
+  nb::object backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only);
   nb::dict scores(nb::handle names);
   bool reads_content() const { return plan_->reads_content(); }
 
@@ -57,6 +72,7 @@ class Attention {
   void read_mask();
   void read_positions();
   void make_plan(nb::handle encodings);
+  void take_result();
   void run();
   // A dense array of zeros that gradients are added to.
   TensorView gradient_like(const char* name, DType, std::span<const Index> shape, nb::dict& into);
@@ -71,6 +87,7 @@ class Attention {
   std::vector<Index> prefix_;
   AttentionArgs args_;
   std::optional<AttentionPlan> plan_;
+  Executor team_ = default_executor();
   nb::object out_object_, sum_object_;
   Borrowed out_, sum_;
   AttentionResult result_;
@@ -91,17 +108,21 @@ Attention::Attention(nb::handle encodings, nb::handle q, nb::handle k, nb::handl
   args_.query_factor = take("query_factor");
   args_.head_scale = take("head_scale");
   make_plan(encodings);
-  const nb::object given = options_.get("out");
+  take_result();
+  run();
+}
+
+void Attention::take_result() {
+  const nb::object given = options_.get("out"), sums_given = options_.get("log_sum_exp");
   const TensorView& qv = kept_.front().view();
   std::vector<Index> shape(qv.shape.begin(), qv.shape.begin() + qv.rank);
   shape[layout_name(*layout_).find('d')] = args_.v.dim;
   out_object_ = given.is_none() ? new_array(qv.dtype, shape) : given;
   out_ = Borrowed(out_object_, {kWho, "out"}, Use::write);
   const Index sums[] = {args_.q.batch, args_.q.heads, args_.q.tokens};
-  sum_object_ = new_array(DType::f64, sums);
+  sum_object_ = sums_given.is_none() ? new_array(DType::f64, sums) : sums_given;
   sum_ = Borrowed(sum_object_, {kWho, "log_sum_exp"}, Use::write);
   result_ = {heads(out_.view(), *layout_), sum_.view()};
-  run();
 }
 
 void Attention::read_mask() {
@@ -157,12 +178,7 @@ void Attention::read_positions() {
 }
 
 void Attention::make_plan(nb::handle encodings) {
-  std::vector<std::string> texts;
-  if (nb::isinstance<nb::str>(encodings) || nb::hasattr(encodings, "_text")) {
-    texts.push_back(scheme_text(encodings, kWho));
-  } else if (!encodings.is_none()) {
-    for (const nb::handle h : nb::iter(encodings)) texts.push_back(scheme_text(h, kWho));
-  }
+  const std::vector<std::string> texts = texts_of(encodings);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   AttentionSizes sizes{.heads = args_.q.heads,
                        .head_dim = args_.q.dim,
@@ -181,9 +197,12 @@ std::vector<NamedArray> Attention::named(const NamedBorrowed& from) const {
 
 void Attention::run() {
   const std::vector<NamedArray> parameters = named(parameters_), inputs = named(inputs_);
+  // Out and log_sum_exp are those of an earlier call, of which gradients are wanted.
+  if (options_.value<bool>("torch", "must be True or False").value_or(false)) team_ = torch_team();
+  const bool done = options_.value<bool>("done", "must be True or False").value_or(false);
   const nb::gil_scoped_release free;
   plan_->lower(parameters, distance_ranges(args_.query_positions, args_.key_positions));
-  plan_->forward(args_, inputs, result_);
+  if (!done) plan_->forward(args_, inputs, result_, team_);
 }
 
 TensorView Attention::gradient_like(const char* name, DType t, std::span<const Index> shape,
@@ -193,39 +212,46 @@ TensorView Attention::gradient_like(const char* name, DType t, std::span<const I
   return Borrowed(a, {kWho, name}, Use::write).view();  // the array lives in `into`
 }
 
-nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp) {
+nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only) {
   const Borrowed d(d_out, {kWho, "d_out"}, Use::read);
   const Borrowed dl = optional_array(d_log_sum_exp, {kWho, "d_log_sum_exp"}, Use::read);
   const DType t = args_.q.dtype == DType::f64 ? DType::f64 : DType::f32;
+  std::vector<std::string> names;
+  if (!only.is_none())
+    for (const nb::handle h : nb::iter(only)) names.push_back(text_of(h));
+  const auto is_wanted = [&](const std::string& name) {
+    return only.is_none() || std::find(names.begin(), names.end(), name) != names.end();
+  };
   nb::dict all, of_parameters, of_inputs;
   const auto shape_of = [](const auto& v) {
     return std::span<const Index>(v.shape.data(), static_cast<std::size_t>(v.rank));
   };
   AttentionGradients g;
-  g.q = heads(gradient_like("q", t, shape_of(kept_[0].view()), all), *layout_);
-  g.k = heads(gradient_like("k", t, shape_of(kept_[1].view()), all), *layout_);
-  g.v = heads(gradient_like("v", t, shape_of(kept_[2].view()), all), *layout_);
-  if (!args_.mask.bias.empty())
-    g.bias = gradient_like("bias", DType::f64, shape_of(args_.mask.bias), all);
-  if (!args_.sink.empty()) g.sink = gradient_like("sink", DType::f64, shape_of(args_.sink), all);
-  if (!args_.query_factor.empty())
-    g.query_factor = gradient_like("query_factor", DType::f64, shape_of(args_.query_factor), all);
-  if (!args_.head_scale.empty())
-    g.head_scale = gradient_like("head_scale", DType::f64, shape_of(args_.head_scale), all);
-  std::vector<NamedGradient> wanted;
-  const auto want = [&](const NamedBorrowed& from, nb::dict& into) {
+  const std::pair<const char*, Heads*> of_heads[] = {{"q", &g.q}, {"k", &g.k}, {"v", &g.v}};
+  for (std::size_t i = 0; i < 3; ++i)
+    if (const auto& [name, to] = of_heads[i]; is_wanted(name))
+      *to = heads(gradient_like(name, t, shape_of(kept_[i].view()), all), *layout_);
+  const auto want_array = [&](const char* name, const ConstTensorView& of, TensorView& to) {
+    if (!of.empty() && is_wanted(name)) to = gradient_like(name, DType::f64, shape_of(of), all);
+  };
+  want_array("bias", args_.mask.bias, g.bias);
+  want_array("sink", args_.sink, g.sink);
+  want_array("query_factor", args_.query_factor, g.query_factor);
+  want_array("head_scale", args_.head_scale, g.head_scale);
+  std::vector<NamedGradient> named_gradients;
+  const auto want = [&](const NamedBorrowed& from, const std::string& prefix, nb::dict& into) {
     for (const auto& [name, array] : from.arrays)
-      if (is_float(array.view().dtype))
-        wanted.push_back(
+      if (is_float(array.view().dtype) && is_wanted(prefix + name))
+        named_gradients.push_back(
             {name, gradient_like(name.c_str(), DType::f64, shape_of(array.view()), into)});
   };
-  want(parameters_, of_parameters);
-  want(inputs_, of_inputs);
+  want(parameters_, "parameters.", of_parameters);
+  want(inputs_, "inputs.", of_inputs);
   const std::vector<NamedArray> inputs = named(inputs_);
   const ConstAttentionResult d_result(heads(d.const_view(), *layout_), dl.const_view());
   {
     const nb::gil_scoped_release free;
-    plan_->backward(args_, inputs, result_, d_result, g, wanted);
+    plan_->backward(args_, inputs, result_, d_result, g, named_gradients, team_);
   }
   all["parameters"] = of_parameters;
   all["inputs"] = of_inputs;
@@ -262,22 +288,32 @@ nb::dict Attention::scores(nb::handle names) {
   return all;
 }
 
-AttentionPlan plan_of(nb::handle encoding, Index n_heads, Index head_dim, double scale) {
-  const std::string text = scheme_text(encoding, kWho);
-  return AttentionPlan(std::string_view(text),
-                       AttentionSizes{.heads = n_heads, .head_dim = head_dim, .scale = scale});
+AttentionPlan plan_of(nb::handle encodings, Index n_heads, Index head_dim, Index key_heads) {
+  const std::vector<std::string> texts = texts_of(encodings);
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  return AttentionPlan(
+      views, AttentionSizes{.heads = n_heads, .head_dim = head_dim, .key_heads = key_heads});
 }
 
-nb::list parameters(nb::handle encoding, Index n_heads, Index head_dim) {
+nb::list parameters(nb::handle encodings, Index n_heads, Index head_dim, Index key_heads) {
   nb::list list;
-  for (const Parameter& p : plan_of(encoding, n_heads, head_dim, 0).parameters())
+  for (const Parameter& p : plan_of(encodings, n_heads, head_dim, key_heads).parameters())
     list.append(to_python(p));
   return list;
 }
 
-nb::list inputs(nb::handle encoding, Index n_heads, Index head_dim) {
+nb::dict initial(nb::handle encodings, Index n_heads, Index head_dim, Index seed, Index key_heads) {
+  nb::dict all;
+  std::size_t i = 0;
+  for (const Parameter& p : plan_of(encodings, n_heads, head_dim, key_heads).parameters())
+    all[p.name.c_str()] =
+        new_array(initial_values(p, Draws(static_cast<std::uint64_t>(seed), 0, i++)), p.shape);
+  return all;
+}
+
+nb::list inputs(nb::handle encodings, Index n_heads, Index head_dim, Index key_heads) {
   nb::list list;
-  for (const Input& i : plan_of(encoding, n_heads, head_dim, 0).inputs()) {
+  for (const Input& i : plan_of(encodings, n_heads, head_dim, key_heads).inputs()) {
     nb::list shape;
     for (const Index n : i.shape) {
       if (n == kBatch)
@@ -310,25 +346,36 @@ void add_attention(nb::module_& m) {
                    "float64 [batch, heads, queries].")
       .def_prop_ro("reads_content", &Attention::reads_content,
                    "Whether what the encodings add depends on the numbers in q, k or v.")
-      .def("backward", &Attention::backward, nb::arg("d_out").none(),
-           nb::arg("d_log_sum_exp") = nb::none(),
-           nb::sig("def backward(self, d_out: Any, d_log_sum_exp: Any = None) -> dict[str, Any]"),
-           "Gradients of q, k, v, of what else of the call is real, and under `parameters` and "
-           "`inputs` those by name.")
+      .def(
+          "backward", &Attention::backward, nb::arg("d_out").none(),
+          nb::arg("d_log_sum_exp") = nb::none(), nb::arg("only") = nb::none(),
+          nb::sig("def backward(self, d_out: Any, d_log_sum_exp: Any = None, only: Iterable[str] | "
+                  "None = None) -> dict[str, Any]"),
+          "Gradients of q, k, v, of what else of the call is real, and under `parameters` and "
+          "`inputs` those by name. only: those that are wanted, q, bias, parameters.table ...")
       .def("scores", &Attention::scores, nb::arg("names"),
            nb::sig("def scores(self, names: Iterable[str]) -> dict[str, Any]"),
            "Arrays [batch, heads, queries, keys]: content, scores, capped, probabilities, "
            "query_position, position_key, position_position.");
   m.def("score_parameters", &parameters, nb::arg("encoding").none(), nb::kw_only(),
-        nb::arg("heads"), nb::arg("head_dim"),
-        nb::sig("def score_parameters(encoding: EncodingLike, *, heads: int, head_dim: int) -> "
-                "list[tuple[str, tuple[int, ...]]]"),
-        "Names and shapes of what an encoding in the score learns.");
-  m.def("score_inputs", &inputs, nb::arg("encoding").none(), nb::kw_only(), nb::arg("heads"),
-        nb::arg("head_dim"),
-        nb::sig("def score_inputs(encoding: EncodingLike, *, heads: int, head_dim: int) -> "
-                "list[tuple[str, tuple[int | str, ...], bool, bool]]"),
-        "What comes with each call: name, shape, whether of integers, whether it may be left out.");
+        nb::arg("heads"), nb::arg("head_dim"), nb::arg("key_heads") = 0,
+        nb::sig("def score_parameters(encoding: EncodingLike | Iterable[EncodingLike], *, heads: "
+                "int, head_dim: int, key_heads: int = 0) -> list[tuple[str, tuple[int, ...]]]"),
+        "Names and shapes of what an encoding in the score learns, or several; key_heads: 0, as "
+        "many as heads.");
+  m.def("score_initial", &initial, nb::arg("encoding").none(), nb::kw_only(), nb::arg("heads"),
+        nb::arg("head_dim"), nb::arg("seed"), nb::arg("key_heads") = 0,
+        nb::sig("def score_initial(encoding: EncodingLike | Iterable[EncodingLike], *, heads: int, "
+                "head_dim: int, seed: int, key_heads: int = 0) -> dict[str, Any]"),
+        "What `score_parameters` lists as it starts by its publication: float64, the same on every "
+        "machine.");
+  m.def(
+      "score_inputs", &inputs, nb::arg("encoding").none(), nb::kw_only(), nb::arg("heads"),
+      nb::arg("head_dim"), nb::arg("key_heads") = 0,
+      nb::sig("def score_inputs(encoding: EncodingLike | Iterable[EncodingLike], *, heads: int, "
+              "head_dim: int, key_heads: int = 0) -> list[tuple[str, tuple[int | str, ...], bool, "
+              "bool]]"),
+      "What comes with each call: name, shape, whether of integers, whether it may be left out.");
 }
 
 }  // namespace posenc::python

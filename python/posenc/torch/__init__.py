@@ -2,11 +2,13 @@
 """posenc for PyTorch: operators, the functions around them, and modules. CPU tensors; no formula stands here."""
 from __future__ import annotations
 
+from ._attention import attend
+from ._attention_module import Attention
 from ._input import compose, embed
 from ._modules import InputPositions, LearnedPositions, RotaryEmbedding, SinusoidalPositions
 from ._rotary import rotate, rotate_, rotate_rows, rotate_rows_
 
 __all__ = [
-    "InputPositions", "LearnedPositions", "RotaryEmbedding", "SinusoidalPositions",
-    "compose", "embed", "rotate", "rotate_", "rotate_rows", "rotate_rows_",
+    "Attention", "InputPositions", "LearnedPositions", "RotaryEmbedding", "SinusoidalPositions",
+    "attend", "compose", "embed", "rotate", "rotate_", "rotate_rows", "rotate_rows_",
 ]

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One model's rotation, and its attention where asked for, handed to posenc and taken back."""
+from __future__ import annotations
+
+import torch
+
+from ._report import Report
+from ._rotation import SAVED, replace_rotation, restore_rotation
+
+_UNDO = "_posenc_undo"
+
+
+def accelerate(model: torch.nn.Module, *, attention: bool = False) -> Report:
+    """Hands the rotation of q and k, on a CPU, to posenc; with attention=True the attention too.
+
+    It acts on this model alone, not on others of its class or its config. Results are the model's own up to rounding,
+    gradients included. What cannot be taken over stays as it was. Gives a report: what was replaced, what not and why, counted
+    where it runs. `restore(model)` takes it back; do that before the model's class or module is patched by others.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f'[hf accelerate] model must be a torch.nn.Module, got "{type(model).__name__}"')
+    if _UNDO in model.__dict__ or any(SAVED in m.__dict__ for m in model.modules()):
+        raise ValueError("[hf accelerate] model must not be accelerated already; restore it first")
+    report = Report()
+    replace_rotation(model, report)
+    model.__dict__[_UNDO] = []
+    if attention:
+        from ._attention import replace_attention
+
+        model.__dict__[_UNDO] = replace_attention(model, report)
+    return report
+
+
+def restore(model: torch.nn.Module) -> None:
+    """Takes back what `accelerate` replaced. A model that was not accelerated is left as it is."""
+    for undo in reversed(model.__dict__.pop(_UNDO, [])):
+        undo()
+    restore_rotation(model)

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attention of one model through posenc's engine, without scores, biases and masks of n x n numbers.
+
+Attention that goes through transformers' AttentionInterface gets ours by the name in the model's config, of which the
+model gets a copy of its own. What computes in place has an adapter a class (`_inline`). What a call asks for that the
+engine has not (dropout in training, attentions as output, graphs) goes to the original, and so do layers whose own
+function computes something else on random numbers.
+"""
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Callable
+
+import torch
+import transformers
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+
+from .. import torch as host
+from . import _masks
+from ._lazy import Lazy, Mask, Row, Zero, is_a
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_ORIGINALS = ("eager", "sdpa")
+_MASKS = {"eager": masking_utils.eager_mask, "sdpa": masking_utils.sdpa_mask}
+# Words of a call that say nothing about the numbers, or what the mask says already.
+_SILENT = {"position_ids", "use_cache", "cache_position", "sliding_window", "output_hidden_states", "return_dict",
+           "num_items_in_batch", "position_embeddings", "past_key_values", "logits_to_keep"}
+
+
+def original_of(module: torch.nn.Module, name: str) -> Callable[..., Any] | None:
+    """The attention that the module would call; None where it is not to be found."""
+    seen = _interface(type(module))
+    if seen is None:
+        return None
+    return seen.get_interface(name, _eager(type(module)))  # type: ignore[no-any-return]
+
+
+@functools.lru_cache(None)
+def _globals(cls: type) -> dict[str, Any] | None:
+    """Of the method that goes through the interface."""
+    for base in cls.__mro__:
+        if base.__module__ == "transformers.modeling_utils":  # every model has that one
+            continue
+        for f in vars(base).values():
+            f = getattr(f, "__wrapped__", f)
+            if isinstance(f, types.FunctionType) and "ALL_ATTENTION_FUNCTIONS" in f.__code__.co_names:
+                return f.__globals__
+    return None
+
+
+def _interface(cls: type) -> Any:
+    found = _globals(cls)
+    return None if found is None else found.get("ALL_ATTENTION_FUNCTIONS")
+
+
+def _eager(cls: type) -> Any:
+    return (_globals(cls) or {}).get("eager_attention_forward")
+
+
+class _Stub(torch.nn.Module):
+    def __init__(self, groups: int, sinks: bool) -> None:
+        super().__init__()
+        self.num_key_value_groups, self.is_causal, self.attention_dropout = groups, True, 0.0
+        if sinks:
+            self.sinks = torch.nn.Parameter(torch.tensor([0.3, -0.2, 0.1, 0.5]))
+
+
+@functools.lru_cache(None)
+def understood(cls: type, name: str) -> str:
+    """"" where the engine computes what this class's attention of that name does; else the reason why not."""
+    interface = _interface(cls)
+    if name != "eager":
+        same = interface is not None and interface.get(name) is AttentionInterface._global_mapping.get(name)
+        return "" if same else "its file has an attention of its own"
+    function = _eager(cls)
+    if function is None:
+        return "its file has no eager_attention_forward"
+    g = torch.Generator().manual_seed(1)
+    why = "its eager attention computes something else"
+    for groups in (2, 1):
+        q, k, v = (torch.randn(2, h, 5, 8, generator=g) for h in (4, 4 // groups, 4 // groups))
+        mask = torch.zeros(2, 1, 5, 5).masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), torch.finfo(torch.float32).min)
+        for sinks in (False, True):
+            stub = _Stub(groups, sinks).eval()
+            try:
+                with torch.no_grad():
+                    want = function(stub, q, k, v, mask, scaling=0.3, dropout=0.0)[0]
+                    got = host.attend(None, q, k, v, order="bhtd", scale=0.3, causal=True, sink=getattr(stub, "sinks", None))
+                if want.shape == (2, 5, 4, 8) and torch.allclose(want, got.transpose(1, 2), atol=1e-5):
+                    return ""
+            except Exception as e:  # whatever its function does with a stub
+                why = f"its eager attention cannot be tried: {type(e).__name__}: {str(e)[:60]}"
+    return why
+
+
+def _reason(module: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, rest: dict[str, Any], name: str) -> str:
+    """Why a call goes to the original; "": it does not."""
+    if torch.compiler.is_compiling():
+        return "a graph is compiled"
+    if dropout and module.training:
+        return "dropout in training"
+    if rest.get("output_attentions") or getattr(getattr(module, "config", None), "output_attentions", False):
+        return "attentions as output"
+    others = [n for n, x in rest.items() if x is not None and x is not False and n not in _SILENT and n not in ("softcap", "s_aux", "output_attentions")]
+    if others:
+        return f"the call says {others[0]}"
+    if q.device.type != "cpu" or not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
+        return "tensors that posenc does not take"
+    if q.dim() != 4 or q.shape[0] != k.shape[0] or k.shape[1] != v.shape[1] or q.shape[1] % k.shape[1]:
+        return "heads that posenc does not take"
+    return understood(type(module), name)
+
+
+def _mask(mask: Any, q: Tensor, k: Tensor, causal: bool, eager: bool) -> dict[str, Any]:
+    """Arguments of `attend` for a mask as it comes, and where keys end."""
+    if mask is None:  # PyTorch's causal flag: the first query sees the first key
+        return {"causal": True, "offset": "start"} if causal and not eager and q.shape[2] > 1 else {}
+    if is_a(mask, Mask) and (mask.what.queries, mask.what.keys) == (q.shape[2], k.shape[2]):
+        return mask.what.options()  # type: ignore[no-any-return]
+    dense = mask.dense() if isinstance(mask, Lazy) else mask
+    if dense is None:
+        return _mask(None, q, k, causal, eager)
+    dense = dense[..., :k.shape[2]]
+    if dense.dtype == torch.bool:
+        if dense.shape[1:3] == (1, 1):
+            return {"key_visible": dense[:, 0, 0]}
+        return {"visible": dense.expand(q.shape[0], -1, q.shape[2], -1)}
+    return {"bias": dense.float().expand(q.shape[0], -1, q.shape[2], -1)}
+
+
+def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, dropout: float = 0.0,
+              scaling: float | None = None, is_causal: bool | None = None, position_bias: Any = None, **rest: Any) -> Any:
+    """What stands in the interface."""
+    report = getattr(module, "_posenc_attention", None)
+    why = "not of a layer that was taken over" if report is None else _reason(module, query, key, value, dropout, rest, original)
+    if why:
+        if report is not None and not torch.compiler.is_compiling():
+            report.left(why)
+        return _original(original, module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias, rest)
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    options = _mask(attention_mask, query, key, causal, original == "eager")
+    encodings = None
+    if is_a(position_bias, Row):
+        if (position_bias.what.queries, position_bias.what.keys) == (query.shape[2], key.shape[2]):
+            extra = position_bias.what.options()
+            encodings = extra.pop("encodings")
+            options.update(extra)
+        else:
+            position_bias = position_bias.dense()
+    if position_bias is not None and encodings is None and not is_a(position_bias, Zero):
+        dense = position_bias.float().expand(query.shape[0], -1, query.shape[2], key.shape[2])
+        options["bias"] = dense + options["bias"] if "bias" in options else dense
+    sink = rest.get("s_aux")
+    out = host.attend(encodings, query, key, value, order="bhtd", softcap=rest.get("softcap"),
+                      scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+                      sink=getattr(module, "sinks", None) if sink is None else sink, **options)
+    report.ran()
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _original(name: str, module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout: float, scaling: Any, causal: Any,
+              bias: Any, rest: dict[str, Any]) -> Any:
+    function = getattr(module, "_posenc_original", None) or original_of(module, name)
+    if function is None:
+        raise RuntimeError(f"[posenc.hf] {type(module).__name__} has no attention of the name {name} to go back to")
+    for n, x in (("is_causal", causal), ("position_bias", bias)):
+        if x is not None:
+            rest[n] = x.dense() if isinstance(x, Lazy) else x
+    return function(module, q, k, v, mask.dense() if isinstance(mask, Lazy) else mask, dropout=dropout, scaling=scaling, **rest)
+
+
+for _name in _ORIGINALS:
+    AttentionInterface.register(f"posenc_{_name}", functools.partial(attention, _name))
+    AttentionMaskInterface.register(f"posenc_{_name}", functools.partial(_masks.make, _MASKS[_name]))
+
+
+class Count:
+    """Of one layer: calls that posenc computed, and those that went to the original, by reason."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.original: Counter[str] = Counter()
+
+    def ran(self) -> None:
+        """One call that posenc computed."""
+        self.taken += 1
+
+    def left(self, why: str) -> None:
+        """One call that went to the original."""
+        self.original[why] += 1
+
+    def __str__(self) -> str:
+        return f"{self.taken} calls" + "".join(f"; {n} by the model's own: {why}" for why, n in self.original.items())
+
+
+def _compares_names(model: torch.nn.Module) -> str:
+    """A class of the model whose code asks whether its attention is eager or sdpa."""
+    for cls in {type(m) for m in model.modules()}:
+        for base in cls.__mro__:
+            if base.__module__.startswith("transformers.models."):
+                for f in vars(base).values():
+                    f = getattr(f, "__wrapped__", f)
+                    if (isinstance(f, types.FunctionType) and "_attn_implementation" in f.__code__.co_names
+                            and {"eager", "sdpa"} & {c for c in f.__code__.co_consts if isinstance(c, str)}):
+                        return cls.__name__
+    return ""
+
+
+def _own_config(model: torch.nn.Module, undo: list[Callable[[], None]]) -> None:
+    """Copies of every config object of the model, which name our attention."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        config = module.__dict__.get("config")
+        if isinstance(config, transformers.PretrainedConfig):
+            new = copy.deepcopy(config, memo)
+            undo.append(functools.partial(module.__dict__.__setitem__, "config", config))
+            module.__dict__["config"] = new
+    for new in {id(x): x for x in memo.values() if isinstance(x, transformers.PretrainedConfig)}.values():
+        if new._attn_implementation_internal in (None, *_ORIGINALS):
+            new._attn_implementation_internal = f"posenc_{new._attn_implementation_internal or 'eager'}"
+
+
+def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], None]]:
+    """Hands the model's attention to posenc. report: gets attention(layer, count) of what was taken over and
+    left(layer, reason). Gives what undoes it, to be called from the last to the first."""
+    from . import _inline
+
+    undo: list[Callable[[], None]] = []
+    layers = {n: m for n, m in model.named_modules() if _globals(type(m)) is not None}
+    inline = {n: m for n, m in model.named_modules() if _inline.adapter(m) is not None and n not in layers}
+    compares = _compares_names(model) if layers or inline else ""
+    taken: dict[str, torch.nn.Module] = {}
+    for name, module in layers.items():
+        chosen = getattr(getattr(module, "config", None), "_attn_implementation", None) or "eager"
+        why = ("it has no config" if not isinstance(module.__dict__.get("config"), transformers.PretrainedConfig)
+               else f"{compares} asks whether its attention is eager or sdpa" if compares
+               else f"its attention is {chosen}" if chosen not in _ORIGINALS else understood(type(module), chosen))
+        if why:
+            report.left(name, why)
+        else:
+            taken[name] = module
+    if taken or (inline and not compares):
+        _own_config(model, undo)
+    for name, module in taken.items():
+        chosen = module.config._attn_implementation.removeprefix("posenc_")
+        put(module, "_posenc_original", original_of(module, chosen), undo)
+        _watch(module, name, report, undo)
+        _small_bias(module, undo)
+    for name, module in inline.items():
+        why = _inline.adapter(module)(module, undo)  # type: ignore[misc]
+        if why:
+            report.left(name, why)
+        elif why is not None:  # else it only helps its layers
+            _watch(module, name, report, undo)
+    for name, module in model.named_modules():
+        if name not in layers and name not in inline and _computes_in_place(type(module)):
+            report.left(name, "it computes its attention in place, and there is no adapter for its class")
+    return undo
+
+
+@functools.lru_cache(None)
+def _computes_in_place(cls: type) -> bool:
+    return cls.__module__.startswith("transformers.models.") and "Attention" in cls.__name__ and any(
+        isinstance(f, types.FunctionType) and {"softmax", "scaled_dot_product_attention"} & set(f.__code__.co_names)
+        for base in cls.__mro__ if base.__module__ == cls.__module__ for f in vars(base).values())
+
+
+def _watch(module: torch.nn.Module, name: str, report: Any, undo: list[Callable[[], None]]) -> None:
+    count = Count()
+    put(module, "_posenc_attention", count, undo)
+    report.attention(name, count)
+
+
+def put(module: torch.nn.Module, name: str, value: Any, undo: list[Callable[[], None]]) -> None:
+    """Sets an attribute of this instance alone."""
+    old = module.__dict__.get(name, undo)
+    undo.append(functools.partial(module.__dict__.pop, name) if old is undo
+                else functools.partial(module.__dict__.__setitem__, name, old))
+    module.__dict__[name] = value
+
+
+# T5 and its family make the bias before the call and hand it from layer to layer: a row, one number a distance, made by
+# the class's own compute_bias for one query that sees all of them.
+def _row(self: Any, query_length: int, key_length: int, device: Any = None, past_seen_tokens: Any = 0, **rest: Any) -> Any:
+    whole = functools.partial(type(self).compute_bias, self, query_length, key_length, device=device,
+                              past_seen_tokens=past_seen_tokens, **rest)
+    if torch.compiler.is_compiling() or not isinstance(past_seen_tokens, int):
+        return whole()
+    row = type(self).compute_bias(self, 1, query_length + key_length - 1, device=device,
+                                  past_seen_tokens=past_seen_tokens + query_length - 1, **rest)
+    what = Row(row[:, :, 0], query_length, key_length)
+    return Lazy.of(what, what.dense)
+
+
+def _no_zeros(module: Any, args: Any, given: dict[str, Any]) -> Any:
+    if given.get("key_value_states") is not None and given.get("position_bias") is None and not torch.compiler.is_compiling():
+        zero = given["key_value_states"].new_zeros(1, module.n_heads, 1, 1)
+        given["position_bias"] = Lazy.of(Zero(), lambda: zero)
+    return args, given
+
+
+def _small_bias(module: torch.nn.Module, undo: list[Callable[[], None]]) -> None:
+    if "relative_attention_bias" not in dir(module) and not hasattr(type(module), "compute_bias"):
+        return
+    method = getattr(type(module), "compute_bias", None)
+    if method is None or tuple(method.__code__.co_varnames[:5]) != ("self", "query_length", "key_length", "device", "past_seen_tokens"):
+        return
+    if getattr(module, "has_relative_attention_bias", False):
+        put(module, "compute_bias", types.MethodType(_row, module), undo)
+    elif hasattr(module, "n_heads"):
+        undo.append(module.register_forward_pre_hook(_no_zeros, with_kwargs=True).remove)

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention that its file computes in place: an adapter a class, which keeps the class's projections.
+
+The biases are handed to the engine as SCHEME text and tables, positions are the keys' order; where a call asks for
+more (attentions, dropout in training, a graph, an input that the scheme does not say) the class's own method runs.
+"""
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any, Callable
+
+import torch
+
+from .. import torch as host
+from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_FOUND: dict[str, Callable[[Any, list[Any]], str]] = {}
+
+
+def adapter(module: Any) -> Callable[[Any, list[Any]], str] | None:
+    """What takes over this module's class: gives "" or the reason why it stays as it was. None: no such class."""
+    cls = type(module)
+    return _FOUND.get(cls.__name__) if cls.__module__.startswith("transformers.models.") else None
+
+
+def _takes(*names: str) -> Callable[[Callable[[Any, list[Any]], str]], Callable[[Any, list[Any]], str]]:
+    def kept(f: Callable[[Any, list[Any]], str]) -> Callable[[Any, list[Any]], str]:
+        _FOUND.update((n, f) for n in names)
+        return f
+
+    return kept
+
+
+def _bound(module: Any, name: str, function: Any, undo: list[Any]) -> None:
+    from ._attention import put
+
+    put(module, name, types.MethodType(function, module), undo)
+
+
+def _dense(args: Any, given: Any) -> tuple[list[Any], dict[str, Any]]:
+    def made(x: Any) -> Any:
+        return x.dense() if isinstance(x, Lazy) else x
+
+    return [made(x) for x in args], {n: made(x) for n, x in given.items()}
+
+
+def _or_original(cls_method: str, why: Callable[..., str]) -> Any:
+    """A method that is ours where `why` has no reason; else the class's own."""
+    def wrap(ours: Any) -> Any:
+        @functools.wraps(ours)
+        def method(self: Any, *args: Any, **given: Any) -> Any:
+            reason = "a graph is compiled" if torch.compiler.is_compiling() else why(self, *args, **given)
+            if reason:
+                if not torch.compiler.is_compiling():
+                    self._posenc_attention.left(reason)
+                args, given = _dense(args, given)  # type: ignore[assignment]
+                return getattr(type(self), cls_method)(self, *args, **given)
+            self._posenc_attention.ran()
+            return ours(self, *args, **given)
+
+        return method
+
+    return wrap
+
+
+def _dropped(self: Any, *parts: Any) -> bool:
+    return bool(self.training and any((p.p if isinstance(p, torch.nn.Module) else p) > 0 for p in parts))
+
+
+def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> str:
+    if output_attentions or getattr(getattr(self, "config", None), "output_attentions", False):
+        return "attentions as output"
+    if _dropped(self, *dropouts):
+        return "dropout in training"
+    if mask is not None and not is_a(mask, Mask) and not is_a(mask, Turned):
+        return "a mask that is not by order"
+    return ""
+
+
+# ALiBi by the keys' places among those that are there is ALiBi by distance, but for a number a row that the softmax drops:
+# padding on the left or on the right moves all places alike. A hole in the middle does not.
+def _holes(mask: Any) -> bool:
+    visible = mask.key_visible
+    return visible is not None and bool((visible.int().diff(dim=-1) != 0).sum(-1).max() > 1)
+
+
+def _alibi(scheme: str, q: Tensor, k: Tensor, v: Tensor, mask: Any, scale: float) -> Tensor:
+    what = mask.what.mask if is_a(mask, Turned) else mask.what
+    return host.attend(scheme, q, k, v, order="bhtd", scale=scale, **what.options())  # type: ignore[no-any-return]
+
+
+def _bloom_reason(self: Any, hidden_states: Any, residual: Any, alibi: Any, attention_mask: Any, layer_past: Any = None,
+                  use_cache: bool = False, output_attentions: bool = False, **rest: Any) -> str:
+    why = _reason(self, attention_mask, output_attentions, self.attention_dropout)
+    if why or attention_mask is None:
+        return why or "no mask"
+    return "padding between tokens" if _holes(attention_mask.what) else ""
+
+
+@_or_original("forward", _bloom_reason)
+def _bloom_forward(self: Any, hidden_states: Any, residual: Any, alibi: Any, attention_mask: Any, layer_past: Any = None,
+                   use_cache: bool = False, output_attentions: bool = False, **rest: Any) -> Any:
+    q, k, v = self._reshape(self.query_key_value(hidden_states))
+    if layer_past is not None:
+        k, v = layer_past.update(k, v, self.layer_idx)
+    out = _alibi("alibi future=signed_distance", q, k, v, attention_mask, self.inv_norm_factor)
+    out = self.dense(out.transpose(1, 2).reshape(*hidden_states.shape[:2], -1))
+    return residual + torch.nn.functional.dropout(out, p=self.hidden_dropout, training=self.training), None
+
+
+@_takes("BloomAttention")
+def _bloom(module: Any, undo: list[Any]) -> str:
+    if module.pretraining_tp > 1 and module.slow_but_exact:
+        return "its sums are split for tensor parallelism"
+    _bound(module, "forward", _bloom_forward, undo)
+    return ""
+
+
+def _mpt_reason(self: Any, hidden_states: Any, position_bias: Any, past_key_values: Any = None, attention_mask: Any = None,
+                **rest: Any) -> str:
+    why = _reason(self, attention_mask, bool(rest.get("output_attentions")), self.attn_dropout_p)
+    if why or attention_mask is None:
+        return why or "no mask"
+    keys = (attention_mask.what.mask if is_a(attention_mask, Turned) else attention_mask.what).keys
+    return "more keys than max_seq_len" if position_bias is None or keys > position_bias.shape[-1] else ""
+
+
+@_or_original("forward", _mpt_reason)
+def _mpt_forward(self: Any, hidden_states: Any, position_bias: Any, past_key_values: Any = None, attention_mask: Any = None,
+                 **rest: Any) -> Any:
+    qkv = self.Wqkv(hidden_states)
+    if self.clip_qkv:
+        qkv = qkv.clamp(min=-self.clip_qkv, max=self.clip_qkv)
+    q, k, v = (x.unflatten(-1, (self.n_heads, self.head_dim)).transpose(1, 2) for x in qkv.chunk(3, dim=2))
+    if past_key_values is not None:
+        k, v = past_key_values.update(k, v, self.layer_idx)
+    out = _alibi(self._posenc_scheme, q, k, v, attention_mask, self.softmax_scale)
+    return self.out_proj(out.transpose(1, 2).reshape(*hidden_states.shape[:2], -1)), None
+
+
+@_takes("MptAttention")
+def _mpt(module: Any, undo: list[Any]) -> str:
+    from ._attention import put
+
+    put(module, "_posenc_scheme", "alibi future=signed_distance", undo)
+    _bound(module, "forward", _mpt_forward, undo)
+    return ""
+
+
+def _deberta_reason(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
+                    query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> str:
+    if output_attentions:
+        return "attentions as output"
+    if _dropped(self, self.dropout, self.pos_dropout):
+        return "dropout in training"
+    given = relative_pos is not None and not is_a(relative_pos, Distances)
+    if given or (query_states is not None and query_states.shape != hidden_states.shape):
+        return "relative positions or queries of another place"
+    return ""
+
+
+def _visible(mask: Tensor, batch: int, queries: int) -> dict[str, Any]:
+    """A mask of zeros and ones, [batch, 1, queries or 1, keys]."""
+    seen = mask.bool()
+    return {"key_visible": seen[:, 0, 0]} if seen.shape[2] == 1 else {"visible": seen.expand(batch, -1, queries, -1)}
+
+
+@_or_original("forward", _deberta_reason)
+def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
+                     query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
+    def split(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_attention_heads, -1))
+
+    q, k, v = (split(p(hidden_states if x is None else x)) for p, x in (
+        (self.query_proj, query_states), (self.key_proj, None), (self.value_proj, None)))
+    rows = self.pos_dropout(rel_embeddings)[: 2 * self.pos_ebd_size]
+    of_key, of_query = (self.key_proj, self.query_proj) if self.share_att_key else (
+        getattr(self, "pos_key_proj", None), getattr(self, "pos_query_proj", None))
+    tables = {}
+    if "c2p" in self.pos_att_type:
+        tables["pos_key"] = split(of_key(rows)).transpose(0, 1)
+    if "p2c" in self.pos_att_type:
+        tables["pos_query"] = split(of_query(rows)).transpose(0, 1)
+    scheme = (f"deberta max_relative_positions={self.max_relative_positions} position_buckets={max(self.position_buckets, 0)} "
+              f"c2p={str('pos_key' in tables).lower()} p2c={str('pos_query' in tables).lower()} projection=tables")
+    out = host.attend(scheme, q, k, v, order="bthd", parameters=tables,
+                      **_visible(attention_mask, q.shape[0], q.shape[1]))
+    return out.flatten(2), None
+
+
+def _first_reason(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
+                  query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> str:
+    if query_states is not None:
+        return "queries of another place"
+    return _deberta_reason(self, hidden_states, attention_mask, output_attentions, None,
+                           None if is_a(relative_pos, Distances) else hidden_states)
+
+
+@_or_original("forward", _first_reason)
+def _first_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
+                   query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
+    def split(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_attention_heads, -1))
+
+    q, k, v = split(self.in_proj(hidden_states)).chunk(3, dim=-1)
+    rows, tables = self.pos_dropout(rel_embeddings), {}
+    if "c2p" in self.pos_att_type:
+        tables["pos_key"] = split(self.pos_proj(rows)).transpose(0, 1)
+    if "p2c" in self.pos_att_type:
+        tables["pos_query"] = split(self.pos_q_proj(rows)).transpose(0, 1)
+    scheme = (f"deberta max_relative_positions={self.max_relative_positions} position_buckets=0 projection=tables "
+              f"c2p={str('pos_key' in tables).lower()} p2c={str('pos_query' in tables).lower()} count={1 + len(self.pos_att_type)}")
+    out = host.attend(scheme, q + split(self.q_bias), k, v + split(self.v_bias), order="bthd", parameters=tables,
+                      **_visible(attention_mask, q.shape[0], q.shape[1]))
+    return out.flatten(2), None
+
+
+@_takes("DisentangledSelfAttention")
+def _deberta(module: Any, undo: list[Any]) -> str:
+    if not module.relative_attention or not {"c2p", "p2c"} & set(module.pos_att_type):
+        return "it has no position in the score"
+    if getattr(module, "talking_head", False):
+        return "its heads are mixed"
+    if type(module).__module__.endswith("modeling_deberta"):
+        _bound(module, "forward", _first_forward, undo)
+    elif type(module).__module__.endswith("modeling_deberta_v2"):
+        _bound(module, "forward", _deberta_forward, undo)
+    else:
+        return "its class is neither DeBERTa's nor DeBERTa-v2's"
+    return ""
+
+
+def _lazy_distances(self: Any, hidden_states: Any, query_states: Any = None, relative_pos: Any = None) -> Any:
+    whole = functools.partial(type(self).get_rel_pos, self, hidden_states, query_states, relative_pos)
+    if relative_pos is not None or query_states is not None or torch.compiler.is_compiling():
+        return whole()
+    return Lazy.of(Distances(), whole)
+
+
+def _keys_only(self: Any, attention_mask: Any) -> Any:
+    if attention_mask.dim() > 2 or torch.compiler.is_compiling():
+        return type(self).get_attention_mask(self, attention_mask)
+    return attention_mask[:, None, None, :]
+
+
+@_takes("DebertaEncoder", "DebertaV2Encoder")
+def _deberta_encoder(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
+    """Neither distances nor a mask of n x n are made for the layers."""
+    if module.relative_attention:
+        _bound(module, "get_rel_pos", _lazy_distances, undo)
+        _bound(module, "get_attention_mask", _keys_only, undo)
+
+
+def _xlnet_reason(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: Any, seg_mat: Any = None,
+                  attn_mask: Any = None, output_attentions: bool = False) -> str:
+    if output_attentions:
+        return "attentions as output"
+    if _dropped(self, self.dropout):
+        return "dropout in training"
+    if seg_mat is not None:
+        return "segments as a matrix"
+    if k_head_r.shape[1] > 1 and not torch.equal(k_head_r[:, 0], k_head_r[:, -1]):
+        return "positions that differ in the batch"
+    return ""
+
+
+@_or_original("rel_attn_core", _xlnet_reason)
+def _xlnet_core(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: Any, seg_mat: Any = None,
+                attn_mask: Any = None, output_attentions: bool = False) -> Any:
+    # (q + u).k + (q + v).R = q'.k + q'.R + (v - u).R with q' = q + u: vectors by distance, and a number by distance.
+    keys = k_head_h.shape[0]
+    rows = (2 * keys - torch.arange(2 * keys)).clamp(0, k_head_r.shape[0] - 1)  # of distances -keys .. keys - 1
+    table = k_head_r[rows, 0].transpose(0, 1)
+    number = (table * (self.r_r_bias - self.r_w_bias)[:, None]).sum(-1) * self.scale
+    schemes = (f"deberta max_relative_positions={keys} position_buckets=0 p2c=false projection=tables count=1",
+               f"clipped clip={keys} heads_first=true")
+    seen = {} if attn_mask is None else {
+        "visible": (attn_mask == 0).permute(2, 3, 0, 1).expand(q_head.shape[1], -1, -1, -1)}
+    return host.attend(schemes, q_head + self.r_w_bias, k_head_h, v_head_h, order="tbhd", scale=self.scale, **seen,
+                       parameters={"pos_key": table, "table": torch.nn.functional.pad(number, (0, 1)).float()})
+
+
+@_takes("XLNetRelativeAttention")
+def _xlnet(module: Any, undo: list[Any]) -> str:
+    _bound(module, "rel_attn_core", _xlnet_core, undo)
+    return ""
+
+
+def _mpnet_reason(self: Any, hidden_states: Any, attention_mask: Any = None, position_bias: Any = None,
+                  output_attentions: bool = False, **rest: Any) -> str:
+    why = _reason(self, attention_mask, output_attentions, self.dropout)
+    return why or ("" if is_a(position_bias, Row) else "a bias that is not by distance")
+
+
+@_or_original("forward", _mpnet_reason)
+def _mpnet_forward(self: Any, hidden_states: Any, attention_mask: Any = None, position_bias: Any = None,
+                   output_attentions: bool = False, **rest: Any) -> Any:
+    q, k, v = (p(hidden_states).unflatten(-1, (-1, self.attention_head_size)) for p in (self.q, self.k, self.v))
+    options = {} if attention_mask is None else attention_mask.what.options()
+    by_distance = position_bias.what.options()
+    out = host.attend(by_distance.pop("encodings"), q, k, v, order="bthd", scale=self.attention_head_size ** -0.5,
+                      **options, **by_distance)
+    return (self.o(out.flatten(2)),)
+
+
+@_takes("MPNetSelfAttention")
+def _mpnet(module: Any, undo: list[Any]) -> str:
+    _bound(module, "forward", _mpnet_forward, undo)
+    return ""
+
+
+def _mpnet_row(self: Any, x: Any, position_ids: Any = None, num_buckets: int = 32) -> Any:
+    whole = functools.partial(type(self).compute_position_bias, self, x, position_ids, num_buckets)
+    if position_ids is not None or torch.compiler.is_compiling():
+        return whole()
+    n = x.shape[1]
+    bucket = self.relative_position_bucket(torch.arange(1 - n, n), num_buckets=num_buckets)  # key minus query
+    return Lazy.of(Row(self.relative_attention_bias(bucket).transpose(0, 1)[None], n, n), whole)
+
+
+@_takes("MPNetEncoder")
+def _mpnet_encoder(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
+    """One row of distances for all layers."""
+    _bound(module, "compute_position_bias", _mpnet_row, undo)

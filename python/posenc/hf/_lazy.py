@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Masks and biases of n x n numbers that are not made unless somebody computes with them.
+
+A model makes its mask once and hands it to every layer. Ours is a tensor that says what it is (`Mask`, `Row`), and
+becomes the original's at the first operation that is not ours: whatever a model does with it stays right.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_map
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Lazy(torch.Tensor):
+    """What `make` gives, made at the first use."""
+
+    what: Any
+    make: Callable[[], Any]
+    made: Any
+
+    @classmethod
+    def of(cls, what: Any, make: Callable[[], Any]) -> Lazy:
+        self = torch.empty(0).as_subclass(cls)
+        self.what, self.make, self.made = what, make, None
+        return self
+
+    def dense(self) -> Any:
+        """The original's tensor."""
+        if self.made is None:
+            self.made = self.make()
+        return self.made
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def dense(x: Any) -> Any:
+            return x.dense() if isinstance(x, Lazy) else x
+
+        if func is torch.Tensor.to and args[1:] == (torch.bool,) and not kwargs:  # MPT asks for no more than that
+            return Lazy.of(Turned(args[0].what), lambda: dense(args[0]).to(torch.bool))
+        return func(*tree_map(dense, args), **tree_map(dense, kwargs or {}))
+
+    def __repr__(self, *_: Any, **__: Any) -> str:  # type: ignore[override]
+        return f"Lazy({self.what})"
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+class Mask(NamedTuple):
+    """Who sees whom, as `posenc.torch.attend` takes it; key_visible and document: [batch, tokens] or None."""
+
+    queries: int
+    keys: int
+    offset: int
+    causal: bool
+    window: tuple[int, int] | None
+    key_visible: Tensor | None
+    document: Tensor | None
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of `posenc.torch.attend`."""
+        given = {"offset": self.offset, "causal": self.causal, "window": self.window, "key_visible": self.key_visible,
+                 "query_document": self.document, "key_document": self.document}
+        return {n: x for n, x in given.items() if x is not None}
+
+
+class Turned(NamedTuple):
+    """`mask.to(torch.bool)` of a mask that is added: True hides."""
+
+    mask: Any
+
+
+class Row(NamedTuple):
+    """A bias by distance: row [1, heads, queries + keys - 1], from the last query and the first key on."""
+
+    row: Tensor
+    queries: int
+    keys: int
+
+    def options(self) -> dict[str, Any]:
+        """The encoding, its table and positions for `posenc.torch.attend`."""
+        row, count = self.row[0].float(), self.queries + self.keys - 1
+        if count % 2 == 0:  # one number a distance from -clip to clip
+            row = torch.nn.functional.pad(row, (0, 1))
+        clip = row.shape[-1] // 2
+        # Column 0 is the key before all others of the query after all others: distance clip.
+        return {"encodings": f"clipped clip={clip} sign=key_minus_query heads_first=true", "parameters": {"table": row},
+                "key_positions": torch.arange(self.keys),
+                "query_positions": torch.arange(self.queries) + clip - (self.queries - 1)}
+
+    def dense(self) -> Tensor:
+        """[1, heads, queries, keys]."""
+        i, j = torch.arange(self.queries)[:, None], torch.arange(self.keys)
+        return self.row[..., j - i + self.queries - 1]
+
+
+class Distances(NamedTuple):
+    """Distances of queries and keys in their order."""
+
+
+class Zero(NamedTuple):
+    """No bias."""
+
+
+def is_a(x: Any, kind: type) -> bool:
+    return isinstance(x, Lazy) and isinstance(x.what, kind)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rotation of one model's layers, handed to posenc: methods bound anew on the instances, nothing else changed."""
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from typing import Any, Callable, Iterator
+
+import torch
+
+from .. import torch as host
+from ._probe import Function, probe
+from ._report import Calls, Report
+from ._source import may_overwrite
+
+_NAME = re.compile(r"rotary|rope", re.IGNORECASE)
+_WIDE = (torch.float32, torch.float64)
+_TYPES = (*_WIDE, torch.bfloat16, torch.float16)
+SAVED = "_posenc_rotation"
+
+
+class Saved:
+    """Stands in a module whose methods were bound anew. A copy of the module shares the functions, which then write
+    into new tensors only: they look for hooks in one module."""
+
+    def __init__(self, names: list[str], calls: list[Calls]) -> None:
+        self.names, self.calls = names, calls
+
+    def __deepcopy__(self, memo: Any) -> Saved:
+        for c in self.calls:
+            c.in_place = False
+        return Saved(list(self.names), self.calls)
+
+
+def _wanted(method: types.FunctionType) -> list[str]:
+    return [n for n in method.__code__.co_names
+            if _NAME.search(n) and isinstance(method.__globals__.get(n), types.FunctionType)]
+
+
+def _methods(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
+    seen = set()
+    for base in cls.__mro__:
+        if base is torch.nn.Module:
+            return
+        for name, f in vars(base).items():
+            if isinstance(f, types.FunctionType) and name not in seen:
+                seen.add(name)
+                yield name, f
+
+
+def _untouched(q: Any, k: Any, cos: Any, sin: Any, layout: str | None, mixed: bool) -> str | None:
+    """Why a call goes to the model's own function."""
+    if q.device.type != "cpu":
+        return f"on {q.device.type}"
+    if q.dtype not in _TYPES or (k is not None and (k.dtype != q.dtype or k.shape[-1] != q.shape[-1])):
+        return f"q and k of {q.dtype}"
+    if cos.dtype != q.dtype and not (mixed and cos.dtype is torch.float32) or sin.dtype != cos.dtype:
+        return f"q of {q.dtype} with cos of {cos.dtype}"
+    if cos.requires_grad or sin.requires_grad:
+        return "cos requires a gradient"
+    if layout is None or q.dim() != len(layout) or cos.dim() != len(layout) - 1 or sin.shape != cos.shape:
+        return f"q of {q.dim()} axes with cos of {cos.dim()}"
+    tokens = q.shape[layout.index("t")]
+    if cos.shape[-2] != tokens or (k is not None and k.shape[layout.index("t")] != tokens):
+        return "rows for another number of tokens"
+    if cos.dim() == 3 and (cos.shape[0] not in (1, q.shape[0]) or (k is not None and k.shape[0] != q.shape[0])):
+        return "rows for another batch"
+    return None
+
+
+def _writable(x: Any) -> bool:
+    return x is None or not (0 in x.stride() or x._is_view() and x._base.requires_grad or x.requires_grad)
+
+
+def _rotated(original: Callable[..., Any], found: Function, calls: Calls, sources: list[torch.nn.Module]) -> Callable[..., Any]:
+    roles, names, unsqueeze = found.roles, found.names, found.unsqueeze_dim
+    at = names.index("unsqueeze_dim") if unsqueeze is not None else -1
+
+    def rotated(*a: Any, **kw: Any) -> Any:
+        given = dict(zip(roles, a))
+        for role, name in zip(roles, names):
+            if role not in given:
+                given[role] = kw[name]
+        q, k, cos, sin = given["q"], given.get("k"), given["cos"], given["sin"]
+        layout: str | None = found.layout
+        if at >= 0:
+            where = kw.get("unsqueeze_dim", a[at] if len(a) > at else unsqueeze)
+            layout = {1: "bhtd", 2: "bthd"}.get(where) if found.layout != "thd" else layout if where == unsqueeze else None
+        form = found.form(q.shape[-1], cos.shape[-1])
+        why = _untouched(q, k, cos, sin, layout, found.mixed) if form is not None else "rows of another width"
+        compiling = torch.compiler.is_compiling()
+        if why is not None or form is None:
+            if not compiling:
+                calls.original[str(why)] += 1
+            return original(*a, **kw)
+        if form.first:
+            half = cos.shape[-1] // 2
+            cos, sin = cos[..., :half], sin[..., :half]
+        if cos.dim() == 3 and cos.shape[0] == 1:
+            cos, sin = cos[0], sin[0]
+        how = {"pairing": form.pairing, "columns": form.columns, "layout": layout, "output_order": form.output_order}
+        if compiling:
+            return host.rotate_rows(q, k, cos, sin, **how)
+        calls.taken += 1
+        if calls.in_place and not torch.is_grad_enabled() and _writable(q) and _writable(k) and not any(
+                m._forward_hooks for m in sources) and not torch.nn.modules.module._global_forward_hooks:
+            host.rotate_rows_(q, k, cos, sin, **how)
+            return q if k is None else (q, k)
+        return host.rotate_rows(q, k, cos, sin, **how)
+
+    return rotated
+
+
+def _sources(module: torch.nn.Module, method: types.FunctionType, name: str) -> list[torch.nn.Module] | None:
+    """The submodules whose results may be overwritten; each must give new memory, as those with a weight do."""
+    made_by = may_overwrite(method, name)
+    if made_by is None:
+        return None
+    found = [module._modules.get(n) for n in sorted(made_by)]
+    plain = all(m is not None and m._parameters.get("weight") is not None for m in found)
+    return [m for m in found if m is not None] if plain else None
+
+
+def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
+    bound: dict[str, Any] = {}
+    all_calls: list[Calls] = []
+    for name, f in _methods(type(module)):
+        method = inspect.unwrap(f)
+        new: dict[str, Any] = {}
+        for g in _wanted(method):
+            function = method.__globals__[g]
+            found = probe(function)
+            why = found if isinstance(found, str) else "decorated" if method is not f else (
+                "replaced on this instance already" if name in module.__dict__ else None)
+            if isinstance(found, str) or why is not None:
+                report.left(layer, f"{g} {why}" if isinstance(found, str) else f"{name} is {why}")
+                continue
+            sources = _sources(module, method, g)
+            calls = Calls(g, sources is not None)
+            new[g] = _rotated(function, found, calls, sources or [])
+            all_calls.append(calls)
+        if new:
+            copy = types.FunctionType(method.__code__, {**method.__globals__, **new}, method.__name__, method.__defaults__,
+                                      method.__closure__)
+            copy.__kwdefaults__ = method.__kwdefaults__
+            copy.__dict__.update(method.__dict__)
+            copy.__qualname__ = method.__qualname__
+            bound[name] = types.MethodType(copy, module)
+    if bound:
+        module.__dict__.update(bound)
+        module.__dict__[SAVED] = Saved(list(bound), all_calls)
+        report.rotation[layer] = all_calls
+
+
+def replace_rotation(model: torch.nn.Module, report: Report) -> None:
+    """Binds the methods of this model's modules that rotate to posenc."""
+    for layer, module in model.named_modules():
+        _replace(module, layer or type(module).__name__, report)
+
+
+def restore_rotation(model: torch.nn.Module) -> None:
+    """Takes all of it back."""
+    for module in model.modules():
+        saved = module.__dict__.pop(SAVED, None)
+        for name in saved.names if saved is not None else ():
+            module.__dict__.pop(name, None)

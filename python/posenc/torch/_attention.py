@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention with position terms of torch's tensors.
+
+posenc::attend(q, k, v, arrays, names, ...) -> (out, log_sum_exp)     functional
+posenc::attend_backward(d_out, d_log_sum_exp, ...) -> Tensor[]       the gradients that are wanted, in order
+
+`attend` goes to them where a graph is made or somebody watches; else to an autograd.Function over the same two
+kernels. Both kernels are the binding of `posenc.attend`, which makes every check.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, NoReturn, Sequence
+
+import torch
+
+from .. import _posenc
+from ._host import check_tensors, direct, in_transform, is_compiling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .._types import EncodingLike, PositionsLike
+
+_LIBRARY = torch.library.Library("posenc", "FRAGMENT")
+_DETAILS = ("str[] names, str[] encodings, str? order, str? offset_word, SymInt? offset, bool? causal, SymInt[]? window, "
+            "SymInt? prefix, SymInt? chunk, SymInt? sink_tokens, SymInt? length, float? scale, float? softcap")
+_LIBRARY.define(f"attend(Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAILS}) -> (Tensor, Tensor)")
+_LIBRARY.define("attend_backward(Tensor d_out, Tensor d_log_sum_exp, Tensor out, Tensor log_sum_exp, bool[] wanted, "
+                f"Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAILS}) -> Tensor[]")
+_OWN = ("q", "k", "v")
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def _call(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], out: Tensor, log_sum_exp: Tensor, done: bool,
+          names: Sequence[str], encodings: Sequence[str], order: str | None, offset_word: str | None, offset: int | None,
+          causal: bool | None, window: Sequence[int] | None, prefix: int | None, chunk: int | None,
+          sink_tokens: int | None, length: int | None, scale: float | None, softcap: float | None) -> _posenc.Attention:
+    options: dict[str, Any] = {
+        "order": order, "offset": offset if offset_word is None else offset_word, "causal": causal,
+        "window": None if window is None else list(window), "prefix": prefix, "chunk": chunk, "sink_tokens": sink_tokens,
+        "length": length, "scale": scale, "softcap": softcap, "out": out, "log_sum_exp": log_sum_exp, "done": done,
+        "torch": True, "parameters": {}, "inputs": {}}
+    for name, array in zip(names, arrays):
+        group, _, key = name.partition(".")
+        (options[group] if key else options)[key or group] = _address(array)
+    return _posenc.Attention(encodings, _address(q), _address(k), _address(v), options)
+
+
+def _address(x: Tensor) -> Tensor:
+    return x.detach().resolve_neg()
+
+
+def _result(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str],
+            order: str | None, *_: Any) -> tuple[Tensor, Tensor]:
+    axes = order or "thd"
+    shape = list(q.shape)
+    if sorted(axes) == sorted("bthd"[-len(shape):]) and v.dim() == q.dim():  # else it is refused by the kernel
+        shape[axes.index("d")] = v.shape[axes.index("d")]
+        sums = [q.shape[axes.index(n)] if n in axes else 1 for n in "bht"]
+    else:
+        sums = [0, 0, 0]
+    return q.new_empty(shape), q.new_empty(sums, dtype=torch.float64)
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], *details: Any) -> tuple[Tensor, Tensor]:
+    out, log_sum_exp = _result(q, k, v, arrays, *details)
+    _call(q, k, v, arrays, out, log_sum_exp, False, *details)
+    return out, log_sum_exp
+
+
+def _backward(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Tensor, wanted: Sequence[bool], q: Tensor,
+              k: Tensor, v: Tensor, arrays: Sequence[Tensor], names: Sequence[str], *details: Any) -> list[Tensor]:
+    call = _call(q, k, v, arrays, _address(out), _address(log_sum_exp), True, names, *details)
+    every = (*_OWN, *names)
+    only = [n for n, w in zip(every, wanted) if w]
+    found = call.backward(_address(d_out), _address(d_log_sum_exp), only)
+    gradients = []
+    for name, of, w in zip(every, (q, k, v, *arrays), wanted):
+        if w:
+            group, _, key = name.partition(".")
+            gradients.append(torch.from_numpy(found[group][key] if key else found[group]).to(of.dtype))
+    return gradients
+
+
+_LIBRARY.impl("attend", _forward, "CPU")
+_LIBRARY.impl("attend_backward", _backward, "CPU")
+torch.library.register_fake("posenc::attend", _result, lib=_LIBRARY)
+
+
+def _gradients(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Tensor, wanted: Sequence[bool], q: Tensor,
+               k: Tensor, v: Tensor, arrays: Sequence[Tensor], *_: Any) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x, w in zip((q, k, v, *arrays), wanted) if w]
+
+
+torch.library.register_fake("posenc::attend_backward", _gradients, lib=_LIBRARY)
+_operator = torch.ops.posenc.attend.default
+_operator_backward = torch.ops.posenc.attend_backward.default
+
+
+def _refuse_twice(*_: Any) -> NoReturn:
+    raise RuntimeError("[torch attend] has no second derivative: its gradients must not be differentiated")
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, arrays, *ctx.details = inputs
+    ctx.save_for_backward(*output, q, k, v, *arrays)
+
+
+def _operator_gradient(ctx: Any, d_out: Tensor, d_log_sum_exp: Tensor) -> tuple[Any, ...]:
+    out, log_sum_exp, q, k, v, *arrays = ctx.saved_tensors
+    needed = list(ctx.needs_input_grad[:3])
+    listed = ctx.needs_input_grad[3]
+    wanted = needed + (list(listed) if isinstance(listed, (list, tuple)) else [listed] * len(arrays))
+    wanted = [w and x.is_floating_point() for w, x in zip(wanted, (q, k, v, *arrays))]
+    found = iter(_operator_backward(d_out, d_log_sum_exp, out, log_sum_exp, wanted, q, k, v, arrays, *ctx.details))
+    d = [next(found) if w else None for w in wanted]
+    # An empty list among the others counts as one of tensors.
+    return *d[:3], d[3:], *([] if x == [] else None for x in ctx.details)
+
+
+torch.library.register_autograd("posenc::attend", _operator_gradient, setup_context=_keep, lib=_LIBRARY)
+torch.library.register_autograd("posenc::attend_backward", _refuse_twice, lib=_LIBRARY)
+
+
+# vmap: one call after another.
+def _each(function: Any, info: Any, in_dims: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    def taken(x: Any, dim: Any, i: int) -> Any:
+        if isinstance(x, (list, tuple)) and isinstance(dim, (list, tuple)):
+            return [taken(y, d, i) for y, d in zip(x, dim)]
+        return x if dim is None or not isinstance(x, torch.Tensor) else x.select(dim, i)
+
+    rows = [function(*(taken(x, d, i) for x, d in zip(args, in_dims))) for i in range(info.batch_size)]
+    return [torch.stack(r) for r in zip(*rows)]
+
+
+def _operator_vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
+    out = _each(_operator, info, in_dims, args)
+    return tuple(out), (0,) * len(out)
+
+
+def _operator_backward_vmap(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
+    out = _each(_operator_backward, info, in_dims, args)
+    return out, [0] * len(out)
+
+
+torch.library.register_vmap("posenc::attend", _operator_vmap, lib=_LIBRARY)
+torch.library.register_vmap("posenc::attend_backward", _operator_backward_vmap, lib=_LIBRARY)
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(details: Any, q: Tensor, k: Tensor, v: Tensor, *arrays: Tensor) -> Any:
+        return _forward(q, k, v, arrays, *details)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.details, q, k, v, *arrays = inputs
+        _keep(ctx, (q, k, v, arrays, *ctx.details), output)
+
+    @staticmethod
+    def backward(ctx: Any, *d: Any) -> Any:
+        tensors = ctx.saved_tensors
+        wanted = tuple(w and x.is_floating_point() for w, x in zip(ctx.needs_input_grad[1:], tensors[2:]))
+        found = iter(_AttendBackward.apply(tuple(ctx.details), wanted, *d, *tensors))
+        return None, *(next(found) if w else None for w in wanted)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        out = _each(_Attend.apply, info, in_dims, args)
+        return tuple(out), (0,) * len(out)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> NoReturn:
+        raise RuntimeError("[torch attend] has no forward-mode derivative (jvp); take the gradient")
+
+
+class _AttendBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(details: Any, wanted: Any, d_out: Tensor, d_sum: Tensor, out: Tensor, log_sum_exp: Tensor, q: Tensor,
+                k: Tensor, v: Tensor, *arrays: Tensor) -> Any:
+        return tuple(_backward(d_out, d_sum, out, log_sum_exp, wanted, q, k, v, arrays, *details))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *d: Any) -> Any:
+        _refuse_twice()
+
+    @staticmethod
+    def jvp(ctx: Any, *d: Any) -> Any:
+        _refuse_twice()
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        out = _each(_AttendBackward.apply, info, in_dims, args)
+        return tuple(out), (0,) * len(out)
+
+
+def _positions(x: Any) -> Any:
+    if x is None or isinstance(x, torch.Tensor):
+        return x
+    numbers = list(x)
+    return torch.tensor(numbers, dtype=torch.float64 if any(isinstance(n, float) for n in numbers) else torch.int64)
+
+
+def attend(
+    encodings: EncodingLike | Iterable[EncodingLike] | None, q: Tensor, k: Tensor, v: Tensor, *,
+    order: str | None = None, parameters: Mapping[str, Tensor] | None = None, inputs: Mapping[str, Tensor] | None = None,
+    query_positions: PositionsLike | None = None, key_positions: PositionsLike | None = None,
+    offset: int | str | None = None, scale: float | None = None, softcap: float | None = None,
+    causal: bool | None = None, window: Sequence[int] | None = None, prefix: int | Tensor | None = None,
+    chunk: int | None = None, sink_tokens: int | None = None, key_length: Tensor | None = None,
+    key_visible: Tensor | None = None, visible: Tensor | None = None, bias: Tensor | None = None,
+    query_document: Tensor | None = None, key_document: Tensor | None = None, query_cu_seqlens: Tensor | None = None,
+    key_cu_seqlens: Tensor | None = None, sink: Tensor | None = None, query_factor: Tensor | None = None,
+    head_scale: Tensor | None = None, length: int | None = None, log_sum_exp: bool = False,
+) -> Any:
+    """`posenc.attend` of tensors: its arguments, with gradients to every real tensor among them.
+
+    Gives the output, in the dtype of q; log_sum_exp: and the logarithms, float64 [batch, heads, queries]. Parameters,
+    inputs and what else is added to the score may be of 16 bits: they are widened. torch.compile sees one operator
+    without a break; vmap calls it row by row; forward mode and second derivatives are refused.
+
+    >>> import torch, posenc, posenc.torch
+    >>> q, k, v = torch.randn(3, 1, 4, 6, 16, requires_grad=True).unbind(0)
+    >>> table = torch.zeros(32, 4, requires_grad=True)
+    >>> out = posenc.torch.attend(posenc.T5(bidirectional=False), q, k, v, order="bhtd", parameters={"table": table}, causal=True)
+    >>> out.sum().backward()
+    >>> table.grad.shape
+    torch.Size([32, 4])
+    """
+    given: dict[str, Any] = {f"parameters.{n}": x for n, x in (parameters or {}).items()}
+    given.update((f"inputs.{n}", x) for n, x in (inputs or {}).items())
+    whole_prefix = None if isinstance(prefix, torch.Tensor) else prefix
+    given.update(
+        query_positions=_positions(query_positions), key_positions=_positions(key_positions),
+        prefix=prefix if whole_prefix is None else None, key_length=key_length, key_visible=key_visible, visible=visible,
+        bias=bias, query_document=query_document, key_document=key_document, query_cu_seqlens=query_cu_seqlens,
+        key_cu_seqlens=key_cu_seqlens, sink=sink, query_factor=query_factor, head_scale=head_scale)
+    named = {n: x for n, x in given.items() if x is not None}
+    every = {"q": q, "k": k, "v": v, **named}
+    check_tensors("torch attend", every)
+    for name, x in every.items():
+        if x.layout is not torch.strided:
+            raise ValueError(f'[torch attend] {name} must be dense, got "{x.layout}"')
+    arrays = [x.float() if x.dtype in _HALF else x for x in named.values()]
+    word, number = (offset, None) if isinstance(offset, str) else (None, offset)
+    details = (list(named), _texts(encodings), order, word, number, causal, None if window is None else list(window),
+               whole_prefix, chunk, sink_tokens, length, scale, softcap)
+    if in_transform() and not is_compiling():
+        result = _Attend.apply(details, q, k, v, *arrays)
+    elif is_compiling() or not direct((q, k, v, *arrays)):
+        result = torch.ops.posenc.attend(q, k, v, arrays, *details)
+    elif torch.is_grad_enabled():
+        result = _Attend.apply(details, q, k, v, *arrays)
+    else:
+        result = _forward(q, k, v, arrays, *details)
+    return tuple(result) if log_sum_exp else result[0]
+
+
+def _texts(encodings: Any) -> list[str]:
+    if encodings is None:
+        return []
+    several = [encodings] if isinstance(encodings, str) or hasattr(encodings, "_text") else encodings
+    for e in several:
+        if not isinstance(e, str) and not hasattr(e, "_text"):
+            raise ValueError(f'[torch attend] encoding must be SCHEME text or an encoding of posenc, got "{e}"')
+    return [e if isinstance(e, str) else e._text for e in several]
