@@ -73,14 +73,14 @@ def close(before, after):
         assert (after[1][name] - gradient).abs().max() <= 1e-5 * max(1.0, float(gradient.abs().max())), name
 
 
-def proven(model, mask, generate, **inputs):
-    """Before, with posenc, and restored."""
+def proven(model, mask, generate, left=None, **inputs):
+    """Before, with posenc, and restored. left: layers that stay as they were, and why."""
     before, tokens, state = results(model, mask, **inputs), generate(), copy.copy(model.__dict__)
     configs = {n: m.config for n, m in model.named_modules() if hasattr(m, "config")}
     dicts = {n: dict(m.__dict__) for n, m in model.named_modules()}
     report = Report()
     undo = replace_attention(model, report)
-    assert report.layers and not report.why, report.why
+    assert report.layers and report.why == (left or {}), report.why
     close(before, results(model, mask, **inputs))
     assert all(c.taken > 0 and not c.original for c in report.layers.values()), {n: str(c) for n, c in report.layers.items()}
     assert torch.equal(generate(), tokens)
