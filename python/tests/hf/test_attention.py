@@ -277,14 +277,17 @@ def test_what_goes_to_the_original_says_why():
     assert torch.equal(model(ids, attention_mask=mask).logits, dropped)
 
 
-@pytest.mark.parametrize("kind", ["GPT2", "Falcon"])
-def test_what_is_not_taken_over_says_why(kind):
-    config = (transformers.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, **PADS) if kind == "GPT2"
-              else transformers.FalconConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=True, **PADS))
+@pytest.mark.parametrize("kind, says", [("GPT2", "asks whether its attention is eager or sdpa"), ("XGLM", "computes its attention in place"),
+                                        ("Falcon", "it has no position in the score")])
+def test_what_is_not_taken_over_says_why(kind, says):
+    config = {
+        "GPT2": lambda: transformers.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, **PADS),
+        "XGLM": lambda: transformers.XGLMConfig(vocab_size=99, d_model=32, ffn_dim=48, num_layers=2, attention_heads=4, **PADS),
+        "Falcon": lambda: transformers.FalconConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, **PADS),
+    }[kind]()
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     before, report = dict(model.__dict__), Report()
     assert replace_attention(model, report) == [] and not report.layers and model.__dict__ == before
-    says = "asks whether its attention is eager or sdpa" if kind == "GPT2" else "computes its attention in place"
     assert len(report.why) == 2 and all(says in x for x in report.why.values())
 
 
