@@ -129,7 +129,7 @@ def _bloom(module: Any, undo: list[Any]) -> str:
 
 def _mpt_reason(self: Any, hidden_states: Any, position_bias: Any, past_key_values: Any = None, attention_mask: Any = None,
                 **rest: Any) -> str:
-    why = _reason(self, attention_mask, bool(rest.get("output_attentions")), self.attn_dropout_p)
+    why = _reason(self, attention_mask, bool(rest.get("output_attentions")) or self.__dict__.get("_posenc_wanted", False), self.attn_dropout_p)
     if why or attention_mask is None:
         return why or "no mask"
     keys = (attention_mask.what.mask if is_a(attention_mask, Turned) else attention_mask.what).keys
@@ -156,6 +156,18 @@ def _mpt(module: Any, undo: list[Any]) -> str:
     put(module, "_posenc_scheme", "alibi future=signed_distance", undo)
     bound(module, "forward", _mpt_forward, undo)
     return ""
+
+
+@takes("MptBlock")
+def _mpt_block(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
+    """It gives its attention's probabilities back, but does not say to it that they are wanted."""
+    from ._attention import put
+
+    def note(block: Any, args: Any, given: dict[str, Any]) -> None:
+        block.attn._posenc_wanted = bool(given.get("output_attentions", args[5] if len(args) > 5 else False))
+
+    put(module.attn, "_posenc_wanted", False, undo)
+    undo.append(module.register_forward_pre_hook(note, with_kwargs=True).remove)
 
 
 def _deberta_reason(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,

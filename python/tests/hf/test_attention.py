@@ -134,6 +134,12 @@ def test_alibi_computed_in_place(kind):
 
     report = proven(model, mask, generate, input_ids=ids, attention_mask=mask)
     assert len(report.layers) == 2
+    with torch.no_grad():
+        want = model(ids, attention_mask=mask, output_attentions=True).attentions
+        undo = replace_attention(model, Report())
+        got = model(ids, attention_mask=mask, output_attentions=True).attentions
+    undone(undo)
+    assert len(got) == 2 and all(torch.equal(a, b) for a, b in zip(got, want))
     hole = torch.ones(2, 11, dtype=torch.long)
     hole[0, 3:5] = 0
     before = results(model, hole, input_ids=ids, attention_mask=hole)
