@@ -91,6 +91,49 @@ def _swin(module: Any, undo: list[Any]) -> str:
     return ""
 
 
+@or_original("forward", _swin_reason)
+def _first_swin_forward(self: Any, hidden_states: Any, attention_mask: Any = None, output_attentions: bool = False) -> Any:
+    q, k, v = (_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
+    tokens = self.window_size[0] * self.window_size[1]
+    bias = self.relative_position_bias_table[self.relative_position_index.view(-1)].view(tokens, tokens, -1).permute(2, 0, 1)[None]
+    if attention_mask is not None:  # of the windows of one image
+        bias = bias + attention_mask.repeat(q.shape[0] // attention_mask.shape[0], 1, 1)[:, None]
+    out = _attend(q, k, v, bias, self.attention_head_size ** -0.5)
+    return (out.transpose(1, 2).flatten(2),)
+
+
+@takes("DonutSwinSelfAttention", "ClapAudioSelfAttention", "MaskFormerSwinSelfAttention")
+def _first_swin(module: Any, undo: list[Any]) -> str:
+    bound(module, "forward", _first_swin_forward, undo)
+    return ""
+
+
+def _data2vec_reason(self: Any, hidden_states: Any, output_attentions: bool = False, relative_position_bias: Any = None,
+                     interpolate_pos_encoding: bool = False, resolution: Any = None) -> str:
+    return _swin_reason(self, hidden_states, None, output_attentions)
+
+
+@or_original("forward", _data2vec_reason)
+def _data2vec_forward(self: Any, hidden_states: Any, output_attentions: bool = False, relative_position_bias: Any = None,
+                      interpolate_pos_encoding: bool = False, resolution: Any = None) -> Any:
+    q, k, v = (_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
+    bias = None
+    if self.has_relative_position_bias:
+        window = tuple(n // self.config.patch_size for n in resolution)
+        bias = self.relative_position_bias(window, interpolate_pos_encoding, dim_size=hidden_states.shape[1])
+    if relative_position_bias is not None:
+        bias = relative_position_bias if bias is None else bias + relative_position_bias
+    if bias is not None and bias.dim() == 3:
+        bias = bias[None]
+    return (_attend(q, k, v, bias, self.attention_head_size ** -0.5).transpose(1, 2).flatten(2),)
+
+
+@takes("Data2VecVisionSelfAttention", "Data2VecVisionSdpaSelfAttention")
+def _data2vec(module: Any, undo: list[Any]) -> str:
+    bound(module, "forward", _data2vec_forward, undo)
+    return ""
+
+
 def _layout_reason(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
                    **rest: Any) -> str:
     if rest.get("output_attentions") or wants_attentions(self):

@@ -61,6 +61,33 @@ def test_swin_v2(kind):
     proven(getattr(transformers, f"{kind}Model")(config), 4, pixel_values=torch.randn(2, 3, 16, 16))
 
 
+def test_swin_of_donut_and_maskformer():
+    torch.manual_seed(0)
+    words = dict(image_size=16, patch_size=1, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4)
+    proven(transformers.DonutSwinModel(transformers.DonutSwinConfig(**words)), 4, pixel_values=torch.randn(2, 3, 16, 16))
+    backbone = transformers.MaskFormerSwinBackbone(transformers.MaskFormerSwinConfig(**words, out_features=["stage2"]))
+    proven(backbone, 4, first=lambda x: x.feature_maps[-1].movedim(1, -1), pixel_values=torch.randn(2, 3, 16, 16))
+
+
+def test_clap():
+    torch.manual_seed(0)
+    config = transformers.ClapAudioConfig(patch_embeds_hidden_size=16, depths=[2, 2], num_attention_heads=[2, 4], window_size=4, spec_size=64,
+                                          num_mel_bins=16, hidden_size=32, patch_size=4, patch_stride=[4, 4], enable_fusion=False,
+                                          drop_path_rate=0.0)
+    proven(transformers.ClapAudioModel(config), 4, input_features=torch.randn(2, 1, 256, 16), is_longer=None)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_data2vec_of_images(implementation, shared):
+    torch.manual_seed(0)
+    config = transformers.Data2VecVisionConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, image_size=32,
+                                               patch_size=8, use_relative_position_bias=not shared,
+                                               use_shared_relative_position_bias=shared, drop_path_rate=0.0)
+    config._attn_implementation = implementation
+    proven(transformers.Data2VecVisionModel(config), 2, pixel_values=torch.randn(2, 3, 32, 32))
+
+
 @pytest.mark.parametrize("biases", [(True, True), (True, False), (False, True)], ids=str)
 def test_layoutlmv3(biases):
     torch.manual_seed(0)
