@@ -68,3 +68,23 @@ def test_pix2struct():
     places = torch.randint(0, 5, (2, 11, 2)).float()
     proven(transformers.Pix2StructConfig(text_config=text, vision_config=vision), transformers.Pix2StructForConditionalGeneration, 6,
            flattened_patches=torch.cat([places, torch.randn(2, 11, 12)], -1))
+
+
+@pytest.mark.parametrize("kind", ["t5", "umt5"])
+def test_a_bias_that_counts_reaches_a_token_behind_a_cache(kind):
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(kind, **T5)
+    model = transformers.AutoModelForSeq2SeqLM.from_config(config).eval()
+    with torch.no_grad():
+        for name, x in model.named_parameters():
+            if "relative_attention_bias" in name:
+                x.normal_(std=3.0)
+        ids, mask = proof.batch()
+        tokens = torch.randint(2, 98, (2, 9))
+        want = model(input_ids=ids, attention_mask=mask, decoder_input_ids=tokens).logits[:, -1]
+        undo = proof.replace_attention(model, proof.Report())
+        before = model(input_ids=ids, attention_mask=mask, decoder_input_ids=tokens[:, :-1], use_cache=True)
+        got = model(encoder_outputs=(before.encoder_last_hidden_state,), attention_mask=mask, decoder_input_ids=tokens[:, -1:],
+                    past_key_values=before.past_key_values).logits[:, -1]
+        proof.undone(undo)
+    assert (got - want).abs().max() <= 1e-5 * max(1.0, float(want.abs().max()))
