@@ -162,3 +162,22 @@ def test_layoutlmv2(biases, fast):
     corner = torch.randint(0, 30, (2, 11, 2))
     proven(LayoutLMv2Encoder(config), 2, mask, hidden_states=torch.randn(2, 11, 32), attention_mask=hidden,
            bbox=torch.cat([corner, corner + 20], -1), position_ids=torch.arange(11).expand(2, -1))
+
+
+@pytest.mark.parametrize("kind, size, implementation", [
+    ("Sam", 32, "sdpa"), ("Sam", 32, "eager"), ("SamHQ", 32, "sdpa"), ("SamHQ", 32, "eager"), ("GotOcr2", 32, "eager"), ("Sam", 64, "sdpa")])
+def test_sam(kind, size, implementation):
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}VisionConfig")(
+        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, image_size=size, patch_size=8, window_size=3, global_attn_indexes=[1],
+        output_channels=16, mlp_dim=48)
+    config._attn_implementation = implementation
+    if kind == "GotOcr2":
+        from transformers.models.got_ocr2.modeling_got_ocr2 import GotOcr2VisionEncoder as model
+    else:
+        model = getattr(transformers, f"{kind}VisionModel")
+    model = model(config)
+    if size == 64:  # a table of another size is resized
+        layer = model.vision_encoder.layers[0].attn
+        layer.rel_pos_h = torch.nn.Parameter(torch.zeros(7, 8))
+    proven(model, 3, pixel_values=torch.randn(2, 3, size, size))

@@ -75,7 +75,7 @@ MODELS = {
     "vit": ("ViTModel", VISION, pixels, 2, 0),
     "dinov2": ("Dinov2Model", VISION, pixels, 2, 0),
     "siglip": ("SiglipVisionModel", VISION, pixels, 2, 0),
-    "sam": ("SamVisionModel", dict(VISION, window_size=2, global_attn_indexes=[1], output_channels=16, mlp_dim=48), pixels, 0, 2),
+    "sam": ("SamVisionModel", dict(VISION, window_size=2, global_attn_indexes=[1], output_channels=16, mlp_dim=48), pixels, 2, 0),
     "falcon": ("FalconForCausalLM", SMALL, tokens, 0, 2),
     "falcon_alibi": ("FalconForCausalLM", dict(SMALL, alibi=True), tokens, 2, 0),
 }
