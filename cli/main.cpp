@@ -85,6 +85,7 @@ struct Verbs {
   ApplyOptions apply;
   AttendOptions attend;
   BiasOptions bias;
+  EmitOptions emit;
   ExtendOptions extend;
   PlotOptions plot;
   SelftestOptions selftest;
@@ -286,6 +287,7 @@ int run_verb(int argc, char** argv) {
   add_apply(app, v);
   add_attend_verb(app, v.attend, v.chosen);
   add_bias_verb(app, v.bias, v.chosen);
+  add_emit_verb(app, v.emit, v.chosen);
   add_extend_verb(app, v.extend, v.chosen);
   add_plot(app, v.plot, v.chosen);
   add_checking_verbs(app, v);

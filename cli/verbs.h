@@ -85,6 +85,15 @@ struct BiasOptions {
 };
 int bias_verb(const BiasOptions&);
 
+struct EmitOptions {
+  std::string kind;    // onnx
+  AttendOptions call;  // its subject, positions, masks, offset, scale and learned arrays
+  Index heads = 0, head_dim = 0;
+  std::string dtype, output;  // dtype "": f32
+  bool json = false;
+};
+int emit_verb(const EmitOptions&);
+
 struct ExtendOptions {
   std::string weights, tensor, to, how, grid, order, border, scale, output;
   Index prefix = 0, suffix = 0;

@@ -17,6 +17,10 @@ void add_json(CLI::App* verb, bool& json);
 void add_extend_verb(CLI::App&, ExtendOptions&, std::function<int()>& chosen);
 void add_attend_verb(CLI::App&, AttendOptions&, std::function<int()>& chosen);
 void add_bias_verb(CLI::App&, BiasOptions&, std::function<int()>& chosen);
+void add_emit_verb(CLI::App&, EmitOptions&, std::function<int()>& chosen);
+// Words that attend and emit share: learned arrays; positions, mask, offset and scale of a call.
+void add_params(CLI::App* verb, std::string& file);
+void add_places(CLI::App* verb, AttendOptions&, const char* positions);
 void add_output(CLI::App* verb, Output&, const char* what, bool required = true);
 void add_plot(CLI::App&, PlotOptions&, std::function<int()>& chosen);
 

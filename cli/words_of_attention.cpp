@@ -6,9 +6,6 @@
 namespace posenc::cli {
 namespace {
 
-constexpr const char* kParams =
-    "what the schemes learn: .safetensors with arrays of their names (posenc list NAME); default "
-    "of a MODEL: its weights";
 constexpr const char* kInput = "an array that the scheme reads of each call; repeatable";
 
 void add_tensors(CLI::App* a, AttendOptions& o) {
@@ -21,17 +18,34 @@ void add_tensors(CLI::App* a, AttendOptions& o) {
   a->add_option("--v", o.v, "values, with the heads of k")->type_name("F")->required();
   a->add_option("--order", o.order, "axes: thd (rank 3), bthd or bhtd (rank 4, must be given)")
       ->type_name("ORDER");
-  a->add_option("--params", o.params, kParams)->type_name("F");
+  add_params(a, o.params);
   a->add_option("--input", o.inputs, kInput)->type_name("NAME=F")->allow_extra_args(false);
   a->add_option("--with", o.with, "a further SCHEME that acts in the score; repeatable")
       ->type_name("SCHEME")
       ->allow_extra_args(false);
 }
 
-void add_places(CLI::App* a, AttendOptions& o) {
-  a->add_option("--positions", o.positions,
-                "of the queries: A:B[:STEP], a list or an .npy (default: their order)")
-      ->type_name("P");
+void add_packing(CLI::App* a, AttendOptions& o) {
+  a->add_option("--cu-seqlens", o.cu_seqlens,
+                "packed sequences: starts and end, [sequences + 1]; with --positions")
+      ->type_name("F");
+  a->add_option("--key-cu-seqlens", o.key_cu_seqlens, "of the keys (default: the queries')")
+      ->type_name("F");
+  a->add_option("--documents", o.documents, "a number for each token; equal ones see each other")
+      ->type_name("F");
+}
+
+}  // namespace
+
+void add_params(CLI::App* verb, std::string& file) {
+  verb->add_option("--params", file,
+                   "what the schemes learn: .safetensors with arrays of their names (posenc list "
+                   "NAME); default of a MODEL: its weights")
+      ->type_name("F");
+}
+
+void add_places(CLI::App* a, AttendOptions& o, const char* positions) {
+  a->add_option("--positions", o.positions, positions)->type_name("P");
   a->add_option("--key-positions", o.key_positions,
                 "of the keys (default: those of the queries where they are as many, else order)")
       ->type_name("P");
@@ -45,30 +59,22 @@ void add_places(CLI::App* a, AttendOptions& o) {
        "--offset", o.offset,
        "the queries' place among the keys: end (default: the last ones), start or a number")
       ->type_name("N");
-  a->add_option("--cu-seqlens", o.cu_seqlens,
-                "packed sequences: starts and end, [sequences + 1]; with --positions")
-      ->type_name("F");
-  a->add_option("--key-cu-seqlens", o.key_cu_seqlens, "of the keys (default: the queries')")
-      ->type_name("F");
-  a->add_option("--documents", o.documents, "a number for each token; equal ones see each other")
-      ->type_name("F");
   a->add_option("--scale", o.scale,
                 "on q.k (default: a model's, or what the scheme asks for, else head_dim^-1/2)")
       ->type_name("S")
       ->transform(real_number());
-  a->add_option("--softcap", o.softcap, "q.k becomes C tanh(q.k / C); 0: none (default: a model's)")
-      ->type_name("C")
-      ->transform(real_number());
 }
-
-}  // namespace
 
 void add_attend_verb(CLI::App& app, AttendOptions& o, std::function<int()>& chosen) {
   auto* a = app.add_subcommand(
       "attend", "attention of q, k and v from files with position terms, and its gradients");
   add_subject(a, o.subject, Takes::model_or_scheme);
   add_tensors(a, o);
-  add_places(a, o);
+  add_places(a, o, "of the queries: A:B[:STEP], a list or an .npy (default: their order)");
+  add_packing(a, o);
+  a->add_option("--softcap", o.softcap, "q.k becomes C tanh(q.k / C); 0: none (default: a model's)")
+      ->type_name("C")
+      ->transform(real_number());
   a->add_option("--gradient", o.gradient,
                 "the gradient of out: writes grad_q, grad_k, grad_v and grad_NAME of every "
                 "parameter and input")
@@ -109,7 +115,7 @@ void add_bias_verb(CLI::App& app, BiasOptions& o, std::function<int()>& chosen) 
       ->required();
   b->add_option("--key-positions", o.key_positions, "of the keys (default: the queries')")
       ->type_name("P");
-  b->add_option("--params", o.params, kParams)->type_name("F");
+  add_params(b, o.params);
   b->add_option("--input", o.inputs, kInput)->type_name("NAME=F")->allow_extra_args(false);
   b->add_flag("--by-distance", o.by_distance,
               "a line for each distance query - key in --positions: [heads, distances]");

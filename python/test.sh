@@ -4,7 +4,7 @@
 # environment of its own in BUILD/python, and runs python/tests there. The folder is kept: the second time only what
 # changed is made.
 # python/test.sh BUILD --host [pytest's words]: the same wheel in a second environment, BUILD/python/torch-environment,
-# with PyTorch and transformers (6 GB, once), and the tests of python/tests/torch, hf and jax there.
+# with PyTorch and transformers (6 GB, once), and the tests of python/tests/torch, hf, jax and onnx there.
 # POSENC_HOST_PACKAGES=FOLDER takes the packages of that site-packages folder in place of installing any.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,7 +15,7 @@ host=0
 [ "${1:-}" != --host ] || { host=1; shift; }
 home=$built/python
 python=$home/environment/bin/python
-hosts=(torch hf jax) # folders of python/tests that need another package
+hosts=(torch hf jax onnx) # folders of python/tests that need another package
 
 stop() {
   say "$1"

@@ -186,6 +186,49 @@ def plot(
         return Picture(call.run()[1].decode())
 
 
+def emit(
+    subject: Subject,
+    *,
+    output: str | os.PathLike[str],
+    kind: str = "onnx",
+    positions: PositionsLike | str | None = None,
+    key_positions: PositionsLike | str | None = None,
+    heads: int | None = None,
+    head_dim: int | None = None,
+    mask: str | Iterable[str] | None = None,
+    offset: int | str | None = None,
+    scale: float | None = None,
+    dtype: str | None = None,
+    context: int | None = None,
+    layer: int | None = None,
+    tower: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    start: int | None = None,
+) -> dict[str, Any]:
+    """A rotation as a model of one RotaryEmbedding node of ONNX, what acts in the score as one Attention node: the
+    report of posenc.emit/1.
+
+    >>> import os, posenc, tempfile
+    >>> x = posenc.Rope(head_dim=8, pairing="half_split")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     posenc.emit(x, positions="0:64", output=os.path.join(folder, "rotary.onnx"))["operator"]
+    'RotaryEmbedding'
+    """
+    import json
+
+    with Call("emit") as call:
+        call.words.append(kind)
+        call.subject(subject)
+        call.positions("positions", positions)
+        call.positions("key_positions", key_positions)
+        call.options({"heads": heads, "head_dim": head_dim, "offset": offset, "scale": scale, "dtype": dtype,
+                      "context": context, "layer": layer, "tower": tower, "start": start, "output": os.fspath(output),
+                      "mask": [mask] if isinstance(mask, str) else list(mask or []), "json": True})
+        call.arrays("params", parameters)
+        report: dict[str, Any] = json.loads(call.run()[1])
+        return report
+
+
 def selftest(
     suite: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,

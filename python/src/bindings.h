@@ -30,6 +30,7 @@ void add_models(nb::module_&);
 void add_program(nb::module_&);
 void add_torch(nb::module_&);
 void add_torch_rotation(nb::module_&);
+void add_jax(nb::module_&);
 
 // The SCHEME text of an argument that takes an encoding: a text, or an object of the package.
 std::string scheme_text(nb::handle, const char* who);

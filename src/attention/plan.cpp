@@ -165,6 +165,13 @@ bool AttentionPlan::reads_content() const {
   });
 }
 
+double AttentionPlan::scale() const noexcept {
+  return state_->scale;
+}
+const CallRequests& AttentionPlan::requests() const noexcept {
+  return state_->requests;
+}
+
 void AttentionPlan::lower(std::span<const NamedArray> parameters,
                           std::span<const DistanceRange> distance) {
   detail::PlanState& s = *state_;

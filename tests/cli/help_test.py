@@ -8,7 +8,7 @@ import shlex
 from command_line import *
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-VERBS = ["list", "explain", "doctor", "table", "apply", "attend", "bias", "extend", "plot", "selftest", "bench", "completion", "man"]
+VERBS = ["list", "explain", "doctor", "table", "apply", "attend", "bias", "emit", "extend", "plot", "selftest", "bench", "completion", "man"]
 
 
 class Help(Case):

@@ -79,6 +79,9 @@ class AttentionPlan {
   // Whether what the schemes add depends on the numbers in q, k or v (Shaw, CoPE, DAPE): no bias
   // tensor says it then. After lower.
   POSENC_API bool reads_content() const;
+  // What multiplies q.k, and what else the schemes ask of every call. After lower.
+  POSENC_API double scale() const noexcept;
+  POSENC_API const CallRequests& requests() const noexcept;
 
   // Lowers every scheme for the distances of each axis; again whenever parameters change. The
   // arrays must stay alive and unchanged until the last call. Throws [attention_plan]: an array

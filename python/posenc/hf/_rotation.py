@@ -86,7 +86,7 @@ def _rotated(original: Callable[..., Any], found: Function, calls: Calls, source
         layout: str | None = found.layout
         if at >= 0:
             where = kw.get("unsqueeze_dim", a[at] if len(a) > at else unsqueeze)
-            layout = {1: "bhtd", 2: "bthd"}.get(where) if found.layout != "thd" else layout if where == unsqueeze else None
+            layout = {1: "bhtd", 2: "bthd"}.get(int(where or 0)) if found.layout != "thd" else layout if where == unsqueeze else None
         form = found.form(q.shape[-1], cos.shape[-1])
         why = _untouched(q, k, cos, sin, layout, found.mixed) if form is not None else "rows of another width"
         compiling = torch.compiler.is_compiling()
@@ -99,7 +99,7 @@ def _rotated(original: Callable[..., Any], found: Function, calls: Calls, source
             cos, sin = cos[..., :half], sin[..., :half]
         if cos.dim() == 3 and cos.shape[0] == 1:
             cos, sin = cos[0], sin[0]
-        how = {"pairing": form.pairing, "columns": form.columns, "layout": layout, "output_order": form.output_order}
+        how: dict[str, Any] = {"pairing": form.pairing, "columns": form.columns, "layout": layout, "output_order": form.output_order}
         if compiling:
             return host.rotate_rows(q, k, cos, sin, **how)
         calls.taken += 1

@@ -67,7 +67,10 @@ class _RotateRows(Family):
               "str output_order, int offset, str rotate_mode")
 
     def compute(self, xs: Any, out: Any, rest: Any) -> None:
-        _posenc.torch_rotate_rows(*_pair(xs, False), *_pair(out, False), *rest)
+        if len(xs) == 2:
+            _posenc.torch_rotate_rows(xs[0], xs[1], out[0], out[1], *rest)
+        else:
+            _posenc.torch_rotate_rows(xs[0], None, out[0], None, *rest)
 
     def transposed(self, rest: Any) -> Any:
         return *rest[:-1], _transposed(self.name, rest[-1])
