@@ -173,7 +173,8 @@ void Attention::read_positions() {
     order = arange(first, count);
     return order;
   };
-  args_.query_positions = read("positions", query_order_, args_.mask.query_offset, args_.q.tokens);
+  args_.query_positions =
+      read("query_positions", query_order_, args_.mask.query_offset, args_.q.tokens);
   args_.key_positions = read("key_positions", key_order_, 0, args_.k.tokens);
 }
 

@@ -29,6 +29,10 @@ def test_alibi_is_the_plain_definition(random):
     assert numpy.abs(posenc.bias(posenc.Alibi(), heads=4, positions=range(6)) - bias).max() < 1e-13
     later = posenc.attend("alibi", q[4:], k, v, causal=True)  # the queries stand at the end
     assert numpy.abs(later.out - out[4:]).max() < 1e-13
+    places = numpy.array([7, 2, 0, 5, 1, 9])  # of the queries alone
+    there = -slopes[:, None, None] * numpy.abs(places[:, None] - numpy.arange(6))
+    given = posenc.attend("alibi", q, k, v, query_positions=places)
+    assert numpy.abs(given.out - plain(q, k, v, there, False)[0]).max() < 1e-13
     last = posenc.attend(posenc.Alibi(), q, k, v, causal=True, out=numpy.empty_like(q))
     assert (last.out == a.out).all()
 

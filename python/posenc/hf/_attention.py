@@ -20,6 +20,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, masking_uti
 
 from .. import torch as host
 from . import _masks
+from ._inline import wants_attentions
 from ._lazy import Lazy, Mask, Row, Zero, is_a
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _reason(module: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, rest: 
         return "a graph is compiled"
     if dropout and module.training:
         return "dropout in training"
-    if rest.get("output_attentions") or getattr(getattr(module, "config", None), "output_attentions", False):
+    if rest.get("output_attentions") or wants_attentions(module):
         return "attentions as output"
     others = [n for n, x in rest.items() if x is not None and x is not False and n not in _SILENT and n not in ("softcap", "s_aux", "output_attentions")]
     if others:
@@ -228,7 +229,7 @@ def _own_config(model: torch.nn.Module, undo: list[Callable[[], None]]) -> None:
 def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], None]]:
     """Hands the model's attention to posenc. report: gets attention(layer, count) of what was taken over and
     left(layer, reason). Gives what undoes it, to be called from the last to the first."""
-    from . import _inline
+    from . import _biased, _inline  # noqa: F401: the adapters
 
     undo: list[Callable[[], None]] = []
     layers = {n: m for n, m in model.named_modules() if _globals(type(m)) is not None}

@@ -11,6 +11,7 @@ import types
 from typing import TYPE_CHECKING, Any, Callable
 
 import torch
+from transformers.utils.output_capturing import _active_collector as collector
 
 from .. import torch as host
 from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a
@@ -27,7 +28,7 @@ def adapter(module: Any) -> Callable[[Any, list[Any]], str] | None:
     return _FOUND.get(cls.__name__) if cls.__module__.startswith("transformers.models.") else None
 
 
-def _takes(*names: str) -> Callable[[Callable[[Any, list[Any]], str]], Callable[[Any, list[Any]], str]]:
+def takes(*names: str) -> Callable[[Callable[[Any, list[Any]], str]], Callable[[Any, list[Any]], str]]:
     def kept(f: Callable[[Any, list[Any]], str]) -> Callable[[Any, list[Any]], str]:
         _FOUND.update((n, f) for n in names)
         return f
@@ -35,7 +36,7 @@ def _takes(*names: str) -> Callable[[Callable[[Any, list[Any]], str]], Callable[
     return kept
 
 
-def _bound(module: Any, name: str, function: Any, undo: list[Any]) -> None:
+def bound(module: Any, name: str, function: Any, undo: list[Any]) -> None:
     from ._attention import put
 
     put(module, name, types.MethodType(function, module), undo)
@@ -48,7 +49,7 @@ def _dense(args: Any, given: Any) -> tuple[list[Any], dict[str, Any]]:
     return [made(x) for x in args], {n: made(x) for n, x in given.items()}
 
 
-def _or_original(cls_method: str, why: Callable[..., str]) -> Any:
+def or_original(cls_method: str, why: Callable[..., str]) -> Any:
     """A method that is ours where `why` has no reason; else the class's own."""
     def wrap(ours: Any) -> Any:
         @functools.wraps(ours)
@@ -67,14 +68,20 @@ def _or_original(cls_method: str, why: Callable[..., str]) -> Any:
     return wrap
 
 
-def _dropped(self: Any, *parts: Any) -> bool:
+def wants_attentions(self: Any) -> bool:
+    """The model collects its layers' attentions in this call, or the layer's config asks for them."""
+    collected = collector.get() or {}
+    return bool(getattr(getattr(self, "config", None), "output_attentions", False)) or any("attentions" in n for n in collected)
+
+
+def dropped(self: Any, *parts: Any) -> bool:
     return bool(self.training and any((p.p if isinstance(p, torch.nn.Module) else p) > 0 for p in parts))
 
 
 def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> str:
-    if output_attentions or getattr(getattr(self, "config", None), "output_attentions", False):
+    if output_attentions or wants_attentions(self):
         return "attentions as output"
-    if _dropped(self, *dropouts):
+    if dropped(self, *dropouts):
         return "dropout in training"
     if mask is not None and not is_a(mask, Mask) and not is_a(mask, Turned):
         return "a mask that is not by order"
@@ -101,7 +108,7 @@ def _bloom_reason(self: Any, hidden_states: Any, residual: Any, alibi: Any, atte
     return "padding between tokens" if _holes(attention_mask.what) else ""
 
 
-@_or_original("forward", _bloom_reason)
+@or_original("forward", _bloom_reason)
 def _bloom_forward(self: Any, hidden_states: Any, residual: Any, alibi: Any, attention_mask: Any, layer_past: Any = None,
                    use_cache: bool = False, output_attentions: bool = False, **rest: Any) -> Any:
     q, k, v = self._reshape(self.query_key_value(hidden_states))
@@ -112,24 +119,24 @@ def _bloom_forward(self: Any, hidden_states: Any, residual: Any, alibi: Any, att
     return residual + torch.nn.functional.dropout(out, p=self.hidden_dropout, training=self.training), None
 
 
-@_takes("BloomAttention")
+@takes("BloomAttention")
 def _bloom(module: Any, undo: list[Any]) -> str:
     if module.pretraining_tp > 1 and module.slow_but_exact:
         return "its sums are split for tensor parallelism"
-    _bound(module, "forward", _bloom_forward, undo)
+    bound(module, "forward", _bloom_forward, undo)
     return ""
 
 
 def _mpt_reason(self: Any, hidden_states: Any, position_bias: Any, past_key_values: Any = None, attention_mask: Any = None,
                 **rest: Any) -> str:
-    why = _reason(self, attention_mask, bool(rest.get("output_attentions")), self.attn_dropout_p)
+    why = _reason(self, attention_mask, bool(rest.get("output_attentions")) or self.__dict__.get("_posenc_wanted", False), self.attn_dropout_p)
     if why or attention_mask is None:
         return why or "no mask"
     keys = (attention_mask.what.mask if is_a(attention_mask, Turned) else attention_mask.what).keys
     return "more keys than max_seq_len" if position_bias is None or keys > position_bias.shape[-1] else ""
 
 
-@_or_original("forward", _mpt_reason)
+@or_original("forward", _mpt_reason)
 def _mpt_forward(self: Any, hidden_states: Any, position_bias: Any, past_key_values: Any = None, attention_mask: Any = None,
                  **rest: Any) -> Any:
     qkv = self.Wqkv(hidden_states)
@@ -142,20 +149,32 @@ def _mpt_forward(self: Any, hidden_states: Any, position_bias: Any, past_key_val
     return self.out_proj(out.transpose(1, 2).reshape(*hidden_states.shape[:2], -1)), None
 
 
-@_takes("MptAttention")
+@takes("MptAttention")
 def _mpt(module: Any, undo: list[Any]) -> str:
     from ._attention import put
 
     put(module, "_posenc_scheme", "alibi future=signed_distance", undo)
-    _bound(module, "forward", _mpt_forward, undo)
+    bound(module, "forward", _mpt_forward, undo)
     return ""
+
+
+@takes("MptBlock")
+def _mpt_block(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
+    """It gives its attention's probabilities back, but does not say to it that they are wanted."""
+    from ._attention import put
+
+    def note(block: Any, args: Any, given: dict[str, Any]) -> None:
+        block.attn._posenc_wanted = bool(given.get("output_attentions", args[5] if len(args) > 5 else False))
+
+    put(module.attn, "_posenc_wanted", False, undo)
+    undo.append(module.register_forward_pre_hook(note, with_kwargs=True).remove)
 
 
 def _deberta_reason(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
                     query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> str:
     if output_attentions:
         return "attentions as output"
-    if _dropped(self, self.dropout, self.pos_dropout):
+    if dropped(self, self.dropout, self.pos_dropout):
         return "dropout in training"
     given = relative_pos is not None and not is_a(relative_pos, Distances)
     if given or (query_states is not None and query_states.shape != hidden_states.shape):
@@ -169,7 +188,7 @@ def _visible(mask: Tensor, batch: int, queries: int) -> dict[str, Any]:
     return {"key_visible": seen[:, 0, 0]} if seen.shape[2] == 1 else {"visible": seen.expand(batch, -1, queries, -1)}
 
 
-@_or_original("forward", _deberta_reason)
+@or_original("forward", _deberta_reason)
 def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
                      query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
     def split(x: Tensor) -> Tensor:
@@ -200,7 +219,7 @@ def _first_reason(self: Any, hidden_states: Any, attention_mask: Any, output_att
                            None if is_a(relative_pos, Distances) else hidden_states)
 
 
-@_or_original("forward", _first_reason)
+@or_original("forward", _first_reason)
 def _first_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
                    query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
     def split(x: Tensor) -> Tensor:
@@ -219,16 +238,16 @@ def _first_forward(self: Any, hidden_states: Any, attention_mask: Any, output_at
     return out.flatten(2), None
 
 
-@_takes("DisentangledSelfAttention")
+@takes("DisentangledSelfAttention")
 def _deberta(module: Any, undo: list[Any]) -> str:
     if not module.relative_attention or not {"c2p", "p2c"} & set(module.pos_att_type):
         return "it has no position in the score"
     if getattr(module, "talking_head", False):
         return "its heads are mixed"
     if type(module).__module__.endswith("modeling_deberta"):
-        _bound(module, "forward", _first_forward, undo)
+        bound(module, "forward", _first_forward, undo)
     elif type(module).__module__.endswith("modeling_deberta_v2"):
-        _bound(module, "forward", _deberta_forward, undo)
+        bound(module, "forward", _deberta_forward, undo)
     else:
         return "its class is neither DeBERTa's nor DeBERTa-v2's"
     return ""
@@ -247,19 +266,19 @@ def _keys_only(self: Any, attention_mask: Any) -> Any:
     return attention_mask[:, None, None, :]
 
 
-@_takes("DebertaEncoder", "DebertaV2Encoder")
+@takes("DebertaEncoder", "DebertaV2Encoder")
 def _deberta_encoder(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
     """Neither distances nor a mask of n x n are made for the layers."""
     if module.relative_attention:
-        _bound(module, "get_rel_pos", _lazy_distances, undo)
-        _bound(module, "get_attention_mask", _keys_only, undo)
+        bound(module, "get_rel_pos", _lazy_distances, undo)
+        bound(module, "get_attention_mask", _keys_only, undo)
 
 
 def _xlnet_reason(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: Any, seg_mat: Any = None,
                   attn_mask: Any = None, output_attentions: bool = False) -> str:
     if output_attentions:
         return "attentions as output"
-    if _dropped(self, self.dropout):
+    if dropped(self, self.dropout):
         return "dropout in training"
     if seg_mat is not None:
         return "segments as a matrix"
@@ -268,7 +287,7 @@ def _xlnet_reason(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r
     return ""
 
 
-@_or_original("rel_attn_core", _xlnet_reason)
+@or_original("rel_attn_core", _xlnet_reason)
 def _xlnet_core(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: Any, seg_mat: Any = None,
                 attn_mask: Any = None, output_attentions: bool = False) -> Any:
     # (q + u).k + (q + v).R = q'.k + q'.R + (v - u).R with q' = q + u: vectors by distance, and a number by distance.
@@ -284,9 +303,9 @@ def _xlnet_core(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: 
                        parameters={"pos_key": table, "table": torch.nn.functional.pad(number, (0, 1)).float()})
 
 
-@_takes("XLNetRelativeAttention")
+@takes("XLNetRelativeAttention")
 def _xlnet(module: Any, undo: list[Any]) -> str:
-    _bound(module, "rel_attn_core", _xlnet_core, undo)
+    bound(module, "rel_attn_core", _xlnet_core, undo)
     return ""
 
 
@@ -296,7 +315,7 @@ def _mpnet_reason(self: Any, hidden_states: Any, attention_mask: Any = None, pos
     return why or ("" if is_a(position_bias, Row) else "a bias that is not by distance")
 
 
-@_or_original("forward", _mpnet_reason)
+@or_original("forward", _mpnet_reason)
 def _mpnet_forward(self: Any, hidden_states: Any, attention_mask: Any = None, position_bias: Any = None,
                    output_attentions: bool = False, **rest: Any) -> Any:
     q, k, v = (p(hidden_states).unflatten(-1, (-1, self.attention_head_size)) for p in (self.q, self.k, self.v))
@@ -307,9 +326,9 @@ def _mpnet_forward(self: Any, hidden_states: Any, attention_mask: Any = None, po
     return (self.o(out.flatten(2)),)
 
 
-@_takes("MPNetSelfAttention")
+@takes("MPNetSelfAttention")
 def _mpnet(module: Any, undo: list[Any]) -> str:
-    _bound(module, "forward", _mpnet_forward, undo)
+    bound(module, "forward", _mpnet_forward, undo)
     return ""
 
 
@@ -322,7 +341,7 @@ def _mpnet_row(self: Any, x: Any, position_ids: Any = None, num_buckets: int = 3
     return Lazy.of(Row(self.relative_attention_bias(bucket).transpose(0, 1)[None], n, n), whole)
 
 
-@_takes("MPNetEncoder")
+@takes("MPNetEncoder")
 def _mpnet_encoder(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
     """One row of distances for all layers."""
-    _bound(module, "compute_position_bias", _mpnet_row, undo)
+    bound(module, "compute_position_bias", _mpnet_row, undo)

@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 
 
 class Lazy(torch.Tensor):
-    """What `make` gives, made at the first use."""
+    """What `make` gives, made at the first use. Where that may be None (no mask is needed), `full` gives the tensor that
+    the model's own operations need, as they were written for one."""
 
     what: Any
     make: Callable[[], Any]
+    full: Callable[[], Any] | None
     made: Any
 
     @classmethod
-    def of(cls, what: Any, make: Callable[[], Any]) -> Lazy:
+    def of(cls, what: Any, make: Callable[[], Any], full: Callable[[], Any] | None = None) -> Lazy:
         self = torch.empty(0).as_subclass(cls)
-        self.what, self.make, self.made = what, make, None
+        self.what, self.make, self.full, self.made = what, make, full, None
         return self
 
     def dense(self) -> Any:
@@ -37,7 +39,10 @@ class Lazy(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         def dense(x: Any) -> Any:
-            return x.dense() if isinstance(x, Lazy) else x
+            if not isinstance(x, Lazy):
+                return x
+            made = x.dense()
+            return x.full() if made is None and x.full is not None else made
 
         if func is torch.Tensor.to and args[1:] == (torch.bool,) and not kwargs:  # MPT asks for no more than that
             return Lazy.of(Turned(args[0].what), lambda: dense(args[0]).to(torch.bool))

@@ -60,4 +60,4 @@ def make(original: Callable[..., Any], batch_size: int, q_length: int, kv_length
         window = (window[0], q_length + kv_length)
     what = Mask(q_length, kv_length, int(q_offset) - int(kv_offset), known.get("causal", False), window, visible,
                 known.get("document"))
-    return Lazy.of(what, dense)
+    return Lazy.of(what, dense, functools.partial(dense, allow_is_causal_skip=False, allow_is_bidirectional_skip=False))

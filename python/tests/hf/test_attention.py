@@ -73,14 +73,14 @@ def close(before, after):
         assert (after[1][name] - gradient).abs().max() <= 1e-5 * max(1.0, float(gradient.abs().max())), name
 
 
-def proven(model, mask, generate, **inputs):
-    """Before, with posenc, and restored."""
+def proven(model, mask, generate, left=None, **inputs):
+    """Before, with posenc, and restored. left: layers that stay as they were, and why."""
     before, tokens, state = results(model, mask, **inputs), generate(), copy.copy(model.__dict__)
     configs = {n: m.config for n, m in model.named_modules() if hasattr(m, "config")}
     dicts = {n: dict(m.__dict__) for n, m in model.named_modules()}
     report = Report()
     undo = replace_attention(model, report)
-    assert report.layers and not report.why, report.why
+    assert report.layers and report.why == (left or {}), report.why
     close(before, results(model, mask, **inputs))
     assert all(c.taken > 0 and not c.original for c in report.layers.values()), {n: str(c) for n, c in report.layers.items()}
     assert torch.equal(generate(), tokens)
@@ -134,6 +134,12 @@ def test_alibi_computed_in_place(kind):
 
     report = proven(model, mask, generate, input_ids=ids, attention_mask=mask)
     assert len(report.layers) == 2
+    with torch.no_grad():
+        want = model(ids, attention_mask=mask, output_attentions=True).attentions
+        undo = replace_attention(model, Report())
+        got = model(ids, attention_mask=mask, output_attentions=True).attentions
+    undone(undo)
+    assert len(got) == 2 and all(torch.equal(a, b) for a, b in zip(got, want))
     hole = torch.ones(2, 11, dtype=torch.long)
     hole[0, 3:5] = 0
     before = results(model, hole, input_ids=ids, attention_mask=hole)
@@ -277,14 +283,17 @@ def test_what_goes_to_the_original_says_why():
     assert torch.equal(model(ids, attention_mask=mask).logits, dropped)
 
 
-@pytest.mark.parametrize("kind", ["GPT2", "Falcon"])
-def test_what_is_not_taken_over_says_why(kind):
-    config = (transformers.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, **PADS) if kind == "GPT2"
-              else transformers.FalconConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=True, **PADS))
+@pytest.mark.parametrize("kind, says", [("GPT2", "asks whether its attention is eager or sdpa"), ("XGLM", "computes its attention in place"),
+                                        ("Falcon", "it has no position in the score")])
+def test_what_is_not_taken_over_says_why(kind, says):
+    config = {
+        "GPT2": lambda: transformers.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, **PADS),
+        "XGLM": lambda: transformers.XGLMConfig(vocab_size=99, d_model=32, ffn_dim=48, num_layers=2, attention_heads=4, **PADS),
+        "Falcon": lambda: transformers.FalconConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, **PADS),
+    }[kind]()
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     before, report = dict(model.__dict__), Report()
     assert replace_attention(model, report) == [] and not report.layers and model.__dict__ == before
-    says = "asks whether its attention is eager or sdpa" if kind == "GPT2" else "computes its attention in place"
     assert len(report.why) == 2 and all(says in x for x in report.why.values())
 
 

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention computed in place with a bias that the model makes itself: an adapter a class, which keeps the class's
+projections and its bias. The engine adds the bias; scores and probabilities are not made."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import torch as host
+from ._inline import bound, dropped, or_original, takes, wants_attentions
+from ._lazy import Lazy, Mask, is_a
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def _made(x: Any) -> Any:
+    return x.dense() if isinstance(x, Lazy) else x
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Any, scale: float, order: str = "bhtd", **options: Any) -> Tensor:
+    """bias: what can be expanded to [batch, heads or 1, queries, keys], or None."""
+    if bias is not None:
+        options["bias"] = bias.float().expand(q.shape[0], -1, q.shape[order.index("t")], -1)
+    return host.attend(None, q, k, v, order=order, scale=scale, **options)  # type: ignore[no-any-return]
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(-1, (heads, -1))
+
+
+def _falcon_reason(self: Any, hidden_states: Any, alibi: Any, attention_mask: Any, position_ids: Any = None, layer_past: Any = None,
+                   use_cache: bool = False, output_attentions: bool = False, position_embeddings: Any = None, **rest: Any) -> str:
+    if output_attentions or wants_attentions(self):
+        return "attentions as output"
+    if dropped(self, self.attention_dropout):
+        return "dropout in training"
+    return "no mask" if alibi is None or attention_mask is None else ""
+
+
+@or_original("forward", _falcon_reason)
+def _falcon_forward(self: Any, hidden_states: Any, alibi: Any, attention_mask: Any, position_ids: Any = None, layer_past: Any = None,
+                    use_cache: bool = False, output_attentions: bool = False, position_embeddings: Any = None, **rest: Any) -> Any:
+    q, k, v = (x.transpose(1, 2) for x in self._split_heads(self.query_key_value(hidden_states)))
+    if layer_past is not None:
+        k, v = layer_past.update(k, v, self.layer_idx)
+    bias = _made(attention_mask)
+    if self.config._attn_implementation != "sdpa":  # there ALiBi, which the mask has, is added once more
+        bias = bias + alibi.reshape(q.shape[0], self.num_heads, 1, -1) * self.inv_norm_factor
+    out = _attend(q, k, v, bias, self.head_dim ** -0.5)
+    return self.dense(out.transpose(1, 2).flatten(2)), None
+
+
+@takes("FalconAttention")
+def _falcon(module: Any, undo: list[Any]) -> str:
+    if not module.config.alibi:
+        return "it has no position in the score"
+    bound(module, "forward", _falcon_forward, undo)
+    return ""
+
+
+def _swin_reason(self: Any, hidden_states: Any, attention_mask: Any = None, output_attentions: bool = False) -> str:
+    if output_attentions or wants_attentions(self):
+        return "attentions as output"
+    return "dropout in training" if dropped(self, self.dropout) else ""
+
+
+def _swin_bias(self: Any) -> Tensor:
+    """[1, heads, tokens, tokens] of a window."""
+    table = self.continuous_position_bias_mlp(self.relative_coords_table).view(-1, self.num_attention_heads)
+    tokens = self.window_size[0] * self.window_size[1]
+    rows = table[self.relative_position_index.view(-1)].view(tokens, tokens, -1)
+    return 16 * torch.sigmoid(rows.permute(2, 0, 1))[None]
+
+
+@or_original("forward", _swin_reason)
+def _swin_forward(self: Any, hidden_states: Any, attention_mask: Any = None, output_attentions: bool = False) -> Any:
+    q, k, v = (_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
+    q = torch.nn.functional.normalize(q, dim=-1) * torch.clamp(self.logit_scale, max=torch.tensor(100.0).log().item()).exp()
+    bias = _swin_bias(self)
+    if attention_mask is not None:  # of the windows of one image; it is added twice
+        bias = bias + 2 * attention_mask.repeat(q.shape[0] // attention_mask.shape[0], 1, 1)[:, None]
+    out = _attend(q, torch.nn.functional.normalize(k, dim=-1), v, bias, 1.0)
+    return (out.transpose(1, 2).flatten(2),)
+
+
+@takes("Swinv2SelfAttention", "Swin2SRSelfAttention")
+def _swin(module: Any, undo: list[Any]) -> str:
+    bound(module, "forward", _swin_forward, undo)
+    return ""
+
+
+@or_original("forward", _swin_reason)
+def _first_swin_forward(self: Any, hidden_states: Any, attention_mask: Any = None, output_attentions: bool = False) -> Any:
+    q, k, v = (_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
+    tokens = self.window_size[0] * self.window_size[1]
+    bias = self.relative_position_bias_table[self.relative_position_index.view(-1)].view(tokens, tokens, -1).permute(2, 0, 1)[None]
+    if attention_mask is not None:  # of the windows of one image
+        bias = bias + attention_mask.repeat(q.shape[0] // attention_mask.shape[0], 1, 1)[:, None]
+    out = _attend(q, k, v, bias, self.attention_head_size ** -0.5)
+    return (out.transpose(1, 2).flatten(2),)
+
+
+@takes("DonutSwinSelfAttention", "ClapAudioSelfAttention", "MaskFormerSwinSelfAttention")
+def _first_swin(module: Any, undo: list[Any]) -> str:
+    bound(module, "forward", _first_swin_forward, undo)
+    return ""
+
+
+def _data2vec_reason(self: Any, hidden_states: Any, output_attentions: bool = False, relative_position_bias: Any = None,
+                     interpolate_pos_encoding: bool = False, resolution: Any = None) -> str:
+    return _swin_reason(self, hidden_states, None, output_attentions)
+
+
+@or_original("forward", _data2vec_reason)
+def _data2vec_forward(self: Any, hidden_states: Any, output_attentions: bool = False, relative_position_bias: Any = None,
+                      interpolate_pos_encoding: bool = False, resolution: Any = None) -> Any:
+    q, k, v = (_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
+    bias = None
+    if self.has_relative_position_bias:
+        window = tuple(n // self.config.patch_size for n in resolution)
+        bias = self.relative_position_bias(window, interpolate_pos_encoding, dim_size=hidden_states.shape[1])
+    if relative_position_bias is not None:
+        bias = relative_position_bias if bias is None else bias + relative_position_bias
+    if bias is not None and bias.dim() == 3:
+        bias = bias[None]
+    return (_attend(q, k, v, bias, self.attention_head_size ** -0.5).transpose(1, 2).flatten(2),)
+
+
+@takes("Data2VecVisionSelfAttention", "Data2VecVisionSdpaSelfAttention")
+def _data2vec(module: Any, undo: list[Any]) -> str:
+    bound(module, "forward", _data2vec_forward, undo)
+    return ""
+
+
+def _layout_reason(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
+                   **rest: Any) -> str:
+    if rest.get("output_attentions") or wants_attentions(self):
+        return "attentions as output"
+    return "dropout in training" if dropped(self, self.dropout) else ""
+
+
+def _layout_bias(self: Any, rel_pos: Any, rel_2d_pos: Any, alone: bool) -> Any:
+    """alone: the spatial bias acts without the other one too."""
+    bias = rel_pos if self.has_relative_attention_bias else None
+    if self.has_spatial_attention_bias and (alone or bias is not None):
+        bias = rel_2d_pos if bias is None else bias + rel_2d_pos
+    return bias
+
+
+@or_original("forward", _layout_reason)
+def _layout3_forward(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
+                     **rest: Any) -> Any:
+    q, k, v = (_heads(p(hidden_states), self.num_attention_heads) for p in (self.query, self.key, self.value))
+    scale, bias, mask = self.attention_head_size ** -0.5, _layout_bias(self, rel_pos, rel_2d_pos, alone=False), _made(attention_mask)
+    bias = None if bias is None else bias * scale
+    bias = bias if mask is None else mask if bias is None else bias + mask
+    return _attend(q, k, v, bias, scale, "bthd").flatten(2), None
+
+
+@or_original("forward", _layout_reason)
+def _layout2_forward(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
+                     **rest: Any) -> Any:
+    q, k, v = (_heads(x, self.num_attention_heads) for x in self.compute_qkv(hidden_states))
+    bias, hidden = _layout_bias(self, rel_pos, rel_2d_pos, alone=True), _made(attention_mask).bool()
+    bias = q.new_zeros(1, 1, 1, k.shape[1], dtype=torch.float32) if bias is None else bias.float()
+    bias = bias.masked_fill(hidden, torch.finfo(q.dtype).min)
+    return _attend(q, k, v, bias, self.attention_head_size ** -0.5, "bthd").flatten(2), None
+
+
+@takes("LayoutLMv3SelfAttention")
+def _layout3(module: Any, undo: list[Any]) -> str:
+    bound(module, "forward", _layout3_forward, undo)
+    return ""
+
+
+@takes("LayoutLMv2SelfAttention")
+def _layout2(module: Any, undo: list[Any]) -> str:
+    bound(module, "forward", _layout2_forward, undo)
+    return ""
+
+
+def _cpm_reason(self: Any, hidden_q: Any, hidden_kv: Any, attention_mask: Any, position_bias: Any, output_attentions: bool = False,
+                past_key_values: Any = None, use_cache: Any = None, **rest: Any) -> str:
+    if output_attentions or wants_attentions(self):
+        return "attentions as output"
+    return "dropout in training" if self.dropout is not None and dropped(self, self.dropout) else ""
+
+
+@or_original("forward", _cpm_reason)
+def _cpm_forward(self: Any, hidden_q: Any, hidden_kv: Any, attention_mask: Any, position_bias: Any, output_attentions: bool = False,
+                 past_key_values: Any = None, use_cache: Any = None, **rest: Any) -> Any:
+    q, k, v = (_heads(p(x), self.num_heads).transpose(1, 2) for p, x in (
+        (self.project_q, hidden_q), (self.project_k, hidden_kv), (self.project_v, hidden_kv)))
+    if past_key_values is not None:
+        k, v = past_key_values.update(k, v, self.layer_idx)
+    seen = _made(attention_mask).view(q.shape[0], 1, q.shape[2], k.shape[2]).bool()
+    out = _attend(q, k, v, position_bias, self.dim_head ** -0.5, visible=seen)
+    return self.attention_out(out.transpose(1, 2).flatten(2)), None
+
+
+@takes("CpmAntAttention")
+def _cpm(module: Any, undo: list[Any]) -> str:
+    bound(module, "forward", _cpm_forward, undo)
+    return ""
+
+
+def _wavlm_reason(self: Any, hidden_states: Any, attention_mask: Any, gated_position_bias: Any) -> str:
+    if wants_attentions(self):
+        return "attentions as output"
+    return "dropout in training" if dropped(self, self.dropout) else ""
+
+
+@or_original("torch_multi_head_self_attention", _wavlm_reason)
+def _wavlm_core(self: Any, hidden_states: Any, attention_mask: Any, gated_position_bias: Any) -> Any:
+    q, k, v = (_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
+    seen = {} if attention_mask is None else {"key_visible": _made(attention_mask).eq(1)}
+    bias = gated_position_bias.unflatten(0, (q.shape[0], self.num_heads))
+    return self.out_proj(_attend(q, k, v, bias, self.head_dim ** -0.5, "bthd", **seen).flatten(2)), None
+
+
+@takes("WavLMAttention")
+def _wavlm(module: Any, undo: list[Any]) -> str:
+    bound(module, "torch_multi_head_self_attention", _wavlm_core, undo)
+    return ""
+
+
+@or_original("forward", lambda self, hidden_state: "")
+def _levit_forward(self: Any, hidden_state: Any) -> Any:
+    parts = _heads(self.queries_keys_values(hidden_state), self.num_attention_heads)
+    q, k, v = parts.split([self.key_dim, self.key_dim, self.attention_ratio * self.key_dim], dim=3)
+    out = _attend(q, k, v, self.get_attention_biases(hidden_state.device)[None], self.scale, "bthd")
+    return self.projection(self.activation(out.flatten(2)))
+
+
+@or_original("forward", lambda self, hidden_state: "")
+def _levit_smaller_forward(self: Any, hidden_state: Any) -> Any:
+    k, v = _heads(self.keys_values(hidden_state), self.num_attention_heads).split(
+        [self.key_dim, self.attention_ratio * self.key_dim], dim=3)
+    q = _heads(self.queries(self.queries_subsample(hidden_state)), self.num_attention_heads)
+    out = _attend(q, k, v, self.get_attention_biases(hidden_state.device)[None], self.scale, "bthd")
+    return self.projection(self.activation(out.flatten(2)))
+
+
+@takes("LevitAttention", "LevitAttentionSubsample")
+def _levit(module: Any, undo: list[Any]) -> str:
+    bound(module, "forward", _levit_forward if type(module).__name__ == "LevitAttention" else _levit_smaller_forward, undo)
+    return ""
+
+
+def _vits_reason(self: Any, hidden_states: Any, key_value_states: Any = None, attention_mask: Any = None,
+                 output_attentions: bool = False) -> str:
+    if output_attentions or wants_attentions(self):
+        return "attentions as output"
+    return "dropout in training" if dropped(self, self.dropout) else ""
+
+
+@or_original("forward", _vits_reason)
+def _vits_forward(self: Any, hidden_states: Any, key_value_states: Any = None, attention_mask: Any = None,
+                  output_attentions: bool = False) -> Any:
+    q, k, v = (_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
+    tables = {"table_k": self.emb_rel_k, "table_v": self.emb_rel_v}
+    if is_a(attention_mask, Mask):
+        options = attention_mask.what.options()
+    else:
+        mask = _made(attention_mask)
+        options = {} if mask is None else {"bias": mask.float().expand(-1, -1, q.shape[1], -1)}
+    out = host.attend(f"shaw preset=vits distance={self.window_size} head_dim={self.head_dim}", q, k, v, order="bthd",
+                      scale=self.scaling, parameters=tables, **options)
+    return self.out_proj(out.flatten(2)), None
+
+
+@takes("VitsAttention")
+def _vits(module: Any, undo: list[Any]) -> str:
+    if not module.window_size:
+        return "it has no position in the score"
+    bound(module, "forward", _vits_forward, undo)
+    return ""
+
+
+def _sam_reason(self: Any, hidden_states: Any, output_attentions: Any = None) -> str:
+    if output_attentions or wants_attentions(self):
+        return "attentions as output"
+    return "dropout in training" if self.training and self.dropout > 0 else ""
+
+
+@or_original("forward", _sam_reason)
+def _sam_forward(self: Any, hidden_states: Any, output_attentions: Any = None) -> Any:
+    batch, height, width, _ = hidden_states.shape
+    q, k, v = self.qkv(hidden_states).reshape(batch, height * width, 3, self.num_attention_heads, -1).unbind(2)
+    grid = torch.stack(torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")).reshape(2, 1, -1)
+    rows = f"table_rows=[{self.rel_pos_h.shape[0]},{self.rel_pos_w.shape[0]}]"  # resized where they are others
+    out = host.attend(f"decomposed size=[{height},{width}] {rows}", q, k, v, order="bthd", scale=self.scale,
+                      parameters={"rel_pos_h": self.rel_pos_h, "rel_pos_w": self.rel_pos_w}, query_positions=grid, key_positions=grid)
+    return self.proj(out.reshape(batch, height, width, -1)), None
+
+
+@takes("SamVisionAttention", "SamVisionSdpaAttention", "SamHQVisionAttention", "SamHQVisionSdpaAttention", "GotOcr2VisionAttention")
+def _sam(module: Any, undo: list[Any]) -> str:
+    if not module.use_rel_pos:
+        return "it has no position in the score"
+    bound(module, "forward", _sam_forward, undo)
+    return ""
