@@ -135,7 +135,7 @@ def main(module, folder):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "_schemes.py").write_text(classes(json.loads(loaded.registry_json())))
     from nanobind.stubgen import StubGen
-    stub = StubGen(loaded)
+    stub = StubGen(loaded, include_private=True)  # rotate_ and rerotate_: a last underscore counts as private there
     stub.put(loaded)
     (folder / "_posenc.pyi").write_text(STUB + stub.get())
 

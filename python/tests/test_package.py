@@ -70,6 +70,10 @@ n: int = x.scheme.scheme.fields.__len__() + posenc.Rope(head_dim=8, pairing="int
 s: posenc.Sinusoidal = posenc.Sinusoidal.fairseq(width=8, layout="halves")
 m: posenc.Model = posenc.read_model("config.json", context=4096)
 p: posenc.RotaryPlan = m.rotary_plan(0, "bfloat16")
+p.rotate_(None, b"", positions=[1])
+t = posenc.RotaryTable(p, 16, "bfloat16", beyond="grow")
+t.grow(t.size + 1)
+posenc.rerotate_(b"", "rope head_dim=8", p, old_positions=range(2), new_positions=[1, 2])
 """)
     assert mypy("--cache-dir", tmp_path, good).returncode == 0
     bad = tmp_path / "bad.py"

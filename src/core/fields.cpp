@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/hash.h"
+#include "core/scheme_arrays.h"
 #include "posenc/core/error.h"
 #include "posenc/registry.h"
 
@@ -37,13 +38,15 @@ Json to_json(const SchemeInfo& s) {
                                {"sizes", std::move(sizes)},
                                {"fields", p.fields}}));
   }
-  return Json::object({{"name", s.card.name},
-                       {"family", s.family},
-                       {"title", s.card.title},
-                       {"paper", s.card.paper},
-                       {"equations", s.card.equations},
-                       {"fields", std::move(fields)},
-                       {"presets", std::move(presets)}});
+  Json j = Json::object({{"name", s.card.name},
+                         {"family", s.family},
+                         {"title", s.card.title},
+                         {"paper", s.card.paper},
+                         {"equations", s.card.equations},
+                         {"fields", std::move(fields)},
+                         {"presets", std::move(presets)}});
+  detail::add_arrays(s, j);
+  return j;
 }
 
 Json registry_json() {

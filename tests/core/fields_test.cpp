@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "core/everything.h"
 #include "core/field_ref.h"
 #include "core/grammar.h"
 #include "core/hash.h"
+#include "posenc/attention/plan.h"
+#include "posenc/relative/any_scheme.h"
 #include "support/random.h"
 
 namespace posenc {
@@ -83,6 +86,84 @@ TEST(Fields, AreJsonWithDefaultsByTheirTypes) {
         EXPECT_EQ(to_json(e.scheme).at("fields"), p.at("fields")) << p.dump();
       }
     }
+}
+
+// What a scheme of the list says of its arrays.
+struct Said {
+  std::map<std::string, Json> parameters, inputs;
+  std::string at;
+};
+
+Said said_of(const std::string& name) {
+  Said said;
+  const Json registry = registry_json();
+  for (const Json& s : registry.at("schemes").as_array()) {
+    if (s.at("name") != Json(name)) continue;
+    said.at = s.at("at").as_string();
+    for (const Json& p : s.at("parameters").as_array())
+      said.parameters[p.at("name").as_string()] = p.at("shape");
+    for (const Json& p : s.at("inputs").as_array())
+      said.inputs[p.at("name").as_string()] = p.at("shape");
+  }
+  return said;
+}
+
+Index size_of_word(const Json& word, const ScoreShape& s) {
+  if (word == Json("heads")) return s.heads;
+  if (word == Json("head_dim")) return s.head_dim;
+  if (word == Json("heads * head_dim")) return s.heads * s.head_dim;
+  if (word == Json("batch")) return kBatch;
+  if (word == Json("queries")) return kQueries;
+  if (word == Json("keys")) return kKeys;
+  return word.as_integer();
+}
+
+template <class List>
+void expect_said(const Json& said, const List& found, const ScoreShape& sizes) {
+  const auto& all = said.as_array();
+  ASSERT_EQ(all.size(), found.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(all[i].at("name"), Json(found[i].name));
+    const auto& shape = all[i].at("shape").as_array();
+    ASSERT_EQ(shape.size(), found[i].shape.size()) << said.dump();
+    for (std::size_t axis = 0; axis < shape.size(); ++axis)
+      if (!shape[axis].is_null()) {
+        EXPECT_EQ(size_of_word(shape[axis], sizes), found[i].shape[axis]) << said.dump();
+      }
+  }
+}
+
+TEST(Fields, SizesOfArraysHoldAtOtherSizesToo) {
+  ScoreShape sizes{.heads = 10, .head_dim = 48};
+  sizes.distance.assign(3, {-5, 3});
+  std::size_t checked = 0;
+  const Json registry = registry_json();
+  for (const Json& s : registry.at("schemes").as_array()) {
+    if (s.at("family") != Json("relative")) continue;
+    ASSERT_FALSE(s.at("parameters").is_null()) << s.at("name").dump();
+    const AnyRelativeScheme scheme = relative_scheme(parse_encoding(s.at("at").as_string()));
+    expect_said(s.at("parameters"), scheme.parameters(sizes), sizes);
+    expect_said(s.at("inputs"), scheme.inputs(sizes), sizes);
+    ++checked;
+  }
+  EXPECT_EQ(checked, RelativeSchemes::size);
+}
+
+TEST(Fields, ArraysAreSaidByNameAndShape) {
+  const Said t5 = said_of("t5"), forgetting = said_of("forgetting"), learned = said_of("learned");
+  EXPECT_EQ(t5.at, "t5 preset=encoder");
+  EXPECT_EQ(t5.parameters.at("table").dump(), R"([32, "heads"])");
+  EXPECT_TRUE(t5.inputs.empty());
+  EXPECT_TRUE(forgetting.parameters.empty());
+  EXPECT_EQ(forgetting.inputs.at("log_gate").dump(), R"(["batch", "keys", "heads"])");
+  EXPECT_EQ(learned.at, "learned preset=bert width=768 positions=512");
+  EXPECT_EQ(learned.parameters.at("table").dump(), "[512, 768]");
+  EXPECT_EQ(said_of("transformer_xl").parameters.at("w_kr").dump(), R"(["heads * head_dim", 64])");
+  EXPECT_EQ(said_of("relative_projection").parameters.at("b_r").dump(), "[null]");
+  const Json registry = registry_json();
+  EXPECT_TRUE(registry.at("schemes").as_array().front().at("parameters").is_null());
+  for (const Json& s : registry.at("scalings").as_array())
+    EXPECT_TRUE(s.at("parameters").is_null() && s.at("inputs").is_null() && s.at("at").is_null());
 }
 
 TEST(Fields, AScalingIsReadByItself) {
