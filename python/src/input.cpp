@@ -104,10 +104,7 @@ void gradient_of(const Input& self, const ConstTensorView& x, const Positions& p
   const auto rank = static_cast<std::size_t>(d_y.rank);
   std::vector<std::byte> work(self.plan->gradient_workspace(rank == 3 ? d_y.shape[0] : 1,
                                                             rank >= 2 ? d_y.shape[rank - 2] : 0));
-  // Few numbers are not worth waking threads for.
-  constexpr Index kFew = 1 << 15;
-  self.plan->gradient(x, p, d_y, d_x, g.terms, work,
-                      d_y.count() < kFew ? inline_executor() : default_executor());
+  self.plan->gradient(x, p, d_y, d_x, g.terms, work);
   const std::vector<ConstTensorView> values = self.views();
   with_absolute(self.encoding, [&](const auto& s) { s.pull_back(values, g.terms, d); });
 }

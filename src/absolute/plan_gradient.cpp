@@ -102,10 +102,13 @@ void table_gradient(const State& s, const detail::ComposeSource& source, Index f
   detail::Arena arena(workspace);
   Work w{&s, &source, &y, &g, Sorted(arena, source.table_rows, y.batch * y.tokens), first, 1, 1};
   sort_tokens(source, p, y, w.sorted);
-  const Index tasks = executor.run == nullptr ? 1 : executor.concurrency;
+  // A task has kValuesPerTask values at least on average: few numbers wake no thread.
+  const Index most = y.batch * y.tokens * source.width / detail::kValuesPerTask;
+  const Index tasks = detail::task_count(executor, most, most);
   if (tasks > 1) {
-    w.row_tasks = std::min(source.table_rows, 4 * tasks);
-    w.channel_tasks = std::max<Index>(1, source.width / kChannelsPerTask);
+    w.channel_tasks = std::clamp<Index>(source.width / kChannelsPerTask, 1, most);
+    w.row_tasks =
+        std::min({source.table_rows, 4 * tasks, std::max<Index>(1, most / w.channel_tasks)});
   }
   detail::run_tasks(executor, w.row_tasks * w.channel_tasks,
                     [&](Index i) noexcept { sum_task(w, i); });

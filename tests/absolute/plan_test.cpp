@@ -320,7 +320,7 @@ TEST(InputPlan, AnySplitGivesTheSameBits) {
 
 TEST(InputPlan, GradientsAreThoseOfTheDoublePathForAnyNumberOfThreads) {
   test::Random random(9);
-  constexpr Index b = 3, t = 41, w = 300, rows = 17;
+  constexpr Index b = 3, t = 100, w = 600, rows = 17;  // split by rows and by channels
   std::vector<Index> at;
   for (Index i = 0; i < b * t; ++i) at.push_back(i < 40 ? 5 : random.integer(-1, rows + 1));
   Positions p = positions(std::span<const Index>(at));
@@ -359,6 +359,33 @@ TEST(InputPlan, GradientsAreThoseOfTheDoublePathForAnyNumberOfThreads) {
         EXPECT_EQ(got, first) << tasks << " tasks";
       }
     }
+}
+
+TEST(InputPlan, GradientsOfFewNumbersWakeNoThread) {
+  constexpr Index w = 64, rows = 16;
+  LoweredInput low;
+  InputTerm term;
+  term.table = low.table(std::vector<double>(rows * w, 0.5), rows, w), term.width = w;
+  low.terms.push_back(term);
+  const InputPlan plan(low, DType::f32);
+  for (const auto& [tokens, wakes] : {std::pair<Index, bool>{16, false}, {2048, true}}) {
+    std::vector<Index> at;
+    for (Index i = 0; i < tokens; ++i) at.push_back(i % rows);
+    const std::vector<float> d_y(static_cast<std::size_t>(tokens * w), 1.f);
+    std::vector<double> table(rows * w);
+    InputGradient g;
+    g.table = tensor(table.data(), {rows, w});
+    std::vector<std::byte> workspace(plan.gradient_workspace(1, tokens));
+    bool woken = false;
+    const Executor counts{&woken, 8, [](void* c, Index n, void (*task)(void*, Index), void* arg) {
+                            *static_cast<bool*>(c) = true;
+                            backwards(nullptr, n, task, arg);
+                          }};
+    plan.gradient({}, positions(std::span<const Index>(at)), tensor(d_y.data(), {tokens, w}), {},
+                  std::span(&g, 1), workspace, counts);
+    EXPECT_EQ(woken, wakes) << tokens;
+    for (const double v : table) ASSERT_EQ(v, static_cast<double>(tokens / rows));
+  }
 }
 
 }  // namespace
