@@ -27,10 +27,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ORIGINALS = ("eager", "sdpa")
-_MASKS = {"eager": masking_utils.eager_mask, "sdpa": masking_utils.sdpa_mask}
+_MASKS: dict[str, Any] = {"eager": masking_utils.eager_mask, "sdpa": masking_utils.sdpa_mask}
 # Words of a call that say nothing about the numbers, or what the mask says already.
 _SILENT = {"position_ids", "use_cache", "cache_position", "sliding_window", "output_hidden_states", "return_dict",
            "num_items_in_batch", "position_embeddings", "past_key_values", "logits_to_keep"}
+
+
+def class_of(module: Any) -> Any:
+    """Of its class the key of what is remembered."""
+    return type(module)
 
 
 def original_of(module: torch.nn.Module, name: str) -> Callable[..., Any] | None:
@@ -114,7 +119,7 @@ def _reason(module: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, rest: 
         return "tensors that posenc does not take"
     if q.dim() != 4 or q.shape[0] != k.shape[0] or k.shape[1] != v.shape[1] or q.shape[1] % k.shape[1]:
         return "heads that posenc does not take"
-    return understood(type(module), name)
+    return understood(class_of(module), name)
 
 
 def _mask(mask: Any, q: Tensor, k: Tensor, causal: bool, eager: bool) -> dict[str, Any]:
@@ -137,7 +142,7 @@ def _mask(mask: Any, q: Tensor, k: Tensor, causal: bool, eager: bool) -> dict[st
 def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, dropout: float = 0.0,
               scaling: float | None = None, is_causal: bool | None = None, position_bias: Any = None, **rest: Any) -> Any:
     """What stands in the interface."""
-    report = getattr(module, "_posenc_attention", None)
+    report: Any = getattr(module, "_posenc_attention", None)
     why = "not of a layer that was taken over" if report is None else _reason(module, query, key, value, dropout, rest, original)
     if why:
         if report is not None and not torch.compiler.is_compiling():
@@ -232,7 +237,7 @@ def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], 
     from . import _biased, _inline  # noqa: F401: the adapters
 
     undo: list[Callable[[], None]] = []
-    layers = {n: m for n, m in model.named_modules() if _globals(type(m)) is not None}
+    layers = {n: m for n, m in model.named_modules() if _globals(class_of(m)) is not None}
     inline = {n: m for n, m in model.named_modules() if _inline.adapter(m) is not None and n not in layers}
     compares = _compares_names(model) if layers or inline else ""
     taken: dict[str, torch.nn.Module] = {}
@@ -240,7 +245,7 @@ def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], 
         chosen = getattr(getattr(module, "config", None), "_attn_implementation", None) or "eager"
         why = ("it has no config" if not isinstance(module.__dict__.get("config"), transformers.PretrainedConfig)
                else f"{compares} asks whether its attention is eager or sdpa" if compares
-               else f"its attention is {chosen}" if chosen not in _ORIGINALS else understood(type(module), chosen))
+               else f"its attention is {chosen}" if chosen not in _ORIGINALS else understood(class_of(module), chosen))
         if why:
             report.left(name, why)
         else:
@@ -248,18 +253,20 @@ def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], 
     if taken or (inline and not compares):
         _own_config(model, undo)
     for name, module in taken.items():
-        chosen = module.config._attn_implementation.removeprefix("posenc_")
+        config: Any = module.config
+        chosen = config._attn_implementation.removeprefix("posenc_")
         put(module, "_posenc_original", original_of(module, chosen), undo)
         _watch(module, name, report, undo)
         _small_bias(module, undo)
     for name, module in inline.items():
-        why = _inline.adapter(module)(module, undo)  # type: ignore[misc]
-        if why:
-            report.left(name, why)
-        elif why is not None:  # else it only helps its layers
+        take_over: Any = _inline.adapter(module)
+        reason = take_over(module, undo)
+        if reason:
+            report.left(name, reason)
+        elif reason is not None:  # else it only helps its layers
             _watch(module, name, report, undo)
     for name, module in model.named_modules():
-        if name not in layers and name not in inline and _computes_in_place(type(module)):
+        if name not in layers and name not in inline and _computes_in_place(class_of(module)):
             report.left(name, "it computes its attention in place, and there is no adapter for its class")
     return undo
 

@@ -27,7 +27,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Any, scale: float, order: str
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1))
+    return x.reshape(*x.shape[:-1], heads, -1)
 
 
 def _falcon_reason(self: Any, hidden_states: Any, alibi: Any, attention_mask: Any, position_ids: Any = None, layer_past: Any = None,
@@ -229,15 +229,15 @@ def _wavlm(module: Any, undo: list[Any]) -> str:
 @or_original("forward", lambda self, hidden_state: "")
 def _levit_forward(self: Any, hidden_state: Any) -> Any:
     parts = _heads(self.queries_keys_values(hidden_state), self.num_attention_heads)
-    q, k, v = parts.split([self.key_dim, self.key_dim, self.attention_ratio * self.key_dim], dim=3)
+    q, k, v = torch.split(parts, [self.key_dim, self.key_dim, self.attention_ratio * self.key_dim], dim=3)
     out = _attend(q, k, v, self.get_attention_biases(hidden_state.device)[None], self.scale, "bthd")
     return self.projection(self.activation(out.flatten(2)))
 
 
 @or_original("forward", lambda self, hidden_state: "")
 def _levit_smaller_forward(self: Any, hidden_state: Any) -> Any:
-    k, v = _heads(self.keys_values(hidden_state), self.num_attention_heads).split(
-        [self.key_dim, self.attention_ratio * self.key_dim], dim=3)
+    parts = _heads(self.keys_values(hidden_state), self.num_attention_heads)
+    k, v = torch.split(parts, [self.key_dim, self.attention_ratio * self.key_dim], dim=3)
     q = _heads(self.queries(self.queries_subsample(hidden_state)), self.num_attention_heads)
     out = _attend(q, k, v, self.get_attention_biases(hidden_state.device)[None], self.scale, "bthd")
     return self.projection(self.activation(out.flatten(2)))

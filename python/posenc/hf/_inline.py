@@ -19,17 +19,20 @@ from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FOUND: dict[str, Callable[[Any, list[Any]], str]] = {}
+# Takes over one module: "", or the reason why it stays as it was; None where it only helps its layers.
+Adapter = Callable[[Any, "list[Any]"], "str | None"]
+_FOUND: dict[str, Adapter] = {}
+_active: Any = collector  # its methods have no types
 
 
-def adapter(module: Any) -> Callable[[Any, list[Any]], str] | None:
-    """What takes over this module's class: gives "" or the reason why it stays as it was. None: no such class."""
+def adapter(module: Any) -> Adapter | None:
+    """What takes over this module's class. None: no such class."""
     cls = type(module)
     return _FOUND.get(cls.__name__) if cls.__module__.startswith("transformers.models.") else None
 
 
-def takes(*names: str) -> Callable[[Callable[[Any, list[Any]], str]], Callable[[Any, list[Any]], str]]:
-    def kept(f: Callable[[Any, list[Any]], str]) -> Callable[[Any, list[Any]], str]:
+def takes(*names: str) -> Callable[[Adapter], Adapter]:
+    def kept(f: Adapter) -> Adapter:
         _FOUND.update((n, f) for n in names)
         return f
 
@@ -49,7 +52,7 @@ def _dense(args: Any, given: Any) -> tuple[list[Any], dict[str, Any]]:
     return [made(x) for x in args], {n: made(x) for n, x in given.items()}
 
 
-def or_original(cls_method: str, why: Callable[..., str]) -> Any:
+def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A method that is ours where `why` has no reason; else the class's own."""
     def wrap(ours: Any) -> Any:
         @functools.wraps(ours)
@@ -70,12 +73,12 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Any:
 
 def wants_attentions(self: Any) -> bool:
     """The model collects its layers' attentions in this call, or the layer's config asks for them."""
-    collected = collector.get() or {}
+    collected = _active.get() or {}
     return bool(getattr(getattr(self, "config", None), "output_attentions", False)) or any("attentions" in n for n in collected)
 
 
 def dropped(self: Any, *parts: Any) -> bool:
-    return bool(self.training and any((p.p if isinstance(p, torch.nn.Module) else p) > 0 for p in parts))
+    return bool(self.training and any(getattr(p, "p", p) > 0 for p in parts))
 
 
 def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> str:
@@ -159,7 +162,7 @@ def _mpt(module: Any, undo: list[Any]) -> str:
 
 
 @takes("MptBlock")
-def _mpt_block(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
+def _mpt_block(module: Any, undo: list[Any]) -> None:
     """It gives its attention's probabilities back, but does not say to it that they are wanted."""
     from ._attention import put
 
@@ -192,13 +195,14 @@ def _visible(mask: Tensor, batch: int, queries: int) -> dict[str, Any]:
 def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
                      query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
     def split(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_attention_heads, -1))
+        return x.reshape(*x.shape[:-1], self.num_attention_heads, -1)
 
     q, k, v = (split(p(hidden_states if x is None else x)) for p, x in (
         (self.query_proj, query_states), (self.key_proj, None), (self.value_proj, None)))
     rows = self.pos_dropout(rel_embeddings)[: 2 * self.pos_ebd_size]
-    of_key, of_query = (self.key_proj, self.query_proj) if self.share_att_key else (
-        getattr(self, "pos_key_proj", None), getattr(self, "pos_query_proj", None))
+    own = "pos_" if not self.share_att_key else ""
+    of_key: Any = getattr(self, f"{own}key_proj", None)
+    of_query: Any = getattr(self, f"{own}query_proj", None)
     tables = {}
     if "c2p" in self.pos_att_type:
         tables["pos_key"] = split(of_key(rows)).transpose(0, 1)
@@ -223,7 +227,7 @@ def _first_reason(self: Any, hidden_states: Any, attention_mask: Any, output_att
 def _first_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
                    query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
     def split(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_attention_heads, -1))
+        return x.reshape(*x.shape[:-1], self.num_attention_heads, -1)
 
     q, k, v = split(self.in_proj(hidden_states)).chunk(3, dim=-1)
     rows, tables = self.pos_dropout(rel_embeddings), {}
@@ -267,7 +271,7 @@ def _keys_only(self: Any, attention_mask: Any) -> Any:
 
 
 @takes("DebertaEncoder", "DebertaV2Encoder")
-def _deberta_encoder(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
+def _deberta_encoder(module: Any, undo: list[Any]) -> None:
     """Neither distances nor a mask of n x n are made for the layers."""
     if module.relative_attention:
         bound(module, "get_rel_pos", _lazy_distances, undo)
@@ -342,6 +346,6 @@ def _mpnet_row(self: Any, x: Any, position_ids: Any = None, num_buckets: int = 3
 
 
 @takes("MPNetEncoder")
-def _mpnet_encoder(module: Any, undo: list[Any]) -> None:  # type: ignore[misc]
+def _mpnet_encoder(module: Any, undo: list[Any]) -> None:
     """One row of distances for all layers."""
     bound(module, "compute_position_bias", _mpnet_row, undo)

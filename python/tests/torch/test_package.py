@@ -39,6 +39,6 @@ def test_every_public_name_is_documented():
 
 
 def test_types_are_complete(tmp_path):
-    words = ["-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "-p", "posenc.torch", "--follow-imports=silent"]
+    words = ["-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "-p", "posenc.torch", "-p", "posenc.hf", "--follow-imports=silent"]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
