@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import torch as host
-from ._inline import bound, dropped, or_original, takes, wants_attentions
+from ._inline import bound, dropped, or_original, split_heads, takes, wants_attentions
 from ._lazy import Lazy, Mask, is_a
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Any, scale: float, order: str
     if bias is not None:
         options["bias"] = bias.float().expand(q.shape[0], -1, q.shape[order.index("t")], -1)
     return host.attend(None, q, k, v, order=order, scale=scale, **options)  # type: ignore[no-any-return]
-
-
-def _heads(x: Tensor, heads: int) -> Tensor:
-    return x.reshape(*x.shape[:-1], heads, -1)
 
 
 def _falcon_reason(self: Any, hidden_states: Any, alibi: Any, attention_mask: Any, position_ids: Any = None, layer_past: Any = None,
@@ -76,7 +72,7 @@ def _swin_bias(self: Any) -> Tensor:
 
 @or_original("forward", _swin_reason)
 def _swin_forward(self: Any, hidden_states: Any, attention_mask: Any = None, output_attentions: bool = False) -> Any:
-    q, k, v = (_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
+    q, k, v = (split_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
     q = torch.nn.functional.normalize(q, dim=-1) * torch.clamp(self.logit_scale, max=torch.tensor(100.0).log().item()).exp()
     bias = _swin_bias(self)
     if attention_mask is not None:  # of the windows of one image; it is added twice
@@ -93,7 +89,7 @@ def _swin(module: Any, undo: list[Any]) -> str:
 
 @or_original("forward", _swin_reason)
 def _first_swin_forward(self: Any, hidden_states: Any, attention_mask: Any = None, output_attentions: bool = False) -> Any:
-    q, k, v = (_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
+    q, k, v = (split_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
     tokens = self.window_size[0] * self.window_size[1]
     bias = self.relative_position_bias_table[self.relative_position_index.view(-1)].view(tokens, tokens, -1).permute(2, 0, 1)[None]
     if attention_mask is not None:  # of the windows of one image
@@ -116,7 +112,7 @@ def _data2vec_reason(self: Any, hidden_states: Any, output_attentions: bool = Fa
 @or_original("forward", _data2vec_reason)
 def _data2vec_forward(self: Any, hidden_states: Any, output_attentions: bool = False, relative_position_bias: Any = None,
                       interpolate_pos_encoding: bool = False, resolution: Any = None) -> Any:
-    q, k, v = (_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
+    q, k, v = (split_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
     bias = None
     if self.has_relative_position_bias:
         window = tuple(n // self.config.patch_size for n in resolution)
@@ -152,7 +148,7 @@ def _layout_bias(self: Any, rel_pos: Any, rel_2d_pos: Any, alone: bool) -> Any:
 @or_original("forward", _layout_reason)
 def _layout3_forward(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
                      **rest: Any) -> Any:
-    q, k, v = (_heads(p(hidden_states), self.num_attention_heads) for p in (self.query, self.key, self.value))
+    q, k, v = (split_heads(p(hidden_states), self.num_attention_heads) for p in (self.query, self.key, self.value))
     scale, bias, mask = self.attention_head_size ** -0.5, _layout_bias(self, rel_pos, rel_2d_pos, alone=False), _made(attention_mask)
     bias = None if bias is None else bias * scale
     bias = bias if mask is None else mask if bias is None else bias + mask
@@ -162,7 +158,7 @@ def _layout3_forward(self: Any, hidden_states: Any, attention_mask: Any = None, 
 @or_original("forward", _layout_reason)
 def _layout2_forward(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
                      **rest: Any) -> Any:
-    q, k, v = (_heads(x, self.num_attention_heads) for x in self.compute_qkv(hidden_states))
+    q, k, v = (split_heads(x, self.num_attention_heads) for x in self.compute_qkv(hidden_states))
     bias, hidden = _layout_bias(self, rel_pos, rel_2d_pos, alone=True), _made(attention_mask).bool()
     bias = q.new_zeros(1, 1, 1, k.shape[1], dtype=torch.float32) if bias is None else bias.float()
     bias = bias.masked_fill(hidden, torch.finfo(q.dtype).min)
@@ -191,7 +187,7 @@ def _cpm_reason(self: Any, hidden_q: Any, hidden_kv: Any, attention_mask: Any, p
 @or_original("forward", _cpm_reason)
 def _cpm_forward(self: Any, hidden_q: Any, hidden_kv: Any, attention_mask: Any, position_bias: Any, output_attentions: bool = False,
                  past_key_values: Any = None, use_cache: Any = None, **rest: Any) -> Any:
-    q, k, v = (_heads(p(x), self.num_heads).transpose(1, 2) for p, x in (
+    q, k, v = (split_heads(p(x), self.num_heads).transpose(1, 2) for p, x in (
         (self.project_q, hidden_q), (self.project_k, hidden_kv), (self.project_v, hidden_kv)))
     if past_key_values is not None:
         k, v = past_key_values.update(k, v, self.layer_idx)
@@ -214,7 +210,7 @@ def _wavlm_reason(self: Any, hidden_states: Any, attention_mask: Any, gated_posi
 
 @or_original("torch_multi_head_self_attention", _wavlm_reason)
 def _wavlm_core(self: Any, hidden_states: Any, attention_mask: Any, gated_position_bias: Any) -> Any:
-    q, k, v = (_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
+    q, k, v = (split_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
     seen = {} if attention_mask is None else {"key_visible": _made(attention_mask).eq(1)}
     bias = gated_position_bias.unflatten(0, (q.shape[0], self.num_heads))
     return self.out_proj(_attend(q, k, v, bias, self.head_dim ** -0.5, "bthd", **seen).flatten(2)), None
@@ -228,7 +224,7 @@ def _wavlm(module: Any, undo: list[Any]) -> str:
 
 @or_original("forward", lambda self, hidden_state: "")
 def _levit_forward(self: Any, hidden_state: Any) -> Any:
-    parts = _heads(self.queries_keys_values(hidden_state), self.num_attention_heads)
+    parts = split_heads(self.queries_keys_values(hidden_state), self.num_attention_heads)
     q, k, v = torch.split(parts, [self.key_dim, self.key_dim, self.attention_ratio * self.key_dim], dim=3)
     out = _attend(q, k, v, self.get_attention_biases(hidden_state.device)[None], self.scale, "bthd")
     return self.projection(self.activation(out.flatten(2)))
@@ -236,9 +232,9 @@ def _levit_forward(self: Any, hidden_state: Any) -> Any:
 
 @or_original("forward", lambda self, hidden_state: "")
 def _levit_smaller_forward(self: Any, hidden_state: Any) -> Any:
-    parts = _heads(self.keys_values(hidden_state), self.num_attention_heads)
+    parts = split_heads(self.keys_values(hidden_state), self.num_attention_heads)
     k, v = torch.split(parts, [self.key_dim, self.attention_ratio * self.key_dim], dim=3)
-    q = _heads(self.queries(self.queries_subsample(hidden_state)), self.num_attention_heads)
+    q = split_heads(self.queries(self.queries_subsample(hidden_state)), self.num_attention_heads)
     out = _attend(q, k, v, self.get_attention_biases(hidden_state.device)[None], self.scale, "bthd")
     return self.projection(self.activation(out.flatten(2)))
 
@@ -259,7 +255,7 @@ def _vits_reason(self: Any, hidden_states: Any, key_value_states: Any = None, at
 @or_original("forward", _vits_reason)
 def _vits_forward(self: Any, hidden_states: Any, key_value_states: Any = None, attention_mask: Any = None,
                   output_attentions: bool = False) -> Any:
-    q, k, v = (_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
+    q, k, v = (split_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
     tables = {"table_k": self.emb_rel_k, "table_v": self.emb_rel_v}
     if is_a(attention_mask, Mask):
         options = attention_mask.what.options()

@@ -71,6 +71,11 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[
     return wrap
 
 
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """[..., heads * dim] as [..., heads, dim]."""
+    return x.reshape(*x.shape[:-1], heads, -1)
+
+
 def wants_attentions(self: Any) -> bool:
     """The model collects its layers' attentions in this call, or the layer's config asks for them."""
     collected = _active.get() or {}
@@ -194,9 +199,7 @@ def _visible(mask: Tensor, batch: int, queries: int) -> dict[str, Any]:
 @or_original("forward", _deberta_reason)
 def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
                      query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
-    def split(x: Tensor) -> Tensor:
-        return x.reshape(*x.shape[:-1], self.num_attention_heads, -1)
-
+    split = functools.partial(split_heads, heads=self.num_attention_heads)
     q, k, v = (split(p(hidden_states if x is None else x)) for p, x in (
         (self.query_proj, query_states), (self.key_proj, None), (self.value_proj, None)))
     rows = self.pos_dropout(rel_embeddings)[: 2 * self.pos_ebd_size]
@@ -226,9 +229,7 @@ def _first_reason(self: Any, hidden_states: Any, attention_mask: Any, output_att
 @or_original("forward", _first_reason)
 def _first_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
                    query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
-    def split(x: Tensor) -> Tensor:
-        return x.reshape(*x.shape[:-1], self.num_attention_heads, -1)
-
+    split = functools.partial(split_heads, heads=self.num_attention_heads)
     q, k, v = split(self.in_proj(hidden_states)).chunk(3, dim=-1)
     rows, tables = self.pos_dropout(rel_embeddings), {}
     if "c2p" in self.pos_att_type:
