@@ -7,6 +7,8 @@ import pytest
 import torch
 import transformers
 
+import posenc.hf
+
 _spec = importlib.util.spec_from_file_location("attention_proof", pathlib.Path(__file__).with_name("test_attention.py"))
 proof = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(proof)
@@ -59,6 +61,22 @@ def test_swin_v2(kind):
     config = getattr(transformers, f"{kind}Config")(image_size=16, patch_size=2 if kind == "Swinv2" else 1, embed_dim=16, depths=[2, 2],
                                                     num_heads=[2, 4], window_size=4, upscale=2)
     proven(getattr(transformers, f"{kind}Model")(config), 4, pixel_values=torch.randn(2, 3, 16, 16))
+
+
+def test_a_mask_of_windows_acts_as_often_as_in_the_model():
+    """A mask that hides wholly would not show whether it is added once or twice."""
+    g = torch.Generator().manual_seed(3)
+    for model in (transformers.Swinv2Model(transformers.Swinv2Config(image_size=32, patch_size=2, embed_dim=16, depths=[1], num_heads=[2], window_size=4)),
+                  transformers.DonutSwinModel(transformers.DonutSwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[1], num_heads=[2],
+                                                                           window_size=4))):
+        name, layer = next((n, m) for n, m in model.eval().named_modules() if type(m).__name__.endswith("SelfAttention"))
+        x, mask = torch.randn(8, 16, 16, generator=g), torch.randn(4, 16, 16, generator=g)
+        with torch.no_grad():
+            before = layer(x, mask)[0]
+            report = posenc.hf.accelerate(model, attention=True)
+            assert name in report.attentions
+            torch.testing.assert_close(layer(x, mask)[0], before, atol=1e-5, rtol=1e-5)
+            assert report.attentions[name].taken == 1
 
 
 def test_swin_of_donut_and_maskformer():
