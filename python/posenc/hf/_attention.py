@@ -22,6 +22,7 @@ from .. import torch as host
 from . import _masks
 from ._inline import wants_attentions
 from ._lazy import Lazy, Mask, Row, Zero, is_a
+from ._name import PREFIX, Name, original as without_ours
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -204,19 +205,6 @@ class Count:
         return f"{self.taken} calls" + "".join(f"; {n} by the model's own: {why}" for why, n in self.original.items())
 
 
-def _compares_names(model: torch.nn.Module) -> str:
-    """A class of the model whose code asks whether its attention is eager or sdpa."""
-    for cls in {type(m) for m in model.modules()}:
-        for base in cls.__mro__:
-            if base.__module__.startswith("transformers.models."):
-                for f in vars(base).values():
-                    f = getattr(f, "__wrapped__", f)
-                    if (isinstance(f, types.FunctionType) and "_attn_implementation" in f.__code__.co_names
-                            and {"eager", "sdpa"} & {c for c in f.__code__.co_consts if isinstance(c, str)}):
-                        return cls.__name__
-    return ""
-
-
 def _own_config(model: torch.nn.Module, undo: list[Callable[[], None]]) -> None:
     """Copies of every config object of the model, which name our attention."""
     memo: dict[int, Any] = {}
@@ -228,33 +216,33 @@ def _own_config(model: torch.nn.Module, undo: list[Callable[[], None]]) -> None:
             module.__dict__["config"] = new
     for new in {id(x): x for x in memo.values() if isinstance(x, transformers.PretrainedConfig)}.values():
         if new._attn_implementation_internal in (None, *_ORIGINALS):
-            new._attn_implementation_internal = f"posenc_{new._attn_implementation_internal or 'eager'}"
+            new._attn_implementation_internal = Name(PREFIX + (new._attn_implementation_internal or "eager"))
 
 
 def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], None]]:
     """Hands the model's attention to posenc. report: gets attention(layer, count) of what was taken over and
     left(layer, reason). Gives what undoes it, to be called from the last to the first."""
-    from . import _biased, _inline  # noqa: F401: the adapters
+    from . import _biased, _blocks, _inline, _sound  # noqa: F401: the adapters
 
     undo: list[Callable[[], None]] = []
     layers = {n: m for n, m in model.named_modules() if _globals(class_of(m)) is not None}
     inline = {n: m for n, m in model.named_modules() if _inline.adapter(m) is not None and n not in layers}
-    compares = _compares_names(model) if layers or inline else ""
     taken: dict[str, torch.nn.Module] = {}
     for name, module in layers.items():
         chosen = getattr(getattr(module, "config", None), "_attn_implementation", None) or "eager"
         why = ("it has no config" if not isinstance(module.__dict__.get("config"), transformers.PretrainedConfig)
-               else f"{compares} asks whether its attention is eager or sdpa" if compares
-               else f"its attention is {chosen}" if chosen not in _ORIGINALS else understood(class_of(module), chosen))
+               else f"its attention is {chosen}" if chosen not in _ORIGINALS
+               else "it computes its scores in place, in float32" if chosen == "eager" and getattr(module, "reorder_and_upcast_attn", False)
+               else understood(class_of(module), chosen))
         if why:
             report.left(name, why)
         else:
             taken[name] = module
-    if taken or (inline and not compares):
+    if taken or inline:
         _own_config(model, undo)
     for name, module in taken.items():
         config: Any = module.config
-        chosen = config._attn_implementation.removeprefix("posenc_")
+        chosen = without_ours(config._attn_implementation)
         put(module, "_posenc_original", original_of(module, chosen), undo)
         _watch(module, name, report, undo)
         _small_bias(module, undo)
@@ -265,9 +253,12 @@ def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], 
             report.left(name, reason)
         elif reason is not None:  # else it only helps its layers
             _watch(module, name, report, undo)
+            taken[name] = module
     for name, module in model.named_modules():
         if name not in layers and name not in inline and _computes_in_place(class_of(module)):
             report.left(name, "it computes its attention in place, and there is no adapter for its class")
+    while undo and not taken:  # nothing but a config of its own
+        undo.pop()()
     return undo
 
 

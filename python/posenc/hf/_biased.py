@@ -278,23 +278,34 @@ def _vits(module: Any, undo: list[Any]) -> str:
 def _sam_reason(self: Any, hidden_states: Any, output_attentions: Any = None) -> str:
     if output_attentions or wants_attentions(self):
         return "attentions as output"
-    return "dropout in training" if self.training and self.dropout > 0 else ""
+    return "dropout in training" if dropped(self, getattr(self, "dropout", 0)) else ""
 
 
-@or_original("forward", _sam_reason)
-def _sam_forward(self: Any, hidden_states: Any, output_attentions: Any = None) -> Any:
+def _on_a_grid(self: Any, hidden_states: Any, heads: int) -> Any:
     batch, height, width, _ = hidden_states.shape
-    q, k, v = self.qkv(hidden_states).reshape(batch, height * width, 3, self.num_attention_heads, -1).unbind(2)
+    q, k, v = self.qkv(hidden_states).reshape(batch, height * width, 3, heads, -1).unbind(2)
     grid = torch.stack(torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")).reshape(2, 1, -1)
     rows = f"table_rows=[{self.rel_pos_h.shape[0]},{self.rel_pos_w.shape[0]}]"  # resized where they are others
     out = host.attend(f"decomposed size=[{height},{width}] {rows}", q, k, v, order="bthd", scale=self.scale,
                       parameters={"rel_pos_h": self.rel_pos_h, "rel_pos_w": self.rel_pos_w}, query_positions=grid, key_positions=grid)
-    return self.proj(out.reshape(batch, height, width, -1)), None
+    return self.proj(out.reshape(batch, height, width, -1))
 
 
-@takes("SamVisionAttention", "SamVisionSdpaAttention", "SamHQVisionAttention", "SamHQVisionSdpaAttention", "GotOcr2VisionAttention")
+@or_original("forward", _sam_reason)
+def _sam_forward(self: Any, hidden_states: Any, output_attentions: Any = None) -> Any:
+    return _on_a_grid(self, hidden_states, self.num_attention_heads), None
+
+
+@or_original("forward", lambda self, hidden_state, output_attentions=False: _sam_reason(self, hidden_state, output_attentions))
+def _vitdet_forward(self: Any, hidden_state: Any, output_attentions: bool = False) -> Any:
+    return (_on_a_grid(self, hidden_state, self.num_heads),)
+
+
+@takes("SamVisionAttention", "SamVisionSdpaAttention", "SamHQVisionAttention", "SamHQVisionSdpaAttention", "GotOcr2VisionAttention",
+       "DeepseekOcr2SamVisionAttention", "DeepseekOcr2SamVisionSdpaAttention", "UnlimitedOcrSamVisionAttention",
+       "UnlimitedOcrSamVisionSdpaAttention", "SLANeXtVisionAttention", "PPFormulaNetVisionAttention", "SegGptAttention", "VitDetAttention")
 def _sam(module: Any, undo: list[Any]) -> str:
-    if not module.use_rel_pos:
+    if not (module.use_rel_pos if hasattr(module, "use_rel_pos") else module.use_relative_position_embeddings):
         return "it has no position in the score"
-    bound(module, "forward", _sam_forward, undo)
+    bound(module, "forward", _vitdet_forward if type(module).__name__ == "VitDetAttention" else _sam_forward, undo)
     return ""

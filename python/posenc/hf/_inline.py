@@ -83,7 +83,9 @@ def wants_attentions(self: Any) -> bool:
 
 
 def dropped(self: Any, *parts: Any) -> bool:
-    return bool(self.training and any(getattr(p, "p", p) > 0 for p in parts))
+    """parts: probabilities, or modules that hold one."""
+    return bool(self.training and any((p if isinstance(p, (int, float)) else getattr(p, "p", None) or getattr(p, "drop_prob", 0)) > 0
+                                      for p in parts))
 
 
 def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> str:
@@ -196,9 +198,7 @@ def _visible(mask: Tensor, batch: int, queries: int) -> dict[str, Any]:
     return {"key_visible": seen[:, 0, 0]} if seen.shape[2] == 1 else {"visible": seen.expand(batch, -1, queries, -1)}
 
 
-@or_original("forward", _deberta_reason)
-def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
-                     query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
+def _disentangled(self: Any, hidden_states: Any, attention_mask: Any, query_states: Any, rel_embeddings: Any) -> Any:
     split = functools.partial(split_heads, heads=self.num_attention_heads)
     q, k, v = (split(p(hidden_states if x is None else x)) for p, x in (
         (self.query_proj, query_states), (self.key_proj, None), (self.value_proj, None)))
@@ -216,6 +216,12 @@ def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_
     out = host.attend(scheme, q, k, v, order="bthd", parameters=tables,
                       **_visible(attention_mask, q.shape[0], q.shape[1]))
     return out.flatten(2), None
+
+
+@or_original("forward", _deberta_reason)
+def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
+                     query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
+    return _disentangled(self, hidden_states, attention_mask, query_states, rel_embeddings)
 
 
 def _first_reason(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
@@ -243,6 +249,17 @@ def _first_forward(self: Any, hidden_states: Any, attention_mask: Any, output_at
     return out.flatten(2), None
 
 
+def _sew_reason(self: Any, hidden_states: Any, attention_mask: Any, query_states: Any = None, relative_pos: Any = None,
+                rel_embeddings: Any = None, **rest: Any) -> str:
+    return _deberta_reason(self, hidden_states, attention_mask, wants_attentions(self), query_states, relative_pos)
+
+
+@or_original("forward", _sew_reason)
+def _sew_forward(self: Any, hidden_states: Any, attention_mask: Any, query_states: Any = None, relative_pos: Any = None,
+                 rel_embeddings: Any = None, **rest: Any) -> Any:
+    return _disentangled(self, hidden_states, attention_mask, query_states, rel_embeddings)
+
+
 @takes("DisentangledSelfAttention")
 def _deberta(module: Any, undo: list[Any]) -> str:
     if not module.relative_attention or not {"c2p", "p2c"} & set(module.pos_att_type):
@@ -253,8 +270,10 @@ def _deberta(module: Any, undo: list[Any]) -> str:
         bound(module, "forward", _first_forward, undo)
     elif type(module).__module__.endswith("modeling_deberta_v2"):
         bound(module, "forward", _deberta_forward, undo)
+    elif type(module).__module__.endswith("modeling_sew_d"):
+        bound(module, "forward", _sew_forward, undo)
     else:
-        return "its class is neither DeBERTa's nor DeBERTa-v2's"
+        return "its class is neither DeBERTa's nor SEW-D's"
     return ""
 
 
@@ -271,7 +290,7 @@ def _keys_only(self: Any, attention_mask: Any) -> Any:
     return attention_mask[:, None, None, :]
 
 
-@takes("DebertaEncoder", "DebertaV2Encoder")
+@takes("DebertaEncoder", "DebertaV2Encoder", "SEWDTransformerEncoder")
 def _deberta_encoder(module: Any, undo: list[Any]) -> None:
     """Neither distances nor a mask of n x n are made for the layers."""
     if module.relative_attention:
@@ -285,8 +304,6 @@ def _xlnet_reason(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r
         return "attentions as output"
     if dropped(self, self.dropout):
         return "dropout in training"
-    if seg_mat is not None:
-        return "segments as a matrix"
     if k_head_r.shape[1] > 1 and not torch.equal(k_head_r[:, 0], k_head_r[:, -1]):
         return "positions that differ in the batch"
     return ""
@@ -298,14 +315,29 @@ def _xlnet_core(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: 
     # (q + u).k + (q + v).R = q'.k + q'.R + (v - u).R with q' = q + u: vectors by distance, and a number by distance.
     keys = k_head_h.shape[0]
     rows = (2 * keys - torch.arange(2 * keys)).clamp(0, k_head_r.shape[0] - 1)  # of distances -keys .. keys - 1
-    table = k_head_r[rows, 0].transpose(0, 1)
+    table, q, k = k_head_r[rows, 0].transpose(0, 1), q_head + self.r_w_bias, k_head_h
     number = (table * (self.r_r_bias - self.r_w_bias)[:, None]).sum(-1) * self.scale
+    if seg_mat is not None:
+        q, k, table = _with_segments(q, k, table, ((q_head + self.r_s_bias) * (self.seg_embed[0] - self.seg_embed[1])).sum(-1), seg_mat)
     schemes = (f"deberta max_relative_positions={keys} position_buckets=0 p2c=false projection=tables count=1",
                f"clipped clip={keys} heads_first=true")
     seen = {} if attn_mask is None else {
         "visible": (attn_mask == 0).permute(2, 3, 0, 1).expand(q_head.shape[1], -1, -1, -1)}
-    return host.attend(schemes, q_head + self.r_w_bias, k_head_h, v_head_h, order="tbhd", scale=self.scale, **seen,
+    return host.attend(schemes, q, k, v_head_h, order="tbhd", scale=self.scale, **seen,
                        parameters={"pos_key": table, "table": torch.nn.functional.pad(number, (0, 1)).float()})
+
+
+def _with_segments(q: Tensor, k: Tensor, table: Tensor, same: Tensor, seg_mat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(q + s).E_different for every key adds one number to a row, which the softmax drops; what is left is (q + s).(E_same -
+    E_different), `same`, where both are of one segment: a channel a segment, in which a key has 1 and a query that number."""
+    equal = seg_mat[..., 1] == 0  # [queries, keys, batch]
+    first = equal.int().argmax(1)  # of its segment: the first key
+    numbers = torch.unique(first)
+    of_query = (first[..., None] == numbers).to(q.dtype)  # [queries, batch, segments]
+    of_key = (equal[..., None] & (first[:, None, :, None] == numbers)).any(0).to(q.dtype)
+    wide = of_query[:, :, None] * same[..., None]
+    k = torch.cat([k, of_key[:, :, None].expand(-1, -1, k.shape[2], -1)], -1)
+    return torch.cat([q, wide], -1), k, torch.nn.functional.pad(table, (0, numbers.numel()))
 
 
 @takes("XLNetRelativeAttention")

@@ -33,7 +33,10 @@ CAUSAL = {
     "gemma3_text": dict(SMALL, num_key_value_heads=2, head_dim=8, sliding_window=6, query_pre_attn_scalar=8),
     "gpt_neox": SMALL, "phi": SMALL, "olmo2": SMALL, "cohere": dict(SMALL, num_key_value_heads=2),
     "gpt_oss": dict(SMALL, num_key_value_heads=2, head_dim=8, sliding_window=6, num_local_experts=2, num_experts_per_tok=1),
+    "gpt2": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=99, scale_attn_by_inverse_layer_idx=True), "opt": dict(SMALL, ffn_dim=48, word_embed_proj_dim=32),
+    "ctrl": dict(n_embd=32, n_layer=2, n_head=4, dff=48, n_positions=64, vocab_size=99), "gpt_bigcode": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=99),
 }
+NAMED = ("gpt2", "opt", "ctrl", "gpt_bigcode")  # tried with both names
 T5S = ["t5", "mt5", "umt5"]
 
 
@@ -95,9 +98,9 @@ def proven(model, mask, generate, left=None, **inputs):
     return report
 
 
-@pytest.mark.parametrize("kind", CAUSAL)
-def test_causal_models(kind):
-    implementation = "eager" if kind in ("gemma2", "gpt_oss") else "sdpa"
+@pytest.mark.parametrize("kind, implementation", [
+    *((kind, "eager" if kind in ("gemma2", "gpt_oss") else "sdpa") for kind in CAUSAL), *((kind, "eager") for kind in NAMED)])
+def test_causal_models(kind, implementation):
     model = causal(kind, implementation)
     ids, mask = batch()
 
@@ -214,16 +217,65 @@ def test_bart_and_its_attention_across():
     proven(model, torch.ones(2, 7), generate, input_ids=ids, attention_mask=mask, decoder_input_ids=ids[:, :7])
 
 
-def test_xlnet():
+@pytest.mark.parametrize("segments", [0, 2, 3])
+def test_xlnet(segments):
     torch.manual_seed(0)
-    config = transformers.XLNetConfig(vocab_size=99, d_model=32, n_layer=2, n_head=4, d_inner=48, **PADS)
+    config = transformers.XLNetConfig(vocab_size=99, d_model=32, n_layer=2, n_head=4, d_inner=48, mem_len=5, **PADS)
     model = transformers.XLNetLMHeadModel(config).eval()
     with torch.no_grad():
         for name, x in model.named_parameters():
-            if name.endswith("_bias"):
+            if name.endswith(("_bias", "seg_embed")):
                 x.normal_(std=0.3)
     ids, mask = batch()
-    proven(model, mask, lambda: torch.zeros(1), input_ids=ids, attention_mask=mask)
+    given = {} if not segments else {"token_type_ids": torch.tensor([0, 0, 0, 1, 1, 1, 1, 0, 1, 1, 2]).clamp(max=segments - 1).expand(2, -1)}
+    proven(model, mask, lambda: torch.zeros(1), input_ids=ids, attention_mask=mask, **given)
+    with torch.no_grad():  # two streams: the last two tokens predicted in another order; and tokens of the call before
+        order = torch.zeros(2, 11, 11)
+        order[:, :, -2:] = 1.0
+        target = torch.zeros(2, 2, 11)
+        target[:, 0, -2] = target[:, 1, -1] = 1.0
+        more = dict(given, perm_mask=order, target_mapping=target, mems=model(ids, use_mems=True).mems)
+        before = model(ids, **more).logits
+        report = Report()
+        undo = replace_attention(model, report)
+        after = model(ids, **more).logits
+        undone(undo)
+    assert (before - after).abs().max() < 1e-5 and all(c.taken == 2 and not c.original for c in report.layers.values())
+
+
+def test_a_name_that_is_the_originals_too():
+    import pickle
+
+    from posenc.hf._name import Name
+
+    name = Name("posenc_sdpa")
+    for x in (name, copy.deepcopy(name), pickle.loads(pickle.dumps(name))):
+        assert x == "sdpa" and "sdpa" == x and x == "posenc_sdpa" and x in ("eager", "sdpa") and x != "eager" and not x != "sdpa"
+        assert {"posenc_sdpa": 1}[x] == 1 and x not in {"sdpa"} and "posenc" in x
+
+
+def test_whisper_writes_into_its_config():
+    torch.manual_seed(0)
+    config = transformers.WhisperConfig(vocab_size=99, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+                                        encoder_ffn_dim=48, decoder_ffn_dim=48, num_mel_bins=16, max_source_positions=20, max_target_positions=40,
+                                        decoder_start_token_id=1, **{**PADS, "eos_token_id": 98})
+    model = transformers.WhisperForConditionalGeneration(config).eval()
+    assert config._attn_implementation == "sdpa"
+    sound = torch.randn(2, 16, 40)
+    generate = {"max_new_tokens": 8, "min_new_tokens": 8, "do_sample": False}
+    model.generation_config.alignment_heads, model.generation_config.no_timestamps_token_id = [[0, 1], [1, 2]], 97
+    want = model.generate(input_features=sound, **generate)
+    times = model.generate(input_features=sound, return_token_timestamps=True, **generate)["token_timestamps"]
+    model.config._attn_implementation = "sdpa"
+    report = Report()
+    undo = replace_attention(model, report)
+    assert len(report.layers) == 6 and not report.why
+    assert torch.equal(model.generate(input_features=sound, **generate), want)
+    assert all(c.taken and not c.original for c in report.layers.values())
+    again = model.generate(input_features=sound, return_token_timestamps=True, **generate)["token_timestamps"]
+    assert torch.allclose(again, times)  # for which it makes its attention eager
+    undone(undo)
+    assert model.config is config and config._attn_implementation == "sdpa"
 
 
 def test_only_this_model_changes():
@@ -283,11 +335,12 @@ def test_what_goes_to_the_original_says_why():
     assert torch.equal(model(ids, attention_mask=mask).logits, dropped)
 
 
-@pytest.mark.parametrize("kind, says", [("GPT2", "asks whether its attention is eager or sdpa"), ("XGLM", "computes its attention in place"),
+@pytest.mark.parametrize("kind, says", [("GPT2", "computes its scores in place, in float32"), ("XGLM", "computes its attention in place"),
                                         ("Falcon", "it has no position in the score")])
 def test_what_is_not_taken_over_says_why(kind, says):
     config = {
-        "GPT2": lambda: transformers.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, **PADS),
+        "GPT2": lambda: transformers.GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, reorder_and_upcast_attn=True,
+                                                attn_implementation="eager", **PADS),
         "XGLM": lambda: transformers.XGLMConfig(vocab_size=99, d_model=32, ffn_dim=48, num_layers=2, attention_heads=4, **PADS),
         "Falcon": lambda: transformers.FalconConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, **PADS),
     }[kind]()

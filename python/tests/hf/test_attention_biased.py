@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """accelerate(model, attention=True) where the model makes the bias and its file computes in place: logits, gradients, the way back."""
+import importlib
 import importlib.util
 import pathlib
 
@@ -183,19 +184,40 @@ def test_layoutlmv2(biases, fast):
 
 
 @pytest.mark.parametrize("kind, size, implementation", [
-    ("Sam", 32, "sdpa"), ("Sam", 32, "eager"), ("SamHQ", 32, "sdpa"), ("SamHQ", 32, "eager"), ("GotOcr2", 32, "eager"), ("Sam", 64, "sdpa")])
+    ("Sam", 32, "sdpa"), ("Sam", 32, "eager"), ("SamHQ", 32, "sdpa"), ("SamHQ", 32, "eager"), ("GotOcr2", 32, "eager"), ("Sam", 64, "sdpa"),
+    ("DeepseekOcr2", 32, "sdpa"), ("UnlimitedOcr", 32, "eager"), ("SLANeXt", 32, "eager"), ("PPFormulaNet", 32, "eager")])
 def test_sam(kind, size, implementation):
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}VisionConfig")(
+    tower = {"GotOcr2": ("got_ocr2", "VisionEncoder", "Vision"), "DeepseekOcr2": ("deepseek_ocr2", "SamVisionEncoder", "SamVision"),
+             "UnlimitedOcr": ("unlimited_ocr", "SamVisionEncoder", "SamVision"), "SLANeXt": ("slanext", "VisionEncoder", "Vision"),
+             "PPFormulaNet": ("pp_formulanet", "VisionModel", "Vision"), "Sam": ("sam", "VisionModel", "Vision"),
+             "SamHQ": ("sam_hq", "VisionModel", "Vision")}
+    file, cls, words = tower[kind]
+    file = importlib.import_module(f"transformers.models.{file}.modeling_{file}")
+    config = getattr(importlib.import_module(file.__name__.replace("modeling", "configuration")), f"{kind}{words}Config")(
         hidden_size=32, num_hidden_layers=3, num_attention_heads=4, image_size=size, patch_size=8, window_size=3, global_attn_indexes=[1],
-        output_channels=16, mlp_dim=48)
+        output_channels=256 if kind == "PPFormulaNet" else 16, mlp_dim=48)
     config._attn_implementation = implementation
-    if kind == "GotOcr2":
-        from transformers.models.got_ocr2.modeling_got_ocr2 import GotOcr2VisionEncoder as model
-    else:
-        model = getattr(transformers, f"{kind}VisionModel")
-    model = model(config)
+    model = getattr(file, kind + cls)(config)
     if size == 64:  # a table of another size is resized
         layer = model.vision_encoder.layers[0].attn
         layer.rel_pos_h = torch.nn.Parameter(torch.zeros(7, 8))
     proven(model, 3, pixel_values=torch.randn(2, 3, size, size))
+
+
+@pytest.mark.parametrize("windows", [[], [0]], ids=str)
+def test_vitdet(windows):
+    torch.manual_seed(0)
+    config = transformers.VitDetConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, mlp_ratio=2, image_size=32, patch_size=8,
+                                       pretrain_image_size=32, window_size=3 if windows else 0, window_block_indices=windows,
+                                       use_relative_position_embeddings=True)
+    proven(transformers.VitDetModel(config), 2, first=lambda x: x[0].movedim(1, -1), pixel_values=torch.randn(2, 3, 32, 32))
+
+
+def test_seggpt():
+    torch.manual_seed(0)
+    config = transformers.SegGptConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, image_size=(32, 16), patch_size=8,
+                                       pretrain_image_size=16, decoder_hidden_size=8, merge_index=0, mlp_dim=48, drop_path_rate=0.0,
+                                       intermediate_hidden_state_indices=[0, 1, 2])
+    images = {n: torch.randn(2, 3, 16, 16) for n in ("pixel_values", "prompt_pixel_values", "prompt_masks")}
+    proven(transformers.SegGptModel(config), 3, **images)

@@ -60,7 +60,7 @@ MODELS = {
     "parakeet": ("ParakeetEncoder", dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
                                          subsampling_conv_channels=8, num_mel_bins=24), lambda: features(24), 2, 0),
     "whisper": ("WhisperModel", WHISPER, mel, 6, 0),
-    "whisper_that_compares_names": ("WhisperForConditionalGeneration", WHISPER, mel, 0, 6),
+    "whisper_that_compares_names": ("WhisperForConditionalGeneration", WHISPER, mel, 6, 0),
     "bart": ("BartForConditionalGeneration", PAIR, both, 6, 0),
     "blenderbot": ("BlenderbotForConditionalGeneration", PAIR, both, 6, 0),
     "marian": ("MarianMTModel", PAIR, both, 6, 0),
