@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import torch as host
-from ._inline import bound, dropped, or_original, split_heads, takes, wants_attentions
+from ._inline import dropped, or_original, split_heads, takes, wants_attentions
+from ._kept import bound
 from ._lazy import Lazy, LocalRow, is_a
 
 if TYPE_CHECKING:
@@ -85,12 +86,12 @@ def _global_forward(self: Any, hidden_states: Any, mask: Any = None, position_bi
 
 
 @takes("LongT5LocalAttention")
-def _longt5_local(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _local_forward, undo)
+def _longt5_local(module: Any) -> str:
+    bound(module, "forward", _local_forward)
     return ""
 
 
 @takes("LongT5TransientGlobalAttention")
-def _longt5_global(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _global_forward, undo)
+def _longt5_global(module: Any) -> str:
+    bound(module, "forward", _global_forward)
     return ""

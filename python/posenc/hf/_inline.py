@@ -7,20 +7,21 @@ more (attentions, dropout in training, a graph, an input that the scheme does no
 from __future__ import annotations
 
 import functools
-import types
 from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 from transformers.utils.output_capturing import _active_collector as collector
 
 from .. import torch as host
+from ..torch._host import in_forward_mode
+from ._kept import bound, hook, put
 from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 # Takes over one module: "", or the reason why it stays as it was; None where it only helps its layers.
-Adapter = Callable[[Any, "list[Any]"], "str | None"]
+Adapter = Callable[[Any], "str | None"]
 _FOUND: dict[str, Adapter] = {}
 _active: Any = collector  # its methods have no types
 
@@ -39,12 +40,6 @@ def takes(*names: str) -> Callable[[Adapter], Adapter]:
     return kept
 
 
-def bound(module: Any, name: str, function: Any, undo: list[Any]) -> None:
-    from ._attention import put
-
-    put(module, name, types.MethodType(function, module), undo)
-
-
 def _dense(args: Any, given: Any) -> tuple[list[Any], dict[str, Any]]:
     def made(x: Any) -> Any:
         return x.dense() if isinstance(x, Lazy) else x
@@ -57,7 +52,7 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[
     def wrap(ours: Any) -> Any:
         @functools.wraps(ours)
         def method(self: Any, *args: Any, **given: Any) -> Any:
-            reason = "a graph is compiled" if torch.compiler.is_compiling() else why(self, *args, **given)
+            reason = not_eager() or why(self, *args, **given)
             if reason:
                 if not torch.compiler.is_compiling():
                     self._posenc_attention.left(reason)
@@ -69,6 +64,13 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[
         return method
 
     return wrap
+
+
+def not_eager() -> str:
+    """Why the engine is not asked, whatever the layer."""
+    if torch.compiler.is_compiling():
+        return "a graph is compiled"
+    return "a forward-mode derivative" if in_forward_mode() else ""
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -130,10 +132,10 @@ def _bloom_forward(self: Any, hidden_states: Any, residual: Any, alibi: Any, att
 
 
 @takes("BloomAttention")
-def _bloom(module: Any, undo: list[Any]) -> str:
+def _bloom(module: Any) -> str:
     if module.pretraining_tp > 1 and module.slow_but_exact:
         return "its sums are split for tensor parallelism"
-    bound(module, "forward", _bloom_forward, undo)
+    bound(module, "forward", _bloom_forward)
     return ""
 
 
@@ -160,24 +162,21 @@ def _mpt_forward(self: Any, hidden_states: Any, position_bias: Any, past_key_val
 
 
 @takes("MptAttention")
-def _mpt(module: Any, undo: list[Any]) -> str:
-    from ._attention import put
-
-    put(module, "_posenc_scheme", "alibi future=signed_distance", undo)
-    bound(module, "forward", _mpt_forward, undo)
+def _mpt(module: Any) -> str:
+    put(module, "_posenc_scheme", "alibi future=signed_distance")
+    bound(module, "forward", _mpt_forward)
     return ""
 
 
+def _note_attentions(block: Any, args: Any, given: dict[str, Any]) -> None:
+    block.attn._posenc_wanted = bool(given.get("output_attentions", args[5] if len(args) > 5 else False))
+
+
 @takes("MptBlock")
-def _mpt_block(module: Any, undo: list[Any]) -> None:
+def _mpt_block(module: Any) -> None:
     """It gives its attention's probabilities back, but does not say to it that they are wanted."""
-    from ._attention import put
-
-    def note(block: Any, args: Any, given: dict[str, Any]) -> None:
-        block.attn._posenc_wanted = bool(given.get("output_attentions", args[5] if len(args) > 5 else False))
-
-    put(module.attn, "_posenc_wanted", False, undo)
-    undo.append(module.register_forward_pre_hook(note, with_kwargs=True).remove)
+    put(module.attn, "_posenc_wanted", False)
+    hook(module, _note_attentions)
 
 
 def _deberta_reason(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
@@ -261,17 +260,17 @@ def _sew_forward(self: Any, hidden_states: Any, attention_mask: Any, query_state
 
 
 @takes("DisentangledSelfAttention")
-def _deberta(module: Any, undo: list[Any]) -> str:
+def _deberta(module: Any) -> str:
     if not module.relative_attention or not {"c2p", "p2c"} & set(module.pos_att_type):
         return "it has no position in the score"
     if getattr(module, "talking_head", False):
         return "its heads are mixed"
     if type(module).__module__.endswith("modeling_deberta"):
-        bound(module, "forward", _first_forward, undo)
+        bound(module, "forward", _first_forward)
     elif type(module).__module__.endswith("modeling_deberta_v2"):
-        bound(module, "forward", _deberta_forward, undo)
+        bound(module, "forward", _deberta_forward)
     elif type(module).__module__.endswith("modeling_sew_d"):
-        bound(module, "forward", _sew_forward, undo)
+        bound(module, "forward", _sew_forward)
     else:
         return "its class is neither DeBERTa's nor SEW-D's"
     return ""
@@ -291,11 +290,11 @@ def _keys_only(self: Any, attention_mask: Any) -> Any:
 
 
 @takes("DebertaEncoder", "DebertaV2Encoder", "SEWDTransformerEncoder")
-def _deberta_encoder(module: Any, undo: list[Any]) -> None:
+def _deberta_encoder(module: Any) -> None:
     """Neither distances nor a mask of n x n are made for the layers."""
     if module.relative_attention:
-        bound(module, "get_rel_pos", _lazy_distances, undo)
-        bound(module, "get_attention_mask", _keys_only, undo)
+        bound(module, "get_rel_pos", _lazy_distances)
+        bound(module, "get_attention_mask", _keys_only)
 
 
 def _xlnet_reason(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: Any, seg_mat: Any = None,
@@ -341,8 +340,8 @@ def _with_segments(q: Tensor, k: Tensor, table: Tensor, same: Tensor, seg_mat: T
 
 
 @takes("XLNetRelativeAttention")
-def _xlnet(module: Any, undo: list[Any]) -> str:
-    bound(module, "rel_attn_core", _xlnet_core, undo)
+def _xlnet(module: Any) -> str:
+    bound(module, "rel_attn_core", _xlnet_core)
     return ""
 
 
@@ -364,8 +363,8 @@ def _mpnet_forward(self: Any, hidden_states: Any, attention_mask: Any = None, po
 
 
 @takes("MPNetSelfAttention")
-def _mpnet(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _mpnet_forward, undo)
+def _mpnet(module: Any) -> str:
+    bound(module, "forward", _mpnet_forward)
     return ""
 
 
@@ -379,6 +378,6 @@ def _mpnet_row(self: Any, x: Any, position_ids: Any = None, num_buckets: int = 3
 
 
 @takes("MPNetEncoder")
-def _mpnet_encoder(module: Any, undo: list[Any]) -> None:
+def _mpnet_encoder(module: Any) -> None:
     """One row of distances for all layers."""
-    bound(module, "compute_position_bias", _mpnet_row, undo)
+    bound(module, "compute_position_bias", _mpnet_row)

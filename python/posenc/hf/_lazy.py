@@ -118,6 +118,14 @@ class LocalRow(NamedTuple):
     side: Tensor | None
 
 
+class Boxes(NamedTuple):
+    """Boxes [batch, tokens, coordinates], whose offsets meet the query by weight [channels, 2 coordinates frequencies]."""
+
+    boxes: Tensor
+    weight: Tensor
+    frequencies: int
+
+
 class Distances(NamedTuple):
     """Distances of queries and keys in their order."""
 

@@ -2,6 +2,8 @@
 """The name of posenc's attention in a model's config."""
 from __future__ import annotations
 
+from typing import Any
+
 PREFIX = "posenc_"
 
 
@@ -16,6 +18,11 @@ class Name(str):
         return not self == other
 
     __hash__ = str.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from ._attention import named  # a process that loads it has our attention then
+
+        return named, (str(self),)
 
 
 def original(name: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from .. import torch as host
-from ._inline import bound, dropped, or_original, split_heads, takes, wants_attentions
+from ._inline import dropped, or_original, split_heads, takes, wants_attentions
+from ._kept import bound
 from ._lazy import Lazy, Mask, VectorRows, is_a
 
 
@@ -42,10 +43,10 @@ def _speecht5_forward(self: Any, hidden_states: Any, key_value_states: Any = Non
 
 
 @takes("SpeechT5Attention")
-def _speecht5(module: Any, undo: list[Any]) -> str:
+def _speecht5(module: Any) -> str:
     if module.is_decoder:
         return "it has no position in the score"
-    bound(module, "forward", _speecht5_forward, undo)
+    bound(module, "forward", _speecht5_forward)
     return ""
 
 
@@ -55,9 +56,9 @@ def _rows_only(self: Any, hidden_states: Any) -> Any:
 
 
 @takes("SpeechT5RelativePositionalEncoding")
-def _speecht5_rows(module: Any, undo: list[Any]) -> None:
+def _speecht5_rows(module: Any) -> None:
     """The table itself, in place of a vector for each pair of tokens."""
-    bound(module, "forward", _rows_only, undo)
+    bound(module, "forward", _rows_only)
 
 
 def _fastspeech_reason(self: Any, hidden_states: Any, attention_mask: Any = None, pos_emb: Any = None, output_attentions: Any = False) -> str:
@@ -85,8 +86,8 @@ def _fastspeech_forward(self: Any, hidden_states: Any, attention_mask: Any = Non
 
 
 @takes("FastSpeech2ConformerAttention")
-def _fastspeech(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _fastspeech_forward, undo)
+def _fastspeech(module: Any) -> str:
+    bound(module, "forward", _fastspeech_forward)
     return ""
 
 
@@ -104,6 +105,6 @@ def _granite_forward(self: Any, hidden_states: Any, attention_dists: Any) -> Any
 
 
 @takes("GraniteSpeechConformerAttention", "GraniteSpeechPlusConformerAttention")
-def _granite(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _granite_forward, undo)
+def _granite(module: Any) -> str:
+    bound(module, "forward", _granite_forward)
     return ""

@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 from posenc.hf._attention import replace_attention
+from posenc.hf._kept import give_back as undone
 
 
 class Report:
@@ -47,11 +48,6 @@ def causal(kind, implementation):
     return transformers.AutoModelForCausalLM.from_config(config).eval()
 
 
-def undone(undo):
-    for back in reversed(undo):
-        back()
-
-
 def batch(padded=True):
     torch.manual_seed(4)
     ids, mask = torch.randint(2, 99, (2, 11)), torch.ones(2, 11, dtype=torch.long)
@@ -82,13 +78,13 @@ def proven(model, mask, generate, left=None, **inputs):
     configs = {n: m.config for n, m in model.named_modules() if hasattr(m, "config")}
     dicts = {n: dict(m.__dict__) for n, m in model.named_modules()}
     report = Report()
-    undo = replace_attention(model, report)
+    replace_attention(model, report)
     assert report.layers and report.why == (left or {}), report.why
     close(before, results(model, mask, **inputs))
     assert all(c.taken > 0 and not c.original for c in report.layers.values()), {n: str(c) for n, c in report.layers.items()}
     assert torch.equal(generate(), tokens)
     assert all(not c.original for c in report.layers.values())
-    undone(undo)
+    undone(model)
     again = results(model, mask, **inputs)
     assert torch.equal(before[0], again[0]) and all(torch.equal(x, again[1][n]) for n, x in before[1].items())
     assert model.__dict__.keys() == state.keys()
@@ -139,18 +135,18 @@ def test_alibi_computed_in_place(kind):
     assert len(report.layers) == 2
     with torch.no_grad():
         want = model(ids, attention_mask=mask, output_attentions=True).attentions
-        undo = replace_attention(model, Report())
+        replace_attention(model, Report())
         got = model(ids, attention_mask=mask, output_attentions=True).attentions
-    undone(undo)
+    undone(model)
     assert len(got) == 2 and all(torch.equal(a, b) for a, b in zip(got, want))
     hole = torch.ones(2, 11, dtype=torch.long)
     hole[0, 3:5] = 0
     before = results(model, hole, input_ids=ids, attention_mask=hole)
     report = Report()
-    undo = replace_attention(model, report)
+    replace_attention(model, report)
     close(before, results(model, hole, input_ids=ids, attention_mask=hole))
     assert kind == "mpt" or all(c.original == {"padding between tokens": 1} for c in report.layers.values())
-    undone(undo)
+    undone(model)
 
 
 @pytest.mark.parametrize("kind", ["v3", "v2_own", "v2_c2p"])
@@ -183,9 +179,9 @@ def test_deberta(kinds):
     assert len(report.layers) == 2
     with torch.no_grad():  # back to the original inside a call, its distances made then
         want = model(ids, attention_mask=mask, output_attentions=True)
-        undo = replace_attention(model, Report())
+        replace_attention(model, Report())
         got = model(ids, attention_mask=mask, output_attentions=True)
-        undone(undo)
+        undone(model)
     assert (got.logits - want.logits)[mask.bool()].abs().max() < 1e-5 and len(got.attentions) == 2
 
 
@@ -237,9 +233,9 @@ def test_xlnet(segments):
         more = dict(given, perm_mask=order, target_mapping=target, mems=model(ids, use_mems=True).mems)
         before = model(ids, **more).logits
         report = Report()
-        undo = replace_attention(model, report)
+        replace_attention(model, report)
         after = model(ids, **more).logits
-        undone(undo)
+        undone(model)
     assert (before - after).abs().max() < 1e-5 and all(c.taken == 2 and not c.original for c in report.layers.values())
 
 
@@ -268,13 +264,13 @@ def test_whisper_writes_into_its_config():
     times = model.generate(input_features=sound, return_token_timestamps=True, **generate)["token_timestamps"]
     model.config._attn_implementation = "sdpa"
     report = Report()
-    undo = replace_attention(model, report)
+    replace_attention(model, report)
     assert len(report.layers) == 6 and not report.why
     assert torch.equal(model.generate(input_features=sound, **generate), want)
     assert all(c.taken and not c.original for c in report.layers.values())
     again = model.generate(input_features=sound, return_token_timestamps=True, **generate)["token_timestamps"]
     assert torch.allclose(again, times)  # for which it makes its attention eager
-    undone(undo)
+    undone(model)
     assert model.config is config and config._attn_implementation == "sdpa"
 
 
@@ -282,7 +278,7 @@ def test_only_this_model_changes():
     model = causal("llama", "sdpa")
     other = transformers.LlamaForCausalLM(model.config).eval()
     assert other.config is model.config
-    undo = replace_attention(model, Report())
+    replace_attention(model, Report())
     assert other.config._attn_implementation == "sdpa" and model.config._attn_implementation == "posenc_sdpa"
     ids, mask = batch()
     assert not any("_posenc_attention" in m.__dict__ for m in other.modules())
@@ -293,7 +289,7 @@ def test_only_this_model_changes():
     with torch.no_grad():
         assert torch.equal(twin(ids, attention_mask=mask).logits, model(ids, attention_mask=mask).logits)
     assert "posenc" not in model.config.to_json_string()
-    undone(undo)
+    undone(model)
     assert model.config is other.config
 
 
@@ -308,10 +304,10 @@ def test_packed_prefix_and_dense_masks():
         with torch.no_grad():
             before = model(ids, use_cache=False, **given).logits
             report = Report()
-            undo = replace_attention(model, report)
+            replace_attention(model, report)
             after = model(ids, use_cache=False, **given).logits
         assert (before - after).abs().max() < 1e-5 and all(c.taken == 1 for c in report.layers.values())
-        undone(undo)
+        undone(model)
 
 
 def test_what_goes_to_the_original_says_why():
@@ -320,7 +316,7 @@ def test_what_goes_to_the_original_says_why():
     with torch.no_grad():
         want = model(ids, attention_mask=mask, output_attentions=True)
         report = Report()
-        undo = replace_attention(model, report)
+        replace_attention(model, report)
         got = model(ids, attention_mask=mask, output_attentions=True)
     assert len(got.attentions) == 2 and all(torch.equal(a, b) for a, b in zip(got.attentions, want.attentions))
     assert all(c.original == {"attentions as output": 1} and not c.taken for c in report.layers.values())
@@ -330,7 +326,7 @@ def test_what_goes_to_the_original_says_why():
     torch.manual_seed(1)
     dropped = model(ids, attention_mask=mask).logits
     assert all(c.original["dropout in training"] == 1 for c in report.layers.values())
-    undone(undo)
+    undone(model)
     torch.manual_seed(1)
     assert torch.equal(model(ids, attention_mask=mask).logits, dropped)
 
@@ -346,7 +342,7 @@ def test_what_is_not_taken_over_says_why(kind, says):
     }[kind]()
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     before, report = dict(model.__dict__), Report()
-    assert replace_attention(model, report) == [] and not report.layers and model.__dict__ == before
+    assert not replace_attention(model, report) and not report.layers and model.__dict__ == before
     assert len(report.why) == 2 and all(says in x for x in report.why.values())
 
 
@@ -360,11 +356,11 @@ def test_compiled_graphs_have_the_original(kind):
         model, given = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)).eval(), {"decoder_input_ids": ids[:, :5]}
     with torch.no_grad():
         want = model(ids, attention_mask=mask, use_cache=False, **given).logits
-        undo = replace_attention(model, Report())
+        replace_attention(model, Report())
         got = torch.compile(model, backend="eager")(ids, attention_mask=mask, use_cache=False, **given).logits
     rows = mask.bool() if kind == "llama" else slice(None)
     assert (got - want)[rows].abs().max() < 1e-5 * max(1, float(want.abs().max()))
-    undone(undo)
+    undone(model)
 
 
 def test_checkpointing_and_static_cache():
@@ -372,13 +368,13 @@ def test_checkpointing_and_static_cache():
     ids, mask = batch()
     want = results(model, mask, input_ids=ids, attention_mask=mask, use_cache=False)
     tokens = model.generate(ids, attention_mask=mask, max_new_tokens=8, do_sample=False)
-    undo = replace_attention(model, Report())
+    replace_attention(model, Report())
     assert torch.equal(model.generate(ids, attention_mask=mask, max_new_tokens=8, do_sample=False, cache_implementation="static",
                                       disable_compile=True), tokens)
     model.train()
     model.gradient_checkpointing_enable()
     close(want, results(model, mask, input_ids=ids, attention_mask=mask, use_cache=False))
-    undone(undo)
+    undone(model)
 
 
 def test_accelerate_and_restore_with_rotation():

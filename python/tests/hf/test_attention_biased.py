@@ -119,6 +119,44 @@ def test_layoutlmv3(biases):
     proven(transformers.LayoutLMv3Model(config), 2, mask, input_ids=ids, attention_mask=mask, bbox=box)
 
 
+def boxes(shape):
+    corner = torch.rand(*shape, 2) / 2
+    low, high = corner, corner + torch.rand(*shape, 2) / 2
+    return torch.cat([low, high[..., :1], low[..., 1:], high, low[..., :1], high[..., 1:]], -1)
+
+
+def test_bros():
+    torch.manual_seed(0)
+    config = transformers.BrosConfig(**{**proof.SMALL, "hidden_size": 64}, **proof.PADS, max_position_embeddings=40)
+    ids, mask = proof.batch()
+    proven(transformers.BrosModel(config), 2, mask, input_ids=ids, attention_mask=mask, bbox=boxes((2, 11)))
+
+
+@pytest.mark.parametrize("biases", [(True, True), (True, False)], ids=str)
+def test_reading_order(biases):
+    from transformers.models.pp_doclayout_v2 import modeling_pp_doclayout_v2 as file
+
+    torch.manual_seed(0)
+    config = transformers.PPDocLayoutV2Config().reading_order_config
+    for name, value in dict(hidden_size=32, num_attention_heads=4, has_relative_attention_bias=biases[0], has_spatial_attention_bias=biases[1],
+                            attention_probs_dropout_prob=0.1).items():
+        setattr(config, name, value)
+    model = torch.nn.Module()
+    model.layer = file.PPDocLayoutV2ReadingOrderSelfAttention(config)
+    model.eval()
+    x, mask = torch.randn(2, 7, 32), torch.zeros(2, 1, 1, 7)
+    mask[1, ..., 5:] = torch.finfo(torch.float32).min
+    bias = {"rel_pos": torch.randn(2, 4, 7, 7), "rel_2d_pos": torch.randn(2, 4, 7, 7) if biases[1] else None}
+    with torch.no_grad():
+        before = model.layer(x, mask, **bias)[0]
+        report = posenc.hf.accelerate(model, attention=True)
+        torch.testing.assert_close(model.layer(x, mask, **bias)[0], before, atol=1e-5, rtol=1e-5)
+    assert report.attentions["layer"].taken == 1
+    model.layer.train()
+    model.layer(x, mask, **bias)
+    assert report.attentions["layer"].original == {"dropout in training": 1}
+
+
 def test_cpmant():
     torch.manual_seed(0)
     config = transformers.CpmAntConfig(vocab_size=99, hidden_size=32, num_attention_heads=4, dim_head=8, dim_ff=48, num_hidden_layers=2,
@@ -142,9 +180,9 @@ def test_wavlm():
     with torch.no_grad():
         want = model(sound, attention_mask=heard, output_attentions=True).attentions
         report = proof.Report()
-        undo = proof.replace_attention(model, report)
+        proof.replace_attention(model, report)
         got = model(sound, attention_mask=heard, output_attentions=True).attentions
-        proof.undone(undo)
+        proof.undone(model)
     assert len(got) == len(want) == 2 and all(torch.equal(a, b) for a, b in zip(got, want))
     assert all(c.original == {"attentions as output": 1} for c in report.layers.values())
 

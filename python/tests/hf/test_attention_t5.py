@@ -49,9 +49,9 @@ def test_longt5_without_a_whole_block_is_its_own():
     with torch.no_grad():
         before = model(ids, attention_mask=mask).last_hidden_state
         report = proof.Report()
-        undo = proof.replace_attention(model, report)
+        proof.replace_attention(model, report)
         assert torch.equal(model(ids, attention_mask=mask).last_hidden_state, before)
-    proof.undone(undo)
+    proof.undone(model)
     assert [c.original for c in report.layers.values()] == [{"no whole block": 1}] * 2
 
 
@@ -65,7 +65,7 @@ def test_longt5_goes_back_inside_a_call(kind):
     given = dict(input_ids=ids, attention_mask=mask, decoder_input_ids=ids[:, :5])
     with torch.no_grad():
         want = model(**given, output_attentions=True)
-        undo = proof.replace_attention(model, proof.Report())
+        proof.replace_attention(model, proof.Report())
         got = model(**given, output_attentions=True)
         assert all(torch.equal(a, b) for a, b in zip(got.encoder_attentions, want.encoder_attentions)) and len(got.encoder_attentions) == 2
         second = model.encoder.block[1].layer[0]
@@ -76,7 +76,7 @@ def test_longt5_goes_back_inside_a_call(kind):
             m.training = "Attention" in type(m).__name__
         torch.manual_seed(3)
         model.encoder(input_ids=ids, attention_mask=mask)
-        proof.undone(undo)
+        proof.undone(model)
     assert [c.taken for c in reports] == [1, 0] and reports[1].original["dropout in training"] == 1
 
 
@@ -117,9 +117,9 @@ def test_a_bias_that_counts_reaches_a_token_behind_a_cache(kind):
         ids, mask = proof.batch()
         tokens = torch.randint(2, 98, (2, 9))
         want = model(input_ids=ids, attention_mask=mask, decoder_input_ids=tokens).logits[:, -1]
-        undo = proof.replace_attention(model, proof.Report())
+        proof.replace_attention(model, proof.Report())
         before = model(input_ids=ids, attention_mask=mask, decoder_input_ids=tokens[:, :-1], use_cache=True)
         got = model(encoder_outputs=(before.encoder_last_hidden_state,), attention_mask=mask, decoder_input_ids=tokens[:, -1:],
                     past_key_values=before.past_key_values).logits[:, -1]
-        proof.undone(undo)
+        proof.undone(model)
     assert (got - want).abs().max() <= 1e-5 * max(1.0, float(want.abs().max()))
