@@ -79,6 +79,10 @@ def test_options_reach_the_verbs(source):
     assert numpy.abs(posenc.extend(table, to="2x2", how="bilinear", grid="4x4", antialias=True) - plain).max() > 1
     assert (posenc.extend(table, to="2x2", how="bilinear", grid="4x4", antialias=False) == plain).all()
     gemma = source / "examples/models/gemma-3-1b"
+    for word in (True, False):  # what is not said stays the program's default
+        call = posenc._call.Call("extend")
+        call.option("align_corners", word)
+        assert call.words == ["extend", *(["--align-corners"] if word else [])]
     first, last = (posenc.table(gemma, what="inv_freq", layer=i) for i in (0, 5))
     assert (first != last).any()
 

@@ -194,3 +194,61 @@ def test_refusals():
         posenc.hf.accelerate(model)
     posenc.hf.restore(model)
     posenc.hf.restore(model)  # nothing to do
+
+
+def _llama():
+    """Its function by posenc, in place where it may."""
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+    from posenc.hf._probe import probe
+    from posenc.hf._report import Calls
+    from posenc.hf._rotation import _rotated
+
+    calls = Calls("apply_rotary_pos_emb", True)
+    return apply_rotary_pos_emb, _rotated(apply_rotary_pos_emb, probe(apply_rotary_pos_emb), calls, torch.nn.Module(), {}), calls
+
+
+def test_what_nobody_may_overwrite():
+    theirs, ours, calls = _llama()
+    k, cos, sin = torch.randn(2, 4, 5, 8), torch.randn(1, 5, 8), torch.randn(1, 5, 8)
+    with torch.no_grad():
+        for shared in (torch.randn(1, 1, 5, 8).expand(2, 4, 5, 8), torch.randn(2, 4, 5, 8, requires_grad=True),
+                       torch.randn(4, 2, 5, 8, requires_grad=True).transpose(0, 1)):
+            kept = shared.clone()
+            got = ours(shared, k.clone(), cos, sin)
+            assert torch.equal(shared, kept) and all(torch.allclose(a, b, atol=1e-6) for a, b in zip(got, theirs(shared, k, cos, sin)))
+        free = k.clone()
+        ours(free, k.clone(), cos, sin)
+    assert not torch.equal(free, k) and calls.taken == 4
+
+
+def test_rows_that_learn_are_the_models_own():
+    theirs, ours, calls = _llama()
+    q, k = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 5, 8)
+    for learns in ((True, False), (False, True), (True, True)):
+        rows = [torch.randn(1, 5, 8, requires_grad=x) for x in learns]
+        (ours(q, k, *rows)[0] ** 2).sum().backward()
+        assert [x.grad is not None for x in rows] == list(learns)
+    assert calls.taken == 0 and calls.original == {"cos requires a gradient": 3}
+
+
+def test_heads_on_another_axis():
+    theirs, ours, calls = _llama()
+    q, k, cos, sin = torch.randn(2, 5, 4, 8), torch.randn(2, 5, 2, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
+    for given in (((q, k, cos, sin), {"unsqueeze_dim": 2}), ((q, k, cos, sin, 2), {})):
+        assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours(*given[0], **given[1]), theirs(*given[0], **given[1])))
+    assert calls.taken == 2
+
+
+def test_a_16_bit_q_with_wide_rows():
+    """Where the function gives the wide type, so does posenc: it is the model's own."""
+    theirs, ours, calls = _llama()
+    q, k, cos, sin = torch.randn(1, 4, 5, 8).bfloat16(), torch.randn(1, 2, 5, 8).bfloat16(), torch.randn(1, 5, 8), torch.randn(1, 5, 8)
+    assert all(a.dtype is b.dtype and torch.equal(a, b) for a, b in zip(ours(q, k, cos, sin), theirs(q, k, cos, sin)))
+
+
+def test_reasons_of_one_layer_are_all_said():
+    report = posenc.hf.Report()
+    report.left("layer", "one")
+    report.left("layer", "two")
+    assert report.reasons == {"layer": "one; two"}

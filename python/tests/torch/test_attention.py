@@ -221,6 +221,8 @@ def test_a_module_for_each_scheme():
         torch.manual_seed(2)
         again = posenc.torch.Attention(scheme, heads=2, head_dim=4, order="bhtd")
         assert all(torch.equal(a, b) for a, b in zip(module.parameters(), again.parameters()))
+    first, second = (posenc.torch.Attention("t5 bidirectional=false", heads=2, head_dim=4).relative_attention_bias.weight for _ in range(2))
+    assert not torch.equal(first, second)
 
 
 def test_a_module_is_transformers_t5():

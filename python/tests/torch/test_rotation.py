@@ -41,6 +41,24 @@ def test_rotate_is_the_definition(dtype, layout, pairing, turned, phase):
     assert torch.equal(pt.rotate(x, None, k, positions=torch.arange(5), layout=layout), got[1])
 
 
+def test_a_key_alone_shrinks_as_beside_a_query():
+    q, k = qk(kv=4)
+    xpos, p = "xpos head_dim=16 pairing=interleaved center=0", torch.arange(5)
+    both = pt.rotate(xpos, q, k, positions=p, layout="bhtd")
+    assert torch.equal(pt.rotate(xpos, None, k, positions=p, layout="bhtd"), both[1])
+    assert not torch.equal(pt.rotate(xpos, k, positions=p, layout="bhtd"), both[1])
+
+
+def test_gradients_of_rows_of_double_are_double(turned):
+    q, _ = qk()
+    cos, sin = (torch.randn(5, 8, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    weights = torch.randn(2, 4, 5, 16, dtype=torch.float64)
+    want = torch.autograd.grad((turned(q, cos, sin, "half_split") * weights).sum(), (cos, sin))
+    rows = pt.rotate_rows(q, None, cos, sin, pairing="half_split", columns="half", layout="bhtd")
+    for a, b in zip(torch.autograd.grad((rows * weights).sum(), (cos, sin)), want):
+        assert (a - b).abs().max() < 1e-13
+
+
 @pytest.mark.parametrize("columns", ["half", "duplicated", "repeated"])
 @pytest.mark.parametrize("pairing", ["half_split", "interleaved"])
 @pytest.mark.parametrize("dtype", WIDE)

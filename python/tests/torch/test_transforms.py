@@ -129,6 +129,10 @@ def test_vmap_of_rows_and_of_positions_with_a_batch():
             got = vmap(f, in_dims=dims)(*given)
             for i in range(3):
                 assert same(got[i], f(*(x[0 if d is None else i] for x, d in zip((q, p), dims))))
+    axes = "axial head_dim=8 axes_dim=[4,4] pairing=half_split"
+    f = lambda q, p: pt.rotate(axes, q, positions=p, layout="bhtd")
+    p = torch.randint(0, 9, (3, 2, 2, 5))  # [vmap, axes, batch, tokens]
+    assert all(same(vmap(f)(q, p)[i], f(q[i], p[i])) for i in range(3))
     table, index = numbers(9, 4), torch.randint(0, 9, (3, 5))
     f = lambda q, i, t: pt.rotate_rows(q, None, t, t, index=i, pairing="half_split", columns="half", layout="bhtd")
     assert same(vmap(f, in_dims=(0, 0, None))(q, index, table)[1], f(q[1], index[1], table))
