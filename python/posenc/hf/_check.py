@@ -11,14 +11,16 @@ from .._model import Finding
 _CLOSE = 1e-6  # the float32 of another machine's pow
 
 
-def _kinds(module: Any) -> Iterator[tuple[str, str, str | None, str]]:
-    """Prefix of the buffer, rope_type and layer type of each set of frequencies of a rotary module."""
-    kind = getattr(module, "rope_type", None)
+def _kinds(module: Any) -> Iterator[tuple[str, Any, str | None, str]]:
+    """Prefix of the buffer, rope_type and layer type of each set of frequencies of a rotary module, as its config says now."""
+    kind: Any = getattr(module, "rope_type", None)
+    said: Any = getattr(module.config, "rope_parameters", None) or {}
     if isinstance(kind, dict):
         for layer_type, one in kind.items():
-            yield f"{layer_type}_", one, layer_type, f"rope_parameters[{layer_type!r}]"
+            now = (said.get(layer_type) or {}).get("rope_type", one)
+            yield f"{layer_type}_", now, layer_type, f"rope_parameters[{layer_type!r}]"
     elif isinstance(kind, str):
-        yield "", kind, None, "rope_parameters"
+        yield "", said.get("rope_type", kind), None, "rope_parameters"
 
 
 def _of_config(module: Any, kind: str, layer_type: str | None, length: int | None = None) -> tuple[Any, float]:
@@ -96,6 +98,12 @@ def check(model: torch.nn.Module) -> list[Finding]:
             if buffer is None:
                 continue
             place = f"{name}.{prefix}inv_freq"
+            try:
+                _of_config(module, kind, layer_type)
+            except (KeyError, TypeError, ValueError) as e:
+                found.append(Finding("error", "config_unusable", f"what {where} of the config says cannot be computed: {type(e).__name__}: {e}",
+                                     place, "write into the config what the model was made with"))
+                continue
             said = _judge(module, prefix, kind, layer_type, buffer)
             if said is not None:
                 found.append(Finding(said[0], said[1], said[2], place, said[3]))

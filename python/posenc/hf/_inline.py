@@ -70,6 +70,8 @@ def not_eager() -> str:
     """Why the engine is not asked, whatever the layer."""
     if torch.compiler.is_compiling():
         return "a graph is compiled"
+    if torch._C._get_tracing_state() is not None:
+        return "a trace is recorded"
     return "a forward-mode derivative" if in_forward_mode() else ""
 
 
@@ -86,8 +88,10 @@ def wants_attentions(self: Any) -> bool:
 
 def dropped(self: Any, *parts: Any) -> bool:
     """parts: probabilities, or modules that hold one."""
-    return bool(self.training and any((p if isinstance(p, (int, float)) else getattr(p, "p", None) or getattr(p, "drop_prob", 0)) > 0
-                                      for p in parts))
+    def chance(x: Any) -> Any:
+        return getattr(x, "p", getattr(x, "drop_prob", x))
+
+    return bool(self.training and any(chance(x) > 0 for x in parts))
 
 
 def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> str:

@@ -2,9 +2,10 @@
 """What a function that rotates does, found out by calling it on random numbers."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
 
@@ -43,6 +44,18 @@ class Function(NamedTuple):
         return self.forms.get(0 if width == dim else 1 if 2 * width > dim else 2 if 2 * width == dim else 3)
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """What is tried is tried in float32 on the CPU, whatever the caller has set: the answer is kept."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.no_grad(), torch.device("cpu"), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def _signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]] | str:
     parameters = list(inspect.signature(function).parameters.values())
     names = tuple(p.name for p in parameters)
@@ -65,8 +78,7 @@ def _given(layout: str, width: int, dtype: torch.dtype = torch.float32) -> dict[
 
 
 def _call(function: Callable[..., Any], roles: tuple[str, ...], given: dict[str, torch.Tensor]) -> tuple[Any, ...]:
-    with torch.no_grad():
-        made = function(*(given[r].clone() for r in roles))
+    made = function(*(given[r].clone() for r in roles))
     return made if isinstance(made, tuple) else (made,)
 
 
@@ -75,9 +87,8 @@ def _same_form(want: tuple[Any, ...], given: dict[str, torch.Tensor], layout: st
         rows = [given[n][..., : width // 2] if first else given[n] for n in ("cos", "sin")]
         for pairing, order in _PAIRINGS:
             try:
-                with torch.no_grad():
-                    got = host.rotate_rows(given["q"], given["k"], *rows, pairing=pairing, columns=columns, layout=layout,
-                                           output_order=order)
+                got = host.rotate_rows(given["q"], given["k"], *rows, pairing=pairing, columns=columns, layout=layout,
+                                       output_order=order)
             except ValueError:  # more columns than channels
                 continue
             if all(torch.allclose(a, b, rtol=1e-6, atol=1e-6) for a, b in zip(got, want)):
@@ -88,6 +99,11 @@ def _same_form(want: tuple[Any, ...], given: dict[str, torch.Tensor], layout: st
 @functools.lru_cache(None)
 def probe(function: Callable[..., Any]) -> Function | str:
     """What it computes, or why posenc cannot take it over."""
+    with alone():
+        return _probe(function)
+
+
+def _probe(function: Callable[..., Any]) -> Function | str:
     found = _signature(function)
     if isinstance(found, str):
         return found

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator
 import torch
 
 from .. import torch as host
+from ..torch._host import direct, in_forward_mode
 from ._probe import Function, probe
 from ._report import Calls, Report
 from ._source import may_overwrite
@@ -117,7 +118,8 @@ def _rotated(original: Callable[..., Any], found: Function, calls: Calls, module
         if compiling:
             return host.rotate_rows(q, k, cos, sin, **how)
         calls.taken += 1
-        if calls.in_place and not torch.is_grad_enabled() and _writable(q) and _writable(k) and not _watched(module, sources):
+        if (calls.in_place and not torch.is_grad_enabled() and _writable(q) and _writable(k) and not _watched(module, sources)
+                and direct((q, k)) and not in_forward_mode()):
             host.rotate_rows_(q, k, cos, sin, **how)
             return q if k is None else (q, k)
         return host.rotate_rows(q, k, cos, sin, **how)

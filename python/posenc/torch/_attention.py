@@ -249,6 +249,8 @@ def attend(
     word, number = (offset, None) if isinstance(offset, str) else (None, offset)
     details = (list(named), _texts(encodings), order, word, number, causal, None if window is None else list(window),
                whole_prefix, chunk, sink_tokens, length, scale, softcap)
+    if torch._C._get_tracing_state() is not None and not is_compiling():
+        raise RuntimeError("[torch attend] must not be recorded by torch.jit.trace, which keeps no list of words; use torch.export")
     if in_transform() and not is_compiling():
         result = _Attend.apply(details, q, k, v, *arrays)
     elif is_compiling() or not direct((q, k, v, *arrays)):

@@ -79,3 +79,14 @@ def test_each_layer_type_by_itself():
 def test_refusal():
     with pytest.raises(ValueError, match=r"\[hf check\] model must be a torch.nn.Module"):
         posenc.hf.check("llama")
+
+
+def test_another_type_in_the_config():
+    m = model()
+    m.config.rope_parameters = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
+    assert codes(m) == [("error", "frequencies_stale")]
+    m = model(rope_type="linear", factor=4.0)
+    m.config.rope_parameters = {"rope_type": "default", "rope_theta": 10000.0}
+    assert codes(m) == [("error", "frequencies_stale")]
+    m.config.rope_parameters = {"rope_type": "linear", "rope_theta": 10000.0}
+    assert codes(m) == [("error", "config_unusable")] and "factor" in posenc.hf.check(m)[0].message

@@ -266,3 +266,94 @@ def test_attentions_by_the_config():
     assert len(model(IDS).attentions) == 2
     posenc.hf.restore(model)
     assert not model.config.output_attentions
+
+
+class Settings:
+    """What a caller may have set when a model is accelerated."""
+
+    meta, autocast = (lambda: torch.device("meta")), (lambda: torch.autocast("cpu", torch.bfloat16))
+
+
+@pytest.mark.parametrize("setting", ["meta", "autocast", "bfloat16", "float64"])
+def test_what_a_caller_has_set_does_not_change_what_is_found(setting):
+    from posenc.hf._attention import understood
+    from posenc.hf._probe import probe
+
+    model = build("llama")
+    model.set_attn_implementation("eager")
+    before = logits(model)
+    probe.cache_clear()
+    understood.cache_clear()
+    if setting in ("meta", "autocast"):
+        with getattr(Settings, setting)():
+            report = posenc.hf.accelerate(model, attention=True)
+    else:
+        torch.set_default_dtype(getattr(torch, setting))
+        try:
+            report = posenc.hf.accelerate(model, attention=True)
+        finally:
+            assert torch.get_default_dtype() is getattr(torch, setting)
+            torch.set_default_dtype(torch.float32)
+    near(logits(model), before)
+    assert taken(report) == [1, 1] and report.calls == 2
+
+
+def test_transforms_of_functions():
+    model = build()
+    buffers, one = dict(model.named_buffers()), {n: p.detach() for n, p in model.named_parameters()}
+    two = {n: torch.stack([p, p * 1.1]) for n, p in one.items()}
+
+    def f(p, ids):
+        return torch.func.functional_call(model, (p, buffers), (ids,), {"use_cache": False}).logits
+
+    def both():
+        with torch.no_grad():
+            several = torch.func.vmap(f, in_dims=(0, None))(two, IDS)
+        return several, torch.func.grad(lambda p: f(p, IDS).pow(2).sum())(one)
+
+    want = both()
+    for attention in (False, True):
+        report = posenc.hf.accelerate(model, attention=attention)
+        got = both()
+        near(got[0], want[0])
+        for name, gradient in want[1].items():
+            near(got[1][name], gradient, 1e-5 * max(1.0, float(gradient.abs().max())))
+        assert report.calls == 4
+        posenc.hf.restore(model)
+
+
+class Logits(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        return self.model(ids, use_cache=False).logits
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["llama", "bloom"])
+def test_traced_and_exported(kind):
+    model = Logits(build(kind)).eval()
+    before = model(IDS)
+    posenc.hf.accelerate(model, attention=True)
+    with torch.no_grad():
+        near(torch.jit.trace(model, (IDS,), check_trace=False)(IDS), before)
+        near(torch.export.export(model, (IDS,)).module()(IDS), before)
+
+
+def test_pytorchs_causal_flag_sees_the_first_keys():
+    model = build()
+    layer, x = model.model.layers[0].self_attn, torch.randn(1, 7, 32)
+    places = torch.arange(7)[None]
+
+    def call():
+        cache = transformers.DynamicCache(config=model.config)
+        with torch.no_grad():
+            parts = [(x[:, a:b], places[:, a:b]) for a, b in ((0, 4), (4, 7))]
+            return [layer(y, position_embeddings=model.model.rotary_emb(y, p), attention_mask=None, past_key_values=cache)[0] for y, p in parts]
+
+    before = call()
+    posenc.hf.accelerate(model, attention=True)
+    for a, b in zip(call(), before):
+        near(a, b)

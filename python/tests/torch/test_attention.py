@@ -274,3 +274,9 @@ def test_examples_of_docstrings_and_of_the_page():
     blocks = [b for b in re.findall(r"^```py\n(.*?)^```", page.read_text(), re.M | re.S) if "posenc.torch.attend" in b]
     test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "page", str(page), 0)
     assert len(test.examples) > 4 and doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_a_trace_is_refused_by_name():
+    q = torch.randn(1, 2, 4, 8)
+    with pytest.raises(RuntimeError, match=r"\[torch attend\] must not be recorded by torch.jit.trace"):
+        torch.jit.trace(lambda q: posenc.torch.attend("alibi", q, q, q, order="bhtd"), (q,))
