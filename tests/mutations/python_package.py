@@ -5,6 +5,7 @@
 and onnx need the environment with PyTorch, `python/test.sh build --host` makes it; the others that of `python/test.sh build`.
 An entry whose environment is not there is named and not tried.
 """
+import json
 import os
 import pathlib
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 PACKAGE = pathlib.Path("python/posenc")
+SERVER = pathlib.Path(__file__).resolve().parent / "pytest_server.py"
 ENVIRONMENTS = {True: "torch-environment", False: "environment"}
 HOSTS = ("torch", "hf", "jax", "onnx")  # as in python/test.sh
 
@@ -41,7 +43,7 @@ class Copies:
 
     def __init__(self, work, home):
         self.work, self.home = work, home
-        self.sites = {}
+        self.sites, self.servers = {}, {}
 
     def interpreter(self, host):
         return self.home / ENVIRONMENTS[host] / "bin" / "python"
@@ -64,23 +66,30 @@ class Copies:
                 self.sites[host] = site
         return self.sites[host]
 
+    def _server(self, host):
+        """One process an environment (pytest_server.py): importing PyTorch takes longer than most tests."""
+        if host not in self.servers:
+            # No compiled file may be kept: it would be taken for a text of the same size and second.
+            environment = {**os.environ, "PYTHONPATH": str(self._site(host)), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+            self.servers[host] = subprocess.Popen([str(self.interpreter(host)), str(SERVER)], cwd=SOURCE, env=environment, text=True,
+                                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return self.servers[host]
+
     def _failing(self, host, *words):
-        """The exit code of pytest and what failed."""
-        # No compiled file may be kept: it would be taken for a text of the same size and second.
-        environment = {**os.environ, "PYTHONPATH": str(self._site(host)), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-        roots = ["--import-mode=importlib", "--rootdir", "."] if host else ["--rootdir", "python/tests"]
-        command = [str(self.interpreter(host)), "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", *roots, *words]
-        result = subprocess.run(command, cwd=SOURCE, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
-        failed = [line.split(" - ")[0].split("::")[-1] for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return failed or [result.stdout.strip()[-300:]] if result.returncode else []
+        """The names of the tests that fail."""
+        server, roots = self._server(host), ["--import-mode=importlib", "--rootdir", "."] if host else ["--rootdir", "python/tests"]
+        server.stdin.write(json.dumps(["-q", "--tb=no", "-p", "no:cacheprovider", *roots, *words]) + "\n")
+        server.stdin.flush()
+        code, output = json.loads(server.stdout.readline())
+        if code < 0:
+            return [f"ended by signal {-code}"]
+        failed = [line.split(" - ")[0].split("::")[-1] for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return failed or [output.strip()[-300:]] if code else []
 
     def catchers(self, tests):
         """The first of the tests that fails, with its name."""
         for test in tests:
-            try:
-                failed = self._failing(needs_host(test), "-x", test)
-            except subprocess.TimeoutExpired:
-                return test, ["does not end"]
+            failed = self._failing(needs_host(test), "-x", test)
             if failed:
                 return test, failed
         return None, []
