@@ -35,6 +35,8 @@ void add_jax(nb::module_&);
 // The SCHEME text of an argument that takes an encoding: a text, or an object of the package.
 std::string scheme_text(nb::handle, const char* who);
 Encoding encoding_of(nb::handle, const char* who);
+// os.fspath, so that pathlib's paths and texts are taken.
+std::string path_of(nb::handle, const char* who);
 // None: 0, no length.
 Context context_of(nb::handle, const char* who);
 

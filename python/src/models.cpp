@@ -20,21 +20,6 @@ struct ModelFile {
   ModelSpec spec;
 };
 
-// os.fspath, so that pathlib's paths and texts are taken.
-std::string path_of(nb::handle h) {
-  const nb::object p = nb::steal(PyOS_FSPath(h.ptr()));
-  if (!p.is_valid()) {
-    PyErr_Clear();
-    refuse_field("read_model", "path", "path must be a path",
-                 nb::cast<std::string>(h.type().attr("__name__")));
-  }
-  if (nb::isinstance<nb::bytes>(p)) {
-    const auto b = nb::borrow<nb::bytes>(p);
-    return {b.c_str(), b.size()};
-  }
-  return nb::cast<std::string>(p);
-}
-
 void read(ModelFile* self, nb::handle path, std::optional<Index> context, nb::handle assume,
           std::optional<std::string> reader) {
   ReadOptions options;
@@ -43,7 +28,7 @@ void read(ModelFile* self, nb::handle path, std::optional<Index> context, nb::ha
   if (!assume.is_none())
     for (const auto [key, value] : nb::borrow<nb::dict>(assume))
       options.assume.emplace(text_of(key), text_of((value)));
-  const std::string file = path_of(path);
+  const std::string file = path_of(path, "read_model");
   ModelSpec spec;
   {
     const nb::gil_scoped_release free;
@@ -152,6 +137,20 @@ int program(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+std::string path_of(nb::handle h, const char* who) {
+  const nb::object p = nb::steal(PyOS_FSPath(h.ptr()));
+  if (!p.is_valid()) {
+    PyErr_Clear();
+    refuse_field(who, "path", "path must be a path",
+                 nb::cast<std::string>(h.type().attr("__name__")));
+  }
+  if (nb::isinstance<nb::bytes>(p)) {
+    const auto b = nb::borrow<nb::bytes>(p);
+    return {b.c_str(), b.size()};
+  }
+  return nb::cast<std::string>(p);
+}
 
 void add_models(nb::module_& m) {
   nb::class_<ModelFile>(m, "ModelFile")

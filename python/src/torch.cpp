@@ -180,6 +180,16 @@ bool dense(nb::handle tensors) {
   return true;
 }
 
+// Whether any of them (None is none) is recorded by autograd.
+bool any_requires_grad(nb::handle tensors) {
+  static PyObject* const requires_grad = name_of("requires_grad");
+  for (Py_ssize_t i = 0, n = PyTuple_Size(tensors.ptr()); i < n; ++i) {
+    const nb::handle x = PyTuple_GetItem(tensors.ptr(), i);
+    if (!x.is_none() && member(x, requires_grad).is(nb::handle(Py_True))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 TensorView torch_view(nb::handle tensor, Name n) {
@@ -222,6 +232,7 @@ void add_torch(nb::module_& m) {
                 "str], get_num_threads: Any, "
                 "library: str) -> None"));
   m.def("torch_dense", &dense, nb::arg("tensors"));
+  m.def("torch_any_requires_grad", &any_requires_grad, nb::arg("tensors"));
   m.def(
       "torch_team", [] { return host != nullptr && host->parallel != nullptr && !forked.load(); },
       "Whether work runs on PyTorch's own threads.");

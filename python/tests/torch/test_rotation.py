@@ -121,7 +121,7 @@ def test_gradients_of_q_and_k(phase):
         with pytest.raises(RuntimeError, match=f'modes forward and gradient, got "{mode}"'):
             pt.rotate(ROPE, q, k, positions=p, layout="bhtd", mode=mode)[0].sum().backward()
     with pytest.raises(RuntimeError, match="positions must not require a gradient"):
-        pt.rotate(ROPE, q, positions=p.double().requires_grad_(), layout="bhtd")
+        torch.ops.posenc.rotate(q, p.double().requires_grad_(), str(ROPE), "bhtd", "forward", None, False)
 
 
 @pytest.mark.parametrize("columns", ["half", "duplicated", "repeated"])
