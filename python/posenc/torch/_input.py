@@ -7,7 +7,9 @@ import functools
 import torch
 
 from .. import _posenc
-from ._host import Library, check_tensors, in_forward_mode, in_transform, is_compiling
+from ._host import (
+    Library, any_requires_grad, below_autograd, check_tensors, grad_enabled, in_forward_mode, in_transform, is_compiling,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _LIBRARY = Library("posenc", "FRAGMENT")
 _LIBRARY.define("compose(Tensor x, Tensor positions, Tensor[] parameters, str[] names, str encoding, int? context) -> Tensor")
+_LIBRARY.define("compose_(Tensor(a!) x, Tensor positions, Tensor[] parameters, str[] names, str encoding, int? context) -> ()")
 _LIBRARY.define("compose_gradients(Tensor d, Tensor x, Tensor positions, Tensor[] parameters, str[] names, str encoding, int? context) -> Tensor[]")
 _LIBRARY.define("embed(Tensor[] tables, Tensor[] ids, float[] scales, int[] offsets, int[] frozen, Tensor? rows, Tensor? gamma, "
                 "Tensor? beta, float? epsilon) -> Tensor")
@@ -52,6 +55,32 @@ def _compose(x: Any, positions: Any, parameters: Any, names: Any, encoding: str,
     out = x.new_empty(*x.shape[:-1], x.shape[-1] + plan.appended)
     plan.apply(x.detach(), positions, out=out.detach())
     return out
+
+
+def _compose_(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> None:
+    plan = _plan(encoding, x.dtype, parameters, names, context)
+    if plan.appended:
+        raise ValueError(f"[torch compose_] an encoding that appends channels to x needs a tensor of its own: use compose, got {plan.appended} more")
+    plan.apply(x.detach(), positions, out=x.detach())
+
+
+def _compose_autograd(x: Any, positions: Any, parameters: Any, *more: Any) -> None:
+    """Nothing is recorded in place: what a gradient would need is refused."""
+    if grad_enabled() and any_requires_grad((x, positions, *parameters)):
+        raise RuntimeError("[torch compose_] tensors must not require a gradient where one is written in place; "
+                           "use compose, or torch.no_grad()")
+    with below_autograd():
+        torch.ops.posenc.compose_.default(x, positions, parameters, *more)
+    if not x.is_inference():
+        torch.autograd.graph.increment_version(x)
+
+
+def _compose_negated(x: Any, positions: Any, parameters: Any, *more: Any) -> None:
+    # torch's own fallback for views of negated numbers asks operators in place for a result.
+    plain = x.resolve_neg()
+    torch.ops.posenc.compose_.default(plain, positions, [p.resolve_neg() for p in parameters], *more)
+    if plain is not x:
+        x.copy_(plain)
 
 
 def _compose_fake(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
@@ -147,9 +176,11 @@ def _once(name: str, op: Any) -> Any:
     return kernel
 
 
-for _f in (_compose, _compose_gradients, _embed, _embed_gradients):
+for _f in (_compose, _compose_, _compose_gradients, _embed, _embed_gradients):
     _LIBRARY.impl(_f.__name__[1:], _f, "CPU")
-for _n, _f in (("compose", _compose_fake), ("embed", _embed_fake), ("embed_gradients", _embed_gradients_fake),
+_LIBRARY.impl("compose_", _compose_autograd, "Autograd")
+_LIBRARY.impl("compose_", _compose_negated, "Negative")
+for _n, _f in (("compose", _compose_fake), ("compose_", lambda *a: None), ("embed", _embed_fake), ("embed_gradients", _embed_gradients_fake),
                ("compose_gradients", lambda d, x, p, ps, *a: [torch.empty_like(y, memory_format=torch.contiguous_format) for y in (x, *ps)])):
     torch.library.register_fake(f"posenc::{_n}", _f, lib=_LIBRARY)
 torch.library.register_autograd("posenc::compose", _compose_backward, setup_context=_compose_save, lib=_LIBRARY)
@@ -174,6 +205,14 @@ def compose(encoding: EncodingLike, x: Tensor, *, positions: Tensor, parameters:
     _check("compose", {"x": x, "positions": positions, **given})
     made: Tensor = torch.ops.posenc.compose.default(x, positions, list(given.values()), list(given), str(encoding), context)
     return made
+
+
+def compose_(encoding: EncodingLike, x: Tensor, *, positions: Tensor, parameters: Mapping[str, Tensor] | None = None,
+             context: int | None = None) -> None:
+    """The same in place, of encodings that append nothing; tensors that require a gradient are refused unless gradients are off."""
+    given = dict(parameters or {})
+    _check("compose_", {"x": x, "positions": positions, **given})
+    torch.ops.posenc.compose_.default(x, positions, list(given.values()), list(given), str(encoding), context)
 
 
 def embed(tables: Sequence[Tensor], ids: Sequence[Tensor], *, scales: Sequence[float] | None = None,

@@ -41,6 +41,49 @@ def test_gradients(encoding):
         assert torch.equal(compiled(x, *values), f(x, *values))
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS[:3])
+def test_compose_in_place(encoding):
+    shapes = posenc.input_parameters(encoding)
+    x, p = torch.randn(2, 5, 8), torch.arange(5)
+    values = {n: torch.randn(*shape) for n, shape in shapes}
+    want = pt.compose(encoding, x, positions=p, parameters=values)
+    y, before = x.clone(), x._version
+    assert pt.compose_(encoding, y, positions=p, parameters=values) is None
+    assert torch.equal(y, want) and y._version == before + 1
+    part = torch.stack([x, x], 1)
+    pt.compose_(encoding, part[:, 1], positions=p, parameters=values)
+    assert torch.equal(part[:, 1], want) and torch.equal(part[:, 0], x) and part._version == 1
+    torch.library.opcheck(torch.ops.posenc.compose_.default, (x.clone(), p, list(values.values()), list(values), encoding, None))
+    minus = torch.complex(x, -x).conj().imag
+    assert minus.is_neg()
+    pt.compose_(encoding, minus, positions=p, parameters=values)
+    assert torch.equal(minus.resolve_neg(), want)
+
+    def f(x):
+        y = x * 1
+        pt.compose_(encoding, y, positions=p, parameters=values)
+        return y
+
+    assert torch.equal(torch.compile(f, fullgraph=True, backend="aot_eager")(x), want)
+    leaf = x.clone().requires_grad_()
+    learned = {n: v.clone().requires_grad_() for n, v in values.items()}
+    for wrong in ((leaf, values), (leaf * 2, values), *([(x.clone(), learned)] if values else [])):
+        with pytest.raises(RuntimeError, match=r"\[torch compose_\] tensors must not require a gradient"):
+            pt.compose_(encoding, wrong[0], positions=p, parameters=wrong[1])
+    with torch.no_grad():
+        pt.compose_(encoding, leaf, positions=p, parameters=learned)
+    assert torch.equal(leaf, want)
+    with torch.inference_mode():
+        pt.compose_(encoding, torch.randn(2, 5, 8), positions=p, parameters=values)
+    with pytest.raises(RuntimeError, match="does not run inside torch.func"):
+        torch.func.vmap(lambda x: pt.compose_(encoding, x, positions=p, parameters=values))(x)
+
+
+def test_what_appends_is_not_composed_in_place():
+    with pytest.raises(ValueError, match=r"\[torch compose_\] an encoding that appends channels.*got 4 more"):
+        pt.compose_("sinusoidal width=4 layout=halves compose=concat", torch.randn(5, 8), positions=torch.arange(5))
+
+
 def test_second_derivatives_are_refused():
     x, table = numbers(5, 8), numbers(12, 8)
     y = pt.compose(LEARNED, x, positions=torch.arange(5), parameters={"table": table})
