@@ -26,7 +26,7 @@ _LIBRARY.define("compose_gradients(Tensor d, Tensor x, Tensor positions, Tensor[
 _LIBRARY.define("embed(Tensor[] tables, Tensor[] ids, float[] scales, int[] offsets, int[] frozen, Tensor? rows, Tensor? gamma, "
                 "Tensor? beta, float? epsilon) -> Tensor")
 _LIBRARY.define("embed_gradients(Tensor d, Tensor[] tables, Tensor[] ids, float[] scales, int[] offsets, int[] frozen, Tensor? rows, "
-                "Tensor? gamma, Tensor? beta, float? epsilon) -> Tensor[]")
+                "Tensor? gamma, Tensor? beta, float? epsilon, bool[] wanted) -> Tensor[]")
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -134,17 +134,22 @@ def _embed(tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, rows: 
     return out
 
 
+def _wanted(a: Any) -> list[Any]:
+    """Rows, tables, gamma and beta of a call, as far as their gradients are asked for."""
+    tables, rows, gamma, beta, wanted = a[0], a[5], a[6], a[7], a[9]
+    return [x if want else None for x, want in zip((rows, *tables, gamma, beta), wanted)]
+
+
 def _embed_gradients(d: Any, *a: Any) -> Any:
-    tables, ids, scales, offsets, frozen, rows, gamma, beta, epsilon = a
-    made, d_gamma, d_beta = _posenc.embed_gradient(_parts(*a[:6]), d.detach().contiguous(), norm=_norm(gamma, beta, epsilon))
-    like = [x for x in (rows, *tables, gamma, beta) if x is not None]
-    wide = [*made, *(g for g in (d_gamma, d_beta) if g is not None)]
-    return [torch.from_numpy(g).to(x.dtype) for g, x in zip(wide, like)]
+    wide = [None if x is None else torch.zeros(x.shape, dtype=torch.promote_types(x.dtype, torch.float32)) for x in _wanted(a)]
+    *parts, gamma, beta = wide
+    _posenc.embed_gradient_into(_parts(*a[:6]), d.detach().contiguous(), d_parts=parts[a[5] is None:], d_gamma=gamma, d_beta=beta,
+                                norm=_norm(a[6], a[7], a[8]))
+    return [w.to(x.dtype) for w, x in zip(wide, _wanted(a)) if w is not None]
 
 
 def _embed_gradients_fake(d: Any, *a: Any) -> Any:
-    tables, rows, gamma, beta = a[0], a[5], a[6], a[7]
-    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (rows, *tables, gamma, beta) if x is not None]
+    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in _wanted(a) if x is not None]
 
 
 def _embed_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -156,12 +161,11 @@ def _embed_save(ctx: Any, inputs: Any, output: Any) -> None:
 def _embed_backward(ctx: Any, d: Any) -> Any:
     n, numbers, epsilon = ctx.more
     saved = ctx.saved_tensors
-    others = saved[2 * n:]
-    made = list(torch.ops.posenc.embed_gradients(d, list(saved[:n]), list(saved[n: 2 * n]), *numbers, *others, epsilon))
-    d_rows = made.pop(0) if others[0] is not None else None
-    d_tables, made = made[:n], made[n:]
-    d_gamma = made.pop(0) if others[1] is not None else None
-    d_beta = made.pop(0) if others[2] is not None else None
+    rows, gamma, beta = saved[2 * n:]
+    needed = ctx.needs_input_grad
+    wanted = [x is not None and bool(need) for x, need in zip((rows, *saved[:n], gamma, beta), (needed[5], *needed[0], *needed[6:8]))]
+    made = iter(torch.ops.posenc.embed_gradients(d, list(saved[:n]), list(saved[n: 2 * n]), *numbers, rows, gamma, beta, epsilon, wanted))
+    d_rows, *d_tables, d_gamma, d_beta = [next(made) if want else None for want in wanted]
     return d_tables, [None] * n, None, None, None, d_rows, d_gamma, d_beta, None
 
 

@@ -125,6 +125,25 @@ def test_embed():
             wrong()
 
 
+def test_embed_makes_the_gradients_that_are_asked_for():
+    ids, p = torch.randint(0, 9, (2, 4)), torch.arange(4)
+    of = lambda learned: {n: torch.randn(*size, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).requires_grad_(n in learned)
+                          for n, size in {"words": (9, 8), "places": (6, 8), "rows": (2, 4, 8), "gamma": (8,), "beta": (8,)}.items()}
+    f = lambda x: (pt.embed([x["words"], x["places"]], [ids, p], rows=x["rows"], gamma=x["gamma"], beta=x["beta"], epsilon=1e-5).pow(3).sum())
+    every = of({"words", "places", "rows", "gamma", "beta"})
+    f(every).backward()
+    for learned in ({"words"}, {"places", "beta"}, {"rows"}, {"gamma", "words"}):
+        some = of(learned)
+        f(some).backward()
+        assert {n for n, x in some.items() if x.grad is not None} == learned
+        assert all(torch.equal(some[n].grad, every[n].grad) for n in learned)
+    # In float32 sums are made in double and rounded once.
+    many, table = torch.zeros(1, 4000, dtype=torch.long), torch.zeros(3, 1, requires_grad=True)
+    d = torch.rand(1, 4000, 1)
+    pt.embed([table], [many]).backward(d)
+    assert table.grad[0].item() == d.double().sum().float().item() and not table.grad[1:].any()
+
+
 def test_modules():
     rope = pt.RotaryEmbedding("rope head_dim=8 pairing=half_split", layout="bhtd")
     assert not rope.state_dict() and "head_dim=8" in repr(rope)
