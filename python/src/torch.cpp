@@ -147,7 +147,13 @@ void set_host(nb::object tensor, nb::object parameter, nb::object strided, nb::d
 
 TensorView exchanged_view(nb::handle tensor, Name n) {
   nb::dlpack::dltensor d{};
-  if (host->exchange->view(tensor.ptr(), &d) != 0) nb::raise_python_error();
+  if (host->exchange->view(tensor.ptr(), &d) != 0) {
+    nb::python_error problem;  // takes it, so that others can be asked
+    if (nb::getattr(tensor, "is_nested", nb::bool_(false)).is(nb::handle(Py_True)))
+      refuse_field(n.who, n.name, std::string(n.name) + " must be a dense tensor of numbers",
+                   "nested");
+    throw problem;
+  }
   if (d.ndim > TensorView::kMaxRank)
     refuse_field(n.who, n.name, std::string(n.name) + " must have at most 5 axes",
                  std::to_string(d.ndim));

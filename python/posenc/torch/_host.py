@@ -56,6 +56,9 @@ def check_tensors(who: str, tensors: dict[str, Any]) -> None:
             _refuse(who, f"{name} must be a tensor", type(x).__name__)
         if x.device.type not in ("cpu", "meta"):
             _refuse(who, f"{name} must lie in the memory of the CPU", x.device.type)
+        if x.layout is not torch.strided or x.is_nested or x.is_quantized:
+            kind = "nested" if x.is_nested else "quantized" if x.is_quantized else str(x.layout)
+            _refuse(who, f"{name} must be a dense tensor of numbers", kind)
 
 
 def _refuse(who: str, rule: str, got: str) -> NoReturn:
