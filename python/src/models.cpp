@@ -195,8 +195,7 @@ void add_program(nb::module_& m) {
         nb::sig("def save_arrays(path: str, named: dict[str, Any]) -> None"));
   m.def("save_positions", &save_positions, nb::arg("path").none(), nb::arg("positions").none(),
         nb::sig("def save_positions(path: str, positions: PositionsLike) -> None"));
-  m.def("program", &program, nb::arg("words"),
-        nb::sig("def program(words: list[str]) -> int"));
+  m.def("program", &program, nb::arg("words"), nb::sig("def program(words: list[str]) -> int"));
 }
 
 }  // namespace posenc::python
