@@ -23,6 +23,7 @@ void add_errors(nb::module_&);
 void add_encodings(nb::module_&);
 void add_rotation(nb::module_&);
 void add_input(nb::module_&);
+void add_input_lookup(nb::module_&);
 void add_polar(nb::module_&);
 void add_attention(nb::module_&);
 void add_positions(nb::module_&);

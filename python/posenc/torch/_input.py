@@ -10,6 +10,7 @@ from .. import _posenc
 from ._host import (
     Library, any_requires_grad, below_autograd, check_tensors, grad_enabled, in_forward_mode, in_transform, is_compiling,
 )
+from ._lookup import compose_into, gradients, parts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ def _plan(encoding: str, dtype: torch.dtype, parameters: Any, names: Any, contex
 
 
 def _compose(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    parts = parts_of(x, positions, parameters, names, encoding, context)
+    if parts is not None and compose_into(out := torch.empty_like(x, memory_format=torch.contiguous_format), parts):
+        return out
     plan = _plan(encoding, x.dtype, parameters, names, context)
     out = x.new_empty(*x.shape[:-1], x.shape[-1] + plan.appended)
     plan.apply(x.detach(), positions, out=out.detach())
@@ -58,6 +62,10 @@ def _compose(x: Any, positions: Any, parameters: Any, names: Any, encoding: str,
 
 
 def _compose_(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> None:
+    parts = parts_of(x, positions, parameters, names, encoding, context)
+    if parts is not None and compose_into(out := torch.empty_like(x, memory_format=torch.contiguous_format), parts):
+        x.detach().copy_(out)
+        return
     plan = _plan(encoding, x.dtype, parameters, names, context)
     if plan.appended:
         raise ValueError(f"[torch compose_] an encoding that appends channels to x needs a tensor of its own: use compose, got {plan.appended} more")
@@ -88,10 +96,14 @@ def _compose_fake(x: Any, positions: Any, parameters: Any, names: Any, encoding:
 
 
 def _compose_gradients(d: Any, x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    d = d.detach().contiguous()
+    parts = parts_of(x, positions, parameters, names, encoding, context)
+    if parts is not None:
+        return gradients(d, x, parameters, names, encoding, context, parts)
     plan = _plan(encoding, x.dtype, parameters, names, context)
     d_x = torch.empty_like(x, memory_format=torch.contiguous_format)
     wide = [torch.zeros(p.shape, dtype=torch.float64) for p in parameters]
-    plan.gradient_into(d.detach().contiguous(), positions, x.detach(), d_x, dict(zip(names, wide)))
+    plan.gradient_into(d, positions, x.detach(), d_x, dict(zip(names, wide)))
     return [d_x, *(w.to(p.dtype) for w, p in zip(wide, parameters))]
 
 
