@@ -27,7 +27,7 @@ JUNK = [
     numpy.full((4, 2, 16), numpy.nan), numpy.broadcast_to(numpy.float32(1), (4, 2, 16)), numpy.zeros((1,) * 7), numpy.arange(4),
     numpy.arange(4)[::-1], numpy.array(3.0), numpy.array(["a"]), numpy.array([None]), numpy.float32(2), numpy.int64(5), numpy.complex64(1j),
     b"abc", memoryview(b"abcdefgh"), range(4), [0, 1, 2], [1.5, 2], (), {}, {"table": numpy.zeros((4, 16))}, None, True, 0, 1, -1, 4, 16,
-    2**31, 2**63 - 1, 2**63, -(2**63), 10**30, 1.5, math.nan, math.inf, "", str(ROPE), "sinusoidal width=16 layout=halves", "alibi",
+    2**40, 2**63 - 1, 2**63, -(2**63), 10**30, 1.5, math.nan, math.inf, "", str(ROPE), "sinusoidal width=16 layout=halves", "alibi",
     "t5 preset=encoder", "learned width=16 rows=8", "bhtd", "thd", "forward", "half", "x" * 10000, "\0", "\ud800", "float32", "bfloat16",
     object(), int, ROPE, posenc.RotaryPlan(ROPE), posenc.RotaryTable(ROPE, 8), posenc.EmbedPart(numpy.zeros((4, 16)), numpy.arange(4)),
     [posenc.EmbedPart(numpy.zeros((4, 16)), numpy.arange(4))], posenc.InputPlan("sinusoidal width=16 layout=halves"), "no/such/file",
