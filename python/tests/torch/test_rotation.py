@@ -220,6 +220,17 @@ def test_subclasses_and_modes():
         pt.rotate(ROPE, x, positions=torch.arange(5))
         pt.rotate_(ROPE, x.clone(), positions=torch.arange(5))
     assert {"posenc.rotate.default", "posenc.rotate_.default"} <= set(Log.calls)
+
+    class Functions(torch.overrides.TorchFunctionMode):
+        calls = []
+
+        def __torch_function__(self, f, types, args=(), kwargs=None):
+            self.calls.append(str(f))
+            return f(*args, **(kwargs or {}))
+
+    with Functions():
+        pt.rotate(ROPE, x, positions=torch.arange(5))
+    assert "posenc.rotate.default" in Functions.calls
     meta = pt.rotate(ROPE, x.to("meta"), positions=torch.arange(5, device="meta"))
     assert meta.is_meta and meta.shape == x.shape
 
