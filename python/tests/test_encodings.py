@@ -35,6 +35,7 @@ def test_every_scheme_is_a_class(entry):
     assert entry["title"] in cls.__doc__ and entry["paper"] in cls.__doc__
     for field in entry["fields"]:
         assert field["doc"].split()[0] in cls.__doc__
+        assert (field["default_from"] or "") in " ".join(cls.__doc__.split())
     x = cls(**{f["name"]: usual(f) for f in entry["fields"] if f["required"]})
     assert posenc.parse(str(x)) == x and type(posenc.parse(str(x))) is cls
     assert hash(posenc.parse(str(x))) == hash(x)

@@ -88,10 +88,10 @@ def wants_attentions(self: Any) -> bool:
 
 def dropped(self: Any, *parts: Any) -> bool:
     """parts: probabilities, or modules that hold one."""
-    def chance(x: Any) -> Any:
-        return getattr(x, "p", getattr(x, "drop_prob", x))
+    def probability(p: Any) -> float:
+        return float(p if isinstance(p, (int, float)) else getattr(p, "p", None) or getattr(p, "drop_prob", None) or 0)
 
-    return bool(self.training and any(chance(x) > 0 for x in parts))
+    return bool(self.training and any(probability(p) > 0 for p in parts))
 
 
 def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> str:

@@ -139,7 +139,7 @@ def test_gradients_of_q_and_k(phase):
         with pytest.raises(RuntimeError, match=f'modes forward and gradient, got "{mode}"'):
             pt.rotate(ROPE, q, k, positions=p, layout="bhtd", mode=mode)[0].sum().backward()
     with pytest.raises(RuntimeError, match="positions must not require a gradient"):
-        pt.rotate(ROPE, q, positions=p.double().requires_grad_(), layout="bhtd")
+        torch.ops.posenc.rotate(q, p.double().requires_grad_(), str(ROPE), "bhtd", "forward", None, False)
 
 
 @pytest.mark.parametrize("columns", ["half", "duplicated", "repeated"])
@@ -271,6 +271,11 @@ WRONG = {
     "mode": (ValueError, r"mode must be", lambda x: pt.rotate(ROPE, x, positions=torch.arange(5), mode="backward")),
     "positions type": (ValueError, r"i64, i32 or f64", lambda x: pt.rotate(ROPE, x, positions=torch.arange(5.0))),
     "no tensor": (ValueError, r"positions must be a tensor", lambda x: pt.rotate(ROPE, x, positions=range(5))),
+    "sparse": (ValueError, r"q must be a dense tensor of numbers, got .torch.sparse_coo", lambda x: pt.rotate(ROPE, x.to_sparse(), positions=torch.arange(5))),
+    "nested": (ValueError, r"q must be a dense tensor of numbers, got .nested", lambda x: pt.rotate(
+        ROPE, torch.nested.nested_tensor([x[0], x[1]]), positions=torch.arange(5))),
+    "quantized": (ValueError, r"dtype must be float64.*got .qint8", lambda x: pt.rotate_(
+        ROPE, torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), positions=torch.arange(5))),
     "numpy": (ValueError, r"q must be a tensor", lambda x: pt.rotate(ROPE, x.numpy(), positions=torch.arange(5))),
     "neither": (ValueError, r"q or k must be given", lambda x: pt.rotate(ROPE, None, positions=torch.arange(5))),
     "pairing": (ValueError, r"pairing must", lambda x: pt.rotate_rows(x, None, x[:, 0], x[:, 0], pairing="half", columns="half")),
