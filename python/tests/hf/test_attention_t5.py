@@ -106,6 +106,27 @@ def test_pix2struct():
 
 
 @pytest.mark.parametrize("kind", ["t5", "umt5"])
+def test_a_row_becomes_the_models_bias_where_attentions_are_asked_for(kind):
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(kind, **T5)
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForSeq2SeqLM.from_config(config).eval()
+    ids, mask = proof.batch()
+    with torch.no_grad():
+        for name, x in model.named_parameters():
+            if "relative_attention_bias" in name:
+                x.normal_(std=3.0)
+        given = dict(input_ids=ids, attention_mask=mask, decoder_input_ids=ids[:, :7], output_attentions=True)
+        want = model(**given)
+        proof.replace_attention(model, proof.Report())
+        got = model(**given)
+        proof.undone(model)
+    for part in ("encoder_attentions", "decoder_attentions", "cross_attentions"):
+        for a, b in zip(getattr(got, part), getattr(want, part), strict=True):
+            torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["t5", "umt5"])
 def test_a_bias_that_counts_reaches_a_token_behind_a_cache(kind):
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind, **T5)

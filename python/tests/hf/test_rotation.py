@@ -237,7 +237,8 @@ def test_heads_on_another_axis():
     q, k, cos, sin = torch.randn(2, 5, 4, 8), torch.randn(2, 5, 2, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
     for given in (((q, k, cos, sin), {"unsqueeze_dim": 2}), ((q, k, cos, sin, 2), {})):
         assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours(*given[0], **given[1]), theirs(*given[0], **given[1])))
-    assert calls.taken == 2
+    ours(q.transpose(1, 2), k.transpose(1, 2), cos, sin, unsqueeze_dim=1)
+    assert calls.taken == 3 and not calls.original
 
 
 def test_a_16_bit_q_with_wide_rows():

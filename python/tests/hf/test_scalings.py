@@ -66,6 +66,15 @@ def test_yarn_is_transformers_own():
     assert torch.allclose(a.inv_freq, b.inv_freq, rtol=1e-6) and a.attention_scaling == pytest.approx(b.attention_scaling)
 
 
+def test_part_of_a_head():
+    from posenc.hf._scalings import _frequencies
+
+    one = config("posenc_linear", factor=4.0, partial_rotary_factor=0.5)
+    got, gain = _frequencies(one)
+    want = torch.from_numpy(posenc.frequencies("rope head_dim=8 base=10000 pairing=half_split + linear factor=4").copy())
+    assert gain == 1 and torch.equal(got, want.float())
+
+
 def test_a_dynamic_type_grows_with_the_longest_call():
     model = transformers.AutoModelForCausalLM.from_config(config("posenc_dynamic", **SETTINGS["dynamic"])).eval()
     with torch.no_grad():
