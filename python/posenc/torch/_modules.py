@@ -22,7 +22,7 @@ class RotaryEmbedding(torch.nn.Module):
 
     learned: the frequencies are a parameter, `frequencies` [heads or 1, axes, pairs], that starts as the encoding's
     own. heads: each head has its own. A model that is cast to bfloat16 rounds them too, by up to 0.4%: at position
-    1000 the fastest pair is then 4 rad off; cast them back (`module.frequencies.float()`) or keep them out of it.
+    1000 the fastest pair is then 4 rad off. Keep this module out of the cast.
 
     >>> import posenc, torch
     >>> from posenc.torch import RotaryEmbedding
