@@ -13,6 +13,7 @@ import time
 import torch
 import transformers
 from posenc.hf._attention import replace_attention
+from posenc.hf._kept import give_back
 
 
 class Silent:
@@ -52,8 +53,14 @@ def models(tokens: int) -> dict[str, object]:
         pos_att_type=["p2c", "c2p"], type_vocab_size=0, position_biased_input=False))
     llama = transformers.LlamaModel(transformers.LlamaConfig(vocab_size=1000, hidden_size=512, intermediate_size=1024,
                                                              num_hidden_layers=2, num_attention_heads=8))
-    return {n: (m.eval(), lambda m=m: m(ids)) for n, m in (("T5 encoder", t5), ("BLOOM", bloom), ("DeBERTa-v3", deberta),
-                                                       ("Llama, sdpa", llama))}
+    bros = transformers.BrosModel(transformers.BrosConfig(vocab_size=1000, hidden_size=512, num_hidden_layers=2, num_attention_heads=8,
+                                                          intermediate_size=1024, max_position_embeddings=tokens))
+    longt5 = transformers.LongT5EncoderModel(transformers.LongT5Config(vocab_size=1000, d_model=512, d_kv=64, d_ff=1024, num_layers=2,
+                                                                       num_heads=8, encoder_attention_type="transient-global"))
+    corner = torch.rand(1, tokens, 2)
+    more = {bros: {"bbox": torch.cat([corner, corner + 0.1], -1)[..., [0, 1, 2, 1, 2, 3, 0, 3]]}}
+    return {n: (m.eval(), lambda m=m: m(ids, **more.get(m, {}))) for n, m in (
+        ("T5 encoder", t5), ("BLOOM", bloom), ("DeBERTa-v3", deberta), ("BROS", bros), ("LongT5", longt5), ("Llama, sdpa", llama))}
 
 
 def main(tokens: int = 2048, rounds: int = 5) -> None:
@@ -62,10 +69,9 @@ def main(tokens: int = 2048, rounds: int = 5) -> None:
         both: dict[str, list[tuple[float, float, int]]] = {"own": [], "posenc": []}
         for _ in range(rounds + 1):
             both["own"].append(measured(run))
-            undo = replace_attention(model, Silent())
+            replace_attention(model, Silent())
             both["posenc"].append(measured(run))
-            for back in reversed(undo):
-                back()
+            give_back(model)
         own, ours = ([statistics.median(x[i] for x in both[n][1:]) for i in range(3)] for n in both)
         print(f"{name:12} own {own[0]:6.2f} s, {own[1]:6.2f} s of processor, {own[2]:5} MiB | posenc {ours[0]:6.2f} s, "
               f"{ours[1]:6.2f} s of processor, {ours[2]:5} MiB | processor {ours[1] / own[1]:.2f} x, memory {ours[2] / max(own[2], 1):.2f} x")
