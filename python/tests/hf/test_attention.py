@@ -34,8 +34,9 @@ CAUSAL = {
     "gemma3_text": dict(SMALL, num_key_value_heads=2, head_dim=8, sliding_window=6, query_pre_attn_scalar=8),
     "gpt_neox": SMALL, "phi": SMALL, "olmo2": SMALL, "cohere": dict(SMALL, num_key_value_heads=2),
     "gpt_oss": dict(SMALL, num_key_value_heads=2, head_dim=8, sliding_window=6, num_local_experts=2, num_experts_per_tok=1),
-    "gpt2": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=99, scale_attn_by_inverse_layer_idx=True), "opt": dict(SMALL, ffn_dim=48, word_embed_proj_dim=32),
-    "ctrl": dict(n_embd=32, n_layer=2, n_head=4, dff=48, n_positions=64, vocab_size=99), "gpt_bigcode": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=99),
+    "gpt2": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=99, scale_attn_by_inverse_layer_idx=True),
+    "opt": dict(SMALL, ffn_dim=48, word_embed_proj_dim=32), "ctrl": dict(n_embd=32, n_layer=2, n_head=4, dff=48, n_positions=64, vocab_size=99),
+    "gpt_bigcode": dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=99),
 }
 NAMED = ("gpt2", "opt", "ctrl", "gpt_bigcode")  # tried with both names
 T5S = ["t5", "mt5", "umt5"]

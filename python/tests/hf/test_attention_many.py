@@ -80,8 +80,8 @@ MODELS = {
     "sam": ("SamVisionModel", dict(VISION, window_size=2, global_attn_indexes=[1], output_channels=16, mlp_dim=48), pixels, 2, 0),
     "granite_speech5": ("granite_speech5.GraniteSpeech5Encoder", dict(SMALL, num_mel_bins=24, context_size=8, head_dim=8), lambda: features(96), 2, 0),  # four frames in one
     "inkling": ("inkling.InklingTextModel", dict(
-        SMALL, num_key_value_heads=2, head_dim=8, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=8, sliding_window_size=6, d_rel=4,
-        rel_extent=8, moe_intermediate_size=24, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, local_layer_ids=[0]), tokens, 2, 0),
+        SMALL, num_key_value_heads=2, head_dim=8, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=8,
+        sliding_window_size=6, d_rel=4, rel_extent=8, moe_intermediate_size=24, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, local_layer_ids=[0]), tokens, 2, 0),
     "nemotron_asr_streaming": ("nemotron_asr_streaming.NemotronAsrStreamingEncoder", dict(
         SMALL, num_mel_bins=24, subsampling_conv_channels=8, sliding_window=6, default_num_lookahead_tokens=2), lambda: features(24, frames=120), 2, 0),
     "phi4_audio": ("phi4_multimodal.Phi4MultimodalAudioModel", dict(

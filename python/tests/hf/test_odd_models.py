@@ -357,3 +357,17 @@ def test_pytorchs_causal_flag_sees_the_first_keys():
     posenc.hf.accelerate(model, attention=True)
     for a, b in zip(call(), before):
         near(a, b)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bloom", "mpt"])
+def test_another_model_of_an_accelerated_models_config(kind, tmp_path):
+    """It has the name of posenc's attention in its config, but layers that nobody took over: it computes its own."""
+    model = build(kind)
+    before = logits(model)
+    posenc.hf.accelerate(model, attention=True)
+    other = type(model)(model.config).eval()
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(logits(other), before)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path, config=model.config).eval()
+    assert torch.equal(logits(loaded), before) and "posenc" not in (tmp_path / "config.json").read_text()
