@@ -49,7 +49,7 @@ void small_pages([[maybe_unused]] const SharedBuffer& b) {
   const auto at = reinterpret_cast<std::uintptr_t>(b->data());
   const std::uintptr_t first = (at + kPage - 1) / kPage * kPage;
   const std::uintptr_t end = (at + b->bytes()) / kPage * kPage;
-  auto* from = reinterpret_cast<void*>(first);
+  auto* from = b->as<std::byte>() + (first - at);
   madvise(from, end - first, MADV_NOHUGEPAGE);
   madvise(from, end - first, MADV_DONTNEED);
 #endif
