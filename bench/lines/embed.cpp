@@ -10,6 +10,10 @@
 #include "line.h"
 #include "posenc/absolute/embed.h"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace posenc::bench {
 namespace {
 
@@ -38,6 +42,19 @@ double get(const SharedBuffer& b, DType type, Index i) {
   return static_cast<double>(f);
 }
 
+// Pages of 4 KiB, as memory has them that nobody asked larger ones for. What was in it is lost.
+void small_pages([[maybe_unused]] const SharedBuffer& b) {
+#if defined(MADV_NOHUGEPAGE)
+  constexpr std::uintptr_t kPage = 4096;
+  const auto at = reinterpret_cast<std::uintptr_t>(b->data());
+  const std::uintptr_t first = (at + kPage - 1) / kPage * kPage;
+  const std::uintptr_t end = (at + b->bytes()) / kPage * kPage;
+  auto* from = b->as<std::byte>() + (first - at);
+  madvise(from, end - first, MADV_NOHUGEPAGE);
+  madvise(from, end - first, MADV_DONTNEED);
+#endif
+}
+
 // BERT's sizes. Words stand where no one guesses them, positions in order, segments in halves.
 struct Model {
   DType type;
@@ -49,9 +66,11 @@ struct Model {
   std::vector<EmbedPart> parts;
   std::optional<EmbedNorm> norm;
 
-  Model(DType t, bool with_norm) : type(t), normed(with_norm), scale(with_norm ? 2 : 1) {
+  Model(DType t, bool with_norm, bool small = false)
+      : type(t), normed(with_norm), scale(with_norm ? 2 : 1) {
     const std::array<Index, 3> rows{kWords, kTokens, kSegments};
     y = buffer(static_cast<std::size_t>(kBatch * kTokens * kWidth * size_of(type)));
+    if (small) small_pages(y);
     for (Index i = 0; i < kBatch * kTokens; ++i) {
       ids[0].push_back(i * 7919 % kWords);
       ids[2].push_back(i % kTokens * 2 / kTokens);
@@ -59,6 +78,7 @@ struct Model {
     for (Index i = 0; i < kTokens; ++i) ids[1].push_back(i);
     for (std::size_t k = 0; k < (normed ? 3 : 2); ++k) {
       table[k] = buffer(static_cast<std::size_t>(rows[k] * kWidth * size_of(type)));
+      if (small) small_pages(table[k]);
       for (Index i = 0; i < rows[k] * kWidth; ++i) put(table[k], type, i, entry(i));
       EmbedPart part;
       const Index shape[] = {rows[k], kWidth}, whole[] = {kBatch, kTokens}, line[] = {kTokens};
@@ -106,16 +126,17 @@ struct Model {
 };
 
 // A word's row is read and y written; positions and segments stay in the cache.
-Line embed_line(DType type, bool normed, double goal) {
+Line embed_line(DType type, bool normed, double goal, bool small = false) {
   Line l;
   l.name = "input/" + std::string(dtype_name(type)) + (normed ? "/embed_bert/" : "/embed_gpt2/") +
-           std::to_string(kBatch) + 'x' + std::to_string(kTokens) + 'x' + std::to_string(kWidth);
+           (small ? "small_pages/" : "") + std::to_string(kBatch) + 'x' + std::to_string(kTokens) +
+           'x' + std::to_string(kWidth);
   const auto bytes = static_cast<std::size_t>(kBatch * kTokens * kWidth * size_of(type));
   l.bytes = 2 * static_cast<double>(bytes);
   l.limit_name = "copy";
   l.goal = goal;
   l.prepare = [=] {
-    const auto m = std::make_shared<Model>(type, normed);
+    const auto m = std::make_shared<Model>(type, normed, small);
     const auto from = buffer(bytes), to = buffer(bytes);
     Prepared r;
     r.run = [m] { embed(m->parts, m->norm, m->out(), inline_executor()); };
@@ -228,8 +249,14 @@ Line embed_gradient_line() {
 }  // namespace
 
 std::vector<Line> embed_lines() {
-  return {embed_line(DType::f32, true, 2), embed_line(DType::bf16, true, 2),
-          embed_line(DType::f32, false, 1.5), gather_line(), embed_gradient_line()};
+  return {embed_line(DType::f32, true, 2),
+          embed_line(DType::bf16, true, 2),
+          embed_line(DType::f32, false, 1.5),
+          embed_line(DType::f32, true, 2, true),
+          embed_line(DType::bf16, true, 2, true),
+          embed_line(DType::f32, false, 1.5, true),
+          gather_line(),
+          embed_gradient_line()};
 }
 
 }  // namespace posenc::bench
