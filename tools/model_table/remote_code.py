@@ -268,7 +268,7 @@ ENTRY = {
         "class": "MiniMaxText01Config", "remote": "MiniMax's modeling_minimax_text_01.py",
         "scheme": "rope", "pairing": "half_split", "theta": 1000000.0, "partial": True,
         "rope": {"rule": "own_keys", "width": "rotary_dim"},
-        "layers": {"rule": "coded", "key": "attn_type_list", "codes": {"0": "linear_attention"},
+        "layers": {"rule": "coded", "key": "attn_type_list", "names": {"0": "linear_attention"},
                    "other": "full_attention"},
         "window": {"key": "sliding_window", "on": "all"},
         "remote_note": "layers of linear attention decay by slopes of their own and are not described",

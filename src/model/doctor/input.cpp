@@ -114,23 +114,21 @@ class InputDoctor {
 
   void offset(const InputEncoding& e) {
     const Index offset = offset_of(e.value);
-    const auto& table = std::get<Learned>(e.value.scheme);
+    const Index rows = std::get<Learned>(e.value.scheme).rows, count = e.positions.value_or(0);
+    const auto note = [&](const Sentence& text, const Sentence& fix) {
+      add(Severity::note, "padding_offset", text, fix, static_cast<double>(offset));
+    };
     if (e.counts == PositionRule::tokens)
-      add(Severity::note, "padding_offset",
-          {"the table has {} rows and holds {} tokens: the first reads row {} (pad_token_id + 1), "
-           "padding reads row {}, and only tokens that are not padding count",
-           table.rows, e.positions.value_or(0), offset, offset - 1},
-          {"take at most {} tokens; positions that count from 0 read the wrong rows",
-           e.positions.value_or(0)},
-          static_cast<double>(offset));
+      note({"the table has {} rows and holds {} tokens: the first reads row {} (pad_token_id + 1), "
+            "padding reads row {}, and only tokens that are not padding count",
+            rows, count, offset, offset - 1},
+           {"take at most {} tokens; positions that count from 0 read the wrong rows", count});
     else
-      add(Severity::note, "padding_offset",
-          {"position p reads row p + {}: the table has {} rows for {} positions", offset,
-           table.rows, e.positions.value_or(0)},
-          {"give positions that count from 0, and keep the first {} rows when the table is "
-           "extended (--prefix {})",
-           offset, offset},
-          static_cast<double>(offset));
+      note({"position p reads row p + {}: the table has {} rows for {} positions", offset, rows,
+            count},
+           {"give positions that count from 0, and keep the first {} rows when the table is "
+            "extended (--prefix {})",
+            offset, offset});
   }
 
   void float32(const Sinusoidal& s) {

@@ -21,7 +21,7 @@ struct ClassRules {
       temperature, rotary_on, head, head_dim_is, types_padded, decoder, vision, input, input_if,
       softcap, input_at, input_note, input_tensor, input_tensor_columns, input_rows, input_keeps,
       input_beyond, input_odd, input_boxes, input_box_parts, input_coordinates;
-  std::vector<std::pair<std::string, PartRules>> parts;
+  ByName<PartRules> parts;
   std::optional<Variants> variants;
   NameMap names, uses;
   std::vector<std::string> own_first, own_only, own_unless_null, nullable, computed, decoder_input,

@@ -36,8 +36,8 @@ std::optional<Dict> dict_of(const ConfigView& view, const Value& all, const std:
   if (object.is_object())
     return dict_of(
         view, {object, all.origin, all.where + (all.origin == Origin::stated ? "/" + label : "")});
-  return view.error("wrong_type", {"must be {}, got {}", wanted, object}, all.where + "/" + label,
-                    "write {\"rope_type\": ...}");
+  return view.wrong_type({"must be {}, got {}", wanted, object}, all.where + "/" + label,
+                         "write {\"rope_type\": ...}");
 }
 
 Stated stated_dicts(const ConfigView& view) {
@@ -45,9 +45,8 @@ Stated stated_dicts(const ConfigView& view) {
   for (auto* v : {&s.scaling, &s.parameters}) {
     if (!*v || (*v)->value.is_object()) continue;
     if (truthy((*v)->value))
-      view.error("wrong_type",
-                 {"must be an object with rope_type and its keys, got {}", (*v)->value},
-                 (*v)->where, "write {\"rope_type\": ..., ...} or null");
+      view.wrong_type({"must be an object with rope_type and its keys, got {}", (*v)->value},
+                      (*v)->where, "write {\"rope_type\": ..., ...} or null");
     v->reset();
   }
   if (s.scaling && !truthy(s.scaling->value)) s.scaling.reset();
@@ -65,8 +64,7 @@ bool only_layer_types(const ConfigView& view, const Value& all) {
   if (!view.rules().strict_labels) return true;
   for (const auto& [key, value] : all.value.as_object())
     if (!rope_rules(view).thetas.find(key))
-      return view.error(
-          "wrong_type",
+      return view.wrong_type(
           {"{class} takes rope_parameters by layer type only: {} is refused on loading", key},
           all.where + "/" + key, "move it into full_attention, sliding_attention");
   return true;
@@ -206,10 +204,10 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
   const auto all = chosen(view, set);
   const auto labels = all ? labels_of(view, all->value, layer_types) : std::vector<std::string>{};
   if (!labels.empty() && view.rules().flat_only) {
-    view.error("wrong_type",
-               "{class} keeps one set of rope_parameters for all layers, and transformers fails on "
-               "one by layer type",
-               *all, "state rope_type and its keys in rope_parameters itself");
+    view.wrong_type(
+        "{class} keeps one set of rope_parameters for all layers, and transformers fails on "
+        "one by layer type",
+        *all, "state rope_type and its keys in rope_parameters itself");
     return set;
   }
   if (labels.empty())
