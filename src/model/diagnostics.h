@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one list that readers, towers and the doctor report into.
 #pragma once
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,7 +52,7 @@ std::string message(const char* form, const Values&... values) {
 }
 
 // "a, b, c".
-template <class Words>
+template <class Words = std::initializer_list<std::string_view>>
 std::string listed(const Words& words) {
   std::string out;
   for (const auto& word : words) (out += out.empty() ? "" : ", ") += word;

@@ -20,6 +20,10 @@
 namespace posenc::inline v0 {
 namespace {
 
+constexpr const char* kSizes = "state the sizes of the checkpoint in the config";
+constexpr const char* kDamaged =
+    "the checkpoint is damaged, or was cast to float16 where it overflows";
+
 struct Rows {
   const std::vector<double>& values;
   Index width;
@@ -32,10 +36,31 @@ struct Rows {
   }
 };
 
+// A parameter at one head of one channel, at two heads, at two channels: sizes that stay are fixed.
+struct Needed {
+  std::vector<Index> one, heads, channels;
+  bool fixed(std::size_t axis) const {
+    return one[axis] == heads[axis] && one[axis] == channels[axis];
+  }
+};
+
+std::optional<Needed> needed(const Encoding& e, const std::string& name) {
+  const AnyRelativeScheme scheme = relative_scheme(e);
+  const auto shape = [&](Index heads, Index channels) -> std::vector<Index> {
+    for (Parameter& p : scheme.parameters({.heads = heads, .head_dim = channels}))
+      if (p.name == name) return std::move(p.shape);
+    return {};
+  };
+  Needed n{shape(1, 1), shape(2, 1), shape(1, 2)};
+  if (n.one.empty() || n.one.size() != n.heads.size() || n.one.size() != n.channels.size())
+    return std::nullopt;
+  return n;
+}
+
 class TableDoctor {
  public:
   TableDoctor(const ModelSpec& spec, ModelWeights& weights, Diagnostics& report)
-      : spec_(spec), weights_(weights), report_(report) {}
+      : gguf_(spec.reader == "llama_cpp"), weights_(weights), report_(report) {}
 
   void look(const InputEncoding& e, bool of_tower) {
     for (std::size_t k = 0; k < e.tensors.size(); ++k) {
@@ -46,6 +71,14 @@ class TableDoctor {
       if (found.empty() && (!sines || (of_image(e) && !of_tower))) missing(e.tensors[k], sines);
       for (const StoredTensor& t : found) one(e, k, t, sines);
     }
+  }
+
+  // What acts in the score.
+  void look(const std::vector<LayerSpec>& layers) {
+    for (const LayerSpec& layer : layers)
+      for (const LayerEncoding& e : layer.encodings)
+        for (const auto& [parameter, tensor] : e.tensors)
+          if (seen_.insert(tensor).second) one(layer, e, parameter, tensor);
   }
 
  private:
@@ -59,17 +92,55 @@ class TableDoctor {
 
   // ViT-MAE's sinusoids (`sines`): run, the memory held NaN and 4.8e22.
   void missing(const std::string& name, bool sines) {
-    const bool gguf = spec_.reader == "llama_cpp";
-    const std::string fix = "take the tensor from the model's own checkpoint";
     report_.add(
-        gguf && !sines ? Severity::error : Severity::warning, "table_missing",
+        gguf_ && !sines ? Severity::error : Severity::warning, "table_missing",
         {"the weights have no tensor {}{}", name,
          sines ? ": transformers 5.23 does not fill it on loading, whatever lay in memory is added "
                  "to the patches"
-         : gguf ? " for the learned positions: llama.cpp does not load the file"
-                : " for the learned positions: transformers starts it at random, with a warning"},
+         : gguf_ ? " for the learned positions: llama.cpp does not load the file"
+                 : " for the learned positions: transformers starts it at random, with a warning"},
         weights_.place(),
-        fix + (sines ? ", or store the rows of posenc table under that name" : ""));
+        sines ? "take the tensor from the model's own checkpoint, or store the rows of posenc "
+                "table under that name"
+              : "");
+  }
+
+  void one(const LayerSpec& layer, const LayerEncoding& e, const std::string& parameter,
+           const std::string& tensor) {
+    const std::vector<StoredTensor> found = weights_.find(tensor);
+    const std::string what = parameter + " of " + std::string(card(e.value.scheme).name);
+    if (found.empty())
+      report_.add(
+          gguf_ ? Severity::error : Severity::warning, "table_missing",
+          {"the weights have no tensor {}, {} in layer {}{}", tensor, what, layer.index,
+           gguf_ ? ": llama.cpp needs it" : ": transformers starts it at random, with a warning"},
+          weights_.place());
+    for (const StoredTensor& t : found) {
+      if (!fits(e, parameter, what, t) || !t.readable) continue;
+      const std::vector<double> values = weights_.values(t);
+      const auto bad = std::ranges::find_if(values, [](double v) { return !std::isfinite(v); });
+      if (bad != values.end())
+        add(Severity::error, "not_finite", t,
+            {"holds infinities or NaN, the first is number {}", bad - values.begin()}, kDamaged);
+    }
+  }
+
+  bool fits(const LayerEncoding& e, const std::string& parameter, const std::string& what,
+            const StoredTensor& t) {
+    const std::optional<Needed> n = needed(e.value, parameter);
+    if (!n) return true;
+    bool fine = t.shape.size() == n->one.size();
+    for (std::size_t i = 0; fine && i < t.shape.size(); ++i)
+      fine = !n->fixed(i) || t.shape[i] == n->one[i];
+    if (fine) return true;
+    std::vector<std::string> wanted;
+    for (std::size_t i = 0; i < n->one.size(); ++i)
+      wanted.push_back(n->fixed(i)                ? std::to_string(n->one[i])
+                       : n->one[i] != n->heads[i] ? "heads"
+                                                  : "head_dim");
+    add(Severity::error, "table_shape", t,
+        {"has shape {}, {} needs [{}]", shape_text(t.shape), what, listed(wanted)}, kSizes);
+    return false;
   }
 
   void one(const InputEncoding& e, std::size_t k, const StoredTensor& t, bool sines) {
@@ -115,7 +186,7 @@ class TableDoctor {
 
   void misshapen(const InputEncoding& e, const StoredTensor& t, const std::vector<Index>& shape,
                  const std::vector<Index>& wanted) {
-    std::string fix = "state the sizes of the checkpoint in the config";
+    std::string fix = kSizes;
     const auto* learned = std::get_if<Learned>(&e.value.scheme);
     if ((learned || of_image(e)) && shape.size() == 2 && shape[1] == wanted[1]) {
       const Index kept = e.image_prefix.value_or(learned ? learned->offset : 0);
@@ -149,8 +220,7 @@ class TableDoctor {
     if (bad > 0)
       add(Severity::error, "not_finite", t,
           {"holds infinities or NaN in {} of {} rows, the first is row {}", bad, count, first},
-          "the checkpoint is damaged, or was cast to float16 where it overflows",
-          static_cast<double>(first));
+          kDamaged, static_cast<double>(first));
     return bad == 0;
   }
 
@@ -232,93 +302,10 @@ class TableDoctor {
         "a program that computes the rows and one that loads them give other numbers", worst);
   }
 
-  const ModelSpec& spec_;
-  ModelWeights& weights_;
-  Diagnostics& report_;
-};
-
-// A parameter at one head of one channel, at two heads, at two channels: sizes that stay are fixed.
-struct Needed {
-  std::vector<Index> one, heads, channels;
-  bool fixed(std::size_t axis) const {
-    return one[axis] == heads[axis] && one[axis] == channels[axis];
-  }
-};
-
-std::optional<Needed> needed(const Encoding& e, const std::string& name) {
-  const AnyRelativeScheme scheme = relative_scheme(e);
-  const auto shape = [&](Index heads, Index channels) -> std::vector<Index> {
-    for (Parameter& p : scheme.parameters({.heads = heads, .head_dim = channels}))
-      if (p.name == name) return std::move(p.shape);
-    return {};
-  };
-  Needed n{shape(1, 1), shape(2, 1), shape(1, 2)};
-  if (n.one.empty() || n.one.size() != n.heads.size() || n.one.size() != n.channels.size())
-    return std::nullopt;
-  return n;
-}
-
-class ScoreDoctor {
- public:
-  ScoreDoctor(bool gguf, ModelWeights& weights, Diagnostics& report)
-      : gguf_(gguf), weights_(weights), report_(report) {}
-
-  void look(const std::vector<LayerSpec>& layers) {
-    for (const LayerSpec& layer : layers)
-      for (const LayerEncoding& e : layer.encodings)
-        for (const auto& [parameter, tensor] : e.tensors)
-          if (seen_.insert(tensor).second) one(layer, e, parameter, tensor);
-  }
-
- private:
-  void one(const LayerSpec& layer, const LayerEncoding& e, const std::string& parameter,
-           const std::string& tensor) {
-    const std::vector<StoredTensor> found = weights_.find(tensor);
-    const std::string what = parameter + " of " + std::string(card(e.value.scheme).name);
-    if (found.empty())
-      report_.add(
-          gguf_ ? Severity::error : Severity::warning, "table_missing",
-          {"the weights have no tensor {}, {} in layer {}{}", tensor, what, layer.index,
-           gguf_ ? ": llama.cpp needs it" : ": transformers starts it at random, with a warning"},
-          weights_.place(), "take the tensor from the model's own checkpoint");
-    for (const StoredTensor& t : found) {
-      if (!fits(e, parameter, what, t)) continue;
-      if (!t.readable) continue;
-      const std::vector<double> values = weights_.values(t);
-      const auto bad = std::ranges::find_if(values, [](double v) { return !std::isfinite(v); });
-      if (bad != values.end())
-        report_.error(
-            "not_finite",
-            {"{} holds infinities or NaN, the first is number {}", t.name, bad - values.begin()},
-            t.file + "#" + t.name,
-            "the checkpoint is damaged, or was cast to float16 where it overflows");
-    }
-  }
-
-  bool fits(const LayerEncoding& e, const std::string& parameter, const std::string& what,
-            const StoredTensor& t) {
-    const std::optional<Needed> n = needed(e.value, parameter);
-    if (!n) return true;
-    const std::vector<Index>& stored = t.shape;
-    bool fine = stored.size() == n->one.size();
-    for (std::size_t i = 0; fine && i < stored.size(); ++i)
-      fine = !n->fixed(i) || stored[i] == n->one[i];
-    if (fine) return true;
-    std::string wanted;
-    for (std::size_t i = 0; i < n->one.size(); ++i)
-      wanted += (i > 0 ? ", " : "") +
-                (n->fixed(i) ? std::to_string(n->one[i])
-                             : std::string(n->one[i] != n->heads[i] ? "heads" : "head_dim"));
-    report_.error("table_shape",
-                  {"{} has shape {}, {} needs [{}]", t.name, shape_text(stored), what, wanted},
-                  t.file + "#" + t.name, "state the sizes of the checkpoint in the config");
-    return false;
-  }
-
   bool gguf_;
   ModelWeights& weights_;
   Diagnostics& report_;
-  std::set<std::string> seen_;
+  std::set<std::string> seen_;  // tensors of the score
 };
 
 }  // namespace
@@ -337,11 +324,12 @@ void find_table_faults(const ModelSpec& spec, Diagnostics& report) {
     for (const InputEncoding& e : spec.input) doctor.look(e, false);
     for (const Tower& t : spec.towers)
       for (const InputEncoding& e : t.input) doctor.look(e, true);
-    find_score_faults(spec, weights, report);
+    doctor.look(spec.layers);
+    for (const Tower& t : spec.towers) doctor.look(t.layers);
   } catch (const FormatError& problem) {
     unread(problem, "fetch the file again: it may be cut off, or a pointer of git LFS");
   } catch (const std::invalid_argument& problem) {  // sizes that make no table
-    unread(problem, "state the sizes of the checkpoint in the config");
+    unread(problem, kSizes);
   }
 }
 
@@ -349,12 +337,6 @@ std::vector<Finding> check_tables(const ModelSpec& spec) {
   Diagnostics report;
   find_table_faults(spec, report);
   return report.take();
-}
-
-void find_score_faults(const ModelSpec& spec, ModelWeights& weights, Diagnostics& report) {
-  ScoreDoctor doctor(spec.reader == "llama_cpp", weights, report);
-  doctor.look(spec.layers);
-  for (const Tower& t : spec.towers) doctor.look(t.layers);
 }
 
 }  // namespace posenc::v0

@@ -100,37 +100,35 @@ Divisor read_divisor(Keys& keys, std::string_view name) {
   d.tensor = std::string(name);
   const GgufTensor* t = keys.file().tensor(name);
   if (t == nullptr) return d;
-  const auto wrong = [&](const char* code, const std::string& message, const char* fix) {
-    keys.report().error(code, message, d.tensor, fix);
+  const auto wrong = [&](const char* code, const Sentence& text, const char* fix) {
+    keys.report().error(code, text, d.tensor, fix);
   };
   if (!t->complete) {
     wrong("gguf_data_missing",
-          "the file ends before the data of " + d.tensor +
-              " do: " + std::to_string(t->offset + t->size) + " bytes are needed, it has " +
-              std::to_string(keys.file().bytes.size()),
+          {"the file ends before the data of {} do: {} bytes are needed, it has {}", d.tensor,
+           t->offset + t->size, keys.file().bytes.size()},
           "fetch the file again");
     return d;
   }
   try {
     d.values = keys.file().values(*t, 65536);
   } catch (const FormatError& e) {
-    wrong("wrong_type", e.what(), "convert the model again: divisors are f32");
+    wrong("wrong_type", std::string(e.what()), "convert the model again: divisors are f32");
     return d;
   }
   // llama.cpp loads a list only: other axes must have one element.
   if (std::any_of(t->shape.begin() + 1, t->shape.end(), [](std::uint64_t n) { return n != 1; }))
     wrong("list_length",
-          d.tensor + " must be a list of one number a pair, got " +
-              std::to_string(t->shape.size()) + " axes",
+          {"{} must be a list of one number a pair, got {} axes", d.tensor, t->shape.size()},
           "convert the model again");
   const auto bad =
       std::ranges::find_if(d.values, [](double v) { return !std::isfinite(v) || v <= 0; });
   if (bad != d.values.end())
     wrong(std::isfinite(*bad) ? "table_zero" : "not_finite",
-          d.tensor + "[" + std::to_string(bad - d.values.begin()) +
-              "] divides a frequency and must be positive, got " + number_text(*bad),
+          {"{}[{}] divides a frequency and must be positive, got {}", d.tensor,
+           bad - d.values.begin(), *bad},
           "convert the model again: the tensor is damaged");
-  if (d.values.empty()) wrong("list_length", d.tensor + " is empty", "convert the model again");
+  if (d.values.empty()) wrong("list_length", {"{} is empty", d.tensor}, "convert the model again");
   return d;
 }
 
