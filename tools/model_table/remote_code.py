@@ -81,7 +81,7 @@ ENTRY = {
             "cases": [{"lacks": ["n_embd", "n_head", "n_layer"], "is": {}}],
             "why": "the file has other names of sizes (n_embd, n_head, n_layer) than the code that is known",
             "mend": "rename them to hidden_size, num_attention_heads and num_hidden_layers if nothing else differs"},
-        "keys": {"theta": "rotary_emb_base"},
+        "keys": {"rope_theta": "rotary_emb_base"},
         "rope": {"rule": "own_keys", "fraction": "rotary_pct",
                  "steps": "use_dynamic_ntk", "steps_length": "seq_length"},
         "temperature": "log_n",

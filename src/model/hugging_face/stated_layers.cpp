@@ -90,16 +90,17 @@ bool fits(const ConfigView& view, Index size, Index count) {
 
 // DeepSeek-V4's compress_ratios: a number a layer that names its type.
 bool coded_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
-  const std::optional<CodedTypes>& rule = view.rules().types_from;
-  const auto v = rule ? view.stated_value(rule->key) : std::nullopt;
+  const auto& lists = view.rules().types_from.pairs;
+  const auto v = lists.empty() ? std::nullopt : view.stated_value(lists.front().first);
   if (!v) return false;
+  const NameMap& types = lists.front().second;
   if (!v->value.is_array()) {
     view.wrong_type({"must be a list, got {}", v->value}, *v, "one number a layer");
   } else if (static_cast<Index>(v->value.as_array().size()) < count) {
-    wrong_length(view, rule->key, *v, count);
+    wrong_length(view, lists.front().first, *v, count);
   } else {
     by_entries(*v, plans, [&](const Json& code, auto& where) -> std::optional<std::string> {
-      const std::string* type = code.is_integer() ? rule->names.find(code.dump()) : nullptr;
+      const std::string* type = code.is_integer() ? types.find(code.dump()) : nullptr;
       if (type) return *type;
       return view.wrong_type({"no layer type has the code {}", code}, where,
                              "codes are those of the class: 0, 4 or 128");

@@ -67,16 +67,6 @@ struct PartRules {
   }
 };
 
-// A key that lists what acts in the score.
-struct ScoreTerms {
-  std::string key;
-  std::vector<std::string> any;
-  static void describe(auto& s, auto&& v) {
-    v("key", s.key, "the key");
-    v("any", s.any, "one of these makes a term");
-  }
-};
-
 // Embeddings are multiplied by the root of the width.
 struct InputScale {
   std::string key;
@@ -252,16 +242,6 @@ struct WindowRules {
   }
 };
 
-// A number a layer that names its type.
-struct CodedTypes {
-  std::string key;
-  NameMap names;
-  static void describe(auto& s, auto&& v) {
-    v("key", s.key, "the list");
-    v("names", s.names, "type of each number");
-  }
-};
-
 // rope_scaling as code of a model's own repository reads it.
 struct OwnScalingRules {
   std::string key, factor, base;
@@ -359,15 +339,6 @@ struct MropeRules {
       "how the pairs of a head go to the axes: chunked, interleaved, ernie, openpangu ...");
     v("sections", s.sections,
       "pairs of each axis, where the file has none; null: half of the pairs each");
-  }
-};
-
-// Names at the top level that the class takes for members of the dictionary.
-struct OwnKeys {
-  std::string theta, partial;
-  static void describe(auto& s, auto&& v) {
-    v("theta", s.theta, "of rope_theta");
-    v("partial", s.partial, "of partial_rotary_factor");
   }
 };
 

@@ -16,8 +16,8 @@ Value base_of(const ConfigView& view) {
   if (rope_rules(view).fixed) return theta_of_code(view);
   const Value theta = theta_outside(view);
   if (theta.origin != Origin::class_default) return theta;
-  const std::string own = view.rules().keys ? view.rules().keys->theta : "";
-  const std::string key = own.empty() ? "rope_theta" : own;
+  const std::string* own = view.rules().keys.find("rope_theta");
+  const std::string key = own ? *own : "rope_theta";
   view.note("missing_key", {"no {}: {class}'s {} counts", key, theta.value}, view.where(key),
             {"state {}", key});
   return theta;

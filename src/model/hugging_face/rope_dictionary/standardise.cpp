@@ -84,13 +84,13 @@ namespace {
 
 // The key at the top level, under the class's own name where it has one (GPT-NeoX): then the common
 // one is looked at by nobody.
-std::optional<Value> outside(const ConfigView& view, std::string_view common,
-                             const std::string& own) {
-  const auto counts = view.stated(own.empty() ? common : own);
-  const auto v = own.empty() ? std::nullopt : view.stated(common);
+std::optional<Value> outside(const ConfigView& view, std::string_view common) {
+  const std::string* own = view.rules().keys.find(common);
+  const auto counts = view.stated(own ? *own : common);
+  const auto v = own ? view.stated(common) : std::nullopt;
   if (v && !(counts && counts->value == v->value))
     view.warn("alias_not_read",
-              {"{} is {} and is not read by {class}, whose key is {}{}", common, v->value, own,
+              {"{} is {} and is not read by {class}, whose key is {}{}", common, v->value, *own,
                counts ? message(" ({})", counts->value) : ", which the file lacks"},
               *v, "rename the key");
   return counts;
@@ -144,9 +144,8 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
 std::optional<Value> fraction_outside(const ConfigView& view) {
   const RopeRules& rule = rope_rules(view);
   if (!rule.partial_forced.is_null()) return view.of_class(rule.partial_forced);
-  const std::string own = view.rules().keys ? view.rules().keys->partial : "";
-  const auto v = outside(view, "partial_rotary_factor", own);
-  if (v && (!own.empty() || !v->value.is_null())) return v;
+  const auto v = outside(view, "partial_rotary_factor");
+  if (v && (view.rules().keys.find("partial_rotary_factor") || !v->value.is_null())) return v;
   if (v) return std::nullopt;  // null stands in the place of the class's fraction, and is dropped
   // MiniMax-M2: rotary_dim / head_dim
   if (!rule.partial_from.empty())
@@ -244,7 +243,7 @@ RopeSet refused(const ConfigView& view, const std::vector<std::string>&) {
 }  // namespace
 
 Value theta_outside(const ConfigView& view) {
-  const auto v = outside(view, "rope_theta", view.rules().keys ? view.rules().keys->theta : "");
+  const auto v = outside(view, "rope_theta");
   return v ? *v : theta_of_class(view);
 }
 

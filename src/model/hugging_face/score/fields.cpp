@@ -16,7 +16,6 @@ constexpr Index kMost = 1'000'000'000;
 struct Layer {
   Index stage = 0, index = 0;
 };
-using Sides = std::optional<std::pair<Index, Index>>;
 
 // T5: encoders split their buckets between past and future.
 bool direction(const ConfigView& view, Layer, EncodingBuilder& made) {

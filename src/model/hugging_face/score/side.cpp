@@ -68,11 +68,10 @@ std::string scheme_of(const ConfigView& view, const std::string& given) {
     const auto v = view.value(rules.score->needs);
     if (!v || !truthy(v->value)) return "none";
   }
-  const std::optional<ScoreTerms>& terms = rules.score_terms;
-  if (!terms || std::ranges::any_of(terms->any, [&](const std::string& word) {
-        return lists_word(view, terms->key, word);
-      }))
-    return given;
+  bool named = rules.score_terms.empty();
+  for (const auto& [key, words] : rules.score_terms.pairs)
+    for (const std::string& word : words) named = named || lists_word(view, key, word);
+  if (named) return given;
   view.warn("key_ignored",
             "relative_attention is true, but pos_att_type names neither c2p nor p2c: nothing acts "
             "in the score",
