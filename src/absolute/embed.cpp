@@ -77,6 +77,7 @@ std::vector<Index> looked_up(const EmbedPart& p, const EmbedCall& c) {
   const Index n = p.table.shape[0];
   if (p.frozen && (*p.frozen < 0 || *p.frozen >= n))
     refuse(kWho, "frozen must be a row of the table of " + std::to_string(n), *p.frozen);
+  if (c.count() == 0) return row;  // ids may be null
   const bool one = i.rank == 1 || i.shape[0] == 1;
   const Index stride = i.stride[i.rank == 1 ? 0 : 1];
   for (Index b = 0; b < c.batch; ++b) {

@@ -44,6 +44,7 @@ using Many = V;
 struct Many {
   static constexpr int kCount = HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 ? 4 : 2;
   V v[kCount];
+  HWY_ATTR Many() {}  // else it is made without the target's attribute, with which NEON's V is
 };
 HWY_INLINE V at(const Many& m, int k) {
   return m.v[k];

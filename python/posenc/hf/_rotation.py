@@ -73,7 +73,14 @@ def _writable(x: Any) -> bool:
     return x is None or not (0 in x.stride() or x._is_view() and x._base.requires_grad or x.requires_grad)
 
 
-def _rotated(original: Callable[..., Any], found: Function, calls: Calls, sources: list[torch.nn.Module]) -> Callable[..., Any]:
+def _watched(module: torch.nn.Module, sources: dict[str, torch.nn.Module]) -> bool:
+    """Whether somebody may see what the sources gave: through a hook, or because another module stands in the place of one."""
+    return bool(torch.nn.modules.module._global_forward_hooks) or any(
+        module._modules.get(n) is not m or m._forward_hooks for n, m in sources.items())
+
+
+def _rotated(original: Callable[..., Any], found: Function, calls: Calls, module: torch.nn.Module,
+             sources: dict[str, torch.nn.Module]) -> Callable[..., Any]:
     roles, names, unsqueeze = found.roles, found.names, found.unsqueeze_dim
     at = names.index("unsqueeze_dim") if unsqueeze is not None else -1
     first, tokens, batch = roles.index("q"), found.layout.index("t"), found.layout.find("b")
@@ -110,8 +117,7 @@ def _rotated(original: Callable[..., Any], found: Function, calls: Calls, source
         if compiling:
             return host.rotate_rows(q, k, cos, sin, **how)
         calls.taken += 1
-        if calls.in_place and not torch.is_grad_enabled() and _writable(q) and _writable(k) and not any(
-                m._forward_hooks for m in sources) and not torch.nn.modules.module._global_forward_hooks:
+        if calls.in_place and not torch.is_grad_enabled() and _writable(q) and _writable(k) and not _watched(module, sources):
             host.rotate_rows_(q, k, cos, sin, **how)
             return q if k is None else (q, k)
         return host.rotate_rows(q, k, cos, sin, **how)
@@ -119,14 +125,13 @@ def _rotated(original: Callable[..., Any], found: Function, calls: Calls, source
     return rotated
 
 
-def _sources(module: torch.nn.Module, method: types.FunctionType, name: str) -> list[torch.nn.Module] | None:
+def _sources(module: torch.nn.Module, method: types.FunctionType, name: str) -> dict[str, torch.nn.Module] | None:
     """The submodules whose results may be overwritten; each must give new memory, as those with a weight do."""
     made_by = may_overwrite(method, name)
     if made_by is None:
         return None
-    found = [module._modules.get(n) for n in sorted(made_by)]
-    plain = all(m is not None and m._parameters.get("weight") is not None for m in found)
-    return [m for m in found if m is not None] if plain else None
+    found = {n: m for n in made_by if (m := module._modules.get(n)) is not None and m._parameters.get("weight") is not None}
+    return found if len(found) == len(made_by) else None
 
 
 def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
@@ -145,7 +150,7 @@ def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
                 continue
             sources = _sources(module, method, g)
             calls = Calls(g, sources is not None)
-            new[g] = _rotated(function, found, calls, sources or [])
+            new[g] = _rotated(function, found, calls, module, sources or {})
             all_calls.append(calls)
         if new:
             copy = types.FunctionType(method.__code__, {**method.__globals__, **new}, method.__name__, method.__defaults__,
