@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one list that readers, towers and the doctor report into.
 #pragma once
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,7 +52,12 @@ std::string message(const char* form, const Values&... values) {
 }
 
 // "a, b, c".
-std::string listed(const std::vector<std::string>&);
+template <class Words = std::initializer_list<std::string_view>>
+std::string listed(const Words& words) {
+  std::string out;
+  for (const auto& word : words) (out += out.empty() ? "" : ", ") += word;
+  return out;
+}
 
 // Findings in the order in which they came, each once: where code, place and message come again the
 // higher severity counts, with its fix and value. Texts may quote a file: they are made printable.
@@ -60,7 +66,7 @@ std::string listed(const std::vector<std::string>&);
 class Diagnostics {
  public:
   static constexpr std::size_t kMostAlike = 20;
-  // Without a fix: that of the code (finding_codes.h).
+  // Without a fix: that of the code.
   void add(Finding);
   void add(Severity severity, std::string code, const Sentence& text, std::string where,
            const Sentence& fix = "", std::optional<double> value = {}) {

@@ -95,13 +95,15 @@ std::optional<Encoding> EncodingBuilder::finish(Diagnostics& out, const std::str
   }
 }
 
-void check_parameters(const Encoding& e) {
-  std::visit(
-      [](const auto& s) {
+std::vector<Parameter> parameters_of(const Encoding& e) {
+  return std::visit(
+      [](const auto& s) -> std::vector<Parameter> {
         if constexpr (requires { s.parameters(); })
-          (void)s.parameters();
+          return s.parameters();
         else if constexpr (requires { s.parameters(ScoreShape{}); })
-          (void)s.parameters(ScoreShape{.heads = 1, .head_dim = 1});
+          return s.parameters(ScoreShape{.heads = 1, .head_dim = 1});
+        else
+          return {};
       },
       e.scheme);
 }

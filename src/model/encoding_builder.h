@@ -53,7 +53,11 @@ class EncodingBuilder {
   std::string refused_;                   // full name of its field
 };
 
-// The check of schemes that act at the input or in the score, by the parameters they would have.
-void check_parameters(const Encoding&);
+// The parameters of a scheme that acts at the input, or in the score of one head of one channel.
+std::vector<Parameter> parameters_of(const Encoding&);
+// The check of such schemes, by the parameters they would have.
+inline void check_parameters(const Encoding& e) {
+  (void)parameters_of(e);
+}
 
 }  // namespace posenc::v0

@@ -19,10 +19,6 @@ Json each(const std::vector<T>& all, const F& json) {
   for (const T& x : all) out.push_back(json(x));
   return Json(std::move(out));
 }
-template <class T>
-Json as_is(const T& x) {
-  return Json(x);
-}
 
 Json encoding_json(const Sourced<Encoding>& e) {
   return Json::object(
@@ -51,7 +47,7 @@ Json input_json(const InputEncoding& e) {
   out.set("positions", or_null(e.positions));
   out.set("counts", enum_text(e.counts));
   out.set("padding_row", or_null(e.padding_row));
-  out.set("tensors", each(e.tensors, as_is<std::string>));
+  out.set("tensors", Json::Array(e.tensors.begin(), e.tensors.end()));
   out.set("grid", e.grid ? grid_json(*e.grid) : Json(nullptr));
   return out;
 }

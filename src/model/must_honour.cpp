@@ -14,57 +14,28 @@ namespace {
 using Requirements = std::vector<Requirement>;
 
 std::string formula(const QueryTemperature& t) {
-  const std::string beta = number_text(t.beta), period = std::to_string(t.period);
-  switch (t.form) {
-    case TemperatureForm::llama4:
-      return "1 + " + beta + " ln(1 + floor((p + 1) / " + period + "))";
-    case TemperatureForm::ministral:
-      return "1 + " + beta + " ln(1 + floor(p / " + period + "))";
-    case TemperatureForm::log_n:
-      return "max(1, ln(p + 1) / ln(" + period + "))";
-  }
-  return "";
+  if (t.form == TemperatureForm::log_n) return message("max(1, ln(p + 1) / ln({}))", t.period);
+  const char* count = t.form == TemperatureForm::llama4 ? "(p + 1)" : "p";
+  return message("1 + {} ln(1 + floor({} / {}))", t.beta, count, t.period);
 }
 
-std::string name_of(NormKind kind) {
-  switch (kind) {
-    case NormKind::rms:
-      return "RMS norm";
-    case NormKind::layer_norm:
-      return "LayerNorm";
-    case NormKind::l2:
-      return "division by the L2 norm";
-  }
-  return "";
-}
+// In the order of NormKind.
+constexpr std::string_view kNorms[] = {"RMS norm", "LayerNorm", "division by the L2 norm"};
 
 // What the norm is over; channels: of one such vector, none where the layer does not say.
 std::string span_text(const QkNorm& n, const std::optional<Index>& channels) {
-  const std::string of = channels ? " of " + std::to_string(*channels) : "";
-  switch (n.over) {
-    case NormSpan::head:
-      return "each head" + of;
-    case NormSpan::all_heads:
-      return "all heads at once";
-    case NormSpan::rotated:
-      return "the rotated channels" + of;
-  }
-  return "";
+  if (n.over == NormSpan::all_heads) return "all heads at once";
+  return message("{}{}", n.over == NormSpan::head ? "each head" : "the rotated channels",
+                 channels ? message(" of {}", *channels) : "");
 }
 
 std::string weights_text(const QkNorm& n) {
-  const std::string one = n.plus_one ? " (1 is added to each)" : "";
-  switch (n.weights) {
-    case NormWeights::none:
-      return ", no weights";
-    case NormWeights::shared:
-      return n.plus_one ? ", 1 is added to its weights" : "";
-    case NormWeights::each_head:
-      return ", each head has its own weights" + one;
-    case NormWeights::keys:
-      return ", only k has weights" + one;
-  }
-  return "";
+  if (n.weights == NormWeights::none) return ", no weights";
+  if (n.weights == NormWeights::shared) return n.plus_one ? ", 1 is added to its weights" : "";
+  return message(
+      "{}{}",
+      n.weights == NormWeights::keys ? ", only k has weights" : ", each head has its own weights",
+      n.plus_one ? " (1 is added to each)" : "");
 }
 
 void add_norm(const LayerSpec& layer, Requirements& out) {
@@ -74,8 +45,9 @@ void add_norm(const LayerSpec& layer, Requirements& out) {
   std::optional<Index> channels;
   if (rotates && n.over == NormSpan::head) channels = layer.rotary->head_dim;
   if (rotates && n.over == NormSpan::rotated) channels = layer.rotary->blocks.front().width();
-  std::string text = std::string("normalise ") + (n.keys_only ? "k: " : "q and k: ") +
-                     name_of(n.kind) + " over " + span_text(n, channels);
+  const char* of = n.keys_only ? "k" : "q and k";
+  std::string text = message("normalise {}: {} over {}", of,
+                             kNorms[static_cast<std::size_t>(n.kind)], span_text(n, channels));
   if (rotates) text += n.after_rotation ? ", after the rotation" : ", before the rotation";
   text += weights_text(n);
   if (n.eps) text += ", eps " + number_text(*n.eps);
@@ -87,7 +59,7 @@ void add_norm(const LayerSpec& layer, Requirements& out) {
                                {"over", std::string(enum_text(n.over))},
                                {"channels", channels ? Json(*channels) : Json(nullptr)},
                                {"rotation", when},
-                               {"of", n.keys_only ? "k" : "q and k"},
+                               {"of", of},
                                {"weights", std::string(enum_text(n.weights))},
                                {"plus_one", n.plus_one},
                                {"eps", n.eps ? Json(*n.eps) : Json(nullptr)},
@@ -100,12 +72,12 @@ void add_norm(const LayerSpec& layer, Requirements& out) {
 void add_valid_range(const RotarySpec& spec, Requirements& out) {
   const Index from = spec.valid_from(), to = spec.valid_to();
   if (from <= 1 && to == kUnbounded) return;
-  const std::string end = to == kUnbounded ? " tokens and more" : " to " + std::to_string(to);
+  const bool open = to == kUnbounded;
   out.push_back(
-      {"valid_range",
-       Json::object({{"from", from}, {"to", to == kUnbounded ? Json(nullptr) : Json(to)}}),
-       "take these frequencies for lengths of " + std::to_string(std::max<Index>(from, 1)) +
-           (to == kUnbounded ? end : end + " tokens") + ": at other lengths others take over"});
+      {"valid_range", Json::object({{"from", from}, {"to", open ? Json(nullptr) : Json(to)}}),
+       message("take these frequencies for lengths of {}{}: at other lengths others take over",
+               std::max<Index>(from, 1),
+               open ? " tokens and more" : message(" to {} tokens", to))});
 }
 
 void add_window(const AttentionSpec& a, Requirements& out) {
@@ -115,14 +87,15 @@ void add_window(const AttentionSpec& a, Requirements& out) {
     return n ? std::to_string(*n) : std::string("all");
   };
   const bool chunked = a.kind == AttentionKind::chunked;
-  out.push_back({"window",
-                 Json::object({{"kind", std::string(enum_text(a.kind))},
-                               {"left", side(a.left)},
-                               {"right", side(a.right)},
-                               {"chunk", side(a.chunk)}}),
-                 chunked ? "mask keys outside the query's own chunk of " + keys(a.chunk) + " tokens"
-                         : "mask keys but the query's own, " + keys(a.left) + " before and " +
-                               keys(a.right) + " after it"});
+  out.push_back(
+      {"window",
+       Json::object({{"kind", std::string(enum_text(a.kind))},
+                     {"left", side(a.left)},
+                     {"right", side(a.right)},
+                     {"chunk", side(a.chunk)}}),
+       chunked ? message("mask keys outside the query's own chunk of {} tokens", keys(a.chunk))
+               : message("mask keys but the query's own, {} before and {} after it", keys(a.left),
+                         keys(a.right))});
 }
 
 // head_dim^-1/2, in whatever words.
@@ -135,22 +108,21 @@ bool is_usual(const ContentScale& s, const SharedRotary& rotary) {
 
 void add_score_numbers(const LayerSpec& layer, Requirements& out) {
   if (layer.scale && !is_usual(*layer.scale, layer.rotary)) {
-    const ContentScale& s = *layer.scale;
-    const std::string power = s.power == 0      ? ""
-                              : s.power == -0.5 ? " / sqrt(head_dim)"
-                                                : " * head_dim^" + number_text(s.power);
-    out.push_back({"scale", Json::object({{"factor", s.factor}, {"head_dim_power", s.power}}),
-                   "multiply q.k by " + number_text(s.factor) + power +
-                       (s.power == 0 ? ", not by 1 / sqrt(head_dim)" : "")});
+    const auto& [factor, power] = *layer.scale;
+    out.push_back({"scale", Json::object({{"factor", factor}, {"head_dim_power", power}}),
+                   message("multiply q.k by {}{}", factor,
+                           power == 0      ? ", not by 1 / sqrt(head_dim)"
+                           : power == -0.5 ? " / sqrt(head_dim)"
+                                           : message(" * head_dim^{}", power))});
   }
   if (layer.softcap)
     out.push_back({"softcap", *layer.softcap,
-                   "cap the scores before the mask: " + number_text(*layer.softcap) +
-                       " tanh(score / " + number_text(*layer.softcap) + ")"});
+                   message("cap the scores before the mask: {} tanh(score / {})", *layer.softcap,
+                           *layer.softcap)});
   if (!layer.sinks.empty())
-    out.push_back(
-        {"sinks", layer.sinks,
-         "count a learned score a head in the softmax, without a value (" + layer.sinks + ")"});
+    out.push_back({"sinks", layer.sinks,
+                   message("count a learned score a head in the softmax, without a value ({})",
+                           layer.sinks)});
 }
 
 void add_score_terms(const LayerSpec& layer, Requirements& out) {
@@ -196,8 +168,9 @@ std::optional<Finding> switch_length(const LayerSpec& layer) {
   const double length = at->value.as_number();
   return Finding{Severity::note,
                  "switch_length",
-                 "LongRoPE changes all frequencies when the length passes " + number_text(length) +
-                     ": a key cache made before does not fit after",
+                 message("LongRoPE changes all frequencies when the length passes {}: a key cache "
+                         "made before does not fit after",
+                         length),
                  at->where,
                  "declare the length once (switch_rule=declared), or drop the cache at the switch",
                  length};

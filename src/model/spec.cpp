@@ -82,9 +82,8 @@ const FieldValue* LayerSpec::field(std::string_view name) const {
 }
 
 bool ModelSpec::has_error() const {
-  for (const Finding& f : findings)
-    if (f.severity == Severity::error) return true;
-  return false;
+  return std::ranges::any_of(findings,
+                             [](const Finding& f) { return f.severity == Severity::error; });
 }
 
 ModelError::ModelError(const std::string& what, std::vector<Finding> findings)

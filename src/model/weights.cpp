@@ -2,6 +2,7 @@
 #include "posenc/model/weights.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -22,8 +23,7 @@ constexpr std::uint64_t kMostElements = std::uint64_t{1} << 27;
 constexpr std::size_t kInFile = std::size_t{1} << 32;  // StoredTensor::at = file * 2^32 + tensor
 
 bool is_called(std::string_view full, std::string_view name) {
-  if (full.size() < name.size() || full.substr(full.size() - name.size()) != name) return false;
-  return full.size() == name.size() || full[full.size() - name.size() - 1] == '.';
+  return full == name || (full.ends_with(name) && full[full.size() - name.size() - 1] == '.');
 }
 
 struct FloatType {
@@ -67,6 +67,42 @@ std::map<std::string, std::string> shards(const std::filesystem::path& path) {
     out[name] = file.as_string();
   }
   return out;
+}
+
+std::vector<Index> without_ones(std::vector<Index> shape) {
+  std::erase(shape, Index{1});
+  return shape;
+}
+
+ParameterValues read_as(ModelWeights& weights, const std::string& tensor, std::string name,
+                        const std::vector<Index>& shape) {
+  ParameterValues out{std::move(name), {}, shape, {}};
+  out.tensor = the_tensor(weights, tensor, out.name + " is that");
+  if (without_ones(out.tensor.shape) != without_ones(shape))
+    throw FormatError(out.tensor.file, out.tensor.name,
+                      "has shape " + shape_text(out.tensor.shape) + ", " + out.name + " needs " +
+                          shape_text(shape));
+  out.values = weights.values(out.tensor);
+  return out;
+}
+
+// The tensor of a parameter; "1.table" is that of the second scheme. Null: not named.
+const std::string* tensor_of(const LayerSpec& layer, std::string_view name) {
+  const std::size_t dot = name.find('.');
+  std::size_t wanted = 0;
+  const char* const end = name.data() + (dot == std::string_view::npos ? 0 : dot);
+  const bool numbered = dot != std::string_view::npos &&
+                        std::from_chars(name.data(), end, wanted).ptr == end && dot > 0;
+  const std::string_view parameter = numbered ? name.substr(dot + 1) : name;
+  std::size_t number = 0;
+  for (const LayerEncoding& e : layer.encodings) {
+    if (!is_relative(e.value.scheme)) continue;
+    if (!numbered || number == wanted)
+      for (const auto& [own, tensor] : e.tensors)
+        if (own == parameter) return &tensor;
+    ++number;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -228,6 +264,20 @@ std::vector<TableValues> read_tables(ModelWeights& weights, const InputEncoding&
     out.push_back(std::move(table));
   }
   return out;
+}
+
+std::vector<ParameterValues> read_parameters(ModelWeights& weights, const LayerSpec& layer,
+                                             const std::vector<Parameter>& needed) {
+  std::vector<ParameterValues> out;
+  for (const Parameter& p : needed)
+    if (const std::string* tensor = tensor_of(layer, p.name))
+      out.push_back(read_as(weights, *tensor, p.name, p.shape));
+  return out;
+}
+
+ParameterValues read_sinks(ModelWeights& weights, const LayerSpec& layer, Index heads) {
+  if (layer.sinks.empty()) refuse("read_sinks", "the layer must have sinks, layer", layer.index);
+  return read_as(weights, layer.sinks, "sinks", {heads});
 }
 
 }  // namespace posenc::v0

@@ -80,9 +80,9 @@ LAYERS = {
                           "hit": "cross_attention", "other": FULL, "always": True,
                           "default": [3, 8, 13, 18, 23, 28, 33, 38]},
     "nemotron_h": {"rule": "letters", "key": "hybrid_override_pattern", "default": "ME*-",
-                   "letters": {"M": LINEAR, "*": FULL, "E": "moe", "-": "mlp"}},
+                   "names": {"M": LINEAR, "*": FULL, "E": "moe", "-": "mlp"}},
     "recurrent_gemma": {"rule": "cycle", "key": "block_types",
-                        "cycle": ["recurrent", "recurrent", "attention"],
+                        "default": ["recurrent", "recurrent", "attention"],
                         "names": {"recurrent": LINEAR, "attention": SLIDING}},
     "bamba": {"rule": "listed", "key": "attn_layer_indices", "hit": FULL, "other": LINEAR},
     "falcon_h1": {"rule": "all", "type": "hybrid"},
@@ -118,7 +118,7 @@ LAYER_COUNT = {"longcat_flash": {"key": "num_layers", "times": 2, "default": 28}
                "swinv2": {"sum": "depths", "default": [2, 2, 6, 2]},
                "funnel": {"sum": "block_sizes", "default": [4, 4, 4]}}
 # Layer types in another key, or in a list that is longer than the model.
-TYPES_FROM = {"deepseek_v4": {"key": "compress_ratios", "names": {
+TYPES_FROM = {"deepseek_v4": {"compress_ratios": {
     "0": SLIDING, "4": "compressed_sparse_attention", "128": "heavily_compressed_attention"}}}
 TYPES_PADDED = {"deepseek_v4": True, "step3p5": "num_nextn_predict_layers"}
 INDEXED_FULL = ["dots3_note_text"]  # full_attention becomes indexed_attention
@@ -176,8 +176,8 @@ ROTARY_IF = {
 # Where theta and fraction stand outside of rope_parameters, when not rope_theta and
 # partial_rotary_factor.
 KEYS = {
-    "gpt_neox": {"theta": "rotary_emb_base", "partial": "rotary_pct"},
-    "gpt_neox_japanese": {"theta": "rotary_emb_base", "partial": "rotary_pct"},
+    "gpt_neox": {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
+    "gpt_neox_japanese": {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
 }
 # Rules for rope_parameters that differ from the common one.
 #   by_layer_type  always nested: each type has its theta key and default, flat scaling goes to
@@ -552,7 +552,7 @@ SCORE_IF = {"deberta": ["relative_attention"], "deberta-v2": ["relative_attentio
             "beit": ["use_relative_position_bias", "use_shared_relative_position_bias"],
             "data2vec-vision": ["use_relative_position_bias", "use_shared_relative_position_bias"]}
 # ... and only with one of these terms, names joined by | or a list.
-SCORE_TERMS = {name: {"key": "pos_att_type", "any": ["c2p", "p2c"]}
+SCORE_TERMS = {name: {"pos_att_type": ["c2p", "p2c"]}
                for name in ("deberta", "deberta-v2")}
 RELATIVE = {"deberta": "deberta", "deberta-v2": "deberta", "xlnet": "xlnet", "funnel": "funnel",
             "swin": "swin", "swinv2": "log_cpb", "beit": "beit", "data2vec-vision": "beit",

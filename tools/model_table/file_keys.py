@@ -194,6 +194,9 @@ USUAL_SIZES = [
     {"key": "global_attn_every_n_layers", "rule": "not_above", "other": "num_hidden_layers", "without": "layer_types", "message": "only the first layer sees everything"},
 ]
 
+# Names that other programs have for a base.
+NAMES_OF_THETA = """theta rope_base rotary_base rope_freq_base rotary_emb_base rotary_embedding_base global_rope_theta
+local_rope_theta swa_rope_theta rope_local_base_freq""".split()
 # Which part of a composite file holds the text: the first of these.
 TEXT_PARTS = """text_config decoder llm_config language_config thinker_config decoder_config talker_config semantic_config
 vlm_config generator encoder_config semantic_model_config""".split()
@@ -206,4 +209,4 @@ TOP = {"keys_of_positions": OF_POSITIONS, "keys_of_windows": WINDOWS, "aliases":
        "both_legal": BOTH_LEGAL, "losses": LOSSES, "text_sizes": TEXT_SIZES, "other_keys": OTHER_KEYS,
        "other_keys_with": OTHER_KEYS_WITH, "peer_bugs": PEER_BUGS,
        "usual_source": USUAL_SOURCE, "usual_values": USUAL_VALUES, "usual_sizes": USUAL_SIZES,
-       "text_parts": TEXT_PARTS, "words_of_positions": WORDS_OF_POSITIONS}
+       "names_of_theta": NAMES_OF_THETA, "text_parts": TEXT_PARTS, "words_of_positions": WORDS_OF_POSITIONS}

@@ -146,7 +146,7 @@ def window(name, entry, c):
     elif name in F.WINDOW_HALVED:
         entry["window"] = dict(F.WINDOW_HALVED[name])
     elif name == "mimo_v2_flash":
-        entry["window"] = {"key": "sliding_window", "first": {"key": "sliding_window_size", "plus": 1}}
+        entry["window"] = {"key": "sliding_window", "first": "sliding_window_size"}
     elif "sliding_window" in known or "sliding_window_size" in known:
         entry["window"] = {"key": "sliding_window"}
     if "window" in entry:

@@ -96,16 +96,12 @@ class Doctor {
           "pairs are neighbours (2i, 2i+1); a program that pairs halves gives garbage without an "
           "error",
           "use pairing=interleaved", {}, &layer);
-    else if (permuted_in_gguf())
+    else if (spec_.reader == "transformers" &&
+             contains(hf::gguf_conversions().at("permutes").as_array(), Json(spec_.model_type)))
       add(Severity::note, "pairing_risk",
           "pairs are halves (i, i + d/2) here; the converter to GGUF permutes q and k of this "
           "model, and there pairs are neighbours",
           "do not mix weights of one with code of the other", {}, &layer);
-  }
-
-  bool permuted_in_gguf() const {
-    const Json::Array& types = hf::gguf_conversions().at("permutes").as_array();
-    return spec_.reader == "transformers" && contains(types, Json(spec_.model_type));
   }
 
   void slow_pairs(const LayerSpec& layer) {
@@ -142,8 +138,7 @@ class Doctor {
 
   void scaling(const LayerSpec& layer) {
     const std::string name = scaling_of(layer);
-    if (name == "dynamic" || name == "dynamic_yarn" || name == "qwen_dynamic" ||
-        name == "dynamic_linear")
+    if (contains({"dynamic", "dynamic_yarn", "qwen_dynamic", "dynamic_linear"}, name))
       add(Severity::warning, "dynamic_cache",
           "frequencies depend on the length of each call: keys cached at one length meet queries "
           "rotated with other frequencies",
@@ -156,20 +151,18 @@ class Doctor {
       report_.add(std::move(*f));
     }
     const double original = number(scaling_field(layer, "original_context"));
-    if (name == "yarn" && length_ > 0 && static_cast<double>(length_) <= original)
-      add(Severity::warning, "static_yarn_short",
-          {"YaRN is always on: at {} tokens, within the trained {}, it changes frequencies and "
-           "gain for nothing",
-           length_, original},
-          "leave the scaling out for short contexts", number(scaling_field(layer, "factor")),
-          &layer);
-    else if (name == "yarn")
-      add(Severity::note, "static_yarn_short",
-          {"YaRN is always on: contexts within the trained {} are served with stretched "
-           "frequencies too",
-           original},
-          "leave the scaling out when long contexts are not needed",
-          number(scaling_field(layer, "factor")), &layer);
+    if (name != "yarn") return;
+    const bool within = length_ > 0 && static_cast<double>(length_) <= original;
+    add(within ? Severity::warning : Severity::note, "static_yarn_short",
+        within ? message("YaRN is always on: at {} tokens, within the trained {}, it changes "
+                         "frequencies and gain for nothing",
+                         length_, original)
+               : message("YaRN is always on: contexts within the trained {} are served with "
+                         "stretched frequencies too",
+                         original),
+        within ? "leave the scaling out for short contexts"
+               : "leave the scaling out when long contexts are not needed",
+        number(scaling_field(layer, "factor")), &layer);
   }
 
   // Scaled layers that never see as far as the trained length gain nothing from the scaling.

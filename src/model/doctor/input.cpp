@@ -16,10 +16,6 @@
 namespace posenc::inline v0 {
 namespace {
 
-std::string number(Index n) {
-  return std::to_string(n);
-}
-
 Index offset_of(const Encoding& e) {
   if (const auto* s = std::get_if<Learned>(&e.scheme)) return s->offset;
   if (const auto* s = std::get_if<Sinusoidal>(&e.scheme)) return s->offset;
@@ -68,8 +64,8 @@ class InputDoctor {
   // How far hierarchical rows reach; n^2 of so many rows must be a number.
   static std::string hierarchical(Index n, Index wanted) {
     if (n >= (Index{1} << 31)) return "";
-    return "; hierarchical keeps the first " + number(n) + " and " +
-           (wanted <= n * n ? "reaches" : "ends at") + " n^2 = " + number(n * n);
+    return message("; hierarchical keeps the first {} and {} n^2 = {}", n,
+                   wanted <= n * n ? "reaches" : "ends at", n * n);
   }
 
   void beyond_rows(const InputEncoding& e) {
@@ -79,8 +75,8 @@ class InputDoctor {
     const Index stored = table.shape.size() < 2 ? 0 : as_rows(table.shape).front();
     std::string fix;
     if (stored >= wanted + offset) {
-      fix = "the table in " + file + " has " + number(stored) +
-            " rows, enough: state its size (table_shape says how)";
+      fix = message("the table in {} has {} rows, enough: state its size (table_shape says how)",
+                    file, stored);
     } else if (spec_.reader == "llama_cpp") {
       fix =
           "stay below, or extend the table of the model's safetensors file (posenc extend) and "
@@ -90,12 +86,13 @@ class InputDoctor {
       const auto side =
           static_cast<Index>(std::ceil(std::sqrt(static_cast<double>(wanted - kept))));
       const std::string to =
-          side_of_square(n - kept) ? number(side) + "x" + number(side) : std::string("HxW");
+          side_of_square(n - kept) ? message("{}x{}", side, side) : std::string("HxW");
       fix = "rows for a larger image: " + extend_command(file, tensor, kept, to, "bicubic");
     } else {
-      fix = "stay below, or make rows (linear reaches any length and changes every row" +
-            hierarchical(stored > offset ? stored - offset : n, wanted) +
-            "): " + extend_command(file, tensor, offset, number(wanted + offset), "linear");
+      fix = message(
+          "stay below, or make rows (linear reaches any length and changes every row{}): {}",
+          hierarchical(stored > offset ? stored - offset : n, wanted),
+          extend_command(file, tensor, offset, std::to_string(wanted + offset), "linear"));
     }
     add(Severity::error, "context_beyond_table",
         {"the context of {} is beyond the {} positions of the {}: it has no row there", wanted, n,
@@ -114,23 +111,21 @@ class InputDoctor {
 
   void offset(const InputEncoding& e) {
     const Index offset = offset_of(e.value);
-    const auto& table = std::get<Learned>(e.value.scheme);
+    const Index rows = std::get<Learned>(e.value.scheme).rows, count = e.positions.value_or(0);
+    const auto note = [&](const Sentence& text, const Sentence& fix) {
+      add(Severity::note, "padding_offset", text, fix, static_cast<double>(offset));
+    };
     if (e.counts == PositionRule::tokens)
-      add(Severity::note, "padding_offset",
-          {"the table has {} rows and holds {} tokens: the first reads row {} (pad_token_id + 1), "
-           "padding reads row {}, and only tokens that are not padding count",
-           table.rows, e.positions.value_or(0), offset, offset - 1},
-          {"take at most {} tokens; positions that count from 0 read the wrong rows",
-           e.positions.value_or(0)},
-          static_cast<double>(offset));
+      note({"the table has {} rows and holds {} tokens: the first reads row {} (pad_token_id + 1), "
+            "padding reads row {}, and only tokens that are not padding count",
+            rows, count, offset, offset - 1},
+           {"take at most {} tokens; positions that count from 0 read the wrong rows", count});
     else
-      add(Severity::note, "padding_offset",
-          {"position p reads row p + {}: the table has {} rows for {} positions", offset,
-           table.rows, e.positions.value_or(0)},
-          {"give positions that count from 0, and keep the first {} rows when the table is "
-           "extended (--prefix {})",
-           offset, offset},
-          static_cast<double>(offset));
+      note({"position p reads row p + {}: the table has {} rows for {} positions", offset, rows,
+            count},
+           {"give positions that count from 0, and keep the first {} rows when the table is "
+            "extended (--prefix {})",
+            offset, offset});
   }
 
   void float32(const Sinusoidal& s) {
@@ -194,9 +189,9 @@ std::string rounded(double x) {
 
 std::string extend_command(const std::string& file, const std::string& tensor, Index kept,
                            const std::string& to, const std::string& how) {
-  return "posenc extend " + shell_word(file) + " --tensor " + shell_word(tensor) +
-         (kept > 0 ? " --prefix " + number(kept) : "") + " --to " + to + " --how " + how +
-         " -o longer.safetensors";
+  return message("posenc extend {} --tensor {}{} --to {} --how {} -o longer.safetensors",
+                 shell_word(file), shell_word(tensor),
+                 kept > 0 ? message(" --prefix {}", kept) : "", to, how);
 }
 
 double float32_error(const Spectrum& spectrum, Index length, Index offset) {

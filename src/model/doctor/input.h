@@ -15,8 +15,6 @@ void find_input_risks(const ModelSpec&, Diagnostics&);
 void find_implausible(const ModelSpec&, Diagnostics&);
 // The tables that the weights hold, against what the config means.
 void find_table_faults(const ModelSpec&, Diagnostics&);
-// The same of what acts in the score of layers (score_tables.cpp).
-void find_score_faults(const ModelSpec&, ModelWeights&, Diagnostics&);
 
 // The command line that makes a table of positions of another size, to be pasted into a shell.
 std::string extend_command(const std::string& file, const std::string& tensor, Index kept,

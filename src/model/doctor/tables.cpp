@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables that the weights hold, against what the config means. docs/doctor.md has a paragraph
-// on each code.
+// The tables that the weights hold, against what the config means; and the tensors of what acts in
+// the score, against what the schemes need: they are there, their sizes that do not depend on heads
+// fit, and their numbers are finite. docs/doctor.md has a paragraph on each code.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 
 #include "model/doctor/input.h"
 #include "model/learned_tables.h"
 #include "posenc/absolute/input_term.h"
+#include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
 #include "posenc/model/cells.h"
 #include "posenc/model/weights.h"
@@ -16,6 +19,10 @@
 
 namespace posenc::inline v0 {
 namespace {
+
+constexpr const char* kSizes = "state the sizes of the checkpoint in the config";
+constexpr const char* kDamaged =
+    "the checkpoint is damaged, or was cast to float16 where it overflows";
 
 struct Rows {
   const std::vector<double>& values;
@@ -29,10 +36,31 @@ struct Rows {
   }
 };
 
+// A parameter at one head of one channel, at two heads, at two channels: sizes that stay are fixed.
+struct Needed {
+  std::vector<Index> one, heads, channels;
+  bool fixed(std::size_t axis) const {
+    return one[axis] == heads[axis] && one[axis] == channels[axis];
+  }
+};
+
+std::optional<Needed> needed(const Encoding& e, const std::string& name) {
+  const AnyRelativeScheme scheme = relative_scheme(e);
+  const auto shape = [&](Index heads, Index channels) -> std::vector<Index> {
+    for (Parameter& p : scheme.parameters({.heads = heads, .head_dim = channels}))
+      if (p.name == name) return std::move(p.shape);
+    return {};
+  };
+  Needed n{shape(1, 1), shape(2, 1), shape(1, 2)};
+  if (n.one.empty() || n.one.size() != n.heads.size() || n.one.size() != n.channels.size())
+    return std::nullopt;
+  return n;
+}
+
 class TableDoctor {
  public:
   TableDoctor(const ModelSpec& spec, ModelWeights& weights, Diagnostics& report)
-      : spec_(spec), weights_(weights), report_(report) {}
+      : gguf_(spec.reader == "llama_cpp"), weights_(weights), report_(report) {}
 
   void look(const InputEncoding& e, bool of_tower) {
     for (std::size_t k = 0; k < e.tensors.size(); ++k) {
@@ -43,6 +71,14 @@ class TableDoctor {
       if (found.empty() && (!sines || (of_image(e) && !of_tower))) missing(e.tensors[k], sines);
       for (const StoredTensor& t : found) one(e, k, t, sines);
     }
+  }
+
+  // What acts in the score.
+  void look(const std::vector<LayerSpec>& layers) {
+    for (const LayerSpec& layer : layers)
+      for (const LayerEncoding& e : layer.encodings)
+        for (const auto& [parameter, tensor] : e.tensors)
+          if (seen_.insert(tensor).second) one(layer, e, parameter, tensor);
   }
 
  private:
@@ -56,17 +92,55 @@ class TableDoctor {
 
   // ViT-MAE's sinusoids (`sines`): run, the memory held NaN and 4.8e22.
   void missing(const std::string& name, bool sines) {
-    const bool gguf = spec_.reader == "llama_cpp";
-    const std::string fix = "take the tensor from the model's own checkpoint";
     report_.add(
-        gguf && !sines ? Severity::error : Severity::warning, "table_missing",
+        gguf_ && !sines ? Severity::error : Severity::warning, "table_missing",
         {"the weights have no tensor {}{}", name,
          sines ? ": transformers 5.23 does not fill it on loading, whatever lay in memory is added "
                  "to the patches"
-         : gguf ? " for the learned positions: llama.cpp does not load the file"
-                : " for the learned positions: transformers starts it at random, with a warning"},
+         : gguf_ ? " for the learned positions: llama.cpp does not load the file"
+                 : " for the learned positions: transformers starts it at random, with a warning"},
         weights_.place(),
-        fix + (sines ? ", or store the rows of posenc table under that name" : ""));
+        sines ? "take the tensor from the model's own checkpoint, or store the rows of posenc "
+                "table under that name"
+              : "");
+  }
+
+  void one(const LayerSpec& layer, const LayerEncoding& e, const std::string& parameter,
+           const std::string& tensor) {
+    const std::vector<StoredTensor> found = weights_.find(tensor);
+    const std::string what = parameter + " of " + std::string(card(e.value.scheme).name);
+    if (found.empty())
+      report_.add(
+          gguf_ ? Severity::error : Severity::warning, "table_missing",
+          {"the weights have no tensor {}, {} in layer {}{}", tensor, what, layer.index,
+           gguf_ ? ": llama.cpp needs it" : ": transformers starts it at random, with a warning"},
+          weights_.place());
+    for (const StoredTensor& t : found) {
+      if (!fits(e, parameter, what, t) || !t.readable) continue;
+      const std::vector<double> values = weights_.values(t);
+      const auto bad = std::ranges::find_if(values, [](double v) { return !std::isfinite(v); });
+      if (bad != values.end())
+        add(Severity::error, "not_finite", t,
+            {"holds infinities or NaN, the first is number {}", bad - values.begin()}, kDamaged);
+    }
+  }
+
+  bool fits(const LayerEncoding& e, const std::string& parameter, const std::string& what,
+            const StoredTensor& t) {
+    const std::optional<Needed> n = needed(e.value, parameter);
+    if (!n) return true;
+    bool fine = t.shape.size() == n->one.size();
+    for (std::size_t i = 0; fine && i < t.shape.size(); ++i)
+      fine = !n->fixed(i) || t.shape[i] == n->one[i];
+    if (fine) return true;
+    std::vector<std::string> wanted;
+    for (std::size_t i = 0; i < n->one.size(); ++i)
+      wanted.push_back(n->fixed(i)                ? std::to_string(n->one[i])
+                       : n->one[i] != n->heads[i] ? "heads"
+                                                  : "head_dim");
+    add(Severity::error, "table_shape", t,
+        {"has shape {}, {} needs [{}]", shape_text(t.shape), what, listed(wanted)}, kSizes);
+    return false;
   }
 
   void one(const InputEncoding& e, std::size_t k, const StoredTensor& t, bool sines) {
@@ -112,7 +186,7 @@ class TableDoctor {
 
   void misshapen(const InputEncoding& e, const StoredTensor& t, const std::vector<Index>& shape,
                  const std::vector<Index>& wanted) {
-    std::string fix = "state the sizes of the checkpoint in the config";
+    std::string fix = kSizes;
     const auto* learned = std::get_if<Learned>(&e.value.scheme);
     if ((learned || of_image(e)) && shape.size() == 2 && shape[1] == wanted[1]) {
       const Index kept = e.image_prefix.value_or(learned ? learned->offset : 0);
@@ -146,8 +220,7 @@ class TableDoctor {
     if (bad > 0)
       add(Severity::error, "not_finite", t,
           {"holds infinities or NaN in {} of {} rows, the first is row {}", bad, count, first},
-          "the checkpoint is damaged, or was cast to float16 where it overflows",
-          static_cast<double>(first));
+          kDamaged, static_cast<double>(first));
     return bad == 0;
   }
 
@@ -229,9 +302,10 @@ class TableDoctor {
         "a program that computes the rows and one that loads them give other numbers", worst);
   }
 
-  const ModelSpec& spec_;
+  bool gguf_;
   ModelWeights& weights_;
   Diagnostics& report_;
+  std::set<std::string> seen_;  // tensors of the score
 };
 
 }  // namespace
@@ -250,11 +324,12 @@ void find_table_faults(const ModelSpec& spec, Diagnostics& report) {
     for (const InputEncoding& e : spec.input) doctor.look(e, false);
     for (const Tower& t : spec.towers)
       for (const InputEncoding& e : t.input) doctor.look(e, true);
-    find_score_faults(spec, weights, report);
+    doctor.look(spec.layers);
+    for (const Tower& t : spec.towers) doctor.look(t.layers);
   } catch (const FormatError& problem) {
     unread(problem, "fetch the file again: it may be cut off, or a pointer of git LFS");
   } catch (const std::invalid_argument& problem) {  // sizes that make no table
-    unread(problem, "state the sizes of the checkpoint in the config");
+    unread(problem, kSizes);
   }
 }
 

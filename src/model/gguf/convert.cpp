@@ -186,7 +186,8 @@ class Converter {
     base_ = theta->value.as_number();
     if (writes("base")) real("rope.freq_base", base_);
     const auto* local = set.find("sliding_attention");
-    if (writes("swa_base") && local) copy_real(local->dict, "rope_theta", "rope.freq_base_swa");
+    if (writes("swa_base") && local)
+      if (const auto base = given(local->dict, "rope_theta")) real("rope.freq_base_swa", *base);
     if (writes("window")) {
       const auto n = view_.integer("sliding_window", 0, kMost);
       if (n || writes("longrope")) number("attention.sliding_window", n ? n->value : 0);
@@ -220,9 +221,6 @@ class Converter {
     const Value* v = d.find(name);
     if (!v || !v->value.is_number() || !std::isfinite(v->value.as_number())) return std::nullopt;
     return v->value.as_number();
-  }
-  void copy_real(const Dict& d, std::string_view from, std::string_view name) {
-    if (const Value* v = d.find(from); v && v->value.is_number()) real(name, v->value.as_number());
   }
   // A number of tokens that fits a u32.
   std::optional<double> length_of(const Dict& d) const {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/gguf/lower.h"
+#include "model/gguf/hparams.h"
 
 namespace posenc::inline v0::gguf {
 namespace {

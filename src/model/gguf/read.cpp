@@ -2,7 +2,7 @@
 #include "posenc/model/read.h"
 #include <algorithm>
 #include "model/gguf/convert.h"
-#include "model/gguf/lower.h"
+#include "model/gguf/hparams.h"
 
 namespace posenc::inline v0 {
 namespace {

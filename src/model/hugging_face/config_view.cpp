@@ -123,28 +123,15 @@ void ConfigView::two_names(const Value& counts, const Value& other) const {
   if (counts.value == other.value) return;
   const auto name_of = [](const Value& v) { return v.where.substr(v.where.rfind('/') + 1); };
   warn("both_spellings",
-       message("{} is {} and {} {}, two names of one attribute: {} takes {}", name_of(other),
-               other.value, name_of(counts), counts.value, class_name(), name_of(counts)),
+       {"{} is {} and {} {}, two names of one attribute: {class} takes {}", name_of(other),
+        other.value, name_of(counts), counts.value, name_of(counts)},
        other, "", number_of(counts.value));
 }
 
-void ConfigView::add(Severity severity, std::string code, const Sentence& text, Place at,
+void ConfigView::add(Severity severity, std::string code, const Sentence& text, const Place& at,
                      const Sentence& fix, std::optional<double> value) const {
-  report_->add(severity, std::move(code), text.of(class_name()), std::move(at.where),
-               fix.of(class_name()), value);
-}
-Refused ConfigView::error(std::string code, const Sentence& text, Place at, const Sentence& fix,
-                          std::optional<double> value) const {
-  add(Severity::error, std::move(code), text, std::move(at), fix, value);
-  return {};
-}
-void ConfigView::warn(std::string code, const Sentence& text, Place at, const Sentence& fix,
-                      std::optional<double> value) const {
-  add(Severity::warning, std::move(code), text, std::move(at), fix, value);
-}
-void ConfigView::note(std::string code, const Sentence& text, Place at, const Sentence& fix,
-                      std::optional<double> value) const {
-  add(Severity::note, std::move(code), text, std::move(at), fix, value);
+  report_->add(severity, std::move(code), text.of(class_name()), at.where, fix.of(class_name()),
+               value);
 }
 
 std::optional<Value> ConfigView::value(std::string_view key) const {
@@ -178,26 +165,23 @@ std::optional<Sourced<Index>> ConfigView::integer(std::string_view key, Index lo
                                                   bool required) const {
   const auto v = value(key);
   if (v && v->value.is_null() && refuses_null(key))
-    return wrong_type(message("{} is null, and {} takes a number only: {} refuses the file", key,
-                              class_name(), program()),
-                      *v, message("state {}, or leave the key out", key));
+    return wrong_type(
+        {"{} is null, and {class} takes a number only: {} refuses the file", key, program()}, *v,
+        {"state {}, or leave the key out", key});
   if (!v || v->value.is_null()) {
     if (required)
       error("missing_key",
-            message("{}{} and {} has no default for it", key, v ? " is null" : " is missing",
-                    class_name()),
-            place(v, key), message("state {}", key));
+            {"{} is {} and {class} has no default for it", key, v ? "null" : "missing"},
+            place(v, key), {"state {}", key});
     return std::nullopt;
   }
   const auto whole = whole_number(v->value);
   if (!whole || *whole < low || *whole > high)
-    return wrong_type(message("{} must be a whole number from {} to {}, got {}",
-                              name_in_file(*v, key), low, high, v->value),
-                      *v, "");
+    return must_be(name_in_file(*v, key), message("a whole number from {} to {}", low, high), *v);
   if (!v->value.is_integer() && v->origin == Origin::stated && holds(key))
-    return wrong_type(message("{} must be written without a point, got {}: {} refuses the file",
-                              name_in_file(*v, key), v->value, class_name()),
-                      *v, message("write {}", *whole), *whole);
+    return wrong_type({"{} must be written without a point, got {}: {class} refuses the file",
+                       name_in_file(*v, key), v->value},
+                      *v, {"write {}", *whole}, *whole);
   return Sourced<Index>{*whole, v->origin, v->where};
 }
 
@@ -212,9 +196,8 @@ bool ConfigView::refuses_null(std::string_view key) const {
 
 void ConfigView::not_a_flag(std::string_view key, const Json& value,
                             const std::string& where) const {
-  wrong_type(
-      message("{} must be true or false, got {}: {} refuses the file", key, value, class_name()),
-      where, "write true or false");
+  wrong_type({"{} must be true or false, got {}: {class} refuses the file", key, value}, where,
+             "write true or false");
 }
 
 bool ConfigView::flag(std::string_view key, bool otherwise) const {
@@ -225,10 +208,10 @@ bool ConfigView::flag(std::string_view key, bool otherwise) const {
   if (v->value.is_null() ? refuses_null(key) : holds(key))
     not_a_flag(key, v->value, v->where);
   else if (!v->value.is_null())
-    warn("wrong_type",
-         message("{} must be true or false, got {}: taken as Python takes it, {}", key, v->value,
-                 on ? "true" : "false"),
-         *v, "write true or false");
+    warn(
+        "wrong_type",
+        {"{} must be true or false, got {}: taken as Python takes it, {}", key, v->value, Json(on)},
+        *v, "write true or false");
   return on;
 }
 

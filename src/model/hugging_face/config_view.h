@@ -145,17 +145,26 @@ class ConfigView {
   const Json* held_by_class(std::string_view key) const;
 
   // Findings, with the arguments of Diagnostics.
-  Refused error(std::string code, const Sentence&, Place, const Sentence& fix = "",
-                std::optional<double> value = {}) const;
-  void warn(std::string code, const Sentence&, Place, const Sentence& fix = "",
-            std::optional<double> value = {}) const;
-  void note(std::string code, const Sentence&, Place, const Sentence& fix = "",
-            std::optional<double> value = {}) const;
+  void add(Severity, std::string code, const Sentence&, const Place&, const Sentence& fix = "",
+           std::optional<double> value = {}) const;
+  Refused error(std::string code, const Sentence& text, const Place& at, const Sentence& fix = "",
+                std::optional<double> value = {}) const {
+    add(Severity::error, std::move(code), text, at, fix, value);
+    return {};
+  }
+  void warn(std::string code, const Sentence& text, const Place& at, const Sentence& fix = "",
+            std::optional<double> value = {}) const {
+    add(Severity::warning, std::move(code), text, at, fix, value);
+  }
+  void note(std::string code, const Sentence& text, const Place& at, const Sentence& fix = "",
+            std::optional<double> value = {}) const {
+    add(Severity::note, std::move(code), text, at, fix, value);
+  }
   // An error of code wrong_type.
-  Refused wrong_type(const Sentence& text, Place at,
+  Refused wrong_type(const Sentence& text, const Place& at,
                      const Sentence& fix = "state the sizes of the model",
                      std::optional<double> value = {}) const {
-    return error("wrong_type", text, std::move(at), fix, value);
+    return error("wrong_type", text, at, fix, value);
   }
   // "NAME must be WANTED, got VALUE", at the value's place.
   Refused must_be(std::string_view name, std::string_view wanted, const Value& got,
@@ -170,8 +179,6 @@ class ConfigView {
   Value of_class(const char* text) const { return of_class(Json(text)); }
 
  private:
-  void add(Severity, std::string code, const Sentence&, Place, const Sentence& fix,
-           std::optional<double> value) const;
   static std::optional<Value> not_null(std::optional<Value> v) {
     return v && v->value.is_null() ? std::nullopt : std::move(v);
   }

@@ -19,7 +19,7 @@ std::optional<Sourced<Index>> size_of(const ConfigView& view, std::string_view k
 }
 
 // Of the table at the input.
-std::optional<std::pair<Index, Index>> table_sides(const ConfigView& view, const std::string& key) {
+Sides table_sides(const ConfigView& view, const std::string& key) {
   return image_sides(view, key, view.rules().input_square);
 }
 
@@ -139,8 +139,7 @@ std::optional<ImageRows> patch_rows(const ConfigView& view, const InputGrid& gri
 
 }  // namespace
 
-std::optional<std::pair<Index, Index>> image_sides(const ConfigView& view, const std::string& key,
-                                                   bool square) {
+Sides image_sides(const ConfigView& view, const std::string& key, bool square) {
   const auto v = view.value(key);
   if (!v || !v->value.is_array()) {
     const auto n = view.integer(key, 1, kMostPixels);

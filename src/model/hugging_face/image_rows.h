@@ -18,8 +18,8 @@ struct ImageRows {
 };
 // Height and width in pixels or patches: one number or, unless `square`, two; a finding and none otherwise, none where
 // neither file nor class has the key.
-std::optional<std::pair<Index, Index>> image_sides(const ConfigView&, const std::string& key,
-                                                   bool square = false);
+using Sides = std::optional<std::pair<Index, Index>>;
+Sides image_sides(const ConfigView&, const std::string& key, bool square = false);
 // By the entry's input_patches and input_grid; none after a finding.
 std::optional<ImageRows> image_rows(const ConfigView&);
 

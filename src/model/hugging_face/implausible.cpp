@@ -15,11 +15,6 @@ bool fits(const std::string& rule, double value, double other) {
   return rule == "above" ? value > other : value >= other;  // at_least
 }
 
-// SigLIP's so400m, published, has 384 pixels in patches of 14.
-bool is_so400m(double image, double patch) {
-  return image == 384 && patch == 14;
-}
-
 std::optional<Value> number(const ConfigView& view, std::string_view key) {
   if (!view.holds(key) && !view.report().asked.count(view.where(key))) return std::nullopt;
   auto v = view.value(key);
@@ -51,7 +46,8 @@ void look(const ConfigView& view, const Json& row) {
   if (held(key, *value) && (held(beside, *other) || rule == "not_above")) return;
   const double a = value->value.as_number(), b = other->value.as_number();
   const Json* least = row.find("least");
-  if (fits(rule, a, b) || (least && a < least->as_number()) || is_so400m(a, b)) return;
+  const bool so400m = a == 384 && b == 14;  // SigLIP's, published: pixels, and those of a patch
+  if (fits(rule, a, b) || (least && a < least->as_number()) || so400m) return;
   const auto on = with.empty() ? std::nullopt : view.value(with);
   if ((!with.empty() && !(on && truthy(on->value))) ||
       (!without.empty() && view.stated_value(without)) ||

@@ -16,14 +16,13 @@ double rounded(double x) {
 void say(const ConfigView& view, const InputScale& rule, const std::string& key,
          const std::optional<Value>& stated, bool on, Index width) {
   const double root = std::sqrt(static_cast<double>(width));
-  const std::string by = message("sqrt({}) = {}", width, number_text(rounded(root)));
+  const std::string by = message("sqrt({}) = {}", width, rounded(root));
   const std::string says = rule.always ? "the class always scales"
-                           : stated
-                               ? key + " is " + shown(stated->value)
-                               : "no " + key + ", and the class has " + (on ? "true" : "false");
-  const std::string sizes =
-      "rows of the sinusoid have norm " + number_text(rounded(root / std::sqrt(2.0))) +
-      ", embeddings that start with deviation 0.02 have norm " + number_text(rounded(0.02 * root));
+                           : stated    ? message("{} is {}", key, stated->value)
+                                       : message("no {}, and the class has {}", key, Json(on));
+  const std::string sizes = message(
+      "rows of the sinusoid have norm {}, embeddings that start with deviation 0.02 have norm {}",
+      rounded(root / std::sqrt(2.0)), rounded(0.02 * root));
   const bool unlike = rule.published && *rule.published != on;
   view.report().add(unlike ? Severity::warning : Severity::note, "embedding_scale",
                     unlike ? message("{}: token embeddings are not multiplied by {}, as they are "

@@ -59,10 +59,10 @@ Window window_of(const ConfigView& view) {
   w.both = about->both;
   w.on_all = !about->on.empty();
   if (!about->switch_key.empty() && !view.flag(about->switch_key, false)) return w;
-  if (const auto& first = about->first; first && view.stated_value(first->key)) {
-    w.size = view.integer(first->key, 0, kUnbounded / 4);  // MiMo-V2-Flash: sliding_window_size + 1
+  if (const std::string& first = about->first; !first.empty() && view.stated_value(first)) {
+    w.size = view.integer(first, 0, kUnbounded / 4);  // MiMo-V2-Flash: sliding_window_size + 1
     if (!w.size) return w;
-    w.size->value += first->plus;
+    w.size->value += 1;
     w.size->where += " + 1";
     if (w.size->origin != Origin::user) w.size->origin = Origin::derived;
     return w;

@@ -24,7 +24,7 @@ struct LayerPlan {
 
 // One plan a layer; none after a finding.
 std::optional<std::vector<LayerPlan>> plan_layers(const ConfigView&);
-// How many layers; none when nothing says so (layer_count.cpp).
+// How many layers; none when nothing says so (stated_layers.cpp).
 std::optional<Sourced<Index>> layer_count(const ConfigView&);
 // Types from layer_types or the class's older key; false when the file has neither. What is wrong
 // with them becomes a finding (stated_layers.cpp).

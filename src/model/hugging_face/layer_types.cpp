@@ -130,22 +130,16 @@ struct Rules {
     why = v.where;
     plans.assign(pattern.size(), {});
     for (const char letter : pattern)
-      if (!rule.letters.find({&letter, 1}))
+      if (!rule.names.find({&letter, 1}))
         return view.wrong_type({"{} holds an unknown letter {}", rule.key, std::string(1, letter)},
                                v, "letters are those of nemotron_h: M, *, E, -");
     return fill([&](Index i) {
-      return *rule.letters.find({&pattern[static_cast<std::size_t>(i)], 1});
+      return *rule.names.find({&pattern[static_cast<std::size_t>(i)], 1});
     });
   }
 
   const std::string* type_named(const Json& name) const {
     return name.is_string() ? rule.names.find(name.as_string()) : nullptr;
-  }
-
-  std::vector<std::string_view> names() const {
-    std::vector<std::string_view> words;
-    for (const auto& [word, type] : rule.names.pairs) words.push_back(word);
-    return words;
   }
 
   // GPT-Neo: [[["global", "local"], 12]], each list of names as often as its number says.
@@ -183,7 +177,7 @@ struct Rules {
 
   bool cycle() {
     const auto v = view.stated(rule.key);
-    const Json& list = v ? v->value : rule.cycle;
+    const Json& list = v ? v->value : rule.held;
     if (v) why = v->where;
     const char* fix = "state the kinds of layers";
     if (!list.is_array() || list.as_array().empty())
@@ -191,7 +185,7 @@ struct Rules {
     const std::size_t size = list.as_array().size();
     for (std::size_t i = 0; i < std::min(size, plans.size()); ++i)
       if (const Json& name = list.as_array()[i]; !type_named(name))
-        return unknown_word(view, name, names(), message("{}/{}", why, i));
+        return unknown_word(view, name, rule.names.names(), message("{}/{}", why, i));
     return fill(
         [&](Index i) { return *type_named(list.as_array()[static_cast<std::size_t>(i) % size]); });
   }
@@ -243,8 +237,7 @@ struct Rules {
   bool apply(const std::optional<std::vector<bool>>& flags) {
     const std::string& name = rule.rule;
     if (name == "every") return every();
-    if (name == "windows_from") return windows(true);
-    if (name == "windows_until") return windows(false);
+    if (name.starts_with("windows_")) return windows(name == "windows_from");
     if (name == "no_rope_layers") return flags && by_no_rope_layers(*flags);
     if (name == "period") return period();
     if (name == "listed") return listed_numbers();

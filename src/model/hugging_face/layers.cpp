@@ -290,10 +290,7 @@ PartLayers layers_of_part(const ConfigView& view, Index context) {
   }
   if (refused_by_name(view)) return out;
   remote_code(view);
-  if (rules.scheme == "rope" && !rules.vision.empty()) {
-    out = read_vision(view);
-    return out;
-  }
+  if (rules.scheme == "rope" && !rules.vision.empty()) return read_vision(view);
   if (const auto other =
           rules.scheme == "rope" ? instead_of_rotary(view) : std::optional(rules.scheme)) {
     read_not_rotary(view, *other, out);

@@ -57,9 +57,7 @@ bool descend(TextPart& at, Report& report, bool first) {
   remote_code(whole);
   if (!rules.input_note.empty())
     whole.note("encoding_not_covered", rules.input_note, whole.where("model_type"));
-  const auto about =
-      std::ranges::find_if(rules.parts, [&](const auto& part) { return part.first == key; });
-  auto inner = part_of(whole, key, about->second);
+  auto inner = part_of(whole, key, *rules.parts.find(key));
   if (!inner) return false;
   const std::string& type = inner->model_type;
   if (!inner->rules)
@@ -76,7 +74,7 @@ bool descend(TextPart& at, Report& report, bool first) {
 
 // DPT: the backbone of the file stands in the place of its own ViT, unless the model is hybrid.
 bool replaced(const TextPart& at) {
-  for (const auto& [key, about] : at.rules->parts) {
+  for (const auto& [key, about] : at.rules->parts.pairs) {
     const Json* part = about.replaces_unless.empty() ? nullptr : at.object->find(key);
     if (!part || !part->is_object()) continue;
     const Json* flag = at.object->find(about.replaces_unless);

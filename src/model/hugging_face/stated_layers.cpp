@@ -1,10 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kind of layer each one is, and which have rotary, where a list of the file says it.
+// How many layers there are; what kind each one is, and which have rotary, where a list of the file
+// says it.
 #include "model/hugging_face/layer_rules.h"
 #include "posenc/core/fields.h"
 
 namespace posenc::inline v0::hf {
 namespace {
+
+using Count = std::optional<Sourced<Index>>;
+
+// LongCat-Flash has two attentions in each of num_layers; num_hidden_layers sets half of itself.
+Count doubled(const ConfigView& view, const LayerCountRules& rule) {
+  const Index times = rule.times.value_or(1);
+  const auto own = view.stated(rule.key);
+  if (const auto total = view.stated_value("num_hidden_layers")) {
+    auto n = view.integer("num_hidden_layers", 0, kMostLayers, true);
+    if (!n) return std::nullopt;
+    if (own && whole_number(own->value) != std::optional<Index>(n->value / times))
+      view.warn("both_spellings",
+                {"{} is {} and num_hidden_layers {}: num_hidden_layers counts, halved", rule.key,
+                 own->value, total->value},
+                *own);
+    n->value = times * (n->value / times);
+    return n;
+  }
+  if (!own) return view.of_class<Index>(times * rule.held.as_integer());
+  auto n = view.integer(rule.key, 0, kMostLayers / times, true);
+  if (n) n->value *= times, n->where += " * " + std::to_string(times);
+  return n;
+}
+
+// HRM: the same two stacks run H_cycles * (L_cycles + 1) times, each run with keys of its own.
+// A file without num_layers_per_stack states the layers of one stack.
+Count cycles(const ConfigView& view) {
+  auto n = view.integer("num_hidden_layers", 0, kMostLayers, true);
+  if (!n || view.value_or_none("num_layers_per_stack")) return n;
+  const auto high = view.integer("H_cycles", 0, 1000, true);
+  const auto low = view.integer("L_cycles", 0, 1000, true);
+  if (!high || !low) return std::nullopt;
+  n->value *= high->value * (low->value + 1);
+  n->where += " * H_cycles * (L_cycles + 1)";
+  if (n->origin != Origin::user) n->origin = Origin::derived;
+  if (n->value <= kMostLayers) return n;
+  return view.wrong_type("more than 10000 layers", *n, "state the model's sizes");
+}
+
+// Swin: layers by stage.
+Count summed(const ConfigView& view, const LayerCountRules& rule) {
+  auto v = view.stated(rule.sum);
+  if (!rule.held.is_null() && !v) v = view.of_class(rule.held);
+  if (!v || !v->value.is_array())
+    return view.error(v ? "wrong_type" : "missing_key",
+                      {"{} must be a list of the layers of each stage{}", rule.sum,
+                       v ? ", got " + shown(v->value) : ""},
+                      view.place(v, rule.sum), {"state {}", rule.sum});
+  Index sum = 0;
+  for (const Json& n : v->value.as_array()) {
+    if (!n.is_integer() || n.as_integer() < 0 || n.as_integer() > kMostLayers - sum)
+      return view.wrong_type({"{} must hold counts of layers, got {}", rule.sum, n}, *v,
+                             {"state {}", rule.sum});
+    sum += n.as_integer();
+  }
+  return counted(sum, "the sum of " + v->where);
+}
+
+// Stacks that the file counts one by one.
+Count stacks(const ConfigView& view, const std::vector<std::string>& keys) {
+  Sourced<Index> all{0, Origin::derived, ""};
+  for (const std::string& key : keys) {
+    const auto n = view.integer(key, 0, kMostLayers, true);
+    if (!n) return std::nullopt;
+    all.value += n->value;
+    all.where += (all.where.empty() ? "" : " + ") + n->where;
+  }
+  return all;
+}
 
 constexpr const char* kEveryKind = "state the kind of every layer";
 
@@ -20,16 +90,17 @@ bool fits(const ConfigView& view, Index size, Index count) {
 
 // DeepSeek-V4's compress_ratios: a number a layer that names its type.
 bool coded_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
-  const std::optional<CodedTypes>& rule = view.rules().types_from;
-  const auto v = rule ? view.stated_value(rule->key) : std::nullopt;
+  const auto& lists = view.rules().types_from.pairs;
+  const auto v = lists.empty() ? std::nullopt : view.stated_value(lists.front().first);
   if (!v) return false;
+  const NameMap& types = lists.front().second;
   if (!v->value.is_array()) {
     view.wrong_type({"must be a list, got {}", v->value}, *v, "one number a layer");
   } else if (static_cast<Index>(v->value.as_array().size()) < count) {
-    wrong_length(view, rule->key, *v, count);
+    wrong_length(view, lists.front().first, *v, count);
   } else {
     by_entries(*v, plans, [&](const Json& code, auto& where) -> std::optional<std::string> {
-      const std::string* type = code.is_integer() ? rule->names.find(code.dump()) : nullptr;
+      const std::string* type = code.is_integer() ? types.find(code.dump()) : nullptr;
       if (type) return *type;
       return view.wrong_type({"no layer type has the code {}", code}, where,
                              "codes are those of the class: 0, 4 or 128");
@@ -98,6 +169,15 @@ std::optional<std::vector<bool>> stated_flags(const ConfigView& view, const Valu
 
 }  // namespace
 
+std::optional<Sourced<Index>> layer_count(const ConfigView& view) {
+  const std::optional<LayerCountRules>& rule = view.rules().layer_count;
+  if (!rule) return view.integer("num_hidden_layers", 0, kMostLayers);
+  if (!rule->sum.empty()) return summed(view, *rule);
+  if (!rule->keys.empty()) return stacks(view, rule->keys);
+  if (rule->fixed) return view.of_class(*rule->fixed);
+  return rule->cycles ? cycles(view) : doubled(view, *rule);
+}
+
 Refused wrong_length(const ConfigView& view, const std::string& name, const Value& list,
                      Index count) {
   const std::size_t size = list.value.as_array().size();
@@ -112,8 +192,7 @@ Refused unknown_word(const ConfigView& view, const Json& word,
   const std::string name = ConfigView::name_in_file({word, Origin::stated, where}, "");
   return view.wrong_type(
       {"{} holds {}, which is none of its words: {class} refuses the file", name, word}, where,
-      {"{}There are: {}", meant.empty() ? "" : message("did you mean {}? ", meant),
-       listed({words.begin(), words.end()})});
+      {"{}There are: {}", meant.empty() ? "" : message("did you mean {}? ", meant), listed(words)});
 }
 
 std::optional<std::string> layer_type(const ConfigView& view, const Json& word,
@@ -129,11 +208,10 @@ std::optional<std::string> layer_type(const ConfigView& view, const Json& word,
   const std::vector<std::string>& words = own.empty() ? known : own;
   if (contains(words, type)) return type;
   if (!contains(known, type)) return unknown_word(view, word, {words.begin(), words.end()}, where);
-  return view.error(
-      "wrong_type",
+  return view.wrong_type(
       {"{} holds {}, and {class} has no such layer: transformers fails on the first token",
        ConfigView::name_in_file({word, Origin::stated, where}, ""), word},
-      where, {"There are: {}", listed({words.begin(), words.end()})});
+      where, {"There are: {}", listed(words)});
 }
 
 bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& plans) {
@@ -180,7 +258,7 @@ bool types_by_list(const ConfigView& view, const LayerRules& rule, std::vector<L
     if (rule.rule == "blocks") return type_of_block(view, one, where);
     if (!one.is_number())  // MiniMax-Text-01: a number for each layer
       return view.wrong_type({"{} must hold numbers, got {}", rule.key, one}, where, kEveryKind);
-    const std::string* type = rule.codes.find(shown(one));
+    const std::string* type = rule.names.find(shown(one));
     return type ? *type : rule.other;
   });
 }

@@ -81,11 +81,6 @@ bool is_tower(const ClassRules* rules) {
          (rules->scheme != "rope" || !rules->vision.empty() || !rules->pairing.empty());
 }
 
-std::string tower_name(const std::string& part) {
-  const auto cut = part.rfind("_config");
-  return cut != std::string::npos && cut + 7 == part.size() ? part.substr(0, cut) : part;
-}
-
 }  // namespace
 
 PartLayers read_vision(const ConfigView& view) {
@@ -138,12 +133,9 @@ PartLayers read_vision(const ConfigView& view) {
 }
 
 std::string text_key(const ClassRules& rules) {
-  const auto has = [&](std::string_view key) {
-    return std::ranges::any_of(rules.parts, [&](const auto& part) { return part.first == key; });
-  };
   for (const std::string_view key : table_words("text_parts"))
-    if (has(key)) return std::string(key);
-  for (const auto& [key, about] : rules.parts)  // models of images alone
+    if (rules.parts.find(key)) return std::string(key);
+  for (const auto& [key, about] : rules.parts.pairs)  // models of images alone
     if (about.main) return key;
   return "";
 }
@@ -184,7 +176,8 @@ std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key,
   }
   const PartLayers read = read_layers(part->view(own), context);
   keep(whole, key, own);
-  return Tower{tower_name(key), read.layers, read.input};
+  const bool config = key.ends_with("_config");
+  return Tower{key.substr(0, key.size() - (config ? 7 : 0)), read.layers, read.input};
 }
 
 // A decoder of patches in the same file, of its own sizes (ViT-MAE).
@@ -238,7 +231,7 @@ std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_
   std::vector<Tower> towers;
   if (!whole.rules().decoder.empty()) towers.push_back(encoder(whole, context));
   if (!whole.rules().own_decoder.is_null()) towers.push_back(own_decoder(whole, context));
-  for (const auto& [key, about] : whole.rules().parts) {
+  for (const auto& [key, about] : whole.rules().parts.pairs) {
     if (key != text_part) {
       if (auto tower = read_tower(whole, key, about, context)) towers.push_back(std::move(*tower));
       continue;

@@ -117,11 +117,7 @@ class Unread {
   }
 
   bool same_number(std::string_view key, double number) const {
-    if (contains({"theta", "rope_base", "rotary_base", "rope_freq_base", "rotary_emb_base",
-                  "rotary_embedding_base", "global_rope_theta", "local_rope_theta",
-                  "swa_rope_theta", "rope_local_base_freq"},
-                 key))
-      return turns_by(number);
+    if (contains(table_words("names_of_theta"), key)) return turns_by(number);
     if (contains({"original_max_position_embeddings", "n_ctx"}, key)) {
       const auto longest = view_.value("max_position_embeddings");
       const bool counts = longest && longest->value.is_number();

@@ -48,10 +48,8 @@ std::optional<ClassRules> variant_rules(const ConfigView& view) {
                           : nullptr;
   if (!found && word && !rule.otherwise.is_null()) found = &rule.otherwise;
   if (found) return overlaid(rules, *found);
-  std::vector<std::string> names;
-  for (const auto& [one, more] : rule.of.pairs) names.push_back(one);
   return view.wrong_type({"{} must be one of {}, got {}: {class} refuses anything else", rule.key,
-                          listed(names), value},
+                          listed(rule.of.names()), value},
                          view.place(v, rule.key), {"state {}", rule.key});
 }
 

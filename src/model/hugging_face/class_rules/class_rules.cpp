@@ -59,18 +59,13 @@ void read(std::vector<T>& x, const Json& j, const std::string& place) {
   if (!j.is_array()) wrong(place, "a list", j);
   for (const Json& item : j.as_array()) read(x.emplace_back(), item, place + "[]");
 }
-template <class T>
-void read(std::vector<std::pair<std::string, T>>& x, const Json& j, const std::string& place) {
-  if (!j.is_object()) wrong(place, "an object", j);
-  for (const auto& [name, value] : j.as_object())
-    read(x.emplace_back(name, T{}).second, value, place + "." + name);
-}
 
 template <class T>
 void read(ByName<T>& x, const Json& j, const std::string& place) {
   if (!j.is_object())
     wrong(place, std::is_same_v<T, std::string> ? "an object of texts" : "an object", j);
-  read(x.pairs, j, place);
+  for (const auto& [name, value] : j.as_object())
+    read(x.pairs.emplace_back(name, T{}).second, value, place + "." + name);
 }
 
 template <Rules T>

@@ -21,9 +21,11 @@ struct ClassRules {
       temperature, rotary_on, head, head_dim_is, types_padded, decoder, vision, input, input_if,
       softcap, input_at, input_note, input_tensor, input_tensor_columns, input_rows, input_keeps,
       input_beyond, input_odd, input_boxes, input_box_parts, input_coordinates;
-  std::vector<std::pair<std::string, PartRules>> parts;
+  ByName<PartRules> parts;
   std::optional<Variants> variants;
-  NameMap names, uses;
+  NameMap names, uses, keys;
+  ByName<NameMap> types_from;
+  ByName<std::vector<std::string>> score_terms;
   std::vector<std::string> own_first, own_only, own_unless_null, nullable, computed, decoder_input,
       score_if, input_width, input_base, type_words;
   Json defaults, theta, fraction, rope_parameters, input_order;
@@ -40,13 +42,10 @@ struct ClassRules {
   std::optional<MropeRules> mrope;
   std::optional<RotaryIf> rotary_if;
   std::optional<RopeRules> rope;
-  std::optional<OwnKeys> keys;
   std::optional<LayerCountRules> layer_count;
   std::optional<LayerRules> layers;
-  std::optional<CodedTypes> types_from;
   std::optional<WindowRules> window;
   std::optional<QkNormRules> qk_norm;
-  std::optional<ScoreTerms> score_terms;
   std::optional<ScoreRules> score, score_also;
   std::optional<ScaleRules> scale;
   std::optional<SinkRules> sinks;
@@ -101,7 +100,7 @@ struct ClassRules {
     v("flat_only", s.flat_only, "nested dictionaries are refused");
     v("strict_labels", s.strict_labels, "nested dictionaries take layer types only");
     v("labels_if_typed", s.labels_if_typed, "nested dictionaries only where layer_types is stated");
-    v("keys", s.keys, "names at the top level for members of the dictionary");
+    v("keys", s.keys, "the class's own names at the top level for members of the dictionary");
     v("head", s.head,
       "sizes of a head: own (default), hidden_over_heads, latent, latent_by_kind, global, stated, "
       "zamba2");
@@ -117,7 +116,7 @@ struct ClassRules {
     v("typed", s.typed, "layer_types is read");
     v("type_words", s.type_words, "words of layer_types that the class has; none: any");
     v("other_layer_types", s.other_layer_types, "layer_types holds names of the class's own");
-    v("types_from", s.types_from, "a number a layer that names its type");
+    v("types_from", s.types_from, "a list of numbers, one a layer, and the type of each number");
     v("types_padded", s.types_padded,
       "layer_types may be longer: true, or the key that counts by how much");
     v("indexed_full", s.indexed_full, "layers that choose their keys see as full ones");
@@ -132,7 +131,8 @@ struct ClassRules {
     v("vision_windows", s.vision_windows, "its windows are those of Qwen2.5-VL");
     v("qk_norm", s.qk_norm, "how q and k are normalised");
     v("score_if", s.score_if, "switches of what acts in the score");
-    v("score_terms", s.score_terms, "a key that lists what acts in the score");
+    v("score_terms", s.score_terms,
+      "a key that lists what acts in the score, and the words of which one makes a term");
     v("score", s.score, "the definition of what acts in the score");
     v("score_also", s.score_also, "a second one, of the same scheme");
     v("scale", s.scale, "what multiplies q.k, where it is not head_dim^-1/2");

@@ -29,6 +29,11 @@ struct ByName {
       if (key == name) return void(old = std::move(value));
     pairs.emplace_back(name, std::move(value));
   }
+  std::vector<std::string_view> names() const {
+    std::vector<std::string_view> out;
+    for (const auto& [key, value] : pairs) out.push_back(key);
+    return out;
+  }
 };
 using NameMap = ByName<std::string>;
 // Members of ClassRules that come to stand over a class's where a file says so, checked on reading
@@ -59,16 +64,6 @@ struct PartRules {
     v("optional", s.optional, "the model has none where the file has none");
     v("renamed", s.renamed, "model types renamed on loading");
     v("replaces_unless", s.replaces_unless, "replaces the whole, unless this is true");
-  }
-};
-
-// A key that lists what acts in the score.
-struct ScoreTerms {
-  std::string key;
-  std::vector<std::string> any;
-  static void describe(auto& s, auto&& v) {
-    v("key", s.key, "the key");
-    v("any", s.any, "one of these makes a term");
   }
 };
 
@@ -177,8 +172,8 @@ struct LayerRules {
   std::optional<Index> n;
   bool also_first = false, not_first = false, one_at_least = false, zero_without_window = false,
        always = false, empty_is_none = false;
-  NameMap codes, letters, names;
-  Json cycle, held;
+  NameMap names;
+  Json held;
   static void describe(auto& s, auto&& v) {
     v("rule", s.rule,
       "every, windows_from, windows_until, no_rope_layers, period, listed, letters, coded, blocks, "
@@ -205,11 +200,9 @@ struct LayerRules {
     v("offset", s.offset, "key of the offset (period)");
     v("always", s.always,
       "also beside layer_types, and numbers beyond the layers hit none (listed)");
-    v("codes", s.codes, "type of each code (coded)");
-    v("letters", s.letters, "type of each letter (letters)");
-    v("names", s.names, "type of each name (cycle, repeated)");
-    v("cycle", s.cycle, "names that repeat, where the file has none (cycle)");
-    v("default", s.held, "what counts for a file that says nothing (letters, repeated, listed)");
+    v("names", s.names, "type of each code, letter or name (coded, letters, cycle, repeated)");
+    v("default", s.held,
+      "what counts for a file that says nothing (letters, cycle, repeated, listed)");
   }
 };
 
@@ -231,42 +224,21 @@ struct LayerCountRules {
   }
 };
 
-// A key that counts before the window's own.
-struct FirstWindow {
-  std::string key;
-  Index plus = 0;
-  static void describe(auto& s, auto&& v) {
-    v("key", s.key, "the key");
-    v("plus", s.plus, "added to its value");
-  }
-};
-
 // Where the window of sliding layers comes from.
 struct WindowRules {
-  std::string key, on, switch_key, listed, set_by;
-  std::optional<FirstWindow> first;
+  std::string key, on, switch_key, first, listed, set_by;
   std::optional<Index> divide, every_second;
   bool both = false;
   static void describe(auto& s, auto&& v) {
     v("key", s.key, "the key that holds it");
     v("on", s.on, "all: every layer slides");
     v("switch", s.switch_key, "without this switch there is none");
-    v("first", s.first, "a key that counts before it (MiMo-V2-Flash)");
+    v("first", s.first, "a key that counts before it, one less than the window (MiMo-V2-Flash)");
     v("listed", s.listed, "a list of windows, of which the first above 0 counts (UltraBERT)");
     v("set_by", s.set_by, "keys to each side, over the key (ModernBERT)");
     v("divide", s.divide, "the window is divided by it");
     v("both", s.both, "keys to both sides");
     v("every_second", s.every_second, "window of every second sliding layer (NeoMME)");
-  }
-};
-
-// A number a layer that names its type.
-struct CodedTypes {
-  std::string key;
-  NameMap names;
-  static void describe(auto& s, auto&& v) {
-    v("key", s.key, "the list");
-    v("names", s.names, "type of each number");
   }
 };
 
@@ -367,15 +339,6 @@ struct MropeRules {
       "how the pairs of a head go to the axes: chunked, interleaved, ernie, openpangu ...");
     v("sections", s.sections,
       "pairs of each axis, where the file has none; null: half of the pairs each");
-  }
-};
-
-// Names at the top level that the class takes for members of the dictionary.
-struct OwnKeys {
-  std::string theta, partial;
-  static void describe(auto& s, auto&& v) {
-    v("theta", s.theta, "of rope_theta");
-    v("partial", s.partial, "of partial_rotary_factor");
   }
 };
 

@@ -60,10 +60,10 @@ bool thetas_by_layer(const ConfigView& view, RopeSet& set) {
     return false;
   set.nested = true;
   if (list->value == Json::array() || !list->value.is_array()) {
-    view.error("wrong_type",
-               {"rope_theta must be a list of one theta a layer, got {}: {class} refuses the file",
-                list->value},
-               *list, "state rope_parameters by layer type");
+    view.wrong_type(
+        {"rope_theta must be a list of one theta a layer, got {}: {class} refuses the file",
+         list->value},
+        *list, "state rope_parameters by layer type");
     return true;
   }
   const auto plans = plan_layers(view);
@@ -164,11 +164,11 @@ RopeSet by_layer_type(const ConfigView& view, const std::vector<std::string>&) {
 RopeSet as_stated(const ConfigView& view, const std::vector<std::string>& layer_types) {
   RopeSet set;
   if (const auto old = view.stated("rope_scaling"); old && !truthy(old->value)) {
-    view.error("wrong_type",
-               {"rope_scaling is {}, which {class} stores in the place of its rope_parameters: no "
-                "model can be built",
-                old->value},
-               *old, "remove the key");
+    view.wrong_type(
+        {"rope_scaling is {}, which {class} stores in the place of its rope_parameters: no "
+         "model can be built",
+         old->value},
+        *old, "remove the key");
     return set;
   }
   if (thetas_by_layer(view, set)) return set;

@@ -16,8 +16,8 @@ Value base_of(const ConfigView& view) {
   if (rope_rules(view).fixed) return theta_of_code(view);
   const Value theta = theta_outside(view);
   if (theta.origin != Origin::class_default) return theta;
-  const std::string own = view.rules().keys ? view.rules().keys->theta : "";
-  const std::string key = own.empty() ? "rope_theta" : own;
+  const std::string* own = view.rules().keys.find("rope_theta");
+  const std::string key = own ? *own : "rope_theta";
   view.note("missing_key", {"no {}: {class}'s {} counts", key, theta.value}, view.where(key),
             {"state {}", key});
   return theta;
@@ -72,9 +72,7 @@ std::optional<Value> type_of(const ConfigView& view, const OwnScalingRules& rule
   const std::string* known =
       type && type->value.is_string() ? rule.types.find(type->value.as_string()) : nullptr;
   if (known) return Value{*known, type->origin, type->where};
-  std::vector<std::string> all;
-  for (const auto& [one, means] : rule.types.pairs) all.push_back(one);
-  const std::string names = listed(all);
+  const std::string names = listed(rule.types.names());
   if (type)
     return view.error("unknown_rope_type",
                       {"{class} knows no type {}, only {}", type->value, names}, *type,
@@ -102,10 +100,9 @@ bool accepted(const ConfigView& view, const OwnScalingRules& rule, const Value& 
                        rule.key, v.value},
                       v, "write {\"type\": ..., \"factor\": ...}");
   if (!rule.fields || size == *rule.fields) return true;
-  return view.error("wrong_type",
-                    {"{} must have {} entries, got {}: {class} refuses the file", rule.key,
-                     *rule.fields, v.value},
-                    v, "leave out what the class does not read");
+  return view.wrong_type({"{} must have {} entries, got {}: {class} refuses the file", rule.key,
+                          *rule.fields, v.value},
+                         v, "leave out what the class does not read");
 }
 
 // DeepSeek's gain, mscale(m) / mscale(all) with mscale(x) = 0.1 x ln(factor) + 1, where m is 1 when

@@ -36,8 +36,8 @@ std::optional<Dict> dict_of(const ConfigView& view, const Value& all, const std:
   if (object.is_object())
     return dict_of(
         view, {object, all.origin, all.where + (all.origin == Origin::stated ? "/" + label : "")});
-  return view.error("wrong_type", {"must be {}, got {}", wanted, object}, all.where + "/" + label,
-                    "write {\"rope_type\": ...}");
+  return view.wrong_type({"must be {}, got {}", wanted, object}, all.where + "/" + label,
+                         "write {\"rope_type\": ...}");
 }
 
 Stated stated_dicts(const ConfigView& view) {
@@ -45,9 +45,8 @@ Stated stated_dicts(const ConfigView& view) {
   for (auto* v : {&s.scaling, &s.parameters}) {
     if (!*v || (*v)->value.is_object()) continue;
     if (truthy((*v)->value))
-      view.error("wrong_type",
-                 {"must be an object with rope_type and its keys, got {}", (*v)->value},
-                 (*v)->where, "write {\"rope_type\": ..., ...} or null");
+      view.wrong_type({"must be an object with rope_type and its keys, got {}", (*v)->value},
+                      (*v)->where, "write {\"rope_type\": ..., ...} or null");
     v->reset();
   }
   if (s.scaling && !truthy(s.scaling->value)) s.scaling.reset();
@@ -65,8 +64,7 @@ bool only_layer_types(const ConfigView& view, const Value& all) {
   if (!view.rules().strict_labels) return true;
   for (const auto& [key, value] : all.value.as_object())
     if (!rope_rules(view).thetas.find(key))
-      return view.error(
-          "wrong_type",
+      return view.wrong_type(
           {"{class} takes rope_parameters by layer type only: {} is refused on loading", key},
           all.where + "/" + key, "move it into full_attention, sliding_attention");
   return true;
@@ -86,13 +84,13 @@ namespace {
 
 // The key at the top level, under the class's own name where it has one (GPT-NeoX): then the common
 // one is looked at by nobody.
-std::optional<Value> outside(const ConfigView& view, std::string_view common,
-                             const std::string& own) {
-  const auto counts = view.stated(own.empty() ? common : own);
-  const auto v = own.empty() ? std::nullopt : view.stated(common);
+std::optional<Value> outside(const ConfigView& view, std::string_view common) {
+  const std::string* own = view.rules().keys.find(common);
+  const auto counts = view.stated(own ? *own : common);
+  const auto v = own ? view.stated(common) : std::nullopt;
   if (v && !(counts && counts->value == v->value))
     view.warn("alias_not_read",
-              {"{} is {} and is not read by {class}, whose key is {}{}", common, v->value, own,
+              {"{} is {} and is not read by {class}, whose key is {}{}", common, v->value, *own,
                counts ? message(" ({})", counts->value) : ", which the file lacks"},
               *v, "rename the key");
   return counts;
@@ -146,9 +144,8 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
 std::optional<Value> fraction_outside(const ConfigView& view) {
   const RopeRules& rule = rope_rules(view);
   if (!rule.partial_forced.is_null()) return view.of_class(rule.partial_forced);
-  const std::string own = view.rules().keys ? view.rules().keys->partial : "";
-  const auto v = outside(view, "partial_rotary_factor", own);
-  if (v && (!own.empty() || !v->value.is_null())) return v;
+  const auto v = outside(view, "partial_rotary_factor");
+  if (v && (view.rules().keys.find("partial_rotary_factor") || !v->value.is_null())) return v;
   if (v) return std::nullopt;  // null stands in the place of the class's fraction, and is dropped
   // MiniMax-M2: rotary_dim / head_dim
   if (!rule.partial_from.empty())
@@ -206,10 +203,10 @@ RopeSet flat(const ConfigView& view, const std::vector<std::string>& layer_types
   const auto all = chosen(view, set);
   const auto labels = all ? labels_of(view, all->value, layer_types) : std::vector<std::string>{};
   if (!labels.empty() && view.rules().flat_only) {
-    view.error("wrong_type",
-               "{class} keeps one set of rope_parameters for all layers, and transformers fails on "
-               "one by layer type",
-               *all, "state rope_type and its keys in rope_parameters itself");
+    view.wrong_type(
+        "{class} keeps one set of rope_parameters for all layers, and transformers fails on "
+        "one by layer type",
+        *all, "state rope_type and its keys in rope_parameters itself");
     return set;
   }
   if (labels.empty())
@@ -246,7 +243,7 @@ RopeSet refused(const ConfigView& view, const std::vector<std::string>&) {
 }  // namespace
 
 Value theta_outside(const ConfigView& view) {
-  const auto v = outside(view, "rope_theta", view.rules().keys ? view.rules().keys->theta : "");
+  const auto v = outside(view, "rope_theta");
   return v ? *v : theta_of_class(view);
 }
 

@@ -7,7 +7,6 @@ namespace posenc::inline v0::hf {
 namespace {
 
 constexpr Index kMost = 65536;
-constexpr const char* kStateSizes = "state the sizes of the model";
 
 std::optional<Sourced<Index>> width_of(const ConfigView& view, bool required = true) {
   return view.integer("hidden_size", 1, 1'000'000'000, required);
@@ -19,9 +18,9 @@ std::optional<Sourced<Index>> heads_of(const ConfigView& view, bool required = t
 std::optional<Sourced<Index>> hidden_over_heads(const ConfigView& view) {
   const auto size = width_over_heads(view, true);
   if (!size || (size->value >= 1 && size->value <= kMost)) return size;
-  return view.error("wrong_type",
-                    {"hidden_size // num_attention_heads gives a head of {}", size->value},
-                    view.where("num_attention_heads"), kStateSizes, size->value);
+  return view.wrong_type({"hidden_size // num_attention_heads gives a head of {}", size->value},
+                         view.where("num_attention_heads"), "state the sizes of the model",
+                         size->value);
 }
 
 // head_dim of the file, of the class, or hidden_size // num_attention_heads.
@@ -107,11 +106,11 @@ std::optional<Head> latent_by_kind(const ConfigView& view, const std::string& la
   if (head.offset.value >= 0 && head.rope_dim.value > 0 && head.q_dim.value <= kMost &&
       head.offset.value + head.rope_dim.value == head.q_dim.value)
     return head;
-  return view.error("wrong_type",
-                    {"a sliding layer's head must be its qk_nope_head_dim and qk_rope_head_dim "
-                     "together, got {}, {} and {}",
-                     head.q_dim.value, head.offset.value, head.rope_dim.value},
-                    view.where("swa_head_dim"), kStateSizes);
+  return view.wrong_type(
+      {"a sliding layer's head must be its qk_nope_head_dim and qk_rope_head_dim "
+       "together, got {}, {} and {}",
+       head.q_dim.value, head.offset.value, head.rope_dim.value},
+      view.where("swa_head_dim"));
 }
 
 std::optional<Sourced<Index>> global(const ConfigView& view, const std::string& layer_type) {
@@ -126,8 +125,7 @@ bool loads(const ConfigView& view) {
   const auto v = view.stated("head_dim");
   const bool null = v && v->value.is_null();
   if (null && view.rules().head_strict)
-    return view.error(
-        "wrong_type",
+    return view.wrong_type(
         {"head_dim is null, and {class} takes a number only: {} refuses the file", view.program()},
         *v, "state head_dim, or leave the key out");
   // An attention that looks for no size of its own where head_dim is null.
@@ -140,10 +138,10 @@ bool loads(const ConfigView& view) {
   if (!view.rules().heads_divide) return true;
   const auto hidden = width_of(view, false), heads = heads_of(view, false);
   if (!hidden || !heads || hidden->value % heads->value == 0) return true;
-  return view.error("wrong_type",
-                    {"hidden_size {} is no multiple of num_attention_heads {}: {} refuses the file",
-                     hidden->value, heads->value, view.program()},
-                    *heads, kStateSizes);
+  return view.wrong_type(
+      {"hidden_size {} is no multiple of num_attention_heads {}: {} refuses the file",
+       hidden->value, heads->value, view.program()},
+      *heads);
 }
 
 // Qwen-1 projects head_dim * num_attention_heads channels and splits hidden_size of them.
@@ -152,11 +150,10 @@ bool heads_fill(const ConfigView& view, const Sourced<Index>& size) {
   const auto hidden = width_of(view), heads = heads_of(view);
   if (!hidden || !heads) return false;
   if (size.value * heads->value == hidden->value) return true;
-  return view.error(
-      "wrong_type",
+  return view.wrong_type(
       {"{} heads of {} channels do not make hidden_size {}: the attention of {class} fails",
        heads->value, size.value, hidden->value},
-      size, kStateSizes);
+      size);
 }
 
 }  // namespace

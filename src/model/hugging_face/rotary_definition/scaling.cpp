@@ -220,8 +220,8 @@ bool RotaryWriter::proportional() {
   }
   const Value* stated = dict_.find("factor");
   if (stated && stated->value.is_null())
-    return view_.error("wrong_type", "factor is null, and transformers divides by it", *stated,
-                       "state factor, or leave the key out");
+    return view_.wrong_type("factor is null, and transformers divides by it", *stated,
+                            "state factor, or leave the key out");
   const auto factor = take("factor");
   if (!fraction || (stated && !factor)) return false;
   field("fraction", *fraction);

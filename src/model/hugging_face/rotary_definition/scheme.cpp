@@ -82,11 +82,11 @@ std::optional<std::string> RotaryWriter::type_of_dict() {
 // Scaled types ask for head_dim, and fail on the null that a class leaves there.
 bool RotaryWriter::takes_head(const Head& head) {
   if (!head.null_head_dim || !type_->takes_head_dim) return true;
-  return view_.error("wrong_type",
-                     {"head_dim is null, {class} does not fill it in, and transformers fails on it "
-                      "with rope_type {}",
-                      out_.type},
-                     view_.where("head_dim"), "state head_dim");
+  return view_.wrong_type(
+      {"head_dim is null, {class} does not fill it in, and transformers fails on it "
+       "with rope_type {}",
+       out_.type},
+      view_.where("head_dim"), "state head_dim");
 }
 
 std::optional<Value> RotaryWriter::base() {

@@ -141,7 +141,7 @@ std::optional<Value> RotaryWriter::sections() {
   const MropeRules& rule = *view_.rules().mrope;
   const bool halves = rule.sections.is_null();  // two axes that share the pairs
   Value v = halves ? derived(Json::array({pairs_ / 2, pairs_ / 2}), "half of the pairs each")
-                   : of_class(rule.sections);
+                   : view_.of_class(rule.sections);
   if (const auto user = report().assumed("sections"))
     v = *user;
   else if (const Value* found = dict_.find("mrope_section"); found && !halves)
@@ -155,12 +155,11 @@ std::optional<Value> RotaryWriter::sections() {
       std::ranges::all_of(v.value.as_array(), is_count))
     return v;
   if (halves)
-    return view_.error(
-        "wrong_type",
+    return view_.wrong_type(
         {"two axes share the rotated channels, which must be a multiple of 4, got {}", 2 * pairs_},
         place("partial_rotary_factor"), "state another fraction");
-  return view_.error("wrong_type", {"mrope_section must be three whole numbers, got {}", v.value},
-                     v, "write pairs for time, height, width");
+  return view_.wrong_type({"mrope_section must be three whole numbers, got {}", v.value}, v,
+                          "write pairs for time, height, width");
 }
 
 bool RotaryWriter::mrope() {
@@ -193,7 +192,7 @@ bool RotaryWriter::mrope() {
                        {"mrope_section adds up to {}, and {} pairs rotate", sum, pairs}, *v, "",
                        sum);
   field("sections", *v);
-  field("layout", of_class(rule.layout));
+  field("layout", view_.of_class(Json(rule.layout)));
   if (const Value* said = dict_.find("mrope_interleaved");
       said && said->value.is_bool() && said->value.as_bool() != (rule.layout == "interleaved"))
     view_.warn("key_ignored",

@@ -128,9 +128,6 @@ class RotaryWriter {
 
   void field(std::string_view name, const Value& v) { out_.encoding.set(name, v); }
   std::optional<Value> assumed(std::string_view field);
-  Value of_class(Json value) const {
-    return {std::move(value), Origin::class_default, view_.class_name()};
-  }
   const RopeRules& rules() const;
   Report& report() const { return view_.report(); }
   std::string place(std::string_view key) const;

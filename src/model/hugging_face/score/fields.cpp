@@ -16,7 +16,6 @@ constexpr Index kMost = 1'000'000'000;
 struct Layer {
   Index stage = 0, index = 0;
 };
-using Sides = std::optional<std::pair<Index, Index>>;
 
 // T5: encoders split their buckets between past and future.
 bool direction(const ConfigView& view, Layer, EncodingBuilder& made) {
@@ -43,10 +42,12 @@ Sides patches(const ConfigView& view) {
       view.where("image_size"));
 }
 
-void set_window(const ConfigView& view, const Sides& window, std::string_view key,
+bool set_window(const ConfigView& view, const Sides& window, std::string_view key,
                 EncodingBuilder& made) {
+  if (!window) return false;
   made.set("height", derived(window->first, view.where(key)));
   made.set("width", derived(window->second, view.where(key)));
+  return true;
 }
 bool set_size(const ConfigView& view, const Sides& size, std::string_view key,
               EncodingBuilder& made) {
@@ -57,16 +58,12 @@ bool set_size(const ConfigView& view, const Sides& size, std::string_view key,
 
 // Swin.
 bool window(const ConfigView& view, Layer, EncodingBuilder& made) {
-  const auto size = sides(view, "window_size");
-  if (size) set_window(view, size, "window_size", made);
-  return size.has_value();
+  return set_window(view, sides(view, "window_size"), "window_size", made);
 }
 
 // BEiT: the window is the whole image.
 bool window_of_patches(const ConfigView& view, Layer, EncodingBuilder& made) {
-  const auto all = patches(view);
-  if (all) set_window(view, all, "image_size", made);
-  return all.has_value();
+  return set_window(view, patches(view), "image_size", made);
 }
 
 // Swin V2: no window is larger than the image; stages halve that, those of Swin2SR do not.
@@ -76,9 +73,8 @@ bool window_in_image(const ConfigView& view, Index shrink, EncodingBuilder& made
   const auto least = [&](Index window, Index cells) {
     return std::max<Index>(1, std::min(window, cells >> std::min<Index>(shrink, 32)));
   };
-  set_window(view, {{least(size->first, all->first), least(size->second, all->second)}},
-             "window_size", made);
-  return true;
+  return set_window(view, {{least(size->first, all->first), least(size->second, all->second)}},
+                    "window_size", made);
 }
 bool same_image(const ConfigView& view, Layer, EncodingBuilder& made) {
   return window_in_image(view, 0, made);

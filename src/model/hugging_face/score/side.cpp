@@ -55,11 +55,6 @@ std::string layoutlm(const ConfigView& view) {
   return one ? "t5" : "none";
 }
 
-bool has_term(const ConfigView& view, const ScoreTerms& rule) {
-  return std::ranges::any_of(
-      rule.any, [&](const std::string& word) { return lists_word(view, rule.key, word); });
-}
-
 // What acts in the score.
 std::string scheme_of(const ConfigView& view, const std::string& given) {
   const ClassRules& rules = view.rules();
@@ -73,24 +68,15 @@ std::string scheme_of(const ConfigView& view, const std::string& given) {
     const auto v = view.value(rules.score->needs);
     if (!v || !truthy(v->value)) return "none";
   }
-  if (!rules.score_terms || has_term(view, *rules.score_terms)) return given;
+  bool named = rules.score_terms.empty();
+  for (const auto& [key, words] : rules.score_terms.pairs)
+    for (const std::string& word : words) named = named || lists_word(view, key, word);
+  if (named) return given;
   view.warn("key_ignored",
             "relative_attention is true, but pos_att_type names neither c2p nor p2c: nothing acts "
             "in the score",
             view.where("pos_att_type"), "state pos_att_type");
   return "none";
-}
-
-// Names of the parameters that a scheme has, whatever the sizes of the heads are.
-std::vector<Parameter> parameters_of(const Encoding& e) {
-  return std::visit(
-      [](const auto& s) -> std::vector<Parameter> {
-        if constexpr (requires { s.parameters(ScoreShape{}); })
-          return s.parameters(ScoreShape{.heads = 1, .head_dim = 1});
-        else
-          return {};
-      },
-      e.scheme);
 }
 
 }  // namespace
