@@ -66,7 +66,8 @@ def range_of(field):
 
 def about(field):
     more = [range_of(field), f"in {field['unit']}" if field["unit"] else "",
-            "required" if field["required"] else f"default {field['default']}"]
+            "required" if field["required"] else f"default {field['default']}", f"which stands for {field['default_from']}"
+            if field["default_from"] else ""]
     return f"{field['name']}: {field['doc']} ({', '.join(x for x in more if x)})"
 
 

@@ -43,7 +43,9 @@ def in_turns(functions, samples):
 def cost_of_calls(samples):
     q, k = torch.randn(1, 1, 16, 64), torch.randn(1, 1, 16, 64)
     qg, kg = q.clone().requires_grad_(), k.clone().requires_grad_()
-    p, cos, sin = torch.arange(16), torch.randn(1, 16, 64), torch.randn(1, 16, 64)
+    p = torch.arange(16)
+    angles = torch.outer(p, 1e4 ** (-torch.arange(32) / 32)).repeat(1, 2)[None]
+    cos, sin = angles.cos(), angles.sin()
     plan, a, b = posenc.RotaryPlan(ROPE), q.numpy(), k.numpy()
     rows = {"pairing": "half_split", "columns": "duplicated", "layout": "bhtd"}
     times = in_turns({

@@ -16,7 +16,8 @@ from ._encoding import Encoding, Scaling, Scheme, parse
 from ._model import Finding, Layer, Model, Value, read_model
 from ._posenc import (
     Attention, EmbedNorm, EmbedPart, FormatError, InputPlan, ModelError, PopePlan, RotaryPlan, RotaryTable, __version__,
-    arange, can_rerotate, cos_sin, decode_positions, document_index, embed, embed_gradient, frequencies, from_lengths, from_mask,
+    arange, can_rerotate, cos_sin, decode_positions, document_index, embed, embed_gradient, embed_gradient_into,
+    frequencies, from_lengths, from_mask,
     from_tokens, grid, input_parameters, left_padded, linspace_grid, merge_blocks, mrope_positions, packed, patch_centres,
     repeated_axes, rerotate_, right_padded, rotate, scaled_grid, score_initial, score_inputs, score_parameters, set_num_threads,
     shard_positions, shifted, swap_xy, with_special_tokens)
@@ -26,6 +27,7 @@ __all__ = [
     "Attention", "EmbedNorm", "EmbedPart", "Encoding", "Finding", "FormatError", "InputPlan", "Layer", "Model",
     "ModelError", "Picture", "PopePlan", "RotaryPlan", "RotaryTable", "Scaling", "Scheme", "Value", "__version__", "arange",
     "attend", "bias", "can_rerotate", "cos_sin", "decode_positions", "doctor", "document_index", "embed", "embed_gradient",
+    "embed_gradient_into",
     "emit", "explain", "extend", "frequencies", "from_lengths", "from_mask", "from_tokens", "grid", "input_parameters",
     "left_padded", "linspace_grid", "merge_blocks", "mrope_positions", "packed", "parse", "patch_centres", "plot", "read_model",
     "repeated_axes", "rerotate_", "right_padded", "rotate", "scaled_grid", "score_initial", "score_inputs", "score_parameters", "selftest",

@@ -78,11 +78,15 @@ class Call:
 
     def arrays(self, name: str, values: Mapping[str, Any] | None) -> None:
         """Arrays by name, in one file."""
+        if values is not None and not hasattr(values, "items"):
+            raise ValueError(f'[posenc] parameters must be a mapping of names to arrays, got "{type(values).__name__}"')
         if values:
             self.option(name, self._save(name, values))
 
     def inputs(self, values: Mapping[str, Any] | None) -> None:
         """--input NAME=F for each."""
+        if values is not None and not hasattr(values, "items"):
+            raise ValueError(f'[posenc] inputs must be a mapping of names to arrays, got "{type(values).__name__}"')
         for name, value in (values or {}).items():
             self.option("input", f"{name}={self._save('input-' + name, {name: value})}")
 

@@ -109,7 +109,7 @@ class Model:
         with Call("explain") as call:
             call.subject(self)
             call.option("layer", layer)
-            return call.run()[1].decode()
+            return call.run()[1].decode(errors="replace")
 
     def doctor(self) -> list[Finding]:
         """Everything found, with what only the doctor looks for."""

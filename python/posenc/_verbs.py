@@ -183,7 +183,7 @@ def plot(
                       "layer": layer, "tower": tower, "start": start})
         call.arrays("arrays", parameters)
         call.words += ["-o", "-", "--format=svg"]
-        return Picture(call.run()[1].decode())
+        return Picture(call.run()[1].decode(errors="replace"))
 
 
 def emit(

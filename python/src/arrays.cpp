@@ -300,10 +300,12 @@ void PositionsArgument::take_list(nb::handle h, Name n) {
   }
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* const x = PyTuple_GetItem(list.ptr(), i);
-    if (real)
+    if (real) {
       real_.push_back(PyFloat_AsDouble(x));
-    else
-      whole_.push_back(PyLong_AsLongLong(nb::steal(PyNumber_Index(x)).ptr()));
+    } else {
+      const nb::object whole = nb::steal(PyNumber_Index(x));
+      whole_.push_back(whole.is_valid() ? PyLong_AsLongLong(whole.ptr()) : 0);
+    }
     if (PyErr_Occurred() != nullptr) {
       if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0) nb::raise_python_error();
       PyErr_Clear();

@@ -130,7 +130,7 @@ void Attention::read_mask() {
   m.causal = options_.value<bool>("causal", "must be True or False").value_or(m.causal);
   const nb::object offset = options_.get("offset");
   if (offset.is_none() || nb::isinstance<nb::str>(offset)) {
-    const std::string word = offset.is_none() ? "end" : nb::cast<std::string>(offset);
+    const std::string word = offset.is_none() ? "end" : text_of(offset);
     if (word != "end" && word != "start")
       refuse_field(kWho, "offset", "offset must be end, start or a whole number", word);
     m.query_offset = word == "end" ? args_.k.tokens - args_.q.tokens : 0;

@@ -23,6 +23,7 @@ void add_errors(nb::module_&);
 void add_encodings(nb::module_&);
 void add_rotation(nb::module_&);
 void add_input(nb::module_&);
+void add_input_lookup(nb::module_&);
 void add_polar(nb::module_&);
 void add_attention(nb::module_&);
 void add_positions(nb::module_&);
@@ -35,6 +36,8 @@ void add_jax(nb::module_&);
 // The SCHEME text of an argument that takes an encoding: a text, or an object of the package.
 std::string scheme_text(nb::handle, const char* who);
 Encoding encoding_of(nb::handle, const char* who);
+// os.fspath, so that pathlib's paths and texts are taken.
+std::string path_of(nb::handle, const char* who);
 // None: 0, no length.
 Context context_of(nb::handle, const char* who);
 

@@ -73,6 +73,45 @@ nb::object gradients(const RotaryPlan& plan, nb::handle q, nb::handle k, nb::han
   return result;
 }
 
+// The plan with other frequencies: they are learned, or no formula gives them.
+RotaryPlan with_frequencies(const RotaryPlan& plan, nb::handle frequencies) {
+  constexpr const char* kName = "frequencies";
+  RotarySpec spec = plan.spec();
+  if (spec.blocks.size() != 1)
+    refuse(kRotary,
+           "frequencies replace those of one block of channels (mixed_axes has any of several axes "
+           "in one), blocks",
+           static_cast<Index>(spec.blocks.size()));
+  if (spec.precision != Precision::exact)
+    refuse(kRotary, "frequencies replace those of precision exact", enum_text(spec.precision));
+  Spectrum& s = spec.blocks[0].spectrum;
+  const Borrowed given(frequencies, {kRotary, kName}, Use::read);
+  const ConstTensorView v = given.const_view();
+  const bool wide = v.dtype == DType::f64;
+  std::string sizes;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(v.rank); ++i)
+    sizes += (i > 0 ? ", " : "") + std::to_string(v.shape[i]);
+  if ((!wide && v.dtype != DType::f32) || v.rank != 3 || v.shape[0] < 1 || v.shape[1] != s.axes ||
+      v.shape[2] != s.pairs())
+    refuse_field(kRotary, kName,
+                 "frequencies must be float64 or float32, [heads or 1, " + std::to_string(s.axes) +
+                     ", " + std::to_string(s.pairs()) + "]",
+                 std::string(numpy_name(v.dtype)) + " [" + sizes + "]");
+  s.heads = v.shape[0];
+  s.frequency.clear();
+  for (Index h = 0; h < v.shape[0]; ++h)
+    for (Index a = 0; a < v.shape[1]; ++a)
+      for (Index i = 0; i < v.shape[2]; ++i) {
+        const Index at = h * v.stride[0] + a * v.stride[1] + i * v.stride[2];
+        s.frequency.push_back(wide ? static_cast<const double*>(v.data)[at]
+                                   : double{static_cast<const float*>(v.data)[at]});
+      }
+  s.geometric.reset();
+  s.drop_ggml("its frequencies are given");
+  s.valid_from = 0, s.valid_to = kUnbounded;
+  return RotaryPlan(spec, plan.dtype());
+}
+
 void make_table(RotaryTable* self, nb::handle encoding, Index positions, nb::handle dtype,
                 std::string_view layout, std::string_view beyond) {
   const RotarySpec spec = spec_of(encoding, kTable);
@@ -87,6 +126,23 @@ void replace(RotaryTable& table, nb::handle encoding) {
   const RotarySpec spec = spec_of(encoding, kTable);
   const nb::gil_scoped_release free;
   table.replace(spec);
+}
+
+void save(const RotaryTable& table, nb::handle path, std::string_view layout) {
+  const FilePath file = path_of(path, kTable);
+  const TableLayout l = word_of<TableLayout>(layout, {kTable, "layout"});
+  const nb::gil_scoped_release free;
+  table.save(file, l);
+}
+
+RotaryTable map_table(nb::handle path, nb::handle encoding, std::string_view beyond, Order layout) {
+  const FilePath file = path_of(path, kTable);
+  const RotarySpec spec = spec_of(encoding, kTable);
+  const BeyondTable b = word_of<BeyondTable>(beyond, {kTable, "beyond"});
+  std::optional<TableLayout> l;
+  if (layout) l = word_of<TableLayout>(*layout, {kTable, "layout"});
+  const nb::gil_scoped_release free;
+  return RotaryTable::map(file, spec, b, l);
 }
 
 // The rows where they are; the array keeps them.
@@ -148,6 +204,19 @@ void add_table(nb::module_& m) {
            nb::sig("def replace(self, encoding: EncodingLike | RotaryPlan) -> None"),
            "Rows of another encoding, as many, in one step: a changed scaling. Plans of the old "
            "encoding go on and rotate by the new rows.")
+      .def("save", &save, nb::arg("path").none(), nb::kw_only(), nb::arg("layout") = "half",
+           nb::sig("def save(self, path: str | PathLike[str], *, layout: str = 'half') -> None"),
+           "The rows, in any layout, to .npy (not bfloat16) or .safetensors by the name's ending; "
+           "the file is whole or not there.")
+      .def_static(
+          "map", &map_table, nb::arg("path").none(), nb::arg("encoding").none(), nb::kw_only(),
+          nb::arg("beyond") = "refuse", nb::arg("layout") = nb::none(),
+          nb::sig(
+              "def map(path: str | PathLike[str], encoding: EncodingLike | RotaryPlan, *, beyond: "
+              "str = 'refuse', layout: str | None = None) -> RotaryTable"),
+          "A table in a file that `save` wrote, mapped into memory and not copied; rows of "
+          "another encoding are refused. A .npy file does not say its layout: half unless "
+          "given.")
       .def("rows", &rows, nb::sig("def rows(self) -> Any"),
            "The rows as they are now, [positions, columns], read-only and without a copy: cosines "
            "and then sines of each block.")
@@ -195,7 +264,12 @@ void add_caches(nb::module_& m, nb::class_<RotaryPlan>& plan) {
            "Gradients of what made the phase, float64: frequency [heads or 1, axes, pairs], gain "
            "[1], position [axes, batch, tokens]. q and k are those before the rotation, d_q and "
            "d_k the gradients of what came out. Of one block of channels: where an encoding has "
-           "several, gradients of positions add up.");
+           "several, gradients of positions add up.")
+      .def(
+          "with_frequencies", &with_frequencies, nb::arg("frequencies").none(),
+          nb::sig("def with_frequencies(self, frequencies: Any) -> RotaryPlan"),
+          "The same plan with these frequencies, [heads or 1, axes, pairs] in rad per position, in "
+          "place of its own: learned ones. They hold for every length.");
 }
 
 }  // namespace posenc::python

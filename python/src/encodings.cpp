@@ -20,19 +20,35 @@ std::string quoted(const std::string& word) {
   return s + '"';
 }
 
+// An attribute as text, "" where there is none.
+std::string attribute(nb::handle h, const char* name) {
+  const nb::object found = nb::getattr(h, name, nb::none());
+  return found.is_none() ? "" : text_of(found);
+}
+
 // A value of Python as the grammar writes it; what it may be is the grammar's to say.
 std::string value_text(nb::handle v) {
+  if (attribute(v, "ndim") == "0" && nb::hasattr(v, "item")) {  // one number of an array
+    const nb::object number = v.attr("item")();
+    if (!nb::hasattr(number, "ndim")) return value_text(number);
+  }
   if (v.is_none()) return "none";
   if (PyBool_Check(v.ptr())) return v.ptr() == Py_True ? "true" : "false";
   if (nb::isinstance<nb::str>(v)) {
-    const auto word = nb::cast<std::string>(v);
+    const std::string word = text_of(v);
     const bool plain = !word.empty() && word.find_first_of(" \t\n\r\"\\[]@,") == std::string::npos;
     return plain ? word : quoted(word);
   }
-  if (PyIndex_Check(v.ptr()) && !PySequence_Check(v.ptr()))
-    return text_of((nb::steal(PyNumber_Index(v.ptr()))));
-  if (PyFloat_Check(v.ptr()) || (nb::hasattr(v, "__float__") && !PySequence_Check(v.ptr())))
-    return number_text(PyFloat_AsDouble(v.ptr()));
+  if (PyIndex_Check(v.ptr()) && !PySequence_Check(v.ptr())) {
+    const nb::object whole = nb::steal(PyNumber_Index(v.ptr()));
+    if (!whole.is_valid()) nb::raise_python_error();
+    return text_of(whole);
+  }
+  if (PyFloat_Check(v.ptr()) || (nb::hasattr(v, "__float__") && !PySequence_Check(v.ptr()))) {
+    const double number = PyFloat_AsDouble(v.ptr());
+    if (number == -1 && PyErr_Occurred() != nullptr) nb::raise_python_error();
+    return number_text(number);
+  }
   if (nb::hasattr(v, "__iter__")) {
     std::string list = "[";
     for (const nb::handle x : nb::iter(v))
@@ -86,12 +102,12 @@ nb::object fields(const std::string& text) {
 }  // namespace
 
 std::string scheme_text(nb::handle h, const char* who) {
-  if (nb::isinstance<nb::str>(h)) return nb::cast<std::string>(h);
+  if (nb::isinstance<nb::str>(h)) return text_of(h);
   const nb::object text = nb::getattr(h, "_text", nb::none());
   if (!nb::isinstance<nb::str>(text))
     refuse_field(who, "encoding", "encoding must be SCHEME text or an encoding of posenc",
                  nb::cast<std::string>(h.type().attr("__name__")));
-  return nb::cast<std::string>(text);
+  return text_of(text);
 }
 
 Encoding encoding_of(nb::handle h, const char* who) {

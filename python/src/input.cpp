@@ -250,6 +250,22 @@ nb::object embed_gradients(nb::handle parts, nb::handle d_out, const Norm* norm)
   return nb::make_tuple(of_parts, gamma, beta);
 }
 
+// The same into arrays that are there, one for each part, None where none is wanted.
+void embed_gradients_into(nb::handle parts, nb::handle d_out, nb::handle d_parts,
+                          nb::handle d_gamma, nb::handle d_beta, const Norm* norm) {
+  const EmbedCall call(parts, norm);
+  const Borrowed dy(d_out, {kEmbed, "d_out"}, Use::read);
+  std::deque<Borrowed> kept;
+  const auto view = [&](nb::handle given, const char* name) {
+    return kept.emplace_back(optional_array(given, {kEmbed, name}, Use::write)).view();
+  };
+  std::vector<TensorView> views;
+  for (const nb::handle given : d_parts) views.push_back(view(given, "d_parts"));
+  const EmbedGradients g{views, view(d_gamma, "d_gamma"), view(d_beta, "d_beta")};
+  const nb::gil_scoped_release free;
+  embed_gradient(call.parts, call.norm, dy.const_view(), g);
+}
+
 void add_embed(nb::module_& m) {
   nb::class_<Part>(
       m, "EmbedPart",
@@ -285,6 +301,16 @@ void add_embed(nb::module_& m) {
         nb::sig("def embed_gradient(parts: Iterable[EmbedPart], d_out: Any, *, norm: EmbedNorm | "
                 "None = None) -> tuple[list[Any], Any, Any]"),
         "Gradients of every part's table or rows, of gamma and of beta, in float64.");
+  m.def(
+      "embed_gradient_into", &embed_gradients_into, nb::arg("parts").none(),
+      nb::arg("d_out").none(), nb::kw_only(), nb::arg("d_parts"),
+      nb::arg("d_gamma").none() = nb::none(), nb::arg("d_beta").none() = nb::none(),
+      nb::arg("norm").none() = nb::none(),
+      nb::sig("def embed_gradient_into(parts: Iterable[EmbedPart], d_out: Any, *, d_parts: "
+              "Sequence[Any], d_gamma: Any = None, d_beta: Any = None, norm: EmbedNorm | None = "
+              "None) -> None"),
+      "The same, added to arrays that are there, float64 or float32: `d_parts` one for each part, "
+      "None where none is wanted. Sums are made in double and rounded once.");
 }
 
 }  // namespace

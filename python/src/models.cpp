@@ -20,21 +20,6 @@ struct ModelFile {
   ModelSpec spec;
 };
 
-// os.fspath, so that pathlib's paths and texts are taken.
-std::string path_of(nb::handle h) {
-  const nb::object p = nb::steal(PyOS_FSPath(h.ptr()));
-  if (!p.is_valid()) {
-    PyErr_Clear();
-    refuse_field("read_model", "path", "path must be a path",
-                 nb::cast<std::string>(h.type().attr("__name__")));
-  }
-  if (nb::isinstance<nb::bytes>(p)) {
-    const auto b = nb::borrow<nb::bytes>(p);
-    return {b.c_str(), b.size()};
-  }
-  return nb::cast<std::string>(p);
-}
-
 void read(ModelFile* self, nb::handle path, std::optional<Index> context, nb::handle assume,
           std::optional<std::string> reader) {
   ReadOptions options;
@@ -43,7 +28,7 @@ void read(ModelFile* self, nb::handle path, std::optional<Index> context, nb::ha
   if (!assume.is_none())
     for (const auto [key, value] : nb::borrow<nb::dict>(assume))
       options.assume.emplace(text_of(key), text_of((value)));
-  const std::string file = path_of(path);
+  const std::string file = path_of(path, "read_model");
   ModelSpec spec;
   {
     const nb::gil_scoped_release free;
@@ -69,13 +54,35 @@ RotaryPlan rotary_plan(const ModelFile& m, Index layer, nb::handle dtype,
                     {.outside = word_of<OutsideRange>(outside, {"rotary", "outside"})});
 }
 
+// A name of a file or a word of a command line, as the system has it: bytes that are no UTF-8 stand
+// in Python's texts as surrogates.
+std::string system_text(nb::handle h, Name n) {
+  nb::object bytes = nb::borrow(h);
+  if (nb::isinstance<nb::str>(h)) bytes = nb::steal(PyUnicode_EncodeFSDefault(h.ptr()));
+  char* data = nullptr;
+  Py_ssize_t size = 0;
+  if (!bytes.is_valid() || PyBytes_AsStringAndSize(bytes.ptr(), &data, &size) != 0)
+    nb::raise_python_error();
+  std::string text(data, static_cast<std::size_t>(size));
+  if (text.find('\0') != std::string::npos)
+    refuse_field(n.who, n.name, std::string(n.name) + " must not hold a zero byte",
+                 text_of(nb::repr(h)));
+  return text;
+}
+
+std::vector<std::string> system_words(const nb::list& words) {
+  std::vector<std::string> text;
+  for (const nb::handle word : words) text.push_back(system_text(word, {"posenc", "a word"}));
+  return text;
+}
+
 // One verb of the command line in this process: (exit code, data, messages). What it refuses is
 // thrown.
-nb::object command(const std::vector<std::string>& words) {
-  if (words.size() > 1 && words[1] == "-")
+nb::object command(const nb::list& words) {
+  std::vector<std::string> text = system_words(words);
+  if (text.size() > 1 && text[1] == "-")
     refuse("posenc", "a model must be a file: the standard input belongs to the program", "-");
-  std::vector<std::string> text{"posenc"};
-  text.insert(text.end(), words.begin(), words.end());
+  text.insert(text.begin(), "posenc");
   std::vector<char*> argv;
   for (std::string& t : text) argv.push_back(t.data());
   argv.push_back(nullptr);
@@ -113,24 +120,26 @@ Array dense(nb::handle h, const char* name) {
   return make_array(Borrowed(h, {"arrays", name}, Use::read).const_view());
 }
 
-void save_arrays(const std::string& path, const nb::dict& named) {
+void save_arrays(nb::handle path, const nb::dict& named) {
+  const std::string file = path_of(path, "arrays");
   Arrays all;
   for (const auto [key, value] : named) {
     const auto name = text_of(key);
     all.emplace(name, dense(value, name.c_str()));
   }
   const nb::gil_scoped_release free;
-  write_safetensors(path, all);
+  write_safetensors(file, all);
 }
 
-void save_positions(const std::string& path, nb::handle positions) {
+void save_positions(nb::handle path, nb::handle positions) {
+  const std::string file = path_of(path, "positions");
   const PositionsArgument p(positions, {"positions", "positions"});
   const OwnedPositions all = owned(p.value());
   std::vector<Index> shape;
   if (all.axes > 1) shape.push_back(all.axes);
   if (all.axes > 1 || all.batch > 1) shape.push_back(all.batch);
   shape.push_back(all.count());
-  write_npy(path,
+  write_npy(file,
             std::visit(
                 [&](const auto& v) {
                   return make_array(tensor(
@@ -141,8 +150,8 @@ void save_positions(const std::string& path, nb::handle positions) {
 }
 
 // The program: its exit code.
-int program(const std::vector<std::string>& words) {
-  std::vector<std::string> text = words;
+int program(const nb::list& words) {
+  std::vector<std::string> text = system_words(words);
   std::vector<char*> argv;
   for (std::string& t : text) argv.push_back(t.data());
   argv.push_back(nullptr);
@@ -152,6 +161,16 @@ int program(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+std::string path_of(nb::handle h, const char* who) {
+  const nb::object p = nb::steal(PyOS_FSPath(h.ptr()));
+  if (!p.is_valid()) {
+    PyErr_Clear();
+    refuse_field(who, "path", "path must be a path",
+                 nb::cast<std::string>(h.type().attr("__name__")));
+  }
+  return system_text(p, {who, "path"});
+}
 
 void add_models(nb::module_& m) {
   nb::class_<ModelFile>(m, "ModelFile")
@@ -176,7 +195,7 @@ void add_program(nb::module_& m) {
         nb::sig("def save_arrays(path: str, named: dict[str, Any]) -> None"));
   m.def("save_positions", &save_positions, nb::arg("path").none(), nb::arg("positions").none(),
         nb::sig("def save_positions(path: str, positions: PositionsLike) -> None"));
-  m.def("program", &program, nb::arg("words"));
+  m.def("program", &program, nb::arg("words"), nb::sig("def program(words: list[str]) -> int"));
 }
 
 }  // namespace posenc::python

@@ -83,6 +83,7 @@ NB_MODULE(_posenc, m) {
   add_rotation(m);
   add_polar(m);
   add_input(m);
+  add_input_lookup(m);
   add_attention(m);
   add_positions(m);
   add_models(m);

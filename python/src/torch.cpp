@@ -147,7 +147,13 @@ void set_host(nb::object tensor, nb::object parameter, nb::object strided, nb::d
 
 TensorView exchanged_view(nb::handle tensor, Name n) {
   nb::dlpack::dltensor d{};
-  if (host->exchange->view(tensor.ptr(), &d) != 0) nb::raise_python_error();
+  if (host->exchange->view(tensor.ptr(), &d) != 0) {
+    nb::python_error problem;  // takes it, so that others can be asked
+    if (nb::getattr(tensor, "is_nested", nb::bool_(false)).is(nb::handle(Py_True)))
+      refuse_field(n.who, n.name, std::string(n.name) + " must be a dense tensor of numbers",
+                   "nested");
+    throw problem;
+  }
   if (d.ndim > TensorView::kMaxRank)
     refuse_field(n.who, n.name, std::string(n.name) + " must have at most 5 axes",
                  std::to_string(d.ndim));
@@ -178,6 +184,16 @@ bool dense(nb::handle tensors) {
       return false;
   }
   return true;
+}
+
+// Whether any of them (None is none) is recorded by autograd.
+bool any_requires_grad(nb::handle tensors) {
+  static PyObject* const requires_grad = name_of("requires_grad");
+  for (Py_ssize_t i = 0, n = PyTuple_Size(tensors.ptr()); i < n; ++i) {
+    const nb::handle x = PyTuple_GetItem(tensors.ptr(), i);
+    if (!x.is_none() && member(x, requires_grad).is(nb::handle(Py_True))) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -222,6 +238,7 @@ void add_torch(nb::module_& m) {
                 "str], get_num_threads: Any, "
                 "library: str) -> None"));
   m.def("torch_dense", &dense, nb::arg("tensors"));
+  m.def("torch_any_requires_grad", &any_requires_grad, nb::arg("tensors"));
   m.def(
       "torch_team", [] { return host != nullptr && host->parallel != nullptr && !forked.load(); },
       "Whether work runs on PyTorch's own threads.");

@@ -131,6 +131,29 @@ void row_gradients(nb::handle q, nb::handle k, nb::handle d_q, nb::handle d_k, n
   r.plan.row_gradients(in.qk, d.qk, r.rows, g, team);
 }
 
+// d_positions: zeros of float64, [axes, batch, tokens]; d_frequencies: zeros of float64, [heads or 1,
+// axes, pairs] of the only block; None where not wanted. Accumulated into.
+void phase_gradients(const RotaryPlan& plan, nb::handle q, nb::handle k, nb::handle d_q,
+                     nb::handle d_k, nb::handle positions, nb::handle d_positions,
+                     nb::handle d_frequencies, Order layout) {
+  const Given x(q, k, layout), d(d_q, d_k, layout, "d_q", "d_k");
+  const Positions p = positions_of(positions, "positions");
+  PhaseGradients want;
+  want.frequency = optional_torch_view(d_frequencies, {kRotary, "d_frequencies"});
+  want.position = optional_torch_view(d_positions, {kRotary, "d_positions"});
+  const Executor team = torch_team();
+  const nb::gil_scoped_release free;
+  std::vector<std::byte> work(plan.phase_gradients_workspace(x.qk));
+  const auto blocks = static_cast<Index>(plan.spec().blocks.size());
+  for (want.block = 0; want.block < blocks; ++want.block) {
+    // A block reads the first streams of positions, as many as it has axes.
+    if (want.position.rank > 0)
+      want.position.shape[0] =
+          plan.spec().blocks[static_cast<std::size_t>(want.block)].spectrum.axes;
+    plan.phase_gradients(x.qk, d.qk, p, want, work, team);
+  }
+}
+
 }  // namespace
 
 void add_torch_rotation(nb::module_& m) {
@@ -146,6 +169,10 @@ void add_torch_rotation(nb::module_& m) {
         nb::arg("index").none(), nb::arg("d_cos").none(), nb::arg("d_sin").none(),
         nb::arg("pairing"), nb::arg("columns"), nb::arg("layout").none(), nb::arg("output_order"),
         nb::arg("offset"));
+  m.def("torch_phase_gradients", &phase_gradients, nb::arg("plan"), nb::arg("q").none(),
+        nb::arg("k").none(), nb::arg("d_q").none(), nb::arg("d_k").none(),
+        nb::arg("positions").none(), nb::arg("d_positions").none(), nb::arg("d_frequencies").none(),
+        nb::arg("layout").none());
 }
 
 }  // namespace posenc::python

@@ -37,6 +37,14 @@ def test_alibi_is_the_plain_definition(random):
     assert (last.out == a.out).all()
 
 
+def test_a_soft_cap_is_of_the_content(random):
+    q, k, v = random.normal(size=(3, 6, 2, 8)) * 3
+    bias = random.normal(size=(1, 2, 6, 6))
+    content = numpy.einsum("qhd,khd->hqk", q, k) / numpy.sqrt(8)
+    out = plain(q, k, v, 2 * numpy.tanh(content / 2) - content + bias[0], False)[0]
+    assert numpy.abs(posenc.attend(None, q, k, v, softcap=2.0, bias=bias).out - out).max() < 1e-13
+
+
 def test_rotary_beside_a_bias_is_both(random):
     q, k, v = random.normal(size=(3, 2, 5, 3, 8))
     rope = posenc.Rope(head_dim=8, pairing="half_split")

@@ -147,6 +147,41 @@ def test_a_table_grows_while_others_read(random):
     assert not wrong and table.size >= 2999
 
 
+@pytest.mark.parametrize("layout", ["half", "duplicated", "repeated", "pairs"])
+def test_a_table_in_a_file(tmp_path, random, layout):
+    table, plan = posenc.RotaryTable(YARN, 64), posenc.RotaryPlan(YARN)
+    q = random.normal(size=(5, 2, 16)).astype(numpy.float32)
+    for name in ("rows.npy", "rows.safetensors"):
+        path = tmp_path / name
+        table.save(path, layout=layout)
+        says = layout if name.endswith("npy") else None
+        mapped = posenc.RotaryTable.map(str(path), YARN, beyond="grow", layout=says)
+        assert mapped.size == 64 and mapped.bytes == table.bytes * (1 if layout in ("half", "pairs") else 2)
+        want = plan.rotate_table(q, table=table, positions=range(59, 64))
+        assert (plan.rotate_table(q, table=mapped, positions=range(59, 64)) == want).all()
+        plan.rotate_table(q, table=mapped, positions=range(60, 65))
+        assert mapped.size >= 65  # in memory from now on; the file stays as it was
+        assert posenc.RotaryTable.map(path, plan, layout=says).size == 64
+        with pytest.raises(ValueError, match=r"\[rotary table\] "):
+            posenc.RotaryTable.map(path, LINEAR, layout=says)
+    if layout == "half":
+        assert (numpy.load(tmp_path / "rows.npy") == table.rows()).all()
+
+
+def test_frequencies_in_place_of_the_plans_own(random):
+    q = random.normal(size=(3, 2, 16))
+    plan = posenc.RotaryPlan(ROPE, "float64")
+    own = posenc.frequencies(ROPE).reshape(1, 1, 8)
+    assert (plan.with_frequencies(own).rotate(q, positions=[0, 5, 9]) == plan.rotate(q, positions=[0, 5, 9])).all()
+    mine = random.uniform(0, 1, size=(2, 1, 8))
+    got = plan.with_frequencies(mine).rotate(q, positions=[0, 5, 9])
+    phase = numpy.array([0, 5, 9])[:, None, None] * mine[:, 0]
+    a, b = q[..., :8], q[..., 8:]
+    want = numpy.concatenate([a * numpy.cos(phase) - b * numpy.sin(phase), b * numpy.cos(phase) + a * numpy.sin(phase)], -1)
+    assert numpy.abs(got - want).max() < 1e-14
+    assert (plan.with_frequencies(mine[::-1].astype(numpy.float32)[:, :, ::1]).dtype == "float64")
+
+
 Q = numpy.zeros((4, 2, 16), numpy.float32)
 PLAN = posenc.RotaryPlan(ROPE)
 TABLE = posenc.RotaryTable(ROPE, 4)
@@ -166,6 +201,16 @@ MOVE = {"old_positions": range(4), "new_positions": range(4)}
     (lambda: posenc.RotaryTable(ROPE, 4, beyond="wrap"), r"\[rotary table\] beyond must be one of refuse"),
     (lambda: posenc.RotaryTable("alibi", 4), r"\[alibi\] "),
     (lambda: posenc.RotaryTable(7, 4), r"\[rotary table\] "),
+    (lambda: TABLE.save(7), r"\[rotary table\] path must be a path, got \"int\""),
+    (lambda: TABLE.save("rows.txt"), r"npy"),
+    (lambda: TABLE.save("rows.npy", layout="wide"), r"\[rotary table\] layout must be one of half, duplicated"),
+    (lambda: posenc.RotaryTable.map("no such file.npy", ROPE), r"no such file.npy"),
+    (lambda: posenc.RotaryTable.map(None, ROPE), r"\[rotary table\] path must be a path, got \"NoneType\""),
+    (lambda: PLAN.with_frequencies(numpy.zeros((1, 1, 7))), r"\[rotary\] frequencies must be float64 or float32, \[heads or 1, 1, 8\], got \"float64 \[1, 1, 7\]\""),
+    (lambda: PLAN.with_frequencies(numpy.zeros((1, 1, 8), int)), r"got \"int64 \[1, 1, 8\]\""),
+    (lambda: PLAN.with_frequencies(None), r"\[rotary\] frequencies must be an array"),
+    (lambda: PLAN.with_frequencies(numpy.full((1, 1, 8), numpy.inf)), r"finite"),
+    (lambda: posenc.RotaryPlan(ROPE, precision="hf_float32").with_frequencies(numpy.zeros((1, 1, 8))), r"precision exact, got \"hf_float32\""),
     (lambda: TABLE.grow(-1), r"\[rotary table\] "),
     (lambda: TABLE.replace(posenc.Rope(head_dim=8, pairing="half_split")), r"\[rotary table\] "),
     (lambda: posenc.rerotate_(Q.astype(complex), ROPE, ROPE, **MOVE), r"\[rerotate\] keys must have elements of float64"),

@@ -35,6 +35,7 @@ def test_every_scheme_is_a_class(entry):
     assert entry["title"] in cls.__doc__ and entry["paper"] in cls.__doc__
     for field in entry["fields"]:
         assert field["doc"].split()[0] in cls.__doc__
+        assert (field["default_from"] or "") in " ".join(cls.__doc__.split())
     x = cls(**{f["name"]: usual(f) for f in entry["fields"] if f["required"]})
     assert posenc.parse(str(x)) == x and type(posenc.parse(str(x))) is cls
     assert hash(posenc.parse(str(x))) == hash(x)
@@ -66,7 +67,9 @@ def test_scalings_are_added():
     assert x.scheme.head_dim == 128 and x.scalings[0].factor == 4
     assert pickle.loads(pickle.dumps(x)) == x
     twice = x + posenc.MscaleLogit(factor=2, mscale_all_dim=1)
-    assert len(twice.scalings) == 2 and posenc.parse(str(twice)) == twice
+    assert [type(y).__name__ for y in twice.scalings] == ["Yarn", "MscaleLogit"] and posenc.parse(str(twice)) == twice
+    assert twice != x and x.scheme != posenc.Rope(head_dim=64, pairing="half_split") and x != str(x)
+    assert len({x, posenc.parse(str(x)), twice}) == 2
     with pytest.raises(TypeError):
         x + posenc.Rope(head_dim=8, pairing="half_split")
 

@@ -55,6 +55,13 @@ def test_embed_is_one_sum_and_a_norm(random):
         words[0, 1] -= e
     assert abs((ends[0] - ends[1]) / 2e-6 - d_words[0, 1]) < 1e-6
     assert d_gamma.shape == (4,)
+    start, beta_too = numpy.ones((9, 4), numpy.float32), numpy.zeros(4)
+    posenc.embed_gradient_into(parts, d, d_parts=[start, None], d_beta=beta_too, norm=norm)
+    assert (start == (1 + d_words).astype(numpy.float32)).all() and (beta_too == d_beta).all()
+    for wrong, said in ((dict(d_parts=[start]), "for each part"), (dict(d_parts=[start.astype(numpy.float16), None]), "f64 or f32"),
+                        (dict(d_parts=[start[:3], None]), "shape of its part"), (dict(d_parts=[None, None], d_gamma=gamma), "norm")):
+        with pytest.raises(ValueError, match=r"\[embed\] .*" + said):
+            posenc.embed_gradient_into(parts, d, **wrong)
 
 
 def test_positions_and_grids():

@@ -68,6 +68,28 @@ def test_tables_and_pictures(source):
     assert learned.tolist() == [[16, 17, 18, 19], [0, 1, 2, 3]]
 
 
+def test_options_reach_the_verbs(source):
+    rope = posenc.Rope(head_dim=4, pairing="half_split")
+    steps = posenc.table(rope, positions=range(0, 9, 4), what="angles")
+    assert steps.shape[0] == 3 and steps[2, 0] == 8
+    by_distance = posenc.bias(posenc.Alibi(), heads=2, positions=range(4), by_distance=True)
+    assert by_distance.ndim == 2 and posenc.bias(posenc.Alibi(), heads=2, positions=range(4), by_distance=False).shape == (2, 4, 4)
+    table = numpy.arange(32.0).reshape(16, 2) ** 2
+    plain = posenc.extend(table, to="2x2", how="bilinear", grid="4x4")
+    assert numpy.abs(posenc.extend(table, to="2x2", how="bilinear", grid="4x4", antialias=True) - plain).max() > 1
+    assert (posenc.extend(table, to="2x2", how="bilinear", grid="4x4", antialias=False) == plain).all()
+    gemma = source / "examples/models/gemma-3-1b"
+    first, last = (posenc.table(gemma, what="inv_freq", layer=i) for i in (0, 5))
+    assert (first != last).any()
+
+
+def test_text_of_a_file_is_no_html(source):
+    m = posenc.read_model(source / LLAMA)
+    m.findings, m.path = [posenc.Finding("note", "<i>", "<b>&", "", "")], "a<b>"
+    page = m._repr_html_()
+    assert "&lt;b&gt;&amp;" in page and "<i>" not in page and "a<b>" not in page
+
+
 def test_attention_of_a_layer(source):
     layer = posenc._posenc.arrays_of((source / "conformance/model_attention/arrays.safetensors").read_bytes())
     q, k, v = (layer[f"bloom_layer0/{n}"] for n in "qkv")

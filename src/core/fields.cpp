@@ -16,17 +16,19 @@ Json to_json(const SchemeInfo& s) {
   for (const FieldInfo& f : s.fields) {
     Json choices = Json::array();
     for (const std::string_view c : f.choices) choices.push(c);
-    fields.push(Json::object({{"name", f.name},
-                              {"type", f.type},
-                              {"doc", f.doc},
-                              {"unit", f.unit},
-                              {"min", f.min ? Json(*f.min) : Json()},
-                              {"max", f.max ? Json(*f.max) : Json()},
-                              {"required", f.required},
-                              {"optional", f.optional},
-                              {"default", f.required ? Json() : Json(f.default_text)},
-                              {"default_value", f.default_value},
-                              {"choices", std::move(choices)}}));
+    fields.push(
+        Json::object({{"name", f.name},
+                      {"type", f.type},
+                      {"doc", f.doc},
+                      {"unit", f.unit},
+                      {"min", f.min ? Json(*f.min) : Json()},
+                      {"max", f.max ? Json(*f.max) : Json()},
+                      {"required", f.required},
+                      {"optional", f.optional},
+                      {"default", f.required ? Json() : Json(f.default_text)},
+                      {"default_value", f.default_value},
+                      {"default_from", f.default_from.empty() ? Json() : Json(f.default_from)},
+                      {"choices", std::move(choices)}}));
   }
   Json presets = Json::array();
   for (const PresetInfo& p : s.presets) {

@@ -336,6 +336,7 @@ FieldInfo field_info(const FieldRef& f) {
   info.optional = std::holds_alternative<OptionalRef>(f.value.target);
   info.default_text = value_text(f.value);
   if (!f.field.required) info.default_value = value_json(f.value);
+  info.default_from = f.field.from;
   if (const auto* e = std::get_if<EnumRef>(&f.value.target)) info.choices = choices_of(e->names);
   if (const auto* e = std::get_if<EnumListRef>(&f.value.target))
     info.choices = choices_of(e->names);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coefficients of one token read from rows of cosine and sine: the plan's, or the caller's.
-#include <cmath>
+#include <type_traits>
 
 #include "core/element.h"
 #include "core/row_layout.h"
@@ -44,14 +44,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class C, class T>
 HWY_INLINE void ScaleRow(const T* from, Index step, Index n, double factor, C* to) {
   const C f = static_cast<C>(factor);
-  if (step == 1)
-    for (Index i = 0; i < n; ++i) to[i] = static_cast<C>(Widen(from[i])) * f;
-  else
-    for (Index i = 0; i < n; ++i) to[i] = static_cast<C>(Widen(from[i * step])) * f;
+  Index i = 0;
+  if constexpr (std::is_same_v<C, Compute<T>>) {
+    const hn::ScalableTag<C> d;
+    const auto lanes = static_cast<Index>(hn::Lanes(d));
+    if (step == 1)
+      for (; i + lanes <= n; i += lanes)
+        hn::StoreU(hn::Mul(ReadVector(d, from + i), hn::Set(d, f)), d, to + i);
+  }
+  for (; i < n; ++i) to[i] = static_cast<C>(Widen(from[i * step])) * f;
 }
 template <class C>
-HWY_INLINE void ScaleRow(const void* base, DType type, Index offset, Index step, Index n,
-                         double factor, C* to) {
+HWY_NOINLINE void ScaleRow(const void* base, DType type, Index offset, Index step, Index n,
+                           double factor, C* to) {
   switch (type) {
     case DType::f64:
       return ScaleRow(static_cast<const double*>(base) + offset, step, n, factor, to);
@@ -62,6 +67,18 @@ HWY_INLINE void ScaleRow(const void* base, DType type, Index offset, Index step,
     default:
       return ScaleRow(static_cast<const float*>(base) + offset, step, n, factor, to);
   }
+}
+
+template <class C>
+HWY_INLINE bool EqualRows(const C* a, const C* b, Index n) {
+  const hn::ScalableTag<C> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  Index i = 0;
+  for (; i + lanes <= n; i += lanes)
+    if (!hn::AllTrue(d, hn::Eq(hn::LoadU(d, a + i), hn::LoadU(d, b + i)))) return false;
+  for (; i < n; ++i)
+    if (!(a[i] == b[i])) return false;
+  return true;
 }
 
 // Pairs [first, first + n) of a plan's rows; c and s may point into the row itself.
@@ -111,40 +128,37 @@ HWY_INLINE Columns ColumnsOf(TableLayout layout, Index pairs) {
 }
 
 // Pairs [first, first + n) of the caller's rows: ca, sa, cb, sb as the mode wants them. True when
-// both members of every pair have the same.
+// both members of every pair have the same, which then stands in ca and sa alone.
 template <class C>
 HWY_INLINE bool CallerRow(const CoefficientSource& source, Index batch, Index token, Index head,
                           Index first, Index n, C* ca, C* sa, C* cb, C* sb) {
   const RowSource& r = *source.rows;
   const RotaryTables& t = *source.tables;
   const Columns col = ColumnsOf(r.layout, t.pairs);
-  const Index cos_at = row_offset(r, r.cos, batch, token, head);
-  const Index sin_at = row_offset(r, r.sin, batch, token, head);
-  bool same = true;
+  const auto read = [&](const RowView& v, Index member, double factor, C* to) {
+    const Index at = row_offset(r, v, batch, token, head);
+    ScaleRow(v.data, v.dtype, at + (first * col.step + member) * v.column_stride,
+             col.step * v.column_stride, n, factor, to);
+  };
+  // The transpose of [ca -sa; sb cb]: each sine takes the other's place, negated.
+  const bool transposed = source.mode == RotateMode::gradient;
+  const double direction = transposed ? -t.direction : t.direction;
+  read(r.cos, 0, 1, ca);
+  read(r.sin, transposed ? col.member : 0, direction, sa);
+  bool same = col.member == 0;
+  if (!same) {
+    read(r.cos, col.member, 1, cb);
+    read(r.sin, transposed ? 0 : col.member, direction, sb);
+    same = EqualRows(ca, cb, n) && EqualRows(sa, sb, n);
+  }
+  if (source.mode != RotateMode::inverse) return same;
   for (Index i = 0; i < n; ++i) {
-    const Index a = (first + i) * col.step, b = a + col.member;
-    const C cos_a =
-        static_cast<C>(float_element(r.cos.data, r.cos.dtype, cos_at + a * r.cos.column_stride));
-    const C cos_b =
-        static_cast<C>(float_element(r.cos.data, r.cos.dtype, cos_at + b * r.cos.column_stride));
-    const C direction = static_cast<C>(t.direction);
-    const C sin_a = direction * static_cast<C>(float_element(r.sin.data, r.sin.dtype,
-                                                             sin_at + a * r.sin.column_stride));
-    const C sin_b = direction * static_cast<C>(float_element(r.sin.data, r.sin.dtype,
-                                                             sin_at + b * r.sin.column_stride));
-    same = same && cos_a == cos_b && sin_a == sin_b;
-    if (source.mode == RotateMode::gradient) {
-      ca[i] = cos_a, sa[i] = -sin_b, cb[i] = cos_b, sb[i] = -sin_a;
-    } else if (source.mode == RotateMode::inverse) {
-      const double det = static_cast<double>(cos_a) * static_cast<double>(cos_b) +
-                         static_cast<double>(sin_a) * static_cast<double>(sin_b);
-      ca[i] = static_cast<C>(static_cast<double>(cos_b) / det);
-      sa[i] = static_cast<C>(-static_cast<double>(sin_a) / det);
-      cb[i] = static_cast<C>(static_cast<double>(cos_a) / det);
-      sb[i] = static_cast<C>(-static_cast<double>(sin_b) / det);
-    } else {
-      ca[i] = cos_a, sa[i] = sin_a, cb[i] = cos_b, sb[i] = sin_b;
-    }
+    const double cos_a = static_cast<double>(ca[i]), sin_a = static_cast<double>(sa[i]);
+    const double cos_b = same ? cos_a : static_cast<double>(cb[i]);
+    const double sin_b = same ? sin_a : static_cast<double>(sb[i]);
+    const double det = cos_a * cos_b + sin_a * sin_b;
+    ca[i] = static_cast<C>(cos_b / det), sa[i] = static_cast<C>(-sin_a / det);
+    if (!same) cb[i] = static_cast<C>(cos_a / det), sb[i] = static_cast<C>(-sin_b / det);
   }
   return same;
 }

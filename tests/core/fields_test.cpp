@@ -6,6 +6,7 @@
 
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "core/everything.h"
 #include "core/field_ref.h"
@@ -86,6 +87,49 @@ TEST(Fields, AreJsonWithDefaultsByTheirTypes) {
         EXPECT_EQ(to_json(e.scheme).at("fields"), p.at("fields")) << p.dump();
       }
     }
+}
+
+TEST(Fields, DefaultsThatOtherFieldsDecideNameThem) {
+  std::size_t found = 0;
+  auto all = all_schemes();
+  for (const SchemeInfo& s : all_scalings()) all.push_back(s);
+  for (const SchemeInfo& s : all) {
+    std::set<std::string> known{"heads", "head_dim", "1"};
+    for (const FieldInfo& f : s.fields) known.insert(std::string(f.name));
+    for (const FieldInfo& f : s.fields) {
+      if (f.default_from.empty()) continue;
+      ++found;
+      EXPECT_FALSE(f.required) << s.card.name << "." << f.name;
+      std::istringstream words{std::string(f.default_from)};
+      for (std::string word; words >> word;)
+        EXPECT_TRUE(word == "+" || word == "-" || word == "*" || known.count(word))
+            << s.card.name << "." << f.name << " " << word;
+    }
+  }
+  EXPECT_EQ(found, 18u);
+}
+
+TEST(Fields, DefaultsThatOtherFieldsDecideAreThese) {
+  const auto rotary = [](const char* text) {
+    return resolve(parse_encoding(text)).blocks[0].spectrum.frequency;
+  };
+  EXPECT_EQ(rotary("rope head_dim=16 offset=4 pairing=half_split"),
+            rotary("rope head_dim=16 offset=4 pairing=half_split rotary_dim=12"));
+  EXPECT_EQ(rotary("xpos head_dim=16 offset=4 pairing=half_split center=0"),
+            rotary("xpos head_dim=16 offset=4 pairing=half_split center=0 rotary_dim=12"));
+  EXPECT_EQ(rotary("mrope head_dim=16 offset=4 pairing=half_split sections=[2,2,2] layout=chunked"),
+            rotary("mrope head_dim=16 offset=4 pairing=half_split sections=[2,2,2] layout=chunked "
+                   "rotary_dim=12"));
+  const std::string rope = "rope head_dim=16 pairing=half_split + ";
+  const std::string yarn = rope + "yarn factor=4 original_context=128";
+  EXPECT_EQ(rotary(yarn.c_str()), rotary((yarn + " range_context=128").c_str()));
+  EXPECT_NE(rotary(yarn.c_str()), rotary((yarn + " range_context=512").c_str()));
+  const auto dynamic = [&](const char* more) {
+    const std::string text = rope + "dynamic_yarn original_context=128 length_rule=per_call" + more;
+    return resolve(parse_encoding(text), Context{200}).blocks[0].spectrum.frequency;
+  };
+  EXPECT_EQ(dynamic(""), dynamic(" max_context=128"));
+  EXPECT_NE(dynamic(""), dynamic(" max_context=512"));
 }
 
 // What a scheme of the list says of its arrays.

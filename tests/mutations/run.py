@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Breaks one line of a formula or kernel at a time and shows which test catches it.
 
-    python3 tests/mutations/run.py [--jobs N] [--only TEXT]... [--minutes M] [--clean]
+    python3 tests/mutations/run.py [--jobs N] [--only TEXT]... [--minutes M] [--python FOLDER] [--clean]
     python3 tests/mutations/run.py --check
 
 Each entry of mutations.json: `file`, `find` (a text that stands there exactly once), `replace`, `what` it
@@ -12,6 +12,7 @@ mutation touches is built again, and put back from a copy of the first build aft
 catches fails the run. A header of a scheme is in half of the library, so all of them take an hour on two cores;
 with --minutes as many are tried as there is time for, from another place in the list after every commit. --check only
 looks whether every text still stands where the list says, in no time: a line that was written anew takes its entry along.
+Lines of python/posenc are broken in a copy of the installed package (python_package.py); nothing is built for them.
 """
 import argparse
 import concurrent.futures
@@ -22,6 +23,8 @@ import shutil
 import subprocess
 import sys
 import time
+
+import python_package
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
@@ -140,6 +143,9 @@ def check(mutations):
             wrong.append(f"{where}: {m['find']!r} stands there {count} times, not once")
         if m["find"] == m["replace"]:
             wrong.append(f"{where}: nothing is replaced")
+        if python_package.is_of_the_package(m):
+            wrong += [f"{where}: {w}" for w in python_package.wrong_tests(m)]
+            continue
         for program in m["tests"]:
             if not (SOURCE / "tests" / program.removeprefix("test_")).is_dir():
                 wrong.append(f"{where}: no test program is called {program}")
@@ -148,10 +154,35 @@ def check(mutations):
 
 def begin_elsewhere(mutations):
     """The list from a place that moves with every commit, in steps that mix its folders."""
+    if not mutations:
+        return mutations
     commits = run(["git", "-C", str(SOURCE), "rev-list", "--count", "HEAD"]).stdout.strip()
     first = int(commits) if commits.isdigit() else 0
     step = next(n for n in (7, 11, 13) if len(mutations) % n)  # reaches every place
     return [mutations[(first + i * step) % len(mutations)] for i in range(len(mutations))]
+
+
+def possible(mutations, copies):
+    """Those that can be tried here; the others are named."""
+    kept = []
+    for m in mutations:
+        why = copies.missing(m) if python_package.is_of_the_package(m) else ""
+        if why:
+            print(f"   not tried, {why}: {m['file']}: {m['what']}", flush=True)
+        else:
+            kept.append(m)
+    return kept
+
+
+def prepare(mutations, jobs, copies):
+    """Builds what the library's lines need, and ends the run where a test fails before anything is broken."""
+    of_python = [m for m in mutations if python_package.is_of_the_package(m)]
+    programs = sorted({p for m in mutations if not python_package.is_of_the_package(m) for p in m["tests"]})
+    if programs:
+        first_build(jobs, programs)
+    failed = copies.sound(of_python)
+    if failed:
+        sys.exit(f"tests of Python fail before anything is broken: {failed}")
 
 
 def main():
@@ -159,6 +190,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", action="append", default=[], help="text in the file or in what is broken")
     parser.add_argument("--minutes", type=float, help="begin no more after so long (the first build does not count)")
+    parser.add_argument("--python", type=pathlib.Path, default=SOURCE / "build" / "python", help="where python/test.sh has its environments")
     parser.add_argument("--clean", action="store_true", help="build anew")
     parser.add_argument("--check", action="store_true", help="only compare the list with the tree")
     args = parser.parse_args()
@@ -173,8 +205,10 @@ def main():
         sys.exit(print(f"{len(mutations)} lines to break stand where the list says"))
     if args.clean:
         shutil.rmtree(WORK, ignore_errors=True)
+    copies = python_package.Copies(WORK / "python", args.python.resolve())
+    mutations = possible(mutations, copies)
     started = time.monotonic()
-    first_build(args.jobs, sorted({p for m in mutations for p in m["tests"]}))
+    prepare(mutations, args.jobs, copies)
     print(f"   built in {time.monotonic() - started:.0f} s", flush=True)
     if args.minutes is not None:
         mutations = begin_elsewhere(mutations)
@@ -184,7 +218,7 @@ def main():
         if args.minutes is not None and begin - started > 60 * args.minutes:
             break
         tried = number
-        program, failed = try_mutation(m, args.jobs)
+        program, failed = copies.attempt(m) if python_package.is_of_the_package(m) else try_mutation(m, args.jobs)
         survived += program is None
         verdict = f"caught by {program}: {failed[0]}" if program else "SURVIVED"
         print(f"{number:2d} {m['file']}: {m['what']}: {verdict}  ({time.monotonic() - begin:.0f} s)", flush=True)

@@ -34,6 +34,34 @@ std::vector<float> noise(std::size_t n, std::uint64_t seed) {
   return v;
 }
 
+// Members of one pair that differ in one number alone, at any place of a row: in a whole vector and
+// in what is left of it.
+TEST(Calls, MembersOfOnePairMayDifferInOneNumber) {
+  constexpr Index kDim = 46, kPairs = kDim / 2;
+  const RotaryPlan plan(rope_of(kDim), DType::f32);
+  const std::vector<float> x = noise(kDim, 3);
+  for (Index changed = 0; changed < 4 * kPairs; ++changed) {
+    std::vector<float> rows(4 * kPairs);  // cos of both members, sin of both
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i] = 0.25f + 0.03125f * static_cast<float>(i % kPairs);
+    rows[static_cast<std::size_t>(changed)] += 1;
+    const float *cos = rows.data(), *sin = cos + kDim;
+    CallerRows own;
+    own.cos = tensor(rows.data(), {1, kDim}), own.sin = tensor(rows.data() + kDim, {1, kDim});
+    own.layout = TableLayout::duplicated;
+    std::vector<float> y = x, back = x;
+    plan.apply_rows(heads(y.data(), 1, 1, kDim), own);
+    plan.apply_rows(heads(back.data(), 1, 1, kDim), own, RotateMode::gradient);
+    for (Index a = 0; a < kPairs; ++a) {
+      const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(a + kPairs);
+      EXPECT_NEAR(y[i], x[i] * cos[a] - x[j] * sin[a], 1e-6) << changed;
+      EXPECT_NEAR(y[j], x[j] * cos[a + kPairs] + x[i] * sin[a + kPairs], 1e-6) << changed;
+      EXPECT_NEAR(back[i], x[i] * cos[a] + x[j] * sin[a + kPairs], 1e-6) << changed;
+      EXPECT_NEAR(back[j], x[j] * cos[a + kPairs] - x[i] * sin[a], 1e-6) << changed;
+    }
+  }
+}
+
 TEST(Calls, EveryFormGivesWhatTheGeneralOneDoes) {
   const RotaryPlan plan(rope_of(8), DType::f32);
   const std::vector<float> q = noise(3 * 4 * 8, 1), k = noise(3 * 2 * 8, 2);

@@ -72,7 +72,10 @@ struct Sinusoidal {
     v("scale", s.scale, Field{.doc = "multiplies the position"});
     v("shift", s.shift, Field{.doc = "taken from the pairs in the exponents of shifted spacing"});
     v("exponent_width", s.exponent_width,
-      Field{.doc = "divides the exponents of paper spacing, 0 = width", .min = 0, .max = 1e6});
+      Field{.doc = "divides the exponents of paper spacing, 0 = width",
+            .min = 0,
+            .max = 1e6,
+            .from = "width"});
     v("odd", s.odd, Field{.doc = "what an odd width does"});
     v("offset", s.offset, Field{.doc = "added to the position", .unit = "tokens"});
     v("zero_position", s.zero_position, Field{.doc = "position whose row is zero"});

@@ -68,9 +68,12 @@ struct SinusoidalNd {
       Field{.doc = "first channel of every block, empty = one behind the other",
             .min = 0,
             .max = 1e6});
-    v("layouts", s.layouts, Field{.doc = "layout of every block, empty = layout"});
-    v("spacings", s.spacings, Field{.doc = "spacing of every block, empty = spacing"});
-    v("bases", s.bases, Field{.doc = "base of every block, empty = base", .min = 1e-300});
+    v("layouts", s.layouts,
+      Field{.doc = "layout of every block, empty = layout", .from = "layout"});
+    v("spacings", s.spacings,
+      Field{.doc = "spacing of every block, empty = spacing", .from = "spacing"});
+    v("bases", s.bases,
+      Field{.doc = "base of every block, empty = base", .min = 1e-300, .from = "base"});
     v("layout", s.layout, Field{.doc = "order of sines and cosines"});
     v("spacing", s.spacing, Field{.doc = "law of the frequencies"});
     v("arrangement", s.arrangement, Field{.doc = "a block an axis, or one layout over all"});
@@ -79,7 +82,8 @@ struct SinusoidalNd {
     v("exponent_width", s.exponent_width,
       Field{.doc = "divides the exponents of paper spacing, 0 = the block's width",
             .min = 0,
-            .max = 1e6});
+            .max = 1e6,
+            .from = "widths"});
     v("odd", s.odd, Field{.doc = "what an odd block does"});
     v("offset", s.offset, Field{.doc = "added to the positions", .unit = "tokens"});
     v("zero_position", s.zero_position, Field{.doc = "position whose row is zero"});

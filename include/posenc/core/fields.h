@@ -22,6 +22,7 @@ struct FieldInfo {
   bool optional = false;                  // may be none
   std::string default_text;               // as the SCHEME grammar writes it
   Json default_value;                     // the same by its type; null: required, or none
+  std::string_view default_from;          // of which other fields it is made: "head_dim - offset"
   std::vector<std::string_view> choices;  // of a named enum or a list of it, else empty
 };
 

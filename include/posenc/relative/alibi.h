@@ -83,7 +83,7 @@ struct Alibi {
     v("future", s.future, Field{.doc = "bias of keys in the future"});
     v("learned", s.learned, Field{.doc = "one learned number a head"});
     v("alibi_heads", s.alibi_heads,
-      Field{.doc = "heads that get a slope, 0 = all", .min = 0, .max = 65536});
+      Field{.doc = "heads that get a slope, 0 = all", .min = 0, .max = 65536, .from = "heads"});
     v("past_offset", s.past_offset, Field{.doc = "times the slope, on the strict past"});
     v("bias_scale", s.bias_scale, Field{.doc = "multiplies the bias"});
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});

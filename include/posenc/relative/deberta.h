@@ -104,10 +104,16 @@ struct Deberta {
     v("clamp_distance", s.clamp_distance,
       Field{.doc = "distances to +-(M - 1) before buckets: Microsoft's repository"});
     v("count", s.count,
-      Field{.doc = "c in 1 / sqrt(c head_dim), 0 = 1 + terms", .min = 0, .max = 4});
+      Field{.doc = "c in 1 / sqrt(c head_dim), 0 = 1 + terms",
+            .min = 0,
+            .max = 4,
+            .from = "1 + c2p + p2c + p2p"});
     v("projection", s.projection, Field{.doc = "what E_rel goes through"});
     v("width", s.width,
-      Field{.doc = "channels of E_rel, 0 = heads * head_dim", .min = 0, .max = 1e6});
+      Field{.doc = "channels of E_rel, 0 = heads * head_dim",
+            .min = 0,
+            .max = 1e6,
+            .from = "heads * head_dim"});
     v("key_bias", s.key_bias, Field{.doc = "bias of the key projection; v1: false"});
     v("norm", s.norm, Field{.doc = "LayerNorm of E_rel: norm_rel_ebd"});
     v("norm_epsilon", s.norm_epsilon, Field{.doc = "of the LayerNorm", .min = 0});

@@ -53,7 +53,7 @@ struct Indexed {
     v("rows", s.rows, Field{.doc = "of the table", .min = 1, .max = 1e9, .required = true});
     v("meets", s.meets, Field{.doc = "what a row of the table meets"});
     v("groups", s.groups,
-      Field{.doc = "tables of the heads; 0: one a head", .min = 0, .max = 65536});
+      Field{.doc = "tables of the heads; 0: one a head", .min = 0, .max = 65536, .from = "heads"});
     v("table", s.table, Field{.doc = "axes of the table; of numbers, channels: [rows, groups]"});
     v("content_scale", s.content_scale, Field{.doc = "the scale of q.k on the term"});
     v("scale", s.scale, Field{.doc = "of the term, beside that of q.k where it is there"});

@@ -49,9 +49,15 @@ struct SwinV2 {
     v("height", s.height, Field{.doc = "rows of the window", .min = 1, .max = 4096});
     v("width", s.width, Field{.doc = "columns of the window", .min = 1, .max = 4096});
     v("pretrained_height", s.pretrained_height,
-      Field{.doc = "of the window it was trained with; 0: height", .min = 0, .max = 4096});
+      Field{.doc = "of the window it was trained with; 0: height",
+            .min = 0,
+            .max = 4096,
+            .from = "height"});
     v("pretrained_width", s.pretrained_width,
-      Field{.doc = "of the window it was trained with; 0: width", .min = 0, .max = 4096});
+      Field{.doc = "of the window it was trained with; 0: width",
+            .min = 0,
+            .max = 4096,
+            .from = "width"});
     v("hidden", s.hidden, Field{.doc = "units of the MLP", .min = 1, .max = 65536});
     v("form", s.form, Field{.doc = "coordinates and MLP of Swin V2 or of Swin V2 CR"});
     v("cosine", s.cosine, Field{.doc = "q and k of length 1, times the learned scale"});

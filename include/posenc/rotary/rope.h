@@ -28,7 +28,10 @@ struct Rope {
     v("head_dim", s.head_dim,
       Field{.doc = "channels of a head", .min = 1, .max = 65536, .required = true});
     v("rotary_dim", s.rotary_dim,
-      Field{.doc = "rotated channels, 0 = all behind offset", .min = 0, .max = 65536});
+      Field{.doc = "rotated channels, 0 = all behind offset",
+            .min = 0,
+            .max = 65536,
+            .from = "head_dim - offset"});
     v("offset", s.offset, Field{.doc = "first rotated channel", .min = 0, .max = 65536});
     v("base", s.base, Field{.doc = "theta", .min = 1e-300});
     v("pairing", s.pairing, Field{.doc = "which channels rotate together", .required = true});

@@ -33,7 +33,10 @@ struct DynamicOf {
       if (name != "factor") v(name, field, about);
     });
     v("max_context", s.max_context,
-      Field{.doc = "length beyond which s = n / L, 0 = L", .unit = "tokens", .min = 0});
+      Field{.doc = "length beyond which s = n / L, 0 = L",
+            .unit = "tokens",
+            .min = 0,
+            .from = "original_context"});
     v("finetuned", s.finetuned, Field{.doc = "up to max_context: s = max_context / L"});
     v("length_rule", s.length_rule, Field{.doc = "whose length decides", .required = true});
     v("declared_length", s.declared_length,

@@ -80,7 +80,10 @@ struct Yarn {
     v("blend", s.blend, Field{.doc = "mean of the frequencies or of their logarithms"});
     v("reversed_range", s.reversed_range, Field{.doc = "when the correction range is upside down"});
     v("range_context", s.range_context,
-      Field{.doc = "length of the correction range, 0 = L", .unit = "tokens", .min = 0});
+      Field{.doc = "length of the correction range, 0 = L",
+            .unit = "tokens",
+            .min = 0,
+            .from = "original_context"});
   }
 
  private:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from ._kept import KEPT, give_back
 from ._report import Report
 from ._rotation import SAVED, replace_rotation, restore_rotation
 
-_UNDO = "_posenc_undo"
+_MARK = "_posenc_accelerated"
 
 
 def accelerate(model: torch.nn.Module, *, attention: bool = False) -> Report:
@@ -19,20 +20,21 @@ def accelerate(model: torch.nn.Module, *, attention: bool = False) -> Report:
     """
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f'[hf accelerate] model must be a torch.nn.Module, got "{type(model).__name__}"')
-    if _UNDO in model.__dict__ or any(SAVED in m.__dict__ for m in model.modules()):
+    if any(n in m.__dict__ for m in model.modules() for n in (_MARK, SAVED, KEPT)):
         raise ValueError("[hf accelerate] model must not be accelerated already; restore it first")
     report = Report()
     replace_rotation(model, report)
-    model.__dict__[_UNDO] = []
+    model.__dict__[_MARK] = True
     if attention:
         from ._attention import replace_attention
 
-        model.__dict__[_UNDO] = replace_attention(model, report)
+        replace_attention(model, report)
     return report
 
 
 def restore(model: torch.nn.Module) -> None:
     """Takes back what `accelerate` replaced. A model that was not accelerated is left as it is."""
-    for undo in reversed(model.__dict__.pop(_UNDO, [])):
-        undo()
+    for module in model.modules():
+        module.__dict__.pop(_MARK, None)
+    give_back(model)
     restore_rotation(model)

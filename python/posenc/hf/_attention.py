@@ -20,8 +20,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, masking_uti
 
 from .. import torch as host
 from . import _masks
-from ._inline import wants_attentions
+from ._inline import not_eager, wants_attentions
+from ._kept import bound, give_back, hook, put
 from ._lazy import Lazy, Mask, Row, Zero, is_a
+from ._name import PREFIX, Name, original as without_ours
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,8 +108,8 @@ def understood(cls: type, name: str) -> str:
 
 def _reason(module: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, rest: dict[str, Any], name: str) -> str:
     """Why a call goes to the original; "": it does not."""
-    if torch.compiler.is_compiling():
-        return "a graph is compiled"
+    if not_eager():
+        return not_eager()
     if dropout and module.training:
         return "dropout in training"
     if rest.get("output_attentions") or wants_attentions(module):
@@ -185,6 +187,11 @@ for _name in _ORIGINALS:
     AttentionMaskInterface.register(f"posenc_{_name}", functools.partial(_masks.make, _MASKS[_name]))
 
 
+def named(name: str) -> Name:
+    """What a pickled config has."""
+    return Name(name)
+
+
 class Count:
     """Of one layer: calls that posenc computed, and those that went to the original, by reason."""
 
@@ -204,92 +211,75 @@ class Count:
         return f"{self.taken} calls" + "".join(f"; {n} by the model's own: {why}" for why, n in self.original.items())
 
 
-def _compares_names(model: torch.nn.Module) -> str:
-    """A class of the model whose code asks whether its attention is eager or sdpa."""
-    for cls in {type(m) for m in model.modules()}:
-        for base in cls.__mro__:
-            if base.__module__.startswith("transformers.models."):
-                for f in vars(base).values():
-                    f = getattr(f, "__wrapped__", f)
-                    if (isinstance(f, types.FunctionType) and "_attn_implementation" in f.__code__.co_names
-                            and {"eager", "sdpa"} & {c for c in f.__code__.co_consts if isinstance(c, str)}):
-                        return cls.__name__
-    return ""
-
-
-def _own_config(model: torch.nn.Module, undo: list[Callable[[], None]]) -> None:
+def _own_config(model: torch.nn.Module) -> None:
     """Copies of every config object of the model, which name our attention."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         config = module.__dict__.get("config")
         if isinstance(config, transformers.PretrainedConfig):
-            new = copy.deepcopy(config, memo)
-            undo.append(functools.partial(module.__dict__.__setitem__, "config", config))
-            module.__dict__["config"] = new
+            put(module, "config", copy.deepcopy(config, memo))
     for new in {id(x): x for x in memo.values() if isinstance(x, transformers.PretrainedConfig)}.values():
         if new._attn_implementation_internal in (None, *_ORIGINALS):
-            new._attn_implementation_internal = f"posenc_{new._attn_implementation_internal or 'eager'}"
+            new._attn_implementation_internal = Name(PREFIX + (new._attn_implementation_internal or "eager"))
 
 
-def replace_attention(model: torch.nn.Module, report: Any) -> list[Callable[[], None]]:
+def _why_not(module: Any) -> str:
+    """Of a layer that goes through the interface; "": it is taken over."""
+    if not isinstance(module.__dict__.get("config"), transformers.PretrainedConfig):
+        return "it has no config"
+    chosen = module.config._attn_implementation or "eager"
+    if chosen not in _ORIGINALS:
+        return f"its attention is {chosen}"
+    if chosen == "eager" and getattr(module, "reorder_and_upcast_attn", False):
+        return "it computes its scores in place, in float32"
+    return understood(class_of(module), chosen)
+
+
+def replace_attention(model: torch.nn.Module, report: Any) -> bool:
     """Hands the model's attention to posenc. report: gets attention(layer, count) of what was taken over and
-    left(layer, reason). Gives what undoes it, to be called from the last to the first."""
-    from . import _biased, _inline  # noqa: F401: the adapters
+    left(layer, reason). `give_back` takes it back. Whether there was anything."""
+    from . import _biased, _blocks, _inline, _left, _sound  # noqa: F401: the adapters
 
-    undo: list[Callable[[], None]] = []
     layers = {n: m for n, m in model.named_modules() if _globals(class_of(m)) is not None}
     inline = {n: m for n, m in model.named_modules() if _inline.adapter(m) is not None and n not in layers}
-    compares = _compares_names(model) if layers or inline else ""
     taken: dict[str, torch.nn.Module] = {}
     for name, module in layers.items():
-        chosen = getattr(getattr(module, "config", None), "_attn_implementation", None) or "eager"
-        why = ("it has no config" if not isinstance(module.__dict__.get("config"), transformers.PretrainedConfig)
-               else f"{compares} asks whether its attention is eager or sdpa" if compares
-               else f"its attention is {chosen}" if chosen not in _ORIGINALS else understood(class_of(module), chosen))
+        why = _why_not(module)
         if why:
             report.left(name, why)
         else:
             taken[name] = module
-    if taken or (inline and not compares):
-        _own_config(model, undo)
+    if taken or inline:
+        _own_config(model)
     for name, module in taken.items():
         config: Any = module.config
-        chosen = config._attn_implementation.removeprefix("posenc_")
-        put(module, "_posenc_original", original_of(module, chosen), undo)
-        _watch(module, name, report, undo)
-        _small_bias(module, undo)
+        put(module, "_posenc_original", original_of(module, without_ours(config._attn_implementation)))
+        _small_bias(module)
     for name, module in inline.items():
         take_over: Any = _inline.adapter(module)
-        reason = take_over(module, undo)
+        reason = take_over(module)
         if reason:
             report.left(name, reason)
         elif reason is not None:  # else it only helps its layers
-            _watch(module, name, report, undo)
+            taken[name] = module
     for name, module in model.named_modules():
-        if name not in layers and name not in inline and _computes_in_place(class_of(module)):
-            report.left(name, "it computes its attention in place, and there is no adapter for its class")
-    return undo
+        if name in taken:
+            count = Count()
+            put(module, "_posenc_attention", count)
+            report.attention(name, count)
+        elif name not in layers and name not in inline and _computes_in_place(class_of(module)):
+            report.left(name, _left.reason(class_of(module)))
+    if not taken:
+        give_back(model)
+    return bool(taken)
 
 
 @functools.lru_cache(None)
 def _computes_in_place(cls: type) -> bool:
+    words = {"softmax", "Softmax", "logsumexp", "scaled_dot_product_attention", "MultiheadAttention"}
     return cls.__module__.startswith("transformers.models.") and "Attention" in cls.__name__ and any(
-        isinstance(f, types.FunctionType) and {"softmax", "scaled_dot_product_attention"} & set(f.__code__.co_names)
+        isinstance(f, types.FunctionType) and words & set(f.__code__.co_names)
         for base in cls.__mro__ if base.__module__ == cls.__module__ for f in vars(base).values())
-
-
-def _watch(module: torch.nn.Module, name: str, report: Any, undo: list[Callable[[], None]]) -> None:
-    count = Count()
-    put(module, "_posenc_attention", count, undo)
-    report.attention(name, count)
-
-
-def put(module: torch.nn.Module, name: str, value: Any, undo: list[Callable[[], None]]) -> None:
-    """Sets an attribute of this instance alone."""
-    old = module.__dict__.get(name, undo)
-    undo.append(functools.partial(module.__dict__.pop, name) if old is undo
-                else functools.partial(module.__dict__.__setitem__, name, old))
-    module.__dict__[name] = value
 
 
 # T5 and its family make the bias before the call and hand it from layer to layer: a row, one number a distance, made by
@@ -312,13 +302,11 @@ def _no_zeros(module: Any, args: Any, given: dict[str, Any]) -> Any:
     return args, given
 
 
-def _small_bias(module: torch.nn.Module, undo: list[Callable[[], None]]) -> None:
-    if "relative_attention_bias" not in dir(module) and not hasattr(type(module), "compute_bias"):
-        return
+def _small_bias(module: torch.nn.Module) -> None:
     method = getattr(type(module), "compute_bias", None)
     if method is None or tuple(method.__code__.co_varnames[:5]) != ("self", "query_length", "key_length", "device", "past_seen_tokens"):
         return
     if getattr(module, "has_relative_attention_bias", False):
-        put(module, "compute_bias", types.MethodType(_row, module), undo)
+        bound(module, "compute_bias", _row)
     elif hasattr(module, "n_heads"):
-        undo.append(module.register_forward_pre_hook(_no_zeros, with_kwargs=True).remove)
+        hook(module, _no_zeros)

@@ -3,13 +3,15 @@
 projections and its bias. The engine adds the bias; scores and probabilities are not made."""
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import torch as host
-from ._inline import bound, dropped, or_original, split_heads, takes, wants_attentions
-from ._lazy import Lazy, Mask, is_a
+from ._inline import dropped, or_original, split_heads, takes, wants_attentions
+from ._kept import bound
+from ._lazy import Boxes, Lazy, Mask, is_a
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,10 +51,10 @@ def _falcon_forward(self: Any, hidden_states: Any, alibi: Any, attention_mask: A
 
 
 @takes("FalconAttention")
-def _falcon(module: Any, undo: list[Any]) -> str:
+def _falcon(module: Any) -> str:
     if not module.config.alibi:
         return "it has no position in the score"
-    bound(module, "forward", _falcon_forward, undo)
+    bound(module, "forward", _falcon_forward)
     return ""
 
 
@@ -82,8 +84,8 @@ def _swin_forward(self: Any, hidden_states: Any, attention_mask: Any = None, out
 
 
 @takes("Swinv2SelfAttention", "Swin2SRSelfAttention")
-def _swin(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _swin_forward, undo)
+def _swin(module: Any) -> str:
+    bound(module, "forward", _swin_forward)
     return ""
 
 
@@ -99,8 +101,8 @@ def _first_swin_forward(self: Any, hidden_states: Any, attention_mask: Any = Non
 
 
 @takes("DonutSwinSelfAttention", "ClapAudioSelfAttention", "MaskFormerSwinSelfAttention")
-def _first_swin(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _first_swin_forward, undo)
+def _first_swin(module: Any) -> str:
+    bound(module, "forward", _first_swin_forward)
     return ""
 
 
@@ -125,8 +127,8 @@ def _data2vec_forward(self: Any, hidden_states: Any, output_attentions: bool = F
 
 
 @takes("Data2VecVisionSelfAttention", "Data2VecVisionSdpaSelfAttention")
-def _data2vec(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _data2vec_forward, undo)
+def _data2vec(module: Any) -> str:
+    bound(module, "forward", _data2vec_forward)
     return ""
 
 
@@ -166,15 +168,77 @@ def _layout2_forward(self: Any, hidden_states: Any, attention_mask: Any = None, 
 
 
 @takes("LayoutLMv3SelfAttention")
-def _layout3(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _layout3_forward, undo)
+def _layout3(module: Any) -> str:
+    bound(module, "forward", _layout3_forward)
     return ""
 
 
 @takes("LayoutLMv2SelfAttention")
-def _layout2(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _layout2_forward, undo)
+def _layout2(module: Any) -> str:
+    bound(module, "forward", _layout2_forward)
     return ""
+
+
+@or_original("forward", _layout_reason)
+def _reading_forward(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
+                     **rest: Any) -> Any:
+    q, k, v = (split_heads(p(hidden_states), self.num_attention_heads) for p in (self.query, self.key, self.value))
+    scale, mask, bias = self.attention_head_size ** -0.5, _made(attention_mask), rel_2d_pos  # which is not scaled
+    if bias is None and self.has_relative_attention_bias:
+        bias = rel_pos * scale
+    bias = bias if mask is None else mask if bias is None else bias + mask
+    return _attend(q, k, v, bias, scale, "bthd").flatten(2), None
+
+
+@takes("PPDocLayoutV2ReadingOrderSelfAttention")
+def _reading(module: Any) -> str:
+    bound(module, "forward", _reading_forward)
+    return ""
+
+
+def _bros_reason(self: Any, hidden_states: Any, bbox_pos_emb: Any, attention_mask: Any = None, encoder_hidden_states: Any = None,
+                 encoder_attention_mask: Any = None) -> str:
+    if wants_attentions(self):
+        return "attentions as output"
+    if dropped(self, self.dropout):
+        return "dropout in training"
+    if encoder_hidden_states is not None:
+        return "keys of another place"
+    return "" if is_a(bbox_pos_emb, Boxes) else "boxes that are vectors already"
+
+
+@or_original("forward", _bros_reason)
+def _bros_forward(self: Any, hidden_states: Any, bbox_pos_emb: Any, attention_mask: Any = None, encoder_hidden_states: Any = None,
+                  encoder_attention_mask: Any = None) -> Any:
+    q, k, v = (split_heads(p(hidden_states), self.num_attention_heads) for p in (self.query, self.key, self.value))
+    boxes, weight, frequencies = bbox_pos_emb.what
+    mask = _made(attention_mask)
+    options = {} if mask is None else {"bias": mask.float().expand(q.shape[0], -1, q.shape[1], -1)}
+    out = host.attend(f"bros coordinates={boxes.shape[-1]} frequencies={frequencies} unit=1", q, k, v, order="bthd",
+                      scale=self.attention_head_size ** -0.5, parameters={"w_bbox": weight},
+                      inputs={"query_bbox": boxes, "key_bbox": boxes}, **options)
+    return out.flatten(2), None
+
+
+@takes("BrosSelfAttention")
+def _bros(module: Any) -> str:
+    bound(module, "forward", _bros_forward)
+    return ""
+
+
+def _boxes_only(self: Any, bbox: Any) -> Any:
+    whole = functools.partial(type(self).forward, self, bbox)
+    one = self.bbox_sinusoid_emb.x_pos_emb.inv_freq
+    usual = 10000.0 ** -(torch.arange(one.shape[0]) / one.shape[0])
+    if torch.compiler.is_compiling() or not torch.allclose(one.float(), usual, rtol=1e-5, atol=0):
+        return whole()
+    return Lazy.of(Boxes(bbox, self.bbox_projection.weight, one.shape[0]), whole)
+
+
+@takes("BrosBboxEmbeddings")
+def _bros_boxes(module: Any) -> None:
+    """The boxes themselves, in place of a vector for each pair of tokens."""
+    bound(module, "forward", _boxes_only)
 
 
 def _cpm_reason(self: Any, hidden_q: Any, hidden_kv: Any, attention_mask: Any, position_bias: Any, output_attentions: bool = False,
@@ -197,8 +261,8 @@ def _cpm_forward(self: Any, hidden_q: Any, hidden_kv: Any, attention_mask: Any, 
 
 
 @takes("CpmAntAttention")
-def _cpm(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _cpm_forward, undo)
+def _cpm(module: Any) -> str:
+    bound(module, "forward", _cpm_forward)
     return ""
 
 
@@ -217,8 +281,8 @@ def _wavlm_core(self: Any, hidden_states: Any, attention_mask: Any, gated_positi
 
 
 @takes("WavLMAttention")
-def _wavlm(module: Any, undo: list[Any]) -> str:
-    bound(module, "torch_multi_head_self_attention", _wavlm_core, undo)
+def _wavlm(module: Any) -> str:
+    bound(module, "torch_multi_head_self_attention", _wavlm_core)
     return ""
 
 
@@ -240,8 +304,8 @@ def _levit_smaller_forward(self: Any, hidden_state: Any) -> Any:
 
 
 @takes("LevitAttention", "LevitAttentionSubsample")
-def _levit(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _levit_forward if type(module).__name__ == "LevitAttention" else _levit_smaller_forward, undo)
+def _levit(module: Any) -> str:
+    bound(module, "forward", _levit_forward if type(module).__name__ == "LevitAttention" else _levit_smaller_forward)
     return ""
 
 
@@ -268,33 +332,44 @@ def _vits_forward(self: Any, hidden_states: Any, key_value_states: Any = None, a
 
 
 @takes("VitsAttention")
-def _vits(module: Any, undo: list[Any]) -> str:
+def _vits(module: Any) -> str:
     if not module.window_size:
         return "it has no position in the score"
-    bound(module, "forward", _vits_forward, undo)
+    bound(module, "forward", _vits_forward)
     return ""
 
 
 def _sam_reason(self: Any, hidden_states: Any, output_attentions: Any = None) -> str:
     if output_attentions or wants_attentions(self):
         return "attentions as output"
-    return "dropout in training" if self.training and self.dropout > 0 else ""
+    return "dropout in training" if dropped(self, getattr(self, "dropout", 0)) else ""
 
 
-@or_original("forward", _sam_reason)
-def _sam_forward(self: Any, hidden_states: Any, output_attentions: Any = None) -> Any:
+def _on_a_grid(self: Any, hidden_states: Any, heads: int) -> Any:
     batch, height, width, _ = hidden_states.shape
-    q, k, v = self.qkv(hidden_states).reshape(batch, height * width, 3, self.num_attention_heads, -1).unbind(2)
+    q, k, v = self.qkv(hidden_states).reshape(batch, height * width, 3, heads, -1).unbind(2)
     grid = torch.stack(torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")).reshape(2, 1, -1)
     rows = f"table_rows=[{self.rel_pos_h.shape[0]},{self.rel_pos_w.shape[0]}]"  # resized where they are others
     out = host.attend(f"decomposed size=[{height},{width}] {rows}", q, k, v, order="bthd", scale=self.scale,
                       parameters={"rel_pos_h": self.rel_pos_h, "rel_pos_w": self.rel_pos_w}, query_positions=grid, key_positions=grid)
-    return self.proj(out.reshape(batch, height, width, -1)), None
+    return self.proj(out.reshape(batch, height, width, -1))
 
 
-@takes("SamVisionAttention", "SamVisionSdpaAttention", "SamHQVisionAttention", "SamHQVisionSdpaAttention", "GotOcr2VisionAttention")
-def _sam(module: Any, undo: list[Any]) -> str:
-    if not module.use_rel_pos:
+@or_original("forward", _sam_reason)
+def _sam_forward(self: Any, hidden_states: Any, output_attentions: Any = None) -> Any:
+    return _on_a_grid(self, hidden_states, self.num_attention_heads), None
+
+
+@or_original("forward", lambda self, hidden_state, output_attentions=False: _sam_reason(self, hidden_state, output_attentions))
+def _vitdet_forward(self: Any, hidden_state: Any, output_attentions: bool = False) -> Any:
+    return (_on_a_grid(self, hidden_state, self.num_heads),)
+
+
+@takes("SamVisionAttention", "SamVisionSdpaAttention", "SamHQVisionAttention", "SamHQVisionSdpaAttention", "GotOcr2VisionAttention",
+       "DeepseekOcr2SamVisionAttention", "DeepseekOcr2SamVisionSdpaAttention", "UnlimitedOcrSamVisionAttention",
+       "UnlimitedOcrSamVisionSdpaAttention", "SLANeXtVisionAttention", "PPFormulaNetVisionAttention", "SegGptAttention", "VitDetAttention")
+def _sam(module: Any) -> str:
+    if not (module.use_rel_pos if hasattr(module, "use_rel_pos") else module.use_relative_position_embeddings):
         return "it has no position in the score"
-    bound(module, "forward", _sam_forward, undo)
+    bound(module, "forward", _vitdet_forward if type(module).__name__ == "VitDetAttention" else _sam_forward)
     return ""

@@ -7,20 +7,21 @@ more (attentions, dropout in training, a graph, an input that the scheme does no
 from __future__ import annotations
 
 import functools
-import types
 from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 from transformers.utils.output_capturing import _active_collector as collector
 
 from .. import torch as host
+from ..torch._host import in_forward_mode
+from ._kept import bound, hook, put
 from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 # Takes over one module: "", or the reason why it stays as it was; None where it only helps its layers.
-Adapter = Callable[[Any, "list[Any]"], "str | None"]
+Adapter = Callable[[Any], "str | None"]
 _FOUND: dict[str, Adapter] = {}
 _active: Any = collector  # its methods have no types
 
@@ -39,12 +40,6 @@ def takes(*names: str) -> Callable[[Adapter], Adapter]:
     return kept
 
 
-def bound(module: Any, name: str, function: Any, undo: list[Any]) -> None:
-    from ._attention import put
-
-    put(module, name, types.MethodType(function, module), undo)
-
-
 def _dense(args: Any, given: Any) -> tuple[list[Any], dict[str, Any]]:
     def made(x: Any) -> Any:
         return x.dense() if isinstance(x, Lazy) else x
@@ -57,7 +52,7 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[
     def wrap(ours: Any) -> Any:
         @functools.wraps(ours)
         def method(self: Any, *args: Any, **given: Any) -> Any:
-            reason = "a graph is compiled" if torch.compiler.is_compiling() else why(self, *args, **given)
+            reason = not_eager() or why(self, *args, **given)
             if reason:
                 if not torch.compiler.is_compiling():
                     self._posenc_attention.left(reason)
@@ -69,6 +64,13 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[
         return method
 
     return wrap
+
+
+def not_eager() -> str:
+    """Why the engine is not asked, whatever the layer."""
+    if torch.compiler.is_compiling():
+        return "a graph is compiled"
+    return "a forward-mode derivative" if in_forward_mode() else ""
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -83,7 +85,11 @@ def wants_attentions(self: Any) -> bool:
 
 
 def dropped(self: Any, *parts: Any) -> bool:
-    return bool(self.training and any(getattr(p, "p", p) > 0 for p in parts))
+    """parts: probabilities, or modules that hold one."""
+    def probability(p: Any) -> float:
+        return float(p if isinstance(p, (int, float)) else getattr(p, "p", None) or getattr(p, "drop_prob", None) or 0)
+
+    return bool(self.training and any(probability(p) > 0 for p in parts))
 
 
 def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> str:
@@ -128,10 +134,10 @@ def _bloom_forward(self: Any, hidden_states: Any, residual: Any, alibi: Any, att
 
 
 @takes("BloomAttention")
-def _bloom(module: Any, undo: list[Any]) -> str:
+def _bloom(module: Any) -> str:
     if module.pretraining_tp > 1 and module.slow_but_exact:
         return "its sums are split for tensor parallelism"
-    bound(module, "forward", _bloom_forward, undo)
+    bound(module, "forward", _bloom_forward)
     return ""
 
 
@@ -158,24 +164,21 @@ def _mpt_forward(self: Any, hidden_states: Any, position_bias: Any, past_key_val
 
 
 @takes("MptAttention")
-def _mpt(module: Any, undo: list[Any]) -> str:
-    from ._attention import put
-
-    put(module, "_posenc_scheme", "alibi future=signed_distance", undo)
-    bound(module, "forward", _mpt_forward, undo)
+def _mpt(module: Any) -> str:
+    put(module, "_posenc_scheme", "alibi future=signed_distance")
+    bound(module, "forward", _mpt_forward)
     return ""
 
 
+def _note_attentions(block: Any, args: Any, given: dict[str, Any]) -> None:
+    block.attn._posenc_wanted = bool(given.get("output_attentions", args[5] if len(args) > 5 else False))
+
+
 @takes("MptBlock")
-def _mpt_block(module: Any, undo: list[Any]) -> None:
+def _mpt_block(module: Any) -> None:
     """It gives its attention's probabilities back, but does not say to it that they are wanted."""
-    from ._attention import put
-
-    def note(block: Any, args: Any, given: dict[str, Any]) -> None:
-        block.attn._posenc_wanted = bool(given.get("output_attentions", args[5] if len(args) > 5 else False))
-
-    put(module.attn, "_posenc_wanted", False, undo)
-    undo.append(module.register_forward_pre_hook(note, with_kwargs=True).remove)
+    put(module.attn, "_posenc_wanted", False)
+    hook(module, _note_attentions)
 
 
 def _deberta_reason(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
@@ -196,9 +199,7 @@ def _visible(mask: Tensor, batch: int, queries: int) -> dict[str, Any]:
     return {"key_visible": seen[:, 0, 0]} if seen.shape[2] == 1 else {"visible": seen.expand(batch, -1, queries, -1)}
 
 
-@or_original("forward", _deberta_reason)
-def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
-                     query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
+def _disentangled(self: Any, hidden_states: Any, attention_mask: Any, query_states: Any, rel_embeddings: Any) -> Any:
     split = functools.partial(split_heads, heads=self.num_attention_heads)
     q, k, v = (split(p(hidden_states if x is None else x)) for p, x in (
         (self.query_proj, query_states), (self.key_proj, None), (self.value_proj, None)))
@@ -216,6 +217,12 @@ def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_
     out = host.attend(scheme, q, k, v, order="bthd", parameters=tables,
                       **_visible(attention_mask, q.shape[0], q.shape[1]))
     return out.flatten(2), None
+
+
+@or_original("forward", _deberta_reason)
+def _deberta_forward(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
+                     query_states: Any = None, relative_pos: Any = None, rel_embeddings: Any = None) -> Any:
+    return _disentangled(self, hidden_states, attention_mask, query_states, rel_embeddings)
 
 
 def _first_reason(self: Any, hidden_states: Any, attention_mask: Any, output_attentions: bool = False,
@@ -243,18 +250,31 @@ def _first_forward(self: Any, hidden_states: Any, attention_mask: Any, output_at
     return out.flatten(2), None
 
 
+def _sew_reason(self: Any, hidden_states: Any, attention_mask: Any, query_states: Any = None, relative_pos: Any = None,
+                rel_embeddings: Any = None, **rest: Any) -> str:
+    return _deberta_reason(self, hidden_states, attention_mask, wants_attentions(self), query_states, relative_pos)
+
+
+@or_original("forward", _sew_reason)
+def _sew_forward(self: Any, hidden_states: Any, attention_mask: Any, query_states: Any = None, relative_pos: Any = None,
+                 rel_embeddings: Any = None, **rest: Any) -> Any:
+    return _disentangled(self, hidden_states, attention_mask, query_states, rel_embeddings)
+
+
 @takes("DisentangledSelfAttention")
-def _deberta(module: Any, undo: list[Any]) -> str:
+def _deberta(module: Any) -> str:
     if not module.relative_attention or not {"c2p", "p2c"} & set(module.pos_att_type):
         return "it has no position in the score"
     if getattr(module, "talking_head", False):
         return "its heads are mixed"
     if type(module).__module__.endswith("modeling_deberta"):
-        bound(module, "forward", _first_forward, undo)
+        bound(module, "forward", _first_forward)
     elif type(module).__module__.endswith("modeling_deberta_v2"):
-        bound(module, "forward", _deberta_forward, undo)
+        bound(module, "forward", _deberta_forward)
+    elif type(module).__module__.endswith("modeling_sew_d"):
+        bound(module, "forward", _sew_forward)
     else:
-        return "its class is neither DeBERTa's nor DeBERTa-v2's"
+        return "its class is neither DeBERTa's nor SEW-D's"
     return ""
 
 
@@ -271,12 +291,12 @@ def _keys_only(self: Any, attention_mask: Any) -> Any:
     return attention_mask[:, None, None, :]
 
 
-@takes("DebertaEncoder", "DebertaV2Encoder")
-def _deberta_encoder(module: Any, undo: list[Any]) -> None:
+@takes("DebertaEncoder", "DebertaV2Encoder", "SEWDTransformerEncoder")
+def _deberta_encoder(module: Any) -> None:
     """Neither distances nor a mask of n x n are made for the layers."""
     if module.relative_attention:
-        bound(module, "get_rel_pos", _lazy_distances, undo)
-        bound(module, "get_attention_mask", _keys_only, undo)
+        bound(module, "get_rel_pos", _lazy_distances)
+        bound(module, "get_attention_mask", _keys_only)
 
 
 def _xlnet_reason(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: Any, seg_mat: Any = None,
@@ -285,8 +305,6 @@ def _xlnet_reason(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r
         return "attentions as output"
     if dropped(self, self.dropout):
         return "dropout in training"
-    if seg_mat is not None:
-        return "segments as a matrix"
     if k_head_r.shape[1] > 1 and not torch.equal(k_head_r[:, 0], k_head_r[:, -1]):
         return "positions that differ in the batch"
     return ""
@@ -298,19 +316,34 @@ def _xlnet_core(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: 
     # (q + u).k + (q + v).R = q'.k + q'.R + (v - u).R with q' = q + u: vectors by distance, and a number by distance.
     keys = k_head_h.shape[0]
     rows = (2 * keys - torch.arange(2 * keys)).clamp(0, k_head_r.shape[0] - 1)  # of distances -keys .. keys - 1
-    table = k_head_r[rows, 0].transpose(0, 1)
+    table, q, k = k_head_r[rows, 0].transpose(0, 1), q_head + self.r_w_bias, k_head_h
     number = (table * (self.r_r_bias - self.r_w_bias)[:, None]).sum(-1) * self.scale
+    if seg_mat is not None:
+        q, k, table = _with_segments(q, k, table, ((q_head + self.r_s_bias) * (self.seg_embed[0] - self.seg_embed[1])).sum(-1), seg_mat)
     schemes = (f"deberta max_relative_positions={keys} position_buckets=0 p2c=false projection=tables count=1",
                f"clipped clip={keys} heads_first=true")
     seen = {} if attn_mask is None else {
         "visible": (attn_mask == 0).permute(2, 3, 0, 1).expand(q_head.shape[1], -1, -1, -1)}
-    return host.attend(schemes, q_head + self.r_w_bias, k_head_h, v_head_h, order="tbhd", scale=self.scale, **seen,
+    return host.attend(schemes, q, k, v_head_h, order="tbhd", scale=self.scale, **seen,
                        parameters={"pos_key": table, "table": torch.nn.functional.pad(number, (0, 1)).float()})
 
 
+def _with_segments(q: Tensor, k: Tensor, table: Tensor, same: Tensor, seg_mat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(q + s).E_different for every key adds one number to a row, which the softmax drops; what is left is (q + s).(E_same -
+    E_different), `same`, where both are of one segment: a channel a segment, in which a key has 1 and a query that number."""
+    equal = seg_mat[..., 1] == 0  # [queries, keys, batch]
+    first = equal.int().argmax(1)  # of its segment: the first key
+    numbers = torch.unique(first)
+    of_query = (first[..., None] == numbers).to(q.dtype)  # [queries, batch, segments]
+    of_key = (equal[..., None] & (first[:, None, :, None] == numbers)).any(0).to(q.dtype)
+    wide = of_query[:, :, None] * same[..., None]
+    k = torch.cat([k, of_key[:, :, None].expand(-1, -1, k.shape[2], -1)], -1)
+    return torch.cat([q, wide], -1), k, torch.nn.functional.pad(table, (0, numbers.numel()))
+
+
 @takes("XLNetRelativeAttention")
-def _xlnet(module: Any, undo: list[Any]) -> str:
-    bound(module, "rel_attn_core", _xlnet_core, undo)
+def _xlnet(module: Any) -> str:
+    bound(module, "rel_attn_core", _xlnet_core)
     return ""
 
 
@@ -332,8 +365,8 @@ def _mpnet_forward(self: Any, hidden_states: Any, attention_mask: Any = None, po
 
 
 @takes("MPNetSelfAttention")
-def _mpnet(module: Any, undo: list[Any]) -> str:
-    bound(module, "forward", _mpnet_forward, undo)
+def _mpnet(module: Any) -> str:
+    bound(module, "forward", _mpnet_forward)
     return ""
 
 
@@ -347,6 +380,6 @@ def _mpnet_row(self: Any, x: Any, position_ids: Any = None, num_buckets: int = 3
 
 
 @takes("MPNetEncoder")
-def _mpnet_encoder(module: Any, undo: list[Any]) -> None:
+def _mpnet_encoder(module: Any) -> None:
     """One row of distances for all layers."""
-    bound(module, "compute_position_bias", _mpnet_row, undo)
+    bound(module, "compute_position_bias", _mpnet_row)

@@ -103,6 +103,29 @@ class Row(NamedTuple):
         return self.row[..., j - i + self.queries - 1]
 
 
+class VectorRows(NamedTuple):
+    """Vectors by distance for a query: rows [distances, channels], of query minus key from the lowest on."""
+
+    rows: Tensor
+
+
+class LocalRow(NamedTuple):
+    """A bias by distance in a window: row [heads, 2 radius + 1] of key minus query; visible [batch, tokens]; side: the bias of
+    summaries, [batch, heads, tokens, summaries] or None."""
+
+    row: Tensor
+    visible: Tensor
+    side: Tensor | None
+
+
+class Boxes(NamedTuple):
+    """Boxes [batch, tokens, coordinates], whose offsets meet the query by weight [channels, 2 coordinates frequencies]."""
+
+    boxes: Tensor
+    weight: Tensor
+    frequencies: int
+
+
 class Distances(NamedTuple):
     """Distances of queries and keys in their order."""
 

@@ -49,6 +49,23 @@ def _methods(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
                 yield name, f
 
 
+def decorated_again(f: types.FunctionType, body: types.FunctionType) -> types.FunctionType | None:
+    """f with `body` in place of the function that its decorators (torch.no_grad) hold; None where one holds it in no closure."""
+    inner = getattr(f, "__wrapped__", None)
+    if inner is None:
+        return body
+    made = decorated_again(inner, body)
+    held = [c.cell_contents is inner for c in f.__closure__ or ()]
+    if made is None or held.count(True) != 1:
+        return None
+    cells = tuple(types.CellType(made) if h else c for h, c in zip(held, f.__closure__ or ()))
+    again = types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, cells)
+    again.__kwdefaults__ = f.__kwdefaults__
+    again.__dict__.update(f.__dict__, __wrapped__=made)
+    again.__qualname__ = f.__qualname__
+    return again
+
+
 def _untouched(q: Any, k: Any, cos: Any, sin: Any, layout: str | None, mixed: bool) -> str | None:
     """Why a call goes to the model's own function."""
     if q.device.type != "cpu":
@@ -73,7 +90,14 @@ def _writable(x: Any) -> bool:
     return x is None or not (0 in x.stride() or x._is_view() and x._base.requires_grad or x.requires_grad)
 
 
-def _rotated(original: Callable[..., Any], found: Function, calls: Calls, sources: list[torch.nn.Module]) -> Callable[..., Any]:
+def _watched(module: torch.nn.Module, sources: dict[str, torch.nn.Module]) -> bool:
+    """Whether somebody may see what the sources gave: through a hook, or because another module stands in the place of one."""
+    return bool(torch.nn.modules.module._global_forward_hooks) or any(
+        module._modules.get(n) is not m or m._forward_hooks for n, m in sources.items())
+
+
+def _rotated(original: Callable[..., Any], found: Function, calls: Calls, module: torch.nn.Module,
+             sources: dict[str, torch.nn.Module]) -> Callable[..., Any]:
     roles, names, unsqueeze = found.roles, found.names, found.unsqueeze_dim
     at = names.index("unsqueeze_dim") if unsqueeze is not None else -1
     first, tokens, batch = roles.index("q"), found.layout.index("t"), found.layout.find("b")
@@ -110,8 +134,7 @@ def _rotated(original: Callable[..., Any], found: Function, calls: Calls, source
         if compiling:
             return host.rotate_rows(q, k, cos, sin, **how)
         calls.taken += 1
-        if calls.in_place and not torch.is_grad_enabled() and _writable(q) and _writable(k) and not any(
-                m._forward_hooks for m in sources) and not torch.nn.modules.module._global_forward_hooks:
+        if calls.in_place and not torch.is_grad_enabled() and _writable(q) and _writable(k) and not _watched(module, sources):
             host.rotate_rows_(q, k, cos, sin, **how)
             return q if k is None else (q, k)
         return host.rotate_rows(q, k, cos, sin, **how)
@@ -119,14 +142,13 @@ def _rotated(original: Callable[..., Any], found: Function, calls: Calls, source
     return rotated
 
 
-def _sources(module: torch.nn.Module, method: types.FunctionType, name: str) -> list[torch.nn.Module] | None:
+def _sources(module: torch.nn.Module, method: types.FunctionType, name: str) -> dict[str, torch.nn.Module] | None:
     """The submodules whose results may be overwritten; each must give new memory, as those with a weight do."""
     made_by = may_overwrite(method, name)
     if made_by is None:
         return None
-    found = [module._modules.get(n) for n in sorted(made_by)]
-    plain = all(m is not None and m._parameters.get("weight") is not None for m in found)
-    return [m for m in found if m is not None] if plain else None
+    found = {n: m for n in made_by if (m := module._modules.get(n)) is not None and m._parameters.get("weight") is not None}
+    return found if len(found) == len(made_by) else None
 
 
 def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
@@ -138,14 +160,14 @@ def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
         for g in _wanted(method):
             function = method.__globals__[g]
             found = probe(function)
-            why = found if isinstance(found, str) else "decorated" if method is not f else (
-                "replaced on this instance already" if name in module.__dict__ else None)
+            why = found if isinstance(found, str) else "decorated in another way than torch.no_grad is" if (
+                decorated_again(f, method) is None) else "replaced on this instance already" if name in module.__dict__ else None
             if isinstance(found, str) or why is not None:
                 report.left(layer, f"{g} {why}" if isinstance(found, str) else f"{name} is {why}")
                 continue
             sources = _sources(module, method, g)
             calls = Calls(g, sources is not None)
-            new[g] = _rotated(function, found, calls, sources or [])
+            new[g] = _rotated(function, found, calls, module, sources or {})
             all_calls.append(calls)
         if new:
             copy = types.FunctionType(method.__code__, {**method.__globals__, **new}, method.__name__, method.__defaults__,
@@ -153,7 +175,9 @@ def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
             copy.__kwdefaults__ = method.__kwdefaults__
             copy.__dict__.update(method.__dict__)
             copy.__qualname__ = method.__qualname__
-            bound[name] = types.MethodType(copy, module)
+            again = decorated_again(f, copy)
+            assert again is not None  # else there is nothing new
+            bound[name] = types.MethodType(again, module)
     if bound:
         module.__dict__.update(bound)
         module.__dict__[SAVED] = Saved(list(bound), all_calls)

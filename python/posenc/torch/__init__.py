@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ._attention import attend
 from ._attention_module import Attention
-from ._input import compose, embed
+from ._input import compose, compose_, embed
 from ._modules import InputPositions, LearnedPositions, RotaryEmbedding, SinusoidalPositions
 from ._rotary import rotate, rotate_, rotate_rows, rotate_rows_
 
 __all__ = [
     "Attention", "InputPositions", "LearnedPositions", "RotaryEmbedding", "SinusoidalPositions",
-    "attend", "compose", "embed", "rotate", "rotate_", "rotate_rows", "rotate_rows_",
+    "attend", "compose", "compose_", "embed", "rotate", "rotate_", "rotate_rows", "rotate_rows_",
 ]

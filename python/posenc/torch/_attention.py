@@ -240,11 +240,7 @@ def attend(
         bias=bias, query_document=query_document, key_document=key_document, query_cu_seqlens=query_cu_seqlens,
         key_cu_seqlens=key_cu_seqlens, sink=sink, query_factor=query_factor, head_scale=head_scale)
     named = {n: x for n, x in given.items() if x is not None}
-    every = {"q": q, "k": k, "v": v, **named}
-    check_tensors("torch attend", every)
-    for name, x in every.items():
-        if x.layout is not torch.strided:
-            raise ValueError(f'[torch attend] {name} must be dense, got "{x.layout}"')
+    check_tensors("torch attend", {"q": q, "k": k, "v": v, **named})
     arrays = [x.float() if x.dtype in _HALF else x for x in named.values()]
     word, number = (offset, None) if isinstance(offset, str) else (None, offset)
     details = (list(named), _texts(encodings), order, word, number, causal, None if window is None else list(window),

@@ -24,6 +24,9 @@ _posenc.torch_host(
 
 Library: Any = torch.library.Library  # its members have no types
 _dense = _posenc.torch_dense
+any_requires_grad = _posenc.torch_any_requires_grad
+grad_enabled = torch.is_grad_enabled
+_forward_mode = torch.autograd.forward_ad
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _tracing = torch._C._get_tracing_state
@@ -41,7 +44,7 @@ def direct(tensors: tuple[Any, ...]) -> bool:
 
 def in_forward_mode() -> bool:
     """Inside torch.autograd.forward_ad, where tensors may carry tangents."""
-    return torch.autograd.forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
+    return _forward_mode._current_level >= 0 and torch._C._is_fwd_grad_enabled()
 
 
 def check_tensors(who: str, tensors: dict[str, Any]) -> None:
@@ -53,6 +56,9 @@ def check_tensors(who: str, tensors: dict[str, Any]) -> None:
             _refuse(who, f"{name} must be a tensor", type(x).__name__)
         if x.device.type not in ("cpu", "meta"):
             _refuse(who, f"{name} must lie in the memory of the CPU", x.device.type)
+        if x.layout is not torch.strided or x.is_nested or x.is_quantized:
+            kind = "nested" if x.is_nested else "quantized" if x.is_quantized else str(x.layout)
+            _refuse(who, f"{name} must be a dense tensor of numbers", kind)
 
 
 def _refuse(who: str, rule: str, got: str) -> NoReturn:

@@ -7,7 +7,10 @@ import functools
 import torch
 
 from .. import _posenc
-from ._host import Library, check_tensors, in_forward_mode, in_transform, is_compiling
+from ._host import (
+    Library, any_requires_grad, below_autograd, check_tensors, grad_enabled, in_forward_mode, in_transform, is_compiling,
+)
+from ._lookup import compose_into, gradients, parts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,11 +22,12 @@ if TYPE_CHECKING:
 
 _LIBRARY = Library("posenc", "FRAGMENT")
 _LIBRARY.define("compose(Tensor x, Tensor positions, Tensor[] parameters, str[] names, str encoding, int? context) -> Tensor")
+_LIBRARY.define("compose_(Tensor(a!) x, Tensor positions, Tensor[] parameters, str[] names, str encoding, int? context) -> ()")
 _LIBRARY.define("compose_gradients(Tensor d, Tensor x, Tensor positions, Tensor[] parameters, str[] names, str encoding, int? context) -> Tensor[]")
 _LIBRARY.define("embed(Tensor[] tables, Tensor[] ids, float[] scales, int[] offsets, int[] frozen, Tensor? rows, Tensor? gamma, "
                 "Tensor? beta, float? epsilon) -> Tensor")
 _LIBRARY.define("embed_gradients(Tensor d, Tensor[] tables, Tensor[] ids, float[] scales, int[] offsets, int[] frozen, Tensor? rows, "
-                "Tensor? gamma, Tensor? beta, float? epsilon) -> Tensor[]")
+                "Tensor? gamma, Tensor? beta, float? epsilon, bool[] wanted) -> Tensor[]")
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -48,10 +52,43 @@ def _plan(encoding: str, dtype: torch.dtype, parameters: Any, names: Any, contex
 
 
 def _compose(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    parts = parts_of(x, positions, parameters, names, encoding, context)
+    if parts is not None and compose_into(out := torch.empty_like(x, memory_format=torch.contiguous_format), parts):
+        return out
     plan = _plan(encoding, x.dtype, parameters, names, context)
     out = x.new_empty(*x.shape[:-1], x.shape[-1] + plan.appended)
     plan.apply(x.detach(), positions, out=out.detach())
     return out
+
+
+def _compose_(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> None:
+    parts = parts_of(x, positions, parameters, names, encoding, context)
+    if parts is not None and compose_into(out := torch.empty_like(x, memory_format=torch.contiguous_format), parts):
+        x.detach().copy_(out)
+        return
+    plan = _plan(encoding, x.dtype, parameters, names, context)
+    if plan.appended:
+        raise ValueError(f"[torch compose_] an encoding that appends channels to x needs a tensor of its own: use compose, got {plan.appended} more")
+    plan.apply(x.detach(), positions, out=x.detach())
+
+
+def _compose_autograd(x: Any, positions: Any, parameters: Any, *more: Any) -> None:
+    """Nothing is recorded in place: what a gradient would need is refused."""
+    if grad_enabled() and any_requires_grad((x, positions, *parameters)):
+        raise RuntimeError("[torch compose_] tensors must not require a gradient where one is written in place; "
+                           "use compose, or torch.no_grad()")
+    with below_autograd():
+        torch.ops.posenc.compose_.default(x, positions, parameters, *more)
+    if not x.is_inference():
+        torch.autograd.graph.increment_version(x)
+
+
+def _compose_negated(x: Any, positions: Any, parameters: Any, *more: Any) -> None:
+    # torch's own fallback for views of negated numbers asks operators in place for a result.
+    plain = x.resolve_neg()
+    torch.ops.posenc.compose_.default(plain, positions, [p.resolve_neg() for p in parameters], *more)
+    if plain is not x:
+        x.copy_(plain)
 
 
 def _compose_fake(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
@@ -59,10 +96,14 @@ def _compose_fake(x: Any, positions: Any, parameters: Any, names: Any, encoding:
 
 
 def _compose_gradients(d: Any, x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    d = d.detach().contiguous()
+    parts = parts_of(x, positions, parameters, names, encoding, context)
+    if parts is not None:
+        return gradients(d, x, parameters, names, encoding, context, parts)
     plan = _plan(encoding, x.dtype, parameters, names, context)
     d_x = torch.empty_like(x, memory_format=torch.contiguous_format)
     wide = [torch.zeros(p.shape, dtype=torch.float64) for p in parameters]
-    plan.gradient_into(d.detach().contiguous(), positions, x.detach(), d_x, dict(zip(names, wide)))
+    plan.gradient_into(d, positions, x.detach(), d_x, dict(zip(names, wide)))
     return [d_x, *(w.to(p.dtype) for w, p in zip(wide, parameters))]
 
 
@@ -105,17 +146,22 @@ def _embed(tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, rows: 
     return out
 
 
+def _wanted(a: Any) -> list[Any]:
+    """Rows, tables, gamma and beta of a call, as far as their gradients are asked for."""
+    tables, rows, gamma, beta, wanted = a[0], a[5], a[6], a[7], a[9]
+    return [x if want else None for x, want in zip((rows, *tables, gamma, beta), wanted)]
+
+
 def _embed_gradients(d: Any, *a: Any) -> Any:
-    tables, ids, scales, offsets, frozen, rows, gamma, beta, epsilon = a
-    made, d_gamma, d_beta = _posenc.embed_gradient(_parts(*a[:6]), d.detach().contiguous(), norm=_norm(gamma, beta, epsilon))
-    like = [x for x in (rows, *tables, gamma, beta) if x is not None]
-    wide = [*made, *(g for g in (d_gamma, d_beta) if g is not None)]
-    return [torch.from_numpy(g).to(x.dtype) for g, x in zip(wide, like)]
+    wide = [None if x is None else torch.zeros(x.shape, dtype=torch.promote_types(x.dtype, torch.float32)) for x in _wanted(a)]
+    *parts, gamma, beta = wide
+    _posenc.embed_gradient_into(_parts(*a[:6]), d.detach().contiguous(), d_parts=parts[a[5] is None:], d_gamma=gamma, d_beta=beta,
+                                norm=_norm(a[6], a[7], a[8]))
+    return [w.to(x.dtype) for w, x in zip(wide, _wanted(a)) if w is not None]
 
 
 def _embed_gradients_fake(d: Any, *a: Any) -> Any:
-    tables, rows, gamma, beta = a[0], a[5], a[6], a[7]
-    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (rows, *tables, gamma, beta) if x is not None]
+    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in _wanted(a) if x is not None]
 
 
 def _embed_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -127,12 +173,11 @@ def _embed_save(ctx: Any, inputs: Any, output: Any) -> None:
 def _embed_backward(ctx: Any, d: Any) -> Any:
     n, numbers, epsilon = ctx.more
     saved = ctx.saved_tensors
-    others = saved[2 * n:]
-    made = list(torch.ops.posenc.embed_gradients(d, list(saved[:n]), list(saved[n: 2 * n]), *numbers, *others, epsilon))
-    d_rows = made.pop(0) if others[0] is not None else None
-    d_tables, made = made[:n], made[n:]
-    d_gamma = made.pop(0) if others[1] is not None else None
-    d_beta = made.pop(0) if others[2] is not None else None
+    rows, gamma, beta = saved[2 * n:]
+    needed = ctx.needs_input_grad
+    wanted = [x is not None and bool(need) for x, need in zip((rows, *saved[:n], gamma, beta), (needed[5], *needed[0], *needed[6:8]))]
+    made = iter(torch.ops.posenc.embed_gradients(d, list(saved[:n]), list(saved[n: 2 * n]), *numbers, rows, gamma, beta, epsilon, wanted))
+    d_rows, *d_tables, d_gamma, d_beta = [next(made) if want else None for want in wanted]
     return d_tables, [None] * n, None, None, None, d_rows, d_gamma, d_beta, None
 
 
@@ -147,9 +192,11 @@ def _once(name: str, op: Any) -> Any:
     return kernel
 
 
-for _f in (_compose, _compose_gradients, _embed, _embed_gradients):
+for _f in (_compose, _compose_, _compose_gradients, _embed, _embed_gradients):
     _LIBRARY.impl(_f.__name__[1:], _f, "CPU")
-for _n, _f in (("compose", _compose_fake), ("embed", _embed_fake), ("embed_gradients", _embed_gradients_fake),
+_LIBRARY.impl("compose_", _compose_autograd, "Autograd")
+_LIBRARY.impl("compose_", _compose_negated, "Negative")
+for _n, _f in (("compose", _compose_fake), ("compose_", lambda *a: None), ("embed", _embed_fake), ("embed_gradients", _embed_gradients_fake),
                ("compose_gradients", lambda d, x, p, ps, *a: [torch.empty_like(y, memory_format=torch.contiguous_format) for y in (x, *ps)])):
     torch.library.register_fake(f"posenc::{_n}", _f, lib=_LIBRARY)
 torch.library.register_autograd("posenc::compose", _compose_backward, setup_context=_compose_save, lib=_LIBRARY)
@@ -174,6 +221,14 @@ def compose(encoding: EncodingLike, x: Tensor, *, positions: Tensor, parameters:
     _check("compose", {"x": x, "positions": positions, **given})
     made: Tensor = torch.ops.posenc.compose.default(x, positions, list(given.values()), list(given), str(encoding), context)
     return made
+
+
+def compose_(encoding: EncodingLike, x: Tensor, *, positions: Tensor, parameters: Mapping[str, Tensor] | None = None,
+             context: int | None = None) -> None:
+    """The same in place, of encodings that append nothing; tensors that require a gradient are refused unless gradients are off."""
+    given = dict(parameters or {})
+    _check("compose_", {"x": x, "positions": positions, **given})
+    torch.ops.posenc.compose_.default(x, positions, list(given.values()), list(given), str(encoding), context)
 
 
 def embed(tables: Sequence[Tensor], ids: Sequence[Tensor], *, scales: Sequence[float] | None = None,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class RotaryEmbedding(torch.nn.Module):
     """Rotates q, or q and k, by positions. It has no buffers: nothing can be cast, go stale or be missing in a file.
 
+    learned: the frequencies are a parameter, `frequencies` [heads or 1, axes, pairs], that starts as the encoding's
+    own. heads: each head has its own.
+
     >>> import posenc, torch
     >>> from posenc.torch import RotaryEmbedding
     >>> rope = RotaryEmbedding(posenc.Rope(head_dim=64, pairing="half_split"), layout="bhtd")
@@ -28,14 +31,37 @@ class RotaryEmbedding(torch.nn.Module):
     (torch.Size([1, 8, 5, 64]), torch.Size([1, 2, 5, 64]))
     """
 
-    def __init__(self, encoding: EncodingLike, *, layout: str | None = None, context: int | None = None) -> None:
+    frequencies: torch.nn.Parameter | None
+
+    def __init__(self, encoding: EncodingLike, *, layout: str | None = None, context: int | None = None, learned: bool = False,
+                 heads: int | None = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         _posenc.RotaryPlan(encoding, context=context)  # refuses here what is no rotary encoding
-        self.encoding, self.layout, self.context = str(encoding), layout, context
+        self.encoding, self.layout, self.context, self._heads = str(encoding), layout, context, heads
+        if heads is not None and not learned:
+            raise ValueError(f"[torch RotaryEmbedding] heads of their own need learned=True, got heads={heads}")
+        start = self._start().to(dtype or torch.get_default_dtype()) if learned else None
+        self.register_parameter("frequencies", None if start is None else torch.nn.Parameter(start))
+
+    def _start(self) -> Tensor:
+        own = torch.from_numpy(_posenc.frequencies(self.encoding, context=self.context))
+        own = own.reshape(1, 1, -1) if own.dim() == 1 else own
+        if self._heads is None or own.shape[0] == self._heads:
+            return own
+        if own.shape[0] > 1 or self._heads < 1:
+            raise ValueError(f"[torch RotaryEmbedding] heads must be those of the encoding, {own.shape[0]}, got {self._heads}")
+        return own.repeat(self._heads, 1, 1)
+
+    def reset_parameters(self) -> None:
+        """The encoding's own frequencies again."""
+        if self.frequencies is not None:
+            with torch.no_grad():
+                self.frequencies.copy_(self._start())
 
     def forward(self, q: Tensor | None, k: Tensor | None = None, *, positions: Tensor) -> Any:
         """As `rotate`."""
-        return rotate(self.encoding, q, k, positions=positions, layout=self.layout, context=self.context)
+        return rotate(self.encoding, q, k, positions=positions, layout=self.layout, context=self.context,
+                      frequencies=self.frequencies)
 
     def extra_repr(self) -> str:
         """The encoding."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import torch
 
-from ._host import Library, below_autograd, check_tensors, direct, in_forward_mode, in_transform, is_compiling
+from ._host import (
+    Library, any_requires_grad, below_autograd, check_tensors, direct, grad_enabled, in_forward_mode, in_transform, is_compiling,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class Family:
         if not is_compiling() and direct(given):
             if in_forward_mode():
                 return _Transformed.apply(op, *xs, *rest)
-            if torch.is_grad_enabled() and _any_requires_grad(given):
+            if grad_enabled() and any_requires_grad(given):
                 return _Recorded.apply(op, False, rest[op.fixed:], *given)
             return op.make(xs, rest)
         check_tensors(f"torch {self.name}", self._named(xs, rest))
@@ -87,13 +89,6 @@ class Family:
             raise RuntimeError(f"[torch {self.name}_] writes in place, which transforms of torch.func and forward mode "
                                f"cannot follow; use {self.name}")
         op.overload_in_place(*xs, *rest)
-
-
-def _any_requires_grad(tensors: tuple[Any, ...]) -> bool:
-    for x in tensors:
-        if x is not None and x.requires_grad:
-            return True
-    return False
 
 
 class _Operator:
@@ -148,7 +143,7 @@ class _Operator:
     def _autograd(self, *a: Any) -> Any:
         if in_forward_mode():
             return _Transformed.apply(self, *a)
-        if torch.is_grad_enabled() and _any_requires_grad(self.tensors_of(a)):
+        if grad_enabled() and any_requires_grad(self.tensors_of(a)):
             return _Recorded.apply(self, True, a[self.n + self.fixed:], *self.tensors_of(a))
         with below_autograd():
             return self.overload(*a)
@@ -169,7 +164,7 @@ class _Operator:
 
     def refuse_history(self, xs: tuple[Any, ...], rest: tuple[Any, ...]) -> None:
         """In place nothing is recorded: what a gradient would need is refused."""
-        if torch.is_grad_enabled() and _any_requires_grad(xs + rest[: self.fixed]):
+        if grad_enabled() and any_requires_grad(xs + rest[: self.fixed]):
             raise RuntimeError(f"[torch {self.family.name}_] tensors must not require a gradient where one is written in place; "
                                f"use {self.family.name}, or torch.no_grad()")
 
@@ -187,10 +182,8 @@ class _Operator:
 
     def save(self, ctx: Any, tensors: tuple[Any, ...], more: tuple[Any, ...]) -> None:
         """What backward and jvp need: q and k themselves only where others among the tensors require a gradient."""
-        n, learned = self.n, False
-        for x in tensors[n:]:
-            if x is not None and x.requires_grad:
-                learned = True
+        n = self.n
+        learned = any_requires_grad(tensors[n:])
         ctx.kept = self, learned, more
         if learned:
             self.family.check_learned((*tensors[n:], *more))

@@ -2,13 +2,13 @@
 """Rotation: by any rotary encoding without a table, and by anybody's cosine and sine."""
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from .. import _posenc
 from ._batch import as_one_batch, positions_as_one_batch, rows_as_one_batch
+from ._learned_phase import ROTATE_LEARNED
 from ._operator import _LIBRARY, Family, NoSecondDerivative
+from ._rotary_call import pair, plan_of, transposed_mode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,26 +18,6 @@ if TYPE_CHECKING:
 
     from .._types import EncodingLike
 
-_TRANSPOSED = {"forward": "gradient", "gradient": "forward"}
-
-
-@functools.lru_cache(256)
-def _plan(encoding: str, dtype: torch.dtype, context: int | None) -> _posenc.RotaryPlan:
-    return _posenc.RotaryPlan(encoding, str(dtype).removeprefix("torch."), context=context)
-
-
-def _transposed(who: str, mode: str) -> str:
-    if mode not in _TRANSPOSED:
-        raise RuntimeError(f'[torch {who}] has a gradient in the modes forward and gradient, got "{mode}"')
-    return _TRANSPOSED[mode]
-
-
-def _pair(xs: tuple[Any, ...], keys: bool) -> tuple[Any, Any]:
-    if len(xs) == 2:
-        return xs[0], xs[1]
-    return (None, xs[0]) if keys else (xs[0], None)
-
-
 class _Rotate(Family):
     name = "rotate"
     tensors = ("positions",)
@@ -45,11 +25,11 @@ class _Rotate(Family):
 
     def compute(self, xs: Any, out: Any, rest: Any) -> None:
         positions, encoding, layout, mode, context, keys = rest
-        _posenc.torch_rotate(_plan(encoding, xs[0].dtype, context), *_pair(xs, keys), *_pair(out, keys), positions, layout, mode)
+        _posenc.torch_rotate(plan_of(encoding, xs[0].dtype, context), *pair(xs, keys), *pair(out, keys), positions, layout, mode)
 
     def transposed(self, rest: Any) -> Any:
         positions, encoding, layout, mode, context, keys = rest
-        return positions, encoding, layout, _transposed(self.name, mode), context, keys
+        return positions, encoding, layout, transposed_mode(self.name, mode), context, keys
 
     def check_learned(self, rest: Any) -> None:
         raise RuntimeError("[torch rotate] positions must not require a gradient")
@@ -73,10 +53,10 @@ class _RotateRows(Family):
             _posenc.torch_rotate_rows(xs[0], None, out[0], None, *rest)
 
     def transposed(self, rest: Any) -> Any:
-        return *rest[:-1], _transposed(self.name, rest[-1])
+        return *rest[:-1], transposed_mode(self.name, rest[-1])
 
     def check_learned(self, rest: Any) -> None:
-        _transposed(self.name, rest[-1])  # the other modes have no gradient
+        transposed_mode(self.name, rest[-1])  # the other modes have no gradient
 
     def rest_gradients(self, xs: Any, d: Any, rest: Any, needed: Any) -> list[Any]:
         if not (needed[0] or needed[1]):
@@ -84,7 +64,7 @@ class _RotateRows(Family):
         # <d, transposed rotation of x> = <rotation of d, x>
         x, y = (xs, d) if rest[-1] == "forward" else (d, xs)
         with torch.no_grad():
-            made = _row_gradients(*_pair(x, False), *_pair(y, False), *rest[:-1])
+            made = _row_gradients(*pair(x, False), *pair(y, False), *rest[:-1])
         if torch.is_grad_enabled():
             made = [NoSecondDerivative.apply("[torch rotate_rows] the gradient of cos and sin", g, *xs, *d) for g in made]
         return [made[0] if needed[0] else None, made[1] if needed[1] else None, None]
@@ -128,21 +108,33 @@ _row_gradients: Any = torch.ops.posenc.row_gradients.default
 _rotate, _rotate_rows = _Rotate(), _RotateRows()
 
 
+def _learned(positions: Any, frequencies: Any) -> bool:
+    """Whether the call needs the operator of learned phases; the other has fewer arguments."""
+    return frequencies is not None or (isinstance(positions, torch.Tensor) and positions.requires_grad)
+
+
 def rotate(encoding: EncodingLike, q: Tensor | None, k: Tensor | None = None, *, positions: Tensor, layout: str | None = None,
-           mode: str = "forward", context: int | None = None) -> Any:
+           mode: str = "forward", context: int | None = None, frequencies: Tensor | None = None) -> Any:
     """Rotates q, or q and k, into new tensors, by any rotary encoding with its scalings; no table is made.
 
     positions: [t], [b, t] or [axes, b, t] of int64, int32 or float64. layout: thd (tensors of three axes), bhtd, bthd or
     tbhd. mode: forward, gradient, inverse or shift. context: the length that the encoding is resolved for, where it
-    depends on one. Gives a tensor, or two where both are given. Differentiable in q and k, as often as asked for.
+    depends on one. frequencies: [heads or 1, axes, pairs] in rad per position, in place of the encoding's own: learned
+    ones. Gives a tensor, or two where both are given. Differentiable in q and k, as often as asked for, and once in
+    frequencies and in float64 positions.
     """
+    if _learned(positions, frequencies):
+        return ROTATE_LEARNED(q, k, (positions, frequencies, str(encoding), layout, mode, context, q is None))
     return _rotate(q, k, (positions, str(encoding), layout, mode, context, q is None))
 
 
 def rotate_(encoding: EncodingLike, q: Tensor | None, k: Tensor | None = None, *, positions: Tensor, layout: str | None = None,
-            mode: str = "forward", context: int | None = None) -> None:
+            mode: str = "forward", context: int | None = None, frequencies: Tensor | None = None) -> None:
     """The same in place; tensors that require a gradient are refused unless gradients are off."""
-    _rotate.into(q, k, (positions, str(encoding), layout, mode, context, q is None))
+    if _learned(positions, frequencies):
+        ROTATE_LEARNED.into(q, k, (positions, frequencies, str(encoding), layout, mode, context, q is None))
+    else:
+        _rotate.into(q, k, (positions, str(encoding), layout, mode, context, q is None))
 
 
 def rotate_rows(q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, *, pairing: str, columns: str, layout: str | None = None,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """accelerate(model, attention=True) where the model makes the bias and its file computes in place: logits, gradients, the way back."""
+import importlib
 import importlib.util
 import pathlib
 
@@ -118,6 +119,44 @@ def test_layoutlmv3(biases):
     proven(transformers.LayoutLMv3Model(config), 2, mask, input_ids=ids, attention_mask=mask, bbox=box)
 
 
+def boxes(shape):
+    corner = torch.rand(*shape, 2) / 2
+    low, high = corner, corner + torch.rand(*shape, 2) / 2
+    return torch.cat([low, high[..., :1], low[..., 1:], high, low[..., :1], high[..., 1:]], -1)
+
+
+def test_bros():
+    torch.manual_seed(0)
+    config = transformers.BrosConfig(**{**proof.SMALL, "hidden_size": 64}, **proof.PADS, max_position_embeddings=40)
+    ids, mask = proof.batch()
+    proven(transformers.BrosModel(config), 2, mask, input_ids=ids, attention_mask=mask, bbox=boxes((2, 11)))
+
+
+@pytest.mark.parametrize("biases", [(True, True), (True, False)], ids=str)
+def test_reading_order(biases):
+    from transformers.models.pp_doclayout_v2 import modeling_pp_doclayout_v2 as file
+
+    torch.manual_seed(0)
+    config = transformers.PPDocLayoutV2Config().reading_order_config
+    for name, value in dict(hidden_size=32, num_attention_heads=4, has_relative_attention_bias=biases[0], has_spatial_attention_bias=biases[1],
+                            attention_probs_dropout_prob=0.1).items():
+        setattr(config, name, value)
+    model = torch.nn.Module()
+    model.layer = file.PPDocLayoutV2ReadingOrderSelfAttention(config)
+    model.eval()
+    x, mask = torch.randn(2, 7, 32), torch.zeros(2, 1, 1, 7)
+    mask[1, ..., 5:] = torch.finfo(torch.float32).min
+    bias = {"rel_pos": torch.randn(2, 4, 7, 7), "rel_2d_pos": torch.randn(2, 4, 7, 7) if biases[1] else None}
+    with torch.no_grad():
+        before = model.layer(x, mask, **bias)[0]
+        report = posenc.hf.accelerate(model, attention=True)
+        torch.testing.assert_close(model.layer(x, mask, **bias)[0], before, atol=1e-5, rtol=1e-5)
+    assert report.attentions["layer"].taken == 1
+    model.layer.train()
+    model.layer(x, mask, **bias)
+    assert report.attentions["layer"].original == {"dropout in training": 1}
+
+
 def test_cpmant():
     torch.manual_seed(0)
     config = transformers.CpmAntConfig(vocab_size=99, hidden_size=32, num_attention_heads=4, dim_head=8, dim_ff=48, num_hidden_layers=2,
@@ -141,9 +180,9 @@ def test_wavlm():
     with torch.no_grad():
         want = model(sound, attention_mask=heard, output_attentions=True).attentions
         report = proof.Report()
-        undo = proof.replace_attention(model, report)
+        proof.replace_attention(model, report)
         got = model(sound, attention_mask=heard, output_attentions=True).attentions
-        proof.undone(undo)
+        proof.undone(model)
     assert len(got) == len(want) == 2 and all(torch.equal(a, b) for a, b in zip(got, want))
     assert all(c.original == {"attentions as output": 1} for c in report.layers.values())
 
@@ -183,19 +222,40 @@ def test_layoutlmv2(biases, fast):
 
 
 @pytest.mark.parametrize("kind, size, implementation", [
-    ("Sam", 32, "sdpa"), ("Sam", 32, "eager"), ("SamHQ", 32, "sdpa"), ("SamHQ", 32, "eager"), ("GotOcr2", 32, "eager"), ("Sam", 64, "sdpa")])
+    ("Sam", 32, "sdpa"), ("Sam", 32, "eager"), ("SamHQ", 32, "sdpa"), ("SamHQ", 32, "eager"), ("GotOcr2", 32, "eager"), ("Sam", 64, "sdpa"),
+    ("DeepseekOcr2", 32, "sdpa"), ("UnlimitedOcr", 32, "eager"), ("SLANeXt", 32, "eager"), ("PPFormulaNet", 32, "eager")])
 def test_sam(kind, size, implementation):
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}VisionConfig")(
+    tower = {"GotOcr2": ("got_ocr2", "VisionEncoder", "Vision"), "DeepseekOcr2": ("deepseek_ocr2", "SamVisionEncoder", "SamVision"),
+             "UnlimitedOcr": ("unlimited_ocr", "SamVisionEncoder", "SamVision"), "SLANeXt": ("slanext", "VisionEncoder", "Vision"),
+             "PPFormulaNet": ("pp_formulanet", "VisionModel", "Vision"), "Sam": ("sam", "VisionModel", "Vision"),
+             "SamHQ": ("sam_hq", "VisionModel", "Vision")}
+    file, cls, words = tower[kind]
+    file = importlib.import_module(f"transformers.models.{file}.modeling_{file}")
+    config = getattr(importlib.import_module(file.__name__.replace("modeling", "configuration")), f"{kind}{words}Config")(
         hidden_size=32, num_hidden_layers=3, num_attention_heads=4, image_size=size, patch_size=8, window_size=3, global_attn_indexes=[1],
-        output_channels=16, mlp_dim=48)
+        output_channels=256 if kind == "PPFormulaNet" else 16, mlp_dim=48)
     config._attn_implementation = implementation
-    if kind == "GotOcr2":
-        from transformers.models.got_ocr2.modeling_got_ocr2 import GotOcr2VisionEncoder as model
-    else:
-        model = getattr(transformers, f"{kind}VisionModel")
-    model = model(config)
+    model = getattr(file, kind + cls)(config)
     if size == 64:  # a table of another size is resized
         layer = model.vision_encoder.layers[0].attn
         layer.rel_pos_h = torch.nn.Parameter(torch.zeros(7, 8))
     proven(model, 3, pixel_values=torch.randn(2, 3, size, size))
+
+
+@pytest.mark.parametrize("windows", [[], [0]], ids=str)
+def test_vitdet(windows):
+    torch.manual_seed(0)
+    config = transformers.VitDetConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, mlp_ratio=2, image_size=32, patch_size=8,
+                                       pretrain_image_size=32, window_size=3 if windows else 0, window_block_indices=windows,
+                                       use_relative_position_embeddings=True)
+    proven(transformers.VitDetModel(config), 2, first=lambda x: x[0].movedim(1, -1), pixel_values=torch.randn(2, 3, 32, 32))
+
+
+def test_seggpt():
+    torch.manual_seed(0)
+    config = transformers.SegGptConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, image_size=(32, 16), patch_size=8,
+                                       pretrain_image_size=16, decoder_hidden_size=8, merge_index=0, mlp_dim=48, drop_path_rate=0.0,
+                                       intermediate_hidden_state_indices=[0, 1, 2])
+    images = {n: torch.randn(2, 3, 16, 16) for n in ("pixel_values", "prompt_pixel_values", "prompt_masks")}
+    proven(transformers.SegGptModel(config), 3, **images)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """accelerate(model, attention=True) on towers for images and sound, encoders with decoders and layers whose call has position terms:
 the same outputs; what is left is left with a reason."""
+import importlib
+
 import pytest
 import torch
 import transformers
@@ -60,7 +62,7 @@ MODELS = {
     "parakeet": ("ParakeetEncoder", dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
                                          subsampling_conv_channels=8, num_mel_bins=24), lambda: features(24), 2, 0),
     "whisper": ("WhisperModel", WHISPER, mel, 6, 0),
-    "whisper_that_compares_names": ("WhisperForConditionalGeneration", WHISPER, mel, 0, 6),
+    "whisper_that_compares_names": ("WhisperForConditionalGeneration", WHISPER, mel, 6, 0),
     "bart": ("BartForConditionalGeneration", PAIR, both, 6, 0),
     "blenderbot": ("BlenderbotForConditionalGeneration", PAIR, both, 6, 0),
     "marian": ("MarianMTModel", PAIR, both, 6, 0),
@@ -74,8 +76,17 @@ MODELS = {
     "beit_shared": ("BeitModel", dict(VISION, use_shared_relative_position_bias=True), pixels, 2, 0),
     "vit": ("ViTModel", VISION, pixels, 2, 0),
     "dinov2": ("Dinov2Model", VISION, pixels, 2, 0),
-    "siglip": ("SiglipVisionModel", VISION, pixels, 2, 0),
+    "siglip": ("SiglipVisionModel", VISION, pixels, 2, 1),  # its pooling head calls torch.nn.MultiheadAttention
     "sam": ("SamVisionModel", dict(VISION, window_size=2, global_attn_indexes=[1], output_channels=16, mlp_dim=48), pixels, 2, 0),
+    "granite_speech5": ("granite_speech5.GraniteSpeech5Encoder", dict(SMALL, num_mel_bins=24, context_size=8, head_dim=8), lambda: features(96), 2, 0),  # four frames in one
+    "inkling": ("inkling.InklingTextModel", dict(
+        SMALL, num_key_value_heads=2, head_dim=8, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=8, sliding_window_size=6, d_rel=4,
+        rel_extent=8, moe_intermediate_size=24, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, local_layer_ids=[0]), tokens, 2, 0),
+    "nemotron_asr_streaming": ("nemotron_asr_streaming.NemotronAsrStreamingEncoder", dict(
+        SMALL, num_mel_bins=24, subsampling_conv_channels=8, sliding_window=6, default_num_lookahead_tokens=2), lambda: features(24, frames=120), 2, 0),
+    "phi4_audio": ("phi4_multimodal.Phi4MultimodalAudioModel", dict(
+        hidden_size=32, num_blocks=2, num_attention_heads=4, intermediate_size=48, ext_pw_out_channel=32, depthwise_separable_out_channel=32,
+        input_size=24, nemo_conv_channels=8, bias_max_distance=6), lambda: {"hidden_states": torch.randn(2, 80, 24), "mask": None}, 2, 0),
     "falcon": ("FalconForCausalLM", SMALL, tokens, 0, 2),
     "falcon_alibi": ("FalconForCausalLM", dict(SMALL, alibi=True), tokens, 2, 0),
 }
@@ -85,7 +96,8 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_are_the_same(name, implementation):
     cls, words, inputs, layers, stay = MODELS[name]
-    cls = getattr(transformers, cls)
+    file, _, cls = cls.rpartition(".")  # of classes that transformers does not show
+    cls = getattr(importlib.import_module(f"transformers.models.{file}.modeling_{file}") if file else transformers, cls)
     torch.manual_seed(0)
     config = cls.config_class(**words)
     config._attn_implementation = implementation

@@ -12,7 +12,6 @@ proof = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(proof)
 
 T5, TARGETS = proof.T5, 7
-IN_PLACE = "it computes its attention in place, and there is no adapter for its class"
 
 
 def proven(config, make, layers, left=None, generates=True, **inputs):
@@ -38,11 +37,47 @@ def test_switch_transformers():
 
 
 @pytest.mark.parametrize("kind", ["local", "transient-global"])
-def test_longt5_decodes_by_posenc_and_encodes_by_its_own(kind):
+def test_longt5(kind):
     config = transformers.LongT5Config(**T5, encoder_attention_type=kind, local_radius=3, global_block_size=4)
-    layer = "LocalSelfAttention" if kind == "local" else "TransientGlobalSelfAttention"
-    left = {f"encoder.block.{i}.layer.0.{layer}": IN_PLACE for i in range(2)}
-    proven(config, transformers.LongT5ForConditionalGeneration, 4, left, input_ids=proof.batch()[0])
+    proven(config, transformers.LongT5ForConditionalGeneration, 6, input_ids=proof.batch()[0])
+
+
+def test_longt5_without_a_whole_block_is_its_own():
+    config = transformers.LongT5Config(**T5, encoder_attention_type="transient-global", local_radius=3, global_block_size=16)
+    model = transformers.LongT5EncoderModel(config).eval()
+    ids, mask = proof.batch()
+    with torch.no_grad():
+        before = model(ids, attention_mask=mask).last_hidden_state
+        report = proof.Report()
+        proof.replace_attention(model, report)
+        assert torch.equal(model(ids, attention_mask=mask).last_hidden_state, before)
+    proof.undone(model)
+    assert [c.original for c in report.layers.values()] == [{"no whole block": 1}] * 2
+
+
+@pytest.mark.parametrize("kind", ["local", "transient-global"])
+def test_longt5_goes_back_inside_a_call(kind):
+    """The bias that goes from layer to layer becomes the original's where a layer is asked for its attentions."""
+    torch.manual_seed(0)
+    config = transformers.LongT5Config(**T5, encoder_attention_type=kind, local_radius=3, global_block_size=4)
+    model = transformers.LongT5ForConditionalGeneration(config).eval()
+    ids, mask = proof.batch()
+    given = dict(input_ids=ids, attention_mask=mask, decoder_input_ids=ids[:, :5])
+    with torch.no_grad():
+        want = model(**given, output_attentions=True)
+        proof.replace_attention(model, proof.Report())
+        got = model(**given, output_attentions=True)
+        assert all(torch.equal(a, b) for a, b in zip(got.encoder_attentions, want.encoder_attentions)) and len(got.encoder_attentions) == 2
+        second = model.encoder.block[1].layer[0]
+        reports = [m._posenc_attention for m in model.encoder.modules() if "_posenc_attention" in m.__dict__]
+        second._modules[f"{'Local' if kind == 'local' else 'TransientGlobal'}SelfAttention"].dropout = 0.5
+        second.train()
+        for m in second.modules():
+            m.training = "Attention" in type(m).__name__
+        torch.manual_seed(3)
+        model.encoder(input_ids=ids, attention_mask=mask)
+        proof.undone(model)
+    assert [c.taken for c in reports] == [1, 0] and reports[1].original["dropout in training"] == 1
 
 
 def test_pop2piano():
@@ -82,9 +117,9 @@ def test_a_bias_that_counts_reaches_a_token_behind_a_cache(kind):
         ids, mask = proof.batch()
         tokens = torch.randint(2, 98, (2, 9))
         want = model(input_ids=ids, attention_mask=mask, decoder_input_ids=tokens).logits[:, -1]
-        undo = proof.replace_attention(model, proof.Report())
+        proof.replace_attention(model, proof.Report())
         before = model(input_ids=ids, attention_mask=mask, decoder_input_ids=tokens[:, :-1], use_cache=True)
         got = model(encoder_outputs=(before.encoder_last_hidden_state,), attention_mask=mask, decoder_input_ids=tokens[:, -1:],
                     past_key_values=before.past_key_values).logits[:, -1]
-        proof.undone(undo)
+        proof.undone(model)
     assert (got - want).abs().max() <= 1e-5 * max(1.0, float(want.abs().max()))

@@ -161,7 +161,7 @@ Q = torch.zeros(1, 2, 4, 8)
 
 @pytest.mark.parametrize("call, says", [
     (lambda: posenc.torch.attend(None, numpy.zeros((4, 2, 8)), Q, Q), r"\[torch attend\] q must be a tensor, got \"ndarray\""),
-    (lambda: posenc.torch.attend(None, Q, Q.to_sparse(), Q, order="bhtd"), r"k must be dense"),
+    (lambda: posenc.torch.attend(None, Q, Q.to_sparse(), Q, order="bhtd"), r"k must be a dense tensor of numbers"),
     (lambda: posenc.torch.attend(None, Q, Q, Q), r"\[attention\] order must be given"),
     (lambda: posenc.torch.attend(None, Q, Q, Q, order="tdhb"), r"order|layout"),
     (lambda: posenc.torch.attend(None, Q.int(), Q, Q, order="bhtd"), r"dtype must be f64, f32, f16 or bf16"),

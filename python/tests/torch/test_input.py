@@ -41,6 +41,49 @@ def test_gradients(encoding):
         assert torch.equal(compiled(x, *values), f(x, *values))
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS[:3])
+def test_compose_in_place(encoding):
+    shapes = posenc.input_parameters(encoding)
+    x, p = torch.randn(2, 5, 8), torch.arange(5)
+    values = {n: torch.randn(*shape) for n, shape in shapes}
+    want = pt.compose(encoding, x, positions=p, parameters=values)
+    y, before = x.clone(), x._version
+    assert pt.compose_(encoding, y, positions=p, parameters=values) is None
+    assert torch.equal(y, want) and y._version == before + 1
+    part = torch.stack([x, x], 1)
+    pt.compose_(encoding, part[:, 1], positions=p, parameters=values)
+    assert torch.equal(part[:, 1], want) and torch.equal(part[:, 0], x) and part._version == 1
+    torch.library.opcheck(torch.ops.posenc.compose_.default, (x.clone(), p, list(values.values()), list(values), encoding, None))
+    minus = torch.complex(x, -x).conj().imag
+    assert minus.is_neg()
+    pt.compose_(encoding, minus, positions=p, parameters=values)
+    assert torch.equal(minus.resolve_neg(), want)
+
+    def f(x):
+        y = x * 1
+        pt.compose_(encoding, y, positions=p, parameters=values)
+        return y
+
+    assert torch.equal(torch.compile(f, fullgraph=True, backend="aot_eager")(x), want)
+    leaf = x.clone().requires_grad_()
+    learned = {n: v.clone().requires_grad_() for n, v in values.items()}
+    for wrong in ((leaf, values), (leaf * 2, values), *([(x.clone(), learned)] if values else [])):
+        with pytest.raises(RuntimeError, match=r"\[torch compose_\] tensors must not require a gradient"):
+            pt.compose_(encoding, wrong[0], positions=p, parameters=wrong[1])
+    with torch.no_grad():
+        pt.compose_(encoding, leaf, positions=p, parameters=learned)
+    assert torch.equal(leaf, want)
+    with torch.inference_mode():
+        pt.compose_(encoding, torch.randn(2, 5, 8), positions=p, parameters=values)
+    with pytest.raises(RuntimeError, match="does not run inside torch.func"):
+        torch.func.vmap(lambda x: pt.compose_(encoding, x, positions=p, parameters=values))(x)
+
+
+def test_what_appends_is_not_composed_in_place():
+    with pytest.raises(ValueError, match=r"\[torch compose_\] an encoding that appends channels.*got 4 more"):
+        pt.compose_("sinusoidal width=4 layout=halves compose=concat", torch.randn(5, 8), positions=torch.arange(5))
+
+
 def test_second_derivatives_are_refused():
     x, table = numbers(5, 8), numbers(12, 8)
     y = pt.compose(LEARNED, x, positions=torch.arange(5), parameters={"table": table})
@@ -80,6 +123,25 @@ def test_embed():
                   lambda: pt.embed([words], [ids], gamma=gamma)):
         with pytest.raises(ValueError, match=r"embed\]"):
             wrong()
+
+
+def test_embed_makes_the_gradients_that_are_asked_for():
+    ids, p = torch.randint(0, 9, (2, 4)), torch.arange(4)
+    of = lambda learned: {n: torch.randn(*size, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).requires_grad_(n in learned)
+                          for n, size in {"words": (9, 8), "places": (6, 8), "rows": (2, 4, 8), "gamma": (8,), "beta": (8,)}.items()}
+    f = lambda x: (pt.embed([x["words"], x["places"]], [ids, p], rows=x["rows"], gamma=x["gamma"], beta=x["beta"], epsilon=1e-5).pow(3).sum())
+    every = of({"words", "places", "rows", "gamma", "beta"})
+    f(every).backward()
+    for learned in ({"words"}, {"places", "beta"}, {"rows"}, {"gamma", "words"}):
+        some = of(learned)
+        f(some).backward()
+        assert {n for n, x in some.items() if x.grad is not None} == learned
+        assert all(torch.equal(some[n].grad, every[n].grad) for n in learned)
+    # In float32 sums are made in double and rounded once.
+    many, table = torch.zeros(1, 4000, dtype=torch.long), torch.zeros(3, 1, requires_grad=True)
+    d = torch.rand(1, 4000, 1)
+    pt.embed([table], [many]).backward(d)
+    assert table.grad[0].item() == d.double().sum().float().item() and not table.grad[1:].any()
 
 
 def test_modules():

@@ -121,7 +121,7 @@ def test_gradients_of_q_and_k(phase):
         with pytest.raises(RuntimeError, match=f'modes forward and gradient, got "{mode}"'):
             pt.rotate(ROPE, q, k, positions=p, layout="bhtd", mode=mode)[0].sum().backward()
     with pytest.raises(RuntimeError, match="positions must not require a gradient"):
-        pt.rotate(ROPE, q, positions=p.double().requires_grad_(), layout="bhtd")
+        torch.ops.posenc.rotate(q, p.double().requires_grad_(), str(ROPE), "bhtd", "forward", None, False)
 
 
 @pytest.mark.parametrize("columns", ["half", "duplicated", "repeated"])
@@ -220,6 +220,17 @@ def test_subclasses_and_modes():
         pt.rotate(ROPE, x, positions=torch.arange(5))
         pt.rotate_(ROPE, x.clone(), positions=torch.arange(5))
     assert {"posenc.rotate.default", "posenc.rotate_.default"} <= set(Log.calls)
+
+    class Functions(torch.overrides.TorchFunctionMode):
+        calls = []
+
+        def __torch_function__(self, f, types, args=(), kwargs=None):
+            self.calls.append(str(f))
+            return f(*args, **(kwargs or {}))
+
+    with Functions():
+        pt.rotate(ROPE, x, positions=torch.arange(5))
+    assert "posenc.rotate.default" in Functions.calls
     meta = pt.rotate(ROPE, x.to("meta"), positions=torch.arange(5, device="meta"))
     assert meta.is_meta and meta.shape == x.shape
 
@@ -242,6 +253,11 @@ WRONG = {
     "mode": (ValueError, r"mode must be", lambda x: pt.rotate(ROPE, x, positions=torch.arange(5), mode="backward")),
     "positions type": (ValueError, r"i64, i32 or f64", lambda x: pt.rotate(ROPE, x, positions=torch.arange(5.0))),
     "no tensor": (ValueError, r"positions must be a tensor", lambda x: pt.rotate(ROPE, x, positions=range(5))),
+    "sparse": (ValueError, r"q must be a dense tensor of numbers, got .torch.sparse_coo", lambda x: pt.rotate(ROPE, x.to_sparse(), positions=torch.arange(5))),
+    "nested": (ValueError, r"q must be a dense tensor of numbers, got .nested", lambda x: pt.rotate(
+        ROPE, torch.nested.nested_tensor([x[0], x[1]]), positions=torch.arange(5))),
+    "quantized": (ValueError, r"dtype must be float64.*got .qint8", lambda x: pt.rotate_(
+        ROPE, torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), positions=torch.arange(5))),
     "numpy": (ValueError, r"q must be a tensor", lambda x: pt.rotate(ROPE, x.numpy(), positions=torch.arange(5))),
     "neither": (ValueError, r"q or k must be given", lambda x: pt.rotate(ROPE, None, positions=torch.arange(5))),
     "pairing": (ValueError, r"pairing must", lambda x: pt.rotate_rows(x, None, x[:, 0], x[:, 0], pairing="half", columns="half")),

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention of speech models that is computed in place with vectors by distance: SpeechT5, FastSpeech 2's Conformer, Granite."""
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import torch
+
+from .. import torch as host
+from ._inline import dropped, or_original, split_heads, takes, wants_attentions
+from ._kept import bound
+from ._lazy import Lazy, Mask, VectorRows, is_a
+
+
+def _speecht5_reason(self: Any, hidden_states: Any, key_value_states: Any = None, past_key_values: Any = None, attention_mask: Any = None,
+                     position_bias: Any = None, output_attentions: bool = False, **rest: Any) -> str:
+    if output_attentions or wants_attentions(self):
+        return "attentions as output"
+    if dropped(self, self.dropout):
+        return "dropout in training"
+    if key_value_states is not None or past_key_values is not None:
+        return "keys of another place"
+    return "" if is_a(position_bias, VectorRows) else "positions that are not by distance"
+
+
+@or_original("forward", _speecht5_reason)
+def _speecht5_forward(self: Any, hidden_states: Any, key_value_states: Any = None, past_key_values: Any = None, attention_mask: Any = None,
+                      position_bias: Any = None, output_attentions: bool = False, **rest: Any) -> Any:
+    q, k, v = (split_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
+    rows = position_bias.what.rows  # of distances -rows/2 to rows/2 - 1, query minus key
+    options: dict[str, Any] = {}
+    if is_a(attention_mask, Mask):
+        options = attention_mask.what.options()
+    elif attention_mask is not None:
+        mask = attention_mask.dense() if isinstance(attention_mask, Lazy) else attention_mask
+        options = {} if mask is None else {"bias": mask.float().expand(-1, -1, q.shape[1], -1)}
+    half = rows.shape[0] // 2
+    out = host.attend(f"shaw left={half - 1} right={half} sign=query_minus_key values=none", q, k, v, order="bthd", scale=self.scaling,
+                      parameters={"table": rows}, **options)
+    return self.out_proj(out.flatten(2)), None
+
+
+@takes("SpeechT5Attention")
+def _speecht5(module: Any) -> str:
+    if module.is_decoder:
+        return "it has no position in the score"
+    bound(module, "forward", _speecht5_forward)
+    return ""
+
+
+def _rows_only(self: Any, hidden_states: Any) -> Any:
+    whole = functools.partial(type(self).forward, self, hidden_states)
+    return whole() if torch.compiler.is_compiling() else Lazy.of(VectorRows(self.pe_k.weight), whole)
+
+
+@takes("SpeechT5RelativePositionalEncoding")
+def _speecht5_rows(module: Any) -> None:
+    """The table itself, in place of a vector for each pair of tokens."""
+    bound(module, "forward", _rows_only)
+
+
+def _fastspeech_reason(self: Any, hidden_states: Any, attention_mask: Any = None, pos_emb: Any = None, output_attentions: Any = False) -> str:
+    if output_attentions or wants_attentions(self):
+        return "attentions as output"
+    if dropped(self, self.dropout):
+        return "dropout in training"
+    return "" if pos_emb is not None and pos_emb.shape[0] == 1 else "positions that differ in the batch"
+
+
+@or_original("forward", _fastspeech_reason)
+def _fastspeech_forward(self: Any, hidden_states: Any, attention_mask: Any = None, pos_emb: Any = None, output_attentions: Any = False) -> Any:
+    # (q + u).k + (q + v).R = q'.k + q'.R + (v - u).R with q' = q + u: vectors by distance, and a number by distance.
+    q, k, v = (split_heads(p(hidden_states), self.num_heads) for p in (self.linear_q, self.linear_k, self.linear_v))
+    tokens, scale = q.shape[1], 1 / math.sqrt(self.dim_key)
+    rows = (tokens - 1 - torch.arange(-tokens, tokens)).clamp(0, pos_emb.shape[1] - 1)  # of distances -tokens to tokens - 1
+    table = split_heads(self.linear_pos(pos_emb[0]), self.num_heads)[rows].transpose(0, 1)
+    number = (table * (self.pos_bias_v - self.pos_bias_u)[:, None]).sum(-1) * scale
+    schemes = (f"deberta max_relative_positions={tokens} position_buckets=0 p2c=false projection=tables count=1",
+               f"clipped clip={tokens} heads_first=true")
+    seen = {} if attention_mask is None else {"key_visible": attention_mask[:, 0].ne(0)}
+    out = host.attend(schemes, q + self.pos_bias_u, k, v, order="bthd", scale=scale, **seen,
+                      parameters={"pos_key": table, "table": torch.nn.functional.pad(number, (0, 1)).float()})
+    return self.linear_out(out.flatten(2)), None
+
+
+@takes("FastSpeech2ConformerAttention")
+def _fastspeech(module: Any) -> str:
+    bound(module, "forward", _fastspeech_forward)
+    return ""
+
+
+@or_original("forward", lambda self, hidden_states, attention_dists: "")
+def _granite_forward(self: Any, hidden_states: Any, attention_dists: Any) -> Any:
+    x, size, tokens = self.pre_norm(hidden_states), self.context_size, hidden_states.shape[1]
+    blocks = -(-tokens // size)
+    x = torch.nn.functional.pad(x, (0, 0, 0, blocks * size - tokens)).reshape(-1, size, x.shape[-1])
+    q, k, v = (split_heads(y, self.num_heads) for y in (self.to_q(x), *self.to_kv(x).chunk(2, dim=-1)))
+    there = (torch.arange(blocks * size) < tokens).reshape(blocks, size).repeat(hidden_states.shape[0], 1)
+    out = host.attend(f"shaw left={self.max_pos_emb} right={self.max_pos_emb} sign=query_minus_key values=none", q, k, v, order="bthd",
+                      scale=self.scale, key_visible=there, parameters={"table": self.rel_pos_emb.weight})
+    out = out.reshape(hidden_states.shape[0], blocks * size, -1)[:, :tokens]
+    return self.dropout(self.to_out(out))
+
+
+@takes("GraniteSpeechConformerAttention", "GraniteSpeechPlusConformerAttention")
+def _granite(module: Any) -> str:
+    bound(module, "forward", _granite_forward)
+    return ""
