@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <variant>
 
 #include "extend_rows.h"
@@ -198,8 +199,10 @@ namespace {
 // use(scheme, its parameters): what it learns from a file or as it starts.
 template <class F>
 auto with_parameters(const Encoding& e, const SubjectOptions& o, const F& use) {
+  // By name: clang 14 does not come to an end with decltype of a call of `use` in the lambda's type.
+  using Result = std::invoke_result_t<const F&, const Sinusoidal&, std::vector<ConstTensorView>&>;
   return std::visit(
-      [&](const auto& s) -> decltype(use(Sinusoidal{}, {})) {
+      [&](const auto& s) -> Result {
         using S = std::decay_t<decltype(s)>;
         if constexpr (AbsoluteScheme<S>) {
           const Arrays held = o.start ? started_arrays(s, *o.start)

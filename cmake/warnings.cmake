@@ -36,7 +36,7 @@ endfunction()
 
 # posenc_one_unit_a_folder(target [file ...]): the files of a folder are compiled as one, which takes a fifth of the time:
 # headers are parsed and templates are made once. POSENC_UNITY=OFF compiles every file by itself, which is
-# quicker to work with and finds includes that are missing; ./test --full does so.
+# quicker to work with and finds includes that are missing; clang-tidy in ./test --full reads every file so.
 # kWho, the name that a file's messages begin with, is every file's own; a local name may be that of another
 # file's constant (-Wshadow). Files whose other local names are a neighbour's too are named and stay apart.
 function(posenc_one_unit_a_folder target)

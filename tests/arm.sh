@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# tests/arm.sh: the kernel tests cross-built for 64-bit Arm (NEON, SVE, SVE2, one lane) and run under qemu.
+# tests/arm.sh: the tests of kernels cross-built for 64-bit Arm (NEON, SVE, SVE2, one lane) and run under qemu.
 # Where the cross compiler or qemu is missing, one line says so and the rest is left out. Libraries for Arm
 # are Debian's packages, unpacked into build-arm/root; nothing is installed.
 set -euo pipefail
@@ -33,7 +33,7 @@ fi
 configure build-arm/build -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/arm64_under_qemu.cmake" -DPOSENC_ARM_ROOT="$root" \
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DPOSENC_CUDA=OFF -DPOSENC_CLI=OFF -DPOSENC_BENCH=OFF \
   -DPOSENC_EXAMPLES=OFF -DPOSENC_INSTALL=OFF "-DPOSENC_DISABLED_TARGETS=HWY_SVE_256|HWY_SVE2_128"
-build build-arm/build test_kernels test_absolute
+build build-arm/build test_kernels test_absolute test_core
 qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static)
 # A vector of SVE is as long as the machine wants: 256 bits here, no multiple of a NEON register only.
 # The tests of a program are dealt to as many processes as there are cores.
@@ -48,5 +48,7 @@ under_qemu() {
   done
   for shard in "${shards[@]}"; do wait "$shard"; done
 }
-under_qemu test_kernels
-under_qemu test_absolute --gtest_filter='InputPlan.Phases*:InputPlan.EveryComposition*:InputPlan.Rows*:InputPlan.Sines*'
+# Products of matrices have no choice of instruction sets here, and always fuse.
+under_qemu core/test_core --gtest_filter='Matmul*'
+under_qemu kernels/test_kernels
+under_qemu test_absolute --gtest_filter='InputPlan.Phases*:InputPlan.EveryComposition*:InputPlan.Rows*:InputPlan.Sines*:Embed.*'

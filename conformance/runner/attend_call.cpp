@@ -12,17 +12,6 @@
 namespace posenc::conformance {
 namespace {
 
-// A dense array of another integer or byte type.
-template <class T>
-Array converted(const std::vector<double>& values, DType dtype, std::vector<Index> shape) {
-  Array a = make_array(dtype, std::move(shape));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto x = static_cast<T>(values[i]);
-    std::memcpy(a.bytes.data() + i * sizeof(T), &x, sizeof(T));
-  }
-  return a;
-}
-
 // Values in the order of `letters` and the sizes there; what an array lacks has size 1.
 Array ordered(const Slice& s, std::string_view stored, std::string_view letters) {
   const Axes axes(s.shape, stored, {});

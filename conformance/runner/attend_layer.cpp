@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a layer of a model says of a call of attention (model/layer_attention.h).
+#include <utility>
+
 #include "conformance/runner/attend_call.h"
 #include "conformance/runner/encoding.h"
 #include "posenc/core/error.h"
@@ -38,10 +40,10 @@ void AttendCall::read_layer_parameters(const Check& check, std::vector<Parameter
   for (Parameter& p : needed)
     (check.array_name("in", p.name) != nullptr ? given : others).push_back(std::move(p));
   ModelWeights weights(weights_);
-  for (const ParameterValues& v : read_parameters(weights, *layer_, others)) {
-    names_.push_back(v.name);
-    parameters.push_back({names_.back(), keep(converted<double>(v.values, DType::f64, v.shape))});
-    std::erase_if(others, [&](const Parameter& p) { return p.name == v.name; });
+  for (const ParameterValues& p : read_parameters(weights, *layer_, others)) {
+    names_.push_back(p.name);
+    parameters.push_back({names_.back(), keep(converted<double>(p.values, DType::f64, p.shape))});
+    std::erase_if(others, [&](const Parameter& other) { return other.name == p.name; });
   }
   needed = std::move(given);
   needed.insert(needed.end(), others.begin(), others.end());  // refused by name

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays of a case made ready for a plan, and results put back in the order of the wanted array.
 #pragma once
+#include <cstring>
+#include <utility>
+#include <vector>
+
 #include "conformance/runner/axes.h"
 #include "conformance/runner/check.h"
 #include "posenc/core/heads.h"
@@ -11,6 +15,16 @@ namespace posenc::conformance {
 DType wider(DType, DType);
 // Dense copy of a slice in `dtype`, which must hold its values exactly.
 Array dense(const Slice&, DType);
+// A dense array of T, whose dtype that must be.
+template <class T>
+Array converted(const std::vector<double>& values, DType dtype, std::vector<Index> shape) {
+  Array a = make_array(dtype, std::move(shape));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto x = static_cast<T>(values[i]);
+    std::memcpy(a.bytes.data() + i * sizeof(T), &x, sizeof(T));
+  }
+  return a;
+}
 
 // Queries, keys or gradients: letters b, t, h, d.
 struct HeadsArray {
