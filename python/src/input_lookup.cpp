@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodings at the input whose rows are rows of their parameters, as they are: tables added at
-// positions. They need no plan: `embed` reads the tables where they lie.
-
-#include <algorithm>
-#include <bit>
+#include "input_lookup.h"
 
 #include "arrays.h"
 #include "bindings.h"
@@ -45,8 +41,24 @@ bool same_numbers(const ConstTensorView& table, const std::vector<double>& v, co
 // None, or (input_gain, [(parameter, its shape, axis, offset, gain, frozen row or None)]).
 nb::object lookup(nb::handle encoding, nb::handle context) {
   const Encoding e = encoding_of(encoding, kInput);
-  if (!e.scalings.empty()) return nb::none();  // they act on frequencies
-  context_of(context, kInput);                 // refuses what is none
+  context_of(context, kInput);  // refuses what is none
+  const std::optional<Lookup> found = lookup_of(e);
+  if (!found) return nb::none();
+  const std::vector<Parameter> parameters = parameters_of(e);
+  nb::list terms;
+  for (const LookedUp& t : found->tables) {
+    const nb::object frozen = t.frozen ? nb::object(nb::int_(*t.frozen)) : nb::none();
+    const nb::object shape = nb::make_tuple(t.rows, t.width);
+    terms.append(
+        nb::make_tuple(parameters[t.parameter].name, shape, t.axis, t.offset, t.gain, frozen));
+  }
+  return nb::make_tuple(found->input_gain, terms);
+}
+
+}  // namespace
+
+std::optional<Lookup> lookup_of(const Encoding& e) {
+  if (!e.scalings.empty()) return std::nullopt;  // they act on frequencies
   const std::vector<Parameter> parameters = parameters_of(e);
   std::vector<std::vector<double>> values;
   std::vector<ConstTensorView> views;
@@ -55,21 +67,46 @@ nb::object lookup(nb::handle encoding, nb::handle context) {
     views.push_back(tensor(std::as_const(values[i]).data(), DType::f64, parameters[i].shape));
   LoweredInput lowered;
   with_absolute(e, [&](const auto& s) { s.lower(views, lowered); });
-  if (lowered.terms.empty()) return nb::none();
-  nb::list terms;
+  if (lowered.terms.empty()) return std::nullopt;
+  Lookup found{lowered.input_gain, {}};
   for (const InputTerm& t : lowered.terms) {
-    if (!looked_up(t)) return nb::none();
+    if (!looked_up(t)) return std::nullopt;
     std::size_t i = 0;
     while (i < parameters.size() && !same_numbers(t.table, values[i], parameters[i])) ++i;
-    if (i == parameters.size()) return nb::none();
-    const nb::object frozen = t.frozen_row ? nb::object(nb::int_(*t.frozen_row)) : nb::none();
-    const nb::object shape = nb::make_tuple(t.table.shape[0], t.table.shape[1]);
-    terms.append(nb::make_tuple(parameters[i].name, shape, t.axis, t.offset, t.gain, frozen));
+    if (i == parameters.size()) return std::nullopt;
+    found.tables.push_back(
+        {i, t.table.shape[0], t.table.shape[1], t.axis, t.offset, t.gain, t.frozen_row});
   }
-  return nb::make_tuple(lowered.input_gain, terms);
+  return found;
 }
 
-}  // namespace
+std::optional<std::vector<EmbedPart>> parts_of(const Lookup& found, const ConstTensorView& x,
+                                               const ConstTensorView& positions,
+                                               std::span<const ConstTensorView> parameters) {
+  if (x.rank < 2 || positions.rank < 1 || is_float(positions.dtype)) return std::nullopt;
+  std::vector<EmbedPart> parts(1);
+  parts[0].rows = x, parts[0].scale = found.input_gain;
+  for (const LookedUp& t : found.tables) {
+    if (t.parameter >= parameters.size()) return std::nullopt;
+    EmbedPart part;
+    part.table = parameters[t.parameter], part.ids = positions, part.scale = t.gain;
+    part.offset = t.offset, part.frozen = t.frozen;
+    if (part.table.dtype != x.dtype || part.table.rank != 2 || part.table.shape[0] != t.rows ||
+        part.table.shape[1] != t.width || t.width != x.shape[static_cast<std::size_t>(x.rank - 1)])
+      return std::nullopt;
+    const Index axes = positions.rank == 3 ? positions.shape[0] : 1;
+    if (t.axis >= axes) return std::nullopt;
+    if (positions.rank == 3) {  // [axes, b, t]
+      part.ids.rank = 2;
+      part.ids.data = static_cast<const std::byte*>(positions.data) +
+                      t.axis * positions.stride[0] * size_of(positions.dtype);
+      for (const std::size_t i : {0u, 1u})
+        part.ids.shape[i] = positions.shape[i + 1], part.ids.stride[i] = positions.stride[i + 1];
+    }
+    parts.push_back(part);
+  }
+  return parts;
+}
 
 void add_input_lookup(nb::module_& m) {
   m.def("input_lookup", &lookup, nb::arg("encoding").none(), nb::arg("context").none(),

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handlers that XLA calls on a CPU, without the interpreter: rotation, rows composed at the input.
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <unordered_map>
 
 #include "bindings.h"
+#include "input_lookup.h"
 #include "input_scheme.h"
 #include "posenc/absolute/plan.h"
 #include "posenc/posenc.h"
@@ -121,9 +123,25 @@ InputPlan plan_of_rows(const Call& c, DType dtype, Index first) {
                          [&] { return InputPlan(Rows(c, first).lowered, dtype); });
 }
 
+// Parts of `embed` where the parameters, arguments `first` and after, are tables that are added.
+std::optional<std::vector<EmbedPart>> tables_of(const Call& c, const ConstTensorView& x,
+                                                const ConstTensorView& positions, Index first) {
+  if (c.arguments() == first) return std::nullopt;
+  const auto found = kept<std::optional<Lookup>>(std::string(c.text("encoding")), [&] {
+    return lookup_of(parse_encoding(c.text("encoding")));
+  });
+  std::vector<ConstTensorView> parameters;
+  for (Index i = first; i < c.arguments(); ++i) parameters.push_back(c.argument(i));
+  return found ? parts_of(*found, x, positions, parameters) : std::nullopt;
+}
+
 // x, positions, parameters -> y
 void compose_call(const Call& c) {
   const ConstTensorView x = c.argument(0);
+  if (const auto parts = tables_of(c, x, c.argument(1), 2)) try {
+      return embed(*parts, std::nullopt, c.result(0));
+    } catch (const std::invalid_argument&) {  // the plan says what is wrong
+    }
   plan_of_rows(c, x.dtype, 2).apply(x, positions(c.argument(1)), c.result(0));
 }
 
@@ -137,9 +155,28 @@ void write_values(const std::vector<double>& from, const TensorView& to) {
     refuse(kJax, "parameters must be float32 or float64", dtype_name(to.dtype));
 }
 
+void clear(const TensorView& v) {
+  std::memset(v.data, 0, static_cast<std::size_t>(v.count() * size_of(v.dtype)));
+}
+
+// The same where the parameters are tables that are added, of float32 or float64.
+bool gradient_of_tables(const Call& c) {
+  const ConstTensorView x = c.argument(1);
+  const auto parts = tables_of(c, x, c.argument(2), 3);
+  if (!parts || size_of(x.dtype) < 4) return false;
+  std::vector<TensorView> d;
+  for (Index i = 0; i < static_cast<Index>(parts->size()); ++i) {
+    d.push_back(c.result(i));
+    clear(d.back());
+  }
+  embed_gradient(*parts, std::nullopt, c.argument(0), {d, {}, {}});
+  return true;
+}
+
 // d_y, x, positions, parameters -> d_x, gradients of the parameters
 void compose_gradient_call(const Call& c) {
   const ConstTensorView d_y = c.argument(0), x = c.argument(1);
+  if (gradient_of_tables(c)) return;
   const Rows rows(c, 3);
   const InputPlan plan(rows.lowered, x.dtype);
   const OwnedInputGradients g = zero_gradients(rows.lowered);

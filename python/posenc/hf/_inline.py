@@ -86,8 +86,10 @@ def wants_attentions(self: Any) -> bool:
 
 def dropped(self: Any, *parts: Any) -> bool:
     """parts: probabilities, or modules that hold one."""
-    return bool(self.training and any((p if isinstance(p, (int, float)) else getattr(p, "p", None) or getattr(p, "drop_prob", 0)) > 0
-                                      for p in parts))
+    def probability(p: Any) -> float:
+        return float(p if isinstance(p, (int, float)) else getattr(p, "p", None) or getattr(p, "drop_prob", None) or 0)
+
+    return bool(self.training and any(probability(p) > 0 for p in parts))
 
 
 def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> str:

@@ -49,6 +49,23 @@ def _methods(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
                 yield name, f
 
 
+def decorated_again(f: types.FunctionType, body: types.FunctionType) -> types.FunctionType | None:
+    """f with `body` in place of the function that its decorators (torch.no_grad) hold; None where one holds it in no closure."""
+    inner = getattr(f, "__wrapped__", None)
+    if inner is None:
+        return body
+    made = decorated_again(inner, body)
+    held = [c.cell_contents is inner for c in f.__closure__ or ()]
+    if made is None or held.count(True) != 1:
+        return None
+    cells = tuple(types.CellType(made) if h else c for h, c in zip(held, f.__closure__ or ()))
+    again = types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, cells)
+    again.__kwdefaults__ = f.__kwdefaults__
+    again.__dict__.update(f.__dict__, __wrapped__=made)
+    again.__qualname__ = f.__qualname__
+    return again
+
+
 def _untouched(q: Any, k: Any, cos: Any, sin: Any, layout: str | None, mixed: bool) -> str | None:
     """Why a call goes to the model's own function."""
     if q.device.type != "cpu":
@@ -143,8 +160,8 @@ def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
         for g in _wanted(method):
             function = method.__globals__[g]
             found = probe(function)
-            why = found if isinstance(found, str) else "decorated" if method is not f else (
-                "replaced on this instance already" if name in module.__dict__ else None)
+            why = found if isinstance(found, str) else "decorated in another way than torch.no_grad is" if (
+                decorated_again(f, method) is None) else "replaced on this instance already" if name in module.__dict__ else None
             if isinstance(found, str) or why is not None:
                 report.left(layer, f"{g} {why}" if isinstance(found, str) else f"{name} is {why}")
                 continue
@@ -158,7 +175,9 @@ def _replace(module: torch.nn.Module, layer: str, report: Report) -> None:
             copy.__kwdefaults__ = method.__kwdefaults__
             copy.__dict__.update(method.__dict__)
             copy.__qualname__ = method.__qualname__
-            bound[name] = types.MethodType(copy, module)
+            again = decorated_again(f, copy)
+            assert again is not None  # else there is nothing new
+            bound[name] = types.MethodType(again, module)
     if bound:
         module.__dict__.update(bound)
         module.__dict__[SAVED] = Saved(list(bound), all_calls)

@@ -21,7 +21,8 @@ class RotaryEmbedding(torch.nn.Module):
     """Rotates q, or q and k, by positions. It has no buffers: nothing can be cast, go stale or be missing in a file.
 
     learned: the frequencies are a parameter, `frequencies` [heads or 1, axes, pairs], that starts as the encoding's
-    own. heads: each head has its own.
+    own. heads: each head has its own. A model that is cast to bfloat16 rounds them too, by up to 0.4%: at position
+    1000 the fastest pair is then 4 rad off. Keep this module out of the cast.
 
     >>> import posenc, torch
     >>> from posenc.torch import RotaryEmbedding

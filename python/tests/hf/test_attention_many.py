@@ -76,7 +76,7 @@ MODELS = {
     "beit_shared": ("BeitModel", dict(VISION, use_shared_relative_position_bias=True), pixels, 2, 0),
     "vit": ("ViTModel", VISION, pixels, 2, 0),
     "dinov2": ("Dinov2Model", VISION, pixels, 2, 0),
-    "siglip": ("SiglipVisionModel", VISION, pixels, 2, 0),
+    "siglip": ("SiglipVisionModel", VISION, pixels, 2, 1),  # its pooling head calls torch.nn.MultiheadAttention
     "sam": ("SamVisionModel", dict(VISION, window_size=2, global_attn_indexes=[1], output_channels=16, mlp_dim=48), pixels, 2, 0),
     "granite_speech5": ("granite_speech5.GraniteSpeech5Encoder", dict(SMALL, num_mel_bins=24, context_size=8, head_dim=8), lambda: features(96), 2, 0),  # four frames in one
     "inkling": ("inkling.InklingTextModel", dict(

@@ -194,3 +194,48 @@ def test_refusals():
         posenc.hf.accelerate(model)
     posenc.hf.restore(model)
     posenc.hf.restore(model)  # nothing to do
+
+
+def held_in_a_list(f):
+    kept = [f]
+
+    @functools.wraps(f)
+    def method(*a, **more):
+        return kept[0](*a, **more)
+
+    return method
+
+
+def apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=1):
+    cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+
+    def half(x):
+        return torch.cat((-x[..., x.shape[-1] // 2:], x[..., : x.shape[-1] // 2]), -1)
+
+    return q * cos + half(q) * sin, k * cos + half(k) * sin
+
+
+class Decorated(torch.nn.Module):
+    @torch.no_grad()
+    @torch.autocast("cpu", enabled=False)
+    def forward(self, q, k, cos, sin, *, scale=1.0):
+        q, k = apply_rotary_pos_emb(q, k, cos, sin)
+        return q * scale + k
+
+    @held_in_a_list
+    def other(self, q, k, cos, sin):
+        return apply_rotary_pos_emb(q, k, cos, sin)
+
+
+def test_decorated_methods():
+    model, (q, k) = Decorated(), torch.randn(2, 1, 4, 6, 8)
+    angles = torch.outer(torch.arange(6), 1e4 ** (-torch.arange(4) / 4)).repeat(1, 2)[None]
+    cos, sin = angles.cos(), angles.sin()
+    want = model(q, k, cos, sin, scale=2.0)
+    report = posenc.hf.accelerate(model)
+    assert "other is decorated in another way than torch.no_grad is" in str(report)
+    got = model(q.clone().requires_grad_(), k.clone(), cos, sin, scale=2.0)
+    assert report.calls == 1 and torch.allclose(got, want, atol=1e-6) and not got.requires_grad
+    assert model.forward.__func__.__wrapped__.__wrapped__.__kwdefaults__ == {"scale": 1.0}
+    posenc.hf.restore(model)
+    assert "forward" not in model.__dict__ and torch.equal(model(q, k, cos, sin, scale=2.0), want)

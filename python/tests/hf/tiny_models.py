@@ -20,6 +20,7 @@ ROTARY = {
     "apertus": {}, "arcee": {}, "bamba": dict(mamba_n_heads=4, mamba_d_head=16, attn_layer_indices=[1], mamba_d_state=8),
     "bitnet": {}, "codegen": dict(rotary_dim=4, n_ctx=64), "cohere": {}, "cohere2": {}, "cwm": {},
     "deepseek_v3": _LATENT | dict(n_group=2, topk_group=1, first_k_dense_replace=1), "diffllama": {}, "doge": {},
+    "deepseek_v32": _LATENT | dict(n_group=2, topk_group=1, first_k_dense_replace=1, index_n_heads=2, index_head_dim=8, index_topk=64),
     "dots1": dict(n_group=2, topk_group=1, n_shared_experts=1, first_k_dense_replace=1), "ernie4_5": {}, "ernie4_5_moe": {},
     "esm": {"position_embedding_type": "rotary", "mask_token_id": 3}, "exaone4": {}, "falcon": {"head_dim": None}, "falcon_h1": {}, "flex_olmo": {}, "gemma": {},
     "gemma2": {}, "gemma3_text": {},

@@ -58,6 +58,7 @@ def test_vmap_of_a_rotation():
 
 
 COMPOSED = [("sinusoidal width=12 layout=halves", {}), ("learned rows=9 width=12", {"table": (9, 12)}),
+            ("learned rows=11 width=12 offset=2 frozen_row=3", {"table": (11, 12)}), ("learned rows=9 width=12 l2norm=true", {"table": (9, 12)}),
             ("sinusoidal width=4 layout=interleaved compose=concat", {})]
 
 

@@ -88,5 +88,6 @@ def test_a_hundred_thousand_calls_keep_no_memory():
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(CALLS)], env={**os.environ, "PYTHONMALLOC": "malloc", "OMP_NUM_THREADS": "1"},
                           capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    # Two fifths of the calls; had one kind of the fifteen kept 16 bytes a call, it would be twice as much.
-    assert int(done.stdout) < CALLS * 2 // 5 // 2
+    # Two fifths of the rounds are counted. A block that one of the fifteen calls kept is 32 bytes at least; what PyTorch itself
+    # keeps (layer_norm of an embedding: 12 KiB in 15,000 calls with their gradient) is less than 24 in all.
+    assert int(done.stdout) < CALLS * 2 // 5 // 15 * 24
