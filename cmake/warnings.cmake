@@ -20,6 +20,14 @@ function(posenc_warnings target)
   endif()
 endfunction()
 
+# posenc_fewer_collections(target): gcc collects its own garbage from 128 MB on, a tenth of the time of large units. They
+# take 0.5 GB at most.
+function(posenc_fewer_collections target)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>)
+  endif()
+endfunction()
+
 # posenc_quick_build(target [header ...]): for programs that are built oftener than they run long (tests,
 # conformance runner, command line): cheap optimisation, and the headers that all their files share
 # parsed once. Together they halve the time of a build from nothing.
@@ -37,6 +45,7 @@ endfunction()
 # posenc_one_unit_a_folder(target [file ...]): the files of a folder are compiled as one, which takes a fifth of the time:
 # headers are parsed and templates are made once. POSENC_UNITY=OFF compiles every file by itself, which is
 # quicker to work with and finds includes that are missing; clang-tidy in ./test --full reads every file so.
+# Folders for which POSENC_UNIT_OF_<folder> is set to the same name share a unit: most of a small one goes into headers.
 # kWho, the name that a file's messages begin with, is every file's own; a local name may be that of another
 # file's constant (-Wshadow). Files whose other local names are a neighbour's too are named and stay apart.
 function(posenc_one_unit_a_folder target)
@@ -53,6 +62,9 @@ function(posenc_one_unit_a_folder target)
     endif()
     file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${source})
     get_filename_component(folder ${folder} DIRECTORY)
+    if(DEFINED POSENC_UNIT_OF_${folder})
+      set(folder ${POSENC_UNIT_OF_${folder}})
+    endif()
     string(MAKE_C_IDENTIFIER "${folder}" group)
     set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${group})
   endforeach()

@@ -63,7 +63,7 @@ RowMap transposed(const AxisTaps& t) {
 }
 
 template <class Byte>
-struct BasicSide {
+struct BasicGridRows {
   Byte* data = nullptr;  // of the first row of the grid
   bool is_double = true;
   Index stride = 0, width = 1;  // elements a row of the table; columns of the grid
@@ -73,12 +73,12 @@ struct BasicSide {
   Byte* at(Index row) const { return data + row * step(); }
 };
 
-using Side = BasicSide<std::byte>;
-using ConstSide = BasicSide<const std::byte>;
+using GridRows = BasicGridRows<std::byte>;
+using ConstGridRows = BasicGridRows<const std::byte>;
 
 struct Resizing {
-  ConstSide in;
-  Side out;
+  ConstGridRows in;
+  GridRows out;
   RowMap y, x;
   Index channels = 0;
   void (*first)(const detail::WeightedSum&) = nullptr;   // in -> buffer, or in -> out of one column
@@ -187,7 +187,7 @@ void narrow(const std::vector<double>& v, const TensorView& t) {
 template <class Data>
 auto side(const BasicTensorView<Data>& t, const TableShape& l) {
   using Byte = std::conditional_t<std::is_const_v<Data>, const std::byte, std::byte>;
-  BasicSide<Byte> s{static_cast<Byte*>(t.data), t.dtype == DType::f64, t.stride[0], l.width};
+  BasicGridRows<Byte> s{static_cast<Byte*>(t.data), t.dtype == DType::f64, t.stride[0], l.width};
   s.data = s.at(l.prefix);
   return s;
 }

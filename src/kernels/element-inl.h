@@ -78,6 +78,8 @@ template <class T>
 #endif
 #include <hwy/highway.h>
 
+#include "kernels/optimize-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace posenc::inline v0::detail {
 namespace HWY_NAMESPACE {

@@ -2,9 +2,10 @@
 # Kernel files that the build makes of two templates (docs/kernels.md), and the compile flags of single ones.
 set(POSENC_MADE_KERNELS "")
 
-# posenc_kernel_file(<template> <family> <dtype> <Element> <name>): kernels/<family>_<name>.cpp, from
-# kernels/<family>.h and kernels/<family>-inl.h, which hold <Family>Kernels and k<Family>Kernels<Element>.
-function(posenc_kernel_file template family dtype Element name)
+# posenc_kernel_file(<template> <family> <name>): kernels/<family>_<name>.cpp, from kernels/<family>.h and
+# kernels/<family>-inl.h, which hold <Family>Kernels and k<Family>Kernels<Element>. The template takes its elements
+# from variables: wide, Wide, narrow, Narrow or Element.
+function(posenc_kernel_file template family name)
   string(SUBSTRING ${family} 0 1 first)
   string(SUBSTRING ${family} 1 -1 rest)
   string(TOUPPER ${first} first)
@@ -28,16 +29,19 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
 endif()
 
 foreach(family rotate compose)
-  posenc_kernel_file(vectors.cpp.in ${family} f64 double f64)
-  posenc_kernel_file(vectors.cpp.in ${family} f32 float f32)
-  posenc_kernel_file(vectors.cpp.in ${family} f16 Float16 f16)
-  posenc_kernel_file(vectors.cpp.in ${family} bf16 BFloat16 bf16)
+  # Two types a file: Highway is parsed half as often.
+  foreach(types "f64 double f32 float" "f16 Float16 bf16 BFloat16")
+    string(REPLACE " " ";" types ${types})
+    list(POP_FRONT types wide Wide narrow Narrow)
+    posenc_kernel_file(vectors.cpp.in ${family} ${wide}_${narrow})
+  endforeach()
   # What a native entry includes is inlined or a template over an element type of its own: the linker must never take
   # a function compiled with these flags for one compiled without. A compiler without them makes a null entry.
   foreach(native avx512_bf16)
     set(macro ${${native}_macro})
     set(target ${${native}_target})
-    posenc_kernel_file(native.cpp.in ${family} bf16 NativeBFloat16 ${native})
+    set(Element NativeBFloat16)
+    posenc_kernel_file(native.cpp.in ${family} ${native})
     set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/kernels/${family}_${native}.cpp PROPERTIES
                                 COMPILE_OPTIONS "${${native}_flags}")
   endforeach()

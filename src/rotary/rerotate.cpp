@@ -78,7 +78,7 @@ double moved_by(const Positions& from, Index i, const Positions& to, Index k) no
   return real_element(to.data, to.type, k) - real_element(from.data, from.type, i);
 }
 
-struct Side {
+struct CacheSide {
   const RotarySpec& spec;
   Positions positions;
   std::vector<BlockTurns> turns;
@@ -98,17 +98,18 @@ struct Side {
 };
 
 struct Move {
-  const Side &from, &to;
+  const CacheSide &from, &to;
   const detail::RowKernels& kernels;
 
   alignas(64) std::uint64_t old_phase[kRowChunk + kRowPadding], phase[kRowChunk + kRowPadding];
   alignas(64) double c[kRowChunk + kRowPadding], s[kRowChunk + kRowPadding];
 
-  Move(const Side& f, const Side& t, const detail::RowKernels& k) : from(f), to(t), kernels(k) {}
+  Move(const CacheSide& f, const CacheSide& t, const detail::RowKernels& k)
+      : from(f), to(t), kernels(k) {}
 
   // cos and sin, gain in, of one side alone; exact or its peer's.
-  void one_side(const Side& side, std::size_t b, Index batch, Index token, Index head, Index first,
-                Index n, double* cosine, double* sine) noexcept {
+  void one_side(const CacheSide& side, std::size_t b, Index batch, Index token, Index head,
+                Index first, Index n, double* cosine, double* sine) noexcept {
     if (side.spec.precision == Precision::exact) {
       std::memset(phase, 0, sizeof phase);
       detail::add_phases(kernels, side.turns[b].view, side.positions, side.at(batch, token), head,
@@ -196,7 +197,7 @@ RotarySpec stored(const RotarySpec& spec) {
   return r;
 }
 
-void check_side(const Side& side, const ConstHeads& keys, const char* which) {
+void check_side(const CacheSide& side, const ConstHeads& keys, const char* which) {
   const Positions& p = side.positions;
   const std::string name(which);
   detail::check_positions(p, "rerotate");
@@ -222,7 +223,7 @@ void check_side(const Side& side, const ConstHeads& keys, const char* which) {
 }
 
 struct RerotateCall {
-  const Side &from, &to;
+  const CacheSide &from, &to;
   const detail::RotaryPlanState& plan;
   const Heads& keys;
   const detail::RowKernels& kernels;
@@ -282,8 +283,8 @@ void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_po
       if (spec->precision != Precision::exact && b.spectrum.axes > detail::kMaxCompatAxes)
         refuse("rerotate", "compatibility precisions take at most 16 axes", b.spectrum.axes);
     }
-  Side old_side{from, detail::shared_row(old_positions), {}};
-  Side new_side{to, detail::shared_row(new_positions), {}};
+  CacheSide old_side{from, detail::shared_row(old_positions), {}};
+  CacheSide new_side{to, detail::shared_row(new_positions), {}};
   for (const RotaryBlock& b : from.blocks) old_side.turns.emplace_back(b.spectrum);
   for (const RotaryBlock& b : to.blocks) new_side.turns.emplace_back(b.spectrum);
   const RotaryPlan plan(stored(to), keys.dtype);
@@ -293,7 +294,7 @@ void rerotate(const Heads& keys, const RotarySpec& from, const Positions& old_po
   if (detail::check_tensors(state, qk, qk) == 0 || to.blocks.empty()) return;
   check_side(old_side, keys, "old");
   check_side(new_side, keys, "new");
-  for (const Side* side : {&old_side, &new_side})
+  for (const CacheSide* side : {&old_side, &new_side})
     detail::check_positions_apart("rerotate", side->positions, {{"keys", detail::memory_of(keys)}});
   const RerotateCall call{
       old_side, new_side, state, keys, detail::row_kernels(active_isa()), plan.row_columns()};
