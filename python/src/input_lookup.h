@@ -4,33 +4,29 @@
 #pragma once
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "posenc/absolute/embed.h"
-#include "posenc/registry.h"
+#include "posenc/absolute/input_term.h"
 
 namespace posenc::python {
 
-// One table: y += gain * parameter[position on the axis + offset].
-struct LookedUp {
-  std::size_t parameter;
-  Index rows, width;
-  std::int32_t axis;
-  Index offset;
-  double gain;
-  std::optional<Index> frozen;
+// What `embed` takes: x, then a table each, with the number of the parameter that the table is.
+struct TableParts {
+  std::vector<EmbedPart> parts;
+  std::vector<std::size_t> parameter;
 };
-struct Lookup {
-  double input_gain = 1;
-  std::vector<LookedUp> tables;
-};
-// None: rows that are made in another way, or composed in another way than by adding them.
-std::optional<Lookup> lookup_of(const Encoding&);
+// parameters: those of the encoding, in its order. None: rows that are made or composed in another
+// way, another type or shape, real positions. Those calls take a plan, or a plan refuses them.
+std::optional<TableParts> table_parts(const std::string& encoding, const ConstTensorView& x,
+                                      const ConstTensorView& positions,
+                                      std::span<const ConstTensorView> parameters);
 
-// x, then the tables, as parts of `embed`. None: another type, shape or kind of positions, which
-// takes a plan or which a plan refuses.
-std::optional<std::vector<EmbedPart>> parts_of(const Lookup&, const ConstTensorView& x,
-                                               const ConstTensorView& positions,
-                                               std::span<const ConstTensorView> parameters);
+// y = x + rows. False: a plan says what is wrong with the call.
+bool add_tables(const TableParts&, const TensorView& y);
+// d: of x and of every parameter, f64 or f32, accumulated.
+bool add_table_gradients(const TableParts&, const ConstTensorView& d_y, const TensorView& d_x,
+                         std::span<const TensorView> d_parameters);
 
 }  // namespace posenc::python

@@ -123,25 +123,19 @@ InputPlan plan_of_rows(const Call& c, DType dtype, Index first) {
                          [&] { return InputPlan(Rows(c, first).lowered, dtype); });
 }
 
-// Parts of `embed` where the parameters, arguments `first` and after, are tables that are added.
-std::optional<std::vector<EmbedPart>> tables_of(const Call& c, const ConstTensorView& x,
-                                                const ConstTensorView& positions, Index first) {
-  if (c.arguments() == first) return std::nullopt;
-  const auto found = kept<std::optional<Lookup>>(std::string(c.text("encoding")), [&] {
-    return lookup_of(parse_encoding(c.text("encoding")));
-  });
+// Where the parameters, arguments `first` and after, are tables that are added.
+std::optional<TableParts> tables_of(const Call& c, const ConstTensorView& x,
+                                    const ConstTensorView& positions, Index first) {
   std::vector<ConstTensorView> parameters;
   for (Index i = first; i < c.arguments(); ++i) parameters.push_back(c.argument(i));
-  return found ? parts_of(*found, x, positions, parameters) : std::nullopt;
+  return table_parts(std::string(c.text("encoding")), x, positions, parameters);
 }
 
 // x, positions, parameters -> y
 void compose_call(const Call& c) {
   const ConstTensorView x = c.argument(0);
-  if (const auto parts = tables_of(c, x, c.argument(1), 2)) try {
-      return embed(*parts, std::nullopt, c.result(0));
-    } catch (const std::invalid_argument&) {  // the plan says what is wrong
-    }
+  const auto tables = tables_of(c, x, c.argument(1), 2);
+  if (tables && add_tables(*tables, c.result(0))) return;
   plan_of_rows(c, x.dtype, 2).apply(x, positions(c.argument(1)), c.result(0));
 }
 
@@ -162,15 +156,14 @@ void clear(const TensorView& v) {
 // The same where the parameters are tables that are added, of float32 or float64.
 bool gradient_of_tables(const Call& c) {
   const ConstTensorView x = c.argument(1);
-  const auto parts = tables_of(c, x, c.argument(2), 3);
-  if (!parts || size_of(x.dtype) < 4) return false;
+  const auto tables = tables_of(c, x, c.argument(2), 3);
+  if (!tables || size_of(x.dtype) < 4) return false;
   std::vector<TensorView> d;
-  for (Index i = 0; i < static_cast<Index>(parts->size()); ++i) {
+  for (Index i = 0; i < c.arguments() - 2; ++i) {  // of x and of each parameter
     d.push_back(c.result(i));
     clear(d.back());
   }
-  embed_gradient(*parts, std::nullopt, c.argument(0), {d, {}, {}});
-  return true;
+  return add_table_gradients(*tables, c.argument(0), d[0], std::span(d).subspan(1));
 }
 
 // d_y, x, positions, parameters -> d_x, gradients of the parameters

@@ -10,7 +10,7 @@ from .. import _posenc
 from ._host import (
     Library, any_requires_grad, below_autograd, check_tensors, grad_enabled, in_forward_mode, in_transform, is_compiling,
 )
-from ._lookup import compose_into, gradients, parts_of
+from ._lookup import composed, gradients
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ def _appended(encoding: str, context: int | None) -> int:
 
 
 @functools.lru_cache(256)
+def _shapes(encoding: str) -> dict[str, Any]:
+    return dict(_posenc.input_parameters(encoding))
+
+
+@functools.lru_cache(256)
 def _plan_of_none(encoding: str, dtype: torch.dtype, context: int | None) -> _posenc.InputPlan:
     return _posenc.InputPlan(encoding, _name(dtype), context=context)
 
@@ -52,8 +57,8 @@ def _plan(encoding: str, dtype: torch.dtype, parameters: Any, names: Any, contex
 
 
 def _compose(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
-    parts = parts_of(x, positions, parameters, names, encoding, context)
-    if parts is not None and compose_into(out := torch.empty_like(x, memory_format=torch.contiguous_format), parts):
+    out = composed(x, positions, parameters, names, encoding)
+    if out is not None:
         return out
     plan = _plan(encoding, x.dtype, parameters, names, context)
     out = x.new_empty(*x.shape[:-1], x.shape[-1] + plan.appended)
@@ -62,8 +67,8 @@ def _compose(x: Any, positions: Any, parameters: Any, names: Any, encoding: str,
 
 
 def _compose_(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> None:
-    parts = parts_of(x, positions, parameters, names, encoding, context)
-    if parts is not None and compose_into(out := torch.empty_like(x, memory_format=torch.contiguous_format), parts):
+    out = composed(x, positions, parameters, names, encoding)
+    if out is not None:
         x.detach().copy_(out)
         return
     plan = _plan(encoding, x.dtype, parameters, names, context)
@@ -92,14 +97,18 @@ def _compose_negated(x: Any, positions: Any, parameters: Any, *more: Any) -> Non
 
 
 def _compose_fake(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    for name, p in zip(names, parameters):  # before a plan of that size is made
+        wanted = list(_shapes(encoding).get(name, p.shape))
+        if list(p.shape) != wanted:
+            raise ValueError(f"[torch compose] {name} must be {wanted}, got {list(p.shape)}")
     return x.new_empty(*x.shape[:-1], x.shape[-1] + _appended(encoding, context))
 
 
 def _compose_gradients(d: Any, x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
     d = d.detach().contiguous()
-    parts = parts_of(x, positions, parameters, names, encoding, context)
-    if parts is not None:
-        return gradients(d, x, parameters, names, encoding, context, parts)
+    made = gradients(d, x, positions, parameters, names, encoding)
+    if made is not None:
+        return made
     plan = _plan(encoding, x.dtype, parameters, names, context)
     d_x = torch.empty_like(x, memory_format=torch.contiguous_format)
     wide = [torch.zeros(p.shape, dtype=torch.float64) for p in parameters]

@@ -28,7 +28,19 @@ def by_a_plan(encoding, x, positions, values):
 
 @pytest.mark.parametrize("encoding", PLAIN + PLANNED)
 def test_which_need_a_plan(encoding):
-    assert (posenc._posenc.input_lookup(encoding, None) is not None) == (encoding in PLAIN)
+    x, positions, values = call(encoding)
+    taken = posenc._posenc.compose_tables(encoding, x, positions, values, torch.empty_like(x))
+    assert taken == (encoding in PLAIN)
+
+
+def test_sizes_of_a_text_alone_take_no_memory():
+    """Of a table that nobody could have: the given one has another size, and that is said before anything is made."""
+    x = torch.zeros(2, 1024)
+    with pytest.raises(ValueError, match=r"table must be \[1000000000, 1024\]"):
+        pt.compose("learned width=1024 rows=1000000000", x, positions=torch.arange(2), parameters={"table": torch.zeros(4, 1024)})
+    with pytest.raises(ValueError, match=r"table must be \[1000000000, 1024\], got \[4, 1024\]"):
+        pt.compose("learned width=1024 rows=1000000000", x.to("meta"), positions=torch.arange(2, device="meta"),
+                   parameters={"table": torch.zeros(4, 1024, device="meta")})
 
 
 @pytest.mark.parametrize("encoding", PLAIN + PLANNED)
