@@ -22,7 +22,7 @@ from .. import torch as host
 from . import _masks
 from ._inline import not_eager, wants_attentions
 from ._kept import bound, give_back, hook, put
-from ._lazy import Lazy, Mask, Row, Zero, is_a
+from ._lazy import Lazy, Mask, Row, Zero, is_a, made
 from ._name import PREFIX, Name, original as without_ours
 from ._probe import alone
 
@@ -34,11 +34,6 @@ _MASKS: dict[str, Any] = {"eager": masking_utils.eager_mask, "sdpa": masking_uti
 # Words of a call that say nothing about the numbers, or what the mask says already.
 _SILENT = {"position_ids", "use_cache", "cache_position", "sliding_window", "output_hidden_states", "return_dict",
            "num_items_in_batch", "position_embeddings", "past_key_values", "logits_to_keep"}
-
-
-def class_of(module: Any) -> Any:
-    """Of its class the key of what is remembered."""
-    return type(module)
 
 
 def original_of(module: torch.nn.Module, name: str) -> Callable[..., Any] | None:
@@ -126,7 +121,7 @@ def _reason(module: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, rest: 
         return "tensors that posenc does not take"
     if q.dim() != 4 or q.shape[0] != k.shape[0] or k.shape[1] != v.shape[1] or q.shape[1] % k.shape[1]:
         return "heads that posenc does not take"
-    return understood(class_of(module), name)
+    return understood(type(module), name)
 
 
 def _mask(mask: Any, q: Tensor, k: Tensor, causal: bool, eager: bool) -> dict[str, Any]:
@@ -135,7 +130,7 @@ def _mask(mask: Any, q: Tensor, k: Tensor, causal: bool, eager: bool) -> dict[st
         return {"causal": True, "offset": "start"} if causal and not eager and q.shape[2] > 1 else {}
     if is_a(mask, Mask) and (mask.what.queries, mask.what.keys) == (q.shape[2], k.shape[2]):
         return mask.what.options()  # type: ignore[no-any-return]
-    dense = mask.dense() if isinstance(mask, Lazy) else mask
+    dense = made(mask)
     if dense is None:
         return _mask(None, q, k, causal, eager)
     dense = dense[..., :k.shape[2]]
@@ -183,8 +178,8 @@ def _original(name: str, module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any
         raise RuntimeError(f"[posenc.hf] {type(module).__name__} has no attention of the name {name} to go back to")
     for n, x in (("is_causal", causal), ("position_bias", bias)):
         if x is not None:
-            rest[n] = x.dense() if isinstance(x, Lazy) else x
-    return function(module, q, k, v, mask.dense() if isinstance(mask, Lazy) else mask, dropout=dropout, scaling=scaling, **rest)
+            rest[n] = made(x)
+    return function(module, q, k, v, made(mask), dropout=dropout, scaling=scaling, **rest)
 
 
 for _name in _ORIGINALS:
@@ -237,7 +232,7 @@ def _why_not(module: Any) -> str:
         return f"its attention is {chosen}"
     if chosen == "eager" and getattr(module, "reorder_and_upcast_attn", False):
         return "it computes its scores in place, in float32"
-    return understood(class_of(module), chosen)
+    return understood(type(module), chosen)
 
 
 def replace_attention(model: torch.nn.Module, report: Any) -> bool:
@@ -245,7 +240,7 @@ def replace_attention(model: torch.nn.Module, report: Any) -> bool:
     left(layer, reason). `give_back` takes it back. Whether there was anything."""
     from . import _biased, _blocks, _inline, _left, _sound  # noqa: F401: the adapters
 
-    layers = {n: m for n, m in model.named_modules() if _globals(class_of(m)) is not None}
+    layers = {n: m for n, m in model.named_modules() if _globals(type(m)) is not None}
     inline = {n: m for n, m in model.named_modules() if _inline.adapter(m) is not None and n not in layers}
     taken: dict[str, torch.nn.Module] = {}
     for name, module in layers.items():
@@ -272,8 +267,8 @@ def replace_attention(model: torch.nn.Module, report: Any) -> bool:
             count = Count()
             put(module, "_posenc_attention", count)
             report.attention(name, count)
-        elif name not in layers and name not in inline and _computes_in_place(class_of(module)):
-            report.left(name, _left.reason(class_of(module)))
+        elif name not in layers and name not in inline and _computes_in_place(type(module)):
+            report.left(name, _left.reason(type(module)))
     if not taken:
         give_back(model)
     return bool(taken)

@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import torch as host
-from ._inline import dropped, or_original, split_heads, takes, wants_attentions
+from ._inline import asks_more, or_original, replaces, split_heads, takes, without_bias
 from ._kept import bound
-from ._lazy import Boxes, Lazy, Mask, is_a
+from ._lazy import Boxes, Lazy, is_a, made, mask_options
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-def _made(x: Any) -> Any:
-    return x.dense() if isinstance(x, Lazy) else x
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Any, scale: float, order: str = "bhtd", **options: Any) -> Tensor:
@@ -30,38 +26,24 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Any, scale: float, order: str
 
 def _falcon_reason(self: Any, hidden_states: Any, alibi: Any, attention_mask: Any, position_ids: Any = None, layer_past: Any = None,
                    use_cache: bool = False, output_attentions: bool = False, position_embeddings: Any = None, **rest: Any) -> str:
-    if output_attentions or wants_attentions(self):
-        return "attentions as output"
-    if dropped(self, self.attention_dropout):
-        return "dropout in training"
-    return "no mask" if alibi is None or attention_mask is None else ""
+    return asks_more(self, output_attentions, self.attention_dropout) or ("no mask" if alibi is None or attention_mask is None else "")
 
 
-@or_original("forward", _falcon_reason)
+@replaces("FalconAttention", why=_falcon_reason, unless=lambda module: "" if module.config.alibi else "it has no position in the score")
 def _falcon_forward(self: Any, hidden_states: Any, alibi: Any, attention_mask: Any, position_ids: Any = None, layer_past: Any = None,
                     use_cache: bool = False, output_attentions: bool = False, position_embeddings: Any = None, **rest: Any) -> Any:
     q, k, v = (x.transpose(1, 2) for x in self._split_heads(self.query_key_value(hidden_states)))
     if layer_past is not None:
         k, v = layer_past.update(k, v, self.layer_idx)
-    bias = _made(attention_mask)
+    bias = made(attention_mask)
     if self.config._attn_implementation != "sdpa":  # there ALiBi, which the mask has, is added once more
         bias = bias + alibi.reshape(q.shape[0], self.num_heads, 1, -1) * self.inv_norm_factor
     out = _attend(q, k, v, bias, self.head_dim ** -0.5)
     return self.dense(out.transpose(1, 2).flatten(2)), None
 
 
-@takes("FalconAttention")
-def _falcon(module: Any) -> str:
-    if not module.config.alibi:
-        return "it has no position in the score"
-    bound(module, "forward", _falcon_forward)
-    return ""
-
-
 def _swin_reason(self: Any, hidden_states: Any, attention_mask: Any = None, output_attentions: bool = False) -> str:
-    if output_attentions or wants_attentions(self):
-        return "attentions as output"
-    return "dropout in training" if dropped(self, self.dropout) else ""
+    return asks_more(self, output_attentions, self.dropout)
 
 
 def _swin_bias(self: Any) -> Tensor:
@@ -72,7 +54,7 @@ def _swin_bias(self: Any) -> Tensor:
     return 16 * torch.sigmoid(rows.permute(2, 0, 1))[None]
 
 
-@or_original("forward", _swin_reason)
+@replaces("Swinv2SelfAttention", "Swin2SRSelfAttention", why=_swin_reason)
 def _swin_forward(self: Any, hidden_states: Any, attention_mask: Any = None, output_attentions: bool = False) -> Any:
     q, k, v = (split_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
     q = torch.nn.functional.normalize(q, dim=-1) * torch.clamp(self.logit_scale, max=torch.tensor(100.0).log().item()).exp()
@@ -83,13 +65,7 @@ def _swin_forward(self: Any, hidden_states: Any, attention_mask: Any = None, out
     return (out.transpose(1, 2).flatten(2),)
 
 
-@takes("Swinv2SelfAttention", "Swin2SRSelfAttention")
-def _swin(module: Any) -> str:
-    bound(module, "forward", _swin_forward)
-    return ""
-
-
-@or_original("forward", _swin_reason)
+@replaces("DonutSwinSelfAttention", "ClapAudioSelfAttention", "MaskFormerSwinSelfAttention", why=_swin_reason)
 def _first_swin_forward(self: Any, hidden_states: Any, attention_mask: Any = None, output_attentions: bool = False) -> Any:
     q, k, v = (split_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
     tokens = self.window_size[0] * self.window_size[1]
@@ -100,18 +76,12 @@ def _first_swin_forward(self: Any, hidden_states: Any, attention_mask: Any = Non
     return (out.transpose(1, 2).flatten(2),)
 
 
-@takes("DonutSwinSelfAttention", "ClapAudioSelfAttention", "MaskFormerSwinSelfAttention")
-def _first_swin(module: Any) -> str:
-    bound(module, "forward", _first_swin_forward)
-    return ""
-
-
 def _data2vec_reason(self: Any, hidden_states: Any, output_attentions: bool = False, relative_position_bias: Any = None,
                      interpolate_pos_encoding: bool = False, resolution: Any = None) -> str:
     return _swin_reason(self, hidden_states, None, output_attentions)
 
 
-@or_original("forward", _data2vec_reason)
+@replaces("Data2VecVisionSelfAttention", "Data2VecVisionSdpaSelfAttention", why=_data2vec_reason)
 def _data2vec_forward(self: Any, hidden_states: Any, output_attentions: bool = False, relative_position_bias: Any = None,
                       interpolate_pos_encoding: bool = False, resolution: Any = None) -> Any:
     q, k, v = (split_heads(p(hidden_states), self.num_attention_heads).transpose(1, 2) for p in (self.query, self.key, self.value))
@@ -126,17 +96,9 @@ def _data2vec_forward(self: Any, hidden_states: Any, output_attentions: bool = F
     return (_attend(q, k, v, bias, self.attention_head_size ** -0.5).transpose(1, 2).flatten(2),)
 
 
-@takes("Data2VecVisionSelfAttention", "Data2VecVisionSdpaSelfAttention")
-def _data2vec(module: Any) -> str:
-    bound(module, "forward", _data2vec_forward)
-    return ""
-
-
 def _layout_reason(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
                    **rest: Any) -> str:
-    if rest.get("output_attentions") or wants_attentions(self):
-        return "attentions as output"
-    return "dropout in training" if dropped(self, self.dropout) else ""
+    return asks_more(self, rest.get("output_attentions"), self.dropout)
 
 
 def _layout_bias(self: Any, rel_pos: Any, rel_2d_pos: Any, alone: bool) -> Any:
@@ -147,83 +109,56 @@ def _layout_bias(self: Any, rel_pos: Any, rel_2d_pos: Any, alone: bool) -> Any:
     return bias
 
 
-@or_original("forward", _layout_reason)
+@replaces("LayoutLMv3SelfAttention", why=_layout_reason)
 def _layout3_forward(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
                      **rest: Any) -> Any:
     q, k, v = (split_heads(p(hidden_states), self.num_attention_heads) for p in (self.query, self.key, self.value))
-    scale, bias, mask = self.attention_head_size ** -0.5, _layout_bias(self, rel_pos, rel_2d_pos, alone=False), _made(attention_mask)
+    scale, bias, mask = self.attention_head_size ** -0.5, _layout_bias(self, rel_pos, rel_2d_pos, alone=False), made(attention_mask)
     bias = None if bias is None else bias * scale
     bias = bias if mask is None else mask if bias is None else bias + mask
     return _attend(q, k, v, bias, scale, "bthd").flatten(2), None
 
 
-@or_original("forward", _layout_reason)
+@replaces("LayoutLMv2SelfAttention", why=_layout_reason)
 def _layout2_forward(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
                      **rest: Any) -> Any:
     q, k, v = (split_heads(x, self.num_attention_heads) for x in self.compute_qkv(hidden_states))
-    bias, hidden = _layout_bias(self, rel_pos, rel_2d_pos, alone=True), _made(attention_mask).bool()
+    bias, hidden = _layout_bias(self, rel_pos, rel_2d_pos, alone=True), made(attention_mask).bool()
     bias = q.new_zeros(1, 1, 1, k.shape[1], dtype=torch.float32) if bias is None else bias.float()
     bias = bias.masked_fill(hidden, torch.finfo(q.dtype).min)
     return _attend(q, k, v, bias, self.attention_head_size ** -0.5, "bthd").flatten(2), None
 
 
-@takes("LayoutLMv3SelfAttention")
-def _layout3(module: Any) -> str:
-    bound(module, "forward", _layout3_forward)
-    return ""
-
-
-@takes("LayoutLMv2SelfAttention")
-def _layout2(module: Any) -> str:
-    bound(module, "forward", _layout2_forward)
-    return ""
-
-
-@or_original("forward", _layout_reason)
+@replaces("PPDocLayoutV2ReadingOrderSelfAttention", why=_layout_reason)
 def _reading_forward(self: Any, hidden_states: Any, attention_mask: Any = None, rel_pos: Any = None, rel_2d_pos: Any = None,
                      **rest: Any) -> Any:
     q, k, v = (split_heads(p(hidden_states), self.num_attention_heads) for p in (self.query, self.key, self.value))
-    scale, mask, bias = self.attention_head_size ** -0.5, _made(attention_mask), rel_2d_pos  # which is not scaled
+    scale, mask, bias = self.attention_head_size ** -0.5, made(attention_mask), rel_2d_pos  # which is not scaled
     if bias is None and self.has_relative_attention_bias:
         bias = rel_pos * scale
     bias = bias if mask is None else mask if bias is None else bias + mask
     return _attend(q, k, v, bias, scale, "bthd").flatten(2), None
 
 
-@takes("PPDocLayoutV2ReadingOrderSelfAttention")
-def _reading(module: Any) -> str:
-    bound(module, "forward", _reading_forward)
-    return ""
-
-
 def _bros_reason(self: Any, hidden_states: Any, bbox_pos_emb: Any, attention_mask: Any = None, encoder_hidden_states: Any = None,
                  encoder_attention_mask: Any = None) -> str:
-    if wants_attentions(self):
-        return "attentions as output"
-    if dropped(self, self.dropout):
-        return "dropout in training"
+    why = asks_more(self, False, self.dropout)
+    if why:
+        return why
     if encoder_hidden_states is not None:
         return "keys of another place"
     return "" if is_a(bbox_pos_emb, Boxes) else "boxes that are vectors already"
 
 
-@or_original("forward", _bros_reason)
+@replaces("BrosSelfAttention", why=_bros_reason)
 def _bros_forward(self: Any, hidden_states: Any, bbox_pos_emb: Any, attention_mask: Any = None, encoder_hidden_states: Any = None,
                   encoder_attention_mask: Any = None) -> Any:
     q, k, v = (split_heads(p(hidden_states), self.num_attention_heads) for p in (self.query, self.key, self.value))
     boxes, weight, frequencies = bbox_pos_emb.what
-    mask = _made(attention_mask)
-    options = {} if mask is None else {"bias": mask.float().expand(q.shape[0], -1, q.shape[1], -1)}
     out = host.attend(f"bros coordinates={boxes.shape[-1]} frequencies={frequencies} unit=1", q, k, v, order="bthd",
                       scale=self.attention_head_size ** -0.5, parameters={"w_bbox": weight},
-                      inputs={"query_bbox": boxes, "key_bbox": boxes}, **options)
+                      inputs={"query_bbox": boxes, "key_bbox": boxes}, **mask_options(attention_mask, q))
     return out.flatten(2), None
-
-
-@takes("BrosSelfAttention")
-def _bros(module: Any) -> str:
-    bound(module, "forward", _bros_forward)
-    return ""
 
 
 def _boxes_only(self: Any, bbox: Any) -> Any:
@@ -243,47 +178,31 @@ def _bros_boxes(module: Any) -> None:
 
 def _cpm_reason(self: Any, hidden_q: Any, hidden_kv: Any, attention_mask: Any, position_bias: Any, output_attentions: bool = False,
                 past_key_values: Any = None, use_cache: Any = None, **rest: Any) -> str:
-    if output_attentions or wants_attentions(self):
-        return "attentions as output"
-    return "dropout in training" if self.dropout is not None and dropped(self, self.dropout) else ""
+    return asks_more(self, output_attentions, self.dropout or 0)
 
 
-@or_original("forward", _cpm_reason)
+@replaces("CpmAntAttention", why=_cpm_reason)
 def _cpm_forward(self: Any, hidden_q: Any, hidden_kv: Any, attention_mask: Any, position_bias: Any, output_attentions: bool = False,
                  past_key_values: Any = None, use_cache: Any = None, **rest: Any) -> Any:
     q, k, v = (split_heads(p(x), self.num_heads).transpose(1, 2) for p, x in (
         (self.project_q, hidden_q), (self.project_k, hidden_kv), (self.project_v, hidden_kv)))
     if past_key_values is not None:
         k, v = past_key_values.update(k, v, self.layer_idx)
-    seen = _made(attention_mask).view(q.shape[0], 1, q.shape[2], k.shape[2]).bool()
+    seen = made(attention_mask).view(q.shape[0], 1, q.shape[2], k.shape[2]).bool()
     out = _attend(q, k, v, position_bias, self.dim_head ** -0.5, visible=seen)
     return self.attention_out(out.transpose(1, 2).flatten(2)), None
 
 
-@takes("CpmAntAttention")
-def _cpm(module: Any) -> str:
-    bound(module, "forward", _cpm_forward)
-    return ""
-
-
 def _wavlm_reason(self: Any, hidden_states: Any, attention_mask: Any, gated_position_bias: Any) -> str:
-    if wants_attentions(self):
-        return "attentions as output"
-    return "dropout in training" if dropped(self, self.dropout) else ""
+    return asks_more(self, False, self.dropout)
 
 
-@or_original("torch_multi_head_self_attention", _wavlm_reason)
+@replaces("WavLMAttention", why=_wavlm_reason, method="torch_multi_head_self_attention")
 def _wavlm_core(self: Any, hidden_states: Any, attention_mask: Any, gated_position_bias: Any) -> Any:
     q, k, v = (split_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
-    seen = {} if attention_mask is None else {"key_visible": _made(attention_mask).eq(1)}
+    seen = {} if attention_mask is None else {"key_visible": made(attention_mask).eq(1)}
     bias = gated_position_bias.unflatten(0, (q.shape[0], self.num_heads))
     return self.out_proj(_attend(q, k, v, bias, self.head_dim ** -0.5, "bthd", **seen).flatten(2)), None
-
-
-@takes("WavLMAttention")
-def _wavlm(module: Any) -> str:
-    bound(module, "torch_multi_head_self_attention", _wavlm_core)
-    return ""
 
 
 @or_original("forward", lambda self, hidden_state: "")
@@ -311,38 +230,21 @@ def _levit(module: Any) -> str:
 
 def _vits_reason(self: Any, hidden_states: Any, key_value_states: Any = None, attention_mask: Any = None,
                  output_attentions: bool = False) -> str:
-    if output_attentions or wants_attentions(self):
-        return "attentions as output"
-    return "dropout in training" if dropped(self, self.dropout) else ""
+    return asks_more(self, output_attentions, self.dropout)
 
 
-@or_original("forward", _vits_reason)
+@replaces("VitsAttention", why=_vits_reason, unless=without_bias("window_size"))
 def _vits_forward(self: Any, hidden_states: Any, key_value_states: Any = None, attention_mask: Any = None,
                   output_attentions: bool = False) -> Any:
     q, k, v = (split_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
     tables = {"table_k": self.emb_rel_k, "table_v": self.emb_rel_v}
-    if is_a(attention_mask, Mask):
-        options = attention_mask.what.options()
-    else:
-        mask = _made(attention_mask)
-        options = {} if mask is None else {"bias": mask.float().expand(-1, -1, q.shape[1], -1)}
     out = host.attend(f"shaw preset=vits distance={self.window_size} head_dim={self.head_dim}", q, k, v, order="bthd",
-                      scale=self.scaling, parameters=tables, **options)
+                      scale=self.scaling, parameters=tables, **mask_options(attention_mask, q))
     return self.out_proj(out.flatten(2)), None
 
 
-@takes("VitsAttention")
-def _vits(module: Any) -> str:
-    if not module.window_size:
-        return "it has no position in the score"
-    bound(module, "forward", _vits_forward)
-    return ""
-
-
 def _sam_reason(self: Any, hidden_states: Any, output_attentions: Any = None) -> str:
-    if output_attentions or wants_attentions(self):
-        return "attentions as output"
-    return "dropout in training" if dropped(self, getattr(self, "dropout", 0)) else ""
+    return asks_more(self, output_attentions, getattr(self, "dropout", 0))
 
 
 def _on_a_grid(self: Any, hidden_states: Any, heads: int) -> Any:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import torch as host
-from ._inline import dropped, or_original, split_heads, takes, wants_attentions
-from ._kept import bound
+from ._inline import asks_more, replaces, split_heads
 from ._lazy import Lazy, LocalRow, is_a
 
 if TYPE_CHECKING:
@@ -18,12 +17,9 @@ if TYPE_CHECKING:
 
 
 def _reason(self: Any, hidden_states: Any, mask: Any = None, position_bias: Any = None, output_attentions: bool = False) -> str:
-    if output_attentions or wants_attentions(self):
-        return "attentions as output"
-    if dropped(self, self.dropout):
-        return "dropout in training"
-    if mask is None:
-        return "no mask"
+    why = asks_more(self, output_attentions, self.dropout)
+    if why or mask is None:
+        return why or "no mask"
     if position_bias is None:
         return "" if self.has_relative_attention_bias else "no bias"
     return "" if is_a(position_bias, LocalRow) else "a bias that is not by distance"
@@ -53,7 +49,7 @@ def _dense(self: Any, hidden_states: Tensor, mask: Tensor) -> Any:
     return type(self).forward(self, hidden_states, mask=mask)[1]
 
 
-@or_original("forward", _reason)
+@replaces("LongT5LocalAttention", why=_reason)
 def _local_forward(self: Any, hidden_states: Any, mask: Any = None, position_bias: Any = None, output_attentions: bool = False) -> Any:
     q, k, v = (split_heads(p(hidden_states), self.n_heads) for p in (self.q, self.k, self.v))
     # mask: [batch, 1, blocks, tokens of a block, three blocks], of queries and keys that are there; a token meets itself in the middle one
@@ -67,7 +63,7 @@ def _global_reason(self: Any, hidden_states: Any, mask: Any = None, position_bia
     return _reason(self, hidden_states, mask, position_bias, output_attentions) if whole else "no whole block"
 
 
-@or_original("forward", _global_reason)
+@replaces("LongT5TransientGlobalAttention", why=_global_reason)
 def _global_forward(self: Any, hidden_states: Any, mask: Any = None, position_bias: Any = None, output_attentions: bool = False) -> Any:
     file = sys.modules[type(self).__module__]
     blocks, segments = file._make_global_fixed_block_ids(mask, self.global_block_size)
@@ -83,15 +79,3 @@ def _global_forward(self: Any, hidden_states: Any, mask: Any = None, position_bi
                                scale=1.0, bias=what.side.expand(q.shape[0], -1, -1, -1), log_sum_exp=True)
     share = torch.sigmoid(local - beside).transpose(1, 2)[..., None].to(out.dtype)  # one softmax over tokens and summaries
     return self.o((out * share + also * (1 - share)).flatten(2)), position_bias
-
-
-@takes("LongT5LocalAttention")
-def _longt5_local(module: Any) -> str:
-    bound(module, "forward", _local_forward)
-    return ""
-
-
-@takes("LongT5TransientGlobalAttention")
-def _longt5_global(module: Any) -> str:
-    bound(module, "forward", _global_forward)
-    return ""

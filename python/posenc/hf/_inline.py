@@ -15,7 +15,7 @@ from transformers.utils.output_capturing import _active_collector as collector
 from .. import torch as host
 from ..torch._host import in_forward_mode
 from ._kept import bound, hook, put
-from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a
+from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a, made
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,18 +33,12 @@ def adapter(module: Any) -> Adapter | None:
 
 
 def takes(*names: str) -> Callable[[Adapter], Adapter]:
+    """Of modules of these classes."""
     def kept(f: Adapter) -> Adapter:
         _FOUND.update((n, f) for n in names)
         return f
 
     return kept
-
-
-def _dense(args: Any, given: Any) -> tuple[list[Any], dict[str, Any]]:
-    def made(x: Any) -> Any:
-        return x.dense() if isinstance(x, Lazy) else x
-
-    return [made(x) for x in args], {n: made(x) for n, x in given.items()}
 
 
 def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -56,14 +50,36 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[
             if reason:
                 if not torch.compiler.is_compiling():
                     self._posenc_attention.left(reason)
-                args, given = _dense(args, given)  # type: ignore[assignment]
-                return getattr(type(self), cls_method)(self, *args, **given)
+                return getattr(type(self), cls_method)(self, *map(made, args), **{n: made(x) for n, x in given.items()})
             self._posenc_attention.ran()
             return ours(self, *args, **given)
 
         return method
 
     return wrap
+
+
+def replaces(*names: str, why: Callable[..., str], method: str = "forward",
+             unless: Callable[[Any], str] = lambda module: "") -> Callable[[Any], Any]:
+    """One method of modules of these classes, where `why` has no reason for the class's own; `unless`: a reason of a whole module."""
+    def kept(ours: Any) -> Any:
+        replacement = or_original(method, why)(ours)
+
+        def take_over(module: Any) -> str:
+            reason = unless(module)
+            if not reason:
+                bound(module, method, replacement)
+            return reason
+
+        takes(*names)(take_over)
+        return replacement
+
+    return kept
+
+
+def without_bias(switch: str) -> Callable[[Any], str]:
+    """For `unless`: modules whose attribute `switch` says that they have no position term."""
+    return lambda module: "" if getattr(module, switch) else "it has no position in the score"
 
 
 def not_eager() -> str:
@@ -94,11 +110,17 @@ def dropped(self: Any, *parts: Any) -> bool:
     return bool(self.training and any(probability(p) > 0 for p in parts))
 
 
-def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> str:
+def asks_more(self: Any, output_attentions: Any, *dropouts: Any) -> str:
+    """What a call wants that no layer of the engine has."""
     if output_attentions or wants_attentions(self):
         return "attentions as output"
-    if dropped(self, *dropouts):
-        return "dropout in training"
+    return "dropout in training" if dropped(self, *dropouts) else ""
+
+
+def _reason(self: Any, mask: Any, output_attentions: bool, *dropouts: Any) -> str:
+    why = asks_more(self, output_attentions, *dropouts)
+    if why:
+        return why
     if mask is not None and not is_a(mask, Mask) and not is_a(mask, Turned):
         return "a mask that is not by order"
     return ""
@@ -124,7 +146,8 @@ def _bloom_reason(self: Any, hidden_states: Any, residual: Any, alibi: Any, atte
     return "padding between tokens" if _holes(attention_mask.what) else ""
 
 
-@or_original("forward", _bloom_reason)
+@replaces("BloomAttention", why=_bloom_reason, unless=lambda module: (
+    "its sums are split for tensor parallelism" if module.pretraining_tp > 1 and module.slow_but_exact else ""))
 def _bloom_forward(self: Any, hidden_states: Any, residual: Any, alibi: Any, attention_mask: Any, layer_past: Any = None,
                    use_cache: bool = False, output_attentions: bool = False, **rest: Any) -> Any:
     q, k, v = self._reshape(self.query_key_value(hidden_states))
@@ -133,14 +156,6 @@ def _bloom_forward(self: Any, hidden_states: Any, residual: Any, alibi: Any, att
     out = _alibi("alibi future=signed_distance", q, k, v, attention_mask, self.inv_norm_factor)
     out = self.dense(out.transpose(1, 2).reshape(*hidden_states.shape[:2], -1))
     return residual + torch.nn.functional.dropout(out, p=self.hidden_dropout, training=self.training), None
-
-
-@takes("BloomAttention")
-def _bloom(module: Any) -> str:
-    if module.pretraining_tp > 1 and module.slow_but_exact:
-        return "its sums are split for tensor parallelism"
-    bound(module, "forward", _bloom_forward)
-    return ""
 
 
 def _mpt_reason(self: Any, hidden_states: Any, position_bias: Any, past_key_values: Any = None, attention_mask: Any = None,
@@ -152,7 +167,7 @@ def _mpt_reason(self: Any, hidden_states: Any, position_bias: Any, past_key_valu
     return "more keys than max_seq_len" if position_bias is None or keys > position_bias.shape[-1] else ""
 
 
-@or_original("forward", _mpt_reason)
+@replaces("MptAttention", why=_mpt_reason)
 def _mpt_forward(self: Any, hidden_states: Any, position_bias: Any, past_key_values: Any = None, attention_mask: Any = None,
                  **rest: Any) -> Any:
     qkv = self.Wqkv(hidden_states)
@@ -161,15 +176,8 @@ def _mpt_forward(self: Any, hidden_states: Any, position_bias: Any, past_key_val
     q, k, v = (x.unflatten(-1, (self.n_heads, self.head_dim)).transpose(1, 2) for x in qkv.chunk(3, dim=2))
     if past_key_values is not None:
         k, v = past_key_values.update(k, v, self.layer_idx)
-    out = _alibi(self._posenc_scheme, q, k, v, attention_mask, self.softmax_scale)
+    out = _alibi("alibi future=signed_distance", q, k, v, attention_mask, self.softmax_scale)
     return self.out_proj(out.transpose(1, 2).reshape(*hidden_states.shape[:2], -1)), None
-
-
-@takes("MptAttention")
-def _mpt(module: Any) -> str:
-    put(module, "_posenc_scheme", "alibi future=signed_distance")
-    bound(module, "forward", _mpt_forward)
-    return ""
 
 
 def _note_attentions(block: Any, args: Any, given: dict[str, Any]) -> None:
@@ -312,7 +320,7 @@ def _xlnet_reason(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r
     return ""
 
 
-@or_original("rel_attn_core", _xlnet_reason)
+@replaces("XLNetRelativeAttention", why=_xlnet_reason, method="rel_attn_core")
 def _xlnet_core(self: Any, q_head: Any, k_head_h: Any, v_head_h: Any, k_head_r: Any, seg_mat: Any = None,
                 attn_mask: Any = None, output_attentions: bool = False) -> Any:
     # (q + u).k + (q + v).R = q'.k + q'.R + (v - u).R with q' = q + u: vectors by distance, and a number by distance.
@@ -343,19 +351,13 @@ def _with_segments(q: Tensor, k: Tensor, table: Tensor, same: Tensor, seg_mat: T
     return torch.cat([q, wide], -1), k, torch.nn.functional.pad(table, (0, numbers.numel()))
 
 
-@takes("XLNetRelativeAttention")
-def _xlnet(module: Any) -> str:
-    bound(module, "rel_attn_core", _xlnet_core)
-    return ""
-
-
 def _mpnet_reason(self: Any, hidden_states: Any, attention_mask: Any = None, position_bias: Any = None,
                   output_attentions: bool = False, **rest: Any) -> str:
     why = _reason(self, attention_mask, output_attentions, self.dropout)
     return why or ("" if is_a(position_bias, Row) else "a bias that is not by distance")
 
 
-@or_original("forward", _mpnet_reason)
+@replaces("MPNetSelfAttention", why=_mpnet_reason)
 def _mpnet_forward(self: Any, hidden_states: Any, attention_mask: Any = None, position_bias: Any = None,
                    output_attentions: bool = False, **rest: Any) -> Any:
     q, k, v = (p(hidden_states).unflatten(-1, (-1, self.attention_head_size)) for p in (self.q, self.k, self.v))
@@ -364,12 +366,6 @@ def _mpnet_forward(self: Any, hidden_states: Any, attention_mask: Any = None, po
     out = host.attend(by_distance.pop("encodings"), q, k, v, order="bthd", scale=self.attention_head_size ** -0.5,
                       **options, **by_distance)
     return (self.o(out.flatten(2)),)
-
-
-@takes("MPNetSelfAttention")
-def _mpnet(module: Any) -> str:
-    bound(module, "forward", _mpnet_forward)
-    return ""
 
 
 def _mpnet_row(self: Any, x: Any, position_ids: Any = None, num_buckets: int = 32) -> Any:

@@ -134,5 +134,19 @@ class Zero(NamedTuple):
     """No bias."""
 
 
+def made(x: Any) -> Any:
+    """The original's tensor where x is one of ours, else x."""
+    return x.dense() if isinstance(x, Lazy) else x
+
+
+def mask_options(mask: Any, q: Tensor) -> dict[str, Any]:
+    """Arguments of `posenc.torch.attend` for q [batch, queries, ...] and a mask of ours, or one that is added, [batch or 1,
+    heads or 1, queries or 1, keys]."""
+    if is_a(mask, Mask):
+        return mask.what.options()  # type: ignore[no-any-return]
+    dense = made(mask)
+    return {} if dense is None else {"bias": dense.float().expand(q.shape[0], -1, q.shape[1], -1)}
+
+
 def is_a(x: Any, kind: type) -> bool:
     return isinstance(x, Lazy) and isinstance(x.what, kind)

@@ -9,45 +9,30 @@ from typing import Any
 import torch
 
 from .. import torch as host
-from ._inline import dropped, or_original, split_heads, takes, wants_attentions
+from ._inline import asks_more, replaces, split_heads, takes
 from ._kept import bound
-from ._lazy import Lazy, Mask, VectorRows, is_a
+from ._lazy import Lazy, VectorRows, is_a, mask_options
 
 
 def _speecht5_reason(self: Any, hidden_states: Any, key_value_states: Any = None, past_key_values: Any = None, attention_mask: Any = None,
                      position_bias: Any = None, output_attentions: bool = False, **rest: Any) -> str:
-    if output_attentions or wants_attentions(self):
-        return "attentions as output"
-    if dropped(self, self.dropout):
-        return "dropout in training"
+    why = asks_more(self, output_attentions, self.dropout)
+    if why:
+        return why
     if key_value_states is not None or past_key_values is not None:
         return "keys of another place"
     return "" if is_a(position_bias, VectorRows) else "positions that are not by distance"
 
 
-@or_original("forward", _speecht5_reason)
+@replaces("SpeechT5Attention", why=_speecht5_reason, unless=lambda module: "it has no position in the score" if module.is_decoder else "")
 def _speecht5_forward(self: Any, hidden_states: Any, key_value_states: Any = None, past_key_values: Any = None, attention_mask: Any = None,
                       position_bias: Any = None, output_attentions: bool = False, **rest: Any) -> Any:
     q, k, v = (split_heads(p(hidden_states), self.num_heads) for p in (self.q_proj, self.k_proj, self.v_proj))
     rows = position_bias.what.rows  # of distances -rows/2 to rows/2 - 1, query minus key
-    options: dict[str, Any] = {}
-    if is_a(attention_mask, Mask):
-        options = attention_mask.what.options()
-    elif attention_mask is not None:
-        mask = attention_mask.dense() if isinstance(attention_mask, Lazy) else attention_mask
-        options = {} if mask is None else {"bias": mask.float().expand(-1, -1, q.shape[1], -1)}
     half = rows.shape[0] // 2
     out = host.attend(f"shaw left={half - 1} right={half} sign=query_minus_key values=none", q, k, v, order="bthd", scale=self.scaling,
-                      parameters={"table": rows}, **options)
+                      parameters={"table": rows}, **mask_options(attention_mask, q))
     return self.out_proj(out.flatten(2)), None
-
-
-@takes("SpeechT5Attention")
-def _speecht5(module: Any) -> str:
-    if module.is_decoder:
-        return "it has no position in the score"
-    bound(module, "forward", _speecht5_forward)
-    return ""
 
 
 def _rows_only(self: Any, hidden_states: Any) -> Any:
@@ -62,14 +47,11 @@ def _speecht5_rows(module: Any) -> None:
 
 
 def _fastspeech_reason(self: Any, hidden_states: Any, attention_mask: Any = None, pos_emb: Any = None, output_attentions: Any = False) -> str:
-    if output_attentions or wants_attentions(self):
-        return "attentions as output"
-    if dropped(self, self.dropout):
-        return "dropout in training"
-    return "" if pos_emb is not None and pos_emb.shape[0] == 1 else "positions that differ in the batch"
+    why = asks_more(self, output_attentions, self.dropout)
+    return why if why else "" if pos_emb is not None and pos_emb.shape[0] == 1 else "positions that differ in the batch"
 
 
-@or_original("forward", _fastspeech_reason)
+@replaces("FastSpeech2ConformerAttention", why=_fastspeech_reason)
 def _fastspeech_forward(self: Any, hidden_states: Any, attention_mask: Any = None, pos_emb: Any = None, output_attentions: Any = False) -> Any:
     # (q + u).k + (q + v).R = q'.k + q'.R + (v - u).R with q' = q + u: vectors by distance, and a number by distance.
     q, k, v = (split_heads(p(hidden_states), self.num_heads) for p in (self.linear_q, self.linear_k, self.linear_v))
@@ -85,13 +67,7 @@ def _fastspeech_forward(self: Any, hidden_states: Any, attention_mask: Any = Non
     return self.linear_out(out.flatten(2)), None
 
 
-@takes("FastSpeech2ConformerAttention")
-def _fastspeech(module: Any) -> str:
-    bound(module, "forward", _fastspeech_forward)
-    return ""
-
-
-@or_original("forward", lambda self, hidden_states, attention_dists: "")
+@replaces("GraniteSpeechConformerAttention", "GraniteSpeechPlusConformerAttention", why=lambda self, hidden_states, attention_dists: "")
 def _granite_forward(self: Any, hidden_states: Any, attention_dists: Any) -> Any:
     x, size, tokens = self.pre_norm(hidden_states), self.context_size, hidden_states.shape[1]
     blocks = -(-tokens // size)
@@ -102,9 +78,3 @@ def _granite_forward(self: Any, hidden_states: Any, attention_dists: Any) -> Any
                       scale=self.scale, key_visible=there, parameters={"table": self.rel_pos_emb.weight})
     out = out.reshape(hidden_states.shape[0], blocks * size, -1)[:, :tokens]
     return self.dropout(self.to_out(out))
-
-
-@takes("GraniteSpeechConformerAttention", "GraniteSpeechPlusConformerAttention")
-def _granite(module: Any) -> str:
-    bound(module, "forward", _granite_forward)
-    return ""

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables that are read where they lie give what a plan gives; what they cannot do goes to the plan."""
+import json
+
 import posenc
 import pytest
 import torch
@@ -83,6 +85,35 @@ def test_gradients(encoding):
     assert all(h.grad.dtype is torch.float32 and h.grad.shape == h.shape for h in half)
     compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x, *given), f(x, *given))
+
+
+def learned_at_the_input():
+    yield "boxes preset=layoutlm width=8 rows=12"
+    for s in json.loads(posenc._posenc.registry_json())["schemes"]:
+        if s["family"] == "absolute" and s["parameters"]:
+            for text in dict.fromkeys([s["at"], *(p["preset"] for p in s["presets"])]):
+                if sum(torch.Size(size).numel() for _, size in posenc.input_parameters(text)) < 3_000_000:
+                    yield text
+
+
+@pytest.mark.parametrize("encoding", learned_at_the_input())
+def test_every_encoding_that_learns(encoding):
+    """Whatever its rows are made of, the numbers are those of a plan."""
+    shapes = posenc.input_parameters(encoding)
+    values = {n: torch.randn(s, dtype=torch.float64) for n, s in shapes}
+    plan = posenc.InputPlan(encoding, "float64", parameters={n: v.numpy() for n, v in values.items()})
+    for axes in range(1, 7):
+        for positions in (torch.randint(0, 3, (axes, 1, 5)).sort(0).values, torch.rand(axes, 1, 5, dtype=torch.float64)):
+            try:
+                rows = plan.apply(None, positions.numpy())
+            except ValueError:  # of another number of axes, or of real numbers
+                continue
+            x = torch.randn(1, 5, rows.shape[-1] - plan.appended or 3, dtype=torch.float64)
+            got = pt.compose(encoding, x, positions=positions, parameters=values)
+            want = torch.from_numpy(plan.apply(x.numpy(), positions.numpy()))
+            assert torch.allclose(got, want.reshape(got.shape), rtol=1e-13, atol=1e-13)
+            return
+    raise AssertionError("no positions fit")
 
 
 def test_whole_numbers_as_reals():
