@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "posenc/relative/scheme.h"
-
 namespace posenc::inline v0::detail {
 namespace {
 
@@ -15,17 +13,13 @@ struct Arrays {
 };
 
 Arrays arrays_of(const Scheme& scheme, const ScoreShape& shape) {
-  return std::visit(
+  Arrays a{parameters_of(scheme, shape), {}};
+  std::visit(
       [&](const auto& s) {
-        Arrays a;
-        if constexpr (requires { s.parameters(shape); })
-          a.parameters = s.parameters(shape);
-        else if constexpr (requires { s.parameters(); })
-          a.parameters = s.parameters();
         if constexpr (requires { s.inputs(shape); }) a.inputs = s.inputs(shape);
-        return a;
       },
       static_cast<const Schemes::Variant&>(scheme));
+  return a;
 }
 
 // Each but the first differs from it in one thing.
@@ -86,6 +80,19 @@ std::string usual_text(const SchemeInfo& s) {
 }
 
 }  // namespace
+
+std::vector<Parameter> parameters_of(const Scheme& scheme, const ScoreShape& shape) {
+  return std::visit(
+      [&](const auto& s) -> std::vector<Parameter> {
+        if constexpr (requires { s.parameters(shape); })
+          return s.parameters(shape);
+        else if constexpr (requires { s.parameters(); })
+          return s.parameters();
+        else
+          return {};
+      },
+      static_cast<const Schemes::Variant&>(scheme));
+}
 
 void add_arrays(const SchemeInfo& s, Json& out) {
   const std::string at = usual_text(s);

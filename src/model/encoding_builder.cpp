@@ -6,6 +6,7 @@
 #include "core/encoding_fields.h"
 #include "core/grammar.h"
 #include "core/grammar_value.h"
+#include "core/scheme_arrays.h"
 
 namespace posenc::inline v0 {
 
@@ -96,16 +97,7 @@ std::optional<Encoding> EncodingBuilder::finish(Diagnostics& out, const std::str
 }
 
 std::vector<Parameter> parameters_of(const Encoding& e) {
-  return std::visit(
-      [](const auto& s) -> std::vector<Parameter> {
-        if constexpr (requires { s.parameters(); })
-          return s.parameters();
-        else if constexpr (requires { s.parameters(ScoreShape{}); })
-          return s.parameters(ScoreShape{.heads = 1, .head_dim = 1});
-        else
-          return {};
-      },
-      e.scheme);
+  return detail::parameters_of(e.scheme, {.heads = 1, .head_dim = 1});
 }
 
 }  // namespace posenc::v0
