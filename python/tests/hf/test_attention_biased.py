@@ -27,6 +27,18 @@ class Plain(torch.nn.Module):
         return transformers.modeling_outputs.CausalLMOutput(logits=self.first(self.model(**inputs)))
 
 
+def attentions_are_its_own(model, layers, **given):
+    """Where they are asked for the model's own attention runs."""
+    with torch.no_grad():
+        want = model(**given, output_attentions=True).attentions
+        report = proof.Report()
+        proof.replace_attention(model, report)
+        got = model(**given, output_attentions=True).attentions
+        proof.undone(model)
+    assert len(got) == len(want) == layers and all(torch.equal(a, b) for a, b in zip(got, want))
+    assert all(c.original == {"attentions as output": 1} for c in report.layers.values())
+
+
 def proven(model, layers, mask=None, first=lambda x: x[0], **inputs):
     with torch.no_grad():
         for x in model.parameters():
@@ -177,14 +189,7 @@ def test_wavlm():
     sound, heard = torch.randn(2, 400), torch.ones(2, 400, dtype=torch.long)
     heard[1, 300:] = 0
     proven(model, 2, input_values=sound, attention_mask=heard)
-    with torch.no_grad():
-        want = model(sound, attention_mask=heard, output_attentions=True).attentions
-        report = proof.Report()
-        proof.replace_attention(model, report)
-        got = model(sound, attention_mask=heard, output_attentions=True).attentions
-        proof.undone(model)
-    assert len(got) == len(want) == 2 and all(torch.equal(a, b) for a, b in zip(got, want))
-    assert all(c.original == {"attentions as output": 1} for c in report.layers.values())
+    attentions_are_its_own(model, 2, input_values=sound, attention_mask=heard)
 
 
 def test_levit():
