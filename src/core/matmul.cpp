@@ -164,6 +164,7 @@ bool products_are_fused() {
 }
 
 void add_product(const ConstMatrix& a, const ConstMatrix& b, const MatrixOut& c) {
+  if (a.rows == 0 || a.columns == 0 || b.columns == 0) return;  // nothing is added
   const TileKernel kernel = tile_kernel();
   if (b.columns == 1) return kernel.add_column(a, b.data, b.row_stride, c);
   // Packing b pays by the rows of a that meet it; rows of c are written as they are.
