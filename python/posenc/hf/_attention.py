@@ -44,6 +44,11 @@ def original_of(module: torch.nn.Module, name: str) -> Callable[..., Any] | None
     return seen.get_interface(name, _eager(type(module)))  # type: ignore[no-any-return]
 
 
+def _class_of(module: Any) -> Any:
+    """(mypy takes no type of Any as an argument of a function whose answers are kept.)"""
+    return type(module)
+
+
 @functools.lru_cache(None)
 def _globals(cls: type) -> dict[str, Any] | None:
     """Of the method that goes through the interface."""
@@ -121,7 +126,7 @@ def _reason(module: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float, rest: 
         return "tensors that posenc does not take"
     if q.dim() != 4 or q.shape[0] != k.shape[0] or k.shape[1] != v.shape[1] or q.shape[1] % k.shape[1]:
         return "heads that posenc does not take"
-    return understood(type(module), name)
+    return understood(_class_of(module), name)
 
 
 def _mask(mask: Any, q: Tensor, k: Tensor, causal: bool, eager: bool) -> dict[str, Any]:
@@ -232,7 +237,7 @@ def _why_not(module: Any) -> str:
         return f"its attention is {chosen}"
     if chosen == "eager" and getattr(module, "reorder_and_upcast_attn", False):
         return "it computes its scores in place, in float32"
-    return understood(type(module), chosen)
+    return understood(_class_of(module), chosen)
 
 
 def replace_attention(model: torch.nn.Module, report: Any) -> bool:
@@ -240,7 +245,7 @@ def replace_attention(model: torch.nn.Module, report: Any) -> bool:
     left(layer, reason). `give_back` takes it back. Whether there was anything."""
     from . import _biased, _blocks, _inline, _left, _sound  # noqa: F401: the adapters
 
-    layers = {n: m for n, m in model.named_modules() if _globals(type(m)) is not None}
+    layers = {n: m for n, m in model.named_modules() if _globals(_class_of(m)) is not None}
     inline = {n: m for n, m in model.named_modules() if _inline.adapter(m) is not None and n not in layers}
     taken: dict[str, torch.nn.Module] = {}
     for name, module in layers.items():
@@ -267,7 +272,7 @@ def replace_attention(model: torch.nn.Module, report: Any) -> bool:
             count = Count()
             put(module, "_posenc_attention", count)
             report.attention(name, count)
-        elif name not in layers and name not in inline and _computes_in_place(type(module)):
+        elif name not in layers and name not in inline and _computes_in_place(_class_of(module)):
             report.left(name, _left.reason(type(module)))
     if not taken:
         give_back(model)
