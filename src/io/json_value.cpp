@@ -82,7 +82,7 @@ void write_double(std::string& out, double d) {
   if (text.find_first_of(".e") == std::string::npos) out += ".0";
 }
 
-struct Writer {
+struct JsonText {
   std::string out;
   int indent;
 
@@ -236,7 +236,7 @@ void Json::push(Json v) {
 }
 
 std::string Json::dump(int indent) const {
-  Writer w{{}, indent};
+  JsonText w{{}, indent};
   w.write(*this, 0);
   return std::move(w.out);
 }
