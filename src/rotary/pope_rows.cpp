@@ -118,7 +118,7 @@ struct Worker {
     const Positions& p = *call.positions;
     std::memset(phase, 0, static_cast<std::size_t>(n + kRowPadding) * sizeof *phase);
     add_phases(job.rows, *call.turns, p, batch * p.batch_stride + token * p.token_stride, 0, first,
-               n, kNear64, phase);
+               n, call.in->dtype == DType::f64 ? kNear64 : kNear32, phase);
     job.rows.sincos(phase, n, 1.0, c, s);
   }
 

@@ -17,9 +17,9 @@ struct PopePlanState;
 }
 
 // Immutable, thread-safe, cheap to copy. Arithmetic in double, one rounding to the dtype; before it
-// mu and its slope are within 4e-16 of themselves (or 2^-1074; f32, f16 and bf16: 7e-11, a thousandth
-// of the rounding), cosine and sine within 3e-16 for |p| <= 2^37, 6e-16 with a bias. The same bits for any number of threads, split of a batch, and
-// strides.
+// mu and its slope are within 4e-16 of themselves (or 2^-1074), cosine and sine within 3e-16 for
+// |p| <= 2^37, 6e-16 with a bias. Of f32, f16 and bf16: 7e-11 and 1e-10, a thousandth of float's
+// rounding. The same bits for any number of threads, split of a batch, and strides.
 class POSENC_API PopePlan {
  public:
   // Throws [pope]: head_dim outside 1 .. 32768, base not finite and positive, integer dtype.
