@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/runner/projected.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
@@ -118,9 +117,9 @@ Projected::Hidden& Projected::hidden(const Check& check, const std::string& name
   return hidden_.back();
 }
 
-const Projected::Hidden& Projected::of_linear(const Linear& l) const {
-  for (const Hidden& h : hidden_)
-    if (h.name == l.x) return h;
+std::size_t Projected::of_linear(const Linear& l) const {
+  for (std::size_t n = 0; n < hidden_.size(); ++n)
+    if (hidden_[n].name == l.x) return n;
   refuse("case", "project has no such hidden states", l.x);
 }
 
@@ -133,7 +132,7 @@ const Projected::Linear& Projected::linear(std::string_view name) const {
 
 HeadsArray Projected::heads(std::string_view name) const {
   const Linear& l = linear(name);
-  const Hidden& x = of_linear(l);
+  const Hidden& x = hidden_[of_linear(l)];
   const std::vector<double>& rows = normed_ ? x.normed : x.value;
   Array a = make_array(DType::f64, {batch_, count_, heads_, l.outputs / heads_});
   for (Index t = 0; t < batch_ * count_; ++t)
@@ -153,7 +152,7 @@ std::vector<double> Projected::output(const HeadsArray& out) const {
   const std::vector<Index> walk = out.axes.walk("bthd");
   const Index merged = out.axes['h'].size * out.axes['d'].size;
   const Index outputs = out_.weight.empty() ? merged : out_.outputs;
-  const Hidden& x = of_linear(q_);
+  const Hidden& x = hidden_[of_linear(q_)];
   const bool scattered = !tokens_.empty() && !residual_;
   std::vector<double> y(at((scattered ? x.rows : batch_ * count_) * outputs));
   for (Index t = 0; t < batch_ * count_; ++t) {
@@ -203,18 +202,16 @@ HeadsArray Projected::pull_output(const std::vector<double>& d_output, const Hea
 
 void Projected::pull_heads(std::string_view name, const HeadsArray& d) {
   Linear& l = linear(name);
-  Hidden* x = nullptr;
-  for (Hidden& h : hidden_)
-    if (h.name == l.x) x = &h;
+  Hidden& x = hidden_[of_linear(l)];
   const std::vector<double> up = d.data.doubles();
   const std::vector<Index> walk = d.axes.walk("bthd");
   for (Index t = 0; t < batch_ * count_; ++t)
     for (Index o = 0; o < l.outputs; ++o) {
       const double u = up[at(walk[at(t * l.outputs + o)])];
       if (!l.bias.empty()) l.d_bias[at(o)] += u;
-      for (Index c = 0; row(t) >= 0 && c < x->width; ++c) {
-        l.d_weight[at(o * x->width + c)] += u * x->value[at(row(t) * x->width + c)];
-        x->gradient[at(row(t) * x->width + c)] += u * l.weight[at(o * x->width + c)];
+      for (Index c = 0; row(t) >= 0 && c < x.width; ++c) {
+        l.d_weight[at(o * x.width + c)] += u * x.value[at(row(t) * x.width + c)];
+        x.gradient[at(row(t) * x.width + c)] += u * l.weight[at(o * x.width + c)];
       }
     }
 }

@@ -49,7 +49,7 @@ class Projected {
   void read_tokens(const Check&, const Json&);
   void read_linear(const Check&, std::string_view name, Linear&);
   Hidden& hidden(const Check&, const std::string& name);
-  const Hidden& of_linear(const Linear&) const;
+  std::size_t of_linear(const Linear&) const;  // among hidden_
   Linear& linear(std::string_view name);
   const Linear& linear(std::string_view name) const;
   Index row(Index token) const {
