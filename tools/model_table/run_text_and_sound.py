@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What transformers 5.23.0 adds at the input of the classes of text_and_sound.py, measured on small
+"""What transformers 5.23.0 adds at the input of text, speech, sound and time series without rotary, measured on small
 models: tests/model/text_and_sound.json, in the form of run_input.py.
 
     pip install transformers==5.23.0 torch
