@@ -25,7 +25,8 @@ void scale_of_width(const Architecture& rule, const Hparams& h, Keys& keys, Laye
   if (!width || heads < 1 || width->value < heads)
     return keys.error(width ? "out_of_range" : "missing_key", "embedding_length",
                       "the scale of q.k is made of embedding_length and head_count");
-  set_scale(layer, 1 / std::sqrt(static_cast<double>(width->value / heads)), 0, Origin::derived,
+  const Index channels = width->value / heads;
+  set_scale(layer, 1 / std::sqrt(static_cast<double>(channels)), 0, Origin::derived,
             "1 / sqrt(" + width->where + " / head_count)");
 }
 
