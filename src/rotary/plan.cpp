@@ -15,7 +15,6 @@ namespace posenc::inline v0 {
 namespace {
 
 using detail::Gap;
-using detail::RotateCall;
 using State = detail::RotaryPlanState;
 
 std::vector<Gap> gaps_between(const RotarySpec& spec) {
