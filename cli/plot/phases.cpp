@@ -18,7 +18,7 @@ struct Pair {
   double weight = 1;
 };
 
-Index axes_of(const LoweredInput& lowered) {
+Index axes_of_phases(const LoweredInput& lowered) {
   Index axes = 1;
   for (const InputTerm& t : lowered.terms)
     axes = std::max({axes, Index{t.axis} + 1, t.phase->axes});
@@ -26,7 +26,7 @@ Index axes_of(const LoweredInput& lowered) {
 }
 
 std::vector<Pair> pairs_of(const LoweredInput& lowered) {
-  const Index axes = axes_of(lowered);
+  const Index axes = axes_of_phases(lowered);
   std::vector<Pair> all;
   for (const InputTerm& t : lowered.terms) {
     const Spectrum& s = *t.phase;

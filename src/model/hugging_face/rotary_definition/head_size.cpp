@@ -6,7 +6,7 @@
 namespace posenc::inline v0::hf {
 namespace {
 
-constexpr Index kMost = 65536;
+constexpr Index kMostChannels = 65536;
 
 std::optional<Sourced<Index>> width_of(const ConfigView& view, bool required = true) {
   return view.integer("hidden_size", 1, 1'000'000'000, required);
@@ -17,7 +17,7 @@ std::optional<Sourced<Index>> heads_of(const ConfigView& view, bool required = t
 
 std::optional<Sourced<Index>> hidden_over_heads(const ConfigView& view) {
   const auto size = width_over_heads(view, true);
-  if (!size || (size->value >= 1 && size->value <= kMost)) return size;
+  if (!size || (size->value >= 1 && size->value <= kMostChannels)) return size;
   return view.wrong_type({"hidden_size // num_attention_heads gives a head of {}", size->value},
                          view.where("num_attention_heads"), "state the sizes of the model",
                          size->value);
@@ -28,7 +28,7 @@ std::optional<Sourced<Index>> own(const ConfigView& view) {
   const auto v = view.stated("head_dim");
   const auto held = v ? view.stated_value("head_dim") : view.value("head_dim");
   if (!held || held->value.is_null()) return hidden_over_heads(view);
-  auto size = view.integer("head_dim", 1, kMost);
+  auto size = view.integer("head_dim", 1, kMostChannels);
   if (!size || size->value <= 4 || size->value % 2 == 0) return size;
   return view.must_be("head_dim", "even", *held, "state the size of a head",
                       static_cast<double>(size->value));
@@ -49,7 +49,7 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
                        rope->value},
                       *v, "leave head_dim out");
   }
-  const auto size = view.integer("head_dim", 1, kMost, true);
+  const auto size = view.integer("head_dim", 1, kMostChannels, true);
   if (!size) return false;
   if (is == "rope") {
     if (view.stated("qk_rope_head_dim") && size->value != rope->value)
@@ -70,8 +70,8 @@ bool latent_head_dim(const ConfigView& view, std::optional<Sourced<Index>>& rope
 }
 
 std::optional<Head> latent(const ConfigView& view) {
-  const auto nope = view.integer("qk_nope_head_dim", 0, kMost, true);
-  auto rope = view.integer("qk_rope_head_dim", 2, kMost, true);
+  const auto nope = view.integer("qk_nope_head_dim", 0, kMostChannels, true);
+  auto rope = view.integer("qk_rope_head_dim", 2, kMostChannels, true);
   if (!nope || !rope || !latent_head_dim(view, rope)) return std::nullopt;
   return Head{{nope->value + rope->value, Origin::derived, "qk_nope_head_dim + qk_rope_head_dim"},
               *rope,
@@ -103,7 +103,7 @@ std::optional<Head> latent_by_kind(const ConfigView& view, const std::string& la
   head.rope_dim = size("qk_rope_head_dim", head.q_dim.value - head.offset.value);
   if (head.rope_dim.origin == Origin::class_default)
     head.rope_dim = {head.rope_dim.value, Origin::derived, "head_dim - qk_nope_head_dim"};
-  if (head.offset.value >= 0 && head.rope_dim.value > 0 && head.q_dim.value <= kMost &&
+  if (head.offset.value >= 0 && head.rope_dim.value > 0 && head.q_dim.value <= kMostChannels &&
       head.offset.value + head.rope_dim.value == head.q_dim.value)
     return head;
   return view.wrong_type(
@@ -115,7 +115,8 @@ std::optional<Head> latent_by_kind(const ConfigView& view, const std::string& la
 
 std::optional<Sourced<Index>> global(const ConfigView& view, const std::string& layer_type) {
   if (layer_type != "full_attention") return own(view);
-  if (view.stated_value("global_head_dim")) return view.integer("global_head_dim", 1, kMost);
+  if (view.stated_value("global_head_dim"))
+    return view.integer("global_head_dim", 1, kMostChannels);
   return of_some_layer(view, "head_dim")
       .value_or(Sourced<Index>{512, Origin::class_default, view.class_name()});
 }
