@@ -46,8 +46,10 @@ void look(const ConfigView& view, const Json& row) {
   if (held(key, *value) && (held(beside, *other) || rule == "not_above")) return;
   const double a = value->value.as_number(), b = other->value.as_number();
   const Json* least = row.find("least");
-  const bool so400m = a == 384 && b == 14;  // SigLIP's, published: pixels, and those of a patch
-  if (fits(rule, a, b) || (least && a < least->as_number()) || so400m) return;
+  const Json* published = row.find("published");  // two that do not fit, of a model all the same
+  if (fits(rule, a, b) || (least && a < least->as_number()) ||
+      (published && *published == Json::array({value->value, other->value})))
+    return;
   const auto on = with.empty() ? std::nullopt : view.value(with);
   if ((!with.empty() && !(on && truthy(on->value))) ||
       (!without.empty() && view.stated_value(without)) ||
