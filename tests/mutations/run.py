@@ -30,7 +30,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
 WORK = SOURCE / "build-mutations"
 TREE, BUILD, FIRST = WORK / "tree", WORK / "build", WORK / "first"
-PARTS = ["CMakeLists.txt", "bench", "cli", "cmake", "conformance", "examples", "fuzz", "include", "src", "tests"]
+PARTS = ["CMakeLists.txt", "bench", "cli", "cmake", "conformance", "docs", "examples", "fuzz", "include", "src", "tests"]
 
 
 def run(command, **more):
