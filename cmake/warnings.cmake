@@ -29,7 +29,7 @@ function(posenc_fewer_collections target)
 endfunction()
 
 # posenc_compile_cheaply(target): for what is built oftener than it runs long. gcc takes a third less time at -Og than at
-# -O1, and half of -O3; what is compiled so runs a fifth longer than at -O1.
+# -O1, and half of -O3; what is compiled so runs up to a quarter longer than at -O1.
 function(posenc_compile_cheaply target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
 endfunction()
