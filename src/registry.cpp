@@ -37,6 +37,22 @@ concept HasPresets = requires {
   T::presets();
 };
 
+// Types keep the concepts of their families. Once here: a static_assert in each header would cost
+// all who include the registry. A compiler that stops here names the type in `T`.
+template <class T>
+concept SaysWhatCallsBring = requires(const T& s, const ScoreShape& shape) {
+  s.inputs(shape);
+};
+[[maybe_unused]] void check_families() {
+  for_each(Scalings{}, []<class T>() { static_assert(ScalingPolicy<T>); });
+  for_each(RotarySchemes{}, []<class T>() { static_assert(RotaryScheme<T>); });
+  for_each(AbsoluteSchemes{}, []<class T>() { static_assert(AbsoluteScheme<T>); });
+  for_each(RelativeSchemes{}, []<class T>() {
+    static_assert(RelativeScheme<T>);
+    static_assert(BindsInputs<T> == SaysWhatCallsBring<T>, "inputs() goes with bind()");
+  });
+}
+
 template <class T, class Any>
 Row<Any> row_of(std::string_view family) {
   return {&T::card,

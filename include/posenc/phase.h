@@ -59,10 +59,7 @@ struct Spectrum {
   GgmlDropped ggml_dropped = {};
   Index valid_from = 0, valid_to = kUnbounded;  // lengths for which a length rule gives just this
 
-  void drop_ggml(std::string_view why) {
-    if (ggml) ggml_dropped.why = why;
-    ggml.reset();
-  }
+  POSENC_API void drop_ggml(std::string_view why);
   Index pairs() const noexcept {
     return heads * axes == 0 ? 0 : static_cast<Index>(frequency.size()) / (heads * axes);
   }

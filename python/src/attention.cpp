@@ -2,6 +2,7 @@
 // Attention with position terms of numpy's arrays, and every gradient of it.
 
 #include <algorithm>
+#include <deque>
 
 #include "arrays.h"
 #include "bindings.h"

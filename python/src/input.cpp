@@ -2,6 +2,7 @@
 // What acts at the input: rows composed with token embeddings, and tables looked up by ids.
 
 #include <algorithm>
+#include <deque>
 
 #include "arrays.h"
 #include "bindings.h"

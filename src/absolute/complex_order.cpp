@@ -211,6 +211,15 @@ void complex_embedding_gradient(const ComplexOrder& s, std::span<const ConstTens
 
 namespace complex_order_presets {
 
+ComplexOrder paper(Index width, Index vocabulary) {
+  return {.width = width, .vocabulary = vocabulary, .phase = WordSharing::per_word_and_channel};
+}
+ComplexOrder transformer(Index width, Index vocabulary) {
+  return {.width = width, .vocabulary = vocabulary, .padding_word = 0};
+}
+ComplexOrder convolutional(Index width, Index vocabulary) {
+  return {.width = width, .vocabulary = vocabulary, .initializer = TableInitial::uniform};
+}
 ComplexOrder language_model(Index width, Index vocabulary) {
   return {.width = width,
           .vocabulary = vocabulary,

@@ -8,8 +8,8 @@ namespace posenc::inline v0 {
 
 const Spectrum* LoweredInput::spectrum(Spectrum s) {
   check_spectrum(s);
-  spectra.push_back(std::move(s));
-  return &spectra.back();
+  spectra.push_back(Shared<Spectrum>::make(std::move(s)));
+  return spectra.back().get();
 }
 
 ConstTensorView LoweredInput::table(std::vector<double> v, Index rows, Index width) {

@@ -100,7 +100,7 @@ using detail::SchemePart;
 
 AttentionPlan::AttentionPlan(std::vector<AnyRelativeScheme> schemes, const AttentionSizes& sizes,
                              const RotarySpec* rotary)
-    : state_(std::make_unique<detail::PlanState>()) {
+    : state_(Shared<detail::PlanState>::make()) {
   detail::PlanState& s = *state_;
   s.sizes = sizes;
   detail::check_sizes(s.sizes);

@@ -4,6 +4,7 @@
 // meets it, and keys go through each row's sums in their order.
 #pragma once
 #include <array>
+#include <limits>
 
 #include "attention/row.h"
 

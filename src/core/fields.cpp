@@ -90,7 +90,8 @@ void rescale(LoweredInput& lowered, const Encoding& e, Context context) {
            "scalings act on frequencies, which " + std::string(card(e.scheme).name) +
                " must have and nothing else",
            first);
-  for (Spectrum& s : lowered.spectra) {
+  for (const Shared<Spectrum>& kept : lowered.spectra) {
+    Spectrum& s = *kept;
     for (const Scaling& scaling : e.scalings) s = scaling.rescale(std::move(s), context);
     if (s.gain != 1 || s.logit_factor != 1)
       refuse("encoding", "a scaling of rows at the input must have no gain and no factor on logits",

@@ -69,6 +69,10 @@ void check_size(std::string_view who, const Parameter& p, std::span<const double
 
 }  // namespace
 
+std::vector<ConstTensorView> const_views(std::span<const TensorView> v) {
+  return {v.begin(), v.end()};
+}
+
 std::vector<double> parameter_values(std::string_view who, const Parameter& p,
                                      const ConstTensorView& v) {
   check_parameter(who, p, v);

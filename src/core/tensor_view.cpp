@@ -43,6 +43,12 @@ BasicTensorView<Data> strided(Data* data, DType dtype, std::span<const Index> sh
 
 }  // namespace
 
+TensorView tensor(void* data, DType dtype, std::initializer_list<Index> shape) {
+  return dense(data, dtype, {shape.begin(), shape.size()});
+}
+ConstTensorView tensor(const void* data, DType dtype, std::initializer_list<Index> shape) {
+  return dense(data, dtype, {shape.begin(), shape.size()});
+}
 TensorView tensor(void* data, DType dtype, std::span<const Index> shape) {
   return dense(data, dtype, shape);
 }

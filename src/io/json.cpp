@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cctype>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "io/files.h"

@@ -169,6 +169,26 @@ Json::Json(Json&&) noexcept = default;
 Json& Json::operator=(const Json&) = default;
 Json& Json::operator=(Json&&) noexcept = default;
 Json::~Json() = default;
+Json::Json() : value(nullptr) {}
+Json::Json(std::nullptr_t) : value(nullptr) {}
+Json::Json(bool b) : value(b) {}
+Json::Json(int i) : value(std::int64_t{i}) {}
+Json::Json(std::int64_t i) : value(i) {}
+Json::Json(double d) : value(d) {}
+Json::Json(const char* s) : value(std::string(s)) {}
+Json::Json(std::string s) : value(std::move(s)) {}
+Json::Json(std::string_view s) : value(std::string(s)) {}
+Json::Json(Array a) : value(std::move(a)) {}
+Json::Json(Object o) : value(std::move(o)) {}
+Json Json::object(std::initializer_list<Member> m) {
+  return Json(Object(m));
+}
+Json Json::array(std::initializer_list<Json> a) {
+  return Json(Array(a));
+}
+bool Json::operator==(const Json& other) const {
+  return value == other.value;
+}
 
 bool Json::as_bool() const {
   return get<bool>(*this, "a boolean");

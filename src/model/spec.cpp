@@ -28,6 +28,11 @@ void add(LayerSpec& layer, const char* name, Json value, const std::string& wher
 
 }  // namespace
 
+SharedRotary::SharedRotary(RotarySpec r) : spec_(Shared<const RotarySpec>::make(std::move(r))) {}
+bool SharedRotary::operator==(const SharedRotary& other) const {
+  return spec_ == other.spec_ || (spec_ && other.spec_ && *spec_ == *other.spec_);
+}
+
 double ContentScale::at(Index head_dim) const {
   const auto d = static_cast<double>(head_dim);
   if (power == 0) return factor;

@@ -13,6 +13,11 @@ constexpr Index kMaxPairs = Index{1} << 28;
 
 }  // namespace
 
+void Spectrum::drop_ggml(std::string_view why) {
+  if (ggml) ggml_dropped.why = why;
+  ggml.reset();
+}
+
 // Su et al., arXiv:2104.09864v5, eq. 15:   theta_i = base^(-2i/width)
 Spectrum geometric_spectrum(double base, Index width, Index pairs) {
   if (!(base > 0) || !std::isfinite(base))

@@ -40,6 +40,10 @@ OwnedPositions coordinates(std::span<const Index> shape, Index tokens, const F& 
 
 }  // namespace
 
+OwnedPositions grid(std::initializer_list<Index> shape, Index first) {
+  return grid(std::span<const Index>(shape.begin(), shape.size()), first);
+}
+
 OwnedPositions grid(std::span<const Index> shape, Index first) {
   const Index n = tokens_of(shape, "grid");
   for (const Index s : shape)

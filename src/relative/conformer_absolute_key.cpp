@@ -48,6 +48,10 @@ ConstTensorView absolute_key_classes(TermStore& store, Index batch, Index tokens
 
 }  // namespace
 
+std::vector<Input> ConformerAbsoluteKey::inputs(const ScoreShape&) const {
+  return {};
+}
+
 std::vector<Parameter> ConformerAbsoluteKey::parameters(const ScoreShape& s) const {
   check_fields(s);
   const double limit = 1 / std::sqrt(static_cast<double>(d_model));

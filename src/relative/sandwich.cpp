@@ -27,6 +27,11 @@ void Sandwich::check_fields(const ScoreShape& s) const {
   if (width < 2 || width % 2 != 0) refuse(kSandwich, "width must be positive and even", width);
 }
 
+std::vector<Parameter> Sandwich::parameters(const ScoreShape& s) const {
+  check_fields(s);
+  return {};
+}
+
 void Sandwich::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                      LoweredTerms& out) const {
   check_parameter_count(kSandwich, parameters(s).size(), p.size());

@@ -47,6 +47,10 @@ Index ggml_axis(bool imrope, const std::vector<Index>& sections, Index sector) {
 
 }  // namespace
 
+Spectrum Mrope::spectrum() const {
+  return rope().spectrum();
+}
+
 Rope Mrope::rope() const {
   Rope r;
   r.head_dim = head_dim;

@@ -86,6 +86,10 @@ void check_bias(const ConstTensorView& v, const ConstHeads& h, Index channels, b
 
 }  // namespace
 
+Spectrum Pope::spectrum() const {
+  return geometric_spectrum(base, 2 * head_dim);
+}
+
 PopePlan::PopePlan(const Pope& definition, DType type, PlanOptions options)
     : PopePlan(
           [&] {
@@ -103,7 +107,7 @@ PopePlan::PopePlan(const Spectrum& spectrum, DType type, PlanOptions options) {
   if (spectrum.heads != 1) refuse("pope", "the spectrum must be one for all heads", spectrum.heads);
   if (spectrum.axes != 1) refuse("pope", "the spectrum must have one axis", spectrum.axes);
   if (spectrum.gain != 1) refuse("pope", "the spectrum must have gain 1", spectrum.gain);
-  auto s = std::make_shared<detail::PopePlanState>();
+  auto s = Shared<detail::PopePlanState>::make();
   s->dtype = type;
   detail::check_known("pope", "outside", options.outside);
   if (options.outside == OutsideRange::refuse)

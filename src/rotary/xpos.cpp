@@ -9,6 +9,10 @@
 
 namespace posenc::inline v0 {
 
+Spectrum Xpos::spectrum() const {
+  return rope().spectrum();
+}
+
 Rope Xpos::rope() const {
   Rope r;
   r.head_dim = head_dim;

@@ -10,6 +10,10 @@
 
 namespace posenc::inline v0 {
 
+Spectrum NtkByParts::rescale(Spectrum s, Context) const {
+  return rescale_as("ntk_by_parts", std::move(s));
+}
+
 Spectrum NtkByParts::rescale_as(std::string_view who, Spectrum s) const {
   detail::need_positive(who, "factor", factor);
   detail::need_positive(who, "original_context", original_context);

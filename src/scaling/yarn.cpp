@@ -3,10 +3,15 @@
 
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
+
+Spectrum Yarn::rescale(Spectrum s, Context) const {
+  return rescale_as("yarn", std::move(s));
+}
 
 Spectrum Yarn::rescale_as(std::string_view who, Spectrum s) const {
   check(who);

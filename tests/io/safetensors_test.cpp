@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
 #include "posenc/core/error.h"
 #include "posenc/io/array.h"

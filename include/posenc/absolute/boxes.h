@@ -55,6 +55,5 @@ struct Boxes {
       {{0, 0, -1}, {1, 1, -1}, {0, 2, -1}, {1, 3, -1}, {2, 3, 1}, {3, 2, 0}}};
   void check_fields() const;
 };
-static_assert(AbsoluteScheme<Boxes>);
 
 }  // namespace posenc::v0

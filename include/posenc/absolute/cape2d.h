@@ -53,7 +53,6 @@ struct Cape2d {
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 };
-static_assert(AbsoluteScheme<Cape2d>);
 
 namespace cape2d_presets {
 // The first public code, sqrt(width) times the embedding. cape_grid_positions.

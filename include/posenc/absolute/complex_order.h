@@ -61,19 +61,13 @@ struct ComplexOrder {
 
 namespace complex_order_presets {
 // Eq. 5 whole: a frequency and an initial phase for every word and channel.
-inline ComplexOrder paper(Index width, Index vocabulary) {
-  return {.width = width, .vocabulary = vocabulary, .phase = WordSharing::per_word_and_channel};
-}
+POSENC_API ComplexOrder paper(Index width, Index vocabulary);
 // The authors' code has no initial phase. Its Transformer for classification: reversed positions,
 // word 0 is padding.
-inline ComplexOrder transformer(Index width, Index vocabulary) {
-  return {.width = width, .vocabulary = vocabulary, .padding_word = 0};
-}
+POSENC_API ComplexOrder transformer(Index width, Index vocabulary);
 // Its convolutional network: positions 1, 2, .., 0 for padding; amplitudes uniform in (-1, 1) where
 // no word vectors are given; frequencies by the number of the word (ComplexStart::convolutional).
-inline ComplexOrder convolutional(Index width, Index vocabulary) {
-  return {.width = width, .vocabulary = vocabulary, .initializer = TableInitial::uniform};
-}
+POSENC_API ComplexOrder convolutional(Index width, Index vocabulary);
 // Its language model: positions 1, 2, ...; sqrt(width) times the amplitudes.
 POSENC_API ComplexOrder language_model(Index width, Index vocabulary);
 }  // namespace complex_order_presets

@@ -46,6 +46,5 @@ struct ContinuousAxial {
  private:
   void check_fields() const;
 };
-static_assert(AbsoluteScheme<ContinuousAxial>);
 
 }  // namespace posenc::v0

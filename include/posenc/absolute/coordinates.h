@@ -51,7 +51,6 @@ struct Coordinates {
     v("first", s.first, Field{.doc = "first channel of the embedding", .min = 0});
   }
 };
-static_assert(AbsoluteScheme<Coordinates>);
 
 namespace coordinates_presets {
 // CoordConv, and with_r as in its code. linspace_grid.

@@ -64,6 +64,5 @@ struct CrossModal {
  private:
   void check_fields() const;
 };
-static_assert(AbsoluteScheme<CrossModal>);
 
 }  // namespace posenc::v0

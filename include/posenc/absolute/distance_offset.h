@@ -39,7 +39,6 @@ struct DistanceOffset {
     v("init", s.init, Field{.doc = "deviation of the table at the start", .min = 0});
   }
 };
-static_assert(Described<DistanceOffset>);
 
 // y = x + offset for tokens of documents packed in one row (cu_seqlens as in positions/sequence.h;
 // a batch of equal lengths is 0, n, 2n ...). x and y [tokens, width] of f64 or f32, y may be x; x

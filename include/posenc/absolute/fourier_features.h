@@ -82,7 +82,6 @@ struct FourierFeatures {
   void check_list(const std::vector<double>& v, const char* rule) const;
   void check_fields() const;
 };
-static_assert(AbsoluteScheme<FourierFeatures>);
 
 namespace fourier_presets {
 

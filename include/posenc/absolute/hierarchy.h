@@ -56,6 +56,5 @@ struct Hierarchy {
   Index channels(std::size_t l) const { return widths.empty() ? width : widths[l]; }
   void check_fields() const;
 };
-static_assert(AbsoluteScheme<Hierarchy>);
 
 }  // namespace posenc::v0

@@ -9,7 +9,6 @@
 #pragma once
 #include <array>
 #include <concepts>
-#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "posenc/core/composition.h"
 #include "posenc/core/describe.h"
 #include "posenc/core/parameter.h"
+#include "posenc/core/shared.h"
 #include "posenc/core/tensor_view.h"
 #include "posenc/phase.h"
 #include "posenc/positions/view.h"
@@ -63,10 +63,11 @@ struct InputTerm {
 // cosine is dropped (of sines alone the last sine), with more zeros are appended. A table takes
 // real positions that are whole numbers.
 
-// Terms and what they point into. Nothing that was added moves; may be moved, not copied.
+// Terms and what they point into: memory that stays where it is when the lists grow or are moved.
+// May not be copied.
 struct LoweredInput {
-  std::deque<Spectrum> spectra;
-  std::deque<std::vector<double>> values;
+  std::vector<Shared<Spectrum>> spectra;
+  std::vector<std::vector<double>> values;
   std::vector<InputTerm> terms;
   double input_gain = 1;
 
@@ -103,7 +104,7 @@ struct InputGradient {
 
 // Zeros for every gradient that the terms have; those of positions where there are positions.
 struct OwnedInputGradients {
-  std::deque<std::vector<double>> values;
+  std::vector<std::vector<double>> values;
   std::vector<InputGradient> terms;
 
   OwnedInputGradients() = default;

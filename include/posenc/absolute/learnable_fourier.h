@@ -50,6 +50,5 @@ struct LearnableFourier {
   Spectrum spectrum(const std::vector<double>& w, Index g) const;
   void check_fields() const;
 };
-static_assert(AbsoluteScheme<LearnableFourier>);
 
 }  // namespace posenc::v0

@@ -65,6 +65,5 @@ struct Learned {
   template <class F>
   void for_rows(std::vector<double>& values, F&& f) const;
 };
-static_assert(AbsoluteScheme<Learned>);
 
 }  // namespace posenc::v0

@@ -63,6 +63,5 @@ struct LearnedAxes {
   Index channels(std::size_t a) const { return widths.empty() ? width : widths[a]; }
   void check_fields() const;
 };
-static_assert(AbsoluteScheme<LearnedAxes>);
 
 }  // namespace posenc::v0

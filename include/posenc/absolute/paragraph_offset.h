@@ -55,6 +55,5 @@ struct ParagraphOffset {
  private:
   void check_fields() const;
 };
-static_assert(AbsoluteScheme<ParagraphOffset>);
 
 }  // namespace posenc::v0

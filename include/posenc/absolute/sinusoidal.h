@@ -95,6 +95,5 @@ struct Sinusoidal {
   double power_of(double m) const;
   void check_fields() const;
 };
-static_assert(AbsoluteScheme<Sinusoidal>);
 
 }  // namespace posenc::v0

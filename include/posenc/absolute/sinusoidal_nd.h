@@ -100,6 +100,5 @@ struct SinusoidalNd {
   void check_list(std::string_view name, const std::vector<T>& list) const;
   void check_fields() const;
 };
-static_assert(AbsoluteScheme<SinusoidalNd>);
 
 }  // namespace posenc::v0

@@ -4,7 +4,6 @@
 // terms go back to the schemes' parameters and inputs.
 #pragma once
 #include <initializer_list>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "posenc/attention/attend.h"
+#include "posenc/core/shared.h"
 #include "posenc/relative/any_scheme.h"
 
 namespace posenc::inline v0 {
@@ -108,7 +108,7 @@ class AttentionPlan {
                          const AttentionScores&, const Executor& = default_executor()) const;
 
  private:
-  std::unique_ptr<detail::PlanState> state_;
+  Shared<detail::PlanState> state_;
 };
 
 }  // namespace posenc::v0

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string_view>
 
 #include "posenc/core/export.h"
@@ -12,7 +11,7 @@ namespace posenc::inline v0 {
 
 // Sizes, offsets, strides and integer positions are 64-bit everywhere.
 using Index = std::int64_t;
-inline constexpr Index kUnbounded = std::numeric_limits<Index>::max();
+inline constexpr Index kUnbounded = INT64_MAX;
 
 enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, u8 };
 enum class Device : std::uint8_t { cpu, cuda };

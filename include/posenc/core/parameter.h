@@ -36,9 +36,7 @@ struct Parameter {
 };
 
 // A list that may be written as a list that is only read, which a span does not convert to.
-inline std::vector<ConstTensorView> const_views(std::span<const TensorView> v) {
-  return {v.begin(), v.end()};
-}
+POSENC_API std::vector<ConstTensorView> const_views(std::span<const TensorView>);
 
 // The learned arrays in double, dense. Throws [who] when the view is not of `p`'s shape or not f64
 // or f32.

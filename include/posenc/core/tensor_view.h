@@ -51,17 +51,12 @@ auto tensor(std::span<T> values) {
   const Index shape[] = {static_cast<Index>(values.size())};
   return tensor(static_cast<Data*>(values.data()), dtype_of<std::remove_const_t<T>>, shape);
 }
-inline TensorView tensor(void* data, DType dtype, std::initializer_list<Index> shape) {
-  return tensor(data, dtype, std::span<const Index>(shape.begin(), shape.size()));
-}
-inline ConstTensorView tensor(const void* data, DType dtype, std::initializer_list<Index> shape) {
-  return tensor(data, dtype, std::span<const Index>(shape.begin(), shape.size()));
-}
+POSENC_API TensorView tensor(void* data, DType, std::initializer_list<Index> shape);
+POSENC_API ConstTensorView tensor(const void* data, DType, std::initializer_list<Index> shape);
 template <class T>
 auto tensor(T* data, std::initializer_list<Index> shape) {
   using Data = std::conditional_t<std::is_const_v<T>, const void, void>;
-  return tensor(static_cast<Data*>(data), dtype_of<std::remove_const_t<T>>,
-                std::span<const Index>(shape.begin(), shape.size()));
+  return tensor(static_cast<Data*>(data), dtype_of<std::remove_const_t<T>>, shape);
 }
 
 // The elements as T: const T where they are only read.

@@ -24,25 +24,26 @@ class POSENC_API Json {
   using Value =
       std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object>;
 
-  Json() = default;
-  // Out of line: less code at every use, and gcc 12 warns falsely about inlined variants.
+  // Out of line: less code at every use, less to compile for who includes this, and gcc 12 warns
+  // falsely about inlined variants.
+  Json();
   Json(const Json&);
   Json(Json&&) noexcept;
   Json& operator=(const Json&);
   Json& operator=(Json&&) noexcept;
   ~Json();
-  Json(std::nullptr_t) {}
-  Json(bool b) : value(b) {}
-  Json(int i) : value(std::int64_t{i}) {}
-  Json(std::int64_t i) : value(i) {}
-  Json(double d) : value(d) {}
-  Json(const char* s) : value(std::string(s)) {}
-  Json(std::string s) : value(std::move(s)) {}
-  Json(std::string_view s) : value(std::string(s)) {}
-  Json(Array a) : value(std::move(a)) {}
-  Json(Object o) : value(std::move(o)) {}
-  static Json object(std::initializer_list<Member> m = {}) { return Json(Object(m)); }
-  static Json array(std::initializer_list<Json> a = {}) { return Json(Array(a)); }
+  Json(std::nullptr_t);
+  Json(bool);
+  Json(int);
+  Json(std::int64_t);
+  Json(double);
+  Json(const char*);
+  Json(std::string);
+  Json(std::string_view);
+  Json(Array);
+  Json(Object);
+  static Json object(std::initializer_list<Member> = {});
+  static Json array(std::initializer_list<Json> = {});
 
   bool is_null() const { return value.index() == 0; }
   bool is_bool() const { return value.index() == 1; }
@@ -66,13 +67,13 @@ class POSENC_API Json {
   const Json* at_pointer(std::string_view) const;  // "/layers/0/rotary"; null when absent
   void set(std::string_view key, Json);            // replaces or appends
   void push(Json);
-  bool operator==(const Json&) const = default;
+  bool operator==(const Json&) const;
 
   // indent < 0: one line. Doubles in their shortest round-trip form; NaN and infinities are
   // refused.
   std::string dump(int indent = -1) const;
 
-  Value value = nullptr;
+  Value value;
 };
 
 // Throws FormatError(file, "byte N" or "#/path", problem).

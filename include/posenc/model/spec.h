@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model's files say about positions, layer by layer, each value with where it came from.
 #pragma once
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "posenc/core/shared.h"
 #include "posenc/model/attention_spec.h"
 #include "posenc/model/finding.h"
 #include "posenc/registry.h"
@@ -108,17 +108,15 @@ struct InputEncoding : Sourced<Encoding> {
 class SharedRotary {
  public:
   SharedRotary() = default;
-  SharedRotary(RotarySpec r) : spec_(std::make_shared<const RotarySpec>(std::move(r))) {}
-  bool has_value() const noexcept { return spec_ != nullptr; }
+  POSENC_API SharedRotary(RotarySpec);
+  bool has_value() const noexcept { return bool{spec_}; }
   explicit operator bool() const noexcept { return has_value(); }
   const RotarySpec& operator*() const noexcept { return *spec_; }
   const RotarySpec* operator->() const noexcept { return spec_.get(); }
-  bool operator==(const SharedRotary& other) const {
-    return spec_ == other.spec_ || (spec_ && other.spec_ && *spec_ == *other.spec_);
-  }
+  POSENC_API bool operator==(const SharedRotary&) const;
 
  private:
-  std::shared_ptr<const RotarySpec> spec_;
+  Shared<const RotarySpec> spec_;
 };
 
 // What acts on q, k or the score of a layer.

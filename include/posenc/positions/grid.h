@@ -20,9 +20,7 @@ namespace posenc::inline v0 {
 // Integer coordinates first, first + 1, ... on every axis ("ij" order). Throws [grid]: no axis,
 // more than 8, negative size, more than 2^40 tokens.
 POSENC_API OwnedPositions grid(std::span<const Index> shape, Index first = 0);
-inline OwnedPositions grid(std::initializer_list<Index> shape, Index first = 0) {
-  return grid(std::span<const Index>(shape.begin(), shape.size()), first);
-}
+POSENC_API OwnedPositions grid(std::initializer_list<Index> shape, Index first = 0);
 
 // (index + offset) / shape * reference on every axis: patches of another resolution at the
 // coordinates of the one trained on. EVA-02 (arXiv:2303.11331), timm's ref_feat_shape and

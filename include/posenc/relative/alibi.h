@@ -103,6 +103,5 @@ struct Alibi {
   std::array<std::vector<double>, 2> slopes_of(const ScoreShape& s,
                                                std::span<const ConstTensorView> p) const;
 };
-static_assert(RelativeScheme<Alibi>);
 
 }  // namespace posenc::v0

@@ -37,6 +37,5 @@ struct Beit {
     v("heads_first", s.heads_first, Field{.doc = "the table is [heads, rows]"});
   }
 };
-static_assert(BindsInputs<Beit>);
 
 }  // namespace posenc::v0

@@ -43,6 +43,5 @@ struct Bros {
  private:
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(BindsInputs<Bros>);
 
 }  // namespace posenc::v0

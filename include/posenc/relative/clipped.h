@@ -52,6 +52,5 @@ struct Clipped {
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
   }
 };
-static_assert(BindsInputs<Clipped>);
 
 }  // namespace posenc::v0

@@ -63,6 +63,5 @@ struct Conformer {
   std::vector<double> made(const DistanceRange& r) const;
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(RelativeScheme<Conformer>);
 
 }  // namespace posenc::v0

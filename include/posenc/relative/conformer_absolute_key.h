@@ -21,7 +21,7 @@ struct ConformerAbsoluteKey {
   // [heads * head_dim, d_model], u and v_bias [heads, head_dim].
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
   // None: the positions of the keys, whole numbers, are the call's.
-  std::vector<Input> inputs(const ScoreShape&) const { return {}; }
+  POSENC_API std::vector<Input> inputs(const ScoreShape&) const;
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
   POSENC_API void bind(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -47,6 +47,5 @@ struct ConformerAbsoluteKey {
  private:
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(BindsInputs<ConformerAbsoluteKey>);
 
 }  // namespace posenc::v0

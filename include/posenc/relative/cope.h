@@ -77,6 +77,5 @@ struct Cope {
             .min = 0});
   }
 };
-static_assert(BindsInputs<Cope>);
 
 }  // namespace posenc::v0

@@ -40,6 +40,5 @@ struct CpmAnt {
     v("init", s.init, Field{.doc = "deviation at the start", .min = 0});
   }
 };
-static_assert(BindsInputs<CpmAnt>);
 
 }  // namespace posenc::v0

@@ -40,6 +40,5 @@ struct Dape {
     v("slope", s.slope, Field{.doc = "of the activation below 0"});
   }
 };
-static_assert(RelativeScheme<Dape>);
 
 }  // namespace posenc::v0

@@ -127,6 +127,5 @@ struct Deberta {
   IndexLine rows(const ScoreShape& s, TermStore& store, bool mirrored) const;
   DistanceRange range(const ScoreShape& s) const;
 };
-static_assert(RelativeScheme<Deberta>);
 
 }  // namespace posenc::v0

@@ -48,6 +48,5 @@ struct Decomposed {
   Axis axis(std::size_t n) const;
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(BindsInputs<Decomposed>);
 
 }  // namespace posenc::v0

@@ -39,6 +39,5 @@ struct DynamicPositionBias {
     v("axis", s.axis, Field{.doc = "of the positions", .min = 0, .max = 7});
   }
 };
-static_assert(RelativeScheme<DynamicPositionBias>);
 
 }  // namespace posenc::v0

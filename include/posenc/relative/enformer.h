@@ -49,6 +49,5 @@ struct Enformer {
  private:
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(RelativeScheme<Enformer>);
 
 }  // namespace posenc::v0

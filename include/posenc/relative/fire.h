@@ -44,6 +44,5 @@ struct Fire {
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
   }
 };
-static_assert(RelativeScheme<Fire>);
 
 }  // namespace posenc::v0

@@ -78,6 +78,5 @@ struct Forgetting {
   void check_fields(const ScoreShape& s) const;
   void check_call(const ScoreShape& s, const CallData& call) const;
 };
-static_assert(BindsInputs<Forgetting>);
 
 }  // namespace posenc::v0

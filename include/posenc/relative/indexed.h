@@ -65,6 +65,5 @@ struct Indexed {
   Index channels(const ScoreShape& s) const noexcept;
   std::vector<double> moved(const ScoreShape& s, std::vector<double>, bool back) const;
 };
-static_assert(BindsInputs<Indexed>);
 
 }  // namespace posenc::v0

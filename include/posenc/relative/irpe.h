@@ -80,6 +80,5 @@ struct Irpe {
   struct Tables;
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(BindsInputs<Irpe>);
 
 }  // namespace posenc::v0

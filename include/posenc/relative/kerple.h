@@ -52,6 +52,5 @@ struct Kerple {
       Field{.doc = "least value of the numbers; nemo: not used", .min = 0, .max = 1});
   }
 };
-static_assert(RelativeScheme<Kerple>);
 
 }  // namespace posenc::v0

@@ -46,6 +46,5 @@ struct LayoutLm {
     v("heads_first", s.heads_first, Field{.doc = "tables are [heads, buckets], as linear layers"});
   }
 };
-static_assert(RelativeScheme<LayoutLm>);
 
 }  // namespace posenc::v0

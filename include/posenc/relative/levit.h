@@ -33,6 +33,5 @@ struct Levit {
     v("heads_first", s.heads_first, Field{.doc = "the table is [heads, rows]"});
   }
 };
-static_assert(RelativeScheme<Levit>);
 
 }  // namespace posenc::v0

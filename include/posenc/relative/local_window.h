@@ -39,6 +39,5 @@ struct LocalWindow {
  private:
   void check_fields() const;
 };
-static_assert(RelativeScheme<LocalWindow>);
 
 }  // namespace posenc::v0

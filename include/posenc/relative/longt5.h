@@ -44,6 +44,5 @@ struct LongT5 {
  private:
   T5 rule(Index axis) const;
 };
-static_assert(BindsInputs<LongT5>);
 
 }  // namespace posenc::v0

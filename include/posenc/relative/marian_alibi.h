@@ -46,6 +46,5 @@ struct MarianAlibi {
     v("axis", s.axis, Field{.doc = "axis of the positions", .min = 0, .max = 7});
   }
 };
-static_assert(RelativeScheme<MarianAlibi>);
 
 }  // namespace posenc::v0

@@ -47,6 +47,5 @@ struct ModalityPairs {
   }
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(BindsInputs<ModalityPairs>);
 
 }  // namespace posenc::v0

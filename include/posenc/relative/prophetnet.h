@@ -50,6 +50,5 @@ struct ProphetNet {
  private:
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(BindsInputs<ProphetNet>);
 
 }  // namespace posenc::v0

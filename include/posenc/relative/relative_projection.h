@@ -45,6 +45,5 @@ struct RelativeProjection {
  private:
   void check_call(const CallData& call) const;
 };
-static_assert(BindsInputs<RelativeProjection>);
 
 }  // namespace posenc::v0

@@ -4,7 +4,6 @@
 #pragma once
 #include <concepts>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,11 +56,11 @@ struct CallData {
   std::span<const ConstTensorView> inputs{};
 };
 
-// What terms point into: arrays that a scheme computes. Nothing that was added moves; the store may
-// be moved, not copied.
+// What terms point into: arrays that a scheme computes, whose memory stays where it is when the
+// lists grow or are moved. The store may not be copied.
 struct TermStore {
-  std::deque<std::vector<double>> values;
-  std::deque<std::vector<std::int32_t>> rows;
+  std::vector<std::vector<double>> values;
+  std::vector<std::vector<std::int32_t>> rows;
 
   TermStore() = default;
   TermStore(TermStore&&) = default;

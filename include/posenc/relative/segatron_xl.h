@@ -52,6 +52,5 @@ struct SegatronXl {
  private:
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(RelativeScheme<SegatronXl>);
 
 }  // namespace posenc::v0

@@ -103,6 +103,5 @@ struct Shaw {
  private:
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(RelativeScheme<Shaw>);
 
 }  // namespace posenc::v0

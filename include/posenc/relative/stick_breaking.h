@@ -32,6 +32,5 @@ struct StickBreaking {
     v("own", s.own, Field{.doc = "what is left goes to the value of the token itself"});
   }
 };
-static_assert(RelativeScheme<StickBreaking>);
 
 }  // namespace posenc::v0

@@ -45,6 +45,5 @@ struct Swin {
     v("table", s.table, Field{.doc = "the axes of the table"});
   }
 };
-static_assert(RelativeScheme<Swin>);
 
 }  // namespace posenc::v0

@@ -68,6 +68,5 @@ struct SwinV2 {
   struct Layers;
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(BindsInputs<SwinV2>);
 
 }  // namespace posenc::v0

@@ -80,6 +80,5 @@ struct T5 {
   void each(const ScoreShape& s, const F& fn) const;
   void check_fields() const;
 };
-static_assert(RelativeScheme<T5>);
 
 }  // namespace posenc::v0

@@ -59,6 +59,5 @@ struct Tener {
   std::vector<double> table(const ScoreShape& s) const;
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(RelativeScheme<Tener>);
 
 }  // namespace posenc::v0

@@ -52,6 +52,5 @@ struct TransformerXl {
   }
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(RelativeScheme<TransformerXl>);
 
 }  // namespace posenc::v0

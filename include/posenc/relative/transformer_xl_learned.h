@@ -48,6 +48,5 @@ struct TransformerXlLearned {
  private:
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(RelativeScheme<TransformerXlLearned>);
 
 }  // namespace posenc::v0

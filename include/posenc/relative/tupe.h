@@ -49,6 +49,5 @@ struct Tupe {
   double scale(const ScoreShape& s) const;
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(BindsInputs<Tupe>);
 
 }  // namespace posenc::v0

@@ -48,6 +48,5 @@ struct Udop {
       Field{.doc = "what a distance of 1 between boxes counts as", .min = 1e-9, .max = 1e9});
   }
 };
-static_assert(RelativeScheme<Udop>);
 
 }  // namespace posenc::v0

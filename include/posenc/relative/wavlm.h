@@ -40,6 +40,5 @@ struct WavLm {
       Field{.doc = "from here on one bucket", .unit = "tokens", .min = 2, .max = 1e9});
   }
 };
-static_assert(BindsInputs<WavLm>);
 
 }  // namespace posenc::v0

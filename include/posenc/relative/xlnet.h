@@ -56,6 +56,5 @@ struct XlNet {
   DistanceRange range(const ScoreShape& s) const;
   void check_fields(const ScoreShape& s) const;
 };
-static_assert(BindsInputs<XlNet>);
 
 }  // namespace posenc::v0

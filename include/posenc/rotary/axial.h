@@ -99,8 +99,6 @@ struct Axial {
   double frequency(std::size_t a, Index j) const;
 };
 
-static_assert(RotaryScheme<Axial>);
-
 // Presets: whose tower it is. `head_dim` is the tower's; positions as its own program makes them.
 namespace axial_presets {
 

@@ -37,6 +37,5 @@ struct MixedAxes {
       Field{.doc = "1 counter-clockwise, -1 clockwise", .min = -1, .max = 1});
   }
 };
-static_assert(RotaryScheme<MixedAxes>);
 
 }  // namespace posenc::v0

@@ -57,7 +57,7 @@ struct Mrope {
   POSENC_API Rope rope() const;
   // Position streams that a call must give.
   POSENC_API Index streams() const;
-  Spectrum spectrum() const { return rope().spectrum(); }
+  POSENC_API Spectrum spectrum() const;
   POSENC_API RotarySpec place(const Spectrum& scaled) const;
   // Named settings of programs (XD-RoPE with equal sections).
   POSENC_API static std::vector<Preset<Mrope>> presets();
@@ -82,7 +82,6 @@ struct Mrope {
     v("output_order", s.output_order, Field{.doc = "where rotated channels are left"});
   }
 };
-static_assert(RotaryScheme<Mrope>);
 
 // HunYuan's XD-RoPE: four streams (position, w, h, image), chunked; its base comes raised by
 // `ntk formula=alpha`.

@@ -14,7 +14,7 @@ struct Pope {
   Index head_dim = 0;
   double base = 10000;
 
-  Spectrum spectrum() const { return geometric_spectrum(base, 2 * head_dim); }
+  POSENC_API Spectrum spectrum() const;
   bool operator==(const Pope&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
@@ -26,6 +26,5 @@ struct Pope {
     v("base", s.base, Field{.doc = "theta", .min = 1e-300});
   }
 };
-static_assert(Described<Pope>);
 
 }  // namespace posenc::v0

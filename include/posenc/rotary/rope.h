@@ -40,6 +40,5 @@ struct Rope {
     v("output_order", s.output_order, Field{.doc = "where rotated channels are left"});
   }
 };
-static_assert(RotaryScheme<Rope>);
 
 }  // namespace posenc::v0

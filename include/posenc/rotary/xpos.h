@@ -41,7 +41,7 @@ struct Xpos {
   Index direction = 1;
 
   POSENC_API Rope rope() const;
-  Spectrum spectrum() const { return rope().spectrum(); }
+  POSENC_API Spectrum spectrum() const;
   POSENC_API RotarySpec place(const Spectrum& scaled) const;
   // Named settings of programs (their pairings, and xpos_centers of a length).
   POSENC_API static std::vector<Preset<Xpos>> presets();
@@ -72,6 +72,5 @@ struct Xpos {
  private:
   static void need(std::string_view field, bool fine, double got);
 };
-static_assert(RotaryScheme<Xpos>);
 
 }  // namespace posenc::v0

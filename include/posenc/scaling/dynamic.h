@@ -32,6 +32,5 @@ struct Dynamic {
       Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
   }
 };
-static_assert(ScalingPolicy<Dynamic>);
 
 }  // namespace posenc::v0

@@ -26,6 +26,5 @@ struct DynamicLinear {
       Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
   }
 };
-static_assert(ScalingPolicy<DynamicLinear>);
 
 }  // namespace posenc::v0

@@ -45,6 +45,5 @@ struct DynamicLongRope {
       Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
   }
 };
-static_assert(ScalingPolicy<DynamicLongRope>);
 
 }  // namespace posenc::v0

@@ -45,6 +45,5 @@ struct DynamicOf {
 };
 using DynamicYarn = DynamicOf<Yarn>;
 using DynamicNtkByParts = DynamicOf<NtkByParts>;
-static_assert(ScalingPolicy<DynamicYarn> && ScalingPolicy<DynamicNtkByParts>);
 
 }  // namespace posenc::v0

@@ -25,6 +25,5 @@ struct Fope {
     v("keep", s.keep, Field{.doc = "number of pairs that rotate, instead of N", .min = 0});
   }
 };
-static_assert(ScalingPolicy<Fope>);
 
 }  // namespace posenc::v0

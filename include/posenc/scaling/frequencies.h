@@ -26,7 +26,6 @@ struct Frequencies {
     v("attention_factor", s.attention_factor, Field{.doc = "multiplies the gain", .min = 1e-300});
   }
 };
-static_assert(ScalingPolicy<Frequencies>);
 
 struct Divisors {
   static constexpr Card card{"divisors", "given divisors", "ggml freq_factors", ""};
@@ -42,7 +41,6 @@ struct Divisors {
     v("attention_factor", s.attention_factor, Field{.doc = "multiplies the gain", .min = 1e-300});
   }
 };
-static_assert(ScalingPolicy<Divisors>);
 
 struct LearnedStretch {
   static constexpr Card card{"learned_stretch", "learned stretch of frequencies",
@@ -56,6 +54,5 @@ struct LearnedStretch {
     v("alpha", s.alpha, Field{.doc = "one a pair; frequency times exp(alpha)", .required = true});
   }
 };
-static_assert(ScalingPolicy<LearnedStretch>);
 
 }  // namespace posenc::v0

@@ -11,16 +11,7 @@ struct Linear {
   static constexpr Card card{"linear", "position interpolation", "arXiv:2306.15595", "4"};
   double factor = 0;
 
-  Spectrum rescale(Spectrum s, Context) const {
-    detail::need_positive("linear", "factor", factor);
-    if (factor == 1) return s;
-    for (double& f : s.frequency) f /= factor;
-    s.geometric.reset();
-    // Behind YaRN ggml would mix and amplify by the new scale as well.
-    if (s.ggml && s.ggml->ext_factor != 0) s.drop_ggml("linear behind YaRN");
-    if (s.ggml) s.ggml->freq_scale /= factor;
-    return s;
-  }
+  POSENC_API Spectrum rescale(Spectrum s, Context) const;
   bool operator==(const Linear&) const = default;
   template <class S, class V>
   static constexpr void describe(S& s, V&& v) {
@@ -28,6 +19,5 @@ struct Linear {
       Field{.doc = "new length over trained length", .min = 1e-300, .required = true});
   }
 };
-static_assert(ScalingPolicy<Linear>);
 
 }  // namespace posenc::v0

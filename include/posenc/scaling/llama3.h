@@ -36,6 +36,5 @@ struct Llama3 {
       Field{.doc = "L, trained length", .unit = "tokens", .min = 1, .required = true});
   }
 };
-static_assert(ScalingPolicy<Llama3>);
 
 }  // namespace posenc::v0

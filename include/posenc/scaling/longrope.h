@@ -66,6 +66,5 @@ struct LongRope {
     v("magnitude", s.magnitude, Field{.doc = "formula of the gain"});
   }
 };
-static_assert(ScalingPolicy<LongRope>);
 
 }  // namespace posenc::v0

@@ -20,6 +20,5 @@ struct MscaleLogit {
     v("mscale_all_dim", s.mscale_all_dim, Field{.doc = "m", .min = 1e-300, .required = true});
   }
 };
-static_assert(ScalingPolicy<MscaleLogit>);
 
 }  // namespace posenc::v0

@@ -44,6 +44,5 @@ struct Ntk {
   Spectrum mixed(Spectrum s) const;
   Spectrum theta_scale(Spectrum s) const;
 };
-static_assert(ScalingPolicy<Ntk>);
 
 }  // namespace posenc::v0

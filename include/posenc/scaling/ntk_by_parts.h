@@ -26,7 +26,7 @@ struct NtkByParts {
   double beta_fast = 32, beta_slow = 1;
   double ntk_factor = 1, extrapolation = 1;
 
-  Spectrum rescale(Spectrum s, Context) const { return rescale_as("ntk_by_parts", std::move(s)); }
+  POSENC_API Spectrum rescale(Spectrum s, Context) const;
   // The same on behalf of another scaling, which refuses in its own name.
   POSENC_API Spectrum rescale_as(std::string_view who, Spectrum s) const;
   bool operator==(const NtkByParts&) const = default;
@@ -49,6 +49,5 @@ struct NtkByParts {
  private:
   Spectrum two_ramps(std::string_view who, Spectrum s) const;
 };
-static_assert(ScalingPolicy<NtkByParts>);
 
 }  // namespace posenc::v0

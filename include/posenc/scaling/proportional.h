@@ -25,6 +25,5 @@ struct Proportional {
     v("factor", s.factor, Field{.doc = "divides the frequencies", .min = 1e-300});
   }
 };
-static_assert(ScalingPolicy<Proportional>);
 
 }  // namespace posenc::v0

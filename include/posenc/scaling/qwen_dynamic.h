@@ -27,6 +27,5 @@ struct QwenDynamic {
       Field{.doc = "n of length_rule=declared", .unit = "tokens", .min = 0});
   }
 };
-static_assert(ScalingPolicy<QwenDynamic>);
 
 }  // namespace posenc::v0

@@ -19,6 +19,5 @@ struct RaisedBase {
     v("base", s.base, Field{.doc = "the new base", .min = 1e-300, .required = true});
   }
 };
-static_assert(ScalingPolicy<RaisedBase>);
 
 }  // namespace posenc::v0

@@ -40,7 +40,7 @@ struct Yarn {
   ReversedRange reversed_range = ReversedRange::formula;
   Index range_context = 0;  // vLLM's M-RoPE takes the range from 4 L
 
-  Spectrum rescale(Spectrum s, Context) const { return rescale_as("yarn", std::move(s)); }
+  POSENC_API Spectrum rescale(Spectrum s, Context) const;
   // The same on behalf of another scaling, which refuses in its own name.
   POSENC_API Spectrum rescale_as(std::string_view who, Spectrum s) const;
 
@@ -95,6 +95,5 @@ struct Yarn {
   void tell_ggml(Spectrum& s, CorrectionRange range, double amplitude) const;
   static void detail_gain(Spectrum& s, double amplitude);
 };
-static_assert(ScalingPolicy<Yarn>);
 
 }  // namespace posenc::v0
