@@ -336,6 +336,7 @@ typedef struct posenc_attention_call {
   const PosencDLTensor *visible, *bias, *key_visible, *key_length, *prefix;
   const PosencDLTensor *query_document, *key_document, *query_cu_seqlens, *key_cu_seqlens;
   const PosencDLTensor *block_table, *sink, *query_factor;
+  int softcap_after_terms; /* 1: q.k and the schemes' terms are capped together, bias is not */
 } posenc_attention_call;
 
 /* schemes: SCHEME texts, at most one rotary; count may be 0. */

@@ -105,6 +105,8 @@ Attention::Attention(nb::handle encodings, nb::handle q, nb::handle k, nb::handl
   read_mask();
   read_positions();
   args_.softcap = options_.value<double>("softcap", "must be a number").value_or(args_.softcap);
+  args_.softcap_after_terms = options_.value<bool>("softcap_after_terms", "must be True or False")
+                                  .value_or(args_.softcap_after_terms);
   args_.sink = take("sink");
   args_.query_factor = take("query_factor");
   args_.head_scale = take("head_scale");

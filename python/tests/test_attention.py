@@ -37,12 +37,20 @@ def test_alibi_is_the_plain_definition(random):
     assert (last.out == a.out).all()
 
 
-def test_a_soft_cap_is_of_the_content(random):
+@pytest.mark.parametrize("after", [None, False, True])
+def test_a_soft_cap_is_of_the_content_or_of_its_sum_with_the_terms(random, after):
     q, k, v = random.normal(size=(3, 6, 2, 8)) * 3
     bias = random.normal(size=(1, 2, 6, 6))
     content = numpy.einsum("qhd,khd->hqk", q, k) / numpy.sqrt(8)
-    out = plain(q, k, v, 2 * numpy.tanh(content / 2) - content + bias[0], False)[0]
-    assert numpy.abs(posenc.attend(None, q, k, v, softcap=2.0, bias=bias).out - out).max() < 1e-13
+    term = -2.0 ** (-4.0 * numpy.array([1, 2]))[:, None, None] * numpy.abs(numpy.arange(6)[:, None] - numpy.arange(6))
+    capped = 2 * numpy.tanh((content + term) / 2) if after else 2 * numpy.tanh(content / 2)
+    score = capped + bias[0] if after else capped + term + bias[0]
+    out, sums, _ = plain(q, k, v, score - content, True)
+    a = posenc.attend("alibi", q, k, v, softcap=2.0, softcap_after_terms=after, bias=bias, causal=True)
+    assert numpy.abs(a.out - out).max() < 1e-13 and numpy.abs(a.log_sum_exp[0] - sums).max() < 1e-13
+    parts, seen = a.scores(["capped", "scores"]), numpy.tri(6, dtype=bool)
+    assert numpy.abs((parts["capped"][0] - capped)[:, seen]).max() < 1e-13
+    assert numpy.abs((parts["scores"][0] - score)[:, seen]).max() < 1e-13
 
 
 def test_rotary_beside_a_bias_is_both(random):
@@ -66,7 +74,8 @@ def difference(array, where, call, e=1e-6):
     return (ends[0] - ends[1]) / (2 * e)
 
 
-def test_every_gradient_is_the_difference(random):
+@pytest.mark.parametrize("cap", [{}, {"softcap": 2.0}, {"softcap": 2.0, "softcap_after_terms": True}])
+def test_every_gradient_is_the_difference(random, cap):
     q, v = random.normal(size=(2, 5, 2, 4))
     k = random.normal(size=(5, 2, 4))
     encoding = posenc.T5(bidirectional=False)
@@ -75,10 +84,10 @@ def test_every_gradient_is_the_difference(random):
     ds = random.normal(size=(1, 2, 5))
 
     def call():
-        a = posenc.attend([encoding], q, k, v, parameters=table, bias=bias, sink=sink, causal=True)
+        a = posenc.attend([encoding], q, k, v, parameters=table, bias=bias, sink=sink, causal=True, **cap)
         return (a.out * d).sum() + (a.log_sum_exp * ds).sum()
 
-    g = posenc.attend([encoding], q, k, v, parameters=table, bias=bias, sink=sink, causal=True).backward(d, ds)
+    g = posenc.attend([encoding], q, k, v, parameters=table, bias=bias, sink=sink, causal=True, **cap).backward(d, ds)
     assert sorted(g) == ["bias", "inputs", "k", "parameters", "q", "sink", "v"]
     for x, gradient in ((q, g["q"]), (k, g["k"]), (v, g["v"]), (bias, g["bias"]), (sink, g["sink"]),
                         *((table[n], g["parameters"][n]) for n in table)):
@@ -118,6 +127,8 @@ Q = numpy.zeros((4, 2, 8))
     (lambda: posenc.attend("sinusoidal width=8", Q, Q, Q), r"\[attention_plan\]"),
     (lambda: posenc.attend([7], Q, Q, Q), r"encoding must be SCHEME text"),
     (lambda: posenc.attend(None, Q, Q, Q, scale="x"), r"\[attention\] scale must be a number"),
+    (lambda: posenc.attend("alibi", Q, Q, Q, softcap_after_terms=True), r"\[attention\] softcap_after_terms needs a softcap, got 0"),
+    (lambda: posenc.attend(None, Q, Q, Q, softcap=1, softcap_after_terms="x"), r"\[attention\] softcap_after_terms must be True or False, got"),
     (lambda: posenc.attend(None, Q, Q, Q, offset="middle"), r"offset must be end, start or a whole number, got \"middle\""),
     (lambda: posenc.attend(None, Q, Q, Q, window=[1]), r"window must be two whole numbers"),
     (lambda: posenc.attend(None, Q, Q, Q, visible=Q), r"\[attention\].*visible"),

@@ -15,6 +15,8 @@ static int failures = 0;
 static posenc_error error = {.struct_size = sizeof(posenc_error)};
 static double q[N], k[N], v[N], out[N], lse[H * T], table[BUCKETS * H];
 static int64_t at[T];
+static double softcap = 0;
+static int after_terms = 0; /* whether the cap holds the table too */
 
 static void check(int ok, const char* what, int line) {
   if (ok) return;
@@ -44,11 +46,15 @@ static PosencDLTensor heads(double* x) {
   return dense(x, 2, 64, 3, of_heads);
 }
 
+static double cap(double x) {
+  return softcap == 0 ? x : softcap * tanh(x / softcap);
+}
 /* T5's buckets of a decoder with 8 buckets: 0 1 2 3 are exact. */
 static double score(int h, int i, int j) {
-  double s = table[(i - j < 4 ? i - j : 4) * H + h];
+  const double bias = table[(i - j < 4 ? i - j : 4) * H + h];
+  double s = 0;
   for (int c = 0; c < D; ++c) s += q[(i * H + h) * D + c] * k[(j * H + h) * D + c];
-  return s;
+  return after_terms ? cap(s + bias) : cap(s) + bias;
 }
 
 static void against_a_loop(void) {
@@ -82,7 +88,7 @@ static double loss(const posenc_attention* a, const posenc_attention_call* call)
 }
 
 static void gradients(posenc_attention* a, const posenc_attention_call* call) {
-  static double d_out[N], d_q[N], d_table[BUCKETS * H];
+  double d_out[N], d_q[N] = {0}, d_table[BUCKETS * H] = {0};
   for (int i = 0; i < N; ++i) d_out[i] = cos(3.0 * i);
   PosencDLTensor o = heads(out), d = heads(d_out), dq = heads(d_q),
                  dt = dense(d_table, 2, 64, 2, of_table);
@@ -107,6 +113,26 @@ static void gradients(posenc_attention* a, const posenc_attention_call* call) {
       OK(posenc_attention_lower(a, &parameter, 1, &p, &p, &error));
       CHECK(fabs((f[1] - f[0]) / (2 * e) - slopes[n][i]) < 1e-8);
     }
+}
+
+static void soft_caps(posenc_attention* a, posenc_attention_call call) {
+  PosencDLTensor o = heads(out), l = dense(lse, 2, 64, 3, of_lse);
+  call.softcap_after_terms = 1;
+  REFUSED(posenc_attention_forward(a, &call, NULL, 0, &o, &l, &error),
+          "softcap_after_terms needs a softcap");
+  softcap = call.softcap = 0.7;
+  for (after_terms = 0; after_terms < 2; ++after_terms) {
+    call.softcap_after_terms = after_terms;
+    OK(posenc_attention_forward(a, &call, NULL, 0, &o, &l, &error));
+    against_a_loop();
+    gradients(a, &call);
+  }
+  /* A program of an older header has no such member. */
+  call.struct_size = offsetof(posenc_attention_call, softcap_after_terms);
+  after_terms = 0;
+  OK(posenc_attention_forward(a, &call, NULL, 0, &o, &l, &error));
+  against_a_loop();
+  softcap = 0;
 }
 
 int attention_by_name(void) {
@@ -134,6 +160,7 @@ int attention_by_name(void) {
   OK(posenc_attention_forward(a, &call, NULL, 0, &ot, &lt, &error));
   against_a_loop();
   gradients(a, &call);
+  soft_caps(a, call);
 
   REFUSED(posenc_attention_forward(a, &call, &parameter, 1, &ot, &lt, &error), "inputs");
   call.layout = NULL;

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _LIBRARY = Library("posenc", "FRAGMENT")
 _DETAILS = ("str[] names, str[] encodings, str? order, str? offset_word, SymInt? offset, bool? causal, SymInt[]? window, "
-            "SymInt? prefix, SymInt? chunk, SymInt? sink_tokens, SymInt? length, float? scale, float? softcap")
+            "SymInt? prefix, SymInt? chunk, SymInt? sink_tokens, SymInt? length, float? scale, float? softcap, "
+            "bool? softcap_after_terms")
 _LIBRARY.define(f"attend(Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAILS}) -> (Tensor, Tensor)")
 _LIBRARY.define("attend_backward(Tensor d_out, Tensor d_log_sum_exp, Tensor out, Tensor log_sum_exp, bool[] wanted, "
                 f"Tensor q, Tensor k, Tensor v, Tensor[] arrays, {_DETAILS}) -> Tensor[]")
@@ -34,12 +35,13 @@ _HALF = (torch.float16, torch.bfloat16)
 def _call(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], out: Tensor, log_sum_exp: Tensor, done: bool,
           names: Sequence[str], encodings: Sequence[str], order: str | None, offset_word: str | None, offset: int | None,
           causal: bool | None, window: Sequence[int] | None, prefix: int | None, chunk: int | None,
-          sink_tokens: int | None, length: int | None, scale: float | None, softcap: float | None) -> _posenc.Attention:
+          sink_tokens: int | None, length: int | None, scale: float | None, softcap: float | None,
+          softcap_after_terms: bool | None) -> _posenc.Attention:
     options: dict[str, Any] = {
         "order": order, "offset": offset if offset_word is None else offset_word, "causal": causal,
         "window": None if window is None else list(window), "prefix": prefix, "chunk": chunk, "sink_tokens": sink_tokens,
-        "length": length, "scale": scale, "softcap": softcap, "out": out, "log_sum_exp": log_sum_exp, "done": done,
-        "torch": True, "parameters": {}, "inputs": {}}
+        "length": length, "scale": scale, "softcap": softcap, "softcap_after_terms": softcap_after_terms, "out": out,
+        "log_sum_exp": log_sum_exp, "done": done, "torch": True, "parameters": {}, "inputs": {}}
     for name, array in zip(names, arrays):
         group, _, key = name.partition(".")
         (options[group] if key else options)[key or group] = _address(array)
@@ -210,12 +212,13 @@ def attend(
     order: str | None = None, parameters: Mapping[str, Tensor] | None = None, inputs: Mapping[str, Tensor] | None = None,
     query_positions: PositionsLike | None = None, key_positions: PositionsLike | None = None,
     offset: int | str | None = None, scale: float | None = None, softcap: float | None = None,
-    causal: bool | None = None, window: Sequence[int] | None = None, prefix: int | Tensor | None = None,
-    chunk: int | None = None, sink_tokens: int | None = None, key_length: Tensor | None = None,
-    key_visible: Tensor | None = None, visible: Tensor | None = None, bias: Tensor | None = None,
-    query_document: Tensor | None = None, key_document: Tensor | None = None, query_cu_seqlens: Tensor | None = None,
-    key_cu_seqlens: Tensor | None = None, sink: Tensor | None = None, query_factor: Tensor | None = None,
-    head_scale: Tensor | None = None, length: int | None = None, log_sum_exp: bool = False,
+    softcap_after_terms: bool | None = None, causal: bool | None = None, window: Sequence[int] | None = None,
+    prefix: int | Tensor | None = None, chunk: int | None = None, sink_tokens: int | None = None,
+    key_length: Tensor | None = None, key_visible: Tensor | None = None, visible: Tensor | None = None,
+    bias: Tensor | None = None, query_document: Tensor | None = None, key_document: Tensor | None = None,
+    query_cu_seqlens: Tensor | None = None, key_cu_seqlens: Tensor | None = None, sink: Tensor | None = None,
+    query_factor: Tensor | None = None, head_scale: Tensor | None = None, length: int | None = None,
+    log_sum_exp: bool = False,
 ) -> Any:
     """`posenc.attend` of tensors: its arguments, with gradients to every real tensor among them.
 
@@ -244,7 +247,7 @@ def attend(
     arrays = [x.float() if x.dtype in _HALF else x for x in named.values()]
     word, number = (offset, None) if isinstance(offset, str) else (None, offset)
     details = (list(named), _texts(encodings), order, word, number, causal, None if window is None else list(window),
-               whole_prefix, chunk, sink_tokens, length, scale, softcap)
+               whole_prefix, chunk, sink_tokens, length, scale, softcap, softcap_after_terms)
     if torch._C._get_tracing_state() is not None and not is_compiling():
         raise RuntimeError("[torch attend] must not be recorded by torch.jit.trace, which keeps no list of words; use torch.export")
     if in_transform() and not is_compiling():

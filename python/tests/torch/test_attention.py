@@ -50,15 +50,49 @@ def test_it_is_the_plain_definition_with_its_gradients():
         assert torch.equal(posenc.torch.attend(posenc.Alibi(), q, k, v, order="bhtd", bias=bias, causal=True), got)
 
 
+@pytest.mark.parametrize("after", [None, False, True])
+def test_a_soft_cap_before_and_after_the_terms(after):
+    q, k, v = heads()
+    bias = torch.randn(1, 2, 5, 5, dtype=torch.float64, requires_grad=True)
+    table = torch.randn(8, 2, dtype=torch.float64, requires_grad=True)
+    d = torch.randn(2, 2, 5, 4, dtype=torch.float64)
+    row = torch.tensor([[0, 1, 2, 3, 4][max(i - j, 0)] for i in range(5) for j in range(5)])  # T5's exact buckets, and 4
+    term = table[row].view(5, 5, 2).permute(2, 0, 1)
+    content = q @ k.transpose(-1, -2)
+    score = (content + term).tanh() if after else content.tanh() + term
+    want = plain(q, k, v, score - content / 2 + bias)
+    cap = {"softcap": 1.0} if after is None else {"softcap": 1.0, "softcap_after_terms": after}
+    got = posenc.torch.attend(SCHEMES[0], q, k, v, order="bhtd", parameters={"table": table}, bias=bias, causal=True, **cap)
+    assert torch.allclose(got, want, rtol=0, atol=1e-13)
+    every = (q, k, v, bias, table)
+    for a, b in zip(torch.autograd.grad(got, every, d), torch.autograd.grad(want, every, d)):
+        assert torch.allclose(a, b, rtol=0, atol=1e-12)
+    module = posenc.torch.Attention(SCHEMES[0], heads=2, head_dim=4, dtype=torch.float64, order="bhtd", causal=True, **cap)
+    with torch.no_grad():
+        module.relative_attention_bias.weight.copy_(table)
+        assert torch.equal(module(q, k, v, bias=bias), got)
+    graph = torch.export.export(module, (q.detach(), k.detach(), v.detach())).module()
+    assert torch.equal(graph(q, k, v), module(q, k, v))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_gradient_under_a_cap_of_all_terms(scheme):
+    every_gradient(scheme, softcap=1.0, softcap_after_terms=True)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_gradient_of_a_scheme(scheme):
+    every_gradient(scheme)
+
+
+def every_gradient(scheme, **cap):
     parameters, inputs = sizes(scheme, batch=1, queries=4, keys=4)
     q, k, v = heads(batch=1, tokens=4)
     real = [x for x in (q, k, v, *parameters.values(), *inputs.values()) if x.is_floating_point()]
 
     def call(*_):
         return posenc.torch.attend(scheme, q, k, v, order="bhtd", parameters=parameters, inputs=inputs, causal=True,
-                                   log_sum_exp=True)
+                                   log_sum_exp=True, **cap)
 
     assert torch.autograd.gradcheck(call, real, eps=1e-6, atol=1e-5, fast_mode=True)
 
@@ -69,7 +103,7 @@ def arguments(**more):
     names = ["parameters.table", "key_length", "bias"]
     arrays = [parameters["table"].detach().float().requires_grad_(), torch.tensor([5, 4]),
               torch.randn(2, 2, 5, 5).requires_grad_()]
-    return q, k, v, arrays, names, [SCHEMES[0]], "bhtd", None, None, True, [3, 0], None, None, None, None, None, None
+    return q, k, v, arrays, names, [SCHEMES[0]], "bhtd", None, None, True, [3, 0], None, None, None, None, None, 2.0, True
 
 
 def test_opcheck():
@@ -90,7 +124,8 @@ def test_compiled_without_a_break(backend):
 
     def f(q, k, v, table):
         return posenc.torch.attend(t5, q * 2, k, v, order="bhtd",
-                                   parameters={"table": table}, causal=True, scale=0.3, window=(3, 0)) + 1
+                                   parameters={"table": table}, causal=True, scale=0.3, window=(3, 0),
+                                   softcap=1.0, softcap_after_terms=True) + 1
 
     compiled = torch.compile(f, fullgraph=True, backend=backend)
     every = (q, k, v, table)
@@ -105,7 +140,8 @@ def test_the_operator_has_the_gradients_of_the_function():
     every = (q, k, v, arrays[0], arrays[2])
     out, sums = torch.ops.posenc.attend(q, k, v, arrays, names, *rest)
     other, others = posenc.torch.attend(SCHEMES[0], q, k, v, order="bhtd", parameters={"table": arrays[0]}, causal=True,
-                                        key_length=arrays[1], bias=arrays[2], window=[3, 0], log_sum_exp=True)
+                                        key_length=arrays[1], bias=arrays[2], window=[3, 0], softcap=2.0, softcap_after_terms=True,
+                                        log_sum_exp=True)
     assert torch.equal(out, other) and torch.equal(sums, others)
     for a, b in zip(torch.autograd.grad(out.sum() + sums.sum(), every), torch.autograd.grad(other.sum() + others.sum(), every)):
         assert torch.equal(a, b)
@@ -116,7 +152,8 @@ def test_vmap_and_grad_of_torch_func():
     table = torch.randn(8, 2, dtype=torch.float64)
 
     def f(q, k, v, table):
-        return posenc.torch.attend(SCHEMES[0], q, k, v, order="bhtd", parameters={"table": table}, causal=True)
+        return posenc.torch.attend(SCHEMES[0], q, k, v, order="bhtd", parameters={"table": table}, causal=True, softcap=1.0,
+                                   softcap_after_terms=True)
 
     stacked = torch.stack([q, q + 1, q - 1])
     got = torch.func.vmap(f, (0, None, None, None))(stacked, k, v, table)
@@ -168,6 +205,7 @@ Q = torch.zeros(1, 2, 4, 8)
     (lambda: posenc.torch.attend(None, Q, Q.double(), Q, order="bhtd"), r"\[attention"),
     (lambda: posenc.torch.attend("t5 bidirectional=true", Q, Q, Q, order="bhtd"), r"table"),
     (lambda: posenc.torch.attend(None, Q, Q, Q, order="bhtd", window=[1]), r"window must be two whole numbers"),
+    (lambda: posenc.torch.attend("alibi", Q, Q, Q, order="bhtd", softcap_after_terms=True), r"softcap_after_terms needs a softcap, got 0"),
     (lambda: posenc.torch.attend([7], Q, Q, Q, order="bhtd"), r"encoding must be SCHEME text"),
     (lambda: posenc.torch.attend(None, Q, Q, Q[..., 0], order="bhtd"), r"\["),
     (lambda: posenc.torch.attend(None, Q, Q, Q, order="bhtd", bias=Q[0]), r"\[attention\].*bias"),
@@ -180,7 +218,7 @@ def test_what_is_wrong_is_refused(call, says):
 def test_second_derivatives_and_forward_mode_are_refused():
     q, k, v = heads()
     for out in (posenc.torch.attend("alibi", q, k, v, order="bhtd"),
-                torch.ops.posenc.attend(q, k, v, [], [], ["alibi"], "bhtd", *[None] * 10)[0]):
+                torch.ops.posenc.attend(q, k, v, [], [], ["alibi"], "bhtd", *[None] * 11)[0]):
         d, = torch.autograd.grad(out.sin().sum(), q, create_graph=True)
         with pytest.raises(RuntimeError, match="no second derivative"):
             d.sum().backward()
