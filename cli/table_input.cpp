@@ -22,18 +22,6 @@
 namespace posenc::cli {
 namespace {
 
-// Axes of positions that the terms read.
-Index axes_of(const LoweredInput& lowered) {
-  Index axes = 1;
-  for (const InputTerm& t : lowered.terms) {
-    axes = std::max<Index>(axes, t.axis + 1);
-    axes = std::max<Index>(axes, t.minus + 1);
-    if (t.phase != nullptr) axes = std::max(axes, t.phase->axes);
-    if (!t.affine.empty()) axes = std::max(axes, t.affine.shape[0] - 1);
-  }
-  return axes;
-}
-
 // Channels that the terms reach, and those that they append.
 Index width_of(const LoweredInput& lowered) {
   Index reached = 0, appended = 0;
@@ -55,7 +43,7 @@ Array rows_of(const S& scheme, std::span<const ConstTensorView> parameters,
   for (InputTerm& t : lowered.terms)
     // Alone, a row is what it is: a product with nothing would be zero.
     if (t.compose != Compose::concat) t.compose = Compose::add;
-  const Positions p = spread_over_axes(list, axes_of(lowered));
+  const Positions p = spread_over_axes(list, position_axes(lowered));
   Array out = make_array(dtype, {p.batch * p.count, width_of(lowered)});
   const Index shape[] = {p.batch, p.count, width_of(lowered)};
   apply_input({}, p, lowered, tensor(static_cast<void*>(out.bytes.data()), dtype, shape));
@@ -189,6 +177,17 @@ std::string list_of(const std::vector<InputEncoding>& all) {
 
 }  // namespace
 
+Index position_axes(const LoweredInput& lowered) {
+  Index axes = 1;
+  for (const InputTerm& t : lowered.terms) {
+    axes = std::max<Index>(axes, t.axis + 1);
+    axes = std::max<Index>(axes, t.minus + 1);
+    if (t.phase != nullptr) axes = std::max(axes, t.phase->axes);
+    if (!t.affine.empty()) axes = std::max(axes, t.affine.shape[0] - 1);
+  }
+  return axes;
+}
+
 bool is_input_scheme(const Encoding& e) {
   return std::visit([](const auto& s) { return AbsoluteScheme<std::decay_t<decltype(s)>>; },
                     e.scheme);
@@ -230,7 +229,7 @@ TablePositions table_positions(const Encoding& e, const SubjectOptions& o) {
   return with_parameters(e, o, [](const auto& s, std::span<const ConstTensorView> parameters) {
     LoweredInput lowered;
     s.lower(parameters, lowered);
-    return TablePositions{positions_with_rows(lowered), axes_of(lowered)};
+    return TablePositions{positions_with_rows(lowered), position_axes(lowered)};
   });
 }
 

@@ -43,6 +43,8 @@ struct TablePositions {
   Index axes = 1;
 };
 TablePositions table_positions(const Encoding&, const SubjectOptions&);
+// Axes of positions that the terms read.
+Index position_axes(const LoweredInput&);
 // Coordinates of the cells that a list counts, row by row, of a grid of HxW.
 PositionList cells_of(const std::string& grid, const PositionList&);
 // What acts at the input of the model or of --tower; --input chooses where there are several.

@@ -18,15 +18,8 @@ struct Pair {
   double weight = 1;
 };
 
-Index axes_of_phases(const LoweredInput& lowered) {
-  Index axes = 1;
-  for (const InputTerm& t : lowered.terms)
-    axes = std::max({axes, Index{t.axis} + 1, t.phase->axes});
-  return axes;
-}
-
 std::vector<Pair> pairs_of(const LoweredInput& lowered) {
-  const Index axes = axes_of_phases(lowered);
+  const Index axes = position_axes(lowered);
   std::vector<Pair> all;
   for (const InputTerm& t : lowered.terms) {
     const Spectrum& s = *t.phase;
