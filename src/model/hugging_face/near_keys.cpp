@@ -116,40 +116,6 @@ bool within(std::string_view a, std::string_view b, int edits) {
          (swapped && within(rest(a, 2), rest(b, 2), edits - 1));
 }
 
-}  // namespace
-
-std::string_view nearly(std::string_view name, const Names& known) {
-  if (name.size() < 5 || name.size() > 64 || contains(known, name)) return "";
-  const std::string letters = without_gaps(in_words(name));
-  std::string_view best;
-  for (int least = 3; const std::string_view key : known) {
-    if (key.size() > letters.size() + 9 || letters.size() > key.size() + 9) continue;
-    const std::string other = without_gaps(std::string(key));
-    const int most = std::min(other.size() < 5 ? 0 : other.size() < 9 ? 1 : 2, least - 1);
-    for (int edits = 0; edits <= most; ++edits)
-      if (within(letters, other, edits)) {
-        least = edits, best = key;
-        break;
-      }
-  }
-  return best;
-}
-
-std::string_view of_words(std::string_view name, const Names& known) {
-  if (name.size() > 64 || contains(known, name)) return "";
-  const std::string words = in_words(name);
-  for (const std::string_view key : known)
-    if (same_words(words, key)) return key;
-  return "";
-}
-
-std::string meant_rope_member(std::string_view name) {
-  const std::string_view meant = nearly(name, dictionary_members());
-  return meant.empty() ? "" : message("; did you mean {}?", meant);
-}
-
-namespace {
-
 class NearKeys {
  public:
   NearKeys(const ModelSpec& spec, Report& report) : spec_(spec), report_(report) {
@@ -301,6 +267,36 @@ class NearKeys {
 };
 
 }  // namespace
+
+std::string_view nearly(std::string_view name, const Names& known) {
+  if (name.size() < 5 || name.size() > 64 || contains(known, name)) return "";
+  const std::string letters = without_gaps(in_words(name));
+  std::string_view best;
+  for (int least = 3; const std::string_view key : known) {
+    if (key.size() > letters.size() + 9 || letters.size() > key.size() + 9) continue;
+    const std::string other = without_gaps(std::string(key));
+    const int most = std::min(other.size() < 5 ? 0 : other.size() < 9 ? 1 : 2, least - 1);
+    for (int edits = 0; edits <= most; ++edits)
+      if (within(letters, other, edits)) {
+        least = edits, best = key;
+        break;
+      }
+  }
+  return best;
+}
+
+std::string_view of_words(std::string_view name, const Names& known) {
+  if (name.size() > 64 || contains(known, name)) return "";
+  const std::string words = in_words(name);
+  for (const std::string_view key : known)
+    if (same_words(words, key)) return key;
+  return "";
+}
+
+std::string meant_rope_member(std::string_view name) {
+  const std::string_view meant = nearly(name, dictionary_members());
+  return meant.empty() ? "" : message("; did you mean {}?", meant);
+}
 
 void held_keys(const ConfigView& view) {
   for (const auto& [key, how] : view.rules().uses.pairs)

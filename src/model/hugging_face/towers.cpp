@@ -81,67 +81,6 @@ bool is_tower(const ClassRules* rules) {
          (rules->scheme != "rope" || !rules->vision.empty() || !rules->pairing.empty());
 }
 
-}  // namespace
-
-PartLayers read_vision(const ConfigView& view) {
-  PartLayers out;
-  read_input(view, view.rules().input, out);  // added before the layers rotate q and k
-  if (const std::string& note = view.rules().input_note; !note.empty())
-    view.note("encoding_not_covered", note, view.where("model_type"));
-  const std::string& layout = view.rules().vision;
-  const auto size = head_size(view);
-  const auto theta = vision_theta(view);
-  const auto count = view.integer("num_hidden_layers", 0, kMostLayers, true);
-  if (!size || !theta || !count) return out;
-  const Json& axial = table_member("axial_layouts").at(layout);
-  const Index axes = axial.at("axes").as_integer();
-  if (axes == 2 && size->value % 4 != 0) {
-    view.wrong_type({"a head of {} channels cannot be shared by two axes", size->value}, *size,
-                    "state head_dim", size->value);
-    return out;
-  }
-  const Index width = 2 * (size->value / axes / 2);  // of one axis
-  EncodingBuilder made("axial");
-  made.set("head_dim", *size);
-  made.set("axes_dim", Json(Json::Array(static_cast<std::size_t>(axes), Json(width))),
-           Origin::derived, size->where);
-  made.set("base", *theta);
-  set_words(view, axial.at("fields").as_string(), made);
-  LayerSpec layer;
-  auto encoding = made.finish(view.report(), view.where(),
-                              [&](const Encoding& e) { layer.rotary = resolve(e); });
-  if (!encoding) return out;
-  layer.encodings.push_back({{std::move(*encoding), Origin::derived, view.class_name()}, {}});
-  layer.scheme = "rope";
-  layer.fields = {field_of("head_dim", *size), field_of("base", *theta)};
-  const std::string_view pairing = enum_text(layer.rotary->blocks.front().pairing);
-  for (const auto& [name, value] : Json::Object{{"pairing", pairing},
-                                                {"layout", layout},
-                                                {"direction", 1},
-                                                {"output_order", "in_place"},
-                                                {"scheme", "rope"}})
-    layer.fields.push_back(field_of(name, view.of_class(value)));
-  const auto windows = image_windows(view);
-  for (Index i = 0; i < count->value; ++i) {
-    LayerSpec one = layer;
-    one.index = i;
-    attend(view, windows, one);
-    complete_fields(one);
-    out.layers.push_back(std::move(one));
-  }
-  return out;
-}
-
-std::string text_key(const ClassRules& rules) {
-  for (const std::string_view key : table_words("text_parts"))
-    if (rules.parts.find(key)) return std::string(key);
-  for (const auto& [key, about] : rules.parts.pairs)  // models of images alone
-    if (about.main) return key;
-  return "";
-}
-
-namespace {
-
 // What is wrong with a tower does not make the text unreadable: its errors become warnings.
 // `said`: which of them the model has said already.
 void keep(const ConfigView& whole, const std::string& part, Report& own,
@@ -225,6 +164,63 @@ Tower encoder(const ConfigView& whole, Index context) {
 }
 
 }  // namespace
+
+PartLayers read_vision(const ConfigView& view) {
+  PartLayers out;
+  read_input(view, view.rules().input, out);  // added before the layers rotate q and k
+  if (const std::string& note = view.rules().input_note; !note.empty())
+    view.note("encoding_not_covered", note, view.where("model_type"));
+  const std::string& layout = view.rules().vision;
+  const auto size = head_size(view);
+  const auto theta = vision_theta(view);
+  const auto count = view.integer("num_hidden_layers", 0, kMostLayers, true);
+  if (!size || !theta || !count) return out;
+  const Json& axial = table_member("axial_layouts").at(layout);
+  const Index axes = axial.at("axes").as_integer();
+  if (axes == 2 && size->value % 4 != 0) {
+    view.wrong_type({"a head of {} channels cannot be shared by two axes", size->value}, *size,
+                    "state head_dim", size->value);
+    return out;
+  }
+  const Index width = 2 * (size->value / axes / 2);  // of one axis
+  EncodingBuilder made("axial");
+  made.set("head_dim", *size);
+  made.set("axes_dim", Json(Json::Array(static_cast<std::size_t>(axes), Json(width))),
+           Origin::derived, size->where);
+  made.set("base", *theta);
+  set_words(view, axial.at("fields").as_string(), made);
+  LayerSpec layer;
+  auto encoding = made.finish(view.report(), view.where(),
+                              [&](const Encoding& e) { layer.rotary = resolve(e); });
+  if (!encoding) return out;
+  layer.encodings.push_back({{std::move(*encoding), Origin::derived, view.class_name()}, {}});
+  layer.scheme = "rope";
+  layer.fields = {field_of("head_dim", *size), field_of("base", *theta)};
+  const std::string_view pairing = enum_text(layer.rotary->blocks.front().pairing);
+  for (const auto& [name, value] : Json::Object{{"pairing", pairing},
+                                                {"layout", layout},
+                                                {"direction", 1},
+                                                {"output_order", "in_place"},
+                                                {"scheme", "rope"}})
+    layer.fields.push_back(field_of(name, view.of_class(value)));
+  const auto windows = image_windows(view);
+  for (Index i = 0; i < count->value; ++i) {
+    LayerSpec one = layer;
+    one.index = i;
+    attend(view, windows, one);
+    complete_fields(one);
+    out.layers.push_back(std::move(one));
+  }
+  return out;
+}
+
+std::string text_key(const ClassRules& rules) {
+  for (const std::string_view key : table_words("text_parts"))
+    if (rules.parts.find(key)) return std::string(key);
+  for (const auto& [key, about] : rules.parts.pairs)  // models of images alone
+    if (about.main) return key;
+  return "";
+}
 
 std::vector<Tower> read_towers(const ConfigView& whole, const std::string& text_part,
                                Index context) {
