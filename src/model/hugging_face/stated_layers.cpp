@@ -197,17 +197,17 @@ Refused unknown_word(const ConfigView& view, const Json& word,
 
 std::optional<std::string> layer_type(const ConfigView& view, const Json& word,
                                       const std::string& where) {
-  std::vector<std::string> known;
-  for (const Json& type : table_member("layer_types").as_array()) known.push_back(type.as_string());
+  const std::vector<std::string_view> known = table_words("layer_types");
   const Json* renamed =
       word.is_string() ? table_member("old_layer_types").find(word.as_string()) : nullptr;
   const std::string type = renamed            ? renamed->as_string()
                            : word.is_string() ? word.as_string()
                                               : std::string();
-  const std::vector<std::string>& own = view.rules().type_words;
-  const std::vector<std::string>& words = own.empty() ? known : own;
+  std::vector<std::string_view> words(view.rules().type_words.begin(),
+                                      view.rules().type_words.end());
+  if (words.empty()) words = known;
   if (contains(words, type)) return type;
-  if (!contains(known, type)) return unknown_word(view, word, {words.begin(), words.end()}, where);
+  if (!contains(known, type)) return unknown_word(view, word, words, where);
   return view.wrong_type(
       {"{} holds {}, and {class} has no such layer: transformers fails on the first token",
        ConfigView::name_in_file({word, Origin::stated, where}, ""), word},
