@@ -116,7 +116,7 @@ std::optional<Value> ConfigView::stated(std::string_view key) const {
 }
 
 const Json* ConfigView::held_by_class(std::string_view key) const {
-  return rules_->defaults.is_null() ? nullptr : rules_->defaults.find(key);
+  return rules_->defaults.find(key);
 }
 
 void ConfigView::two_names(const Value& counts, const Value& other) const {

@@ -147,9 +147,10 @@ struct Rules {
     const auto v = view.stated_value(rule.key);
     const Json& list = v ? v->value : rule.held;
     if (v) why = v->where;
+    const Json names(Json::Object(rule.names.pairs.begin(), rule.names.pairs.end()));
     const auto refuse_list = [&](const Json& got) {
       return view.wrong_type({"{} must be a list of [[names], times] with the names {}, got {}",
-                              rule.key, as_json(rule.names), got},
+                              rule.key, names, got},
                              why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
     };
     if (!list.is_array()) return refuse_list(list);

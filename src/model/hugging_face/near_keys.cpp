@@ -302,8 +302,7 @@ void held_keys(const ConfigView& view) {
   for (const auto& [key, how] : view.rules().uses.pairs)
     if (how == "read")
       view.report().asked.try_emplace(view.where(key), Asked{view.class_name(), ""});
-  for (const auto& [key, held] :
-       view.rules().defaults.is_null() ? Json::Object{} : view.rules().defaults.as_object()) {
+  for (const auto& [key, held] : view.rules().defaults.as_object()) {
     const std::string* own = view.rules().names.find(key);
     view.report().asked.try_emplace(view.where(own ? std::string_view(*own) : key),
                                     Asked{view.class_name(), held.is_null() ? "" : shown(held)});

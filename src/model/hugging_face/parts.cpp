@@ -8,11 +8,6 @@
 namespace posenc::inline v0::hf {
 namespace {
 
-const Json& empty_object() {
-  static const Json empty = Json::object();
-  return empty;
-}
-
 // The member of an object, none where it is absent or null; false after a finding.
 bool object_at(const ConfigView& whole, const std::string& key, const Json*& object) {
   whole.report().asked.try_emplace(whole.where(key), Asked{whole.class_name(), ""});
@@ -52,8 +47,7 @@ bool taken_flat(const ConfigView& whole, const PartRules& about, Part& part) {
 void compare_dictionaries(const ConfigView& counts, const ConfigView& other, const std::string& key,
                           const std::string& instead) {
   std::vector<std::string> differ;
-  const Json& defaults = counts.rules().defaults;
-  for (const auto& [name, held] : (defaults.is_null() ? empty_object() : defaults).as_object()) {
+  for (const auto& [name, held] : counts.rules().defaults.as_object()) {
     const auto loses = other.stated(name);
     const Json wins = counts.value(name).value_or(Value{}).value;
     if (loses && wins != loses->value)
@@ -121,7 +115,8 @@ std::optional<Part> part_of(const ConfigView& whole, const std::string& key,
     if (part.object) part.pointer = whole.pointer(about.old_key);
   }
   part.missing = !part.object && !taken_flat(whole, about, part);
-  if (part.missing) part.object = &empty_object();
+  static const Json empty = Json::object();
+  if (part.missing) part.object = &empty;
   if (part.missing || (!part.made && about.merged)) part.held = held_by(whole, about.absent);
   if (!type_of_part(whole, key, about, part)) return std::nullopt;
   return part;

@@ -67,9 +67,8 @@ class Refusals {
     static const std::set<std::string> keys = [] {
       std::set<std::string> found;
       for (const auto& [type, rules] : all_class_rules())
-        if (rules.defaults.is_object())
-          for (const auto& [key, held] : rules.defaults.as_object())
-            if (held.is_integer()) found.insert(key);
+        for (const auto& [key, held] : rules.defaults.as_object())
+          if (held.is_integer()) found.insert(key);
       return found;
     }();
     return keys;
@@ -170,7 +169,7 @@ class Refusals {
 }  // namespace
 
 void refused_on_loading(const ConfigView& view, std::size_t layers) {
-  if (!view.rules().defaults.is_null()) Refusals(view).find(layers);
+  Refusals(view).find(layers);
 }
 
 }  // namespace posenc::v0::hf

@@ -109,12 +109,6 @@ void each_text(const T& x, const F& f) {
 
 }  // namespace
 
-Json as_json(const NameMap& map) {
-  Json out = Json::object();
-  for (const auto& [name, value] : map.pairs) out.set(name, value);
-  return out;
-}
-
 ClassRules with(ClassRules rules, const Json& more) {
   over(rules, more, rules.class_name);
   return rules;
@@ -147,8 +141,7 @@ std::set<std::string> keys_of_classes() {
   std::set<std::string> keys;
   const auto add = [&](const std::string& text) { keys.insert(text); };
   for (const auto& [type, rules] : all_class_rules()) {
-    if (rules.defaults.is_object())
-      for (const auto& [key, value] : rules.defaults.as_object()) keys.insert(key);
+    for (const auto& [key, value] : rules.defaults.as_object()) keys.insert(key);
     for (const auto& [common, own] : rules.names.pairs) keys.insert({common, own});
     each_text(rules.keys, add), each_text(rules.layers, add), each_text(rules.window, add);
     each_text(rules.layer_count, add), each_text(rules.rope, add), each_text(rules.rotary_if, add);

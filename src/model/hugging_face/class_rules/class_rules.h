@@ -28,7 +28,7 @@ struct ClassRules {
   ByName<std::vector<std::string>> score_terms;
   std::vector<std::string> own_first, own_only, own_unless_null, nullable, computed, decoder_input,
       score_if, input_width, input_base, type_words;
-  Json defaults, theta, fraction, rope_parameters, input_order;
+  Json defaults = Json::object(), theta, fraction, rope_parameters, input_order;
   Overlay decoder_is, own_decoder;
   std::optional<Index> direction, input_offset, input_patches, input_cells;
   bool bias_scaled = false, alibi_always = false, tail = false, partial = false,

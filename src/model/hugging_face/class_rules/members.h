@@ -40,9 +40,6 @@ using NameMap = ByName<std::string>;
 // the table.
 struct Overlay : Json {};
 
-// {"name": "value", ...}
-Json as_json(const NameMap&);
-
 // A part of a composite file.
 struct PartRules {
   std::string type, instead, old_key, replaces_unless;
