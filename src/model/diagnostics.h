@@ -52,10 +52,10 @@ std::string message(const char* form, const Values&... values) {
 }
 
 // "a, b, c".
-template <class Words = std::initializer_list<std::string_view>>
-std::string listed(const Words& words) {
+template <class Values = std::initializer_list<std::string_view>>
+std::string listed(const Values& values) {
   std::string out;
-  for (const auto& word : words) (out += out.empty() ? "" : ", ") += word;
+  for (const auto& value : values) (out += out.empty() ? "" : ", ") += in_words(value);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "model/diagnostics.h"
 #include "posenc/absolute/input_term.h"
 #include "posenc/model/weights.h"
 #include "posenc/registry.h"
@@ -63,10 +64,7 @@ inline std::vector<Index> stored_shape(const Parameter& p, const Stacked& place)
 }
 
 inline std::string shape_text(const std::vector<Index>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
+  return "[" + listed(shape) + "]";
 }
 
 }  // namespace posenc::v0

@@ -233,11 +233,11 @@ StoredTensor the_tensor(ModelWeights& weights, const std::string& name, std::str
         (weights.place().empty() ? "" : " (*.safetensors in " + weights.place() + ")"));
   std::vector<StoredTensor> found = weights.find(name);
   if (found.size() == 1) return std::move(found.front());
-  std::string list;
-  for (const StoredTensor& t : found) list += (list.empty() ? ": " : ", ") + t.name;
-  throw std::runtime_error(weights.place() + ": " +
-                           (found.empty() ? "has no tensor called " + name
-                                          : "has several tensors called " + name + list));
+  std::vector<std::string> names;
+  for (const StoredTensor& t : found) names.push_back(t.name);
+  throw std::runtime_error(message("{}: has {} called {}{}", weights.place(),
+                                   names.empty() ? "no tensor" : "several tensors", name,
+                                   names.empty() ? "" : ": " + listed(names)));
 }
 
 std::vector<TableValues> read_tables(ModelWeights& weights, const InputEncoding& e) {

@@ -155,19 +155,15 @@ void note_still_pairs(const Hparams& h, Keys& keys, const ModelSpec& m) {
   for (const LayerSpec& layer : m.layers) {
     if (!layer.rotary) continue;
     const Spectrum& s = layer.rotary->blocks.at(0).spectrum;
-    std::string pairs;
-    double count = 0;
-    for (Index i = 0; s.axes == 4 && i < s.pairs(); ++i) {
-      if (s.frequency[static_cast<std::size_t>(3 * s.pairs() + i)] == 0) continue;
-      pairs += (pairs.empty() ? "" : ", ") + std::to_string(i);
-      ++count;
-    }
-    if (count > 0)
+    std::vector<Index> pairs;
+    for (Index i = 0; s.axes == 4 && i < s.pairs(); ++i)
+      if (s.frequency[static_cast<std::size_t>(3 * s.pairs() + i)] != 0) pairs.push_back(i);
+    if (!pairs.empty())
       keys.warn("pair_never_turns", "rope.dimension_sections",
                 {"pairs {} follow the fourth position stream, which llama.cpp leaves 0 for text: "
                  "they never rotate there",
-                 printable(pairs)},
-                "read config.json for what the model means", count);
+                 printable(listed(pairs))},
+                "read config.json for what the model means", static_cast<double>(pairs.size()));
     return;
   }
 }
