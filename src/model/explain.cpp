@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/contains.h"
 #include "posenc/core/error.h"
 #include "posenc/model/read.h"
 
@@ -189,12 +190,11 @@ void add_key_cache(const ModelSpec& spec, Json& out) {
 // Bytes of a float32 table of cosine and sine for the whole context, one for each different
 // rotary; of what the table-free path keeps (64-bit turns); of cached keys.
 Json memory_json(const ModelSpec& spec) {
-  std::vector<const SharedRotary*> different;
+  std::vector<SharedRotary> different;
   double pairs = 0;
   for (const auto& layer : spec.layers) {
-    const auto equal = [&](const SharedRotary* other) { return *other == layer.rotary; };
-    if (!layer.rotary || std::ranges::any_of(different, equal)) continue;
-    different.push_back(&layer.rotary);
+    if (!layer.rotary || contains(different, layer.rotary)) continue;
+    different.push_back(layer.rotary);
     for (const auto& b : layer.rotary->blocks) pairs += static_cast<double>(b.pairs());
   }
   const double table = pairs * 8 * static_cast<double>(spec.context.value);

@@ -55,12 +55,12 @@ void add_norm(const LayerSpec& layer, Requirements& out) {
   if (!n.note.empty()) text += "; " + n.note;
   const Json when = rotates ? Json(n.after_rotation ? "after" : "before") : Json(nullptr);
   out.push_back({"qk_norm",
-                 Json::object({{"kind", std::string(enum_text(n.kind))},
-                               {"over", std::string(enum_text(n.over))},
+                 Json::object({{"kind", enum_text(n.kind)},
+                               {"over", enum_text(n.over)},
                                {"channels", channels ? Json(*channels) : Json(nullptr)},
                                {"rotation", when},
                                {"of", of},
-                               {"weights", std::string(enum_text(n.weights))},
+                               {"weights", enum_text(n.weights)},
                                {"plus_one", n.plus_one},
                                {"eps", n.eps ? Json(*n.eps) : Json(nullptr)},
                                {"eps_key", n.eps_key.empty() ? Json(nullptr) : Json(n.eps_key)},
@@ -89,7 +89,7 @@ void add_window(const AttentionSpec& a, Requirements& out) {
   const bool chunked = a.kind == AttentionKind::chunked;
   out.push_back(
       {"window",
-       Json::object({{"kind", std::string(enum_text(a.kind))},
+       Json::object({{"kind", enum_text(a.kind)},
                      {"left", side(a.left)},
                      {"right", side(a.right)},
                      {"chunk", side(a.chunk)}}),
@@ -148,8 +148,7 @@ std::vector<Requirement> must_honour(const LayerSpec& layer) {
   if (const auto& t = layer.query_temperature)
     out.push_back(
         {"query_temperature",
-         Json::object(
-             {{"form", std::string(enum_text(t->form))}, {"beta", t->beta}, {"period", t->period}}),
+         Json::object({{"form", enum_text(t->form)}, {"beta", t->beta}, {"period", t->period}}),
          "multiply the query at position p by " + formula(*t)});
   if (rotates && layer.rotary->logit_factor() != 1)
     out.push_back({"logit_factor", layer.rotary->logit_factor(),

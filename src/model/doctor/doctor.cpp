@@ -20,11 +20,10 @@ class Doctor {
       : spec_(spec), report_(report), length_(spec.context.value) {}
 
   void run() {
+    std::vector<SharedRotary> seen;
     for (const auto& layer : spec_.layers) {
-      if (!layer.rotary) continue;
-      if (std::ranges::any_of(seen_, [&](const LayerSpec* s) { return s->rotary == layer.rotary; }))
-        continue;
-      seen_.push_back(&layer);
+      if (!layer.rotary || contains(seen, layer.rotary)) continue;
+      seen.push_back(layer.rotary);
       one(layer);
     }
     if (spec_.layers.empty() && spec_.towers.empty() && spec_.reader == "llama_cpp" &&
@@ -43,21 +42,20 @@ class Doctor {
     report_.add(severity, std::move(code), text, std::move(where), fix, value);
   }
 
-  static const FieldValue* scaling_field(const LayerSpec& layer, std::string_view name) {
+  // A number of the layer's scaling; 0: it has none.
+  static double scaling_number(const LayerSpec& layer, std::string_view name) {
     for (const auto& f : layer.fields) {
       const auto dot = f.name.rfind('.');
-      if (dot != std::string::npos && f.name.substr(dot + 1) == name) return &f;
+      if (dot != std::string::npos && f.name.substr(dot + 1) == name)
+        return f.value.is_number() ? f.value.as_number() : 0;
     }
-    return nullptr;
+    return 0;
   }
   static std::string scaling_of(const LayerSpec& layer) {
     for (const auto& e : layer.encodings)
       for (const auto& s : e.value.scalings)
         if (s.card().name != "mscale_logit") return std::string(s.card().name);
     return "";
-  }
-  static double number(const FieldValue* f) {
-    return f && f->value.is_number() ? f->value.as_number() : 0;
   }
 
   void one(const LayerSpec& layer) {
@@ -144,13 +142,13 @@ class Doctor {
           "rotated with other frequencies",
           "declare a length for the life of the cache (length_rule=declared), or cache keys before "
           "the rotation",
-          number(scaling_field(layer, "trained_length")), &layer);
+          scaling_number(layer, "trained_length"), &layer);
     // The reader has noted the switch.
     if (auto f = switch_length(layer); f && static_cast<double>(length_) > *f->value) {
       f->severity = Severity::warning;
       report_.add(std::move(*f));
     }
-    const double original = number(scaling_field(layer, "original_context"));
+    const double original = scaling_number(layer, "original_context");
     if (name != "yarn") return;
     const bool within = length_ > 0 && static_cast<double>(length_) <= original;
     add(within ? Severity::warning : Severity::note, "static_yarn_short",
@@ -162,7 +160,7 @@ class Doctor {
                          original),
         within ? "leave the scaling out for short contexts"
                : "leave the scaling out when long contexts are not needed",
-        number(scaling_field(layer, "factor")), &layer);
+        scaling_number(layer, "factor"), &layer);
   }
 
   // Scaled layers that never see as far as the trained length gain nothing from the scaling.
@@ -173,7 +171,7 @@ class Doctor {
       if (!layer.rotary || scaling_of(layer).empty() || scaling_of(layer) == "proportional")
         continue;
       any = true;
-      const double trained = number(scaling_field(layer, "original_context"));
+      const double trained = scaling_number(layer, "original_context");
       const auto& a = layer.attention;
       const bool sees_less = a.left && trained > 0 && static_cast<double>(*a.left + 1) <= trained;
       all_hidden = all_hidden && sees_less;
@@ -192,8 +190,9 @@ class Doctor {
     double limit =
         static_cast<double>(std::max(*spec_.trained_context, spec_.stated_context.value_or(0)));
     for (const auto& layer : spec_.layers)
-      if (const auto* f = scaling_field(layer, "factor"); f && layer.rotary)
-        limit = std::max(limit, number(f) * static_cast<double>(*spec_.trained_context));
+      if (layer.rotary)
+        limit = std::max(
+            limit, scaling_number(layer, "factor") * static_cast<double>(*spec_.trained_context));
     // Learned rows and kept sinusoids have findings of their own.
     if (std::ranges::any_of(spec_.input,
                             [](const InputEncoding& e) { return e.positions.has_value(); }))
@@ -207,7 +206,6 @@ class Doctor {
   const ModelSpec& spec_;
   Diagnostics& report_;
   Index length_;
-  std::vector<const LayerSpec*> seen_;
 };
 
 }  // namespace
