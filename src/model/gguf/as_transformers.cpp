@@ -16,7 +16,7 @@ std::string text_of(const GgufFile& file, std::string_view key) {
 }
 
 // One number of the file, as the config has it; null when it is not there or no finite number.
-Json number_of(const GgufFile& file, const std::string& key) {
+Json config_number(const GgufFile& file, const std::string& key) {
   const GgufValue* v = file.find(key);
   if (!v) return nullptr;
   if (const auto whole = v->integer()) return *whole;
@@ -25,7 +25,7 @@ Json number_of(const GgufFile& file, const std::string& key) {
 }
 
 bool carries_scaling(const GgufFile& file, const std::string& architecture) {
-  const Json factor = number_of(file, architecture + ".rope.scaling.factor");
+  const Json factor = config_number(file, architecture + ".rope.scaling.factor");
   if (factor.is_number() && factor.as_number() != 1 && factor.as_number() != 0) return true;
   return file.tensor("rope_freqs.weight") || file.tensor("rope_factors_long.weight");
 }
@@ -43,7 +43,7 @@ Json config_of(const GgufFile& file, const std::string& architecture, const Json
   for (const Json* keys :
        {rule.find("common") ? &gguf_conversions().at("loads_common") : nullptr, rule.find("keys")})
     for (const auto& [key, field] : keys ? keys->as_object() : Json::Object()) {
-      Json value = number_of(file, architecture + "." + key);
+      Json value = config_number(file, architecture + "." + key);
       if (!value.is_null() && !(without && without->as_string() == key))
         config.set(field.as_string(), std::move(value));
     }

@@ -179,11 +179,11 @@ class Converter {
     const RopeSet::Part* part = set.find("full_attention");
     if (!part || !part->turns) return !set.parts.empty();
     const Dict& d = part->dict;
-    const Value* theta = d.find("rope_theta");
-    if (!theta || !theta->value.is_number())
+    const auto theta = number_of(d.find("rope_theta"));
+    if (!theta)
       return view_.error("wrong_type", "rope_theta must be a number", view_.where("rope_theta"),
                          "state rope_theta");
-    base_ = theta->value.as_number();
+    base_ = *theta;
     if (writes("base")) real("rope.freq_base", base_);
     const auto* local = set.find("sliding_attention");
     if (writes("swa_base") && local)
@@ -199,7 +199,7 @@ class Converter {
 
   bool fraction(const Dict& d) {
     const Value* f = d.find("partial_rotary_factor");
-    const double part = f && f->value.is_number() ? f->value.as_number() : 1.0;
+    const double part = number_of(f).value_or(1.0);
     if (!(part > 0 && part <= 1))
       return view_.error("partial_out_of_range", "the fraction must be above 0 and at most 1",
                          f ? f->where : view_.where(), "write the fraction that rotates", part);
@@ -218,16 +218,14 @@ class Converter {
   }
 
   std::optional<double> given(const Dict& d, std::string_view name) const {
-    const Value* v = d.find(name);
-    if (!v || !v->value.is_number() || !std::isfinite(v->value.as_number())) return std::nullopt;
-    return v->value.as_number();
+    const auto n = number_of(d.find(name));
+    return n && std::isfinite(*n) ? n : std::nullopt;
   }
   // A number of tokens that fits a u32.
   std::optional<double> length_of(const Dict& d) const {
     auto v = given(d, "original_max_position_embeddings");
     const auto beside = view_.stated("original_max_position_embeddings");
-    if (!v && beside && beside->value.is_number())  // Phi-3 files of the first days
-      v = beside->value.as_number();
+    if (!v) v = number_of(beside);  // Phi-3 files of the first days
     return v && *v >= 1 && *v < 4294967296.0 ? v : std::nullopt;
   }
   bool lacks(std::string_view name, const std::string& type) {

@@ -199,6 +199,12 @@ bool is_decoder(const ConfigView&);
 inline std::optional<double> number_of(const Json& j) {
   return j.is_number() ? std::optional(j.as_number()) : std::nullopt;
 }
+inline std::optional<double> number_of(const Value* v) {
+  return v ? number_of(v->value) : std::nullopt;
+}
+inline std::optional<double> number_of(const std::optional<Value>& v) {
+  return v ? number_of(v->value) : std::nullopt;
+}
 // Whole number of a JSON value: 8 and 8.0; none for anything else.
 std::optional<Index> whole_number(const Json&);
 inline Value derived(Json value, std::string where) {

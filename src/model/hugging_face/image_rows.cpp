@@ -107,7 +107,7 @@ bool set_base(const ConfigView& view, EncodingBuilder& made) {
   Json::Array bases;
   for (const std::string& key : keys) {
     const auto v = view.value(key);
-    if (!v || !(number_of(v->value) > 0))
+    if (!(number_of(v) > 0))
       return view.wrong_type(
           {"{} must be a positive number, got {}", key, v ? shown(v->value) : "nothing"},
           view.place(v, key), "state the temperature of the model");

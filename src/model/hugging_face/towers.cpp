@@ -36,7 +36,7 @@ std::optional<Value> vision_theta(const ConfigView& view) {
         {"a vision tower has rope_type axial (or default), got {}", type.value_or("none")},
         view.where("rope_parameters"), "write axial");
   const Value* theta = d.find("rope_theta");
-  if (!theta || !(number_of(theta->value) > 0))
+  if (!(number_of(theta) > 0))
     return view.error("theta_not_positive", "rope_theta must be a positive number",
                       theta ? theta->where : view.where("rope_theta"), "state rope_theta");
   return *theta;

@@ -105,10 +105,8 @@ class Unread {
   bool sees_no_less(std::string_view key, const Json& held) const {
     const Json* used = view_.object().find("use_sliding_window");
     if (key == "max_window_layers") return !used || !truthy(*used);
-    const auto longest = view_.value("max_position_embeddings");
-    if (held.is_number() && longest && longest->value.is_number() &&
-        held.as_number() >= longest->value.as_number())
-      return true;
+    const auto longest = number_of(view_.value("max_position_embeddings"));
+    if (held.is_number() && longest && held.as_number() >= *longest) return true;
     if (used && !truthy(*used) && !cache_forgets(key)) return true;
     return std::ranges::any_of(layers_, [&](const LayerSpec& layer) {
       const FieldValue* own = layer.field("window");
@@ -119,9 +117,8 @@ class Unread {
   bool same_number(std::string_view key, double number) const {
     if (contains(table_words("names_of_theta"), key)) return turns_by(number);
     if (contains({"original_max_position_embeddings", "n_ctx"}, key)) {
-      const auto longest = view_.value("max_position_embeddings");
-      const bool counts = longest && longest->value.is_number();
-      return counts ? longest->value.as_number() == number : key == "n_ctx";
+      const auto longest = number_of(view_.value("max_position_embeddings"));
+      return longest ? *longest == number : key == "n_ctx";
     }
     const bool share = key.ends_with("fraction") || key.ends_with("pct") ||
                        key.ends_with("percent") || key.ends_with("percentage");

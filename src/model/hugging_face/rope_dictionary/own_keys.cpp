@@ -108,13 +108,13 @@ bool accepted(const ConfigView& view, const OwnScalingRules& rule, const Value& 
 // DeepSeek's gain, mscale(m) / mscale(all) with mscale(x) = 0.1 x ln(factor) + 1, where m is 1 when
 // it is missing. Where both are stated and not 0 the common rule is the same.
 void deepseek_gain(Dict& d) {
-  const Value *m = d.find("mscale"), *all = d.find("mscale_all_dim"), *factor = d.find("factor");
-  const auto number = [](const Value* v) { return v && v->value.is_number(); };
-  if (!number(m) || !number(all) || !number(factor)) return;  // the common rule says what is wrong
-  const double a = m->value.as_number(), b = all->value.as_number();
-  if (a != 0 && b != 0) return;
-  const double log = factor->value.as_number() > 1 ? 0.1 * std::log(factor->value.as_number()) : 0;
-  d.set("attention_factor", derived((log * a + 1) / (log * b + 1),
+  const Value* m = d.find("mscale");
+  const auto a = number_of(m), b = number_of(d.find("mscale_all_dim")),
+             factor = number_of(d.find("factor"));
+  if (!a || !b || !factor) return;  // the common rule says what is wrong
+  if (*a != 0 && *b != 0) return;
+  const double log = *factor > 1 ? 0.1 * std::log(*factor) : 0;
+  d.set("attention_factor", derived((log * *a + 1) / (log * *b + 1),
                                     "0.1 mscale ln(factor) + 1, over the same of mscale_all_dim"));
   d.set("mscale", {Json(), m->origin, m->where});
 }

@@ -167,9 +167,9 @@ bool RotaryWriter::ntk() {
 }
 
 void RotaryWriter::check_ratio(const Value& factor, const Value& original) {
-  const auto longest = view_.value("max_position_embeddings");
-  if (!longest || !longest->value.is_number()) return;
-  const double ratio = longest->value.as_number() / original.value.as_number();
+  const auto longest = number_of(view_.value("max_position_embeddings"));
+  if (!longest) return;
+  const double ratio = *longest / original.value.as_number();
   if (ratio != factor.value.as_number() && ratio != 1)
     view_.warn("factor_not_ratio",
                {"factor is {}, and max_position_embeddings / original_max_position_embeddings is "
@@ -193,8 +193,7 @@ void RotaryWriter::check_llama3(const Dict& fields) {
                   : "Llama-3.1 has low_freq_factor 1 and high_freq_factor 4",
         ramp);
   const auto longest = view_.value("max_position_embeddings");
-  if (longest && longest->value.is_number() &&
-      original.value.as_number() >= longest->value.as_number())
+  if (const auto most = number_of(longest); most && original.value.as_number() >= *most)
     view_.warn("factor_not_ratio",
                {"original_max_position_embeddings {} is not below max_position_embeddings {}",
                 original.value, longest->value},

@@ -75,7 +75,7 @@ bool RotaryWriter::fraction_width(const Head& head, const Value& fraction, Sourc
 // Mistral-4 cuts the whole head by the fraction, and it must come to the turned part.
 bool RotaryWriter::latent_width(const Head& head, const Value* fraction) {
   const Index rope = head.rope_dim.value;
-  const double f = fraction && fraction->value.is_number() ? fraction->value.as_number() : 1;
+  const double f = number_of(fraction).value_or(1);
   const auto turned = static_cast<Index>(static_cast<double>(head.q_dim.value) * f);
   if (f > 0 && f <= 1 && turned == rope) {
     field("rotary_dim", derived(rope, message("int({} * fraction)", head.q_dim.where)));

@@ -48,16 +48,16 @@ std::optional<Value> RotaryWriter::yarn_factor(const std::optional<Value>& origi
     return factor;
   }
   if (!original) return std::nullopt;
-  const auto longest = view_.value("max_position_embeddings");
-  if (!longest || !longest->value.is_number())
+  const auto longest = number_of(view_.value("max_position_embeddings"));
+  if (!longest)
     return view_.error("missing_key", "factor is null, and there is no max_position_embeddings",
                        *stated, "state factor");
-  const double ratio = longest->value.as_number() / original->value.as_number();
+  const double ratio = *longest / original->value.as_number();
   view_.warn(
       "missing_key",
       {"factor is null: transformers 5 takes the ratio of the lengths, {}; version 4 fails", ratio},
       *stated, "state factor", ratio);
-  return derived(ratio, "max_position_embeddings / original_max_position_embeddings");
+  return derived(ratio, kRatio);
 }
 
 bool RotaryWriter::yarn_ramp(const std::optional<Value>& factor) {
