@@ -158,7 +158,7 @@ class InputReader {
       encoding_.rows_key = image->key;
       return counted(image->rows, view_.where(image->key));
     }
-    if (rules_.input_segments) return segments(*rules_.input_segments);
+    if (!rules_.input_segments.empty()) return segments(rules_.input_segments);
     const auto rows = size(rows_key(), kUnbounded / 4);
     if (rows) encoding_.rows_key = rows_key();
     return rows;
@@ -195,8 +195,8 @@ class InputReader {
   }
 
   // Series cut into segments: one row for each, and one for a token before them.
-  Size segments(const InputSegments& rule) const {
-    const auto length = size(rule.length), patch = size("patch_length"),
+  Size segments(const std::string& before) const {
+    const auto length = size("context_length"), patch = size("patch_length"),
                step = size("patch_stride");
     if (!length || !patch || !step) return std::nullopt;
     if (length->value <= patch->value)
@@ -204,7 +204,7 @@ class InputReader {
           {"{} is {} and must be more than patch_length, {}: {class} refuses the file",
            length->where, length->value, patch->value},
           *length);
-    const bool more = !rule.before.empty() && view_.flag(rule.before, false);
+    const bool more = before != "true" && view_.flag(before, false);
     return counted((length->value - patch->value) / step->value + 1 + more, length->where);
   }
 

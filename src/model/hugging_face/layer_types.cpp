@@ -49,8 +49,9 @@ struct Rules {
             "missing_key",
             "sliding_window is null and there is no layer_types: {class} divides by zero", *w,
             "state layer_types");
-    if (!rule.windows.empty())
-      if (const auto v = view.stated(rule.windows); v && v->value.is_array()) return by_windows(*v);
+    const std::optional<WindowRules>& window = view.rules().window;
+    if (const std::string list = window ? window->listed : ""; !list.empty())
+      if (const auto v = view.stated(list); v && v->value.is_array()) return by_windows(list, *v);
     return fill_hits([&](Index i) {
       const Index phase = rule.phase == "first"      ? i
                           : rule.phase == "from_end" ? count - 1 - i
@@ -61,9 +62,9 @@ struct Rules {
   }
 
   // UltraBERT's checkpoints: a window for each layer, 0 for none.
-  bool by_windows(const Value& v) {
+  bool by_windows(const std::string& key, const Value& v) {
     if (static_cast<Index>(v.value.as_array().size()) != count)
-      return wrong_length(view, rule.windows, v, count);
+      return wrong_length(view, key, v, count);
     return by_entries(v, plans, [](const Json& window, const std::string&) {
       return std::optional<std::string>(truthy(window) ? kSliding : kFull);
     });
@@ -85,15 +86,15 @@ struct Rules {
   bool by_no_rope_layers(const std::vector<bool>& rope) {
     why += ": no_rope_layers";
     const bool sliding = slides() && view.flag("use_sliding_window", false);
-    const std::string& without = rule.without != "sliding_if_used" ? rule.without
-                                 : sliding                         ? kSliding
-                                                                   : kFull;
-    return fill([&](Index i) { return rope[static_cast<std::size_t>(i)] ? rule.with : without; });
+    const std::string without = rule.other != "sliding_if_used" ? rule.other
+                                : sliding                       ? kSliding
+                                                                : kFull;
+    return fill([&](Index i) { return rope[static_cast<std::size_t>(i)] ? rule.hit : without; });
   }
 
   bool period() {
-    const auto n = view.integer(rule.period, 1, kMostLayers, true);
-    const auto offset = view.integer(rule.offset, 0, kMostLayers, true);
+    const auto n = view.integer("attn_layer_period", 1, kMostLayers, true);
+    const auto offset = view.integer("attn_layer_offset", 0, kMostLayers, true);
     if (!n || !offset) return false;
     why = n->where;
     return fill_hits([&](Index i) { return i % n->value == offset->value; });
@@ -149,9 +150,9 @@ struct Rules {
     if (v) why = v->where;
     const Json names(Json::Object(rule.names.pairs.begin(), rule.names.pairs.end()));
     const auto refuse_list = [&](const Json& got) {
-      return view.wrong_type({"{} must be a list of [[names], times] with the names {}, got {}",
-                              rule.key, names, got},
-                             why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
+      return view.wrong_type(
+          {"{} must be a list of [[names], times] with the names {}, got {}", rule.key, names, got},
+          why, "as GPT-Neo's own: [[[\"global\", \"local\"], 12]]");
     };
     if (!list.is_array()) return refuse_list(list);
     std::vector<std::string> types;
@@ -231,7 +232,7 @@ struct Rules {
       return fill([&](Index i) { return !used || i < 2 || i % 4 == 1 ? kFull : kSliding; });
     }
     const bool window = name == "sliding_if_window" && slides();
-    const std::string type = window ? kSliding : rule.type.empty() ? kFull : rule.type;
+    const std::string type = window ? kSliding : rule.hit.empty() ? kFull : rule.hit;
     return fill([&](Index) { return type; });
   }
 

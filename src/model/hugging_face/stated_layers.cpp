@@ -11,22 +11,21 @@ using Count = std::optional<Sourced<Index>>;
 
 // LongCat-Flash has two attentions in each of num_layers; num_hidden_layers sets half of itself.
 Count doubled(const ConfigView& view, const LayerCountRules& rule) {
-  const Index times = rule.times.value_or(1);
   const auto own = view.stated(rule.key);
   if (const auto total = view.stated_value("num_hidden_layers")) {
     auto n = view.integer("num_hidden_layers", 0, kMostLayers, true);
     if (!n) return std::nullopt;
-    if (own && whole_number(own->value) != std::optional<Index>(n->value / times))
+    if (own && whole_number(own->value) != std::optional<Index>(n->value / 2))
       view.warn("both_spellings",
                 {"{} is {} and num_hidden_layers {}: num_hidden_layers counts, halved", rule.key,
                  own->value, total->value},
                 *own);
-    n->value = times * (n->value / times);
+    n->value -= n->value % 2;
     return n;
   }
-  if (!own) return view.of_class<Index>(times * rule.held.as_integer());
-  auto n = view.integer(rule.key, 0, kMostLayers / times, true);
-  if (n) n->value *= times, n->where += " * " + std::to_string(times);
+  if (!own) return view.of_class<Index>(2 * rule.held.as_integer());
+  auto n = view.integer(rule.key, 0, kMostLayers / 2, true);
+  if (n) n->value *= 2, n->where += " * 2";
   return n;
 }
 

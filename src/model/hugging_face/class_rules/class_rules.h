@@ -20,19 +20,18 @@ struct ClassRules {
       not_a_rotation, score_note, pairing, interleave_key, output_order, axial, rotates_value,
       temperature, rotary_on, head, head_dim_is, types_padded, decoder, vision, input, input_if,
       softcap, input_at, input_note, input_tensor, input_tensor_columns, input_rows, input_keeps,
-      input_beyond, input_odd, input_boxes, input_box_parts, input_coordinates;
+      input_beyond, input_odd, input_boxes, input_box_parts, input_coordinates, input_segments;
   ByName<PartRules> parts;
   std::optional<Variants> variants;
   NameMap names, uses, keys;
   ByName<NameMap> types_from;
-  ByName<std::vector<std::string>> score_terms;
   std::vector<std::string> own_first, own_only, own_unless_null, nullable, computed, decoder_input,
       score_if, input_width, input_base, type_words;
   Json defaults = Json::object(), theta, fraction, rope_parameters, input_order;
   Overlay decoder_is, own_decoder;
   std::optional<Index> direction, input_offset, input_patches, input_cells;
-  bool bias_scaled = false, alibi_always = false, tail = false, partial = false,
-       splits_by_table = false, bfloat16_once = false, unrotates_output = false,
+  bool score_terms = false, bias_scaled = false, alibi_always = false, tail = false,
+       partial = false, splits_by_table = false, bfloat16_once = false, unrotates_output = false,
        logit_factor = false, flat_only = false, strict_labels = false, labels_if_typed = false,
        head_null = false, head_null_fails = false, head_strict = false, heads_divide = false,
        heads_fill = false, typed = false, other_layer_types = false, indexed_full = false,
@@ -53,7 +52,6 @@ struct ClassRules {
   std::optional<InputAlso> input_also;
   std::optional<std::string> input_text;
   std::optional<InputScale> input_scale;
-  std::optional<InputSegments> input_segments;
   std::optional<InputGrid> input_grid;
   static void describe(auto& s, auto&& v) {
     v("class", s.class_name, "name of the configuration class");
@@ -131,8 +129,7 @@ struct ClassRules {
     v("vision_windows", s.vision_windows, "its windows are those of Qwen2.5-VL");
     v("qk_norm", s.qk_norm, "how q and k are normalised");
     v("score_if", s.score_if, "switches of what acts in the score");
-    v("score_terms", s.score_terms,
-      "a key that lists what acts in the score, and the words of which one makes a term");
+    v("score_terms", s.score_terms, "only with c2p or p2c in pos_att_type");
     v("score", s.score, "the definition of what acts in the score");
     v("score_also", s.score_also, "a second one, of the same scheme");
     v("scale", s.scale, "what multiplies q.k, where it is not head_dim^-1/2");
@@ -165,7 +162,8 @@ struct ClassRules {
     v("input_base", s.input_base, "keys of the base: one, or of rows and columns");
     v("input_over_root", s.input_over_root, "the sinusoid is divided by the root of the width");
     v("input_scale", s.input_scale, "embeddings are multiplied by the root of the width");
-    v("input_segments", s.input_segments, "rows are counted by segments");
+    v("input_segments", s.input_segments,
+      "rows are segments of a series of context_length: true, or the switch of a row before them");
     v("input_slots", s.input_slots, "positions are slots of the cache");
     v("input_boxes", s.input_boxes, "key of the rows of a table of boxes");
     v("input_box_parts", s.input_box_parts, "width and height: beside, clipped");

@@ -78,15 +78,6 @@ struct InputScale {
   }
 };
 
-// Rows that are counted by segments.
-struct InputSegments {
-  std::string length, before;
-  static void describe(auto& s, auto&& v) {
-    v("length", s.length, "key of the length of a segment");
-    v("before", s.before, "switch of a row before them");
-  }
-};
-
 // Another encoding at the input, where a key has a value.
 struct InputInstead {
   std::string key, kind;
@@ -164,8 +155,7 @@ struct Variants {
 
 // Which kind each layer is, where the file does not say: `rule` names the form, the rest are its parts.
 struct LayerRules {
-  std::string rule, type, key, hit, other, phase, windows, force_last, with, without, period,
-      offset;
+  std::string rule, key, hit, other, phase, force_last;
   std::optional<Index> n;
   bool also_first = false, not_first = false, one_at_least = false, zero_without_window = false,
        always = false, empty_is_none = false;
@@ -176,25 +166,19 @@ struct LayerRules {
       "every, windows_from, windows_until, no_rope_layers, period, listed, letters, coded, blocks, "
       "cycle, repeated, all, or a class of its own (flint, lfm3, deepseek_v4, dots3, zamba, "
       "zamba2, sliding_if_window)");
-    v("type", s.type, "the one type of every layer (all)");
     v("key", s.key, "the key of the file that the form reads");
     v("n", s.n, "every n-th layer is `hit` (every)");
-    v("hit", s.hit, "type of the layers that the form picks");
-    v("other", s.other, "type of the others");
+    v("hit", s.hit,
+      "type of the layers that the form picks (all: every one; no_rope_layers: with rotary)");
+    v("other", s.other, "type of the others; sliding_if_used: by use_sliding_window");
     v("phase", s.phase, "which of n layers is hit: last (default), first, from_end");
     v("also_first", s.also_first, "layer 0 is hit too");
     v("not_first", s.not_first, "layer 0 is never hit");
     v("one_at_least", s.one_at_least, "with fewer than n layers the last is hit");
     v("zero_without_window", s.zero_without_window,
       "the class divides by zero where sliding_window is null");
-    v("windows", s.windows, "a list of windows, one a layer, that names the types");
     v("force_last", s.force_last, "the last layer is full: always, or unless_stated");
-    v("with", s.with, "type of layers with rotary (no_rope_layers)");
-    v("without", s.without,
-      "type of layers without (no_rope_layers); sliding_if_used: by use_sliding_window");
     v("empty_is_none", s.empty_is_none, "an empty no_rope_layers counts as none (no_rope_layers)");
-    v("period", s.period, "key of the period (period)");
-    v("offset", s.offset, "key of the offset (period)");
     v("always", s.always,
       "also beside layer_types, and numbers beyond the layers hit none (listed)");
     v("names", s.names, "type of each code, letter or name (coded, letters, cycle, repeated)");
@@ -205,7 +189,7 @@ struct LayerRules {
 
 // How many layers, where no one key says it.
 struct LayerCountRules {
-  std::optional<Index> fixed, times;
+  std::optional<Index> fixed;
   std::string sum, key;
   std::vector<std::string> keys;
   bool cycles = false;
@@ -214,8 +198,7 @@ struct LayerCountRules {
     v("fixed", s.fixed, "always as many");
     v("sum", s.sum, "a list whose sum counts");
     v("keys", s.keys, "stacks that are counted one by one");
-    v("key", s.key, "counts `times` layers each (LongCat-Flash)");
-    v("times", s.times, "layers for each that `key` counts");
+    v("key", s.key, "counts two layers each (LongCat-Flash)");
     v("cycles", s.cycles, "H_cycles (L_cycles + 1) runs of the stack (HRM)");
     v("default", s.held, "what counts for a file that says nothing");
   }
@@ -231,7 +214,8 @@ struct WindowRules {
     v("on", s.on, "all: every layer slides");
     v("switch", s.switch_key, "without this switch there is none");
     v("first", s.first, "a key that counts before it, one less than the window (MiMo-V2-Flash)");
-    v("listed", s.listed, "a list of windows, of which the first above 0 counts (UltraBERT)");
+    v("listed", s.listed,
+      "a list of windows, one a layer, of which the first above 0 counts (UltraBERT)");
     v("set_by", s.set_by, "keys to each side, over the key (ModernBERT)");
     v("divide", s.divide, "the window is divided by it");
     v("both", s.both, "keys to both sides");

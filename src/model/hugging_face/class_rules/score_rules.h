@@ -48,10 +48,11 @@ struct ScaleRules {
 
 // A learned score beside those of the keys.
 struct SinkRules {
-  std::string tensor, type;
+  std::string tensor;
+  bool sliding_only = false;
   static void describe(auto& s, auto&& v) {
     v("tensor", s.tensor, "name of the tensor; {layer} is filled in");
-    v("type", s.type, "only layers of this type");
+    v("sliding_only", s.sliding_only, "only layers with a window");
   }
 };
 

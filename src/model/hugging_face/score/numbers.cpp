@@ -143,8 +143,7 @@ void scale_and_cap(const ConfigView& view, std::vector<LayerSpec>& layers) {
       layer.fields.push_back(field_of("softcap", *cap));
     }
     if (rules.sinks &&
-        (rules.sinks->type.empty() || (rules.sinks->type == "sliding_attention") ==
-                                          (layer.attention.kind == AttentionKind::sliding)))
+        (!rules.sinks->sliding_only || layer.attention.kind == AttentionKind::sliding))
       fill(layer.sinks = rules.sinks->tensor, "{layer}", std::to_string(layer.index));
   }
 }

@@ -68,10 +68,9 @@ std::string scheme_of(const ConfigView& view, const std::string& given) {
     const auto v = view.value(rules.score->needs);
     if (!v || !truthy(v->value)) return "none";
   }
-  bool named = rules.score_terms.empty();
-  for (const auto& [key, words] : rules.score_terms.pairs)
-    for (const std::string& word : words) named = named || lists_word(view, key, word);
-  if (named) return given;
+  if (!rules.score_terms || lists_word(view, "pos_att_type", "c2p") ||
+      lists_word(view, "pos_att_type", "p2c"))
+    return given;
   view.warn("key_ignored",
             "relative_attention is true, but pos_att_type names neither c2p nor p2c: nothing acts "
             "in the score",
