@@ -121,10 +121,10 @@ const Json* ConfigView::held_by_class(std::string_view key) const {
 
 void ConfigView::two_names(const Value& counts, const Value& other) const {
   if (counts.value == other.value) return;
-  const auto name_of = [](const Value& v) { return v.where.substr(v.where.rfind('/') + 1); };
+  const std::string name = last_word(counts.where);
   warn("both_spellings",
-       {"{} is {} and {} {}, two names of one attribute: {class} takes {}", name_of(other),
-        other.value, name_of(counts), counts.value, name_of(counts)},
+       {"{} is {} and {} {}, two names of one attribute: {class} takes {}", last_word(other.where),
+        other.value, name, counts.value, name},
        other, "", number_of(counts.value));
 }
 

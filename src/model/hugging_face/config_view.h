@@ -205,6 +205,10 @@ inline std::optional<double> number_of(const Value* v) {
 inline std::optional<double> number_of(const std::optional<Value>& v) {
   return v ? number_of(v->value) : std::nullopt;
 }
+// Behind the last / of a path.
+inline std::string last_word(std::string_view path) {
+  return std::string(path.substr(path.rfind('/') + 1));
+}
 // Whole number of a JSON value: 8 and 8.0; none for anything else.
 std::optional<Index> whole_number(const Json&);
 inline Value derived(Json value, std::string where) {

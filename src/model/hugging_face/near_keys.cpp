@@ -205,9 +205,8 @@ class NearKeys {
       return false;
     if (rotary || !about->second.otherwise.empty())
       warn(message("{} is {} beside {}, where nobody reads it; {} looks into that, {}", key, value,
-                   part.substr(part.rfind('/') + 1), about->second.class_name,
-                   otherwise(key, false, about->second)),
-           place + "/" + key, message("move it into {}", part.substr(part.rfind('/') + 1)));
+                   last_word(part), about->second.class_name, otherwise(key, false, about->second)),
+           place + "/" + key, message("move it into {}", last_word(part)));
     return true;
   }
 
@@ -242,7 +241,7 @@ class NearKeys {
         !report_.asked.count(reader + "/" + key))
       return;  // where the reader itself does not look, moving the key would change nothing
     warn(message("{} in {} is read by nobody: the positions of the model do not depend on it", key,
-                 place.substr(place.rfind('/') + 1)),
+                 last_word(place)),
          place + "/" + key, message("move it to {}/{}", reader, key));
   }
 
@@ -251,7 +250,7 @@ class NearKeys {
       const std::string at = place + "/" + key;
       const std::string_view meant = nearly(key, dictionary_members());
       if (value.is_object() && contains(kRopeKeys, key))
-        warn(message("{} inside {} is read by nobody", key, place.substr(place.rfind('/') + 1)), at,
+        warn(message("{} inside {} is read by nobody", key, last_word(place)), at,
              "move its members one level up");
       else if (value.is_object())
         dictionary(value, at);

@@ -169,9 +169,8 @@ void no_layers(const ConfigView& view) {
   // Classes of convolutions count none.
   if (!count || count->value != 0 || count->origin == Origin::class_default) return;
   view.warn("no_layers",
-            {"{} must be positive, got 0: the model has 0 layers",
-             count->where.substr(count->where.rfind('/') + 1)},
-            *count, "", 0.0);
+            {"{} must be positive, got 0: the model has 0 layers", last_word(count->where)}, *count,
+            "", 0.0);
 }
 
 // The rules that stand in the place of the table's: of the decoder, or of the release.

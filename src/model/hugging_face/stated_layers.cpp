@@ -231,7 +231,7 @@ bool stated_types(const ConfigView& view, Index count, std::vector<LayerPlan>& p
   if (!v->value.is_array())
     view.must_be("layer_types", "a list", *v, "one name a layer");
   else if (!fits(view, static_cast<Index>(v->value.as_array().size()), count))
-    wrong_length(view, v->where.substr(v->where.rfind('/') + 1), *v, count);
+    wrong_length(view, last_word(v->where), *v, count);
   else
     by_entries(*v, plans,
                [&](const Json& word, auto& where) { return layer_type(view, word, where); });

@@ -24,9 +24,8 @@ bool RotaryWriter::read_elsewhere(const std::string& key, const Json& value) con
 // rope_scaling in a dictionary that is already the one of rotary.
 void RotaryWriter::inside_another(const std::string& key, const Value& value) {
   if (!truthy(value.value)) return;
-  const std::string outer = value.where.substr(0, value.where.rfind('/'));
-  view_.warn("nearly_a_key",
-             {"{} inside {} is read by nobody", key, outer.substr(outer.rfind('/') + 1)}, value,
+  const std::string outer = last_word(value.where.substr(0, value.where.rfind('/')));
+  view_.warn("nearly_a_key", {"{} inside {} is read by nobody", key, outer}, value,
              "move its members one level up");
 }
 
