@@ -210,10 +210,6 @@ class InputReader {
 
   // Another table beside the first: of frames, learned or a sinusoid.
   void second_table(const InputAlso& more) {
-    if (!more.unless.is_null())
-      if (const auto v = view_.value(more.unless.at("key").as_string());
-          v && v->value == more.unless.at("equals"))
-        return;
     const auto rows = size(more.rows);
     if (!rows) return;
     const bool sines = !more.sinusoid.empty();

@@ -22,10 +22,6 @@ std::string input_kind(const ConfigView& view, const std::string& given) {
   std::string input = given == "learned" ? "learned" : "";  // in the place of a rotary: ESM
   if (!rules.input.empty()) input = rules.input;
   if (!rules.input_if.empty() && !view.flag(rules.input_if, false)) input.clear();
-  if (rules.input_instead)
-    if (const auto v = view.value(rules.input_instead->key);
-        v && v->value == rules.input_instead->equals)
-      input = rules.input_instead->kind;
   return input;
 }
 

@@ -48,7 +48,6 @@ struct ClassRules {
   std::optional<ScoreRules> score, score_also;
   std::optional<ScaleRules> scale;
   std::optional<SinkRules> sinks;
-  std::optional<InputInstead> input_instead;
   std::optional<InputAlso> input_also;
   std::optional<std::string> input_text;
   std::optional<InputScale> input_scale;
@@ -143,7 +142,6 @@ struct ClassRules {
       "(FlashAttention's only), not_cached (DynamicCache does not forget by it), held_only");
     v("input", s.input, "what acts at the embedding: learned, sinusoidal ...");
     v("input_if", s.input_if, "only with this switch");
-    v("input_instead", s.input_instead, "another kind where a key has a value");
     v("input_also", s.input_also, "a second table");
     v("input_at", s.input_at, "where it acts, if not at the embedding");
     v("input_note", s.input_note, "what else acts that is not described");

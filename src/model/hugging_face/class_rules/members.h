@@ -78,27 +78,14 @@ struct InputScale {
   }
 };
 
-// Another encoding at the input, where a key has a value.
-struct InputInstead {
-  std::string key, kind;
-  Json equals;
-  static void describe(auto& s, auto&& v) {
-    v("key", s.key, "the key");
-    v("equals", s.equals, "the value");
-    v("kind", s.kind, "what acts then");
-  }
-};
-
 // A second table at the input.
 struct InputAlso {
   std::string rows, by, tensor, sinusoid;
-  Json unless;
   static void describe(auto& s, auto&& v) {
     v("rows", s.rows, "key of its rows");
     v("by", s.by, "what counts them (frame)");
     v("tensor", s.tensor, "its name among the weights");
     v("sinusoid", s.sinusoid, "fields of a sinusoid in its place");
-    v("unless", s.unless, "not where this key has this value");
   }
 };
 
@@ -147,7 +134,8 @@ struct Variants {
     v("key", s.key, "the key that says which");
     v("of", s.of, "members for each of its values");
     v("otherwise", s.otherwise, "members for any other text");
-    v("cases", s.cases, "releases, instead of a key");
+    v("cases", s.cases,
+      "releases, instead of a key: the first that fits; one without conditions fits any file");
     v("why", s.why, "why a file of no release is refused");
     v("mend", s.mend, "what to do then");
   }
