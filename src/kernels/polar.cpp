@@ -13,6 +13,7 @@
 
 #include "kernels/double_vector-inl.h"
 #include "kernels/math-inl.h"
+#include "kernels/softplus_table-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace posenc::inline v0::detail {
@@ -141,6 +142,39 @@ HWY_INLINE X short_log_1_plus(const X& u) {
   const X t = mul<X>(s, s);
   return mul_add<X>(mul<X>(s, t), even_and_odd(t, kShortLog), s);
 }
+#if POSENC_SOFTPLUS_TABLE
+template <class X, std::size_t n>
+HWY_INLINE X polynomial(const X& x, const double (&c)[n]) {
+  X y = mul_add<X>(x, set(c[0]), set(c[1]));
+  for (std::size_t i = 2; i < n; ++i) y = mul_add<X>(x, y, set(c[i]));
+  return y;
+}
+HWY_INLINE Many many_softplus(const Many& x) {
+  const SoftplusTable table;
+  const V magic = set(0x1.8p52);
+  const auto a =
+      each<Many>([&](int k) HWY_ATTR { return SoftplusTable::short_of_overflow(at(x, k)); });
+  const auto n = mul_add<Many>(a, set(0x1.71547652b82fep+4), magic);
+  const auto rest = each<Many>([&](int k) HWY_ATTR {
+    return hn::MulSub(hn::Sub(at(n, k), magic), set(0x1.62e42fefa39efp-5), at(a, k));
+  });
+  const auto y = polynomial(rest, kTableExp);
+  Many r, log;
+  for (int k = 0; k < Many::kCount; ++k)
+    table.reduce(table.scaled(at(y, k), at(n, k)), r.v[k], log.v[k]);
+  const auto small = mul_add<Many>(r, polynomial(r, kTableLog), log);
+  return each<Many>(
+      [&](int k) HWY_ATTR { return hn::Add(SoftplusTable::positive(at(x, k)), at(small, k)); });
+}
+#else
+HWY_INLINE Many many_softplus(const Many& x) {
+  const Many log = short_log_1_plus(short_exp_minus_abs(x));
+  return each<Many>([&](int k) HWY_ATTR {
+    const V v = at(x, k);
+    return hn::Add(hn::IfThenElse(hn::Lt(v, set(0)), set(0), v), at(log, k));
+  });
+}
+#endif
 template <bool kShort>
 HWY_INLINE V log_1_plus(V u) {
   if constexpr (kShort) return short_log_1_plus(u);
@@ -183,10 +217,9 @@ template <bool kTurn, class T>
 HWY_INLINE void many_rows(const PolarRow& r, Index i, const T* from, T* to_cos, T* to_sin) {
   const auto lanes = static_cast<Index>(hn::Lanes(D()));
   const Many x = each<Many>([&](int k) HWY_ATTR { return load(from + k * lanes); });
-  const Many log = short_log_1_plus(short_exp_minus_abs(x));
+  const Many length = many_softplus(x);
   for (int k = 0; k < count_of<Many>(); ++k) {
-    const V zero = set(0), v = at(x, k);
-    const V mu = hn::Add(hn::IfThenElse(hn::Lt(v, zero), zero, v), at(log, k));
+    const V mu = at(length, k);
     V c, s;
     angle<kTurn>(r, i + k * lanes, c, s);
     store(hn::Mul(mu, c), to_cos + k * lanes), store(hn::Mul(mu, s), to_sin + k * lanes);
