@@ -64,6 +64,7 @@ struct Model {
   SharedBuffer y;
   std::array<std::vector<Index>, 3> ids;
   std::vector<EmbedPart> parts;
+  SharedBuffer gamma, beta;
   std::optional<EmbedNorm> norm;
 
   Model(DType t, bool with_norm, bool small = false)
@@ -88,7 +89,14 @@ struct Model {
       if (k == 0) part.scale = scale;
       parts.push_back(part);
     }
-    if (normed) norm = EmbedNorm{{}, {}, kEpsilon};
+    if (!normed) return;
+    const auto vector = [&](SharedBuffer& to, double first) {
+      to = buffer(static_cast<std::size_t>(kWidth * size_of(type)));
+      for (Index c = 0; c < kWidth; ++c) put(to, type, c, first + entry(c) / 4);
+      const Index shape[] = {kWidth};
+      return tensor(static_cast<const void*>(to->data()), type, shape);
+    };
+    norm = EmbedNorm{vector(gamma, 1), vector(beta, 0), kEpsilon};
   }
   Index row(std::size_t part, Index token) const {
     return part == 1 ? token % kTokens : ids[part][static_cast<std::size_t>(token)];
@@ -117,7 +125,8 @@ struct Model {
       const std::vector<double> s = sum(t, mean, deviation);
       for (Index c = 0; c < kWidth; ++c) {
         const double x = s[static_cast<std::size_t>(c)];
-        const double want = normed ? (x - mean) / deviation : x;
+        const double want =
+            normed ? (x - mean) / deviation * get(gamma, type, c) + get(beta, type, c) : x;
         worst = std::max(worst, std::abs(get(y, type, t * kWidth + c) - want));
       }
     }
@@ -195,7 +204,9 @@ double word_error(const Model& m, const SharedBuffer& d_y, const SharedBuffer& d
     if (m.row(0, t) != word) continue;
     double mean = 0, deviation = 1, up = 0, along = 0;
     const std::vector<double> s = m.sum(t, mean, deviation);
-    const auto g = [&](Index c) { return static_cast<double>(d_y->as<float>()[t * kWidth + c]); };
+    const auto g = [&](Index c) {
+      return get(d_y, DType::f32, t * kWidth + c) * get(m.gamma, DType::f32, c);
+    };
     const auto x = [&](Index c) { return (s[static_cast<std::size_t>(c)] - mean) / deviation; };
     for (Index c = 0; c < kWidth; ++c) up += g(c) / kWidth, along += g(c) * x(c) / kWidth;
     for (Index c = 0; c < kWidth; ++c)

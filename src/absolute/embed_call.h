@@ -42,12 +42,14 @@ struct BasicEmbedTokens {
 using EmbedTokens = BasicEmbedTokens<std::byte>;
 using ConstEmbedTokens = BasicEmbedTokens<const std::byte>;
 
-// Doubles from the beginning of a line of the cache on, so that no vector lies in two; not cleared.
+// Doubles from the beginning of a line of the cache on, so that no vector lies in two, and memory
+// behind the last for the vector that begins there; not cleared.
 class LineDoubles {
  public:
   LineDoubles() = default;
   explicit LineDoubles(Index n)
-      : memory_(std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(n + kLine))),
+      : memory_(std::make_unique_for_overwrite<double[]>(
+            static_cast<std::size_t>(n + kRowPadding + kLine))),
         data_(memory_.get() +
               (0 - reinterpret_cast<std::uintptr_t>(memory_.get()) / sizeof(double)) % kLine) {}
   bool empty() const noexcept { return data_ == nullptr; }

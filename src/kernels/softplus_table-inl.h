@@ -22,32 +22,21 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // 2^(-j/16), to whose bits j 2^48 was added; 1 / (1 + k/16); and minus the logarithm of that.
-constexpr double kPowers[] = {
+alignas(64) constexpr double kPowers[] = {
     0x1.0000000000000p+0, 0x1.fa4afa2a490dap-1, 0x1.f5818dcfba487p-1, 0x1.f199bdd85529cp-1,
     0x1.ee89f995ad3adp-1, 0x1.ec49182a3f090p-1, 0x1.eace5422aa0dbp-1, 0x1.ea11473eb0187p-1,
     0x1.ea09e667f3bcdp-1, 0x1.eab07dd485429p-1, 0x1.ebfdad5362a27p-1, 0x1.edea64c123422p-1,
     0x1.f06fe0a31b715p-1, 0x1.f387a6e756238p-1, 0x1.f72b83c7d517bp-1, 0x1.fb5586cf9890fp-1};
-constexpr double kInverses[] = {
+alignas(64) constexpr double kInverses[] = {
     0x1.0000000000000p+0, 0x1.e1e1e1e1e1e1ep-1, 0x1.c71c71c71c71cp-1, 0x1.af286bca1af28p-1,
     0x1.999999999999ap-1, 0x1.8618618618618p-1, 0x1.745d1745d1746p-1, 0x1.642c8590b2164p-1,
     0x1.5555555555555p-1, 0x1.47ae147ae147bp-1, 0x1.3b13b13b13b14p-1, 0x1.2f684bda12f68p-1,
     0x1.2492492492492p-1, 0x1.1a7b9611a7b96p-1, 0x1.1111111111111p-1, 0x1.0842108421084p-1};
-constexpr double kLogs[] = {0x0.0p+0,
-                            0x1.f0a30c01162a8p-5,
-                            0x1.e27076e2af2eap-4,
-                            0x1.5ff3070a793d6p-3,
-                            0x1.c8ff7c79a9a20p-3,
-                            0x1.1675cababa60fp-2,
-                            0x1.4618bc21c5ec2p-2,
-                            0x1.739d7f6bbd007p-2,
-                            0x1.9f323ecbf984dp-2,
-                            0x1.c8ff7c79a9a21p-2,
-                            0x1.f128f5faf06ecp-2,
-                            0x1.0be72e4252a83p-1,
-                            0x1.1e85f5e7040d1p-1,
-                            0x1.307d7334f10bep-1,
-                            0x1.41d8fe84672afp-1,
-                            0x1.52a2d265bc5abp-1};
+alignas(64) constexpr double kLogs[] = {
+    0x0.0000000000000p+0, 0x1.f0a30c01162a8p-5, 0x1.e27076e2af2eap-4, 0x1.5ff3070a793d6p-3,
+    0x1.c8ff7c79a9a20p-3, 0x1.1675cababa60fp-2, 0x1.4618bc21c5ec2p-2, 0x1.739d7f6bbd007p-2,
+    0x1.9f323ecbf984dp-2, 0x1.c8ff7c79a9a21p-2, 0x1.f128f5faf06ecp-2, 0x1.0be72e4252a83p-1,
+    0x1.1e85f5e7040d1p-1, 0x1.307d7334f10bep-1, 0x1.41d8fe84672afp-1, 0x1.52a2d265bc5abp-1};
 // e^r for |r| <= ln(2) / 32 within 2.5e-12, never above 1 for r <= 0; ln(1 + r) / r for r in [0,
 // 1/16] within 3.6e-12. From the highest coefficient down.
 constexpr double kTableExp[] = {0x1.55539f67c81b3p-5, 0x1.5557e54ba42ffp-3, 0x1.00000005c0052p-1,
@@ -64,7 +53,7 @@ struct SoftplusTable {
   struct Sixteen {
     V low, high;
     HWY_INLINE explicit Sixteen(const double* p)
-        : low(hn::LoadU(D(), p)), high(hn::LoadU(D(), p + 8)) {}
+        : low(hn::Load(D(), p)), high(hn::Load(D(), p + 8)) {}
     HWY_INLINE V at(hn::Vec<DU> i) const {
       return V{_mm512_permutex2var_pd(low.raw, i.raw, high.raw)};
     }

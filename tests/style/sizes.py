@@ -3,7 +3,7 @@
 import pathlib, re, subprocess, sys
 
 FILE, FUNCTION = 400, 60
-NO_FUNCTION = re.compile(r"\s*(namespace|struct|class|enum|union|extern|constexpr|inline constexpr|const|static const|template <[^()]*> struct)\b")
+NO_FUNCTION = re.compile(r"\s*(alignas\(\d+\) )?(namespace|struct|class|enum|union|extern|constexpr|inline constexpr|const|static const|template <[^()]*> struct)\b")
 
 
 def functions(lines):
