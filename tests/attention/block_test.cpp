@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows are taken several at a time: shapes around the edges of blocks and tiles, against the
 // reference; what a row gives does not depend on its neighbours.
-#include <deque>
 #include <gtest/gtest.h>
+#include <deque>
 
 #include <cmath>
 #include <limits>
