@@ -44,6 +44,7 @@ concept SaysWhatCallsBring = requires(const T& s, const ScoreShape& shape) {
   s.inputs(shape);
 };
 [[maybe_unused]] void check_families() {
+  for_each(Schemes{}, []<class T>() { static_assert(Described<T>); });
   for_each(Scalings{}, []<class T>() { static_assert(ScalingPolicy<T>); });
   for_each(RotarySchemes{}, []<class T>() { static_assert(RotaryScheme<T>); });
   for_each(AbsoluteSchemes{}, []<class T>() { static_assert(AbsoluteScheme<T>); });
