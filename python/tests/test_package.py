@@ -87,7 +87,8 @@ posenc.rerotate_(b"", "rope head_dim=8", p, old_positions=range(2), new_position
 
 
 def test_missing_packages_of_the_system_are_named(source, tmp_path):
-    words = ["cmake", "-S", source, "-B", tmp_path, "-DPOSENC_PYTHON=ON", f"-DPython_EXECUTABLE={sys.executable}"]
+    # Generator and compiler by name: the defaults of cmake are make and c++, and nothing installs make.
+    words = ["cmake", "-G", "Ninja", "-S", source, "-B", tmp_path, "-DCMAKE_CXX_COMPILER=g++", "-DPOSENC_PYTHON=ON", f"-DPython_EXECUTABLE={sys.executable}"]
     words += [f"-DCMAKE_DISABLE_FIND_PACKAGE_{p}=ON" for p in ("hwy", "fmt")]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
     assert done.returncode != 0
