@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <regex>
 #include <stdexcept>
@@ -188,9 +189,11 @@ bool all_passed(const Json& report) {
 
 std::vector<std::filesystem::path> suites_under(const std::filesystem::path& root) {
   std::vector<std::filesystem::path> suites;
-  for (const char* name : {"rotary_hugging_face", "rotary_engines", "gguf", "positions", "absolute",
-                           "relative_bias", "relative_content", "attention", "tiny_models"})
-    if (std::filesystem::exists(root / name / "cases.json")) suites.push_back(root / name);
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator(root, problem))
+    if (std::filesystem::exists(entry.path() / "cases.json", problem))
+      suites.push_back(entry.path());
+  std::sort(suites.begin(), suites.end());
   return suites;
 }
 

@@ -38,7 +38,7 @@ Json run_onnx(const std::filesystem::path& dir, const Options& = {});
 // What either returned: no case failed, and there was one at all.
 bool all_passed(const Json& report);
 
-// The suites of this source tree or installation, in order; empty when `root` holds none.
+// Every folder of `root` that holds a cases.json, sorted by name; empty when there is none.
 std::vector<std::filesystem::path> suites_under(const std::filesystem::path& root);
 
 }  // namespace posenc::conformance

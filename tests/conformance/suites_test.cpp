@@ -102,6 +102,19 @@ TEST(Suites, ModelAttention) {
   EXPECT_EQ(r.passed, 77);
 }
 
+// What `posenc selftest` runs without arguments: every folder of cases, so that none is forgotten.
+TEST(Suites, AllAreFound) {
+  std::vector<std::string> names;
+  for (const std::filesystem::path& dir :
+       suites_under(std::filesystem::path(POSENC_SOURCE_DIR) / "conformance"))
+    names.push_back(dir.filename().string());
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"absolute", "attention", "gguf", "model_attention",
+                                      "positions", "relative_bias", "relative_content",
+                                      "rotary_engines", "rotary_hugging_face", "tiny_models"}));
+  EXPECT_TRUE(suites_under("/nowhere").empty());
+}
+
 // An output that no check names would be compared with nothing. What is left out is listed, with
 // the reason: it belongs to parts that come later, or to another release of the peer.
 bool may_be_left_out(const std::string& output) {
