@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotation of PyTorch's tensors: what the operators of posenc.torch compute.
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -93,7 +94,14 @@ struct Rows {
         plan(rows_plan(x.qk.q.dim > 0 ? x.qk.q.dim : x.qk.k.dim, width(), offset,
                        word_of<Pairing>(pairing, {kRotary, "pairing"}),
                        word_of<OutputOrder>(order, {kRotary, "output_order"}), x.dtype)) {
-    if (!index.is_none()) rows.index = positions_of(index, "index");
+    if (index.is_none()) return;
+    rows.index = positions_of(index, "index");
+    const Index tokens = std::max(x.qk.q.tokens, x.qk.k.tokens);
+    if (rows.index.count * rows.index.batch == 0 && tokens > 0)  // else it counts as not given
+      refuse_field(
+          kRotary, "index",
+          "index must have a row number for each of the " + std::to_string(tokens) + " tokens",
+          "none");
   }
 
  private:

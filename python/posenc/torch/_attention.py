@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, NoReturn, Sequence
 import torch
 
 from .. import _posenc
+from ._attention_checks import check_fake, check_names, check_result
+from ._checks import one_device
 from ._host import Library, check_tensors, direct, in_transform, is_compiling
 
 if TYPE_CHECKING:
@@ -52,26 +54,36 @@ def _address(x: Tensor) -> Tensor:
     return x.detach().resolve_neg()
 
 
-def _result(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], names: Sequence[str], encodings: Sequence[str],
-            order: str | None, *_: Any) -> tuple[Tensor, Tensor]:
-    axes = order or "thd"
-    shape = list(q.shape)
-    if sorted(axes) == sorted("bthd"[-len(shape):]) and v.dim() == q.dim():  # else it is refused by the kernel
-        shape[axes.index("d")] = v.shape[axes.index("d")]
-        sums = [q.shape[axes.index(n)] if n in axes else 1 for n in "bht"]
-    else:
-        sums = [0, 0, 0]
+def _shapes(q: Tensor, v: Tensor, order: str | None) -> tuple[list[Any], list[Any]]:
+    """Of the output and of log_sum_exp."""
+    axes, shape = order or "thd", list(q.shape)
+    if sorted(axes) != sorted("bthd"[-len(shape):]) or v.dim() != q.dim():  # the kernel refuses it
+        return shape, [0, 0, 0]
+    shape[axes.index("d")] = v.shape[axes.index("d")]
+    return shape, [q.shape[axes.index(n)] if n in axes else 1 for n in "bht"]
+
+
+def _result(q: Tensor, v: Tensor, order: str | None) -> tuple[Tensor, Tensor]:
+    shape, sums = _shapes(q, v, order)
     return q.new_empty(shape), q.new_empty(sums, dtype=torch.float64)
 
 
+def _fake(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], *details: Any) -> tuple[Tensor, Tensor]:
+    check_fake("torch attend", q, k, v, arrays, *details)
+    return _result(q, v, details[2])
+
+
 def _forward(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], *details: Any) -> tuple[Tensor, Tensor]:
-    out, log_sum_exp = _result(q, k, v, arrays, *details)
+    check_names("torch attend", details[0], arrays, q, k)
+    out, log_sum_exp = _result(q, v, details[2])
     _call(q, k, v, arrays, out, log_sum_exp, False, *details)
     return out, log_sum_exp
 
 
 def _backward(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Tensor, wanted: Sequence[bool], q: Tensor,
               k: Tensor, v: Tensor, arrays: Sequence[Tensor], names: Sequence[str], *details: Any) -> list[Tensor]:
+    check_names("torch attend_backward", names, arrays, q, k)
+    check_result("torch attend_backward", d_out, d_log_sum_exp, out, log_sum_exp, wanted, q, arrays, _shapes(q, v, details[1]))
     call = _call(q, k, v, arrays, _address(out), _address(log_sum_exp), True, names, *details)
     every = (*_OWN, *names)
     only = [n for n, w in zip(every, wanted) if w]
@@ -86,11 +98,15 @@ def _backward(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Te
 
 _LIBRARY.impl("attend", _forward, "CPU")
 _LIBRARY.impl("attend_backward", _backward, "CPU")
-torch.library.register_fake("posenc::attend", _result, lib=_LIBRARY)
+torch.library.register_fake("posenc::attend", _fake, lib=_LIBRARY)
 
 
 def _gradients(d_out: Tensor, d_log_sum_exp: Tensor, out: Tensor, log_sum_exp: Tensor, wanted: Sequence[bool], q: Tensor,
-               k: Tensor, v: Tensor, arrays: Sequence[Tensor], *_: Any) -> list[Tensor]:
+               k: Tensor, v: Tensor, arrays: Sequence[Tensor], *details: Any) -> list[Tensor]:
+    who = "torch attend_backward"
+    check_fake(who, q, k, v, arrays, *details)
+    one_device(who, {"q": q, "d_out": d_out, "d_log_sum_exp": d_log_sum_exp, "out": out, "log_sum_exp": log_sum_exp})
+    check_result(who, d_out, d_log_sum_exp, out, log_sum_exp, wanted, q, arrays, _shapes(q, v, details[2]))
     return [x.new_empty(x.shape) for x, w in zip((q, k, v, *arrays), wanted) if w]
 
 

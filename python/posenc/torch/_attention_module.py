@@ -88,7 +88,7 @@ class Attention(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """As published. torch.manual_seed says which numbers are drawn."""
-        seed = int(torch.randint(2 ** 62, ()))
+        seed = int(torch.randint(2 ** 62, (), device="cpu"))  # under torch.device("meta") too
         start = _posenc.score_initial(self.encodings, heads=self.heads, head_dim=self.head_dim, seed=seed,
                                       key_heads=self.key_heads)
         with torch.no_grad():

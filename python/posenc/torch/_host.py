@@ -7,10 +7,11 @@ import os
 import torch
 
 from .. import _posenc
+from ._checks import one_device, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
 _posenc.torch_host(
     torch.Tensor,
@@ -48,18 +49,15 @@ def in_forward_mode() -> bool:
 
 
 def check_tensors(who: str, tensors: dict[str, Any]) -> None:
-    """Refuses what is no tensor, and other devices, by argument, rule and value."""
+    """Refuses what is no tensor, other devices and several devices, by argument, rule and value."""
     for name, x in tensors.items():
         if x is None:
             continue
         if not isinstance(x, torch.Tensor):
-            _refuse(who, f"{name} must be a tensor", type(x).__name__)
+            refuse(who, f"{name} must be a tensor", type(x).__name__)
         if x.device.type not in ("cpu", "meta"):
-            _refuse(who, f"{name} must lie in the memory of the CPU", x.device.type)
+            refuse(who, f"{name} must lie in the memory of the CPU", x.device.type)
         if x.layout is not torch.strided or x.is_nested or x.is_quantized:
             kind = "nested" if x.is_nested else "quantized" if x.is_quantized else str(x.layout)
-            _refuse(who, f"{name} must be a dense tensor of numbers", kind)
-
-
-def _refuse(who: str, rule: str, got: str) -> NoReturn:
-    raise ValueError(f'[{who}] {rule}, got "{got}"')
+            refuse(who, f"{name} must be a dense tensor of numbers", kind)
+    one_device(who, tensors)

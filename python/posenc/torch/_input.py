@@ -7,6 +7,7 @@ import functools
 import torch
 
 from .. import _posenc
+from . import _checks
 from ._host import (
     Library, any_requires_grad, below_autograd, check_tensors, grad_enabled, in_forward_mode, in_transform, is_compiling,
 )
@@ -49,6 +50,17 @@ def _plan_of_none(encoding: str, dtype: torch.dtype, context: int | None) -> _po
     return _posenc.InputPlan(encoding, _name(dtype), context=context)
 
 
+def _check_parameters(who: str, parameters: Any, names: Any, encoding: str) -> None:
+    """Names, elements and shapes of what an encoding learns: the kernels read them by name, so an unknown one would be ignored."""
+    if not parameters and not names:
+        return
+    wanted = _shapes(encoding)
+    _checks.names(who, "parameters", names, parameters, wanted)
+    for name, p in zip(names, parameters):
+        _checks.elements(who, name, p, _checks.REAL)
+        _checks.shape(who, name, p, wanted[name])
+
+
 def _plan(encoding: str, dtype: torch.dtype, parameters: Any, names: Any, context: int | None) -> _posenc.InputPlan:
     if not parameters:
         return _plan_of_none(encoding, dtype, context)
@@ -57,6 +69,9 @@ def _plan(encoding: str, dtype: torch.dtype, parameters: Any, names: Any, contex
 
 
 def _compose(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    _check_parameters("torch compose", parameters, names, encoding)
+    if not x.dim():  # any other number of axes is the plan's to refuse
+        _checks.axes("torch compose", "x", x, (2, 3))
     out = composed(x, positions, parameters, names, encoding)
     if out is not None:
         return out
@@ -67,14 +82,21 @@ def _compose(x: Any, positions: Any, parameters: Any, names: Any, encoding: str,
 
 
 def _compose_(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> None:
+    _check_parameters("torch compose_", parameters, names, encoding)
+    if not x.dim():  # any other number of axes is the plan's to refuse
+        _checks.axes("torch compose_", "x", x, (2, 3))
     out = composed(x, positions, parameters, names, encoding)
     if out is not None:
         x.detach().copy_(out)
         return
     plan = _plan(encoding, x.dtype, parameters, names, context)
-    if plan.appended:
-        raise ValueError(f"[torch compose_] an encoding that appends channels to x needs a tensor of its own: use compose, got {plan.appended} more")
+    _refuse_more(plan.appended)
     plan.apply(x.detach(), positions, out=x.detach())
+
+
+def _refuse_more(appended: int) -> None:
+    if appended:
+        raise ValueError(f"[torch compose_] an encoding that appends channels to x needs a tensor of its own: use compose, got {appended} more")
 
 
 def _compose_autograd(x: Any, positions: Any, parameters: Any, *more: Any) -> None:
@@ -96,15 +118,30 @@ def _compose_negated(x: Any, positions: Any, parameters: Any, *more: Any) -> Non
         x.copy_(plain)
 
 
+def _check_compose(who: str, x: Any, positions: Any, parameters: Any, names: Any, encoding: str) -> None:
+    """Of tensors without memory."""
+    _checks.one_device(who, {"x": x, "positions": positions, **_checks.listed("parameters", parameters)})
+    _check_parameters(who, parameters, names, encoding)  # before a plan of that size is made
+    _checks.elements(who, "x", x, _checks.REAL)
+    _checks.axes(who, "x", x, (2, 3))
+    _checks.places(who, "positions", positions, x.shape[0] if x.dim() == 3 else 1, x.shape[-2])
+
+
+def _compose_in_place_fake(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> None:
+    _check_compose("torch compose_", x, positions, parameters, names, encoding)
+    _refuse_more(_appended(encoding, context))
+
+
 def _compose_fake(x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
-    for name, p in zip(names, parameters):  # before a plan of that size is made
-        wanted = list(_shapes(encoding).get(name, p.shape))
-        if list(p.shape) != wanted:
-            raise ValueError(f"[torch compose] {name} must be {wanted}, got {list(p.shape)}")
+    _check_compose("torch compose", x, positions, parameters, names, encoding)
     return x.new_empty(*x.shape[:-1], x.shape[-1] + _appended(encoding, context))
 
 
 def _compose_gradients(d: Any, x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    _check_parameters("torch compose_gradients", parameters, names, encoding)
+    if not x.dim():  # any other number of axes is the plan's to refuse
+        _checks.axes("torch compose_gradients", "x", x, (2, 3))
+    _checks.shape("torch compose_gradients", "d", d, (*x.shape[:-1], x.shape[-1] + _appended(encoding, context)))
     d = d.detach().contiguous()
     made = gradients(d, x, positions, parameters, names, encoding)
     if made is not None:
@@ -114,6 +151,15 @@ def _compose_gradients(d: Any, x: Any, positions: Any, parameters: Any, names: A
     wide = [torch.zeros(p.shape, dtype=torch.float64) for p in parameters]
     plan.gradient_into(d, positions, x.detach(), d_x, dict(zip(names, wide)))
     return [d_x, *(w.to(p.dtype) for w, p in zip(wide, parameters))]
+
+
+def _compose_gradients_fake(d: Any, x: Any, positions: Any, parameters: Any, names: Any, encoding: str, context: int | None) -> Any:
+    who = "torch compose_gradients"
+    _check_compose(who, x, positions, parameters, names, encoding)
+    _checks.one_device(who, {"x": x, "d": d})
+    _checks.elements(who, "d", d, (x.dtype,))
+    _checks.shape(who, "d", d, (*x.shape[:-1], x.shape[-1] + _appended(encoding, context)))
+    return [torch.empty_like(y, memory_format=torch.contiguous_format) for y in (x, *parameters)]
 
 
 def _compose_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -142,7 +188,50 @@ def _norm(gamma: Any, beta: Any, epsilon: float | None) -> _posenc.EmbedNorm | N
     return _posenc.EmbedNorm(*(None if x is None else x.detach() for x in (gamma, beta)), epsilon=epsilon)
 
 
+def _check_counts(who: str, n: int, *lists: Any) -> None:
+    if not n or {len(x) for x in lists} != {n}:
+        raise ValueError(f"[{who}] ids, scales, offsets and frozen must be as many as the tables, got {n} tables")
+
+
+def _check_lists(who: str, tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, rows: Any, gamma: Any, beta: Any,
+                 epsilon: Any) -> None:
+    """What the lists of a call have in common."""
+    _check_counts(who, len(tables), ids, scales, offsets, frozen)
+    if epsilon is None and (gamma is not None or beta is not None):
+        raise ValueError(f"[{who}] epsilon must be given where gamma or beta is")
+    for name, x in (("gamma", gamma), ("beta", beta)):
+        _checks.elements(who, name, x, (tables[0].dtype,))
+        _checks.shape(who, name, x, tables[0].shape[-1:])
+
+
+def _check_embed(who: str, tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, rows: Any, gamma: Any, beta: Any, epsilon: Any) -> None:
+    """Of tensors without memory."""
+    named = _checks.listed("tables", tables) | _checks.listed("ids", ids)
+    _checks.one_device(who, {**named, "rows": rows, "gamma": gamma, "beta": beta})
+    _check_lists(who, tables, ids, scales, offsets, frozen, rows, gamma, beta, epsilon)
+    batch = _embed_out(tables, ids, rows).shape[0]
+    for name, x in named.items():
+        _checks.elements(who, name, x, _checks.WHOLE if name[0] == "i" else _checks.REAL if x is tables[0] else (tables[0].dtype,))
+        _checks.axes(who, name, x, (1, 2) if name[0] == "i" else (2,))
+        if name[0] == "i":
+            if x.dim() == 2 and x.shape[0] != batch:
+                _checks.size(who, f"{name} must have 1 row or one for each of {batch} sequences", x.shape[0], (1,))
+            _checks.size(who, f"{name} must have {ids[0].shape[-1]} tokens, as many as ids[0]", x.shape[-1], (ids[0].shape[-1],))
+        else:
+            _checks.size(who, f"{name} must have {tables[0].shape[-1]} channels, as many as tables[0]", x.shape[-1], tables[0].shape[-1:])
+    if rows is not None:
+        _checks.elements(who, "rows", rows, (tables[0].dtype,))
+        _checks.axes(who, "rows", rows, (2, 3))
+        for n, want in zip(rows.shape[-2:], (ids[0].shape[-1], tables[0].shape[-1])):
+            _checks.size(who, f"rows must have the tokens and channels of the tables, {ids[0].shape[-1]} and {tables[0].shape[-1]}", n, (want,))
+
+
 def _embed_fake(tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, rows: Any, gamma: Any, beta: Any, epsilon: Any) -> Any:
+    _check_embed("torch embed", tables, ids, scales, offsets, frozen, rows, gamma, beta, epsilon)
+    return _embed_out(tables, ids, rows)
+
+
+def _embed_out(tables: Any, ids: Any, rows: Any) -> Any:
     if rows is not None and all(i.dim() < rows.dim() for i in ids):
         return rows.new_empty(rows.shape)
     longest = max(ids, key=lambda i: i.dim())
@@ -150,7 +239,8 @@ def _embed_fake(tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, r
 
 
 def _embed(tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, rows: Any, gamma: Any, beta: Any, epsilon: Any) -> Any:
-    out = _embed_fake(tables, ids, scales, offsets, frozen, rows, gamma, beta, epsilon)
+    _check_lists("torch embed", tables, ids, scales, offsets, frozen, rows, gamma, beta, epsilon)
+    out = _embed_out(tables, ids, rows)
     _posenc.embed(_parts(tables, ids, scales, offsets, frozen, rows), norm=_norm(gamma, beta, epsilon), out=out.detach())
     return out
 
@@ -158,10 +248,14 @@ def _embed(tables: Any, ids: Any, scales: Any, offsets: Any, frozen: Any, rows: 
 def _wanted(a: Any) -> list[Any]:
     """Rows, tables, gamma and beta of a call, as far as their gradients are asked for."""
     tables, rows, gamma, beta, wanted = a[0], a[5], a[6], a[7], a[9]
+    if len(wanted) != len(tables) + 3:
+        raise ValueError(f"[torch embed_gradients] wanted must be a word for rows, each table, gamma and beta, {len(tables) + 3}, "
+                         f"got {len(wanted)}")
     return [x if want else None for x, want in zip((rows, *tables, gamma, beta), wanted)]
 
 
 def _embed_gradients(d: Any, *a: Any) -> Any:
+    _check_lists("torch embed_gradients", *a[:9])
     wide = [None if x is None else torch.zeros(x.shape, dtype=torch.promote_types(x.dtype, torch.float32)) for x in _wanted(a)]
     *parts, gamma, beta = wide
     _posenc.embed_gradient_into(_parts(*a[:6]), d.detach().contiguous(), d_parts=parts[a[5] is None:], d_gamma=gamma, d_beta=beta,
@@ -170,6 +264,12 @@ def _embed_gradients(d: Any, *a: Any) -> Any:
 
 
 def _embed_gradients_fake(d: Any, *a: Any) -> Any:
+    who = "torch embed_gradients"
+    _check_embed(who, *a[:9])
+    of = _embed_out(a[0], a[1], a[5])
+    _checks.one_device(who, {"tables[0]": of, "d": d})
+    _checks.elements(who, "d", d, (of.dtype,))
+    _checks.shape(who, "d", d, of.shape)
     return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in _wanted(a) if x is not None]
 
 
@@ -205,8 +305,8 @@ for _f in (_compose, _compose_, _compose_gradients, _embed, _embed_gradients):
     _LIBRARY.impl(_f.__name__[1:], _f, "CPU")
 _LIBRARY.impl("compose_", _compose_autograd, "Autograd")
 _LIBRARY.impl("compose_", _compose_negated, "Negative")
-for _n, _f in (("compose", _compose_fake), ("compose_", lambda *a: None), ("embed", _embed_fake), ("embed_gradients", _embed_gradients_fake),
-               ("compose_gradients", lambda d, x, p, ps, *a: [torch.empty_like(y, memory_format=torch.contiguous_format) for y in (x, *ps)])):
+for _n, _f in (("compose", _compose_fake), ("compose_", _compose_in_place_fake), ("embed", _embed_fake),
+               ("embed_gradients", _embed_gradients_fake), ("compose_gradients", _compose_gradients_fake)):
     torch.library.register_fake(f"posenc::{_n}", _f, lib=_LIBRARY)
 torch.library.register_autograd("posenc::compose", _compose_backward, setup_context=_compose_save, lib=_LIBRARY)
 torch.library.register_autograd("posenc::embed", _embed_backward, setup_context=_embed_save, lib=_LIBRARY)
@@ -252,10 +352,7 @@ def embed(tables: Sequence[Tensor], ids: Sequence[Tensor], *, scales: Sequence[f
     scales = [1.0] * n if scales is None else list(scales)
     offsets = [0] * n if offsets is None else list(offsets)
     rows_kept = [-1] * n if frozen is None else [-1 if f is None else f for f in frozen]
-    if not n or {len(ids), len(scales), len(offsets), len(rows_kept)} != {n}:
-        raise ValueError(f"[torch embed] ids, scales, offsets and frozen must be as many as the tables, got {n} tables")
-    if epsilon is None and (gamma is not None or beta is not None):
-        raise ValueError("[torch embed] epsilon must be given where gamma or beta is")
+    _check_counts("torch embed", n, ids, scales, offsets, rows_kept)  # torch finds no operator for a call without tensors
     _check("embed", {f"tables[{i}]": t for i, t in enumerate(tables)} | {f"ids[{i}]": t for i, t in enumerate(ids)}
            | {"rows": rows, "gamma": gamma, "beta": beta})
     made: Tensor = torch.ops.posenc.embed.default(list(tables), list(ids), scales, offsets, rows_kept, rows, gamma, beta, epsilon)

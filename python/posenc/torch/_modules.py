@@ -41,8 +41,8 @@ class RotaryEmbedding(torch.nn.Module):
         self.encoding, self.layout, self.context, self._heads = str(encoding), layout, context, heads
         if heads is not None and not learned:
             raise ValueError(f"[torch RotaryEmbedding] heads of their own need learned=True, got heads={heads}")
-        start = self._start().to(dtype or torch.get_default_dtype()) if learned else None
-        self.register_parameter("frequencies", None if start is None else torch.nn.Parameter(start))
+        self.register_parameter("frequencies", torch.nn.Parameter(torch.empty(self._start().shape, dtype=dtype)) if learned else None)
+        self.reset_parameters()
 
     def _start(self) -> Tensor:
         own = torch.from_numpy(_posenc.frequencies(self.encoding, context=self.context))
@@ -81,19 +81,24 @@ class InputPositions(torch.nn.Module):
         super().__init__()
         self.encoding, self.context = str(encoding), context
         self._learned = {name: self._names.get(name, name) for name, _ in _posenc.input_parameters(self.encoding)}
-        for (_, mine), value in zip(self._learned.items(), self._start()):
-            self.register_parameter(mine, torch.nn.Parameter(value.to(dtype or torch.get_default_dtype())))
+        start = self._start()
+        for mine, value in zip(self._learned.values(), start):
+            self.register_parameter(mine, torch.nn.Parameter(torch.empty(value.shape, dtype=dtype)))
+        self._fill(start)
 
     def _start(self) -> list[Tensor]:
-        seed = int(torch.randint(2**62, ()))
+        seed = int(torch.randint(2**62, (), device="cpu"))  # under torch.device("meta") too
         plan = _posenc.InputPlan(self.encoding, seed=seed, context=self.context)
         return [torch.from_numpy(value) for value in plan.parameters.values()]
 
+    def _fill(self, start: list[Tensor]) -> None:
+        with torch.no_grad():
+            for mine, value in zip(self._learned.values(), start):
+                getattr(self, mine).copy_(value)
+
     def reset_parameters(self) -> None:
         """Draws them again."""
-        with torch.no_grad():
-            for mine, value in zip(self._learned.values(), self._start()):
-                getattr(self, mine).copy_(value)
+        self._fill(self._start())
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """x, [t, c] or [b, t, c], composed with the rows of its positions; none given: 0, 1, 2 .."""

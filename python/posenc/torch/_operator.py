@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from ._checks import one_device
 from ._host import (
     Library, any_requires_grad, below_autograd, check_tensors, direct, grad_enabled, in_forward_mode, in_transform, is_compiling,
 )
@@ -44,6 +45,10 @@ class Family:
         """For vmap: the tensors and arguments of one call for all, and what takes a result apart again."""
         raise NotImplementedError
 
+    def check(self, xs: dict[str, Any], rest: tuple[Any, ...]) -> None:
+        """Refuses by name what `compute` would: for tensors without memory."""
+        raise NotImplementedError
+
     def check_learned(self, rest: tuple[Any, ...]) -> None:
         """Where tensors of `rest` require a gradient: refuses those that have none."""
 
@@ -57,8 +62,9 @@ class Family:
             raise ValueError(f"[torch {self.name}] q or k must be given")
         return self.one, (k if q is None else q,)
 
-    def _named(self, xs: tuple[Any, ...], rest: tuple[Any, ...]) -> dict[str, Any]:
-        return dict(zip(("q", "k") if len(xs) == 2 else ("q",), xs)) | dict(zip(self.tensors, rest))
+    def named(self, xs: tuple[Any, ...], rest: tuple[Any, ...]) -> dict[str, Any]:
+        """All tensors of a call by name."""
+        return dict(zip(("q", "k"), xs)) | dict(zip(self.tensors, rest))
 
     def __call__(self, q: Any, k: Any, rest: tuple[Any, ...]) -> Any:
         """New tensors: of q, of k, or both."""
@@ -70,7 +76,7 @@ class Family:
             if grad_enabled() and any_requires_grad(given):
                 return _Recorded.apply(op, False, rest[op.fixed:], *given)
             return op.make(xs, rest)
-        check_tensors(f"torch {self.name}", self._named(xs, rest))
+        check_tensors(f"torch {self.name}", self.named(xs, rest))
         if not is_compiling() and (in_transform() or in_forward_mode()):
             return _Transformed.apply(op, *xs, *rest)
         return op.overload(*xs, *rest)
@@ -84,7 +90,7 @@ class Family:
             self.compute(xs, xs, rest)
             op.count(xs)
             return
-        check_tensors(f"torch {self.name}_", self._named(xs, rest))
+        check_tensors(f"torch {self.name}_", self.named(xs, rest))
         if not is_compiling() and (in_transform() or in_forward_mode()):
             raise RuntimeError(f"[torch {self.name}_] writes in place, which transforms of torch.func and forward mode "
                                f"cannot follow; use {self.name}")
@@ -111,7 +117,7 @@ class _Operator:
         _LIBRARY.impl(name, self._autograd, "Autograd")
         _LIBRARY.impl(name + "_", self._autograd_in_place, "Autograd")
         torch.library.register_fake(f"posenc::{name}", self._fake, lib=_LIBRARY)
-        torch.library.register_fake(f"posenc::{name}_", lambda *a: None, lib=_LIBRARY)
+        torch.library.register_fake(f"posenc::{name}_", self._fake_in_place, lib=_LIBRARY)
         torch.library.register_vmap(f"posenc::{name}", self._vmap, lib=_LIBRARY)
 
     def make(self, xs: tuple[Any, ...], rest: tuple[Any, ...]) -> Any:
@@ -132,7 +138,14 @@ class _Operator:
         """On addresses, into the tensors themselves."""
         self.family.compute(a[: self.n], a[: self.n], a[self.n:])
 
+    def _fake_in_place(self, *a: Any) -> None:
+        xs, rest = a[: self.n], a[self.n:]
+        who = f"torch {self.family.name}"
+        one_device(who, self.family.named(xs, rest))
+        self.family.check(dict(zip(("q", "k"), xs)), rest)
+
     def _fake(self, *a: Any) -> Any:
+        self._fake_in_place(*a)
         out = tuple([torch.empty_like(x) for x in a[: self.n]])
         return out if self.n == 2 else out[0]
 

@@ -6,9 +6,10 @@ import torch
 
 from .. import _posenc
 from ._batch import as_one_batch, positions_as_one_batch, rows_as_one_batch
+from ._checks import one_device
 from ._learned_phase import ROTATE_LEARNED
 from ._operator import _LIBRARY, Family, NoSecondDerivative
-from ._rotary_call import pair, plan_of, transposed_mode
+from ._rotary_call import check_mode, check_pairs, check_rotation, check_row_call, pair, plan_of, transposed_mode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ class _Rotate(Family):
     def compute(self, xs: Any, out: Any, rest: Any) -> None:
         positions, encoding, layout, mode, context, keys = rest
         _posenc.torch_rotate(plan_of(encoding, xs[0].dtype, context), *pair(xs, keys), *pair(out, keys), positions, layout, mode)
+
+    def check(self, xs: Any, rest: Any) -> None:
+        check_rotation(f"torch {self.name}", xs, *rest[:5])
 
     def transposed(self, rest: Any) -> Any:
         positions, encoding, layout, mode, context, keys = rest
@@ -51,6 +55,10 @@ class _RotateRows(Family):
             _posenc.torch_rotate_rows(xs[0], xs[1], out[0], out[1], *rest)
         else:
             _posenc.torch_rotate_rows(xs[0], None, out[0], None, *rest)
+
+    def check(self, xs: Any, rest: Any) -> None:
+        check_row_call(f"torch {self.name}", xs, *rest[:-1])
+        check_mode(f"torch {self.name}", rest[-1])
 
     def transposed(self, rest: Any) -> Any:
         return *rest[:-1], transposed_mode(self.name, rest[-1])
@@ -85,7 +93,14 @@ _LIBRARY.define("row_gradients(Tensor q, Tensor? k, Tensor d_q, Tensor? d_k, Ten
                 "str columns, str? layout, str output_order, int offset) -> (Tensor, Tensor)")
 
 
+def _row_gradients_check(q: Any, k: Any, d_q: Any, d_k: Any, cos: Any, sin: Any, *rest: Any) -> None:
+    who = "torch row_gradients"
+    check_pairs(who, q, k, d_q, d_k)
+    check_row_call(who, {n: x for n, x in (("q", q), ("k", k)) if x is not None}, cos, sin, *rest)
+
+
 def _row_gradients_cpu(q: Any, k: Any, d_q: Any, d_k: Any, cos: Any, sin: Any, *rest: Any) -> Any:
+    check_pairs("torch row_gradients", q, k, d_q, d_k)
     wide = torch.float64 if cos.dtype is torch.float64 else torch.float32
     d_cos, d_sin = torch.zeros_like(cos, dtype=wide), torch.zeros_like(sin, dtype=wide)
     _posenc.torch_row_gradients(q, k, d_q, d_k, cos, sin, rest[0], d_cos, d_sin, *rest[1:])
@@ -93,8 +108,15 @@ def _row_gradients_cpu(q: Any, k: Any, d_q: Any, d_k: Any, cos: Any, sin: Any, *
 
 
 _LIBRARY.impl("row_gradients", _row_gradients_cpu, "CPU")
-torch.library.register_fake(
-    "posenc::row_gradients", lambda q, k, d_q, d_k, cos, sin, *a: (torch.empty_like(cos), torch.empty_like(sin)), lib=_LIBRARY)
+
+
+def _row_gradients_fake(q: Any, k: Any, d_q: Any, d_k: Any, cos: Any, sin: Any, *rest: Any) -> Any:
+    one_device("torch row_gradients", {"q": q, "k": k, "d_q": d_q, "d_k": d_k, "cos": cos, "sin": sin, "index": rest[0]})
+    _row_gradients_check(q, k, d_q, d_k, cos, sin, *rest)
+    return torch.empty_like(cos), torch.empty_like(sin)
+
+
+torch.library.register_fake("posenc::row_gradients", _row_gradients_fake, lib=_LIBRARY)
 
 
 def _row_gradients_vmap(info: Any, dims: Any, *a: Any) -> Any:
