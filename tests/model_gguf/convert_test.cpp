@@ -79,6 +79,57 @@ TEST(Convert, ReadsWhatTheConverterWrote) {
   EXPECT_EQ(compared, 23);
 }
 
+// The original length in and beside the dictionary, or in neither: the converter was run on each
+// config (original_lengths.json).
+void expect_divisors(const ModelSpec& spec, const Json::Array& divisors, double theta,
+                     const std::string& who) {
+  const Spectrum& s = spectrum(spec);
+  ASSERT_EQ(s.frequency.size(), divisors.size()) << who;
+  const auto pairs = static_cast<double>(divisors.size());
+  for (std::size_t i = 0; i < divisors.size(); ++i) {
+    const double want = std::pow(theta, -static_cast<double>(i) / pairs) / divisors[i].as_number();
+    EXPECT_NEAR(s.frequency[i], want, 4e-7 * want) << who << " pair " << i;
+  }
+}
+
+TEST(Convert, OriginalLengthWhereTheConverterLooks) {
+  const Json made = read_json(std::filesystem::path(POSENC_SOURCE_DIR) /
+                              "tests/model_gguf/original_lengths.json");
+  int scaled = 0, lengths = 0, failed = 0;
+  for (const Json& c : made.at("cases").as_array()) {
+    const std::string who = c.at("name").as_string();
+    const ModelSpec spec = as_llama_cpp(c.at("config"));
+    EXPECT_EQ(refused(spec), c.find("fails") != nullptr) << who << '\n' << report(spec);
+    if (refused(spec)) {
+      EXPECT_TRUE(finding(spec, "missing_key")) << who;
+      ++failed;
+      continue;
+    }
+    const LayerSpec& layer = spec.layers.at(0);
+    if (const Json* divisors = c.find("divisors")) {
+      expect_divisors(spec, divisors->as_array(), 500000, who);
+      ++scaled;
+    } else if (const Json* length = c.find("original_context_length")) {
+      const auto field = std::ranges::find_if(
+          layer.fields, [](const FieldValue& f) { return f.name.ends_with(".original_context"); });
+      ASSERT_NE(field, layer.fields.end()) << who;
+      EXPECT_EQ(field->value, *length) << who;
+      ++lengths;
+    } else {
+      EXPECT_TRUE(layer.encodings.at(0).value.scalings.empty()) << who;
+    }
+  }
+  EXPECT_EQ(scaled, 8);
+  EXPECT_EQ(lengths, 5);
+  EXPECT_EQ(failed, 1);
+  const auto about = [&](std::size_t i, const char* code) {
+    return finding(as_llama_cpp(made.at("cases").as_array()[i].at("config")), code);
+  };
+  EXPECT_FALSE(about(0, "both_spellings") || about(0, "missing_key"));
+  EXPECT_TRUE(about(2, "both_spellings"));  // 4096 inside, 16384 beside
+  EXPECT_TRUE(about(3, "missing_key"));     // neither
+}
+
 Json llama(Json scaling) {
   return Json::object({{"model_type", "llama"},
                        {"hidden_size", 512},

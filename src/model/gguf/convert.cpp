@@ -5,12 +5,10 @@
 #include "model/gguf/convert.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
-#include <deque>
 #include <numbers>
 
+#include "model/gguf/made_file.h"
 #include "model/hugging_face/rope_dictionary/rope_set.h"
 #include "model/hugging_face/rotary_definition/writer.h"
 
@@ -27,50 +25,11 @@ const Json& gguf_conversions() {
 
 namespace {
 
-// A GGUF file as it would be read, made in memory.
-class MadeFile {
- public:
-  explicit MadeFile(std::string name) { file_.file = std::move(name); }
-
-  void add(std::string key, GgufType type, decltype(GgufValue::value) value) {
-    keys_.push_back(std::move(key));
-    file_.metadata.push_back({keys_.back(), type, value, kBig});
-  }
-  void add(std::string key, const std::vector<std::int32_t>& values) {
-    arrays_.emplace_back();
-    append(arrays_.back(), values);
-    add(std::move(key), GgufType::array, GgufArray{GgufType::i32, values.size(), arrays_.back()});
-  }
-  void add_tensor(std::string_view name, const std::vector<float>& values) {
-    const std::size_t at = data_.size();
-    append(data_, values);
-    file_.tensors.push_back({name, 0, {values.size()}, at, data_.size() - at, true});
-  }
-  const GgufFile& file() {
-    file_.big_endian = kBig;
-    file_.bytes = data_;
-    return file_;
-  }
-
- private:
-  static constexpr bool kBig = std::endian::native == std::endian::big;
-  template <class T>
-  static void append(std::vector<std::byte>& to, const std::vector<T>& values) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
-    to.insert(to.end(), bytes, bytes + values.size() * sizeof(T));
-  }
-
-  GgufFile file_;
-  std::deque<std::string> keys_;  // what the views of the file look at
-  std::deque<std::vector<std::byte>> arrays_;
-  std::vector<std::byte> data_;
-};
-
 constexpr Index kMost = Index{1} << 31;
 
 class Converter {
  public:
-  Converter(ConfigView view, const Json& rule, MadeFile& out)
+  Converter(ConfigView view, const Json& rule, gguf::MadeFile& out)
       : view_(std::move(view)), rule_(rule), arch_(rule.at("arch").as_string()), out_(out) {}
 
   // False after a finding.
@@ -221,12 +180,41 @@ class Converter {
     const auto n = number_of(d.find(name));
     return n && std::isfinite(*n) ? n : std::nullopt;
   }
-  // A number of tokens that fits a u32.
-  std::optional<double> length_of(const Dict& d) const {
-    auto v = given(d, "original_max_position_embeddings");
-    const auto beside = view_.stated("original_max_position_embeddings");
-    if (!v) v = number_of(beside);  // Phi-3 files of the first days
-    return v && *v >= 1 && *v < 4294967296.0 ? v : std::nullopt;
+  // The dictionary as the file has it: the converter's own requirements pin transformers 4.57.6, which
+  // fills nothing in.
+  const Json* written() const {
+    for (const char* key : {"rope_parameters", "rope_scaling"})
+      if (const Json* d = view_.object().find(key); d && d->is_object()) {
+        const Json* full = d->find("full_attention");
+        return full && full->is_object() ? full : d;
+      }
+    return nullptr;
+  }
+  // The original length: the inner one counts before the one beside it, the class's too
+  // (transformers 5 takes the one beside first). A number of tokens that fits a u32; none where there
+  // is none, or after a finding.
+  std::optional<double> length_of(const std::string& type, std::optional<double> otherwise = {}) {
+    constexpr const char* kOriginal = "original_max_position_embeddings";
+    const Json* inside = written() ? written()->find(kOriginal) : nullptr;
+    const auto beside = view_.value(kOriginal);
+    if (!inside && !beside && otherwise) {
+      view_.warn("missing_key",
+                 {"{} is missing: the converter takes {}, transformers max_position_embeddings",
+                  kOriginal, *otherwise},
+                 view_.where("rope_scaling"), {"state {}", kOriginal}, *otherwise);
+      return otherwise;
+    }
+    if (inside && beside && beside->origin == Origin::stated && *inside != beside->value)
+      view_.warn(
+          "both_spellings",
+          {"{} is {} inside the scaling and {} beside it: the converter takes the inner one, "
+           "transformers 5 the one beside",
+           kOriginal, *inside, beside->value},
+          *beside, "keep the one that is right", number_of(*inside));
+    const auto v = inside ? number_of(*inside) : number_of(beside);
+    if (v && *v >= 1 && *v < 4294967296.0) return v;
+    (void)lacks(kOriginal, type);
+    return std::nullopt;
   }
   bool lacks(std::string_view name, const std::string& type) {
     return view_.error("missing_key", {"the converter needs {} for {}", name, type},
@@ -260,8 +248,8 @@ class Converter {
   }
 
   bool yarn(const Dict& d, double factor) {
-    const auto length = length_of(d);
-    if (!length) return lacks("original_max_position_embeddings", "yarn");
+    const auto length = length_of("yarn");
+    if (!length) return false;
     text(key("rope.scaling.type"), "yarn");
     real("rope.scaling.factor", factor);
     number("rope.scaling.original_context_length", static_cast<Index>(*length));
@@ -273,11 +261,16 @@ class Converter {
     return true;
   }
 
-  // Divisors of the frequencies, reference 4.7.
+  // Divisors of the frequencies, reference 4.7; a number that is missing is Llama-3.1's.
   bool llama3(const Dict& d) {
-    const auto s = given(d, "factor"), lo = given(d, "low_freq_factor"),
-               hi = given(d, "high_freq_factor"), length = length_of(d);
-    if (!s || !lo || !hi || !length) return lacks("factor, low_, high_freq_factor", "llama3");
+    const auto or_default = [&](const char* name, double otherwise) {
+      return d.find(name) ? given(d, name) : otherwise;
+    };
+    const auto s = or_default("factor", 8), lo = or_default("low_freq_factor", 1),
+               hi = or_default("high_freq_factor", 4);
+    if (!s || !lo || !hi) return lacks("factor, low_, high_freq_factor", "llama3");
+    const auto length = length_of("llama3", 8192);
+    if (!length) return false;
     std::vector<float> divisors;
     for (Index i = 0; i < head_ / 2; ++i) {
       const double theta =
@@ -294,9 +287,9 @@ class Converter {
   }
 
   bool longrope(const Dict& d) {
-    const auto original = length_of(d);
+    const auto original = length_of("longrope");
     const auto longest = view_.integer("max_position_embeddings", 1, std::int64_t{1} << 31, true);
-    if (!original || !longest) return lacks("original_max_position_embeddings", "longrope");
+    if (!original || !longest) return false;
     number("rope.scaling.original_context_length", static_cast<Index>(*original));
     const double ratio = static_cast<double>(longest->value) / *original;
     real("rope.scaling.attn_factor",
@@ -317,7 +310,7 @@ class Converter {
   const ConfigView view_;
   const Json& rule_;
   const std::string& arch_;
-  MadeFile& out_;
+  gguf::MadeFile& out_;
   Index head_ = 0;
   double base_ = 10000;
 };
@@ -341,7 +334,11 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
   const ClassRules* known = class_rules(own);
   for (const char* part : {"_text", ""})
     if (!known || known->scheme.empty()) known = class_rules(spec.model_type + part);
-  MadeFile made(name);
+  gguf::MadeFile made(name);
+  // Where both are in the file the converter takes rope_parameters, a null one too.
+  Json object = nested ? *text : config;
+  if (object.find("rope_parameters"))
+    std::erase_if(object.as_object(), [](const auto& m) { return m.first == "rope_scaling"; });
   if (!rule || !known || known->scheme.empty()) {
     report.error(
         "layout_not_covered",
@@ -349,9 +346,7 @@ ModelSpec read_as_llama_cpp(const Json& config, const std::string& file, const s
          type ? shown(*type) : std::string("(missing)")},
         name + "#/model_type",
         "convert the model and read the GGUF file itself, or read the config as transformers does");
-  } else if (Converter({nested ? *text : config, nested ? "/text_config" : "", *known, report},
-                       *rule, made)
-                 .run()) {
+  } else if (Converter({object, nested ? "/text_config" : "", *known, report}, *rule, made).run()) {
     ReadOptions inside = options;
     inside.reader.clear();
     spec = gguf::read_file(made.file(), inside);
