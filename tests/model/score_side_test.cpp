@@ -287,6 +287,42 @@ TEST(ScoreWeights, WhatIsWrongWithThemIsFound) {
               HasSubstr("table_missing: the weights have no tensor decoder"));
   EXPECT_THAT(says(table(9, 1), true), HasSubstr("has shape [9, 2], table of t5 needs [8, heads]"));
   EXPECT_THAT(says(table(8, NAN), true), HasSubstr("not_finite"));
+  EXPECT_THAT(says(table(8, 0), true), HasSubstr("table_zero"));
+}
+
+std::string severity_of_zero(const char* config, const std::string& tensor,
+                             std::vector<Index> shape) {
+  Arrays weights;
+  weights.emplace(tensor, make_array(DType::f32, std::move(shape)));
+  const test::Folder f("posenc_zero_tables", parse_config(config, "config.json"), weights);
+  for (const Finding& found : check_tables(read_model(f.path())))
+    if (found.code == "table_zero") return std::string(enum_text(found.severity));
+  return "";
+}
+
+// Which start at zero: every class of the table with a table in its score was built by transformers
+// 5.23. Biases are zero by right.
+TEST(ScoreWeights, ZerosOfTablesThatStartAtRandom) {
+  EXPECT_EQ(severity_of_zero(R"({"model_type":"mpnet","num_hidden_layers":1})",
+                             "encoder.relative_attention_bias.weight", {32, 12}),
+            "error");
+  EXPECT_EQ(severity_of_zero(
+                R"({"model_type":"deberta-v2","num_hidden_layers":1,"hidden_size":8,
+                    "num_attention_heads":2,"relative_attention":true,"pos_att_type":["c2p","p2c"],
+                    "position_buckets":4,"max_relative_positions":8,"share_att_key":true})",
+                "encoder.rel_embeddings.weight", {8, 8}),
+            "error");
+  EXPECT_EQ(severity_of_zero(R"({"model_type":"xlnet","n_layer":1,"d_model":8,"n_head":2})",
+                             "layer.0.rel_attn.r", {8, 2, 4}),
+            "error");
+  EXPECT_EQ(severity_of_zero(R"({"model_type":"xlnet","n_layer":1,"d_model":8,"n_head":2})",
+                             "layer.0.rel_attn.r_w_bias", {2, 4}),
+            "");
+  EXPECT_EQ(severity_of_zero(
+                R"({"model_type":"swin","depths":[1],"num_heads":[2],"window_size":2,"embed_dim":8,
+                    "image_size":16,"patch_size":4})",
+                "encoder.layers.0.blocks.0.attention.self.relative_position_bias_table", {9, 2}),
+            "note");
 }
 
 TEST(ScoreWeights, ReadsByTheNamesOfTheLayer) {

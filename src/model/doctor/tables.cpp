@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "model/doctor/input.h"
+#include "model/hugging_face/config_view.h"
 #include "model/learned_tables.h"
 #include "posenc/absolute/input_term.h"
 #include "posenc/attention/plan.h"
@@ -122,7 +123,33 @@ class TableDoctor {
       if (bad != values.end())
         add(Severity::error, "not_finite", t,
             {"holds infinities or NaN, the first is number {}", bad - values.begin()}, kDamaged);
+      else if (!values.empty() && std::ranges::all_of(values, [](double v) { return v == 0; }))
+        zero(e, parameter, what, t);
     }
+  }
+
+  // Zeros of what carries positions; biases and gates may be zero by right, and so may tables that
+  // their classes start at zero (the table of models has which: run, transformers 5.23).
+  void zero(const LayerEncoding& e, const std::string& parameter, const std::string& what,
+            const StoredTensor& t) {
+    const Json& start = hf::table_member("tables_start_at_zero");
+    const auto lists = [&](std::string_view scheme) {
+      const Json* names = start.find(scheme);
+      return names && contains(names->as_array(), Json(parameter));
+    };
+    if (lists("never_carries") || parameter.ends_with("bias") || parameter.starts_with("b")) return;
+    if (lists(card(e.value.scheme).name))
+      add(Severity::note, "table_zero", t,
+          {"({}) is zero in all of its numbers: positions add nothing. Classes of this scheme "
+           "start it at zero",
+           what},
+          "nothing to do before training; otherwise take the checkpoint's");
+    else
+      add(Severity::error, "table_zero", t,
+          {"({}) is zero in all of its numbers: positions add nothing to the score, and the class "
+           "starts it at random",
+           what},
+          "the table was never loaded: take the checkpoint's");
   }
 
   bool fits(const LayerEncoding& e, const std::string& parameter, const std::string& what,

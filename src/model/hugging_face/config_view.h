@@ -40,6 +40,7 @@ struct Report : Diagnostics {
   std::set<std::string> visited{};                // `where` of every key that was found
   std::map<std::string, Asked> asked{};           // `where` of every key that was looked for
   std::map<std::string, std::string> of_class{};  // keys that a class filled in, and what with
+  std::string own_code{};                         // what auto_map of the file names
 
   // The value a person gave for `key` (a SCHEME field or a plain config key), read as JSON where it
   // is JSON and as text otherwise.

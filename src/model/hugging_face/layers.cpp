@@ -290,19 +290,6 @@ PartLayers layers_of_part(const ConfigView& view, Index context) {
 
 }  // namespace
 
-void remote_code(const ConfigView& view) {
-  const ClassRules& rules = view.rules();
-  if (rules.remote.empty()) return;
-  view.note("remote_code",
-            {"{class} is no class of transformers but of the model's own repository (auto_map); "
-             "meant is {}",
-             rules.remote},
-            view.where("model_type"),
-            "compare it with the code beside the weights, if that was changed");
-  if (!rules.remote_note.empty())
-    view.note("encoding_not_covered", rules.remote_note, view.where("model_type"));
-}
-
 PartLayers read_layers(const ConfigView& view, Index context) {
   PartLayers out = layers_of_part(view, context);
   if (!view.rules().variants) {  // else done with the rules of the variant

@@ -29,8 +29,12 @@ std::optional<Value> input_gain(const ConfigView&, Index width, bool learned);
 std::optional<ClassRules> variant_rules(const ConfigView&);
 // What the reader cannot describe, by name: an error. False where the table says nothing of it.
 bool refused_by_name(const ConfigView&);
-// Whose code is meant, where it is not transformers' own: a note (layers.cpp).
+// Whose code is meant, where it is not transformers' own: a note (own_code.cpp).
 void remote_code(const ConfigView&);
+// The code that auto_map names beside a type of transformers: a note. After it `own_code` says which
+// code; empty where there is none.
+void code_of_known_type(const ConfigView& whole, const ConfigView& text);
+std::string own_code(const ConfigView&);
 // qk_norm of each layer, by the class (score/numbers.cpp).
 void normalise_q_and_k(const ConfigView&, std::vector<LayerSpec>&);
 // scale, softcap and sinks of each layer (score/numbers.cpp).

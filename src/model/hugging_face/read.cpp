@@ -189,6 +189,9 @@ void read_text(const TextPart& text, const Json& config, const ReadOptions& opti
   spec.context = longest.value_or(Sourced<Index>{0, Origin::derived, "no length is stated"});
   if (longest) spec.stated_context = longest->value;
   if (options.context) spec.context = {*options.context, Origin::user, "--context"};
+  const ClassRules* whole = class_rules(spec.model_type);
+  const ConfigView all(config, "", whole ? *whole : view.rules(), report);
+  code_of_known_type(all, view);
   PartLayers part = read_layers(view, spec.context.value);
   unread_positions(view, part.layers);
   held_keys(read);
@@ -197,8 +200,7 @@ void read_text(const TextPart& text, const Json& config, const ReadOptions& opti
   spec.input = std::move(part.input);
   spec.trained_context = part.original_context;
   if (!spec.trained_context && longest) spec.trained_context = longest->value;
-  if (const ClassRules* whole = class_rules(spec.model_type)) {
-    const ConfigView all(config, "", *whole, report);
+  if (whole) {
     spec.towers = read_towers(all, text.key, spec.context.value);
     spec.cache_element_bytes = cache_element_bytes(view, all);
   }

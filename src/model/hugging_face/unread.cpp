@@ -31,8 +31,11 @@ class Unread {
   void ignored(std::string_view key, const Json& held,
                const std::string& so = ": weights made with it need other code",
                const std::string& fix = "remove it, or use the code that reads it") {
-    view_.warn("key_ignored", {"{} is not read by {class}, got {}{}", key, held, so},
-               view_.where(key), fix);
+    const std::string code = own_code(view_);
+    view_.warn("key_ignored",
+               {"{} is not read by {class}, got {}{}{}", key, held, so,
+                code.empty() ? "" : message("; {}, which auto_map names, may read it", code)},
+               view_.where(key), code.empty() ? fix : "read that code before you run the model");
   }
 
   void window(std::string_view key, const Json& held) {
@@ -85,13 +88,14 @@ class Unread {
   // Whether an unread key says what the class does anyway, so that nothing is lost with it.
   bool says_nothing_new(std::string_view key, const Json& held) const {
     const ClassRules& rules = view_.rules();
-    if (key == "position_embedding_type") {
+    if (key.starts_with("pos") && key.ends_with("_type") && key != "pos_att_type") {
       const std::string said = held.is_string() ? held.as_string() : "";
       return said == "absolute" || (said == rules.scheme && !said.empty()) ||
              (rules.scheme == "rope" && contains({"rope", "rotary"}, said));
     }
-    if (contains({"alibi", "use_alibi"}, key)) return rules.scheme == "alibi";
-    if (key == "use_rotary_embedding") return rules.scheme == "rope";
+    if (contains(table_words("keys_of_alibi"), key)) return rules.scheme == "alibi";
+    if (contains({"use_rotary_embedding", "use_rotary", "use_rope"}, key))
+      return rules.scheme == "rope";
     if (contains({"rope_interleave", "rope_interleaved", "rotary_emb_interleaved"}, key))
       return rules.pairing == "interleaved";
     if (key == "mrope_interleaved") return rules.mrope && rules.mrope->layout == "interleaved";
