@@ -1,113 +1,135 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A live model's frequencies beside what its config says: transformers' own functions compute those anew."""
+"""A live model's position buffers beside what its config and its class say."""
 from __future__ import annotations
 
+import functools
+import inspect
+import re
+import sys
 from typing import Any, Iterator
 
 import torch
 
 from .._model import Finding
+from . import _fresh, _rotary_check
+from ._compare import judged, not_finite
 
-_CLOSE = 1e-6  # the float32 of another machine's pow
-
-
-def _kinds(module: Any) -> Iterator[tuple[str, Any, str | None, str]]:
-    """Prefix of the buffer, rope_type and layer type of each set of frequencies of a rotary module, as its config says now."""
-    kind: Any = getattr(module, "rope_type", None)
-    said: Any = getattr(module.config, "rope_parameters", None) or {}
-    if isinstance(kind, dict):
-        for layer_type, one in kind.items():
-            now = (said.get(layer_type) or {}).get("rope_type", one)
-            yield f"{layer_type}_", now, layer_type, f"rope_parameters[{layer_type!r}]"
-    elif isinstance(kind, str):
-        yield "", said.get("rope_type", kind), None, "rope_parameters"
+_POSITIONS = re.compile(r"pos|freq|rot|sin|cos|alibi|relative|coords|distance|bucket|angle|theta|slope|decay|rope|embed_positions|^pe$", re.I)
+# Modules that a model makes and does not call, by class: whether its config says so.
+_UNCALLED: dict[str, Any] = {"FalconRotaryEmbedding": lambda config: config.alibi}
 
 
-def _of_config(module: Any, kind: str, layer_type: str | None, length: int | None = None) -> tuple[Any, float]:
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    function = ROPE_INIT_FUNCTIONS.get(kind) or module.compute_default_rope_parameters
-    more: dict[str, Any] = {} if layer_type is None else {"layer_type": layer_type}
-    if length is not None:
-        more["seq_len"] = length
-    values, gain = function(module.config, device=torch.device("cpu"), **more)
-    return values.double(), float(gain)
-
-
-def _differ(a: Any, b: Any) -> float:
-    return float(((a - b).abs() / b.abs().clamp(min=1e-300)).max()) if a.shape == b.shape else float("inf")
-
-
-def _judge(module: Any, prefix: str, kind: str, layer_type: str | None, buffer: Any) -> tuple[str, str, str, str] | None:
-    """Severity, code, message and fix, where buffer and config do not agree."""
-    if buffer.device.type == "meta":
-        return "error", "frequencies_missing", "the frequencies lie on the meta device: nothing has filled them", "load the weights"
-    want, _ = _of_config(module, kind, layer_type)
-    have = buffer.detach().to("cpu").double()
-    if buffer.dtype in (torch.bfloat16, torch.float16):
-        worst = float((have - want).abs().max()) if have.shape == want.shape else float("inf")
-        length = getattr(module.config, "max_position_embeddings", 0)
-        return ("error", "frequencies_cast", f"the frequencies are held in {str(buffer.dtype)[6:]}; at position {length} an angle is "
-                f"{worst * length:.3g} rad wrong", "load with dtype=..., or cast the model without its buffers")
-    if not bool(have.isfinite().all()) or bool((have == 0).all()):
-        return ("error", "frequencies_unset", "the frequencies are zero or not finite: a load through the meta device left them unset",
-                "compute them again from the config")
-    if _differ(have, want) <= _CLOSE:
-        return None
-    for dtype in (torch.bfloat16, torch.float16):
-        if _differ(have, want.to(dtype).double()) <= _CLOSE:
-            return ("error", "frequencies_cast", f"the frequencies were rounded to {str(dtype)[6:]} and then widened",
-                    "compute them again from the config")
-    longest = getattr(module, f"{prefix}max_seq_len_cached", None)
-    if longest is not None and ("dynamic" in kind or kind == "longrope"):
-        held, _ = _of_config(module, kind, layer_type, int(longest))
-        if _differ(have, held) <= _CLOSE:
-            return ("warning", "frequencies_held", f"the frequencies are those of the longest call so far, {int(longest)} tokens: the same input "
-                    "gives another answer than in a fresh model", "compute them again before each text")
-    if kind == "longrope":
-        original = getattr(module.config, "original_max_position_embeddings", 0) or 0
-        held, _ = _of_config(module, kind, layer_type, int(original) + 1)
-        if _differ(have, held) <= _CLOSE:
-            return "note", "frequencies_held", "the frequencies are those for long texts: the last call was long", "nothing, the next call chooses"
-    return ("error", "frequencies_stale", f"the frequencies differ from what {kind} of the config says, by a factor of up to "
-            f"{1 + _differ(have, want):.6g}", "compute them again from the config, or write into the config what the model was made with")
+@functools.lru_cache(None)
+def _names(cls: type) -> tuple[frozenset[str], frozenset[str]]:
+    """Names that the class's constructors say, and names that the other methods of its file read."""
+    made: set[str] = set()
+    read: set[str] = set()
+    for base in cls.__mro__:
+        file = sys.modules.get(base.__module__)
+        if base.__module__.startswith("torch.") or file is None:
+            continue
+        for other in {base, *(x for x in vars(file).values() if isinstance(x, type) and x.__module__ == base.__module__)}:
+            for method in vars(other).values():
+                code = getattr(inspect.unwrap(method) if callable(method) else getattr(method, "fget", None), "__code__", None)
+                if code is None:
+                    continue
+                said = {*code.co_names, *(c for c in code.co_consts if isinstance(c, str))}
+                if code.co_name not in ("__init__", "_init_weights"):
+                    read |= said
+                elif other in cls.__mro__:
+                    made |= said
+        read |= {n for f in vars(file).values() if inspect.isfunction(f) for n in f.__code__.co_names}
+    return frozenset(made), frozenset(read)
 
 
-def _gain(module: Any, prefix: str, kind: str, layer_type: str | None) -> str | None:
-    have = getattr(module, f"{prefix}attention_scaling", None)
-    _, want = _of_config(module, kind, layer_type)
-    if have is None or abs(float(have) - want) <= _CLOSE * want:
-        return None
-    return f"cos and sin are scaled by {float(have):.6g}, the config says {want:.6g}"
+def _is_unread(module: Any, name: str) -> bool:
+    """Whether nothing reads the tensor: a module that is not called, or a name that no method says."""
+    rule = _UNCALLED.get(type(module).__name__)
+    if rule is not None and rule(module.config):
+        return True
+    kind: Any = getattr(module, "rope_type", "")
+    if name.endswith("original_inv_freq"):  # read by scalings that compute frequencies anew
+        kinds = kind.values() if isinstance(kind, dict) else (kind,)
+        return not any(k == "longrope" or "dynamic" in str(k) for k in kinds)
+    if isinstance(kind, dict):  # frequencies of a kind of layer that this model has none of
+        layer, there = name.removesuffix("_inv_freq"), getattr(module.config, "layer_types", None) or ()
+        if layer in kind and layer not in there and set(kind) & set(there):
+            return True
+    made, read = _names(_class_of(module))
+    return name in made and name not in read
+
+
+def _class_of(module: Any) -> Any:
+    return type(module)
+
+
+def _rotary(model: torch.nn.Module, found: list[Finding]) -> set[str]:
+    """Frequencies that transformers' own functions compute. Returns the places that were looked at."""
+    done = set()
+    for path, module in model.named_modules():
+        try:
+            for name, findings in _rotary_check.compared(path, module):
+                if not _is_unread(module, name):
+                    found += findings
+                done.add(f"{path}.{name}".lstrip("."))
+        except Exception:  # a class of its own kind: its buffers are compared with a fresh model's
+            continue
+    return done
+
+
+def _others(path: str, root: Any, done: set[str], found: list[Finding]) -> Iterator[tuple[str, str]]:
+    """Every other tensor of one model; yields those that cannot be compared, and why."""
+    want = _fresh.expected(root)
+    for module_path, module in root.named_modules():
+        for name, x in _fresh.tensors(module):
+            inside = f"{module_path}.{name}".lstrip(".")
+            place = f"{path}.{inside}".lstrip(".")
+            if place in done or _is_unread(module, name):
+                continue
+            if isinstance(want, str):
+                yield place, f"the model cannot be built again from its config ({want})"
+            elif inside not in want:
+                yield place, "a fresh model of this config has no such tensor"
+            else:
+                one = want[inside]
+                state = one.persistent and _is_state(name, one.value)
+                finding = judged(place, x, one) if not state else None if x.device.type == "meta" else not_finite(place, x, one)
+                found += [] if finding is None else [finding]
+            done.add(place)
+
+
+def _is_state(name: str, fresh: Any) -> bool:
+    """Of a tensor that checkpoints hold: running statistics, counters, codebooks and the like, which training changes."""
+    if bool((fresh == fresh.flatten()[:1]).all()):
+        return True
+    return fresh.dtype is not torch.bool and not _POSITIONS.search(name)
 
 
 def check(model: torch.nn.Module) -> list[Finding]:
-    """What is wrong with the frequencies that a live model holds: buffers that were cast to 16 bits, overwritten, left unset by a
-    load, that are stale after a change of the config, or those of the longest call of a dynamic scaling. Empty: nothing.
+    """Compares the position buffers of a live model with what its config and its class compute. An empty list: they agree.
+
+    Frequencies of rotary modules are computed again by transformers' own functions. Every other buffer (tables of sine and
+    cosine, ALiBi, indices of relative positions, masks) is compared with a second model of the same class and config, which
+    is built without weights. Reported are buffers that were cast to 16 bits, are zero, not finite, on the meta device or stale
+    after a change of the config, and frequencies of the longest call of a dynamic scaling. A note `buffer_not_checked` names
+    what could not be compared, and why. Buffers that nothing reads are skipped.
 
     Changes nothing. The findings are those of `posenc.Model.doctor`: severity, code, message, where, fix.
     """
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f'[hf check] model must be a torch.nn.Module, got "{type(model).__name__}"')
-    found = []
-    for name, module in model.named_modules():
-        if not hasattr(module, "config"):
-            continue
-        for prefix, kind, layer_type, where in _kinds(module):
-            buffer = module._buffers.get(f"{prefix}inv_freq")
-            if buffer is None:
-                continue
-            place = f"{name}.{prefix}inv_freq"
-            try:
-                _of_config(module, kind, layer_type)
-            except (KeyError, TypeError, ValueError) as e:
-                found.append(Finding("error", "config_unusable", f"what {where} of the config says cannot be computed: {type(e).__name__}: {e}",
-                                     place, "write into the config what the model was made with"))
-                continue
-            said = _judge(module, prefix, kind, layer_type, buffer)
-            if said is not None:
-                found.append(Finding(said[0], said[1], said[2], place, said[3]))
-            gain = _gain(module, prefix, kind, layer_type)
-            if gain is not None and (said is None or said[1] != "frequencies_held"):
-                found.append(Finding("error", "gain_stale", gain, f"{name}.{prefix}attention_scaling", f"set it again from {where}"))
+    found: list[Finding] = []
+    done = _rotary(model, found)
+    left: list[tuple[str, str]] = []
+    for path, root in _fresh.roots(model):
+        left += _others(path, root, done, found)
+    for path, module in model.named_modules():
+        for name, x in _fresh.tensors(module):
+            place = f"{path}.{name}".lstrip(".")
+            if place not in done and not _is_unread(module, name):
+                left.append((place, "it is not part of a model of transformers"))
+                done.add(place)
+    for place, why in left:
+        if _POSITIONS.search(place.rpartition(".")[2]):
+            found.append(Finding("note", "buffer_not_checked", f"it was not compared: {why}", place, "compare it with a model that is known to be right"))
     return found
