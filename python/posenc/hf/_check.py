@@ -51,10 +51,6 @@ def _is_unread(module: Any, name: str) -> bool:
     if name.endswith("original_inv_freq"):  # read by scalings that compute frequencies anew
         kinds = kind.values() if isinstance(kind, dict) else (kind,)
         return not any(k == "longrope" or "dynamic" in str(k) for k in kinds)
-    if isinstance(kind, dict):  # frequencies of a kind of layer that this model has none of
-        layer, there = name.removesuffix("_inv_freq"), getattr(module.config, "layer_types", None) or ()
-        if layer in kind and layer not in there and set(kind) & set(there):
-            return True
     made, read = _names(_class_of(module))
     return name in made and name not in read
 

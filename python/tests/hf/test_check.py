@@ -242,15 +242,3 @@ def test_nothing_is_changed_and_no_number_drawn():
     posenc.hf.check(m)
     assert torch.equal(torch.rand(2), want) and torch.nn.Module.register_parameter is register
     assert all(torch.equal(b, state[n]) for n, b in m.named_buffers()) and next(m.parameters()).device.type == "cpu"
-
-
-def test_frequencies_of_a_kind_of_layer_that_is_not_there():
-    config = transformers.Gemma3TextConfig(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                                           num_key_value_heads=2, head_dim=8, layer_types=["full_attention"] * 2)
-    m = transformers.AutoModel.from_config(config).eval()
-    with torch.no_grad():
-        before = m(IDS).last_hidden_state
-        m.rotary_emb.sliding_attention_inv_freq.zero_()
-        assert torch.equal(m(IDS).last_hidden_state, before) and codes(m) == []
-        m.rotary_emb.full_attention_inv_freq.zero_()
-        assert codes(m) == [("error", "frequencies_unset")]
