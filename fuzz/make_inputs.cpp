@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "fuzz/written_arrays.h"
 #include "posenc/core/fields.h"
 #include "posenc/io/array.h"
 #include "tests/support/onnx_writer.h"
@@ -74,14 +75,66 @@ void collect_keys(const Json& j, std::set<std::string>& words) {
   }
 }
 
+// The arrays that a case names, in the form of fuzz/written_arrays.h.
+Json arrays_of(const Json& one, const Arrays& arrays) {
+  Json written = Json::object();
+  for (const char* group : {"inputs", "outputs"})
+    if (const Json* names = one.find(group))
+      for (const auto& [ours, stored] : names->as_object()) {
+        const auto found = arrays.find(stored.as_string());
+        if (found == arrays.end()) continue;
+        if (auto array = fuzz::as_written(found->second)) written.set(found->first, *array);
+      }
+  return written;
+}
+
+// The names of a node test's inputs in ONNX's order; null where the case is none.
+Json onnx_inputs(const Json& one) {
+  if (const Json* given = one.at_pointer("/params/input_names")) return *given;
+  const Json* opset = one.at_pointer("/params/opset");
+  if (opset == nullptr || !opset->is_integer() || opset->as_integer() != 23) return {};
+  Json names = Json::array();
+  for (const char* name : {"input", "X", "cos_cache", "sin_cache", "position_ids"})
+    if (one.at("inputs").find(name) != nullptr) names.push(Json(name));
+  return names;
+}
+
+// A node test in the form of fuzz_onnx_node.cpp.
+void add_onnx_node(const Json& one, const Arrays& arrays, Inputs& inputs) {
+  Json node = Json::object(), integers = Json::object(), floats = Json::object();
+  node.set("inputs", onnx_inputs(one));
+  if (node.at("inputs").is_null()) return;
+  const Json *op = one.at_pointer("/params/operator"),
+             *names = one.at_pointer("/params/output_names");
+  node.set("op", op != nullptr ? *op : Json("RotaryEmbedding"));
+  Json outputs = Json::array();
+  for (const auto& [name, stored] : one.at("outputs").as_object()) outputs.push(Json(name));
+  node.set("outputs", names != nullptr ? *names : outputs);
+  for (const auto& [name, x] : one.at("params").at("attributes").as_object())
+    (name == "scale" || name == "softcap" ? floats : integers).set(name, x);
+  node.set("integers", integers);
+  node.set("floats", floats);
+  Json tensors = Json::object();
+  for (const char* group : {"inputs", "outputs"})
+    for (const auto& [name, stored] : one.at(group).as_object())
+      if (auto array = fuzz::as_written(arrays.at(stored.as_string()))) tensors.set(name, *array);
+  node.set("tensors", tensors);
+  inputs.add("onnx_node", node.dump());
+}
+
 // Each case alone, as a suite of one.
 void add_cases(const fs::path& path, Inputs& inputs, std::set<std::string>& words) {
   const Json file = read_json(path);
   const Json* cases = file.is_array() ? &file : file.find("cases");
   if (cases == nullptr) return;
+  Arrays arrays;
+  const fs::path beside = path.parent_path() / "arrays.safetensors";
+  if (fs::exists(beside)) arrays = read_safetensors(beside);
   for (const Json& one : cases->as_array()) {
-    const std::string text = Json::object({{"cases", Json::array({one})}}).dump();
-    inputs.add("cases", text);
+    const Json suite =
+        Json::object({{"cases", Json::array({one})}, {"arrays", arrays_of(one, arrays)}});
+    inputs.add("cases", suite.dump());
+    add_onnx_node(one, arrays, inputs);
     if (const Json* checks = one.find("posenc")) {
       collect_schemes(*checks, inputs);
       collect_keys(*checks, words);
@@ -159,7 +212,8 @@ void make(const fs::path& suites, const fs::path& out) {
   }
   add_registry(inputs);
   add_onnx_models(inputs);
-  for (const char* target : {"json", "config", "cases"}) inputs.dictionary(target, words);
+  for (const char* target : {"json", "config", "cases", "onnx_node"})
+    inputs.dictionary(target, words);
   std::printf("%d inputs\n", inputs.count());
 }
 

@@ -35,6 +35,20 @@ Index integer_of(const Json& j) {
   return j.as_integer();
 }
 
+// Rows of numbers, all of one length.
+struct NumberRows {
+  std::vector<double> values;
+  Index rows = 0, columns = 0;
+
+  void add(const Json& row, std::string_view name) {
+    const auto n = static_cast<Index>(row.as_array().size());
+    if (rows > 0 && n != columns)
+      refuse("case", "rows of numbers must have one length: " + std::string(name), n);
+    for (const Json& x : row.as_array()) values.push_back(x.as_number());
+    ++rows, columns = n;
+  }
+};
+
 }  // namespace
 
 std::string attention_letters(const Check& check, const Slice& s) {
@@ -64,6 +78,7 @@ AttendCall::AttendCall(const Check& check)
 // output is the probabilities.
 HeadsArray content_heads(const Check& check, bool query) {
   const Slice s = check.input("content");
+  if (s.shape.empty()) refuse("case", "content needs an axis of keys", s.text);
   if (query) return heads_of(s, DType::f64, letters_of(check, s, "bhtd"), 0);
   const Index n = s.shape.back();
   std::vector<double> unit(static_cast<std::size_t>(n * n), 0.0);
@@ -76,7 +91,7 @@ HeadsArray AttendCall::read_heads(const Check& check, const char* name) const {
   if (projected) return projected->heads(name);
   if (check.array_name("in", "content") != nullptr) return content_heads(check, name[0] == 'q');
   const bool value = std::string_view(name) == "v" && check.find("value_dim") != nullptr;
-  const auto dim = static_cast<Index>(check.number(value ? "value_dim" : "head_dim", 0));
+  const auto dim = check.integer(value ? "value_dim" : "head_dim", 0);
   const Json* given = check.member("in", name);
   if (given == nullptr || !given->is_array()) {
     const Slice s = check.input(name);
@@ -89,25 +104,7 @@ HeadsArray AttendCall::read_heads(const Check& check, const char* name) const {
     parts.push_back(heads_of(s, DType::f64, attention_letters(check, s), dim));
     tokens += parts.back().axes['t'].size;
   }
-  if (parts.empty()) refuse("case", "a list of arrays must not be empty", name);
-  const Axes& first = parts.front().axes;
-  const Index row = first['h'].size * first['d'].size;
-  Array whole = make_array(DType::f64, {first['b'].size, tokens, first['h'].size, first['d'].size});
-  Index done = 0;
-  for (const HeadsArray& part : parts) {
-    const std::vector<double> values = part.data.doubles();
-    const Index n = part.axes['t'].size;
-    std::size_t at = 0;
-    for (const Index from : part.axes.walk("bthd")) {
-      const Index b = static_cast<Index>(at) / (n * row), rest = static_cast<Index>(at) % (n * row);
-      std::memcpy(whole.bytes.data() + 8 * ((b * tokens + done) * row + rest),
-                  &values[static_cast<std::size_t>(from)], 8);
-      ++at;
-    }
-    done += n;
-  }
-  const std::vector<Index> shape = whole.shape;
-  return {std::move(whole), Axes(shape, "bthd", {})};
+  return behind_each_other(parts, tokens, name);
 }
 
 ConstTensorView AttendCall::keep(Array a) {
@@ -118,11 +115,10 @@ ConstTensorView AttendCall::keep(Array a) {
 // An array, or a matrix of numbers in `call`.
 ConstTensorView AttendCall::real(const Check& check, const char* name) {
   if (const Json* rows = check.member("call", name)) {
-    std::vector<double> values;
-    for (const Json& row : rows->as_array())
-      for (const Json& x : row.as_array()) values.push_back(x.as_number());
-    const auto n = static_cast<Index>(rows->as_array().size());
-    return keep(converted<double>(values, DType::f64, {n, static_cast<Index>(values.size()) / n}));
+    NumberRows all;
+    for (const Json& row : rows->as_array()) all.add(row, name);
+    if (all.values.empty()) refuse("case", "a matrix of numbers must not be empty", name);
+    return keep(converted<double>(all.values, DType::f64, {all.rows, all.columns}));
   }
   if (check.array_name("in", name) == nullptr) return {};
   return keep(dense(check.input(name), DType::f64));
@@ -207,8 +203,8 @@ void AttendCall::read_numbers(const Check& check) {
   args.softcap = number("softcap", args.softcap);
   args.softcap_after_terms = flag("softcap_after_terms");
   m.causal = flag("causal");
-  m.sink_tokens = static_cast<Index>(number("sink_tokens", 0));
-  m.chunk = static_cast<Index>(number("chunk", static_cast<double>(m.chunk)));
+  m.sink_tokens = number_as<Index>(number("sink_tokens", 0));
+  if (const Json* chunk = check.member("call", "chunk")) m.chunk = chunk->as_integer();
   if (const Json* offset = check.member("call", "query_offset")) {
     if (!offset->is_string())
       m.query_offset = offset->as_integer();
@@ -298,7 +294,7 @@ void AttendCall::make_plan(const Check& check) {
                                                        : 0};
   if (layer_) return plan_of_layer(texts, sizes);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
-  plan.emplace(views, sizes, static_cast<Index>(check.number("context", 0)));
+  plan.emplace(views, sizes, check.integer("context", 0));
 }
 
 // An input of heads or gates whose axes the check names, in the order of ours: the numbers stay.
@@ -322,20 +318,15 @@ void AttendCall::read_named(const Check& check) {
   for (const Input& i : plan->inputs()) {
     // Classes and the like as numbers of the check: a list for all rows of the batch, or a list a row.
     if (const Json* list = check.member("inputs", i.name)) {
-      std::vector<double> values;
-      Index rows = 0;
-      for (const Json& x : list->as_array()) {
-        if (!x.is_array()) {
-          values.push_back(x.as_number());
-          continue;
-        }
-        ++rows;
-        for (const Json& y : x.as_array()) values.push_back(y.as_number());
-      }
-      rows = std::max<Index>(rows, 1);
-      const auto n = static_cast<Index>(values.size()) / rows;
+      NumberRows all;
+      const bool lists = !list->as_array().empty() && list->as_array()[0].is_array();
+      if (lists)
+        for (const Json& row : list->as_array()) all.add(row, i.name);
+      else
+        all.add(*list, i.name);
       names_.push_back(i.name);
-      inputs.push_back({names_.back(), keep(converted<Index>(values, DType::i64, {rows, n}))});
+      inputs.push_back(
+          {names_.back(), keep(converted<Index>(all.values, DType::i64, {all.rows, all.columns}))});
       continue;
     }
     if (check.array_name("in", i.name) == nullptr) continue;

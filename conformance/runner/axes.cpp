@@ -41,8 +41,11 @@ std::vector<Index> member_sizes(const std::string& group, Index size,
     const auto found = known.find(group[i]);
     if (is_fixed(group[i]))
       sizes[i] = group[i] - '0';
-    else if (found != known.end() && group.size() > 1)
+    else if (found != known.end() && group.size() > 1 && found->second > 0)
       sizes[i] = found->second;
+    else if (found != known.end() && group.size() > 1)
+      refuse("axes", "a merged axis needs the size of its letter " + std::string(1, group[i]),
+             found->second);
     else if (open == group.size())
       open = i;
     else
@@ -77,6 +80,7 @@ Axes::Axes(const std::vector<Index>& shape, std::string_view letters,
       stride *= sizes[i];
     }
   }
+  count_ = stride;
 }
 
 Axis Axes::operator[](char letter) const {
@@ -88,6 +92,9 @@ std::vector<Index> Axes::walk(std::string_view letters) const {
   std::vector<Index> at(letters.size(), 0), out;
   Index count = 1;
   for (const char c : letters) count *= (*this)[c].size;
+  if (count != count_)
+    refuse("axes", "every axis of an array must be one of the letters " + std::string(letters),
+           count_);
   for (Index n = 0; n < count; ++n) {
     Index offset = 0;
     for (std::size_t i = 0; i < letters.size(); ++i) offset += at[i] * (*this)[letters[i]].stride;

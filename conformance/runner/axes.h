@@ -21,11 +21,13 @@ class Axes {
   Axes(const std::vector<Index>& shape, std::string_view letters,
        const std::map<char, Index>& known);
   Axis operator[](char letter) const;
-  // Index in the array of every element, in the order of `letters` (last fastest).
+  // Index in the array of every element, in the order of `letters` (last fastest): each comes once.
+  // Throws where the array has an axis that is none of them.
   std::vector<Index> walk(std::string_view letters) const;
 
  private:
   std::map<char, Axis> axes_;
+  Index count_ = 1;  // elements of the array
 };
 
 }  // namespace posenc::conformance

@@ -173,6 +173,11 @@ double Check::number(std::string_view key, double fallback) const {
   return found == nullptr ? fallback : found->as_number();
 }
 
+Index Check::integer(std::string_view key, Index fallback) const {
+  const Json* found = find(key);
+  return found == nullptr ? fallback : found->as_integer();
+}
+
 bool Check::flag(std::string_view key) const {
   const Json* found = find(key);
   return found != nullptr && found->as_bool();

@@ -29,6 +29,7 @@ class Check {
   const Json* member(std::string_view group, std::string_view key) const;
   std::string text(std::string_view key, std::string_view fallback = {}) const;
   double number(std::string_view key, double fallback) const;
+  Index integer(std::string_view key, Index fallback) const;  // throws on a fraction
   bool flag(std::string_view key) const;
   // The case's name of our `in` or `out` array; nullptr when the check does not have it.
   const std::string* array_name(std::string_view group, std::string_view ours) const;

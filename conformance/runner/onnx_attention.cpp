@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <utility>
 
 #include "conformance/runner/tensors.h"
 #include "posenc/core/error.h"
@@ -53,6 +55,21 @@ Layout layout_of(const OnnxNode& node, const Arrays& tensors) {
   return {"bt(hd)", q.shape[2] / heads, v.shape[2] / keys};
 }
 
+// What is cached stands in front of what is new, so all but the tokens must agree.
+void check_cached(const Array& now, const Array& before, const std::string& letters, Index dim,
+                  const char* cached, const char* added) {
+  const Axes axes(now.shape, letters, {{'d', dim}});
+  const std::vector<Index> want{axes['b'].size, axes['h'].size, 0, axes['d'].size};
+  if (before.shape.size() != 4)
+    refuse("onnx", std::string(cached) + " must have 4 axes", Index(before.shape.size()));
+  for (const std::size_t i : {0u, 1u, 3u})
+    if (before.shape[i] != want[i])
+      refuse("onnx",
+             std::string(cached) + " must have the batch, heads and head size of " + added + ", " +
+                 std::to_string(want[i]) + " on axis " + std::to_string(i),
+             before.shape[i]);
+}
+
 // What goes in besides q, k, v: the mask, what is cached before, how many keys are real.
 void add_inputs(const OnnxNode& node, const Arrays& tensors, const Layout& layout, Json& in,
                 Json& axes, Json& call) {
@@ -75,6 +92,8 @@ void add_inputs(const OnnxNode& node, const Arrays& tensors, const Layout& layou
     axes.set(now, Json(layout.letters));
     if (past.empty()) return in.set(ours, Json(now));
     const std::string before = name_in(node.inputs, cached);
+    check_cached(tensor_named(tensors, name_in(node.inputs, i)), tensor_named(tensors, before),
+                 layout.letters, i == 1 ? layout.q_dim : layout.v_dim, kIn[cached], kIn[i]);
     axes.set(before, Json("bhtd"));
     in.set(ours, Json::array({Json(before), Json(now)}));
   };
@@ -99,7 +118,8 @@ void expect_present(Check& check, const Array& past, const std::vector<double>& 
                     const std::string& out) {
   const Slice want = slice(check.in_case, out);
   const std::vector<double> before = past.doubles();
-  const auto rows = static_cast<std::size_t>(past.shape.at(0) * past.shape.at(1));
+  if (past.shape.size() != 4) refuse("onnx", "past and present must have 4 axes", out);
+  const auto rows = static_cast<std::size_t>(past.shape[0] * past.shape[1]);
   if (rows == 0 || now.size() % rows != 0) refuse("onnx", "past and new keys must agree", out);
   const std::size_t n = before.size() / rows, m = now.size() / rows;
   std::vector<double> all;
@@ -124,6 +144,23 @@ double allowed(const Array& a) {
   for (const double v : a.doubles())
     if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
   return 4 * onnx_unit(a.dtype) * largest;
+}
+
+// A name of a graph is any bytes, and one such as "K[0]" would be read as a part of an array: node and
+// tensors by the names that ONNX gives them.
+std::pair<OnnxNode, Arrays> in_our_names(const OnnxNode& given, const Arrays& tensors) {
+  OnnxNode node = given;
+  Arrays named;
+  const auto rename = [&](std::vector<std::string>& names, std::span<const char* const> ours) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (names[i].empty()) continue;
+      named[ours[i]] = tensor_named(tensors, names[i]);
+      names[i] = ours[i];
+    }
+  };
+  rename(node.inputs, kIn);
+  rename(node.outputs, kOut);
+  return {std::move(node), std::move(named)};
 }
 
 }  // namespace
@@ -154,9 +191,10 @@ Json onnx_attention_check(const OnnxNode& node, const Arrays& tensors) {
   return check;
 }
 
-Comparison run_onnx_attention(const OnnxNode& node, const Arrays& tensors) {
-  if (node.inputs.size() > std::size(kIn) || node.outputs.size() > std::size(kOut))
+Comparison run_onnx_attention(const OnnxNode& given, const Arrays& given_tensors) {
+  if (given.inputs.size() > std::size(kIn) || given.outputs.size() > std::size(kOut))
     throw NotExpressible("the node has more inputs or outputs than opset 24 knows");
+  const auto [node, tensors] = in_our_names(given, given_tensors);
   Json names = Json::object(), limits = Json::object();
   for (const auto& [name, a] : tensors) names.set(name, Json(name));
   for (const std::string& name : node.outputs)
@@ -178,7 +216,8 @@ Comparison run_onnx_attention(const OnnxNode& node, const Arrays& tensors) {
     Array none;
     none.dtype = now.dtype;
     none.shape = tensor_named(tensors, present).shape;
-    none.shape.at(2) = 0;
+    if (none.shape.size() != 4) refuse("onnx", "present must have 4 axes", present);
+    none.shape[2] = 0;
     expect_present(check, past.empty() ? none : tensor_named(tensors, past),
                    by_head(now, layout.letters, i == 1 ? layout.q_dim : layout.v_dim), present);
   }

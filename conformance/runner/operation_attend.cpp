@@ -182,7 +182,8 @@ void expect_gradient(Check& check, std::string_view name, const std::vector<doub
   const Slice want = slice(check.in_case, *named);
   const auto count = static_cast<std::size_t>(want.count());
   if (count == got.size()) return check.expect(want, got);
-  if (shape.empty() || count == 0 || got.size() / static_cast<std::size_t>(shape[0]) != count) {
+  if (shape.empty() || shape[0] == 0 || count == 0 ||
+      got.size() / static_cast<std::size_t>(shape[0]) != count) {
     if (count > 0 && got.size() > 0 && count % got.size() == 0) {
       // The case's has a batch in front: its sum is ours.
       const std::vector<double> rows = want.values();
@@ -210,6 +211,9 @@ std::vector<double> in_their_order(const Check& check, const Check& back, const 
   const std::string* named = back.array_name("out", name);
   if (order.empty() || named == nullptr) return got;
   const Slice want = slice(check.in_case, *named);
+  if (order.size() != want.shape.size() || want.count() != static_cast<Index>(got.size()))
+    refuse("case", "the gradient has another shape than " + want.text,
+           static_cast<Index>(got.size()));
   std::vector<Index> shape, inverse(order.size(), 0);
   for (std::size_t n = 0; n < order.size(); ++n) {
     shape.push_back(want.shape.at(static_cast<std::size_t>(order[n])));
@@ -283,7 +287,12 @@ void run_gradient(Check& check, const AttendCall& call, const ConstAttentionResu
   HeadsArray d_out = upstream_out(back, check, call, out);
   std::vector<double> d_lse(
       static_cast<std::size_t>(call.args.q.batch * call.args.q.heads * call.args.q.tokens), 0.0);
-  if (back.array_name("in", "log_sum_exp") != nullptr) d_lse = back.input("log_sum_exp").values();
+  if (back.array_name("in", "log_sum_exp") != nullptr) {
+    const Slice s = back.input("log_sum_exp");
+    if (s.count() != static_cast<Index>(d_lse.size()))
+      refuse("case", "the upstream gradient must have the shape of log_sum_exp", s.text);
+    d_lse = s.values();
+  }
   ConstAttentionResult d(d_out.view(), result.log_sum_exp);
   d.log_sum_exp.data = d_lse.data();
   HeadsArray dq = zeros_like(call.q), dk = zeros_like(call.k), dv = zeros_like(call.v);

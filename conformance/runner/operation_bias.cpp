@@ -68,8 +68,8 @@ Bias bias_of(const Check& check) {
   const std::vector<std::string> texts = scheme_texts(check);
   const OwnedPositions query = positions_of(check, "q_positions");
   const OwnedPositions key = positions_of(check, "k_positions");
-  const auto heads_count = static_cast<Index>(check.number("heads", 0));
-  const auto dim = static_cast<Index>(check.number("head_dim", 1));
+  const auto heads_count = check.integer("heads", 0);
+  const auto dim = check.integer("head_dim", 1);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   AttentionPlan plan(views,
                      {.heads = heads_count, .head_dim = dim, .scale = check.number("scale", 0)});
@@ -156,7 +156,7 @@ void run_buckets(Check& check) {
     distances = std::get<std::vector<Index>>(given.value);
     shape = {given.axes, given.batch, given.count()};
   }
-  const auto added = static_cast<Index>(check.number("add", 0));
+  const auto added = check.integer("add", 0);
   std::vector<double> buckets;
   for (const Index d : distances)
     buckets.push_back(static_cast<double>((t5 ? t5->bucket(d) : deberta->bucket(d)) + added));

@@ -45,6 +45,8 @@ Table& patches(const Check& check, const Json& words, Tables& tables) {
   const std::vector<double> first = slice(check.in_case, part.text("class")).values();
   const Index channels = pixels.shape.at(1), h = pixels.shape.at(2), w = pixels.shape.at(3);
   const Index out = weight.shape.at(0), side = weight.shape.at(2);
+  if (side < 1 || static_cast<Index>(first.size()) != out)
+    refuse("case", "patches need a square weight and a class token as wide as its outputs", side);
   Table t;
   t.name = "patches";
   t.shape = {pixels.shape[0], 1 + h / side * (w / side), out};
@@ -86,8 +88,8 @@ Call call_of(const Check& check, const Json& parts, std::string_view place, Tabl
                                  : tables.get(check, part.text(is_table ? "table" : "rows"));
     (is_table ? p.table : p.rows) = view(t.value, t.shape);
     p.scale = part.number("scale", 1);
-    p.offset = static_cast<Index>(part.number("offset", 0));
-    if (json.find("frozen") != nullptr) p.frozen = static_cast<Index>(part.number("frozen", 0));
+    p.offset = part.integer("offset", 0);
+    if (json.find("frozen") != nullptr) p.frozen = part.integer("frozen", 0);
     if (is_table) {
       c.ids.push_back(positions_of(part, "ids"));
       auto& ids = std::get<std::vector<Index>>(c.ids.back().value);
@@ -150,7 +152,7 @@ void run_embed(Check& check) {
     }
     // Calls without an output of ours in the sum are named by `graded`: how many of the first.
     if (check.array_name("in", "grad_out") == nullptr ||
-        static_cast<double>(n) >= check.number("graded", static_cast<double>(calls.size())))
+        static_cast<Index>(n) >= check.integer("graded", static_cast<Index>(calls.size())))
       continue;
     const Slice up = check.input("grad_out");
     std::vector<Index> shape;

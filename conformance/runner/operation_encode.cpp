@@ -12,6 +12,8 @@
 namespace posenc::conformance {
 
 Array transposed(const Array& a, const std::vector<Index>& order) {
+  if (order.size() != a.shape.size())
+    refuse("case", "transpose must name every axis of the array", static_cast<Index>(order.size()));
   std::vector<Index> shape, stride(a.shape.size(), 1);
   for (std::size_t n = a.shape.size(); n-- > 1;) stride[n - 1] = stride[n] * a.shape[n];
   std::vector<Index> step;
@@ -40,6 +42,11 @@ std::vector<Index> transposed_axes(const Check& check, std::string_view name) {
   std::vector<Index> order;
   if (const Json* given = check.member("transpose", name))
     for (const Json& axis : given->as_array()) order.push_back(axis.as_integer());
+  std::vector<Index> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  for (std::size_t n = 0; n < sorted.size(); ++n)
+    if (sorted[n] != static_cast<Index>(n))
+      refuse("case", "transpose must name each axis once", sorted[n]);
   return order;
 }
 
@@ -56,13 +63,20 @@ Array written_parameter(const Check& check, const Json& given) {
   return make_array(tensor(std::span<const double>(numbers)));
 }
 
+std::size_t row_index(double row, Index rows) {
+  if (!(row >= 0 && row < static_cast<double>(rows)))
+    refuse("case", "a row must be one of the table", row);
+  return static_cast<std::size_t>(row);
+}
+
 Array scattered_rows(const Array& rows, const Slice& at, const std::vector<Index>& shape) {
   std::vector<double> table(static_cast<std::size_t>(shape.at(0) * shape.at(1)), 0.0);
   const std::vector<double> from = rows.doubles();
   std::size_t next = 0;
   for (const double row : at.values())
     for (Index c = 0; c < shape[1]; ++c)
-      table.at(static_cast<std::size_t>(static_cast<Index>(row) * shape[1] + c)) = from.at(next++);
+      table.at(row_index(row, shape[0]) * static_cast<std::size_t>(shape[1]) +
+               static_cast<std::size_t>(c)) = from.at(next++);
   return make_array(tensor(std::span<const double>(table)));
 }
 
@@ -158,11 +172,11 @@ Input input_of(const Check& check) {
   const std::vector<double> ids = s.values();
   in.x = {axes['b'].size, axes['t'].size, in.table.width, {}};
   for (const Index i : axes.walk("bt")) {
-    in.ids.push_back(static_cast<Index>(ids[static_cast<std::size_t>(i)]));
-    const Index row = in.ids.back() * in.table.width;
-    if (row < 0 || row >= static_cast<Index>(in.table.value.size()))
-      refuse("case", "an id has no row", in.ids.back());
-    const auto from = in.table.value.begin() + static_cast<std::ptrdiff_t>(row);
+    const std::size_t row =
+        row_index(ids[static_cast<std::size_t>(i)], in.table.batch * in.table.tokens);
+    in.ids.push_back(static_cast<Index>(row));
+    const auto from = in.table.value.begin() +
+                      static_cast<std::ptrdiff_t>(row) * static_cast<std::ptrdiff_t>(in.x.width);
     in.x.value.insert(in.x.value.end(), from, from + static_cast<std::ptrdiff_t>(in.x.width));
   }
   return in;

@@ -30,8 +30,14 @@ std::vector<Index> sizes_of(std::string_view text) {
 }
 
 TableShape layout_of(std::string_view size, Index prefix, Index suffix) {
+  constexpr Index kMost = Index{1} << 24;  // of each
   const std::vector<Index> sizes = sizes_of(size);
-  return {sizes[0], sizes.size() > 1 ? sizes[1] : 1, prefix, suffix};
+  const TableShape shape{sizes[0], sizes.size() > 1 ? sizes[1] : 1, prefix, suffix};
+  for (const Index n : {shape.height, shape.width})
+    if (n < 1 || n > kMost) refuse("case", "a size of a table must be 1 to 1048576", n);
+  for (const Index n : {prefix, suffix})
+    if (n < 0 || n > kMost) refuse("case", "prefix and suffix must be 0 to 1048576", n);
+  return shape;
 }
 
 Extension extension_of(const std::string& text) {
@@ -92,7 +98,7 @@ void run_packed(Check& check, const TableShape& from, const Extension& e) {
   for (std::size_t i = 0; i + 2 < thw.size(); i += 3)
     images.push_back({static_cast<Index>(thw[i]), static_cast<Index>(thw[i + 1]),
                       static_cast<Index>(thw[i + 2]), 1});
-  const auto merge = static_cast<Index>(check.number("merge", 1));
+  const auto merge = check.integer("merge", 1);
   Tables table = tables_of(check, check.input("table"));
   Tables out{{}, 1, 0, table.channels};
   for (const VisionGrid& g : images) out.rows += g.frames * g.rows * g.columns;

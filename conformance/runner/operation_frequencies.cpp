@@ -11,7 +11,7 @@ namespace posenc::conformance {
 namespace {
 
 const RotaryBlock& block_of(const Check& check, const RotarySpec& spec) {
-  const auto i = static_cast<std::size_t>(check.number("block", 0));
+  const auto i = static_cast<std::size_t>(check.integer("block", 0));
   if (i >= spec.blocks.size())
     refuse("case", "the scheme has no such block", static_cast<Index>(i));
   return spec.blocks[i];
@@ -109,7 +109,7 @@ void run_correction_range(Check& check) {
 void run_calls(Check& check) {
   const Slice lengths = check.input("lengths");
   const bool hold = check.text("hold", "none") == "hugging_face";
-  const auto trained = static_cast<Index>(check.number("trained", 0));
+  const auto trained = check.integer("trained", 0);
   Index held = trained;
   std::vector<double> all;
   for (const double length : lengths.values()) {

@@ -43,9 +43,17 @@ std::vector<double> lse_of(const Check& check, const Slice& s) {
   return ordered;
 }
 
+void check_rows(const Part& p, const Slice& lse) {
+  const Axes& a = p.out.axes;
+  if (static_cast<Index>(p.lse.size()) != a['b'].size * a['h'].size * a['t'].size)
+    refuse("case", "log_sum_exp must have a number for each row of out", lse.text);
+}
+
 Part part_of(const Check& check, const std::string& out, const std::string& lse) {
   const Slice o = slice(check.in_case, out), l = slice(check.in_case, lse);
-  return {heads_of(o, DType::f64, attention_letters(check, o), 0), lse_of(check, l)};
+  Part p{heads_of(o, DType::f64, attention_letters(check, o), 0), lse_of(check, l)};
+  check_rows(p, l);
+  return p;
 }
 
 // Queries for which a part counts: for the others it is one without visible keys.
@@ -106,8 +114,14 @@ void run_gradient(Check& check, std::deque<Part>& parts,
     const Slice s = slice(check.in_case, *out);
     d.out = heads_of(s, DType::f64, attention_letters(check, s), 0);
   }
-  if (const std::string* lse = back.array_name("in", "log_sum_exp"))
-    d.lse = lse_of(check, slice(check.in_case, *lse));
+  if (const std::string* lse = back.array_name("in", "log_sum_exp")) {
+    const Slice s = slice(check.in_case, *lse);
+    d.lse = lse_of(check, s);
+    check_rows(d, s);
+  }
+  if (d.lse.size() != whole.lse.size())
+    refuse("case", "the upstream gradient must have the shape of the result",
+           static_cast<Index>(d.lse.size()));
   std::deque<Part> d_parts;
   std::vector<AttentionResult> d_views;
   for (const Part& p : parts) {

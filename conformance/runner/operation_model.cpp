@@ -143,8 +143,10 @@ void run_explain(Check& check) {
         own != nullptr && theirs.find("layers") != nullptr && *own == *theirs.find("layers"),
         "the layers should be those of " + check.text("same_as"));
   }
-  const auto tokens = static_cast<Index>(check.number("tokens", 0));
-  expect_visible(check, model, "visible", static_cast<Index>(check.number("query", 0)), tokens);
+  const Index tokens = check.integer("tokens", 0);
+  if (tokens < 0 || tokens > (Index{1} << 20))
+    refuse("case", "tokens must be 0 to 1048576", tokens);
+  expect_visible(check, model, "visible", check.integer("query", 0), tokens);
   expect_angles(check, model);
   expect_query_factors(check, model, tokens);
 }

@@ -54,7 +54,8 @@ std::vector<Index> ggml_streams(const Json& setting) {
     sections.push_back(s.as_integer());
     sum += sections.back();
   }
-  if (sum < 1) refuse("case", "sections must add up to pairs", sum);
+  if (sections.size() < 3 || *std::min_element(sections.begin(), sections.end()) < 0 || sum < 1)
+    refuse("case", "sections must be 3 or more numbers of pairs", sum);
   for (Index i = 0; i < static_cast<Index>(member(setting, "n_dims")) / 2; ++i) {
     const Index sector = i % sum;
     Index stream = 3;
@@ -90,6 +91,9 @@ void near(Check& check, double got, double want, const std::string& what) {
 // A stream that the pair does not follow must not move it.
 void expect_streams(Check& check, const Spectrum& s, const std::vector<Index>& streams,
                     const std::vector<double>& want, const std::string& where) {
+  for (const Index stream : streams)
+    if (stream >= s.axes && !(stream == 3 && s.axes < 4))
+      refuse("case", "the model has no such axis of positions", stream);
   for (Index p = 0; p < s.pairs(); ++p) {
     const auto at = [&](Index axis) {
       return s.frequency[static_cast<std::size_t>(axis * s.pairs() + p)];
@@ -162,8 +166,9 @@ void run_operators(Check& check) {
       for (const Json& l : op.at("layers").as_array()) {
         const std::int64_t i = l.as_integer();
         const std::string where = "layer " + std::to_string(i);
-        check.expect(i < static_cast<std::int64_t>(model.layers.size()), where + " is missing");
-        if (i >= static_cast<std::int64_t>(model.layers.size())) continue;
+        const bool there = i >= 0 && i < static_cast<std::int64_t>(model.layers.size());
+        check.expect(there, where + " is missing");
+        if (!there) continue;
         const LayerSpec& layer = model.layers[static_cast<std::size_t>(i)];
         const Json& setting = op.at("setting");
         if (setting.at("op").as_string() == "rope") {

@@ -59,6 +59,9 @@ struct Pass {
 // scores[b, h, i, j] = q_i . k_j; with `grad` also what goes back to q and k.
 std::vector<double> scores(Side& q, Side& k, const std::vector<double>& grad) {
   const Axes& a = q.out->axes;
+  for (const char letter : {'b', 'h'})
+    if (k.out->axes[letter].size != a[letter].size)
+      refuse("case", "q and k must have one batch and as many heads", k.out->axes[letter].size);
   const Index rows = a['t'].size, columns = k.out->axes['t'].size, dim = a['d'].size;
   std::vector<double> values(static_cast<std::size_t>(a['b'].size * a['h'].size * rows * columns));
   if (!grad.empty() && grad.size() != values.size())

@@ -53,8 +53,7 @@ void run_regions(Check& check) {
   Rows type = rows_in(check, "type"), own = rows_in(check, "own_position");
   Rows gamma = rows_in(check, "gamma"), beta = rows_in(check, "beta");
   const Index tokens = region.shape[1];
-  const std::vector<Index> types(static_cast<std::size_t>(tokens),
-                                 static_cast<Index>(check.number("type_id", 1)));
+  const std::vector<Index> types(static_cast<std::size_t>(tokens), check.integer("type_id", 1));
   const std::vector<Index> zeros(static_cast<std::size_t>(tokens), 0);
   std::vector<EmbedPart> parts(4);
   parts[0].rows = region.view();

@@ -102,6 +102,9 @@ Rows gathered(const Rows& table, const OwnedPositions& owned, const std::vector<
   if (static_cast<Index>(axis.size()) != columns)
     refuse("case", "axis_of_pair must have one number a column", static_cast<Index>(axis.size()));
   const auto& where = std::get<std::vector<Index>>(owned.value);
+  for (const Index stream : axis)
+    if (stream < 0 || stream >= owned.axes)
+      refuse("case", "axis_of_pair must be an axis of the positions", stream);
   Rows rows;
   rows.data = make_array(DType::f64, {owned.batch, tokens, columns});
   auto* out = reinterpret_cast<double*>(rows.data.bytes.data());
@@ -273,7 +276,7 @@ void run_phase_gradients(Check& check) {
   HeadsArray in = heads_of(x, dtype, letters, spec.head_dim);
   HeadsArray d_out = heads_of(grad, dtype, letters_of(check, grad, letters), spec.head_dim);
   const OwnedPositions positions = positions_of(check);
-  const auto block = static_cast<std::size_t>(check.number("block", 0));
+  const auto block = static_cast<std::size_t>(check.integer("block", 0));
   const Spectrum& spectrum = spec.blocks.at(block).spectrum;
   Array frequency = make_array(DType::f64, {spectrum.heads, spectrum.axes, spectrum.pairs()});
   Array gain = make_array(DType::f64, {1});

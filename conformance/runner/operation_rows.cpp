@@ -19,7 +19,7 @@ TableLayout layout_of(const Check& check) {
 }
 
 const RotaryBlock& block_of(const Check& check, const RotarySpec& spec) {
-  const auto i = static_cast<std::size_t>(check.number("block", 0));
+  const auto i = static_cast<std::size_t>(check.integer("block", 0));
   if (i >= spec.blocks.size())
     refuse("case", "the scheme has no such block", static_cast<Index>(i));
   return spec.blocks[i];
@@ -32,6 +32,9 @@ DType dtype_of_rows(const Check& check, std::string_view ours) {
 }
 
 std::vector<double> angles(const Spectrum& s, const OwnedPositions& owned) {
+  if (owned.axes != 1 && owned.axes != s.axes)
+    refuse("case", "positions must have one axis or those of the scheme",
+           static_cast<Index>(owned.axes));
   const Index tokens = owned.count(), pairs = s.pairs();
   std::vector<double> out;
   const auto position = [&](Index axis, Index b, Index t) {
@@ -81,7 +84,7 @@ Array row_array(const Spectrum& s, const OwnedPositions& owned, DType dtype, Ind
 
 // FoPE: cos[t, h, d] = sum over D of cos[t, D] coef[h, D, d], one matrix a head.
 std::vector<double> mixed(const std::vector<double>& rows, const Slice& coefficients) {
-  if (coefficients.shape.size() != 3)
+  if (coefficients.shape.size() != 3 || coefficients.count() == 0)
     refuse("case", "coefficients must be [head, in, out]", coefficients.text);
   const auto heads = static_cast<std::size_t>(coefficients.shape[0]);
   const auto in = static_cast<std::size_t>(coefficients.shape[1]);

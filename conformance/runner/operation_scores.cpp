@@ -83,6 +83,17 @@ std::vector<double> query_factors(const Check& check, const OwnedPositions& posi
   return factors;
 }
 
+void check_sizes(const HeadsArray& q, const HeadsArray& k, const OwnedPositions& query,
+                 const OwnedPositions& key) {
+  const Index heads = k.axes['h'].size;
+  if (heads < 1 || q.axes['h'].size % heads != 0)
+    refuse("case", "heads of k must divide those of q", heads);
+  if (q.axes['b'].size != k.axes['b'].size)
+    refuse("case", "q and k must have one batch", k.axes['b'].size);
+  if (query.count() != q.axes['t'].size) refuse("case", "q needs a position each", query.count());
+  if (key.count() != k.axes['t'].size) refuse("case", "k needs a position each", key.count());
+}
+
 double dot(const Vectors& q, const Vectors& k, Index b, Index h, Index i, Index j) {
   const Index dim = q.data.axes['d'].size;
   const Index group = q.data.axes['h'].size / k.data.axes['h'].size;
@@ -127,6 +138,7 @@ void run_scores(Check& check) {
   const HeadsArray k_in = heads_of(k, DType::f64, letters_of(check, k, letters), spec.head_dim);
   const OwnedPositions query = positions_of(check, "q_positions");
   const OwnedPositions key = positions_of(check, "k_positions");
+  check_sizes(q_in, k_in, query, key);
   const DistanceMap map = map_of(check, query, key);
   const bool everything = check.find("map") == nullptr, causal = check.flag("causal");
   const std::vector<double> factors = query_factors(check, query);

@@ -20,7 +20,7 @@ OwnedPositions own(std::vector<double> values, bool real, Index axes, Index batc
     out.value = std::move(values);
   } else {
     std::vector<Index> whole(values.size());
-    for (std::size_t i = 0; i < values.size(); ++i) whole[i] = static_cast<Index>(values[i]);
+    for (std::size_t i = 0; i < values.size(); ++i) whole[i] = number_as<Index>(values[i]);
     out.value = std::move(whole);
   }
   return out;
@@ -69,9 +69,13 @@ OwnedPositions from_range(std::string_view text) {
   if (parts.size() < 2 || parts.size() > 3 || (parts.size() == 3 && parts[2] == 0))
     refuse("case", "a range of positions is A:B or A:B:STEP", text);
   const Index step = parts.size() == 3 ? parts[2] : 1;
+  constexpr double kMost = 1 << 28;
+  const double length =
+      (static_cast<double>(parts[1]) - static_cast<double>(parts[0])) / static_cast<double>(step);
+  if (length > kMost) refuse("case", "a range has at most 268435456 positions", text);
   std::vector<double> values;
-  for (Index p = parts[0]; step > 0 ? p < parts[1] : p > parts[1]; p += step)
-    values.push_back(static_cast<double>(p));
+  for (Index n = 0; static_cast<double>(n) < length; ++n)
+    values.push_back(static_cast<double>(parts[0] + n * step));
   return own(std::move(values), false, 1, 1);
 }
 
@@ -85,8 +89,12 @@ OwnedPositions from_list(const Json& list) {
   };
   if (!list.as_array().empty() && list.as_array()[0].is_array()) {
     axes = static_cast<Index>(list.as_array().size());
-    for (const Json& row : list.as_array())
+    for (const Json& row : list.as_array()) {
+      if (row.as_array().size() != list.as_array()[0].as_array().size())
+        refuse("case", "lists of positions must have one length",
+               static_cast<Index>(row.as_array().size()));
       for (const Json& number : row.as_array()) add(number);
+    }
   } else {
     for (const Json& number : list.as_array()) add(number);
   }
@@ -152,8 +160,9 @@ bool has_positions(const Check& check, std::string_view key) {
 
 OwnedPositions positions_of(const Check& check, std::string_view key) {
   OwnedPositions p = given_positions(check, key);
-  const auto axes = static_cast<std::int32_t>(check.number("repeat_axes", 1));
-  return axes > 1 ? repeated_axes(p, axes) : p;
+  const Index axes = check.integer("repeat_axes", 1);
+  if (axes < 1 || axes > 16) refuse("case", "repeat_axes must be 1 to 16", axes);
+  return axes > 1 ? repeated_axes(p, static_cast<std::int32_t>(axes)) : p;
 }
 
 }  // namespace posenc::conformance

@@ -57,6 +57,7 @@ Projected::Projected(const Check& check) {
   residual_ = residual != nullptr && residual->as_bool();
   for (const char* name : {"q", "k", "v", "out"}) read_linear(check, name, linear(name));
   if (q_.x.empty() || k_.x.empty() || v_.x.empty()) refuse("case", "project needs q, k and v");
+  check_sizes();
   if (const Json* norm = words.find("norm")) {
     known_members(*norm, {"gamma", "beta", "epsilon"});
     normed_ = true;
@@ -65,6 +66,34 @@ Projected::Projected(const Check& check) {
                         numbers(check, *norm, "beta"), norm->at("epsilon").as_number());
   }
   read_tokens(check, words);
+}
+
+// Every size that the loops below count on.
+void Projected::check_sizes() const {
+  const auto needs = [](bool holds, const char* rule, Index value) {
+    if (!holds) refuse("case", rule, value);
+  };
+  for (const Hidden& h : hidden_)
+    needs(h.rows == hidden_[0].rows, "project needs as many rows of each hidden state", h.rows);
+  for (const Linear* l : {&q_, &k_, &v_}) {
+    const Hidden& x = hidden_[of_linear(*l)];
+    needs(l->outputs > 0 && l->outputs % heads_ == 0, "heads of project must divide the outputs",
+          l->outputs);
+    needs(static_cast<Index>(l->weight.size()) == l->outputs * x.width,
+          "a weight of project must be [outputs, width of the hidden states]",
+          static_cast<Index>(l->weight.size()));
+  }
+  needs(q_.outputs == k_.outputs, "q and k of project must have one width", k_.outputs);
+  const Index merged = v_.outputs, outputs = out_.weight.empty() ? merged : out_.outputs;
+  needs(out_.weight.empty() || static_cast<Index>(out_.weight.size()) == outputs * merged,
+        "the weight out of project must be [outputs, width of v]",
+        static_cast<Index>(out_.weight.size()));
+  for (const Linear* l : {&q_, &k_, &v_, &out_})
+    needs(l->bias.empty() ||
+              static_cast<Index>(l->bias.size()) == (l == &out_ ? outputs : l->outputs),
+          "a bias of project must have one number an output", static_cast<Index>(l->bias.size()));
+  needs(!residual_ || outputs == hidden_[of_linear(q_)].width,
+        "a residual of project needs as many outputs as the hidden states are wide", outputs);
 }
 
 // Rows of the hidden states: lists, one a row of the batch, or an array [batch, tokens].
@@ -76,7 +105,7 @@ void Projected::read_tokens(const Check& check, const Json& words) {
   if (tokens == nullptr) return;
   if (tokens->is_string()) {
     const Slice ids = slice(check.in_case, tokens->as_string());
-    for (const double id : ids.values()) tokens_.push_back(static_cast<Index>(id));
+    for (const double id : ids.values()) tokens_.push_back(number_as<Index>(id));
     batch_ = ids.shape.at(0), count_ = ids.shape.at(1);
   } else {
     batch_ = static_cast<Index>(tokens->as_array().size());
@@ -110,6 +139,8 @@ Projected::Hidden& Projected::hidden(const Check& check, const std::string& name
   for (Hidden& h : hidden_)
     if (h.name == name) return h;
   const Slice s = slice(check.in_case, name);
+  if (s.shape.empty() || s.count() == 0)
+    refuse("case", "hidden states must be rows of numbers", s.text);
   Hidden h{name, s.values(), {}, {}, 0, s.shape.back()};
   h.rows = s.count() / h.width;
   h.gradient.resize(h.value.size());

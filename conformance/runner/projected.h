@@ -46,6 +46,7 @@ class Projected {
   bool residual_ = false, normed_ = false;
 
   explicit Projected(const Check&);
+  void check_sizes() const;
   void read_tokens(const Check&, const Json&);
   void read_linear(const Check&, std::string_view name, Linear&);
   Hidden& hidden(const Check&, const std::string& name);

@@ -7,6 +7,7 @@
 #include "conformance/runner/check.h"
 #include "conformance/runner/runner.h"
 #include "posenc/core/error.h"
+#include "posenc/core/printable.h"
 
 namespace posenc::conformance {
 namespace {
@@ -14,6 +15,11 @@ namespace {
 struct Outcome {
   std::string outcome = "pass", reason;  // pass | fail | not_expressible
 };
+
+// Messages may name a file, whose name is any bytes.
+std::string in_utf8(std::string_view text) {
+  return printable(text, std::string::npos);
+}
 
 Json number(double v) {
   if (std::isfinite(v)) return Json(v);
@@ -62,9 +68,9 @@ Outcome run_check(const Case& c, const Json& json, Json& report) {
     if (o.outcome == "pass" && !unread.empty())
       o = {"fail", "the operation " + op + " does not read the member \"" + unread + "\""};
   } catch (const NotExpressible& e) {
-    o = {"not_expressible", e.what()};
+    o = {"not_expressible", in_utf8(e.what())};
   } catch (const std::exception& e) {
-    o = {"fail", e.what()};
+    o = {"fail", in_utf8(e.what())};
   }
   report = Json::object({{"op", Json(op)}, {"outcome", Json(o.outcome)}});
   if (!o.reason.empty()) report.set("reason", Json(o.reason));
@@ -96,7 +102,8 @@ Json run_case(const Suite& suite, const Json& json, const Json* checks, Outcome&
   Json reports = Json::array();
   if (checks == nullptr) {
     const Json* why = json.find("posenc_not_expressible");
-    total = {"not_expressible", why == nullptr ? "no operation given" : why->as_string()};
+    const bool said = why != nullptr && why->is_string();
+    total = {"not_expressible", said ? why->as_string() : "no operation given"};
   } else if (!checks->is_array() || checks->as_array().empty()) {
     total = {"fail", "posenc must be a list of checks"};
   } else {
@@ -104,7 +111,7 @@ Json run_case(const Suite& suite, const Json& json, const Json* checks, Outcome&
       const std::string missing = missing_precision(c, *checks);
       if (!missing.empty()) total = {"fail", missing};
     } catch (const std::exception& e) {
-      total = {"fail", e.what()};
+      total = {"fail", in_utf8(e.what())};
     }
     for (const Json& check : checks->as_array()) {
       Json report;
@@ -123,7 +130,7 @@ Json run_case(const Suite& suite, const Json& json, const Json* checks, Outcome&
 }
 
 struct Selection {
-  const Options& options;
+  Options options;
   Json map;
   std::regex filter;
 };
@@ -132,8 +139,7 @@ bool selected(const Selection& s, const std::string& suite, const std::string& n
   return s.options.filter.empty() || std::regex_search(suite + "/" + name, s.filter);
 }
 
-Json run_suite(const std::filesystem::path& dir, const Selection& selection) {
-  const Suite suite = load_suite(dir);
+Json run_selected(const Suite& suite, const Selection& selection) {
   std::vector<const Json*> chosen;
   for (const Json& json : suite.cases.as_array())
     if (selected(selection, suite.name, json.at("name").as_string())) chosen.push_back(&json);
@@ -161,6 +167,11 @@ Json run_suite(const std::filesystem::path& dir, const Selection& selection) {
 
 }  // namespace
 
+Json run_suite(const Suite& suite) {
+  const Json report = run_selected(suite, {{}, Json::object(), {}});
+  return Json::object({{"schema", Json("posenc.selftest/1")}, {"suites", Json::array({report})}});
+}
+
 Json run_suites(const std::vector<std::filesystem::path>& suites, const Options& options) {
   Selection selection{options, Json::object(), {}};
   if (!options.map.empty()) {
@@ -174,7 +185,7 @@ Json run_suites(const std::vector<std::filesystem::path>& suites, const Options&
     refuse("selftest", "the filter must be a regular expression", options.filter);
   }
   Json reports = Json::array();
-  for (const auto& dir : suites) reports.push(run_suite(dir, selection));
+  for (const auto& dir : suites) reports.push(run_selected(load_suite(dir), selection));
   return Json::object({{"schema", Json("posenc.selftest/1")}, {"suites", reports}});
 }
 

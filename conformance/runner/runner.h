@@ -25,9 +25,13 @@ struct Options {
       progress;
 };
 
+struct Suite;
+
 // posenc.selftest/1. Throws FormatError where a suite or the map cannot be read, and
 // std::invalid_argument on a bad filter; what goes wrong inside a case is that case's failure.
 Json run_suites(const std::vector<std::filesystem::path>& suites, const Options& = {});
+// The same of one suite in memory, every case.
+Json run_suite(const Suite&);
 
 // ONNX node tests of operator RotaryEmbedding (opset 23) in their own files: `dir` holds model.onnx
 // and test_data_set_*/{input,output}_N.pb, or is a folder of such folders. The same schema, one

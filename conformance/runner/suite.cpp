@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/runner/suite.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "posenc/core/error.h"
+#include "posenc/core/printable.h"
 
 namespace posenc::conformance {
 namespace {
@@ -43,10 +45,12 @@ void take(Slice& s, std::size_t axis, std::string_view item) {
   };
   if (parts.size() > 3) refuse("case", "an axis takes at most start:stop:step", s.text);
   const Index first = bound(parts[0], 0);
+  if (first < 0 || first >= size) refuse("case", "an index of an array lies outside it", s.text);
   const Index last = parts.size() == 1 ? first + 1 : bound(parts[1], size);
-  const Index step = parts.size() < 3 || parts[2].empty() ? 1 : parse_index(parts[2], s.text);
-  if (first < 0 || last > size || first >= last || step < 1)
+  const Index given = parts.size() < 3 || parts[2].empty() ? 1 : parse_index(parts[2], s.text);
+  if (last > size || first >= last || given < 1)
     refuse("case", "an index of an array lies outside it", s.text);
+  const Index step = std::min(given, size);  // a longer one leaves the first too
   s.offset += first * s.stride[axis];
   s.shape[axis] = (last - first + step - 1) / step;
   s.stride[axis] *= step;
@@ -64,6 +68,7 @@ void drop_taken_axes(Slice& s) {
   s.stride = std::move(stride);
 }
 
+constexpr std::size_t kLongestName = 1000;
 constexpr std::string_view kWeights = "weights:";
 
 // The tensors of the case's model.
@@ -77,11 +82,10 @@ const Arrays& weights_of(const Case& c) {
 
 }  // namespace
 
-Suite load_suite(const std::filesystem::path& dir) {
+Suite parse_suite(const Json& json, const std::filesystem::path& dir) {
   Suite suite;
   suite.dir = dir;
   const std::filesystem::path file = dir / "cases.json";
-  const Json json = read_json(file);
   const Json* cases = json.find("cases");
   if (cases == nullptr || !cases->is_array())
     throw FormatError(file.string(), "#/cases", "must be a list of cases");
@@ -89,12 +93,22 @@ Suite load_suite(const std::filesystem::path& dir) {
     const Json* name = cases->as_array()[i].find("name");
     if (name == nullptr || !name->is_string())
       throw FormatError(file.string(), "#/cases/" + std::to_string(i), "has no name");
+    // A filter is matched by recursion over the name.
+    if (name->as_string().size() > kLongestName)
+      throw FormatError(file.string(), "#/cases/" + std::to_string(i),
+                        "has a name of more than 1000 bytes");
   }
   const Json* name = json.find("suite");
-  suite.name = name != nullptr && name->is_string()
-                   ? name->as_string()
-                   : std::filesystem::absolute(dir).filename().string();
+  suite.name =
+      name != nullptr && name->is_string()
+          ? name->as_string()
+          : printable(std::filesystem::absolute(dir).filename().string(), std::string::npos);
   suite.cases = *cases;
+  return suite;
+}
+
+Suite load_suite(const std::filesystem::path& dir) {
+  Suite suite = parse_suite(read_json(dir / "cases.json"), dir);
   const std::filesystem::path arrays = dir / "arrays.safetensors";
   if (std::filesystem::exists(arrays)) suite.arrays = read_safetensors(arrays);
   return suite;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A suite in memory, a case of it, and parts of its arrays.
 #pragma once
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include "posenc/core/error.h"
 #include "posenc/io/array.h"
 #include "posenc/io/json.h"
 
@@ -18,6 +21,14 @@ struct NotExpressible : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A number of a case as T. Throws where T is an integer and cannot hold it (fractions are cut off).
+template <class T>
+T number_as(double x) {
+  if constexpr (std::is_integral_v<T>)
+    if (!(std::abs(x) <= 0x1p53)) refuse("case", "a whole number must lie within 2^53", x);
+  return static_cast<T>(x);
+}
+
 struct Suite {
   std::filesystem::path dir;
   std::string name;
@@ -27,6 +38,8 @@ struct Suite {
 };
 // Reads cases.json and, where there, arrays.safetensors. Throws FormatError.
 Suite load_suite(const std::filesystem::path& dir);
+// The same of a cases.json that was read, without arrays.
+Suite parse_suite(const Json& file, const std::filesystem::path& dir);
 
 struct Case {
   const Suite& suite;

@@ -73,6 +73,33 @@ HeadsArray heads_of(const Slice& s, DType dtype, std::string_view letters, Index
   return {dense(s, dtype), Axes(s.shape, letters, {{'d', head_dim}})};
 }
 
+HeadsArray behind_each_other(const std::vector<HeadsArray>& parts, Index tokens, const char* name) {
+  if (parts.empty()) refuse("case", "a list of arrays must not be empty", name);
+  const Axes& first = parts.front().axes;
+  for (const HeadsArray& part : parts)
+    for (const char letter : {'b', 'h', 'd'})
+      if (part.axes[letter].size != first[letter].size)
+        refuse("case", std::string("arrays of a list must have one size of the axis ") + letter,
+               part.axes[letter].size);
+  const Index row = first['h'].size * first['d'].size;
+  Array whole = make_array(DType::f64, {first['b'].size, tokens, first['h'].size, first['d'].size});
+  Index done = 0;
+  for (const HeadsArray& part : parts) {
+    const std::vector<double> values = part.data.doubles();
+    const Index n = part.axes['t'].size;
+    Index at = 0;
+    for (const Index from : part.axes.walk("bthd")) {  // empty where n or row is 0
+      const Index b = at / (n * row), rest = at % (n * row);
+      std::memcpy(whole.bytes.data() + 8 * ((b * tokens + done) * row + rest),
+                  &values[static_cast<std::size_t>(from)], 8);
+      ++at;
+    }
+    done += n;
+  }
+  const std::vector<Index> shape = whole.shape;
+  return {std::move(whole), Axes(shape, "bthd", {})};
+}
+
 void expect_heads(Check& check, std::string_view ours, HeadsArray& got, std::string_view letters,
                   Index head_dim) {
   const std::string* name = check.array_name("out", ours);

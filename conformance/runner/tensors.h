@@ -7,6 +7,7 @@
 
 #include "conformance/runner/axes.h"
 #include "conformance/runner/check.h"
+#include "posenc/core/error.h"
 #include "posenc/core/heads.h"
 
 namespace posenc::conformance {
@@ -15,12 +16,15 @@ namespace posenc::conformance {
 DType wider(DType, DType);
 // Dense copy of a slice in `dtype`, which must hold its values exactly.
 Array dense(const Slice&, DType);
-// A dense array of T, whose dtype that must be.
+// A dense array of T, whose dtype that must be. Throws where the values do not fill the shape.
 template <class T>
 Array converted(const std::vector<double>& values, DType dtype, std::vector<Index> shape) {
   Array a = make_array(dtype, std::move(shape));
+  if (a.bytes.size() != values.size() * sizeof(T))
+    refuse("case", "numbers must fill their shape, without a rest",
+           static_cast<Index>(values.size()));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto x = static_cast<T>(values[i]);
+    const T x = number_as<T>(values[i]);
     std::memcpy(a.bytes.data() + i * sizeof(T), &x, sizeof(T));
   }
   return a;
@@ -35,6 +39,8 @@ struct HeadsArray {
 // The letters of an array: `axes` of the check by name, else `fallback`, else thd for three axes.
 std::string letters_of(const Check&, const Slice&, std::string_view fallback = {});
 HeadsArray heads_of(const Slice&, DType, std::string_view letters, Index head_dim);
+// [batch, tokens, heads, channels] of parts that differ in their tokens alone; `tokens` is their sum.
+HeadsArray behind_each_other(const std::vector<HeadsArray>& parts, Index tokens, const char* name);
 // Compares with out[ours]; its letters default to those that went in.
 void expect_heads(Check&, std::string_view ours, HeadsArray& got, std::string_view letters,
                   Index head_dim);

@@ -95,7 +95,8 @@ void compare(Comparison& c, std::span<const double> got, const Slice& want, cons
     const auto index = [&] { return want.index_of(offsets[i]); };
     double abs = t.abs;
     if (!t.abs_by_position.empty()) {
-      const auto row = static_cast<std::size_t>(index().front());
+      const std::vector<Index> at = index();
+      const auto row = at.empty() ? std::size_t{0} : static_cast<std::size_t>(at.front());
       if (row >= t.abs_by_position.size())
         refuse("case", "abs_by_position has fewer rows than the array", want.name);
       abs = t.abs_by_position[row];

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "conformance/runner/onnx_node.h"
 #include "conformance/runner/runner.h"
 #include "posenc/io/array.h"
 #include "support/onnx_writer.h"
@@ -112,6 +113,58 @@ TEST_F(OnnxAttention, MergedHeadsNeedTheirNumbers) {
   const Json& c = report.at("suites").as_array().at(0).at("cases").as_array().at(0);
   EXPECT_EQ(c.at("outcome").as_string(), "fail");
   EXPECT_THAT(c.at("reason").as_string(), HasSubstr("q_num_heads"));
+}
+
+// One node and its tensors, without files.
+OnnxResult run_node(const std::vector<std::string>& inputs,
+                    const std::map<std::string, std::vector<Index>>& shapes,
+                    const std::vector<std::string>& outputs = {"Y"}) {
+  OnnxNode node;
+  node.op_type = "Attention";
+  node.inputs = inputs;
+  node.outputs = outputs;
+  Arrays tensors;
+  for (const auto& [name, shape] : shapes) tensors.emplace(name, make_array(DType::f32, shape));
+  return run_onnx_node(node, tensors);
+}
+
+TEST(OnnxHostile, WhatIsCachedMustFitWhatIsNew) {
+  const std::vector<std::string> inputs{"Q", "K", "V", "", "past_key", "past_value"};
+  const std::vector<Index> one{1, 4, 1, 4};
+  const auto run = [&](const std::vector<Index>& key, const std::vector<Index>& value) {
+    return run_node(inputs, {{"Q", one},
+                             {"K", {1, 4, 64, 4}},
+                             {"V", {1, 4, 64, 4}},
+                             {"Y", one},
+                             {"past_key", key},
+                             {"past_value", value}});
+  };
+  EXPECT_EQ(run({1, 4, 2, 4}, {1, 4, 2, 4}).outcome, "pass");
+  EXPECT_EQ(run({1, 4, 0, 4}, {1, 4, 0, 4}).outcome, "pass");
+  const std::pair<std::vector<Index>, const char*> wrong[] = {
+      {{1, 1, 1, 4}, "heads and head size of K, 4 on axis 1, got 1"},
+      {{1, 4, 1, 0}, "4 on axis 3, got 0"},
+      {{2, 4, 1, 4}, "1 on axis 0, got 2"},
+      {{4, 4}, "past_key must have 4 axes, got 2"}};
+  for (const auto& [shape, says] : wrong) {
+    const OnnxResult r = run(shape, {1, 4, 1, 4});
+    EXPECT_EQ(r.outcome, "fail");
+    EXPECT_EQ(r.op, "attend");
+    EXPECT_THAT(r.reason, HasSubstr(says));
+    EXPECT_EQ(run({1, 4, 1, 4}, shape).outcome, "fail");
+  }
+}
+
+TEST(OnnxHostile, NamesAreBytes) {
+  const std::vector<Index> shape{1, 1, 2, 4};
+  // A name that is no part of an array, and one that is no UTF-8.
+  const OnnxResult r =
+      run_node({"K[0]", "-x", "v\xff"},
+               {{"K[0]", shape}, {"-x", shape}, {"v\xff", shape}, {"\xfe", shape}}, {"\xfe"});
+  EXPECT_EQ(r.outcome, "pass") << r.reason;
+  const Json c = onnx_case("\xff", run_node({"\xff", "K", "V"}, {}));
+  EXPECT_EQ(c.at("outcome").as_string(), "fail");
+  EXPECT_EQ(parse_json(c.dump(), "report"), c);
 }
 
 }  // namespace
