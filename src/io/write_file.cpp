@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole files out. What is written appears under its name complete or not at all.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +12,9 @@
 #include <climits>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "io/files.h"
 #include "posenc/core/error.h"
@@ -72,17 +75,71 @@ class Listed {
   UnfinishedFile* file_ = nullptr;
 };
 
-// A name beside the target. Of a long one the beginning: the whole must fit what file systems allow.
-fs::path temporary_name(const fs::path& target) {
-  static std::atomic<unsigned> counter{0};
+// What the names of temporary files of a target begin with. Of a long name the beginning: the whole must fit what file
+// systems allow.
+std::string temporary_prefix(const fs::path& target) {
   std::string name = target.filename().string();
   std::size_t keep = std::min(name.size(), std::size_t{100});
   while (keep > 0 && keep < name.size() && (static_cast<unsigned char>(name[keep]) & 0xc0) == 0x80)
     --keep;  // not inside a character
   name.resize(keep);
+  return "." + name + ".posenc-";
+}
+
+fs::path temporary_name(const fs::path& target) {
+  static std::atomic<unsigned> counter{0};
   return target.parent_path() /
-         ("." + name + "." + std::to_string(::getpid()) + "-" +
+         (temporary_prefix(target) + std::to_string(::getpid()) + "-" +
           std::to_string(counter.fetch_add(1, std::memory_order_relaxed)) + ".part");
+}
+
+// PREFIX, digits, "-", digits, ".part".
+bool is_temporary_name(std::string_view name, std::string_view prefix) {
+  constexpr std::string_view kEnd = ".part";
+  if (name.size() < prefix.size() + kEnd.size() || !name.starts_with(prefix) ||
+      !name.ends_with(kEnd))
+    return false;
+  name = name.substr(prefix.size(), name.size() - prefix.size() - kEnd.size());
+  const std::size_t dash = name.find('-');
+  const auto digits = [](std::string_view s) {
+    return !s.empty() && s.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  return dash != std::string_view::npos && digits(name.substr(0, dash)) &&
+         digits(name.substr(dash + 1));
+}
+
+// A writer holds a lock on its temporary file until the file has its name, and the system drops the lock of a process
+// that is killed. So a file of ours that can be locked belongs to nobody. Where the file system has no locks, nothing
+// is removed.
+void remove_if_abandoned(const fs::path& path) {
+  struct stat before {
+  }, opened{};
+  if (::lstat(path.c_str(), &before) != 0 || !S_ISREG(before.st_mode) ||
+      before.st_uid != ::geteuid())
+    return;
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (file.get() < 0 || ::fstat(file.get(), &opened) != 0 || opened.st_ino != before.st_ino ||
+      opened.st_dev != before.st_dev)
+    return;
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
+}
+
+// What runs that were killed (SIGKILL, no power) left beside the target.
+void remove_abandoned(const fs::path& target) {
+  const std::string prefix = temporary_prefix(target);
+  const fs::path folder = target.parent_path().empty() ? fs::path(".") : target.parent_path();
+  std::error_code problem;
+  for (fs::directory_iterator entry(folder, problem), end; !problem && entry != end;
+       entry.increment(problem))
+    if (is_temporary_name(entry->path().filename().native(), prefix))
+      remove_if_abandoned(entry->path());
+}
+
+// Whether a file that was just created is still there: another process may have found it before it was locked.
+bool locked_in_time(int fd) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  struct stat info {};
+  return ::fstat(fd, &info) != 0 || info.st_nlink > 0;
 }
 
 // Removed when it goes out of scope, unless it was renamed.
@@ -90,14 +147,16 @@ class Temporary {
  public:
   // mode: of the file that is replaced.
   Temporary(fs::path target, std::optional<mode_t> mode) : target_(std::move(target)) {
+    remove_abandoned(target_);
     for (int tries = 0; tries < 100; ++tries) {
       path_ = temporary_name(target_);
       listed_.emplace(path_);
       fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode ? 0600 : 0666);
       const int error = errno;
-      if (fd_ >= 0) break;
+      if (fd_ >= 0 && locked_in_time(fd_)) break;
       listed_.reset();
-      if (error != EEXIST) cannot("created", target_, error);
+      if (fd_ < 0 && error != EEXIST) cannot("created", target_, error);
+      if (fd_ >= 0) ::close(std::exchange(fd_, -1));
     }
     if (fd_ < 0) cannot("created", target_, EEXIST);
     // Before the data: what others must not read is not shown to them for a moment either. File systems without
@@ -118,6 +177,9 @@ class Temporary {
   template <class Write>
   void write(Write&& parts) {
     Descriptor file(fd_);
+    // Of the same open file: closing it does not end the lock, which must last until the file has its name.
+    const Descriptor lock(::fcntl(fd_, F_DUPFD_CLOEXEC, 0));
+    if (lock.get() < 0) cannot("written", target_, errno);
     parts(file.get());
     if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
       cannot("written", target_, errno);

@@ -95,6 +95,22 @@ class Files(Case):
                 self.assertEqual(run.returncode, -number)
             self.assertEqual(list(self.folder.iterdir()), [])
 
+    def test_what_a_killed_run_left_is_removed_by_the_next(self):
+        out = self.folder / "o.npy"
+        words = [PROGRAM, "table", "rope head_dim=512 pairing=half_split", "--positions", "0:200000", "-o", out]
+        for _ in range(20):
+            run = subprocess.Popen(words, stderr=subprocess.PIPE)
+            while not list(self.folder.glob(".o.npy.*")) and run.poll() is None:
+                time.sleep(0.0005)
+            run.kill()
+            run.communicate()
+            if list(self.folder.glob(".o.npy.*")):
+                break
+            out.unlink(missing_ok=True)  # too late: it was written
+        self.assertEqual(len(list(self.folder.glob(".o.npy.posenc-*.part"))), 1)
+        self.posenc("table", SCHEME, "--positions", "0:4", "-o", out)
+        self.assertEqual(list(self.folder.iterdir()), [out])
+
     @unittest.skipIf("POSENC_SANITIZED" in os.environ, "a sanitizer maps more than any limit that a test could set")
     def test_what_is_too_much_is_said_with_its_size(self):
         limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))

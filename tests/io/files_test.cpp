@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -173,6 +174,68 @@ TEST(Files, UnfinishedOnesAreRemovedOnRequest) {
   write_file_atomically(directory / "a", bytes);
   remove_unfinished_files();
   EXPECT_EQ(entries(directory.path()), 1u) << "what is finished stays";
+}
+
+// Writes a file of two parts in a process of its own, which stops after the first until `go` ends.
+pid_t start_writer(const fs::path& path, const int (&begun)[2], const int (&go)[2]) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::close(go[1]);
+  const auto bytes = filled(1000, 7);
+  const std::span<const std::byte> parts[] = {bytes, bytes};
+  char byte = 0;
+  write_parts_atomically(path, parts, [&](std::size_t done) {
+    if (done == 1000 && (::write(begun[1], &byte, 1) != 1 || ::read(go[0], &byte, 1) != 0))
+      ::_exit(1);
+  });
+  ::_exit(0);
+}
+
+TEST(Files, WhatAKilledProcessLeftIsRemovedByTheNextWrite) {
+  for (const bool killed : {true, false}) {
+    const test::TemporaryDirectory directory;
+    int begun[2], go[2];
+    ASSERT_EQ(::pipe2(begun, O_CLOEXEC), 0);
+    ASSERT_EQ(::pipe2(go, O_CLOEXEC), 0);
+    const pid_t child = start_writer(directory / "a", begun, go);
+    ::close(go[0]);
+    char byte = 0;
+    ASSERT_EQ(::read(begun[0], &byte, 1), 1);
+    ASSERT_EQ(entries(directory.path()), 1u);
+    if (killed) {
+      ::kill(child, SIGKILL);
+      ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+      EXPECT_EQ(entries(directory.path()), 1u) << "nobody could remove it";
+      write_file_atomically(directory / "b", filled(10, 1));
+      EXPECT_EQ(entries(directory.path()), 2u) << "of another target: not touched";
+    }
+    write_file_atomically(directory / "a", filled(10, 1));
+    EXPECT_EQ(entries(directory.path()), 2u)
+        << killed;  // a with b, or a with what is being written
+    ::close(go[1]);
+    int status = 0;
+    if (!killed) {
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+    }
+    EXPECT_EQ(status, 0) << "a running writer keeps its file";
+    EXPECT_EQ(read_file(directory / "a", 3000).size(), killed ? 10u : 2000u);
+    for (const int fd : {begun[0], begun[1]}) ::close(fd);
+  }
+}
+
+TEST(Files, FilesOfOthersAreNeverRemoved) {
+  const test::TemporaryDirectory directory;
+  const char* kept[] = {".a.posenc-1-2.parts", ".a.posenc-1-.part", ".a.posenc-1.part",
+                        ".a.posenc-x-2.part",  ".a.1-2.part",       "a.posenc-1-2.part",
+                        ".b.posenc-1-2.part"};
+  for (const char* name : kept) std::ofstream(directory / name) << "mine";
+  fs::create_directory(directory / ".a.posenc-3-4.part");
+  fs::create_symlink("a", directory / ".a.posenc-5-6.part");
+  ASSERT_EQ(::mkfifo((directory / ".a.posenc-7-8.part").c_str(), 0600), 0);
+  std::ofstream(directory / ".a.posenc-1-2.part") << "left by a run that was killed";
+  write_file_atomically(directory / "a", filled(10, 1));
+  EXPECT_EQ(entries(directory.path()), std::size(kept) + 4);
+  EXPECT_FALSE(fs::exists(directory / ".a.posenc-1-2.part"));
 }
 
 // The reader of a pipe that has no end stops where the header says.

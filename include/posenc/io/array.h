@@ -47,9 +47,10 @@ POSENC_API Arrays parse_safetensors(std::span<const std::byte>, const std::strin
 
 // Whole file in memory, at most `limit` bytes, of a pipe or device too. Throws FormatError.
 POSENC_API std::vector<std::byte> read_file(const std::filesystem::path&, std::size_t limit);
-// Written to a temporary file beside it, flushed and renamed; on failure nothing is left. A file that is replaced
-// keeps its mode; a symbolic link keeps pointing and what it points to is written, be it there or not. Pipes and
-// devices are written through. Throws std::system_error. A pipe whose reader has closed it raises SIGPIPE, as write()
+// Written to a temporary file beside it (.NAME.posenc-PID-N.part), flushed and renamed; on failure nothing is left.
+// The next write of the same name removes what a killed process left; a lock protects the files of running processes.
+// A file that is replaced keeps its mode; a symbolic link keeps pointing and what it points to is written, be it there
+// or not. Pipes and devices are written through. Throws std::system_error. A pipe whose reader has closed it raises SIGPIPE, as write()
 // does: a host that ignores the signal gets the exception.
 POSENC_API void write_file_atomically(const std::filesystem::path&, std::span<const std::byte>);
 // Removes the temporary files that are being written just now. Async-signal-safe: for a handler of SIGINT and SIGTERM
