@@ -179,6 +179,26 @@ TEST(AttentionPlan, DistancesOfPositions) {
   EXPECT_THAT(refusal([&] { distance_ranges(bad, k); }), HasSubstr("[distance]"));
 }
 
+// A plan for other heads would add the slopes of other heads: 2^-4 for the first of two, 2^-8 for one.
+TEST(AttentionPlan, SizesOfACallAreThePlans) {
+  PlanWorld w;
+  const auto run = [&](const AttentionSizes& sizes) {
+    AttentionPlan plan("alibi", sizes);
+    plan.lower({}, distance_ranges(w.at, w.at));
+    return refusal([&] { plan.forward(w.call(), {}, w.result()); });
+  };
+  EXPECT_THAT(run({.heads = 1, .head_dim = kPlanDim}),
+              HasSubstr("q must have the heads of the plan, 1, got 2"));
+  EXPECT_THAT(run({.heads = 4, .head_dim = kPlanDim}),
+              HasSubstr("q must have the heads of the plan, 4, got 2"));
+  EXPECT_THAT(run({.heads = kPlanHeads, .head_dim = 8}),
+              HasSubstr("q must have the head_dim of the plan, 8, got 4"));
+  EXPECT_THAT(run({.heads = kPlanHeads, .head_dim = kPlanDim, .key_heads = 1}),
+              HasSubstr("k must have the key_heads of the plan, 1, got 2"));
+  EXPECT_THAT(run({.heads = kPlanHeads, .head_dim = kPlanDim, .value_dim = 3}),
+              HasSubstr("v must have the value_dim of the plan, 3, got 4"));
+}
+
 TEST(AttentionPlan, Refusals) {
   PlanWorld w;
   const AttentionSizes sizes = PlanWorld::sizes();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import _posenc
+from ._checks import LAYOUTS, refuse
 from ._input import compose
 from ._rotary import rotate
 
@@ -38,6 +39,8 @@ class RotaryEmbedding(torch.nn.Module):
                  heads: int | None = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         _posenc.RotaryPlan(encoding, context=context)  # refuses here what is no rotary encoding
+        if layout is not None and layout not in LAYOUTS:
+            refuse("torch RotaryEmbedding", f"layout must be {', '.join(LAYOUTS)}", layout)
         self.encoding, self.layout, self.context, self._heads = str(encoding), layout, context, heads
         if heads is not None and not learned:
             raise ValueError(f"[torch RotaryEmbedding] heads of their own need learned=True, got heads={heads}")
