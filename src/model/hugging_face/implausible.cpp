@@ -11,6 +11,7 @@ namespace {
 bool fits(const std::string& rule, double value, double other) {
   if (rule == "divides") return std::fmod(value, other) == 0;
   if (rule == "not_above") return value <= other;
+  if (rule == "above_half") return value > other / 2;
   if (rule == "below") return value < other;
   return rule == "above" ? value > other : value >= other;  // at_least
 }
@@ -29,6 +30,15 @@ bool says_the_head(const ConfigView& view) {
   return false;
 }
 
+// A warning or an error points at the key, under either of its names.
+bool said_better(const ConfigView& view, const std::string& key) {
+  const std::string* own = view.rules().names.find(key);
+  const std::string places[] = {view.where(key), own ? view.where(*own) : ""};
+  return std::ranges::any_of(view.report().findings(), [&](const Finding& f) {
+    return f.severity != Severity::note && contains(places, f.where);
+  });
+}
+
 // row: of the table.
 void look(const ConfigView& view, const Json& row) {
   const auto text = [&](std::string_view member) {
@@ -45,9 +55,10 @@ void look(const ConfigView& view, const Json& row) {
   };
   if (held(key, *value) && (held(beside, *other) || rule == "not_above")) return;
   const double a = value->value.as_number(), b = other->value.as_number();
-  const Json* least = row.find("least");
+  const Json *least = row.find("least"), *other_least = row.find("other_least");
   const Json* published = row.find("published");  // two that do not fit, of a model all the same
   if (fits(rule, a, b) || (least && a < least->as_number()) ||
+      (other_least && b < other_least->as_number()) ||
       (published && *published == Json::array({value->value, other->value})))
     return;
   const auto on = with.empty() ? std::nullopt : view.value(with);
@@ -55,8 +66,7 @@ void look(const ConfigView& view, const Json& row) {
       (!without.empty() && view.stated_value(without)) ||
       (beside == "num_attention_heads" && says_the_head(view)))
     return;
-  for (const Finding& f : view.report().findings())
-    if (f.where == value->where || f.where == other->where) return;  // said better
+  if (said_better(view, key) || said_better(view, beside)) return;
   view.warn("implausible_value",
             {"{} is {} and {} {}: {} ({})", key, value->value, beside, other->value,
              text("message"), table_member("usual_source").as_string()},
@@ -77,13 +87,32 @@ void windows_of_layers(const ConfigView& view) {
       view.where("attention_window"), "one window for each layer");
 }
 
+// Swin: each stage is twice as wide as the one before; its class refuses heads that do not divide it.
+void heads_of_stages(const ConfigView& view) {
+  const auto width = number(view, "embed_dim");
+  const Json* heads = view.object().find("num_heads");
+  if (!width || !heads || !heads->is_array() || !view.holds("embed_dim") ||
+      !view.rules().layer_count || view.rules().layer_count->sum != "depths")
+    return;
+  double wide = width->value.as_number();
+  for (std::size_t i = 0; i < heads->as_array().size(); ++i, wide *= 2) {
+    const Json& n = heads->as_array()[i];
+    if (!n.is_number() || n.as_number() <= 0 || std::fmod(wide, n.as_number()) == 0) continue;
+    view.wrong_type({"stage {} is {} wide and has {} heads: the width must be a multiple of them, "
+                     "else {class} refuses the file",
+                     i, wide, n},
+                    message("{}/{}", view.where("num_heads"), i));
+  }
+}
+
 }  // namespace
 
 void implausible_sizes(const ConfigView& view) {
-  const bool heads = view.rules().scheme == "rope" || view.rules().scheme == "alibi";
+  const bool heads = view.rules().no_transformer.empty();
   for (const Json& row : table_member("usual_sizes").as_array())
     if (heads || row.at("other") != Json("num_attention_heads")) look(view, row);
   windows_of_layers(view);
+  heads_of_stages(view);
 }
 
 }  // namespace posenc::v0::hf

@@ -87,7 +87,10 @@ class Refusals {
 
   void whole(const std::string& name) const {
     const Json* v = held(name);
-    if (!v || v->is_null() || v->is_array() || v->is_integer()) return;
+    if (!v || v->is_null() || v->is_integer()) return;
+    // Code of a model's own checks no types.
+    if (v->is_array() && (!rules_.remote.empty() || contains(table_words("may_be_lists"), name)))
+      return;
     const auto n = v->is_number() ? whole_number(*v) : std::nullopt;
     view_.wrong_type({"{} must be a whole number{}, got {}: {class} refuses the file", name,
                       n ? " without a point" : "", *v},

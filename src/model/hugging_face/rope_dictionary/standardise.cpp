@@ -141,6 +141,24 @@ void compare_spellings(const ConfigView& view, const Stated& s) {
               view.where("rope_scaling"));
 }
 
+// A dictionary stretches positions.
+bool scales(const Json& dictionary) {
+  const Json type = type_said(dictionary);
+  return dictionary.is_object() && type != Json("default") && type != Json("proportional");
+}
+
+// An object without a type stands in the place of the one that the class holds, whole.
+void replaces_the_class(const ConfigView& view, const Value& stated) {
+  const Json& held = view.rules().rope_parameters;
+  if (held.is_null() || stated.value.find("rope_type") || stated.value.find("type")) return;
+  const bool empty = stated.value == Json::object();
+  if (empty || scales(held))
+    view.warn("missing_key",
+              {"{} {}, and stands in the place of what {class} holds: {}", last_word(stated.where),
+               empty ? "is empty" : "has no rope_type", held.dump()},
+              stated, "state rope_type and its keys, or leave the dictionary out");
+}
+
 std::optional<Value> fraction_outside(const ConfigView& view) {
   const RopeRules& rule = rope_rules(view);
   if (!rule.partial_forced.is_null()) return view.of_class(rule.partial_forced);
@@ -287,18 +305,25 @@ std::optional<Value> chosen(const ConfigView& view, RopeSet& set) {
   const Stated s = stated_dicts(view);
   compare_spellings(view, s);
   if (s.scaling && !rope_rules(view).ignores_scaling) {
+    replaces_the_class(view, *s.scaling);
     set.spelling = "rope_scaling";
     return s.scaling;
   }
   if (s.scaling)
     not_read(view, {"rope_scaling"}, " by " + view.class_name(), "write rope_parameters");
   if (s.parameters) {
+    replaces_the_class(view, *s.parameters);
     set.spelling = "rope_parameters";
     return s.parameters;
   }
-  if (view.rules().rope_parameters.is_null()) return std::nullopt;
+  const Json& held = view.rules().rope_parameters;
+  if (held.is_null()) return std::nullopt;
+  if (scales(held))
+    view.warn("missing_key",
+              {"the file states no scaling: {class} then scales by its own, {}", held.dump()},
+              view.where("rope_parameters"), "state rope_parameters");
   set.spelling = "class";
-  return view.of_class(view.rules().rope_parameters);
+  return view.of_class(held);
 }
 
 bool add_nested(const ConfigView& view, RopeSet& set, const Value& all,

@@ -170,12 +170,32 @@ void RotaryWriter::check_ratio(const Value& factor, const Value& original) {
   const auto longest = number_of(view_.value("max_position_embeddings"));
   if (!longest) return;
   const double ratio = *longest / original.value.as_number();
-  if (ratio != factor.value.as_number() && ratio != 1)
+  if (ratio == 1) {
+    // A length that was filled in has a finding of its own.
+    if (factor.value.as_number() != 1 && original.origin != Origin::derived)
+      check_original(original, *longest);
+    return;
+  }
+  if (ratio != factor.value.as_number())
     view_.warn("factor_not_ratio",
                {"factor is {}, and max_position_embeddings / original_max_position_embeddings is "
                 "{}; the factor counts",
                 factor.value.as_number(), ratio},
                factor, "make them agree: other programs take the ratio", ratio);
+}
+
+// One that is not below the longest text: nothing is stretched, or the longest text is understated.
+void RotaryWriter::check_original(const Value& original, double longest) {
+  if (original.value.as_number() < longest) return;
+  view_.warn("factor_not_ratio",
+             {"original_max_position_embeddings {} is not below max_position_embeddings {}",
+              original.value, longest},
+             original,
+             original.origin == Origin::derived
+                 ? "state original_max_position_embeddings: the length of the pre-training"
+                 : "state the length of the pre-training, and the longest text as "
+                   "max_position_embeddings",
+             original.value.as_number());
 }
 
 void RotaryWriter::check_llama3(const Dict& fields) {
@@ -192,16 +212,8 @@ void RotaryWriter::check_llama3(const Dict& fields) {
         published ? "nothing to do: Llama-4-Scout is published so"
                   : "Llama-3.1 has low_freq_factor 1 and high_freq_factor 4",
         ramp);
-  const auto longest = view_.value("max_position_embeddings");
-  if (const auto most = number_of(longest); most && original.value.as_number() >= *most)
-    view_.warn("factor_not_ratio",
-               {"original_max_position_embeddings {} is not below max_position_embeddings {}",
-                original.value, longest->value},
-               original,
-               original.origin == Origin::derived
-                   ? "state original_max_position_embeddings: the length of the pre-training"
-                   : "state the length of the pre-training",
-               original.value.as_number());
+  if (const auto longest = number_of(view_.value("max_position_embeddings")))
+    check_original(original, *longest);
 }
 
 bool RotaryWriter::proportional() {

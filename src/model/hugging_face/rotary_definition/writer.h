@@ -119,6 +119,7 @@ class RotaryWriter {
   void logit_factor();
   void check_factor(const Value&);
   void check_ratio(const Value& factor, const Value& original);
+  void check_original(const Value& original, double longest);
   // hints.cpp
   void unread_keys();
   void inside_another(const std::string& key, const Value& value);

@@ -110,18 +110,27 @@ bool RotaryWriter::yarn_truncate(const std::optional<Value>& factor) {
 }
 
 void RotaryWriter::check_ramp(double fast, double slow, bool truncate) {
+  if (fast <= slow) {
+    const Value *upper = dict_.find("beta_fast"), *lower = dict_.find("beta_slow");
+    const Value* stated = upper ? upper : lower;
+    view_.warn("range_reversed",
+               {"beta_fast {} is not above beta_slow {}: {}", fast, slow,
+                fast == slow ? "the ramp is a step" : "the ramp runs the wrong way"},
+               stated ? stated->where : view_.where(), "exchange the two; usual are 32 and 1",
+               fast - slow);
+    return;
+  }
   if (!out_.original_context || pairs_ == 0 || base_ == 0) return;  // refused already
   const auto [low, high] = correction_range(
       {base_, 2 * pairs_}, static_cast<double>(*out_.original_context), fast, slow, truncate);
   if (!(high < low)) return;
   const Value* at = dict_.find("original_max_position_embeddings");
-  if (const Value* stated = dict_.find("beta_fast"); stated && fast < slow) at = stated;
   view_.warn(
       "range_reversed",
       {"the ramp runs from pair {} down to {}: transformers scales no pair at all, ggml all beyond",
        low, high},
-      at ? at->where : view_.where(),
-      "beta_fast must be above beta_slow and the original length above 2 pi", high - low);
+      at ? at->where : view_.where(), "state the length of the pre-training, above 2 pi",
+      high - low);
 }
 
 // The gain: attention_factor, or the ratio of mscale and mscale_all_dim where both stand, or
@@ -200,6 +209,8 @@ bool RotaryWriter::longrope_factor(const std::optional<Value>& original) {
   } else if (fine) {
     const auto longest = view_.integer("max_position_embeddings", 1, kUnbounded / 4, true);
     fine = longest && original;
+    if (fine && original->origin != Origin::derived)
+      check_original(*original, static_cast<double>(longest->value));
     if (fine)
       factor = derived(static_cast<double>(longest->value) / original->value.as_number(), kRatio);
   }
