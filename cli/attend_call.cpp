@@ -190,12 +190,14 @@ void read_call(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
 }
 
 AttentionPlan plan_of_call(const AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
+  const std::optional<double> of_layer =
+      c.layer ? c.layer->content_scale(c.args.q.dim) : std::nullopt;
   return plan_of(e, c.layer ? &*c.layer : nullptr,
                  {.heads = c.args.q.heads,
                   .head_dim = c.args.q.dim,
                   .key_heads = c.args.k.heads,
                   .value_dim = c.args.v.dim,
-                  .scale = o.scale.value_or(c.layer ? c.layer->content_scale(c.args.q.dim) : 0)},
+                  .scale = o.scale ? o.scale : of_layer},
                  o.subject.context.value_or(length_of(c.args.key_positions)));
 }
 

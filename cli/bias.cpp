@@ -30,9 +30,9 @@ struct ZeroCall {
 Array plain_bias(const ScoreEncodings& e, const SubjectOptions& o, const std::string& params,
                  const std::vector<std::string>& inputs, const PositionList& queries,
                  const PositionList& keys, Index n_heads, Index head_dim) {
-  const double scale = e.layer != nullptr && e.layer->scale ? e.layer->scale->at(head_dim) : 0;
-  AttentionPlan plan =
-      plan_of(e, nullptr, {.heads = n_heads, .head_dim = head_dim, .scale = scale}, 0);
+  AttentionSizes sizes{.heads = n_heads, .head_dim = head_dim};
+  if (e.layer != nullptr && e.layer->scale) sizes.scale = e.layer->scale->at(head_dim);
+  AttentionPlan plan = plan_of(e, nullptr, sizes, 0);
   NamedFiles files;
   files.read_parameters(plan.parameters(), params, o.start, e);
   files.read_inputs(plan.inputs(), inputs);

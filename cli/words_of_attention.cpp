@@ -60,7 +60,8 @@ void add_places(CLI::App* a, AttendOptions& o, const char* positions) {
        "the queries' place among the keys: end (default: the last ones), start or a number")
       ->type_name("N");
   a->add_option("--scale", o.scale,
-                "on q.k (default: a model's, or what the scheme asks for, else head_dim^-1/2)")
+                "on q.k, 0: the terms alone (default: a model's, or what the scheme asks for, else "
+                "head_dim^-1/2)")
       ->type_name("S")
       ->transform(real_number());
 }

@@ -84,7 +84,7 @@ struct Attend {
     std::vector<double> p, y(static_cast<std::size_t>(dim));
     double total = 0, mean = 0;
     for (Index j = 0; j < end; ++j) {
-      double s = args.scale * dot(row(q, i), row(k, j));
+      double s = *args.scale * dot(row(q, i), row(k, j));
       const Index delta = i - j;
       if (kind == With::t5)
         s += table[static_cast<std::size_t>(
@@ -100,7 +100,7 @@ struct Attend {
     for (Index j = 0; back && j < end; ++j) mean += p[static_cast<std::size_t>(j)] * value(j);
     for (Index j = 0; j < end; ++j) {
       const double weight =
-          p[static_cast<std::size_t>(j)] * (back ? args.scale * (value(j) - mean) : 1);
+          p[static_cast<std::size_t>(j)] * (back ? *args.scale * (value(j) - mean) : 1);
       for (Index d = 0; d < dim; ++d)
         y[static_cast<std::size_t>(d)] += weight * (back ? row(k, j) : row(x[2], j))[d];
     }

@@ -289,9 +289,9 @@ void AttendCall::make_plan(const Check& check) {
                              .head_dim = args.q.dim,
                              .key_heads = args.k.heads,
                              .value_dim = args.v.dim,
-                             .scale = scale != nullptr ? scale->as_number()
-                                      : layer_         ? of_layer_.content_scale(args.q.dim)
-                                                       : 0};
+                             .scale = given_scale_ ? given_scale_
+                                      : layer_     ? of_layer_.content_scale(args.q.dim)
+                                                   : std::nullopt};
   if (layer_) return plan_of_layer(texts, sizes);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   plan.emplace(views, sizes, check.integer("context", 0));

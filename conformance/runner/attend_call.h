@@ -35,7 +35,7 @@ class AttendCall {
   // The arguments with the plan's scale, for functions that take no plan.
   AttentionArgs scaled() const {
     AttentionArgs a = args;
-    a.scale = given_scale_ != 0 ? given_scale_ : 1 / std::sqrt(static_cast<double>(args.q.dim));
+    a.scale = given_scale_ ? *given_scale_ : 1 / std::sqrt(static_cast<double>(args.q.dim));
     return a;
   }
   // Sizes of what is by pair: letters b, h, q, k.
@@ -51,7 +51,7 @@ class AttendCall {
   std::string weights_;             // where the model's lie
   LayerAttention of_layer_;
   Index keys_ = 0;
-  double given_scale_ = 0;
+  std::optional<double> given_scale_;
 
   HeadsArray read_heads(const Check&, const char* name) const;
   ConstTensorView keep(Array);

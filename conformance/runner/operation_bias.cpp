@@ -71,8 +71,9 @@ Bias bias_of(const Check& check) {
   const auto heads_count = check.integer("heads", 0);
   const auto dim = check.integer("head_dim", 1);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
-  AttentionPlan plan(views,
-                     {.heads = heads_count, .head_dim = dim, .scale = check.number("scale", 0)});
+  AttentionSizes sizes{.heads = heads_count, .head_dim = dim};
+  if (check.find("scale") != nullptr) sizes.scale = check.number("scale", 0);
+  AttentionPlan plan(views, sizes);
   const Given given = given_parameters(check, plan.parameters());
   std::vector<NamedArray> parameters;
   const std::vector<Parameter> named = plan.parameters();

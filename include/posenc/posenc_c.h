@@ -302,7 +302,8 @@ typedef struct posenc_attention_sizes {
   int64_t heads, head_dim;
   int64_t key_heads; /* 0: as heads */
   int64_t value_dim; /* 0: as head_dim */
-  double scale;      /* on q.k; 0: what the schemes ask for, else head_dim^-1/2 */
+  int has_scale;     /* 1: scale counts, 0 too; 0: what the schemes ask for, else head_dim^-1/2 */
+  double scale;      /* on q.k */
   int64_t context;   /* length that rules of length go by; 0: not known */
 } posenc_attention_sizes;
 

@@ -188,7 +188,7 @@ void Attention::make_plan(nb::handle encodings) {
                        .head_dim = args_.q.dim,
                        .key_heads = args_.k.heads,
                        .value_dim = args_.v.dim,
-                       .scale = options_.value<double>("scale", "must be a number").value_or(0)};
+                       .scale = options_.value<double>("scale", "must be a number")};
   plan_.emplace(views, sizes,
                 options_.value<Index>("length", "must be a whole number").value_or(0));
 }

@@ -109,6 +109,23 @@ def test_what_comes_with_a_call(random):
     assert set(g) == set(inputs) and all(g[n].shape == inputs[n].shape for n in g)
 
 
+def test_a_scale_of_zero_is_the_softmax_of_the_terms_alone(random):
+    """The weights of the case of pytorch/pytorch#185991: uniform without terms; of T5 the softmax of its table."""
+    q, k, v = random.normal(size=(3, 6, 2, 8))
+    seen = numpy.tril(numpy.ones((6, 6))) > 0
+
+    def of(bias):
+        weights = numpy.where(seen, numpy.exp(bias), 0)
+        return numpy.einsum("hij,jhd->ihd", weights / weights.sum(-1, keepdims=True), v)
+
+    for zero in (0, 0.0, -0.0):
+        numpy.testing.assert_allclose(posenc.attend(None, q, k, v, causal=True, scale=zero).out, of(numpy.zeros((2, 6, 6))), atol=1e-15)
+    table = random.normal(size=(32, 2))
+    bias = table[numpy.maximum(numpy.arange(6)[:, None] - numpy.arange(6), 0)].transpose(2, 0, 1)
+    got = posenc.attend(posenc.T5(bidirectional=False), q, k, v, causal=True, parameters={"table": table}, scale=0.0).out
+    numpy.testing.assert_allclose(got, of(bias), atol=1e-15)
+
+
 def test_float32_gradients_are_float32(random):
     q, k, v = random.normal(size=(3, 4, 2, 4)).astype(numpy.float32)
     a = posenc.attend(None, q, k, v)

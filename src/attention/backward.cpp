@@ -118,7 +118,7 @@ void pull_content_row(const CallView& c, HeadRow& r, Pull& pull) noexcept {
   if (pull.head_scale != nullptr) {
     const Index rows = c.args.head_scale.shape[0];
     pull.head_scale[(rows == 1 ? 0 : r.b) * c.H + r.h] +=
-        c.args.scale * c.lanes.dot(r.d_content, r.raw, r.runs);
+        *c.args.scale * c.lanes.dot(r.d_content, r.raw, r.runs);
   }
   c.lanes.scale(r.d_content, r.scale, r.d_content, r.runs);
 }

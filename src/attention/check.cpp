@@ -55,8 +55,8 @@ void check_result(const AttentionArgs& a, const AttentionResult& r) {
 }
 
 void check_numbers(const AttentionArgs& a, const CallSizes& s) {
-  if (!std::isfinite(a.scale) || a.scale == 0)
-    refuse(kAttention, "scale must be set, finite and not 0", a.scale);
+  if (!a.scale) refuse(kAttention, "scale must be given: attend has no default");
+  if (!std::isfinite(*a.scale)) refuse(kAttention, "scale must be finite", *a.scale);
   if (!std::isfinite(a.softcap) || a.softcap < 0)
     refuse(kAttention, "softcap must be finite and not negative", a.softcap);
   if (a.softcap_after_terms && a.softcap == 0)

@@ -68,7 +68,7 @@ void check_path(const PathArgs& a) {
   check_path_array(a.beta, "beta", a, a.k.tokens, 1);
   if (a.beta.heads != a.w.heads) refuse(kPath, "beta must have the heads of w", a.beta.heads);
   if (a.log_gate.data != nullptr) check_path_array(a.log_gate, "log_gate", a, a.k.tokens, 1);
-  if (!std::isfinite(a.scale)) refuse(kPath, "scale must be finite", a.scale);
+  if (a.scale && !std::isfinite(*a.scale)) refuse(kPath, "scale must be finite", *a.scale);
   if (a.query_offset < 0 || a.query_offset > a.k.tokens - a.q.tokens)
     refuse(kPath, "queries must be among the keys, query_offset 0 to keys - queries",
            a.query_offset);
@@ -84,7 +84,7 @@ struct PathCall {
         Tk(a.k.tokens),
         D(a.q.dim),
         V(a.v.dim),
-        scale(a.scale != 0 ? a.scale : 1 / std::sqrt(static_cast<double>(a.q.dim))),
+        scale(a.scale ? *a.scale : 1 / std::sqrt(static_cast<double>(a.q.dim))),
         gate_scale(a.gates_scaled ? scale : 1),
         q(path_array(a.q)),
         k(path_array(a.k)),

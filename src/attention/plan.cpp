@@ -39,8 +39,8 @@ void check_sizes(AttentionSizes& s) {
   check_score_shape({.heads = s.heads, .head_dim = s.head_dim, .value_dim = s.value_dim}, kPlan);
   if (s.key_heads < 1 || s.heads % s.key_heads != 0)
     refuse(kPlan, "key_heads must divide the heads, " + std::to_string(s.heads), s.key_heads);
-  if (!std::isfinite(s.scale) || s.scale < 0)
-    refuse(kPlan, "scale must be finite and not negative", s.scale);
+  if (s.scale && (!std::isfinite(*s.scale) || *s.scale < 0))
+    refuse(kPlan, "scale must be finite and not negative", *s.scale);
 }
 
 // Names that two schemes have get the number of the scheme in front.
@@ -68,10 +68,10 @@ void name_parts(std::vector<SchemePart>& parts) {
 void join_requests(const SchemePart& part, CallRequests& all) {
   const CallRequests& own = part.lowered.requests;
   const std::string who(part.scheme.card().name);
-  if (own.scale != 0) {
-    if (all.scale != 0 && all.scale != own.scale)
+  if (own.scale) {
+    if (all.scale && *all.scale != *own.scale)
       refuse(kPlan, "schemes must ask for one scale of q.k; " + who + " asks for another",
-             own.scale);
+             *own.scale);
     all.scale = own.scale;
   }
   if (!own.head_scale.empty()) {
@@ -193,13 +193,13 @@ void AttentionPlan::lower(std::span<const NamedArray> parameters,
   s.shape.scale = s.sizes.scale;
   s.lower_parts();
   // What one scheme asks for is the content's scale for the terms of the others.
-  if (s.sizes.scale == 0 && s.requests.scale != 0 && s.parts.size() > 1) {
+  if (!s.sizes.scale && s.requests.scale && s.parts.size() > 1) {
     s.shape.scale = s.requests.scale;
     s.lower_parts();
   }
-  s.scale = s.sizes.scale != 0 ? s.sizes.scale
-            : s.requests.scale != 0
-                ? s.requests.scale
+  s.scale = s.sizes.scale ? *s.sizes.scale
+            : s.requests.scale
+                ? *s.requests.scale
                 : s.shape.content_scale() * (s.rotary ? s.rotary->logit_factor() : 1);
   s.lowered = true;
 }

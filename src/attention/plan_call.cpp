@@ -118,9 +118,10 @@ void PlanCall::check_distances(const PlanState& s) const {
 }
 
 void PlanCall::merge_requests(const PlanState& s) {
-  if (args.scale != 0 && args.scale != s.scale)
-    refuse(kPlan, "scale of the call must be 0 or that of the plan; AttentionSizes::scale sets it",
-           args.scale);
+  if (args.scale && *args.scale != s.scale)
+    refuse(kPlan,
+           "scale of the call must be absent or that of the plan, which AttentionSizes::scale sets",
+           *args.scale);
   args.scale = s.scale;
   const CallRequests& r = s.requests;
   if (!r.head_scale.empty()) {

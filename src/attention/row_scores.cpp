@@ -47,7 +47,7 @@ void start_row(const CallView& c, Index b, Index h, Index i, HeadRow& r, RowWork
   r.b = b, r.h = h, r.i = i;
   r.place = c.place(b, i);
   r.factor = c.factor(b, i);
-  r.scale = c.args.scale * c.head_scale(b, h);
+  r.scale = *c.args.scale * c.head_scale(b, h);
   const double* q = c.query_row(b, h, i);
   for (Index d = 0; d < c.D; ++d) r.query[d] = r.factor * q[d];
   find_visible(c, b, h, i, r.place, r.runs);

@@ -150,7 +150,7 @@ void pull_selective(const AttentionArgs& a, const SelectiveOptions& o,
   for (Index b = 0; b < blocks.batch(); ++b)
     for (Index r = 0; r < rows; ++r)
       for (Index j = 0; j < blocks.keys(); ++j) {
-        const double x = a.scale * d[blocks.at(b, rows, r, j)];
+        const double x = *a.scale * d[blocks.at(b, rows, r, j)];
         if (x == 0) continue;
         const Index i = blocks.begin(n) + r;
         for (Index c = 0; c < a.q.dim; ++c) {

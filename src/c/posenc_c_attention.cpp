@@ -120,8 +120,11 @@ posenc_status posenc_attention_create(const char* const* schemes, size_t count,
       texts.emplace_back(&need(text, "schemes"));
     }
     posenc_attention*& out = need(attention, "attention");
-    posenc::AttentionPlan plan(texts, {s.heads, s.head_dim, s.key_heads, s.value_dim, s.scale},
-                               s.context);
+    if (s.has_scale == 0 && s.scale != 0)
+      posenc::refuse("c", "sizes.scale needs sizes.has_scale = 1", s.scale);
+    posenc::AttentionSizes known{s.heads, s.head_dim, s.key_heads, s.value_dim};
+    if (s.has_scale != 0) known.scale = s.scale;
+    posenc::AttentionPlan plan(texts, known, s.context);
     auto parameters = plan.parameters();
     auto inputs = plan.inputs();
     out = new posenc_attention{std::move(plan), std::move(parameters), std::move(inputs)};

@@ -171,7 +171,7 @@ Index Deberta::row(Index delta) const {
 }
 
 double Deberta::scale(const ScoreShape& s) const {
-  if (s.scale != 0) return s.scale;
+  if (s.scale) return *s.scale;
   const Index c = count > 0 ? count : 1 + (c2p ? 1 : 0) + (p2c ? 1 : 0) + (p2p ? 1 : 0);
   return 1 / std::sqrt(static_cast<double>(c * s.head_dim));
 }

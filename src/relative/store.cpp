@@ -96,7 +96,7 @@ const DistanceRange& ScoreShape::range(Index axis) const {
 }
 
 double ScoreShape::content_scale() const noexcept {
-  return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(head_dim));
+  return scale ? *scale : 1 / std::sqrt(static_cast<double>(head_dim));
 }
 
 void check_score_shape(const ScoreShape& s, std::string_view who) {
@@ -105,7 +105,7 @@ void check_score_shape(const ScoreShape& s, std::string_view who) {
     refuse(who, "head_dim must lie between 1 and 65536", s.head_dim);
   if (s.value_dim < 0 || s.value_dim > 65536)
     refuse(who, "value_dim must lie between 0 and 65536", s.value_dim);
-  if (!std::isfinite(s.scale)) refuse(who, "scale must be finite", s.scale);
+  if (s.scale && !std::isfinite(*s.scale)) refuse(who, "scale must be finite", *s.scale);
   for (const DistanceRange& d : s.distance)
     if (d.min > d.max) refuse(who, "min of the distances must not be above their max", d.min);
 }

@@ -105,7 +105,7 @@ struct Tupe::Layers {
 };
 
 double Tupe::scale(const ScoreShape& s) const {
-  return s.scale != 0 ? s.scale : 1 / std::sqrt(2 * static_cast<double>(s.head_dim));
+  return s.scale ? *s.scale : 1 / std::sqrt(2 * static_cast<double>(s.head_dim));
 }
 
 std::vector<Parameter> Tupe::parameters(const ScoreShape& s) const {

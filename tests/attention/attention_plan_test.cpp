@@ -95,14 +95,15 @@ TEST(AttentionPlan, WhatOneSchemeAsksForIsTheScaleOfAll) {
   const NamedArray parameters[] = {{"0.table", w.t5_table()},
                                    {"1.table", tensor(rows.data(), {3, kPlanDim})}};
   const char* shaw = "shaw left=1 right=1 values=none";
-  const auto run = [&](double scale) {
+  const auto run = [&](std::optional<double> scale) {
     AttentionPlan plan({kT5, shaw}, {.heads = kPlanHeads, .head_dim = kPlanDim, .scale = scale});
     plan.lower(parameters, distance_ranges(w.at, w.at));
     plan.forward(w.call(), {}, w.result());
     return w.out;
   };
-  EXPECT_EQ(run(0), run(1));
-  EXPECT_NE(run(0), run(0.5));
+  EXPECT_EQ(run({}), run(1));
+  EXPECT_NE(run({}), run(0.5));
+  EXPECT_NE(run({}), run(0));
 }
 
 // A key of padding gets nothing of what is left, though it is the query's own.

@@ -77,8 +77,8 @@ TEST(AttentionTerms, GatesAreCope) {
     c.args.mask.visible = c.flags("visible");
     Term t;
     t.kind = TermKind::gates;
-    t.gate_scale = c.args.scale;
-    t.scale = n == "cope_ram_nodiv" || n == "cope_ram_val_gates" ? 1 : c.args.scale;
+    t.gate_scale = *c.args.scale;
+    t.scale = n == "cope_ram_nodiv" || n == "cope_ram_val_gates" ? 1 : *c.args.scale;
     t.query = t.key = kContent;
     if (n == "cope_ram_sep_key") t.key = {false, c.heads_of("key_cope")};
     if (n == "cope_ram_val_gates") t.key = {false, c.args.v};
@@ -113,7 +113,7 @@ TEST(AttentionTerms, GatesAreCope) {
   c.args.mask.visible = c.flags("visible");
   Term t;
   t.kind = TermKind::gates;
-  t.gate_scale = c.args.scale;
+  t.gate_scale = *c.args.scale;
   t.query = t.key = kContent;
   t.table = rows(c.view("pos_emb"));
   c.lowered.add(t);

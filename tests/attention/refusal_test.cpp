@@ -54,8 +54,9 @@ const double kReal[24] = {};
 
 TEST(AttentionCheck, TensorsAndNumbersThatDoNotFit) {
   EXPECT_EQ(says([](Good&) {}), "accepted");
-  EXPECT_THAT(says([](Good& g) { g.a.scale = 0; }), HasSubstr("[attention] scale must be set"));
-  EXPECT_THAT(says([](Good& g) { g.a.scale = NAN; }), HasSubstr("scale must be set"));
+  EXPECT_THAT(says([](Good& g) { g.a.scale.reset(); }),
+              HasSubstr("[attention] scale must be given"));
+  EXPECT_THAT(says([](Good& g) { g.a.scale = NAN; }), HasSubstr("scale must be finite"));
   EXPECT_THAT(says([](Good& g) { g.a.dropout = 0.1; }), HasSubstr("dropout"));
   EXPECT_THAT(says([](Good& g) { g.a.softcap = -1; }), HasSubstr("softcap must be"));
   EXPECT_THAT(says([](Good& g) { g.a.softcap_after_terms = true; }), HasSubstr("needs a softcap"));

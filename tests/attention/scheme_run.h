@@ -20,7 +20,7 @@ class SchemeRun : private RandomCall {
   // Throws std::invalid_argument where the scheme has no such call.
   SchemeRun(std::uint64_t seed, std::size_t which, Index queries = -1, Index keys = -1)
       : RandomCall(seed, Wanted{.for_scheme = true, .queries = queries, .keys = keys}),
-        scale_(chance(0.5) ? 0.7 : 0),
+        scale_(chance(0.5) ? std::optional(chance(0.1) ? 0.0 : 0.7) : std::nullopt),
         without_optional_(chance(0.3)),
         shape_{.heads = H,
                .head_dim = D,
@@ -28,7 +28,7 @@ class SchemeRun : private RandomCall {
                .scale = scale_,
                .distance = distance_ranges(args.query_positions, args.key_positions)},
         random_(random_scheme(which, shape_, {.batch = B, .key_heads = G}, r_)) {
-    args.scale = plain.scale = 0;
+    args.scale = plain.scale = std::nullopt;
     call_ = {.batch = B,
              .queries = Tq,
              .keys = Tk,
@@ -112,7 +112,7 @@ class SchemeRun : private RandomCall {
     }
   }
   void ask(const CallRequests& r, AttentionArgs& a, std::vector<Stage>& stages) const {
-    a.scale = scale_ != 0 ? scale_ : r.scale != 0 ? r.scale : shape_.content_scale();
+    a.scale = scale_ ? scale_ : r.scale ? r.scale : shape_.content_scale();
     if (!r.head_scale.empty()) a.head_scale = r.head_scale;
     if (!r.head_side.empty()) a.mask.head_side = r.head_side;
     stages.insert(stages.end(), r.prepare.begin(), r.prepare.end());
@@ -215,7 +215,7 @@ class SchemeRun : private RandomCall {
     return got;
   }
 
-  double scale_;
+  std::optional<double> scale_;
   bool without_optional_;
   ScoreShape shape_;
   RandomScheme random_;

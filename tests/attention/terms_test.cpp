@@ -163,7 +163,7 @@ TEST(AttentionTerms, RowsMayEnd) {
   {
     AttentionCase c(content_suite(), "vits_window");
     const IndexLine line = c.lowered.line(row, -4);
-    c.lowered.add(query_rows(rows(c.view("table_k")), line, c.args.scale));
+    c.lowered.add(query_rows(rows(c.view("table_k")), line, *c.args.scale));
     c.lowered.add(value_rows(rows(c.view("table_v")), line));
     c.run();
     c.expect_core();
@@ -200,7 +200,7 @@ TEST(AttentionTerms, DecomposedRowsAreSam) {
 TEST(AttentionTerms, XlnetWithSegments) {
   AttentionCase c(content_suite(), "xlnet_padding_segments");
   c.args.mask.visible = c.flags("visible");
-  const double s = c.args.scale;
+  const double s = *c.args.scale;
   // R_projected [batch, head, row, channel] is the same for every batch entry here.
   const std::vector<double>& r = c.array("R_projected").value;
   const ConstTensorView table = c.lowered.table({r.begin(), r.begin() + 120}, 3, 10, 4);
@@ -242,8 +242,8 @@ TEST(AttentionTerms, KeyRowsAreDeberta) {
       row.push_back(static_cast<std::int32_t>(
           of_pair[static_cast<std::size_t>(delta >= 0 ? delta * n : -delta)]));
     const IndexLine line = c.lowered.line(row, -(n - 1));
-    c.lowered.add(query_rows(rows(c.view("pos_key")), line, c.args.scale));  // [1, H, 2S, D]
-    c.lowered.add(key_rows(rows(c.view("pos_query")), line, c.args.scale));
+    c.lowered.add(query_rows(rows(c.view("pos_key")), line, *c.args.scale));  // [1, H, 2S, D]
+    c.lowered.add(key_rows(rows(c.view("pos_query")), line, *c.args.scale));
     c.run();
     c.expect_core();
     c.expect_pairs("scores", c.detail.scores);
@@ -283,7 +283,7 @@ TEST(AttentionTerms, QueryKeyRowsAreKerplesWeight) {
     }
   const IndexLine line = c.lowered.line(iota(7), 0);
   c.lowered.add(numbers_term(c.lowered.table(bias, 2, 7, 1), line));
-  Term times = query_rows(c.lowered.table(weight, 2, 7, 1), line, c.args.scale);
+  Term times = query_rows(c.lowered.table(weight, 2, 7, 1), line, *c.args.scale);
   times.key = kContent;
   c.lowered.add(times);
   c.run();

@@ -71,6 +71,27 @@ static void against_a_loop(void) {
     }
 }
 
+/* A scale of 0 counts where has_scale says so: weights are uniform over the keys up to one's own. */
+static void zero_scale(void) {
+  posenc_attention_sizes sizes = {.struct_size = sizeof sizes, .heads = H, .head_dim = D};
+  posenc_attention* a = NULL;
+  sizes.scale = 0.5;
+  REFUSED(posenc_attention_create(NULL, 0, &sizes, &a, &error), "sizes.has_scale");
+  sizes.has_scale = 1, sizes.scale = 0;
+  OK(posenc_attention_create(NULL, 0, &sizes, &a, &error));
+  PosencDLTensor qt = heads(q), kt = heads(k), vt = heads(v), ot = heads(out);
+  const posenc_attention_call call = {
+      .struct_size = sizeof call, .layout = "thd", .q = &qt, .k = &kt, .v = &vt, .causal = 1};
+  OK(posenc_attention_forward(a, &call, NULL, 0, &ot, NULL, &error));
+  for (int i = 0; i < T; ++i)
+    for (int c = 0; c < H * D; ++c) {
+      double mean = 0;
+      for (int j = 0; j <= i; ++j) mean += v[j * H * D + c] / (i + 1);
+      CHECK(fabs(out[i * H * D + c] - mean) < 1e-15);
+    }
+  posenc_attention_free(a);
+}
+
 static posenc_attention* t5(void) {
   const char* schemes[] = {"t5 bidirectional=false num_buckets=8 max_distance=40"};
   const posenc_attention_sizes sizes = {.struct_size = sizeof sizes, .heads = H, .head_dim = D};
@@ -175,6 +196,7 @@ int attention_by_name(void) {
   posenc_attention* none = NULL;
   REFUSED(posenc_attention_create(wrong, 1, &sizes, &none, &error), "act in attention");
   CHECK(none == NULL);
+  zero_scale();
   posenc_attention_free(a);
   posenc_attention_free(NULL);
   return failures;

@@ -91,6 +91,17 @@ class Attend(Case):
             for got, want in zip(mass[h * 5:h * 5 + 5], seen):
                 self.assertAlmostEqual(got, want, delta=1e-14)
 
+    def test_a_scale_of_zero_leaves_the_terms(self):
+        """Without a term weights are uniform; 0 is not read as "not given"."""
+        (q, k, v), x = self.plain()
+        path = self.attend("nope", "--q", q, "--k", k, "--v", v, "--mask", "causal", "--scale", "0")
+        for i in range(3):
+            for n in range(4):
+                want = sum(3 * x[j * 4 + n] for j in range(i + 1)) / (i + 1)
+                self.assertAlmostEqual(stored(path, "out")[i * 4 + n], want, delta=1e-15)
+        usual = self.attend("nope", "--q", q, "--k", k, "--v", v, "--mask", "causal")
+        self.assertNotEqual(stored(path, "out"), stored(usual, "out"))
+
     def test_locality_is_a_mean_of_queries_that_see_a_key(self):
         (q, k, v), _ = self.plain()
         path = self.attend("alibi", "--q", q, "--k", k, "--v", v, "--mask", "causal", "--offset", "-1", "--locality")

@@ -130,12 +130,13 @@ TEST(TransformerXl, TakesTheScaleOfTheContent) {
   const std::vector<double> w(16, 0.5), u(4, 1), v(4, 1);
   const ConstTensorView p[] = {tensor(w.data(), {4, 4}), tensor(u.data(), {2, 2}),
                                tensor(v.data(), {2, 2})};
-  for (const double scale : {0.0, 0.3}) {
+  for (const std::optional<double> scale :
+       {std::optional<double>(), std::optional(0.0), std::optional(0.3)}) {
     LoweredTerms low;
     TransformerXl{.d_model = 4}.lower(
         {.heads = 2, .head_dim = 2, .scale = scale, .distance = {{0, 3}}}, p, low);
     ASSERT_EQ(low.terms.size(), 3u);
-    for (const Term& t : low.terms) EXPECT_EQ(t.scale, scale == 0 ? 1 / std::sqrt(2.0) : scale);
+    for (const Term& t : low.terms) EXPECT_EQ(t.scale, scale ? *scale : 1 / std::sqrt(2.0));
   }
 }
 

@@ -50,7 +50,7 @@ TEST(BucketBias, LawsOfDocuments) {
   second.heads_first = true;
   check_scheme_laws(second);
   LawCall call;
-  call.scale = 0;
+  call.scale.reset();
   check_scheme_laws(Udop{.num_buckets = 8,
                          .max_distance = 6,
                          .horizontal_buckets = 8,
@@ -108,7 +108,7 @@ TEST(BucketBias, LayoutLmScalesItsTablesInTheThirdVersion) {
       EXPECT_EQ(low.terms[i].scale, scaled ? 0.5 : 1);
       EXPECT_EQ(low.terms[i].lines[0].axis, static_cast<std::int32_t>(i));
     }
-    EXPECT_EQ(low.requests.scale, 0);
+    EXPECT_FALSE(low.requests.scale);
   }
 }
 

@@ -24,7 +24,8 @@ struct ContentCase {
   std::map<std::string, std::string> arrays{};
   std::map<std::string, ConstTensorView> given{};  // instead of an array of the case
   std::string q = "q", stream = "";  // stream: the end of the names of q, out, visible
-  double scale = -1;                 // -1: head_dim^-1/2; 0: what the scheme asks for
+  // absent: head_dim^-1/2; 0: what the scheme asks for
+  std::optional<double> scale{};
   bool parameter_gradients = true;
 };
 
@@ -36,7 +37,8 @@ class ContentRun {
     a.q = data_.heads_of(c.q + c.stream);
     a.k = data_.heads_of("k");
     a.v = data_.heads_of("v");
-    a.scale = c.scale < 0 ? 1 / std::sqrt(static_cast<double>(a.q.dim)) : c.scale;
+    a.scale = c.scale ? *c.scale : 1 / std::sqrt(static_cast<double>(a.q.dim));
+    if (a.scale == 0) a.scale.reset();
     query_ = arange(a.k.tokens - a.q.tokens, a.q.tokens);
     key_ = arange(0, a.k.tokens);
     a.query_positions = query_;

@@ -214,7 +214,7 @@ TEST(Deberta, GradientsAreDerivatives) {
                        .position_buckets = 0,
                        .p2p = true,
                        .projection = DebertaProjection::tables};
-  test::check_scheme_laws(tables, {.scale = 0});
+  test::check_scheme_laws(tables, {.scale = {}});
   test::check_scheme_laws(Deberta{.max_relative_positions = 4,
                                   .position_buckets = 0,
                                   .p2p = true,
@@ -222,16 +222,16 @@ TEST(Deberta, GradientsAreDerivatives) {
                                   .projection = DebertaProjection::own,
                                   .width = 3,
                                   .norm = false},
-                          {.heads = 2, .key_heads = 1, .scale = 0});
+                          {.heads = 2, .key_heads = 1, .scale = {}});
   test::check_scheme_laws(Deberta{.max_relative_positions = 6, .position_buckets = 4, .width = 3},
-                          {.heads = 2, .key_heads = 2, .scale = 0});
+                          {.heads = 2, .key_heads = 2, .scale = {}});
   test::check_scheme_laws(Deberta{.max_relative_positions = 3,
                                   .position_buckets = 0,
                                   .p2c = false,
                                   .projection = DebertaProjection::own,
                                   .width = 2,
                                   .key_bias = false},
-                          {.heads = 2, .key_heads = 2, .scale = 0});
+                          {.heads = 2, .key_heads = 2, .scale = {}});
 }
 
 TEST(Deberta, Refusals) {

@@ -52,7 +52,7 @@ TEST(Image, LawsOfWindows) {
 
 TEST(Image, LawsOfSwinV2) {
   LawCall call = image_call(3);
-  call.scale = 0;
+  call.scale.reset();
   check_scheme_laws(SwinV2{.height = 3, .width = 3, .hidden = 3}, call);
   check_scheme_laws(SwinV2{.height = 3, .width = 3, .hidden = 2, .form = SwinV2Form::cr}, call);
   check_scheme_laws(

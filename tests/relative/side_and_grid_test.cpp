@@ -179,7 +179,7 @@ TEST(Irpe, Buckets) {
 
 TEST(Enformer, Laws) {
   check_scheme_laws(Enformer{.length = 9, .features = 12});
-  check_scheme_laws(Enformer{.length = 9, .features = 6}, {.scale = 0});
+  check_scheme_laws(Enformer{.length = 9, .features = 6}, {.scale = {}});
 }
 
 // The formula in 40 digits. Far out the logarithm of a gamma law is the difference of numbers near
@@ -231,7 +231,7 @@ TEST(Enformer, BiasesHaveNoScale) {
 TEST(LongT5, Laws) {
   LawCall call;
   call.classes = {{"key_global", 2}};
-  call.scale = 0;
+  call.scale.reset();
   check_scheme_laws(LongT5{.num_buckets = 8, .max_distance = 6}, call);
 }
 
@@ -368,7 +368,7 @@ TEST(AlibiGrid, EuclideanDistances) {
 
 TEST(T5Forms, Contextual) {
   check_scheme_laws(T5{.num_buckets = 8, .max_distance = 6, .bias_scale = 0.5, .contextual = true},
-                    {.scale = 0});
+                    {.scale = {}});
   const std::vector<Parameter> p = T5{.contextual = true}.parameters({.heads = 2, .head_dim = 4});
   EXPECT_EQ(p[0].shape, (std::vector<Index>{2, 4, 32}));
   EXPECT_EQ(p[0].initial.b, 0.5);

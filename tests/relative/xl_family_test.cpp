@@ -245,7 +245,7 @@ TEST(XlFamily, Laws) {
   check_scheme_laws(Conformer{.d_model = 6});
   check_scheme_laws(Conformer{.d_model = 4, .rows = 15, .even = true});
   check_scheme_laws(ConformerAbsoluteKey{.d_model = 4, .rows = 7});
-  check_scheme_laws(Tener{}, {.scale = 0});
+  check_scheme_laws(Tener{}, {.scale = {}});
   check_scheme_laws(Tener{.sign = TenerSign::query_minus_key, .key_term = false, .scaled = true});
 }
 

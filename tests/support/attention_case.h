@@ -175,7 +175,7 @@ class AttentionCase {
  private:
   void take_requests() {
     const CallRequests& r = lowered.requests;
-    if (r.scale != 0) args.scale = r.scale;
+    if (r.scale) args.scale = r.scale;
     if (!r.head_scale.empty()) args.head_scale = r.head_scale;
     if (!r.prepare.empty()) args.prepare = r.prepare;
     if (r.normalisation != Normalisation::softmax) args.normalisation = r.normalisation;

@@ -88,7 +88,7 @@ class Call {
   // The region that holds the pair, -1: none.
   int region(Index b, Index i, Index j) const;
   double factor(Index b, Index i) const { return get(args.query_factor, {b, i}, 1); }
-  double scale(Index b, Index h) const { return args.scale * get(args.head_scale, {b, h}, 1); }
+  double scale(Index b, Index h) const { return *args.scale * get(args.head_scale, {b, h}, 1); }
   // q with its factor and k, as the content or a term reads them.
   double query(Index b, Index i, Index h, Index c) const {
     return factor(b, i) * q[at_q(b, i, h, c)];

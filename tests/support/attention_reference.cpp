@@ -178,7 +178,7 @@ void pull_content(const Call& c, const Forward& f, const Numbers& d_content,
     const std::size_t n = c.pair(b, h, i, j);
     const double slope = a.softcap_after_terms ? 1 : cap_slope(a, c.scale(b, h) * f.raw[n]);
     const double d = d_content[n] * slope;
-    add(g.head_scale, {b, h}, d * a.scale * f.raw[n]);
+    add(g.head_scale, {b, h}, d * *a.scale * f.raw[n]);
     const int region = c.region(b, i, j);
     const Index r = c.key_row(b, i);
     for (Index x = 0; x < c.D; ++x) {

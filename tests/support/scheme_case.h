@@ -16,7 +16,7 @@ class SchemeCase : public AttentionCase {
   using AttentionCase::AttentionCase;
   std::map<std::string, ConstTensorView> given;
 
-  // `shape.scale` 0: the scheme's own.
+  // `shape.scale` absent: the scheme's own.
   void run_with(const AnyRelativeScheme& scheme, ScoreShape shape = {}) {
     shape.heads = args.q.heads;
     shape.head_dim = args.q.dim;

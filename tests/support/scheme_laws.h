@@ -5,6 +5,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace posenc::test {
 struct LawCall {
   Index batch = 2, queries = 5, keys = 7, query_offset = 2;
   Index heads = 4, key_heads = 2, head_dim = 4, value_dim = 3;
-  double scale = 0.4;  // 0: the scheme's
+  std::optional<double> scale = 0.4;  // absent: the scheme's
   bool causal = false;
   Index window_right = kUnbounded;  // -1: not one's own key
   std::map<std::string, Index>

@@ -7,6 +7,7 @@
 // q and k are those after `prepare`: biases, norms, rotation. Letters of shapes: term.h.
 #pragma once
 #include <array>
+#include <optional>
 #include <span>
 
 #include "posenc/attention/term.h"
@@ -103,7 +104,8 @@ struct AttentionArgs {
   // Needed by lines, linear, distance_mlp, regions and rotation.
   Positions query_positions{}, key_positions{};
   std::span<const Stage> prepare{};
-  double scale = 0;                // on q.k. Must be set, by the caller or by a scheme: no default
+  // On q.k; 0 is the softmax of the terms alone. attend needs it; of a plan's call it may be absent.
+  std::optional<double> scale{};
   ConstTensorView head_scale{};    // [B|1, H]: a_h. Swin V2's logit scale. Empty: 1
   ConstTensorView query_factor{};  // [B|1, Tq]: g_i, on q wherever q is. Llama 4's, log-n. Empty: 1
   double softcap = 0;              // 0 none; cap(x) = softcap tanh(x / softcap), of the content q.k

@@ -17,7 +17,7 @@ struct PathArgs {
   ConstHeads w{};                  // [B, Tk, W, D], W divides H; as published of length 1
   ConstHeads beta{};               // [B, Tk, W, 1], as published 0 .. 2
   ConstHeads log_gate{};           // [B, Tk, F, 1], F divides H. Null: none
-  double scale = 0;                // 0: D^-1/2
+  std::optional<double> scale{};   // absent: D^-1/2
   bool gates_scaled = true;        // false: c_i - c_j outside the scale
   Index query_offset = 0;          // query i is key query_offset + i
   Index window_left = kUnbounded;  // keys before one's own

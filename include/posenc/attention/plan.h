@@ -25,9 +25,9 @@ struct AttentionSizes {
   Index head_dim = 0;   // channels of q and k
   Index key_heads = 0;  // divides heads; 0: as heads
   Index value_dim = 0;  // channels of v; 0: as head_dim
-  // On q.k, and on the terms of schemes that take the content's scale. 0: what the schemes ask for
-  // (T5: 1), else head_dim^-1/2.
-  double scale = 0;
+  // On q.k, and on the terms of schemes that use the content's scale; 0 leaves the other terms
+  // alone. Absent: what the schemes ask for (T5: 1), else head_dim^-1/2.
+  std::optional<double> scale{};
 };
 
 // A learned array or an input by name, "table" or "hidden". Where two schemes have one name, "0.table"
@@ -92,7 +92,7 @@ class AttentionPlan {
 
   // attend with the schemes' terms. `call` holds q, k, v, positions and mask as attend takes them;
   // distances beyond those lowered are refused, but for what a causal mask, a window or a chunk
-  // hides; terms of its own come after the schemes'. call.scale, if set, must be the plan's; a rotate
+  // hides; terms of its own come after the schemes'. call.scale, if given, must be the plan's; a rotate
   // stage of call.prepare without `rotary` says where the plan's rotation stands, else it is the
   // last one. Throws [attention_plan], [attention].
   POSENC_API void forward(const AttentionArgs& call, std::span<const NamedArray> inputs,

@@ -24,9 +24,10 @@ struct LayerAttention {
   double softcap = 0;                 // 0: none
   std::string sinks;                  // tensor of [heads] scores beside the keys'; empty: none
 
-  // AttentionSizes::scale; 0 where it is not known.
-  double content_scale(Index head_dim) const {
-    return scale ? scale->at(head_dim) * logit_factor : 0;
+  // AttentionSizes::scale; absent where it is not known.
+  std::optional<double> content_scale(Index head_dim) const {
+    if (!scale) return std::nullopt;
+    return scale->at(head_dim) * logit_factor;
   }
 };
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,8 +26,8 @@ struct ScoreShape {
   Index heads = 0;      // of the queries, 1 .. 65536
   Index head_dim = 0;   // channels of q and k, 1 .. 65536
   Index value_dim = 0;  // channels of v; 0: as head_dim
-  // Of the content q.k, which many published schemes apply to their terms too. 0: head_dim^-1/2.
-  double scale = 0;
+  // Of the content q.k, which many published schemes apply to their terms too. Absent: head_dim^-1/2.
+  std::optional<double> scale{};
   std::vector<DistanceRange> distance{};  // of each axis. Lines over real positions do not need it
 
   // The distances of an axis. Throws [shape] where there is none.
@@ -90,9 +91,9 @@ struct TermStore {
 // What a scheme asks of the call beside its terms. Two schemes that ask for different things are
 // refused.
 struct CallRequests {
-  double scale = 0;              // of the content; 0: none asked. T5: 1; DeBERTa: 1 / sqrt(3 D)
-  ConstTensorView head_scale{};  // [1, H]: Swin V2's logit scale
-  std::vector<Stage> prepare{};  // Swin V2: l2
+  std::optional<double> scale{};  // of the content. T5: 1; DeBERTa: 1 / sqrt(3 D); absent: any
+  ConstTensorView head_scale{};   // [1, H]: Swin V2's logit scale
+  std::vector<Stage> prepare{};   // Swin V2: l2
   Normalisation normalisation = Normalisation::softmax;
   ConstTensorView head_side{};  // [H] u8 of Side, as Mask::head_side: ALiBi by half of the heads
 };

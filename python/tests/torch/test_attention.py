@@ -116,6 +116,14 @@ def test_opcheck():
                           (torch.randn_like(out), torch.zeros_like(sums), out, sums, wanted, q, k, v, arrays, *rest))
 
 
+def test_a_scale_of_zero_is_the_softmax_of_the_terms_alone():
+    q, k, v = heads(dtype=torch.float64)
+    got = posenc.torch.attend(None, q, k, v, order="bhtd", causal=True, scale=0.0)
+    weights = torch.tril(torch.ones(q.shape[2], k.shape[2], dtype=torch.float64))
+    want = (weights / weights.sum(-1, keepdim=True)) @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+    assert torch.allclose(got, want, rtol=0, atol=1e-15)
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_without_a_break(backend):
     q, k, v = heads(dtype=torch.float32)
