@@ -56,12 +56,19 @@ void apply_temperature(const Subject& s, const ApplyOptions& o, const Heads& q,
   if (q.dtype != DType::f32 && q.dtype != DType::f64)
     throw InputError(
         "--temperature works on f32 and f64 queries: a sixteen-bit q would be rounded twice");
+  const auto position = [&](Index b, Index t) {
+    return position_at(p, 0, p.batch == 1 ? 0 : b, t);
+  };
+  if (layer.query_temperature->by == TemperatureIndex::order)
+    for (Index b = 0; b < p.batch; ++b)
+      for (Index t = 1; t < q.tokens; ++t)
+        if (position(b, t) != position(0, 0) + static_cast<double>(t))
+          throw InputError(fmt::format(
+              "{}: the query temperature of layer {} counts tokens of a row, not positions: with "
+              "--temperature the positions must count up by 1, which {} after {} does not",
+              s.model->file, layer.index, position(b, t), position(b, t - 1)));
   const auto factor = [&](Index b, Index t) {
-    const Index at = b * p.batch_stride + t * p.token_stride;
-    const double position = p.type == DType::i64
-                                ? static_cast<double>(static_cast<const Index*>(p.data)[at])
-                                : static_cast<const double*>(p.data)[at];
-    return query_factor(*layer.query_temperature, position);
+    return query_factor(*layer.query_temperature, position(b, t));
   };
   if (q.dtype == DType::f32)
     scale_rows<float>(q, factor);

@@ -107,12 +107,10 @@ void add_mask(AttendCall& c, const std::string& text) {
 // What a model's layer does; its mask unless --mask says another one.
 void read_layer(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
   const LayerSpec& l = *e.layer;
-  c.layer = layer_attention(l, c.args.q.tokens, c.args.mask.query_offset,
+  c.layer = layer_attention(l, c.query_positions, c.args.mask.query_offset,
                             o.with.empty() ? UnreadScheme::refuse : UnreadScheme::caller_adds);
   c.args.prepare = c.layer->stages;
-  if (!c.layer->query_factors.empty())
-    c.args.query_factor =
-        tensor(std::as_const(c.layer->query_factors).data(), {1, c.args.q.tokens});
+  c.args.query_factor = c.layer->query_factor();
   if (l.qk_norm && !l.qk_norm->after_rotation)
     say("q and k are taken as they are after this layer's norm\n");
   if (!o.scale && !c.layer->scale)
@@ -167,7 +165,6 @@ void read_call(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
   c.args.v = read_heads(c, "v", o.v, o.order);
   c.args.softcap = o.softcap.value_or(0);
   read_masks(c, o);
-  if (e.layer != nullptr) read_layer(c, o, e);
   if (!o.cu_seqlens.empty() && o.positions.empty())
     throw UsageError("packed sequences need --positions (and --key-positions where keys differ)");
   c.query_positions =
@@ -175,6 +172,7 @@ void read_call(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
   c.key_positions = positions_or_order(
       o.key_positions.empty() && c.args.q.tokens == c.args.k.tokens ? o.positions : o.key_positions,
       0, c.args.k.tokens, "--key-positions");
+  if (e.layer != nullptr) read_layer(c, o, e);
   // Text of a rotation with several axes has one list for all of them.
   const Index axes = c.layer && c.layer->rotary ? c.layer->rotary->axes() : 1;
   const auto spread = [&](const PositionList& list) {

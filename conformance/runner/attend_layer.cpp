@@ -4,6 +4,7 @@
 
 #include "conformance/runner/attend_call.h"
 #include "conformance/runner/encoding.h"
+#include "conformance/runner/position_list.h"
 #include "posenc/core/error.h"
 #include "posenc/model/weights.h"
 
@@ -18,8 +19,11 @@ void AttendCall::read_layer(const Check& check) {
   weights_ = model.weights;
   Mask& m = args.mask;
   m.query_offset = keys_ - args.q.tokens;
+  if (has_positions(check) || has_positions(check, "q_positions")) read_positions(check);
+  Positions queries = query_positions_;
+  if (queries.data == nullptr) queries.count = args.q.tokens;
   of_layer_ = layer_attention(
-      *layer_, args.q.tokens, m.query_offset,
+      *layer_, queries, m.query_offset,
       check.part("scheme") == nullptr ? UnreadScheme::refuse : UnreadScheme::caller_adds);
   m.window_left = of_layer_.window_left;
   m.window_right = of_layer_.window_right;
@@ -31,7 +35,7 @@ void AttendCall::read_layer(const Check& check) {
     args.sink = keep(converted<double>(sinks.values, DType::f64, sinks.shape));
   }
   if (of_layer_.query_factors.empty() || !args.query_factor.empty()) return;
-  args.query_factor = tensor(std::as_const(of_layer_.query_factors).data(), {1, args.q.tokens});
+  args.query_factor = of_layer_.query_factor();
 }
 
 // What the case does not give comes from the weights, by the names that the reader has.

@@ -135,8 +135,10 @@ Json layer_json(const LayerSpec& layer) {
         Json::object({{"value", f.value}, {"source", enum_text(f.origin)}, {"where", f.where}}));
   Json temperature = nullptr;
   if (const auto& t = layer.query_temperature)
-    temperature =
-        Json::object({{"form", enum_text(t->form)}, {"beta", t->beta}, {"period", t->period}});
+    temperature = Json::object({{"form", enum_text(t->form)},
+                                {"beta", t->beta},
+                                {"period", t->period},
+                                {"by", enum_text(t->by)}});
   return Json::object({{"index", layer.index},
                        {"attention", Json::object({{"kind", enum_text(a.kind)},
                                                    {"left", or_null(a.left)},

@@ -3,6 +3,7 @@
 
 #include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
+#include "posenc/positions/sequence.h"
 
 namespace posenc::inline v0 {
 namespace {
@@ -19,9 +20,28 @@ Stage norm_after_rotation(const QkNorm& norm) {
   return {.kind = rms ? StageKind::rms : StageKind::l2, .epsilon = *norm.eps};
 }
 
+void add_factors(const QueryTemperature& t, const Positions& queries, Index query_offset,
+                 LayerAttention& to) {
+  if (queries.type != DType::i64 && queries.type != DType::i32 && queries.type != DType::f64)
+    refuse(kLayer, "query_positions must be i64, i32 or f64", dtype_name(queries.type));
+  const bool by_position = t.by == TemperatureIndex::position && queries.data != nullptr;
+  to.query_factor_rows = by_position ? queries.batch : 1;
+  for (Index b = 0; b < to.query_factor_rows; ++b)
+    for (Index i = 0; i < queries.count; ++i)
+      to.query_factors.push_back(query_factor(
+          t, by_position ? position_at(queries, 0, b, i)
+                         : static_cast<double>(query_offset) + static_cast<double>(i)));
+}
+
 }  // namespace
 
-LayerAttention layer_attention(const LayerSpec& l, Index queries, Index query_offset,
+ConstTensorView LayerAttention::query_factor() const {
+  if (query_factors.empty()) return {};
+  const auto tokens = static_cast<Index>(query_factors.size()) / query_factor_rows;
+  return tensor(query_factors.data(), {query_factor_rows, tokens});
+}
+
+LayerAttention layer_attention(const LayerSpec& l, const Positions& queries, Index query_offset,
                                UnreadScheme unread) {
   if (!l.attention.attends()) refuse(kLayer, "a layer must have softmax attention, layer", l.index);
   if (l.encodings.empty() && l.scheme != "none" && unread == UnreadScheme::refuse)
@@ -54,11 +74,7 @@ LayerAttention layer_attention(const LayerSpec& l, Index queries, Index query_of
   a.window_left = l.attention.left.value_or(kUnbounded);
   a.window_right = l.attention.right.value_or(kUnbounded);
   a.chunk = l.attention.chunk.value_or(0);
-  if (!l.query_temperature) return a;
-  // By the place in the row, padding included, as models count it.
-  for (Index i = 0; i < queries; ++i)
-    a.query_factors.push_back(
-        query_factor(*l.query_temperature, static_cast<double>(query_offset + i)));
+  if (l.query_temperature) add_factors(*l.query_temperature, queries, query_offset, a);
   return a;
 }
 

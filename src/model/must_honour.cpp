@@ -148,8 +148,14 @@ std::vector<Requirement> must_honour(const LayerSpec& layer) {
   if (const auto& t = layer.query_temperature)
     out.push_back(
         {"query_temperature",
-         Json::object({{"form", enum_text(t->form)}, {"beta", t->beta}, {"period", t->period}}),
-         "multiply the query at position p by " + formula(*t)});
+         Json::object({{"form", enum_text(t->form)},
+                       {"beta", t->beta},
+                       {"period", t->period},
+                       {"by", enum_text(t->by)}}),
+         (t->by == TemperatureIndex::position
+              ? "multiply the query at position p by "
+              : "multiply query p of the row, padding counted and whatever its position, by ") +
+             formula(*t)});
   if (rotates && layer.rotary->logit_factor() != 1)
     out.push_back({"logit_factor", layer.rotary->logit_factor(),
                    "multiply the softmax scale by " + number_text(layer.rotary->logit_factor())});

@@ -91,6 +91,46 @@ class Attend(Case):
             for got, want in zip(mass[h * 5:h * 5 + 5], seen):
                 self.assertAlmostEqual(got, want, delta=1e-14)
 
+    def ministral(self):
+        path = self.folder / "ministral"
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps({
+            "model_type": "ministral3", "hidden_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8,
+            "num_hidden_layers": 1, "max_position_embeddings": 64, "sliding_window": None, "rope_parameters": {
+                "rope_type": "default", "rope_theta": 10000.0, "llama_4_scaling_beta": 0.25,
+                "original_max_position_embeddings": 6}}))
+        return path
+
+    def test_a_temperature_by_position(self):
+        """q = k = e0 at positions 6 and 7 of one row: 8^-1/2 (1 + 0.25 ln 2), as modeling_ministral3 has it by position_ids."""
+        unit = [1.0] + [0.0] * 7
+        x = self.write_npy("e.npy", unit * 2, (2, 1, 8), "<f8", "d")
+        path = self.attend(self.ministral(), "--q", x, "--k", x, "--v", x, "--positions", "6,7", "--scores")
+        scores = stored(path, "content")
+        self.assertAlmostEqual(scores[0], 0.41481952, delta=5e-9)
+        self.assertAlmostEqual(scores[3], 0.41481952, delta=5e-9)
+        plain = self.attend(self.folder / "ministral", "--q", x, "--k", x, "--v", x, "--positions", "4,5", "--scores")
+        self.assertAlmostEqual(stored(plain, "content")[3], 0.35355339, delta=5e-9)
+
+    def test_apply_and_attend_have_one_temperature(self):
+        """Of Ministral by position, of Llama 4 by order: the scores of attend are products of what apply gives."""
+        llama = SOURCE / "conformance" / "model_attention" / "models" / "llama4"
+        for model, layer, dim, positions in ((self.ministral(), "0", 8, "5,13,6"), (llama, "1", None, "11:14")):
+            dim = dim or json.loads((llama / "config.json").read_text())["head_dim"]
+            x = [math.sin(1.3 * i + 1) for i in range(3 * dim)]
+            q = self.write_npy("q.npy", x, (3, 1, dim), "<f8", "d")
+            words = ["--layer", layer, "--positions", positions]
+            out = self.folder / "turned.safetensors"
+            self.posenc("apply", model, "--q", q, "--k", q, *words, "--temperature", "-o", out)
+            rows = [[stored(out, n)[i * dim:(i + 1) * dim] for i in range(3)] for n in ("q", "k")]
+            got = stored(self.attend(model, "--q", q, "--k", q, "--v", q, *words, "--offset", positions[:2].strip(","),
+                                     "--key-positions", positions, "--scores"), "content")
+            for i in range(3):
+                for j in range(i + 1):
+                    if got[3 * i + j]:
+                        want = sum(a * b for a, b in zip(rows[0][i], rows[1][j])) / math.sqrt(dim)
+                        self.assertAlmostEqual(got[3 * i + j], want, delta=1e-12)
+
     def test_a_scale_of_zero_leaves_the_terms(self):
         """Without a term weights are uniform; 0 is not read as "not given"."""
         (q, k, v), x = self.plain()

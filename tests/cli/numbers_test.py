@@ -149,16 +149,18 @@ class Table(Case):
         model = SOURCE / "conformance" / "rotary_hugging_face" / "configs" / "llama_4_scout"
         q = self.write_npy("q.npy", [0.5 + 0.25 * i for i in range(2 * 128)], (2, 1, 128))
         out = self.folder / "o.npy"
-        words = ["apply", model, "--layer", "3", "--q", q, "--positions", "8190,24575", "-o", out]
+        words = ["apply", model, "--layer", "3", "--q", q, "--positions", "24574:24576", "-o", out]
         self.posenc(*words)
         self.assertIn(b"layer 3 rotates nothing", self.last.stderr)
         self.assertEqual(read_npy(out.read_bytes()), read_npy(q.read_bytes()))
         self.posenc(*words, "--temperature")
         _, got = read_npy(out.read_bytes())
         _, was = read_npy(q.read_bytes())
-        beta = 0.1  # 1 + beta ln(1 + floor((p + 1) / 8192)): 1 + 0 and 1 + 0.1 ln 4
-        for g, w, f in zip(got, was, [1.0] * 128 + [1 + beta * math.log(4)] * 128):
+        beta = 0.1  # 1 + beta ln(1 + floor((p + 1) / 8192)): 1 + 0.1 ln 3 and 1 + 0.1 ln 4
+        for g, w, f in zip(got, was, [1 + beta * math.log(3)] * 128 + [1 + beta * math.log(4)] * 128):
             self.assertAlmostEqual(g, w * f, delta=1e-6 * abs(w))
+        self.error("apply", model, "--layer", "3", "--q", q, "--positions", "8190,24575", "--temperature", "-o", out, code=3,
+                   says="the positions must count up by 1, which 24575 after 8190 does not")
         self.error("apply", model, "--layer", "0", "--q", q, "--positions", "0,1", "--temperature", "-o", out, code=3,
                    says="layer 0 has no query temperature")
         bert = SOURCE / "conformance" / "tiny_models" / "bert"

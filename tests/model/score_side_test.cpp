@@ -73,7 +73,7 @@ TEST(ScoreSide, LongT5SeesAWindowAroundEachToken) {
   const LayerSpec& layer = global.towers.at(0).layers.at(0);
   EXPECT_EQ(to_text(layer.encodings.at(0).value), "longt5");
   EXPECT_THAT(layer.encodings[0].tensors.at(1).second, HasSubstr("global_relative"));
-  EXPECT_THAT(problem_of([&] { layer_attention(layer, 1, 0); }), HasSubstr("summaries"));
+  EXPECT_THAT(problem_of([&] { layer_attention(layer, arange(0, 1), 0); }), HasSubstr("summaries"));
   EXPECT_EQ(score_text(global), "t5 bidirectional=false");
 }
 
@@ -329,7 +329,7 @@ TEST(ScoreWeights, ReadsByTheNamesOfTheLayer) {
   const ModelSpec t5 = read_model(POSENC_SOURCE_DIR "/conformance/model_attention/models/t5");
   ModelWeights weights(t5.weights);
   const LayerSpec& layer = t5.layers.at(1);
-  const LayerAttention call = layer_attention(layer, 1, 0);
+  const LayerAttention call = layer_attention(layer, arange(0, 1), 0);
   const AttentionPlan plan(call.schemes, {.heads = 3, .head_dim = 8});
   const auto found = read_parameters(weights, layer, plan.parameters());
   ASSERT_EQ(found.size(), 1u);

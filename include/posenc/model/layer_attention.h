@@ -18,12 +18,17 @@ struct LayerAttention {
   std::vector<Stage> stages;           // a rotate stage without `rotary` is the plan's
   Index window_left = kUnbounded, window_right = kUnbounded;  // 0 on the right: causal
   Index chunk = 0;
-  std::vector<double> query_factors;  // one for each query; empty: 1
+  // AttentionArgs::query_factor, [rows of the positions, queries], where the layer has a query
+  // temperature; empty: 1.
+  std::vector<double> query_factors;
+  Index query_factor_rows = 1;
   std::optional<ContentScale> scale;  // of q.k; none: not known
   double logit_factor = 1;            // the rotation's, on the scale too
   double softcap = 0;                 // 0: none
   std::string sinks;                  // tensor of [heads] scores beside the keys'; empty: none
 
+  // A view of query_factors; empty where there are none.
+  POSENC_API ConstTensorView query_factor() const;
   // AttentionSizes::scale; absent where it is not known.
   std::optional<double> content_scale(Index head_dim) const {
     if (!scale) return std::nullopt;
@@ -35,11 +40,12 @@ struct LayerAttention {
 // refused.
 enum class UnreadScheme : std::uint8_t { refuse, caller_adds };
 
-// The queries are `queries` tokens from place `query_offset` on. The layer must outlive the result.
-// Throws [layer]: no softmax attention, LongT5's summaries as keys, a scheme that is not read (see
+// Queries are at `query_positions`, of whose first axis a temperature by position counts, and query i
+// of a row has the order query_offset + i. Positions without data are their orders. The layer must
+// outlive the result. Throws [layer]: positions of another type, no softmax attention, LongT5's summaries as keys, a scheme that is not read (see
 // above), an output that is rotated back, a norm after the rotation with weights, a mean or an
 // unknown epsilon.
-POSENC_API LayerAttention layer_attention(const LayerSpec&, Index queries, Index query_offset,
-                                          UnreadScheme = UnreadScheme::refuse);
+POSENC_API LayerAttention layer_attention(const LayerSpec&, const Positions& query_positions,
+                                          Index query_offset, UnreadScheme = UnreadScheme::refuse);
 
 }  // namespace posenc::v0

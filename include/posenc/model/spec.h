@@ -22,13 +22,21 @@ template <>
 struct EnumNames<TemperatureForm> {
   static constexpr std::array<std::string_view, 3> value{"llama4", "ministral", "log_n"};
 };
+// Which number of a query is p: its position, as the caller of the model states it (position_ids), or
+// its order, its place in the row with cached tokens and padding counted.
+enum class TemperatureIndex : std::uint8_t { position, order };
+template <>
+struct EnumNames<TemperatureIndex> {
+  static constexpr std::array<std::string_view, 2> value{"position", "order"};
+};
 struct QueryTemperature {
   TemperatureForm form = TemperatureForm::llama4;
   double beta = 0;
   Index period = 0;
+  TemperatureIndex by = TemperatureIndex::position;
   bool operator==(const QueryTemperature&) const = default;
 };
-// The factor on q at position p.
+// The factor on q where p is `position`, whatever `by` says.
 POSENC_API double query_factor(const QueryTemperature&, double position);
 
 // How a layer normalises q and k before their product; x is what `over` says:

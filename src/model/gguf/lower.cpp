@@ -136,8 +136,11 @@ void add_temperature(const Architecture& arch, const Hparams& h, Keys& keys, Lay
     return keys.error("missing_key", "attention.temperature_length",
                       "the query temperature needs its length");
   const auto form = llama4 ? TemperatureForm::llama4 : TemperatureForm::ministral;
-  layer.query_temperature = {form, beta.value, period.value};
+  // llama.cpp counts by the positions of the batch, whatever the form.
+  constexpr TemperatureIndex by = TemperatureIndex::position;
+  layer.query_temperature = {form, beta.value, period.value, by};
   add_field(layer, "query_temperature.form", arch.constant(enum_text(form)));
+  add_field(layer, "query_temperature.by", arch.constant(enum_text(by)));
   add_field(layer, "query_temperature.beta", beta);
   add_field(layer, "query_temperature.period", period);
 }

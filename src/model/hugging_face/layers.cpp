@@ -197,6 +197,7 @@ class LayerReader {
       if (!tempered() || turns) return;
       beta = view_.value("attn_scale").value_or(Value{});
       period = view_.value("floor_scale").value_or(Value{});
+      t.by = TemperatureIndex::order;
     } else {
       t.form = TemperatureForm::ministral;
       const Value* b = dict ? dict->find("llama_4_scaling_beta") : nullptr;
@@ -219,13 +220,14 @@ class LayerReader {
     give(t, beta, period, layer);
   }
 
-  // Qwen-1: a query at position p is multiplied by the logarithm of p + 1 to the base seq_length.
+  // Qwen-1: query p of the row is multiplied by the logarithm of p + 1 to the base seq_length.
   void log_n(LayerSpec& layer) const {
     if (!view_.flag("use_logn_attn", true)) return;
     const auto length = view_.integer("seq_length", 2, kUnbounded / 4, true);
     if (!length) return;
     QueryTemperature t;
     t.form = TemperatureForm::log_n;
+    t.by = TemperatureIndex::order;
     t.period = length->value;
     give(t, {0, Origin::class_default, view_.class_name() + ": log-n has no factor"},
          {length->value, length->origin, length->where}, layer);
@@ -235,6 +237,7 @@ class LayerReader {
     layer.query_temperature = t;
     period.value = t.period;
     for (const auto& [name, value] : {std::pair{"form", view_.of_class(Json(enum_text(t.form)))},
+                                      {"by", view_.of_class(Json(enum_text(t.by)))},
                                       {"beta", beta},
                                       {"period", period}})
       layer.fields.push_back(field_of(std::string("query_temperature.") + name, value));
