@@ -5,13 +5,12 @@
 #include <algorithm>
 
 #include "attention/check_overlap.h"
+#include "attention/check_parts.h"
 #include "attention/forward_rows.h"
 #include "attention/parts.h"
 #include "attention/row_blocks.h"
 #include "core/element.h"
-#include "core/shape.h"
 #include "posenc/attention/attend.h"
-#include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
 namespace detail {
@@ -187,22 +186,6 @@ void pull_part(const CallView& c, Run rows, const ConstAttentionResult& d, RowWo
   const Index at_once = rows_at_once(c);
   for (Index first = rows.begin; first < rows.end; first += at_once)
     pull_rows(c, first, std::min(at_once, rows.end - first), d, w, pull);
-}
-
-void check_read(const AttentionArgs& a, const ConstAttentionResult& r, const std::string& what) {
-  const ConstHeads& o = r.out;
-  if (!is_float(o.dtype))
-    refuse(kAttentionName, what + " must be of a float type", dtype_name(o.dtype));
-  const bool elements = a.q.batch * a.q.tokens * a.v.dim > 0;
-  if (o.batch != a.q.batch || o.tokens != a.q.tokens || o.heads != a.q.heads || o.dim != a.v.dim ||
-      (elements && o.data == nullptr))
-    refuse_shape(kAttentionName, what + " must have the shape of the output", shape_text(o));
-  const ConstTensorView& l = r.log_sum_exp;
-  if (l.empty()) return;
-  if (l.dtype != DType::f64 && l.dtype != DType::f32)
-    refuse(kAttentionName, what + " log_sum_exp must be f64 or f32", dtype_name(l.dtype));
-  if (l.rank != 3 || l.shape[0] != a.q.batch || l.shape[1] != a.q.heads || l.shape[2] != a.q.tokens)
-    refuse_shape(kAttentionName, what + " log_sum_exp must be [batch, heads, queries]", l);
 }
 
 }  // namespace

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/element.h"
+#include "core/extent.h"
+#include "core/memory_limit.h"
 
 namespace posenc::inline v0::detail {
 namespace {
@@ -54,6 +57,16 @@ bool counts_up(const AxisView& a) {
   return true;
 }
 
+// The copies that a call makes of q, k and v, k twice and v twice in a backward pass.
+void check_copies(const CallView& c, bool backward) {
+  Index bytes = 0;
+  for (const Index n :
+       {saturated_product({c.B, c.H, c.Tq, c.D, 8}), saturated_product({c.R, c.G, c.Tk, c.D, 16}),
+        saturated_product({c.R, c.G, c.Tk, c.V, backward ? 16 : 8})})
+    if (__builtin_add_overflow(bytes, n, &bytes)) bytes = std::numeric_limits<Index>::max();
+  check_memory("attention", "q, k and v in double", static_cast<std::size_t>(bytes));
+}
+
 bool scans(const AttentionArgs& a) {
   if (a.normalisation != Normalisation::softmax) return true;
   for (const Term& t : a.terms)
@@ -81,6 +94,7 @@ CallView::CallView(const AttentionArgs& a, bool backward, const Executor& execut
       Tk(a.block_table.empty() ? a.k.tokens : a.block_table.shape[1] * a.k.tokens),
       D(a.q.dim),
       V(a.v.dim) {
+  check_copies(*this, backward);
   read_orders();
   read_axes();
   q = by_heads(a.q);

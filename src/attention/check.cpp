@@ -5,6 +5,7 @@
 
 #include "attention/check_overlap.h"
 #include "attention/check_parts.h"
+#include "core/extent.h"
 #include "core/known_enum.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
@@ -16,8 +17,7 @@ namespace {
 void check_heads(const ConstHeads& h, const ConstHeads& q, const std::string& what) {
   if (!is_float(h.dtype) || h.dtype != q.dtype)
     refuse(kAttention, what + " must have the dtype of q", dtype_name(h.dtype));
-  if (h.batch < 0 || h.tokens < 0 || h.heads < 0 || h.dim < 0)
-    refuse_shape(kAttention, what + " must not have negative sizes", shape_text(h));
+  check_extent(kAttention, what, h);
   if (h.data == nullptr && h.batch > 0 && h.tokens > 0 && h.heads > 0 && h.dim > 0)
     refuse(kAttention, what + " must not be null when there are elements");
 }
@@ -26,32 +26,13 @@ void check_same(Index got, Index want, const std::string& rule) {
   if (got != want) refuse(kAttention, rule + ", " + std::to_string(want), got);
 }
 
-void check_tensors(const AttentionArgs& a) {
-  const ConstHeads &q = a.q, &k = a.k, &v = a.v;
-  check_heads(q, q, "q");
-  check_heads(k, q, "k");
-  check_heads(v, q, "v");
-  if (a.block_table.empty()) check_same(k.batch, q.batch, "k must have the batch of q");
-  if (q.heads < 1 || q.dim < 1)
-    refuse(kAttention, "q must have heads and channels", std::min(q.heads, q.dim));
-  check_same(k.dim, q.dim, "k must have the head size of q");
-  if (k.heads < 1 || q.heads % k.heads != 0)
-    refuse(kAttention,
-           "the heads of q, " + std::to_string(q.heads) + ", must be a multiple of those of k",
-           k.heads);
-  check_same(v.batch, k.batch, "v must have the batch of k");
-  check_same(v.heads, k.heads, "v must have the heads of k");
-  check_same(v.tokens, k.tokens, "v must have the tokens of k");
-  check_integer(a.block_table, {kAny, kAny}, "block_table");
-}
-
 void check_result(const AttentionArgs& a, const AttentionResult& r) {
   check_heads(r.out, a.q, "out");
   check_same(r.out.batch, a.q.batch, "out must have the batch of q");
   check_same(r.out.heads, a.q.heads, "out must have the heads of q");
   check_same(r.out.tokens, a.q.tokens, "out must have the tokens of q");
   check_same(r.out.dim, a.v.dim, "out must have the head size of v");
-  check_real(r.log_sum_exp, {a.q.batch, a.q.heads, a.q.tokens}, "log_sum_exp");
+  check_log_sum_exp(r.log_sum_exp, a.q.batch, a.q.heads, a.q.tokens, "log_sum_exp");
 }
 
 void check_numbers(const AttentionArgs& a, const CallSizes& s) {
@@ -71,17 +52,6 @@ void check_numbers(const AttentionArgs& a, const CallSizes& s) {
   check_real(a.query_factor, {one_or(s.batch), s.queries}, "query_factor");
   check_real(a.mix_before, {s.heads, s.heads}, "mix_before");
   check_real(a.mix_after, {s.heads, s.heads}, "mix_after");
-}
-
-void check_positions(const Positions& p, Index rows, Index tokens, const std::string& what) {
-  if (p.data == nullptr && p.count == 0) return;
-  if (p.type != DType::i64 && p.type != DType::i32 && p.type != DType::f64)
-    refuse(kAttention, what + " must be i64, i32 or f64", dtype_name(p.type));
-  if (p.count != tokens)
-    refuse(kAttention, what + " must be one for each of the " + std::to_string(tokens) + " tokens",
-           p.count);
-  if (p.batch != 1 && p.batch != rows)
-    refuse(kAttention, what + " must have one row or " + std::to_string(rows), p.batch);
 }
 
 void check_stage(const AttentionArgs& a, const CallSizes& s, const Stage& g) {
@@ -109,8 +79,10 @@ void check_stage(const AttentionArgs& a, const CallSizes& s, const Stage& g) {
 void check_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion& r) {
   const auto given = [&](const ConstHeads& x, Index rows, Index tokens) {
     return x.batch == rows && x.tokens == tokens && x.dim == s.dim && x.dtype == a.q.dtype &&
-           (x.data != nullptr || rows * tokens == 0);
+           (x.data != nullptr || rows == 0 || tokens == 0);
   };
+  check_extent(kAttention, "q of a region", r.qk.q);
+  check_extent(kAttention, "k of a region", r.qk.k);
   if (!given(r.qk.q, s.batch, s.queries) || r.qk.q.heads != s.heads)
     refuse_shape(kAttention, "q of a region must be like that of the call", shape_text(r.qk.q));
   if (!given(r.qk.k, s.key_rows, s.keys) || !fits(r.qk.k.heads, divisor_of(s.heads)))
@@ -119,6 +91,46 @@ void check_region(const AttentionArgs& a, const CallSizes& s, const ScoreRegion&
   if (r.low > r.high) refuse(kAttention, "low of a region must not be above high", r.low);
   needs_axis(a, r.axis, "a region");
 }
+
+}  // namespace
+
+void check_tensors(const AttentionArgs& a) {
+  const ConstHeads &q = a.q, &k = a.k, &v = a.v;
+  check_heads(q, q, "q");
+  check_heads(k, q, "k");
+  check_heads(v, q, "v");
+  if (a.block_table.empty()) check_same(k.batch, q.batch, "k must have the batch of q");
+  if (q.heads < 1 || q.dim < 1)
+    refuse(kAttention, "q must have heads and channels", std::min(q.heads, q.dim));
+  check_same(k.dim, q.dim, "k must have the head size of q");
+  if (k.heads < 1 || q.heads % k.heads != 0)
+    refuse(kAttention,
+           "the heads of q, " + std::to_string(q.heads) + ", must be a multiple of those of k",
+           k.heads);
+  check_same(v.batch, k.batch, "v must have the batch of k");
+  check_same(v.heads, k.heads, "v must have the heads of k");
+  check_same(v.tokens, k.tokens, "v must have the tokens of k");
+  check_integer(a.block_table, {kAny, kAny}, "block_table");
+  if (const Index keys = CallSizes(a).keys; keys > kMostSize)
+    refuse_shape(kAttention, "block_table must hold at most 2^40 keys a row", a.block_table);
+}
+
+void check_positions(const Positions& p, Index rows, Index tokens, const std::string& what) {
+  if (p.data == nullptr && p.count == 0) return;
+  if (p.count != tokens)
+    refuse(kAttention, what + " must be one for each of the " + std::to_string(tokens) + " tokens",
+           p.count);
+  check_positions_view(kAttention, what, p);
+  if (p.batch == 1 || p.batch == rows) return;
+  const std::string batch = rows == 1 ? "1" : "1 or " + std::to_string(rows);
+  refuse(kAttention,
+         what + " must have " + batch + (rows == 1 ? " row" : " rows") +
+             ", one for each batch entry; several axes are [axes, " + batch + ", " +
+             std::to_string(tokens) + "]",
+         p.batch);
+}
+
+namespace {
 
 void check_call(const AttentionArgs& a) {
   check_tensors(a);
@@ -142,6 +154,31 @@ void check_attention(const AttentionArgs& a, const AttentionResult& r) {
 }
 
 namespace detail {
+
+void check_read(const AttentionArgs& a, const ConstAttentionResult& r, const std::string& what) {
+  const ConstHeads& o = r.out;
+  if (!is_float(o.dtype))
+    refuse(kAttention, what + " must be of a float type", dtype_name(o.dtype));
+  if (o.batch != a.q.batch || o.tokens != a.q.tokens || o.heads != a.q.heads || o.dim != a.v.dim ||
+      (o.data == nullptr && a.q.batch > 0 && a.q.tokens > 0 && a.v.dim > 0))
+    refuse_shape(kAttention, what + " must have the shape of the output", shape_text(o));
+  check_extent(kAttention, what, o);
+  check_log_sum_exp(r.log_sum_exp, a.q.batch, a.q.heads, a.q.tokens, what + " log_sum_exp");
+}
+
+void check_log_sum_exp(const ConstTensorView& l, Index batch, Index heads, Index queries,
+                       const std::string& what) {
+  if (l.empty()) return;
+  if (l.device != Device::cpu) refuse(kAttention, what + " must be in the CPU's memory");
+  if (l.dtype != DType::f64 && l.dtype != DType::f32)
+    refuse(kAttention, what + " must be f64 or f32", dtype_name(l.dtype));
+  if (l.rank != 3 || l.shape[0] != batch || l.shape[1] != heads || l.shape[2] != queries)
+    refuse_shape(kAttention,
+                 what + " must be [batch, heads, queries], " + sizes_text({batch, heads, queries}),
+                 l);
+  check_extent(kAttention, what, l);
+}
+
 namespace {
 
 void check_type(DType t, const std::string& what) {
@@ -157,6 +194,7 @@ void check_like(const ConstHeads& g, const ConstHeads& x, const std::string& wha
     refuse_shape(kAttention, "gradient of " + what + " must have its shape, " + shape_text(x),
                  shape_text(g));
   check_type(g.dtype, what);
+  check_extent(kAttention, "gradient of " + what, g);
 }
 
 void check_like(const ConstTensorView& g, const ConstTensorView& x, const std::string& what) {
@@ -168,6 +206,9 @@ void check_like(const ConstTensorView& g, const ConstTensorView& x, const std::s
     same = g.shape[static_cast<std::size_t>(i)] == x.shape[static_cast<std::size_t>(i)];
   if (!same) refuse_shape(kAttention, "gradient of " + what + " must have its shape", g);
   check_type(g.dtype, what);
+  if (g.device != Device::cpu)
+    refuse(kAttention, "gradient of " + what + " must be in the CPU's memory");
+  check_extent(kAttention, "gradient of " + what, g);
 }
 
 void check_count(std::size_t got, std::size_t want, const std::string& what) {

@@ -119,6 +119,13 @@ Operands written_by(const AttentionGradients& g) {
 
 }  // namespace
 
+std::vector<Operand> operands_read(const AttentionArgs& a) {
+  return read_by(a);
+}
+std::vector<Operand> operands_written(const AttentionGradients& g) {
+  return written_by(g);
+}
+
 void check_overlap(const AttentionArgs& a, const AttentionResult& r) {
   Operands out;
   put(out, "out", r.out);

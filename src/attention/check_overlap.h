@@ -3,11 +3,16 @@
 // the others of its own view. Throws [attention] by name.
 #pragma once
 #include <span>
+#include <vector>
 
 #include "core/overlap.h"
 #include "posenc/attention/attend.h"
 
 namespace posenc::inline v0::detail {
+
+// What a call reads and what its gradients write, with names.
+std::vector<Operand> operands_read(const AttentionArgs&);
+std::vector<Operand> operands_written(const AttentionGradients&);
 
 void check_overlap(const AttentionArgs&, const AttentionResult&);
 // Two gradients may be the very same view (terms that share a table): both are added to it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention/check_parts.h"
 
+#include "core/extent.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 
@@ -18,6 +19,7 @@ void check_shape(const ConstTensorView& v, WantedShape shape, std::string_view t
                  const std::string& what) {
   const std::string rule = what + " must be " + wanted_text(shape) + " of " + std::string(types);
   if (v.device != Device::cpu) refuse(kAttention, what + " must be in the CPU's memory");
+  check_extent(kAttention, what, v);
   if (!right) refuse(kAttention, rule, dtype_name(v.dtype));
   bool same = v.rank == static_cast<std::int32_t>(shape.size());
   std::size_t axis = 0;
@@ -33,7 +35,8 @@ CallSizes::CallSizes(const AttentionArgs& a)
       heads(a.q.heads),
       key_heads(a.k.heads),
       queries(a.q.tokens),
-      keys(a.block_table.empty() ? a.k.tokens : a.block_table.shape[1] * a.k.tokens),
+      keys(a.block_table.empty() ? a.k.tokens
+                                 : saturated_product({a.block_table.shape[1], a.k.tokens})),
       dim(a.q.dim),
       value_dim(a.v.dim) {}
 

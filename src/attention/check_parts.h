@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "posenc/attention/attention.h"
+#include "posenc/attention/attend.h"
 
 namespace posenc::inline v0::detail {
 
@@ -15,6 +15,16 @@ struct CallSizes {
   explicit CallSizes(const AttentionArgs&);
   Index batch, key_rows, heads, key_heads, queries, keys, dim, value_dim;
 };
+
+// Throws [attention]: q, k and v that do not go together, sizes and strides beyond 64 bits.
+void check_tensors(const AttentionArgs&);
+// Positions, where given, of so many tokens in one row or `rows`.
+void check_positions(const Positions&, Index rows, Index tokens, const std::string& what);
+// A result that a backward pass reads, `what` in messages.
+void check_read(const AttentionArgs&, const ConstAttentionResult&, const std::string& what);
+// log_sum_exp of [batch, heads, queries] in the CPU's memory.
+void check_log_sum_exp(const ConstTensorView&, Index batch, Index heads, Index queries,
+                       const std::string& what);
 
 // In an expected shape: n; one_or(n): 1 or n; divisor_of(n): at least 1 and a divisor of n;
 // kAny: at least 0. An empty view passes.

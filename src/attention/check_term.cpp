@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attention/check_parts.h"
+#include "core/extent.h"
 #include "core/known_enum.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
@@ -29,12 +30,17 @@ void check_picks(const Checked& c) {
   for (const IndexLine& line : c.t.lines) {
     if (line.row == nullptr) continue;
     if (line.count < 1) refuse(kAttention, c.what + "line must have at least one row", line.count);
+    if (line.count > kMostSize)
+      refuse(kAttention, c.what + "line must have at most 2^40 rows", line.count);
     needs_axis(c.a, line.axis, c.what + "line");
   }
   const IndexPair& p = c.t.pair;
   if (p.row == nullptr) return;
   if (p.query_classes < 1 || p.key_classes < 1)
     refuse(kAttention, c.what + "pair must have classes", std::min(p.query_classes, p.key_classes));
+  if (saturated_product({p.query_classes, p.key_classes}) > kMostSize)
+    refuse(kAttention, c.what + "pair must have at most 2^40 rows, classes of queries",
+           p.query_classes);
   if (p.query_class.empty() || p.key_class.empty())
     refuse(kAttention, c.what + "pair must have the classes of queries and keys");
   check_integer(p.query_class, {one_or(c.s.batch), c.s.queries}, c.what + "query_class");
@@ -65,6 +71,7 @@ Index check_factor(const Checked& c, const Factor& f, bool query) {
   const Index rows = query ? c.s.batch : c.s.key_rows, tokens = query ? c.s.queries : c.s.keys;
   if (!is_float(x.dtype))
     refuse(kAttention, what + " must be of a float type", dtype_name(x.dtype));
+  check_extent(kAttention, what, x);
   if (!fits(x.batch, one_or(rows)) || !fits(x.tokens, one_or(tokens)) ||
       !fits(x.heads, divisor_of(c.s.heads)) || x.dim < 1)
     refuse_shape(kAttention,

@@ -3,6 +3,7 @@
 #include "attention/forward_rows.h"
 #include "attention/row_blocks.h"
 #include "core/element.h"
+#include "core/extent.h"
 #include "core/parallel.h"
 #include "posenc/attention/attend.h"
 
@@ -30,7 +31,7 @@ std::vector<RowWork> row_works(const CallView& c, RowsFor what, Index count) {
 }
 
 Index most_tasks(const CallView& c) noexcept {
-  return c.B * c.H * c.Tq * std::max<Index>(1, c.Tk) * c.D / kValuesPerTask;
+  return saturated_product({c.B, c.H, c.Tq, std::max<Index>(1, c.Tk), c.D}) / kValuesPerTask;
 }
 
 namespace {

@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "attention/check_overlap.h"
+#include "attention/check_parts.h"
 #include "attention/gradient_sums.h"
 #include "core/element.h"
+#include "core/extent.h"
 #include "core/known_enum.h"
 #include "core/shape.h"
 #include "posenc/attention/attend.h"
@@ -22,19 +24,17 @@ struct ResultShape {
 void check_part(const ConstAttentionResult& r, const ResultShape& s, bool needs_lse,
                 const std::string& what) {
   const ConstHeads& o = r.out;
+  check_extent(kAttentionName, what, o);
   if (!is_float(o.dtype))
     refuse(kAttentionName, what + " must be of a float type", dtype_name(o.dtype));
   if (o.batch != s.batch || o.heads != s.heads || o.tokens != s.tokens || o.dim != s.dim ||
-      (o.data == nullptr && s.batch * s.heads * s.tokens * s.dim > 0))
+      (o.data == nullptr && saturated_product({s.batch, s.heads, s.tokens, s.dim}) > 0))
     refuse_shape(kAttentionName, what + " must have the shape of the whole", shape_text(o));
   const ConstTensorView& l = r.log_sum_exp;
   if (l.empty() && !needs_lse) return;
-  if (l.empty() && s.batch * s.heads * s.tokens > 0)
+  if (l.empty() && saturated_product({s.batch, s.heads, s.tokens}) > 0)
     refuse(kAttentionName, what + " must have log_sum_exp");
-  if (l.dtype != DType::f64 && l.dtype != DType::f32)
-    refuse(kAttentionName, what + " log_sum_exp must be f64 or f32", dtype_name(l.dtype));
-  if (l.rank != 3 || l.shape[0] != s.batch || l.shape[1] != s.heads || l.shape[2] != s.tokens)
-    refuse_shape(kAttentionName, what + " log_sum_exp must be [batch, heads, queries]", l);
+  check_log_sum_exp(l, s.batch, s.heads, s.tokens, what + " log_sum_exp");
 }
 
 ResultShape check_merge(std::span<const ConstAttentionResult> parts, const ConstHeads& whole,
@@ -42,8 +42,7 @@ ResultShape check_merge(std::span<const ConstAttentionResult> parts, const Const
   check_known(kAttentionName, "normalisation", how);
   if (how == Normalisation::stick_breaking_own)
     refuse(kAttentionName, "parts must be of softmax or stick_breaking", enum_text(how));
-  if (whole.batch < 0 || whole.heads < 0 || whole.tokens < 0 || whole.dim < 0)
-    refuse_shape(kAttentionName, "the whole must not have negative sizes", shape_text(whole));
+  check_extent(kAttentionName, "the whole", whole);
   const ResultShape s{whole.batch, whole.heads, whole.tokens, whole.dim};
   for (const ConstAttentionResult& p : parts) check_part(p, s, true, "a part");
   return s;

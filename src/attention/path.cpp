@@ -4,12 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/element.h"
+#include "core/extent.h"
+#include "core/memory_limit.h"
 #include "core/overlap.h"
 #include "core/parallel.h"
+#include "core/shape.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
@@ -48,18 +53,23 @@ void check_path_array(const ConstHeads& h, const char* name, const PathArgs& a, 
                       Index dim) {
   const std::string who(name);
   if (!is_float(h.dtype)) refuse(kPath, who + " must be of a float type", dtype_name(h.dtype));
-  if (h.batch != a.q.batch) refuse(kPath, who + " must have the batch of q", h.batch);
-  if (h.tokens != tokens) refuse(kPath, who + " must have the tokens of its side", h.tokens);
+  detail::check_extent(kPath, who, h);
+  if (h.batch != a.q.batch)
+    refuse(kPath, who + " must have the batch of q, " + std::to_string(a.q.batch), h.batch);
+  if (h.tokens != tokens)
+    refuse(kPath, who + " must have the tokens of k, " + std::to_string(tokens), h.tokens);
   if (h.heads < 1 || a.q.heads % h.heads != 0)
-    refuse(kPath, "heads of " + who + " must divide those of q", h.heads);
+    refuse(kPath, who + " must have heads that divide those of q, " + std::to_string(a.q.heads),
+           h.heads);
   if (dim >= 0 && h.dim != dim)
     refuse(kPath, who + " must have " + std::to_string(dim) + " channels", h.dim);
 }
 
 void check_path(const PathArgs& a) {
-  if (a.q.data == nullptr || a.k.data == nullptr || a.v.data == nullptr || a.w.data == nullptr ||
-      a.beta.data == nullptr)
-    refuse(kPath, "q, k, v, w and beta must be given", Index{0});
+  const std::pair<const ConstHeads&, const char*> needed[] = {
+      {a.q, "q"}, {a.k, "k"}, {a.v, "v"}, {a.w, "w"}, {a.beta, "beta"}};
+  for (const auto& [array, name] : needed)
+    if (array.data == nullptr) refuse(kPath, std::string(name) + " must be given");
   if (a.q.heads < 1 || a.q.dim < 1) refuse(kPath, "q must have heads and channels", a.q.heads);
   check_path_array(a.q, "q", a, a.q.tokens, a.q.dim);
   check_path_array(a.k, "k", a, a.k.tokens, a.q.dim);
@@ -73,6 +83,14 @@ void check_path(const PathArgs& a) {
     refuse(kPath, "queries must be among the keys, query_offset 0 to keys - queries",
            a.query_offset);
   if (a.window_left < 0) refuse(kPath, "window_left must not be negative", a.window_left);
+  Index bytes = 0;
+  for (const ConstHeads* h : {&a.q, &a.k, &a.v, &a.w, &a.beta, &a.log_gate})
+    if (h->data != nullptr &&
+        __builtin_add_overflow(
+            bytes, detail::saturated_product({h->batch, h->heads, h->tokens, h->dim, 8}), &bytes))
+      bytes = std::numeric_limits<Index>::max();
+  detail::check_memory(kPath, "q, k, v, w, beta and log_gate in double",
+                       static_cast<std::size_t>(bytes));
 }
 
 struct PathCall {
@@ -238,7 +256,11 @@ void check_path_gradient(const Heads& to, const ConstHeads& of, const char* name
     refuse(kPath, "the gradient of " + std::string(name) + " must be f64 or f32",
            dtype_name(to.dtype));
   if (to.batch != of.batch || to.tokens != of.tokens || to.heads != of.heads || to.dim != of.dim)
-    refuse(kPath, "the gradient of " + std::string(name) + " must have its shape", to.tokens);
+    detail::refuse_shape(
+        kPath,
+        "the gradient of " + std::string(name) + " must have its shape, " + detail::shape_text(of),
+        detail::shape_text(ConstHeads(to)));
+  detail::check_extent(kPath, "the gradient of " + std::string(name), to);
 }
 
 // Heads of `dense` [batch, all, tokens, dim] that share an entry are summed.
@@ -261,11 +283,21 @@ void check_path_result(const PathArgs& a, const ConstAttentionResult& r, const c
   const ConstHeads& o = r.out;
   if (o.data == nullptr || o.batch != a.q.batch || o.tokens != a.q.tokens || o.heads != a.q.heads ||
       o.dim != a.v.dim || !is_float(o.dtype))
-    refuse(kPath, std::string(what) + " must be [B, Tq, H, Dv] of a float type", o.tokens);
+    detail::refuse_shape(kPath,
+                         std::string(what) + " must be of a float type and have the shape " +
+                             detail::sizes_text({a.q.batch, a.q.tokens, a.q.heads, a.v.dim}),
+                         detail::shape_text(o));
+  detail::check_extent(kPath, what, o);
   const ConstTensorView& l = r.log_sum_exp;
+  if (!l.empty() && l.device != Device::cpu)
+    refuse(kPath, "log_sum_exp must be in the CPU's memory");
   if (!l.empty() && (l.rank != 3 || l.shape[0] != a.q.batch || l.shape[1] != a.q.heads ||
                      l.shape[2] != a.q.tokens || (l.dtype != DType::f64 && l.dtype != DType::f32)))
-    refuse(kPath, "log_sum_exp must be [B, H, Tq] of f64 or f32", Index{l.rank});
+    detail::refuse_shape(kPath,
+                         "log_sum_exp must be [batch, heads, queries] of f64 or f32, " +
+                             detail::sizes_text({a.q.batch, a.q.heads, a.q.tokens}),
+                         l);
+  if (!l.empty()) detail::check_extent(kPath, "log_sum_exp", l);
 }
 
 // What a call reads, by name.
@@ -294,7 +326,8 @@ void check_path_overlap(const PathArgs& a, const ConstAttentionResult& d, const 
 }
 
 Index path_work(const PathCall& c) noexcept {
-  return c.B * c.H * c.Tq * std::max<Index>(1, c.Tk) * c.D / detail::kValuesPerTask;
+  return detail::saturated_product({c.B, c.H, c.Tq, std::max<Index>(1, c.Tk), c.D}) /
+         detail::kValuesPerTask;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attention/plan_call.h"
+#include "core/extent.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
@@ -185,7 +186,8 @@ void AttentionPlan::lower(std::span<const NamedArray> parameters,
     for (std::size_t n = 0; n < part.parameters.size(); ++n) {
       const NamedArray* a = detail::find_array(parameters, part.parameter_names[n]);
       if (a == nullptr)
-        refuse(kPlan, "parameters must have all arrays; missing is", part.parameter_names[n]);
+        detail::refuse_missing("parameters", part.parameter_names[n], part.scheme.card().name,
+                               detail::shape_words(part.parameters[n].shape), "f64 or f32");
       part.values.push_back(a->array);
     }
   }
@@ -232,11 +234,14 @@ void AttentionPlan::backward(const AttentionArgs& call, std::span<const NamedArr
                              std::span<const NamedGradient> named, const Executor& executor) const {
   const detail::PlanCall bound(*state_, call, inputs);
   detail::PlanGradients all(*state_, bound, gradients, named);
+  all.check_apart(d_result);
   attend_backward(bound.args, result, d_result, all.gradients, executor);
   all.pull_back(*state_, bound);
 }
 
 std::vector<DistanceRange> distance_ranges(const Positions& query, const Positions& key) {
+  detail::check_positions_view("distance", "positions of queries", query);
+  detail::check_positions_view("distance", "positions of keys", key);
   if (query.axes != key.axes)
     refuse("distance", "keys must have the axes of the queries, " + std::to_string(query.axes),
            static_cast<Index>(key.axes));

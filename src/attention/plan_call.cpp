@@ -6,24 +6,13 @@
 #include <limits>
 
 #include "attention/check_parts.h"
+#include "core/extent.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
 
 namespace posenc::inline v0::detail {
 namespace {
-
-// [batch, tokens, heads, channels] as an array.
-template <class Data>
-BasicTensorView<Data> as_tensor(const BasicHeads<Data>& h) {
-  BasicTensorView<Data> t;
-  t.data = h.data;
-  t.dtype = h.dtype;
-  t.rank = 4;
-  t.shape = {h.batch, h.tokens, h.heads, h.dim, 0};
-  t.stride = {h.batch_stride, h.token_stride, h.head_stride, h.dim_stride, 0};
-  return t;
-}
 
 const ConstHeads& call_tensor(const AttentionArgs& a, std::string_view name) {
   return name == "q" ? a.q : name == "k" ? a.k : a.v;
@@ -37,6 +26,8 @@ Index wanted_size(Index size, const CallData& c) {
 void check_input(const Input& input, const std::string& name, const ConstTensorView& v,
                  const CallData& call) {
   if (v.empty() && input.optional) return;
+  if (v.device != Device::cpu) refuse(kPlan, name + " must be in the CPU's memory");
+  check_extent(kPlan, name, v);
   bool fits = v.rank == static_cast<std::int32_t>(input.shape.size());
   std::string want;
   for (std::size_t a = 0; a < input.shape.size(); ++a) {
@@ -56,7 +47,35 @@ void check_input(const Input& input, const std::string& name, const ConstTensorV
   if (v.empty() && v.count() > 0) refuse(kPlan, name + " must not be null");
 }
 
+// A table of each row of a batch, as slopes that a scheme has for each sequence.
+void check_rows_of_batch(const SchemePart& part, std::span<const Term> terms, Index batch) {
+  for (const Term& t : terms)
+    if (t.table.rank == 4 && t.table.shape[0] != 1 && t.table.shape[0] != batch)
+      refuse(kPlan,
+             "q must have the batch that " + std::string(part.scheme.card().name) +
+                 " has numbers for, " + std::to_string(t.table.shape[0]),
+             batch);
+}
+
 }  // namespace
+
+[[noreturn]] void refuse_missing(std::string_view list, const std::string& name,
+                                 std::string_view scheme, const std::string& shape,
+                                 std::string_view types) {
+  refuse(kPlan, std::string(list) + " must have the array \"" + name + "\" of " +
+                    std::string(scheme) + ", " + shape + " of " + std::string(types) +
+                    ", which is missing");
+}
+
+std::string shape_words(std::span<const Index> shape) {
+  std::string text = "[";
+  for (const Index size : shape)
+    text += (text.size() > 1 ? ", " : "") + (size == kBatch     ? "batch or 1"
+                                             : size == kQueries ? "queries"
+                                             : size == kKeys    ? "keys"
+                                                                : std::to_string(size));
+  return text + "]";
+}
 
 PlanCall::PlanCall(const PlanState& s, const AttentionArgs& call,
                    std::span<const NamedArray> inputs)
@@ -69,6 +88,10 @@ PlanCall::PlanCall(const PlanState& s, const AttentionArgs& call,
   for (std::size_t n = 0; n < 4; ++n)
     if (got[n] != want[n])
       refuse(kPlan, std::string(what[n]) + " of the plan, " + std::to_string(want[n]), got[n]);
+  check_tensors(args);
+  const CallSizes sizes(args);
+  check_positions(args.query_positions, sizes.batch, sizes.queries, "query_positions");
+  check_positions(args.key_positions, sizes.key_rows, sizes.keys, "key_positions");
   fill_positions();
   check_distances(s);
   merge_requests(s);
@@ -185,13 +208,15 @@ void PlanCall::bind_parts(const PlanState& s, std::span<const NamedArray> inputs
       }
       const NamedArray* a = find_array(inputs, name);
       if (a == nullptr && !part.inputs[n].optional)
-        refuse(kPlan, "inputs must have all arrays; missing is", name);
+        refuse_missing("inputs", name, part.scheme.card().name, shape_words(part.inputs[n].shape),
+                       part.inputs[n].integer ? "i64 or i32" : "f64 or f32");
       b.inputs.push_back(a == nullptr ? ConstTensorView{} : a->array);
       check_input(part.inputs[n], name, b.inputs.back(), b.data);
     }
     b.data.inputs = b.inputs;
     terms.push_back(part.lowered.terms);
     part.scheme.bind(s.shape, part.values, b.data, terms.back(), b.store);
+    check_rows_of_batch(part, terms.back(), args.q.batch);
   }
   join_terms(s, terms);
 }
@@ -213,118 +238,6 @@ void PlanCall::join_terms(const PlanState& s, std::vector<std::vector<Term>>& te
     terms_.insert(terms_.end(), args.terms.begin(), args.terms.end());
   }
   args.terms = terms_;
-}
-
-PlanGradients::PlanGradients(const PlanState& s, const PlanCall& call,
-                             const AttentionGradients& own, std::span<const NamedGradient> named)
-    : gradients(own) {
-  if (!own.terms.empty() && own.terms.size() != call.own)
-    refuse(kPlan, "gradients of terms must be those of the call, " + std::to_string(call.own),
-           static_cast<Index>(own.terms.size()));
-  if (!own.prepare.empty() && own.prepare.size() != call.stages)
-    refuse(kPlan, "gradients of stages must be those of the call, " + std::to_string(call.stages),
-           static_cast<Index>(own.prepare.size()));
-  if (!s.requests.head_scale.empty() && !own.head_scale.empty())
-    refuse(kPlan, "the gradient of head_scale must be empty where a scheme has its own");
-  find_wanted(s, named, own);
-  place_terms(s, call, own);
-  if (!own.prepare.empty()) {
-    stages_.assign(own.prepare.begin(), own.prepare.end());
-    stages_.resize(call.args.prepare.size());
-    gradients.prepare = stages_;
-  }
-}
-
-void PlanGradients::find_wanted(const PlanState& s, std::span<const NamedGradient> named,
-                                const AttentionGradients& own) {
-  std::vector<std::string> known;
-  const auto view = [&](const std::string& name) {
-    known.push_back(name);
-    TensorView found;
-    for (const NamedGradient& g : named) {
-      if (g.name != name) continue;
-      if (!found.empty()) refuse(kPlan, "a gradient must be given once", name);
-      found = g.array;
-    }
-    return found;
-  };
-  const auto of_call = [&](const std::string& name) {
-    const Heads& h = name == "q" ? own.q : name == "k" ? own.k : own.v;
-    return h.data == nullptr ? TensorView{} : as_tensor(h);
-  };
-  for (const SchemePart& part : s.parts) {
-    Wanted& w = wanted_.emplace_back();
-    for (const std::string& name : part.parameter_names) w.parameters.push_back(view(name));
-    for (std::size_t n = 0; n < part.inputs.size(); ++n) {
-      const std::string& name = part.input_names[n];
-      if (part.inputs[n].integer)
-        w.inputs.emplace_back();
-      else
-        w.inputs.push_back(is_call_tensor(name) ? of_call(name) : view(name));
-    }
-    for (const auto* list : {&w.parameters, &w.inputs})
-      for (const TensorView& v : *list) w.any = w.any || !v.empty();
-  }
-  std::vector<NamedArray> given;
-  for (const NamedGradient& g : named) given.push_back({g.name, g.array});
-  check_known_names(given, known, "gradients");
-}
-
-void PlanGradients::place_terms(const PlanState& s, const PlanCall& call,
-                                const AttentionGradients& own) {
-  terms_.resize(call.args.terms.size());
-  bool any = !own.terms.empty();
-  std::copy(own.terms.begin(), own.terms.end(),
-            terms_.begin() + static_cast<std::ptrdiff_t>(call.first_own));
-  for (std::size_t p = 0; p < s.parts.size(); ++p) {
-    if (!wanted_[p].any) continue;
-    any = true;
-    for (const std::size_t place : call.parts[p].place)
-      terms_[place] = of_term(call.args.terms[place]);
-    if (!s.parts[p].lowered.requests.head_scale.empty())
-      gradients.head_scale = like(s.parts[p].lowered.requests.head_scale);
-  }
-  if (any) gradients.terms = terms_;
-}
-
-TensorView PlanGradients::zeros(std::span<const Index> shape) {
-  std::size_t n = 1;
-  for (const Index size : shape) n *= static_cast<std::size_t>(size);
-  // An array without elements has memory all the same: an empty view is one that is not wanted.
-  numbers_.emplace_back(std::max<std::size_t>(n, 1), 0.0);
-  return tensor(static_cast<void*>(numbers_.back().data()), DType::f64, shape);
-}
-
-TensorView PlanGradients::like(const ConstTensorView& v) {
-  if (v.empty()) return {};
-  return zeros(std::span(v.shape.data(), static_cast<std::size_t>(v.rank)));
-}
-
-Heads PlanGradients::like(const ConstHeads& h) {
-  if (h.data == nullptr) return {};
-  const Index shape[] = {h.batch, h.tokens, h.heads, h.dim};
-  return heads(zeros(shape), HeadsLayout::bthd);
-}
-
-TermGradient PlanGradients::of_term(const Term& t) {
-  TermGradient g;
-  g.table = like(t.table);
-  g.query = like(t.query.given);
-  g.key = like(t.key.given);
-  g.mlp = {like(t.mlp.in), like(t.mlp.in_bias), like(t.mlp.out), like(t.mlp.out_bias)};
-  return g;
-}
-
-void PlanGradients::pull_back(const PlanState& s, const PlanCall& call) {
-  for (std::size_t p = 0; p < s.parts.size(); ++p) {
-    if (!wanted_[p].any) continue;
-    std::vector<TermGradient> own;
-    for (const std::size_t place : call.parts[p].place) own.push_back(terms_[place]);
-    LoweredGradient g{own, {}};
-    if (!s.parts[p].lowered.requests.head_scale.empty()) g.head_scale = gradients.head_scale;
-    s.parts[p].scheme.pull_back(s.shape, s.parts[p].values, call.parts[p].data, g,
-                                wanted_[p].parameters, wanted_[p].inputs);
-  }
 }
 
 Extent extent_of(const Positions& p, std::int32_t axis) {

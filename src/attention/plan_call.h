@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/overlap.h"
 #include "posenc/attention/plan.h"
 #include "posenc/rotary/spec.h"
 
@@ -28,6 +29,23 @@ struct SchemePart {
 inline bool is_call_tensor(std::string_view name) noexcept {
   return name == "q" || name == "k" || name == "v";
 }
+// [batch, tokens, heads, channels] as an array.
+template <class Data>
+BasicTensorView<Data> as_tensor(const BasicHeads<Data>& h) {
+  BasicTensorView<Data> t;
+  t.data = h.data;
+  t.dtype = h.dtype;
+  t.rank = 4;
+  t.shape = {h.batch, h.tokens, h.heads, h.dim, 0};
+  t.stride = {h.batch_stride, h.token_stride, h.head_stride, h.dim_stride, 0};
+  return t;
+}
+// Throws: the list of parameters or inputs lacks this array.
+[[noreturn]] void refuse_missing(std::string_view list, const std::string& name,
+                                 std::string_view scheme, const std::string& shape,
+                                 std::string_view types);
+// "[batch or 1, queries, 4]"
+std::string shape_words(std::span<const Index> shape);
 const NamedArray* find_array(std::span<const NamedArray>, const std::string& name);
 void check_known_names(std::span<const NamedArray>, std::span<const std::string> known,
                        std::string_view what);
@@ -84,6 +102,8 @@ struct PlanGradients {
                 std::span<const NamedGradient>);
   PlanGradients(const PlanGradients&) = delete;
   PlanGradients& operator=(const PlanGradients&) = delete;
+  // Throws: a named gradient over that of the result, which is read while others are written.
+  void check_apart(const ConstAttentionResult& d_result) const;
   void pull_back(const PlanState&, const PlanCall&);
 
   AttentionGradients gradients;
@@ -97,12 +117,17 @@ struct PlanGradients {
   std::vector<TermGradient> terms_;
   std::vector<StageGradient> stages_;
   std::deque<std::vector<double>> numbers_;
+  std::vector<Operand> written_;   // the named ones
+  std::deque<std::string> names_;  // of operands
 
   TensorView zeros(std::span<const Index> shape);
   TensorView like(const ConstTensorView&);
   Heads like(const ConstHeads&);
   TermGradient of_term(const Term&);
-  void find_wanted(const PlanState&, std::span<const NamedGradient>, const AttentionGradients&);
+  void find_wanted(const PlanState&, const PlanCall&, std::span<const NamedGradient>,
+                   const AttentionGradients&);
+  void check_overlap(const PlanState&, const PlanCall&, const AttentionGradients&,
+                     std::span<const NamedGradient>);
   void place_terms(const PlanState&, const PlanCall&, const AttentionGradients& own);
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/extent.h"
 #include "posenc/attention/term.h"
 #include "posenc/core/error.h"
 
@@ -42,6 +43,8 @@ void check_rows(const Term& t) {
   for (const IndexLine& line : t.lines) {
     if (line.row == nullptr) continue;
     if (line.count < 1) refuse("attention", "a line must have at least one row", line.count);
+    if (line.count > detail::kMostSize)
+      refuse("attention", "a line must have at most 2^40 rows", line.count);
     if (line.edges != nullptr) check_edges(line);
     count_in(largest_row(line.row, line.count));
   }
@@ -50,6 +53,9 @@ void check_rows(const Term& t) {
     if (p.query_classes < 1 || p.key_classes < 1)
       refuse("attention", "a pair must have classes of queries and of keys",
              std::min(p.query_classes, p.key_classes));
+    if (detail::saturated_product({p.query_classes, p.key_classes}) > detail::kMostSize)
+      refuse("attention", "a pair must have at most 2^40 rows, classes of queries",
+             p.query_classes);
     count_in(largest_row(p.row, p.query_classes * p.key_classes));
   }
   if (!any || all_void || t.table.rank != 4) return;

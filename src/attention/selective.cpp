@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "attention/check_overlap.h"
+#include "attention/check_parts.h"
 #include "core/element.h"
 #include "posenc/core/error.h"
 
@@ -57,6 +59,10 @@ void check_selective(const AttentionArgs& a, const SelectiveOptions& o) {
      "mask.chunk_origin of several heads");
   if (o.head < 0 || o.head >= a.q.heads)
     refuse(kSelective, "head must be one of the query heads", o.head);
+  constexpr Index most = Index{1} << 62;  // of the offset of the last block too
+  if (m.query_offset > most - a.q.tokens)
+    refuse(kSelective, "query_offset must lie below 2^62 - queries", m.query_offset);
+  check_attention_indices(a);
 }
 
 // One pass over blocks of rows: the scores of the head that masks, and what it has masked so far.
@@ -184,6 +190,9 @@ void attend_selective_backward(const AttentionArgs& a, const ConstAttentionResul
                                const SelectiveOptions& options, const Executor& executor) {
   check_attention(a, to);
   check_selective(a, options);
+  detail::check_read(a, result, "the result");
+  detail::check_read(a, d_result, "the gradient of the result");
+  detail::check_overlap(d_result, to);
   SelectiveBlocks blocks(a, options, executor);
   std::vector<std::vector<double>> starts;
   for (Index n = 0; n < blocks.count(); ++n) {

@@ -90,8 +90,8 @@ posenc_status posenc_set_executor(const posenc_executor* executor, posenc_error*
       posenc::set_default_threads(0);
       return;
     }
-    const posenc_executor e = taken(*executor, {sizeof(posenc_executor), nullptr, 1, nullptr},
-                                    sizeof(posenc_executor), "executor");
+    const posenc_executor e =
+        taken(*executor, {sizeof(posenc_executor), nullptr, 1, nullptr}, "executor");
     if (e.run == nullptr) posenc::refuse("c", "executor.run must not be null");
     posenc::set_default_executor({e.context, e.concurrency, e.run});
   });
@@ -146,7 +146,7 @@ posenc_status posenc_model_finding(const posenc_model* model, int64_t index,
     fill(need(finding, "finding"),
          {sizeof(posenc_finding), severity, f.code.c_str(), f.message.c_str(), f.where.c_str(),
           f.fix.c_str()},
-         offsetof(posenc_finding, severity) + sizeof(posenc_severity), "finding");
+         "finding");
   });
 }
 
@@ -179,7 +179,7 @@ posenc_status posenc_plan_describe(const posenc_plan* plan, posenc_plan_info* in
     i.valid_to = spec.valid_to();
     i.attention_factor = spec.blocks.empty() ? 1.0 : spec.blocks[0].spectrum.gain;
     i.logit_factor = spec.blocks.empty() ? 1.0 : spec.logit_factor();
-    fill(need(info, "info"), i, offsetof(posenc_plan_info, head_dim) + sizeof i.head_dim, "info");
+    fill(need(info, "info"), i, "info");
   });
 }
 

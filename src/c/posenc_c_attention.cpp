@@ -34,8 +34,7 @@ posenc::Heads heads_in(const PosencDLTensor* t, const posenc_attention_call& c) 
 posenc_attention_call known_call(const posenc_attention_call* given) {
   posenc_attention_call defaults{};
   defaults.struct_size = sizeof defaults;
-  return taken(need(given, "call"), defaults,
-               offsetof(posenc_attention_call, layout) + sizeof(const char*), "call");
+  return taken(need(given, "call"), defaults, "call");
 }
 
 posenc::AttentionArgs arguments(const posenc_attention_call& c) {
@@ -96,7 +95,7 @@ void describe(const posenc_attention& a, std::size_t index, posenc_attention_arr
   info.is_input = input ? 1 : 0;
   info.rank = static_cast<std::int64_t>(shape->size());
   for (std::size_t n = 0; n < shape->size() && n < 5; ++n) info.shape[n] = (*shape)[n];
-  fill(to, info, offsetof(posenc_attention_array_info, name) + sizeof(const char*), "info");
+  fill(to, info, "info");
 }
 
 }  // namespace
@@ -109,9 +108,7 @@ posenc_status posenc_attention_create(const char* const* schemes, size_t count,
   return guarded(error, [&] {
     posenc_attention_sizes defaults{};
     defaults.struct_size = sizeof defaults;
-    const posenc_attention_sizes s =
-        taken(need(sizes, "sizes"), defaults,
-              offsetof(posenc_attention_sizes, head_dim) + sizeof(int64_t), "sizes");
+    const posenc_attention_sizes s = taken(need(sizes, "sizes"), defaults, "sizes");
     if (s.context < 0)
       posenc::refuse("c", "sizes.context must not be negative", posenc::Index{s.context});
     std::vector<std::string_view> texts;

@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "c/struct_fields.h"
 #include "posenc/core/error.h"
 #include "posenc/io/dlpack.h"
 #include "posenc/model/finding.h"
@@ -26,21 +27,26 @@ namespace posenc::inline v0::c {
 // Sizes that no struct of this interface has or will have.
 constexpr std::size_t kMostStruct = 1 << 16;
 
-// How many bytes of the caller's struct are ours to fill or read. Throws [c]: a size that cuts the
-// first field, which ends at `least`.
-inline std::size_t known_size(std::size_t given, std::size_t least, std::size_t own,
-                              const char* name) {
-  if (given < least || given > kMostStruct)
-    refuse(
-        "c",
-        std::string(name) + ".struct_size must be the size of the struct, " + std::to_string(own),
-        static_cast<Index>(std::min(given, kMostStruct + 1)));
+// How many bytes of the caller's struct are ours to fill or read. Throws [c]: a size that ends inside
+// a field, or before the end of the first field behind struct_size.
+template <std::size_t N>
+std::size_t known_size(std::size_t given, const FieldPlace (&fields)[N], std::size_t own,
+                       const char* name) {
+  bool whole = given >= fields[1].end && given <= kMostStruct;
+  for (const FieldPlace& f : fields) whole = whole && (given <= f.begin || given >= f.end);
+  if (!whole)
+    refuse("c",
+           std::string(name) + ".struct_size must be the size of the struct, " +
+               std::to_string(own) + ", or end behind one of its fields",
+           static_cast<Index>(std::min(given, kMostStruct + 1)));
   return std::min(given, own);
 }
 // Fills the caller's struct as far as it goes, and what lies behind ours with 0.
 template <class T>
-void fill(T& to, T from, std::size_t least, const char* name) {
-  const std::size_t size = to.struct_size, known = known_size(size, least, sizeof(T), name);
+void fill(T& to, T from, const char* name) {
+  static_assert(cover(StructFields<T>::list, sizeof(T)));
+  const std::size_t size = to.struct_size,
+                    known = known_size(size, StructFields<T>::list, sizeof(T), name);
   auto* bytes = reinterpret_cast<unsigned char*>(&to);
   from.struct_size = size;
   std::memcpy(bytes, &from, known);
@@ -48,8 +54,10 @@ void fill(T& to, T from, std::size_t least, const char* name) {
 }
 // The caller's struct, whose missing end is that of `defaults`.
 template <class T>
-T taken(const T& from, T defaults, std::size_t least, const char* name) {
-  std::memcpy(&defaults, &from, known_size(from.struct_size, least, sizeof(T), name));
+T taken(const T& from, T defaults, const char* name) {
+  static_assert(cover(StructFields<T>::list, sizeof(T)));
+  std::memcpy(&defaults, &from,
+              known_size(from.struct_size, StructFields<T>::list, sizeof(T), name));
   return defaults;
 }
 
@@ -100,8 +108,7 @@ inline PlanOptions options_of(const posenc_plan_options* given) {
   PlanOptions options;
   if (given == nullptr) return options;
   const posenc_plan_options o =
-      taken(*given, {sizeof(posenc_plan_options), POSENC_OUTSIDE_REFUSE},
-            offsetof(posenc_plan_options, outside) + sizeof(posenc_outside), "options");
+      taken(*given, {sizeof(posenc_plan_options), POSENC_OUTSIDE_REFUSE}, "options");
   if (o.outside != POSENC_OUTSIDE_REFUSE && o.outside != POSENC_OUTSIDE_ALLOW)
     refuse("c", "options.outside must be one of posenc_outside", static_cast<Index>(o.outside));
   if (o.outside == POSENC_OUTSIDE_ALLOW) options.outside = OutsideRange::allow;

@@ -50,6 +50,20 @@ bool search(const StrideRange* axis, int axes, Index distance, int& tried) noexc
   return false;
 }
 
+// Whether sums of strides fit 64 bits with room for a sum of two; what does not counts as shared.
+bool fits_sums(const ViewAxis* axes, int count, Index unit) noexcept {
+  Index reach = 0;
+  for (int i = 0; i < count; ++i) {
+    Index far = 0;
+    if (axes[i].size < 2) continue;
+    if (__builtin_mul_overflow(axes[i].stride, axes[i].size - 1, &far) ||
+        __builtin_mul_overflow(far, unit, &far) ||
+        __builtin_add_overflow(reach, far < 0 ? ~far : far, &reach) || reach >= Index{1} << 61)
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool can_reach(StrideRange* ranges, int count, Index distance) noexcept {
@@ -63,6 +77,7 @@ bool shares_with_itself(const ViewAxis* axes, int count) noexcept {
   int used = 0;
   for (int i = 0; i < count; ++i)
     if (axes[i].size == 0) return false;
+  if (!fits_sums(axes, count, 1)) return true;
   for (int i = 0; i < std::min(count, kMaxAxes); ++i) {
     if (axes[i].size == 1) continue;
     if (axes[i].stride == 0) return true;
@@ -124,6 +139,8 @@ bool same_view(const Memory& a, const Memory& b) noexcept {
 
 bool overlaps(const Memory& a, const Memory& b) noexcept {
   if (a.data == nullptr || b.data == nullptr) return false;
+  if (!fits_sums(a.axis.data(), a.count, a.size) || !fits_sums(b.axis.data(), b.count, b.size))
+    return true;
   const auto bytes = static_cast<Index>(reinterpret_cast<std::uintptr_t>(b.data) -
                                         reinterpret_cast<std::uintptr_t>(a.data));
   // In elements where both are whole numbers of them, else in bytes.

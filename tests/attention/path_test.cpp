@@ -150,12 +150,12 @@ TEST(Path, Refusals) {
     return refusal([&] { attend_path(a, n.result()); });
   };
   EXPECT_EQ(of([](PathArgs&) {}), "accepted");
-  EXPECT_THAT(of([](PathArgs& a) { a.w = {}; }), HasSubstr("[path] q, k, v, w and beta"));
+  EXPECT_THAT(of([](PathArgs& a) { a.w = {}; }), HasSubstr("[path] w must be given"));
   EXPECT_THAT(of([](PathArgs& a) { a.query_offset = 3; }), HasSubstr("queries must be among"));
   EXPECT_THAT(of([](PathArgs& a) { a.query_offset = -1; }), HasSubstr("queries must be among"));
   EXPECT_THAT(of([](PathArgs& a) { a.window_left = -1; }), HasSubstr("window_left"));
   EXPECT_THAT(of([](PathArgs& a) { a.w.dim = 2; }), HasSubstr("w must have 3 channels"));
-  EXPECT_THAT(of([](PathArgs& a) { a.k.heads = 3; }), HasSubstr("heads of k must divide"));
+  EXPECT_THAT(of([](PathArgs& a) { a.k.heads = 3; }), HasSubstr("k must have heads that divide those of q, 4"));
   EXPECT_THAT(of([](PathArgs& a) { a.v.tokens = 6; }), HasSubstr("v must have the tokens"));
   EXPECT_THAT(of([](PathArgs& a) { a.beta.batch = 1; }), HasSubstr("beta must have the batch"));
   EXPECT_THAT(of([](PathArgs& a) { a.scale = std::nan(""); }), HasSubstr("scale must be finite"));

@@ -63,6 +63,28 @@ static void sizes(void) {
   }
   info.struct_size = sizeof(size_t) + 7; /* in the middle of the first field */
   REFUSED(posenc_plan_describe(plan, &info, &error));
+  /* In the middle of any field; behind each of them is a size that a program may have. */
+  for (size_t size = 2 * sizeof(size_t); size <= sizeof info; ++size) {
+    memset(&info, 0x5a, sizeof info);
+    info.struct_size = size;
+    const posenc_status got = posenc_plan_describe(plan, &info, &error);
+    CHECK((got == POSENC_OK) == (size % sizeof(int64_t) == 0));
+    if (got != POSENC_OK) CHECK(strstr(error.message, "or end behind one of its fields") != NULL);
+  }
+  for (size_t size = offsetof(posenc_attention_sizes, heads); size < sizeof(posenc_attention_sizes);
+       ++size) {
+    posenc_attention_sizes cut = {.struct_size = size, .heads = 2, .head_dim = 4, .has_scale = 1};
+    posenc_attention* attention = NULL;
+    /* has_scale is an int with padding behind it */
+    const size_t in = size - offsetof(posenc_attention_sizes, heads);
+    const int whole = in % 8 == 0 || (size > offsetof(posenc_attention_sizes, has_scale) + 3 &&
+                                      size <= offsetof(posenc_attention_sizes, scale));
+    const posenc_status got = posenc_attention_create(NULL, 0, &cut, &attention, &error);
+    CHECK((got == POSENC_OK) == (whole && in >= 16));
+    if (!whole) CHECK(strstr(error.message, "sizes.struct_size") != NULL);
+    posenc_attention_free(attention);
+  }
+  info.struct_size = sizeof info;
   /* A short error: the sentence is cut to its room. */
   posenc_error small;
   memset(&small, 0x5a, sizeof small);
