@@ -76,11 +76,13 @@ void needs_axis(const AttentionArgs& a, std::int32_t axis, const std::string& wh
   for (const Positions* p : {&a.query_positions, &a.key_positions}) {
     const Index tokens = p == &a.query_positions ? s.queries : s.keys;
     if (p->data == nullptr && tokens > 0)
-      refuse(kAttention, who + " needs the positions of queries and keys");
+      refuse(kAttention, who + " needs query_positions and key_positions");
     if (axis < 0 || axis >= p->axes)
       refuse(kAttention,
-             who + " must have an axis of the positions, below " + std::to_string(p->axes),
-             Index{axis});
+             who + " reads axis " + std::to_string(axis) + " (from 0) of " +
+                 (p == &a.query_positions ? "query_positions" : "key_positions") +
+                 ", which must have as many axes",
+             Index{p->axes});
   }
 }
 

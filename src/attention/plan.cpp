@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "attention/plan_call.h"
-#include "core/extent.h"
 #include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
@@ -237,21 +236,6 @@ void AttentionPlan::backward(const AttentionArgs& call, std::span<const NamedArr
   all.check_apart(d_result);
   attend_backward(bound.args, result, d_result, all.gradients, executor);
   all.pull_back(*state_, bound);
-}
-
-std::vector<DistanceRange> distance_ranges(const Positions& query, const Positions& key) {
-  detail::check_positions_view("distance", "positions of queries", query);
-  detail::check_positions_view("distance", "positions of keys", key);
-  if (query.axes != key.axes)
-    refuse("distance", "keys must have the axes of the queries, " + std::to_string(query.axes),
-           static_cast<Index>(key.axes));
-  std::vector<DistanceRange> ranges(static_cast<std::size_t>(query.axes));
-  if (query.count == 0 || key.count == 0 || query.batch == 0 || key.batch == 0) return ranges;
-  for (std::int32_t axis = 0; axis < query.axes; ++axis) {
-    const detail::Extent q = detail::extent_of(query, axis), k = detail::extent_of(key, axis);
-    ranges[static_cast<std::size_t>(axis)] = detail::distance_between(q, k);
-  }
-  return ranges;
 }
 
 }  // namespace posenc::v0

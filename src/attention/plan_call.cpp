@@ -47,14 +47,29 @@ void check_input(const Input& input, const std::string& name, const ConstTensorV
   if (v.empty() && v.count() > 0) refuse(kPlan, name + " must not be null");
 }
 
-// A table of each row of a batch, as slopes that a scheme has for each sequence.
-void check_rows_of_batch(const SchemePart& part, std::span<const Term> terms, Index batch) {
-  for (const Term& t : terms)
+// What a scheme lowered to must fit the call; told by the scheme's name, since a user knows no term.
+// A table of each row of a batch is that of slopes for each sequence.
+void check_fit(const SchemePart& part, std::span<const Term> terms, const AttentionArgs& a) {
+  const Index batch = a.q.batch;
+  const auto check_axis = [&](std::int32_t axis) {
+    for (const Positions* p : {&a.query_positions, &a.key_positions})
+      if (p->data != nullptr && axis >= p->axes)
+        refuse(kPlan,
+               std::string(p == &a.query_positions ? "query_positions" : "key_positions") +
+                   " must have the axes that " + std::string(part.scheme.card().name) +
+                   " reads, at least " + std::to_string(axis + 1) + " as [axes, batch, tokens]",
+               Index{p->axes});
+  };
+  for (const Term& t : terms) {
+    if (t.kind == TermKind::linear || t.kind == TermKind::distance_mlp) check_axis(t.axis);
+    for (const IndexLine& line : t.lines)
+      if (line.row != nullptr) check_axis(line.axis);
     if (t.table.rank == 4 && t.table.shape[0] != 1 && t.table.shape[0] != batch)
       refuse(kPlan,
              "q must have the batch that " + std::string(part.scheme.card().name) +
                  " has numbers for, " + std::to_string(t.table.shape[0]),
              batch);
+  }
 }
 
 }  // namespace
@@ -114,15 +129,17 @@ void PlanCall::fill_positions() {
   }
 }
 
-// A line is constant beyond what was lowered, which most schemes are not. What a causal mask, a
-// window or a chunk hides needs no row.
+// A line is constant beyond what was lowered, which most schemes are not, and holds anything between
+// distances that were. What a causal mask, a window or a chunk hides needs no row.
 void PlanCall::check_distances(const PlanState& s) const {
   if (s.shape.distance.empty() || args.query_positions.axes != args.key_positions.axes) return;
   const auto by_distance = [](const SchemePart& part) {
-    return std::any_of(part.lowered.terms.begin(), part.lowered.terms.end(), [](const Term& t) {
-      return std::any_of(t.lines.begin(), t.lines.end(),
-                         [](const IndexLine& l) { return l.row != nullptr && l.edges == nullptr; });
-    });
+    return part.lowered.has_gaps ||
+           std::any_of(part.lowered.terms.begin(), part.lowered.terms.end(), [](const Term& t) {
+             return std::any_of(t.lines.begin(), t.lines.end(), [](const IndexLine& l) {
+               return l.row != nullptr && l.edges == nullptr;
+             });
+           });
   };
   if (std::none_of(s.parts.begin(), s.parts.end(), by_distance)) return;
   const Mask& m = args.mask;
@@ -130,14 +147,8 @@ void PlanCall::check_distances(const PlanState& s) const {
   const bool all_past = m.window_left == kUnbounded && m.chunk == 0;
   const std::vector<DistanceRange> of_call =
       distance_ranges(args.query_positions, args.key_positions);
-  for (std::size_t a = 0; a < std::min(of_call.size(), s.shape.distance.size()); ++a) {
-    const DistanceRange &got = of_call[a], &lowered = s.shape.distance[a];
-    if ((got.max <= lowered.max || !all_past) && (got.min >= lowered.min || !all_future)) continue;
-    refuse(kPlan,
-           "the distances of a call must lie in those that were lowered, " +
-               std::to_string(lowered.min) + " to " + std::to_string(lowered.max),
-           got.max > lowered.max ? got.max : got.min);
-  }
+  for (std::size_t a = 0; a < std::min(of_call.size(), s.shape.distance.size()); ++a)
+    check_lowered(of_call[a], s.shape.distance[a], all_future, all_past);
 }
 
 void PlanCall::merge_requests(const PlanState& s) {
@@ -216,7 +227,7 @@ void PlanCall::bind_parts(const PlanState& s, std::span<const NamedArray> inputs
     b.data.inputs = b.inputs;
     terms.push_back(part.lowered.terms);
     part.scheme.bind(s.shape, part.values, b.data, terms.back(), b.store);
-    check_rows_of_batch(part, terms.back(), args.q.batch);
+    check_fit(part, terms.back(), args);
   }
   join_terms(s, terms);
 }
@@ -238,29 +249,6 @@ void PlanCall::join_terms(const PlanState& s, std::vector<std::vector<Term>>& te
     terms_.insert(terms_.end(), args.terms.begin(), args.terms.end());
   }
   args.terms = terms_;
-}
-
-Extent extent_of(const Positions& p, std::int32_t axis) {
-  Extent e{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
-  for (Index b = 0; b < p.batch; ++b)
-    for (Index t = 0; t < p.count; ++t) {
-      const Index at = axis * p.axis_stride + b * p.batch_stride + t * p.token_stride;
-      const double x = p.type == DType::f64 ? static_cast<const double*>(p.data)[at]
-                       : p.type == DType::i32
-                           ? static_cast<const std::int32_t*>(p.data)[at]
-                           : static_cast<double>(static_cast<const Index*>(p.data)[at]);
-      if (!std::isfinite(x)) refuse("distance", "positions must be finite", x);
-      e.min = std::min(e.min, x);
-      e.max = std::max(e.max, x);
-    }
-  return e;
-}
-
-// Whole numbers that hold all distances. Beyond 2^62 a line is constant for every scheme.
-DistanceRange distance_between(const Extent& query, const Extent& key) {
-  static constexpr double most = 4611686018427387904.0;
-  const auto whole = [](double x) { return static_cast<Index>(std::clamp(x, -most, most)); };
-  return {whole(std::floor(query.min - key.max)), whole(std::ceil(query.max - key.min))};
 }
 
 }  // namespace posenc::v0::detail

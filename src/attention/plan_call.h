@@ -50,11 +50,10 @@ const NamedArray* find_array(std::span<const NamedArray>, const std::string& nam
 void check_known_names(std::span<const NamedArray>, std::span<const std::string> known,
                        std::string_view what);
 
-struct Extent {
-  double min, max;
-};
-Extent extent_of(const Positions&, std::int32_t axis);
-DistanceRange distance_between(const Extent& query, const Extent& key);
+// Throws: distances of a call that were not lowered; `all_future`, `all_past`: whether those below 0,
+// above 0, are looked at.
+void check_lowered(const DistanceRange& call, const DistanceRange& lowered, bool all_future,
+                   bool all_past);
 
 struct PlanState {
   AttentionSizes sizes;

@@ -37,7 +37,8 @@ H selective_tokens(H h, Index begin, Index rows) {
 
 void check_selective(const AttentionArgs& a, const SelectiveOptions& o) {
   const auto no = [](bool given, const char* what) {
-    if (given) refuse(kSelective, std::string(what) + " must not be given", Index{1});
+    if (given)
+      refuse(kSelective, std::string(what) + " must not be given: selective attention has none");
   };
   const Mask& m = a.mask;
   no(!a.terms.empty(), "terms");

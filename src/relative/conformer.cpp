@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/relative/conformer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -20,11 +21,10 @@ detail::HeadProjection conformer_projection(const Conformer& c, const ScoreShape
 
 // By falling distance, as the programs keep R.
 std::vector<Index> conformer_distances(const Conformer& c, const DistanceRange& r) {
-  detail::check_distances(kConformer, r.max - r.min + 1, 1);
-  std::vector<Index> distances;
-  distances.reserve(static_cast<std::size_t>(r.max - r.min + 1));
-  for (Index delta = r.max; delta >= r.min; --delta)
-    distances.push_back(c.even && delta < 0 ? -delta : delta);
+  std::vector<Index> distances = detail::Distances(kConformer, r, 1).list();
+  std::reverse(distances.begin(), distances.end());
+  for (Index& delta : distances)
+    if (c.even && delta < 0) delta = -delta;
   return distances;
 }
 
@@ -55,9 +55,15 @@ DistanceRange Conformer::range(const ScoreShape& s) const {
   if (rows == 0) return s.range();
   const DistanceRange r{-(rows - 1) / 2, (rows - 1) / 2};
   if (s.range().max > r.max)
-    refuse(kConformer, "a distance must have a row of R, at most (rows - 1) / 2", s.range().max);
+    refuse(kConformer,
+           "rows must hold every distance of the positions, from -" + std::to_string(r.max) +
+               " to " + std::to_string(r.max) + " with rows=" + std::to_string(rows),
+           s.range().max);
   if (s.range().min < r.min)
-    refuse(kConformer, "a distance must have a row of R, at least -(rows - 1) / 2", s.range().min);
+    refuse(kConformer,
+           "rows must hold every distance of the positions, from -" + std::to_string(r.max) +
+               " to " + std::to_string(r.max) + " with rows=" + std::to_string(rows),
+           s.range().min);
   return r;
 }
 
@@ -80,9 +86,10 @@ void Conformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   check_parameter_count(kConformer, needed.size(), p.size());
   const auto value = [&](std::size_t i) { return parameter_values(kConformer, needed[i], p[i]); };
   const DistanceRange r = range(s);
-  const Index n = r.max - r.min + 1;
+  const detail::Distances all(kConformer, r, s.heads * s.head_dim);
+  const Index n = all.count();
   const IndexLine line =
-      detail::line_over(kConformer, out, r, [&](Index delta) { return r.max - delta; });
+      detail::line_over(kConformer, out, r, [&](Index delta) { return n - 1 - all.row(delta); });
   const std::size_t w = rows > 0 ? 1 : 0;
   const std::vector<double> learned = rows > 0 ? value(0) : std::vector<double>{};
   std::vector<double> table =
@@ -102,7 +109,7 @@ void Conformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> 
   check_parameter_count(kConformer, needed.size(), p.size());
   const auto value = [&](std::size_t i) { return parameter_values(kConformer, needed[i], p[i]); };
   const DistanceRange r = range(s);
-  const Index n = r.max - r.min + 1;
+  const Index n = detail::Distances(kConformer, r, s.heads * s.head_dim).count();
   const std::size_t w = rows > 0 ? 1 : 0;
   const std::vector<double> learned = rows > 0 ? value(0) : std::vector<double>{};
   const detail::RowBlock all = conformer_rows(*this, r, learned);

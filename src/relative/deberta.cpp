@@ -110,9 +110,12 @@ void deberta_position_pairs(const Deberta& d, const ScoreShape& s, const Distanc
 std::vector<Index> deberta_thresholds(Index buckets, Index max_distance, Index n) {
   const Index mid = buckets / 2;
   if (buckets < 4 || buckets > 65536)
-    refuse(kDeberta, "buckets must lie between 4 and 65536", buckets);
+    refuse(kDeberta, "position_buckets must lie between 4 and 65536", buckets);
   if (max_distance - 1 <= mid)
-    refuse(kDeberta, "max_distance must be above half the buckets plus 1", max_distance);
+    refuse(kDeberta,
+           "max_relative_positions must be above half of position_buckets plus 1, " +
+               std::to_string(mid + 1),
+           max_distance);
   std::vector<Index> last;
   const long double ratio =
       static_cast<long double>(max_distance - 1) / static_cast<long double>(mid);
@@ -196,7 +199,7 @@ void Deberta::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   DistanceRange r;
   if (p2p) {
     r = range(s);
-    detail::check_line_length(kDeberta, r);
+    detail::check_distances(kDeberta, r.max - r.min + 1, s.heads);
     numbers.assign(static_cast<std::size_t>(s.heads * (r.max - r.min + 1)), 0.0);
     deberta_position_pairs(*this, s, r, [&](std::size_t i, std::size_t q, std::size_t k) {
       for (std::size_t c = 0; c < static_cast<std::size_t>(s.head_dim); ++c)

@@ -96,15 +96,15 @@ DynamicBiasMlp dynamic_bias_run(const DynamicPositionBias& x, const ScoreShape& 
   const std::vector<Parameter> needed = x.parameters(s);
   check_parameter_count(kDynamicBias, needed.size(), p.size());
   const DistanceRange& r = s.range(x.axis);
-  detail::check_line_length(kDynamicBias, r);
-  DynamicBiasMlp m{r.max - r.min + 1, x.width, s.heads, x.norm, {}, {}, {}, {}};
+  const detail::Distances all(kDynamicBias, r, x.width);
+  DynamicBiasMlp m{all.count(), x.width, s.heads, x.norm, {}, {}, {}, {}};
   for (std::size_t i = 0; i < needed.size(); ++i)
     m.p.push_back(parameter_values(kDynamicBias, needed[i], p[i]));
   DynamicBiasValues distance;
-  for (Index delta = r.min; delta <= r.max; ++delta) {
+  all.each([&](Index delta) {
     const auto y = static_cast<double>(delta);
     distance.push_back(x.log_distance ? std::copysign(std::log1p(std::abs(y)), y) : y);
-  }
+  });
   dynamic_bias_forward(m, std::move(distance), x.depth);
   return m;
 }
@@ -136,10 +136,11 @@ void DynamicPositionBias::lower(const ScoreShape& s, std::span<const ConstTensor
                                 LoweredTerms& out) const {
   const DynamicBiasMlp m = dynamic_bias_run(*this, s, p);
   const DistanceRange& r = s.range(axis);
+  const detail::Distances all(kDynamicBias, r, width);
   out.add(detail::number_term(
       out.table(detail::transposed_list(m.out, m.rows, s.heads), s.heads, m.rows, 1),
       detail::line_over(
-          kDynamicBias, out, r, [&](Index delta) { return delta - r.min; },
+          kDynamicBias, out, r, [&](Index delta) { return all.row(delta); },
           static_cast<std::int32_t>(axis)),
       1));
 }

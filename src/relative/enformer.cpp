@@ -72,10 +72,11 @@ void enformer_add_row(const EnformerBasis& basis, Index delta, std::vector<doubl
 }
 
 std::vector<double> enformer_rows(const Enformer& e, const DistanceRange& r) {
-  detail::check_distances(kEnformer, r.max - r.min + 1, e.features);
   const EnformerBasis basis(e.length, e.features);
   std::vector<double> rows;
-  for (Index delta = r.min; delta <= r.max; ++delta) enformer_add_row(basis, delta, rows);
+  detail::Distances(kEnformer, r, e.features).each([&](Index delta) {
+    enformer_add_row(basis, delta, rows);
+  });
   return rows;
 }
 
@@ -125,10 +126,11 @@ void Enformer::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   check_parameter_count(kEnformer, needed.size(), p.size());
   const auto value = [&](std::size_t i) { return parameter_values(kEnformer, needed[i], p[i]); };
   const DistanceRange r = enformer_range(*this, s);
-  const Index n = r.max - r.min + 1;
+  const detail::Distances all(kEnformer, r, s.heads * s.head_dim);
+  const Index n = all.count();
   const double scale = s.content_scale();
   const IndexLine line =
-      detail::line_over(kEnformer, out, r, [&](Index delta) { return delta - r.min; });
+      detail::line_over(kEnformer, out, r, [&](Index delta) { return all.row(delta); });
   const std::vector<double> rows = enformer_rows(*this, r);
   const detail::HeadProjection to_heads{s.heads, s.head_dim, features, false};
   detail::XlScore{kEnformer, s, scale, s.heads, n}.add(
@@ -143,7 +145,7 @@ void Enformer::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p
   check_parameter_count(kEnformer, needed.size(), p.size());
   const auto value = [&](std::size_t i) { return parameter_values(kEnformer, needed[i], p[i]); };
   const DistanceRange r = enformer_range(*this, s);
-  const Index n = r.max - r.min + 1;
+  const Index n = detail::Distances(kEnformer, r, s.heads * s.head_dim).count();
   const double scale = s.content_scale();
   const std::vector<double> rows = enformer_rows(*this, r);
   const detail::HeadProjection to_heads{s.heads, s.head_dim, features, false};

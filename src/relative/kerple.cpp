@@ -115,18 +115,18 @@ std::vector<Parameter> Kerple::parameters(const ScoreShape& s) const {
 void Kerple::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                    LoweredTerms& out) const {
   const std::vector<std::vector<double>> values = kerple_values(parameters(s), p);
-  const Index n = detail::farthest(kKerple, s.range(), s.heads) + 1;
+  const detail::Distances sizes(kKerple, detail::magnitudes(s.range()), s.heads);
   const IndexLine line =
-      detail::line_over(kKerple, out, s.range(), [](Index d) { return std::abs(d); });
+      detail::line_over(kKerple, out, s.range(), [&](Index d) { return sizes.row(std::abs(d)); });
   const auto table = [&](bool weight) {
     const KerpleKernels kernels(*this, s, weight ? kerple_bias_count(*this) : 0, weight, values);
     std::vector<double> v;
     for (Index h = 0; h < s.heads; ++h)
-      for (Index d = 0; d < n; ++d) {
+      sizes.each([&](Index d) {
         const double f = kernels.at(h, d).f;
         v.push_back(weight ? std::expm1(f) : f);
-      }
-    return out.table(std::move(v), s.heads, n, 1);
+      });
+    return out.table(std::move(v), s.heads, sizes.count(), 1);
   };
   out.add(detail::number_term(table(false), line, 1));
   if (!weighted) return;
@@ -141,20 +141,22 @@ void Kerple::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, 
                        std::span<const TensorView>) const {
   const std::vector<Parameter> needed = parameters(s);
   const std::vector<std::vector<double>> values = kerple_values(needed, p);
-  const Index n = detail::farthest(kKerple, s.range(), s.heads) + 1;
+  const detail::Distances sizes(kKerple, detail::magnitudes(s.range()), s.heads);
   std::vector<std::vector<double>> d(needed.size(),
                                      std::vector<double>(static_cast<std::size_t>(s.heads)));
   for (const bool weight : {false, true}) {
     if (weight && !weighted) continue;
     const std::size_t first = weight ? kerple_bias_count(*this) : 0;
     const KerpleKernels kernels(*this, s, first, weight, values);
-    const std::vector<double> up = gradient_values(
-        kKerple, gradient_of(kKerple, g.terms, weight ? 1 : 0).table, {1, s.heads, n, 1});
+    const std::vector<double> up =
+        gradient_values(kKerple, gradient_of(kKerple, g.terms, weight ? 1 : 0).table,
+                        {1, s.heads, sizes.count(), 1});
+    std::size_t row = 0;
     for (Index h = 0; h < s.heads; ++h)
-      for (Index x = 1; x < n; ++x) {
+      sizes.each([&](Index x) {
         const KerpleValue v = kernels.at(h, x);
         const auto at = static_cast<std::size_t>(h);
-        const double k = up[static_cast<std::size_t>(h * n + x)] * (weight ? std::exp(v.f) : 1);
+        const double k = up[row++] * (weight ? std::exp(v.f) : 1);
         if (kernel == KerpleKernel::nemo) {
           d[0][at] += k * v.a, d[1][at] += k * v.b, d[2][at] += k * v.p;
         } else if (weight || kerple_bias_count(*this) == 2) {
@@ -162,7 +164,7 @@ void Kerple::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, 
         } else if (kerple_bias_count(*this) == 1) {
           d[first][at] += k * v.a;
         }
-      }
+      });
   }
   accumulate(kKerple, needed, dp, d);
 }

@@ -58,18 +58,84 @@ void check_distances(std::string_view who, Index distances, Index numbers_each) 
                    static_cast<std::size_t>(numbers_each));
 }
 
-Index farthest(std::string_view who, const DistanceRange& r, Index numbers_each) {
-  const Index n =
-      std::max<Index>({r.max, r.min == std::numeric_limits<Index>::min() ? kUnbounded : -r.min, 0});
-  check_distances(who, n == kUnbounded ? n : n + 1, numbers_each);
-  return n;
+namespace {
+
+// Runs in any order, put together where they meet; all of the range where few are left out.
+DistanceRange range_of_runs(std::vector<DistanceRun> runs) {
+  std::sort(runs.begin(), runs.end(),
+            [](const DistanceRun& x, const DistanceRun& y) { return x.first < y.first; });
+  DistanceRange r;
+  for (const DistanceRun& run : runs)
+    if (!r.runs.empty() && run.first <= r.runs.back().last + 1)
+      r.runs.back().last = std::max(r.runs.back().last, run.last);
+    else
+      r.runs.push_back(run);
+  r.min = r.runs.front().first, r.max = r.runs.back().last;
+  Index span = 0;
+  if (r.runs.size() == 1 || (!__builtin_sub_overflow(r.max, r.min, &span) && span < kWholeRange))
+    r.runs.clear();
+  return r;
 }
 
-void check_line_length(std::string_view who, const DistanceRange& r) {
-  if (r.max - r.min >= Index{1} << 31)
-    refuse(who, "a line must have at most 2^31 distances", r.max - r.min + 1);
-  check_memory(who, "a line of " + std::to_string(r.max - r.min + 1) + " distances",
-               sizeof(std::int32_t) * static_cast<std::size_t>(r.max - r.min + 1));
+}  // namespace
+
+DistanceRange clipped(const DistanceRange& r, Index lo, Index hi) {
+  if (r.runs.empty()) return {std::clamp(r.min, lo, hi), std::clamp(r.max, lo, hi)};
+  std::vector<DistanceRun> runs;
+  for (const DistanceRun& run : r.runs)
+    runs.push_back({std::clamp(run.first, lo, hi), std::clamp(run.last, lo, hi)});
+  return range_of_runs(std::move(runs));
+}
+
+namespace {
+
+// The runs of a range, of which a whole one is one; no distance is -2^63, whose size is no number.
+std::vector<DistanceRun> all_runs(const DistanceRange& r) {
+  if (!r.runs.empty()) return r.runs;
+  return {{std::max(r.min, -kUnbounded), std::max(r.max, -kUnbounded)}};
+}
+
+}  // namespace
+
+DistanceRange mirrored(const DistanceRange& r) {
+  std::vector<DistanceRun> runs = all_runs(r);
+  for (const DistanceRun& run : all_runs(r)) runs.push_back({-run.last, -run.first});
+  return range_of_runs(std::move(runs));
+}
+
+DistanceRange magnitudes(const DistanceRange& r) {
+  std::vector<DistanceRun> runs{{0, 0}};
+  for (const DistanceRun& run : all_runs(r)) {
+    if (run.last >= 0) runs.push_back({std::max<Index>(run.first, 0), run.last});
+    if (run.first < 0) runs.push_back({std::max<Index>(-run.last, 0), -run.first});
+  }
+  return range_of_runs(std::move(runs));
+}
+
+Distances::Distances(std::string_view who, const DistanceRange& r, Index numbers_each)
+    : runs_(r.runs) {
+  if (runs_.empty()) runs_.push_back({r.min, r.max});
+  for (const DistanceRun& run : runs_) {
+    first_rows_.push_back(count_);
+    Index n = 0;
+    if (__builtin_sub_overflow(run.last, run.first, &n) || n >= Index{1} << 31) n = Index{1} << 31;
+    count_ = std::min(count_ + n + 1, Index{1} << 32);
+  }
+  check_distances(who, count_, numbers_each);
+}
+
+Index Distances::row(Index delta) const noexcept {
+  const auto next = std::upper_bound(runs_.begin(), runs_.end(), delta,
+                                     [](Index x, const DistanceRun& run) { return x < run.first; });
+  const auto n = static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, next - runs_.begin() - 1));
+  return first_rows_[n] + (delta - runs_[n].first);
+}
+
+std::vector<Index> Distances::list() const {
+  std::vector<Index> all;
+  all.reserve(static_cast<std::size_t>(count_));
+  each([&](Index delta) { all.push_back(delta); });
+  return all;
 }
 
 Term number_term(const ConstTensorView& table, const IndexLine& line, double scale) {

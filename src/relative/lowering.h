@@ -20,27 +20,60 @@ std::vector<double> from_heads(const std::vector<double>&, Index n, Index heads,
 // How PyTorch starts a linear layer with so many inputs: U(-1/sqrt(n), 1/sqrt(n)).
 Initial linear_start(Index inputs);
 
+// Ranges of fewer distances than this are lowered whole: their lines are looked up by a subtraction.
+inline constexpr Index kWholeRange = 65536;
 // What a line needs of the distances of a call: beyond lo and hi it is constant.
-inline DistanceRange clipped(const DistanceRange& r, Index lo, Index hi) noexcept {
-  return {std::clamp(r.min, lo, hi), std::clamp(r.max, lo, hi)};
-}
+DistanceRange clipped(const DistanceRange& r, Index lo, Index hi);
+// Of each distance both signs; of each the size, and 0.
+DistanceRange mirrored(const DistanceRange&);
+DistanceRange magnitudes(const DistanceRange&);
+
+// The distances of a range that a table has a row for, ascending: all of them, or those of its runs.
+class Distances {
+ public:
+  // Throws OutOfMemory before anything is filled: so many numbers for each are more than the machine
+  // holds; [who]: more than 2^31 of them.
+  Distances(std::string_view who, const DistanceRange&, Index numbers_each);
+  Index count() const noexcept { return count_; }
+  // The row of a distance that occurs.
+  Index row(Index delta) const noexcept;
+  // fn(delta) by ascending distance.
+  template <class F>
+  void each(const F& fn) const {
+    for (const DistanceRun& run : runs_)
+      for (Index delta = run.first;; ++delta) {
+        fn(delta);
+        if (delta == run.last) break;
+      }
+  }
+  std::vector<Index> list() const;
+
+ private:
+  std::vector<DistanceRun> runs_;
+  std::vector<Index> first_rows_;
+  Index count_ = 0;
+};
 // Throws OutOfMemory before anything is filled: so many numbers for each distance are more than the
 // machine holds; [who]: 2^31 distances or more.
 void check_distances(std::string_view who, Index distances, Index numbers_each);
-// The largest |distance|, of tables with so many numbers for each.
-Index farthest(std::string_view who, const DistanceRange&, Index numbers_each);
-// A line over every distance of the range, row(delta) each; -1 voids the term. Throws [who]: more
-// than 2^31 distances.
-void check_line_length(std::string_view who, const DistanceRange&);
+// A line over every distance of the range that occurs, row(delta) each; -1 voids the term. Throws
+// [who]: more than 2^31 distances.
 template <class Row>
 IndexLine line_over(std::string_view who, TermStore& store, const DistanceRange& r, const Row& row,
                     std::int32_t axis = 0) {
-  check_line_length(who, r);
+  const Distances all(who, r, 1);
   std::vector<std::int32_t> rows;
-  rows.reserve(static_cast<std::size_t>(r.max - r.min + 1));
-  for (Index delta = r.min; delta <= r.max; ++delta)
-    rows.push_back(static_cast<std::int32_t>(row(delta)));
-  return store.line(std::move(rows), r.min, axis);
+  rows.reserve(static_cast<std::size_t>(all.count()));
+  all.each([&](Index delta) { rows.push_back(static_cast<std::int32_t>(row(delta))); });
+  if (r.runs.empty()) return store.line(std::move(rows), r.min, axis);
+  // Each distance but the first is an edge: a distance that occurs finds its own row.
+  store.has_gaps = true;
+  std::vector<double> edges;
+  edges.reserve(rows.size());
+  all.each([&](Index delta) {
+    if (delta != r.min) edges.push_back(static_cast<double>(delta));
+  });
+  return store.line(std::move(rows), std::move(edges), axis);
 }
 
 // A number, a row that meets q, one that meets k, one that is added to v.

@@ -46,9 +46,9 @@ MarianNumbers marian_numbers(const MarianAlibi& x, const ScoreShape& s,
           parameter_values(kMarianAlibi, needed[1], p[1])};
 }
 
-// j - i + b of a row of the table.
-double marian_place(const DistanceRange& r, Index row, double bias) {
-  return -static_cast<double>(r.min + row) + bias;
+// j - i + b at a distance.
+double marian_place(Index delta, double bias) {
+  return -static_cast<double>(delta) + bias;
 }
 
 }  // namespace
@@ -65,17 +65,16 @@ void MarianAlibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const {
   const MarianNumbers n = marian_numbers(*this, s, p);
   const DistanceRange& r = s.range(axis);
-  const Index rows = r.max - r.min + 1;
-  detail::check_distances(kMarianAlibi, rows, s.heads);
+  const detail::Distances all(kMarianAlibi, r, s.heads);
+  const Index rows = all.count();
   std::vector<double> table;
   table.reserve(static_cast<std::size_t>(s.heads * rows));
   for (std::size_t h = 0; h < n.slope.size(); ++h) {
     const double m = absolute ? -std::abs(n.slope[h]) : n.slope[h];
-    for (Index row = 0; row < rows; ++row)
-      table.push_back(m * std::abs(marian_place(r, row, n.bias[h])));
+    all.each([&](Index delta) { table.push_back(m * std::abs(marian_place(delta, n.bias[h]))); });
   }
   const IndexLine line = detail::line_over(
-      kMarianAlibi, out, r, [&](Index delta) { return delta - r.min; },
+      kMarianAlibi, out, r, [&](Index delta) { return all.row(delta); },
       static_cast<std::int32_t>(axis));
   out.add(detail::number_term(out.table(std::move(table), s.heads, rows, 1), line, 1));
 }
@@ -85,19 +84,21 @@ void MarianAlibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView
                             std::span<const TensorView> dp, std::span<const TensorView>) const {
   const MarianNumbers n = marian_numbers(*this, s, p);
   const DistanceRange& r = s.range(axis);
-  const Index rows = r.max - r.min + 1;
+  const detail::Distances all(kMarianAlibi, r, s.heads);
+  const Index rows = all.count();
   const std::vector<double> d = gradient_values(
       kMarianAlibi, gradient_of(kMarianAlibi, g.terms, 0).table, {1, s.heads, rows, 1});
   std::vector<std::vector<double>> to(2, std::vector<double>(n.slope.size()));
   for (std::size_t h = 0; h < n.slope.size(); ++h) {
     const double m = absolute ? -std::abs(n.slope[h]) : n.slope[h];
     const double by_m = absolute && n.slope[h] >= 0 ? -1 : 1;
-    for (Index row = 0; row < rows; ++row) {
-      const double x = marian_place(r, row, n.bias[h]);
-      const double up = d[h * static_cast<std::size_t>(rows) + static_cast<std::size_t>(row)];
+    std::size_t row = h * static_cast<std::size_t>(rows);
+    all.each([&](Index delta) {
+      const double x = marian_place(delta, n.bias[h]);
+      const double up = d[row++];
       to[0][h] += up * by_m * std::abs(x);
       to[1][h] += up * m * (x > 0 || (x == 0 && absolute) ? 1 : x < 0 ? -1 : 0);
-    }
+    });
   }
   accumulate(kMarianAlibi, parameters(s), dp, to);
 }

@@ -35,14 +35,14 @@ std::vector<Parameter> Sandwich::parameters(const ScoreShape& s) const {
 void Sandwich::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                      LoweredTerms& out) const {
   check_parameter_count(kSandwich, parameters(s).size(), p.size());
-  const Index n = detail::farthest(kSandwich, s.range(), s.heads) + 1;
+  const detail::Distances sizes(kSandwich, detail::magnitudes(s.range()), s.heads);
   std::vector<double> first, table;  // of the first head, and of all
-  for (Index d = 0; d < n; ++d) first.push_back(bias(0, s.heads, d));
+  sizes.each([&](Index d) { first.push_back(bias(0, s.heads, d)); });
   for (Index h = 0; h < s.heads; ++h)
     for (const double x : first) table.push_back(x / static_cast<double>(h + 1));
   const IndexLine line =
-      detail::line_over(kSandwich, out, s.range(), [](Index d) { return std::abs(d); });
-  out.add(detail::number_term(out.table(std::move(table), s.heads, n, 1), line, 1));
+      detail::line_over(kSandwich, out, s.range(), [&](Index d) { return sizes.row(std::abs(d)); });
+  out.add(detail::number_term(out.table(std::move(table), s.heads, sizes.count(), 1), line, 1));
 }
 
 void Sandwich::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
@@ -50,7 +50,7 @@ void Sandwich::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p
                          std::span<const TensorView>) const {
   check_parameter_count(kSandwich, parameters(s).size(), p.size());
   check_parameter_count(kSandwich, 0, dp.size());
-  const Index n = detail::farthest(kSandwich, s.range(), s.heads) + 1;
+  const Index n = detail::Distances(kSandwich, detail::magnitudes(s.range()), s.heads).count();
   (void)gradient_values(kSandwich, gradient_of(kSandwich, g.terms, 0).table, {1, s.heads, n, 1});
 }
 

@@ -15,24 +15,25 @@ namespace {
 
 constexpr const char* kSegatron = "segatron_xl";
 
-// One axis: its channels of R and W, its rows by distance from `lo`.
+// One axis: its channels of R and W, its rows by distance.
 struct SegatronAxis {
-  Index first = 0, width = 0, lo = 0, n = 0;
+  Index first = 0, width = 0;
+  DistanceRange range{};
+  Index n = 0;
 };
 std::vector<SegatronAxis> segatron_axes(const SegatronXl& x, const ScoreShape& s) {
   std::vector<SegatronAxis> axes;
   Index first = 0, axis = 0;
   for (const Index width : x.axis_widths()) {
     const DistanceRange& r = s.range(axis++);
-    detail::check_line_length(kSegatron, r);
-    axes.push_back({first, width, r.min, r.max - r.min + 1});
+    axes.push_back({first, width, r, detail::Distances(kSegatron, r, 1).count()});
     first += width;
   }
   return axes;
 }
 
 detail::RowBlock segatron_rows(const SegatronXl& x, const SegatronAxis& a) {
-  return detail::xl_row_blocks({a.lo, a.lo + a.n - 1}, a.width, x.base, detail::XlLayout::halves);
+  return detail::xl_row_blocks(a.range, a.width, x.base, detail::XlLayout::halves);
 }
 
 detail::HeadProjection segatron_projection(const SegatronAxis& a, const ScoreShape& s) {
@@ -83,8 +84,9 @@ void SegatronXl::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   out.add(keys);
   std::int32_t axis = 0;
   for (const SegatronAxis& a : segatron_axes(*this, s)) {
+    const detail::Distances all(kSegatron, a.range, 1);
     const IndexLine line = detail::line_over(
-        kSegatron, out, {a.lo, a.lo + a.n - 1}, [&](Index delta) { return delta - a.lo; }, axis++);
+        kSegatron, out, a.range, [&](Index delta) { return all.row(delta); }, axis++);
     std::vector<double> table = segatron_table(*this, a, s, w);
     std::vector<double> numbers = detail::table_dots(table, s.heads, v, s.heads, a.n, s.head_dim);
     out.add(detail::query_term(out.table(std::move(table), s.heads, a.n, s.head_dim), line,

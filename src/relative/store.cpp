@@ -89,7 +89,7 @@ void LoweredTerms::add(const Term& t) {
 const DistanceRange& ScoreShape::range(Index axis) const {
   if (axis < 0 || axis >= static_cast<Index>(distance.size()))
     refuse("shape",
-           "distance must have the range of every axis that a scheme reads, " +
+           "distance must have a range for each axis of the positions that a scheme reads, " +
                std::to_string(axis + 1) + " or more",
            static_cast<Index>(distance.size()));
   return distance[static_cast<std::size_t>(axis)];
@@ -106,8 +106,17 @@ void check_score_shape(const ScoreShape& s, std::string_view who) {
   if (s.value_dim < 0 || s.value_dim > 65536)
     refuse(who, "value_dim must lie between 0 and 65536", s.value_dim);
   if (s.scale && !std::isfinite(*s.scale)) refuse(who, "scale must be finite", *s.scale);
-  for (const DistanceRange& d : s.distance)
+  for (const DistanceRange& d : s.distance) {
     if (d.min > d.max) refuse(who, "min of the distances must not be above their max", d.min);
+    for (std::size_t n = 0; n < d.runs.size(); ++n) {
+      const bool ends =
+          (n > 0 || d.runs[n].first == d.min) && (n + 1 < d.runs.size() || d.runs[n].last == d.max);
+      if (!ends || d.runs[n].first > d.runs[n].last ||
+          (n > 0 && d.runs[n].first <= d.runs[n - 1].last))
+        refuse(who, "runs of distances must ascend from min to max without overlap",
+               d.runs[n].first);
+    }
+  }
 }
 
 }  // namespace posenc::v0

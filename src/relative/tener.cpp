@@ -19,14 +19,9 @@ constexpr const char* kTener = "tener";
 }  // namespace
 
 // Both signs of every distance: the terms of q and of k go opposite ways.
-Index Tener::reach(const ScoreShape& s) const {
-  detail::check_line_length(kTener, s.range());
-  return std::max(std::abs(s.range().min), std::abs(s.range().max));
-}
-
 std::vector<double> Tener::table(const ScoreShape& s) const {
-  return detail::xl_sinusoids({-reach(s), reach(s)}, s.head_dim, base, detail::XlLayout::halves,
-                              spacing == TenerSpacing::t2t);
+  return detail::xl_sinusoids(detail::mirrored(s.range()), s.head_dim, base,
+                              detail::XlLayout::halves, spacing == TenerSpacing::t2t);
 }
 
 std::vector<Parameter> Tener::parameters(const ScoreShape& s) const {
@@ -40,18 +35,18 @@ void Tener::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                   LoweredTerms& out) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kTener, needed.size(), p.size());
-  const Index most = reach(s), n = 2 * most + 1;
+  const DistanceRange range = detail::mirrored(s.range());
+  const detail::Distances all(kTener, range, s.head_dim);
   const double scale = scaled ? s.content_scale() : 1;
   const Index way = sign == TenerSign::query_minus_key ? 1 : -1;
-  const DistanceRange all{-most, most};
   const IndexLine line =
-      detail::line_over(kTener, out, all, [&](Index delta) { return way * delta + most; });
-  const ConstTensorView rows = detail::XlScore{kTener, s, scale, 1, n}.add(
+      detail::line_over(kTener, out, range, [&](Index delta) { return all.row(way * delta); });
+  const ConstTensorView rows = detail::XlScore{kTener, s, scale, 1, all.count()}.add(
       table(s), parameter_values(kTener, needed[0], p[0]),
       parameter_values(kTener, needed[1], p[1]), line, out);
   if (key_term)
     out.add(detail::key_term(
-        rows, detail::line_over(kTener, out, all, [&](Index delta) { return delta + most; }),
+        rows, detail::line_over(kTener, out, range, [&](Index delta) { return all.row(delta); }),
         scale));
   if (!scaled) out.requests.scale = 1;
 }
@@ -62,7 +57,7 @@ void Tener::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kTener, needed.size(), p.size());
   // The table is fixed: numbers v.t alone reach v.
-  const Index n = 2 * reach(s) + 1;
+  const Index n = detail::Distances(kTener, detail::mirrored(s.range()), s.head_dim).count();
   const std::vector<double> rows = table(s);
   const std::vector<double> e =
       gradient_values(kTener, gradient_of(kTener, g.terms, 2).table, {1, s.heads, n, 1});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/relative/transformer_xl.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "posenc/core/error.h"
@@ -12,8 +13,8 @@ namespace {
 
 constexpr const char* kWho = "transformer_xl";
 
-detail::RowBlock transformer_xl_rows(const TransformerXl& t, Index lo, Index n) {
-  return detail::xl_row_blocks({lo, lo + n - 1}, t.d_model, t.base, detail::XlLayout::halves);
+detail::RowBlock transformer_xl_rows(const TransformerXl& t, const DistanceRange& r) {
+  return detail::xl_row_blocks(r, t.d_model, t.base, detail::XlLayout::halves);
 }
 
 detail::HeadProjection transformer_xl_projection(const TransformerXl& t, const ScoreShape& s) {
@@ -22,16 +23,23 @@ detail::HeadProjection transformer_xl_projection(const TransformerXl& t, const S
 
 }  // namespace
 
+DistanceRange TransformerXl::range(const ScoreShape& s) const {
+  const DistanceRange& r = s.range();
+  return clamp_len > 0 ? detail::clipped(r, std::min(r.min, clamp_len), clamp_len) : r;
+}
+
 // Of each head, table [n, head_dim] = R [n, d_model] W_kR^T [d_model, head_dim].
 void TransformerXl::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                           LoweredTerms& out) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kWho, needed.size(), p.size());
-  const Index lo = low(s), n = high(s) - lo + 1;
+  const DistanceRange r = range(s);
+  const detail::Distances all(kWho, r, s.heads * s.head_dim);
+  const Index n = all.count();
   std::vector<double> table = transformer_xl_projection(*this, s).table(
-      transformer_xl_rows(*this, lo, n), n, parameter_values(kWho, needed[0], p[0]));
+      transformer_xl_rows(*this, r), n, parameter_values(kWho, needed[0], p[0]));
   const IndexLine line =
-      detail::line_over(kWho, out, {lo, lo + n - 1}, [&](Index delta) { return delta - lo; });
+      detail::line_over(kWho, out, r, [&](Index delta) { return all.row(delta); });
   detail::XlScore{kWho, s, s.content_scale(), s.heads, n}.add(
       std::move(table), parameter_values(kWho, needed[1], p[1]),
       parameter_values(kWho, needed[2], p[2]), line, out);
@@ -42,9 +50,10 @@ void TransformerXl::pull_back(const ScoreShape& s, std::span<const ConstTensorVi
                               std::span<const TensorView> dp, std::span<const TensorView>) const {
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kWho, needed.size(), p.size());
-  const Index lo = low(s), n = high(s) - lo + 1;
+  const DistanceRange r = range(s);
+  const Index n = detail::Distances(kWho, r, s.heads * s.head_dim).count();
   const detail::HeadProjection to_heads = transformer_xl_projection(*this, s);
-  const detail::RowBlock rows = transformer_xl_rows(*this, lo, n);
+  const detail::RowBlock rows = transformer_xl_rows(*this, r);
   const detail::XlScore::Gradient d =
       detail::XlScore{kWho, s, s.content_scale(), s.heads, n}.pull_back(
           g, to_heads, rows, parameter_values(kWho, needed[0], p[0]),
@@ -68,8 +77,6 @@ void TransformerXl::check_fields(const ScoreShape& s) const {
   check_score_shape(s, "transformer_xl");
   detail::xl_check_sinusoid(kWho, "d_model", d_model, base);
   if (clamp_len < 0) refuse("transformer_xl", "clamp_len must not be negative", clamp_len);
-  if (!s.distance.empty() && high(s) - low(s) >= Index{1} << 31)
-    refuse("transformer_xl", "a table must have fewer than 2^31 distances", high(s) - low(s));
 }
 
 }  // namespace posenc::v0

@@ -2,7 +2,6 @@
 #include "relative/xl_rows.h"
 
 #include <cmath>
-#include <numeric>
 #include <span>
 #include <utility>
 
@@ -43,10 +42,7 @@ struct XlSinusoids {
 };
 
 std::vector<Index> all_of(const DistanceRange& r, Index numbers_each) {
-  check_distances("sinusoids", r.max - r.min + 1, numbers_each);
-  std::vector<Index> distances(static_cast<std::size_t>(r.max - r.min + 1));
-  std::iota(distances.begin(), distances.end(), r.min);
-  return distances;
+  return Distances("sinusoids", r, numbers_each).list();
 }
 
 }  // namespace

@@ -60,11 +60,12 @@ void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kXlNet, needed.size(), p.size());
   const DistanceRange r = range(s);
-  const Index n = r.max - r.min + 1;
+  const detail::Distances all(kXlNet, r, s.heads * s.head_dim);
+  const Index n = all.count();
   const auto value = [&](std::size_t i) { return parameter_values(kXlNet, needed[i], p[i]); };
   const double scale = s.content_scale();
   const IndexLine line =
-      detail::line_over(kXlNet, out, r, [&](Index delta) { return delta - r.min; });
+      detail::line_over(kXlNet, out, r, [&](Index delta) { return all.row(delta); });
   detail::XlScore{kXlNet, s, scale, s.heads, n}.add(
       xlnet_projection(*this, s).table(xlnet_rows(*this, r), n, value(0)), value(1), value(2), line,
       out);
@@ -103,7 +104,7 @@ void XlNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
   const std::vector<Parameter> needed = parameters(s);
   check_parameter_count(kXlNet, needed.size(), p.size());
   const DistanceRange r = range(s);
-  const Index n = r.max - r.min + 1;
+  const Index n = detail::Distances(kXlNet, r, s.heads * s.head_dim).count();
   const auto value = [&](std::size_t i) { return parameter_values(kXlNet, needed[i], p[i]); };
   const detail::HeadProjection to_heads = xlnet_projection(*this, s);
   const detail::RowBlock rows = xlnet_rows(*this, r);

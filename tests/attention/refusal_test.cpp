@@ -176,7 +176,7 @@ TEST(AttentionCheck, StagesThatCannotBe) {
               HasSubstr("must not have a rotary spec"));
   EXPECT_THAT(stage_says({.kind = StageKind::rotate, .rotary = &rope},
                          [](Good& g) { g.a.key_positions = {}; }),
-              HasSubstr("needs the positions"));
+              HasSubstr("needs query_positions and key_positions"));
   EXPECT_THAT(stage_says({.kind = StageKind::l2, .q = tensor(kReal, {1, 4})}, nothing),
               HasSubstr("must not have arrays"));
   EXPECT_THAT(stage_says({.kind = StageKind::add}, nothing), HasSubstr("bias of q or of k"));

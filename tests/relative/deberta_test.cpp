@@ -237,8 +237,10 @@ TEST(Deberta, GradientsAreDerivatives) {
 TEST(Deberta, Refusals) {
   const ScoreShape s{.heads = 1, .head_dim = 2};
   const auto of = [&](const Deberta& d) { return refusal([&] { (void)d.parameters(s); }); };
-  EXPECT_THAT(of({.position_buckets = 3}), HasSubstr("buckets must lie between 4"));
-  EXPECT_THAT(of({.max_relative_positions = 128}), HasSubstr("max_distance must be above half"));
+  EXPECT_THAT(of({.position_buckets = 3}),
+              HasSubstr("[deberta] position_buckets must lie between 4"));
+  EXPECT_THAT(of({.max_relative_positions = 128}),
+              HasSubstr("max_relative_positions must be above half"));
   EXPECT_THAT(of({.max_relative_positions = 0, .position_buckets = 0}),
               HasSubstr("max_relative_positions must lie"));
   EXPECT_THAT(of({.position_buckets = 0, .clamp_distance = true}), HasSubstr("clamp_distance"));

@@ -93,7 +93,7 @@ TEST(T5, Refusals) {
   const std::vector<double> good(32 * 2);
   const ConstTensorView p = tensor(good.data(), {32, 2});
   EXPECT_THAT(refusal([&] { T5{}.lower({.heads = 2, .head_dim = 4}, std::span(&p, 1), out); }),
-              HasSubstr("[shape] distance must have the range of every axis"));
+              HasSubstr("[shape] distance must have a range for each axis"));
 }
 
 TEST(T5, LayersOfTransformers) {

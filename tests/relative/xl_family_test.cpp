@@ -270,7 +270,7 @@ TEST(XlFamily, Refusals) {
       tensor(std::as_const(bias).data(), {2, 3}), tensor(std::as_const(bias).data(), {2, 3})};
   LoweredTerms out;
   EXPECT_THAT(refusal([&] { Conformer{.d_model = 4, .rows = 5}.lower(s, p, out); }),
-              HasSubstr("[conformer] a distance must have a row of R, at most (rows - 1) / 2"));
+              HasSubstr("[conformer] rows must hold every distance of the positions, from -"));
 }
 
 }  // namespace

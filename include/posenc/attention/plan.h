@@ -42,7 +42,9 @@ struct NamedGradient {
 };
 
 // Whole distances query - key that occur, of each axis; 0 .. 0 where there is no query or no key.
-// Real positions are rounded outwards. Throws [distance]: not a number, axes that differ.
+// Real positions are rounded outwards. Where positions lie far apart the range has runs, so that a
+// plan lowers as many distances as there are, not as many as lie between. Throws [distance]:
+// positions of another type, null or infinite, axes that differ.
 POSENC_API std::vector<DistanceRange> distance_ranges(const Positions& query, const Positions& key);
 
 struct Encoding;  // registry.h

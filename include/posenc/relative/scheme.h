@@ -16,9 +16,16 @@
 
 namespace posenc::inline v0 {
 
-// Whole distances query - key that occur, both included.
+// Whole distances from first to last, both included.
+struct DistanceRun {
+  Index first = 0, last = 0;
+};
+// Whole distances query - key that occur lie between min and max, both included.
 struct DistanceRange {
   Index min = 0, max = 0;
+  // Where few of them occur: all that do, as runs that ascend and leave gaps, the first from min and
+  // the last to max. Empty: any from min to max. A scheme may lower all of the range, or only these.
+  std::vector<DistanceRun> runs{};
 };
 
 // What a scheme is told before any call.
@@ -62,6 +69,7 @@ struct CallData {
 struct TermStore {
   std::vector<std::vector<double>> values;
   std::vector<std::vector<std::int32_t>> rows;
+  bool has_gaps = false;  // a line holds for the runs of a range alone
 
   TermStore() = default;
   TermStore(TermStore&&) = default;

@@ -55,7 +55,6 @@ struct Tener {
   }
 
  private:
-  Index reach(const ScoreShape& s) const;
   std::vector<double> table(const ScoreShape& s) const;
   void check_fields(const ScoreShape& s) const;
 };

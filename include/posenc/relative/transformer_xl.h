@@ -45,11 +45,7 @@ struct TransformerXl {
   }
 
  private:
-  Index low(const ScoreShape& s) const { return clamped(s.range().min); }
-  Index high(const ScoreShape& s) const { return clamped(s.range().max); }
-  Index clamped(Index delta) const {
-    return clamp_len > 0 && delta > clamp_len ? clamp_len : delta;
-  }
+  DistanceRange range(const ScoreShape& s) const;
   void check_fields(const ScoreShape& s) const;
 };
 
