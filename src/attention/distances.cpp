@@ -45,13 +45,13 @@ DistanceRange distance_between(const Extent& query, const Extent& key) {
   return {whole(std::floor(query.min - key.max)), whole(std::ceil(query.max - key.min)), {}};
 }
 
-using Runs = std::vector<DistanceRun>;
+using DistanceRuns = std::vector<DistanceRun>;
 
-// Runs that lie up to `gap` apart are one.
-Runs joined(Runs runs, Index gap) {
+// DistanceRuns that lie up to `gap` apart are one.
+DistanceRuns joined_runs(DistanceRuns runs, Index gap) {
   std::sort(runs.begin(), runs.end(),
             [](const DistanceRun& x, const DistanceRun& y) { return x.first < y.first; });
-  Runs all;
+  DistanceRuns all;
   for (const DistanceRun& run : runs)
     if (!all.empty() && run.first - all.back().last <= gap)
       all.back().last = std::max(all.back().last, run.last);
@@ -61,8 +61,8 @@ Runs joined(Runs runs, Index gap) {
 }
 
 // The positions of a row, rounded outwards where they are real.
-Runs runs_of(const Positions& p, std::int32_t axis, Index row) {
-  Runs runs;
+DistanceRuns position_runs(const Positions& p, std::int32_t axis, Index row) {
+  DistanceRuns runs;
   runs.reserve(static_cast<std::size_t>(p.count));
   for (Index t = 0; t < p.count; ++t) {
     if (p.type == DType::f64) {
@@ -73,33 +73,33 @@ Runs runs_of(const Positions& p, std::int32_t axis, Index row) {
       runs.push_back({x, x});
     }
   }
-  return joined(std::move(runs), 1);
+  return joined_runs(std::move(runs), 1);
 }
 
-Runs runs_between(Runs query, Runs key) {
+DistanceRuns runs_between(DistanceRuns query, DistanceRuns key) {
   for (Index gap = 2; saturated_product({static_cast<Index>(query.size()),
                                          static_cast<Index>(key.size())}) > kMostPairs;
        gap *= 2)
-    query = joined(std::move(query), gap), key = joined(std::move(key), gap);
-  Runs all;
+    query = joined_runs(std::move(query), gap), key = joined_runs(std::move(key), gap);
+  DistanceRuns all;
   all.reserve(query.size() * key.size());
   for (const DistanceRun& q : query)
     for (const DistanceRun& k : key) all.push_back({q.first - k.last, q.last - k.first});
-  return joined(std::move(all), 1);
+  return joined_runs(std::move(all), 1);
 }
 
 // The runs of a range where they leave out more than half of it.
 void add_runs(const Positions& query, const Positions& key, std::int32_t axis, DistanceRange& r) {
   const Index span = r.max - r.min, rows = std::max(query.batch, key.batch);
   if (span < kWholeSpan || span / kSpanOfToken < query.count + key.count) return;
-  Runs all;
+  DistanceRuns all;
   for (Index b = 0; b < rows; ++b) {
-    Runs row = runs_between(runs_of(query, axis, query.batch == 1 ? 0 : b),
-                            runs_of(key, axis, key.batch == 1 ? 0 : b));
+    DistanceRuns row = runs_between(position_runs(query, axis, query.batch == 1 ? 0 : b),
+                                    position_runs(key, axis, key.batch == 1 ? 0 : b));
     all.insert(all.end(), row.begin(), row.end());
-    if (static_cast<Index>(all.size()) > kMostPairs) all = joined(std::move(all), 1);
+    if (static_cast<Index>(all.size()) > kMostPairs) all = joined_runs(std::move(all), 1);
   }
-  all = joined(std::move(all), 1);
+  all = joined_runs(std::move(all), 1);
   Index count = 0;
   for (const DistanceRun& run : all) count += run.last - run.first + 1;
   if (count > span / 2) return;
@@ -126,7 +126,7 @@ void check_lowered(const DistanceRange& call, const DistanceRange& lowered, bool
   if (call.max > lowered.max && all_past) refuse_distance(lowered, call.max);
   if (call.min < lowered.min && all_future) refuse_distance(lowered, call.min);
   if (lowered.runs.empty()) return;
-  Runs runs = call.runs;
+  DistanceRuns runs = call.runs;
   if (runs.empty()) runs.push_back({call.min, call.max});
   for (DistanceRun run : runs) {
     if (!all_future) run.first = std::max<Index>(run.first, 0);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/check_parts.h"
 #include "attention/plan_call.h"
 #include "posenc/core/error.h"
 
@@ -233,6 +234,8 @@ void AttentionPlan::backward(const AttentionArgs& call, std::span<const NamedArr
                              std::span<const NamedGradient> named, const Executor& executor) const {
   const detail::PlanCall bound(*state_, call, inputs);
   detail::PlanGradients all(*state_, bound, gradients, named);
+  detail::check_read(bound.args, result, "the result");
+  detail::check_read(bound.args, d_result, "the gradient of the result");
   all.check_apart(d_result);
   attend_backward(bound.args, result, d_result, all.gradients, executor);
   all.pull_back(*state_, bound);

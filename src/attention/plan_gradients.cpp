@@ -43,6 +43,8 @@ PlanGradients::PlanGradients(const PlanState& s, const PlanCall& call,
     stages_.resize(call.args.prepare.size());
     gradients.prepare = stages_;
   }
+  check_attention(call.args, gradients);
+  check_overlap(s, call, own, named);
 }
 
 void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
@@ -75,8 +77,6 @@ void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
       const std::string& name = part.input_names[n];
       if (part.inputs[n].integer) {
         w.inputs.emplace_back();
-        if (!view(name).empty())
-          refuse(kPlan, "a gradient must be of real numbers; integers are", name);
         continue;
       }
       w.inputs.push_back(is_call_tensor(name) ? of_call(name) : view(name));
@@ -93,7 +93,6 @@ void PlanGradients::find_wanted(const PlanState& s, const PlanCall& call,
   std::vector<NamedArray> given;
   for (const NamedGradient& g : named) given.push_back({g.name, g.array});
   check_known_names(given, known, "gradients");
-  check_overlap(s, call, own, named);
 }
 
 // Named gradients lie apart from all that the call and the schemes read; two gradients may be the

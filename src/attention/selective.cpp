@@ -100,6 +100,7 @@ class SelectiveBlocks {
   AttentionArgs call(Index n) const {
     AttentionArgs a = args_;
     a.q = selective_tokens(a.q, begin(n), rows(n));
+    a.query_positions = a.key_positions = {};  // checked with the whole call, and read by nothing
     Mask& m = a.mask;
     m.query_offset += begin(n);
     if (m.query_document.rank == 2)

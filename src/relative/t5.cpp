@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/lowering.h"
 #include "relative/natural.h"
 
 namespace posenc::inline v0 {
@@ -75,10 +76,11 @@ IndexLine T5::line(const ScoreShape& s, TermStore& store) const {
   const std::vector<Index> thresholds = t5_thresholds(side(), max_distance);
   const auto at_axis = static_cast<std::int32_t>(axis);
   std::vector<std::int32_t> row;
-  if (per_unit == 0) {
-    const Index last = thresholds.empty() ? side() / 2 : thresholds.back();
-    const Index lo = std::clamp(s.range(axis).min, bidirectional ? -last : -1, last);
-    const Index hi = std::clamp(s.range(axis).max, bidirectional ? -last : -1, last);
+  const Index last = thresholds.empty() ? side() / 2 : thresholds.back();
+  const auto clamped = [&](Index x) { return std::clamp(x, bidirectional ? -last : -1, last); };
+  const Index lo = per_unit == 0 ? clamped(s.range(axis).min) : 0;
+  const Index hi = per_unit == 0 ? clamped(s.range(axis).max) : 0;
+  if (per_unit == 0 && hi - lo < detail::kWholeRange) {
     for (Index delta = lo; delta <= hi; ++delta)
       row.push_back(static_cast<std::int32_t>(bucket(delta, thresholds)));
     return store.line(std::move(row), lo, at_axis);
@@ -86,13 +88,14 @@ IndexLine T5::line(const ScoreShape& s, TermStore& store) const {
   const Index half = side() / 2;
   const auto first = [&](Index b) {  // real distance at which bucket b of a side starts
     const Index n = b <= half ? b : thresholds[static_cast<std::size_t>(b - half - 1)];
-    return static_cast<double>(n) / per_unit;
+    return per_unit == 0 ? static_cast<double>(n) : static_cast<double>(n) / per_unit;
   };
   std::vector<double> edges;
   for (Index b = side() - 1; bidirectional && b > 0; --b) {
     row.push_back(static_cast<std::int32_t>(side() + b));
-    // The distance -first(b) itself is of bucket b: the edge is just above it.
-    edges.push_back(std::nextafter(-first(b), 1.0));
+    // The distance -first(b) itself is of bucket b: the edge is just above it; of whole distances,
+    // which are rounded down, at the next one.
+    edges.push_back(per_unit == 0 ? 1 - first(b) : std::nextafter(-first(b), 1.0));
   }
   row.push_back(0);
   for (Index b = 1; b < side(); ++b) {

@@ -77,6 +77,7 @@ void TransformerXl::check_fields(const ScoreShape& s) const {
   check_score_shape(s, "transformer_xl");
   detail::xl_check_sinusoid(kWho, "d_model", d_model, base);
   if (clamp_len < 0) refuse("transformer_xl", "clamp_len must not be negative", clamp_len);
+  if (!s.distance.empty()) detail::Distances(kWho, range(s), 1);  // too many are refused here too
 }
 
 }  // namespace posenc::v0
