@@ -171,9 +171,13 @@ Json onnx_attention_check(const OnnxNode& node, const Arrays& tensors) {
   Json in = Json::object({{"q", Json(q)}}), call = Json::object(), out = Json::object();
   Json axes = Json::object({{q, Json(layout.letters)}, {y, Json(layout.letters)}});
   add_inputs(node, tensors, layout, in, axes, call);
-  for (const char* name : {"scale", "softcap"})
-    if (const auto found = node.floats.find(name); found != node.floats.end())
-      if (found->second != 0) call.set(name, Json(static_cast<double>(found->second)));
+  const auto number = [&](const char* name, bool zero_counts) {
+    const auto found = node.floats.find(name);
+    if (found != node.floats.end() && (zero_counts || found->second != 0))
+      call.set(name, Json(static_cast<double>(found->second)));
+  };
+  number("scale", true);  // 0: the mask alone
+  number("softcap", false);
   out.set("out", Json(y));
   const std::string scores = name_in(node.outputs, 3);
   const std::int64_t mode = integer(node, "qk_matmul_output_mode", 0);

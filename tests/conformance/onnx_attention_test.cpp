@@ -101,6 +101,19 @@ TEST_F(OnnxAttention, EveryWrongOutputFails) {
   EXPECT_GE(wrong, 64);
 }
 
+// The output of the case is that of the default scale: with 0 weights are uniform, which it is not.
+TEST_F(OnnxAttention, AScaleOfZeroIsNotTheDefault) {
+  for (Json c : cases()) {
+    if (c.at("name").as_string() != "onnx_attention_4d") continue;
+    Json params = c.at("params");
+    params.set("attributes", Json::object({{"scale", Json(0.0)}}));
+    c.set("params", params);
+    write_case(dir_ / "case", c, false);
+  }
+  const Json report = run_onnx(dir_ / "case");
+  EXPECT_EQ(report.at("suites").as_array().at(0).at("failed").as_integer(), 1);
+}
+
 TEST_F(OnnxAttention, MergedHeadsNeedTheirNumbers) {
   for (Json c : cases()) {
     if (c.at("name").as_string() != "onnx_attention_3d") continue;
