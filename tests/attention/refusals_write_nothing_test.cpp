@@ -197,7 +197,7 @@ std::vector<SpoiltCall> spoilt_gradients() {
       {"must not overlap q",
        {"plan_backward"},
        [](W& w) { w.named[0].array.data = const_cast<void*>(w.a.q.data); }},
-      {"must not overlap the parameter table",
+      {"gradient of k must not overlap",
        {"plan_backward"},
        [](W& w) {
          w.named.clear(), w.g.k.data = const_cast<void*>(w.parameters[0].array.data),

@@ -15,7 +15,9 @@ namespace posenc {
 namespace {
 
 using test::refusal;
+using ::testing::DoubleEq;
 using ::testing::HasSubstr;
+using ::testing::Pointwise;
 
 ModelSpec tiny_attention_model(const std::string& name) {
   return read_model(POSENC_SOURCE_DIR "/conformance/model_attention/models/" + name);
@@ -52,18 +54,20 @@ TEST(LayerAttention, CountsTheTemperatureByPositionOrByOrder) {
   Positions at = positions(tensor(two_rows.data(), {2, 2}));
   const LayerAttention by_position = layer_attention(layer, at, 100);
   const double once = 1 + 0.25 * std::log1p(1.0), twice = 1 + 0.25 * std::log1p(2.0);
-  EXPECT_EQ(by_position.query_factors, (std::vector<double>{once, once, 1, twice}));
+  EXPECT_THAT(by_position.query_factors,
+              Pointwise(DoubleEq(), std::vector<double>{once, once, 1, twice}));
   const ConstTensorView view = by_position.query_factor();
   EXPECT_EQ(view.rank, 2);
   EXPECT_EQ(view.shape[0], 2);
   EXPECT_EQ(view.shape[1], 2);
   layer.query_temperature->by = TemperatureIndex::order;
   const LayerAttention by_order = layer_attention(layer, at, 5);
-  EXPECT_EQ(by_order.query_factors, (std::vector<double>{1, once}));
+  EXPECT_THAT(by_order.query_factors, Pointwise(DoubleEq(), std::vector<double>{1, once}));
   EXPECT_EQ(by_order.query_factor().shape[0], 1);
   layer.query_temperature->by = TemperatureIndex::position;
   at.data = nullptr;  // the orders are the positions
-  EXPECT_EQ(layer_attention(layer, at, 5).query_factors, (std::vector<double>{1, once}));
+  EXPECT_THAT(layer_attention(layer, at, 5).query_factors,
+              Pointwise(DoubleEq(), std::vector<double>{1, once}));
   at.type = DType::u8;
   EXPECT_THAT(refusal([&] { layer_attention(layer, at, 5); }),
               HasSubstr("[layer] query_positions must be i64, i32 or f64"));

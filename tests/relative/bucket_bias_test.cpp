@@ -75,6 +75,26 @@ TEST(BucketBias, LawsOfThePerceptron) {
           .width = 3, .depth = depth, .log_distance = depth == 1, .norm = norm, .axis = depth - 1});
 }
 
+// Distances so far apart that a line of all of them would be long: the rows change at the thresholds.
+TEST(BucketBias, FarWholeDistancesHaveALineOfThresholds) {
+  for (const bool both : {true, false}) {
+    const T5 rule{.bidirectional = both, .num_buckets = 32, .max_distance = 1000000000};
+    TermStore store;
+    const ScoreShape shape{.heads = 1, .head_dim = 1, .distance = {{-2000000000, 2000000000}}};
+    const IndexLine line = rule.line(shape, store);
+    EXPECT_LE(line.count, 32);
+    std::vector<Index> distances;
+    for (Index size = 0; size < 40; ++size) distances.push_back(size);
+    for (Index size = 40; size < 3000000000; size += size / 7) distances.push_back(size);
+    for (const Index size : distances)
+      for (const Index delta : {size, -size}) {
+        const double at = static_cast<double>(delta);
+        EXPECT_EQ(row_of(line, at), rule.bucket(delta)) << delta;
+        EXPECT_EQ(row_of(line, at + 0.5), rule.bucket(delta)) << delta << " and a half";
+      }
+  }
+}
+
 // Row of a real distance: trunc(unit |delta|) is bucketed, on both sides of every edge.
 TEST(BucketBias, RealDistancesAreTruncated) {
   for (const bool both : {true, false}) {
