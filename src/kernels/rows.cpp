@@ -147,9 +147,31 @@ HWY_INLINE void rotate(hn::Vec<D> dc, hn::Vec<D> ds, hn::Vec<D>& c, hn::Vec<D>& 
 // Rows that a block of columns makes before the next columns: their angles stay in registers.
 constexpr Index kRowsAtOnce = 4;
 
-template <class Out, bool kStream>
+// How rows get to memory. The processor collects what is written around the cache in a few buffers of a cache line
+// each. A block that fills a line is written at once. Smaller blocks of several rows would leave a line open for each
+// row, more than there are buffers, and a line that leaves half full costs a read; so these rows are made in the cache
+// and leave it line by line.
+enum class RowWrite { cached, streamed, staged };
+constexpr Index kLineBytes = 64;
+
+template <class T>
+HWY_INLINE void stream_row(const T* HWY_RESTRICT from, Index n, T* HWY_RESTRICT to) {
+  const hn::ScalableTag<T> d;
+  const auto step = static_cast<Index>(hn::Lanes(d));
+  Index i = 0;
+  for (; i + step <= n; i += step) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  for (; i < n; ++i) to[i] = from[i];
+}
+
+template <class Out, RowWrite kWrite>
 void recurrence_blocks(const RowRecurrence& w) {
   using T = typename Out::T;
+  constexpr bool kStaged = kWrite == RowWrite::staged;
+  HWY_ALIGN T stage[kStaged ? 2 * kRowsAtOnce * kRowChunk : 1];
+  T* const cosines = kStaged ? stage : static_cast<T*>(w.cos);
+  T* const sines = kStaged ? stage + kRowsAtOnce * kRowChunk : static_cast<T*>(w.sin);
+  const Index cos_stride = kStaged ? kRowChunk : w.cos_stride;
+  const Index sin_stride = kStaged ? kRowChunk : w.sin_stride;
   const D d;
   const Index block = kParts * lanes(), second = (kParts - 1) * lanes();
   for (Index first = 0; first < w.rows; first += kRowsAtOnce) {
@@ -164,7 +186,7 @@ void recurrence_blocks(const RowRecurrence& w) {
         const auto put = [&](T* to) HWY_ATTR {
           return [&w, to, i, block](auto dt, auto y) HWY_ATTR {
             if (i + block <= w.n) {
-              if constexpr (kStream) {
+              if constexpr (kWrite == RowWrite::streamed) {
                 hn::Stream(y, dt, to + i);
               } else {
                 hn::StoreU(y, dt, to + i);
@@ -179,8 +201,9 @@ void recurrence_blocks(const RowRecurrence& w) {
             }
           };
         };
-        if (w.cos) write_block<Out>(c, next_c, put(static_cast<T*>(w.cos) + r * w.cos_stride));
-        if (w.sin) write_block<Out>(s, next_s, put(static_cast<T*>(w.sin) + r * w.sin_stride));
+        const Index row = kStaged ? r - first : r;
+        if (w.cos) write_block<Out>(c, next_c, put(cosines + row * cos_stride));
+        if (w.sin) write_block<Out>(s, next_s, put(sines + row * sin_stride));
         rotate(dc, ds, c, s);
         if constexpr (kParts > 1) rotate(next_dc, next_ds, next_c, next_s);
       }
@@ -188,6 +211,15 @@ void recurrence_blocks(const RowRecurrence& w) {
       if constexpr (kParts > 1)
         hn::StoreU(next_c, d, w.c + i + second), hn::StoreU(next_s, d, w.s + i + second);
     }
+    if constexpr (kStaged)
+      for (Index r = first; r < last; ++r) {
+        if (w.cos)
+          stream_row(cosines + (r - first) * kRowChunk, w.n,
+                     static_cast<T*>(w.cos) + r * w.cos_stride);
+        if (w.sin)
+          stream_row(sines + (r - first) * kRowChunk, w.n,
+                     static_cast<T*>(w.sin) + r * w.sin_stride);
+      }
   }
 }
 
@@ -202,10 +234,13 @@ void recurrence(const RowRecurrence& w) {
   const Index size = sizeof(typename Out::T);
   if (w.stream && w.copy == 0 && kParts * lanes() * size >= HWY_STREAM_MULTIPLE &&
       streams(w.cos, w.cos_stride, size) && streams(w.sin, w.sin_stride, size)) {
-    recurrence_blocks<Out, true>(w);
+    if (kParts * lanes() * size >= kLineBytes)
+      recurrence_blocks<Out, RowWrite::streamed>(w);
+    else
+      recurrence_blocks<Out, RowWrite::staged>(w);
     hwy::FlushStream();
   } else {
-    recurrence_blocks<Out, false>(w);
+    recurrence_blocks<Out, RowWrite::cached>(w);
   }
 }
 

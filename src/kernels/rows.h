@@ -12,7 +12,7 @@ inline constexpr Index kRowChunk = 256;   // pairs at once: the sizes of the buf
 inline constexpr Index kRowPadding = 16;  // doubles a kernel may read and write behind n
 
 // Consecutive positions by the angle addition theorem: row r + 1 is row r rotated by one position.
-// c, s: n pairs of the first row (gain in), left as those of the row after the last; step_c,
+// c, s: n pairs of the first row (gain in; at most kRowChunk), left as those of the row after the last; step_c,
 // step_s: cosine and sine of one position. Row r is written at cos + r * cos_stride (elements),
 // once more copy elements behind when copy is not 0; the same for sin; either may be null. stream:
 // around the cache, where the addresses allow it.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <memory>
 #include <random>
 
 #include "core/convert.h"
@@ -176,6 +178,42 @@ TEST_P(EveryIsa, SeveralAxesAndHeads) {
           ASSERT_LE(angle.cos_error(flat[at], 1), kF64);
           ASSERT_LE(angle.sin_error(other[at], 1), kF64);
         }
+}
+
+// Many rows are written around the cache, line by line; few are not.
+template <class T>
+void expect_streamed_rows_are_equal(DType dtype, Index pairs) {
+  const Spectrum s = geometric_spectrum(1e4, 2 * pairs);
+  const Index rows = (Index{9} << 20) / (pairs * static_cast<Index>(sizeof(T))),
+              few = 1024;  // anchors are 256 apart
+  std::vector<T> memory(static_cast<std::size_t>(2 * rows * pairs) + 64);
+  void* at = memory.data();
+  std::size_t room = memory.size() * sizeof(T);
+  T* cos = static_cast<T*>(std::align(64, memory.size() * sizeof(T) - 64, at, room));
+  T* sin = cos + rows * pairs;
+  const auto plane = [&](T* data, Index n) {
+    return tensor(static_cast<void*>(data), dtype, {n, pairs});
+  };
+  const auto all = arange(0, rows);
+  phase_rows(s, all, plane(cos, rows), plane(sin, rows), TableLayout::half, Precision::exact,
+             inline_executor());
+  std::vector<T> own(static_cast<std::size_t>(2 * few * pairs));
+  for (Index first = 0; first < rows; first += 7 * few) {
+    const Index n = std::min(few, rows - first);
+    phase_rows(s, arange(first, n), plane(own.data(), n), plane(own.data() + n * pairs, n),
+               TableLayout::half, Precision::exact, inline_executor());
+    const auto size = static_cast<std::size_t>(n * pairs) * sizeof(T);
+    ASSERT_EQ(std::memcmp(own.data(), cos + first * pairs, size), 0) << first << " " << pairs;
+    ASSERT_EQ(std::memcmp(own.data() + n * pairs, sin + first * pairs, size), 0) << first;
+  }
+}
+
+TEST_P(EveryIsa, RowsWrittenAroundTheCacheAreTheSame) {
+  expect_streamed_rows_are_equal<float>(DType::f32, 64);
+  expect_streamed_rows_are_equal<float>(DType::f32, 80);  // an odd number of lines
+  expect_streamed_rows_are_equal<std::uint16_t>(DType::bf16,
+                                                96);  // a vector of 16-bit numbers and a rest
+  expect_streamed_rows_are_equal<std::uint16_t>(DType::f16, 64);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, EveryIsa, ::testing::ValuesIn(supported_isas()), isa_name);
