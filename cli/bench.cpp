@@ -108,7 +108,7 @@ int bench(const BenchOptions& o, char**) {
   if (!o.json) {
     show("{}, kernels {}\n", about.at("cpu").as_string(), about.at("isa").as_string());
     for (const bench::Limit& l : limits)
-      show("  limit {:<12} {:.1f} {}\n", l.name, l.value,
+      show("  limit {:<15} {:.1f} {}\n", l.name, l.value,
            l.name.rfind("fma", 0) == 0 ? "GFLOP/s" : "GB/s");
     show("  {:<52} {:>10}  {:>7}  {:>8}  {}\n", "line", "median", "GB/s", "error", "against");
   }

@@ -81,55 +81,9 @@ POSENC_CLONES float read_all(const float* from, std::size_t n) {
   for (float s : sum) total += s;
   return total;
 }
-POSENC_CLONES double fused_multiply_adds(std::size_t n) {
-  float x[192];
-  for (int j = 0; j < 192; ++j) x[j] = 1.0f + static_cast<float>(j) * 1e-6f;
-  for (std::size_t i = 0; i < n / 192; ++i)
-    for (int j = 0; j < 192; ++j) x[j] = __builtin_fmaf(x[j], 0.999999f, 1e-6f);
-  double sum = 0;
-  for (float v : x) sum += v;
-  return sum;
-}
-
-namespace {
-
-// Sums in kVectors vectors V, which fit the registers and cover the latency.
-template <class V, std::size_t kVectors>
-[[gnu::always_inline]] inline double multiply_adds(std::size_t n) {
-  constexpr std::size_t kLanes = sizeof(V) / sizeof(double);
-  V x[kVectors];
-  for (std::size_t j = 0; j < kVectors; ++j) x[j] = V{} + (1.0 + static_cast<double>(j) * 1e-6);
-  const V factor = V{} + 0.999999, addend = V{} + 1e-6;
-  for (std::size_t i = 0; i < n / (kVectors * kLanes); ++i)
-#pragma GCC unroll 16
-    for (std::size_t j = 0; j < kVectors; ++j)
-      x[j] = x[j] * factor + addend;  // one instruction where there is one
-  V sum{};
-  for (std::size_t j = 0; j < kVectors; ++j) sum += x[j];
-  double total = 0;
-  for (std::size_t l = 0; l < kLanes; ++l) total += sum[l];
-  return total;
-}
-using TwoDoubles [[gnu::vector_size(16)]] = double;
-#if defined(__x86_64__)
-using FourDoubles [[gnu::vector_size(32)]] = double;
-using EightDoubles [[gnu::vector_size(64)]] = double;
-__attribute__((target("avx2,fma"))) double multiply_adds_avx2(std::size_t n) {
-  return multiply_adds<FourDoubles, 12>(n);
-}
-__attribute__((target("avx512f,fma"))) double multiply_adds_avx512(std::size_t n) {
-  return multiply_adds<EightDoubles, 12>(n);
-}
-#endif
-
-}  // namespace
-
 double fused_multiply_adds_f64(std::size_t n) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return multiply_adds_avx512(n);
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_adds_avx2(n);
-#endif
-  return multiply_adds<TwoDoubles, 12>(n);
+  static const MultiplyAdds best = multiply_adds().back();
+  return best.f64(n, 1);
 }
 
 #if defined(__x86_64__)
@@ -278,24 +232,34 @@ Fill best_fill(std::size_t bytes) {
   return plain <= streaming ? Fill{fill_plain} : Fill{fill_streaming};
 }
 
+double multiply_adds_per_second(const MultiplyAdds& m, double seconds) {
+  volatile double sink = 0;
+  std::size_t n = 1 << 16;
+  const auto once = [&] { sink = m.f32(n, 1); };
+  while (best_seconds(once, 1) < seconds / 10) n *= 2;
+  return 2 * static_cast<double>(n) / best_seconds(once, 10);
+}
+
 std::vector<Limit> machine_limits() {
   constexpr std::size_t kBytes = std::size_t{256} << 20;
   const SharedBuffer a = buffer(kBytes), b = buffer(kBytes);
   const std::size_t n = kBytes / 4;
   volatile float sink = 0;
-  volatile double sink_double = 0;
   const auto rate = [&](double bytes, auto&& f) { return bytes / best_seconds(f) / 1e9; };
   const double once = static_cast<double>(kBytes);
-  return {{"in_place", rate(2 * once, [&] { scale_in_place(a->as<float>(), n, 1.0000001f); })},
-          {"copy_plain", rate(2 * once, [&] { copy_plain(b->as<float>(), a->as<float>(), n); })},
-          {"copy_nt", rate(2 * once, [&] { copy_streaming(b->as<float>(), a->as<float>(), n); })},
-          {"copy_libc", rate(2 * once, [&] { copy_libc(b->data(), a->data(), kBytes); })},
-          {"write", std::max(rate(once, [&] { fill_plain(b->as<float>(), n, 1); }),
-                             rate(once, [&] { fill_streaming(b->as<float>(), n, 1); }))},
-          {"read", rate(once, [&] { sink = read_all(a->as<float>(), n); })},
-          {"fma_f32", rate(2.0 * 192e6, [&] {
-             sink_double = fused_multiply_adds(std::size_t{192} * 1000000);
-           })}};
+  std::vector<Limit> limits{
+      {"in_place", rate(2 * once, [&] { scale_in_place(a->as<float>(), n, 1.0000001f); })},
+      {"copy_plain", rate(2 * once, [&] { copy_plain(b->as<float>(), a->as<float>(), n); })},
+      {"copy_nt", rate(2 * once, [&] { copy_streaming(b->as<float>(), a->as<float>(), n); })},
+      {"copy_libc", rate(2 * once, [&] { copy_libc(b->data(), a->data(), kBytes); })},
+      {"write", std::max(rate(once, [&] { fill_plain(b->as<float>(), n, 1); }),
+                         rate(once, [&] { fill_streaming(b->as<float>(), n, 1); }))},
+      {"read", rate(once, [&] { sink = read_all(a->as<float>(), n); })}};
+  const std::vector<MultiplyAdds> all = multiply_adds();
+  limits.push_back({"fma_f32", multiply_adds_per_second(all.back(), 0.05) / 1e9});
+  for (const MultiplyAdds& m : all)
+    limits.push_back({"fma_f32_" + m.isa, multiply_adds_per_second(m, 0.02) / 1e9});
+  return limits;
 }
 
 std::string cpu_name() {

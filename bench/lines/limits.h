@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "multiply_adds.h"
 #include "posenc/core/dtype.h"
 
 namespace posenc::bench {
@@ -39,8 +40,7 @@ void copy_libc(void* to, const void* from, std::size_t bytes);
 void fill_plain(float* to, std::size_t n, float value);
 void fill_streaming(float* to, std::size_t n, float value);
 float read_all(const float* from, std::size_t n);
-double fused_multiply_adds(std::size_t n);  // does n of them, returns something
-double fused_multiply_adds_f64(std::size_t n);
+double fused_multiply_adds_f64(std::size_t n);  // does n of them, returns something
 
 // Rotary, half-split, one token: the loop every engine starts from (cos and sin given).
 void plain_rotation(float* q, int q_heads, float* k, int k_heads, int pairs, const float* cos,
@@ -66,6 +66,10 @@ struct Limit {
   std::string name;
   double value = 0;  // GB/s, fma: GFLOP/s
 };
+// Floating-point operations a second in f32, two a multiply-add: the best of ten samples that together take about
+// `seconds`.
+double multiply_adds_per_second(const MultiplyAdds&, double seconds);
+// fma_f32 is that of the best instruction set, fma_f32_NAME of each.
 std::vector<Limit> machine_limits();
 std::string cpu_name();
 
