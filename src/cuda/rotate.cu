@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Table-free rotation on the device. One thread owns 16 bytes of a pair's members (or one pair
+// Rotation on the device, table-free or from the caller's rows. One thread owns 16 bytes of a pair's members (or one pair
 // where strides or alignment forbid) at one token and turns them in several heads: the phase is
 // formed once for all of them.
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "cuda/element.cuh"
 #include "cuda/phase.cuh"
 #include "cuda/rotate.h"
+#include "cuda/rows.cuh"
 #include "posenc/core/error.h"
 #include "positions/shared_row.h"
 
@@ -37,6 +38,7 @@ struct Job {
   double decay;         // xPos: 1 for q, -1 for k, turned round by inverse; 0: none
   double center;
   Index split;  // heads are shared by this many threads
+  Rows rows;
 };
 
 // What leaves in another order than it came: even_then_odd.
@@ -49,9 +51,14 @@ PairLayout layout_of(const RotaryTables& t, bool output, RotateMode mode) {
   return interleaved ? PairLayout{2, 1} : PairLayout{1, t.pairs};
 }
 
-template <class C>
+template <bool kRows, class C>
 __device__ __forceinline__ void coefficients(const Job& j, Index pair, Index head, Index batch,
                                              Index token, C& c, C& s) {
+  if constexpr (kRows) {
+    row_coefficients(j.rows, pair, batch, token, c, s);
+    s *= static_cast<C>(j.sine);
+    return;
+  }
   const Index at = (j.t.heads > 1 ? head * j.t.axes : 0) * j.t.pairs + pair;
   sine_and_cosine(turn_of<C>(j.t, at, j.p, batch, token), c, s);
   c *= static_cast<C>(j.cosine);
@@ -76,7 +83,7 @@ __device__ __forceinline__ Index first(const Heads& h, Index batch, Index token)
 }
 
 // A pair a thread: any strides, both pairings, another order in the output.
-template <class T>
+template <class T, bool kRows>
 __global__ void __launch_bounds__(kThreads) turn_pairs(Job j) {
   using C = Compute<T>;
   const Index work = j.in.batch * j.in.tokens * j.split * j.t.pairs;
@@ -86,11 +93,11 @@ __global__ void __launch_bounds__(kThreads) turn_pairs(Job j) {
     const Index row = w / j.t.pairs / j.split;
     const Index batch = row / j.in.tokens, token = row % j.in.tokens;
     C c, s;
-    if (j.t.heads == 1) coefficients(j, pair, 0, batch, token, c, s);
+    if (j.t.heads == 1) coefficients<kRows>(j, pair, 0, batch, token, c, s);
     const T* x = static_cast<const T*>(j.in.data) + first(j.in, batch, token);
     T* y = static_cast<T*>(j.out.data) + first(j.out, batch, token);
     for (Index head = part; head < j.in.heads; head += j.split) {
-      if (j.t.heads > 1) coefficients(j, pair, head, batch, token, c, s);
+      if (j.t.heads > 1) coefficients<kRows>(j, pair, head, batch, token, c, s);
       const T* xh = x + head * j.in.head_stride + j.t.offset * j.in.dim_stride;
       T* yh = y + head * j.out.head_stride + j.t.offset * j.out.dim_stride;
       const C a = widen(xh[pair * j.from.step * j.in.dim_stride]);
@@ -104,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) turn_pairs(Job j) {
 }
 
 // 16 bytes an access; channels contiguous and aligned, one spectrum for all heads.
-template <class T, bool kInterleaved>
+template <class T, bool kInterleaved, bool kRows>
 __global__ void __launch_bounds__(kThreads) turn_vectors(Job j) {
   using C = Compute<T>;
   constexpr int kSize = Vector<T>::kSize, kPairs = kInterleaved ? kSize / 2 : kSize;
@@ -117,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) turn_vectors(Job j) {
     const Index batch = row / j.in.tokens, token = row % j.in.tokens;
     C c[kPairs], s[kPairs];
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) coefficients(j, pair + i, 0, batch, token, c[i], s[i]);
+    for (int i = 0; i < kPairs; ++i) coefficients<kRows>(j, pair + i, 0, batch, token, c[i], s[i]);
     const Index at = j.t.offset + (kInterleaved ? 2 * pair : pair);
     const T* x = static_cast<const T*>(j.in.data) + first(j.in, batch, token) + at;
     T* y = static_cast<T*>(j.out.data) + first(j.out, batch, token) + at;
@@ -151,7 +158,7 @@ __global__ void __launch_bounds__(kThreads) turn_vectors(Job j) {
 }
 
 // In place with another order in the output: a head's window goes through shared memory.
-template <class T>
+template <class T, bool kRows>
 __global__ void __launch_bounds__(kThreads) turn_reordered(Job j) {
   using C = Compute<T>;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -166,7 +173,7 @@ __global__ void __launch_bounds__(kThreads) turn_reordered(Job j) {
            j.t.offset * j.out.dim_stride;
     for (Index pair = threadIdx.x; pair < j.t.pairs; pair += kThreads) {
       C c, s, ya, yb;
-      coefficients(j, pair, head, batch, token, c, s);
+      coefficients<kRows>(j, pair, head, batch, token, c, s);
       turn<C>(widen(x[pair * j.from.step * j.in.dim_stride]),
               widen(x[(j.from.member + pair * j.from.step) * j.in.dim_stride]), c, s, ya, yb);
       window[pair * j.to.step] = narrow<T>(ya);
@@ -215,7 +222,7 @@ bool aligned(const Heads& h, Index channel) {
          h.token_stride % n == 0 && h.batch_stride % n == 0;
 }
 
-template <class T>
+template <class T, bool kRows>
 void launch(Job j, cudaStream_t stream) {
   constexpr Index n = Vector<T>::kSize;
   const bool interleaved = j.from.step == 2, same_order = j.from.step == j.to.step;
@@ -226,7 +233,7 @@ void launch(Job j, cudaStream_t stream) {
       refuse("cuda", "even_then_odd in place needs a window of at most 48 KB",
              static_cast<Index>(bytes));
     const Index heads = j.in.batch * j.in.tokens * j.in.heads;
-    turn_reordered<T>
+    turn_reordered<T, kRows>
         <<<static_cast<unsigned>(std::min(heads, kMaxBlocks)), kThreads, bytes, stream>>>(j);
     return check_launch("turn_reordered");
   }
@@ -241,11 +248,11 @@ void launch(Job j, cudaStream_t stream) {
   j.split = std::clamp(enough / std::max(rows * items, Index{1}), Index{1}, j.in.heads);
   const unsigned blocks = blocks_for(rows * items * j.split);
   if (vectors && interleaved)
-    turn_vectors<T, true><<<blocks, kThreads, 0, stream>>>(j);
+    turn_vectors<T, true, kRows><<<blocks, kThreads, 0, stream>>>(j);
   else if (vectors)
-    turn_vectors<T, false><<<blocks, kThreads, 0, stream>>>(j);
+    turn_vectors<T, false, kRows><<<blocks, kThreads, 0, stream>>>(j);
   else
-    turn_pairs<T><<<blocks, kThreads, 0, stream>>>(j);
+    turn_pairs<T, kRows><<<blocks, kThreads, 0, stream>>>(j);
   check_launch("turn");
 }
 
@@ -255,7 +262,7 @@ Job job_of(const RotateCall& call, const RotaryTables& t, const Heads& in, const
   j.t = t;
   j.in = in;
   j.out = out;
-  j.p = detail::shared_row(*call.positions);
+  if (call.positions != nullptr) j.p = detail::shared_row(*call.positions);
   j.from = layout_of(t, false, call.mode);
   j.to = layout_of(t, true, call.mode);
   const bool back = call.mode == RotateMode::gradient || call.mode == RotateMode::inverse;
@@ -267,6 +274,14 @@ Job job_of(const RotateCall& call, const RotaryTables& t, const Heads& in, const
   if (t.log2_decay != nullptr) j.decay = key != (call.mode == RotateMode::inverse) ? -1 : 1;
   j.center = call.mode == RotateMode::shift ? 0 : t.decay_center;
   return j;
+}
+
+template <class T>
+void launch_job(Job j, const RotateCall& call, cudaStream_t stream) {
+  if (call.rows->kind == detail::RowSource::Kind::none) return launch<T, false>(j, stream);
+  j.rows = rows_of(*call.rows);
+  j.sine = call.mode == RotateMode::gradient ? -1 : 1;
+  launch<T, true>(j, stream);
 }
 
 template <class T>
@@ -283,15 +298,17 @@ void rotate_as(const RotateCall& call, cudaStream_t stream) {
         check_launch("copy_channels");
       }
     for (std::int32_t b = 0; b < call.block_count; ++b)
-      launch<T>(job_of(call, call.blocks[b], in, out, key), stream);
+      launch_job<T>(job_of(call, call.blocks[b], in, out, key), call, stream);
   }
 }
 
 }  // namespace
 
 void rotate(const RotateCall& call, DType dtype, cudaStream_t stream) {
-  if (call.rows->kind != detail::RowSource::Kind::none || call.positions == nullptr)
-    refuse("cuda", "the phase is formed from positions: rows are not taken");
+  if (call.rows->kind != detail::RowSource::Kind::none)
+    check_rows(call);
+  else if (call.positions == nullptr)
+    refuse("cuda", "positions or rows of cosine and sine must be given");
   switch (dtype) {
     case DType::f64:
       return rotate_as<double>(call, stream);

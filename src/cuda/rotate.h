@@ -33,7 +33,10 @@ class DeviceTables {
 // positions and the arrays of call.blocks are device pointers; the structs themselves are the
 // host's. Table-free: cos and sin within 1.0e-7 for |p| <= 2^37 (f64: 3e-16), one rounding.
 // The launch cannot be refused by a value on the device: positions must be finite and below 2^62.
-// Throws [cuda]: rows instead of a phase; even_then_odd in place with windows above 48 KB;
+// Rows of the caller (call.rows, device pointers; the structs are the host's) replace the phase: layout half, f32 or f64,
+// the same for all heads, one block without decay, forward or gradient. Their numbers are used as they are: gain and
+// direction are the caller's.
+// Throws [cuda]: other rows, or neither rows nor positions; even_then_odd in place with windows above 48 KB;
 // std::runtime_error when a launch fails.
 void rotate(const detail::RotateCall& call, DType dtype, cudaStream_t stream);
 

@@ -4,6 +4,7 @@
 // and out of place with guards around the output.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -206,6 +207,91 @@ bool agrees(const Case& c) {
   return true;
 }
 
+// The same from rows of cosine and sine, of each token or by number.
+bool rows_agree(const Case& c, DType row_type, bool indexed) {
+  const RotarySpec spec = resolve(parse_encoding(c.scheme));
+  const RotaryPlan plan(spec, c.dtype);
+  const Index dim = spec.head_dim, pairs = spec.blocks[0].pairs(), rows = indexed ? 300 : 10;
+  const Index elements = 20 * 3 * (dim * c.stride + c.pad), size = size_of(row_type);
+  std::vector<unsigned char> x(static_cast<std::size_t>(elements * size_of(c.dtype)));
+  fill(x, c.dtype);
+  std::vector<unsigned char> cos(static_cast<std::size_t>(rows * pairs * size)), sin = cos;
+  fill(cos, row_type);
+  // The same numbers from the end: no cosine belongs to its sine, as nothing says that it must.
+  for (std::size_t i = 0; i < sin.size(); i += static_cast<std::size_t>(size))
+    std::copy_n(cos.begin() + static_cast<std::ptrdiff_t>(sin.size() - i) - size, size,
+                sin.begin() + static_cast<std::ptrdiff_t>(i));
+  const auto where = position_bytes(DType::i64, 1, 20, true);
+  std::vector<unsigned char> forward_where = where;
+  for (std::size_t i = 0; i < 20; ++i) {  // rows are counted from 0
+    std::int64_t p = 0;
+    std::memcpy(&p, where.data() + 8 * i, 8);
+    p = p < 0 ? -p : p;
+    std::memcpy(forward_where.data() + 8 * i, &p, 8);
+  }
+  Positions p;
+  p.data = forward_where.data();
+  p.count = 10, p.batch = 2, p.batch_stride = 10;
+  std::vector<unsigned char> want = x, in = x;
+  const auto operand = [&](void* data) { return QK{view(data, c, 3, dim), {}}; };
+  CallerRows host;
+  host.cos = tensor(static_cast<const void*>(cos.data()), row_type, {rows, pairs});
+  host.sin = tensor(static_cast<const void*>(sin.data()), row_type, {rows, pairs});
+  if (indexed) host.index = p;
+  plan.apply_rows(operand(c.in_place ? want.data() : in.data()), operand(want.data()), host,
+                  c.sense);
+
+  const Buffer from(x), to(x), at(forward_where), device_cos(cos), device_sin(sin);
+  const cuda::DeviceTables tables(plan.tables());
+  p.data = at.data();
+  detail::RowSource source;
+  source.kind = detail::RowSource::Kind::caller;
+  source.cos = {device_cos.data(), row_type, 0, pairs, 0, 1};
+  source.sin = {device_sin.data(), row_type, 0, pairs, 0, 1};
+  if (indexed) source.index = &p;
+  const QK device_in = operand(c.in_place ? to.data() : from.data());
+  const QK device_out = operand(to.data());
+  const detail::Gap gap{spec.blocks[0].width(), dim};
+  detail::RotateCall call;
+  call.in = &device_in;
+  call.out = &device_out;
+  call.blocks = tables.data();
+  call.block_count = 1;
+  call.gaps = &gap;
+  call.gap_count = gap.begin < gap.end ? 1 : 0;
+  call.rows = &source;
+  call.mode = c.sense;
+  cuda::rotate(call, c.dtype, nullptr);
+  must(cudaDeviceSynchronize(), "rotate by rows");
+  const auto got = to.read();
+  for (Index i = 0; i < elements; ++i) {
+    const double a = value(got.data() + i * size_of(c.dtype), c.dtype);
+    const double b = value(want.data() + i * size_of(c.dtype), c.dtype);
+    if (std::abs(a - b) <= unit(c.dtype) * (1 + std::abs(b))) continue;
+    std::fprintf(stderr, "%s rows %s %s%s: element %d is %.9g, want %.9g\n", c.scheme.c_str(),
+                 std::string(dtype_name(row_type)).c_str(),
+                 std::string(dtype_name(c.dtype)).c_str(), c.in_place ? " in place" : "",
+                 static_cast<int>(i), a, b);
+    return false;
+  }
+  return true;
+}
+
+void try_rows(int& cases, int& wrong) {
+  for (const char* scheme :
+       {"rope head_dim=64 pairing=half_split", "rope head_dim=64 pairing=interleaved",
+        "rope head_dim=80 rotary_dim=32 pairing=half_split"})
+    for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16})
+      for (const RotateMode sense : {RotateMode::forward, RotateMode::gradient})
+        for (const bool in_place : {false, true})
+          for (const bool indexed : {false, true})
+            for (const Index pad : {0, 1}) {
+              ++cases;
+              const DType rows = dtype == DType::f64 ? DType::f64 : DType::f32;
+              wrong += !rows_agree({scheme, dtype, sense, in_place, pad}, rows, indexed);
+            }
+}
+
 int run() {
   const std::vector<std::string> schemes{
       "rope head_dim=64 pairing=half_split",
@@ -239,6 +325,7 @@ int run() {
             ++cases;
             wrong += !agrees({scheme, dtype, sense, false, 0, 1, positions, key, true});
           }
+  try_rows(cases, wrong);
   std::printf("%d of %d cases agree with the host\n", cases - wrong, cases);
   return wrong == 0 ? 0 : 1;
 }
