@@ -236,7 +236,7 @@ void AttentionPlan::backward(const AttentionArgs& call, std::span<const NamedArr
   detail::PlanGradients all(*state_, bound, gradients, named);
   detail::check_read(bound.args, result, "the result");
   detail::check_read(bound.args, d_result, "the gradient of the result");
-  all.check_apart(d_result);
+  all.check_upstream(d_result);
   attend_backward(bound.args, result, d_result, all.gradients, executor);
   all.pull_back(*state_, bound);
 }

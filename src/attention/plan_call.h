@@ -102,7 +102,7 @@ struct PlanGradients {
   PlanGradients(const PlanGradients&) = delete;
   PlanGradients& operator=(const PlanGradients&) = delete;
   // Throws: a named gradient over that of the result, which is read while others are written.
-  void check_apart(const ConstAttentionResult& d_result) const;
+  void check_upstream(const ConstAttentionResult& d_result) const;
   void pull_back(const PlanState&, const PlanCall&);
 
   AttentionGradients gradients;

@@ -128,7 +128,7 @@ void PlanGradients::check_overlap(const PlanState& s, const PlanCall& call,
     for (const Operand& in : arrays) check_separate(kPlan, in, out);
 }
 
-void PlanGradients::check_apart(const ConstAttentionResult& d_result) const {
+void PlanGradients::check_upstream(const ConstAttentionResult& d_result) const {
   const Operand read[] = {{"the gradient of out", memory_of(d_result.out)},
                           {"the gradient of log_sum_exp", memory_of(d_result.log_sum_exp)}};
   for (const Operand& out : written_)
