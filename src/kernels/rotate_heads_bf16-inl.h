@@ -25,8 +25,34 @@ HWY_INLINE void LoadWords(D d, const B* p, hn::Vec<D>& even, hn::Vec<D>& odd) {
   even = hn::BitCast(d, hn::ShiftLeft<16>(u));
   odd = hn::BitCast(d, hn::And(u, hn::Set(du, 0xffff0000u)));
 }
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+HWY_INLINE bool AnyNaN(hn::Vec128<float> a, hn::Vec128<float> b) {
+  return _mm_movemask_ps(_mm_cmpunord_ps(a.raw, b.raw)) != 0;
+}
+#if HWY_TARGET == HWY_AVX2
+HWY_INLINE bool AnyNaN(hn::Vec256<float> a, hn::Vec256<float> b) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(a.raw, b.raw, _CMP_UNORD_Q)) != 0;
+}
+#endif
+// Without NaN: upper and lower halves of even and odd numbers side by side, so that 16-bit lanes round twice as many
+// numbers. The upper half grows by 1 where lower + 0x7fff + (upper & 1) leaves 16 bits, which is the first bit of
+// an average that is rounded up.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> PackNumbers(D, hn::Vec<D> even, hn::Vec<D> odd) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::Repartition<std::uint16_t, D> d16;
+  const auto e = hn::BitCast(du, even), o = hn::BitCast(du, odd);
+  const auto upper = hn::OddEven(hn::BitCast(d16, o), hn::BitCast(d16, hn::ShiftRight<16>(e)));
+  const auto lower = hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(o)), hn::BitCast(d16, e));
+  const auto bias = hn::Or(hn::And(upper, hn::Set(d16, 1)), hn::Set(d16, 0x7ffe));
+  return hn::BitCast(du, hn::Add(upper, hn::ShiftRight<15>(hn::AverageRound(lower, bias))));
+}
+#endif
 template <class D>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Pack(D d, hn::Vec<D> even, hn::Vec<D> odd, BFloat16) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+  if (HWY_LIKELY(!AnyNaN(even, odd))) return PackNumbers(d, even, odd);
+#endif
   const hn::RebindToUnsigned<D> du;
   return hn::Or(hn::ShiftRight<16>(RoundToUpperHalf(d, even)),
                 hn::And(RoundToUpperHalf(d, odd), hn::Set(du, 0xffff0000u)));

@@ -147,6 +147,38 @@ TEST_F(Pack, BFloat16RotatedIntoFloatsIsTheFloatKernel) {
   }
 }
 
+// Every bf16 number, NaN and infinities among them: the float kernel's result, rounded once to nearest even. A gain of
+// 1.5 at position 0 makes every second result a tie.
+TEST_F(Pack, BFloat16IsTheFloatKernelRoundedOnce) {
+  enable_native_features(false);  // its conversion makes small numbers 0
+  constexpr Index kRow = 128, kRows = 65536 / kRow;
+  for (const Isa isa : supported_isas()) {
+    force_isa(isa);
+    for (const Pairing pairing : {Pairing::half_split, Pairing::interleaved})
+      for (const Index position : {Index{0}, kPosition}) {
+        RotarySpec spec = spec_of(kRow / 2, pairing);
+        spec.blocks[0].spectrum.gain = 1.5;
+        std::vector<std::uint16_t> got;
+        std::vector<float> want;
+        for (std::uint32_t i = 0; i < 65536; ++i) {
+          got.push_back(static_cast<std::uint16_t>(i * 40503));  // odd: each comes once
+          want.push_back(f32_from_bf16(got.back()));
+        }
+        const auto at = positions(std::span<const Index>(&position, 1));
+        RotaryPlan(spec, DType::bf16)
+            .apply({heads(tensor(static_cast<void*>(got.data()), DType::bf16, {1, 1, kRows, kRow}),
+                          HeadsLayout::bthd),
+                    {}},
+                   at);
+        RotaryPlan(spec, DType::f32).apply({heads(want.data(), 1, kRows, kRow), {}}, at);
+        for (std::size_t i = 0; i < got.size(); ++i)
+          ASSERT_EQ(got[i], bf16_from(want[i]))
+              << isa_name(isa) << " " << enum_text(pairing) << " " << i << " " << want[i];
+      }
+  }
+  enable_native_features(true);
+}
+
 }  // namespace
 }  // namespace posenc
 #endif
