@@ -274,14 +274,14 @@ int explain(const ExplainOptions& o) {
 int doctor_verb(const ExplainOptions& o) {
   const ModelSpec m = read_model_argument(o.subject);
   const std::vector<Finding> findings = doctor(m);
-  bool error = false;
-  for (const Finding& f : findings) error = error || f.severity == Severity::error;
-  if (o.json) {
+  const Severity least = o.strict ? Severity::warning : Severity::error;
+  const bool negative =
+      std::ranges::any_of(findings, [&](const Finding& f) { return f.severity >= least; });
+  if (o.json)
     write_text("-", in_utf8(doctor_json(findings)).dump(2) + "\n");
-    return error ? kNegative : kSuccess;
-  }
-  show("{}", doctor_text(m.file, findings, o.notes, style_for_stdout()));
-  return error ? kNegative : kSuccess;
+  else
+    show("{}", doctor_text(m.file, findings, o.notes, style_for_stdout()));
+  return negative ? kNegative : kSuccess;
 }
 
 }  // namespace posenc::cli

@@ -120,11 +120,13 @@ void add_reading_verbs(CLI::App& app, Verbs& v) {
   add_subject(doctor, v.doctor.subject, Takes::model);
   doctor->add_flag("--notes", v.doctor.notes,
                    "also the notes that hold for every model of its kind (--json has them all)");
+  doctor->add_flag("--strict", v.doctor.strict, "exit 1 for a warning too, not only for an error");
   add_json(doctor, v.doctor.json);
   doctor->footer(
       "Examples:\n  posenc doctor models/llama\n  posenc doctor model.gguf --context 131072 "
       "--json\n"
-      "Exit: 1 when a finding is an error, 0 otherwise; docs/doctor.md explains every code.");
+      "Exit: 1 when a finding is an error (--strict: or a warning), 0 otherwise; docs/doctor.md "
+      "explains every code.");
   doctor->callback([&v] { v.chosen = [&v] { return doctor_verb(v.doctor); }; });
 }
 

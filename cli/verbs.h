@@ -18,7 +18,8 @@ int list(const ListOptions&);
 struct ExplainOptions {
   SubjectOptions subject;
   bool json = false;
-  bool notes = false;  // the doctor's: also those that hold for every model of a kind
+  bool notes = false;   // the doctor's: also those that hold for every model of a kind
+  bool strict = false;  // the doctor's: a warning is a negative answer too
 };
 int explain(const ExplainOptions&);
 int doctor_verb(const ExplainOptions&);

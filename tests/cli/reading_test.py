@@ -144,6 +144,15 @@ class Doctor(Case):
                 self.assertIn(key, finding)
         self.assertIn(worst[0]["code"], self.posenc("doctor", MODELS / "broken", code=1).decode())
 
+    def test_a_warning_is_a_negative_answer_where_it_is_asked_for(self):
+        path = self.folder / "config.json"
+        path.write_text(json.dumps({"model_type": "llama", "num_hidden_layers": 1, "ropeTheta": 500000.0}))
+        self.posenc("doctor", path)
+        self.posenc("doctor", path, "--strict", code=1)
+        self.posenc("doctor", path, "--strict", "--json", code=1)
+        self.posenc("doctor", LLAMA, "--strict")
+        self.posenc("doctor", MODELS / "broken", "--strict", code=1)
+
     def test_a_sound_model_exits_zero(self):
         said = self.posenc("doctor", LLAMA).decode()
         last = said.splitlines()[-1]

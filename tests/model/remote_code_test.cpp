@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 
+#include "by_the_book.h"
 #include "hugging_face_suite.h"
 #include "posenc/relative/alibi.h"
 
@@ -27,31 +28,6 @@ const Finding* finding(const ModelSpec& spec, const std::string& code,
 }
 const LayerSpec& first(const ModelSpec& spec) {
   return spec.layers.at(0);
-}
-
-// One head turned by the book: every block, every pair.
-std::vector<double> turned(const RotarySpec& spec, std::vector<double> head,
-                           const std::vector<double>& position) {
-  const std::vector<double> in = head;
-  for (const RotaryBlock& b : spec.blocks) {
-    const Spectrum& s = b.spectrum;
-    const Index pairs = s.pairs();
-    for (Index i = 0; i < pairs; ++i) {
-      double angle = 0;
-      for (Index a = 0; a < s.axes; ++a)
-        angle += s.frequency[static_cast<std::size_t>(a * pairs + i)] *
-                 position[static_cast<std::size_t>(s.axes == 1 ? 0 : a)];
-      const auto member = [&](bool halves, Index k) {
-        return static_cast<std::size_t>(b.offset + (halves ? i + k * pairs : 2 * i + k));
-      };
-      const bool halves = b.pairing == Pairing::half_split,
-                 apart = halves || b.output_order == OutputOrder::even_then_odd;
-      const double x = in[member(halves, 0)], y = in[member(halves, 1)];
-      head[member(apart, 0)] = s.gain * (x * std::cos(angle) - y * std::sin(angle));
-      head[member(apart, 1)] = s.gain * (x * std::sin(angle) + y * std::cos(angle));
-    }
-  }
-  return head;
 }
 
 TEST(RemoteCode, TurnsAsItsModuleDoes) {

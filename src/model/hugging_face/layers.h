@@ -35,6 +35,10 @@ void remote_code(const ConfigView&);
 // code; empty where there is none.
 void code_of_known_type(const ConfigView& whole, const ConfigView& text);
 std::string own_code(const ConfigView&);
+// What auto_map of one object names for the model, else for its configuration; empty: nothing.
+std::string code_of(const Json& object);
+// What a person can do about a model type that is not known (unknown_type.cpp).
+std::string advice_on_type(std::string_view type, const Json& config);
 // qk_norm of each layer, by the class (score/numbers.cpp).
 void normalise_q_and_k(const ConfigView&, std::vector<LayerSpec>&);
 // scale, softcap and sinks of each layer (score/numbers.cpp).
@@ -64,6 +68,10 @@ void filled_by_class(const ConfigView&, const Json& file, const std::vector<Laye
 void unused_assumptions(Report&);
 // What the class refuses on loading and nobody asked for (refusals.cpp).
 void refused_on_loading(const ConfigView&, std::size_t layers);
+
+// A config of diffusers, by its _class_name (diffusers.cpp).
+bool is_diffusers(const Json& config);
+void read_diffusers(const Json& config, Report&, ModelSpec&);
 
 // Keys that nobody reads and that are nearly one that somebody reads (near_keys.cpp).
 // Which of the names a misspelt one means: another case, camelCase, other underscores, or few letters

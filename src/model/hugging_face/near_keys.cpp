@@ -189,7 +189,7 @@ class NearKeys {
     if (meant.empty() || both_legal(key, meant)) return;
     const Asked& about = report_.asked.at(place + "/" + std::string(meant));
     warn(message("{} is read by nobody; {} reads {}, {}", key, about.class_name, meant,
-                 otherwise(meant, object.find(meant) != nullptr, about)),
+                 otherwise(meant, object.find(meant), about)),
          at, message("write {}", meant));
   }
 
@@ -205,7 +205,8 @@ class NearKeys {
       return false;
     if (rotary || !about->second.otherwise.empty())
       warn(message("{} is {} beside {}, where nobody reads it; {} looks into that, {}", key, value,
-                   last_word(part), about->second.class_name, otherwise(key, false, about->second)),
+                   last_word(part), about->second.class_name,
+                   otherwise(key, nullptr, about->second)),
            place + "/" + key, message("move it into {}", last_word(part)));
     return true;
   }
@@ -221,16 +222,17 @@ class NearKeys {
     });
   }
 
-  // What counts, because the key is not there.
-  std::string otherwise(std::string_view key, bool stated, const Asked& about) const {
-    if (stated) return "which the file states too, and which counts";
+  // What counts in its place: `stated` is what the file holds under the right name, null where it
+  // has none.
+  std::string otherwise(std::string_view key, const Json* stated, const Asked& about) const {
+    if (stated && !stated->is_null()) return "which the file states too, and which counts";
+    const std::string so = stated ? "which is null in the file" : "which the file does not state";
     if (!about.otherwise.empty())
-      return message("which the file does not state: it is {}, the class's own", about.otherwise);
+      return message("{}: it is {}, the class's own", so, about.otherwise);
     const FieldValue* base = spec_.layers.empty() ? nullptr : spec_.layers[0].field("base");
-    if (key == "rope_theta" && base)
-      return message("which the file does not state: the base is {}", base->value);
+    if (key == "rope_theta" && base) return message("{}: the base is {}", so, base->value);
     const Json* loss = table_member("losses").find(key);
-    return "which the file does not state" + (loss ? ": " + loss->as_string() : "");
+    return so + (loss ? ": " + loss->as_string() : "");
   }
 
   // Rotary in an object that nobody looks into.

@@ -4,10 +4,8 @@
 #include "model/hugging_face/layers.h"
 
 namespace posenc::inline v0::hf {
-namespace {
 
-// What auto_map names for the model, else for its configuration: "modeling_x.Model"; empty where it
-// names a tokenizer or processor only.
+// "modeling_x.Model"; a tokenizer or processor is no model.
 std::string code_of(const Json& object) {
   const Json* map = object.find("auto_map");
   std::string config, model;
@@ -19,8 +17,6 @@ std::string code_of(const Json& object) {
     }
   return model.empty() ? config : model;
 }
-
-}  // namespace
 
 std::string own_code(const ConfigView& view) {
   const std::string inner = code_of(view.object());

@@ -90,37 +90,13 @@ const ClassRules& generic_rules() {
   return rules;
 }
 
-// Whether a key of the file, or of its text part, begins with one of the words.
-bool speaks_of(const Json& config, std::initializer_list<std::string_view> words) {
-  for (const auto& [key, value] : config.as_object()) {
-    for (const std::string_view word : words)
-      if (key.starts_with(word) && truthy(value)) return true;
-    if (value.is_object() && (key.ends_with("_config") || key == "decoder") &&
-        speaks_of(value, words))
-      return true;
-  }
-  return false;
-}
-
-// What a person can do about a model type that is not known, by what the file speaks of.
-std::string advice(const Json& config) {
-  const std::string other = "--assume model_type=... takes a known class's rules";
-  if (speaks_of(config, {"rope_", "rotary_", "partial_rotary_factor", "use_rope"}))
-    return "--assume pairing=half_split or interleaved reads it like Llama; " + other;
-  if (speaks_of(config, {"alibi", "use_alibi"}))
-    return "the file speaks of ALiBi: " + other + ", as bloom or mpt";
-  if (speaks_of(config, {"relative_attention_num_buckets"}))
-    return "the file speaks of T5's buckets: " + other + ", as t5";
-  return "nothing in the file speaks of rotary: read the model's code; " + other +
-         ", as bert for learned positions";
-}
-
-// "did you mean llama? ", or nothing.
-std::string type_meant(std::string_view type) {
-  std::vector<std::string_view> known;
-  for (const auto& [name, rules] : all_class_rules()) known.push_back(name);
-  const std::string_view meant = type.empty() ? type : nearest_word(type, known);
-  return meant.empty() ? "" : "did you mean " + std::string(meant) + "? ";
+// Keys of the file that say so: " (the file has qk_norm true)".
+std::string left_out(const Json& config) {
+  std::vector<std::string> found;
+  for (const std::string_view key : table_words("keys_of_the_score"))
+    if (const Json* v = config.find(key); v && truthy(*v))
+      found.push_back(message("{} {}", key, *v));
+  return found.empty() ? "" : message(" (the file has {})", listed(found));
 }
 
 std::optional<TextPart> find_text(const Json& config, Report& report) {
@@ -136,8 +112,9 @@ std::optional<TextPart> find_text(const Json& config, Report& report) {
   }
   if (!at.rules && report.assume.count("pairing")) {
     report.warn("unknown_model_type",
-                message("model_type {}: read like Llama, as --assume pairing asks",
-                        type ? shown(type->value) : "is missing"),
+                message("model_type {}: read like Llama, as --assume pairing asks: a norm of q and "
+                        "k, a scale, a soft cap and windows of its own are left out{}",
+                        type ? shown(type->value) : "is missing", left_out(config)),
                 where, "check it against the model's code");
     at.rules = &generic_rules();
     return at;
@@ -146,7 +123,7 @@ std::optional<TextPart> find_text(const Json& config, Report& report) {
     report.error(
         "unknown_model_type",
         type ? message("model_type {} is not known", type->value) : "the file has no model_type",
-        where, type_meant(at.model_type) + advice(config));
+        where, advice_on_type(at.model_type, config));
     return std::nullopt;
   }
   for (int depth = 0; depth < 4 && (at.rules->scheme.empty() || replaced(at)); ++depth)
@@ -257,7 +234,10 @@ ModelSpec read_hugging_face(const Json& config, const std::string& file,
     apply_paths(copy, report);
     if (const Json* type = copy.find("model_type"); type && type->is_string())
       spec.model_type = type->as_string();
-    if (const auto text = find_text(copy, report)) read_text(*text, copy, options, report, spec);
+    if (is_diffusers(copy) && !report.assume.count("model_type"))
+      read_diffusers(copy, report, spec);
+    else if (const auto text = find_text(copy, report))
+      read_text(*text, copy, options, report, spec);
     if (!name.ends_with(".gguf")) near_keys(copy, spec, report);  // else nobody spelt the keys
   }
   note_switches(spec.layers, report);

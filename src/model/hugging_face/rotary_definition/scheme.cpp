@@ -1,8 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scheme of a RotaryWriter: type, head, base, pairing. Its width and axes: width.cpp.
 #include "model/hugging_face/rotary_definition/writer.h"
+#include "posenc/core/fields.h"
 
 namespace posenc::inline v0::hf {
+
+namespace {
+
+// The types of transformers.
+std::vector<std::string_view> type_names() {
+  std::vector<std::string_view> names;
+  for (const ScalingType& t : scaling_types())
+    if (!t.own_keys) names.push_back(t.type);
+  return names;
+}
+
+}  // namespace
 
 // All that is wrong with a dictionary is said, so a part that fails does not keep the others from
 // being read; what they need of it (pairs_, base_) is 0 then.
@@ -44,6 +57,8 @@ bool RotaryWriter::known_type() {
       what += "; it is a name of vLLM";
     else if (*type == "mrope")
       what += " for this class";
+    else if (const std::string_view meant = nearest_word(*type, type_names()); !meant.empty())
+      what += "; did you mean " + std::string(meant) + "?";
     const std::string at = v ? v->where : place("rope_type");
     const std::size_t path = at.find('#');
     return view_.error(
@@ -69,13 +84,10 @@ std::optional<std::string> RotaryWriter::type_of_dict() {
                  *old, "remove type");
     return v->value.as_string();
   }
-  std::vector<std::string> names;
-  for (const ScalingType& t : scaling_types())
-    if (!t.own_keys) names.emplace_back(t.type);
   if (v)
     return view_.error(v->value.is_null() ? "unknown_rope_type" : "wrong_type",
                        {"rope_type must be a name, got {}", v->value}, *v,
-                       {"write one of {}", listed(names)});
+                       {"write one of {}", listed(type_names())});
   return view_.error("missing_key", "no rope_type", place("rope_type"), "state rope_type");
 }
 

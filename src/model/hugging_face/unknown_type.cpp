@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person can do about a model type that is not known, by its spelling and by what the file
+// says.
+#include "model/hugging_face/layers.h"
+#include "posenc/core/fields.h"
+
+namespace posenc::inline v0::hf {
+namespace {
+
+// Whether a key of the file, or of its text part, begins with one of the words.
+bool speaks_of(const Json& config, std::initializer_list<std::string_view> words) {
+  for (const auto& [key, value] : config.as_object()) {
+    for (const std::string_view word : words)
+      if (key.starts_with(word) && truthy(value)) return true;
+    if (value.is_object() && (key.ends_with("_config") || key == "decoder") &&
+        speaks_of(value, words))
+      return true;
+  }
+  return false;
+}
+
+// The scheme of which the file speaks: rope, alibi, t5, or none.
+std::string scheme_said(const Json& config) {
+  const Json* type = config.find("position_embedding_type");
+  const std::string said = type && type->is_string() ? type->as_string() : "";
+  if (said.find("alibi") != std::string::npos) return "alibi";
+  if (said == "rope" || said == "rotary" ||
+      speaks_of(config, {"rope_", "rotary_", "partial_rotary_factor", "use_rope"}))
+    return "rope";
+  if (speaks_of(config, {"alibi", "use_alibi"})) return "alibi";
+  return speaks_of(config, {"relative_attention_num_buckets"}) ? "t5" : "";
+}
+
+bool may_have(const ClassRules& rules, const std::string& scheme) {
+  return scheme.empty() || rules.scheme == scheme || rules.variants ||
+         (rules.rotary_if && rules.rotary_if->otherwise == scheme);
+}
+
+// Keys of the file that some class reads, and how many of them this class does.
+struct Shared {
+  std::size_t keys = 0, known = 0;
+  bool fits() const { return 5 * known >= 4 * keys; }
+};
+Shared shared(const Json& config, const ClassRules& rules) {
+  static const std::set<std::string> all = keys_of_classes();
+  Shared out;
+  for (const auto& [key, value] : config.as_object()) {
+    if (value.is_null() || !all.count(key) || contains(table_words("other_keys"), key)) continue;
+    ++out.keys;
+    out.known += rules.defaults.find(key) != nullptr || names_key(rules, key) ||
+                 (rules.scheme == "rope" && contains(kRotaryKeys, key));
+  }
+  return out;
+}
+
+// "did you mean llama? ": a class whose name is near, unless the file contradicts it or brings code of
+// its own.
+std::string by_spelling(std::string_view type, const Json& config, const std::string& scheme) {
+  if (type.empty() || !code_of(config).empty()) return "";
+  std::vector<std::string_view> known;
+  for (const auto& [name, rules] : all_class_rules()) known.push_back(name);
+  const std::string_view meant = nearest_word(type, known);
+  if (meant.empty()) return "";
+  const ClassRules& rules = *class_rules(meant);
+  const Shared s = shared(config, rules);
+  return may_have(rules, scheme) && (s.keys < 3 || s.fits())
+             ? "did you mean " + std::string(meant) + "? "
+             : "";
+}
+
+std::string_view name_of_scheme(std::string_view scheme) {
+  return scheme == "rope" ? "rotary" : scheme == "alibi" ? "ALiBi" : "buckets as T5's";
+}
+
+// "its keys are those of gpt2 (GPT2Config); ": of the classes that read the most of them a common one,
+// or the only one.
+std::string by_keys(const Json& config, const std::string& scheme) {
+  constexpr std::size_t kFewest = 4;
+  const std::pair<std::string, ClassRules>* best = nullptr;
+  std::size_t most = 0, equal = 0;
+  bool common = false;
+  for (const auto& one : all_class_rules()) {
+    const Shared s = shared(config, one.second);
+    if (s.keys < kFewest || !s.fits() || s.known < most || one.second.scheme.empty()) continue;
+    equal = s.known > most ? 1 : equal + 1;
+    const bool usual = contains(table_words("common_types"), one.first);
+    if (s.known > most || (usual && !common)) best = &one, common = usual;
+    most = s.known;
+  }
+  if (!best || (!common && equal > 1)) return "";
+  const auto& [name, rules] = *best;
+  const bool other = !may_have(rules, scheme);
+  return message("its keys are those of {} ({}){}; ", name, rules.class_name,
+                 other ? message(", which has no {}", name_of_scheme(scheme)) : "");
+}
+
+std::string by_scheme(const std::string& scheme) {
+  const std::string other = "--assume model_type=... takes a known class's rules";
+  if (scheme == "rope")
+    return "--assume pairing=half_split or interleaved reads it like Llama; " + other;
+  if (scheme == "alibi") return "the file speaks of ALiBi: " + other + ", as bloom or mpt";
+  if (scheme == "t5") return "the file speaks of T5's buckets: " + other + ", as t5";
+  return "nothing in the file speaks of rotary: read the model's code; " + other +
+         ", as bert for learned positions";
+}
+
+}  // namespace
+
+std::string advice_on_type(std::string_view type, const Json& config) {
+  const std::string scheme = scheme_said(config), code = code_of(config);
+  std::string meant = by_spelling(type, config, scheme);
+  if (meant.empty()) meant = by_keys(config, scheme);
+  if (!code.empty())
+    meant += message("its code is {} (auto_map), which says how channels pair and who sees whom; ",
+                     code);
+  return meant + by_scheme(scheme);
+}
+
+}  // namespace posenc::v0::hf
