@@ -181,10 +181,10 @@ void pull_rows(const CallView& c, Index first, Index count, const ConstAttention
   each_head(w, [&](HeadRow& r) { pull_query(c, r, pull); });
 }
 
-void pull_part(const CallView& c, Run rows, const ConstAttentionResult& d, RowWork& w,
-               Pull& pull) noexcept {
+void pull_part(const CallView& c, Run rows, const ConstAttentionResult& d, RowWork& w, Pull& pull,
+               const Executor& executor) noexcept {
   const Index at_once = rows_at_once(c);
-  for (Index first = rows.begin; first < rows.end; first += at_once)
+  for (Index first = rows.begin; first < rows.end && !is_cancelled(executor); first += at_once)
     pull_rows(c, first, std::min(at_once, rows.end - first), d, w, pull);
 }
 
@@ -215,7 +215,8 @@ void attend_backward(const AttentionArgs& a, const ConstAttentionResult& result,
     for (Index part = parts.first_of(slice); part < parts.first_of(slice + 1); ++part) {
       pull.use_cut(part % parts.cuts);
       for (Index n = 0; n < parts.repeats; ++n)
-        pull_part(c, parts.rows(part, n), d_result, works[static_cast<std::size_t>(task)], pull);
+        pull_part(c, parts.rows(part, n), d_result, works[static_cast<std::size_t>(task)], pull,
+                  executor);
     }
   });
   sums.add_all(c, g, executor);

@@ -219,10 +219,10 @@ double path_upstream(const ConstHeads& h, Index b, Index t, Index head, Index d)
 }
 
 void pull_path_head(const PathCall& c, const ConstAttentionResult& up, Index b, Index h, PathRow& r,
-                    PathNumbers& ds, PathSums& g) noexcept {
+                    PathNumbers& ds, PathSums& g, const Executor& executor) noexcept {
   const Index slab = (b * c.H + h) * c.Tk;
   const double* v = c.v.at(b, h, c.H);
-  for (Index i = 0; i < c.Tq; ++i) {
+  for (Index i = 0; i < c.Tq && !detail::is_cancelled(executor); ++i) {
     fill_path_row(c, b, h, i, true, r);
     for (Index d = 0; d < c.V; ++d)
       r.out[static_cast<std::size_t>(d)] = path_upstream(up.out, b, i, h, d);
@@ -342,7 +342,7 @@ void attend_path(const PathArgs& a, const AttentionResult& result, const Executo
                             PathRow(c, false));
   detail::parallel_for(executor, count, most, [&](Index begin, Index end, Index task) noexcept {
     PathRow& r = rows[static_cast<std::size_t>(task)];
-    for (Index n = begin; n < end; ++n) {
+    for (Index n = begin; n < end && !detail::is_cancelled(executor); ++n) {
       const Index b = n / (c.H * c.Tq), h = n / c.Tq % c.H, i = n % c.Tq;
       fill_path_row(c, b, h, i, false, r);
       std::fill(r.out.begin(), r.out.end(), 0.0);
@@ -360,6 +360,7 @@ void attend_path(const PathArgs& a, const AttentionResult& result, const Executo
                             r.log_sum_exp);
     }
   });
+  if (detail::is_cancelled(executor)) throw Cancelled(kPath);
 }
 
 void attend_path_backward(const PathArgs& a, const ConstAttentionResult& d_result,
@@ -382,8 +383,9 @@ void attend_path_backward(const PathArgs& a, const ConstAttentionResult& d_resul
   detail::parallel_for(executor, count, most, [&](Index begin, Index end, Index task) noexcept {
     const auto at = static_cast<std::size_t>(task);
     for (Index n = begin; n < end; ++n)
-      pull_path_head(c, d_result, n / c.H, n % c.H, rows[at], ds[at], g);
+      pull_path_head(c, d_result, n / c.H, n % c.H, rows[at], ds[at], g, executor);
   });
+  if (detail::is_cancelled(executor)) throw Cancelled(kPath);
   add_path_gradient(to.q, g.q, c.H);
   add_path_gradient(to.k, g.k, c.H);
   add_path_gradient(to.v, g.v, c.H);

@@ -50,6 +50,9 @@ ArgumentError::ArgumentError(std::string_view who, std::string_view field, std::
       rule_(rule),
       value_(value) {}
 
+Cancelled::Cancelled(std::string_view who)
+    : std::runtime_error(sentence(who, "the call was cancelled", {})) {}
+
 OutOfMemory::OutOfMemory(std::string_view who, std::string_view what, std::size_t bytes,
                          std::string_view limit)
     : text_([&] {

@@ -26,6 +26,10 @@ inline Index task_count(const Executor& executor, Index count, Index most) noexc
   return std::max(Index{1}, std::min({executor.concurrency, count, most}));
 }
 
+inline bool is_cancelled(const Executor& executor) noexcept {
+  return executor.cancelled != nullptr && executor.cancelled(executor.cancel_context);
+}
+
 // task(i) once for every i of [0, n), each a task of its own: where tasks are of unequal size.
 template <class F>
 void run_tasks(const Executor& executor, Index n, const F& task) {

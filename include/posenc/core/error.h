@@ -56,6 +56,12 @@ class POSENC_API OutOfMemory : public std::bad_alloc {
   std::size_t bytes_;
 };
 
+// A call that its executor ended early (Executor::cancelled).
+class POSENC_API Cancelled : public std::runtime_error {
+ public:
+  explicit Cancelled(std::string_view who);
+};
+
 // Throws ArgumentError. Kept out of line so that checks stay small. The field is the word before
 // "must", "needs" or "belongs" that the rule begins with: "head_dim must be even".
 [[noreturn]] POSENC_API void refuse(std::string_view who, std::string_view rule);

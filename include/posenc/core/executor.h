@@ -15,6 +15,11 @@ struct Executor {
   void* context = nullptr;
   Index concurrency = 1;  // how many tasks may run at once; calls are split into at most this many
   void (*run)(void* context, Index n, void (*task)(void* arg, Index i), void* arg) = nullptr;
+  // Attention calls it between blocks of rows, on the threads that compute. Once it returns true,
+  // and it must then go on returning true, the call ends early and throws Cancelled; its outputs
+  // may hold anything. Null: never.
+  bool (*cancelled)(void* cancel_context) = nullptr;
+  void* cancel_context = nullptr;
 };
 
 // The library's pool: started by the first large call, POSENC_NUM_THREADS threads (default: the
