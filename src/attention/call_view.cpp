@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "core/element.h"
 #include "core/extent.h"
@@ -19,13 +18,6 @@ Numbers tiles_of(const Numbers& x, Index slabs, Index tokens, Index channels) {
   for (Index s = 0; s < slabs; ++s)
     make_tiles(x.data() + s * tokens * channels, tokens, channels, tiles.data() + s * size);
   return tiles;
-}
-
-std::vector<Index> orders_of(const ConstTensorView& v) {
-  std::vector<Index> x;
-  for (Index b = 0; b < v.shape[0]; ++b)
-    for (Index t = 0; t < v.shape[1]; ++t) x.push_back(whole_number(v, b, t));
-  return x;
 }
 
 Numbers mix_of(const ConstTensorView& v) {
@@ -85,17 +77,14 @@ double AxisView::delta(Index b, Index i, Index r, Index j) const noexcept {
 }
 
 CallView::CallView(const AttentionArgs& a, bool backward, const Executor& executor)
-    : args(a),
+    : OrderView(a),
       B(a.q.batch),
       R(a.block_table.empty() ? a.q.batch : a.block_table.shape[0]),
       H(a.q.heads),
       G(a.k.heads),
-      Tq(a.q.tokens),
-      Tk(a.block_table.empty() ? a.k.tokens : a.block_table.shape[1] * a.k.tokens),
       D(a.q.dim),
       V(a.v.dim) {
   check_copies(*this, backward);
-  read_orders();
   read_axes();
   q = by_heads(a.q);
   load_keys(*this);
@@ -110,30 +99,6 @@ CallView::CallView(const AttentionArgs& a, bool backward, const Executor& execut
   all_heads = !mix_before.empty() || !mix_after.empty() ||
               (!a.terms.empty() && a.terms.back().kind == TermKind::score_mlp);
   by_order = scans(a);
-}
-
-void CallView::read_orders() {
-  const Mask& m = args.mask;
-  if (!m.query_order.empty()) {
-    query_orders = orders_of(m.query_order);
-    key_orders = orders_of(m.key_order);
-    query_order_rows = m.query_order.shape[0];
-    key_order_rows = m.key_order.shape[0];
-    keys_by_order.resize(key_orders.size());
-    for (Index r = 0; Tk > 0 && r < key_order_rows; ++r) {
-      const auto first = keys_by_order.begin() + r * Tk;
-      std::iota(first, first + Tk, Index{0});
-      std::stable_sort(first, first + Tk, [&](Index x, Index y) {
-        return key_orders[static_cast<std::size_t>(r * Tk + x)] <
-               key_orders[static_cast<std::size_t>(r * Tk + y)];
-      });
-    }
-  }
-  for (Index s = 0; !m.query_cu_seqlens.empty() && s + 1 < m.query_cu_seqlens.shape[0]; ++s)
-    sequence.insert(sequence.end(),
-                    static_cast<std::size_t>(whole_number(m.query_cu_seqlens, s + 1) -
-                                             whole_number(m.query_cu_seqlens, s)),
-                    s);
 }
 
 void CallView::read_axes() {
@@ -152,42 +117,6 @@ void CallView::read_axes() {
     a.consecutive = a.whole && a.queries > 0 && a.keys > 0 && counts_up(a);
     ++n;
   }
-}
-
-QueryPlace CallView::place(Index b, Index i) const noexcept {
-  const Mask& m = args.mask;
-  if (!query_orders.empty())
-    return {b, 0, Tk,
-            query_orders[static_cast<std::size_t>((query_order_rows == 1 ? 0 : b) * Tq + i)]};
-  if (m.query_cu_seqlens.empty()) return {b, 0, Tk, m.query_offset + i};
-  const Index s = sequence[static_cast<std::size_t>(i)];
-  const Index from = whole_number(m.query_cu_seqlens, s);
-  const Index to = whole_number(m.query_cu_seqlens, s + 1);
-  QueryPlace p{b, 0, Tk, i - from - (to - from) + m.query_offset};
-  if (m.key_cu_seqlens.empty()) {  // paged: the row of pages is the sequence
-    p.row = s;
-    p.order += whole_number(m.key_length, s);
-    return p;
-  }
-  p.begin = whole_number(m.key_cu_seqlens, s);
-  p.end = whole_number(m.key_cu_seqlens, s + 1);
-  p.order += p.end - p.begin;
-  return p;
-}
-
-Index CallView::own_key(const QueryPlace& p) const noexcept {
-  const Mask& m = args.mask;
-  const auto padding = [&](Index j) {
-    return (!m.key_length.empty() && j >= whole_number(m.key_length, p.row)) ||
-           (!m.key_visible.empty() && whole_number(m.key_visible, p.row, j) == 0);
-  };
-  if (key_orders.empty()) {
-    const bool there = p.order >= 0 && p.order < p.end - p.begin && !padding(p.begin + p.order);
-    return there ? p.begin + p.order : -1;
-  }
-  for (Index j = 0; j < Tk; ++j)
-    if (key_order(p, j) == p.order && !padding(j)) return j;
-  return -1;
 }
 
 double CallView::factor(Index b, Index i) const noexcept {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/lanes.h"
+#include "attention/order_view.h"
 #include "core/huge_pages.h"
 #include "posenc/attention/attention.h"
 #include "posenc/core/executor.h"
@@ -84,60 +85,36 @@ struct RegionView {
   Index groups = 1;
 };
 
-// Where a query is: its row of keys, the keys [begin, end) of its sequence, its order.
-struct QueryPlace {
-  Index row, begin, end, order;
-};
-
-struct CallView {
+struct CallView : OrderView {
   CallView(const AttentionArgs&, bool backward, const Executor&);
 
-  const AttentionArgs& args;
   const LaneKernels& lanes = lane_kernels();
-  Index B, R, H, G, Tq, Tk, D, V;
+  Index B, R, H, G, D, V;
   Numbers q, k, v;                          // [B, H, Tq, D], [R, G, Tk, D], [.., V]
   Numbers k_tiles, v_tiles;                 // v_tiles: backward
   std::vector<Numbers> q_before, k_before;  // of each stage: backward
   std::vector<TermView> terms;
   std::vector<RegionView> regions;
   std::vector<AxisView> axes;
-  std::vector<Index> sequence;                  // [Tq] of packed queries
-  std::vector<Index> query_orders, key_orders;  // given ones, [rows, T]
-  Index query_order_rows = 1, key_order_rows = 1;
-  std::vector<Index> keys_by_order;  // [key_order_rows, Tk]; empty: in storage
-  Numbers mix_before, mix_after;     // [H, H]
-  bool all_heads = false;            // a row needs all heads at once
-  bool by_order = false;             // something runs over the keys in order
+  Numbers mix_before, mix_after;  // [H, H]
+  bool all_heads = false;         // a row needs all heads at once
+  bool by_order = false;          // something runs over the keys in order
 
   Index group(Index h) const noexcept { return h / (H / G); }
   const double* query_row(Index b, Index h, Index i) const noexcept {
     return q.data() + ((b * H + h) * Tq + i) * D;
   }
   Index key_slab(Index r, Index h) const noexcept { return r * G + group(h); }
-  QueryPlace place(Index b, Index i) const noexcept;
-  Index key_order(const QueryPlace& p, Index j) const noexcept {
-    if (key_orders.empty()) return j - p.begin;
-    return key_orders[static_cast<std::size_t>((key_order_rows == 1 ? 0 : p.row) * Tk + j)];
-  }
-  // The key at place s of [begin, end) in order.
-  Index key_in_order(const QueryPlace& p, Index s) const noexcept {
-    if (keys_by_order.empty()) return s;
-    return keys_by_order[static_cast<std::size_t>((key_order_rows == 1 ? 0 : p.row) * Tk + s)];
-  }
-  // The key of the query's own order, -1: none.
-  Index own_key(const QueryPlace&) const noexcept;
   double factor(Index b, Index i) const noexcept;
   double head_scale(Index b, Index h) const noexcept;
   std::int32_t region_of(Index b, Index i, Index r, Index j) const noexcept;  // -1: none
 
  private:
-  void read_orders();
   void read_axes();
 };
 
 // call_load.cpp: dense copies.
 double number(const ConstTensorView&, Index a, Index b = 0, Index c = 0, Index d = 0) noexcept;
-Index whole_number(const ConstTensorView&, Index a, Index b = 0) noexcept;
 // x [.., tokens, heads, dim] -> [batch, heads, tokens, dim].
 Numbers by_heads(const ConstHeads&);
 void load_keys(CallView&);

@@ -57,6 +57,10 @@ void check_attention_indices(const AttentionArgs& a) {
     if (const Index n = element(m.key_length, i); n < 0 || n > s.keys)
       refuse(kAttention, "key_length must lie between 0 and the keys, " + std::to_string(s.keys),
              n);
+  constexpr Index most = Index{1} << 61;
+  for (Index i = 0; !m.query_offsets.empty() && i < m.query_offsets.shape[0]; ++i)
+    if (const Index n = element(m.query_offsets, i); n < -most || n > most)
+      refuse(kAttention, "query_offsets must lie between -2^61 and 2^61", n);
   check_boundaries(m.query_cu_seqlens, s.queries, "query_cu_seqlens");
   check_boundaries(m.key_cu_seqlens, s.keys, "key_cu_seqlens");
   check_pages(a, s);

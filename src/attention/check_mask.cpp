@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Masks: which can be, and which exclude each other.
+#include <algorithm>
+
 #include "attention/check_parts.h"
 #include "core/shape.h"
 #include "posenc/core/error.h"
@@ -45,6 +47,12 @@ void check_orders(const Mask& m, const CallSizes& s) {
   check_together(m.query_order, m.key_order, "query_order and key_order");
   if (!m.query_order.empty() && m.query_offset != 0)
     refuse(kAttention, "query_offset excludes query_order", m.query_offset);
+  if (!m.query_order.empty() && !m.query_offsets.empty())
+    refuse(kAttention, "query_offsets excludes query_order");
+  const Index sequences = m.query_cu_seqlens.empty()
+                              ? one_or(s.batch)
+                              : std::max<Index>(0, m.query_cu_seqlens.shape[0] - 1);
+  check_integer(m.query_offsets, {sequences}, "query_offsets");
   check_integer(m.query_document, {one_or(s.batch), s.queries}, "query_document");
   check_integer(m.key_document, {one_or(s.key_rows), s.keys}, "key_document");
   check_together(m.query_document, m.key_document, "query_document and key_document");

@@ -6,8 +6,10 @@
 #include <limits>
 
 #include "attention/check_parts.h"
+#include "attention/order_view.h"
 #include "core/extent.h"
 #include "core/shape.h"
+#include "posenc/attention/order.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
 
@@ -116,15 +118,16 @@ PlanCall::PlanCall(const PlanState& s, const AttentionArgs& call,
 
 // Tokens count up unless something else says where they are.
 void PlanCall::fill_positions() {
-  const Mask& m = args.mask;
-  if (!m.query_cu_seqlens.empty() || !m.query_order.empty() || !m.key_order.empty()) return;
-  if (args.query_positions.data == nullptr && args.q.tokens > 0) {
-    query_positions_ = arange(m.query_offset, args.q.tokens);
+  const Index keys = CallSizes(args).keys;
+  const bool queries = args.query_positions.data == nullptr && args.q.tokens > 0;
+  if (!queries && (args.key_positions.data != nullptr || keys <= 0)) return;
+  CallPositions of_order = default_positions(args);
+  if (queries) {
+    query_positions_ = std::move(of_order.query);
     args.query_positions = query_positions_;
   }
-  const Index keys = CallSizes(args).keys;
   if (args.key_positions.data == nullptr && keys > 0) {
-    key_positions_ = arange(0, keys);
+    key_positions_ = std::move(of_order.key);
     args.key_positions = key_positions_;
   }
 }
@@ -199,6 +202,7 @@ void PlanCall::bind_parts(const PlanState& s, std::span<const NamedArray> inputs
       if (!is_call_tensor(name)) known.push_back(name);
   check_known_names(inputs, known, "inputs");
   const CallSizes sizes(args);
+  find_own_keys();
   std::vector<std::vector<Term>> terms;
   for (const SchemePart& part : s.parts) {
     Bound& b = parts.emplace_back();
@@ -225,11 +229,27 @@ void PlanCall::bind_parts(const PlanState& s, std::span<const NamedArray> inputs
       check_input(part.inputs[n], name, b.inputs.back(), b.data);
     }
     b.data.inputs = b.inputs;
+    b.data.own_keys = own_keys_;
+    b.data.keys_by_order = keys_by_order_;
     terms.push_back(part.lowered.terms);
     part.scheme.bind(s.shape, part.values, b.data, terms.back(), b.store);
     check_fit(part, terms.back(), args);
   }
   join_terms(s, terms);
+}
+
+// Where they are not the keys from query_offset on.
+void PlanCall::find_own_keys() {
+  const Mask& m = args.mask;
+  if (m.query_cu_seqlens.empty() && m.query_order.empty() && m.query_offsets.empty()) return;
+  check_mask(args, CallSizes(args));
+  check_attention_indices(args);
+  OrderView o(args);
+  const bool rows = !m.query_offsets.empty() || o.query_order_rows > 1 || o.key_order_rows > 1;
+  for (Index b = 0; b < (rows && m.query_cu_seqlens.empty() ? args.q.batch : 1); ++b)
+    for (Index i = 0; i < args.q.tokens; ++i)
+      own_keys_.push_back(o.key_at_own_order(o.place(b, i)));
+  keys_by_order_ = std::move(o.keys_by_order);
 }
 
 // In the order of the schemes, then the caller's; a score_mlp reads the others and is the last.

@@ -87,8 +87,10 @@ struct PlanCall {
   std::vector<Term> terms_;
   std::vector<Stage> stages_;
   OwnedPositions query_positions_, key_positions_;
+  std::vector<Index> own_keys_, keys_by_order_;
 
   void fill_positions();
+  void find_own_keys();
   void check_distances(const PlanState&) const;
   void merge_requests(const PlanState&);
   void add_stages(const PlanState&);

@@ -54,6 +54,7 @@ void check_selective(const AttentionArgs& a, const SelectiveOptions& o) {
   no(!m.bias.empty(), "mask.bias");
   no(!m.query_cu_seqlens.empty() || !m.key_cu_seqlens.empty(), "cu_seqlens");
   no(!m.query_order.empty() || !m.key_order.empty(), "query_order or key_order");
+  no(!m.query_offsets.empty(), "mask.query_offsets");
   no(!m.head_side.empty(), "mask.head_side");
   no(m.visible.rank == 4 && m.visible.shape[1] != 1, "mask.visible of several heads");
   no(m.chunk_origin.rank == 2 && m.chunk_origin.shape[1] != 1,

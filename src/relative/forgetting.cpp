@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/relative/forgetting.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "posenc/core/error.h"
@@ -58,26 +59,68 @@ ForgettingValues forgetting_source(const Forgetting& f, const ScoreShape& s,
   return detail::linear(in, w, b, f.width);
 }
 
+// The keys of the queries' own orders, and keys in their order. With rows of its own for each batch
+// entry, gates of one row serve several.
+struct ForgettingOrder {
+  const CallData& call;
+  Index gates;  // rows of what the call brings
+
+  Index rows() const {
+    Index n = gates;
+    if (call.queries > 0) n = std::max(n, static_cast<Index>(call.own_keys.size()) / call.queries);
+    if (call.keys > 0) n = std::max(n, static_cast<Index>(call.keys_by_order.size()) / call.keys);
+    return n;
+  }
+  Index source(Index b) const { return gates == 1 ? 0 : b; }
+  Index own(Index b, Index i) const {
+    if (call.own_keys.empty()) return call.query_offset + i;
+    return call.own_keys[at(call.own_keys, call.queries, b, i)];
+  }
+  Index key(Index b, Index t) const {
+    if (call.keys_by_order.empty()) return t;
+    return call.keys_by_order[at(call.keys_by_order, call.keys, b, t)];
+  }
+  // x [rows, keys, columns] at the queries' own keys, [rows, queries, columns].
+  ForgettingValues at_queries(const ForgettingValues& x, Index x_rows, Index columns) const {
+    ForgettingValues y;
+    for (Index b = 0; b < rows(); ++b)
+      for (Index i = 0; i < call.queries; ++i) {
+        const auto from = x.begin() + ((x_rows == 1 ? 0 : b) * call.keys + own(b, i)) * columns;
+        y.insert(y.end(), from, from + columns);
+      }
+    return y;
+  }
+
+ private:
+  static std::size_t at(std::span<const Index> list, Index tokens, Index b, Index t) {
+    return forgetting_size((static_cast<Index>(list.size()) == tokens ? 0 : b) * tokens + t);
+  }
+};
+
 // The gradient of every log gate: c_t goes to all gates up to t.
 ForgettingValues forgetting_gate_gradient(const Forgetting& f, const ScoreShape& s,
                                           const CallData& call, const LoweredGradient& g) {
   const Index heads = s.heads, batch = call.inputs[0].shape[0], columns = f.gate_columns(s);
+  const ForgettingOrder order{call, batch};
+  const Index rows = order.rows();
   ForgettingValues d(forgetting_size(batch * call.keys * columns), 0.0);
   for (Index set = 0; set < columns / heads; ++set) {
     const TermGradient& t = gradient_of(kForgetting, g.terms, forgetting_size(set));
     const ForgettingValues q =
-        detail::vectors_gradient(kForgetting, t.query, {batch, call.queries, heads, 1});
-    const ForgettingValues k =
-        detail::vectors_gradient(kForgetting, t.key, {batch, call.keys, heads, 1});
-    for (Index b = 0; b < batch; ++b)
+        detail::vectors_gradient(kForgetting, t.query, {rows, call.queries, heads, 1});
+    ForgettingValues c = detail::vectors_gradient(kForgetting, t.key, {rows, call.keys, heads, 1});
+    for (Index b = 0; b < rows; ++b)
+      for (Index i = 0; i < call.queries; ++i)
+        for (Index h = 0; h < heads; ++h)
+          c[forgetting_size((b * call.keys + order.own(b, i)) * heads + h)] +=
+              q[forgetting_size((b * call.queries + i) * heads + h)];
+    for (Index b = 0; b < rows; ++b)
       for (Index h = 0; h < heads; ++h) {
         double sum = 0;
-        for (Index j = call.keys; j-- > 0;) {
-          const Index i = j - call.query_offset;
-          sum += k[forgetting_size((b * call.keys + j) * heads + h)];
-          if (i >= 0 && i < call.queries)
-            sum += q[forgetting_size((b * call.queries + i) * heads + h)];
-          d[forgetting_size((b * call.keys + j) * columns + set * heads + h)] = sum;
+        for (Index n = call.keys; n-- > 0;) {
+          const Index j = order.key(b, n);
+          sum += c[forgetting_size((b * call.keys + j) * heads + h)];
+          d[forgetting_size((order.source(b) * call.keys + j) * columns + set * heads + h)] += sum;
         }
       }
   }
@@ -89,21 +132,23 @@ ForgettingValues forgetting_pair_gradient(const Forgetting& f, const ScoreShape&
                                           const CallData& call, const LoweredGradient& g) {
   const TermGradient& t = gradient_of(kForgetting, g.terms, 0);
   const Index batch = call.inputs[0].shape[0], half = s.heads * f.gate_dim;
+  const ForgettingOrder order{call, batch};
+  const Index rows = call.own_keys.empty() ? batch : order.rows();
   const ForgettingValues q =
-      detail::vectors_gradient(kForgetting, t.query, {batch, call.queries, s.heads, f.gate_dim});
+      detail::vectors_gradient(kForgetting, t.query, {rows, call.queries, s.heads, f.gate_dim});
   const ForgettingValues k =
       detail::vectors_gradient(kForgetting, t.key, {batch, call.keys, s.heads, f.gate_dim});
   ForgettingValues d(forgetting_size(batch * call.keys * 2 * half), 0.0);
-  for (Index b = 0; b < batch; ++b) {
+  for (Index b = 0; b < rows; ++b)
     for (Index i = 0; i < call.queries; ++i)
       for (Index c = 0; c < half; ++c)
-        d[forgetting_size((b * call.keys + call.query_offset + i) * 2 * half + c)] =
+        d[forgetting_size((order.source(b) * call.keys + order.own(b, i)) * 2 * half + c)] +=
             q[forgetting_size((b * call.queries + i) * half + c)];
+  for (Index b = 0; b < batch; ++b)
     for (Index j = 0; j < call.keys; ++j)
       for (Index c = 0; c < half; ++c)
         d[forgetting_size((b * call.keys + j) * 2 * half + half + c)] =
             k[forgetting_size((b * call.keys + j) * half + c)];
-  }
   return d;
 }
 
@@ -164,29 +209,43 @@ void Forgetting::bind(const ScoreShape& s, std::span<const ConstTensorView> p, c
     return;
   }
   ForgettingValues z = forgetting_source(*this, s, p, call);
+  const ForgettingOrder order{call, batch};
+  // Of all keys, and at the queries' own keys.
+  const auto give = [&](Term& t, const ConstHeads& of_keys, const ConstHeads& of_own, Index query,
+                        Index key) {
+    t.key.given = slice_heads(of_keys, key, heads_n);
+    t.query.given = slice_heads(of_own, query, heads_n);
+    if (!call.own_keys.empty()) return;
+    t.query.given.tokens = call.queries;
+    t.query.given.data =
+        static_cast<const double*>(t.query.given.data) + call.query_offset * of_own.token_stride;
+  };
+  const auto at_own = [&](const ForgettingValues& x, Index rows, const ConstHeads& of_keys) {
+    return call.own_keys.empty()
+               ? of_keys
+               : store.vectors(order.at_queries(x, rows, of_keys.heads * of_keys.dim), order.rows(),
+                               call.queries, of_keys.heads, of_keys.dim);
+  };
   if (form == ForgettingForm::per_row) {
-    const ConstHeads both = store.vectors(std::move(z), batch, call.keys, 2 * heads_n, gate_dim);
-    terms[0].query.given = slice_heads(both, 0, heads_n);
-    terms[0].key.given = slice_heads(both, heads_n, heads_n);
-    terms[0].query.given.data = static_cast<const double*>(terms[0].query.given.data) +
-                                call.query_offset * both.token_stride;
-    terms[0].query.given.tokens = call.queries;
-    return;
+    const ConstHeads both = store.vectors(z, batch, call.keys, 2 * heads_n, gate_dim);
+    return give(terms[0], both, at_own(z, batch, both), 0, heads_n);
   }
-  ForgettingValues c = forgetting_logs(*this, z).log;
-  for (Index b = 0; b < batch; ++b)
-    for (Index t = 1; t < call.keys; ++t)
-      for (Index h = 0; h < columns; ++h)
-        c[forgetting_size((b * call.keys + t) * columns + h)] +=
-            c[forgetting_size((b * call.keys + t - 1) * columns + h)];
-  const ConstHeads all = store.vectors(std::move(c), batch, call.keys, columns, 1);
-  for (std::size_t set = 0; set < terms.size(); ++set) {
-    terms[set].key.given = terms[set].query.given =
-        slice_heads(all, static_cast<Index>(set) * heads_n, heads_n);
-    terms[set].query.given.tokens = call.queries;
-    terms[set].query.given.data = static_cast<const double*>(terms[set].query.given.data) +
-                                  call.query_offset * all.token_stride;
-  }
+  const ForgettingValues logs = forgetting_logs(*this, z).log;
+  const Index rows = order.rows();
+  ForgettingValues c(forgetting_size(rows * call.keys * columns));
+  for (Index b = 0; b < rows; ++b)
+    for (Index t = 0; t < call.keys; ++t)
+      for (Index h = 0; h < columns; ++h) {
+        const auto at = [&](Index row, Index n) {
+          return forgetting_size((row * call.keys + order.key(b, n)) * columns + h);
+        };
+        c[at(b, t)] = (t == 0 ? 0 : c[at(b, t - 1)]) + logs[at(order.source(b), t)];
+      }
+  const ConstHeads all = store.vectors(c, rows, call.keys, columns, 1);
+  const ConstHeads own = at_own(c, rows, all);
+  for (std::size_t set = 0; set < terms.size(); ++set)
+    give(terms[set], all, own, static_cast<Index>(set) * heads_n,
+         static_cast<Index>(set) * heads_n);
 }
 
 void Forgetting::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -255,7 +314,13 @@ void Forgetting::check_call(const ScoreShape& s, const CallData& call) const {
     }
   }
   const bool by_order = form != ForgettingForm::per_row || gates == ForgettingGates::hidden;
-  if (by_order && (call.query_offset < 0 || call.query_offset > call.keys - call.queries))
+  if (!by_order) return;
+  if (!call.own_keys.empty()) {
+    if (std::find(call.own_keys.begin(), call.own_keys.end(), -1) != call.own_keys.end())
+      refuse(kForgetting, "queries must be among the keys of their row or sequence");
+    return;
+  }
+  if (call.query_offset < 0 || call.query_offset > call.keys - call.queries)
     refuse(kForgetting, "queries must be among the keys, query_offset 0 to keys - queries",
            call.query_offset);
 }

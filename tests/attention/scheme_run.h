@@ -11,6 +11,7 @@
 #include "attention/engine_compare.h"
 #include "attention/random_call.h"
 #include "attention/random_scheme.h"
+#include "core/element.h"
 #include "posenc/attention/plan.h"
 
 namespace posenc {
@@ -35,6 +36,7 @@ class SchemeRun : private RandomCall {
              .query_offset = args.mask.query_offset,
              .query_positions = args.query_positions,
              .key_positions = args.key_positions};
+    if (!args.mask.query_order.empty()) find_own_keys();
     parameters_ = random_.scheme.parameters(shape_);
     for (const Parameter& p : parameters_) {
       learned_.push_back(random_parameter(p, r_));
@@ -102,6 +104,27 @@ class SchemeRun : private RandomCall {
     return !lowered_.terms.empty() && lowered_.terms.back().kind == TermKind::score_mlp;
   }
 
+  // The first key of each query's order, and the keys by their order.
+  void find_own_keys() {
+    const ConstTensorView &query = args.mask.query_order, &key = args.mask.key_order;
+    const auto order = [](const ConstTensorView& v, Index b, Index t) {
+      return detail::integer_element(v.data, v.dtype,
+                                     (v.shape[0] == 1 ? 0 : b) * v.stride[0] + t * v.stride[1]);
+    };
+    for (Index b = 0; b < B; ++b) {
+      for (Index i = 0; i < Tq; ++i) {
+        Index own = -1;
+        for (Index j = Tk; j-- > 0;)
+          if (order(key, b, j) == order(query, b, i)) own = j;
+        own_keys_.push_back(own);
+      }
+      for (Index at = -1; at < 8; ++at)  // orders are few
+        for (Index j = 0; j < Tk; ++j)
+          if (order(key, b, j) == at) keys_by_order_.push_back(j);
+    }
+    call_.own_keys = own_keys_;
+    call_.keys_by_order = keys_by_order_;
+  }
   // What the call has and the scheme has too goes.
   void fit_requests(const CallRequests& r) {
     for (AttentionArgs* a : {&args, &plain}) {
@@ -219,6 +242,7 @@ class SchemeRun : private RandomCall {
   bool without_optional_;
   ScoreShape shape_;
   RandomScheme random_;
+  std::vector<Index> own_keys_, keys_by_order_;
   CallData call_;
   std::vector<Parameter> parameters_;
   std::deque<std::vector<double>> learned_;

@@ -44,8 +44,11 @@ struct StageGradient {
 // order j, unless orders are given (shards, evicting caches). Integer views are i64 or i32, flags
 // u8 (0: no).
 struct Mask {
-  bool causal = false;              // key order <= query order
-  Index query_offset = 0;           // Tk - Tq puts queries at the end of the keys
+  bool causal = false;     // key order <= query order
+  Index query_offset = 0;  // Tk - Tq puts queries at the end of the keys
+  // [B|1], of packed queries [sequences]: added to query_offset. Rows of a cache that hold
+  // different numbers of tokens. Excludes orders.
+  ConstTensorView query_offsets{};
   Index window_left = kUnbounded;   // keys before one's own
   Index window_right = kUnbounded;  // keys after one's own; -1: not one's own either
   // [H] u8 of Side: past sees keys up to one's own, future from one's own on.

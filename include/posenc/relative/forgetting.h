@@ -6,7 +6,7 @@
 //   bidirectional  two sets of gates: c_i - c_j for keys up to one's own, c'_j - c'_i for later ones
 //   per_row        a gate for every pair: S_ij += sum over j <= t < i of log sigmoid(s_g x_i.y_t)
 // The bias is outside the scale of the content. It needs no positions: c goes by the order of the
-// keys in storage, and query i is key query_offset + i.
+// keys, inside a call, and each query is among them at its own order.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -62,6 +62,11 @@ struct CallData {
   Positions query_positions{}, key_positions{};
   // In the order of inputs(); optional ones may be empty.
   std::span<const ConstTensorView> inputs{};
+  // [1 or batch, queries]: the key of each query's own order, -1 where there is none. Empty: key
+  // query_offset + i.
+  std::span<const Index> own_keys{};
+  // [1 or batch, keys]: the keys in their order. Empty: in storage.
+  std::span<const Index> keys_by_order{};
 };
 
 // What terms point into: arrays that a scheme computes, whose memory stays where it is when the

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of the tokens of a call: where each query is among its keys, and which keys are its own
+// sequence's.
+#pragma once
+#include <vector>
+
+#include "posenc/attention/attention.h"
+
+namespace posenc::inline v0::detail {
+
+Index whole_number(const ConstTensorView&, Index a, Index b = 0) noexcept;
+
+// Where a query is: its row of keys, the keys [begin, end) of its sequence, its order.
+struct QueryPlace {
+  Index row, begin, end, order;
+};
+
+struct OrderView {
+  // The call must have passed check_attention and check_attention_indices.
+  explicit OrderView(const AttentionArgs&);
+
+  const AttentionArgs& args;
+  Index Tq, Tk;
+  std::vector<Index> sequence;                  // [Tq] of packed queries
+  std::vector<Index> query_orders, key_orders;  // given ones, [rows, T]
+  Index query_order_rows = 1, key_order_rows = 1;
+  std::vector<Index> keys_by_order;  // [key_order_rows, Tk]; empty: in storage
+
+  QueryPlace place(Index b, Index i) const noexcept;
+  Index key_order(const QueryPlace& p, Index j) const noexcept {
+    if (key_orders.empty()) return j - p.begin;
+    return key_orders[static_cast<std::size_t>((key_order_rows == 1 ? 0 : p.row) * Tk + j)];
+  }
+  // The key at place s of [begin, end) in order.
+  Index key_in_order(const QueryPlace& p, Index s) const noexcept {
+    if (keys_by_order.empty()) return s;
+    return keys_by_order[static_cast<std::size_t>((key_order_rows == 1 ? 0 : p.row) * Tk + s)];
+  }
+  bool is_padding(const QueryPlace& p, Index j) const noexcept;
+  // The key of the query's own order, -1: none. own_key: none either where it is padding.
+  Index key_at_own_order(const QueryPlace&) const noexcept;
+  Index own_key(const QueryPlace&) const noexcept;
+};
+
+}  // namespace posenc::v0::detail
