@@ -338,7 +338,13 @@ typedef struct posenc_attention_call {
   const PosencDLTensor *query_document, *key_document, *query_cu_seqlens, *key_cu_seqlens;
   const PosencDLTensor *block_table, *sink, *query_factor;
   int softcap_after_terms; /* 1: q.k and the schemes' terms are capped together, bias is not */
+  /* Where tokens that are not stored in their order stand, [1 or b, t]: shards, caches that evict. */
+  const PosencDLTensor *query_order, *key_order;
+  const PosencDLTensor* chunk_origin;  /* [1 or b, groups of heads]: where chunks count from */
+  const PosencDLTensor* query_offsets; /* [1 or b], or one a sequence: added to query_offset */
+  const PosencDLTensor *head_scale, *head_side, *mix_before, *mix_after;
 } posenc_attention_call;
+/* With block_table, [rows, pages a row], k and v are [pages, page size, heads, channels]. */
 
 /* schemes: SCHEME texts, at most one rotary; count may be 0. */
 POSENC_API posenc_status posenc_attention_create(const char* const* schemes, size_t count,
@@ -371,6 +377,22 @@ POSENC_API posenc_status posenc_attention_backward(
     const PosencDLTensor* d_out, const PosencDLTensor* d_q, const PosencDLTensor* d_k,
     const PosencDLTensor* d_v, const posenc_named_tensor* gradients, size_t gradient_count,
     posenc_error* error);
+
+/* Joins `count` results over disjoint keys (log_sum_exp null: not wanted); not of calls with gates,
+   kernels over keys or mixed heads. stick_breaking: parts from the last keys on, else softmax. */
+POSENC_API posenc_status posenc_attention_merge(
+    const char* layout, const PosencDLTensor* const* outs,
+    const PosencDLTensor* const* log_sum_exps, size_t count, int stick_breaking,
+    const PosencDLTensor* out, const PosencDLTensor* log_sum_exp, posenc_error* error);
+/* out and log_sum_exp: what merge wrote. Adds the gradients of sum(out * d_out) + sum(log_sum_exp *
+   d_log_sum_exp), whose second part may be null, to d_outs and d_log_sum_exps, float64 or float32;
+   a null among them is not wanted. */
+POSENC_API posenc_status posenc_attention_merge_backward(
+    const char* layout, const PosencDLTensor* const* outs,
+    const PosencDLTensor* const* log_sum_exps, size_t count, int stick_breaking,
+    const PosencDLTensor* out, const PosencDLTensor* log_sum_exp, const PosencDLTensor* d_out,
+    const PosencDLTensor* d_log_sum_exp, const PosencDLTensor* const* d_outs,
+    const PosencDLTensor* const* d_log_sum_exps, posenc_error* error);
 
 #ifdef __cplusplus
 }

@@ -27,8 +27,15 @@ posenc::HeadsLayout call_layout(const posenc_attention_call& c) {
   return posenc::layout_from_name(std::string_view(&need(c.layout, "call.layout")));
 }
 
-posenc::Heads heads_in(const PosencDLTensor* t, const posenc_attention_call& c) {
-  return t == nullptr ? posenc::Heads{} : posenc::heads(posenc::from_dlpack(*t), call_layout(c));
+// Pages have the batch in front, whatever q has.
+posenc::HeadsLayout key_layout(const posenc_attention_call& c) {
+  const posenc::HeadsLayout layout = call_layout(c);
+  return c.block_table != nullptr && layout == posenc::HeadsLayout::thd ? posenc::HeadsLayout::bthd
+                                                                        : layout;
+}
+
+posenc::Heads heads_in(const PosencDLTensor* t, posenc::HeadsLayout layout) {
+  return t == nullptr ? posenc::Heads{} : posenc::heads(posenc::from_dlpack(*t), layout);
 }
 
 posenc_attention_call known_call(const posenc_attention_call* given) {
@@ -39,13 +46,13 @@ posenc_attention_call known_call(const posenc_attention_call* given) {
 
 posenc::AttentionArgs arguments(const posenc_attention_call& c) {
   const posenc::HeadsLayout layout = call_layout(c);
-  const auto given = [&](const PosencDLTensor* t, const char* name) {
-    return posenc::heads(posenc::const_from_dlpack(need(t, name)), layout);
+  const auto given = [&](const PosencDLTensor* t, const char* name, posenc::HeadsLayout axes) {
+    return posenc::heads(posenc::const_from_dlpack(need(t, name)), axes);
   };
   posenc::AttentionArgs a;
-  a.q = given(c.q, "call.q");
-  a.k = given(c.k, "call.k");
-  a.v = given(c.v, "call.v");
+  a.q = given(c.q, "call.q", layout);
+  a.k = given(c.k, "call.k", key_layout(c));
+  a.v = given(c.v, "call.v", key_layout(c));
   a.query_positions = optional_positions(c.query_positions);
   a.key_positions = optional_positions(c.key_positions);
   a.softcap = c.softcap;
@@ -53,11 +60,19 @@ posenc::AttentionArgs arguments(const posenc_attention_call& c) {
   a.block_table = optional_view(c.block_table);
   a.sink = optional_view(c.sink);
   a.query_factor = optional_view(c.query_factor);
+  a.head_scale = optional_view(c.head_scale);
+  a.mix_before = optional_view(c.mix_before);
+  a.mix_after = optional_view(c.mix_after);
   posenc::Mask& m = a.mask;
   m.causal = c.causal != 0;
   m.query_offset = c.query_offset;
   if (c.has_window != 0) m.window_left = c.window_left, m.window_right = c.window_right;
   m.chunk = c.chunk;
+  m.chunk_origin = optional_view(c.chunk_origin);
+  m.query_offsets = optional_view(c.query_offsets);
+  m.query_order = optional_view(c.query_order);
+  m.key_order = optional_view(c.key_order);
+  m.head_side = optional_view(c.head_side);
   m.sink_tokens = c.sink_tokens;
   m.visible = optional_view(c.visible);
   m.bias = optional_view(c.bias);
@@ -168,7 +183,7 @@ posenc_status posenc_attention_forward(const posenc_attention* attention,
                                        posenc_error* error) {
   return guarded(error, [&] {
     const posenc_attention_call c = known_call(call);
-    posenc::AttentionResult r{heads_in(&need(out, "out"), c), {}};
+    posenc::AttentionResult r{heads_in(&need(out, "out"), call_layout(c)), {}};
     if (log_sum_exp != nullptr) r.log_sum_exp = posenc::from_dlpack(*log_sum_exp);
     need(attention, "attention").plan.forward(arguments(c), arrays_of(inputs, count, "inputs"), r);
   });
@@ -188,9 +203,9 @@ posenc_status posenc_attention_backward(const posenc_attention* attention,
       return posenc::heads(posenc::const_from_dlpack(need(t, name)), call_layout(c));
     };
     posenc::AttentionGradients g;
-    g.q = heads_in(d_q, c);
-    g.k = heads_in(d_k, c);
-    g.v = heads_in(d_v, c);
+    g.q = heads_in(d_q, call_layout(c));
+    g.k = heads_in(d_k, key_layout(c));
+    g.v = heads_in(d_v, key_layout(c));
     std::vector<posenc::NamedGradient> named;
     for (std::size_t i = 0; i < gradient_count; ++i) {
       const posenc_named_tensor& t = (&need(gradients, "gradients"))[i];

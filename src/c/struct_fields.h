@@ -125,6 +125,14 @@ struct StructFields<posenc_attention_call> {
       POSENC_C_FIELD(posenc_attention_call, sink),
       POSENC_C_FIELD(posenc_attention_call, query_factor),
       POSENC_C_FIELD(posenc_attention_call, softcap_after_terms),
+      POSENC_C_FIELD(posenc_attention_call, query_order),
+      POSENC_C_FIELD(posenc_attention_call, key_order),
+      POSENC_C_FIELD(posenc_attention_call, chunk_origin),
+      POSENC_C_FIELD(posenc_attention_call, query_offsets),
+      POSENC_C_FIELD(posenc_attention_call, head_scale),
+      POSENC_C_FIELD(posenc_attention_call, head_side),
+      POSENC_C_FIELD(posenc_attention_call, mix_before),
+      POSENC_C_FIELD(posenc_attention_call, mix_after),
   };
 };
 

@@ -156,6 +156,63 @@ static void soft_caps(posenc_attention* a, posenc_attention_call call) {
   softcap = 0;
 }
 
+/* Keys 0, 2, 4 and 1, 3 as two parts with their orders, merged into what the whole call gives. */
+static void parts_by_order(posenc_attention* a, posenc_attention_call call) {
+  PosencDLTensor o = heads(out), l = dense(lse, 2, 64, 3, of_lse);
+  OK(posenc_attention_forward(a, &call, NULL, 0, &o, &l, &error));
+  double want[N], d_out[N], d_part[2][N] = {{0}}, d_sum[2][H * T] = {{0}}, part[2][N],
+                            sums[2][H * T];
+  memcpy(want, out, sizeof want);
+  int64_t order[2][3] = {{0, 2, 4}, {1, 3, 0}}, count[2][3] = {{3, H, D}, {2, H, D}};
+  int64_t all[T] = {0, 1, 2, 3, 4}, of_all[2] = {1, T}, of_order[2][2] = {{1, 3}, {1, 2}};
+  double keys[2][N], values[2][N];
+  PosencDLTensor parts[2], logs[2], d_parts[2], d_logs[2], qo = dense(all, 0, 64, 2, of_all);
+  for (int n = 0; n < 2; ++n) {
+    for (int64_t j = 0; j < count[n][0]; ++j) {
+      memcpy(keys[n] + j * H * D, k + order[n][j] * H * D, sizeof(double) * H * D);
+      memcpy(values[n] + j * H * D, v + order[n][j] * H * D, sizeof(double) * H * D);
+    }
+    PosencDLTensor kt = dense(keys[n], 2, 64, 3, count[n]),
+                   vt = dense(values[n], 2, 64, 3, count[n]),
+                   ko = dense(order[n], 0, 64, 2, of_order[n]);
+    posenc_attention_call piece = call;
+    piece.k = &kt, piece.v = &vt, piece.query_order = &qo, piece.key_order = &ko;
+    piece.query_positions = &qo, piece.key_positions = &ko;
+    parts[n] = heads(part[n]), logs[n] = dense(sums[n], 2, 64, 3, of_lse);
+    d_parts[n] = heads(d_part[n]), d_logs[n] = dense(d_sum[n], 2, 64, 3, of_lse);
+    OK(posenc_attention_forward(a, &piece, NULL, 0, &parts[n], &logs[n], &error));
+  }
+  const PosencDLTensor *outs[] = {&parts[0], &parts[1]}, *log_sums[] = {&logs[0], &logs[1]};
+  const PosencDLTensor *d_outs[] = {&d_parts[0], &d_parts[1]}, *d_sums[] = {&d_logs[0], NULL};
+  OK(posenc_attention_merge("thd", outs, log_sums, 2, 0, &o, &l, &error));
+  for (int i = 0; i < N; ++i) CHECK(fabs(out[i] - want[i]) < 1e-13);
+  for (int i = 0; i < N; ++i) d_out[i] = cos(3.0 * i);
+  PosencDLTensor d = heads(d_out);
+  OK(posenc_attention_merge_backward("thd", outs, log_sums, 2, 0, &o, &l, &d, NULL, d_outs, d_sums,
+                                     &error));
+  for (int n = 0; n < 2; ++n) { /* of one number of each part and of the first sum */
+    double* const number[] = {&part[n][7], &sums[0][1]};
+    const double slope[] = {d_part[n][7], d_sum[0][1]};
+    for (int which = 0; which < 2; ++which) {
+      double f[2] = {0, 0};
+      const double kept = *number[which];
+      for (int side = 0; side < 2; ++side) {
+        *number[which] = kept + (side ? 1e-6 : -1e-6);
+        OK(posenc_attention_merge("thd", outs, log_sums, 2, 0, &o, NULL, &error));
+        for (int i = 0; i < N; ++i) f[side] += out[i] * d_out[i];
+      }
+      *number[which] = kept;
+      CHECK(fabs((f[1] - f[0]) / 2e-6 - slope[which]) < 1e-8);
+    }
+  }
+  REFUSED(posenc_attention_merge("thd", NULL, log_sums, 2, 0, &o, &l, &error),
+          "outs must not be null");
+  posenc_attention_call half = call;
+  half.query_order = &qo;
+  REFUSED(posenc_attention_forward(a, &half, NULL, 0, &o, &l, &error),
+          "query_order and key_order must be given together");
+}
+
 int attention_by_name(void) {
   for (int i = 0; i < N; ++i) q[i] = sin(3.0 * i + 1), k[i] = sin(5.0 * i + 2), v[i] = sin(i + 3.0);
   for (int i = 0; i < BUCKETS * H; ++i) table[i] = sin(7.0 * i);
@@ -182,6 +239,7 @@ int attention_by_name(void) {
   against_a_loop();
   gradients(a, &call);
   soft_caps(a, call);
+  parts_by_order(a, call);
 
   REFUSED(posenc_attention_forward(a, &call, &parameter, 1, &ot, &lt, &error), "inputs");
   call.layout = NULL;
