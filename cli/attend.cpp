@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "attend_call.h"
+#include "streams.h"
 
 namespace posenc::cli {
 namespace {
@@ -22,13 +23,13 @@ void add_gradients(const AttendOptions& o, const AttendCall& c, const AttentionP
     throw InputError(fmt::format("{}: must have the shape of out, [{}], got [{}]", o.gradient,
                                  fmt::join(c.out.shape, ", "), fmt::join(given.shape, ", ")));
   given = as_doubles(given);
-  const auto of_call = [&](const char* name) {
-    return heads(add(all, std::string("grad_") + name, c.arrays.at(name).shape).view(), c.layout);
+  const auto of_call = [&](const char* name, HeadsLayout layout) {
+    return heads(add(all, std::string("grad_") + name, c.arrays.at(name).shape).view(), layout);
   };
   AttentionGradients g;
-  g.q = of_call("q");
-  g.k = of_call("k");
-  g.v = of_call("v");
+  g.q = of_call("q", c.layout);
+  g.k = of_call("k", c.key_layout);
+  g.v = of_call("v", c.key_layout);
   std::vector<NamedGradient> named;
   const auto by_name = [&](std::string_view name, const ConstTensorView& v) {
     Array& a = add(all, "grad_" + std::string(name),
@@ -62,7 +63,7 @@ void add_locality(const AttendCall& c, const Array& probabilities, Arrays& all) 
   for (Index b = 0; b < c.args.q.batch; ++b)
     for (Index h = 0; h < heads_count; ++h)
       for (Index i = 0; i < c.args.q.tokens; ++i)
-        for (Index j = 0; j < c.args.k.tokens; ++j, ++at) {
+        for (Index j = 0; j < paged_keys(c.args); ++j, ++at) {
           const double delta = position_at(q, 0, q.batch == 1 ? 0 : b, i) -
                                position_at(k, 0, k.batch == 1 ? 0 : b, j);
           to[h * n + static_cast<Index>(std::floor(delta)) - r.min] +=
@@ -73,7 +74,8 @@ void add_locality(const AttendCall& c, const Array& probabilities, Arrays& all) 
 void add_scores(const AttendOptions& o, const AttendCall& c, const AttentionPlan& plan,
                 const NamedFiles& files, Arrays& all) {
   if (!o.scores && !o.terms && !o.probabilities && !o.locality) return;
-  const std::vector<Index> shape{c.args.q.batch, c.args.q.heads, c.args.q.tokens, c.args.k.tokens};
+  const std::vector<Index> shape{c.args.q.batch, c.args.q.heads, c.args.q.tokens,
+                                 paged_keys(c.args)};
   AttentionScores s;
   Array unasked;
   if (o.scores) {
@@ -106,7 +108,8 @@ int attend_verb(const AttendOptions& o) {
     throw UsageError("--json and the data cannot both go to stdout");
   refuse_overwriting(o.output.path,
                      {o.q, o.k, o.v, o.params, o.positions, o.key_positions, o.gradient,
-                      o.cu_seqlens, o.key_cu_seqlens, o.documents, o.subject.arrays},
+                      o.cu_seqlens, o.key_cu_seqlens, o.documents, o.subject.arrays, o.query_order,
+                      o.key_order, o.chunk_origin, o.block_table, o.key_length},
                      o.subject.text);
   const Subject subject = read_subject(o.subject);
   const ScoreEncodings e = score_encodings(subject, o.subject, o.with);
@@ -118,6 +121,9 @@ int attend_verb(const AttendOptions& o) {
   files.read_inputs(plan.inputs(), o.inputs);
   plan.lower(files.parameters(), distance_ranges(c.args.query_positions, c.args.key_positions));
   plan.forward(c.args, files.inputs(), c.result);
+  if (!o.positions.empty() || !o.key_positions.empty())
+    if (const std::string text = order_conflict(c.args); !text.empty())
+      say("warning: " + text + "\n");
   Arrays all;
   if (!o.gradient.empty()) add_gradients(o, c, plan, files, all);
   add_scores(o, c, plan, files, all);

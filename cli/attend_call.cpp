@@ -11,6 +11,11 @@
 #include "streams.h"
 
 namespace posenc::cli {
+
+Index paged_keys(const AttentionArgs& a) {
+  return a.block_table.empty() ? a.k.tokens : a.block_table.shape[1] * a.k.tokens;
+}
+
 namespace {
 
 HeadsLayout layout_of(const Array& a, const std::string& order, const std::string& file) {
@@ -33,15 +38,23 @@ Index whole(std::string_view text, const std::string& mask) {
   return n;
 }
 
+// Keys in pages have the batch in front, whatever q has.
 ConstHeads read_heads(AttendCall& c, const char* name, const std::string& file,
                       const std::string& order) {
+  const bool pages = !c.args.block_table.empty() && *name != 'q';
   const Array& a = file.empty() ? c.arrays.at(name) : c.read(name, file);
   if (!is_float(a.dtype))
     throw InputError(
         fmt::format("{}: must be f64, f32, f16 or bf16, got {}", file, dtype_name(a.dtype)));
-  c.layout = layout_of(a, order, file);
+  HeadsLayout layout = HeadsLayout::bthd;
+  if (!pages || c.layout != HeadsLayout::thd)
+    layout = layout_of(a, order, file);
+  else if (a.shape.size() != 4)
+    throw InputError(fmt::format("{}: pages must be [pages, page size, heads, channels], got [{}]",
+                                 file, fmt::join(a.shape, ", ")));
+  (*name == 'q' ? c.layout : c.key_layout) = layout;
   static const double nothing = 0;  // an array without elements has no memory
-  ConstHeads h = heads(a.view(), c.layout);
+  ConstHeads h = heads(a.view(), layout);
   if (h.data == nullptr) h.data = &nothing;
   return h;
 }
@@ -127,51 +140,118 @@ void read_layer(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) 
   m.chunk = c.layer->chunk;
 }
 
-Index query_offset(const AttendOptions& o, Index queries, Index keys) {
-  if (o.offset.empty() || o.offset == "end") return keys - queries;
-  if (o.offset == "start") return 0;
+// Where the queries are among the keys, of each sequence and each row of pages by itself.
+void read_offset(AttendCall& c, const AttendOptions& o) {
+  Mask& m = c.args.mask;
+  if (!m.query_order.empty()) {
+    if (!o.offset.empty()) throw UsageError("--offset and --query-order exclude each other");
+    return;
+  }
+  if (o.offset.empty() || o.offset == "end" || o.offset == "start") {
+    QueryOffsets found =
+        query_offsets(c.args, o.offset == "start" ? QueriesAt::start : QueriesAt::end);
+    m.query_offset = found.offset;
+    c.offsets = std::move(found.offsets);
+    if (!c.offsets.empty()) m.query_offsets = tensor(std::span<const Index>(c.offsets));
+    return;
+  }
   Index n = 0;
   const auto [end, error] = std::from_chars(o.offset.data(), o.offset.data() + o.offset.size(), n);
   if (error != std::errc() || end != o.offset.data() + o.offset.size())
     throw UsageError("--offset must be a whole number, start or end, got \"" + o.offset + "\"");
-  return n;
+  m.query_offset = n;
+}
+
+// [tokens] as one row, [rows] as one column.
+ConstTensorView with_axis(ConstTensorView v, bool column) {
+  if (v.rank != 1) return v;
+  v.shape = column ? decltype(v.shape){v.shape[0], 1} : decltype(v.shape){1, v.shape[0]};
+  v.stride = column ? decltype(v.stride){1, 1} : decltype(v.stride){v.shape[1], 1};
+  v.rank = 2;
+  return v;
+}
+
+void read_orders(AttendCall& c, const AttendOptions& o) {
+  Mask& m = c.args.mask;
+  if (o.query_order.empty() != o.key_order.empty())
+    throw UsageError("--query-order and --key-order go together");
+  if (!o.query_order.empty()) {
+    m.query_order = with_axis(read_integers(c, "query_order", o.query_order), false);
+    m.key_order = with_axis(read_integers(c, "key_order", o.key_order), false);
+  }
+  if (!o.key_length.empty()) m.key_length = read_integers(c, "key_length", o.key_length);
+  if (o.chunk_origin.empty()) return;
+  if (o.chunk_origin.find('.') == std::string::npos) {
+    c.chunk_origin = make_array(DType::i64, {1, 1});
+    Index n = 0;
+    const auto [end, error] =
+        std::from_chars(o.chunk_origin.data(), o.chunk_origin.data() + o.chunk_origin.size(), n);
+    if (error != std::errc() || end != o.chunk_origin.data() + o.chunk_origin.size())
+      throw UsageError("--chunk-origin must be a whole number or a file, got \"" + o.chunk_origin +
+                       "\"");
+    std::memcpy(c.chunk_origin.bytes.data(), &n, sizeof n);
+    m.chunk_origin = std::as_const(c.chunk_origin).view();
+  } else {
+    m.chunk_origin = with_axis(read_integers(c, "chunk_origin", o.chunk_origin), true);
+  }
 }
 
 void read_masks(AttendCall& c, const AttendOptions& o) {
   for (const std::string& m : o.masks) add_mask(c, m);
   Mask& m = c.args.mask;
-  const bool packed = !o.cu_seqlens.empty();
+  const bool packed = !o.cu_seqlens.empty(), paged = !o.block_table.empty();
   if (!packed && !o.key_cu_seqlens.empty())
     throw UsageError("--key-cu-seqlens goes with --cu-seqlens");
   if (packed) {
     m.query_cu_seqlens = read_integers(c, "cu_seqlens", o.cu_seqlens);
-    m.key_cu_seqlens = o.key_cu_seqlens.empty()
-                           ? m.query_cu_seqlens
-                           : read_integers(c, "key_cu_seqlens", o.key_cu_seqlens);
+    if (!o.key_cu_seqlens.empty())
+      m.key_cu_seqlens = read_integers(c, "key_cu_seqlens", o.key_cu_seqlens);
+    else if (!paged)
+      m.key_cu_seqlens = m.query_cu_seqlens;
   }
   if (!o.documents.empty()) {
-    m.query_document = m.key_document = read_integers(c, "documents", o.documents);
+    m.query_document = m.key_document =
+        with_axis(read_integers(c, "documents", o.documents), false);
     if (c.args.q.tokens != c.args.k.tokens)
       throw InputError("--documents needs as many queries as keys");
   }
-  m.query_offset = packed ? 0 : query_offset(o, c.args.q.tokens, c.args.k.tokens);
+  read_orders(c, o);
+  read_offset(c, o);
+}
+
+// Those that are given, or the order of the tokens.
+void read_positions_of_call(AttendCall& c, const AttendOptions& o) {
+  const Index queries = c.args.q.tokens;
+  const Index keys = paged_keys(c.args);
+  const auto given = [](const std::string& text, Index tokens, const char* option) {
+    return positions_or_order(text, 0, tokens, option);
+  };
+  const auto rows = [](OwnedPositions p) {
+    const std::vector<Index> shape =
+        p.batch == 1 ? std::vector<Index>{p.count()} : std::vector<Index>{p.batch, p.count()};
+    return PositionList{std::move(p), shape};
+  };
+  const std::string key =
+      o.key_positions.empty() && queries == keys ? o.positions : o.key_positions;
+  CallPositions order;
+  if (o.positions.empty() || key.empty()) order = default_positions(c.args);
+  c.query_positions = o.positions.empty() ? rows(std::move(order.query))
+                                          : given(o.positions, queries, "--positions");
+  c.key_positions = key.empty() ? rows(std::move(order.key)) : given(key, keys, "--key-positions");
 }
 
 }  // namespace
 
 void read_call(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
+  if (!o.block_table.empty() && o.key_length.empty())
+    throw UsageError("--block-table goes with --key-length");
+  if (!o.block_table.empty()) c.args.block_table = read_integers(c, "block_table", o.block_table);
   c.args.q = read_heads(c, "q", o.q, o.order);
   c.args.k = read_heads(c, "k", o.k, o.order);
   c.args.v = read_heads(c, "v", o.v, o.order);
   c.args.softcap = o.softcap.value_or(0);
   read_masks(c, o);
-  if (!o.cu_seqlens.empty() && o.positions.empty())
-    throw UsageError("packed sequences need --positions (and --key-positions where keys differ)");
-  c.query_positions =
-      positions_or_order(o.positions, c.args.mask.query_offset, c.args.q.tokens, "--positions");
-  c.key_positions = positions_or_order(
-      o.key_positions.empty() && c.args.q.tokens == c.args.k.tokens ? o.positions : o.key_positions,
-      0, c.args.k.tokens, "--key-positions");
+  read_positions_of_call(c, o);
   if (e.layer != nullptr) read_layer(c, o, e);
   // Text of a rotation with several axes has one list for all of them.
   const Index axes = c.layer && c.layer->rotary ? c.layer->rotary->axes() : 1;
@@ -200,11 +280,12 @@ AttentionPlan plan_of_call(const AttendCall& c, const AttendOptions& o, const Sc
 }
 
 std::vector<double> rows_that_see(const AttentionArgs& a, const double* probabilities) {
+  const Index keys = paged_keys(a);
   std::vector<double> rows(static_cast<std::size_t>(a.q.heads), 0.0);
   for (Index b = 0; b < a.q.batch; ++b)
     for (double& seen : rows)
-      for (Index i = 0; i < a.q.tokens; ++i, probabilities += a.k.tokens)
-        if (std::any_of(probabilities, probabilities + a.k.tokens, [](double p) { return p != 0; }))
+      for (Index i = 0; i < a.q.tokens; ++i, probabilities += keys)
+        if (std::any_of(probabilities, probabilities + keys, [](double p) { return p != 0; }))
           ++seen;
   for (double& seen : rows) seen = std::max(1.0, seen);
   return rows;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention_call.h"
+#include "posenc/attention/order.h"
 #include "posenc/core/heads.h"
 #include "verbs.h"
 
@@ -17,10 +18,11 @@ namespace posenc::cli {
 struct AttendCall {
   AttentionArgs args;
   std::map<std::string, Array> arrays;
-  Array prefix;
+  Array prefix, chunk_origin;
+  std::vector<Index> offsets;
   PositionList query_positions, key_positions;
-  std::optional<LayerAttention> layer;  // of a model
-  HeadsLayout layout = HeadsLayout::thd;
+  std::optional<LayerAttention> layer;                                   // of a model
+  HeadsLayout layout = HeadsLayout::thd, key_layout = HeadsLayout::thd;  // of k and v
   Array out, log_sum_exp;
   AttentionResult result;
 
@@ -29,6 +31,8 @@ struct AttendCall {
   }
 };
 void read_call(AttendCall&, const AttendOptions&, const ScoreEncodings&);
+// Keys of a row, those of all its pages.
+Index paged_keys(const AttentionArgs&);
 // The plan of a call that was read.
 AttentionPlan plan_of_call(const AttendCall&, const AttendOptions&, const ScoreEncodings&);
 // Of each head: the rows of probabilities [batch, heads, queries, keys] that see a key, at least 1.

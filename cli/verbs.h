@@ -71,6 +71,7 @@ struct AttendOptions {
   std::string q, k, v, order, params, positions, key_positions, offset;
   std::vector<std::string> inputs, masks;  // NAME=F; words or files
   std::string cu_seqlens, key_cu_seqlens, documents, gradient;
+  std::string query_order, key_order, chunk_origin, block_table, key_length;  // files or a number
   std::optional<double> scale;
   std::optional<double> softcap;
   bool scores = false, terms = false, probabilities = false, locality = false, json = false;

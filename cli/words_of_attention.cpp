@@ -27,11 +27,25 @@ void add_tensors(CLI::App* a, AttendOptions& o) {
 
 void add_packing(CLI::App* a, AttendOptions& o) {
   a->add_option("--cu-seqlens", o.cu_seqlens,
-                "packed sequences: starts and end, [sequences + 1]; with --positions")
+                "packed sequences: starts and end, [sequences + 1]; order, positions and offset "
+                "count inside each")
       ->type_name("F");
   a->add_option("--key-cu-seqlens", o.key_cu_seqlens, "of the keys (default: the queries')")
       ->type_name("F");
   a->add_option("--documents", o.documents, "a number for each token; equal ones see each other")
+      ->type_name("F");
+  a->add_option("--query-order", o.query_order,
+                "where each query stands in its sequence, [t] or [b, t]: shards, caches that evict "
+                "(default: --offset)")
+      ->type_name("F");
+  a->add_option("--key-order", o.key_order, "of the keys; with --query-order")->type_name("F");
+  a->add_option("--chunk-origin", o.chunk_origin,
+                "where chunks of --mask chunk=N count from: a number, or a file [b] or [b, groups]")
+      ->type_name("N|F");
+  a->add_option("--block-table", o.block_table,
+                "pages of each row, [rows, pages]: k and v are pages; with --key-length")
+      ->type_name("F");
+  a->add_option("--key-length", o.key_length, "keys of each row, [b]; those behind are padding")
       ->type_name("F");
 }
 

@@ -155,6 +155,61 @@ class Attend(Case):
         for h in (0, 1):  # the first query sees none
             self.assertAlmostEqual(sum(mass[h * len(mass) // 2:(h + 1) * len(mass) // 2]), 1, delta=1e-14)
 
+    def whole(self, name, values, shape=None):
+        return self.write_npy(name, values, shape or (len(values),), "<i8", "q")
+
+    def test_packed_sequences_stand_at_their_own_ends(self):
+        """Queries 1 and 2 of two sequences with 2 and 3 keys, against each sequence by itself; ALiBi by distance."""
+        x = [math.sin(n) for n in range(40)]
+        q, k = self.write_npy("q3.npy", x[:6], (3, 1, 2), "<f8", "d"), self.write_npy("k5.npy", x[6:16], (5, 1, 2), "<f8", "d")
+        cq, ck = self.whole("cq.npy", [0, 1, 3]), self.whole("ck.npy", [0, 2, 5])
+        packed = ["--q", q, "--k", k, "--v", k, "--cu-seqlens", cq, "--key-cu-seqlens", ck, "--mask", "causal"]
+        parts = [(self.write_npy(f"q{s}.npy", x[2 * a:2 * b], (b - a, 1, 2), "<f8", "d"),
+                  self.write_npy(f"k{s}.npy", x[6 + 2 * c:6 + 2 * d], (d - c, 1, 2), "<f8", "d"))
+                 for s, (a, b, c, d) in enumerate(((0, 1, 0, 2), (1, 3, 2, 5)))]
+        for more in ([], ["--offset", "end"], ["--offset", "start"], ["--mask", "window=1,0"], ["--offset", "start", "--mask", "window=0,0"]):
+            got = stored(self.attend("alibi", *packed, *more), "out")
+            want = [y for a, b in parts for y in stored(self.attend("alibi", "--q", a, "--k", b, "--v", b, "--mask", "causal", *more), "out")]
+            for g, w in zip(got, want):
+                self.assertAlmostEqual(g, w, delta=1e-15, msg=str(more))
+        one = stored(self.attend("alibi", *packed, "--offset", "-1"), "out")  # one place before the end of each
+        self.assertAlmostEqual(one[0], x[6], delta=1e-15)  # the first query sees the first key alone
+
+    def test_orders_chunks_and_pages(self):
+        (q, k, v), x = self.plain()
+        want = stored(self.attend("alibi", "--q", q, "--k", k, "--v", v, "--mask", "causal"), "out")
+        order = [2, 0, 1]
+        mixed = [self.write_npy(f"mixed{f}.npy", [f * x[t * 4 + n] for t in order for n in range(4)], (3, 2, 2), "<f8", "d")
+                 for f in (1, 2, 3)]
+        words = ["--q", mixed[0], "--k", mixed[1], "--v", mixed[2], "--mask", "causal"]
+        o = self.whole("o.npy", order)
+        got = stored(self.attend("alibi", *words, "--query-order", o, "--key-order", o), "out")
+        for i, t in enumerate(order):
+            for n in range(4):
+                self.assertAlmostEqual(got[i * 4 + n], want[t * 4 + n], delta=1e-15)
+        self.assertNotIn(b"warning", self.last.stderr)
+        self.attend("alibi", *words, "--positions", "2,0,1")
+        self.assertIn(b"warning: [attention] a causal mask goes by the place in storage, and the positions say otherwise: query 0 at "
+                      b"position 2 does not see key 1 at position 0", self.last.stderr)
+        plain = ["--q", q, "--k", k, "--v", v]
+        for origin in ("1", self.whole("origin.npy", [1])):  # tokens 0 | 1 2
+            got = stored(self.attend("nope", *plain, "--mask", "chunk=2", "--chunk-origin", origin), "out")
+            for n in range(4):
+                self.assertAlmostEqual(got[n], 3 * x[n], delta=1e-15)
+        # Keys 0, 1, 2 in pages of 2: slots 0 and 1 of page 1, slot 0 of page 0.
+        pages = [self.write_npy(f"pages{f}.npy", [*(f * y for y in x[8:12]), *[math.nan] * 4, *(f * y for y in x[:8])], (2, 2, 2, 2),
+                                "<f8", "d") for f in (2, 3)]
+        got = stored(self.attend("alibi", "--q", q, "--k", pages[0], "--v", pages[1], "--mask", "causal", "--gradient", q, "--scores",
+                                 "--block-table", self.whole("table.npy", [1, 0], (1, 2)), "--key-length", self.whole("n.npy", [3])), "out")
+        for g, w in zip(got, want):
+            self.assertAlmostEqual(g, w, delta=1e-15)
+        self.assertEqual(shape_of(self.folder / "out.safetensors", "grad_k"), [2, 2, 2, 2])
+        for more, code, says in ((["--query-order", o], 2, "go together"), (["--chunk-origin", "x"], 2, "--chunk-origin"),
+                                 (["--block-table", o], 2, "--key-length"), (["--key-cu-seqlens", o], 2, "--cu-seqlens"),
+                                 (["--query-order", o, "--key-order", o, "--offset", "0"], 2, "exclude each other"),
+                                 (["--block-table", o, "--key-length", o], 3, "pages must be")):
+            self.error("attend", "alibi", *plain, *more, "-o", self.folder / "no.safetensors", code=code, says=says)
+
     def test_parameters_by_name(self):
         (q, k, v), _ = self.plain()
         header = json.dumps({"table": {"dtype": "F32", "shape": [8, 2], "data_offsets": [0, 64]}}).encode()
