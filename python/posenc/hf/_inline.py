@@ -86,6 +86,8 @@ def not_eager() -> str:
     """Why the engine is not asked, whatever the layer."""
     if torch.compiler.is_compiling():
         return "a graph is compiled"
+    if torch.onnx.is_in_onnx_export():
+        return "an ONNX graph is exported"
     if torch._C._get_tracing_state() is not None:
         return "a trace is recorded"
     return "a forward-mode derivative" if in_forward_mode() else ""

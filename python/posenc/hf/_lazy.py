@@ -88,14 +88,14 @@ class Row(NamedTuple):
 
     def options(self) -> dict[str, Any]:
         """The encoding, its table and positions for `posenc.torch.attend`."""
-        row, count = self.row[0].float(), self.queries + self.keys - 1
-        if count % 2 == 0:  # one number a distance from -clip to clip
-            row = torch.nn.functional.pad(row, (0, 1))
-        clip = row.shape[-1] // 2
-        # Column 0 is the key before all others of the query after all others: distance clip.
+        # The queries are the last of the keys. Column 0 of the row is the first key of the last query, distance keys - 1; a
+        # table has one number a distance from clip down to -clip.
+        clip = max(self.queries, self.keys) - 1
+        before, after = clip - (self.keys - 1), clip - (self.queries - 1)
+        row = torch.nn.functional.pad(self.row[0].float(), (before, after)) if before or after else self.row[0].float()
         return {"encodings": f"clipped clip={clip} sign=key_minus_query heads_first=true", "parameters": {"table": row},
                 "key_positions": torch.arange(self.keys),
-                "query_positions": torch.arange(self.queries) + clip - (self.queries - 1)}
+                "query_positions": torch.arange(self.queries) + self.keys - self.queries}
 
     def dense(self) -> Tensor:
         """[1, heads, queries, keys]."""
