@@ -8,7 +8,7 @@ import sys
 
 HEAD = """# Reference of the Python package
 
-Made from the package's stubs by `python/reference.py`: signatures, and the first paragraph of what `help()` says. Every scheme and scaling is a class, of keyword
+Made from the package's stubs by `python/reference.py`: signatures, the first paragraph of what `help()` says, and its list of arguments where it has one. Every scheme and scaling is a class, of keyword
 arguments alone; their fields, units and ranges stand on the page of each scheme ([docs](README.md)) and in `help(posenc.Rope)`. Examples: [python](python.md).
 """
 
@@ -17,6 +17,15 @@ def sentence(node):
     """The first paragraph of its docstring."""
     text = re.split(r"\n\s*\n|\n\s*>>>", ast.get_docstring(node) or "")[0]
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def arguments(node):
+    """The entries of its docstring's `Arguments:`, as lines of a list."""
+    found = re.search(r"^Arguments:\n(.*?)(?=\n\s*\n|\n\s*>>>|\Z)", ast.get_docstring(node) or "", re.M | re.S)
+    for part in re.split(r"\n    (?=\S)", found[1].removeprefix("    ") if found else ""):
+        names, _, text = " ".join(part.split()).partition(": ")
+        if text:
+            yield "* " + ", ".join(f"`{n}`" for n in names.split(", ")) + ": " + text.replace("|", "\\|")
 
 
 def signature(node, name):
@@ -49,7 +58,8 @@ def definitions(path):
 
 def entry(name, node):
     if isinstance(node, ast.FunctionDef):
-        return f"### {name}\n\n`{signature(node, name.split('.')[-1])}`\n\n{sentence(node)}\n"
+        listed = list(arguments(node))
+        return f"### {name}\n\n`{signature(node, name.split('.')[-1])}`\n\n{sentence(node)}\n" + ("\n" + "\n".join(listed) + "\n" if listed else "")
     lines = [f"* {what}" + (f" {text}" if text else "") for what, text in members(node)]
     return f"### {name}\n\n{sentence(node)}\n" + ("\n" + "\n".join(lines) + "\n" if lines else "")
 

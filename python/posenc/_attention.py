@@ -2,7 +2,7 @@
 """Attention with position terms."""
 from __future__ import annotations
 
-from ._posenc import Attention
+from ._posenc import Attention, PathAttention, SelectiveAttention
 
 TYPE_CHECKING = False  # the module typing is not imported for its names
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ def attend(
     inputs: Mapping[str, Any] | None = None,
     query_positions: PositionsLike | None = None,
     key_positions: PositionsLike | None = None,
+    query_order: Any = None,
+    key_order: Any = None,
     offset: int | str | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -30,7 +32,9 @@ def attend(
     window: Sequence[int] | None = None,
     prefix: Any = None,
     chunk: int | None = None,
+    chunk_origin: Any = None,
     sink_tokens: int | None = None,
+    head_side: Any = None,
     key_length: Any = None,
     key_visible: Any = None,
     visible: Any = None,
@@ -39,22 +43,67 @@ def attend(
     key_document: Any = None,
     query_cu_seqlens: Any = None,
     key_cu_seqlens: Any = None,
+    block_table: Any = None,
     sink: Any = None,
     query_factor: Any = None,
     head_scale: Any = None,
+    mix_before: Any = None,
+    mix_after: Any = None,
+    regions: Iterable[Mapping[str, Any]] | None = None,
+    past_distances: Sequence[int] | None = None,
+    future_distances: Sequence[int] | None = None,
     length: int | None = None,
     out: Any = None,
 ) -> Attention:
     """Attention of q, k and v with what the encodings add to the score or the output, and what they rotate.
 
-    encodings: at most one rotary and any number that act in the score. parameters: what they learn, by name
-    (`score_parameters`); inputs: what comes with the call (`score_inputs`). order: thd for arrays of three axes,
-    else bthd or bhtd. offset: where the queries stand among the keys, `end` (the default), `start` or a number.
-    scale: of q.k, by default what the encodings ask for, else head_dim^-1/2. softcap: scaled q.k, s,
-    becomes c tanh(s / c); softcap_after_terms: its sum with what the encodings add does, while bias and DAPE's
-    network stay outside. window: keys seen on the left and on the right. bias: added to the score; visible: 0 hides.
-    The arrays must not change before the last use of the result, whose `backward` gives every gradient and whose
-    `scores` shows the parts.
+    The arrays must not change before the last use of the result: its `backward` computes every gradient, its `scores`
+    the parts of the score. Arrays of whole numbers may be lists. Where [b, ...] is said, one row serves all.
+
+    Arguments:
+        encodings: at most one rotary encoding, and any number that act in the score; None for content alone.
+        q, k, v: [tokens, heads, channels], or four axes named by `order`. Heads of k and v divide those of q.
+        order: the axes of q, k, v and the output: thd (three axes, the default), bthd or bhtd (four axes).
+        parameters: what the encodings learn, by the names of `score_parameters`.
+        inputs: what comes with the call, by the names of `score_inputs`.
+        query_positions, key_positions: [t], [b, t] or [axes, b, t]. By default tokens count up in their order, inside their
+            sequence. Positions make distances and rotations; masks go by order.
+        query_order, key_order: [t] or [b, t], where each token stands in its sequence, for tokens that are not stored in
+            their order: shards of a context-parallel group, caches that evict. By default key j has order j, and `offset`
+            places the queries. A causal call whose positions contradict the order warns unless orders are given.
+        offset: the place of the queries among the keys, without orders: end (the default) makes them the last keys, of
+            each sequence with cu_seqlens and of each row's key_length with block_table; start makes them the first; a
+            number is the order of the first query, or with query_cu_seqlens is added to where end puts it.
+        scale: on q.k; by default what the encodings ask for, else head_dim^-1/2.
+        softcap: scaled q.k, s, becomes softcap tanh(s / softcap).
+        softcap_after_terms: caps its sum with what the encodings add; bias and DAPE's network stay outside.
+        causal: keys of a later order than the query are hidden.
+        window: (left, right), how many keys before and after its own a query sees; right -1 hides its own.
+        prefix: keys of order below it are seen whatever `causal` says; a number, or [b].
+        chunk: keys of the same floor((order - chunk_origin) / chunk) are seen.
+        chunk_origin: a number, [b], or [b, groups of heads]: the padding on the left, where chunks count from the text.
+        sink_tokens: the first keys are seen whatever the window's left end says.
+        head_side: [heads] of uint8: 0 both sides, 1 keys up to one's own, 2 keys from one's own on.
+        key_length: [b], keys from there on are padding.
+        key_visible: [t] or [b, t] of uint8 or bool, 0 hides a key from all queries.
+        visible: [queries, keys] or [b, heads, queries, keys] of uint8 or bool, 0 hides a pair.
+        bias: the same shapes of reals, added to the score; -inf hides.
+        query_document, key_document: [t] or [b, t]; keys of equal numbers are seen (`document_index`).
+        query_cu_seqlens, key_cu_seqlens: [sequences + 1], from 0 to the tokens: a ragged batch in one row. Each sequence
+            of queries sees its own of the keys; order, positions and offset count inside it.
+        block_table: [rows, pages] of a paged cache: k and v are [pages, page size, heads, channels] (bhtd: heads before
+            slots), key j of a row is slot j % page size of its page j // page size, and key_length says how many there
+            are. A row for each batch entry, or for each sequence of query_cu_seqlens.
+        sink: [heads], one more logit in the softmax, without a value.
+        query_factor: [b, queries], multiplies q: a temperature by position.
+        head_scale: [b, heads], multiplies the scaled q.k.
+        mix_before, mix_after: [heads, heads], talking heads: scores or probabilities of all heads mixed into each.
+        regions: what `self_extend`, `rerope`, `leaky_rerope` or `dual_chunk` return: where a region holds a pair, q and k
+            are rotated at its positions by the rotary encoding.
+        past_distances, future_distances: the distance that stands for each distance 0, 1, ... of the encodings in the
+            score (`random_distances`), of keys before and after the query; future by default as past.
+        length: the length that scalings by length are resolved for.
+        out: the array of the output. After an exception, Ctrl-C too, it may hold anything.
 
     >>> import numpy, posenc
     >>> q, k, v = numpy.random.default_rng(0).normal(size=(3, 6, 4, 16))
@@ -66,14 +115,93 @@ def attend(
     """
     options: dict[str, Any] = {
         "order": order, "parameters": _dict(parameters), "inputs": _dict(inputs),
-        "query_positions": query_positions, "key_positions": key_positions, "offset": offset, "scale": scale,
+        "query_positions": query_positions, "key_positions": key_positions, "query_order": query_order,
+        "key_order": key_order, "offset": offset, "scale": scale,
         "softcap": softcap, "softcap_after_terms": softcap_after_terms, "causal": causal, "window": window,
-        "prefix": prefix, "chunk": chunk, "sink_tokens": sink_tokens, "key_length": key_length,
-        "key_visible": key_visible, "visible": visible, "bias": bias, "query_document": query_document,
-        "key_document": key_document, "query_cu_seqlens": query_cu_seqlens, "key_cu_seqlens": key_cu_seqlens,
-        "sink": sink, "query_factor": query_factor, "head_scale": head_scale, "length": length, "out": out,
+        "prefix": prefix, "chunk": chunk, "chunk_origin": chunk_origin, "sink_tokens": sink_tokens, "head_side": head_side,
+        "key_length": key_length, "key_visible": key_visible, "visible": visible, "bias": bias,
+        "query_document": query_document, "key_document": key_document, "query_cu_seqlens": query_cu_seqlens,
+        "key_cu_seqlens": key_cu_seqlens, "block_table": block_table, "sink": sink, "query_factor": query_factor,
+        "head_scale": head_scale, "mix_before": mix_before, "mix_after": mix_after, "regions": flat_regions(regions),
+        "past_distances": past_distances, "future_distances": future_distances, "length": length, "out": out,
     }
     return Attention(encodings, q, k, v, options)
+
+
+def attend_path(q: Any, k: Any, v: Any, w: Any, beta: Any, *, log_gate: Any = None, order: str | None = None,
+                offset: int | None = None, window_left: int | None = None, scale: float | None = None,
+                gates_scaled: bool | None = None, out: Any = None) -> PathAttention:
+    """PaTH attention (Yang et al., 2025): between key and query lies the product of one reflection I - beta w w^T a token.
+
+    Arguments:
+        q, k, v: as of `attend`; queries are among the keys.
+        w: [tokens of k, W, channels], W divides the heads; as published of length 1.
+        beta: [tokens of k, W, 1], as published 0 to 2.
+        log_gate: [tokens of k, F, 1], the logarithms of PaTH-FoX's gates, F divides the heads.
+        order: the axes of all arrays: thd, bthd or bhtd.
+        offset: the key of the first query; by default queries are the last keys.
+        window_left: how many keys before its own a query sees.
+        scale: on the products; by default head_dim^-1/2.
+        gates_scaled: whether the scale multiplies the gates too, as flash-linear-attention does (the default).
+        out: the array of the output.
+
+    >>> import numpy, posenc
+    >>> q, k, v, w = numpy.random.default_rng(0).normal(size=(4, 6, 2, 8))
+    >>> w /= numpy.linalg.norm(w, axis=-1, keepdims=True)
+    >>> a = posenc.attend_path(q, k, v, w, numpy.ones((6, 2, 1)))
+    >>> a.out.shape, sorted(a.backward(numpy.ones_like(q)))
+    ((6, 2, 8), ['beta', 'k', 'q', 'v', 'w'])
+    """
+    arrays: dict[str, Any] = {"q": q, "k": k, "v": v, "w": w, "beta": beta, "log_gate": log_gate}
+    return PathAttention(arrays, {"order": order, "offset": offset, "window_left": window_left, "scale": scale,
+                                  "gates_scaled": gates_scaled, "out": out})
+
+
+def attend_selective(q: Any, k: Any, v: Any, *, order: str | None = None, head: int | None = None,
+                     keep_first: bool | None = None, offset: int | str | None = None, scale: float | None = None,
+                     causal: bool | None = None, window: Sequence[int] | None = None, prefix: Any = None,
+                     chunk: int | None = None, chunk_origin: Any = None, sink_tokens: int | None = None,
+                     key_length: Any = None, key_visible: Any = None, visible: Any = None, query_document: Any = None,
+                     key_document: Any = None, out: Any = None) -> SelectiveAttention:
+    """Selective attention (Leviathan et al., 2024): what earlier queries of one head score positively is masked for later ones.
+
+    Arguments:
+        head: the query head whose scores mask.
+        keep_first: the first key is never masked (the default).
+        q, k, v, order, offset, scale, causal, window, prefix, chunk, chunk_origin, sink_tokens, key_length, key_visible,
+            visible, query_document, key_document, out: as of `attend`.
+
+    >>> import numpy, posenc
+    >>> q, k, v = numpy.random.default_rng(0).normal(size=(3, 6, 2, 8))
+    >>> posenc.attend_selective(q, k, v, causal=True).out.shape
+    (6, 2, 8)
+    """
+    return SelectiveAttention(q, k, v, {
+        "order": order, "head": head, "keep_first": keep_first, "offset": offset, "scale": scale, "causal": causal,
+        "window": window, "prefix": prefix, "chunk": chunk, "chunk_origin": chunk_origin, "sink_tokens": sink_tokens,
+        "key_length": key_length, "key_visible": key_visible, "visible": visible, "query_document": query_document,
+        "key_document": key_document, "out": out})
+
+
+_FARTHEST = 2 ** 63 - 1
+
+
+def flat_regions(regions: Iterable[Mapping[str, Any]] | None) -> dict[str, Any] | None:
+    """Regions as arrays by name: `0.query`, `0.key`, `0.bounds` (chunk, low, high)."""
+    if regions is None:
+        return None
+    import numpy
+
+    flat: dict[str, Any] = {}
+    for n, region in enumerate(regions):
+        if not hasattr(region, "keys") or {"chunk", "low", "high", "query", "key"} - set(region.keys()):
+            raise ValueError("[attention] regions must be those of self_extend, rerope, leaky_rerope or dual_chunk, each "
+                             f'with chunk, low, high, query and key, got "{region!r}"')
+        low, high = region["low"], region["high"]
+        bounds = (region["chunk"], -_FARTHEST if low is None else low, _FARTHEST if high is None else high)
+        flat[f"{n}.bounds"] = numpy.array(bounds, numpy.int64)
+        flat[f"{n}.query"], flat[f"{n}.key"] = region["query"], region["key"]
+    return flat
 
 
 def _dict(named: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -2,10 +2,13 @@
 // Attention with position terms of numpy's arrays, and every gradient of it.
 
 #include <algorithm>
-#include <deque>
 
-#include "arrays.h"
+#include "attention_call.h"
+#include "attention_drawn.h"
+#include "attention_regions.h"
+#include "attention_result.h"
 #include "bindings.h"
+#include "interrupt.h"
 #include "posenc/absolute/initial.h"
 #include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
@@ -14,26 +17,7 @@
 namespace posenc::python {
 namespace {
 
-constexpr const char* kWho = "attention";
-
-// What a caller gave by name, with None for what was not given.
-struct Options {
-  nb::dict given;
-
-  nb::object get(const char* name) const {
-    PyObject* const found = PyDict_GetItemString(given.ptr(), name);
-    return found == nullptr ? nb::object(nb::none()) : nb::borrow(found);
-  }
-  template <class T>
-  std::optional<T> value(const char* name, const char* rule) const {
-    const nb::object o = get(name);
-    if (o.is_none()) return std::nullopt;
-    T v{};
-    if (!nb::try_cast<T>(o, v))
-      refuse_field(kWho, name, std::string(name) + " " + rule, text_of(nb::repr(o)));
-    return v;
-  }
-};
+constexpr const char* kWho = kAttentionName;
 
 // None, one encoding, or several.
 std::vector<std::string> texts_of(nb::handle encodings) {
@@ -51,146 +35,61 @@ class Attention {
  public:
   Attention(nb::handle encodings, nb::handle q, nb::handle k, nb::handle v, nb::dict options);
 
-  nb::object out() const { return out_object_; }
-  nb::object log_sum_exp() const { return sum_object_; }
+  nb::object out() const { return made_.out; }
+  nb::object log_sum_exp() const { return made_.log_sum_exp; }
   nb::object backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only);
   nb::dict scores(nb::handle names);
   bool reads_content() const { return plan_->reads_content(); }
 
  private:
-  ConstTensorView take(const char* name) {
-    const nb::object o = options_.get(name);
-    if (o.is_none()) return {};
-    return kept_.emplace_back(o, Name{kWho, name}, Use::read).const_view();
-  }
-  ConstHeads take_heads(nb::handle h, const char* name) {
-    const Borrowed& b = kept_.emplace_back(h, Name{kWho, name}, Use::read);
-    if (!layout_)
-      layout_ =
-          layout_of(b.view(), options_.value<std::string>("order", "must be a word"), {kWho, name});
-    return heads(b.const_view(), *layout_);
-  }
-  void read_mask();
-  void read_positions();
   void make_plan(nb::handle encodings);
-  void take_result();
   void run();
-  // A dense array of zeros that gradients are added to.
-  TensorView gradient_like(const char* name, DType, std::span<const Index> shape, nb::dict& into);
   std::vector<NamedArray> named(const NamedBorrowed&) const;
+  AttentionArgs& args() { return call_.args(); }
+  const Options& options() const { return call_.options(); }
 
-  Options options_;
+  CallArguments call_;
   NamedBorrowed parameters_, inputs_;
-  std::deque<Borrowed> kept_;
-  std::deque<PositionsArgument> positions_;
-  OwnedPositions query_order_, key_order_;
-  std::optional<HeadsLayout> layout_;
-  std::vector<Index> prefix_;
-  AttentionArgs args_;
   std::optional<AttentionPlan> plan_;
+  std::optional<Regions> regions_;
   Executor team_ = default_executor();
-  nb::object out_object_, sum_object_;
-  Borrowed out_, sum_;
-  AttentionResult result_;
+  ResultArrays made_;
 };
 
 Attention::Attention(nb::handle encodings, nb::handle q, nb::handle k, nb::handle v,
                      nb::dict options)
-    : options_{std::move(options)},
-      parameters_(options_.get("parameters"), kWho),
-      inputs_(options_.get("inputs"), kWho) {
-  args_.q = take_heads(q, "q");
-  args_.k = take_heads(k, "k");
-  args_.v = take_heads(v, "v");
-  read_mask();
-  read_positions();
-  args_.softcap = options_.value<double>("softcap", "must be a number").value_or(args_.softcap);
-  args_.softcap_after_terms = options_.value<bool>("softcap_after_terms", "must be True or False")
-                                  .value_or(args_.softcap_after_terms);
-  args_.sink = take("sink");
-  args_.query_factor = take("query_factor");
-  args_.head_scale = take("head_scale");
+    : call_(q, k, v, std::move(options)),
+      parameters_(call_.options().get("parameters"), kWho),
+      inputs_(call_.options().get("inputs"), kWho) {
   make_plan(encodings);
-  take_result();
+  made_ = ResultArrays(call_.array(0), call_.layout(), args().v.dim, call_.options().get("out"),
+                       call_.options().get("log_sum_exp"));
   run();
-}
-
-void Attention::take_result() {
-  const nb::object given = options_.get("out"), sums_given = options_.get("log_sum_exp");
-  const TensorView& qv = kept_.front().view();
-  std::vector<Index> shape(qv.shape.begin(), qv.shape.begin() + qv.rank);
-  shape[layout_name(*layout_).find('d')] = args_.v.dim;
-  out_object_ = given.is_none() ? new_array(qv.dtype, shape) : given;
-  out_ = Borrowed(out_object_, {kWho, "out"}, Use::write);
-  const Index sums[] = {args_.q.batch, args_.q.heads, args_.q.tokens};
-  sum_object_ = sums_given.is_none() ? new_array(DType::f64, sums) : sums_given;
-  sum_ = Borrowed(sum_object_, {kWho, "log_sum_exp"}, Use::write);
-  result_ = {heads(out_.view(), *layout_), sum_.view()};
-}
-
-void Attention::read_mask() {
-  Mask& m = args_.mask;
-  m.causal = options_.value<bool>("causal", "must be True or False").value_or(m.causal);
-  const nb::object offset = options_.get("offset");
-  if (offset.is_none() || nb::isinstance<nb::str>(offset)) {
-    const std::string word = offset.is_none() ? "end" : text_of(offset);
-    if (word != "end" && word != "start")
-      refuse_field(kWho, "offset", "offset must be end, start or a whole number", word);
-    m.query_offset = word == "end" ? args_.k.tokens - args_.q.tokens : 0;
-  } else {
-    m.query_offset = *options_.value<Index>("offset", "must be end, start or a whole number");
-  }
-  if (const auto w = options_.value<std::vector<Index>>(
-          "window", "must be two whole numbers, left and right")) {
-    if (w->size() != 2)
-      refuse_field(kWho, "window", "window must be two whole numbers, left and right",
-                   std::to_string(w->size()));
-    m.window_left = (*w)[0];
-    m.window_right = (*w)[1];
-  }
-  if (PyLong_Check(options_.get("prefix").ptr())) {
-    prefix_ = {*options_.value<Index>("prefix", "must be a whole number or an array")};
-    m.prefix = tensor(std::span<const Index>(prefix_));
-  } else {
-    m.prefix = take("prefix");
-  }
-  m.chunk = options_.value<Index>("chunk", "must be a whole number").value_or(m.chunk);
-  m.sink_tokens =
-      options_.value<Index>("sink_tokens", "must be a whole number").value_or(m.sink_tokens);
-  m.key_length = take("key_length");
-  m.key_visible = take("key_visible");
-  m.visible = take("visible");
-  m.bias = take("bias");
-  m.query_document = take("query_document");
-  m.key_document = take("key_document");
-  m.query_cu_seqlens = take("query_cu_seqlens");
-  m.key_cu_seqlens = take("key_cu_seqlens");
-}
-
-// Those given, or the tokens' order: keys from 0, queries from the offset.
-void Attention::read_positions() {
-  const auto read = [&](const char* name, OwnedPositions& order, Index first,
-                        Index count) -> Positions {
-    const nb::object given = options_.get(name);
-    if (!given.is_none()) return positions_.emplace_back(given, Name{kWho, name}).value();
-    order = arange(first, count);
-    return order;
-  };
-  args_.query_positions =
-      read("query_positions", query_order_, args_.mask.query_offset, args_.q.tokens);
-  args_.key_positions = read("key_positions", key_order_, 0, args_.k.tokens);
 }
 
 void Attention::make_plan(nb::handle encodings) {
   const std::vector<std::string> texts = texts_of(encodings);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
-  AttentionSizes sizes{.heads = args_.q.heads,
-                       .head_dim = args_.q.dim,
-                       .key_heads = args_.k.heads,
-                       .value_dim = args_.v.dim,
-                       .scale = options_.value<double>("scale", "must be a number")};
-  plan_.emplace(views, sizes,
-                options_.value<Index>("length", "must be a whole number").value_or(0));
+  AttentionSizes sizes{.heads = args().q.heads,
+                       .head_dim = args().q.dim,
+                       .key_heads = args().k.heads,
+                       .value_dim = args().v.dim,
+                       .scale = options().value<double>("scale", "must be a number")};
+  const Index length = options().value<Index>("length", "must be a whole number").value_or(0);
+  using Distances = std::vector<Index>;
+  const char* const rule = "must be whole numbers that rise from 0";
+  const auto past = options().value<Distances>("past_distances", rule);
+  const auto future = options().value<Distances>("future_distances", rule);
+  if (future && !past)
+    refuse_field(kWho, "future_distances", "future_distances belongs to past_distances");
+  if (past)
+    plan_.emplace(drawn_plan(views, sizes, length, {*past, future ? *future : Distances{}}));
+  else
+    plan_.emplace(views, sizes, length);
+  const nb::object regions = options().get("regions");
+  if (regions.is_none()) return;
+  regions_.emplace(call_, regions, texts, length);
+  args().regions = regions_->list();
 }
 
 std::vector<NamedArray> Attention::named(const NamedBorrowed& from) const {
@@ -202,61 +101,55 @@ std::vector<NamedArray> Attention::named(const NamedBorrowed& from) const {
 void Attention::run() {
   const std::vector<NamedArray> parameters = named(parameters_), inputs = named(inputs_);
   // Out and log_sum_exp are those of an earlier call, of which gradients are wanted.
-  if (options_.value<bool>("torch", "must be True or False").value_or(false)) team_ = torch_team();
-  const bool done = options_.value<bool>("done", "must be True or False").value_or(false);
-  const nb::gil_scoped_release free;
-  plan_->lower(parameters, distance_ranges(args_.query_positions, args_.key_positions));
-  if (!done) plan_->forward(args_, inputs, result_, team_);
-}
-
-TensorView Attention::gradient_like(const char* name, DType t, std::span<const Index> shape,
-                                    nb::dict& into) {
-  const nb::object a = new_array(t, shape, true);
-  into[name] = a;
-  return Borrowed(a, {kWho, name}, Use::write).view();  // the array lives in `into`
+  if (options().value<bool>("torch", "must be True or False").value_or(false)) team_ = torch_team();
+  const bool done = options().value<bool>("done", "must be True or False").value_or(false);
+  {
+    const nb::gil_scoped_release free;
+    plan_->lower(parameters, distance_ranges(args().query_positions, args().key_positions));
+  }
+  if (done) return;
+  run_interruptible(team_,
+                    [&](const Executor& e) { plan_->forward(args(), inputs, made_.result, e); });
+  call_.warn_of_order();
 }
 
 nb::object Attention::backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only) {
   const Borrowed d(d_out, {kWho, "d_out"}, Use::read);
   const Borrowed dl = optional_array(d_log_sum_exp, {kWho, "d_log_sum_exp"}, Use::read);
-  const DType t = args_.q.dtype == DType::f64 ? DType::f64 : DType::f32;
-  std::vector<std::string> names;
-  if (!only.is_none())
-    for (const nb::handle h : nb::iter(only)) names.push_back(text_of(h));
-  const auto is_wanted = [&](const std::string& name) {
-    return only.is_none() || std::find(names.begin(), names.end(), name) != names.end();
-  };
+  const DType t = gradient_type(args().q.dtype);
+  const Wanted is_wanted(only);
   nb::dict all, of_parameters, of_inputs;
-  const auto shape_of = [](const auto& v) {
-    return std::span<const Index>(v.shape.data(), static_cast<std::size_t>(v.rank));
-  };
   AttentionGradients g;
   const std::pair<const char*, Heads*> of_heads[] = {{"q", &g.q}, {"k", &g.k}, {"v", &g.v}};
   for (std::size_t i = 0; i < 3; ++i)
     if (const auto& [name, to] = of_heads[i]; is_wanted(name))
-      *to = heads(gradient_like(name, t, shape_of(kept_[i].view()), all), *layout_);
+      *to = heads(zeros_in(all, name, t, shape_of(call_.array(i))),
+                  i == 0 ? call_.layout() : call_.key_layout());
   const auto want_array = [&](const char* name, const ConstTensorView& of, TensorView& to) {
-    if (!of.empty() && is_wanted(name)) to = gradient_like(name, DType::f64, shape_of(of), all);
+    if (!of.empty() && is_wanted(name)) to = zeros_in(all, name, DType::f64, shape_of(of));
   };
-  want_array("bias", args_.mask.bias, g.bias);
-  want_array("sink", args_.sink, g.sink);
-  want_array("query_factor", args_.query_factor, g.query_factor);
-  want_array("head_scale", args_.head_scale, g.head_scale);
+  want_array("bias", args().mask.bias, g.bias);
+  want_array("sink", args().sink, g.sink);
+  want_array("query_factor", args().query_factor, g.query_factor);
+  want_array("head_scale", args().head_scale, g.head_scale);
+  want_array("mix_before", args().mix_before, g.mix_before);
+  want_array("mix_after", args().mix_after, g.mix_after);
+  if (regions_ && (g.q.data != nullptr || g.k.data != nullptr)) g.regions = regions_->gradients(t);
   std::vector<NamedGradient> named_gradients;
   const auto want = [&](const NamedBorrowed& from, const std::string& prefix, nb::dict& into) {
     for (const auto& [name, array] : from.arrays)
       if (is_float(array.view().dtype) && is_wanted(prefix + name))
         named_gradients.push_back(
-            {name, gradient_like(name.c_str(), DType::f64, shape_of(array.view()), into)});
+            {name, zeros_in(into, name.c_str(), DType::f64, shape_of(array.view()))});
   };
   want(parameters_, "parameters.", of_parameters);
   want(inputs_, "inputs.", of_inputs);
   const std::vector<NamedArray> inputs = named(inputs_);
-  const ConstAttentionResult d_result(heads(d.const_view(), *layout_), dl.const_view());
-  {
-    const nb::gil_scoped_release free;
-    plan_->backward(args_, inputs, result_, d_result, g, named_gradients, team_);
-  }
+  const ConstAttentionResult d_result(heads(d.const_view(), call_.layout()), dl.const_view());
+  run_interruptible(team_, [&](const Executor& e) {
+    plan_->backward(args(), inputs, made_.result, d_result, g, named_gradients, e);
+    if (regions_ && !g.regions.empty()) regions_->pull_back(g.q, g.k);
+  });
   all["parameters"] = of_parameters;
   all["inputs"] = of_inputs;
   return all;
@@ -271,7 +164,7 @@ nb::dict Attention::scores(nb::handle names) {
                                                        {"query_position", &s.query_position},
                                                        {"position_key", &s.position_key},
                                                        {"position_position", &s.position_position}};
-  const Index shape[] = {args_.q.batch, args_.q.heads, args_.q.tokens, args_.k.tokens};
+  const Index shape[] = {args().q.batch, args().q.heads, args().q.tokens, call_.keys()};
   nb::dict all;
   for (const nb::handle h : nb::iter(names)) {
     const auto name = text_of(h);
@@ -284,11 +177,10 @@ nb::dict Attention::scores(nb::handle names) {
                    "position_key and "
                    "position_position",
                    name);
-    *to = gradient_like(name.c_str(), DType::f64, shape, all);
+    *to = zeros_in(all, name.c_str(), DType::f64, shape);
   }
   const std::vector<NamedArray> inputs = named(inputs_);
-  const nb::gil_scoped_release free;
-  plan_->scores(args_, inputs, s);
+  run_interruptible(team_, [&](const Executor& e) { plan_->scores(args(), inputs, s, e); });
   return all;
 }
 

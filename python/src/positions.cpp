@@ -3,10 +3,10 @@
 
 #include "arrays.h"
 #include "bindings.h"
+#include "grids.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/cache.h"
 #include "posenc/positions/mrope.h"
-#include "posenc/positions/shard.h"
 
 namespace posenc::python {
 namespace {
@@ -77,22 +77,6 @@ void add_text(nb::module_& m) {
       "As fairseq and RoBERTa count: real tokens from padding_idx + 1.");
 }
 
-std::vector<VisionGrid> grids_of(nb::handle list, const char* name) {
-  std::vector<VisionGrid> grids;
-  if (list.is_none()) return grids;
-  for (const nb::handle h : nb::iter(list)) {
-    std::vector<double> v;
-    if (!nb::try_cast<std::vector<double>>(h, v) || v.size() < 3 || v.size() > 4)
-      refuse_field(
-          "mrope", name,
-          std::string(name) + " must be (frames, rows, columns) or have seconds as a fourth",
-          text_of(nb::repr(h)));
-    grids.push_back({static_cast<Index>(v[0]), static_cast<Index>(v[1]), static_cast<Index>(v[2]),
-                     v.size() == 4 ? v[3] : VisionGrid{}.seconds});
-  }
-  return grids;
-}
-
 MropeRule rule_of(std::string_view name, std::optional<double> tokens_per_second) {
   if (name == "qwen2_5_vl") {
     if (!tokens_per_second)
@@ -116,7 +100,7 @@ nb::object mrope(nb::handle types, std::string_view rule, nb::handle images, nb:
   const Borrowed m = optional_array(mask, {"mrope", "mask"}, Use::read);
   const MropePositions p =
       mrope_positions(rule_of(rule, tokens_per_second), t.const_view(), m.const_view(),
-                      grids_of(images, "images"), grids_of(videos, "videos"));
+                      grids_of("mrope", images, "images"), grids_of("mrope", videos, "videos"));
   return nb::make_tuple(to_python(p.positions), list_of(p.delta));
 }
 
@@ -131,7 +115,8 @@ void add_packing(nb::module_& m) {
       "document_index",
       [](const Indices& cu_seqlens) { return list_of(document_index(cu_seqlens)); },
       nb::arg("cu_seqlens"), nb::sig("def document_index(cu_seqlens: Sequence[int]) -> Any"),
-      "Which document each token belongs to.");
+      "Which document each token belongs to, [tokens]: `query_document` and `key_document` of "
+      "`attend`.");
   m.def(
       "decode_positions",
       [](const Indices& lengths, Index count) {
@@ -140,12 +125,25 @@ void add_packing(nb::module_& m) {
       nb::arg("lengths"), nb::arg("count") = 1,
       nb::sig("def decode_positions(lengths: Sequence[int], count: int = 1) -> Any"),
       "Positions of the tokens that follow what each row's cache holds.");
+}
+
+void add_moved(nb::module_& m) {
   m.def(
       "shifted",
-      [](nb::handle p, Index delta) { return to_python(shifted(given(p).value(), delta)); },
-      nb::arg("positions").none(), nb::arg("delta"),
-      nb::sig("def shifted(positions: PositionsLike, delta: int) -> Any"),
-      "Every position plus delta.");
+      [](nb::handle p, nb::handle delta) {
+        const PositionsArgument from = given(p);
+        Indices rows;
+        if (nb::try_cast<Indices>(delta, rows)) return to_python(shifted(from.value(), rows));
+        Index whole = 0;
+        if (nb::try_cast<Index>(delta, whole)) return to_python(shifted(from.value(), whole));
+        double real = 0;
+        if (nb::try_cast<double>(delta, real)) return to_python(shifted(from.value(), real));
+        refuse_field("shifted", "delta", "delta must be a number, or a whole number for each row",
+                     text_of(nb::repr(delta)));
+      },
+      nb::arg("positions").none(), nb::arg("delta").none(),
+      nb::sig("def shifted(positions: PositionsLike, delta: float | Sequence[int]) -> Any"),
+      "Every position plus delta, or row b plus delta[b].");
   m.def(
       "repeated_axes",
       [](nb::handle p, std::int32_t axes) {
@@ -164,35 +162,9 @@ void add_packing(nb::module_& m) {
       nb::sig("def with_special_tokens(positions: PositionsLike, *, before: int = 0, after: int = "
               "0, value: int = 0) -> Any"),
       "More tokens before and after, at `value` on all axes.");
-  m.def(
-      "shard_positions",
-      [](Index tokens, Index ranks, Index rank, std::string_view layout, Index first) {
-        return to_python(shard_positions(tokens, ranks, rank,
-                                         word_of<ShardLayout>(layout, {"shard", "layout"}), first));
-      },
-      nb::arg("tokens"), nb::arg("ranks"), nb::arg("rank"), nb::kw_only(), nb::arg("layout"),
-      nb::arg("first") = 0,
-      nb::sig("def shard_positions(tokens: int, ranks: int, rank: int, *, layout: str, first: int "
-              "= 0) -> Any"),
-      "Positions of what a rank of a context-parallel group owns. layout: contiguous, zigzag or "
-      "striped.");
 }
 
-}  // namespace
-
-void add_positions(nb::module_& m) {
-  add_text(m);
-  add_packing(m);
-  m.def(
-      "mrope_positions", &mrope, nb::arg("token_types").none(), nb::kw_only(), nb::arg("rule"),
-      nb::arg("images") = nb::none(), nb::arg("videos") = nb::none(), nb::arg("mask") = nb::none(),
-      nb::arg("tokens_per_second") = nb::none(),
-      nb::sig("def mrope_positions(token_types: Any, *, rule: str, images: Iterable[Sequence[int]] "
-              "| None = None, videos: Iterable[Sequence[float]] | None = None, mask: Any = None, "
-              "tokens_per_second: float | None = None) -> tuple[Any, Any]"),
-      "M-RoPE of text, images and videos: positions [3, b, t], and what a row adds to the length "
-      "of its cache. token_types [b, t]: 0 text, 1 image, 2 video; grids before merging. rule: "
-      "qwen2_vl, qwen2_vl_classic, qwen2_5_vl or qwen3_vl.");
+void add_grids(nb::module_& m) {
   m.def(
       "grid", [](const Indices& shape, Index first) { return to_python(grid(shape, first)); },
       nb::arg("shape"), nb::kw_only(), nb::arg("first") = 0,
@@ -239,6 +211,28 @@ void add_positions(nb::module_& m) {
       nb::sig(
           "def merge_blocks(positions: PositionsLike, rows: int, columns: int, merge: int) -> Any"),
       "Tokens in the order of merge x merge blocks, as Qwen2-VL's patch merger takes them.");
+}
+
+}  // namespace
+
+void add_positions(nb::module_& m) {
+  add_text(m);
+  add_packing(m);
+  add_moved(m);
+  add_position_maps(m);
+  add_drawn_positions(m);
+  add_modal_positions(m);
+  m.def(
+      "mrope_positions", &mrope, nb::arg("token_types").none(), nb::kw_only(), nb::arg("rule"),
+      nb::arg("images") = nb::none(), nb::arg("videos") = nb::none(), nb::arg("mask") = nb::none(),
+      nb::arg("tokens_per_second") = nb::none(),
+      nb::sig("def mrope_positions(token_types: Any, *, rule: str, images: Iterable[Sequence[int]] "
+              "| None = None, videos: Iterable[Sequence[float]] | None = None, mask: Any = None, "
+              "tokens_per_second: float | None = None) -> tuple[Any, Any]"),
+      "M-RoPE of text, images and videos: positions [3, b, t], and what a row adds to the length "
+      "of its cache. token_types [b, t]: 0 text, 1 image, 2 video; grids before merging. rule: "
+      "qwen2_vl, qwen2_vl_classic, qwen2_5_vl or qwen3_vl.");
+  add_grids(m);
 }
 
 }  // namespace posenc::python

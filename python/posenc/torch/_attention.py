@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, NoReturn, Sequence
 import torch
 
 from .. import _posenc
+from .._attention import flat_regions
 from ._attention_checks import check_fake, check_names, check_result
 from ._checks import one_device
 from ._host import Library, check_tensors, direct, in_transform, is_compiling
@@ -46,7 +47,8 @@ def _call(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], out: Tensor
         "log_sum_exp": log_sum_exp, "done": done, "torch": True, "parameters": {}, "inputs": {}}
     for name, array in zip(names, arrays):
         group, _, key = name.partition(".")
-        (options[group] if key else options)[key or group] = _address(array)
+        (options.setdefault(group, {}) if key else options)[key or group] = (
+            array.tolist() if group in ("past_distances", "future_distances") else _address(array))
     return _posenc.Attention(encodings, _address(q), _address(k), _address(v), options)
 
 
@@ -57,9 +59,9 @@ def _address(x: Tensor) -> Tensor:
 def _shapes(q: Tensor, v: Tensor, order: str | None) -> tuple[list[Any], list[Any]]:
     """Of the output and of log_sum_exp."""
     axes, shape = order or "thd", list(q.shape)
-    if sorted(axes) != sorted("bthd"[-len(shape):]) or v.dim() != q.dim():  # the kernel refuses it
+    if len(shape) < 3 or sorted(axes) != sorted("bthd"[-len(shape):]) or v.dim() not in (q.dim(), 4):  # the kernel refuses it
         return shape, [0, 0, 0]
-    shape[axes.index("d")] = v.shape[axes.index("d")]
+    shape[axes.index("d")] = v.shape[-1]  # of pages too
     return shape, [q.shape[axes.index(n)] if n in axes else 1 for n in "bht"]
 
 
@@ -223,17 +225,24 @@ def _positions(x: Any) -> Any:
     return torch.tensor(numbers, dtype=torch.float64 if any(isinstance(n, float) for n in numbers) else torch.int64)
 
 
+def _whole(x: Any) -> Any:
+    return x if x is None or isinstance(x, torch.Tensor) else torch.tensor(x, dtype=torch.int64)
+
+
 def attend(
     encodings: EncodingLike | Iterable[EncodingLike] | None, q: Tensor, k: Tensor, v: Tensor, *,
     order: str | None = None, parameters: Mapping[str, Tensor] | None = None, inputs: Mapping[str, Tensor] | None = None,
     query_positions: PositionsLike | None = None, key_positions: PositionsLike | None = None,
+    query_order: Any = None, key_order: Any = None,
     offset: int | str | None = None, scale: float | None = None, softcap: float | None = None,
     softcap_after_terms: bool | None = None, causal: bool | None = None, window: Sequence[int] | None = None,
-    prefix: int | Tensor | None = None, chunk: int | None = None, sink_tokens: int | None = None,
-    key_length: Tensor | None = None, key_visible: Tensor | None = None, visible: Tensor | None = None,
-    bias: Tensor | None = None, query_document: Tensor | None = None, key_document: Tensor | None = None,
-    query_cu_seqlens: Tensor | None = None, key_cu_seqlens: Tensor | None = None, sink: Tensor | None = None,
-    query_factor: Tensor | None = None, head_scale: Tensor | None = None, length: int | None = None,
+    prefix: int | Tensor | None = None, chunk: int | None = None, chunk_origin: Any = None, sink_tokens: int | None = None,
+    head_side: Tensor | None = None, key_length: Any = None, key_visible: Tensor | None = None, visible: Tensor | None = None,
+    bias: Tensor | None = None, query_document: Any = None, key_document: Any = None,
+    query_cu_seqlens: Any = None, key_cu_seqlens: Any = None, block_table: Any = None, sink: Tensor | None = None,
+    query_factor: Tensor | None = None, head_scale: Tensor | None = None, mix_before: Tensor | None = None,
+    mix_after: Tensor | None = None, regions: Iterable[Mapping[str, Any]] | None = None,
+    past_distances: Sequence[int] | None = None, future_distances: Sequence[int] | None = None, length: int | None = None,
     log_sum_exp: bool = False,
 ) -> Any:
     """`posenc.attend` of tensors: its arguments, with gradients to every real tensor among them.
@@ -255,9 +264,13 @@ def attend(
     whole_prefix = None if isinstance(prefix, torch.Tensor) else prefix
     given.update(
         query_positions=_positions(query_positions), key_positions=_positions(key_positions),
-        prefix=prefix if whole_prefix is None else None, key_length=key_length, key_visible=key_visible, visible=visible,
-        bias=bias, query_document=query_document, key_document=key_document, query_cu_seqlens=query_cu_seqlens,
-        key_cu_seqlens=key_cu_seqlens, sink=sink, query_factor=query_factor, head_scale=head_scale)
+        query_order=_whole(query_order), key_order=_whole(key_order), chunk_origin=_whole(chunk_origin), head_side=head_side,
+        prefix=prefix if whole_prefix is None else None, key_length=_whole(key_length), key_visible=key_visible, visible=visible,
+        bias=bias, query_document=_whole(query_document), key_document=_whole(key_document),
+        query_cu_seqlens=_whole(query_cu_seqlens), key_cu_seqlens=_whole(key_cu_seqlens), block_table=_whole(block_table),
+        sink=sink, query_factor=query_factor, head_scale=head_scale, mix_before=mix_before, mix_after=mix_after,
+        past_distances=_whole(past_distances), future_distances=_whole(future_distances))
+    given.update((f"regions.{n}", torch.as_tensor(x)) for n, x in (flat_regions(regions) or {}).items())
     named = {n: x for n, x in given.items() if x is not None}
     check_tensors("torch attend", {"q": q, "k": k, "v": v, **named})
     arrays = [x.float() if x.dtype in _HALF else x for x in named.values()]

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 # Arrays of a call by name: their elements.
 _ARRAYS = {
-    **dict.fromkeys(("bias", "sink", "query_factor", "head_scale"), _checks.WIDE),
+    **dict.fromkeys(("bias", "sink", "query_factor", "head_scale", "mix_before", "mix_after"), _checks.WIDE),
     **dict.fromkeys(("query_positions", "key_positions"), _checks.PLACES),
-    **dict.fromkeys(("key_visible", "visible"), _checks.FLAGS),
-    **dict.fromkeys(("prefix", "key_length", "query_document", "key_document", "query_cu_seqlens", "key_cu_seqlens"), _checks.WHOLE),
+    **dict.fromkeys(("key_visible", "visible", "head_side"), _checks.FLAGS),
+    **dict.fromkeys(("prefix", "key_length", "query_document", "key_document", "query_cu_seqlens", "key_cu_seqlens", "query_order",
+                     "key_order", "chunk_origin", "block_table", "past_distances", "future_distances"), _checks.WHOLE),
 }
-_GROUPS = ("parameters", "inputs")  # of names with a dot, which the kernel compares with the encodings'
+_GROUPS = ("parameters", "inputs", "regions")  # of names with a dot, which the kernel compares with the encodings'
 
 
 def check_names(who: str, names: Sequence[str], arrays: Sequence[Tensor], q: Tensor, k: Tensor) -> None:
@@ -41,9 +42,13 @@ def check_fake(who: str, q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tenso
     axes = order or "thd"
     if axes not in _checks.LAYOUTS:
         _checks.refuse(who, f"order must be {', '.join(_checks.LAYOUTS)}", axes)
+    paged = "block_table" in names
+    key_axes = "bthd" if paged and axes == "thd" else axes  # pages have the batch in front
     for name, x in (("q", q), ("k", k), ("v", v)):
         _checks.elements(who, name, x, _checks.REAL if name == "q" else (q.dtype,))
-        _checks.axes(who, name, x, (len(axes),))
+        _checks.axes(who, name, x, (len(axes if name == "q" else key_axes),))
+    if paged:
+        return _check_paged(who, q, k, v, axes, key_axes, dict(zip(names, arrays)), encodings)
     t, d, h, b = (axes.find(letter) for letter in "tdhb")
     _checks.size(who, f"k must have the channels of q, {q.shape[d]}", k.shape[d], (q.shape[d],))
     for name, x in (("k", k), ("v", v)):
@@ -59,6 +64,35 @@ def check_fake(who: str, q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tenso
             _checks.elements(who, name, x, _ARRAYS[name])
             _check_array(who, name, x, 1 if b < 0 else q.shape[b], q.shape[t], k.shape[t], heads)
     _check_parameters(who, arrays, names, encodings, heads, q.shape[d], of_keys)
+
+
+def check_arrays(who: str, names: Sequence[str], arrays: Sequence[Tensor], batch: Any, queries: Any, keys: Any, heads: Any) -> None:
+    """Elements and sizes of the arrays of a mask by name."""
+    for name, x in zip(names, arrays):
+        _checks.elements(who, name, x, _ARRAYS[name])
+        if isinstance(x.numel(), int) and x.numel() == 0 and queries and keys:
+            _checks.refuse(who, f"{name} must have elements", list(x.shape))
+        _check_array(who, name, x, batch, queries, keys, heads)
+
+
+def _check_paged(who: str, q: Tensor, k: Tensor, v: Tensor, axes: str, key_axes: str, arrays: dict[str, Tensor],
+                 encodings: Sequence[str]) -> None:
+    """Keys and values in pages."""
+    t, h, d = (key_axes.index(letter) for letter in "thd")
+    _checks.size(who, f"k must have the channels of q, {q.shape[axes.index('d')]}", k.shape[d], (q.shape[axes.index("d")],))
+    for word, axis in (("pages", 0), ("tokens", t), ("heads", h)):
+        _checks.size(who, f"v must have the {word} of k, {k.shape[axis]}", v.shape[axis], (k.shape[axis],))
+    table = arrays["block_table"]
+    _checks.axes(who, "block_table", table, (1, 2))
+    keys = table.shape[-1] * k.shape[t]
+    batch = 1 if "b" not in axes else q.shape[axes.index("b")]
+    for name, x in arrays.items():
+        if name in _ARRAYS and name != "block_table":
+            _checks.elements(who, name, x, _ARRAYS[name])
+            if not name.startswith("key_"):  # a row for each sequence, which only the kernel counts
+                _check_array(who, name, x, batch, q.shape[axes.index("t")], keys, q.shape[axes.index("h")])
+    _check_parameters(who, list(arrays.values()), list(arrays), encodings, q.shape[axes.index("h")], q.shape[axes.index("d")],
+                      k.shape[h])
 
 
 def _check_array(who: str, name: str, x: Tensor, batch: Any, queries: Any, keys: Any, heads: Any) -> None:
@@ -80,8 +114,14 @@ def _check_array(who: str, name: str, x: Tensor, batch: Any, queries: Any, keys:
         _checks.axes(who, name, x, (1,))
         if name == "key_length":
             _checks.size(who, f"key_length must have one number for each of {batch} sequences", x.shape[0], (batch,))
-    elif name in ("key_visible", "query_document", "key_document"):
-        _checks.axes(who, name, x, (2,))
+    elif name in ("mix_before", "mix_after"):
+        _checks.shape(who, name, x, (heads, heads))
+    elif name == "head_side":
+        _checks.shape(who, name, x, (heads,))
+    elif name == "chunk_origin":
+        _checks.axes(who, name, x, (0, 1, 2))
+    elif name in ("key_visible", "query_document", "key_document", "query_order", "key_order"):
+        _checks.axes(who, name, x, (1, 2))
         tokens = queries if name[0] == "q" else keys
         _checks.size(who, f"{name} must have {tokens} tokens", x.shape[-1], (tokens,))
     return None

@@ -29,6 +29,25 @@ def of_attention_gradients():
     return [torch.randn_like(out), torch.randn_like(sums), out, sums, [True] * 5 + [False, True, False, False, True, True], *call]
 
 
+def of_path():
+    return [[r(3, 2, 4), r(3, 2, 4), r(3, 2, 4), r(3, 2, 4), r(3, 2, 1), r(3, 2, 1)], None, None, None, None, None]
+
+
+def of_selective():
+    arrays = [torch.tensor([2]), torch.ones(3, dtype=torch.bool), torch.ones(3, 3, dtype=torch.bool)]
+    return [[r(3, 2, 4), r(3, 2, 4), r(3, 2, 4)], None, arrays, ["key_length", "key_visible", "visible"], None, None, None, None, None,
+            True, None, None, None]
+
+
+def of_merge():
+    return [[r(3, 2, 4), r(3, 2, 4), r(1, 2, 3, dtype=torch.float64), r(1, 2, 3, dtype=torch.float64)], None, "softmax"]
+
+
+def gradients_of(name, call):
+    out, sums = operator(name)(*call)
+    return [torch.randn_like(out), torch.randn_like(sums), out, sums, *call]
+
+
 def of_composition():
     return [r(2, 3, 4), P.clone(), [r(9, 4)], ["table"], LEARNED, None]
 
@@ -42,6 +61,12 @@ ROWS = ("half_split", "half", None, "in_place", 0)
 CALLS = {
     "attend": of_attention,
     "attend_backward": of_attention_gradients,
+    "attend_path": of_path,
+    "attend_path_backward": lambda: gradients_of("attend_path", of_path()),
+    "attend_selective": of_selective,
+    "attend_selective_backward": lambda: gradients_of("attend_selective", of_selective()),
+    "merge": of_merge,
+    "merge_backward": lambda: gradients_of("merge", of_merge()),
     "compose": of_composition,
     "compose_": of_composition,
     "compose_gradients": lambda: [r(2, 3, 4), *of_composition()],
@@ -66,7 +91,7 @@ WRONG = {
 }
 # One more channel than the encoding acts on is passed on; a longer table has more rows.
 FINE = {("compose", "x", "one more"), ("compose_", "x", "one more"), ("rotate_rows", "x", "one more"), ("rotate_rows_", "x", "one more"),
-        ("attend", "v", "one more")}
+        ("attend", "v", "one more"), ("attend_path", "tensors", "one more"), ("attend_selective", "tensors", "one more")}
 
 
 def operator(name):

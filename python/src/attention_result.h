@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The output of a call of attention as new or given arrays.
+#pragma once
+#include <vector>
+
+#include "attention_call.h"
+#include "posenc/attention/attention.h"
+
+namespace posenc::python {
+
+struct ResultArrays {
+  ResultArrays() = default;
+  // `like`: q of the caller; `given` and `sums` may be None.
+  ResultArrays(const TensorView& like, HeadsLayout layout, Index value_dim, nb::object given,
+               nb::object sums) {
+    std::vector<Index> shape(like.shape.begin(), like.shape.begin() + like.rank);
+    shape[layout_name(layout).find('d')] = value_dim;
+    out = given.is_none() ? new_array(like.dtype, shape) : std::move(given);
+    out_array = Borrowed(out, {kAttentionName, "out"}, Use::write);
+    const Heads h = heads(out_array.view(), layout);
+    const Index of_rows[] = {h.batch, h.heads, h.tokens};
+    log_sum_exp = sums.is_none() ? new_array(DType::f64, of_rows) : std::move(sums);
+    sum_array = Borrowed(log_sum_exp, {kAttentionName, "log_sum_exp"}, Use::write);
+    result = {h, sum_array.view()};
+  }
+
+  nb::object out, log_sum_exp;
+  Borrowed out_array, sum_array;
+  AttentionResult result;
+};
+
+// A new array of zeros that gradients are added to; it lives in `into`.
+inline TensorView zeros_in(nb::dict& into, const char* name, DType t,
+                           std::span<const Index> shape) {
+  const nb::object a = new_array(t, shape, true);
+  into[name] = a;
+  return Borrowed(a, {kAttentionName, name}, Use::write).view();
+}
+inline std::span<const Index> shape_of(const TensorView& v) {
+  return {v.shape.data(), static_cast<std::size_t>(v.rank)};
+}
+inline std::span<const Index> shape_of(const ConstTensorView& v) {
+  return {v.shape.data(), static_cast<std::size_t>(v.rank)};
+}
+// Gradients of f64 are f64, of all others f32.
+inline DType gradient_type(DType t) {
+  return t == DType::f64 ? DType::f64 : DType::f32;
+}
+
+// None: all.
+class Wanted {
+ public:
+  explicit Wanted(nb::handle only) : all_(only.is_none()) {
+    if (!all_)
+      for (const nb::handle h : nb::iter(only)) names_.push_back(text_of(h));
+  }
+  bool operator()(const std::string& name) const {
+    if (all_) return true;
+    for (const std::string& n : names_)
+      if (n == name) return true;
+    return false;
+  }
+
+ private:
+  bool all_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace posenc::python
