@@ -206,11 +206,34 @@ void AttentionPlan::lower(std::span<const NamedArray> parameters,
   s.lowered = true;
 }
 
+namespace detail {
+namespace {
+
+// A scheme that reads the distances of an axis that it was not given: told in the words of a call.
+void lower_part(SchemePart& part, const ScoreShape& shape) {
+  part.lowered = {};
+  try {
+    part.scheme.lower(shape, part.values, part.lowered);
+  } catch (const ArgumentError& e) {
+    if (e.who() != "shape") throw;  // ScoreShape::range
+    const std::string who(part.scheme.card().name);
+    if (shape.distance.empty())
+      refuse(kPlan, "lower must be given distance_ranges of the positions, by which " + who +
+                        " adds to the score");
+    refuse(kPlan,
+           "query_positions and key_positions must have the axes that " + who +
+               " reads, as [axes, batch, tokens]",
+           static_cast<Index>(shape.distance.size()));
+  }
+}
+
+}  // namespace
+}  // namespace detail
+
 void detail::PlanState::lower_parts() {
   requests = {};
   for (SchemePart& part : parts) {
-    part.lowered = {};
-    part.scheme.lower(shape, part.values, part.lowered);
+    detail::lower_part(part, shape);
     detail::join_requests(part, requests);
   }
 }

@@ -200,6 +200,40 @@ TEST(AttentionPlan, SizesOfACallAreThePlans) {
               HasSubstr("v must have the value_dim of the plan, 3, got 4"));
 }
 
+// In the words of a call: which scheme, which array, of which shape.
+TEST(AttentionPlan, RefusalsNameWhatAUserKnows) {
+  PlanWorld w;
+  const AttentionSizes sizes{.heads = kPlanHeads, .head_dim = kPlanDim};
+  const auto lowered = [&](const char* scheme, std::span<const DistanceRange> distance) {
+    std::vector<double> numbers(4096, 0.5);
+    AttentionPlan plan(scheme, sizes);
+    std::vector<NamedArray> all;
+    const std::vector<Parameter> wanted = plan.parameters();
+    for (const Parameter& p : wanted)
+      all.push_back({p.name, tensor(std::as_const(numbers).data(), DType::f64, p.shape)});
+    plan.lower(all, distance);
+    plan.forward(w.call(), {}, w.result());
+  };
+  const std::vector<DistanceRange> one = distance_ranges(w.at, w.at);
+  EXPECT_THAT(
+      refusal([&] { lowered("t5 axis=1 bidirectional=true", one); }),
+      HasSubstr("[attention_plan] query_positions and key_positions must have the axes that "
+                "t5 reads, as [axes, batch, tokens], got 1"));
+  EXPECT_THAT(refusal([&] { lowered("kerple", {}); }),
+              HasSubstr("lower must be given distance_ranges of the positions, by which kerple"));
+  EXPECT_THAT(refusal([&] { lowered("alibi axis=1", one); }),
+              HasSubstr("query_positions must have the axes that alibi reads, at least 2 as [axes, "
+                        "batch, tokens], got 1"));
+  EXPECT_THAT(refusal([&] { lowered("alibi batch=3 learned=slopes", one); }),
+              HasSubstr("q must have the batch that alibi has numbers for, 3, got 1"));
+  EXPECT_THAT(refusal([&] { lowered("forgetting", one); }),
+              HasSubstr("inputs must have the array \"log_gate\" of forgetting, [batch or 1, keys, "
+                        "2] of f64 or f32, which is missing"));
+  AttentionPlan t5(kT5, sizes);
+  EXPECT_THAT(refusal([&] { t5.lower({}); }),
+              HasSubstr("parameters must have the array \"table\" of t5, ["));
+}
+
 TEST(AttentionPlan, Refusals) {
   PlanWorld w;
   const AttentionSizes sizes = PlanWorld::sizes();
