@@ -116,7 +116,11 @@ const LayerSpec& layer_of(const Check& check, const ModelSpec& model) {
   if (const Json* layer = check.find("layer")) {
     const std::int64_t i = layer->as_integer();
     if (i < 0 || i >= static_cast<std::int64_t>(layers.size()))
-      refuse("case", "the model has no such layer", i);
+      refuse("case",
+             layers.empty()
+                 ? std::string("the model or its tower must have layers; it has none, layer")
+                 : "layer must be 0 to " + std::to_string(layers.size() - 1),
+             i);
     return *layers[static_cast<std::size_t>(i)];
   }
   const std::string type = check.text("layer_type");

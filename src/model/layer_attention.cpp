@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/model/layer_attention.h"
 
+#include "model/diagnostics.h"
 #include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
 #include "posenc/positions/sequence.h"
@@ -43,15 +44,19 @@ ConstTensorView LayerAttention::query_factor() const {
 
 LayerAttention layer_attention(const LayerSpec& l, const Positions& queries, Index query_offset,
                                UnreadScheme unread) {
-  if (!l.attention.attends()) refuse(kLayer, "a layer must have softmax attention, layer", l.index);
+  if (!l.attention.attends())
+    refuse(kLayer, message("layer {} must have softmax attention; it has {}", l.index,
+                           enum_text(l.attention.kind)));
   if (l.encodings.empty() && l.scheme != "none" && unread == UnreadScheme::refuse)
     refuse(kLayer,
-           "the settings of what acts in the score are not read from this model's file; a SCHEME "
-           "must say them, posenc list NAME shows its fields:",
-           l.scheme);
+           message("the scheme {} of layer {} has fields that the model's file does not say: "
+                   "give the scheme with them (posenc attend --with \"{} ...\"; posenc list {} "
+                   "shows them)",
+                   l.scheme, l.index, l.scheme, l.scheme));
   if (l.unrotates_output)
-    refuse(kLayer, "the output of this layer is rotated back, which the call cannot do; layer",
-           l.index);
+    refuse(kLayer, message("the output of layer {} is rotated back after the attention, which this "
+                           "call cannot do",
+                           l.index));
   for (const LayerEncoding& e : l.encodings)
     if (std::holds_alternative<LongT5>(e.value.scheme))
       refuse(kLayer,

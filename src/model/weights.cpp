@@ -277,7 +277,7 @@ std::vector<ParameterValues> read_parameters(ModelWeights& weights, const LayerS
 }
 
 ParameterValues read_sinks(ModelWeights& weights, const LayerSpec& layer, Index heads) {
-  if (layer.sinks.empty()) refuse("read_sinks", "the layer must have sinks, layer", layer.index);
+  if (layer.sinks.empty()) refuse("read_sinks", message("layer {} has no sinks", layer.index));
   return read_as(weights, layer.sinks, "sinks", {heads});
 }
 

@@ -94,6 +94,12 @@ TEST(LayerAttention, RefusesWhatItCannotSay) {
       parse_config(R"({"model_type": "funnel", "vocab_size": 9})", "config.json"), "config.json");
   const LayerSpec& layer = funnel.layers.at(0);
   EXPECT_THAT(refusal([&] { layer_attention(layer, arange(0, 1), 0); }), HasSubstr("funnel"));
+  LayerSpec named;
+  named.index = 3;
+  named.scheme = "funnel";
+  EXPECT_THAT(
+      refusal([&] { layer_attention(named, arange(0, 1), 0); }),
+      HasSubstr("the scheme funnel of layer 3 has fields that the model's file does not say"));
   EXPECT_NO_THROW(layer_attention(layer, arange(0, 1), 0, UnreadScheme::caller_adds));
   LayerSpec other = tiny_attention_model("llama").layers[0];
   other.unrotates_output = true;
@@ -108,7 +114,7 @@ TEST(LayerAttention, RefusesWhatItCannotSay) {
   other.qk_norm.reset();
   other.attention.kind = AttentionKind::linear;
   EXPECT_THAT(refusal([&] { layer_attention(other, arange(0, 1), 0); }),
-              HasSubstr("softmax attention"));
+              HasSubstr("layer 0 must have softmax attention; it has linear"));
 }
 
 }  // namespace

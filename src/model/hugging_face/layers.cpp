@@ -93,7 +93,7 @@ class LayerReader {
     const auto listed = key.empty() ? std::nullopt : view_.stated_value(key);
     if (!listed) return;
     if (!listed->value.is_array()) {
-      view_.wrong_type({"must be a list of layers, got {}", listed->value}, *listed,
+      view_.wrong_type({"{} must be a list of layers, got {}", key, listed->value}, *listed,
                        "state the layers that are scaled");
       return;
     }

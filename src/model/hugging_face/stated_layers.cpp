@@ -94,7 +94,8 @@ bool coded_types(const ConfigView& view, Index count, std::vector<LayerPlan>& pl
   if (!v) return false;
   const NameMap& types = lists.front().second;
   if (!v->value.is_array()) {
-    view.wrong_type({"must be a list, got {}", v->value}, *v, "one number a layer");
+    view.wrong_type({"{} must be a list of numbers, got {}", lists.front().first, v->value}, *v,
+                    "one number a layer");
   } else if (static_cast<Index>(v->value.as_array().size()) < count) {
     wrong_length(view, lists.front().first, *v, count);
   } else {

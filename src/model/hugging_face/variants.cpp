@@ -84,7 +84,7 @@ bool refused_by_name(const ConfigView& view) {
   const bool mend = !rules.refused_mend.empty();
   view.error("layout_not_covered",
              (mend ? view.class_name() + ": "
-                   : "positions of " + view.class_name() + " have no scheme here: ") +
+                   : "the reader does not describe the positions of " + view.class_name() + ": ") +
                  rules.refused,
              view.where("model_type"),
              mend ? rules.refused_mend : "use the class itself for its positions");

@@ -36,8 +36,9 @@ std::optional<Dict> dict_of(const ConfigView& view, const Value& all, const std:
   if (object.is_object())
     return dict_of(
         view, {object, all.origin, all.where + (all.origin == Origin::stated ? "/" + label : "")});
-  return view.wrong_type({"must be {}, got {}", wanted, object}, all.where + "/" + label,
-                         "write {\"rope_type\": ...}");
+  return view.wrong_type(
+      {"{} of {} must be {}, got {}", label, last_word(all.where), wanted, object},
+      all.where + "/" + label, "write {\"rope_type\": ...}");
 }
 
 Stated stated_dicts(const ConfigView& view) {
@@ -45,7 +46,8 @@ Stated stated_dicts(const ConfigView& view) {
   for (auto* v : {&s.scaling, &s.parameters}) {
     if (!*v || (*v)->value.is_object()) continue;
     if (truthy((*v)->value))
-      view.wrong_type({"must be an object with rope_type and its keys, got {}", (*v)->value},
+      view.wrong_type({"{} must be an object with rope_type and its keys, got {}",
+                       last_word((*v)->where), (*v)->value},
                       (*v)->where, "write {\"rope_type\": ..., ...} or null");
     v->reset();
   }
