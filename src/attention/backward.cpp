@@ -10,7 +10,9 @@
 #include "attention/parts.h"
 #include "attention/row_blocks.h"
 #include "core/element.h"
+#include "core/shape.h"
 #include "posenc/attention/attend.h"
+#include "posenc/core/error.h"
 
 namespace posenc::inline v0 {
 namespace detail {
@@ -152,19 +154,36 @@ void pull_query(const CallView& c, HeadRow& r, Pull& pull) noexcept {
   if (pull.q.data != nullptr) add_vector(pull.q, r.b, r.i, r.h, to);
 }
 
-void pull_rows(const CallView& c, Index first, Index count, const ConstAttentionResult& d,
-               RowWork& w, Pull& pull) noexcept {
-  fill_rows(c, first, count, w);
+// What comes to a call backward: of its result or, where scores is set, of its scores.
+struct GivenGradient {
+  ConstAttentionResult result{};
+  const ConstTensorView* scores = nullptr;  // [B, H, Tq, Tk]
+};
+
+// Gradients of the scores of the rows from those of the result.
+void pull_result(const CallView& c, const ConstAttentionResult& d, RowWork& w,
+                 Pull& pull) noexcept {
   pull_values(c, d.out, w, pull);
-  each_head(w, [&](HeadRow& r) {
-    std::fill(r.d_query, r.d_query + c.D, 0.0);
-    r.d_remainder = pull_beside_values(c, r, w, pull);
-  });
+  each_head(w, [&](HeadRow& r) { r.d_remainder = pull_beside_values(c, r, w, pull); });
   if (!c.mix_after.empty())
     pull_mix(c, c.mix_after, w, &HeadRow::p, &HeadRow::d_mixed, &HeadRow::d_p, pull.mix_after);
   each_head(w, [&](HeadRow& r) {
     const double d_lse = d.log_sum_exp.empty() ? 0 : number(d.log_sum_exp, r.b, r.h, r.i);
     pull_weights(c, r, d_lse, r.d_remainder, pull.sink);
+  });
+}
+
+void pull_rows(const CallView& c, Index first, Index count, const GivenGradient& d, RowWork& w,
+               Pull& pull) noexcept {
+  fill_rows(c, first, count, w);
+  if (d.scores == nullptr)
+    pull_result(c, d.result, w, pull);
+  else
+    each_head(w, [&](HeadRow& r) {
+      each_key(r.runs, [&](Index j) { r.d_scores[j] = number(*d.scores, r.b, r.h, r.i, j); });
+    });
+  each_head(w, [&](HeadRow& r) {
+    std::fill(r.d_query, r.d_query + c.D, 0.0);
     pull_bias(c, r, pull.bias);
   });
   if (!c.mix_before.empty())
@@ -181,25 +200,28 @@ void pull_rows(const CallView& c, Index first, Index count, const ConstAttention
   each_head(w, [&](HeadRow& r) { pull_query(c, r, pull); });
 }
 
-void pull_part(const CallView& c, Run rows, const ConstAttentionResult& d, RowWork& w, Pull& pull,
+void pull_part(const CallView& c, Run rows, const GivenGradient& d, RowWork& w, Pull& pull,
                const Executor& executor) noexcept {
   const Index at_once = rows_at_once(c);
   for (Index first = rows.begin; first < rows.end && !is_cancelled(executor); first += at_once)
     pull_rows(c, first, std::min(at_once, rows.end - first), d, w, pull);
 }
 
-}  // namespace
-}  // namespace detail
+void check_read_scores(const AttentionArgs& a, const ConstTensorView& d) {
+  if (d.device != Device::cpu)
+    refuse(kAttentionName, "the gradient of the scores must be in the CPU's memory");
+  if (d.dtype != DType::f64 && d.dtype != DType::f32)
+    refuse(kAttentionName, "the gradient of the scores must be f64 or f32", dtype_name(d.dtype));
+  const Index want[] = {a.q.batch, a.q.heads, a.q.tokens, CallSizes(a).keys};
+  if (d.rank != 4 || !std::equal(want, want + 4, d.shape.begin()))
+    refuse_shape(kAttentionName, "the gradient of the scores must be [batch, heads, queries, keys]",
+                 d);
+  if (d.empty() && d.count() > 0)
+    refuse(kAttentionName, "the gradient of the scores must not be null");
+}
 
-void attend_backward(const AttentionArgs& a, const ConstAttentionResult& result,
-                     const ConstAttentionResult& d_result, const AttentionGradients& g,
-                     const Executor& executor) {
-  using namespace detail;
-  check_attention(a, g);
-  check_attention_indices(a);
-  check_read(a, result, "the result");
-  check_read(a, d_result, "the gradient of the result");
-  check_overlap(d_result, g);
+void run_backward(const AttentionArgs& a, const GivenGradient& d, const AttentionGradients& g,
+                  const Executor& executor) {
   const CallView c(a, true, executor);
   GradientSums sums(c, g);
   const Parts parts(c, g, sums.shared());
@@ -215,11 +237,35 @@ void attend_backward(const AttentionArgs& a, const ConstAttentionResult& result,
     for (Index part = parts.first_of(slice); part < parts.first_of(slice + 1); ++part) {
       pull.use_cut(part % parts.cuts);
       for (Index n = 0; n < parts.repeats; ++n)
-        pull_part(c, parts.rows(part, n), d_result, works[static_cast<std::size_t>(task)], pull,
-                  executor);
+        pull_part(c, parts.rows(part, n), d, works[static_cast<std::size_t>(task)], pull, executor);
     }
   });
   sums.add_all(c, g, executor);
+}
+
+}  // namespace
+}  // namespace detail
+
+void attend_backward(const AttentionArgs& a, const ConstAttentionResult& result,
+                     const ConstAttentionResult& d_result, const AttentionGradients& g,
+                     const Executor& executor) {
+  using namespace detail;
+  check_attention(a, g);
+  check_attention_indices(a);
+  check_read(a, result, "the result");
+  check_read(a, d_result, "the gradient of the result");
+  check_overlap(d_result, g);
+  run_backward(a, {.result = d_result}, g, executor);
+}
+
+void attend_scores_backward(const AttentionArgs& a, const ConstTensorView& d_scores,
+                            const AttentionGradients& g, const Executor& executor) {
+  using namespace detail;
+  check_attention(a, g);
+  check_attention_indices(a);
+  check_read_scores(a, d_scores);
+  check_overlap(d_scores, g);
+  run_backward(a, {.scores = &d_scores}, g, executor);
 }
 
 }  // namespace posenc::v0

@@ -155,6 +155,11 @@ void check_overlap(const AttentionArgs& a, std::span<const Operand> outputs) {
   check_outputs(kAttention, outputs, {}, read_by(a));
 }
 
+void check_overlap(const ConstTensorView& d_scores, const AttentionGradients& g) {
+  for (const Operand& out : written_by(g))
+    check_separate(kAttention, {"the gradient of the scores", memory_of(d_scores)}, out);
+}
+
 void check_overlap(std::span<const ConstAttentionResult> parts, const AttentionResult& whole) {
   const Operand out{"the whole", memory_of(whole.out)};
   const Operand lse{"log_sum_exp of the whole", memory_of(whole.log_sum_exp)};

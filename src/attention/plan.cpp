@@ -264,4 +264,16 @@ void AttentionPlan::backward(const AttentionArgs& call, std::span<const NamedArr
   all.pull_back(*state_, bound);
 }
 
+void AttentionPlan::scores_backward(const AttentionArgs& call, std::span<const NamedArray> inputs,
+                                    const ConstTensorView& d_scores,
+                                    const AttentionGradients& gradients,
+                                    std::span<const NamedGradient> named,
+                                    const Executor& executor) const {
+  const detail::PlanCall bound(*state_, call, inputs);
+  detail::PlanGradients all(*state_, bound, gradients, named);
+  all.check_upstream(d_scores);
+  attend_scores_backward(bound.args, d_scores, all.gradients, executor);
+  all.pull_back(*state_, bound);
+}
+
 }  // namespace posenc::v0

@@ -105,6 +105,7 @@ struct PlanGradients {
   PlanGradients& operator=(const PlanGradients&) = delete;
   // Throws: a named gradient over that of the result, which is read while others are written.
   void check_upstream(const ConstAttentionResult& d_result) const;
+  void check_upstream(const ConstTensorView& d_scores) const;
   void pull_back(const PlanState&, const PlanCall&);
 
   AttentionGradients gradients;

@@ -135,6 +135,11 @@ void PlanGradients::check_upstream(const ConstAttentionResult& d_result) const {
     for (const Operand& in : read) check_separate(kPlan, in, out);
 }
 
+void PlanGradients::check_upstream(const ConstTensorView& d_scores) const {
+  for (const Operand& out : written_)
+    check_separate(kPlan, {"the gradient of the scores", memory_of(d_scores)}, out);
+}
+
 void PlanGradients::place_terms(const PlanState& s, const PlanCall& call,
                                 const AttentionGradients& own) {
   terms_.resize(call.args.terms.size());

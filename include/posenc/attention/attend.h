@@ -63,5 +63,11 @@ struct AttentionScores {
 };
 POSENC_API void attend_scores(const AttentionArgs&, const AttentionScores&,
                               const Executor& = default_executor());
+// Accumulates the gradients of sum(scores * d_scores) over visible pairs, with `scores` as
+// attend_scores writes them; what d_scores has for hidden pairs is not read. Values, sinks and
+// mix_after get nothing. d_scores: [B, H, Tq, Tk] of f64 or f32. Throws [attention].
+POSENC_API void attend_scores_backward(const AttentionArgs&, const ConstTensorView& d_scores,
+                                       const AttentionGradients&,
+                                       const Executor& = default_executor());
 
 }  // namespace posenc::v0

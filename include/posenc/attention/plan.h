@@ -108,6 +108,24 @@ class AttentionPlan {
                            const Executor& = default_executor()) const;
   POSENC_API void scores(const AttentionArgs& call, std::span<const NamedArray> inputs,
                          const AttentionScores&, const Executor& = default_executor()) const;
+  // The gradients of sum(scores * d_scores), as attend_scores_backward has them.
+  POSENC_API void scores_backward(const AttentionArgs& call, std::span<const NamedArray> inputs,
+                                  const ConstTensorView& d_scores,
+                                  const AttentionGradients& gradients,
+                                  std::span<const NamedGradient> named,
+                                  const Executor& = default_executor()) const;
+
+  // What the schemes add to the score of every pair, whatever q and k hold: bias [1, heads, queries,
+  // keys] of f64 or f32, -inf where a scheme lets a head see one side only. Positions of one
+  // sequence. Throws [attention_plan]: a scheme that reads q, k or v.
+  POSENC_API void bias(const Positions& query, const Positions& key,
+                       std::span<const NamedArray> inputs, const TensorView& bias,
+                       const Executor& = default_executor()) const;
+  // Accumulates the gradients of sum(bias * d_bias) by parameters and inputs.
+  POSENC_API void bias_backward(const Positions& query, const Positions& key,
+                                std::span<const NamedArray> inputs, const ConstTensorView& d_bias,
+                                std::span<const NamedGradient> named,
+                                const Executor& = default_executor()) const;
 
  private:
   Shared<detail::PlanState> state_;
