@@ -3,10 +3,10 @@
 // model's layer, its gradients and its scores.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstring>
 
 #include "attend_call.h"
+#include "posenc/attention/locality.h"
 #include "streams.h"
 
 namespace posenc::cli {
@@ -43,32 +43,14 @@ void add_gradients(const AttendOptions& o, const AttendCall& c, const AttentionP
   plan.backward(c.args, files.inputs(), c.result, d, g, named);
 }
 
-// Mass of attention by distance, the mean over the queries that see a key: [heads, distances].
 void add_locality(const AttendCall& c, const Array& probabilities, Arrays& all) {
-  const Positions q = c.query_positions, k = c.key_positions;
-  const DistanceRange r = distance_ranges(q, k)[0];
-  const Index n = r.max - r.min + 1, heads_count = c.args.q.heads;
-  if (n > Index{1} << 24) throw InputError("--locality counts at most 16777216 distances");
-  Array& mass = add(all, "locality", {heads_count, n});
+  const Locality l = locality(probabilities.view(), c.query_positions, c.key_positions);
+  const auto n = static_cast<Index>(l.distance.size());
+  Array& mass = add(all, "locality", {c.args.q.heads, n});
+  if (n > 0) std::memcpy(mass.bytes.data(), l.mass.data(), mass.bytes.size());
   Array distance = make_array(DType::i64, {n});
-  for (Index d = 0; d < n; ++d) {
-    const Index at = r.min + d;
-    std::memcpy(distance.bytes.data() + d * static_cast<Index>(sizeof at), &at, sizeof at);
-  }
+  if (n > 0) std::memcpy(distance.bytes.data(), l.distance.data(), distance.bytes.size());
   all.emplace("locality_distance", std::move(distance));
-  const std::vector<double> p = probabilities.doubles();
-  auto* to = reinterpret_cast<double*>(mass.bytes.data());
-  const std::vector<double> rows = rows_that_see(c.args, p.data());
-  std::size_t at = 0;
-  for (Index b = 0; b < c.args.q.batch; ++b)
-    for (Index h = 0; h < heads_count; ++h)
-      for (Index i = 0; i < c.args.q.tokens; ++i)
-        for (Index j = 0; j < paged_keys(c.args); ++j, ++at) {
-          const double delta = position_at(q, 0, q.batch == 1 ? 0 : b, i) -
-                               position_at(k, 0, k.batch == 1 ? 0 : b, j);
-          to[h * n + static_cast<Index>(std::floor(delta)) - r.min] +=
-              p[at] / rows[static_cast<std::size_t>(h)];
-        }
 }
 
 void add_scores(const AttendOptions& o, const AttendCall& c, const AttentionPlan& plan,
@@ -111,9 +93,11 @@ int attend_verb(const AttendOptions& o) {
                       o.cu_seqlens, o.key_cu_seqlens, o.documents, o.subject.arrays, o.query_order,
                       o.key_order, o.chunk_origin, o.block_table, o.key_length},
                      o.subject.text);
-  const Subject subject = read_subject(o.subject);
-  const ScoreEncodings e = score_encodings(subject, o.subject, o.with);
   AttendCall c;
+  SubjectOptions chosen = o.subject;
+  chosen.sizes = sizes_of_call(c, o);
+  const Subject subject = read_subject(chosen);
+  const ScoreEncodings e = score_encodings(subject, chosen, o.with);
   read_call(c, o, e);
   AttentionPlan plan = plan_of_call(c, o, e);
   NamedFiles files;

@@ -242,6 +242,14 @@ void read_positions_of_call(AttendCall& c, const AttendOptions& o) {
 
 }  // namespace
 
+ModelSizes sizes_of_call(AttendCall& c, const AttendOptions& o) {
+  const ConstHeads q = read_heads(c, "q", o.q, o.order);
+  ModelSizes sizes{.heads = q.heads, .head_dim = q.dim};
+  for (const std::string& m : o.masks)
+    if (m == "causal") sizes.causal = true;
+  return sizes;
+}
+
 void read_call(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
   if (!o.block_table.empty() && o.key_length.empty())
     throw UsageError("--block-table goes with --key-length");

@@ -26,10 +26,14 @@ struct AttendCall {
   Array out, log_sum_exp;
   AttentionResult result;
 
+  // Once for each name.
   const Array& read(const std::string& name, const std::string& file) {
+    if (const auto found = arrays.find(name); found != arrays.end()) return found->second;
     return arrays.emplace(name, read_array(file, name)).first->second;
   }
 };
+// What q and --mask say of the model, for the fields that a SCHEME lacks. Reads q.
+ModelSizes sizes_of_call(AttendCall&, const AttendOptions&);
 void read_call(AttendCall&, const AttendOptions&, const ScoreEncodings&);
 // Keys of a row, those of all its pages.
 Index paged_keys(const AttentionArgs&);

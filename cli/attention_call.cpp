@@ -22,7 +22,7 @@ ScoreEncodings score_encodings(const Subject& s, const SubjectOptions& o,
     e.weights = s.model->weights;
     say_which(*s.model, o, *e.layer);
   }
-  e.texts.insert(e.texts.end(), with.begin(), with.end());
+  for (const std::string& text : with) e.texts.push_back(to_text(complete(text, o.sizes).encoding));
   return e;
 }
 

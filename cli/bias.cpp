@@ -2,30 +2,10 @@
 // posenc bias: the part of the score that reads neither query nor key.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "attention_call.h"
 #include "verbs.h"
 
 namespace posenc::cli {
-namespace {
-
-// Attention of queries and keys that are zero.
-struct ZeroCall {
-  Array q, k;
-  AttentionArgs args;
-
-  ZeroCall(const PositionList& queries, const PositionList& keys, Index n_heads, Index dim)
-      : q(make_array(DType::f64, {queries.owned.count(), n_heads, dim})),
-        k(make_array(DType::f64, {keys.owned.count(), n_heads, dim})) {
-    args.q = heads(std::as_const(q).view(), HeadsLayout::thd);
-    args.k = args.v = heads(std::as_const(k).view(), HeadsLayout::thd);
-    args.query_positions = queries;
-    args.key_positions = keys;
-  }
-};
-
-}  // namespace
 
 Array plain_bias(const ScoreEncodings& e, const SubjectOptions& o, const std::string& params,
                  const std::vector<std::string>& inputs, const PositionList& queries,
@@ -36,16 +16,13 @@ Array plain_bias(const ScoreEncodings& e, const SubjectOptions& o, const std::st
   NamedFiles files;
   files.read_parameters(plan.parameters(), params, o.start, e);
   files.read_inputs(plan.inputs(), inputs);
-  const ZeroCall call(queries, keys, n_heads, head_dim);
   plan.lower(files.parameters(), distance_ranges(queries, keys));
   if (plan.reads_content())
     throw InputError(fmt::format(
         "\"{}\" reads queries or keys: no bias says what it adds; posenc attend --terms does",
         fmt::join(e.texts, "\", \"")));
   Array bias = make_array(DType::f64, {1, n_heads, queries.owned.count(), keys.owned.count()});
-  AttentionScores s;
-  s.scores = bias.view();  // q.k is 0; -inf where a scheme shows a head one side only
-  plan.scores(call.args, files.inputs(), s);
+  plan.bias(queries, keys, files.inputs(), bias.view());
   bias.shape = {n_heads, queries.owned.count(), keys.owned.count()};
   return bias;
 }
@@ -68,18 +45,19 @@ int bias_verb(const BiasOptions& o) {
     throw UsageError("--json and the data cannot both go to stdout");
   refuse_overwriting(o.output.path, {o.params, o.positions, o.key_positions, o.subject.arrays},
                      o.subject.text);
-  const Subject subject = read_subject(o.subject);
-  const ScoreEncodings e = bias_encodings(subject, o.subject);
+  SubjectOptions chosen = o.subject;
+  chosen.sizes = {.heads = o.heads, .head_dim = o.head_dim};
+  const Subject subject = read_subject(chosen);
+  const ScoreEncodings e = bias_encodings(subject, chosen);
   PositionList queries = read_positions(o.positions);
   PositionList keys = o.key_positions.empty() ? queries : read_positions(o.key_positions);
   Arrays all;
   if (o.by_distance) {
     if (!o.key_positions.empty()) throw UsageError("--by-distance has no --key-positions");
-    all.emplace("bias",
-                distance_bias(e, o.subject, o.params, queries, o.heads, o.head_dim, o.inputs));
+    all.emplace("bias", distance_bias(e, chosen, o.params, queries, o.heads, o.head_dim, o.inputs));
   } else {
     all.emplace("bias",
-                plain_bias(e, o.subject, o.params, o.inputs, queries, keys, o.heads, o.head_dim));
+                plain_bias(e, chosen, o.params, o.inputs, queries, keys, o.heads, o.head_dim));
   }
   write_arrays(o.output, all);
   report_written("posenc.bias/1", o.output.path, all, o.json);

@@ -279,7 +279,9 @@ Subject read_subject(const SubjectOptions& o) {
       return it->second.doubles();
     };
   try {
-    s.encoding = parse_encoding(o.text, lookup);
+    Completed whole = complete(o.text, o.sizes, lookup);
+    s.encoding = std::move(whole.encoding);
+    s.filled = std::move(whole.filled);
   } catch (const std::invalid_argument& e) {
     const std::string shown = o.text.size() <= 200 ? o.text : o.text.substr(0, 197) + "...";
     throw InputError(std::string(e.what()) + "\n(\"" + shown +

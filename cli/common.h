@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "posenc/complete.h"
 #include "posenc/io/array.h"
 #include "posenc/io/json.h"
 #include "posenc/model/read.h"
@@ -38,12 +39,14 @@ struct SubjectOptions {
   std::string reader;               // "", transformers, llama_cpp
   std::string arrays;               // file for @name in a SCHEME, and for what it learns
   std::optional<Index> start;       // seed of what a SCHEME learns, instead of a file
+  ModelSizes sizes{};               // give a SCHEME the fields that it lacks
 };
 
 struct Subject {
   std::string title;
   std::optional<ModelSpec> model;
-  std::optional<Encoding> encoding;  // SCHEME
+  std::optional<Encoding> encoding;   // SCHEME
+  std::vector<std::string> filled{};  // its fields that the sizes gave
   bool is_model() const { return model.has_value(); }
 };
 

@@ -163,11 +163,15 @@ void add_table(CLI::App& app, Verbs& v) {
   t->add_option("--dtype", v.table.dtype,
                 "f64, f32, f16 or bf16 (default: f64 when exact, else f32)")
       ->type_name("T");
-  add_output(t, v.table.output, "F.npy, F.safetensors, F.csv or - (default: frequencies, printed)",
-             false);
+  add_output(
+      t, v.table.output,
+      "F.npy, F.safetensors, F.csv or - (default: printed; without --positions the frequencies)",
+      false);
   add_json(t, v.table.json);
   t->footer(
-      "Examples:\n  posenc table config.json\n  posenc table config.json --positions 0:4096 --what "
+      "Examples:\n  posenc table config.json\n"
+      "  posenc table \"rope head_dim=8 pairing=half_split\" --positions 0:4\n"
+      "  posenc table config.json --positions 0:4096 --what "
       "cos --layout duplicated -o "
       "cos.npy\n"
       "  posenc table \"rope head_dim=128 pairing=half_split\" --what inv_freq -o - --format csv\n"

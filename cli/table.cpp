@@ -14,6 +14,7 @@
 #include "posenc/core/error.h"
 #include "streams.h"
 #include "table_angles.h"
+#include "table_print.h"
 #include "verbs.h"
 
 namespace posenc::cli {
@@ -135,7 +136,7 @@ void check_options(const TableOptions& o) {
       std::string::npos)
     throw UsageError(
         fmt::format("--what {} has --dtype {}, got {}", o.what, found->dtypes, o.dtype));
-  if (word == "bf16" && array_format(o.output) == "npy")
+  if (word == "bf16" && !o.output.path.empty() && array_format(o.output) == "npy")
     throw UsageError("--dtype bf16: .npy has no bfloat16; write .safetensors");
 }
 
@@ -224,16 +225,21 @@ Arrays rotary_table(const Subject& subject, const TableOptions& o) {
   return out;
 }
 
-// Without a file to write to: the frequencies, for a person.
+// Without a file to write to, and nothing that asks for another table.
+bool means_frequencies(const TableOptions& o) {
+  return o.positions.empty() && (o.what.empty() || o.what == "inv_freq");
+}
+
+// The frequencies, for a person.
 int print_frequencies(const TableOptions& o) {
-  if (!o.output.format.empty() || !o.positions.empty() || !o.grid.empty() || !o.layout.empty() ||
-      !o.precision.empty() || !o.dtype.empty() || !(o.what.empty() || o.what == "inv_freq"))
-    throw UsageError("-o F.npy, F.safetensors, F.csv or - is needed for all but the frequencies");
+  if (!o.grid.empty() || !o.layout.empty() || !o.precision.empty() || !o.dtype.empty())
+    throw UsageError(
+        "--grid, --layout, --precision and --dtype go with --positions, or with -o F.npy, "
+        "F.safetensors, F.csv or -");
   const Subject subject = read_subject(o.subject);
   if (means_rows(subject, o))
     throw UsageError(
-        "what acts at the input has no frequencies to print: its rows need "
-        "--positions and -o F.npy, F.safetensors, F.csv or -");
+        "what acts at the input has no frequencies to print: its rows need --positions");
   const RotarySpec spec = turned_by(subject, o.subject);
   const Array a = frequencies(spec, DType::f64);
   const std::vector<double> f = a.doubles();
@@ -263,8 +269,10 @@ int print_frequencies(const TableOptions& o) {
 }  // namespace
 
 int table(TableOptions o) {
-  if (o.output.path.empty()) return print_frequencies(o);
-  (void)array_format(o.output);  // refused before anything is read
+  const bool printed = o.output.path.empty();
+  if (printed && !o.output.format.empty()) throw UsageError("--format goes with -o -");
+  if (printed && means_frequencies(o)) return print_frequencies(o);
+  if (!printed) (void)array_format(o.output);  // refused before anything is read
   if (o.json && is_stdout(o.output.path))
     throw UsageError("--json and the data cannot both go to stdout");
   refuse_overwriting(o.output.path, {o.positions, o.subject.arrays}, o.subject.text);
@@ -279,6 +287,9 @@ int table(TableOptions o) {
                                               o.subject.arrays, read_positions(o.positions), o.heads)}}
       : input ? input_table(subject, o)
               : rotary_table(subject, o);
+  if (printed)
+    return print_table(out, o.positions, o.layout == "pairs" ? Columns::pairs : Columns::halves,
+                       o.json);
   write_arrays(o.output, out);
   report_written("posenc.table/1", o.output.path, out, o.json);
   return kSuccess;

@@ -109,15 +109,17 @@ int extend_verb(const ExtendOptions&);
 
 struct PlotOptions {
   SubjectOptions subject;
-  std::string kind, positions;  // kind "": wavelengths where something turns, else rows
-  std::string output, format;   // .svg or .html; "": plot.svg
-  std::string title;            // "": by the kind
-  Index heads = 0;              // of the attention; 0: not given
-  Index head_dim = 0;           // of q and k that are drawn
-  AttendOptions call;           // of terms, decay and locality: what attend reads
-  ExtendOptions extend;         // of kind extend: the table's options; `grid` of rows as well
-  std::string at;               // of kind extend: what the similarity is to
-  bool extend_given = false;    // one of those was on the command line
+  std::string kind, positions;       // kind "": wavelengths where something turns, else rows
+  std::string output, format;        // .svg, .html or .png; "": plot.svg
+  std::string language = "en";       // of the words
+  std::vector<std::string> compare;  // further MODELs or SCHEMEs in the same picture
+  std::string title;                 // "": by the kind
+  Index heads = 0;                   // of the attention; 0: not given
+  Index head_dim = 0;                // of q and k that are drawn
+  AttendOptions call;                // of terms, decay and locality: what attend reads
+  ExtendOptions extend;              // of kind extend: the table's options; `grid` of rows as well
+  std::string at;                    // of kind extend: what the similarity is to
+  bool extend_given = false;         // one of those was on the command line
   bool json = false;
 };
 int plot(PlotOptions);

@@ -91,10 +91,12 @@ void add_input_words(CLI::App* p, PlotOptions& o) {
 void add_call_words(CLI::App* p, PlotOptions& o) {
   p->add_option("--heads", o.heads,
                 "of bias, terms, decay and locality: heads of the attention (default: 8; bias: "
-                "must be given)")
+                "must be given); with --head-dim for the fields that a SCHEME lacks")
       ->type_name("N")
       ->transform(whole_number(1, 65536));
-  p->add_option("--head-dim", o.head_dim, "of the same: channels of a head (default: 64)")
+  p->add_option(
+       "--head-dim", o.head_dim,
+       "of the same: channels of a head (default: 64), or the head_dim that a SCHEME lacks")
       ->type_name("D")
       ->transform(whole_number(1, 65536));
   p->add_option(
@@ -117,18 +119,14 @@ void add_call_words(CLI::App* p, PlotOptions& o) {
       ->allow_extra_args(false);
 }
 
-}  // namespace
-
-void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
-  auto* p = app.add_subcommand("plot",
-                               "pictures: rows, wavelengths, decay, error, scaling, bias, terms, "
-                               "locality, a table before and "
-                               "after");
+// The subject, the kind and its positions.
+void add_kind_words(CLI::App* p, PlotOptions& o) {
   add_subject(p, o.subject, Takes::model_or_scheme);
   p->add_option(
        "--kind", o.kind,
        "rows (heat map of cos and sin, or of what acts at the input, learned tables too), "
-       "wavelengths (against the context), decay (by distance: score, what is added to it, inner "
+       "wavelengths (against the context), rotation (the angle of pairs at several positions), "
+       "decay (by distance: score, what is added to it, inner "
        "product of sinusoids or similarity of learned rows), error (angle error by precision), "
        "scaling (before and after), bias (what reads neither query nor key, by distance), terms "
        "(what the score is made of: products of content and position), locality (attention by "
@@ -136,9 +134,39 @@ void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
        "default: wavelengths, rows where there are none, decay of a SCHEME of the score")
       ->type_name("KIND");
   p->add_option("--positions", o.positions,
-                "of rows, distances of bias, tokens of terms, decay and locality: A:B[:STEP], a "
-                "list or an .npy")
+                "of rows and rotation, distances of bias, tokens of terms, decay and locality: "
+                "A:B[:STEP], a list or an .npy")
       ->type_name("P");
+}
+
+// How the picture looks and where it goes.
+void add_picture_words(CLI::App* p, PlotOptions& o) {
+  p->add_option(
+       "--compare", o.compare,
+       "a further MODEL or SCHEME in the same picture, of kinds that draw lines; repeatable")
+      ->type_name("SCHEME")
+      ->allow_extra_args(false);
+  p->add_option("--title", o.title, "of the picture, in place of the kind's")->type_name("TEXT");
+  p->add_option("--language", o.language, "of the words in the picture: en or zh")
+      ->type_name("L")
+      ->capture_default_str();
+  p->add_option(
+       "-o,--output", o.output,
+       "F.svg, F.html (one file, self-contained), F.png (by rsvg-convert of librsvg2-bin) or "
+       "- (default: plot.svg)")
+      ->type_name("F");
+  p->add_option("--format", o.format, "for -o -: svg, html or png")->type_name("FORMAT");
+}
+
+}  // namespace
+
+void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
+  auto* p = app.add_subcommand(
+      "plot",
+      "pictures: rows, wavelengths, rotation, decay, error, scaling, bias, terms, "
+      "locality, a table before and "
+      "after");
+  add_kind_words(p, o);
   add_input_words(p, o);
   std::vector<CLI::Option*> of_tables = add_table_options(p, o.extend, false);
   of_tables.push_back(p->add_option("--at", o.at,
@@ -146,17 +174,16 @@ void add_plot(CLI::App& app, PlotOptions& o, std::function<int()>& chosen) {
                                     "(default: the middle)")
                           ->type_name("N|YxX"));
   add_call_words(p, o);
-  p->add_option("--title", o.title, "of the picture, in place of the kind's")->type_name("TEXT");
-  p->add_option("-o,--output", o.output,
-                "F.svg, or F.html: one file, self-contained; or - (default: plot.svg)")
-      ->type_name("F");
-  p->add_option("--format", o.format, "for -o -: svg or html")->type_name("FORMAT");
+  add_picture_words(p, o);
   add_json(p, o.json);
   p->footer(
       "Examples:\n  posenc plot config.json\n"
       "  posenc plot models/gemma --title \"Local and global layers\" -o wavelengths.svg\n"
       "  posenc plot \"rope head_dim=64 pairing=interleaved\" --kind rows --positions 0:256 -o "
       "rows.html\n"
+      "  posenc plot \"rope head_dim=8 pairing=half_split\" --kind rotation -o dials.png\n"
+      "  posenc plot alibi --compare \"t5 bidirectional=false\" --start 1 --kind bias --heads 8 -o "
+      "both.svg\n"
       "  posenc plot \"sinusoidal width=128\" --kind decay -o inner_products.svg\n"
       "  posenc plot models/bert --kind decay -o learned.svg\n"
       "  posenc plot models/detr --grid 12x16 -o cells.svg\n"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "attention_call.h"
 #include "extend_rows.h"
@@ -60,20 +61,69 @@ std::vector<Figure> bias_of_cells(const Subject& s, const PlotOptions& o) {
   return figures;
 }
 
+PositionList distances_of(const PlotOptions& o) {
+  PositionList list = read_positions(o.positions.empty() ? std::string("-128:129") : o.positions);
+  const auto* whole = std::get_if<std::vector<Index>>(&list.owned.value);
+  if (whole == nullptr || list.owned.axes != 1 || list.owned.batch != 1)
+    throw UsageError("--positions of a bias are one list of whole distances, query - key");
+  if (whole->empty() || whole->size() > std::size_t{1} << 16)
+    throw UsageError(fmt::format("--kind bias draws 1 to 65536 distances, got {}", whole->size()));
+  return list;
+}
+
+// A scheme that adds a row of its one table, picked by the distance, and nothing else; as it is
+// where the number counts and not its scale.
+std::optional<Encoding> table_by_distance(const Encoding& e) {
+  Encoding plain = e;
+  if (auto* t5 = std::get_if<T5>(&plain.scheme)) {
+    if (t5->contextual || t5->axis != 0) return std::nullopt;
+    t5->bias_scale = 1;
+    return plain;
+  }
+  if (const auto* clipped = std::get_if<Clipped>(&plain.scheme); clipped && clipped->axis == 0)
+    return plain;
+  return std::nullopt;
+}
+
 }  // namespace
+
+bool draws_table_rows(const Subject& s, const PlotOptions& o) {
+  return s.encoding && !o.subject.start && bias_parameters(o).empty() && o.extend.grid.empty() &&
+         o.call.q.empty() && table_by_distance(*s.encoding).has_value();
+}
+
+std::vector<Figure> plot_table_rows(const Subject& s, const PlotOptions& o) {
+  const PositionList list = distances_of(o);
+  const Encoding e = *table_by_distance(*s.encoding);
+  AttentionPlan plan({relative_scheme(e)}, {.heads = 1, .head_dim = 1});
+  const std::vector<Index> shape = plan.parameters().front().shape;
+  std::vector<double> rows(static_cast<std::size_t>(
+      std::accumulate(shape.begin(), shape.end(), Index{1}, std::multiplies<>())));
+  std::iota(rows.begin(), rows.end(), 0.0);
+  const NamedArray table{"table", tensor(rows.data(), DType::f64, shape)};
+  const OwnedPositions key = explicit_positions({0});
+  plan.lower(std::span(&table, 1), distance_ranges(list, key));
+  Array row = make_array(DType::f64, {1, 1, list.owned.count(), 1});
+  plan.bias(list, key, {}, row.view());
+  LineChart c;
+  c.title = "Row of the learned table by distance";
+  c.subtitle = s.title;
+  c.x = {"distance, query - key", "tokens", false, {}, {}, true};
+  c.y = {"row of the table", "index", false, {}, {}, true};
+  c.note = "--start SEED draws the numbers before training, --params F those of a trained table";
+  Series line{"row of the table", {}, row.doubles()};
+  for (const Index d : std::get<std::vector<Index>>(list.owned.value))
+    line.x.push_back(static_cast<double>(d));
+  c.series = {std::move(line)};
+  return {Figure{std::move(c),
+                 "Which learned number a pair gets: distances that share a row share a number."}};
+}
 
 std::vector<Figure> plot_bias(const Subject& s, const PlotOptions& o) {
   if (o.heads < 1) throw UsageError("--kind bias needs --heads N");
   if (!o.extend.grid.empty()) return bias_of_cells(s, o);
-  const PositionList list =
-      read_positions(o.positions.empty() ? std::string("-128:129") : o.positions);
-  const auto* whole = std::get_if<std::vector<Index>>(&list.owned.value);
-  if (whole == nullptr || list.owned.axes != 1 || list.owned.batch != 1)
-    throw UsageError("--positions of a bias are one list of whole distances, query - key");
-  const std::vector<Index>& distances = *whole;
-  if (distances.empty() || distances.size() > std::size_t{1} << 16)
-    throw UsageError(
-        fmt::format("--kind bias draws 1 to 65536 distances, got {}", distances.size()));
+  const PositionList list = distances_of(o);
+  const std::vector<Index>& distances = std::get<std::vector<Index>>(list.owned.value);
   const ScoreEncodings e = bias_encodings(s, o.subject);
   const std::vector<double> v = distance_bias(e, o.subject, bias_parameters(o), list, o.heads,
                                               o.head_dim > 0 ? o.head_dim : 64, o.call.inputs)

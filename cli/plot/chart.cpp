@@ -10,14 +10,10 @@
 #include "labels.h"
 #include "png.h"
 #include "scale.h"
+#include "svg_text.h"
 
 namespace posenc::cli {
 namespace {
-
-constexpr double kWidth = 860, kHeight = 480, kLeft = 84, kRight = 26, kTop = 64, kBottom = 62;
-// Okabe and Ito, 2008, darkest first.
-constexpr std::array<const char*, 7> kColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                             "#56B4E9", "#E69F00", "#000000"};
 
 const char* color_of(const std::vector<Series>& all, std::size_t i) {
   const auto at = static_cast<std::size_t>(all[i].color.value_or(static_cast<int>(i)));
@@ -26,38 +22,6 @@ const char* color_of(const std::vector<Series>& all, std::size_t i) {
 
 std::string axis_title(const Axis& a) {
   return a.unit.empty() ? a.label : a.label + " [" + a.unit + "]";
-}
-
-std::string text(double x, double y, const char* anchor, int size, std::string_view words,
-                 std::string_view more = {}) {
-  return fmt::format(
-      "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\" {}>{}</text>\n", x, y,
-      anchor, size, more, escape_xml(words));
-}
-
-std::string open_svg(double height, const std::string& title, const Json& numbers) {
-  return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 "
-      "0 {0:.0f} "
-      "{1:.0f}\" role=\"img\" aria-label=\"{2}\" font-family=\"Helvetica, Arial, sans-serif\">\n"
-      "<title>{2}</title>\n<metadata>{3}</metadata>\n"
-      "<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#ffffff\"/>\n",
-      kWidth, height, escape_xml(title), escape_xml(in_utf8(numbers).dump()));
-}
-
-// As many characters as fit beside each other; what is cut ends in dots, between two characters.
-std::string fitting(const std::string& words, double width, double character) {
-  const auto most = static_cast<std::size_t>(width / character);
-  if (words.size() <= most) return words;
-  std::size_t end = most - 3;
-  while (end > 0 && (static_cast<unsigned char>(words[end]) & 0xc0) == 0x80) --end;
-  return words.substr(0, end) + "...";
-}
-
-std::string heading(const std::string& title, const std::string& subtitle) {
-  return text(kLeft, 26, "start", 17, title, "font-weight=\"bold\"") +
-         text(kLeft, 46, "start", 12, fitting(subtitle, kWidth - kLeft - kRight, 6.6),
-              "fill=\"#555\"");
 }
 
 struct Tick {
@@ -88,9 +52,11 @@ std::string grid(const std::vector<Tick>& across, const std::vector<Tick>& down,
 std::string frame(const std::vector<Tick>& across, const std::vector<Tick>& down, const Axis& x,
                   const Axis& y, double bottom, double right, bool lines) {
   std::string s = grid(across, down, bottom, right, lines) + "<g fill=\"#333\">\n";
-  for (const Tick& t : across) s += text(t.at, bottom + 17, "middle", 11, t.name);
-  for (const Tick& t : down) s += text(kLeft - 8, t.at + 4, "end", 11, t.name, "class=\"y-tick\"");
-  s += text((kLeft + right) / 2, bottom + 42, "middle", 13, axis_title(x), "class=\"x-label\"");
+  for (const Tick& t : across) s += svg_words(t.at, bottom + 17, "middle", 11, t.name);
+  for (const Tick& t : down)
+    s += svg_words(kLeft - 8, t.at + 4, "end", 11, t.name, "class=\"y-tick\"");
+  s +=
+      svg_words((kLeft + right) / 2, bottom + 42, "middle", 13, axis_title(x), "class=\"x-label\"");
   s += fmt::format(
       "<text class=\"y-label\" font-size=\"13\" text-anchor=\"middle\" transform=\"translate(20 "
       "{:.1f}) rotate(-90)\">{}</text>\n</g>\n",
@@ -98,14 +64,6 @@ std::string frame(const std::vector<Tick>& across, const std::vector<Tick>& down
   s += fmt::format("<path d=\"M{} {}V{}H{}\" fill=\"none\" stroke=\"#333\"/>\n", kLeft, kTop,
                    bottom, right);
   return s;
-}
-
-// What the picture cannot show, in a line of its own; `used` grows by its height.
-std::string note_text(const std::string& note, double top, double& used) {
-  if (note.empty()) return "";
-  const double y = top + used;
-  used += 20;
-  return text(kLeft, y, "start", 12, note, "class=\"note\" font-style=\"italic\" fill=\"#333\"");
 }
 
 bool is_shown(const Series& s, std::size_t i, const LineChart& c) {
@@ -183,7 +141,8 @@ std::string legend(const LineChart& c, double top, double& used) {
     s += fmt::format("<path d=\"M{:.0f} {:.0f}h22\" stroke=\"{}\" stroke-width=\"3\"{}/>\n", x,
                      y - 4, color_of(c.series, i),
                      c.series[i].dashed ? " stroke-dasharray=\"6 4\"" : "");
-    s += text(x + 28, y, "start", 12, c.series[i].name);
+    s +=
+        svg_words(x + 28, y, "start", 12, fitting(c.series[i].name, kWidth - kRight - x - 28, 6.6));
     x += width;
   }
   used = y - top + 20;
@@ -229,9 +188,9 @@ std::string rules(const LineChart& c, const Scale& sx, const Scale& sy, const Bo
          "\" stroke=\"#777\" stroke-dasharray=\"3 3\"/>\n";
     if (r.label.empty()) continue;
     const Point p = labels.place(r.label, at, r.vertical);
-    s += text(p.x, p.y, "start", 11, r.label,
-              "class=\"rule-label\" fill=\"#444\" stroke=\"#fff\" stroke-width=\"3\" "
-              "paint-order=\"stroke\"");
+    s += svg_words(p.x, p.y, "start", 11, r.label,
+                   "class=\"rule-label\" fill=\"#444\" stroke=\"#fff\" stroke-width=\"3\" "
+                   "paint-order=\"stroke\"");
   }
   return s;
 }
@@ -297,10 +256,10 @@ std::string colour_key(const HeatMap& h, double bottom, double right) {
       "<g class=\"legend\"><image x=\"{}\" y=\"{}\" width=\"16\" height=\"{}\" "
       "preserveAspectRatio=\"none\" href=\"data:image/png;base64,{}\"/>\n",
       right + 24, kTop + 20, bottom - kTop - 40, base64(png(key, 1, 128)));
-  return s + text(right + 46, kTop + 26, "start", 11, fmt::format("{:.3g}", h.limit)) +
-         text(right + 46, (kTop + bottom) / 2 + 4, "start", 11, "0") +
-         text(right + 46, bottom - 20, "start", 11, fmt::format("{:.3g}", -h.limit)) +
-         text(right + 24, kTop + 10, "start", 12, h.value_label) + "</g>\n";
+  return s + svg_words(right + 46, kTop + 26, "start", 11, fmt::format("{:.3g}", h.limit)) +
+         svg_words(right + 46, (kTop + bottom) / 2 + 4, "start", 11, "0") +
+         svg_words(right + 46, bottom - 20, "start", 11, fmt::format("{:.3g}", -h.limit)) +
+         svg_words(right + 24, kTop + 10, "start", 12, h.value_label) + "</g>\n";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts as SVG: lines on linear or logarithmic axes, and heat maps. Every picture names its axes
+// Charts as SVG: lines on linear or logarithmic axes, heat maps, and dials. Every picture names its axes
 // with their units, has a legend, and carries its numbers as JSON in <metadata> so that they can be
 // read back. Colours are those of Okabe and Ito, which most colour-blind readers can tell apart.
 #pragma once
@@ -66,14 +66,26 @@ struct HeatMap {
   std::string note{};
 };
 
+// A clock face for every row and column, with a hand at angle[row * columns + column] rad,
+// counter-clockwise from the right.
+struct Dials {
+  std::string title, subtitle;
+  std::string row_label, column_label;
+  std::vector<std::string> rows, columns;
+  std::vector<double> angle{};
+  std::string note{};
+};
+
 std::string svg(const LineChart&);
 std::string svg(const HeatMap&);
+std::string svg(const Dials&);
 Json data(const LineChart&);
 Json data(const HeatMap&);
+Json data(const Dials&);
 
 // One self-contained page: the pictures, a line of text under each, the numbers under the pointer.
 struct Figure {
-  std::variant<LineChart, HeatMap> chart;
+  std::variant<LineChart, HeatMap, Dials> chart;
   std::string caption;
 };
 std::string svg(const Figure&);

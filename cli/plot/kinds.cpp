@@ -7,7 +7,10 @@
 #include <numbers>
 
 #include "chart.h"
+#include "compare.h"
 #include "input.h"
+#include "language.h"
+#include "rasterise.h"
 #include "rotary.h"
 #include "score.h"
 #include "streams.h"
@@ -99,10 +102,10 @@ std::vector<Figure> plot_turned(const Drawn& d, const PlotOptions& o) {
   if (o.kind == "error") return plot_error(d);
   if (o.kind == "scaling") return plot_scaling(d);
   if (o.kind == "rows") return plot_rotary_rows(d, o.positions);
+  if (o.kind == "rotation") return plot_rotation(d, o.positions);
   throw UsageError(
-      "--kind must be rows, wavelengths, decay, error, scaling, bias, terms, locality or extend, "
-      "got "
-      "\"" +
+      "--kind must be rows, wavelengths, rotation, decay, error, scaling, bias, terms, locality or "
+      "extend, got \"" +
       o.kind + "\"");
 }
 
@@ -117,7 +120,8 @@ void refuse_of_a_model(const SubjectOptions& s) {
 
 void refuse_positions() {
   throw UsageError(
-      "--positions goes with the kinds rows, bias, terms, locality and decay of a score; --context "
+      "--positions goes with the kinds rows, rotation, bias, terms, locality and decay of a score; "
+      "--context "
       "sets the range of the others");
 }
 
@@ -133,6 +137,20 @@ void refuse_call_words(const PlotOptions& o, const std::string& kind) {
         kind);
 }
 
+// What --heads, --head-dim, --q and --mask say of the model.
+ModelSizes sizes_of(const PlotOptions& o) {
+  ModelSizes sizes{.heads = o.heads, .head_dim = o.head_dim};
+  if (!o.call.q.empty()) {
+    AttendOptions a = o.call;
+    a.order = o.extend.order;
+    AttendCall call;
+    sizes = sizes_of_call(call, a);
+  }
+  for (const std::string& m : o.call.masks)
+    if (m == "causal") sizes.causal = true;
+  return sizes;
+}
+
 // `title` gets the name of what is drawn, and a kind that was not given its default.
 std::vector<Figure> figures_of(PlotOptions& o, std::string& title) {
   if (o.kind == "extend") {
@@ -140,18 +158,23 @@ std::vector<Figure> figures_of(PlotOptions& o, std::string& title) {
     return plot_extend(o);
   }
   if (o.extend_given) throw UsageError("--at and the options of a table go with --kind extend");
+  o.subject.sizes = sizes_of(o);
   Subject subject = read_subject(o.subject);
   if (subject.is_model()) subject.title = file_name(o.subject.text) + ": " + subject.title;
   title = subject.title;
   if (o.kind.empty() && o.heads > 0) o.kind = "bias";
   if (o.kind.empty() && subject.encoding && is_relative(subject.encoding->scheme)) o.kind = "decay";
+  if ((o.kind == "bias" || o.kind == "decay") && draws_table_rows(subject, o)) {
+    refuse_call_words(o, o.kind);
+    return plot_table_rows(subject, o);
+  }
   if (o.kind == "bias") {
     refuse_call_words(o, o.kind);
     return plot_bias(subject, o);
   }
   if (is_score_kind(subject, o)) return plot_score(subject, o);
   refuse_call_words(o, o.kind.empty() ? "of this picture" : o.kind);
-  if (o.heads > 0 || o.head_dim > 0)
+  if ((o.heads > 0 || o.head_dim > 0) && subject.filled.empty())
     throw UsageError("--heads goes with the kinds bias, terms, locality and decay of a score");
   if (o.kind == "decay" && !o.positions.empty()) refuse_positions();
   const bool by_rows = is_drawn_by_rows(subject, o);
@@ -167,32 +190,53 @@ std::vector<Figure> figures_of(PlotOptions& o, std::string& title) {
   return plot_turned(d, o);
 }
 
+// The pictures of the subject, with --compare as one.
+std::vector<Figure> all_figures(PlotOptions& o, std::string& title) {
+  std::vector<Compared> all{{"", figures_of(o, title)}};
+  if (o.compare.empty()) return std::move(all.front().figures);
+  all.front().name = title;
+  for (const std::string& text : o.compare) {
+    PlotOptions other = o;
+    other.subject.text = text;
+    Compared& one = all.emplace_back(Compared{text, {}});
+    one.figures = figures_of(other, one.name);
+  }
+  return compared(all);
+}
+
+std::string picture(const std::vector<Figure>& figures, const std::string& format,
+                    const std::string& title) {
+  if (format == "html") return html_page(title, figures);
+  const std::string svg = stacked_svg(figures);
+  return format == "png" ? png_of_svg(svg) : svg;
+}
+
 }  // namespace
 
 int plot(PlotOptions o) {
-  if (o.output.empty()) o.output = o.format == "html" ? "plot.html" : "plot.svg";
+  if (o.output.empty()) o.output = "plot." + (o.format.empty() ? "svg" : o.format);
   refuse_overwriting(o.output, {o.subject.text, o.subject.arrays, o.positions, o.call.q, o.call.k,
                                 o.call.v, o.call.params});
-  const std::string format = output_format({o.output, o.format}, "svg or html");
-  if (format != "svg" && format != "html")
-    throw UsageError("the picture must be .svg or .html, got \"" +
+  check_language(o.language);
+  const std::string format = output_format({o.output, o.format}, "svg, html or png");
+  if (format != "svg" && format != "html" && format != "png")
+    throw UsageError("the picture must be .svg, .html or .png, got \"" +
                      (o.format.empty() ? o.output : o.format) + "\"");
   if (o.json && is_stdout(o.output))
     throw UsageError("--json and the picture cannot both go to stdout");
-  const std::initializer_list<const char*> takes_positions{"",      "rows",     "bias",
+  const std::initializer_list<const char*> takes_positions{"",      "rows",     "rotation", "bias",
                                                            "terms", "locality", "decay"};
   if (!o.positions.empty() &&
       std::find(takes_positions.begin(), takes_positions.end(), o.kind) == takes_positions.end())
     refuse_positions();
   std::string title = o.subject.text;
-  std::vector<Figure> figures = figures_of(o, title);
+  std::vector<Figure> figures = all_figures(o, title);
+  translate(figures, o.language);
   if (!o.title.empty()) {
     retitle(figures, o.title);
     title = o.title;
   }
-  write_text(o.output, format == "svg"
-                           ? stacked_svg(figures)
-                           : html_page(o.title.empty() ? "posenc: " + title : title, figures));
+  write_text(o.output, picture(figures, format, o.title.empty() ? "posenc: " + title : title));
   if (o.json) {
     Json all = Json::array();
     for (const Figure& f : figures) all.push(data(f));

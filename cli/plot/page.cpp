@@ -20,6 +20,7 @@ document.querySelectorAll('figure').forEach(f=>{
       const c=Math.floor((px-g('x'))/g('width')*numbers.rows[0].length), r=Math.floor((py-g('y'))/g('height')*numbers.rows.length);
       const row=numbers.rows[r]; out.textContent=row&&row[c]!==undefined?`${numbers.value} = ${row[c]}  (${numbers.positions?'position '+numbers.positions[r]:'row '+r}, column ${c})`:'';
       return; }
+    if(!numbers.series) return;
     const paths=[...svg.querySelectorAll('g.series path')];
     out.textContent=paths.map((p,k)=>{
       const points=(p.getAttribute('d').match(/[ML][^ML]+/g)||[]).map(s=>parseFloat(s.slice(1)));

@@ -42,6 +42,12 @@ std::string unturned(const RotarySpec&);
 std::vector<Figure> plot_decay(const Drawn&);
 std::vector<Figure> plot_error(const Drawn&);
 std::vector<Figure> plot_bias(const Subject&, const PlotOptions&);
+// Whether bias or decay of a SCHEME has no numbers to draw but a table's rows: nothing says what its
+// table holds.
+bool draws_table_rows(const Subject&, const PlotOptions&);
+std::vector<Figure> plot_table_rows(const Subject&, const PlotOptions&);
 std::vector<Figure> plot_rotary_rows(const Drawn&, const std::string& positions);
+// The angle of the pairs at each position, dials.
+std::vector<Figure> plot_rotation(const Drawn&, const std::string& positions);
 
 }  // namespace posenc::cli

@@ -24,6 +24,11 @@ void add_encoding(const Encoding& e, Index length, Parsed& to) {
           if (to.rotary)
             refuse(detail::kPlan, "one rotary encoding at most; a second is", S::card.name);
           to.rotary = resolve(e, Context{.length = length});
+        } else if constexpr (std::is_same_v<S, Pope>) {
+          refuse(detail::kPlan,
+                 "an encoding must keep the channels of q and k; apply PopePlan to them before the "
+                 "call (posenc.torch.Attention does) in place of",
+                 S::card.name);
         } else {
           refuse(detail::kPlan,
                  "an encoding must act in attention, be rotary or relative; at the input acts",

@@ -63,7 +63,7 @@ class Table(Case):
         self.assertEqual((report["shape"], report["inv_freq"][:2]), ([4], [1, 0.1]))
         lines = self.posenc("table", "rope head_dim=8 pairing=half_split + frequencies values=[1,0,0,0]").decode().splitlines()
         self.assertEqual(lines[2].split(), ["1", "0", "never", "rotates"])
-        self.error("table", SCHEME, "--positions", "0:4", code=2, says="-o F.npy")
+        self.error("table", SCHEME, "--layout", "pairs", code=2, says="--positions")
         self.error("table", "sinusoidal width=8", code=2, says="no frequencies to print")
 
     def test_rows_of_schemes_at_the_input(self):

@@ -302,7 +302,7 @@ class Plots(Case):
         self.assertEqual(len(data["series"]), 2)
         self.error("table", "alibi", "--what", "bias", "--positions", "0:3", "-o", out, code=2, says="--heads")
         self.error("plot", SCHEME, "--kind", "bias", "--heads", "2", "-o", self.folder / "p.svg", code=3, says="adds nothing to the score")
-        self.error("plot", "t5 bidirectional=true", "--heads", "2", "-o", self.folder / "p.svg", code=3, says="learns table")
+        self.error("plot", "kerple", "--heads", "2", "-o", self.folder / "p.svg", code=3, says="learns")
 
     def test_sinusoids(self):
         (panel, data), = self.plot("sinusoidal width=4", "--kind", "rows", "--positions", "0:2")
@@ -331,7 +331,7 @@ class Plots(Case):
     def test_refusals(self):
         out = self.folder / "p.svg"
         self.error("plot", YARN, "--kind", "pie", "-o", out, code=2, says="wavelengths")
-        self.error("plot", YARN, "-o", self.folder / "p.png", code=2, says=".svg")
+        self.error("plot", YARN, "-o", self.folder / "p.gif", code=2, says=".svg")
         self.error("plot", SCHEME, "--kind", "scaling", "-o", out, code=3, says="no scaling")
         self.error("plot", SCHEME, "--kind", "rows", "--positions", "0:99999", "-o", out, code=2, says="2048")
         self.assertFalse(out.exists())
