@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from ._attention import attend, attend_path, attend_selective
-from ._encoding import Encoding, Scaling, Scheme, parse
+from ._encoding import Encoding, Scaling, Scheme, complete, parse, schemes
 from ._model import Finding, Layer, Model, Value, read_model
 from ._posenc import (
     Attention, EmbedNorm, EmbedPart, FormatError, InputPlan, ModelError, PathAttention, PopePlan, RotaryPlan,
@@ -27,14 +27,14 @@ from ._posenc import (
     score_inputs, score_parameters, self_extend, set_num_threads, shape_evaluation_offset, shape_offsets,
     shard_permutation, shard_positions, shard_tokens, shifted, sink_cache_tokens, stacked, swap_xy, with_special_tokens,
     xd_rope_positions)
-from ._verbs import Picture, bias, doctor, emit, explain, extend, plot, selftest, table
+from ._verbs import Picture, bias, bias_gradient, doctor, emit, explain, extend, plot, selftest, table
 
 __all__ = [
     "Attention", "EmbedNorm", "EmbedPart", "Encoding", "Finding", "FormatError", "InputPlan", "Layer", "Model",
     "ModelError", "PathAttention", "Picture", "PopePlan", "RotaryPlan", "RotaryTable", "Scaling", "Scheme",
     "SelectiveAttention", "Value", "__version__", "arange", "attend", "attend_path", "attend_selective", "augmented",
-    "batched", "bias", "cache_slots", "can_rerotate", "cape_grid_positions", "cape_positions", "cell_positions",
-    "chatglm_positions", "cos_sin", "counted_grid", "cu_seqlens_of_positions", "decode_positions",
+    "batched", "bias", "bias_gradient", "cache_slots", "can_rerotate", "cape_grid_positions", "cape_positions", "cell_positions",
+    "chatglm_positions", "complete", "cos_sin", "counted_grid", "cu_seqlens_of_positions", "decode_positions",
     "distance_to_largest", "doctor", "document_index", "document_index_of_positions", "dual_chunk",
     "dual_chunk_positions", "embed", "embed_gradient", "embed_gradient_into", "emit", "explain", "extend",
     "frequencies", "from_lengths", "from_mask", "from_starts", "from_tokens", "glm_positions", "grid", "in_float32",
@@ -42,7 +42,7 @@ __all__ = [
     "merge", "merge_backward", "merge_blocks", "modality_positions", "mrope_positions", "normalised", "omni_positions",
     "omni_sound_tokens", "packed", "packed_run", "parse", "patch_centres", "picked", "plot", "random_distances",
     "random_positions", "read_model", "repeated_axes", "rerope", "rerotate_", "reversed", "right_padded", "rotate",
-    "scaled_grid", "score_initial", "score_inputs", "score_parameters", "self_extend", "selftest", "set_num_threads",
+    "scaled_grid", "schemes", "score_initial", "score_inputs", "score_parameters", "self_extend", "selftest", "set_num_threads",
     "shape_evaluation_offset", "shape_offsets", "shard_permutation", "shard_positions", "shard_tokens", "shifted",
     "sink_cache_tokens", "stacked", "swap_xy", "table", "with_special_tokens", "xd_rope_positions",
 ]

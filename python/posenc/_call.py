@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
 
+# What an argument of the functions is called where it is not the option's own name.
+_ARGUMENTS = {"arrays": "parameters", "params": "parameters", "input": "inputs", "gradient": "d_out"}
+
+
 class Call:
     """The words of one call, and the folder of its arrays while it runs."""
 
@@ -97,12 +101,27 @@ class Call:
 
     def run(self) -> tuple[int, bytes]:
         """The exit code, 0 or 1 (a negative answer), and the data. What is said beside them is a warning."""
-        code, data, said = _posenc.command(self.words)
+        try:
+            code, data, said = _posenc.command(self.words)
+        except ValueError as problem:
+            if type(problem) is ValueError:
+                raise ValueError(self._said(str(problem))) from None
+            raise
         if said.strip():
             import warnings
 
-            warnings.warn(said.strip(), stacklevel=4)
+            warnings.warn(self._said(said.strip()), stacklevel=4)
         return code, data
+
+    def _said(self, message: str) -> str:
+        """A message of the command line in the words of the function: arguments in place of options and of files."""
+        import re
+
+        if self._folder is not None:
+            files = re.escape(self._folder.name + os.sep) + r"(?:input-)?([\w.]+?)\.(?:npy|safetensors)"
+            message = re.sub(files, lambda m: _ARGUMENTS.get(m[1], m[1]), message)
+        options = r"(?<![\w-])(?<!attend )--([a-z]+(?:-[a-z]+)*)"
+        return re.sub(options, lambda m: _ARGUMENTS.get(m[1], m[1].replace("-", "_")), message)
 
     def tensors(self) -> dict[str, Any]:
         """The arrays that it gives."""

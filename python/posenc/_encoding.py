@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from ._types import EncodingLike
+
 
 class _Text:
     __slots__ = ("_text",)
@@ -147,6 +149,44 @@ def parse(text: str) -> Any:
         cls = _by_name(_schemes)[name]
         made.append(cls._of_text(part))
     return made[0] if len(made) == 1 else Encoding(made[0], made[1:])
+
+
+def schemes() -> dict[str, Any]:
+    """Every scheme and scaling with its fields, units, ranges, defaults and presets: what `posenc list --json` prints.
+
+    >>> import posenc
+    >>> alibi = next(x for x in posenc.schemes()["schemes"] if x["name"] == "alibi")
+    >>> alibi["family"], alibi["fields"][1]["name"]
+    ('relative', 'max_bias')
+    """
+    import json
+
+    found: dict[str, Any] = json.loads(_posenc.registry_json())
+    return found
+
+
+def complete(
+    encoding: EncodingLike,
+    *,
+    heads: int | None = None,
+    head_dim: int | None = None,
+    width: int | None = None,
+    rows: int | None = None,
+    causal: bool | None = None,
+) -> Any:
+    """The encoding that a SCHEME text says, its missing fields filled in from the sizes of a model.
+
+    head_dim goes to the field of that name, width (by default heads x head_dim) to width and d_model, rows to the rows
+    of a learned table of positions; causal decides bidirectional. Fields that the text has stay, and so do defaults. A
+    required field that no size gives is a ValueError.
+
+    >>> import posenc
+    >>> posenc.complete("rope pairing=half_split", head_dim=64)
+    posenc.Rope(head_dim=64, pairing='half_split')
+    >>> str(posenc.complete("t5", causal=True))
+    't5 bidirectional=false'
+    """
+    return parse(_posenc.complete_text(str(encoding), heads=heads, head_dim=head_dim, width=width, rows=rows, causal=causal))
 
 
 _classes: dict[str, Any] = {}

@@ -165,7 +165,24 @@ void Borrowed::take_buffer(Name n, bool bfloat16) {
   read_only_ = buffer_.readonly != 0;
 }
 
+// A tensor whose gradient would be lost without a word.
+static void refuse_gradients(nb::handle h, Name n) {
+  if (nb::getattr(h, "requires_grad", nb::none()).ptr() != Py_True) return;
+  constexpr std::pair<std::string_view, const char*> kDifferentiable[] = {
+      {"attention", ".attend"}, {"rotary", ".rotate"}, {"pope", ".polar"},
+      {"bias", ".bias"},        {"embed", ".embed"},   {"input", ".compose"}};
+  std::string where = "posenc.torch";
+  for (const auto& [who, function] : kDifferentiable)
+    if (who == n.who) where += function;
+  refuse_array(n,
+               ("must not require a gradient, which this function does not record; use " + where +
+                " or " + n.name + ".detach()")
+                   .c_str(),
+               "requires_grad=True");
+}
+
 void Borrowed::take_dlpack(nb::handle h, Name n, Use use) {
+  refuse_gradients(h, n);
   // A read-only array is an nb::ro one and no other.
   nb::ndarray<nb::ro> a;
   if (use == Use::write) {
@@ -318,7 +335,8 @@ void PositionsArgument::take_list(nb::handle h, Name n) {
 
 NamedBorrowed::NamedBorrowed(nb::handle h, const char* who) {
   if (h.is_none()) return;
-  if (!PyDict_Check(h.ptr())) refuse(who, "arrays by name must be a dict", python_type(h));
+  if (!PyDict_Check(h.ptr()))
+    refuse(who, "arrays by name (parameters, inputs) must be a dict", python_type(h));
   for (const auto [key, value] : nb::borrow<nb::dict>(h)) {
     arrays.emplace_back(text_of(key), Borrowed());
     auto& [name, array] = arrays.back();

@@ -10,6 +10,7 @@
 #include "bindings.h"
 #include "interrupt.h"
 #include "posenc/absolute/initial.h"
+#include "posenc/attention/locality.h"
 #include "posenc/attention/plan.h"
 #include "posenc/core/error.h"
 #include "torch.h"
@@ -18,17 +19,6 @@ namespace posenc::python {
 namespace {
 
 constexpr const char* kWho = kAttentionName;
-
-// None, one encoding, or several.
-std::vector<std::string> texts_of(nb::handle encodings) {
-  std::vector<std::string> texts;
-  if (nb::isinstance<nb::str>(encodings) || nb::hasattr(encodings, "_text")) {
-    texts.push_back(scheme_text(encodings, kWho));
-  } else if (!encodings.is_none()) {
-    for (const nb::handle h : nb::iter(encodings)) texts.push_back(scheme_text(h, kWho));
-  }
-  return texts;
-}
 
 // One call: its arrays, its plan, its result.
 class Attention {
@@ -39,6 +29,8 @@ class Attention {
   nb::object log_sum_exp() const { return made_.log_sum_exp; }
   nb::object backward(nb::handle d_out, nb::handle d_log_sum_exp, nb::handle only);
   nb::dict scores(nb::handle names);
+  nb::object probabilities();
+  nb::tuple locality();
   bool reads_content() const { return plan_->reads_content(); }
 
  private:
@@ -68,7 +60,7 @@ Attention::Attention(nb::handle encodings, nb::handle q, nb::handle k, nb::handl
 }
 
 void Attention::make_plan(nb::handle encodings) {
-  const std::vector<std::string> texts = texts_of(encodings);
+  const std::vector<std::string> texts = scheme_texts(encodings, kWho);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   AttentionSizes sizes{.heads = args().q.heads,
                        .head_dim = args().q.dim,
@@ -184,8 +176,24 @@ nb::dict Attention::scores(nb::handle names) {
   return all;
 }
 
+nb::object Attention::probabilities() {
+  return scores(nb::make_tuple("probabilities"))["probabilities"];
+}
+
+nb::tuple Attention::locality() {
+  const nb::object p = probabilities();
+  const Borrowed view(p, {kWho, "probabilities"}, Use::read);
+  const Locality l =
+      posenc::locality(view.const_view(), args().query_positions, args().key_positions);
+  const Index n = static_cast<Index>(l.distance.size()), sizes[] = {args().q.heads, n};
+  return nb::make_tuple(new_array(l.distance, std::span(sizes).last(1)), new_array(l.mass, sizes));
+}
+
+// Of what learns and reads inputs; which length a scaling has is the call's to say.
 AttentionPlan plan_of(nb::handle encodings, Index n_heads, Index head_dim, Index key_heads) {
-  const std::vector<std::string> texts = texts_of(encodings);
+  std::vector<std::string> texts = scheme_texts(encodings, kWho);
+  for (std::string& text : texts)
+    if (const Encoding e = parse_encoding(text); is_rotary(e.scheme)) text = to_text(e.scheme);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   return AttentionPlan(
       views, AttentionSizes{.heads = n_heads, .head_dim = head_dim, .key_heads = key_heads});
@@ -252,7 +260,14 @@ void add_attention(nb::module_& m) {
       .def("scores", &Attention::scores, nb::arg("names"),
            nb::sig("def scores(self, names: Iterable[str]) -> dict[str, Any]"),
            "Arrays [batch, heads, queries, keys]: content, scores, capped, probabilities, "
-           "query_position, position_key, position_position.");
+           "query_position, position_key, position_position.")
+      .def_prop_ro("probabilities", &Attention::probabilities,
+                   nb::sig("def probabilities(self) -> Any"),
+                   "What each key contributes to a query, float64 [batch, heads, queries, keys]; "
+                   "computed at each access.")
+      .def("locality", &Attention::locality, nb::sig("def locality(self) -> tuple[Any, Any]"),
+           "The distances, query - key, and the share of the attention at each of them, float64 "
+           "[heads, distances]: the mean over the queries that see a key.");
   m.def("score_parameters", &parameters, nb::arg("encoding").none(), nb::kw_only(),
         nb::arg("heads"), nb::arg("head_dim"), nb::arg("key_heads") = 0,
         nb::sig("def score_parameters(encoding: EncodingLike | Iterable[EncodingLike], *, heads: "

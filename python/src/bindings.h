@@ -27,6 +27,7 @@ void add_input_lookup(nb::module_&);
 void add_polar(nb::module_&);
 void add_attention(nb::module_&);
 void add_more_attention(nb::module_&);
+void add_score_bias(nb::module_&);
 void add_positions(nb::module_&);
 void add_position_maps(nb::module_&);
 void add_drawn_positions(nb::module_&);
@@ -39,6 +40,8 @@ void add_jax(nb::module_&);
 
 // The SCHEME text of an argument that takes an encoding: a text, or an object of the package.
 std::string scheme_text(nb::handle, const char* who);
+// None, one of them, or several.
+std::vector<std::string> scheme_texts(nb::handle, const char* who);
 Encoding encoding_of(nb::handle, const char* who);
 // os.fspath, so that pathlib's paths and texts are taken.
 std::string path_of(nb::handle, const char* who);

@@ -2,9 +2,11 @@
 // Encodings as SCHEME text: what the classes of the package are made of.
 
 #include <algorithm>
+#include <tuple>
 
 #include "arrays.h"
 #include "bindings.h"
+#include "posenc/complete.h"
 #include "posenc/core/error.h"
 #include "posenc/core/fields.h"
 
@@ -99,6 +101,21 @@ nb::object fields(const std::string& text) {
   return to_python(j.at("fields"));
 }
 
+std::string complete_text(const std::string& text, std::optional<Index> heads,
+                          std::optional<Index> head_dim, std::optional<Index> width,
+                          std::optional<Index> rows, std::optional<bool> causal) {
+  ModelSizes sizes{.causal = causal};
+  for (const auto& [given, to, name] :
+       {std::tuple{heads, &sizes.heads, "heads"}, std::tuple{head_dim, &sizes.head_dim, "head_dim"},
+        std::tuple{width, &sizes.width, "width"}, std::tuple{rows, &sizes.rows, "rows"}}) {
+    if (given && *given < 1)
+      refuse_field("complete", name, std::string(name) + " must be positive",
+                   std::to_string(*given));
+    *to = given.value_or(0);
+  }
+  return to_text(complete(text, sizes).encoding);
+}
+
 }  // namespace
 
 std::string scheme_text(nb::handle h, const char* who) {
@@ -108,6 +125,16 @@ std::string scheme_text(nb::handle h, const char* who) {
     refuse_field(who, "encoding", "encoding must be SCHEME text or an encoding of posenc",
                  nb::cast<std::string>(h.type().attr("__name__")));
   return text_of(text);
+}
+
+std::vector<std::string> scheme_texts(nb::handle encodings, const char* who) {
+  std::vector<std::string> texts;
+  if (nb::isinstance<nb::str>(encodings) || nb::hasattr(encodings, "_text")) {
+    texts.push_back(scheme_text(encodings, who));
+  } else if (!encodings.is_none()) {
+    for (const nb::handle h : nb::iter(encodings)) texts.push_back(scheme_text(h, who));
+  }
+  return texts;
 }
 
 Encoding encoding_of(nb::handle h, const char* who) {
@@ -160,6 +187,11 @@ nb::object to_python(const Parameter& p) {
 void add_encodings(nb::module_& m) {
   m.def(
       "registry_json", [] { return registry_json().dump(2); }, "posenc list --json");
+  m.def(
+      "complete_text", &complete_text, nb::arg("text"), nb::kw_only(), nb::arg("heads"),
+      nb::arg("head_dim"), nb::arg("width"), nb::arg("rows"), nb::arg("causal"),
+      nb::sig("def complete_text(text: str, *, heads: int | None, head_dim: int | None, width: int "
+              "| None, rows: int | None, causal: bool | None) -> str"));
   m.def(
       "part_text",
       [](const std::string& name, const nb::dict& values) {

@@ -48,11 +48,16 @@ void make_input(Input* self, nb::handle encoding, nb::handle dtype, nb::handle g
   try {
     self->parameters = parameters_of(self->encoding);
     const NamedBorrowed named(given, kInput);
+    std::string known;
+    for (const Parameter& p : self->parameters) known += (known.empty() ? "" : ", ") + p.name;
     for (const auto& given_array : named.arrays) {
       const std::string& name = given_array.first;
       if (std::none_of(self->parameters.begin(), self->parameters.end(),
                        [&](const Parameter& p) { return p.name == name; }))
-        refuse(kInput, "parameters must be those that the encoding learns", name);
+        refuse_field(kInput, "parameters",
+                     "parameters must be those that the encoding learns (" +
+                         (known.empty() ? "none" : known) + ")",
+                     name);
     }
     for (std::size_t i = 0; i < self->parameters.size(); ++i) {
       const Parameter& p = self->parameters[i];
@@ -62,7 +67,8 @@ void make_input(Input* self, nb::handle encoding, nb::handle dtype, nb::handle g
         self->values.push_back(start_of(self->encoding, p, *seed, i));
       else
         refuse_field(kInput, "parameters",
-                     "parameters must hold what the encoding learns, or seed be given", p.name);
+                     "parameters must hold " + p.name +
+                         ", which the encoding learns; seed= draws it as before training");
     }
     const std::vector<ConstTensorView> views = self->views();
     with_absolute(self->encoding, [&](const auto& s) { s.lower(views, self->lowered); });
@@ -147,7 +153,9 @@ void gradient_into(const Input& self, nb::handle d_y, nb::handle positions, nb::
   for (const Parameter& parameter : self.parameters) {
     const nb::str name(parameter.name.c_str());
     if (!d_parameters.contains(name))
-      refuse(kInput, "d_parameters must hold every parameter", parameter.name);
+      refuse_field(kInput, "d_parameters",
+                   "d_parameters must hold an array for every parameter, and has none for " +
+                       parameter.name);
     views.push_back(
         kept.emplace_back(d_parameters[name], Name{kInput, "d_parameters"}, Use::write).view());
   }

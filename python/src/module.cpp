@@ -86,6 +86,7 @@ NB_MODULE(_posenc, m) {
   add_input_lookup(m);
   add_attention(m);
   add_more_attention(m);
+  add_score_bias(m);
   add_positions(m);
   add_models(m);
   add_program(m);

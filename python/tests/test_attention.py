@@ -153,7 +153,7 @@ Q = numpy.zeros((4, 2, 8))
     (lambda: posenc.attend(None, Q, Q, Q, out=Q.astype(numpy.float32)), r"\[attention\]"),
     (lambda: posenc.attend(None, Q, Q, Q).scores(["all"]), r"names must be of content.*got \"all\""),
     (lambda: posenc.attend(None, Q, Q, Q).backward(None), r"d_out must be an array"),
-    (lambda: posenc.bias("t5 bidirectional=true", heads=2, positions=range(3)), r"learns"),
+    (lambda: posenc.bias("t5 bidirectional=true", heads=2, positions=range(3)), r"learn: table"),
 ])
 def test_what_is_wrong_is_refused(call, says):
     with pytest.raises(ValueError, match=says):

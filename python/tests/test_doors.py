@@ -47,6 +47,7 @@ FUNCTIONS_NOT_IN_PYTHON = {
     "qwen2_5_omni_sound_tokens": "omni_sound_tokens(rule=)", "qwen3_omni_sound_tokens": "omni_sound_tokens(rule=)",
     # include/posenc/attention
     "attend_backward": "the result's backward", "attend_scores": "the result's scores",
+    "attend_scores_backward": "bias_gradient, and the result's backward", "locality": "the result's locality",
     "attend_path_backward": "the result's backward", "attend_selective_backward": "the result's backward",
     "check_attention": "every call checks itself", "check_attention_indices": "every call checks itself",
     "check_rows": "every call checks itself", "distance_ranges": "attend lowers for the positions of the call",

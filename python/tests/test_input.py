@@ -105,10 +105,10 @@ def test_tables_of_another_size(random, tmp_path):
 
 
 @pytest.mark.parametrize("call, says", [
-    (lambda: posenc.InputPlan(posenc.Learned(rows=6, width=4)), r"parameters must hold what the encoding learns.*table"),
-    (lambda: posenc.InputPlan("learned rows=6 width=4", parameters={"tabel": numpy.zeros((6, 4))}), r"those that the encoding learns, got \"tabel\""),
+    (lambda: posenc.InputPlan(posenc.Learned(rows=6, width=4)), r"parameters must hold table, which the encoding learns"),
+    (lambda: posenc.InputPlan("learned rows=6 width=4", parameters={"tabel": numpy.zeros((6, 4))}), r"those that the encoding learns \(table\), got \"tabel\""),
     (lambda: posenc.InputPlan("learned rows=6 width=4", parameters={"table": numpy.zeros((4, 6))}), r"\[input_plan\] parameter table must be \[6, 4\]"),
-    (lambda: posenc.InputPlan("learned rows=6 width=4", parameters=[1]), r"arrays by name must be a dict, got \"list\""),
+    (lambda: posenc.InputPlan("learned rows=6 width=4", parameters=[1]), r"arrays by name \(parameters, inputs\) must be a dict, got \"list\""),
     (lambda: posenc.InputPlan("learned rows=6 width=4", seed=1).apply(numpy.zeros((1, 4), numpy.float32), [6]), r"\[input_plan\].*6"),
     (lambda: posenc.InputPlan("alibi"), r"encoding must be one that adds rows at the input, got \"alibi\""),
     (lambda: posenc.embed([]), r"at least one part must be given"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from ._attention import attend
 from ._attention_module import Attention
+from ._bias import bias, distance_bias
 from ._input import compose, compose_, embed
 from ._modules import InputPositions, LearnedPositions, RotaryEmbedding, SinusoidalPositions
 from ._more import attend_path, attend_selective, merge
+from ._polar import polar
 from ._rotary import rotate, rotate_, rotate_rows, rotate_rows_
 
 __all__ = [
     "Attention", "InputPositions", "LearnedPositions", "RotaryEmbedding", "SinusoidalPositions",
-    "attend", "attend_path", "attend_selective", "compose", "compose_", "embed", "merge", "rotate", "rotate_", "rotate_rows", "rotate_rows_",
+    "attend", "attend_path", "attend_selective", "bias", "compose", "compose_", "distance_bias", "embed", "merge", "polar", "rotate", "rotate_",
+    "rotate_rows", "rotate_rows_",
 ]

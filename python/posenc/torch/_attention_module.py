@@ -2,15 +2,19 @@
 """Attention as a module: what the encodings learn are its parameters, by the registry's names or given ones."""
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
+import math
 from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
 import torch
 
 from .. import _posenc
+from .._verbs import _family
 from . import _checks
-from ._attention import _texts, attend
+from ._attention import _positions, _texts, attend
+from ._polar import polar
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +49,9 @@ class Attention(torch.nn.Module):
     heads, head_dim and key_heads (0: as many as heads) must be those of every call. Encodings and options are checked here.
     Parameters start as published, drawn with torch's generator. names: what they are called in the state_dict,
     by the names of `posenc.score_parameters`; transformers' own where it has such an array. What is said to `attend`
-    beyond q, k, v and parameters is said here once, or at a call.
+    beyond q, k, v and parameters is said here once, or at a call. Fields that follow from heads, head_dim and causal
+    may be missing in a text (`posenc.complete`). length: what scalings by length are resolved for. PoPE, which doubles
+    the channels of q and k, learns `phase_bias` [key heads, head_dim] and scales q.k by head_dim^-1/2.
 
     >>> import torch, posenc, posenc.torch
     >>> t5 = posenc.torch.Attention(posenc.T5(bidirectional=False), heads=4, head_dim=16, order="bhtd", causal=True)
@@ -59,11 +65,11 @@ class Attention(torch.nn.Module):
                  key_heads: int = 0, names: Mapping[str, str] | None = None, dtype: torch.dtype | None = None,
                  **options: Any) -> None:
         super().__init__()
-        self.encodings = tuple(_texts(encodings))
         self.heads, self.head_dim, self.key_heads = heads, head_dim, key_heads
         self._check_sizes()
         self._check_options(options)
         self.options = options
+        self.encodings = self._completed(encodings)
         own = {n: n for n, _ in self._listed()}
         if len(self.encodings) == 1:
             word = self.encodings[0].split()[0]
@@ -78,10 +84,28 @@ class Attention(torch.nn.Module):
             where.register_parameter(last, torch.nn.Parameter(torch.empty(shape, dtype=dtype)))
         self.reset_parameters()
 
+    def _completed(self, encodings: Any) -> tuple[str, ...]:
+        causal = self.options.get("causal")
+        return tuple(_posenc.complete_text(text, heads=self.heads, head_dim=self.head_dim, width=None, rows=None, causal=causal)
+                     for text in _texts(encodings))
+
+    @property
+    def _polar(self) -> str | None:
+        return next((text for text in self.encodings if text.split()[0] == "pope"), None)
+
+    def _of_score(self) -> dict[str, Any]:
+        """What the functions of the score are asked about: the encodings beside PoPE, and the size of their heads."""
+        if self._polar is None:
+            return {"encoding": self.encodings, "heads": self.heads, "head_dim": self.head_dim, "key_heads": self.key_heads}
+        others = [text for text in self.encodings if text != self._polar]
+        for text in others:
+            if _family(text) in ("rotary", "polar"):
+                raise ValueError(f'[torch Attention] one encoding alone may act on q and k; beside pope stands "{text}"')
+        return {"encoding": others, "heads": self.heads, "head_dim": 2 * self.head_dim, "key_heads": self.key_heads}
+
     def _listed(self) -> list[tuple[str, tuple[int, ...]]]:
-        listed: list[tuple[str, tuple[int, ...]]] = _posenc.score_parameters(
-            self.encodings, heads=self.heads, head_dim=self.head_dim, key_heads=self.key_heads)
-        return listed
+        listed: list[tuple[str, tuple[int, ...]]] = _posenc.score_parameters(**self._of_score())
+        return listed if self._polar is None else [("phase_bias", (self.key_heads or self.heads, self.head_dim)), *listed]
 
     def _check_sizes(self) -> None:
         for name, least in (("heads", 1), ("head_dim", 1), ("key_heads", 0)):
@@ -138,17 +162,91 @@ class Attention(torch.nn.Module):
     def reset_parameters(self) -> None:
         """As published. torch.manual_seed says which numbers are drawn."""
         seed = int(torch.randint(2 ** 62, (), device="cpu"))  # under torch.device("meta") too
-        start = _posenc.score_initial(self.encodings, heads=self.heads, head_dim=self.head_dim, seed=seed,
-                                      key_heads=self.key_heads)
+        start = _posenc.score_initial(**self._of_score(), seed=seed)
         with torch.no_grad():
             for name, x in self.named_arrays().items():
-                x.copy_(torch.from_numpy(start[name]))
+                if name in start:
+                    x.copy_(torch.from_numpy(start[name]))
+                else:  # PoPE's phases: within the range to which they are clamped, whose ends have no gradient
+                    x.uniform_(-2 * math.pi, 0)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
         """`attend` with the module's encodings and parameters."""
-        given = {**self.options, **options}
-        self._check_call(q, k, v, given.get("order"))
-        return attend(self.encodings, q, k, v, parameters=self.named_arrays(), **given)
+        return attend(**self._call(q, k, v, options))
+
+    def _call(self, q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> dict[str, Any]:
+        self._check_call(q, k, v, options.get("order", self.options.get("order")))
+        call = {**self.options, **options, "parameters": self.named_arrays(), "encodings": self.encodings, "q": q, "k": k, "v": v}
+        encoding = self._polar
+        return call if encoding is None else self._with_polar(encoding, call)
+
+    def _with_polar(self, encoding: str, call: dict[str, Any]) -> dict[str, Any]:
+        """PoPE is no term of the score: q and k are made of its points before it."""
+        parameters, q, k, order, context = call["parameters"], call["q"], call["k"], call.get("order"), call.get("length")
+        others = self._of_score()["encoding"]
+        if call.get("scale") is None:
+            if others:
+                raise ValueError("[torch Attention] scale must be given where pope stands beside another encoding: "
+                                 "head_dim^-1/2 is what pope has, and the other may ask for its own")
+            call["scale"] = self.head_dim ** -0.5
+        if call.get("query_cu_seqlens") is not None and call.get("query_positions") is None:
+            raise ValueError("[torch Attention] query_positions must be given where pope meets packed sequences")
+        axis = (order or "thd").index("t")
+        queries, keys = q.shape[axis], k.shape[axis]
+        offset = call.get("offset")
+        first = keys - queries if offset in (None, "end") else 0 if offset == "start" else offset
+        places = {}
+        for name, begin, count in (("query_positions", first, queries), ("key_positions", 0, keys)):
+            given = _positions(call.get(name))
+            places[name] = torch.arange(begin, begin + count, device=q.device) if given is None else given
+        bias = parameters.pop("phase_bias")
+        call["q"] = polar(encoding, q, positions=places["query_positions"], layout=order, context=context)
+        call["k"] = polar(encoding, k, positions=places["key_positions"], bias=bias, layout=order, context=context)
+        return {**call, "encodings": others}
+
+    def _seen(self, q: Tensor, k: Tensor, v: Tensor | None, options: Mapping[str, Any]) -> _posenc.Attention:
+        """The call without a graph, as `posenc.attend` has it."""
+        from .._attention import attend as plain
+
+        with torch.no_grad():
+            call = self._call(q, k, k if v is None else v, options)
+        call.pop("log_sum_exp", None)
+        call["parameters"] = {n: x.detach().double() for n, x in call["parameters"].items()}
+        call["inputs"] = {n: x.detach() for n, x in (call.get("inputs") or {}).items()}
+        call = {n: x.detach() if isinstance(x, torch.Tensor) else x for n, x in call.items()}
+        return plain(call.pop("encodings"), call.pop("q"), call.pop("k"), call.pop("v"), **call)
+
+    def probabilities(self, q: Tensor, k: Tensor, v: Tensor | None = None, **options: Any) -> Tensor:
+        """What each key contributes to a query, float64 [batch, heads, queries, keys], without a gradient; v only where a
+        scheme reads it."""
+        return torch.from_numpy(self._seen(q, k, v, options).probabilities)
+
+    def locality(self, q: Tensor, k: Tensor, v: Tensor | None = None, **options: Any) -> tuple[Tensor, Tensor]:
+        """The distances, query - key, and the share of the attention at each, float64 [heads, distances]: the mean over
+        the queries that see a key."""
+        distance, mass = self._seen(q, k, v, options).locality()
+        return torch.from_numpy(distance), torch.from_numpy(mass)
+
+    def rescaled(self, encodings: EncodingLike | Iterable[EncodingLike], **options: Any) -> Attention:
+        """A module with the same parameters, shared and not copied, and other encodings that learn the same: a further
+        scaling, to run at a greater length. options: in place of those of this module, such as `length`.
+
+        >>> import torch, posenc, posenc.torch
+        >>> rope = posenc.torch.Attention("rope pairing=half_split", heads=4, head_dim=16, causal=True)
+        >>> longer = rope.rescaled("rope pairing=half_split + yarn factor=4 original_context=4096")
+        >>> longer.encodings
+        ('rope head_dim=16 pairing=half_split + yarn factor=4 original_context=4096',)
+        """
+        other = copy.copy(self)
+        # Parameters are shared; tables of names, and hooks, are its own.
+        other.__dict__ = {name: copy.copy(x) if isinstance(x, dict) else x for name, x in self.__dict__.items()}
+        self._check_options(options)
+        other.options = {**self.options, **options}
+        other.encodings = other._completed(encodings)
+        if other._listed() != self._listed():
+            raise ValueError(f"[torch Attention] rescaled encodings must learn what those of the module learn, {self._listed()}, "
+                             f"got {other._listed()}")
+        return other
 
     def extra_repr(self) -> str:
         return f"{' | '.join(self.encodings)!r}, heads={self.heads}, head_dim={self.head_dim}"

@@ -73,6 +73,8 @@ CALLS = {
     "embed": of_lookup,
     "embed_gradients": lambda: [r(2, 3, 4), *of_lookup(), [True] * 5],
     "phase_gradients": lambda: [heads(), heads(), heads(), heads(), P.double(), r(1, 1, 4), ROPE, "thd", None, True, True],
+    "polar": lambda: [heads(), P.clone(), r(2, 8), "pope head_dim=8", None, None],
+    "polar_gradients": lambda: [r(3, 2, 16), heads(), P.clone(), r(2, 8), "pope head_dim=8", None, None],
     "row_gradients": lambda: [heads(), heads(), heads(), heads(), r(3, 4), r(3, 4), P.clone(), *ROWS],
 }
 for _name, _tensors, _rest in (("rotate", lambda: [P.clone()], (ROPE, None, "forward", None, False)),
