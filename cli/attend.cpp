@@ -90,8 +90,8 @@ int attend_verb(const AttendOptions& o) {
     throw UsageError("--json and the data cannot both go to stdout");
   refuse_overwriting(o.output.path,
                      {o.q, o.k, o.v, o.params, o.positions, o.key_positions, o.gradient,
-                      o.cu_seqlens, o.key_cu_seqlens, o.documents, o.subject.arrays, o.query_order,
-                      o.key_order, o.chunk_origin, o.block_table, o.key_length},
+                      o.cu_seqlens, o.key_cu_seqlens, o.documents, o.token_types, o.subject.arrays,
+                      o.query_order, o.key_order, o.chunk_origin, o.block_table, o.key_length},
                      o.subject.text);
   AttendCall c;
   SubjectOptions chosen = o.subject;

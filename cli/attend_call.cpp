@@ -117,11 +117,36 @@ void add_mask(AttendCall& c, const std::string& text) {
   }
 }
 
+// [keys] or [rows, keys], kept as [rows, keys].
+TokenTypes read_token_types(AttendCall& c, const AttendOptions& o, const LayerSpec& layer) {
+  if (o.token_types.empty()) return {.mask_is_given = !o.masks.empty()};
+  if (!o.masks.empty())
+    throw UsageError("--token-types makes the layer's mask: leave --mask away, or give it whole");
+  if (!o.cu_seqlens.empty() || !o.block_table.empty() || !o.query_order.empty() ||
+      !o.key_order.empty())
+    throw UsageError(
+        "--token-types needs keys in their order: not with --cu-seqlens, --block-table, "
+        "--query-order or --key-order; run the sequences one by one");
+  if (!layer.attention.by_token_type)
+    throw UsageError(fmt::format(
+        "--token-types: layer {} of this model does not mask by token type", layer.index));
+  const ConstTensorView given = read_integers(c, "token_types", o.token_types);
+  const Index keys = c.args.k.tokens, batch = c.args.q.batch;
+  std::vector<Index>& shape = c.arrays.at("token_types").shape;
+  if (shape.size() == 1) shape.insert(shape.begin(), 1);
+  if (shape.size() != 2 || shape[1] != keys || (shape[0] != 1 && shape[0] != batch))
+    throw InputError(fmt::format("{}: must be [{}] or [{}, {}], a type for each key, got [{}]",
+                                 o.token_types, keys, batch, keys, fmt::join(shape, ", ")));
+  const std::size_t count = static_cast<std::size_t>(shape[0] * keys);
+  return {{static_cast<const Index*>(given.data), count}, shape[0]};
+}
+
 // What a model's layer does; its mask unless --mask says another one.
 void read_layer(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
   const LayerSpec& l = *e.layer;
   c.layer = layer_attention(l, c.query_positions, c.args.mask.query_offset,
-                            o.with.empty() ? UnreadScheme::refuse : UnreadScheme::caller_adds);
+                            o.with.empty() ? UnreadScheme::refuse : UnreadScheme::caller_adds,
+                            read_token_types(c, o, l));
   c.args.prepare = c.layer->stages;
   c.args.query_factor = c.layer->query_factor();
   if (l.qk_norm && !l.qk_norm->after_rotation)
@@ -138,6 +163,10 @@ void read_layer(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) 
   m.window_left = c.layer->window_left;
   m.window_right = c.layer->window_right;
   m.chunk = c.layer->chunk;
+  if (c.layer->visible.empty()) return;
+  const Index rows = o.token_types.empty() ? 1 : c.arrays.at("token_types").shape.front();
+  m.visible = tensor(std::as_const(c.layer->visible).data(), DType::u8,
+                     {rows, 1, c.args.q.tokens, c.args.k.tokens});
 }
 
 // Where the queries are among the keys, of each sequence and each row of pages by itself.
@@ -260,6 +289,9 @@ void read_call(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
   c.args.softcap = o.softcap.value_or(0);
   read_masks(c, o);
   read_positions_of_call(c, o);
+  if (e.layer == nullptr && !o.token_types.empty())
+    throw UsageError(
+        "--token-types goes with a MODEL whose layer masks by them, not with a SCHEME");
   if (e.layer != nullptr) read_layer(c, o, e);
   // Text of a rotation with several axes has one list for all of them.
   const Index axes = c.layer && c.layer->rotary ? c.layer->rotary->axes() : 1;

@@ -75,10 +75,11 @@ void say_what_is_left(const Subject& s, const SubjectOptions& o) {
 OnnxNode rotary_node(const EmitOptions& o, const Subject& s) {
   const SubjectOptions& words = o.call.subject;
   if (o.heads > 0 || o.head_dim > 0 || !o.call.masks.empty() || !o.call.key_positions.empty() ||
-      !o.call.offset.empty() || o.call.scale || !o.call.params.empty())
+      !o.call.offset.empty() || o.call.scale || !o.call.params.empty() ||
+      !o.call.token_types.empty())
     throw UsageError(
-        "--heads, --head-dim, --key-positions, --mask, --offset, --scale and --params are of what "
-        "acts in the score, and this rotates");
+        "--heads, --head-dim, --key-positions, --mask, --token-types, --offset, --scale and "
+        "--params are of what acts in the score, and this rotates");
   const DType dtype = dtype_of(o.dtype);
   const RotarySpec spec = rotary_of(s, words);
   const RotaryBlock& b = sayable_block(s.title, spec);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <numbers>
+#include <utility>
 
 #include "findings.h"
 #include "streams.h"
@@ -33,7 +34,12 @@ std::string ranges(const std::vector<Index>& v) {
   return s;
 }
 
-std::string attention_text(const AttentionSpec& a) {
+std::string attention_text(AttentionSpec a) {
+  if (const auto mask = std::exchange(a.by_token_type, std::nullopt)) {
+    a.right = 0;
+    return fmt::format("{}; tokens of {} see each other, later ones too", attention_text(a),
+                       mask->tokens);
+  }
   switch (a.kind) {
     case AttentionKind::full:
       return a.right && *a.right == 0 ? "sees every earlier token" : "sees every token";

@@ -21,6 +21,7 @@ void add_emit_verb(CLI::App&, EmitOptions&, std::function<int()>& chosen);
 // Words that attend and emit share: learned arrays; positions, mask, offset and scale of a call.
 void add_params(CLI::App* verb, std::string& file);
 void add_places(CLI::App* verb, AttendOptions&, const char* positions);
+void add_token_types(CLI::App* verb, AttendOptions&);
 void add_output(CLI::App* verb, Output&, const char* what, bool required = true);
 void add_plot(CLI::App&, PlotOptions&, std::function<int()>& chosen);
 

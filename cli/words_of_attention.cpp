@@ -58,6 +58,13 @@ void add_params(CLI::App* verb, std::string& file) {
       ->type_name("F");
 }
 
+void add_token_types(CLI::App* verb, AttendOptions& o) {
+  verb->add_option("--token-types", o.token_types,
+                   "of a MODEL whose images or prefix see each other: the type of each key, as its "
+                   "processor\nmakes them (token_type_ids): [keys] or [batch, keys]")
+      ->type_name("F");
+}
+
 void add_places(CLI::App* a, AttendOptions& o, const char* positions) {
   a->add_option("--positions", o.positions, positions)->type_name("P");
   a->add_option("--key-positions", o.key_positions,
@@ -69,6 +76,7 @@ void add_places(CLI::App* a, AttendOptions& o, const char* positions) {
                 "has its own, a SCHEME none)")
       ->type_name("MASK")
       ->allow_extra_args(false);
+  add_token_types(a, o);
   a->add_option(
        "--offset", o.offset,
        "the queries' place among the keys: end (default: the last ones), start or a number")

@@ -117,6 +117,7 @@ void add_call_words(CLI::App* p, PlotOptions& o) {
                 "causal, window=L,R, prefix=N, chunk=N, sinks=N or a file of bytes; repeatable")
       ->type_name("MASK")
       ->allow_extra_args(false);
+  add_token_types(p, o.call);
 }
 
 // The subject, the kind and its positions.

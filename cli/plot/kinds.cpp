@@ -130,10 +130,12 @@ void refuse_call_words(const PlotOptions& o, const std::string& kind) {
   const AttendOptions& a = o.call;
   const bool only_params = kind == "bias";
   if (!a.q.empty() || !a.k.empty() || !a.v.empty() || !o.extend.order.empty() || !a.masks.empty() ||
-      !a.with.empty() || (!only_params && (!a.params.empty() || !a.inputs.empty())))
+      !a.with.empty() || !a.token_types.empty() ||
+      (!only_params && (!a.params.empty() || !a.inputs.empty())))
     throw UsageError(
-        "--q, --k, --v, --order, --params, --input NAME=F, --mask and --with go with the "
-        "kinds terms, locality and decay of a score, not with --kind " +
+        "--q, --k, --v, --order, --params, --input NAME=F, --mask, --token-types and --with go "
+        "with "
+        "the kinds terms, locality and decay of a score, not with --kind " +
         kind);
 }
 

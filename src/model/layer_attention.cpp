@@ -34,6 +34,39 @@ void add_factors(const QueryTemperature& t, const Positions& queries, Index quer
                          : static_cast<double>(query_offset) + static_cast<double>(i)));
 }
 
+// The layer's mask in the place of window and chunk, where it follows the types of tokens.
+void mask_by_token_type(const LayerSpec& l, Index queries, Index query_offset,
+                        const TokenTypes& types, LayerAttention& a) {
+  if (!l.attention.by_token_type || types.mask_is_given) return;
+  const TokenMask& mask = *l.attention.by_token_type;
+  if (types.values.empty())
+    refuse(kLayer,
+           "tokens of " + mask.tokens +
+               " see each other in this layer, later ones too: token types (--token-types) must "
+               "say which they are, as the model's " +
+               mask.input + " of all keys, or the call must have a mask of its own; layer",
+           l.index);
+  const auto count = static_cast<Index>(types.values.size());
+  const Index keys = types.rows > 0 ? count / types.rows : 0;
+  if (types.rows < 1 || keys * types.rows != count || query_offset < 0 ||
+      query_offset + queries > keys)
+    refuse(kLayer,
+           message("token types must be one for each key of each row: of at least {} keys in {} "
+                   "rows, got",
+                   query_offset + queries, types.rows),
+           count);
+  a.window_left = a.window_right = kUnbounded;
+  a.chunk = 0;
+  for (Index row = 0; row < types.rows; ++row) {
+    const std::vector<Index> blocks = token_blocks(
+        mask,
+        types.values.subspan(static_cast<std::size_t>(row * keys), static_cast<std::size_t>(keys)));
+    for (Index i = 0; i < queries; ++i)
+      for (Index j = 0; j < keys; ++j)
+        a.visible.push_back(sees(l.attention, blocks, query_offset + i, j) ? 1 : 0);
+  }
+}
+
 }  // namespace
 
 ConstTensorView LayerAttention::query_factor() const {
@@ -43,7 +76,7 @@ ConstTensorView LayerAttention::query_factor() const {
 }
 
 LayerAttention layer_attention(const LayerSpec& l, const Positions& queries, Index query_offset,
-                               UnreadScheme unread) {
+                               UnreadScheme unread, const TokenTypes& types) {
   if (!l.attention.attends())
     refuse(kLayer, message("layer {} must have softmax attention; it has {}", l.index,
                            enum_text(l.attention.kind)));
@@ -79,6 +112,7 @@ LayerAttention layer_attention(const LayerSpec& l, const Positions& queries, Ind
   a.window_left = l.attention.left.value_or(kUnbounded);
   a.window_right = l.attention.right.value_or(kUnbounded);
   a.chunk = l.attention.chunk.value_or(0);
+  mask_by_token_type(l, queries.count, query_offset, types, a);
   if (l.query_temperature) add_factors(*l.query_temperature, queries, query_offset, a);
   return a;
 }

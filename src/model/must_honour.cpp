@@ -80,6 +80,13 @@ void add_valid_range(const RotarySpec& spec, Requirements& out) {
                open ? " tokens and more" : message(" to {} tokens", to))});
 }
 
+// "1 or 2"
+std::string listed_numbers(const std::vector<Index>& numbers) {
+  std::string out;
+  for (const Index n : numbers) out += (out.empty() ? "" : " or ") + std::to_string(n);
+  return out;
+}
+
 void add_window(const AttentionSpec& a, Requirements& out) {
   if (a.kind != AttentionKind::sliding && a.kind != AttentionKind::chunked) return;
   const auto side = [](const std::optional<Index>& n) { return n ? Json(*n) : Json(nullptr); };
@@ -95,7 +102,29 @@ void add_window(const AttentionSpec& a, Requirements& out) {
                      {"chunk", side(a.chunk)}}),
        chunked ? message("mask keys outside the query's own chunk of {} tokens", keys(a.chunk))
                : message("mask keys but the query's own, {} before and {} after it", keys(a.left),
-                         keys(a.right))});
+                         a.by_token_type ? "0" : keys(a.right))});
+}
+
+// Which tokens see each other, later ones too.
+void add_token_mask(const AttentionSpec& a, Requirements& out) {
+  if (!a.by_token_type) return;
+  const TokenMask& m = *a.by_token_type;
+  const bool limited = a.left && m.within_window;
+  std::string text =
+      message("except that tokens of {} see each other, later ones too ({} {}{})", m.tokens,
+              m.input, listed_numbers(m.types), m.runs ? ", each run of them by itself" : "");
+  if (a.left)
+    text += limited ? message(", but no key more than {} before the query", *a.left)
+                    : ", whatever the window";
+  if (!a.left) text = "mask keys after the query, " + text;
+  out.push_back({"mask_by_token_type",
+                 Json::object({{"tokens", m.tokens},
+                               {"input", m.input},
+                               {"types", Json::Array(m.types.begin(), m.types.end())},
+                               {"blocks", m.runs ? "runs" : "one"},
+                               {"left", limited ? Json(*a.left) : Json(nullptr)},
+                               {"right", nullptr}}),
+                 std::move(text)});
 }
 
 // head_dim^-1/2, in whatever words.
@@ -162,6 +191,7 @@ std::vector<Requirement> must_honour(const LayerSpec& layer) {
   add_score_numbers(layer, out);
   add_score_terms(layer, out);
   add_window(layer.attention, out);
+  add_token_mask(layer.attention, out);
   if (layer.unrotates_output)
     out.push_back({"unrotates_output", true, "rotate the attention output back, by -p"});
   return out;

@@ -148,6 +148,34 @@ class Attend(Case):
         path = self.attend("kerple kernel=log", "--q", q, "--k", k, "--v", v, "--start", "1", "--key-positions=-2000000000,0,1")
         self.assertTrue(all(math.isfinite(y) for y in stored(path, "out")))
 
+    def test_masks_by_token_type(self):
+        """Which tokens of Gemma 3 and PaliGemma see each other: transformers 5.23, by gradients (tests/model/masks.json)."""
+        cases = [c for c in json.loads((SOURCE / "tests/model/masks.json").read_text())["cases"]
+                 if c["config"]["model_type"] in ("gemma3", "paligemma", "molmo2") and c["types"]]
+        self.assertEqual(len(cases), 3)
+        q = self.write_npy("q.npy", [0.1] * 9 * 2 * 16, (9, 2, 16), "<f8", "d")
+        model = self.folder / "config.json"
+        for c in cases:
+            model.write_text(json.dumps(c["config"]))
+            types = self.write_npy("types.npy", c["types"], (9,), "<i8", "q")
+            for layer, rows in enumerate(c["parts"][""]):
+                call = [model, "--layer", layer, "--q", q, "--k", q, "--v", q]
+                weights = stored(self.attend(*call, "--token-types", types, "--probabilities"), "probabilities")
+                for i, row in enumerate(rows):
+                    seen = "".join("1" if w > 0 else "." for w in weights[i * 9:i * 9 + 9])
+                    self.assertEqual(seen, row, (c["config"]["model_type"], layer, i))
+                self.refused(call, 3, ["see each other in this layer", "--token-types"])
+                self.attend(*call, "--mask", "causal")  # a mask of one's own
+        two = self.write_npy("two.npy", c["types"] * 2, (2, 9), "<i8", "q")
+        self.refused([*call, "--token-types", two], 3, "must be [9] or [1, 9], a type for each key, got [2, 9]")
+        self.refused([*call, "--token-types", types, "--mask", "causal"], 2, "leave --mask away")
+        self.refused(["alibi", *call[3:], "--token-types", types], 2, "not with a SCHEME")
+        model.write_text(json.dumps({**c["config"]["text_config"], "model_type": "molmo2_text"}))
+        self.refused([*call, "--token-types", types], 2, "does not mask by token type")
+
+    def refused(self, call, code, says):
+        self.error("attend", *call, "-o", self.folder / "out.safetensors", code=code, says=says)
+
     def test_locality_is_a_mean_of_queries_that_see_a_key(self):
         (q, k, v), _ = self.plain()
         path = self.attend("alibi", "--q", q, "--k", k, "--v", v, "--mask", "causal", "--offset", "-1", "--locality")

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer of a model as a call of attention: its schemes, rotation, stages, mask and factor on q.
 #pragma once
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,9 @@ struct LayerAttention {
   std::vector<Stage> stages;           // a rotate stage without `rotary` is the plan's
   Index window_left = kUnbounded, window_right = kUnbounded;  // 0 on the right: causal
   Index chunk = 0;
+  // [rows, queries, keys]: 0 hides the key. The whole mask of a layer that masks by token type; its
+  // windows are then unbounded and it has no chunk. Empty: the layer does not.
+  std::vector<std::uint8_t> visible;
   // AttentionArgs::query_factor, [rows of the positions, queries], where the layer has a query
   // temperature; empty: 1.
   std::vector<double> query_factors;
@@ -39,13 +44,21 @@ struct LayerAttention {
 // What to do about a layer whose scheme is known by name alone: the caller adds it, or it is
 // refused.
 enum class UnreadScheme : std::uint8_t { refuse, caller_adds };
+// The types of all keys, for layers that mask by them (AttentionSpec::by_token_type): [rows, keys]
+// of the input that the layer names, as the model's processor makes it.
+struct TokenTypes {
+  std::span<const Index> values{};
+  Index rows = 1;              // of the batch, or 1 for all of it
+  bool mask_is_given = false;  // the caller has a mask of its own: none is made of types
+};
 
 // Queries are at `query_positions`, of whose first axis a temperature by position counts, and query i
 // of a row has the order query_offset + i. Positions without data are their orders. The layer must
 // outlive the result. Throws [layer]: positions of another type, no softmax attention, LongT5's summaries as keys, a scheme that is not read (see
 // above), an output that is rotated back, a norm after the rotation with weights, a mean or an
-// unknown epsilon.
+// unknown epsilon, a mask by token type without types or with types of another count.
 POSENC_API LayerAttention layer_attention(const LayerSpec&, const Positions& query_positions,
-                                          Index query_offset, UnreadScheme = UnreadScheme::refuse);
+                                          Index query_offset, UnreadScheme = UnreadScheme::refuse,
+                                          const TokenTypes& = {});
 
 }  // namespace posenc::v0

@@ -166,7 +166,7 @@ struct LayerSpec {
 // What an engine must do for a layer besides rotating q and k by `rotary`.
 struct Requirement {
   // valid_range, qk_norm, rotates_value, query_temperature, logit_factor, scale, softcap, sinks,
-  // score_term, window, unrotates_output
+  // score_term, window, mask_by_token_type, unrotates_output
   std::string what;
   Json value;
   std::string text;  // one line for a person: what to do

@@ -140,7 +140,7 @@ class InputDoctor {
 
   // Decoders are fed batches that are padded on the left.
   void left_padding(const InputEncoding& e) {
-    if (spec_.layers.empty() || spec_.layers.front().attention.right != Index{0} ||
+    if (spec_.layers.empty() || !spec_.layers.front().attention.is_causal() ||
         e.image_prefix || spec_.reader != "transformers")
       return;
     const bool decoder =

@@ -216,6 +216,8 @@ bool ConfigView::flag(std::string_view key, bool otherwise) const {
 }
 
 bool is_decoder(const ConfigView& view) {
+  // The encoder beside a decoder: transformers switches the key off for it, or never asks.
+  if (!view.rules().decoder.empty()) return false;
   if (view.holds("is_decoder")) return view.flag("is_decoder", false);
   if (const auto v = view.stated("is_decoder"); v && truthy(v->value))
     view.warn("key_ignored", "is_decoder is not read by {class}: its attention sees both sides", *v,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "model/hugging_face/layer_rules.h"
@@ -24,14 +25,26 @@ bool slides(const std::string& type) {
 struct Window {
   std::optional<Sourced<Index>> size;  // as the mask counts: the query's own included
   bool both = false, on_all = false;
+
+  // Keys before the query and after it; `later`: the layer sees those after it.
+  std::pair<Index, Index> sides(const ConfigView& view, Index n, bool later) const {
+    if (view.rules().window->halves) return {(n + 1) / 2 - 1, n / 2};
+    if (both || later) return {n, n};
+    return {std::max<Index>(0, n - 1), 0};
+  }
 };
+
+constexpr const char* kBothWays = "use_bidirectional_attention";
 
 // use_bidirectional_attention: true or false, or (Gemma-4) "all", "vision".
 bool sees_all(const ConfigView& view) {
-  const auto how = view.value("use_bidirectional_attention");
-  if (how && how->value.is_string() && (how->value == Json("all") || how->value == Json("vision")))
-    return how->value == Json("all");
-  return view.flag("use_bidirectional_attention", false);
+  const std::string& how = view.rules().bidirectional_key;
+  if (how.empty() || how == "ignored") return false;
+  const auto stated = view.value(kBothWays);
+  if (stated && stated->value.is_string() && how == "whole") return truthy(stated->value);
+  if (stated && (stated->value == Json("all") || stated->value == Json("vision")))
+    return stated->value == Json("all");
+  return view.flag(kBothWays, false);
 }
 
 void halve(Sourced<Index>& n, Index by) {
@@ -80,12 +93,34 @@ Window window_of(const ConfigView& view) {
     return w;
   }
   if (w.size && about->divide.value_or(1) != 1) halve(*w.size, *about->divide);
-  if (w.size && sees_all(view) && !w.both) {  // Gemma-3 as an encoder: half of it to both sides
-    halve(*w.size, 2);
-    w.size->origin = Origin::derived;
-    w.both = true;
-  }
   return w;
+}
+
+// What use_bidirectional_attention makes of the window.
+void see_both_ways(const ConfigView& view, Window& w) {
+  const std::string& how = view.rules().bidirectional_key;
+  if (const auto v = view.stated(kBothWays);
+      how.empty() && v && truthy(v->value) && !w.both && !view.rules().bidirectional)
+    view.warn(
+        "key_ignored",
+        {"{} is {}, and {class} hides the keys after a query all the same", kBothWays, v->value},
+        *v, "remove it, or use the code that reads it");
+  if (w.both || !sees_all(view)) return;
+  w.both = true;
+  if (how == "sdpa")
+    view.warn("one_kernel",
+              {"{} reaches the default kernel of {class} (sdpa) alone, and only where no token is "
+               "padding: there a token sees the ones after it, with every other kernel it does not",
+               kBothWays},
+              view.place(view.value(kBothWays), kBothWays),
+              "run the model with the kernel that the weights were trained for");
+  if (!w.size) return;
+  if (how != "whole") halve(*w.size, 2);  // Gemma-3 as an encoder
+  if (how == "halved_and_one")            // Gemma-4, whose bound is inclusive
+    w.size->value += 1, w.size->where += " + 1";
+  if (how == "whole")  // Step-3.5: the query's own counts on either side
+    w.size->value -= 1, w.size->where += " - 1";
+  w.size->origin = Origin::derived;
 }
 
 // Run: no class of transformers falls back to full attention, all of them fail on the first token.
@@ -124,52 +159,136 @@ std::optional<Sourced<Index>> own_window(const ConfigView& view, const std::opti
   return view.of_class(*about->every_second);
 }
 
+// Tokens of images, a prefix: none where the class has no such, or the file switches it off.
+std::optional<TokenMask> token_mask(const ConfigView& view, const AttentionSpec& a) {
+  const std::optional<TokenMaskRules>& about = view.rules().token_mask;
+  if (!about || (about->on == "sliding" && a.kind != AttentionKind::sliding)) return std::nullopt;
+  if (about->needs.is_object())
+    for (const auto& [key, want] : about->needs.as_object())
+      if (const auto v = view.value(key); !v || v->value != want) return std::nullopt;
+  return TokenMask{about->tokens, about->input, about->types, about->runs, about->within_window};
+}
+
+// Whether the masks hide keys after the query, and what says so.
+Value causality(const ConfigView& view, const Window& w) {
+  const bool encoder = w.both || (view.rules().bidirectional && !is_decoder(view));
+  const Value own = view.of_class<Json>(!encoder);
+  constexpr const char* kernel = "run the model with the kernel that the weights were trained for";
+  if (const std::string& note = view.rules().mask_note; !note.empty())
+    view.warn("one_kernel", note, view.where("model_type"), kernel);
+  const auto stated = view.stated("is_causal");
+  if (!stated) return own;
+  const std::string how = view.rules().remote.empty() ? view.rules().is_causal : "ignored";
+  if (stated->value.is_null()) {
+    view.wrong_type(
+        "is_causal is null: masks of transformers are then made for both sides, and its kernels "
+        "hide the keys after a query",
+        *stated, "write true or false, or remove the key");
+    return own;
+  }
+  const bool causal = view.flag("is_causal", true);
+  if (causal != encoder) return own;
+  if (encoder)
+    view.warn("one_kernel",
+              "is_causal is true, and {class} sees both sides: the default kernel of transformers "
+              "(sdpa) hides the keys after a query where no token is padding, the eager one never",
+              *stated, kernel);
+  else if (how == "sdpa")
+    view.warn("one_kernel",
+              "is_causal is false, and {class} obeys it with the eager kernel alone: with the "
+              "default one (sdpa) a token does not see the ones after it",
+              *stated, kernel);
+  else if (how == "ignored")
+    view.warn(
+        "key_ignored",
+        {"is_causal is {}, and {class} hides the keys after a query all the same", stated->value},
+        *stated, "remove it, or use the code that reads it");
+  else
+    view.note("bidirectional_decoder",
+              "is_causal is false: transformers lets the tokens of this decoder see the ones after "
+              "them, windows reach to both sides",
+              *stated, "nothing to do; an engine must not add a causal mask");
+  if (!how.empty() || encoder) return own;
+  return {causal, stated->origin, stated->where};
+}
+
+// What all layers of a model share.
+struct Masks {
+  const ConfigView& view;
+  Window window;
+  Value causal;
+  std::optional<Sourced<Index>> chunk;
+
+  bool later() const { return !causal.value.as_bool(); }
+  // transformers makes masks of chunks causal whatever is_causal says.
+  bool hides_later(const AttentionSpec& a) const {
+    return !later() || (a.chunk && causal.origin != Origin::class_default);
+  }
+};
+
+// Attention and fields of one layer; `window`: none where it has no such.
+void mask_layer(const Masks& m, const std::optional<Sourced<Index>>& window, LayerPlan& p) {
+  AttentionSpec& a = p.attention;
+  const bool acts = attends(p.type);
+  if (!acts) {
+    a.kind = contains({"linear_attention", "recurrent"}, p.type) ? AttentionKind::linear
+                                                                 : AttentionKind::none;
+  } else if (p.type == "chunked_attention") {
+    a.kind = AttentionKind::chunked;
+    if (m.chunk) a.chunk = m.chunk->value;
+  } else if (window) {
+    a.kind = AttentionKind::sliding;
+    std::tie(a.left, a.right) = m.window.sides(m.view, window->value, m.later());
+  }
+  p.fields = {{"layer_type", p.type, p.origin, p.where},
+              {"attention", std::string(enum_text(a.kind)), p.origin, p.where}};
+  if (!acts) return;
+  if (m.hides_later(a)) a.right = 0;
+  p.fields.push_back(window ? field_of("window", *window)
+                            : FieldValue{"window", nullptr, p.origin, p.where});
+  if (a.chunk) p.fields.push_back(field_of("chunk", *m.chunk));
+  p.fields.push_back(field_of("causal", m.causal));
+  if (m.later()) return;
+  a.by_token_type = token_mask(m.view, a);
+  if (!a.by_token_type) return;
+  a.right.reset();
+  const Json tokens = a.by_token_type->tokens;
+  p.fields.push_back(field_of("mask_by_token_type", m.view.of_class(tokens)));
+}
+
 }  // namespace
 
 void plan_attention(const ConfigView& view, std::vector<LayerPlan>& plans) {
-  const Window w = window_of(view);
-  const std::string& rotary_on = view.rules().rotary_on;
-  const bool bidirectional = (view.rules().bidirectional && !is_decoder(view)) || w.both;
-  const bool chunked =
-      std::ranges::any_of(plans, [](const LayerPlan& p) { return p.type == "chunked_attention"; });
-  const auto chunk =
-      chunked ? view.integer("attention_chunk_size", 1, kUnbounded / 4) : std::nullopt;
+  Window w = window_of(view);
+  see_both_ways(view, w);
+  const auto has = [&](const char* type) {
+    return std::ranges::any_of(plans, [&](const LayerPlan& p) { return p.type == type; });
+  };
+  const bool chunked = has("chunked_attention");
+  if (w.size && has("reference_sliding_attention"))  // Unlimited-OCR
+    view.note("encoding_not_covered",
+              "the window of reference_sliding_attention hides no key of the prompt: every token "
+              "sees those before it, and of the generated ones those within the window",
+              view.where("layer_types"));
+  const Masks masks{
+      view, w, causality(view, w),
+      chunked ? view.integer("attention_chunk_size", 1, kUnbounded / 4) : std::nullopt};
   const auto own = w.size ? view.stated("per_layer_config") : std::nullopt;
   bool said = false;
   Index slid = 0;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     LayerPlan& p = plans[i];
-    AttentionSpec& a = p.attention;
-    const bool acts = attends(p.type);
-    p.turns = turns(rotary_on, p, w);
-    const bool windowed =
-        acts && w.size && (slides(p.type) || (w.on_all && p.type == "full_attention"));
-    const Sourced<Index> window =
-        windowed ? own_window(view, own, i, slid).value_or(*w.size) : Sourced<Index>{};
-    slid += windowed ? 1 : 0;
-    if (!w.size && slides_only(p.type) && !std::exchange(said, true)) no_window(view, p, i);
-    if (windowed && window.value == 0 && !w.both)
-      view.wrong_type("a window of 0 leaves no key to any query: transformers masks them all",
-                      window, "write null for no window");
-    if (!acts) {
-      a.kind = contains({"linear_attention", "recurrent"}, p.type) ? AttentionKind::linear
-                                                                   : AttentionKind::none;
-    } else if (p.type == "chunked_attention") {
-      a.kind = AttentionKind::chunked;
-      if (chunk) a.chunk = chunk->value;
-    } else if (windowed) {
-      a.kind = AttentionKind::sliding;
-      a.left = w.both ? window.value : std::max<Index>(0, window.value - 1);
-      a.right = w.both ? window.value : 0;
+    p.turns = turns(view.rules().rotary_on, p, w);
+    std::optional<Sourced<Index>> window;
+    if (attends(p.type) && w.size && (slides(p.type) || (w.on_all && p.type == "full_attention"))) {
+      window = own_window(view, own, i, slid).value_or(*w.size);
+      ++slid;
     }
-    if (acts && !bidirectional) a.right = 0;
-    p.fields = {{"layer_type", p.type, p.origin, p.where},
-                {"attention", std::string(enum_text(a.kind)), p.origin, p.where}};
-    if (!acts) continue;
-    p.fields.push_back(windowed ? field_of("window", window)
-                                : FieldValue{"window", nullptr, p.origin, p.where});
-    if (a.chunk) p.fields.push_back(field_of("chunk", *chunk));
-    p.fields.push_back(field_of("causal", view.of_class<Json>(!bidirectional)));
+    if (!w.size && slides_only(p.type) && !std::exchange(said, true)) no_window(view, p, i);
+    if (window && window->value == 0 && !w.both)
+      view.wrong_type("a window of 0 leaves no key to any query: transformers masks them all",
+                      *window, "write null for no window");
+    mask_layer(masks, window, p);
   }
 }
 

@@ -294,6 +294,9 @@ PartLayers layers_of_part(const ConfigView& view, Index context) {
 }  // namespace
 
 PartLayers read_layers(const ConfigView& view, Index context) {
+  if (const auto v = view.rules().is_causal == "fails" ? view.stated("is_causal") : std::nullopt)
+    view.wrong_type("{class} fails on the first token of a file that states is_causal", *v,
+                    "remove the key");
   PartLayers out = layers_of_part(view, context);
   if (!view.rules().variants) {  // else done with the rules of the variant
     normalise_q_and_k(view, out.layers);

@@ -99,6 +99,10 @@ bool type_of_part(const ConfigView& whole, const std::string& key, const PartRul
   part.model_type = stated ? stated->as_string() : about.type;
   if (const std::string* other = about.renamed.find(part.model_type)) part.model_type = *other;
   part.rules = class_rules(part.model_type);
+  if (part.rules && !about.is.is_null()) {
+    part.own_rules = std::make_shared<const ClassRules>(with(*part.rules, about.is));
+    part.rules = part.own_rules.get();
+  }
   return true;
 }
 
@@ -119,6 +123,12 @@ std::optional<Part> part_of(const ConfigView& whole, const std::string& key,
   if (part.missing) part.object = &empty;
   if (part.missing || (!part.made && about.merged)) part.held = held_by(whole, about.absent);
   if (!type_of_part(whole, key, about, part)) return std::nullopt;
+  for (const std::string& passed : about.passes)
+    if (const Json* v = whole.object().find(passed)) {
+      part.held.set(passed, {*v, Origin::stated, whole.where(passed)});
+      whole.report().visited.insert(whole.where(passed));
+      whole.report().asked.try_emplace(whole.where(passed), Asked{whole.class_name(), ""});
+    }
   return part;
 }
 
@@ -137,6 +147,13 @@ void text_keys_outside(const ConfigView& whole, const Part& part, const std::str
   const bool said = std::ranges::any_of(
       kRotaryKeys, [&](std::string_view name) { return part.object->find(name) != nullptr; });
   if (!said || flat) std::ranges::for_each(kRotaryKeys, unread);
+  const Json* causal = whole.object().find("is_causal");
+  if (causal && !causal->is_null() && !contains(whole.rules().parts.find(key)->passes, "is_causal"))
+    whole.warn("one_kernel",
+               {"is_causal is {} at the top level, and {class} makes its masks by {}: some kernels "
+                "get it in layers without a window, the others never do",
+                *causal, key},
+               whole.where("is_causal"), {"move it into {}", key});
   if (part.missing || flat)
     for (const std::string_view size : table_words("text_sizes")) unread(size);
   if (!part.missing) return;

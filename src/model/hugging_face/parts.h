@@ -16,7 +16,8 @@ struct Part {
   const ClassRules* rules = nullptr;  // null: the model type is not known
   Dict held;                          // stands under the object's keys
   std::shared_ptr<const Json> made;   // the object, where the file has no single one
-  bool missing = false;               // the file has none, and no keys of it at its top level
+  std::shared_ptr<const ClassRules> own_rules;  // `rules`, where the class around it has its own
+  bool missing = false;  // the file has none, and no keys of it at its top level
 
   ConfigView view(Report& report) const { return {*object, pointer, *rules, report, &held}; }
 };

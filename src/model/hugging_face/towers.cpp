@@ -76,6 +76,16 @@ void attend(const ConfigView& view, const std::optional<ImageWindows>& windows, 
   layer.fields.push_back(field_of("chunk", windows->tokens));
 }
 
+// A convolution between the layers that attend (LFM3-VL).
+LayerSpec without_attention(const ConfigView& view, const LayerPlan& plan, Index index) {
+  LayerSpec layer;
+  layer.index = index;
+  layer.attention = plan.attention;
+  layer.fields = plan.fields;
+  layer.fields.push_back(field_of("scheme", view.of_class("none")));
+  return layer;
+}
+
 bool is_tower(const ClassRules* rules) {
   return rules && !rules->scheme.empty() &&
          (rules->scheme != "rope" || !rules->vision.empty() || !rules->pairing.empty());
@@ -97,7 +107,10 @@ void keep(const ConfigView& whole, const std::string& part, Report& own,
 std::optional<Tower> read_tower(const ConfigView& whole, const std::string& key,
                                 const PartRules& about, Index context) {
   Report own = whole.report().another();
-  const auto part = part_of(ConfigView(whole, own), key, about);
+  auto part = part_of(ConfigView(whole, own), key, about);
+  if (const Part around = part.value_or(Part{}); key == "encoder" && around.rules)
+    if (const PartRules* text = around.rules->parts.find("text_config"))  // T5Gemma 2
+      part = part_of(around.view(own), "text_config", *text);
   if (!part) {
     keep(whole, key, own);
     return std::nullopt;
@@ -204,10 +217,16 @@ PartLayers read_vision(const ConfigView& view) {
                                                 {"scheme", "rope"}})
     layer.fields.push_back(field_of(name, view.of_class(value)));
   const auto windows = image_windows(view);
+  const auto plans = view.rules().layers ? plan_layers(view) : std::vector<LayerPlan>();
+  if (!plans) return out;
   for (Index i = 0; i < count->value; ++i) {
     LayerSpec one = layer;
     one.index = i;
-    attend(view, windows, one);
+    const LayerPlan* plan = plans->empty() ? nullptr : &(*plans)[static_cast<std::size_t>(i)];
+    if (plan && !plan->attention.attends())
+      one = without_attention(view, *plan, i);
+    else
+      attend(view, windows, one);
     complete_fields(one);
     out.layers.push_back(std::move(one));
   }

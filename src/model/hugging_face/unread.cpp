@@ -66,7 +66,7 @@ class Unread {
     return contains({"sliding_window", "attention_chunk_size"}, key) && !typed &&
            !layers_.empty() && !view_.rules().bidirectional &&
            std::ranges::all_of(layers_, [](const LayerSpec& layer) {
-             return layer.attention.kind == AttentionKind::full && layer.attention.right == 0 &&
+             return layer.attention.kind == AttentionKind::full && layer.attention.is_causal() &&
                     contains({"rope", "alibi"}, layer.scheme);
            });
   }

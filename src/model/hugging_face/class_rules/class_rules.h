@@ -20,7 +20,8 @@ struct ClassRules {
       not_a_rotation, score_note, pairing, interleave_key, output_order, axial, rotates_value,
       temperature, rotary_on, head, head_dim_is, types_padded, decoder, vision, input, input_if,
       softcap, input_at, input_note, input_tensor, input_tensor_columns, input_rows, input_keeps,
-      input_beyond, input_odd, input_boxes, input_box_parts, input_coordinates, input_segments;
+      is_causal, mask_note, bidirectional_key, input_beyond, input_odd, input_boxes,
+      input_box_parts, input_coordinates, input_segments;
   ByName<PartRules> parts;
   std::optional<Variants> variants;
   NameMap names, uses, keys;
@@ -44,6 +45,7 @@ struct ClassRules {
   std::optional<LayerCountRules> layer_count;
   std::optional<LayerRules> layers;
   std::optional<WindowRules> window;
+  std::optional<TokenMaskRules> token_mask;
   std::optional<QkNormRules> qk_norm;
   std::optional<ScoreRules> score, score_also;
   std::optional<ScaleRules> scale;
@@ -118,7 +120,17 @@ struct ClassRules {
       "layer_types may be longer: true, or the key that counts by how much");
     v("indexed_full", s.indexed_full, "layers that choose their keys see as full ones");
     v("window", s.window, "the window of sliding layers");
+    v("token_mask", s.token_mask, "tokens that see each other whatever their order");
     v("bidirectional", s.bidirectional, "an encoder: keys to both sides");
+    v("is_causal", s.is_causal,
+      "what is_causal of the file does; absent: false shows a decoder the keys after the query; "
+      "ignored: nothing, sdpa: nothing but with the eager kernel, fails: no file may state it");
+    v("mask_note", s.mask_note, "what of the mask depends on the kernel and the call");
+    v("bidirectional_key", s.bidirectional_key,
+      "what use_bidirectional_attention does; absent: nothing; halved: half of the window to both "
+      "sides, halved_and_one: and 1 more, whole: the window to both sides, sdpa: keys to both "
+      "sides but with the eager kernel, "
+      "ignored: nothing, and nobody needs to know");
     v("key_cache_unknown", s.key_cache_unknown, "what its cache holds is not described");
     v("decoder", s.decoder, "key that counts the layers of the decoder of the same file");
     v("decoder_input", s.decoder_input, "kind of the input of the decoder, and key of its rows");

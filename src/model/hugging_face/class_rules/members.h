@@ -47,6 +47,8 @@ struct PartRules {
        optional = false;
   Json absent, flat, flat_held;
   NameMap renamed;
+  Overlay is;
+  std::vector<std::string> passes;
   static void describe(auto& s, auto&& v) {
     v("type", s.type, "model type of the part");
     v("by_model_type", s.by_model_type, "the part's own model_type counts");
@@ -61,6 +63,8 @@ struct PartRules {
     v("optional", s.optional, "the model has none where the file has none");
     v("renamed", s.renamed, "model types renamed on loading");
     v("replaces_unless", s.replaces_unless, "replaces the whole, unless this is true");
+    v("is", s.is, "members that override those of its class here");
+    v("passes", s.passes, "keys at the top level that count for the part too");
   }
 };
 
@@ -196,7 +200,7 @@ struct LayerCountRules {
 struct WindowRules {
   std::string key, on, switch_key, first, listed, set_by;
   std::optional<Index> divide, every_second;
-  bool both = false;
+  bool both = false, halves = false;
   static void describe(auto& s, auto&& v) {
     v("key", s.key, "the key that holds it");
     v("on", s.on, "all: every layer slides");
@@ -207,7 +211,25 @@ struct WindowRules {
     v("set_by", s.set_by, "keys to each side, over the key (ModernBERT)");
     v("divide", s.divide, "the window is divided by it");
     v("both", s.both, "keys to both sides");
+    v("halves", s.halves, "a window of n is (n + 1) // 2 - 1 keys before and n // 2 after");
     v("every_second", s.every_second, "window of every second sliding layer (NeoMME)");
+  }
+};
+
+// Tokens that see each other whatever their order, told by an input of the model.
+struct TokenMaskRules {
+  std::string tokens, input, on;
+  std::vector<Index> types;
+  bool runs = false, within_window = false;
+  Json needs;
+  static void describe(auto& s, auto&& v) {
+    v("tokens", s.tokens, "what they are: images, prefix");
+    v("input", s.input, "the input of the model that tells them");
+    v("types", s.types, "values of the input whose tokens see each other");
+    v("runs", s.runs, "each run of such tokens by itself; absent: all of them");
+    v("within_window", s.within_window, "no key that the window hides behind the query is seen");
+    v("on", s.on, "sliding: in layers with a window only");
+    v("needs", s.needs, "values of keys without which there is none");
   }
 };
 
