@@ -12,7 +12,7 @@ import torch
 
 from .._model import Finding
 from . import _fresh, _rotary_check
-from ._compare import judged, not_finite
+from ._compare import judged, not_finite, without_expected
 
 _POSITIONS = re.compile(r"pos|freq|rot|sin|cos|alibi|relative|coords|distance|bucket|angle|theta|slope|decay|rope|embed_positions|^pe$", re.I)
 # Modules that a model makes and does not call, by class: whether its config says so.
@@ -73,7 +73,7 @@ def _rotary(model: torch.nn.Module, found: list[Finding]) -> set[str]:
     return done
 
 
-def _others(path: str, root: Any, done: set[str], found: list[Finding]) -> Iterator[tuple[str, str]]:
+def _others(path: str, root: Any, done: set[str], found: list[Finding]) -> Iterator[tuple[str, Any, str]]:
     """Every other tensor of one model; yields those that cannot be compared, and why."""
     want = _fresh.expected(root)
     for module_path, module in root.named_modules():
@@ -83,9 +83,9 @@ def _others(path: str, root: Any, done: set[str], found: list[Finding]) -> Itera
             if place in done or _is_unread(module, name):
                 continue
             if isinstance(want, str):
-                yield place, f"the model cannot be built again from its config ({want})"
+                yield place, x, f"the model cannot be built again from its config ({want})"
             elif inside not in want:
-                yield place, "a fresh model of this config has no such tensor"
+                yield place, x, "a fresh model of this config has no such tensor"
             else:
                 one = want[inside]
                 state = one.persistent and _is_state(name, one.value)
@@ -116,16 +116,16 @@ def check(model: torch.nn.Module) -> list[Finding]:
         raise ValueError(f'[hf check] model must be a torch.nn.Module, got "{type(model).__name__}"')
     found: list[Finding] = []
     done = _rotary(model, found)
-    left: list[tuple[str, str]] = []
+    left: list[tuple[str, Any, str]] = []
     for path, root in _fresh.roots(model):
         left += _others(path, root, done, found)
     for path, module in model.named_modules():
         for name, x in _fresh.tensors(module):
             place = f"{path}.{name}".lstrip(".")
             if place not in done and not _is_unread(module, name):
-                left.append((place, "it is not part of a model of transformers"))
+                left.append((place, x, "it is not part of a model of transformers"))
                 done.add(place)
-    for place, why in left:
+    for place, x, why in left:
         if _POSITIONS.search(place.rpartition(".")[2]):
-            found.append(Finding("note", "buffer_not_checked", f"it was not compared: {why}", place, "compare it with a model that is known to be right"))
+            found.append(without_expected(place, x, why))
     return found

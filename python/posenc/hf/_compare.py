@@ -11,6 +11,8 @@ from ._fresh import Expected
 
 _CLOSE = 1e-6  # the float32 of another machine's pow
 _CLOSE_TABLE = 5e-4  # cosine and sine of float32 angles that two devices round differently
+_ON_META = "it lies on the meta device: nothing has filled it"
+_UNSET = "it is zero or not finite: a load through the meta device left it unset"
 _SIXTEEN = (torch.bfloat16, torch.float16)
 
 
@@ -61,17 +63,26 @@ def not_finite(place: str, x: Any, expected: Expected) -> Finding | None:
     return Finding("error", "buffer_unset", "it is not finite: a load through the meta device left it unset", place, "load the weights")
 
 
+def without_expected(place: str, x: Any, why: str) -> Finding:
+    """Of a tensor that nothing is known about but its name: zeros and numbers that are not finite are wrong anyway."""
+    if x.device.type == "meta":
+        return Finding("error", "buffer_missing", _ON_META, place, "load the weights")
+    if x.is_floating_point() and x.numel() > 1 and (not bool(x.isfinite().all()) or not bool(x.any())):
+        return Finding("error", "buffer_unset", _UNSET, place, "load the weights, or compute it again")
+    return Finding("note", "buffer_not_checked", f"it was not compared: {why}", place, "compare it with a model that is known to be right")
+
+
 def judged(place: str, x: Any, expected: Expected) -> Finding | None:
     """What is wrong with a tensor; None: nothing."""
     word = "frequencies" if "freq" in place.rpartition(".")[2] else "buffer"
     again = "compute it again: build the model from its config on the CPU and copy this tensor"
     if x.device.type == "meta":
-        return Finding("error", f"{word}_missing", "it lies on the meta device: nothing has filled it", place, again)
+        return Finding("error", f"{word}_missing", _ON_META, place, again)
     if x.numel() == 0 and expected.value.numel() == 0:
         return None
     have, want = _cut(_plain(x), _plain(expected.value))
     if _unset(have, want):
-        return Finding("error", f"{word}_unset", "it is zero or not finite: a load through the meta device left it unset", place, again)
+        return Finding("error", f"{word}_unset", _UNSET, place, again)
     if expected.drawn:
         return None  # no two constructions agree: the numbers are the checkpoint's
     if have.shape != want.shape:
