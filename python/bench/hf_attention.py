@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefill of random models with their own attention and with posenc's, in turn: seconds and peak memory, medians.
+"""Prefill of random models with their own attention and with posenc's, in turn: seconds and peak memory, medians of pairs.
 
-python hf_attention.py [TOKENS [ROUNDS]]
+python hf_attention.py [--threads N] [--rounds N] [TOKENS ...]
 """
 from __future__ import annotations
 
+import argparse
 import ctypes
 import statistics
 import sys
@@ -42,40 +43,64 @@ def measured(run: object) -> tuple[float, float, int]:
     return time.perf_counter() - wall, time.process_time() - cpu, memory("VmHWM") - held
 
 
+SIZES = dict(vocab_size=1000, hidden_size=512, num_hidden_layers=2, num_attention_heads=8, intermediate_size=1024)
+
+
+def causal(kind: str, attention: str, **more: object) -> transformers.PreTrainedModel:
+    config = transformers.AutoConfig.for_model(kind, **{**SIZES, "max_position_embeddings": 8192, **more})
+    config._attn_implementation = attention
+    return transformers.AutoModel.from_config(config)
+
+
 def models(tokens: int) -> dict[str, object]:
     torch.manual_seed(0)
     ids = torch.randint(2, 1000, (1, tokens))
-    t5 = transformers.T5EncoderModel(transformers.T5Config(vocab_size=1000, d_model=512, d_kv=64, d_ff=1024, num_layers=2, num_heads=8))
-    bloom = transformers.BloomModel(transformers.BloomConfig(vocab_size=1000, hidden_size=512, n_layer=2, n_head=8))
-    deberta = transformers.DebertaV2Model(transformers.DebertaV2Config(
-        vocab_size=1000, hidden_size=512, num_hidden_layers=2, num_attention_heads=8, intermediate_size=1024, relative_attention=True,
-        position_buckets=256, max_relative_positions=512, share_att_key=True, norm_rel_ebd="layer_norm",
-        pos_att_type=["p2c", "c2p"], type_vocab_size=0, position_biased_input=False))
-    llama = transformers.LlamaModel(transformers.LlamaConfig(vocab_size=1000, hidden_size=512, intermediate_size=1024,
-                                                             num_hidden_layers=2, num_attention_heads=8))
-    bros = transformers.BrosModel(transformers.BrosConfig(vocab_size=1000, hidden_size=512, num_hidden_layers=2, num_attention_heads=8,
-                                                          intermediate_size=1024, max_position_embeddings=tokens))
-    longt5 = transformers.LongT5EncoderModel(transformers.LongT5Config(vocab_size=1000, d_model=512, d_kv=64, d_ff=1024, num_layers=2,
-                                                                       num_heads=8, encoder_attention_type="transient-global"))
     corner = torch.rand(1, tokens, 2)
-    more = {bros: {"bbox": torch.cat([corner, corner + 0.1], -1)[..., [0, 1, 2, 1, 2, 3, 0, 3]]}}
-    return {n: (m.eval(), lambda m=m: m(ids, **more.get(m, {}))) for n, m in (
-        ("T5 encoder", t5), ("BLOOM", bloom), ("DeBERTa-v3", deberta), ("BROS", bros), ("LongT5", longt5), ("Llama, sdpa", llama))}
+    boxes = torch.cat([corner, corner + 0.1], -1)[..., [0, 1, 2, 1, 2, 3, 0, 3]]
+    t5 = dict(vocab_size=1000, d_model=512, d_kv=64, d_ff=1024, num_layers=2, num_heads=8)
+    made = {
+        "T5 encoder": transformers.T5EncoderModel(transformers.T5Config(**t5)),
+        "BLOOM": transformers.BloomModel(transformers.BloomConfig(vocab_size=1000, hidden_size=512, n_layer=2, n_head=8)),
+        "DeBERTa-v3": transformers.DebertaV2Model(transformers.DebertaV2Config(
+            **SIZES, relative_attention=True, position_buckets=256, max_relative_positions=512, share_att_key=True, norm_rel_ebd="layer_norm",
+            pos_att_type=["p2c", "c2p"], type_vocab_size=0, position_biased_input=False)),
+        "MPNet": transformers.MPNetModel(transformers.MPNetConfig(**SIZES, max_position_embeddings=8192)),
+        "BROS": transformers.BrosModel(transformers.BrosConfig(**SIZES, max_position_embeddings=8192)),
+        "LongT5": transformers.LongT5EncoderModel(transformers.LongT5Config(**t5, encoder_attention_type="transient-global")),
+        "BERT, sdpa": causal("bert", "sdpa"), "BERT, eager": causal("bert", "eager"),
+        "Llama, sdpa": causal("llama", "sdpa"), "Llama, eager": causal("llama", "eager"),
+        "Mistral, window 256, sdpa": causal("mistral", "sdpa", sliding_window=256),
+        "Mistral, window 256, eager": causal("mistral", "eager", sliding_window=256),
+    }
+    more = {"BROS": {"bbox": boxes}}
+    return {n: (m.eval(), lambda m=m, n=n: m(ids, **more.get(n, {}))) for n, m in made.items()}
 
 
-def main(tokens: int = 2048, rounds: int = 5) -> None:
-    print(f"{tokens} tokens, 2 layers, 8 heads of 64, float32, {torch.get_num_threads()} threads")
-    for name, (model, run) in models(tokens).items():  # type: ignore[misc]
-        both: dict[str, list[tuple[float, float, int]]] = {"own": [], "posenc": []}
-        for _ in range(rounds + 1):
-            both["own"].append(measured(run))
-            replace_attention(model, Silent())
-            both["posenc"].append(measured(run))
-            give_back(model)
-        own, ours = ([statistics.median(x[i] for x in both[n][1:]) for i in range(3)] for n in both)
-        print(f"{name:12} own {own[0]:6.2f} s, {own[1]:6.2f} s of processor, {own[2]:5} MiB | posenc {ours[0]:6.2f} s, "
-              f"{ours[1]:6.2f} s of processor, {ours[2]:5} MiB | processor {ours[1] / own[1]:.2f} x, memory {ours[2] / max(own[2], 1):.2f} x")
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("tokens", nargs="*", type=int, default=[2048])
+    words.add_argument("--rounds", type=int, default=5)
+    words.add_argument("--threads", type=int, default=torch.get_num_threads())
+    words.add_argument("--only", default="", help="models whose name has this in it")
+    given = words.parse_args()
+    torch.set_num_threads(given.threads)
+    for tokens in given.tokens:
+        print(f"{tokens} tokens, 2 layers, 8 heads of 64, float32, {torch.get_num_threads()} threads")
+        for name, (model, run) in models(tokens).items():  # type: ignore[misc]
+            if given.only not in name:
+                continue
+            pairs = []
+            for _ in range(given.rounds + 1):
+                own = measured(run)
+                replace_attention(model, Silent())
+                pairs.append((own, measured(run)))
+                give_back(model)
+            medians = [[statistics.median(p[i][j] for p in pairs[1:]) for j in range(3)] for i in range(2)]
+            ratios = [statistics.median(b[j] / max(a[j], 1e-9) for a, b in pairs[1:]) for j in range(2)]
+            (own_s, _, own_m), (our_s, _, our_m) = medians
+            print(f"{name:27} own {own_s:7.3f} s {own_m:5.0f} MiB | posenc {our_s:7.3f} s {our_m:5.0f} MiB | "
+                  f"time {ratios[0]:.2f} x, processor {ratios[1]:.2f} x, memory {our_m / max(own_m, 1):.2f} x", flush=True)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

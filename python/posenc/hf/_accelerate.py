@@ -11,8 +11,11 @@ from ._rotation import SAVED, replace_rotation, restore_rotation
 _MARK = "_posenc_accelerated"
 
 
-def accelerate(model: torch.nn.Module, *, attention: bool = False) -> Report:
+def accelerate(model: torch.nn.Module, *, attention: bool = False, force: bool = False) -> Report:
     """Hands the rotation of q and k, on a CPU, to posenc; with attention=True the attention too.
+
+    The attention computes in double. Calls that are short enough for the model's own to be faster, by measurements of each kind of
+    layer, stay with the model, and the report says so; force=True hands over every call, for exact results or less memory.
 
     It acts on this model alone, not on others of its class or its config. Results are the model's own up to rounding,
     gradients included. What cannot be taken over stays as it was. Gives a report: what was replaced, what not and why, counted
@@ -22,13 +25,17 @@ def accelerate(model: torch.nn.Module, *, attention: bool = False) -> Report:
         raise ValueError(f'[hf accelerate] model must be a torch.nn.Module, got "{type(model).__name__}"')
     if any(n in m.__dict__ for m in model.modules() for n in (_MARK, SAVED, KEPT)):
         raise ValueError("[hf accelerate] model must not be accelerated already; restore it first")
+    if force and not attention:
+        raise ValueError("[hf accelerate] force must come with attention=True: it is about attention alone")
     report = Report()
     replace_rotation(model, report)
     model.__dict__[_MARK] = True
-    if attention:
-        from ._attention import replace_attention
+    from ._attention import has_attention, replace_attention
 
-        replace_attention(model, report)
+    if attention:
+        replace_attention(model, report, force)
+    elif not report.rotation and has_attention(model):
+        report.more = "; accelerate(model, attention=True) replaces its attention, from the length on where posenc is faster"
     return report
 
 

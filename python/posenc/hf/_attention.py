@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import functools
 import types
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable
 
 import torch
@@ -19,12 +18,13 @@ import transformers
 from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
 from .. import torch as host
-from . import _masks
+from . import _masks, _speed
 from ._inline import not_eager, wants_attentions
 from ._kept import bound, give_back, hook, put
 from ._lazy import Lazy, Mask, Row, Zero, is_a, made
 from ._name import PREFIX, Name, original as without_ours
 from ._probe import alone
+from ._report import Count
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -153,11 +153,13 @@ def attention(original: str, module: Any, query: Tensor, key: Tensor, value: Ten
     if report is not None and torch.onnx.is_in_onnx_export():
         return _original(original, module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias, rest)
     why = "not of a layer that was taken over" if report is None else _reason(module, query, key, value, dropout, rest, original)
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    if not why and not report.force:
+        why = _speed.in_interface(original, attention_mask, query.shape[2], causal, position_bias)
     if why:
-        if report is not None and not torch.compiler.is_compiling():
+        if report is not None:
             report.left(why)
         return _original(original, module, query, key, value, attention_mask, dropout, scaling, is_causal, position_bias, rest)
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = _mask(attention_mask, query, key, causal, original == "eager")
     encodings = None
     if is_a(position_bias, Row):
@@ -199,25 +201,6 @@ def named(name: str) -> Name:
     return Name(name)
 
 
-class Count:
-    """Of one layer: calls that posenc computed, and those that went to the original, by reason."""
-
-    def __init__(self) -> None:
-        self.taken = 0
-        self.original: Counter[str] = Counter()
-
-    def ran(self) -> None:
-        """One call that posenc computed."""
-        self.taken += 1
-
-    def left(self, why: str) -> None:
-        """One call that went to the original."""
-        self.original[why] += 1
-
-    def __str__(self) -> str:
-        return f"{self.taken} calls" + "".join(f"; {n} by the model's own: {why}" for why, n in self.original.items())
-
-
 def _own_config(model: torch.nn.Module) -> None:
     """Copies of every config object of the model, which name our attention."""
     memo: dict[int, Any] = {}
@@ -242,9 +225,10 @@ def _why_not(module: Any) -> str:
     return understood(_class_of(module), chosen)
 
 
-def replace_attention(model: torch.nn.Module, report: Any) -> bool:
+def replace_attention(model: torch.nn.Module, report: Any, force: bool = True) -> bool:
     """Hands the model's attention to posenc. report: gets attention(layer, count) of what was taken over and
-    left(layer, reason). `give_back` takes it back. Whether there was anything."""
+    left(layer, reason). force: calls for which the model's own is known to be faster, too. `give_back` takes it back. Whether
+    there was anything."""
     from . import _biased, _blocks, _inline, _left, _sound  # noqa: F401: the adapters
 
     layers = {n: m for n, m in model.named_modules() if _globals(_class_of(m)) is not None}
@@ -252,6 +236,8 @@ def replace_attention(model: torch.nn.Module, report: Any) -> bool:
     taken: dict[str, torch.nn.Module] = {}
     for name, module in layers.items():
         why = _why_not(module)
+        if not why and not force:
+            why = _speed.whole_layer(module, without_ours(module.config._attn_implementation or "eager"))
         if why:
             report.left(name, why)
         else:
@@ -271,7 +257,7 @@ def replace_attention(model: torch.nn.Module, report: Any) -> bool:
             taken[name] = module
     for name, module in model.named_modules():
         if name in taken:
-            count = Count()
+            count = Count(force)
             put(module, "_posenc_attention", count)
             report.attention(name, count)
         elif name not in layers and name not in inline and _computes_in_place(_class_of(module)):
@@ -279,6 +265,13 @@ def replace_attention(model: torch.nn.Module, report: Any) -> bool:
     if not taken:
         give_back(model)
     return bool(taken)
+
+
+def has_attention(model: torch.nn.Module) -> bool:
+    """Whether there is a layer that `replace_attention` may take over."""
+    from . import _biased, _blocks, _inline, _sound  # noqa: F401: the adapters
+
+    return any(_globals(_class_of(m)) is not None or _inline.adapter(m) is not None for m in model.modules())
 
 
 @functools.lru_cache(None)

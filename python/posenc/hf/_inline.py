@@ -14,6 +14,7 @@ from transformers.utils.output_capturing import _active_collector as collector
 
 from .. import torch as host
 from ..torch._host import in_forward_mode
+from . import _speed
 from ._kept import bound, hook, put
 from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a, made
 
@@ -47,9 +48,10 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[
         @functools.wraps(ours)
         def method(self: Any, *args: Any, **given: Any) -> Any:
             reason = not_eager() or why(self, *args, **given)
+            if not reason and not self._posenc_attention.force:
+                reason = _speed.in_place(self, args, given)
             if reason:
-                if not torch.compiler.is_compiling():
-                    self._posenc_attention.left(reason)
+                self._posenc_attention.left(reason)
                 return getattr(type(self), cls_method)(self, *map(made, args), **{n: made(x) for n, x in given.items()})
             self._posenc_attention.ran()
             return ours(self, *args, **given)

@@ -125,7 +125,9 @@ def _rotated(original: Callable[..., Any], found: Function, calls: Calls, module
         form = found.form(q.shape[-1], cos.shape[-1])
         why = _untouched(q, k, cos, sin, layout, found.mixed) if form is not None else "rows of another width"
         if why is not None or form is None:
-            if not compiling:
+            if compiling:
+                calls.in_graph(str(why))
+            else:
                 calls.original[str(why)] += 1
             return original(*a, **kw)
         if form.first:
@@ -135,6 +137,7 @@ def _rotated(original: Callable[..., Any], found: Function, calls: Calls, module
             cos, sin = cos[0], sin[0]
         how: dict[str, Any] = {"pairing": form.pairing, "columns": form.columns, "layout": layout, "output_order": form.output_order}
         if compiling:
+            calls.in_graph("")
             return host.rotate_rows(q, k, cos, sin, **how)
         calls.taken += 1
         if (calls.in_place and not torch.is_grad_enabled() and _writable(q) and _writable(k) and not _watched(module, sources)

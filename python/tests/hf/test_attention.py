@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accelerate(model, attention=True): logits, gradients, generated tokens, what is left alone, and the way back."""
+"""accelerate(model, attention=True, force=True): logits, gradients, generated tokens, what is left alone, and the way back."""
 import copy
 
 import pytest
@@ -384,7 +384,7 @@ def test_accelerate_and_restore_with_rotation():
     model = causal("llama", "sdpa")
     ids, mask = batch()
     before = results(model, mask, input_ids=ids, attention_mask=mask)
-    report = posenc.hf.accelerate(model, attention=True)
+    report = posenc.hf.accelerate(model, attention=True, force=True)
     close(before, results(model, mask, input_ids=ids, attention_mask=mask))
     assert list(report.attentions) == ["model.layers.0.self_attn", "model.layers.1.self_attn"]
     assert report.calls == 2 and "model.layers.0.self_attn: attention by posenc (1 calls)" in str(report)

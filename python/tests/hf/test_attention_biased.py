@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accelerate(model, attention=True) where the model makes the bias and its file computes in place: logits, gradients, the way back."""
+"""accelerate(model, attention=True, force=True) where the model makes the bias and its file computes in place: logits, gradients, the way back."""
 import importlib
 import importlib.util
 import pathlib
@@ -86,7 +86,7 @@ def test_a_mask_of_windows_acts_as_often_as_in_the_model():
         x, mask = torch.randn(8, 16, 16, generator=g), torch.randn(4, 16, 16, generator=g)
         with torch.no_grad():
             before = layer(x, mask)[0]
-            report = posenc.hf.accelerate(model, attention=True)
+            report = posenc.hf.accelerate(model, attention=True, force=True)
             assert name in report.attentions
             torch.testing.assert_close(layer(x, mask)[0], before, atol=1e-5, rtol=1e-5)
             assert report.attentions[name].taken == 1
@@ -161,7 +161,7 @@ def test_reading_order(biases):
     bias = {"rel_pos": torch.randn(2, 4, 7, 7), "rel_2d_pos": torch.randn(2, 4, 7, 7) if biases[1] else None}
     with torch.no_grad():
         before = model.layer(x, mask, **bias)[0]
-        report = posenc.hf.accelerate(model, attention=True)
+        report = posenc.hf.accelerate(model, attention=True, force=True)
         torch.testing.assert_close(model.layer(x, mask, **bias)[0], before, atol=1e-5, rtol=1e-5)
     assert report.attentions["layer"].taken == 1
     model.layer.train()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accelerate(model, attention=True) on towers for images and sound, encoders with decoders and layers whose call has position terms:
+"""accelerate(model, attention=True, force=True) on towers for images and sound, encoders with decoders and layers whose call has position terms:
 the same outputs; what is left is left with a reason."""
 import importlib
 
@@ -114,7 +114,7 @@ def test_outputs_are_the_same(name, implementation):
                 x.normal_(std=0.3)
         given = inputs()
         before = model(**given)[0]
-        report = posenc.hf.accelerate(model, attention=True)
+        report = posenc.hf.accelerate(model, attention=True, force=True)
         after = model(**given)[0]
         posenc.hf.restore(model)
         again = model(**given)[0]
@@ -150,7 +150,7 @@ def test_what_is_left_is_left_with_its_reason(name):
     model, given = make().eval(), inputs()
     with torch.no_grad():
         before = model(**given)[0]
-        report = posenc.hf.accelerate(model, attention=True)
+        report = posenc.hf.accelerate(model, attention=True, force=True)
         assert torch.equal(model(**given)[0], before)
     said = [why for why in report.reasons.values() if why == reasons[cls]]
     assert len(said) == layers, report

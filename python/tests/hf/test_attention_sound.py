@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accelerate(model, attention=True) on speech models whose file computes in place, vectors by distance: logits, gradients, the way back."""
+"""accelerate(model, attention=True, force=True) on speech models whose file computes in place, vectors by distance: logits, gradients, the way back."""
 import importlib.util
 import pathlib
 
@@ -101,6 +101,6 @@ def test_sew_d(shared):
 def test_dropout_in_training_is_the_models_own():
     config = transformers.SEWDConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, layerdrop=0.0, **SPEECH)
     model = transformers.SEWDModel(config).train()
-    report = posenc.hf.accelerate(model, attention=True)
+    report = posenc.hf.accelerate(model, attention=True, force=True)
     model(sound()[0])
     assert [c.original for c in report.attentions.values()] == [{"dropout in training": 1}]

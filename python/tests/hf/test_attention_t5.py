@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accelerate(model, attention=True) on T5's family beyond T5 itself: logits, gradients, greedy tokens, the way back."""
+"""accelerate(model, attention=True, force=True) on T5's family beyond T5 itself: logits, gradients, greedy tokens, the way back."""
 import importlib.util
 import pathlib
 

@@ -45,7 +45,7 @@ def taken(report):
 def test_a_copy_is_restored_by_itself(kind):
     model = build(kind)
     before, config = logits(model), model.config
-    posenc.hf.accelerate(model, attention=True)
+    posenc.hf.accelerate(model, attention=True, force=True)
     twin = copy.deepcopy(model)
     near(logits(twin), before)
     with torch.no_grad():
@@ -70,7 +70,7 @@ def test_a_pickled_model_computes_the_same_and_is_restored(kind):
         model = build(kind)
     given = {"decoder_input_ids": IDS} if kind == "t5" else {}
     before = logits(model, **given)
-    posenc.hf.accelerate(model, attention=True)
+    posenc.hf.accelerate(model, attention=True, force=True)
     other = pickle.loads(pickle.dumps(model))
     near(logits(other, **given), before, 1e-5 * max(1.0, float(before.abs().max())))
     posenc.hf.restore(other)
@@ -80,13 +80,13 @@ def test_a_pickled_model_computes_the_same_and_is_restored(kind):
 def test_parts_and_wholes():
     model = build()
     before = logits(model)
-    posenc.hf.accelerate(model.model.layers[0], attention=True)
+    posenc.hf.accelerate(model.model.layers[0], attention=True, force=True)
     with pytest.raises(ValueError, match="restore it first"):
-        posenc.hf.accelerate(model, attention=True)
+        posenc.hf.accelerate(model, attention=True, force=True)
     near(logits(model), before)
     posenc.hf.restore(model)
     assert not leftovers(model) and torch.equal(logits(model), before)
-    posenc.hf.accelerate(model, attention=True)
+    posenc.hf.accelerate(model, attention=True, force=True)
     posenc.hf.restore(model.model.layers[0])
     assert not leftovers(model.model.layers[0])
     near(logits(model), before)
@@ -99,7 +99,7 @@ def test_parts_and_wholes():
     lambda: transformers.MambaForCausalLM(transformers.MambaConfig(vocab_size=99, hidden_size=32, num_hidden_layers=1))], ids=["linear", "mamba"])
 def test_without_attention(make):
     model = make()
-    report = posenc.hf.accelerate(model, attention=True)
+    report = posenc.hf.accelerate(model, attention=True, force=True)
     assert "nothing to replace" in str(report) and not report.attentions and not report.reasons
     posenc.hf.restore(model)
     assert not leftovers(model)
@@ -111,7 +111,7 @@ def test_cast_before_and_after(kind, dtype, most):
     first, later = build(kind).to(dtype), build(kind)
     before = logits(first)
     for model in (first, later):
-        report = posenc.hf.accelerate(model, attention=True)
+        report = posenc.hf.accelerate(model, attention=True, force=True)
         model.to(dtype)
         got = logits(model)
         assert got.dtype is dtype and taken(report) == [1, 1], report
@@ -123,7 +123,7 @@ def test_cast_before_and_after(kind, dtype, most):
 def test_on_the_meta_device():
     with torch.device("meta"):
         model = build()
-    report = posenc.hf.accelerate(model, attention=True)
+    report = posenc.hf.accelerate(model, attention=True, force=True)
     assert model(IDS.to("meta")).logits.shape == (2, 11, 99)
     assert all(list(c.original) == ["tensors that posenc does not take"] for c in report.attentions.values())
     posenc.hf.restore(model)
@@ -158,7 +158,7 @@ def test_wrapped_with_adapted_projections():
     for layer in model.base_model.model.layers:
         layer.self_attn.q_proj, layer.self_attn.v_proj = Adapted(layer.self_attn.q_proj), Adapted(layer.self_attn.v_proj)
     before = logits(model)
-    report = posenc.hf.accelerate(model, attention=True)
+    report = posenc.hf.accelerate(model, attention=True, force=True)
     near(logits(model), before)
     assert taken(report) == [1, 1] and not any(c.in_place for r in report.rotation.values() for c in r)
     posenc.hf.restore(model)
@@ -179,7 +179,7 @@ def test_a_projection_that_is_exchanged_later_keeps_what_it_gave():
 def test_quantised_projections():
     model = torch.ao.quantization.quantize_dynamic(build(), {torch.nn.Linear}, dtype=torch.qint8)
     before = logits(model)
-    report = posenc.hf.accelerate(model, attention=True)
+    report = posenc.hf.accelerate(model, attention=True, force=True)
     near(logits(model), before, 1e-2)
     assert taken(report) == [1, 1]
 
@@ -187,7 +187,7 @@ def test_quantised_projections():
 def test_two_threads():
     model = build()
     want = [logits(model, IDS + i) for i in range(2)]
-    report = posenc.hf.accelerate(model, attention=True)
+    report = posenc.hf.accelerate(model, attention=True, force=True)
     wrong = []
 
     def work(i):
@@ -209,7 +209,7 @@ def test_compiled_first():
     compiled = torch.compile(model, backend="eager")
     before = logits(compiled)
     for one in (model, compiled):
-        report = posenc.hf.accelerate(one, attention=True)
+        report = posenc.hf.accelerate(one, attention=True, force=True)
         assert len(report.attentions) == 2
         near(logits(compiled), before)
         posenc.hf.restore(one)
@@ -227,7 +227,7 @@ def test_beams_and_an_assistant(kind):
         return model.generate(IDS, num_beams=3, **words), model.generate(IDS[:1], assistant_model=assistant, **words)
 
     want = said()
-    reports = [posenc.hf.accelerate(m, attention=True) for m in (model, assistant)]
+    reports = [posenc.hf.accelerate(m, attention=True, force=True) for m in (model, assistant)]
     assert all(torch.equal(a, b) for a, b in zip(said(), want)) and all(min(taken(r)) > 0 for r in reports)
 
 
@@ -237,7 +237,7 @@ def test_packed_sequences_and_no_mask(kind):
     places = torch.cat([torch.arange(5), torch.arange(6)])[None]
     calls = [dict(ids=IDS[:1], position_ids=places, use_cache=False), dict(ids=IDS[:1]), dict(ids=IDS[:1, :1])]
     want = [logits(model, **c) for c in calls]
-    report = posenc.hf.accelerate(model, attention=True)
+    report = posenc.hf.accelerate(model, attention=True, force=True)
     for c, before in zip(calls, want):
         near(logits(model, **c), before)
     assert taken(report) == [3, 3] and not any(c.original for c in report.attentions.values())
@@ -253,7 +253,7 @@ def test_forward_mode_is_the_models_own():
 
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         want = torch.func.jvp(f, (embedded,), (tangent,))[1]
-        report = posenc.hf.accelerate(model, attention=True)
+        report = posenc.hf.accelerate(model, attention=True, force=True)
         near(torch.func.jvp(f, (embedded,), (tangent,))[1], want)
     assert all(c.original == {"a forward-mode derivative": 1} for c in report.attentions.values())
 
@@ -261,7 +261,7 @@ def test_forward_mode_is_the_models_own():
 def test_attentions_by_the_config():
     model = build("llama")
     model.set_attn_implementation("eager")
-    posenc.hf.accelerate(model, attention=True)
+    posenc.hf.accelerate(model, attention=True, force=True)
     model.config.output_attentions = True  # of the config that this model has now
     assert len(model(IDS).attentions) == 2
     posenc.hf.restore(model)
@@ -286,11 +286,11 @@ def test_what_a_caller_has_set_does_not_change_what_is_found(setting):
     understood.cache_clear()
     if setting in ("meta", "autocast"):
         with getattr(Settings, setting)():
-            report = posenc.hf.accelerate(model, attention=True)
+            report = posenc.hf.accelerate(model, attention=True, force=True)
     else:
         torch.set_default_dtype(getattr(torch, setting))
         try:
-            report = posenc.hf.accelerate(model, attention=True)
+            report = posenc.hf.accelerate(model, attention=True, force=True)
         finally:
             assert torch.get_default_dtype() is getattr(torch, setting)
             torch.set_default_dtype(torch.float32)
@@ -313,7 +313,7 @@ def test_transforms_of_functions():
 
     want = both()
     for attention in (False, True):
-        report = posenc.hf.accelerate(model, attention=attention)
+        report = posenc.hf.accelerate(model, attention=attention, force=attention)
         got = both()
         near(got[0], want[0])
         for name, gradient in want[1].items():
@@ -336,7 +336,7 @@ class Logits(torch.nn.Module):
 def test_traced_and_exported(kind):
     model = Logits(build(kind)).eval()
     before = model(IDS)
-    posenc.hf.accelerate(model, attention=True)
+    posenc.hf.accelerate(model, attention=True, force=True)
     with torch.no_grad():
         near(torch.jit.trace(model, (IDS,), check_trace=False)(IDS), before)
         near(torch.export.export(model, (IDS,)).module()(IDS), before)
@@ -354,7 +354,7 @@ def test_pytorchs_causal_flag_sees_the_first_keys():
             return [layer(y, position_embeddings=model.model.rotary_emb(y, p), attention_mask=None, past_key_values=cache)[0] for y, p in parts]
 
     before = call()
-    posenc.hf.accelerate(model, attention=True)
+    posenc.hf.accelerate(model, attention=True, force=True)
     for a, b in zip(call(), before):
         near(a, b)
 
@@ -364,7 +364,7 @@ def test_another_model_of_an_accelerated_models_config(kind, tmp_path):
     """It has the name of posenc's attention in its config, but layers that nobody took over: it computes its own."""
     model = build(kind)
     before = logits(model)
-    posenc.hf.accelerate(model, attention=True)
+    posenc.hf.accelerate(model, attention=True, force=True)
     other = type(model)(model.config).eval()
     other.load_state_dict(model.state_dict())
     assert torch.equal(logits(other), before)

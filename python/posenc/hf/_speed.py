@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that stay with the model because its own attention is known to be faster: posenc's engine computes in double.
+
+The numbers were measured with python/bench/hf_attention.py, one thread (docs/python.md has the table). A rule by length gives the
+same numbers in every run, which a choice by the clock of each call would not.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._lazy import Mask, Row, is_a
+
+_OVERRIDE = "force=True overrides"
+_DEFAULT = 2048
+# Classes that compute in place, by the number of tokens from which posenc is at least as fast. 0: at every length.
+_LEAST = {
+    **dict.fromkeys(("BloomAttention", "MptAttention"), 512),
+    "MPNetSelfAttention": 1024,
+    **dict.fromkeys(("BrosSelfAttention", "LongT5LocalAttention", "LongT5TransientGlobalAttention"), 0),
+    # Their own makes a vector for each pair of tokens, as BROS does.
+    **dict.fromkeys(("SpeechT5Attention", "GraniteSpeechConformerAttention", "GraniteSpeechPlusConformerAttention"), 0),
+}
+_ROW, _EAGER_CAUSAL, _EAGER = 1024, 1024, 4096
+_WINDOWS = 8  # sdpa computes all pairs: so many windows of tokens
+FUSED = f"PyTorch's fused attention is faster at every length that was measured; {_OVERRIDE}"
+
+
+def _fewer(tokens: int, least: int) -> str:
+    return f"fewer than {least} tokens, for which its own is faster; {_OVERRIDE}" if tokens < least else ""
+
+
+def in_place(module: Any, args: Any, given: dict[str, Any]) -> str:
+    """Why a call of an adapter stays with the class; "": it does not."""
+    x = next((x for x in (*args, *given.values()) if isinstance(x, torch.Tensor)), None)
+    if x is None:
+        return ""
+    name = type(module).__name__
+    if name == "XLNetRelativeAttention":  # [tokens, batch, heads, channels]
+        tokens = x.shape[0]
+    else:  # [batch, tokens, channels] or [batch, height, width, channels]
+        tokens = x.shape[1] * x.shape[2] if x.dim() == 4 else x.shape[1]
+    return _fewer(tokens, _LEAST.get(name, _DEFAULT))
+
+
+def in_interface(name: str, mask: Any, queries: int, causal: bool, position_bias: Any) -> str:
+    """The same of a call through transformers' AttentionInterface."""
+    if is_a(position_bias, Row):
+        return _fewer(queries, _ROW)
+    window = mask.what.window if is_a(mask, Mask) else None
+    if name == "sdpa":
+        if window is None:
+            return FUSED
+        return _fewer(queries, _WINDOWS * (1 + sum(n for n in window if n < mask.what.keys)))
+    return _fewer(queries, _EAGER_CAUSAL if causal else _EAGER)
+
+
+def whole_layer(module: Any, name: str) -> str:
+    """Why no call of a layer can be worth it; "": one may be."""
+    has_window = getattr(module, "sliding_window", None) or getattr(module.config, "sliding_window", None)
+    return FUSED if name == "sdpa" and not has_window and not hasattr(module, "compute_bias") else ""

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""accelerate(attention=True) leaves calls to the model for which its own attention is known to be faster, says so, and force=True overrides."""
+import pytest
+import torch
+import transformers
+from posenc.hf import _speed
+
+import posenc.hf
+
+SMALL = dict(vocab_size=99, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, pad_token_id=0, bos_token_id=1,
+             eos_token_id=None, max_position_embeddings=1024)
+DEBERTA = dict(SMALL, relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=True)
+
+
+def build(kind, attention=None, **more):
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(kind, **{**(DEBERTA if kind == "deberta-v2" else SMALL), **more})
+    config._attn_implementation = attention
+    return transformers.AutoModel.from_config(config).eval()
+
+
+def calls(model, report, *lengths):
+    with torch.no_grad():
+        for n in lengths:
+            model(torch.arange(n)[None] % 90 + 3)
+    (count,) = report.attentions.values()
+    return count.taken, dict(count.original)
+
+
+@pytest.mark.parametrize("kind, attention, least", [("bloom", None, 512), ("llama", "eager", 1024), ("deberta-v2", None, 2048), ("bert", "eager", 4096)])
+def test_short_calls_stay_with_the_model(kind, attention, least):
+    model = build(kind, attention, max_position_embeddings=least)
+    report = posenc.hf.accelerate(model, attention=True)
+    reason = f"fewer than {least} tokens, for which its own is faster; force=True overrides"
+    assert calls(model, report, 11) == (0, {reason: 1}) and reason in str(report)
+    if least < 2048:  # longer ones take seconds
+        assert calls(model, report, least - 1, least) == (1, {reason: 2})
+    posenc.hf.restore(model)
+    report = posenc.hf.accelerate(model, attention=True, force=True)
+    assert calls(model, report, 11) == (1, {})
+
+
+def test_fused_attention_stays_unless_windows_are_short():
+    model = build("bert", "sdpa")
+    report = posenc.hf.accelerate(model, attention=True)
+    assert not report.attentions and set(report.reasons.values()) == {_speed.FUSED} and "force=True overrides" in str(report)
+    model = build("mistral", "sdpa", sliding_window=6, num_key_value_heads=2)
+    report = posenc.hf.accelerate(model, attention=True)
+    assert calls(model, report, 47, 48) == (1, {"fewer than 48 tokens, for which its own is faster; force=True overrides": 1})
+
+
+def test_a_row_of_distances(monkeypatch):
+    monkeypatch.setattr(_speed, "_ROW", 16)
+    torch.manual_seed(0)
+    model = transformers.T5EncoderModel(transformers.T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)).eval()
+    with torch.no_grad():
+        before = model(torch.arange(3, 15)[None]).last_hidden_state
+    report = posenc.hf.accelerate(model, attention=True)
+    assert calls(model, report, 12, 16)[0] == 1
+    with torch.no_grad():
+        assert torch.equal(model(torch.arange(3, 15)[None]).last_hidden_state, before)
+
+
+def test_sizes_of_adapters():
+    class XLNetRelativeAttention:
+        pass
+
+    class SamVisionAttention:
+        pass
+
+    class BrosSelfAttention:
+        pass
+
+    x = torch.zeros(2, 3, 5, 4)
+    assert "2048" in _speed.in_place(XLNetRelativeAttention(), (torch.zeros(2047, 1, 1, 1),), {})
+    assert _speed.in_place(XLNetRelativeAttention(), (torch.zeros(2048, 1, 1, 1),), {}) == ""
+    assert "2048" in _speed.in_place(SamVisionAttention(), (x,), {}) and _speed.in_place(SamVisionAttention(), (), {"hidden_states": torch.zeros(1, 32, 64, 1)}) == ""
+    assert _speed.in_place(BrosSelfAttention(), (x[0],), {}) == ""
+
+
+def test_a_model_without_rotation_is_told_of_its_attention():
+    assert "attention=True" in str(posenc.hf.accelerate(build("bert")))
+    assert "attention=True" not in str(posenc.hf.accelerate(torch.nn.Linear(2, 2)))
+    assert "attention=True" not in str(posenc.hf.accelerate(build("llama")))
+    with pytest.raises(ValueError, match=r"\[hf accelerate\] force must come with attention=True"):
+        posenc.hf.accelerate(build("bert"), force=True)
+
+
+@pytest.mark.parametrize("kind", ["llama", "deberta-v2"])
+def test_compiled_graphs_are_counted(kind):
+    model = build(kind, num_hidden_layers=2)
+    report = posenc.hf.accelerate(model, attention=True, force=True)
+    compiled = torch.compile(model, backend="eager", fullgraph=kind == "llama")
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(torch.arange(3, 15)[None])
+    assert all(c.taken == 0 and c.graphs == {"a graph is compiled": 1} for c in report.attentions.values()), report
+    assert "in 1 compiled graph, whose calls are not counted, by the model's own: a graph is compiled" in str(report)
+    if kind == "llama":
+        assert all(c.taken == 0 and c.graphs == {"": 1} for layer in report.rotation.values() for c in layer)
+        assert "in 1 compiled graph, whose calls are not counted, by posenc" in str(report)
+    torch._dynamo.reset()
