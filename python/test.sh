@@ -5,14 +5,19 @@
 # changed is made.
 # python/test.sh BUILD --host [pytest's words]: the same wheel in a second environment, BUILD/python/torch-environment,
 # with PyTorch and transformers (6 GB, once), and the tests of python/tests/torch, hf, jax and onnx there.
+# python/test.sh BUILD --newest [pytest's words]: python/tests/hf in that environment, with the newest transformers that posenc.hf
+# supports (requirements-newest.txt) in the place of the pinned one.
 # POSENC_HOST_PACKAGES=FOLDER takes the packages of that site-packages folder in place of installing any.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . cmake/setup.sh
 built=$(realpath "$1")
 shift
-host=0
-[ "${1:-}" != --host ] || { host=1; shift; }
+host=0 newest=0
+case ${1:-} in
+  --host) host=1; shift ;;
+  --newest) host=1 newest=1; shift ;;
+esac
 home=$built/python
 python=$home/environment/bin/python
 hosts=(torch hf jax onnx) # folders of python/tests that need another package
@@ -70,6 +75,15 @@ else
   tests[0]=$home/torch-environment/bin/python
   install "${tests[0]}"
   folders=()
+  if [ $newest = 1 ]; then
+    hosts=(hf)
+    "${tests[0]}" -m pip --disable-pip-version-check install -q --no-deps --upgrade --target "$home/newest" \
+      -r python/tests/requirements-newest.txt >"$home/install.log" 2>&1 || {
+      tail -n 3 "$home/install.log" >&2
+      stop "The newest transformers cannot be had from PyPI: the reason stands above."
+    }
+    export PYTHONPATH=$home/newest
+  fi
   for one in "${hosts[@]}"; do [ ! -d "python/tests/$one" ] || folders+=("python/tests/$one"); done
   # A folder that is named as a package must not be found in its place.
   "${tests[@]}" --import-mode=importlib --rootdir . "${folders[@]}" "$@"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import types
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -33,7 +34,7 @@ _ORIGINALS = ("eager", "sdpa")
 _MASKS: dict[str, Any] = {"eager": masking_utils.eager_mask, "sdpa": masking_utils.sdpa_mask}
 # Words of a call that say nothing about the numbers, or what the mask says already.
 _SILENT = {"position_ids", "use_cache", "cache_position", "sliding_window", "output_hidden_states", "return_dict",
-           "num_items_in_batch", "position_embeddings", "past_key_values", "logits_to_keep"}
+           "num_items_in_batch", "position_embeddings", "past_key_values", "cache", "logits_to_keep"}
 
 
 def original_of(module: torch.nn.Module, name: str) -> Callable[..., Any] | None:
@@ -56,7 +57,7 @@ def _globals(cls: type) -> dict[str, Any] | None:
         if base.__module__ == "transformers.modeling_utils":  # every model has that one
             continue
         for f in vars(base).values():
-            f = getattr(f, "__wrapped__", f)
+            f = inspect.unwrap(f) if isinstance(f, types.FunctionType) else f
             if isinstance(f, types.FunctionType) and "ALL_ATTENTION_FUNCTIONS" in f.__code__.co_names:
                 return f.__globals__
     return None
@@ -278,7 +279,7 @@ def has_attention(model: torch.nn.Module) -> bool:
 def _computes_in_place(cls: type) -> bool:
     words = {"softmax", "Softmax", "logsumexp", "scaled_dot_product_attention", "MultiheadAttention"}
     return cls.__module__.startswith("transformers.models.") and "Attention" in cls.__name__ and any(
-        isinstance(f, types.FunctionType) and words & set(f.__code__.co_names)
+        isinstance(f, types.FunctionType) and words & set(inspect.unwrap(f).__code__.co_names)
         for base in cls.__mro__ if base.__module__ == cls.__module__ for f in vars(base).values())
 
 

@@ -17,6 +17,7 @@ from ..torch._host import in_forward_mode
 from . import _speed
 from ._kept import bound, hook, put
 from ._lazy import Distances, Lazy, Mask, Row, Turned, is_a, made
+from ._supported import RENAMED, unknown_argument
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,18 +48,23 @@ def or_original(cls_method: str, why: Callable[..., str]) -> Callable[[Callable[
     def wrap(ours: Any) -> Any:
         @functools.wraps(ours)
         def method(self: Any, *args: Any, **given: Any) -> Any:
-            reason = not_eager() or why(self, *args, **given)
+            known = {RENAMED.get(n, n): x for n, x in given.items()}
+            reason = not_eager() or why(self, *args, **known)
             if not reason and not self._posenc_attention.force:
-                reason = _speed.in_place(self, args, given)
+                reason = _speed.in_place(self, args, known)
             if reason:
                 self._posenc_attention.left(reason)
                 return getattr(type(self), cls_method)(self, *map(made, args), **{n: made(x) for n, x in given.items()})
             self._posenc_attention.ran()
-            return ours(self, *args, **given)
+            return ours(self, *args, **known)
 
         return method
 
     return wrap
+
+
+def _class(module: Any) -> Any:
+    return type(module)
 
 
 def replaces(*names: str, why: Callable[..., str], method: str = "forward",
@@ -68,7 +74,7 @@ def replaces(*names: str, why: Callable[..., str], method: str = "forward",
         replacement = or_original(method, why)(ours)
 
         def take_over(module: Any) -> str:
-            reason = unless(module)
+            reason = unless(module) or unknown_argument(_class(module), method, ours)
             if not reason:
                 bound(module, method, replacement)
             return reason

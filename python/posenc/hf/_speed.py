@@ -22,8 +22,9 @@ _LEAST = {
     # Their own makes a vector for each pair of tokens, as BROS does.
     **dict.fromkeys(("SpeechT5Attention", "GraniteSpeechConformerAttention", "GraniteSpeechPlusConformerAttention"), 0),
 }
-_ROW, _EAGER_CAUSAL, _EAGER = 1024, 1024, 4096
-_WINDOWS = 8  # sdpa computes all pairs: so many windows of tokens
+_ROW, _EAGER_CAUSAL = 1024, 1024
+_WINDOWS = 8  # others compute all pairs: so many windows of tokens
+_EAGER = f"its own is faster at every length that was measured; {_OVERRIDE}"
 FUSED = f"PyTorch's fused attention is faster at every length that was measured; {_OVERRIDE}"
 
 
@@ -48,12 +49,12 @@ def in_interface(name: str, mask: Any, queries: int, causal: bool, position_bias
     """The same of a call through transformers' AttentionInterface."""
     if is_a(position_bias, Row):
         return _fewer(queries, _ROW)
+    if name == "eager" and causal:
+        return _fewer(queries, _EAGER_CAUSAL)
     window = mask.what.window if is_a(mask, Mask) else None
-    if name == "sdpa":
-        if window is None:
-            return FUSED
-        return _fewer(queries, _WINDOWS * (1 + sum(n for n in window if n < mask.what.keys)))
-    return _fewer(queries, _EAGER_CAUSAL if causal else _EAGER)
+    if window is None:
+        return FUSED if name == "sdpa" else _EAGER
+    return _fewer(queries, _WINDOWS * (1 + sum(n for n in window if n < mask.what.keys)))
 
 
 def whole_layer(module: Any, name: str) -> str:
