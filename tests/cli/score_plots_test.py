@@ -97,7 +97,7 @@ class ScorePlots(Case):
         self.error("plot", models / "deberta_v2", "--kind", "decay", "-o", self.folder / "p.svg", code=3, says="e_rel needs")
         funnel = self.folder / "funnel.json"
         funnel.write_text('{"model_type": "funnel"}')
-        self.error("plot", funnel, "--kind", "decay", "-o", self.folder / "p.svg", code=3, says="a SCHEME must say them")
+        self.error("plot", funnel, "--kind", "decay", "-o", self.folder / "p.svg", code=3, says="has fields that the model's file does not say")
         self.assertEqual(bloom["series"][1]["y"], [-d / 256 for d in range(4)])
         (_, half), = self.plot("alibi future=half_heads", "--kind", "decay", "--heads", "2", "--context", "2")
         self.assertEqual(half["series"][0]["y"][:2], [None, None])
