@@ -18,8 +18,8 @@ constexpr const char* kEnformer = "enformer";
 // The functions of a kind are numbered m = 0 .. kind - 1.
 class EnformerBasis {
  public:
-  EnformerBasis(Index length, Index features)
-      : length_(static_cast<double>(length)), kind_(features / 6) {
+  explicit EnformerBasis(const Enformer& e)
+      : length_(static_cast<double>(e.length)), kind_(e.features / 6), maximum_(e.gamma_maximum) {
     // ln Gamma of the whole numbers 4 (1 + m)^2.
     double sum = 0;
     Index next = 2;  // ln Gamma(next) = sum
@@ -28,8 +28,14 @@ class EnformerBasis {
         sum += std::log(static_cast<double>(next));
       log_gamma_.push_back(sum);
     }
-    for (Index m = 0; m < kind_; ++m)
-      for (Index x = 0; x < length; ++x) largest_ = std::max(largest_, density(m, x));
+    if (maximum_ == EnformerMaximum::distance) return;
+    for (Index m = 0; m < kind_; ++m) {
+      double largest = 0;
+      for (Index x = 0; x < e.length; ++x) largest = std::max(largest, density(m, x));
+      largest_.push_back(largest);
+    }
+    if (maximum_ == EnformerMaximum::all)
+      largest_.assign(largest_.size(), *std::max_element(largest_.begin(), largest_.end()));
   }
 
   // The functions of a distance, of all three kinds.
@@ -42,15 +48,20 @@ class EnformerBasis {
     }
     for (Index m = 0; m < kind_; ++m)
       f.push_back(static_cast<double>(x) < std::exp2(static_cast<double>(m + 1)) - 1 ? 1 : 0);
-    for (Index m = 0; m < kind_; ++m) f.push_back(density(m, x) / largest_);
+    std::vector<double> gamma;
+    for (Index m = 0; m < kind_; ++m) gamma.push_back(density(m, x));
+    const double of_distance = *std::max_element(gamma.begin(), gamma.end());
+    for (std::size_t m = 0; m < gamma.size(); ++m)
+      f.push_back(gamma[m] / (largest_.empty() ? of_distance : largest_[m]));
     return f;
   }
 
  private:
   double length_;
   Index kind_;
+  EnformerMaximum maximum_;
   std::vector<double> log_gamma_;
-  double largest_ = 0;
+  std::vector<double> largest_;  // by m; none where the distance decides
 
   // Mean L (1 + m) / n, deviation L / (2 n): shape 4 (1 + m)^2, rate 4 n (1 + m) / L.
   double density(Index m, Index x) const {
@@ -72,7 +83,7 @@ void enformer_add_row(const EnformerBasis& basis, Index delta, std::vector<doubl
 }
 
 std::vector<double> enformer_rows(const Enformer& e, const DistanceRange& r) {
-  const EnformerBasis basis(e.length, e.features);
+  const EnformerBasis basis(e);
   std::vector<double> rows;
   detail::Distances(kEnformer, r, e.features).each([&](Index delta) {
     enformer_add_row(basis, delta, rows);
@@ -96,7 +107,7 @@ std::vector<double> enformer_divided(std::vector<double> v, double by) {
 
 std::vector<double> Enformer::basis(Index delta) const {
   std::vector<double> row;
-  enformer_add_row(EnformerBasis(length, features), delta, row);
+  enformer_add_row(EnformerBasis(*this), delta, row);
   return row;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ALiBi with two slopes and Marian's, image RPE, Enformer, LongT5, what Conformer and CoPE have in
+// ALiBi with two slopes and Marian's, image RPE, LongT5, what Conformer and CoPE have in
 // some programs: values of the papers' formulas, the law of gradients, refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -175,57 +175,6 @@ TEST(Irpe, Buckets) {
               HasSubstr("beta must lie between"));
   EXPECT_THAT(refusal([] { (Irpe{.gamma = 1}.parameters({.heads = 2, .head_dim = 2})); }),
               HasSubstr("gamma must be finite"));
-}
-
-TEST(Enformer, Laws) {
-  check_scheme_laws(Enformer{.length = 9, .features = 12});
-  check_scheme_laws(Enformer{.length = 9, .features = 6}, {.scale = {}});
-}
-
-// The formula in 40 digits. Far out the logarithm of a gamma law is the difference of numbers near
-// 3e4, which costs the last digits.
-TEST(Enformer, Basis) {
-  const Enformer e;
-  const double want[][5] = {
-      {0, 1, 1, 5.356140310691276e-07, 0},
-      {1, 0.9170040432046712, 1, 5.356140310691276e-07, -0.9170040432046712},
-      {-5, 0.6484197773255048, 1, 5.356140310691276e-07, 0.6484197773255048},
-      {100, 0.00017263349150062197, 0, 0.15244005176324102, -0.00017263349150062197},
-      {-1535, 1.7372790479364127e-58, 0, 5.356140310691276e-07, 1.7372790479364127e-58}};
-  for (const auto& w : want) {
-    const std::vector<double> f = e.basis(static_cast<Index>(w[0]));
-    ASSERT_EQ(f.size(), 192u);
-    const std::size_t at[] = {0, 34, 66, 96};
-    for (std::size_t n = 0; n < 4; ++n)
-      EXPECT_NEAR(f[at[n]], w[n + 1], 1e-11 * std::abs(w[n + 1])) << w[0] << " " << at[n];
-  }
-  EXPECT_NEAR(e.basis(-1535)[95], 0.8901185985935992, 3e-11);
-  EXPECT_THAT(refusal([] {
-                LoweredTerms low;
-                const Enformer small{.length = 4, .features = 6};
-                const ScoreShape s{.heads = 1, .head_dim = 2, .distance = {{-4, 3}}};
-                const std::vector<double> w(12), u(2);
-                const ConstTensorView p[] = {tensor(w.data(), {2, 6}), tensor(u.data(), {1, 2}),
-                                             tensor(u.data(), {1, 2})};
-                small.lower(s, p, low);
-              }),
-              HasSubstr("below length"));
-}
-
-// u and v are not scaled: they count as much whatever the scale of the content is.
-TEST(Enformer, BiasesHaveNoScale) {
-  const ScoreShape s{.heads = 1, .head_dim = 1, .scale = 0.25, .distance = {{-2, 2}}};
-  const std::vector<double> w{1, 0, 0, 0, 0, 0}, u{3}, v{5};
-  const ConstTensorView p[] = {tensor(w.data(), {1, 6}), tensor(u.data(), {1, 1}),
-                               tensor(v.data(), {1, 1})};
-  LoweredTerms low;
-  const Enformer e{.length = 8, .features = 6};
-  e.lower(s, p, low);
-  ASSERT_EQ(low.terms.size(), 3u);
-  EXPECT_NEAR(low.terms[0].scale * *static_cast<const double*>(low.terms[0].query.given.data), 3,
-              1e-14);
-  EXPECT_NEAR(low.terms[2].scale * data_of<double>(low.terms[2].table)[2], 5 * e.basis(0)[0],
-              1e-14);
 }
 
 TEST(LongT5, Laws) {

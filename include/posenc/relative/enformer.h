@@ -7,21 +7,33 @@
 //   exponential   2^(-x / 2^(3 + m (log2 L - 3) / (n - 1)))
 //   central mask  1 where x < 2^(m + 1) - 1, else 0
 //   gamma         the density at x of the gamma law of mean L (1 + m) / n and deviation L / (2 n),
-//                 plus 1e-8, over its largest value for x = 0 .. L - 1 and all m
+//                 plus 1e-8, divided by its largest value: each function by its own over
+//                 x = 0 .. L - 1 (the trained model; the authors' code since 57456a0)
 // f is these 3 n numbers, then the same times sign(j - i). L is the number of tokens that the model
 // was trained with (1536): distances do not lie beyond it.
 // What computes it is in src/relative/enformer.cpp.
 #pragma once
+#include <array>
 #include <vector>
 
 #include "posenc/relative/scheme.h"
 
 namespace posenc::inline v0 {
 
+// The largest value that divides the gamma functions. function: of each function by itself. all: of
+// all functions together (the authors' code before 57456a0, which does not fit the published
+// weights). distance: of all functions at one distance (enformer-pytorch without its table).
+enum class EnformerMaximum : std::uint8_t { function, all, distance };
+template <>
+struct EnumNames<EnformerMaximum> {
+  static constexpr std::array<std::string_view, 3> value{"function", "all", "distance"};
+};
+
 struct Enformer {
   static constexpr Card card{"enformer", "Enformer relative positions", "Avsec et al. 2021",
                              "methods"};
   Index length = 1536, features = 192;
+  EnformerMaximum gamma_maximum = EnformerMaximum::function;
 
   // f of delta = query - key, [features].
   POSENC_API std::vector<double> basis(Index delta) const;
@@ -44,6 +56,10 @@ struct Enformer {
           .doc = "tokens that the basis is made for", .unit = "tokens", .min = 2, .max = 16777216});
     v("features", s.features,
       Field{.doc = "functions of the basis, a multiple of 6", .min = 6, .max = 3072});
+    v("gamma_maximum", s.gamma_maximum,
+      Field{.doc =
+                "largest value that divides a gamma function: its own, that of all functions, or "
+                "that of all at one distance"});
   }
 
  private:
