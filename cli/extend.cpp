@@ -11,8 +11,14 @@ namespace posenc::cli {
 namespace {
 
 std::vector<std::string> notes_of(const SafetensorsIndex& index, const SafetensorsEntry& table,
-                                  Index old_rows, Index new_rows) {
+                                  const TableShape& from, const TableShape& to) {
+  const Index old_rows = from.rows(), new_rows = to.rows();
   std::vector<std::string> notes;
+  if (from.prefix > 0 && table.name.find("positional_embedding_vlm") != std::string::npos)
+    notes.push_back(
+        fmt::format("{} is Llama 4's vision table, whose class token is its last row: --suffix 1, "
+                    "not --prefix {}",
+                    table.name, from.prefix));
   for (const SafetensorsEntry& e : index.tensors)
     if (e.name != table.name && e.name.find("position_ids") != std::string::npos &&
         !e.shape.empty() && e.shape.back() == old_rows && old_rows != new_rows)
@@ -64,7 +70,7 @@ int extend_verb(const ExtendOptions& o) {
   Progress progress("writing");
   replace_tensor(o.output, index, table.name, shape, stored,
                  [&](Index done, Index total) { progress.step(done, total); });
-  const std::vector<std::string> notes = notes_of(index, table, x.from.rows(), x.to.rows());
+  const std::vector<std::string> notes = notes_of(index, table, x.from, x.to);
   if (o.json) {
     Json list = Json::array();
     for (const std::string& n : notes) list.push(Json(n));

@@ -58,7 +58,7 @@ Extension extension_of(const ExtendOptions& o) {
     const std::vector<double> s = numbers(o.scale);
     if (s.empty())
       throw UsageError("--scale must be one number, or two as AxB, got \"" + o.scale + "\"");
-    const bool line = e.how == ExtendHow::linear || e.how == ExtendHow::hierarchical;
+    const bool line = is_one_axis(e.how);
     if (line && s.size() > 1) throw UsageError("--scale of a line must be one number");
     for (const double factor : s)
       if (!std::isfinite(factor) || factor <= 0)
@@ -76,7 +76,16 @@ Extension extension_of(const ExtendOptions& o) {
     throw UsageError("--keys and --offset must be finite");
   if (o.align_corners && (o.offset != 0 || e.scale_y))
     throw UsageError("--align-corners takes its points from the sizes: no --offset, no --scale");
-  if (!hierarchical && e.how != ExtendHow::geometric) return e;
+  if (e.border == ResizeBorder::extrapolate && e.how != ExtendHow::stretch)
+    throw UsageError("--border extrapolate belongs to --how stretch");
+  if (e.how == ExtendHow::stretch) {
+    if (o.align_corners || o.antialias || o.offset != 0 || e.border == ResizeBorder::renormalise)
+      throw UsageError(
+          "--how stretch has --scale and --border repeat or extrapolate, and none of "
+          "--align-corners, --antialias, --offset, --border renormalise");
+    return e;
+  }
+  if (!hierarchical && e.how != ExtendHow::geometric && e.how != ExtendHow::tile) return e;
   if (o.align_corners || o.antialias || o.a || !o.border.empty() || o.offset != 0 || e.scale_y)
     throw UsageError(fmt::format(
         "--how {} has none of --align-corners, --antialias, --keys, --border, --offset, --scale",
@@ -163,6 +172,61 @@ std::string order_of(const ExtendOptions& o, const SafetensorsEntry& e) {
   return order;
 }
 
+// What the rows are: told, or by the tensor's name.
+TableRows table_rows_kind(const ExtendOptions& o, const SafetensorsEntry& e) {
+  return o.rows.empty() ? table_rows_of(e.name) : enum_word<TableRows>("--rows", o.rows);
+}
+
+// Sizes that do not exist for such rows, and kept rows that no model has there.
+void check_rows(const ExtendOptions& o, const SafetensorsEntry& e, const TableShape& from,
+                const TableShape& to, TableRows rows) {
+  const std::string why = o.rows.empty() ? fmt::format("the name of {} says that its rows are {}",
+                                                       e.name, enum_text(rows))
+                                         : fmt::format("--rows {}", o.rows);
+  const char* other = "; --rows positions where each row is one position";
+  if (rows == TableRows::buckets && (from.height != to.height || from.width != to.width))
+    throw InputError(
+        fmt::format("{}: buckets of distances cannot be resized, because they are no points of a "
+                    "line: train the model with other buckets, or keep {}{}",
+                    why, from.rows(), other));
+  if (rows != TableRows::offsets) return;
+  if (is_one_axis(enum_word<ExtendHow>("--how", o.how)) &&
+      e.name.find("relative_position_bias_table") != std::string::npos)
+    throw InputError(
+        fmt::format("{}, of two axes: --how must be bilinear, bicubic or geometric, got {}{}", why,
+                    o.how, other));
+  if (from.prefix != 0)
+    throw InputError(
+        fmt::format("{}: a table of offsets has no rows in front, --prefix must be 0, got {} "
+                    "(BEiT's three class rows are behind: --suffix 3){}",
+                    why, from.prefix, other));
+  for (const auto& [what, shape] : {std::pair{"the table has", from}, std::pair{"--to means", to}})
+    if (shape.height % 2 == 0 || shape.width % 2 == 0)
+      throw InputError(fmt::format(
+          "{}: offsets within a window of N are 2 N - 1 on each axis, an odd number, and {} "
+          "{}{}{}",
+          why, what, shape.height,
+          shape.width == 1 ? std::string() : fmt::format("x{}", shape.width), other));
+}
+
+// " (27x27 with --suffix 3: ...)": the kept rows that leave a square, where the tensor's name or
+// the usual place of class tokens says on which side.
+std::string kept_rows_hint(const ExtendOptions& o, const SafetensorsEntry& e, Index own,
+                           TableRows rows) {
+  const bool offsets = rows == TableRows::offsets;
+  const bool last = offsets || e.name.find("positional_embedding_vlm") != std::string::npos;
+  for (Index more = 1; more <= 8 && own > more; ++more) {
+    const auto n = static_cast<Index>(std::sqrt(static_cast<double>(own - more)));
+    if (n * n != own - more || (offsets && n % 2 == 0)) continue;
+    return fmt::format(" ({}x{} with --{} {}: {}?)", n, n, last ? "suffix" : "prefix",
+                       (last ? o.suffix : o.prefix) + more,
+                       offsets ? "BEiT's class rows behind the offsets"
+                       : last  ? "the class token of Llama 4's vision tower is last"
+                               : "class and register rows in front");
+  }
+  return "";
+}
+
 Index size_at(const SafetensorsEntry& e, const std::string& order, char letter) {
   const std::size_t at = order.find(letter);
   return at == std::string::npos ? 1 : e.shape[at];
@@ -170,7 +234,7 @@ Index size_at(const SafetensorsEntry& e, const std::string& order, char letter) 
 
 // What the rows are: told, a square, or refused with the way to say it.
 TableShape shape_of(const ExtendOptions& o, const SafetensorsEntry& e, const std::string& order,
-                    bool line) {
+                    bool line, TableRows rows_are) {
   TableShape s;
   s.prefix = o.prefix, s.suffix = o.suffix;
   if (order.find('y') != std::string::npos) {
@@ -202,21 +266,16 @@ TableShape shape_of(const ExtendOptions& o, const SafetensorsEntry& e, const std
                                    rows, o.grid, s.prefix + s.suffix, s.rows()));
     return s;
   }
-  const auto root = [](Index n) { return static_cast<Index>(std::sqrt(static_cast<double>(n))); };
-  const Index side = root(own);
+  const auto side = static_cast<Index>(std::sqrt(static_cast<double>(own)));
   if (side * side == own) {
     s.height = s.width = side;
     return s;
   }
-  std::string hint;
-  for (Index more = 1; more <= 8 && hint.empty() && own > more; ++more)
-    if (const Index n = root(own - more); n * n == own - more)
-      hint = fmt::format(" ({}x{} with --prefix {}: class and register rows in front?)", n, n,
-                         s.prefix + more);
-  throw InputError(
-      fmt::format("{} has {} rows{}, which are no square{}: --grid HxW or --prefix N "
-                  "must say what they are",
-                  e.name, own, s.prefix + s.suffix > 0 ? " beside those that are kept" : "", hint));
+  throw InputError(fmt::format(
+      "{} has {} rows{}, which are no square{}: --grid HxW, --prefix N or --suffix N must say what "
+      "they are",
+      e.name, own, s.prefix + s.suffix > 0 ? " beside those that are kept" : "",
+      kept_rows_hint(o, e, own, rows_are)));
 }
 
 }  // namespace
@@ -253,12 +312,14 @@ ExtendedRows extended_rows(const SafetensorsIndex& index, const ExtendOptions& o
   const SafetensorsEntry& table = *x.table;
   x.dtype = dtype_of_entry(index, table);
   x.order = order_of(o, table);
-  x.from = shape_of(o, table, x.order, line);
+  x.how.rows = table_rows_kind(o, table);
+  x.from = shape_of(o, table, x.order, line, x.how.rows);
   // --to counts all rows of a line, as the file will store them; a grid without its kept rows.
   x.to = {to_size[0], line ? 1 : to_size[1], x.from.prefix, x.from.suffix};
   if (line) x.to.height -= x.to.prefix + x.to.suffix;
   if (x.to.height < 1)
     throw UsageError(fmt::format("--to {} leaves no rows beside those that are kept", o.to));
+  check_rows(o, table, x.from, x.to, x.how.rows);
   x.channels = size_at(table, x.order, 'c');
   if (x.to.rows() > (Index{1} << 40) / x.channels)
     throw UsageError(

@@ -20,7 +20,7 @@ struct ExtendedRows {
   Extension how;
   Index channels = 0;
   Array before, after;  // [rows, channels]
-  bool line() const { return how.how == ExtendHow::linear || how.how == ExtendHow::hierarchical; }
+  bool line() const { return is_one_axis(how.how); }
 };
 // Reads ExtendOptions but for `output` and `json`. Throws UsageError and InputError.
 ExtendedRows extended_rows(const SafetensorsIndex&, const ExtendOptions&);

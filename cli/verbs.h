@@ -99,7 +99,7 @@ struct EmitOptions {
 int emit_verb(const EmitOptions&);
 
 struct ExtendOptions {
-  std::string weights, tensor, to, how, grid, order, border, scale, output;
+  std::string weights, tensor, to, how, grid, order, border, scale, rows, output;
   Index prefix = 0, suffix = 0;
   bool align_corners = false, antialias = false, json = false;
   std::optional<double> a, alpha;

@@ -19,8 +19,9 @@ std::vector<CLI::Option*> add_table_options(CLI::App* x, ExtendOptions& o, bool 
   add(x->add_option("--to", o.to,
                     "rows wanted: N of a line, kept rows included; HxW of a grid, without them"),
       "N|HxW", needed);
-  add(x->add_option("--how", o.how,
-                    "linear, hierarchical (lines); bilinear, bicubic, geometric (grids)"),
+  add(x->add_option(
+          "--how", o.how,
+          "linear, stretch, tile, hierarchical (lines); bilinear, bicubic, geometric (grids)"),
       "HOW", needed);
   add(x->add_option("--prefix", o.prefix,
                     "rows kept in front: class and register tokens, offset rows"),
@@ -32,6 +33,10 @@ std::vector<CLI::Option*> add_table_options(CLI::App* x, ExtendOptions& o, bool 
                            : "of extend: the table's own grid; of rows: an image whose cells the "
                              "positions count, row by row"),
       "HxW");
+  add(x->add_option("--rows", o.rows,
+                    "what the rows are: positions, offsets (an odd number on each axis) or buckets "
+                    "(a fixed number)\n(default: by the tensor's name)"),
+      "KIND");
   add(x->add_option("--order", o.order,
                     "its axes: t rows, y x of a grid, c channels, 1 of size one\n"
                     "(default: tc, 1tc or 1yxc by its shape)"),
@@ -41,7 +46,10 @@ std::vector<CLI::Option*> add_table_options(CLI::App* x, ExtendOptions& o, bool 
       "");
   add(x->add_option("--keys", o.a, "bicubic's a (default: -0.75, with --antialias -0.5)"), "A")
       ->transform(real_number());
-  add(x->add_option("--border", o.border, "repeat or renormalise (default: by --antialias)"), "B");
+  add(x->add_option("--border", o.border,
+                    "repeat or renormalise (default: by --antialias); of stretch repeat (default) "
+                    "or extrapolate"),
+      "B");
   add(x->add_option("--offset", o.offset,
                     "added to the new size where the factor is made: DINO 0.1"),
       "X")

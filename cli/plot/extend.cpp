@@ -24,12 +24,13 @@ struct Table {
 // The new row that stands where the old one stood, the nearest where none does.
 Index moved(Index old, Index old_size, Index new_size, const Extension& how,
             std::optional<double> scale) {
-  if (how.how == ExtendHow::hierarchical) return old;
+  if (how.how == ExtendHow::hierarchical || how.how == ExtendHow::tile) return old;
   const auto o = static_cast<double>(old), n = static_cast<double>(new_size),
              m = static_cast<double>(old_size);
   const double factor = scale.value_or((n + how.offset) / m);
-  const double at =
-      how.align_corners ? (m > 1 ? o * (n - 1) / (m - 1) : 0) : (o + 0.5) * factor - 0.5;
+  const double at = how.how == ExtendHow::stretch ? o * factor
+                    : how.align_corners           ? (m > 1 ? o * (n - 1) / (m - 1) : 0)
+                                                  : (o + 0.5) * factor - 0.5;
   return std::clamp<Index>(static_cast<Index>(std::lround(at)), 0, new_size - 1);
 }
 
@@ -60,6 +61,8 @@ Figure line_similarity(const Table& before, const Table& after, const ExtendedRo
       similar(after, there, fmt::format("after, to position {} of {}", there, after.rows()), true)};
   c.rules.push_back(
       {fmt::format("old end {}", before.rows()), static_cast<double>(before.rows()), true});
+  if (x.how.how == ExtendHow::tile)
+    return {std::move(c), "Behind the old end the old rows come again unchanged."};
   const bool hierarchical = x.how.how == ExtendHow::hierarchical;
   return {std::move(c),
           hierarchical ? "The first rows are the old ones; behind the old end the pattern comes "
@@ -90,17 +93,18 @@ std::vector<Index> telling_channels(const Table& t, std::size_t count) {
 double sampled_at(Index row, Index old_size, Index new_size, const Extension& how) {
   const auto o = static_cast<double>(row), n = static_cast<double>(new_size),
              m = static_cast<double>(old_size);
-  if (how.how == ExtendHow::hierarchical) return o;
+  if (how.how == ExtendHow::hierarchical || how.how == ExtendHow::tile) return o;
+  if (how.how == ExtendHow::stretch) return o / how.scale_y.value_or(n / m);
   if (how.align_corners) return n > 1 ? o * (m - 1) / (n - 1) : 0;
   const double s = how.scale_y ? 1 / *how.scale_y : m / (n + how.offset);
   return (o + 0.5) * s - 0.5;
 }
 
-// Hierarchical rows whole; interpolated ones near the chosen row, where old and new can be told
+// Hierarchical and tiled rows whole; interpolated ones near the chosen row, where old and new can be told
 // apart.
 Figure line_channels(const Table& before, const Table& after, const ExtendedRows& x, Index at,
                      const std::string& title) {
-  const bool near = x.how.how != ExtendHow::hierarchical;
+  const bool near = x.how.how != ExtendHow::hierarchical && x.how.how != ExtendHow::tile;
   const auto shown = [&](double position) {
     return !near || std::abs(position - static_cast<double>(at)) <= 10;
   };

@@ -188,6 +188,7 @@ def extend(
     offset: float | None = None,
     scale: str | float | None = None,
     alpha: float | None = None,
+    rows: str | None = None,
     order: str | None = None,
     tensor: str | None = None,
     output: str | os.PathLike[str] | None = None,
@@ -211,7 +212,7 @@ def extend(
             call.words += [path, "--tensor=table"]
         call.options({"to": to, "how": how, "grid": grid, "prefix": prefix, "suffix": suffix,
                       "align_corners": align_corners, "antialias": antialias, "keys": keys, "border": border,
-                      "offset": offset, "scale": scale, "alpha": alpha, "order": order, "output": made,
+                      "offset": offset, "scale": scale, "alpha": alpha, "rows": rows, "order": order, "output": made,
                       "json": True})
         call.run()
         if of_file and output is not None:

@@ -84,6 +84,29 @@ AxisTaps linear_taps(Index old_size, Index new_size, const Sampling& s) {
   return t;
 }
 
+// New row o at old row o / factor.
+AxisTaps stretched_taps(Index old_size, Index new_size, double factor, bool extrapolate) {
+  if (extrapolate && old_size < 2)
+    refuse(kWho, "border extrapolate needs two rows or more", old_size);
+  AxisTaps t = empty_taps(old_size, new_size, 2);
+  const auto last = static_cast<double>(old_size - 1);
+  for (Index o = 0; o < new_size; ++o) {
+    const double x = static_cast<double>(o) / factor;
+    const double at = extrapolate ? x : std::min(x, last);
+    const auto low = static_cast<Index>(std::min(at, extrapolate ? last - 1 : last));
+    const double part = at - static_cast<double>(low);
+    put(t, o, 0, low, 1 - part);
+    put(t, o, 1, low + 1, part);
+  }
+  return t;
+}
+
+AxisTaps tiled_taps(Index old_size, Index new_size) {
+  AxisTaps t = empty_taps(old_size, new_size, 1);
+  for (Index o = 0; o < new_size; ++o) put(t, o, 0, o % old_size, 1);
+  return t;
+}
+
 AxisTaps cubic_taps(Index old_size, Index new_size, const Sampling& s, double a) {
   AxisTaps t = empty_taps(old_size, new_size, 4);
   for (Index o = 0; o < new_size; ++o) {
@@ -177,7 +200,55 @@ AxisTaps hierarchical_taps(Index n, Index new_size, double alpha) {
   return t;
 }
 
+// Ways whose rows do not depend on sampling points of pixels.
+AxisTaps unsampled_taps(Index old_size, Index new_size, const Extension& e,
+                        std::optional<double> scale) {
+  if (e.how == ExtendHow::stretch) {
+    if (e.align_corners || e.antialias || e.a || e.offset != 0)
+      refuse(kWho, "stretch has no sampling options but scale and border");
+    if (scale && (!std::isfinite(*scale) || *scale <= 0))
+      refuse(kWho, "a factor must be finite and positive", *scale);
+    if (e.border == ResizeBorder::renormalise)
+      refuse(kWho, "the border of stretch must be repeat or extrapolate, got renormalise");
+    const double factor =
+        scale.value_or(static_cast<double>(new_size) / static_cast<double>(old_size));
+    return stretched_taps(old_size, new_size, factor, e.border == ResizeBorder::extrapolate);
+  }
+  if (e.align_corners || e.antialias || e.border || e.a || e.offset != 0 || scale)
+    refuse(kWho, "has no sampling options", enum_text(e.how));
+  if (e.how == ExtendHow::tile) return tiled_taps(old_size, new_size);
+  return e.how == ExtendHow::geometric ? geometric_taps(old_size, new_size)
+                                       : hierarchical_taps(old_size, new_size, e.alpha);
+}
+
+// Sizes that exist for what the rows stand for.
+void check_rows_exist(Index old_size, Index new_size, TableRows rows) {
+  detail::check_known(kWho, "rows", rows);
+  if (rows == TableRows::buckets && old_size != new_size)
+    refuse(kWho,
+           "a table of buckets must keep its number of rows, because buckets of distances are no "
+           "points of a line",
+           new_size);
+  for (const Index n : {old_size, new_size})
+    if (rows == TableRows::offsets && n % 2 == 0)
+      refuse(kWho,
+             "a table of offsets must have an odd number of rows on each axis, 2 N - 1 of a window "
+             "of N",
+             n);
+}
+
 }  // namespace
+
+TableRows table_rows_of(std::string_view name) noexcept {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  for (const char* part : {"relative_attention_bias", "rel_attn_embed", "rel_pos_bias",
+                           "rel_pos_x_bias", "rel_pos_y_bias"})
+    if (has(part)) return TableRows::buckets;
+  for (const char* part : {"relative_position_bias_table", "rel_pos_h", "rel_pos_w", "rel_pos_t",
+                           "distance_embedding"})
+    if (has(part)) return TableRows::offsets;
+  return TableRows::positions;
+}
 
 AxisTaps axis_taps(Index old_size, Index new_size, const Extension& e,
                    std::optional<double> scale) {
@@ -185,12 +256,12 @@ AxisTaps axis_taps(Index old_size, Index new_size, const Extension& e,
     if (n < 1 || n > Index{1} << 31) refuse(kWho, "an axis must have 1 to 2^31 rows", n);
   detail::check_known(kWho, "how", e.how);
   if (e.border) detail::check_known(kWho, "border", *e.border);
-  if (e.how == ExtendHow::geometric || e.how == ExtendHow::hierarchical) {
-    if (e.align_corners || e.antialias || e.border || e.a || e.offset != 0 || scale)
-      refuse(kWho, "has no sampling options", enum_text(e.how));
-    return e.how == ExtendHow::geometric ? geometric_taps(old_size, new_size)
-                                         : hierarchical_taps(old_size, new_size, e.alpha);
-  }
+  check_rows_exist(old_size, new_size, e.rows);
+  if (e.how == ExtendHow::geometric || e.how == ExtendHow::hierarchical ||
+      e.how == ExtendHow::stretch || e.how == ExtendHow::tile)
+    return unsampled_taps(old_size, new_size, e, scale);
+  if (e.border == ResizeBorder::extrapolate)
+    refuse(kWho, "border extrapolate must be with stretch", enum_text(e.how));
   const Sampling s = sampling(old_size, new_size, e, scale);
   if (e.a && e.how != ExtendHow::bicubic) refuse(kWho, "a belongs to bicubic", *e.a);
   const double a = e.a.value_or(e.antialias ? -0.5 : -0.75);

@@ -151,7 +151,10 @@ void check_layout(const TableShape& l, const Extension& e) {
     if (n < 1 || n > Index{1} << 31) refuse(kWho, "height and width must be 1 to 2^31", n);
   for (const Index n : {l.prefix, l.suffix})
     if (n < 0 || n > Index{1} << 31) refuse(kWho, "prefix and suffix must be 0 to 2^31", n);
-  if ((e.how == ExtendHow::linear || e.how == ExtendHow::hierarchical) && l.width != 1)
+  if (e.rows == TableRows::offsets && l.prefix != 0)
+    refuse(kWho, "prefix of a table of offsets must be 0 (BEiT's three rows are a suffix)",
+           l.prefix);
+  if (is_one_axis(e.how) && l.width != 1)
     refuse(kWho, std::string(enum_text(e.how)) + " is for one axis: width must be 1", l.width);
 }
 
@@ -246,7 +249,7 @@ AxisTaps y_taps(const TableShape& from, const TableShape& to, const Extension& e
 }
 // A line has one column, which no way touches.
 AxisTaps x_taps(const TableShape& from, const TableShape& to, const Extension& e) {
-  if (e.how == ExtendHow::linear || e.how == ExtendHow::hierarchical) {
+  if (is_one_axis(e.how)) {
     if (e.scale_x) refuse(kWho, "a line has no factor of x", *e.scale_x);
     return {1, 1, 1, {0}, {1}};
   }

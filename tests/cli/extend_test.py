@@ -103,6 +103,65 @@ class Extend(Case):
             for x in range(5):
                 self.assertAlmostEqual(got[2 + 2 * (5 * y + x)], 12 * y + x, places=5)
 
+    def test_stretch_puts_row_o_at_o_over_factor(self):
+        """Position interpolation as LongEmbed (last rows repeat) and Long-CLIP (first rows kept, the line goes on)."""
+        stretch = ["extend", self.file, "--tensor", "position.weight", "--how", "stretch", "-o", self.out]
+        self.posenc(*stretch, "--to", 16)
+        got = floats(read_file(self.out)[1]["position.weight"][2])[::2]
+        old = [0, 1, 4, 9, 9]
+        self.assertEqual(list(got), [old[o // 4] + o % 4 / 4 * (old[o // 4 + 1] - old[o // 4]) for o in range(16)])
+        self.posenc(*stretch, "--to", 13, "--prefix", 1, "--border", "extrapolate")
+        got = floats(read_file(self.out)[1]["position.weight"][2])[::2]
+        old = [1, 4, 9, 14]  # beyond the last row the last step goes on
+        self.assertEqual(list(got), [0] + [old[o // 4] + o % 4 / 4 * (old[o // 4 + 1] - old[o // 4]) for o in range(12)])
+        self.posenc(*stretch, "--to", 6, "--scale", 2)  # a factor that is not new / old
+        self.assertEqual(list(floats(read_file(self.out)[1]["position.weight"][2])[::2]), [0, .5, 1, 2.5, 4, 6.5])
+        self.out.unlink()
+        for more in (["--align-corners"], ["--antialias"], ["--offset", 0.1], ["--border", "renormalise"]):
+            self.refused("--to", 8, "--how", "stretch", *more, code=2, says="--how stretch has --scale and --border")
+        self.refused("--to", 8, "--how", "linear", "--border", "extrapolate", code=2, says="belongs to --how stretch")
+        self.refused("--to", "8x8", "--how", "stretch", code=2, says="--to N")
+
+    def test_tile_copies_the_rows_again(self):
+        """Longformer: rows in front kept, row p + i is old row p + i mod n."""
+        self.posenc("extend", self.file, "--tensor", "position.weight", "--how", "tile", "--prefix", 1, "--to", 9,
+                    "-o", self.out)
+        row = lambda i: self.tensors["position.weight"][2][8 * i:8 * i + 8]  # noqa: E731
+        self.assertEqual(read_file(self.out)[1]["position.weight"][2],
+                         row(0) + b"".join(row(1 + i % 3) for i in range(8)))
+        self.out.unlink()
+        self.refused("--to", 9, "--how", "tile", "--scale", 2, code=2, says="--how tile has none of")
+
+    def test_hints_look_at_the_name(self):
+        beit = "beit.encoder.layer.0.attention.attention.relative_position_bias.relative_position_bias_table"
+        write_file(self.file, {beit: ("F32", [28, 1], f32(range(28))), "vision.positional_embedding_vlm": ("F32", [10, 1], f32(range(10))),
+                               "pos": ("F32", [11, 1], f32(range(11)))})
+        self.refused("--to", "9x9", "--how", "bilinear", tensor=beit, says=["28 rows", "5x5 with --suffix 3"])
+        self.refused("--to", "9x9", "--how", "bilinear", "--prefix", 3, tensor=beit, says=["no rows in front", "--suffix 3"])
+        self.refused("--to", "4x4", "--how", "bilinear", tensor="vision.positional_embedding_vlm",
+                     says="3x3 with --suffix 1: the class token of Llama 4")
+        self.refused("--to", "4x4", "--how", "bilinear", tensor="pos", says="3x3 with --prefix 2")
+        self.posenc("extend", self.file, "--tensor", beit, "--to", "9x9", "--how", "bilinear", "--suffix", 3, "-o", self.out)
+        self.assertEqual(floats(read_file(self.out)[1][beit][2])[-3:], (25, 26, 27))
+        self.posenc("extend", self.file, "--tensor", "vision.positional_embedding_vlm", "--to", "4x4", "--how", "bilinear",
+                    "--prefix", 1, "-o", self.out)
+        self.assertIn("--suffix 1", self.last.stderr.decode())
+
+    def test_sizes_that_do_not_exist(self):
+        swin = "encoder.layers.0.blocks.0.attention.self.relative_position_bias_table"
+        t5 = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        write_file(self.file, {swin: ("F32", [9, 2], f32(range(18))), t5: ("F32", [4, 2], f32(range(8))),
+                               "blocks.0.attn.rel_pos_h": ("F32", [5, 2], f32(range(10)))})
+        self.refused("--to", "4x4", "--how", "bicubic", tensor=swin, says=["2 N - 1", "4x4", "--rows positions"])
+        self.refused("--to", "25", "--how", "linear", tensor=swin, says=["two axes", "linear"])
+        self.refused("--to", "6", "--how", "linear", tensor="blocks.0.attn.rel_pos_h", says=["2 N - 1", "means 6"])
+        for how in ("linear", "stretch", "tile"):
+            self.refused("--to", "8", "--how", how, tensor=t5, says=["buckets", "cannot be resized", "keep 4"])
+        self.refused("--to", "8", "--how", "linear", "--rows", "bucket", tensor=t5, code=2, says="--rows")
+        self.posenc("extend", self.file, "--tensor", swin, "--to", "5x5", "--how", "bicubic", "-o", self.out)
+        self.posenc("extend", self.file, "--tensor", "blocks.0.attn.rel_pos_h", "--to", "7", "--how", "linear", "-o", self.out)
+        self.posenc("extend", self.file, "--tensor", t5, "--to", "8", "--how", "linear", "--rows", "positions", "-o", self.out)
+
     def test_stored_as_channels_first(self):
         values = [float(v) for v in range(2 * 9)]
         write_file(self.file, {"pos": ("F32", [1, 2, 3, 3], f32(values))})

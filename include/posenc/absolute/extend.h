@@ -2,6 +2,9 @@
 // A table of positions at another size. Every way is linear in the table, so its gradient is the
 // transpose of the same map.
 //   linear       1-D, between the two nearest rows
+//   stretch      1-D, new row o at old row o / factor, factor = new / old: position interpolation
+//                (LongEmbed; Long-CLIP, whose first 20 rows are a prefix)
+//   tile         1-D, new row o is old row o mod old: Longformer, LSG, BigBird
 //   bilinear     a grid, the same on both axes
 //   bicubic      a grid, Keys' cubic convolution (IEEE Trans. ASSP 29, 1981) on both axes
 //   geometric    a grid of odd sides, linear between points whose distances grow geometrically
@@ -21,6 +24,7 @@
 #pragma once
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "posenc/core/describe.h"
@@ -30,18 +34,46 @@
 
 namespace posenc::inline v0 {
 
-enum class ExtendHow : std::uint8_t { linear, bilinear, bicubic, geometric, hierarchical };
+enum class ExtendHow : std::uint8_t {
+  linear,
+  bilinear,
+  bicubic,
+  geometric,
+  hierarchical,
+  stretch,
+  tile
+};
 template <>
 struct EnumNames<ExtendHow> {
-  static constexpr std::array<std::string_view, 5> value{"linear", "bilinear", "bicubic",
-                                                         "geometric", "hierarchical"};
+  static constexpr std::array<std::string_view, 7> value{
+      "linear", "bilinear", "bicubic", "geometric", "hierarchical", "stretch", "tile"};
 };
-// Taps outside the table: read the nearest row, or leave them out and divide by the rest's sum.
-enum class ResizeBorder : std::uint8_t { repeat, renormalise };
+// Whether it resizes a list of rows; the others resize both axes of a grid.
+constexpr bool is_one_axis(ExtendHow how) noexcept {
+  return how == ExtendHow::linear || how == ExtendHow::hierarchical || how == ExtendHow::stretch ||
+         how == ExtendHow::tile;
+}
+// Taps outside the table: read the nearest row; leave them out and divide by the rest's sum; or,
+// stretch only, continue the line through the last two rows (Long-CLIP).
+enum class ResizeBorder : std::uint8_t { repeat, renormalise, extrapolate };
 template <>
 struct EnumNames<ResizeBorder> {
-  static constexpr std::array<std::string_view, 2> value{"repeat", "renormalise"};
+  static constexpr std::array<std::string_view, 3> value{"repeat", "renormalise", "extrapolate"};
 };
+// What the rows of a table stand for, which decides the sizes that exist.
+//   positions  one row for each position or patch: any size
+//   offsets    one row for each offset of two places (Swin, BEiT, SAM): an odd number on each axis
+//              and no rows in front
+//   buckets    one row for each bucket of distances (T5): the number of buckets is fixed, because
+//              the rows have no order that interpolation could use
+enum class TableRows : std::uint8_t { positions, offsets, buckets };
+template <>
+struct EnumNames<TableRows> {
+  static constexpr std::array<std::string_view, 3> value{"positions", "offsets", "buckets"};
+};
+// By the name that programs give such a tensor: relative_position_bias_table, rel_pos_h,
+// distance_embedding ... are offsets; relative_attention_bias, rel_attn_embed ... are buckets.
+POSENC_API TableRows table_rows_of(std::string_view tensor_name) noexcept;
 
 struct Extension {
   ExtendHow how = ExtendHow::linear;
@@ -52,6 +84,7 @@ struct Extension {
   double offset = 0;                     // added to the new size where s is made
   std::optional<double> scale_y{}, scale_x{};  // new size over old; 1-D tables: scale_y
   double alpha = 0.4;                          // hierarchical: 0 < alpha < 1, not 1/2
+  TableRows rows = TableRows::positions;
   bool operator==(const Extension&) const = default;
 };
 
@@ -72,7 +105,8 @@ struct AxisTaps {
 };
 // One axis. `scale`: of this axis. Throws [extend]: sizes below 1 or above 2^31, align_corners with
 // a factor or an offset, a factor that is not finite and positive, geometric with an even size,
-// hierarchical beyond n^2, options that the way does not have.
+// hierarchical beyond n^2, options that the way does not have, extrapolate of one row or of a way
+// other than stretch, sizes that do not exist for `rows`.
 POSENC_API AxisTaps axis_taps(Index old_size, Index new_size, const Extension&,
                               std::optional<double> scale = {});
 
