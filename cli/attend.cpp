@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "attend_call.h"
+#include "call_grid.h"
 #include "posenc/attention/locality.h"
 #include "streams.h"
 
@@ -96,7 +97,7 @@ int attend_verb(const AttendOptions& o) {
   AttendCall c;
   SubjectOptions chosen = o.subject;
   chosen.sizes = sizes_of_call(c, o);
-  const Subject subject = read_subject(chosen);
+  const Subject subject = read_subject_on_grid(chosen, o.grid);
   const ScoreEncodings e = score_encodings(subject, chosen, o.with);
   read_call(c, o, e);
   AttentionPlan plan = plan_of_call(c, o, e);

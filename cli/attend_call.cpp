@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "call_grid.h"
 #include "streams.h"
 
 namespace posenc::cli {
@@ -289,6 +290,7 @@ void read_call(AttendCall& c, const AttendOptions& o, const ScoreEncodings& e) {
   c.args.softcap = o.softcap.value_or(0);
   read_masks(c, o);
   read_positions_of_call(c, o);
+  place_on_grid(c, o, e);
   if (e.layer == nullptr && !o.token_types.empty())
     throw UsageError(
         "--token-types goes with a MODEL whose layer masks by them, not with a SCHEME");

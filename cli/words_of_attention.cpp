@@ -94,6 +94,11 @@ void add_attend_verb(CLI::App& app, AttendOptions& o, std::function<int()>& chos
   add_subject(a, o.subject, Takes::model_or_scheme);
   add_tensors(a, o);
   add_places(a, o, "of the queries: A:B[:STEP], a list or an .npy (default: their order)");
+  a->add_option("--grid", o.grid,
+                "the tokens are cells of such a grid, row by row, or --positions counts its cells; "
+                "a model's\ntables of each axis are resized to it, as by its program (default: the "
+                "scheme's own grid)")
+      ->type_name("HxW");
   add_packing(a, o);
   a->add_option("--softcap", o.softcap, "q.k becomes C tanh(q.k / C); 0: none (default: a model's)")
       ->type_name("C")

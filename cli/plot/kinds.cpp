@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "call_grid.h"
 #include "chart.h"
 #include "compare.h"
 #include "input.h"
@@ -161,7 +162,8 @@ std::vector<Figure> figures_of(PlotOptions& o, std::string& title) {
   }
   if (o.extend_given) throw UsageError("--at and the options of a table go with --kind extend");
   o.subject.sizes = sizes_of(o);
-  Subject subject = read_subject(o.subject);
+  const bool of_score = o.kind == "terms" || o.kind == "locality" || o.kind == "decay";
+  Subject subject = read_subject_on_grid(o.subject, of_score ? o.extend.grid : "");
   if (subject.is_model()) subject.title = file_name(o.subject.text) + ": " + subject.title;
   title = subject.title;
   if (o.kind.empty() && o.heads > 0) o.kind = "bias";

@@ -129,15 +129,6 @@ PositionList grid_cells(const PlotOptions& o) {
   return cells_of(o.extend.grid, first_positions(count));
 }
 
-void place_on_grid(ScoreCall& s, const PlotOptions& o, const PositionList& cells) {
-  AttentionArgs& c = s.call.args;
-  if (cells.owned.count() != c.q.tokens || c.q.tokens != c.k.tokens)
-    throw InputError(fmt::format("--grid {} has {} cells, and there are {} queries and {} keys",
-                                 o.extend.grid, cells.owned.count(), c.q.tokens, c.k.tokens));
-  s.call.query_positions = s.call.key_positions = cells;
-  c.query_positions = c.key_positions = s.call.query_positions;
-}
-
 void name_layer(ScoreCall& s, const LayerSpec& layer) {
   s.layer = fmt::format("layer {}", layer.index);
   for (const Sourced<Encoding>& x : layer.encodings) s.layer += ", " + to_text(x.value);
@@ -178,10 +169,9 @@ ScoreCall run_score_call(const Subject& subject, const PlotOptions& o) {
   AttendOptions a = options_of_call(o);
   PositionList cells;
   s.plane = !o.extend.grid.empty();
-  if (s.plane) cells = grid_cells(o);
+  if (s.plane) cells = grid_cells(o), a.grid = o.extend.grid;
   add_numbers(s, a, o, subject, e, drawn_tokens(o, cells), seed);
   read_call(s.call, a, e);
-  if (s.plane) place_on_grid(s, o, cells);
   const AttentionArgs& c = s.call.args;
   check_drawn_call(c);
   AttentionPlan plan = plan_of_call(s.call, a, e);

@@ -125,9 +125,11 @@ class Model:
         mask: str | list[str] | None = None, offset: int | str | None = None, scale: float | None = None,
         parameters: Mapping[str, Any] | None = None, inputs: Mapping[str, Any] | None = None, d_out: Any = None,
         scores: bool = False, terms: bool = False, probabilities: bool = False, tower: str | None = None,
+        grid: str | tuple[int, int] | None = None,
     ) -> dict[str, Any]:
         """Attention as that layer does it, its weights read beside the config: arrays by name as `posenc attend`
-        writes them, with gradients where d_out is given."""
+        writes them, with gradients where d_out is given. `grid` (rows, columns) is that of an image's patches where
+        the layer has a table for each axis."""
         with Call("attend") as call:
             call.subject(self)
             for name, value in (("q", q), ("k", k), ("v", v), ("gradient", d_out)):
@@ -135,7 +137,8 @@ class Model:
             call.positions("positions", positions)
             call.positions("key_positions", key_positions)
             call.options({"layer": layer, "order": order, "mask": mask, "offset": offset, "scale": scale,
-                          "scores": scores, "terms": terms, "probabilities": probabilities, "tower": tower})
+                          "scores": scores, "terms": terms, "probabilities": probabilities, "tower": tower,
+                          "grid": "x".join(map(str, grid)) if isinstance(grid, tuple) else grid})
             call.arrays("params", parameters)
             call.inputs(inputs)
             made = call.file("out.safetensors")

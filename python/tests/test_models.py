@@ -35,6 +35,38 @@ def test_a_model_is_explain(source):
     assert m.findings[0].code == "theta_lost_v4" and m.findings[0].severity == "note"
 
 
+def test_extend_stretches_tiles_and_knows_what_rows_are():
+    table = numpy.array([[0.0], [8], [4]])
+    assert posenc.extend(table, to=6, how="stretch")[:, 0].tolist() == [0, 4, 8, 6, 4, 4]
+    longer = posenc.extend(table, to=6, how="stretch", border="extrapolate")
+    assert longer[:, 0].tolist() == [0, 4, 8, 6, 4, 2]
+    assert posenc.extend(table, to=5, how="tile", prefix=1)[:, 0].tolist() == [0, 8, 4, 8, 4]
+    with pytest.raises(ValueError, match="cannot be resized"):
+        posenc.extend(table, to=6, how="linear", rows="buckets")
+    with pytest.raises(ValueError, match="an odd number"):
+        posenc.extend(table, to=6, how="linear", rows="offsets")
+
+
+def test_attend_of_a_model_on_the_grid_of_the_call(tmp_path):
+    """Numbers of transformers 5.23, add_decomposed_relative_positions: tables of 4 x 4 patches on a grid of 6 x 5."""
+    (tmp_path / "config.json").write_text(json.dumps({
+        "model_type": "vitdet", "hidden_size": 4, "num_attention_heads": 2, "num_hidden_layers": 1, "image_size": 16,
+        "patch_size": 4, "pretrain_image_size": 16, "use_relative_position_embeddings": True}))
+    r = numpy.arange(7.0)
+    tables = {"rel_pos_h": numpy.stack([r, 1 - r / 2], 1), "rel_pos_w": numpy.stack([r * r / 10, 2 - r], 1)}
+    i = numpy.arange(30)
+    q = numpy.stack([0.1 * ((7 * i + 3) % 11) - 0.4, 0.05 * ((5 * i + 2) % 13) - 0.3], -1)[:, None].repeat(2, 1)
+    words = {"order": "thd", "scores": True, "parameters": tables}
+    got = posenc.read_model(tmp_path).attend(q, 0 * q, 0 * q, grid=(6, 5), **words)["scores"][0, 0]
+    for (a, b), want in {(0, 29): -0.6, (29, 0): 4.44, (13, 7): 1.5353535353535357, (17, 22): -1.1563636363636367}.items():
+        assert abs(got[a, b] - want) < 1e-14
+    stated = posenc.read_model(tmp_path, assume={"grid": "6x5"})
+    assert (stated.attend(q, 0 * q, 0 * q, **words)["scores"][0, 0] == got).all()
+    assert stated.layers[0].encodings[0] == posenc.Decomposed(size=[6, 5], table_rows=[7, 7])
+    with pytest.raises(ValueError, match="grid HxW"):
+        posenc.read_model(tmp_path).attend(q, q, q, **words)
+
+
 def test_the_doctor_is_the_doctor(source):
     path = source / "examples/models/broken"
     said = json.loads(program("doctor", path, "--json", code=1))["findings"]

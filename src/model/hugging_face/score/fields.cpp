@@ -3,6 +3,7 @@
 // table.
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 
 #include "model/hugging_face/image_rows.h"
@@ -56,6 +57,30 @@ bool set_size(const ConfigView& view, const Sides& size, std::string_view key,
   return true;
 }
 
+// The grid of the calls, which a person states as --assume grid=HxW; none after a finding.
+Sides stated_grid(const ConfigView& view, const Value& given) {
+  constexpr Index kMostSide = 4096;
+  Index side[2] = {0, 0};
+  bool fine = false;
+  if (given.value.is_array() && given.value.as_array().size() == 2) {
+    const Json::Array& two = given.value.as_array();
+    fine = two[0].is_integer() && two[1].is_integer();
+    if (fine) side[0] = two[0].as_integer(), side[1] = two[1].as_integer();
+  } else if (given.value.is_string()) {
+    const std::string& text = given.value.as_string();
+    const char *at = text.data(), *end = text.data() + text.size();
+    const auto first = std::from_chars(at, end, side[0]);
+    fine = first.ec == std::errc{} && first.ptr != end && *first.ptr == 'x';
+    const auto last = fine ? std::from_chars(first.ptr + 1, end, side[1]) : first;
+    fine = fine && last.ec == std::errc{} && last.ptr == end;
+  }
+  if (fine && std::min(side[0], side[1]) > 0 && std::max(side[0], side[1]) <= kMostSide)
+    return {{side[0], side[1]}};
+  view.error("wrong_type", {"grid must be HxW, rows and columns of patches up to {}", kMostSide},
+             given.where, "state the patches of the image, as --assume grid=14x14");
+  return std::nullopt;
+}
+
 // Swin.
 bool window(const ConfigView& view, Layer, EncodingBuilder& made) {
   return set_window(view, sides(view, "window_size"), "window_size", made);
@@ -63,6 +88,19 @@ bool window(const ConfigView& view, Layer, EncodingBuilder& made) {
 
 // BEiT: the window is the whole image.
 bool window_of_patches(const ConfigView& view, Layer, EncodingBuilder& made) {
+  if (const auto given = view.report().assumed("grid")) {
+    const Sides grid = stated_grid(view, *given), own = patches(view);
+    if (!grid || !own) return false;
+    if (grid != own)
+      return view.error(
+          "refused",
+          {"grid is {} x {}, and the table of this layer has the offsets of {} x {} patches",
+           grid->first, grid->second, own->first, own->second},
+          given->where,
+          message("resize the table as transformers does, posenc extend --suffix 3 --how bilinear "
+                  "--to {}x{}, and state the new image_size",
+                  2 * grid->first - 1, 2 * grid->second - 1));
+  }
   return set_window(view, patches(view), "image_size", made);
 }
 
@@ -113,14 +151,24 @@ std::optional<bool> listed(const ConfigView& view, const char* key, Index layer)
   return view.must_be(key, "a list of layers", *list, "state the layers by number, from 0");
 }
 
-// SegGPT; SAM and similar models, ViTDet: windows of some layers, else the whole image.
+// SegGPT; SAM and similar models, ViTDet: windows of some layers, else the whole image. Of a call
+// on another grid the tables are resized to its offsets.
 bool size_of_patches(const ConfigView& view, Layer, EncodingBuilder& made) {
-  return set_size(view, patches(view), "image_size", made);
+  const auto given = view.report().assumed("grid");
+  const Sides own = patches(view);
+  if (!given || !own) return set_size(view, own, "image_size", made);
+  const Sides grid = stated_grid(view, *given);
+  if (!grid) return false;
+  made.set("size",
+           Sourced<Json>{Json::array({grid->first, grid->second}), given->origin, given->where});
+  made.set("table_rows", derived(Json::array({2 * own->first - 1, 2 * own->second - 1}),
+                                 "2 image_size / patch_size - 1"));
+  return true;
 }
 bool size_of_window(const ConfigView& view, bool windowed, EncodingBuilder& made) {
   const auto n = view.integer("window_size", 0, 4096, true);
   if (!n) return false;
-  if (!windowed || n->value == 0) return set_size(view, patches(view), "image_size", made);
+  if (!windowed || n->value == 0) return size_of_patches(view, {}, made);
   return set_size(view, {{n->value, n->value}}, "window_size", made);
 }
 bool windows_but_global(const ConfigView& view, Layer l, EncodingBuilder& made) {
