@@ -31,6 +31,13 @@ Array plain_bias(const ScoreEncodings& e, const SubjectOptions& o, const std::st
 Array distance_bias(const ScoreEncodings& e, const SubjectOptions& o, const std::string& params,
                     const PositionList& distances, Index n_heads, Index head_dim,
                     const std::vector<std::string>& inputs) {
+  for (const std::string& text : e.texts)
+    if (const Encoding parsed = parse_encoding(text); std::holds_alternative<Alibi>(parsed.scheme))
+      if (std::get<Alibi>(parsed.scheme).precision != AlibiPrecision::exact)
+        throw InputError(fmt::format(
+            "\"{}\" goes by the positions of keys, not by distance: give positions of queries and "
+            "keys to posenc bias",
+            text));
   const std::int32_t axes = distances.owned.axes;
   const PositionList key{
       explicit_positions(std::vector<Index>(static_cast<std::size_t>(axes), 0), 1, axes), {1}};

@@ -15,10 +15,17 @@
 namespace posenc::inline v0 {
 
 std::vector<double> Alibi::slope(Index heads) const {
+  std::vector<double> m = slopes_of_all(all_heads(heads));
+  if (total_heads == 0) return m;
+  const auto first = m.begin() + static_cast<std::ptrdiff_t>(first_head);
+  return {first, first + static_cast<std::ptrdiff_t>(heads)};
+}
+
+std::vector<double> Alibi::slopes_of_all(Index heads) const {
   if (future == AlibiFuture::half_heads) {
     Alibi half = *this;
     half.future = AlibiFuture::symmetric;
-    std::vector<double> m = half.slope(heads / 2);
+    std::vector<double> m = half.slopes_of_all(heads / 2);
     m.insert(m.end(), m.begin(), m.begin() + static_cast<std::ptrdiff_t>(heads / 2));
     return m;
   }
@@ -40,14 +47,15 @@ std::vector<double> Alibi::slope(Index heads) const {
 std::vector<Parameter> Alibi::parameters(const ScoreShape& s) const {
   check_fields(s);
   if (learned == AlibiLearned::fixed) return {};
+  const Index rows = sequences > 0 ? sequences : batch;
   std::vector<Index> shape{s.heads};
-  if (batch > 1) shape.insert(shape.begin(), batch);
+  if (rows > 1 || sequences > 0) shape.insert(shape.begin(), rows);
   Parameter p{std::string(enum_text(learned)), shape, {}, {}};
   if (learned == AlibiLearned::logits) {
     p.initial = {InitialKind::normal, -2, 1};
   } else {
     const std::vector<double> m = slope(s.heads);
-    for (Index b = 0; b < batch; ++b)
+    for (Index row = 0; row < rows; ++row)
       p.initial_values.insert(p.initial_values.end(), m.begin(), m.end());
     if (learned == AlibiLearned::log_slopes)
       for (double& x : p.initial_values) x = std::log(x);
@@ -61,6 +69,13 @@ std::vector<Parameter> Alibi::parameters(const ScoreShape& s) const {
 void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                   LoweredTerms& out) const {
   const auto [past, ahead] = slopes_of(s, p);
+  if (sequences > 0) return lower_sequences(s, out);
+  if (precision == AlibiPrecision::falcon_bfloat16) {
+    Term keys;
+    keys.kind = TermKind::decay;
+    keys.scale = bias_scale;
+    return out.add(keys);
+  }
   if (height > 0) {
     detail::check_distances("alibi", height * width, s.heads * batch);
     const std::vector<double> distance = far();
@@ -95,11 +110,18 @@ void Alibi::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
   out.add(strict);
 }
 
-void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
+void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData& call,
                       const LoweredGradient& g, std::span<const TensorView> dp,
                       std::span<const TensorView>) const {
   const std::vector<Parameter> needed = parameters(s);
   const auto m = slopes_of(s, p);
+  if (precision == AlibiPrecision::falcon_bfloat16) return;
+  if (sequences > 0) {
+    std::vector<std::vector<double>> of_sequences = pull_sequences(s, call, g);
+    slopes_from_sides(of_sequences, m);
+    of_sequences.resize(needed.size());
+    return accumulate("alibi", needed, dp, of_sequences);
+  }
   const std::vector<double> distance = far();
   const auto rows = static_cast<Index>(distance.size());
   const std::vector<double> d =
@@ -119,13 +141,19 @@ void Alibi::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, c
     dm[1][h] = (future == AlibiFuture::signed_distance ? 1 : -1) * d[2 * h + 1];
     if (future != AlibiFuture::own_slopes) dm[0][h] += dm[1][h];
   }
+  slopes_from_sides(dm, m);
+  dm.resize(needed.size());
+  accumulate("alibi", needed, dp, dm);
+}
+
+// From the gradients of the slopes of the past and of the future to those of what is learned.
+void Alibi::slopes_from_sides(std::vector<std::vector<double>>& dm,
+                              const std::array<std::vector<double>, 2>& m) const {
   for (std::size_t side = 0; side < 2; ++side)
     for (std::size_t h = 0; h < m[side].size(); ++h) {
       if (learned == AlibiLearned::log_slopes) dm[side][h] *= m[side][h];
       if (learned == AlibiLearned::logits) dm[side][h] *= m[side][h] * (1 - m[side][h]);
     }
-  dm.resize(needed.size());
-  accumulate("alibi", needed, dp, dm);
 }
 
 std::vector<double> Alibi::far() const {
@@ -141,8 +169,9 @@ void Alibi::ask_sides(const ScoreShape& s, LoweredTerms& out) const {
   static_assert(sizeof(Side) == 1);
   std::vector<std::int32_t> packed(static_cast<std::size_t>((s.heads + 3) / 4), 0);
   auto* sides = reinterpret_cast<std::uint8_t*>(packed.data());
+  const Index middle = all_heads(s.heads) / 2 - first_head;
   for (Index h = 0; h < s.heads; ++h)
-    sides[h] = static_cast<std::uint8_t>(h < s.heads / 2 ? Side::past : Side::future);
+    sides[h] = static_cast<std::uint8_t>(h < middle ? Side::past : Side::future);
   out.rows.push_back(std::move(packed));
   out.requests.head_side =
       tensor(static_cast<const void*>(out.rows.back().data()), DType::u8, {s.heads});
@@ -150,14 +179,15 @@ void Alibi::ask_sides(const ScoreShape& s, LoweredTerms& out) const {
 
 void Alibi::check_fields(const ScoreShape& s) const {
   check_score_shape(s, "alibi");
-  if (alibi_heads < 0 || alibi_heads > s.heads)
-    refuse("alibi", "alibi_heads must lie between 0 and heads", alibi_heads);
+  check_shard(s);
+  check_combinations();
   if (!std::isfinite(max_bias) || max_bias < 0)
     refuse("alibi", "max_bias must be finite and not negative", max_bias);
   if (!std::isfinite(past_offset)) refuse("alibi", "past_offset must be finite", past_offset);
   if (!std::isfinite(bias_scale)) refuse("alibi", "bias_scale must be finite", bias_scale);
-  if (future == AlibiFuture::half_heads && (s.heads % 2 != 0 || alibi_heads != 0))
-    refuse("alibi", "half_heads needs an even number of heads, all with a slope", s.heads);
+  if (future == AlibiFuture::half_heads && (all_heads(s.heads) % 2 != 0 || alibi_heads != 0))
+    refuse("alibi", "half_heads needs an even number of heads, all with a slope",
+           all_heads(s.heads));
   if (batch < 1) refuse("alibi", "batch must be at least 1", batch);
   if (batch > 1 && learned == AlibiLearned::fixed)
     refuse("alibi", "batch is of learned numbers; of fixed slopes it must be 1", batch);
@@ -172,6 +202,40 @@ void Alibi::check_fields(const ScoreShape& s) const {
            enum_text(future));
   if (future == AlibiFuture::own_slopes && learned == AlibiLearned::fixed)
     refuse("alibi", "own_slopes are learned: learned must not be", enum_text(learned));
+}
+
+// The heads of the call among those of all shards.
+void Alibi::check_shard(const ScoreShape& s) const {
+  if (total_heads < 0 || total_heads > 65536)
+    refuse("alibi", "total_heads must lie between 0 and 65536", total_heads);
+  if (total_heads == 0 && first_head != 0)
+    refuse("alibi", "first_head counts among total_heads, which must be given", first_head);
+  if (total_heads > 0 && (first_head < 0 || first_head > total_heads - s.heads))
+    refuse("alibi",
+           "first_head must lie between 0 and total_heads - heads = " +
+               std::to_string(total_heads - s.heads),
+           first_head);
+  if (alibi_heads < 0 || alibi_heads > all_heads(s.heads))
+    refuse("alibi",
+           "alibi_heads must lie between 0 and " + std::to_string(all_heads(s.heads)) +
+               ", the number of heads",
+           alibi_heads);
+}
+
+void Alibi::check_combinations() const {
+  if (sequences < 0 || sequences > 1000000000)
+    refuse("alibi", "sequences must lie between 0 and 1000000000", sequences);
+  if (sequences > 0 && (learned == AlibiLearned::fixed || batch > 1 || height > 0 ||
+                        future == AlibiFuture::half_heads))
+    refuse("alibi",
+           "sequences needs learned numbers, and neither batch, nor a grid, nor half_heads",
+           sequences);
+  if (precision == AlibiPrecision::falcon_bfloat16 &&
+      (learned != AlibiLearned::fixed || future != AlibiFuture::symmetric || height > 0 ||
+       past_offset != 0 || axis != 0 || slopes != AlibiSlopes::published))
+    refuse("alibi",
+           "precision falcon_bfloat16 is of the published fixed slopes alone: slopes, learned, "
+           "future, past_offset, axis, height and width must be at their defaults");
 }
 
 std::array<std::vector<double>, 2> Alibi::slopes_of(const ScoreShape& s,

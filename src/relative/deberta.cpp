@@ -109,14 +109,15 @@ void deberta_position_pairs(const Deberta& d, const ScoreShape& s, const Distanc
 
 std::vector<Index> deberta_thresholds(Index buckets, Index max_distance, Index n) {
   const Index mid = buckets / 2;
-  if (buckets < 4 || buckets > 65536)
-    refuse(kDeberta, "position_buckets must lie between 4 and 65536", buckets);
+  if (buckets < 2 || buckets > 65536)
+    refuse(kDeberta, "position_buckets must be 0 or lie between 2 and 65536", buckets);
   if (max_distance - 1 <= mid)
     refuse(kDeberta,
            "max_relative_positions must be above half of position_buckets plus 1, " +
                std::to_string(mid + 1),
            max_distance);
   std::vector<Index> last;
+  if (mid == 1) return last;  // log(c) / log(max - 1) * (mid - 1) is 0: no bucket beyond the first
   const long double ratio =
       static_cast<long double>(max_distance - 1) / static_cast<long double>(mid);
   for (Index c = 1; c <= n; ++c) {
@@ -150,6 +151,7 @@ struct DebertaRule {
     if (mid == 0) return delta;
     const Index r = std::clamp(delta, -clamp, clamp), n = std::abs(r);
     if (n <= mid) return r;
+    if (mid == 1) return r < 0 ? -1 : 1;
     const Index b =
         mid + 1 + static_cast<Index>(std::lower_bound(last.begin(), last.end(), n) - last.begin());
     return r < 0 ? -b : b;
@@ -158,7 +160,7 @@ struct DebertaRule {
     return std::clamp(bucket(std::clamp(delta, -kUnbounded, kUnbounded)), -span, span - 1) + span;
   }
   // From here on rows do not change.
-  Index far() const { return mid == 0 ? span : last.back() + 1; }
+  Index far() const { return mid == 0 ? span : last.empty() ? mid : last.back() + 1; }
 
   Index mid, clamp, span;
   std::vector<Index> last;

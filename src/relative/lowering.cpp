@@ -169,6 +169,21 @@ ConstTensorView one_class(TermStore& store, Index tokens, std::int32_t number) {
   return tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {1, tokens});
 }
 
+std::vector<Index> whole_numbers(std::string_view who, const ConstTensorView& v) {
+  if (v.rank != 2 || (v.dtype != DType::i64 && v.dtype != DType::i32))
+    refuse(who, "numbers of tokens must be whole, [batch, tokens] of i64 or i32",
+           dtype_name(v.dtype));
+  std::vector<Index> all;
+  all.reserve(static_cast<std::size_t>(v.count()));
+  for (Index b = 0; b < v.shape[0]; ++b)
+    for (Index t = 0; t < v.shape[1]; ++t) {
+      const Index at = b * v.stride[0] + t * v.stride[1];
+      all.push_back(v.dtype == DType::i64 ? static_cast<const std::int64_t*>(v.data)[at]
+                                          : Index{static_cast<const std::int32_t*>(v.data)[at]});
+    }
+  return all;
+}
+
 std::vector<double> call_values(std::string_view who, const ConstTensorView& v) {
   if (v.rank != 4)
     refuse(who, "q, k and v must be [batch, tokens, heads, channels], rank", Index{v.rank});

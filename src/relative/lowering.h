@@ -84,6 +84,8 @@ Term value_term(const ConstTensorView& table, const IndexLine&);
 
 // [1, tokens]: every token is of this class. It has memory also where there is no token.
 ConstTensorView one_class(TermStore& store, Index tokens, std::int32_t number);
+// [rows, tokens] of i64 or i32, whatever its strides. Throws [who]: another rank or type.
+std::vector<Index> whole_numbers(std::string_view who, const ConstTensorView& v);
 // q, k or v of a call, [batch, tokens, heads, channels] of any float type.
 std::vector<double> call_values(std::string_view who, const ConstTensorView& v);
 // The gradient of given vectors, dense [batch, tokens, heads, channels]; zeros where it is empty.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/relative/relative_projection.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "posenc/core/error.h"
+#include "posenc/positions/sequence.h"
 #include "relative/linear.h"
 #include "relative/lowering.h"
 
@@ -20,6 +23,23 @@ std::vector<double> relative_projection_hidden(const CallData& call) {
                          relative_projection_shape(call.inputs[0]));
 }
 
+// Multiplies each query's vectors, [rows, queries, each].
+void relative_projection_scale(const RelativeProjection& x, const CallData& call, Index each,
+                               std::vector<double>& v) {
+  if (x.log_scaling_n_floor == 0) return;
+  const Positions& p = call.query_positions;
+  const auto rows = static_cast<Index>(v.size()) / std::max<Index>(1, call.queries * each);
+  for (Index b = 0; b < rows; ++b)
+    for (Index t = 0; t < call.queries; ++t) {
+      const double at = p.data == nullptr ? static_cast<double>(call.query_offset + t)
+                                          : position_at(p, 0, p.batch == 1 ? 0 : b, t);
+      const double tau =
+          1 + x.log_scaling_alpha * std::log(std::max((at + 1) / x.log_scaling_n_floor, 1.0));
+      for (Index c = 0; c < each; ++c)
+        v[static_cast<std::size_t>((b * call.queries + t) * each + c)] *= tau;
+    }
+}
+
 }  // namespace
 
 std::vector<Parameter> RelativeProjection::parameters(const ScoreShape& s) const {
@@ -30,11 +50,17 @@ std::vector<Parameter> RelativeProjection::parameters(const ScoreShape& s) const
     refuse(kRelativeProjection, "max_distance must lie between 1 and 10000000", max_distance);
   if (width < 1 || width > 1000000)
     refuse(kRelativeProjection, "width must lie between 1 and 1000000", width);
+  for (const double n : {log_scaling_n_floor, log_scaling_alpha})
+    if (!std::isfinite(n) || n < 0)
+      refuse(kRelativeProjection,
+             "log_scaling_n_floor and log_scaling_alpha must be finite and not negative", n);
   const double most = 1 / std::sqrt(static_cast<double>(width));
   const Initial linear{InitialKind::uniform, -most, most};
-  return {{"distance_bank", {basis, max_distance}, {InitialKind::normal, 0, init}, {}},
-          {"w_r", {s.heads * basis, width}, linear, {}},
-          {"b_r", {s.heads * basis}, linear, {}}};
+  std::vector<Parameter> p{
+      {"distance_bank", {basis, max_distance}, {InitialKind::normal, 0, init}, {}},
+      {"w_r", {s.heads * basis, width}, linear, {}}};
+  if (projection_bias) p.push_back({"b_r", {s.heads * basis}, linear, {}});
+  return p;
 }
 
 std::vector<Input> RelativeProjection::inputs(const ScoreShape&) const {
@@ -67,10 +93,12 @@ void RelativeProjection::bind(const ScoreShape& s, std::span<const ConstTensorVi
   check_call(call);
   const std::vector<double> hidden = relative_projection_hidden(call);
   const std::vector<double> w = parameter_values(kRelativeProjection, needed[1], p[1]);
-  const std::vector<double> b = parameter_values(kRelativeProjection, needed[2], p[2]);
+  std::vector<double> b;
+  if (projection_bias) b = parameter_values(kRelativeProjection, needed[2], p[2]);
   const Index batch = call.inputs[0].shape[0];
-  terms[0].query.given =
-      store.vectors(detail::linear(hidden, w, b, width), batch, call.queries, s.heads, basis);
+  std::vector<double> x = detail::linear(hidden, w, b, width);
+  relative_projection_scale(*this, call, s.heads * basis, x);
+  terms[0].query.given = store.vectors(std::move(x), batch, call.queries, s.heads, basis);
 }
 
 void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -86,16 +114,17 @@ void RelativeProjection::pull_back(const ScoreShape& s, std::span<const ConstTen
   const TermGradient& t = gradient_of(kRelativeProjection, g.terms, 0);
   const std::vector<double> curves =
       gradient_values(kRelativeProjection, t.table, {1, 1, max_distance, basis});
-  const std::vector<double> dx =
+  std::vector<double> dx =
       detail::vectors_gradient(kRelativeProjection, t.query, {batch, call.queries, s.heads, basis});
+  relative_projection_scale(*this, call, s.heads * basis, dx);
   const detail::LinearGradient of = detail::linear_gradient(dx, hidden, w, width);
   const Parameter input{"hidden", relative_projection_shape(call.inputs[0]), {}, {}};
   check_gradients(kRelativeProjection, needed, dp);
   accumulate(kRelativeProjection, std::span(&input, 1), d_inputs,
              std::vector<std::vector<double>>{of.x});
-  accumulate(kRelativeProjection, needed, dp,
-             std::vector<std::vector<double>>{detail::transposed_list(curves, max_distance, basis),
-                                              of.w, of.b});
+  std::vector<std::vector<double>> all{detail::transposed_list(curves, max_distance, basis), of.w};
+  if (projection_bias) all.push_back(of.b);
+  accumulate(kRelativeProjection, needed, dp, all);
 }
 
 }  // namespace posenc::v0

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "posenc/relative/xlnet.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "posenc/core/error.h"
+#include "relative/image_terms.h"
 #include "relative/lowering.h"
 #include "relative/xl_rows.h"
 
@@ -22,15 +25,56 @@ detail::HeadProjection xlnet_projection(const XlNet& x, const ScoreShape& s) {
   return {s.heads, s.head_dim, x.d_model, true};
 }
 
-// Row 0 for two of the same segment, row 1 for others.
-IndexPair xlnet_pair(Index segments, LoweredTerms& out) {
-  std::vector<std::int32_t> differs;
-  for (Index i = 0; i < segments; ++i)
-    for (Index j = 0; j < segments; ++j) differs.push_back(i != j ? 1 : 0);
-  return out.pair(std::move(differs), segments, segments);
+// Whether each of `tokens` tokens is a class token: [rows, tokens], by the call's array or, without
+// one, the first.
+std::vector<std::int32_t> xlnet_classes(const ConstTensorView& given, Index tokens) {
+  if (given.empty()) {
+    std::vector<std::int32_t> first(static_cast<std::size_t>(std::max<Index>(1, tokens)), 0);
+    first[0] = 1;
+    return first;
+  }
+  std::vector<std::int32_t> all;
+  for (const Index n : detail::whole_numbers(kXlNet, given)) {
+    if (n != 0 && n != 1) refuse(kXlNet, "query_class and key_class must be 0 or 1", n);
+    all.push_back(static_cast<std::int32_t>(n));
+  }
+  return all;
+}
+
+ConstTensorView xlnet_numbers(TermStore& store, std::vector<std::int32_t> v, Index tokens) {
+  const Index rows = tokens == 0 ? 1 : static_cast<Index>(v.size()) / tokens;
+  store.rows.push_back(std::move(v));
+  return tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {rows, tokens});
+}
+
+// Segments with the class token as one more: row, tokens of segments where it is none.
+std::vector<std::int32_t> xlnet_segments(const ConstTensorView& given, Index segments,
+                                         const std::vector<std::int32_t>& classes, Index tokens) {
+  const std::vector<Index> segment = detail::whole_numbers(kXlNet, given);
+  const std::size_t most = std::max(segment.size(), classes.size());
+  std::vector<std::int32_t> all;
+  for (std::size_t i = 0; i < most && tokens > 0; ++i) {
+    const Index own = segment[i % segment.size()];
+    all.push_back(static_cast<std::int32_t>(classes[i % classes.size()] != 0 ? segments : own));
+  }
+  if (all.empty()) all.push_back(0);
+  return all;
 }
 
 }  // namespace
+
+// The row of seg_embed of two segments; none of a class token, which counts as one segment more.
+IndexPair XlNet::segment_pair(LoweredTerms& out) const {
+  const Index n = segments + (class_token ? 1 : 0);
+  const std::int32_t same = segment_rows == XlNetSegmentRows::same_first ? 0 : 1;
+  std::vector<std::int32_t> row;
+  for (Index i = 0; i < n; ++i)
+    for (Index j = 0; j < n; ++j) {
+      const bool one = i == j || i == shared_segment || j == shared_segment;
+      row.push_back(i == segments || j == segments ? -1 : one ? same : 1 - same);
+    }
+  return out.pair(std::move(row), n, n);
+}
 
 DistanceRange XlNet::range(const ScoreShape& s) const {
   return clamp_len > 0 ? detail::clipped(s.range(), -clamp_len, clamp_len) : s.range();
@@ -50,9 +94,13 @@ std::vector<Parameter> XlNet::parameters(const ScoreShape& s) const {
 
 std::vector<Input> XlNet::inputs(const ScoreShape& s) const {
   check_fields(s);
-  if (segments == 0) return {};
-  return {{.name = "query_segment", .shape = {kBatch, kQueries}, .integer = true, .optional = true},
-          {.name = "key_segment", .shape = {kBatch, kKeys}, .integer = true, .optional = true}};
+  std::vector<Input> all;
+  const auto add = [&](const char* name, Index tokens) {
+    all.push_back({.name = name, .shape = {kBatch, tokens}, .integer = true, .optional = true});
+  };
+  if (segments > 0) add("query_segment", kQueries), add("key_segment", kKeys);
+  if (class_token) add("query_class", kQueries), add("key_class", kKeys);
+  return all;
 }
 
 void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
@@ -68,34 +116,55 @@ void XlNet::lower(const ScoreShape& s, std::span<const ConstTensorView> p,
       detail::line_over(kXlNet, out, r, [&](Index delta) { return all.row(delta); });
   detail::XlScore{kXlNet, s, scale, s.heads, n}.add(
       xlnet_projection(*this, s).table(xlnet_rows(*this, r), n, value(0)), value(1), value(2), line,
-      out);
+      out, class_token ? detail::patches_alone(out) : IndexPair{});
   if (segments == 0) return;
   std::vector<double> e = detail::by_head(value(4), 2, s.heads, s.head_dim);
   std::vector<double> numbers = detail::table_dots(e, s.heads, value(3), s.heads, 2, s.head_dim);
   Term queries = detail::query_term(out.table(std::move(e), s.heads, 2, s.head_dim), {}, scale);
   Term biases = detail::number_term(out.table(std::move(numbers), s.heads, 2, 1), {}, scale);
-  queries.pair = biases.pair = xlnet_pair(segments, out);
+  queries.pair = biases.pair = segment_pair(out);
   out.add(queries);
   out.add(biases);
 }
 
 void XlNet::bind(const ScoreShape&, std::span<const ConstTensorView>, const CallData& call,
                  std::span<Term> terms, TermStore& store) const {
-  if (segments == 0) return;
-  const bool none = call.inputs[0].empty();
-  if (none != call.inputs[1].empty())
-    refuse(kXlNet, "segments must be given for queries and keys, or for neither");
-  for (Term& t : terms) {
-    if (t.pair.row == nullptr) continue;
-    if (none) {  // a call without segments: a pair without a row voids the term
-      t.pair = store.pair({-1}, 1, 1);
-      t.pair.query_class = detail::one_class(store, call.queries, 0);
-      t.pair.key_class = detail::one_class(store, call.keys, 0);
-      continue;
-    }
-    t.pair.query_class = call.inputs[0];
-    t.pair.key_class = call.inputs[1];
+  check_inputs(call);
+  const auto bind_pair = [](std::span<Term> some, const ConstTensorView& q,
+                            const ConstTensorView& k) {
+    for (Term& t : some) t.pair.query_class = q, t.pair.key_class = k;
+  };
+  std::vector<std::int32_t> query, key;
+  if (class_token) {
+    query = xlnet_classes(call.inputs[class_input()], call.queries);
+    key = xlnet_classes(call.inputs[class_input() + 1], call.keys);
+    bind_pair(terms.subspan(1, 2), xlnet_numbers(store, query, call.queries),
+              xlnet_numbers(store, key, call.keys));
   }
+  if (segments == 0) return;
+  const std::span<Term> of_segments = terms.subspan(3, 2);
+  if (call.inputs[0].empty()) {  // a call without segments: a pair without a row disables the term
+    for (Term& t : of_segments) t.pair = store.pair({-1}, 1, 1);
+    return bind_pair(of_segments, detail::one_class(store, call.queries, 0),
+                     detail::one_class(store, call.keys, 0));
+  }
+  if (!class_token) return bind_pair(of_segments, call.inputs[0], call.inputs[1]);
+  bind_pair(
+      of_segments,
+      xlnet_numbers(store, xlnet_segments(call.inputs[0], segments, query, call.queries),
+                    call.queries),
+      xlnet_numbers(store, xlnet_segments(call.inputs[1], segments, key, call.keys), call.keys));
+}
+
+void XlNet::check_inputs(const CallData& call) const {
+  const std::size_t count = class_input() + (class_token ? 2u : 0u);
+  if (call.inputs.size() != count)
+    refuse(kXlNet, "the number of inputs must be " + std::to_string(count),
+           static_cast<Index>(call.inputs.size()));
+  if (segments > 0 && call.inputs[0].empty() != call.inputs[1].empty())
+    refuse(kXlNet, "segments must be given for queries and keys, or for neither");
+  if (class_token && call.inputs[count - 2].empty() != call.inputs[count - 1].empty())
+    refuse(kXlNet, "query_class and key_class must be given both, or neither");
 }
 
 void XlNet::pull_back(const ScoreShape& s, std::span<const ConstTensorView> p, const CallData&,
@@ -131,6 +200,8 @@ void XlNet::check_fields(const ScoreShape& s) const {
   if (clamp_len < 0) refuse(kXlNet, "clamp_len must not be negative", clamp_len);
   if (segments < 0 || segments > 4096)
     refuse(kXlNet, "segments must lie between 0 and 4096", segments);
+  if (shared_segment < -1 || shared_segment >= std::max<Index>(segments, 1))
+    refuse(kXlNet, "shared_segment must be -1 or lie below segments", shared_segment);
   if (!std::isfinite(init) || init < 0)
     refuse(kXlNet, "init must be finite and not negative", init);
 }

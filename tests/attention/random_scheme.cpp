@@ -56,8 +56,19 @@ void fit(Alibi& s, Random& r) {
   if (fixed || r.coin()) s.batch = 1;
   if (fixed && s.future == AlibiFuture::own_slopes) s.future = AlibiFuture::symmetric;
   if (!fixed || s.future == AlibiFuture::half_heads) s.alibi_heads = 0;
+  s.total_heads = any_of(r, {0, 64});
+  s.first_head = s.total_heads > 0 ? 2 * r.integer(0, 20) : 0;
+  s.precision = AlibiPrecision::exact;
+  s.sequences = 0;
+  if (fixed && r.integer(0, 4) == 0) {
+    s.precision = AlibiPrecision::falcon_bfloat16;
+    s.future = AlibiFuture::symmetric, s.slopes = AlibiSlopes::published;
+    s.past_offset = 0, s.axis = 0;
+  }
+  if (!fixed && s.future != AlibiFuture::half_heads && r.integer(0, 3) == 0)
+    s.sequences = r.integer(1, 3), s.batch = 1;
   s.height = s.width = 0;
-  if (r.integer(0, 4) > 0) return;
+  if (r.integer(0, 4) > 0 || s.sequences > 0 || s.precision != AlibiPrecision::exact) return;
   s.height = r.integer(1, 4), s.width = r.integer(1, 4);
   s.future = AlibiFuture::symmetric;
   s.past_offset = 0, s.axis = 0;
@@ -99,6 +110,10 @@ void fit(ModalityPairs& s, Random& r) {
 void fit(Shaw& s, Random& r) {
   if (s.beyond == ShawBeyond::refuse) s.left = s.right = 700 + r.integer(0, 2);
 }
+void fit(XlNet& s, Random& r) {
+  s.segments = s.class_token ? any_of(r, {0, 2}) : r.integer(0, 5);  // classes are 0 and 1
+  s.shared_segment = r.integer(-1, std::max<Index>(s.segments, 1) - 1);
+}
 void fit(Fire& s, Random& r) {
   s.initial_length = r.uniform(1, 9);
   s.initial_c = r.uniform(0.2, 2);
@@ -124,7 +139,10 @@ Index classes_of(const CpmAnt& s) {
   return s.segments;
 }
 Index classes_of(const XlNet& s) {
-  return s.segments;
+  return s.class_token ? 2 : s.segments;
+}
+Index classes_of(const Alibi& s) {
+  return std::max<Index>(s.sequences, 1);
 }
 Index classes_of(const ModalityPairs& s) {
   return s.modalities;

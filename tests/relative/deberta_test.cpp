@@ -234,11 +234,22 @@ TEST(Deberta, GradientsAreDerivatives) {
                           {.heads = 2, .key_heads = 2, .scale = {}});
 }
 
+// make_log_bucket_position of transformers 5.23 with 2 and 3 buckets, which have no logarithmic part.
+TEST(Deberta, TwoAndThreeBucketsKnowTheSideAlone) {
+  for (const Index buckets : {2, 3}) {
+    const Deberta d{.position_buckets = buckets};
+    for (Index delta = -6; delta <= 6; ++delta)
+      EXPECT_EQ(d.bucket(delta), (delta > 0) - (delta < 0)) << buckets << " " << delta;
+    EXPECT_EQ(d.bucket(Index{1} << 40), 1);
+    test::check_scheme_laws(d);
+  }
+}
+
 TEST(Deberta, Refusals) {
   const ScoreShape s{.heads = 1, .head_dim = 2};
   const auto of = [&](const Deberta& d) { return refusal([&] { (void)d.parameters(s); }); };
-  EXPECT_THAT(of({.position_buckets = 3}),
-              HasSubstr("[deberta] position_buckets must lie between 4"));
+  EXPECT_THAT(of({.position_buckets = 1}),
+              HasSubstr("position_buckets must be 0 or lie between 2 and 65536, got 1"));
   EXPECT_THAT(of({.max_relative_positions = 128}),
               HasSubstr("max_relative_positions must be above half"));
   EXPECT_THAT(of({.max_relative_positions = 0, .position_buckets = 0}),

@@ -11,6 +11,9 @@
 // asymmetric form for encoders (issue 5 of their repository), m = sigmoid(x), x ~ N(-2, 1).
 // With height and width the distance is that of two places on a grid, row on axis 0 and column on
 // axis 1 of the positions: sqrt(dy^2 + dx^2), data2vec 2.0's euclidean form.
+// With total_heads the heads of the call are a shard of so many, from first_head on: tensor
+// parallelism. With sequences a ragged call has learned slopes for each sequence, and its
+// query_sequence says which one a query belongs to.
 // What computes it stands in src/relative/alibi.cpp.
 #pragma once
 
@@ -44,6 +47,16 @@ struct EnumNames<AlibiLearned> {
   static constexpr std::array<std::string_view, 4> value{"fixed", "slopes", "log_slopes", "logits"};
 };
 
+// exact: the distance form in double. falcon_bfloat16: what transformers computes for Falcon,
+//   S_ij += bf16(bf16(m_h) bf16(j)) bias_scale,   j the position of the key,
+// whose bias at token 2047 is off by up to 10 before bias_scale. It goes by keys, so its
+// log-sum-exp differs from that of the distance form.
+enum class AlibiPrecision : std::uint8_t { exact, falcon_bfloat16 };
+template <>
+struct EnumNames<AlibiPrecision> {
+  static constexpr std::array<std::string_view, 2> value{"exact", "falcon_bfloat16"};
+};
+
 struct Alibi {
   static constexpr Card card{"alibi", "attention with linear biases", "arXiv:2108.12409", "sec. 3"};
   AlibiSlopes slopes = AlibiSlopes::published;
@@ -59,16 +72,25 @@ struct Alibi {
   Index height = 0, width = 0;  // of a grid: the Euclidean distance of two places on it
   Index batch =
       1;  // learned ones of each row of the batch, [batch, heads]: FlashAttention's slopes
+  Index total_heads = 0;  // of all shards; 0: the heads of the call are all
+  Index first_head = 0;   // of the call's heads among total_heads
+  Index sequences = 0;    // learned ones of each sequence of a ragged call, [sequences, heads]
+  AlibiPrecision precision = AlibiPrecision::exact;
 
-  // m of every head.
+  // m of every head of the call.
   POSENC_API std::vector<double> slope(Index heads) const;
 
-  // slopes, log_slopes or logits [heads] (with batch [batch, heads]), with own_slopes also the same
-  // with _future. The published slopes; logits N(-2, 1).
+  // slopes, log_slopes or logits [heads] (with batch [batch, heads], with sequences
+  // [sequences, heads]), with own_slopes also the same with _future. The published slopes; logits
+  // N(-2, 1).
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
+  // With sequences query_sequence, 0 .. sequences - 1.
+  POSENC_API std::vector<Input> inputs(const ScoreShape& s) const;
 
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
+  POSENC_API void bind(const ScoreShape& s, std::span<const ConstTensorView> p,
+                       const CallData& call, std::span<Term> terms, TermStore& store) const;
 
   POSENC_API void pull_back(const ScoreShape& s, std::span<const ConstTensorView> p,
                             const CallData&, const LoweredGradient& g,
@@ -92,10 +114,32 @@ struct Alibi {
     v("width", s.width, Field{.doc = "columns of that grid", .min = 0, .max = 4096});
     v("batch", s.batch,
       Field{.doc = "rows of learned numbers, one for each of the batch", .min = 1, .max = 1e9});
+    v("total_heads", s.total_heads,
+      Field{.doc = "heads of all shards of tensor parallelism, 0 = those of the call",
+            .min = 0,
+            .max = 65536});
+    v("first_head", s.first_head,
+      Field{.doc = "the call's first head among total_heads", .min = 0, .max = 65535});
+    v("sequences", s.sequences,
+      Field{.doc = "sequences of a ragged call with learned numbers of their own, 0 = none",
+            .min = 0,
+            .max = 1e9});
+    v("precision", s.precision, Field{.doc = "exact, or a program's rounding"});
   }
 
  private:
   void check_fields(const ScoreShape& s) const;
+  void check_shard(const ScoreShape& s) const;
+  void check_combinations() const;
+  // Of all heads together, without regard to shards.
+  std::vector<double> slopes_of_all(Index heads) const;
+  Index all_heads(Index heads) const { return total_heads > 0 ? total_heads : heads; }
+  // The other terms than a linear one.
+  void lower_sequences(const ScoreShape& s, LoweredTerms& out) const;
+  std::vector<std::vector<double>> pull_sequences(const ScoreShape& s, const CallData& call,
+                                                  const LoweredGradient& g) const;
+  void slopes_from_sides(std::vector<std::vector<double>>& dm,
+                         const std::array<std::vector<double>, 2>& m) const;
   // Of a grid: the distance of each row of the table.
   std::vector<double> far() const;
   void ask_sides(const ScoreShape& s, LoweredTerms& out) const;

@@ -6,13 +6,26 @@
 // row 1 where not. Distances have both signs and are clamped on both sides, Transformer-XL's for
 // the past only. `bi_data` (half of the batch reads backwards) is a batch row of negated positions.
 // Two streams are two calls with the same keys. Implementations disagree on nothing in the score.
+// Funnel-Transformer (Dai et al., arXiv:2006.03236) is the same score, and with class_token
+//   the terms with R and e are 0 where the query or the key is the class token,
+//   row 0 of seg_embed is that of different segments (segment_rows=differs_first),
+//   the class token's segment counts as the same as every other (shared_segment=2).
+// Its blocks pool: the positions of a call are those that the pooled tokens had.
 // What computes it is in src/relative/xlnet.cpp.
 #pragma once
+#include <array>
 #include <vector>
 
 #include "posenc/relative/scheme.h"
 
 namespace posenc::inline v0 {
+
+// Which row of seg_embed is that of two tokens of one segment: 0 (XLNet) or 1 (Funnel).
+enum class XlNetSegmentRows : std::uint8_t { same_first, differs_first };
+template <>
+struct EnumNames<XlNetSegmentRows> {
+  static constexpr std::array<std::string_view, 2> value{"same_first", "differs_first"};
+};
 
 struct XlNet {
   static constexpr Card card{"xlnet", "XLNet relative positions", "arXiv:1906.08237",
@@ -22,12 +35,16 @@ struct XlNet {
   Index clamp_len = 0;
   Index segments = 0;
   double init = 0.02;
+  bool class_token = false;
+  XlNetSegmentRows segment_rows = XlNetSegmentRows::same_first;
+  Index shared_segment = -1;
 
   // w_kr [d_model, heads, head_dim], u and v_bias [heads, head_dim]; with segments s_bias
   // [heads, head_dim] and seg_embed [2, heads, head_dim]. All N(0, init).
   POSENC_API std::vector<Parameter> parameters(const ScoreShape& s) const;
   // With segments query_segment and key_segment, 0 .. segments - 1; a call without both has no term
-  // of them.
+  // of them. With class_token query_class and key_class, 1 for a class token and 0 for others; a
+  // call without both has it as its first query and its first key.
   POSENC_API std::vector<Input> inputs(const ScoreShape& s) const;
   POSENC_API void lower(const ScoreShape& s, std::span<const ConstTensorView> p,
                         LoweredTerms& out) const;
@@ -50,11 +67,23 @@ struct XlNet {
       Field{
           .doc = "numbers of segments that occur, 0 = no term of segments", .min = 0, .max = 4096});
     v("init", s.init, Field{.doc = "deviation of the parameters at the start", .min = 0});
+    v("class_token", s.class_token,
+      Field{.doc = "the class token has no term of positions and segments (Funnel)"});
+    v("segment_rows", s.segment_rows,
+      Field{.doc = "row 0 of seg_embed: of one segment, or of different ones (Funnel)"});
+    v("shared_segment", s.shared_segment,
+      Field{.doc = "segment that counts as the same as every other, -1 = none (Funnel: 2)",
+            .min = -1,
+            .max = 4095});
   }
 
  private:
   DistanceRange range(const ScoreShape& s) const;
   void check_fields(const ScoreShape& s) const;
+  // Inputs of a call: segments, then classes, each of queries and of keys.
+  std::size_t class_input() const { return segments > 0 ? 2 : 0; }
+  void check_inputs(const CallData& call) const;
+  IndexPair segment_pair(LoweredTerms& out) const;
 };
 
 }  // namespace posenc::v0
