@@ -122,6 +122,13 @@ def xlnet(case, p, arrays):
     return [call(case, p, arrays, names, XL, learned)]
 
 
+def funnel(case, p, arrays):
+    learned = {n: "grad_" + n for n in ("w_kr", "u", "v_bias", "s_bias", "seg_embed")}
+    names = {"q_positions": "positions", "k_positions": "key_positions",
+             "query_segment": "query_segment", "key_segment": "key_segment"}
+    return [call(case, p, arrays, names, XL, learned)]
+
+
 def conformer(case, p, arrays):
     return [call(case, p, arrays, outs=XL, learned=["w_kr", "u", "v_bias"])]
 
@@ -197,7 +204,7 @@ def wavlm(case, p, arrays):
 
 
 RULES = {"none": none, "hidden_rotary": hidden_rotary, "rope": rope, "t5": t5, "t5_local": t5,
-         "alibi": alibi, "xlnet": xlnet, "conformer": conformer, "shaw": shaw, "deberta": deberta,
+         "alibi": alibi, "xlnet": xlnet, "funnel": funnel, "conformer": conformer, "shaw": shaw, "deberta": deberta,
          "prophetnet": prophetnet, "swin": swin, "beit": beit, "decomposed": decomposed,
          "layoutlm": layoutlm, "udop": udop, "bros": bros, "cpmant": cpmant, "t5_gated": wavlm}
 

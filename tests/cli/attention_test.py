@@ -252,8 +252,8 @@ class Attend(Case):
         (q, k, v), _ = self.plain()
         words = ["--q", q, "--k", k, "--v", v, "-o", self.folder / "o.safetensors"]
         funnel = self.folder / "funnel.json"
-        funnel.write_text('{"model_type": "funnel"}')
-        self.error("attend", funnel, *words, code=3, says="funnel")  # known by name alone
+        funnel.write_text('{"model_type": "funnel"}')  # no weights beside it
+        self.error("attend", funnel, *words, code=3, says="learns w_kr [768, 2, 2]")
         t5 = self.folder / "t5.json"
         t5.write_text('{"model_type": "t5"}')  # no weights beside it
         self.error("attend", t5, *words, code=3, says="learns table [32, 2]")
@@ -300,7 +300,8 @@ class Bias(Case):
         self.error("bias", SCHEME, *out, code=3, says="adds nothing to the score")
         funnel = self.folder / "funnel.json"
         funnel.write_text('{"model_type": "funnel"}')
-        self.error("bias", funnel, *out, code=3, says="settings of funnel")
+        self.error("bias", funnel, *out, code=3, says="learns w_kr")
+        self.error("bias", "alibi precision=falcon_bfloat16", *out, "--by-distance", code=3, says="not by distance")
         self.error("bias", "t5 bidirectional=true", *out, code=3, says="learns table")
         self.error("bias", "alibi", *out, "--by-distance", "--key-positions", "0:2", code=2, says="--by-distance")
 

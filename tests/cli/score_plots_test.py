@@ -95,9 +95,6 @@ class ScorePlots(Case):
         (_, t5), = self.plot(models / "t5", "--kind", "decay", "--heads", "3", "--context", "3")  # its own table
         self.assertNotEqual(t5["series"][0]["y"][0], t5["series"][1]["y"][0])
         self.error("plot", models / "deberta_v2", "--kind", "decay", "-o", self.folder / "p.svg", code=3, says="e_rel needs")
-        funnel = self.folder / "funnel.json"
-        funnel.write_text('{"model_type": "funnel"}')
-        self.error("plot", funnel, "--kind", "decay", "-o", self.folder / "p.svg", code=3, says="has fields that the model's file does not say")
         self.assertEqual(bloom["series"][1]["y"], [-d / 256 for d in range(4)])
         (_, half), = self.plot("alibi future=half_heads", "--kind", "decay", "--heads", "2", "--context", "2")
         self.assertEqual(half["series"][0]["y"][:2], [None, None])

@@ -5,7 +5,7 @@ from __future__ import annotations
 _PAIRS = "its bias is of pairs of residues, which the model carries from layer to layer"
 _CAP = "its soft cap acts on content and positions together"
 LEFT = {
-    "FunnelRelMultiheadAttention": "posenc has no scheme of its factorised positions",
+    "FunnelRelMultiheadAttention": "its blocks pool queries and keys, whose positions are not in the call",
     "Gemma3nAudioAttention": _CAP,
     "Gemma4AudioAttention": _CAP,
     "ProphetNetNgramSelfAttention": "its streams have a bias each, over keys of their own",

@@ -18,7 +18,7 @@ struct ScoreRules {
     v("rule", s.rule,
       "a function that sets further fields: direction, window, window_of_patches, same_image, "
       "halved_image, size_of_patches, windows_but_global, windows_of_blocks, boxes, deberta, "
-      "deberta_v1, udop, xlnet, layoutlm, clipped_below");
+      "deberta_v1, udop, xlnet, funnel, layoutlm, clipped_below");
     v("text", s.text, "fields of its scheme that the class has");
     v("keys", s.keys, "fields of its scheme, each by its key");
     v("unread", s.unread, "keys that the class holds and does not obey, and the fields that count");

@@ -268,6 +268,12 @@ bool xlnet(const ConfigView& view, Layer, EncodingBuilder& made) {
   return true;
 }
 
+// The class token is apart from the pooled tokens only with separate_cls.
+bool funnel(const ConfigView& view, Layer, EncodingBuilder& made) {
+  made.set("class_token", derived(view.flag("separate_cls", true), view.where("separate_cls")));
+  return true;
+}
+
 bool layoutlm(const ConfigView& view, Layer, EncodingBuilder&) {
   if (view.flag("has_relative_attention_bias", true)) return true;
   view.note("encoding_not_covered",
@@ -300,6 +306,7 @@ constexpr std::pair<std::string_view, Rule> kRules[] = {{"direction", direction}
                                                         {"deberta_v1", deberta_v1},
                                                         {"udop", udop},
                                                         {"xlnet", xlnet},
+                                                        {"funnel", funnel},
                                                         {"layoutlm", layoutlm},
                                                         {"clipped_below", clipped_below}};
 
