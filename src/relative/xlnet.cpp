@@ -43,6 +43,7 @@ std::vector<std::int32_t> xlnet_classes(const ConstTensorView& given, Index toke
 
 ConstTensorView xlnet_numbers(TermStore& store, std::vector<std::int32_t> v, Index tokens) {
   const Index rows = tokens == 0 ? 1 : static_cast<Index>(v.size()) / tokens;
+  if (v.empty()) v.push_back(0);  // a call without tokens: an array, not an absent one
   store.rows.push_back(std::move(v));
   return tensor(static_cast<const void*>(store.rows.back().data()), DType::i32, {rows, tokens});
 }
@@ -57,7 +58,6 @@ std::vector<std::int32_t> xlnet_segments(const ConstTensorView& given, Index seg
     const Index own = segment[i % segment.size()];
     all.push_back(static_cast<std::int32_t>(classes[i % classes.size()] != 0 ? segments : own));
   }
-  if (all.empty()) all.push_back(0);
   return all;
 }
 

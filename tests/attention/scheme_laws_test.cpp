@@ -141,12 +141,14 @@ TEST(SchemeLaws, ShiftsOfAllPositionsChangeNothing) {
   each_scheme([&](SchemeTokens& t) {
     const Result here = t.run({.causal = false}), there = t.run({.causal = false, .shift = 11});
     const double changed = difference(here.out, there.out);
-    if (is(t, {"fire", "tupe", "conformer_absolute_key"}))
+    // Inkling's bias grows with the position of the query.
+    const bool grows = t.made.text.find("log_scaling_n_floor") != std::string::npos;
+    if (grows || is(t, {"fire", "tupe", "conformer_absolute_key"}))
       most[t.made.scheme.card().name] = std::fmax(most[t.made.scheme.card().name], changed);
     else
       EXPECT_LE(changed, kClose);
   });
-  EXPECT_EQ(most.size(), 3U);
+  EXPECT_EQ(most.size(), 4U);
   for (const auto& [name, changed] : most) EXPECT_GT(changed, 1e-3) << name;
 }
 

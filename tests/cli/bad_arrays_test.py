@@ -97,7 +97,7 @@ class BadArrays(Case):
                    says="no case matches")
         self.error("doctor", LLAMA, "--layer", "1", code=2, says="--layer")
         self.error("plot", SCHEME, "--kind", "decay", "--positions", "0:5", "-o", self.folder / "p.svg", code=2, says="--positions")
-        self.error("plot", SCHEME, "-o", "-", code=2, says="--format svg or html")
+        self.error("plot", SCHEME, "-o", "-", code=2, says="--format svg, html or png")
 
     def test_a_pipe_is_read_and_a_stream_written(self):
         config = (LLAMA / "config.json").read_bytes()

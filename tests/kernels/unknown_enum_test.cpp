@@ -85,7 +85,8 @@ TEST(UnknownEnum, OfATable) {
   e.how = static_cast<ExtendHow>(9);
   EXPECT_EQ(
       refusal([&] { axis_taps(4, 8, e); }),
-      "[extend] how must be one of linear, bilinear, bicubic, geometric, hierarchical, got 9");
+      "[extend] how must be one of linear, bilinear, bicubic, geometric, hierarchical, stretch, "
+      "tile, got 9");
   float old[4] = {}, made[4] = {};
   EXPECT_EQ(refusal([&] {
               extend_table(tensor(old, {4, 1}), {4}, tensor(made, {4, 1}), {4}, e);
@@ -94,7 +95,7 @@ TEST(UnknownEnum, OfATable) {
   e = {};
   e.border = static_cast<ResizeBorder>(7);
   EXPECT_EQ(refusal([&] { axis_taps(4, 8, e); }),
-            "[extend] border must be one of repeat, renormalise, got 7");
+            "[extend] border must be one of repeat, renormalise, extrapolate, got 7");
 }
 
 }  // namespace
