@@ -155,7 +155,8 @@ TEST(Path, Refusals) {
   EXPECT_THAT(of([](PathArgs& a) { a.query_offset = -1; }), HasSubstr("queries must be among"));
   EXPECT_THAT(of([](PathArgs& a) { a.window_left = -1; }), HasSubstr("window_left"));
   EXPECT_THAT(of([](PathArgs& a) { a.w.dim = 2; }), HasSubstr("w must have 3 channels"));
-  EXPECT_THAT(of([](PathArgs& a) { a.k.heads = 3; }), HasSubstr("k must have heads that divide those of q, 4"));
+  EXPECT_THAT(of([](PathArgs& a) { a.k.heads = 3; }),
+              HasSubstr("k must have heads that divide those of q, 4"));
   EXPECT_THAT(of([](PathArgs& a) { a.v.tokens = 6; }), HasSubstr("v must have the tokens"));
   EXPECT_THAT(of([](PathArgs& a) { a.beta.batch = 1; }), HasSubstr("beta must have the batch"));
   EXPECT_THAT(of([](PathArgs& a) { a.scale = std::nan(""); }), HasSubstr("scale must be finite"));

@@ -125,7 +125,7 @@ def test_whole_numbers_as_reals():
 @pytest.mark.parametrize("wrong, said", [
     (dict(positions=torch.arange(8, 13)), r"\[input_plan\].*12"), (dict(positions=torch.arange(4)), r"\[input_plan\]"),
     (dict(positions=torch.tensor([0, 1, -1, 2, 3])), r"\[input_plan\].*-1"), (dict(parameters={"table": torch.randn(11, 8)}), r"table.*12"),
-    (dict(parameters={"weight": torch.randn(12, 8)}), "weight"), (dict(parameters={}), "parameters must hold what the encoding learns"),
+    (dict(parameters={"weight": torch.randn(12, 8)}), "weight"), (dict(parameters={}), "parameters must hold table, which the encoding learns"),
     (dict(x=torch.randn(5, 7)), r"\[input_plan\]"), (dict(x=torch.randn(8)), r"\[input_plan\]")])
 def test_refusals_are_the_plans(wrong, said):
     good = dict(x=torch.randn(5, 8), positions=torch.arange(5), parameters={"table": torch.randn(12, 8)})

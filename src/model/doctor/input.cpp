@@ -140,8 +140,8 @@ class InputDoctor {
 
   // Decoders are fed batches that are padded on the left.
   void left_padding(const InputEncoding& e) {
-    if (spec_.layers.empty() || !spec_.layers.front().attention.is_causal() ||
-        e.image_prefix || spec_.reader != "transformers")
+    if (spec_.layers.empty() || !spec_.layers.front().attention.is_causal() || e.image_prefix ||
+        spec_.reader != "transformers")
       return;
     const bool decoder =
         std::ranges::none_of(spec_.towers, [](const Tower& t) { return t.name == "encoder"; });
