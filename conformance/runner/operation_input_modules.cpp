@@ -115,8 +115,8 @@ void run_complex_attention(Check& check) {
   }
   const ComplexHeads q{heads_of(in[0]), heads_of(in[1])}, k{heads_of(in[2]), heads_of(in[3])},
       v{heads_of(in[4]), heads_of(in[5])};
-  for (const Array& a : in)
-    if (a.shape.size() != 4) refuse("case", "complex heads must be [b, h, t, d]", a.count());
+  for (const Array& x : in)
+    if (x.shape.size() != 4) refuse("case", "complex heads must be [b, h, t, d]", x.count());
   std::vector<Index> shape = in[0].shape;
   shape[3] = in[4].shape[3];
   Array re = make_array(DType::f64, shape), im = re;
